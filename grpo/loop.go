@@ -60,7 +60,8 @@ type Loop struct {
 	Ahead      int              // steps whose completions are drawn ahead, see ahead.go; the Sampler is a rollout.Starter
 	Reference  []compute.Buffer // KL is measured to these weights, those that training starts from; nil without KL
 	Tasks      []Task
-	Held       []Task // validation; empty: none
+	Mix        train.Mix // how the tasks are drawn
+	Held       []Task    // validation; empty: none
 
 	// Answer answers the held-out tasks with the present weights, one draw from each seed, and scores the answers. nil
 	// asks the Sampler and Score.
@@ -117,6 +118,9 @@ func (l *Loop) Total() int {
 // dataHash identifies prompts, keywords and targets of all tasks.
 func (l *Loop) dataHash() string {
 	h := sha256.New()
+	if l.Mix.On() {
+		fmt.Fprintln(h, l.Mix)
+	}
 	for _, tasks := range [][]Task{l.Tasks, l.Held} {
 		fmt.Fprintln(h, len(tasks))
 		for _, t := range tasks {

@@ -114,7 +114,7 @@ func (l *Loop) tasks(used, n int) []*answered {
 		at := l.State.Position + used + i
 		epoch, at := at/len(l.Tasks), at%len(l.Tasks)
 		if order == nil || at == 0 {
-			order = train.Order(len(l.Tasks), l.Seed, l.State.Epoch+epoch, l.Train.Shuffle)
+			order = l.Mix.Order(len(l.Tasks), l.Seed, l.State.Epoch+epoch, l.Train.Shuffle)
 		}
 		next[i] = &answered{Task: &l.Tasks[order[at]]}
 	}

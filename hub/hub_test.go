@@ -139,6 +139,18 @@ func TestTokenizer(t *testing.T) {
 	}
 }
 
+// TestPinList: each id of a list gets its commit, a file of this machine stays.
+func TestPinList(t *testing.T) {
+	hubtest.New(t, map[string]hubtest.Repo{"org/tiny": tiny()})
+	o := struct {
+		Names []string `hub:"tokenizer"`
+	}{[]string{"a.jsonl", "org/tiny"}}
+	err := FromEnv().Pin(t.Context(), &o, nil)
+	if err != nil || !slices.Equal(o.Names, []string{"a.jsonl", pinnedTiny}) {
+		t.Error(o, err)
+	}
+}
+
 // TestFilesOfAUse: the shards of an index are taken whatever stands before their numbers, an adapter in another form is
 // refused by name, and a pinned model without a tokenizer is completed.
 func TestFilesOfAUse(t *testing.T) {

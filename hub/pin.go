@@ -82,11 +82,24 @@ func walk(v reflect.Value, visit func(reflect.Value, use) error) error {
 		}
 		err := error(nil)
 		if tag := field.Tag.Get("hub"); tag != "" {
-			err = visit(v.Field(i), use(tag))
+			err = each(v.Field(i), func(text reflect.Value) error { return visit(text, use(tag)) })
 		} else if field.Type.Kind() == reflect.Struct {
 			err = walk(v.Field(i), visit)
 		}
 		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// each calls visit for a text, or for those of a list.
+func each(v reflect.Value, visit func(reflect.Value) error) error {
+	if v.Kind() != reflect.Slice {
+		return visit(v)
+	}
+	for i := range v.Len() {
+		if err := visit(v.Index(i)); err != nil {
 			return err
 		}
 	}

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -85,11 +87,11 @@ func DeriveCard(from, library, heading, text string) string {
 
 // card is the text of the model card.
 func (j *Job) card(summary string) (string, error) {
-	keys, err := config.Changes(nil, j.Resolved)
+	values, err := config.ValuesOf(j.Resolved)
 	if err != nil {
 		return "", err
 	}
-	of := dataFiles(keys)
+	of := dataFiles(values)
 	var s strings.Builder
 	j.frontMatter(&s, of)
 	fmt.Fprintf(&s, "# %s of %s\n\nTrained by `posttrain %s`.\n\n## Base model\n\n`%s`, weights %s.\n", j.Title,
@@ -162,17 +164,17 @@ func (j *Job) baseHash() string {
 type dataFile struct{ key, path, hash string }
 
 // dataFiles are the files that values of the section data name, by a pattern too.
-func dataFiles(keys []config.Change) (out []dataFile) {
-	for _, c := range keys {
-		if !strings.HasPrefix(c.Key, "data.") {
+func dataFiles(values map[string][]string) (out []dataFile) {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if !strings.HasPrefix(key, "data.") {
 			continue
 		}
-		for value := range strings.SplitSeq(strings.Trim(c.Now, "[]"), ", ") {
-			for _, path := range files.Match(strings.Trim(value, `"'`)) {
+		for _, value := range values[key] {
+			for _, path := range files.Match(value) {
 				if hash, err := files.SHA256(path); err == nil {
-					out = append(out, dataFile{c.Key, hubcache.Short(path), "SHA-256 `" + hash + "`"})
+					out = append(out, dataFile{key, hubcache.Short(path), "SHA-256 `" + hash + "`"})
 				} else if path == "embedded" {
-					out = append(out, dataFile{c.Key, path, "in the program"})
+					out = append(out, dataFile{key, path, "in the program"})
 				}
 			}
 		}

@@ -5,8 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/posttrain/posttrain/internal/config"
 )
 
 // TestDeriveCard: the new section of a card begins on a line of its own, whatever the card ends with.
@@ -26,14 +24,16 @@ func TestDeriveCard(t *testing.T) {
 // TestDataFiles: a card has each file that a pattern matches, and nothing of a name without a file.
 func TestDataFiles(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"a-1.jsonl", "a-2.jsonl", "b.jsonl"} {
+	for _, name := range []string{"a-1.jsonl", "a-2.jsonl", "b.jsonl", "with blank.jsonl"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got := dataFiles([]config.Change{{Key: "data.train", Now: filepath.Join(dir, "a-*.jsonl")},
-		{Key: "data.eval", Now: filepath.Join(dir, "none.jsonl")}, {Key: "model", Now: filepath.Join(dir, "b.jsonl")}})
-	if len(got) != 2 || filepath.Base(got[0].path) != "a-1.jsonl" || filepath.Base(got[1].path) != "a-2.jsonl" ||
+	got := dataFiles(map[string][]string{
+		"data.train": {filepath.Join(dir, "a-*.jsonl"), filepath.Join(dir, "with blank.jsonl")},
+		"data.eval":  {filepath.Join(dir, "none.jsonl")}, "model": {filepath.Join(dir, "b.jsonl")}})
+	if len(got) != 3 || filepath.Base(got[0].path) != "a-1.jsonl" || filepath.Base(got[1].path) != "a-2.jsonl" ||
+		filepath.Base(got[2].path) != "with blank.jsonl" ||
 		!strings.HasPrefix(got[0].hash, "SHA-256 `") {
 		t.Errorf("%+v", got)
 	}

@@ -64,7 +64,7 @@ func TestMinimalHasThePapersSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := preference.Defaults(losses.DPO)
-	want.Model, want.Data.Train, want.Train.MicroBatchSize = embedded.Name, embedded.Name, 8
+	want.Model, want.Data.Train, want.Train.MicroBatchSize = embedded.Name, config.Names{embedded.Name}, 8
 	if !reflect.DeepEqual(*c, want) {
 		t.Errorf("got\n%s", c.Resolved())
 	}
@@ -108,7 +108,7 @@ train:
 	if c.Model != "models/qwen" || c.Reference != "" || c.Backend != "onnx:/lib/x.so" || c.Seed != 1<<64-1 {
 		t.Errorf("top: %+v", c)
 	}
-	if d := c.Data; d.Train != "a.jsonl" || d.Eval != "b.parquet" || strings.Join(d.ScoreColumns, "|") != "good|bad" ||
+	if d := c.Data; !d.Train.Are("a.jsonl") || d.Eval != "b.parquet" || strings.Join(d.ScoreColumns, "|") != "good|bad" ||
 		d.OnNegativeGap != "drop" || d.MaxTokens != 1024 {
 		t.Errorf("data: %+v", d)
 	}
@@ -356,7 +356,7 @@ func TestWatchedMetrics(t *testing.T) {
 
 func TestLoad(t *testing.T) {
 	c, err := loadMappo("", nil)
-	if err != nil || c.Model != embedded.Name || c.Data.Train != embedded.Name || c.Loss.Prior != losses.MaPPO ||
+	if err != nil || c.Model != embedded.Name || !c.Data.Train.Are(embedded.Name) || c.Loss.Prior != losses.MaPPO ||
 		c.Loss.Type != losses.DPO {
 		t.Errorf("embedded default: %+v, %v", c, err)
 	}
@@ -407,7 +407,7 @@ func TestQuickStartIsForTheEmbeddedModelOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := preference.Defaults(losses.DPO)
-	want.Model, want.Data.Train, want.Train.MicroBatchSize = "m", "p.jsonl", 8
+	want.Model, want.Data.Train, want.Train.MicroBatchSize = "m", config.Names{"p.jsonl"}, 8
 	if !reflect.DeepEqual(*c, want) {
 		t.Errorf("got\n%s", c.Resolved())
 	}

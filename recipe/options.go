@@ -19,7 +19,7 @@ import (
 // Source says where examples come from: files, relative to the working directory, or data sets of the hub, such as
 // org/name:config:split.
 type Source struct {
-	Train string `yaml:"train" want:"given" hub:"data" words:"embedded, a .jsonl, .json or .parquet file (also .gz), or org/name on the hub"`
+	Mix `yaml:",inline"`
 	// for evaluation; empty: none
 	Eval string `yaml:"eval" hub:"data" words:"a .jsonl, .json or .parquet file (also .gz)"`
 	// the share of Train that is held out for evaluation; excludes Eval
@@ -43,11 +43,11 @@ func (s Source) HasEval() bool { return s.Eval != "" || s.EvalFraction > 0 }
 func (s Source) String() string {
 	switch {
 	case s.Eval != "":
-		return fmt.Sprintf("%s, evaluated on %s", s.Train, s.Eval)
+		return fmt.Sprintf("%s, evaluated on %s", s.Describe(), s.Eval)
 	case s.EvalFraction > 0:
-		return fmt.Sprintf("%s, of which %v is held out for evaluation", s.Train, s.EvalFraction)
+		return fmt.Sprintf("%s, of which %v is held out for evaluation", s.Describe(), s.EvalFraction)
 	}
-	return s.Train + ", no evaluation"
+	return s.Describe() + ", no evaluation"
 }
 
 // QuickStart reads a released file in the place of the user's, as long as model and data stay the embedded ones: its

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/posttrain/posttrain/internal/config"
@@ -110,18 +109,17 @@ func programHash() string {
 
 // inputsOf hashes the files that a config names.
 func inputsOf(text []byte) (map[string]HashedFile, error) {
-	keys, err := config.Changes(nil, text)
+	values, err := config.ValuesOf(text)
 	if err != nil {
 		return nil, err
 	}
 	all := map[string]HashedFile{}
-	for _, k := range keys {
-		if !slices.Contains(inputKeys, k.Key) {
-			continue
-		}
-		for _, path := range named(k.Now) {
-			if err := hashInput(path, all); err != nil {
-				return nil, err
+	for _, key := range inputKeys {
+		for _, value := range values[key] {
+			for _, path := range named(value) {
+				if err := hashInput(path, all); err != nil {
+					return nil, err
+				}
 			}
 		}
 	}
@@ -131,9 +129,6 @@ func inputsOf(text []byte) (map[string]HashedFile, error) {
 // named are the files and folders that a value of a config means: one, or those that a pattern or a data set of the hub
 // has. A word such as embedded means none of this machine, and a model of the hub has its commit in the config.
 func named(value string) []string {
-	if text, err := strconv.Unquote(value); err == nil { // as Changes writes a name with a space
-		value = text
-	}
 	return slices.DeleteFunc(files.Match(value), func(path string) bool {
 		_, err := os.Stat(path)
 		return err != nil

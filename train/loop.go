@@ -25,9 +25,10 @@ type Examples struct {
 	Method  Method
 	Groups  []batch.Group
 	Sources []string // the place of each example, for messages
+	Mix     Mix      // how training draws them
 }
 
-// Loop trains on examples in batches. The order of the examples follows from seed and epoch alone.
+// Loop trains on examples in batches. The order of the examples follows from seed, epoch and mix alone.
 type Loop struct {
 	Course
 	Options Options
@@ -74,6 +75,9 @@ func (l *Loop) check() error {
 	}
 	if l.Options.BatchSize < 1 {
 		return fmt.Errorf("train.batch_size %d: want 1 or more", l.Options.BatchSize)
+	}
+	if err := l.Train.Mix.Err(len(l.Train.Groups)); err != nil {
+		return err
 	}
 	return l.Options.Err()
 }
@@ -232,7 +236,7 @@ func (l *Loop) Layout() batch.Layout {
 
 // next lists the examples of the next step. The last batch of an epoch may be smaller.
 func (l *Loop) next() []int {
-	order := Order(len(l.Train.Groups), l.Seed, l.State.Epoch, l.Options.Shuffle)
+	order := l.Train.Mix.Order(len(l.Train.Groups), l.Seed, l.State.Epoch, l.Options.Shuffle)
 	return order[l.State.Position:min(l.State.Position+l.Options.BatchSize, len(order))]
 }
 
@@ -311,6 +315,9 @@ func (l *Loop) dataHash() string {
 		return l.Data
 	}
 	h := sha256.New()
+	if m := l.Train.Mix; m.On() {
+		fmt.Fprintln(h, m)
+	}
 	for _, x := range l.sets() {
 		hashGroups(h, x.Groups)
 		switch m := x.Method.(type) {

@@ -339,7 +339,8 @@ func TestAFailedRunOnAMeshEnds(t *testing.T) {
 	defer f.Close()
 	l := tinyLoop(learner(t, e, m), m)
 	groups := single(testkit.Groups(9, 8, 2))
-	l.Train, l.Eval = Examples{greedy{&SFT{Groups: groups}}, groups, make([]string, 8)}, nil
+	l.Train, l.Eval = Examples{Method: greedy{&SFT{Groups: groups}}, Groups: groups,
+		Sources: make([]string, 8)}, nil
 	l.Folder, l.Options.EvalEvery, l.Options.EvalMetric = f, 0, ""
 	err = l.Run(t.Context())
 	if !errors.Is(err, backend.ErrDevices) || !errors.Is(err, backend.ErrMemory) ||

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/posttrain/posttrain/recipe"
 	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
 
 	"bufio"
@@ -551,9 +552,9 @@ func TestEvalCIAsksWhatCIRLAsked(t *testing.T) {
 	write(t, "model/config.json", strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`,
 		`"max_position_embeddings": 4000`, 1))
 	writeItems(t, "items.json", 20)
-	c := &cirlrecipe.Options{Seed: 7, Data: cirlrecipe.Data{Train: "items.json", ValidationFraction: 0.2,
-		TestFraction: 0.3,
-		Form:         ci.Form{Prompt: ci.PromptCoT, Prefill: true}}}
+	c := &cirlrecipe.Options{Seed: 7, Data: cirlrecipe.Data{Mix: recipe.Mix{Train: config.Names{"items.json"}},
+		ValidationFraction: 0.2, TestFraction: 0.3,
+		Form: ci.Form{Prompt: ci.PromptCoT, Prefill: true}}}
 	tests := testOf(t, c)
 	must(t, "eval", "ci", "--model", "model", "--backend", "go", "--data", "items.json", "--cot", "--split-seed",
 		"7", "--validation-fraction", "0.2", "--test-fraction", "0.3",

@@ -253,7 +253,9 @@ func wholeModelFlags(own ...config.Flag) []config.Flag {
 	return append([]config.Flag{
 		{Name: "model", Key: "model", Help: modelHelp},
 		{Name: "data", Key: "data.train",
-			Help: "training data: .jsonl, .json or .parquet, also .gz, " + hubRows + ", or embedded"},
+			Help: "training data: .jsonl, .json or .parquet, also .gz, " + hubRows + ", or embedded; several with commas"},
+		{Name: "data-weights", Key: "data.weights",
+			Help: "in which proportion an epoch draws rows of several --data, such as 3,1 (default: each row once)"},
 		{Name: "backend", Key: "backend", Help: backendHelp},
 		{Name: "mesh-data", Key: "engine.mesh.data", Help: "devices that the rows of a batch are cut over (xla)"},
 		{Name: "mesh-tensor", Key: "engine.mesh.tensor", Help: "devices that the weights are cut over (xla)"},

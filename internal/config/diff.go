@@ -59,8 +59,43 @@ func valueText(values map[string]string, key string) string {
 	return "not given"
 }
 
-// flat maps dotted keys to their values as text.
+// ValuesOf are the values of a resolved configuration as texts, by dotted key; those of a list are its items.
+func ValuesOf(text []byte) (map[string][]string, error) {
+	tree, err := treeOf(text)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]string{}
+	visit(tree, "", func(key string, value any) {
+		list, is := value.([]any)
+		if !is {
+			list = []any{value}
+		}
+		for _, item := range list {
+			out[key] = append(out[key], fmt.Sprint(item))
+		}
+	})
+	return out, nil
+}
+
+// flat maps dotted keys to their values as text, in quotes where it is not plain.
 func flat(text []byte) (map[string]string, error) {
+	tree, err := treeOf(text)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	visit(tree, "", func(key string, value any) {
+		out[key] = fmt.Sprint(value)
+		odd := func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }
+		if v, is := value.(string); is && (v == "" || strings.ContainsFunc(v, odd)) {
+			out[key] = fmt.Sprintf("%q", v)
+		}
+	})
+	return out, nil
+}
+
+func treeOf(text []byte) (tree map[string]any, err error) {
 	file, err := syntax(text)
 	if err != nil {
 		return nil, err
@@ -70,28 +105,17 @@ func flat(text []byte) (map[string]string, error) {
 			return nil, errors.New("it has aliases: want a config without")
 		}
 	}
-	var tree map[string]any
-	if err := yaml.Unmarshal(text, &tree); err != nil {
-		return nil, err
-	}
-	out := map[string]string{}
-	flatten(tree, "", out)
-	return out, nil
+	return tree, yaml.Unmarshal(text, &tree)
 }
 
-func flatten(tree map[string]any, prefix string, out map[string]string) {
-	for key, value := range tree {
-		key = plain.Line(key)
-		switch v := value.(type) {
-		case map[string]any:
-			flatten(v, prefix+key+".", out)
-		case string:
-			out[prefix+key] = v
-			if strings.ContainsFunc(v, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }) || v == "" {
-				out[prefix+key] = fmt.Sprintf("%q", v)
-			}
-		default:
-			out[prefix+key] = fmt.Sprint(v)
+// visit hands on the values of a tree with their dotted keys, in any order.
+func visit(tree map[string]any, prefix string, value func(key string, value any)) {
+	for key, v := range tree {
+		key = prefix + plain.Line(key)
+		if inner, is := v.(map[string]any); is {
+			visit(inner, key+".", value)
+			continue
 		}
+		value(key, v)
 	}
 }

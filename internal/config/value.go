@@ -183,9 +183,7 @@ func (g given) assignList(v reflect.Value) bool {
 	case formNull:
 		return true
 	case formRaw:
-		for _, word := range strings.Split(strings.Trim(g.text, "[] "), ",") {
-			words = append(words, strings.TrimSpace(word))
-		}
+		words = splitWords(g.text, v.Type())
 	case formList, formExact:
 		for _, item := range g.items {
 			if !item.isText() && (item.form != formNumber || item.other) { // in [1, 2a] 1 is a text, too
@@ -193,13 +191,31 @@ func (g given) assignList(v reflect.Value) bool {
 			}
 			words = append(words, item.text)
 		}
+	case formPlain, formQuoted:
+		if v.Type() != namesType {
+			return false
+		}
+		words = []string{g.text}
 	default:
 		return false
 	}
 	if words != nil {
-		v.Set(reflect.ValueOf(words))
+		v.Set(reflect.ValueOf(words).Convert(v.Type()))
 	}
 	return true
+}
+
+var namesType = reflect.TypeFor[Names]()
+
+// splitWords are the words of an override. A name may begin or end with the brackets of a pattern.
+func splitWords(text string, t reflect.Type) (words []string) {
+	if t != namesType || strings.HasPrefix(text, "[") && strings.HasSuffix(text, "]") {
+		text = strings.Trim(text, "[] ")
+	}
+	for _, word := range strings.Split(text, ",") {
+		words = append(words, strings.TrimSpace(word))
+	}
+	return words
 }
 
 // assignNumbers writes a list of numbers.

@@ -91,7 +91,7 @@ func (o *Options) explainKL() string {
 
 func (o *Options) describeItems() string {
 	d := o.Data
-	from := d.Train
+	from := d.Describe()
 	if d.Scenarios > 0 {
 		from = fmt.Sprintf("%d embedded scenarios", d.Scenarios)
 	}
@@ -200,9 +200,9 @@ func (o *Options) keepsMethod(key string) bool {
 		"train.checkpoint_keep", "data.scenarios":
 		return true
 	case "data.train":
-		return o.Data.Train != embedded.Name
+		return !o.Data.Train.Are(embedded.Name)
 	case "data.items":
-		return o.Data.Train == embedded.Name
+		return o.Data.Train.Are(embedded.Name)
 	case "train.dtype":
 		return o.Train.DType == "auto"
 	case "train.epochs":

@@ -51,7 +51,7 @@ func (s Sampling) Check() []fault.Fault { return nil }
 
 // Data says where the items come from, and how they become prompts. Paths are relative to the working directory.
 type Data struct {
-	Train string `yaml:"train" want:"given" hub:"data" words:"embedded, a .jsonl, .json or .parquet file (also .gz), or org/name on the hub"`
+	recipe.Mix `yaml:",inline"`
 	// how many embedded scenarios are made, those for validation and test included; 0 with a file
 	Scenarios int `yaml:"scenarios,omitempty" want:">=0" words:"a whole number, 3 or more"`
 	// which items of the files: those that the released preprocessing keeps, or all, as with ""
@@ -114,7 +114,7 @@ const usualCap = 2
 func settle(g *config.Given, o *Options) {
 	recipe.DropEpochs(&o.Train)
 	o.Adapting.Settle(g, "")
-	if o.Data.Train == embedded.Name && !g.Has("data.scenarios") {
+	if o.Data.Train.Are(embedded.Name) && !g.Has("data.scenarios") {
 		o.Data.Scenarios = embeddedScenarios
 	}
 	if !g.Has("data.prompt") {
@@ -187,7 +187,7 @@ func CheckDraws(g *config.Given, prefix string, s rollout.Sampling) {
 func (d Data) files() [3]string { return [3]string{ci.Validation: d.Validation, ci.Test: d.Test} }
 
 // SyntheticTest says that the test items are embedded scenarios, not those of a file.
-func (d Data) SyntheticTest() bool { return d.Train == embedded.Name && d.Test == "" }
+func (d Data) SyntheticTest() bool { return d.Train.Are(embedded.Name) && d.Test == "" }
 
 // idle are the shares of parts that have files of their own.
 func (d Data) idle() (keys []string) {
@@ -229,14 +229,14 @@ func (d Data) checkFiles(g *config.Given) {
 // Check looks across the keys of the section.
 func (d Data) Check() []fault.Fault {
 	var faults fault.Faults
-	if d.Train != embedded.Name && d.Scenarios != 0 {
+	if !d.Train.Are(embedded.Name) && d.Scenarios != 0 {
 		faults.Add("scenarios", d.Scenarios, "only embedded scenarios are made to a number, and data.train is %s; "+
 			"remove it", d.Train)
 	}
-	if d.Train == embedded.Name && d.Scenarios < fewestScenarios {
+	if d.Train.Are(embedded.Name) && d.Scenarios < fewestScenarios {
 		faults.Add("scenarios", d.Scenarios, "want %d or more", fewestScenarios)
 	}
-	if d.Train == embedded.Name && d.Items == ci.ReleasedItems {
+	if d.Train.Are(embedded.Name) && d.Items == ci.ReleasedItems {
 		faults.Add("items", d.Items, "it is about files, and data.train is %s; remove it", d.Train)
 	}
 	if v, t := d.shares(); v < 1 && t < 1 && v+t >= 1 {

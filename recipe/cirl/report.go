@@ -33,7 +33,7 @@ type testSummary struct {
 func (t *training) report(l *grpo.Loop, best *run.Best, before, after *eval.Report) (*Result, error) {
 	o := t.o
 	err := t.Run.WriteSummaryJSON(summaryFile{
-		Command: Command, Model: o.Model, Data: o.Data.Train, Engine: t.Engine.Name, Seed: o.Seed, Steps: l.Step(),
+		Command: Command, Model: o.Model, Data: o.Data.Train.String(), Engine: t.Engine.Name, Seed: o.Seed, Steps: l.Step(),
 		Best: best, Test: testSummary{o.Validation.Temperature, before, after},
 	})
 	if err != nil {

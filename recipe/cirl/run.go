@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gomlx/compute"
@@ -24,6 +25,7 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/fleet"
 	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/train"
 )
 
 // Result is what a run leaves. Before and After measure the test split, nil without one.
@@ -194,6 +196,7 @@ type training struct {
 	chat      rollout.Local // encodes the prompts; asks the model that learns
 	reference []compute.Buffer
 	train     []grpo.Task
+	mix       train.Mix
 	held      []eval.Case
 	test      []eval.Case
 	left      eval.Left
@@ -208,7 +211,7 @@ func (t *training) learn(ctx context.Context) (*Result, error) {
 	l := &grpo.Loop{
 		Course:  t.Course(progressMetrics),
 		Options: t.o.GRPO, Train: t.Train, Sampling: t.o.Sampling.Sampling, Score: grpo.CIScore(t.o.Reward),
-		Validation: t.o.Validation, Sampler: t.chat.Sampler, Reference: t.reference, Tasks: t.train,
+		Validation: t.o.Validation, Sampler: t.chat.Sampler, Reference: t.reference, Tasks: t.train, Mix: t.mix,
 		Held: Tasks(t.held), Answer: t.validate, Ahead: t.o.Rollout.Ahead,
 	}
 	t.SayShapes(l.Rows())
@@ -241,7 +244,7 @@ func progressMetrics(values map[string]float64) map[string]float64 {
 
 // load reads or makes the items, splits them, and encodes their prompts.
 func (t *training) load() error {
-	parts, err := t.o.Items(t)
+	parts, sizes, err := t.o.items(t)
 	if err != nil {
 		return err
 	}
@@ -257,7 +260,11 @@ func (t *training) load() error {
 		t.Say("%s: %v", t.o.Data.Train, t.left)
 	}
 	t.train, t.held, t.test = Tasks(cases[0]), cases[1], cases[2]
-	return t.check()
+	if err := t.check(); err != nil {
+		return err
+	}
+	t.mix = t.o.mix(sizes, t.train)
+	return t.SayMix(t.o.Data.Mix, t.mix)
 }
 
 // Cases are the items of a part as prompts of at most limit tokens, and how many are longer.
@@ -320,10 +327,16 @@ func (t *training) check() error {
 
 // Items reads or makes the items of a run: those to train on, those for validation, and those for the test.
 func (o *Options) Items(r run.Reporter) (parts [3][]ci.Item, err error) {
+	parts, _, err = o.items(r)
+	return parts, err
+}
+
+// items are those of a run, and which source each place of a file belongs to.
+func (o *Options) items(r run.Reporter) (parts [3][]ci.Item, from map[string]int, err error) {
 	d, say := o.Data, run.Listen(r).Say
-	all, err := o.readAll(say)
+	all, from, err := o.readAll(say)
 	if err != nil {
-		return parts, err
+		return parts, nil, err
 	}
 	validation, test := d.shares()
 	first, second, third := ci.Split(len(all), validation, test, o.Seed)
@@ -333,30 +346,50 @@ func (o *Options) Items(r run.Reporter) (parts [3][]ci.Item, err error) {
 			continue
 		}
 		if parts[part], err = readItems(file, d.Items, say); err != nil {
-			return parts, err
+			return parts, nil, err
 		}
 	}
 	if len(parts[0]) == 0 || len(parts[1]) == 0 || len(parts[2]) == 0 && d.hasTest() {
-		return parts,
+		return parts, nil,
 			fmt.Errorf("%s: data.validation_fraction %v and data.test_fraction %v of %d items leave %d to train "+
 				"on, %d for validation and %d for the test: want at least one of each", d.Train, validation,
 				test, len(all), len(parts[0]), len(parts[1]), len(parts[2]))
 	}
 	sizes := "%s: %d items to train on, %d for validation, %d for the test"
-	if d.Train == embedded.Name {
+	if d.Train.Are(embedded.Name) {
 		sizes = "%s: %d distinct scenarios to train on, %d for validation and %d for the test"
 	}
 	say(sizes, d.Train, len(parts[0]), len(parts[1]), len(parts[2]))
 	d.warnOfOverlap(parts, run.Listen(r))
-	return parts, nil
+	return parts, from, nil
+}
+
+// mix says which source each task is from.
+func (o *Options) mix(from map[string]int, tasks []grpo.Task) train.Mix {
+	m := o.Data.Of()
+	if len(o.Data.Train) > 1 {
+		for _, t := range tasks {
+			m.Part = append(m.Part, from[t.Source])
+		}
+	}
+	return m
 }
 
 // readAll reads or makes the items that training has, and those that are split off them.
-func (o *Options) readAll(say func(string, ...any)) ([]ci.Item, error) {
-	if o.Data.Train == embedded.Name {
-		return ci.Synthesize(o.Data.Scenarios, o.Seed^embeddedSeed), nil
+func (o *Options) readAll(say func(string, ...any)) (all []ci.Item, from map[string]int, err error) {
+	if o.Data.Train.Are(embedded.Name) {
+		return ci.Synthesize(o.Data.Scenarios, o.Seed^embeddedSeed), nil, nil
 	}
-	return readItems(o.Data.Train, o.Data.Items, say)
+	sources, err := recipe.Each(o.Data.Mix, func(name string) ([]ci.Item, error) {
+		return readItems(name, o.Data.Items, say)
+	})
+	from = map[string]int{}
+	for k, items := range sources {
+		for _, item := range items {
+			from[item.Source] = k
+		}
+	}
+	return slices.Concat(sources...), from, err
 }
 
 func readItems(path, which string, say func(string, ...any)) ([]ci.Item, error) {

@@ -53,7 +53,7 @@ type Deal struct {
 
 // withoutKeys are those of ci-rl and mappo that agents have no use for.
 var withoutKeys = []string{"ci_rl.grpo.updates_per_rollout", "ci_rl.grpo.dynamic_sampling",
-	"ci_rl.grpo.importance_cap", "mappo.data.eval"}
+	"ci_rl.grpo.importance_cap", "ci_rl.data.weights", "mappo.data.eval", "mappo.data.weights"}
 
 // defaultCIRL is the embedded model with a batch that is small for the sake of many agents.
 func defaultCIRL() CIRL {
@@ -61,7 +61,7 @@ func defaultCIRL() CIRL {
 	c := CIRL{Model: embedded.Name, Backend: "auto", Data: d.Data, Deal: Deal{lm.Equal, 0.3},
 		Sampling: d.Sampling.Sampling, Reward: d.Reward, GRPO: d.GRPO, Memory: 0.5,
 		Validation: Validation{5, d.Validation.Temperature}}
-	c.Data.Train, c.Data.Scenarios, c.Data.Prompt, c.Data.MaxPromptTokens = embedded.Name, 5000, ci.PromptCompact, 256
+	c.Data.Train, c.Data.Scenarios, c.Data.Prompt, c.Data.MaxPromptTokens = config.Names{embedded.Name}, 5000, ci.PromptCompact, 256
 	c.Data.ValidationFraction, c.Data.TestFraction = 0.04, 0.2
 	c.Sampling.MaxNew = 128
 	c.GRPO.Prompts, c.GRPO.GroupSize, c.GRPO.Updates, c.GRPO.KL, c.GRPO.KLCoef = 4, 8, 1, grpo.None, 0
@@ -70,7 +70,7 @@ func defaultCIRL() CIRL {
 
 // settle gives the options that depend on others their defaults.
 func (c *CIRL) settle(g *config.Given) {
-	if c.Data.Train != embedded.Name && !g.Has("ci_rl.data.scenarios") {
+	if !c.Data.Train.Are(embedded.Name) && !g.Has("ci_rl.data.scenarios") {
 		c.Data.Scenarios = 0
 	}
 	if c.Model != embedded.Name && !g.Has("ci_rl.data.prompt") {

@@ -58,7 +58,7 @@ func defaultMaPPO(loss string) MaPPO {
 	d := preference.Defaults(loss)
 	m := MaPPO{Model: embedded.Name, Backend: "auto", Data: d.Data, Deal: PairDeal{Split: lm.Equal, Alpha: 0.3},
 		Loss: d.Loss, Train: PairBatch{8, 8, d.Train.SharePrefix}, Validation: PairValidation{10}}
-	m.Data.Train, m.Data.EvalFraction, m.Data.MaxTokens = embedded.Name, 0.2, 512
+	m.Data.Train, m.Data.EvalFraction, m.Data.MaxTokens = config.Names{embedded.Name}, 0.2, 512
 	return m
 }
 
@@ -163,7 +163,7 @@ func openPairs(o *Options) (world, error) {
 func (w *pairWorld) deal() error {
 	m, source := w.o.MaPPO, w.o.MaPPO.Data
 	if source.ClassColumn = m.Deal.Column; w.o.items != "" {
-		source.Train, source.ClassColumn = w.o.items, "" // one's own pairs need no owner
+		source.Train, source.ClassColumn = config.Names{w.o.items}, "" // one's own pairs need no owner
 	}
 	pairs, err := source.ReadPairs(context.Background(), m.Loss, w.tokenizer, w.model.Config.MaxPositions)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/rollout"
@@ -73,7 +74,7 @@ func (o *Options) read(j *recipe.Job, source string, limit int) ([]Prompt, error
 
 // items takes the items that ci-rl trains on, in the same prompts.
 func (o *Options) items(j *recipe.Job, e *batch.Encoder, source string, limit int) (all []Prompt, err error) {
-	c := cirl.Options{Seed: j.Seed, Data: cirl.Data{Train: source, Scenarios: o.Scenarios,
+	c := cirl.Options{Seed: j.Seed, Data: cirl.Data{Mix: recipe.Mix{Train: config.Names{source}}, Scenarios: o.Scenarios,
 		ValidationFraction: o.ValidationFraction, TestFraction: o.TestFraction}}
 	parts, err := c.Items(j)
 	if err != nil {

@@ -18,9 +18,11 @@ import (
 // loadAnswers loads the training answers and the held-out ones, and gives each a mismatched one.
 func (t *training) loadAnswers(ctx context.Context) (err error) {
 	d := t.o.Data
-	if t.pairs, err = t.encodeAnswers(ctx, d.Train); err != nil {
+	sets, err := recipe.Each(d.Mix, func(name string) (*pairSet, error) { return t.encodeAnswers(ctx, name) })
+	if err != nil {
 		return err
 	}
+	t.pairs = join(d.Mix, sets)
 	if d.Eval != "" {
 		t.heldOut, err = t.encodeAnswers(ctx, d.Eval)
 	} else if d.EvalFraction > 0 {

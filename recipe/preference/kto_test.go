@@ -3,6 +3,7 @@ package preference
 import (
 	"context"
 	"fmt"
+	"github.com/posttrain/posttrain/internal/config"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,7 +26,7 @@ func ktoOptions(t *testing.T, rows string) Options {
 		t.Fatal(err)
 	}
 	o := Defaults("kto")
-	o.Model, o.Backend, o.Data.Train = embedded.Name, "go", path
+	o.Model, o.Backend, o.Data.Train = embedded.Name, "go", config.Names{path}
 	o.Train.BatchSize, o.Train.MicroBatchSize, o.Train.MaxSteps, o.Train.Epochs = 4, 2, 2, 0
 	o.Train.LearningRate, o.Train.WarmupSteps = 1e-3, 0
 	o.Place = recipe.Place{Out: filepath.Join(dir, "out")}

@@ -82,7 +82,7 @@ var tinyModel = func() string {
 // tinyOnline is a run of two rounds into a folder, which it continues if it is there.
 func tinyOnline(dir, prompts string) Options {
 	o := Defaults(losses.DPO)
-	o.Mode, o.Backend, o.Model, o.Data.Train = onlineKey, "go", tinyModel, prompts
+	o.Mode, o.Backend, o.Model, o.Data.Train = onlineKey, "go", tinyModel, config.Names{prompts}
 	t := &o.Train
 	t.BatchSize, t.MicroBatchSize, t.WarmupSteps, t.LearningRate, t.CheckpointEvery = 2, 2, 0, 1e-3, 1
 	o.Online.Rounds, o.Online.Samples, o.Online.MaxNew = 2, 30, 4 // four prompts at a time
@@ -272,7 +272,7 @@ func TestOneRoundIsOfflineTraining(t *testing.T) {
 		o.Online.Rounds, o.Online.Samples, o.Train.Epochs, o.Train.Schedule = 1, 4, 2, "linear"
 		mustRun(t, o)
 		off := o
-		off.Mode, off.Data.Train = "", filepath.Join(o.Place.Out, "round-1.parquet")
+		off.Mode, off.Data.Train = "", config.Names{filepath.Join(o.Place.Out, "round-1.parquet")}
 		off.Place = recipe.Place{Out: filepath.Join(dir, fmt.Sprint("offline", i))}
 		mustRun(t, off)
 		testkit.SameFiles(t, o.Place.Out, off.Place.Out, "model/model.safetensors")

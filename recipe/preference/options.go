@@ -93,7 +93,7 @@ func settle(g *config.Given, o *Options) {
 		o.Mode = ""
 	}
 	if o.isOnline() {
-		o.Online.Settle(g, o.Model, o.Data.Train)
+		o.Online.Settle(g, o.Model, o.Data.Train.String())
 	}
 }
 
@@ -173,11 +173,15 @@ func (o *Options) checkMode(g *config.Given) {
 	if o.Loss.ReferenceFree() && o.Online.Reference == online.Round {
 		g.Fault("online.reference", "online.reference round: %s uses no reference model; remove it", o.Loss.Type)
 	}
-	if o.Data.Train != embedded.Name && g.Has("online.scenarios") && o.Online.Scenarios > 0 {
+	if len(o.Data.Train) > 1 {
+		g.Fault("data.train", "data.train %v: mode online wants one source: a file, a pattern or a data set",
+			o.Data.Train)
+	}
+	if !o.Data.Train.Are(embedded.Name) && g.Has("online.scenarios") && o.Online.Scenarios > 0 {
 		g.Fault("online.scenarios", "online.scenarios %d: only embedded scenarios are made to a number, and "+
 			"data.train is %s; remove it", o.Online.Scenarios, o.Data.Train)
 	}
-	if o.Data.Train == embedded.Name && o.Online.Scenarios < 3 {
+	if o.Data.Train.Are(embedded.Name) && o.Online.Scenarios < 3 {
 		g.Fault("online.scenarios", "online.scenarios %d: want 3 or more", o.Online.Scenarios)
 	}
 }
@@ -211,7 +215,7 @@ func (o *Options) Explain() string {
 			map[bool]string{false: "training", true: "each round"}[o.isOnline()])
 	}
 	if o.isOnline() {
-		s.WriteString(o.Online.Explain(o.Data.Train))
+		s.WriteString(o.Online.Explain(o.Data.Train.String()))
 	}
 	if !o.isOnline() || o.Data.Eval != "" {
 		fmt.Fprintf(&s, "data: %s\n", o.Data.Source)
@@ -239,14 +243,16 @@ func (o *Options) unit() string {
 
 // explainGaps says what gaps the training pairs have, if their file is there yet.
 func (d *Data) explainGaps() string {
-	if _, err := os.Stat(files.Match(d.Train)[0]); err != nil && d.Train != embedded.Name {
-		return fmt.Sprintf("gaps: known once there is a file %s\n", d.Train)
+	for _, name := range d.Train {
+		if _, err := os.Stat(files.Match(name)[0]); err != nil && name != embedded.Name {
+			return fmt.Sprintf("gaps: known once there is a file %s\n", name)
+		}
 	}
-	pairs, _, err := d.read(d.Train)
+	sources, err := d.readAll()
 	if err != nil {
 		return fmt.Sprintf("gaps: %v\n", err)
 	}
-	_, _, report, err := data.Prior(pairs, d.RewardOptions)
+	_, _, report, err := data.Prior(slices.Concat(sources...), d.RewardOptions)
 	if err != nil {
 		return fmt.Sprintf("gaps: %s: %v\n", d.Train, err)
 	}

@@ -37,6 +37,9 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	if err := t.load(ctx); err != nil {
 		return nil, err
 	}
+	if err := j.SayMix(o.Data.Mix, t.pairs.mix); err != nil {
+		return nil, err
+	}
 	if err := j.Open(); err != nil {
 		return nil, err
 	}
@@ -143,10 +146,11 @@ type Pairs struct {
 // that many positions, is left out.
 func (d *Data) ReadPairs(ctx context.Context, loss losses.Options, t *tokenizer.Tokenizer, positions int) (*Pairs,
 	error) {
-	pairs, _, err := d.read(d.Train)
+	sources, err := d.readAll()
 	if err != nil {
 		return nil, err
 	}
+	pairs := slices.Concat(sources...)
 	rewards, err := d.Fit(pairs)
 	if err != nil && loss.NeedsGap() {
 		return nil, err
@@ -188,6 +192,7 @@ type pairSet struct {
 	desirable []bool       // of kto: what the answers are; nil for pairs
 	reference [][2]float32 // nil: not measured yet, or the loss has none
 	tolerance float64      // of the self-check at step 0
+	mix       train.Mix
 }
 
 func (p *pairSet) examples(o losses.Options) *train.Examples {
@@ -198,11 +203,30 @@ func (p *pairSet) examples(o losses.Options) *train.Examples {
 		return p.answers(o)
 	}
 	m := &train.Preference{Options: o, Gaps: p.gaps, Reference: p.reference, Tolerance: p.tolerance}
-	return &train.Examples{Method: m, Groups: p.groups, Sources: p.sources}
+	return &train.Examples{Method: m, Groups: p.groups, Sources: p.sources, Mix: p.mix}
+}
+
+// join puts the sets of several sources together.
+func join(m recipe.Mix, sets []*pairSet) *pairSet {
+	if len(sets) == 1 {
+		return sets[0]
+	}
+	all, sizes, gaps := &pairSet{}, []int(nil), true
+	for _, p := range sets {
+		all.groups, all.sources = append(all.groups, p.groups...), append(all.sources, p.sources...)
+		all.gaps, all.desirable = append(all.gaps, p.gaps...), append(all.desirable, p.desirable...)
+		gaps = gaps && p.gaps != nil
+		sizes = append(sizes, len(p.groups))
+	}
+	if !gaps { // of a loss that needs none
+		all.gaps = nil
+	}
+	all.mix = m.Of(sizes...)
+	return all
 }
 
 func (p *pairSet) subset(keep []int) *pairSet {
-	q := &pairSet{groups: data.Pick(p.groups, keep), sources: data.Pick(p.sources, keep)}
+	q := &pairSet{groups: data.Pick(p.groups, keep), sources: data.Pick(p.sources, keep), mix: p.mix.Pick(keep)}
 	if p.gaps != nil {
 		q.gaps = data.Pick(p.gaps, keep)
 	}
@@ -223,7 +247,7 @@ func (t *training) load(ctx context.Context) (err error) {
 		return t.loadAnswers(ctx)
 	}
 	d := t.o.Data
-	first, err := t.read(d.Train)
+	first, err := recipe.Each(d.Mix, t.read)
 	if err != nil {
 		return err
 	}
@@ -233,21 +257,34 @@ func (t *training) load(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if t.rewards, err = d.Fit(first, second); err != nil && t.o.Loss.NeedsGap() {
+	if t.rewards, err = d.Fit(slices.Concat(first...), second); err != nil && t.o.Loss.NeedsGap() {
 		return err
 	}
 	if d.Eval == "" {
 		return t.loadOne(ctx, first)
 	}
-	if t.pairs, err = t.encode(ctx, d.Train, first); err == nil {
+	if t.pairs, err = t.encodeAll(ctx, first); err == nil {
 		t.heldOut, err = t.encode(ctx, d.Eval, second)
 	}
 	return err
 }
 
-// loadOne encodes one set of pairs and holds a share of it out.
-func (t *training) loadOne(ctx context.Context, pairs []data.Preference) error {
-	all, err := t.encode(ctx, t.o.Data.Train, pairs)
+// encodeAll encodes what is trained on, source by source.
+func (t *training) encodeAll(ctx context.Context, sources [][]data.Preference) (*pairSet, error) {
+	var sets []*pairSet
+	for k, pairs := range sources {
+		p, err := t.encode(ctx, t.o.Data.Train[k], pairs)
+		if err != nil {
+			return nil, err
+		}
+		sets = append(sets, p)
+	}
+	return join(t.o.Data.Mix, sets), nil
+}
+
+// loadOne encodes what is trained on and holds a share of it out.
+func (t *training) loadOne(ctx context.Context, sources [][]data.Preference) error {
+	all, err := t.encodeAll(ctx, sources)
 	if t.pairs = all; err != nil || t.o.Data.EvalFraction == 0 {
 		return err
 	}
@@ -292,6 +329,14 @@ func (t *training) read(path string) (pairs []data.Preference, err error) {
 		t.Say("%s", report)
 	}
 	return pairs, err
+}
+
+// readAll reads the pairs of each source.
+func (d *Data) readAll() ([][]data.Preference, error) {
+	return recipe.Each(d.Mix, func(name string) ([]data.Preference, error) {
+		pairs, _, err := d.read(name)
+		return pairs, err
+	})
 }
 
 func (d *Data) read(path string) ([]data.Preference, *data.Report, error) {

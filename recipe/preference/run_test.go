@@ -3,6 +3,7 @@ package preference
 import (
 	"context"
 	"fmt"
+	"github.com/posttrain/posttrain/internal/config"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,7 +35,7 @@ func TestUselessGapsAreWarnedAbout(t *testing.T) {
 	}
 	for _, prior := range []string{losses.MaPPO, losses.None} {
 		o := Defaults("dpo")
-		o.Model, o.Backend, o.Data.Train, o.Loss.Prior = embedded.Name, "go", path, prior
+		o.Model, o.Backend, o.Data.Train, o.Loss.Prior = embedded.Name, "go", config.Names{path}, prior
 		o.Train.BatchSize, o.Train.MicroBatchSize, o.Train.MaxSteps, o.Train.Epochs = 2, 2, 1, 0
 		o.Place = recipe.Place{Out: filepath.Join(dir, prior)}
 		w := &warnings{Reporter: run.Listen(nil)}
@@ -60,7 +61,7 @@ func TestGapsOfAPattern(t *testing.T) {
 		}
 	}
 	o := Defaults("dpo")
-	o.Data.Train = filepath.Join(dir, "p*.jsonl")
+	o.Data.Train = config.Names{filepath.Join(dir, "p*.jsonl")}
 	if text := o.Data.explainGaps(); !strings.Contains(text, "0.25") || !strings.Contains(text, "0.75") {
 		t.Error(text)
 	}
@@ -77,7 +78,7 @@ func TestThePlainLossNeedsNoRewards(t *testing.T) {
 	}
 	for prior, want := range map[string]string{losses.MaPPO: "one has scores, the other a margin", losses.None: ""} {
 		o := Defaults("dpo")
-		o.Model, o.Backend, o.Data.Train, o.Loss.Prior = embedded.Name, "go", path, prior
+		o.Model, o.Backend, o.Data.Train, o.Loss.Prior = embedded.Name, "go", config.Names{path}, prior
 		o.Train.BatchSize, o.Train.MicroBatchSize, o.Train.MaxSteps, o.Train.Epochs = 2, 2, 1, 0
 		o.Place = recipe.Place{Out: filepath.Join(dir, prior)}
 		_, err := Run(context.Background(), o, nil)

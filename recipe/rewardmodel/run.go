@@ -40,6 +40,9 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	if err != nil {
 		return nil, err
 	}
+	if err := j.SayMix(o.Data.Mix, pairs.Mix); err != nil {
+		return nil, err
+	}
 	if err := j.Open(); err != nil {
 		return nil, err
 	}
@@ -78,7 +81,7 @@ type training struct {
 // load reads the training pairs and the held-out ones, which may be nil.
 func (t *training) load(ctx context.Context) (pairs, heldOut *train.Examples, err error) {
 	d := t.o.Data
-	pairs, err = t.encode(ctx, d.Train)
+	pairs, err = t.encodeAll(ctx)
 	switch {
 	case err != nil:
 	case d.Eval != "":
@@ -95,7 +98,26 @@ func subset(x *train.Examples, keep []int) *train.Examples {
 	if method.Margins != nil {
 		method.Margins = data.Pick(method.Margins, keep)
 	}
-	return &train.Examples{Method: &method, Groups: data.Pick(x.Groups, keep), Sources: data.Pick(x.Sources, keep)}
+	return &train.Examples{Method: &method, Groups: data.Pick(x.Groups, keep), Sources: data.Pick(x.Sources, keep),
+		Mix: x.Mix.Pick(keep)}
+}
+
+// encodeAll encodes what is trained on.
+func (t *training) encodeAll(ctx context.Context) (*train.Examples, error) {
+	d := t.o.Data
+	sources, err := recipe.Each(d.Mix, func(name string) (*train.Examples, error) { return t.encode(ctx, name) })
+	if err != nil {
+		return nil, err
+	}
+	method := &train.Reward{Options: losses.BradleyTerry{Center: t.o.Loss.Center}}
+	all, sizes := &train.Examples{Method: method}, []int(nil)
+	for _, s := range sources {
+		all.Groups, all.Sources = append(all.Groups, s.Groups...), append(all.Sources, s.Sources...)
+		method.Margins = append(method.Margins, s.Method.(*train.Reward).Margins...)
+		sizes = append(sizes, len(s.Groups))
+	}
+	all.Mix = d.Of(sizes...)
+	return all, nil
 }
 
 // encode reads and encodes pairs, and drops those that are too long.

@@ -26,6 +26,9 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	if err != nil {
 		return nil, err
 	}
+	if err := j.SayMix(o.Data.Mix, demos.Mix); err != nil {
+		return nil, err
+	}
 	if err := j.Open(); err != nil {
 		return nil, err
 	}
@@ -75,7 +78,7 @@ const embeddedDemonstrations = 4000
 
 // load reads the training demonstrations and the held-out ones, which may be nil.
 func load(ctx context.Context, j *recipe.Job, o Options) (demos, heldOut *train.Examples, err error) {
-	demos, err = encode(ctx, j, o, o.Data.Train)
+	demos, err = encodeAll(ctx, j, o)
 	switch {
 	case err != nil:
 	case o.Data.Eval != "":
@@ -88,11 +91,30 @@ func load(ctx context.Context, j *recipe.Job, o Options) (demos, heldOut *train.
 }
 
 func subset(e *train.Examples, keep []int) *train.Examples {
-	return examples(data.Pick(e.Groups, keep), data.Pick(e.Sources, keep))
+	some := examples(data.Pick(e.Groups, keep), data.Pick(e.Sources, keep))
+	some.Mix = e.Mix.Pick(keep)
+	return some
 }
 
 func examples(groups []batch.Group, sources []string) *train.Examples {
 	return &train.Examples{Method: &train.SFT{Groups: groups}, Groups: groups, Sources: sources}
+}
+
+// encodeAll encodes what is trained on.
+func encodeAll(ctx context.Context, j *recipe.Job, o Options) (*train.Examples, error) {
+	sources, err := recipe.Each(o.Data.Mix, func(name string) (*train.Examples, error) {
+		return encode(ctx, j, o, name)
+	})
+	if err != nil {
+		return nil, err
+	}
+	all, sizes := examples(nil, nil), []int(nil)
+	for _, s := range sources {
+		all = examples(append(all.Groups, s.Groups...), append(all.Sources, s.Sources...))
+		sizes = append(sizes, len(s.Groups))
+	}
+	all.Mix = o.Data.Of(sizes...)
+	return all, nil
 }
 
 // encode reads, encodes and applies the limits.

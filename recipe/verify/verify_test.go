@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"github.com/posttrain/posttrain/internal/config"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,7 +32,7 @@ func trained(t *testing.T) string {
 		t.Fatal(err)
 	}
 	o := preference.Defaults("dpo")
-	o.Model, o.Backend, o.Data.Train, o.Loss.Prior = embedded.Name, "go", path, "none"
+	o.Model, o.Backend, o.Data.Train, o.Loss.Prior = embedded.Name, "go", config.Names{path}, "none"
 	o.Train.BatchSize, o.Train.MicroBatchSize, o.Train.MaxSteps, o.Train.Epochs = 2, 2, 6, 0
 	o.Train.CheckpointEvery, o.Train.CheckpointKeep = 2, 5
 	o.Place = recipe.Place{Out: filepath.Join(dir, "run")}
