@@ -55,4 +55,4 @@ var pairsFlags = slices.Concat([]config.Flag{
 	{Name: "rubric", Key: "reward.judge.rubric", Help: "file with the judge's template (default: a built-in one)"},
 	{Name: "reward-model", Key: "reward.model.folder", Help: "folder of the reward model"},
 	{Name: "max-cost", Key: "reward.judge.max_cost", Help: "stop before the judge costs more (default: no limit)"},
-}, truncationFlags)
+}, templateFlags, truncationFlags)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -37,7 +38,7 @@ func newGenerate(s streams) *cobra.Command {
 	})
 }
 
-var generateFlags = append([]config.Flag{
+var generateFlags = slices.Concat([]config.Flag{
 	{Name: "model", Key: "model", Help: modelHelp + " (default embedded)"},
 	{Name: "adapter", Key: "adapter", Help: adapterHelp},
 	{Name: "cache-gb", Key: "cache_gb", Help: cacheHelp},
@@ -48,19 +49,23 @@ var generateFlags = append([]config.Flag{
 		Help: "prompts, .jsonl, .json or .parquet, or " + hubRows + ": column prompt (text or messages) or " +
 			"messages"},
 	{Name: "chat", Key: "chat", Help: "apply the chat template to plain prompts; without --prompt and --input: talk"},
-	{Name: "chat-template", Key: "chat_template.template",
-		Help: "file with a chat template in the place of the model's own"},
-	{Name: "chat-variables", Key: "chat_template.variables", Exact: true,
-		Help: "variable of the chat template, such as enable_thinking=false (may be repeated)"},
-	{Name: "chat-date", Key: "chat_template.date",
-		Help: "day that the chat template prints as today, such as 2026-01-31"},
 	{Name: "samples", Key: "samples", Help: "answers to each prompt (default 1)"},
 	{Name: "out", Key: "out", Help: "jsonl file to write: prompt, completion, reason, tokens"},
 	{Name: "logps", Key: "logps", Help: "also write each token's log-prob, at temperature 1 with nothing cut off"},
 	{Name: "max-new-tokens", Key: "max_new_tokens", Help: "most tokens of an answer (default 256)"},
 	{Name: "temperature", Key: "temperature",
 		Help: "temperature of the draws; 0 always takes the likeliest token (default 1)"},
-}, truncationFlags...)
+}, templateFlags, truncationFlags)
+
+// templateFlags say what the chat template gets.
+var templateFlags = []config.Flag{
+	{Name: "chat-template", Key: "chat_template.template",
+		Help: "file with a chat template in the place of the model's own"},
+	{Name: "chat-variables", Key: "chat_template.variables", Exact: true,
+		Help: "variable of the chat template, such as enable_thinking=false (may be repeated)"},
+	{Name: "chat-date", Key: "chat_template.date",
+		Help: "day that the chat template prints as today, such as 2026-01-31"},
+}
 
 // truncationFlags cut off the draws.
 var truncationFlags = []config.Flag{

@@ -13,6 +13,7 @@ import (
 	"github.com/posttrain/posttrain/recipe/generate"
 	"github.com/posttrain/posttrain/recipe/scenarios"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
@@ -33,6 +34,8 @@ type Options struct {
 	Chat    bool   `yaml:"chat"`                   // plain prompts are a user's message
 	N       int    `yaml:"n,omitempty" want:">=0"` // synthetic scenarios
 	HeldOut bool   `yaml:"held_out"`               // synthetic ones with names and values that training never has
+
+	Template local.Chat `yaml:"chat_template"` // what the chat template gets: chat is the switch
 
 	Answers          int `yaml:"answers" want:">=1"` // to each prompt; a pair wants 2
 	rollout.Sampling `yaml:",inline"`
@@ -81,7 +84,8 @@ func settle(g *config.Given, o *Options) {
 var (
 	ofScenarios = []string{"n", "held_out", "reward.ci.format", "reward.ci.match"}
 	ofServer    = recipe.ServerKeys()
-	ofFolder    = []string{"model", "adapter", "cache_gb", "backend", "top_k", "min_p"}
+	ofFolder    = []string{"model", "adapter", "cache_gb", "backend", "top_k", "min_p", "chat_template.template",
+		"chat_template.template_sha256", "chat_template.variables", "chat_template.date"}
 )
 
 // unused are the keys without effect.

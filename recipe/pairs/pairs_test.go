@@ -29,14 +29,14 @@ func TestMain(m *testing.M) {
 	}
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
-		var a struct{ Prompt, Response string }
-		if err := json.Unmarshal(in.Bytes(), &a); err != nil || a.Prompt == act {
+		var a struct{ Prompt, Response data.Text }
+		if err := json.Unmarshal(in.Bytes(), &a); err != nil || a.Prompt.Plain == act {
 			os.Exit(1)
 		}
 		if act == "tie" {
-			a.Response = ""
+			a.Response = data.Text{}
 		}
-		fmt.Println(len(a.Response))
+		fmt.Println(len(a.Response.Last()))
 	}
 	os.Exit(0)
 }
@@ -141,6 +141,55 @@ func TestPairs(t *testing.T) {
 	}
 	if read(t, again.Out) != pairs || read(t, again.Keep) != answers {
 		t.Error("the interrupted run has other pairs or answers")
+	}
+}
+
+// TestTemplate: the chat template gets what the options say, so that answers are those to the text that it makes.
+func TestTemplate(t *testing.T) {
+	plain := tiny(t, 6)
+	text := strings.ReplaceAll(read(t, plain.Input), `"Q`, `"2024 Ask Q`)
+	if err := os.WriteFile(plain.Input, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	want, err := Run(t.Context(), plain, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := tiny(t, 6)
+	template := filepath.Join(t.TempDir(), "ask.jinja")
+	jinja := "{{ strftime_now('%Y') }} {{ verb }} {{ messages[0]['content'] }}"
+	if err := os.WriteFile(template, []byte(jinja), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	o.Chat, o.Template.Template, o.Template.Variables, o.Template.Date = true, template, []string{"verb=Ask"},
+		"2024-01-31"
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err = Run(ctx, o, &stopper{run.Listen(nil), "prompt", 1, cancel})
+	expect.Error(t, err, "interrupted")
+	changed := o
+	changed.Template.Variables = []string{"verb=Say"}
+	_, err = Run(t.Context(), changed, nil)
+	expect.Error(t, err, "has the answers of an interrupted run with other prompts, another model or other settings")
+	got, err := Run(t.Context(), o, nil)
+	if err != nil || len(got.Pairs) != len(want.Pairs) {
+		t.Fatal(got, err)
+	}
+	for i, p := range got.Pairs {
+		if q := want.Pairs[i]; p.Chosen.Last() != q.Chosen.Last() || p.Rejected.Last() != q.Rejected.Last() {
+			t.Errorf("%+v, want %+v", p, q)
+		}
+	}
+	for want, change := range map[string]func(*Options){
+		"plain text, which has no chat template: add chat": func(o *Options) { o.Chat = false },
+		"chat_template.variables \"9\": want a name and a": func(o *Options) { o.Template.Variables = []string{"9"} },
+		"the chat template has no variable x":              func(o *Options) { o.Template.Variables = []string{"x=1"} },
+		"none.jinja: no such file":                         func(o *Options) { o.Template.Template = "none.jinja" },
+	} {
+		bad := o
+		bad.Out = filepath.Join(t.TempDir(), "pairs.jsonl")
+		change(&bad)
+		_, err := Run(t.Context(), bad, nil)
+		expect.Error(t, err, want)
 	}
 }
 

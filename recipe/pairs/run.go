@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/recipe"
@@ -53,7 +54,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 func pairScenarios(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	b := best.Defaults()
 	b.Model, b.Adapter, b.CacheGB, b.Backend, b.Seed = o.Model, o.Adapter, o.CacheGB, o.Backend, o.Seed
-	b.N, b.HeldOut, b.Answers, b.Sampling, b.Out = o.N, o.HeldOut, o.Answers, o.Sampling, o.Out
+	b.N, b.HeldOut, b.Answers, b.Sampling, b.Out, b.Chat = o.N, o.HeldOut, o.Answers, o.Sampling, o.Out, o.Template
 	b.Reward.Format, b.Reward.Match = o.Reward.CI.Format, o.Reward.CI.Match
 	result, err := best.Pairs(ctx, b, r)
 	if err != nil {
@@ -86,7 +87,18 @@ func (p *pairing) read() error {
 		}
 	}
 	p.prompts = prompts
-	return nil
+	return p.checkTemplate()
+}
+
+// checkTemplate refuses settings of the chat template where no prompt is a conversation.
+func (p *pairing) checkTemplate() error {
+	settings, err := p.o.Template.Identify()
+	isChat := func(row data.PromptRow) bool { return row.Prompt.IsChat() }
+	if err == nil && settings != "" && !slices.ContainsFunc(p.prompts, isChat) {
+		err = fmt.Errorf("%s: the prompts are plain text, which has no chat template: add chat, or remove "+
+			"chat_template", p.o.Input)
+	}
+	return err
 }
 
 // score scores the answers that have no score yet.

@@ -47,6 +47,9 @@ func (p *pairing) identify() string {
 	enc := json.NewEncoder(h) // a hash never fails
 	_ = enc.Encode([]any{o.Model, o.Adapter, o.Backend, o.Server.BaseURL, o.Server.Model})
 	_ = enc.Encode([]any{o.Seed, o.Answers, o.Sampling})
+	if chat, err := o.Template.Identify(); chat != "" && err == nil { // reading the prompts says what is wrong
+		_ = enc.Encode(chat)
+	}
 	for _, row := range p.prompts {
 		_ = enc.Encode(row.Prompt)
 	}
@@ -84,7 +87,7 @@ func (p *pairing) openModel() (drawer, func(), error) {
 		return some, func() {}, err
 	}
 	m, err := local.OpenWith(local.Options{Backend: p.o.Backend, Model: p.o.Model, Adapter: p.o.Adapter,
-		CacheGB: p.o.CacheGB})
+		CacheGB: p.o.CacheGB, Chat: p.o.Template})
 	if err != nil {
 		return nil, nil, err
 	}
