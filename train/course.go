@@ -180,7 +180,7 @@ func (c *Course) evaluate(ctx context.Context) (best bool, err error) {
 		measured := strings.Join(slices.Sorted(maps.Keys(values)), ", ")
 		return false, fmt.Errorf("train.eval_metric %q is not measured: want one of %s", name, measured)
 	}
-	if err := c.log(values); err != nil {
+	if err := c.log(values, nil); err != nil {
 		return false, err
 	}
 	c.evaluated, c.clean = c.State.Step, false
@@ -214,18 +214,18 @@ func (c *Course) Record(m *Metrics, examples int, tokens, seconds float64) error
 	if !due(c.State.Step, c.plan.Options.LogEvery) && c.State.Step != c.plan.Total {
 		return nil
 	}
-	values := c.window.Means("")
+	values, spreads := c.window.Means(""), c.window.spreads
 	values["num_tokens"] = c.tokens
 	c.window = NewMetrics()
-	return c.log(values)
+	return c.log(values, spreads)
 }
 
-func (c *Course) log(values map[string]float64) error {
+func (c *Course) log(values map[string]float64, spreads map[string][]float64) error {
 	if c.Folder == nil {
 		return nil
 	}
 	epoch := float64(c.State.Epoch) + float64(c.State.Position)/float64(c.plan.Examples)
-	return c.Folder.Log(run.Record{Step: c.State.Step, Epoch: epoch, Values: values})
+	return c.Folder.Log(run.Record{Step: c.State.Step, Epoch: epoch, Values: values, Spreads: spreads})
 }
 
 // Notice passes a line on to OnNotice.

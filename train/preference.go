@@ -108,6 +108,8 @@ func (m *Preference) Observe(examples []int, p *batch.Packed, outputs [][]float3
 			metrics.Add(name, v, 1)
 		}
 	}
+	metrics.Spread(losses.MetricLogpsChosen, b.PolicyChosen...)
+	metrics.Spread(losses.MetricLogpsRejected, b.PolicyRejected...)
 	return nil
 }
 
