@@ -155,9 +155,74 @@ func TestHealthy(t *testing.T) {
 
 // TestTooShort: a run of a few steps says what it has too little about.
 func TestTooShort(t *testing.T) {
-	r := Examine(&Log{Records: []run.Record{{Step: 1, Values: map[string]float64{"loss": math.NaN(), "kl": 9}}}})
+	r := Examine(&Log{Records: []run.Record{{Step: 1, Values: map[string]float64{"entropy": math.NaN(), "kl": 9}}}})
 	if !r.Healthy() || len(r.Looked) != 0 || len(r.Unmeasured) != len(rules) {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestNotANumber: planted in each kind of log, it is found with its step and the last value before it. A few gradients
+// that scaled float16 skips are no finding, nor is another metric without a value.
+func TestNotANumber(t *testing.T) {
+	ours := func(line func(step int) string) (text string) {
+		for step := 1; step <= 60; step++ {
+			text += line(step) + "\n"
+		}
+		return text
+	}
+	at := func(value string, from, to int) func(int) string { // the loss in these steps
+		return func(step int) string {
+			loss := fmt.Sprint(70 - step)
+			if step >= from && step <= to {
+				loss = value
+			}
+			return fmt.Sprintf(`{"step":%d,"loss":%s,"grad_norm":2}`, step, loss)
+		}
+	}
+	norm := func(from, to int) func(int) string {
+		return func(step int) string {
+			return strings.NewReplacer(`"loss"`, `"grad_norm"`, `"grad_norm"`, `"loss"`).
+				Replace(at("null", from, to)(step))
+		}
+	}
+	const trl = `{"log_history":[{"step":10,"loss":0.7,"grad_norm":1.5},{"step":20,"loss":0.0,"grad_norm":NaN},` +
+		`{"step":30,"loss":0.0,"grad_norm":NaN}]}`
+	for _, c := range []struct{ name, text, says, evidence string }{
+		{"ours", ours(at("null", 42, 60)), "loss is NaN or infinite at step 42, and in 19 of 60 records",
+			"loss: 69 at step 1, 29 at step 41 (the last value before)"},
+		{"one step", ours(at("null", 42, 42)), "loss is NaN or infinite at step 42, and in 1 of 60 records",
+			"29 at step 41"},
+		{"from the start", ours(at("null", 1, 60)), "loss is NaN or infinite at step 1, and in 60 of 60", ""},
+		{"the gradient", ours(norm(50, 60)), "grad_norm is NaN or infinite at step 50, and in 11 of 60", "21 at step 49"},
+		{"skipped steps", ours(norm(1, 3)), "", ""},
+		{"skipped too often", ours(norm(1, 4)), "grad_norm is NaN or infinite at step 1, and in 4 of 60", ""},
+		{"another metric", ours(func(step int) string {
+			return fmt.Sprintf(`{"step":%d,"loss":1,"reward":null}`, step)
+		}), "", ""},
+		{"TRL, which writes 0 for the loss", trl, "grad_norm is NaN or infinite at step 20, and in 2 of 3 records",
+			"grad_norm: 1.5 at step 10, 1.5 at step 10"},
+		{"verl", "step:1 - actor/pg_loss:0.5\nstep:2 - actor/pg_loss:nan\nstep:3 - actor/pg_loss:np.float64(inf)\n",
+			"loss is NaN or infinite at step 2, and in 2 of 3 records", "loss: 0.5 at step 1"},
+	} {
+		l, err := parse([]byte(c.text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := Examine(l)
+		text := strings.Join(r.Lines(), "\n")
+		if c.says == "" {
+			if !r.Healthy() || r.Looked[0] != "not a number" {
+				t.Errorf("%s: %s", c.name, text)
+			}
+			continue
+		}
+		if len(r.Findings) != 1 || r.Findings[0].Rule != "not a number" || !strings.Contains(text, c.says) ||
+			!strings.Contains(text, c.evidence) || !strings.Contains(text, "a lower train.learning_rate") {
+			t.Errorf("%s: %s", c.name, text)
+		}
+		if _, err := json.Marshal(r); err != nil {
+			t.Error(c.name, err)
+		}
 	}
 }
 
@@ -169,12 +234,12 @@ const console = "(TaskRunner pid=7) \x1b[32mstep:3 - global_seqlen/mean:120.5 - 
 func TestRead(t *testing.T) {
 	for _, c := range []struct{ file, text, kind, want string }{
 		{"run/metrics.jsonl", `{"step":1,"epoch":0.5,"loss":null,"note":"loss is NaN"}` + "\n" +
-			`{"step":2,"epoch":1,"loss":0.5}` + "\n" + `{"step":3,"ep`, "posttrain", "1 map[epoch:0.5], 2 map[epoch:1 loss:0.5]"},
+			`{"step":2,"epoch":1,"loss":0.5}` + "\n" + `{"step":3,"ep`, "posttrain", "1 map[epoch:0.5 loss:NaN], 2 map[epoch:1 loss:0.5]"},
 		{"trl/trainer_state.json", `{"log_history":[{"step":5,"loss":0.5,"epoch":1},{"step":5,"eval_loss":0.4}]}`, "TRL",
 			"5 map[epoch:1 loss:0.5], 5 map[eval_loss:0.4]"},
 		{"trl2/checkpoint-20/trainer_state.json", `{"log_history":[{"step":20,"loss":0.5}]}`, "TRL", "20 map[loss:0.5]"},
 		{"trl3/trainer_state.json", "{\"log_history\":[{\"step\":5,\"loss\": NaN,\"grad_norm\":Infinity},\n" +
-			`{"step":6,"loss":0.5,"note":"is: NaN","all":[1,-Infinity]}]}`, "TRL", "5 map[], 6 map[loss:0.5]"},
+			`{"step":6,"loss":0.5,"note":"is: NaN","all":[1,-Infinity]}]}`, "TRL", "5 map[grad_norm:NaN loss:NaN], 6 map[loss:0.5]"},
 		{"verl/two.jsonl", `{"step":3,"data":{"critic/kl":2,"actor/kl_loss":1,"x":NaN}}` + "\n", "verl", "3 map[kl:2]"},
 		{"verl/out.jsonl", `{"step":3,"data":{"actor/entropy":0.5,"critic/score/mean":1}}` + "\n", "verl",
 			"3 map[entropy:0.5 reward:1]"},

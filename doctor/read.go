@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -129,6 +130,11 @@ func parseLines(text []byte) (*Log, error) {
 	return l, nil
 }
 
+// gradient and the other fragile metrics are those whose NaN says that a run is broken. Others may have no value.
+const gradient = "grad_norm"
+
+var fragile = []string{"loss", gradient, "eval_loss"}
+
 // add adds an object with a step. Values that are no numbers are passed over.
 func (l *Log) add(entry map[string]any) error {
 	step, ok := entry["step"].(float64)
@@ -137,7 +143,11 @@ func (l *Log) add(entry map[string]any) error {
 	}
 	r := run.Record{Step: int(step), Values: map[string]float64{}}
 	for _, name := range slices.Sorted(maps.Keys(entry)) { // two of verl's names may be one of TRL's
-		if x, ok := entry[name].(float64); ok && name != "step" {
+		x, ok := entry[name].(float64)
+		if entry[name] == nil && slices.Contains(fragile, rename(name)) { // null, as parse makes of NaN
+			x, ok = math.NaN(), true
+		}
+		if ok && name != "step" {
 			r.Values[rename(name)] = x
 		}
 	}

@@ -15,7 +15,7 @@ type rule struct {
 }
 
 var rules = []rule{
-	{"squeezing", squeezing}, {"entropy collapse", entropyCollapse}, {"length hacking", lengthHacking},
+	{"not a number", notANumber}, {"squeezing", squeezing}, {"entropy collapse", entropyCollapse}, {"length hacking", lengthHacking},
 	{"KL blow-up", klBlowUp}, {"dead groups", deadGroups}, {"overfitting", overfitting},
 }
 
@@ -52,7 +52,69 @@ const (
 	peakTimes     = 10
 	deadShare     = 0.8  // of the groups, in the second half of the run
 	worseShare    = 0.05 // of the best held-out loss
+	skippedShare  = 0.05 // of the gradients that are not finite, while the loss is: scaled float16 skips such steps
 )
+
+// notANumber: a loss or a gradient is NaN or infinite, and what is trained from it is lost. Logs have no value then.
+func notANumber(l *Log) (*Finding, bool) {
+	var first *broken
+	looked := false
+	for _, name := range fragile {
+		b, measured := l.broken(name)
+		looked = looked || measured
+		if b != nil && (first == nil || b.step < first.step) {
+			first = b
+		}
+	}
+	if first == nil {
+		return nil, looked
+	}
+	f := &Finding{Says: fmt.Sprintf("%s is NaN or infinite at step %d, and in %d of %d records", first.metric,
+		first.step, first.count, first.of),
+		Advice: "a lower train.learning_rate, more train.warmup_steps, a smaller train.max_grad_norm, or train.dtype " +
+			"float32; a look at the rows of this step; a checkpoint before it to continue from: later ones are lost"}
+	if s := first.before; len(s) > 0 {
+		last := s[len(s)-1]
+		f.Evidence = []Evidence{{first.metric, s[0].step, s[0].value, last.step, last.value, "the last value before"}}
+	}
+	return f, true
+}
+
+// broken is where a metric is not finite.
+type broken struct {
+	metric          string
+	step, count, of int
+	before          series
+}
+
+// broken finds it; nil where the metric is finite, or a few steps were skipped. measured: the log has the metric.
+func (l *Log) broken(metric string) (b *broken, measured bool) {
+	b = &broken{metric: metric}
+	ends := false // in a value that is not finite
+	for _, r := range l.Records {
+		v, ok := r.Values[metric]
+		if !ok {
+			continue
+		}
+		b.of++
+		if ends = math.IsNaN(v) || math.IsInf(v, 0); !ends {
+			continue
+		}
+		if b.count++; b.count == 1 {
+			b.step = r.Step
+		}
+	}
+	skipped := metric == gradient && !ends && float64(b.count) <= skippedShare*float64(b.of)
+	if b.count == 0 || skipped {
+		return nil, b.of > 0
+	}
+	for _, p := range l.of(metric) {
+		if p.step < b.step {
+			b.before = append(b.before, p)
+		}
+	}
+	return b, true
+}
 
 // squeezing: the chosen and the rejected answers both become less likely; the probability goes to texts that nobody
 // rated.

@@ -3,6 +3,7 @@ package track
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -64,6 +65,7 @@ type mlflowRun struct {
 	URL        string `json:"url"`
 	Experiment string `json:"experiment_id"`
 	Run        string `json:"run_id"`
+	Tag        string `json:"tag"`       // of the run, by which it is found where the server's answer with its name was lost
 	Described  bool   `json:"described"` // the server has the parameters
 	Sent       int    `json:"sent"`      // records
 }
@@ -73,7 +75,7 @@ func NewMLflow(o Options, s Subject) (*MLflow, error) {
 	m := &MLflow{Subject: s, base: strings.TrimRight(o.MLflow, "/"), experiment: cmp.Or(o.Experiment, "posttrain"),
 		http: retryablehttp.NewClient(), patience: 15 * time.Second, seen: -1, wake: make(chan struct{}, 1),
 		done: make(chan struct{})}
-	m.http.Logger, m.http.RetryMax = nil, 2
+	m.http.Logger, m.http.RetryMax, m.http.CheckRetry = nil, 2, retry
 	m.http.HTTPClient.Timeout = 30 * time.Second
 	m.http.ErrorHandler = retryablehttp.PassthroughErrorHandler
 	if err := s.Folder.Own(mlflowFile); err != nil {
@@ -253,11 +255,55 @@ func (m *MLflow) open(ctx context.Context) (err error) {
 	return err
 }
 
-// create makes a run of the experiment, named after the run folder.
+// once marks the context of a request that makes something: where no answer comes, it is not sent again, since the
+// server may have made it.
+type once struct{}
+
+func retry(ctx context.Context, r *http.Response, err error) (bool, error) {
+	if err != nil && ctx.Value(once{}) != nil {
+		return false, nil
+	}
+	return retryablehttp.DefaultRetryPolicy(ctx, r, err)
+}
+
+// findRun finds the run that an earlier request made, whose answer was lost; "": there is none.
+func (m *MLflow) findRun(ctx context.Context) (string, error) {
+	var found struct {
+		Runs []struct {
+			Info struct {
+				Run string `json:"run_id"`
+			}
+		}
+	}
+	err := m.call(ctx, "runs/search", map[string]any{"experiment_ids": []string{m.state.Experiment}, "max_results": 1,
+		"filter": fmt.Sprintf("tags.%s = '%s'", runTag, m.state.Tag)}, &found)
+	if err != nil || len(found.Runs) == 0 {
+		return "", err
+	}
+	return found.Runs[0].Info.Run, nil
+}
+
+// runTag is the tag by which a run folder finds its run.
+const runTag = "posttrain_run"
+
+// create makes a run of the experiment, named after the run folder, unless an earlier attempt did.
 func (m *MLflow) create(ctx context.Context) (err error) {
 	if m.state.Experiment, err = m.findExperiment(ctx); err != nil {
 		return err
 	}
+	if m.state.Tag != "" {
+		if m.state.Run, err = m.findRun(ctx); err != nil || m.state.Run != "" {
+			return errors.Join(err, m.save())
+		}
+	}
+	m.state.Tag = cmp.Or(m.state.Tag, rand.Text())
+	if err := m.save(); err != nil {
+		return err
+	}
+	return m.createNew(context.WithValue(ctx, once{}, true))
+}
+
+func (m *MLflow) createNew(ctx context.Context) error {
 	dir, err := filepath.Abs(m.Folder.Dir)
 	if err != nil {
 		return err
@@ -272,7 +318,7 @@ func (m *MLflow) create(ctx context.Context) (err error) {
 	}
 	if err := m.call(ctx, "runs/create", map[string]any{
 		"experiment_id": m.state.Experiment, "run_name": filepath.Base(dir), "start_time": time.Now().UnixMilli(),
-		"tags": []any{tag("mlflow.source.name", "posttrain "+m.Command), tag("mlflow.source.type", "LOCAL")},
+		"tags": []any{tag("mlflow.source.name", "posttrain "+m.Command), tag("mlflow.source.type", "LOCAL"), tag(runTag, m.state.Tag)},
 	}, &made); err != nil {
 		return err
 	}

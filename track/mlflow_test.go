@@ -26,11 +26,13 @@ type fakeMLflow struct {
 	params   map[string]string
 	metrics  []string
 	statuses []string
+	made     map[string]string                                  // names of runs by their tags
+	lost     int                                                // answers to runs/create that do not arrive
 	fault    func(call string, n int) (status int, body string) // n: how often it was called before; status 0: none
 }
 
 func newFakeMLflow(t *testing.T) *fakeMLflow {
-	f := &fakeMLflow{params: map[string]string{}}
+	f := &fakeMLflow{params: map[string]string{}, made: map[string]string{}}
 	f.Server = httptest.NewServer(f)
 	t.Cleanup(f.Close)
 	return f
@@ -58,6 +60,8 @@ func (f *fakeMLflow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Run     string `json:"run_id"`
 		Name    string `json:"run_name"`
 		Status  string
+		Filter  string
+		Tags    []struct{ Key, Value string }
 		Params  []struct{ Key, Value string }
 		Metrics []struct {
 			Key   string
@@ -74,7 +78,24 @@ func (f *fakeMLflow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			r.URL.Query().Get("experiment_name"))
 	case "experiments/create":
 		fmt.Fprint(w, `{"experiment_id":"7"}`)
+	case "runs/search":
+		for tag := range f.made {
+			if body.Filter == "tags.posttrain_run = '"+tag+"'" {
+				fmt.Fprintf(w, `{"runs":[{"info":{"run_id":"abc %s"}}]}`, f.made[tag])
+				return
+			}
+		}
+		fmt.Fprint(w, "{}")
 	case "runs/create":
+		for _, tag := range body.Tags {
+			if tag.Key == "posttrain_run" {
+				f.made[tag.Value] = body.Name
+			}
+		}
+		if f.lost > 0 { // the run is made, and the connection breaks
+			f.lost--
+			panic(http.ErrAbortHandler)
+		}
 		fmt.Fprintf(w, `{"run":{"info":{"run_id":"abc %s"}}}`, body.Name)
 	case "runs/update":
 		f.statuses = append(f.statuses, body.Run+" "+body.Status)
@@ -145,6 +166,25 @@ func TestMLflowResumes(t *testing.T) {
 	}
 	if warnings != nil {
 		t.Errorf("warnings %q", warnings)
+	}
+}
+
+// TestMLflowAnswerIsLost: the server makes the run and its answer is lost; with the next record, or when the run is
+// resumed, the same run is found: there is never a second one.
+func TestMLflowAnswerIsLost(t *testing.T) {
+	for _, lost := range []int{1, 9} {
+		server, dir, warnings := newFakeMLflow(t), filepath.Join(t.TempDir(), "run"), []string(nil)
+		server.lost = lost
+		f := watched(t, dir, server.URL, &warnings)
+		must(t, f.Log(loss(1, 9)), f.Close())
+		f = watched(t, dir, server.URL, &warnings)
+		must(t, f.Log(loss(2, 8)), f.WriteSummary("done"), f.Close())
+		if want := []string{"1 loss 9", "2 loss 8"}; len(server.made) != 1 || !slices.Equal(server.metrics, want) {
+			t.Errorf("lost %d: runs %v, metrics %q, want %q", lost, server.made, server.metrics, want)
+		}
+		if n := len(server.statuses); n == 0 || server.statuses[n-1] != "abc run FINISHED" {
+			t.Errorf("%q", server.statuses)
+		}
 	}
 }
 

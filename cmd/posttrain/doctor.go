@@ -15,11 +15,11 @@ func newDoctor(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor RUN",
 		Short: "Say what goes wrong in a training run",
-		Long: "Read the log of a training run and say what goes wrong in it: squeezing (chosen and rejected answers\n" +
-			"both become less likely), entropy collapse, length hacking, KL blow-up, dead groups, overfitting. Each\n" +
-			"finding has the numbers and steps that show it, and what may help. RUN is a run folder, a folder of\n" +
-			"TRL with trainer_state.json, or a file: metrics.jsonl, trainer_state.json, or a log of verl (console\n" +
-			"or jsonl). The run may still go on. The exit code is 0 where nothing is found, 1 where something is.",
+		Long: "Read the log of a training run and say what goes wrong in it: a loss that is not a number, squeezing\n" +
+			"(chosen and rejected answers both become less likely), entropy collapse, length hacking, KL blow-up,\n" +
+			"dead groups, overfitting. Each finding has the numbers and steps that show it, and what may help. RUN\n" +
+			"is a run folder, a folder of TRL with trainer_state.json, or a file: metrics.jsonl,\n" +
+			"trainer_state.json, or a log of verl (console or jsonl). The run may still go on. The exit code is 0 where nothing is found, 1 where something is.",
 		Example: "  posttrain doctor runs/mappo\n" +
 			"  posttrain doctor --json trl_output/checkpoint-500/trainer_state.json\n" +
 			"  posttrain doctor verl.log",
