@@ -11,15 +11,17 @@ import (
 
 // Sketch counts a graph that is neither compiled nor run: nothing of the size of its values is allocated.
 type Sketch struct {
-	Inputs, Outputs int // bytes
+	Inputs  int `json:"input_bytes"`
+	Outputs int `json:"output_bytes"`
 	// Alive is the most bytes of values that wait for a reader at one moment, outputs included and inputs apart, if each
 	// operation writes a value of its own and operations run in the order in which the graph was built.
-	Alive int
+	Alive int `json:"alive_bytes"`
 	// Fused is Alive where an elementwise operation is part of the ones that read it, as XLA compiles it.
-	Fused int
+	Fused int `json:"fused_bytes"`
 	// Written is the sum of all values, each in memory of its own.
-	Written int
-	Flops   float64 // of the matrix products: two for each multiplication
+	Written int     `json:"written_bytes"`
+	Nodes   int     `json:"operations"`
+	Flops   float64 `json:"flops"` // of the matrix products: two for each multiplication
 }
 
 // Sketch builds the graph of a program as [Engine.Compile] does, and counts it.
@@ -29,6 +31,7 @@ func (e *Engine) Sketch(name string, build func(g *graph.Graph) []*graph.Node) (
 	defer g.Finalize()
 	outputs := build(g)
 	nodes := reachable(g, outputs)
+	s.Nodes = len(nodes)
 	for _, n := range nodes {
 		switch n.Type() {
 		case graph.NodeTypeParameter:
@@ -43,15 +46,6 @@ func (e *Engine) Sketch(name string, build func(g *graph.Graph) []*graph.Node) (
 	whole, fused := newLiveness(nodes, outputs, isView), newLiveness(nodes, outputs, fuses(nodes, outputs))
 	s.Written, s.Alive, s.Fused = whole.written(), whole.peak(), fused.peak()
 	return s, nil
-}
-
-// ProgramBytes is what a program takes on this engine beside its inputs.
-func (e *Engine) ProgramBytes(s Sketch) int {
-	switch e.Name {
-	case "xla":
-		return s.Fused
-	}
-	return s.Alive
 }
 
 // reachable lists the nodes that outputs depend on, in the order of building.
@@ -105,8 +99,19 @@ func fuses(nodes, outputs []*graph.Node) func(n *graph.Node) bool {
 		blocked[n] = true
 	}
 	return func(n *graph.Node) bool {
-		return isView(n) || elementwise(n) && !blocked[n] && (readers[n] < 2 || isCheap(n))
+		return isView(n) || elementwise(n) && !blocked[n] && (readers[n] < 2 || isCheap(n) && !joins(n))
 	}
+}
+
+// joins says that a value is made of several that are as large: made again later, it would keep all of them.
+func joins(n *graph.Node) bool {
+	large := 0
+	for _, in := range n.Inputs() {
+		if in.NumOutputs() == 1 && in.Shape().Size() == n.Shape().Size() {
+			large++
+		}
+	}
+	return large > 1
 }
 
 func reduces(n *graph.Node) bool {

@@ -22,7 +22,7 @@ func TestSketchByHand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Sketch{Inputs: 24 + 48, Outputs: 4, Alive: 3 * 32, Fused: 32 + 4, Written: 3*32 + 4, Flops: 2 * 2 * 3 * 4}
+	want := Sketch{Inputs: 24 + 48, Outputs: 4, Alive: 3 * 32, Fused: 32 + 4, Written: 3*32 + 4, Nodes: 6, Flops: 2 * 2 * 3 * 4}
 	if s != want {
 		t.Errorf("%+v, want %+v", s, want)
 	}

@@ -3,7 +3,7 @@ package recipe
 import (
 	"context"
 
-	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/train"
 )
@@ -11,18 +11,45 @@ import (
 // Draft is a run up to its first step, without the weights of its model and without a folder: what a plan counts.
 type Draft struct {
 	*Job
-	Unit string      // of the examples: pairs
-	Loop *train.Loop // its learner has shapes alone
+	Unit      string // of the examples: pairs
+	Examples  int    // to train on
+	Steps     int
+	Evaluates bool
+	train.Survey
+	Reference      string    // the folder of the model that measures ahead of training; "": the one that is trained
+	ReferenceBytes int       // for each trained parameter, of a reference that stays loaded
+	Sampling       *Sampling // nil: nothing is sampled by this process
+}
 
-	Measured  [][]batch.Group // sets whose log-probs are measured once, ahead of the first step
-	Layout    batch.Layout    // of Measured
-	Reference string          // the folder of the model that measures; "": the one that is trained
+// Sampling is what a run samples.
+type Sampling struct {
+	rollout.Plan         // of a step
+	Answers      float64 // in the whole run, those of the evaluations included
+	New          int     // tokens of an answer at most
 }
 
 // Drafter are the options of a recipe that can be planned.
 type Drafter interface {
 	Draft(ctx context.Context, r run.Reporter) (*Draft, error)
 }
+
+// Learns fills in what a loop over examples does.
+func (d *Draft) Learns(l *train.Loop) (*Draft, error) {
+	d.Examples, d.Steps, d.Evaluates = len(l.Train.Groups), l.Total(), l.Eval != nil
+	return d, l.Survey(&d.Survey)
+}
+
+// CloseOn closes the draft if there is an error.
+func (d *Draft) CloseOn(err error) (*Draft, error) {
+	if err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// SaveDType is the type in which the result is stored.
+func (j *Job) SaveDType() string { return j.saveDType(j.Train) }
 
 // OpenShapes is Open for a model without weights, and makes no run folder.
 func (j *Job) OpenShapes() (err error) {

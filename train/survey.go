@@ -9,56 +9,62 @@ import (
 
 // Part counts the batches of one shape that go through the model in a run.
 type Part struct {
-	Packed   *batch.Packed // one of them
-	Examples []int         // of it; nil: it is measured, not trained on
-	Count    float64       // in the whole run
-	Tokens   float64       // of all of them, without padding
+	Packed    *batch.Packed // one of them
+	Objective Objective     // that its gradient is of; nil: its log-probs are measured
+	Inputs    []Input       // of the objective
+	Count     float64       // in the whole run
+	Tokens    float64       // of all of them, without padding
 }
 
-// survey gathers parts by their shape, in the order in which they come first.
-type survey struct {
-	parts []Part
-	at    map[string]int
-}
+// Survey gathers the batches of a run by their shapes, in the order in which they come first. The zero value is empty.
+type Survey struct{ Parts []Part }
 
-func (s *survey) add(p piece, train bool, count float64) {
-	key := shapeKey(p.Packed)
-	i, known := s.at[key]
-	if !known {
-		i, s.at[key] = len(s.parts), len(s.parts)
-		s.parts = append(s.parts, Part{Packed: p.Packed})
-		if train {
-			s.parts[i].Examples = p.examples
+// Add counts a batch. The part of other batches of its shape stays as it is.
+func (s *Survey) Add(p Part) {
+	p.Tokens = p.Count * float64(p.Packed.Count)
+	for i, q := range s.Parts {
+		if shapeKey(p.Packed) == shapeKey(q.Packed) && (p.Objective == nil) == (q.Objective == nil) {
+			s.Parts[i].Count += p.Count
+			s.Parts[i].Tokens += p.Tokens
+			return
 		}
 	}
-	s.parts[i].Count += count
-	s.parts[i].Tokens += count * float64(p.Packed.Count)
+	s.Parts = append(s.Parts, p)
 }
 
-// surveyed is the most steps that Survey looks at; those of a longer run are counted by these.
+// Measure counts the batches in which groups are measured, times over.
+func (s *Survey) Measure(groups []batch.Group, layout batch.Layout, times int) {
+	for p := range pieces(groups, Order(len(groups), 0, 0, false), layout) {
+		s.Add(Part{Packed: p.Packed, Count: float64(times)})
+	}
+}
+
+// surveyed is the most steps that a survey looks at; those of a longer run are counted by these.
 const surveyed = 200
 
-// Survey says in which shapes the run's examples are trained on, and steps is how many it has. The learner may have
-// shapes alone.
-func (l *Loop) Survey() (parts []Part, steps int, err error) {
-	s, state := survey{at: map[string]int{}}, l.State
+// Survey counts the batches of the steps and of the evaluations. The learner may have shapes alone.
+func (l *Loop) Survey(s *Survey) error {
+	state, steps := l.State, l.Total()
 	defer func() { l.State = state }()
-	steps = l.Total()
 	look := min(steps, surveyed)
 	for i := range look {
 		examples, err := l.Seek(i)
 		if err != nil {
-			return nil, 0, err
+			return err
 		}
 		for p := range pieces(l.Train.Groups, examples, l.Layout()) {
-			s.add(p, true, float64(steps)/float64(look))
+			m := l.Train.Method
+			s.Add(Part{Packed: p.Packed, Objective: m, Inputs: m.Inputs(p.examples, p.Packed),
+				Count: float64(steps) / float64(look)})
 		}
 	}
-	return s.parts, steps, nil
+	if l.Eval != nil {
+		s.Measure(l.Eval.Groups, l.Layout(), l.Options.Evaluations(steps))
+	}
+	return nil
 }
 
-// Evaluations is how often the run measures its evaluation split: ahead of the first step, every so often and at the
-// end.
+// Evaluations is how often a run of so many steps evaluates: ahead of the first, every so often and at the end.
 func (o Options) Evaluations(steps int) int {
 	n := 2
 	if o.EvalEvery > 0 {
@@ -67,25 +73,16 @@ func (o Options) Evaluations(steps int) int {
 	return n
 }
 
-// SurveyForward says in which shapes groups are measured, times over.
-func SurveyForward(groups []batch.Group, layout batch.Layout, times int) []Part {
-	s := survey{at: map[string]int{}}
-	for p := range pieces(groups, Order(len(groups), 0, 0, false), layout) {
-		s.add(p, false, float64(times))
-	}
-	return s.parts
-}
-
 // Sketch counts the program of a part.
-func (l *Learner) Sketch(p Part, m Method) (backend.Sketch, error) {
-	if p.Examples == nil {
+func (l *Learner) Sketch(p Part) (backend.Sketch, error) {
+	if p.Objective == nil {
 		return l.SketchForward(p.Packed)
 	}
-	return l.SketchGradient(p.Packed, m, m.Inputs(p.Examples, p.Packed))
+	return l.SketchGradient(p.Packed, p.Objective, p.Inputs)
 }
 
 // Larger orders parts by the size of their programs, the largest first.
 func Larger(a, b Part) int {
-	size := func(p Part) int { return p.Packed.Rows * p.Packed.Len }
-	return slices.Compare([]int{size(b), b.Packed.Len, b.Packed.Slots}, []int{size(a), a.Packed.Len, a.Packed.Slots})
+	size := func(p Part) []int { return []int{p.Packed.Rows * p.Packed.Len, p.Packed.Len, p.Packed.Slots} }
+	return slices.Compare(size(b), size(a))
 }

@@ -80,6 +80,10 @@ var faults = []faultCase{
 	{"no config", nil, fromConfig, 1, []string{"bad.yaml: no such file"}, nil},
 	{"no config to explain", nil, []string{"explain", "--config", "bad.yaml"}, 1,
 		[]string{"bad.yaml: no such file"}, nil},
+	{"plan what cannot be planned", withFile("bad.yaml", "command: serve\nmodel: embedded\n"), []string{"plan",
+		"--config", "bad.yaml"}, 1, []string{"bad.yaml", "posttrain serve", "mappo, sft or ci-rl"}, nil},
+	{"plan online training", nil, []string{"plan", "--mode", "online", "--backend", "go"}, 1,
+		[]string{"mode online", "offline"}, nil},
 	{"explain a bad config", withConfig(mappoHead, "  epochs: 0\n"), []string{"explain", "--config", "bad.yaml"}, 1,
 		[]string{"bad.yaml:9", "train.epochs 0"}, nil},
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -22,9 +23,10 @@ func newPlan(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Say what a run takes before it starts: memory, disk, batch shapes, steps, hours",
-		Long: "Print what a training run takes before it starts: bytes in memory, the shapes of batches that are\n" +
-			"compiled, steps and tokens. It reads the model's config.json, its tokenizer and the data; the weights\n" +
-			"need not be there. The config says which command it is for; without --config it is that of mappo.",
+		Long: "Print what a training run takes before it starts: bytes in memory and on the disk, the shapes of\n" +
+			"batches that are compiled, steps, tokens and hours. It reads the model's config.json, its tokenizer and\n" +
+			"the data; the weights need not be there. A run that does not fit ends with exit code 1. The config says\n" +
+			"which command it is for; without --config it is that of mappo.",
 		Example: "  posttrain plan --config configs/mappo.yaml\n" +
 			"  posttrain plan --config configs/sft.yaml --json\n" +
 			"  posttrain plan --model DIR --data pairs.jsonl --lora-rank 16",
@@ -39,19 +41,28 @@ func newPlan(s streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !asJSON {
-				fmt.Fprint(s.out, p)
-				return nil
+			if err := printPlan(s.out, p, asJSON); err != nil {
+				return err
 			}
-			text, err := json.MarshalIndent(p, "", "  ")
-			fmt.Fprintf(s.out, "%s\n", text)
-			return err
+			return p.Refusal()
 		},
 	}
 	f.registerConfig(cmd)
 	f.fetcher.register(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, sizes in bytes")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, sizes in bytes, times in seconds")
 	return cmd
+}
+
+func printPlan(out io.Writer, p *plan.Plan, asJSON bool) error {
+	if !asJSON {
+		_, err := fmt.Fprint(out, p)
+		return err
+	}
+	text, err := json.MarshalIndent(p, "", "  ")
+	if err == nil {
+		_, err = fmt.Fprintf(out, "%s\n", text)
+	}
+	return err
 }
 
 // planRun plans a run of whichever command the config is for.
@@ -76,4 +87,4 @@ func planRun(ctx context.Context, in config.Input, f *configFlags, r run.Reporte
 }
 
 // planned are the commands whose options are a [recipe.Drafter].
-var planned = []string{"mappo", "sft"}
+var planned = []string{"mappo", "sft", "ci-rl"}

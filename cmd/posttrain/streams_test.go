@@ -25,6 +25,7 @@ var everyCommand = []struct {
 	{"version", nil},
 	{"man", []string{"manuals"}},
 	{"explain", nil},
+	{"plan", []string{"--backend", "go"}},
 	{"plan", []string{"--backend", "go", "--json"}},
 	{"completion", nil},
 	{"completion bash", nil},

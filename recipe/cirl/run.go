@@ -37,23 +37,12 @@ type Result struct {
 // Run teaches contextual integrity: it loads model and items, measures the test split, trains, measures the test split
 // with the best model, and reports. A nil Reporter is silent.
 func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
-	if err := Spec.Verify(&o); err != nil {
-		return nil, err
-	}
-	recipe.PinBackend(&o.Backend, o.Model, o.Train, o.Devices, true, r)
-	if err := o.Chat.Pin(o.Model, o.Place.Resume != ""); err != nil {
-		return nil, err
-	}
-	j, err := recipe.NewJob(recipe.Setup{
-		Command: Command, Title: "CI-RL", Backend: o.Backend, Folder: o.Model, Adapting: o.Adapting, Chat: o.Chat,
-		Devices: o.Devices, Train: o.Train, Seed: o.Seed, Tracking: o.Tracking, Resolved: o.Resolved(),
-		Place: o.Place,
-	}, r)
+	j, err := o.newJob(nil, r)
 	if err != nil {
 		return nil, err
 	}
 	defer j.Close()
-	t := &training{Job: j, o: o, chat: rollout.Local{Encoder: &batch.Encoder{Tokenizer: j.Tokenizer}}}
+	t := newTraining(j, o)
 	if err := t.load(); err != nil {
 		return nil, err
 	}
@@ -77,13 +66,32 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	return t.learn(ctx)
 }
 
+func newTraining(j *recipe.Job, o Options) *training {
+	return &training{Job: j, o: o, chat: rollout.Local{Encoder: &batch.Encoder{Tokenizer: j.Tokenizer}}}
+}
+
+// newJob opens engine and model; load is nil for a run that trains.
+func (o *Options) newJob(load recipe.Loader, r run.Reporter) (*recipe.Job, error) {
+	if err := Spec.Verify(o); err != nil {
+		return nil, err
+	}
+	recipe.PinBackend(&o.Backend, o.Model, o.Train, o.Devices, true, r)
+	if err := o.Chat.Pin(o.Model, o.Place.Resume != ""); err != nil {
+		return nil, err
+	}
+	return recipe.NewJob(recipe.Setup{
+		Command: Command, Title: "CI-RL", Backend: o.Backend, Folder: o.Model, Load: load, Adapting: o.Adapting,
+		Chat: o.Chat, Devices: o.Devices, Train: o.Train, Seed: o.Seed, Tracking: o.Tracking, Resolved: o.Resolved(),
+		Place: o.Place,
+	}, r)
+}
+
 // openSampler opens the sampler of this process, or the servers that sample.
 func (t *training) openSampler() (closeSampler func(), err error) {
 	if t.o.Rollout.Engine != "" {
 		return t.openFleet()
 	}
-	sampler := rollout.NewReplicas(t.Engine, t.Model.Config, t.Learner.Weights,
-		rollout.Options{Graph: t.Graph, Decoder: t.Tokenizer, CacheGB: t.o.Sampling.CacheGB})
+	sampler := t.newSampler()
 	plan, err := t.plan(sampler)
 	if err != nil {
 		sampler.Close()
@@ -92,6 +100,11 @@ func (t *training) openSampler() (closeSampler func(), err error) {
 	t.Say("rollouts: %v", plan)
 	t.chat.Sampler = sampler
 	return sampler.Close, nil
+}
+
+func (t *training) newSampler() *rollout.Replicas {
+	return rollout.NewReplicas(t.Engine, t.Model.Config, t.Learner.Weights,
+		rollout.Options{Graph: t.Graph, Decoder: t.Tokenizer, CacheGB: t.o.Sampling.CacheGB})
 }
 
 func (t *training) openFleet() (closeFleet func(), err error) {
@@ -208,12 +221,7 @@ func (t *training) learn(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &grpo.Loop{
-		Course:  t.Course(progressMetrics),
-		Options: t.o.GRPO, Train: t.Train, Sampling: t.o.Sampling.Sampling, Score: grpo.CIScore(t.o.Reward),
-		Validation: t.o.Validation, Sampler: t.chat.Sampler, Reference: t.reference, Tasks: t.train, Mix: t.mix,
-		Held: Tasks(t.held), Answer: t.validate, Ahead: t.o.Rollout.Ahead,
-	}
+	l := t.loop()
 	t.SayShapes(l.Rows())
 	if err := t.Follow(ctx, l); err != nil {
 		return nil, err
@@ -228,6 +236,15 @@ func (t *training) learn(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	return t.report(l, best, before, after)
+}
+
+func (t *training) loop() *grpo.Loop {
+	return &grpo.Loop{
+		Course:  t.Course(progressMetrics),
+		Options: t.o.GRPO, Train: t.Train, Sampling: t.o.Sampling.Sampling, Score: grpo.CIScore(t.o.Reward),
+		Validation: t.o.Validation, Sampler: t.chat.Sampler, Reference: t.reference, Tasks: t.train, Mix: t.mix,
+		Held: Tasks(t.held), Answer: t.validate, Ahead: t.o.Rollout.Ahead,
+	}
 }
 
 // progressMetrics picks the metrics that progress shows. The loss is about 0 at every step, because a group's

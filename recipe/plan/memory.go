@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"fmt"
+
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/recipe"
 )
@@ -33,21 +35,22 @@ func (p *Plan) memory(d *recipe.Draft, base int) (m Memory) {
 	m.add("frozen weights", f.FrozenBytes)
 	m.add("moments", f.Moments*f.Parameters)
 	m.add("gradients", f.Gradients*f.Parameters)
-	m.add("activations", p.activations(d))
-	m.add("copy for a checkpoint", 12*f.Parameters)
+	m.add("reference", d.ReferenceBytes*f.Parameters)
+	f.Reference = d.ReferenceBytes
+	n := d.Engine.Needs(f.Bytes()*f.Parameters+f.FrozenBytes, f.Gradients*f.Parameters, p.uses())
+	m.add("activations", n.Programs)
+	m.add("engine: compiled programs, memory not given back", n.Engine)
+	m.add("copy for a checkpoint, beyond what steps leave", 12*f.Parameters-(n.Programs-n.Stays))
+	if s := d.Sampling; s != nil {
+		m.add(fmt.Sprintf("cache of %d rows of %d tokens", s.Rows, s.Tokens), s.Bytes())
+	}
 	return m
 }
 
-// activations is the memory of the programs: that of the largest, or of all that the engine keeps beside it.
-func (p *Plan) activations(d *recipe.Draft) (bytes int) {
-	kept := 1
-	if d.Engine.Wants.HoldsMemory {
-		kept = d.Engine.Wants.LiveGraphs
+// uses are the programs.
+func (p *Plan) uses() (uses []backend.Use) {
+	for _, s := range p.Shapes {
+		uses = append(uses, backend.Use{Sketch: s.Sketch, Runs: s.Batches})
 	}
-	for i, s := range p.Shapes {
-		if i < kept {
-			bytes += s.Bytes
-		}
-	}
-	return bytes
+	return uses
 }

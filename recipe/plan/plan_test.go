@@ -10,6 +10,7 @@ import (
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/recipe/preference"
 	"github.com/posttrain/posttrain/recipe/sft"
 )
@@ -59,6 +60,64 @@ func TestPlanByHand(t *testing.T) {
 	}
 	if sum != p.Memory.Peak || n != p.Trained {
 		t.Errorf("peak %d of items that add up to %d; %d of %d parameters trained", p.Memory.Peak, sum, p.Trained, n)
+	}
+}
+
+// TestRefusal: what fits neither into memory nor onto the disk is refused in one line with its size.
+func TestRefusal(t *testing.T) {
+	for _, c := range []struct {
+		p    Plan
+		want string
+	}{
+		{Plan{Memory: Memory{Peak: 2e9, Available: 3e9}, Disk: Disk{Most: 5e9, Free: 6e9}}, ""},
+		{Plan{Memory: Memory{Peak: 2e9, Available: 3e9}, Disk: Disk{Most: 5e9, Free: -1}}, ""},
+		{Plan{Memory: Memory{Items: []Item{{"a", 1e9}, {"b", 2e9}, {"c", 1e8}}, Peak: 31e8, Available: 3e9}},
+			"takes 3.10 GB at its peak, of which 2.00 GB for b and 1.00 GB for a, and there are 3.00 GB"},
+		{Plan{Memory: Memory{Peak: 2e9, Available: 3e9}, Disk: Disk{Most: 5e9, Free: 4e9}},
+			"its folder takes up to 5.00 GB, and 4.00 GB are free"},
+	} {
+		err := c.p.Refusal()
+		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) ||
+			strings.Contains(err.Error(), "\n")) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
+
+// TestPlanOfCIRL: a step has 2 prompts with 4 answers each, of 16 tokens at most; the reference stays loaded.
+func TestPlanOfCIRL(t *testing.T) {
+	p, err := makeOf(t, cirl.Spec, "model: embedded\ndata: {train: embedded, scenarios: 40}\n"+
+		"sampling: {max_new_tokens: 16}\ngrpo: {prompts_per_step: 2, group_size: 4}\ntrain: {max_steps: 3}\n"+
+		"validation: {every: 0}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := bytesOf(p, "reference"), 4*p.Parameters; got != want {
+		t.Errorf("reference %d bytes, want %d", got, want)
+	}
+	s := p.Sampling
+	if s == nil || s.Requests != 8 || s.New != 16 || s.Rows < 8 {
+		t.Fatalf("sampling %+v, want 8 completions of 16 tokens at once", s)
+	}
+	// 3 steps of 8, two validations of 4 items (0.09 of 40), two tests of 4
+	if s.Answers < 3*8+2*3+2*3 || s.Answers > 3*8+2*4+2*4 {
+		t.Errorf("%v answers", s.Answers)
+	}
+	if p.Time.Sampling <= 0 || p.Time.Likely <= p.Time.Sampling {
+		t.Errorf("%+v", p.Time)
+	}
+}
+
+// TestPlanDisk: weights and both moments of a checkpoint, and the result, in float32; 50 steps are too few for another
+// checkpoint, if they are fast.
+func TestPlanDisk(t *testing.T) {
+	p, err := makeOf(t, sft.Spec, "model: embedded\ndata: {train: embedded}\n"+
+		"train: {max_steps: 5, checkpoint_every: 2, checkpoint_keep: 2, checkpoint_minutes: 0, batch_size: 8}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 3*12*p.Parameters + 4*p.Parameters; p.Disk.Most != want {
+		t.Errorf("%+v: want %d: three checkpoints, of which one is under way, and the model", p.Disk, want)
 	}
 }
 
@@ -125,6 +184,9 @@ func TestPlanOfSevenBillion(t *testing.T) {
 	p, err = makeOf(t, preference.Spec, "model: "+dir+"\nlora: {rank: 16}\n"+data)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if err := p.Refusal(); err != nil && !strings.Contains(err.Error(), "frozen weights") {
+		t.Errorf("refused with %q", err)
 	}
 	if frozen := bytesOf(p, "frozen weights"); frozen != 4*7_615_616_512 || p.Trained > 50e6 {
 		t.Errorf("an adapter of %d parameters on %d bytes", p.Trained, frozen)

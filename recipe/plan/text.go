@@ -16,32 +16,66 @@ func (p *Plan) String() string {
 	fmt.Fprintf(&b, "%d %s, %s, %s tokens to train on\n", p.Examples, p.Unit, recipe.Count(p.Steps, "step"),
 		count(p.Tokens))
 	p.writeShapes(&b)
+	if s := p.Sampling; s != nil {
+		fmt.Fprintf(&b, "\nsampling: %v; %s answers of at most %d tokens in the run\n", s.Plan, count(s.Answers), s.New)
+	}
 	p.Memory.write(&b)
+	p.Disk.write(&b)
+	fmt.Fprintf(&b, "\n%s\n", p.Time)
 	return b.String()
 }
 
 func (p *Plan) writeShapes(b *strings.Builder) {
 	fmt.Fprintf(b, "\nbatches, a program for each shape\n")
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "  shape\tpredicted\tpurpose\tbatches\tactivations")
+	fmt.Fprintln(w, "  shape\tpredicted\tpurpose\tbatches\tvalues")
 	for _, s := range p.Shapes {
 		purpose := "trains"
 		if !s.Trains {
 			purpose = "measures"
 		}
-		fmt.Fprintf(w, "  %d×%d\t%d\t%s\t%.0f\t%s\n", s.Rows, s.Len, s.Slots, purpose, s.Batches, size(s.Bytes))
+		fmt.Fprintf(w, "  %d×%d\t%d\t%s\t%.0f\t%s\n", s.Rows, s.Len, s.Slots, purpose, s.Batches, size(s.Alive))
 	}
 	w.Flush()
 }
 
 func (m *Memory) write(b *strings.Builder) {
-	fmt.Fprintf(b, "\nmemory\n")
-	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	for _, i := range m.Items {
-		fmt.Fprintf(w, "  %s\t  %s\t\n", size(i.Bytes), i.Name)
+	writeItems(b, "memory", m.Items, fmt.Sprintf("%10s  at the peak; there are %s", size(m.Peak), size(m.Available)))
+}
+
+func (d *Disk) write(b *strings.Builder) {
+	free := "nobody says how much is free"
+	if d.Free >= 0 {
+		free = size(d.Free) + " are free"
 	}
-	fmt.Fprintf(w, "  %s\t  at the peak, of %s\t\n", size(m.Peak), size(m.Available))
-	w.Flush()
+	writeItems(b, "disk", d.Items, fmt.Sprintf("%10s  at most; %s", size(d.Most), free))
+}
+
+func writeItems(b *strings.Builder, title string, items []Item, sum string) {
+	fmt.Fprintf(b, "\n%s\n", title)
+	for _, i := range items {
+		fmt.Fprintf(b, "  %10s  %s\n", size(i.Bytes), i.Name)
+	}
+	fmt.Fprintf(b, "  %s\n", sum)
+}
+
+// String says the time with its range.
+func (t Time) String() string {
+	return fmt.Sprintf("time: about %s (%s to %s); matrix products here: %.0f GFLOP/s", span(t.Likely), span(t.Least),
+		span(t.Most), t.Rate/1e9)
+}
+
+// span writes seconds.
+func span(seconds float64) string {
+	switch {
+	case seconds < 90:
+		return fmt.Sprintf("%.0f s", seconds)
+	case seconds < 90*60:
+		return fmt.Sprintf("%.0f min", seconds/60)
+	case seconds < 48*3600:
+		return fmt.Sprintf("%.1f h", seconds/3600)
+	}
+	return fmt.Sprintf("%.1f days", seconds/86400)
 }
 
 // size writes bytes.

@@ -106,21 +106,33 @@ func (o Options) Draft(ctx context.Context, r run.Reporter) (*recipe.Draft, erro
 		return nil, err
 	}
 	t, d := &training{Job: j, o: o}, &recipe.Draft{Job: j, Unit: "pairs", Reference: reference}
-	if err = t.load(ctx); err == nil {
-		err = j.OpenShapes()
+	return d.CloseOn(t.draft(ctx, d))
+}
+
+// draft fills in what the run does.
+func (t *training) draft(ctx context.Context, d *recipe.Draft) error {
+	if err := t.load(ctx); err != nil {
+		return err
 	}
-	if err != nil {
-		j.Close()
-		return nil, err
+	if err := t.OpenShapes(); err != nil {
+		return err
 	}
-	t.share = j.SharesPrompts(t.pairs.groups)
-	if d.Loop = t.loop(); !o.Loss.ReferenceFree() {
-		d.Layout, d.Measured = t.layout(), [][]batch.Group{t.pairs.groups}
-		if t.heldOut != nil {
-			d.Measured = append(d.Measured, t.heldOut.groups)
+	t.share = t.SharesPrompts(t.pairs.groups)
+	for _, set := range []*pairSet{t.pairs, t.heldOut} {
+		if set != nil && !t.o.Loss.ReferenceFree() {
+			d.Measure(set.groups, t.measuring(set.groups), 1)
 		}
 	}
-	return d, nil
+	_, err := d.Learns(t.loop())
+	return err
+}
+
+// measuring is the layout in which the reference measures groups.
+func (t *training) measuring(groups []batch.Group) batch.Layout {
+	if l := t.layout(); l.Shapes != nil {
+		return l
+	}
+	return t.Learner.Layout(groups, t.share, t.Train.Micro())
 }
 
 // training is a run on its way.

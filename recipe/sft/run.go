@@ -61,16 +61,15 @@ func (o Options) Draft(ctx context.Context, r run.Reporter) (*recipe.Draft, erro
 	if err != nil {
 		return nil, err
 	}
+	d := &recipe.Draft{Job: j, Unit: "demonstrations"}
 	demos, heldOut, err := load(ctx, j, o)
 	if err == nil {
 		err = j.OpenShapes()
 	}
-	if err != nil {
-		j.Close()
-		return nil, err
+	if err == nil {
+		_, err = d.Learns(&train.Loop{Course: j.Course(nil), Options: o.Train, Train: *demos, Eval: heldOut})
 	}
-	l := &train.Loop{Course: j.Course(nil), Options: o.Train, Train: *demos, Eval: heldOut}
-	return &recipe.Draft{Job: j, Unit: "demonstrations", Loop: l}, nil
+	return d.CloseOn(err)
 }
 
 // embeddedDemonstrations is how many scenarios the embedded set has.
