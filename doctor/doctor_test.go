@@ -193,7 +193,8 @@ func TestNotANumber(t *testing.T) {
 		{"one step", ours(at("null", 42, 42)), "loss is NaN or infinite at step 42, and in 1 of 60 records",
 			"29 at step 41"},
 		{"from the start", ours(at("null", 1, 60)), "loss is NaN or infinite at step 1, and in 60 of 60", ""},
-		{"the gradient", ours(norm(50, 60)), "grad_norm is NaN or infinite at step 50, and in 11 of 60", "21 at step 49"},
+		{"the gradient", ours(norm(50, 60)), "grad_norm is NaN or infinite at step 50, and in 11 of 60",
+			"21 at step 49"},
 		{"skipped steps", ours(norm(1, 3)), "", ""},
 		{"skipped too often", ours(norm(1, 4)), "grad_norm is NaN or infinite at step 1, and in 4 of 60", ""},
 		{"another metric", ours(func(step int) string {
@@ -234,12 +235,14 @@ const console = "(TaskRunner pid=7) \x1b[32mstep:3 - global_seqlen/mean:120.5 - 
 func TestRead(t *testing.T) {
 	for _, c := range []struct{ file, text, kind, want string }{
 		{"run/metrics.jsonl", `{"step":1,"epoch":0.5,"loss":null,"note":"loss is NaN"}` + "\n" +
-			`{"step":2,"epoch":1,"loss":0.5}` + "\n" + `{"step":3,"ep`, "posttrain", "1 map[epoch:0.5 loss:NaN], 2 map[epoch:1 loss:0.5]"},
+			`{"step":2,"epoch":1,"loss":0.5}` + "\n" + `{"step":3,"ep`, "posttrain",
+			"1 map[epoch:0.5 loss:NaN], 2 map[epoch:1 loss:0.5]"},
 		{"trl/trainer_state.json", `{"log_history":[{"step":5,"loss":0.5,"epoch":1},{"step":5,"eval_loss":0.4}]}`, "TRL",
 			"5 map[epoch:1 loss:0.5], 5 map[eval_loss:0.4]"},
 		{"trl2/checkpoint-20/trainer_state.json", `{"log_history":[{"step":20,"loss":0.5}]}`, "TRL", "20 map[loss:0.5]"},
 		{"trl3/trainer_state.json", "{\"log_history\":[{\"step\":5,\"loss\": NaN,\"grad_norm\":Infinity},\n" +
-			`{"step":6,"loss":0.5,"note":"is: NaN","all":[1,-Infinity]}]}`, "TRL", "5 map[grad_norm:NaN loss:NaN], 6 map[loss:0.5]"},
+			`{"step":6,"loss":0.5,"note":"is: NaN","all":[1,-Infinity]}]}`, "TRL",
+			"5 map[grad_norm:NaN loss:NaN], 6 map[loss:0.5]"},
 		{"verl/two.jsonl", `{"step":3,"data":{"critic/kl":2,"actor/kl_loss":1,"x":NaN}}` + "\n", "verl", "3 map[kl:2]"},
 		{"verl/out.jsonl", `{"step":3,"data":{"actor/entropy":0.5,"critic/score/mean":1}}` + "\n", "verl",
 			"3 map[entropy:0.5 reward:1]"},

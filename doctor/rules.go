@@ -15,8 +15,9 @@ type rule struct {
 }
 
 var rules = []rule{
-	{"not a number", notANumber}, {"squeezing", squeezing}, {"entropy collapse", entropyCollapse}, {"length hacking", lengthHacking},
-	{"KL blow-up", klBlowUp}, {"dead groups", deadGroups}, {"overfitting", overfitting},
+	{"not a number", notANumber}, {"squeezing", squeezing}, {"entropy collapse", entropyCollapse},
+	{"length hacking", lengthHacking}, {"KL blow-up", klBlowUp}, {"dead groups", deadGroups},
+	{"overfitting", overfitting},
 }
 
 // Examine looks at a log with all rules.

@@ -147,12 +147,12 @@ func TestFaults(t *testing.T) {
 			"f.yaml:4: unknown key \"data.loss_on\": only `posttrain sft` has it"},
 		{"dotted key", minimal + "train.epochs: 1", nil,
 			`f.yaml:4: unknown key "train.epochs": write epochs within the section train`},
-		{"wrong types", "command: mappo\nmodel: 7\nseed: -1\ndata: {train: [a]}\nloss: {beta: strong, gamma: " +
+		{"wrong types", "command: mappo\nmodel: 7\nseed: -1\ndata: {train: {a: 1}}\nloss: {beta: strong, gamma: " +
 			"true}\ntrain:\n  epochs: 1.5\n  shuffle: yes\n  batch_size: \"8\"\n  max_steps: '8'\n  learning_rate: " +
 			"{a: 1}\n", nil,
 			"f.yaml:2: model 7: want embedded, a Hugging Face model folder, or org/name on the hub\n" +
 				"f.yaml:3: seed -1: want a whole number, 0 or more\n" +
-				"f.yaml:4: data.train [a]: want embedded, a .jsonl, .json or .parquet file (also .gz), or org/name on the hub\n" +
+				"f.yaml:4: data.train {a: 1}: want embedded, a .jsonl, .json or .parquet file (also .gz), or org/name on the hub\n" +
 				"f.yaml:5: loss.beta \"strong\": want a number above 0\n" +
 				"f.yaml:5: loss.gamma true: want a number, 0 or more\n" +
 				"f.yaml:7: train.epochs 1.5: want a whole number, 1 or more\n" +
@@ -228,7 +228,7 @@ func TestFaults(t *testing.T) {
 				"f.yaml:7: data.on_negative_gap drop: loss.prior none uses no rewards; remove it (for one run: --set " +
 				"data.on_negative_gap=)"},
 		{"section", "command: mappo\nmodel: m\ndata: pairs.jsonl\nloss: [1]\ntrain:", nil,
-			"f.yaml:3: data \"pairs.jsonl\": want a section with train, eval, eval_fraction, score_columns, " +
+			"f.yaml:3: data \"pairs.jsonl\": want a section with train, weights, eval, eval_fraction, score_columns, " +
 				"reward_transform, reward_range, reward_temperature, on_negative_gap, max_prompt_tokens, " +
 				"max_completion_tokens, max_tokens or truncate\n" +
 				"f.yaml:4: loss [1]: want a section with type, prior, beta, gamma, lambda, label_smoothing, logps, " +

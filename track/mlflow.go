@@ -65,7 +65,7 @@ type mlflowRun struct {
 	URL        string `json:"url"`
 	Experiment string `json:"experiment_id"`
 	Run        string `json:"run_id"`
-	Tag        string `json:"tag"`       // of the run, by which it is found where the server's answer with its name was lost
+	Tag        string `json:"tag"`       // of the run, which is found by it where the answer with its name was lost
 	Described  bool   `json:"described"` // the server has the parameters
 	Sent       int    `json:"sent"`      // records
 }
@@ -318,7 +318,8 @@ func (m *MLflow) createNew(ctx context.Context) error {
 	}
 	if err := m.call(ctx, "runs/create", map[string]any{
 		"experiment_id": m.state.Experiment, "run_name": filepath.Base(dir), "start_time": time.Now().UnixMilli(),
-		"tags": []any{tag("mlflow.source.name", "posttrain "+m.Command), tag("mlflow.source.type", "LOCAL"), tag(runTag, m.state.Tag)},
+		"tags": []any{tag("mlflow.source.name", "posttrain "+m.Command), tag("mlflow.source.type", "LOCAL"),
+			tag(runTag, m.state.Tag)},
 	}, &made); err != nil {
 		return err
 	}

@@ -19,7 +19,8 @@ func newDoctor(s streams) *cobra.Command {
 			"(chosen and rejected answers both become less likely), entropy collapse, length hacking, KL blow-up,\n" +
 			"dead groups, overfitting. Each finding has the numbers and steps that show it, and what may help. RUN\n" +
 			"is a run folder, a folder of TRL with trainer_state.json, or a file: metrics.jsonl,\n" +
-			"trainer_state.json, or a log of verl (console or jsonl). The run may still go on. The exit code is 0 where nothing is found, 1 where something is.",
+			"trainer_state.json, or a log of verl (console or jsonl). The run may still go on. The exit code is\n" +
+			"0 where nothing is found, 1 where something is.",
 		Example: "  posttrain doctor runs/mappo\n" +
 			"  posttrain doctor --json trl_output/checkpoint-500/trainer_state.json\n" +
 			"  posttrain doctor verl.log",
