@@ -40,7 +40,9 @@ func (p *Plan) memory(d *recipe.Draft, base int) (m Memory) {
 	n := d.Engine.Needs(f.Bytes()*f.Parameters+f.FrozenBytes, f.Gradients*f.Parameters, p.uses())
 	m.add("activations", n.Programs)
 	m.add("engine: compiled programs, memory not given back", n.Engine)
-	m.add("copy for a checkpoint, beyond what steps leave", 12*f.Parameters-(n.Programs-n.Stays))
+	if copied := 12 * f.Parameters; copied <= (m.Available-m.Peak)/2 { // else steps wait, and nothing is copied
+		m.add("copy for a checkpoint, beyond what steps leave", copied-(n.Programs-n.Stays))
+	}
 	if s := d.Sampling; s != nil {
 		m.add(fmt.Sprintf("cache of %d rows of %d tokens", s.Rows, s.Tokens), s.Bytes())
 	}
