@@ -13,7 +13,7 @@ import (
 
 // commands are the constructors of the commands.
 var commands = []func(streams) *cobra.Command{
-	newMappo, newSFT, newCIRL, newRewardModel, newFederated, newScore, newExplain, newPlan, newModel, newData, newEval,
+	newMappo, newSFT, newCIRL, newRewardModel, newFederated, newScore, newExplain, newPlan, newRehearse, newModel, newData, newEval,
 	newGenerate, newServe, newView, newDoctor, newVerify, newBackends, newVersion, newMan,
 }
 

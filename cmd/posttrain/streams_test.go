@@ -27,6 +27,7 @@ var everyCommand = []struct {
 	{"explain", nil},
 	{"plan", []string{"--backend", "go"}},
 	{"plan", []string{"--backend", "go", "--json"}},
+	{"rehearse", []string{"--model", "model", "--data", "pairs.jsonl"}},
 	{"completion", nil},
 	{"completion bash", nil},
 	{"completion fish", nil},

@@ -343,6 +343,21 @@ func (t *training) read(path string) (pairs []data.Preference, err error) {
 	return pairs, err
 }
 
+// Rehearsal reads what a rehearsal tries of the run: the chosen answers.
+func (o *Options) Rehearsal() (*recipe.Rehearsal, error) {
+	if o.isOnline() || o.Loss.Unpaired() {
+		return nil, errors.New("mode online and the loss kto cannot be rehearsed: want pairs, or demonstrations with a " +
+			"config of sft")
+	}
+	sources, err := o.Data.readAll()
+	p := &recipe.Rehearsal{Model: o.Model, Chat: o.Chat, Backend: o.Backend, Seed: o.Seed, Limits: o.Data.Options,
+		LossOn: "completion"}
+	for _, pair := range slices.Concat(sources...) {
+		p.Rows = append(p.Rows, data.Demonstration{Prompt: pair.Prompt, Completion: pair.Chosen, Source: pair.Source})
+	}
+	return p, err
+}
+
 // readAll reads the pairs of each source.
 func (d *Data) readAll() ([][]data.Preference, error) {
 	return recipe.Each(d.Mix, func(name string) ([]data.Preference, error) {

@@ -2,6 +2,7 @@ package sft
 
 import (
 	"context"
+	"slices"
 
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
@@ -70,6 +71,15 @@ func (o Options) Draft(ctx context.Context, r run.Reporter) (*recipe.Draft, erro
 		_, err = d.Learns(&train.Loop{Course: j.Course(nil), Options: o.Train, Train: *demos, Eval: heldOut})
 	}
 	return d.CloseOn(err)
+}
+
+// Rehearsal reads what a rehearsal tries of the run.
+func (o *Options) Rehearsal() (*recipe.Rehearsal, error) {
+	sources, err := recipe.Each(o.Data.Mix, func(name string) ([]data.Demonstration, error) {
+		return read(run.Listen(nil), name, o.Seed)
+	})
+	return &recipe.Rehearsal{Model: o.Model, Chat: o.Chat, Backend: o.Backend, Seed: o.Seed, Limits: o.Data.Options,
+		LossOn: o.Data.LossOn, Rows: slices.Concat(sources...)}, err
 }
 
 // embeddedDemonstrations is how many scenarios the embedded set has.
@@ -144,15 +154,15 @@ func encode(ctx context.Context, j *recipe.Job, o Options, path string) (*train.
 }
 
 // read reads a file, or makes the ideal completions of embedded scenarios.
-func read(j *recipe.Job, path string, seed uint64) ([]data.Demonstration, error) {
+func read(r run.Reporter, path string, seed uint64) ([]data.Demonstration, error) {
 	if path == embedded.Name {
-		j.Say("embedded: %d synthetic contextual-integrity scenarios", embeddedDemonstrations)
+		r.Say("embedded: %d synthetic contextual-integrity scenarios", embeddedDemonstrations)
 		return ci.Demonstrations(ci.Synthesize(embeddedDemonstrations, seed), ci.Flaws{}, seed), nil
 	}
 	demos, report, err := data.ReadDemonstrations(path)
 	if err != nil {
 		return nil, err
 	}
-	j.Say("%s", report)
+	r.Say("%s", report)
 	return demos, nil
 }

@@ -1,0 +1,23 @@
+package recipe
+
+import (
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/rollout/local"
+)
+
+// Rehearsal is what a rehearsal tries of a run: the rows as answers to learn, and all that makes tokens of them.
+type Rehearsal struct {
+	Model   string
+	Chat    local.Chat
+	Backend string
+	Seed    uint64
+	Limits  batch.Options
+	LossOn  string // as in data.loss_on of sft
+	Rows    []data.Demonstration
+}
+
+// Rehearser are the options of a recipe that can be rehearsed.
+type Rehearser interface {
+	Rehearsal() (*Rehearsal, error)
+}

@@ -1,0 +1,308 @@
+package rehearse
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	_ "github.com/posttrain/posttrain/backend/backendtest" // tests keep no compiled programs
+	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/run"
+)
+
+// A family is a chat template with the tokenizer and the token ids of a model folder.
+type family struct {
+	folder   string
+	template string // "": the folder's own
+	end      string // the token that ends a turn
+	bos      string // "": texts have none
+}
+
+var families = map[string]family{
+	"chatml":  {"qwen2-newer", "", "<|im_end|>", ""},
+	"llama3":  {"llama-newer", "", "<|eot_id|>", "<|begin_of_text|>"},
+	"mistral": {"mistral-newer", "", "</s>", "<s>"},
+	"gemma":   {"gemma2-newer", "", "<end_of_turn>", "<bos>"},
+	"thinking": {"qwen3-newer", `{%- for m in messages %}
+{%- set text = m.content %}
+{%- if m.role == 'assistant' and not loop.last and '</think>' in text %}
+{%- set text = text.split('</think>')[-1].lstrip('\n') %}
+{%- endif %}
+{{- '<|im_start|>' + m.role + '\n' }}
+{%- if m.role == 'assistant' and loop.last and '</think>' not in text %}{{- '<think>\n\n</think>\n\n' }}{%- endif %}
+{{- text + '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}`, "<|im_end|>", ""},
+	"zephyr": {"llama-newer", `{{- bos_token }}{%- for m in messages %}
+{{- '<|' + m['role'] + '|>\n' + m['content'] + '<|eot_id|>' + '\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|assistant|>\n' }}{%- endif %}`, "<|eot_id|>", "<|begin_of_text|>"},
+}
+
+// stage is a folder and what is rehearsed with it, for a fault to be planted in.
+type stage struct {
+	family
+	dir      string
+	template string
+	p        *recipe.Rehearsal
+}
+
+func newStage(t *testing.T, f family) *stage {
+	t.Helper()
+	s := &stage{family: f, dir: t.TempDir(), template: f.template}
+	from := filepath.Join("..", "..", "model", "testdata", f.folder)
+	for _, name := range []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+		"chat_template.jinja"} {
+		text, err := os.ReadFile(filepath.Join(from, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(s.dir, name), text, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if name == "chat_template.jinja" && s.template == "" {
+			s.template = string(text)
+		}
+	}
+	s.p = &recipe.Rehearsal{Model: s.dir, Backend: engine(), Seed: 1, LossOn: "completion"}
+	for i := range 10 {
+		s.p.Rows = append(s.p.Rows, data.Demonstration{Source: fmt.Sprint("row ", i+1),
+			Prompt: data.Text{Messages: []data.Message{{Role: "system", Content: "Be brief."},
+				{Role: "user", Content: fmt.Sprintf("What comes after %d?", i)}}},
+			Completion: data.Text{Messages: []data.Message{{Role: "assistant",
+				Content: fmt.Sprintf("<think>%d and one</think>\nIt is %d.", i, i+1)}}}})
+	}
+	return s
+}
+
+// edit changes a JSON file of the folder.
+func (s *stage) edit(t *testing.T, name string, change func(m map[string]any)) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.dir, name))
+	m := map[string]any{}
+	if err == nil {
+		err = json.Unmarshal(text, &m)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(m)
+	if text, err = json.Marshal(m); err == nil {
+		err = os.WriteFile(filepath.Join(s.dir, name), text, 0o666)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *stage) run(t *testing.T) (*Result, error) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(s.dir, "chat_template.jinja"), []byte(s.template), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return Run(t.Context(), s.p, nil)
+}
+
+func (s *stage) answers(change func(m *data.Message)) {
+	for i := range s.p.Rows {
+		change(&s.p.Rows[i].Completion.Messages[0])
+	}
+}
+
+// A plant is a fault, and what the finding or error says.
+type plant struct {
+	make func(t *testing.T, s *stage)
+	want string
+}
+
+var plants = map[string]plant{
+	"no end token": {func(_ *testing.T, s *stage) {
+		s.template = strings.ReplaceAll(strings.ReplaceAll(s.template, s.end, ""), "eos_token", "''")
+	}, "does not end with a token at which the model stops"},
+	"wrong terminator": {func(t *testing.T, s *stage) {
+		other := func(m map[string]any) { m["eos_token_id"] = 9 }
+		s.edit(t, "config.json", other)
+		s.edit(t, "generation_config.json", other)
+	}, "does not end with a token at which the model stops"},
+	"end token twice": {func(_ *testing.T, s *stage) {
+		s.template = strings.ReplaceAll(strings.ReplaceAll(s.template, s.end, s.end+s.end), "eos_token",
+			"eos_token + eos_token")
+	}, "is not the answer's last"},
+	"end token in pieces": {func(t *testing.T, s *stage) {
+		s.edit(t, "tokenizer.json", func(m map[string]any) {
+			m["added_tokens"] = slices.DeleteFunc(m["added_tokens"].([]any),
+				func(a any) bool { return a.(map[string]any)["content"] == s.end })
+		})
+		s.edit(t, "tokenizer_config.json", func(m map[string]any) {
+			delete(m, "added_tokens_decoder")
+			delete(m, "additional_special_tokens")
+			delete(m, "extra_special_tokens")
+			if m["eos_token"] == s.end {
+				delete(m, "eos_token")
+			}
+		})
+		s.template = strings.ReplaceAll(s.template, "eos_token", "'"+s.end+"'")
+	}, "does not end with a token at which the model stops"},
+	"end token in the data": {func(_ *testing.T, s *stage) {
+		s.answers(func(m *data.Message) { m.Content = "It is " + s.end + " so." })
+	}, "is not the answer's last"},
+	"two beginnings": {func(_ *testing.T, s *stage) {
+		s.template = "{{- bos_token }}" + s.template
+	}, "twice"},
+	"no beginning": {func(_ *testing.T, s *stage) {
+		s.template = strings.ReplaceAll(s.template, "{{- bos_token }}", "")
+	}, "does not begin with"},
+	"no weight": {func(_ *testing.T, s *stage) {
+		s.answers(func(m *data.Message) { m.Untrained = true })
+	}, `"train": false`},
+	"empty answers": {func(_ *testing.T, s *stage) {
+		s.answers(func(m *data.Message) { m.Content = " " })
+	}, "the answer is empty"},
+	"answers cut": {func(_ *testing.T, s *stage) {
+		s.p.Limits = batch.Options{MaxCompletionTokens: 4, Truncate: "completion"}
+	}, "cut the answer's end away"},
+	"thought is special": {func(t *testing.T, s *stage) {
+		s.edit(t, "tokenizer.json", func(m map[string]any) {
+			id := 0.0
+			for _, of := range m["model"].(map[string]any)["vocab"].(map[string]any) {
+				id = max(id, of.(float64))
+			}
+			for _, a := range m["added_tokens"].([]any) {
+				id = max(id, a.(map[string]any)["id"].(float64))
+			}
+			m["added_tokens"] = append(m["added_tokens"].([]any), map[string]any{"id": id + 1, "content": "<think>",
+				"special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false})
+		})
+		s.edit(t, "config.json", func(m map[string]any) { m["vocab_size"] = m["vocab_size"].(float64) + 8 })
+	}, "marked as special"},
+	"letters changed": {func(t *testing.T, s *stage) {
+		s.edit(t, "tokenizer.json", func(m map[string]any) { m["normalizer"] = map[string]any{"type": "Lowercase"} })
+	}, "are not among the tokens"},
+	"system dropped": {func(_ *testing.T, s *stage) {
+		s.template = "{%- set messages = messages[1:] %}" + s.template
+	}, "a message of role system are not among the tokens"},
+	"question dropped": {func(_ *testing.T, s *stage) {
+		s.template = "{%- set ns = namespace(all=[]) %}{%- for m in messages %}{%- if m.role != 'user' %}" +
+			"{%- set ns.all = ns.all + [m] %}{%- else %}" +
+			"{%- set ns.all = ns.all + [{'role': 'user', 'content': ''}] %}" +
+			"{%- endif %}{%- endfor %}{%- set messages = ns.all %}" + s.template
+	}, "a message of role user are not among the tokens"},
+	"words before the answer": {func(_ *testing.T, s *stage) {
+		s.template = "{%- set ns = namespace(all=[]) %}{%- for m in messages %}{%- if m.role == 'assistant' %}" +
+			"{%- set ns.all = ns.all + [{'role': 'assistant', 'content': 'Answer: ' + m.content}] %}{%- else %}" +
+			"{%- set ns.all = ns.all + [m] %}{%- endif %}{%- endfor %}{%- set messages = ns.all %}" + s.template
+	}, "learn to write more than the answer"},
+	"vocabulary too small": {func(t *testing.T, s *stage) {
+		s.edit(t, "config.json", func(m map[string]any) { m["vocab_size"] = m["vocab_size"].(float64) - 1 })
+	}, "vocab_size"},
+}
+
+// TestPlants: each fault is found in each family from the tokens, before anything is learnt, and named.
+func TestPlants(t *testing.T) {
+	for _, name := range slices.Sorted(maps.Keys(plants)) {
+		for of, f := range families {
+			t.Run(name+"/"+of, func(t *testing.T) {
+				if strings.Contains(name, "beginning") && f.bos == "" {
+					t.Skip("texts of this family have no beginning")
+				}
+				if name == "end token in pieces" && of == "mistral" {
+					t.Skip("its vocabulary has the token beside those that are added")
+				}
+				s, plant := newStage(t, f), plants[name]
+				plant.make(t, s)
+				result, err := s.run(t)
+				text := fmt.Sprint(err)
+				if err == nil {
+					if text = result.String(); result.Learnt > 0 {
+						t.Error("it was learnt")
+					}
+				}
+				if !strings.Contains(text, plant.want) || err == nil && len(result.Findings) == 0 {
+					t.Errorf("found %s\nwant %s", text, plant.want)
+				}
+			})
+		}
+	}
+}
+
+// TestClean: nothing is found where all is right, and the rows are given back by the served model.
+func TestClean(t *testing.T) {
+	for name, f := range families {
+		t.Run(name, func(t *testing.T) {
+			result, err := newStage(t, f).run(t)
+			if err != nil || len(result.Findings) > 0 || result.Learnt != learnt || result.Examined != 10 {
+				t.Errorf("%+v, %v", result, err)
+			}
+		})
+	}
+}
+
+// TestPlainText: prompts with completions in plain text, and texts alone.
+func TestPlainText(t *testing.T) {
+	for _, alone := range []bool{false, true} {
+		s := newStage(t, families["chatml"])
+		for i := range s.p.Rows {
+			r := &s.p.Rows[i]
+			r.Prompt, r.Completion = data.Text{Plain: r.Prompt.Messages[1].Content}, data.Text{
+				Plain: " " + r.Completion.Messages[0].Content}
+			if alone {
+				r.Prompt, r.Completion.Plain = data.Text{}, r.Prompt.Plain+r.Completion.Plain
+			}
+		}
+		result, err := s.run(t)
+		if err != nil || len(result.Findings) > 0 || result.Learnt != learnt {
+			t.Errorf("%+v, %v", result, err)
+		}
+	}
+}
+
+// TestLearning: what the tokens would not show, the learnt answers do.
+func TestLearning(t *testing.T) {
+	for name, want := range map[string]string{
+		"no end token": "does not stop after the answer", "wrong terminator": "does not stop after the answer",
+		"words before the answer": "does not give the answer back",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, families["chatml"])
+			plants[name].make(t, s)
+			if err := os.WriteFile(filepath.Join(s.dir, "chat_template.jinja"), []byte(s.template), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			s.p.Limits = batch.Defaults()
+			x, err := open(s.p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows, err := x.encode(s.p.Rows)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := &rehearsal{examiner: x, rows: choose(rows, 1)}
+			x.findings = nil
+			if err := h.perform(t.Context(), silent()); err != nil {
+				t.Fatal(err)
+			}
+			if len(x.findings) != 1 || !strings.Contains(x.findings[0].String(), want) ||
+				len(x.findings[0].Rows) != learnt {
+				t.Errorf("found %v\nwant %s", x.findings, want)
+			}
+		})
+	}
+}
+
+// engine is the fast one where it is installed: the go engine takes a minute for each family.
+func engine() string {
+	if os.Getenv("ONNXRUNTIME_SHARED_LIBRARY_PATH") != "" {
+		return "onnx"
+	}
+	return "go"
+}
+
+func silent() run.Reporter { return run.Listen(nil) }
