@@ -13,8 +13,9 @@ import (
 // pairs are the rules of preference pairs.
 type pairs struct {
 	*Report
-	twins  *twins
-	scores sample
+	twins   *twins
+	scores  sample
+	lengths lengths
 }
 
 var pairKind = form[data.Preference, data.Preference]{
@@ -38,13 +39,22 @@ func (c *pairs) look(p data.Preference) {
 		texts = nil // no more need be said
 	}
 	c.twins.look(p.Source, hashOf(p.Prompt, p.Chosen, p.Rejected), texts...)
+	c.lengths.add(p)
+	c.tie(p)
+	c.people(p.Source, "chosen", p.Chosen)
 	if p.Scored {
 		c.scores.add(p)
 	}
 }
 
-// finish says which gaps the scores would have in training, under the default options.
+// finish looks at scores and lengths.
 func (c *pairs) finish() {
+	c.gaps()
+	c.lengths.finish(c.Report)
+}
+
+// gaps says which gaps the scores would have in training, under the default options.
+func (c *pairs) gaps() {
 	_, _, report, err := data.Prior(c.scores.pairs, data.DefaultRewardOptions())
 	if err != nil { // without scores
 		return
@@ -122,6 +132,7 @@ var demonstrationKind = form[data.Demonstration, data.Demonstration]{
 
 func (c *demonstrations) look(d data.Demonstration) {
 	c.talk(d.Source, "messages", d.Prompt)
+	c.people(d.Source, "completion", d.Completion)
 	c.twins.look(d.Source, hashOf(d.Prompt, d.Completion), d.Prompt.Words(), d.Completion.Words())
 }
 

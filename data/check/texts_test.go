@@ -40,6 +40,17 @@ func TestTexts(t *testing.T) {
 		{"pairs", []string{`{"prompt":"one two three four five six seven","chosen":"A","rejected":"B"}`,
 			`{"prompt":"one two three four five six seven","chosen":"A","rejected":"C"}`}, "note near-duplicate 1/1"},
 
+		{"pairs", []string{`{"prompt":"Q","chosen":"a b c d e f g h i j k","rejected":"a b c d e f g h i j, K!"}`},
+			"note near tie 1/1"},
+		{"pairs", []string{`{"prompt":"Q","chosen":"write to ann.lee@mail.org","rejected":"call +49 30 1234 5678 90"}`},
+			"warning personal data 1/1"},
+		{"pairs", []string{`{"prompt":"Q","chosen":"write to ann@example.com, order 4111 1111 1111 1112","rejected":"b"}`},
+			""},
+		{"demonstrations", []string{`{"prompt":"Q","completion":"card 4111 1111 1111 1111"}`,
+			`{"prompt":"R","completion":"(212) 555-0123"}`, `{"prompt":"S","completion":"DE89 3704 0044 0532 0130 00"}`,
+			`{"prompt":"T","completion":"078-05-1120"}`, `{"prompt":"U","completion":"in 2026-11-23, 10:15:00, 1,000,000"}`},
+			"warning personal data 4/4"},
+
 		{"demonstrations", []string{chat("system", "user", "assistant"), chat("user", "assistant", "tool", "assistant"),
 			`{"prompt":"Q","completion":"A"}`, `{"text":"T"}`}, ""},
 		{"demonstrations", []string{chat("user", "system", "assistant")}, "warning system 1/1"},
@@ -106,5 +117,35 @@ func TestLines(t *testing.T) {
     in line 26`
 	if got != want || r.Errors != 25 {
 		t.Errorf("%d rows with errors\n%s\nwant\n%s", r.Errors, got, want)
+	}
+}
+
+// TestLengths: how well length predicts the label, with Wilson's interval, by hand.
+func TestLengths(t *testing.T) {
+	row := func(i int, longer bool) string {
+		chosen, rejected := "long answer", "short"
+		if !longer {
+			chosen, rejected = rejected, chosen
+		}
+		return fmt.Sprintf(`{"prompt":"Q%d","chosen":%q,"rejected":%q}`, i, chosen, rejected)
+	}
+	for _, c := range []struct {
+		longer, shorter int
+		line, want      string
+	}{
+		{18, 2, "90.0% of 20 pairs (95% interval 69.9 to 97.2); medians: chosen 11, rejected 5 characters", ""},
+		{36, 4, "90.0% of 40 pairs (95% interval 76.9 to 96.0); medians: chosen 11, rejected 5 characters",
+			"warning length 1/0"},
+		{4, 36, "10.0% of 40 pairs (95% interval 4.0 to 23.1); medians: chosen 5, rejected 11 characters",
+			"warning length 1/0"},
+	} {
+		var lines []string
+		for i := range c.longer + c.shorter {
+			lines = append(lines, row(i, i < c.longer))
+		}
+		r := checked(t, Options{Kind: records.KindPreference}, lines...)
+		if text := strings.Join(r.Profile, "\n"); !strings.Contains(text, c.line) || found(r) != c.want {
+			t.Errorf("%s, %s\nwant %s, %s", text, found(r), c.line, c.want)
+		}
 	}
 }
