@@ -27,6 +27,7 @@ func newCheck(s streams) *cobra.Command {
 			"  posttrain data check --kind demonstrations chats.jsonl\n" +
 			"  posttrain data check --kind pairs trl-lib/ultrafeedback_binarized:train\n" +
 			"  posttrain data check --model models/Qwen2.5-1.5B-Instruct --max-prompt-tokens 768 dataset.json\n" +
+			"  posttrain data check --model models/Qwen2.5-1.5B-Instruct --squeeze pairs.jsonl\n" +
 			"  posttrain data check --score-columns good,bad pairs.parquet",
 		Args: oneOrMore("data file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -68,6 +69,9 @@ func newCheck(s streams) *cobra.Command {
 	flags.StringVar(&o.Prompt, "prompt", "",
 		"form of the prompts of contextual-integrity items: compact, plain, cot, cot-short or a "+
 			"template's file (default cot)")
+	flags.BoolVar(&o.Squeeze, "squeeze", false,
+		"forecast with --model whether learning these pairs makes their chosen answers less likely")
+	flags.StringVar(&o.Backend, "backend", "", backendHelp+" (of --squeeze; default auto)")
 	flags.IntVar(&o.MaxPromptTokens, "max-prompt-tokens", 0,
 		"count the prompts with more tokens, which training with this limit would drop (0 = no limit)")
 	return cmd

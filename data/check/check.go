@@ -71,6 +71,7 @@ type Report struct {
 	ScoreColumns string   `json:"score_columns,omitempty"`
 	Profile      []string `json:"profile,omitempty"`    // what the file holds, in short lines
 	Groups       []*Group `json:"findings"`             // errors first, in each severity the most frequent first
+	Squeeze      *Squeeze `json:"squeeze,omitempty"`    // of pairs, where it was asked for
 	Fixed        *Fixed   `json:"fixed,omitempty"`      // what was written; nil without Options.Out
 	Errors       int      `json:"rows_with_errors"`     // rows
 	Broken       bool     `json:"unreadable,omitempty"` // the file could not be read to its end

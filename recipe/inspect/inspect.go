@@ -32,6 +32,8 @@ type Options struct {
 	Prompt          string     // form of the prompts of contextual-integrity items; "": cot
 	Chat            local.Chat // what the model's chat template gets
 	MaxPromptTokens int        // the prompts with more tokens are counted; 0: no limit
+	Squeeze         bool       // forecast of pairs what learning does to log p(chosen)
+	Backend         string     // the engine of Squeeze; "": auto
 }
 
 // DefaultOptions look for duplicates as the gates of data synth do.
@@ -54,6 +56,12 @@ func (o Options) Check() []fault.Fault {
 	for _, f := range o.Chat.Check() {
 		f.Key = "chat_" + f.Key
 		faults = append(faults, f)
+	}
+	if o.Model == "" && o.Squeeze {
+		faults.Add("squeeze", true, "only a model has gradients; add a model")
+	}
+	if !o.Squeeze && o.Backend != "" {
+		faults.Add("backend", o.Backend, "only the squeeze forecast needs an engine; add squeeze")
 	}
 	if o.Model == "" && o.Chat.Template != "" {
 		faults.Add("chat_template", o.Chat.Template, why)
@@ -157,6 +165,17 @@ func (o Options) file(ctx context.Context, path string) (*check.Report, error) {
 	}
 	counted, err := o.countTokens(ctx, r)
 	report.Profile = append(report.Profile, counted)
+	if err != nil || !o.Squeeze {
+		return report, err
+	}
+	if r.Kind != records.KindPreference {
+		return nil, fault.Fault{Key: "squeeze", Problem: fmt.Sprintf("%s holds %s; only preference pairs are learnt "+
+			"against one another", path, r.Kind)}
+	}
+	report.Squeeze, err = o.squeeze(ctx, r.Preferences)
+	if err == nil {
+		report.Profile = append(report.Profile, report.Squeeze.String())
+	}
 	return report, err
 }
 
