@@ -34,7 +34,7 @@ func (l *lengths) add(p data.Preference) {
 	}
 }
 
-// share is the part of the pairs with unlike lengths whose longer answer is the chosen one, with Wilson's 95 % interval.
+// share is the part of the pairs of unlike lengths whose longer answer is chosen, with Wilson's 95 % interval.
 func (l *lengths) share() (share, low, high float64) {
 	n, z := float64(l.longer+l.shorter), 1.959964
 	share = float64(l.longer) / n
@@ -56,9 +56,9 @@ func (l *lengths) finish(r *Report) {
 		return
 	}
 	share, low, high := l.share()
-	r.Profile = append(r.Profile, fmt.Sprintf("length: the longer answer is the chosen one in %.1f%% of %d pairs (95%% "+
-		"interval %.1f to %.1f); medians: chosen %d, rejected %d characters", 100*share, l.longer+l.shorter, 100*low,
-		100*high, median(l.chosen), median(l.rejected)))
+	r.Profile = append(r.Profile, fmt.Sprintf("length: the longer answer is the chosen one in %.1f%% of %d pairs "+
+		"(95%% interval %.1f to %.1f); medians: chosen %d, rejected %d characters", 100*share, l.longer+l.shorter,
+		100*low, 100*high, median(l.chosen), median(l.rejected)))
 	if low > telling {
 		r.add(byLength, "", "", fmt.Sprintf("the longer one in %.1f%% of the pairs", 100*share))
 	}
@@ -67,8 +67,8 @@ func (l *lengths) finish(r *Report) {
 	}
 }
 
-var nearTie = Rule{Note, "near tie", "the two answers have nearly the same words: a pair from which a loss learns their " +
-	"few differences alone"}
+var nearTie = Rule{Note, "near tie", "the two answers have nearly the same words: a pair from which a loss learns " +
+	"their few differences alone"}
 
 // nearlyEqual is the share of words in common that makes two answers a near tie. Short answers differ in one word and
 // mean another thing.
@@ -165,6 +165,6 @@ func (s Squeeze) String() string {
 	if s.Rise < 0 {
 		what = "fall"
 	}
-	return fmt.Sprintf("squeeze: the gradients of chosen and rejected answers have cosine %.2f (%d pairs); log p(chosen) "+
-		"would %s with the first steps of DPO (%+.2f of -1 to 1)", s.Alignment, s.Pairs, what, s.Rise)
+	return fmt.Sprintf("squeeze: the gradients of chosen and rejected answers have cosine %.2f (%d pairs); log "+
+		"p(chosen) would %s with the first steps of DPO (%+.2f of -1 to 1)", s.Alignment, s.Pairs, what, s.Rise)
 }

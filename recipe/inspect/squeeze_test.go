@@ -100,7 +100,7 @@ func TestSqueeze(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pairs.jsonl")
 	text := ""
 	for i := range 12 {
-		text += fmt.Sprintf(`{"prompt":"Q%d","chosen":"the answer is %d, I think","rejected":"the answer is %d, I guess"}`+"\n", i, i, i)
+		text += fmt.Sprintf(`{"prompt":"Q%d","chosen":"it is %d, I think","rejected":"it is %d, I guess"}`+"\n", i, i, i)
 	}
 	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
 		t.Fatal(err)

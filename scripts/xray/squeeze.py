@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the squeeze forecast of `posttrain data check` with what DPO does to log p(chosen).
 
-  scripts/xray/squeeze.py POSTTRAIN MODEL ALPACA HH [--seeds 3] [--pairs 96] [--steps 24]
+  scripts/xray/squeeze.py POSTTRAIN MODEL ALPACA HH [--seeds 3] [--pairs 64] [--steps 16]
 
 POSTTRAIN is the program, MODEL a model folder or embedded, ALPACA and HH files of preference pairs with texts, such as
 AlpacaEval's judged outputs and the test part of hh-rlhf. Six data sets are made of them: both as they are, hh-rlhf with
@@ -109,8 +109,8 @@ def main():
     parser.add_argument("alpaca", type=pathlib.Path)
     parser.add_argument("hh", type=pathlib.Path)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--pairs", type=int, default=96)
-    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--pairs", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--rate", type=float, default=3e-5)
     args = parser.parse_args()
     alpaca, hh = ([p for p in map(texts, rows(f)) if short(p)] for f in (args.alpaca, args.hh))
