@@ -7,8 +7,8 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// Survey counts the batches of the run's updates, if every answer has so many tokens, by those of one step. The learner
-// may have shapes alone. What the reference and the old policy measure is counted, too.
+// Survey counts the batches of the run's updates, if every answer has a given number of tokens, by those of one step.
+// The learner may have shapes alone. What the reference and the old policy measure is counted, too.
 func (l *Loop) Survey(s *train.Survey, tokens int) {
 	groups, t, steps := l.supposed(tokens), l.Trainer(), float64(l.Total())
 	plain := make([]batch.Group, len(groups))
@@ -32,7 +32,7 @@ func (l *Loop) Survey(s *train.Survey, tokens int) {
 	}
 }
 
-// supposed are groups of a step whose answers have so many tokens, or as many as the model has positions for: to
+// supposed are groups of a step whose answers have that number of tokens, or what the model has positions for: to
 // prompts evenly from the shortest to the longest.
 func (l *Loop) supposed(tokens int) []Group {
 	order := train.Order(len(l.Tasks), 0, 0, false)

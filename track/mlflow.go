@@ -266,7 +266,7 @@ func retry(ctx context.Context, r *http.Response, err error) (bool, error) {
 	return retryablehttp.DefaultRetryPolicy(ctx, r, err)
 }
 
-// findRun finds the run that an earlier request made, whose answer was lost; "": there is none.
+// findRun finds the run that an earlier request made, whose answer was lost; "": the server has no such run.
 func (m *MLflow) findRun(ctx context.Context) (string, error) {
 	var found struct {
 		Runs []struct {

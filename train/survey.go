@@ -64,7 +64,7 @@ func (l *Loop) Survey(s *Survey) error {
 	return nil
 }
 
-// Evaluations is how often a run of so many steps evaluates: ahead of the first, every so often and at the end.
+// Evaluations is how often a run of that length evaluates: ahead of the first step, every EvalEvery and at the end.
 func (o Options) Evaluations(steps int) int {
 	n := 2
 	if o.EvalEvery > 0 {

@@ -55,19 +55,29 @@ func commandOf(in config.Input) (config.Command, error) {
 	return preference.Spec, nil
 }
 
-// explain reads the config of any command that can explain its options; the file says which command it is for.
-func explain(in config.Input) (string, error) {
+// optionsOf reads the config of any command whose options are a T, which the accepted commands have; the file says
+// which command it is for. cannot ends the error about another command.
+func optionsOf[T any](in config.Input, cannot string, accepted []string) (options T, err error) {
 	command, err := commandOf(in)
 	if err != nil {
-		return "", err
+		return options, err
 	}
-	options, err := command.Read(in)
+	read, err := command.Read(in)
+	if err != nil {
+		return options, err
+	}
+	options, ok := read.(T)
+	if !ok {
+		err = fmt.Errorf("%s is a config for `posttrain %s`, which %s: want one for %s", in.Path, command.Name(),
+			cannot, fault.Or(accepted))
+	}
+	return options, err
+}
+
+func explain(in config.Input) (string, error) {
+	o, err := optionsOf[config.Explainer](in, "trains nothing", config.Explainers())
 	if err != nil {
 		return "", err
 	}
-	if o, ok := options.(config.Explainer); ok {
-		return o.Explain(), nil
-	}
-	return "", fmt.Errorf("%s is a config for `posttrain %s`, which trains nothing: want one for %s",
-		in.Path, command.Name(), fault.Or(config.Explainers()))
+	return o.Explain(), nil
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/plan"
 	"github.com/posttrain/posttrain/recipe/preference"
@@ -24,9 +23,9 @@ func newPlan(s streams) *cobra.Command {
 		Use:   "plan",
 		Short: "Say what a run takes before it starts: memory, disk, batch shapes, steps, hours",
 		Long: "Print what a training run takes before it starts: bytes in memory and on the disk, the shapes of\n" +
-			"batches that are compiled, steps, tokens and hours. It reads the model's config.json, its tokenizer and\n" +
-			"the data; the weights need not be there. A run that does not fit ends with exit code 1. The config says\n" +
-			"which command it is for; without --config it is that of mappo.",
+			"batches that are compiled, steps, tokens and hours. It reads the model's config.json, its tokenizer\n" +
+			"and the data; the weights need not be there. A run that does not fit ends with exit code 1. The\n" +
+			"config says which command it is for; without --config it is that of mappo.",
 		Example: "  posttrain plan --config configs/mappo.yaml\n" +
 			"  posttrain plan --config configs/sft.yaml --json\n" +
 			"  posttrain plan --model DIR --data pairs.jsonl --lora-rank 16",
@@ -67,20 +66,11 @@ func printPlan(out io.Writer, p *plan.Plan, asJSON bool) error {
 
 // planRun plans a run of whichever command the config is for.
 func planRun(ctx context.Context, in config.Input, f *configFlags, r run.Reporter) (*plan.Plan, error) {
-	command, err := commandOf(in)
+	o, err := optionsOf[recipe.Drafter](in, "cannot be planned", planned)
 	if err != nil {
 		return nil, err
 	}
-	options, err := command.Read(in)
-	if err != nil {
-		return nil, err
-	}
-	o, ok := options.(recipe.Drafter)
-	if !ok {
-		return nil, fmt.Errorf("%s is a config for `posttrain %s`, which cannot be planned: want one for %s", in.Path,
-			command.Name(), fault.Or(planned))
-	}
-	if err := f.fetcher.pin(ctx, options, r); err != nil {
+	if err := f.fetcher.pin(ctx, o, r); err != nil {
 		return nil, err
 	}
 	return plan.Make(ctx, o, r)

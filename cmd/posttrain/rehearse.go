@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/preference"
 	"github.com/posttrain/posttrain/recipe/rehearse"
@@ -21,9 +20,9 @@ func newRehearse(s streams) *cobra.Command {
 		Use:   "rehearse",
 		Short: "Find faults of tokenizer, chat template and data before a long run",
 		Long: "Examine the tokens of a run's rows, then have a tiny model with the same vocabulary learn eight of\n" +
-			"them by heart. It is saved, loaded and served, and must give each answer back word by word and stop. The\n" +
-			"model's weights need not be there. The config says which command it is for; without --config it is\n" +
-			"that of mappo, whose chosen answers are rehearsed. The exit code is 1 where a fault was found.",
+			"them by heart. It is saved, loaded and served, and must give each answer back word by word and stop.\n" +
+			"The model's weights need not be there. The config says which command it is for; without --config it\n" +
+			"is that of mappo, whose chosen answers are rehearsed. The exit code is 1 where a fault was found.",
 		Example: "  posttrain rehearse\n" +
 			"  posttrain rehearse --config configs/sft.yaml --model DIR --data chats.jsonl",
 		Args: noArgs,
@@ -51,20 +50,11 @@ func newRehearse(s streams) *cobra.Command {
 
 // rehearseRun rehearses a run of whichever command the config is for.
 func rehearseRun(ctx context.Context, in config.Input, f *configFlags, r run.Reporter) (*rehearse.Result, error) {
-	command, err := commandOf(in)
+	o, err := optionsOf[recipe.Rehearser](in, "cannot be rehearsed", rehearsed)
 	if err != nil {
 		return nil, err
 	}
-	options, err := command.Read(in)
-	if err != nil {
-		return nil, err
-	}
-	o, ok := options.(recipe.Rehearser)
-	if !ok {
-		return nil, fmt.Errorf("%s is a config for `posttrain %s`, which cannot be rehearsed: want one for %s", in.Path,
-			command.Name(), fault.Or(rehearsed))
-	}
-	if err := f.fetcher.pin(ctx, options, r); err != nil {
+	if err := f.fetcher.pin(ctx, o, r); err != nil {
 		return nil, err
 	}
 	p, err := o.Rehearsal()

@@ -86,8 +86,8 @@ func TestReleasedItems(t *testing.T) {
 // TestRealFiles: what the other real files have.
 func TestRealFiles(t *testing.T) {
 	for name, want := range map[string]string{
-		"hh-rlhf/harmless-base-test.jsonl.gz": "warning odd 4/4, note near-duplicate 8/8",
-		"alpaca-eval/pairs.jsonl.gz":          "warning gaps 1/0, note near-duplicate 18/18",
+		"hh-rlhf/harmless-base-test.jsonl.gz": "warning odd 4/4, warning personal data 2/2, note near-duplicate 8/8, note near tie 1/1",
+		"alpaca-eval/pairs.jsonl.gz":          "warning personal data 1/1, warning gaps 1/0, note near-duplicate 18/18, note near tie 5/5",
 		"privacylens/main_data.json":          "warning final action 1/1",
 		"privacylens/confaide_subset.json":    "warning near-duplicate 4/4",
 	} {

@@ -45,7 +45,7 @@ func (t *training) draft(d *recipe.Draft) error {
 	return err
 }
 
-// answers is how many completions a run of so many steps draws: those of its groups, of validations and of the tests at
+// answers is how many completions a run of that length draws: those of its groups, of validations and of the tests at
 // both ends.
 func (t *training) answers(steps int) float64 {
 	evaluated := t.Train

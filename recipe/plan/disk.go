@@ -42,7 +42,7 @@ func (p *Plan) disk(d *recipe.Draft) (x Disk) {
 	return x
 }
 
-// checkpoints is how many the run writes: every so many steps or minutes, and at the end.
+// checkpoints is how many the run writes: by steps, by minutes, and at the end.
 func (p *Plan) checkpoints(d *recipe.Draft) int {
 	n := 1
 	if every := d.Train.CheckpointEvery; every > 0 {

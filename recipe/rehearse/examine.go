@@ -97,7 +97,7 @@ func (x *examiner) examineStart(r row) {
 	ids := slices.Concat(r.Prompt, r.Answers[0])
 	bare, err := x.tokenizer.Encode("a", true)
 	switch name := x.tokenizer.Decode([]int32{bos}, false); {
-	case len(ids) > 1 && ids[0] == bos && ids[1] == bos && !x.opensTurns(bos):
+	case len(ids) > 1 && ids[0] == bos && ids[1] == bos:
 		x.add(fmt.Sprintf("the text begins with %s twice: remove it from the chat template or from the data", name),
 			"", r.demo.Source)
 	case err == nil && len(bare) > 0 && bare[0] == bos && ids[0] != bos:
@@ -105,9 +105,6 @@ func (x *examiner) examineStart(r row) {
 			"the chat template", name), "", r.demo.Source)
 	}
 }
-
-// opensTurns says that the token opens every turn, as <|im_start|> does, so that it may follow itself in an empty turn.
-func (x *examiner) opensTurns(id int32) bool { return slices.Contains(x.config.EOS, int(id)) }
 
 // trained are the stretches of the answer that the loss is on.
 func (r row) trained() (all [][]int32) {
@@ -181,7 +178,7 @@ func (x *examiner) ending(ids []int32) string {
 // examineWords wants the words of every message among the tokens. Thoughts of earlier answers may be missing: many
 // templates leave them out.
 func (x *examiner) examineWords(r row) {
-	if r.cut || x.LossOn == "all" && len(r.Prompt) == 0 {
+	if r.cut {
 		return
 	}
 	text := x.tokenizer.Decode(slices.Concat(r.Prompt, r.Answers[0]), false)
@@ -213,7 +210,8 @@ func (x *examiner) examineAnswer(r row) {
 	switch {
 	case !found:
 		x.add("the answer's words are not those that its tokens give back: a token is marked as special, which "+
-			"transformers and servers leave out, or the tokenizer changes words", fmt.Sprintf("%.60q becomes %.60q", want, got), r.demo.Source)
+			"transformers and servers leave out, or the tokenizer changes words",
+			fmt.Sprintf("%.60q becomes %.60q", want, got), r.demo.Source)
 	case !emptyThought.MatchString(before) || strings.TrimSpace(after) != "":
 		x.add("the model would learn to write more than the answer: add_generation_prompt of the chat template must "+
 			"give all that comes before an answer", fmt.Sprintf("%.60q becomes %.60q", want, got), r.demo.Source)

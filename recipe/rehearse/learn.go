@@ -265,6 +265,9 @@ func Run(ctx context.Context, p *recipe.Rehearsal, r run.Reporter) (*Result, err
 	result.Learnt = len(h.rows)
 	err = h.perform(ctx, r)
 	result.Findings = x.findings
+	if errors.Is(err, recipe.ErrInterrupted) || err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: nothing was written", recipe.ErrInterrupted)
+	}
 	return result, err
 }
 
