@@ -84,6 +84,18 @@ var faults = []faultCase{
 		"--config", "bad.yaml"}, 1, []string{"bad.yaml", "posttrain serve", "mappo, sft or ci-rl"}, nil},
 	{"plan online training", nil, []string{"plan", "--mode", "online", "--backend", "go"}, 1,
 		[]string{"mode online", "offline"}, nil},
+	{"plan within no unit", nil, []string{"plan", "--within", "20"}, 2, []string{`"20"`, "--within", "such as 20m"},
+		nil},
+	{"plan within no time", nil, []string{"plan", "--within", "0s"}, 2, []string{`"0s"`, "--within", "above 0"}, nil},
+	{"plan within less", nil, []string{"plan", "--within=-5m"}, 2, []string{`"-5m"`, "--within", "above 0"}, nil},
+	{"plan within no memory", nil, []string{"plan", "--memory", "0GB"}, 2, []string{`"0GB"`, "--memory", "8GB"}, nil},
+	{"plan within memory without a unit", nil, []string{"plan", "--memory", "8"}, 2, []string{`"8"`, "--memory",
+		"512MiB"}, nil},
+	{"plan within negative memory", nil, []string{"plan", "--memory=-8GB"}, 2, []string{`"-8GB"`, "--memory",
+		"above 0"}, nil},
+	{"plan within words", nil, []string{"plan", "--memory", "much"}, 2, []string{`"much"`, "--memory"}, nil},
+	{"plan within too little", nil, []string{"plan", "--memory", "1MB", "--backend", "go"}, 1, []string{
+		"no settings keep the run within 1.0 MB", "the closest: ", "too much"}, nil},
 	{"explain a bad config", withConfig(mappoHead, "  epochs: 0\n"), []string{"explain", "--config", "bad.yaml"}, 1,
 		[]string{"bad.yaml:9", "train.epochs 0"}, nil},
 

@@ -104,7 +104,8 @@ var Table = []Row{
 
 	{"internal/testkit", roof, nil},
 	{"internal/floors", roof, nil},
-	{"cmd", roof, []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}},
+	{"cmd", roof, []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term",
+		"github.com/dustin/go-humanize"}},
 	{"bench", roof, []string{gomlx, compute, "github.com/spf13/cobra", "github.com/spf13/pflag", "gonum.org/v1/gonum"}},
 }
 

@@ -26,11 +26,11 @@ func (m *Memory) add(name string, bytes int) {
 	}
 }
 
-// memory adds up a run on this machine; base is what the process has before anything of the model's size.
-func (p *Plan) memory(d *recipe.Draft, base int) (m Memory) {
+// memory adds up a run on this machine.
+func (p *Plan) memory(d *recipe.Draft, b *bench) (m Memory) {
 	f := d.Learner.Footprint(d.Train.Rule())
-	m.Available = int(min(d.Engine.Memory(), backend.FreeMemory()+uint64(base)))
-	m.add("program, engine, tokenizer and data", base)
+	m.Available = b.available
+	m.add("program, engine, tokenizer and data", b.base)
 	m.add("weights", f.Weights*f.Parameters)
 	m.add("frozen weights", f.FrozenBytes)
 	m.add("moments", f.Moments*f.Parameters)

@@ -30,6 +30,10 @@ type Plan struct {
 	Memory     Memory           `json:"memory"`
 	Disk       Disk             `json:"disk"`
 	Time       Time             `json:"time"`
+	Choice     *Choice          `json:"choice,omitempty"` // nil: the run is as its options say
+
+	setup     recipe.Setup
+	keepsBits bool // the engine takes more memory for weights of few bits than for float32 ones
 }
 
 // Shape is a shape of batches, for which the engine compiles a program.
@@ -44,20 +48,34 @@ type Shape struct {
 
 // Make plans a run.
 func Make(ctx context.Context, o recipe.Drafter, r run.Reporter) (*Plan, error) {
+	return new(bench).plan(ctx, o, r)
+}
+
+// bench is what plans of the same model and data share, so that they can be compared: what the process has before
+// anything of the model's size, what is free then, and the rates of products. The zero value measures.
+type bench struct {
+	base, available int
+	rates           map[product]float64
+}
+
+func (b *bench) plan(ctx context.Context, o recipe.Drafter, r run.Reporter) (*Plan, error) {
 	d, err := o.Draft(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
-	base := backend.ResidentMemory() // engine, tokenizer and data, as a run has them
+	if b.base == 0 {
+		b.base = int(backend.ResidentMemory()) // engine, tokenizer and data, as a run has them
+		b.available = int(min(d.Engine.Memory(), backend.FreeMemory()+uint64(b.base)))
+	}
 	p := &Plan{Command: d.Command, Model: d.Folder, Engine: d.Engine.Name, DType: d.Graph.ComputeType().String(),
 		Parameters: d.Model.Config.ParamCount(), Trained: d.Learner.Size(), Examples: d.Examples, Unit: d.Unit,
-		Steps: d.Steps, Sampling: d.Sampling}
+		Steps: d.Steps, Sampling: d.Sampling, setup: d.Setup, keepsBits: d.Engine.Wants.KeepsUnpacked}
 	if err := p.sketch(d); err != nil {
 		return nil, err
 	}
-	p.Memory = p.memory(d, int(base))
-	if p.Time, err = p.time(d); err != nil {
+	p.Memory = p.memory(d, b)
+	if p.Time, err = p.time(d, b); err != nil {
 		return nil, err
 	}
 	p.Disk = p.disk(d)

@@ -6,8 +6,12 @@ import (
 	"slices"
 )
 
-// Refusal is an error for a run that does not fit into the memory or onto the disk; nil: it fits.
+// Refusal is an error for a run that does not fit into the memory or onto the disk, or for limits that nothing keeps;
+// nil: it fits.
 func (p *Plan) Refusal() error {
+	if p.Choice != nil {
+		return p.Choice.refusal()
+	}
 	if m := p.Memory; m.Peak > m.Available {
 		return fmt.Errorf("the run does not fit into the memory: it takes %s at its peak, %s, and there are %s: "+
 			"want a smaller model, lora.rank, train.gradient_checkpointing or fewer tokens at a time "+

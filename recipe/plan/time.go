@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"github.com/gomlx/compute/dtypes"
+
 	"github.com/posttrain/posttrain/recipe"
 )
 
@@ -23,18 +25,18 @@ const (
 
 // time measures a product of the model's shape and divides the run's operations by its rate. The rest of a step is
 // reading and writing values.
-func (p *Plan) time(d *recipe.Draft) (t Time, err error) {
+func (p *Plan) time(d *recipe.Draft, b *bench) (t Time, err error) {
 	rows, traffic := 1, 0.0
 	for _, s := range p.Shapes {
 		rows = max(rows, s.Rows*s.Len)
 		t.Flops += s.Batches * s.Flops
 		traffic += s.Batches * float64(s.Written)
 	}
-	if t.Rate, err = productRate(d, rows); err != nil {
+	if t.Rate, err = b.productRate(d, rows); err != nil {
 		return t, err
 	}
 	if s := d.Sampling; s != nil {
-		if t.Sampling, err = p.sampling(d, s); err != nil {
+		if t.Sampling, err = p.sampling(d, b, s); err != nil {
 			return t, err
 		}
 	}
@@ -48,8 +50,8 @@ const compileSeconds = 2
 
 // sampling is the time in which all answers are drawn, at the rate of a product of as many rows as are drawn at once:
 // two operations for each weight and token.
-func (p *Plan) sampling(d *recipe.Draft, s *recipe.Sampling) (float64, error) {
-	rate, err := productRate(d, s.Rows)
+func (p *Plan) sampling(d *recipe.Draft, b *bench, s *recipe.Sampling) (float64, error) {
+	rate, err := b.productRate(d, s.Rows)
 	if err != nil {
 		return 0, err
 	}
@@ -59,10 +61,27 @@ func (p *Plan) sampling(d *recipe.Draft, s *recipe.Sampling) (float64, error) {
 // drawOverhead is what a step of sampling takes beside its products; docs/speed.md has its parts.
 const drawOverhead = 1.6
 
+// product is a product of rows by a matrix on an engine.
+type product struct {
+	engine        string
+	rows, in, out int
+	dtype         dtypes.DType
+}
+
 // productRate measures a product of rows by a matrix of the model's shape, cut to a size that takes milliseconds.
-func productRate(d *recipe.Draft, rows int) (float64, error) {
+func (b *bench) productRate(d *recipe.Draft, rows int) (rate float64, err error) {
 	const most = 1024
 	c := d.Model.Config
-	return d.Engine.ProductRate(min(rows, most/4), min(c.HiddenSize, most), min(max(c.IntermediateSize, c.HiddenSize),
-		most), d.Graph.ComputeType())
+	p := product{d.Engine.Name, min(rows, most/4), min(c.HiddenSize, most), min(max(c.IntermediateSize, c.HiddenSize),
+		most), d.Graph.ComputeType()}
+	if b.rates[p] == 0 {
+		if rate, err = d.Engine.ProductRate(p.rows, p.in, p.out, p.dtype); err != nil {
+			return 0, err
+		}
+		if b.rates == nil {
+			b.rates = map[product]float64{}
+		}
+		b.rates[p] = rate
+	}
+	return b.rates[p], nil
 }
