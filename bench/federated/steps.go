@@ -20,7 +20,8 @@ import (
 	"github.com/posttrain/posttrain/federated/control"
 )
 
-// compareSteps measures how many steps a second MuJoCo's tasks make on one core, here and in Gymnasium, in turns.
+// compareSteps measures how many steps a second MuJoCo's tasks make on one core, here and in Gymnasium, in turns; beside
+// them, what MuJoCo's own function for a step does alone, which no program that calls it can pass.
 func compareSteps(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("steps", flag.ExitOnError)
 	python := flags.String("python", "", "a Python with gymnasium[mujoco]; without it Gymnasium is left out")
@@ -38,9 +39,9 @@ type stepping struct {
 func (s stepping) measure(ctx context.Context, out io.Writer) error {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	fmt.Fprintf(out, "Steps a second of processor time, on one core: median of %d times %d steps under random actions.\n\n"+
-		"| task | posttrain | Gymnasium | ratio |\n|---|---|---|---|\n", s.turns, s.steps)
+		"| task | posttrain | Gymnasium | ratio | mj_step alone | ratio |\n|---|---|---|---|---|---|\n", s.turns, s.steps)
 	for _, task := range []string{"swimmer", "hopper", "walker2d"} {
-		var ours, theirs []float64
+		var ours, theirs, bare []float64
 		for range s.turns {
 			rate, err := s.own(task)
 			if err != nil {
@@ -50,12 +51,13 @@ func (s stepping) measure(ctx context.Context, out io.Writer) error {
 			if s.python == "" {
 				continue
 			}
-			if rate, err = s.gymnasium(ctx, task); err != nil {
+			whole, alone, err := s.gymnasium(ctx, task)
+			if err != nil {
 				return err
 			}
-			theirs = append(theirs, rate)
+			theirs, bare = append(theirs, whole), append(bare, alone)
 		}
-		fmt.Fprintf(out, "| %s | %.0f |%s\n", task, median(ours), beside(median(ours), theirs))
+		fmt.Fprintf(out, "| %s | %.0f |%s%s\n", task, median(ours), beside(median(ours), theirs), beside(median(ours), bare))
 	}
 	return nil
 }
@@ -102,14 +104,16 @@ func processorTime() float64 {
 //go:embed steps.py
 var program string
 
-func (s stepping) gymnasium(ctx context.Context, task string) (float64, error) {
+// gymnasium gives the rates of Gymnasium's environment and of mj_step alone.
+func (s stepping) gymnasium(ctx context.Context, task string) (whole, alone float64, err error) {
 	command := exec.CommandContext(ctx, s.python, "-W", "ignore", "-c", program, task, strconv.Itoa(s.steps))
 	var said strings.Builder
 	command.Stderr = &said
 	text, err := command.Output()
 	if err != nil {
 		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
-		return 0, fmt.Errorf("%s: %w: %s", s.python, err, lines[len(lines)-1])
+		return 0, 0, fmt.Errorf("%s: %w: %s", s.python, err, lines[len(lines)-1])
 	}
-	return strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
+	_, err = fmt.Sscan(string(text), &whole, &alone)
+	return whole, alone, err
 }
