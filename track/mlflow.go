@@ -113,16 +113,25 @@ func (m *MLflow) Logged(r run.Record) {
 func (m *MLflow) keep(r run.Record) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.seen < 0 {
-		records, err := m.Folder.ReadMetrics()
-		if err != nil {
-			return err
-		}
-		m.seen, m.pending = len(records), records[min(m.state.Sent, len(records)):]
-	} else if m.seen++; m.seen > m.state.Sent+len(m.pending) {
+	if m.seen < 0 { // the file has the record
+		return m.count()
+	}
+	if m.seen++; m.seen > m.state.Sent+len(m.pending) {
 		m.pending = append(m.pending, r)
 	}
 	return nil
+}
+
+// count reads which records the server lacks, unless that is known.
+func (m *MLflow) count() error {
+	if m.seen >= 0 {
+		return nil
+	}
+	records, err := m.Folder.ReadMetrics()
+	if err == nil {
+		m.seen, m.pending = len(records), records[min(m.state.Sent, len(records)):]
+	}
+	return err
 }
 
 // Sampled does nothing: samples stay in the run folder.
@@ -154,11 +163,21 @@ func (m *MLflow) send(ctx context.Context) {
 	for range m.wake {
 		m.report(m.flush(ctx))
 	}
-	if err := m.flush(ctx); err != nil {
-		m.report(err)
-		return
+	m.report(m.end(ctx))
+}
+
+// end sends what is left, also of a run that had ended before it was resumed, and says how the run ended.
+func (m *MLflow) end(ctx context.Context) error {
+	m.mu.Lock()
+	err := m.count()
+	m.mu.Unlock()
+	if err == nil {
+		err = m.flush(ctx)
 	}
-	m.report(m.finish(ctx))
+	if err == nil {
+		err = m.finish(ctx)
+	}
+	return err
 }
 
 // report warns of the first fault.

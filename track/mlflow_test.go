@@ -212,6 +212,25 @@ func TestMLflowIsDown(t *testing.T) {
 	}
 }
 
+// TestMLflowOfAnEndedRun: a run ended while the server was down; resumed, it trains nothing and sends what was not sent.
+func TestMLflowOfAnEndedRun(t *testing.T) {
+	server, dir, warnings := newFakeMLflow(t), filepath.Join(t.TempDir(), "run"), []string(nil)
+	f := watched(t, dir, server.URL, &warnings)
+	must(t, f.Log(loss(1, 9)), f.Close())
+	server.fault = func(string, int) (int, string) { return http.StatusBadRequest, `{"message":"down"}` }
+	f = watched(t, dir, server.URL, &warnings)
+	must(t, f.Log(loss(2, 8)), f.Log(loss(3, 7)), f.WriteSummary("done"), f.Close())
+	server.fault = nil
+	f = watched(t, dir, server.URL, &warnings)
+	must(t, f.Close())
+	if want := []string{"1 loss 9", "2 loss 8", "3 loss 7"}; !slices.Equal(server.metrics, want) {
+		t.Errorf("metrics %q, want %q", server.metrics, want)
+	}
+	if n := len(server.statuses); n == 0 || server.statuses[n-1] != "abc run FINISHED" {
+		t.Errorf("statuses %q", server.statuses)
+	}
+}
+
 // TestMLflowFaults: each fault comes to the first calls of a kind; the training goes on and every metric arrives once.
 func TestMLflowFaults(t *testing.T) {
 	first := func(of string, times, status int, body string) func(string, int) (int, string) {
