@@ -143,7 +143,7 @@ func (x *examiner) examineEnds(r row) {
 			x.add(fmt.Sprintf("the answer does not end with a token at which the model stops (%s, of eos_token_id in "+
 				"generation_config.json or config.json): correct it or the chat template", x.stopNames()),
 				x.ending(ids), r.demo.Source)
-		case x.blank(ids[at+1:]):
+		case x.blank(ids[at+1:], ids[at]):
 		default:
 			x.add(fmt.Sprintf("the token %s, at which the model stops, is not the answer's last: an answer would be "+
 				"cut there", x.tokenizer.Decode(ids[at:at+1], false)), x.ending(ids), r.demo.Source)
@@ -151,8 +151,11 @@ func (x *examiner) examineEnds(r row) {
 	}
 }
 
-func (x *examiner) blank(ids []int32) bool {
-	return strings.TrimSpace(x.tokenizer.Decode(ids, false)) == ""
+// blank says that what follows the stop token is white space, or another stop token: Phi-3's texts end with <|end|>,
+// then <|endoftext|>.
+func (x *examiner) blank(ids []int32, stop int32) bool {
+	rest := slices.DeleteFunc(slices.Clone(ids), func(id int32) bool { return id != stop && x.stops(id) })
+	return strings.TrimSpace(x.tokenizer.Decode(rest, false)) == ""
 }
 
 func (x *examiner) stopNames() string {

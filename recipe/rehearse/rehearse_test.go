@@ -163,7 +163,7 @@ var plants = map[string]plant{
 		s.template = "{{- bos_token }}" + s.template
 	}, "twice", withoutBOS},
 	"no beginning": {func(_ *testing.T, s *stage) {
-		s.template = strings.ReplaceAll(s.template, "{{- bos_token }}", "")
+		s.template = strings.ReplaceAll(s.template, "bos_token", "''")
 	}, "does not begin with", withoutBOS},
 	"no weight": {func(_ *testing.T, s *stage) {
 		s.answers(func(m *data.Message) { m.Untrained = true })
@@ -218,20 +218,25 @@ func TestPlants(t *testing.T) {
 				continue
 			}
 			t.Run(name+"/"+of, func(t *testing.T) {
-				s, plant := newStage(t, f), plants[name]
-				plant.make(t, s)
-				result, err := s.run(t)
-				text := fmt.Sprint(err)
-				if err == nil {
-					if text = result.String(); result.Learnt > 0 {
-						t.Error("it was learnt")
-					}
-				}
-				if !strings.Contains(text, plant.want) || err == nil && len(result.Findings) == 0 {
-					t.Errorf("found %s\nwant %s", text, plant.want)
-				}
+				plants[name].check(t, newStage(t, f))
 			})
 		}
+	}
+}
+
+// check plants the fault and wants it found before anything is learnt.
+func (p plant) check(t *testing.T, s *stage) {
+	t.Helper()
+	p.make(t, s)
+	result, err := s.run(t)
+	text := fmt.Sprint(err)
+	if err == nil {
+		if text = result.String(); result.Learnt > 0 {
+			t.Error("it was learnt")
+		}
+	}
+	if !strings.Contains(text, p.want) || err == nil && len(result.Findings) == 0 {
+		t.Errorf("found %s\nwant %s", text, p.want)
 	}
 }
 
@@ -244,6 +249,26 @@ func TestClean(t *testing.T) {
 				t.Errorf("%+v, %v", result, err)
 			}
 		})
+	}
+}
+
+// TestTwoStopTokens: a text may end with a turn's token and then that of all texts, as Phi-3's do.
+func TestTwoStopTokens(t *testing.T) {
+	s := newStage(t, families["chatml"])
+	for _, file := range []string{"config.json", "generation_config.json"} {
+		s.edit(t, file, func(m map[string]any) { m["eos_token_id"] = []int{303, 301} })
+	}
+	text := s.template + "{%- if not add_generation_prompt %}{{- '\n<|endoftext|>' }}{%- endif %}"
+	if err := os.WriteFile(filepath.Join(s.dir, "chat_template.jinja"), []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	s.p.Limits = batch.Defaults()
+	x, err := open(s.p)
+	if err == nil {
+		_, err = x.encode(s.p.Rows)
+	}
+	if err != nil || len(x.findings) > 0 {
+		t.Errorf("%v, %v", x.findings, err)
 	}
 }
 

@@ -68,6 +68,49 @@ func TestSameAsTransformers(t *testing.T) {
 	}
 }
 
+// TestReleasedTemplates: templates of released models give what transformers gives, or an error where it has one.
+// scripts/oracle/released_templates.py makes the cases of templates that are not in this repository.
+func TestReleasedTemplates(t *testing.T) {
+	path := os.Getenv("POSTTRAIN_TEMPLATES")
+	if path == "" {
+		t.Skip("set POSTTRAIN_TEMPLATES to the file that scripts/oracle/released_templates.py makes")
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f struct {
+		Sources map[string]string
+		Cases   []struct {
+			File, Chat  string
+			Variables   map[string]json.RawMessage
+			Text, Error *string
+		}
+	}
+	if err := json.Unmarshal(data, &f); err != nil || len(f.Cases) == 0 {
+		t.Fatalf("%d cases, %v", len(f.Cases), err)
+	}
+	texts := 0
+	for _, c := range f.Cases {
+		vars := map[string]any{}
+		for name, v := range c.Variables {
+			vars[name] = v
+		}
+		got, err := render(f.Sources[c.File], vars)
+		switch {
+		case c.Text != nil && err != nil:
+			t.Errorf("%s, %s: error %v\n  want  %q", c.File, c.Chat, err, *c.Text)
+		case c.Text != nil && got != *c.Text:
+			t.Errorf("%s, %s:\n  got  %q\n  want %q", c.File, c.Chat, got, *c.Text)
+		case c.Error != nil && err == nil:
+			t.Errorf("%s, %s:\n  got  %q\n  want the error %q", c.File, c.Chat, got, *c.Error)
+		case c.Text != nil:
+			texts++
+		}
+	}
+	t.Logf("%d templates: %d texts are equal, %d refused alike", len(f.Sources), texts, len(f.Cases)-texts)
+}
+
 func TestRaisedMessage(t *testing.T) {
 	f, vars := readFixture(t)
 	seen := 0
