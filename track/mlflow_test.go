@@ -212,7 +212,7 @@ func TestMLflowIsDown(t *testing.T) {
 	}
 }
 
-// TestMLflowOfAnEndedRun: a run ended while the server was down; resumed, it trains nothing and sends what was not sent.
+// TestMLflowOfAnEndedRun: a run ended while the server was down; resumed, it trains nothing and sends what is missing.
 func TestMLflowOfAnEndedRun(t *testing.T) {
 	server, dir, warnings := newFakeMLflow(t), filepath.Join(t.TempDir(), "run"), []string(nil)
 	f := watched(t, dir, server.URL, &warnings)
