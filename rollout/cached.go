@@ -38,6 +38,8 @@ type Cached struct {
 	trace    func(program string) // in tests: called for every program that runs, and evictions
 	most     int                  // in tests: bytes of the cache
 	piece    int                  // tokens of a piece of a long prompt
+	peak     int                  // blocks of a peak
+	fetched  int                  // numbers that draws have read from the engine
 }
 
 // NewCached makes a sampler that answers one call at a time. Each Sample calls weights for the model's weights on the
@@ -47,6 +49,7 @@ func NewCached(e *backend.Engine, c *model.Config, weights func() []compute.Buff
 		engine: e, config: c, options: o, weights: weights, prefills: e.NewCache(), joins: moreGraphs(e, 3),
 		steps:    stepCache(e, c),
 		rotaries: c.Rotaries(), pool: &pool{engine: e}, trace: func(string) {}, piece: pieceTokens,
+		peak: peakBlocks,
 	}
 }
 

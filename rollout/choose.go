@@ -37,8 +37,10 @@ func softmax(logits []float32) (best int, total float64, err error) {
 
 // truncates says whether the rules may drop tokens of a vocabulary of v.
 func (s Sampling) truncates(v int) bool {
-	return s.TopK > 0 && s.TopK < v || s.usesTopP() || s.MinP > 0
+	return s.usesTopK(v) || s.usesTopP() || s.MinP > 0
 }
+
+func (s Sampling) usesTopK(v int) bool { return s.TopK > 0 && s.TopK < v }
 
 func (s Sampling) usesTopP() bool { return s.TopP > 0 && s.TopP < 1 }
 

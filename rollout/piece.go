@@ -60,7 +60,7 @@ func (w *wave) readPiece(at int, seats []*seat) error {
 	for _, s := range seats {
 		s.read, s.prefix = true, len(s.tokens)
 	}
-	return w.extend(out, temperatures, seats, func(*seat) int { return 0 })
+	return w.extend(out, temperatures, seats, func(*seat) int { return 0 }, make([]*drawnToken, len(seats)))
 }
 
 // runPiece returns the outputs of a piece that begins at a position, and the temperatures of its row's sums.

@@ -146,18 +146,24 @@ func (x row) atLeast(least float32) (out []float32) {
 // threshold is Sampling.threshold.
 func (x row) threshold(s Sampling, top float64) float32 {
 	least := s.minPThreshold(top)
-	if s.TopK > 0 && s.TopK < x.vocabulary {
-		likely := x.likeliest(s.TopK)
-		kth := kthGreatest(likely, s.TopK)
-		likely = slices.DeleteFunc(likely, func(z float32) bool { return z < kth })
-		least = max(least, kth)
-		if s.usesTopP() {
-			least = max(least, s.edge(likely, top, s.TopP*s.sum(likely, top)))
-		}
-	} else if s.usesTopP() {
-		least = max(least, x.topPThreshold(s, top))
+	switch {
+	case s.usesTopK(x.vocabulary):
+		return max(least, s.topKThreshold(x.likeliest(s.TopK), top))
+	case s.usesTopP():
+		return max(least, x.topPThreshold(s, top))
 	}
 	return least
+}
+
+// topKThreshold returns the least logit that TopK keeps, and TopP after it, of logits that include the TopK greatest.
+// It reorders them.
+func (s Sampling) topKThreshold(likely []float32, top float64) float32 {
+	kth := kthGreatest(likely, s.TopK)
+	if !s.usesTopP() {
+		return kth
+	}
+	likely = slices.DeleteFunc(likely, func(z float32) bool { return z < kth })
+	return s.edge(likely, top, s.TopP*s.sum(likely, top))
 }
 
 // likeliest returns logits that include the k greatest: the k-th greatest logit is at least the k-th greatest maximum.

@@ -259,7 +259,8 @@ func (w *wave) prefill(c chunk, joining []*seat) error {
 	for _, s := range seats {
 		s.read, s.prefix = true, len(s.tokens)
 	}
-	return w.extend(out, temperatures, seats, func(s *seat) int { return slices.Index(c.prompts, s.prompt) })
+	place := func(s *seat) int { return slices.Index(c.prompts, s.prompt) }
+	return w.extend(out, temperatures, seats, place, make([]*drawnToken, len(seats)))
 }
 
 // seatsOf are the joining seats of some prompts.
@@ -352,11 +353,11 @@ func (w *wave) step() error {
 	if err := w.onHost.write(out[headOutputs:]); err != nil {
 		return err
 	}
-	return w.extend(out, w.inputs.temperatures, w.seats, func(s *seat) int { return s.row })
+	return w.extend(out, w.inputs.temperatures, w.seats, rowOfSeat, make([]*drawnToken, len(w.seats)))
 }
 
-// stepOnDevice runs a step that draws in the graph. Only tokens and log-probs come back, unless a seat's rules drop
-// tokens.
+// stepOnDevice runs a step that draws in the graph. Only tokens and log-probs come back, and peaks if a seat's rules
+// drop tokens.
 func (w *wave) stepOnDevice(p *backend.Program) error {
 	state, temperatures := model.NewStepState(len(w.layout.seats)), make([]float64, len(w.layout.seats))
 	for row, s := range w.layout.seats {
@@ -374,46 +375,48 @@ func (w *wave) stepOnDevice(p *backend.Program) error {
 		return err
 	}
 	defer backend.FinalizeAll(out...)
+	drawn, err := w.readDrawn(out)
+	if err != nil {
+		return err
+	}
+	return w.extend(out, temperatures, w.seats, rowOfSeat, drawn)
+}
+
+// drawnToken is a token and its log-prob.
+type drawnToken struct {
+	token int32
+	logp  float32
+}
+
+// readDrawn reads what a step has drawn; nil for seats whose rules drop tokens, and for broken rows.
+func (w *wave) readDrawn(out []compute.Buffer) ([]*drawnToken, error) {
 	tokens, err := backend.Ints(out[headOutputs])
 	if err != nil {
-		return err
+		return nil, err
 	}
-	logps, err := backend.Floats(out[headOutputs+1])
-	if err != nil {
-		return err
+	var logps []float32
+	if err := w.read(&logps, out[headOutputs+1]); err != nil {
+		return nil, err
 	}
-	return w.extendDrawn(tokens, logps, out, temperatures)
-}
-
-// extendDrawn adds drawn tokens, or those that the host chooses for seats whose rules drop tokens and for broken rows.
-func (w *wave) extendDrawn(tokens []int32, logps []float32, out []compute.Buffer, temperatures []float64) error {
-	byHost := func(s *seat) bool {
-		logp := float64(logps[s.row])
-		return math.IsNaN(logp) || math.IsInf(logp, 0) || !s.drawsInGraph(w.config.VocabSize)
-	}
-	var h *head
-	if slices.ContainsFunc(w.seats, byHost) {
-		var err error
-		if h, err = w.readHead(out, temperatures); err != nil {
-			return err
-		}
-	}
-	answers := make([]*answer, len(w.seats))
+	w.fetched += len(tokens)
+	drawn := make([]*drawnToken, len(w.seats))
 	for i, s := range w.seats {
-		answers[i] = s.answer
-	}
-	return extend(answers, func(i int) (int32, float32, error) {
-		if s := w.seats[i]; byHost(s) {
-			return h.row(s.row).choose(s.request.Sampling, s.draw())
+		logp := float64(logps[s.row])
+		if s.drawsInGraph(w.config.VocabSize) && !math.IsNaN(logp) && !math.IsInf(logp, 0) {
+			drawn[i] = &drawnToken{tokens[s.row], logps[s.row]}
 		}
-		return tokens[w.seats[i].row], logps[w.seats[i].row], nil
-	})
+	}
+	return drawn, nil
 }
 
-// headOutputs is the number of outputs of a program that belong to its head; drawnOutputs, with token and log-prob.
+// The outputs of a program that belong to its head come first; drawnOutputs is their number with token and log-prob.
 const (
-	headOutputs  = 4
-	drawnOutputs = 6
+	logitsOutput = iota
+	sumsOutput
+	maximaOutput
+	logSumExpOutput
+	headOutputs
+	drawnOutputs = headOutputs + 2
 )
 
 // head is the part of a program's outputs that tokens are drawn from.
@@ -426,33 +429,42 @@ type head struct {
 func (w *wave) readHead(out []compute.Buffer, temperatures []float64) (*head, error) {
 	h := &head{temperatures: temperatures, vocabulary: w.config.VocabSize}
 	for i, to := range []*[]float32{&h.logits, &h.sums, &h.maxima, &h.logSumExp} {
-		var err error
-		if *to, err = backend.Floats(out[i]); err != nil {
+		if err := w.read(to, out[i]); err != nil {
 			return nil, fmt.Errorf("output %d: %w", i, err)
 		}
 	}
 	return h, nil
 }
 
-// extend draws a token for every seat from a program's outputs; place gives a seat's row.
-func (w *wave) extend(out []compute.Buffer, temperatures []float64, seats []*seat, place func(s *seat) int) error {
-	h, err := w.readHead(out, temperatures)
+// extend draws a token for every seat that has none drawn, from a program's outputs; place gives a seat's row.
+func (w *wave) extend(out []compute.Buffer, temperatures []float64, seats []*seat, place func(s *seat) int,
+	drawn []*drawnToken) error {
+	if err := w.drawFromPeaks(out, temperatures, seats, place, drawn); err != nil {
+		return err
+	}
+	var wanted []int
+	answers := make([]*answer, len(seats))
+	for i, s := range seats {
+		if answers[i] = s.answer; drawn[i] == nil {
+			wanted = append(wanted, place(s))
+		}
+	}
+	slices.Sort(wanted)
+	rows, err := w.readRows(out, temperatures, slices.Compact(wanted))
 	if err != nil {
 		return err
 	}
-	answers := make([]*answer, len(seats))
-	for i, s := range seats {
-		answers[i] = s.answer
-	}
 	return extend(answers, func(i int) (int32, float32, error) {
-		return h.row(place(seats[i])).choose(answers[i].request.Sampling, answers[i].draw())
+		if c := drawn[i]; c != nil {
+			return c.token, c.logp, nil
+		}
+		return rows[place(seats[i])].choose(answers[i].request.Sampling, answers[i].draw())
 	})
 }
 
+func rowOfSeat(s *seat) int { return s.row }
+
 func (h *head) row(i int) row {
-	of := func(x []float32) []float32 {
-		n := len(x) / len(h.temperatures)
-		return x[i*n : (i+1)*n]
-	}
+	of := func(x []float32) []float32 { return nth(x, i, len(h.temperatures)) }
 	return row{of(h.logits), of(h.sums), of(h.maxima), h.logSumExp[i], h.temperatures[i], h.vocabulary}
 }
