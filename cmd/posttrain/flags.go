@@ -162,7 +162,11 @@ func (f *configFlags) registerRun(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.out, "out", "", "run folder to make (default: runs/"+f.folder()+"-<time>)")
 	flags.StringVar(&f.resume, "resume", "", "run folder to continue")
-	flags.BoolVar(&f.quiet, "quiet", false, "print only the summary, warnings and errors")
+	f.registerQuiet(cmd)
+}
+
+func (f *configFlags) registerQuiet(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "print only the summary, warnings and errors")
 }
 
 // registerConfig gives a command the flags that make up its config.

@@ -62,6 +62,7 @@ func newPlan(s streams) *cobra.Command {
 		},
 	}
 	f.registerConfig(cmd)
+	f.registerQuiet(cmd)
 	f.fetcher.register(cmd)
 	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print JSON, sizes in bytes, times in seconds")
 	cmd.Flags().Var(&f.within, "within", "choose settings with which the run takes at most this long by its forecast, "+

@@ -44,6 +44,7 @@ func newRehearse(s streams) *cobra.Command {
 		},
 	}
 	f.registerConfig(cmd)
+	f.registerQuiet(cmd)
 	f.fetcher.register(cmd)
 	return cmd
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,8 +14,8 @@ import (
 
 // commands are the constructors of the commands.
 var commands = []func(streams) *cobra.Command{
-	newMappo, newSFT, newCIRL, newRewardModel, newFederated, newScore, newExplain, newPlan, newRehearse, newModel, newData, newEval,
-	newGenerate, newServe, newView, newDoctor, newVerify, newBackends, newVersion, newMan,
+	newMappo, newSFT, newCIRL, newRewardModel, newFederated, newScore, newExplain, newPlan, newRehearse,
+	newModel, newData, newEval, newGenerate, newServe, newView, newDoctor, newVerify, newBackends, newVersion, newMan,
 }
 
 // newRoot makes the whole command tree.
@@ -57,10 +58,29 @@ func flagError(cmd *cobra.Command, err error) error {
 	text := err.Error()
 	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
 		if others := commandsWithFlag(cmd.Root(), unknown.GetSpecifiedName()); len(others) > 0 {
-			text += fmt.Sprintf(": it belongs to %s, not to %s", fault.And(others), cmd.CommandPath())
+			text += fmt.Sprintf(": it belongs to %s, not to %s", someOf(others, cmd.CommandPath()), cmd.CommandPath())
 		}
 	}
 	return usageError{fmt.Errorf("%s (see %s --help)", text, cmd.CommandPath())}
+}
+
+// someOf names commands; if they are many, those that are near to one.
+func someOf(commands []string, one string) string {
+	const most = 5
+	slices.SortStableFunc(commands, func(a, b string) int { return sharedWords(b, one) - sharedWords(a, one) })
+	if more := len(commands) - most; more > 1 {
+		commands = append(slices.Clone(commands[:most]), fmt.Sprintf("%d more", more))
+	}
+	return fault.And(commands)
+}
+
+// sharedWords counts the words with which both begin.
+func sharedWords(a, b string) (n int) {
+	first, second := strings.Fields(a), strings.Fields(b)
+	for n < min(len(first), len(second)) && first[n] == second[n] {
+		n++
+	}
+	return n
 }
 
 // commandsWithFlag lists the commands under cmd that have a flag.

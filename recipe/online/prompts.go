@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash"
+	"slices"
 
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
@@ -32,24 +33,41 @@ type Prompt struct {
 
 // Read reads or makes the prompts of a run, in the order in which they are used. Those of more than limit tokens are
 // left out.
-func (o *Options) Read(j *recipe.Job, source string, limit int) ([]Prompt, error) {
-	all, err := o.read(j, source, limit)
+func (o *Options) Read(j *recipe.Job, from recipe.Mix, limit int) ([]Prompt, error) {
+	sources, err := recipe.Each(from, func(name string) ([]Prompt, error) { return o.read(j, name, limit) })
 	if err != nil {
 		return nil, err
 	}
+	all := slices.Concat(sources...)
+	for _, p := range all {
+		if p.kind() != all[0].kind() {
+			return nil, fmt.Errorf("%s is %s, %s is %s: want all alike", all[0].Source, all[0].kind(), p.Source, p.kind())
+		}
+	}
 	all = data.Pick(all, train.Order(len(all), j.Seed, 0, true))
 	if o.Prompts > len(all) {
-		return nil, fmt.Errorf("online.prompts %d: %s has %d: want that many at most, or 0 for all", o.Prompts, source,
-			len(all))
+		return nil, fmt.Errorf("online.prompts %d: %v has %d: want that many at most, or 0 for all", o.Prompts,
+			from.Train, len(all))
 	}
 	if o.Prompts > 0 {
 		all = all[:o.Prompts]
 	}
 	if len(all) < o.Rounds {
-		return nil, fmt.Errorf("online.rounds %d: %s has %d prompts: want one for each round", o.Rounds, source,
+		return nil, fmt.Errorf("online.rounds %d: %v has %d prompts: want one for each round", o.Rounds, from.Train,
 			len(all))
 	}
 	return all, nil
+}
+
+// kind is what the prompt is, in words.
+func (p *Prompt) kind() string {
+	switch {
+	case p.Item != nil:
+		return "a contextual-integrity item"
+	case p.Text.IsChat():
+		return "a conversation"
+	}
+	return "a string"
 }
 
 func (o *Options) read(j *recipe.Job, source string, limit int) ([]Prompt, error) {
@@ -109,10 +127,6 @@ func (o *Options) items(j *recipe.Job, e *batch.Encoder, source string, limit in
 func plain(j *recipe.Job, e *batch.Encoder, rows []records.Prompt, limit int) (all []Prompt, err error) {
 	long := 0
 	for _, r := range rows {
-		if r.Text.IsChat() != rows[0].Text.IsChat() {
-			return nil, fmt.Errorf("%s and %s: one prompt is a string, the other a conversation: want all alike",
-				rows[0].Source, r.Source)
-		}
 		tokens, err := e.Prompt(r.Text)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", r.Source, err)

@@ -77,6 +77,17 @@ func readAnswers(path string) ([]data.Labelled, *data.Report, error) {
 	return data.ReadLabelled(path)
 }
 
+// readDesirable reads the answers whose label is true.
+func readDesirable(path string) (rows []data.Demonstration, err error) {
+	all, _, err := readAnswers(path)
+	for _, r := range all {
+		if r.Desirable {
+			rows = append(rows, r.Demonstration)
+		}
+	}
+	return rows, err
+}
+
 // holdOutPrompts holds a share of the prompts out, with all their answers.
 func (p *pairSet) holdOutPrompts(s recipe.Source, seed uint64) (kept, heldOut *pairSet, err error) {
 	var prompts [][]int // answers

@@ -65,6 +65,21 @@ func TestKTO(t *testing.T) {
 	}
 }
 
+// TestRehearsal: of kto the desirable answers are rehearsed; mode online has no answers.
+func TestRehearsal(t *testing.T) {
+	o := ktoOptions(t, `{"prompt":"a","completion":"yes","label":true}
+{"prompt":"b","completion":"no","label":false}
+{"prompt":"c","chosen":"fine","rejected":"bad"}
+`)
+	p, err := o.Rehearsal()
+	if err != nil || len(p.Rows) != 2 || p.Rows[0].Completion.Plain != "yes" || p.Rows[1].Completion.Plain != "fine" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	o.Mode = "online"
+	_, err = o.Rehearsal()
+	expect.Error(t, err, "mode online cannot be rehearsed")
+}
+
 func TestKTOFaults(t *testing.T) {
 	row := `{"prompt":"Q","completion":"yes","label":true}` + "\n"
 	o := ktoOptions(t, row+row)

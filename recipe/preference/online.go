@@ -36,7 +36,7 @@ type round struct {
 func (t *training) learnOnline(ctx context.Context) (*recipe.Result, error) {
 	o := &onlineTraining{training: t, maker: online.Maker{Options: t.o.Online, Job: t.Job}}
 	var err error
-	if o.maker.Prompts, err = t.o.Online.Read(t.Job, t.o.Data.Train.String(), t.promptLimit()); err != nil {
+	if o.maker.Prompts, err = t.o.Online.Read(t.Job, t.o.Data.Mix, t.promptLimit()); err != nil {
 		return nil, err
 	}
 	if err := t.loadHeldOut(ctx); err != nil {

@@ -429,7 +429,10 @@ func TestOnlinePrompts(t *testing.T) {
 		"few":  {`{"prompt":"Q"}`, func(*Options) {}, "online.rounds 2: "},
 		"many": {`{"prompt":"Q"}`, func(o *Options) { o.Online.Prompts = 3 }, "online.prompts 3: "},
 		"mixed": {`{"prompt":"Q"}` + "\n" + `{"prompt":[{"role":"user","content":"Q"}]}`, func(*Options) {},
-			"one prompt is a string, the other a conversation: want all alike"},
+			"mixed.jsonl:2 is a conversation: want all alike"},
+		"several": {`{"prompt":"Q"}`, func(o *Options) {
+			o.Data.Train, o.Online.Prompts = append(o.Data.Train, writePrompts(t, dir, 3)), 9
+		}, "prompts.jsonl has 4: want that many at most"},
 	} {
 		path := filepath.Join(dir, name+".jsonl")
 		if err := os.WriteFile(path, []byte(c.rows), 0o666); err != nil {

@@ -173,9 +173,8 @@ func (o *Options) checkMode(g *config.Given) {
 	if o.Loss.ReferenceFree() && o.Online.Reference == online.Round {
 		g.Fault("online.reference", "online.reference round: %s uses no reference model; remove it", o.Loss.Type)
 	}
-	if len(o.Data.Train) > 1 {
-		g.Fault("data.train", "data.train %v: mode online wants one source: a file, a pattern or a data set",
-			o.Data.Train)
+	if len(o.Data.Weights) > 0 {
+		g.Fault("data.weights", "data.weights %v: mode online answers each prompt once; remove it", o.Data.Weights)
 	}
 	if !o.Data.Train.Are(embedded.Name) && g.Has("online.scenarios") && o.Online.Scenarios > 0 {
 		g.Fault("online.scenarios", "online.scenarios %d: only embedded scenarios are made to a number, and "+

@@ -343,19 +343,27 @@ func (t *training) read(path string) (pairs []data.Preference, err error) {
 	return pairs, err
 }
 
-// Rehearsal reads what a rehearsal tries of the run: the chosen answers.
+// Rehearsal reads what a rehearsal tries of the run: the chosen answers, or the desirable ones.
 func (o *Options) Rehearsal() (*recipe.Rehearsal, error) {
-	if o.isOnline() || o.Loss.Unpaired() {
-		return nil, errors.New("mode online and the loss kto cannot be rehearsed: want pairs, or demonstrations with a " +
-			"config of sft")
+	if o.isOnline() {
+		return nil, errors.New("mode online cannot be rehearsed, since its data have no answers: want pairs, answers " +
+			"with labels, or demonstrations with a config of sft")
 	}
-	sources, err := o.Data.readAll()
-	p := &recipe.Rehearsal{Model: o.Model, Chat: o.Chat, Backend: o.Backend, Seed: o.Seed, Limits: o.Data.Options,
-		LossOn: "completion"}
-	for _, pair := range slices.Concat(sources...) {
-		p.Rows = append(p.Rows, data.Demonstration{Prompt: pair.Prompt, Completion: pair.Chosen, Source: pair.Source})
+	read := o.Data.readChosen
+	if o.Loss.Unpaired() {
+		read = readDesirable
 	}
-	return p, err
+	sources, err := recipe.Each(o.Data.Mix, read)
+	return &recipe.Rehearsal{Model: o.Model, Chat: o.Chat, Backend: o.Backend, Seed: o.Seed, Limits: o.Data.Options,
+		LossOn: "completion", Rows: slices.Concat(sources...)}, err
+}
+
+func (d *Data) readChosen(name string) (rows []data.Demonstration, err error) {
+	pairs, _, err := d.read(name)
+	for _, p := range pairs {
+		rows = append(rows, data.Demonstration{Prompt: p.Prompt, Completion: p.Chosen, Source: p.Source})
+	}
+	return rows, err
 }
 
 // readAll reads the pairs of each source.

@@ -241,6 +241,9 @@ func Run(ctx context.Context, p *recipe.Rehearsal, r run.Reporter) (*Result, err
 	if p.Limits.Truncate == "" {
 		p.Limits = batch.Defaults()
 	}
+	if len(p.Rows) == 0 {
+		return nil, errors.New("the data have no answer that is to be learnt")
+	}
 	x, err := open(p)
 	if err != nil {
 		return nil, err
