@@ -140,8 +140,8 @@ func TestMixFaults(t *testing.T) {
 			t.Errorf("%s by %s: code %d, %q: want %q", c.data, c.weights, o.code, o.last(), c.want)
 		}
 	}
-	if o := cli(t, "mappo", "--mode", "online", "--data", "a.jsonl,b.jsonl", "--data-weights", "1,2"); !strings.Contains(
-		o.err, "data.weights [1 2]: mode online answers each prompt once") {
+	o := cli(t, "mappo", "--mode", "online", "--data", "a.jsonl,b.jsonl", "--data-weights", "1,2")
+	if !strings.Contains(o.err, "data.weights [1 2]: mode online answers each prompt once") {
 		t.Error(o.err)
 	}
 	if o := cli(t, "federated", "simulate", "--workload", "mappo", "--set", "mappo.data.weights=1,2"); o.code == 0 ||

@@ -41,7 +41,8 @@ func (o *Options) Read(j *recipe.Job, from recipe.Mix, limit int) ([]Prompt, err
 	all := slices.Concat(sources...)
 	for _, p := range all {
 		if p.kind() != all[0].kind() {
-			return nil, fmt.Errorf("%s is %s, %s is %s: want all alike", all[0].Source, all[0].kind(), p.Source, p.kind())
+			return nil, fmt.Errorf("%s is %s, %s is %s: want all alike", all[0].Source, all[0].kind(), p.Source,
+				p.kind())
 		}
 	}
 	all = data.Pick(all, train.Order(len(all), j.Seed, 0, true))
