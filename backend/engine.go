@@ -30,6 +30,8 @@ type Wants struct {
 	HoldsMemory bool
 	// KeepsUnpacked: weights of few bits take more memory than float32 ones, since what unpacks them is kept.
 	KeepsUnpacked bool
+	// Widens: values of 16 bits are computed, and kept, in float32.
+	Widens bool
 }
 
 // Engine runs programs. Graphs are built on it as on any compute.Backend.

@@ -32,33 +32,74 @@ func (e *Engine) Needs(state, gradients int, uses []Use) (n Needs) {
 		n.Programs = largest(uses, func(u Use) int { return u.Alive })
 		n.Engine = goFloor + state + n.Programs // the collector lets the heap double
 	default:
-		n.Programs = largest(uses, func(u Use) int { return u.Fused })
-		n.Engine = xlaFloor + xlaNode*largest(uses, func(u Use) int { return u.Nodes })
+		n.Programs = largest(uses, e.fused)
+		n.Engine = xlaFloor + largest(uses, e.code)
 	}
 	return n
+}
+
+// widens says that the engine computes some values of 16 bits in float32.
+func (e *Engine) widens(u Use) bool { return e.Wants.Widens && u.Wide > u.Fused }
+
+// fused are the bytes of a program's values on XLA. A plugin that computes 16 bits in float32 keeps a product beside
+// what it is rounded to.
+func (e *Engine) fused(u Use) int {
+	if e.widens(u) {
+		return int(xlaRounded * float64(u.Wide))
+	}
+	return u.Fused
+}
+
+// code is what XLA keeps of a compiled program, which is more where it rounds.
+func (e *Engine) code(u Use) int {
+	if e.widens(u) {
+		return xlaRounding * u.Nodes
+	}
+	return xlaNode * u.Nodes
+}
+
+// StepBytes is what the engine keeps of a program that is as small as a step of sampling.
+func (e *Engine) StepBytes() int {
+	switch {
+	case e.Wants.HoldsMemory:
+		return onnxStep
+	case e.Wants.SharedMemory:
+		return 0
+	}
+	return xlaStep
 }
 
 const (
 	goFloor  = 50e6
 	xlaFloor = 240e6
-	xlaNode  = 100e3 // bytes of a compiled operation
-	// of the bytes alive: in the memory that the first run of a program asks for piece by piece, and with the block that
-	// later runs have beside it
-	onnxOnce, onnxAgain = 1.1, 2.42
-	onnxOutputs         = 0.68 // of the outputs of the first runs, which later ones do not use again
-	onnxProgram         = 31e6 // of each program, whatever its size
+	// bytes of a compiled operation, and of one in 16 bits that the plugin computes in float32
+	xlaNode, xlaRounding = 100e3, 150e3
+	// of the bytes in float32, by the buffers that XLA assigns to the gradients of two models in bfloat16: 882 of 633
+	// MB, and 4,641 of 3,364
+	xlaRounded  = 1.39
+	onnxProgram = 35e6 // of each program, whatever its size
+	// of a program of sampling
+	xlaStep, onnxStep = 25e6, 30e6
 )
+
+// What a program of ONNX Runtime keeps, as shares of its bytes alive and of its outputs: after its first run, which
+// asks for memory piece by piece, and after later ones, which have a block beside it.
+type kept struct{ alive, outputs float64 }
+
+var onnxOnce, onnxAgain = kept{0.49, 1.91}, kept{2.44, 0.71}
 
 // keptByAll is what the largest programs keep, as many as the cache has room for.
 func keptByAll(uses []Use, most int) (sum int) {
-	kept := make([]int, len(uses))
+	all := make([]int, len(uses))
 	for i, u := range uses {
-		if kept[i] = int(onnxProgram + onnxOnce*float64(u.Alive)); u.Runs > 1 {
-			kept[i] = int(onnxProgram + onnxAgain*float64(u.Alive) + onnxOutputs*float64(u.Outputs))
+		f := onnxOnce
+		if u.Runs > 1 {
+			f = onnxAgain
 		}
+		all[i] = int(onnxProgram + f.alive*float64(u.Alive) + f.outputs*float64(u.Outputs))
 	}
-	slices.SortFunc(kept, func(a, b int) int { return cmp.Compare(b, a) })
-	for _, n := range kept[:min(most, len(kept))] {
+	slices.SortFunc(all, func(a, b int) int { return cmp.Compare(b, a) })
+	for _, n := range all[:min(most, len(all))] {
 		sum += n
 	}
 	return sum

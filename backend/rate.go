@@ -72,3 +72,11 @@ func (e *Engine) ValueRate() float64 {
 	}
 	return 6e9
 }
+
+// CompileSeconds is about how long the engine compiles a program of a number of operations, on two cores.
+func (e *Engine) CompileSeconds(operations int) float64 {
+	if e.Name == "xla" {
+		return 0.004 * float64(operations)
+	}
+	return 2
+}

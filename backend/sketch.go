@@ -18,6 +18,8 @@ type Sketch struct {
 	Alive int `json:"alive_bytes"`
 	// Fused is Alive where an elementwise operation is part of the ones that read it, as XLA compiles it.
 	Fused int `json:"fused_bytes"`
+	// Wide is Fused where values of 16 bits take as much as float32.
+	Wide int `json:"wide_bytes"`
 	// Written is the sum of all values, each in memory of its own.
 	Written int     `json:"written_bytes"`
 	Nodes   int     `json:"operations"`
@@ -43,8 +45,10 @@ func (e *Engine) Sketch(name string, build func(g *graph.Graph) []*graph.Node) (
 	for _, n := range outputs {
 		s.Outputs += bytesOf(n)
 	}
-	whole, fused := newLiveness(nodes, outputs, isView), newLiveness(nodes, outputs, fuses(nodes, outputs))
-	s.Written, s.Alive, s.Fused = whole.written(), whole.peak(), fused.peak()
+	inside := fuses(nodes, outputs)
+	whole, fused := newLiveness(nodes, outputs, isView, bytesOf), newLiveness(nodes, outputs, inside, bytesOf)
+	wide := newLiveness(nodes, outputs, inside, wideBytesOf)
+	s.Written, s.Alive, s.Fused, s.Wide = whole.written(), whole.peak(), fused.peak(), wide.peak()
 	return s, nil
 }
 
@@ -73,6 +77,14 @@ func bytesOf(n *graph.Node) int {
 		return 0
 	}
 	return n.Shape().Size() * n.DType().Size()
+}
+
+// wideBytesOf is bytesOf where values of 16 bits take 32.
+func wideBytesOf(n *graph.Node) int {
+	if n.NumOutputs() == 1 && n.DType().IsFloat() && n.DType().Size() == 2 {
+		return 2 * bytesOf(n)
+	}
+	return bytesOf(n)
 }
 
 // isView says that a node has no memory of its own: it is an input of the program, or its input's memory.
@@ -169,7 +181,8 @@ type liveness struct {
 	last  []int // the node that reads it last; len(bytes): an output
 }
 
-func newLiveness(nodes, outputs []*graph.Node, view func(*graph.Node) bool) liveness {
+func newLiveness(nodes, outputs []*graph.Node, view func(*graph.Node) bool,
+	bytes func(*graph.Node) int) liveness {
 	l := liveness{make([]int, len(nodes)), make([]int, len(nodes))}
 	at, behind := map[*graph.Node]int{}, make([][]int, len(nodes)) // the values that reading a node reads
 	for i, n := range nodes {
@@ -184,7 +197,7 @@ func newLiveness(nodes, outputs []*graph.Node, view func(*graph.Node) bool) live
 			l.last[k] = i
 		}
 		if behind[i] = read; !view(n) {
-			behind[i], l.bytes[i] = []int{i}, bytesOf(n)
+			behind[i], l.bytes[i] = []int{i}, bytes(n)
 		}
 	}
 	for _, n := range outputs {

@@ -22,9 +22,29 @@ func TestSketchByHand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Sketch{Inputs: 24 + 48, Outputs: 4, Alive: 3 * 32, Fused: 32 + 4, Written: 3*32 + 4, Nodes: 6, Flops: 2 * 2 * 3 * 4}
+	want := Sketch{Inputs: 24 + 48, Outputs: 4, Alive: 3 * 32, Fused: 32 + 4, Wide: 32 + 4, Written: 3*32 + 4, Nodes: 6, Flops: 2 * 2 * 3 * 4}
 	if s != want {
 		t.Errorf("%+v, want %+v", s, want)
+	}
+}
+
+// TestSketchWide: a product [2,4] in bfloat16 takes 16 bytes, or 32 in float32, and a sum of it half a number more.
+func TestSketchWide(t *testing.T) {
+	e := openTestGo(t)
+	s, err := e.Sketch("wide", func(g *graph.Graph) []*graph.Node {
+		x := graph.Parameter(g, "x", shapes.Make(dtypes.BFloat16, 2, 3))
+		w := graph.Parameter(g, "w", shapes.Make(dtypes.BFloat16, 3, 4))
+		return []*graph.Node{graph.ReduceAllSum(graph.Dot(x, w).Product())}
+	})
+	if err != nil || s.Fused != 16+2 || s.Wide != 32+4 {
+		t.Errorf("%+v, %v: want 18 bytes, 36 if they are float32", s, err)
+	}
+	uses := []Use{{Sketch: s, Runs: 1}}
+	for widens, want := range map[bool]int{false: 18, true: 50} { // 1.39·36
+		n := (&Engine{Name: "xla", Wants: Wants{Widens: widens}}).Needs(0, 0, uses)
+		if n.Programs != want {
+			t.Errorf("widens %v: %d bytes, want %d", widens, n.Programs, want)
+		}
 	}
 }
 

@@ -79,7 +79,7 @@ var opening sync.Mutex
 
 // wantsXLA asks for batches that fill the device. More tokens would cost memory alone.
 func wantsXLA(plugin string) Wants {
-	w := Wants{BFloat16: true, Tokens: 2048, Shapes: 8, LiveGraphs: 32}
+	w := Wants{BFloat16: true, Tokens: 2048, Shapes: 8, LiveGraphs: 32, Widens: pluginName(plugin) == "cpu"}
 	if pjrt.IsCUDAName(plugin) {
 		w.Tokens = 8192
 	}

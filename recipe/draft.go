@@ -16,7 +16,7 @@ type Draft struct {
 	Steps     int
 	Evaluates bool
 	train.Survey
-	Reference      string    // the folder of the model that measures ahead of training; "": the one that is trained
+	ReferenceOnce  int       // bytes of a reference of its own that measures ahead of training, and is closed
 	ReferenceBytes int       // for each trained parameter, of a reference that stays loaded
 	Sampling       *Sampling // nil: nothing is sampled by this process
 }

@@ -1,6 +1,9 @@
 package rollout
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Plan says how many requests are answered at once, and what their cache takes.
 type Plan struct {
@@ -8,6 +11,7 @@ type Plan struct {
 	Rows      int  // answered at once
 	Tokens    int  // that a row has room for
 	SlotBytes int  // of a token's keys and values
+	Programs  int  // that steps go through: fewer and fewer rows, as answers end
 	Most      int  // bytes that the cache may take
 	Devices   int  // 0 or 1, or those on each of which this is
 	Together  bool // the devices have a share of the weights each, and do all of this together
@@ -26,14 +30,18 @@ func (s *Cached) Plan(requests, prompt, maxNew int) (Plan, error) {
 	for i := range all {
 		all[i] = r
 	}
-	rows := 0
+	rows, programs := 0, inGraphPrograms
 	if p.inGraph {
 		rows = p.forAll(all).slots
 	} else {
 		rows = p.rowsOf(p.fit(all))
+		programs = 1 + slices.Index(p.rowCounts(), rows)
 	}
-	return Plan{Requests: requests, Rows: rows, Tokens: p.lengthOf(r), SlotBytes: p.slotBytes, Most: p.most}, nil
+	return Plan{Requests: requests, Rows: rows, Programs: programs, Tokens: p.lengthOf(r), SlotBytes: p.slotBytes, Most: p.most}, nil
 }
+
+// inGraphPrograms read the prompts, and step with all rows and with few.
+const inGraphPrograms = 3
 
 // RowBytes is what the cache of one row takes.
 func (p Plan) RowBytes() int { return p.Tokens * p.SlotBytes }

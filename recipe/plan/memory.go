@@ -5,6 +5,7 @@ import (
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/train"
 )
 
 // Memory is what a run holds at its fullest, in bytes.
@@ -37,22 +38,40 @@ func (p *Plan) memory(d *recipe.Draft, b *bench) (m Memory) {
 	m.add("gradients", f.Gradients*f.Parameters)
 	m.add("reference", d.ReferenceBytes*f.Parameters)
 	f.Reference = d.ReferenceBytes
-	n := d.Engine.Needs(f.Bytes()*f.Parameters+f.FrozenBytes, f.Gradients*f.Parameters, p.uses())
+	n := d.Engine.Needs(f.Bytes()*f.Parameters+f.FrozenBytes, f.Gradients*f.Parameters, p.uses(always))
 	m.add("activations", n.Programs)
 	m.add("engine: compiled programs, memory not given back", n.Engine)
 	if copied := 12 * f.Parameters; copied <= (m.Available-m.Peak)/2 { // else steps wait, and nothing is copied
-		m.add("copy for a checkpoint, beyond what steps leave", copied-(n.Programs-n.Stays))
+		if p.checkpoints(d) == 1 { // after the last step
+			copied -= n.Programs - n.Stays
+		}
+		m.add("copy for a checkpoint, beyond what steps leave", copied)
 	}
 	if s := d.Sampling; s != nil {
 		m.add(fmt.Sprintf("cache of %d rows of %d tokens", s.Rows, s.Tokens), s.Bytes())
+		m.add("programs of sampling", s.Programs*d.Engine.StepBytes())
+	}
+	if once := d.ReferenceOnce; once > 0 {
+		m.add("reference ahead of training, beyond what steps take", p.measuring(d, f, once)+b.base-m.Peak)
 	}
 	return m
 }
 
-// uses are the programs.
-func (p *Plan) uses() (uses []backend.Use) {
+// measuring is what the engine holds while a reference of its own measures: there are no moments and gradients yet.
+func (p *Plan) measuring(d *recipe.Draft, f train.Footprint, reference int) int {
+	held := f.Weights*f.Parameters + f.FrozenBytes + reference
+	n := d.Engine.Needs(held, 0, p.uses(func(s Shape) bool { return !s.Trains }))
+	return held + n.Programs + n.Engine
+}
+
+func always(Shape) bool { return true }
+
+// uses are the programs of some shapes.
+func (p *Plan) uses(of func(Shape) bool) (uses []backend.Use) {
 	for _, s := range p.Shapes {
-		uses = append(uses, backend.Use{Sketch: s.Sketch, Runs: s.Batches})
+		if of(s) {
+			uses = append(uses, backend.Use{Sketch: s.Sketch, Runs: s.Batches})
+		}
 	}
 	return uses
 }

@@ -74,10 +74,10 @@ func (b *bench) plan(ctx context.Context, o recipe.Drafter, r run.Reporter) (*Pl
 	if err := p.sketch(d); err != nil {
 		return nil, err
 	}
-	p.Memory = p.memory(d, b)
 	if p.Time, err = p.time(d, b); err != nil {
 		return nil, err
 	}
+	p.Memory = p.memory(d, b)
 	p.Disk = p.disk(d)
 	return p, nil
 }

@@ -121,6 +121,22 @@ func TestPlanDisk(t *testing.T) {
 	}
 }
 
+// TestPlanCopies: a checkpoint under way while steps go on is a copy of weights and moments beside all they take; after
+// the last step it has their place.
+func TestPlanCopies(t *testing.T) {
+	for every, beside := range map[string]bool{"2": true, "0": false} {
+		p, err := makeOf(t, sft.Spec, "model: embedded\ndata: {train: embedded}\ntrain: {max_steps: 5, batch_size: 8, "+
+			"checkpoint_minutes: 0, checkpoint_every: "+every+"}\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, whole := bytesOf(p, "copy for a checkpoint, beyond what steps leave"), 12*p.Parameters; got != whole &&
+			beside || got != 0 && !beside {
+			t.Errorf("checkpoint_every %s: %d bytes, of a copy of %d", every, got, whole)
+		}
+	}
+}
+
 // TestPlanFlops: a forward pass has two operations for each weight of a product and token; what attention adds is small
 // at these lengths, and the backward pass has twice as many, less the first layer's.
 func TestPlanFlops(t *testing.T) {
@@ -190,6 +206,18 @@ func TestPlanOfSevenBillion(t *testing.T) {
 	}
 	if frozen := bytesOf(p, "frozen weights"); frozen != 4*7_615_616_512 || p.Trained > 50e6 {
 		t.Errorf("an adapter of %d parameters on %d bytes", p.Trained, frozen)
+	}
+	r, err := makeOf(t, preference.Spec, "model: "+dir+"\nreference: "+dir+"\nlora: {rank: 16}\n"+data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if both := 2 * 4 * 7_615_616_512; r.Memory.Peak < max(both, p.Memory.Peak) {
+		t.Errorf("with a reference of its own %d bytes, want %d for both and %d without", r.Memory.Peak, both,
+			p.Memory.Peak)
+	}
+	_, err = makeOf(t, preference.Spec, "model: embedded\nreference: "+dir+"\n"+data)
+	if err == nil || !strings.Contains(err.Error(), "its vocabulary has 152064 tokens") {
+		t.Errorf("a reference of another vocabulary: %v", err)
 	}
 	if text := p.String(); !strings.Contains(text, "7.62B") && !strings.Contains(text, "7.66B") {
 		t.Errorf("the number of parameters is not in\n%s", text)

@@ -19,18 +19,19 @@ type Time struct {
 
 // Of the time that a plan expects, what runs took at least and at most; see docs/plan.md.
 const (
-	leastShare = 0.6
-	mostShare  = 1.8
+	leastShare = 0.4
+	mostShare  = 2.1
 )
 
 // time measures a product of the model's shape and divides the run's operations by its rate. The rest of a step is
 // reading and writing values.
 func (p *Plan) time(d *recipe.Draft, b *bench) (t Time, err error) {
-	rows, traffic := 1, 0.0
+	rows, traffic, compiling := 1, 0.0, 0.0
 	for _, s := range p.Shapes {
 		rows = max(rows, s.Rows*s.Len)
 		t.Flops += s.Batches * s.Flops
 		traffic += s.Batches * float64(s.Written)
+		compiling += d.Engine.CompileSeconds(s.Nodes)
 	}
 	if t.Rate, err = b.productRate(d, rows); err != nil {
 		return t, err
@@ -40,13 +41,10 @@ func (p *Plan) time(d *recipe.Draft, b *bench) (t Time, err error) {
 			return t, err
 		}
 	}
-	t.Likely = t.Sampling + t.Flops/t.Rate + traffic/d.Engine.ValueRate() + float64(len(p.Shapes))*compileSeconds
+	t.Likely = t.Sampling + t.Flops/t.Rate + traffic/d.Engine.ValueRate() + compiling
 	t.Least, t.Most = leastShare*t.Likely, mostShare*t.Likely
 	return t, nil
 }
-
-// compileSeconds is the time of compiling a program.
-const compileSeconds = 2
 
 // sampling is the time in which all answers are drawn, at the rate of a product of as many rows as are drawn at once:
 // two operations for each weight and token.

@@ -99,13 +99,11 @@ func (o Options) Draft(ctx context.Context, r run.Reporter) (*recipe.Draft, erro
 		return nil, fmt.Errorf("loss.type %s: it cannot be planned yet: want a loss of pairs", o.Loss.Type)
 	}
 	o.Tracking = track.Options{}
-	reference := o.Reference
-	o.Reference = ""
 	j, err := o.newJob(local.LoadShapes, r)
 	if err != nil {
 		return nil, err
 	}
-	t, d := &training{Job: j, o: o}, &recipe.Draft{Job: j, Unit: "pairs", Reference: reference}
+	t, d := &training{Job: j, o: o}, &recipe.Draft{Job: j, Unit: "pairs"}
 	return d.CloseOn(t.draft(ctx, d))
 }
 
@@ -116,6 +114,9 @@ func (t *training) draft(ctx context.Context, d *recipe.Draft) error {
 	}
 	if err := t.OpenShapes(); err != nil {
 		return err
+	}
+	if t.reference != nil {
+		d.ReferenceOnce = 4 * t.reference.Config.ParamCount()
 	}
 	t.share = t.SharesPrompts(t.pairs.groups)
 	for _, set := range []*pairSet{t.pairs, t.heldOut} {
@@ -381,9 +382,13 @@ func (d *Data) read(path string) ([]data.Preference, *data.Report, error) {
 	return data.ReadPreferences(path, d.PreferenceOptions)
 }
 
-// loadReference loads the reference model that the options name.
+// loadReference loads the reference model that the options name, as the job loads its own.
 func (t *training) loadReference() (*model.Model, error) {
-	m, _, err := local.Load(t.o.Reference)
+	load := t.Load
+	if load == nil {
+		load = local.Load
+	}
+	m, _, err := load(t.o.Reference)
 	if err != nil {
 		return nil, err
 	}
