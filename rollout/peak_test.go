@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/model"
@@ -123,5 +124,31 @@ func TestDrawsFromPeaks(t *testing.T) {
 	}
 	if fetched > s.fetched/2 {
 		t.Errorf("%d numbers read, want at most half of %d", fetched, s.fetched)
+	}
+}
+
+// TestPeaksOnAMesh: the draws are those from all logits where weights and cache are cut over devices, and where not.
+func TestPeaksOnAMesh(t *testing.T) {
+	c := testkit.Config(t, "qwen3")
+	c.VocabSize = 1000
+	rs := sampleGroups(4, 2, 12, func(i, k int) int { return 6 })
+	for i := range rs {
+		rs[i].TopK = 1 + 3*i
+	}
+	for _, together := range []bool{false, true} {
+		r := newReplicas(t, backendtest.Mesh(t, backend.Mesh{Data: 2, Tensor: 2}), model.Init(c, 3))
+		if together {
+			r.join()
+		}
+		var drawn [2][]Completion
+		for i, peak := range []int{5, math.MaxInt / 2} {
+			for _, s := range r.samplers {
+				s.peak, s.fetched = peak, 0
+			}
+			drawn[i] = sample(t, r, rs...)
+		}
+		if !reflect.DeepEqual(drawn[0], drawn[1]) {
+			t.Errorf("%v, want %v", drawn[0], drawn[1])
+		}
 	}
 }
