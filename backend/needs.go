@@ -73,7 +73,7 @@ const (
 	goFloor  = 50e6
 	xlaFloor = 240e6
 	// bytes of a compiled operation, and of one in 16 bits that the plugin computes in float32
-	xlaNode, xlaRounding = 100e3, 150e3
+	xlaNode, xlaRounding = 100e3, 130e3
 	// of the bytes in float32, by the buffers that XLA assigns to the gradients of two models in bfloat16: 882 of 633
 	// MB, and 4,641 of 3,364
 	xlaRounded  = 1.39
