@@ -22,8 +22,8 @@ import (
 	"github.com/posttrain/posttrain/rollout/local"
 )
 
-// cardName is the model card of a folder. The Hugging Face hub shows it.
-const cardName = "README.md"
+// CardName is the model card of a folder. The Hugging Face hub shows it.
+const CardName = "README.md"
 
 // seal is the last line of a card that nobody has edited: it has the SHA-256 of what is before it.
 var seal = regexp.MustCompile(`<!-- written by posttrain, sha256 ([0-9a-f]{64}) -->\n$`)
@@ -41,19 +41,19 @@ func shaOf(text string) string {
 
 // keepCard writes the card that a folder had before it was replaced, if a user wrote or edited it.
 func (j *Job) keepCard(dir string) error {
-	text, err := os.ReadFile(j.Run.Path(filepath.Join(j.Kind(), cardName)))
+	text, err := os.ReadFile(j.Run.Path(filepath.Join(j.Kind(), CardName)))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && Sealed(string(text)) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, cardName), text, 0o644)
+	return os.WriteFile(filepath.Join(dir, CardName), text, 0o644)
 }
 
 // writeCard describes the result from the run's own config and summary, unless a user has written a card.
 func (j *Job) writeCard(summary string) error {
-	name := filepath.Join(j.Kind(), cardName)
+	name := filepath.Join(j.Kind(), CardName)
 	if _, err := os.Stat(j.Run.Path(name)); err == nil { // kept: those of posttrain were left out by Save
 		return nil
 	}
@@ -74,7 +74,7 @@ var libraryLine = regexp.MustCompile(`(?m)^library_name: .*$`)
 // DeriveCard is the card of what was made of a model: that of from, which may have none, for another library, with a
 // section more.
 func DeriveCard(from, library, heading, text string) string {
-	card, err := os.ReadFile(filepath.Join(from, cardName))
+	card, err := os.ReadFile(filepath.Join(from, CardName))
 	body := seal.ReplaceAllString(string(card), "")
 	if err != nil {
 		body = fmt.Sprintf("---\nbase_model: %s\nlibrary_name: any\ntags:\n- posttrain\n---\n\n# %s\n\n",
@@ -138,7 +138,7 @@ func baseName(folder string) string {
 		id, _, _ := strings.Cut(folder, "@")
 		return id
 	}
-	if text, err := os.ReadFile(filepath.Join(folder, cardName)); err == nil {
+	if text, err := os.ReadFile(filepath.Join(folder, CardName)); err == nil {
 		if m := baseLine.FindSubmatch(text); m != nil {
 			return string(m[1])
 		}

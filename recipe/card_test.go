@@ -11,7 +11,7 @@ import (
 func TestDeriveCard(t *testing.T) {
 	for _, end := range []string{"", "\n", "\n\n\n"} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, cardName), []byte("# Mine"+end), 0o666); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, CardName), []byte("# Mine"+end), 0o666); err != nil {
 			t.Fatal(err)
 		}
 		card := DeriveCard(dir, "gguf", "Exported", "as f16\n")

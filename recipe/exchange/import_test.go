@@ -13,6 +13,7 @@ import (
 	"github.com/posttrain/posttrain/gguf"
 	"github.com/posttrain/posttrain/internal/halves"
 	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/tokenizer"
 )
@@ -37,8 +38,12 @@ func load(t testing.TB, dir string) (*model.Model, *tokenizer.Tokenizer) {
 func imported(t testing.TB, file, dtype string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "imported")
-	if _, err := Import(t.Context(), ImportOptions{File: file, Out: out, DType: dtype}, nil); err != nil {
+	said, err := Import(t.Context(), ImportOptions{File: file, Out: out, DType: dtype}, nil)
+	if err != nil {
 		t.Fatal(err)
+	}
+	if card, err := os.ReadFile(filepath.Join(out, recipe.CardName)); err != nil || !strings.Contains(string(card), said) {
+		t.Errorf("card %s, %v", card, err)
 	}
 	return out
 }

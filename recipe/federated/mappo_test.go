@@ -9,6 +9,7 @@ import (
 
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/preference"
 	"github.com/posttrain/posttrain/run"
 )
@@ -81,6 +82,11 @@ func TestOneAgentIsMaPPO(t *testing.T) {
 		want := weightsOf(t, filepath.Join(o.Place.Out, "checkpoints", "step-00000006", name))
 		if weightsOf(t, filepath.Join(s.Place.Out, name)) != want {
 			t.Errorf("%v: the weights differ from those of mappo after step 6", sets)
+		}
+		card, err := os.ReadFile(filepath.Join(s.Place.Out, name, recipe.CardName))
+		if err != nil || !recipe.Sealed(string(card)) || !strings.Contains(string(card), "base_model: \"embedded\"") ||
+			!strings.Contains(string(card), "workload: mappo") {
+			t.Errorf("%v: card %s, %v", sets, card, err)
 		}
 	}
 }

@@ -141,6 +141,9 @@ func (m *simulating) report(sides []side) (*Result, error) {
 	text := m.words(sides[0]) + validationText(records) + m.account(records) + table(sides) + m.speedup(sides, times) +
 		fmt.Sprintf("Policy: %s\nCurves: %s\nMetrics: %s\n", policy, m.folder.Path("curves.png"),
 			m.folder.Path("metrics.jsonl"))
+	if err := m.writeCard(m.folder, text); err != nil {
+		return nil, err
+	}
 	if err := m.folder.WriteSummary(text); err != nil {
 		return nil, err
 	}

@@ -407,3 +407,15 @@ func (o *Options) writePolicy(folder *run.Folder, id protocol.Identity, theta []
 }
 
 const policyName = "policy.safetensors"
+
+// writeCard describes a model or an adapter by the run's summary and config.
+func (o *Options) writeCard(folder *run.Folder, summary string) error {
+	if !o.ofModels() {
+		return nil
+	}
+	settings, err := os.ReadFile(folder.Path("config.yaml"))
+	if err != nil {
+		return err
+	}
+	return o.world.describe(folder, fmt.Sprintf("%s\nconfig.yaml\n\n%s", summary, settings))
+}

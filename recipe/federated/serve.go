@@ -462,6 +462,9 @@ func (s *service) conclude() (string, error) {
 	text := s.status.String() + validationText(records) + s.account(records) +
 		fmt.Sprintf("Policy: %s\nCurves: %s\nMetrics: %s\n", policy, s.folder.Path("curves.png"),
 			s.folder.Path("metrics.jsonl"))
+	if err := s.writeCard(s.folder, text); err != nil {
+		return "", err
+	}
 	return text, s.folder.WriteSummary(text)
 }
 

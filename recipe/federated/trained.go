@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"path/filepath"
 
 	"github.com/gomlx/compute"
 
@@ -33,6 +34,7 @@ type world interface {
 	modelTask() modelTask
 	agent(number int) (protocol.Workload, error) // the first one reads the data, which a server need not have
 	write(folder *run.Folder, theta []float64) (path string, err error)
+	describe(folder *run.Folder, text string) error // writes the model card
 	export(dir string, theta []float64) error
 	close()
 }
@@ -130,11 +132,22 @@ func (w *trained) close() {
 
 // write stores parameters as a model folder, or an adapter's.
 func (w *trained) write(folder *run.Folder, theta []float64) (path string, err error) {
-	name := run.ModelName
-	if w.adapting.On() {
-		name = run.AdapterName
-	}
+	name, _ := w.result()
 	return folder.Path(name), folder.WriteResult(name, func(dir string) error { return w.export(dir, theta) })
+}
+
+// result is the folder of the result, and the library that loads it.
+func (w *trained) result() (name, library string) {
+	if w.adapting.On() {
+		return run.AdapterName, "peft"
+	}
+	return run.ModelName, "transformers"
+}
+
+func (w *trained) describe(folder *run.Folder, text string) error {
+	name, library := w.result()
+	card := recipe.DeriveCard(w.folder, library, "Trained by posttrain federated", text)
+	return folder.WriteFile(filepath.Join(name, recipe.CardName), []byte(card))
 }
 
 func (w *trained) export(dir string, theta []float64) error {
