@@ -165,7 +165,7 @@ func (w *wave) readRows(out []compute.Buffer, temperatures []float64, wanted []i
 	return rows, nil
 }
 
-// fewWanted: one row of so many is read by itself.
+// fewWanted is how many rows a program has for each that is read by itself; where more are wanted, all are read.
 const fewWanted = 4
 
 // readRow reads one row.

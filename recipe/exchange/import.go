@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/posttrain/posttrain/gguf"
 	"github.com/posttrain/posttrain/internal/config/fault"
@@ -52,20 +51,19 @@ func Import(ctx context.Context, o ImportOptions, r run.Reporter) (string, error
 	if err := in.write(ctx, dir, run.Listen(r)); err != nil {
 		return "", interrupted(ctx, err)
 	}
-	said := in.describe(o.Out)
-	card := recipe.DeriveCard(strings.TrimSuffix(o.File, ".gguf"), "transformers", "Imported by posttrain model import",
-		said)
+	card := recipe.DeriveCard(o.File, "transformers", "Imported by posttrain model import",
+		in.describe(filepath.Base(o.Out), filepath.Base(o.File)))
 	if err := os.WriteFile(filepath.Join(dir, recipe.CardName), []byte(card), 0o644); err != nil {
 		return "", err
 	}
-	return said, moveFolder(dir, o.Out)
+	return in.describe(o.Out, o.File), moveFolder(dir, o.Out)
 }
 
 // describe says what the folder holds.
-func (in *importer) describe(folder string) string {
+func (in *importer) describe(folder, file string) string {
 	c := in.model.Config
 	return fmt.Sprintf("%s: %s with %d parameters as %s, %d tokens, from %s (tensors: %s)\n", folder, c.ModelType,
-		c.ParamCount(), in.dtype, in.tokens, in.path, in.stored())
+		c.ParamCount(), in.dtype, in.tokens, file, in.stored())
 }
 
 // interrupted is err, or where the context has ended that nothing is left.

@@ -38,11 +38,12 @@ func load(t testing.TB, dir string) (*model.Model, *tokenizer.Tokenizer) {
 func imported(t testing.TB, file, dtype string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "imported")
-	said, err := Import(t.Context(), ImportOptions{File: file, Out: out, DType: dtype}, nil)
-	if err != nil {
+	if _, err := Import(t.Context(), ImportOptions{File: file, Out: out, DType: dtype}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if card, err := os.ReadFile(filepath.Join(out, recipe.CardName)); err != nil || !strings.Contains(string(card), said) {
+	card, err := os.ReadFile(filepath.Join(out, recipe.CardName))
+	if base := filepath.Base(file); err != nil || !strings.Contains(string(card), "base_model: \""+base+"\"") ||
+		!strings.Contains(string(card), ", from "+base) || strings.Contains(string(card), filepath.Dir(out)) {
 		t.Errorf("card %s, %v", card, err)
 	}
 	return out
