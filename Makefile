@@ -18,7 +18,7 @@ DATA ?=
 .PHONY: test check format vet tidy static cross floors picture configs xla bench reliability fuzz uplot
 
 test:
-	$(GO) test -timeout 30m ./...
+	$(GO) test -timeout 60m ./...
 
 check: format vet tidy static floors configs
 
