@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -39,8 +40,10 @@ func TestPlanChoosesARun(t *testing.T) {
 	}
 }
 
+// planOf plans in this process. What other tests left in its memory would count as the program's.
 func planOf(t *testing.T, args ...string) (p plan.Plan) {
 	t.Helper()
+	debug.FreeOSMemory()
 	if err := json.Unmarshal([]byte(must(t, args...).out), &p); err != nil {
 		t.Fatal(err)
 	}

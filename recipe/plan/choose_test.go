@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ import (
 // chooser chooses for the run of a text on the go engine, where the command line gives some keys.
 func chooser(t *testing.T, spec config.Command, text string, fixed ...string) *Chooser {
 	t.Helper()
+	debug.FreeOSMemory() // what other tests left would count as the program's
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(path, []byte("command: "+spec.Name()+"\nbackend: go\n"+text), 0o666); err != nil {
 		t.Fatal(err)
