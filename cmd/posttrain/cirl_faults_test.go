@@ -3,13 +3,12 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/testkit"
 )
 
 // writeScenarios writes n changed scenarios as items.json.
@@ -46,14 +45,10 @@ func withoutAnnotation(t *testing.T) {
 	write(t, "items.json", string(b))
 }
 
-// embeddedModel puts the embedded model into the folder model.
-func embeddedModel(t *testing.T) {
+// ciModel puts testkit.CIModel into the folder model.
+func ciModel(t *testing.T) {
 	t.Helper()
-	sub, err := fs.Sub(embedded.Files, embedded.Model)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS("model", sub); err != nil {
+	if err := os.CopyFS("model", os.DirFS(testkit.CIModel())); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -141,7 +136,7 @@ var cirlFaults = []faultCase{
 	{"completions longer than the context", nil, tinyCIRL(2, "--max-new-tokens", "2048"), 1,
 		[]string{"sampling.max_new_tokens 2048", "512 positions", "items.json", "want at most"}, nil},
 	{"no chat template", func(t *testing.T) {
-		embeddedModel(t)
+		ciModel(t)
 		var c map[string]any
 		if err := json.Unmarshal([]byte(read(t, "model/tokenizer_config.json")), &c); err != nil {
 			t.Fatal(err)
@@ -161,7 +156,7 @@ var cirlFaults = []faultCase{
 	}, tinyCIRL(2, "--adapter", "adapter"), 1, []string{"adapter/adapter_model.safetensors",
 		"the adapter was trained on other weights than the model's"}, nil},
 	{"adapter of another rank", func(t *testing.T) {
-		embeddedModel(t)
+		ciModel(t)
 		writeAdapter(t, "model", "adapter")
 		text := read(t, "adapter/adapter_config.json")
 		write(t, "adapter/adapter_config.json", strings.Replace(text, `"r": 2`, `"r": 3`, 1))
@@ -185,11 +180,11 @@ func TestCIRLFaults(t *testing.T) {
 	refuseAll(t, workCI, cirlFaults)
 }
 
-// makeRandomModel puts a model of random weights with the embedded tokenizer into the folder random: it never writes a
+// makeRandomModel puts a model of random weights with CIModel's tokenizer into the folder random: it never writes a
 // tag.
 func makeRandomModel(t *testing.T) {
 	t.Helper()
-	embeddedModel(t)
+	ciModel(t)
 	must(t, "model", "init", "--like", "model", "--tokenizer", "model", "--out", "random")
 }
 

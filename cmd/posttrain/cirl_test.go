@@ -14,6 +14,7 @@ import (
 	"github.com/posttrain/posttrain/backend/backendtest"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/model"
 	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/run"
@@ -28,13 +29,13 @@ func workCI(t *testing.T) {
 	}
 }
 
-// tinyCIRL are the flags of a quick run of the embedded model on items.json: n steps of 2 prompts with 4 completions,
-// an update for each prompt; 2 items for validation, 2 for the test.
+// tinyCIRL are the flags of a quick run of testkit.CIModel on items.json: n steps of 2 prompts with 4 completions, an
+// update for each prompt; 2 items for validation, 2 for the test.
 func tinyCIRL(n int, more ...string) []string {
-	args := []string{"ci-rl", "--model", "embedded", "--data", "items.json", "--backend", "go", "--max-steps",
-		fmt.Sprint(n), "--prompts", "2", "--group-size", "4",
-		"--max-new-tokens", "80", "--set", "grpo.updates_per_rollout=2", "--set", "validation.every=2", "--set",
-		"validation.samples=1", "--set", "train.learning_rate=1e-3", "--out", "out"}
+	args := []string{"ci-rl", "--model", testkit.CIModel(), "--prompt", "compact", "--data", "items.json", "--backend",
+		"go", "--max-steps", fmt.Sprint(n), "--prompts", "2", "--group-size", "4", "--max-new-tokens", "32", "--set",
+		"grpo.updates_per_rollout=2", "--set", "validation.every=2", "--set", "validation.samples=1", "--set",
+		"train.learning_rate=1e-3", "--out", "out"}
 	return append(args, more...)
 }
 
@@ -71,7 +72,7 @@ func TestCIRLLeavesAWholeRun(t *testing.T) {
 	}
 }
 
-// checkCIRLMetrics: lines in order, the field's names, ratio 1 and KL 0 at the start.
+// checkCIRLMetrics: lines in order, the field's names, ratio 1 and KL 0 at the start, rewards that differ.
 func checkCIRLMetrics(t *testing.T) {
 	t.Helper()
 	var order []string
@@ -90,6 +91,9 @@ func checkCIRLMetrics(t *testing.T) {
 				"completions/clipped_ratio", "kl", "entropy", "clip_ratio/low_mean", "clip_ratio/high_mean",
 				"clip_ratio/region_mean",
 				"sampling/sampling_logp_difference/mean", "sampling/sampling_logp_difference/max"}
+			if r.Values["reward_std"] == 0 || r.Values["grad_norm"] == 0 {
+				t.Errorf("step %d has nothing to learn: %v", r.Step, r.Values)
+			}
 			if d := r.Values["sampling/sampling_logp_difference/max"]; !(d < 1e-3) {
 				t.Errorf("step %d: sampler and trainer are %v apart", r.Step, d)
 			}

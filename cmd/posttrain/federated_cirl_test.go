@@ -9,17 +9,19 @@ import (
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/federated/virtual"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/recipe/federated"
 )
 
-// TestFederatedCIRL: four processes with items of their own train the embedded model. A simulation in the order of the
+// TestFederatedCIRL: four processes with items of their own train testkit.CIModel. A simulation in the order of the
 // server's journal ends with the same bits, and eval ci loads what is left.
 func TestFederatedCIRL(t *testing.T) {
 	asAgents(t)
 	workCI(t)
 	must(t, "federated", "run", "--workload", "ci-rl", "--agents", "4", "--updates", "4", "--seed", "3", "--out", "out",
-		"--set", "ci_rl.data.train=items.json", "--set", "ci_rl.grpo.prompts_per_step=1", "--set",
-		"ci_rl.grpo.group_size=4", "--set", "ci_rl.sampling.max_new_tokens=80")
+		"--set", "ci_rl.model="+testkit.CIModel(), "--set", "ci_rl.data.prompt=compact", "--set",
+		"ci_rl.data.train=items.json", "--set", "ci_rl.grpo.prompts_per_step=1", "--set", "ci_rl.grpo.group_size=4",
+		"--set", "ci_rl.sampling.max_new_tokens=32")
 	checkSimulated(t, "out")
 	checkStatus(t, "out", "\nvalidation of agent 0: complete ")
 	must(t, "eval", "ci", "--model", "out/model", "--data", "items.json", "--n", "1", "--max-new-tokens", "8")

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit"
 )
 
 // pairsFile writes n pairs in the working directory, other ones for another first.
@@ -27,10 +29,10 @@ func pairsFile(t *testing.T, name string, first, n int) string {
 	return path
 }
 
-// pairFlags are those of a short run on pairs.
+// pairFlags are those of a short run of testkit.CIModel on pairs.
 func pairFlags(path string, more ...string) []string {
-	return append([]string{"--workload", "mappo", "--seed", "3", "--set", "mappo.data.train=" + path, "--set",
-		"mappo.train.batch_size=2", "--set", "mappo.validation.every=2"}, more...)
+	return append([]string{"--workload", "mappo", "--seed", "3", "--set", "mappo.model=" + testkit.CIModel(), "--set",
+		"mappo.data.train=" + path, "--set", "mappo.train.batch_size=2", "--set", "mappo.validation.every=2"}, more...)
 }
 
 // TestFederatedMaPPO: processes with pairs of their own end with the bits of a simulation in the journal's order, and

@@ -10,13 +10,14 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/run"
 )
 
-// tinyCIRL is a quick run of the embedded model on 24 items, which are written into dir.
+// tinyCIRL is a quick run of testkit.CIModel on its 24 items, which are written into dir.
 func tinyCIRL(t *testing.T, dir, method string, sets ...string) Simulation {
 	t.Helper()
 	items := filepath.Join(dir, "items.json")
@@ -28,9 +29,9 @@ func tinyCIRL(t *testing.T, dir, method string, sets ...string) Simulation {
 		limit = "updates=2"
 	}
 	s := load(t, append([]string{"method=" + method, "workload=ci-rl", limit, "agents=2", "clock.times=1,2.5",
-		"seed=3", "ci_rl.data.train=" + items, "ci_rl.data.scenarios=0",
-		"ci_rl.grpo.prompts_per_step=2", "ci_rl.grpo.group_size=4", "ci_rl.sampling.max_new_tokens=80",
-		"checkpoint_every=1"}, sets...)...)
+		"seed=3", "ci_rl.model=" + testkit.CIModel(), "ci_rl.data.train=" + items, "ci_rl.data.scenarios=0",
+		"ci_rl.data.prompt=compact", "ci_rl.data.max_prompt_tokens=256", "ci_rl.grpo.prompts_per_step=2",
+		"ci_rl.grpo.group_size=4", "ci_rl.sampling.max_new_tokens=32", "checkpoint_every=1"}, sets...)...)
 	s.Place.Out = filepath.Join(dir, method)
 	return s
 }
@@ -98,9 +99,9 @@ func TestOneAgentIsCIRL(t *testing.T) {
 		t.Fatal(err)
 	}
 	var overrides []config.Override
-	for _, text := range []string{"model=embedded", "seed=3", "data.train=" + filepath.Join(dir,
-		"items.json"), "data.validation_fraction=0.04", "data.test_fraction=0", "grpo.prompts_per_step=2",
-		"grpo.group_size=4", "grpo.kl=none", "sampling.max_new_tokens=80", "data.max_prompt_tokens=256",
+	for _, text := range []string{"model=" + testkit.CIModel(), "seed=3", "data.train=" + filepath.Join(dir,
+		"items.json"), "data.prompt=compact", "data.validation_fraction=0.04", "data.test_fraction=0", "grpo.prompts_per_step=2",
+		"grpo.group_size=4", "grpo.kl=none", "sampling.max_new_tokens=32", "data.max_prompt_tokens=256",
 		"train.max_steps=2", "train.learning_rate=1e-3", "train.warmup_steps=1", "validation.every=0",
 		"data.scenarios=0"} {
 		o, err := config.ParseSet(text)
@@ -123,10 +124,10 @@ func TestOneAgentIsCIRL(t *testing.T) {
 	}
 }
 
-// TestMethodsOnCIRL: every method makes its rounds or updates on the embedded model, moves it, and leaves a model
+// TestMethodsOnCIRL: every method makes its rounds or updates on testkit.CIModel, moves it, and leaves a model
 // folder. A method that waits for a trust region may refuse a step, which counts.
 func TestMethodsOnCIRL(t *testing.T) {
-	start := hashOf(t, "embedded")
+	start := hashOf(t, testkit.CIModel())
 	for method, sets := range map[string][]string{
 		protocol.FedNPGADMM: {"ci_rl.memory_gb=1"}, protocol.FedNPG: {"cg.iters=2", "ci_rl.memory_gb=1"},
 		protocol.FedPG: {"rule=normalized"}, protocol.Vanilla: nil, protocol.A3C: nil, protocol.FedPPO: {"local.epochs=1"},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/preference"
 	"github.com/posttrain/posttrain/run"
@@ -30,7 +31,7 @@ func writePairs(t *testing.T, dir string) string {
 	return path
 }
 
-// tinyMaPPO is a quick run of the embedded model on 12 pairs.
+// tinyMaPPO is a quick run of testkit.CIModel on 12 pairs.
 func tinyMaPPO(t *testing.T, dir, method string, sets ...string) Simulation {
 	t.Helper()
 	limit := "rounds=3"
@@ -38,7 +39,8 @@ func tinyMaPPO(t *testing.T, dir, method string, sets ...string) Simulation {
 		limit = "updates=4"
 	}
 	s := load(t, append([]string{"method=" + method, "workload=mappo", limit, "agents=2", "clock.times=1,2.5", "seed=3",
-		"mappo.data.train=" + writePairs(t, dir), "mappo.train.batch_size=3", "checkpoint_every=1"}, sets...)...)
+		"mappo.model=" + testkit.CIModel(), "mappo.data.train=" + writePairs(t, dir),
+		"mappo.train.batch_size=3", "checkpoint_every=1"}, sets...)...)
 	s.Place.Out = filepath.Join(dir, method)
 	return s
 }
@@ -58,7 +60,7 @@ func TestOneAgentIsMaPPO(t *testing.T) {
 			t.Fatal(err)
 		}
 		var overrides []config.Override
-		for _, text := range append([]string{"model=embedded", "seed=3",
+		for _, text := range append([]string{"model=" + testkit.CIModel(), "seed=3",
 			"data.train=" + filepath.Join(dir, "pairs.jsonl"), "data.eval_fraction=0.2", "data.max_tokens=512",
 			"train.batch_size=3", "train.max_steps=6", "train.learning_rate=1e-3", "train.warmup_steps=2", "train.schedule=constant"}, sets...) {
 			o, err := config.ParseSet(text)
@@ -84,7 +86,7 @@ func TestOneAgentIsMaPPO(t *testing.T) {
 			t.Errorf("%v: the weights differ from those of mappo after step 6", sets)
 		}
 		card, err := os.ReadFile(filepath.Join(s.Place.Out, name, recipe.CardName))
-		if err != nil || !recipe.Sealed(string(card)) || !strings.Contains(string(card), "base_model: \"embedded\"") ||
+		if err != nil || !recipe.Sealed(string(card)) || !strings.Contains(string(card), "base_model: \"ci-model\"") ||
 			!strings.Contains(string(card), "workload: mappo") {
 			t.Errorf("%v: card %s, %v", sets, card, err)
 		}
@@ -106,7 +108,7 @@ func weightsOf(t *testing.T, dir string) string {
 // TestSimulateMaPPO: every method that works without samples of the policy moves the model; agents validate on pairs of
 // their own.
 func TestSimulateMaPPO(t *testing.T) {
-	start := hashOf(t, "embedded")
+	start := hashOf(t, testkit.CIModel())
 	for _, method := range pairMethods {
 		sets := []string{"mappo.validation.every=1"}
 		if method == protocol.FedBuff {
