@@ -30,7 +30,8 @@ func (e *Engine) Needs(state, gradients int, uses []Use) (n Needs) {
 		n.Stays = n.Programs
 	case e.Wants.SharedMemory:
 		n.Programs = largest(uses, func(u Use) int { return u.Alive })
-		n.Engine = goFloor + state + n.Programs // the collector lets the heap double
+		n.Stays = n.Programs                                      // in the engine's pools of buffers
+		n.Engine = goFloor + min(state+n.Programs, garbage(uses)) // the collector lets the heap double at most
 	default:
 		n.Programs = largest(uses, e.fused)
 		n.Engine = xlaFloor + largest(uses, e.code)
@@ -39,7 +40,7 @@ func (e *Engine) Needs(state, gradients int, uses []Use) (n Needs) {
 }
 
 // widens says that the engine computes some values of 16 bits in float32.
-func (e *Engine) widens(u Use) bool { return e.Wants.Widens && u.Wide > u.Fused }
+func (e *Engine) widens(u Use) bool { return e.Wants.Widens && u.Wide > 0 }
 
 // fused are the bytes of a program's values on XLA. A plugin that computes 16 bits in float32 keeps a product beside
 // what it is rounded to.
@@ -55,7 +56,7 @@ func (e *Engine) code(u Use) int {
 	if e.widens(u) {
 		return xlaRounding * u.Nodes
 	}
-	return xlaNode * u.Nodes
+	return xlaKernel * u.Kernels
 }
 
 // StepBytes is what the engine keeps of a program that is as small as a step of sampling.
@@ -70,37 +71,46 @@ func (e *Engine) StepBytes() int {
 }
 
 const (
-	goFloor  = 50e6
-	xlaFloor = 240e6
-	// bytes of a compiled operation, and of one in 16 bits that the plugin computes in float32
-	xlaNode, xlaRounding = 100e3, 130e3
+	goFloor = 25e6
+	// of the bytes that a program writes: buffers are used again, but for panels of products and what pools drop
+	goGarbage = 0.024
+	xlaFloor  = 240e6
+	// bytes of the code of a kernel (products are calls of a library), and of an operation in 16 bits that the plugin
+	// computes in float32
+	xlaKernel, xlaRounding = 600e3, 130e3
 	// of the bytes in float32, by the buffers that XLA assigns to the gradients of two models in bfloat16: 882 of 633
 	// MB, and 4,641 of 3,364
-	xlaRounded  = 1.39
-	onnxProgram = 35e6 // of each program, whatever its size
+	xlaRounded = 1.39
+	// what ONNX Runtime keeps of each program, and shares of its bytes alive: after its first run, which asks for
+	// memory piece by piece, and after later ones, which have a block beside it; and of its outputs
+	onnxProgram         = 26e6
+	onnxOnce, onnxAgain = 1.3, 2.4
+	onnxOutputs         = 0.9
 	// of a program of sampling
 	xlaStep, onnxStep = 25e6, 30e6
 )
-
-// What a program of ONNX Runtime keeps, as shares of its bytes alive and of its outputs: after its first run, which
-// asks for memory piece by piece, and after later ones, which have a block beside it.
-type kept struct{ alive, outputs float64 }
-
-var onnxOnce, onnxAgain = kept{0.49, 1.91}, kept{2.44, 0.71}
 
 // keptByAll is what the largest programs keep, as many as the cache has room for.
 func keptByAll(uses []Use, most int) (sum int) {
 	all := make([]int, len(uses))
 	for i, u := range uses {
-		f := onnxOnce
+		alive := onnxOnce
 		if u.Runs > 1 {
-			f = onnxAgain
+			alive = onnxAgain
 		}
-		all[i] = int(onnxProgram + f.alive*float64(u.Alive) + f.outputs*float64(u.Outputs))
+		all[i] = int(onnxProgram + alive*float64(u.Alive) + onnxOutputs*float64(u.Outputs))
 	}
 	slices.SortFunc(all, func(a, b int) int { return cmp.Compare(b, a) })
 	for _, n := range all[:min(most, len(all))] {
 		sum += n
+	}
+	return sum
+}
+
+// garbage is what the programs of a run leave to the collector in all, on the go engine.
+func garbage(uses []Use) (sum int) {
+	for _, u := range uses {
+		sum += int(goGarbage * u.Runs * float64(u.Written))
 	}
 	return sum
 }

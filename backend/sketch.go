@@ -16,14 +16,16 @@ type Sketch struct {
 	// Alive is the most bytes of values that wait for a reader at one moment, outputs included and inputs apart, if each
 	// operation writes a value of its own and operations run in the order in which the graph was built.
 	Alive int `json:"alive_bytes"`
-	// Fused is Alive where an elementwise operation is part of the ones that read it, as XLA compiles it.
+	// Fused is Alive where an elementwise operation is part of the ones that read it, as XLA compiles it, or writes over
+	// a value that nobody else reads.
 	Fused int `json:"fused_bytes"`
-	// Wide is Fused where values of 16 bits take as much as float32.
+	// Wide is of a program with values of 16 bits: Fused if they take as much as float32 and nothing is written over.
 	Wide int `json:"wide_bytes"`
 	// Written is the sum of all values, each in memory of its own.
 	Written int     `json:"written_bytes"`
 	Nodes   int     `json:"operations"`
-	Flops   float64 `json:"flops"` // of the matrix products: two for each multiplication
+	Kernels int     `json:"kernels"` // that XLA makes code for: reductions, and elementwise values that are not fused
+	Flops   float64 `json:"flops"`   // of the matrix products: two for each multiplication
 }
 
 // Sketch builds the graph of a program as [Engine.Compile] does, and counts it.
@@ -46,9 +48,17 @@ func (e *Engine) Sketch(name string, build func(g *graph.Graph) []*graph.Node) (
 		s.Outputs += bytesOf(n)
 	}
 	inside := fuses(nodes, outputs)
+	for _, n := range nodes {
+		if !inside(n) && n.Type() != graph.NodeTypeConstant && (elementwise(n) || reduces(n)) {
+			s.Kernels++
+		}
+	}
 	whole, fused := newLiveness(nodes, outputs, isView, bytesOf), newLiveness(nodes, outputs, inside, bytesOf)
-	wide := newLiveness(nodes, outputs, inside, wideBytesOf)
-	s.Written, s.Alive, s.Fused, s.Wide = whole.written(), whole.peak(), fused.peak(), wide.peak()
+	never, over := func(int) bool { return false }, func(i int) bool { return elementwise(nodes[i]) }
+	s.Written, s.Alive, s.Fused = whole.written(), whole.peak(never), fused.peak(over)
+	if slices.ContainsFunc(nodes, isShort) {
+		s.Wide = newLiveness(nodes, outputs, inside, wideBytesOf).peak(never)
+	}
 	return s, nil
 }
 
@@ -81,10 +91,15 @@ func bytesOf(n *graph.Node) int {
 
 // wideBytesOf is bytesOf where values of 16 bits take 32.
 func wideBytesOf(n *graph.Node) int {
-	if n.NumOutputs() == 1 && n.DType().IsFloat() && n.DType().Size() == 2 {
+	if isShort(n) {
 		return 2 * bytesOf(n)
 	}
 	return bytesOf(n)
+}
+
+// isShort says that a value has 16 bits.
+func isShort(n *graph.Node) bool {
+	return n.NumOutputs() == 1 && n.DType().IsFloat() && n.DType().Size() == 2
 }
 
 // isView says that a node has no memory of its own: it is an input of the program, or its input's memory.
@@ -215,12 +230,16 @@ func (l liveness) written() (sum int) {
 	return sum
 }
 
-// peak is the most bytes at once.
-func (l liveness) peak() (most int) {
+// peak is the most bytes at once. If over says so of a node, it writes over a value that it is the last to read.
+func (l liveness) peak(over func(i int) bool) (most int) {
 	ends, now := make([]int, len(l.bytes)+1), 0 // bytes that are freed behind a node
 	for i, n := range l.bytes {
 		now += n
-		most = max(most, now)
+		shared := 0
+		if over(i) {
+			shared = min(n, ends[i])
+		}
+		most = max(most, now-shared)
 		ends[l.last[i]] += n
 		now -= ends[i]
 	}

@@ -9,7 +9,8 @@ import (
 )
 
 // TestSketchByHand counts y = x·w [2,4], then the sum of exp(y)·y, which is one number: x is [2,3], w [3,4], float32.
-// Three values of 32 bytes are alive at once: y, exp(y) and their product; fused there is y alone, and the sum.
+// Three values of 32 bytes are alive at once: y, exp(y) and their product; fused there is y alone, and the sum, which is
+// the only kernel.
 func TestSketchByHand(t *testing.T) {
 	e := openTestGo(t)
 	s, err := e.Sketch("by hand", func(g *graph.Graph) []*graph.Node {
@@ -22,9 +23,34 @@ func TestSketchByHand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Sketch{Inputs: 24 + 48, Outputs: 4, Alive: 3 * 32, Fused: 32 + 4, Wide: 32 + 4, Written: 3*32 + 4, Nodes: 6, Flops: 2 * 2 * 3 * 4}
+	want := Sketch{Inputs: 24 + 48, Outputs: 4, Alive: 3 * 32, Fused: 32 + 4, Written: 3*32 + 4, Nodes: 6, Kernels: 1,
+		Flops: 2 * 2 * 3 * 4}
 	if s != want {
 		t.Errorf("%+v, want %+v", s, want)
+	}
+}
+
+// TestSketchWritesOver: z = exp(x·w) [2,4] of 32 bytes takes the place of the product, which nobody else reads, unless
+// the product is an output too. A transposed value has a place of its own.
+func TestSketchWritesOver(t *testing.T) {
+	e := openTestGo(t)
+	for _, c := range []struct {
+		name           string
+		outputs        func(y *graph.Node) []*graph.Node
+		fused, kernels int
+	}{
+		{"exp", func(y *graph.Node) []*graph.Node { return []*graph.Node{graph.Exp(y)} }, 32, 1},
+		{"both", func(y *graph.Node) []*graph.Node { return []*graph.Node{graph.Exp(y), y} }, 64, 1},
+		{"transposed", func(y *graph.Node) []*graph.Node { return []*graph.Node{graph.Transpose(y, 0, 1)} }, 64, 0},
+	} {
+		s, err := e.Sketch(c.name, func(g *graph.Graph) []*graph.Node {
+			x := graph.Parameter(g, "x", shapes.Make(dtypes.Float32, 2, 3))
+			w := graph.Parameter(g, "w", shapes.Make(dtypes.Float32, 3, 4))
+			return c.outputs(graph.Dot(x, w).Product())
+		})
+		if err != nil || s.Fused != c.fused || s.Alive != 64 || s.Kernels != c.kernels {
+			t.Errorf("%s: %+v, error %v: want %d bytes, 64 without it, and %d kernels", c.name, s, err, c.fused, c.kernels)
+		}
 	}
 }
 

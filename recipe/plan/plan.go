@@ -116,7 +116,7 @@ func (p *Plan) sketch(d *recipe.Draft) error {
 func (s *Shape) scale(like Shape) {
 	share := float64(s.Rows*s.Len) / float64(like.Rows*like.Len)
 	s.Sketch = like.Sketch
-	for _, n := range []*int{&s.Alive, &s.Fused, &s.Written} {
+	for _, n := range []*int{&s.Alive, &s.Fused, &s.Wide, &s.Written} {
 		*n = int(float64(*n) * share)
 	}
 	s.Flops *= share
