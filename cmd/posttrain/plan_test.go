@@ -19,7 +19,7 @@ func TestPlanChoosesARun(t *testing.T) {
 		"train: {max_steps: 1, batch_size: 4, micro_batch_size: 4, warmup_steps: 0, learning_rate: 1e-3}\n")
 	flags := []string{"--config", "mine.yaml", "--prior", "none", "--set", "lora.rank=", "--set", "seed=3"}
 	whole := planOf(t, append([]string{"plan", "--json"}, flags...)...)
-	limit := whole.Memory.Most() - whole.Shapes[0].Alive
+	limit := whole.Memory.Most() - whole.Shapes[0].Alive/4
 	p := planOf(t, append([]string{"plan", "--json", "--memory", fmt.Sprintf("%dB", limit)}, flags...)...)
 	x := p.Choice
 	if x == nil || !x.Fits || len(x.Changed) == 0 || x.Changed["lora.rank"] != "" || len(x.LeftOut) == 0 ||
