@@ -49,7 +49,8 @@ func TestSketchWritesOver(t *testing.T) {
 			return c.outputs(graph.Dot(x, w).Product())
 		})
 		if err != nil || s.Fused != c.fused || s.Alive != 64 || s.Kernels != c.kernels {
-			t.Errorf("%s: %+v, error %v: want %d bytes, 64 without it, and %d kernels", c.name, s, err, c.fused, c.kernels)
+			t.Errorf("%s: %+v, error %v: want %d bytes, 64 without it, and %d kernels", c.name, s, err, c.fused,
+				c.kernels)
 		}
 	}
 }
