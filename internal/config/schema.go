@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
@@ -33,10 +34,25 @@ func (l leaf) isIn(keys []string) bool {
 	})
 }
 
-func newSchema(options any, without []string) *schema {
+// schemas are those that schemaOf has read: every flag of every command asks for one.
+var schemas sync.Map // of schemaKey to *schema
+
+// schemaKey is what a schema depends on.
+type schemaKey struct {
+	options reflect.Type
+	without string
+}
+
+// schemaOf is the schema of options, which nobody changes.
+func schemaOf(options reflect.Type, without []string) *schema {
+	key := schemaKey{options, strings.Join(without, " ")}
+	if known, ok := schemas.Load(key); ok {
+		return known.(*schema)
+	}
 	s := &schema{leaves: []leaf{{key: commandKey}}}
-	s.walk(reflect.TypeOf(options), "", nil)
+	s.walk(options, "", nil)
 	s.leaves = slices.DeleteFunc(s.leaves, func(l leaf) bool { return slices.Contains(without, l.key) })
+	schemas.Store(key, s)
 	return s
 }
 

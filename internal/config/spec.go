@@ -137,10 +137,7 @@ func insert(tree yaml.MapSlice, path []string, value any) yaml.MapSlice {
 }
 
 // schema is that of T, with the key command, less the keys that the command does not have.
-func (s *Spec[T]) schema() *schema {
-	var none T
-	return newSchema(none, s.Without)
-}
+func (s *Spec[T]) schema() *schema { return schemaOf(reflect.TypeFor[T](), s.Without) }
 
 // A Command is a registered Spec of whatever options.
 type Command interface {
