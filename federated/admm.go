@@ -37,8 +37,8 @@ func (d Dual) Right(g, y []float64, rho float64) []float64 {
 }
 
 // Solve is y_i ← (H_i + ρI)⁻¹(g_i − λ_i + ρy) by conjugate gradient (line 8), after [Dual.Advance]. It starts at the
-// agent's y_i of before: with ρy on the right side, zero is far away (departure: the paper does not say). ρ is the
-// damping too; the product h is H_i·v without it.
+// agent's y_i of before: with ρy on the right side, zero is far away (departure: the paper does not say). The product
+// h is H_i·v without ρ. ρ damps a solve, but not H⁻¹g, where the rounds end; a damped h does that.
 func (d Dual) Solve(c CG, h Product, g, y []float64, rho float64) (Dual, Solution, error) {
 	return d.SolveFrom(c, h, g, y, rho, d.Y)
 }

@@ -27,6 +27,8 @@ type trial struct {
 	Select float64 // share of the agents in a round
 	Absent string  `json:",omitempty"` // of fednpg-admm
 	Seed   uint64
+
+	Undamped bool `json:",omitempty"` // fednpg-admm without damping, as in Algorithm 1
 }
 
 // course is a trial that has ended.
@@ -57,6 +59,8 @@ type schooling struct {
 	Runs   string // file of the runs that have ended
 	Curves string // picture
 	steps  int    // of a batch; 0: the paper's
+
+	Undamped bool // runs of fednpg-admm
 }
 
 // experiment gives the runs, and what prints their tables.
@@ -67,7 +71,7 @@ func sizes(s schooling) (trials []trial, print func(io.Writer, *log[trial, cours
 	methods := []string{protocol.FedNPG, protocol.FedNPGADMM, protocol.FedPPO}
 	for _, n := range s.Agents {
 		for _, m := range methods {
-			trials = append(trials, s.seeds(trial{Task: s.Task, Method: m, Agents: n, Select: 1})...)
+			trials = append(trials, s.seeds(s.cell(cell{m, n}))...)
 		}
 	}
 	return trials, func(out io.Writer, done *log[trial, course]) error { return s.printSizes(out, methods, done) }
@@ -88,7 +92,9 @@ func (s schooling) selections() (all []trial) {
 	for _, share := range shares {
 		for _, absent := range []string{"hold", "drop"} {
 			if share < 1 || absent == "hold" { // with all agents they are the same
-				all = append(all, trial{s.Task, protocol.FedNPGADMM, s.Agents[len(s.Agents)-1], share, absent, 0})
+				t := s.cell(cell{protocol.FedNPGADMM, s.Agents[len(s.Agents)-1]})
+				t.Select, t.Absent = share, absent
+				all = append(all, t)
 			}
 		}
 	}
@@ -113,6 +119,7 @@ func swimming(ctx context.Context, args []string, e experiment) error {
 	agents := flags.String("agents", "1,2,4,8", "numbers of agents, ascending; e2 takes the last")
 	flags.StringVar(&s.Runs, "runs", "e1.jsonl", "file of the runs that have ended")
 	flags.StringVar(&s.Curves, "curves", "", "picture of the returns with 95% bands, of e1")
+	flags.BoolVar(&s.Undamped, "undamped", false, "fednpg-admm without damping, as in Algorithm 1")
 	flags.Parse(args)
 	for text := range strings.SplitSeq(*agents, ",") {
 		n, err := strconv.Atoi(text)
@@ -161,6 +168,9 @@ func (t trial) options(rounds int) recipe.Options {
 	o.Agents, o.Seed, o.Rounds, o.Select = t.Agents, t.Seed, &rounds, &t.Select
 	if t.Absent != "" {
 		o.Absent = &t.Absent
+	}
+	if t.Undamped { // a trial of fednpg-admm
+		o.Damping = new(0.0)
 	}
 	takeTask(&o, t.Task)
 	return o
@@ -244,7 +254,8 @@ func (s schooling) over(t trial, done *log[trial, course], value func(course) fl
 func (i interval) String() string { return fmt.Sprintf("%.1f ± %.1f", i.mean, i.half) }
 
 func (s schooling) cell(c cell) trial {
-	return trial{Task: s.Task, Method: c.Method, Agents: c.Agents, Select: 1}
+	return trial{Task: s.Task, Method: c.Method, Agents: c.Agents, Select: 1,
+		Undamped: s.Undamped && c.Method == protocol.FedNPGADMM}
 }
 
 func (s schooling) printSizes(out io.Writer, methods []string, done *log[trial, course]) error {

@@ -50,6 +50,10 @@ func TestTrialOptions(t *testing.T) {
 			if n := len(server.Params()); n != want {
 				t.Errorf("%s: %d parameters, want %d: %+v", identity.Task, n, want, identity.Tensors)
 			}
+			letter := trial{Task: task, Method: protocol.FedNPGADMM, Undamped: true}.options(3)
+			if method == protocol.FedNPGADMM && (*o.Damping != 0.1 || *letter.Damping != 0) {
+				t.Errorf("damping %v, and %v without", *o.Damping, *letter.Damping)
+			}
 			if faults := o.Options.Check(); len(faults) > 0 {
 				t.Error(faults)
 			}

@@ -110,7 +110,7 @@ func TestExplain(t *testing.T) {
 			"1 update a step on 512 completions each", "every 240 steps", "AdamW at 1e-06", "no option deviates"},
 		"federated.yaml": {"AFedPG", "α = 0.2", "θ̃ = θ + ((1-α)/α)", "a delay above 32", "each agent sends 5128 bytes",
 			"ends after 400 updates", "a factor of 2.21"},
-		"federated-admm.yaml": {"FedNPG-ADMM", "(H_i + 0.1·I)⁻¹", "sqrt(2·0.01/gᵀy)·0.8^j", "for 10 rounds",
+		"federated-admm.yaml": {"FedNPG-ADMM", "(H_i + (0.1 + 0.1)·I)⁻¹", "sqrt(2·0.01/gᵀy)·0.8^j", "for 10 rounds",
 			"each agent sends 10336 bytes and is sent 10256, a round"},
 		"cpo.yaml": {"MaPPO-CPO", "0.2", "no reference model"},
 		"ipo.yaml": {"MaPPO-IPO", "the model before training"},

@@ -77,7 +77,7 @@ type problem struct {
 func (p *problem) options() Options {
 	o := Defaults(FedNPGADMM)
 	o.Agents, o.Wire, o.Clip, o.Rounds = len(p.G), "float64", 0, new(1000)
-	o.Rho, o.Absent, o.Forget = &p.Rho, &p.Absent, new(1_000_000)
+	o.Rho, o.Damping, o.Absent, o.Forget = &p.Rho, new(0.0), &p.Absent, new(1_000_000)
 	if p.Absent == "drop" {
 		o.Forget = new(10)
 	}
@@ -199,6 +199,50 @@ func smallProblem() *problem {
 	return &problem{Absent: "hold", Rho: 0.5,
 		H: [][][]float64{{{2, 0.5}, {0.5, 1}}, {{1, 0}, {0, 3}}, {{1.5, -0.5}, {-0.5, 2}}},
 		G: [][]float64{{1, 0.5}, {-0.2, 1}, {0.4, 0.3}}}
+}
+
+// solving is a workload whose batches solve for themselves.
+type solving struct{ *fixed }
+
+func (s solving) Collect(context.Context, []float64, int) (Batch, error) { return s, nil }
+
+func (s solving) Solve(right []float64, rho float64) ([]float64, error) {
+	solution, err := federated.CG{Iterations: 100, Tolerance: 1e-15}.Solve(federated.Damped(s.Product, rho), right,
+		make([]float64, len(right)))
+	return solution.X, err
+}
+
+// With damping the rounds end at (H + damping·I)⁻¹g, the direction of fednpg, whoever solves.
+func TestDampingOfADMM(t *testing.T) {
+	p, damping := smallProblem(), 0.4
+	o := p.options()
+	o.Damping = &damping
+	shares := []float64{1, 1, 1}
+	product := func(v []float64) ([]float64, error) {
+		var all [][]float64
+		for _, h := range p.H {
+			one, _ := (&fixed{h: h}).Product(v)
+			all = append(all, one)
+		}
+		return federated.Mean(shares, all), nil
+	}
+	want, err := federated.CG{Iterations: 100, Tolerance: 1e-15}.Solve(federated.Damped(product, damping),
+		federated.Mean(shares, p.G), make([]float64, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, solves := range map[string]bool{"products": false, "solver": true} {
+		r := newTrial(t, p, o)
+		for _, a := range r.agents {
+			if solves {
+				a.workload = solving{a.workload.(*fixed)}
+			}
+		}
+		for range 300 {
+			r.round(everybody(3))
+		}
+		near(t, name, r.y(), want.X)
+	}
 }
 
 // An agent whose update did not count, one that did its task twice, and one that was killed at any time and has its

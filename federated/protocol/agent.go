@@ -131,7 +131,7 @@ func (a *Agent) solve(ctx context.Context, t Task, u *Update) error {
 		return err
 	}
 	rho := *a.o.Rho
-	dual, err := a.advance(before, y, rho)
+	dual, err := a.advance(before, y, rho, *a.o.Damping)
 	if err != nil {
 		return err
 	}
@@ -142,11 +142,12 @@ func (a *Agent) solve(ctx context.Context, t Task, u *Update) error {
 	return a.remember(t, dual, nil)
 }
 
-// advance is an inner step's dual: solved by the batch at once where it can, else by conjugate gradient.
-func (a *Agent) advance(before federated.Dual, y []float64, rho float64) (federated.Dual, error) {
+// advance is an inner step's dual for H_i + damping·I: solved by the batch at once where it can, else by conjugate
+// gradient.
+func (a *Agent) advance(before federated.Dual, y []float64, rho, damping float64) (federated.Dual, error) {
 	dual, from := before.Advance(y, rho), before.Y
 	if s, ok := a.batch.(Solver); ok {
-		if solved, err := s.Solve(dual.Right(a.g, y, rho), rho); solved != nil || err != nil {
+		if solved, err := s.Solve(dual.Right(a.g, y, rho), rho+damping); solved != nil || err != nil {
 			return federated.Dual{Lambda: dual.Lambda, Y: solved}, err
 		}
 	}
@@ -154,7 +155,7 @@ func (a *Agent) advance(before federated.Dual, y []float64, rho float64) (federa
 		from = make([]float64, len(y))
 	}
 	cg := federated.CG{Iterations: *a.o.CG.Iters, Tolerance: *a.o.CG.Tol}
-	dual, _, err := dual.SolveFrom(cg, a.batch.Product, a.g, y, rho, from)
+	dual, _, err := dual.SolveFrom(cg, federated.Damped(a.batch.Product, damping), a.g, y, rho, from)
 	return dual, err
 }
 

@@ -74,7 +74,7 @@ type Options struct {
 
 	// The step of fednpg-admm and fednpg.
 	Rho        *float64 `yaml:"rho,omitempty" want:">0" of:"fednpg-admm"`     // ADMM's penalty
-	Damping    *float64 `yaml:"damping,omitempty" want:">=0" of:"fednpg"`     // added to the Fisher matrix
+	Damping    *float64 `yaml:"damping,omitempty" want:">=0" of:"trust"`      // added to the Fisher matrix
 	Delta      *float64 `yaml:"delta,omitempty" want:">0" of:"trust"`         // KL radius
 	Eta        *float64 `yaml:"eta,omitempty" want:">0" of:"trust"`           // factor of the step
 	Step       *string  `yaml:"step,omitempty" want:"trust|fixed" of:"trust"` // η·sqrt(2δ/(gᵀy))·y, or η·y

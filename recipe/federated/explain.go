@@ -129,10 +129,10 @@ func (o *Options) admmText() string {
 	if *o.Absent == string(federated.Drop) {
 		absent, sent = "only those present count", "u_i = y_i"
 	}
-	return fmt.Sprintf("  agents: λ_i ← λ_i + %v·(y_i - y);  y_i ← (H_i + %v·I)⁻¹(g_i - λ_i + %v·y);  "+
+	return fmt.Sprintf("  agents: λ_i ← λ_i + %v·(y_i - y);  y_i ← (H_i + (%v + %v)·I)⁻¹(g_i - λ_i + %v·y);  "+
 		"send %s and g_i\n"+
 		"  solved by at most %s of conjugate gradient %s, to %v of the residual; %s a round\n"+
-		"  server: y ← Σp_iu_i, g ← Σp_ig_i; %s\n", *o.Rho, *o.Rho, *o.Rho, sent,
+		"  server: y ← Σp_iu_i, g ← Σp_ig_i; %s\n", *o.Rho, *o.Damping, *o.Rho, *o.Rho, sent,
 		recipe.Count(*o.CG.Iters, "iteration"), start, *o.CG.Tol, recipe.Count(*o.Inner, "step"), absent)
 }
 
@@ -280,6 +280,7 @@ func (o *Options) departures() string {
 		"rate: adam (published: η is the rate itself, which moves θ by 0.3 in a run)")
 	add(o.Method == protocol.AFedPG && o.Alpha != nil && *o.Alpha != 0.001, "alpha (published: 0.001)")
 	add(admm && *o.Absent == string(federated.Hold), "absent: hold (paper: the mean of those present)")
+	add(admm && *o.Damping > 0, "damping (paper: the rounds end at H⁻¹g, which ρ does not damp)")
 	add(admm && *o.LineSearch == "on", "line_search: on (paper: none in Algorithm 1)")
 	add(o.Clip > 0, "clip (paper: every agent is trusted)")
 	add(o.Method == protocol.FedNPG, "damping and products in the place of matrices (paper: matrices are sent)")
