@@ -117,7 +117,10 @@ func (m *KTO) prepare(l *Learner, examples []int, layout batch.Layout) error {
 func (m *KTO) Inputs(examples []int, p *batch.Packed) []Input {
 	weight, desirable, ref := make([]float32, p.Answers), make([]float32, p.Answers), make([]float32, p.Answers)
 	for i, e := range examples {
-		weight[i], desirable[i], ref[i] = 1, oneIf(m.Desirable[e]), m.Reference[e][0]
+		weight[i], desirable[i] = 1, oneIf(m.Desirable[e])
+		if m.Reference != nil { // else only the shapes count, in a plan
+			ref[i] = m.Reference[e][0]
+		}
 	}
 	n := []int{p.Answers}
 	return []Input{{weight, n}, {desirable, n}, {ref, n}, {[]float32{float32(m.now.z)}, []int{1}}}

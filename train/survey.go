@@ -34,8 +34,13 @@ func (s *Survey) Add(p Part) {
 
 // Measure counts the batches in which groups are measured, times over.
 func (s *Survey) Measure(groups []batch.Group, layout batch.Layout, times int) {
-	for p := range pieces(groups, Order(len(groups), 0, 0, false), layout) {
-		s.Add(Part{Packed: p.Packed, Count: float64(times)})
+	s.measure(groups, Order(len(groups), 0, 0, false), layout, float64(times))
+}
+
+// measure counts the batches in which the groups of some examples are measured.
+func (s *Survey) measure(groups []batch.Group, examples []int, layout batch.Layout, count float64) {
+	for p := range pieces(groups, examples, layout) {
+		s.Add(Part{Packed: p.Packed, Count: count})
 	}
 }
 
@@ -47,21 +52,32 @@ func (l *Loop) Survey(s *Survey) error {
 	state, steps := l.State, l.Total()
 	defer func() { l.State = state }()
 	look := min(steps, surveyed)
+	count := float64(steps) / float64(look)
 	for i := range look {
 		examples, err := l.Seek(i)
 		if err != nil {
 			return err
 		}
+		m := l.Train.Method
 		for p := range pieces(l.Train.Groups, examples, l.Layout()) {
-			m := l.Train.Method
-			s.Add(Part{Packed: p.Packed, Objective: m, Inputs: m.Inputs(p.examples, p.Packed),
-				Count: float64(steps) / float64(look)})
+			s.Add(Part{Packed: p.Packed, Objective: m, Inputs: m.Inputs(p.examples, p.Packed), Count: count})
+		}
+		if m, ok := m.(preparer); ok {
+			s.measure(m.others(), examples, l.Layout(), count)
 		}
 	}
 	if l.Eval != nil {
-		s.Measure(l.Eval.Groups, l.Layout(), l.Options.Evaluations(steps))
+		s.evaluate(l, l.Options.Evaluations(steps))
 	}
 	return nil
+}
+
+// evaluate counts the batches of evaluations.
+func (s *Survey) evaluate(l *Loop, times int) {
+	s.Measure(l.Eval.Groups, l.Layout(), times)
+	if m, ok := l.Eval.Method.(preparer); ok {
+		s.Measure(m.others(), l.Layout(), times)
+	}
 }
 
 // Evaluations is how often a run of that length evaluates: ahead of the first step, every EvalEvery and at the end.

@@ -63,6 +63,24 @@ func TestPlanByHand(t *testing.T) {
 	}
 }
 
+// TestPlanOfKTO: of 1,000 answers, 3 steps of 4 train, each after 4 mismatched ones were measured; the reference measures
+// each answer and its mismatched one, two of each at a time.
+func TestPlanOfKTO(t *testing.T) {
+	p, err := makeOf(t, preference.Spec, "model: embedded\ndata: {train: embedded, eval_fraction: 0}\n"+
+		"loss: {type: kto, prior: none}\n"+
+		"train: {max_steps: 3, batch_size: 4, micro_batch_size: 4, warmup_steps: 0, share_prefix: \"off\"}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	batches := map[bool]float64{}
+	for _, s := range p.Shapes {
+		batches[s.Trains] += s.Batches
+	}
+	if p.Examples != 1000 || p.Unit != "answers" || batches[true] != 3 || batches[false] != 3+500 {
+		t.Errorf("%d %s, batches %v: want 1000 answers, 3 and 503 batches", p.Examples, p.Unit, batches)
+	}
+}
+
 // TestRefusal: what fits neither into memory nor onto the disk is refused in one line with its size.
 func TestRefusal(t *testing.T) {
 	for _, c := range []struct {

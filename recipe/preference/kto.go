@@ -148,7 +148,7 @@ func (p *pairSet) answers(o losses.Options) *train.Examples {
 		own[i] = batch.Group{Prompt: g.Prompt, Answers: g.Answers[:1]}
 		m.Mismatched = append(m.Mismatched, batch.Group{Prompt: g.Prompt, Answers: g.Answers[1:]})
 	}
-	return &train.Examples{Method: m, Groups: own, Sources: p.sources}
+	return &train.Examples{Method: m, Groups: own, Sources: p.sources, Mix: p.mix}
 }
 
 // sampleAnswers are training answers of both labels, spread over the whole set.

@@ -14,6 +14,7 @@ import (
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/run"
 )
 
@@ -62,6 +63,32 @@ func TestKTO(t *testing.T) {
 		if _, ok := recipe.ChangeOf(records, name); !ok {
 			t.Errorf("%s is not logged", name)
 		}
+	}
+}
+
+// TestKTOMixes: of two files of 4 answers with weights 1 and 3, an epoch of 8 has 2 and 6.
+func TestKTOMixes(t *testing.T) {
+	rows := ""
+	for i := range 4 {
+		rows += fmt.Sprintf(`{"prompt":"Q%d","completion":"answer %d","label":%v}`+"\n", i, i, i%2 == 0)
+	}
+	o := ktoOptions(t, rows)
+	more := filepath.Join(t.TempDir(), "more.jsonl")
+	if err := os.WriteFile(more, []byte(strings.ReplaceAll(rows, "Q", "R")), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	o.Data.Train, o.Data.Weights, o.Data.EvalFraction = append(o.Data.Train, more), []float64{1, 3}, 0
+	j, err := o.newJob(local.LoadShapes, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	x := &training{Job: j, o: o}
+	if err := x.load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if mix := x.loop().Train.Mix; !mix.On() || !slices.Equal(mix.Shares(), []int{2, 6}) {
+		t.Errorf("mix %+v, want 2 and 6 rows", mix)
 	}
 }
 

@@ -95,15 +95,15 @@ func (o Options) Draft(ctx context.Context, r run.Reporter) (*recipe.Draft, erro
 		return nil, fmt.Errorf("mode online: its pairs are made while it trains, so that it cannot be planned: want " +
 			"mode offline")
 	}
-	if o.Loss.Unpaired() {
-		return nil, fmt.Errorf("loss.type %s: it cannot be planned yet: want a loss of pairs", o.Loss.Type)
-	}
 	o.Tracking = track.Options{}
 	j, err := o.newJob(local.LoadShapes, r)
 	if err != nil {
 		return nil, err
 	}
 	t, d := &training{Job: j, o: o}, &recipe.Draft{Job: j, Unit: "pairs"}
+	if o.Loss.Unpaired() {
+		d.Unit = "answers"
+	}
 	return d.CloseOn(t.draft(ctx, d))
 }
 
