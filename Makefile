@@ -29,7 +29,7 @@ format:
 
 vet:
 	$(GO) vet ./...
-	$(GO) vet -tags reliability ./cmd/posttrain
+	$(GO) vet -tags reliability,fixtures ./cmd/posttrain
 
 # Prints what go mod tidy would change, and fails where there is anything.
 tidy:

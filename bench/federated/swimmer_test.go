@@ -50,14 +50,24 @@ func TestTrialOptions(t *testing.T) {
 			if n := len(server.Params()); n != want {
 				t.Errorf("%s: %d parameters, want %d: %+v", identity.Task, n, want, identity.Tensors)
 			}
-			letter := trial{Task: task, Method: protocol.FedNPGADMM, Undamped: true}.options(3)
-			if method == protocol.FedNPGADMM && (*o.Damping != 0.1 || *letter.Damping != 0) {
-				t.Errorf("damping %v, and %v without", *o.Damping, *letter.Damping)
-			}
 			if faults := o.Options.Check(); len(faults) > 0 {
 				t.Error(faults)
 			}
 		}
+	}
+}
+
+// TestUndamped: of the trials, fednpg-admm's alone lose their damping.
+func TestUndamped(t *testing.T) {
+	trials, _ := sizes(schooling{Task: "swimmer", Seeds: 1, Agents: []int{2}, Undamped: true})
+	want := map[string]float64{protocol.FedNPG: 0.1, protocol.FedNPGADMM: 0}
+	for _, x := range trials {
+		if d := x.options(3).Damping; d != nil && *d != want[x.Method] {
+			t.Errorf("%s: damping %v, want %v", x.Method, *d, want[x.Method])
+		}
+	}
+	if o := (trial{Task: "swimmer", Method: protocol.FedNPGADMM, Agents: 2, Select: 1}).options(3); *o.Damping != 0.1 {
+		t.Errorf("damping %v, want 0.1", *o.Damping)
 	}
 }
 

@@ -1,7 +1,8 @@
+//go:build fixtures
+
 package main
 
 import (
-	"flag"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,14 +11,11 @@ import (
 	"github.com/posttrain/posttrain/internal/testkit"
 )
 
-var update = flag.Bool("update", false, "train the model of testkit.CIModel again")
-
-// TestCIModel trains the model of testkit.CIModel, if that is asked for: on answers to the items of workCI that share
-// all, a part, or what they should not, so that rewards of one prompt differ.
+// TestCIModel makes the model of testkit.CIModel again: it learns answers to the items of workCI that share all, a part,
+// or what they should not, so that rewards of one prompt differ.
+//
+//	go test -tags fixtures ./cmd/posttrain -run TestCIModel
 func TestCIModel(t *testing.T) {
-	if !*update {
-		t.Skip("-update is not set")
-	}
 	workCI(t)
 	var demos strings.Builder
 	for _, item := range ci.Synthesize(24, 5) {

@@ -63,8 +63,8 @@ func TestPlanByHand(t *testing.T) {
 	}
 }
 
-// TestPlanOfKTO: of 1,000 answers, 3 steps of 4 train, each after 4 mismatched ones were measured; the reference measures
-// each answer and its mismatched one, two of each at a time.
+// TestPlanOfKTO: of 1,000 answers, 3 steps of 4 train, each after 4 mismatched ones were measured; the reference
+// measures each answer and its mismatched one, two of each at a time.
 func TestPlanOfKTO(t *testing.T) {
 	p, err := makeOf(t, preference.Spec, "model: embedded\ndata: {train: embedded, eval_fraction: 0}\n"+
 		"loss: {type: kto, prior: none}\n"+
