@@ -41,9 +41,9 @@ func TestFederatedMaPPO(t *testing.T) {
 	asAgents(t)
 	t.Chdir(t.TempDir())
 	must(t, append([]string{"federated", "run", "--agents", "3", "--updates", "5", "--out", "out"},
-		pairFlags(pairsFile(t, "pairs.jsonl", 0, 12))...)...)
+		pairFlags(pairsFile(t, "pairs.jsonl", 0, 12), "--set", "mappo.data.eval_fraction=0.5")...)...)
 	checkSimulated(t, "out")
-	checkStatus(t, "out", "\nvalidation of agent 0: accuracy ")
+	checkValidated(t, "out", "accuracy")
 	must(t, "generate", "--model", "out/model", "--prompt", "Q?", "--max-new-tokens", "2")
 }
 
