@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -90,12 +91,14 @@ func selection(s schooling) (trials []trial, print func(io.Writer, *log[trial, c
 
 func (s schooling) selections() (all []trial) {
 	for _, share := range shares {
-		for _, absent := range []string{"hold", "drop"} {
-			if share < 1 || absent == "hold" { // with all agents they are the same
-				t := s.cell(cell{protocol.FedNPGADMM, s.Agents[len(s.Agents)-1]})
-				t.Select, t.Absent = share, absent
-				all = append(all, t)
-			}
+		absent := []string{"hold", "drop"}
+		if share == 1 { // nobody is absent: these are E1's runs
+			absent = []string{""}
+		}
+		for _, a := range absent {
+			t := s.cell(cell{protocol.FedNPGADMM, s.Agents[len(s.Agents)-1]})
+			t.Select, t.Absent = share, a
+			all = append(all, t)
 		}
 	}
 	return all
@@ -328,7 +331,7 @@ func (s schooling) printSelection(out io.Writer, done *log[trial, course]) error
 		s.Rounds, s.Seeds, finalIterations)
 	for _, t := range all {
 		f := s.finals(t, done)
-		fmt.Fprintf(out, "| %g%% | %s | %v | %.1f%% | %.2f | %v |\n", 100*t.Select, t.Absent, f,
+		fmt.Fprintf(out, "| %g%% | %s | %v | %.1f%% | %.2f | %v |\n", 100*t.Select, cmp.Or(t.Absent, "–"), f,
 			100*(1-f.mean/whole.mean), s.over(t, done, func(c course) float64 { return mean(c.KL) }).mean,
 			s.over(t, done, func(c course) float64 { return float64(c.Refused) }))
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -110,5 +111,21 @@ func TestStepping(t *testing.T) {
 	}
 	if err := (stepping{"/no/python", 50, 1}).measure(t.Context(), io.Discard); err == nil {
 		t.Error("no error without Python")
+	}
+}
+
+// TestSelectionTakesRunsOfE1: the runs of E2 in which nobody is absent are E1's, so that one file serves both.
+func TestSelectionTakesRunsOfE1(t *testing.T) {
+	s := schooling{Task: "swimmer", Seeds: 2, Agents: []int{1, 8}}
+	first, _ := sizes(s)
+	second, _ := selection(s)
+	shared := 0
+	for _, trial := range second {
+		if slices.Contains(first, trial) {
+			shared++
+		}
+	}
+	if len(second) != 10 || shared != 2 {
+		t.Errorf("%d runs, of which E1 has %d: want 10 and 2", len(second), shared)
 	}
 }
