@@ -48,6 +48,16 @@ func AllVariants(e *backend.Engine) bool {
 	return e.Name != "xla" || os.Getenv(required["xla"]) == "all"
 }
 
+// Some gives the forms of a test that an engine tries. The go engine tries all. On the others each form is a program that
+// is compiled for seconds: there case i tries one, and all cases together try all. If POSTTRAIN_REQUIRE_XLA is all, every
+// case tries all.
+func Some[F any](e *backend.Engine, i int, forms ...F) []F {
+	if e.Name == "go" || os.Getenv(required["xla"]) == "all" {
+		return forms
+	}
+	return []F{forms[i%len(forms)]}
+}
+
 // Engines opens the go engine, onnx if its library is found, and xla if it is required. The test's cleanup closes them.
 func Engines(t testing.TB) []*backend.Engine {
 	t.Helper()
