@@ -59,7 +59,7 @@ func TestGroupsShareTheirPrompt(t *testing.T) {
 		}
 		equalAnswers(t, shared, sample(t, first(newCached(t, e, m, Options{NoSharing: true})), rs...))
 		equalAnswers(t, shared, sample(t, first(newCached(t, e, m, Options{NoCompaction: true})), rs...))
-		for i, logps := range logProbs(t, e, m, rs, shared) {
+		for i, logps := range logProbs(t, m, rs, shared) {
 			for k, want := range logps {
 				if d := math.Abs(float64(shared[i].Logps[k] - want)); !(d < 2e-5) {
 					t.Errorf("request %d, token %d: log-prob %v, trainer %v", i, k, shared[i].Logps[k], want)
@@ -115,7 +115,7 @@ func TestCachesGrow(t *testing.T) {
 			if len(*programs) < 3 {
 				t.Errorf("programs %v, want several lengths", *programs)
 			}
-			for i, logps := range logProbs(t, e, m, rs, cs) {
+			for i, logps := range logProbs(t, m, rs, cs) {
 				if len(logps) != rs[i].MaxNew {
 					t.Fatalf("request %d: %d log-probs, want %d", i, len(logps), rs[i].MaxNew)
 				}

@@ -98,7 +98,7 @@ func TestWhoJoinsDrawsTheSame(t *testing.T) {
 						t.Errorf("request %d: %v, alone %v", i, got[i].Tokens, want[i].Tokens)
 					}
 				}
-				for i, logps := range logProbs(t, e, m, rs, got) {
+				for i, logps := range logProbs(t, m, rs, got) {
 					for k, want := range logps {
 						if d := math.Abs(float64(got[i].Logps[k] - want)); !(d < 2e-5) {
 							t.Errorf("request %d, token %d: log-prob %v, trainer %v", i, k, got[i].Logps[k], want)

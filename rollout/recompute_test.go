@@ -56,9 +56,11 @@ func requests(n, maxNew int, temperature float64) []Request {
 	return rs
 }
 
-// logProbs returns the log-probs of the completions' tokens as training measures them: packed, in one pass.
-func logProbs(t *testing.T, e *backend.Engine, m *model.Model, rs []Request, cs []Completion) [][]float32 {
+// logProbs returns the log-probs of the completions' tokens as training measures them: packed, in one pass, on the go
+// engine.
+func logProbs(t *testing.T, m *model.Model, rs []Request, cs []Completion) [][]float32 {
 	t.Helper()
+	e := backendtest.Go(t)
 	var groups []batch.Group
 	for i, r := range rs {
 		groups = append(groups, batch.Group{Prompt: r.Prompt, Answers: [][]int32{cs[i].Tokens}})
@@ -131,7 +133,7 @@ func TestGreedyIsTheArgmax(t *testing.T) {
 			rivals = append(rivals, Request{Prompt: append(slices.Clone(r.Prompt), c.Tokens[:k]...)})
 			firsts = append(firsts, Completion{Tokens: []int32{id}})
 		}
-		logps := logProbs(t, e, m, rivals, firsts)
+		logps := logProbs(t, m, rivals, firsts)
 		for id := range logps {
 			if logps[id][0] > logps[token][0]+1e-6 {
 				t.Errorf("token %d: %d has %v, %d was taken with %v", k, id, logps[id][0], token, logps[token][0])
