@@ -27,6 +27,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -91,16 +92,20 @@ var plans = map[string]plan{
 func asynchronous(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("e3", flag.ExitOnError)
 	task := flags.String("task", "cartpole", "cartpole or swimmer")
-	path := flags.String("runs", "e3.jsonl", "file of the runs that have ended")
+	path := flags.String("runs", "",
+		`file of the runs that have ended (default "e3.jsonl", of swimmer "e3-swimmer.jsonl")`)
 	curves := flags.String("curves", "", "picture of the returns with the most agents")
 	flags.Parse(args)
 	p, ok := plans[*task]
 	if !ok {
 		return fmt.Errorf("--task %s: want cartpole or swimmer", *task)
 	}
+	if *path == "" && *task == "swimmer" {
+		*path = "e3-swimmer.jsonl"
+	}
 	p.Task, p.Curves, p.Ratio = *task, *curves, 4
 	p.Methods = []string{protocol.AFedPG, protocol.Vanilla, protocol.FedPG, protocol.A3C}
-	return measure(ctx, os.Stdout, os.Stderr, p, *path)
+	return measure(ctx, os.Stdout, os.Stderr, p, cmp.Or(*path, "e3.jsonl"))
 }
 
 func measure(ctx context.Context, out, progress io.Writer, p plan, path string) error {
@@ -147,8 +152,8 @@ const (
 	letter    = "rate: published"
 )
 
-// publishedRate is the paper's on Swimmer.
-const publishedRate = 3e-4
+// The paper's rate and α on Swimmer.
+const publishedRate, publishedAlpha = 3e-4, 1e-3
 
 func (p plan) variants() []string {
 	if p.Task == "swimmer" {
@@ -278,7 +283,7 @@ func (p plan) options(r run) recipe.Options {
 	case unguarded:
 		o.Clip = 0
 	case letter:
-		o.Rate = new("published")
+		o.Rate, o.Alpha = new("published"), new(publishedAlpha)
 	}
 	if p.Task != "cartpole" {
 		takeTask(&o, p.Task)

@@ -62,7 +62,7 @@ func TestAsynchronousOnSwimmer(t *testing.T) {
 		t.Error(out.String())
 	}
 	o := p.options(run{cell: cell{protocol.AFedPG, 8}, Rate: publishedRate, Variant: letter})
-	if *o.Rate != "published" || o.Control.Environment != "swimmer" || len(o.Options.Check()) > 0 {
+	if *o.Rate != "published" || *o.Alpha != 1e-3 || o.Control.Environment != "swimmer" || len(o.Options.Check()) > 0 {
 		t.Errorf("%+v: %v", o, o.Options.Check())
 	}
 }
