@@ -25,9 +25,10 @@ import (
 
 // The arms of E4 that are no method.
 const (
-	before  = "before"  // the model that all start from
-	central = "central" // one agent with all items, which is posttrain ci-rl
-	alone   = "alone"   // each agent on its own items; the measures are means over the agents
+	before   = "before"  // the model that all start from
+	central  = "central" // one agent with all items, which is posttrain ci-rl
+	alone    = "alone"   // each agent on its own items; the measures are means over the agents
+	adaptive = "-adamw"  // end of an arm's name whose server steps by AdamW, and not by AFedPG's own step
 )
 
 // training is a run of E4.
@@ -71,7 +72,8 @@ type comparison struct {
 var mainArms = []string{central, protocol.FedAvg, protocol.FedPG, protocol.AFedPG, protocol.FedNPGADMM}
 
 // otherArms run with one seed.
-var otherArms = []string{before, alone, protocol.FedProx, protocol.FedBuff, protocol.DiLoCo, protocol.Vanilla}
+var otherArms = []string{before, alone, protocol.FedProx, protocol.FedBuff, protocol.DiLoCo, protocol.Vanilla,
+	protocol.FedPG + adaptive, protocol.AFedPG + adaptive}
 
 // compareCIRL is the command e4.
 func compareCIRL(ctx context.Context, args []string) error {
@@ -136,7 +138,8 @@ func (c comparison) rows() (all []training) {
 
 // settings are the configuration of a run.
 func (c comparison) settings(r training) []string {
-	method, agents, prompts := r.Arm, c.Agents, 4
+	method, rule := stepOf(r.Arm)
+	agents, prompts := c.Agents, 4
 	switch r.Arm {
 	case central:
 		method, agents, prompts = protocol.FedPG, 1, 16
@@ -151,10 +154,21 @@ func (c comparison) settings(r training) []string {
 	set := []string{"workload=ci-rl", "method=" + method, fmt.Sprintf("agents=%d", agents), steps,
 		fmt.Sprintf("seed=%d", r.Seed), fmt.Sprintf("ci_rl.grpo.prompts_per_step=%d", prompts),
 		"ci_rl.split=" + r.Split}
+	set = append(set, rule...)
 	if r.Arm == central {
 		set = append(set, "lr=2e-4", "adamw.warmup_steps=5") // posttrain ci-rl's
 	}
 	return append(set, c.Setting...)
+}
+
+// stepOf gives an arm's method, and settings for the step of its server: that of AFedPG's paper, where AdamW is the
+// default for language models.
+func stepOf(arm string) (method string, rule []string) {
+	method, isAdaptive := strings.CutSuffix(arm, adaptive)
+	if !isAdaptive && slices.Contains([]string{protocol.AFedPG, protocol.Vanilla, protocol.FedPG}, method) {
+		rule = []string{"rule=" + protocol.Normalized}
+	}
+	return method, rule
 }
 
 func (c comparison) options(r training) (*recipe.Options, error) {

@@ -47,6 +47,10 @@ func TestComparisonSettings(t *testing.T) {
 		} else {
 			drawn *= *o.Updates
 		}
+		if own := r.Arm == protocol.AFedPG || r.Arm == protocol.FedPG || r.Arm == protocol.Vanilla; own !=
+			(o.Rule != nil && *o.Rule == protocol.Normalized) {
+			t.Errorf("%+v: the rule %v", r, o.Rule)
+		}
 		if drawn != c.Budget {
 			t.Errorf("%+v draws %d completions, want %d", r, drawn, c.Budget)
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +26,8 @@ type pairing struct {
 }
 
 // pairArms are its rows.
-var pairArms = []string{before, alone, central, protocol.FedAvg, protocol.FedProx, protocol.AFedPG}
+var pairArms = []string{before, alone, central, protocol.FedAvg, protocol.FedProx, protocol.AFedPG,
+	protocol.AFedPG + adaptive}
 
 // Pairs of an agent's batch: of a gradient, and of a local training, which makes steps of a gradient's pairs.
 const (
@@ -100,7 +102,8 @@ func (p pairing) measure(ctx context.Context, out, progress io.Writer) error {
 
 // settings are the configuration of a run. Every arm sees the same number of pairs.
 func (p pairing) settings(r pairRun) []string {
-	method, agents, pairs := r.Arm, p.Agents, gradientPairs
+	method, rule := stepOf(r.Arm)
+	agents, pairs := p.Agents, gradientPairs
 	switch r.Arm {
 	case central:
 		method, agents = protocol.AFedPG, 1
@@ -117,7 +120,7 @@ func (p pairing) settings(r pairRun) []string {
 	}
 	set := []string{"workload=mappo", "method=" + method, fmt.Sprintf("agents=%d", agents), length,
 		fmt.Sprintf("seed=%d", r.Seed), fmt.Sprintf("mappo.train.batch_size=%d", pairs), "mappo.validation.every=0"}
-	return append(set, p.Setting...)
+	return slices.Concat(set, rule, p.Setting)
 }
 
 // do makes a run and measures what was learnt.

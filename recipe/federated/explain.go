@@ -37,8 +37,7 @@ func numbers(values []float64) string {
 // Explain says in plain text what the options train: the algorithm with its numbers, and what it sends.
 func (o *Options) Explain() string {
 	d := o.parameters()
-	return fmt.Sprintf("objective: %s\n%s%s%smessages: %s\n%sworkload: %s, seed %d\n%s%s", titles[o.Method],
-		o.algorithm(d),
+	return fmt.Sprintf("objective: %s\n%s%s%smessages: %s\n%sworkload: %s, seed %d\n%s%s", o.title(), o.algorithm(d),
 		o.rounds(), o.guard(), o.traffic(d), o.training(), o.describeWorkload(), o.Seed, o.simulator(), o.departures())
 }
 
@@ -55,6 +54,21 @@ var titles = map[string]string{
 	protocol.FedBuff:    "FedBuff (arXiv 2106.06639), asynchronous, buffered changes of the weights",
 	protocol.DiLoCo:     "DiLoCo (arXiv 2311.08105), local training and an outer Nesterov momentum, in rounds",
 }
+
+// title names the algorithm. With AdamW at the server nothing is left of the method's own step.
+func (o *Options) title() string {
+	switch {
+	case !o.adaptive():
+		return titles[o.Method]
+	case protocol.Asynchronous(o.Method):
+		return o.Method + " with AdamW at the server: asynchronous policy gradient, a step for every gradient"
+	default:
+		return o.Method + " with AdamW at the server: a step on the mean gradient of all agents, in rounds"
+	}
+}
+
+// adaptive reports whether the server steps by AdamW.
+func (o *Options) adaptive() bool { return o.Rule != nil && *o.Rule == protocol.AdamW }
 
 // parameters is d, 0 where the task cannot be made.
 func (o *Options) parameters() int {
@@ -278,6 +292,7 @@ func (o *Options) departures() string {
 	admm := o.Method == protocol.FedNPGADMM
 	add(o.Rate != nil && *o.Rate == "adam",
 		"rate: adam (published: η is the rate itself, which moves θ by 0.3 in a run)")
+	add(o.adaptive(), "rule: adamw (paper: a normalised step, for afedpg with momentum and lookahead)")
 	add(o.Method == protocol.AFedPG && o.Alpha != nil && *o.Alpha != 0.001, "alpha (published: 0.001)")
 	add(admm && *o.Absent == string(federated.Hold), "absent: hold (paper: the mean of those present)")
 	add(admm && *o.Damping > 0, "damping (paper: the rounds end at H⁻¹g, which ρ does not damp)")

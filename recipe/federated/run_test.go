@@ -328,3 +328,22 @@ func TestInterruptedFirst(t *testing.T) {
 		}
 	}
 }
+
+// TestExplainNamesTheRule: AFedPG's title and its letter's departures are those of the step that the server makes.
+func TestExplainNamesTheRule(t *testing.T) {
+	const adamw, own = "afedpg with AdamW at the server", "with momentum and lookahead at the server"
+	for _, c := range []struct {
+		sets         []string
+		want, hidden string
+	}{
+		{[]string{"workload=ci-rl"}, adamw, own},
+		{[]string{"workload=ci-rl", "rule=normalized"}, own, "AdamW at the server"},
+		{nil, own, "rule: adamw (paper"},
+		{[]string{"workload=ci-rl", "method=fedpg"}, "departures: rule: adamw (paper", titles[protocol.FedPG]},
+	} {
+		s := load(t, c.sets...)
+		if text := s.Explain(); !strings.Contains(text, c.want) || strings.Contains(text, c.hidden) {
+			t.Errorf("%v: %s\nwant %q and not %q", c.sets, text, c.want, c.hidden)
+		}
+	}
+}
