@@ -42,6 +42,7 @@ func choose(j Job, m machine) (all []choice) {
 	add(m.cpu && j.Must, "xla:cpu", "it computes in bfloat16")
 	add(m.onnx, "onnx", "the fastest here in float32, and compiles quickly")
 	add(m.cpu && !j.Must, "xla:cpu", "faster than go; ONNX Runtime, which compiles quicker, is not here")
+	add(m.amx && len(all) == 0, "xla:amx", "faster than go; the engines that are faster in float32 are not here")
 	add(true, "go", "no other engine is here")
 	return all
 }

@@ -19,6 +19,8 @@ func TestAutoFollowsItsRules(t *testing.T) {
 		{Job{}, none, []string{"go"}},
 		{large, none, []string{"go"}},
 		{Job{}, machine{onnx: true}, []string{"onnx", "go"}},
+		{Job{}, machine{amx: true}, []string{"xla:amx", "go"}},
+		{large, machine{amx: true}, []string{"xla:amx", "go"}},
 		{Job{}, machine{cpu: true}, []string{"xla:cpu", "go"}},
 		{Job{Parameters: 135e6}, machine{amx: true, onnx: true, cpu: true}, []string{"onnx", "xla:cpu", "go"}},
 		{large, machine{amx: true, onnx: true}, []string{"xla:amx", "onnx", "go"}},

@@ -3,6 +3,7 @@ package rollout
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -78,10 +79,11 @@ func (s *Cached) Close() {
 }
 
 // Sample answers the requests.
-func (s *Cached) Sample(ctx context.Context, requests []Request) ([]Completion, error) {
+func (s *Cached) Sample(ctx context.Context, requests []Request) (completions []Completion, err error) {
 	if err := s.check(requests); err != nil {
 		return nil, err
 	}
+	defer func() { err = adviseMemory(err) }()
 	weights, free, err := s.compact(s.weights())
 	if err != nil {
 		return nil, err
@@ -91,11 +93,19 @@ func (s *Cached) Sample(ctx context.Context, requests []Request) ([]Completion, 
 	for i := range numbers {
 		numbers[i] = i
 	}
-	completions := make([]Completion, len(requests))
+	completions = make([]Completion, len(requests))
 	if err := s.answer(ctx, weights, requests, numbers, completions); err != nil {
 		return nil, err
 	}
 	return completions, nil
+}
+
+// adviseMemory adds to the error of a full device what needs less memory.
+func adviseMemory(err error) error {
+	if !errors.Is(err, backend.ErrMemory) {
+		return err
+	}
+	return fmt.Errorf("%w: lower cache_gb, the memory of keys and values, or sample fewer or shorter answers at once", err)
 }
 
 // check names the first request that cannot be answered.

@@ -29,7 +29,8 @@ const (
 //
 // If the answers outgrow the memory of the cache, the youngest ones give up their rows. They go on, from all tokens
 // that they have, when others have ended.
-func (s *Cached) Feed(ctx context.Context, rows int, next func(n int) []Arrival) error {
+func (s *Cached) Feed(ctx context.Context, rows int, next func(n int) []Arrival) (err error) {
+	defer func() { err = adviseMemory(err) }()
 	weights, free, err := s.compact(s.weights())
 	if err != nil {
 		return err

@@ -316,7 +316,7 @@ func (l *Learner) Accumulate(p *batch.Packed, o Objective, inputs []Input, scale
 	}
 	prog, err := l.gradientProgram(p, o, inputs, len(sums))
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, adviseMemory(err)
 	}
 	own := []Input{{[]float32{float32(scale)}, []int{1}}}
 	if sums != nil {
