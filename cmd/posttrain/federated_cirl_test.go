@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -18,14 +19,41 @@ import (
 // server's journal ends with the same bits, and eval ci loads what is left.
 func TestFederatedCIRL(t *testing.T) {
 	asAgents(t)
+	for name, c := range map[string]struct{ flags, model []string }{
+		"all weights": {nil, []string{"--model", "out/model"}},
+		"adapter": {[]string{"--set", "ci_rl.lora.rank=2"}, []string{"--model", testkit.CIModel(), "--adapter",
+			"out/adapter"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			workCI(t)
+			must(t, append([]string{"federated", "run", "--agents", "4", "--updates", "4", "--out", "out"},
+				itemFlags(t, c.flags...)...)...)
+			checkSimulated(t, "out")
+			checkValidated(t, "out", "complete")
+			must(t, append([]string{"eval", "ci", "--data", "items.json", "--n", "1", "--max-new-tokens", "8"},
+				c.model...)...)
+		})
+	}
+}
+
+// itemFlags are those of a short run of testkit.CIModel on items.json.
+func itemFlags(t *testing.T, more ...string) []string {
+	t.Helper()
+	path, err := filepath.Abs("items.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]string{"--workload", "ci-rl", "--seed", "3", "--set", "ci_rl.model=" + testkit.CIModel(), "--set",
+		"ci_rl.data.prompt=compact", "--set", "ci_rl.data.train=" + path, "--set", "ci_rl.data.validation_fraction=0.5",
+		"--set", "ci_rl.grpo.prompts_per_step=1", "--set", "ci_rl.grpo.group_size=4", "--set",
+		"ci_rl.sampling.max_new_tokens=32"}, more...)
+}
+
+// TestFaultsOfCIRL: faults while language models learn by rewards.
+func TestFaultsOfCIRL(t *testing.T) {
+	asAgents(t)
 	workCI(t)
-	must(t, "federated", "run", "--workload", "ci-rl", "--agents", "4", "--updates", "4", "--seed", "3", "--out", "out",
-		"--set", "ci_rl.model="+testkit.CIModel(), "--set", "ci_rl.data.prompt=compact", "--set",
-		"ci_rl.data.train=items.json", "--set", "ci_rl.data.validation_fraction=0.5", "--set",
-		"ci_rl.grpo.prompts_per_step=1", "--set", "ci_rl.grpo.group_size=4", "--set", "ci_rl.sampling.max_new_tokens=32")
-	checkSimulated(t, "out")
-	checkValidated(t, "out", "complete")
-	must(t, "eval", "ci", "--model", "out/model", "--data", "items.json", "--n", "1", "--max-new-tokens", "8")
+	checkFaults(t, itemFlags(t, "--method", "fedavg", "--rounds", "3", "--agents", "3", "--set", "local.epochs=1")...)
 }
 
 // checkSimulated says that a simulation in the order of a run's journal ends with the run's bits.

@@ -47,13 +47,18 @@ func TestFederatedMaPPO(t *testing.T) {
 	must(t, "generate", "--model", "out/model", "--prompt", "Q?", "--max-new-tokens", "2")
 }
 
-// TestFaultsOfPairs: a server that is killed twice, of agents that are processes, ends with the bits of an undisturbed
-// one; so do agents that are killed.
+// TestFaultsOfPairs: faults while an adapter is trained.
 func TestFaultsOfPairs(t *testing.T) {
 	asAgents(t)
-	home := t.TempDir()
-	t.Chdir(home)
-	flags := pairFlags(pairsFile(t, "pairs.jsonl", 0, 12), "--method", "fedavg", "--rounds", "4", "--agents", "3")
+	t.Chdir(t.TempDir())
+	checkFaults(t, pairFlags(pairsFile(t, "pairs.jsonl", 0, 12), "--method", "fedavg", "--rounds", "4", "--agents", "3",
+		"--set", "mappo.lora.rank=2")...)
+}
+
+// checkFaults: a server that is killed twice, of agents that are processes, ends with the bits of an undisturbed one; so
+// do agents that are killed.
+func checkFaults(t *testing.T, flags ...string) {
+	t.Helper()
 	must(t, append([]string{"federated", "run", "--out", "run"}, flags...)...)
 	want := outcomeOf(t, "run")
 	t.Run("server", func(t *testing.T) {
