@@ -6,6 +6,7 @@
 //	go run ./bench/federated e2      the same with a part of the agents in each round, scripts/federated/e2.sh
 //	go run ./bench/federated e4      CI-RL of a language model, scripts/federated/e4.sh (cirl.go)
 //	go run ./bench/federated e5      bytes over time, scripts/federated/e5.sh (traffic.go)
+//	go run ./bench/federated speedup    virtual time of synchronous runs over asynchronous ones (speedup.go)
 //	go run ./bench/federated mappo   preference pairs that stay with their owners, scripts/federated/mappo.sh (pairs.go)
 //	go run ./bench/federated overhead    what a round costs beside training (overhead.go)
 //	go run ./bench/federated steps   steps a second of MuJoCo's tasks beside Gymnasium's (steps.go)
@@ -64,7 +65,7 @@ const gridSeed = 1000
 var experiments = map[string]func(ctx context.Context, args []string) error{
 	"e1": func(ctx context.Context, args []string) error { return swimming(ctx, args, sizes) },
 	"e2": func(ctx context.Context, args []string) error { return swimming(ctx, args, selection) },
-	"e3": asynchronous, "e4": compareCIRL, "e5": communication, "steps": compareSteps,
+	"e3": asynchronous, "e4": compareCIRL, "e5": communication, "steps": compareSteps, "speedup": compareSpeeds,
 	"overhead": compareOverhead, "mappo": comparePairs,
 }
 

@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/mujoco/mujocotest"
 )
@@ -87,7 +89,8 @@ func TestWindows(t *testing.T) {
 // round.
 func TestTraffic(t *testing.T) {
 	var out bytes.Buffer
-	x := traffic{Agents: 3, Rounds: 4, Size: 10, Ratio: 4, Curves: filepath.Join(t.TempDir(), "curves.png")}
+	x := traffic{Agents: 3, Rounds: 4, Size: 10, Ratio: 4, Pattern: federated.Geometric,
+		Curves: filepath.Join(t.TempDir(), "curves.png")}
 	if err := x.measure(t.Context(), &out); err != nil {
 		t.Fatal(err)
 	}
@@ -96,6 +99,23 @@ func TestTraffic(t *testing.T) {
 	}
 	if err := check([]crossing{{0, 0, 40}}, map[string]float64{"bytes_up/0": 80}, 1); err == nil {
 		t.Error("lost bytes are not found")
+	}
+}
+
+// TestSpeedups: with equal times nobody is faster, and with a slow agent the time follows the formula.
+func TestSpeedups(t *testing.T) {
+	var out bytes.Buffer
+	x := traffic{Agents: 3, Rounds: 200, Size: 10}
+	if err := x.speedups(t.Context(), &out); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "| 1 | 1.000 (1.000) | 1.000 (1.000) | 1.000 (1.000) |") {
+		t.Errorf("%s", &out)
+	}
+	x.Ratio, x.Pattern = 4, federated.OneSlow
+	measured, formula, err := x.speedup(t.Context())
+	if err != nil || formula != 3 || math.Abs(measured/formula-1) > 0.01 {
+		t.Errorf("found %v, %v, %v, want 3 for nine gradients in the time of three", measured, formula, err)
 	}
 }
 

@@ -26,11 +26,12 @@ type crossing struct {
 type traffic struct {
 	Agents, Rounds, Size int
 	Ratio                float64
+	Pattern              federated.Pattern // how the agents' times are spread
 	Curves               string
 }
 
 func communication(ctx context.Context, args []string) error {
-	var t traffic
+	t := traffic{Pattern: federated.Geometric}
 	flags := flag.NewFlagSet("e5", flag.ExitOnError)
 	flags.IntVar(&t.Agents, "agents", 8, "number of agents")
 	flags.IntVar(&t.Rounds, "rounds", 50, "gradients of an agent, on average")
@@ -68,8 +69,9 @@ func (t traffic) cross(ctx context.Context, method string) ([]crossing, error) {
 		o.Rounds = &t.Rounds
 	} else {
 		o.Updates = new(t.Rounds * t.Agents)
+		o.MaxDelay = new(t.Rounds * t.Agents) // nothing is too old
 	}
-	times, err := federated.Geometric.Times(t.Agents, t.Ratio)
+	times, err := t.Pattern.Times(t.Agents, t.Ratio)
 	if err != nil {
 		return nil, err
 	}
