@@ -105,6 +105,18 @@ func (e *Engine) Listen(notice func(line string)) {
 	}
 }
 
+// Report says why auto chose the engine, if it did, and warns of a faster one that is installed and cannot be used. What
+// the engine notices later is a warning, too.
+func (e *Engine) Report(say, warn func(format string, args ...any)) {
+	e.Listen(func(line string) { warn("%s", line) })
+	if e.Why != "" {
+		say("engine %s: %s", e.Name, e.Why)
+	}
+	if e.Warning != nil {
+		warn("%v", e.Warning)
+	}
+}
+
 // Close frees the engine. Its programs and buffers must not be used afterwards.
 func (e *Engine) Close() {
 	if !e.view && e.failed.err() == nil {

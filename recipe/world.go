@@ -72,16 +72,10 @@ func PinBackend(spec *string, folder string, o train.Options, d Devices, samples
 	ReportEngine(&backend.Engine{Name: *spec, Why: why, Warning: warning}, r)
 }
 
-// ReportEngine says why auto chose an engine, if it did, and why not a faster one that is installed. What the engine
-// notices later goes there too.
+// ReportEngine says why auto chose an engine, if it did, and what the engine has to warn of, now and later.
 func ReportEngine(e *backend.Engine, r run.Reporter) {
-	e.Listen(func(line string) { run.Listen(r).Warn("%s", line) })
-	if e.Why != "" {
-		run.Listen(r).Say("engine %s: %s", e.Name, e.Why)
-	}
-	if e.Warning != nil {
-		run.Listen(r).Warn("%v", e.Warning)
-	}
+	out := run.Listen(r)
+	e.Report(out.Say, out.Warn)
 }
 
 // graphOptions chooses what the graph computes in.

@@ -10,7 +10,7 @@ import (
 func (e *evaluation) openSubject() (err error) {
 	model := e.Agent.ModelConfig
 	model.Continue, model.ThinkOpened = e.Agent.Continue, e.Agent.ThinkOpened
-	e.subject, err = stages.OpenSubject(model, !e.Continuing, e.Reporter.Warn)
+	e.subject, err = stages.OpenSubject(model, !e.Continuing, e.Reporter)
 	return err
 }
 

@@ -193,7 +193,7 @@ func (e *benching) openSubject() (err error) {
 	if !e.Runs(StageAnswers) || e.Recorded != nil {
 		return nil
 	}
-	if e.subject, err = OpenSubject(e.o.Agent.ModelConfig, !e.Continuing, e.Reporter.Warn); err != nil || e.Continuing {
+	if e.subject, err = OpenSubject(e.o.Agent.ModelConfig, !e.Continuing, e.Reporter); err != nil || e.Continuing {
 		return err
 	}
 	return e.subject.CheckRoom(len(e.Items), func(i int) (rollout.Conversation, error) {

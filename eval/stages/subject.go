@@ -13,6 +13,7 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/run"
 )
 
 // ModelConfig says which model is under test: a folder's, or a server's.
@@ -104,18 +105,21 @@ const grace = time.Minute
 
 // OpenSubject opens the model under test. now: a local one is loaded at once, so that a wrong folder leaves nothing
 // behind.
-func OpenSubject(c ModelConfig, now bool, warn func(format string, args ...any)) (s *Subject, err error) {
+func OpenSubject(c ModelConfig, now bool, r run.Reporter) (s *Subject, err error) {
 	s = &Subject{config: c}
-	s.load = sync.OnceValues(func() (m *local.Model, err error) {
+	s.load = sync.OnceValues(func() (_ *local.Model, err error) {
 		s.loaded, err = local.OpenWith(local.Options{Backend: c.Backend, Model: c.Model, Adapter: c.Adapter,
 			CacheGB: c.CacheGB, Chat: c.Chat})
+		if err == nil {
+			s.loaded.Engine.Report(r.Say, r.Warn)
+		}
 		return s.loaded, err
 	})
 	if c.Way() == Server {
 		s.server, err = rollout.NewRemote(rollout.RemoteOptions{
 			Dialect: rollout.Dialect{APIVersion: c.APIVersion, Continue: c.Continue},
 			BaseURL: c.BaseURL, Model: c.APIModel, Key: os.Getenv(c.KeyEnv), KeyName: c.KeyEnv,
-			Parallel: c.Parallel, Timeout: c.Timeout, Grace: grace, Warn: warn,
+			Parallel: c.Parallel, Timeout: c.Timeout, Grace: grace, Warn: r.Warn,
 		})
 	} else if now {
 		_, err = s.load()

@@ -1,15 +1,18 @@
 package stages
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/run"
 )
 
 // TestOpened: a beginning opens the think block, and so does a chat template. Of a server's nobody knows unless the
@@ -29,7 +32,7 @@ func TestOpened(t *testing.T) {
 		"another": {ModelConfig{Model: folder(t, "<think>{{ messages[0].content }}:"), Backend: "go"}, false},
 		"server":  {server, false}, "server that opens": {opening, true},
 	} {
-		s, err := OpenSubject(c.model, false, t.Logf)
+		s, err := OpenSubject(c.model, false, run.Listen(nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,4 +62,30 @@ func folder(t *testing.T, template string) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// hearer is a reporter that keeps what it is said.
+type hearer struct {
+	run.Reporter
+	lines []string
+}
+
+func (h *hearer) Say(format string, args ...any) {
+	h.lines = append(h.lines, fmt.Sprintf(format, args...))
+}
+
+// TestSubjectSaysItsEngine, when the model is loaded and auto has chosen.
+func TestSubjectSaysItsEngine(t *testing.T) {
+	t.Setenv("XDG_DATA_HOME", t.TempDir())
+	t.Setenv("ONNXRUNTIME_SHARED_LIBRARY_PATH", "")
+	t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", t.TempDir())
+	said := &hearer{Reporter: run.Listen(nil)}
+	s, err := OpenSubject(ModelConfig{Model: folder(t, "{{ messages[0].content }}"), Backend: "auto"}, true, said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if len(said.lines) != 1 || !strings.HasPrefix(said.lines[0], "engine go: ") {
+		t.Errorf("found %q, want the engine and the reason", said.lines)
+	}
 }

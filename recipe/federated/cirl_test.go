@@ -2,8 +2,10 @@ package federated
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -213,11 +215,26 @@ func TestOwnItems(t *testing.T) {
 	}
 }
 
-// TestAdapters: agents train A and B, and the result is an adapter.
+// hearer is a reporter that keeps what it is said.
+type hearer struct {
+	run.Reporter
+	lines []string
+}
+
+func (h *hearer) Say(format string, args ...any) {
+	h.lines = append(h.lines, fmt.Sprintf(format, args...))
+}
+
+// TestAdapters: agents train A and B, and the result is an adapter. The run says once which engine auto took.
 func TestAdapters(t *testing.T) {
 	s := tinyCIRL(t, t.TempDir(), protocol.FedAvg, "rounds=1", "ci_rl.lora.rank=2", "local.epochs=1")
-	if _, err := Run(t.Context(), s, nil); err != nil {
+	said := &hearer{Reporter: run.Listen(nil)}
+	if _, err := Run(t.Context(), s, said); err != nil {
 		t.Fatal(err)
+	}
+	of := func(line string) bool { return strings.HasPrefix(line, "engine ") && strings.Contains(line, ": ") }
+	if i := slices.IndexFunc(said.lines, of); i < 0 || slices.ContainsFunc(said.lines[i+1:], of) {
+		t.Errorf("want one line with the engine and the reason: %q", said.lines)
 	}
 	base, _, err := local.Load(s.CIRL.Model)
 	if err != nil {

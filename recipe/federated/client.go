@@ -46,7 +46,10 @@ func TakePart(ctx context.Context, c Client, r run.Reporter) error {
 	if _, err := os.Stat(c.Data); c.Data != "" && err != nil {
 		return fmt.Errorf("--data %s: %w", c.Data, run.Cause(err))
 	}
-	w := &working{data: c.Data, fetch: func(o *Options) error { return hub.FromEnv().PinModels(ctx, o, r) }}
+	w := &working{data: c.Data, fetch: func(o *Options) error {
+		o.heard = r
+		return hub.FromEnv().PinModels(ctx, o, r)
+	}}
 	defer w.close()
 	o := link.AgentOptions{Server: c.Server, Name: c.Agent, Dir: c.State, Build: w.build, Said: r.Say, Warn: r.Warn}
 	if c.Credentials != "" {

@@ -17,6 +17,7 @@ import (
 	"github.com/posttrain/posttrain/federated/quadratic"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/losses"
+	"github.com/posttrain/posttrain/run"
 )
 
 // The workloads.
@@ -43,8 +44,9 @@ type Options struct {
 	CIRL             CIRL            `yaml:"ci_rl"`
 	MaPPO            MaPPO           `yaml:"mappo"`
 
-	world world  `yaml:"-"` // of a workload of language models, made at its first use
-	items string `yaml:"-"` // a file with the data of this process's only agent; "": it has what it is dealt
+	heard run.Reporter `yaml:"-"` // hears of the engine; nil: nobody does
+	world world        `yaml:"-"` // of a workload of language models, made at its first use
+	items string       `yaml:"-"` // a file with the data of this process's only agent; "": it has what it is dealt
 }
 
 // Bowl is the workload quadratic. Its curvature, best point and start are drawn from the seed.

@@ -26,6 +26,7 @@ func Run(ctx context.Context, s Simulation, r run.Reporter) (*Result, error) {
 	if err := s.Place.Check(s.Resolved()); err != nil {
 		return nil, err
 	}
+	s.heard = r
 	m := &simulating{Simulation: s, Reporter: run.Listen(r), known: map[string]bool{}, work: newWork()}
 	if err := m.open(ctx); err != nil {
 		return nil, err

@@ -86,6 +86,7 @@ func (s Step) Run(ctx context.Context, o Options, r run.Reporter) (printed strin
 		return "", faults[0]
 	}
 	defer o.Close()
+	o.heard = r
 	var did any
 	if s.Server {
 		did, err = s.serve(&o, run.Listen(r))

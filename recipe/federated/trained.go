@@ -96,12 +96,13 @@ func (w *trained) identity() (id protocol.Identity, err error) {
 // open puts the model into an engine.
 func (w *trained) open() (*lm.Opened, error) {
 	spec, o := w.backend, train.Defaults()
-	recipe.PinBackend(&spec, w.folder, o, recipe.Devices{}, w.samples, run.Listen(nil))
+	recipe.PinBackend(&spec, w.folder, o, recipe.Devices{}, w.samples, w.o.heard)
 	load := func(string) (*model.Model, *tokenizer.Tokenizer, error) { return w.model, w.tokenizer, nil }
 	opened, err := recipe.OpenWorld(load, spec, w.folder, o, recipe.Devices{})
 	if err != nil {
 		return nil, err
 	}
+	recipe.ReportEngine(opened.Engine, w.o.heard)
 	learner, err := train.NewLearner(opened.Engine, w.model, opened.Graph)
 	if err != nil {
 		opened.Engine.Close()

@@ -43,8 +43,8 @@ func openModel(o ModelOptions, p Place) (Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.Warning != nil && p.Warn != nil {
-		p.Warn("%v", e.Warning)
+	if p.Warn != nil {
+		e.Report(func(string, ...any) {}, p.Warn)
 	}
 	graph := model.GraphOptions{DType: dtypes.Float32}
 	if e.Wants.BFloat16 && m.Config.DType == "bfloat16" {
