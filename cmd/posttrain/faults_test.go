@@ -218,6 +218,13 @@ var faults = []faultCase{
 		[]string{"--reference", "simpo uses no reference"}, nil},
 	{"bfloat16 on a CPU engine", nil, tinyMappo(2, "--set", "train.dtype=bfloat16"), 2,
 		[]string{"train.dtype bfloat16", "backend go", "xla"}, nil},
+	{"bfloat16 moments on a CPU engine", nil, tinyMappo(2, "--set", "train.moments=bfloat16"), 2,
+		[]string{"train.moments bfloat16", "backend go", "only xla"}, nil},
+	{"pairs beyond the model's positions", func(t *testing.T) {
+		write(t, "model/config.json", strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`,
+			`"max_position_embeddings": 8`, 1))
+	}, tinyMappo(2, "--set", "data.max_tokens=0"), 1,
+		[]string{"pairs.jsonl", "no row is left", "are too long", "the model takes 8 tokens"}, nil},
 	{"random model over another", nil, []string{"model", "init", "--like", "model", "--out", "model"}, 1,
 		[]string{"model: the folder is not empty"}, nil},
 	{"random model like nothing", nil, []string{"model", "init", "--like", "nowhere", "--out", "x"}, 1,

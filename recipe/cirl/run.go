@@ -335,7 +335,7 @@ func (t *training) check() error {
 	if len(t.train) == 0 || len(t.held) == 0 || len(t.test) == 0 && d.hasTest() {
 		return fmt.Errorf("%s: prompts of at most %d tokens leave %d to train on, %d for validation and %d for the "+
 			"test: want at least one of each; %d were dropped, the longest has %d tokens (data.max_prompt_tokens %d, "+
-			"where 0 is no limit; the model takes %d)", d.Train, t.limit(), len(t.train), len(t.held), len(t.test),
+			"where 0 is no limit; the model takes %d tokens)", d.Train, t.limit(), len(t.train), len(t.held), len(t.test),
 			t.left.Count,
 			t.left.Longest, d.MaxPromptTokens, positions)
 	}

@@ -189,7 +189,7 @@ func (t *training) limit(path string, groups []batch.Group) (keep []int, err err
 	t.Say("%s: %d kept, %d dropped as longer than %d tokens", path, len(keep), len(groups)-len(keep), most)
 	if len(keep) == 0 {
 		return nil, fmt.Errorf("%s: no pair is left: all have more than %d tokens (data.max_tokens %d, where 0 is no "+
-			"limit; the model takes %d)", path, most, t.o.Data.MaxTokens, t.Model.Config.MaxPositions)
+			"limit; the model takes %d tokens)", path, most, t.o.Data.MaxTokens, t.Model.Config.MaxPositions)
 	}
 	return keep, nil
 }
