@@ -49,17 +49,29 @@ func Used(options any) bool {
 // revision is at, that of rows also config and split, and downloads the files that the cache lacks. A file or folder on
 // this machine stays as it is. Errors are lines.
 func (h *Hub) Pin(ctx context.Context, options any, out run.Reporter) error {
-	return h.pinAll(ctx, options, func(use) bool { return true }, out)
+	return h.pinAll(ctx, options, func(u use) (use, bool) { return u, true }, out)
+}
+
+// PinShapes is Pin for commands that read no weights of models: those are not downloaded.
+func (h *Hub) PinShapes(ctx context.Context, options any, out run.Reporter) error {
+	return h.pinAll(ctx, options, func(u use) (use, bool) {
+		if u == wholeModel {
+			return tokenizerOnly, true
+		}
+		return u, true
+	}, out)
 }
 
 // PinModels is Pin without the rows of data sets.
 func (h *Hub) PinModels(ctx context.Context, options any, out run.Reporter) error {
-	return h.pinAll(ctx, options, func(u use) bool { return u != dataRows }, out)
+	return h.pinAll(ctx, options, func(u use) (use, bool) { return u, u != dataRows }, out)
 }
 
-func (h *Hub) pinAll(ctx context.Context, options any, wanted func(use) bool, out run.Reporter) error {
+// pinAll pins the texts that are wanted, each for the use that wanted makes of it.
+func (h *Hub) pinAll(ctx context.Context, options any, wanted func(use) (use, bool), out run.Reporter) error {
 	return walk(reflect.ValueOf(options), func(v reflect.Value, u use) error {
-		if !wanted(u) {
+		u, ok := wanted(u)
+		if !ok {
 			return nil
 		}
 		pinned, err := h.pin(ctx, v.String(), u, run.Listen(out))

@@ -35,9 +35,19 @@ func (f *fetcher) pinFiles(ctx context.Context, names []string, r run.Reporter) 
 
 // pin gives each id in options, a pointer, the commit that it means, and fetches its files.
 func (f *fetcher) pin(ctx context.Context, options any, r run.Reporter) error {
+	return f.pinBy(ctx, (*hub.Hub).Pin, options, r)
+}
+
+// pinShapes is pin of a command that reads no weights of models: those are not fetched.
+func (f *fetcher) pinShapes(ctx context.Context, options any, r run.Reporter) error {
+	return f.pinBy(ctx, (*hub.Hub).PinShapes, options, r)
+}
+
+func (f *fetcher) pinBy(ctx context.Context, pin func(*hub.Hub, context.Context, any, run.Reporter) error, options any,
+	r run.Reporter) error {
 	h := hub.FromEnv()
 	h.Offline = h.Offline || f.offline
-	err := h.Pin(ctx, options, r)
+	err := pin(h, ctx, options, r)
 	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("%w while a model or data set was downloaded: the same command continues",
 			train.ErrInterrupted)

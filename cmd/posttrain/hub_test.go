@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,6 +45,29 @@ func TestModelOfTheHub(t *testing.T) {
 	o = cli(t, "generate", "--model", "org/other", "--prompt", "Hello", "--offline")
 	checkRefusal(t, o, faultCase{code: 1, says: []string{"org/other: there is no folder of this name, and the cache ",
 		"does not have all of it; without --offline"}})
+}
+
+// TestPlanTakesNoWeights: plan and rehearse fetch what they read of a model, and a run that follows fetches the rest.
+func TestPlanTakesNoWeights(t *testing.T) {
+	work(t, "qwen2-newer")
+	s := hubtest.New(t, map[string]hubtest.Repo{"org/tiny": hubtest.Folder(t, "model")})
+	if err := os.RemoveAll("model"); err != nil {
+		t.Fatal(err)
+	}
+	weights := func() int {
+		return len(slices.DeleteFunc(s.Requests(), func(r string) bool { return !strings.Contains(r, "safetensors") }))
+	}
+	settings := []string{"--model", "org/tiny", "--reference", "org/tiny@main", "--data", "pairs.jsonl", "--backend", "go",
+		"--set", "train.max_steps=1"}
+	must(t, append([]string{"plan"}, settings...)...)
+	must(t, append([]string{"rehearse"}, settings...)...)
+	if n := weights(); n > 0 {
+		t.Errorf("weights were asked for %d times", n)
+	}
+	must(t, append([]string{"mappo", "--out", "out"}, settings...)...)
+	if weights() == 0 {
+		t.Error("a run that follows has no weights")
+	}
 }
 
 // TestExportOfTheHub: a model of the hub is fetched and exported, and called by its name.

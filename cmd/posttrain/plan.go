@@ -205,7 +205,7 @@ func readPlanned(ctx context.Context, in config.Input, f *configFlags, r run.Rep
 	if err != nil {
 		return nil, err
 	}
-	return o, f.fetcher.pin(ctx, o, r)
+	return o, f.fetcher.pinShapes(ctx, o, r)
 }
 
 // planned are the commands whose options are a [recipe.Drafter].

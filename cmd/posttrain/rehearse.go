@@ -55,7 +55,7 @@ func rehearseRun(ctx context.Context, in config.Input, f *configFlags, r run.Rep
 	if err != nil {
 		return nil, err
 	}
-	if err := f.fetcher.pin(ctx, o, r); err != nil {
+	if err := f.fetcher.pinShapes(ctx, o, r); err != nil {
 		return nil, err
 	}
 	p, err := o.Rehearsal()
