@@ -74,6 +74,10 @@ func (c CG) Step(s Solution, product []float64) Solution {
 }
 
 func (c CG) judge(s Solution) Solution {
+	if math.IsNaN(s.Square) || math.IsInf(s.Square, 0) || math.IsInf(s.Enough, 0) { // nothing that a snapshot could hold
+		s.Square, s.Enough, s.Why = 0, 0, Indefinite
+		return s
+	}
 	if math.Sqrt(s.Square) <= s.Enough {
 		s.Why = Converged
 	} else if s.Iterations >= c.Iterations {

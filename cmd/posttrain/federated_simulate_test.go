@@ -101,6 +101,8 @@ var federatedFaults = []faultCase{
 		[]string{"--set", "buffer 9", "want at most agents, 4"}, nil},
 	{"secure sums that are always late", nil, simulate("--set", "secure=true", "--set", "buffer=3", "--set",
 		"max_delay=2"), 2, []string{"--set", "max_delay 2", "want at least buffer, 3"}, nil},
+	{"compared with what needs samples", nil, simulate("--set", "workload=mappo", "--compare", "fednpg"), 2,
+		[]string{"--compare", "fednpg", "needs samples of the policy", "or none"}, nil},
 	{"compared with itself", nil, simulate("--compare", "afedpg"), 2, []string{"--compare", "the method itself"}, nil},
 	{"key of the other workload", nil, simulate("--set", "quadratic.size=9"), 2, []string{"--set", "quadratic.size",
 		"workload is control"}, nil},

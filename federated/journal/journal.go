@@ -75,6 +75,7 @@ type Keeper struct {
 	pending []byte         // the result of the last event, which is written with the next one
 	known   map[string]int // last event of each update file that is there, by its hash
 	agents  []int          // that have joined and not left, in order
+	left    []int          // that have left
 	updates int            // since the last snapshot
 	past    Past
 	err     error
@@ -287,6 +288,9 @@ func (k *Keeper) note(e Event) {
 	if e.File != "" {
 		k.known[e.File] = e.N
 	}
+	if e.Line == Leave {
+		k.left = append(k.left, e.Agent)
+	}
 	at, found := slices.BinarySearch(k.agents, e.Agent)
 	switch {
 	case e.Line == Join && !found:
@@ -374,6 +378,9 @@ func (k *Keeper) Done() bool { return k.server.Done() }
 // Agents are those that have joined and not left, in order. After [Open] each of them is to be asked again: what the
 // server had sent may be lost.
 func (k *Keeper) Agents() []int { return slices.Clone(k.agents) }
+
+// Left are the agents that have left the run for good.
+func (k *Keeper) Left() []int { return slices.Clone(k.left) }
 
 // Join is [protocol.Server.Join], durable.
 func (k *Keeper) Join(agent int) ([]protocol.Send, error) {

@@ -350,7 +350,7 @@ func (a *working) read(ctx context.Context, m *nats.Msg) (soon time.Duration, st
 	switch {
 	case err != nil:
 		return 0, false, err
-	case resend && (l.Op != opTask || l.Key == a.doing):
+	case resend && a.job == nil && (l.Op != opTask || l.Key == a.doing):
 		a.start(ctx, a.send)
 		return a.pace.late, false, nil
 	case l.Op != opTask:

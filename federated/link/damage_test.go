@@ -63,6 +63,13 @@ func TestDamagedUpdates(t *testing.T) {
 			}
 			l.Object, l.blob = nil, b
 		}, reasonForeign},
+		{"a long key", func(l *letter, _ jetstream.Stream) {
+			l.Object, l.blob = nil, w.update(protocol.Update{Kind: protocol.Gradient, Key: make([]byte, 65)})
+		}, reasonTooLong},
+		{"endless steps", func(l *letter, _ jetstream.Stream) {
+			l.Object, l.blob = nil, w.update(protocol.Update{Kind: protocol.Gradient,
+				Stats: protocol.Stats{Steps: 1 << 62}})
+		}, reasonDamaged},
 		{"too many vectors", func(l *letter, _ jetstream.Stream) {
 			l.Object, l.blob = nil, w.update(protocol.Update{Kind: protocol.Gradient, Vectors: [][]float64{{1}, {2}}})
 		}, reasonTooLong},

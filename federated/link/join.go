@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,6 +71,9 @@ func (s *serving) hello(ctx context.Context, l *letter) error {
 			return err
 		}
 	}
+	if a.left {
+		return s.reject(l, fmt.Errorf("agent %q was revoked and has left this run for good: want another name", l.Agent))
+	}
 	if a.instance != l.Instance && s.alive(a) {
 		return s.reject(l, fmt.Errorf("agent %q takes part in another process already: want another --agent, or end "+
 			"that process first", l.Agent))
@@ -119,6 +123,7 @@ func (s *serving) free(name string) (int, error) {
 // place makes an agent known, and its buckets where its messages need them.
 func (s *serving) place(ctx context.Context, name string, number int) (*member, error) {
 	a := &member{name: name, number: number, traffic: s.Before.Agent(name, number)}
+	a.left = slices.Contains(s.Left, number)
 	if s.Form.D*s.Form.Type.Size() > chunk/4 {
 		if err := s.openBuckets(ctx, a); err != nil {
 			return nil, fmt.Errorf("buckets of agent %q: %w", name, err)

@@ -252,3 +252,16 @@ func TestManyAgents(t *testing.T) {
 	w.checkBytes()
 	waitFor(t, "goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
 }
+
+// TestDeadlineAfterRestart: a server that comes back closes a round whose last agent is gone, though nobody who is left
+// has a task.
+func TestDeadlineAfterRestart(t *testing.T) {
+	w := newWorld(t, 5, 1, false)
+	w.places["a"], w.deadline = 0, 10*time.Millisecond
+	w.keeper.late = func() { w.keeper.version = w.keeper.most }
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	if err := w.serve(ctx); err != nil {
+		t.Error(err)
+	}
+}

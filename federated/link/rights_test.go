@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -465,5 +466,56 @@ func TestCluster(t *testing.T) {
 	}
 	if info, err := s.Jsz(nil); err != nil || info.Streams != 0 {
 		t.Errorf("%d streams stay, %v", info.Streams, err)
+	}
+}
+
+// TestRevokedWhileAway: an agent that is revoked while it is not here leaves the run, too, and does not come back under
+// its name, also after the server's restart.
+func TestRevokedWhileAway(t *testing.T) {
+	for _, restarted := range []bool{false, true} {
+		w := newWorld(t, 5, 1, true)
+		w.places["a"] = 0
+		w.agent("a")
+		if err := w.keys.Revoke("a"); err != nil {
+			t.Fatal(err)
+		}
+		if restarted {
+			w.left = []int{0}
+		}
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		gone := make(chan bool, 1)
+		w.ticked = func(*Status) {
+			if restarted || slices.Equal(w.keeper.left, []int{0}) {
+				select {
+				case gone <- true:
+				default:
+				}
+			}
+		}
+		served := make(chan error, 1)
+		go func() { served <- w.serve(ctx) }()
+		<-gone
+		err := RunAgent(ctx, w.agent("a"))
+		if err == nil || !strings.Contains(err.Error(), "has left this run for good: want another name") {
+			t.Errorf("restarted %v: %v", restarted, err)
+		}
+		stop()
+		<-served
+	}
+}
+
+// TestAllRevoked: a server whose agents have all left ends.
+func TestAllRevoked(t *testing.T) {
+	w := newWorld(t, 5, 1, true)
+	w.places["a"], w.most = 0, 1
+	w.agent("a")
+	if err := w.keys.Revoke("a"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	if err := w.serve(ctx); !errors.Is(err, protocol.ErrStuck) {
+		t.Error(err)
 	}
 }

@@ -40,6 +40,7 @@ type ServerOptions struct {
 	Places   map[string]int // numbers of the agents that took part before the server's restart
 	Keys     *Keys          // nil: a run without keys
 	Before   Status         // counts of the agents and refusals before the server's restart
+	Left     []int          // numbers of the agents that had left the run for good before the server's restart
 
 	// NewPlace stores the number of a new agent before it is used. Stepped hears each receipt that has metrics, with
 	// the traffic so far; Warn gets lines for the user. None may be nil.
@@ -165,6 +166,9 @@ func (s *serving) loop(ctx context.Context) error {
 		if err := s.publish(&member{name: a.name, instance: everyInstance}, &letter{Op: opAgain}); err != nil {
 			return err
 		}
+	}
+	if s.Deadline > 0 && len(s.Places) > 0 { // those who answered before the restart get no task that starts the clock
+		s.round = time.NewTimer(s.Deadline)
 	}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -294,6 +298,10 @@ func (s *serving) unseal(m *nats.Msg, name string) (*letter, error) {
 // receive gives an update to the keeper.
 func (s *serving) receive(ctx context.Context, a *member, l *letter, u protocol.Update) error {
 	r, sends, err := s.Keeper.Receive(u)
+	if errors.Is(err, wire.ErrLength) || errors.Is(err, wire.ErrDamaged) { // it is longer as the keeper writes it
+		s.refuse(ctx, a, l, err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -496,7 +504,7 @@ func (s *serving) tick(ctx context.Context) error {
 			return err
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.members)) {
-			if a := s.members[name]; a.joined && all[name].Revoked {
+			if a := s.members[name]; !a.left && all[name].Revoked {
 				if err := s.leave(ctx, a); err != nil {
 					return err
 				}
@@ -516,7 +524,20 @@ func (s *serving) leave(ctx context.Context, a *member) error {
 	a.joined, a.gone, a.left, a.task, a.letter = false, true, true, nil, nil
 	s.Warn("agent %q is revoked and leaves the run", a.name)
 	s.deliver(ctx, sends)
+	if len(s.members) == s.Agents && s.deserted() {
+		return s.giveUp()
+	}
 	return nil
+}
+
+// deserted reports whether all agents have left.
+func (s *serving) deserted() bool {
+	for _, a := range s.members {
+		if !a.left {
+			return false
+		}
+	}
+	return !s.Keeper.Done()
 }
 
 // How long a server that is done waits for the agents to hear it: for those that are here, and for those that may be

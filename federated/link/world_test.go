@@ -32,6 +32,8 @@ type sum struct {
 	refuse   func(protocol.Update) bool // may be nil
 	idle     bool                       // who is refused gets no task
 	refusals int
+	late     func() // at a deadline; may be nil
+	left     []int
 }
 
 func newSum(start []float64, most int) *sum {
@@ -94,9 +96,13 @@ func (s *sum) Receive(u protocol.Update) (protocol.Receipt, []protocol.Send, err
 }
 
 func (s *sum) Deadline() (protocol.Receipt, []protocol.Send, error) {
+	if s.late != nil {
+		s.late()
+	}
 	return protocol.Receipt{}, nil, nil
 }
 func (s *sum) Leave(agent int) ([]protocol.Send, error) {
+	s.left = append(s.left, agent)
 	delete(s.task, agent)
 	return nil, nil
 }
@@ -154,7 +160,10 @@ type world struct {
 	places map[string]int
 	most   int           // agents
 	ticked func(*Status) // may be nil
-	js     jetstream.JetStream
+	left   []int         // agents, before the server's start
+
+	deadline time.Duration
+	js       jetstream.JetStream
 
 	connect func() (*Conn, error) // nil: to the broker
 
@@ -219,7 +228,7 @@ func (w *world) serve(ctx context.Context) error {
 	return Serve(ctx, nc, ServerOptions{
 		Form: wire.Form{Run: w.run, Type: wire.Float32, D: w.d}, Agents: w.most, Config: "a: b\n",
 		Identity: q.Workload.Identity(), Keeper: w.keeper, Keys: w.keys, Warn: w.warn,
-		Places:   w.places,
+		Places: w.places, Deadline: w.deadline, Left: w.left,
 		NewPlace: func(name string, number int) error { w.places[name] = number; return nil },
 		Stepped:  func(_ protocol.Receipt, s *Status) { w.status = s },
 		Tick: func(s *Status) {

@@ -3,6 +3,7 @@ package protocol
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -486,5 +487,85 @@ func TestGuardInRounds(t *testing.T) {
 				t.Fatalf("round %d, agent %d: %+v", k, i, r)
 			}
 		}
+	}
+}
+
+// TestDirectionAfterRestart: an agent that has missed the round after a restart gets y, which is no longer 0.
+func TestDirectionAfterRestart(t *testing.T) {
+	p := smallProblem()
+	o := p.options()
+	o.LineSearch, o.Step, o.Eta = new("on"), new("trust"), new(1.0)
+	s := newTrial(t, p, o).server
+	s.Now, s.Members[2].Restart = 5, true
+	y := make([]float64, len(p.G[0]))
+	s.turn.task = Task{Kind: Solve, Version: 5, Direction: y}
+	if s.own(2).Direction != nil {
+		t.Error("0 is sent to an agent that knows it")
+	}
+	y[0] = 1
+	if s.own(2).Direction == nil {
+		t.Error("y is not sent to an agent that takes it to be 0")
+	}
+}
+
+// TestWeightOfNothing: agents that say they have sampled nothing leave the parameters finite.
+func TestWeightOfNothing(t *testing.T) {
+	o := Defaults(FedAvg)
+	o.Agents, o.Wire = 1, "float64"
+	s, err := NewServer(o, []float64{1, 2}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Join(0)
+	r, _ := s.Receive(Update{Kind: Train, Vectors: [][]float64{{1, 1}}})
+	if !r.Stepped || !slices.Equal(s.Params(), []float64{2, 3}) {
+		t.Errorf("%+v, parameters %v", r, s.Params())
+	}
+}
+
+// TestHugeGradient: a gradient whose square overflows leaves a state that can be saved.
+func TestHugeGradient(t *testing.T) {
+	o := Defaults(FedNPG)
+	o.Agents, o.Wire = 1, "float64"
+	s, err := NewServer(o, []float64{1, 2}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Join(0)
+	s.Receive(Update{Kind: Gradient, Vectors: [][]float64{{1e200, 0}}, Stats: Stats{Steps: 1}})
+	if _, err := s.State(); err != nil || !federated.Finite(s.Params()) {
+		t.Errorf("%v, parameters %v", err, s.Params())
+	}
+}
+
+// failing has a batch beside an error, once.
+type failing struct {
+	*fixed
+	calls int
+}
+
+func (f *failing) Collect(ctx context.Context, params []float64, version int) (Batch, error) {
+	b, err := f.fixed.Collect(ctx, params, version)
+	if f.calls++; f.calls == 1 {
+		err = errors.New("no samples")
+	}
+	return b, err
+}
+
+// TestFailedSamplesAreDrawnAgain: a batch that came with an error is not used.
+func TestFailedSamplesAreDrawnAgain(t *testing.T) {
+	p := smallProblem()
+	f := &failing{fixed: &fixed{h: p.H[0], g: p.G[0], start: make([]float64, len(p.G[0]))}}
+	a, err := NewAgent(0, f, p.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	zero := make([]float64, len(p.G[0]))
+	task := Task{Kind: Product, Params: zero, Direction: zero}
+	if _, err := a.Do(t.Context(), task); err == nil {
+		t.Error("no error")
+	}
+	if _, err := a.Do(t.Context(), task); err != nil || f.calls != 2 {
+		t.Errorf("%v after %d draws, want 2", err, f.calls)
 	}
 }

@@ -246,10 +246,12 @@ func (a *Agent) collect(ctx context.Context, t Task) error {
 func (a *Agent) sample(ctx context.Context, t Task) (err error) {
 	a.batch, a.present = nil, unknown
 	a.batch, err = a.workload.Collect(ctx, t.Params, t.Version)
-	if err == nil {
-		a.at, a.present = t.Version, t.Version
+	if err != nil {
+		a.batch = nil // what came with the error is no batch
+		return err
 	}
-	return err
+	a.at, a.present = t.Version, t.Version
+	return nil
 }
 
 // resume makes sure that the batch of a round is there for a later task of it. An agent that comes back within a round

@@ -252,7 +252,7 @@ func (s *secure) weight(u *Update) float64 {
 	case s.rounds == nil:
 		return 1
 	case *s.c.o.Weights == "samples" && s.rounds.turn.task.Samples():
-		return float64(u.Stats.Steps)
+		return weightOf(u.Stats)
 	}
 	return s.rounds.turn.Weights[u.Agent]
 }

@@ -138,7 +138,8 @@ func (s *synchronous) own(agent int) Task {
 	switch {
 	case !t.Samples():
 		t.Params = nil
-	case t.Kind == Solve && *s.o.LineSearch == "on" && (m.Held == s.Now-1 || m.Restart):
+	case t.Kind == Solve && *s.o.LineSearch == "on" && (m.Held == s.Now-1 ||
+		m.Restart && federated.Norm(t.Direction) == 0): // one that has missed the round after a restart needs it
 		t.Direction = nil // all know the first one, 0
 	}
 	return t
@@ -285,9 +286,12 @@ func (s *synchronous) sampled(agent int, stats Stats) {
 	s.turn.Sampled.add(stats)
 	s.note(agent, stats)
 	if *s.o.Weights == "samples" {
-		s.turn.Weights[agent] = float64(stats.Steps)
+		s.turn.Weights[agent] = weightOf(stats)
 	}
 }
+
+// weightOf is an agent's weight by its samples. One that says it has none counts as one: weights must not add up to 0.
+func weightOf(stats Stats) float64 { return float64(max(1, stats.Steps)) }
 
 // end closes a round.
 func (s *synchronous) end(out outcome, present int) (Receipt, []Send) {

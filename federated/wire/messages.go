@@ -160,6 +160,12 @@ func (f Form) update(b []byte) (u protocol.Update, err error) {
 	if err := checkValidation(u.Stats.Validation); err != nil {
 		return u, err
 	}
+	if len(u.Key) > maxKey {
+		return u, fmt.Errorf("%w: a key of %d bytes, want at most %d", ErrLength, len(u.Key), maxKey)
+	}
+	if most := max(u.Stats.Steps, u.Stats.Episodes); most > maxItems {
+		return u, fmt.Errorf("%w: %d steps or episodes, want at most %d", ErrDamaged, most, maxItems)
+	}
 	return u, notNegative(u.Agent, u.Version, u.Step, u.Attempt, u.Stats.Steps, u.Stats.Episodes)
 }
 
@@ -181,10 +187,11 @@ func checkValidation(v *protocol.Validation) error {
 	return nil
 }
 
-// What a validation may have.
+// What an update may say: items of a validation, steps and episodes; means of a validation; bytes of a public key.
 const (
 	maxItems = 1 << 40
 	maxMeans = 16
+	maxKey   = 64
 )
 
 var meanName = regexp.MustCompile(`^[a-z_]{1,40}$`)

@@ -34,8 +34,8 @@ type client struct {
 	name  string
 	cmd   *exec.Cmd
 	log   *os.File
-	input io.Closer // closing it ends the process
-	done  chan error
+	input io.Closer     // closing it ends the process
+	done  chan struct{} // closed at its end
 }
 
 // startAgents starts n agents. They end with this process, however it ends, as the pipe to them closes.
@@ -56,7 +56,7 @@ func startAgents(r run.Reporter, how Launcher, n int, server, dir string) (l *la
 }
 
 func start(how Launcher, name, server, dir string) (_ *client, err error) {
-	c := &client{name: name, cmd: how(server, name, dir), done: make(chan error, 1)}
+	c := &client{name: name, cmd: how(server, name, dir), done: make(chan struct{})}
 	if c.log, err = os.Create(filepath.Join(dir, name+".log")); err != nil {
 		return nil, fmt.Errorf("agent %s: %w", name, err)
 	}
@@ -68,7 +68,10 @@ func start(how Launcher, name, server, dir string) (_ *client, err error) {
 		c.log.Close()
 		return nil, fmt.Errorf("agent %s cannot be started: %w", name, err)
 	}
-	go func() { c.done <- c.cmd.Wait() }()
+	go func() {
+		c.cmd.Wait()
+		close(c.done)
+	}()
 	return c, nil
 }
 
@@ -77,8 +80,7 @@ func (l *launched) watch(ctx context.Context, stop context.CancelCauseFunc) {
 	failed := make(chan *client)
 	for _, c := range l.all {
 		go func() {
-			err := <-c.done
-			c.done <- err
+			<-c.done
 			select {
 			case failed <- c:
 			case <-ctx.Done():

@@ -155,7 +155,8 @@ type pairWorld struct {
 // openPairs loads model and pairs. The engine is opened at the first batch.
 func openPairs(o *Options) (world, error) {
 	m := &o.MaPPO
-	w := &pairWorld{trained: trained{o: o, name: MaPPOName, folder: m.Model, adapting: m.Adapting, backend: m.Backend}}
+	w := &pairWorld{trained: trained{o: o, name: MaPPOName, folder: m.Model, adapting: m.Adapting, backend: m.Backend,
+		anchored: !m.Loss.ReferenceFree()}}
 	return w, w.load()
 }
 

@@ -230,3 +230,48 @@ func TestFaultsOfMaPPO(t *testing.T) {
 		}
 	}
 }
+
+// TestReferenceIsTheSame: owners whose model at the start has other weights have another reference, and so another
+// identity, unless the loss has none.
+func TestReferenceIsTheSame(t *testing.T) {
+	other := filepath.Join(t.TempDir(), "model")
+	if err := os.CopyFS(other, os.DirFS(testkit.CIModel())); err != nil {
+		t.Fatal(err)
+	}
+	weights := filepath.Join(other, "model.safetensors")
+	b, err := os.ReadFile(weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)-1] ^= 1
+	if err := os.Chmod(weights, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(weights, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for loss, same := range map[string]bool{"dpo": false, "simpo": true} {
+		var bases []string
+		for _, folder := range []string{testkit.CIModel(), other} {
+			s := tinyMaPPO(t, t.TempDir(), protocol.FedPG, "mappo.loss.type="+loss, "mappo.model="+folder)
+			_, id, err := s.NewServer()
+			if err != nil {
+				t.Fatal(err)
+			}
+			bases = append(bases, id.Base)
+			s.Close()
+		}
+		if (bases[0] == bases[1]) != same {
+			t.Errorf("%s: %q, want the same: %v", loss, bases, same)
+		}
+	}
+}
+
+// TestRivalOnLanguageModels: the method that a run is compared with has its defaults on the workload, not on cartpole.
+func TestRivalOnLanguageModels(t *testing.T) {
+	s := tinyMaPPO(t, t.TempDir(), protocol.AFedPG, "compare=fedpg")
+	m := &simulating{Simulation: s}
+	if o := m.other(100); *o.Rule != protocol.AdamW || *o.LR != 1e-4 || o.Clip != 0 || o.Samples != 100 {
+		t.Errorf("rule %s, lr %g, clip %g, samples %d", *o.Rule, *o.LR, o.Clip, o.Samples)
+	}
+}

@@ -64,14 +64,19 @@ func DefaultsOf(g *config.Given) Options {
 	if text := g.Text("method"); text != "" {
 		method = text
 	}
+	o := defaultsOn(g.Text("workload"), method, g.Text("rule"))
+	o.MaPPO = defaultMaPPO(cmp.Or(g.Text("mappo.loss.type"), losses.DPO))
+	return o
+}
+
+// defaultsOn are the defaults of a method on a workload, with a rule of its server's step; "" is the rule by default.
+func defaultsOn(workload, method, rule string) Options {
 	o := Defaults(method)
-	workload := g.Text("workload")
 	language := workload == CIRLName || workload == MaPPOName
-	if rule := g.Text("rule"); rule == protocol.AdamW || language && rule == "" {
+	if o.Rule != nil && (rule == protocol.AdamW || language && rule == "") {
 		o.UseAdamW()
 		o.Clip = 0 // the rule has max_grad_norm
 	}
-	o.MaPPO = defaultMaPPO(cmp.Or(g.Text("mappo.loss.type"), losses.DPO))
 	switch workload {
 	case CIRLName:
 		o.forLanguageModels()

@@ -301,6 +301,11 @@ func (o *Options) explainStuck(s protocol.Server, err error) error {
 	if !errors.Is(err, protocol.ErrStuck) {
 		return err
 	}
+	if o.Secure {
+		return fmt.Errorf("after %s %w: too few agents are left for a sum, or each one's last update was refused; want a "+
+			"smaller buffer, a smaller lr, or agents whose gradients are finite and not 0", o.count(s.Version()),
+			protocol.ErrStuck)
+	}
 	return fmt.Errorf("after %s %w: each one's last update was refused; want a smaller lr, or agents whose gradients "+
 		"are finite and not 0", o.count(s.Version()), protocol.ErrStuck)
 }
@@ -378,10 +383,17 @@ func (m *simulating) compare(ctx context.Context, first side) (side, error) {
 // compareName is the file with the metrics of the method that the run is compared with.
 const compareName = "compare.jsonl"
 
-// other are the options of the method to compare with: its defaults, and what all methods share.
+// other are the options of the method to compare with: its defaults on the workload, and what all methods share.
 func (m *simulating) other(samples int) protocol.Options {
-	o := protocol.Defaults(m.Compare)
-	o.Agents, o.Wire, o.Clip, o.Samples = m.Agents, m.Wire, m.Clip, samples
+	rule := ""
+	if m.Rule != nil {
+		rule = *m.Rule
+	}
+	o := defaultsOn(m.Workload, m.Compare, rule).Options
+	o.Agents, o.Wire, o.Samples = m.Agents, m.Wire, samples
+	if rule != protocol.AdamW { // it has no clip
+		o.Clip = m.Clip
+	}
 	if o.Rounds != nil {
 		o.Rounds = new(0)
 	} else {

@@ -366,7 +366,8 @@ func (s *service) work(ctx context.Context, nc *link.Conn, form wire.Form) error
 func (s *service) linkOptions(form wire.Form) link.ServerOptions {
 	o := link.ServerOptions{
 		Form: form, Agents: s.Agents, Config: string(agentSpec.Resolve(&s.Options)), Identity: s.same,
-		Keeper: s.keeper, Places: s.linked.Agents, Keys: s.keys, Before: s.before(), Warn: s.Warn,
+		Keeper: s.keeper, Places: s.linked.Agents, Left: s.keeper.Left(), Keys: s.keys,
+		Before: s.before(), Warn: s.Warn,
 		NewPlace: func(name string, number int) error { s.linked.Agents[name] = number; return s.store() },
 		Stepped:  func(protocol.Receipt, *link.Status) {},
 		Tick:     s.tick,

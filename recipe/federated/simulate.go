@@ -101,6 +101,9 @@ func checkSimulation(g *config.Given, s *Simulation) {
 		g.Fault("compare", "compare %q: want %s", s.Compare, fault.Or(methods))
 	case s.Compare == s.Method:
 		g.Fault("compare", "compare %q: it is the method itself; want another, or none", s.Compare)
+	case s.Workload == MaPPOName && s.Compare != none && !slices.Contains(pairMethods, s.Compare):
+		g.Fault("compare", "compare %s: it needs samples of the policy, and workload mappo has pairs: want %s, or none",
+			s.Compare, fault.Or(pairMethods))
 	}
 }
 

@@ -48,6 +48,7 @@ type trained struct {
 	backend   string
 	samples   bool // agents sample from it
 	reference bool // KL is measured to it
+	anchored  bool // the weights at the start are a reference, which all agents must have
 	model     *model.Model
 	tokenizer *tokenizer.Tokenizer
 	policy    *lm.Policy
@@ -81,12 +82,19 @@ func (w *trained) load() error {
 	return err
 }
 
-// identity has the hash of what is not trained: the architecture, and the weights below an adapter.
+// identity has the hash of what is not trained: the architecture, the weights below an adapter, and those of a
+// reference model, which are the weights that training starts from.
 func (w *trained) identity() (id protocol.Identity, err error) {
 	config, err := w.model.Config.JSON("float32")
 	base := ""
 	if l := w.model.Config.LoRA; l != nil {
 		base = fmt.Sprint(l.Base, l.Rank, l.Alpha, l.RSLoRA)
+	} else if w.anchored {
+		var hash string
+		if hash, err = w.model.Hash(); err != nil {
+			return id, err
+		}
+		base = hash
 	}
 	sum := sha256.Sum256(fmt.Appendf(config, "\n%s", base))
 	return protocol.Identity{Protocol: protocol.Version, Task: w.name + "/" + w.model.Config.ModelType,
