@@ -83,6 +83,9 @@ func (l *Loop) answer(ctx context.Context, seeds []uint64) ([]eval.Row, error) {
 	}
 	completions, err := l.Sampler.Sample(ctx, requests)
 	for i, c := range completions {
+		if c.Reason == rollout.Missing {
+			return nil, rollout.ServerError{Err: fmt.Errorf("prompt %d: no server gives an answer", i)}
+		}
 		t := &l.Held[i]
 		a := rollout.Answer{Text: c.Text, Tokens: len(c.Tokens), Reason: c.Reason}
 		s := l.Score(t, c.Text)

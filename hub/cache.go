@@ -118,7 +118,7 @@ func (r repo) link(f file) error {
 	if err != nil {
 		err = os.Link(r.blob(f), path)
 	}
-	if err != nil {
+	if err != nil && !exists(path) { // where it exists, another process was faster
 		return r.diskError(err)
 	}
 	return nil

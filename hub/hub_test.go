@@ -159,6 +159,10 @@ func TestFilesOfAUse(t *testing.T) {
 	if got, err := wholeModel.of(sharded); err != nil || !slices.Equal(got, sharded[:4]) {
 		t.Error(got, err)
 	}
+	small := []string{"config.json", "tokenizer.json", "tokenizer_config.json", weightsFile}
+	if got, err := tokenizerOnly.of(small); err != nil || !slices.Equal(got, append(slices.Clone(small[1:3]), small[0])) {
+		t.Errorf("%v, %v: want config.json last, which says that all is there", got, err)
+	}
 	const want = "no adapter_model.safetensors: want weights in this form, found adapter_model.bin"
 	if _, err := adapterOnly.of([]string{"adapter_config.json", "adapter_model.bin"}); err == nil ||
 		!strings.Contains(err.Error(), want) {

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -25,13 +26,14 @@ const (
 )
 
 const (
+	configFile  = "config.json"
 	weightsFile = "model.safetensors"
 	indexFile   = "model.safetensors.index.json"
 )
 
 var (
 	adapterFiles = []string{"adapter_config.json", "adapter_model.safetensors"}
-	smallFiles   = []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+	smallFiles   = []string{configFile, "generation_config.json", "tokenizer.json", "tokenizer_config.json",
 		"special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model",
 		"chat_template.jinja"}
 	shardForm = regexp.MustCompile(`^model[\w.-]*-\d+-of-\d+\.safetensors$`)
@@ -222,7 +224,8 @@ func (u use) of(names []string) ([]string, error) {
 	var weights []string
 	want := weightsFile
 	switch {
-	case u == tokenizerOnly:
+	case u == tokenizerOnly: // config.json last: with it in the cache, all is there
+		slices.SortStableFunc(small, func(a, b string) int { return cmp.Compare(one(a), one(b)) })
 		return small, nil
 	case u == adapterOnly:
 		small, want = nil, adapterFiles[1]
@@ -238,6 +241,14 @@ func (u use) of(names []string) ([]string, error) {
 		return nil, fmt.Errorf("on the hub it has no %s: want weights in this form%s", want, others(names))
 	}
 	return append(small, weights...), nil
+}
+
+// one is 1 for the file that says that all is there.
+func one(name string) int {
+	if name == configFile {
+		return 1
+	}
+	return 0
 }
 
 // others names weights in other forms.

@@ -240,10 +240,15 @@ func (j *Job) Resume(l Loop) error {
 	for _, w := range warnings {
 		j.Warn("%s", w)
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+		return err
+	case l.Total() == 0: // online training does not know yet
+		j.Say("%s: continuing after step %d", j.Run.Dir, l.Step())
+	default:
 		j.Say("%s: continuing after step %d of %d", j.Run.Dir, l.Step(), l.Total())
 	}
-	return err
+	return nil
 }
 
 // Save writes the best weights of a finished loop as the trained model, and the picture. best is nil where nothing was

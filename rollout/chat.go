@@ -111,7 +111,7 @@ func (l *Local) answer(ctx context.Context, conversations []Conversation, first 
 	answers := make([][]Answer, len(conversations))
 	for i, c := range completions {
 		if c.Reason == Missing {
-			return nil, fmt.Errorf("conversation %d: no server gives an answer", first+owners[i])
+			return nil, ServerError{fmt.Errorf("conversation %d: no server gives an answer", first+owners[i])}
 		}
 		answers[owners[i]] = append(answers[owners[i]], Answer{Text: c.Text, Tokens: len(c.Tokens), Reason: c.Reason})
 	}

@@ -282,7 +282,11 @@ func (f *Folder) ReadCheckpoint(c Checkpoint, read func(dir string) error) error
 
 // Prune removes all checkpoints except the newest keep (at least one), and all best weights except those that best.json
 // names, and those that were the best at a checkpoint that is kept.
-func (f *Folder) Prune(keep int) error {
+func (f *Folder) Prune(keep int) error { return f.PruneAt(keep, math.MaxInt) }
+
+// PruneAt is Prune of a run that is at a step. Checkpoints of later steps, which it did not resume from since they are
+// damaged, stay until they are written again, and count for nothing.
+func (f *Folder) PruneAt(keep, step int) error {
 	all, err := f.All()
 	if err != nil {
 		return err
@@ -292,7 +296,11 @@ func (f *Folder) Prune(keep int) error {
 		return err
 	}
 	bests, kept := []*Best{best}, map[string]bool{}
-	for _, c := range all[max(0, len(all)-max(1, keep)):] {
+	later := slices.IndexFunc(all, func(c Checkpoint) bool { return c.Step > step })
+	if later < 0 {
+		later = len(all)
+	}
+	for _, c := range all[max(0, later-max(1, keep)):] {
 		kept[filepath.Base(c.Dir)] = true
 		if s, err := ReadState(c.Dir); err == nil { // no run resumes from a damaged one
 			bests = append(bests, s.Best)

@@ -566,3 +566,19 @@ func checkLatest(t *testing.T, f *Folder, least, most int) int {
 	}
 	return latest.Step
 }
+
+// TestPruneLeavesLaterOnes: a run that went on from an older checkpoint, since later ones are damaged, keeps its own.
+func TestPruneLeavesLaterOnes(t *testing.T) {
+	f := newFolder(t)
+	for _, step := range []int{10, 15, 20, 30} {
+		if err := os.MkdirAll(f.Path(checkpointsName, stepName(step)), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.PruneAt(1, 15); err != nil {
+		t.Fatal(err)
+	}
+	if got := steps(t, f); !reflect.DeepEqual(got, []int{15, 20, 30}) {
+		t.Errorf("%v, want 15, and the later ones as they were", got)
+	}
+}

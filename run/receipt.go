@@ -74,8 +74,11 @@ func hashOf(text []byte) string {
 var inputKeys = []string{"model", "adapter", "reference", "chat.template", "data.train", "data.eval", "data.validation",
 	"data.test", "online.reward.model.folder", "online.reward.judge.rubric"}
 
+// servedName is the folder of the weights that servers of rollouts read while a run is under way.
+const servedName = "served"
+
 // outside are entries of a run folder that a receipt leaves out: what is shown elsewhere, and what changes by itself.
-var outside = []string{lockName, receiptName, signatureName, "tensorboard", "mlflow.json"}
+var outside = []string{lockName, receiptName, signatureName, "tensorboard", "mlflow.json", servedName}
 
 // WriteReceipt hashes what the config names and the folder holds, and writes receipt.json.
 func (f *Folder) WriteReceipt(r Receipt) error {

@@ -220,3 +220,21 @@ func TestReceiptFaults(t *testing.T) {
 	_, err = ReadReceipt(dir)
 	expect.Error(t, err, dir+": there is no receipt.json: want the folder of a run that has ended")
 }
+
+// TestReceiptLeavesServedWeightsOut: what servers of rollouts read is gone after the run, and is in no receipt.
+func TestReceiptLeavesServedWeightsOut(t *testing.T) {
+	f, _, _ := finished(t)
+	if err := os.MkdirAll(f.Path(servedName, "x-v1"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(f.Path(servedName, "x-v1", "model.safetensors"), []byte("w"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.WriteReceipt(Receipt{Command: "ci-rl"}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := ReadReceipt(f.Dir)
+	if err != nil || len(r.Results) != 11 {
+		t.Errorf("%d results, %v: want 11", len(r.Results), err)
+	}
+}

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -97,6 +98,9 @@ func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) {
 	err := s.change(r, func() error {
 		if s.adapters.get(name) != nil {
 			return errors.New("another client has loaded an adapter of this name")
+		}
+		if len(s.adapters.names()) >= mostAdapters {
+			return fmt.Errorf("%d adapters are loaded: unload one", mostAdapters)
 		}
 		a, err := s.options.LoadAdapter(folder)
 		if err == nil {

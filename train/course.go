@@ -264,7 +264,7 @@ func (c *Course) save(whole, best bool) error {
 
 // hasRoom says whether a copy of the state takes at most half of the free memory, so that the steps have the rest.
 func (c *Course) hasRoom(whole bool) bool {
-	need := uint64(4 * c.Learner.Config().ParamCount())
+	need := uint64(4 * c.Learner.Size())
 	if whole {
 		need *= 3
 	}
@@ -336,7 +336,7 @@ func (c *Course) write(s snapshot) error {
 			return err
 		}
 	}
-	return c.Folder.Prune(c.plan.Options.CheckpointKeep)
+	return c.Folder.PruneAt(c.plan.Options.CheckpointKeep, s.Step)
 }
 
 func (c *Course) exporter() Exporter {
@@ -375,10 +375,21 @@ func (c *Course) Restore(p Plan) ([]run.Warning, error) {
 	if err := c.cut(c.State.Step); err != nil {
 		return warnings, err
 	}
-	if err := c.Folder.RestoreBest(c.State.Best); err != nil || len(warnings) > 0 {
-		return warnings, err // the damaged checkpoints are newer than the one in use, which must stay
+	if err := c.Folder.RestoreBest(c.State.Best); err != nil {
+		return warnings, err
 	}
-	return nil, c.Folder.Prune(p.Options.CheckpointKeep) // a kill may have come before it
+	switch best, err := c.Folder.Best(); {
+	case err != nil:
+		return warnings, err
+	case best == nil && c.State.Best != nil: // else a weight that is gone would be better than all that follow
+		c.Notice("the best weights, of step %d, are gone: the best of the evaluations that follow are kept",
+			c.State.Best.Step)
+		c.State.Best = nil
+	}
+	if len(warnings) > 0 {
+		return warnings, nil // the damaged checkpoints are newer than the one in use, which must stay
+	}
+	return nil, c.Folder.PruneAt(p.Options.CheckpointKeep, newest.Step) // a kill may have come before it
 }
 
 // cut removes what was logged after a step, and at that step by an evaluation that the checkpoint does not know of.

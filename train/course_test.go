@@ -1,6 +1,7 @@
 package train
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -299,5 +300,67 @@ func TestShardsContinue(t *testing.T) {
 	index := filepath.Join(killed, "checkpoints", "step-00000010", "model", "model.safetensors.index.json")
 	if _, err := os.Stat(index); err != nil || len(shards) != 1 {
 		t.Errorf("%v, %v: want shards", shards, err)
+	}
+}
+
+// TestInterruptedEvaluation: where the context ends, an evaluation is not finished first: the run saves its step, and a
+// resumed one evaluates and ends in the same bits.
+func TestInterruptedEvaluation(t *testing.T) {
+	dirs := t.TempDir()
+	whole, broken := filepath.Join(dirs, "whole"), filepath.Join(dirs, "broken")
+	mustFollow(t, whole, func(*Loop) {})
+	m := testkit.Model(t, "llama")
+	f, err := testkit.Folder(broken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	l := tinyLoop(learner(t, backendtest.Go(t), m), m)
+	l.Folder, l.Options.MaxSteps, l.Options.CheckpointEvery = f, fewSteps, 0
+	l.OnStep = func(step, _ int, _ map[string]float64) {
+		if step == 7 { // an evaluation follows
+			cancel()
+		}
+	}
+	if err := l.Run(ctx); !errors.Is(err, ErrInterrupted) {
+		t.Fatalf("found %v, want ErrInterrupted", err)
+	}
+	if c, _, err := f.Latest(); err != nil || c.Step != 7 || l.evaluated == 7 {
+		t.Errorf("the newest checkpoint is of step %d, %v, the last evaluation of step %d", c.Step, err, l.evaluated)
+	}
+	f.Close()
+	mustFollow(t, broken, func(*Loop) {})
+	sameRuns(t, whole, broken)
+}
+
+// TestBestThatIsGone: the best weights of a folder, once removed, are no measure for later ones.
+func TestBestThatIsGone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	if err := follow(t, dir, func(l *Loop) { l.Until = 8 }); !errors.Is(err, ErrInterrupted) {
+		t.Fatal(err)
+	}
+	gone, err := filepath.Glob(filepath.Join(dir, "checkpoints", "best-*"))
+	if err != nil || len(gone) != 1 {
+		t.Fatal(gone, err)
+	}
+	if err := os.RemoveAll(gone[0]); err != nil {
+		t.Fatal(err)
+	}
+	notice := ""
+	mustFollow(t, dir, func(l *Loop) {
+		l.OnNotice = func(line string) {
+			if strings.HasPrefix(line, "the best weights") {
+				notice = line
+			}
+		}
+		l.OnStep = func(int, int, map[string]float64) {
+			if l.State.Best != nil && l.State.Step <= 8 {
+				t.Errorf("the best is still that of step %d", l.State.Best.Step)
+			}
+		}
+	})
+	best, err := filepath.Glob(filepath.Join(dir, "checkpoints", "best-*"))
+	if !strings.Contains(notice, "of step 7, are gone") || err != nil || len(best) != 1 {
+		t.Errorf("%q, best weights %v, %v", notice, best, err)
 	}
 }

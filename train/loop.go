@@ -253,8 +253,8 @@ func Order(n int, seed uint64, epoch int, shuffle bool) []int {
 }
 
 // evaluate measures the evaluation split.
-func (l *Loop) evaluate(context.Context) (map[string]float64, error) {
-	values, err := l.Measure(*l.Eval)
+func (l *Loop) evaluate(ctx context.Context) (map[string]float64, error) {
+	values, err := l.measure(ctx, *l.Eval)
 	if value, ok := values[l.Options.EvalMetric]; ok {
 		l.Notice("step %d: %s %.4f", l.State.Step, l.Options.EvalMetric, value)
 	}
@@ -263,11 +263,19 @@ func (l *Loop) evaluate(context.Context) (map[string]float64, error) {
 
 // Measure returns the metrics of examples under the present weights, with eval_ before their names.
 func (l *Loop) Measure(x Examples) (map[string]float64, error) {
+	return l.measure(context.Background(), x)
+}
+
+// measure is Measure. It gives ErrInterrupted where the context ends.
+func (l *Loop) measure(ctx context.Context, x Examples) (map[string]float64, error) {
 	metrics, all := NewMetrics(), Order(len(x.Groups), 0, 0, false)
 	if err := l.prepare(x, all); err != nil {
 		return nil, err
 	}
 	for p := range pieces(x.Groups, all, l.Layout()) {
+		if ctx.Err() != nil {
+			return nil, ErrInterrupted
+		}
 		sums, err := l.Learner.Sums(p.Packed)
 		if err != nil {
 			return nil, err

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/model"
 )
@@ -75,5 +76,20 @@ func TestACheckpointNeedsOneTensor(t *testing.T) {
 	if extra := int(s.most - min(s.most, before)); extra > most+buffers || 3*all < 4*(most+buffers) {
 		t.Errorf("%d bytes beside the model, want at most one tensor's %d and %d of buffers; all have %d", extra, most,
 			buffers, 3*all)
+	}
+}
+
+// TestAnAdaptersCheckpointIsSmall: the room for a copy is that of what is trained, not of the model below it.
+func TestAnAdaptersCheckpointIsSmall(t *testing.T) {
+	m := withLoRA(testkit.Model(t, "llama"))
+	l := tinyLoop(learner(t, backendtest.Go(t), m), m)
+	free := uint64(2 * 3 * 4 * l.Learner.Size())
+	l.Memory = func() uint64 { return free }
+	if !l.hasRoom(true) {
+		t.Errorf("no room for an adapter of %d weights in %d bytes", l.Learner.Size(), free)
+	}
+	free--
+	if l.hasRoom(true) {
+		t.Error("there is room for less than a copy")
 	}
 }

@@ -246,7 +246,9 @@ func (sglang) give(ctx context.Context, s *server, w written) error {
 	if err == nil && !outcome.Success {
 		err = s.Fail("the server keeps its weights: %s", outcome.Message)
 	}
-	if goOn := s.Exchange(context.WithoutCancel(ctx), "/continue_generation", map[string]any{}, nil); err == nil {
+	still, stop := context.WithTimeout(context.WithoutCancel(ctx), farewell) // also of a run that was interrupted
+	defer stop()
+	if goOn := s.Exchange(still, "/continue_generation", map[string]any{}, nil); err == nil {
 		err = goOn
 	}
 	return err

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // written are the weights that were last written for the servers.
@@ -138,13 +139,18 @@ func (f *Fleet) write(version int) error {
 	return nil
 }
 
+// farewell is how long all servers together may take to free weights when a run ends.
+const farewell = 10 * time.Second
+
 // Close waits for calls that draw, frees the weights on the servers, and removes those that were written.
 func (f *Fleet) Close() error {
 	f.begun.Wait()
 	var errs []error
+	ctx, stop := context.WithTimeout(context.Background(), farewell) // a server may hang
+	defer stop()
 	for _, s := range f.servers {
 		for _, name := range s.has {
-			errs = append(errs, f.protocol.drop(context.Background(), s, name))
+			errs = append(errs, f.protocol.drop(ctx, s, name))
 		}
 	}
 	for _, folder := range f.folders {
