@@ -84,8 +84,12 @@ func (s *serving) hello(ctx context.Context, l *letter) error {
 	}
 	a.traffic.seen(l)
 	a.gone = false
-	return s.publish(a, &letter{Op: opConfig, Config: &runConfig{Number: a.number, Agents: s.Agents, Text: s.Config,
+	err := s.publish(a, &letter{Op: opConfig, Config: &runConfig{Number: a.number, Agents: s.Agents, Text: s.Config,
 		Type: string(s.Form.Type)}})
+	if err != nil {
+		s.Warn("agent %q: not answered, it will ask again: %s", a.name, err)
+	}
+	return nil
 }
 
 // pingTimeout is how long another process of an agent has to show that it lives. One that is gone is known at once,

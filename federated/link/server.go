@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -224,7 +225,7 @@ func (s *serving) take(ctx context.Context, m jetstream.Msg) error {
 	if a == nil {
 		s.count(reasonForeign)
 		s.Warn("an update of agent %q, which has not joined, is dropped", name)
-		return m.Ack()
+		return s.acknowledge(ctx, m)
 	}
 	l, u, err := s.read(ctx, a, m)
 	if ctx.Err() != nil {
@@ -238,7 +239,15 @@ func (s *serving) take(ctx context.Context, m jetstream.Msg) error {
 	} else {
 		s.refuse(ctx, a, l, err)
 	}
-	return m.Ack()
+	return s.acknowledge(ctx, m)
+}
+
+// acknowledge removes an update from the log. Where the connection is broken it comes again, and is a duplicate.
+func (s *serving) acknowledge(ctx context.Context, m jetstream.Msg) error {
+	if err := m.Ack(); err != nil && ctx.Err() == nil {
+		s.Warn("an update is not acknowledged, it will come again: %s", err)
+	}
+	return nil
 }
 
 // clear empties an agent's bucket once its update is handled, before the agent hears of it and fills it again.
@@ -496,8 +505,11 @@ func (s *serving) publish(a *member, l *letter) error {
 	return s.nc.PublishMsg(m)
 }
 
-// tick removes revoked agents, and reports.
+// tick removes revoked agents, and reports. A connection that is closed for good ends the run's server.
 func (s *serving) tick(ctx context.Context) error {
+	if s.nc.IsClosed() {
+		return fmt.Errorf("the NATS server has closed the connection: %w", cmp.Or(s.nc.LastError(), nats.ErrConnectionClosed))
+	}
 	if s.Keys != nil {
 		all, err := s.Keys.registry()
 		if err != nil {

@@ -180,3 +180,26 @@ func TestDrawnAnswersAreKept(t *testing.T) {
 		}
 	}
 }
+
+// TestScoresOfAnotherRubric: a rubric that was changed in its file gives other scores, which are not mixed.
+func TestScoresOfAnotherRubric(t *testing.T) {
+	dir := t.TempDir()
+	path, rubric := filepath.Join(dir, "scores"), filepath.Join(dir, "rubric.txt")
+	o := Defaults()
+	o.Judge.Rubric = rubric
+	for _, c := range []struct {
+		text string
+		same bool
+	}{{"Rate {{.Answer}}.", true}, {"Rate {{.Answer}}.", true}, {"Rate {{.Answer}} harshly.", false}} {
+		if err := os.WriteFile(rubric, []byte(c.text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		k, err := Keep(path, o, Answers([]Group{group("a", "x", "xx")}), 2)
+		if (err == nil) != c.same {
+			t.Errorf("%s: %v", c.text, err)
+		}
+		if err == nil {
+			k.Close()
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/posttrain/posttrain/data/journal"
+	"github.com/posttrain/posttrain/rollout/local"
 )
 
 // Kept are the scores of a list of answers, in a file that grows with each call of the source: what an interrupted
@@ -65,7 +66,8 @@ func (k *Kept) open(of string, rows []keptRow) error {
 func (o Options) identify(answers []Answer) string {
 	h, j := sha256.New(), o.Judge
 	enc := json.NewEncoder(h)
-	_ = enc.Encode([]any{o.Kind, o.Command, j.BaseURL, j.Model, j.Rubric, j.Range, j.MaxNew, o.CI, o.Model.Folder})
+	_ = enc.Encode([]any{o.Kind, o.Command, j.BaseURL, j.APIVersion, j.Model, rubricText(j.Rubric), j.Range, j.MaxNew,
+		o.CI, o.Model.Folder, weightsOf(o.Model.Folder)})
 	for _, a := range answers {
 		_ = enc.Encode([]any{a.Prompt, a.Response, a.Prefilled})
 		if a.Item != nil {
@@ -73,6 +75,35 @@ func (o Options) identify(answers []Answer) string {
 		}
 	}
 	return fmt.Sprintf("%x", h.Sum(nil)[:16])
+}
+
+// rubricText is the text of a rubric, which may change under its name.
+func rubricText(path string) string {
+	if path == "" {
+		return builtIn
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return path // readRubric has an error for it
+	}
+	return string(text)
+}
+
+// weightsOf is the hash of a reward model, which may be trained again in its folder; "" without one.
+func weightsOf(folder string) string {
+	if folder == "" {
+		return ""
+	}
+	m, _, err := local.LoadReward(folder)
+	if err != nil {
+		return "" // openModel has an error for it
+	}
+	defer m.Release()
+	hash, err := m.Hash()
+	if err != nil {
+		return ""
+	}
+	return hash
 }
 
 func (k *Kept) take(scores []Score) {
