@@ -66,6 +66,7 @@ type comparison struct {
 	Arms    []string
 	Runs    string
 	Setting []string // further settings of every run
+	Table   bool     // the table of the runs that are there, and no run
 }
 
 // mainArms run with every seed, and with items that differ between the agents.
@@ -86,6 +87,7 @@ func compareCIRL(ctx context.Context, args []string) error {
 	arms := flags.String("arms", strings.Join(slices.Concat(otherArms, mainArms), ","), "arms")
 	set := flags.String("set", "", "further settings, key=value,…")
 	flags.StringVar(&c.Runs, "runs", "e4.jsonl", "file of the runs that have ended")
+	flags.BoolVar(&c.Table, "table", false, "run nothing, and print the table of the runs that have ended")
 	flags.Parse(args)
 	c.Arms, c.Setting = strings.Split(*arms, ","), strings.FieldsFunc(*set, func(r rune) bool { return r == ',' })
 	return c.measure(ctx, os.Stdout, os.Stderr)
@@ -97,8 +99,12 @@ func (c comparison) measure(ctx context.Context, out, progress io.Writer) error 
 		return err
 	}
 	defer done.file.Close()
+	trainings := c.trainings()
+	if c.Table {
+		trainings = nil
+	}
 	// One at a time: a run uses all processors.
-	if err := runAll(ctx, progress, 1, c.trainings(), done, c.do); err != nil {
+	if err := runAll(ctx, progress, 1, trainings, done, c.do); err != nil {
 		return err
 	}
 	c.print(out, done)
