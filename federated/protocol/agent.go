@@ -304,11 +304,12 @@ type agentHead struct {
 	Heads   []json.RawMessage // of the workload's states in the records
 	Held    *int              // version
 	Made    *Update           // that waits for a secure sum
+	Summed  []summed          `json:",omitempty"`
 }
 
 // State is what the agent needs to continue after a kill. A round that was under way is done again. It has no secret.
 func (a *Agent) State() (State, error) {
-	head, vectors := agentHead{Records: a.records}, map[string][]float64{}
+	head, vectors := agentHead{Records: a.records, Summed: a.summed}, map[string][]float64{}
 	for i, r := range a.records {
 		prefix := strconv.Itoa(i) + "/"
 		if r.dual.Y != nil {
@@ -354,6 +355,7 @@ func (a *Agent) Restore(s State) error {
 	if head.Held != nil {
 		a.held = &held{*head.Held, s.Vectors["held"]}
 	}
+	a.summed = head.Summed
 	if a.made = head.Made; a.made != nil {
 		for v := s.Vectors["made/0"]; v != nil; v = s.Vectors["made/"+strconv.Itoa(len(a.made.Vectors))] {
 			a.made.Vectors = append(a.made.Vectors, v)

@@ -474,3 +474,41 @@ func TestSecureFaults(t *testing.T) {
 		}
 	}
 }
+
+// TestMasksAreUsedOnce: an agent masks the same vectors again, but no others for the same sum, whose difference the
+// server would see; also with the state of before a kill.
+func TestMasksAreUsedOnce(t *testing.T) {
+	w := newWorld(t, secureOptions(protocol.FedPG))
+	task := w.tasks[2][0]
+	w.startSum()
+	sum := w.tasks[2][0]
+	first, err := w.agents[2].Do(t.Context(), sum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := w.agents[2].State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	load, err := quadratic.New(quadratic.Random(5, 8), 2, 8) // as if its data had changed
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := protocol.NewAgent(2, load, w.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Secure(slices.Repeat([]byte{3}, 32), "run")
+	if err := again.Restore(state); err != nil {
+		t.Fatal(err)
+	}
+	if same, err := again.Do(t.Context(), sum); err != nil || !reflect.DeepEqual(same, first) {
+		t.Errorf("the same vectors: %v", err)
+	}
+	if _, err := again.Do(t.Context(), task); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := again.Do(t.Context(), sum); err == nil || !strings.Contains(err.Error(), "must not be used twice") {
+		t.Errorf("other vectors: %v", err)
+	}
+}
