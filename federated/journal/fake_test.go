@@ -66,6 +66,8 @@ func (s *fake) Receive(u protocol.Update) (r protocol.Receipt, sends []protocol.
 
 func (s *fake) Deadline() (protocol.Receipt, []protocol.Send) { return protocol.Receipt{}, nil }
 
+func (s *fake) Closed() protocol.Receipt { return protocol.Receipt{} }
+
 func (s *fake) Leave(agent int) []protocol.Send {
 	delete(s.head.Tasks, agent)
 	return nil

@@ -325,12 +325,14 @@ func apply(s protocol.Server, e Event, u protocol.Update) (r protocol.Receipt, s
 	switch e.Line {
 	case Join:
 		sends = s.Join(e.Agent)
+		r = s.Closed()
 	case Update:
 		r, sends = s.Receive(u)
 	case DeadlineLine:
 		r, sends = s.Deadline()
 	case Leave:
 		sends = s.Leave(e.Agent)
+		r = s.Closed()
 	}
 	return r, sends
 }

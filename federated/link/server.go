@@ -533,6 +533,7 @@ func (s *serving) leave(ctx context.Context, a *member) error {
 	if err != nil {
 		return err
 	}
+	s.status.Version = s.Keeper.Version() // it may have closed a round
 	a.joined, a.gone, a.left, a.task, a.letter = false, true, true, nil, nil
 	s.Warn("agent %q is revoked and leaves the run", a.name)
 	s.deliver(ctx, sends)

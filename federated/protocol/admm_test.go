@@ -569,3 +569,26 @@ func TestFailedSamplesAreDrawnAgain(t *testing.T) {
 		t.Errorf("%v after %d draws, want 2", err, f.calls)
 	}
 }
+
+// TestLeaveClosesARound: a round whose last agent leaves has metrics, like others.
+func TestLeaveClosesARound(t *testing.T) {
+	o := Defaults(FedPG)
+	o.Agents, o.Wire = 3, "float64"
+	s, err := NewServer(o, []float64{1, 2}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		s.Join(i)
+	}
+	for i := range 2 {
+		s.Receive(Update{Agent: i, Kind: Gradient, Vectors: [][]float64{{1, 1}}, Stats: Stats{Steps: 10, Return: 3, Episodes: 1}})
+	}
+	s.Leave(2)
+	if r := s.Closed(); !r.Stepped || r.Metrics["present"] != 2 || r.Metrics["return"] != 3 || s.Version() != 1 {
+		t.Errorf("%+v at version %d", r, s.Version())
+	}
+	if r := s.Closed(); r.Stepped {
+		t.Error("the round is closed twice")
+	}
+}

@@ -147,6 +147,9 @@ type Server interface {
 	Deadline() (Receipt, []Send)
 	// Leave removes an agent from the run for good.
 	Leave(agent int) []Send
+	// Closed is the receipt of a round that the last Join or Leave has closed, as it was the last agent that was waited
+	// for. It is empty otherwise, and when it was asked for before.
+	Closed() Receipt
 
 	Version() int      // of Params: updates accepted, or rounds closed
 	Params() []float64 // [d] θ, which belongs to the server

@@ -67,7 +67,11 @@ func (s *secure) settle(sends []Send) []Send {
 	if len(s.Ready) == before && s.rounds == nil {
 		return sends
 	}
-	_, more := s.form()
+	closed, more := s.form()
+	if closed.Stepped {
+		s.c.closed = closed
+	}
+	s.measure(s.c.closed.Metrics)
 	return append(sends, more...)
 }
 

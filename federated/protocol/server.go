@@ -59,6 +59,14 @@ type core struct {
 	Since    tally          // of the updates since the last step
 	Flat     int            // updates that count, of samples of which no one is better than another
 	Measured bool           // an agent has validated since the last step
+
+	closed Receipt
+}
+
+// Closed is [Server.Closed].
+func (c *core) Closed() (r Receipt) {
+	r, c.closed = c.closed, Receipt{}
+	return r
 }
 
 // member is an agent as the server knows it.

@@ -159,7 +159,8 @@ func (s *synchronous) Join(agent int) []Send {
 		return nil
 	case s.turn.task.Kind == Solve && s.turn.task.Step > 0:
 		s.turn.Answers[agent] = &answer{Refused: true}
-		_, sends := s.advance()
+		var sends []Send
+		s.closed, sends = s.advance()
 		return sends
 	}
 	if s.Now == 0 && s.turn.task.Samples() {
@@ -342,7 +343,8 @@ func (s *synchronous) Leave(agent int) []Send {
 		return nil
 	}
 	s.turn.Answers[agent] = &answer{Refused: true}
-	_, sends := s.advance()
+	var sends []Send
+	s.closed, sends = s.advance()
 	return sends
 }
 

@@ -107,8 +107,10 @@ func (s *Simulation) Step(ctx context.Context) (Event, error) {
 	switch s.now = max(s.now, e.Time); e.What {
 	case Join:
 		sends = s.Server.Join(e.Agent)
+		e.Receipt = s.Server.Closed()
 	case Leave:
 		sends = s.Server.Leave(e.Agent)
+		e.Receipt = s.Server.Closed()
 	case Deadline:
 		s.opened = s.now
 		e.Receipt, sends = s.Server.Deadline()
