@@ -644,6 +644,7 @@ func TestMissingCompletions(t *testing.T) {
 		t.Errorf("%v: want 5 missing and 3 groups", v)
 	}
 	all := tiny(t, backendtest.Go(t), newFolder(t))
+	all.Held, all.Validation.Every = nil, 0
 	all.Sampler = lossy{all.Sampler, func(int) bool { return true }}
 	wantError(t, all.Run(t.Context()), "step 1", "none of 16 completions")
 }

@@ -45,21 +45,10 @@ func (s *failing) Sample(ctx context.Context, requests []rollout.Request) ([]rol
 	return s.Sampler.Sample(ctx, requests)
 }
 
-// losing is a sampler one of whose servers gives no completion.
-type losing struct{ rollout.Sampler }
-
-func (s losing) Sample(ctx context.Context, requests []rollout.Request) ([]rollout.Completion, error) {
-	all, err := s.Sampler.Sample(ctx, requests)
-	if err == nil {
-		all[0] = rollout.Completion{Reason: rollout.Missing}
-	}
-	return all, err
-}
-
 // TestValidationWithoutAnAnswer: a validation that lacks an answer is no measure, and the weights are not to blame.
 func TestValidationWithoutAnAnswer(t *testing.T) {
 	l := tiny(t, backendtest.Go(t), newFolder(t))
-	l.Sampler = losing{l.Sampler}
+	l.Sampler = lossy{l.Sampler, func(i int) bool { return i == 0 }}
 	_, _, err := l.Validate(t.Context())
 	if !errors.As(err, new(rollout.ServerError)) || errors.As(err, new(train.BadWeights)) {
 		t.Errorf("found %v, want an error of the servers", err)
