@@ -143,6 +143,9 @@ func (j *Job) Open() (err error) {
 	if j.Run, err = j.Place.Open(j.Command, j.Resolved); err != nil {
 		return err
 	}
+	if err := j.Run.NoteInputs(); err != nil {
+		return err
+	}
 	return j.Tracking.Watch(track.Subject{Folder: j.Run, Command: j.Command, Config: j.Resolved, Reporter: j.Reporter})
 }
 

@@ -16,7 +16,10 @@ import (
 	"github.com/posttrain/posttrain/internal/files"
 )
 
-const receiptName = "receipt.json"
+const (
+	receiptName = "receipt.json"
+	inputsName  = "inputs.json" // what NoteInputs found
+)
 
 // Receipt says what a run was made of and what it left, by hashes. It is written when the run has ended.
 type Receipt struct {
@@ -78,18 +81,46 @@ var inputKeys = []string{"model", "adapter", "reference", "chat.template", "data
 const servedName = "served"
 
 // outside are entries of a run folder that a receipt leaves out: what is shown elsewhere, and what changes by itself.
-var outside = []string{lockName, receiptName, signatureName, "tensorboard", "mlflow.json", servedName}
+var outside = []string{lockName, receiptName, signatureName, inputsName, "tensorboard", "mlflow.json", servedName}
 
-// WriteReceipt hashes what the config names and the folder holds, and writes receipt.json.
-func (f *Folder) WriteReceipt(r Receipt) error {
-	text, err := os.ReadFile(f.Path(configName))
-	if err != nil {
-		return fmt.Errorf("%s cannot be read: %w", f.Path(configName), Cause(err))
+// NoteInputs hashes the files that the config names, before the run reads them: they may change while it is under way.
+// In a run that continues, what was found at its start stays.
+func (f *Folder) NoteInputs() error {
+	if _, err := os.Stat(f.Path(inputsName)); err == nil {
+		return nil
 	}
-	r.Config, r.Binary = string(text), programHash()
-	if r.Inputs, err = inputsOf(text); err != nil {
+	text, err := f.config()
+	if err != nil {
 		return err
 	}
+	inputs, err := inputsOf(text)
+	if err != nil {
+		return err
+	}
+	return f.replaceJSON(inputsName, inputs)
+}
+
+func (f *Folder) config() ([]byte, error) {
+	text, err := os.ReadFile(f.Path(configName))
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be read: %w", f.Path(configName), Cause(err))
+	}
+	return text, nil
+}
+
+// WriteReceipt hashes what the folder holds, and writes receipt.json with that and the inputs that NoteInputs found.
+func (f *Folder) WriteReceipt(r Receipt) error {
+	if err := f.NoteInputs(); err != nil {
+		return err
+	}
+	if err := readJSON(f.Path(inputsName), "the inputs of a run", &r.Inputs); err != nil {
+		return err
+	}
+	text, err := f.config()
+	if err != nil {
+		return err
+	}
+	r.Config, r.Binary = string(text), programHash()
 	if r.Results, err = hashTree(f.Dir, outside); err != nil {
 		return err
 	}

@@ -238,3 +238,21 @@ func TestReceiptLeavesServedWeightsOut(t *testing.T) {
 		t.Errorf("%d results, %v: want 11", len(r.Results), err)
 	}
 }
+
+// TestReceiptHasTheInputsOfTheStart: data that changes while the run is under way is not the run's.
+func TestReceiptHasTheInputsOfTheStart(t *testing.T) {
+	f, data, _ := finished(t)
+	if err := os.WriteFile(data, []byte("{}\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.WriteReceipt(Receipt{Command: "mappo"}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := ReadReceipt(f.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := r.Check(f.Dir); len(found) == 0 || !strings.Contains(found[0], data) {
+		t.Errorf("%q, want the data", found)
+	}
+}
