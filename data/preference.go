@@ -134,9 +134,18 @@ func (p *Preference) splitPrompt(fields map[string]any) (err error) {
 		}
 	}
 	// A plain prompt beside whole conversations repeats their first turn (UltraFeedback): the conversations decide.
+	// Beside the assistant's turns alone it is that first turn.
+	asked := p.Prompt.Plain
 	p.extractPrompt()
+	if column != nil && p.Prompt.Empty() && isReply(p.Chosen) && isReply(p.Rejected) {
+		first := &p.Chosen.Messages[0]
+		p.Prompt = Text{Messages: []Message{{Role: "user", Content: asked, Tools: first.Tools}}}
+	}
 	return nil
 }
+
+// isReply says that a conversation begins with the assistant.
+func isReply(t Text) bool { return len(t.Messages) > 0 && t.Messages[0].Role == "assistant" }
 
 // reasonUnusable is the reason why no training can use the pair, "" if it can.
 func reasonUnusable(p Preference) string {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -393,4 +394,19 @@ func TestARowOfManyMegabytesIsRefused(t *testing.T) {
 	long := strings.Repeat(" ", rows.MaxRowBytes) + "{}\n"
 	_, _, err := ReadPreferencesFS(files("p.jsonl", "\n"+long), "p.jsonl", PreferenceOptions{})
 	wantError(t, err, "p.jsonl:2: longer than 64 MiB")
+}
+
+// TestPlainPromptBesideAnswers: a plain prompt beside answers that are the assistant's turns alone is the user's turn.
+func TestPlainPromptBesideAnswers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pairs.jsonl")
+	const row = `{"prompt":"Q","chosen":[{"role":"assistant","content":"a"}],"rejected":[{"role":"assistant","content":"b"}]}`
+	if err := os.WriteFile(path, []byte(row+"\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	pairs, _, err := ReadPreferences(path, PreferenceOptions{})
+	want := []Message{{Role: "user", Content: "Q"}}
+	if err != nil || len(pairs) != 1 || !slices.Equal(pairs[0].Prompt.Messages, want) ||
+		pairs[0].Chosen.Messages[0].Content != "a" {
+		t.Errorf("%+v, %v", pairs, err)
+	}
 }

@@ -12,6 +12,9 @@ func (c *Config) Tiny() *Config {
 	}
 	if c.Experts > 0 {
 		t.Experts, t.ActiveExperts, t.ExpertSize = min(c.Experts, 4), min(c.ActiveExperts, 2), 64
+		if c.ModelType == mixtral { // its experts are as wide as intermediate_size says
+			t.ExpertSize = t.IntermediateSize
+		}
 	}
 	if c.SlidingWindow > 0 { // a tiny window hides the question from the answer
 		t.SlidingWindow = max(c.SlidingWindow, 4096)

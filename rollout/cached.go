@@ -292,7 +292,7 @@ func (s *Cached) pieceProgram(from *backend.Cache, shape model.PieceShape) (*bac
 	if shape.InGraph {
 		options = append(options, backend.UpdateLast(2*s.config.Layers))
 	}
-	return from.Program(fmt.Sprint(name, "/", shape.Slots), func(g *graph.Graph) []*graph.Node {
+	return from.Program(fmt.Sprint(name, "/", shape.Slots, "/", shape.Suffix), func(g *graph.Graph) []*graph.Node {
 		params := s.config.ParametersIn(g, s.matrixType())
 		in := s.config.PieceInputs(g, shape, s.engine.Wants.HostRows, s.options.Graph)
 		return s.config.Piece(params, in, s.options.Graph).Nodes()

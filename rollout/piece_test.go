@@ -43,6 +43,23 @@ func TestLongPromptsAreReadInPieces(t *testing.T) {
 	})
 }
 
+// TestAGroupThenOneAnswer: a long prompt of a group, and the same one for one answer, are read by programs of their own,
+// in whichever order they come.
+func TestAGroupThenOneAnswer(t *testing.T) {
+	e := backendtest.Go(t)
+	m := testkit.Model(t, "mistral")
+	m.Config.MaxPositions = 128
+	group := sampleGroups(1, 4, 41, func(int, int) int { return 8 })
+	for _, calls := range [][][]Request{{group, group[:1]}, {group[:1], group}} {
+		s, _ := newCached(t, e, m, Options{})
+		s.piece = 4
+		for _, rs := range calls {
+			want := sample(t, first(newCached(t, e, m, Options{})), rs...)
+			equalAnswers(t, sample(t, s, rs...), want)
+		}
+	}
+}
+
 // places are an engine with the cache on the host, if it can, and in itself.
 func places(e *backend.Engine) []*backend.Engine {
 	if !e.Wants.SharedMemory || e.Name == "onnx" {

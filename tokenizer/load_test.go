@@ -61,6 +61,8 @@ var badTokenizers = []struct{ tokenizer, config, want string }{
 	{`{"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}]}, ` +
 		tinyModel + `}`, ``,
 		`special token "x" is not in special_tokens`},
+	{`{"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}], "special_tokens":
+		{"x": {"ids": [-1]}}}, ` + tinyModel + `}`, ``, `special token "x" has the id -1: want 0 or more`},
 	{`{"decoder": {"type": "WordPiece"}, ` + tinyModel + `}`, ``, `decoder.type "WordPiece": want ByteLevel`},
 	{`{"decoder": {"type": "Strip", "content": ""}, ` + tinyModel + `}`, ``, `decoder.content "": want one character`},
 	{`{"added_tokens": [{"content": 1}], ` + tinyModel + `}`, ``, `added_tokens.content: found number, want a string`},

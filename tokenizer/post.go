@@ -51,6 +51,10 @@ func readTemplateProcessing(raw json.RawMessage, at string) (p postProcessor, er
 			if !ok {
 				return p, fmt.Errorf("%s: special token %q is not in special_tokens", at, part.SpecialToken.ID)
 			}
+			if i := slices.IndexFunc(token.IDs, func(id int32) bool { return id < 0 }); i >= 0 {
+				return p, fmt.Errorf("%s: special token %q has the id %d: want 0 or more", at, part.SpecialToken.ID,
+					token.IDs[i])
+			}
 			if texts == 0 {
 				p.before = append(p.before, token.IDs...)
 			} else {

@@ -99,6 +99,9 @@ func (t *Tokenizer) Size() int {
 	for id := range t.added.byID {
 		top = max(top, id)
 	}
+	for _, id := range slices.Concat(t.post.before, t.post.after) {
+		top = max(top, id)
+	}
 	return int(top) + 1
 }
 

@@ -18,9 +18,10 @@ import (
 // Journal is a file of JSON lines that only grows. A process that is killed leaves every row that Add has returned for;
 // a row that it was writing is cut off when the file is opened again.
 type Journal[T any] struct {
-	mu   sync.Mutex
-	file *os.File
-	path string
+	mu     sync.Mutex
+	file   *os.File
+	path   string
+	broken error // of a write that may have left half a row, which must stay the last
 }
 
 // Open reads the rows that are there, and opens the file for more, for this process alone.
@@ -76,10 +77,13 @@ func (j *Journal[T]) Add(row T) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if _, err := j.file.Write(line.Bytes()); err != nil {
-		return fmt.Errorf("%s: not written: %w", filepath.Base(j.path), run.Cause(err))
+	if j.broken != nil {
+		return j.broken
 	}
-	return nil
+	if _, err := j.file.Write(line.Bytes()); err != nil {
+		j.broken = fmt.Errorf("%s: not written: %w", filepath.Base(j.path), run.Cause(err))
+	}
+	return j.broken
 }
 
 // Clear takes all rows away.

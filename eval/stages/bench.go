@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/data"
@@ -52,6 +53,18 @@ type Answer struct {
 	Output string `json:"output"`
 	Reason string `json:"reason,omitempty"`        // eos, stop, length, TooLong, or a server's word
 	Prompt string `json:"prompt_sha256,omitempty"` // of all messages; recorded answers have none
+	// Thoughts are what a model wrote up to the end of its think block, where a judge reads what follows alone.
+	Thoughts string `json:"thoughts,omitempty"`
+}
+
+// dropThoughts takes the thoughts out of the output. inside: the prompt ends inside a think block. Thoughts that never
+// close leave nothing.
+func (a *Answer) dropThoughts(inside bool) {
+	rest, closed := WithoutThoughts(a.Output, inside)
+	if closed && rest == a.Output {
+		return
+	}
+	a.Thoughts, a.Output = a.Output[:len(a.Output)-len(rest)], strings.TrimSpace(rest)
 }
 
 // Question is what a judge is asked about an item. Key tells an item's questions apart.
@@ -273,9 +286,12 @@ func (e *benching) runReport(context.Context) error {
 
 // warn adds what a reader of the numbers should know.
 func (f *Found) warn() {
-	cut, tooLong, all, unparsed := 0, 0, 0, 0
+	cut, tooLong, all, unparsed, open := 0, 0, 0, 0, 0
 	for _, item := range f.Items {
 		for _, a := range f.Answers[item.ID] {
+			if a.Thoughts != "" && !strings.Contains(a.Thoughts, "</think>") {
+				open++
+			}
 			switch all++; a.Reason {
 			case rollout.Length:
 				cut++
@@ -295,6 +311,7 @@ func (f *Found) warn() {
 		}
 	}
 	add(cut*20 > all, "%d of %d answers met their length limit: allow more tokens", cut, all)
+	add(open > 0, "%d of %d answers never close their think block: nothing of them is judged", open, all)
 	add(tooLong > 0, "%d of %d prompts do not fit the model: their answers are empty", tooLong, all)
 	add(unparsed > 0, "%d of %d replies of the judge have no verdict: they do not count", unparsed, len(f.Verdicts))
 }

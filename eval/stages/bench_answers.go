@@ -67,6 +67,13 @@ func (e *benching) answerTurn(ctx context.Context, a Asking, s *Stage[Answer], d
 		if answer != nil {
 			row.Output, row.Reason = answer.Text, answer.Reason
 		}
+		if answer != nil && e.Questions != nil && e.Recorded == nil {
+			inside, err := a.BeginsInside(talk)
+			if err != nil {
+				return err
+			}
+			row.dropThoughts(inside)
+		}
 		return s.Note(row, func(p *Progress) {
 			p.Done, p.Calls = p.Done+1, p.Calls+1
 			done[item.ID] = append(done[item.ID], row)

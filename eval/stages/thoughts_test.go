@@ -24,3 +24,23 @@ func TestWithoutThoughts(t *testing.T) {
 		}
 	}
 }
+
+// TestDropThoughts: a judge reads what follows the thoughts, and an answer without them as it is.
+func TestDropThoughts(t *testing.T) {
+	for _, c := range []struct {
+		text             string
+		inside           bool
+		output, thoughts string
+	}{
+		{" plain ", false, " plain ", ""},
+		{"<think>a</think>\n\nb", false, "b", "<think>a</think>"},
+		{"a</think> b", true, "b", "a</think>"},
+		{"<think>a", false, "", "<think>a"},
+		{"a", true, "", "a"},
+	} {
+		a := Answer{Output: c.text}
+		if a.dropThoughts(c.inside); a.Output != c.output || a.Thoughts != c.thoughts {
+			t.Errorf("%q, inside %v: %q and the thoughts %q", c.text, c.inside, a.Output, a.Thoughts)
+		}
+	}
+}

@@ -124,7 +124,12 @@ func (e *evaluation) ask(i int, outputs []string) ([]stages.Question, error) {
 
 // readVerdict reads all that the judge has said so far, as the benchmark does.
 func (e *evaluation) readVerdict(_ stages.Question, _ metered.Reply, v *stages.Verdict) {
-	v.Said, _ = e.prompts.Verdict(strings.Join(v.Replies, "\n"))
+	var said []string
+	for _, reply := range v.Replies { // a judge may weigh other verdicts while it thinks
+		rest, _ := stages.WithoutThoughts(reply, false)
+		said = append(said, rest)
+	}
+	v.Said, _ = e.prompts.Verdict(strings.Join(said, "\n"))
 	v.Parsed = v.Said != ""
 }
 

@@ -96,7 +96,7 @@ func TestRun(t *testing.T) {
 func TestNoVerdict(t *testing.T) {
 	judge := meteredtest.Start(t, meteredtest.Options{Reply: func(prompt string) string {
 		if newIsA(prompt) && strings.Contains(prompt, "the new") {
-			return "[[A=B]]"
+			return "<think>[[B>A]]?</think>[[A=B]]"
 		}
 		return "Both [[A>B]] and [[B>A]]." // a contradiction
 	}})

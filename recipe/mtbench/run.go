@@ -152,7 +152,8 @@ func (e *evaluation) ask(i int, outputs []string) (asked []stages.Question, err 
 }
 
 func read(_ stages.Question, r metered.Reply, v *stages.Verdict) {
-	if v.Score, v.Parsed = bench.Rating(r.Text); v.Parsed {
+	said, _ := stages.WithoutThoughts(r.Text, false) // a judge may weigh other ratings while it thinks
+	if v.Score, v.Parsed = bench.Rating(said); v.Parsed {
 		v.Said = fmt.Sprint(v.Score)
 	}
 }

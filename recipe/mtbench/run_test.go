@@ -42,7 +42,7 @@ func echo(t *testing.T) string {
 		for _, m := range q.Messages {
 			text += " " + m.Role + ":" + m.Content
 		}
-		_, _ = w.Write(meteredtest.Completion("", text))
+		_, _ = w.Write(meteredtest.Completion("", "<think>hm</think>\n"+text))
 	}))
 	t.Cleanup(s.Close)
 	return s.URL + "/v1"
@@ -58,7 +58,7 @@ func rated(t *testing.T, judge string, categories ...string) Options {
 	return o
 }
 
-// TestRun: the second turn sees the first one's own answer, each category has its temperature, the judge sees a
+// TestRun: thoughts are not judged, the second turn sees the first one's own answer without them, each category has its temperature, the judge sees a
 // reference where the category has one, and the judgements that are written count to the same scores.
 func TestRun(t *testing.T) {
 	shown := make(chan string, 100)
@@ -67,7 +67,7 @@ func TestRun(t *testing.T) {
 			if strings.Contains(prompt, "## Second answer") {
 				return "Rating: [[8]]"
 			}
-			return "Rating: [[5]] or so"
+			return "<think>[[9]], or [[3]]?</think>Rating: [[5]] or so"
 		}})
 	o := rated(t, judge.URL, "writing", "math")
 	o.Agent.BaseURL, o.Agent.APIModel = echo(t), "echo"

@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/big"
 	"strings"
@@ -41,7 +42,7 @@ func ParseAxis(text string) (Axis, error) {
 // add adds a value that is a number, and not there yet.
 func (a *Axis) add(value, text string) error {
 	x, ok := new(big.Rat).SetString(value)
-	if !ok || strings.Contains(value, "/") {
+	if !ok || !json.Valid([]byte(value)) { // the table has the numbers as JSON
 		return wrong(text, "%q is not a number: want numbers with commas between, such as %s", value, example)
 	}
 	for _, other := range a.Values {

@@ -234,6 +234,9 @@ func TestRefuses(t *testing.T) {
 		{[]string{"weight=1,x"}, `--sweep weight=1,x: "x" is not a number`},
 		{[]string{"weight=1/2"}, `"1/2" is not a number`},
 		{[]string{"weight=nan"}, `"nan" is not a number`},
+		{[]string{"weight=.5"}, `".5" is not a number`}, // of JSON, in which the table is written
+		{[]string{"weight=05"}, `"05" is not a number`},
+		{[]string{"weight=1_000"}, `"1_000" is not a number`},
 		{[]string{"weight=1,2,1.0"}, "--sweep weight=1,2,1.0: 1.0 is there twice (1): want each value once"},
 		{[]string{"weight=1", "weight=2"}, "--sweep weight=2: another --sweep has this key"},
 		{[]string{"weigth=1"}, `--sweep: unknown key "weigth": did you mean weight?`},

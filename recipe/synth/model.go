@@ -38,9 +38,11 @@ func openModel(o Options, p *prompts, s *stages.Store, r run.Reporter) (*model, 
 	options.Name, options.Temperature, options.Warn = writerName, o.Writer.Temperature, r.Warn
 	options.Cache = cmp.Or(options.Cache, s.Path(repliesName))
 	var err error
-	m.client, err = metered.Open(options)
+	if m.client, err = metered.Open(options); err != nil {
+		return nil, err
+	}
 	m.plain.Store(!o.Writer.Structured)
-	return m, err
+	return m, nil
 }
 
 func (m *model) settings(stage string) map[string]string {

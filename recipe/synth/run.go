@@ -173,8 +173,12 @@ func (w *writing) prepare() (err error) {
 	if err := prompts.write(w.Folder); err != nil {
 		return err
 	}
-	w.author, err = openModel(w.o, prompts, w.store, w.Reporter)
-	return err
+	m, err := openModel(w.o, prompts, w.store, w.Reporter)
+	if err != nil {
+		return err
+	}
+	w.author = m
+	return nil
 }
 
 // openFolder opens the run folder, a new one or one of this command.

@@ -453,3 +453,12 @@ func TestAnotherRun(t *testing.T) {
 	_, err = Run(t.Context(), o, nil)
 	expect.Error(t, err, o.Out+" is not empty (it holds notes.txt)")
 }
+
+// TestNoCache: where replies cannot be kept, one line says so.
+func TestNoCache(t *testing.T) {
+	o := options(t, "http://localhost:1/v1", 1)
+	o.Writer.Cache = filepath.Join(t.TempDir(), "no", "such", "replies.jsonl")
+	if _, err := Run(t.Context(), o, nil); err == nil || !strings.Contains(err.Error(), o.Writer.Cache) {
+		t.Errorf("found %v, want an error that names the file", err)
+	}
+}

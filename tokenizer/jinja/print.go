@@ -255,7 +255,11 @@ func strftime(t time.Time, format string) string {
 		parts := strftimeCodes.FindStringSubmatch(found)
 		out := strftimeCode(t, parts[2])
 		if parts[1] == "-" {
-			out = strings.TrimLeft(out, "0 ")
+			if trimmed := strings.TrimLeft(out, "0 "); trimmed != "" {
+				out = trimmed
+			} else if out != "" {
+				out = "0" // such as the hour at midnight
+			}
 		}
 		return out
 	})
