@@ -399,7 +399,8 @@ func TestARowOfManyMegabytesIsRefused(t *testing.T) {
 // TestPlainPromptBesideAnswers: a plain prompt beside answers that are the assistant's turns alone is the user's turn.
 func TestPlainPromptBesideAnswers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pairs.jsonl")
-	const row = `{"prompt":"Q","chosen":[{"role":"assistant","content":"a"}],"rejected":[{"role":"assistant","content":"b"}]}`
+	const row = `{"prompt":"Q","chosen":[{"role":"assistant","content":"a"}],` +
+		`"rejected":[{"role":"assistant","content":"b"}]}`
 	if err := os.WriteFile(path, []byte(row+"\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}

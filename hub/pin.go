@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -225,8 +224,8 @@ func (u use) of(names []string) ([]string, error) {
 	want := weightsFile
 	switch {
 	case u == tokenizerOnly: // config.json last: with it in the cache, all is there
-		slices.SortStableFunc(small, func(a, b string) int { return cmp.Compare(one(a), one(b)) })
-		return small, nil
+		config := func(name string) bool { return name == configFile }
+		return append(slices.DeleteFunc(small, config), keep(config)...), nil
 	case u == adapterOnly:
 		small, want = nil, adapterFiles[1]
 		if slices.Contains(names, want) {
@@ -241,14 +240,6 @@ func (u use) of(names []string) ([]string, error) {
 		return nil, fmt.Errorf("on the hub it has no %s: want weights in this form%s", want, others(names))
 	}
 	return append(small, weights...), nil
-}
-
-// one is 1 for the file that says that all is there.
-func one(name string) int {
-	if name == configFile {
-		return 1
-	}
-	return 0
 }
 
 // others names weights in other forms.

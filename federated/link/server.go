@@ -508,7 +508,8 @@ func (s *serving) publish(a *member, l *letter) error {
 // tick removes revoked agents, and reports. A connection that is closed for good ends the run's server.
 func (s *serving) tick(ctx context.Context) error {
 	if s.nc.IsClosed() {
-		return fmt.Errorf("the NATS server has closed the connection: %w", cmp.Or(s.nc.LastError(), nats.ErrConnectionClosed))
+		return fmt.Errorf("the NATS server has closed the connection: %w",
+			cmp.Or(s.nc.LastError(), nats.ErrConnectionClosed))
 	}
 	if s.Keys != nil {
 		all, err := s.Keys.registry()

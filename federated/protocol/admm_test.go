@@ -582,7 +582,8 @@ func TestLeaveClosesARound(t *testing.T) {
 		s.Join(i)
 	}
 	for i := range 2 {
-		s.Receive(Update{Agent: i, Kind: Gradient, Vectors: [][]float64{{1, 1}}, Stats: Stats{Steps: 10, Return: 3, Episodes: 1}})
+		s.Receive(Update{Agent: i, Kind: Gradient, Vectors: [][]float64{{1, 1}},
+			Stats: Stats{Steps: 10, Return: 3, Episodes: 1}})
 	}
 	s.Leave(2)
 	if r := s.Closed(); !r.Stepped || r.Metrics["present"] != 2 || r.Metrics["return"] != 3 || s.Version() != 1 {

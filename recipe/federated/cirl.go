@@ -130,7 +130,7 @@ type itemWorld struct {
 func openItems(o *Options) (world, error) {
 	c := &o.CIRL
 	w := &itemWorld{trained: trained{o: o, name: CIRLName, folder: c.Model, adapting: c.Adapting, backend: c.Backend,
-		samples: true, reference: c.GRPO.NeedsReference(), anchored: c.GRPO.NeedsReference()}}
+		samples: true, reference: c.GRPO.NeedsReference()}}
 	return w, w.load()
 }
 

@@ -48,7 +48,7 @@ type trained struct {
 	backend   string
 	samples   bool // agents sample from it
 	reference bool // KL is measured to it
-	anchored  bool // the weights at the start are a reference, which all agents must have
+	anchored  bool // log-probs of the weights at the start are compared with, so that all agents must have these
 	model     *model.Model
 	tokenizer *tokenizer.Tokenizer
 	policy    *lm.Policy
@@ -89,7 +89,7 @@ func (w *trained) identity() (id protocol.Identity, err error) {
 	base := ""
 	if l := w.model.Config.LoRA; l != nil {
 		base = fmt.Sprint(l.Base, l.Rank, l.Alpha, l.RSLoRA)
-	} else if w.anchored {
+	} else if w.reference || w.anchored {
 		var hash string
 		if hash, err = w.model.Hash(); err != nil {
 			return id, err

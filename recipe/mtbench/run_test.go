@@ -58,8 +58,9 @@ func rated(t *testing.T, judge string, categories ...string) Options {
 	return o
 }
 
-// TestRun: thoughts are not judged, the second turn sees the first one's own answer without them, each category has its temperature, the judge sees a
-// reference where the category has one, and the judgements that are written count to the same scores.
+// TestRun: thoughts are not judged, the second turn sees the first one's own answer without them, each category has its
+// temperature, the judge sees a reference where the category has one, and the judgements that are written count to the
+// same scores.
 func TestRun(t *testing.T) {
 	shown := make(chan string, 100)
 	judge := meteredtest.Start(t, meteredtest.Options{Watch: func(prompt string) { shown <- prompt },
