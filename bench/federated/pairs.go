@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/federated/protocol"
+	recipe "github.com/posttrain/posttrain/recipe/federated"
 )
 
 // pairing is the comparison of federated MaPPO: owners of preference pairs, who may not share them.
@@ -23,6 +24,14 @@ type pairing struct {
 	Arms    []string
 	Runs    string
 	Setting []string // further settings of every run
+	judge   judge
+}
+
+// judge measures models on the pairs that all arms hold out.
+type judge struct {
+	seed uint64
+	of   protocol.Workload // nil: not made yet
+	o    *recipe.Options
 }
 
 // pairArms are its rows.
@@ -80,12 +89,13 @@ func comparePairs(ctx context.Context, args []string) error {
 	return p.measure(ctx, os.Stdout, os.Stderr)
 }
 
-func (p pairing) measure(ctx context.Context, out, progress io.Writer) error {
+func (p *pairing) measure(ctx context.Context, out, progress io.Writer) error {
 	done, err := open[pairRun, paired](p.Runs, p.Budget)
 	if err != nil {
 		return err
 	}
 	defer done.file.Close()
+	defer p.judge.close()
 	var all []pairRun
 	for seed := range max(p.Seeds, 1) {
 		for _, arm := range p.Arms {
@@ -101,7 +111,7 @@ func (p pairing) measure(ctx context.Context, out, progress io.Writer) error {
 }
 
 // settings are the configuration of a run. Every arm sees the same number of pairs.
-func (p pairing) settings(r pairRun) []string {
+func (p *pairing) settings(r pairRun) []string {
 	method, rule := stepOf(r.Arm)
 	agents, pairs := p.Agents, gradientPairs
 	switch r.Arm {
@@ -124,7 +134,7 @@ func (p pairing) settings(r pairRun) []string {
 }
 
 // do makes a run and measures what was learnt.
-func (p pairing) do(ctx context.Context, r pairRun) (out paired, err error) {
+func (p *pairing) do(ctx context.Context, r pairRun) (out paired, err error) {
 	out, begun := paired{pairRun: r, Budget: p.Budget, Means: map[string]float64{}}, time.Now()
 	o, err := settled(p.settings(r)...)
 	if err != nil {
@@ -154,20 +164,14 @@ func (p pairing) do(ctx context.Context, r pairRun) (out paired, err error) {
 }
 
 // evaluate adds the means over the pairs that all arms hold out, times a weight.
-func (p pairing) evaluate(ctx context.Context, out *paired, theta []float64, weight float64) error {
-	o, err := settled(p.settings(pairRun{central, out.Seed})...) // its only agent has all that is held out
-	if err != nil {
-		return err
-	}
-	defer o.Close()
-	w, err := o.NewWorkload(0)
-	if err != nil {
+func (p *pairing) evaluate(ctx context.Context, out *paired, theta []float64, weight float64) error {
+	if err := p.appoint(out.Seed); err != nil {
 		return err
 	}
 	if theta == nil {
-		theta = w.Start()
+		theta = p.judge.of.Start()
 	}
-	validator, ok := w.(protocol.Validator)
+	validator, ok := p.judge.of.(protocol.Validator)
 	if !ok {
 		return errors.New("the workload has no validation")
 	}
@@ -185,8 +189,34 @@ func (p pairing) evaluate(ctx context.Context, out *paired, theta []float64, wei
 	return nil
 }
 
+// appoint makes the judge of a seed. It stays for all runs of the seed: the reference's log-probs are measured once.
+func (p *pairing) appoint(seed uint64) error {
+	if p.judge.of != nil && p.judge.seed == seed {
+		return nil
+	}
+	p.judge.close()
+	o, err := settled(p.settings(pairRun{central, seed})...) // its only agent has all that is held out
+	if err != nil {
+		return err
+	}
+	of, err := o.NewWorkload(0)
+	if err != nil {
+		o.Close()
+		return err
+	}
+	p.judge = judge{seed, of, o}
+	return nil
+}
+
+func (j *judge) close() {
+	if j.o != nil {
+		j.o.Close()
+	}
+	*j = judge{}
+}
+
 // print writes the table as Markdown.
-func (p pairing) print(out io.Writer, done *log[pairRun, paired]) {
+func (p *pairing) print(out io.Writer, done *log[pairRun, paired]) {
 	fmt.Fprintf(out, "%d owners, %d pairs in a run, %d seeds.\n\n| arm | loss | accuracy | margin | log p(chosen) | "+
 		"log p(rejected) | MB up, down an owner |\n|%s\n", p.Agents, p.Budget, max(p.Seeds, 1),
 		strings.Repeat("---|", 7))
@@ -204,7 +234,7 @@ func (p pairing) print(out io.Writer, done *log[pairRun, paired]) {
 }
 
 // over is the mean over an arm's seeds.
-func (p pairing) over(arm string, done *log[pairRun, paired], value func(paired) float64) (m float64) {
+func (p *pairing) over(arm string, done *log[pairRun, paired], value func(paired) float64) (m float64) {
 	var all []float64
 	for seed := range max(p.Seeds, 1) {
 		all = append(all, value(done.results[pairRun{arm, uint64(seed)}]))
