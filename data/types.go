@@ -1,6 +1,7 @@
 package data
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -48,6 +49,17 @@ func (t Text) Trained() (all []Message) {
 	for _, m := range t.Messages {
 		if !m.Untrained {
 			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// Unwritten is what the JSON of the text leaves out and a model sees or learns: tools, further keys of messages, and
+// which of them the loss leaves out. It is nil for most texts.
+func (t Text) Unwritten() (all []string) {
+	for i, m := range t.Messages {
+		if m.Whole != "" || m.Tools != "" || m.Untrained {
+			all = append(all, fmt.Sprint(i, m.Untrained), m.Whole, m.Tools)
 		}
 	}
 	return all

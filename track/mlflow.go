@@ -274,12 +274,13 @@ func (m *MLflow) open(ctx context.Context) (err error) {
 	return err
 }
 
-// once marks the context of a request that makes something: where no answer comes, it is not sent again, since the
-// server may have made it.
+// once marks the context of a request that makes something. Where no answer comes, or one of a gateway that has lost the
+// server's, it is not sent again, since the server may have made it.
 type once struct{}
 
 func retry(ctx context.Context, r *http.Response, err error) (bool, error) {
-	if err != nil && ctx.Value(once{}) != nil {
+	lost := err != nil || r.StatusCode >= http.StatusInternalServerError && r.StatusCode != http.StatusServiceUnavailable
+	if lost && ctx.Value(once{}) != nil {
 		return false, nil
 	}
 	return retryablehttp.DefaultRetryPolicy(ctx, r, err)

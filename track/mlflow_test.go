@@ -28,6 +28,8 @@ type fakeMLflow struct {
 	statuses []string
 	made     map[string]string                                  // names of runs by their tags
 	lost     int                                                // answers to runs/create that do not arrive
+	gateway  bool                                               // something answers 502 in their place
+	created  int                                                // calls of runs/create
 	fault    func(call string, n int) (status int, body string) // n: how often it was called before; status 0: none
 }
 
@@ -92,8 +94,11 @@ func (f *fakeMLflow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				f.made[tag.Value] = body.Name
 			}
 		}
-		if f.lost > 0 { // the run is made, and the connection breaks
-			f.lost--
+		f.created++
+		if f.lost--; f.lost >= 0 && f.gateway {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		} else if f.lost >= 0 { // the run is made, and the connection breaks
 			panic(http.ErrAbortHandler)
 		}
 		fmt.Fprintf(w, `{"run":{"info":{"run_id":"abc %s"}}}`, body.Name)
@@ -172,15 +177,18 @@ func TestMLflowResumes(t *testing.T) {
 // TestMLflowAnswerIsLost: the server makes the run and its answer is lost; with the next record, or when the run is
 // resumed, the same run is found: there is never a second one.
 func TestMLflowAnswerIsLost(t *testing.T) {
-	for _, lost := range []int{1, 9} {
+	for _, c := range []struct {
+		lost    int
+		gateway bool
+	}{{1, false}, {9, false}, {1, true}, {9, true}} {
 		server, dir, warnings := newFakeMLflow(t), filepath.Join(t.TempDir(), "run"), []string(nil)
-		server.lost = lost
+		server.lost, server.gateway = c.lost, c.gateway
 		f := watched(t, dir, server.URL, &warnings)
 		must(t, f.Log(loss(1, 9)), f.Close())
 		f = watched(t, dir, server.URL, &warnings)
 		must(t, f.Log(loss(2, 8)), f.WriteSummary("done"), f.Close())
-		if want := []string{"1 loss 9", "2 loss 8"}; len(server.made) != 1 || !slices.Equal(server.metrics, want) {
-			t.Errorf("lost %d: runs %v, metrics %q, want %q", lost, server.made, server.metrics, want)
+		if want := []string{"1 loss 9", "2 loss 8"}; server.created != 1 || !slices.Equal(server.metrics, want) {
+			t.Errorf("%+v: %d runs, metrics %q, want %q", c, server.created, server.metrics, want)
 		}
 		if n := len(server.statuses); n == 0 || server.statuses[n-1] != "abc run FINISHED" {
 			t.Errorf("%q", server.statuses)

@@ -19,6 +19,10 @@ func TestTexts(t *testing.T) {
 		}
 		return `{"messages":[` + strings.Join(messages, ",") + `]}`
 	}
+	withTool := func(name string) string {
+		return fmt.Sprintf(`{"prompt":[{"role":"user","content":"Q"}],"chosen":[{"role":"assistant","content":"A"}],`+
+			`"rejected":[{"role":"assistant","content":"B"}],"tools":[{"name":%q}]}`, name)
+	}
 	for _, c := range []struct {
 		kind  string
 		lines []string
@@ -31,6 +35,8 @@ func TestTexts(t *testing.T) {
 		{"pairs", []string{`{"prompt":"Q","chosen":"","rejected":"B"}`}, "error unusable 1/1"},
 		{"pairs", []string{pair, `{"prompt":"Q","chosen":"A","rejected":"A"}`}, "error unusable 1/1"},
 		{"pairs", []string{pair, `{"rejected":"B","prompt":"Q","chosen":"A"}`}, "warning duplicate 1/1"},
+		{"pairs", []string{withTool("f"), withTool("g")}, "note near-duplicate 1/1"}, // other tools
+		{"pairs", []string{withTool("f"), withTool("f")}, "warning duplicate 1/1"},
 		{"pairs", []string{pair, `{"prompt":"Q","chosen":"B","rejected":"A"}`}, "warning contradiction 1/1"},
 		{"pairs", []string{`{"prompt":"Q","chosen":" ","rejected":"B","chosen_score":0.1,"rejected_score":0.9}`},
 			"warning odd 1/1, warning odd 1/1, warning gaps 1/0"},

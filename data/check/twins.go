@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/near"
 )
 
@@ -64,9 +65,14 @@ func numberOf(row string) uint32 {
 	return uint32(n)
 }
 
-// hashOf hashes values as JSON.
+// hashOf hashes values as JSON, and what the JSON of texts leaves out.
 func hashOf(values ...any) uint64 {
 	h := fnv.New64a()
 	json.NewEncoder(h).Encode(values)
+	for i, v := range values {
+		if t, ok := v.(data.Text); ok && t.Unwritten() != nil {
+			fmt.Fprintf(h, "%d %q", i, t.Unwritten())
+		}
+	}
 	return h.Sum64()
 }

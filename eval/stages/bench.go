@@ -57,6 +57,17 @@ type Answer struct {
 	Thoughts string `json:"thoughts,omitempty"`
 }
 
+// markThoughts leaves an output whose thoughts can be told from the rest: a judge reads what follows them alone, and
+// other readers get the beginning of the block, which the prompt has if inside.
+func (a *Answer) markThoughts(inside, judged bool) {
+	switch {
+	case judged:
+		a.dropThoughts(inside)
+	case inside && !strings.HasPrefix(strings.TrimSpace(a.Output), thinkOpen):
+		a.Output = thinkOpen + a.Output
+	}
+}
+
 // dropThoughts takes the thoughts out of the output. inside: the prompt ends inside a think block. Thoughts that never
 // close leave nothing.
 func (a *Answer) dropThoughts(inside bool) {
@@ -289,7 +300,7 @@ func (f *Found) warn() {
 	cut, tooLong, all, unparsed, open := 0, 0, 0, 0, 0
 	for _, item := range f.Items {
 		for _, a := range f.Answers[item.ID] {
-			if a.Thoughts != "" && !strings.Contains(a.Thoughts, "</think>") {
+			if a.Thoughts != "" && !strings.Contains(a.Thoughts, thinkClose) {
 				open++
 			}
 			switch all++; a.Reason {

@@ -67,12 +67,12 @@ func (e *benching) answerTurn(ctx context.Context, a Asking, s *Stage[Answer], d
 		if answer != nil {
 			row.Output, row.Reason = answer.Text, answer.Reason
 		}
-		if answer != nil && e.Questions != nil && e.Recorded == nil {
+		if answer != nil && e.Recorded == nil {
 			inside, err := a.BeginsInside(talk)
 			if err != nil {
 				return err
 			}
-			row.dropThoughts(inside)
+			row.markThoughts(inside, e.Questions != nil)
 		}
 		return s.Note(row, func(p *Progress) {
 			p.Done, p.Calls = p.Done+1, p.Calls+1

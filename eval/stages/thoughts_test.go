@@ -25,6 +25,26 @@ func TestWithoutThoughts(t *testing.T) {
 	}
 }
 
+// TestMarkThoughts: without a judge, an output that the prompt has begun keeps its thoughts, with their beginning.
+func TestMarkThoughts(t *testing.T) {
+	for _, c := range []struct {
+		text           string
+		inside, judged bool
+		want           string
+	}{
+		{"cut off", true, false, "<think>cut off"},
+		{"a</think>b", true, false, "<think>a</think>b"},
+		{"<think>a</think>b", true, false, "<think>a</think>b"},
+		{"plain", false, false, "plain"},
+		{"a</think>b", true, true, "b"},
+	} {
+		a := Answer{Output: c.text}
+		if a.markThoughts(c.inside, c.judged); a.Output != c.want {
+			t.Errorf("%+v: %q", c, a.Output)
+		}
+	}
+}
+
 // TestDropThoughts: a judge reads what follows the thoughts, and an answer without them as it is.
 func TestDropThoughts(t *testing.T) {
 	for _, c := range []struct {

@@ -52,6 +52,9 @@ func (p *pairing) identify() string {
 	}
 	for _, row := range p.prompts {
 		_ = enc.Encode(row.Prompt)
+		if more := row.Prompt.Unwritten(); more != nil {
+			_ = enc.Encode(more)
+		}
 	}
 	return fmt.Sprintf("%x", h.Sum(nil)[:16])
 }

@@ -162,16 +162,12 @@ func (w *writing) prepare() (err error) {
 	if err := w.openFolder(); err != nil {
 		return err
 	}
-	err = data.WriteLines(w.store.Path(SeedsName), len(w.seeds), func(i int) any { return w.seeds[i] })
-	if err != nil {
+	if err := w.keepAsked(prompts); err != nil {
 		return err
 	}
 	if w.o.Engine == Templates {
 		w.author = templates{w.o.Seed, w.o.HeldOut}
 		return nil
-	}
-	if err := prompts.write(w.Folder); err != nil {
-		return err
 	}
 	m, err := openModel(w.o, prompts, w.store, w.Reporter)
 	if err != nil {
@@ -179,6 +175,25 @@ func (w *writing) prepare() (err error) {
 	}
 	w.author = m
 	return nil
+}
+
+// keepAsked writes seeds and prompts: into a new folder at once, and into one that is there when the stage that they
+// belong to goes on with them. Those of a run that is refused stay as they are.
+func (w *writing) keepAsked(p *prompts) error {
+	write := func(stage string) error {
+		switch {
+		case stage == stageVignettes:
+			return data.WriteLines(w.store.Path(SeedsName), len(w.seeds), func(i int) any { return w.seeds[i] })
+		case stage == stageItems && w.o.Engine == Model:
+			return p.write(w.Folder)
+		}
+		return nil
+	}
+	if w.Continuing {
+		w.store.Accepted = write
+		return nil
+	}
+	return errors.Join(write(stageVignettes), write(stageItems))
 }
 
 // openFolder opens the run folder, a new one or one of this command.

@@ -1,6 +1,7 @@
 package synth
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -419,6 +420,9 @@ func TestPrompts(t *testing.T) {
 	put("vignettes.tmpl", own+"!")
 	_, err := Run(t.Context(), o, nil)
 	expect.Error(t, err, "stage vignettes was begun with prompts", "name another --out DIR")
+	if again, _ := os.ReadFile(filepath.Join(o.Out, "prompts", "vignettes.tmpl")); string(again) != own {
+		t.Errorf("a refused run changes the prompts of the one that is there: %s", again)
+	}
 	put("vignettes.txt", "")
 	_, err = Run(t.Context(), o, nil)
 	expect.Error(t, err, "vignettes.txt: want files named vignettes.tmpl, item.tmpl and repair.tmpl")
@@ -431,6 +435,7 @@ func TestAnotherRun(t *testing.T) {
 	if _, err := Run(t.Context(), o, nil); err != nil {
 		t.Fatal(err)
 	}
+	seeds, _ := os.ReadFile(filepath.Join(o.Out, SeedsName))
 	for says, change := range map[string]func(*Options){
 		`n "2", now it is "3"`:                   func(o *Options) { o.N = 3 },
 		`model "m", now it is "k"`:               func(o *Options) { o.Writer.Model = "k" },
@@ -442,6 +447,9 @@ func TestAnotherRun(t *testing.T) {
 		change(&other)
 		_, err := Run(t.Context(), other, nil)
 		expect.Error(t, err, o.Out+": stage vignettes was begun with "+says, "name another --out DIR")
+		if again, _ := os.ReadFile(filepath.Join(o.Out, SeedsName)); !bytes.Equal(again, seeds) || len(seeds) == 0 {
+			t.Errorf("a refused run changes the seeds of the one that is there: %s", again)
+		}
 	}
 	o.Out = t.TempDir()
 	if err := os.WriteFile(filepath.Join(o.Out, "config.yaml"), []byte("command: mappo\n"), 0o666); err != nil {

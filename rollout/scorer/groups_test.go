@@ -181,6 +181,17 @@ func TestDrawnAnswersAreKept(t *testing.T) {
 	}
 }
 
+// TestKeptOfOtherTools: scores of prompts with other tools are not taken.
+func TestKeptOfOtherTools(t *testing.T) {
+	with := func(tools string) []Answer {
+		return []Answer{{Prompt: data.Text{Messages: []data.Message{{Role: "user", Content: "Q", Tools: tools}}}}}
+	}
+	o := Defaults()
+	if o.identify(with(`["f"]`)) == o.identify(with(`["g"]`)) || o.identify(with("")) != o.identify(with("")) {
+		t.Error("tools are not part of what scores are of")
+	}
+}
+
 // TestScoresOfAnotherRubric: a rubric that was changed in its file gives other scores, which are not mixed.
 func TestScoresOfAnotherRubric(t *testing.T) {
 	dir := t.TempDir()

@@ -70,6 +70,9 @@ func (o Options) identify(answers []Answer) string {
 		o.CI, o.Model.Folder, weightsOf(o.Model.Folder)})
 	for _, a := range answers {
 		_ = enc.Encode([]any{a.Prompt, a.Response, a.Prefilled})
+		if more := append(a.Prompt.Unwritten(), a.Response.Unwritten()...); more != nil {
+			_ = enc.Encode(more)
+		}
 		if a.Item != nil {
 			_ = enc.Encode([][]string{a.Item.Required(), a.Item.Restricted()})
 		}
