@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -44,6 +45,43 @@ func TestRowsAreFilledAgain(t *testing.T) {
 			t.Errorf("%d prefills, steps %v: want one of 16 rows, filled again and again", prefills, steps)
 		}
 	})
+}
+
+// TestPromptsMoveWithTheirRows: a row that takes another place in a cache of the same size takes its prompt along. The
+// rows of llama see their whole prompt to the end.
+func TestPromptsMoveWithTheirRows(t *testing.T) {
+	devices(t, func(t *testing.T, e *backend.Engine) {
+		m := testkit.Model(t, "llama")
+		m.Config.MaxPositions = 512
+		last := map[[2]int]bool{{0, 14}: true, {0, 15}: true, {2, 15}: true, {3, 15}: true}
+		groups := sampleGroups(4, 16, 40, func(i, k int) int {
+			if last[[2]int{i, k}] {
+				return 12
+			}
+			return 3
+		})
+		s, programs := newCached(t, e, m, Options{})
+		nearTrainer(t, m, groups, sample(t, s, groups...))
+		if !slices.Contains(*programs, "step/4x16/64+32") || !slices.Contains(*programs, "step/4x1/64+32") {
+			t.Errorf("programs %v: want four rows of other prompts than the first four", *programs)
+		}
+		feed := sampleGroups(3, 1, 40, func(i, _ int) int { return []int{5, 200, 210}[i] })
+		s, _ = newCached(t, e, m, Options{})
+		_, answers := feedAll(t, s, 4, feed)
+		nearTrainer(t, m, feed, answers)
+	})
+}
+
+// nearTrainer compares the log-probs of answers with those that training computes.
+func nearTrainer(t *testing.T, m *model.Model, rs []Request, cs []Completion) {
+	t.Helper()
+	for i, logps := range logProbs(t, m, rs, cs) {
+		for k, want := range logps {
+			if d := math.Abs(float64(cs[i].Logps[k] - want)); !(d < 2e-5) {
+				t.Fatalf("request %d, token %d: log-prob %v, trainer %v", i, k, cs[i].Logps[k], want)
+			}
+		}
+	}
 }
 
 // TestProgramsOfARun: rollouts of several steps, with a validation between, compile a dozen programs of the model at

@@ -155,13 +155,15 @@ func (g *graphStore) share(seats []*seat) error {
 func (g *graphStore) move(to layout) error {
 	from := g.layout.shape
 	rows, prompts := make([]int32, to.shape.Rows()), make([]int32, to.shape.Prompts)
+	moved := to.shape.Prompts != from.Prompts || to.shape.Prefix != from.Prefix
 	for i, s := range to.seats {
 		if s != nil && s.read {
 			rows[i], prompts[i/to.shape.Samples] = int32(s.row), int32(s.row/from.Samples)
+			moved = moved || s.row/from.Samples != i/to.shape.Samples
 		}
 	}
 	g.layout = to
-	if to.shape.Prompts != from.Prompts || to.shape.Prefix != from.Prefix {
+	if moved {
 		if err := g.movePrefix(from, to.shape, prompts); err != nil {
 			return err
 		}
