@@ -70,8 +70,14 @@ func TestProductOfFewRowsIsNotSwapped(t *testing.T) {
 // refused.
 func TestFusedRMSNorm(t *testing.T) {
 	e := openTestONNX(t)
-	if f, ok := e.Backend.(interface{ FusedRMSNorm() bool }); !ok || !f.FusedRMSNorm() {
-		t.Fatal("FusedRMSNorm of onnx is false, want true")
+	for _, engine := range []*Engine{e, openTestGo(t)} { // graphs find it in their backend
+		evaluate(t, engine, []tensor{randomTensor(rand.New(rand.NewPCG(1, 1)), 1)}, func(x []*graph.Node) []*graph.Node {
+			f, ok := x[0].Graph().Backend().(interface{ FusedRMSNorm() bool })
+			if has := ok && f.FusedRMSNorm(); has != (engine == e) {
+				t.Errorf("%s: FusedRMSNorm is %v", engine.Name, has)
+			}
+			return x
+		})
 	}
 	r := rand.New(rand.NewPCG(6, 4))
 	for _, eps := range []float64{1e-5, 1e-6, 1e-2} {

@@ -107,6 +107,12 @@ type builderHolder struct {
 // memory, as in libraries for CPUs. Whoever builds a graph finds it in the graph's backend.
 func (b *builderHolder) WantsRows() bool { return b.rows }
 
+// FusedRMSNorm says that the engine has the norm as one operation.
+func (b *builderHolder) FusedRMSNorm() bool {
+	engine, ok := b.Backend.(interface{ FusedRMSNorm() bool })
+	return ok && engine.FusedRMSNorm()
+}
+
 func (b *builderHolder) Builder(name string) compute.Builder {
 	b.builder = b.Backend.Builder(name)
 	return b.builder

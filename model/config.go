@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -59,6 +60,30 @@ type Config struct {
 
 	Raw        map[string]any // config.json as read, so that saving keeps keys that the decoder does not use
 	Generation map[string]any // generation_config.json as read; nil: no such file
+}
+
+// DiffersFrom names the first property in which two configs of models compute or end texts differently, with both
+// values; "" if they do not differ. What weights are stored in, and how many positions they were trained for, does not
+// count.
+func (c *Config) DiffersFrom(d *Config) string {
+	a, b := reflect.ValueOf(c.computing()), reflect.ValueOf(d.computing())
+	for i := range a.NumField() {
+		f := a.Type().Field(i)
+		if f.IsExported() && !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
+			return fmt.Sprintf("%s %+v, not %+v", f.Name, reflect.Indirect(a.Field(i)), reflect.Indirect(b.Field(i)))
+		}
+	}
+	return ""
+}
+
+// computing is the config without what neither the graph nor a sampler uses.
+func (c *Config) computing() Config {
+	d := *c
+	d.DType, d.InitRange, d.MaxPositions, d.BOS, d.Pad, d.LoRA, d.Raw, d.Generation = "", 0, 0, nil, nil, nil, nil, nil
+	if d.RotaryDim == d.HeadDim {
+		d.RotaryDim = 0
+	}
+	return d
 }
 
 // Window is a layer's sliding window in positions, 0 if it sees all positions before it.

@@ -128,13 +128,14 @@ func (c *Config) checkParams(params []*Node) {
 }
 
 // embed gives what the first layer reads [N, H], float32: the embedding's rows, rows if the host has copied them, else
-// those of tokens. transformers rounds gemma's factor √H to bfloat16 if the weights have that type.
+// those of tokens. gemma's factor √H is float32 wherever the table is: transformers rounds it to bfloat16 if the weights
+// have that type.
 func (c *Config) embed(params []*Node, rows, tokens *Node) *Node {
 	if rows == nil {
 		rows = Gather(params[c.EmbedTable()], Reshape(tokens, -1, 1))
 	}
 	if c.gemma() {
-		rows = MulScalar(rows, math.Sqrt(float64(c.HiddenSize)))
+		rows = MulScalar(widen(rows), math.Sqrt(float64(c.HiddenSize)))
 	}
 	return rows
 }

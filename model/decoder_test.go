@@ -211,3 +211,28 @@ func TestInverseFrequencies(t *testing.T) {
 	c.RopeScaling.OriginalMaxPositions = 2048
 	near(t, "llama3, blended", worst(c.Frequencies(), []float32{1, 0.1, 0.0078402, 0.000125}), 2e-7)
 }
+
+// TestEmbeddingFactor: gemma's factor √H is not rounded with a table in bfloat16, so that a sampler and a policy whose
+// table is float32 scale alike.
+func TestEmbeddingFactor(t *testing.T) {
+	c := tiny(t, "gemma2").Config
+	c.HiddenSize = 5 // √5 has no few bits
+	e := backendtest.Go(t)
+	for _, dtype := range []dtypes.DType{dtypes.Float32, dtypes.BFloat16} {
+		p, err := e.Compile("embed "+dtype.String(), func(g *graph.Graph) []*graph.Node {
+			table := graph.ConvertDType(graph.Parameter(g, "table", shapes.Make(dtypes.Float32, 2, 5)), dtype)
+			return []*graph.Node{graph.ConvertDType(c.embed([]*graph.Node{table}, nil,
+				graph.Const(g, []int32{1})), dtypes.Float32)}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := e.Float32([]float32{0, 0, 0, 0, 0, 1, 1, 1, 1, 1}, 2, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := runOnce(t, p, []compute.Buffer{in})[0]; got[4] != float32(math.Sqrt(5)) {
+			t.Errorf("%s: %v, want %v", dtype, got, math.Sqrt(5))
+		}
+	}
+}

@@ -138,10 +138,11 @@ func (c *Config) quantization() string {
 	return c.LoRA.Quantization
 }
 
-// IsQuantized says whether a tensor is held in few bits.
+// IsQuantized says whether a tensor is held in few bits: the matrices of linearModules.
 func (c *Config) IsQuantized(name string, shape []int) bool {
 	return c.quantization() != "" && len(shape) == 2 && strings.HasPrefix(name, "model.layers.") &&
-		!strings.HasSuffix(name, loraA) && !strings.HasSuffix(name, loraB)
+		!strings.HasSuffix(name, loraA) && !strings.HasSuffix(name, loraB) &&
+		!isRouter(strings.TrimSuffix(name, ".weight"))
 }
 
 // scalesEnd is the end of the name of a quantised matrix's scales.

@@ -41,6 +41,14 @@ func (s *Cached) Feed(ctx context.Context, rows int, next func(n int) []Arrival)
 	return w.run(ctx)
 }
 
+// CheckRoom refuses a request for which the cache of a Feed cannot hold one row to the end of its answer. A Feed itself
+// does not look: its first request always gets a row.
+func (s *Cached) CheckRoom(r Request) error {
+	p := s.planner()
+	p.fed = true
+	return p.check(r)
+}
+
 // feed is where a wave's requests come from.
 type feed struct {
 	next    func(n int) []Arrival

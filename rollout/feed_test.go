@@ -231,3 +231,25 @@ func TestCommonBeginningsAreReadOnce(t *testing.T) {
 	}
 	equal(f.got, sample(t, s, rs...))
 }
+
+// TestCheckRoom: a request is refused if one row of a feed, whose lengths are powers of two, has no room for its answer.
+func TestCheckRoom(t *testing.T) {
+	e := backendtest.Go(t)
+	m := testkit.Model(t, "llama")
+	m.Config.MaxPositions = 512
+	for _, c := range []struct {
+		engine *backend.Engine
+		slots  int
+	}{{e, 256}, {onDevice(e), 64 + 256}} { // 40 tokens and 160 together; and each for themselves
+		s, _ := newCached(t, c.engine, m, Options{})
+		r := Request{Prompt: make([]int32, 40), Sampling: Sampling{MaxNew: 160}}
+		s.most = c.slots * s.planner().slotBytes
+		if err := s.CheckRoom(r); err != nil {
+			t.Error(err)
+		}
+		s.most--
+		if err := s.CheckRoom(r); err == nil || !strings.Contains(err.Error(), "for a completion of 160 tokens after") {
+			t.Errorf("%d slots: %v", c.slots, err)
+		}
+	}
+}

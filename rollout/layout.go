@@ -100,10 +100,14 @@ func (p planner) fit(requests []Request) int {
 
 // lengthOf is the number of slots of a row that answers a request alone.
 func (p planner) lengthOf(r Request) int {
-	if p.inGraph {
-		return lengthOf(len(r.Prompt)) + lengthOf(p.afterOf(r))
+	round := lengthOf
+	if p.fed {
+		round = func(n int) int { return max(2*sharedPrompt, powerOf(lengthOf(n))) }
 	}
-	return lengthOf(len(r.Prompt) + p.afterOf(r))
+	if p.inGraph {
+		return round(len(r.Prompt)) + round(p.afterOf(r))
+	}
+	return round(len(r.Prompt) + p.afterOf(r))
 }
 
 // afterOf is the most tokens after a request's prompt.

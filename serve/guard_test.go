@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/sashabaranov/go-openai"
 
+	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/serve"
 )
 
@@ -362,5 +364,26 @@ func TestRefusals(t *testing.T) {
 	if log := r.log.text(); strings.Contains(log, "Hello") || strings.Contains(log, "json_object") ||
 		!strings.Contains(log, `400 "tools"`) {
 		t.Errorf("the log shows too much of requests: %s", log)
+	}
+}
+
+// narrow is a sampler whose cache holds few tokens.
+type narrow struct{ serve.Sampler }
+
+func (narrow) CheckRoom(r rollout.Request) error {
+	if r.MaxNew > 5 && len(r.Prompt) > 0 {
+		return errors.New("cache_gb: 1: want 2")
+	}
+	return nil
+}
+
+// TestNoRoom: an answer that the cache cannot hold is refused at once, and others are given.
+func TestNoRoom(t *testing.T) {
+	r := start(t, nil, func(o *serve.Options) { o.Sampler = narrow{o.Sampler} })
+	for tokens, want := range map[int]string{6: "the server has no room for it: cache_gb: 1: want 2", 5: "choices"} {
+		body := fmt.Sprintf(`{"messages":[{"role":"user","content":"Hello"}],"max_tokens":%d}`, tokens)
+		if got := r.send(t, "POST", "/v1/chat/completions", body, nil); !strings.Contains(got.body, want) {
+			t.Errorf("%d tokens: %+v", tokens, got)
+		}
 	}
 }

@@ -279,6 +279,9 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request,
 	if p := s.checkTokens(a, len(prompt)); p != nil {
 		return nil, p
 	}
+	if p := s.checkRoom(a, prompt); p != nil {
+		return nil, p
+	}
 	j := newJob(r.Context(), a, prompt, s.options.Config, s.options.Decoder)
 	if retry, ok := s.queue.join(j); !ok {
 		p := newProblem(http.StatusTooManyRequests, "queue_full",
@@ -319,6 +322,18 @@ func (s *Server) checkTokens(a *ask, prompt int) *problem {
 	}
 	return refuse("max_tokens", "n × max_tokens is %d × %d: this server draws at most %d tokens for a request "+
 		"(--max-request-tokens)", a.n, each, s.options.MaxTokens).withCode("too_many_tokens")
+}
+
+// checkRoom refuses a request whose answer the cache cannot hold to its end, where the sampler knows.
+func (s *Server) checkRoom(a *ask, prompt []int32) *problem {
+	sampler, ok := s.samplerOf(a.model).(interface{ CheckRoom(rollout.Request) error })
+	if !ok {
+		return nil
+	}
+	if err := sampler.CheckRoom(rollout.Request{Sampling: a.Sampling, Prompt: prompt}); err != nil {
+		return refuse("max_tokens", "the server has no room for it: %v", err).withCode("too_many_tokens")
+	}
+	return nil
 }
 
 // fail sends a job's error.

@@ -116,7 +116,8 @@ type Model struct {
 	own       int // of the weights at the end: those that Close frees
 	sampling  rollout.Options
 	folder    string
-	adapted   bool // the engine is another Model's
+	stamp     []string // of the folder's weights when they were loaded
+	adapted   bool     // the engine is another Model's
 }
 
 // Options say which model is opened, and where.
@@ -163,7 +164,8 @@ func OpenWith(o Options) (*Model, error) {
 		return nil, err
 	}
 	opened := &Model{Engine: e, Model: m, Tokenizer: t, weights: weights, own: len(weights),
-		sampling: rollout.Options{Graph: graph, Decoder: t, CacheGB: o.CacheGB}, folder: o.Model}
+		sampling: rollout.Options{Graph: graph, Decoder: t, CacheGB: o.CacheGB}, folder: o.Model,
+		stamp: stampOf(o.Model)}
 	live := func() []compute.Buffer { return opened.weights }
 	opened.Sampler = rollout.NewCached(e, m.Config, live, opened.sampling)
 	return opened, nil
@@ -182,32 +184,65 @@ func (m *Model) Reload(folder string) error {
 	if !slices.EqualFunc(next.Config.ParamSpecs(), m.Model.Config.ParamSpecs(), same) {
 		return fmt.Errorf("%s: its weights have other shapes than those of the model that is served", folder)
 	}
+	if differs := next.Config.DiffersFrom(m.Model.Config); differs != "" {
+		return fmt.Errorf("%s/config.json: it is another model than the one that is served: %s", folder, differs)
+	}
 	weights, err := rollout.UploadIn(m.Engine, next, m.sampling.Graph)
 	if err != nil {
 		return err
 	}
 	old := m.weights
-	m.weights, m.folder, m.Model.Known = weights, folder, ""
+	m.weights, m.folder, m.Model.Known, m.stamp = weights, folder, "", stampOf(folder)
 	backend.FinalizeAll(old...)
 	return nil
 }
 
-// Adapted is the model with the adapter of a folder. It shares engine and weights, and is closed before the model.
-func (m *Model) Adapted(adapter string) (*Model, error) {
-	if m.Model.Known == "" { // its weights were released: they are read once more
-		base, _, err := Load(m.folder)
-		if err != nil {
-			return nil, err
-		}
-		m.Model.Known, err = base.Hash()
-		base.Release()
-		if err != nil {
-			return nil, err
+// identify finds out the hash of the weights. They were released, so they are read once more, if they are still those
+// of the folder.
+func (m *Model) identify() error {
+	if m.Model.Known != "" {
+		return nil
+	}
+	if !slices.Equal(m.stamp, stampOf(m.folder)) {
+		return fmt.Errorf("%s has changed since the model was loaded", m.folder)
+	}
+	fsys, name, err := FS(m.folder)
+	if err != nil {
+		return err
+	}
+	base, err := model.OpenFS(fsys, name)
+	if err != nil {
+		return err
+	}
+	defer base.Release()
+	m.Model.Known, err = base.Hash()
+	return err
+}
+
+// stampOf has names, sizes and times of a folder's weights.
+func stampOf(folder string) (stamp []string) {
+	fsys, _, err := FS(folder)
+	if err != nil {
+		return nil
+	}
+	names, _ := fs.Glob(fsys, "*.safetensors") // the pattern is valid
+	for _, name := range names {
+		if info, err := fs.Stat(fsys, name); err == nil {
+			stamp = append(stamp, fmt.Sprint(name, info.Size(), info.ModTime().UnixNano()))
 		}
 	}
+	return stamp
+}
+
+// Adapted is the model with the adapter of a folder. It shares engine and weights, and is closed before the model.
+func (m *Model) Adapted(adapter string) (*Model, error) {
+	unknown := m.identify()
 	next, err := m.Model.LoadAdapter(adapter)
 	if err != nil {
 		return nil, err
+	}
+	if next.Config.LoRA.Base != "" && unknown != nil {
+		return nil, fmt.Errorf("%s: whether it was trained on the model's weights cannot be seen: %w", adapter, unknown)
 	}
 	trained := next.Trained()
 	own, err := rollout.UploadIn(m.Engine, &model.Model{Config: next.Config, Params: trained},

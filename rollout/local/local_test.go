@@ -119,4 +119,21 @@ func TestReloadAndAdapters(t *testing.T) {
 	if err := m.Reload(t.TempDir()); err == nil {
 		t.Error("an empty folder was loaded")
 	}
+	now, turned := answer(t, m), *base.Config
+	turned.RopeTheta *= 2
+	if err := model.Init(&turned, 5).Save(other, "float32"); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Reload(other); err == nil || !strings.Contains(err.Error(), "another model than the one that is "+
+		"served: RopeTheta 20000, not 10000") || answer(t, m) != now {
+		t.Errorf("%v: want weights of another rotation refused", err)
+	}
+	third := t.TempDir()
+	if err := errors.Join(model.Init(base.Config, 6).Save(third, "float32"), m.Reload(third),
+		model.Init(base.Config, 7).Save(third, "bfloat16")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Adapted(adapter); err == nil || !strings.Contains(err.Error(), "has changed since") {
+		t.Errorf("%v: the files are not those that are served", err)
+	}
 }
