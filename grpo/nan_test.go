@@ -19,16 +19,25 @@ func TestBrokenWeights(t *testing.T) {
 }
 
 // TestSamplingFails: where the weights that a step begins with are broken, a good checkpoint is of an earlier step. Servers
-// that fail are no fault of the weights.
+// that fail are no fault of the weights, and what was learnt until then is saved.
 func TestSamplingFails(t *testing.T) {
 	broken := errors.New("the logit of token 3 is NaN")
 	for err, step := range map[error]string{broken: "step-00000002", rollout.ServerError{Err: broken}: "step-00000003"} {
 		l := tiny(t, backendtest.Go(t), newFolder(t))
-		l.Options.DynamicSampling, l.Held, l.Validation.Every = 0, nil, 0
+		l.Options.DynamicSampling, l.Held, l.Validation.Every, l.Train.CheckpointEvery = 0, nil, 0, 2
 		l.Sampler = &failing{l.Sampler, 4, err}
 		wantError(t, l.Run(t.Context()), "step 4: sampling: the logit of token 3 is NaN", "the last good checkpoint is",
 			step)
 	}
+}
+
+// TestServersFailInAValidation: the steps before it are saved.
+func TestServersFailInAValidation(t *testing.T) {
+	l := tiny(t, backendtest.Go(t), newFolder(t))
+	l.Options.DynamicSampling, l.Validation.Every, l.Train.CheckpointEvery = 0, 1, 0
+	l.Sampler = &failing{l.Sampler, 3, rollout.ServerError{Err: errors.New("no server answers")}}
+	wantError(t, l.Run(t.Context()), "validation after step 1: sampling: no server answers",
+		"the last good checkpoint is", "step-00000001")
 }
 
 // failing is a sampler whose nth call fails.

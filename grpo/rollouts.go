@@ -138,7 +138,7 @@ func explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return train.ErrInterrupted
 	case errors.As(err, new(rollout.ServerError)):
-		return fmt.Errorf("sampling: %w", err)
+		return train.Outage{Err: fmt.Errorf("sampling: %w", err)}
 	}
 	return train.BadWeights{Err: fmt.Errorf("sampling: %w", err)}
 }

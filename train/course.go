@@ -62,7 +62,7 @@ type Plan struct {
 	Data     string  // identifies the examples; a run is not resumed with others
 
 	// Step is one step. It ends with [Course.Record], or gives ErrInterrupted if the context ended before it learnt
-	// anything.
+	// anything, or an Outage.
 	Step func(context.Context) error
 	// Evaluate measures the held-out examples, or gives ErrInterrupted; nil: no evaluation.
 	Evaluate func(context.Context) (map[string]float64, error)
@@ -104,6 +104,9 @@ func (c *Course) steps(ctx context.Context) error {
 		}
 		if err == nil {
 			err = c.plan.Step(ctx)
+		}
+		if errors.As(err, new(Outage)) {
+			return errors.Join(err, c.save(true, false))
 		}
 		if errors.Is(err, ErrInterrupted) {
 			return cmp.Or(c.save(true, false), err)
@@ -481,6 +484,15 @@ func (e BadWeights) Error() string { return e.Err.Error() }
 
 // Unwrap gives the cause.
 func (e BadWeights) Unwrap() error { return e.Err }
+
+// Outage is an error from outside, such as a server's, before a step has learnt anything or in an evaluation: the steps
+// before it are saved.
+type Outage struct{ Err error }
+
+func (e Outage) Error() string { return e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e Outage) Unwrap() error { return e.Err }
 
 // explain adds the checkpoint that a failed run can continue from. With bad weights that is one of an earlier step. A
 // checkpoint that could not be saved says it by itself.
