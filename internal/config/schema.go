@@ -52,6 +52,7 @@ func schemaOf(options reflect.Type, without []string) *schema {
 	s := &schema{leaves: []leaf{{key: commandKey}}}
 	s.walk(options, "", nil)
 	s.leaves = slices.DeleteFunc(s.leaves, func(l leaf) bool { return slices.Contains(without, l.key) })
+	s.sections = slices.DeleteFunc(s.sections, s.isEmpty)
 	schemas.Store(key, s)
 	return s
 }
@@ -72,6 +73,11 @@ func (s *schema) walk(t reflect.Type, prefix string, index []int) {
 			s.leaves = append(s.leaves, leaf{prefix + name, at, fault.RuleOf(f), kind == "omitempty"})
 		}
 	}
+}
+
+// isEmpty says that a section has no leaf, at any depth.
+func (s *schema) isEmpty(section string) bool {
+	return !slices.ContainsFunc(s.leaves, func(l leaf) bool { return l.isIn([]string{section}) })
 }
 
 func (s *schema) keys() []string {
