@@ -143,23 +143,32 @@ func commandsWith(key, command string) (names []string) {
 	return names
 }
 
-// nearest is the key that a misspelt one most likely meant, "" if none is near. The same last word in another section
-// counts as near.
+// nearest is the key that a misspelt one most likely meant, "" if none is near. Of keys that are equally near, it is the
+// one in the nearest section. The same last word in another section counts as near.
 func nearest(key string, keys []string) string {
-	best, least := "", 1+len(last(key))/3
+	best, least, apart := "", 1+len(last(key))/3, 0
 	for _, candidate := range keys {
-		if last(candidate) == last(key) {
-			return candidate
-		}
-		d := distance(last(key), last(candidate))
-		if section(candidate) != section(key) {
+		d, away := distance(last(key), last(candidate)), sectionsApart(key, candidate)
+		if away > 0 {
 			d++
 		}
-		if d <= least && (best == "" || d < least) {
-			best, least = candidate, d
+		if d < least || d == least && (best == "" || away < apart) {
+			best, least, apart = candidate, d, away
 		}
 	}
 	return best
+}
+
+// sectionsApart is 0 for keys of one section, and 1 where one key's section has the other's.
+func sectionsApart(a, b string) int {
+	a, b = section(a), section(b)
+	switch {
+	case a == b:
+		return 0
+	case a != "" && b != "" && (strings.HasPrefix(a, b) || strings.HasPrefix(b, a)):
+		return 1
+	}
+	return distance(a, b)
 }
 
 // last is the last word of a dotted key, section what comes before it.

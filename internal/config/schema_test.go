@@ -16,3 +16,17 @@ func TestSectionsWithoutKeys(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The key that is suggested is of the unknown key's section where it has one as near, else of the nearest section.
+func TestNearestIsOfTheSection(t *testing.T) {
+	keys := []string{"model", "agent.model", "agent.parallel", "judge.model", "judge.parallels", "loss.beta"}
+	for key, want := range map[string]string{
+		"judg.model": "judge.model", "judge.parallel": "judge.parallels", "judge.parallell": "judge.parallels",
+		"agent.modl": "agent.model", "train.beta": "loss.beta", "judge.inner.model": "judge.model", "modl": "model",
+		"judge.other": "",
+	} {
+		if got := nearest(key, keys); got != want {
+			t.Errorf("%s: %q, want %q", key, got, want)
+		}
+	}
+}
