@@ -445,9 +445,26 @@ func TestEvalCIFaults(t *testing.T) {
 			"NO_SUCH_KEY"), 2, []string{"--api-key-env: server.api_key_env NO_SUCH_KEY", "not set"}, nil},
 		{"no parallel requests", nil, evalCI("--base-url", "http://localhost:1", "--api-model", "m", "--parallel",
 			"0"), 2, []string{"--parallel: server.parallel 0"}, nil},
+		{"switch", nil, evalCI("--cot=True"), 2, []string{`"True" for "--cot"`, "want true or false"}, nil},
 		{"no time", nil, evalCI("--base-url", "http://localhost:1", "--api-model", "m", "--timeout", "0s"), 2,
 			[]string{"--timeout: server.timeout", "5m"}, nil},
 	})
+}
+
+// TestCoTOffKeepsThePrompt: --cot=false takes back cot alone, not another prompt that the user gives.
+func TestCoTOffKeepsThePrompt(t *testing.T) {
+	workCI(t)
+	check := func(out, want string, args ...string) {
+		must(t, append([]string{"eval", "ci", "--n", "1", "--max-new-tokens", "1", "--out", out}, args...)...)
+		if text := read(t, out+"/config.yaml"); !strings.Contains(text, "\nprompt: "+want+"\n") {
+			t.Errorf("%s: want prompt: %s\n%s", args, want, text)
+		}
+	}
+	for kind, want := range map[string]string{"compact": "compact", "plain": "plain", "cot": "compact"} {
+		write(t, kind+".yaml", "command: eval ci\nprompt: "+kind+"\n")
+		check(kind, want, "--config", kind+".yaml", "--cot=false")
+	}
+	check("flag", "plain", "--prompt", "plain", "--cot=false")
 }
 
 // TestEvalCIServerFaults: what a server says in one line, with the key in none.

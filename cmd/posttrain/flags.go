@@ -118,7 +118,7 @@ type configFlags struct {
 	keys       []*keyFlag
 }
 
-// keyFlag is a flag that sets a key; the config checks its values.
+// keyFlag is a flag that sets a key. The config checks its values, but for a switch's.
 type keyFlag struct {
 	config.Flag
 	kind   string
@@ -135,6 +135,9 @@ func (k *keyFlag) String() string {
 }
 
 func (k *keyFlag) Set(value string) error {
+	if k.Value != "" && value != "true" && value != "false" {
+		return errors.New("want true or false")
+	}
 	k.values = append(k.values, value)
 	return nil
 }

@@ -320,6 +320,7 @@ func (g *Given) override(overrides []Override) {
 			wrong("%s", g.schema.unknownKey(o.Key, g.command))
 		case o.Exact != nil:
 			g.values[o.Key] = exactly(o)
+		case o.Value == "" && o.Off != "" && g.Text(o.Key) != o.Off: // a switch that is off takes nothing else back
 		case o.Value == "":
 			delete(g.values, o.Key)
 		default:

@@ -12,6 +12,7 @@ type Override struct {
 	Key   string   // dotted: "loss.prior"
 	Value string   // text; a list has commas
 	Exact []string // if not nil: the texts of a list, or the one text, taken as they are, in the place of Value
+	Off   string   // with an empty Value: the only value that is taken back; "": any
 }
 
 // ParseSet reads the argument of --set: key=value.
@@ -37,7 +38,7 @@ type Flag struct {
 func (f Flag) Override(values ...string) Override {
 	o := Override{Flag: "--" + f.Name, Key: f.Key, Value: values[len(values)-1]}
 	if f.Value != "" {
-		o.Value = map[string]string{"true": f.Value}[o.Value]
+		o.Value, o.Off = map[string]string{"true": f.Value}[o.Value], f.Value
 	}
 	if f.Exact {
 		o.Exact = values
