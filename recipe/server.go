@@ -29,7 +29,8 @@ func ServerKeys() []string {
 	return []string{"server.api_model", "server.api_version", "server.api_key_env", "server.parallel", "server.timeout"}
 }
 
-// Check wants the model's name on the server, and the key that the user names.
+// Check wants the model's name on the server, and the key that the user names. A file that names the default may be the
+// config of a run, which had no key, either.
 func (s Server) Check(g *config.Given) {
 	if s.BaseURL == "" {
 		return
@@ -37,8 +38,10 @@ func (s Server) Check(g *config.Given) {
 	if s.Model == "" {
 		g.Fault("server.api_model", "server.api_model is missing: want the model's name on the server")
 	}
-	if g.Has("server.api_key_env") && os.Getenv(s.KeyEnv) == "" {
-		g.Fault("server.api_key_env", "server.api_key_env %s: this environment variable is not set", s.KeyEnv)
+	const key = "server.api_key_env"
+	named := g.FromCommandLine(key) || s.KeyEnv != DefaultServer().KeyEnv
+	if g.Has(key) && named && os.Getenv(s.KeyEnv) == "" {
+		g.Fault(key, "%s %s: this environment variable is not set", key, s.KeyEnv)
 	}
 }
 

@@ -467,6 +467,19 @@ func TestCoTOffKeepsThePrompt(t *testing.T) {
 	check("flag", "plain", "--prompt", "plain", "--cot=false")
 }
 
+// TestEvalCIOfItsOwnConfig: the config that an evaluation of a server without a key leaves is that of another one.
+func TestEvalCIOfItsOwnConfig(t *testing.T) {
+	t.Chdir(t.TempDir())
+	s := newCIServer(t, writeItems(t, "items.json", 5))
+	t.Setenv("OPENAI_API_KEY", "")
+	args := []string{"eval", "ci", "--base-url", s.URL + "/v1", "--api-model", "good", "--data", "items.json",
+		"--split", "all"}
+	must(t, append(args, "--out", "first")...)
+	must(t, "eval", "ci", "--config", "first/config.yaml", "--out", "again")
+	checkRefusal(t, cli(t, append(args, "--api-key-env", "OPENAI_API_KEY")...), faultCase{code: 2,
+		says: []string{"--api-key-env: server.api_key_env OPENAI_API_KEY", "not set"}})
+}
+
 // TestEvalCIServerFaults: what a server says in one line, with the key in none.
 func TestEvalCIServerFaults(t *testing.T) {
 	t.Chdir(t.TempDir())
