@@ -118,6 +118,29 @@ func (p Place) Check(resolved []byte) error {
 		"or start a new run with --out", dir, strings.Join(changed, "; "))
 }
 
+// PinChat notes what prompts depend on besides the rows, see [local.Chat.Pin]. A resumed run keeps what it noted at its
+// start, also where the config is the user's, which says nothing of it.
+func (p Place) PinChat(c *local.Chat, model string) error {
+	if p.Resume == "" {
+		return c.Pin(model)
+	}
+	stored, err := config.Open(filepath.Join(p.Resume, "config.yaml"))
+	if err != nil {
+		return nil // Check says so
+	}
+	noted, err := config.ValuesOf(stored)
+	if err != nil {
+		return fmt.Errorf("--resume %s: config.yaml: %w", p.Resume, err)
+	}
+	if c.Date == "" {
+		c.Date = strings.Join(noted["chat.date"], "")
+	}
+	if c.SHA256 == "" && c.Template != "" {
+		c.SHA256 = strings.Join(noted["chat.template_sha256"], "")
+	}
+	return nil
+}
+
 // Open makes the run folder, or opens the one to continue.
 func (p Place) Open(command string, resolved []byte) (folder *run.Folder, err error) {
 	if p.Resume != "" {

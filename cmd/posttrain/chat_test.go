@@ -30,6 +30,17 @@ func TestChatOfARun(t *testing.T) {
 	if got := read(t, "out/model/chat_template.jinja"); got != read(t, "dated.jinja") {
 		t.Errorf("%q", got)
 	}
+	// the config that the run was started with is its own, with what the run has noted
+	write(t, "mine.yaml", "command: mappo\nmodel: model\ndata: {train: pairs.jsonl}\nchat: {template: dated.jinja}\n"+
+		"train: {max_steps: 2, batch_size: 2, checkpoint_every: 1}\nbackend: go\n")
+	if o := cliUntil(t, "step 1/2", "mappo", "--config", "mine.yaml", "--out", "mine"); o.code != exitInterrupted {
+		t.Fatal(o)
+	}
+	write(t, "dated.jinja", dated+" ")
+	checkRefusal(t, cli(t, "mappo", "--config", "mine.yaml", "--resume", "mine"), faultCase{code: 1,
+		says: []string{"chat.template dated.jinja: it is not the run's: its SHA-256 begins with"}})
+	write(t, "dated.jinja", dated)
+	must(t, "mappo", "--config", "mine.yaml", "--resume", "mine")
 	// a run of another day continues today
 	past := append(args, "--set", "chat.date=2024-01-31")
 	o = cliUntil(t, "step 2/4", append(past, "--out", "past")...)

@@ -69,7 +69,7 @@ func (o *Options) newJob(load recipe.Loader, r run.Reporter) (*recipe.Job, error
 		return nil, err
 	}
 	recipe.PinBackend(&o.Backend, o.Model, o.Train, o.Devices, o.isOnline(), r)
-	if err := o.Chat.Pin(o.Model, o.Place.Resume != ""); err != nil {
+	if err := o.Place.PinChat(&o.Chat, o.Model); err != nil {
 		return nil, err
 	}
 	title := o.Loss.Name()

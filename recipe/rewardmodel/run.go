@@ -23,7 +23,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 		return nil, err
 	}
 	recipe.PinBackend(&o.Backend, o.Model, o.Train, o.Devices, false, r)
-	if err := o.Chat.Pin(o.Model, o.Place.Resume != ""); err != nil {
+	if err := o.Place.PinChat(&o.Chat, o.Model); err != nil {
 		return nil, err
 	}
 	j, err := recipe.NewJob(recipe.Setup{
