@@ -106,15 +106,12 @@ func runLine(cmd *cobra.Command, p *plan.Plan) string {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		switch v := f.Value.(type) {
 		case *keyFlag:
-			words = append(words, given(f.Name, v.values)...)
+			words = append(words, given(f, v.values)...)
 		case pflag.SliceValue: // --set
-			words = append(words, given(f.Name, v.GetSlice())...)
+			words = append(words, given(f, v.GetSlice())...)
 		default:
-			switch f.Name {
-			case "config":
-				words = append(words, "--config", v.String())
-			case "offline":
-				words = append(words, "--offline="+v.String())
+			if f.Name == "config" || f.Name == "offline" {
+				words = append(words, given(f, []string{v.String()})...)
 			}
 		}
 	})
@@ -127,10 +124,14 @@ func runLine(cmd *cobra.Command, p *plan.Plan) string {
 	return strings.Join(words, " ")
 }
 
-// given are the words of a flag that was given once for each value.
-func given(name string, values []string) (words []string) {
+// given are the words of a flag that was given once for each value. A switch takes no value after a blank.
+func given(f *pflag.Flag, values []string) (words []string) {
 	for _, v := range values {
-		words = append(words, "--"+name, v)
+		if f.NoOptDefVal != "" {
+			words = append(words, "--"+f.Name+"="+v)
+		} else {
+			words = append(words, "--"+f.Name, v)
+		}
 	}
 	return words
 }

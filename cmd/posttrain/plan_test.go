@@ -17,7 +17,8 @@ func TestPlanChoosesARun(t *testing.T) {
 	write(t, "pairs.jsonl", strings.Repeat(`{"prompt":"Hi","chosen":"a `+long+`","rejected":"b `+long+`"}`+"\n", 4))
 	write(t, "mine.yaml", "command: mappo\nmodel: embedded\nbackend: go\ndata: {train: pairs.jsonl}\n"+
 		"train: {max_steps: 1, batch_size: 4, micro_batch_size: 4, warmup_steps: 0, learning_rate: 1e-3}\n")
-	flags := []string{"--config", "mine.yaml", "--prior", "none", "--set", "lora.rank=", "--set", "seed=3"}
+	flags := []string{"--config", "mine.yaml", "--prior", "none", "--set", "lora.rank=", "--set", "seed=3",
+		"--tensorboard"}
 	whole := planOf(t, append([]string{"plan", "--json"}, flags...)...)
 	limit := whole.Memory.Most() - whole.Shapes[0].Alive/4
 	p := planOf(t, append([]string{"plan", "--json", "--memory", fmt.Sprintf("%dB", limit)}, flags...)...)
@@ -27,7 +28,7 @@ func TestPlanChoosesARun(t *testing.T) {
 		t.Fatalf("%+v of at most %d bytes takes %d, not %d", x, limit, p.Memory.Peak, whole.Memory.Peak)
 	}
 	for _, want := range []string{"posttrain mappo ", "--config mine.yaml", "--prior none", "--set lora.rank=",
-		"--set seed=3", "--set train."} {
+		"--set seed=3", "--set train.", "--tensorboard=true"} {
 		if !strings.Contains(x.Command, want) {
 			t.Errorf("%q is not in %s", want, x.Command)
 		}
