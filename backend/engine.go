@@ -97,6 +97,18 @@ func (e *Engine) Memory() uint64 {
 	return HostMemory()
 }
 
+// OwnsMemory says that the engine's device has memory of its own, apart from the machine's.
+func (e *Engine) OwnsMemory() bool { return e.memory > 0 }
+
+// Room is what a run can take now of the engine's memory, where the process has some of the machine's already. What the
+// machine has free is no bound for a device with memory of its own.
+func (e *Engine) Room(process uint64) uint64 {
+	if e.OwnsMemory() {
+		return e.memory
+	}
+	return min(e.Memory(), FreeMemory()+process)
+}
+
 // Listen sends what the user should know of later work, such as a broken file of compiled programs, to a function, line
 // by line.
 func (e *Engine) Listen(notice func(line string)) {

@@ -46,3 +46,15 @@ func TestShortOfMemory(t *testing.T) {
 		t.Errorf("this process has %d bytes", own)
 	}
 }
+
+// A run has the whole memory of a GPU, whatever the machine has free; other engines have what is free and their own.
+func TestRoom(t *testing.T) {
+	const gpu = 1 << 50
+	if e := (&Engine{memory: gpu}); e.Room(0) != gpu || !e.OwnsMemory() {
+		t.Errorf("%d bytes, want %d", e.Room(0), uint64(gpu))
+	}
+	e := &Engine{}
+	if room := e.Room(ResidentMemory()); room == 0 || room > HostMemory() || e.OwnsMemory() {
+		t.Errorf("%d bytes of %d", room, HostMemory())
+	}
+}

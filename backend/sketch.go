@@ -28,11 +28,16 @@ type Sketch struct {
 	Flops   float64 `json:"flops"`   // of the matrix products: two for each multiplication
 }
 
-// Sketch builds the graph of a program as [Engine.Compile] does, and counts it.
+// Sketch builds the graph of a program as [Engine.Compile] does, and counts it: on a mesh, all devices together.
 func (e *Engine) Sketch(name string, build func(g *graph.Graph) []*graph.Node) (s Sketch, err error) {
 	defer catchPanic(&err, fmt.Sprintf("sketch %s on %s", name, e.Name))
 	g := graph.NewGraph(&builderHolder{Backend: e.Backend, rows: e.rows}, name)
 	defer g.Finalize()
+	if e.Mesh != nil {
+		if err := g.SetAutoSharding(e.Mesh); err != nil {
+			return s, err
+		}
+	}
 	outputs := build(g)
 	nodes := reachable(g, outputs)
 	s.Nodes = len(nodes)

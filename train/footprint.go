@@ -22,9 +22,23 @@ type Footprint struct {
 
 // DeviceBytes is what each device of a mesh holds, in bytes.
 type DeviceBytes struct {
-	Mesh                                string
-	Weights, Frozen, Moments, Gradients int
-	trained                             int // elements of the trained weights that a device computes with
+	Mesh                                           string
+	Weights, Frozen, Moments, Gradients, Reference int
+	trained                                        int // elements of the trained weights that a device computes with
+}
+
+// Sum is all of it.
+func (d DeviceBytes) Sum() int { return d.Weights + d.Frozen + d.Moments + d.Gradients + d.Reference }
+
+// Each is what each device holds: of one device, all.
+func (f Footprint) Each() DeviceBytes {
+	if d := f.Device; d != nil {
+		each := *d
+		each.Reference = f.Reference * d.trained
+		return each
+	}
+	return DeviceBytes{Weights: f.Weights * f.Parameters, Frozen: f.FrozenBytes, Moments: f.Moments * f.Parameters,
+		Gradients: f.Gradients * f.Parameters, Reference: f.Reference * f.Parameters}
 }
 
 // Footprint is the learner's, without a reference.
@@ -71,19 +85,19 @@ func (l *Learner) deviceBytes(f Footprint) *DeviceBytes {
 	return d
 }
 
-// text is the sum and its parts in a line; reference: the bytes of a reference for each trained parameter.
-func (d *DeviceBytes) text(reference int) string {
-	sum, parts := 0, []string(nil)
+// text is the sum and its parts in a line.
+func (d DeviceBytes) text() string {
+	var parts []string
 	for _, part := range []struct {
 		name  string
 		bytes int
 	}{{"weights", d.Weights}, {"frozen weights", d.Frozen}, {"moments", d.Moments}, {"gradients", d.Gradients},
-		{"reference", reference * d.trained}} {
-		if sum += part.bytes; part.bytes > 0 {
+		{"reference", d.Reference}} {
+		if part.bytes > 0 {
 			parts = append(parts, fmt.Sprintf("%s %s", part.name, gigabytes(part.bytes)))
 		}
 	}
-	return fmt.Sprintf("memory of each device (%s): %s, %s, and activations", d.Mesh, gigabytes(sum),
+	return fmt.Sprintf("memory of each device (%s): %s, %s, and activations", d.Mesh, gigabytes(d.Sum()),
 		strings.Join(parts, ", "))
 }
 
@@ -115,7 +129,7 @@ func (f Footprint) Bytes() int { return f.Weights + f.Moments + f.Gradients + f.
 // String says the sum and its parts in a line.
 func (f Footprint) String() string {
 	if f.Device != nil {
-		return f.Device.text(f.Reference)
+		return f.Each().text()
 	}
 	var parts []string
 	for _, part := range []struct {

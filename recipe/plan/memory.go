@@ -13,6 +13,7 @@ type Memory struct {
 	Items     []Item `json:"items"`
 	Peak      int    `json:"peak"`      // of the items
 	Available int    `json:"available"` // to the process; of a GPU, on it
+	Devices   int    `json:"devices"`   // on each of which this is: 1, or several GPUs
 }
 
 // Item is a part of a sum.
@@ -27,41 +28,56 @@ func (m *Memory) add(name string, bytes int) {
 	}
 }
 
-// memory adds up a run on this machine.
+// memory adds up a run on this machine, or on each device that has memory of its own. Those of a CPU share the
+// machine's.
 func (p *Plan) memory(d *recipe.Draft, b *bench) (m Memory) {
+	m.Available, m.Devices = b.available, 1
+	devices := d.Engine.Devices()
+	if b.apart {
+		m.Devices, devices = devices, 1
+	}
 	f := d.Learner.Footprint(d.Train.Rule())
-	m.Available = b.available
-	m.add("program, engine, tokenizer and data", b.base)
-	m.add("weights", f.Weights*f.Parameters)
-	m.add("frozen weights", f.FrozenBytes)
-	m.add("moments", f.Moments*f.Parameters)
-	m.add("gradients", f.Gradients*f.Parameters)
-	m.add("reference", d.ReferenceBytes*f.Parameters)
 	f.Reference = d.ReferenceBytes
-	n := d.Engine.Needs(f.Bytes()*f.Parameters+f.FrozenBytes, f.Gradients*f.Parameters, p.uses(always))
-	m.add("activations", n.Programs)
+	h := f.Each()
+	n := d.Engine.Needs(h.Sum(), h.Gradients, p.uses(always))
+	m.add("program, engine, tokenizer and data", b.base)
+	m.add("weights", devices*h.Weights)
+	m.add("frozen weights", devices*h.Frozen)
+	m.add("moments", devices*h.Moments)
+	m.add("gradients", devices*h.Gradients)
+	m.add("reference", devices*h.Reference)
+	m.add("activations", devices*n.Programs/d.Engine.DataDevices())
 	m.add("engine: compiled programs, memory not given back", n.Engine)
-	if copied := 12 * f.Parameters; copied <= (m.Available-m.Peak)/2 { // else steps wait, and nothing is copied
+	if copied := 12 * f.Parameters; !b.apart && copied <= (m.Available-m.Peak)/2 { // else it is not in this memory
 		if p.checkpoints(d) == 1 { // after the last step
 			copied -= n.Programs - n.Stays
 		}
 		m.add("copy for a checkpoint, beyond what steps leave", copied)
 	}
 	if s := d.Sampling; s != nil {
-		m.add(fmt.Sprintf("cache of %d rows of %d tokens", s.Rows, s.Tokens), s.Bytes())
+		m.add(fmt.Sprintf("cache of %d rows of %d tokens", s.Rows, s.Tokens), devices*cacheOf(s))
 		m.add("programs of sampling", s.Programs*d.Engine.StepBytes())
 	}
-	if once := d.ReferenceOnce; once > 0 {
-		m.add("reference ahead of training, beyond what steps take", p.measuring(d, f, once)+b.base-m.Peak)
+	if once := d.ReferenceOnce / d.Engine.TensorDevices(); once > 0 {
+		m.add("reference ahead of training, beyond what steps take", p.measuring(d, h, once, devices)+b.base-m.Peak)
 	}
 	return m
 }
 
-// measuring is what the engine holds while a reference of its own measures: there are no moments and gradients yet.
-func (p *Plan) measuring(d *recipe.Draft, f train.Footprint, reference int) int {
-	held := f.Weights*f.Parameters + f.FrozenBytes + reference
+// cacheOf is what a device has of the cache.
+func cacheOf(s *recipe.Sampling) int {
+	if s.Together {
+		return s.Bytes() / s.Devices
+	}
+	return s.Bytes()
+}
+
+// measuring is what the engine holds on some devices while a reference of its own measures: there are no moments and
+// gradients yet.
+func (p *Plan) measuring(d *recipe.Draft, h train.DeviceBytes, reference, devices int) int {
+	held := devices * (h.Weights + h.Frozen + reference)
 	n := d.Engine.Needs(held, 0, p.uses(func(s Shape) bool { return !s.Trains }))
-	return held + n.Programs + n.Engine
+	return held + devices*n.Programs/d.Engine.DataDevices() + n.Engine
 }
 
 func always(Shape) bool { return true }

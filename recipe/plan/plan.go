@@ -52,9 +52,11 @@ func Make(ctx context.Context, o recipe.Drafter, r run.Reporter) (*Plan, error) 
 }
 
 // bench is what plans of the same model and data share, so that they can be compared: what the process has before
-// anything of the model's size, what is free then, and the rates of products. The zero value measures.
+// anything of the model's size, what is free then, and the rates of products. The zero value measures. A device with
+// memory of its own has nothing of the process.
 type bench struct {
 	base, available int
+	apart           bool // the memory is a device's own
 	rates           map[product]float64
 }
 
@@ -64,9 +66,8 @@ func (b *bench) plan(ctx context.Context, o recipe.Drafter, r run.Reporter) (*Pl
 		return nil, err
 	}
 	defer d.Close()
-	if b.base == 0 {
-		b.base = int(backend.ResidentMemory()) // engine, tokenizer and data, as a run has them
-		b.available = int(min(d.Engine.Memory(), backend.FreeMemory()+uint64(b.base)))
+	if b.available == 0 {
+		b.measure(d.Engine)
 	}
 	p := &Plan{Command: d.Command, Model: d.Folder, Engine: d.Engine.Name, DType: d.Graph.ComputeType().String(),
 		Parameters: d.Model.Config.ParamCount(), Trained: d.Learner.Size(), Examples: d.Examples, Unit: d.Unit,
@@ -80,6 +81,15 @@ func (b *bench) plan(ctx context.Context, o recipe.Drafter, r run.Reporter) (*Pl
 	p.Memory = p.memory(d, b)
 	p.Disk = p.disk(d)
 	return p, nil
+}
+
+// measure looks at the memory: engine, tokenizer and data are in it, as a run has them.
+func (b *bench) measure(e *backend.Engine) {
+	process := backend.ResidentMemory()
+	b.available, b.apart = int(e.Room(process)), e.OwnsMemory()
+	if !b.apart {
+		b.base = int(process)
+	}
 }
 
 // sketched is the most programs of a kind that are counted, the largest first; the others take their share of tokens.

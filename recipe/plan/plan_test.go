@@ -1,12 +1,13 @@
 package plan
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	_ "github.com/posttrain/posttrain/backend/backendtest" // tests keep no compiled programs
+	"github.com/posttrain/posttrain/backend/backendtest"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe"
@@ -150,6 +151,62 @@ func TestPlanCopies(t *testing.T) {
 		}
 		if got, want := bytesOf(p, "copy for a checkpoint, beyond what steps leave"), 12*p.Parameters; got != want {
 			t.Errorf("checkpoint_every %s: %d bytes, want %d", every, got, want)
+		}
+	}
+}
+
+// TestPlanOfADevice: on a device with memory of its own, what the process holds does not count.
+func TestPlanOfADevice(t *testing.T) {
+	o, err := sft.Spec.Parse("", []byte("command: sft\nbackend: go\nmodel: embedded\ndata: {train: embedded}\n"+
+		"train: {max_steps: 5, checkpoint_minutes: 0, checkpoint_every: 2}\n"), config.Input{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{available: 1 << 40, apart: true}
+	p, err := b.plan(t.Context(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"program, engine, tokenizer and data", "copy for a checkpoint, beyond what steps leave"} {
+		if n := bytesOf(p, name); n != 0 {
+			t.Errorf("%s: %d bytes", name, n)
+		}
+	}
+	if p.Memory.Available != 1<<40 || bytesOf(p, "weights") != 4*p.Parameters {
+		t.Errorf("%+v", p.Memory)
+	}
+}
+
+// TestPlanOfSeveralDevices: GPUs have their share each; those of a CPU have all shares in one memory.
+func TestPlanOfSeveralDevices(t *testing.T) {
+	backendtest.XLA(t)
+	for _, c := range []struct {
+		mesh                      string
+		apart                     bool
+		moments, devices, weights int // moments and weights in halves of the model's
+	}{
+		{"{tensor: 2}", true, 1, 2, 1}, {"{data: 2}", true, 2, 2, 2}, {"{data: 2}", false, 4, 1, 4},
+	} {
+		o, err := sft.Spec.Parse("", []byte("command: sft\nbackend: xla:cpu\nengine: {mesh: "+c.mesh+"}\n"+
+			"model: embedded\ndata: {train: embedded}\ntrain: {max_steps: 5}\n"), config.Input{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &bench{available: 1 << 40, apart: c.apart}
+		p, err := b.plan(t.Context(), o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		near := func(name string, want int) {
+			if got := bytesOf(p, name); math.Abs(float64(got)/float64(want)-1) > 0.05 { // norms are whole everywhere
+				t.Errorf("%+v: %s: %d bytes, want about %d", c, name, got, want)
+			}
+		}
+		near("moments", 8*p.Parameters*c.moments/2)
+		near("weights", 4*p.Parameters*c.weights/2)
+		if p.Memory.Devices != c.devices ||
+			strings.Contains(p.String(), "memory of each of 2 devices") != (c.devices == 2) {
+			t.Errorf("%+v:\n%s", c, p)
 		}
 	}
 }

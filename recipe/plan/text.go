@@ -43,7 +43,11 @@ func (p *Plan) writeShapes(b *strings.Builder) {
 }
 
 func (m *Memory) write(b *strings.Builder) {
-	writeItems(b, "memory", m.Items, fmt.Sprintf("%10s  at the peak; there are %s", size(m.Peak), size(m.Available)))
+	title := "memory"
+	if m.Devices > 1 {
+		title = fmt.Sprintf("memory of each of %d devices", m.Devices)
+	}
+	writeItems(b, title, m.Items, fmt.Sprintf("%10s  at the peak; there are %s", size(m.Peak), size(m.Available)))
 }
 
 func (d *Disk) write(b *strings.Builder) {
