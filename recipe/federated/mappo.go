@@ -85,6 +85,16 @@ func (m *MaPPO) settle(g *config.Given) {
 		m.Train.Micro = min(m.Train.Micro, max(m.Train.Size, 0))
 	}
 	m.Adapting.Settle(g, "mappo.")
+	m.settleValidation(g)
+}
+
+// settleValidation turns validation off where nothing is held out, unless both keys are given in one place.
+func (m *MaPPO) settleValidation(g *config.Given) {
+	const every, share = "mappo.validation.every", "mappo.data.eval_fraction"
+	overrules := g.FromCommandLine(share) && !g.FromCommandLine(every)
+	if m.Data.EvalFraction == 0 && (overrules || !g.Has(every)) {
+		m.Validation.Every = 0
+	}
 }
 
 // pairMethods are those that need no samples of the policy.

@@ -231,6 +231,26 @@ func TestFaultsOfMaPPO(t *testing.T) {
 	}
 }
 
+// Where nothing is held out there is no validation: the config in force loads again. Both keys in one place are a fault.
+func TestMaPPOHoldsNothingOut(t *testing.T) {
+	none := []config.Override{{Flag: "--set", Key: "mappo.data.eval_fraction", Value: "0"}}
+	const text, every = "command: federated simulate\nworkload: mappo\n", "mappo: {validation: {every: 10}}\n"
+	for _, given := range []string{text, text + every} {
+		s, err := Spec.Parse("f.yaml", []byte(given), config.Input{Overrides: none})
+		if err != nil || s.MaPPO.Validation.Every != 0 {
+			t.Fatalf("%s: %v", given, err)
+		}
+		if s, err = Spec.Parse("f.yaml", Spec.Resolve(s), config.Input{}); err != nil || s.MaPPO.Data.EvalFraction != 0 {
+			t.Errorf("again: %v", err)
+		}
+	}
+	_, err := Spec.Parse("f.yaml", []byte(text+"mappo: {data: {eval_fraction: 0}, validation: {every: 10}}\n"),
+		config.Input{})
+	if err == nil || !strings.Contains(err.Error(), "holds nothing out") {
+		t.Error(err)
+	}
+}
+
 // TestReferenceIsTheSame: owners whose model at the start has other weights have another reference, and so another
 // identity, unless the loss has none.
 func TestReferenceIsTheSame(t *testing.T) {
