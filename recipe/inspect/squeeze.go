@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 
 	"github.com/posttrain/posttrain/batch"
@@ -89,8 +90,8 @@ func ascent(ctx context.Context, l *train.Learner, groups []batch.Group) ([]floa
 	for i := range g {
 		g[i] *= -tokens // of the mean loss of a token
 	}
-	if err == nil {
-		err = ctx.Err()
+	if err == nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w while gradients were taken", recipe.ErrInterrupted)
 	}
 	return g, err
 }

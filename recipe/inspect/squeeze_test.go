@@ -1,6 +1,8 @@
 package inspect
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -13,6 +15,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/train"
 )
@@ -34,6 +37,7 @@ func TestCompare(t *testing.T) {
 const fixture = "../../model/testdata/qwen2-newer"
 
 // TestRise: a small step along sign(gc - gr) changes the sum of log p(chosen) as the forecast says.
+// Ctrl-C between two gradients is an interruption.
 func TestRise(t *testing.T) {
 	m, tok, err := local.Load(fixture)
 	if err != nil {
@@ -57,6 +61,11 @@ func TestRise(t *testing.T) {
 	gc, err := ascent(t.Context(), l, chosen)
 	if err != nil {
 		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := ascent(ended, l, chosen); !errors.Is(err, recipe.ErrInterrupted) {
+		t.Errorf("Ctrl-C gives %v", err)
 	}
 	gr, err := ascent(t.Context(), l, rejected)
 	if err != nil {
