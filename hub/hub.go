@@ -39,6 +39,8 @@ type Hub struct {
 	Offline  bool   // the cache is all there is
 	client   *retryablehttp.Client
 	stall    time.Duration // a download that brings nothing for so long is lost
+
+	pinned map[string]string // by use and name: what Pin has found, so that a name keeps its meaning
 }
 
 // FromEnv gives the hub that the variables of Hugging Face's own programs name: HF_ENDPOINT, HF_TOKEN (else the file

@@ -48,7 +48,7 @@ func Used(options any) bool {
 // Pin goes through the fields of options, a pointer to a struct, that have a tag hub:"model", hub:"tokenizer" (a model
 // without its weights), hub:"adapter" or hub:"data" (rows of a data set). It gives each id in them the commit that its
 // revision is at, that of rows also config and split, and downloads the files that the cache lacks. A file or folder on
-// this machine stays as it is. Errors are lines.
+// this machine stays as it is. A Hub gives a name the same commit each time. Errors are lines.
 func (h *Hub) Pin(ctx context.Context, options any, out run.Reporter) error {
 	return h.pinAll(ctx, options, func(u use) (use, bool) { return u, true }, out)
 }
@@ -75,12 +75,28 @@ func (h *Hub) pinAll(ctx context.Context, options any, wanted func(use) (use, bo
 		if !ok {
 			return nil
 		}
-		pinned, err := h.pin(ctx, v.String(), u, run.Listen(out))
+		pinned, err := h.pinOnce(ctx, v.String(), u, run.Listen(out))
 		if err == nil {
 			v.SetString(pinned)
 		}
 		return err
 	})
+}
+
+// pinOnce is pin, or what that has found before.
+func (h *Hub) pinOnce(ctx context.Context, name string, u use, out run.Reporter) (string, error) {
+	key := string(u) + " " + name
+	if pinned, known := h.pinned[key]; known {
+		return pinned, nil
+	}
+	pinned, err := h.pin(ctx, name, u, out)
+	if err == nil && h.pinned == nil {
+		h.pinned = map[string]string{}
+	}
+	if err == nil {
+		h.pinned[key] = pinned
+	}
+	return pinned, err
 }
 
 // walk calls visit for the tagged texts of a struct.

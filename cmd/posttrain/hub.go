@@ -12,7 +12,10 @@ import (
 )
 
 // fetcher brings models and data sets of the hub to this machine, for commands that take ids.
-type fetcher struct{ offline bool }
+type fetcher struct {
+	offline bool
+	hub     *hub.Hub // nil: not asked yet
+}
 
 func (f *fetcher) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.offline, "offline", false,
@@ -45,9 +48,11 @@ func (f *fetcher) pinShapes(ctx context.Context, options any, r run.Reporter) er
 
 func (f *fetcher) pinBy(ctx context.Context, pin func(*hub.Hub, context.Context, any, run.Reporter) error, options any,
 	r run.Reporter) error {
-	h := hub.FromEnv()
-	h.Offline = h.Offline || f.offline
-	err := pin(h, ctx, options, r)
+	if f.hub == nil {
+		f.hub = hub.FromEnv()
+		f.hub.Offline = f.hub.Offline || f.offline
+	}
+	err := pin(f.hub, ctx, options, r)
 	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("%w while a model or data set was downloaded: the same command continues",
 			train.ErrInterrupted)

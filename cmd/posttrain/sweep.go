@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -24,6 +25,7 @@ func (c configured[O]) sweepable(s streams, r sweep.Recipe[O], cmd *cobra.Comman
 		if err != nil {
 			return err
 		}
+		swept.Fetch = func(ctx context.Context, o *O, r run.Reporter) error { return f.fetcher.pin(ctx, o, r) }
 		result, err := swept.Run(cmd.Context(), run.NewReporter(s.err, s.terminal, f.quiet))
 		if err != nil {
 			return f.ended(err)

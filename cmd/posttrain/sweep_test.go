@@ -4,6 +4,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/hub/hubtest"
+	"github.com/posttrain/posttrain/internal/testkit"
 )
 
 // TestSweep: a run for each value, each the same as that run by itself. Interrupted in both runs and continued, it ends
@@ -45,6 +48,29 @@ func TestSweep(t *testing.T) {
 	}
 	sameCIRLRun(t, "whole/reward.restricted_weight=0.5", "stopped/reward.restricted_weight=0.5")
 	sameCIRLRun(t, "whole/"+second, "stopped/"+second)
+}
+
+// TestSweepOfTheHub: all runs have the commit that the branch was at when the sweep began.
+func TestSweepOfTheHub(t *testing.T) {
+	workCI(t)
+	s := hubtest.New(t, map[string]hubtest.Repo{"org/tiny": hubtest.Folder(t, testkit.CIModel())})
+	args := tinyCIRL(1, "--max-new-tokens", "4", "--model", "org/tiny", "--sweep", "reward.restricted_weight=0.5,2")
+	o := cliUntil(t, "run 2 of 2", args...)
+	if o.code != exitInterrupted {
+		t.Fatal(o)
+	}
+	moved := s.Repos["org/tiny"]
+	moved.Commit = strings.Repeat("f", 40)
+	s.Repos["org/tiny"] = moved
+	must(t, "ci-rl", "--resume", "out")
+	for _, value := range []string{"0.5", "2"} {
+		path := "out/reward.restricted_weight=" + value
+		for _, file := range []string{path + ".yaml", path + "/config.yaml"} {
+			if text := read(t, file); !strings.Contains(text, "\nmodel: org/tiny@"+hubtest.Commit+"\n") {
+				t.Errorf("%s: %s", file, text)
+			}
+		}
+	}
 }
 
 // TestSweepFaults: one line for every bad sweep, and nothing made.

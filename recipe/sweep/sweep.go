@@ -53,12 +53,15 @@ type Estimate struct {
 
 // Sweep is a new sweep, or one to continue.
 type Sweep[O any] struct {
-	recipe Recipe[O]
-	axes   []Axis
-	points []Point
-	texts  [][]byte // the configs of a new sweep's points
-	out    string   // the folder to make; "": runs/<command>-sweep-<time>
-	resume string   // the folder to continue; "": a new sweep
+	// Fetch brings the models and data that a run's options name to this machine, and names them there; nil: they are.
+	Fetch func(context.Context, *O, run.Reporter) error
+
+	recipe  Recipe[O]
+	axes    []Axis
+	points  []Point
+	options []*O   // of a new sweep's points
+	out     string // the folder to make; "": runs/<command>-sweep-<time>
+	resume  string // the folder to continue; "": a new sweep
 }
 
 // settings is config.yaml, whose command is that of the recipe with the flag.
@@ -98,7 +101,7 @@ func (r Recipe[O]) New(in config.Input, texts []string, out string) (*Sweep[O], 
 		if err != nil {
 			return nil, err
 		}
-		s.texts = append(s.texts, r.Spec.Resolve(o))
+		s.options = append(s.options, o)
 	}
 	return s, nil
 }
@@ -144,6 +147,11 @@ func (r Recipe[O]) Open(dir string) (*Sweep[O], error) {
 
 // Run runs what is not finished, and compares. An interrupted sweep is a recipe.Stopped. A nil Reporter is silent.
 func (s *Sweep[O]) Run(ctx context.Context, r run.Reporter) (*Result, error) {
+	for _, o := range s.options {
+		if err := s.fetch(ctx, o, r); err != nil {
+			return nil, err
+		}
+	}
 	folder, err := s.open()
 	if err != nil {
 		return nil, err
@@ -166,6 +174,13 @@ func (s *Sweep[O]) Run(ctx context.Context, r run.Reporter) (*Result, error) {
 	return result, folder.WriteSummary(result.String())
 }
 
+func (s *Sweep[O]) fetch(ctx context.Context, o *O, r run.Reporter) error {
+	if s.Fetch == nil {
+		return nil
+	}
+	return s.Fetch(ctx, o, r)
+}
+
 // open makes the folder with the configs of all points, or opens the one to continue.
 func (s *Sweep[O]) open() (*run.Folder, error) {
 	if s.resume != "" {
@@ -184,7 +199,7 @@ func (s *Sweep[O]) open() (*run.Folder, error) {
 		stored.Sweep = append(stored.Sweep, a.String())
 	}
 	for i, p := range s.points {
-		if err := folder.WriteFile(p.Name()+".yaml", s.texts[i]); err != nil {
+		if err := folder.WriteFile(p.Name()+".yaml", s.recipe.Spec.Resolve(s.options[i])); err != nil {
 			return nil, errors.Join(err, folder.Close())
 		}
 	}
@@ -209,6 +224,9 @@ func (s *Sweep[O]) runPoint(ctx context.Context, folder *run.Folder, i int, r ru
 		path, place = begun, recipe.Place{Resume: dir}
 	}
 	o, err := s.recipe.load(config.Input{Path: path})
+	if err == nil {
+		err = s.fetch(ctx, o, r)
+	}
 	if err != nil {
 		return err
 	}
