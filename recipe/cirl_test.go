@@ -375,3 +375,18 @@ func TestExplainRL(t *testing.T) {
 		t.Errorf("%v\n%s", err, plain.Explain())
 	}
 }
+
+// TestCIRLStops: texts with line ends stop completions, and stay in the config of a run.
+func TestCIRLStops(t *testing.T) {
+	text := minimalRL + "sampling: {stop: [\"\\n\\n\", \" \\n\"]}\n"
+	for range 2 {
+		o, err := cirl.Spec.Parse("f.yaml", []byte(text), config.Input{})
+		if err != nil || !slices.Equal(o.Sampling.Stop, []string{"\n\n", " \n"}) {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		text = string(o.Resolved())
+	}
+	if _, err := parseRL(minimalRL + "sampling: {stop: [\"\"]}\n"); err == nil {
+		t.Error("an empty text is taken")
+	}
+}

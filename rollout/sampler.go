@@ -27,12 +27,13 @@ const (
 // keeps tokens at least MinP times as likely as the likeliest. A token as likely as the last one kept is kept too.
 // The likeliest token is always kept.
 type Sampling struct {
-	MaxNew      int      `yaml:"max_new_tokens" want:">=1"`                       // most tokens drawn
-	Temperature float64  `yaml:"temperature" want:">=0" zero:"greedy"`            // 0: the first likeliest token
-	TopK        int      `yaml:"top_k" want:">=0" zero:"off"`                     // draw from the k likeliest tokens
-	TopP        float64  `yaml:"top_p" want:">=0 <=1" zero:"off"`                 // 1 is off too
-	MinP        float64  `yaml:"min_p" want:">=0 <=1" zero:"off"`                 // relative to the likeliest token
-	Stop        []string `yaml:"stop,omitempty" words:"texts that are not empty"` // end the completion
+	MaxNew      int     `yaml:"max_new_tokens" want:">=1"`            // most tokens drawn
+	Temperature float64 `yaml:"temperature" want:">=0" zero:"greedy"` // 0: the first likeliest token
+	TopK        int     `yaml:"top_k" want:">=0" zero:"off"`          // draw from the k likeliest tokens
+	TopP        float64 `yaml:"top_p" want:">=0 <=1" zero:"off"`      // 1 is off too
+	MinP        float64 `yaml:"min_p" want:">=0 <=1" zero:"off"`      // relative to the likeliest token
+	// end the completion
+	Stop []string `yaml:"stop,omitempty" want:"@text" words:"texts that are not empty"`
 }
 
 // Check names values out of range, and rules that temperature 0 makes useless.

@@ -85,14 +85,26 @@ func flat(text []byte) (map[string]string, error) {
 		return nil, err
 	}
 	out := map[string]string{}
-	visit(tree, "", func(key string, value any) {
-		out[key] = fmt.Sprint(value)
-		odd := func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }
-		if v, is := value.(string); is && (v == "" || strings.ContainsFunc(v, odd)) {
-			out[key] = fmt.Sprintf("%q", v)
-		}
-	})
+	visit(tree, "", func(key string, value any) { out[key] = plainValue(value) })
 	return out, nil
+}
+
+// plainValue is a value as text, each text of a list in its own quotes.
+func plainValue(value any) string {
+	odd := func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }
+	switch v := value.(type) {
+	case string:
+		if v == "" || strings.ContainsFunc(v, odd) {
+			return fmt.Sprintf("%q", v)
+		}
+	case []any:
+		texts := make([]string, len(v))
+		for i, item := range v {
+			texts[i] = plainValue(item)
+		}
+		return "[" + strings.Join(texts, " ") + "]"
+	}
+	return fmt.Sprint(value)
 }
 
 func treeOf(text []byte) (tree map[string]any, err error) {

@@ -3,9 +3,11 @@ package config
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/goccy/go-yaml"
 )
@@ -109,11 +111,22 @@ func (s *Spec[T]) Resolve(c *T) []byte {
 	return text
 }
 
-// plainText quotes a text of several lines: as a block it would lose \r, and blanks at its end.
+// plainText quotes texts with line ends or other characters that do not print, also those of a list: YAML's plain form
+// would lose \r, tabs, and blanks at the end of a line.
 func plainText(v reflect.Value) any {
 	text := reflect.Indirect(v)
-	if text.Kind() == reflect.String && strings.ContainsAny(text.String(), "\r\n") {
+	odd := func(r rune) bool { return !unicode.IsPrint(r) }
+	switch {
+	case text.Kind() == reflect.String && strings.ContainsFunc(text.String(), odd):
 		return quoted(text.String())
+	case text.Kind() == reflect.Slice && text.Type().Elem().Kind() == reflect.String:
+		items := make([]any, text.Len())
+		for i := range items {
+			items[i] = plainText(text.Index(i))
+		}
+		if slices.ContainsFunc(items, func(item any) bool { _, is := item.(quoted); return is }) {
+			return items
+		}
 	}
 	return v.Interface()
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -31,5 +32,24 @@ func TestResolveKeepsTexts(t *testing.T) {
 		if err != nil || *got != (options{text, 3}) {
 			t.Errorf("%q: %+v, %v\n%s", text, got, err, spec.Resolve(&options{text, 3}))
 		}
+	}
+}
+
+// TestListsKeepTexts: a list of texts comes back as it was, and a change of one is a difference.
+func TestListsKeepTexts(t *testing.T) {
+	type options struct {
+		Stop []string `yaml:"stop" want:"@text"`
+	}
+	spec := &Spec[options]{Command: "keep", Defaults: func(*Given) options { return options{} }}
+	for _, text := range []string{"", "a b", "\n", "\n\n", "a\r\nb", "\t", "a\tb", "trail  ", " lead", "# x: y", "1", "a, b"} {
+		resolved := spec.Resolve(&options{[]string{text, "z"}})
+		got, err := spec.Parse("config.yaml", resolved, Input{})
+		if err != nil || !slices.Equal(got.Stop, []string{text, "z"}) {
+			t.Errorf("%q: %+v, %v\n%s", text, got, err, resolved)
+		}
+	}
+	diff := Diff([]byte("stop: [a b, c]"), []byte("stop: [a, b c, \"\\n\"]"))
+	if want := `stop: ["a b" c], now [a "b c" "\n"]`; len(diff) != 1 || diff[0] != want {
+		t.Errorf("%q, want %q", diff, want)
 	}
 }

@@ -21,7 +21,7 @@ type Chat struct {
 	// of the template's file at the start of a run: a resumed run needs the same
 	SHA256 string `yaml:"template_sha256,omitempty" words:"the SHA-256 of the template's file"`
 	// names with values, JSON or text: enable_thinking=false; in transformers they are chat_template_kwargs
-	Variables []string `yaml:"variables,omitempty" words:"names with values, such as enable_thinking=false"`
+	Variables []string `yaml:"variables,omitempty" want:"@text" words:"names with values, such as enable_thinking=false"`
 	// the day that a template prints as today; a run whose template prints one keeps that of its start
 	Date string `yaml:"date,omitempty" words:"a day such as 2026-01-31"`
 }
