@@ -143,8 +143,8 @@ func commandsWith(key, command string) (names []string) {
 	return names
 }
 
-// nearest is the key that a misspelt one most likely meant, "" if none is near. Of keys that are equally near, it is the
-// one in the nearest section. The same last word in another section counts as near.
+// nearest is the key that a misspelt one most likely meant, "" if none is near. Of keys that are equally near, it is
+// the one in the nearest section. The same last word in another section counts as near.
 func nearest(key string, keys []string) string {
 	best, least, apart := "", 1+len(last(key))/3, 0
 	for _, candidate := range keys {

@@ -41,7 +41,8 @@ func TestListsKeepTexts(t *testing.T) {
 		Stop []string `yaml:"stop" want:"@text"`
 	}
 	spec := &Spec[options]{Command: "keep", Defaults: func(*Given) options { return options{} }}
-	for _, text := range []string{"", "a b", "\n", "\n\n", "a\r\nb", "\t", "a\tb", "trail  ", " lead", "# x: y", "1", "a, b"} {
+	for _, text := range []string{"", "a b", "\n", "\n\n", "a\r\nb", "\t", "a\tb", "trail  ", " lead", "# x: y", "1",
+		"a, b"} {
 		resolved := spec.Resolve(&options{[]string{text, "z"}})
 		got, err := spec.Parse("config.yaml", resolved, Input{})
 		if err != nil || !slices.Equal(got.Stop, []string{text, "z"}) {
@@ -51,5 +52,39 @@ func TestListsKeepTexts(t *testing.T) {
 	diff := Diff([]byte("stop: [a b, c]"), []byte("stop: [a, b c, \"\\n\"]"))
 	if want := `stop: ["a b" c], now [a "b c" "\n"]`; len(diff) != 1 || diff[0] != want {
 		t.Errorf("%q, want %q", diff, want)
+	}
+}
+
+// TestListsOfTheCommandLine: commas separate texts but for those in quotes and in the brackets of a pattern. [] is
+// empty.
+func TestListsOfTheCommandLine(t *testing.T) {
+	type options struct {
+		Texts []string `yaml:"texts" want:"@text"`
+		Names Names    `yaml:"names"`
+	}
+	spec := &Spec[options]{Command: "lists", Defaults: func(*Given) options { return options{} }}
+	read := func(key, text string) []string {
+		set := Override{Flag: "--set", Key: key, Value: text}
+		o, err := spec.Parse("", []byte("command: lists"), Input{Overrides: []Override{set}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.Concat(o.Texts, o.Names)
+	}
+	for text, want := range map[string][]string{
+		"a": {"a"}, "a, b c": {"a", "b c"}, "[a, b]": {"a", "b"}, "[]": {}, "a,": {"a", ""},
+		`["a,b", "\n", 'é', c]`: {"a,b", "\n", "é", "c"}, `"a,b",c`: {"a,b", "c"}, `'it''s'`: {"it's"}, `it's`: {"it's"},
+		`"`: {`"`}, "[1, 2a, 0x10, true]": {"1", "2a", "0x10", "true"}, "[http://a:1, h]": {"http://a:1", "h"},
+		"x-[a,b].jsonl, y": {"x-[a,b].jsonl", "y"}, "x-{1,2}": {"x-{1,2}"}, "a],b": {"a]", "b"}, "[,b": {"[", "b"},
+		`x={"a": 1, "b": 2}, y=3`: {`x={"a": 1, "b": 2}`, "y=3"}, `["a #b"]`: {"a #b"},
+	} {
+		for _, key := range []string{"texts", "names"} {
+			if got := read(key, text); !slices.Equal(got, want) {
+				t.Errorf("%s %s: %q, want %q", key, text, got, want)
+			}
+		}
+	}
+	if texts, names := read("texts", "[*]"), read("names", "[a-z][0-9]"); texts[0] != "*" || names[0] != "[a-z][0-9]" {
+		t.Errorf("%q, %q", texts, names)
 	}
 }

@@ -207,15 +207,69 @@ func (g given) assignList(v reflect.Value) bool {
 
 var namesType = reflect.TypeFor[Names]()
 
-// splitWords are the words of an override. A name may begin or end with the brackets of a pattern.
+// splitWords are the words of an override: those of a list in YAML's brackets, or of one that begins with a quote and
+// has no brackets around it; else what commas separate.
 func splitWords(text string, t reflect.Type) (words []string) {
-	if t != namesType || strings.HasPrefix(text, "[") && strings.HasSuffix(text, "]") {
-		text = strings.Trim(text, "[] ")
+	listed := strings.HasPrefix(text, "[") && strings.HasSuffix(text, "]")
+	switch {
+	case listed:
+		words = listWords(text)
+	case strings.HasPrefix(text, `"`) || strings.HasPrefix(text, "'"):
+		words = listWords("[" + text + "]")
 	}
-	for _, word := range strings.Split(text, ",") {
+	if words != nil {
+		return words
+	}
+	if listed && t != namesType { // a name may begin and end with the brackets of a pattern
+		text = text[1 : len(text)-1]
+	}
+	for _, word := range splitCommas(text) {
 		words = append(words, strings.TrimSpace(word))
 	}
 	return words
+}
+
+// listWords are the texts and numbers of a list as YAML has it, nil where the text is no such list.
+func listWords(text string) []string {
+	file, err := syntax([]byte(text))
+	if err != nil || len(file.Docs) != 1 {
+		return nil
+	}
+	list, is := file.Docs[0].Body.(*ast.SequenceNode)
+	if !is || list.End == nil || list.End.Position.Offset != utf8.RuneCountInString(text) { // a comment follows
+		return nil
+	}
+	words := []string{}
+	for _, item := range list.Values {
+		g := valueOf(item)
+		if !g.isText() && g.form != formNumber && g.form != formBool {
+			return nil
+		}
+		if !g.isText() {
+			g.text = item.GetToken().Value // as it is written
+		}
+		words = append(words, g.text)
+	}
+	return words
+}
+
+// splitCommas divides a text at its commas, but for those within the brackets of a pattern.
+func splitCommas(text string) (words []string) {
+	depth, begin := 0, 0
+	for i, c := range text {
+		switch {
+		case c == '[' || c == '{':
+			depth++
+		case c == ']' || c == '}':
+			depth--
+		case c == ',' && depth == 0:
+			words, begin = append(words, text[begin:i]), i+1
+		}
+	}
+	if depth != 0 { // they are no pattern's
+		return strings.Split(text, ",")
+	}
+	return append(words, text[begin:])
 }
 
 // assignNumbers writes a list of numbers.

@@ -231,7 +231,8 @@ func TestFaultsOfMaPPO(t *testing.T) {
 	}
 }
 
-// Where nothing is held out there is no validation: the config in force loads again. Both keys in one place are a fault.
+// Where nothing is held out there is no validation: the config in force loads again. Both keys in one place are a
+// fault.
 func TestMaPPOHoldsNothingOut(t *testing.T) {
 	none := []config.Override{{Flag: "--set", Key: "mappo.data.eval_fraction", Value: "0"}}
 	const text, every = "command: federated simulate\nworkload: mappo\n", "mappo: {validation: {every: 10}}\n"

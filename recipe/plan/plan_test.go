@@ -167,7 +167,8 @@ func TestPlanOfADevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"program, engine, tokenizer and data", "copy for a checkpoint, beyond what steps leave"} {
+	for _, name := range []string{"program, engine, tokenizer and data",
+		"copy for a checkpoint, beyond what steps leave"} {
 		if n := bytesOf(p, name); n != 0 {
 			t.Errorf("%s: %d bytes", name, n)
 		}
