@@ -202,7 +202,7 @@ func (r *Remote) Ask(ctx context.Context, c Conversation, tries int) (Answer, Us
 		return Answer{}, Usage{}, err
 	}
 	u, choice := response.Usage, response.Choices[0]
-	choice.Message.Reasoning = ""
+	choice.Message.Reasoning, choice.Message.Newer = "", ""
 	return r.answerOf(choice, c.Prefill), Usage{1, u.Prompt, u.Completion}, nil
 }
 
@@ -305,7 +305,7 @@ const shortestSecret = 16
 // answers are stored.
 func (r *Remote) answerOf(c choice, beginning string) Answer {
 	a := Answer{Text: c.Message.Content, Reason: reasonOf(c.Finish), First: r.first(c)}
-	if think := c.Message.Reasoning; think != "" {
+	if think := c.thoughts(); think != "" {
 		a.Text = think + "</think>" + a.Text
 		if !strings.HasPrefix(beginning, "<think>") {
 			a.Text = "<think>" + a.Text
