@@ -46,8 +46,6 @@ type AgentConfig struct {
 
 	// what becomes of the thoughts ahead of an action, under any prompt
 	Think string `yaml:"think" want:"strip|keep"`
-	// the server's chat template opens the think block
-	ThinkOpened bool `yaml:"think_opened,omitempty"`
 
 	rollout.Sampling `yaml:",inline"`
 }

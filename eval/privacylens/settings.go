@@ -71,9 +71,6 @@ func (a AgentConfig) identify(seed uint64, maxNew int) map[string]string {
 	if a.Think == stages.ThinkKeep {
 		all["think"] = a.Think
 	}
-	if a.ThinkOpened {
-		all["think_opened"] = "true"
-	}
 	return all
 }
 

@@ -165,7 +165,8 @@ var (
 	benchChoices = Choices{"agent": {
 		Local: "model adapter cache_gb backend batch temperature top_k top_p min_p stop max_new_tokens " +
 			"chat.template chat.template_sha256 chat.variables chat.date",
-		Server:   "base_url api_model api_version api_key_env parallel timeout temperature top_p stop max_new_tokens",
+		Server: "base_url api_model api_version api_key_env parallel timeout think_opened temperature top_p stop " +
+			"max_new_tokens",
 		Recorded: "answers",
 	}}
 )

@@ -29,8 +29,8 @@ type ModelConfig struct {
 	// of Azure OpenAI: the model is the name of a deployment
 	APIVersion string `yaml:"api_version,omitempty" words:"one such as 2024-10-21"`
 	Continue   string `yaml:"-"` // of a benchmark that begins answers, see rollout.Dialect
-	// of a benchmark that reads thoughts: the server's chat template opens the think block
-	ThinkOpened bool          `yaml:"-"`
+	// the server's chat template opens the think block
+	ThinkOpened bool          `yaml:"think_opened,omitempty"`
 	KeyEnv      string        `yaml:"api_key_env" want:"@variable"` // holds the server's key
 	Parallel    int           `yaml:"parallel" want:">=1"`          // requests to the server at a time
 	Timeout     time.Duration `yaml:"timeout" want:">0"`            // of a request to the server
@@ -71,6 +71,9 @@ func (c ModelConfig) Identify(seed uint64, maxNew int) map[string]string {
 	all := map[string]string{"kind": c.Way(), "seed": fmt.Sprint(seed), "max_new_tokens": fmt.Sprint(maxNew)}
 	if c.Way() == Server {
 		all["model"], all["base_url"] = c.APIModel, strings.TrimRight(c.BaseURL, "/")
+		if c.ThinkOpened {
+			all["think_opened"] = "true"
+		}
 		return all
 	}
 	all["model"], all["backend"] = WholePath(c.Model), c.Backend
