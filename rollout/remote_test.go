@@ -179,6 +179,10 @@ func TestRemoteReasonsApart(t *testing.T) {
 		if a, _, err := r.Ask(t.Context(), talk(""), 0); err != nil || a.Text != "b" {
 			t.Errorf("%s, without thoughts: %v, %v", fields, a, err)
 		}
+		r.options.ThinkOpened = true
+		if a, _, err := r.Ask(t.Context(), talk(""), 0); err != nil || a.Text != "b" {
+			t.Errorf("%s, without thoughts of a block that is open: %v, %v", fields, a, err)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/run"
 )
 
@@ -208,7 +209,7 @@ func (c *cache) read(n name) (Reply, error) {
 	if err := json.Unmarshal(line, &e); err != nil || e.Name != hex.EncodeToString(n[:]) {
 		return Reply{}, fmt.Errorf("%s was changed by another program: start again", c.path)
 	}
-	return Reply{e.Reply, e.Top}, nil
+	return Reply{e.Reply, e.Top, e.Reason == rollout.Length}, nil
 }
 
 // add keeps a reply: it is on disk when add returns.

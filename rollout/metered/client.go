@@ -37,6 +37,7 @@ type Client struct {
 type Reply struct {
 	Text string
 	Top  map[string]float64 // log-probabilities of the likeliest first tokens; nil: not asked for, or not given
+	Cut  bool               // it met its limit of tokens
 }
 
 // chat is what a reply is asked for.
@@ -149,6 +150,9 @@ func (c *Client) name(q chat) name {
 	if q.schema != nil {
 		all = append(all, q.schema)
 	}
+	if o.ThinkOpened { // replies get a beginning
+		all = append(all, "think opened")
+	}
 	b, _ := json.Marshal(all) // strings and finite numbers
 	return sha256.Sum256(b)
 }
@@ -204,7 +208,7 @@ func (c *Client) get(wanted context.Context, n name, q chat) (Reply, error) {
 		answer, usage, err := c.try(wanted, q, tries)
 		if err == nil {
 			c.patience.NoteAnswer()
-			return Reply{answer.Text, top(answer)}, c.keep(n, answer, usage)
+			return Reply{answer.Text, top(answer), answer.Reason == rollout.Length}, c.keep(n, answer, usage)
 		}
 		failed, ok := errors.AsType[*rollout.RemoteError](err)
 		if !ok {

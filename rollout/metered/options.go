@@ -19,6 +19,8 @@ type Options struct {
 
 	APIVersion string // of Azure OpenAI, see [rollout.Dialect]; "": another server
 
+	ThinkOpened bool // the chat template opens the think block: see [rollout.Remote.Ask]
+
 	Temperature float64 `yaml:"temperature" want:">=0"`
 	MaxTokens   int     `yaml:"max_tokens" want:">=0" zero:"400"` // of a reply
 
@@ -83,7 +85,7 @@ func (o *Options) warn(format string, args ...any) {
 // remote makes a client that sends each request once; waits and retries are ours.
 func (o *Options) remote() (*rollout.Remote, error) {
 	return rollout.NewRemote(rollout.RemoteOptions{BaseURL: o.BaseURL, Model: o.Model, Key: os.Getenv(o.KeyName),
-		KeyName: o.KeyName, Dialect: rollout.Dialect{APIVersion: o.APIVersion},
+		KeyName: o.KeyName, Dialect: rollout.Dialect{APIVersion: o.APIVersion}, ThinkOpened: o.ThinkOpened,
 		Parallel: o.Parallel, Timeout: o.Timeout, Retries: -1})
 }
 
