@@ -67,11 +67,13 @@ func (j JudgeConfig) Identify() map[string]string {
 	return all
 }
 
-// Open opens the judge's client, with its cache in the run folder unless the options name another. topLogprobs is the
-// number of likeliest first tokens that replies should have; 0: none.
+// Open opens the judge's client, with its cache in the run folder unless the options name another. The run's own has
+// the replies of this server alone: the server may change as long as there is no verdict. topLogprobs is the number of
+// likeliest first tokens that replies should have; 0: none.
 func (j JudgeConfig) Open(s *Store, topLogprobs int, warn func(format string, args ...any)) (*metered.Client, error) {
 	o := j.Metered()
-	o.Name, o.TopLogprobs, o.Warn, o.Cache = "judge", topLogprobs, warn, cmp.Or(j.Cache, s.Path("judge-cache.jsonl"))
+	o.Name, o.TopLogprobs, o.Warn = "judge", topLogprobs, warn
+	o.Cache, o.OfServer = cmp.Or(j.Cache, s.Path("judge-cache.jsonl")), j.Cache == ""
 	return metered.Open(o)
 }
 

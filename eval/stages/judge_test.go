@@ -67,3 +67,18 @@ func TestJudgeThinkOpened(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnCacheOfServer: a run whose judge gave no verdict continues with another server's judge, which has the same
+// name and answers for itself.
+func TestOwnCacheOfServer(t *testing.T) {
+	dir, silent := filepath.Join(t.TempDir(), "run"), answering(t, "perhaps")
+	if _, err := judged(t, silent, dir); err == nil || !strings.Contains(err.Error(), "the judge gives no verdicts") {
+		t.Fatal(err)
+	}
+	other := silent
+	other.Judge.BaseURL = answering(t, "Yes").Judge.BaseURL
+	f, err := judged(t, other, dir)
+	if v := f.Verdicts[[2]string{"1", "k"}]; err != nil || !v.Parsed {
+		t.Errorf("%v, %+v", err, v)
+	}
+}

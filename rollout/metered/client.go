@@ -80,7 +80,11 @@ func Open(o Options) (*Client, error) {
 		}, tries)
 	}
 	if o.Cache != "" {
-		if c.cache, err = openCache(o.Cache); err != nil {
+		server := ""
+		if o.OfServer {
+			server = o.server()
+		}
+		if c.cache, err = openCache(o.Cache, server); err != nil {
 			return nil, err
 		}
 	}
@@ -236,8 +240,9 @@ func (c *Client) keep(n name, a rollout.Answer, u rollout.Usage) error {
 		return nil
 	}
 	o := c.options
-	return c.cache.add(n, entry{Model: o.Model, Temperature: o.Temperature, MaxTokens: o.MaxTokens,
-		Reply: a.Text, Top: top(a), Reason: a.Reason, PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens})
+	return c.cache.add(n, entry{Server: o.server(), Model: o.Model, Temperature: o.Temperature, MaxTokens: o.MaxTokens,
+		Reply: a.Text, Top: top(a), Reason: a.Reason,
+		PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens})
 }
 
 // try sends one request when there is room for it. Waiting ends when no caller wants the reply any more; a request that

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
@@ -26,7 +27,8 @@ type Options struct {
 
 	TopLogprobs int // likeliest first tokens of a reply to report (Reply.Top), where the server can; 0: none
 
-	Cache string // file that keeps the replies; "": they are not kept
+	Cache    string // file that keeps the replies; "": they are not kept
+	OfServer bool   // of the replies in the cache only those of this base URL are used
 
 	// Requests under way at a time. Twice as many callers keep the server busy while replies go to disk.
 	Parallel          int           `yaml:"parallel" want:">=0" zero:"8"`
@@ -88,6 +90,9 @@ func (o *Options) remote() (*rollout.Remote, error) {
 		KeyName: o.KeyName, Dialect: rollout.Dialect{APIVersion: o.APIVersion}, ThinkOpened: o.ThinkOpened,
 		Parallel: o.Parallel, Timeout: o.Timeout, Retries: -1})
 }
+
+// server names the server in a cache.
+func (o *Options) server() string { return strings.TrimRight(o.BaseURL, "/") }
 
 // cost is the price of a request's tokens.
 func (o *Options) cost(t tokens) float64 {
