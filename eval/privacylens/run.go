@@ -11,6 +11,7 @@ import (
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/data/journal"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval/stages"
@@ -219,6 +220,13 @@ func (e *evaluation) runActions(ctx context.Context) error {
 	if err := e.tryJudge(ctx); err != nil {
 		return err
 	}
+	pending, err := e.store.pending()
+	if err == nil {
+		err = e.subject.Weigh(e.store.Store, StageActions, e.actions.Settings, pending > 0)
+	}
+	if err != nil {
+		return err
+	}
 	e.actions.Tick = e.Progress("action", e.subject.Values)
 	return e.store.Actions(ctx, e.actions)
 }
@@ -262,6 +270,13 @@ func (e *evaluation) runProbe(ctx context.Context) error {
 		Reading: reading{Answers: e.Probe.Think, Keep: e.Agent.reading().Keep}, MaxNew: e.Probe.tokens()}
 	if e.Probe.Think && e.Agent.canPrefill() {
 		o.Prefill = ci.ThinkPrefill
+	}
+	rows, err := journal.Read[probeRow](e.store.Path(probesName))
+	if err == nil {
+		err = e.subject.Weigh(e.store.Store, StageProbe, settings, len(rows) < len(o.questions(e.cases)))
+	}
+	if err != nil {
+		return err
 	}
 	o.Settings, o.Tick = settings, e.Progress("probe", e.subject.Values)
 	return e.store.Probe(ctx, o)

@@ -20,6 +20,10 @@ func (e *benching) runAnswers(ctx context.Context) error {
 			return err
 		}
 		settings, asking = e.o.Agent.identify(e.o.Seed), e.subject.Asking(e.o.Seed)
+		_, missing := e.answers()
+		if err := e.subject.Weigh(e.store, StageAnswers, settings, missing != nil); err != nil {
+			return err
+		}
 	}
 	s, err := Begin[Answer](e.store, StageAnswers, AnswersName, settings, e.Progress("answer", e.subject.Values), nil)
 	if err != nil {

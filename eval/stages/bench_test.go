@@ -1,8 +1,11 @@
 package stages
 
 import (
+	"cmp"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
@@ -64,5 +67,39 @@ func TestThinkOpened(t *testing.T) {
 		if got := f.Settings[StageAnswers]["think_opened"]; (got == "true") != opened {
 			t.Errorf("settings of think_opened %v: %q", opened, got)
 		}
+	}
+}
+
+// TestWeights: answers continue with the weights that they began with, and a run that has all of them needs no model.
+func TestWeights(t *testing.T) {
+	o := DefaultBench(0, 2, 8)
+	o.Agent.Model, o.Agent.Backend = folder(t, "{{ messages[-1].content }}"), "go"
+	run := func(dir string, f *Found) error {
+		b := asked(false, f)
+		b.Items = append(b.Items, Item{ID: "2", Turns: []string{"And now?"}})
+		_, err := b.Run(t.Context(), o, Place{Dir: dir}, nil)
+		return err
+	}
+	dir, f := filepath.Join(t.TempDir(), "run"), Found{}
+	if err := run(dir, &f); err != nil || len(f.Settings[StageAnswers]["weights"]) != 64 {
+		t.Fatalf("%v, %v", err, f.Settings)
+	}
+	path := filepath.Join(dir, AnswersName)
+	all, err := os.ReadFile(path)
+	first, _, _ := strings.Cut(string(all), "\n")
+	weights := filepath.Join(o.Agent.Model, "model.safetensors")
+	text, readErr := os.ReadFile(weights)
+	text[len(text)-1] ^= 1
+	if err = cmp.Or(err, readErr, os.WriteFile(weights, text, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(dir, &f); err != nil {
+		t.Errorf("with all answers: %v", err)
+	}
+	if err := os.WriteFile(path, []byte(first+"\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(dir, &f); err == nil || !strings.Contains(err.Error(), "stage answers was begun with weights") {
+		t.Errorf("with other weights: %v", err)
 	}
 }

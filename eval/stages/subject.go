@@ -130,6 +130,23 @@ func OpenSubject(c ModelConfig, now bool, r run.Reporter) (s *Subject, err error
 	return s, err
 }
 
+// Weigh adds the hash of a local model's weights to a stage's settings, since a folder can get others under its name.
+// Reading them takes long: where nothing is left to ask, the stage keeps the hash that it has.
+func (s *Subject) Weigh(store *Store, stage string, settings map[string]string, left bool) error {
+	if s.server != nil {
+		return nil
+	}
+	all, err := ReadSettings(store.Dir)
+	hash := all[stage]["weights"]
+	if err == nil && left {
+		hash, err = local.HashWeights(s.config.Model, s.config.Adapter)
+	}
+	if hash != "" {
+		settings["weights"] = hash
+	}
+	return err
+}
+
 // Answer implements [rollout.Chat].
 func (s *Subject) Answer(ctx context.Context, talks []rollout.Conversation) ([][]rollout.Answer, error) {
 	if s.server != nil {
