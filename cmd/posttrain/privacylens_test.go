@@ -608,6 +608,22 @@ func TestPLProbeBeside(t *testing.T) {
 	}
 }
 
+// TestPLNewRecorded: recorded actions are read again wherever they are named, by flag, with --set or in a file.
+func TestPLNewRecorded(t *testing.T) {
+	workPL(t)
+	must(t, "eval", "privacylens", "actions", "--out", "run", "--data", "cases.json", "--actions", "actions.csv")
+	write(t, "other.jsonl", strings.Replace(read(t, "actions.jsonl"), "I would rather not.", "No.", 1))
+	write(t, "other.yaml", "command: eval privacylens\ndata: {cases: cases.json}\nagent: {actions: other.jsonl}\n")
+	for _, named := range [][]string{{"--actions", "other.jsonl"}, {"--set", "agent.actions=other.jsonl"},
+		{"--config", "other.yaml"}} {
+		o := cli(t, append([]string{"eval", "privacylens", "judge", "--out", "run", "--judge", "keyword"}, named...)...)
+		if o.code != 1 || !strings.Contains(o.err, "stage actions was begun with contents") {
+			t.Errorf("%q: exit code %d: %s", named, o.code, o.err)
+		}
+	}
+	must(t, "eval", "privacylens", "judge", "--out", "run", "--judge", "keyword")
+}
+
 // TestPLElsewhere: a run continues from any folder, though it began with paths of this one.
 func TestPLElsewhere(t *testing.T) {
 	workPL(t)
