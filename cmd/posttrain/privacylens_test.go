@@ -608,6 +608,23 @@ func TestPLProbeBeside(t *testing.T) {
 	}
 }
 
+// TestPLTemplateElsewhere: a run of a local model continues from any folder, and one whose template is gone says so.
+func TestPLTemplateElsewhere(t *testing.T) {
+	workPL(t)
+	write(t, "said.jinja", "Act for {{ messages[-1].role }}.\n")
+	must(t, "eval", "privacylens", "actions", "--out", "run", "--data", "cases.json", "--first", "1", "--model",
+		"embedded", "--backend", "go", "--max-new-tokens", "2", "--set", "agent.chat.template=said.jinja")
+	mkdir(t, "elsewhere")
+	t.Chdir("elsewhere")
+	must(t, "eval", "privacylens", "actions", "--out", "../run")
+	remove(t, "../said.jinja")
+	o := cli(t, "eval", "privacylens", "actions", "--out", "../run")
+	if o.code != 1 || !strings.Contains(o.last(), "agent.chat.template: ") ||
+		!strings.Contains(o.last(), "no such file") {
+		t.Errorf("exit code %d: %s", o.code, o.err)
+	}
+}
+
 // TestPLNewRecorded: recorded actions are read again wherever they are named, by flag, with --set or in a file.
 func TestPLNewRecorded(t *testing.T) {
 	workPL(t)

@@ -187,8 +187,9 @@ func (e *evaluation) saveConfig() error {
 	if o.Prompts != Released {
 		o.Prompts = stages.WholePath(o.Prompts)
 	}
-	for _, path := range []*string{&o.Data.Cases, &a.Model, &a.Actions, &a.Recorded, &j.Cache, &j.Recorded,
-		&j.Verdicts, &j.Helpfulness} {
+	a.Whole()
+	for _, path := range []*string{&o.Data.Cases, &a.Actions, &a.Recorded, &j.Cache, &j.Recorded, &j.Verdicts,
+		&j.Helpfulness} {
 		*path = stages.WholePath(*path)
 	}
 	return e.Folder.WriteConfig(o.Resolved())

@@ -59,15 +59,18 @@ func (a BenchAgent) RecordedName() string {
 }
 
 // identify notes what the answers depend on, besides the questions.
-func (a BenchAgent) identify(seed uint64) map[string]string {
-	all := a.Identify(seed, a.MaxNew)
+func (a BenchAgent) identify(seed uint64) (map[string]string, error) {
+	all, err := a.Identify(seed, a.MaxNew)
+	if err != nil {
+		return nil, err
+	}
 	all["temperature"] = fmt.Sprint(a.Temperature)
 	for key, value := range map[string]any{"top_p": a.TopP, "top_k": a.TopK, "min_p": a.MinP, "stop": a.Stop} {
 		if !reflect.ValueOf(value).IsZero() {
 			all[key] = fmt.Sprint(value)
 		}
 	}
-	return all
+	return all, nil
 }
 
 // DefaultAnswers has no model yet.
@@ -84,9 +87,8 @@ func DefaultBench(temperature float64, maxNew, judgeTokens int) BenchOptions {
 
 // Whole makes the paths those from the root: later calls on the folder may come from elsewhere.
 func (o *AnswerOptions) Whole() {
-	for _, path := range []*string{&o.Agent.Model, &o.Agent.Adapter, &o.Agent.Answers} {
-		*path = WholePath(*path)
-	}
+	o.Agent.Whole()
+	o.Agent.Answers = WholePath(o.Agent.Answers)
 }
 
 // Whole makes the paths those from the root, that of the judge's cache too.

@@ -66,24 +66,40 @@ func (c ModelConfig) Way() string {
 	return ""
 }
 
+// Whole makes the paths those from the root.
+func (c *ModelConfig) Whole() {
+	for _, path := range []*string{&c.Model, &c.Adapter, &c.Chat.Template} {
+		*path = WholePath(*path)
+	}
+}
+
 // Identify notes which model it is, and what all of its answers depend on.
-func (c ModelConfig) Identify(seed uint64, maxNew int) map[string]string {
+func (c ModelConfig) Identify(seed uint64, maxNew int) (map[string]string, error) {
 	all := map[string]string{"kind": c.Way(), "seed": fmt.Sprint(seed), "max_new_tokens": fmt.Sprint(maxNew)}
 	if c.Way() == Server {
 		all["model"], all["base_url"] = c.APIModel, strings.TrimRight(c.BaseURL, "/")
 		if c.ThinkOpened {
 			all["think_opened"] = "true"
 		}
-		return all
+		return all, nil
 	}
 	all["model"], all["backend"] = WholePath(c.Model), c.Backend
 	if c.Adapter != "" {
 		all["adapter"] = WholePath(c.Adapter)
 	}
-	if chat, err := c.Chat.Identify(); chat != "" && err == nil { // loading the model says what is wrong
+	chat, err := c.Chat.Identify()
+	if chat != "" {
 		all["chat"] = chat
 	}
-	return all
+	return all, agentFault(err)
+}
+
+// agentFault is an error about a key of a local model, with its section.
+func agentFault(err error) error {
+	if err != nil {
+		err = fmt.Errorf("agent.%w", err)
+	}
+	return err
 }
 
 // CheckKey wants the key without which the model's server refuses.
