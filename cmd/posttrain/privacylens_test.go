@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/embedded"
@@ -622,6 +623,30 @@ func TestPLTemplateElsewhere(t *testing.T) {
 	if o.code != 1 || !strings.Contains(o.last(), "agent.chat.template: ") ||
 		!strings.Contains(o.last(), "no such file") {
 		t.Errorf("exit code %d: %s", o.code, o.err)
+	}
+}
+
+// TestPLAnotherDay: a run whose template prints the date keeps that of its start, also with the config file that it was
+// begun with.
+func TestPLAnotherDay(t *testing.T) {
+	workPL(t)
+	write(t, "dated.jinja", "{{ strftime_now('%Y-%m-%d') }} {{ messages[-1].role }}")
+	write(t, "mine.yaml", "command: eval privacylens\ndata: {cases: cases.json, first: 1}\nagent: {model: embedded, "+
+		"backend: go, max_new_tokens: 2, chat: {template: dated.jinja}}\n")
+	args := []string{"eval", "privacylens", "actions", "--out", "run", "--config", "mine.yaml"}
+	must(t, args...)
+	today := time.Now().Format("2006-01-02")
+	for _, name := range []string{"run/config.yaml", "run/settings.json"} {
+		text := read(t, name)
+		if !strings.Contains(text, today) {
+			t.Fatalf("%s lacks %s:\n%s", name, today, text)
+		}
+		write(t, name, strings.ReplaceAll(text, today, "2024-01-31")) // as if it had begun then
+	}
+	must(t, "eval", "privacylens", "actions", "--out", "run")
+	must(t, args...)
+	if text := read(t, "run/config.yaml"); !strings.Contains(text, "2024-01-31") {
+		t.Error(text)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/data"
@@ -54,6 +55,13 @@ type evaluation struct {
 func Run(ctx context.Context, o Options, place stages.Place, r run.Reporter) (Result, error) {
 	if len(place.Stages) == 0 {
 		place.Stages = []string{StageActions, StageJudge, StageReport}
+	}
+	for _, stage := range []string{StageActions, StageProbe} {
+		if slices.Contains(place.Stages, stage) {
+			if err := o.Agent.Pin(place.Dir, stage); err != nil {
+				return Result{}, err
+			}
+		}
 	}
 	if o.Agent.Backend == "auto" {
 		var warning error

@@ -97,6 +97,14 @@ func (o *BenchOptions) Whole() {
 	o.Judge.Cache = WholePath(o.Judge.Cache)
 }
 
+// Pin notes what the prompts of a local model depend on, for the stage answers: see ModelConfig.Pin.
+func (o *AnswerOptions) Pin(place Place) error {
+	if len(place.Stages) > 0 && !place.Runs(StageAnswers) {
+		return nil
+	}
+	return o.Agent.Pin(place.Dir, StageAnswers)
+}
+
 // Choices list by section which of its keys each choice in it uses. All choices use the keys that are in no list.
 type Choices map[string]map[string]string
 

@@ -1,10 +1,12 @@
 package stages
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -93,6 +95,31 @@ func (c ModelConfig) Identify(seed uint64, maxNew int) (map[string]string, error
 	}
 	return all, agentFault(err)
 }
+
+// Pin notes what a stage's prompts depend on besides the cases, where the stage has not begun in the folder: the
+// template's hash and, if the template prints the date, today. A stage that has begun keeps its date, which a config
+// file of another folder may lack.
+func (c *ModelConfig) Pin(dir, stage string) error {
+	if c.Way() != Local {
+		return nil
+	}
+	all := Settings{}
+	if dir != "" {
+		var err error
+		if all, err = ReadSettings(dir); err != nil {
+			return err
+		}
+	}
+	before, begun := all[stage]
+	if !begun {
+		return agentFault(c.Chat.Pin(c.Model, false))
+	}
+	c.Chat.Date = cmp.Or(c.Chat.Date, dateAtEnd.FindString(before["chat"]))
+	return nil
+}
+
+// dateAtEnd is the date in what Chat.Identify says.
+var dateAtEnd = regexp.MustCompile(`\b\d{4}-\d\d-\d\d$`)
 
 // agentFault is an error about a key of a local model, with its section.
 func agentFault(err error) error {
