@@ -15,6 +15,7 @@ import (
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval/privacylens"
+	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
@@ -647,6 +648,17 @@ func TestPLAnotherDay(t *testing.T) {
 	must(t, args...)
 	if text := read(t, "run/config.yaml"); !strings.Contains(text, "2024-01-31") {
 		t.Error(text)
+	}
+}
+
+// TestPLWithoutEngine: recorded actions need no engine, so that a library that does not load is no matter.
+func TestPLWithoutEngine(t *testing.T) {
+	workPL(t)
+	write(t, "broken.so", "not a library")
+	t.Setenv("ONNXRUNTIME_SHARED_LIBRARY_PATH", stages.WholePath("broken.so"))
+	o := must(t, ofData("run", "--actions", "actions.csv", "--judge", "keyword")...)
+	if strings.Contains(o.err, "broken.so") {
+		t.Error(o.err)
 	}
 }
 

@@ -7,9 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
-	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/data/journal"
@@ -57,16 +55,11 @@ func Run(ctx context.Context, o Options, place stages.Place, r run.Reporter) (Re
 		place.Stages = []string{StageActions, StageJudge, StageReport}
 	}
 	for _, stage := range []string{StageActions, StageProbe} {
-		if slices.Contains(place.Stages, stage) {
+		if place.Runs(stage) {
 			if err := o.Agent.Pin(place.Dir, stage); err != nil {
 				return Result{}, err
 			}
-		}
-	}
-	if o.Agent.Backend == "auto" {
-		var warning error
-		if o.Agent.Backend, _, warning = backend.Auto(backend.Job{Sampling: true}); warning != nil {
-			run.Listen(r).Warn("%v", warning)
+			o.Agent.ChooseBackend(run.Listen(r))
 		}
 	}
 	e := &evaluation{Options: o, Evaluation: stages.Evaluation{Place: place, Continuing: place.Continues(),

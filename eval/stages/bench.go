@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/journal"
 	"github.com/posttrain/posttrain/rollout"
@@ -153,11 +152,8 @@ func (b Bench) Run(ctx context.Context, o BenchOptions, place Place, r run.Repor
 	e := &benching{Bench: b, o: o, Evaluation: Evaluation{Place: place, Continuing: place.Continues(),
 		Reporter: run.Listen(r), Cases: len(b.Items)}}
 	defer e.close()
-	if e.o.Agent.Backend == "auto" && e.o.Agent.Way() == Local {
-		var warning error
-		if e.o.Agent.Backend, _, warning = backend.Auto(backend.Job{Sampling: true}); warning != nil {
-			e.Reporter.Warn("%v", warning)
-		}
+	if e.Runs(StageAnswers) {
+		e.o.Agent.ChooseBackend(e.Reporter)
 	}
 	err := e.prepare()
 	err = e.Do(ctx, err, StageAnswers, e.runAnswers)

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/rollout"
@@ -66,6 +67,17 @@ func (c ModelConfig) Way() string {
 		return Local
 	}
 	return ""
+}
+
+// ChooseBackend settles which engine auto is. A server's model needs no engine, and none is opened for it.
+func (c *ModelConfig) ChooseBackend(r run.Reporter) {
+	if c.Backend != "auto" || c.Way() != Local {
+		return
+	}
+	var warning error
+	if c.Backend, _, warning = backend.Auto(backend.Job{Sampling: true}); warning != nil {
+		r.Warn("%v", warning)
+	}
 }
 
 // Whole makes the paths those from the root.
