@@ -116,7 +116,7 @@ func (e *evaluation) report() error {
 	often := ""
 	for _, a := range e.result.Samples {
 		if a.Item < e.o.Show {
-			fmt.Fprintf(&s, "%s\n%s\nreward %.2f\n\n", a.Case.Messages[0].Content, a.Answer.Text, a.Score.Reward)
+			fmt.Fprintf(&s, "%s\n%s\nreward %.2f\n\n", a.Case.Text(), a.Answer.Text, a.Score.Reward)
 		}
 		if faults[a.Score.Fault]++; faults[a.Score.Fault] > faults[often] {
 			often = a.Score.Fault

@@ -131,3 +131,18 @@ func TestOutFails(t *testing.T) {
 		t.Errorf("%s, %v", rows, err)
 	}
 }
+
+// TestShow prints the prompt, also where a template has a system message before it.
+func TestShow(t *testing.T) {
+	o := asking(t, func() {})
+	o.Show, o.Prompt = 1, filepath.Join(t.TempDir(), "own.tmpl")
+	text := `{{define "system"}}Keep secrets.{{end -}}
+Write for the {{.Sender}}: {{.Task}}{{range .Attributes}} {{.Key}}={{.Text}}{{end}}`
+	if err := os.WriteFile(o.Prompt, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Run(t.Context(), o, nil)
+	if err != nil || !strings.HasPrefix(got.Summary, "Write for the ") {
+		t.Errorf("%v, %v", err, got)
+	}
+}
