@@ -119,8 +119,9 @@ var applies = stages.Choices{
 		AgentRecorded: "actions",
 	},
 	"judge": {
-		KindModel: "base_url model think_opened api_key_env parallel requests_per_minute tokens_per_minute timeout retries " +
-			"max_new_tokens max_requests max_cost prompt_price completion_price cache prompts allow_unparsed",
+		KindModel: "base_url model api_version think_opened api_key_env parallel requests_per_minute " +
+			"tokens_per_minute timeout retries max_new_tokens max_requests max_cost prompt_price completion_price " +
+			"cache prompts allow_unparsed",
 		KindReplay: "verdicts helpfulness",
 	},
 }
