@@ -30,8 +30,8 @@ type Result struct {
 // String gives the summary.
 func (r *Result) String() string { return r.Summary }
 
-// Run puts scenarios to a model, scores its answers, and reports. A nil Reporter is silent. There is a result beside the
-// error of files that could not be written.
+// Run puts scenarios to a model, scores its answers, and reports. A nil Reporter is silent. There is a result beside
+// the error of files that could not be written.
 func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	if err := Spec.Verify(&o); err != nil {
 		return nil, err
