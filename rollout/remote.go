@@ -34,6 +34,9 @@ type RemoteOptions struct {
 	Retries  int           // after 429, 5xx, timeouts and broken connections; 0: 5, negative: none
 	Grace    time.Duration // how long to wait for a request under way when the context ends: it is paid for
 
+	// ThinkOpened: the chat template opens the think block, so that replies begin inside it.
+	ThinkOpened bool `yaml:"-"`
+
 	// Warn hears that a request failed and is sent again, at most once in a minute; may be nil.
 	Warn func(format string, args ...any)
 	// Tick is called with the number of conversations answered, one call at a time; may be nil.
@@ -188,8 +191,9 @@ func (r *Remote) one(ctx context.Context, c Conversation) ([]Answer, error) {
 }
 
 // Ask asks for one answer and returns its usage, for callers that retry by themselves (Retries negative). The answer
-// omits reasoning that the server returns separately. tries is the number of tries before, for messages. An error is
-// a [*RemoteError], or the cause of an ended context.
+// omits reasoning that the server returns separately; where the template opens the think block, and the server returns
+// none, the answer begins with <think>. tries is the number of tries before, for messages. An error is a
+// [*RemoteError], or the cause of an ended context.
 func (r *Remote) Ask(ctx context.Context, c Conversation, tries int) (Answer, Usage, error) {
 	if err := r.check(c); err != nil {
 		return Answer{}, Usage{}, err
@@ -202,8 +206,13 @@ func (r *Remote) Ask(ctx context.Context, c Conversation, tries int) (Answer, Us
 		return Answer{}, Usage{}, err
 	}
 	u, choice := response.Usage, response.Choices[0]
-	choice.Message.Reasoning = ""
-	return r.answerOf(choice, c.Prefill), Usage{1, u.Prompt, u.Completion}, nil
+	inside := r.options.ThinkOpened && choice.thoughts() == ""
+	choice.Message.Reasoning, choice.Message.Newer = "", ""
+	a := r.answerOf(choice, c.Prefill)
+	if inside && !strings.HasPrefix(strings.TrimSpace(a.Text), "<think>") {
+		a.Text = "<think>" + a.Text
+	}
+	return a, Usage{1, u.Prompt, u.Completion}, nil
 }
 
 // persist tries until there is a reply or another try does not help.
@@ -305,7 +314,7 @@ const shortestSecret = 16
 // answers are stored.
 func (r *Remote) answerOf(c choice, beginning string) Answer {
 	a := Answer{Text: c.Message.Content, Reason: reasonOf(c.Finish), First: r.first(c)}
-	if think := c.Message.Reasoning; think != "" {
+	if think := c.thoughts(); think != "" {
 		a.Text = think + "</think>" + a.Text
 		if !strings.HasPrefix(beginning, "<think>") {
 			a.Text = "<think>" + a.Text

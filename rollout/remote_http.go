@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -216,8 +217,10 @@ type reply struct {
 
 type choice struct {
 	Message struct {
-		Content   string
+		Content string
+		// thoughts: the older name, and that of newer vLLM, OpenRouter and Ollama; some servers send both
 		Reasoning string `json:"reasoning_content"`
+		Newer     string `json:"reasoning"`
 	}
 	Finish   openai.FinishReason `json:"finish_reason"`
 	Logprobs *struct {
@@ -229,6 +232,9 @@ type choice struct {
 		}
 	}
 }
+
+// thoughts are those that the server returns apart from the answer.
+func (c *choice) thoughts() string { return cmp.Or(c.Message.Reasoning, c.Message.Newer) }
 
 // choices keep at most maxChoices of a list.
 type choices []choice

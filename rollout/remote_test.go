@@ -165,6 +165,27 @@ func TestRemoteReasons(t *testing.T) {
 	}
 }
 
+// TestRemoteReasonsApart: newer vLLM and OpenRouter call the thoughts reasoning, some send them under both names.
+func TestRemoteReasonsApart(t *testing.T) {
+	for _, fields := range []string{`"reasoning": "a"`, `"reasoning_content": "a"`,
+		`"reasoning": "a", "reasoning_content": "a"`, `"reasoning": "a", "reasoning_content": null`} {
+		r := serve(t, func(w http.ResponseWriter, _ asked, _ int) {
+			io.WriteString(w, `{"choices": [{"finish_reason": "stop", "message": {"content": "b", `+fields+`}}]}`)
+		})
+		got, err := r.Answer(t.Context(), []Conversation{talk("")})
+		if err != nil || got[0][0].Text != "<think>a</think>b" {
+			t.Errorf("%s: %v, %v", fields, got, err)
+		}
+		if a, _, err := r.Ask(t.Context(), talk(""), 0); err != nil || a.Text != "b" {
+			t.Errorf("%s, without thoughts: %v, %v", fields, a, err)
+		}
+		r.options.ThinkOpened = true
+		if a, _, err := r.Ask(t.Context(), talk(""), 0); err != nil || a.Text != "b" {
+			t.Errorf("%s, without thoughts of a block that is open: %v, %v", fields, a, err)
+		}
+	}
+}
+
 // breakOff ends the connection before or within a reply.
 func breakOff(w http.ResponseWriter, some string) {
 	if some != "" {

@@ -16,7 +16,11 @@ func newEvalCI(s streams) *cobra.Command {
 	c := configured[evalci.Options]{spec: evalci.Spec, flags: evalCIFlags}
 	c.run = func(ctx context.Context, o evalci.Options, r run.Reporter) (string, error) {
 		o.Out = out
-		return summary(evalci.Run)(ctx, o, r)
+		result, err := evalci.Run(ctx, o, r)
+		if result == nil {
+			return "", err
+		}
+		return result.String(), err // what was measured is printed even if its files cannot be written
 	}
 	cmd := c.command(s, &cobra.Command{
 		Use: "ci", Short: "Measure contextual integrity: what a model shares that it should not, and what it should",

@@ -60,7 +60,7 @@ func (c configured[O]) execute(s streams, f *configFlags, cmd *cobra.Command) er
 		return err
 	}
 	printed, err := c.run(cmd.Context(), *o, r)
-	if err == nil && printed != "" {
+	if printed != "" {
 		fmt.Fprint(s.out, printed)
 	}
 	return f.ended(err)

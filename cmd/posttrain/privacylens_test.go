@@ -10,10 +10,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval/privacylens"
+	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
@@ -606,6 +608,74 @@ func TestPLProbeBeside(t *testing.T) {
 	if s := plSummary(t, "run"); s.All.Leakage.Count != 3 || len(s.Probing) != 4 || agent.requests() != 48 {
 		t.Errorf("%+v, %d requests", s, agent.requests())
 	}
+}
+
+// TestPLTemplateElsewhere: a run of a local model continues from any folder, and one whose template is gone says so.
+func TestPLTemplateElsewhere(t *testing.T) {
+	workPL(t)
+	write(t, "said.jinja", "Act for {{ messages[-1].role }}.\n")
+	must(t, "eval", "privacylens", "actions", "--out", "run", "--data", "cases.json", "--first", "1", "--model",
+		"embedded", "--backend", "go", "--max-new-tokens", "2", "--set", "agent.chat.template=said.jinja")
+	mkdir(t, "elsewhere")
+	t.Chdir("elsewhere")
+	must(t, "eval", "privacylens", "actions", "--out", "../run")
+	remove(t, "../said.jinja")
+	o := cli(t, "eval", "privacylens", "actions", "--out", "../run")
+	if o.code != 1 || !strings.Contains(o.last(), "agent.chat.template: ") ||
+		!strings.Contains(o.last(), "no such file") {
+		t.Errorf("exit code %d: %s", o.code, o.err)
+	}
+}
+
+// TestPLAnotherDay: a run whose template prints the date keeps that of its start, also with the config file that it was
+// begun with.
+func TestPLAnotherDay(t *testing.T) {
+	workPL(t)
+	write(t, "dated.jinja", "{{ strftime_now('%Y-%m-%d') }} {{ messages[-1].role }}")
+	write(t, "mine.yaml", "command: eval privacylens\ndata: {cases: cases.json, first: 1}\nagent: {model: embedded, "+
+		"backend: go, max_new_tokens: 2, chat: {template: dated.jinja}}\n")
+	args := []string{"eval", "privacylens", "actions", "--out", "run", "--config", "mine.yaml"}
+	must(t, args...)
+	today := time.Now().Format("2006-01-02")
+	for _, name := range []string{"run/config.yaml", "run/settings.json"} {
+		text := read(t, name)
+		if !strings.Contains(text, today) {
+			t.Fatalf("%s lacks %s:\n%s", name, today, text)
+		}
+		write(t, name, strings.ReplaceAll(text, today, "2024-01-31")) // as if it had begun then
+	}
+	must(t, "eval", "privacylens", "actions", "--out", "run")
+	must(t, args...)
+	if text := read(t, "run/config.yaml"); !strings.Contains(text, "2024-01-31") {
+		t.Error(text)
+	}
+}
+
+// TestPLWithoutEngine: recorded actions need no engine, so that a library that does not load is no matter.
+func TestPLWithoutEngine(t *testing.T) {
+	workPL(t)
+	write(t, "broken.so", "not a library")
+	t.Setenv("ONNXRUNTIME_SHARED_LIBRARY_PATH", stages.WholePath("broken.so"))
+	o := must(t, ofData("run", "--actions", "actions.csv", "--judge", "keyword")...)
+	if strings.Contains(o.err, "broken.so") {
+		t.Error(o.err)
+	}
+}
+
+// TestPLNewRecorded: recorded actions are read again wherever they are named, by flag, with --set or in a file.
+func TestPLNewRecorded(t *testing.T) {
+	workPL(t)
+	must(t, "eval", "privacylens", "actions", "--out", "run", "--data", "cases.json", "--actions", "actions.csv")
+	write(t, "other.jsonl", strings.Replace(read(t, "actions.jsonl"), "I would rather not.", "No.", 1))
+	write(t, "other.yaml", "command: eval privacylens\ndata: {cases: cases.json}\nagent: {actions: other.jsonl}\n")
+	for _, named := range [][]string{{"--actions", "other.jsonl"}, {"--set", "agent.actions=other.jsonl"},
+		{"--config", "other.yaml"}} {
+		o := cli(t, append([]string{"eval", "privacylens", "judge", "--out", "run", "--judge", "keyword"}, named...)...)
+		if o.code != 1 || !strings.Contains(o.err, "stage actions was begun with contents") {
+			t.Errorf("%q: exit code %d: %s", named, o.code, o.err)
+		}
+	}
+	must(t, "eval", "privacylens", "judge", "--out", "run", "--judge", "keyword")
 }
 
 // TestPLElsewhere: a run continues from any folder, though it began with paths of this one.

@@ -83,8 +83,17 @@ func (c staged[O]) folder() string {
 }
 
 func (c staged[O]) place(f *stagedFlags) stages.Place {
-	named := func(k *keyFlag) bool { return k.Key == c.recorded && k.String() != "" }
-	return stages.Place{Dir: f.out, Stages: f.run, NewRecorded: slices.ContainsFunc(f.keys, named)}
+	return stages.Place{Dir: f.out, Stages: f.run, NewRecorded: f.config != "" || c.namesRecorded(f)}
+}
+
+// namesRecorded says that the command line names recorded answers, by their flag or with --set.
+func (c staged[O]) namesRecorded(f *stagedFlags) bool {
+	bySet := func(text string) bool {
+		o, err := config.ParseSet(text) // load reports a fault
+		return err == nil && o.Key == c.recorded && o.Value != ""
+	}
+	byFlag := func(k *keyFlag) bool { return k.Key == c.recorded && k.String() != "" }
+	return slices.ContainsFunc(f.keys, byFlag) || slices.ContainsFunc(f.sets, bySet)
 }
 
 // load reads the config from a file, or the run folder's own, and the command line.

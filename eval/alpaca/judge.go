@@ -117,9 +117,7 @@ var tie = regexp.MustCompile(`(?i)\btie\b`)
 
 // choiceOf finds the one letter that a reply names. Thoughts at its beginning are not part of it.
 func choiceOf(reply string) Choice {
-	if _, after, found := strings.Cut(reply, "</think>"); found {
-		reply = after
-	}
+	reply, _ = stages.WithoutThoughts(reply, false)
 	inWord := func(r rune) bool {
 		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("_'’", r)
 	}

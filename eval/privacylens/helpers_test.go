@@ -7,9 +7,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/metered"
 )
 
 // realCases are those of a real data file; without the data the test is skipped.
@@ -52,7 +54,8 @@ type asker struct {
 	say   func(prompt string) (string, error)
 }
 
-func (a *asker) Ask(_ context.Context, prompt string) (string, error) {
+func (a *asker) Chat(_ context.Context, messages []data.Message) (metered.Reply, error) {
+	prompt := messages[0].Content
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.asked == nil {
@@ -62,7 +65,7 @@ func (a *asker) Ask(_ context.Context, prompt string) (string, error) {
 	if err == nil {
 		a.asked[prompt]++
 	}
-	return text, err
+	return metered.Reply{Text: text}, err
 }
 
 func (a *asker) calls() (n int) {

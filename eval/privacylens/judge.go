@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/rollout/metered"
 )
 
 // Verdict is what a judge says: of an item, whether the action gives it away; of a case, how helpful the action is.
@@ -15,6 +17,7 @@ type Verdict struct {
 	Leaks  bool
 	Score  int    // of helpfulness, 0 to 3
 	Parsed bool   // the judge said so in the form that was asked for
+	Cut    bool   // the reply met its limit of tokens
 	Reply  string // its words; "" of judges without
 	Prompt string // hash of what it was asked; "" of judges that are not asked
 	Tries  int    // how often it was asked
@@ -34,7 +37,7 @@ var errNoScore = errors.New("helpfulness is not judged")
 
 // judgeModel is a model that answers a prompt: greedily, in 400 tokens at most, if counts are to be as the benchmark's.
 type judgeModel interface {
-	Ask(ctx context.Context, prompt string) (reply string, err error)
+	Chat(ctx context.Context, messages []data.Message) (metered.Reply, error)
 }
 
 // judgeTokens is how long the benchmark lets a judge's reply be.
@@ -71,9 +74,11 @@ func (m modelJudge) Helpfulness(ctx context.Context, c *lens.Case, action string
 func (m modelJudge) ask(ctx context.Context, text string, read func(v *Verdict)) (first Verdict, err error) {
 	for try, prompt := range []string{text, text + reminder} {
 		v := Verdict{Prompt: Hash(prompt), Tries: try + 1}
-		if v.Reply, err = m.Model.Ask(ctx, prompt); err != nil {
+		reply, err := m.Model.Chat(ctx, []data.Message{{Role: "user", Content: prompt}})
+		if err != nil {
 			return Verdict{}, err
 		}
+		v.Reply, v.Cut = reply.Text, reply.Cut
 		if read(&v); v.Parsed {
 			return v, nil
 		}

@@ -46,8 +46,6 @@ type AgentConfig struct {
 
 	// what becomes of the thoughts ahead of an action, under any prompt
 	Think string `yaml:"think" want:"strip|keep"`
-	// the server's chat template opens the think block
-	ThinkOpened bool `yaml:"think_opened,omitempty"`
 
 	rollout.Sampling `yaml:",inline"`
 }
@@ -121,8 +119,9 @@ var applies = stages.Choices{
 		AgentRecorded: "actions",
 	},
 	"judge": {
-		KindModel: "base_url model api_key_env parallel requests_per_minute tokens_per_minute timeout retries " +
-			"max_new_tokens max_requests max_cost prompt_price completion_price cache prompts allow_unparsed",
+		KindModel: "base_url model api_version think_opened api_key_env parallel requests_per_minute " +
+			"tokens_per_minute timeout retries max_new_tokens max_requests max_cost prompt_price completion_price " +
+			"cache prompts allow_unparsed",
 		KindReplay: "verdicts helpfulness",
 	},
 }

@@ -118,6 +118,8 @@ func TestPrivacyLensFaults(t *testing.T) {
 				"judge.completion_price, each of a million tokens"},
 		{cases + "judge:\n  kind: keyword\n  model: j", nil, nil,
 			"f.yaml:5: judge.model \"j\": it has no effect with judge.kind keyword; remove it"},
+		{cases + "judge:\n  kind: keyword\n  api_version: 2024-10-21", nil, nil,
+			"f.yaml:5: judge.api_version \"2024-10-21\": it has no effect with judge.kind keyword; remove it"},
 		{cases + "judge:\n  verdicts: v.json", nil, nil,
 			"f.yaml:4: judge.verdicts \"v.json\": it has no effect with judge.kind model; remove it"},
 		{cases + "judge: {kind: gpt}", nil, nil, "f.yaml:3: judge.kind \"gpt\": want model, keyword or replay"},

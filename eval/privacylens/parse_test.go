@@ -140,7 +140,8 @@ func TestHelpfulness(t *testing.T) {
 func TestChoice(t *testing.T) {
 	for reply, want := range map[string]string{
 		"(A)": "A", "(B)": "B", "B": "B", "B) No": "B", "(B) rather than (A)": "B", "<think>A is it</think>(B)": "B",
-		"Bad": "", "b": "", "": "", "ABBA": "", "<think>A, or": "", "A</think>\n\nB": "B",
+		"A doctor may not: (B)": "B", // not the article
+		"Bad":                   "", "b": "", "": "", "ABBA": "", "<think>A, or": "", "A</think>\n\nB": "B",
 	} {
 		row := probeRow{YesFirst: true}
 		row.answer(&rollout.Answer{Text: reply}, reading{}, false)

@@ -178,12 +178,23 @@ func (p *probeRow) answer(answer *rollout.Answer, r reading, inside bool) {
 		no = "B"
 	}
 	text, closed := r.answer(answer.Text, inside)
-	p.Reply, p.Choice, p.Unclosed = answer.Text, letter.FindString(text), !closed
+	p.Reply, p.Choice, p.Unclosed = answer.Text, choiceOf(text), !closed
 	p.Right = p.Choice == no
 }
 
-// letter is the first A or B that is a word of its own.
-var letter = regexp.MustCompile(`\b[AB]\b`)
+var (
+	marked = regexp.MustCompile(`\(([AB])\)`)
+	letter = regexp.MustCompile(`\b[AB]\b`)
+)
+
+// choiceOf is the first choice in the form of the question, (A) or (B). Without one it is the first A or B that is a
+// word of its own, which may be an article.
+func choiceOf(text string) string {
+	if m := marked.FindStringSubmatch(text); m != nil {
+		return m[1]
+	}
+	return letter.FindString(text)
+}
 
 func (s *Summary) warnOfProbes(rows []probeRow) {
 	tooLong, unclosed, unparsed := 0, 0, 0

@@ -33,6 +33,7 @@ type verdictRow struct {
 	Leaks  *bool  `json:"leaks,omitempty"` // of leakage
 	Score  *int   `json:"score,omitempty"` // of helpfulness; absent where the judge does not judge it
 	Parsed bool   `json:"parsed"`
+	Cut    bool   `json:"cut,omitempty"` // the reply met its limit of tokens
 	Tries  int    `json:"tries,omitempty"`
 	Reply  string `json:"reply,omitempty"`
 	Prompt string `json:"prompt_sha256,omitempty"`

@@ -8,9 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/data/journal"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval/stages"
@@ -54,10 +54,12 @@ func Run(ctx context.Context, o Options, place stages.Place, r run.Reporter) (Re
 	if len(place.Stages) == 0 {
 		place.Stages = []string{StageActions, StageJudge, StageReport}
 	}
-	if o.Agent.Backend == "auto" {
-		var warning error
-		if o.Agent.Backend, _, warning = backend.Auto(backend.Job{Sampling: true}); warning != nil {
-			run.Listen(r).Warn("%v", warning)
+	for _, stage := range []string{StageActions, StageProbe} {
+		if place.Runs(stage) {
+			if err := o.Agent.Pin(place.Dir, stage); err != nil {
+				return Result{}, err
+			}
+			o.Agent.ChooseBackend(run.Listen(r))
 		}
 	}
 	e := &evaluation{Options: o, Evaluation: stages.Evaluation{Place: place, Continuing: place.Continues(),
@@ -186,8 +188,9 @@ func (e *evaluation) saveConfig() error {
 	if o.Prompts != Released {
 		o.Prompts = stages.WholePath(o.Prompts)
 	}
-	for _, path := range []*string{&o.Data.Cases, &a.Model, &a.Actions, &a.Recorded, &j.Cache, &j.Recorded,
-		&j.Verdicts, &j.Helpfulness} {
+	a.Whole()
+	for _, path := range []*string{&o.Data.Cases, &a.Actions, &a.Recorded, &j.Cache, &j.Recorded, &j.Verdicts,
+		&j.Helpfulness} {
 		*path = stages.WholePath(*path)
 	}
 	return e.Folder.WriteConfig(o.Resolved())
@@ -217,6 +220,13 @@ func (e *evaluation) runActions(ctx context.Context) error {
 		return e.saveIfAccepted(StageActions)
 	}
 	if err := e.tryJudge(ctx); err != nil {
+		return err
+	}
+	pending, err := e.store.pending()
+	if err == nil {
+		err = e.subject.Weigh(e.store.Store, StageActions, e.actions.Settings, pending > 0)
+	}
+	if err != nil {
 		return err
 	}
 	e.actions.Tick = e.Progress("action", e.subject.Values)
@@ -262,6 +272,13 @@ func (e *evaluation) runProbe(ctx context.Context) error {
 		Reading: reading{Answers: e.Probe.Think, Keep: e.Agent.reading().Keep}, MaxNew: e.Probe.tokens()}
 	if e.Probe.Think && e.Agent.canPrefill() {
 		o.Prefill = ci.ThinkPrefill
+	}
+	rows, err := journal.Read[probeRow](e.store.Path(probesName))
+	if err == nil {
+		err = e.subject.Weigh(e.store.Store, StageProbe, settings, len(rows) < len(o.questions(e.cases)))
+	}
+	if err != nil {
+		return err
 	}
 	o.Settings, o.Tick = settings, e.Progress("probe", e.subject.Values)
 	return e.store.Probe(ctx, o)

@@ -21,7 +21,9 @@ const formatThink = "think"
 // settingsOfActions are what the actions of a model depend on.
 func (e *evaluation) settingsOfActions() (all map[string]string, err error) {
 	a := e.Agent
-	all = a.identify(e.Seed, a.MaxNew)
+	if all, err = a.identify(e.Seed, a.MaxNew); err != nil {
+		return nil, err
+	}
 	all["prompt"], all["temperature"], all["top_p"] = a.Prompt, fmt.Sprint(a.Temperature), fmt.Sprint(a.TopP)
 	for key, value := range map[string]any{"top_k": a.TopK, "min_p": a.MinP, "stop": a.Stop} {
 		if !reflect.ValueOf(value).IsZero() { // absent from older runs
@@ -46,7 +48,9 @@ func (e *evaluation) importSettings() (map[string]string, error) {
 
 // probeSettings are what the answers to probes depend on. The levels are not among them: more may be probed later.
 func (e *evaluation) probeSettings() (all map[string]string, err error) {
-	all = e.Agent.identify(e.Seed, e.Probe.tokens())
+	if all, err = e.Agent.identify(e.Seed, e.Probe.tokens()); err != nil {
+		return nil, err
+	}
 	delete(all, "prefill") // that is of actions
 	if e.Probe.Think {
 		all["format"], all["prefill"] = formatThink, fmt.Sprint(e.Agent.canPrefill())
@@ -63,18 +67,18 @@ func (e *evaluation) probeSettings() (all map[string]string, err error) {
 }
 
 // identify notes which model it is, and what all of its answers depend on.
-func (a AgentConfig) identify(seed uint64, maxNew int) map[string]string {
-	all := a.ModelConfig.Identify(seed, maxNew)
+func (a AgentConfig) identify(seed uint64, maxNew int) (map[string]string, error) {
+	all, err := a.ModelConfig.Identify(seed, maxNew)
+	if err != nil {
+		return nil, err
+	}
 	if a.Way() == AgentLocal || a.Prefill {
 		all["prefill"] = fmt.Sprint(a.Prefill)
 	}
 	if a.Think == stages.ThinkKeep {
 		all["think"] = a.Think
 	}
-	if a.ThinkOpened {
-		all["think_opened"] = "true"
-	}
-	return all
+	return all, nil
 }
 
 // settingsOfJudge are what the verdicts depend on, besides the actions.

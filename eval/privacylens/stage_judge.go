@@ -198,7 +198,7 @@ func (s *judging) answer(ctx context.Context, q question) error {
 	if err != nil {
 		return err
 	}
-	row.Parsed, row.Tries, row.Reply, row.Prompt = v.Parsed, v.Tries, v.Reply, v.Prompt
+	row.Parsed, row.Cut, row.Tries, row.Reply, row.Prompt = v.Parsed, v.Cut, v.Tries, v.Reply, v.Prompt
 	var fault error
 	err = s.Note(row, func(*stages.Progress) {
 		s.count(q.at, row)

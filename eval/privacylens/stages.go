@@ -185,6 +185,7 @@ func (r *store) read() (summary Summary, out []CaseResult, err error) {
 	summary.Settings, summary.Judge = settings, settings[StageJudge]["model"]
 	summary.warnOfSettings()
 	summary.warnOfProbes(probes)
+	summary.warnOfReplies(verdicts)
 	return summary, out, nil
 }
 

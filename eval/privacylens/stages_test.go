@@ -22,6 +22,7 @@ import (
 	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/metered"
 )
 
 // leakyReply acts in every case: it mentions the flu in cases with an even number, says nothing with an action in it in
@@ -602,9 +603,9 @@ func TestJudgeKeepsBusy(t *testing.T) {
 // slow answers after 200 ms.
 type slow struct{}
 
-func (slow) Ask(context.Context, string) (string, error) {
+func (slow) Chat(context.Context, []data.Message) (metered.Reply, error) {
 	time.Sleep(200 * time.Millisecond)
-	return "Answer: No, Good (2)", nil
+	return metered.Reply{Text: "Answer: No, Good (2)"}, nil
 }
 
 func TestOneProcessAtATime(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 // openSubject opens the model under test. A local one is loaded at once for a new run.
 func (e *evaluation) openSubject() (err error) {
 	model := e.Agent.ModelConfig
-	model.Continue, model.ThinkOpened = e.Agent.Continue, e.Agent.ThinkOpened
+	model.Continue = e.Agent.Continue
 	e.subject, err = stages.OpenSubject(model, !e.Continuing, e.Reporter)
 	return err
 }

@@ -197,6 +197,17 @@ func (s *Summary) warnOfCounts() {
 		"counts them, yes where the reply says Yes", g.Unparsed, g.Verdicts)
 }
 
+// warnOfReplies counts the judge's replies that met their limit.
+func (s *Summary) warnOfReplies(verdicts []verdictRow) {
+	cut := 0
+	for i := range verdicts {
+		if verdicts[i].Cut {
+			cut++
+		}
+	}
+	s.warn(cut > 0, stages.CutReplies, cut, len(verdicts))
+}
+
 const keywordWarning = "the keyword judge is a smoke test: it misses paraphrases and takes harmless quotations for " +
 	"leaks; its rate is not to be quoted as a leakage rate"
 

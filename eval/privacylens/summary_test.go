@@ -74,3 +74,11 @@ func TestWarnings(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+func TestWarnOfReplies(t *testing.T) {
+	s := Summary{}
+	s.warnOfReplies([]verdictRow{{}, {Cut: true}, {}})
+	if len(s.Warnings) != 1 || !strings.HasPrefix(s.Warnings[0], "1 of 3 replies of the judge met their length limit") {
+		t.Errorf("%q", s.Warnings)
+	}
+}

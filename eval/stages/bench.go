@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/journal"
 	"github.com/posttrain/posttrain/rollout"
@@ -92,6 +91,7 @@ type Verdict struct {
 	// Replies has a second one where the first has no verdict and a reminder was sent. The last one counts.
 	Replies []string           `json:"replies"`
 	Top     map[string]float64 `json:"top,omitempty"` // log-probabilities of the last reply's first token
+	Cut     bool               `json:"cut,omitempty"` // the last reply met its limit of tokens, and has no Top
 	Parsed  bool               `json:"parsed"`        // there is a verdict
 	Said    string             `json:"verdict"`       // in the benchmark's words
 	Score   float64            `json:"score"`         // in the benchmark's units
@@ -152,11 +152,8 @@ func (b Bench) Run(ctx context.Context, o BenchOptions, place Place, r run.Repor
 	e := &benching{Bench: b, o: o, Evaluation: Evaluation{Place: place, Continuing: place.Continues(),
 		Reporter: run.Listen(r), Cases: len(b.Items)}}
 	defer e.close()
-	if e.o.Agent.Backend == "auto" && e.o.Agent.Way() == Local {
-		var warning error
-		if e.o.Agent.Backend, _, warning = backend.Auto(backend.Job{Sampling: true}); warning != nil {
-			e.Reporter.Warn("%v", warning)
-		}
+	if e.Runs(StageAnswers) {
+		e.o.Agent.ChooseBackend(e.Reporter)
 	}
 	err := e.prepare()
 	err = e.Do(ctx, err, StageAnswers, e.runAnswers)
@@ -297,7 +294,7 @@ func (e *benching) runReport(context.Context) error {
 
 // warn adds what a reader of the numbers should know.
 func (f *Found) warn() {
-	cut, tooLong, all, unparsed, open := 0, 0, 0, 0, 0
+	cut, tooLong, all, unparsed, open, cutVerdicts := 0, 0, 0, 0, 0, 0
 	for _, item := range f.Items {
 		for _, a := range f.Answers[item.ID] {
 			if a.Thoughts != "" && !strings.Contains(a.Thoughts, thinkClose) {
@@ -315,6 +312,9 @@ func (f *Found) warn() {
 		if !v.Parsed {
 			unparsed++
 		}
+		if v.Cut {
+			cutVerdicts++
+		}
 	}
 	add := func(when bool, format string, values ...any) {
 		if when {
@@ -324,5 +324,6 @@ func (f *Found) warn() {
 	add(cut*20 > all, "%d of %d answers met their length limit: allow more tokens", cut, all)
 	add(open > 0, "%d of %d answers never close their think block: nothing of them is judged", open, all)
 	add(tooLong > 0, "%d of %d prompts do not fit the model: their answers are empty", tooLong, all)
+	add(cutVerdicts > 0, CutReplies, cutVerdicts, len(f.Verdicts))
 	add(unparsed > 0, "%d of %d replies of the judge have no verdict: they do not count", unparsed, len(f.Verdicts))
 }

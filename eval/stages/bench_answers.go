@@ -19,7 +19,15 @@ func (e *benching) runAnswers(ctx context.Context) error {
 		if err := e.tryJudge(ctx); err != nil {
 			return err
 		}
-		settings, asking = e.o.Agent.identify(e.o.Seed), e.subject.Asking(e.o.Seed)
+		var err error
+		if settings, err = e.o.Agent.identify(e.o.Seed); err != nil {
+			return err
+		}
+		asking = e.subject.Asking(e.o.Seed)
+		_, missing := e.answers()
+		if err := e.subject.Weigh(e.store, StageAnswers, settings, missing != nil); err != nil {
+			return err
+		}
 	}
 	s, err := Begin[Answer](e.store, StageAnswers, AnswersName, settings, e.Progress("answer", e.subject.Values), nil)
 	if err != nil {

@@ -141,7 +141,7 @@ func (e *benching) ask(ctx context.Context, q Question) (v Verdict, err error) {
 		if err != nil {
 			return v, err
 		}
-		v.Replies, v.Top = append(v.Replies, reply.Text), reply.Top
+		v.Replies, v.Top, v.Cut = append(v.Replies, reply.Text), reply.Top, reply.Cut && reply.Top == nil
 		if e.Read(q, reply, &v); v.Parsed || len(v.Replies) == 2 || e.Reminder == "" {
 			return v, nil
 		}

@@ -23,7 +23,9 @@ type JudgeConfig struct {
 	BaseURL string `yaml:"base_url" want:"@url"`
 	Model   string `yaml:"model" words:"a model's name on the server"`
 	// of Azure OpenAI: the model is the name of a deployment
-	APIVersion        string        `yaml:"api_version,omitempty" words:"one such as 2024-10-21"`
+	APIVersion string `yaml:"api_version,omitempty" words:"one such as 2024-10-21"`
+	// the server's chat template opens the think block, so that replies begin inside it
+	ThinkOpened       bool          `yaml:"think_opened,omitempty"`
 	KeyEnv            string        `yaml:"api_key_env" want:"@variable"` // holds the server's key
 	Parallel          int           `yaml:"parallel" want:">=1"`          // requests at a time
 	RequestsPerMinute int           `yaml:"requests_per_minute" want:">=0"`
@@ -57,15 +59,21 @@ func (j JudgeConfig) HasPrice() bool { return j.PromptPrice > 0 || j.CompletionP
 
 // Identify notes which judge it is.
 func (j JudgeConfig) Identify() map[string]string {
-	return map[string]string{"model": j.Model, "base_url": strings.TrimRight(j.BaseURL, "/"),
+	all := map[string]string{"model": j.Model, "base_url": strings.TrimRight(j.BaseURL, "/"),
 		"max_new_tokens": fmt.Sprint(j.MaxNew)}
+	if j.ThinkOpened {
+		all["think_opened"] = "true"
+	}
+	return all
 }
 
-// Open opens the judge's client, with its cache in the run folder unless the options name another. topLogprobs is the
-// number of likeliest first tokens that replies should have; 0: none.
+// Open opens the judge's client, with its cache in the run folder unless the options name another. The run's own has
+// the replies of this server alone: the server may change as long as there is no verdict. topLogprobs is the number of
+// likeliest first tokens that replies should have; 0: none.
 func (j JudgeConfig) Open(s *Store, topLogprobs int, warn func(format string, args ...any)) (*metered.Client, error) {
 	o := j.Metered()
-	o.Name, o.TopLogprobs, o.Warn, o.Cache = "judge", topLogprobs, warn, cmp.Or(j.Cache, s.Path("judge-cache.jsonl"))
+	o.Name, o.TopLogprobs, o.Warn = "judge", topLogprobs, warn
+	o.Cache, o.OfServer = cmp.Or(j.Cache, s.Path("judge-cache.jsonl")), j.Cache == ""
 	return metered.Open(o)
 }
 
@@ -73,7 +81,7 @@ func (j JudgeConfig) Open(s *Store, topLogprobs int, warn func(format string, ar
 func (j JudgeConfig) Metered() metered.Options {
 	return metered.Options{
 		BaseURL: j.BaseURL, Model: j.Model, KeyName: j.KeyEnv, APIVersion: j.APIVersion, MaxTokens: j.MaxNew,
-		Cache:    j.Cache,
+		ThinkOpened: j.ThinkOpened, Cache: j.Cache,
 		Parallel: j.Parallel, RequestsPerMinute: j.RequestsPerMinute, TokensPerMinute: j.TokensPerMinute,
 		Timeout: j.Timeout, Retries: cmp.Or(j.Retries, -1), // -1: no retries
 		MaxRequests: j.MaxRequests,
@@ -143,6 +151,10 @@ func (j JudgeConfig) describe(t metered.Stats) string {
 		"%d tokens of prompts, %d of replies%s",
 		t.Replies, t.Cached, t.Requests, t.Retried, t.PromptTokens, t.CompletionTokens, cost)
 }
+
+// CutReplies is the warning about replies that met their limit of tokens: what they say may not be the verdict.
+const CutReplies = "%d of %d replies of the judge met their length limit: what they say so far counts; allow more " +
+	"tokens (judge.max_new_tokens)"
 
 // Patience is the number of replies without a single verdict that stops a judge's stage.
 const Patience = 10

@@ -59,15 +59,18 @@ func (a BenchAgent) RecordedName() string {
 }
 
 // identify notes what the answers depend on, besides the questions.
-func (a BenchAgent) identify(seed uint64) map[string]string {
-	all := a.Identify(seed, a.MaxNew)
+func (a BenchAgent) identify(seed uint64) (map[string]string, error) {
+	all, err := a.Identify(seed, a.MaxNew)
+	if err != nil {
+		return nil, err
+	}
 	all["temperature"] = fmt.Sprint(a.Temperature)
 	for key, value := range map[string]any{"top_p": a.TopP, "top_k": a.TopK, "min_p": a.MinP, "stop": a.Stop} {
 		if !reflect.ValueOf(value).IsZero() {
 			all[key] = fmt.Sprint(value)
 		}
 	}
-	return all
+	return all, nil
 }
 
 // DefaultAnswers has no model yet.
@@ -84,15 +87,22 @@ func DefaultBench(temperature float64, maxNew, judgeTokens int) BenchOptions {
 
 // Whole makes the paths those from the root: later calls on the folder may come from elsewhere.
 func (o *AnswerOptions) Whole() {
-	for _, path := range []*string{&o.Agent.Model, &o.Agent.Adapter, &o.Agent.Answers} {
-		*path = WholePath(*path)
-	}
+	o.Agent.Whole()
+	o.Agent.Answers = WholePath(o.Agent.Answers)
 }
 
 // Whole makes the paths those from the root, that of the judge's cache too.
 func (o *BenchOptions) Whole() {
 	o.AnswerOptions.Whole()
 	o.Judge.Cache = WholePath(o.Judge.Cache)
+}
+
+// Pin notes what the prompts of a local model depend on, for the stage answers: see ModelConfig.Pin.
+func (o *AnswerOptions) Pin(place Place) error {
+	if len(place.Stages) > 0 && !place.Runs(StageAnswers) {
+		return nil
+	}
+	return o.Agent.Pin(place.Dir, StageAnswers)
 }
 
 // Choices list by section which of its keys each choice in it uses. All choices use the keys that are in no list.
@@ -165,7 +175,8 @@ var (
 	benchChoices = Choices{"agent": {
 		Local: "model adapter cache_gb backend batch temperature top_k top_p min_p stop max_new_tokens " +
 			"chat.template chat.template_sha256 chat.variables chat.date",
-		Server:   "base_url api_model api_version api_key_env parallel timeout temperature top_p stop max_new_tokens",
+		Server: "base_url api_model api_version api_key_env parallel timeout think_opened temperature top_p stop " +
+			"max_new_tokens",
 		Recorded: "answers",
 	}}
 )

@@ -1,14 +1,17 @@
 package stages
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/rollout"
@@ -29,8 +32,8 @@ type ModelConfig struct {
 	// of Azure OpenAI: the model is the name of a deployment
 	APIVersion string `yaml:"api_version,omitempty" words:"one such as 2024-10-21"`
 	Continue   string `yaml:"-"` // of a benchmark that begins answers, see rollout.Dialect
-	// of a benchmark that reads thoughts: the server's chat template opens the think block
-	ThinkOpened bool          `yaml:"-"`
+	// the server's chat template opens the think block
+	ThinkOpened bool          `yaml:"think_opened,omitempty"`
 	KeyEnv      string        `yaml:"api_key_env" want:"@variable"` // holds the server's key
 	Parallel    int           `yaml:"parallel" want:">=1"`          // requests to the server at a time
 	Timeout     time.Duration `yaml:"timeout" want:">0"`            // of a request to the server
@@ -66,21 +69,76 @@ func (c ModelConfig) Way() string {
 	return ""
 }
 
+// ChooseBackend settles which engine auto is. A server's model needs no engine, and none is opened for it.
+func (c *ModelConfig) ChooseBackend(r run.Reporter) {
+	if c.Backend != "auto" || c.Way() != Local {
+		return
+	}
+	var warning error
+	if c.Backend, _, warning = backend.Auto(backend.Job{Sampling: true}); warning != nil {
+		r.Warn("%v", warning)
+	}
+}
+
+// Whole makes the paths those from the root.
+func (c *ModelConfig) Whole() {
+	for _, path := range []*string{&c.Model, &c.Adapter, &c.Chat.Template} {
+		*path = WholePath(*path)
+	}
+}
+
 // Identify notes which model it is, and what all of its answers depend on.
-func (c ModelConfig) Identify(seed uint64, maxNew int) map[string]string {
+func (c ModelConfig) Identify(seed uint64, maxNew int) (map[string]string, error) {
 	all := map[string]string{"kind": c.Way(), "seed": fmt.Sprint(seed), "max_new_tokens": fmt.Sprint(maxNew)}
 	if c.Way() == Server {
 		all["model"], all["base_url"] = c.APIModel, strings.TrimRight(c.BaseURL, "/")
-		return all
+		if c.ThinkOpened {
+			all["think_opened"] = "true"
+		}
+		return all, nil
 	}
 	all["model"], all["backend"] = WholePath(c.Model), c.Backend
 	if c.Adapter != "" {
 		all["adapter"] = WholePath(c.Adapter)
 	}
-	if chat, err := c.Chat.Identify(); chat != "" && err == nil { // loading the model says what is wrong
+	chat, err := c.Chat.Identify()
+	if chat != "" {
 		all["chat"] = chat
 	}
-	return all
+	return all, agentFault(err)
+}
+
+// Pin notes what a stage's prompts depend on besides the cases, where the stage has not begun in the folder: the
+// template's hash and, if the template prints the date, today. A stage that has begun keeps its date, which a config
+// file of another folder may lack.
+func (c *ModelConfig) Pin(dir, stage string) error {
+	if c.Way() != Local {
+		return nil
+	}
+	all := Settings{}
+	if dir != "" {
+		var err error
+		if all, err = ReadSettings(dir); err != nil {
+			return err
+		}
+	}
+	before, begun := all[stage]
+	if !begun {
+		return agentFault(c.Chat.Pin(c.Model))
+	}
+	c.Chat.Date = cmp.Or(c.Chat.Date, dateAtEnd.FindString(before["chat"]))
+	return nil
+}
+
+// dateAtEnd is the date in what Chat.Identify says.
+var dateAtEnd = regexp.MustCompile(`\b\d{4}-\d\d-\d\d$`)
+
+// agentFault is an error about a key of a local model, with its section.
+func agentFault(err error) error {
+	if err != nil {
+		err = fmt.Errorf("agent.%w", err)
+	}
+	return err
 }
 
 // CheckKey wants the key without which the model's server refuses.
@@ -125,6 +183,23 @@ func OpenSubject(c ModelConfig, now bool, r run.Reporter) (s *Subject, err error
 		_, err = s.load()
 	}
 	return s, err
+}
+
+// Weigh adds the hash of a local model's weights to a stage's settings, since a folder can get others under its name.
+// Reading them takes long: where nothing is left to ask, the stage keeps the hash that it has.
+func (s *Subject) Weigh(store *Store, stage string, settings map[string]string, left bool) error {
+	if s.server != nil {
+		return nil
+	}
+	all, err := ReadSettings(store.Dir)
+	hash := all[stage]["weights"]
+	if err == nil && left {
+		hash, err = local.HashWeights(s.config.Model, s.config.Adapter)
+	}
+	if hash != "" {
+		settings["weights"] = hash
+	}
+	return err
 }
 
 // Answer implements [rollout.Chat].

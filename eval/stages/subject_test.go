@@ -89,3 +89,18 @@ func TestSubjectSaysItsEngine(t *testing.T) {
 		t.Errorf("found %q, want the engine and the reason", said.lines)
 	}
 }
+
+// TestWholePaths: all paths of a model under test are those from the root in the config of its run.
+func TestWholePaths(t *testing.T) {
+	o := AnswerOptions{}
+	paths := []*string{&o.Agent.Model, &o.Agent.Adapter, &o.Agent.Chat.Template, &o.Agent.Answers}
+	for _, path := range paths {
+		*path = "x"
+	}
+	o.Whole()
+	for i, path := range paths {
+		if !filepath.IsAbs(*path) || filepath.Base(*path) != "x" {
+			t.Errorf("%d: %s", i, *path)
+		}
+	}
+}

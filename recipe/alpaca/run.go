@@ -94,6 +94,9 @@ type evaluation struct {
 // Run runs the stages: a model answers the instructions, a judge compares, the judgements are counted. The result is
 // that of the stage report, nil without it. The evaluation says how far it came, after an error too.
 func Run(ctx context.Context, o Options, place stages.Place, r run.Reporter) (*Result, *stages.Evaluation, error) {
+	if err := o.Pin(place); err != nil {
+		return nil, &stages.Evaluation{}, err
+	}
 	e := &evaluation{Options: o}
 	b, err := e.bench(place, run.Listen(r))
 	if err != nil {

@@ -137,3 +137,19 @@ func TestConfig(t *testing.T) {
 		}
 	}
 }
+
+// TestDate: the config of a run whose template prints the date has the day of its start.
+func TestDate(t *testing.T) {
+	o := Defaults()
+	o.Data, o.Tiers = folder(t), []string{"1"}
+	o.Agent.Model, o.Agent.Backend, o.Agent.MaxNew = "embedded", "go", 2
+	o.Agent.Chat.Template = write(t, filepath.Join(t.TempDir(), "dated.jinja"), "{{ strftime_now('%Y') }}: ")
+	dir := filepath.Join(t.TempDir(), "run")
+	if _, _, err := Run(t.Context(), o, stages.Place{Dir: dir}, nil); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Spec().Load(config.Input{Path: filepath.Join(dir, "config.yaml")})
+	if err != nil || again.Agent.Chat.Date == "" || again.Agent.Chat.SHA256 == "" {
+		t.Errorf("%v, %+v", err, again)
+	}
+}

@@ -1,8 +1,8 @@
 package evalci
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,12 +30,10 @@ type Result struct {
 // String gives the summary.
 func (r *Result) String() string { return r.Summary }
 
-// Run puts scenarios to a model, scores its answers, and reports. A nil Reporter is silent.
+// Run puts scenarios to a model, scores its answers, and reports. A nil Reporter is silent. There is a result beside
+// the error of files that could not be written.
 func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	if err := Spec.Verify(&o); err != nil {
-		return nil, err
-	}
-	if err := checkNewFolder(o.Out); err != nil {
 		return nil, err
 	}
 	r = run.Listen(r)
@@ -52,14 +50,16 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	if o.Server.BaseURL != "" {
 		ask = e.askServer
 	}
+	undo, err := makeFolder(o.Out)
+	if err != nil {
+		return nil, err
+	}
 	if err := ask(ctx); err != nil {
+		undo()
 		return nil, err
 	}
 	e.result.Report = eval.NewReport(e.result.Samples)
-	if err := e.write(); err != nil {
-		return nil, err
-	}
-	return &e.result, e.report()
+	return &e.result, cmp.Or(e.report(), e.write())
 }
 
 // evaluation is a measurement on its way.
@@ -116,7 +116,7 @@ func (e *evaluation) report() error {
 	often := ""
 	for _, a := range e.result.Samples {
 		if a.Item < e.o.Show {
-			fmt.Fprintf(&s, "%s\n%s\nreward %.2f\n\n", a.Case.Messages[0].Content, a.Answer.Text, a.Score.Reward)
+			fmt.Fprintf(&s, "%s\n%s\nreward %.2f\n\n", a.Case.Text(), a.Answer.Text, a.Score.Reward)
 		}
 		if faults[a.Score.Fault]++; faults[a.Score.Fault] > faults[often] {
 			often = a.Score.Fault
@@ -187,32 +187,61 @@ func (e *evaluation) summary() summaryFile {
 	return s
 }
 
-// write makes the folder of the results.
+// write writes the results, each file whole or not at all: the answers, which took longest, come first.
 func (e *evaluation) write() error {
 	dir, samples := e.o.Out, e.result.Samples
 	if dir == "" {
 		return nil
 	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return fmt.Errorf("--out %s cannot be made: %w", dir, errors.Unwrap(err))
+	path := func(name string) string { return filepath.Join(dir, name) }
+	err := data.WriteLines(path("results.jsonl"), len(samples), func(i int) any { return samples[i].Row() })
+	if err == nil {
+		err = files.Replace(path("config.yaml"), Spec.Resolve(&e.o), 0o666)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), Spec.Resolve(&e.o), 0o666); err != nil {
-		return err
+	if err == nil {
+		err = data.WriteJSON(path("summary.json"), e.summary())
 	}
-	results := filepath.Join(dir, "results.jsonl")
-	if err := data.WriteLines(results, len(samples), func(i int) any { return samples[i].Row() }); err != nil {
-		return err
-	}
-	return data.WriteJSON(filepath.Join(dir, "summary.json"), e.summary())
+	return err
 }
 
-// checkNewFolder refuses a folder that has something in it.
-func checkNewFolder(dir string) error {
+// makeFolder makes the folder of the results before a model is asked: one that cannot be made would lose its answers.
+// undo removes what was made, while nothing is in it.
+func makeFolder(dir string) (undo func(), err error) {
 	if dir == "" {
-		return nil
+		return func() {}, nil
 	}
 	if err := files.CheckNew(dir); err != nil {
-		return fmt.Errorf("--out %w", err)
+		return nil, fmt.Errorf("--out %w", err)
 	}
-	return nil
+	undo = removing(dir)
+	if err = os.MkdirAll(dir, 0o777); err == nil {
+		err = checkWritable(dir)
+	}
+	if err != nil {
+		undo()
+		return nil, fmt.Errorf("--out %s cannot be made: %w", dir, run.Cause(err))
+	}
+	return undo, nil
+}
+
+// removing returns a function that removes a folder and those above it, as far as they are not there yet.
+func removing(dir string) (remove func()) {
+	if _, err := os.Lstat(dir); err == nil {
+		return func() {}
+	}
+	above := removing(filepath.Dir(dir))
+	return func() {
+		if os.Remove(dir) == nil {
+			above()
+		}
+	}
+}
+
+// checkWritable makes a file, and removes it.
+func checkWritable(dir string) error {
+	f, err := os.CreateTemp(dir, ".writable-*")
+	if err != nil {
+		return err
+	}
+	return cmp.Or(f.Close(), os.Remove(f.Name()))
 }

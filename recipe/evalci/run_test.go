@@ -1,11 +1,16 @@
 package evalci
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 func TestRun(t *testing.T) {
@@ -69,5 +74,75 @@ func TestSettles(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(o, again) {
 			t.Errorf("%q: %v\n%s", text, err, Spec.Resolve(o))
 		}
+	}
+}
+
+// asking are options of one scenario that a server answers; asked is called at each request.
+func asking(t *testing.T, asked func()) Options {
+	t.Helper()
+	s := meteredtest.Start(t, meteredtest.Options{Watch: func(string) { asked() }})
+	o := Defaults()
+	o.N, o.Out = 1, filepath.Join(t.TempDir(), "out")
+	o.Server.BaseURL, o.Server.Model = s.URL, "m"
+	return o
+}
+
+// TestOutIsMadeFirst: a folder that cannot be made is found before a model is asked.
+func TestOutIsMadeFirst(t *testing.T) {
+	requests := 0
+	o := asking(t, func() { requests++ })
+	if err := os.Symlink(filepath.Join("no", "such"), o.Out); err != nil {
+		t.Skip(err)
+	}
+	if _, err := Run(t.Context(), o, nil); err == nil || !strings.Contains(err.Error(), "out cannot be made: ") {
+		t.Error(err)
+	}
+	if requests > 0 {
+		t.Errorf("%d requests", requests)
+	}
+}
+
+// TestOutAfterFailure: a model that is not there leaves no folder behind.
+func TestOutAfterFailure(t *testing.T) {
+	o := asking(t, func() {})
+	o.Model, o.Server = filepath.Join(t.TempDir(), "none"), Defaults().Server
+	if _, err := Run(t.Context(), o, nil); err == nil {
+		t.Error("no error without a model")
+	}
+	if _, err := os.Stat(o.Out); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder is there: %v", err)
+	}
+}
+
+// TestOutFails: where a file cannot be written, the answers are there, whole, and so is the result.
+func TestOutFails(t *testing.T) {
+	var o Options
+	o = asking(t, func() {
+		if err := os.Mkdir(filepath.Join(o.Out, "summary.json"), 0o777); err != nil {
+			t.Error(err)
+		}
+	})
+	got, err := Run(t.Context(), o, nil)
+	if err == nil || got == nil || !strings.Contains(got.Summary, "1 held-out synthetic scenarios") {
+		t.Errorf("%v, %v", got, err)
+	}
+	rows, err := os.ReadFile(filepath.Join(o.Out, "results.jsonl"))
+	if err != nil || strings.Count(string(rows), "\n") != 1 {
+		t.Errorf("%s, %v", rows, err)
+	}
+}
+
+// TestShow prints the prompt, also where a template has a system message before it.
+func TestShow(t *testing.T) {
+	o := asking(t, func() {})
+	o.Show, o.Prompt = 1, filepath.Join(t.TempDir(), "own.tmpl")
+	text := `{{define "system"}}Keep secrets.{{end -}}
+Write for the {{.Sender}}: {{.Task}}{{range .Attributes}} {{.Key}}={{.Text}}{{end}}`
+	if err := os.WriteFile(o.Prompt, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Run(t.Context(), o, nil)
+	if err != nil || !strings.HasPrefix(got.Summary, "Write for the ") {
+		t.Errorf("%v, %v", err, got)
 	}
 }

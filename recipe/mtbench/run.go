@@ -33,6 +33,9 @@ func Run(ctx context.Context, o Options, place stages.Place, r run.Reporter) (*R
 	if err := Spec(place.Stages...).Verify(&o); err != nil {
 		return nil, &stages.Evaluation{}, err
 	}
+	if err := o.Pin(place); err != nil {
+		return nil, &stages.Evaluation{}, err
+	}
 	e := &evaluation{o: o}
 	if err := e.read(run.Listen(r)); err != nil {
 		return nil, &stages.Evaluation{}, err

@@ -172,9 +172,7 @@ func object(fields ...any) json.RawMessage {
 
 // decode reads the JSON object of a reply, which may have thoughts before it and a fence around it.
 func decode(reply string, into any) (faults []string) {
-	if _, after, thought := strings.Cut(reply, "</think>"); thought {
-		reply = after
-	}
+	reply, _ = stages.WithoutThoughts(reply, false)
 	from, to := strings.IndexByte(reply, '{'), strings.LastIndexByte(reply, '}')
 	if from < 0 || to < from {
 		return []string{"there is no JSON object in it"}

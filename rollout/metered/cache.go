@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/run"
 )
 
@@ -20,7 +21,8 @@ const header = `{"file":"replies of a posttrain judge","version":1}` + "\n"
 
 // entry is a line of a cache: a reply and the parameters that it depends on, but for the prompt.
 type entry struct {
-	Name             string  `json:"name"` // hex
+	Name             string  `json:"name"`             // hex
+	Server           string  `json:"server,omitempty"` // its base URL; absent from older caches
 	Model            string  `json:"model"`
 	Temperature      float64 `json:"temperature"`
 	MaxTokens        int     `json:"max_tokens"`
@@ -35,10 +37,11 @@ type entry struct {
 // cache keeps replies in a file, and their places in memory. Lines that arrive together are flushed together. A nil
 // cache keeps nothing.
 type cache struct {
-	path  string
-	file  *os.File
-	queue chan *pending
-	ended chan struct{} // closed when the queue is written
+	path   string
+	server string // whose replies are used; "": those of all
+	file   *os.File
+	queue  chan *pending
+	ended  chan struct{} // closed when the queue is written
 
 	mu     sync.Mutex
 	places map[name]place
@@ -60,12 +63,12 @@ type pending struct {
 }
 
 // openCache opens or creates a cache for this process alone. It cuts off half a line at the end.
-func openCache(path string) (*cache, error) {
+func openCache(path, server string) (*cache, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o666)
 	if err != nil {
 		return nil, fmt.Errorf("%s, the cache of replies, cannot be opened: %w", path, run.Cause(err))
 	}
-	c := &cache{path: path, file: file, queue: make(chan *pending, 64), ended: make(chan struct{}),
+	c := &cache{path: path, server: server, file: file, queue: make(chan *pending, 64), ended: make(chan struct{}),
 		places: map[name]place{}}
 	if err := c.load(); err != nil {
 		file.Close()
@@ -129,7 +132,7 @@ func (c *cache) index(lines *bufio.Reader) error {
 		if err != nil && err != io.EOF {
 			return c.readError(err)
 		}
-		n, fault := nameOf(line)
+		n, server, fault := nameOf(line)
 		switch {
 		case err == io.EOF && fault != nil:
 			return c.cut(len(line))
@@ -142,7 +145,11 @@ func (c *cache) index(lines *bufio.Reader) error {
 			}
 			line = append(line, '\n')
 		}
-		c.note(n, len(line))
+		if c.uses(server) {
+			c.note(n, len(line))
+		} else {
+			c.size += int64(len(line))
+		}
 		if err == io.EOF {
 			return nil
 		}
@@ -166,23 +173,27 @@ func (c *cache) note(n name, size int) {
 	c.size += int64(size)
 }
 
-// nameOf reads the name of an entry, or says why the line is not one.
-func nameOf(line []byte) (n name, err error) {
+// uses says whether replies of a server are used; older lines do not name theirs.
+func (c *cache) uses(server string) bool { return c.server == "" || server == "" || server == c.server }
+
+// nameOf reads the name of an entry and its server, or says why the line is not one.
+func nameOf(line []byte) (n name, server string, err error) {
 	var e struct {
-		Name  *string
-		Reply *string
+		Name   *string
+		Reply  *string
+		Server string
 	}
 	switch err := json.Unmarshal(line, &e); {
 	case err != nil:
-		return n, err
+		return n, "", err
 	case e.Name == nil || e.Reply == nil:
-		return n, errors.New("name or reply is missing")
+		return n, "", errors.New("name or reply is missing")
 	}
 	b, err := hex.DecodeString(*e.Name)
 	if err != nil || len(b) != len(n) {
-		return n, fmt.Errorf("name %q: want %d hex digits", *e.Name, 2*len(n))
+		return n, "", fmt.Errorf("name %q: want %d hex digits", *e.Name, 2*len(n))
 	}
-	return name(b), nil
+	return name(b), e.Server, nil
 }
 
 func (c *cache) has(n name) bool {
@@ -208,7 +219,7 @@ func (c *cache) read(n name) (Reply, error) {
 	if err := json.Unmarshal(line, &e); err != nil || e.Name != hex.EncodeToString(n[:]) {
 		return Reply{}, fmt.Errorf("%s was changed by another program: start again", c.path)
 	}
-	return Reply{e.Reply, e.Top}, nil
+	return Reply{e.Reply, e.Top, e.Reason == rollout.Length}, nil
 }
 
 // add keeps a reply: it is on disk when add returns.

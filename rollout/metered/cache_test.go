@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 func nameNumber(i int) (n name) {
@@ -16,7 +18,7 @@ func nameNumber(i int) (n name) {
 
 func put(t *testing.T, path string, from, to int) {
 	t.Helper()
-	c, err := openCache(path)
+	c, err := openCache(path, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +39,7 @@ func put(t *testing.T, path string, from, to int) {
 // holds opens a cache and checks that it has exactly the replies 0 to n-1.
 func holds(t *testing.T, path string, n int) {
 	t.Helper()
-	c, err := openCache(path)
+	c, err := openCache(path, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +120,7 @@ func TestNoCache(t *testing.T) {
 		dir: "is a directory", filepath.Join(dir, "none", "judge.jsonl"): "no such file or directory",
 		os.DevNull: "want a file",
 	} {
-		if _, err := openCache(path); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := openCache(path, ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", path, err, want)
 		}
 	}
@@ -127,11 +129,11 @@ func TestNoCache(t *testing.T) {
 // TestCacheOfTwo: a second process cannot open the cache.
 func TestCacheOfTwo(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
-	c, err := openCache(path)
+	c, err := openCache(path, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openCache(path); err == nil || !strings.Contains(err.Error(),
+	if _, err := openCache(path, ""); err == nil || !strings.Contains(err.Error(),
 		"in use by another process: wait for the other run") {
 		t.Error(err)
 	}
@@ -142,7 +144,7 @@ func TestCacheOfTwo(t *testing.T) {
 // TestFullDisk: a full disk is reported, and the file stays whole.
 func TestFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
-	c, err := openCache(path)
+	c, err := openCache(path, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,4 +161,31 @@ func TestFullDisk(t *testing.T) {
 	c.file = good
 	c.close()
 	holds(t, path, 0)
+}
+
+// TestCacheOfServer: a client that wants this server's replies alone does not see those of another server's model of
+// the same name.
+func TestCacheOfServer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cache")
+	first := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "first" }})
+	second := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "second" }})
+	for i, ask := range []struct {
+		server   *meteredtest.Server
+		ofServer bool
+		want     string
+	}{{first, true, "first"}, {second, true, "second"}, {first, true, "first"}, {first, false, "second"}} {
+		c, err := Open(Options{BaseURL: ask.server.URL, Model: "m", Cache: path, OfServer: ask.ofServer})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.Ask(t.Context(), "?"); err != nil || got != ask.want {
+			t.Errorf("%d: %q, %v, want %q", i, got, err, ask.want)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if n, _ := first.Requests(); n != 1 {
+		t.Errorf("%d requests to the first server", n)
+	}
 }

@@ -37,6 +37,7 @@ type Client struct {
 type Reply struct {
 	Text string
 	Top  map[string]float64 // log-probabilities of the likeliest first tokens; nil: not asked for, or not given
+	Cut  bool               // it met its limit of tokens
 }
 
 // chat is what a reply is asked for.
@@ -79,7 +80,11 @@ func Open(o Options) (*Client, error) {
 		}, tries)
 	}
 	if o.Cache != "" {
-		if c.cache, err = openCache(o.Cache); err != nil {
+		server := ""
+		if o.OfServer {
+			server = o.server()
+		}
+		if c.cache, err = openCache(o.Cache, server); err != nil {
 			return nil, err
 		}
 	}
@@ -149,6 +154,9 @@ func (c *Client) name(q chat) name {
 	if q.schema != nil {
 		all = append(all, q.schema)
 	}
+	if o.ThinkOpened { // replies get a beginning
+		all = append(all, "think opened")
+	}
 	b, _ := json.Marshal(all) // strings and finite numbers
 	return sha256.Sum256(b)
 }
@@ -204,7 +212,7 @@ func (c *Client) get(wanted context.Context, n name, q chat) (Reply, error) {
 		answer, usage, err := c.try(wanted, q, tries)
 		if err == nil {
 			c.patience.NoteAnswer()
-			return Reply{answer.Text, top(answer)}, c.keep(n, answer, usage)
+			return Reply{answer.Text, top(answer), answer.Reason == rollout.Length}, c.keep(n, answer, usage)
 		}
 		failed, ok := errors.AsType[*rollout.RemoteError](err)
 		if !ok {
@@ -232,8 +240,9 @@ func (c *Client) keep(n name, a rollout.Answer, u rollout.Usage) error {
 		return nil
 	}
 	o := c.options
-	return c.cache.add(n, entry{Model: o.Model, Temperature: o.Temperature, MaxTokens: o.MaxTokens,
-		Reply: a.Text, Top: top(a), Reason: a.Reason, PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens})
+	return c.cache.add(n, entry{Server: o.server(), Model: o.Model, Temperature: o.Temperature, MaxTokens: o.MaxTokens,
+		Reply: a.Text, Top: top(a), Reason: a.Reason,
+		PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens})
 }
 
 // try sends one request when there is room for it. Waiting ends when no caller wants the reply any more; a request that

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
@@ -19,12 +20,15 @@ type Options struct {
 
 	APIVersion string // of Azure OpenAI, see [rollout.Dialect]; "": another server
 
+	ThinkOpened bool // the chat template opens the think block: see [rollout.Remote.Ask]
+
 	Temperature float64 `yaml:"temperature" want:">=0"`
 	MaxTokens   int     `yaml:"max_tokens" want:">=0" zero:"400"` // of a reply
 
 	TopLogprobs int // likeliest first tokens of a reply to report (Reply.Top), where the server can; 0: none
 
-	Cache string // file that keeps the replies; "": they are not kept
+	Cache    string // file that keeps the replies; "": they are not kept
+	OfServer bool   // of the replies in the cache only those of this base URL are used
 
 	// Requests under way at a time. Twice as many callers keep the server busy while replies go to disk.
 	Parallel          int           `yaml:"parallel" want:">=0" zero:"8"`
@@ -83,9 +87,12 @@ func (o *Options) warn(format string, args ...any) {
 // remote makes a client that sends each request once; waits and retries are ours.
 func (o *Options) remote() (*rollout.Remote, error) {
 	return rollout.NewRemote(rollout.RemoteOptions{BaseURL: o.BaseURL, Model: o.Model, Key: os.Getenv(o.KeyName),
-		KeyName: o.KeyName, Dialect: rollout.Dialect{APIVersion: o.APIVersion},
+		KeyName: o.KeyName, Dialect: rollout.Dialect{APIVersion: o.APIVersion}, ThinkOpened: o.ThinkOpened,
 		Parallel: o.Parallel, Timeout: o.Timeout, Retries: -1})
 }
+
+// server names the server in a cache.
+func (o *Options) server() string { return strings.TrimRight(o.BaseURL, "/") }
 
 // cost is the price of a request's tokens.
 func (o *Options) cost(t tokens) float64 {

@@ -1,0 +1,84 @@
+package stages
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
+)
+
+// cutting is a server whose replies all meet their limit of tokens.
+func cutting(t *testing.T, reply string) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(bytes.ReplaceAll(meteredtest.Completion("", reply), []byte(`"stop"`), []byte(`"length"`)))
+	}))
+	t.Cleanup(s.Close)
+	return s.URL + "/v1"
+}
+
+// judged runs a benchmark of one question with this judge.
+func judged(t *testing.T, o BenchOptions, dir string) (f Found, err error) {
+	t.Helper()
+	_, err = asked(true, &f).Run(t.Context(), o, Place{Dir: dir}, nil)
+	return f, err
+}
+
+// TestCutReplies: a judge's reply that met its limit may end before its verdict, and the report says so once.
+func TestCutReplies(t *testing.T) {
+	for cut, want := range map[bool]int{false: 0, true: 1} {
+		o := answering(t, "Yes")
+		if cut {
+			o.Judge.BaseURL = cutting(t, "Yes")
+		}
+		f, err := judged(t, o, filepath.Join(t.TempDir(), "run"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		warned := strings.Count(fmt.Sprint(f.Warnings), "1 of 1 replies of the judge met their length limit")
+		if warned != want || f.Verdicts[[2]string{"1", "k"}].Cut != cut {
+			t.Errorf("cut %v: %q, %+v", cut, f.Warnings, f.Verdicts)
+		}
+	}
+}
+
+// TestJudgeThinkOpened: where the judge's template opens the think block, what it says before the end of the block is
+// no verdict.
+func TestJudgeThinkOpened(t *testing.T) {
+	for opened, want := range map[bool]string{false: "Yes", true: "<think>Yes"} {
+		o := answering(t, "Yes")
+		o.Judge = parsed(t, fmt.Sprintf("agent: {base_url: '%s', api_model: m}\njudge: {base_url: '%s', model: judge, "+
+			"think_opened: %v, allow_unparsed: true}", o.Agent.BaseURL, o.Judge.BaseURL, opened)).Judge
+		dir := filepath.Join(t.TempDir(), "run")
+		f, err := judged(t, o, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := f.Verdicts[[2]string{"1", "k"}]; v.Replies[0] != want || v.Parsed == opened {
+			t.Errorf("think_opened %v: %+v", opened, v)
+		}
+		if got := f.Settings[StageJudge]["think_opened"]; (got == "true") != opened {
+			t.Errorf("settings of think_opened %v: %q", opened, got)
+		}
+	}
+}
+
+// TestOwnCacheOfServer: a run whose judge gave no verdict continues with another server's judge, which has the same
+// name and answers for itself.
+func TestOwnCacheOfServer(t *testing.T) {
+	dir, silent := filepath.Join(t.TempDir(), "run"), answering(t, "perhaps")
+	if _, err := judged(t, silent, dir); err == nil || !strings.Contains(err.Error(), "the judge gives no verdicts") {
+		t.Fatal(err)
+	}
+	other := silent
+	other.Judge.BaseURL = answering(t, "Yes").Judge.BaseURL
+	f, err := judged(t, other, dir)
+	if v := f.Verdicts[[2]string{"1", "k"}]; err != nil || !v.Parsed {
+		t.Errorf("%v, %+v", err, v)
+	}
+}
