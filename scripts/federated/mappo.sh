@@ -3,7 +3,8 @@
 # models. Rows: before, each owner alone, all pairs in one place, fedavg, fedprox and afedpg, with the same number of
 # pairs each.
 #
-#   scripts/federated/mappo.sh MODEL PAIRS [--pairs 1024 …]
+#   [BACKEND=xla:amx] scripts/federated/mappo.sh MODEL PAIRS [--pairs 1024 …]
+#   BACKEND an engine of posttrain; auto
 #   MODEL   a model folder, such as the one that scripts/models/smollm2.sh makes
 #   PAIRS   a file of pairs with chosen_score, rejected_score and rejected_model
 #
@@ -16,4 +17,4 @@ pairs="$(realpath "$2")"
 shift 2
 cd "$(dirname "$0")/../.."
 exec go run ./bench/federated mappo --set "mappo.model=$model,mappo.data.train=$pairs,mappo.lora.rank=8,\
-mappo.data.max_tokens=256,mappo.split=column,mappo.split_column=rejected_model" "$@"
+mappo.data.max_tokens=256,mappo.split=column,mappo.split_column=rejected_model,mappo.backend=${BACKEND:-auto}" "$@"
