@@ -55,6 +55,25 @@ func TestCacheKeepsTheProgramsUsedLast(t *testing.T) {
 	})
 }
 
+// What XLA has freed goes back to the system, also below memory that is in use.
+func TestCacheGivesMemoryBack(t *testing.T) {
+	e := backendtest.XLA(t)
+	c := e.NewCache()
+	c.Close()
+	before := backend.ResidentMemory()
+	buffers, data := make([]compute.Buffer, 1000), make([]float32, 25_000)
+	for i := range buffers {
+		buffers[i] = float32s(t, e, data, len(data))
+	}
+	last := buffers[len(buffers)-1] // it holds the heap's end
+	defer backend.FinalizeAll(last)
+	backend.FinalizeAll(buffers[:len(buffers)-1]...)
+	c.Close()
+	if after := backend.ResidentMemory(); after > before+40<<20 {
+		t.Errorf("100 MB of buffers, freed, left %d MB behind", (after-before)>>20)
+	}
+}
+
 func TestCacheReturnsErrors(t *testing.T) {
 	c := backendtest.Go(t).NewCache()
 	cause := errors.New("cause")

@@ -14,6 +14,8 @@ func TestCacheWithLittleMemory(t *testing.T) {
 		c := e.NewCache()
 		defer c.Close()
 		c.short = func() bool { return len(c.recent) > 1 }
+		trims := 0
+		c.trim = func() { trims++ }
 		for i, key := range []string{"a", "b", "a", "c", "a"} { // c closes b
 			if _, err := c.Program(key, func(g *graph.Graph) []*graph.Node {
 				return []*graph.Node{graph.Const(g, float32(i))}
@@ -23,6 +25,9 @@ func TestCacheWithLittleMemory(t *testing.T) {
 		}
 		if c.Len() != 2 || c.programs["a"] == nil || c.programs["c"] == nil {
 			t.Errorf("%v are held, want c and a", c.recent)
+		}
+		if c.Close(); trims != 3+1 {
+			t.Errorf("memory was given back %d times, want once for each program, and at the end", trims)
 		}
 	})
 }

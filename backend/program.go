@@ -318,6 +318,7 @@ type Cache struct {
 	engine *Engine
 	live   int
 	short  func() bool // memory is, for another program beside those that are held
+	trim   func()      // gives the system back what closed programs and earlier runs left
 
 	mu       sync.Mutex
 	programs map[string]*Program
@@ -327,7 +328,8 @@ type Cache struct {
 // NewCache makes a cache of Wants.LiveGraphs programs, at least one.
 func (e *Engine) NewCache() *Cache {
 	short := func() bool { return e.Wants.HoldsMemory && shortOfMemory(FreeMemory(), ResidentMemory(), HostMemory()) }
-	return &Cache{engine: e, live: max(1, e.Wants.LiveGraphs), short: short, programs: map[string]*Program{}}
+	return &Cache{engine: e, live: max(1, e.Wants.LiveGraphs), short: short, trim: trimHeap,
+		programs: map[string]*Program{}}
 }
 
 // shortOfMemory: less than a third of the host's memory is free, and this process, not another, has much of it.
@@ -341,6 +343,7 @@ func (c *Cache) Program(key string, build func(g *graph.Graph) []*graph.Node, op
 		c.touch(key)
 		return p, nil
 	}
+	c.trim() // ahead of short, which counts what the process has
 	for len(c.recent) >= c.live || len(c.recent) > 0 && c.short() { // before compiling: never both at once
 		c.drop(c.recent[0])
 	}
@@ -378,6 +381,7 @@ func (c *Cache) Close() {
 	for len(c.recent) > 0 {
 		c.drop(c.recent[0])
 	}
+	c.trim()
 }
 
 // PanicError is a panic of a library or of a function that builds a graph, turned into an error.
