@@ -343,7 +343,7 @@ func (c *Cache) Program(key string, build func(g *graph.Graph) []*graph.Node, op
 		c.touch(key)
 		return p, nil
 	}
-	c.trim() // ahead of short, which counts what the process has
+	c.trim()                                                        // ahead of short, which counts what the process has
 	for len(c.recent) >= c.live || len(c.recent) > 0 && c.short() { // before compiling: never both at once
 		c.drop(c.recent[0])
 	}
