@@ -77,18 +77,30 @@ func hashOf(text []byte) string {
 var inputKeys = []string{"model", "adapter", "reference", "chat.template", "data.train", "data.eval", "data.validation",
 	"data.test", "online.reward.model.folder", "online.reward.judge.rubric"}
 
+const embeddedName = "embedded" // a model or data that the program carries
+
 // servedName is the folder of the weights that servers of rollouts read while a run is under way.
 const servedName = "served"
 
 // outside are entries of a run folder that a receipt leaves out: what is shown elsewhere, and what changes by itself.
 var outside = []string{lockName, receiptName, signatureName, inputsName, "tensorboard", "mlflow.json", servedName}
 
-// NoteInputs hashes the files that the config names, before the run reads them: they may change while it is under way.
-// In a run that continues, what was found at its start stays.
+// NoteInputs hashes the files that the config names: they may change while the run is under way. In a run that
+// continues from a checkpoint, what was found at its start stays. Without a checkpoint the run starts over.
 func (f *Folder) NoteInputs() error {
-	if _, err := os.Stat(f.Path(inputsName)); err == nil {
-		return nil
+	all, err := f.All()
+	if err != nil || len(all) > 0 && f.hasInputs() {
+		return err
 	}
+	return f.hashInputs()
+}
+
+func (f *Folder) hasInputs() bool {
+	_, err := os.Stat(f.Path(inputsName))
+	return err == nil
+}
+
+func (f *Folder) hashInputs() error {
 	text, err := f.config()
 	if err != nil {
 		return err
@@ -110,8 +122,10 @@ func (f *Folder) config() ([]byte, error) {
 
 // WriteReceipt hashes what the folder holds, and writes receipt.json with that and the inputs that NoteInputs found.
 func (f *Folder) WriteReceipt(r Receipt) error {
-	if err := f.NoteInputs(); err != nil {
-		return err
+	if !f.hasInputs() {
+		if err := f.hashInputs(); err != nil {
+			return err
+		}
 	}
 	if err := readJSON(f.Path(inputsName), "the inputs of a run", &r.Inputs); err != nil {
 		return err
@@ -161,8 +175,12 @@ func inputsOf(text []byte) (map[string]HashedFile, error) {
 }
 
 // named are the files and folders that a value of a config means: one, or those that a pattern or a data set of the hub
-// has. A word such as embedded means none of this machine, and a model of the hub has its commit in the config.
+// has. The word embedded means what the program carries, also where a folder has that name, and a model of the hub has
+// its commit in the config.
 func named(value string) []string {
+	if value == embeddedName {
+		return nil
+	}
 	return slices.DeleteFunc(files.Match(value), func(path string) bool {
 		_, err := os.Stat(path)
 		return err != nil
@@ -220,7 +238,30 @@ func ReadReceipt(dir string) (r Receipt, err error) {
 	if _, err := os.Stat(path); err != nil {
 		return r, fmt.Errorf("%s: there is no %s: want the folder of a run that has ended", dir, receiptName)
 	}
-	return r, readJSON(path, "the receipt of a run", &r)
+	if err := readJSON(path, "the receipt of a run", &r); err != nil {
+		return r, err
+	}
+	for _, all := range []map[string]HashedFile{r.Inputs, r.Results} {
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			if err := all[name].check(); err != nil {
+				return r, fmt.Errorf("%s: %s: %w", path, name, err)
+			}
+		}
+	}
+	return r, nil
+}
+
+// check refuses numbers of lines that its blocks contradict.
+func (h HashedFile) check() error {
+	blocks := 0
+	if h.Block > 0 && h.Lines > 0 {
+		blocks = (h.Lines-1)/h.Block + 1
+	}
+	if h.Block < 0 || h.Lines < 0 || blocks != len(h.Blocks) {
+		return fmt.Errorf("found %d lines in %d blocks of %d: want the numbers that a run wrote", h.Lines,
+			len(h.Blocks), h.Block)
+	}
+	return nil
 }
 
 // Check compares the files of a run folder, and those that it was made of, with the receipt. It returns a line for each

@@ -124,7 +124,8 @@ func TestReceiptNamesChanges(t *testing.T) {
 func TestReceiptInputs(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, text := range map[string]string{"my pairs.jsonl": "{}\n", "a-1.parquet": "1", "a-2.parquet": "2",
-		"base/model.safetensors": "3", "base/.cache/x": "4", "chat.jinja": "5", "unused": "6"} {
+		"base/model.safetensors": "3", "base/.cache/x": "4", "chat.jinja": "5", "unused": "6",
+		"embedded/pairs.jsonl": "7"} {
 		if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
 			t.Fatal(err)
 		}
@@ -254,5 +255,49 @@ func TestReceiptHasTheInputsOfTheStart(t *testing.T) {
 	}
 	if found := r.Check(f.Dir); len(found) == 0 || !strings.Contains(found[0], data) {
 		t.Errorf("%q, want the data", found)
+	}
+}
+
+// TestInputsOfARunThatStartsOver: a run that ended before its first checkpoint reads its files again when it is
+// resumed.
+func TestInputsOfARunThatStartsOver(t *testing.T) {
+	f, data, _ := finished(t)
+	change := func(text string) (hash string) {
+		t.Helper()
+		if err := os.WriteFile(data, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.NoteInputs(); err != nil {
+			t.Fatal(err)
+		}
+		var inputs map[string]HashedFile
+		if err := readJSON(f.Path(inputsName), "inputs", &inputs); err != nil {
+			t.Fatal(err)
+		}
+		return inputs[data].SHA256
+	}
+	if hash := change("{}\n"); hash == hashOf([]byte("{}\n")) {
+		t.Error("with a checkpoint the changed data is the run's")
+	}
+	if err := os.RemoveAll(f.Path(checkpointsName)); err != nil {
+		t.Fatal(err)
+	}
+	if hash := change("[]\n"); hash != hashOf([]byte("[]\n")) {
+		t.Error("without a checkpoint the changed data is not the run's")
+	}
+}
+
+// TestDamagedReceipt: a receipt whose numbers contradict each other is refused.
+func TestDamagedReceipt(t *testing.T) {
+	f, data, r := finished(t)
+	for _, damaged := range []HashedFile{{Lines: 60, Block: -1}, {Lines: 60, Block: 1, Blocks: []string{"0"}},
+		{Lines: -1}, {Lines: 1, Block: 1, Blocks: []string{"0", "1"}}} {
+		r.Inputs[data] = damaged
+		if err := f.replaceJSON(receiptName, r); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadReceipt(f.Dir); err == nil || !strings.Contains(err.Error(), data+": found ") {
+			t.Errorf("%+v: %v", damaged, err)
+		}
 	}
 }

@@ -25,7 +25,7 @@ type named struct {
 	patterns []string
 }
 
-var configsForm = regexp.MustCompile(`(?m)^configs:[^\n]*\n(?:(?:[ \t-][^\n]*)?\n)*`)
+var configsForm = regexp.MustCompile(`(?m)^configs:[^\n]*\n(?:(?:[ \t#-][^\n]*)?\n)*`)
 
 // declaredConfigs are those of the front matter of a README.md, else a config default of all files.
 func declaredConfigs(readme []byte) (all []config, err error) {

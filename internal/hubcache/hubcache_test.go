@@ -64,6 +64,8 @@ func TestChoiceFaults(t *testing.T) {
 		want   string
 	}{
 		{"a.jsonl b.jsonl", two, nil, "it has several configs: want one of a, b, such as org/name:a"},
+		{"a.jsonl b.jsonl", strings.Replace(two, "- config_name: b", "# b\n- config_name: b", 1), nil,
+			"it has several configs: want one of a, b, such as org/name:a"},
 		{"a.jsonl b.jsonl", two, []string{"train"}, `it has no config "train", and a split needs one: want a, b`},
 		{"a.jsonl b.jsonl", two, []string{"c", "train"}, `it has no config "c": want a, b`},
 		{"a.jsonl b.jsonl", two, []string{"a", "test"}, `config a has no split "test": want train`},

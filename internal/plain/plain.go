@@ -21,6 +21,9 @@ func Escape(s string) string {
 		r, n := utf8.DecodeRuneInString(s)
 		if hidden(r) || r == utf8.RuneError && n == 1 {
 			quoted := strconv.Quote(s[:n])
+			if r == '\x7f' {
+				quoted = `"\u007f"` // JSON has no \x7f, and leaves DEL as it is
+			}
 			b.WriteString(quoted[1 : len(quoted)-1])
 		} else {
 			b.WriteString(s[:n])

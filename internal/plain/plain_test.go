@@ -9,7 +9,7 @@ import (
 func TestEscape(t *testing.T) {
 	for text, want := range map[string]string{
 		"plain é 日本 🙂\n\ta": "plain é 日本 🙂\n\ta", "\x1b[31mred\x1b[0m": `\x1b[31mred\x1b[0m`, "a\rb\x00": `a\rb\x00`,
-		"\u202eabc": `\u202eabc`, "\u009b2J": `\u009b2J`, "\x9b2J": `\x9b2J`, "\ufffd": "\ufffd", "\x7f": `\x7f`,
+		"\u202eabc": `\u202eabc`, "\u009b2J": `\u009b2J`, "\x9b2J": `\x9b2J`, "\ufffd": "\ufffd", "\x7f": `\u007f`,
 	} {
 		if got := Escape(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
