@@ -231,6 +231,24 @@ const console = "(TaskRunner pid=7) \x1b[32mstep:3 - global_seqlen/mean:120.5 - 
 	"critic/score/mean:-0.25 - response_length/mean:80 - actor/kl_loss:1e-3 - note:no number\x1b[0m\n" +
 	"loading shards\nstep:4 - actor/entropy:0.5\n"
 
+// TestReadTheNewestState: training that went on after its end has newer checkpoints than the state in its folder.
+func TestReadTheNewestState(t *testing.T) {
+	state := func(step int) string {
+		return fmt.Sprintf(`{"global_step":%d,"best_metric":NaN,"log_history":[{"step":%d,"loss":0.5}]}`, step, step)
+	}
+	for newest, want := range map[int]int{20: 20, 40: 60, 80: 80} {
+		dir := t.TempDir()
+		if newest != 20 {
+			write(t, filepath.Join(dir, trls), state(60))
+		}
+		write(t, filepath.Join(dir, fmt.Sprintf("checkpoint-%d", newest), trls), state(newest))
+		l, err := Read(dir)
+		if err != nil || l.Records[0].Step != want {
+			t.Errorf("checkpoint %d: %+v %v, want step %d", newest, l, err, want)
+		}
+	}
+}
+
 // TestRead reads every kind of log.
 func TestRead(t *testing.T) {
 	for _, c := range []struct{ file, text, kind, want string }{

@@ -54,9 +54,14 @@ func Read(path string) (*Log, error) {
 }
 
 func readFolder(dir string) (*Log, error) {
-	candidates := []string{filepath.Join(dir, ours), filepath.Join(dir, trls)}
-	if newest := newestCheckpoint(dir); newest != "" {
-		candidates = append(candidates, filepath.Join(newest, trls))
+	atEnd := filepath.Join(dir, trls) // which training that goes on leaves behind
+	candidates := []string{filepath.Join(dir, ours), atEnd}
+	if newest, step := newestCheckpoint(dir); newest != "" {
+		at := 2
+		if step > stepOf(atEnd) {
+			at = 1
+		}
+		candidates = slices.Insert(candidates, at, filepath.Join(newest, trls))
 	}
 	for _, path := range candidates {
 		if _, err := os.Stat(path); err == nil {
@@ -66,9 +71,21 @@ func readFolder(dir string) (*Log, error) {
 	return nil, fmt.Errorf("%s: there is no log of a run in it: %s", dir, wanted)
 }
 
-// newestCheckpoint is TRL's folder checkpoint-N of the largest N; "" without one.
-func newestCheckpoint(dir string) (newest string) {
-	most := -1
+// stepOf is the step that a file of TRL was written at; the largest number where it does not say it.
+func stepOf(path string) int {
+	state := struct {
+		Step *int `json:"global_step"`
+	}{}
+	text, err := os.ReadFile(path)
+	if err != nil || json.Unmarshal(pythons.ReplaceAll(text, []byte("${1}null")), &state) != nil || state.Step == nil {
+		return math.MaxInt
+	}
+	return *state.Step
+}
+
+// newestCheckpoint is TRL's folder checkpoint-N of the largest N, and N; "" without one.
+func newestCheckpoint(dir string) (newest string, most int) {
+	most = -1
 	all, _ := filepath.Glob(filepath.Join(dir, "checkpoint-*", trls))
 	for _, path := range all {
 		n, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(filepath.Dir(path)), "checkpoint-"))
@@ -76,7 +93,7 @@ func newestCheckpoint(dir string) (newest string) {
 			most, newest = n, filepath.Dir(path)
 		}
 	}
-	return newest
+	return newest, most
 }
 
 // pythons are what Python writes for numbers that JSON has not.

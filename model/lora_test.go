@@ -61,7 +61,7 @@ func TestAdaptedDecoding(t *testing.T) {
 func mergedOf(t *testing.T, m *Model) *Model {
 	t.Helper()
 	dir := t.TempDir()
-	if _, err := m.SaveMerged(dir, "float32"); err != nil {
+	if _, err := m.SaveMerged(t.Context(), dir, "float32"); err != nil {
 		t.Fatal(err)
 	}
 	return must(Load(dir))
@@ -71,7 +71,7 @@ func mergedOf(t *testing.T, m *Model) *Model {
 func TestMergeReport(t *testing.T) {
 	m := adapted(t, sharpModel(t, "llama"), "v_proj")
 	merged := mergedOf(t, m)
-	report, err := m.SaveMerged(t.TempDir(), "bfloat16")
+	report, err := m.SaveMerged(t.Context(), t.TempDir(), "bfloat16")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 	"strings"
@@ -19,9 +20,12 @@ type Merged struct {
 
 // SaveMerged is [Model.Save] of the model with the adapter's product in its weights: W + Scale·B·A, summed in float64
 // and rounded to float32, one tensor at a time.
-func (m *Model) SaveMerged(dir, dtype string) (all Merged, err error) {
+func (m *Model) SaveMerged(ctx context.Context, dir, dtype string) (all Merged, err error) {
 	base, memory, seen := m.Base(), make([]float32, m.Largest()), map[*Param]bool{}
 	err = Writer{}.SaveFrom(base, dir, dtype, func(i int) ([]float32, error) {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		w := memory[:base.Params[i].Size()]
 		err := base.Params[i].Read(w)
 		a, b := m.adapterOf(base.Params[i])

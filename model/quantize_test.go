@@ -206,7 +206,7 @@ func TestMergeSaysTheQuantizationError(t *testing.T) {
 			}
 		}
 	}
-	report, err := m.SaveMerged(t.TempDir(), "float32")
+	report, err := m.SaveMerged(t.Context(), t.TempDir(), "float32")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func newModelMerge(s streams) *cobra.Command {
 			if err := f.pin(cmd.Context(), &o, s.reporter()); err != nil {
 				return err
 			}
-			said, err := merge.Run(o)
+			said, err := merge.Run(cmd.Context(), o)
 			fmt.Fprint(s.out, said)
 			return flagFault(err)
 		},

@@ -84,6 +84,30 @@ func CheckNew(dir string) error {
 	return nil
 }
 
+// MakeFolder makes a folder with what write puts into it, whole or not at all. There may be an empty one of its name.
+func MakeFolder(path string, write func(dir string) error) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	parent := filepath.Dir(path)
+	if err := os.MkdirAll(parent, 0o777); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(parent, "."+filepath.Base(path)+"-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := errors.Join(write(dir), os.Chmod(dir, 0o755)); err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Rename(dir, path)
+}
+
 // SHA256 is the hash of a regular file, in hexadecimal.
 func SHA256(path string) (string, error) {
 	info, err := os.Stat(path)

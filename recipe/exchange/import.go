@@ -2,9 +2,7 @@ package exchange
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,20 +41,18 @@ func Import(ctx context.Context, o ImportOptions, r run.Reporter) (string, error
 	if err != nil {
 		return "", err
 	}
-	dir, err := os.MkdirTemp(filepath.Dir(filepath.Clean(o.Out)), "."+filepath.Base(o.Out)+"-")
+	err = files.MakeFolder(o.Out, func(dir string) error {
+		if err := in.write(ctx, dir, run.Listen(r)); err != nil {
+			return interrupted(ctx, err)
+		}
+		card := recipe.DeriveCard(o.File, "transformers", "Imported by posttrain model import",
+			in.describe(filepath.Base(o.Out), filepath.Base(o.File)))
+		return os.WriteFile(filepath.Join(dir, recipe.CardName), []byte(card), 0o644)
+	})
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(dir)
-	if err := in.write(ctx, dir, run.Listen(r)); err != nil {
-		return "", interrupted(ctx, err)
-	}
-	card := recipe.DeriveCard(o.File, "transformers", "Imported by posttrain model import",
-		in.describe(filepath.Base(o.Out), filepath.Base(o.File)))
-	if err := os.WriteFile(filepath.Join(dir, recipe.CardName), []byte(card), 0o644); err != nil {
-		return "", err
-	}
-	return in.describe(o.Out, o.File), moveFolder(dir, o.Out)
+	return in.describe(o.Out, o.File), nil
 }
 
 // describe says what the folder holds.
@@ -72,17 +68,6 @@ func interrupted(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: nothing was written", recipe.ErrInterrupted)
 	}
 	return err
-}
-
-// moveFolder gives a folder its name. There may be an empty one of it.
-func moveFolder(from, to string) error {
-	if err := os.Chmod(from, 0o755); err != nil {
-		return err
-	}
-	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return os.Rename(from, to)
 }
 
 // importer reads the weights of a file under the names of a folder.

@@ -3,6 +3,7 @@ package merge
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/files"
+	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/local"
 )
@@ -36,7 +38,7 @@ type record struct {
 }
 
 // Run writes the merged model, and says in words how far the weights moved and what rounding them costs.
-func Run(o Options) (string, error) {
+func Run(ctx context.Context, o Options) (text string, err error) {
 	if faults := fault.Check(o); len(faults) > 0 {
 		return "", faults[0]
 	}
@@ -64,16 +66,30 @@ func Run(o Options) (string, error) {
 	if dtype == "auto" {
 		dtype = cmp.Or(m.Config.DType, "float32")
 	}
-	modules := len(m.Trained()) / 2
-	report, err := m.SaveMerged(o.Out, dtype)
-	if err != nil {
+	err = files.MakeFolder(o.Out, func(dir string) error {
+		report, err := m.SaveMerged(ctx, dir, dtype)
+		if err != nil {
+			return err
+		}
+		text = o.describe(m, dtype, report)
+		card := recipe.DeriveCard(o.Adapter, "transformers", "Merged by posttrain model merge", text)
+		return errors.Join(t.CopyTo(dir), r.write(dir),
+			os.WriteFile(filepath.Join(dir, recipe.CardName), []byte(card), 0o644))
+	})
+	switch {
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("%w: nothing was written", recipe.ErrInterrupted)
+	case err != nil:
 		return "", err
 	}
-	if err := errors.Join(t.CopyTo(o.Out), r.write(o.Out)); err != nil {
-		return "", err
-	}
+	return text, nil
+}
+
+// describe says how far the weights moved.
+func (o Options) describe(m *model.Model, dtype string, report model.Merged) string {
 	text := fmt.Sprintf("%s: %s with %s merged into %d matrices, %d weights, which changed by at most %.3g, on "+
-		"average %.3g\n", o.Out, o.Model, o.Adapter, modules, report.Weights, report.LargestChange, report.MeanChange)
+		"average %.3g\n", o.Out, o.Model, o.Adapter, len(m.Trained())/2, report.Weights, report.LargestChange,
+		report.MeanChange)
 	if dtype != "float32" {
 		text += fmt.Sprintf("stored as %s: rounding moves these weights by at most %.3g, on average %.3g\n", dtype,
 			report.LargestRounding, report.MeanRounding)
@@ -82,8 +98,7 @@ func Run(o Options) (string, error) {
 		text += fmt.Sprintf("the adapter was trained on these weights in %s, which differ from them by at most %.3g, on "+
 			"average %.3g\n", q, report.LargestError, report.MeanError)
 	}
-	card := recipe.DeriveCard(o.Adapter, "transformers", "Merged by posttrain model merge", text)
-	return text, os.WriteFile(filepath.Join(o.Out, "README.md"), []byte(card), 0o644)
+	return text
 }
 
 // check refuses an adapter that the model has already, and returns the record of the merged model.

@@ -64,7 +64,7 @@ func openSource(path, whole string) (*source, error) {
 		}
 	}
 	s.refresh()
-	if s.problem == nil && s.empty() && (s.config == nil || run.Finished(whole) || s.command == "") {
+	if s.problem == nil && s.empty() && (s.finished() || s.command == "") {
 		s.problem = fmt.Errorf("%s: there is nothing to show in it: want a run folder with metrics, samples "+
 			"or PrivacyLens cases", path)
 	}

@@ -246,6 +246,9 @@ func TestOpenFaults(t *testing.T) {
 	write(t, empty, "notes.txt", "hello")
 	write(t, done, configName, "command: mappo\n")
 	write(t, done, "summary.txt", "done")
+	measured := filepath.Join(root, "measured")
+	write(t, measured, configName, "command: eval ci\n")
+	write(t, measured, "summary.json", "{}")
 	write(t, bad, configName, "command: mappo\n")
 	write(t, bad, metricsName, `{"step":1}`+"\n{\n")
 	for _, c := range []struct {
@@ -256,6 +259,7 @@ func TestOpenFaults(t *testing.T) {
 		{[]string{empty}, empty + ": there is no log of a run in it: want a run folder of posttrain, "},
 		{[]string{filepath.Join(empty, "notes.txt")}, "notes.txt: it has no metrics: "},
 		{[]string{done}, done + ": there is nothing to show in it"},
+		{[]string{measured}, measured + ": there is nothing to show in it"},
 		{[]string{bad}, metricsName + ":2: not a line of metrics: "},
 		{[]string{ours, ours + "/."}, "ours/.: this run is named twice: want each once"},
 	} {
