@@ -47,7 +47,23 @@ func readConfig(f *gguf.File) (*model.Config, error) {
 	if table := f.Find("token_embd.weight"); table != nil && len(table.Shape) == 2 {
 		c.VocabSize = max(c.VocabSize, table.Shape[0]) // tables may have rows that no token has
 	}
+	refuseBiases(x, c)
+	if x.Err != nil {
+		return nil, x.Err
+	}
 	return c, c.Validate()
+}
+
+// refuseBiases refuses biases that the config of a folder cannot name.
+func refuseBiases(x *gguf.Fields, c *model.Config) {
+	output := c.QKVBias // they have attention_bias, of all four
+	if c.ModelType == "qwen2" {
+		output = false
+	}
+	if c.OBias != output || c.ModelType == "qwen2" && !c.QKVBias {
+		x.Fail("biases", "found blk.0.attn_q.bias %v and blk.0.attn_output.bias %v, want true and false in a qwen2, "+
+			"and both or neither in others", c.QKVBias, c.OBias)
+	}
 }
 
 // refuseParts refuses what the decoder does not compute.

@@ -149,6 +149,10 @@ func (x *exporter) meta() ([]gguf.Entry, error) {
 		x.Warn("llama.cpp has no sliding window in a %s: texts of more than %d tokens will differ",
 			architectures[c.ModelType], c.SlidingWindow)
 	}
+	if ids := endIDs(x.tokens, c); len(ids) > len(endKeys) {
+		x.Warn("a GGUF file has keys for %d tokens that end a text: %v will not end one", len(endKeys),
+			ids[len(endKeys):])
+	}
 	var out entries
 	out.add("general.architecture", architectures[c.ModelType])
 	out.add("general.type", "model")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
@@ -70,6 +72,33 @@ func TestExportReturns(t *testing.T) {
 				sameTokens(t, gotTokens, wantTokens)
 			}
 		})
+	}
+}
+
+// warned keeps what a command warns of.
+type warned struct {
+	run.Reporter
+	text string
+}
+
+func (w *warned) Warn(format string, args ...any) { w.text += fmt.Sprintf(format, args...) }
+
+// TestExportNamesEndsLeftOut: a GGUF file names three tokens that end a text.
+func TestExportNamesEndsLeftOut(t *testing.T) {
+	folder := t.TempDir()
+	if err := os.CopyFS(folder, os.DirFS(folderOf("llama-older"))); err != nil {
+		t.Fatal(err)
+	}
+	text := []byte(`{"eos_token_id":[1,2,3,4,5]}`)
+	if err := os.WriteFile(filepath.Join(folder, "generation_config.json"), text, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	heard := &warned{Reporter: run.Listen(nil)}
+	if _, err := Export(t.Context(), quick(t, folder, "f32"), heard); err != nil {
+		t.Fatal(err)
+	}
+	if want := "has keys for 3 tokens that end a text: ["; !strings.Contains(heard.text, want) {
+		t.Errorf("%q, want %q", heard.text, want)
 	}
 }
 

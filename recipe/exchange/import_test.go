@@ -207,6 +207,16 @@ func TestImportRefuses(t *testing.T) {
 		{tensors(func(t []gguf.Source) []gguf.Source {
 			return append(t, gguf.Source{Name: ropeFactors, Shape: []int{3}, Read: fill(3, 2)})
 		}), "rope_freqs.weight: found 3 factors, want "},
+		{tensors(func(t []gguf.Source) []gguf.Source {
+			return slices.DeleteFunc(t, func(s gguf.Source) bool { return strings.HasSuffix(s.Name, ".bias") })
+		}), "found blk.0.attn_q.bias false and blk.0.attn_output.bias false, want true and false in a qwen2"},
+		{func(meta []gguf.Entry, t []gguf.Source) ([]gguf.Entry, []gguf.Source) {
+			for i := range meta {
+				meta[i].Key = strings.Replace(meta[i].Key, "qwen2.", "llama.", 1)
+			}
+			meta, _ = with("general.architecture", "llama")(meta, nil)
+			return meta, t
+		}, "found blk.0.attn_q.bias true and blk.0.attn_output.bias false"},
 	} {
 		path, out := edit(t, "qwen2-older", c.change), filepath.Join(t.TempDir(), "out")
 		_, err := Import(t.Context(), ImportOptions{File: path, Out: out, DType: "float16"}, nil)

@@ -91,6 +91,14 @@ func Replay(ctx context.Context, dir string, i Interval, r run.Reporter) (differ
 		return nil, fmt.Errorf("%s: a run of posttrain %s cannot be repeated: want one of mappo, sft, ci-rl or "+
 			"reward-model", dir, config.CommandOf(text))
 	}
+	values, err := config.ValuesOf(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if engine := strings.Join(values["rollout.engine"], ""); engine != "" {
+		return nil, fmt.Errorf("%s: rollout.engine %s: servers drew its completions, and would be given the weights of "+
+			"the repeat: such a run cannot be repeated", dir, engine)
+	}
 	work, err := os.MkdirTemp("", "posttrain-verify-")
 	if err != nil {
 		return nil, err

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"github.com/posttrain/posttrain/internal/config"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/preference"
 )
@@ -107,11 +108,14 @@ func TestReplayFaults(t *testing.T) {
 	if _, err := Intervals(dir); err == nil || !strings.Contains(err.Error(), "has kept no checkpoint") {
 		t.Error(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte("command: eval ci\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Replay(t.Context(), dir, Interval{0, 2}, nil); err == nil ||
-		!strings.Contains(err.Error(), "a run of posttrain eval ci cannot be repeated") {
-		t.Error(err)
+	for text, want := range map[string]string{
+		"command: eval ci\n": "a run of posttrain eval ci cannot be repeated",
+		"command: ci-rl\nrollout:\n  engine: vllm\n  urls:\n    - http://127.0.0.1:1/v1\n": "rollout.engine vllm: servers drew",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Replay(t.Context(), dir, Interval{0, 2}, nil)
+		expect.Error(t, err, want)
 	}
 }
