@@ -20,6 +20,7 @@ import (
 	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/internal/hubcache"
 	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/run"
 )
 
 // CardName is the model card of a folder. The Hugging Face hub shows it.
@@ -91,7 +92,11 @@ func (j *Job) card(summary string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	of := dataFiles(values)
+	inputs, err := j.Run.Inputs()
+	if err != nil {
+		return "", err
+	}
+	of := dataFiles(values, inputs)
 	var s strings.Builder
 	j.frontMatter(&s, of)
 	fmt.Fprintf(&s, "# %s of %s\n\nTrained by `posttrain %s`.\n\n## Base model\n\n`%s`, weights %s.\n", j.Title,
@@ -163,16 +168,17 @@ func (j *Job) baseHash() string {
 // dataFile is a file that the config names as data.
 type dataFile struct{ key, path, hash string }
 
-// dataFiles are the files that values of the section data name, by a pattern too.
-func dataFiles(values map[string][]string) (out []dataFile) {
+// dataFiles are the files that values of the section data name, by a pattern too, with the hashes that they had when
+// the run noted its inputs.
+func dataFiles(values map[string][]string, inputs map[string]run.HashedFile) (out []dataFile) {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if !strings.HasPrefix(key, "data.") {
 			continue
 		}
 		for _, value := range values[key] {
 			for _, path := range files.Match(value) {
-				if hash, err := files.SHA256(path); err == nil {
-					out = append(out, dataFile{key, hubcache.Short(path), "SHA-256 `" + hash + "`"})
+				if f, noted := inputs[path]; noted {
+					out = append(out, dataFile{key, hubcache.Short(path), "SHA-256 `" + f.SHA256 + "`"})
 				} else if path == "embedded" {
 					out = append(out, dataFile{key, path, "in the program"})
 				}

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/run"
 )
 
 // TestDeriveCard: the new section of a card begins on a line of its own, whatever the card ends with.
@@ -21,20 +23,22 @@ func TestDeriveCard(t *testing.T) {
 	}
 }
 
-// TestDataFiles: a card has each file that a pattern matches, and nothing of a name without a file.
+// TestDataFiles: a card has each file that a pattern matches, with the hash of the run's start, and nothing of a name
+// without a file.
 func TestDataFiles(t *testing.T) {
-	dir := t.TempDir()
+	dir, inputs := t.TempDir(), map[string]run.HashedFile{}
 	for _, name := range []string{"a-1.jsonl", "a-2.jsonl", "b.jsonl", "with blank.jsonl"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o666); err != nil {
 			t.Fatal(err)
 		}
+		inputs[filepath.Join(dir, name)] = run.HashedFile{SHA256: "of the start"}
 	}
 	got := dataFiles(map[string][]string{
 		"data.train": {filepath.Join(dir, "a-*.jsonl"), filepath.Join(dir, "with blank.jsonl")},
-		"data.eval":  {filepath.Join(dir, "none.jsonl")}, "model": {filepath.Join(dir, "b.jsonl")}})
+		"data.eval":  {filepath.Join(dir, "none.jsonl")}, "model": {filepath.Join(dir, "b.jsonl")}}, inputs)
 	if len(got) != 3 || filepath.Base(got[0].path) != "a-1.jsonl" || filepath.Base(got[1].path) != "a-2.jsonl" ||
 		filepath.Base(got[2].path) != "with blank.jsonl" ||
-		!strings.HasPrefix(got[0].hash, "SHA-256 `") {
+		got[0].hash != "SHA-256 `of the start`" {
 		t.Errorf("%+v", got)
 	}
 }

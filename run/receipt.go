@@ -120,6 +120,11 @@ func (f *Folder) config() ([]byte, error) {
 	return text, nil
 }
 
+// Inputs are the files that NoteInputs hashed, by their paths.
+func (f *Folder) Inputs() (inputs map[string]HashedFile, err error) {
+	return inputs, readJSON(f.Path(inputsName), "the inputs of a run", &inputs)
+}
+
 // WriteReceipt hashes what the folder holds, and writes receipt.json with that and the inputs that NoteInputs found.
 func (f *Folder) WriteReceipt(r Receipt) error {
 	if !f.hasInputs() {
@@ -127,7 +132,8 @@ func (f *Folder) WriteReceipt(r Receipt) error {
 			return err
 		}
 	}
-	if err := readJSON(f.Path(inputsName), "the inputs of a run", &r.Inputs); err != nil {
+	var err error
+	if r.Inputs, err = f.Inputs(); err != nil {
 		return err
 	}
 	text, err := f.config()
