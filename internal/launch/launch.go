@@ -3,6 +3,8 @@
 package launch
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -74,20 +76,29 @@ func Find(name string, env func(string) string) (*Process, error) {
 	return p, err
 }
 
-// Several is this process if a launcher says that it is one of more than one; nil otherwise.
-func Several(env func(string) string) *Process {
-	if p, err := find(Auto, env); err == nil && p != nil && p.Size > 1 {
-		return p
+// Several is this process if a launcher says that it is one of more than one; nil otherwise. Of launchers that
+// contradict each other it is the one with the most processes.
+func Several(env func(string) string) (most *Process) {
+	for _, l := range launchers {
+		p, err := l.read(env)
+		if err == nil && p != nil && p.Size > 1 && (most == nil || p.Size > most.Size) {
+			most = p
+		}
 	}
-	return nil
+	return most
 }
 
 func find(name string, env func(string) string) (found *Process, err error) {
+	var half error
 	for _, l := range launchers {
 		if name != Auto && l.name != name || l.size == "" && found != nil {
 			continue
 		}
 		p, err := l.read(env)
+		if errors.Is(err, errHalf) && name == Auto { // as in a batch script of Slurm that calls torchrun
+			half = cmp.Or(half, err)
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("launch %s: %w", name, err)
 		}
@@ -102,8 +113,14 @@ func find(name string, env func(string) string) (found *Process, err error) {
 			found = p
 		}
 	}
+	if found == nil && half != nil {
+		return nil, fmt.Errorf("launch %s: %w", name, half)
+	}
 	return found, nil
 }
+
+// errHalf ends the message about a rank without a number of processes, or the other way round.
+var errHalf = errors.New("want both")
 
 // variables lists the ranks' variables of a launcher, or of all.
 func variables(name string) string {
@@ -123,7 +140,7 @@ func (l launcher) read(env func(string) string) (*Process, error) {
 	case rank == "" && (size == "" || l.size == ""):
 		return nil, nil
 	case rank == "" || size == "" && l.size != "":
-		return nil, fmt.Errorf("found %s=%q and %s=%q, want both", l.rank, rank, l.size, size)
+		return nil, fmt.Errorf("found %s=%q and %s=%q, %w", l.rank, rank, l.size, size, errHalf)
 	}
 	p := &Process{Launcher: l.name, Host: l.hostOf(env(l.host)), from: l.rank + "=" + rank}
 	var err error

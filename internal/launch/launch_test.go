@@ -67,8 +67,13 @@ func TestFaults(t *testing.T) {
 	if p, err := Find("torchrun", env(both)); err != nil || p.Rank != 3 {
 		t.Error(p, err)
 	}
-	if p := Several(env(both)); p != nil {
-		t.Errorf("contradictory, yet %v", p)
+	if p := Several(env(both)); p == nil || p.Size != 4 {
+		t.Errorf("%v, want the larger number of processes", p)
+	}
+	// a batch script of Slurm has a rank without a number of processes
+	script := env("SLURM_PROCID=0 RANK=3 WORLD_SIZE=4")
+	if p, err := Find("auto", script); err != nil || p.Rank != 3 || Several(script) == nil {
+		t.Error(p, err)
 	}
 	if p := Several(env("SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2")); p == nil || p.Rank != 1 {
 		t.Error(p)
