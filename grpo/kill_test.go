@@ -93,15 +93,23 @@ func TestKilledRunsEndInTheSameBits(t *testing.T) {
 	})
 }
 
-// killTiny kills a tiny run at random points, within a time after one of its first lines, until it is done.
+// killTiny kills a tiny run until it is done: first as often as it must be, in turn right after a step and at the start,
+// which takes longer than within, then at random points, within a time after one of its first lines.
 func killTiny(t *testing.T, within time.Duration, args ...string) {
 	t.Helper()
-	r := rand.New(rand.NewPCG(uint64(len(args[0])), 11))
+	r, tried := rand.New(rand.NewPCG(uint64(len(args[0])), 11)), 0
+	steps, least := tinyLength(args[0])
 	kills := testkit.UntilDone(t, 100, func() (killed bool) {
-		_, killed = testkit.Child(t, 1+r.IntN(3), rand.N(within), args...)
+		after, delay := 1+r.IntN(3), rand.N(within)
+		if tried++; tried <= least {
+			after = 1 + tried%2
+		}
+		if tried <= least && after == 2 { // the other steps may take no longer than this one
+			delay = rand.N(within / 20)
+		}
+		_, killed = testkit.Child(t, after, delay, args...)
 		return killed
 	})
-	steps, least := tinyLength(args[0])
 	t.Logf("killed %d times in %d steps", kills, steps)
 	if kills < least {
 		t.Errorf("killed %d times: want at least %d", kills, least)

@@ -309,7 +309,7 @@ func TestPLNothingFits(t *testing.T) {
 }
 
 // TestPLKilled: SIGKILL in the middle of the judging, with a question on its way; going on asks that again, and nothing
-// that was answered.
+// that was answered, but for the last reply, which may not have reached the disk.
 func TestPLKilled(t *testing.T) {
 	if child == nil {
 		t.Skip("no processes of the test binary on this system")
@@ -335,8 +335,9 @@ func TestPLKilled(t *testing.T) {
 	close(dead)
 	must(t, args...)
 	checkCounts(t, "run", 3, 6, 3, 3, 9)
-	if len(seen) != 15 || len(order) != 16 || seen[order[6]] != 2 {
-		t.Errorf("%d prompts, %d requests, want the seventh again and no other: %v", len(seen), len(order), seen)
+	if again := len(order) - len(seen); len(seen) != 15 || seen[order[6]] != 2 || again != seen[order[5]] {
+		t.Errorf("%d prompts, %d requests, want the seventh again, and perhaps the sixth: %v", len(seen), len(order),
+			seen)
 	}
 }
 
