@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs MuJoCo's library and Gymnasium's models of Swimmer, Hopper and Walker2D for this user, and prints the
-# library's path.
+# Installs MuJoCo's library and Gymnasium's models of Swimmer, Hopper, Walker2D and Humanoid for this user, and
+# prints the library's path.
 #
 #   scripts/install-mujoco.sh [DIR]     DIR: ${XDG_DATA_HOME:-~/.local/share}/posttrain; posttrain looks in its mujoco/
 #
 # The library is in the PyPI package mujoco-core, the models are in gymnasium. What pip downloads must have the SHA-256
-# below before it is unpacked. Only the library and three XML files are kept, and nothing is run or loaded. A second run
+# below before it is unpacked. Only the library and four XML files are kept, and nothing is run or loaded. A second run
 # does nothing. Progress goes to standard error. A failure prints one line, and the exit code is 1.
 . "$(dirname "${BASH_SOURCE[0]}")/install-common.sh"
 
@@ -25,7 +25,8 @@ case "$(uname -m)" in
 esac
 models="swimmer.xml 25b0d46bf5522920fea6a579353aee39d391ad9e2a0574b53f83704c11b21b12
 hopper.xml 3ce93a055ffdcd83c0c701d2400768e40d2cbb9532f3c4ae33377c27f8b39f9e
-walker2d.xml ac13373c7ac9003a5311c4704b314ed11149b3dd7600bbc02770487300f9ad2d"
+walker2d.xml ac13373c7ac9003a5311c4704b314ed11149b3dd7600bbc02770487300f9ad2d
+humanoid.xml 85816f372c826d2094b4a598918233bd9c5843b2439119eece2733bdc2e0d073"
 
 # complete: the library and the models are there.
 complete() {

@@ -41,7 +41,7 @@ func (s stepping) measure(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, "Steps a second of processor time, on one core: median of %d times %d steps under random "+
 		"actions.\n\n| task | posttrain | Gymnasium | ratio | mj_step alone | ratio |\n|---|---|---|---|---|---|\n",
 		s.turns, s.steps)
-	for _, task := range []string{"swimmer", "hopper", "walker2d"} {
+	for _, task := range []string{"swimmer", "hopper", "walker2d", "humanoid"} {
 		var ours, theirs, bare []float64
 		for range s.turns {
 			rate, err := s.own(task)

@@ -10,7 +10,8 @@ import gymnasium
 import mujoco
 import numpy as np
 
-task = {"swimmer": "Swimmer-v4", "hopper": "Hopper-v4", "walker2d": "Walker2d-v4"}[sys.argv[1]]
+task = {"swimmer": "Swimmer-v4", "hopper": "Hopper-v4", "walker2d": "Walker2d-v4",
+        "humanoid": "Humanoid-v4"}[sys.argv[1]]
 steps = int(sys.argv[2])
 env = gymnasium.make(task, disable_env_checker=True)
 rng = np.random.default_rng(1)

@@ -31,8 +31,8 @@ func federatedFlags(own ...config.Flag) []config.Flag {
 		{Name: "method", Key: "method", Help: "fednpg-admm, fednpg, afedpg, fedpg, vanilla, a3c, fedppo, fedavg, " +
 			"fedprox, fedbuff or diloco (default afedpg)"},
 		{Name: "workload", Key: "workload", Help: "control, ci-rl, mappo, or quadratic for dry runs (default control)"},
-		{Name: "environment", Key: "control.environment", Help: "cartpole, pendulum, swimmer, hopper or walker2d " +
-			"(default cartpole)"},
+		{Name: "environment", Key: "control.environment", Help: "cartpole, pendulum, swimmer, hopper, walker2d or " +
+			"humanoid (default cartpole)"},
 		{Name: "agents", Key: "agents", Help: "number of agents (default 4)"},
 		{Name: "updates", Key: "updates",
 			Help: "end after this many updates, of asynchronous methods (default 200; 0 = no limit)"},

@@ -41,9 +41,10 @@ var environments = map[string]kind{
 		open: func() (Environment, error) { return new(cartpole), nil }},
 	"pendulum": {space: Space{Observations: 3, Low: []float64{-maxTorque}, High: []float64{maxTorque}, Limit: 200},
 		open: func() (Environment, error) { return new(pendulum), nil }},
-	"swimmer":  swimmer.kind(8, 2),
-	"hopper":   hopper.kind(11, 3),
-	"walker2d": walker.kind(17, 6),
+	"swimmer":  swimmer.kind(8, 2, 1),
+	"hopper":   hopper.kind(11, 3, 1),
+	"walker2d": walker.kind(17, 6, 1),
+	"humanoid": humanoid.kind(376, 17, 0.4),
 }
 
 // Open opens an environment by its name in [Options].

@@ -11,31 +11,32 @@ import (
 // robot is a task of Gymnasium's v4 on MuJoCo: a body that is rewarded for moving along x.
 type robot struct {
 	body
-	simulation    *mujoco.Simulation
-	start, before []float64 // positions, then velocities: of the model, and before the last step
-	state         []float64
+	simulation   *mujoco.Simulation
+	start, state []float64 // positions, then velocities: of the model, and now
 }
 
 // body is what differs between the tasks.
 type body struct {
 	file     string
-	duration float64 // of a step of the environment, s: four of the model's
+	skip     int     // time steps of the model in one of the environment
+	duration float64 // of a step of the environment, s
 	noise    float64 // most that is added to each number of a start
 	hidden   int     // positions that are not observed
 	fastest  float64 // bound of the velocities that are observed
+	pace     float64 // reward of a speed of 1 m/s
 	alive    float64 // reward of each step, also of the last
 	cost     float64 // of the sum of the squared controls
 	fallen   func(state []float64) bool
+
+	// observed are further fields of an observation. With any, the speed is that of the centre of mass.
+	observed []mujoco.Field
 }
 
-// skip are the model's time steps in one of the environment.
-const skip = 4
+var swimmer = body{file: "swimmer.xml", skip: 4, duration: 0.04, noise: 0.1, hidden: 2, fastest: math.Inf(1), pace: 1,
+	cost: 1e-4, fallen: func([]float64) bool { return false }}
 
-var swimmer = body{file: "swimmer.xml", duration: 0.04, noise: 0.1, hidden: 2, fastest: math.Inf(1), cost: 1e-4,
-	fallen: func([]float64) bool { return false }}
-
-var hopper = body{file: "hopper.xml", duration: 0.008, noise: 5e-3, hidden: 1, fastest: 10, alive: 1, cost: 1e-3,
-	fallen: func(s []float64) bool {
+var hopper = body{file: "hopper.xml", skip: 4, duration: 0.008, noise: 5e-3, hidden: 1, fastest: 10, pace: 1, alive: 1,
+	cost: 1e-3, fallen: func(s []float64) bool {
 		for _, x := range s[2:] {
 			if !(math.Abs(x) < 100) {
 				return true
@@ -44,14 +45,19 @@ var hopper = body{file: "hopper.xml", duration: 0.008, noise: 5e-3, hidden: 1, f
 		return !(s[1] > 0.7 && math.Abs(s[2]) < 0.2)
 	}}
 
-var walker = body{file: "walker2d.xml", duration: 0.008, noise: 5e-3, hidden: 1, fastest: 10, alive: 1, cost: 1e-3,
+var walker = body{file: "walker2d.xml", skip: 4, duration: 0.008, noise: 5e-3, hidden: 1, fastest: 10, pace: 1,
+	alive: 1, cost: 1e-3,
 	fallen: func(s []float64) bool { return !(s[1] > 0.8 && s[1] < 2 && math.Abs(s[2]) < 1) }}
 
-// kind is a body's, with the numbers of an observation and of an action.
-func (b body) kind(observations, actions int) kind {
+var humanoid = body{file: "humanoid.xml", skip: 5, duration: 0.015, noise: 1e-2, hidden: 2, fastest: math.Inf(1),
+	pace: 1.25, alive: 5, cost: 0.1, fallen: func(s []float64) bool { return !(s[2] > 1 && s[2] < 2) },
+	observed: []mujoco.Field{mujoco.Inertias, mujoco.Velocities, mujoco.ActuatorForces, mujoco.ContactForces}}
+
+// kind is a body's, with the numbers of an observation and of an action, which lie between -high and high.
+func (b body) kind(observations, actions int, high float64) kind {
 	s := Space{Observations: observations, Low: make([]float64, actions), High: make([]float64, actions), Limit: 1000}
 	for i := range actions {
-		s.Low[i], s.High[i] = -1, 1
+		s.Low[i], s.High[i] = -high, high
 	}
 	return kind{space: s, mujoco: true, open: func() (Environment, error) { return b.open(s) }}
 }
@@ -62,11 +68,15 @@ func (b body) open(space Space) (Environment, error) {
 		return nil, err
 	}
 	n := s.Positions + s.Velocities
-	if n-b.hidden != space.Observations || s.Controls != space.Actions() {
-		return nil, fmt.Errorf("MuJoCo: %s: %d positions and velocities, %d controls: want %d and %d; run "+
-			"scripts/install-mujoco.sh", b.file, n, s.Controls, space.Observations+b.hidden, space.Actions())
+	seen := n - b.hidden
+	for _, f := range b.observed {
+		seen += s.Size(f)
 	}
-	r := &robot{b, s, make([]float64, n), make([]float64, n), make([]float64, n)}
+	if seen != space.Observations || s.Controls != space.Actions() {
+		return nil, fmt.Errorf("MuJoCo: %s: %d numbers of an observation, %d controls: want %d and %d; run "+
+			"scripts/install-mujoco.sh", b.file, seen, s.Controls, space.Observations, space.Actions())
+	}
+	r := &robot{b, s, make([]float64, n), make([]float64, n)}
 	s.Begin(nil)
 	s.State(r.start)
 	return r, nil
@@ -87,22 +97,38 @@ func (r *robot) Set(state, observation []float64) {
 }
 
 func (r *robot) Step(action, observation []float64) (reward float64, terminated bool) {
-	r.before, r.state = r.state, r.before
-	r.simulation.Step(action, skip)
+	before := r.place()
+	r.simulation.Step(action, r.skip)
 	r.simulation.State(r.state)
+	if r.observed != nil {
+		r.simulation.Forces()
+	}
 	r.observe(observation)
-	speed, squares := (r.state[0]-r.before[0])/r.duration, 0.0
+	speed, squares := (r.place()-before)/r.duration, 0.0
 	for _, a := range action {
 		squares += a * a
 	}
-	return speed + r.alive - r.cost*squares, r.fallen(r.state)
+	return r.pace*speed + r.alive - r.cost*squares, r.fallen(r.state)
+}
+
+// place is where along x the body is.
+func (r *robot) place() float64 {
+	if r.observed == nil {
+		return r.state[0]
+	}
+	var centre [1]float64
+	r.simulation.Read(mujoco.Centres, centre[:])
+	return centre[0]
 }
 
 func (r *robot) observe(observation []float64) {
-	copy(observation, r.state[r.hidden:])
-	velocities := observation[r.simulation.Positions-r.hidden:]
+	n := copy(observation, r.state[r.hidden:])
+	velocities := observation[r.simulation.Positions-r.hidden : n]
 	for i, v := range velocities {
 		velocities[i] = min(max(v, -r.fastest), r.fastest)
+	}
+	for _, f := range r.observed {
+		n += r.simulation.Read(f, observation[n:])
 	}
 }
 

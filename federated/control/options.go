@@ -19,7 +19,7 @@ const (
 
 // Options are an environment, a policy and what an agent does between two messages.
 type Options struct {
-	Environment string `yaml:"environment" want:"cartpole|pendulum|swimmer|hopper|walker2d"`
+	Environment string `yaml:"environment" want:"cartpole|pendulum|swimmer|hopper|walker2d|humanoid"`
 	// time steps of a batch; it begins with a fresh episode, and the last one is cut
 	Steps int `yaml:"steps" want:">=1 <=1048576" words:"a whole number from 1 to 1048576"`
 	// the units of the hidden layers, of the policy and of the critic

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"gonum.org/v1/gonum/floats"
@@ -13,12 +14,14 @@ import (
 // the Fisher matrix is symmetric. No environment is opened.
 func TestSizes(t *testing.T) {
 	for _, c := range []struct {
-		environment  string
-		width, count int
-	}{{"swimmer", 64, 4868}, {"hopper", 128, 18438}, {"hopper", 256, 69638}, {"walker2d", 512, 274956}} {
+		environment          string
+		layers, width, count int
+	}{{"swimmer", 2, 64, 4868}, {"hopper", 2, 128, 18438}, {"hopper", 2, 256, 69638}, {"walker2d", 2, 512, 274956},
+		{"humanoid", 3, 512, 727074}} {
 		t.Run(fmt.Sprint(c.environment, " ", c.width), func(t *testing.T) {
 			o := DefaultOptions()
-			o.Environment, o.Hidden, o.OutputTanh, o.LogStd = c.environment, []int{c.width, c.width}, true, -0.3
+			o.Environment, o.Hidden = c.environment, slices.Repeat([]int{c.width}, c.layers)
+			o.OutputTanh, o.LogStd = true, -0.3
 			task, err := NewTask(o, 1)
 			if err != nil {
 				t.Fatal(err)

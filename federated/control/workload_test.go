@@ -176,11 +176,11 @@ func firstEnd(s *samples) (last int, next []float64, fell bool) {
 
 func TestRefusedOptions(t *testing.T) {
 	cases := map[string]func(*Options){
-		`control.environment "acrobot": want cartpole, pendulum, swimmer, hopper or walker2d`: func(o *Options) { o.Environment = "acrobot" },
-		`control.steps 0: want a whole number from 1 to 1048576`:                              func(o *Options) { o.Steps = 0 },
-		`control.hidden [4 0]: want whole numbers from 1 to 65536`:                            func(o *Options) { o.Hidden = []int{4, 0} },
-		`control.gamma 2: want a number above 0`:                                              func(o *Options) { o.Gamma = 2 },
-		`control.critic.lr 0: want a number above 0`:                                          func(o *Options) { o.Critic.LR = 0 },
+		`control.environment "acrobot": want cartpole, pendulum, swimmer, hopper, walker2d or humanoid`: func(o *Options) { o.Environment = "acrobot" },
+		`control.steps 0: want a whole number from 1 to 1048576`:                                        func(o *Options) { o.Steps = 0 },
+		`control.hidden [4 0]: want whole numbers from 1 to 65536`:                                      func(o *Options) { o.Hidden = []int{4, 0} },
+		`control.gamma 2: want a number above 0`:                                                        func(o *Options) { o.Gamma = 2 },
+		`control.critic.lr 0: want a number above 0`:                                                    func(o *Options) { o.Critic.LR = 0 },
 	}
 	for want, change := range cases {
 		o := DefaultOptions()

@@ -40,6 +40,7 @@ type library struct {
 	makeData                func(model uintptr) uintptr
 	deleteModel, deleteData func(uintptr)
 	reset, forward, step    func(model, data uintptr)
+	forces                  func(model, data uintptr)
 	size                    func(model uintptr, parts int32) int32
 	get, set                func(model, data uintptr, state *float64, parts int32)
 }
@@ -48,8 +49,8 @@ type library struct {
 func (l *library) names() map[string]any {
 	return map[string]any{"mj_version": &l.version, "mj_loadXML": &l.loadXML, "mj_makeData": &l.makeData,
 		"mj_deleteModel": &l.deleteModel, "mj_deleteData": &l.deleteData, "mj_resetData": &l.reset,
-		"mj_forward": &l.forward, "mj_step": &l.step, "mj_stateSize": &l.size, "mj_getState": &l.get,
-		"mj_setState": &l.set}
+		"mj_forward": &l.forward, "mj_step": &l.step, "mj_rnePostConstraint": &l.forces,
+		"mj_stateSize": &l.size, "mj_getState": &l.get, "mj_setState": &l.set}
 }
 
 // Find gives the path of the library: the one that the environment names, or the one that the install script got.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -72,6 +73,42 @@ func TestSteps(t *testing.T) {
 	s.Begin(nil)
 	s.State(state)
 	near(t, state, make([]float64, 4))
+}
+
+// TestFields: the bodies are the world, a cart of 2 kg and a ball of 3 kg 9 m away. After a step the fields belong to
+// where it began; inertias and centres are those of solid spheres of 1 m, 2/5·m·r².
+func TestFields(t *testing.T) {
+	place(t, map[string]string{"cart.xml": cart})
+	s, err := mujoco.Load("cart.xml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Begin([]float64{0.5, 0.25, 1, 2})
+	s.Step([]float64{3}, 1)
+	s.Forces()
+	for _, c := range []struct {
+		field mujoco.Field
+		want  []float64
+	}{
+		{mujoco.Inertias, slices.Concat(make([]float64, 10), sphere(2), sphere(3))},
+		{mujoco.Velocities, slices.Concat(make([]float64, 6), []float64{0, 0, 0, 1, 0, 0}, []float64{0, 0, 0, 0, 0, 2})},
+		{mujoco.ActuatorForces, []float64{12, 0}},
+		{mujoco.ContactForces, make([]float64, 18)},
+		{mujoco.Centres, []float64{5.6, 0, 0.15, 0.5, 0, 0, 9, 0, 0.25}},
+	} {
+		got := make([]float64, len(c.want)+1)
+		if n := s.Read(c.field, got); n != len(c.want) || s.Size(c.field) != n {
+			t.Errorf("%d of %d numbers: want %d", n, s.Size(c.field), len(c.want))
+		}
+		near(t, got, append(c.want, 0))
+	}
+}
+
+// sphere is a row of Inertias: the diagonal, three products, the mass times the place, which is the tree's centre, and
+// the mass.
+func sphere(mass float64) []float64 {
+	own := 0.4 * mass
+	return []float64{own, own, own, 0, 0, 0, 0, 0, 0, mass}
 }
 
 func near(t *testing.T, got, want []float64) {

@@ -4,7 +4,8 @@
 Usage: traces.py FOLDER
 Writes FOLDER/NAME.json for each task. Needs Gymnasium, MuJoCo and NumPy (pip install gymnasium[mujoco]==1.4.0
 mujoco==4.0.0 numpy==2.4.6) in a virtual environment outside the repository. Actions are float64, so that all arithmetic
-is. A start of MuJoCo's tasks is positions, then velocities.
+is. A start of MuJoCo's tasks is positions, then velocities. Of an observation of more than 20 numbers every tenth step
+keeps one.
 """
 
 import json
@@ -34,8 +35,8 @@ def draw_torque(_, rng):
     return [float(rng.uniform(-3, 3))]
 
 
-def draw_controls(n):
-    return lambda _, rng: [float(a) for a in rng.uniform(-1, 1, n)]
+def draw_controls(n, high):
+    return lambda _, rng: [float(a) for a in rng.uniform(-high, high, n)]
 
 
 def draw_start(position, velocities, noise, rng):
@@ -48,11 +49,12 @@ def trace(task, start, act, rng):
     env = gymnasium.make(task, disable_env_checker=True)
     env.reset(seed=0)
     steps, observation = [], begin(env, start)
-    for _ in range(STEPS):
+    for k in range(STEPS):
         action = act(observation, rng)
         given = action if isinstance(action, int) else np.array(action, dtype=np.float64)
         observation, reward, terminated, truncated, _ = env.step(given)
-        steps.append([action if isinstance(action, list) else [action], [float(o) for o in observation],
+        kept = observation if len(observation) <= 20 or k % 10 == 0 else []
+        steps.append([action if isinstance(action, list) else [action], [float(o) for o in kept],
                       [float(reward), int(terminated), int(truncated)]])
         if terminated or truncated:
             env.reset()
@@ -86,12 +88,13 @@ def main(folder):
     write(folder / "cartpole.json", [trace("CartPole-v1", [0.01, -0.02, 0.03, 0.04], balance, rng),
                                      trace("CartPole-v1", [0.2, 0.1, -0.05, 0.3], draw_push, rng)])
     write(folder / "pendulum.json", [trace("Pendulum-v1", [math.pi - 0.1, 0.5], draw_torque, rng)])
-    for task, position, velocities, noise, controls in (
-            ("Swimmer", [0] * 5, 5, 0.1, 2), ("Hopper", [0, 1.25] + [0] * 4, 6, 5e-3, 3),
-            ("Walker2d", [0, 1.25] + [0] * 7, 9, 5e-3, 6)):
+    for task, position, velocities, noise, controls, high in (
+            ("Swimmer", [0] * 5, 5, 0.1, 2, 1), ("Hopper", [0, 1.25] + [0] * 4, 6, 5e-3, 3, 1),
+            ("Walker2d", [0, 1.25] + [0] * 7, 9, 5e-3, 6, 1),
+            ("Humanoid", [0, 0, 1.4, 1] + [0] * 20, 23, 1e-2, 17, 0.4)):
         rng = np.random.default_rng(2)
         start = draw_start(position, velocities, noise, rng)
-        write(folder / f"{task.lower()}.json", [trace(f"{task}-v4", start, draw_controls(controls), rng)])
+        write(folder / f"{task.lower()}.json", [trace(f"{task}-v4", start, draw_controls(controls, high), rng)])
 
 
 if __name__ == "__main__":
