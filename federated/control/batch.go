@@ -26,14 +26,14 @@ func (b *batch) Gradient() ([]float64, error) {
 	if b.workload.options.Norm == Trajectories {
 		divisor = b.samples.trajectories
 	}
-	return b.workload.policy.gradient(b.theta, &b.samples, b.workload.options.Entropy, float64(divisor)), nil
+	return b.workload.policy.gradient(b.theta, &b.samples, b.workload.options.Entropy, float64(divisor))
 }
 
 func (b *batch) Product(v []float64) ([]float64, error) {
 	if err := b.check("vector", v); err != nil {
 		return nil, err
 	}
-	return b.workload.policy.product(b.theta, &b.samples, v), nil
+	return b.workload.policy.product(b.theta, &b.samples, v)
 }
 
 func (b *batch) check(what string, v []float64) error {
@@ -55,7 +55,10 @@ func (b *batch) Search(direction []float64, scales []float64) (kl, gain []float6
 		for i, d := range direction {
 			other[i] = b.theta[i] + s*d
 		}
-		k, g := b.workload.policy.compare(b.theta, other, &b.samples)
+		k, g, err := b.workload.policy.compare(b.theta, other, &b.samples)
+		if err != nil {
+			return nil, nil, err
+		}
 		if !(k <= worst && math.Abs(g) <= worst) {
 			k, g = worst, -worst
 		}
@@ -74,7 +77,9 @@ func (b *batch) Train(ctx context.Context, how protocol.Local) ([]float64, error
 				return nil, err
 			}
 			clear(g)
-			b.workload.policy.objective(theta, &b.samples, part, how.Clip, how.Entropy, g)
+			if err := b.workload.policy.objective(theta, b.samples.part(part), how.Clip, how.Entropy, g); err != nil {
+				return nil, err
+			}
 			loss := federated.FedProx(federated.Scaled(-1, g), theta, b.theta, how.Proximal)
 			optimizer.step(theta, loss, how.LR)
 		}

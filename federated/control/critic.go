@@ -27,9 +27,10 @@ func (a *adam) step(theta, gradient []float64, lr float64) {
 
 // critic estimates the discounted return that follows an observation. An agent never sends it.
 type critic struct {
-	net *mlp
+	one *mlp    // of a single observation
+	net network // of batches
 	learned
-	tape, slope, gradient []float64
+	tape []float64 // of one
 }
 
 // learned is what training changes in a critic.
@@ -44,28 +45,55 @@ func (l learned) clone() learned {
 
 func newCritic(net *mlp, r *rand.Rand) *critic {
 	n := net.parameters()
-	c := &critic{net: net, learned: learned{make([]float64, n), newAdam(n)}, tape: make([]float64, net.tape()),
-		slope: make([]float64, 1), gradient: make([]float64, n)}
+	c := &critic{one: net, net: rows{net}, learned: learned{make([]float64, n), newAdam(n)},
+		tape: make([]float64, net.tape())}
 	net.start(r, c.theta, 1)
 	return c
 }
 
 func (c *critic) value(observation []float64) float64 {
-	c.net.forward(c.theta, observation, c.tape)
+	c.one.forward(c.theta, observation, c.tape)
 	return c.tape[len(c.tape)-1]
 }
 
+// values are those of n observations, with the tapes.
+func (c *critic) values(observations []float64, n int) (values, tapes []float64, err error) {
+	tapes = make([]float64, n*c.net.tape())
+	err = c.net.forward(c.theta, observations, tapes)
+	for i := range n {
+		tape := rowOf(tapes, n, i)
+		values = append(values, tape[len(tape)-1])
+	}
+	return values, tapes, err
+}
+
 // fit lowers the mean squared error to the targets.
-func (c *critic) fit(s *samples, targets []float64, o CriticOptions, r *rand.Rand) {
+func (c *critic) fit(s *samples, targets []float64, o CriticOptions, r *rand.Rand) error {
+	gradient := make([]float64, len(c.theta))
 	for range o.Epochs {
 		for part := range slices.Chunk(r.Perm(s.n), o.Minibatch) {
-			clear(c.gradient)
-			for _, i := range part {
-				x := s.row(s.observations, i)
-				c.slope[0] = 2 * (c.value(x) - targets[i]) / float64(len(part))
-				c.net.backward(c.theta, x, c.tape, c.slope, c.gradient)
+			clear(gradient)
+			if err := c.slope(s, targets, part, gradient); err != nil {
+				return err
 			}
-			c.adam.step(c.theta, c.gradient, o.LR)
+			c.adam.step(c.theta, gradient, o.LR)
 		}
 	}
+	return nil
+}
+
+// slope adds the gradient of the mean squared error over some of the samples.
+func (c *critic) slope(s *samples, targets []float64, part []int, gradient []float64) error {
+	var x []float64
+	for _, i := range part {
+		x = append(x, s.row(s.observations, i)...)
+	}
+	slopes, tapes, err := c.values(x, len(part))
+	if err != nil {
+		return err
+	}
+	for k, i := range part {
+		slopes[k] = 2 * (slopes[k] - targets[i]) / float64(len(part))
+	}
+	return c.net.backward(c.theta, x, tapes, slopes, gradient)
 }

@@ -118,7 +118,9 @@ func decode(t *testing.T, p *policy, theta []float64, trajectories []oracleTraje
 		s.advantages = append(s.advantages, tr.Advantages...)
 	}
 	s.logp, s.tapes = make([]float64, s.n), make([]float64, s.n*p.net.tape())
-	p.record(theta, s)
+	if err := p.record(theta, s); err != nil {
+		t.Fatal(err)
+	}
 	return s
 }
 

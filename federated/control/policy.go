@@ -1,19 +1,22 @@
 package control
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // policy is a function and a distribution; θ has the parameters of both, in this order. It has scratch space: it is not
 // safe for concurrent use.
 type policy struct {
-	net        function
-	head       distribution
-	tape       []float64 // of one sample
-	slope, out []float64 // of one sample's outputs
+	one  function // of the step that is sampled
+	net  network  // of batches
+	head distribution
+	tape []float64 // of one
+	room []float64 // tapes of net
 }
 
 func newPolicy(net function, head distribution) *policy {
-	return &policy{net, head, make([]float64, net.tape()), make([]float64, net.outputs()),
-		make([]float64, net.outputs())}
+	return &policy{one: net, net: rows{net}, head: head, tape: make([]float64, net.tape())}
 }
 
 func (p *policy) parameters() int { return p.net.parameters() + p.head.parameters() }
@@ -33,85 +36,108 @@ type samples struct {
 }
 
 // row is the i-th of n equal parts of values.
-func (s *samples) row(values []float64, i int) []float64 {
-	width := len(values) / s.n
-	return values[i*width : (i+1)*width : (i+1)*width]
+func (s *samples) row(values []float64, i int) []float64 { return rowOf(values, s.n, i) }
+
+// part are some of the samples, without tapes.
+func (s *samples) part(indices []int) *samples {
+	few := &samples{n: len(indices)}
+	for _, i := range indices {
+		few.observations = append(few.observations, s.row(s.observations, i)...)
+		few.actions = append(few.actions, s.row(s.actions, i)...)
+		few.advantages, few.logp = append(few.advantages, s.advantages[i]), append(few.logp, s.logp[i])
+	}
+	return few
 }
 
 // outputs are the last numbers of a tape.
-func (p *policy) outputs(tape []float64) []float64 { return tape[len(tape)-len(p.slope):] }
+func (p *policy) outputs(tape []float64) []float64 { return tape[len(tape)-p.net.outputs():] }
+
+// step fills the tape of one observation and returns the outputs.
+func (p *policy) step(theta, x, tape []float64) []float64 {
+	p.one.forward(theta, x, p.tape)
+	copy(tape, p.tape[len(p.tape)-len(tape):])
+	return p.outputs(tape)
+}
 
 // record fills tapes and logp under θ.
-func (p *policy) record(theta []float64, s *samples) {
+func (p *policy) record(theta []float64, s *samples) error {
+	err := p.net.forward(theta, s.observations, s.tapes)
 	for i := range s.n {
-		tape := s.row(s.tapes, i)
-		p.net.forward(theta, s.row(s.observations, i), tape)
-		s.logp[i] = p.head.logProb(p.outputs(tape), p.own(theta), s.row(s.actions, i))
+		s.logp[i] = p.head.logProb(p.outputs(s.row(s.tapes, i)), p.own(theta), s.row(s.actions, i))
 	}
+	return err
 }
 
 // gradient is Σ (advantage·∇ log π + entropy·∇ entropy) / divisor at θ.
-func (p *policy) gradient(theta []float64, s *samples, entropy, divisor float64) []float64 {
-	g := make([]float64, len(theta))
+func (p *policy) gradient(theta []float64, s *samples, entropy, divisor float64) ([]float64, error) {
+	g, slopes := make([]float64, len(theta)), make([]float64, s.n*p.net.outputs())
 	for i := range s.n {
-		clear(p.slope)
-		tape := s.row(s.tapes, i)
-		out, own := p.outputs(tape), p.own(theta)
-		p.head.score(s.advantages[i]/divisor, out, own, s.row(s.actions, i), p.slope, p.own(g))
+		slope, out, own := s.row(slopes, i), p.outputs(s.row(s.tapes, i)), p.own(theta)
+		p.head.score(s.advantages[i]/divisor, out, own, s.row(s.actions, i), slope, p.own(g))
 		if entropy != 0 {
-			p.head.entropySlope(entropy/divisor, out, own, p.slope, p.own(g))
+			p.head.entropySlope(entropy/divisor, out, own, slope, p.own(g))
 		}
-		p.net.backward(theta, s.row(s.observations, i), tape, p.slope, g)
 	}
-	return g
+	return g, p.net.backward(theta, s.observations, s.tapes, slopes, g)
 }
 
 // product is H·v, H the Hessian at θ of the mean KL(π_θ‖·) over the samples. There the gradient by the outputs is 0, so
 // that H is exactly Jᵀ·M·J / n, M the head's metric.
-func (p *policy) product(theta []float64, s *samples, v []float64) []float64 {
-	h := make([]float64, len(theta))
-	for i := range s.n {
-		tape, x := s.row(s.tapes, i), s.row(s.observations, i)
-		p.net.derivative(theta, x, tape, v, p.out)
-		clear(p.slope)
-		p.head.metric(p.outputs(tape), p.own(theta), p.out, p.own(v), p.slope, p.own(h))
-		p.net.backward(theta, x, tape, p.slope, h)
+func (p *policy) product(theta []float64, s *samples, v []float64) ([]float64, error) {
+	h, change := make([]float64, len(theta)), make([]float64, s.n*p.net.outputs())
+	if err := p.net.derivative(theta, s.observations, s.tapes, v, change); err != nil {
+		return nil, err
 	}
+	slopes := make([]float64, len(change))
+	for i := range s.n {
+		out := p.outputs(s.row(s.tapes, i))
+		p.head.metric(out, p.own(theta), s.row(change, i), p.own(v), s.row(slopes, i), p.own(h))
+	}
+	err := p.net.backward(theta, s.observations, s.tapes, slopes, h)
 	for i := range h {
 		h[i] /= float64(s.n)
 	}
-	return h
+	return h, err
 }
 
 // compare is the mean KL(π_θ‖π_other) over the samples, and the mean of ratio·advantage less that at θ.
-func (p *policy) compare(theta, other []float64, s *samples) (kl, gain float64) {
+func (p *policy) compare(theta, other []float64, s *samples) (kl, gain float64, err error) {
+	tapes := p.tapes(s.n)
+	err = p.net.forward(other, s.observations, tapes)
 	for i := range s.n {
-		p.net.forward(other, s.row(s.observations, i), p.tape)
-		out, own := p.outputs(p.tape), p.own(other)
+		out, own := p.outputs(s.row(tapes, i)), p.own(other)
 		kl += p.head.kl(p.outputs(s.row(s.tapes, i)), p.own(theta), out, own)
 		ratio := math.Exp(p.head.logProb(out, own, s.row(s.actions, i)) - s.logp[i])
 		gain += (ratio - 1) * s.advantages[i]
 	}
-	return kl / float64(s.n), gain / float64(s.n)
+	return kl / float64(s.n), gain / float64(s.n), err
 }
 
-// objective adds the gradient of PPO's clipped objective at theta, the mean over a part of the samples, and of the
-// entropy. clip 0 does not clip.
-func (p *policy) objective(theta []float64, s *samples, part []int, clip, entropy float64, g []float64) {
-	n := float64(len(part))
-	for _, i := range part {
-		x, action, advantage := s.row(s.observations, i), s.row(s.actions, i), s.advantages[i]
-		p.net.forward(theta, x, p.tape)
-		out, own := p.outputs(p.tape), p.own(theta)
+// tapes are room for n, until the next call.
+func (p *policy) tapes(n int) []float64 {
+	n *= p.net.tape()
+	p.room = slices.Grow(p.room[:0], n)
+	return p.room[:n]
+}
+
+// objective adds the gradient of PPO's clipped objective at theta, the mean over the samples, and of the entropy. clip 0
+// does not clip.
+func (p *policy) objective(theta []float64, s *samples, clip, entropy float64, g []float64) error {
+	tapes, slopes, n := p.tapes(s.n), make([]float64, s.n*p.net.outputs()), float64(s.n)
+	if err := p.net.forward(theta, s.observations, tapes); err != nil {
+		return err
+	}
+	for i := range s.n {
+		action, advantage, slope := s.row(s.actions, i), s.advantages[i], s.row(slopes, i)
+		out, own := p.outputs(s.row(tapes, i)), p.own(theta)
 		ratio := math.Exp(p.head.logProb(out, own, action) - s.logp[i])
 		if clip > 0 && (advantage > 0 && ratio > 1+clip || advantage < 0 && ratio < 1-clip) {
 			advantage = 0
 		}
-		clear(p.slope)
-		p.head.score(ratio*advantage/n, out, own, action, p.slope, p.own(g))
+		p.head.score(ratio*advantage/n, out, own, action, slope, p.own(g))
 		if entropy != 0 {
-			p.head.entropySlope(entropy/n, out, own, p.slope, p.own(g))
+			p.head.entropySlope(entropy/n, out, own, slope, p.own(g))
 		}
-		p.net.backward(theta, x, p.tape, p.slope, g)
 	}
+	return p.net.backward(theta, s.observations, tapes, slopes, g)
 }

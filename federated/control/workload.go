@@ -100,7 +100,7 @@ func (t *Task) Identity() protocol.Identity {
 	add := func(name string, shape ...int) {
 		id.Tensors = append(id.Tensors, protocol.Tensor{Name: name, Shape: shape, Type: "float64"})
 	}
-	sizes := t.policy.net.(*mlp).sizes
+	sizes := t.policy.one.(*mlp).sizes
 	for l := 1; l < len(sizes); l++ {
 		add(fmt.Sprintf("layers.%d.weight", l-1), sizes[l], sizes[l-1])
 		add(fmt.Sprintf("layers.%d.bias", l-1), sizes[l])
@@ -114,7 +114,7 @@ func (t *Task) Identity() protocol.Identity {
 // Start draws weights by the run's seed. Those of the outputs are small, so that the first policy favours no action.
 func (t *Task) Start() []float64 {
 	theta := make([]float64, t.policy.parameters())
-	t.policy.net.(*mlp).start(draws("policy", t.seed, 0), theta, 0.01)
+	t.policy.one.(*mlp).start(draws("policy", t.seed, 0), theta, 0.01)
 	for i := range t.policy.own(theta) {
 		t.policy.own(theta)[i] = t.options.LogStd
 	}
@@ -138,7 +138,7 @@ func (w *Workload) Collect(ctx context.Context, params []float64, version int) (
 	}
 	w.before, w.version = w.critic.learned.clone(), version
 	if w.options.Returns == GAE {
-		w.critic.fit(&b.samples, targets, w.options.Critic, w.random("fit", version))
+		return b, w.critic.fit(&b.samples, targets, w.options.Critic, w.random("fit", version))
 	}
 	return b, nil
 }
@@ -165,40 +165,57 @@ func (w *Workload) room() samples {
 // sample fills the batch and returns the critic's targets.
 func (w *Workload) sample(ctx context.Context, b *batch) (targets []float64, err error) {
 	s, r := &b.samples, w.random("sample", b.version)
-	rewards, values := make([]float64, s.n), make([]float64, s.n)
-	targets = make([]float64, s.n)
-	observation := make([]float64, w.space.Observations)
-	var total float64
-	for first := 0; first < s.n; {
+	rewards := make([]float64, s.n)
+	var episodes []episode
+	for first := 0; first < s.n; first = episodes[len(episodes)-1].last {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		last, how := w.episode(b, first, r, observation, rewards, values)
-		bootstrap := 0.0
-		if how != terminated {
-			bootstrap = w.critic.value(observation)
-		}
-		copy(s.advantages[first:last], w.options.advantages(rewards[first:last], values[first:last], bootstrap))
-		if how != cut {
-			b.stats.Episodes++
-			for _, x := range rewards[first:last] {
-				total += x
-			}
-		}
-		s.trajectories++
-		first = last
+		episodes = append(episodes, w.episode(b, first, r, rewards))
 	}
+	values, _, err := w.critic.values(s.observations, s.n)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range episodes {
+		advantages := w.options.advantages(rewards[e.first:e.last], values[e.first:e.last], w.future(e))
+		copy(s.advantages[e.first:e.last], advantages)
+	}
+	s.trajectories, b.stats = len(episodes), statsOf(episodes, rewards)
+	targets = make([]float64, s.n)
 	for i, v := range values {
 		targets[i] = s.advantages[i] + v
-	}
-	b.stats.Steps = s.n
-	if b.stats.Episodes > 0 {
-		b.stats.Return = total / float64(b.stats.Episodes)
 	}
 	if w.options.Normalize {
 		standardize(s.advantages)
 	}
 	return targets, nil
+}
+
+// future is the value of what follows an episode.
+func (w *Workload) future(e episode) float64 {
+	if e.how == terminated {
+		return 0
+	}
+	return w.critic.value(e.after)
+}
+
+// statsOf are a batch's. An episode that the batch cuts has no return.
+func statsOf(episodes []episode, rewards []float64) protocol.Stats {
+	stats, total := protocol.Stats{Steps: len(rewards)}, 0.0
+	for _, e := range episodes {
+		if e.how == cut {
+			continue
+		}
+		stats.Episodes++
+		for _, x := range rewards[e.first:e.last] {
+			total += x
+		}
+	}
+	if stats.Episodes > 0 {
+		stats.Return = total / float64(stats.Episodes)
+	}
+	return stats
 }
 
 // advantages are those of a trajectory; bootstrap is the value of the state after its last step, 0 where it terminated.
@@ -221,30 +238,38 @@ const (
 	terminated
 )
 
-// episode samples one from step first on and returns the step after its last. observation is then the next state's.
-func (w *Workload) episode(b *batch, first int, r *rand.Rand, observation, rewards, values []float64) (int, ending) {
+// episode are the steps from first to last of a batch, last not counted, and the observation after them.
+type episode struct {
+	first, last int
+	how         ending
+	after       []float64
+}
+
+// episode samples one from step first on.
+func (w *Workload) episode(b *batch, first int, r *rand.Rand, rewards []float64) episode {
 	s, space, p := &b.samples, w.space, w.policy
 	own, clipped := p.own(b.theta), make([]float64, space.Actions())
-	w.env.Reset(r, observation)
+	e := episode{first, s.n, cut, make([]float64, space.Observations)}
+	w.env.Reset(r, e.after)
 	for i := first; i < s.n; i++ {
-		x, action, tape := s.row(s.observations, i), s.row(s.actions, i), s.row(s.tapes, i)
-		copy(x, observation)
-		p.net.forward(b.theta, x, tape)
-		out := p.outputs(tape)
+		x, action := s.row(s.observations, i), s.row(s.actions, i)
+		copy(x, e.after)
+		out := p.step(b.theta, x, s.row(s.tapes, i))
 		p.head.sample(r, out, own, action)
 		s.logp[i] = p.head.logProb(out, own, action)
-		values[i] = w.critic.value(x)
 		clip(clipped, action, space)
 		var ended bool
-		rewards[i], ended = w.env.Step(clipped, observation)
+		rewards[i], ended = w.env.Step(clipped, e.after)
 		switch {
 		case ended:
-			return i + 1, terminated
+			e.last, e.how = i+1, terminated
+			return e
 		case i+1-first == space.Limit:
-			return i + 1, limited
+			e.last, e.how = i+1, limited
+			return e
 		}
 	}
-	return s.n, cut
+	return e
 }
 
 // clip moves an action into the box.
