@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/gomlx/compute"
@@ -33,6 +34,11 @@ func (e *Engine) Int32(data []int32, dims ...int) (compute.Buffer, error) {
 type Place struct {
 	engine *Engine
 	spec   *distributed.ShardingSpec
+}
+
+// Float64 copies data, row-major, into a new buffer [dims]. The caller finalises it. On a mesh every device has it.
+func (e *Engine) Float64(data []float64, dims ...int) (compute.Buffer, error) {
+	return e.On(nil).upload(data, len(data), dtypes.Float64, dims)
 }
 
 // On is the place of arrays that are cut over the engine's mesh; nil: whole on every device.
@@ -140,16 +146,21 @@ func Floats(b compute.Buffer) (values []float32, err error) {
 }
 
 // Ints copies a buffer of int32, row-major.
-func Ints(b compute.Buffer) (values []int32, err error) {
+func Ints(b compute.Buffer) ([]int32, error) { return read[int32](b, dtypes.Int32) }
+
+// Float64s copies a buffer of float64, row-major.
+func Float64s(b compute.Buffer) ([]float64, error) { return read[float64](b, dtypes.Float64) }
+
+func read[T any](b compute.Buffer, dtype dtypes.DType) (values []T, err error) {
 	defer catchPanic(&err, "read a buffer")
 	shape, err := b.Shape()
 	if err != nil {
 		return nil, fmt.Errorf("backend: read a buffer: %w", err)
 	}
-	if shape.DType != dtypes.Int32 {
-		return nil, fmt.Errorf("backend: read a buffer %s: want int32", shape)
+	if shape.DType != dtype {
+		return nil, fmt.Errorf("backend: read a buffer %s: want %s", shape, strings.ToLower(dtype.String()))
 	}
-	return download[int32](b, shape)
+	return download[T](b, shape)
 }
 
 // sharesHostMemory leaves out xla: its CPU plugin shares memory too, but its outputs may not be finished yet.

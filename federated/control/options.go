@@ -17,6 +17,9 @@ const (
 	Trajectories = "trajectories"
 )
 
+// Host is the Backend that is none of [backend.Open]: loops in float64.
+const Host = "host"
+
 // Options are an environment, a policy and what an agent does between two messages.
 type Options struct {
 	Environment string `yaml:"environment" want:"cartpole|pendulum|swimmer|hopper|walker2d|humanoid"`
@@ -38,7 +41,9 @@ type Options struct {
 	// what the sum of the gradients is divided by
 	Norm string `yaml:"norm" want:"timesteps|trajectories"`
 	// the weight of the policy's entropy in the gradient
-	Entropy float64       `yaml:"entropy" want:">=0"`
+	Entropy float64 `yaml:"entropy" want:">=0"`
+	// what computes batches: the host, or an engine, which is faster for wide layers
+	Backend string        `yaml:"backend" want:"@calculator"`
 	Critic  CriticOptions `yaml:"critic"`
 }
 
@@ -52,7 +57,7 @@ type CriticOptions struct {
 // DefaultOptions are those of cartpole.
 func DefaultOptions() Options {
 	return Options{Environment: "cartpole", Steps: 1024, Hidden: []int{32, 32}, Activation: "relu", Gamma: 0.99,
-		Lambda: 0.95, Returns: GAE, Normalize: true, Norm: Timesteps,
+		Lambda: 0.95, Returns: GAE, Normalize: true, Norm: Timesteps, Backend: Host,
 		Critic: CriticOptions{LR: 3e-3, Epochs: 2, Minibatch: 128}}
 }
 

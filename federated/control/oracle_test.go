@@ -276,6 +276,10 @@ func limit(t *testing.T, c oracleCase) {
 }
 
 func TestOracleGaussian(t *testing.T) {
+	gaussianCases(t, func(net *mlp) network { return rows{net} })
+}
+
+func gaussianCases(t *testing.T, of func(*mlp) network) {
 	var cases []oracleCase
 	oracle(t, "gaussian", &cases)
 	for _, c := range cases {
@@ -286,6 +290,7 @@ func TestOracleGaussian(t *testing.T) {
 		last := len(c.Sizes) - 1
 		net := newMLP(c.Sizes[0], c.Sizes[1:last], c.Sizes[last], relu, tanh)
 		p := newPolicy(net, gaussian{c.Sizes[last]})
+		p.net = of(net)
 		b := c.batch(p, c.Theta0, decode(t, p, c.Theta0, data[0][:1]))
 		product, _ := b.Product(c.V)
 		nearAll(t, "F·v", product, c.FisherV, 1e-9)

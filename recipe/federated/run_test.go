@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/backend/backendtest"
 	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/federated/control"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe"
@@ -248,6 +250,33 @@ func TestCompare(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(result.Dir, name)); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestBackendOfControl: engines give the host's run, and the same bits again. The method that is compared uses the engine
+// too.
+func TestBackendOfControl(t *testing.T) {
+	run := func(engine string) (summary, policy string) {
+		s := tiny(t, protocol.FedNPGADMM, "compare=fedpg", "control.backend="+engine)
+		result, err := Run(t.Context(), s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.ReplaceAll(result.Summary, result.Dir, ""), contentsOf(t, result.Dir)["model/"+policyName]
+	}
+	want, _ := run(control.Host)
+	for _, e := range backendtest.Engines(t) {
+		summary, policy := run(e.Name)
+		if summary != want {
+			t.Errorf("%s:\n%s\nwant\n%s", e.Name, summary, want)
+		}
+		if _, again := run(e.Name); again != policy {
+			t.Errorf("%s: another policy in the second run", e.Name)
+		}
+	}
+	s := tiny(t, protocol.AFedPG, "control.backend=onnx:/no/such.so")
+	if _, err := Run(t.Context(), s, nil); err == nil || !strings.Contains(err.Error(), "/no/such.so") {
+		t.Errorf("%v, want the name of the library", err)
 	}
 }
 
