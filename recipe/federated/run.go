@@ -349,6 +349,9 @@ const none = "none"
 func (m *simulating) compare(ctx context.Context, first side) (side, error) {
 	o := *m
 	o.Method, o.Options.Options = m.Compare, m.other(int(first.last().Values["samples"]))
+	if own := Defaults(m.Method).Control.Entropy; m.Control.Entropy == own {
+		o.Control.Entropy = Defaults(m.Compare).Control.Entropy
+	}
 	var err error
 	if o.clock, _, err = o.newClock(ctx); err != nil {
 		return side{}, fmt.Errorf("compare %s: %w", m.Compare, err)

@@ -253,6 +253,25 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// TestComparedEntropy: the method that is compared has its own weight of the entropy, unless another one was chosen for
+// both.
+func TestComparedEntropy(t *testing.T) {
+	compared := func(sets ...string) string {
+		result, err := Run(t.Context(), tiny(t, protocol.AFedPG, append(sets, "compare=a3c")...), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join(result.Dir, compareName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	if compared() == compared("control.entropy=1e-300") {
+		t.Error("a3c is compared without its entropy")
+	}
+}
+
 // TestBackendOfControl: engines give the host's run, and the same bits again. The method that is compared uses the engine
 // too.
 func TestBackendOfControl(t *testing.T) {
