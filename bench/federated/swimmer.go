@@ -121,7 +121,7 @@ func swimming(ctx context.Context, args []string, e experiment) error {
 	flags.IntVar(&s.Seeds, "seeds", 5, "seeds")
 	agents := flags.String("agents", "1,2,4,8", "numbers of agents, ascending; e2 takes the last")
 	flags.StringVar(&s.Runs, "runs", "e1.jsonl", "file of the runs that have ended")
-	flags.StringVar(&s.Curves, "curves", "", "picture of the returns with 95% bands, of e1")
+	flags.StringVar(&s.Curves, "curves", "", "picture of the returns with 95% bands")
 	flags.BoolVar(&s.Undamped, "undamped", false, "fednpg-admm without damping, as in Algorithm 1")
 	flags.Parse(args)
 	for text := range strings.SplitSeq(*agents, ",") {
@@ -310,16 +310,25 @@ func (s schooling) draw(methods []string, done *log[trial, course]) error {
 	for _, n := range s.Agents {
 		p := picture.Panel{Label: fmt.Sprintf("return, N = %d", n)}
 		for _, m := range methods {
-			l := picture.Line{Name: m}
-			for k := range s.Rounds {
-				i := s.over(s.cell(cell{m, n}), done, func(c course) float64 { return c.Returns[k] })
-				l.X, l.Y, l.Half = append(l.X, float64(k+1)), append(l.Y, i.mean), append(l.Half, i.half)
-			}
-			p.Lines = append(p.Lines, l)
+			p.Lines = append(p.Lines, s.line(m, s.cell(cell{m, n}), done))
 		}
 		panels = append(panels, p)
 	}
+	return s.picture(panels...)
+}
+
+func (s schooling) picture(panels ...picture.Panel) error {
 	return picture.Curves(s.Curves, fmt.Sprintf("%s: mean of %d seeds with 95%% bands", s.Task, s.Seeds), panels)
+}
+
+// line are the returns of a trial over the rounds.
+func (s schooling) line(name string, t trial, done *log[trial, course]) picture.Line {
+	l := picture.Line{Name: name}
+	for k := range s.Rounds {
+		i := s.over(t, done, func(c course) float64 { return c.Returns[k] })
+		l.X, l.Y, l.Half = append(l.X, float64(k+1)), append(l.Y, i.mean), append(l.Half, i.half)
+	}
+	return l
 }
 
 func (s schooling) printSelection(out io.Writer, done *log[trial, course]) error {
@@ -335,5 +344,23 @@ func (s schooling) printSelection(out io.Writer, done *log[trial, course]) error
 			100*(1-f.mean/whole.mean), s.over(t, done, func(c course) float64 { return mean(c.KL) }).mean,
 			s.over(t, done, func(c course) float64 { return float64(c.Refused) }))
 	}
-	return nil
+	if s.Curves == "" {
+		return nil
+	}
+	return s.drawSelection(all, done)
+}
+
+// drawSelection has a panel for hold and one for drop, each with all agents beside.
+func (s schooling) drawSelection(all []trial, done *log[trial, course]) error {
+	var panels []picture.Panel
+	for _, absent := range []string{"hold", "drop"} {
+		p := picture.Panel{Label: "return, absent agents: " + absent}
+		for _, t := range all {
+			if t.Absent == "" || t.Absent == absent {
+				p.Lines = append(p.Lines, s.line(fmt.Sprintf("%g%%", 100*t.Select), t, done))
+			}
+		}
+		panels = append(panels, p)
+	}
+	return s.picture(panels...)
 }
