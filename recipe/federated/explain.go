@@ -269,8 +269,12 @@ func (o *Options) describeWorkload() string {
 		control.Causal: fmt.Sprintf("rewards from the step on, discounted by %v", c.Gamma),
 		control.Letter: fmt.Sprintf("rewards from the step on, discounted by %v from the trajectory's start", c.Gamma),
 	}[c.Returns]
-	return fmt.Sprintf("%s, hidden layers %v, %d steps a batch, advantages by %s, each agent with a critic of its own",
+	text := fmt.Sprintf("%s, hidden layers %v, %d steps a batch, advantages by %s, each agent with a critic of its own",
 		c.Environment, c.Hidden, c.Steps, advantages)
+	if c.Backend != control.Host {
+		text += ", batches on engine " + c.Backend
+	}
+	return text
 }
 
 // simulator is a line where the environment needs one.

@@ -377,6 +377,20 @@ func TestInterruptedFirst(t *testing.T) {
 	}
 }
 
+// TestExplainNamesTheEngine: of control, if it is not the host.
+func TestExplainNamesTheEngine(t *testing.T) {
+	const engine = "batches on engine onnx"
+	for _, c := range []struct {
+		set   string
+		named bool
+	}{{"control.backend=onnx", true}, {"control.backend=host", false}} {
+		s := load(t, c.set)
+		if text := s.Explain(); strings.Contains(text, engine) != c.named {
+			t.Errorf("%s: %s\n%q: want %v", c.set, text, engine, c.named)
+		}
+	}
+}
+
 // TestExplainNamesTheRule: AFedPG's title and its letter's departures are those of the step that the server makes.
 func TestExplainNamesTheRule(t *testing.T) {
 	const adamw, own = "afedpg with AdamW at the server", "with momentum and lookahead at the server"
