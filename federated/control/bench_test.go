@@ -2,6 +2,8 @@ package control
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -31,6 +33,50 @@ func BenchmarkFit(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.N*w.options.Steps)/b.Elapsed().Seconds(), "steps/s")
+}
+
+// BenchmarkChapters is a round of an agent of the chapters' sizes, with 10 Fisher products, on the host and on engines.
+// It needs MuJoCo, and leaves out engines that are missing.
+func BenchmarkChapters(b *testing.B) {
+	for _, c := range []struct {
+		environment   string
+		layers, width int
+		steps         int
+	}{{"swimmer", 2, 64, 2048}, {"hopper", 2, 128, 1024}, {"hopper", 2, 256, 1024}, {"walker2d", 2, 512, 1024},
+		{"humanoid", 3, 512, 512}} {
+		o := DefaultOptions()
+		o.Environment, o.Steps, o.Hidden = c.environment, c.steps, slices.Repeat([]int{c.width}, c.layers)
+		o.OutputTanh, o.Critic = true, CriticOptions{LR: 3e-4, Epochs: 10, Minibatch: 64}
+		for _, engine := range []string{Host, "onnx", "xla"} {
+			b.Run(fmt.Sprintf("%s-%d/%s", c.environment, c.width, engine), func(b *testing.B) { round(b, o, engine) })
+		}
+	}
+}
+
+func round(b *testing.B, o Options, engine string) {
+	w, theta := started(b, o)
+	if engine != Host {
+		c, err := OpenCalculator(engine)
+		if err != nil {
+			b.Skip(err)
+		}
+		defer c.Close()
+		w.Use(c)
+	}
+	work := func(version int) {
+		x, err := w.Collect(b.Context(), theta, version)
+		if err != nil {
+			b.Fatal(err)
+		}
+		x.Gradient()
+		for range 10 {
+			x.Product(theta)
+		}
+	}
+	work(0) // compiles
+	for version := 1; b.Loop(); version++ {
+		work(version)
+	}
 }
 
 // wide are the default options with 2×64 units of tanh.
