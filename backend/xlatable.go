@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -67,16 +66,8 @@ func identify(path string, table *C.posttrain_table) []byte {
 	if info, err := os.Stat(path); err == nil {
 		text = fmt.Appendf(text, "%s %d %d\n", path, info.Size(), info.ModTime().UnixNano())
 	}
-	cpuinfo, _ := os.ReadFile("/proc/cpuinfo")
-	first, _, _ := strings.Cut(string(cpuinfo), "\n\n")
-	for _, line := range processorLines.FindAllString(first, -1) {
-		text = append(text, line...)
-	}
-	return text
+	return append(text, processor()...)
 }
-
-// processorLines are the lines of /proc/cpuinfo that say what a processor can do.
-var processorLines = regexp.MustCompile(`(?m)^(vendor_id|model|model name|stepping|flags|Features|CPU .*)\s*:.*\n`)
 
 // compilerEnvironment lists the variables that the compiler reads.
 func compilerEnvironment() []byte {

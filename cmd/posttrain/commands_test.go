@@ -245,6 +245,23 @@ func TestBackends(t *testing.T) {
 	}
 }
 
+// TestMeasuredBackends: rates are printed and kept.
+func TestMeasuredBackends(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", dir)
+	path := filepath.Join(dir, "posttrain", "rates.json")
+	o := must(t, "backends", "--measure")
+	for _, pattern := range []string{`(?m)^ +width 256 +width 512$`, `(?m)^go +\d+\.\d +\d+\.\d$`,
+		"(?m)^Kept in " + regexp.QuoteMeta(path)} {
+		if !regexp.MustCompile(pattern).MatchString(o.out) {
+			t.Errorf("lacks %s:\n%s", pattern, o.out)
+		}
+	}
+	if text := read(t, path); !strings.Contains(text, `"go": [`) {
+		t.Errorf("%s: no rates of go", text)
+	}
+}
+
 // TestVersion: the modules that decide the numbers come first.
 func TestVersion(t *testing.T) {
 	o := must(t, "version")
