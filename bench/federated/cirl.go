@@ -111,17 +111,21 @@ func (c comparison) measure(ctx context.Context, out, progress io.Writer) error 
 	return nil
 }
 
-// trainings are the runs, the first seed of every arm first.
+// trainings are the runs, the first seed of every arm first; items that differ and several speeds come last.
 func (c comparison) trainings() (all []training) {
+	var varied []training
 	for seed := range max(c.Seeds, 1) {
 		for _, r := range c.rows() {
-			if seed == 0 || slices.Contains(mainArms, r.Arm) && r.Split == "equal" && r.Ratio == 1 {
-				r.Seed = uint64(seed)
+			r.Seed = uint64(seed)
+			switch plain := r.Split == "equal" && r.Ratio == 1; {
+			case plain && (seed == 0 || slices.Contains(mainArms, r.Arm)):
 				all = append(all, r)
+			case !plain && seed == 0:
+				varied = append(varied, r)
 			}
 		}
 	}
-	return all
+	return append(all, varied...)
 }
 
 // rows are those of the table: every arm, the main ones with items that differ, the asynchronous ones at four speeds.
