@@ -96,7 +96,7 @@ var Table = []Row{
 
 	{"grpo", method, []string{gomlx, compute}},
 	{"federated", method, nil},
-	{"federated/control", method, []string{"federated", "internal/mujoco", "gonum.org/v1/gonum"}},
+	{"federated/control", method, []string{gomlx, compute, "federated", "internal/mujoco", "gonum.org/v1/gonum"}},
 	{"federated/lm", method, []string{"federated", "grpo", compute, "gonum.org/v1/gonum"}},
 	{"federated/link", method, []string{nats, "federated"}},
 
