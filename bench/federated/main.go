@@ -86,8 +86,7 @@ func main() {
 var plans = map[string]plan{
 	"cartpole": {Agents: []int{1, 2, 4, 8}, Rates: []float64{2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3}, Iterations: 100,
 		Seeds: 5, GridSeeds: 2},
-	"swimmer": {Agents: []int{1, 8}, Rates: []float64{1.25e-4, 2.5e-4, 5e-4, 1e-3, 2e-3}, Iterations: 60, Seeds: 5,
-		GridSeeds: 1},
+	"swimmer": {Agents: []int{1, 8}, Rates: []float64{5e-4, 1e-3, 2e-3}, Iterations: 60, Seeds: 5, GridSeeds: 1},
 }
 
 // asynchronous is E3.
