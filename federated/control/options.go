@@ -17,7 +17,7 @@ const (
 	Trajectories = "trajectories"
 )
 
-// Host is the Backend that is none of [backend.Open]: loops in float64.
+// Host is the Backend that needs no engine: loops in Go compute every batch.
 const Host = "host"
 
 // Options are an environment, a policy and what an agent does between two messages.
