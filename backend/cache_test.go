@@ -55,13 +55,14 @@ func TestCacheKeepsTheProgramsUsedLast(t *testing.T) {
 	})
 }
 
-// What XLA has freed goes back to the system, also below memory that is in use.
+// What XLA has freed goes back to the system, also below memory that is in use. The C library keeps up to 64 MB at the end
+// of each thread's heap, so 400 MB are freed.
 func TestCacheGivesMemoryBack(t *testing.T) {
 	e := backendtest.XLA(t)
 	c := e.NewCache()
 	c.Close()
 	before := backend.ResidentMemory()
-	buffers, data := make([]compute.Buffer, 1000), make([]float32, 25_000)
+	buffers, data := make([]compute.Buffer, 4000), make([]float32, 25_000)
 	for i := range buffers {
 		buffers[i] = float32s(t, e, data, len(data))
 	}
@@ -69,8 +70,8 @@ func TestCacheGivesMemoryBack(t *testing.T) {
 	defer backend.FinalizeAll(last)
 	backend.FinalizeAll(buffers[:len(buffers)-1]...)
 	c.Close()
-	if after := backend.ResidentMemory(); after > before+40<<20 {
-		t.Errorf("100 MB of buffers, freed, left %d MB behind", (after-before)>>20)
+	if after := backend.ResidentMemory(); after > before+200<<20 {
+		t.Errorf("400 MB of buffers, freed, left %d MB behind", (after-before)>>20)
 	}
 }
 
