@@ -10,8 +10,9 @@ import (
 )
 
 // FreeMemory is how much of HostMemory the process can still take now, in bytes, or of GOMEMLIMIT if that is less. What
-// the system holds of files counts as free.
+// the system holds of files counts as free, and so does what engines have freed, which goes back to the system first.
 func FreeMemory() uint64 {
+	trimHeap()
 	free := min(valueIn("/proc/meminfo", "MemAvailable:")*1024, freeOfContainer(), freeOfGo())
 	for i, kind := range map[int]int{0: syscall.RLIMIT_AS, 5: syscall.RLIMIT_DATA} {
 		var limit syscall.Rlimit

@@ -306,6 +306,7 @@ func (p *Program) Close() {
 		p.leave()
 	} else {
 		p.exec.Finalize()
+		trimHeap()
 	}
 	p.exec = nil
 }
