@@ -222,21 +222,25 @@ func (p productChain) product(x *graph.Node, name string, out int) *graph.Node {
 const floorTokens = 1024
 
 // floor measures the products of a call with n prompts.
-func (d *drawer) floor(n int) (p *parts, err error) {
+func (d *drawer) floor(n int) (*parts, error) {
+	return d.alone.floor(n, len(d.world.Prompts[0]), 1, d.world.New)
+}
+
+// floor measures the products that read n prompts of a length and draw samples of each, of fresh tokens.
+func (a alone) floor(n, prompt, samples, fresh int) (p *parts, err error) {
 	p = &parts{}
-	prompt, fresh := len(d.world.Prompts[0]), d.world.New
 	rows := min(n*prompt, floorTokens)
-	all, last := d.alone.layerWeights()
+	all, last := a.layerWeights()
 	measure := func(into *float64, rows, layers int, head bool, times float64) {
 		if err == nil {
-			*into, err = d.alone.products(rows, layers, head)
+			*into, err = a.products(rows, layers, head)
 			*into *= times
 		}
 	}
-	layers := d.alone.config.Layers
+	layers := a.config.Layers
 	measure(&p.Products.Prefill, rows, layers, false, float64(n*prompt)/float64(rows)*(1-last/(all*float64(layers))))
-	measure(&p.Products.Layers, n, layers, false, float64(fresh-1))
-	measure(&p.Products.Head, n, 0, true, float64(fresh))
+	measure(&p.Products.Layers, n*samples, layers, false, float64(fresh-1))
+	measure(&p.Products.Head, n*samples, 0, true, float64(fresh))
 	return p, err
 }
 

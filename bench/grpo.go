@@ -153,8 +153,24 @@ func (o *groupOptions) compareSteps(length int, out io.Writer) error {
 			return nil
 		}
 		atLeast(out, all[1], all[0], stepGoals[length])
+		if err := printStepFloor(out, all[1], all[0]); err != nil {
+			return err
+		}
 		return o.compareMeans(all)
 	})
+}
+
+// printStepFloor prints what posttrain's engine takes for the matrix products of a step alone: no step that has them is
+// faster.
+func printStepFloor(out io.Writer, own, peer *series) error {
+	d, err := own.side.ask("products")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "the matrix products alone: rollout %.3f s, scoring %.3f s, training %.3f s, together "+
+		"%.0f %% of posttrain's time; a step of nothing else would be %.2f times as fast as TRL's\n", d.Rollout, d.Scoring,
+		d.Training, 100*d.Seconds/median(own.seconds), median(peer.seconds)/d.Seconds)
+	return err
 }
 
 // launches are TRL, if there is a Python, and posttrain.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -138,8 +139,8 @@ func (l *learning) serve(dir string, in io.Reader, out io.Writer) error {
 	defer p.close()
 	tokens := len(p.world.Prompts) * l.samples * p.world.New
 	r := ready{Engine: p.engine.Name, Parameters: p.learner.Config().ParamCount(), Tokens: tokens}
-	return obey(in, out, r, "step, update, measure or quit",
-		map[string]work{"step": p.step, "update": p.update, "measure": p.measure})
+	return obey(in, out, r, "step, update, measure, products or quit",
+		map[string]work{"step": p.step, "update": p.update, "measure": p.measure, "products": p.products})
 }
 
 // step is a whole step: rollout, scoring (rewards, advantages, the reference's log-probs), training.
@@ -160,6 +161,36 @@ func (p *pupil) step(int) (d did, err error) {
 	}
 	d.Rollout, d.Scoring = rolled.Sub(begin).Seconds(), scored.Sub(rolled).Seconds()
 	d.Training = time.Since(scored).Seconds()
+	return d, nil
+}
+
+// products is the time that the engine takes for a step's matrix products by weights alone. Each prompt is read once. The
+// products of scoring and training are those of as many tokens as the engine wants at a time.
+func (p *pupil) products(int) (d did, err error) {
+	prompts, prompt := len(p.world.Prompts), len(p.world.Prompts[0])
+	dtype := p.graph().ComputeType()
+	sampling, err := alone{p.engine, *p.learner.Config(), p.graph()}.floor(prompts, prompt, p.samples, p.world.New)
+	if err != nil {
+		return d, err
+	}
+	slots := prompts * p.samples * p.world.New
+	all := prompts*prompt + slots
+	n := min(all, cmp.Or(p.engine.Wants.Tokens, floorTokens))
+	times := float64(all) / float64(n)
+	for _, one := range productsOf(p.learner.Config(), n, n*slots/all) {
+		for backward := range 3 {
+			seconds, err := one.fastest(p.engine, dtype, backward)
+			if err != nil {
+				return d, err
+			}
+			seconds *= float64(one.count) * times
+			if d.Training += seconds; backward == 0 {
+				d.Scoring += seconds
+			}
+		}
+	}
+	d.Rollout = sampling.floor()
+	d.Seconds = d.Rollout + d.Scoring + d.Training
 	return d, nil
 }
 

@@ -113,6 +113,15 @@ func TestGroupsTrainTheSameInBothLayouts(t *testing.T) {
 	}
 }
 
+// The products of a step are measured part by part.
+func TestAStepMeasuresItsProducts(t *testing.T) {
+	d := ask(t, tinyPrompts(t, 1), &learning{backend: "go", samples: 2}, "products\nquit\n")[0]
+	if d.Rollout <= 0 || d.Scoring <= 0 || d.Training <= d.Scoring ||
+		math.Abs(d.Seconds-d.Rollout-d.Scoring-d.Training) > 1e-9 {
+		t.Errorf("products of a step: %+v", d)
+	}
+}
+
 // An engine that wants everything in the graph, as a GPU does, takes the same whole step as one that shares its
 // buffers.
 func TestAStepInTheGraphIsTheStepOnTheHost(t *testing.T) {

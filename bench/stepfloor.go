@@ -24,14 +24,19 @@ type product struct{ rows, in, out, count int }
 // products lists a model's linear layers in a step on a packed batch. After attention in the last layer, and in the
 // head, there are only the positions that predict something. Attention's own products are left out.
 func products(c *model.Config, p *batch.Packed) []product {
-	n, heads, kv := p.Rows*p.Len, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	return productsOf(c, p.Rows*p.Len, p.Slots)
+}
+
+// productsOf is products of n tokens, of which slots predict something.
+func productsOf(c *model.Config, n, slots int) []product {
+	heads, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	all := []product{{n, c.HiddenSize, heads, c.Layers}, {n, c.HiddenSize, kv, 2 * c.Layers}}
-	for _, after := range []struct{ rows, layers int }{{n, c.Layers - 1}, {p.Slots, 1}} {
+	for _, after := range []struct{ rows, layers int }{{n, c.Layers - 1}, {slots, 1}} {
 		all = append(all, product{after.rows, heads, c.HiddenSize, after.layers},
 			product{after.rows, c.HiddenSize, c.IntermediateSize, 2 * after.layers},
 			product{after.rows, c.IntermediateSize, c.HiddenSize, after.layers})
 	}
-	return append(all, product{p.Slots, c.HiddenSize, c.VocabSize, 1})
+	return append(all, product{slots, c.HiddenSize, c.VocabSize, 1})
 }
 
 // gflop is the work of a list's forward and backward products.
