@@ -13,6 +13,11 @@ import (
 // the system holds of files counts as free, and so does what engines have freed, which goes back to the system first.
 func FreeMemory() uint64 {
 	trimHeap()
+	return freeMemory()
+}
+
+// freeMemory is FreeMemory beside what engines have freed and the C library keeps.
+func freeMemory() uint64 {
 	free := min(valueIn("/proc/meminfo", "MemAvailable:")*1024, freeOfContainer(), freeOfGo())
 	for i, kind := range map[int]int{0: syscall.RLIMIT_AS, 5: syscall.RLIMIT_DATA} {
 		var limit syscall.Rlimit
@@ -39,9 +44,6 @@ func ownMemory(column int) (uint64, bool) {
 	n, err := strconv.ParseUint(fields[column], 10, 64)
 	return n * uint64(os.Getpagesize()), err == nil
 }
-
-// less is a - b, at least 0.
-func less(a, b uint64) uint64 { return a - min(a, b) }
 
 // valueIn is the number after a word at the start of a line. A file without that line gives 1<<53.
 func valueIn(file, word string) uint64 {

@@ -341,6 +341,10 @@ func (c *Cache) Program(key string, build func(g *graph.Graph) []*graph.Node, op
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p, ok := c.programs[key]; ok {
+		if key != c.recent[len(c.recent)-1] {
+			kept := keptHeap()
+			theHeap.check(key, kept, freeMemory() < max(HostMemory()/4, kept+kept/4), c.trim)
+		}
 		c.touch(key)
 		return p, nil
 	}
@@ -349,6 +353,7 @@ func (c *Cache) Program(key string, build func(g *graph.Graph) []*graph.Node, op
 		c.drop(c.recent[0])
 	}
 	p, err := c.engine.compiled(key, build, options...)
+	c.trim() // the compiler's memory
 	if err != nil {
 		return nil, err
 	}
