@@ -55,8 +55,8 @@ func TestCacheKeepsTheProgramsUsedLast(t *testing.T) {
 	})
 }
 
-// What XLA has freed goes back to the system, also below memory that is in use. The C library keeps up to 64 MB at the end
-// of each thread's heap, so 400 MB are freed.
+// What XLA has freed goes back to the system, also below memory that is in use. A C library that is too
+// old for one heap keeps up to 64 MB at the end of each thread's, so 400 MB are freed.
 func TestCacheGivesMemoryBack(t *testing.T) {
 	e := backendtest.XLA(t)
 	c := e.NewCache()
