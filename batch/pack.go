@@ -32,6 +32,11 @@ type Layout struct {
 	Few    int     // most shapes of parts; 0: any number
 	Shapes []Shape // those that Split makes, see Fit; nil: any
 
+	// What Fit weighs shapes with.
+	Overhead int     // tokens that take as long as what a part costs apart from its own
+	Compile  float64 // tokens that take as long as compiling for a shape
+	Hidden   int     // size of the model's hidden states, for the cost of attention; 0: attention costs nothing
+
 	Blocks int // equal blocks that rows and slots are dealt to, one for each shard of a mesh's data; 0 or 1: one
 }
 
@@ -278,7 +283,11 @@ func (p *Packed) Ends() []int32 {
 // Cost estimates the time of a forward pass over the packed rows of a model with this hidden size, in units of one
 // token through the layers' matrices: attention adds a share that grows with the row's length.
 func (p *Packed) Cost(hidden int) float64 {
-	return float64(p.Rows*p.Len) * (1 + float64(p.Len)/float64(attentionShare*hidden))
+	tokens := float64(p.Rows * p.Len)
+	if hidden == 0 {
+		return tokens
+	}
+	return tokens * (1 + float64(p.Len)/float64(attentionShare*hidden))
 }
 
 // attentionShare is c: a row of c·H tokens spends as much on attention as on the layers' matrices.

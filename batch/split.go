@@ -67,7 +67,42 @@ func Split(groups []Group, l Layout) []Part {
 	if l.Tokens == 0 {
 		return inOrder(groups, l)
 	}
-	var drafts, open []*draft
+	var drafts []*draft
+	if l.Shapes != nil {
+		drafts = inShapes(groups, l)
+	} else {
+		drafts = firstFit(groups, l)
+	}
+	parts := make([]Part, len(drafts))
+	for i, d := range drafts {
+		parts[i] = d.part(groups, l)
+	}
+	slices.SortStableFunc(parts, func(a, b Part) int {
+		return cmp.Or(cmp.Compare(b.Len, a.Len), cmp.Compare(b.Rows, a.Rows), cmp.Compare(b.Slots, a.Slots))
+	})
+	return parts
+}
+
+// together is how many groups at a time are divided among parts of few shapes.
+const together = 512
+
+// inShapes divides groups among parts of the layout's shapes.
+func inShapes(groups []Group, l Layout) (drafts []*draft) {
+	for from := 0; from < len(groups); from += together {
+		some := l.packer(groups[from:min(from+together, len(groups))]).drafts(l.Shapes)
+		for _, d := range some {
+			for k := range d.members {
+				d.members[k] += from
+			}
+		}
+		drafts = append(drafts, some...)
+	}
+	return drafts
+}
+
+// firstFit divides groups among parts of any shape, each into the first with room.
+func firstFit(groups []Group, l Layout) (drafts []*draft) {
+	var open []*draft
 	for _, i := range byLength(len(groups), func(i int) int { return groups[i].longest(l.Share) }) {
 		k := slices.IndexFunc(open, func(d *draft) bool { return d.add(i, groups[i], l.Share) })
 		if k < 0 {
@@ -80,14 +115,7 @@ func Split(groups []Group, l Layout) []Part {
 			open = slices.Delete(open, k, k+1)
 		}
 	}
-	parts := make([]Part, len(drafts))
-	for i, d := range drafts {
-		parts[i] = d.part(groups, l)
-	}
-	slices.SortStableFunc(parts, func(a, b Part) int {
-		return cmp.Or(cmp.Compare(b.Len, a.Len), cmp.Compare(b.Rows, a.Rows), cmp.Compare(b.Slots, a.Slots))
-	})
-	return parts
+	return drafts
 }
 
 // inOrder makes parts of l.Pad groups each.
@@ -121,16 +149,13 @@ type draft struct {
 	plan
 	most    int // rows
 	members []int
-	shapes  []Shape // one of which it takes, the largest first; nil: any
+	shape   *Shape // nil: any
 }
 
 // newDraft has rows for a group as the first and longest: as many as make up l.Tokens, at least those of the group,
 // and not more than l.Pad groups can need. Both the length of rows, in units of the shortest, and their number are
 // powers of two, times the blocks: shapes are few, and equal groups fill parts of equal shape.
 func newDraft(g Group, l Layout) *draft {
-	if shapes := l.shapesFor(g); shapes != nil {
-		return &draft{plan: plan{len: shapes[0].Len, blocks: l.blocks()}, most: shapes[0].Rows, shapes: shapes}
-	}
 	units := g.units(l.Share)
 	longest := slices.Max(units)
 	d := &draft{plan: plan{len: l.Shortest, blocks: l.blocks()}}
@@ -151,7 +176,7 @@ func newDraft(g Group, l Layout) *draft {
 func (d *draft) add(i int, g Group, share bool) bool {
 	used, held, units := slices.Clone(d.used), slices.Clone(d.held), len(d.row)
 	d.plan.add(g, share)
-	if len(d.used) > d.most || slices.Max(d.used) > d.len || d.shapes != nil && !d.fits(d.shapes[0]) {
+	if len(d.used) > d.most || slices.Max(d.used) > d.len || d.shape != nil && !d.fits(*d.shape) {
 		d.used, d.held, d.row = used, held, d.row[:units]
 		return false
 	}
@@ -159,9 +184,25 @@ func (d *draft) add(i int, g Group, share bool) bool {
 	return true
 }
 
+// room is how many tokens the emptiest row can take.
+func (d *draft) room() int {
+	if len(d.used) < d.most {
+		return d.len
+	}
+	return d.len - slices.Min(d.used)
+}
+
+// tokens is how many the draft holds.
+func (d *draft) tokens() (sum int) {
+	for _, n := range d.used {
+		sum += n
+	}
+	return sum
+}
+
 // part packs what the draft holds.
 func (d *draft) part(groups []Group, l Layout) Part {
-	d.shape(l)
+	d.round(l)
 	members, answers := make([]Group, len(d.members)), 0
 	for k, i := range d.members {
 		members[k], answers = groups[i], max(answers, len(groups[i].Answers))
@@ -170,15 +211,11 @@ func (d *draft) part(groups []Group, l Layout) Part {
 	return Part{Members: d.members, Packed: write(&d.plan, members, l)}
 }
 
-// shape takes the smallest shape that suffices. Where there is no choice of shapes, half the rows, or a quarter, make
-// one of their own where they suffice, and so does the usual share of slots.
-func (d *draft) shape(l Layout) {
-	if d.shapes != nil {
-		for _, s := range d.shapes {
-			if d.fits(s) {
-				d.rows, d.slots = s.Rows, s.Slots
-			}
-		}
+// round makes the draft's shape one of few: the one that it has, or one with half of the rows, or a quarter, where they
+// suffice, and the usual share of slots.
+func (d *draft) round(l Layout) {
+	if d.shape != nil {
+		d.rows, d.slots = d.shape.Rows, d.shape.Slots
 		return
 	}
 	d.rows = d.most

@@ -50,29 +50,29 @@ func attend(q, k, v *Node, s sight) *Node {
 	if s.blocks != nil {
 		mixed = s.blocks.mix(q, k, v)
 	} else {
-		mixed = mix(q, k, v, s.mask, queryBlocks(tokens), s.cap)
+		mixed = mix(q, k, v, s.mask, queryEnds(tokens), s.cap)
 	}
 	return Reshape(TransposeAllAxes(mixed, 0, 2, 1, 3), rows*tokens, h*d)
 }
 
-// queryBlocks is the number of blocks into which a row's queries are cut. No query sees a later key, so that a block
-// needs the keys up to its own end only: four blocks save three eighths of the work. For short rows the additional
-// operations cost more.
-func queryBlocks(tokens int) int {
+// queryEnds are the ends of the blocks into which a row's queries are cut, multiples of 32 but for the last. No query
+// sees a later key, so that a block needs the keys up to its own end only: four blocks save three eighths of the work.
+// For short rows the additional operations cost more.
+func queryEnds(tokens int) (ends []int) {
 	n := max(1, min(tokens/128, 4))
-	if tokens%n != 0 {
-		return 1
+	for i := range n - 1 {
+		ends = append(ends, (i+1)*tokens/n/32*32)
 	}
-	return n
+	return append(ends, tokens)
 }
 
-// mix is softmax(cap(q k') + mask) v for n blocks of queries: [rows, h, T, D].
-func mix(q, k, v, mask *Node, n int, cap softCap) *Node {
-	tokens := q.Shape().Dim(2)
+// mix is softmax(cap(q k') + mask) v for blocks of queries with these ends: [rows, h, T, D].
+func mix(q, k, v, mask *Node, ends []int, cap softCap) *Node {
+	n, starts := len(ends), append([]int{0}, ends...)
 	blocks := make([]queryBlock, n)
 	outs := make([]*Node, n)
-	for i := range blocks {
-		from, to := i*tokens/n, (i+1)*tokens/n
+	for i, to := range ends {
+		from := starts[i]
 		cut := func(x *Node) *Node { return sliceAxis(x, 2, 0, to) }
 		blocks[i] = newQueryBlock(sliceAxis(q, 2, from, to), cut(k), cut(v),
 			sliceAxis(sliceAxis(mask, 2, from, to), 3, 0, to), cap)
@@ -82,8 +82,8 @@ func mix(q, k, v, mask *Node, n int, cap softCap) *Node {
 		dq := make([]*Node, n)
 		var dk, dv *Node
 		for i, b := range blocks {
-			q, k, v := b.gradients(sliceAxis(g, 2, i*tokens/n, (i+1)*tokens/n))
-			dq[i], dk, dv = q, addFirst(dk, k, tokens), addFirst(dv, v, tokens)
+			q, k, v := b.gradients(sliceAxis(g, 2, starts[i], ends[i]))
+			dq[i], dk, dv = q, addFirst(dk, k, ends[n-1]), addFirst(dv, v, ends[n-1])
 		}
 		return []*Node{concat(dq, 2), dk, dv}
 	})

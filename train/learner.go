@@ -86,7 +86,8 @@ func (l *Learner) Layout(groups []batch.Group, share bool, pad int, others ...[]
 	if w.Shapes > 0 {
 		groups = slices.Concat(append(others, groups)...)
 	}
-	layout := batch.Layout{Share: share, Pad: pad, Tokens: w.Tokens, Few: w.Shapes, Blocks: l.Blocks()}
+	layout := batch.Layout{Share: share, Pad: pad, Tokens: w.Tokens, Few: w.Shapes, Blocks: l.Blocks(),
+		Overhead: w.Overhead, Compile: l.compileTokens(), Hidden: l.Config().HiddenSize}
 	one := layout
 	layout = layout.Fit(groups)
 	if n := l.Blocks(); n > 1 {
@@ -94,6 +95,13 @@ func (l *Learner) Layout(groups []batch.Group, share bool, pad int, others ...[]
 		l.onOne = append(l.onOne, [2]batch.Layout{layout, one.Fit(groups)})
 	}
 	return layout
+}
+
+// compileTokens estimates how many tokens take as long as compiling for a shape: compiling takes as long as the model has
+// layers, a token as long as it has parameters.
+func (l *Learner) compileTokens() float64 {
+	c := l.Config()
+	return l.engine.Wants.Compile * float64(c.Layers) / float64(c.ParamCount())
 }
 
 // oneDevice is the layout that one device has in the place of a layout of several.
