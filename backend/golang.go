@@ -20,7 +20,7 @@ func openGo() (*Engine, error) {
 	if err := unboundWorkers(b); err != nil {
 		return nil, err
 	}
-	wants := Wants{SharedMemory: true, HostRows: true, Tokens: 1024, LiveGraphs: 64}
+	wants := Wants{SharedMemory: true, HostRows: true, Tokens: 1024, Overhead: 16, LiveGraphs: 64}
 	return &Engine{Backend: b, owner: b, Name: "go", Wants: wants}, nil
 }
 

@@ -32,8 +32,8 @@ func openONNX(path string) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	wants := Wants{SharedMemory: true, HostRows: true, Tokens: 1024, LiveGraphs: 6, HoldsMemory: true,
-		KeepsUnpacked: true}
+	wants := Wants{SharedMemory: true, HostRows: true, Tokens: 1024, Overhead: 64, Compile: 6e9, LiveGraphs: 6,
+		HoldsMemory: true, KeepsUnpacked: true}
 	detail := fmt.Sprintf("ONNX Runtime %s, CPU, %s", b.Version(), found)
 	return &Engine{Backend: &onnxEngine{Backend: b}, owner: b, Name: "onnx", Detail: detail, Wants: wants}, nil
 }

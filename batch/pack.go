@@ -25,12 +25,10 @@ type Layout struct {
 	Share bool // a group's prompt is there once, its answers blind to each other; else every answer repeats the prompt
 	Pad   int  // groups in a full batch: a smaller one is padded to the same number of answers; 0: no padding
 
-	Tokens   int // tokens of a part that Split makes; 0: all groups are one part
-	Shortest int // tokens of the shortest row that Split makes; see Fit
-	Slots    int // sixteenths of a part's tokens that have a slot in most parts, or 16; see Fit
-
+	Tokens int     // most tokens of a part that Split makes, unless a group needs more; 0: all groups are one part
 	Few    int     // most shapes of parts; 0: any number
-	Shapes []Shape // those that Split makes, see Fit; nil: any
+	Shapes []Shape // those that Split makes; see Fit
+	Slots  int     // sixteenths of a part's tokens that have a slot in most parts, or 16; see Fit
 
 	// What Fit weighs shapes with.
 	Overhead int     // tokens that take as long as what a part costs apart from its own

@@ -3,6 +3,7 @@ package batch
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -12,45 +13,54 @@ import (
 // Shape is that of a part; a program is compiled for each.
 type Shape struct{ Rows, Len, Slots int }
 
-// fewShapes chooses at most l.Few shapes for parts of groups like these. One has room for any of the groups. The others
+// fewShapes chooses at most l.Few shapes for parts of groups like these. The first has room for any of them. The others
 // join one by one: each time the shape that saves most of the time of a sample of batches, while it saves more in all
-// batches than it takes to compile for it.
+// batches than compiling for it takes.
 func (l Layout) fewShapes(groups []Group) []Shape {
-	l.Shapes = []Shape{l.roomForAll(groups)}
-	offers, batches := l.offers(groups, l.Shapes[0].Len), l.sample(groups)
+	batches, offers := l.sample(groups), l.offers(groups)
 	compile := l.Compile * min(1, float64(len(batches)*max(1, l.Pad))/float64(len(groups)))
-	for time := l.time(batches, nil); len(l.Shapes) < l.Few; {
-		best, least := Shape{}, time-compile
-		for _, s := range offers {
-			if t := l.time(batches, &s); t < least {
-				best, least = s, t
-			}
-		}
-		if best == (Shape{}) {
+	first, time := l.fastest(batches, l.roomForAll(groups, offers))
+	l.Shapes = []Shape{first}
+	for l.Few == 0 || len(l.Shapes) < l.Few {
+		next, t := l.fastest(batches, offers)
+		if t >= time-compile {
 			break
 		}
-		l.Shapes, time = append(l.Shapes, best), least
+		l.Shapes, time = append(l.Shapes, next), t
 	}
-	slices.SortFunc(l.Shapes, func(a, b Shape) int { return cmp.Or(cmp.Compare(a.Len, b.Len), cmp.Compare(b.Rows, a.Rows)) })
+	slices.SortFunc(l.Shapes, func(a, b Shape) int {
+		return cmp.Or(cmp.Compare(a.Len, b.Len), cmp.Compare(b.Rows, a.Rows))
+	})
 	return l.Shapes
 }
 
-// roomForAll is the smallest shape that has room for any of the groups.
-func (l Layout) roomForAll(groups []Group) Shape {
-	longest, rows, slots := 1, 1, 0
-	for _, g := range groups {
-		longest = max(longest, g.longest(l.Share))
+// fastest is the shape of some that saves most time beside the layout's, and the time of batches with it.
+func (l Layout) fastest(batches []*packer, shapes []Shape) (best Shape, least float64) {
+	least = math.Inf(1)
+	for _, s := range shapes {
+		if t := l.time(batches, append(slices.Clone(l.Shapes), s)); t < least {
+			best, least = s, t
+		}
 	}
-	longest = roundUp(longest, tile)
+	return best, least
+}
+
+// roomForAll are the offers of the longest rows, with rows and slots for any of the groups.
+func (l Layout) roomForAll(groups []Group, offers []Shape) (shapes []Shape) {
+	longest, rows, slots := offers[len(offers)-1].Len, 1, 0
 	for _, g := range groups {
-		rows = max(rows, len(l.planOf(g, longest).used))
+		rows = max(rows, roundUp(len(l.planOf(g, longest).used), l.blocks()))
 	}
-	s := l.shape(roundUp(rows, l.blocks()), longest)
 	for _, g := range groups {
-		slots = max(slots, roundUp(l.planOf(g, longest).fullest(s.Rows), tile)*l.blocks())
+		slots = max(slots, roundUp(l.planOf(g, longest).fullest(rows), tile)*l.blocks())
 	}
-	s.Slots = min(max(s.Slots, slots), s.Rows*s.Len)
-	return s
+	for _, s := range append(slices.Clone(offers), l.shape(rows, longest)) {
+		if s.Len == longest && s.Rows >= rows {
+			s.Slots = min(max(s.Slots, slots), s.Rows*s.Len)
+			shapes = append(shapes, s)
+		}
+	}
+	return shapes
 }
 
 // shape has the usual share of slots.
@@ -59,14 +69,16 @@ func (l Layout) shape(rows, length int) Shape {
 	return Shape{Rows: rows, Len: length, Slots: min(slots, rows*length)}
 }
 
-// offers are the shapes of at most l.Tokens tokens that fewShapes chooses from: rows of at most longest tokens, not more
-// than l.Pad groups can need. From one to the next lengths grow by about a sixth, numbers of rows by a third.
-func (l Layout) offers(groups []Group, longest int) (offers []Shape) {
-	most := 1
+// offers are the shapes of at most l.Tokens tokens that fewShapes chooses from, the longest rows last: no longer than
+// any group needs, and not more than l.Pad groups can need. From one to the next lengths grow by about a sixth, numbers
+// of rows by a third.
+func (l Layout) offers(groups []Group) (offers []Shape) {
+	longest, most := 1, 1
 	for _, g := range groups {
-		most = max(most, l.Pad*len(g.units(l.Share)))
+		longest, most = max(longest, roundUp(g.longest(l.Share), tile)), max(most, l.Pad*len(g.units(l.Share)))
 	}
-	for n := tile; n <= longest; n += roundUp(max(1, n/6), tile) {
+	for n := 0; n < longest; {
+		n = min(longest, n+roundUp(max(1, n/6), tile))
 		for rows := 1; rows == 1 || rows*n*l.blocks() <= l.Tokens && rows*l.blocks() <= most; rows += (rows + 2) / 3 {
 			offers = append(offers, l.shape(rows*l.blocks(), n))
 		}
@@ -89,15 +101,11 @@ func (l Layout) sample(groups []Group) (batches []*packer) {
 	return batches
 }
 
-// time estimates that of batches in the layout's shapes and one more, in tokens.
-func (l Layout) time(batches []*packer, more *Shape) (sum float64) {
-	shapes := l.Shapes
-	if more != nil {
-		shapes = append(slices.Clone(shapes), *more)
-	}
+// time estimates that of batches in some shapes, in tokens.
+func (l Layout) time(batches []*packer, shapes []Shape) (sum float64) {
 	for _, b := range batches {
 		for _, d := range b.drafts(shapes) {
-			sum += l.cost(*d.shape)
+			sum += l.cost(d.shape)
 		}
 	}
 	return sum
@@ -125,31 +133,41 @@ func (l Layout) packer(groups []Group) *packer {
 	return p
 }
 
-// drafts divides the groups. Each part has the longest group that is left, and of all shapes that which then holds most
-// tokens for its cost. A group that no shape holds is in a draft without a shape.
+// drafts divides the groups among parts of the shapes. A group that no shape holds gets one of its own.
 func (p *packer) drafts(shapes []Shape) (drafts []*draft) {
 	for left := slices.Clone(p.order); len(left) > 0; {
-		var best *draft
-		density := 0.0
-		for _, s := range shapes {
-			d := p.fill(left, s)
-			if x := float64(d.tokens()) / p.l.cost(s); x > density {
-				best, density = d, x
-			}
+		d := p.densest(left, shapes)
+		if d == nil {
+			d = p.fill(left[:1], p.l.shapeOf(p.groups[left[0]]))
 		}
-		if best == nil {
-			best = newDraft(p.groups[left[0]], p.l)
-			best.add(left[0], p.groups[left[0]], p.l.Share)
-		}
-		drafts = append(drafts, best)
-		left = slices.DeleteFunc(left, func(i int) bool { return slices.Contains(best.members, i) })
+		drafts = append(drafts, d)
+		left = slices.DeleteFunc(left, func(i int) bool { return slices.Contains(d.members, i) })
 	}
 	return drafts
 }
 
+// densest is a part with the first group that is left, of the shape that then holds most tokens for its cost.
+func (p *packer) densest(left []int, shapes []Shape) (best *draft) {
+	most := 0.0
+	for _, s := range shapes {
+		d := p.fill(left, s)
+		if density := float64(d.tokens()) / p.l.cost(s); density > most {
+			best, most = d, density
+		}
+	}
+	return best
+}
+
+// shapeOf is the smallest shape for a group alone.
+func (l Layout) shapeOf(g Group) Shape {
+	p := l.planOf(g, roundUp(g.longest(l.Share), tile))
+	rows := roundUp(len(p.used), l.blocks())
+	return Shape{rows, p.len, min(rows*p.len, roundUp(p.fullest(rows), tile)*l.blocks())}
+}
+
 // fill puts groups into a part of the shape, each that fits. It is empty where the first does not.
 func (p *packer) fill(left []int, s Shape) *draft {
-	d := &draft{plan: plan{len: s.Len, blocks: p.l.blocks()}, most: s.Rows, shape: &s}
+	d := &draft{plan: plan{len: s.Len, blocks: p.l.blocks()}, shape: s}
 	for k := 0; k < len(left) && len(d.members) < p.l.Pad; k++ {
 		i := left[k]
 		fits := p.lens[i] <= d.room() && d.add(i, p.groups[i], p.l.Share)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -111,18 +110,29 @@ func printPadding(out io.Writer, groups []batch.Group, size, tokens, live int) e
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "layout\tbatches\tpieces\ttokens a pair\tpadding\tslot padding\tshapes\t"+
 		"compilations with %d kept\t\n", live)
-	for _, budget := range []int{0, tokens} {
-		for _, share := range []bool{false, true} {
-			l := batch.Layout{Share: share, Pad: size, Tokens: budget}.Fit(groups)
-			c := count(groups, train.Order(len(groups), 1, 0, true), l, live)
-			name := map[bool]string{false: "two rows", true: "shared prompt"}[share] + ", whole batches"
-			if budget > 0 {
-				name = fmt.Sprintf("%s, pieces of %d", strings.TrimSuffix(name, ", whole batches"), budget)
-			}
-			fmt.Fprintf(w, "%s\t%d\t%d\t%.0f\t%.1f%%\t%.1f%%\t%d\t%d\t\n", name, c.batches, c.pieces,
+	few := batch.Layout{Tokens: tokens, Few: 8, Overhead: 64, Compile: 2200, Hidden: 576} // XLA's, for 135M parameters
+	for _, l := range []batch.Layout{{}, {Tokens: tokens}, few} {
+		for _, l.Share = range []bool{false, true} {
+			l.Pad = size
+			c := count(groups, train.Order(len(groups), 1, 0, true), l.Fit(groups), live)
+			fmt.Fprintf(w, "%s\t%d\t%d\t%.0f\t%.1f%%\t%.1f%%\t%d\t%d\t\n", layoutName(l), c.batches, c.pieces,
 				float64(c.tokens)/float64(len(groups)), 100*float64(c.padding)/float64(c.tokens+c.padding),
 				100*float64(c.slotPadding)/float64(c.slots), len(c.shapes), c.compiled)
 		}
 	}
 	return w.Flush()
+}
+
+func layoutName(l batch.Layout) string {
+	name, cut := "two rows", "whole batches"
+	if l.Share {
+		name = "shared prompt"
+	}
+	if l.Tokens > 0 {
+		cut = fmt.Sprintf("pieces of %d", l.Tokens)
+	}
+	if l.Few > 0 {
+		cut += fmt.Sprintf(", at most %d shapes", l.Few)
+	}
+	return name + ", " + cut
 }

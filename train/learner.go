@@ -79,15 +79,13 @@ func (l *Learner) Wants() backend.Wants { return l.engine.Wants }
 // Config is the model's configuration.
 func (l *Learner) Config() *model.Config { return l.model.Config }
 
-// Layout says how groups like these are laid out for this engine, pad examples at most in a piece (batch.Split). Where
-// the engine wants few shapes, it holds for other sets of the run, too.
+// Layout says how groups like these, and other sets of the run, are laid out for this engine, pad examples at most in a
+// piece (batch.Split).
 func (l *Learner) Layout(groups []batch.Group, share bool, pad int, others ...[]batch.Group) batch.Layout {
 	w := l.engine.Wants
-	if w.Shapes > 0 {
-		groups = slices.Concat(append(others, groups)...)
-	}
-	layout := batch.Layout{Share: share, Pad: pad, Tokens: w.Tokens, Few: w.Shapes, Blocks: l.Blocks(),
-		Overhead: w.Overhead, Compile: l.compileTokens(), Hidden: l.Config().HiddenSize}
+	groups = slices.Concat(append(others, groups)...)
+	layout := batch.Layout{Share: share, Pad: pad, Tokens: w.Tokens, Few: min(mostShapes, w.LiveGraphs),
+		Blocks: l.Blocks(), Overhead: w.Overhead, Compile: l.compileTokens(), Hidden: l.Config().HiddenSize}
 	one := layout
 	layout = layout.Fit(groups)
 	if n := l.Blocks(); n > 1 {
@@ -97,8 +95,11 @@ func (l *Learner) Layout(groups []batch.Group, share bool, pad int, others ...[]
 	return layout
 }
 
-// compileTokens estimates how many tokens take as long as compiling for a shape: compiling takes as long as the model has
-// layers, a token as long as it has parameters.
+// mostShapes is the most shapes of batches in a run.
+const mostShapes = 8
+
+// compileTokens estimates how many tokens take as long as compiling for a shape. Compiling takes longer for more layers,
+// a token for more parameters.
 func (l *Learner) compileTokens() float64 {
 	c := l.Config()
 	return l.engine.Wants.Compile * float64(c.Layers) / float64(c.ParamCount())

@@ -121,19 +121,11 @@ func (t *training) draft(ctx context.Context, d *recipe.Draft) error {
 	t.share = t.SharesPrompts(t.pairs.groups)
 	for _, set := range []*pairSet{t.pairs, t.heldOut} {
 		if set != nil && !t.o.Loss.ReferenceFree() {
-			d.Measure(set.groups, t.measuring(set.groups), 1)
+			d.Measure(set.groups, t.layout(), 1)
 		}
 	}
 	_, err := d.Learns(t.loop())
 	return err
-}
-
-// measuring is the layout in which the reference measures groups.
-func (t *training) measuring(groups []batch.Group) batch.Layout {
-	if l := t.layout(); l.Shapes != nil {
-		return l
-	}
-	return t.Learner.Layout(groups, t.share, t.Train.Micro())
 }
 
 // training is a run on its way.
@@ -442,17 +434,13 @@ func (t *training) sums(ctx context.Context, name string, l *train.Learner, grou
 	return sums, err
 }
 
-// layout is that of each set, or of the whole run where the engine wants few shapes.
+// layout is that of all sets of the run.
 func (t *training) layout() batch.Layout {
-	l := batch.Layout{Share: t.share, Pad: t.Train.Micro()}
-	if t.Engine.Wants.Shapes == 0 {
-		return l
-	}
 	var heldOut []batch.Group
 	if t.heldOut != nil {
 		heldOut = t.heldOut.groups
 	}
-	return t.Learner.Layout(t.pairs.groups, l.Share, l.Pad, heldOut)
+	return t.Learner.Layout(t.pairs.groups, t.share, t.Train.Micro(), heldOut)
 }
 
 func (t *training) tick(ctx context.Context, bar run.Bar) func(done int) error {
