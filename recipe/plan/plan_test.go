@@ -65,7 +65,7 @@ func TestPlanByHand(t *testing.T) {
 }
 
 // TestPlanOfKTO: of 1,000 answers, 3 steps of 4 train, each after 4 mismatched ones were measured; the reference
-// measures each answer and its mismatched one, two of each at a time.
+// measures each answer and its mismatched one, four of each at a time at most, two at least.
 func TestPlanOfKTO(t *testing.T) {
 	p, err := makeOf(t, preference.Spec, "model: embedded\ndata: {train: embedded, eval_fraction: 0}\n"+
 		"loss: {type: kto, prior: none}\n"+
@@ -77,8 +77,9 @@ func TestPlanOfKTO(t *testing.T) {
 	for _, s := range p.Shapes {
 		batches[s.Trains] += s.Batches
 	}
-	if p.Examples != 1000 || p.Unit != "answers" || batches[true] != 3 || batches[false] != 3+500 {
-		t.Errorf("%d %s, batches %v: want 1000 answers, 3 and 503 batches", p.Examples, p.Unit, batches)
+	if measured := batches[false]; p.Examples != 1000 || p.Unit != "answers" || batches[true] != 3 ||
+		measured < 3+1000/4 || measured > 3+1000/2 {
+		t.Errorf("%d %s, batches %v: want 1000 answers, 3 and 253 to 503 batches", p.Examples, p.Unit, batches)
 	}
 }
 
