@@ -17,8 +17,11 @@ type Shape struct{ Rows, Len, Slots int }
 // join one by one: each time the shape that saves most of the time of a sample of batches, while it saves more in all
 // batches than compiling for it takes.
 func (l Layout) fewShapes(groups []Group) []Shape {
+	if l.Pad == 0 { // any number of groups in a part
+		l.Pad = len(groups)
+	}
 	batches, offers := l.sample(groups), l.offers(groups)
-	compile := l.Compile * min(1, float64(len(batches)*max(1, l.Pad))/float64(len(groups)))
+	compile := l.Compile * min(1, float64(len(batches)*l.Pad)/float64(len(groups)))
 	first, time := l.fastest(batches, l.roomForAll(groups, offers))
 	l.Shapes = []Shape{first}
 	for l.Few == 0 || len(l.Shapes) < l.Few {
@@ -91,8 +94,8 @@ const sampled = 32
 
 // sample cuts groups, or some from all over a longer list, into batches of l.Pad.
 func (l Layout) sample(groups []Group) (batches []*packer) {
-	n := min(len(groups), sampled*max(1, l.Pad))
-	for part := range slices.Chunk(upTo(n), max(1, l.Pad)) {
+	n := min(len(groups), sampled*l.Pad)
+	for part := range slices.Chunk(upTo(n), l.Pad) {
 		for k, i := range part {
 			part[k] = i * len(groups) / n
 		}

@@ -119,6 +119,18 @@ func TestSplitKeepsToTheLayoutsShapes(t *testing.T) {
 	}
 }
 
+// A layout without a bound of groups in a part can be fitted and split.
+func TestSplitOfAnyNumberOfGroups(t *testing.T) {
+	groups := randomGroups(rand.New(rand.NewPCG(5, 6)), 9, 2)
+	seen := 0
+	for _, p := range Split(groups, Layout{Share: true, Tokens: 128, Few: 4}.Fit(groups)) {
+		seen += len(p.Members)
+	}
+	if seen != 9 {
+		t.Errorf("%d groups in parts, want 9", seen)
+	}
+}
+
 // A shape joins where it saves more than compiling for it costs.
 func TestFewShapesPayForCompiling(t *testing.T) {
 	groups, before := skewedGroups(rand.New(rand.NewPCG(3, 4)), 800), 9
