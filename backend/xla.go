@@ -79,6 +79,7 @@ var opening sync.Mutex
 
 // wantsXLA asks for batches that fill the device. More tokens would cost memory alone. A CPU is full early: parts of 512
 // and 2,048 tokens of a model of 135M parameters take the same time for a token, and the larger ones 12 instead of 6 GB.
+// CUDA's numbers are estimates.
 func wantsXLA(plugin string) Wants {
 	w := Wants{BFloat16: true, Tokens: 1024, Overhead: 64, Compile: 1e10, Shapes: 8, LiveGraphs: 32,
 		Widens: pluginName(plugin) == "cpu"}
