@@ -24,8 +24,8 @@ type Wants struct {
 	// Overhead is the number of tokens that take as long as what every run of such a program costs apart from its
 	// tokens: reading the weights, and adding to their gradients. Programs of few shapes are chosen with it.
 	Overhead int
-	// Compile is the number of tokens that take as long as compiling such a program, times the parameters of the model for
-	// each of its layers.
+	// Compile is the number of tokens that take as long as compiling such a program, times the parameters of the model
+	// for each of its layers.
 	Compile float64
 	// Shapes is the most different shapes of batches in a run, since each is compiled. 0: any number.
 	Shapes int

@@ -146,6 +146,21 @@ func TestFewShapesPayForCompiling(t *testing.T) {
 	}
 }
 
+// The shape for any group has slots for one that is nearly all answers, where the others have few.
+func TestFewShapesHaveSlotsForAll(t *testing.T) {
+	groups := make([]Group, 40)
+	for i := range groups {
+		groups[i] = Group{Prompt: make([]int32, 200), Answers: [][]int32{make([]int32, 10), make([]int32, 10)}}
+	}
+	groups[7] = Group{Prompt: make([]int32, 4), Answers: [][]int32{make([]int32, 120), make([]int32, 120)}}
+	l := Layout{Share: true, Pad: 8, Tokens: 1024, Few: 3, Overhead: 64}.Fit(groups)
+	for _, p := range Split(groups, l) {
+		if s := (Shape{p.Rows, p.Len, p.Slots}); !slices.Contains(l.Shapes, s) {
+			t.Errorf("a part of shape %v: want one of %v", s, l.Shapes)
+		}
+	}
+}
+
 // A group that no shape of the layout holds gets one of its own.
 func TestSplitOfALongerGroup(t *testing.T) {
 	few := []Group{{Prompt: make([]int32, 20), Answers: [][]int32{make([]int32, 9), make([]int32, 30)}}}

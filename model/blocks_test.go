@@ -139,8 +139,6 @@ func TestBlockOf(t *testing.T) {
 	}
 }
 
-// Blocks that a causal mask or a window leaves empty are not in the graph, and those that are full have no mask. Packed
-// rows have all up to the diagonal, since positions are inputs there.
 // Rows of any length are cut, at multiples of 32.
 func TestQueryEnds(t *testing.T) {
 	for tokens, want := range map[int][]int{96: {96}, 288: {128, 288}, 416: {128, 256, 416}, 512: {128, 256, 384, 512}} {
@@ -150,6 +148,8 @@ func TestQueryEnds(t *testing.T) {
 	}
 }
 
+// Blocks that a causal mask or a window leaves empty are not in the graph, and those that are full have no mask. Packed
+// rows have all up to the diagonal, since positions are inputs there.
 func TestEmptyBlocks(t *testing.T) {
 	count := func(c tiling) (blocks, full int) {
 		for _, queries := range c.spans() {

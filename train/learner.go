@@ -84,7 +84,7 @@ func (l *Learner) Config() *model.Config { return l.model.Config }
 func (l *Learner) Layout(groups []batch.Group, share bool, pad int, others ...[]batch.Group) batch.Layout {
 	w := l.engine.Wants
 	groups = slices.Concat(append(others, groups)...)
-	layout := batch.Layout{Share: share, Pad: pad, Tokens: w.Tokens, Few: min(mostShapes, w.LiveGraphs),
+	layout := batch.Layout{Share: share, Pad: pad, Tokens: w.Tokens, Few: min(mostShapes, cmp.Or(w.Shapes, w.LiveGraphs)),
 		Blocks: l.Blocks(), Overhead: w.Overhead, Compile: l.compileTokens(), Hidden: l.Config().HiddenSize}
 	one := layout
 	layout = layout.Fit(groups)
@@ -95,7 +95,7 @@ func (l *Learner) Layout(groups []batch.Group, share bool, pad int, others ...[]
 	return layout
 }
 
-// mostShapes is the most shapes of batches in a run.
+// mostShapes is the most shapes of batches in a run. An engine that bounds none has as many as it keeps programs.
 const mostShapes = 8
 
 // compileTokens estimates how many tokens take as long as compiling for a shape. Compiling takes longer for more layers,
