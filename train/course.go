@@ -40,6 +40,7 @@ type Course struct {
 	Clock      func() time.Time                                 // says when a checkpoint is due; nil: time.Now
 	Memory     func() uint64                                    // bytes that are free; nil: backend.FreeMemory
 	Until      int                                              // step to stop after, as if interrupted; 0: none
+	AtEnd      func(context.Context) error                      // called after the last step, while it is saved; may be nil
 
 	State run.State  // how far the run is
 	Kept  run.Values // further numbers of the loop that checkpoints keep
@@ -86,6 +87,9 @@ func (c *Course) Follow(ctx context.Context, p Plan) error {
 	c.Begin(p)
 	c.saved = c.now()
 	err := c.steps(ctx)
+	if err == nil && c.AtEnd != nil {
+		err = c.AtEnd(ctx)
+	}
 	if written := c.writer.wait(); err == nil || errors.Is(err, ErrInterrupted) {
 		err = cmp.Or(written, err)
 	}

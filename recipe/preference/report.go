@@ -2,6 +2,7 @@ package preference
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -44,12 +45,34 @@ func (t *training) measureBefore(ctx context.Context) ([][2]float32, error) {
 	return t.sums(ctx, run.BeforeName, t.Learner, t.sampleGroups())
 }
 
-// report says how the log-probs of the answers changed, on training pairs and on held-out ones.
-func (t *training) report(before [][2]float32, records []run.Record) (string, error) {
-	after, err := train.PairSums(t.Learner, t.sampleGroups(), t.layout(), nil)
-	if err != nil {
-		return "", err
+// measureAfter gives the log-probs of the sample under the model after training.
+func (t *training) measureAfter(ctx context.Context, say func(format string, args ...any)) (err error) {
+	sample := t.sampleGroups()
+	say("log-probs of %d training %s after training", len(sample), t.o.unit())
+	t.after, err = train.PairSums(t.Learner, sample, t.layout(), func(int) error { return ctx.Err() })
+	if errors.Is(err, context.Canceled) {
+		return t.StopError("while log-probs were measured after the last step")
 	}
+	return err
+}
+
+// measureLast is measureAfter while the last step is being saved, unless there is an evaluation: then the model of
+// another step may be the result.
+func (t *training) measureLast(l *train.Loop) func(ctx context.Context) error {
+	if t.heldOut != nil {
+		return nil
+	}
+	return func(ctx context.Context) error { return t.measureAfter(ctx, l.Notice) }
+}
+
+// report says how the log-probs of the answers changed, on training pairs and on held-out ones.
+func (t *training) report(ctx context.Context, before [][2]float32, records []run.Record) (string, error) {
+	if t.after == nil {
+		if err := t.measureAfter(ctx, t.Say); err != nil {
+			return "", err
+		}
+	}
+	after := t.after
 	var s strings.Builder
 	if t.pairs.desirable != nil {
 		s.WriteString(t.reportAnswers(before, after))

@@ -57,10 +57,11 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 		return nil, err
 	}
 	l := t.loop()
+	l.AtEnd = t.measureLast(l)
 	if o.Loss.Unpaired() { // the reference measures each answer beside a mismatched one, a step apart from it
 		j.SayShapes(l.Layout())
 	}
-	return j.Learn(ctx, l, func(records []run.Record) (string, error) { return t.report(before, records) })
+	return j.Learn(ctx, l, func(records []run.Record) (string, error) { return t.report(ctx, before, records) })
 }
 
 // newJob opens engine and model; load is nil for a run that trains.
@@ -136,6 +137,7 @@ type training struct {
 	pairs, heldOut *pairSet      // heldOut nil: none
 	rewards        *data.Rewards // nil: the scores make none, and the loss needs none
 	share          bool          // both answers share their prompt in one row
+	after          [][2]float32  // log-probs of the sample after training; nil: not measured yet
 	when           string        // a measurement of log-probs takes place, in words
 }
 
