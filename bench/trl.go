@@ -266,7 +266,7 @@ func (o *trlOptions) report(out io.Writer, own ownResult, trl trlResult) (ratio 
 	counted := trl.Load + trl.Prepare + trl.Train
 	title := fmt.Sprintf("prior %s on %d pairs of %s, batch %d, one epoch, %s", o.prior, o.pairs,
 		filepath.Base(o.data), o.batch, o.dtype)
-	header := "side\tpairs\ttokens\tbefore training s\ttraining s\tcounted s\tpairs/s\t" +
+	header := "side\tpairs\ttokens\tbeside the steps s\tsteps s\tcounted s\tpairs/s\t" +
 		"not counted\tmean loss\tpeak MB\t"
 	const row = "%s\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.2f\t%s\t%.4f\t%.0f\t\n"
 	table(out, title, header, func(w io.Writer) {
