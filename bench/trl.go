@@ -21,13 +21,13 @@ import (
 	"github.com/posttrain/posttrain/data"
 )
 
-// goal is the target for posttrain's pairs a second over TRL's. A model that --model names is taken for a real one, of
-// whose time more are products.
-func (o *trlOptions) goal() float64 {
+// goalOf is the target for posttrain's pairs a second over TRL's. A model of the user's is taken for a real one, which
+// spends more of its time in products.
+func goalOf(dtype string, real bool) float64 {
 	switch {
-	case o.dtype == "bfloat16":
+	case dtype == "bfloat16":
 		return 1.5
-	case o.named:
+	case real:
 		return 3
 	}
 	return 5
@@ -40,7 +40,6 @@ type trlOptions struct {
 	pairs, batch, rounds                 int
 	rate                                 float64
 	compile                              bool
-	named                                bool // --model was given
 	keep                                 bool
 	set                                  []string
 }
@@ -138,6 +137,7 @@ func (o *trlOptions) run(out io.Writer) error {
 	if err := firstPairs(o.data, pairs, o.pairs); err != nil {
 		return err
 	}
+	goal := goalOf(o.dtype, o.model != "")
 	if err := o.prepare(dir); err != nil {
 		return err
 	}
@@ -145,11 +145,11 @@ func (o *trlOptions) run(out io.Writer) error {
 	if err := os.Setenv("POSTTRAIN_XLA_CACHE", filepath.Join(dir, "programs")); err != nil {
 		return err
 	}
-	return o.alternate(out, dir, pairs)
+	return o.alternate(out, dir, pairs, goal)
 }
 
 // alternate runs both sides, posttrain first, as often as asked for.
-func (o *trlOptions) alternate(out io.Writer, dir, pairs string) error {
+func (o *trlOptions) alternate(out io.Writer, dir, pairs string, goal float64) error {
 	var ratios []float64
 	for round := range o.rounds {
 		begin := time.Now()
@@ -170,7 +170,6 @@ func (o *trlOptions) alternate(out io.Writer, dir, pairs string) error {
 			fmt.Fprintf(out, "a round takes %.0f s, %d more come\n", time.Since(begin).Seconds(), o.rounds-1)
 		}
 	}
-	goal := o.goal()
 	fmt.Fprintf(out, "pairs a second, posttrain / TRL, median of %d: %.2f, asked for at least %g: %s\n", o.rounds,
 		median(ratios), goal, verdict(median(ratios) >= goal))
 	return nil
@@ -178,7 +177,7 @@ func (o *trlOptions) alternate(out io.Writer, dir, pairs string) error {
 
 // prepare makes the model and the binary, unless they are given.
 func (o *trlOptions) prepare(dir string) error {
-	if o.named = o.model != ""; !o.named {
+	if o.model == "" {
 		const path = "bench/make_model.py"
 		if err := checkScript(path); err != nil {
 			return err

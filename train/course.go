@@ -40,7 +40,7 @@ type Course struct {
 	Clock      func() time.Time                                 // says when a checkpoint is due; nil: time.Now
 	Memory     func() uint64                                    // bytes that are free; nil: backend.FreeMemory
 	Until      int                                              // step to stop after, as if interrupted; 0: none
-	AtEnd      func(context.Context) error                      // called after the last step, while it is saved; may be nil
+	AtEnd      func(context.Context) error                      // called while the last step is saved; may be nil
 
 	State run.State  // how far the run is
 	Kept  run.Values // further numbers of the loop that checkpoints keep

@@ -105,11 +105,9 @@ func (l *Learner) fingerprint(groups []batch.Group, layout batch.Layout) (string
 	if err != nil {
 		return "", err
 	}
-	rows := fmt.Sprintf("{Share:%v Pad:%v Tokens:0 Shortest:0 Slots:0}", layout.Share, layout.Pad)
-	if one := l.oneDevice(layout); one.Shapes != nil { // a run may resume on another mesh
-		rows = fmt.Sprintf("{Share:%v Pad:%v Tokens:%v Slots:%v Few:%v Shapes:%+v}", one.Share, one.Pad, one.Tokens,
-			one.Slots, one.Few, one.Shapes)
-	}
+	one := l.oneDevice(layout) // a run may resume on another mesh
+	rows := fmt.Sprintf("{Share:%v Pad:%v Tokens:%v Slots:%v Few:%v Shapes:%+v}", one.Share, one.Pad, one.Tokens,
+		one.Slots, one.Few, one.Shapes)
 	first := fmt.Sprintf("%s %+v %s %s\n", l.engine.Name, l.graph, rows, config)
 	if a := l.model.Config.LoRA; a != nil {
 		first += fmt.Sprintf("%d %v %v %v\n", a.Rank, a.Scale(), a.Modules, a.Base)
