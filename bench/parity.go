@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/train"
 )
@@ -85,8 +84,7 @@ func follow(m *model.Model, p *problem, f form, steps int) (r trace, err error) 
 		}
 		r.losses = append(r.losses, loss)
 	}
-	layout := batch.Layout{Share: f.share, Pad: p.pairs()}
-	sums, err := train.PairSums(t.learner, p.groups(), layout, func(int) error { return nil })
+	sums, err := train.PairSums(t.learner, p.groups(), t.learner.Layout(p.groups(), f.share, p.pairs()), nil)
 	for _, s := range sums {
 		r.sums = append(r.sums, float64(s[0]), float64(s[1]))
 	}

@@ -74,7 +74,7 @@ func (t *trainer) prepare(f form) (err error) {
 	t.parts = batch.Split(groups, layout)
 	t.method = &train.Preference{Options: t.problem.loss(), Reference: t.problem.references()}
 	if t.method.Reference == nil {
-		t.method.Reference, err = train.PairSums(t.learner, groups, layout, func(int) error { return nil })
+		t.method.Reference, err = train.PairSums(t.learner, groups, layout, nil)
 	}
 	return err
 }

@@ -100,7 +100,7 @@ func ExamplePairLoss() {
 func printLosses(l *train.Learner, custom *train.PairLoss) error {
 	o := losses.Defaults(losses.DPO)
 	o.Prior = losses.None
-	reference, err := train.PairSums(l, pairs, batch.Layout{}, nil)
+	reference, err := train.PairSums(l, pairs, l.Layout(pairs, false, 0), nil)
 	if err != nil {
 		return err
 	}

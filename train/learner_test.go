@@ -251,7 +251,7 @@ func TestSharedPrefixEqualsTwoRows(t *testing.T) {
 
 func pairSums(t *testing.T, l *Learner, groups []batch.Group, share bool) [][2]float32 {
 	t.Helper()
-	sums, err := PairSums(l, groups, batch.Layout{Share: share, Pad: 4}, func(int) error { return nil })
+	sums, err := PairSums(l, groups, l.Layout(groups, share, 4), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

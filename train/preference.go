@@ -139,8 +139,9 @@ func (m *Preference) batch(examples []int, p *batch.Packed, sums []float32) loss
 	return b
 }
 
-// PairSums measures the summed log-probs of every pair under the learner's present weights, layout.Pad pairs a forward
-// pass at most. tick, which may be nil, is called after every pass; its error ends the measurement.
+// PairSums measures the summed log-probs of every pair under the learner's present weights. layout is that of
+// [Learner.Layout], or of [Loop.Layout] for those of a run. tick, which may be nil, is called after every pass; its error
+// ends the measurement.
 func PairSums(l *Learner, groups []batch.Group, layout batch.Layout, tick func(done int) error) ([][2]float32, error) {
 	sums := unmeasured(len(groups))
 	if tick == nil {
@@ -160,9 +161,6 @@ func unmeasured(n int) [][2]float32 {
 func measureSums(l *Learner, groups []batch.Group, layout batch.Layout, sums [][2]float32,
 	tick func(done int) error) error {
 	done := 0
-	if layout.Shapes == nil {
-		layout = l.Layout(groups, layout.Share, layout.Pad)
-	}
 	for p := range pieces(groups, Order(len(groups), 0, 0, false), layout) {
 		if slices.ContainsFunc(p.examples, func(e int) bool { return sums[e] != sums[e] }) {
 			measured, err := l.Sums(p.Packed)

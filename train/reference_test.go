@@ -18,7 +18,8 @@ import (
 // bits.
 func TestReferencePassContinues(t *testing.T) {
 	m, groups := testkit.Model(t, "llama"), testkit.Groups(9, 11, 2)
-	l, layout := learner(t, backendtest.Go(t), m), batch.Layout{Pad: 2}
+	l := learner(t, backendtest.Go(t), m)
+	layout := l.Layout(groups, false, 2)
 	dir := t.TempDir()
 	measure := func(name string, every time.Duration, tick func(int) error) ([][2]float32, error) {
 		sums, _, err := CachedPairSums(filepath.Join(dir, name), l, groups, layout, every, tick)

@@ -190,7 +190,7 @@ func pairs(t *testing.T, l *Learner, tokens []trlTokens, o losses.Options, share
 	}
 	if !o.ReferenceFree() {
 		var err error
-		method.Reference, err = PairSums(l, groups, batch.Layout{Share: share, Pad: 4}, func(int) error { return nil })
+		method.Reference, err = PairSums(l, groups, l.Layout(groups, share, 4), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +208,8 @@ func labelled(t *testing.T, l *Learner, tokens []trlTokens, r trlRun, share bool
 	}
 	var err error
 	if m.Mismatched, err = Mismatch(groups, Order(len(groups), 0, 0, false), r.train().BatchSize, 0); err == nil {
-		m.Reference, err = PairSums(l, m.Both(groups), batch.Layout{Share: share, Pad: 4}, nil)
+		both := m.Both(groups)
+		m.Reference, err = PairSums(l, both, l.Layout(both, share, 4), nil)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -112,12 +112,7 @@ func (w *PairWorkload) measureReference(ctx context.Context, of *train.Preferenc
 		return nil
 	}
 	return w.turn(ctx, w.policy.Start, func(l *train.Loop) error {
-		layout := rows.Layout{Share: l.Share, Pad: l.Options.Micro()}
-		if l.Learner.Wants().Shapes > 0 {
-			layout = l.Layout()
-		}
-		tick := func(int) error { return ctx.Err() }
-		sums, err := train.PairSums(l.Learner, pairs, layout, tick)
+		sums, err := train.PairSums(l.Learner, pairs, l.Layout(), func(int) error { return ctx.Err() })
 		if err == nil { // else some are missing
 			of.Reference = sums
 		}

@@ -47,11 +47,7 @@ func TestPairGradientIsThatOfAStep(t *testing.T) {
 		defer l.Close()
 		loop := &train.Loop{Course: train.Course{Learner: l, Seed: seed}, Options: a.Train}
 		loop.Train = a.Pairs.examples(a.Loss)
-		layout := rows.Layout{Pad: 2}
-		if l.Wants().Shapes > 0 {
-			layout = loop.Layout()
-		}
-		sums, err := train.PairSums(l, a.Pairs.Groups, layout, nil)
+		sums, err := train.PairSums(l, a.Pairs.Groups, loop.Layout(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
