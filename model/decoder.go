@@ -182,13 +182,31 @@ func (c *Config) buildLayer(layer int, x *Node, params []*Node, s commonNodes, o
 	})
 }
 
-// layerParams gives a layer's tensors: those of layerSpecs, the scales of quantised ones, and those of loraSpecs.
-func (c *Config) layerParams(params []*Node, layer int) []*Node {
-	part := func(first, n int) []*Node { return params[first+layer*n : first+(layer+1)*n] }
-	scales, base := c.quantizedOfLayer(), c.baseCount()
-	return slices.Concat(part(1, len(c.layerSpecs(0))), part(base, scales),
-		part(base+c.Layers*scales, len(c.loraSpecs(0))))
+// layerParams gives a layer's tensors of those in Held.
+func (c *Config) layerParams(params []*Node, layer int) (own []*Node) {
+	for _, i := range c.LayerTensors(layer) {
+		own = append(own, params[i])
+	}
+	return own
 }
+
+// LayerTensors are the places in Held of a layer's tensors: those of layerSpecs, the scales of quantised ones, and those
+// of loraSpecs.
+func (c *Config) LayerTensors(layer int) (places []int) {
+	add := func(first, n int) {
+		for i := range n {
+			places = append(places, first+layer*n+i)
+		}
+	}
+	scales, base := c.quantizedOfLayer(), c.baseCount()
+	add(1, len(c.layerSpecs(0)))
+	add(base, scales)
+	add(base+c.Layers*scales, len(c.loraSpecs(0)))
+	return places
+}
+
+// HeadTensors are the places in Held of the last norm and of the head's table.
+func (c *Config) HeadTensors() []int { return []int{c.normIndex(), c.HeadTable()} }
 
 // frozenOfLayer is the number of tensors at the head of layerParams that training does not change.
 func (c *Config) frozenOfLayer() int {

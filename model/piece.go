@@ -10,121 +10,149 @@ import (
 	. "github.com/gomlx/gomlx/core/graph"
 )
 
-// PieceShape holds the sizes of a piece of a prefill: tokens of one prompt that see themselves and, block by block,
-// what the cache has of the prompt already. Beside the cache it needs memory for one piece.
+// PieceShape holds the sizes of a piece of a prefill: tokens of one prompt that see themselves and what the cache has
+// of the prompt already, in blocks of as many slots.
 type PieceShape struct {
 	Rows, Slots int  // of the cache
-	Block       int  // N slots, read at once; a divisor of Slots
-	Seen        int  // slots that may be filled, a multiple of Block; unused on engines with loops
-	Tokens      int  // C; the last piece of a prompt is padded on the right
-	InGraph     bool // the cache stays on the engine, and the piece writes its keys and values into it
+	Tokens      int  // C, a divisor of Slots; the last piece of a prompt is padded on the right
+	Blocks      int  // blocks of the cache that a layer's program reads; unused on engines with loops
+	InGraph     bool // the cache stays on the engine, and a layer writes its keys and values into it
 	Suffix      bool // the cache is the suffix of a [StepShape], with an axis of one sample, instead of its prefix
 }
 
-// PieceInputs are a piece's inputs as nodes.
-type PieceInputs struct {
-	PrefillInputs       // of one prompt of C tokens
-	Row, At       *Node // int32, the prompt's row in the cache, and the position of the piece's first token
-
-	// [Layers] of [Rows, kv, D, Slots] and [Rows, kv, Slots, D]. With InGraph, keys have the axes of values.
-	Keys, Values []*Node
-
-	shape PieceShape
+// FirstSeen is the first slot of the blocks that the piece at a position sees in a layer: all of them, or those of the
+// layer's window.
+func (s PieceShape) FirstSeen(at, window int) int {
+	if window == 0 {
+		return 0
+	}
+	return max(0, at-window+1) / s.Tokens * s.Tokens
 }
 
-// PieceInputs makes the graph's parameters for a piece, in this order: embed rows (if hostRows) or tokens, source,
-// inverse temperature, row and position int32 [2], then for each layer keys and values.
-func (c *Config) PieceInputs(g *Graph, s PieceShape, hostRows bool, o GraphOptions) PieceInputs {
-	prompt := PrefillShape{Prompts: 1, Tokens: s.Tokens, InGraph: s.InGraph}
-	in := PieceInputs{PrefillInputs: c.PrefillInputs(g, prompt, hostRows), shape: s}
-	place := Parameter(g, "place", shapes.Make(dtypes.Int32, 2))
-	in.Row, in.At = Reshape(Slice(place, AxisElem(0))), Reshape(Slice(place, AxisElem(1)))
-	dtype, keys, values := dtypes.Float32, []int{s.Rows, c.KVHeads, c.HeadDim, s.Slots},
-		[]int{s.Rows, c.KVHeads, s.Slots, c.HeadDim}
-	if s.InGraph {
-		dtype, keys = o.dtype(), values
+// PieceGraphs builds the programs of a prefill in pieces. All layers with the same window share one, so that a piece
+// needs memory for one layer, and compiling does not grow with the layers. The parameters of each graph are its
+// weights, in the order of Held, and then its inputs, in the order in which its comment names them.
+type PieceGraphs struct {
+	*Config
+	PieceShape
+	Options  GraphOptions
+	Matrices dtypes.DType // of the weights
+	HostRows bool         // the host copies rows of the embedding
+}
+
+// Embed gives the hidden states [C, H] that the first layer reads, from embed rows float32 [C, H] (with HostRows), or
+// from the table, its only weight, and tokens int32 [1, C].
+func (p PieceGraphs) Embed(g *Graph) []*Node {
+	if p.HostRows {
+		rows := Parameter(g, "embed_rows", shapes.Make(dtypes.Float32, p.Tokens, p.HiddenSize))
+		return []*Node{ConvertDType(p.embed(nil, rows, nil), p.Options.dtype())}
 	}
-	part := func(name string, layer int, dims []int) *Node {
-		made := slices.Clone(dims)
-		if s.Suffix {
-			made = slices.Insert(made, 2, 1)
+	params := make([]*Node, p.EmbedTable()+1)
+	params[p.EmbedTable()] = p.weights(g, p.EmbedTable())[0]
+	tokens := Parameter(g, "tokens", shapes.Make(dtypes.Int32, 1, p.Tokens))
+	return []*Node{ConvertDType(p.embed(params, nil, tokens), p.Options.dtype())}
+}
+
+// Layer gives the hidden states [C, H] behind a layer, and its keys, rotated, and values: with InGraph the cache with
+// them in it, else float32 [1, kv, D, C] and [1, kv, C, D] for the host.
+//
+// Weights: the layer's. Inputs: the place, int32 [3], which is the prompt's row in the cache, the position of the
+// piece's first token, and FirstSeen; hidden states [C, H]; the layer's keys and values in the cache.
+func (p PieceGraphs) Layer(g *Graph, layer int) []*Node {
+	weights, s := p.weights(g, p.LayerTensors(layer)...), p.newPiece(g)
+	x := Parameter(g, "hidden", shapes.Make(p.Options.dtype(), p.Tokens, p.HiddenSize))
+	keys, values := p.cache(g)
+	x = Reshape(x, s.rowDims(p.HiddenSize)...)
+	w := p.nameWeights(weights, x)
+	q, k, v := s.project(layer, x, w)
+	mixed := s.mix(q, k, v, keys, values, p.Window(layer))
+	keys, values = s.keep(keys, k, mixed, true), s.keep(values, v, mixed, false)
+	x = Add(x, s.attentionOut(Reshape(mixed, s.rowDims(p.Heads*p.HeadDim)...), w))
+	x = Add(x, s.mlp(x, w))
+	return []*Node{Reshape(x, p.Tokens, p.HiddenSize), keys, values}
+}
+
+// Head gives what the next token is drawn from. Weights: the last norm's and the head's table. Inputs: the last token
+// of the prompt in the piece, int32 [1], 1/temperature, float32 [1, 1], hidden states [C, H].
+func (p PieceGraphs) Head(g *Graph) []*Node {
+	weights := p.weights(g, p.HeadTensors()...)
+	source := Parameter(g, "source", shapes.Make(dtypes.Int32, 1))
+	inverse := Parameter(g, "inverse_temperature", shapes.Make(dtypes.Float32, 1, 1))
+	x := rowsAt(Parameter(g, "hidden", shapes.Make(p.Options.dtype(), p.Tokens, p.HiddenSize)), source, nil, 1)
+	x = inferenceNorm(x, p.normFactor(weights[0], x), p.RMSNormEps)
+	return p.sampleHead(x, weights[1], inverse, nil).nodes()
+}
+
+// weights declares some of the tensors of Held.
+func (p PieceGraphs) weights(g *Graph, which ...int) (nodes []*Node) {
+	held := p.Held()
+	for _, i := range which {
+		h := held[i]
+		nodes = append(nodes, WeightParameter(g, h.Name, shapes.Make(h.Type(p.Matrices), h.Shape...)))
+	}
+	return nodes
+}
+
+// cache declares a layer's keys [Rows, kv, D, Slots] and values [Rows, kv, Slots, D]. With InGraph, keys have the axes
+// of values.
+func (p PieceGraphs) cache(g *Graph) (keys, values *Node) {
+	dtype := dtypes.Float32
+	dims := []int{p.Rows, p.KVHeads, p.Slots, p.HeadDim}
+	turned := []int{p.Rows, p.KVHeads, p.HeadDim, p.Slots}
+	if p.InGraph {
+		dtype, turned = p.Options.dtype(), dims
+	}
+	declare := func(name string, dims []int) *Node {
+		made := dims
+		if p.Suffix {
+			made = slices.Insert(slices.Clone(dims), 2, 1)
 		}
-		return Reshape(CacheParameter(g, fmt.Sprint(name, layer), shapes.Make(dtype, made...)), dims...)
+		return Reshape(CacheParameter(g, name, shapes.Make(dtype, made...)), dims...)
 	}
-	for i := range c.Layers {
-		in.Keys = append(in.Keys, part("keys_", i, keys))
-		in.Values = append(in.Values, part("values_", i, values))
-	}
-	return in
+	return declare("keys", turned), declare("values", dims)
 }
 
-// Piece builds a piece of a prefill. Each layer's keys (rotated) are [1, kv, D, C] and its values [1, kv, C, D], or
-// with InGraph both are the whole cache with them. params are the weights in the order of Held.
-func (c *Config) Piece(params []*Node, in PieceInputs, o GraphOptions) Decoded {
-	c.checkParams(params)
-	p := c.newPiece(in, o)
-	x := Reshape(ConvertDType(c.embed(params, in.EmbedRows, in.Tokens), o.dtype()), p.rowDims(c.HiddenSize)...)
-	var out Decoded
-	for layer := range c.Layers {
-		w := c.nameWeights(c.layerParams(params, layer), x)
-		q, k, v := p.project(layer, x, w)
-		mixed := p.mix(layer, q, k, v)
-		out.Keys = append(out.Keys, p.keep(in.Keys[layer], k, mixed, true))
-		out.Values = append(out.Values, p.keep(in.Values[layer], v, mixed, false))
-		if layer == c.Layers-1 {
-			x, mixed = p.lastRows(x, mixed)
-		}
-		x = Add(x, p.attentionOut(Reshape(mixed, p.rowDims(c.Heads*c.HeadDim)...), w))
-		x = Add(x, p.mlp(x, w))
-	}
-	x = Reshape(inferenceNorm(x, c.lastNorm(params, x), c.RMSNormEps), -1, c.HiddenSize)
-	out.Head = c.sampleHead(x, params[c.HeadTable()], in.Inverse, nil)
-	return out
-}
-
-// piece holds what all layers of a piece use.
+// piece holds what the parts of a layer use.
 type piece struct {
 	prefill
-	PieceInputs
-	own map[int]*Node // by window, the mask of the piece's own keys
+	size           PieceShape
+	row, at, first *Node // the place, scalars
 }
 
-func (c *Config) newPiece(in PieceInputs, o GraphOptions) *piece {
-	g, tokens := in.At.Graph(), in.shape.Tokens
-	r := c.newRotations(Add(Iota(g, shapes.Make(dtypes.Int32, 1, tokens), 1), in.At))
-	p := &piece{prefill: prefill{inference: c.newInference(g, tokens, o), PrefillInputs: in.PrefillInputs,
-		rotations: r}, PieceInputs: in, own: map[int]*Node{}}
-	all := span{to: tokens}
-	for _, w := range c.Windows() {
-		t := &tiling{tokens: tokens, block: tokens, window: w, constants: map[[3]int]*Node{}}
-		p.own[w] = t.mask(g, all, all, nil)
-	}
-	return p
+func (p PieceGraphs) newPiece(g *Graph) *piece {
+	place := Parameter(g, "place", shapes.Make(dtypes.Int32, 3))
+	number := func(i int) *Node { return Reshape(Slice(place, AxisElem(i))) }
+	s := &piece{size: p.PieceShape, row: number(0), at: number(1), first: number(2)}
+	s.prefill = prefill{inference: p.newInference(g, p.Tokens, p.Options),
+		PrefillInputs: PrefillInputs{shape: PrefillShape{Prompts: 1, Tokens: p.Tokens}},
+		rotations:     p.newRotations(Add(Iota(g, shapes.Make(dtypes.Int32, 1, p.Tokens), 1), s.at))}
+	return s
 }
 
 // mix is attention to the cache and then to the piece itself, [C, h*D].
-func (p *piece) mix(layer int, q, k, v *Node) *Node {
+func (p *piece) mix(q, k, v, keys, values *Node, window int) *Node {
 	dims, joined := q.Shape().Dimensions, joinHeads(q, p.KVHeads)
 	look := p.lookBack
 	if hasLoops(q.Graph()) {
 		look = p.loopBack
 	}
-	o := look(joined, p.Keys[layer], p.Values[layer], p.Window(layer))
-	o = o.add(joined, TransposeAllAxes(k, 0, 1, 3, 2), v, p.own[p.Window(layer)])
+	own := &tiling{tokens: p.size.Tokens, block: p.size.Tokens, window: window, constants: map[[3]int]*Node{}}
+	all := span{to: p.size.Tokens}
+	o := look(joined, keys, values, window)
+	o = o.add(joined, TransposeAllAxes(k, 0, 1, 3, 2), v, own.mask(q.Graph(), all, all, nil))
 	mixed := ConvertDType(Reshape(o.out(), dims...), q.DType())
 	return Reshape(TransposeAllAxes(mixed, 0, 2, 1, 3), dims[2], -1)
 }
 
-// mask hides slots that are not filled, and those before the window, in the block that begins at a scalar.
+// mask hides what lies before the window in the block that begins at a slot; nil: all of it is seen.
 func (p *piece) mask(from, at *Node, window int) *Node {
-	tokens := p.shape.Tokens
-	slots := Add(Iota(at.Graph(), shapes.Make(dtypes.Int32, 1, 1, 1, p.shape.Block), 3), from)
-	sees := LessThan(slots, at)
-	if window > 0 {
-		positions := Add(Iota(at.Graph(), shapes.Make(dtypes.Int32, 1, 1, tokens, 1), 2), at)
-		sees = LogicalAnd(LessThan(Sub(positions, slots), scalar(at, float64(window))), sees)
+	if window == 0 {
+		return nil
 	}
-	return hidden(sees)
+	g := at.Graph()
+	slots := Add(Iota(g, shapes.Make(dtypes.Int32, 1, 1, 1, p.size.Tokens), 3), from)
+	positions := Add(Iota(g, shapes.Make(dtypes.Int32, 1, 1, p.size.Tokens, 1), 2), at)
+	return hidden(LessThan(Sub(positions, slots), scalar(positions, float64(window))))
 }
 
 // lookBack writes every block of the cache into the graph. Each is read after what is made of the one before, so that
@@ -132,49 +160,48 @@ func (p *piece) mask(from, at *Node, window int) *Node {
 func (p *piece) lookBack(q, keys, values *Node, window int) online {
 	var last []*Node
 	o := online{cap: p.scoreCap()}
-	s := p.shape
-	for b := range s.Seen / s.Block {
-		v := p.block(values, b, last)
+	for b := range p.size.Blocks {
+		from := AddScalar(p.first, float64(b*p.size.Tokens))
+		v := p.block(values, from, last)
 		k := v
-		if s.InGraph {
-			k = TransposeAllAxes(p.block(keys, b, last), 0, 1, 3, 2)
+		if p.size.InGraph {
+			k = TransposeAllAxes(p.block(keys, from, last), 0, 1, 3, 2)
 		} else {
-			k = p.turnedBlock(keys, b, last)
+			k = p.turnedBlock(keys, from, last)
 		}
 		as := func(x *Node) *Node { return ConvertDType(x, q.DType()) }
-		o = o.add(q, as(k), as(v), p.mask(scalar(p.At, float64(b*s.Block)), p.At, window))
+		o = o.add(q, as(k), as(v), p.mask(from, p.at, window))
 		last = []*Node{o.out()}
 	}
 	return o
 }
 
-// block is block b of the prompt's row in a cache [Rows, kv, Slots, D]: [1, kv, N, D].
-func (p *piece) block(cache *Node, b int, after []*Node) *Node {
-	dims, slots := cache.Shape().Dimensions, p.shape.Block
-	x := Reshape(cache, dims[0]*dims[1], -1, slots, dims[3])
-	return Reshape(Gather(x, p.places(dims[1], b, after)), 1, dims[1], slots, dims[3])
+// block is the block of the prompt's row in a cache [Rows, kv, Slots, D] that begins at a slot: [1, kv, C, D].
+func (p *piece) block(cache, from *Node, after []*Node) *Node {
+	dims := cache.Shape().Dimensions
+	x := Reshape(cache, dims[0]*dims[1], -1, p.size.Tokens, dims[3])
+	return Reshape(Gather(x, p.places(dims[1], from, after)), 1, dims[1], p.size.Tokens, dims[3])
 }
 
-// turnedBlock is block b of the prompt's row in a cache [Rows, kv, D, Slots]: [1, kv, D, N].
-func (p *piece) turnedBlock(cache *Node, b int, after []*Node) *Node {
-	dims, slots := cache.Shape().Dimensions, p.shape.Block
-	x := Reshape(cache, dims[0]*dims[1]*dims[2], -1, slots)
-	return Reshape(Gather(x, p.places(dims[1]*dims[2], b, after)), 1, dims[1], dims[2], slots)
+// turnedBlock is block for a cache [Rows, kv, D, Slots]: [1, kv, D, C].
+func (p *piece) turnedBlock(cache, from *Node, after []*Node) *Node {
+	dims := cache.Shape().Dimensions
+	x := Reshape(cache, dims[0]*dims[1]*dims[2], -1, p.size.Tokens)
+	return Reshape(Gather(x, p.places(dims[1]*dims[2], from, after)), 1, dims[1], dims[2], p.size.Tokens)
 }
 
-// places are the indices [n, 2] of block b in the n parts of the prompt's row.
-func (p *piece) places(n, b int, after []*Node) *Node {
-	g, shape := p.Row.Graph(), shapes.Make(dtypes.Int32, n, 1)
-	parts := waitFor(Add(Iota(g, shape, 0), MulScalar(p.Row, n)), after)
-	return Concatenate([]*Node{parts, BroadcastToDims(Const(g, int32(b)), n, 1)}, 1)
+// places are the indices [n, 2] of a block in the n parts of the prompt's row.
+func (p *piece) places(n int, from *Node, after []*Node) *Node {
+	parts := waitFor(Add(Iota(p.row.Graph(), shapes.Make(dtypes.Int32, n, 1), 0), MulScalar(p.row, n)), after)
+	number := Div(from, scalar(from, float64(p.size.Tokens)))
+	return Concatenate([]*Node{parts, BroadcastToDims(number, n, 1)}, 1)
 }
 
-// loopBack is lookBack as a loop over the blocks that are filled.
+// loopBack is lookBack as a loop.
 func (p *piece) loopBack(q, keys, values *Node, window int) online {
-	g, slots, wide, dims := q.Graph(), p.shape.Block, wideType(q.DType()), q.Shape().Dimensions
+	g, wide, dims := q.Graph(), wideType(q.DType()), q.Shape().Dimensions
 	column := func(last int) *Node { return Zeros(g, shapes.Make(wide, dims[0], dims[1], dims[2], last)) }
-	first := ScalarZero(g, dtypes.Int32)
-	all := []*Node{first, p.At, q, p.rowOf(keys), p.rowOf(values),
+	all := []*Node{p.first, p.at, q, p.rowOf(keys), p.rowOf(values),
 		AddScalar(column(1), 2*maskedScore), column(1), column(dims[3])}
 	parameters := func(g *Graph) (out []*Node) {
 		for i, x := range all {
@@ -188,11 +215,11 @@ func (p *piece) loopBack(q, keys, values *Node, window int) online {
 	})
 	body := NewClosure(g, func(g *Graph) []*Node {
 		in := parameters(g)
-		from, at, block := in[0], in[1], span{to: slots, at: in[0]}
+		from, at, block := in[0], in[1], span{to: p.size.Tokens, at: in[0]}
 		o := online{in[5], in[6], in[7], true, p.scoreCap()}
 		keys, values := TransposeAllAxes(block.cut(in[3], 2), 0, 1, 3, 2), block.cut(in[4], 2)
 		o = o.add(in[2], keys, values, p.mask(from, at, window))
-		next := Add(from, scalar(from, float64(slots)))
+		next := Add(from, scalar(from, float64(p.size.Tokens)))
 		return []*Node{next, at, in[2], in[3], in[4], o.top, o.sum, o.mixed}
 	})
 	out := While(condition, body, all...)
@@ -203,22 +230,22 @@ func (p *piece) loopBack(q, keys, values *Node, window int) online {
 func (p *piece) rowOf(cache *Node) *Node {
 	dims, zero := cache.Shape().Clone().Dimensions, ScalarZero(cache.Graph(), dtypes.Int32)
 	dims[0] = 1
-	return DynamicSlice(cache, []*Node{p.Row, zero, zero, zero}, dims)
+	return DynamicSlice(cache, []*Node{p.row, zero, zero, zero}, dims)
 }
 
-// keep is what the piece returns for the cache: x [1, kv, C, D] as the host copies it, keys turned, or the cache with x
+// keep is what the layer returns for the cache: x [1, kv, C, D] as the host copies it, keys turned, or the cache with x
 // in it. It waits for the attention, which reads the cache as it was: else the engine would copy it.
 func (p *piece) keep(cache, x, mixed *Node, keys bool) *Node {
-	if !p.shape.InGraph {
+	if !p.size.InGraph {
 		if keys {
 			x = TransposeAllAxes(x, 0, 1, 3, 2)
 		}
 		return ConvertDType(x, dtypes.Float32)
 	}
-	g, zero := cache.Graph(), ScalarZero(cache.Graph(), dtypes.Int32)
+	zero := ScalarZero(cache.Graph(), dtypes.Int32)
 	x = computeAfter(ConvertDType(x, cache.DType()), mixed)
-	if g.Backend().Capabilities().Operations[compute.OpTypeDynamicUpdateSlice] {
-		return DynamicUpdateSlice(cache, x, []*Node{p.Row, zero, p.At, zero})
+	if cache.Graph().Backend().Capabilities().Operations[compute.OpTypeDynamicUpdateSlice] {
+		return DynamicUpdateSlice(cache, x, []*Node{p.row, zero, p.at, zero})
 	}
 	return p.putAt(cache, x)
 }
@@ -227,11 +254,10 @@ func (p *piece) keep(cache, x, mixed *Node, keys bool) *Node {
 func (p *piece) putAt(cache, x *Node) *Node {
 	dims := cache.Shape().Dimensions
 	number := func(axis int) *Node { return Iota(x.Graph(), shapes.Make(dtypes.Int32, dims...), axis) }
-	back := Sub(Iota(x.Graph(), shapes.Make(dtypes.Int32, dims[2], 1), 0), p.At)
-	tokens := p.shape.Tokens
-	x = TransposeAllAxes(Gather(TransposeAllAxes(x, 2, 0, 1, 3), MinScalar(MaxScalar(back, 0), tokens-1)), 1, 2, 0, 3)
-	slots := Sub(number(2), p.At)
-	inside := LogicalAnd(GreaterOrEqual(slots, ZerosLike(slots)), LessThan(slots, scalar(slots, float64(tokens))))
-	inside = LogicalAnd(inside, Equal(number(0), p.Row))
+	back := Sub(Iota(x.Graph(), shapes.Make(dtypes.Int32, dims[2], 1), 0), p.at)
+	x = TransposeAllAxes(Gather(TransposeAllAxes(x, 2, 0, 1, 3), MinScalar(MaxScalar(back, 0), p.size.Tokens-1)), 1, 2, 0, 3)
+	slots := Sub(number(2), p.at)
+	inside := LogicalAnd(GreaterOrEqual(slots, ZerosLike(slots)), LessThan(slots, scalar(slots, float64(p.size.Tokens))))
+	inside = LogicalAnd(inside, Equal(number(0), p.row))
 	return Where(inside, BroadcastToDims(x, dims...), cache)
 }

@@ -15,16 +15,21 @@ import (
 
 // pieces reads a prompt in pieces into row 1 of a cache of three rows, which holds other numbers.
 type pieces struct {
-	shape   PieceShape
-	prompt  []int32
-	options GraphOptions
-	cache   [][]float32 // keys and values of every layer
+	PieceGraphs
+	prompt []int32
+	cache  [][]float32 // keys and values of every layer
+
+	engine   *backend.Engine
+	model    *Model
+	programs map[string]*backend.Program
 }
 
-func newPieces(c *Config, prompt []int32, inGraph bool, o GraphOptions) *pieces {
-	p := &pieces{PieceShape{Rows: 3, Slots: 32, Block: 16, Seen: 32, Tokens: 8, InGraph: inGraph}, prompt, o, nil}
+func newPieces(e *backend.Engine, m *Model, prompt []int32, inGraph bool, o GraphOptions) *pieces {
+	c, shape := m.Config, PieceShape{Rows: 3, Slots: 32, Tokens: 8, InGraph: inGraph}
+	graphs := PieceGraphs{c, shape, o, dtypes.Float32, e.Wants.HostRows}
+	p := &pieces{graphs, prompt, nil, e, m, map[string]*backend.Program{}}
 	for range 2 * c.Layers {
-		x := make([]float32, p.shape.Rows*c.KVHeads*p.shape.Slots*c.HeadDim)
+		x := make([]float32, p.Rows*c.KVHeads*p.Slots*c.HeadDim)
 		for i := range x {
 			x[i] = float32(i%7 - 3)
 		}
@@ -34,59 +39,97 @@ func newPieces(c *Config, prompt []int32, inGraph bool, o GraphOptions) *pieces 
 }
 
 // read gives the head after the last piece.
-func (p *pieces) read(t *testing.T, e *backend.Engine, m *Model) (head [][]float32) {
+func (p *pieces) read(t *testing.T) (head [][]float32) {
 	t.Helper()
-	program := compile(t, e, "piece", func(g *graph.Graph) []*graph.Node {
-		params := m.Config.Parameters(g)
-		in := m.Config.PieceInputs(g, p.shape, e.Wants.HostRows, p.options)
-		return floats(m.Config.Piece(params, in, p.options).Nodes())
-	})
-	for at := 0; at < len(p.prompt); at += p.shape.Tokens {
-		in := append(weights(t, e, m), p.inputs(e, m, at)...)
-		out := runOnce(t, program, in)
-		backend.FinalizeAll(in...)
-		head = out[:4]
-		for i, x := range out[4:] {
-			p.take(t, m.Config, i, at, x)
+	held := weights(t, p.engine, p.model)
+	defer backend.FinalizeAll(held...)
+	of := func(places []int) (some []compute.Buffer) {
+		for _, i := range places {
+			some = append(some, held[i])
+		}
+		return some
+	}
+	for at := 0; at < len(p.prompt); at += p.Tokens {
+		n := min(p.Tokens, len(p.prompt)-at)
+		in := p.tokens(at)
+		if !p.HostRows {
+			in = append(of([]int{p.EmbedTable()}), in...)
+		}
+		x := p.run(t, "embed", p.Embed, in)
+		for layer := range p.Layers {
+			graphs, window := p.PieceGraphs, p.Window(layer)
+			first := graphs.FirstSeen(at, window)
+			graphs.Blocks = (at - first) / p.Tokens
+			out := p.run(t, fmt.Sprint("layer", window, graphs.Blocks),
+				func(g *graph.Graph) []*graph.Node { return graphs.Layer(g, layer) },
+				slices.Concat(of(p.LayerTensors(layer)), p.place(at, first), x, p.layer(layer)))
+			x = out[:1]
+			p.take(t, 2*layer, at, out[1])
+			p.take(t, 2*layer+1, at, out[2])
+		}
+		in = []compute.Buffer{must(p.engine.Int32([]int32{int32(n - 1)}, 1)), must(p.engine.Float32([]float32{1.25}, 1, 1))}
+		head = nil
+		for _, b := range p.run(t, "head", p.Head, slices.Concat(of(p.HeadTensors()), in, x)) {
+			head = append(head, slices.Clone(must(backend.Floats(b))))
 		}
 	}
 	return head
 }
 
-func (p *pieces) inputs(e *backend.Engine, m *Model, at int) (in []compute.Buffer) {
-	ids, c := make([]int32, p.shape.Tokens), m.Config
-	n := copy(ids, p.prompt[at:])
-	if e.Wants.HostRows {
-		in = append(in, must(e.Float32(copyRows(m.Params[0].Data, ids, c.HiddenSize), len(ids), c.HiddenSize)))
-	} else {
-		in = append(in, must(e.Int32(ids, 1, len(ids))))
+// run runs a program, which it compiles the first time.
+func (p *pieces) run(t *testing.T, name string, build func(g *graph.Graph) []*graph.Node,
+	in []compute.Buffer) []compute.Buffer {
+	t.Helper()
+	if p.programs[name] == nil {
+		p.programs[name] = compile(t, p.engine, name, build)
 	}
-	in = append(in, must(e.Int32([]int32{int32(n - 1)}, 1)), must(e.Float32([]float32{1.25}, 1, 1)),
-		must(e.Int32([]int32{1, int32(at)}, 2)))
-	for i, x := range p.cache {
-		dtype, dims := dtypes.Float32, []int{p.shape.Rows, c.KVHeads, p.shape.Slots, c.HeadDim}
-		if p.shape.InGraph {
-			dtype = p.options.dtype()
-		} else if i%2 == 0 {
+	out, err := p.programs[name].Run(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func (p *pieces) tokens(at int) []compute.Buffer {
+	ids := make([]int32, p.Tokens)
+	copy(ids, p.prompt[at:])
+	if !p.HostRows {
+		return []compute.Buffer{must(p.engine.Int32(ids, 1, len(ids)))}
+	}
+	rows := copyRows(p.model.Params[0].Data, ids, p.HiddenSize)
+	return []compute.Buffer{must(p.engine.Float32(rows, len(ids), p.HiddenSize))}
+}
+
+func (p *pieces) place(at, first int) []compute.Buffer {
+	return []compute.Buffer{must(p.engine.Int32([]int32{1, int32(at), int32(first)}, 3))}
+}
+
+// layer has the keys and values of a layer.
+func (p *pieces) layer(layer int) (in []compute.Buffer) {
+	for i, x := range p.cache[2*layer : 2*layer+2] {
+		dtype, dims := dtypes.Float32, []int{p.Rows, p.KVHeads, p.Slots, p.HeadDim}
+		if p.InGraph {
+			dtype = p.Options.dtype()
+		} else if i == 0 {
 			dims[2], dims[3] = dims[3], dims[2]
 		}
-		in = append(in, must(e.Floats(dtype, x, dims...)))
+		in = append(in, must(p.engine.Floats(dtype, x, dims...)))
 	}
 	return in
 }
 
-// take puts what a piece returns for keys or values into the cache. Other rows must keep what they hold.
-func (p *pieces) take(t *testing.T, c *Config, i, at int, x []float32) {
+// take puts what a layer returns for keys or values into the cache. Other rows must keep what they hold.
+func (p *pieces) take(t *testing.T, i, at int, b compute.Buffer) {
 	t.Helper()
-	row := len(p.cache[i]) / p.shape.Rows
-	if p.shape.InGraph {
+	x, row := slices.Clone(must(backend.Floats(b))), len(p.cache[i])/p.Rows
+	if p.InGraph {
 		if !slices.Equal(x[:row], p.cache[i][:row]) || !slices.Equal(x[2*row:], p.cache[i][2*row:]) {
 			t.Fatalf("position %d, output %d: other rows of the cache changed", at, i)
 		}
 		p.cache[i] = x
 		return
 	}
-	copySlots(c, p.cache[i][row:], p.shape.Slots, at, x, p.shape.Tokens, p.shape.Tokens, i%2 == 0)
+	copySlots(p.Config, p.cache[i][row:], p.Slots, at, x, p.Tokens, p.Tokens, i%2 == 0)
 }
 
 // copySlots copies the first n of the source's slots to those from at on; keys are turned.
@@ -104,15 +147,15 @@ func copySlots(c *Config, to []float32, slots, at int, from []float32, tokens, n
 }
 
 // check compares the head and the cache with those of a prefill of the whole prompt.
-func (p *pieces) check(t *testing.T, c *Config, head, want [][]float32, tokens int, limit float64) {
+func (p *pieces) check(t *testing.T, head, want [][]float32, tokens int, limit float64) {
 	t.Helper()
 	for i, got := range head {
 		near(t, fmt.Sprint("output ", i), worst(got, want[i]), limit)
 	}
 	for i, whole := range want[4:] {
-		row, turned := len(p.cache[i])/p.shape.Rows, i%2 == 0 && !p.shape.InGraph
+		row, turned := len(p.cache[i])/p.Rows, i%2 == 0 && !p.InGraph
 		expected := slices.Clone(p.cache[i][row : 2*row])
-		copySlots(c, expected, p.shape.Slots, 0, whole, tokens, len(p.prompt), turned)
+		copySlots(p.Config, expected, p.Slots, 0, whole, tokens, len(p.prompt), turned)
 		near(t, fmt.Sprint("keys or values ", i), worst(p.cache[i][row:2*row], expected), limit)
 	}
 }
@@ -161,7 +204,6 @@ func comparePieces(t *testing.T, e *backend.Engine, m *Model, inGraph bool, o Gr
 	for j := range 21 {
 		c.prompts[0] = append(c.prompts[0], int32(3+(5*j+j*j)%29))
 	}
-	p := newPieces(m.Config, c.prompts[0], inGraph, o)
-	head := p.read(t, e, m)
-	p.check(t, m.Config, head, c.prefill(t, e, m), c.promptTokens(), limit)
+	p := newPieces(e, m, c.prompts[0], inGraph, o)
+	p.check(t, p.read(t), c.prefill(t, e, m), c.promptTokens(), limit)
 }

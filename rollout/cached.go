@@ -34,6 +34,7 @@ type Cached struct {
 	prefills *backend.Cache
 	joins    *backend.Cache // prefills of a Feed
 	steps    *backend.Cache
+	pieces   *backend.Cache // of long prompts
 	rotaries []*model.Rotary
 	pool     *pool
 	trace    func(program string) // in tests: called for every program that runs, and evictions
@@ -48,7 +49,7 @@ type Cached struct {
 func NewCached(e *backend.Engine, c *model.Config, weights func() []compute.Buffer, o Options) *Cached {
 	return &Cached{
 		engine: e, config: c, options: o, weights: weights, prefills: e.NewCache(), joins: moreGraphs(e, 3),
-		steps:    stepCache(e, c),
+		steps: stepCache(e, c), pieces: pieceCache(e, c),
 		rotaries: c.Rotaries(), pool: &pool{engine: e}, trace: func(string) {}, piece: pieceTokens,
 		peak: peakBlocks,
 	}
@@ -63,6 +64,16 @@ func stepCache(e *backend.Engine, c *model.Config) *backend.Cache {
 	return e.NewCache()
 }
 
+// pieceCache keeps, where programs hold memory, those alone that a piece needs: one for the layers of each window, and
+// one that embeds. The next piece has other programs there.
+func pieceCache(e *backend.Engine, c *model.Config) *backend.Cache {
+	few := *e
+	if few.Wants.HoldsMemory {
+		few.Wants.LiveGraphs = 1 + len(c.Windows())
+	}
+	return few.NewCache()
+}
+
 // moreGraphs is a cache of several times as many programs as the engine wants.
 func moreGraphs(e *backend.Engine, times int) *backend.Cache {
 	more := *e
@@ -75,6 +86,7 @@ func (s *Cached) Close() {
 	s.prefills.Close()
 	s.joins.Close()
 	s.steps.Close()
+	s.pieces.Close()
 	s.pool.empty()
 }
 
@@ -281,21 +293,6 @@ func (s *Cached) prefillProgram(from *backend.Cache, shape model.PrefillShape, r
 		params := s.config.ParametersIn(g, s.matrixType())
 		in := s.config.PrefillInputs(g, shape, s.engine.Wants.HostRows)
 		return s.config.Prefill(params, in, s.options.Graph).Nodes()
-	}, options...)
-}
-
-// pieceProgram returns the program of a piece. A long prompt is worth threads of its own, whatever steps follow.
-func (s *Cached) pieceProgram(from *backend.Cache, shape model.PieceShape) (*backend.Program, error) {
-	name := fmt.Sprintf("piece/%d of %dx%d", shape.Tokens, shape.Rows, shape.Seen)
-	s.trace(name)
-	options := []backend.Option{s.cut(2*s.config.Layers, []int{shape.Rows, s.config.KVHeads})}
-	if shape.InGraph {
-		options = append(options, backend.UpdateLast(2*s.config.Layers))
-	}
-	return from.Program(fmt.Sprint(name, "/", shape.Slots, "/", shape.Suffix), func(g *graph.Graph) []*graph.Node {
-		params := s.config.ParametersIn(g, s.matrixType())
-		in := s.config.PieceInputs(g, shape, s.engine.Wants.HostRows, s.options.Graph)
-		return s.config.Piece(params, in, s.options.Graph).Nodes()
 	}, options...)
 }
 

@@ -121,15 +121,16 @@ func (g *graphStore) promptSize() (rows, slots int) {
 
 func (g *graphStore) promptRow(s *seat) int { return s.row / g.layout.shape.Samples }
 
-// takePrompts gives the prefix away: the program's outputs are in its memory.
-func (g *graphStore) takePrompts() []compute.Buffer {
-	prefix := g.prefix
-	g.prefix = nil
-	return prefix
+// takePrompts gives them away: the program's outputs are in their memory.
+func (g *graphStore) takePrompts(layer int) []compute.Buffer {
+	kept := g.prefix[2*layer : 2*layer+2]
+	taken := slices.Clone(kept)
+	clear(kept)
+	return taken
 }
 
-func (g *graphStore) fillPiece(keysAndValues []compute.Buffer, _ *seat, _, _ int) error {
-	g.prefix = slices.Clone(keysAndValues)
+func (g *graphStore) fillPiece(layer int, keysAndValues []compute.Buffer, _, _, _ int) error {
+	copy(g.prefix[2*layer:], keysAndValues)
 	return nil
 }
 

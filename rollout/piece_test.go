@@ -10,7 +10,7 @@ import (
 	"github.com/posttrain/posttrain/internal/testkit"
 )
 
-// longRequests are greedy and drawn samples of prompts of several lengths. Some are long: more than eight pieces of 4.
+// longRequests are greedy and drawn samples of prompts of several lengths. Some are long: more than four pieces of 4.
 func longRequests() (rs []Request) {
 	for i, n := range []int{70, 9, 41, 33, 30} {
 		group := sampleGroups(i+1, 5, n, func(i, k int) int { return 3 + i + k })
@@ -73,7 +73,7 @@ func readsInPieces(programs []string) bool {
 	whole := func(p string) bool {
 		return strings.HasPrefix(p, "prefill") && (strings.HasSuffix(p, "x96") || strings.HasSuffix(p, "x64"))
 	}
-	piece := func(p string) bool { return strings.HasPrefix(p, "piece/4 ") }
+	piece := func(p string) bool { return strings.HasPrefix(p, "piece/4/") }
 	return slices.ContainsFunc(programs, piece) && !slices.ContainsFunc(programs, whole)
 }
 
@@ -103,7 +103,7 @@ func TestLongPromptsJoin(t *testing.T) {
 // TestPieceDividesLengths: a piece divides every length of a row that holds a long prompt.
 func TestPieceDividesLengths(t *testing.T) {
 	for n := longPrompt*pieceTokens + 1; n < 1<<17; n += 97 {
-		if l := lengthOf(n); l%(blockPieces*pieceTokens) != 0 {
+		if l := lengthOf(n); l%pieceTokens != 0 {
 			t.Fatalf("a row of %d slots holds %d tokens", l, n)
 		}
 	}
