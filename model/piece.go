@@ -13,11 +13,11 @@ import (
 // PieceShape holds the sizes of a piece of a prefill: tokens of one prompt that see themselves and what the cache has
 // of the prompt already, in blocks of as many slots.
 type PieceShape struct {
-	Rows, Slots int  // of the cache
-	Tokens      int  // C, a divisor of Slots; the last piece of a prompt is padded on the right
-	Blocks      int  // blocks of the cache that a layer's program reads; unused on engines with loops
-	InGraph     bool // the cache stays on the engine, and a layer writes its keys and values into it
-	Suffix      bool // the cache is the suffix of a [StepShape], with an axis of one sample, instead of its prefix
+	Rows, Slots int   // of the cache
+	Tokens      int   // C, a divisor of Slots; the last piece of a prompt is padded on the right
+	Blocks      []int // of the cache that layers read, for each of Windows; unused on engines with loops
+	InGraph     bool  // the cache stays on the engine, and a layer writes its keys and values into it
+	Suffix      bool  // the cache is the suffix of a [StepShape], with an axis of one sample, instead of its prefix
 }
 
 // FirstSeen is the first slot of the blocks that the piece at a position sees in a layer: all of them, or those of the
@@ -29,8 +29,8 @@ func (s PieceShape) FirstSeen(at, window int) int {
 	return max(0, at-window+1) / s.Tokens * s.Tokens
 }
 
-// PieceGraphs builds the programs of a prefill in pieces. All layers with the same window share one, so that a piece
-// needs memory for one layer, and compiling does not grow with the layers. The parameters of each graph are its
+// PieceGraphs builds the programs of a prefill in pieces. A program has few layers ([Config.LayerGroups]), so that a
+// piece needs memory for these alone, and compiling does not grow with the layers. The parameters of each graph are its
 // weights, in the order of Held, and then its inputs, in the order in which its comment names them.
 type PieceGraphs struct {
 	*Config
@@ -38,6 +38,24 @@ type PieceGraphs struct {
 	Options  GraphOptions
 	Matrices dtypes.DType // of the weights
 	HostRows bool         // the host copies rows of the embedding
+}
+
+// LayerGroup are neighbouring layers, first to end-1.
+type LayerGroup struct{ First, End int }
+
+// LayerGroups cuts the layers into groups with the same windows in the same order, the shortest that there are; the last
+// one may have fewer layers. Layers without windows, or all with the same, are groups of one.
+func (c *Config) LayerGroups() (groups []LayerGroup) {
+	n := 1
+	for layer := 0; layer < c.Layers; layer++ {
+		if c.Window(layer) != c.Window(layer%n) {
+			n, layer = n+1, -1
+		}
+	}
+	for first := 0; first < c.Layers; first += n {
+		groups = append(groups, LayerGroup{first, min(first+n, c.Layers)})
+	}
+	return groups
 }
 
 // Embed gives the hidden states [C, H] that the first layer reads, from embed rows float32 [C, H] (with HostRows), or
@@ -53,23 +71,31 @@ func (p PieceGraphs) Embed(g *Graph) []*Node {
 	return []*Node{ConvertDType(p.embed(params, nil, tokens), p.Options.dtype())}
 }
 
-// Layer gives the hidden states [C, H] behind a layer, and its keys, rotated, and values: with InGraph the cache with
-// them in it, else float32 [1, kv, D, C] and [1, kv, C, D] for the host.
+// Layers gives the hidden states [C, H] behind a group of layers, and the keys, rotated, and values of each: with
+// InGraph the cache with them in it, else float32 [1, kv, D, C] and [1, kv, C, D] for the host.
 //
-// Weights: the layer's. Inputs: the place, int32 [3], which is the prompt's row in the cache, the position of the
-// piece's first token, and FirstSeen; hidden states [C, H]; the layer's keys and values in the cache.
-func (p PieceGraphs) Layer(g *Graph, layer int) []*Node {
-	weights, s := p.weights(g, p.LayerTensors(layer)...), p.newPiece(g)
+// Weights: those of each layer. Inputs: the place, int32 [2+windows], which is the prompt's row in the cache, the
+// position of the piece's first token, and FirstSeen for each of Windows; hidden states [C, H]; keys and values of each
+// layer in the cache.
+func (p PieceGraphs) Layers(g *Graph, group LayerGroup) []*Node {
+	var weights [][]*Node
+	for layer := group.First; layer < group.End; layer++ {
+		weights = append(weights, p.weights(g, p.LayerTensors(layer)...))
+	}
+	s := p.newPiece(g)
 	x := Parameter(g, "hidden", shapes.Make(p.Options.dtype(), p.Tokens, p.HiddenSize))
-	keys, values := p.cache(g)
 	x = Reshape(x, s.rowDims(p.HiddenSize)...)
-	w := p.nameWeights(weights, x)
-	q, k, v := s.project(layer, x, w)
-	mixed := s.mix(q, k, v, keys, values, p.Window(layer))
-	keys, values = s.keep(keys, k, mixed, true), s.keep(values, v, mixed, false)
-	x = Add(x, s.attentionOut(Reshape(mixed, s.rowDims(p.Heads*p.HeadDim)...), w))
-	x = Add(x, s.mlp(x, w))
-	return []*Node{Reshape(x, p.Tokens, p.HiddenSize), keys, values}
+	var cache []*Node
+	for i, own := range weights {
+		w, layer := p.nameWeights(own, x), group.First+i
+		keys, values := p.cache(g, layer)
+		q, k, v := s.project(layer, x, w)
+		mixed := s.mix(q, k, v, keys, values, p.Window(layer))
+		cache = append(cache, s.keep(keys, k, mixed, true), s.keep(values, v, mixed, false))
+		x = Add(x, s.attentionOut(Reshape(mixed, s.rowDims(p.Heads*p.HeadDim)...), w))
+		x = Add(x, s.mlp(x, w))
+	}
+	return append([]*Node{Reshape(x, p.Tokens, p.HiddenSize)}, cache...)
 }
 
 // Head gives what the next token is drawn from. Weights: the last norm's and the head's table. Inputs: the last token
@@ -95,7 +121,7 @@ func (p PieceGraphs) weights(g *Graph, which ...int) (nodes []*Node) {
 
 // cache declares a layer's keys [Rows, kv, D, Slots] and values [Rows, kv, Slots, D]. With InGraph, keys have the axes
 // of values.
-func (p PieceGraphs) cache(g *Graph) (keys, values *Node) {
+func (p PieceGraphs) cache(g *Graph, layer int) (keys, values *Node) {
 	dtype := dtypes.Float32
 	dims := []int{p.Rows, p.KVHeads, p.Slots, p.HeadDim}
 	turned := []int{p.Rows, p.KVHeads, p.HeadDim, p.Slots}
@@ -107,22 +133,27 @@ func (p PieceGraphs) cache(g *Graph) (keys, values *Node) {
 		if p.Suffix {
 			made = slices.Insert(slices.Clone(dims), 2, 1)
 		}
-		return Reshape(CacheParameter(g, name, shapes.Make(dtype, made...)), dims...)
+		return Reshape(CacheParameter(g, fmt.Sprint(name, layer), shapes.Make(dtype, made...)), dims...)
 	}
-	return declare("keys", turned), declare("values", dims)
+	return declare("keys_", turned), declare("values_", dims)
 }
 
 // piece holds what the parts of a layer use.
 type piece struct {
 	prefill
-	size           PieceShape
-	row, at, first *Node // the place, scalars
+	size    PieceShape
+	row, at *Node   // the place, scalars
+	first   []*Node // for each of Windows
 }
 
 func (p PieceGraphs) newPiece(g *Graph) *piece {
-	place := Parameter(g, "place", shapes.Make(dtypes.Int32, 3))
+	windows := p.Windows()
+	place := Parameter(g, "place", shapes.Make(dtypes.Int32, 2+len(windows)))
 	number := func(i int) *Node { return Reshape(Slice(place, AxisElem(i))) }
-	s := &piece{size: p.PieceShape, row: number(0), at: number(1), first: number(2)}
+	s := &piece{size: p.PieceShape, row: number(0), at: number(1)}
+	for i := range windows {
+		s.first = append(s.first, number(2+i))
+	}
 	s.prefill = prefill{inference: p.newInference(g, p.Tokens, p.Options),
 		PrefillInputs: PrefillInputs{shape: PrefillShape{Prompts: 1, Tokens: p.Tokens}},
 		rotations:     p.newRotations(Add(Iota(g, shapes.Make(dtypes.Int32, 1, p.Tokens), 1), s.at))}
@@ -155,13 +186,13 @@ func (p *piece) mask(from, at *Node, window int) *Node {
 	return hidden(LessThan(Sub(positions, slots), scalar(positions, float64(window))))
 }
 
-// lookBack writes every block of the cache into the graph. Each is read after what is made of the one before, so that
+// lookBack writes the blocks of the cache that are seen into the graph. Each is read after what is made of the one before, so that
 // one exists at a time.
 func (p *piece) lookBack(q, keys, values *Node, window int) online {
 	var last []*Node
-	o := online{cap: p.scoreCap()}
-	for b := range p.size.Blocks {
-		from := AddScalar(p.first, float64(b*p.size.Tokens))
+	o, number := online{cap: p.scoreCap()}, slices.Index(p.Windows(), window)
+	for b := range p.size.Blocks[number] {
+		from := AddScalar(p.first[number], float64(b*p.size.Tokens))
 		v := p.block(values, from, last)
 		k := v
 		if p.size.InGraph {
@@ -201,7 +232,8 @@ func (p *piece) places(n int, from *Node, after []*Node) *Node {
 func (p *piece) loopBack(q, keys, values *Node, window int) online {
 	g, wide, dims := q.Graph(), wideType(q.DType()), q.Shape().Dimensions
 	column := func(last int) *Node { return Zeros(g, shapes.Make(wide, dims[0], dims[1], dims[2], last)) }
-	all := []*Node{p.first, p.at, q, p.rowOf(keys), p.rowOf(values),
+	first := p.first[slices.Index(p.Windows(), window)]
+	all := []*Node{first, p.at, q, p.rowOf(keys), p.rowOf(values),
 		AddScalar(column(1), 2*maskedScore), column(1), column(dims[3])}
 	parameters := func(g *Graph) (out []*Node) {
 		for i, x := range all {

@@ -56,16 +56,12 @@ func (p *pieces) read(t *testing.T) (head [][]float32) {
 			in = append(of([]int{p.EmbedTable()}), in...)
 		}
 		x := p.run(t, "embed", p.Embed, in)
-		for layer := range p.Layers {
-			graphs, window := p.PieceGraphs, p.Window(layer)
-			first := graphs.FirstSeen(at, window)
-			graphs.Blocks = (at - first) / p.Tokens
-			out := p.run(t, fmt.Sprint("layer", window, graphs.Blocks),
-				func(g *graph.Graph) []*graph.Node { return graphs.Layer(g, layer) },
-				slices.Concat(of(p.LayerTensors(layer)), p.place(at, first), x, p.layer(layer)))
+		for _, group := range p.LayerGroups() {
+			out := p.readGroup(t, of, group, at, x)
 			x = out[:1]
-			p.take(t, 2*layer, at, out[1])
-			p.take(t, 2*layer+1, at, out[2])
+			for i, b := range out[1:] {
+				p.take(t, 2*group.First+i, at, b)
+			}
 		}
 		in = []compute.Buffer{must(p.engine.Int32([]int32{int32(n - 1)}, 1)), must(p.engine.Float32([]float32{1.25}, 1, 1))}
 		head = nil
@@ -74,6 +70,23 @@ func (p *pieces) read(t *testing.T) (head [][]float32) {
 		}
 	}
 	return head
+}
+
+func (p *pieces) readGroup(t *testing.T, of func(places []int) []compute.Buffer, group LayerGroup, at int,
+	x []compute.Buffer) []compute.Buffer {
+	t.Helper()
+	graphs, place := p.PieceGraphs, []int32{1, int32(at)}
+	for _, window := range p.Windows() {
+		first := graphs.FirstSeen(at, window)
+		place, graphs.Blocks = append(place, int32(first)), append(graphs.Blocks, (at-first)/p.Tokens)
+	}
+	var weights, cache []compute.Buffer
+	for layer := group.First; layer < group.End; layer++ {
+		weights, cache = append(weights, of(p.LayerTensors(layer))...), append(cache, p.layer(layer)...)
+	}
+	in := append(weights, must(p.engine.Int32(place, len(place))))
+	return p.run(t, fmt.Sprint(group.End-group.First, graphs.Blocks),
+		func(g *graph.Graph) []*graph.Node { return graphs.Layers(g, group) }, slices.Concat(in, x, cache))
 }
 
 // run runs a program, which it compiles the first time.
@@ -87,6 +100,7 @@ func (p *pieces) run(t *testing.T, name string, build func(g *graph.Graph) []*gr
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { backend.FinalizeAll(out...) })
 	return out
 }
 
@@ -98,10 +112,6 @@ func (p *pieces) tokens(at int) []compute.Buffer {
 	}
 	rows := copyRows(p.model.Params[0].Data, ids, p.HiddenSize)
 	return []compute.Buffer{must(p.engine.Float32(rows, len(ids), p.HiddenSize))}
-}
-
-func (p *pieces) place(at, first int) []compute.Buffer {
-	return []compute.Buffer{must(p.engine.Int32([]int32{1, int32(at), int32(first)}, 3))}
 }
 
 // layer has the keys and values of a layer.

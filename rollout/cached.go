@@ -49,7 +49,7 @@ type Cached struct {
 func NewCached(e *backend.Engine, c *model.Config, weights func() []compute.Buffer, o Options) *Cached {
 	return &Cached{
 		engine: e, config: c, options: o, weights: weights, prefills: e.NewCache(), joins: moreGraphs(e, 3),
-		steps: stepCache(e, c), pieces: pieceCache(e, c),
+		steps: stepCache(e, c), pieces: pieceCache(e),
 		rotaries: c.Rotaries(), pool: &pool{engine: e}, trace: func(string) {}, piece: pieceTokens,
 		peak: peakBlocks,
 	}
@@ -64,12 +64,13 @@ func stepCache(e *backend.Engine, c *model.Config) *backend.Cache {
 	return e.NewCache()
 }
 
-// pieceCache keeps, where programs hold memory, those alone that a piece needs: one for the layers of each window, and
-// one that embeds. The next piece has other programs there.
-func pieceCache(e *backend.Engine, c *model.Config) *backend.Cache {
+// pieceCache keeps few programs where they hold memory: two groups of layers, since the last one may be shorter, and the
+// one ahead of them or behind them. The pieces at the next position have other programs. It keeps them where memory is
+// short, too: they are small, and change places in every piece.
+func pieceCache(e *backend.Engine) *backend.Cache {
 	few := *e
 	if few.Wants.HoldsMemory {
-		few.Wants.LiveGraphs = 1 + len(c.Windows())
+		few.Wants.LiveGraphs, few.Wants.HoldsMemory = 3, false
 	}
 	return few.NewCache()
 }

@@ -122,15 +122,15 @@ func (g *graphStore) promptSize() (rows, slots int) {
 func (g *graphStore) promptRow(s *seat) int { return s.row / g.layout.shape.Samples }
 
 // takePrompts gives them away: the program's outputs are in their memory.
-func (g *graphStore) takePrompts(layer int) []compute.Buffer {
-	kept := g.prefix[2*layer : 2*layer+2]
+func (g *graphStore) takePrompts(layers model.LayerGroup) []compute.Buffer {
+	kept := g.prefix[2*layers.First : 2*layers.End]
 	taken := slices.Clone(kept)
 	clear(kept)
 	return taken
 }
 
-func (g *graphStore) fillPiece(layer int, keysAndValues []compute.Buffer, _, _, _ int) error {
-	copy(g.prefix[2*layer:], keysAndValues)
+func (g *graphStore) fillPiece(layers model.LayerGroup, keysAndValues []compute.Buffer, _, _, _ int) error {
+	copy(g.prefix[2*layers.First:], keysAndValues)
 	return nil
 }
 

@@ -19,11 +19,11 @@ type store interface {
 	// promptSize is the size of the part that prompts are in, and promptRow a seat's row in it.
 	promptSize() (rows, slots int)
 	promptRow(s *seat) int
-	// takePrompts gives a layer's keys and values in that part to a piece's program, until fillPiece.
-	takePrompts(layer int) []compute.Buffer
-	// fillPiece takes a layer's keys and values of a piece, of which it owns the buffers: n tokens of the prompt in a
-	// row, from position at on.
-	fillPiece(layer int, keysAndValues []compute.Buffer, row, at, n int) error
+	// takePrompts gives keys and values of some layers in that part to a piece's program, until fillPiece.
+	takePrompts(layers model.LayerGroup) []compute.Buffer
+	// fillPiece takes these layers' keys and values of a piece, of which it owns the buffers: n tokens of the prompt in
+	// a row, from position at on.
+	fillPiece(layers model.LayerGroup, keysAndValues []compute.Buffer, row, at, n int) error
 	// share copies the prompt of the first seat to the rows of the others.
 	share(seats []*seat) error
 	// move changes the layout. Seats that are new in it keep what their rows hold.
@@ -179,26 +179,23 @@ func (h *hostStore) promptSize() (rows, slots int) {
 
 func (h *hostStore) promptRow(s *seat) int { return s.row / h.suffix.samples }
 
-func (h *hostStore) takePrompts(layer int) []compute.Buffer {
-	m := h.promptPart().memory
-	return []compute.Buffer{m[2*layer].buffer, m[2*layer+1].buffer}
+func (h *hostStore) takePrompts(layers model.LayerGroup) (cache []compute.Buffer) {
+	for _, m := range h.promptPart().memory[2*layers.First : 2*layers.End] {
+		cache = append(cache, m.buffer)
+	}
+	return cache
 }
 
-func (h *hostStore) fillPiece(layer int, keysAndValues []compute.Buffer, row, at, n int) error {
+func (h *hostStore) fillPiece(layers model.LayerGroup, keysAndValues []compute.Buffer, row, at, n int) error {
 	defer backend.FinalizeAll(keysAndValues...)
-	to := h.promptPart().only(layer)
+	to := *h.promptPart()
+	to.keys, to.values = to.keys[layers.First:layers.End], to.values[layers.First:layers.End]
 	from := part{prompts: 1, samples: 1, slots: h.piece, kv: to.kv, d: to.d}
 	if err := from.read(keysAndValues); err != nil {
 		return err
 	}
-	to.copyRow(0, row, at, &from, 0, n)
+	backend.Parallel(len(to.keys), func(layer int) { to.copyRow(layer, row, at, &from, 0, n) })
 	return nil
-}
-
-// only is the part with one of its layers.
-func (p part) only(layer int) *part {
-	p.memory, p.keys, p.values = nil, p.keys[layer:layer+1], p.values[layer:layer+1]
-	return &p
 }
 
 func (h *hostStore) share(seats []*seat) error {

@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -32,104 +31,147 @@ func (w *wave) isLong(prompt int) bool {
 	return tokens > longPrompt*w.piece
 }
 
-// readPieces reads a long prompt and draws the first token of its answers.
-func (w *wave) readPieces(ctx context.Context, prompt int, joining []*seat) error {
-	seats := seatsOf([]int{prompt}, joining)
-	r, tokens := w.newPieceReader(seats[0]), seats[0].tokens
-	for at := 0; at < len(tokens); at += w.piece {
-		if err := cmp.Or(context.Cause(ctx), r.read(at, tokens[at:min(at+w.piece, len(tokens))], seats)); err != nil {
-			return err
+// readLong reads the long prompts, and draws the first token of their answers. All of them read their pieces at one
+// position, with the same programs, before those at the next.
+func (w *wave) readLong(ctx context.Context, joining []*seat) error {
+	var readers []*pieceReader
+	for prompt := range w.prompts {
+		if w.isLong(prompt) {
+			readers = append(readers, w.newPieceReader(seatsOf([]int{prompt}, joining)))
 		}
+	}
+	for at := 0; len(readers) > 0; at += w.piece {
+		for _, r := range readers {
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
+			if err := r.readPiece(at); err != nil {
+				return err
+			}
+		}
+		readers = slices.DeleteFunc(readers, func(r *pieceReader) bool { return r.seats[0].read })
 	}
 	return nil
 }
 
-// pieceReader reads the pieces of one prompt.
+// pieceReader reads the pieces of the prompt of some seats.
 type pieceReader struct {
 	*wave
 	model.PieceGraphs
-	row int // of the cache
+	seats []*seat
+	row   int // of the cache
 }
 
-func (w *wave) newPieceReader(s *seat) *pieceReader {
+func (w *wave) newPieceReader(seats []*seat) *pieceReader {
 	shape := model.PieceShape{Tokens: w.piece, InGraph: w.planner.inGraph}
 	shape.Suffix = !shape.InGraph && w.layout.shape.Prefix == 0
 	shape.Rows, shape.Slots = w.store.promptSize()
-	return &pieceReader{w, model.PieceGraphs{Config: w.config, PieceShape: shape, Options: w.options.Graph,
-		Matrices: w.matrixType(), HostRows: w.engine.Wants.HostRows}, w.store.promptRow(s)}
+	graphs := model.PieceGraphs{Config: w.config, PieceShape: shape, Options: w.options.Graph,
+		Matrices: w.matrixType(), HostRows: w.engine.Wants.HostRows}
+	return &pieceReader{w, graphs, seats, w.store.promptRow(seats[0])}
 }
 
-// read reads the piece that begins at a position; after the last one the seats are read.
-func (r *pieceReader) read(at int, tokens []int32, seats []*seat) error {
-	in, err := r.newPrefillInputs(model.PrefillShape{Prompts: 1, Tokens: r.piece})
+// readPiece reads the piece that begins at a position; after the last one the seats are read.
+func (r *pieceReader) readPiece(at int) error {
+	all := r.seats[0].tokens
+	tokens := all[at:min(at+r.Tokens, len(all))]
+	in, err := r.newPrefillInputs(model.PrefillShape{Prompts: 1, Tokens: r.Tokens})
 	defer in.close()
 	if err != nil {
 		return err
 	}
-	in.put(0, r.piece, tokens, seats[0].request)
+	in.put(0, r.Tokens, tokens, r.seats[0].request)
 	x, err := r.readLayers(in.all[:1], at, len(tokens))
 	defer func() { backend.FinalizeAll(x...) }()
-	if err != nil || at+len(tokens) < len(seats[0].tokens) {
+	if err != nil || at+len(tokens) < len(all) {
 		return err
 	}
-	out, err := r.run("head", r.Head, r.HeadTensors(), in.all[1:], x)
+	return r.drawFirst(in, x)
+}
+
+// drawFirst draws the first token of the answers from the hidden states of the last piece.
+func (r *pieceReader) drawFirst(in *prefillInputs, x []compute.Buffer) error {
+	head, err := r.program("head", r.Head)
+	if err != nil {
+		return err
+	}
+	out, err := r.execute(head, r.tensors(r.HeadTensors()), in.all[1:], x)
 	if err != nil {
 		return err
 	}
 	defer backend.FinalizeAll(out...)
-	if err := r.store.share(seats); err != nil {
+	if err := r.store.share(r.seats); err != nil {
 		return err
 	}
-	for _, s := range seats {
+	for _, s := range r.seats {
 		s.read, s.prefix = true, len(s.tokens)
 	}
-	return r.extend(out, in.temperatures, seats, func(*seat) int { return 0 }, make([]*drawnToken, len(seats)))
+	return r.extend(out, in.temperatures, r.seats, func(*seat) int { return 0 }, make([]*drawnToken, len(r.seats)))
 }
 
 // readLayers gives the hidden states behind the last layer, as one buffer.
 func (r *pieceReader) readLayers(tokens []*input, at, n int) (x []compute.Buffer, err error) {
+	embed, err := r.program("embed", r.Embed)
+	if err != nil {
+		return nil, err
+	}
 	var table []int
 	if !r.HostRows {
 		table = []int{r.EmbedTable()}
 	}
-	x, err = r.run("embed", r.Embed, table, tokens, nil)
-	for layer := 0; layer < r.Layers && err == nil; layer++ {
-		x, err = r.readLayer(layer, x, at, n)
+	x, err = r.execute(embed, r.tensors(table), tokens, nil)
+	for _, group := range r.LayerGroups() {
+		if err == nil {
+			x, err = r.readGroup(group, x, at, n)
+		}
 	}
 	return x, err
 }
 
-// readLayer gives the hidden states behind a layer, and puts its keys and values into the cache. It frees x.
-func (r *pieceReader) readLayer(layer int, x []compute.Buffer, at, n int) ([]compute.Buffer, error) {
+// readGroup gives the hidden states behind a group of layers, and puts their keys and values into the cache. It frees x.
+func (r *pieceReader) readGroup(group model.LayerGroup, x []compute.Buffer, at, n int) ([]compute.Buffer, error) {
 	defer backend.FinalizeAll(x...)
-	window, graphs := r.Window(layer), r.PieceGraphs
-	first := graphs.FirstSeen(at, window)
-	place := &input{dims: []int{3}, ints: []int32{int32(r.row), int32(at), int32(first)}}
-	options := []backend.Option{r.cut(2, []int{r.Rows, r.KVHeads})}
-	if r.InGraph {
-		options = append(options, backend.UpdateLast(2))
+	place := &input{dims: []int{2 + len(r.Windows())}, ints: []int32{int32(r.row), int32(at)}}
+	graphs := r.PieceGraphs
+	for _, window := range r.Windows() {
+		first := graphs.FirstSeen(at, window)
+		place.ints = append(place.ints, int32(first))
+		if !model.HasLoops(r.engine.Backend) {
+			graphs.Blocks = append(graphs.Blocks, (at-first)/r.Tokens)
+		}
 	}
-	if !model.HasLoops(r.engine.Backend) {
-		graphs.Blocks = (at - first) / r.Tokens
-	}
-	name := fmt.Sprintf("%d of %dx%d, window %d, suffix %v", graphs.Blocks, r.Rows, r.Slots, window, r.Suffix)
-	build := func(g *graph.Graph) []*graph.Node { return graphs.Layer(g, layer) }
-	out, err := r.run(name, build, r.LayerTensors(layer), []*input{place},
-		slices.Concat(x, r.store.takePrompts(layer)), options...)
+	p, err := r.groupProgram(graphs, group)
 	if err != nil {
 		return nil, err
 	}
-	return out[:1], r.store.fillPiece(layer, out[1:], r.row, at, n)
+	var weights []int
+	for layer := group.First; layer < group.End; layer++ {
+		weights = append(weights, r.LayerTensors(layer)...)
+	}
+	out, err := r.execute(p, r.tensors(weights), []*input{place}, slices.Concat(x, r.store.takePrompts(group)))
+	if err != nil {
+		return nil, err
+	}
+	return out[:1], r.store.fillPiece(group, out[1:], r.row, at, n)
 }
 
-// run runs a program of a piece on some of the weights, what the host writes, and other buffers.
-func (r *pieceReader) run(part string, build func(g *graph.Graph) []*graph.Node, weights []int, inputs []*input,
-	others []compute.Buffer, options ...backend.Option) ([]compute.Buffer, error) {
+// groupProgram is that of a group. Groups of as many layers have the same windows, so that they share it.
+func (r *pieceReader) groupProgram(graphs model.PieceGraphs, group model.LayerGroup) (*backend.Program, error) {
+	n := group.End - group.First
+	options := []backend.Option{r.cut(2*n, []int{r.Rows, r.KVHeads})}
+	if r.InGraph {
+		options = append(options, backend.UpdateLast(2*n))
+	}
+	name := fmt.Sprintf("%d layers, %v of %dx%d, suffix %v", n, graphs.Blocks, r.Rows, r.Slots, r.Suffix)
+	return r.program(name, func(g *graph.Graph) []*graph.Node { return graphs.Layers(g, group) }, options...)
+}
+
+func (r *pieceReader) program(part string, build func(g *graph.Graph) []*graph.Node,
+	options ...backend.Option) (*backend.Program, error) {
 	name := fmt.Sprintf("piece/%d/%s", r.Tokens, part)
 	r.trace(name)
-	p, err := r.pieces.Program(name, build, options...)
-	if err != nil {
-		return nil, err
-	}
-	return r.execute(p, data.Pick(r.live, weights), inputs, others)
+	return r.pieces.Program(name, build, options...)
 }
+
+// tensors are some of the weights.
+func (r *pieceReader) tensors(places []int) []compute.Buffer { return data.Pick(r.live, places) }

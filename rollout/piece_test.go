@@ -1,6 +1,8 @@
 package rollout
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +10,7 @@ import (
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/model"
 )
 
 // longRequests are greedy and drawn samples of prompts of several lengths. Some are long: more than four pieces of 4.
@@ -41,6 +44,69 @@ func TestLongPromptsAreReadInPieces(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLongPromptsOfTwoWindows: layers with a window and without take turns, and the last group of layers is shorter.
+func TestLongPromptsOfTwoWindows(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		c := testkit.Config(t, "gemma3_text")
+		c.MaxPositions, c.Layers, c.WindowLayers = 128, 3, []bool{true, false, true}
+		m := model.Init(c, 7)
+		s, programs := newCached(t, e, m, Options{})
+		s.piece = 4
+		want := sample(t, first(newCached(t, e, m, Options{})), longRequests()...)
+		equalAnswers(t, sample(t, s, longRequests()...), want)
+		if !readsInPieces(*programs) {
+			t.Errorf("programs %v", *programs)
+		}
+	})
+}
+
+// TestLongPromptsOnAMesh: weights and cache are cut over devices, or each device has a copy.
+func TestLongPromptsOnAMesh(t *testing.T) {
+	m := testkit.Model(t, "mistral")
+	m.Config.MaxPositions = 128
+	var want []Completion
+	for _, mesh := range []backend.Mesh{{}, {Data: 2, Tensor: 2}} {
+		for _, together := range []bool{false, true} {
+			if mesh == (backend.Mesh{}) && together {
+				continue
+			}
+			r := newReplicas(t, backendtest.Mesh(t, mesh), m)
+			if together {
+				r.join()
+			}
+			for _, s := range r.samplers {
+				if s.piece = 4; want == nil {
+					s.piece = pieceTokens // a whole prefill
+				}
+			}
+			got := sample(t, r, longRequests()...)
+			if want == nil {
+				want = got
+			}
+			equalAnswers(t, got, want)
+		}
+	}
+}
+
+// TestStopBetweenPieces: once a call is cancelled, it reads no other piece.
+func TestStopBetweenPieces(t *testing.T) {
+	m := testkit.Model(t, "mistral")
+	m.Config.MaxPositions = 128
+	s, _ := newCached(t, backendtest.Go(t), m, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	pieces := 0
+	s.piece, s.trace = 4, func(program string) {
+		if program == "piece/4/embed" {
+			if pieces++; pieces == 2 {
+				cancel()
+			}
+		}
+	}
+	if _, err := s.Sample(ctx, longRequests()); !errors.Is(err, context.Canceled) || pieces != 2 {
+		t.Errorf("%d pieces, then %v", pieces, err)
+	}
 }
 
 // TestAGroupThenOneAnswer: a long prompt of a group, and the same one for one answer, are read by programs of their own,

@@ -40,7 +40,7 @@ func (s *Cached) Plan(requests, prompt, maxNew int) (Plan, error) {
 	return Plan{Requests: requests, Rows: rows, Programs: programs, Tokens: p.lengthOf(r), SlotBytes: p.slotBytes, Most: p.most}, nil
 }
 
-// inGraphPrograms read the prompts, and step with all rows and with few.
+// inGraphPrograms read the prompts, and step with all rows and with few. Long prompts are read by several small ones.
 const inGraphPrograms = 3
 
 // RowBytes is what the cache of one row takes.

@@ -158,12 +158,8 @@ func (w *wave) openStore(l layout) error {
 
 // readPrompts reads the prompts of seats that have rows.
 func (w *wave) readPrompts(ctx context.Context, joining []*seat) error {
-	for prompt := range w.prompts {
-		if w.isLong(prompt) {
-			if err := w.readPieces(ctx, prompt, joining); err != nil {
-				return err
-			}
-		}
+	if err := w.readLong(ctx, joining); err != nil {
+		return err
 	}
 	chunks := w.chunks
 	if w.packs() {
