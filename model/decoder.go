@@ -190,8 +190,8 @@ func (c *Config) layerParams(params []*Node, layer int) (own []*Node) {
 	return own
 }
 
-// LayerTensors are the places in Held of a layer's tensors: those of layerSpecs, the scales of quantised ones, and those
-// of loraSpecs.
+// LayerTensors are the places in Held of a layer's tensors: those of layerSpecs, the scales of quantised ones, and
+// those of loraSpecs.
 func (c *Config) LayerTensors(layer int) (places []int) {
 	add := func(first, n int) {
 		for i := range n {

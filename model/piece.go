@@ -43,6 +43,9 @@ type PieceGraphs struct {
 // LayerGroup are neighbouring layers, first to end-1.
 type LayerGroup struct{ First, End int }
 
+// Size is the number of layers.
+func (g LayerGroup) Size() int { return g.End - g.First }
+
 // LayerGroups cuts the layers into groups with the same windows in the same order, the shortest that there are; the last
 // one may have fewer layers. Layers without windows, or all with the same, are groups of one.
 func (c *Config) LayerGroups() (groups []LayerGroup) {

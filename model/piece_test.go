@@ -85,7 +85,7 @@ func (p *pieces) readGroup(t *testing.T, of func(places []int) []compute.Buffer,
 		weights, cache = append(weights, of(p.LayerTensors(layer))...), append(cache, p.layer(layer)...)
 	}
 	in := append(weights, must(p.engine.Int32(place, len(place))))
-	return p.run(t, fmt.Sprint(group.End-group.First, graphs.Blocks),
+	return p.run(t, fmt.Sprint(group.Size(), graphs.Blocks),
 		func(g *graph.Graph) []*graph.Node { return graphs.Layers(g, group) }, slices.Concat(in, x, cache))
 }
 

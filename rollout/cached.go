@@ -49,7 +49,7 @@ type Cached struct {
 func NewCached(e *backend.Engine, c *model.Config, weights func() []compute.Buffer, o Options) *Cached {
 	return &Cached{
 		engine: e, config: c, options: o, weights: weights, prefills: e.NewCache(), joins: moreGraphs(e, 3),
-		steps: stepCache(e, c), pieces: pieceCache(e),
+		steps: stepCache(e, c), pieces: pieceCache(e, c),
 		rotaries: c.Rotaries(), pool: &pool{engine: e}, trace: func(string) {}, piece: pieceTokens,
 		peak: peakBlocks,
 	}
@@ -64,13 +64,16 @@ func stepCache(e *backend.Engine, c *model.Config) *backend.Cache {
 	return e.NewCache()
 }
 
-// pieceCache keeps few programs where they hold memory: two groups of layers, since the last one may be shorter, and the
-// one ahead of them or behind them. The pieces at the next position have other programs. It keeps them where memory is
-// short, too: they are small, and change places in every piece.
-func pieceCache(e *backend.Engine) *backend.Cache {
+// pieceCache keeps few programs where they hold memory: of the groups of layers, whose last one may have its own, and
+// the one ahead of them or behind them. The pieces at the next position have other programs. It keeps them where memory
+// is short, too: they are small, and change places in every piece.
+func pieceCache(e *backend.Engine, c *model.Config) *backend.Cache {
 	few := *e
 	if few.Wants.HoldsMemory {
-		few.Wants.LiveGraphs, few.Wants.HoldsMemory = 3, false
+		few.Wants.LiveGraphs, few.Wants.HoldsMemory = 2, false
+		if g := c.LayerGroups(); g[len(g)-1].Size() < g[0].Size() {
+			few.Wants.LiveGraphs++
+		}
 	}
 	return few.NewCache()
 }

@@ -128,7 +128,7 @@ func (r *pieceReader) readLayers(tokens []*input, at, n int) (x []compute.Buffer
 	return x, err
 }
 
-// readGroup gives the hidden states behind a group of layers, and puts their keys and values into the cache. It frees x.
+// readGroup gives the hidden states behind a group of layers, and puts keys and values into the cache. It frees x.
 func (r *pieceReader) readGroup(group model.LayerGroup, x []compute.Buffer, at, n int) ([]compute.Buffer, error) {
 	defer backend.FinalizeAll(x...)
 	place := &input{dims: []int{2 + len(r.Windows())}, ints: []int32{int32(r.row), int32(at)}}
@@ -157,7 +157,7 @@ func (r *pieceReader) readGroup(group model.LayerGroup, x []compute.Buffer, at, 
 
 // groupProgram is that of a group. Groups of as many layers have the same windows, so that they share it.
 func (r *pieceReader) groupProgram(graphs model.PieceGraphs, group model.LayerGroup) (*backend.Program, error) {
-	n := group.End - group.First
+	n := group.Size()
 	options := []backend.Option{r.cut(2*n, []int{r.Rows, r.KVHeads})}
 	if r.InGraph {
 		options = append(options, backend.UpdateLast(2*n))
