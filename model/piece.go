@@ -20,15 +20,6 @@ type PieceShape struct {
 	Suffix      bool  // the cache is the suffix of a [StepShape], with an axis of one sample, instead of its prefix
 }
 
-// FirstSeen is the first slot of the blocks that the piece at a position sees in a layer: all of them, or those of the
-// layer's window.
-func (s PieceShape) FirstSeen(at, window int) int {
-	if window == 0 {
-		return 0
-	}
-	return max(0, at-window+1) / s.Tokens * s.Tokens
-}
-
 // PieceGraphs builds the programs of a prefill in pieces. A program has few layers ([Config.LayerGroups]), so that a
 // piece needs memory for these alone, and compiling does not grow with the layers. The parameters of each graph are its
 // weights, in the order of Held, and then its inputs, in the order in which its comment names them.
@@ -40,20 +31,34 @@ type PieceGraphs struct {
 	HostRows bool         // the host copies rows of the embedding
 }
 
+// BlocksAt gives the Blocks of the piece at a position: those before it, or those of them in the window.
+func (p PieceGraphs) BlocksAt(at int) (blocks []int) {
+	for _, window := range p.Windows() {
+		n := at / p.Tokens
+		if window > 0 {
+			n -= max(0, at-window+1) / p.Tokens
+		}
+		blocks = append(blocks, n)
+	}
+	return blocks
+}
+
 // LayerGroup are neighbouring layers, first to end-1.
 type LayerGroup struct{ First, End int }
 
 // Size is the number of layers.
 func (g LayerGroup) Size() int { return g.End - g.First }
 
-// LayerGroups cuts the layers into groups with the same windows in the same order, the shortest that there are; the last
-// one may have fewer layers. Layers without windows, or all with the same, are groups of one.
+// LayerGroups cuts the layers into groups with the same windows in the same order, the shortest that there are; the
+// last one may have fewer layers. Layers without windows, or all with the same, are groups of one.
 func (c *Config) LayerGroups() (groups []LayerGroup) {
+	var windows []int
+	for layer := range c.Layers {
+		windows = append(windows, c.Window(layer))
+	}
 	n := 1
-	for layer := 0; layer < c.Layers; layer++ {
-		if c.Window(layer) != c.Window(layer%n) {
-			n, layer = n+1, -1
-		}
+	for !slices.Equal(windows[n:], windows[:c.Layers-n]) {
+		n++
 	}
 	for first := 0; first < c.Layers; first += n {
 		groups = append(groups, LayerGroup{first, min(first+n, c.Layers)})
@@ -64,22 +69,22 @@ func (c *Config) LayerGroups() (groups []LayerGroup) {
 // Embed gives the hidden states [C, H] that the first layer reads, from embed rows float32 [C, H] (with HostRows), or
 // from the table, its only weight, and tokens int32 [1, C].
 func (p PieceGraphs) Embed(g *Graph) []*Node {
+	var rows *Node
 	if p.HostRows {
-		rows := Parameter(g, "embed_rows", shapes.Make(dtypes.Float32, p.Tokens, p.HiddenSize))
-		return []*Node{ConvertDType(p.embed(nil, rows, nil), p.Options.dtype())}
+		rows = Parameter(g, "embed_rows", shapes.Make(dtypes.Float32, p.Tokens, p.HiddenSize))
+	} else {
+		table := p.weights(g, p.EmbedTable())[0]
+		tokens := Parameter(g, "tokens", shapes.Make(dtypes.Int32, 1, p.Tokens))
+		rows = Gather(table, Reshape(tokens, -1, 1))
 	}
-	params := make([]*Node, p.EmbedTable()+1)
-	params[p.EmbedTable()] = p.weights(g, p.EmbedTable())[0]
-	tokens := Parameter(g, "tokens", shapes.Make(dtypes.Int32, 1, p.Tokens))
-	return []*Node{ConvertDType(p.embed(params, nil, tokens), p.Options.dtype())}
+	return []*Node{ConvertDType(p.embed(nil, rows, nil), p.Options.dtype())}
 }
 
 // Layers gives the hidden states [C, H] behind a group of layers, and the keys, rotated, and values of each: with
 // InGraph the cache with them in it, else float32 [1, kv, D, C] and [1, kv, C, D] for the host.
 //
-// Weights: those of each layer. Inputs: the place, int32 [2+windows], which is the prompt's row in the cache, the
-// position of the piece's first token, and FirstSeen for each of Windows; hidden states [C, H]; keys and values of each
-// layer in the cache.
+// Weights: those of each layer. Inputs: the place, int32 [2], which is the prompt's row in the cache and the position of
+// the piece's first token, a multiple of C; hidden states [C, H]; keys and values of each layer in the cache.
 func (p PieceGraphs) Layers(g *Graph, group LayerGroup) []*Node {
 	var weights [][]*Node
 	for layer := group.First; layer < group.End; layer++ {
@@ -145,18 +150,13 @@ func (p PieceGraphs) cache(g *Graph, layer int) (keys, values *Node) {
 type piece struct {
 	prefill
 	size    PieceShape
-	row, at *Node   // the place, scalars
-	first   []*Node // for each of Windows
+	row, at *Node // the place, scalars
 }
 
 func (p PieceGraphs) newPiece(g *Graph) *piece {
-	windows := p.Windows()
-	place := Parameter(g, "place", shapes.Make(dtypes.Int32, 2+len(windows)))
+	place := Parameter(g, "place", shapes.Make(dtypes.Int32, 2))
 	number := func(i int) *Node { return Reshape(Slice(place, AxisElem(i))) }
 	s := &piece{size: p.PieceShape, row: number(0), at: number(1)}
-	for i := range windows {
-		s.first = append(s.first, number(2+i))
-	}
 	s.prefill = prefill{inference: p.newInference(g, p.Tokens, p.Options),
 		PrefillInputs: PrefillInputs{shape: PrefillShape{Prompts: 1, Tokens: p.Tokens}},
 		rotations:     p.newRotations(Add(Iota(g, shapes.Make(dtypes.Int32, 1, p.Tokens), 1), s.at))}
@@ -189,13 +189,13 @@ func (p *piece) mask(from, at *Node, window int) *Node {
 	return hidden(LessThan(Sub(positions, slots), scalar(positions, float64(window))))
 }
 
-// lookBack writes the blocks of the cache that are seen into the graph. Each is read after what is made of the one before, so that
-// one exists at a time.
+// lookBack writes the blocks of the cache that are seen into the graph. Each is read after what is made of the one
+// before, so that one exists at a time.
 func (p *piece) lookBack(q, keys, values *Node, window int) online {
 	var last []*Node
-	o, number := online{cap: p.scoreCap()}, slices.Index(p.Windows(), window)
-	for b := range p.size.Blocks[number] {
-		from := AddScalar(p.first[number], float64(b*p.size.Tokens))
+	o := online{cap: p.scoreCap()}
+	for back := p.size.Blocks[slices.Index(p.Windows(), window)]; back > 0; back-- {
+		from := AddScalar(p.at, -float64(back*p.size.Tokens))
 		v := p.block(values, from, last)
 		k := v
 		if p.size.InGraph {
@@ -235,7 +235,10 @@ func (p *piece) places(n int, from *Node, after []*Node) *Node {
 func (p *piece) loopBack(q, keys, values *Node, window int) online {
 	g, wide, dims := q.Graph(), wideType(q.DType()), q.Shape().Dimensions
 	column := func(last int) *Node { return Zeros(g, shapes.Make(wide, dims[0], dims[1], dims[2], last)) }
-	first := p.first[slices.Index(p.Windows(), window)]
+	first := ScalarZero(g, dtypes.Int32)
+	if size := scalar(p.at, float64(p.size.Tokens)); window > 0 {
+		first = Mul(Div(Max(first, AddScalar(p.at, float64(1-window))), size), size)
+	}
 	all := []*Node{first, p.at, q, p.rowOf(keys), p.rowOf(values),
 		AddScalar(column(1), 2*maskedScore), column(1), column(dims[3])}
 	parameters := func(g *Graph) (out []*Node) {
@@ -290,7 +293,8 @@ func (p *piece) putAt(cache, x *Node) *Node {
 	dims := cache.Shape().Dimensions
 	number := func(axis int) *Node { return Iota(x.Graph(), shapes.Make(dtypes.Int32, dims...), axis) }
 	back := Sub(Iota(x.Graph(), shapes.Make(dtypes.Int32, dims[2], 1), 0), p.at)
-	x = TransposeAllAxes(Gather(TransposeAllAxes(x, 2, 0, 1, 3), MinScalar(MaxScalar(back, 0), p.size.Tokens-1)), 1, 2, 0, 3)
+	back = MinScalar(MaxScalar(back, 0), p.size.Tokens-1)
+	x = TransposeAllAxes(Gather(TransposeAllAxes(x, 2, 0, 1, 3), back), 1, 2, 0, 3)
 	slots := Sub(number(2), p.at)
 	inside := LogicalAnd(GreaterOrEqual(slots, ZerosLike(slots)), LessThan(slots, scalar(slots, float64(p.size.Tokens))))
 	inside = LogicalAnd(inside, Equal(number(0), p.row))

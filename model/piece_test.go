@@ -75,16 +75,13 @@ func (p *pieces) read(t *testing.T) (head [][]float32) {
 func (p *pieces) readGroup(t *testing.T, of func(places []int) []compute.Buffer, group LayerGroup, at int,
 	x []compute.Buffer) []compute.Buffer {
 	t.Helper()
-	graphs, place := p.PieceGraphs, []int32{1, int32(at)}
-	for _, window := range p.Windows() {
-		first := graphs.FirstSeen(at, window)
-		place, graphs.Blocks = append(place, int32(first)), append(graphs.Blocks, (at-first)/p.Tokens)
-	}
+	graphs := p.PieceGraphs
+	graphs.Blocks = graphs.BlocksAt(at)
 	var weights, cache []compute.Buffer
 	for layer := group.First; layer < group.End; layer++ {
 		weights, cache = append(weights, of(p.LayerTensors(layer))...), append(cache, p.layer(layer)...)
 	}
-	in := append(weights, must(p.engine.Int32(place, len(place))))
+	in := append(weights, must(p.engine.Int32([]int32{1, int32(at)}, 2)))
 	return p.run(t, fmt.Sprint(group.Size(), graphs.Blocks),
 		func(g *graph.Graph) []*graph.Node { return graphs.Layers(g, group) }, slices.Concat(in, x, cache))
 }

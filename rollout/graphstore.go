@@ -121,7 +121,7 @@ func (g *graphStore) promptSize() (rows, slots int) {
 
 func (g *graphStore) promptRow(s *seat) int { return s.row / g.layout.shape.Samples }
 
-// takePrompts gives them away: the program's outputs are in their memory.
+// takePrompts gives the buffers away: the program's outputs are in their memory.
 func (g *graphStore) takePrompts(layers model.LayerGroup) []compute.Buffer {
 	kept := g.prefix[2*layers.First : 2*layers.End]
 	taken := slices.Clone(kept)

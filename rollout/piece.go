@@ -131,14 +131,10 @@ func (r *pieceReader) readLayers(tokens []*input, at, n int) (x []compute.Buffer
 // readGroup gives the hidden states behind a group of layers, and puts keys and values into the cache. It frees x.
 func (r *pieceReader) readGroup(group model.LayerGroup, x []compute.Buffer, at, n int) ([]compute.Buffer, error) {
 	defer backend.FinalizeAll(x...)
-	place := &input{dims: []int{2 + len(r.Windows())}, ints: []int32{int32(r.row), int32(at)}}
+	place := &input{dims: []int{2}, ints: []int32{int32(r.row), int32(at)}}
 	graphs := r.PieceGraphs
-	for _, window := range r.Windows() {
-		first := graphs.FirstSeen(at, window)
-		place.ints = append(place.ints, int32(first))
-		if !model.HasLoops(r.engine.Backend) {
-			graphs.Blocks = append(graphs.Blocks, (at-first)/r.Tokens)
-		}
+	if !model.HasLoops(r.engine.Backend) {
+		graphs.Blocks = graphs.BlocksAt(at)
 	}
 	p, err := r.groupProgram(graphs, group)
 	if err != nil {

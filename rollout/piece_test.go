@@ -90,6 +90,25 @@ func TestLongPromptsOnAMesh(t *testing.T) {
 	}
 }
 
+// TestLongPromptsShareTheirPrograms: all of a wave read the pieces at one position before those at the next.
+func TestLongPromptsShareTheirPrograms(t *testing.T) {
+	m := testkit.Model(t, "mistral")
+	m.Config.MaxPositions = 128
+	s, _ := newCached(t, backendtest.Go(t), m, Options{})
+	var layers []string
+	s.piece, s.trace = 4, func(program string) {
+		if strings.HasPrefix(program, "piece/4/") && strings.Contains(program, "layers") {
+			layers = append(layers, program)
+		}
+	}
+	sample(t, s, sampleGroups(3, 1, 20, func(int, int) int { return 1 })...)
+	once := slices.Compact(layers)
+	slices.Sort(once)
+	if n := len(slices.Compact(slices.Clone(once))); n < 2 || n < len(once) {
+		t.Errorf("programs in turn: %v", once)
+	}
+}
+
 // TestStopBetweenPieces: once a call is cancelled, it reads no other piece.
 func TestStopBetweenPieces(t *testing.T) {
 	m := testkit.Model(t, "mistral")

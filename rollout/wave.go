@@ -269,17 +269,13 @@ func seatsOf(prompts []int, joining []*seat) (seats []*seat) {
 	return seats
 }
 
-// prefillCache has the programs that read prompts.
-func (w *wave) prefillCache() *backend.Cache {
-	if w.feed != nil {
-		return w.joins
-	}
-	return w.prefills
-}
-
 // runPrefill returns the outputs of a prefill and the temperatures of its rows' sums.
 func (w *wave) runPrefill(c chunk, seats []*seat) (out []compute.Buffer, temperatures []float64, err error) {
-	p, err := w.prefillProgram(w.prefillCache(), c.shape, w.layout.shape.Rows())
+	from := w.prefills
+	if w.feed != nil {
+		from = w.joins
+	}
+	p, err := w.prefillProgram(from, c.shape, w.layout.shape.Rows())
 	if err != nil {
 		return nil, nil, err
 	}

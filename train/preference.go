@@ -140,8 +140,8 @@ func (m *Preference) batch(examples []int, p *batch.Packed, sums []float32) loss
 }
 
 // PairSums measures the summed log-probs of every pair under the learner's present weights. layout is that of
-// [Learner.Layout], or of [Loop.Layout] for those of a run. tick, which may be nil, is called after every pass; its error
-// ends the measurement.
+// [Learner.Layout], or of [Loop.Layout] for those of a run. tick, which may be nil, is called after every pass; its
+// error ends the measurement.
 func PairSums(l *Learner, groups []batch.Group, layout batch.Layout, tick func(done int) error) ([][2]float32, error) {
 	sums := unmeasured(len(groups))
 	if tick == nil {
