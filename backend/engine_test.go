@@ -8,6 +8,7 @@ import (
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // hideInstalled hides the machine's libraries and plugins: the environment and the home directory name none.
@@ -66,9 +67,7 @@ func TestOpenErrorsAreOneLineAndSayWhatToDo(t *testing.T) {
 
 // A file that is not a library is an error with its name, not a download or the end of the process.
 func TestOpenNamesABrokenLibrary(t *testing.T) {
-	if !backendtest.Cgo {
-		t.Skip("built without cgo")
-	}
+	needCgo(t)
 	home := hideInstalled(t)
 	broken := filepath.Join(home, "broken.so")
 	if err := os.WriteFile(broken, []byte("no library"), 0o644); err != nil {
@@ -131,9 +130,7 @@ func TestAutoWantsTheNamedLibrary(t *testing.T) {
 
 // TestAutoIsGoIfTheLibraryDoesNotLoad: the warning names the file.
 func TestAutoIsGoIfTheLibraryDoesNotLoad(t *testing.T) {
-	if !backendtest.Cgo {
-		t.Skip("built without cgo")
-	}
+	needCgo(t)
 	home := hideInstalled(t)
 	broken := filepath.Join(home, ".local", "share", "posttrain", "libonnxruntime.so.99")
 	if err := os.MkdirAll(filepath.Dir(broken), 0o755); err != nil {
@@ -161,9 +158,7 @@ func TestAutoIsGoIfTheLibraryDoesNotLoad(t *testing.T) {
 
 // TestNothingIsSearchedInTheCurrentFolder: not without HOME, and not where a variable has a relative path.
 func TestNothingIsSearchedInTheCurrentFolder(t *testing.T) {
-	if !backendtest.Cgo {
-		t.Skip("built without cgo")
-	}
+	needCgo(t)
 	hideInstalled(t)
 	t.Chdir(t.TempDir())
 	for _, folder := range []string{".", "posttrain", ".local/share/posttrain", ".local/lib/go-xla"} {
@@ -226,9 +221,7 @@ func TestListSaysWhatIsMissingAndHowToGetIt(t *testing.T) {
 }
 
 func TestListFindsInstalledFiles(t *testing.T) {
-	if !backendtest.Cgo {
-		t.Skip("built without cgo")
-	}
+	needCgo(t)
 	home := hideInstalled(t)
 	data := filepath.Join(home, "data", "posttrain")
 	if err := os.MkdirAll(data, 0o755); err != nil {
@@ -258,5 +251,12 @@ func TestListFindsInstalledFiles(t *testing.T) {
 	}
 	if xla := list[3]; !xla.Present || !strings.Contains(xla.Detail, "pjrt_c_api_cuda_plugin.so") {
 		t.Errorf("got %+v, want the plugin", xla)
+	}
+}
+
+func needCgo(t *testing.T) {
+	t.Helper()
+	if !backendtest.Cgo {
+		need.Lack(t, "cc", "the engines onnx and xla are not built in")
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // tools are the programs that the scripts need beside python3 and npm.
@@ -26,14 +28,12 @@ func TestInstallRefusesOtherPackages(t *testing.T) {
 	} {
 		t.Run(tc.script, func(t *testing.T) {
 			if runtime.GOOS != "linux" || tc.npm == "exit 1" && runtime.GOARCH != "amd64" {
-				t.Skip("the script is not for this machine")
+				need.Lack(t, "linux", "the script is not for this machine")
 			}
 			bin, data := t.TempDir(), t.TempDir()
 			for _, tool := range tools {
 				path, err := exec.LookPath(tool)
-				if err != nil {
-					t.Skip(err)
-				}
+				need.Linux(t, err)
 				writeScript(t, bin, tool, "exec "+path+` "$@"`)
 			}
 			writeScript(t, bin, "python3", tc.python)

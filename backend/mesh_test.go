@@ -20,13 +20,13 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
+
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 func openTestMesh(t *testing.T, m Mesh) *Engine {
 	t.Helper()
-	if os.Getenv("POSTTRAIN_REQUIRE_XLA") == "" {
-		t.Skip("POSTTRAIN_REQUIRE_XLA is not set")
-	}
+	need.Ask(t, "xla")
 	e, err := OpenMesh("xla:cpu", m)
 	if err != nil {
 		t.Fatal(err)
@@ -272,9 +272,7 @@ func TestOneDeviceOfAMesh(t *testing.T) {
 
 // TestMeshesThatDoNotOpen: each is one clear line.
 func TestMeshesThatDoNotOpen(t *testing.T) {
-	if os.Getenv("POSTTRAIN_REQUIRE_XLA") == "" {
-		t.Skip("POSTTRAIN_REQUIRE_XLA is not set")
-	}
+	need.Ask(t, "xla")
 	for spec, want := range map[string]string{
 		"go": `backend "go": engine.mesh (data 128 × tensor 1, 128 devices): only xla computes on several devices: ` +
 			"want --backend xla or a mesh of 1",

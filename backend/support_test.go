@@ -16,6 +16,8 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
+
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 func openTestGo(t *testing.T) *Engine {
@@ -28,14 +30,11 @@ func openTestGo(t *testing.T) *Engine {
 	return e
 }
 
-// openTestONNX opens onnx, or skips the test if the library is missing (fails it with POSTTRAIN_REQUIRE_ONNX=1).
+// openTestONNX opens onnx, which the test needs.
 func openTestONNX(t *testing.T) *Engine {
 	t.Helper()
 	if s := statusONNX(); !s.Present {
-		if os.Getenv("POSTTRAIN_REQUIRE_ONNX") == "1" {
-			t.Fatal(s.Detail)
-		}
-		t.Skip(s.Detail)
+		need.Lack(t, "onnx", s.Detail)
 	}
 	e, err := Open("onnx")
 	if err != nil {

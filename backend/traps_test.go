@@ -17,6 +17,8 @@ import (
 	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/layers/attention"
 	"github.com/gomlx/gomlx/ml/model"
+
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // Trap 0. The gradient of a look-up is a scatter whose indices may repeat, and then ONNX Runtime loses additions. It
@@ -204,7 +206,7 @@ func residentMB(t *testing.T) int {
 	t.Helper()
 	own := ResidentMemory()
 	if own == 0 {
-		t.Skip("no /proc/self/statm: memory cannot be measured")
+		need.Lack(t, "linux", "no /proc/self/statm: memory cannot be measured")
 	}
 	return int(own >> 20)
 }

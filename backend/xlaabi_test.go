@@ -11,15 +11,13 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // TestPluginsThatAreNone: a library that is no PJRT plugin, or has a version that go-xla's calls do not fit, is one
 // line that says what was found; nothing of it is called.
 func TestPluginsThatAreNone(t *testing.T) {
-	compiler, err := exec.LookPath("cc")
-	if err != nil {
-		t.Skip(err)
-	}
+	compiler := need.Place(t, "cc")
 	const table = "#include <stddef.h>\nvoid *GetPjrtApi(void) { static struct { size_t size; void *none; " +
 		"struct { size_t size; void *none; int major, minor; } v; } t = {40, 0, {24, 0, %d, %d}}; return &t; }\n"
 	dir := t.TempDir()
@@ -34,7 +32,7 @@ func TestPluginsThatAreNone(t *testing.T) {
 			t.Fatal(err)
 		}
 		if out, err := exec.Command(compiler, "-shared", "-fPIC", "-o", plugin, source).CombinedOutput(); err != nil {
-			t.Skipf("%v: %s", err, out)
+			need.Lack(t, "cc", fmt.Sprintf("%v: %s", err, out))
 		}
 		e, err := backend.Open("xla:" + plugin)
 		if err == nil {

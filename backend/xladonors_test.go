@@ -4,7 +4,6 @@ package backend
 
 import (
 	"errors"
-	"os"
 	"testing"
 	"unsafe"
 
@@ -12,6 +11,8 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
+
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // TestDonatedMemoryIsUsedAgain: XLA writes the output where the donated input was. Without it a training run needs
@@ -72,9 +73,7 @@ func TestADeviceOutOfMemory(t *testing.T) {
 
 func openTestXLA(t *testing.T) *Engine {
 	t.Helper()
-	if os.Getenv("POSTTRAIN_REQUIRE_XLA") == "" {
-		t.Skip("POSTTRAIN_REQUIRE_XLA is not set")
-	}
+	need.Ask(t, "xla")
 	e, err := Open("xla:cpu")
 	if err != nil {
 		t.Fatal(err)

@@ -388,9 +388,6 @@ func TestNamedScoreColumns(t *testing.T) {
 }
 
 func TestARowOfManyMegabytesIsRefused(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs 64 MiB")
-	}
 	long := strings.Repeat(" ", rows.MaxRowBytes) + "{}\n"
 	_, _, err := ReadPreferencesFS(files("p.jsonl", "\n"+long), "p.jsonl", PreferenceOptions{})
 	wantError(t, err, "p.jsonl:2: longer than 64 MiB")

@@ -2,28 +2,14 @@ package data
 
 import (
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
-// realData is the path of a real data file, or skips the test if the file is missing.
-func realData(t *testing.T, name string) string {
-	t.Helper()
-	dir := os.Getenv("POSTTRAIN_DATA_DIR")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "shared", "data")
-	}
-	path := filepath.Join(dir, filepath.FromSlash(name))
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("no %s: set POSTTRAIN_DATA_DIR to the folder with the real data", path)
-	}
-	return path
-}
-
 func TestHHRLHFLoadsWhole(t *testing.T) {
-	pairs, report, err := ReadPreferences(realData(t, "hh-rlhf/harmless-base-test.jsonl.gz"), PreferenceOptions{})
+	pairs, report, err := ReadPreferences(need.File(t, "data", "hh-rlhf/harmless-base-test.jsonl.gz"), PreferenceOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +41,7 @@ func TestHHRLHFLoadsWhole(t *testing.T) {
 
 // TestRealScoresAreNoticed: of probabilities that are mostly near 0 the gaps say nothing, their ranks do.
 func TestRealScoresAreNoticed(t *testing.T) {
-	pairs, _, err := ReadPreferences(realData(t, "alpaca-eval/pairs.jsonl.gz"), PreferenceOptions{})
+	pairs, _, err := ReadPreferences(need.File(t, "data", "alpaca-eval/pairs.jsonl.gz"), PreferenceOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,31 +3,19 @@ package federated
 import (
 	"encoding/json"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // oracle reads one section of federated.json.
 func oracle[T any](t *testing.T, section string) []T {
 	t.Helper()
-	dir := os.Getenv("POSTTRAIN_ORACLE_DIR")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "shared", "oracle")
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "federated.json"))
-	if err != nil {
-		t.Skipf("no oracle: %v; set POSTTRAIN_ORACLE_DIR to the folder that holds federated.json", err)
-	}
-	var sections map[string]json.RawMessage
-	if err := json.Unmarshal(text, &sections); err != nil {
-		t.Fatal(err)
-	}
 	var cases []T
-	if err := json.Unmarshal(sections[section], &cases); err != nil || len(cases) == 0 {
-		t.Fatalf("section %s: %d cases, %v", section, len(cases), err)
+	if need.Oracle(t, "federated.json", section, &cases); len(cases) == 0 {
+		t.Fatalf("section %s: no cases", section)
 	}
 	return cases
 }

@@ -1,16 +1,14 @@
 package grpo
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // oracleAdvantages is a case of grpo.json: one group.
@@ -75,17 +73,7 @@ type oracleFile struct {
 }
 
 func oracle(t *testing.T) (f oracleFile) {
-	dir := os.Getenv("POSTTRAIN_ORACLE_DIR")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "shared", "oracle")
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "grpo.json"))
-	if err != nil {
-		t.Skipf("no oracle: %v; set POSTTRAIN_ORACLE_DIR to the folder that holds grpo.json", err)
-	}
-	if err := json.Unmarshal(text, &f); err != nil {
-		t.Fatal(err)
-	}
+	need.Oracle(t, "grpo.json", "", &f)
 	if len(f.Advantages) != 36 || len(f.Objectives) != 32 {
 		t.Fatalf("grpo.json has %d advantages and %d objectives, want 36 and 32", len(f.Advantages), len(f.Objectives))
 	}

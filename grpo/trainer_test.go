@@ -136,9 +136,9 @@ func objectives() map[string]Options {
 }
 
 // objectivesOn are all objectives, or on an engine without the time for them the one that has the most inputs.
-func objectivesOn(e *backend.Engine) map[string]Options {
+func objectivesOn(t *testing.T, e *backend.Engine) map[string]Options {
 	all := objectives()
-	if !backendtest.AllVariants(e) {
+	if !backendtest.AllVariants(t, e) {
 		const name = "several updates"
 		return map[string]Options{name: all[name]}
 	}
@@ -148,7 +148,7 @@ func objectivesOn(e *backend.Engine) map[string]Options {
 // TestSharedPromptsEqualSeparateRows: log-probs and gradients, whatever the objective.
 func TestSharedPromptsEqualSeparateRows(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
-		for name, o := range objectivesOn(e) {
+		for name, o := range objectivesOn(t, e) {
 			tr := trainer(t, e, testkit.Model(t, "qwen3"), o)
 			groups := rollouts(t, tr, 3, 4, 5)
 			together, norm, values := gradient(t, tr, groups)
@@ -194,7 +194,7 @@ func sameLogps(t *testing.T, name string, a, b [][][]float32, most float64) {
 // TestPartsAddUp: a minibatch in many parts has the gradient and the metrics of one that goes through at once.
 func TestPartsAddUp(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
-		for name, o := range objectivesOn(e) {
+		for name, o := range objectivesOn(t, e) {
 			tr := trainer(t, e, testkit.Model(t, "llama"), o)
 			groups := rollouts(t, tr, 4, 8, 4)
 			tr.Tokens = 4096
@@ -527,7 +527,7 @@ func TestUpdatesRepeatBitForBit(t *testing.T) {
 // Update.First, the moment of a rule with beta1 0, [gradient] reads what an update applies.
 func TestGradientEqualsThatOfAnUpdate(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
-		for name, o := range objectivesOn(e) {
+		for name, o := range objectivesOn(t, e) {
 			tr := trainer(t, e, testkit.Model(t, "llama"), o)
 			groups := rollouts(t, tr, 12, 4, 4)
 			update, _, measured := gradient(t, tr, groups)

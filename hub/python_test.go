@@ -1,22 +1,19 @@
 package hub
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/hub/hubtest"
+	testneed "github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // TestHuggingFaceHub: huggingface_hub finds what this package downloaded, leaves the same cache from the same server,
-// and this package finds what huggingface_hub downloaded. POSTTRAIN_HF_PYTHON is a Python that has it.
+// and this package finds what huggingface_hub downloaded. It runs in a Python of its own.
 func TestHuggingFaceHub(t *testing.T) {
-	python := os.Getenv("POSTTRAIN_HF_PYTHON")
-	if python == "" {
-		t.Skip("POSTTRAIN_HF_PYTHON is not set")
-	}
+	python := testneed.Place(t, "huggingface_hub")
 	hubtest.New(t, map[string]hubtest.Repo{"org/tiny": tiny()})
 	call := func(how string) string {
 		args := []string{"testdata/hub.py", how, "org/tiny", "config.json", "tokenizer.json", "model.safetensors"}

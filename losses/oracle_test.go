@@ -1,12 +1,11 @@
 package losses
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // oracleCase is a case of losses.json: float64 values, and gradients of the mean over the pairs.
@@ -47,18 +46,8 @@ func (c oracleCase) batch() Batch {
 }
 
 func oracle(t *testing.T) []oracleCase {
-	dir := os.Getenv("POSTTRAIN_ORACLE_DIR")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "shared", "oracle")
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "losses.json"))
-	if err != nil {
-		t.Skipf("no oracle: %v; set POSTTRAIN_ORACLE_DIR to the folder that holds losses.json", err)
-	}
 	var cases []oracleCase
-	if err := json.Unmarshal(text, &cases); err != nil {
-		t.Fatal(err)
-	}
+	need.Oracle(t, "losses.json", "", &cases)
 	if len(cases) != 48 {
 		t.Fatalf("losses.json has %d cases, want 48", len(cases))
 	}

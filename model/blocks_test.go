@@ -19,7 +19,7 @@ func TestBlocksInTraining(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
 		eachModel(t, variedModels(t), func(t *testing.T, i int, m *Model) {
 			want := plainStep(t, m, p)
-			for _, o := range backendtest.Some(e, i, forms...) {
+			for _, o := range backendtest.Some(t, e, i, forms...) {
 				sameStep(t, m, gradientsOf(t, e, m, p, o, 1)[0], want, 1e-4, 1e-4)
 			}
 		})
@@ -50,7 +50,7 @@ func TestBlocksInPrefill(t *testing.T) {
 		eachModel(t, models, func(t *testing.T, i int, m *Model) {
 			c := texts(1)
 			want := c.prefill(t, backendtest.Go(t), m)
-			for _, c.options.AttentionBlock = range backendtest.Some(e, i, 1, 5) {
+			for _, c.options.AttentionBlock = range backendtest.Some(t, e, i, 1, 5) {
 				for i, got := range c.prefill(t, e, m) {
 					near(t, fmt.Sprint("output ", i), worst(got, want[i]), 1e-4)
 				}

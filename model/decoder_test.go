@@ -113,10 +113,10 @@ func TestHeadChunk(t *testing.T) {
 func TestBFloat16(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
 		if e.Name != "go" && !e.Wants.BFloat16 {
-			t.Skip("this engine has no bfloat16")
+			return // it has none
 		}
 		eachModel(t, variedModels(t), func(t *testing.T, i int, m *Model) {
-			checkBFloat16(t, e, m, backendtest.Some(e, i, GraphOptions{DType: dtypes.BFloat16},
+			checkBFloat16(t, e, m, backendtest.Some(t, e, i, GraphOptions{DType: dtypes.BFloat16},
 				GraphOptions{DType: dtypes.BFloat16, Checkpoint: true, HeadChunk: 5}))
 		})
 	})

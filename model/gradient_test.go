@@ -147,7 +147,7 @@ func TestSharedPrefix(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
 		eachModel(t, variedModels(t), func(t *testing.T, i int, m *Model) {
 			want := plainStep(t, m, pack(groups, false, 0))
-			for _, p := range backendtest.Some(e, i, forms...) {
+			for _, p := range backendtest.Some(t, e, i, forms...) {
 				sameStep(t, m, gradientsOf(t, e, m, p, GraphOptions{}, 1)[0], want, 1e-5, 5e-5)
 			}
 		})
@@ -162,7 +162,7 @@ func TestHeadChunksAndCheckpointing(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
 		eachModel(t, variedModels(t), func(t *testing.T, i int, m *Model) {
 			want := plainStep(t, m, p)
-			for _, o := range backendtest.Some(e, i, forms...) {
+			for _, o := range backendtest.Some(t, e, i, forms...) {
 				sameStep(t, m, gradientsOf(t, e, m, p, o, 1)[0], want, 1e-5, 5e-5)
 			}
 		})

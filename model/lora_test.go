@@ -232,33 +232,6 @@ func TestParityWithPeft(t *testing.T) {
 	})
 }
 
-// TestWriteForPeft leaves an adapter and its logits for `scripts/oracle/lora.py check`.
-func TestWriteForPeft(t *testing.T) {
-	dir := os.Getenv("POSTTRAIN_LORA_OUT")
-	if dir == "" {
-		t.Skip("POSTTRAIN_LORA_OUT names no folder")
-	}
-	m := adapted(t, load(t, "testdata/qwen3-newer"))
-	if err := (Writer{}).SaveAdapter(m, filepath.Join(dir, "adapter"), ""); err != nil {
-		t.Fatal(err)
-	}
-	o := peftOracle{Model: "qwen3-newer"}
-	for _, row := range readOracle(t, "testdata/qwen3-newer").Rows {
-		row.Logits = rowLogits(t, backendtest.Go(t), m, row.IDs)
-		o.Rows = append(o.Rows, struct {
-			IDs    []int32     `json:"ids"`
-			Logits [][]float32 `json:"logits"`
-		}{row.IDs, row.Logits})
-	}
-	text, err := json.Marshal(o)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "logits.json"), text, 0o666)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestAdapterFaults holds that each damage of an adapter's folder, and each foreign adapter, is a clear error.
 func TestAdapterFaults(t *testing.T) {
 	plain := sharpModel(t, "llama")

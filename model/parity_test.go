@@ -164,7 +164,7 @@ func TestPairsParity(t *testing.T) {
 		for i, dir := range fixtures(t) {
 			t.Run(filepath.Base(dir), func(t *testing.T) {
 				m, o := load(t, dir), readOracle(t, dir)
-				for _, share := range backendtest.Some(e, i, false, true) {
+				for _, share := range backendtest.Some(t, e, i, false, true) {
 					p := pack(o.pairs(), share, 3)
 					checkPairs(t, o, p, logProbsOf(t, e, m, p, GraphOptions{}))
 				}

@@ -172,7 +172,7 @@ func (p *pieces) check(t *testing.T, head, want [][]float32, tokens int, limit f
 func TestPieces(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
 		for name, m := range piecedModels(t) {
-			if name != "qwen2" && !backendtest.AllVariants(e) {
+			if name != "qwen2" && !backendtest.AllVariants(t, e) {
 				continue
 			}
 			t.Run(name, func(t *testing.T) {

@@ -1,26 +1,18 @@
 package reward
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // readRelease reads the released contextual-integrity items, or skips the test if they are not there.
 func readRelease(t *testing.T) ([]ci.Item, *data.Report) {
 	t.Helper()
-	dir := os.Getenv("POSTTRAIN_DATA_DIR")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "shared", "data")
-	}
-	path := filepath.Join(dir, "contextual-integrity", "dataset.json")
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("no %s: set POSTTRAIN_DATA_DIR to the folder with the real data", path)
-	}
+	path := need.File(t, "data", "contextual-integrity/dataset.json")
 	items, report, err := ci.Read(path)
 	if err != nil {
 		t.Fatal(err)

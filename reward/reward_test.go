@@ -1,15 +1,13 @@
 package reward
 
 import (
-	"encoding/json"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 func with(change func(*Options)) Options {
@@ -25,24 +23,13 @@ var (
 )
 
 func TestOracleReward(t *testing.T) {
-	dir := os.Getenv("POSTTRAIN_ORACLE_DIR")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "shared", "oracle")
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "reward.json"))
-	if err != nil {
-		t.Skipf("no oracle: %v; set POSTTRAIN_ORACLE_DIR", err)
-	}
 	var cases []struct { // keys as in reward.json
 		Completion           string
 		Required, Restricted []string
 		ThinkPrefilled       bool `json:"think_prefilled"`
 		Reward               float64
 	}
-	if err := json.Unmarshal(text, &cases); err != nil {
-		t.Fatal(err)
-	}
-	if len(cases) == 0 {
+	if need.Oracle(t, "reward.json", "", &cases); len(cases) == 0 {
 		t.Fatal("no cases")
 	}
 	for i, c := range cases {

@@ -32,7 +32,7 @@ func TestLongPromptsAreReadInPieces(t *testing.T) {
 			m.Config.MaxPositions = 128
 			want := sample(t, first(newCached(t, e, m, Options{})), longRequests()...)
 			for i, o := range []Options{{Slots: 7}, {}, {NoSharing: true}} {
-				if i > 0 && !backendtest.AllVariants(e) {
+				if i > 0 && !backendtest.AllVariants(t, e) {
 					continue
 				}
 				s, programs := newCached(t, e, m, o)

@@ -129,7 +129,7 @@ func FuzzRowsChooseAsThePlainWay(f *testing.F) {
 		request := Sampling{MaxNew: 1, Temperature: temperature, TopK: topK, TopP: topP, MinP: minP}
 		if v < 1 || v > 5000 || request.outOfRange() != nil ||
 			temperature != 0 && (temperature < 1e-2 || temperature > 1e3) || !(u >= 0 && u < 1) {
-			t.Skip()
+			return
 		}
 		logits := randomLogits(rand.New(rand.NewPCG(seed, 5)), v)
 		if err := sameChoice(logits, request, u); err != nil {

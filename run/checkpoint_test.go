@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 func save(t *testing.T, f *Folder, steps ...int) {
@@ -361,7 +363,7 @@ func TestStateKeepsNaN(t *testing.T) {
 // TestDiskFull writes to the device that is always full, as the system reports it.
 func TestDiskFull(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
-		t.Skip("no /dev/full here")
+		need.Lack(t, "linux", "no /dev/full")
 	}
 	f := newFolder(t)
 	full := func(dir string) error {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 func parts(find finder, s string) (out []string) {
@@ -282,13 +283,9 @@ func FuzzLoad(f *testing.F) {
 
 // dialogues are the texts of the real preference data, if they are on this machine.
 func dialogues(b *testing.B) []string {
-	dir := os.Getenv("POSTTRAIN_DATA_DIR")
-	if dir == "" {
-		dir = "../../shared/data"
-	}
-	file, err := os.Open(filepath.Join(dir, "hh-rlhf", "harmless-base-test.jsonl.gz"))
+	file, err := os.Open(need.File(b, "data", "hh-rlhf/harmless-base-test.jsonl.gz"))
 	if err != nil {
-		b.Skipf("no real dialogues: %v", err)
+		b.Fatal(err)
 	}
 	defer file.Close()
 	unzipped, err := gzip.NewReader(file)

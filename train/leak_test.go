@@ -8,6 +8,7 @@ import (
 	"github.com/posttrain/posttrain/backend/backendtest"
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -16,7 +17,7 @@ func resident(t *testing.T) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
-		t.Skip("no /proc here to read the process's memory from")
+		need.Lack(t, "linux", "no /proc to read the memory of the process from")
 	}
 	var total, pages int
 	if _, err := fmt.Sscan(string(b), &total, &pages); err != nil {

@@ -31,7 +31,7 @@ func TestLoRARunsEqualTRLs(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(file), ".json")
 		t.Run(name, func(t *testing.T) {
 			backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
-				if name == "lora-llama-ipo" && !backendtest.AllVariants(e) {
+				if name == "lora-llama-ipo" && !backendtest.AllVariants(t, e) {
 					return
 				}
 				var r trlRun

@@ -101,8 +101,8 @@ func TestMeshesTrainAsOneDevice(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := backendtest.Mesh(t, c.mesh)
-			if !c.always && !backendtest.AllVariants(e) {
-				t.Skip("POSTTRAIN_REQUIRE_XLA is not all")
+			if !c.always && !backendtest.AllVariants(t, e) {
+				return
 			}
 			l, err := NewLearner(e, c.m, c.o)
 			if err != nil {

@@ -60,7 +60,7 @@ func TestQuantizedBase(t *testing.T) {
 	}
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		for _, quantization := range []string{model.NF4, model.Int8} {
-			if quantization == model.Int8 && !backendtest.AllVariants(e) {
+			if quantization == model.Int8 && !backendtest.AllVariants(t, e) {
 				continue
 			}
 			m := withLoRA(testkit.Model(t, "qwen2"))

@@ -124,7 +124,7 @@ func TestWholeRunsEqualTRLs(t *testing.T) {
 		readJSON(t, file, &r)
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
 			backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
-				for _, share := range backendtest.Some(e, i, true, false) {
+				for _, share := range backendtest.Some(t, e, i, true, false) {
 					t.Run(fmt.Sprintf("share=%v", share), func(t *testing.T) { repeat(t, e, file, r, share) })
 				}
 			})

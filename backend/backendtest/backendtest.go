@@ -6,11 +6,8 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
-
-// required are the environment variables that make tests fail instead of skip if an engine's library is missing. Tests
-// run on xla only if its variable is 1, or all.
-var required = map[string]string{"onnx": "POSTTRAIN_REQUIRE_ONNX", "xla": "POSTTRAIN_REQUIRE_XLA"}
 
 // quickFlags make XLA compile about five times as fast, with cpuFlags. Programs are slower and their sums are rounded in
 // other places. A plugin that does not know a flag ends the process.
@@ -25,7 +22,7 @@ func init() {
 	if _, has := os.LookupEnv("POSTTRAIN_XLA_CACHE"); !has {
 		os.Setenv("POSTTRAIN_XLA_CACHE", "off")
 	}
-	if _, has := os.LookupEnv("XLA_FLAGS"); !has && os.Getenv(required["xla"]) == "1" {
+	if _, has := os.LookupEnv("XLA_FLAGS"); !has && need.Required("xla") && !need.Required("slow") {
 		flags := quickFlags + cpuFlags
 		for _, s := range backend.List() {
 			if s.Name == "xla:amx" {
@@ -36,25 +33,25 @@ func init() {
 	}
 }
 
-// isRequired reports whether tests fail instead of skip if an engine's library is missing.
-func isRequired(name string) bool {
-	value := os.Getenv(required[name])
-	return value == "1" || value == "all"
-}
-
 // AllVariants reports whether a test has time for what it also shows in another form, such as one objective of many. On
-// xla, where each form is compiled for seconds, only if POSTTRAIN_REQUIRE_XLA is all.
-func AllVariants(e *backend.Engine) bool {
-	return e.Name != "xla" || os.Getenv(required["xla"]) == "all"
+// xla, where each form is compiled for seconds, only make slow has it.
+func AllVariants(t testing.TB, e *backend.Engine) bool {
+	t.Helper()
+	if e.Name != "xla" || need.Required("slow") {
+		return true
+	}
+	need.Miss(t, "slow", "this form on xla")
+	return false
 }
 
 // Some gives the forms of a test that an engine tries. The go engine tries all. On the others each form is a program that
-// is compiled for seconds: there case i tries one, and all cases together try all. If POSTTRAIN_REQUIRE_XLA is all, every
-// case tries all.
-func Some[F any](e *backend.Engine, i int, forms ...F) []F {
-	if e.Name == "go" || os.Getenv(required["xla"]) == "all" {
+// is compiled for seconds: there case i tries one, and all cases together try all. In make slow every case tries all.
+func Some[F any](t testing.TB, e *backend.Engine, i int, forms ...F) []F {
+	t.Helper()
+	if e.Name == "go" || need.Required("slow") {
 		return forms
 	}
+	need.Miss(t, "slow", "other forms on "+e.Name)
 	return []F{forms[i%len(forms)]}
 }
 
@@ -62,14 +59,16 @@ func Some[F any](e *backend.Engine, i int, forms ...F) []F {
 func Engines(t testing.TB) []*backend.Engine {
 	t.Helper()
 	engines, names := []*backend.Engine{Go(t)}, []string{"onnx"}
-	if isRequired("xla") {
+	if need.Required("xla") {
 		names = append(names, "xla")
+	} else {
+		need.Miss(t, "xla", "on xla")
 	}
 	for _, name := range names {
 		if e, missing := open(t, name); e != nil {
 			engines = append(engines, e)
 		} else {
-			t.Logf("tested without %s: %s", name, missing)
+			need.Miss(t, name, missing)
 		}
 	}
 	return engines
@@ -90,7 +89,7 @@ func ONNX(t testing.TB) *backend.Engine {
 	t.Helper()
 	e, missing := open(t, "onnx")
 	if e == nil {
-		t.Skip(missing)
+		need.Lack(t, "onnx", missing)
 	}
 	return e
 }
@@ -98,19 +97,18 @@ func ONNX(t testing.TB) *backend.Engine {
 // XLA opens the xla engine, or skips the test if it is not required.
 func XLA(t testing.TB) *backend.Engine {
 	t.Helper()
-	if !isRequired("xla") {
-		t.Skipf("%s is not set", required["xla"])
+	need.Ask(t, "xla")
+	e, missing := open(t, "xla")
+	if e == nil {
+		need.Lack(t, "xla", missing)
 	}
-	e, _ := open(t, "xla")
 	return e
 }
 
 // Mesh opens xla with the devices of a mesh, or skips the test if xla is not required.
 func Mesh(t testing.TB, m backend.Mesh) *backend.Engine {
 	t.Helper()
-	if !isRequired("xla") {
-		t.Skipf("%s is not set", required["xla"])
-	}
+	need.Ask(t, "xla")
 	e, err := backend.OpenMesh("xla:cpu", m)
 	if err != nil {
 		t.Fatal(err)
@@ -119,15 +117,12 @@ func Mesh(t testing.TB, m backend.Mesh) *backend.Engine {
 	return e
 }
 
-// open opens an engine. It returns nil and what is missing if there is no library and the tests do not require it.
+// open opens an engine. Without its library it returns nil and what is missing.
 func open(t testing.TB, name string) (e *backend.Engine, missing string) {
 	t.Helper()
 	for _, s := range backend.List() {
 		if s.Name == name && !s.Present { // a plugin that is present has its own name
-			if key := required[name]; isRequired(name) {
-				t.Fatalf("%s=%s: %s", key, os.Getenv(key), s.Detail)
-			}
-			return nil, s.Detail + ": " + s.HowToGet
+			return nil, s.Detail
 		}
 	}
 	e, err := backend.Open(name)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
@@ -174,7 +175,7 @@ func TestBenchFaults(t *testing.T) {
 // that was answered.
 func TestBenchKilled(t *testing.T) {
 	if child == nil {
-		t.Skip("no processes of the test binary on this system")
+		need.Lack(t, "linux", "no processes of the test binary on this system")
 	}
 	eachBench(t, func(t *testing.T, b benchCase) {
 		workBench(t, b, 6)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/model"
 	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/run"
@@ -269,11 +269,7 @@ func TestCIRLDropsLongPrompts(t *testing.T) {
 // TestCIRLOfTheReleasedData encodes the released items with the CI-CoT prompt, whose numbers are known; it is skipped
 // where the data is not at hand.
 func TestCIRLOfTheReleasedData(t *testing.T) {
-	dir := os.Getenv("POSTTRAIN_DATA_DIR")
-	if dir == "" {
-		t.Skip("POSTTRAIN_DATA_DIR is not set")
-	}
-	path := filepath.Join(dir, "contextual-integrity", "dataset.json")
+	path := need.File(t, "data", "contextual-integrity/dataset.json")
 	t.Chdir(t.TempDir())
 	o := cli(t, "ci-rl", "--model", "embedded", "--data", path, "--prompt", "cot", "--max-new-tokens", "8",
 		"--max-steps", "1", "--prompts", "4", "--group-size", "2",

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
@@ -93,7 +94,7 @@ func TestConfAIdeStopped(t *testing.T) {
 // answered.
 func TestConfAIdeKilled(t *testing.T) {
 	if child == nil {
-		t.Skip("no processes of the test binary on this system")
+		need.Lack(t, "linux", "no processes of the test binary on this system")
 	}
 	t.Chdir(t.TempDir())
 	writeConfAIde(t, "data")
@@ -174,10 +175,7 @@ func TestConfAIdeFaults(t *testing.T) {
 // TestConfAIdeRecount: a script that shares no code with the program counts the same from the answers, and finds a
 // figure that has been changed.
 func TestConfAIdeRecount(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("no python3")
-	}
+	python := need.Place(t, "python3")
 	t.Chdir(t.TempDir())
 	writeConfAIde(t, "data")
 	must(t, confAIdeArgs("run", meteredtest.Start(t, meteredtest.Options{Reply: anyConfAIde}).URL)...)

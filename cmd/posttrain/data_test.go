@@ -3,13 +3,13 @@ package main
 import (
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
 )
 
@@ -347,14 +347,7 @@ func TestDataBestOfARun(t *testing.T) {
 
 // TestReleaseThroughTheCommands converts and checks the real set.
 func TestReleaseThroughTheCommands(t *testing.T) {
-	dir := os.Getenv("POSTTRAIN_DATA_DIR")
-	if dir == "" {
-		dir = filepath.Join(root, "..", "shared", "data")
-	}
-	path := filepath.Join(dir, "contextual-integrity", "dataset.json")
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("no %s: set POSTTRAIN_DATA_DIR to the folder with the real data", path)
-	}
+	path := need.File(t, "data", "contextual-integrity/dataset.json")
 	t.Chdir(t.TempDir())
 	must(t, "data", "convert", path, "items.parquet")
 	o := cli(t, "data", "check", "items.parquet")

@@ -21,6 +21,7 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -509,14 +510,10 @@ func TestEvalCIServerFaults(t *testing.T) {
 // TestEvalCIOfTheReleasedItems: all of them are asked, and judged as their own required keywords deserve: utility
 // everywhere, integrity but for items whose required keywords hold a restricted one.
 func TestEvalCIOfTheReleasedItems(t *testing.T) {
-	dir := os.Getenv("POSTTRAIN_DATA_DIR")
-	if dir == "" {
-		dir = filepath.Join(root, "..", "shared", "data")
-	}
-	path := filepath.Join(dir, "contextual-integrity", "dataset.json")
+	path := need.File(t, "data", "contextual-integrity/dataset.json")
 	items, _, err := ci.Read(path)
 	if err != nil {
-		t.Skipf("%v: set POSTTRAIN_DATA_DIR to the folder with the real data", err)
+		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir())
 	answerers["required"] = func(item ci.Item) string {

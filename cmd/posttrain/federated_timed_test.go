@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/posttrain/posttrain/federated/link"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/federated/quadratic"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/run"
 )
 
@@ -46,9 +46,7 @@ func rateOf(t *testing.T, method string, agents, gradients int, pause time.Durat
 // TestTimedRates: with times between 1 and 4, AFedPG reaches nine tenths of the sum of the agents' rates, and FedPG
 // waits for the slowest. Between equal agents there is nothing to gain.
 func TestTimedRates(t *testing.T) {
-	if os.Getenv(timedVar) == "" {
-		t.Skip("timings: set " + timedVar + "=1 on a machine that is otherwise idle")
-	}
+	need.Ask(t, "idle")
 	const agents, pause = 8, 100 * time.Millisecond
 	ideal := 0.0
 	for i := range agents {
@@ -70,9 +68,7 @@ func TestTimedRates(t *testing.T) {
 
 // TestTimedAgentGone: with one of four equal agents gone for ever, the rate falls by its share.
 func TestTimedAgentGone(t *testing.T) {
-	if os.Getenv(timedVar) == "" {
-		t.Skip("timings: set " + timedVar + "=1 on a machine that is otherwise idle")
-	}
+	need.Ask(t, "idle")
 	t.Chdir(t.TempDir())
 	n := startServer(t, "--method", "afedpg", "--updates", "400", "--agents", "4", "--set", "quadratic.pause=50ms")
 	gone := startAgent(t, "--server", n.url, "--agent", "agent-3")
@@ -112,9 +108,7 @@ func rateBetween(t *testing.T, dir string, from, to int) float64 {
 
 // TestTimedMemory: a server with 64 agents whose updates have 3.4 MB.
 func TestTimedMemory(t *testing.T) {
-	if os.Getenv(timedVar) == "" {
-		t.Skip("much memory: set " + timedVar + "=1")
-	}
+	need.Ask(t, "idle")
 	const agents, d = 64, 850_000
 	t.Chdir(t.TempDir())
 	n := startServer(t, "--method", "afedpg", "--updates", "100", "--agents", fmt.Sprint(agents), "--set",
@@ -146,9 +140,7 @@ func runWorkers(t *testing.T, n *network, agents, d int) {
 
 // TestTimedRounds: rounds of 64 agents whose work takes no time, and whose updates have 3.4 MB, on the loopback.
 func TestTimedRounds(t *testing.T) {
-	if os.Getenv(timedVar) == "" {
-		t.Skip("timings: set " + timedVar + "=1 on a machine that is otherwise idle")
-	}
+	need.Ask(t, "idle")
 	const agents, d, rounds = 64, 850_000, 6
 	t.Chdir(t.TempDir())
 	n := startServer(t, "--method", "fedpg", "--rounds", fmt.Sprint(rounds), "--agents", fmt.Sprint(agents), "--set",

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
@@ -127,10 +128,7 @@ func readJUnit(t *testing.T, path string) junit {
 // TestGateRecount: a script that shares no code with the program counts the same in all channels, with one answer to a
 // scenario and with several, and finds a figure that has been changed.
 func TestGateRecount(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("no python3")
-	}
+	python := need.Place(t, "python3")
 	t.Chdir(t.TempDir())
 	write(t, "norms.yaml", strings.Replace(smallNorms, "0.05}", "0.05, think: 0.3, tool: 0.1}", 1))
 	n := 0

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 	"github.com/posttrain/posttrain/run"
 )
@@ -664,14 +665,10 @@ func TestPLSecrets(t *testing.T) {
 // TestPLReleasedCases: all released cases and the recorded example's ways through them: every one is judged by the
 // smoke test.
 func TestPLReleasedCases(t *testing.T) {
-	dir := os.Getenv("POSTTRAIN_DATA_DIR")
-	if dir == "" {
-		dir = filepath.Join(root, "..", "shared", "data")
-	}
-	dir = filepath.Join(dir, "privacylens")
+	dir := need.File(t, "data", "privacylens")
 	cases, _, err := lens.Read(filepath.Join(dir, "main_data.json"))
 	if err != nil {
-		t.Skipf("%v: set POSTTRAIN_DATA_DIR to the folder with the real data", err)
+		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir())
 	actions := map[string]string{}

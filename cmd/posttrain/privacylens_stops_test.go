@@ -17,6 +17,7 @@ import (
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval/privacylens"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
@@ -312,7 +313,7 @@ func TestPLNothingFits(t *testing.T) {
 // that was answered, but for the last reply, which may not have reached the disk.
 func TestPLKilled(t *testing.T) {
 	if child == nil {
-		t.Skip("no processes of the test binary on this system")
+		need.Lack(t, "linux", "no processes of the test binary on this system")
 	}
 	workPL(t)
 	var mu sync.Mutex

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // process is the whole program in a process of its own, as a shell starts it.
@@ -32,7 +34,7 @@ func startProgram(t *testing.T, stdout, prepare string, args ...string) *process
 	if stdout != "" {
 		out, err := os.OpenFile(stdout, os.O_WRONLY, 0)
 		if errors.Is(err, fs.ErrNotExist) {
-			t.Skip(err) // such as /dev/full
+			need.Linux(t, err) // such as /dev/full
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -77,7 +79,7 @@ func longRun() []string { return tinyMappo(400, "--set", "train.log_every=1000")
 // TestHangup: a closed terminal, which may send SIGHUP twice, stops a run as Ctrl-C does.
 func TestHangup(t *testing.T) {
 	if signal.Ignored(syscall.SIGHUP) {
-		t.Skip("the tests run under nohup")
+		need.Lack(t, "linux", "the tests run under nohup")
 	}
 	work(t, "qwen2-newer")
 	p := startProgram(t, "", "", longRun()...)

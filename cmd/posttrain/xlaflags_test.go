@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // TestUnknownXLAFlags: XLA ends a process that has a flag which it does not know. The program says so in one line.
@@ -18,11 +19,8 @@ func TestUnknownXLAFlags(t *testing.T) {
 			plugin = s.Name
 		}
 	}
-	switch {
-	case plugin == "" && os.Getenv("POSTTRAIN_REQUIRE_XLA") != "":
-		t.Fatal("no PJRT plugin is here: run scripts/install-pjrt-cpu.sh")
-	case plugin == "":
-		t.Skip("no PJRT plugin is here")
+	if plugin == "" {
+		need.Lack(t, "xla", "no PJRT plugin is here")
 	}
 	run := func(args ...string) (code int, out, said string) {
 		cmd := exec.Command(os.Args[0], args...)

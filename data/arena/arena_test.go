@@ -1,11 +1,12 @@
 package arena
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 const (
@@ -106,11 +107,7 @@ func TestPromptFaults(t *testing.T) {
 
 // TestReleased reads the benchmark's own files.
 func TestReleased(t *testing.T) {
-	dir := os.Getenv("POSTTRAIN_DATA_DIR")
-	if dir == "" {
-		t.Skip("POSTTRAIN_DATA_DIR is not set")
-	}
-	dir = filepath.Join(dir, "arena-hard")
+	dir := need.File(t, "data", "arena-hard")
 	q, _, err := ReadQuestions(filepath.Join(dir, "question.jsonl.gz"))
 	a, _, answersErr := ReadAnswers(filepath.Join(dir, "gpt-4-0314.jsonl.gz"))
 	p, promptsErr := ReadPrompts(filepath.Join(dir, "arena-hard-v0.1.yaml"))

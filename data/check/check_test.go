@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/data/records"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // options are those of the command.
@@ -37,23 +38,9 @@ func found(r *Report) string {
 	return strings.Join(all, ", ")
 }
 
-// realData is the path of a real data file, or skips the test if the file is missing.
-func realData(t *testing.T, name string) string {
-	t.Helper()
-	dir := os.Getenv("POSTTRAIN_DATA_DIR")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared", "data")
-	}
-	path := filepath.Join(dir, filepath.FromSlash(name))
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("no %s: set POSTTRAIN_DATA_DIR to the folder with the real data", path)
-	}
-	return path
-}
-
 // TestReleasedItems: the counts of the released set are those that a script of its own has counted in the JSON.
 func TestReleasedItems(t *testing.T) {
-	r, err := File(context.Background(), realData(t, "contextual-integrity/dataset.json"), options)
+	r, err := File(context.Background(), need.File(t, "data", "contextual-integrity/dataset.json"), options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +78,7 @@ func TestRealFiles(t *testing.T) {
 		"privacylens/main_data.json":          "warning final action 1/1",
 		"privacylens/confaide_subset.json":    "warning near-duplicate 4/4",
 	} {
-		r, err := File(context.Background(), realData(t, name), options)
+		r, err := File(context.Background(), need.File(t, "data", name), options)
 		if err != nil {
 			t.Fatal(err)
 		}

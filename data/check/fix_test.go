@@ -12,6 +12,7 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // mend writes lines to a file and what is right of them to another, of which it returns the report and the name.
@@ -121,7 +122,7 @@ func TestFixFaults(t *testing.T) {
 	expect.Error(t, err, "in.json: it cannot be read to its end", "not written")
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
-	if _, err := File(ctx, realData(t, "hh-rlhf/harmless-base-test.jsonl.gz"), o); err != context.Canceled {
+	if _, err := File(ctx, need.File(t, "data", "hh-rlhf/harmless-base-test.jsonl.gz"), o); err != context.Canceled {
 		t.Error(err)
 	}
 }

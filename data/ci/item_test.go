@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 const ciRow = `{"seed":{"scenario":"email","domain":"Hospitality","user_intention":"book",
@@ -96,7 +97,7 @@ func TestCIComesBackAsWritten(t *testing.T) {
 
 // The released set has warts; all items load, and the warts are counted.
 func TestCIReleaseLoadsWhole(t *testing.T) {
-	items, report, err := Read(realData(t, "contextual-integrity/dataset.json"))
+	items, report, err := Read(need.File(t, "data", "contextual-integrity/dataset.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +225,7 @@ func TestCIInEveryForm(t *testing.T) {
 }
 
 func TestCIReleaseInEveryForm(t *testing.T) {
-	items, before, err := Read(realData(t, "contextual-integrity/dataset.json"))
+	items, before, err := Read(need.File(t, "data", "contextual-integrity/dataset.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +397,7 @@ func TestReleasedItems(t *testing.T) {
 
 // TestReleasedItemsOfTheRelease: 639 items, of which a tenth, rounded up, are the 64 of the published table.
 func TestReleasedItemsOfTheRelease(t *testing.T) {
-	items, report, err := ReadItems(realData(t, "contextual-integrity/dataset.json"), ReleasedItems)
+	items, report, err := ReadItems(need.File(t, "data", "contextual-integrity/dataset.json"), ReleasedItems)
 	if err != nil || len(items) != 639 || report.Read != 729 {
 		t.Fatalf("%v: %d items\n%s", err, len(items), report)
 	}

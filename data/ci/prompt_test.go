@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // hotel is a small item with what the prompts must cope with: a key without annotation, a text of two lines, a list.
@@ -131,7 +133,7 @@ const hotelOrder = "Name Chats Zip"
 
 // Every released item gives a prompt in every form that names its task and every annotated value.
 func TestReleasePrompts(t *testing.T) {
-	items, _, err := Read(realData(t, "contextual-integrity/dataset.json"))
+	items, _, err := Read(need.File(t, "data", "contextual-integrity/dataset.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // formOf is a form with a template of its own.
@@ -147,7 +148,7 @@ func TestReleasedPrompts(t *testing.T) {
 	if err := f.Load(); err != nil {
 		t.Fatal(err)
 	}
-	items, _, err := Read(realData(t, "contextual-integrity/dataset.json"))
+	items, _, err := Read(need.File(t, "data", "contextual-integrity/dataset.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

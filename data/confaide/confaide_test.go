@@ -2,13 +2,13 @@ package confaide
 
 import (
 	"maps"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // small has every file, with two entries each.
@@ -124,11 +124,7 @@ func TestFaults(t *testing.T) {
 
 // TestReleased reads the benchmark's own files.
 func TestReleased(t *testing.T) {
-	dir := os.Getenv("POSTTRAIN_DATA_DIR")
-	if dir == "" {
-		t.Skip("POSTTRAIN_DATA_DIR is not set")
-	}
-	set, report, err := Read(filepath.Join(dir, "confaide"), Tiers)
+	set, report, err := Read(need.File(t, "data", "confaide"), Tiers)
 	if err != nil {
 		t.Fatal(err)
 	}

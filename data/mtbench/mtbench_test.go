@@ -1,12 +1,13 @@
 package mtbench
 
 import (
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 const (
@@ -97,11 +98,7 @@ func TestFaults(t *testing.T) {
 
 // TestReleased reads the benchmark's own files.
 func TestReleased(t *testing.T) {
-	dir := os.Getenv("POSTTRAIN_DATA_DIR")
-	if dir == "" {
-		t.Skip("POSTTRAIN_DATA_DIR is not set")
-	}
-	dir = filepath.Join(dir, "mt-bench")
+	dir := need.File(t, "data", "mt-bench")
 	q, _, err := ReadQuestions(filepath.Join(dir, "question.jsonl"))
 	a, _, answersErr := ReadAnswers(filepath.Join(dir, "reference_gpt-4.jsonl"))
 	p, promptsErr := ReadPrompts(filepath.Join(dir, "judge_prompts.jsonl"))

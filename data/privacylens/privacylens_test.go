@@ -11,6 +11,8 @@ import (
 	"testing/fstest"
 
 	"github.com/parquet-go/parquet-go"
+
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // plRow is a case; %s is its name.
@@ -298,7 +300,7 @@ func TestPrivacyLensLoadsWhole(t *testing.T) {
 		{"main_data.json", 493, 1487, map[string]int{"crowdsourcing": 337, "literature": 87, "regulation": 69}},
 		{"confaide_subset.json", 32, 73, map[string]int{"ConfAIde": 32}},
 	} {
-		cases, report, err := Read(realData(t, "privacylens/"+c.name))
+		cases, report, err := Read(need.File(t, "data", "privacylens/"+c.name))
 		if err != nil {
 			t.Fatal(err)
 		}

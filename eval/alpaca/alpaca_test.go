@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/data/alpaca"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 func judged(preferences ...float64) (all []alpaca.Judgement) {
@@ -116,14 +116,10 @@ func TestControlLengthErrors(t *testing.T) {
 // TestReleasedModels counts the released judgements of eight models: the published win rate and standard error to 1e-6,
 // and a length-controlled win rate that is near the published one.
 func TestReleasedModels(t *testing.T) {
-	dir := os.Getenv("POSTTRAIN_DATA_DIR")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared", "data")
-	}
-	dir = filepath.Join(dir, "alpaca-eval")
+	dir := need.File(t, "data", "alpaca-eval")
 	weights, err := alpaca.ReadWeights(filepath.Join(dir, "lc_weights.csv"))
 	if err != nil {
-		t.Skipf("no released judgements: %v; set POSTTRAIN_DATA_DIR to the folder with the real data", err)
+		t.Fatal(err)
 	}
 	b, err := alpaca.ReadBaseline(filepath.Join(dir, "baseline.jsonl.gz"))
 	if err != nil {

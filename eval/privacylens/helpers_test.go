@@ -10,6 +10,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/metered"
 )
@@ -17,14 +18,7 @@ import (
 // realCases are those of a real data file; without the data the test is skipped.
 func realCases(t testing.TB, name string) []lens.Case {
 	t.Helper()
-	dir := os.Getenv("POSTTRAIN_DATA_DIR")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared", "data")
-	}
-	path := filepath.Join(dir, "privacylens", name)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("no %s: set POSTTRAIN_DATA_DIR to the folder with the real data", path)
-	}
+	path := need.File(t, "data", "privacylens/"+name)
 	cases, _, err := lens.Read(path)
 	if err != nil {
 		t.Fatal(err)

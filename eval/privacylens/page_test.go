@@ -299,7 +299,7 @@ func realRun(t *testing.T) ([]lens.Case, []CaseResult) {
 // TestPageInBrowser: filters, search, keys, links and marks work in jsdom, which runs the page's script.
 func TestPageInBrowser(t *testing.T) {
 	page := filepath.Join(t.TempDir(), PageName)
-	command := testkit.Node(t, "POSTTRAIN_NODE_JSDOM", "jsdom", "../../scripts/page/look.mjs", page)
+	command := testkit.Node(t, "jsdom", "../../scripts/page/look.mjs", page)
 	cases, results := pageRun()
 	if err := writePage(page, "A run "+hostile, cases, pageSummary(results), results); err != nil {
 		t.Fatal(err)

@@ -3,13 +3,12 @@ package control
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"gonum.org/v1/gonum/floats"
 
 	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // table is a softmax policy with a logit for each state and action: θ is [states, actions], an observation is the
@@ -26,25 +25,6 @@ func (b table) forward(theta, x, tape []float64)     { copy(tape, b.row(theta, x
 func (b table) derivative(_, x, _, v, out []float64) { copy(out, b.row(v, x)) }
 func (b table) backward(_, x, _, slope, gradient []float64) {
 	floats.Add(b.row(gradient, x), slope)
-}
-
-// oracle reads a section of the reference cases.
-func oracle(t *testing.T, section string, into any) {
-	dir := os.Getenv("POSTTRAIN_ORACLE_DIR")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared", "oracle")
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "federated.json"))
-	if err != nil {
-		t.Skipf("no oracle: %v; set POSTTRAIN_ORACLE_DIR to the folder that holds federated.json", err)
-	}
-	var all map[string]json.RawMessage
-	if err := json.Unmarshal(text, &all); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(all[section], into); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // oracleTrajectory has states that are numbers (tabular) or rows (gaussian).
@@ -228,7 +208,7 @@ func (c oracleCase) checkReturns(t *testing.T, name string, trajectories []oracl
 
 func TestOracleTabular(t *testing.T) {
 	var cases []oracleCase
-	oracle(t, "tabular", &cases)
+	need.Oracle(t, "federated.json", "tabular", &cases)
 	for _, c := range cases {
 		if c.Name == "limit" {
 			limit(t, c)
@@ -281,7 +261,7 @@ func TestOracleGaussian(t *testing.T) {
 
 func gaussianCases(t *testing.T, of func(*mlp) network) {
 	var cases []oracleCase
-	oracle(t, "gaussian", &cases)
+	need.Oracle(t, "federated.json", "gaussian", &cases)
 	for _, c := range cases {
 		var data [][]oracleTrajectory // of each round and agent, one
 		if err := json.Unmarshal(c.Data, &data); err != nil {
@@ -306,7 +286,7 @@ func TestOracleReturns(t *testing.T) {
 		Gamma, Lam          float64
 		GAE, Letter, Causal []float64
 	}
-	oracle(t, "returns", &cases)
+	need.Oracle(t, "federated.json", "returns", &cases)
 	for _, c := range cases {
 		bootstrap := c.Last
 		if c.Terminated {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // fixed is a workload whose Fisher matrix and gradient are given, the same in every round. It learns for itself how
@@ -165,7 +166,7 @@ func everybody(n int) []bool { return slices.Repeat([]bool{true}, n) }
 // TestOracleADMM: duals, directions and y after each round, with agents that are absent.
 func TestOracleADMM(t *testing.T) {
 	var all []json.RawMessage
-	oracle(t, "admm", &all)
+	need.Oracle(t, "federated.json", "admm", &all)
 	seen := 0
 	for _, text := range all {
 		var p problem

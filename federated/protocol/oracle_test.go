@@ -3,31 +3,11 @@ package protocol
 import (
 	"encoding/json"
 	"math"
-	"os"
-	"path/filepath"
 	"strconv"
 	"testing"
-)
 
-// oracle reads a section of federated.json.
-func oracle(t *testing.T, section string, into any) {
-	t.Helper()
-	dir := os.Getenv("POSTTRAIN_ORACLE_DIR")
-	if dir == "" {
-		t.Skip("POSTTRAIN_ORACLE_DIR is not set")
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "federated.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all map[string]json.RawMessage
-	if err := json.Unmarshal(text, &all); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(all[section], into); err != nil {
-		t.Fatal(err)
-	}
-}
+	"github.com/posttrain/posttrain/internal/testkit/need"
+)
 
 // number reads "nan" and "inf" too.
 type anyNumber float64
@@ -87,7 +67,7 @@ func TestOracleAFedPG(t *testing.T) {
 			D, G, Theta, Tilde []float64
 		}
 	}
-	oracle(t, "afedpg", &cases)
+	need.Oracle(t, "federated.json", "afedpg", &cases)
 	for _, c := range cases {
 		o := momentumOptions(AFedPG, c.Kind, 100, c.Const)
 		o.Clip = 0
@@ -131,7 +111,7 @@ func TestOracleGuard(t *testing.T) {
 			Theta, Tilde      []float64
 		}
 	}
-	oracle(t, "guard", &cases)
+	need.Oracle(t, "federated.json", "guard", &cases)
 	for _, c := range cases {
 		o := momentumOptions(AFedPG, "constant", 10, c.Const)
 		o.Clip, o.MaxDelay = c.Clip, &c.MaxDelay

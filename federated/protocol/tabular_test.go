@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // tabular is a workload with a softmax policy over a table, θ[s·actions + a], whose samples are given for each round.
@@ -141,7 +142,7 @@ func TestOracleTabular(t *testing.T) {
 			Theta  []float64
 		}
 	}
-	oracle(t, "tabular", &cases)
+	need.Oracle(t, "federated.json", "tabular", &cases)
 	for _, c := range cases {
 		if c.Rounds == nil {
 			continue

@@ -2,12 +2,9 @@ package quadratic
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -15,6 +12,7 @@ import (
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/federated/protocol/workloadtest"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 func TestSuite(t *testing.T) {
@@ -83,21 +81,11 @@ type arrival struct {
 
 // TestOracleClosedLoop lets agents whose gradients are this workload's train on a virtual clock.
 func TestOracleClosedLoop(t *testing.T) {
-	dir := os.Getenv("POSTTRAIN_ORACLE_DIR")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared", "oracle")
+	var loops []loop
+	if need.Oracle(t, "federated.json", "closed_loop", &loops); len(loops) == 0 {
+		t.Fatal("no loops")
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "federated.json"))
-	if err != nil {
-		t.Skipf("no oracle: %v; set POSTTRAIN_ORACLE_DIR to the folder that holds federated.json", err)
-	}
-	var file struct {
-		Loops []loop `json:"closed_loop"`
-	}
-	if err := json.Unmarshal(text, &file); err != nil || len(file.Loops) == 0 {
-		t.Fatal(len(file.Loops), err)
-	}
-	for _, l := range file.Loops {
+	for _, l := range loops {
 		l.follow(t)
 	}
 }

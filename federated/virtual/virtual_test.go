@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-	"os"
-	"path/filepath"
 	"reflect"
 	"runtime"
 	"slices"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/federated/quadratic"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // newSimulation has agents on a noisy quadratic function.
@@ -91,25 +90,6 @@ func secure(method string, limit int) protocol.Options {
 	return o
 }
 
-func oracle(t *testing.T, section string, into any) {
-	t.Helper()
-	dir := os.Getenv("POSTTRAIN_ORACLE_DIR")
-	if dir == "" {
-		t.Skip("POSTTRAIN_ORACLE_DIR is not set")
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "federated.json"))
-	var all map[string]json.RawMessage
-	if err == nil {
-		err = json.Unmarshal(text, &all)
-	}
-	if err == nil {
-		err = json.Unmarshal(all[section], into)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestOracleTime is acceptance 10: the time of 400·N gradients by the formula.
 func TestOracleTime(t *testing.T) {
 	var cases []struct {
@@ -119,7 +99,7 @@ func TestOracleTime(t *testing.T) {
 		Tbar        float64
 		Synchronous float64 `json:"sync_per_gradient"`
 	}
-	oracle(t, "time", &cases)
+	need.Oracle(t, "federated.json", "time", &cases)
 	if len(cases) != 36 {
 		t.Fatalf("%d cases", len(cases))
 	}
@@ -159,7 +139,7 @@ func TestOracleClosedLoop(t *testing.T) {
 		Times            []float64
 		Arrivals, Rounds []arrival
 	}
-	oracle(t, "closed_loop", &cases)
+	need.Oracle(t, "federated.json", "closed_loop", &cases)
 	for _, c := range cases {
 		method, expected := protocol.AFedPG, c.Arrivals
 		if !c.Lookahead {

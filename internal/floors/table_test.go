@@ -109,9 +109,9 @@ var Table = []Row{
 	{"bench", roof, []string{gomlx, compute, "github.com/spf13/cobra", "github.com/spf13/pflag", "gonum.org/v1/gonum"}},
 }
 
-// TestsOnly are the packages that only tests may import.
+// TestsOnly are the packages that only tests, and one another, may import.
 var TestsOnly = []string{"internal/testkit", "internal/testkit/damage", "internal/testkit/expect",
-	"internal/testkit/scripted", "backend/backendtest", "hub/hubtest",
+	"internal/testkit/gotest", "internal/testkit/need", "internal/testkit/scripted", "backend/backendtest", "hub/hubtest",
 	"rollout/metered/meteredtest", "federated/protocol/workloadtest", "internal/mujoco/mujocotest"}
 
 // never are rules that no row can lift. Those about another module hold for tests too.
@@ -231,6 +231,8 @@ func fault(s Source, from Row, path string) string {
 	}
 	switch {
 	case s.Test() || standard(path) || isAllowed(from, what):
+		return ""
+	case slices.Contains(TestsOnly, own) && slices.Contains(TestsOnly, s.Package()):
 		return ""
 	case slices.Contains(TestsOnly, own):
 		return "for tests only"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/mujoco"
 	"github.com/posttrain/posttrain/internal/mujoco/mujocotest"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // cart is a mass of 2 kg on a rail with a motor, and a ball that falls. Steps are Euler's with the new velocity.
@@ -181,7 +182,7 @@ func TestFaults(t *testing.T) {
 // otherVersion copies the library and makes its mj_version return 334, as version 3.3.4 does.
 func otherVersion(t *testing.T, library string) string {
 	if runtime.GOARCH != "amd64" {
-		t.Skip("the patch is for amd64")
+		need.Lack(t, "amd64", "the patch is of its machine code")
 	}
 	return patch(t, library, 1, "\xb8\x00\x09\x3d\x00\xc3", "\xb8\x4e\x01\x00\x00\xc3") // mov eax, 4000000; ret
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
@@ -92,7 +93,7 @@ func TestOutIsMadeFirst(t *testing.T) {
 	requests := 0
 	o := asking(t, func() { requests++ })
 	if err := os.Symlink(filepath.Join("no", "such"), o.Out); err != nil {
-		t.Skip(err)
+		need.Linux(t, err)
 	}
 	if _, err := Run(t.Context(), o, nil); err == nil || !strings.Contains(err.Error(), "out cannot be made: ") {
 		t.Error(err)

@@ -227,7 +227,7 @@ const hostileName = `<img src=x onerror="window.harm=1">`
 // TestPageInBrowser: curves, samples, configs and cases are shown in jsdom, which runs the page's scripts.
 func TestPageInBrowser(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page.html")
-	command := testkit.Node(t, "POSTTRAIN_NODE_JSDOM", "jsdom", "../../scripts/page/look_view.mjs", path)
+	command := testkit.Node(t, "jsdom", "../../scripts/page/look_view.mjs", path)
 	pageOfAll(t, path)
 	out, err := command.CombinedOutput()
 	if err != nil || strings.Count(string(out), "ok ") < 8 {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
@@ -150,7 +151,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	good := c.file
 	if c.file, err = os.OpenFile("/dev/full", os.O_RDWR, 0); err != nil {
-		t.Skip("no /dev/full")
+		need.Lack(t, "linux", "no /dev/full")
 	}
 	err = c.add(nameNumber(0), entry{})
 	if err == nil || !strings.Contains(err.Error(), "cannot be written: no space left on device") ||

@@ -298,7 +298,7 @@ func FuzzTemplate(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, source string) {
 		if len(source) > 2000 {
-			t.Skip()
+			return
 		}
 		_, err := render(source, vars)
 		// recoverError is for faults that the package raises, not for slips of its own.

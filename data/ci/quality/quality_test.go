@@ -2,13 +2,12 @@ package quality
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"testing"
 
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // good passes every gate.
@@ -181,14 +180,7 @@ func TestSyntheticItems(t *testing.T) {
 // TestReleasedItems: of the released set, the gates find the 28 items with a keyword on both sides and the 32 whose
 // full reward cannot be reached.
 func TestReleasedItems(t *testing.T) {
-	dir := os.Getenv("POSTTRAIN_DATA_DIR")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "..", "shared", "data")
-	}
-	path := filepath.Join(dir, "contextual-integrity", "dataset.json")
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("no %s: set POSTTRAIN_DATA_DIR to the folder with the real data", path)
-	}
+	path := need.File(t, "data", "contextual-integrity/dataset.json")
 	items, _, err := ci.Read(path)
 	if err != nil {
 		t.Fatal(err)

@@ -2,19 +2,16 @@
 package mujocotest
 
 import (
-	"os"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/mujoco"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
-// Need skips a test where MuJoCo is not installed. With POSTTRAIN_REQUIRE_MUJOCO=1 it fails.
+// Need ends a test where MuJoCo is not installed.
 func Need(t testing.TB) {
 	t.Helper()
 	if _, err := mujoco.Find(); err != nil {
-		if os.Getenv("POSTTRAIN_REQUIRE_MUJOCO") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
+		need.Lack(t, "mujoco", err.Error())
 	}
 }

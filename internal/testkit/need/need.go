@@ -1,0 +1,246 @@
+// Package need says what tests want beyond Go and this repository: an engine's library, a real model, another program.
+//
+// Where a need is missing, its tests are left out, and say for want of what; `make test` counts them in its last lines.
+// The environment variable POSTTRAIN_NEEDS lists the needs that must be there, with commas between them, such as
+//
+//	POSTTRAIN_NEEDS=onnx,xla,data=/srv/data
+//
+// A test that lacks one of these fails. name=place says where a file or folder is, if it is not where it is looked for.
+package need
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Variable lists the needs that must be there.
+const Variable = "POSTTRAIN_NEEDS"
+
+// LeftOut begins the line of a test, or of a part of it, that lacks a need. The need's name and a colon follow.
+const LeftOut = "left out for want of "
+
+// A Need is something that tests want.
+type Need struct {
+	Name string
+	Get  string // how to get it, in one sentence
+
+	place string                  // where it is looked for: a path in the folder of Install, or from this repository's root
+	check func(path string) error // what is wrong with a place
+}
+
+// Needs are all needs. Those without a check are found, or asked for, by the test.
+var Needs = []Need{
+	{Name: "cc", Get: "install a C compiler, and build the tests with CGO_ENABLED=1", place: "cc", check: onPath},
+	{Name: "onnx", Get: "run scripts/install-onnxruntime.sh"},
+	{Name: "xla", Get: "run scripts/install-pjrt-cpu.sh, and list xla in " + Variable + ": its programs compile for minutes"},
+	{Name: "mujoco", Get: "run scripts/install-mujoco.sh"},
+	{Name: "python3", Get: "install Python", place: "python3", check: onPath},
+	{Name: "strace", Get: "install strace", place: "strace", check: onPath},
+	{Name: "huggingface_hub", Get: install, place: "huggingface_hub/bin/python", check: onPath},
+	{Name: "openai-node", Get: install, place: "openai-node", check: nodePackage("openai")},
+	{Name: "jsdom", Get: install, place: "jsdom", check: nodePackage("jsdom")},
+	{Name: "model", Get: install, place: "model", check: holds("model.safetensors", "tokenizer.json")},
+	{Name: "templates", Get: install, place: "templates.json", check: holds("")},
+	{Name: "data", Get: "name a folder with the public data sets of CONTRIBUTING.md: data=DIR", place: "../shared/data",
+		check: holds("contextual-integrity/dataset.json", "privacylens/main_data.json")},
+	{Name: "oracle", Get: "name the folder of the formulas' float64 cases, which is not public: oracle=DIR",
+		place: "../shared/oracle", check: holds("losses.json", "federated.json")},
+	{Name: "linux", Get: "run the tests on Linux, and not under nohup"},
+	{Name: "amd64", Get: "run the tests on a processor of this kind"},
+	{Name: "slow", Get: "run make slow"},
+	{Name: "idle", Get: "list idle in " + Variable + " on a machine that does nothing else: these measure times"},
+}
+
+const install = "run scripts/install-test-needs.sh"
+
+// Place is where a need is found. Without it the test ends here: it is left out, or fails if the need must be there.
+func Place(t testing.TB, name string) string {
+	t.Helper()
+	n := find(t, name)
+	if n.check == nil {
+		t.Fatalf("need %s has no place", name)
+	}
+	path := n.path()
+	if given, _ := required(name); given != "" {
+		path = given
+	}
+	if err := n.check(path); err != nil {
+		Lack(t, name, err.Error())
+	}
+	return path
+}
+
+// Lack ends a test that lacks a need: it is left out, or fails if the need must be there. why says what is missing.
+func Lack(t testing.TB, name, why string) {
+	t.Helper()
+	Miss(t, name, why)
+	t.SkipNow()
+}
+
+// Miss notes that a part of a test lacks a need, and lets the rest go on. The test fails if the need must be there.
+func Miss(t testing.TB, name, why string) {
+	t.Helper()
+	n := find(t, name)
+	if Required(name) {
+		t.Fatalf("%s names %s: %s: %s", Variable, name, why, n.Get)
+	}
+	t.Logf("%s%s: %s", LeftOut, name, why)
+}
+
+// Ask ends a test unless a need is listed: for needs that nobody can look for, such as time.
+func Ask(t testing.TB, name string) {
+	t.Helper()
+	if !Required(name) {
+		Lack(t, name, name+" is not listed in "+Variable)
+	}
+}
+
+// Linux ends a test that uses what only Linux has, such as /proc. err says what is missing.
+func Linux(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		Lack(t, "linux", err.Error())
+	}
+}
+
+// Required reports whether a need must be there.
+func Required(name string) bool {
+	_, listed := required(name)
+	return listed
+}
+
+// required gives the place that the variable has for a need.
+func required(name string) (place string, listed bool) {
+	for _, item := range strings.Split(os.Getenv(Variable), ",") {
+		if n, p, _ := strings.Cut(item, "="); n == name {
+			return p, true
+		}
+	}
+	return "", false
+}
+
+// find also tests the variable, whose misspelt name would leave tests out unseen.
+func find(t testing.TB, name string) Need {
+	t.Helper()
+	names := []string{name}
+	for _, item := range strings.Split(os.Getenv(Variable), ",") {
+		if n, _, _ := strings.Cut(item, "="); n != "" {
+			names = append(names, n)
+		}
+	}
+	for _, n := range slices.Backward(names) {
+		if i := slices.IndexFunc(Needs, func(need Need) bool { return need.Name == n }); i < 0 {
+			t.Fatalf("%s: found %q: want some of %s, with commas between them", Variable, n, Names())
+		} else if n == name {
+			return Needs[i]
+		}
+	}
+	return Need{}
+}
+
+// Names are the needs' names.
+func Names() string {
+	var names []string
+	for _, n := range Needs {
+		names = append(names, n.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func (n Need) path() string {
+	switch {
+	case strings.HasPrefix(n.place, "../"):
+		return filepath.Join(root, n.place)
+	case n.Get == install:
+		return filepath.Join(Installed(), n.place)
+	}
+	return n.place
+}
+
+// Installed is the folder into which scripts/install-test-needs.sh puts what it gets.
+func Installed() string {
+	data := os.Getenv("XDG_DATA_HOME")
+	if data == "" {
+		data = filepath.Join(home, ".local", "share")
+	}
+	return filepath.Join(data, "posttrain", "tests")
+}
+
+// Tests change the working folder and HOME.
+var root, home = func() (string, string) {
+	home, _ := os.UserHomeDir()
+	dir, _ := os.Getwd()
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil || dir == filepath.Dir(dir) {
+			return dir, home
+		}
+		dir = filepath.Dir(dir)
+	}
+}()
+
+func onPath(program string) error {
+	_, err := exec.LookPath(program)
+	return err
+}
+
+func holds(files ...string) func(string) error {
+	return func(path string) error {
+		for _, f := range files {
+			if _, err := os.Stat(filepath.Join(path, f)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func nodePackage(name string) func(string) error {
+	return func(path string) error {
+		if err := onPath("node"); err != nil {
+			return err
+		}
+		return holds("node_modules/" + name)(path)
+	}
+}
+
+// Processes ends a test that starts this test's program as a process of its own and sends it signals.
+func Processes(t testing.TB) {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		Lack(t, "linux", fmt.Sprint("no signals on ", runtime.GOOS))
+	}
+}
+
+// File is a file or folder in the place of a need, by a path with slashes.
+func File(t testing.TB, name, path string) string {
+	t.Helper()
+	path = filepath.Join(Place(t, name), filepath.FromSlash(path))
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("need %s: %v", name, err)
+	}
+	return path
+}
+
+// Oracle reads a file of the oracle, or one section of it.
+func Oracle(t testing.TB, file, section string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(File(t, "oracle", file))
+	if err == nil && section != "" {
+		var all map[string]json.RawMessage
+		err = json.Unmarshal(text, &all)
+		text = all[section]
+	}
+	if err == nil {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
+		t.Fatalf("%s: %s: %v", file, section, err)
+	}
+}
