@@ -153,7 +153,7 @@ func TestOracleTabular(t *testing.T) {
 		}
 		o := Defaults(FedNPGADMM)
 		o.Agents, o.Wire, o.Clip, o.Rho, o.Delta, o.Eta = len(c.Weights), "float64", 0, &c.Rho, &c.Delta, &c.Eta
-		o.CG, o.Inner = CG{&c.Iters, &c.Tol, &c.From}, &c.Inner
+		o.CG, o.Inner, o.Damping = CG{&c.Iters, &c.Tol, &c.From}, &c.Inner, new(0.0)
 		if o.LineSearch = new("off"); c.Search {
 			o.LineSearch = new("on")
 		}
