@@ -57,6 +57,7 @@ const (
 var Table = []Row{
 	{"internal/adamw", ground, nil},
 	{"internal/config", ground, []string{yaml, "internal/plain"}},
+	{"internal/float", ground, nil},
 	{"internal/files", ground, []string{rename, "internal/hubcache"}},
 	{"internal/halves", ground, nil},
 	{"internal/hubcache", ground, []string{"internal/config"}},
