@@ -97,7 +97,7 @@ func TestRunnable(t *testing.T) {
 // the headings.
 func TestDocsNameFiles(t *testing.T) {
 	t.Chdir(root)
-	links := regexp.MustCompile(`\]\(([^):#]*)(?:#([^)]+))?\)`)
+	links := regexp.MustCompile(`(?:\]\(|src=")([^):#"]*)(?:#([^)]+))?[)"]`)
 	names := regexp.MustCompile("`([\\w-]+/[\\w/.-]+\\.(?:go|py|sh|mjs))`")
 	texts := documents.Texts(t)
 	for name, text := range texts {

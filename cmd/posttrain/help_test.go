@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/posttrain/posttrain/internal/testkit/documents"
 )
 
 // TestFlagSections: help shows each flag once, at most ten of them above the others, and of mappo's ten.
@@ -34,11 +37,38 @@ func TestFlagSections(t *testing.T) {
 	}
 }
 
-// TestCommandGroups: every command is in a group of the help above it.
+// TestCommandGroups: every command is in a group of the help above it. README.md has a row for each of the program's
+// groups, and docs/commands.md a part for each, with all commands that have none below them.
 func TestCommandGroups(t *testing.T) {
+	texts := documents.Texts(t)
+	rows := map[string][]string{}
 	for _, c := range allCommands()[1:] {
 		if c.GroupID == "" && len(c.Parent().Groups()) > 0 {
 			t.Errorf("%s is in no group", c.CommandPath())
 		}
+		if c.Parent() == c.Root() {
+			rows[c.GroupID] = append(rows[c.GroupID], "`"+c.Name()+"`")
+		}
+		group := groupOf(c)
+		_, part, _ := strings.Cut(texts["docs/commands.md"], "\n## "+group+"\n")
+		part, _, _ = strings.Cut(part, "\n## ")
+		listed := !c.HasSubCommands() && !isStage(c) && c.Parent().Name() != "completion"
+		if listed && !strings.Contains(part, "\n| `"+c.CommandPath()) {
+			t.Errorf("docs/commands.md, %s: %s is not there", group, c.CommandPath())
+		}
 	}
+	readme := regexp.MustCompile(`\[(.*?)\]\(.*?\)`).ReplaceAllString(texts["README.md"], "$1")
+	for group, names := range rows {
+		if row := "\n| **" + group + "** | " + strings.Join(names, ", ") + " |"; !strings.Contains(readme, row) {
+			t.Errorf("README.md lacks the row %s", row)
+		}
+	}
+}
+
+// groupOf is the program's group that has a command, or one above it.
+func groupOf(c *cobra.Command) string {
+	for c.Parent() != c.Root() {
+		c = c.Parent()
+	}
+	return c.GroupID
 }
