@@ -23,7 +23,8 @@ func TestFlagSections(t *testing.T) {
 		}
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			used[f.Name] = true
-			if n := len(regexp.MustCompile(`(?m)^ +(-., )?--`+f.Name+`( |$)`).FindAllString(help, -1)); n != 1 && !f.Hidden {
+			lines := regexp.MustCompile(`(?m)^ +(-., )?--` + f.Name + `( |$)`)
+			if n := len(lines.FindAllString(help, -1)); n != 1 && !f.Hidden {
 				t.Errorf("%s: --%s is there %d times", c.CommandPath(), f.Name, n)
 			}
 		})

@@ -37,8 +37,8 @@ func TestIn(t *testing.T) {
 	want := []string{
 		"4 go|run|./cmd/posttrain|mappo", "5 posttrain|sft|--model|my model", "6 cd|posttrain",
 		"6 ./posttrain|version", "6 head|-1", "7 for|i|in|1|2", "7 posttrain|eval|ci|--seed|$i", "7 done",
-		"8 go|run|./bench|trl|--pairs|3|--large|--data|FILE|--set|a=[b]", "12 posttrain|mappo|--prior|none|--out|runs/dpo",
-		"19 posttrain|serve|--addr|0.0.0.0:1", "1 posttrain|mappo|--out|x", "2 make|test",
+		"8 go|run|./bench|trl|--pairs|3|--large|--data|FILE|--set|a=[b]",
+		"12 posttrain|mappo|--prior|none|--out|runs/dpo", "19 posttrain|serve|--addr|0.0.0.0:1", "1 posttrain|mappo|--out|x", "2 make|test",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
