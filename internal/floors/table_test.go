@@ -112,8 +112,9 @@ var Table = []Row{
 
 // TestsOnly are the packages that only tests, and one another, may import.
 var TestsOnly = []string{"internal/testkit", "internal/testkit/damage", "internal/testkit/expect",
-	"internal/testkit/gotest", "internal/testkit/need", "internal/testkit/scripted", "backend/backendtest", "hub/hubtest",
-	"rollout/metered/meteredtest", "federated/protocol/workloadtest", "internal/mujoco/mujocotest"}
+	"internal/testkit/documents", "internal/testkit/gotest", "internal/testkit/need", "internal/testkit/scripted",
+	"backend/backendtest", "hub/hubtest", "rollout/metered/meteredtest",
+	"federated/protocol/workloadtest", "internal/mujoco/mujocotest"}
 
 // never are rules that no row can lift. Those about another module hold for tests too.
 var never = []struct {
