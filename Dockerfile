@@ -5,7 +5,7 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o /posttrain ./cmd/posttrain && mkdir /empty
+RUN CGO_ENABLED=0 GOEXPERIMENT=simd go build -trimpath -ldflags '-s -w' -o /posttrain ./cmd/posttrain && mkdir /empty
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/

@@ -12,7 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	_ "github.com/posttrain/posttrain/backend/backendtest" // tests keep no compiled programs
+	"github.com/posttrain/posttrain/backend"
+	_ "github.com/posttrain/posttrain/backend/backendtest" // its programs are not the user's
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/recipe"
@@ -331,8 +332,10 @@ func TestLearning(t *testing.T) {
 
 // engine is the fast one where it is installed: the go engine takes a minute for each family.
 func engine() string {
-	if os.Getenv("ONNXRUNTIME_SHARED_LIBRARY_PATH") != "" {
-		return "onnx"
+	for _, s := range backend.List() {
+		if s.Name == "onnx" && s.Present {
+			return s.Name
+		}
 	}
 	return "go"
 }

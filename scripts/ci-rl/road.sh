@@ -20,7 +20,7 @@ dtype=${DTYPE:-auto}
 max_new=${MAX_NEW:-256}
 mkdir -p "$out"
 posttrain=${POSTTRAIN:-$out/posttrain}
-[ -x "$posttrain" ] || (cd "$(dirname "$0")/../.." && go build -o "$posttrain" ./cmd/posttrain)
+[ -x "$posttrain" ] || (cd "$(dirname "$0")/../.." && GOEXPERIMENT=simd go build -o "$posttrain" ./cmd/posttrain)
 
 # measure NAME MODEL PROMPT lets a model answer the test items.
 measure() {

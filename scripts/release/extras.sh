@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 dir=$1
 rm -rf "$dir"
 mkdir -p "$dir/completions"
-go build -o "$dir/posttrain" ./cmd/posttrain
+GOEXPERIMENT=simd go build -o "$dir/posttrain" ./cmd/posttrain
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) "$dir/posttrain" man "$dir/man1"
 for shell in bash zsh fish powershell; do
   case $shell in

@@ -17,7 +17,7 @@ fail() {
 	echo "vllm.sh: $1" >&2
 	exit 1
 }
-(cd "$here/../.." && go build -o "$work/posttrain" ./cmd/posttrain)
+(cd "$here/../.." && GOEXPERIMENT=simd go build -o "$work/posttrain" ./cmd/posttrain)
 rm -rf "$work/model"
 cp -r "$here/../../embedded/model" "$work/model"
 cd "$work"
