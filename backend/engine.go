@@ -133,6 +133,9 @@ func (e *Engine) Report(say, warn func(format string, args ...any)) {
 	if e.Warning != nil {
 		warn("%v", e.Warning)
 	}
+	if e.Name == "go" && goHint != "" {
+		say("engine go: %s", goHint)
+	}
 }
 
 // Close frees the engine. Its programs and buffers must not be used afterwards.

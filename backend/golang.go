@@ -20,6 +20,7 @@ func openGo() (*Engine, error) {
 	if err := unboundWorkers(b); err != nil {
 		return nil, err
 	}
+	chooseKernels()
 	wants := Wants{SharedMemory: true, HostRows: true, Tokens: 1024, Overhead: 16, LiveGraphs: 64}
 	return &Engine{Backend: b, owner: b, Name: "go", Wants: wants}, nil
 }
@@ -41,5 +42,9 @@ func unboundWorkers(b compute.Backend) error {
 }
 
 func statusGo() Status {
-	return Status{Name: "go", Present: true, Detail: fmt.Sprintf("pure Go, %d threads, slow", runtime.GOMAXPROCS(0))}
+	detail := fmt.Sprintf("pure Go, %d threads, slow", runtime.GOMAXPROCS(0))
+	if goHint != "" {
+		detail += "; " + goHint
+	}
+	return Status{Name: "go", Present: true, Detail: detail}
 }

@@ -27,6 +27,14 @@ import (
 )
 
 func main() {
+	if err := newRoot().Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+// newRoot makes the whole command tree.
+func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure posttrain against its peers, alternating in one run",
@@ -43,10 +51,7 @@ func main() {
 		newServe(), newSample(), newCapacity(), newGroup(), newCompaction(), newGRPOTrain(), newGRPO(),
 		newPrivacyLens(), newServeSampler(), newServeGroups(), newServing(), newEngines(), newDTypes(), newScale(),
 		newLoRA(), newPrior())
-	if err := root.Execute(); err != nil {
-		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
-		os.Exit(1)
-	}
+	return root
 }
 
 // newCommand is a command without arguments.

@@ -8,6 +8,7 @@ import (
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
 
+	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -144,7 +145,7 @@ func (o Options) ratios(b Batch, i int) []float64 {
 	return ratios
 }
 
-func exp(d float64) float64 { return math.Exp(max(-bound, min(bound, d))) }
+func exp(d float64) float64 { return float.Exp(max(-bound, min(bound, d))) }
 
 // surrogate is -min(ρA, clip(ρ)A), its derivative by log ρ, and whether the clipped side decides.
 func (o Options) surrogate(ratio, advantage float64) (value, slope float64, clipped bool) {

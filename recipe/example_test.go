@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"testing"
 
 	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
@@ -80,20 +79,4 @@ func Example() {
 	}
 	fmt.Println("trained a", m.Config.ModelType, "model")
 	// Output: trained a qwen2 model
-}
-
-// TestREADMEExample: the README shows score and teach as they are here.
-func TestREADMEExample(t *testing.T) {
-	read := func(path string) string {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
-	_, code, _ := strings.Cut(read("example_test.go"), ")\n\n")
-	code, _, _ = strings.Cut(code, "\n// Example")
-	if n := strings.Count(code, "\n"); n > 40 || !strings.Contains(read("../README.md"), "```go\n"+code+"```\n") {
-		t.Errorf("README.md does not show these %d lines:\n%s", n, code)
-	}
 }

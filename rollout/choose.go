@@ -3,6 +3,8 @@ package rollout
 import (
 	"fmt"
 	"math"
+
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // draw returns the uniform number in [0, 1) that decides a request's token at index. It depends on nothing else, so
@@ -30,7 +32,7 @@ func softmax(logits []float32) (best int, total float64, err error) {
 		}
 	}
 	for _, z := range logits {
-		total += math.Exp(float64(z) - float64(logits[best]))
+		total += float.Exp(float64(z) - float64(logits[best]))
 	}
 	return best, total, nil
 }
@@ -46,7 +48,7 @@ func (s Sampling) usesTopP() bool { return s.TopP > 0 && s.TopP < 1 }
 
 // weight is a token's probability relative to that of the likeliest token, whose logit is top.
 func (s *Sampling) weight(z float32, top float64) float64 {
-	return math.Exp((float64(z) - top) / s.Temperature)
+	return float.Exp((float64(z) - top) / s.Temperature)
 }
 
 // sum adds the weights of logits.

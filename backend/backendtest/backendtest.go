@@ -3,6 +3,7 @@ package backendtest
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/posttrain/posttrain/backend"
@@ -17,10 +18,10 @@ const (
 )
 
 // The variables must be there before XLA reads its own, which it does once, and be passed on to child processes. Tests
-// leave the user's compiled programs alone.
+// keep compiled programs for the next run, apart from the user's.
 func init() {
 	if _, has := os.LookupEnv("POSTTRAIN_XLA_CACHE"); !has {
-		os.Setenv("POSTTRAIN_XLA_CACHE", "off")
+		os.Setenv("POSTTRAIN_XLA_CACHE", programs())
 	}
 	if _, has := os.LookupEnv("XLA_FLAGS"); !has && need.Required("xla") && !need.Required("slow") {
 		flags := quickFlags + cpuFlags
@@ -31,6 +32,14 @@ func init() {
 		}
 		os.Setenv("XLA_FLAGS", flags)
 	}
+}
+
+func programs() string {
+	cache, err := os.UserCacheDir()
+	if err != nil || !filepath.IsAbs(cache) {
+		return "off"
+	}
+	return filepath.Join(cache, "posttrain", "xla-of-tests")
 }
 
 // AllVariants reports whether a test has time for what it also shows in another form, such as one objective of many. On

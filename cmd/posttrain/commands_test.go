@@ -3,16 +3,15 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 
+	"github.com/posttrain/posttrain/internal/testkit/documents"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -32,8 +31,9 @@ func allCommands() []*cobra.Command {
 	return all
 }
 
-// TestHelp: every command says what it is for, and shows an example that parses.
+// TestHelp: every command says what it is for, and shows an example that can be run.
 func TestHelp(t *testing.T) {
+	t.Chdir(root)
 	for _, c := range allCommands() {
 		t.Run(c.CommandPath(), func(t *testing.T) {
 			if c.Short == "" && c.Long == "" || c.Example == "" {
@@ -45,57 +45,12 @@ func TestHelp(t *testing.T) {
 					t.Errorf("help lacks %q:\n%s", part, o.out)
 				}
 			}
-			for line := range strings.Lines(c.Example) {
-				if err := parses(strings.Fields(line)); err != nil {
-					t.Errorf("example %q: %v", strings.TrimSpace(line), err)
+			for _, line := range documents.In("example", "```\n"+c.Example+"\n```") {
+				if err := runnable(t, line); err != nil {
+					t.Errorf("%s: %v", line, err)
 				}
 			}
 		})
-	}
-}
-
-// parses checks whether a command line, from "posttrain" on, names a command that can be run, with flags that it has
-// and arguments that it takes. It runs nothing.
-func parses(words []string) error {
-	if len(words) == 0 || words[0] != "posttrain" {
-		return fmt.Errorf("does not begin with posttrain")
-	}
-	for i, w := range words { // what belongs to the shell
-		if slices.Contains([]string{">", ">>", "|", "&&", "||", ";", "&", "2>&1", "#"}, w) {
-			words = words[:i]
-			break
-		}
-	}
-	root := newRoot(streams{})
-	c, rest, err := root.Find(words[1:])
-	if err != nil {
-		return err
-	}
-	c.InitDefaultVersionFlag() // cobra adds it when a command runs
-	if err := c.ParseFlags(rest); err != nil && !strings.Contains(err.Error(), "help requested") {
-		return err
-	}
-	return c.ValidateArgs(c.Flags().Args())
-}
-
-// TestParses: the check of examples finds what is wrong with one.
-func TestParses(t *testing.T) {
-	for line, ok := range map[string]bool{
-		"posttrain mappo --prior none --out runs/dpo": true,
-		"posttrain model info DIR":                    true,
-		"posttrain --version":                         true,
-		"posttrain completion bash > file":            true,
-		"posttrain mappo --pior none":                 false,
-		"posttrain mapo":                              false,
-		"posttrain sft --prior none":                  false,
-		"posttrain model info":                        false,
-		"posttrain mappo extra":                       false,
-		"posttrain mappo --out":                       false,
-		"python train.py":                             false,
-	} {
-		if err := parses(strings.Fields(line)); (err == nil) != ok {
-			t.Errorf("%s: %v, want it to parse: %v", line, err, ok)
-		}
 	}
 }
 
@@ -330,201 +285,5 @@ func TestEvalCI(t *testing.T) {
 	if code := execute(ctx, streams{in: strings.NewReader(""), out: out, err: errs}, args); code != exitInterrupted ||
 		out.Len() > 0 || !strings.HasSuffix(errs.String(), "posttrain: interrupted\n") {
 		t.Errorf("interrupted: exit code %d, %q, %q", code, out, errs)
-	}
-}
-
-// documents are the texts for readers, by name.
-func documents(t *testing.T) map[string]string {
-	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	texts := map[string]string{}
-	for _, file := range append(files, filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")) {
-		name, err := filepath.Rel(root, file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts[filepath.ToSlash(name)] = read(t, file)
-	}
-	return texts
-}
-
-// TestDocs: every posttrain command line in the documents parses, in code blocks and between backquotes.
-func TestDocs(t *testing.T) {
-	counts := map[string]int{}
-	for name, text := range documents(t) {
-		for _, line := range append(commandLines(text), quotedCommands(text)...) {
-			counts[name]++
-			if err := parses(line.words); err != nil {
-				t.Errorf("%s:%d: %s: %v", name, line.number, strings.Join(line.words, " "), err)
-			}
-		}
-	}
-	least := map[string]int{"README.md": 20, "docs/data.md": 6, "docs/serve.md": 2, "docs/ci-rl.md": 10,
-		"docs/privacylens.md": 3}
-	for name, n := range least {
-		if counts[name] < n {
-			t.Errorf("%s: %d command lines, want at least %d", name, counts[name], n)
-		}
-	}
-}
-
-// TestDocsNameFiles: the files that the documents link to, or name between backquotes with a folder, exist.
-func TestDocsNameFiles(t *testing.T) {
-	links := regexp.MustCompile(`\]\(([^)#:]+)\)`)
-	names := regexp.MustCompile("`([\\w-]+/[\\w/.-]+\\.(?:go|py|sh|mjs))`")
-	for name, text := range documents(t) {
-		exists := func(path string) {
-			if _, err := os.Stat(filepath.Join(root, path)); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
-		for _, m := range links.FindAllStringSubmatch(text, -1) {
-			exists(filepath.Join(filepath.Dir(name), m[1]))
-		}
-		for _, m := range names.FindAllStringSubmatch(text, -1) {
-			exists(m[1])
-		}
-	}
-}
-
-// TestDocsNameTests: the tests that a document runs, by name or a part of it, are in one of the packages that it names.
-func TestDocsNameTests(t *testing.T) {
-	commands := regexp.MustCompile("go test ((?:\\./\\S+ )+)-run '?([^'`\n]+)'?")
-	found := 0
-	for name, text := range documents(t) {
-		for _, m := range commands.FindAllStringSubmatch(text, -1) {
-			tests := testsOf(t, strings.Fields(m[1]))
-			for part := range strings.SplitSeq(m[2], "|") {
-				found++
-				if !slices.ContainsFunc(tests, func(test string) bool { return strings.Contains(test, part) }) &&
-					part != "^$" {
-					t.Errorf("%s: %s: there is no test %s", name, m[0], part)
-				}
-			}
-		}
-	}
-	if found < 30 {
-		t.Errorf("%d tests named, want those of docs/reliability.md", found)
-	}
-}
-
-// testsOf lists the tests of packages.
-func testsOf(t *testing.T, dirs []string) (names []string) {
-	t.Helper()
-	for _, dir := range dirs {
-		files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, file := range files {
-			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)`).FindAllStringSubmatch(read(t, file), -1) {
-				names = append(names, m[1])
-			}
-		}
-	}
-	return names
-}
-
-// quotedCommands finds `posttrain …` in the text around code blocks. STAGE is the name of any stage of eval
-// privacylens.
-func quotedCommands(text string) (found []commandLine) {
-	for i, line := range strings.Split(text, "\n") {
-		for _, quoted := range regexp.MustCompile("`(posttrain [^`]*)`").FindAllStringSubmatch(line, -1) {
-			found = append(found, commandLine{i + 1, splitWords(strings.Replace(quoted[1], " STAGE", " judge", 1))})
-		}
-	}
-	return found
-}
-
-// commandLine is a line of a document that runs posttrain.
-type commandLine struct {
-	number int
-	words  []string // from "posttrain" on
-}
-
-var (
-	fence  = regexp.MustCompile("^\\s*(```|~~~)")
-	joins  = regexp.MustCompile(`\s+(&&|\|\||;|\|)\s+`)
-	prefix = regexp.MustCompile(`^(\$\s+)?((\w+=\S*|time|nice|env)\s+)*`)
-	starts = regexp.MustCompile(`^(go run (\./cmd/posttrain|` +
-		`github\.com/posttrain/posttrain/cmd/posttrain(@\S+)?)|(\./)?(bin/)?posttrain)(\s|$)`)
-)
-
-// commandLines finds what a document's fenced code blocks run: commands that begin, after a prompt or variables, with
-// posttrain or go run ./cmd/posttrain. A backslash at the end of a line joins it with the next.
-func commandLines(text string) []commandLine {
-	var found []commandLine
-	inside, joined := false, ""
-	for i, line := range strings.Split(text, "\n") {
-		if fence.MatchString(line) {
-			inside = !inside
-			continue
-		}
-		if !inside {
-			continue
-		}
-		if rest, more := strings.CutSuffix(strings.TrimSpace(line), `\`); more {
-			joined += rest + " "
-			continue
-		}
-		for _, command := range joins.Split(joined+line, -1) {
-			if words := commandWords(command); words != nil {
-				found = append(found, commandLine{i + 1, words})
-			}
-		}
-		joined = ""
-	}
-	return found
-}
-
-// commandWords are the words of a posttrain command; nil where it is another one, or output.
-func commandWords(command string) []string {
-	command = strings.TrimSpace(command)
-	command = command[len(prefix.FindString(command)):]
-	at := starts.FindString(command)
-	if at == "" {
-		return nil
-	}
-	return append([]string{"posttrain"}, splitWords(command[len(at):])...)
-}
-
-// splitWords splits the rest of a line into words; quotes are taken off.
-func splitWords(rest string) []string {
-	var all []string
-	for _, w := range regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`).FindAllString(rest, -1) {
-		all = append(all, strings.Trim(w, `'"`))
-	}
-	return all
-}
-
-// TestCommandLines: the README's check finds the commands and leaves output alone.
-func TestCommandLines(t *testing.T) {
-	text := strings.Join([]string{
-		"posttrain mappo outside of a block",
-		"```sh",
-		"go run ./cmd/posttrain mappo",
-		"$ posttrain mappo --prior none \\",
-		"    --out runs/dpo   # plain DPO",
-		"POSTTRAIN_X=1 posttrain sft --model 'my model'",
-		"cd posttrain && ./posttrain version | head -1",
-		"posttrain: pairs.jsonl:4: bad JSON",
-		"continue with posttrain mappo --resume out",
-		"go install github.com/posttrain/posttrain/cmd/posttrain@latest",
-		"```",
-		"~~~",
-		"go run github.com/posttrain/posttrain/cmd/posttrain@latest backends",
-		"~~~",
-	}, "\n")
-	var got []string
-	for _, l := range commandLines(text) {
-		got = append(got, fmt.Sprintf("%d %s", l.number, strings.Join(l.words, "|")))
-	}
-	want := []string{"3 posttrain|mappo", "5 posttrain|mappo|--prior|none|--out|runs/dpo|#|plain|DPO",
-		"6 posttrain|sft|--model|my model",
-		"7 posttrain|version", "13 posttrain|backends"}
-	if !slices.Equal(got, want) {
-		t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }

@@ -11,5 +11,7 @@ func newData(s streams) *cobra.Command {
 			"  posttrain data best --model DIR --n 200 --out good.jsonl\n" +
 			"  posttrain data check dataset.json\n" +
 			"  posttrain data convert dataset.json items.parquet",
-	}, newSynth(s), newPairs(s), newBest(s), newCheck(s), newStats(s), newShow(s), newConvert(s))
+	},
+		section{"Look at files", []*cobra.Command{newCheck(s), newStats(s), newShow(s), newConvert(s)}},
+		section{"Make data", []*cobra.Command{newPairs(s), newBest(s), newSynth(s)}})
 }

@@ -22,7 +22,7 @@ func newSynth(s streams) *cobra.Command {
 			"--form demonstrations, the default without a model, writes the templates' scenarios with answers into\n" +
 			"the file --out (columns prompt and completion). With flaws the writer errs at the given rates.",
 		Example: "  posttrain data synth --n 8000 --seed 1 --leak 0.1 --omit 0.1 --out demos.jsonl\n" +
-			"  posttrain data synth --form items --n 100 --domains Healthcare=40,Finance,Work --out runs/items\n" +
+			"  posttrain data synth --form items --n 100 --domains Healthcare=40,Family,Work --out runs/items\n" +
 			"  posttrain data synth --base-url http://localhost:8000/v1 --api-model NAME --n 200 --out runs/items\n" +
 			"  posttrain data synth --api-model gpt-4o --seeds seeds.json --out runs/items",
 	})

@@ -21,8 +21,11 @@ func newFederated(s streams) *cobra.Command {
 			"  posttrain federated simulate --method fednpg-admm --rounds 30\n" +
 			"  posttrain federated run --agents 4\n" +
 			"  posttrain federated replay runs/federated-server-20260102-150405",
-	}, newFederatedSimulate(s), newFederatedServer(s), newFederatedClient(s), newFederatedRun(s), newFederatedInvite(s),
-		newFederatedStatus(s), newFederatedReplay(s), newFederatedStep(s))
+	},
+		section{"On one machine", []*cobra.Command{newFederatedSimulate(s), newFederatedRun(s)}},
+		section{"On a network", []*cobra.Command{newFederatedServer(s), newFederatedInvite(s), newFederatedClient(s),
+			newFederatedStatus(s)}},
+		section{"Step by step", []*cobra.Command{newFederatedReplay(s), newFederatedStep(s)}})
 }
 
 // federatedFlags set the keys that all commands of a federated run have.

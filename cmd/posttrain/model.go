@@ -15,7 +15,8 @@ func newModel(s streams) *cobra.Command {
 		Example: "  posttrain model info DIR\n  posttrain model init --like DIR --out NEW\n" +
 			"  posttrain model merge --model DIR --adapter DIR --out NEW\n  posttrain model import FILE.gguf --out NEW\n" +
 			"  posttrain model export --model DIR --gguf q8_0 --out FILE.gguf",
-	}, newModelInfo(s), newModelInit(s), newModelMerge(s), newModelImport(s), newModelExport(s))
+	}, section{"", []*cobra.Command{newModelInfo(s), newModelInit(s), newModelImport(s), newModelExport(s),
+		newModelMerge(s)}})
 }
 
 func newModelInfo(s streams) *cobra.Command {

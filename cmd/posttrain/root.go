@@ -12,11 +12,8 @@ import (
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
-// commands are the constructors of the commands.
-var commands = []func(streams) *cobra.Command{
-	newMappo, newSFT, newCIRL, newRewardModel, newFederated, newScore, newExplain, newPlan, newRehearse,
-	newModel, newData, newEval, newGenerate, newServe, newView, newDoctor, newVerify, newBackends, newVersion, newMan,
-}
+// lastSection has the commands about runs, and about the program itself.
+const lastSection = "Runs"
 
 // newRoot makes the whole command tree.
 func newRoot(s streams) *cobra.Command {
@@ -32,10 +29,15 @@ func newRoot(s streams) *cobra.Command {
 			"  posttrain sft --model DIR --data chat.jsonl",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-	})
-	for _, command := range commands {
-		root.AddCommand(command(s))
-	}
+	},
+		section{"Train", []*cobra.Command{newMappo(s), newSFT(s), newRewardModel(s), newCIRL(s)}},
+		section{"Measure", []*cobra.Command{newEval(s)}},
+		section{"Data", []*cobra.Command{newData(s), newScore(s)}},
+		section{"Models", []*cobra.Command{newGenerate(s), newServe(s), newModel(s)}},
+		section{"Federated", []*cobra.Command{newFederated(s)}},
+		section{lastSection, []*cobra.Command{newPlan(s), newRehearse(s), newExplain(s), newView(s), newDoctor(s),
+			newVerify(s), newBackends(s), newVersion(s), newMan(s)}})
+	root.SetUsageTemplate(usage(root))
 	root.SetIn(s.in)
 	root.SetOut(s.out)
 	root.SetErr(s.err)
@@ -44,13 +46,6 @@ func newRoot(s streams) *cobra.Command {
 	root.SetHelpCommand(newHelp(root))
 	finishCompletion(root)
 	return root
-}
-
-// parent makes a command that prints its help and has the parts as subcommands.
-func parent(cmd *cobra.Command, parts ...*cobra.Command) *cobra.Command {
-	cmd.Args, cmd.RunE = noArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	cmd.AddCommand(parts...)
-	return cmd
 }
 
 // flagError says which commands have a flag that this one lacks.
@@ -98,7 +93,7 @@ func commandsWithFlag(cmd *cobra.Command, name string) []string {
 // newHelp makes a help command that refuses unknown commands, which cobra's own does not.
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
-		Use: "help [command]", Short: "Print the help of a command",
+		Use: "help [command]", Short: "Print the help of a command", GroupID: lastSection,
 		Example: "  posttrain help mappo\n  posttrain help model init",
 		RunE: func(_ *cobra.Command, args []string) error {
 			cmd, rest, err := root.Find(args)
@@ -119,6 +114,7 @@ func finishCompletion(root *cobra.Command) {
 			continue
 		}
 		parent(c).Example = "  posttrain completion bash > /etc/bash_completion.d/posttrain"
+		c.GroupID = lastSection
 		for _, shell := range c.Commands() {
 			shell.Args, shell.Example = noArgs, "  posttrain completion "+shell.Name()
 		}

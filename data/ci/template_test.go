@@ -1,8 +1,9 @@
 package ci
 
 import (
-	"bufio"
-	"encoding/json"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -129,58 +130,40 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// exported is what scripts/ci-rl/export_prompts.py writes of an item.
+// exported is what scripts/ci-rl/export_prompts.py --fixtures writes of an item.
 type exported struct {
 	Row    int      `json:"row"` // of the data file, from 1
 	Keys   []string `json:"keys"`
-	Prompt string   `json:"prompt"`
+	SHA256 string   `json:"sha256"` // of the prompt
 }
 
 // TestReleasedPrompts: the template that scripts/ci-rl/export_prompts.py exports from CI-RL's release gives, for every
 // item that the release keeps, the prompt that the release's own code gave, in the order that it drew.
 func TestReleasedPrompts(t *testing.T) {
-	const variable = "POSTTRAIN_CI_PROMPTS"
-	folder := os.Getenv(variable)
-	if folder == "" {
-		t.Skipf("set %s to a folder that scripts/ci-rl/export_prompts.py has filled", variable)
-	}
-	f := Form{Prompt: filepath.Join(folder, "released.tmpl"), Prefill: true}
+	f := Form{Prompt: "testdata/released/released.tmpl", Prefill: true}
 	if err := f.Load(); err != nil {
 		t.Fatal(err)
 	}
-	items, _, err := Read(need.File(t, "data", "contextual-integrity/dataset.json"))
-	if err != nil {
-		t.Fatal(err)
+	items, _, err := ReadItems(need.File(t, "data", "contextual-integrity/dataset.json"), ReleasedItems)
+	if err != nil || len(items) != 639 {
+		t.Fatalf("%d items, want 639: %v", len(items), err)
 	}
-	rows := readExported(t, filepath.Join(folder, "prompts.jsonl"))
-	t.Logf("%d prompts", len(rows))
-	for _, row := range rows {
-		if got := inOrder(t, &f, items[row.Row-1], row.Keys); got != row.Prompt {
-			t.Fatalf("row %d: %q\nwant %q", row.Row, got, row.Prompt)
+	compared := 0
+	err = data.ReadLines("testdata/released/hashes.jsonl", func(line int, row exported) error {
+		item := items[line-1]
+		if place := fmt.Sprint(": row ", row.Row); !strings.HasSuffix(item.Source, place) {
+			return fmt.Errorf("we keep %s, the release keeps%s", item.Source, place)
 		}
-	}
-}
-
-func readExported(t *testing.T, path string) (rows []exported) {
-	t.Helper()
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var r exported
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			t.Fatal(err)
+		prompt := inOrder(t, &f, item, row.Keys)
+		if sum := sha256.Sum256([]byte(prompt)); hex.EncodeToString(sum[:]) != row.SHA256 {
+			t.Errorf("row %d: another prompt than the release's: %q", row.Row, prompt)
 		}
-		rows = append(rows, r)
+		compared++
+		return nil
+	})
+	if err != nil || compared != len(items) {
+		t.Errorf("%d prompts, want %d: %v", compared, len(items), err)
 	}
-	if err := lines.Err(); err != nil || len(rows) == 0 {
-		t.Fatalf("%s: %d rows, %v", path, len(rows), err)
-	}
-	return rows
 }
 
 // inOrder is the prompt of an item whose attributes are listed in the order of keys.

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 
 	"gonum.org/v1/gonum/floats"
+
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // distribution is a family of distributions over actions, chosen by a function's outputs and by parameters of its own.
@@ -38,7 +40,7 @@ func normalize(out, logp []float64) {
 	}
 	sum := 0.0
 	for _, x := range out {
-		sum += math.Exp(x - most)
+		sum += float.Exp(x - most)
 	}
 	sum = most + math.Log(sum)
 	for i, x := range out {
@@ -50,7 +52,7 @@ func normalize(out, logp []float64) {
 func softmax(out, p []float64) {
 	normalize(out, p)
 	for i, x := range p {
-		p[i] = math.Exp(x)
+		p[i] = float.Exp(x)
 	}
 }
 
@@ -82,7 +84,7 @@ func (c *categorical) score(weight float64, out, _, action, slope, _ []float64) 
 func (c *categorical) entropy(out, _ []float64) (h float64) {
 	normalize(out, c.p)
 	for _, l := range c.p {
-		h -= math.Exp(l) * l
+		h -= float.Exp(l) * l
 	}
 	return h
 }
@@ -90,7 +92,7 @@ func (c *categorical) entropy(out, _ []float64) (h float64) {
 func (c *categorical) entropySlope(weight float64, out, _, slope, _ []float64) {
 	h := c.entropy(out, nil)
 	for i, l := range c.p {
-		slope[i] -= weight * math.Exp(l) * (l + h)
+		slope[i] -= weight * float.Exp(l) * (l + h)
 	}
 }
 
@@ -98,7 +100,7 @@ func (c *categorical) kl(oldOut, _, out, _ []float64) (d float64) {
 	normalize(oldOut, c.p)
 	normalize(out, c.q)
 	for i, l := range c.p {
-		d += math.Exp(l) * (l - c.q[i])
+		d += float.Exp(l) * (l - c.q[i])
 	}
 	return d
 }
@@ -118,7 +120,7 @@ func (g gaussian) parameters() int { return g.n }
 
 func (g gaussian) sample(r *rand.Rand, out, own, action []float64) {
 	for i, mean := range out {
-		action[i] = mean + math.Exp(own[i])*r.NormFloat64()
+		action[i] = mean + float.Exp(own[i])*r.NormFloat64()
 	}
 }
 
@@ -126,7 +128,7 @@ var logRoot2Pi = math.Log(2*math.Pi) / 2
 
 func (g gaussian) logProb(out, own, action []float64) (l float64) {
 	for i, mean := range out {
-		z := (action[i] - mean) * math.Exp(-own[i])
+		z := (action[i] - mean) * float.Exp(-own[i])
 		l -= z*z/2 + own[i] + logRoot2Pi
 	}
 	return l
@@ -134,7 +136,7 @@ func (g gaussian) logProb(out, own, action []float64) (l float64) {
 
 func (g gaussian) score(weight float64, out, own, action, slope, ownSlope []float64) {
 	for i, mean := range out {
-		inverse := math.Exp(-own[i])
+		inverse := float.Exp(-own[i])
 		z := (action[i] - mean) * inverse
 		slope[i] += weight * z * inverse
 		ownSlope[i] += weight * (z*z - 1)
@@ -156,15 +158,15 @@ func (g gaussian) entropySlope(weight float64, _, _, _, ownSlope []float64) {
 
 func (g gaussian) kl(oldOut, oldOwn, out, own []float64) (d float64) {
 	for i, mean := range out {
-		z := (oldOut[i] - mean) * math.Exp(-own[i])
-		d += own[i] - oldOwn[i] + (math.Exp(2*(oldOwn[i]-own[i]))+z*z-1)/2
+		z := (oldOut[i] - mean) * float.Exp(-own[i])
+		d += own[i] - oldOwn[i] + (float.Exp(2*(oldOwn[i]-own[i]))+z*z-1)/2
 	}
 	return d
 }
 
 func (g gaussian) metric(_, own, v, ownV, slope, ownSlope []float64) {
 	for i, x := range v {
-		slope[i] += x * math.Exp(-2*own[i])
+		slope[i] += x * float.Exp(-2*own[i])
 		ownSlope[i] += 2 * ownV[i]
 	}
 }

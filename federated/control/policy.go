@@ -1,8 +1,9 @@
 package control
 
 import (
-	"math"
 	"slices"
+
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // policy is a function and a distribution; θ has the parameters of both, in this order. It has scratch space: it is not
@@ -107,7 +108,7 @@ func (p *policy) compare(theta, other []float64, s *samples) (kl, gain float64, 
 	for i := range s.n {
 		out, own := p.outputs(s.row(tapes, i)), p.own(other)
 		kl += p.head.kl(p.outputs(s.row(s.tapes, i)), p.own(theta), out, own)
-		ratio := math.Exp(p.head.logProb(out, own, s.row(s.actions, i)) - s.logp[i])
+		ratio := float.Exp(p.head.logProb(out, own, s.row(s.actions, i)) - s.logp[i])
 		gain += (ratio - 1) * s.advantages[i]
 	}
 	return kl / float64(s.n), gain / float64(s.n), err
@@ -130,7 +131,7 @@ func (p *policy) objective(theta []float64, s *samples, clip, entropy float64, g
 	for i := range s.n {
 		action, advantage, slope := s.row(s.actions, i), s.advantages[i], s.row(slopes, i)
 		out, own := p.outputs(s.row(tapes, i)), p.own(theta)
-		ratio := math.Exp(p.head.logProb(out, own, action) - s.logp[i])
+		ratio := float.Exp(p.head.logProb(out, own, action) - s.logp[i])
 		if clip > 0 && (advantage > 0 && ratio > 1+clip || advantage < 0 && ratio < 1-clip) {
 			advantage = 0
 		}

@@ -12,13 +12,13 @@ order that it drew (the seed of Python's random is the row's number here; the re
 
     {"row": 1, "keys": ["Name", ...], "prompt": "..."}
 
-One of posttrain's tests compares the two:
-
-    POSTTRAIN_CI_PROMPTS=$PWD/prompts go test ./data/ci -run TestReleasedPrompts
+One of posttrain's tests compares the two. --fixtures FOLDER writes the test's files (data/ci/testdata/released):
+released.tmpl, and hashes.jsonl, which has the SHA-256 of each prompt in place of it.
 """
 import argparse
 import ast
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -128,11 +128,16 @@ def rendered(code, items):
         sys.argv = arguments
 
 
+def with_hash(row):
+    return {"row": row["row"], "keys": row["keys"], "sha256": hashlib.sha256(row["prompt"].encode()).hexdigest()}
+
+
 def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("--root", default=".", help="the checkout of CI-RL")
     args.add_argument("--data", help="the items (default: those of the checkout)")
     args.add_argument("--out", default="prompts", help="folder to write released.tmpl and prompts.jsonl to")
+    args.add_argument("--fixtures", help="folder for the files of posttrain's test, in place of --out")
     args = args.parse_args()
 
     source, data = os.path.join(args.root, PREPROCESS), args.data or os.path.join(args.root, DATASET)
@@ -143,15 +148,19 @@ def main():
         code = file.read()
     with open(data, encoding="utf-8") as file:
         items = json.load(file)
-    os.makedirs(args.out, exist_ok=True)
-    with open(os.path.join(args.out, "released.tmpl"), "w", encoding="utf-8", newline="") as file:
+    rows = rendered(code, items)
+    folder, name = args.out, "prompts.jsonl"
+    if args.fixtures:
+        folder, name, rows = args.fixtures, "hashes.jsonl", map(with_hash, rows)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "released.tmpl"), "w", encoding="utf-8", newline="") as file:
         file.write(template(code))
     kept = 0
-    with open(os.path.join(args.out, "prompts.jsonl"), "w", encoding="utf-8") as file:
-        for row in rendered(code, items):
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+        for row in rows:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
             kept += 1
-    print(f"{args.out}: released.tmpl, and prompts.jsonl with {kept} of {len(items)} items", file=sys.stderr)
+    print(f"{folder}: released.tmpl, and {name} with {kept} of {len(items)} items", file=sys.stderr)
 
 
 if __name__ == "__main__":

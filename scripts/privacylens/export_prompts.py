@@ -18,11 +18,12 @@ because it replaces the libraries that run models by empty ones. --data and --ou
     {"name", "kind": "probe-seed" | "probe-vignette" | "probe-trajectory" | "probe-trajectory-enhanced", "before",
      "after", "think"}       the choices belong between before and after, or think, for a model that thinks first
 
---hashes FILE writes what the checkout sends with the action ACTION below, by kind: the number of its prompts and their
-SHA-256, with names. They are made without the gaps of before and after. posttrain has such a file; a test compares it
-with what posttrain sends:
+--fixtures FOLDER also writes what posttrain's test of these prompts has (eval/privacylens/testdata/released):
 
-    POSTTRAIN_PRIVACYLENS_PROMPTS=PrivacyLens/data go test -run ReleasedPrompts ./eval/privacylens
+    hashes.json       what the checkout sends with the action ACTION below, by kind: the number of its prompts and their
+                      SHA-256, with names. They are made without the gaps of before and after.
+    *.tmpl            the prompts as templates for Go's text/template
+    toolkits.json     what the prompts say of each toolkit that occurs in the cases
 """
 import argparse
 import ast
@@ -34,6 +35,7 @@ import importlib.util
 import inspect
 import json
 import os
+import re
 import sys
 import types
 
@@ -134,7 +136,7 @@ TRAJECTORY = {"user_name": "user_name", "user_email": "user_email", "user_instru
 # What the checkout's own loop is asked for, and whose choices posttrain puts in both orders.
 CHOICES = "(A) Yes\n(B) No"
 
-# The action of --hashes.
+# The action of hashes.json.
 ACTION = 'GmailSendEmail\nAction Input: {"to": "a@example.org", "body": "50 % {x}"}'
 
 
@@ -244,6 +246,72 @@ def hashes(checkout, cases):
     return {kind: {"prompts": counts[kind], "sha256": sums[kind].hexdigest()} for kind in counts}
 
 
+# What a template of --fixtures has for a value of a case. Where the checkout writes "sending an email" for the
+# principle "send an email", the mark of the principle gets an "ing", too.
+ACTIONS = {
+    "user_name": ".UserName", "user_email": ".UserEmail", "user_instruction": ".Instruction",
+    "executable_trajectory": ".Past", "final_action": ".FinalAction", "action": ".Action", "item": ".Item",
+    "toolkits": "toolkits .Case", "story": ".Case.Vignette.Story",
+    "data_type": "bare .Case.Seed.DataType", "data_type_concrete": "lower (bare .Case.Vignette.DataType)",
+    "data_subject": ".Case.Seed.DataSubject", "data_subject_concrete": ".Case.Vignette.DataSubject",
+    "data_sender": ".Case.Seed.DataSender", "data_sender_concrete": ".Case.Vignette.DataSender",
+    "data_sender_name": ".Case.Seed.DataSenderName",
+    "data_recipient": ".Case.Seed.DataRecipient", "data_recipient_concrete": ".Case.Vignette.DataRecipient",
+    "transmission principle": "medium .Case.Seed.TransmissionPrinciple",
+    "transmissioning principle": "ing .Case.Seed.TransmissionPrinciple",
+}
+
+
+def mark(value):
+    """Stands for a value of a case while a template is made; it occurs in no text."""
+    return f"\ufdd2{value}\ufdd3"
+
+
+def as_template(text):
+    text = text.replace("{{", '{{"{{"}}')
+    return re.sub("\ufdd2(.*?)\ufdd3", lambda m: "{{" + ACTIONS[m[1]] + "}}", text)
+
+
+def templates(checkout):
+    """Gives the templates by name: the prompts of a case whose values are marks."""
+    kit = types.SimpleNamespace(create_description=lambda detail: mark("toolkits"), tools=[])
+    checkout.actions.get_toolkits_by_names = checkout.probing.get_toolkits_by_names = lambda names: [kit]
+    values = {value: mark(value) for value in ACTIONS}
+    values |= {"sensitive_info_items": [mark("item")], "transmission_principle": mark("transmission principle")}
+    for row in rows_of(checkout, {"name": "", "seed": values, "vignette": values, "trajectory": values}):
+        row = {key: as_template(text) for key, text in row.items()}
+        kind = row["kind"]
+        if "prompt" in row:
+            yield f"agent-{kind}.tmpl", row["prompt"]
+        elif kind.startswith("probe-"):
+            after = "{{if .Think}}" + row["think"] + "{{else}}" + row["after"] + "{{end}}"
+            yield f"{kind}.tmpl", row["before"] + '{{template "choices" .}}' + after
+        else:
+            yield f"judge-{kind}.tmpl", row["before"] + "{{.Action}}" + row["after"]
+
+
+def toolkits(checkout, cases):
+    """Gives what prompts say of each toolkit in cases, by name. The checkout passes over those that it lacks."""
+    names = sorted({name for case in cases for name in case["trajectory"]["toolkits"]})
+    return {name: kit.create_description("medium")
+            for name in names for kit in checkout.actions.get_toolkits_by_names([name])}
+
+
+def write_fixtures(folder, checkout, files):
+    """Writes the files of --fixtures. files are cases by path."""
+    if not checkout.think:
+        sys.exit("--fixtures: want the copy of PrivacyLens released with CI-RL, which has all kinds of prompts")
+    os.makedirs(folder, exist_ok=True)
+    contents = {
+        "hashes.json": {os.path.basename(path): hashes(checkout, cases) for path, cases in files.items()},
+        "toolkits.json": toolkits(checkout, [case for cases in files.values() for case in cases]),
+    }
+    texts = {name: json.dumps(content, indent=1) + "\n" for name, content in contents.items()}
+    for name, text in (texts | dict(templates(checkout))).items():
+        with open(os.path.join(folder, name), "w", encoding="utf-8", newline="") as f:
+            f.write(text)
+
+
 def write(path, rows):
     n = 0
     with open(path + ".part", "w", encoding="utf-8") as out:
@@ -277,7 +345,7 @@ def main():
                       "(default: that of the checkout)")
     args.add_argument("--data", help="a file of cases (default: those of the checkout)")
     args.add_argument("--out", help="file to write (default: prompts.jsonl beside the cases)")
-    args.add_argument("--hashes", help="file for hashes of what the checkout sends")
+    args.add_argument("--fixtures", help="folder for the files of posttrain's test")
     args = args.parse_args()
     if args.out and not args.data:
         sys.exit("--out: want --data, too")
@@ -287,17 +355,14 @@ def main():
     files = {os.path.dirname(args.data) or ".": [args.data]} if args.data else files_of(root)
     if not files:
         sys.exit(f"{root}: no data/main_data.json: want a checkout of PrivacyLens, or --data")
-    found = {}
+    read_files = {}
     for folder, paths in files.items():
         all_cases = {path: read(path) for path in paths}
         write(args.out or os.path.join(folder, "prompts.jsonl"),
               (row for cases in all_cases.values() for case in cases for row in rows_of(checkout, case)))
-        if args.hashes:
-            found |= {os.path.basename(path): hashes(checkout, cases) for path, cases in all_cases.items()}
-    if args.hashes:
-        with open(args.hashes, "w", encoding="utf-8") as f:
-            json.dump(found, f, indent=1)
-            f.write("\n")
+        read_files |= all_cases
+    if args.fixtures:
+        write_fixtures(args.fixtures, checkout, read_files)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,28 @@
+//go:build goexperiment.simd && amd64
+
+package backend
+
+import (
+	"os"
+	"runtime"
+	"strings"
+	_ "unsafe" // for go:linkname
+)
+
+// goHint says what would make the engine faster; "" if nothing would.
+const goHint = ""
+
+// largeProducts makes the engine go compute small matrix products with the kernels of large ones. The library has the
+// variable for its tests alone.
+//
+//go:linkname largeProducts github.com/gomlx/compute/internal/gobackend/dot/matmul.ForceLargeVariant
+var largeProducts bool
+
+// chooseKernels chooses kernels by the processor. Those for small products add up each result in scalar registers behind
+// vector ones, without clearing the upper halves between. On Intel's processors that makes sampling twice as slow as the
+// kernels for large products.
+func chooseKernels() { largeProducts = isIntel() }
+
+func isIntel() bool {
+	return runtime.GOOS == "darwin" || strings.Contains(processor()+os.Getenv("PROCESSOR_IDENTIFIER"), "GenuineIntel")
+}
