@@ -1,10 +1,11 @@
-# make test    all tests: offline, on a CPU, in minutes
+# make test    all tests: offline, on a CPU, in half an hour; the last lines say what was left out
+# make plain   the tests of the engine go without its vector kernels (two minutes)
 # make check   what else a change must pass: format, vet, tidy, a build without a C compiler, floors, every config
 # make cross   build for macOS and Windows
-# make xla     every test of the engines on xla too, in all variants, with XLA's own flags (needs a plugin; half an hour)
+# make slow    every test of the engines on xla too, in all variants, with XLA's own flags (half an hour), and small
+#              runs killed at every rename, unlink, fsync, … (needs strace; ten minutes)
 # make bench   speed of posttrain; with PYTHON=venv/bin/python also of PyTorch and TRL; with DATA=pairs.jsonl.gz also on
 #              real pairs (bench/README.md)
-# make reliability  kills small runs at every rename, unlink, fsync, … and compares the bits (needs strace; minutes)
 # make fuzz    every fuzz target of PACKAGES (./...) for FUZZTIME (60s) each: prints how many inputs each has tried
 # make picture draw the floors again
 # make uplot  bring the files of uPlot, which draws the curves of posttrain view (needs npm)
@@ -15,10 +16,17 @@ FUZZTIME ?= 60s
 PACKAGES ?= ./...
 DATA ?=
 
-.PHONY: test check format vet tidy static cross floors picture configs xla bench reliability fuzz uplot
+# What is built has the vector kernels of the engine go (amd64; elsewhere it changes nothing).
+export GOEXPERIMENT ?= simd
+
+.PHONY: test plain check format vet tidy static cross floors picture configs slow bench fuzz uplot
 
 test:
-	$(GO) test -timeout 60m ./...
+	$(GO) run ./internal/testkit/gotest -timeout 60m ./...
+
+plain:
+	GOEXPERIMENT= $(GO) run ./internal/testkit/gotest -run '/^go' ./backend ./losses ./model ./rollout ./train ./grpo \
+		./federated/control
 
 check: format vet tidy static floors configs
 
@@ -29,7 +37,7 @@ format:
 
 vet:
 	$(GO) vet ./...
-	$(GO) vet -tags reliability,fixtures ./cmd/posttrain
+	$(GO) vet -tags fixtures ./cmd/posttrain ./model
 
 # Prints what go mod tidy would change, and fails where there is anything.
 tidy:
@@ -57,12 +65,9 @@ uplot:
 configs:
 	$(GO) test ./internal/config/... ./recipe ./eval/privacylens -run "Config|Options|Released|Reference|Faults|Settings"
 
-xla:
-	POSTTRAIN_REQUIRE_XLA=all $(GO) test -timeout 2h ./backend ./model ./train ./rollout ./grpo ./cmd/posttrain
-
-reliability:
-	@command -v strace >/dev/null || { echo "make reliability needs strace: apt-get install strace"; exit 1; }
-	$(GO) test -tags reliability -timeout 2h -run TestKillPoints -v ./cmd/posttrain
+slow:
+	POSTTRAIN_NEEDS=xla,slow $(GO) run ./internal/testkit/gotest -timeout 2h ./backend ./model ./train ./rollout \
+		./grpo ./cmd/posttrain
 
 fuzz:
 	GO=$(GO) FUZZTIME=$(FUZZTIME) PACKAGES="$(PACKAGES)" scripts/fuzz.sh

@@ -53,8 +53,8 @@ func PartOf(path string) string {
 
 // ownNames are the files that this package and its callers write under a temporary name, in every run folder.
 var ownNames = []string{configName, metricsName, samplesName, curvesName, summaryName, summaryJSONName, receiptName,
-	bestFile, BeforeName, ReferenceName, ReferenceEvalName, PartOf(BeforeName), PartOf(ReferenceName),
-	PartOf(ReferenceEvalName), TestBeforeName, TestAfterName}
+	signatureName, inputsName, bestFile, BeforeName, ReferenceName, ReferenceEvalName, PartOf(BeforeName),
+	PartOf(ReferenceName), PartOf(ReferenceEvalName), TestBeforeName, TestAfterName}
 
 // Folder is the folder of one run, locked against other processes. It is not safe for concurrent use, but checkpoints
 // may be written while lines are logged.

@@ -19,9 +19,6 @@ import (
 	"github.com/posttrain/posttrain/run"
 )
 
-// timedVar makes the tests of speed and memory run, which want a machine of their own.
-const timedVar = "POSTTRAIN_FEDERATED_TIMED"
-
 // rateOf is the number of gradients a second that real processes reach, whose work is a pause. The first second or so,
 // until all agents are there, does not count.
 func rateOf(t *testing.T, method string, agents, gradients int, pause time.Duration, ratio float64) float64 {

@@ -1,4 +1,4 @@
-//go:build reliability && linux
+//go:build linux
 
 package main
 
@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // The calls that change which files there are and what is on the disk. strace counts those of a thread; the program
@@ -25,9 +26,8 @@ var callLine = regexp.MustCompile(`(?m)^(\d+) +([a-z0-9]+)\(`)
 // TestKillPoints kills small runs at each of these calls, the first, the second, … to the last, and lets each but the
 // removals fail once. What is left must continue, and end in the folder that an undisturbed run leaves, bit for bit.
 func TestKillPoints(t *testing.T) {
-	if _, err := exec.LookPath("strace"); err != nil {
-		t.Fatal("strace is not installed: it is what kills the runs (apt-get install strace)")
-	}
+	need.Ask(t, "slow")
+	need.Place(t, "strace") // kills the runs
 	work(t, "qwen2-newer")
 	t.Run("eval privacylens", func(t *testing.T) {
 		args := []string{"eval", "privacylens", "--out", "out"}
@@ -82,9 +82,8 @@ func disturbEachCall(t *testing.T, start, resume []string) {
 // server's that receives the updates. The same command then does the step to the same files, and the replay of the
 // journal gives the same parameters, whatever came twice.
 func TestKillPointsOfSteps(t *testing.T) {
-	if _, err := exec.LookPath("strace"); err != nil {
-		t.Fatal("strace is not installed: it is what kills the steps (apt-get install strace)")
-	}
+	need.Ask(t, "slow")
+	need.Place(t, "strace") // kills the steps
 	t.Chdir(t.TempDir())
 	step := func(more ...string) []string {
 		return append([]string{"federated", "step", "--set", "method=fedpg", "--set", "workload=quadratic", "--set",

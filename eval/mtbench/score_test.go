@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/data/mtbench"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 func TestRating(t *testing.T) {
@@ -90,12 +91,15 @@ func TestPrompts(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkPrompts(t, p)
-	if dir := os.Getenv("POSTTRAIN_DATA_DIR"); dir != "" {
-		if p, err = ReadPrompts(filepath.Join(dir, "mt-bench", "judge_prompts.jsonl")); err != nil {
-			t.Fatal(err)
-		}
-		checkPrompts(t, p)
+}
+
+// TestReleasedPrompts: the same holds for the released prompts.
+func TestReleasedPrompts(t *testing.T) {
+	p, err := ReadPrompts(need.File(t, "data", "mt-bench/judge_prompts.jsonl"))
+	if err != nil {
+		t.Fatal(err)
 	}
+	checkPrompts(t, p)
 }
 
 func checkPrompts(t *testing.T, p *Prompts) {

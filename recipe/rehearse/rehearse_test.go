@@ -330,12 +330,25 @@ func TestLearning(t *testing.T) {
 	}
 }
 
+// TestKnows: a wrong answer is a fault where the loss leaves each token more than half of the probability.
+func TestKnows(t *testing.T) {
+	h := &rehearsal{rows: []row{{Group: batch.Group{Answers: [][]int32{make([]int32, 60)}}},
+		{Group: batch.Group{Answers: [][]int32{make([]int32, 40)}}}}}
+	for _, c := range []struct {
+		try  int
+		loss float64
+		want bool
+	}{{0, 0.0069, true}, {0, 0.007, false}, {len(tries) - 1, 0.019, true}, {len(tries) - 1, 0.02, false}} {
+		if got := h.knows(c.try, c.loss); got != c.want {
+			t.Errorf("try %d, loss %g of 100 tokens: %v, want %v", c.try, c.loss, got, c.want)
+		}
+	}
+}
+
 // engine is the fast one where it is installed: the go engine takes a minute for each family.
 func engine() string {
-	for _, s := range backend.List() {
-		if s.Name == "onnx" && s.Present {
-			return s.Name
-		}
+	if slices.ContainsFunc(backend.List(), func(s backend.Status) bool { return s.Name == "onnx" && s.Present }) {
+		return "onnx"
 	}
 	return "go"
 }

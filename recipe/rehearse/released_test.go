@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // of a released template: the folder whose tokenizer is used and the tokens at which such a model stops, the first of
@@ -64,11 +66,7 @@ func TestReleasedTemplates(t *testing.T) {
 // releasedSources are the templates by the names of their files.
 func releasedSources(t *testing.T) map[string]string {
 	t.Helper()
-	path := os.Getenv("POSTTRAIN_TEMPLATES")
-	if path == "" {
-		t.Skip("set POSTTRAIN_TEMPLATES to the file that scripts/oracle/released_templates.py makes")
-	}
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile(need.Place(t, "templates"))
 	var f struct{ Sources map[string]string }
 	if err == nil {
 		err = json.Unmarshal(text, &f)
@@ -83,6 +81,7 @@ func releasedSources(t *testing.T) map[string]string {
 func (r of) stage(t *testing.T, source string) *stage {
 	t.Helper()
 	s := newStage(t, family{r.folder, source, r.ends[0]})
+	s.p.Chat.Date = "2025-03-04" // Llama 3.2's prints the day: on this one the first try leaves an answer wrong
 	var eos []any
 	var size float64
 	s.edit(t, "tokenizer.json", func(m map[string]any) { eos, size = r.addMarkers(m, source) })

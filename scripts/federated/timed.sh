@@ -3,4 +3,4 @@
 # of a server with 64 agents of 3.4 MB. It takes two minutes on a machine that is otherwise idle.
 set -eu
 cd "$(dirname "$0")/../.."
-POSTTRAIN_FEDERATED_TIMED=1 go test -count=1 -timeout 30m -v -run TestTimed ./cmd/posttrain
+POSTTRAIN_NEEDS=idle go test -count=1 -timeout 30m -v -run TestTimed ./cmd/posttrain

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """Renders conversations with released chat templates, as transformers does, for a test of the jinja package.
 
-    git clone --depth 1 https://github.com/huggingface/trl
-    python scripts/oracle/released_templates.py trl/trl/chat_templates > cases.json
-    POSTTRAIN_TEMPLATES=$PWD/cases.json go test ./tokenizer/jinja -run TestReleasedTemplates -v
+    python scripts/oracle/released_templates.py trl/chat_templates OUT
 
-The folder has *.jinja files. They are other people's work, so that neither they nor the cases are in this repository.
+The folder has *.jinja files, such as that of the package trl. They are other people's work, so that neither they nor
+the cases are in this repository. scripts/install-test-needs.sh runs this.
 """
 
 import datetime
@@ -87,7 +86,8 @@ def main():
         variables = {"messages": CHATS[chat], "tools": tools, "documents": None, "add_generation_prompt": prompt,
                      **TOKENS, **more}
         cases.append({"file": file, "chat": chat, "variables": variables, **render(sources[file], variables)})
-    json.dump({"sources": sources, "cases": cases}, sys.stdout, ensure_ascii=False)
+    text = json.dumps({"sources": sources, "cases": cases}, ensure_ascii=False)
+    pathlib.Path(sys.argv[2]).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

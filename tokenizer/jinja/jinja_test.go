@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 var clock = time.Date(2025, 3, 4, 5, 6, 7, 0, time.UTC)
@@ -71,11 +73,7 @@ func TestSameAsTransformers(t *testing.T) {
 // TestReleasedTemplates: templates of released models give what transformers gives, or an error where it has one.
 // scripts/oracle/released_templates.py makes the cases of templates that are not in this repository.
 func TestReleasedTemplates(t *testing.T) {
-	path := os.Getenv("POSTTRAIN_TEMPLATES")
-	if path == "" {
-		t.Skip("set POSTTRAIN_TEMPLATES to the file that scripts/oracle/released_templates.py makes")
-	}
-	data, err := os.ReadFile(path)
+	data, err := os.ReadFile(need.Place(t, "templates"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,9 +6,11 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -25,6 +27,7 @@ func main() {
 		args = args[2:]
 	}
 	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
+	cmd.Env = append(os.Environ(), need.FoundVariable+"="+need.Found())
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -58,13 +61,15 @@ type report struct {
 	lacks   map[string]map[[2]string]bool
 	unknown []string // tests that were skipped without a need
 	times   []event
+	broken  map[string]bool // packages with a failed test
 	passed  int
 	failed  int
 	skipped int
 }
 
 func newReport(out io.Writer) *report {
-	return &report{out: out, output: map[[2]string][]string{}, lacks: map[string]map[[2]string]bool{}}
+	return &report{out: out, output: map[[2]string][]string{}, lacks: map[string]map[[2]string]bool{},
+		broken: map[string]bool{}}
 }
 
 func (r *report) read(in io.Reader) error {
@@ -115,24 +120,47 @@ func (r *report) takeOutput(key [2]string, line string) {
 }
 
 func (r *report) takeResult(key [2]string, e event) {
-	output := strings.Join(r.output[key], "")
-	delete(r.output, key)
 	r.times = append(r.times, e)
 	if key[1] == "" {
+		if e.Action == "fail" {
+			r.failPackage(e.Package)
+		}
 		return
 	}
+	output := strings.Join(r.output[key], "")
+	delete(r.output, key)
 	switch e.Action {
 	case "pass":
 		r.passed++
 	case "fail":
-		r.failed++
-		fmt.Fprint(r.out, output)
+		r.fail(e.Package, output)
 	case "skip":
 		r.skipped++
 		if !strings.Contains(output, need.LeftOut) {
 			r.unknown = append(r.unknown, e.Package+" "+e.Test)
 			fmt.Fprint(r.out, output)
 		}
+	}
+}
+
+func (r *report) fail(pkg, output string) {
+	r.failed++
+	r.broken[pkg] = true
+	fmt.Fprint(r.out, output)
+}
+
+// failPackage counts the tests that did not end, such as one that took too long or ended the process. A package that
+// does not compile counts as one.
+func (r *report) failPackage(pkg string) {
+	byTest := func(a, b [2]string) int { return cmp.Compare(a[1], b[1]) }
+	for _, key := range slices.SortedFunc(maps.Keys(r.output), byTest) {
+		if key[0] == pkg {
+			r.fail(pkg, strings.Join(r.output[key], ""))
+			delete(r.output, key)
+		}
+	}
+	if !r.broken[pkg] {
+		r.fail(pkg, "")
 	}
 }
 

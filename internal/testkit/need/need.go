@@ -23,6 +23,10 @@ import (
 // Variable lists the needs that must be there.
 const Variable = "POSTTRAIN_NEEDS"
 
+// FoundVariable has what [Found] gives. gotest sets it: go test runs a test again if a variable has changed that the
+// test read, but not if a file outside this module has. So what was left out runs once its need is installed.
+const FoundVariable = "POSTTRAIN_NEEDS_FOUND"
+
 // LeftOut begins the line of a test, or of a part of it, that lacks a need. The need's name and a colon follow.
 const LeftOut = "left out for want of "
 
@@ -31,7 +35,7 @@ type Need struct {
 	Name string
 	Get  string // how to get it, in one sentence
 
-	place string                  // where it is looked for: a path in the folder of Install, or from this repository's root
+	place string                  // where it is looked for: in the folder of Installed, or from this repository's root
 	check func(path string) error // what is wrong with a place
 }
 
@@ -39,7 +43,8 @@ type Need struct {
 var Needs = []Need{
 	{Name: "cc", Get: "install a C compiler, and build the tests with CGO_ENABLED=1", place: "cc", check: onPath},
 	{Name: "onnx", Get: "run scripts/install-onnxruntime.sh"},
-	{Name: "xla", Get: "run scripts/install-pjrt-cpu.sh, and list xla in " + Variable + ": its programs compile for minutes"},
+	{Name: "xla", Get: "run scripts/install-pjrt-cpu.sh, and list xla in " + Variable +
+		": its programs compile for minutes"},
 	{Name: "mujoco", Get: "run scripts/install-mujoco.sh"},
 	{Name: "python3", Get: "install Python", place: "python3", check: onPath},
 	{Name: "strace", Get: "install strace", place: "strace", check: onPath},
@@ -68,9 +73,6 @@ func Place(t testing.TB, name string) string {
 		t.Fatalf("need %s has no place", name)
 	}
 	path := n.path()
-	if given, _ := required(name); given != "" {
-		path = given
-	}
 	if err := n.check(path); err != nil {
 		Lack(t, name, err.Error())
 	}
@@ -118,6 +120,7 @@ func Required(name string) bool {
 
 // required gives the place that the variable has for a need.
 func required(name string) (place string, listed bool) {
+	os.Getenv(FoundVariable) // for go test's cache
 	for _, item := range strings.Split(os.Getenv(Variable), ",") {
 		if n, p, _ := strings.Cut(item, "="); n == name {
 			return p, true
@@ -154,8 +157,26 @@ func Names() string {
 	return strings.Join(names, ", ")
 }
 
+// Found lists the needs that are in their places, and what lies beside the folder of Installed, such as libraries.
+func Found() string {
+	var found []string
+	for _, n := range Needs {
+		if n.check != nil && n.check(n.path()) == nil {
+			found = append(found, n.Name)
+		}
+	}
+	entries, _ := os.ReadDir(filepath.Dir(Installed()))
+	for _, e := range entries {
+		found = append(found, e.Name())
+	}
+	return strings.Join(found, ",")
+}
+
 func (n Need) path() string {
+	given, _ := required(n.Name)
 	switch {
+	case given != "":
+		return given
 	case strings.HasPrefix(n.place, "../"):
 		return filepath.Join(root, n.place)
 	case n.Get == install:
@@ -167,7 +188,7 @@ func (n Need) path() string {
 // Installed is the folder into which scripts/install-test-needs.sh puts what it gets.
 func Installed() string {
 	data := os.Getenv("XDG_DATA_HOME")
-	if data == "" {
+	if !filepath.IsAbs(data) { // as posttrain and the scripts do
 		data = filepath.Join(home, ".local", "share")
 	}
 	return filepath.Join(data, "posttrain", "tests")
