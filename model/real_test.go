@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -94,7 +95,7 @@ func (a realAnswers) compare(t *testing.T, text realText, logits [][]float32) {
 func logSumExp(logits []float32) float64 {
 	most, sum := float64(slices.Max(logits)), 0.0
 	for _, x := range logits {
-		sum += math.Exp(float64(x) - most)
+		sum += float.Exp(float64(x) - most)
 	}
 	return most + math.Log(sum)
 }

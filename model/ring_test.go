@@ -12,6 +12,7 @@ import (
 	"github.com/gomlx/gomlx/core/graph"
 
 	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // TestDrawsInTheGraph: the token is the first whose cumulative probability exceeds the draw, up to rounding, or the
@@ -62,11 +63,11 @@ func checkDraw(t *testing.T, row int, z []float32, inverse, draw float32, token 
 	t.Helper()
 	top, total, ones, before := float64(slices.Max(z)), 0.0, 0.0, 0.0
 	for i, v := range z {
-		w := math.Exp((float64(v) - top) * float64(inverse))
+		w := float.Exp((float64(v) - top) * float64(inverse))
 		if total += w; i < int(token) {
 			before += w
 		}
-		ones += math.Exp(float64(v) - top)
+		ones += float.Exp(float64(v) - top)
 	}
 	if want := float64(z[token]) - top - math.Log(ones); math.Abs(float64(logp)-want) > 1e-5 {
 		t.Errorf("row %d: log-prob %v, want %v", row, logp, want)
@@ -77,7 +78,7 @@ func checkDraw(t *testing.T, row int, z []float32, inverse, draw float32, token 
 		}
 		return
 	}
-	own := math.Exp((float64(z[token]) - top) * float64(inverse))
+	own := float.Exp((float64(z[token]) - top) * float64(inverse))
 	if u := float64(draw) * total; u < before-1e-5*total || u > before+own+1e-5*total {
 		t.Errorf("row %d: token %d at %v to %v, the draw is at %v", row, token, before/total, (before+own)/total, draw)
 	}

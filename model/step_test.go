@@ -11,6 +11,7 @@ import (
 
 	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // cachedText decodes given texts by prefill and steps: prompts, each with samples answers, all of one length.
@@ -344,8 +345,8 @@ func (c cachedText) blocksOf(config *Config, z []float32) (sums, maxima []float3
 	for block := range slices.Chunk(z, SampleBlock) {
 		sum := 0.0
 		for _, v := range block {
-			sum += math.Exp((float64(v) - top) * float64(c.inverse))
-			total += math.Exp(float64(v) - top)
+			sum += float.Exp((float64(v) - top) * float64(c.inverse))
+			total += float.Exp(float64(v) - top)
 		}
 		sums, maxima = append(sums, float32(sum)), append(maxima, slices.Max(block))
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // rowOf computes what the graph returns for logits, with sums in float32.
@@ -20,8 +22,8 @@ func rowOf(logits []float32, temperature float64) row {
 	for chunk := range slices.Chunk(logits, block) {
 		sum := float32(0)
 		for _, z := range chunk {
-			sum += float32(math.Exp(float64((z - top) * float32(1/x.temperature))))
-			lse += math.Exp(float64(z - top))
+			sum += float32(float.Exp(float64((z - top) * float32(1/x.temperature))))
+			lse += float.Exp(float64(z - top))
 		}
 		x.sums, x.maxima = append(x.sums, sum), append(x.maxima, slices.Max(chunk))
 	}
@@ -65,7 +67,7 @@ func sameChoice(logits []float32, s Sampling, u float64) error {
 
 // randomLogits returns logits of several kinds: flat, peaked, with ties, with impossible tokens.
 func randomLogits(r *rand.Rand, v int) []float32 {
-	scale := math.Exp(r.Float64()*5 - 2.5)
+	scale := float.Exp(r.Float64()*5 - 2.5)
 	kind := r.IntN(4)
 	logits := make([]float32, v)
 	for i := range logits {
@@ -86,7 +88,7 @@ func randomLogits(r *rand.Rand, v int) []float32 {
 
 func randomRule(r *rand.Rand) Sampling {
 	some := func(p float64) bool { return r.Float64() < p }
-	x := Sampling{Temperature: math.Exp(r.Float64()*3 - 1.5)}
+	x := Sampling{Temperature: float.Exp(r.Float64()*3 - 1.5)}
 	if some(0.1) {
 		x.Temperature = 0
 	}

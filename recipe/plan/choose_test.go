@@ -67,7 +67,7 @@ func TestChoose(t *testing.T) {
 		{"the adapter is fixed, too", preference.Spec, pairs8, []string{microKey, againKey, "lora.rank"}, 1.05, 0, "",
 			true},
 		{"no memory", preference.Spec, pairs8, nil, 0.1, 0, "", true},
-		{"no time for all steps", sft.Spec, demos8, []string{"lora.rank"}, 0, 0.4, "train.max_steps=", false},
+		{"no time for all steps", sft.Spec, demos8, []string{"lora.rank"}, 0, 0.6, "train.max_steps=", false},
 		{"steps are fixed", sft.Spec, demos8, []string{"lora.rank", "train.epochs"}, 0, 0.4, "", true},
 		{"no time at all", preference.Spec, pairs8, nil, 0, 0.001, "", true},
 		{"layers need not be computed again", sft.Spec, demos8, []string{microKey}, 0, 0.99, againKey + "=false",
