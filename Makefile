@@ -1,4 +1,4 @@
-# make test    all tests: offline, on a CPU, in half an hour; the last lines say what was left out
+# make test    all tests: offline, on a CPU, in ten minutes; the last lines say what was left out
 # make plain   the tests of the engine go without its vector kernels (two minutes)
 # make check   what else a change must pass: format, vet, tidy, a build without a C compiler, floors, every config
 # make cross   build for macOS and Windows
