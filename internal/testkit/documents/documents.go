@@ -15,24 +15,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-)
 
-// Root is this repository's folder.
-func Root(t testing.TB) string {
-	t.Helper()
-	dir, err := os.Getwd()
-	for err == nil {
-		if _, missing := os.Stat(filepath.Join(dir, "go.mod")); missing == nil {
-			return dir
-		}
-		if dir == filepath.Dir(dir) {
-			err = fs.ErrNotExist
-		}
-		dir = filepath.Dir(dir)
-	}
-	t.Fatal(err)
-	return ""
-}
+	"github.com/posttrain/posttrain/internal/testkit/need"
+)
 
 // made are folders of what posttrain and its build write, where a model's card is a README.md.
 var made = []string{"runs", "models", "build", "dist", "testdata", "node_modules"}
@@ -40,7 +25,7 @@ var made = []string{"runs", "models", "build", "dist", "testdata", "node_modules
 // Texts are the documents by name, such as docs/data.md.
 func Texts(t testing.TB) map[string]string {
 	t.Helper()
-	texts, root := map[string]string{}, os.DirFS(Root(t))
+	texts, root := map[string]string{}, os.DirFS(need.Root)
 	err := fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) == ".md" {
 			text, _ := fs.ReadFile(root, path)
@@ -133,7 +118,7 @@ func blocks(text string, do func(from int, language string, block []string)) (pr
 	return strings.Join(lines, "\n")
 }
 
-// commands are a block's lines, each continued one in the place of its last; empty where there is none.
+// commands gives one text for each line of a block: the command that ends on this line, or "".
 func commands(language string, block []string) []string {
 	lines := make([]string, len(block))
 	transcript := slices.ContainsFunc(block, func(line string) bool { return strings.HasPrefix(line, "$ ") })

@@ -10,11 +10,9 @@ package need
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -178,7 +176,7 @@ func (n Need) path() string {
 	case given != "":
 		return given
 	case strings.HasPrefix(n.place, "../"):
-		return filepath.Join(root, n.place)
+		return filepath.Join(Root, n.place)
 	case n.Get == install:
 		return filepath.Join(Installed(), n.place)
 	}
@@ -194,8 +192,8 @@ func Installed() string {
 	return filepath.Join(data, "posttrain", "tests")
 }
 
-// Tests change the working folder and HOME.
-var root, home = func() (string, string) {
+// Root is the folder of this repository. It and the home are read before tests change the working folder and HOME.
+var Root, home = func() (string, string) {
 	home, _ := os.UserHomeDir()
 	dir, _ := os.Getwd()
 	for {
@@ -228,14 +226,6 @@ func nodePackage(name string) func(string) error {
 			return err
 		}
 		return holds("node_modules/" + name)(path)
-	}
-}
-
-// Processes ends a test that starts this test's program as a process of its own and sends it signals.
-func Processes(t testing.TB) {
-	t.Helper()
-	if runtime.GOOS == "windows" {
-		Lack(t, "linux", fmt.Sprint("no signals on ", runtime.GOOS))
 	}
 }
 

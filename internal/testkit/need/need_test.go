@@ -131,7 +131,7 @@ func TestInstalled(t *testing.T) {
 // listed joins what a pattern matches in a file.
 func listed(t *testing.T, file, pattern string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, file))
+	text, err := os.ReadFile(filepath.Join(Root, file))
 	if err != nil {
 		t.Fatal(err)
 	}
