@@ -52,6 +52,7 @@ type Engine struct {
 	Warning error
 
 	listen func(notice func(line string)) // nil: it has none
+	hint   string                         // how to make it faster; "" if there is no way
 
 	rows   bool   // see builderHolder.WantsRows
 	memory uint64 // of its device, in bytes; 0: it uses the machine's
@@ -133,8 +134,8 @@ func (e *Engine) Report(say, warn func(format string, args ...any)) {
 	if e.Warning != nil {
 		warn("%v", e.Warning)
 	}
-	if e.Name == "go" && goHint != "" {
-		say("engine go: %s", goHint)
+	if e.hint != "" {
+		say("engine %s: %s", e.Name, e.hint)
 	}
 }
 

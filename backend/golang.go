@@ -22,7 +22,7 @@ func openGo() (*Engine, error) {
 	}
 	chooseKernels()
 	wants := Wants{SharedMemory: true, HostRows: true, Tokens: 1024, Overhead: 16, LiveGraphs: 64}
-	return &Engine{Backend: b, owner: b, Name: "go", Wants: wants}, nil
+	return &Engine{Backend: b, owner: b, Name: "go", Wants: wants, hint: goHint}, nil
 }
 
 // unboundWorkers does what the configuration "parallelism=-1" does, without the line that this prints on standard

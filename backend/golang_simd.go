@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	_ "unsafe" // for go:linkname
 )
 
@@ -21,7 +22,7 @@ var largeProducts bool
 // chooseKernels chooses kernels by the processor. Those for small products add up each result in scalar registers behind
 // vector ones, without clearing the upper halves between. On Intel's processors that makes sampling twice as slow as the
 // kernels for large products.
-func chooseKernels() { largeProducts = isIntel() }
+var chooseKernels = sync.OnceFunc(func() { largeProducts = isIntel() })
 
 func isIntel() bool {
 	return runtime.GOOS == "darwin" || strings.Contains(processor()+os.Getenv("PROCESSOR_IDENTIFIER"), "GenuineIntel")

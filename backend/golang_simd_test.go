@@ -16,7 +16,7 @@ import (
 // TestLargeProducts: the variable is the library's, which says in its log what kernels it takes for a product.
 func TestLargeProducts(t *testing.T) {
 	e := openTestGo(t)
-	defer chooseKernels()
+	defer func(chosen bool) { largeProducts = chosen }(largeProducts)
 	var log bytes.Buffer
 	var flags flag.FlagSet
 	klog.InitFlags(&flags)

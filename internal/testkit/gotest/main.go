@@ -23,8 +23,12 @@ import (
 func main() {
 	args, slowest := os.Args[1:], 0
 	if len(args) > 1 && args[0] == "-slowest" {
-		slowest, _ = strconv.Atoi(args[1])
-		args = args[2:]
+		n, err := strconv.Atoi(args[1])
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "gotest: -slowest: found %q: want a number\n", args[1])
+			os.Exit(2)
+		}
+		args, slowest = args[2:], n
 	}
 	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
 	cmd.Env = append(os.Environ(), need.FoundVariable+"="+need.Found())
@@ -166,7 +170,7 @@ func (r *report) failPackage(pkg string) {
 
 // slowest prints the slowest n tests and packages.
 func (r *report) slowest(n int) {
-	slices.SortFunc(r.times, func(a, b event) int { return int(1000 * (b.Elapsed - a.Elapsed)) })
+	slices.SortFunc(r.times, func(a, b event) int { return cmp.Compare(b.Elapsed, a.Elapsed) })
 	for _, packages := range []bool{true, false} {
 		left := n
 		for _, e := range r.times {

@@ -128,22 +128,19 @@ func required(name string) (place string, listed bool) {
 }
 
 // find also tests the variable, whose misspelt name would leave tests out unseen.
-func find(t testing.TB, name string) Need {
+func find(t testing.TB, name string) (found Need) {
 	t.Helper()
-	names := []string{name}
-	for _, item := range strings.Split(os.Getenv(Variable), ",") {
-		if n, _, _ := strings.Cut(item, "="); n != "" {
-			names = append(names, n)
-		}
-	}
-	for _, n := range slices.Backward(names) {
-		if i := slices.IndexFunc(Needs, func(need Need) bool { return need.Name == n }); i < 0 {
+	for _, item := range append(strings.Split(os.Getenv(Variable), ","), name) {
+		n, _, _ := strings.Cut(item, "=")
+		i := slices.IndexFunc(Needs, func(need Need) bool { return need.Name == n })
+		switch {
+		case i >= 0:
+			found = Needs[i]
+		case n != "":
 			t.Fatalf("%s: found %q: want some of %s, with commas between them", Variable, n, Names())
-		} else if n == name {
-			return Needs[i]
 		}
 	}
-	return Need{}
+	return found
 }
 
 // Names are the needs' names.
