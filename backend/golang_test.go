@@ -112,3 +112,13 @@ func TestUnboundWorkersNoticesAnotherLibrary(t *testing.T) {
 		t.Error("got no error for a backend without a worker pool")
 	}
 }
+
+// TestHint: an engine that is built without its kernels says so once it is opened.
+func TestHint(t *testing.T) {
+	said := ""
+	say := func(format string, args ...any) { said += fmt.Sprintf(format, args...) }
+	openTestGo(t).Report(say, say)
+	if want := "engine go: " + goHint; (goHint == "") != (said == "") || said != "" && said != want {
+		t.Errorf("%q, want %q", said, want)
+	}
+}
