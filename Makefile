@@ -21,8 +21,9 @@ export GOEXPERIMENT ?= simd
 
 .PHONY: test plain check format vet tidy static cross floors picture configs slow bench fuzz uplot
 
+# go vet is part of make check.
 test:
-	$(GO) run ./internal/testkit/gotest -timeout 60m ./...
+	$(GO) run ./internal/testkit/gotest -vet=off -timeout 60m ./...
 
 plain:
 	GOEXPERIMENT= $(GO) run ./internal/testkit/gotest -run '/^go' ./backend ./losses ./model ./rollout ./train ./grpo \
