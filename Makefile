@@ -5,7 +5,7 @@
 # make slow    every test of the engines on xla too, in all variants, with XLA's own flags (half an hour), and small
 #              runs killed at every rename, unlink, fsync, … (needs strace; ten minutes)
 # make bench   speed of posttrain; with PYTHON=venv/bin/python also of PyTorch and TRL; with DATA=pairs.jsonl.gz also on
-#              real pairs (bench/README.md)
+#              real pairs (internal/bench/README.md)
 # make fuzz    every fuzz target of PACKAGES (./...) for FUZZTIME (60s) each: prints how many inputs each has tried
 # make picture draw the floors again
 # make uplot  bring the files of uPlot, which draws the curves of posttrain view (needs npm)
@@ -26,7 +26,7 @@ test:
 	$(GO) run ./internal/testkit/gotest -vet=off -timeout 60m ./...
 
 plain:
-	GOEXPERIMENT= $(GO) run ./internal/testkit/gotest -run '/^go' ./backend ./losses ./model ./rollout ./train ./grpo \
+	GOEXPERIMENT= $(GO) run ./internal/testkit/gotest -run '/^go' ./internal/backend ./losses ./model ./rollout ./train ./grpo \
 		./federated/control
 
 check: format vet tidy static floors configs
@@ -67,17 +67,17 @@ configs:
 	$(GO) test ./internal/config/... ./recipe ./eval/privacylens -run "Config|Options|Released|Reference|Faults|Settings"
 
 slow:
-	POSTTRAIN_NEEDS=xla,slow $(GO) run ./internal/testkit/gotest -timeout 2h ./backend ./model ./train ./rollout \
+	POSTTRAIN_NEEDS=xla,slow $(GO) run ./internal/testkit/gotest -timeout 2h ./internal/backend ./model ./train ./rollout \
 		./grpo ./cmd/posttrain
 
 fuzz:
 	GO=$(GO) FUZZTIME=$(FUZZTIME) PACKAGES="$(PACKAGES)" scripts/fuzz.sh
 
 bench:
-	set -e; for c in prefix accumulate group compaction grpo-train privacylens; do $(GO) run ./bench $$c; done
+	set -e; for c in prefix accumulate group compaction grpo-train privacylens; do $(GO) run ./internal/bench $$c; done
 ifneq ($(PYTHON),)
-	set -e; for c in step sample grpo; do $(GO) run ./bench $$c --python $(PYTHON); done
+	set -e; for c in step sample grpo; do $(GO) run ./internal/bench $$c --python $(PYTHON); done
 ifneq ($(DATA),)
-	$(GO) run ./bench trl --python $(PYTHON) --data $(DATA)
+	$(GO) run ./internal/bench trl --python $(PYTHON) --data $(DATA)
 endif
 endif

@@ -6,8 +6,8 @@ import (
 	"log"
 	"strconv"
 
-	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/grpo"
+	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/reward"

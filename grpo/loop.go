@@ -11,11 +11,11 @@ import (
 
 	"github.com/gomlx/compute"
 
-	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
-	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/train"
 )
 

@@ -1,7 +1,7 @@
 package grpo
 
 import (
-	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/train"
 )
 

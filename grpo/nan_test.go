@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
 )

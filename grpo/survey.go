@@ -3,7 +3,7 @@ package grpo
 import (
 	"slices"
 
-	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/train"
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/gomlx/gomlx/core/graph"
 
-	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/train"
 )
 

@@ -19,8 +19,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/internal/files"
+	"github.com/posttrain/posttrain/internal/hub"
 )
 
 // An adapter's folder, as peft reads and writes it.

@@ -8,8 +8,8 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/gomlx/gomlx/core/graph"
 
-	"github.com/posttrain/posttrain/backend"
-	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/backend/backendtest"
 )
 
 // presets are the models of the benchmarks, Llama-like with a tied head.

@@ -10,8 +10,8 @@ import (
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
 
-	"github.com/posttrain/posttrain/backend"
-	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/tokenizer"
 )

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/backend/backendtest"
 )
 
 // TestWriteForPeft leaves an adapter and its logits for `scripts/oracle/lora.py check`.

@@ -13,8 +13,8 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/dtypes/bfloat16"
 
-	"github.com/posttrain/posttrain/backend"
-	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/backend/backendtest"
 )
 
 // adapted gives a model an adapter that changes its outputs.

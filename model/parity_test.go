@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/posttrain/posttrain/backend"
-	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/backend/backendtest"
 )
 
 // oracle holds transformers' results for a folder of testdata (scripts/oracle/models.py).

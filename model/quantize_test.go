@@ -15,7 +15,7 @@ import (
 
 	"github.com/gomlx/compute/dtypes"
 
-	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/internal/backend"
 )
 
 // in gives a model with an adapter the quantization of its frozen matrices.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )

@@ -9,7 +9,7 @@ import (
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
 
-	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/internal/backend"
 )
 
 // The host's rotations equal the graph's, at any position, with and without scaling.

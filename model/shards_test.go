@@ -7,7 +7,7 @@ import (
 
 	"github.com/gomlx/compute/dtypes"
 
-	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/internal/backend"
 )
 
 // inBlocks is the batch with its slots in blocks of rows, and for each of the batch's slots that is no padding its new

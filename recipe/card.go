@@ -15,12 +15,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/files"
+	"github.com/posttrain/posttrain/internal/hub"
 	"github.com/posttrain/posttrain/internal/hubcache"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout/local"
-	"github.com/posttrain/posttrain/run"
 )
 
 // CardName is the model card of a folder. The Hugging Face hub shows it.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 )

@@ -3,8 +3,8 @@ package recipe
 import (
 	"context"
 
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout"
-	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/train"
 )
 

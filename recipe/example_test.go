@@ -8,14 +8,14 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/grpo"
+	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
-	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/train"
 )
 

@@ -12,10 +12,10 @@ import (
 
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/launch"
+	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/track"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout/local"
-	"github.com/posttrain/posttrain/run"
-	"github.com/posttrain/posttrain/track"
 	"github.com/posttrain/posttrain/train"
 )
 

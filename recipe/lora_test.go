@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/internal/backend"
 )
 
 // TestFewBitsThatSaveNothing: where an engine keeps what it unpacks, the start of a run says so.

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	_ "github.com/posttrain/posttrain/backend/backendtest" // tests keep no compiled programs
 	"github.com/posttrain/posttrain/configs"
-	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval/privacylens"
 	"github.com/posttrain/posttrain/eval/stages"
+	_ "github.com/posttrain/posttrain/internal/backend/backendtest" // tests keep no compiled programs
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe/alpaca"
 	"github.com/posttrain/posttrain/recipe/arena"

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/train"
 )

@@ -10,9 +10,9 @@ import (
 	"github.com/posttrain/posttrain/configs"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/train"
 )
 

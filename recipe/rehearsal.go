@@ -1,8 +1,8 @@
 package recipe
 
 import (
-	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/rollout/local"
 )
 

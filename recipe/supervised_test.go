@@ -5,8 +5,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/posttrain/posttrain/batch"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 func TestAmount(t *testing.T) {

@@ -5,11 +5,11 @@ import (
 
 	"github.com/gomlx/compute/dtypes"
 
-	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout/local"
-	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/tokenizer"
 	"github.com/posttrain/posttrain/train"
 )

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/train"
 )
 

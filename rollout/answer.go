@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/model"
 )
 

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 

@@ -8,10 +8,10 @@ import (
 
 	"github.com/gomlx/compute"
 
-	"github.com/posttrain/posttrain/backend"
-	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/tokenizer"

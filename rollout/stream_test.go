@@ -12,7 +12,7 @@ import (
 	"testing/fstest"
 	"unicode/utf8"
 
-	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/tokenizer"
 )

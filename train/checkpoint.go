@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/model"
-	"github.com/posttrain/posttrain/run"
 )
 
 // Files of a checkpoint, beside run.State's. model/ is a model folder that anything can load; of a model with an

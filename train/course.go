@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/posttrain/posttrain/backend"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // ErrInterrupted says that a loop stopped early because its context ended: what it had done is saved.

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
-	"github.com/posttrain/posttrain/run"
 )
 
 const fewSteps = 10

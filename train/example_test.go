@@ -8,8 +8,8 @@ import (
 
 	"github.com/gomlx/gomlx/core/graph"
 
-	"github.com/posttrain/posttrain/backend"
-	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/model"

@@ -7,7 +7,7 @@ import (
 	"github.com/gomlx/compute/distributed"
 	"github.com/gomlx/compute/dtypes"
 
-	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/model"
 )
 

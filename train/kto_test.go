@@ -5,8 +5,8 @@ import (
 	"math"
 	"testing"
 
-	"github.com/posttrain/posttrain/backend/backendtest"
-	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/internal/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/batch"
 )
 
 // TestMismatch: each example gets the answer before it in its batch, as TRL has it, but none to its own prompt.

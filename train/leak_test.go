@@ -5,8 +5,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/posttrain/posttrain/backend/backendtest"
-	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/internal/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/model"

@@ -16,8 +16,8 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 
-	"github.com/posttrain/posttrain/batch"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // Examples are what a method trains or is evaluated on.

@@ -13,12 +13,12 @@ import (
 
 	"github.com/gomlx/compute/dtypes"
 
-	"github.com/posttrain/posttrain/backend"
-	"github.com/posttrain/posttrain/backend/backendtest"
-	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/model"
-	"github.com/posttrain/posttrain/run"
 )
 
 // TestLoRARunsEqualTRLs repeats runs of TRL with peft (scripts/oracle/lora.py, quantize.py) from the adapters that they began with.

@@ -3,7 +3,7 @@ package train
 import (
 	"github.com/gomlx/gomlx/core/graph"
 
-	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/internal/batch"
 )
 
 // Objective is a loss over the log-probs of a packed batch, as a pure function in the graph.

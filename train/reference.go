@@ -15,10 +15,10 @@ import (
 	"os"
 	"time"
 
-	"github.com/posttrain/posttrain/backend"
-	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/model"
-	"github.com/posttrain/posttrain/run"
 )
 
 // CachedPairSums returns the summed log-probs of every pair under the learner's present weights: measured, and

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posttrain/posttrain/backend/backendtest"
-	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/internal/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
-	"github.com/posttrain/posttrain/run"
 )
 
 // TestReferencePassContinues: an interrupted pass keeps what is measured, measures only the rest, and ends in the same

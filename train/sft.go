@@ -3,7 +3,7 @@ package train
 import (
 	"github.com/gomlx/gomlx/core/graph"
 
-	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/internal/batch"
 )
 
 // SFT trains on demonstrations: the mean negative log-likelihood of the predicted tokens. Examples are groups of one

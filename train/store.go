@@ -3,7 +3,7 @@ package train
 import (
 	"github.com/gomlx/compute"
 
-	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/model"
 )
 

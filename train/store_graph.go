@@ -11,8 +11,8 @@ import (
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
 
-	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/model"
 )
 

@@ -8,8 +8,8 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
 
-	"github.com/posttrain/posttrain/backend"
 	"github.com/posttrain/posttrain/internal/adamw"
+	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/model"
 )
 

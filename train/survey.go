@@ -3,8 +3,8 @@ package train
 import (
 	"slices"
 
-	"github.com/posttrain/posttrain/backend"
-	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/batch"
 )
 
 // Part counts the batches of one shape that go through the model in a run.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/backend/backendtest"
 )
 
 // TestInterruptedCIRLEndsLikeAWholeOne: Ctrl-C, again and again, in rollouts and in updates, costs no bit: model,

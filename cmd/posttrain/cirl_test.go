@@ -10,14 +10,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/backend/backendtest"
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/model"
 	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
-	"github.com/posttrain/posttrain/run"
 )
 
 // workCI makes an empty folder with items.json, 24 scenarios, the working directory.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit/documents"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/model"

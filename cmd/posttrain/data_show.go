@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/recipe/inspect"
 )
 

@@ -55,7 +55,7 @@ func TestRunnable(t *testing.T) {
 		"posttrain data synth --seed $N --out demos.jsonl":        "",
 		"go run ./cmd/posttrain mappo":                            "",
 		"make fuzz FUZZTIME=60s":                                  "",
-		"go test ./run ./data -run 'TestLock|Bomb'":               "",
+		"go test ./internal/run ./data -run 'TestLock|Bomb'":      "",
 		"scripts/fuzz.sh":                                         "",
 		"python train.py":                                         "",
 		"posttrain mapo":                                          `unknown command "mapo"`,
@@ -71,7 +71,7 @@ func TestRunnable(t *testing.T) {
 		"posttrain ci-rl --sweep sed=1,2":                         `unknown key "sed"`,
 		"go run ./cmd/posttrain mapo":                             `unknown command "mapo"`,
 		"go test ./rum -run TestLock":                             "./rum is no package",
-		"go test ./run -run 'TestLock|TestLok'":                   "matches TestLok",
+		"go test ./internal/run -run 'TestLock|TestLok'":          "matches TestLok",
 		"go test pkg":                                             "names no package",
 		"make tests":                                              "no tests",
 		"make fuzz FUZTIME=60s":                                   "no FUZTIME",
@@ -129,7 +129,7 @@ func headings(text string) (all []string) {
 	return all
 }
 
-// runnable checks a command line, in the repository's folder. It runs nothing. go run ./bench is checked by bench.
+// runnable checks a command line, in the repository's folder. It runs nothing. go run ./internal/bench is checked by bench.
 func runnable(t *testing.T, c documents.Command) error {
 	words := c.Words
 	for _, w := range words {

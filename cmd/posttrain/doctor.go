@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/doctor"
+	"github.com/posttrain/posttrain/internal/doctor"
 )
 
 func newDoctor(s streams) *cobra.Command {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/doctor"
+	"github.com/posttrain/posttrain/internal/doctor"
 )
 
 // TestDoctor: exit code 0 for a healthy run, 1 for a squeezed one and for a folder without a log.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/alpaca"
-	"github.com/posttrain/posttrain/run"
 )
 
 func newEvalAlpaca(s streams) *cobra.Command {

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/evalci"
-	"github.com/posttrain/posttrain/run"
 )
 
 func newEvalCI(s streams) *cobra.Command {

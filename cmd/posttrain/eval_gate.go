@@ -8,8 +8,8 @@ import (
 
 	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/gate"
-	"github.com/posttrain/posttrain/run"
 )
 
 func newEvalGate(s streams) *cobra.Command {

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/internal/launch"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/federated"
-	"github.com/posttrain/posttrain/run"
 )
 
 func newFederatedClient(s streams) *cobra.Command {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/federated/link"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // networkFaults are refused before anything is written.

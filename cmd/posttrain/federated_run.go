@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/federated"
-	"github.com/posttrain/posttrain/run"
 )
 
 func newFederatedRun(s streams) *cobra.Command {

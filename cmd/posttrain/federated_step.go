@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/federated"
-	"github.com/posttrain/posttrain/run"
 )
 
 func newFederatedStep(s streams) *cobra.Command {

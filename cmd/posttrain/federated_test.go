@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/federated/link"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // tinyFederated is a run of two agents on a quadratic.

@@ -15,8 +15,8 @@ import (
 	"github.com/posttrain/posttrain/federated/link"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/federated/quadratic"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit/need"
-	"github.com/posttrain/posttrain/run"
 )
 
 // rateOf is the number of gradients a second that real processes reach, whose work is a pause. The first second or so,

@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/hub"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/cirl"
-	"github.com/posttrain/posttrain/run"
 )
 
 // configured is a command whose options O come from a YAML file, from flags that set its keys, and from --set.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/hub"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/hub"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/train"
 )
 

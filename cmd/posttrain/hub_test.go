@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/hub/hubtest"
+	"github.com/posttrain/posttrain/internal/hub/hubtest"
 )
 
 // TestModelOfTheHub: a run takes its model from the hub by name, and its reference by branch. Its config has the

@@ -12,11 +12,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe/preference"
-	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 

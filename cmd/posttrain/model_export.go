@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/exchange"
-	"github.com/posttrain/posttrain/run"
 )
 
 func newModelExport(s streams) *cobra.Command {

@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/gguf"
+	"github.com/posttrain/posttrain/internal/gguf"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/exchange"
-	"github.com/posttrain/posttrain/run"
 )
 
 func newModelImport(s streams) *cobra.Command {

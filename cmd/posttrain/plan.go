@@ -16,10 +16,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/plan"
 	"github.com/posttrain/posttrain/recipe/preference"
-	"github.com/posttrain/posttrain/run"
 )
 
 // planFlags are those of posttrain plan.

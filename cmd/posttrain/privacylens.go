@@ -13,7 +13,7 @@ import (
 	"github.com/posttrain/posttrain/eval/privacylens"
 	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 func newPrivacyLens(s streams) *cobra.Command {

@@ -13,9 +13,9 @@ import (
 	"testing"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
-	"github.com/posttrain/posttrain/run"
 )
 
 // strangers are servers that are no judges of ours, by the words for their addresses in a fault's arguments.

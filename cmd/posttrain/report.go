@@ -8,7 +8,7 @@ import (
 	"unicode"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // summary makes a command print what the result of its recipe says.

@@ -14,8 +14,8 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/launch"
 	"github.com/posttrain/posttrain/internal/plain"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/endpoint"
-	"github.com/posttrain/posttrain/run"
 )
 
 func newServe(s streams) *cobra.Command {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // demoLines are n demonstrations, one row a number.

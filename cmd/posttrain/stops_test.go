@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/backend/backendtest"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 var goOn = regexp.MustCompile(`^posttrain: interrupted at step (\d+) of (\d+), saved: continue with posttrain (.*)$`)

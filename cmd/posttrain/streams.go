@@ -12,7 +12,7 @@ import (
 	"syscall"
 
 	"github.com/posttrain/posttrain/internal/plain"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // streams are what a command reads and writes; tests give their own.

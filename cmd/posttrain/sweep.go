@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/sweep"
-	"github.com/posttrain/posttrain/run"
 )
 
 // sweepable is command with a flag for sweeps.

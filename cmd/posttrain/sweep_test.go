@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/hub/hubtest"
+	"github.com/posttrain/posttrain/internal/hub/hubtest"
 	"github.com/posttrain/posttrain/internal/testkit"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/verify"
-	"github.com/posttrain/posttrain/run"
 )
 
 func newVerify(s streams) *cobra.Command {

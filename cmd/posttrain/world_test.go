@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // childVar makes the test binary do the work of a process that the system refuses something; its value is the text of

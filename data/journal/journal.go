@@ -12,7 +12,7 @@ import (
 	"sync"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // Journal is a file of JSON lines that only grows. A process that is killed leaves every row that Add has returned for;

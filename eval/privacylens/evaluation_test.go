@@ -6,9 +6,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval/privacylens"
 	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/internal/embedded"
 )
 
 // Run counts the embedded example: recorded actions of twelve cases, judged by hand.

@@ -14,8 +14,8 @@ import (
 	"unicode"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/internal/embedded"
 )
 
 // exampleCases are those of the embedded example.

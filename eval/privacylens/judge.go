@@ -7,8 +7,8 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/rollout/metered"
 )
 

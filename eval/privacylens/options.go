@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/configs"
-	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/rollout"
 )
 

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/configs"
-	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/embedded"
 )
 
 func parsePL(text string, stages []string, sets ...string) (*Options, error) {

@@ -17,7 +17,7 @@ import (
 	"text/template"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // The ways in which an agent is asked for its next action.

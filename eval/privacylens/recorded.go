@@ -11,7 +11,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/embedded"
 )
 
 // Released is the value of Options.Prompts for the benchmark's own prompts: the file PromptsName beside the cases.

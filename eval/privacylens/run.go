@@ -12,10 +12,10 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/data/journal"
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout/metered"
-	"github.com/posttrain/posttrain/run"
 )
 
 // Result is what an evaluation has found. After an error it says how far it came.

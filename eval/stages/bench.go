@@ -8,9 +8,9 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/journal"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/metered"
-	"github.com/posttrain/posttrain/run"
 )
 
 // The stages of a benchmark, in which a judge may read a model's answers, as Settings name them.

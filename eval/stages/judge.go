@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout/metered"
-	"github.com/posttrain/posttrain/run"
 )
 
 // UsageName is the file that says what all calls of the command have asked the judge for, by the judge's name.

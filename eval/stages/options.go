@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout"
-	"github.com/posttrain/posttrain/run"
 )
 
 // AnswerOptions are what every benchmark has that asks a model. Paths are relative to the working directory.

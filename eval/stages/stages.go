@@ -19,9 +19,9 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/journal"
-	"github.com/posttrain/posttrain/embedded"
-	"github.com/posttrain/posttrain/hub"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/hub"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // SettingsName is the file that says what each stage was run with.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout"
-	"github.com/posttrain/posttrain/run"
 )
 
 // TestOpened: a beginning opens the think block, and so does a chat template. Of a server's nobody knows unless the

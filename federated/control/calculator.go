@@ -9,7 +9,7 @@ import (
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
 
-	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/internal/backend"
 )
 
 // Calculator computes batches on an engine, in float64: outputs, gradients and derivatives of all rows at once. The

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/posttrain/posttrain/backend"
-	"github.com/posttrain/posttrain/backend/backendtest"
 	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/backend/backendtest"
 )
 
 // calculators tests with every engine.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/federated/wire"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 var form = wire.Form{Run: "r1", Type: wire.Float32, D: 3}

@@ -37,7 +37,7 @@ import (
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/federated/wire"
 	"github.com/posttrain/posttrain/internal/files"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // Names in the run's folder and in a snapshot.

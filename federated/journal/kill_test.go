@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // childVar makes the test binary a server that is killed, or that runs out of disk.

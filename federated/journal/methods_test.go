@@ -10,7 +10,7 @@ import (
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/federated/quadratic"
 	"github.com/posttrain/posttrain/federated/wire"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // party is a server of a method with three agents.

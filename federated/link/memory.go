@@ -13,7 +13,7 @@ import (
 
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/federated/wire"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // memory is what an agent keeps on its own disk, in one file that is replaced at once: what it has learned for itself,

@@ -6,11 +6,11 @@ import (
 	"math"
 	"math/rand/v2"
 
-	rows "github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/adamw"
+	rows "github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/train"
 )

@@ -47,11 +47,11 @@ func TestBoxesLeaveOutWhatOthersImport(t *testing.T) {
 	}
 	m := Module + "/"
 	boxes := boxesOf([]Source{
-		file("train/a.go", m+"model", m+"batch", m+"data", "fmt", "github.com/gomlx/gomlx/core/graph"),
-		file("train/a_test.go", m+"embedded"), file("batch/b.go", m+"data"), file("data/c.go"), file("model/d.go"),
+		file("train/a.go", m+"model", m+"internal/batch", m+"data", "fmt", "github.com/gomlx/gomlx/core/graph"),
+		file("train/a_test.go", m+"internal/embedded"), file("internal/batch/b.go", m+"data"), file("data/c.go"), file("model/d.go"),
 	})
 	got := boxes[slices.IndexFunc(boxes, func(b box) bool { return b.name == "train" })]
-	if !slices.Equal(got.ours, []string{"batch", "model"}) || !slices.Equal(got.modules, []string{"gomlx"}) {
+	if !slices.Equal(got.ours, []string{"internal/batch", "model"}) || !slices.Equal(got.modules, []string{"gomlx"}) {
 		t.Errorf("%+v, want batch and model, and gomlx", got)
 	}
 }

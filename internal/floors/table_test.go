@@ -67,23 +67,23 @@ var Table = []Row{
 	{"internal/plain", ground, nil},
 
 	{"configs", text, nil},
-	{"gguf", text, nil},
-	{"embedded", text, nil},
+	{"internal/gguf", text, nil},
+	{"internal/embedded", text, nil},
 	{"data", text, []string{"github.com/parquet-go/parquet-go", "github.com/klauspost/compress",
 		"github.com/pierrec/lz4", "github.com/andybalholm/brotli"}},
 	{"data/ci/quality", text, []string{"data", "reward"}},
 	{"data/check", text, []string{"data", "data/ci/quality"}},
-	{"data/journal", text, []string{"data", "run"}},
+	{"data/journal", text, []string{"data", "internal/run"}},
 	{"reward", text, []string{"data"}},
 	{"tokenizer", text, []string{"github.com/dlclark/regexp2", "golang.org/x/text", "google.golang.org/protobuf"}},
-	{"batch", text, []string{"data", "tokenizer"}},
-	{"hub", text, []string{"run", retry}},
-	{"run", text, []string{"golang.org/x/sys/windows", "golang.org/x/term", "gonum.org/v1/plot",
+	{"internal/batch", text, []string{"data", "tokenizer"}},
+	{"internal/hub", text, []string{"internal/run", retry}},
+	{"internal/run", text, []string{"golang.org/x/sys/windows", "golang.org/x/term", "gonum.org/v1/plot",
 		"github.com/schollz/progressbar/v3"}},
-	{"doctor", text, []string{"run", "gonum.org/v1/gonum"}},
-	{"track", text, []string{"run", retry, metrics, "google.golang.org/protobuf/encoding/protowire"}},
+	{"internal/doctor", text, []string{"internal/run", "gonum.org/v1/gonum"}},
+	{"internal/track", text, []string{"internal/run", retry, metrics, "google.golang.org/protobuf/encoding/protowire"}},
 
-	{"backend", tensor, []string{gomlx, compute, onnx, xla, "github.com/go-logr/logr", "k8s.io/klog/v2"}},
+	{"internal/backend", tensor, []string{gomlx, compute, onnx, xla, "github.com/go-logr/logr", "k8s.io/klog/v2"}},
 	{"losses", tensor, []string{gomlx}},
 	{"model", tensor, []string{gomlx, compute}},
 
@@ -93,7 +93,7 @@ var Table = []Row{
 	{"rollout/scorer", behaviour, []string{"rollout", "train", compute}},
 	{"eval", behaviour, []string{"rollout"}},
 	{"eval/gate", behaviour, []string{"eval", "gonum.org/v1/gonum"}},
-	{"serve", behaviour, []string{"rollout", metrics}},
+	{"internal/serve", behaviour, []string{"rollout", metrics}},
 
 	{"grpo", method, []string{gomlx, compute}},
 	{"federated", method, nil},
@@ -107,13 +107,13 @@ var Table = []Row{
 	{"internal/floors", roof, nil},
 	{"cmd", roof, []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term",
 		"github.com/dustin/go-humanize"}},
-	{"bench", roof, []string{gomlx, compute, "github.com/spf13/cobra", "github.com/spf13/pflag", "gonum.org/v1/gonum"}},
+	{"internal/bench", roof, []string{gomlx, compute, "github.com/spf13/cobra", "github.com/spf13/pflag", "gonum.org/v1/gonum"}},
 }
 
 // TestsOnly are the packages that only tests, and one another, may import.
 var TestsOnly = []string{"internal/testkit", "internal/testkit/damage", "internal/testkit/expect",
 	"internal/testkit/documents", "internal/testkit/gotest", "internal/testkit/need", "internal/testkit/scripted",
-	"backend/backendtest", "hub/hubtest", "rollout/metered/meteredtest",
+	"internal/backend/backendtest", "internal/hub/hubtest", "rollout/metered/meteredtest",
 	"federated/protocol/workloadtest", "internal/mujoco/mujocotest"}
 
 // never are rules that no row can lift. Those about another module hold for tests too.
@@ -214,8 +214,8 @@ func (s Source) needs(r Row, what string) bool {
 // fault says why a file must not import a path. It is empty if the file may import it.
 func fault(s Source, from Row, path string) string {
 	for _, e := range engines {
-		if within(path, e) && from.Package != "backend" && !(s.Test() && e == goEngine) {
-			return "only backend links an engine"
+		if within(path, e) && from.Package != "internal/backend" && !(s.Test() && e == goEngine) {
+			return "only internal/backend links an engine"
 		}
 	}
 	own, internal := strings.CutPrefix(path, Module+"/")

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // SameFolders compares all files of two folders, except what differs between equal runs: the process id in lock, the

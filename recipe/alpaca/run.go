@@ -11,9 +11,9 @@ import (
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/eval/alpaca"
 	"github.com/posttrain/posttrain/eval/stages"
-	"github.com/posttrain/posttrain/hub"
+	"github.com/posttrain/posttrain/internal/hub"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout/metered"
-	"github.com/posttrain/posttrain/run"
 )
 
 // AnnotationsName is the file of a run's judgements in the benchmark's own form, which --annotations counts, too.

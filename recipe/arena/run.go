@@ -11,8 +11,8 @@ import (
 	report "github.com/posttrain/posttrain/eval"
 	eval "github.com/posttrain/posttrain/eval/arena"
 	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout/metered"
-	"github.com/posttrain/posttrain/run"
 )
 
 // judgementsName is the file of the judgements in the benchmark's own form, which Count reads.

@@ -4,8 +4,8 @@ package best
 
 import (
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/scenarios"
 )

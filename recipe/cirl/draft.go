@@ -3,10 +3,10 @@ package cirl
 import (
 	"context"
 
+	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/track"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/local"
-	"github.com/posttrain/posttrain/run"
-	"github.com/posttrain/posttrain/track"
 )
 
 // Draft makes the run up to its first step without the weights of the model. Every answer is as long as

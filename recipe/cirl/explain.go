@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/recipe"
 )
 

@@ -5,16 +5,16 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/track"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/fleet"
 	"github.com/posttrain/posttrain/rollout/local"
-	"github.com/posttrain/posttrain/track"
 	"github.com/posttrain/posttrain/train"
 )
 

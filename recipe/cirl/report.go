@@ -6,8 +6,8 @@ import (
 
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/grpo"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/run"
 )
 
 // summaryFile is summary.json.

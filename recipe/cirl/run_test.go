@@ -2,17 +2,18 @@ package cirl
 
 import (
 	"fmt"
-	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/recipe"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/recipe"
+
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/reward"
-	"github.com/posttrain/posttrain/run"
 )
 
 // makeTally counts n samples, complete ones first; the others share a restricted keyword and nothing else.

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/sweep"
-	"github.com/posttrain/posttrain/run"
 )
 
 // Sweep is this recipe as a sweep sees it. Runs are compared by their test after training.

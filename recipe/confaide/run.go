@@ -13,7 +13,7 @@ import (
 	data "github.com/posttrain/posttrain/data/confaide"
 	bench "github.com/posttrain/posttrain/eval/confaide"
 	"github.com/posttrain/posttrain/eval/stages"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // Result is what was measured. It is the form of summary.json.

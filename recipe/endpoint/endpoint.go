@@ -11,15 +11,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/posttrain/posttrain/batch"
-	"github.com/posttrain/posttrain/embedded"
-	"github.com/posttrain/posttrain/hub"
+	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/hub"
+	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/serve"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/local"
-	"github.com/posttrain/posttrain/run"
-	"github.com/posttrain/posttrain/serve"
 )
 
 // Command is the command that runs this recipe.

@@ -11,11 +11,11 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/files"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/scenarios"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
-	"github.com/posttrain/posttrain/run"
 )
 
 // Result is what was measured.

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/posttrain/posttrain/gguf"
+	"github.com/posttrain/posttrain/internal/gguf"
 	"github.com/posttrain/posttrain/model"
 )
 

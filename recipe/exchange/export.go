@@ -10,12 +10,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/posttrain/posttrain/gguf"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/gguf"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/local"
-	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 

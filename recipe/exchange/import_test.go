@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/gguf"
+	"github.com/posttrain/posttrain/internal/gguf"
 	"github.com/posttrain/posttrain/internal/halves"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"

@@ -9,7 +9,7 @@ import (
 	"text/template"
 	"time"
 
-	"github.com/posttrain/posttrain/hub"
+	"github.com/posttrain/posttrain/internal/hub"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 

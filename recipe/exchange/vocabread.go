@@ -9,7 +9,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"github.com/posttrain/posttrain/gguf"
+	"github.com/posttrain/posttrain/internal/gguf"
 )
 
 // The types of tokens in a file.

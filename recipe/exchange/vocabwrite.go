@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/posttrain/posttrain/gguf"
+	"github.com/posttrain/posttrain/internal/gguf"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/tokenizer"
 )

@@ -10,11 +10,11 @@ import (
 
 	"github.com/posttrain/posttrain/federated/link"
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/hub"
 	"github.com/posttrain/posttrain/internal/launch"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/run"
 )
 
 // Client is an agent's process.

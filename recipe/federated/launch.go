@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // Launcher makes the command of an agent's process, which connects to a server, keeps its state in a folder, and ends

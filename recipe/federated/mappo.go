@@ -6,11 +6,11 @@ import (
 	"slices"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/federated/lm"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/preference"

@@ -9,10 +9,10 @@ import (
 
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/preference"
-	"github.com/posttrain/posttrain/run"
 )
 
 // writePairs writes 12 scored pairs of three annotators, who have 6, 4 and 2.

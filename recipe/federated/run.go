@@ -12,9 +12,9 @@ import (
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/federated/virtual"
 	"github.com/posttrain/posttrain/federated/wire"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/run"
 )
 
 // Run simulates a method on a virtual clock, then the one that it is compared with on as many samples, and reports. A

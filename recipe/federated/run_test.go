@@ -9,13 +9,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/backend/backendtest"
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/control"
 	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/run"
 )
 
 // load reads a simulation from keys and values.

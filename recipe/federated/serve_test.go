@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/run"
 )
 
 // TestDiscard: a run whose server could not start leaves no folder, or the empty one that was there.

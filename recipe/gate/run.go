@@ -12,7 +12,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	bench "github.com/posttrain/posttrain/eval/gate"
 	"github.com/posttrain/posttrain/eval/stages"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // Result is what the gate says. It is the form of summary.json.

@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout"
-	"github.com/posttrain/posttrain/run"
 )
 
 // Conversation is a model that answers one message after the other. Close it.

@@ -10,12 +10,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/check"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/data/ci/quality"
 	"github.com/posttrain/posttrain/data/records"
+	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/local"

@@ -3,8 +3,8 @@ package inspect
 import (
 	"fmt"
 
-	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data/records"
+	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/tokenizer"

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/check"
+	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/train"
 )

@@ -16,8 +16,8 @@ import (
 	"github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/run"
 )
 
 // Stats describes a file in lines, and draws the lengths of its texts, and the gaps of pairs with scores, into the .png

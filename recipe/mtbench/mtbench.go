@@ -13,7 +13,7 @@ import (
 	bench "github.com/posttrain/posttrain/eval/mtbench"
 	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // Command is the command that runs this recipe.

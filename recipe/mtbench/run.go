@@ -11,8 +11,8 @@ import (
 	"github.com/posttrain/posttrain/eval"
 	bench "github.com/posttrain/posttrain/eval/mtbench"
 	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout/metered"
-	"github.com/posttrain/posttrain/run"
 )
 
 // judgementsName is the file of the judgements in the benchmark's own form, which Count reads.

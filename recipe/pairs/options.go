@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/generate"
 	"github.com/posttrain/posttrain/recipe/scenarios"

@@ -7,10 +7,10 @@ import (
 	"slices"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/best"
 	"github.com/posttrain/posttrain/rollout/scorer"
-	"github.com/posttrain/posttrain/run"
 )
 
 // Result is the pairs.

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/generate"
 	"github.com/posttrain/posttrain/rollout"

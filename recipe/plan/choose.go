@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/run"
 )
 
 // Limits are what a run may take; 0: what the machine has, however long.

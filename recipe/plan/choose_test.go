@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/recipe/preference"
 	"github.com/posttrain/posttrain/recipe/sft"
-	"github.com/posttrain/posttrain/run"
 )
 
 // chooser chooses for the run of a text on the go engine, where the command line gives some keys.

@@ -3,7 +3,7 @@ package plan
 import (
 	"fmt"
 
-	"github.com/posttrain/posttrain/backend"
+	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/train"
 )

@@ -3,19 +3,20 @@ package preference
 import (
 	"context"
 	"fmt"
-	"github.com/posttrain/posttrain/internal/config"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/batch"
-	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/config"
+
+	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/local"
-	"github.com/posttrain/posttrain/run"
 )
 
 // ktoOptions are for a run of two steps on rows.

@@ -14,12 +14,12 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/online"
 	"github.com/posttrain/posttrain/rollout/scorer"
-	"github.com/posttrain/posttrain/run"
 )
 
 // scoreArg makes this test the program that scores; actVariable says how it fails, and in which round.

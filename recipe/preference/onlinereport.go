@@ -5,9 +5,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/run"
 )
 
 // Metrics of a round. They are logged at its first step and, with a change, at its last.

@@ -9,16 +9,16 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/files"
+	"github.com/posttrain/posttrain/internal/track"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/online"
 	"github.com/posttrain/posttrain/rollout/local"
-	"github.com/posttrain/posttrain/track"
 	"github.com/posttrain/posttrain/train"
 )
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/embedded"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
 )

@@ -10,15 +10,15 @@ import (
 
 	"github.com/posttrain/posttrain/rollout/local"
 
-	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/track"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/run"
 	"github.com/posttrain/posttrain/tokenizer"
-	"github.com/posttrain/posttrain/track"
 	"github.com/posttrain/posttrain/train"
 )
 

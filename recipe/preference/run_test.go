@@ -3,16 +3,17 @@ package preference
 import (
 	"context"
 	"fmt"
-	"github.com/posttrain/posttrain/internal/config"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/config"
+
+	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/run"
 )
 
 // warnings keeps what a run warns about.

@@ -12,12 +12,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/backend"
-	_ "github.com/posttrain/posttrain/backend/backendtest" // its programs are not the user's
-	"github.com/posttrain/posttrain/batch"
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/backend"
+	_ "github.com/posttrain/posttrain/internal/backend/backendtest" // its programs are not the user's
+	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/run"
 )
 
 // A family is a chat template with the tokenizer and the token ids of a model folder.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/posttrain/posttrain/internal/config"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,12 +11,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/config"
+
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/scorer"
-	"github.com/posttrain/posttrain/run"
 )
 
 const fixtures = "../../model/testdata"

@@ -18,8 +18,8 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/run"
 )
 
 // Recipe is a training recipe with options O, as a sweep sees it. Register it before use.

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
-	"github.com/posttrain/posttrain/run"
 )
 
 func TestMain(m *testing.M) {

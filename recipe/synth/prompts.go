@@ -13,7 +13,7 @@ import (
 	"text/template"
 
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 //go:embed prompts/*.tmpl

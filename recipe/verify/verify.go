@@ -15,13 +15,13 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/track"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/recipe/preference"
 	"github.com/posttrain/posttrain/recipe/rewardmodel"
 	"github.com/posttrain/posttrain/recipe/sft"
-	"github.com/posttrain/posttrain/run"
-	"github.com/posttrain/posttrain/track"
 )
 
 // Interval are the steps after a checkpoint, to the next one. From 0 is the start of the run.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // axes are what curves are drawn over, beside steps: passes over the data, seconds, tokens and samples of training, all

@@ -11,8 +11,8 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/page"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/reward"
-	"github.com/posttrain/posttrain/run"
 )
 
 // stacks are the files of samples that a run folder may have, with the label of their set; "": a set for each step.

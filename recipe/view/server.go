@@ -12,7 +12,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/page"
-	"github.com/posttrain/posttrain/serve"
+	"github.com/posttrain/posttrain/internal/serve"
 )
 
 // The parts of the page. uPlot draws the curves; scripts/page/uplot.sh brings its files.

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/doctor"
 	"github.com/posttrain/posttrain/eval/privacylens"
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/doctor"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // Names of files in run folders.

@@ -9,7 +9,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/posttrain/posttrain/run"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // tail reads a file that grows, each line once. Half a last line waits for its end.

@@ -22,8 +22,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/posttrain/posttrain/run"
-	"github.com/posttrain/posttrain/serve"
+	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/serve"
 )
 
 // Command is the command that runs this recipe.

@@ -15,8 +15,8 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/files"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
-	"github.com/posttrain/posttrain/run"
 )
 
 const hostile = `</script><script>window.harm=1</script><img src=x onerror="window.harm=1">`

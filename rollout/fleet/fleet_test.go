@@ -20,14 +20,14 @@ import (
 
 	"github.com/gomlx/compute"
 
-	"github.com/posttrain/posttrain/backend"
-	"github.com/posttrain/posttrain/batch"
-	"github.com/posttrain/posttrain/embedded"
+	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/serve"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/fleet"
 	"github.com/posttrain/posttrain/rollout/local"
-	"github.com/posttrain/posttrain/serve"
 )
 
 // policy is the embedded model with weights that a test changes.

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/posttrain/posttrain/backend"
-	"github.com/posttrain/posttrain/hub"
+	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/files"
+	"github.com/posttrain/posttrain/internal/hub"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/tokenizer"
 )

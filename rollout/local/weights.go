@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"path/filepath"
 
-	"github.com/posttrain/posttrain/hub"
 	"github.com/posttrain/posttrain/internal/files"
+	"github.com/posttrain/posttrain/internal/hub"
 )
 
 // HashWeights names the weights of a model's folder and the files of an adapter; "": without one. A folder can get

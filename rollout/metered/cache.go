@@ -12,8 +12,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout"
-	"github.com/posttrain/posttrain/run"
 )
 
 // header is the first line of a cache. Its wording is that of the first caches, so that they still load.

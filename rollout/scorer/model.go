@@ -8,8 +8,8 @@ import (
 
 	"github.com/gomlx/compute/dtypes"
 
-	"github.com/posttrain/posttrain/backend"
-	"github.com/posttrain/posttrain/batch"
+	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/train"

@@ -17,14 +17,14 @@ posttrain=$work/posttrain
 python=${PYTHON:-python3}
 
 # 1,600 held-out scenarios give 1,522 pairs, and 500 of the short ones are kept: 400 for one pass of configs/mappo.yaml
-# and 100 held out. embedded/pairs.jsonl was made by --pairs with ONNX Runtime 1.31.1.
+# and 100 held out. internal/embedded/pairs.jsonl was made by --pairs with ONNX Runtime 1.31.1.
 pairs() {
     "$posttrain" data pairs --model "$1" --n 1600 --held-out --seed 77 --answers 8 --out "$work/all.jsonl"
     "$python" scripts/embedded/short.py "$2" 500 179 < "$work/all.jsonl" > "$work/pairs.jsonl"
 }
 if [[ "${1:-}" == --pairs ]]; then
-    pairs embedded embedded/model/tokenizer.json
-    cmp "$work/pairs.jsonl" embedded/pairs.jsonl && echo "the same bytes as embedded/pairs.jsonl"
+    pairs embedded internal/embedded/model/tokenizer.json
+    cmp "$work/pairs.jsonl" internal/embedded/pairs.jsonl && echo "the same bytes as internal/embedded/pairs.jsonl"
     exit
 fi
 
@@ -38,7 +38,7 @@ fi
 pairs "$work/sft/model" "$work/sft/model/tokenizer.json"
 
 if [[ "${1:-}" == --install ]]; then
-    rm -rf embedded/model
-    cp -r "$work/sft/model" embedded/model
-    cp "$work/pairs.jsonl" embedded/pairs.jsonl
+    rm -rf internal/embedded/model
+    cp -r "$work/sft/model" internal/embedded/model
+    cp "$work/pairs.jsonl" internal/embedded/pairs.jsonl
 fi

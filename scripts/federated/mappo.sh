@@ -9,12 +9,12 @@
 #   PAIRS   a file of pairs with chosen_score, rejected_score and rejected_model
 #
 # Prints a table. Takes hours. Runs that have ended are kept in mappo.jsonl; what is there is not run again. Flags: see
-# bench/federated.
+# internal/bench/federated.
 set -eu
 [ $# -ge 2 ] || { echo "usage: $0 MODEL PAIRS [flags]" >&2; exit 2; }
 model="$(realpath "$1")"
 pairs="$(realpath "$2")"
 shift 2
 cd "$(dirname "$0")/../.."
-exec go run ./bench/federated mappo --set "mappo.model=$model,mappo.data.train=$pairs,mappo.lora.rank=8,\
+exec go run ./internal/bench/federated mappo --set "mappo.model=$model,mappo.data.train=$pairs,mappo.lora.rank=8,\
 mappo.data.max_tokens=256,mappo.split=column,mappo.split_column=rejected_model,mappo.backend=${BACKEND:-auto}" "$@"

@@ -1,10 +1,10 @@
-"""Makes batch/testdata/assistant-masks.json: the tokens that TRL's assistant_only_loss trains.
+"""Makes internal/batch/testdata/assistant-masks.json: the tokens that TRL's assistant_only_loss trains.
 
 SFTTrainer takes them from transformers: apply_chat_template(return_assistant_tokens_mask=True) with a chat template
 that has {% generation %} around what the model writes. So does this script, for two tokenizers of model/testdata, and
 for rows with tools, as texts in which the order of keys is the template's.
 
-Run: python scripts/oracle/assistant_masks.py [--out batch/testdata/assistant-masks.json]
+Run: python scripts/oracle/assistant_masks.py [--out internal/batch/testdata/assistant-masks.json]
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Writes gguf/testdata/blocks.gguf: blocks of every type that posttrain reads, with the numbers that gguf-py reads.
+"""Writes internal/gguf/testdata/blocks.gguf: blocks of every type that posttrain reads, with the numbers that gguf-py reads.
 
   pip install gguf==0.19.0
-  python scripts/oracle/gguf_blocks.py gguf/testdata
+  python scripts/oracle/gguf_blocks.py internal/gguf/testdata
 
 For each type a tensor of its name, and NAME.f32 with gguf-py's numbers. The K types and the 4-bit ones are random bytes
 with finite scales, f32 to q8_0 are gguf-py's own encoding of source.f32.

@@ -19,7 +19,7 @@ fail() {
 }
 (cd "$here/../.." && GOEXPERIMENT=simd go build -o "$work/posttrain" ./cmd/posttrain)
 rm -rf "$work/model"
-cp -r "$here/../../embedded/model" "$work/model"
+cp -r "$here/../../internal/embedded/model" "$work/model"
 cd "$work"
 if [ ! -e venv/installed ]; then
 	python3 -m venv venv

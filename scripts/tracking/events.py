@@ -3,7 +3,7 @@
 
     python3 -m venv venv && venv/bin/pip install tensorboard
     venv/bin/python scripts/tracking/events.py read runs/mappo        # reads a run's files, as TensorBoard does
-    venv/bin/python scripts/tracking/events.py golden track/testdata  # writes the fixture of the Go tests
+    venv/bin/python scripts/tracking/events.py golden internal/track/testdata  # writes the fixture of the Go tests
 
 read fails where a number differs from metrics.jsonl, or a sample from samples.jsonl is missing.
 """

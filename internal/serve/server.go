@@ -1,0 +1,412 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/rollout"
+)
+
+// Sampler answers requests that join others under way ([rollout.Cached]).
+type Sampler interface {
+	Feed(ctx context.Context, rows int, next func(n int) []rollout.Arrival) error
+}
+
+// Options of a server. Those without a default are required.
+type Options struct {
+	Name    string // of the model, for clients
+	Sampler Sampler
+	Config  *model.Config
+	Encoder *batch.Encoder
+	Decoder rollout.Decoder
+
+	Token      string        // that clients must send; secret, in no message; "": none needed
+	MaxNew     int           // tokens of an answer if the client does not say; 0: 1024
+	MaxRequest int64         // bytes of a request; 0: 4 MiB
+	MaxTokens  int           // that a request may ask for, of all its choices; 0: 131,072
+	MaxQueue   int           // waiting requests; 0: 64
+	Rows       int           // choices sampled together; 0: 128
+	Grace      time.Duration // for requests under way when the server stops; 0: a minute
+	Log        func(string)  // called with a line per request, without its text; may be nil
+
+	// Reload replaces the sampler's weights by those of a folder; nil: clients cannot change the weights.
+	Reload func(folder string) error
+	// LoadAdapter opens a sampler of the model with the adapter of a folder; nil: clients cannot add adapters.
+	LoadAdapter func(folder string) (*Adapter, error)
+
+	// Hosts are names of this server, "*.example.org" all below example.org, "*" any. Without a token, clients must use
+	// one of them, an address, localhost or this machine's name.
+	Hosts    []string
+	Timeouts Timeouts
+}
+
+// Timeouts limit how long a connection may stall. Zero values have defaults.
+type Timeouts struct {
+	Header time.Duration // for a request's header to arrive; 0: 10 s
+	Body   time.Duration // for its body; 0: a minute
+	Unread time.Duration // for the rest of a body that the server does not read; 0: 2 s
+	Write  time.Duration // for the client to read a piece of a reply or of a stream; 0: 30 s
+	Idle   time.Duration // for the next request; 0: 2 minutes
+}
+
+func (t *Timeouts) setDefaults() {
+	t.Header = cmp.Or(t.Header, 10*time.Second)
+	t.Body = cmp.Or(t.Body, time.Minute)
+	t.Unread = cmp.Or(t.Unread, 2*time.Second)
+	t.Write = cmp.Or(t.Write, 30*time.Second)
+	t.Idle = cmp.Or(t.Idle, 2*time.Minute)
+}
+
+// Defaults of Options.
+const (
+	DefaultMaxNew     = 1024
+	DefaultMaxRequest = 4 << 20
+	DefaultMaxTokens  = mostChoices * DefaultMaxNew
+	DefaultMaxQueue   = 64
+	DefaultRows       = 128
+	DefaultGrace      = time.Minute
+)
+
+func (o *Options) setDefaults() {
+	o.MaxNew = cmp.Or(o.MaxNew, DefaultMaxNew)
+	o.MaxRequest = cmp.Or(o.MaxRequest, DefaultMaxRequest)
+	o.MaxTokens = cmp.Or(o.MaxTokens, DefaultMaxTokens)
+	o.MaxQueue = cmp.Or(o.MaxQueue, DefaultMaxQueue)
+	o.Rows = cmp.Or(o.Rows, DefaultRows)
+	o.Grace = cmp.Or(o.Grace, DefaultGrace)
+	o.Timeouts.setDefaults()
+	if o.Log == nil {
+		o.Log = func(string) {}
+	}
+}
+
+// Server answers requests with a model.
+type Server struct {
+	options  Options
+	queue    *queue
+	metrics  *metrics
+	changes  chan func() // run while the sampler is idle
+	pausing  pausing
+	adapters adapters
+	began    time.Time
+	stopping atomic.Bool
+	origins  *http.CrossOriginProtection
+	hosts    Hosts // in lower case
+}
+
+// New makes a server for [Server.Run].
+func New(o Options) *Server {
+	o.setDefaults()
+	q := newQueue(o.MaxQueue, o.Rows)
+	return &Server{options: o, queue: q, metrics: newMetrics(q), changes: make(chan func()), began: time.Now(),
+		origins: http.NewCrossOriginProtection(), hosts: OwnHosts(o.Hosts)}
+}
+
+// statusGone is logged, as web servers do, if the client has gone.
+const statusGone = 499
+
+// Handler serves the protocol while [Server.Run] calls the sampler.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, r := range []struct {
+		method, path string
+		handler      http.Handler
+	}{
+		{"GET", "/healthz", http.HandlerFunc(s.health)},
+		{"GET", "/metrics", s.guard(s.metrics.handler())},
+		{"POST", "/v1/chat/completions", s.guard(s.handle(readAsk))},
+		{"POST", "/v1/completions", s.guard(s.handle(readPlainAsk))},
+		{"POST", "/generate", s.guard(s.handle(readGenerate))},
+		{"POST", "/pause_generation", s.guard(s.pause)},
+		{"POST", "/continue_generation", s.guard(s.unpause)},
+		{"POST", "/update_weights_from_disk", s.guard(s.update)},
+		{"POST", "/v1/load_lora_adapter", s.guard(s.loadAdapter)},
+		{"POST", "/v1/unload_lora_adapter", s.guard(s.unloadAdapter)},
+		{"GET", "/v1/models", s.guard(s.models)},
+		{"GET", "/v1/models/{name...}", s.guard(s.model)},
+	} {
+		mux.Handle(r.method+" "+r.path, r.handler)
+		mux.Handle(r.path, wrongMethod(r.method))
+	}
+	mux.HandleFunc("/", wrongPath)
+	return s.connections(mux)
+}
+
+func wrongMethod(want string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", want)
+		newProblem(http.StatusMethodNotAllowed, "method_not_allowed",
+			"%s %s: want %s", r.Method, r.URL.Path, want).write(w)
+	}
+}
+
+func wrongPath(w http.ResponseWriter, r *http.Request) {
+	newProblem(http.StatusNotFound, "unknown_url", "%s %s is not served: want POST /v1/chat/completions, "+
+		"/v1/completions or /generate, GET /v1/models, /metrics or /healthz", r.Method, r.URL.Path).write(w)
+}
+
+// health says whether the server accepts requests, and how busy it is.
+func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
+	status, word := http.StatusOK, "ok"
+	if s.stopping.Load() {
+		status, word = http.StatusServiceUnavailable, "stopping"
+	}
+	running, waiting := s.queue.counts()
+	writeJSON(w, status, struct {
+		Status  string `json:"status"`
+		Model   string `json:"model"`
+		Running int    `json:"running"`
+		Waiting int    `json:"waiting"`
+	}{word, s.options.Name, running, waiting})
+}
+
+type modelEntry struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	Owner   string `json:"owned_by"`
+}
+
+func (s *Server) entry(name string) modelEntry {
+	return modelEntry{name, "model", s.began.Unix(), "posttrain"}
+}
+
+func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
+	all := []modelEntry{s.entry(s.options.Name)}
+	for _, name := range s.adapters.names() {
+		all = append(all, s.entry(name))
+	}
+	writeJSON(w, http.StatusOK, struct {
+		Object string       `json:"object"`
+		Data   []modelEntry `json:"data"`
+	}{"list", all})
+}
+
+func (s *Server) model(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	if p := s.checkName(name); p != nil {
+		p.write(w)
+		return
+	}
+	writeJSON(w, http.StatusOK, s.entry(name))
+}
+
+// checkName refuses names of models that are not here.
+func (s *Server) checkName(name string) *problem {
+	if name == "" || name == s.options.Name || s.adapters.get(name) != nil {
+		return nil
+	}
+	p := refuse("model", "there is no %s here: want %s", short([]byte(name)),
+		strings.Join(append([]string{s.options.Name}, s.adapters.names()...), " or ")).withCode("model_not_found")
+	p.status = http.StatusNotFound
+	return p
+}
+
+// handle answers requests that read reads.
+func (s *Server) handle(read func(body []byte) (*ask, *problem)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		j, p := s.accept(w, r, read)
+		if p != nil {
+			p.write(w)
+			s.options.Log(p.log())
+			s.metrics.refuse(r.URL.Path, p.status)
+			return
+		}
+		defer s.queue.leave(j)
+		s.reply(w, j, r.URL.Path, began)
+	}
+}
+
+// reply sends a job's answers, whole or while they are drawn.
+func (s *Server) reply(w http.ResponseWriter, j *job, path string, began time.Time) {
+	reply := s.answer
+	if j.ask.stream {
+		reply = s.stream
+	}
+	status := reply(w, j)
+	seconds := time.Since(began).Seconds()
+	s.options.Log(fmt.Sprintf("%d in %.1f s: %s", status, seconds, j.summary(status)))
+	s.metrics.answer(path, status, seconds, j)
+	if status == statusGone { // perhaps it only ended its own side: it must not take an empty reply for an answer
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// summary describes a job in the log.
+func (j *job) summary(status int) string {
+	text := fmt.Sprintf("%d prompt tokens, n %d", len(j.requests[0].Prompt), j.ask.n)
+	if status == http.StatusOK {
+		text += fmt.Sprintf(", %d tokens drawn", j.countTokens())
+	}
+	return text
+}
+
+// accept reads a request and puts it into the queue.
+func (s *Server) accept(w http.ResponseWriter, r *http.Request,
+	read func(body []byte) (*ask, *problem)) (*job, *problem) {
+	body, p := s.body(w, r)
+	if p != nil {
+		return nil, p
+	}
+	a, p := read(body)
+	if p != nil {
+		return nil, p
+	}
+	if p := s.checkName(a.model); p != nil {
+		return nil, p
+	}
+	a.model = cmp.Or(a.model, s.options.Name)
+	prompt, p := s.prompt(a)
+	if p != nil {
+		return nil, p
+	}
+	if a.MaxNew == 0 {
+		a.MaxNew = s.options.MaxNew
+	}
+	if p := s.checkTokens(a, len(prompt)); p != nil {
+		return nil, p
+	}
+	if p := s.checkRoom(a, prompt); p != nil {
+		return nil, p
+	}
+	j := newJob(r.Context(), a, prompt, s.options.Config, s.options.Decoder)
+	if retry, ok := s.queue.join(j); !ok {
+		p := newProblem(http.StatusTooManyRequests, "queue_full",
+			"%d requests are waiting: try again later", s.options.MaxQueue)
+		p.retry = retry
+		return nil, p
+	}
+	return j, nil
+}
+
+// prompt returns the tokens of a prompt.
+func (s *Server) prompt(a *ask) (ids []int32, p *problem) {
+	field, err := "messages", error(nil)
+	if a.plain == nil {
+		ids, err = s.options.Encoder.Prompt(data.Text{Messages: a.messages})
+	} else {
+		field = "prompt"
+		ids, err = a.plain.encode(s.options.Encoder, s.options.Config.VocabSize)
+	}
+	if err != nil {
+		return nil, refuse(field, "%v", err)
+	}
+	if positions := s.options.Config.MaxPositions; len(ids) >= positions {
+		return nil, refuse(field, "the prompt has %d tokens: the model has %d positions for prompt and answer "+
+			"together", len(ids), positions).withCode("context_length_exceeded")
+	}
+	if len(ids) == 0 {
+		return nil, refuse(field, "the prompt has no tokens: want at least one")
+	}
+	return ids, nil
+}
+
+// checkTokens refuses a request that may draw more tokens than the server allows, within the model's positions.
+func (s *Server) checkTokens(a *ask, prompt int) *problem {
+	each := min(a.MaxNew, s.options.Config.MaxPositions-prompt)
+	if each <= s.options.MaxTokens/a.n {
+		return nil
+	}
+	return refuse("max_tokens", "n × max_tokens is %d × %d: this server draws at most %d tokens for a request "+
+		"(--max-request-tokens)", a.n, each, s.options.MaxTokens).withCode("too_many_tokens")
+}
+
+// checkRoom refuses a request whose answer the cache cannot hold to its end, where the sampler knows.
+func (s *Server) checkRoom(a *ask, prompt []int32) *problem {
+	sampler, ok := s.samplerOf(a.model).(interface{ CheckRoom(rollout.Request) error })
+	if !ok {
+		return nil
+	}
+	if err := sampler.CheckRoom(rollout.Request{Sampling: a.Sampling, Prompt: prompt}); err != nil {
+		return refuse("max_tokens", "the server has no room for it: %v", err).withCode("too_many_tokens")
+	}
+	return nil
+}
+
+// fail sends a job's error.
+func (s *Server) fail(w http.ResponseWriter, j *job, err error) (status int) {
+	p := s.problem(j, err)
+	if p.status != statusGone {
+		p.write(w)
+	}
+	return p.status
+}
+
+// problem describes a job's error.
+func (s *Server) problem(j *job, err error) *problem {
+	switch {
+	case j.ctx.Err() != nil:
+		return newProblem(statusGone, "gone", "the client has gone")
+	case errors.Is(err, errStopped):
+		return stopProblem()
+	case errors.Is(err, errUnloaded):
+		return newProblem(http.StatusNotFound, "model_not_found", "%s: %v", short([]byte(j.ask.model)), err)
+	}
+	return newProblem(http.StatusInternalServerError, "sampling_failed", "%v", err)
+}
+
+// errStopped ends jobs when the grace period is over.
+var errStopped = errors.New("the server is stopping")
+
+// Run serves on a listener until the context ends. Then it refuses new requests, answers those it has accepted, and
+// after the grace period cancels the rest, which is not an error.
+func (s *Server) Run(ctx context.Context, l net.Listener) error {
+	inner, cancel := context.WithCancelCause(context.Background())
+	worked := make(chan struct{})
+	go func() {
+		defer close(worked)
+		s.work(inner)
+		s.adapters.closeAll()
+	}()
+	limit := s.options.Timeouts
+	server := &http.Server{
+		Handler: s.Handler(), ReadHeaderTimeout: limit.Header, IdleTimeout: limit.Idle, WriteTimeout: limit.Write,
+		ErrorLog: log.New(io.Discard, "", 0),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(l) }()
+	var err error
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+		s.stop(server, cancel)
+	}
+	cancel(errStopped)
+	<-worked
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	return err
+}
+
+// farewell limits the replies to cancelled requests.
+const farewell = 2 * time.Second
+
+// stop waits for the accepted requests.
+func (s *Server) stop(server *http.Server, cancel context.CancelCauseFunc) {
+	s.stopping.Store(true)
+	grace, done := context.WithTimeout(context.Background(), s.options.Grace)
+	defer done()
+	if server.Shutdown(grace) == nil {
+		return
+	}
+	cancel(errStopped)
+	rest, done := context.WithTimeout(context.Background(), farewell)
+	defer done()
+	if server.Shutdown(rest) != nil {
+		server.Close()
+	}
+}
