@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-const embeddedModel = "../internal/embedded/model"
+const embeddedModel = "../../internal/embedded/model"
 
 const datedTemplate = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}" +
 	"{{ strftime_now('%d %b %Y') }}{% if thinking is defined and not thinking %} quiet{% endif %}"
