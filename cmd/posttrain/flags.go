@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,7 +35,7 @@ func (c configured[O]) command(s streams, cmd *cobra.Command) *cobra.Command {
 
 // register gives a cobra command its flags.
 func (c configured[O]) register(cmd *cobra.Command) *configFlags {
-	f := &configFlags{command: c.spec.Command, known: c.flags, kind: c.spec.TypeOf}
+	f := &configFlags{command: c.spec.Command, known: slices.Concat(c.flags, c.spec.Flags()), kind: c.spec.TypeOf}
 	if c.spec.QuickStart != nil {
 		f.quickStart, _ = c.spec.QuickStart(nil)
 	}

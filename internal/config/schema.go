@@ -25,6 +25,19 @@ type leaf struct {
 	index     []int // for reflect.Value.FieldByIndex; nil for the key command
 	rule      fault.Rule
 	omitEmpty bool // a zero value is left out of what Resolve writes
+	flag      Flag // that sets the key; without a name: none
+}
+
+// flagOf reads the tags flag and help of a field. before is what the sections that the field is in put before the
+// name. A flag is written as its name, as name=value where it is a switch that sets the key to the value, and as
+// name,exact where blanks and commas of its value count.
+func flagOf(field reflect.StructField, key, before string) Flag {
+	name, exact := strings.CutSuffix(field.Tag.Get("flag"), ",exact")
+	if name == "" || before == "-" {
+		return Flag{}
+	}
+	name, value, _ := strings.Cut(name, "=")
+	return Flag{Name: before + name, Key: key, Help: field.Tag.Get("help"), Exact: exact, Value: value}
 }
 
 // isIn says that keys have the leaf, or a section that it is in.
@@ -50,27 +63,36 @@ func schemaOf(options reflect.Type, without []string) *schema {
 		return known.(*schema)
 	}
 	s := &schema{leaves: []leaf{{key: commandKey}}}
-	s.walk(options, "", nil)
+	s.walk(options, "", "", nil)
 	s.leaves = slices.DeleteFunc(s.leaves, func(l leaf) bool { return slices.Contains(without, l.key) })
 	s.sections = slices.DeleteFunc(s.sections, s.isEmpty)
 	schemas.Store(key, s)
 	return s
 }
 
-func (s *schema) walk(t reflect.Type, prefix string, index []int) {
+// walk adds the fields of a struct. The tag flags of a section is what it puts before the names of its flags; "-" takes
+// them away.
+func (s *schema) walk(t reflect.Type, prefix, flags string, index []int) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		at := append(slices.Clone(index), i)
 		name, kind, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		before := flags
+		if own := f.Tag.Get("flags"); own == "-" || flags == "-" {
+			before = "-"
+		} else {
+			before += own
+		}
 		switch {
 		case name == "-":
 		case kind == "inline":
-			s.walk(f.Type, prefix, at)
+			s.walk(f.Type, prefix, before, at)
 		case f.Type.Kind() == reflect.Struct:
 			s.sections = append(s.sections, prefix+name)
-			s.walk(f.Type, prefix+name+".", at)
+			s.walk(f.Type, prefix+name+".", before, at)
 		default:
-			s.leaves = append(s.leaves, leaf{prefix + name, at, fault.RuleOf(f), kind == "omitempty"})
+			s.leaves = append(s.leaves, leaf{prefix + name, at, fault.RuleOf(f), kind == "omitempty",
+				flagOf(f, prefix+name, flags)})
 		}
 	}
 }

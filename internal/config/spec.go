@@ -172,6 +172,22 @@ func (s *Spec[T]) Keys() (keys []string) {
 	return keys
 }
 
+// Flags are those that the tags of T describe (see flagOf), with their defaults.
+func (s *Spec[T]) Flags() (all []Flag) {
+	defaults := s.Defaults(newGiven("", s.Command, s.schema(), nil))
+	for _, l := range s.schema().leaves {
+		if l.flag.Name == "" {
+			continue
+		}
+		f := l.flag
+		if v := reflect.Indirect(reflect.ValueOf(defaults).FieldByIndex(l.index)); v.IsValid() && !v.IsZero() && f.Value == "" {
+			f.Help += fmt.Sprintf(" (default %v)", v)
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
 func (s *Spec[T]) explains() bool {
 	_, ok := any(new(T)).(Explainer)
 	return ok
