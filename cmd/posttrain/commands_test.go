@@ -23,6 +23,9 @@ func allCommands() []*cobra.Command {
 	var all []*cobra.Command
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
+		if c.Annotations["moved"] != "" {
+			return
+		}
 		if all = append(all, c); c.Hidden {
 			return
 		}
@@ -54,6 +57,23 @@ func TestHelp(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestMoved: the old name of a command ends with one line that names the new one, whatever follows it.
+func TestMoved(t *testing.T) {
+	for old, now := range moved {
+		o := cli(t, append(strings.Fields(old), "--config", "x", "y")...)
+		if want := "posttrain: posttrain " + old + " is now posttrain " + now + "\n"; o.code != exitUsage || o.err != want {
+			t.Errorf("%s: %d, %q", old, o.code, o.err)
+		}
+		words := strings.Fields(now)
+		for len(words) > 0 && strings.ContainsAny(words[len(words)-1][:1], "-ABCDEFGHIJKLMNOPQRSTUVWXYZ") {
+			words = words[:len(words)-1]
+		}
+		if c, rest, err := newRoot(streams{}).Find(words); err != nil || c.Annotations["moved"] != "" || c == c.Root() {
+			t.Errorf("%s: there is no posttrain %s (%v, %v)", old, now, rest, err)
+		}
 	}
 }
 
@@ -194,7 +214,7 @@ func TestModelInit(t *testing.T) {
 // TestBackends says of every engine whether it is here and how to get it.
 func TestBackends(t *testing.T) {
 	t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", t.TempDir())
-	o := must(t, "backends")
+	o := must(t, "version")
 	for _, pattern := range []string{`(?m)^go +present +`, `(?m)^onnx +(present +ONNX Runtime \d|missing +)`,
 		`(?m)^xla +missing +(no PJRT plugin in /|not built in).*\n +get it: `, `(?m)^ +plugins of xla are looked for in /`} {
 		if !regexp.MustCompile(pattern).MatchString(o.out) {
@@ -209,7 +229,7 @@ func TestMeasuredBackends(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", dir)
 	t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", t.TempDir())
 	path := filepath.Join(dir, "posttrain", "rates.json")
-	o := must(t, "backends", "--measure")
+	o := must(t, "version", "--measure")
 	for _, pattern := range []string{`(?m)^ +width 256 +width 512$`, `(?m)^go +\d+\.\d +\d+\.\d$`,
 		`(?m)^xla:cpu +not measured: .*(plugin|not built in)`,
 		"(?m)^Kept in " + regexp.QuoteMeta(path)} {

@@ -15,7 +15,7 @@ import (
 
 func newMan(s streams) *cobra.Command {
 	return &cobra.Command{
-		Use: "man DIR", Short: "Write a manual page of every command into a folder",
+		Use: "man DIR", Hidden: true, Short: "Write a manual page of every command into a folder",
 		Long: "Write a manual page of every command into a folder, which is made if it is not there. Pages of the same\n" +
 			"names are replaced. The date is today's, or that of SOURCE_DATE_EPOCH (seconds since 1970).",
 		Example: "  posttrain man man1 && man -l man1/posttrain-mappo.1",

@@ -36,7 +36,7 @@ func newRoot(s streams) *cobra.Command {
 		section{"Models", []*cobra.Command{newGenerate(s), newServe(s), newModel(s)}},
 		section{"Federated", []*cobra.Command{newFederated(s)}},
 		section{lastSection, []*cobra.Command{newPlan(s), newRehearse(s), newExplain(s), newView(s), newDoctor(s),
-			newVerify(s), newBackends(s), newVersion(s), newMan(s)}})
+			newVerify(s), newVersion(s), newMan(s)}})
 	root.SetUsageTemplate(usage(root))
 	root.SetIn(s.in)
 	root.SetOut(s.out)
@@ -45,6 +45,9 @@ func newRoot(s streams) *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpCommand(newHelp(root))
 	finishCompletion(root)
+	for old, now := range moved {
+		addMoved(root, old, now)
+	}
 	return root
 }
 

@@ -21,7 +21,6 @@ var everyCommand = []struct {
 }{
 	{"", nil},
 	{"help", []string{"mappo"}},
-	{"backends", nil},
 	{"version", nil},
 	{"man", []string{"manuals"}},
 	{"explain", nil},

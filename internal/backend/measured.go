@@ -103,7 +103,7 @@ func keptRates() (r Rates, err error) {
 		err = json.Unmarshal(text, &r)
 	}
 	if err != nil {
-		return Rates{}, fmt.Errorf("%s: %w: remove it, or run posttrain backends --measure", path, err)
+		return Rates{}, fmt.Errorf("%s: %w: remove it, or run posttrain version --measure", path, err)
 	}
 	if r.Machine != machineName() {
 		return Rates{}, nil

@@ -41,7 +41,7 @@ func TestKeptRates(t *testing.T) {
 	}
 	defer e.Close()
 	if e.Warning == nil || !strings.Contains(e.Warning.Error(), path) ||
-		!strings.Contains(e.Warning.Error(), "posttrain backends --measure") {
+		!strings.Contains(e.Warning.Error(), "posttrain version --measure") {
 		t.Errorf("%v, want the file and what to do", e.Warning)
 	}
 }

@@ -113,7 +113,7 @@ print("PyTorch", torch.__version__, "transformers", transformers.__version__, "T
 : >"$logs/goals"
 
 part "Build" 180 sh -c 'go build -o build/posttrain ./cmd/posttrain && go build -o build/bench ./internal/bench' || exit 1
-part "Engines" 60 build/posttrain backends
+part "Engines" 60 build/posttrain version
 part "Parity in float32 with the Go engine" 240 build/bench parity --backend "$parity" --against go --preset "$small"
 part "The quick start" 90 build/posttrain mappo --backend "$backend" --out "$logs/quickstart" --max-steps 40
 if [[ -n $python ]]; then
