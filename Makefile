@@ -4,14 +4,13 @@
 # make cross   build for macOS and Windows
 # make slow    every test of the engines on xla too, in all variants, with XLA's own flags (half an hour), and small
 #              runs killed at every rename, unlink, fsync, … (needs strace; ten minutes)
-# make bench   speed of posttrain; with PYTHON=venv/bin/python also of PyTorch and TRL; with DATA=pairs.jsonl.gz also on
-#              real pairs (internal/bench/README.md)
+# make bench   speed against PyTorch and TRL, with PYTHON=venv/bin/python; with DATA=pairs.jsonl.gz also on real pairs
 # make fuzz    every fuzz target of PACKAGES (./...) for FUZZTIME (60s) each: prints how many inputs each has tried
 # make picture draw the floors again
 # make uplot  bring the files of uPlot, which draws the curves of posttrain view (needs npm)
 
 GO ?= go
-PYTHON ?=
+PYTHON ?= python3
 FUZZTIME ?= 60s
 PACKAGES ?= ./...
 DATA ?=
@@ -74,10 +73,7 @@ fuzz:
 	GO=$(GO) FUZZTIME=$(FUZZTIME) PACKAGES="$(PACKAGES)" scripts/fuzz.sh
 
 bench:
-	set -e; for c in prefix accumulate group compaction grpo-train privacylens; do $(GO) run ./internal/bench $$c; done
-ifneq ($(PYTHON),)
 	set -e; for c in step sample grpo; do $(GO) run ./internal/bench $$c --python $(PYTHON); done
 ifneq ($(DATA),)
 	$(GO) run ./internal/bench trl --python $(PYTHON) --data $(DATA)
-endif
 endif

@@ -39,7 +39,7 @@ func TestDocs(t *testing.T) {
 			t.Errorf("%s: %s: want a fenced block, which is checked", name, strings.TrimSpace(line))
 		}
 	}
-	if counts["posttrain"] < 150 || counts["go"] < 100 || counts["make"] < 10 {
+	if counts["posttrain"] < 100 || counts["go"] < 30 || counts["make"] < 10 {
 		t.Errorf("found %v: want more", counts)
 	}
 }

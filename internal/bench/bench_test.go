@@ -214,42 +214,6 @@ func TestStepsThatCompile(t *testing.T) {
 	}
 }
 
-func TestOrderOfMethodsInBothTypes(t *testing.T) {
-	a, b := judged{last: 0.6, accuracy: 0.7}, judged{last: 0.5, accuracy: 0.8}
-	near := judged{last: 0.5, accuracy: 0.7}
-	for _, c := range []struct {
-		all  [][2]judged
-		want bool
-	}{
-		{[][2]judged{{a, a}, {b, b}}, true}, {[][2]judged{{a, b}, {b, a}}, false},
-		{[][2]judged{{a, near}, {b, near}}, true},
-	} {
-		if got := sameOrder(c.all); got != c.want {
-			t.Errorf("%+v: same order %v", c.all, got)
-		}
-	}
-}
-
-func TestEvaluationsOfARun(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "metrics.jsonl")
-	lines := `{"step":0,"eval_loss":0.7,"eval_rewards/accuracies":0.5}
-{"step":1,"loss":0.6}
-{"step":1,"eval_loss":0.6,"eval_rewards/accuracies":0.75}
-`
-	if err := os.WriteFile(path, []byte(lines), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if j, err := readJudged(path); err != nil || j != (judged{0.7, 0.6, 0.75}) {
-		t.Errorf("%+v, %v", j, err)
-	}
-	if err := os.WriteFile(path, []byte(lines[:60]+"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := readJudged(path); err == nil {
-		t.Error("a run without a second evaluation is taken")
-	}
-}
-
 func TestFirstPairsOfAPackedFile(t *testing.T) {
 	from, to := filepath.Join(t.TempDir(), "pairs.jsonl.gz"), filepath.Join(t.TempDir(), "pairs.jsonl")
 	var packed bytes.Buffer

@@ -14,7 +14,7 @@ func newEngines() *cobra.Command {
 	draws := drawOptions{prompts: []int{64}, groups: 16, fresh: 64}
 	var engines []string
 	cmd := newCommand("engines", "The DPO step and sampling on several engines: what auto's rules rest on",
-		"  go run ./bench engines --preset 5.4M --engine onnx,xla:cpu,xla:amx,xla:amx=bfloat16", func(out io.Writer) error {
+		"  go run ./internal/bench engines --preset 5.4M --engine onnx,xla:cpu,xla:amx,xla:amx=bfloat16", func(out io.Writer) error {
 			steps, samplers, err := engineWays(engines)
 			if err != nil {
 				return err

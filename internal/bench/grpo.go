@@ -37,67 +37,6 @@ func (o *groupOptions) title(what string, length int) string {
 		what, o.preset, o.groups, length, o.samples, o.fresh)
 }
 
-// apartGoal is the target for the training time with shared prompts, as a part of that without.
-const apartGoal = 0.5
-
-// newGRPOTrain measures what sharing a group's prompt saves in training.
-func newGRPOTrain() *cobra.Command {
-	o := &groupOptions{drawOptions: drawOptions{prompts: []int{256}}}
-	cmd := newCommand("grpo-train", "Training on groups: prompts shared in rows against a row for every answer",
-		"  go run ./bench grpo-train\n  go run ./bench grpo-train --prompt 64,256",
-		func(out io.Writer) error {
-			return forEach(o.prompts, func(n int) error { return o.compareLayouts(n, out) })
-		})
-	o.register(cmd.Flags())
-	return cmd
-}
-
-// compareLayouts compares the update on the same groups in both layouts. The losses and the norms of the gradients must
-// agree in every round, and all log-probs before the first.
-func (o *groupOptions) compareLayouts(length int, out io.Writer) error {
-	world, err := o.world(length, 1)
-	launches := func(world string) []launch {
-		return allOn(world, []way{o.way("separate rows", true), o.way("shared rows", false)})
-	}
-	return play(world, err, launches, func(sides []*side) error {
-		worst, err := sameLogps(sides)
-		if err != nil {
-			return err
-		}
-		all, err := o.alternate(sides, "update")
-		if err != nil {
-			return err
-		}
-		report(out, o.title("one update", length), all)
-		norms := furthest(each(all[0], norm), each(all[1], norm))
-		fmt.Fprintf(out, "largest difference of a log-prob %.1e, relative difference of gradients' norms %.1e\n",
-			worst, norms)
-		if norms > 10*tolerance {
-			return fmt.Errorf("the gradients' norms differ by %.1e: want at most %.0e", norms, 10*tolerance)
-		}
-		goal(out, "shared rows / separate rows", all[1], all[0], apartGoal)
-		return nil
-	})
-}
-
-// sameLogps returns the largest difference between two sides' log-probs of all tokens.
-func sameLogps(sides []*side) (worst float64, err error) {
-	all, err := askAll(sides, "measure")
-	if err != nil {
-		return 0, err
-	}
-	for i, row := range all[0].Logps {
-		for k := range row {
-			worst = max(worst, math.Abs(float64(row[k]-all[1].Logps[i][k])))
-		}
-	}
-	if !(worst <= tolerance) || len(all[0].Logps) == 0 {
-		return worst, fmt.Errorf("log-probs of %s and %s differ by %.1e: want at most %.0e",
-			sides[0].name, sides[1].name, worst, tolerance)
-	}
-	return worst, nil
-}
-
 // each is a number of every round.
 func each(s *series, f func(did) float64) []float64 {
 	out := make([]float64, len(s.answers))
@@ -118,7 +57,7 @@ var stepGoals = map[int]float64{64: 4, 256: 6}
 func newGRPO() *cobra.Command {
 	o := &groupOptions{drawOptions: drawOptions{prompts: []int{64, 256}}, peers: onCPU}
 	cmd := newCommand("grpo", "A whole step of GRPO against TRL's GRPOTrainer with transformers' generate",
-		"  go run ./bench grpo --python venv/bin/python\n  go run ./bench grpo --prompt 64 --rounds 9",
+		"  go run ./internal/bench grpo --python venv/bin/python\n  go run ./internal/bench grpo --prompt 64 --rounds 9",
 		o.run)
 	o.registerStep(cmd)
 	return cmd

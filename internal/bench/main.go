@@ -1,4 +1,4 @@
-// Command bench measures posttrain against its peers, on one machine in one run: go run ./bench COMMAND.
+// Command bench measures posttrain against its peers, on one machine in one run: go run ./internal/bench COMMAND.
 //
 // Glossary:
 //   - side: a child process that does one step for each line it reads (peer_torch.py, or this program's own serve). It
@@ -38,19 +38,15 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure posttrain against its peers, alternating in one run",
-		Example: `  go run ./bench step --python venv/bin/python
-  go run ./bench prefix
-  go run ./bench sample --python venv/bin/python
-  go run ./bench grpo --python venv/bin/python
-  go run ./bench trl --python venv/bin/python --data pairs.jsonl.gz
-  go run ./bench privacylens`,
+		Example: `  go run ./internal/bench step --python venv/bin/python
+  go run ./internal/bench sample --python venv/bin/python
+  go run ./internal/bench grpo --python venv/bin/python
+  go run ./internal/bench trl --python venv/bin/python --data pairs.jsonl.gz`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newStep(), newPrefix(), newAccumulate(), newTRL(), newPadding(), newEncode(), newParity(), newGPU(),
-		newServe(), newSample(), newCapacity(), newGroup(), newCompaction(), newGRPOTrain(), newGRPO(),
-		newPrivacyLens(), newServeSampler(), newServeGroups(), newServing(), newEngines(), newDTypes(), newScale(),
-		newLoRA(), newPrior())
+	root.AddCommand(newStep(), newSample(), newGRPO(), newTRL(), newEngines(), newParity(), newGPU(), newPrior(),
+		newServe(), newServeSampler(), newServeGroups())
 	return root
 }
 

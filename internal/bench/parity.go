@@ -19,8 +19,8 @@ func newParity() *cobra.Command {
 	var engine, against, preset string
 	var steps int
 	cmd := newCommand("parity", "The same steps on two engines in float32: losses and log-probs must agree",
-		"  go run ./bench parity --backend xla:/path/plugin.so,tf32=false --against go\n"+
-			"  go run ./bench parity --backend onnx",
+		"  go run ./internal/bench parity --backend xla:/path/plugin.so,tf32=false --against go\n"+
+			"  go run ./internal/bench parity --backend onnx",
 		func(out io.Writer) error {
 			return parity(out, preset, steps, form{backend: engine}, form{backend: against})
 		})

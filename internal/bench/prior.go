@@ -34,8 +34,8 @@ type priorOptions struct {
 func newPrior() *cobra.Command {
 	o := priorOptions{}
 	cmd := newCommand("prior", "Losses with MaPPO's prior and without: what becomes of both answers' log-probs",
-		"  go run ./bench prior\n"+
-			"  go run ./bench prior --model models/smollm2-135m --data pairs.jsonl.gz --backend xla:amx --seeds 3 \\\n"+
+		"  go run ./internal/bench prior\n"+
+			"  go run ./internal/bench prior --model models/smollm2-135m --data pairs.jsonl.gz --backend xla:amx --seeds 3 \\\n"+
 			"    --steps 12 --rate 2e-4 --set data.reward_transform=rank,train.dtype=bfloat16,lora.rank=16",
 		o.run)
 	cmd.Long = `Trains every loss with the prior and without, once a seed. A seed draws pairs from the data and

@@ -189,7 +189,7 @@ func (p *pupil) products(int) (d did, err error) {
 			}
 		}
 	}
-	d.Rollout = sampling.floor()
+	d.Rollout = sampling
 	d.Seconds = d.Rollout + d.Scoring + d.Training
 	return d, nil
 }

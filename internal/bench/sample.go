@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -21,7 +20,6 @@ var sampleGoals = map[string]map[int][2]float64{
 const (
 	generateSide = "transformers generate"
 	loopSide     = "PyTorch loop"
-	llamaSide    = "llama.cpp"
 )
 
 // sampleOptions are the options of the comparison of sampling with Python.
@@ -32,8 +30,6 @@ type sampleOptions struct {
 	presets       []string
 	batches       []int
 	prompt, fresh int
-	gguf, llama   string
-	profile       bool
 	decodes       bool // print what decoding alone reaches, beside the memory's bandwidth
 	limits
 }
@@ -61,10 +57,9 @@ func (p *peers) register(cmd *cobra.Command) {
 func newSample() *cobra.Command {
 	o := &sampleOptions{peers: onCPU, backend: "auto", presets: []string{"5.4M", "56M"}, batches: []int{1, 16, 128}}
 	cmd := newCommand("sample", "Sampling against transformers' generate and a plain PyTorch loop over a cache",
-		"  go run ./bench sample --python venv/bin/python\n"+
-			"  go run ./bench sample --preset 5.4M --batch 16 --rounds 15\n"+
-			"  go run ./bench sample --preset models/smollm2-135m/ --batch 16,64 --dtype bfloat16 --backend xla:amx\n"+
-			"  go run ./bench sample --preset models/smollm2-135m/ --gguf smollm2.gguf --batch 1 --profile",
+		"  go run ./internal/bench sample --python venv/bin/python\n"+
+			"  go run ./internal/bench sample --preset 5.4M --batch 16 --rounds 15\n"+
+			"  go run ./internal/bench sample --preset models/smollm2-135m/ --batch 16,64 --dtype bfloat16 --backend xla:amx",
 		o.run)
 	o.register(cmd)
 	return cmd
@@ -81,9 +76,6 @@ func (o *sampleOptions) register(cmd *cobra.Command) {
 	flags.IntSliceVar(&o.batches, "batch", o.batches, "prompts sampled together")
 	flags.IntVar(&o.prompt, "prompt", 64, "tokens of a prompt")
 	flags.IntVar(&o.fresh, "new", 64, "tokens of a completion")
-	flags.StringVar(&o.gguf, "gguf", "", "the model in llama.cpp's format, in the type of --dtype: llama.cpp is a side")
-	flags.StringVar(&o.llama, "llama-python", "", "interpreter with xllamacpp; \"\": that of --python")
-	flags.BoolVar(&o.profile, "profile", false, "print the parts of posttrain's time")
 }
 
 func (o *sampleOptions) run(out io.Writer) error {
@@ -118,14 +110,7 @@ func (o *sampleOptions) batch(sides []*side, preset string, batch int, out io.Wr
 	if o.decodes {
 		return o.decode(own, preset, batch, out)
 	}
-	if err := o.floors(all, batch, out); err != nil || !o.profile {
-		return err
-	}
-	d, err := own.side.ask(fmt.Sprintf("profile %d", batch))
-	if err == nil {
-		d.Parts.print(out, fmt.Sprintf("profile, %s, batch %d", preset, batch), median(own.seconds))
-	}
-	return err
+	return o.floors(all, batch, out)
 }
 
 // goal is the target for posttrain's rate over a side's.
@@ -134,8 +119,6 @@ func (o *sampleOptions) goal(preset string, batch int, side string) float64 {
 	switch {
 	case side == loopSide:
 		return goals[1]
-	case side == llamaSide && batch == 1:
-		return 0.9
 	case side == generateSide && strings.Contains(preset, "/") && batch >= 16:
 		return map[string]float64{"float32": 3, "bfloat16": 1.3}[o.dtype]
 	case side == generateSide:
@@ -149,7 +132,7 @@ func (o *sampleOptions) floors(all []*series, batch int, out io.Writer) error {
 	own, best, library := all[len(all)-1], math.Inf(1), ""
 	var engine float64
 	for _, s := range all {
-		if s.side.name == loopSide || s.side.name == llamaSide {
+		if s.side.name == loopSide {
 			continue
 		}
 		d, err := s.side.ask(fmt.Sprintf("floor %d", batch))
@@ -199,10 +182,6 @@ func (o *sampleOptions) launches(world string) (all []launch) {
 	if o.python != "" {
 		all = append(all, python(generateSide, "generate"), python(loopSide, "loop"))
 	}
-	if o.gguf != "" {
-		all = append(all, launch{llamaSide, cmp.Or(o.llama, o.python), []string{"internal/bench/peer_llama.py", "--world", world,
-			"--gguf", o.gguf, "--rows", fmt.Sprint(slices.Max(o.batches)), "--dtype", o.dtype}})
-	}
 	s := &sampling{backend: o.backend, bfloat16: o.dtype == "bfloat16", slots: max(128, slices.Max(o.batches))}
 	return append(all, way{"posttrain", s}.on(world))
 }
@@ -223,7 +202,7 @@ func (o *sampleOptions) greedy(sides []*side, preset string, out io.Writer) erro
 		same, worst := compareTokens(d, own)
 		fmt.Fprintf(out, "%s, %s: %d of %d greedy rows the same as posttrain's, log-probs within %.1e\n",
 			preset, sides[i].name, same, n, worst)
-		if o.dtype == "float32" && (len(d.IDs) != n || same < n-1 || worst > tolerated(sides[i].name)) {
+		if o.dtype == "float32" && (len(d.IDs) != n || same < n-1 || worst > logpTolerance) {
 			return fmt.Errorf("%s and posttrain do not run the same model", sides[i].name)
 		}
 	}
@@ -232,14 +211,6 @@ func (o *sampleOptions) greedy(sides []*side, preset string, out io.Writer) erro
 
 // logpTolerance is how far two sides' log-probs of a token may differ in float32.
 const logpTolerance = 1e-3
-
-// tolerated is logpTolerance for a side; llama.cpp approximates more.
-func tolerated(side string) float64 {
-	if side == llamaSide {
-		return 5 * logpTolerance
-	}
-	return logpTolerance
-}
 
 // compareTokens counts the equal rows and finds the largest difference of their log-probs, if both have them.
 func compareTokens(a, b did) (same int, worst float64) {

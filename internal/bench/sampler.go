@@ -95,18 +95,12 @@ func (s *sampling) serve(dir string, in io.Reader, out io.Writer) error {
 	}
 	defer d.close()
 	r := ready{Engine: d.engine.Name, Parameters: d.parameters, Tokens: d.world.New}
-	return obey(in, out, r, "sample N, first N, greedy N, draw N, floor N, profile N or quit", map[string]work{
+	return obey(in, out, r, "sample N, first N, greedy N, draw N, floor N or quit", map[string]work{
 		"first":  func(n int) (did, error) { d.calls++; return d.prefilled(n) },
 		"sample": func(n int) (did, error) { d.calls++; return d.answer(n, 1, d.calls, false) },
 		"greedy": func(n int) (did, error) { return d.answer(n, 0, 0, true) },
 		"draw":   func(n int) (did, error) { return d.answer(n, 1, 0, true) },
-		"floor": func(n int) (a did, err error) {
-			if a.Parts, err = d.floor(n); err == nil {
-				a.Seconds = a.Parts.floor()
-			}
-			return a, err
-		},
-		"profile": func(n int) (a did, err error) { a.Parts, err = d.profile(n); return a, err },
+		"floor":  func(n int) (a did, err error) { a.Seconds, err = d.floor(n); return a, err },
 	})
 }
 

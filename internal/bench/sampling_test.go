@@ -47,29 +47,6 @@ func TestSamplersOfEveryWayDrawTheSame(t *testing.T) {
 	}
 }
 
-// What a program of its own measures is there.
-func TestSamplerProfilesItself(t *testing.T) {
-	dir := tinyPrompts(t, 1)
-	all := ask(t, dir, &sampling{backend: "go"}, "sample 2\nsample 2\nfloor 2\nprofile 2\nquit")
-	floor, p := all[2].Parts, all[3].Parts
-	if all[2].Seconds != floor.floor() || floor.Prefill != 0 {
-		t.Errorf("floor: %v of %+v", all[2].Seconds, floor)
-	}
-	for name, seconds := range map[string]float64{
-		"prefill": p.Prefill, "head": p.Head, "products": p.Products.Layers, "of the prefill": p.Products.Prefill,
-		"of the head": p.Products.Head,
-	} {
-		if seconds <= 0 {
-			t.Errorf("%s: %v s", name, seconds)
-		}
-	}
-	var out strings.Builder
-	p.print(&out, "profile", 1)
-	if n := strings.Count(out.String(), "%"); n != 6+4 {
-		t.Errorf("%d shares in the table\n%s", n, out.String())
-	}
-}
-
 func TestSamplerRefusesWhatItDoesNotKnow(t *testing.T) {
 	dir := tinyPrompts(t, 1)
 	for line, want := range map[string]string{
@@ -162,19 +139,6 @@ func TestAStepInTheGraphIsTheStepOnTheHost(t *testing.T) {
 	}
 	if h.Rollout <= 0 || h.Scoring <= 0 || h.Training <= 0 {
 		t.Errorf("step %+v: want the time of all parts", h)
-	}
-}
-
-func TestGeometricLengths(t *testing.T) {
-	lengths, sum := geometric(20_000, 128, 40), 0
-	for _, n := range lengths {
-		if sum += n; n < 1 || n > 128 {
-			t.Fatalf("length %d: want 1 to 128", n)
-		}
-	}
-	// The mean of a geometric length with mean m and p = 1/m, cut at c, is (1-(1-p)^c)·m.
-	if mean, want := float64(sum)/20_000, 40*(1-math.Pow(1-1.0/40, 128)); math.Abs(mean-want) > 0.8 {
-		t.Errorf("mean length %.2f: want %.2f", mean, want)
 	}
 }
 

@@ -53,7 +53,6 @@ type did struct {
 	Entropy  float64 `json:"entropy,omitempty"`
 	Norm     float64 `json:"norm,omitempty"` // of the gradient, before clipping
 
-	Parts *parts `json:"parts,omitempty"` // of a call that samples
 }
 
 // option is how one of posttrain's sides works.
@@ -90,9 +89,6 @@ func (f *form) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.checkpoint, "checkpoint", f.checkpoint, "recompute layers in the backward pass")
 	flags.IntVar(&f.micro, "micro", f.micro, "pairs a forward pass; 0: all at once")
 	flags.BoolVar(&f.bfloat16, "bfloat16", f.bfloat16, "compute in bfloat16")
-	flags.IntVar(&f.rank, "rank", f.rank, "of an adapter; 0: all weights are trained")
-	flags.StringVar(&f.quantize, "quantize", f.quantize, "the adapter's base: int8 or nf4")
-	flags.BoolVar(&f.alone, "alone", f.alone, "peak memory without that of loading")
 }
 
 func (f *form) serve(dir string, in io.Reader, out io.Writer) error {
@@ -104,17 +100,11 @@ func (f *form) serve(dir string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if m, err = f.adapt(m); err != nil {
-		return err
-	}
 	t, err := openTrainer(m, p, *f)
 	if err != nil {
 		return err
 	}
 	defer t.close()
-	if f.alone {
-		forget(m)
-	}
 	tokens := 0
 	for _, p := range t.parts {
 		tokens += p.Rows * p.Len

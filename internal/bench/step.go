@@ -38,8 +38,8 @@ func newStep() *cobra.Command {
 	o := stepOptions{shape: shape{4, 128, 64}}
 	forward := false
 	cmd := newCommand("step", "The DPO step against plain PyTorch, beside the time of its matrix products",
-		"  go run ./bench step --python venv/bin/python\n  go run ./bench step --preset 5.4M --forward --rounds 15\n"+
-			"  go run ./bench step --preset 5.4M,56M,135M --dtype bfloat16 --backend xla:amx",
+		"  go run ./internal/bench step --python venv/bin/python\n  go run ./internal/bench step --preset 5.4M --forward --rounds 15\n"+
+			"  go run ./internal/bench step --preset 5.4M,56M,135M --dtype bfloat16 --backend xla:amx",
 		func(out io.Writer) error {
 			if err := checkDType(o.dtype); err != nil {
 				return err

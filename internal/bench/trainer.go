@@ -16,10 +16,7 @@ type form struct {
 	micro      int  // pairs a forward pass; 0: all at once
 	checkpoint bool
 	bfloat16   bool
-	headChunk  int    // slots whose logits exist at once; 0: posttrain's default
-	rank       int    // of an adapter; 0: all weights are trained
-	quantize   string // the adapter's base
-	alone      bool   // peak memory without that of loading
+	headChunk  int // slots whose logits exist at once; 0: posttrain's default
 }
 
 // trainer repeats the step of one problem with posttrain's own Learner.

@@ -47,7 +47,7 @@ type trlOptions struct {
 func newTRL() *cobra.Command {
 	o := trlOptions{}
 	cmd := newCommand("trl", "posttrain mappo against TRL's DPOTrainer on real pairs",
-		"  go run ./bench trl --python venv/bin/python --data ../shared/data/hh-rlhf/harmless-base-test.jsonl.gz",
+		"  go run ./internal/bench trl --python venv/bin/python --data ../shared/data/hh-rlhf/harmless-base-test.jsonl.gz",
 		o.run)
 	cmd.Long = `Both sides train DPO, or MaPPO's form of it, for one epoch on the same pairs in file order, from the same
 model, with the same tokenizer; rows with a prompt become conversations. They compute the reference's log-probs before
@@ -178,7 +178,7 @@ func (o *trlOptions) alternate(out io.Writer, dir, pairs string, goal float64) e
 // prepare makes the model and the binary, unless they are given.
 func (o *trlOptions) prepare(dir string) error {
 	if o.model == "" {
-		const path = "bench/make_model.py"
+		const path = "internal/bench/make_model.py"
 		if err := checkScript(path); err != nil {
 			return err
 		}
