@@ -97,7 +97,7 @@ type MissingScoresError struct {
 }
 
 func (e *MissingScoresError) Error() string {
-	return fmt.Sprintf("%s: no scores, which the prior needs (%d of %d pairs lack them): `posttrain score` writes a "+
+	return fmt.Sprintf("%s: no scores, which the prior needs (%d of %d pairs lack them): `posttrain data score` writes a "+
 		"reward's into columns chosen_score and rejected_score, `posttrain data pairs` samples pairs that have them; "+
 		"name other columns with --score-columns CHOSEN,REJECTED, or train without the prior with --prior none",
 		places(e.Missing), len(e.Missing), e.Pairs)

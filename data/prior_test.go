@@ -89,7 +89,7 @@ func TestPriorErrors(t *testing.T) {
 		want  string
 	}{
 		{unscored, DefaultRewardOptions(), "p.jsonl:1, 2, 3 and 2 more: no scores, which the prior needs (5 of 6 " +
-			"pairs lack them): `posttrain score` writes a reward's into columns chosen_score and rejected_score, " +
+			"pairs lack them): `posttrain data score` writes a reward's into columns chosen_score and rejected_score, " +
 			"`posttrain data pairs` samples pairs that have them; name other columns with --score-columns " +
 			"CHOSEN,REJECTED, or train without the prior with --prior none"},
 		{scoredPairs([2]float64{1, nan()}), DefaultRewardOptions(), "p.jsonl:1: scores 1 and NaN: want finite numbers"},

@@ -55,10 +55,10 @@ func TestModelCard(t *testing.T) {
 	if card := read(t, "lora/adapter/README.md"); !strings.Contains(card, "library_name: peft\n") {
 		t.Error(card)
 	}
-	must(t, "model", "merge", "--model", "model", "--adapter", "lora/adapter", "--out", "merged")
+	must(t, "model", "export", "--model", "model", "--adapter", "lora/adapter", "--out", "merged")
 	must(t, "model", "export", "--model", "merged", "--gguf", "f32", "--ci", "0", "--answers", "0", "--out", "m.gguf")
 	for path, wants := range map[string][]string{
-		"merged/README.md": {"library_name: transformers\n", "## Merged by posttrain model merge\n", "## Objective\n"},
+		"merged/README.md": {"library_name: transformers\n", "## Merged by posttrain model export\n", "## Objective\n"},
 		"m.md": {"library_name: gguf\n", "base_model: \"model\"\n", "## Merged",
 			"## Exported by posttrain model export\n", "token ids      equal in "},
 	} {

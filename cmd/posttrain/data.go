@@ -13,5 +13,5 @@ func newData(s streams) *cobra.Command {
 			"  posttrain data convert dataset.json items.parquet",
 	},
 		section{"Look at files", []*cobra.Command{newCheck(s), newStats(s), newShow(s), newConvert(s)}},
-		section{"Make data", []*cobra.Command{newPairs(s), newBest(s), newSynth(s)}})
+		section{"Make data", []*cobra.Command{newPairs(s), newBest(s), newSynth(s), newScore(s)}})
 }

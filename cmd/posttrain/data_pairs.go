@@ -16,7 +16,7 @@ func newPairs(s streams) *cobra.Command {
 		Long: "Sample answers to prompts and write pairs as the MaPPO paper makes them: the best and the worst of n\n" +
 			"answers. A prompt whose answers all score the same gives no pair.\n" +
 			"With --input the prompts are those of a file, and --reward says who scores: a program (command), a\n" +
-			"model on a server (judge) or a reward model (model), as in posttrain score. Ctrl-C loses the answers\n" +
+			"model on a server (judge) or a reward model (model), as in posttrain data score. Ctrl-C loses the answers\n" +
 			"under way; the same command continues. Without --input the prompts are synthetic scenarios, and the\n" +
 			"score is the contextual-integrity reward, mapped to [0,1] by (R+1)/2.",
 		Example: "  posttrain data pairs --model embedded --n 300 --held-out --out pairs.jsonl\n" +

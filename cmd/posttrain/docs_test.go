@@ -85,7 +85,7 @@ func TestRunnable(t *testing.T) {
 			t.Errorf("%s: %v, want %q", line, err, want)
 		}
 	}
-	for line, ok := range map[string]bool{"`posttrain score`": true, "`posttrain data stat`": false,
+	for line, ok := range map[string]bool{"`posttrain data score`": true, "`posttrain data stat`": false,
 		"`posttrain mappo --pior`": false, "`posttrain mappo --set loss.beat=1`": false} {
 		if err := runnable(t, documents.In("line", line)[0]); (err == nil) != ok {
 			t.Errorf("%s: %v, want it to be right: %v", line, err, ok)

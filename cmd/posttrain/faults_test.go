@@ -124,7 +124,7 @@ var faults = []faultCase{
 	{"unknown shell", nil, []string{"completion", "tcsh"}, 2,
 		[]string{`"tcsh"`, "bash", "zsh", "fish", "powershell"}, nil},
 	{"model info of nothing", nil, []string{"model", "info"}, 2, []string{"one model folder", "found 0"}, nil},
-	{"model merge without flags", nil, []string{"model", "merge", "--model", "model"}, 2,
+	{"model export of no adapter", nil, []string{"model", "export", "--model", "model"}, 2,
 		[]string{"--model", "--adapter", "--out"}, nil},
 	{"adapter that is not there", nil, tinyMappo(2, "--adapter", "nowhere"), 1,
 		[]string{"nowhere", "adapter_config.json", "want an adapter's folder"}, nil},

@@ -99,7 +99,7 @@ func TestAdapterOfTheHub(t *testing.T) {
 	if a.out != b.out || !strings.Contains(a.err, "MB of org/adapter") {
 		t.Errorf("%v\n%v", a, b)
 	}
-	must(t, "model", "merge", "--model", "org/tiny", "--adapter", "org/adapter", "--out", "merged")
+	must(t, "model", "export", "--model", "org/tiny", "--adapter", "org/adapter", "--out", "merged")
 	if text := read(t, "merged/merged.json"); !strings.Contains(text, "adapters") {
 		t.Error(text)
 	}

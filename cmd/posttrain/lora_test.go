@@ -62,7 +62,7 @@ func TestAdapterCommands(t *testing.T) {
 			"--max-new-tokens", "12"}, args...)...).out
 	}
 	plain, adapted := sample("--model", "model"), sample("--model", "model", "--adapter", "out/adapter")
-	said := must(t, "model", "merge", "--model", "model", "--adapter", "out/adapter", "--out", "merged", "--dtype",
+	said := must(t, "model", "export", "--model", "model", "--adapter", "out/adapter", "--out", "merged", "--dtype",
 		"float32").out
 	if !strings.Contains(said, "merged into 8 matrices") {
 		t.Error(said)
@@ -70,7 +70,7 @@ func TestAdapterCommands(t *testing.T) {
 	if merged := sample("--model", "merged"); plain == adapted || adapted != merged {
 		t.Errorf("the model writes %q, with its adapter %q, merged %q", plain, adapted, merged)
 	}
-	said = must(t, "model", "merge", "--model", "model", "--adapter", "out/adapter", "--out", "half", "--dtype",
+	said = must(t, "model", "export", "--model", "model", "--adapter", "out/adapter", "--out", "half", "--dtype",
 		"bfloat16").out
 	if !strings.Contains(said, "stored as bfloat16: rounding moves these weights by at most") {
 		t.Error(said)
@@ -80,7 +80,7 @@ func TestAdapterCommands(t *testing.T) {
 	if !strings.Contains(o.err, "memory: 2.5 bytes for each of") {
 		t.Error(o.err)
 	}
-	said = must(t, "model", "merge", "--model", "model", "--adapter", "few/adapter", "--out", "whole").out
+	said = must(t, "model", "export", "--model", "model", "--adapter", "few/adapter", "--out", "whole").out
 	if !strings.Contains(said, "the adapter was trained on these weights in nf4, which differ from them by at most") {
 		t.Error(said)
 	}
@@ -90,7 +90,7 @@ func TestAdapterCommands(t *testing.T) {
 func TestMergeFaults(t *testing.T) {
 	work(t, "qwen2-newer")
 	writeAdapter(t, "model", "adapter")
-	must(t, "model", "merge", "--model", "model", "--adapter", "adapter", "--out", "merged")
+	must(t, "model", "export", "--model", "model", "--adapter", "adapter", "--out", "merged")
 	copyModel(t, fixture("qwen2-older"), "other")
 	for _, k := range []struct {
 		name, model, adapter, want string
@@ -102,7 +102,7 @@ func TestMergeFaults(t *testing.T) {
 		{"an adapter as model", "adapter", "adapter", "adapter holds an adapter, not a model"},
 	} {
 		t.Run(k.name, func(t *testing.T) {
-			o := cli(t, "model", "merge", "--model", k.model, "--adapter", k.adapter, "--out", "new")
+			o := cli(t, "model", "export", "--model", k.model, "--adapter", k.adapter, "--out", "new")
 			if o.code != 1 || !strings.Contains(o.err, k.want) || strings.Count(o.err, "\n") != 1 {
 				t.Errorf("exit code %d: %s, want a line with %q", o.code, o.err, k.want)
 			}

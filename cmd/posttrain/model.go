@@ -11,12 +11,11 @@ import (
 
 func newModel(s streams) *cobra.Command {
 	return parent(&cobra.Command{
-		Use: "model", Short: "Look at model folders, import and export them, merge an adapter, or make random weights",
+		Use: "model", Short: "Look at model folders, import and export them, or make random weights",
 		Example: "  posttrain model info DIR\n  posttrain model init --like DIR --out NEW\n" +
-			"  posttrain model merge --model DIR --adapter DIR --out NEW\n  posttrain model import FILE.gguf --out NEW\n" +
+			"  posttrain model export --model DIR --adapter DIR --out NEW\n  posttrain model import FILE.gguf --out NEW\n" +
 			"  posttrain model export --model DIR --gguf q8_0 --out FILE.gguf",
-	}, section{"", []*cobra.Command{newModelInfo(s), newModelInit(s), newModelImport(s), newModelExport(s),
-		newModelMerge(s)}})
+	}, section{"", []*cobra.Command{newModelInfo(s), newModelInit(s), newModelImport(s), newModelExport(s)}})
 }
 
 func newModelInfo(s streams) *cobra.Command {

@@ -9,7 +9,9 @@ import (
 
 // moved are the names of commands that are gone, each with what to write in its place.
 var moved = map[string]string{
-	"backends": "version",
+	"backends":    "version",
+	"model merge": "model export --adapter",
+	"score":       "data score",
 }
 
 // addMoved makes an old name end with one line that names the new one.

@@ -32,6 +32,16 @@ func flagFault(err error) error {
 	return err
 }
 
+// answer prints what a recipe says, unless what comes before it failed.
+func (s streams) answer(before error, recipe func() (string, error)) error {
+	if before != nil {
+		return before
+	}
+	said, err := recipe()
+	fmt.Fprint(s.out, said)
+	return flagFault(err)
+}
+
 // shellWord quotes a word that a shell would take apart.
 func shellWord(word string) string {
 	plain := func(r rune) bool {

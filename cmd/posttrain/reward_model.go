@@ -20,7 +20,7 @@ func newRewardModel(s streams) *cobra.Command {
 			"model on embedded pairs.",
 		Example: "  posttrain reward-model\n" +
 			"  posttrain reward-model --model DIR --data pairs.jsonl --out runs/rm\n" +
-			"  posttrain score --reward model --reward-model runs/rm/model --data pairs.jsonl --out scored.jsonl\n" +
+			"  posttrain data score --reward model --reward-model runs/rm/model --data pairs.jsonl --out scored.jsonl\n" +
 			"  posttrain reward-model --resume runs/rm",
 	})
 }

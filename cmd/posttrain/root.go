@@ -32,7 +32,7 @@ func newRoot(s streams) *cobra.Command {
 	},
 		section{"Train", []*cobra.Command{newMappo(s), newSFT(s), newRewardModel(s), newCIRL(s)}},
 		section{"Measure", []*cobra.Command{newEval(s)}},
-		section{"Data", []*cobra.Command{newData(s), newScore(s)}},
+		section{"Data", []*cobra.Command{newData(s)}},
 		section{"Models", []*cobra.Command{newGenerate(s), newServe(s), newModel(s)}},
 		section{"Federated", []*cobra.Command{newFederated(s)}},
 		section{lastSection, []*cobra.Command{newPlan(s), newRehearse(s), newExplain(s), newView(s), newDoctor(s),

@@ -1,4 +1,4 @@
-// Package score is the recipe of posttrain score: it gives the answers of preference pairs scores, for the prior.
+// Package score is the recipe of posttrain data score: it gives the answers of preference pairs scores, for the prior.
 package score
 
 import (
@@ -8,7 +8,7 @@ import (
 )
 
 // Command is the command that runs this recipe.
-const Command = "score"
+const Command = "data score"
 
 // Options say which pairs are scored, and by whom. Paths are relative to the working directory.
 type Options struct {

@@ -11,7 +11,7 @@ scores writes for each of MODELS a file <type>.json:
   rows[i]   prompt and response, two texts or two lists of messages; ids of the whole, by the chat template for messages
             and with the end-of-text token behind texts; score in float32, alone and in a padded batch
 
-check loads DIR with transformers and compares its scores with SCORES.jsonl, pairs that posttrain score wrote with DIR.
+check loads DIR with transformers and compares its scores with SCORES.jsonl, pairs that posttrain data score wrote with DIR.
 """
 
 import argparse

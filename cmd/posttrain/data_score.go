@@ -17,10 +17,10 @@ func newScore(s streams) *cobra.Command {
 			"writes a number for each. --reward judge asks a model on an OpenAI-compatible server by a rubric.\n" +
 			"--reward model computes with a reward model's folder (class …ForSequenceClassification, one label).\n" +
 			"Ctrl-C loses the answers under way; the same command continues.",
-		Example: "  posttrain score --reward command --command ./score.py --data pairs.jsonl --out scored.jsonl\n" +
-			"  posttrain score --reward judge --base-url http://localhost:8000/v1 --judge-model NAME --data " +
+		Example: "  posttrain data score --reward command --command ./score.py --data pairs.jsonl --out scored.jsonl\n" +
+			"  posttrain data score --reward judge --base-url http://localhost:8000/v1 --judge-model NAME --data " +
 			"pairs.jsonl --out scored.jsonl\n" +
-			"  posttrain score --reward model --reward-model DIR --data pairs.jsonl --out scored.jsonl",
+			"  posttrain data score --reward model --reward-model DIR --data pairs.jsonl --out scored.jsonl",
 	})
 }
 

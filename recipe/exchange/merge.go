@@ -1,5 +1,4 @@
-// Package merge is the recipe of posttrain model merge: it adds an adapter to the weights of its model.
-package merge
+package exchange
 
 import (
 	"cmp"
@@ -20,25 +19,25 @@ import (
 	"github.com/posttrain/posttrain/rollout/local"
 )
 
-// Options say what is merged into which folder.
-type Options struct {
+// MergeOptions say which adapter is added to the weights of its model, in which folder.
+type MergeOptions struct {
 	Model   string `yaml:"model" want:"@model" hub:"model"`
 	Adapter string `yaml:"adapter" want:"given" hub:"adapter" words:"an adapter's folder, or org/name on the hub"`
 	Out     string `yaml:"out" want:"given" words:"a folder to make"`
 	DType   string `yaml:"dtype" want:"auto|float32|bfloat16|float16"` // auto: as the model is stored
 }
 
-// recordFile is in a merged model's folder.
-const recordFile = "merged.json"
+// mergeRecordFile is in a merged model's folder.
+const mergeRecordFile = "merged.json"
 
-// record names what a model's weights hold already.
-type record struct {
+// mergeRecord names what a model's weights hold already.
+type mergeRecord struct {
 	Base     string   `json:"base_sha256"` // of the weights that the last merge began with
 	Adapters []string `json:"adapters"`    // SHA-256 of the tensors' files
 }
 
-// Run writes the merged model, and says in words how far the weights moved and what rounding them costs.
-func Run(ctx context.Context, o Options) (text string, err error) {
+// Merge writes the merged model, and says in words how far the weights moved and what rounding them costs.
+func Merge(ctx context.Context, o MergeOptions) (text string, err error) {
 	if faults := fault.Check(o); len(faults) > 0 {
 		return "", faults[0]
 	}
@@ -72,7 +71,7 @@ func Run(ctx context.Context, o Options) (text string, err error) {
 			return err
 		}
 		text = o.describe(m, dtype, report)
-		card := recipe.DeriveCard(o.Adapter, "transformers", "Merged by posttrain model merge", text)
+		card := recipe.DeriveCard(o.Adapter, "transformers", "Merged by posttrain model export", text)
 		return errors.Join(t.CopyTo(dir), r.write(dir),
 			os.WriteFile(filepath.Join(dir, recipe.CardName), []byte(card), 0o644))
 	})
@@ -86,7 +85,7 @@ func Run(ctx context.Context, o Options) (text string, err error) {
 }
 
 // describe says how far the weights moved.
-func (o Options) describe(m *model.Model, dtype string, report model.Merged) string {
+func (o MergeOptions) describe(m *model.Model, dtype string, report model.Merged) string {
 	text := fmt.Sprintf("%s: %s with %s merged into %d matrices, %d weights, which changed by at most %.3g, on "+
 		"average %.3g\n", o.Out, o.Model, o.Adapter, len(m.Trained())/2, report.Weights, report.LargestChange,
 		report.MeanChange)
@@ -102,18 +101,18 @@ func (o Options) describe(m *model.Model, dtype string, report model.Merged) str
 }
 
 // check refuses an adapter that the model has already, and returns the record of the merged model.
-func (o Options) check() (record, error) {
-	var r record
+func (o MergeOptions) check() (mergeRecord, error) {
+	var r mergeRecord
 	fsys, name, err := local.FS(o.Model)
 	if err != nil {
 		return r, err
 	}
-	text, err := fs.ReadFile(fsys, recordFile)
+	text, err := fs.ReadFile(fsys, mergeRecordFile)
 	if err == nil {
 		err = json.Unmarshal(text, &r)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return r, fmt.Errorf("%s/%s: want the record of a merged model: %w", name, recordFile, err)
+		return r, fmt.Errorf("%s/%s: want the record of a merged model: %w", name, mergeRecordFile, err)
 	}
 	folder, err := hub.Folder(o.Adapter)
 	if err != nil {
@@ -125,16 +124,16 @@ func (o Options) check() (record, error) {
 	}
 	if slices.Contains(r.Adapters, sum) {
 		return r, fmt.Errorf("%s has %s merged into it already (%s): want the model that the adapter was trained on",
-			name, o.Adapter, recordFile)
+			name, o.Adapter, mergeRecordFile)
 	}
 	r.Adapters = append(r.Adapters, sum)
 	return r, nil
 }
 
-func (r record) write(dir string) error {
+func (r mergeRecord) write(dir string) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, recordFile), append(text, '\n'), 0o644)
+	return os.WriteFile(filepath.Join(dir, mergeRecordFile), append(text, '\n'), 0o644)
 }
