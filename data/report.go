@@ -125,6 +125,31 @@ func NewStream[T any](path string, in rows.Seq, of func(rows.Row, *Report) (reco
 	return &Stream[T]{path: path, in: in, of: of}
 }
 
+// Map is the stream of what is made of the records of another.
+func Map[T, U any](s *Stream[T], make func(T) U) *Stream[U] {
+	return &Stream[U]{path: s.path, in: s.in, last: s.last, of: func(r rows.Row, report *Report) (u U, why string, err error) {
+		t, why, err := s.of(r, report)
+		if err == nil && why == "" {
+			u = make(t)
+		}
+		return u, why, err
+	}}
+}
+
+// Row is a row of a file as its columns.
+type Row = rows.Row
+
+// FirstRow is the first row of a file.
+func FirstRow(path string) (Row, error) {
+	for row, err := range rows.Read(nil, path) {
+		return row, err
+	}
+	return Row{}, fmt.Errorf("%s: no rows: the file is empty", path)
+}
+
+// List joins names for a message, long lists and long names cut.
+func List(names []string) string { return rows.List(names) }
+
 // Lenient is the same records, but errors of rows, or of the file (source ""), are handed to bad. A bad row is left out;
 // only an error of the file, such as a truncated one, ends the reading.
 func (s *Stream[T]) Lenient(bad func(source string, err error)) *Stream[T] {

@@ -12,6 +12,6 @@ func newData(s streams) *cobra.Command {
 			"  posttrain data check dataset.json\n" +
 			"  posttrain data convert dataset.json items.parquet",
 	},
-		section{"Look at files", []*cobra.Command{newCheck(s), newStats(s), newShow(s), newConvert(s)}},
+		section{"Look at files", []*cobra.Command{newCheck(s), newShow(s), newConvert(s)}},
 		section{"Make data", []*cobra.Command{newPairs(s), newBest(s), newSynth(s), newScore(s)}})
 }

@@ -15,8 +15,8 @@ func newCheck(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Say what data files hold, and what is wrong with them",
-		Long: "Read contextual-integrity items, preference pairs, answers with labels, demonstrations or PrivacyLens\n" +
-			"cases as training would. Print how many rows there are, and what is wrong with which of them:\n" +
+		Long: "Read contextual-integrity items, preference pairs, answers with labels or demonstrations as training\n" +
+			"would. Print how many rows there are, and what is wrong with which of them:\n" +
 			"errors (training refuses the row or leaves it out, or the row contradicts itself), warnings, notes.\n" +
 			"With an error in any file the exit code is 1. With --fix it is 0: the rows without errors, each\n" +
 			"repeated row once, are written to another file, in the columns of data convert. With --model, also\n" +
@@ -27,7 +27,6 @@ func newCheck(s streams) *cobra.Command {
 			"  posttrain data check --kind demonstrations chats.jsonl\n" +
 			"  posttrain data check --kind pairs trl-lib/ultrafeedback_binarized:train\n" +
 			"  posttrain data check --model models/Qwen2.5-1.5B-Instruct --max-prompt-tokens 768 dataset.json\n" +
-			"  posttrain data check --model models/Qwen2.5-1.5B-Instruct --squeeze pairs.jsonl\n" +
 			"  posttrain data check --score-columns good,bad pairs.parquet",
 		Args: oneOrMore("data file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -56,7 +55,7 @@ func newCheck(s streams) *cobra.Command {
 	f.register(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.Kind, "kind", "",
-		"what the files hold: items, pairs, demonstrations, labelled or cases (default: what the first row looks like)")
+		"what the files hold: items, pairs, demonstrations or labelled (default: what the first row looks like)")
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
 	flags.StringVar(&o.Fix, "fix", "",
 		"write the rows without errors, each repeated row once, to this file: .jsonl, .json or .parquet, also .gz")
@@ -69,9 +68,6 @@ func newCheck(s streams) *cobra.Command {
 	flags.StringVar(&o.Prompt, "prompt", "",
 		"form of the prompts of contextual-integrity items: compact, plain, cot, cot-short or a "+
 			"template's file (default cot)")
-	flags.BoolVar(&o.Squeeze, "squeeze", false,
-		"forecast with --model whether learning these pairs makes their chosen answers less likely")
-	flags.StringVar(&o.Backend, "backend", "", backendHelp+" (of --squeeze; default auto)")
 	flags.IntVar(&o.MaxPromptTokens, "max-prompt-tokens", 0,
 		"count the prompts with more tokens, which training with this limit would drop (0 = no limit)")
 	return cmd

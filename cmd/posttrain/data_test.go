@@ -102,7 +102,7 @@ func TestDataFaults(t *testing.T) {
 		{"check of no file", nil, []string{"data", "check", "no.jsonl"}, 1, []string{"no.jsonl: no such file"}, nil},
 		{"check of nothing", nil, []string{"data", "check"}, 2, []string{"one data file or more", "found 0"}, nil},
 		{"check of an unknown kind", nil, []string{"data", "check", "--kind", "sft", "pairs.jsonl"}, 2,
-			[]string{`--kind "sft"`, "cases, demonstrations, items, labelled, pairs"}, nil},
+			[]string{`--kind "sft"`, "demonstrations, items, labelled, pairs"}, nil},
 		{"check mends several", nil, []string{"data", "check", "--fix", "x.jsonl", "pairs.jsonl", "pairs.jsonl"}, 2,
 			[]string{"--fix x.jsonl", "one file is written for one", "found 2"}, nil},
 		{"check mends in place", nil, []string{"data", "check", "--fix", "./pairs.jsonl", "pairs.jsonl"}, 1,

@@ -142,7 +142,6 @@ func TestDataOfTheHub(t *testing.T) {
 		t.Error(o)
 	}
 	must(t, "data", "convert", pinned+"train", "converted.jsonl")
-	must(t, "data", "stats", pinned+"train")
 	o = must(t, "data", "show", pinned+"train")
 	if !strings.HasPrefix(o.out, "org/rows/train.jsonl:1\n") {
 		t.Error(o)

@@ -42,7 +42,6 @@ var everyCommand = []struct {
 	{"model export", []string{"--model", "model", "--adapter", "adapter", "--out", "merged"}},
 	{"data", nil},
 	{"data check", []string{"pairs.jsonl"}},
-	{"data stats", []string{"--out", "stats.png", "pairs.jsonl"}},
 	{"data show", []string{"--model", "model", "--row", "2", "pairs.jsonl"}},
 	{"data convert", []string{"pairs.jsonl", "converted.parquet"}},
 	{"data synth", []string{"--n", "5", "--out", "synth.jsonl"}},

@@ -1,213 +1,262 @@
-// Package records reads and writes a data file of any kind: its first row says which.
+// Package records reads, checks and writes a data file of any kind: its first row says which.
+//
+// Glossary:
+//   - record: what a row holds, of one of the kinds ([Record]);
+//   - rule: one demand on rows, with its severity ([Rule]);
+//   - group: all that was found by one rule, with its first places ([Group]);
+//   - gate: one demand on contextual-integrity items as training data ([Gate]).
+//
+// [Read], [Convert] and [ReadPrompts] are for files that are in order. [Check] says what is wrong with a file, row by
+// row, in bounded memory (check.go): rows go through the rules of their kind (texts.go, items.go with gates.go), and are
+// compared with earlier ones (twins.go, near.go). With [Options].Out the rows that are right are written to another file.
 package records
 
 import (
 	"fmt"
-	"io/fs"
 	"iter"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/data/internal/rows"
-	"github.com/posttrain/posttrain/data/privacylens"
 )
 
-// Kind is a sort of record.
-type Kind int
+// Kind is a sort of record, by the name that a command line has for it.
+type Kind string
 
 // The kinds of records that files hold.
 const (
-	KindCI            Kind = iota + 1 // read by ci.Read
-	KindPreference                    // read by data.ReadPreferences
-	KindDemonstration                 // read by data.ReadDemonstrations
-	KindLabelled                      // read by data.ReadLabelled
-	KindCase                          // read by privacylens.Read
+	KindCI            Kind = "items"          // read by ci.Read
+	KindPreference    Kind = "pairs"          // read by data.ReadPreferences
+	KindDemonstration Kind = "demonstrations" // read by data.ReadDemonstrations
+	KindLabelled      Kind = "labelled"       // read by data.ReadLabelled
 )
 
-// Kinds are the names of the kinds, by which a command line chooses.
-var Kinds = map[string]Kind{"items": KindCI, "pairs": KindPreference, "demonstrations": KindDemonstration,
-	"labelled": KindLabelled, "cases": KindCase}
+// Kinds are all kinds.
+var Kinds = []Kind{KindDemonstration, KindCI, KindLabelled, KindPreference}
 
 // String names several records of a kind.
 func (k Kind) String() string {
-	return map[Kind]string{
-		KindCI: "contextual-integrity items", KindPreference: "preference pairs", KindDemonstration: "demonstrations",
-		KindLabelled: "answers with labels", KindCase: "PrivacyLens cases",
-	}[k]
+	return map[Kind]string{KindCI: "contextual-integrity items", KindPreference: "preference pairs",
+		KindDemonstration: "demonstrations", KindLabelled: "answers with labels"}[k]
 }
 
-// kindOf finds the kind of a file's records from its first row.
-func kindOf(fsys fs.FS, path string) (Kind, error) {
-	for row, err := range rows.Read(fsys, path) {
+// Record is what a row holds: one of these, by the kind of its file.
+type Record struct {
+	Item    *ci.Item
+	Pair    *data.Preference
+	Demo    *data.Demonstration
+	Answers []data.Labelled // two where the row is a pair, else one
+
+	raw *ci.Raw // the item with the values of its file, in Check
+}
+
+// Source is the record's row.
+func (r Record) Source() string {
+	switch {
+	case r.Item != nil:
+		return r.Item.Source
+	case r.Pair != nil:
+		return r.Pair.Source
+	case r.Demo != nil:
+		return r.Demo.Source
+	}
+	return r.Answers[0].Source
+}
+
+// parts is how many records are written of a row.
+func (r Record) parts() int { return max(1, len(r.Answers)) }
+
+// stream reads a file of a kind.
+func (k Kind) stream(path string, o data.PreferenceOptions) (*data.Stream[Record], error) {
+	switch k {
+	case KindCI:
+		return data.Map(ci.Stream(path), func(c ci.Item) Record { return Record{Item: &c} }), nil
+	case KindPreference:
+		pairs, err := data.StreamPreferences(path, o)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		given := row
-		if !row.Has("seed") && !row.Has("dataset_item") { // an item's columns have other meanings
-			if row, err = data.Canonical(row); err != nil {
-				return 0, fmt.Errorf("%s: %w", row.Source, err)
-			}
-		}
-		switch {
-		case row.Has("vignette") || row.Has("trajectory"):
-			return KindCase, nil
-		case row.Has("seed") || row.Has("dataset_item"):
-			return KindCI, nil
-		case row.Has("chosen") || row.Has("rejected") || data.HasAnswers(row.Fields):
-			return KindPreference, nil
-		case row.Has("completion") && data.HasLabel(row.Fields):
-			return KindLabelled, nil
-		case row.Has("messages") || row.Has("text") || row.Has("completion"):
-			return KindDemonstration, nil
-		}
-		return 0, fmt.Errorf("%s: found columns %s: want seed and dataset_item (contextual-integrity items), chosen "+
-			"and rejected (preference pairs), prompt, completion and label (answers with labels), messages, text, or "+
-			"prompt and completion (demonstrations), or name, seed, vignette and trajectory (PrivacyLens cases)",
-			row.Source, rows.List(given.Columns()))
-	}
-	return 0, fmt.Errorf("%s: no rows: the file is empty", path)
-}
-
-// File holds the records of a file, all of one kind.
-type File struct {
-	Kind           Kind
-	CI             []ci.Item
-	Preferences    []data.Preference
-	Demonstrations []data.Demonstration
-	Labelled       []data.Labelled
-	Cases          []privacylens.Case
-}
-
-// Len is the number of records.
-func (r *File) Len() int {
-	return len(r.CI) + len(r.Preferences) + len(r.Demonstrations) + len(r.Labelled) + len(r.Cases)
-}
-
-// KindOf finds the kind of a file's records from its first row. Score columns for a file without preference pairs are
-// an error.
-func KindOf(path string, o data.PreferenceOptions) (Kind, error) {
-	kind, err := kindOf(nil, path)
-	if err == nil {
-		err = kind.CheckScores(path, o)
-	}
-	return kind, err
-}
-
-// CheckScores refuses score columns for a file without preference pairs.
-func (k Kind) CheckScores(path string, o data.PreferenceOptions) error {
-	if k == KindPreference || len(o.ScoreColumns) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%s: score columns %s: the file holds %s, and only preference pairs have scores", path,
-		rows.List(o.ScoreColumns), k)
-}
-
-// Read reads a file of any kind. Score columns for a file without preference pairs are an error.
-func Read(path string, o data.PreferenceOptions) (*File, *data.Report, error) {
-	kind, err := KindOf(path, o)
-	if err != nil {
-		return nil, nil, err
-	}
-	r := &File{Kind: kind}
-	var report *data.Report
-	switch kind {
-	case KindCI:
-		r.CI, report, err = ci.Read(path)
-	case KindPreference:
-		r.Preferences, report, err = data.ReadPreferences(path, o)
+		return data.Map(pairs, func(p data.Preference) Record { return Record{Pair: &p} }), nil
 	case KindLabelled:
-		r.Labelled, report, err = data.ReadLabelled(path)
-	case KindCase:
-		r.Cases, report, err = privacylens.Read(path)
-	default:
-		r.Demonstrations, report, err = data.ReadDemonstrations(path)
+		return data.Map(data.StreamLabelled(path), func(all []data.Labelled) Record { return Record{Answers: all} }), nil
 	}
-	return r, report, err
+	return data.Map(data.StreamDemonstrations(path), func(d data.Demonstration) Record { return Record{Demo: &d} }), nil
 }
 
-// Write writes the records in the form that the file's name asks for.
-func (r *File) Write(path string) error {
-	switch r.Kind {
+// write writes records of a kind in the form that the file's name asks for.
+func (k Kind) write(path string, all iter.Seq2[Record, error]) error {
+	switch k {
 	case KindCI:
-		return ci.Write(path, r.CI)
+		return ci.WriteSeq(path, each(all, func(r Record) []ci.Item { return []ci.Item{*r.Item} }))
 	case KindPreference:
-		return data.WritePreferences(path, r.Preferences)
+		return data.WritePreferenceSeq(path, each(all, func(r Record) []data.Preference {
+			return []data.Preference{*r.Pair}
+		}))
 	case KindLabelled:
-		return data.WriteLabelled(path, r.Labelled)
-	case KindCase:
-		return privacylens.Write(path, r.Cases)
+		return data.WriteLabelledSeq(path, each(all, func(r Record) []data.Labelled { return r.Answers }))
 	}
-	return data.WriteDemonstrations(path, r.Demonstrations)
+	return data.WriteDemonstrationSeq(path, each(all, func(r Record) []data.Demonstration {
+		return []data.Demonstration{*r.Demo}
+	}))
 }
 
-// Convert rewrites a file in the form that the name out asks for, and counts the records written. It reads the file
-// twice, three times for .parquet, and never keeps it in memory.
-func Convert(in, out string, o data.PreferenceOptions) (kind Kind, written int, report *data.Report, err error) {
-	if err := CheckOutput(in, out); err != nil {
-		return 0, 0, nil, err
-	}
-	if kind, err = KindOf(in, o); err != nil {
-		return 0, 0, nil, err
-	}
-	switch kind {
-	case KindCI:
-		written, report, err = copyAll(ci.Stream(in), alone, out, ci.WriteSeq)
-	case KindPreference:
-		var pairs *data.Stream[data.Preference]
-		if pairs, err = data.StreamPreferences(in, o); err == nil {
-			written, report, err = copyAll(pairs, alone, out, data.WritePreferenceSeq)
-		}
-	case KindLabelled:
-		written, report, err = copyAll(data.StreamLabelled(in), together, out, data.WriteLabelledSeq)
-	case KindCase:
-		written, report, err = copyAll(privacylens.Stream(in), alone, out, privacylens.WriteSeq)
-	default:
-		written, report, err = copyAll(data.StreamDemonstrations(in), alone, out, data.WriteDemonstrationSeq)
-	}
-	return kind, written, report, err
-}
-
-// CheckOutput says whether records of a file can be written to another one, nil when they can.
-func CheckOutput(in, out string) error {
-	if sameFile(in, out) {
-		return fmt.Errorf("%s and %s are one file: want another name for what is written", in, out)
-	}
-	return data.CheckWritable(out)
-}
-
-// copyAll counts the records of a stream, so that a fault of the file is found before anything is written, and writes
-// them. parts are the records of a row.
-func copyAll[R, T any](s *data.Stream[R], parts func(R) []T, out string,
-	write func(string, iter.Seq2[T, error]) error) (n int, report *data.Report, err error) {
-	report, err = s.Each(func(row R) error { n += len(parts(row)); return nil })
-	if err != nil {
-		return 0, nil, err
-	}
-	return n, report, write(out, func(yield func(T, error) bool) {
-		for row, err := range s.All() {
+// each are the parts of records one after the other.
+func each[T any](all iter.Seq2[Record, error], parts func(Record) []T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for record, err := range all {
 			if err != nil {
 				var none T
 				yield(none, err)
 				return
 			}
-			for _, record := range parts(row) {
-				if !yield(record, nil) {
+			for _, part := range parts(record) {
+				if !yield(part, nil) {
 					return
 				}
 			}
 		}
-	})
+	}
 }
 
-// alone is the record of a row that has one.
-func alone[T any](record T) []T { return []T{record} }
+// KindOf finds the kind of a file's records from its first row. Score columns for a file without preference pairs are
+// an error.
+func KindOf(path string, o data.PreferenceOptions) (Kind, error) {
+	row, err := data.FirstRow(path)
+	if err != nil {
+		return "", err
+	}
+	kind, err := kindOf(row)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", row.Source, err)
+	}
+	return kind, kind.checkScores(path, o)
+}
 
-// together are the records of a row that has several.
-func together[T any](all []T) []T { return all }
+func kindOf(given data.Row) (kind Kind, err error) {
+	row := given
+	if row.Has("seed") || row.Has("dataset_item") { // an item's columns have other meanings
+		return KindCI, nil
+	}
+	if row, err = data.Canonical(row); err != nil {
+		return "", err
+	}
+	switch {
+	case row.Has("chosen") || row.Has("rejected") || data.HasAnswers(row.Fields):
+		return KindPreference, nil
+	case row.Has("completion") && data.HasLabel(row.Fields):
+		return KindLabelled, nil
+	case row.Has("messages") || row.Has("text") || row.Has("completion"):
+		return KindDemonstration, nil
+	}
+	return "", fmt.Errorf("found columns %s: want seed and dataset_item (contextual-integrity items), chosen and "+
+		"rejected (preference pairs), prompt, completion and label (answers with labels), or messages, text, or prompt "+
+		"and completion (demonstrations)", data.List(given.Columns()))
+}
 
-func sameFile(a, b string) bool {
-	x, err1 := os.Stat(a)
-	y, err2 := os.Stat(b)
-	return err1 == nil && err2 == nil && os.SameFile(x, y)
+// checkScores refuses score columns for a file without preference pairs.
+func (k Kind) checkScores(path string, o data.PreferenceOptions) error {
+	if k == KindPreference || len(o.ScoreColumns) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: score columns %s: the file holds %s, and only preference pairs have scores", path,
+		strings.Join(o.ScoreColumns, ", "), k)
+}
+
+// Read reads a file of any kind; of answers with labels each record has one.
+func Read(path string, o data.PreferenceOptions) (kind Kind, all []Record, report *data.Report, err error) {
+	if kind, err = KindOf(path, o); err != nil {
+		return "", nil, nil, err
+	}
+	s, err := kind.stream(path, o)
+	if err != nil {
+		return "", nil, nil, err
+	}
+	report, err = s.Each(func(r Record) error {
+		for i := range r.Answers {
+			all = append(all, Record{Answers: r.Answers[i : i+1]})
+		}
+		if r.Answers == nil {
+			all = append(all, r)
+		}
+		return nil
+	})
+	return kind, all, report, err
+}
+
+// Convert rewrites a file in the form that the name out asks for, and counts the records written. It reads the file
+// twice, so that a fault of it is found before anything is written, three times for .parquet, and never keeps it in
+// memory.
+func Convert(in, out string, o data.PreferenceOptions) (kind Kind, written int, report *data.Report, err error) {
+	if err := checkOutput(in, out); err != nil {
+		return "", 0, nil, err
+	}
+	if kind, err = KindOf(in, o); err != nil {
+		return "", 0, nil, err
+	}
+	s, err := kind.stream(in, o)
+	if err != nil {
+		return "", 0, nil, err
+	}
+	if report, err = s.Each(func(r Record) error { written += r.parts(); return nil }); err != nil {
+		return "", 0, nil, err
+	}
+	return kind, written, report, kind.write(out, s.All())
+}
+
+// checkOutput says whether records of a file can be written to another one, nil when they can.
+func checkOutput(in, out string) error {
+	x, err1 := os.Stat(in)
+	y, err2 := os.Stat(out)
+	if err1 == nil && err2 == nil && os.SameFile(x, y) {
+		return fmt.Errorf("%s and %s are one file: want another name for what is written", in, out)
+	}
+	return data.CheckWritable(out)
+}
+
+// Prompt is a prompt of a file. A contextual-integrity item becomes one by [ci.Prompt]; its Text is empty here.
+type Prompt struct {
+	Text   data.Text
+	Item   *ci.Item // nil: the file has other records
+	Source string   // the row
+}
+
+// ReadPrompts reads the prompts of a file: contextual-integrity items, the prompts of preference pairs, or a column
+// prompt or messages, see [data.ReadPrompts].
+func ReadPrompts(path string) (prompts []Prompt, report *data.Report, err error) {
+	kind, err := KindOf(path, data.PreferenceOptions{})
+	if err == nil && (kind == KindCI || kind == KindPreference) {
+		_, all, report, err := Read(path, data.PreferenceOptions{})
+		for _, r := range all {
+			p := Prompt{Item: r.Item, Source: r.Source()}
+			if r.Pair != nil {
+				p.Text = r.Pair.Prompt
+			}
+			prompts = append(prompts, p)
+		}
+		return prompts, report, err
+	}
+	rows, report, err := data.ReadPrompts(path) // for a file of another kind, its error says what it wants
+	for _, r := range rows {
+		prompts = append(prompts, Prompt{Text: r.Prompt, Source: r.Source})
+	}
+	return prompts, report, err
+}
+
+// names are the names of kinds that start a sentence of choices.
+func names() string {
+	var all []string
+	for _, k := range Kinds {
+		all = append(all, string(k))
+	}
+	return strings.Join(all, ", ")
+}
+
+// CheckKind refuses a name that no kind has; "" is for the first row to say.
+func CheckKind(k Kind) error {
+	if k == "" || slices.Contains(Kinds, k) {
+		return nil
+	}
+	return fmt.Errorf("want %s", names())
 }

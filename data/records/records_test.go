@@ -4,7 +4,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
-	"testing/fstest"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
@@ -14,6 +13,7 @@ import (
 func plain(s string) data.Text { return data.Text{Plain: s} }
 
 func TestKindOf(t *testing.T) {
+	dir := t.TempDir()
 	for content, want := range map[string]Kind{
 		`{"seed":{"domain":"a"},"dataset_item":{"user_task":"b"}}`: KindCI,
 		`{"seed":{}}`: KindCI,
@@ -27,65 +27,66 @@ func TestKindOf(t *testing.T) {
 		`{"text":"a","chosen":"a","rejected":"b"}`:              KindPreference,
 		`{"completion":null,"messages":[{"role":"assistant"}]}`: KindDemonstration,
 	} {
-		if got, err := kindOf(fstest.MapFS{"f.jsonl": {Data: []byte(content)}}, "f.jsonl"); got != want || err != nil {
+		if got, err := KindOf(write(t, dir, content), data.PreferenceOptions{}); got != want || err != nil {
 			t.Errorf("%s: %v, %v, want %v", content, got, err, want)
 		}
 	}
 	for content, want := range map[string]string{
-		"":                    "f.jsonl: no rows: the file is empty",
-		"[":                   "f.jsonl:1: ",
-		`{"prompt":"a"}`:      "f.jsonl:1: found columns prompt: want seed and dataset_item",
-		`{"a":1,"seed":null}`: "f.jsonl:1: found columns a, seed (null): want",
+		"":                    "x.jsonl: no rows: the file is empty",
+		"[":                   "x.jsonl:1: ",
+		`{"prompt":"a"}`:      "x.jsonl:1: found columns prompt: want seed and dataset_item",
+		`{"a":1,"seed":null}`: "x.jsonl:1: found columns a, seed (null): want",
 	} {
-		_, err := kindOf(fstest.MapFS{"f.jsonl": {Data: []byte(content)}}, "f.jsonl")
+		_, err := KindOf(write(t, dir, content), data.PreferenceOptions{})
 		expect.Error(t, err, want)
 	}
 }
 
 func TestReadOfAnyKind(t *testing.T) {
-	dir := t.TempDir()
-	for _, want := range []*File{
-		{Kind: KindCI, CI: ci.Synthesize(3, 1)},
-		{Kind: KindPreference, Preferences: []data.Preference{{Prompt: plain("Q"), Chosen: plain("a"),
-			Rejected: plain("b"), ChosenScore: 1, Scored: true}}},
-		{Kind: KindDemonstration, Demonstrations: []data.Demonstration{{Prompt: plain("Q"), Completion: plain("A")}}},
-		{Kind: KindLabelled, Labelled: []data.Labelled{{Demonstration: data.Demonstration{Prompt: plain("Q"),
-			Completion: plain("A")}, Desirable: true}, {Demonstration: data.Demonstration{Prompt: plain("Q"),
-			Completion: plain("B")}}}},
+	path := filepath.Join(t.TempDir(), "x.parquet")
+	for kind, want := range map[Kind][]Record{
+		KindCI: {{Item: &ci.Synthesize(1, 1)[0]}},
+		KindPreference: {{Pair: &data.Preference{Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b"),
+			ChosenScore: 1, Scored: true}}},
+		KindDemonstration: {{Demo: &data.Demonstration{Prompt: plain("Q"), Completion: plain("A")}}},
+		KindLabelled: {{Answers: []data.Labelled{{Demonstration: data.Demonstration{Prompt: plain("Q"),
+			Completion: plain("A")}, Desirable: true}}}, {Answers: []data.Labelled{{Demonstration: data.Demonstration{
+			Prompt: plain("Q"), Completion: plain("B")}}}}},
 	} {
-		path := filepath.Join(dir, "x.parquet")
-		if err := want.Write(path); err != nil {
+		if err := kind.write(path, data.Values(want)); err != nil {
 			t.Fatal(err)
 		}
-		got, report, err := Read(path, data.PreferenceOptions{})
-		if err != nil || got.Len() != want.Len() || report.Kept != want.Len() {
-			t.Fatalf("%v: %v, %v", want.Kind, got, err)
-		}
-		forget := func(r *File) {
-			for i := range r.CI {
-				r.CI[i].Source = ""
-			}
-			for i := range r.Preferences {
-				r.Preferences[i].Source = ""
-			}
-			for i := range r.Demonstrations {
-				r.Demonstrations[i].Source = ""
-			}
-			for i := range r.Labelled {
-				r.Labelled[i].Source = ""
-			}
+		found, got, report, err := Read(path, data.PreferenceOptions{})
+		if err != nil || found != kind || len(got) != len(want) || report.Kept != len(want) {
+			t.Fatalf("%v: %v, %v", kind, got, err)
 		}
 		forget(got)
 		forget(want)
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
-		_, _, err = Read(path, data.PreferenceOptions{ScoreColumns: []string{"chosen_score", "rejected_score"}})
-		if want.Kind == KindPreference && err != nil {
+		_, _, _, err = Read(path, data.PreferenceOptions{ScoreColumns: []string{"chosen_score", "rejected_score"}})
+		if kind == KindPreference && err != nil {
 			t.Error(err)
 		}
-		if want.Kind != KindPreference {
+		if kind != KindPreference {
 			expect.Error(t, err, "only preference pairs have scores")
+		}
+	}
+}
+
+// forget takes the rows away.
+func forget(all []Record) {
+	for _, r := range all {
+		switch {
+		case r.Item != nil:
+			r.Item.Source = ""
+		case r.Pair != nil:
+			r.Pair.Source = ""
+		case r.Demo != nil:
+			r.Demo.Source = ""
+		default:
+			r.Answers[0].Source = ""
 		}
 	}
 }

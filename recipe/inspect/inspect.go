@@ -1,4 +1,5 @@
-// Package inspect is the recipe of posttrain data check: it says what data files hold, and what is wrong with them.
+// Package inspect is the recipe of posttrain data check and data show: it says what data files hold and what is wrong
+// with them, how long their prompts are, and what training makes of a row.
 package inspect
 
 import (
@@ -6,14 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/data/check"
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/data/ci/quality"
 	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/config/fault"
@@ -26,66 +23,48 @@ import (
 type Options struct {
 	data.PreferenceOptions
 	Kind            string     // a name of records.Kinds; "": the first row says
-	Near, Balance   float64    // see check.Options
+	Near, Balance   float64    // see records.Options
 	Fix             string     // the file that gets the rows that are right; "": nothing is written
 	Model           string     `hub:"tokenizer"` // the folder whose tokenizer counts the prompts; "": they are not counted
 	Prompt          string     // form of the prompts of contextual-integrity items; "": cot
 	Chat            local.Chat // what the model's chat template gets
 	MaxPromptTokens int        // the prompts with more tokens are counted; 0: no limit
-	Squeeze         bool       // forecast of pairs what learning does to log p(chosen)
-	Backend         string     // the engine of Squeeze; "": auto
 }
 
 // DefaultOptions look for duplicates as the gates of data synth do.
 func DefaultOptions() Options {
-	gates := quality.DefaultOptions()
+	gates := records.DefaultGates()
 	return Options{Near: gates.Near, Balance: gates.Balance}
 }
 
 // Check names options that are out of range, or that only a model gives a meaning.
 func (o Options) Check() []fault.Fault {
 	var faults fault.Faults
-	const why = "only a model's tokenizer can count; add a model"
-	if o.Model == "" && o.Prompt != "" {
-		faults.Add("prompt", o.Prompt, why)
-	} else if o.Prompt != "" {
-		if err := o.form().Load(); err != nil {
-			faults.Add("prompt", o.Prompt, "%v", err)
+	add := func(is bool, key string, value any, problem string) {
+		if is {
+			faults.Add(key, value, "%s", problem)
 		}
+	}
+	if o.Model == "" {
+		const why = "only a model's tokenizer can count; add a model"
+		add(o.Prompt != "", "prompt", o.Prompt, why)
+		add(o.Chat.Template != "", "chat_template", o.Chat.Template, why)
+		add(o.Chat.Variables != nil, "chat_variables", strings.Join(o.Chat.Variables, ","), why)
+		add(o.Chat.Date != "", "chat_date", o.Chat.Date, why)
+		add(o.MaxPromptTokens > 0, "max_prompt_tokens", o.MaxPromptTokens, why)
+	} else if err := o.form().Load(); err != nil {
+		faults.Add("prompt", o.Prompt, "%v", err)
 	}
 	for _, f := range o.Chat.Check() {
 		f.Key = "chat_" + f.Key
 		faults = append(faults, f)
 	}
-	if o.Model == "" && o.Squeeze {
-		faults.Add("squeeze", true, "only a model has gradients; add a model")
+	if err := records.CheckKind(records.Kind(o.Kind)); err != nil {
+		faults.Add("kind", o.Kind, "%v", err)
 	}
-	if !o.Squeeze && o.Backend != "" {
-		faults.Add("backend", o.Backend, "only the squeeze forecast needs an engine; add squeeze")
-	}
-	if o.Model == "" && o.Chat.Template != "" {
-		faults.Add("chat_template", o.Chat.Template, why)
-	}
-	if o.Model == "" && o.Chat.Variables != nil {
-		faults.Add("chat_variables", strings.Join(o.Chat.Variables, ","), why)
-	}
-	if o.Model == "" && o.Chat.Date != "" {
-		faults.Add("chat_date", o.Chat.Date, why)
-	}
-	if _, known := records.Kinds[o.Kind]; !known && o.Kind != "" {
-		faults.Add("kind", o.Kind, "want %s", strings.Join(slices.Sorted(maps.Keys(records.Kinds)), ", "))
-	}
-	if !(o.Near >= 0 && o.Near <= 1) {
-		faults.Add("near", o.Near, "want a share from 0 (no near-duplicates) to 1")
-	}
-	if !(o.Balance >= 0 && o.Balance <= 1) {
-		faults.Add("balance", o.Balance, "want a share from 0 (any balance) to 1")
-	}
-	if o.MaxPromptTokens < 0 {
-		faults.Add("max_prompt_tokens", o.MaxPromptTokens, "want a whole number, 0 (no limit) or more")
-	} else if o.Model == "" && o.MaxPromptTokens > 0 {
-		faults.Add("max_prompt_tokens", o.MaxPromptTokens, why)
-	}
+	add(!(o.Near >= 0 && o.Near <= 1), "near", o.Near, "want a share from 0 (no near-duplicates) to 1")
+	add(!(o.Balance >= 0 && o.Balance <= 1), "balance", o.Balance, "want a share from 0 (any balance) to 1")
+	add(o.MaxPromptTokens < 0, "max_prompt_tokens", o.MaxPromptTokens, "want a whole number, 0 (no limit) or more")
 	return faults
 }
 
@@ -98,8 +77,8 @@ func (o Options) form() *ci.Form {
 
 // Result is what was found in files.
 type Result struct {
-	Files  []*check.Report `json:"files"`
-	Errors int             `json:"rows_with_errors"`
+	Files  []*records.Report `json:"files"`
+	Errors int               `json:"rows_with_errors"`
 }
 
 // Lines is the result as text.
@@ -135,7 +114,14 @@ func Run(ctx context.Context, paths []string, o Options) (*Result, error) {
 	}
 	result := &Result{}
 	for _, path := range paths {
-		report, err := o.file(ctx, path)
+		report, err := records.Check(ctx, path, records.Options{PreferenceOptions: o.PreferenceOptions,
+			Kind: records.Kind(o.Kind), Near: o.Near, Balance: o.Balance, Out: o.Fix})
+		if errors.Is(err, context.Canceled) {
+			err = fmt.Errorf("%w: nothing was written", recipe.ErrInterrupted)
+		}
+		if err == nil && o.Model != "" {
+			err = o.countTokens(ctx, path, report)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -145,72 +131,67 @@ func Run(ctx context.Context, paths []string, o Options) (*Result, error) {
 	return result, nil
 }
 
-// file checks a file, and counts its tokens.
-func (o Options) file(ctx context.Context, path string) (*check.Report, error) {
-	report, err := check.File(ctx, path, check.Options{PreferenceOptions: o.PreferenceOptions,
-		Kind: records.Kinds[o.Kind], Near: o.Near, Balance: o.Balance, Out: o.Fix})
-	if errors.Is(err, context.Canceled) {
-		err = fmt.Errorf("%w: nothing was written", recipe.ErrInterrupted)
-	}
-	if err != nil || o.Model == "" {
-		return report, err
-	}
-	r, _, err := records.Read(path, o.PreferenceOptions)
+// encoder opens the model's tokenizer.
+func (o Options) encoder() (*batch.Encoder, error) {
+	fsys, name, err := local.FS(o.Model)
 	if err != nil {
 		return nil, err
 	}
-	if r.Kind != records.KindCI && o.Prompt != "" {
-		return nil, fault.Fault{Key: "prompt", Value: o.Prompt,
-			Problem: fmt.Sprintf("%s holds %s; only contextual-integrity items have forms of prompt", path, r.Kind)}
+	t, err := tokenizer.LoadFS(fsys, name)
+	if err != nil {
+		return nil, err
 	}
-	counted, err := o.countTokens(ctx, r)
-	report.Profile = append(report.Profile, counted)
-	if err != nil || !o.Squeeze {
-		return report, err
-	}
-	if r.Kind != records.KindPreference {
-		return nil, fault.Fault{Key: "squeeze", Problem: fmt.Sprintf("%s holds %s; only preference pairs are learnt "+
-			"against one another", path, r.Kind)}
-	}
-	report.Squeeze, err = o.squeeze(ctx, r.Preferences)
-	if err == nil {
-		report.Profile = append(report.Profile, report.Squeeze.String())
-	}
-	return report, err
+	return &batch.Encoder{Tokenizer: t}, o.Chat.Apply(t)
 }
 
-// countTokens says how long the prompts are.
-func (o Options) countTokens(ctx context.Context, r *records.File) (string, error) {
-	fsys, name, err := local.FS(o.Model)
+// countTokens says how long the prompts of a file are.
+func (o Options) countTokens(ctx context.Context, path string, report *records.Report) error {
+	kind, all, _, err := records.Read(path, o.PreferenceOptions)
 	if err != nil {
-		return "", err
+		return err
 	}
-	t, err := tokenizer.LoadFS(fsys, name)
-	if err == nil {
-		err = o.Chat.Apply(t)
+	if kind != records.KindCI && o.Prompt != "" {
+		return fault.Fault{Key: "prompt", Value: o.Prompt,
+			Problem: fmt.Sprintf("%s holds %s; only contextual-integrity items have forms of prompt", path, kind)}
 	}
+	e, err := o.encoder()
 	if err != nil {
-		return "", err
+		return err
 	}
 	form := o.form()
 	write, err := form.Writer()
 	if err != nil {
-		return "", err
+		return err
 	}
-	e := &batch.Encoder{Tokenizer: t}
-	rows := make([]int, r.Len())
+	prefill := ""
+	if form.Prefill {
+		prefill = ci.ThinkPrefill
+	}
+	rows := make([]int, len(all))
 	for i := range rows {
 		rows[i] = i
 	}
 	prompts, err := recipe.Encode(ctx, e, rows, func(e *batch.Encoder, i int) ([]int32, error) {
-		return encode(e, r, i, form.Prefill, write)
+		if all[i].Item == nil {
+			g, err := encode(e, all[i], false)
+			return g.Prompt, err
+		}
+		messages, err := write(*all[i].Item, uint64(i))
+		var ids []int32
+		if err == nil {
+			ids, err = e.Prefilled(data.Text{Messages: messages}, prefill)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %w", all[i].Source(), err)
+		}
+		return ids, err
 	})
 	if err != nil {
-		return "", err
+		return err
 	}
 	l := batch.LimitPrompts(prompts, o.MaxPromptTokens)
 	line := fmt.Sprintf("prompts in tokens of %s: the longest has %d", o.Model, l.Longest)
-	if r.Kind == records.KindCI {
+	if kind == records.KindCI {
 		line = form.Prompt + " " + line
 	}
 	if o.MaxPromptTokens > 0 {
@@ -220,33 +201,17 @@ func (o Options) countTokens(ctx context.Context, r *records.File) (string, erro
 		line += fmt.Sprintf("; %d answers merge with their prompt when tokenised together (training tokenises them "+
 			"apart)", e.Drift)
 	}
-	return line, nil
+	report.Profile = append(report.Profile, line)
+	return nil
 }
 
-// encode tokenises a prompt, with its answers where there are any: the encoder counts those that merge with it.
-func encode(e *batch.Encoder, r *records.File, i int, prefilled bool, write ci.Writer) ([]int32, error) {
-	switch r.Kind {
-	case records.KindPreference:
-		g, err := e.Preference(r.Preferences[i])
-		return g.Prompt, err
-	case records.KindLabelled:
-		g, err := e.Demonstration(r.Labelled[i].Demonstration, false)
-		return g.Prompt, err
-	case records.KindDemonstration:
-		g, err := e.Demonstration(r.Demonstrations[i], false)
-		return g.Prompt, err
+// encode tokenises a record with its answers; the encoder counts those that merge with their prompt.
+func encode(e *batch.Encoder, r records.Record, whole bool) (batch.Group, error) {
+	switch {
+	case r.Pair != nil:
+		return e.Preference(*r.Pair)
+	case r.Demo != nil:
+		return e.Demonstration(*r.Demo, whole)
 	}
-	prefill := ""
-	if prefilled {
-		prefill = ci.ThinkPrefill
-	}
-	messages, err := write(r.CI[i], uint64(i))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", r.CI[i].Source, err)
-	}
-	ids, err := e.Prefilled(data.Text{Messages: messages}, prefill)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", r.CI[i].Source, err)
-	}
-	return ids, nil
+	return e.Demonstration(r.Answers[0].Demonstration, false)
 }

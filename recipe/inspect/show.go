@@ -6,7 +6,6 @@ import (
 	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/config/fault"
-	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
@@ -47,60 +46,38 @@ func Show(path string, o ShowOptions) (source string, texts []Shown, err error) 
 	if faults := o.Check(); len(faults) > 0 {
 		return "", nil, faults[0]
 	}
-	fsys, name, err := local.FS(o.Model)
+	e, err := o.encoder()
 	if err != nil {
 		return "", nil, err
 	}
-	t, err := tokenizer.LoadFS(fsys, name)
-	if err == nil {
-		err = o.Chat.Apply(t)
-	}
-	if err != nil {
+	kind, all, _, err := records.Read(path, o.PreferenceOptions)
+	switch {
+	case err != nil:
 		return "", nil, err
-	}
-	r, _, err := records.Read(path, o.PreferenceOptions)
-	if err != nil {
-		return "", nil, err
-	}
-	if o.Row > r.Len() {
+	case o.Row > len(all):
 		return "", nil, fault.Fault{Key: "row", Value: fmt.Sprint(o.Row), Problem: fmt.Sprintf("%s has %d rows that "+
-			"training keeps", path, r.Len())}
-	}
-	if o.LossOn != "" && r.Kind != records.KindDemonstration {
+			"training keeps", path, len(all))}
+	case o.LossOn != "" && kind != records.KindDemonstration:
 		return "", nil, fault.Fault{Key: "loss_on", Value: o.LossOn, Problem: fmt.Sprintf("%s holds %s; only "+
-			"demonstrations have a choice", path, r.Kind)}
+			"demonstrations have a choice", path, kind)}
+	case kind == records.KindCI:
+		return "", nil, fmt.Errorf("%s holds %s: want pairs, demonstrations or labelled answers, whose tokens have weights",
+			path, kind)
 	}
-	return o.show(path, r, &batch.Encoder{Tokenizer: t})
-}
-
-func (o ShowOptions) show(path string, r *records.File, e *batch.Encoder) (source string, texts []Shown, err error) {
-	var g batch.Group
-	names, i := []string{"answer"}, o.Row-1
-	switch r.Kind {
-	case records.KindPreference:
-		names, source = []string{"chosen", "rejected"}, r.Preferences[i].Source
-		g, err = e.Preference(r.Preferences[i])
-	case records.KindLabelled:
-		source = r.Labelled[i].Source
-		g, err = e.Demonstration(r.Labelled[i].Demonstration, false)
-	case records.KindDemonstration:
-		d := r.Demonstrations[i]
-		if o.LossOn == "last" {
-			d = d.Last()
-		}
-		names, source = []string{"demonstration"}, d.Source
-		g, err = e.Demonstration(d, o.LossOn == "all")
-	default:
-		err = fmt.Errorf("%s holds %s: want pairs, demonstrations or labelled answers, whose tokens have weights", path,
-			r.Kind)
+	r := all[o.Row-1]
+	names := map[records.Kind][]string{records.KindPreference: {"chosen", "rejected"}, records.KindLabelled: {"answer"},
+		records.KindDemonstration: {"demonstration"}}[kind]
+	if o.LossOn == "last" {
+		*r.Demo = r.Demo.Last()
 	}
+	g, err := encode(e, r, o.LossOn == "all")
 	if err != nil {
 		return "", nil, err
 	}
 	for a, name := range names {
 		texts = append(texts, shown(e.Tokenizer, name, g, a))
 	}
-	return source, texts, nil
+	return r.Source(), texts, nil
 }
 
 // shown lists the tokens of the prompt and answer a.

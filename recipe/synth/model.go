@@ -12,7 +12,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/data/ci/quality"
+	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout"
@@ -276,7 +276,7 @@ func readItem(reply string, v ci.Seed) (item *ci.Item, faults []string) {
 				data.OneLine(f.Label, 40))}
 		}
 	}
-	for _, f := range quality.Check(item) {
+	for _, f := range records.Gates(item) {
 		faults = append(faults, inWordsOfReply.Replace(f.String()))
 	}
 	return item, faults

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/data/ci/quality"
+	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
@@ -41,10 +41,10 @@ type Options struct {
 	// Of items. Seeds names a file of seeds; without it N seeds are drawn by the plan.
 	Seeds   string `yaml:"seeds,omitempty" words:"a .json, .jsonl or .parquet file of seeds (also .gz)"`
 	ci.Plan `yaml:",inline"`
-	PerSeed []int           `yaml:"per_seed" want:">=1 <=9" words:"the fewest and the most, from 1 to 9, such as 3,5"`
-	Prompts string          `yaml:"prompts" words:"a folder of templates, or nothing: the built-in ones"`
-	Writer  Writer          `yaml:"writer"`
-	Gates   quality.Options `yaml:"gates"`
+	PerSeed []int               `yaml:"per_seed" want:">=1 <=9" words:"the fewest and the most, from 1 to 9, such as 3,5"`
+	Prompts string              `yaml:"prompts" words:"a folder of templates, or nothing: the built-in ones"`
+	Writer  Writer              `yaml:"writer"`
+	Gates   records.GateOptions `yaml:"gates"`
 }
 
 // Writer is the model that writes, on an OpenAI-compatible server.
@@ -60,7 +60,7 @@ func Defaults() Options {
 	w := Writer{JudgeConfig: stages.DefaultJudge(4000), Temperature: 1, Structured: true}
 	w.Timeout = 5 * time.Minute
 	return Options{Form: Demonstrations, Engine: Templates, N: 4000, Seed: 1, Plan: ci.DefaultPlan(),
-		PerSeed: []int{3, 5}, Writer: w, Gates: quality.DefaultOptions()}
+		PerSeed: []int{3, 5}, Writer: w, Gates: records.DefaultGates()}
 }
 
 // defaultSeeds are the seeds of items where the options do not say: four items of each are the paper's 795, and some.

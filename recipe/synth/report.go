@@ -9,13 +9,13 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/data/ci/quality"
+	"github.com/posttrain/posttrain/data/records"
 )
 
 // Rejected is an item that fails gates, or a vignette that became no item.
 type Rejected struct {
 	ID       string            `json:"id"`
-	Findings []quality.Finding `json:"findings"`
+	Findings []records.Finding `json:"findings"`
 	Item     *ci.Item          `json:"item,omitempty"`
 	Reply    string            `json:"reply,omitempty"`
 }
@@ -30,7 +30,7 @@ type Summary struct {
 	Repaired  int                       `json:"repaired_replies"`
 	Accepted  int                       `json:"accepted"`
 	Rejected  int                       `json:"rejected"`
-	Gates     map[quality.Kind]int      `json:"rejected_by_gate"` // an item may fail several
+	Gates     map[records.Gate]int      `json:"rejected_by_gate"` // an item may fail several
 	Counts    map[string]map[string]int `json:"accepted_by"`      // field and value
 	Planned   map[string]map[string]int `json:"vignettes_by"`     // field and value
 	Balance   []string                  `json:"balance"`
@@ -54,7 +54,7 @@ func (w *writing) examine(context.Context) error {
 	}
 	if len(accepted) == 0 {
 		return fmt.Errorf("none of %d items passes the gates (%s): %s says why", len(w.drafts),
-			quality.Describe(sum.Gates), w.store.Path(RejectedName))
+			records.DescribeGates(sum.Gates), w.store.Path(RejectedName))
 	}
 	w.result = &Result{w.describe(sum)}
 	for _, line := range sum.Balance {
@@ -77,9 +77,9 @@ func (w *writing) sort() (accepted []ci.Item, rejected []Rejected) {
 		rejected = append(rejected, Rejected{d.ID, findings, d.Item, d.Reply})
 	}
 	twice := map[int]bool{}
-	for _, f := range quality.Duplicates(accepted, w.o.Gates.Near) {
+	for _, f := range records.Duplicates(accepted, w.o.Gates.Near) {
 		twice[f.Item] = true
-		rejected = append(rejected, Rejected{passing[f.Item].ID, []quality.Finding{f}, passing[f.Item].Item, ""})
+		rejected = append(rejected, Rejected{passing[f.Item].ID, []records.Finding{f}, passing[f.Item].Item, ""})
 	}
 	slices.SortFunc(rejected, func(a, b Rejected) int { return strings.Compare(a.ID, b.ID) })
 	i := -1
@@ -88,11 +88,11 @@ func (w *writing) sort() (accepted []ci.Item, rejected []Rejected) {
 }
 
 // faulty are the findings about a draft.
-func faulty(d Draft) []quality.Finding {
+func faulty(d Draft) []records.Finding {
 	if d.Item != nil {
-		return quality.Check(d.Item)
+		return records.Gates(d.Item)
 	}
-	return []quality.Finding{{Kind: quality.Schema, Place: "reply", Reason: strings.Join(d.Faults, "; ")}}
+	return []records.Finding{{Gate: records.Schema, Place: "reply", Reason: strings.Join(d.Faults, "; ")}}
 }
 
 func (w *writing) summarize(accepted []ci.Item, rejected []Rejected) Summary {
@@ -102,7 +102,7 @@ func (w *writing) summarize(accepted []ci.Item, rejected []Rejected) Summary {
 	if w.o.Engine == Model {
 		s.Model = w.o.Writer.Model
 	}
-	var planned []ci.Seed
+	var planned, kept ci.Census
 	for _, sketch := range w.sketches {
 		if len(sketch.Vignettes) == 0 {
 			s.Fruitless++
@@ -110,31 +110,27 @@ func (w *writing) summarize(accepted []ci.Item, rejected []Rejected) Summary {
 		if sketch.Repaired {
 			s.Repaired++
 		}
-		planned = append(planned, sketch.Vignettes...)
+		for _, v := range sketch.Vignettes {
+			planned.Add(&ci.Item{Seed: v})
+		}
 	}
 	for _, d := range w.drafts {
 		if d.Repaired {
 			s.Repaired++
 		}
 	}
-	var findings []quality.Finding
-	for i, r := range rejected {
-		for _, f := range r.Findings {
-			f.Item = i
-			findings = append(findings, f)
-		}
+	var findings [][]records.Finding
+	for _, r := range rejected {
+		findings = append(findings, r.Findings)
 	}
-	s.Gates = quality.Count(findings)
-	for _, field := range quality.Fields {
-		s.Counts[field.Name], s.Planned[field.Name] = map[string]int{}, map[string]int{}
-		for i := range accepted {
-			s.Counts[field.Name][field.Of(&accepted[i].Seed)]++
-		}
-		for i := range planned {
-			s.Planned[field.Name][field.Of(&planned[i])]++
-		}
+	s.Gates = records.CountGates(findings...)
+	for i := range accepted {
+		kept.Add(&accepted[i])
 	}
-	for _, f := range quality.Balance(accepted, w.o.Gates.Balance) {
+	for i, field := range kept.Fields() {
+		s.Counts[field.Name], s.Planned[field.Name] = field.Counts, planned.Fields()[i].Counts
+	}
+	for _, f := range records.Balance(&kept, w.o.Gates.Balance) {
 		s.Balance = append(s.Balance, f.String())
 	}
 	return s
@@ -145,20 +141,19 @@ func (w *writing) describe(s Summary) string {
 	var t strings.Builder
 	fmt.Fprintf(&t, "%s: %d of %d items pass the gates", w.store.Path(ItemsName), s.Accepted, s.Vignettes)
 	if s.Rejected > 0 {
-		fmt.Fprintf(&t, "; %d do not: %s (%s)", s.Rejected, quality.Describe(s.Gates), w.store.Path(RejectedName))
+		fmt.Fprintf(&t, "; %d do not: %s (%s)", s.Rejected, records.DescribeGates(s.Gates), w.store.Path(RejectedName))
 	}
 	t.WriteString("\n")
 	if s.Fruitless > 0 {
 		fmt.Fprintf(&t, "%d of %d seeds have no vignettes: %s says why\n", s.Fruitless, s.Seeds,
 			w.store.Path(VignettesName))
 	}
-	for _, field := range quality.Fields {
+	for _, name := range slices.Sorted(maps.Keys(s.Planned)) {
 		var parts []string
-		for _, value := range slices.Sorted(maps.Keys(s.Planned[field.Name])) {
-			parts = append(parts, fmt.Sprintf("%s %d of %d", value, s.Counts[field.Name][value],
-				s.Planned[field.Name][value]))
+		for _, value := range slices.Sorted(maps.Keys(s.Planned[name])) {
+			parts = append(parts, fmt.Sprintf("%s %d of %d", value, s.Counts[name][value], s.Planned[name][value]))
 		}
-		fmt.Fprintf(&t, "%s: %s\n", field.Name, strings.Join(parts, ", "))
+		fmt.Fprintf(&t, "%s: %s\n", name, strings.Join(parts, ", "))
 	}
 	return t.String()
 }

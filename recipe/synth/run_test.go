@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/data/ci/quality"
 	"github.com/posttrain/posttrain/data/journal"
+	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
@@ -205,7 +205,7 @@ func TestRepair(t *testing.T) {
 	}
 	rejected := rowsOf[Rejected](t, o, RejectedName)
 	if len(rejected) != 1 || rejected[0].ID != "0003-1" || rejected[0].Item.Seed.UserIntention != "task 3-1" ||
-		!slices.Equal(rejected[0].Findings, []quality.Finding{{Kind: quality.NeutralKey,
+		!slices.Equal(rejected[0].Findings, []records.Finding{{Gate: records.NeutralKey,
 			Place: "dataset_item.information.PrivateNote", Reason: `the word "private" gives the label away`}}) {
 		t.Errorf("%+v", rejected)
 	}
@@ -215,7 +215,7 @@ func TestRepair(t *testing.T) {
 		t.Fatal(err)
 	}
 	if sum.Accepted != 14 || sum.Rejected != 1 || sum.Repaired != 10 || sum.Seeds != 8 ||
-		sum.Gates[quality.NeutralKey] != 1 || sum.Model != "m" || sum.Fruitless != 0 {
+		sum.Gates[records.NeutralKey] != 1 || sum.Model != "m" || sum.Fruitless != 0 {
 		t.Errorf("%+v", sum)
 	}
 }
@@ -324,7 +324,11 @@ func TestTemplates(t *testing.T) {
 	if err != nil || len(report.Warts) > 0 {
 		t.Fatal(report, err)
 	}
-	if found := quality.Examine(items, quality.Options{Near: 0.7}); found != nil || len(items) < 30 {
+	found := records.Duplicates(items, 0.7)
+	for i := range items {
+		found = append(found, records.Gates(&items[i])...)
+	}
+	if found != nil || len(items) < 30 {
 		t.Errorf("%d items, %v", len(items), found)
 	}
 	seeds, counts := rowsOf[Seed](t, o, SeedsName), map[string]int{}

@@ -1,4 +1,4 @@
-package check
+package records
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/data/privacylens"
 )
 
 // pairs are the rules of preference pairs.
@@ -18,20 +17,10 @@ type pairs struct {
 	lengths lengths
 }
 
-var pairKind = form[data.Preference, data.Preference]{
-	stream: func(path string, o Options) (*data.Stream[data.Preference], error) {
-		return data.StreamPreferences(path, o.PreferenceOptions)
-	},
-	rules: func(r *Report, o Options) rules[data.Preference] {
-		return &pairs{Report: r, twins: newTwins(r, o, Note), scores: sample{rng: rand.New(rand.NewPCG(1, 1))}}
-	},
-	parts: func(p data.Preference) (string, []data.Preference) { return p.Source, []data.Preference{p} },
-	write: data.WritePreferenceSeq,
-}
-
 var reversed = Rule{Warning, "contradiction", "an earlier row prefers the same two answers the other way round"}
 
-func (c *pairs) look(p data.Preference) {
+func (c *pairs) look(r Record) {
+	p := *r.Pair
 	c.talk(p.Source, "prompt", p.Prompt)
 	texts := []string{p.Prompt.Words(), p.Chosen.Words(), p.Rejected.Words()}
 	if first, found := c.twins.seen[hashOf(p.Prompt, p.Rejected, p.Chosen)]; found {
@@ -59,7 +48,7 @@ func (c *pairs) gaps() {
 	if err != nil { // without scores
 		return
 	}
-	c.Gaps, c.Profile = report, report.Lines()
+	c.Profile = report.Lines()
 	if n := len(c.scores.pairs); n < c.scores.n {
 		c.Profile[0] += fmt.Sprintf(", drawn from %d", c.scores.n)
 	}
@@ -119,18 +108,8 @@ type demonstrations struct {
 	twins *twins
 }
 
-var demonstrationKind = form[data.Demonstration, data.Demonstration]{
-	stream: func(path string, _ Options) (*data.Stream[data.Demonstration], error) {
-		return data.StreamDemonstrations(path), nil
-	},
-	rules: func(r *Report, o Options) rules[data.Demonstration] {
-		return &demonstrations{r, newTwins(r, o, Note)}
-	},
-	parts: func(d data.Demonstration) (string, []data.Demonstration) { return d.Source, []data.Demonstration{d} },
-	write: data.WriteDemonstrationSeq,
-}
-
-func (c *demonstrations) look(d data.Demonstration) {
+func (c *demonstrations) look(r Record) {
+	d := r.Demo
 	c.talk(d.Source, "messages", d.Prompt)
 	c.people(d.Source, "completion", d.Completion)
 	c.twins.look(d.Source, hashOf(d.Prompt, d.Completion), d.Prompt.Words(), d.Completion.Words())
@@ -145,24 +124,14 @@ type labelled struct {
 	labels map[bool]int
 }
 
-var labelledKind = form[[]data.Labelled, data.Labelled]{
-	stream: func(path string, _ Options) (*data.Stream[[]data.Labelled], error) {
-		return data.StreamLabelled(path), nil
-	},
-	rules: func(r *Report, o Options) rules[[]data.Labelled] {
-		return &labelled{r, newTwins(r, o, Note), map[bool]int{}}
-	},
-	parts: func(all []data.Labelled) (string, []data.Labelled) { return all[0].Source, all },
-	write: data.WriteLabelledSeq,
-}
-
 var (
 	bothLabels = Rule{Warning, "contradiction", "an earlier row has the same answer with the other label"}
 	oneLabel   = Rule{Warning, "labels", "all answers have the same label: KTO compares desirable with undesirable " +
 		"ones"}
 )
 
-func (c *labelled) look(answers []data.Labelled) {
+func (c *labelled) look(r Record) {
+	answers := r.Answers
 	var texts []string
 	for _, a := range answers {
 		c.labels[a.Desirable]++
@@ -189,46 +158,4 @@ func (c *labelled) finish() {
 	if c.labels[true]*c.labels[false] == 0 && len(c.labels) > 0 {
 		c.add(oneLabel, "", "label", fmt.Sprint(c.labels[true] > 0))
 	}
-}
-
-// cases are the rules of PrivacyLens cases.
-type cases struct {
-	*Report
-	twins  *twins
-	counts struct{ cases, items int }
-}
-
-var caseKind = form[privacylens.Case, privacylens.Case]{
-	stream: func(path string, _ Options) (*data.Stream[privacylens.Case], error) {
-		return privacylens.Stream(path), nil
-	},
-	rules: func(r *Report, o Options) rules[privacylens.Case] {
-		return &cases{Report: r, twins: newTwins(r, o, Warning)}
-	},
-	parts: func(k privacylens.Case) (string, []privacylens.Case) { return k.Place, []privacylens.Case{k} },
-	write: privacylens.WriteSeq,
-}
-
-var (
-	foreignTool = Rule{Warning, "final action", "the final action is not a tool of the case's toolkits"}
-	noPast      = Rule{Warning, "trajectory", "the trajectory does not end with an observation"}
-)
-
-func (c *cases) look(k privacylens.Case) {
-	c.counts.cases++
-	c.counts.items += len(k.Trajectory.Items)
-	row := k.Place
-	t := k.Trajectory
-	if !slices.ContainsFunc(t.Toolkits, func(kit string) bool { return strings.HasPrefix(t.FinalAction, kit) }) {
-		c.add(foreignTool, row, k.Name+": trajectory.final_action", fmt.Sprintf("%q: want one of %s",
-			data.OneLine(t.FinalAction, 40), strings.Join(t.Toolkits, ", ")))
-	}
-	if at := strings.LastIndex(t.Past, "Observation"); at < 0 || strings.LastIndex(t.Past, "Action:") > at {
-		c.add(noPast, row, k.Name+": trajectory.executable_trajectory", "")
-	}
-	c.twins.look(row, hashOf(k.Seed, k.Vignette, k.Trajectory), k.Vignette.Story, t.Instruction)
-}
-
-func (c *cases) finish() {
-	c.Profile = []string{fmt.Sprintf("%d cases with %d sensitive items", c.counts.cases, c.counts.items)}
 }

@@ -1,4 +1,4 @@
-package check
+package records
 
 import (
 	"fmt"
@@ -146,25 +146,4 @@ func (r *Report) people(row, column string, t data.Text) {
 			return
 		}
 	}
-}
-
-// Squeeze forecasts what learning to prefer does to log p(chosen), from the gradients of the answers' log-probs at the
-// model as it is: gc of the chosen ones, gr of the rejected ones, each summed over pairs. The first step of DPO goes
-// along gc - gr. Where both point the same way, it takes away from the chosen answers what it takes from the rejected.
-type Squeeze struct {
-	Pairs int `json:"pairs"`
-	// gc·gr / |gc||gr|: 1 where both answers pull the weights the same way
-	Alignment float64 `json:"alignment"`
-	// the change of log p(chosen) by a small step along sign(gc - gr), as AdamW's first one is, over the most that any
-	// step of that length can give: -1 to 1, below 0 it falls
-	Rise float64 `json:"rise"`
-}
-
-func (s Squeeze) String() string {
-	what := "rise"
-	if s.Rise < 0 {
-		what = "fall"
-	}
-	return fmt.Sprintf("squeeze: the gradients of chosen and rejected answers have cosine %.2f (%d pairs); log "+
-		"p(chosen) would %s with the first steps of DPO (%+.2f of -1 to 1)", s.Alignment, s.Pairs, what, s.Rise)
 }

@@ -1,11 +1,9 @@
-package check
+package records
 
 import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/posttrain/posttrain/data/records"
 )
 
 const pair = `{"prompt":"Q","chosen":"A","rejected":"B"}`
@@ -76,36 +74,18 @@ func TestTexts(t *testing.T) {
 			`{"prompt":"Q","completion":"A","label":0}`}, "warning contradiction 1/1"},
 		{"labelled", []string{pair, `{"prompt":"Q","completion":"A","label":2}`, pair},
 			"error row 1/1, warning duplicate 1/1, note odd 2/2"},
-
-		{"cases", []string{caseLine("a", "Gmail"), caseLine("b", "Notion")}, "warning final action 1/1"},
-		{"cases", []string{caseLine("a", "Gmail"), caseLine("a", "Gmail"), `{"name":"b"}`}, "error row 2/2"},
-		{"cases", []string{"\xff", caseLine("a", "Gmail")}, "error row 1/1"},
-		{"cases", []string{strings.Replace(caseLine("a", "Gmail"), "Observation: o", "Action: b", 1)},
-			"warning trajectory 1/1"},
-		{"cases", []string{strings.Replace(caseLine("a", "Gmail"), `"data_type":"d"`, `"x":1`, 1)},
-			"warning odd 1/1"},
 	} {
 		o := options
-		o.Kind = records.Kinds[c.kind]
+		o.Kind = Kind(c.kind)
 		if r := checked(t, o, c.lines...); found(r) != c.want || r.Fails() != strings.HasPrefix(c.want, "error") {
 			t.Errorf("%s %s: %s, want %s\n%s", c.kind, c.lines, found(r), c.want, strings.Join(r.Lines(), "\n"))
 		}
 	}
 }
 
-// caseLine is a PrivacyLens case with words of its own.
-func caseLine(name, toolkit string) string {
-	return fmt.Sprintf(`{"name":%q,"seed":{"data_type":"d","data_subject":"s","data_sender":"f","data_sender_name":"n",`+
-		`"data_recipient":"r","transmission_principle":"p","source":"o"},"vignette":{"story":"%[1]s %[1]s %[1]s",`+
-		`"data_type_concrete":"d","data_subject_concrete":"s","data_sender_concrete":"f","data_recipient_concrete":"r"},`+
-		`"trajectory":{"user_name":"u","user_email":"e","user_instruction":"Write to %[1]s","toolkits":[%[2]q],`+
-		`"executable_trajectory":"Action: a\nObservation: o","final_action":"GmailSendEmail",`+
-		`"sensitive_info_items":["i"]}}`, name, toolkit)
-}
-
 // TestLines: a report as text names rows, fields and what was found.
 func TestLines(t *testing.T) {
-	o := Options{Kind: records.KindPreference}
+	o := Options{Kind: KindPreference}
 	lines := []string{pair}
 	for range 24 {
 		lines = append(lines, `{"prompt":"Q","chosen":"A","rejected":7}`)
@@ -149,7 +129,7 @@ func TestLengths(t *testing.T) {
 		for i := range c.longer + c.shorter {
 			lines = append(lines, row(i, i < c.longer))
 		}
-		r := checked(t, Options{Kind: records.KindPreference}, lines...)
+		r := checked(t, Options{Kind: KindPreference}, lines...)
 		if text := strings.Join(r.Profile, "\n"); !strings.Contains(text, c.line) || found(r) != c.want {
 			t.Errorf("%s, %s\nwant %s, %s", text, found(r), c.line, c.want)
 		}

@@ -1,4 +1,4 @@
-package check
+package records
 
 import (
 	"encoding/json"
@@ -9,7 +9,6 @@ import (
 	"unicode"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/data/near"
 )
 
 // mostTwins are the rows that repeated ones are looked for among: about 130 MB.
@@ -18,7 +17,7 @@ const mostTwins = 1 << 22
 // twins finds rows that are there twice, or nearly.
 type twins struct {
 	*Report
-	near *near.Index
+	near *index
 	rule Rule
 	seen map[uint64]uint32 // hash of a row's record → number of the row
 }
@@ -28,7 +27,7 @@ var twice = Rule{Warning, "duplicate", "the row is there already"}
 
 // newTwins finds near-duplicates of this severity, too.
 func newTwins(r *Report, o Options, s Severity) *twins {
-	return &twins{Report: r, near: near.New(o.Near), seen: map[uint64]uint32{}, rule: Rule{s, "near-duplicate",
+	return &twins{Report: r, near: newIndex(o.Near), seen: map[uint64]uint32{}, rule: Rule{s, "near-duplicate",
 		fmt.Sprintf("%.0f %% or more of the triples of words are those of an earlier row", 100*o.Near)}}
 }
 
@@ -46,7 +45,7 @@ func (t *twins) look(row string, hash uint64, texts ...string) (repeats bool) {
 	}
 	n := numberOf(row)
 	t.remember(hash, n)
-	if earlier, share, found := t.near.Add(n, texts...); found {
+	if earlier, share, found := t.near.add(n, texts...); found {
 		t.add(t.rule, row, "", fmt.Sprintf("%.0f %% are those of %s", 100*share, t.name(row, earlier)))
 	}
 	return false

@@ -1,4 +1,4 @@
-package check
+package records
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -22,7 +21,7 @@ func checked(t *testing.T, o Options, lines ...string) *Report {
 	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	r, err := File(context.Background(), path, o)
+	r, err := Check(context.Background(), path, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +39,7 @@ func found(r *Report) string {
 
 // TestReleasedItems: the counts of the released set are those that a script of its own has counted in the JSON.
 func TestReleasedItems(t *testing.T) {
-	r, err := File(context.Background(), need.File(t, "data", "contextual-integrity/dataset.json"), options)
+	r, err := Check(context.Background(), need.File(t, "data", "contextual-integrity/dataset.json"), options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,10 +74,8 @@ func TestRealFiles(t *testing.T) {
 	for name, want := range map[string]string{
 		"hh-rlhf/harmless-base-test.jsonl.gz": "warning odd 4/4, warning personal data 2/2, note near-duplicate 8/8, note near tie 1/1",
 		"alpaca-eval/pairs.jsonl.gz":          "warning personal data 1/1, warning gaps 1/0, note near-duplicate 18/18, note near tie 5/5",
-		"privacylens/main_data.json":          "warning final action 1/1",
-		"privacylens/confaide_subset.json":    "warning near-duplicate 4/4",
 	} {
-		r, err := File(context.Background(), need.File(t, "data", name), options)
+		r, err := Check(context.Background(), need.File(t, "data", name), options)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +117,7 @@ func TestItems(t *testing.T) {
 			"note flattened 1/1, note released 1/1, note label 1/1, note repeated 1/1"},
 	} {
 		o := options
-		o.Kind = records.KindCI
+		o.Kind = KindCI
 		if r := checked(t, o, c.line); found(r) != c.want || r.Fails() != strings.HasPrefix(c.want, "error") {
 			t.Errorf("%s: %s, want %s", c.name, found(r), c.want)
 		}

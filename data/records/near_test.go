@@ -1,4 +1,4 @@
-package near
+package records
 
 import (
 	"fmt"
@@ -49,13 +49,13 @@ func share(a, b map[string]bool) float64 {
 // TestIndex: the records found are those that comparing each with each finds, and the shares are the same.
 func TestIndex(t *testing.T) {
 	const near = 0.7
-	index, kept, found := New(near), map[uint32]map[string]bool{}, 0
+	index, kept, found := newIndex(near), map[uint32]map[string]bool{}, 0
 	for i, text := range texts(300) {
 		set, best := slowly(text), 0.0
 		for _, k := range kept {
 			best = max(best, share(set, k))
 		}
-		earlier, got, ok := index.Add(uint32(i), text)
+		earlier, got, ok := index.add(uint32(i), text)
 		if ok != (best >= near) || ok && (got != best || got != share(set, kept[earlier])) {
 			t.Errorf("record %d: %v at %d: %v, want %v", i, got, earlier, ok, best)
 		}
@@ -72,28 +72,28 @@ func TestIndex(t *testing.T) {
 
 // TestBounds: an index holds two generations, and finds what is in them.
 func TestBounds(t *testing.T) {
-	index := New(1)
+	index := newIndex(1)
 	index.most = 10
 	for i := range 95 {
-		index.Add(uint32(i), fmt.Sprint("one two three ", i))
+		index.add(uint32(i), fmt.Sprint("one two three ", i))
 	}
 	if len(index.now.sets) != 5 || len(index.before.sets) != 10 {
 		t.Errorf("%d and %d records", len(index.now.sets), len(index.before.sets))
 	}
 	for number, want := range map[uint32]bool{79: false, 80: true, 89: true, 90: true, 94: true} {
-		at, _, found := index.Add(1000, fmt.Sprint("ONE, two; three ", number))
+		at, _, found := index.add(1000, fmt.Sprint("ONE, two; three ", number))
 		if found != want || found && at != number {
 			t.Errorf("record %d: found %v at %d", number, found, at)
 		}
 	}
-	long := New(1)
-	long.Add(1, strings.Join(texts(1), "")+"x")
+	long := newIndex(1)
+	long.add(1, strings.Join(texts(1), "")+"x")
 	long.now.triples = mostTriples
-	long.Add(2, "a b c d")
+	long.add(2, "a b c d")
 	if len(long.now.sets) != 1 || len(long.before.sets) != 1 {
 		t.Error("long texts do not end a generation")
 	}
-	if _, _, found := New(0).Add(1, ""); found {
+	if _, _, found := newIndex(0).add(1, ""); found {
 		t.Error("the share 0 finds something")
 	}
 }

@@ -1,10 +1,4 @@
-// Package near finds records that nearly repeat an earlier one, in bounded memory.
-//
-// The measure is the share of the triples of words, upper or lower case, that two records have in common, of all that
-// they have (Jaccard). Candidates are found by MinHash: records agree in a whole band of their signatures with a
-// probability that rises steeply with that share, and only these are compared, exactly. With 16 bands of 4 rows two
-// records that have 0.7 of their triples in common are compared with probability 0.988, with 0.8 0.9998.
-package near
+package records
 
 import (
 	"math"
@@ -12,9 +6,13 @@ import (
 	"unicode"
 )
 
+// The measure of near-duplicates is the share of the triples of words, upper or lower case, that two records have in
+// common, of all that they have (Jaccard). Candidates are found by MinHash: records agree in a whole band of their
+// signatures with a probability that rises steeply with that share, and only these are compared, exactly. With 16 bands
+// of 4 rows two records that have 0.7 of their triples in common are compared with probability 0.988, with 0.8 0.9998.
 const (
-	bands = 16
-	rows  = 4
+	bands    = 16
+	bandRows = 4
 )
 
 // Bounds of a generation, and so of the memory: an index takes about 100 MB at most.
@@ -23,9 +21,9 @@ const (
 	mostTriples = 1 << 22
 )
 
-// Index remembers the records of the last generation and of the one before: 16,384 to 32,768 records, or fewer that are
+// index remembers the records of the last generation and of the one before: 16,384 to 32,768 records, or fewer that are
 // long.
-type Index struct {
+type index struct {
 	share       float64
 	now, before *generation
 	most        int // records of a generation
@@ -40,16 +38,16 @@ type generation struct {
 	links   [][bands]int32   // the record before it in each of its bands
 }
 
-// New makes an index that finds records with a share of their triples in common; 0 finds nothing.
-func New(share float64) *Index {
-	return &Index{share: share, now: newGeneration(), before: newGeneration(), most: mostRecords}
+// newIndex makes an index that finds records with a share of their triples in common; 0 finds nothing.
+func newIndex(share float64) *index {
+	return &index{share: share, now: newGeneration(), before: newGeneration(), most: mostRecords}
 }
 
 func newGeneration() *generation { return &generation{heads: map[uint64]int32{}} }
 
-// Add looks for the texts of a record among the earlier ones. It returns the number and the share in common of the most
+// add looks for the texts of a record among the earlier ones. It returns the number and the share in common of the most
 // similar record, if that has at least the share of the index; then it forgets the new one. Otherwise found is false.
-func (x *Index) Add(number uint32, texts ...string) (earlier uint32, share float64, found bool) {
+func (x *index) add(number uint32, texts ...string) (earlier uint32, share float64, found bool) {
 	if x.share <= 0 || len(texts) == 0 {
 		return 0, 0, false
 	}
@@ -117,7 +115,7 @@ func jaccard(a, b []uint64) float64 {
 func triples(texts []string) (set []uint64) {
 	var words []uint64
 	for _, text := range texts {
-		words = wordsOf(words[:0], text)
+		words = hashWords(words[:0], text)
 		for i := range max(len(words)-2, 1) {
 			var h uint64
 			for _, w := range words[i:min(i+3, len(words))] {
@@ -130,8 +128,8 @@ func triples(texts []string) (set []uint64) {
 	return slices.Clip(slices.Compact(set))
 }
 
-// wordsOf appends the hashes (FNV-1a) of the words of a text: runs of letters and digits, in small letters.
-func wordsOf(words []uint64, text string) []uint64 {
+// hashWords appends the hashes (FNV-1a) of the words of a text: runs of letters and digits, in small letters.
+func hashWords(words []uint64, text string) []uint64 {
 	const offset, prime = 14695981039346656037, 1099511628211
 	h, inside := uint64(offset), false
 	for _, r := range text {
@@ -149,7 +147,7 @@ func wordsOf(words []uint64, text string) []uint64 {
 
 // bandsOf hashes the bands of a set's signature, each with its number.
 func bandsOf(set []uint64) (places [bands]uint64) {
-	var least [bands * rows]uint64
+	var least [bands * bandRows]uint64
 	for k := range least {
 		least[k] = math.MaxUint64
 	}
@@ -160,7 +158,7 @@ func bandsOf(set []uint64) (places [bands]uint64) {
 	}
 	for b := range places {
 		h := uint64(b)
-		for _, x := range least[b*rows : (b+1)*rows] {
+		for _, x := range least[b*bandRows : (b+1)*bandRows] {
 			h = scramble(h ^ x)
 		}
 		places[b] = h

@@ -1,4 +1,4 @@
-package quality
+package records
 
 import (
 	"fmt"
@@ -31,7 +31,7 @@ func good() ci.Item {
 // TestGates: one change to a good item fails the gates that it is about, and no other.
 func TestGates(t *testing.T) {
 	item := good()
-	if found := Check(&item); found != nil {
+	if found := Gates(&item); found != nil {
 		t.Fatalf("a good item: %v", found)
 	}
 	for _, c := range []struct {
@@ -111,7 +111,7 @@ func TestGates(t *testing.T) {
 	} {
 		item := good()
 		c.change(&item)
-		if found := Check(&item); !reflect.DeepEqual(found, c.want) {
+		if found := Gates(&item); !reflect.DeepEqual(found, c.want) {
 			t.Errorf("%s:\n%v\nwant\n%v", c.name, found, c.want)
 		}
 	}
@@ -122,7 +122,7 @@ func TestKeysOfAnySpelling(t *testing.T) {
 		"PRIVATE": true, "personality": false, "Allowance": false, "ID": false, "note1": false} {
 		item := good()
 		item.DatasetItem.Information[2].Key, item.DatasetItem.Annotation.Disallowed[0].Key = key, key
-		if found := Check(&item); (len(found) == 1 && found[0].Kind == NeutralKey) != telling {
+		if found := Gates(&item); (len(found) == 1 && found[0].Gate == NeutralKey) != telling {
 			t.Errorf("%s: %v", key, found)
 		}
 	}
@@ -147,46 +147,60 @@ func TestBalance(t *testing.T) {
 			items[i].Seed.Domain = "Finance"
 		}
 	}
-	found := Balance(items, 0.25)
+	found := Balance(censusOf(items), 0.25)
 	const want = "balance: seed.domain: Hospitality has 1 of 21 items: want at least 0.25 of the mean, 10.5"
-	if len(found) != 1 || found[0].String() != want || found[0].Item != Set {
+	if len(found) != 1 || found[0].String() != want {
 		t.Error(found)
 	}
-	if Balance(items, 0.09) != nil || Balance(nil, 1) != nil {
+	if Balance(censusOf(items), 0.09) != nil || Balance(&ci.Census{}, 1) != nil {
 		t.Error("balanced sets")
 	}
 }
 
+func censusOf(items []ci.Item) *ci.Census {
+	var c ci.Census
+	for i := range items {
+		c.Add(&items[i])
+	}
+	return &c
+}
+
 func TestCounts(t *testing.T) {
-	findings := []Finding{{Kind: Sides, Item: 1}, {Kind: Sides, Item: 1, Place: "x"}, {Kind: Sides, Item: 2},
-		{Kind: Schema, Item: 2}, {Kind: Unbalanced, Item: Set, Place: "a"}, {Kind: Unbalanced, Item: Set, Place: "b"}}
-	if got := Describe(Count(findings)); got != "schema 1, sides 2, balance 2" {
+	got := CountGates([]Finding{{Gate: Sides}, {Gate: Sides, Place: "x"}}, []Finding{{Gate: Sides}, {Gate: Schema}})
+	if got := DescribeGates(got); got != "schema 1, sides 2" {
 		t.Error(got)
 	}
-	if Describe(nil) != "nothing" {
-		t.Error(Describe(nil))
+	if got := DescribeGates(nil); got != "nothing" {
+		t.Error(got)
 	}
+}
+
+// examine lists what each item fails, and the duplicates.
+func examine(items []ci.Item) (all [][]Finding) {
+	for i := range items {
+		all = append(all, Gates(&items[i]))
+	}
+	return append(all, Duplicates(items, DefaultGates().Near))
 }
 
 // TestSyntheticItems: what the templates write passes.
 func TestSyntheticItems(t *testing.T) {
-	o := DefaultOptions()
-	o.Balance = 0 // the templates have few items about consent
-	if found := Examine(slices.Concat(ci.Synthesize(600, 1), ci.SynthesizeHeldOut(200, 1)), o); found != nil {
+	found := slices.Concat(examine(slices.Concat(ci.Synthesize(600, 1), ci.SynthesizeHeldOut(200, 1)))...)
+	if found != nil {
 		t.Errorf("%d findings, the first: %v", len(found), found[0])
 	}
 }
 
 // TestReleasedItems: of the released set, the gates find the 28 items with a keyword on both sides and the 32 whose
 // full reward cannot be reached.
-func TestReleasedItems(t *testing.T) {
+func TestGatesOfReleasedItems(t *testing.T) {
 	path := need.File(t, "data", "contextual-integrity/dataset.json")
 	items, _, err := ci.Read(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	counts := Count(Examine(items, DefaultOptions()))
+	counts := CountGates(examine(items)...)
 	if got := fmt.Sprint(counts[Sides], counts[Attainable], counts[Duplicate], counts[Schema]); got != "28 32 0 0" {
-		t.Errorf("%s: %s", got, Describe(counts))
+		t.Errorf("%s: %s", got, DescribeGates(counts))
 	}
 }

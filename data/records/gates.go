@@ -1,7 +1,9 @@
-package quality
+package records
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -11,11 +13,121 @@ import (
 	"github.com/posttrain/posttrain/reward"
 )
 
+// Gate names a gate.
+type Gate string
+
+// The gates. All but the last are about one item, which fails; a set that is out of balance fails as a whole. Keywords
+// are looked for as the reward does it: as substrings, upper or lower case.
+const (
+	Schema        Gate = "schema"        // a field is missing or has a value that the release does not have
+	Label         Gate = "label"         // a piece of information without a label, or with two, or a label of nothing
+	Short         Gate = "short"         // a keyword of more than MaxWords words
+	Verbatim      Gate = "verbatim"      // a keyword that its information does not contain
+	Task          Gate = "task"          // a restricted keyword in the user task
+	Elsewhere     Gate = "elsewhere"     // a restricted keyword in the context or in required information
+	Sides         Gate = "sides"         // a keyword on both sides
+	Inside        Gate = "inside"        // a restricted keyword that is part of a required one
+	NeutralKey    Gate = "neutral key"   // a key that gives the label away
+	Attainable    Gate = "attainable"    // the ideal answer has a reward below 1
+	Discriminates Gate = "discriminates" // repeating everything has a reward above 0
+	Duplicate     Gate = "duplicate"     // nearly the same as an earlier item
+	Unbalanced    Gate = "balance"       // a domain, principle or scenario with too few items
+)
+
+// inOrder are all gates, in the order of findings.
+var inOrder = []Gate{Schema, Label, Short, Verbatim, Task, Elsewhere, Sides, Inside, NeutralKey, Attainable,
+	Discriminates, Duplicate, Unbalanced}
+
+// Finding is a gate that is not passed.
+type Finding struct {
+	Gate   Gate   `json:"kind"`
+	Item   int    `json:"-"`     // of Duplicates: its place in the list
+	Place  string `json:"place"` // a field, such as dataset_item.annotation.disallowed.Notes
+	Reason string `json:"reason"`
+}
+
+// String is the finding in one line.
+func (f Finding) String() string { return fmt.Sprintf("%s: %s: %s", f.Gate, f.Place, f.Reason) }
+
+// GateOptions set the bounds of the gates.
+type GateOptions struct {
+	// items with this share of their word triples in common are duplicates
+	Near float64 `yaml:"near" want:">=0 <=1" zero:"no gate"`
+	// least share of the mean number of items that a value of a field has
+	Balance float64 `yaml:"balance" want:">=0 <=1" zero:"no gate"`
+}
+
+// DefaultGates are strict about duplicates, and mild about balance.
+func DefaultGates() GateOptions { return GateOptions{Near: 0.7, Balance: 0.25} }
+
+// Balance finds the domains, principles and scenarios with fewer items than a share of the mean of their field. Values
+// that no item has are not looked for.
+func Balance(c *ci.Census, least float64) (all []Finding) {
+	for _, field := range c.Fields() {
+		mean := float64(c.Items) / float64(max(len(field.Counts), 1))
+		for _, value := range slices.Sorted(maps.Keys(field.Counts)) {
+			if n := field.Counts[value]; float64(n) < least*mean {
+				all = append(all, Finding{Unbalanced, 0, "seed." + field.Name, fmt.Sprintf(
+					"%s has %d of %d items: want at least %.3g of the mean, %.3g", value, n, c.Items, least, mean)})
+			}
+		}
+	}
+	return all
+}
+
+// Duplicates finds the items that have a share near of their triples of words in common with an earlier one.
+func Duplicates(items []ci.Item, share float64) (all []Finding) {
+	index := newIndex(share)
+	for i := range items {
+		if earlier, common, found := index.add(uint32(i), itemTexts(&items[i])...); found {
+			name := cmp.Or(items[earlier].Source, fmt.Sprintf("item %d", earlier+1))
+			all = append(all, Finding{Duplicate, i, "dataset_item",
+				fmt.Sprintf("%.0f %% of its triples of words are those of %s", 100*common, name)})
+		}
+	}
+	return all
+}
+
+// itemTexts are what duplicates have in common: the task and each piece of information.
+func itemTexts(item *ci.Item) []string {
+	texts := []string{item.DatasetItem.UserTask}
+	for _, f := range item.DatasetItem.Information {
+		texts = append(texts, f.Text)
+	}
+	return texts
+}
+
+// CountGates counts by gate the items that fail it; an item has its findings.
+func CountGates(items ...[]Finding) map[Gate]int {
+	counts := map[Gate]int{}
+	for _, findings := range items {
+		failed := map[Gate]bool{}
+		for _, f := range findings {
+			if !failed[f.Gate] {
+				counts[f.Gate]++
+			}
+			failed[f.Gate] = true
+		}
+	}
+	return counts
+}
+
+// DescribeGates writes counts in the order of the gates.
+func DescribeGates(counts map[Gate]int) string {
+	var parts []string
+	for _, k := range inOrder {
+		if counts[k] > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", k, counts[k]))
+		}
+	}
+	return cmp.Or(strings.Join(parts, ", "), "nothing")
+}
+
 // MaxWords is how many words a keyword has at most: more would hardly be repeated verbatim.
 const MaxWords = 4
 
-// Check lists the findings of the gates about one item. Their Item is 0.
-func Check(item *ci.Item) []Finding {
+// Gates lists the findings of the gates about one item.
+func Gates(item *ci.Item) []Finding {
 	c := &checking{Item: item, information: map[string]string{}}
 	for _, f := range item.DatasetItem.Information {
 		c.information[f.Key] = f.Text
@@ -27,7 +139,7 @@ func Check(item *ci.Item) []Finding {
 	c.keys()
 	c.reward()
 	slices.SortStableFunc(c.found, func(a, b Finding) int {
-		return slices.Index(Kinds, a.Kind) - slices.Index(Kinds, b.Kind)
+		return slices.Index(inOrder, a.Gate) - slices.Index(inOrder, b.Gate)
 	})
 	return c.found
 }
@@ -39,8 +151,8 @@ type checking struct {
 	found       []Finding
 }
 
-func (c *checking) add(kind Kind, place, format string, values ...any) {
-	c.found = append(c.found, Finding{Kind: kind, Place: place, Reason: fmt.Sprintf(format, values...)})
+func (c *checking) add(gate Gate, place, format string, values ...any) {
+	c.found = append(c.found, Finding{Gate: gate, Place: place, Reason: fmt.Sprintf(format, values...)})
 }
 
 // quote shows a text of an item in a reason.
@@ -182,15 +294,15 @@ func (c *checking) sides() {
 	}
 }
 
-// telling are words of keys that give a label away.
-var telling = strings.Fields("private privacy personal confidential secret sensitive restricted disallowed allowed " +
+// labelWords are words of keys that give a label away.
+var labelWords = strings.Fields("private privacy personal confidential secret sensitive restricted disallowed allowed " +
 	"permitted forbidden prohibited unrelated irrelevant inappropriate undisclosed hidden intimate embarrassing " +
 	"necessary unnecessary required optional shareable leak")
 
 func (c *checking) keys() {
 	for _, f := range c.DatasetItem.Information {
 		for _, word := range wordsOfKey(f.Key) {
-			if slices.Contains(telling, word) {
+			if slices.Contains(labelWords, word) {
 				c.add(NeutralKey, "dataset_item.information."+f.Key, "the word %q gives the label away", word)
 			}
 		}

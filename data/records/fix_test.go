@@ -1,4 +1,4 @@
-package check
+package records
 
 import (
 	"context"
@@ -10,13 +10,12 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // mend writes lines to a file and what is right of them to another, of which it returns the report and the name.
-func mend(t *testing.T, kind records.Kind, out string, lines ...string) (*Report, string, error) {
+func mend(t *testing.T, kind Kind, out string, lines ...string) (*Report, string, error) {
 	t.Helper()
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in.jsonl"), filepath.Join(dir, out)
@@ -25,7 +24,7 @@ func mend(t *testing.T, kind records.Kind, out string, lines ...string) (*Report
 	}
 	o := options
 	o.Kind, o.Out = kind, out
-	r, err := File(context.Background(), in, o)
+	r, err := Check(context.Background(), in, o)
 	if err != nil {
 		if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 1 {
 			t.Errorf("something was written: %v", left)
@@ -37,7 +36,7 @@ func mend(t *testing.T, kind records.Kind, out string, lines ...string) (*Report
 // TestFix: rows with errors and repeated rows are left out, with the reasons, and the others are as they were.
 func TestFix(t *testing.T) {
 	for _, out := range []string{"out.jsonl", "out.parquet"} {
-		r, path, err := mend(t, records.KindPreference, out, pair, `{"prompt":`, pair,
+		r, path, err := mend(t, KindPreference, out, pair, `{"prompt":`, pair,
 			`{"prompt":"Q","chosen":"A","rejected":"A"}`, `{"prompt":"Q","chosen":"C","rejected":"D"}`)
 		if err != nil {
 			t.Fatal(err)
@@ -51,7 +50,7 @@ func TestFix(t *testing.T) {
 		if err != nil || len(pairs) != 2 || pairs[0].Chosen.Plain != "A" || pairs[1].Chosen.Plain != "C" {
 			t.Errorf("%s: %v, %v", out, pairs, err)
 		}
-		if again, err := File(context.Background(), path, options); err != nil || again.Fails() {
+		if again, err := Check(context.Background(), path, options); err != nil || again.Fails() {
 			t.Errorf("the mended file has errors: %v, %v", again, err)
 		}
 	}
@@ -59,7 +58,7 @@ func TestFix(t *testing.T) {
 
 func TestFixItems(t *testing.T) {
 	list := change(`"red bag"`, `["red bag"]`)
-	r, path, err := mend(t, records.KindCI, "out.json", goodItem, strings.ReplaceAll(list, "Ann", "Eve"),
+	r, path, err := mend(t, KindCI, "out.json", goodItem, strings.ReplaceAll(list, "Ann", "Eve"),
 		strings.Replace(change(`"Bag":"red bag"}}`, `"Bag":"ann lee"}}`), `"red bag"`, `["red bag"]`, 1))
 	if err != nil {
 		t.Fatal(err)
@@ -74,12 +73,11 @@ func TestFixItems(t *testing.T) {
 	}
 }
 
-// TestFixOthers: answers with labels, demonstrations and cases are written, too.
+// TestFixOthers: answers with labels and demonstrations are written, too.
 func TestFixOthers(t *testing.T) {
-	for kind, lines := range map[records.Kind][]string{
-		records.KindLabelled:      {pair, pair, `{"prompt":"Q","completion":"A","label":true}`},
-		records.KindDemonstration: {`{"prompt":"Q","completion":"A"}`, `{"text":"T"}`, `{"text":"T"}`, `{"text":""}`},
-		records.KindCase:          {caseLine("a", "Gmail"), caseLine("a", "Gmail"), caseLine("b", "Gmail")},
+	for kind, lines := range map[Kind][]string{
+		KindLabelled:      {pair, pair, `{"prompt":"Q","completion":"A","label":true}`},
+		KindDemonstration: {`{"prompt":"Q","completion":"A"}`, `{"text":"T"}`, `{"text":"T"}`, `{"text":""}`},
 	} {
 		r, path, err := mend(t, kind, "out.jsonl", lines...)
 		if err != nil {
@@ -87,7 +85,7 @@ func TestFixOthers(t *testing.T) {
 		}
 		o := options
 		o.Kind = kind
-		again, err := File(context.Background(), path, o)
+		again, err := Check(context.Background(), path, o)
 		if err != nil || again.Fails() || r.Fixed.Records != 2 || again.Rows != 2 {
 			t.Errorf("%s: %+v, %v", kind, r.Fixed, err)
 		}
@@ -97,17 +95,16 @@ func TestFixOthers(t *testing.T) {
 // TestFixFaults: what cannot be mended is one line, and nothing is written.
 func TestFixFaults(t *testing.T) {
 	for _, c := range []struct {
-		kind  records.Kind
+		kind  Kind
 		out   string
 		lines []string
 		want  []string
 	}{
-		{records.KindPreference, "in.jsonl", []string{pair}, []string{"one file", "another name"}},
-		{records.KindPreference, "out.csv", []string{pair}, []string{`".csv"`, ".jsonl, .json or .parquet"}},
-		{records.KindPreference, "out.jsonl", []string{"{"}, []string{"no row is without error", "not written"}},
-		{records.KindPreference, "no/out.jsonl", []string{pair}, []string{"no/out.jsonl: not written"}},
-		{records.KindCase, "out.parquet", []string{caseLine("a", "Gmail")}, []string{"want .json or .jsonl"}},
-		{records.KindDemonstration, "out.parquet", []string{`{"prompt":"Q","completion":"A"}`, `{"text":"T"}`},
+		{KindPreference, "in.jsonl", []string{pair}, []string{"one file", "another name"}},
+		{KindPreference, "out.csv", []string{pair}, []string{`".csv"`, ".jsonl, .json or .parquet"}},
+		{KindPreference, "out.jsonl", []string{"{"}, []string{"no row is without error", "not written"}},
+		{KindPreference, "no/out.jsonl", []string{pair}, []string{"no/out.jsonl: not written"}},
+		{KindDemonstration, "out.parquet", []string{`{"prompt":"Q","completion":"A"}`, `{"text":"T"}`},
 			[]string{"not written", "bare text"}},
 	} {
 		_, _, err := mend(t, c.kind, c.out, c.lines...)
@@ -118,11 +115,11 @@ func TestFixFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := Options{Out: path + ".jsonl"}
-	_, err := File(context.Background(), path, o)
+	_, err := Check(context.Background(), path, o)
 	expect.Error(t, err, "in.json: it cannot be read to its end", "not written")
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
-	if _, err := File(ctx, need.File(t, "data", "hh-rlhf/harmless-base-test.jsonl.gz"), o); err != context.Canceled {
+	if _, err := Check(ctx, need.File(t, "data", "hh-rlhf/harmless-base-test.jsonl.gz"), o); err != context.Canceled {
 		t.Error(err)
 	}
 }

@@ -1,29 +1,21 @@
-// Package check says what is wrong with a data file of any kind, row by row, in bounded memory.
-//
-// Glossary:
-//   - rule: one demand on rows, with its severity ([Rule]);
-//   - group: all that was found by one rule, with its first places ([Group]).
-//
-// The way of a file ([File]): its kind, from the first row or from [Options]; row after row, rows that cannot be read
-// too, through the rules of its kind (items.go, texts.go); repeated rows (twins.go); what belongs to the whole file
-// ([Report]); with [Options].Out the rows that are right, written to another file (fix.go).
-//
-// An error is a row that training refuses or leaves out, or that teaches the opposite of what its labels say. A warning is a row that probably is not as it was meant. A note is a peculiarity of which readers take care.
-package check
+package records
 
 import (
 	"cmp"
 	"context"
 	"fmt"
 	"iter"
+	"math/rand/v2"
 	"slices"
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/data/records"
+	"github.com/posttrain/posttrain/data/ci"
 )
 
-// Severity says how bad a finding is.
+// Severity says how bad a finding is. An error is a row that training refuses or leaves out, or that teaches the opposite
+// of what its labels say. A warning is a row that probably is not as it was meant. A note is a peculiarity of which
+// readers take care.
 type Severity string
 
 const (
@@ -71,12 +63,9 @@ type Report struct {
 	ScoreColumns string   `json:"score_columns,omitempty"`
 	Profile      []string `json:"profile,omitempty"`    // what the file holds, in short lines
 	Groups       []*Group `json:"findings"`             // errors first, in each severity the most frequent first
-	Squeeze      *Squeeze `json:"squeeze,omitempty"`    // of pairs, where it was asked for
 	Fixed        *Fixed   `json:"fixed,omitempty"`      // what was written; nil without Options.Out
 	Errors       int      `json:"rows_with_errors"`     // rows
 	Broken       bool     `json:"unreadable,omitempty"` // the file could not be read to its end
-
-	Gaps *data.PriorReport `json:"-"` // of pairs with scores; nil without
 
 	lastError string // the last row with an error
 	lastLeft  string // the last row that mending leaves out
@@ -87,69 +76,66 @@ type Report struct {
 // Options say how a file is read.
 type Options struct {
 	data.PreferenceOptions
-	Kind    records.Kind // 0: the first row says
-	Near    float64      // rows with this share of their triples of words in common are near-duplicates; 0: none is
-	Out     string       // the file for the rows that are right; "": nothing is written
-	Balance float64      // least share of the mean number of items that a domain, principle or scenario has
+	Kind    Kind    // "": the first row says
+	Near    float64 // rows with this share of their triples of words in common are near-duplicates; 0: none is
+	Out     string  // the file for the rows that are right; "": nothing is written
+	Balance float64 // least share of the mean number of items that a domain, principle or scenario has
 }
 
-// File checks a file. An error is of reading its first row, or ctx's.
-func File(ctx context.Context, path string, o Options) (*Report, error) {
-	kind, err := o.Kind, o.Kind.CheckScores(path, o.PreferenceOptions)
-	if kind == 0 {
-		kind, err = records.KindOf(path, o.PreferenceOptions)
+// Check checks a file. An error is of reading its first row, or ctx's.
+func Check(ctx context.Context, path string, o Options) (*Report, error) {
+	var err error
+	if o.Kind == "" {
+		o.Kind, err = KindOf(path, o.PreferenceOptions)
+	} else {
+		err = o.Kind.checkScores(path, o.PreferenceOptions)
+	}
+	if err == nil && o.Out != "" {
+		err = checkOutput(path, o.Out)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if o.Out != "" {
-		if err := records.CheckOutput(path, o.Out); err != nil {
-			return nil, err
-		}
+	s, err := o.stream(path)
+	if err != nil {
+		return nil, err
 	}
-	switch kind {
-	case records.KindCI:
-		return run(ctx, path, o, kind, itemKind)
-	case records.KindPreference:
-		return run(ctx, path, o, kind, pairKind)
-	case records.KindLabelled:
-		return run(ctx, path, o, kind, labelledKind)
-	case records.KindCase:
-		return run(ctx, path, o, kind, caseKind)
+	r := &Report{Path: path, Kind: o.Kind.String(), Groups: []*Group{}}
+	if err := r.scan(ctx, s, o.rules(r)); err != nil || o.Out == "" {
+		return r, err
 	}
-	return run(ctx, path, o, kind, demonstrationKind)
+	return r, r.fix(ctx, s, o)
 }
 
-// form is a kind of file: rows T with records R.
-type form[T, R any] struct {
-	stream func(path string, o Options) (*data.Stream[T], error)
-	rules  func(*Report, Options) rules[T]
-	parts  func(T) (row string, records []R)
-	write  func(path string, records iter.Seq2[R, error]) error
+// stream reads a file. Of items it has the values of the file, and leaves their oddities to the rules.
+func (o Options) stream(path string) (*data.Stream[Record], error) {
+	if o.Kind == KindCI {
+		return data.Map(ci.StreamRaw(path), func(c ci.Raw) Record { return Record{Item: &c.Item, raw: &c} }), nil
+	}
+	return o.Kind.stream(path, o.PreferenceOptions)
 }
 
 // rules look at the rows of a file, one after the other.
-type rules[T any] interface {
-	look(T)
+type rules interface {
+	look(Record)
 	finish() // looks at the whole
 }
 
-// run checks a file, and writes what is right of it.
-func run[T, R any](ctx context.Context, path string, o Options, kind records.Kind, f form[T, R]) (*Report, error) {
-	s, err := f.stream(path, o)
-	if err != nil {
-		return nil, err
+func (o Options) rules(r *Report) rules {
+	switch o.Kind {
+	case KindCI:
+		return &items{Report: r, o: o, twins: newTwins(r, o, Warning)}
+	case KindPreference:
+		return &pairs{Report: r, twins: newTwins(r, o, Note), scores: sample{rng: rand.New(rand.NewPCG(1, 1))}}
+	case KindLabelled:
+		return &labelled{r, newTwins(r, o, Note), map[bool]int{}}
 	}
-	r := &Report{Path: path, Kind: kind.String(), Groups: []*Group{}}
-	if err := scan(ctx, r, s, f.rules(r, o)); err != nil || o.Out == "" {
-		return r, err
-	}
-	return r, f.fix(ctx, r, s, o)
+	return &demonstrations{r, newTwins(r, o, Note)}
 }
 
 // scan takes the rows of a file through the rules.
-func scan[T any](ctx context.Context, r *Report, s *data.Stream[T], rules rules[T]) error {
-	report, err := s.Lenient(r.bad).Each(func(row T) error {
+func (r *Report) scan(ctx context.Context, s *data.Stream[Record], rules rules) error {
+	report, err := s.Lenient(r.bad).Each(func(row Record) error {
 		rules.look(row)
 		return ctx.Err()
 	})
@@ -326,4 +312,89 @@ func where(path string, places []Place, more int) string {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
+}
+
+// Fixed says what of a file was written to another one, and what was not.
+type Fixed struct {
+	Path    string `json:"path"`
+	Records int    `json:"records"` // written
+	Left    []Left `json:"left_out"`
+	// information values and keywords that are no strings, written as text
+	Flattened int `json:"flattened,omitempty"`
+}
+
+// Left are rows that are not written, by the first reason of each.
+type Left struct {
+	Rule string `json:"rule"`
+	What string `json:"what"`
+	Rows int    `json:"rows"`
+}
+
+// leave counts rows that are not written.
+func (r *Report) leave(rule Rule, rows int) {
+	for i := range r.left {
+		if r.left[i].Rule == rule.Name && r.left[i].What == rule.What {
+			r.left[i].Rows += rows
+			return
+		}
+	}
+	r.left = append(r.left, Left{rule.Name, rule.What, rows})
+}
+
+// fix writes the rows without errors, each repeated row once; whole or not at all. r is the report of the file.
+func (r *Report) fix(ctx context.Context, s *data.Stream[Record], o Options) error {
+	if r.Broken {
+		return fmt.Errorf("%s: it cannot be read to its end: %s is not written", r.Path, o.Out)
+	}
+	fixed := &Fixed{Path: o.Out, Left: r.left, Flattened: r.flattened}
+	for record, err := range r.right(ctx, s, o) {
+		if err != nil {
+			return err
+		}
+		fixed.Records += record.parts()
+	}
+	if fixed.Records == 0 {
+		return fmt.Errorf("%s: no row is without error: %s is not written", r.Path, o.Out)
+	}
+	err := o.Kind.write(o.Out, r.right(ctx, s, o))
+	if err == nil {
+		r.Fixed = fixed
+	}
+	return err
+}
+
+// right are the records of the rows that are right. Each time they are looked for anew.
+func (r *Report) right(ctx context.Context, s *data.Stream[Record], o Options) iter.Seq2[Record, error] {
+	o.Near = 0
+	return func(yield func(Record, error) bool) {
+		again := &Report{Path: r.Path}
+		rules := o.rules(again)
+		for record, err := range s.Lenient(again.bad).All() {
+			if err == nil {
+				rules.look(record)
+				err = ctx.Err()
+			}
+			if err == nil && record.Source() == again.lastLeft {
+				continue
+			}
+			if !yield(record, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// lines say what was done.
+func (f *Fixed) lines(kind string) []string {
+	lines := []string{fmt.Sprintf("%s: %d %s, in the columns of data convert", f.Path, f.Records, kind)}
+	for _, l := range f.Left {
+		lines = append(lines, fmt.Sprintf("  rows left out: %d: %s (%s)", l.Rows, l.What, l.Rule))
+	}
+	if len(f.Left) == 0 {
+		lines = append(lines, "  no row was left out")
+	}
+	if f.Flattened > 0 {
+		lines = append(lines, fmt.Sprintf("  values written as text: %d", f.Flattened))
+	}
+	return lines
 }
