@@ -11,7 +11,7 @@ import (
 
 	"github.com/posttrain/posttrain/configs"
 	"github.com/posttrain/posttrain/eval/privacylens"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	_ "github.com/posttrain/posttrain/internal/backend/backendtest" // tests keep no compiled programs
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
@@ -654,17 +654,17 @@ func resolve(name string, text []byte) ([]byte, any, error) {
 	case privacylens.Command:
 		return parsed(privacylens.Spec(privacylens.StageActions, privacylens.StageJudge), name, text)
 	case alpaca.Command:
-		return parsed(alpaca.Spec(stages.StageAnswers, stages.StageJudge), name, text)
+		return parsed(alpaca.Spec(bench.StageAnswers, bench.StageJudge), name, text)
 	case arena.Command:
-		return parsed(arena.Spec(stages.StageAnswers, stages.StageJudge), name, text)
+		return parsed(arena.Spec(bench.StageAnswers, bench.StageJudge), name, text)
 	case synth.Command:
 		return parsed(synth.Spec, name, text)
 	case mtbench.Command:
-		return parsed(mtbench.Spec(stages.StageAnswers, stages.StageJudge), name, text)
+		return parsed(mtbench.Spec(bench.StageAnswers, bench.StageJudge), name, text)
 	case confaide.Command:
-		return parsed(confaide.Spec(stages.Unjudged...), name, text)
+		return parsed(confaide.Spec(bench.Unjudged...), name, text)
 	case gate.Command:
-		return parsed(gate.Spec(stages.Unjudged...), name, text)
+		return parsed(gate.Spec(bench.Unjudged...), name, text)
 	}
 	c, err := parseMappo(name, text, nil)
 	return preference.Spec.Resolve(c), c, err

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // newBenchCompare makes the command that compares runs of a benchmark with a judge.
@@ -17,7 +17,7 @@ func newBenchCompare(s streams, benchmark string) *cobra.Command {
 		"Compare reported runs over the same cases with the first of them, case by case: the difference\n"+
 			"of the mean scores with a 95 % paired bootstrap interval, and in how many cases which run is better.",
 		"  posttrain "+benchmark+" compare runs/base runs/mappo --out comparison.json",
-		func(dirs ...string) (*stages.Comparison, error) { return stages.Compare(benchmark, dirs...) })
+		func(dirs ...string) (*bench.Comparison, error) { return bench.Compare(benchmark, dirs...) })
 }
 
 // newCompare makes a command that compares run folders; it writes the comparison to --out, and prints it.

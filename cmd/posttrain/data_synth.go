@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe/synth"
 )
@@ -56,10 +56,10 @@ var synthesisFlags = []config.Flag{
 	{Name: "prompts", Key: "prompts",
 		Help: "folder of templates in place of the built-in ones: vignettes.tmpl, item.tmpl, repair.tmpl"},
 	{Name: "base-url", Key: "writer.base_url",
-		Help: "OpenAI-compatible server of the model (default " + stages.DefaultBaseURL + ")"},
+		Help: "OpenAI-compatible server of the model (default " + bench.DefaultBaseURL + ")"},
 	{Name: "api-model", Key: "writer.model", Help: "the model's name on the server"},
 	{Name: "api-key-env", Key: "writer.api_key_env",
-		Help: "environment variable with the server's key (default " + stages.DefaultKeyEnv + ")"},
+		Help: "environment variable with the server's key (default " + bench.DefaultKeyEnv + ")"},
 	{Name: "temperature", Key: "writer.temperature", Help: "temperature of the model's draws (default 1)"},
 	{Name: "parallel", Key: "writer.parallel", Help: "requests that the server gets at the same time (default 8)"},
 	{Name: "max-requests", Key: "writer.max_requests",

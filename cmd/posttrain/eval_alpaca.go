@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/alpaca"
@@ -29,14 +29,14 @@ judgements that exist are counted. Keys of servers come from the environment (OP
   posttrain eval alpaca --annotations annotations.json --baseline baseline.jsonl.gz ` +
 			`--others a.jsonl,b.jsonl --weights lc_weights.csv --leaderboard leaderboard.csv`})
 	cmd.AddCommand(
-		alpacaStages.newStage(s, stages.StageAnswers, stageHelp{"answers", "Let the model under test answer",
+		alpacaStages.newStage(s, bench.StageAnswers, stageHelp{"answers", "Let the model under test answer",
 			"Let the model under test answer the instructions, or take recorded outputs.",
 			"  posttrain eval alpaca answers --baseline baseline.jsonl.gz --model DIR --out runs/alpaca"}),
-		alpacaStages.newStage(s, stages.StageJudge, stageHelp{"judge", "Let a judge compare the outputs of a run",
+		alpacaStages.newStage(s, bench.StageJudge, stageHelp{"judge", "Let a judge compare the outputs of a run",
 			"Let a judge compare each output of a run with the baseline's, in an order that the seed draws.",
 			"  posttrain eval alpaca judge --out runs/alpaca --judge-model gpt-4o --max-cost 5 --prompt-price 2.5 " +
 				"--completion-price 10"}),
-		alpacaStages.newStage(s, stages.StageReport, stageHelp{"report", "Count the judgements of a run",
+		alpacaStages.newStage(s, bench.StageReport, stageHelp{"report", "Count the judgements of a run",
 			"Count the judgements of a run, and write the report.",
 			"  posttrain eval alpaca report --out runs/alpaca"}),
 		newBenchCompare(s, alpaca.Command))
@@ -45,11 +45,11 @@ judgements that exist are counted. Keys of servers come from the environment (OP
 
 // alpacaStages are the stages of AlpacaEval.
 var alpacaStages = staged[alpaca.Options]{
-	command: alpaca.Command, spec: alpaca.Spec, flags: alpacaFlags, uses: alpaca.Uses, stages: stages.All,
+	command: alpaca.Command, spec: alpaca.Spec, flags: alpacaFlags, uses: alpaca.Uses, stages: bench.All,
 	recorded: "agent.answers", run: runAlpaca,
 }
 
-func runAlpaca(ctx context.Context, o alpaca.Options, place stages.Place, r run.Reporter) (ran, error) {
+func runAlpaca(ctx context.Context, o alpaca.Options, place bench.Place, r run.Reporter) (ran, error) {
 	if o.Annotations != "" {
 		o.Out = cmp.Or(place.Dir, o.Out)
 		result, err := alpaca.Count(o, r)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/arena"
@@ -28,15 +28,15 @@ the baseline. The interval of 95 % is a bootstrap over questions.`,
 			`--prompts arena-hard-v0.1.yaml --judge-base-url http://localhost:9000/v1 --judge-model NAME
   posttrain eval arena-hard --judgments model.jsonl --out counted`})
 	cmd.AddCommand(
-		stage(stages.StageAnswers, stageHelp{"answers", "Let the model under test answer the questions",
+		stage(bench.StageAnswers, stageHelp{"answers", "Let the model under test answer the questions",
 			"Let the model under test answer the questions, or take recorded answers.",
 			"  posttrain eval arena-hard answers --questions question.jsonl.gz --baseline gpt-4-0314.jsonl.gz " +
 				"--model DIR --out runs/arena"}),
-		stage(stages.StageJudge, stageHelp{"judge", "Let a judge compare the answers of a run with the baseline's",
+		stage(bench.StageJudge, stageHelp{"judge", "Let a judge compare the answers of a run with the baseline's",
 			"Let a judge compare the answers of a run with the baseline's, in both orders.",
 			"  posttrain eval arena-hard judge --out runs/arena --judge-model gpt-4-1106-preview --max-cost 20 " +
 				"--prompt-price 10 --completion-price 30"}),
-		stage(stages.StageReport, stageHelp{"report", "Count what a run has found, and write the report again",
+		stage(bench.StageReport, stageHelp{"report", "Count what a run has found, and write the report again",
 			"Count what the other stages have found, and write the report.",
 			"  posttrain eval arena-hard report --out runs/arena"}),
 		newBenchCompare(s, arena.Command))
@@ -45,7 +45,7 @@ the baseline. The interval of 95 % is a bootstrap over questions.`,
 
 // arenaHard are the stages of Arena-Hard.
 var arenaHard = staged[arena.Options]{
-	command: arena.Command, spec: arena.Spec, flags: arenaFlags, uses: arena.Uses, stages: stages.All,
+	command: arena.Command, spec: arena.Spec, flags: arenaFlags, uses: arena.Uses, stages: bench.All,
 	begins: []string{"questions"}, recorded: "agent.answers", run: runArenaHard,
 }
 
@@ -63,7 +63,7 @@ var arenaFlags = slices.Concat([]config.Flag{
 		Help: "recorded answers instead of a model, in the form of the baseline's"},
 }, agentFlags("questions", "an answer", 0, 4096), judgeFlags)
 
-func runArenaHard(ctx context.Context, o arena.Options, place stages.Place, r run.Reporter) (ran, error) {
+func runArenaHard(ctx context.Context, o arena.Options, place bench.Place, r run.Reporter) (ran, error) {
 	if o.Judgements != "" {
 		o.Out = cmp.Or(place.Dir, o.Out)
 		counted, err := arena.Count(o, r)

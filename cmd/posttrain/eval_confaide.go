@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/confaide"
@@ -24,10 +24,10 @@ report. A run is a folder. If it is stopped at any time, the same command contin
   posttrain eval confaide --data confAIde/benchmark --tiers 1,2a,3 --base-url http://localhost:8000/v1 --api-model NAME
   posttrain eval confaide --data confAIde/benchmark --prompts released --samples 1 --temperature 0 --model DIR`})
 	cmd.AddCommand(
-		stage(stages.StageAnswers, stageHelp{"answers", "Let the model under test answer the questions",
+		stage(bench.StageAnswers, stageHelp{"answers", "Let the model under test answer the questions",
 			"Let the model under test answer the questions, or take recorded answers.",
 			"  posttrain eval confaide answers --data confAIde/benchmark --model DIR --out runs/confaide"}),
-		stage(stages.StageReport, stageHelp{"report", "Count the answers of a run, and write the report again",
+		stage(bench.StageReport, stageHelp{"report", "Count the answers of a run, and write the report again",
 			"Count the answers of a run, and write the report.",
 			"  posttrain eval confaide report --out runs/confaide"}))
 	return cmd
@@ -36,7 +36,7 @@ report. A run is a folder. If it is stopped at any time, the same command contin
 // confAIde are the stages of ConfAIde.
 var confAIde = staged[confaide.Options]{
 	command: confaide.Command, spec: confaide.Spec, like: ", such as configs/confaide.yaml", flags: confAIdeFlags,
-	uses: confaide.Uses, stages: stages.Unjudged, begins: []string{"data"}, recorded: "agent.answers", run: runConfAIde,
+	uses: confaide.Uses, stages: bench.Unjudged, begins: []string{"data"}, recorded: "agent.answers", run: runConfAIde,
 }
 
 var confAIdeFlags = slices.Concat([]config.Flag{
@@ -52,7 +52,7 @@ var confAIdeFlags = slices.Concat([]config.Flag{
 	{Name: "answers", Key: "agent.answers", Help: "recorded answers instead of a model: lines of id and output"},
 }, agentFlags("questions", "an answer", 1, 1024))
 
-func runConfAIde(ctx context.Context, o confaide.Options, place stages.Place, r run.Reporter) (ran, error) {
+func runConfAIde(ctx context.Context, o confaide.Options, place bench.Place, r run.Reporter) (ran, error) {
 	result, at, err := confaide.Run(ctx, o, place, r)
 	return measured(result, at), err
 }

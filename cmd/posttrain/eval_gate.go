@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/gate"
@@ -27,10 +27,10 @@ command continues it.`,
   posttrain eval gate --policy configs/gate-norms.yaml --base-url http://localhost:8000/v1 --api-model NAME
   posttrain eval gate --policy configs/gate-norms.yaml --model DIR --scenarios 300 --undecided fail`})
 	cmd.AddCommand(
-		stage(stages.StageAnswers, stageHelp{"answers", "Let the model under test answer the scenarios",
+		stage(bench.StageAnswers, stageHelp{"answers", "Let the model under test answer the scenarios",
 			"Let the model under test answer the scenarios, or take recorded answers.",
 			"  posttrain eval gate answers --policy configs/gate-norms.yaml --model DIR --out runs/gate"}),
-		stage(stages.StageReport, stageHelp{"report", "Count the answers of a run, and give the verdict again",
+		stage(bench.StageReport, stageHelp{"report", "Count the answers of a run, and give the verdict again",
 			"Count the answers of a run, and give the verdict.",
 			"  posttrain eval gate report --out runs/gate"}))
 	return cmd
@@ -39,7 +39,7 @@ command continues it.`,
 // gates are the stages of a gate.
 var gates = staged[gate.Options]{
 	command: gate.Command, spec: gate.Spec, like: ", such as configs/gate.yaml", flags: gateFlags,
-	uses: gate.Uses, stages: stages.Unjudged, begins: []string{"policy"}, recorded: "agent.answers", run: runGate,
+	uses: gate.Uses, stages: bench.Unjudged, begins: []string{"policy"}, recorded: "agent.answers", run: runGate,
 }
 
 var gateFlags = slices.Concat([]config.Flag{
@@ -56,7 +56,7 @@ var gateFlags = slices.Concat([]config.Flag{
 }, agentFlags("scenarios", "an answer", 0, 1024))
 
 // runGate ends in an error, after the table, where the gate fails.
-func runGate(ctx context.Context, o gate.Options, place stages.Place, r run.Reporter) (ran, error) {
+func runGate(ctx context.Context, o gate.Options, place bench.Place, r run.Reporter) (ran, error) {
 	result, at, err := gate.Run(ctx, o, place, r)
 	got := measured(result, at)
 	if result != nil {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/mtbench"
@@ -28,15 +28,15 @@ of 95 % are bootstraps over questions.`,
 			`--prompts judge_prompts.jsonl --judge-base-url http://localhost:9000/v1 --judge-model NAME
   posttrain eval mt-bench --judgments gpt-4_single.jsonl --questions question.jsonl --out counted`})
 	cmd.AddCommand(
-		stage(stages.StageAnswers, stageHelp{"answers", "Let the model under test answer both turns of each question",
+		stage(bench.StageAnswers, stageHelp{"answers", "Let the model under test answer both turns of each question",
 			"Let the model under test answer both turns of each question, or take recorded answers.",
 			"  posttrain eval mt-bench answers --questions question.jsonl --references reference_gpt-4.jsonl " +
 				"--model DIR --out runs/mt"}),
-		stage(stages.StageJudge, stageHelp{"judge", "Let a judge score the answers of a run",
+		stage(bench.StageJudge, stageHelp{"judge", "Let a judge score the answers of a run",
 			"Let a judge score the answers of a run, one by one.",
 			"  posttrain eval mt-bench judge --out runs/mt --judge-model gpt-4 --max-cost 5 --prompt-price 30 " +
 				"--completion-price 60"}),
-		stage(stages.StageReport, stageHelp{"report", "Count what a run has found, and write the report again",
+		stage(bench.StageReport, stageHelp{"report", "Count what a run has found, and write the report again",
 			"Count what the other stages have found, and write the report.",
 			"  posttrain eval mt-bench report --out runs/mt"}),
 		newBenchCompare(s, mtbench.Command))
@@ -46,7 +46,7 @@ of 95 % are bootstraps over questions.`,
 // mtBench are the stages of MT-Bench.
 var mtBench = staged[mtbench.Options]{
 	command: mtbench.Command, spec: mtbench.Spec, flags: mtBenchFlags, uses: mtbench.Uses,
-	stages: stages.All, begins: []string{"questions"}, recorded: "agent.answers", run: runMTBench,
+	stages: bench.All, begins: []string{"questions"}, recorded: "agent.answers", run: runMTBench,
 }
 
 var mtBenchFlags = slices.Concat([]config.Flag{
@@ -73,7 +73,7 @@ func byCategory(flags []config.Flag) []config.Flag {
 	return flags
 }
 
-func runMTBench(ctx context.Context, o mtbench.Options, place stages.Place, r run.Reporter) (ran, error) {
+func runMTBench(ctx context.Context, o mtbench.Options, place bench.Place, r run.Reporter) (ran, error) {
 	if o.Judgements != "" {
 		counted, err := mtbench.Count(o, place.Dir, r)
 		return ran{print: printed(counted)}, err
@@ -86,7 +86,7 @@ func runMTBench(ctx context.Context, o mtbench.Options, place stages.Place, r ru
 func measured[R any, P interface {
 	*R
 	fmt.Stringer
-}](result P, at *stages.Evaluation) ran {
+}](result P, at *bench.Evaluation) ran {
 	got := ran{stage: at.Stage, cases: at.Cases}
 	if at.Folder != nil {
 		got.dir = at.Folder.Dir

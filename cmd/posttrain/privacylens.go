@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/eval/privacylens"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 )
@@ -101,7 +101,7 @@ var privacyLensFlags = slices.Concat([]config.Flag{
 		Help: "probing as CI-RL asks: the model thinks first and answers in an answer block"},
 }, agentFlags("cases", "an action with its thoughts", 0.7, 7000), judgeFlags)
 
-func runPrivacyLens(ctx context.Context, o privacylens.Options, place stages.Place, r run.Reporter) (ran, error) {
+func runPrivacyLens(ctx context.Context, o privacylens.Options, place bench.Place, r run.Reporter) (ran, error) {
 	got, err := privacylens.Run(ctx, o, place, r)
 	all := ran{dir: got.Dir, stage: got.Stage, cases: got.Cases}
 	if got.Stage == privacylens.StageReport {
@@ -124,7 +124,7 @@ func printPL(s streams, data string, got privacylens.Result) error {
 }
 
 // whose says who was measured, and who judged.
-func whose(settings stages.Settings, judged bool) string {
+func whose(settings bench.Settings, judged bool) string {
 	if !judged {
 		return shortPath(settings[privacylens.StageProbe]["model"]) + ", probed"
 	}

@@ -14,7 +14,7 @@ import (
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval/privacylens"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
@@ -655,7 +655,7 @@ func TestPLAnotherDay(t *testing.T) {
 func TestPLWithoutEngine(t *testing.T) {
 	workPL(t)
 	write(t, "broken.so", "not a library")
-	t.Setenv("ONNXRUNTIME_SHARED_LIBRARY_PATH", stages.WholePath("broken.so"))
+	t.Setenv("ONNXRUNTIME_SHARED_LIBRARY_PATH", bench.WholePath("broken.so"))
 	o := must(t, ofData("run", "--actions", "actions.csv", "--judge", "keyword")...)
 	if strings.Contains(o.err, "broken.so") {
 		t.Error(o.err)

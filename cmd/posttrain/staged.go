@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/train"
@@ -28,7 +28,7 @@ type staged[O any] struct {
 	begins   []string        // keys that give the judge's stage what a new run needs
 	recorded string          // the key of a file with recorded answers
 	judges   func(o *O) bool // says that the judge's stage needs no run to continue; nil: it always does
-	run      func(ctx context.Context, o O, place stages.Place, r run.Reporter) (ran, error)
+	run      func(ctx context.Context, o O, place bench.Place, r run.Reporter) (ran, error)
 }
 
 // ran is how far a call has come, after an error too.
@@ -61,8 +61,8 @@ func (c staged[O]) newStage(s streams, stage string, help stageHelp) *cobra.Comm
 	}
 	flags := cmd.Flags()
 	out := fmt.Sprintf("run folder, a new one or one to continue (default: runs/%s-<time>)",
-		stages.FolderName(c.command))
-	if stage == stages.StageReport {
+		bench.FolderName(c.command))
+	if stage == bench.StageReport {
 		out = "run folder"
 	}
 	flags.StringVar(&f.config, "config", "", "config file"+c.like+" (default: the run folder's own)")
@@ -82,8 +82,8 @@ func (c staged[O]) folder() string {
 	return strings.ReplaceAll(strings.TrimPrefix(c.command, "eval "), " ", "-")
 }
 
-func (c staged[O]) place(f *stagedFlags) stages.Place {
-	return stages.Place{Dir: f.out, Stages: f.run, NewRecorded: f.config != "" || c.namesRecorded(f)}
+func (c staged[O]) place(f *stagedFlags) bench.Place {
+	return bench.Place{Dir: f.out, Stages: f.run, NewRecorded: f.config != "" || c.namesRecorded(f)}
 }
 
 // namesRecorded says that the command line names recorded answers, by their flag or with --set.
@@ -111,7 +111,7 @@ func (c staged[O]) load(f *stagedFlags, cmd *cobra.Command) (*O, error) {
 		return nil, err
 	}
 	ready := c.place(f).Continues() || c.judges != nil && c.judges(o)
-	if f.stage == stages.StageJudge && !ready {
+	if f.stage == bench.StageJudge && !ready {
 		return nil, usageError{fmt.Errorf("--out %q: there is no run in it whose %s could be judged: "+
 			"want the folder of a run%s", f.out, c.stages[0], c.orRecorded())}
 	}
@@ -121,7 +121,7 @@ func (c staged[O]) load(f *stagedFlags, cmd *cobra.Command) (*O, error) {
 // orRecorded offers the flag of recorded answers, where the stage judge has it.
 func (c staged[O]) orRecorded() string {
 	for _, k := range c.flags {
-		if k.Key == c.recorded && c.uses([]string{stages.StageJudge}, k.Key) {
+		if k.Key == c.recorded && c.uses([]string{bench.StageJudge}, k.Key) {
 			return fmt.Sprintf(", or --%s FILE", k.Name)
 		}
 	}
@@ -136,10 +136,10 @@ func (c staged[O]) path(f *stagedFlags, sets []config.Override) (string, error) 
 	case c.place(f).Continues() && f.config == "":
 		return filepath.Join(f.out, "config.yaml"), nil
 	case c.place(f).Continues():
-	case f.stage == stages.StageReport,
-		f.stage == stages.StageJudge && f.config == "" && !slices.ContainsFunc(sets, begins):
+	case f.stage == bench.StageReport,
+		f.stage == bench.StageJudge && f.config == "" && !slices.ContainsFunc(sets, begins):
 		return "", usageError{fmt.Errorf("--out %q: there is no run in it (no config.yaml): "+
-			"want the folder of a run, such as runs/%s-20260102-150405", f.out, stages.FolderName(c.command))}
+			"want the folder of a run, such as runs/%s-20260102-150405", f.out, bench.FolderName(c.command))}
 	}
 	return f.config, nil
 }
@@ -163,7 +163,7 @@ func (c staged[O]) execute(ctx context.Context, s streams, f *stagedFlags, cmd *
 		return fmt.Errorf("%w in stage %s: continue with %s", train.ErrInterrupted, got.stage,
 			f.resumeLine(cmd, got.dir))
 	}
-	if missing, ok := errors.AsType[stages.MissingKey](err); ok {
+	if missing, ok := errors.AsType[bench.MissingKey](err); ok {
 		flag := map[string]string{"agent": "--api-key-env", "judge": "--judge-key-env"}[missing.Section]
 		return fmt.Errorf("%w (%s)", err, flag)
 	}
@@ -173,7 +173,7 @@ func (c staged[O]) execute(ctx context.Context, s streams, f *stagedFlags, cmd *
 	if got.print != nil {
 		return got.print(s)
 	}
-	next := stages.StageReport
+	next := bench.StageReport
 	if f.stage == c.stages[0] {
 		next = c.stages[1]
 	}
@@ -212,11 +212,11 @@ const (
 // judgeFlags set the keys of a judge on a server.
 var judgeFlags = []config.Flag{
 	{Name: "judge-base-url", Key: "judge.base_url",
-		Help: "OpenAI-compatible server of the judge (default " + stages.DefaultBaseURL + ")"},
+		Help: "OpenAI-compatible server of the judge (default " + bench.DefaultBaseURL + ")"},
 	{Name: "judge-model", Key: "judge.model", Help: "the judge's name on the server"},
 	{Name: "judge-api-version", Key: "judge.api_version", Help: apiVersionHelp},
 	{Name: "judge-key-env", Key: "judge.api_key_env",
-		Help: "environment variable with the judge's key (default " + stages.DefaultKeyEnv + ")"},
+		Help: "environment variable with the judge's key (default " + bench.DefaultKeyEnv + ")"},
 	{Name: "judge-parallel", Key: "judge.parallel", Help: "requests that the judge gets at the same time (default 8)"},
 	{Name: "judge-timeout", Key: "judge.timeout", Help: "timeout of one request to the judge (default 1m)"},
 	{Name: "judge-cache", Key: "judge.cache", Help: "file that keeps the judge's replies (default: in the run folder)"},
@@ -244,7 +244,7 @@ func agentFlags(cases, answer string, temperature float64, tokens int) []config.
 		{Name: "api-model", Key: "agent.api_model", Help: "the model's name on the server"},
 		{Name: "api-version", Key: "agent.api_version", Help: apiVersionHelp},
 		{Name: "api-key-env", Key: "agent.api_key_env",
-			Help: "environment variable with the server's key (default " + stages.DefaultKeyEnv + ")"},
+			Help: "environment variable with the server's key (default " + bench.DefaultKeyEnv + ")"},
 		{Name: "parallel", Key: "agent.parallel", Help: "requests that the server gets at the same time (default 8)"},
 		{Name: "timeout", Key: "agent.timeout", Help: "timeout of one request to the server (default 5m)"},
 		{Name: "batch", Key: "agent.batch", Help: cases + " that a model folder answers together (default 16)"},

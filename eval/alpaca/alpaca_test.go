@@ -8,13 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/data/alpaca"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
-func judged(preferences ...float64) (all []alpaca.Judgement) {
+func judged(preferences ...float64) (all []Judgement) {
 	for i, p := range preferences {
-		all = append(all, alpaca.Judgement{Instruction: fmt.Sprint(i), Output: strings.Repeat("é", i), Preference: p,
+		all = append(all, Judgement{Instruction: fmt.Sprint(i), Output: strings.Repeat("é", i), Preference: p,
 			Judged: p >= 0, Source: fmt.Sprintf("a.jsonl:%d", i+1)})
 	}
 	return all
@@ -34,18 +33,18 @@ func TestCount(t *testing.T) {
 }
 
 // simulate draws judgements from the regression itself: instructions with difficulties, models with weights.
-func simulate(n int, weights []alpaca.Weights) (b *alpaca.Baseline, models [][]alpaca.Judgement, truth []float64) {
+func simulate(n int, weights []Weights) (b *Baseline, models [][]Judgement, truth []float64) {
 	r := rand.New(rand.NewPCG(5, 6))
-	b = &alpaca.Baseline{Outputs: map[string]string{}}
+	b = &Baseline{Outputs: map[string]string{}}
 	difficulty := make([]float64, n)
 	for i := range n {
 		b.Outputs[fmt.Sprint(i)] = strings.Repeat("x", 500+r.IntN(1000))
 		difficulty[i] = r.NormFloat64()
 	}
 	for _, w := range weights {
-		all := make([]alpaca.Judgement, n)
+		all := make([]Judgement, n)
 		for i := range all {
-			all[i] = alpaca.Judgement{Instruction: fmt.Sprint(i), Output: strings.Repeat("x", 300+r.IntN(1000)),
+			all[i] = Judgement{Instruction: fmt.Sprint(i), Output: strings.Repeat("x", 300+r.IntN(1000)),
 				Judged: true}
 		}
 		features, err := featuresOf(all, b)
@@ -66,7 +65,7 @@ func simulate(n int, weights []alpaca.Weights) (b *alpaca.Baseline, models [][]a
 // are
 // shorter than the baseline's; the plain win rate does not.
 func TestControlLengthFindsTheTruth(t *testing.T) {
-	weights := []alpaca.Weights{{Length: -1.5, Difficulty: 1, Model: -0.5}, {Length: -1.4, Difficulty: 0.9, Model: 0},
+	weights := []Weights{{Length: -1.5, Difficulty: 1, Model: -0.5}, {Length: -1.4, Difficulty: 0.9, Model: 0},
 		{Length: -1.6, Difficulty: 1.1, Model: -1}, {Length: -1.5, Difficulty: 1, Model: 0.5}}
 	b, models, truth := simulate(400, weights)
 	var others []Reference
@@ -87,7 +86,7 @@ func TestControlLengthFindsTheTruth(t *testing.T) {
 
 // TestCertainJudgements: a regression without an optimum ends.
 func TestCertainJudgements(t *testing.T) {
-	b, models, _ := simulate(20, []alpaca.Weights{{}})
+	b, models, _ := simulate(20, []Weights{{}})
 	for i := range models[0] {
 		models[0][i].Preference = 2
 	}
@@ -97,7 +96,7 @@ func TestCertainJudgements(t *testing.T) {
 }
 
 func TestControlLengthErrors(t *testing.T) {
-	b, models, _ := simulate(20, []alpaca.Weights{{}})
+	b, models, _ := simulate(20, []Weights{{}})
 	delete(b.Outputs, "7")
 	if _, err := ControlLength(models[0], b, nil); err == nil || !strings.Contains(err.Error(),
 		"the baseline has no output for "+
@@ -117,11 +116,11 @@ func TestControlLengthErrors(t *testing.T) {
 // and a length-controlled win rate that is near the published one.
 func TestReleasedModels(t *testing.T) {
 	dir := need.File(t, "data", "alpaca-eval")
-	weights, err := alpaca.ReadWeights(filepath.Join(dir, "lc_weights.csv"))
+	weights, err := ReadWeights(filepath.Join(dir, "lc_weights.csv"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := alpaca.ReadBaseline(filepath.Join(dir, "baseline.jsonl.gz"))
+	b, err := ReadBaseline(filepath.Join(dir, "baseline.jsonl.gz"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,9 +134,9 @@ func TestReleasedModels(t *testing.T) {
 		"gpt-3.5-turbo-1106":             {9.17796456, 0.89041175, 19.3006},
 		"vicuna-13b-v1.5":                {6.72212201, 0.76741740, 10.4844},
 	}
-	models := map[string][]alpaca.Judgement{}
+	models := map[string][]Judgement{}
 	for name := range published {
-		if models[name], _, err = alpaca.ReadJudgements(filepath.Join(dir, "annotations",
+		if models[name], _, err = ReadJudgements(filepath.Join(dir, "annotations",
 			name+".jsonl.gz")); err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // The names under which a judge sees the output shown first, and the one shown second.
@@ -73,7 +73,7 @@ func (p *Prompts) Messages(instruction, firstOutput, secondOutput string) []data
 
 // ModelFirst draws which output a judge sees first: the model's, or the baseline's. Judges like one place better.
 func ModelFirst(seed uint64, instruction string) bool {
-	return rand.New(rand.NewPCG(stages.SeedOf(seed, instruction), 0)).IntN(2) == 0
+	return rand.New(rand.NewPCG(bench.SeedOf(seed, instruction), 0)).IntN(2) == 0
 }
 
 // Choice is what a judge says of two outputs.
@@ -117,7 +117,7 @@ var tie = regexp.MustCompile(`(?i)\btie\b`)
 
 // choiceOf finds the one letter that a reply names. Thoughts at its beginning are not part of it.
 func choiceOf(reply string) Choice {
-	reply, _ = stages.WithoutThoughts(reply, false)
+	reply, _ = bench.WithoutThoughts(reply, false)
 	inWord := func(r rune) bool {
 		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("_'’", r)
 	}

@@ -7,8 +7,6 @@ import (
 	"math"
 	"slices"
 	"unicode/utf8"
-
-	"github.com/posttrain/posttrain/data/alpaca"
 )
 
 // The regression is that of a win's probability,
@@ -30,19 +28,19 @@ const (
 
 // Reference is another model, with its published weights.
 type Reference struct {
-	Judgements []alpaca.Judgement
-	Weights    alpaca.Weights
+	Judgements []Judgement
+	Weights    Weights
 }
 
 // Controlled is a length-controlled win rate.
 type Controlled struct {
-	WinRate    float64        `json:"length_controlled_winrate"` // in hundredths
-	Weights    alpaca.Weights `json:"weights"`
-	References int            `json:"references"` // models that gave the difficulties; 0: without difficulties
+	WinRate    float64 `json:"length_controlled_winrate"` // in hundredths
+	Weights    Weights `json:"weights"`
+	References int     `json:"references"` // models that gave the difficulties; 0: without difficulties
 }
 
 // ControlLength gives the length-controlled win rate. The error names an instruction that the baseline lacks.
-func ControlLength(all []alpaca.Judgement, b *alpaca.Baseline, others []Reference) (c Controlled, err error) {
+func ControlLength(all []Judgement, b *Baseline, others []Reference) (c Controlled, err error) {
 	own, err := featuresOf(all, b)
 	if err != nil {
 		return c, err
@@ -69,7 +67,7 @@ func ControlLength(all []alpaca.Judgement, b *alpaca.Baseline, others []Referenc
 	for i := range wins {
 		sum += sigmoid(terms[1].weight*terms[1].x[i] + terms[2].weight)
 	}
-	return Controlled{100 * sum / float64(len(wins)), alpaca.Weights{Length: terms[0].weight,
+	return Controlled{100 * sum / float64(len(wins)), Weights{Length: terms[0].weight,
 		Difficulty: terms[1].weight, Model: terms[2].weight}, len(others)}, nil
 }
 
@@ -80,7 +78,7 @@ type feature struct {
 }
 
 // featuresOf lists those of judgements with a preference.
-func featuresOf(all []alpaca.Judgement, b *alpaca.Baseline) (features []feature, err error) {
+func featuresOf(all []Judgement, b *Baseline) (features []feature, err error) {
 	sum, squares := 0.0, 0.0
 	for _, j := range all {
 		output, found := b.Outputs[j.Instruction]
@@ -104,7 +102,7 @@ func featuresOf(all []alpaca.Judgement, b *alpaca.Baseline) (features []feature,
 	return features, nil
 }
 
-func meanWeights(others []Reference) (w alpaca.Weights) {
+func meanWeights(others []Reference) (w Weights) {
 	n := float64(len(others))
 	for _, o := range others {
 		w.Length += o.Weights.Length / n
@@ -114,7 +112,7 @@ func meanWeights(others []Reference) (w alpaca.Weights) {
 }
 
 // difficulties fits that of each instruction to the references' judgements, under their published weights.
-func difficulties(b *alpaca.Baseline, others []Reference) (map[string]float64, error) {
+func difficulties(b *Baseline, others []Reference) (map[string]float64, error) {
 	type point struct{ known, weight, win float64 }
 	points := map[string][]point{}
 	for _, o := range others {

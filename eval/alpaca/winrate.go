@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"math"
 	"unicode/utf8"
-
-	"github.com/posttrain/posttrain/data/alpaca"
 )
 
 // Counts are the benchmark's numbers, under its names. Rates are in hundredths.
@@ -24,7 +22,7 @@ type Counts struct {
 }
 
 // win is the probability that the judge prefers the model's output.
-func win(j alpaca.Judgement) float64 {
+func win(j Judgement) float64 {
 	if j.Preference == 0 {
 		return 0.5
 	}
@@ -32,7 +30,7 @@ func win(j alpaca.Judgement) float64 {
 }
 
 // Count counts judgements. Those without a preference do not count, but for the length.
-func Count(all []alpaca.Judgement) (Counts, error) {
+func Count(all []Judgement) (Counts, error) {
 	var c Counts
 	sum, squares, length := 0.0, 0.0, 0
 	for _, j := range all {

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-
-	"github.com/posttrain/posttrain/data/arena"
 )
 
 // strong is how many wins a verdict with >> counts as, as in the benchmark.
@@ -44,13 +42,13 @@ func battleOf(verdict string) battle {
 
 // mirror gives a verdict on the same answers in the other order.
 func mirror(verdict string) string {
-	return arena.Verdicts[len(arena.Verdicts)-1-slices.Index(arena.Verdicts, verdict)]
+	return Verdicts[len(Verdicts)-1-slices.Index(Verdicts, verdict)]
 }
 
 // Count counts judgements; rounds are the bootstrap's. Where all battles are against one opponent, the maximum of the
 // Bradley–Terry likelihood is the weighted share of wins. Rounds draw questions, whose two games depend on each other;
 // the benchmark's draw single games, whose intervals are narrower.
-func Count(all []arena.Judgement, rounds int, seed uint64) (Score, error) {
+func Count(all []Judgement, rounds int, seed uint64) (Score, error) {
 	s := Score{Verdicts: map[string]int{}}
 	var questions [][]battle
 	for _, j := range all {
@@ -70,7 +68,7 @@ func Count(all []arena.Judgement, rounds int, seed uint64) (Score, error) {
 }
 
 // battlesOf are those of the games that have a verdict; each visits the verdicts, the model being A.
-func battlesOf(j arena.Judgement, each func(verdict string)) (battles []battle) {
+func battlesOf(j Judgement, each func(verdict string)) (battles []battle) {
 	for i, verdict := range j.Games {
 		if verdict == "" {
 			continue
@@ -85,7 +83,7 @@ func battlesOf(j arena.Judgement, each func(verdict string)) (battles []battle) 
 }
 
 // Won is the weighted share of a question's games that the model won, in hundredths; nil without a verdict.
-func Won(j arena.Judgement) *float64 {
+func Won(j Judgement) *float64 {
 	battles := battlesOf(j, func(string) {})
 	if battles == nil {
 		return nil

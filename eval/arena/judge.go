@@ -3,35 +3,53 @@ package arena
 import (
 	"crypto/sha256"
 	_ "embed"
+	"errors"
 	"fmt"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/data/arena"
 	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 //go:embed judge.yaml
 var judgeFile []byte
 
-// Continue is said to a judge that has come to no verdict.
-const Continue = "Continue, and end with your verdict in one of the forms asked for, such as [[A>B]]."
+// Reminder is said to a judge that has come to no verdict.
+const Reminder = "Continue, and end with your verdict in one of the forms asked for, such as [[A>B]]."
 
-// Prompts are how the judge is asked.
-type Prompts struct{ *arena.Prompts }
+// Prompts say how the judge is asked, and how its verdict is found.
+type Prompts struct {
+	System   string // "": the file has none
+	Template string // with fields such as {QUESTION}
+	Patterns []*regexp.Regexp
+	// Last: of several verdicts the last one counts, as in the benchmark's newer tools. Otherwise verdicts that
+	// contradict each other are no verdict.
+	Last bool
+}
 
 // The names of the template's fields: those of the benchmark's newer tools, and of the older ones.
 var fields = [][]string{{"QUESTION", "ANSWER_A", "ANSWER_B"}, {"question_1", "answer_1", "answer_2"}}
 
-// ReadPrompts reads the benchmark's configuration of a judge; "" names the embedded one, which is in our own words, as
+// ReadPrompts reads the benchmark's configuration of a judge, a .yaml file with prompt_template, a text or a list with
+// one, and system_prompt and regex_pattern, or regex_patterns. "" names the embedded one, which is in our own words, as
 // is the system message of a file that has none.
-func ReadPrompts(path string) (p Prompts, err error) {
-	own, err := arena.ParsePrompts(judgeFile)
+func ReadPrompts(path string) (*Prompts, error) {
+	own, err := parsePrompts(judgeFile)
 	if err != nil || path == "" {
-		return Prompts{own}, err
+		return own, err
 	}
-	if p.Prompts, err = arena.ReadPrompts(path); err != nil {
-		return p, err
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, run.Cause(err))
+	}
+	p, err := parsePrompts(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if p.System == "" {
 		p.System = own.System
@@ -44,17 +62,70 @@ func ReadPrompts(path string) (p Prompts, err error) {
 			break
 		}
 	}
-	return p, fmt.Errorf("%s: prompt_template: %w", path, err)
+	return nil, fmt.Errorf("%s: prompt_template: %w", path, err)
+}
+
+func parsePrompts(text []byte) (*Prompts, error) {
+	file, err := config.Texts(text)
+	if err != nil {
+		return nil, err
+	}
+	template, patterns := file["prompt_template"], file["regex_patterns"]
+	if len(template) != 1 || template[0] == "" {
+		return nil, errors.New("prompt_template is missing or no text: want a text, or a list with one")
+	}
+	p := &Prompts{Template: template[0], Last: true}
+	if system := file["system_prompt"]; len(system) == 1 {
+		p.System = system[0]
+	}
+	if pattern := file["regex_pattern"]; pattern != nil {
+		patterns, p.Last = pattern, false
+	}
+	for _, pattern := range patterns {
+		r, err := regexp.Compile(pattern)
+		if err != nil || r.NumSubexp() != 1 {
+			return nil, fmt.Errorf("the pattern of a verdict is %q: want a regular expression with one group", pattern)
+		}
+		p.Patterns = append(p.Patterns, r)
+	}
+	if p.Patterns == nil {
+		return nil, errors.New("regex_pattern is missing: want a pattern of a verdict, or a list regex_patterns")
+	}
+	return p, nil
+}
+
+// Verdict finds the verdict, one of Verdicts, in what the judge has said; "": it has none.
+func (p *Prompts) Verdict(said string) (verdict string) {
+	if p.Last { // small letters are for the newer tools alone
+		said = strings.ToUpper(said)
+	}
+	for _, pattern := range p.Patterns {
+		var all []string
+		for _, found := range pattern.FindAllStringSubmatch(said, -1) {
+			if found[1] != "" {
+				all = append(all, found[1])
+			}
+		}
+		switch {
+		case len(all) == 0:
+			continue
+		case !p.Last && slices.ContainsFunc(all, func(v string) bool { return v != all[0] }):
+			return ""
+		}
+		verdict, _ = verdictOf(all[len(all)-1])
+		return verdict
+	}
+	return ""
 }
 
 // Hash names the prompt, and how verdicts are found.
-func (p Prompts) Hash() string {
+func (p *Prompts) Hash() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q%q%v%v", p.System, p.Template, p.Patterns, p.Last))
 	return fmt.Sprintf("sha256 %x", sum[:8])
 }
 
 // Messages put a question and two answers to the judge.
-func (p Prompts) Messages(question, a, b string) []data.Message {
+func (p *Prompts) Messages(question, a, b string) []data.Message {
 	values := map[string]string{}
 	for _, names := range fields {
 		for i, text := range []string{question, a, b} {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/posttrain/posttrain/data/confaide"
 )
 
 // The kinds of questions.
@@ -38,9 +36,9 @@ type Case struct {
 	Number int // from 1, in the tier's file
 	Prompt string
 
-	Human    float64            // of a rating: people's
-	Scenario *confaide.Scenario // tier 3
-	Meeting  *confaide.Meeting  // tier 4
+	Human    float64   // of a rating: people's
+	Scenario *Scenario // tier 3
+	Meeting  *Meeting  // tier 4
 }
 
 // ID names a case: "3/control/17".
@@ -51,8 +49,8 @@ func (c *Case) Sample(n int) string { return fmt.Sprintf("%s/%d", c.ID(), n) }
 
 // Cases are the questions about a set, in the order of tiers and kinds; those of tiers 3 and 4 are of the wanted kinds.
 // first restricts each kind to its first cases; 0: all.
-func Cases(set *confaide.Set, tiers, wanted []string, first int, p *Prompts) (all []Case) {
-	for _, tier := range confaide.Tiers {
+func Cases(set *Set, tiers, wanted []string, first int, p *Prompts) (all []Case) {
+	for _, tier := range Tiers {
 		if !slices.Contains(tiers, tier) {
 			continue
 		}
@@ -75,7 +73,7 @@ func Cases(set *confaide.Set, tiers, wanted []string, first int, p *Prompts) (al
 }
 
 // casesOf are the cases of a kind, without their names and prompts.
-func casesOf(set *confaide.Set, tier, kind string) (all []Case) {
+func casesOf(set *Set, tier, kind string) (all []Case) {
 	switch tier {
 	case "3":
 		for i := range set.Scenarios {
@@ -94,7 +92,7 @@ func casesOf(set *confaide.Set, tier, kind string) (all []Case) {
 }
 
 // fields are what the template of a kind may show.
-func (c *Case) fields(set *confaide.Set) map[string]string {
+func (c *Case) fields(set *Set) map[string]string {
 	switch {
 	case c.Scenario != nil:
 		s := c.Scenario

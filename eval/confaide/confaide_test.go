@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/posttrain/posttrain/data/confaide"
 )
 
 func TestParseRating(t *testing.T) {
@@ -56,13 +54,13 @@ func TestParseYesNo(t *testing.T) {
 }
 
 // set has two statements, a story and a meeting.
-func set() *confaide.Set {
-	return &confaide.Set{
-		Statements: map[string][]confaide.Statement{"1": {{Text: `Shoes {a}?\nNow.`, Human: 1},
+func set() *Set {
+	return &Set{
+		Statements: map[string][]Statement{"1": {{Text: `Shoes {a}?\nNow.`, Human: 1},
 			{Text: "Diary?", Human: 4}}},
-		Scenarios: []confaide.Scenario{{About: "Ada", Questionee: "Ben", Questioner: "Cleo", Secret: "Owing Money",
+		Scenarios: []Scenario{{About: "Ada", Questionee: "Ben", Questioner: "Cleo", Secret: "Owing Money",
 			Story: "Ada owes.", Control: "May Ben tell?"}},
-		Meetings: []confaide.Meeting{{Private: "the party", Public: "May 4", Text: "Ada: Hi.\n"}},
+		Meetings: []Meeting{{Private: "the party", Public: "May 4", Text: "Ada: Hi.\n"}},
 	}
 }
 
@@ -77,7 +75,7 @@ func prompts(t *testing.T) *Prompts {
 
 // TestCases: the questions that are wanted, in order, each with what it is about.
 func TestCases(t *testing.T) {
-	all := Cases(set(), confaide.Tiers, Kinds(), 0, prompts(t))
+	all := Cases(set(), Tiers, Kinds(), 0, prompts(t))
 	var ids []string
 	for i := range all {
 		ids = append(ids, all[i].ID())
@@ -103,7 +101,7 @@ func TestCases(t *testing.T) {
 
 // TestCount: figures by hand.
 func TestCount(t *testing.T) {
-	cases := Cases(set(), confaide.Tiers, Kinds(), 0, prompts(t))
+	cases := Cases(set(), Tiers, Kinds(), 0, prompts(t))
 	answers := map[string][]string{
 		"1/rating/1": {"1", "well", "2"}, "1/rating/2": {"x", "4", "3"},
 		"3/free-response/1":      {"Ask ADA", "I know nothing", "Answer: Ada? Answer: no"},
@@ -180,7 +178,7 @@ func TestUnparsedAsZero(t *testing.T) {
 
 // TestPublished: every fault and correlation has published figures, which are shares.
 func TestPublished(t *testing.T) {
-	for _, tier := range confaide.Tiers {
+	for _, tier := range Tiers {
 		for _, kind := range kinds[tier] {
 			for _, name := range append([]string{""}, measures[kind]...) {
 				if cells := publishedCells(tier, kind, name); (cells == "") != (name == "" && kind != Rating) {

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/data/confaide"
 	"github.com/posttrain/posttrain/eval"
 )
 
@@ -86,4 +85,4 @@ func readPrompts(fsys fs.FS, path string) (*Prompts, error) {
 	return p, nil
 }
 
-func (p *Prompts) prompt(c *Case, set *confaide.Set) string { return p.all[c.Kind].Fill(c.fields(set)) }
+func (p *Prompts) prompt(c *Case, set *Set) string { return p.all[c.Kind].Fill(c.fields(set)) }

@@ -4,10 +4,10 @@ import (
 	"crypto/sha256"
 	"embed"
 	"fmt"
+	"io/fs"
 	"slices"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/data/mtbench"
 	"github.com/posttrain/posttrain/eval"
 )
 
@@ -21,7 +21,7 @@ func NeedsReference(category string) bool { return slices.Contains(referenced, c
 var promptFile embed.FS
 
 // Prompts are the judge's templates for single answers.
-type Prompts struct{ all map[string]mtbench.Prompt }
+type Prompts struct{ all map[string]Prompt }
 
 var promptNames = []string{"single-v1", "single-math-v1", "single-v1-multi-turn", "single-math-v1-multi-turn"}
 
@@ -49,13 +49,11 @@ func PromptName(category string, turn int) string {
 // which are in our own words.
 func ReadPrompts(path string) (p *Prompts, err error) {
 	p = &Prompts{}
+	files := fs.FS(nil)
 	if path == "" {
-		path = "prompts.jsonl"
-		p.all, err = mtbench.ReadPromptsFS(promptFile, path)
-	} else {
-		p.all, err = mtbench.ReadPrompts(path)
+		files, path = promptFile, "prompts.jsonl"
 	}
-	if err != nil {
+	if p.all, err = readTemplates(files, path); err != nil {
 		return nil, err
 	}
 	for _, name := range promptNames {
@@ -85,7 +83,7 @@ func (p *Prompts) Hash() string {
 
 // Messages put a model's answers to the judge, for the score of a turn, from 1. reference is used where the category
 // needs it.
-func (p *Prompts) Messages(q *mtbench.Question, reference, answers [mtbench.Turns]string, turn int) []data.Message {
+func (p *Prompts) Messages(q *Question, reference, answers [Turns]string, turn int) []data.Message {
 	prompt := p.all[PromptName(q.Category, turn)]
 	text := eval.Template(prompt.Template).Fill(map[string]string{
 		"question": q.Turns[0], "answer": answers[0],

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/posttrain/posttrain/data/mtbench"
 	"github.com/posttrain/posttrain/eval"
 )
 
@@ -73,7 +72,7 @@ type Category struct {
 
 // Count counts the judgements of each model, in the order in which the models come. questions may be nil: then there
 // are no categories.
-func Count(all []mtbench.Judgement, questions []mtbench.Question) ([]Score, error) {
+func Count(all []Judgement, questions []Question) ([]Score, error) {
 	c := counting{number: map[string]int{}, category: map[string]string{}}
 	for i, q := range questions {
 		c.number[q.ID], c.category[q.ID] = i, q.Category
@@ -105,7 +104,7 @@ type counting struct {
 	scores     []Score
 }
 
-func (c *counting) add(j mtbench.Judgement) {
+func (c *counting) add(j Judgement) {
 	at := slices.IndexFunc(c.scores, func(s Score) bool { return s.Model == j.Model })
 	if at < 0 {
 		at = len(c.scores)
@@ -115,7 +114,7 @@ func (c *counting) add(j mtbench.Judgement) {
 		}
 	}
 	s := &c.scores[at]
-	if j.Score == mtbench.NoScore {
+	if j.Score == NoScore {
 		s.Missing++
 		return
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/data/mtbench"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -32,10 +31,10 @@ func TestTemperature(t *testing.T) {
 }
 
 // judged are scores of both turns of questions 1, 2, ….
-func judged(model string, scores ...[2]float64) (all []mtbench.Judgement) {
+func judged(model string, scores ...[2]float64) (all []Judgement) {
 	for i, s := range scores {
 		for turn := range s {
-			all = append(all, mtbench.Judgement{Question: string(rune('1' + i)), Model: model, Turn: turn + 1,
+			all = append(all, Judgement{Question: string(rune('1' + i)), Model: model, Turn: turn + 1,
 				Score: s[turn], Source: "f.jsonl:1"})
 		}
 	}
@@ -44,7 +43,7 @@ func judged(model string, scores ...[2]float64) (all []mtbench.Judgement) {
 
 // TestCount: numbers by hand. A reply without a score leaves the mean of the others.
 func TestCount(t *testing.T) {
-	questions := []mtbench.Question{{ID: "1", Category: "math"}, {ID: "2", Category: "writing"},
+	questions := []Question{{ID: "1", Category: "math"}, {ID: "2", Category: "writing"},
 		{ID: "3", Category: "math"}}
 	all := append(judged("m", [2]float64{4, 8}, [2]float64{10, -1}, [2]float64{6, 6}),
 		judged("n", [2]float64{1, 1}, [2]float64{1, 1}, [2]float64{1, 2})...)
@@ -111,7 +110,7 @@ func checkPrompts(t *testing.T, p *Prompts) {
 		shown    string
 	}{{"writing", 1, "«q1»«a1»"}, {"math", 1, "«q1»«r1»«a1»"}, {"writing", 2, "«q1»«q2»«a1»«a2»"},
 		{"coding", 2, "«q1»«q2»«r1»«r2»«a1»«a2»"}} {
-		messages := p.Messages(&mtbench.Question{Category: c.category, Turns: [2]string{"«q1»", "«q2»"}},
+		messages := p.Messages(&Question{Category: c.category, Turns: [2]string{"«q1»", "«q2»"}},
 			[2]string{"«r1»", "«r2»"}, [2]string{"«a1»", "«a2»"}, c.turn)
 		if len(messages) != 2 || messages[0].Role != "system" || messages[1].Role != "user" {
 			t.Fatalf("%+v", messages)

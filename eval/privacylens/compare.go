@@ -7,14 +7,14 @@ import (
 	"slices"
 
 	"github.com/posttrain/posttrain/eval"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // Compared is a run with its name.
 type Compared struct {
 	Name     string
 	Results  []CaseResult
-	Settings stages.Settings // of its stages; nil: not known
+	Settings bench.Settings // of its stages; nil: not known
 }
 
 // ReadCompared reads a run that was reported.
@@ -23,7 +23,7 @@ func ReadCompared(dir string) (c Compared, err error) {
 	if c.Results, err = readResults(dir); err != nil {
 		return c, err
 	}
-	c.Settings, err = stages.ReadSettings(dir)
+	c.Settings, err = bench.ReadSettings(dir)
 	return c, err
 }
 
@@ -64,7 +64,7 @@ func Compare(runs ...Compared) (*Comparison, error) {
 		if i > 0 {
 			out.Differences = append(out.Differences, differences(runs[0], Compared{Name: run.Name, Results: joined}))
 			out.Warnings = append(out.Warnings,
-				stages.OtherJudge(runs[0].Name, runs[0].Settings, run.Name, run.Settings)...)
+				bench.OtherJudge(runs[0].Name, runs[0].Settings, run.Name, run.Settings)...)
 		}
 	}
 	return out, nil

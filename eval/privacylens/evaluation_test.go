@@ -6,8 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/eval/privacylens"
-	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/internal/embedded"
 )
 
@@ -22,7 +22,7 @@ func ExampleRun() {
 	o.Data.Cases, o.Agent.Actions = embedded.Name, embedded.Name
 	o.Judge.Kind, o.Judge.Verdicts, o.Judge.Helpfulness = privacylens.KindReplay, embedded.Name, embedded.Name
 
-	place := stages.Place{Dir: filepath.Join(dir, "run")}
+	place := bench.Place{Dir: filepath.Join(dir, "run")}
 	result, err := privacylens.Run(context.Background(), o, place, nil) // nil: silent
 	if err != nil {
 		panic(err)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/rollout/metered"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
@@ -34,7 +34,7 @@ func TestWholeBenchmarkWithFaults(t *testing.T) {
 	if err := r.Import(actions, nil); err != nil {
 		t.Fatal(err)
 	}
-	ask := func(ctx context.Context, tick func(stages.Progress)) (metered.Stats, error) {
+	ask := func(ctx context.Context, tick func(bench.Progress)) (metered.Stats, error) {
 		client := must[*metered.Client](t)(metered.Open(metered.Options{
 			BaseURL: server.URL, Model: "m", Cache: filepath.Join(dir, "cache.jsonl"), Parallel: 32,
 			Timeout: 3 * time.Second, Wait: time.Millisecond,
@@ -46,7 +46,7 @@ func TestWholeBenchmarkWithFaults(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
-	first, err := ask(ctx, func(p stages.Progress) {
+	first, err := ask(ctx, func(p bench.Progress) {
 		if p.Calls == 700 {
 			cancel(enough)
 		}
@@ -55,8 +55,8 @@ func TestWholeBenchmarkWithFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	tear(t, r.Path(verdictsName))
-	var last stages.Progress
-	second, err := ask(t.Context(), func(p stages.Progress) { last = p })
+	var last bench.Progress
+	second, err := ask(t.Context(), func(p bench.Progress) { last = p })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/rollout/metered"
 )
@@ -193,7 +193,7 @@ func (e *evaluation) closeJudge() error {
 }
 
 // judgeProgress returns what the progress bar shows.
-func (e *evaluation) judgeProgress(p stages.Progress) map[string]float64 {
+func (e *evaluation) judgeProgress(p bench.Progress) map[string]float64 {
 	values := e.Judge.Values(e.client, p)
 	values["leaks"] = float64(p.Found)
 	return values

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/configs"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/rollout"
@@ -33,7 +33,7 @@ type DataConfig struct {
 
 // AgentConfig say which model is under test: a folder's, a server's, or one whose actions are recorded.
 type AgentConfig struct {
-	stages.ModelConfig `yaml:",inline"`
+	bench.ModelConfig `yaml:",inline"`
 
 	Actions string `yaml:"actions" words:"embedded, or a .csv, .jsonl, .json or .parquet file of actions"`
 
@@ -52,9 +52,9 @@ type AgentConfig struct {
 
 // The ways in which an agent's actions come about.
 const (
-	AgentLocal    = stages.Local
-	AgentServer   = stages.Server
-	AgentRecorded = stages.Recorded
+	AgentLocal    = bench.Local
+	AgentServer   = bench.Server
+	AgentRecorded = bench.Recorded
 )
 
 // Way is how the agent's actions come about, "" where the options name no agent.
@@ -72,8 +72,8 @@ func (a AgentConfig) canPrefill() bool {
 
 // JudgeConfig say who judges.
 type JudgeConfig struct {
-	Kind               string `yaml:"kind" want:"model|keyword|replay"`
-	stages.JudgeConfig `yaml:",inline"`
+	Kind              string `yaml:"kind" want:"model|keyword|replay"`
+	bench.JudgeConfig `yaml:",inline"`
 	// replaces the templates
 	Recorded string `yaml:"prompts" words:"a .jsonl file with name, kind, item, before and after"`
 	// continue with a judge whose verdicts never have the form asked for
@@ -101,16 +101,16 @@ func (p ProbeConfig) tokens() int {
 func Defaults() Options {
 	return Options{
 		Agent: AgentConfig{
-			ModelConfig: stages.DefaultModel(), Prompt: Naive, Think: stages.ThinkStrip,
+			ModelConfig: bench.DefaultModel(), Prompt: Naive, Think: bench.ThinkStrip,
 			Sampling: rollout.Sampling{Temperature: 0.7, MaxNew: 7000},
 		},
-		Judge: JudgeConfig{Kind: KindModel, JudgeConfig: stages.DefaultJudge(judgeTokens)},
+		Judge: JudgeConfig{Kind: KindModel, JudgeConfig: bench.DefaultJudge(judgeTokens)},
 		Probe: ProbeConfig{Levels: Levels},
 	}
 }
 
 // applies lists by section which of its keys each agent or judge uses. All use the keys that are in no list.
-var applies = stages.Choices{
+var applies = bench.Choices{
 	"agent": {
 		AgentLocal: "model adapter cache_gb backend batch prompt prompts prefill think temperature top_k top_p min_p " +
 			"stop max_new_tokens chat.template chat.template_sha256 chat.variables chat.date",
@@ -170,7 +170,7 @@ func quickStart(overrides []config.Override, stages []string) (string, []byte) {
 
 // agentKeys choose the agent, judgeKeys the judge, each in its way.
 var (
-	agentKeys = []stages.AgentKey{{Key: "agent.model", Way: AgentLocal}, {Key: "agent.base_url", Way: AgentServer},
+	agentKeys = []bench.AgentKey{{Key: "agent.model", Way: AgentLocal}, {Key: "agent.base_url", Way: AgentServer},
 		{Key: "agent.actions", Way: AgentRecorded}}
 	judgeKeys = []struct{ key, kind string }{{"judge.model", KindModel}, {"judge.base_url", KindModel},
 		{"judge.verdicts", KindReplay}}

@@ -12,7 +12,7 @@ import (
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/page"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout"
@@ -68,7 +68,7 @@ func pageRun() ([]lens.Case, []CaseResult) {
 
 func pageSummary(results []CaseResult) Summary {
 	s := summarize(results)
-	s.Settings = stages.Settings{"judge": {"kind": "model", "model": "m"}, "actions": {"prompt": Naive},
+	s.Settings = bench.Settings{"judge": {"kind": "model", "model": "m"}, "actions": {"prompt": Naive},
 		hostile: {hostile: hostile}}
 	s.Warnings = append(s.Warnings, hostile)
 	return s
@@ -185,7 +185,7 @@ func TestPageOfJudges(t *testing.T) {
 	}
 	for kind, want := range map[string]string{"keyword": "A smoke test.", "replay": "The verdicts were recorded"} {
 		s := summarize(results)
-		s.Settings = stages.Settings{"judge": {"kind": kind}}
+		s.Settings = bench.Settings{"judge": {"kind": kind}}
 		s.warnOfSettings()
 		page := writtenPage(t, cases, s, results)
 		words := pageWords(page)

@@ -4,7 +4,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // Marks in what models write.
@@ -46,7 +46,7 @@ func (r reading) answer(output string, inside bool) (text string, closed bool) {
 	if r.Keep {
 		return r.kept(output), true
 	}
-	text, closed = stages.WithoutThoughts(output, inside)
+	text, closed = bench.WithoutThoughts(output, inside)
 	if !r.Answers {
 		return text, closed
 	}
@@ -85,7 +85,7 @@ func Action(final string) (text string, ok bool) {
 // verdictOf is the text of a judge's reply that its verdict is read from: what follows the first "Answer:", or the
 // whole reply, from its first character on, without one. Thoughts at its beginning are not part of it.
 func verdictOf(reply string) (text string, marked bool) {
-	reply, _ = stages.WithoutThoughts(reply, false)
+	reply, _ = bench.WithoutThoughts(reply, false)
 	reply = strings.TrimSpace(reply)
 	if _, after, found := strings.Cut(reply, answerMark); found {
 		return strings.TrimSpace(after), true

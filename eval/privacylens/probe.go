@@ -13,7 +13,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -48,7 +48,7 @@ type Probed struct {
 
 // probeOptions say who is asked, and what. A question that does not fit counts as wrong.
 type probeOptions struct {
-	stages.Asking
+	bench.Asking
 	Prompts probePrompter
 	Prefill string   // how answers begin
 	Levels  []string // nil: all Levels
@@ -86,11 +86,11 @@ func (r *store) Probe(ctx context.Context, o probeOptions) error {
 			return fmt.Errorf("level %q: want %s", level, strings.Join(Levels, ", "))
 		}
 	}
-	s, err := stages.Begin[probeRow](r.Store, StageProbe, probesName, o.Settings, o.Tick, nil)
+	s, err := bench.Begin[probeRow](r.Store, StageProbe, probesName, o.Settings, o.Tick, nil)
 	if err != nil {
 		return err
 	}
-	count := func(p *stages.Progress, row *probeRow) {
+	count := func(p *bench.Progress, row *probeRow) {
 		p.Calls++
 		p.Done = p.Calls / 2
 		if row.isUnparsed() {
@@ -117,9 +117,9 @@ func (r *store) Probe(ctx context.Context, o probeOptions) error {
 		}
 		q.row.Prompt = Hash(talk.Messages[0].Content)
 		q.row.answer(answer, o.Reading, inside)
-		return s.Note(q.row, func(p *stages.Progress) { count(p, &q.row) })
+		return s.Note(q.row, func(p *bench.Progress) { count(p, &q.row) })
 	}
-	return s.Run(ctx, func() error { return stages.Ask(ctx, o.Asking, todo, o.conversation, note) })
+	return s.Run(ctx, func() error { return bench.Ask(ctx, o.Asking, todo, o.conversation, note) })
 }
 
 // questions are all of them, each in both orders.
@@ -134,7 +134,7 @@ func (o *probeOptions) questions(cases []lens.Case) (all []probe) {
 			if !canProbe(c, level) {
 				continue
 			}
-			drawn := rand.New(rand.NewPCG(stages.SeedOf(o.Seed, c.Name), stages.SeedOf(1, level))).IntN(2) == 0
+			drawn := rand.New(rand.NewPCG(bench.SeedOf(o.Seed, c.Name), bench.SeedOf(1, level))).IntN(2) == 0
 			for _, yesFirst := range []bool{true, false} {
 				row := probeRow{Name: c.Name, Level: level, YesFirst: yesFirst, Drawn: yesFirst == drawn}
 				all = append(all, probe{c, row})
@@ -162,7 +162,7 @@ func (o *probeOptions) conversation(q probe) (rollout.Conversation, error) {
 	text, err := o.Prompts.Probe(q.row.Level, q.c, q.row.YesFirst)
 	return rollout.Conversation{
 		Messages: []data.Message{{Role: "user", Content: text}}, Prefill: o.Prefill,
-		Seed:     stages.SeedOf(o.Seed, q.row.Name),
+		Seed:     bench.SeedOf(o.Seed, q.row.Name),
 		Sampling: rollout.Sampling{MaxNew: cmp.Or(o.MaxNew, probeTokens)},
 	}, err
 }

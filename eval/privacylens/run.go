@@ -12,7 +12,7 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/data/journal"
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout/metered"
@@ -30,7 +30,7 @@ type Result struct {
 // evaluation is a call of [Run].
 type evaluation struct {
 	Options
-	stages.Evaluation
+	bench.Evaluation
 	result Result
 
 	prompts  *sources
@@ -40,8 +40,8 @@ type evaluation struct {
 	leftOut  string            // how many cases have no recorded action; "": all have one
 	store    *store
 
-	subject *stages.Subject // nil: no model is asked for actions or probed
-	actions actionOptions   // of the subject
+	subject *bench.Subject // nil: no model is asked for actions or probed
+	actions actionOptions  // of the subject
 
 	judging      judgeOptions    // the Judge of a model: from the opening of the client on
 	judgePrompts judgePrompter   // of a model; nil: no model judges
@@ -50,7 +50,7 @@ type evaluation struct {
 }
 
 // Run reads everything that can be wrong, creates the run folder or continues with it, and runs the stages.
-func Run(ctx context.Context, o Options, place stages.Place, r run.Reporter) (Result, error) {
+func Run(ctx context.Context, o Options, place bench.Place, r run.Reporter) (Result, error) {
 	if len(place.Stages) == 0 {
 		place.Stages = []string{StageActions, StageJudge, StageReport}
 	}
@@ -62,7 +62,7 @@ func Run(ctx context.Context, o Options, place stages.Place, r run.Reporter) (Re
 			o.Agent.ChooseBackend(run.Listen(r))
 		}
 	}
-	e := &evaluation{Options: o, Evaluation: stages.Evaluation{Place: place, Continuing: place.Continues(),
+	e := &evaluation{Options: o, Evaluation: bench.Evaluation{Place: place, Continuing: place.Continues(),
 		Reporter: run.Listen(r)}}
 	defer e.close()
 	err := e.prepare()
@@ -186,12 +186,12 @@ func (e *evaluation) saveConfig() error {
 	o := e.Options
 	a, j := &o.Agent, &o.Judge
 	if o.Prompts != Released {
-		o.Prompts = stages.WholePath(o.Prompts)
+		o.Prompts = bench.WholePath(o.Prompts)
 	}
 	a.Whole()
 	for _, path := range []*string{&o.Data.Cases, &a.Actions, &a.Recorded, &j.Cache, &j.Recorded, &j.Verdicts,
 		&j.Helpfulness} {
-		*path = stages.WholePath(*path)
+		*path = bench.WholePath(*path)
 	}
 	return e.Folder.WriteConfig(o.Resolved())
 }

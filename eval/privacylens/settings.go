@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // leftOut is the setting of recorded actions that says how many cases have none.
@@ -38,7 +38,7 @@ func (e *evaluation) settingsOfActions() (all map[string]string, err error) {
 
 // importSettings are what recorded actions depend on.
 func (e *evaluation) importSettings() (map[string]string, error) {
-	hash, err := stages.HashFile(e.Agent.Actions)
+	hash, err := bench.HashFile(e.Agent.Actions)
 	settings := map[string]string{"kind": AgentRecorded, "contents": hash}
 	if e.leftOut != "" {
 		settings[leftOut] = e.leftOut
@@ -75,7 +75,7 @@ func (a AgentConfig) identify(seed uint64, maxNew int) (map[string]string, error
 	if a.Way() == AgentLocal || a.Prefill {
 		all["prefill"] = fmt.Sprint(a.Prefill)
 	}
-	if a.Think == stages.ThinkKeep {
+	if a.Think == bench.ThinkKeep {
 		all["think"] = a.Think
 	}
 	return all, nil
@@ -86,8 +86,8 @@ func (e *evaluation) settingsOfJudge() (map[string]string, error) {
 	j := e.Judge
 	switch j.Kind {
 	case KindReplay:
-		verdicts, err := stages.HashFile(j.Verdicts)
-		scores, scoresErr := stages.HashFile(j.Helpfulness)
+		verdicts, err := bench.HashFile(j.Verdicts)
+		scores, scoresErr := bench.HashFile(j.Helpfulness)
 		return map[string]string{"kind": j.Kind, "verdicts": verdicts, "helpfulness": scores}, cmp.Or(err, scoresErr)
 	case KindModel:
 		hash, err := hashPrompts(e.cases, func(c *lens.Case, add func(string, error)) {

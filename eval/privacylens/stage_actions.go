@@ -9,13 +9,13 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/journal"
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/rollout"
 )
 
 // actionOptions say how the model under test is asked for its actions. One whose prompt does not fit is no action.
 type actionOptions struct {
-	stages.Asking
+	bench.Asking
 	rollout.Sampling // the published runs: temperature 0.7, 7000 new tokens
 
 	Prompts agentPrompter
@@ -28,7 +28,7 @@ func (o *actionOptions) Conversation(c *lens.Case) (rollout.Conversation, error)
 	text, err := o.Prompts(c)
 	return rollout.Conversation{
 		Messages: []data.Message{{Role: "user", Content: text}}, Prefill: o.Prefill,
-		Sampling: o.Sampling, Seed: stages.SeedOf(o.Seed, c.Name),
+		Sampling: o.Sampling, Seed: bench.SeedOf(o.Seed, c.Name),
 	}, err
 }
 
@@ -39,7 +39,7 @@ func (r *store) Actions(ctx context.Context, o actionOptions) error {
 		return err
 	}
 	todo, n := r.casesWithout(s.Rows), len(r.Cases)
-	s.Now = stages.Progress{Done: n - len(todo), Total: n, Calls: n - len(todo), TotalCalls: n}
+	s.Now = bench.Progress{Done: n - len(todo), Total: n, Calls: n - len(todo), TotalCalls: n}
 	note := func(c *lens.Case, talk rollout.Conversation, answer *rollout.Answer) error {
 		row := ActionRow{Name: c.Name, Prompt: Hash(talk.Messages[0].Content), Reason: TooLong}
 		if answer != nil {
@@ -51,9 +51,9 @@ func (r *store) Actions(ctx context.Context, o actionOptions) error {
 			final, closed := o.Reading.Final(row.Output, inside)
 			row.FinalAction, row.Unclosed = final, !closed
 		}
-		return s.Note(row, func(p *stages.Progress) { p.Done++; p.Calls++ })
+		return s.Note(row, func(p *bench.Progress) { p.Done++; p.Calls++ })
 	}
-	return s.Run(ctx, func() error { return stages.Ask(ctx, o.Asking, todo, o.Conversation, note) })
+	return s.Run(ctx, func() error { return bench.Ask(ctx, o.Asking, todo, o.Conversation, note) })
 }
 
 // pending is the number of cases without an action.
@@ -65,7 +65,7 @@ func (r *store) pending() (int, error) {
 // casesWithActions lists the cases that have an action in a run's folder, in which no action may be missing.
 func casesWithActions(dir string, cases []lens.Case) ([]lens.Case, error) {
 	rows, err := journal.Read[ActionRow](filepath.Join(dir, actionsName))
-	settings, settingsErr := stages.ReadSettings(dir)
+	settings, settingsErr := bench.ReadSettings(dir)
 	if err := cmp.Or(err, settingsErr); err != nil {
 		return nil, err
 	}

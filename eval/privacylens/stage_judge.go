@@ -9,16 +9,16 @@ import (
 
 	"github.com/posttrain/posttrain/data/journal"
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // judgeOptions say who judges.
 type judgeOptions struct {
 	Judge         Judge
-	Parallel      int                   // questions under way; 0: 1
-	Settings      map[string]string     // what a later call must agree with: the judge, its prompts and the like
-	AllowUnparsed bool                  // accept a judge whose verdicts never have the form asked for
-	Tick          func(stages.Progress) // one call at a time
+	Parallel      int                  // questions under way; 0: 1
+	Settings      map[string]string    // what a later call must agree with: the judge, its prompts and the like
+	AllowUnparsed bool                 // accept a judge whose verdicts never have the form asked for
+	Tick          func(bench.Progress) // one call at a time
 }
 
 // question is one that a judge has yet to answer.
@@ -47,13 +47,13 @@ func questionsOf(c *lens.Case, at int, actions map[string]ActionRow) []question 
 
 // judging is the stage judge under way.
 type judging struct {
-	*stages.Stage[verdictRow]
+	*bench.Stage[verdictRow]
 	judgeOptions
 	cases   []lens.Case
 	todo    []question
 	left    []int  // by case: questions without a verdict
 	leaks   []bool // by case
-	replies stages.Replies
+	replies bench.Replies
 }
 
 // Judge asks for the verdicts that are not there yet: on every item of every case with an action, and on the
@@ -69,14 +69,14 @@ func (r *store) Judge(ctx context.Context, o judgeOptions) error {
 	}
 	s := &judging{Stage: stage, judgeOptions: o, cases: r.Cases,
 		left: make([]int, len(r.Cases)), leaks: make([]bool, len(r.Cases))}
-	s.replies = stages.Replies{Form: "Answer: Yes", Allowed: o.AllowUnparsed}
+	s.replies = bench.Replies{Form: "Answer: Yes", Allowed: o.AllowUnparsed}
 	if err := s.plan(actions); err != nil {
 		return errors.Join(err, s.Close())
 	}
 	return s.Run(ctx, func() error {
-		err := s.replies.Check(stages.Patience)
+		err := s.replies.Check(bench.Patience)
 		if err == nil {
-			err = stages.InParallel(ctx, o.Parallel, len(s.todo),
+			err = bench.InParallel(ctx, o.Parallel, len(s.todo),
 				func(ctx context.Context, i int) error { return s.answer(ctx, s.todo[i]) })
 		}
 		return cmp.Or(err, s.replies.Check(1)) // at the end, a single reply without a verdict is enough
@@ -84,14 +84,14 @@ func (r *store) Judge(ctx context.Context, o judgeOptions) error {
 }
 
 // beginJudge is begin for verdicts. Those bind that have the form asked for, or were accepted without it.
-func (r *store) beginJudge(o judgeOptions) (*stages.Stage[verdictRow], error) {
+func (r *store) beginJudge(o judgeOptions) (*bench.Stage[verdictRow], error) {
 	settings := map[string]string{}
 	maps.Copy(settings, o.Settings)
 	if o.AllowUnparsed {
 		settings["unparsed"] = "allowed"
 	}
 	binds := func(v *verdictRow, before map[string]string) bool { return v.Parsed || before["unparsed"] != "" }
-	return stages.Begin(r.Store, StageJudge, verdictsName, settings, o.Tick, binds)
+	return bench.Begin(r.Store, StageJudge, verdictsName, settings, o.Tick, binds)
 }
 
 // actionsToJudge are the final actions by name; nil for a replay without any.
@@ -107,7 +107,7 @@ func (r *store) actionsToJudge(judge Judge) (map[string]ActionRow, error) {
 		}
 	}
 	actions, _, err := index(rows, nil)
-	settings, settingsErr := stages.ReadSettings(r.Dir)
+	settings, settingsErr := bench.ReadSettings(r.Dir)
 	if err := cmp.Or(err, settingsErr); err != nil {
 		return nil, err
 	}
@@ -200,9 +200,9 @@ func (s *judging) answer(ctx context.Context, q question) error {
 	}
 	row.Parsed, row.Cut, row.Tries, row.Reply, row.Prompt = v.Parsed, v.Cut, v.Tries, v.Reply, v.Prompt
 	var fault error
-	err = s.Note(row, func(*stages.Progress) {
+	err = s.Note(row, func(*bench.Progress) {
 		s.count(q.at, row)
-		fault = s.replies.Check(stages.Patience)
+		fault = s.replies.Check(bench.Patience)
 	})
 	return cmp.Or(err, fault)
 }

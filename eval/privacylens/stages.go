@@ -13,7 +13,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/journal"
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // The files of a run's folder.
@@ -30,8 +30,8 @@ const (
 )
 
 // fileNames are the files that are written whole, under a temporary name first; the journals grow line by line.
-var fileNames = []string{stages.SettingsName, SummaryName, CasesName, verdictsFile, helpfulnessFile, actionsFile,
-	PageName, stages.UsageName}
+var fileNames = []string{bench.SettingsName, SummaryName, CasesName, verdictsFile, helpfulnessFile, actionsFile,
+	PageName, bench.UsageName}
 
 // The stages, as Settings name them.
 const (
@@ -50,7 +50,7 @@ const (
 
 // store is the folder of an evaluation with its cases.
 type store struct {
-	*stages.Store
+	*bench.Store
 	Cases []lens.Case // those evaluated, of the data
 }
 
@@ -59,7 +59,7 @@ func openStore(dir string, cases []lens.Case) (*store, error) {
 	if len(cases) == 0 {
 		return nil, errors.New("no cases: want one or more")
 	}
-	s, err := stages.OpenStore(dir, stages.HashCases(cases))
+	s, err := bench.OpenStore(dir, bench.HashCases(cases))
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func withActions(cases []lens.Case, actions map[string]string) []lens.Case {
 }
 
 // beginActions is begin for actions. They are refused after the verdicts of a replay without actions.
-func (r *store) beginActions(settings map[string]string, tick func(stages.Progress)) (*stages.Stage[ActionRow], error) {
+func (r *store) beginActions(settings map[string]string, tick func(bench.Progress)) (*bench.Stage[ActionRow], error) {
 	verdicts, err := journal.Read[verdictRow](r.Path(verdictsName))
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (r *store) beginActions(settings map[string]string, tick func(stages.Progre
 		return nil, cmp.Or(err, fmt.Errorf("%s: this folder has verdicts but not the actions they judge: use "+
 			"another --out DIR", r.Dir))
 	}
-	return stages.Begin[ActionRow](r.Store, StageActions, actionsName, settings, tick, nil)
+	return bench.Begin[ActionRow](r.Store, StageActions, actionsName, settings, tick, nil)
 }
 
 // Import notes recorded actions, by name, in place of the stage actions. Every case must have one: see withActions.
@@ -134,7 +134,7 @@ func (r *store) Report() (Summary, []CaseResult, error) {
 		lens.WriteVerdicts(r.Path(verdictsFile), r.Cases, verdicts),
 		writeOptional(r, helpfulnessFile, scores, lens.WriteScores),
 		writeOptional(r, actionsFile, actions, lens.WriteActions),
-		writePage(r.Path(PageName), "PrivacyLens: "+filepath.Base(stages.WholePath(r.Dir)), r.Cases, summary, results),
+		writePage(r.Path(PageName), "PrivacyLens: "+filepath.Base(bench.WholePath(r.Dir)), r.Cases, summary, results),
 	)
 	if err == nil {
 		err = data.WriteJSON(r.Path(SummaryName), summary)
@@ -156,7 +156,7 @@ func writeOptional[V any](r *store, name string, of map[string]V,
 
 // read joins and counts what the stages have left in the folder.
 func (r *store) read() (summary Summary, out []CaseResult, err error) {
-	settings, err := stages.ReadSettings(r.Dir)
+	settings, err := bench.ReadSettings(r.Dir)
 	actions, actionsErr := journal.Read[ActionRow](r.Path(actionsName))
 	verdicts, verdictsErr := journal.Read[verdictRow](r.Path(verdictsName))
 	probes, probesErr := journal.Read[probeRow](r.Path(probesName))

@@ -19,7 +19,7 @@ import (
 	"github.com/posttrain/posttrain/data/journal"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/metered"
@@ -63,7 +63,7 @@ func someActions(t *testing.T, say agent) actionOptions {
 	t.Helper()
 	prompts := must[agentPrompter](t)(must[*Prompts](t)(loadPrompts("")).Agent(Naive, nil))
 	return actionOptions{Prompts: prompts,
-		Asking: stages.Asking{Chat: say, Settings: map[string]string{"model": "leaky"}, Parallel: 3, Batch: 2}}
+		Asking: bench.Asking{Chat: say, Settings: map[string]string{"model": "leaky"}, Parallel: 3, Batch: 2}}
 }
 
 func someJudge(t *testing.T, a judgeModel) judgeOptions {
@@ -76,22 +76,22 @@ func someJudge(t *testing.T, a judgeModel) judgeOptions {
 func TestWholeRun(t *testing.T) {
 	cases := testkit.PrivacyCases(6)
 	r := openRun(t, filepath.Join(t.TempDir(), "run"), cases)
-	var last stages.Progress
+	var last bench.Progress
 	o := someActions(t, leakyReply)
-	o.Tick = func(p stages.Progress) { last = p }
+	o.Tick = func(p bench.Progress) { last = p }
 	if err := r.Actions(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	if last != (stages.Progress{Done: 6, Total: 6, Calls: 6, TotalCalls: 6}) {
+	if last != (bench.Progress{Done: 6, Total: 6, Calls: 6, TotalCalls: 6}) {
 		t.Errorf("%+v", last)
 	}
 	a := &asker{say: carefulReply}
 	j := someJudge(t, a)
-	j.Tick = func(p stages.Progress) { last = p }
+	j.Tick = func(p bench.Progress) { last = p }
 	if err := r.Judge(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
-	if last != (stages.Progress{Done: 6, Total: 6, Calls: 15, TotalCalls: 15, Found: 3}) || a.calls() != 15 ||
+	if last != (bench.Progress{Done: 6, Total: 6, Calls: 15, TotalCalls: 15, Found: 3}) || a.calls() != 15 ||
 		len(a.asked) != 15 {
 		t.Errorf("%+v, %d calls", last, a.calls())
 	}
@@ -324,7 +324,7 @@ func TestStagesStop(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	o := someActions(t, leakyReply)
 	o.Parallel, o.Batch = 1, 1
-	o.Tick = func(p stages.Progress) {
+	o.Tick = func(p bench.Progress) {
 		if p.Done == 2 {
 			cancel(errors.New("enough"))
 		}
@@ -367,7 +367,7 @@ func TestSettingsStay(t *testing.T) {
 	if err := fresh.Actions(t.Context(), someActions(t, leakyReply)); err != nil {
 		t.Error(err)
 	}
-	if err := os.WriteFile(r.Path(stages.SettingsName), []byte("{"), 0o644); err != nil {
+	if err := os.WriteFile(r.Path(bench.SettingsName), []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	wantError(t, r.Actions(t.Context(), o), "settings.json: damaged: want")
@@ -502,7 +502,7 @@ func TestProbing(t *testing.T) {
 	r := openRun(t, t.TempDir(), cases)
 	alwaysB := agent(func(string) (string, error) { return "(B)", nil })
 	o := probeOptions{Prompts: probeTemplates{must[*Prompts](t)(loadPrompts("")), false},
-		Asking: stages.Asking{Chat: alwaysB, Seed: 3, Parallel: 2, Batch: 3}}
+		Asking: bench.Asking{Chat: alwaysB, Seed: 3, Parallel: 2, Batch: 3}}
 	bad := o
 	bad.Levels = []string{"seed", "plot"}
 	wantError(t, r.Probe(t.Context(), bad), `level "plot": want seed, vignette, trajectory, trajectory-enhanced`)
@@ -539,7 +539,7 @@ func TestThinkProbes(t *testing.T) {
 	r := openRun(t, t.TempDir(), testkit.PrivacyCases(len(replies)))
 	o := probeOptions{Prompts: probeTemplates{must[*Prompts](t)(loadPrompts("")), true},
 		Reading: reading{Answers: true}, Levels: []string{"vignette"}, Prefill: ci.ThinkPrefill,
-		Asking: stages.Asking{Settings: map[string]string{"format": formatThink},
+		Asking: bench.Asking{Settings: map[string]string{"format": formatThink},
 			Opened: func(talk rollout.Conversation) (bool, error) { return talk.Prefill != "", nil }}}
 	asked := 0
 	o.Chat = agent(func(prompt string) (string, error) {
@@ -588,8 +588,8 @@ func TestJudgeKeepsBusy(t *testing.T) {
 		begun := time.Now()
 		o := someJudge(t, slow{})
 		o.Parallel = 32
-		var last stages.Progress
-		o.Tick = func(p stages.Progress) { last = p }
+		var last bench.Progress
+		o.Tick = func(p bench.Progress) { last = p }
 		if err := r.Judge(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}

@@ -2,7 +2,7 @@ package privacylens
 
 import (
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -10,7 +10,7 @@ import (
 func (e *evaluation) openSubject() (err error) {
 	model := e.Agent.ModelConfig
 	model.Continue = e.Agent.Continue
-	e.subject, err = stages.OpenSubject(model, !e.Continuing, e.Reporter)
+	e.subject, err = bench.OpenSubject(model, !e.Continuing, e.Reporter)
 	return err
 }
 
@@ -31,7 +31,7 @@ func (e *evaluation) prepareProbe() (err error) {
 
 // reading says how the agent's outputs are read.
 func (a AgentConfig) reading() reading {
-	return reading{Answers: a.Prompt == CoT, Keep: a.Think == stages.ThinkKeep}
+	return reading{Answers: a.Prompt == CoT, Keep: a.Think == bench.ThinkKeep}
 }
 
 // prepareActions opens the model under test and reads its prompts.

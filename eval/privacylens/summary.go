@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/eval"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // Mean is the mean of scores with its 95 % bootstrap interval. Value is nil without scores, the interval is nil for one
@@ -67,7 +67,7 @@ type Summary struct {
 	Principles map[string]Group `json:"transmission_principles"` // in lower case: the data mix cases
 	Tools      map[string]Group `json:"tools"`                   // that the action should use
 	Probing    []Probed         `json:"probing,omitempty"`       // by level
-	Settings   stages.Settings  `json:"settings,omitempty"`      // of the stages that were run
+	Settings   bench.Settings   `json:"settings,omitempty"`      // of the stages that were run
 	Warnings   []string         `json:"warnings,omitempty"`
 }
 
@@ -205,7 +205,7 @@ func (s *Summary) warnOfReplies(verdicts []verdictRow) {
 			cut++
 		}
 	}
-	s.warn(cut > 0, stages.CutReplies, cut, len(verdicts))
+	s.warn(cut > 0, bench.CutReplies, cut, len(verdicts))
 }
 
 const keywordWarning = "the keyword judge is a smoke test: it misses paraphrases and takes harmless quotations for " +

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // Tables have every rate with numerator, denominator and interval.
@@ -38,10 +38,10 @@ func TestSummaryWrite(t *testing.T) {
 func TestComparisonWrite(t *testing.T) {
 	leaky := Compared{Name: "base", Results: caseResults(4, func(i int) bool { return i < 2 },
 		func(int) int { return 3 }),
-		Settings: stages.Settings{"judge": {"kind": "model", "model": "x"}}}
+		Settings: bench.Settings{"judge": {"kind": "model", "model": "x"}}}
 	tight := Compared{Name: "ci-rl", Results: caseResults(4, func(i int) bool { return i < 1 },
 		func(int) int { return 3 }),
-		Settings: stages.Settings{"judge": {"kind": "model", "model": "y"}}}
+		Settings: bench.Settings{"judge": {"kind": "model", "model": "y"}}}
 	c, err := Compare(leaky, tight)
 	if err != nil {
 		t.Fatal(err)

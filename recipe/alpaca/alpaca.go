@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 
-	data "github.com/posttrain/posttrain/data/alpaca"
+	data "github.com/posttrain/posttrain/eval/alpaca"
 	eval "github.com/posttrain/posttrain/eval/alpaca"
-	"github.com/posttrain/posttrain/eval/stages"
+	stages "github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 )
@@ -235,7 +235,7 @@ func (o Options) readOthers(generator string, b *data.Baseline) (others []eval.R
 
 // readPublished finds a model's row; nil without one.
 func readPublished(path, generator string) (*Published, error) {
-	table, err := data.ReadTable(path)
+	table, err := data.ReadCSV(path)
 	if err != nil {
 		return nil, err
 	}

@@ -7,10 +7,10 @@ import (
 	"io"
 
 	"github.com/posttrain/posttrain/data"
-	bench "github.com/posttrain/posttrain/data/alpaca"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/eval/alpaca"
-	"github.com/posttrain/posttrain/eval/stages"
+	bench "github.com/posttrain/posttrain/eval/alpaca"
+	stages "github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/hub"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout/metered"

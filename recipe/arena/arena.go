@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"strings"
 
-	data "github.com/posttrain/posttrain/data/arena"
 	report "github.com/posttrain/posttrain/eval"
+	data "github.com/posttrain/posttrain/eval/arena"
 	eval "github.com/posttrain/posttrain/eval/arena"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 )
@@ -25,7 +25,7 @@ type Options struct {
 	Prompts   string `yaml:"prompts,omitempty" words:"a .yaml file of the judge's prompt (arena-hard-v0.1.yaml)"`
 	Rounds    int    `yaml:"rounds" want:">=1"` // of the bootstrap
 
-	stages.BenchOptions `yaml:",inline"`
+	bench.BenchOptions `yaml:",inline"`
 
 	Judgements string `yaml:"judgments,omitempty" words:"a .json, .jsonl or .parquet file (also .gz)"`
 	Out        string `yaml:"out,omitempty" words:"a folder to make"` // of a count of judgements
@@ -36,7 +36,7 @@ const tokens = 4096
 
 // Defaults are the benchmark's settings; the caller gives files, model and judge, or judgements.
 func Defaults() Options {
-	return Options{Rounds: 1000, BenchOptions: stages.DefaultBench(0, tokens, tokens)}
+	return Options{Rounds: 1000, BenchOptions: bench.DefaultBench(0, tokens, tokens)}
 }
 
 // own are the keys that a count of judgements has.
@@ -46,14 +46,14 @@ var own = []string{"command", "judgments", "rounds", "seed", "out"}
 func Spec(run ...string) *config.Spec[Options] {
 	return &config.Spec[Options]{
 		Command:  Command,
-		Choose:   stages.ChooseBench,
+		Choose:   bench.ChooseBench,
 		Defaults: func(*config.Given) Options { return Defaults() },
 		Check:    func(g *config.Given, o *Options) { o.check(g, run) },
 		Idle: func(o *Options) []string {
 			if o.Judgements == "" {
 				return o.IdleBench()
 			}
-			return stages.AllBut(Spec().Keys(), own)
+			return bench.AllBut(Spec().Keys(), own)
 		},
 	}
 }
@@ -63,7 +63,7 @@ var _ = config.Register(Spec())
 // check looks across sections.
 func (o *Options) check(g *config.Given, run []string) {
 	if o.Judgements != "" {
-		stages.KeepKeys(g, own, "judgments, which are counted")
+		bench.KeepKeys(g, own, "judgments, which are counted")
 		return
 	}
 	if o.Questions == "" {
@@ -89,7 +89,7 @@ func Uses(run []string, key string) bool {
 	case "judgments":
 		return len(run) > 1
 	}
-	uses, _ := stages.UsesBench(run, key)
+	uses, _ := bench.UsesBench(run, key)
 	return uses
 }
 
@@ -101,7 +101,7 @@ type Result struct {
 	Baseline  string             `json:"baseline,omitempty"`
 	Published []report.Published `json:"published"`
 	Warnings  []string           `json:"warnings,omitempty"`
-	Settings  stages.Settings    `json:"settings,omitempty"` // of a run's stages
+	Settings  bench.Settings     `json:"settings,omitempty"` // of a run's stages
 
 	dir string
 }
@@ -123,7 +123,7 @@ func Count(o Options, r run.Reporter) (*Result, error) {
 	if o.Out == "" {
 		return result, nil
 	}
-	return result, stages.WriteCount(o.Out, "eval-arena-hard", Spec().Resolve(&o), result)
+	return result, bench.WriteCount(o.Out, "eval-arena-hard", Spec().Resolve(&o), result)
 }
 
 // String gives the score in words.

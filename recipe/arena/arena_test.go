@@ -43,7 +43,7 @@ func TestCount(t *testing.T) {
 func TestCountFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		"":        "no rows: the file is empty",
-		row + row: "judged.jsonl:2: question q1 is in ",
+		row + row: "judged.jsonl:2: question q1 is at ",
 		row + strings.NewReplacer("q1", "q2", `"m"`, `"n"`).Replace(row): `model is "n", in the first row "m"`,
 		strings.Replace(row, "A<B", "B wins",
 			1): `games[0].score is "B wins": want A>>B, A>B, A=B, B>A, B>>A`,

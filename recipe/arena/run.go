@@ -7,10 +7,10 @@ import (
 	"strings"
 
 	text "github.com/posttrain/posttrain/data"
-	data "github.com/posttrain/posttrain/data/arena"
 	report "github.com/posttrain/posttrain/eval"
+	data "github.com/posttrain/posttrain/eval/arena"
 	eval "github.com/posttrain/posttrain/eval/arena"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout/metered"
 )
@@ -26,7 +26,7 @@ type evaluation struct {
 	o         Options
 	questions []data.Question
 	baseline  answers
-	prompts   eval.Prompts
+	prompts   *eval.Prompts
 	result    *Result // of the stage report
 }
 
@@ -38,8 +38,8 @@ type answers struct {
 
 // Run reads everything that can be wrong, creates the run folder or continues with it, and runs the stages. The result
 // is nil unless the stage report was run.
-func Run(ctx context.Context, o Options, place stages.Place, r run.Reporter) (*Result, *stages.Evaluation, error) {
-	at := &stages.Evaluation{}
+func Run(ctx context.Context, o Options, place bench.Place, r run.Reporter) (*Result, *bench.Evaluation, error) {
+	at := &bench.Evaluation{}
 	if err := Spec(place.Stages...).Verify(&o); err != nil {
 		return nil, at, err
 	}
@@ -50,12 +50,12 @@ func Run(ctx context.Context, o Options, place stages.Place, r run.Reporter) (*R
 	if err := e.read(run.Listen(r)); err != nil {
 		return nil, at, err
 	}
-	b := stages.Bench{
+	b := bench.Bench{
 		Command: Command, Items: e.items(), Questions: e.ask, Read: e.readVerdict, Form: "[[A>B]]",
-		Reminder: eval.Continue, Files: []string{judgementsName}, Report: e.report, Config: e.config,
+		Reminder: eval.Reminder, Files: []string{judgementsName}, Report: e.report, Config: e.config,
 		Identity: map[string]string{"prompts": e.prompts.Hash(), "baseline": e.baseline.model},
 	}
-	if o.Agent.Answers != "" && (len(place.Stages) == 0 || place.Runs(stages.StageAnswers)) {
+	if o.Agent.Answers != "" && (len(place.Stages) == 0 || place.Runs(bench.StageAnswers)) {
 		recorded, err := e.readAnswers(o.Agent.Answers)
 		if err != nil {
 			return nil, at, err
@@ -107,32 +107,32 @@ func (e *evaluation) readAnswers(path string) (a answers, err error) {
 }
 
 // items are what the model is asked.
-func (e *evaluation) items() []stages.Item {
-	items := make([]stages.Item, len(e.questions))
+func (e *evaluation) items() []bench.Item {
+	items := make([]bench.Item, len(e.questions))
 	for i, q := range e.questions {
-		items[i] = stages.Item{ID: q.ID, Turns: []string{q.Prompt}}
+		items[i] = bench.Item{ID: q.ID, Turns: []string{q.Prompt}}
 	}
 	return items
 }
 
 // ask puts both answers to a question to the judge, in both orders.
-func (e *evaluation) ask(i int, outputs []string) ([]stages.Question, error) {
+func (e *evaluation) ask(i int, outputs []string) ([]bench.Question, error) {
 	q := e.questions[i]
 	baseline, model := e.baseline.texts[q.ID], outputs[0]
-	return []stages.Question{
+	return []bench.Question{
 		{ID: q.ID, Key: games[0], Messages: e.prompts.Messages(q.Prompt, baseline, model)},
 		{ID: q.ID, Key: games[1], Messages: e.prompts.Messages(q.Prompt, model, baseline)},
 	}, nil
 }
 
 // readVerdict reads all that the judge has said so far, as the benchmark does.
-func (e *evaluation) readVerdict(_ stages.Question, _ metered.Reply, v *stages.Verdict) {
+func (e *evaluation) readVerdict(_ bench.Question, _ metered.Reply, v *bench.Verdict) {
 	var said []string
 	for _, reply := range v.Replies { // a judge may weigh other verdicts while it thinks
-		rest, _ := stages.WithoutThoughts(reply, false)
+		rest, _ := bench.WithoutThoughts(reply, false)
 		said = append(said, rest)
 	}
-	v.Said, _ = e.prompts.Verdict(strings.Join(said, "\n"))
+	v.Said = e.prompts.Verdict(strings.Join(said, "\n"))
 	v.Parsed = v.Said != ""
 }
 
@@ -141,7 +141,7 @@ func (e *evaluation) config() []byte {
 	o := e.o
 	o.Whole()
 	for _, path := range []*string{&o.Questions, &o.Baseline, &o.Prompts} {
-		*path = stages.WholePath(*path)
+		*path = bench.WholePath(*path)
 	}
 	return Spec().Resolve(&o)
 }
@@ -172,9 +172,9 @@ type game struct {
 }
 
 // report counts, and writes what the stages have found.
-func (e *evaluation) report(f *stages.Found) error {
-	model := cmp.Or(e.o.Agent.RecordedName(), f.Settings[stages.StageAnswers]["model"])
-	judge := f.Settings[stages.StageJudge]["model"]
+func (e *evaluation) report(f *bench.Found) error {
+	model := cmp.Or(e.o.Agent.RecordedName(), f.Settings[bench.StageAnswers]["model"])
+	judge := f.Settings[bench.StageJudge]["model"]
 	var all []data.Judgement
 	var cases []caseRow
 	var lines []judgement
@@ -202,8 +202,8 @@ func (e *evaluation) report(f *stages.Found) error {
 	if err := text.WriteLines(f.Path(judgementsName), len(lines), func(i int) any { return lines[i] }); err != nil {
 		return err
 	}
-	if err := text.WriteLines(f.Path(stages.CasesName), len(cases), func(i int) any { return cases[i] }); err != nil {
+	if err := text.WriteLines(f.Path(bench.CasesName), len(cases), func(i int) any { return cases[i] }); err != nil {
 		return err
 	}
-	return text.WriteJSON(f.Path(stages.SummaryName), e.result)
+	return text.WriteJSON(f.Path(bench.SummaryName), e.result)
 }

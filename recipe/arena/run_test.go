@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
@@ -63,7 +63,7 @@ func TestRun(t *testing.T) {
 	}})
 	o := judged(t, judge.URL, 2)
 	dir := filepath.Join(t.TempDir(), "run")
-	result, _, err := Run(t.Context(), o, stages.Place{Dir: dir}, nil)
+	result, _, err := Run(t.Context(), o, bench.Place{Dir: dir}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestNoVerdict(t *testing.T) {
 		}
 		return "Both [[A>B]] and [[B>A]]." // a contradiction
 	}})
-	result, _, err := Run(t.Context(), judged(t, judge.URL, 1), stages.Place{Dir: filepath.Join(t.TempDir(), "run")},
+	result, _, err := Run(t.Context(), judged(t, judge.URL, 1), bench.Place{Dir: filepath.Join(t.TempDir(), "run")},
 		nil)
 	if err != nil || result.Games != 1 || result.Missing != 1 || result.Score.Score != 50 {
 		t.Errorf("%+v, %v", result, err)
@@ -129,7 +129,7 @@ func TestRunFaults(t *testing.T) {
 	} {
 		o := judged(t, mute.URL, 2)
 		c.change(&o)
-		_, _, err := Run(t.Context(), o, stages.Place{Dir: filepath.Join(t.TempDir(), "run"), Stages: stages.All}, nil)
+		_, _, err := Run(t.Context(), o, bench.Place{Dir: filepath.Join(t.TempDir(), "run"), Stages: bench.All}, nil)
 		t.Run(name, func(t *testing.T) { expect.Error(t, err, c.want) })
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	data "github.com/posttrain/posttrain/data/confaide"
+	stages "github.com/posttrain/posttrain/eval/bench"
 	bench "github.com/posttrain/posttrain/eval/confaide"
-	"github.com/posttrain/posttrain/eval/stages"
+	data "github.com/posttrain/posttrain/eval/confaide"
 	"github.com/posttrain/posttrain/internal/config"
 )
 

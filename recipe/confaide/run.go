@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	text "github.com/posttrain/posttrain/data"
-	data "github.com/posttrain/posttrain/data/confaide"
+	stages "github.com/posttrain/posttrain/eval/bench"
 	bench "github.com/posttrain/posttrain/eval/confaide"
-	"github.com/posttrain/posttrain/eval/stages"
+	data "github.com/posttrain/posttrain/eval/confaide"
 	"github.com/posttrain/posttrain/internal/run"
 )
 
@@ -78,7 +78,7 @@ func (e *evaluation) read(r run.Reporter) (err error) {
 	if err != nil {
 		return err
 	}
-	set, report, err := data.Read(e.o.Data, e.o.Tiers)
+	set, report, err := data.ReadSet(e.o.Data, e.o.Tiers)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/eval/stages"
+	stages "github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )

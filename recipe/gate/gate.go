@@ -5,7 +5,7 @@ package gate
 import (
 	"path/filepath"
 
-	"github.com/posttrain/posttrain/eval/stages"
+	stages "github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 )
 

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
+	stages "github.com/posttrain/posttrain/eval/bench"
 	bench "github.com/posttrain/posttrain/eval/gate"
-	"github.com/posttrain/posttrain/eval/stages"
 	"github.com/posttrain/posttrain/internal/run"
 )
 

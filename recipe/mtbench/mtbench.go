@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	data "github.com/posttrain/posttrain/data/mtbench"
 	"github.com/posttrain/posttrain/eval"
+	stages "github.com/posttrain/posttrain/eval/bench"
 	bench "github.com/posttrain/posttrain/eval/mtbench"
-	"github.com/posttrain/posttrain/eval/stages"
+	data "github.com/posttrain/posttrain/eval/mtbench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 )

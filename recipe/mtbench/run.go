@@ -7,10 +7,10 @@ import (
 	"fmt"
 
 	text "github.com/posttrain/posttrain/data"
-	data "github.com/posttrain/posttrain/data/mtbench"
 	"github.com/posttrain/posttrain/eval"
+	stages "github.com/posttrain/posttrain/eval/bench"
 	bench "github.com/posttrain/posttrain/eval/mtbench"
-	"github.com/posttrain/posttrain/eval/stages"
+	data "github.com/posttrain/posttrain/eval/mtbench"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout/metered"
 )

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	data "github.com/posttrain/posttrain/data/mtbench"
-	"github.com/posttrain/posttrain/eval/stages"
+	stages "github.com/posttrain/posttrain/eval/bench"
+	data "github.com/posttrain/posttrain/eval/mtbench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"

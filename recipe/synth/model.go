@@ -13,7 +13,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/data/records"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/metered"
@@ -27,12 +27,12 @@ type model struct {
 	Writer
 	*prompts
 	client   *metered.Client
-	store    *stages.Store
+	store    *bench.Store
 	reporter run.Reporter
 	plain    atomic.Bool // the server refuses schemas
 }
 
-func openModel(o Options, p *prompts, s *stages.Store, r run.Reporter) (*model, error) {
+func openModel(o Options, p *prompts, s *bench.Store, r run.Reporter) (*model, error) {
 	m := &model{Writer: o.Writer, prompts: p, store: s, reporter: r}
 	options := o.Writer.Metered()
 	options.Name, options.Temperature, options.Warn = writerName, o.Writer.Temperature, r.Warn
@@ -49,11 +49,11 @@ func (m *model) settings(stage string) map[string]string {
 	all := m.Identify()
 	all["temperature"], all["structured"] = fmt.Sprint(m.Temperature), fmt.Sprint(m.Structured)
 	name := map[string]string{stageVignettes: vignettesPrompt, stageItems: itemPrompt}[stage]
-	all["prompts"] = stages.HashCases(m.text(name, repairPrompt))
+	all["prompts"] = bench.HashCases(m.text(name, repairPrompt))
 	return all
 }
 
-func (m *model) values() map[string]float64 { return m.Values(m.client, stages.Progress{}) }
+func (m *model) values() map[string]float64 { return m.Values(m.client, bench.Progress{}) }
 
 func (m *model) close() error { return m.CloseNamed(writerName, m.client, m.store, m.reporter) }
 
@@ -172,7 +172,7 @@ func object(fields ...any) json.RawMessage {
 
 // decode reads the JSON object of a reply, which may have thoughts before it and a fence around it.
 func decode(reply string, into any) (faults []string) {
-	reply, _ = stages.WithoutThoughts(reply, false)
+	reply, _ = bench.WithoutThoughts(reply, false)
 	from, to := strings.IndexByte(reply, '{'), strings.LastIndexByte(reply, '}')
 	if from < 0 || to < from {
 		return []string{"there is no JSON object in it"}

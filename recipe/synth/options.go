@@ -9,7 +9,7 @@ import (
 
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/data/records"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/recipe"
@@ -49,7 +49,7 @@ type Options struct {
 
 // Writer is the model that writes, on an OpenAI-compatible server.
 type Writer struct {
-	stages.JudgeConfig `yaml:",inline"`
+	bench.JudgeConfig `yaml:",inline"`
 
 	Temperature float64 `yaml:"temperature" want:">=0"`
 	Structured  bool    `yaml:"structured"` // JSON by a schema, where the server offers it
@@ -57,7 +57,7 @@ type Writer struct {
 
 // Defaults write demonstrations by templates.
 func Defaults() Options {
-	w := Writer{JudgeConfig: stages.DefaultJudge(4000), Temperature: 1, Structured: true}
+	w := Writer{JudgeConfig: bench.DefaultJudge(4000), Temperature: 1, Structured: true}
 	w.Timeout = 5 * time.Minute
 	return Options{Form: Demonstrations, Engine: Templates, N: 4000, Seed: 1, Plan: ci.DefaultPlan(),
 		PerSeed: []int{3, 5}, Writer: w, Gates: records.DefaultGates()}

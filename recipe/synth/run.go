@@ -12,7 +12,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
@@ -90,8 +90,8 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	if o.Form == Demonstrations {
 		return demonstrate(o)
 	}
-	w := &writing{o: o, Evaluation: stages.Evaluation{
-		Place:    stages.Place{Dir: o.Out, Stages: []string{stageVignettes, stageItems, stageGates}},
+	w := &writing{o: o, Evaluation: bench.Evaluation{
+		Place:    bench.Place{Dir: o.Out, Stages: []string{stageVignettes, stageItems, stageGates}},
 		Reporter: run.Listen(r)}}
 	defer w.close()
 	result, err := w.run(ctx)
@@ -114,10 +114,10 @@ func demonstrate(o Options) (*Result, error) {
 
 // writing is a run.
 type writing struct {
-	stages.Evaluation
+	bench.Evaluation
 	o        Options
 	seeds    []Seed
-	store    *stages.Store
+	store    *bench.Store
 	author   author
 	sketches []Sketch // in the order of seeds
 	drafts   []Draft  // in the order of vignettes
@@ -206,11 +206,11 @@ func (w *writing) openFolder() (err error) {
 		}
 	}
 	save := func() error { return w.Folder.WriteConfig(Spec.Resolve(&w.o)) }
-	names := []string{stages.SettingsName, stages.UsageName, SeedsName, ItemsName, RejectedName}
+	names := []string{bench.SettingsName, bench.UsageName, SeedsName, ItemsName, RejectedName}
 	if err := w.Open("data-synth", names, save); err != nil {
 		return err
 	}
-	w.store, err = stages.OpenStore(w.Dir, "")
+	w.store, err = bench.OpenStore(w.Dir, "")
 	w.store.Held = w.Folder.Held
 	return err
 }
@@ -231,7 +231,7 @@ func (o *Options) readSeeds(r run.Reporter) (all []Seed, err error) {
 	}
 	least, most := o.PerSeed[0], o.PerSeed[1]
 	for i, s := range seeds {
-		count := least + int(stages.SeedOf(o.Seed, fmt.Sprint("count ", i))%uint64(most-least+1))
+		count := least + int(bench.SeedOf(o.Seed, fmt.Sprint("count ", i))%uint64(most-least+1))
 		if s.IsVignette() {
 			count = 1
 		}
@@ -290,10 +290,10 @@ func fill[T interface{ name() string }, R interface {
 	usable() bool
 }](ctx context.Context, w *writing, stage, unit, file string, tasks []T, do func(context.Context, T) (R, error),
 	note func(*R) error) ([]R, error) {
-	values := func(stages.Progress) map[string]float64 { return w.author.values() }
+	values := func(bench.Progress) map[string]float64 { return w.author.values() }
 	tick := w.Progress(unit, values)
 	binds := func(row *R, _ map[string]string) bool { return (*row).usable() }
-	s, err := stages.Begin(w.store, stage, file, w.settings(stage), tick, binds)
+	s, err := bench.Begin(w.store, stage, file, w.settings(stage), tick, binds)
 	if err != nil {
 		return nil, err
 	}
@@ -325,14 +325,14 @@ func fill[T interface{ name() string }, R interface {
 	s.Now.Done, s.Now.Total = len(s.Rows), len(tasks)
 	var one sync.Mutex
 	return rows, s.Run(ctx, func() error {
-		return stages.InParallel(ctx, w.o.parallel(), len(todo), func(ctx context.Context, i int) error {
+		return bench.InParallel(ctx, w.o.parallel(), len(todo), func(ctx context.Context, i int) error {
 			row, err := do(ctx, todo[i])
 			if err != nil {
 				return err
 			}
 			one.Lock()
 			defer one.Unlock()
-			if err := s.Note(row, func(p *stages.Progress) { p.Done++ }); err != nil {
+			if err := s.Note(row, func(p *bench.Progress) { p.Done++ }); err != nil {
 				return err
 			}
 			return keep(row)
@@ -353,7 +353,7 @@ func (w *writing) settings(stage string) map[string]string {
 	all := w.author.settings(stage)
 	all["kind"], all["seed"], all["per_seed"] = w.o.Engine, fmt.Sprint(w.o.Seed), fmt.Sprint(w.o.PerSeed)
 	if w.o.Seeds != "" {
-		all["seeds"] = stages.HashCases(w.seeds)
+		all["seeds"] = bench.HashCases(w.seeds)
 		return all
 	}
 	all["n"] = fmt.Sprint(w.o.N)
@@ -378,7 +378,7 @@ func (l *luck) count(good bool, o Outcome) error {
 	} else {
 		l.last = o
 	}
-	return l.check(stages.Patience)
+	return l.check(bench.Patience)
 }
 
 // check returns an error if enough is done and nothing can be used.

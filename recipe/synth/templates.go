@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/eval/stages"
+	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // templates is the author without a model. An item is drawn by the seed and the item's name alone.
@@ -33,7 +33,7 @@ func (t templates) item(_ context.Context, id string, v ci.Seed) (Draft, error) 
 }
 
 func (t templates) compose(id string, s ci.Seed) (ci.Item, error) {
-	item, ok := ci.Compose(s, stages.SeedOf(t.seed, id), t.heldOut)
+	item, ok := ci.Compose(s, bench.SeedOf(t.seed, id), t.heldOut)
 	if !ok {
 		return item, fmt.Errorf("the templates have no task of the domain %s for %s", s.Domain, s.TransmissionPrinciple)
 	}

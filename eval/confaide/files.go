@@ -1,5 +1,3 @@
-// Package confaide reads the files of ConfAIde (Mireshghallah et al., arXiv:2310.17884): statements that people have
-// rated (tiers 1, 2a and 2b), stories about a secret (tier 3), and meetings (tier 4).
 package confaide
 
 import (
@@ -52,8 +50,8 @@ type Meeting struct {
 	Source          string
 }
 
-// Read reads the files of some tiers from a folder, by the names that the benchmark has given them.
-func Read(dir string, tiers []string) (*Set, *data.Report, error) { return readSet(nil, dir, tiers) }
+// ReadSet reads the files of some tiers from a folder, by the names that the benchmark has given them.
+func ReadSet(dir string, tiers []string) (*Set, *data.Report, error) { return readSet(nil, dir, tiers) }
 
 func readSet(fsys fs.FS, dir string, tiers []string) (*Set, *data.Report, error) {
 	set, report := &Set{Statements: map[string][]Statement{}}, &data.Report{Path: dir}

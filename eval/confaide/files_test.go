@@ -124,7 +124,7 @@ func TestFaults(t *testing.T) {
 
 // TestReleased reads the benchmark's own files.
 func TestReleased(t *testing.T) {
-	set, report, err := Read(need.File(t, "data", "confaide"), Tiers)
+	set, report, err := ReadSet(need.File(t, "data", "confaide"), Tiers)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,38 +3,32 @@ package confaide
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+	"os"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/data/internal/rows"
+	"github.com/posttrain/posttrain/internal/run"
 )
-
-// mostBytes bounds a file; the benchmark's largest has 0.3 MB.
-const mostBytes = 64 << 20
 
 // readLines reads a file as lines without their ends; a last line that ends has no empty one behind it.
 func readLines(fsys fs.FS, path string) ([]string, error) {
-	file, err := rows.Open(fsys, path)
-	if err != nil {
-		return nil, err
+	read := os.ReadFile
+	if fsys != nil {
+		read = func(name string) ([]byte, error) { return fs.ReadFile(fsys, name) }
 	}
-	defer file.Close()
-	b, err := io.ReadAll(io.LimitReader(file, mostBytes+1))
+	b, err := read(path)
 	text := strings.ReplaceAll(strings.TrimPrefix(string(b), "\ufeff"), "\r\n", "\n")
 	switch {
 	case err != nil:
-	case len(b) > mostBytes:
-		err = fmt.Errorf("more than %d MiB: want a text of the benchmark", mostBytes>>20)
 	case !utf8.ValidString(text) || strings.Contains(text, "\x00"):
 		err = errors.New("no text: want UTF-8")
 	case strings.TrimSpace(text) == "":
 		err = errors.New("the file is empty")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, rows.CauseOf(err))
+		return nil, fmt.Errorf("%s: %w", path, run.Cause(err))
 	}
 	return strings.Split(strings.TrimSuffix(text, "\n"), "\n"), nil
 }

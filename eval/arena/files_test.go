@@ -73,17 +73,16 @@ func TestVerdict(t *testing.T) {
 			"[[A>=B]]": "contradiction"},
 		newPrompts: {"[[A>B]], no, [[b>a]]": "B>A", "[A>B]": "A>B", "[B>A] [[A=B]]": "A=B", "none": ""},
 	} {
-		p, err := ParsePrompts([]byte(prompts))
+		p, err := parsePrompts([]byte(prompts))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for said, want := range cases {
-			again := want == ""
 			if want == "contradiction" {
 				want = ""
 			}
-			if got, more := p.Verdict(said); got != want || more != again {
-				t.Errorf("%s: %q, %v: want %q, %v", said, got, more, want, again)
+			if got := p.Verdict(said); got != want {
+				t.Errorf("%s: %q: want %q", said, got, want)
 			}
 		}
 	}
@@ -99,7 +98,7 @@ func TestPromptFaults(t *testing.T) {
 		"prompt_template: a\nregex_pattern: a":        `the pattern of a verdict is "a": want a regular expression`,
 		"prompt_template: a\nregex_pattern: (a":       `the pattern of a verdict is "(a"`,
 	} {
-		if _, err := ParsePrompts([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parsePrompts([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v: want %s", text, err, want)
 		}
 	}
@@ -126,7 +125,7 @@ func FuzzRead(f *testing.F) {
 		checkOutcome(t, len(q), err)
 		a, _, err := readAnswers(file(text), "f.jsonl")
 		checkOutcome(t, len(a), err)
-		p, err := ParsePrompts([]byte(text))
+		p, err := parsePrompts([]byte(text))
 		if err != nil && strings.Contains(err.Error(), "\n") {
 			t.Fatalf("%q", err)
 		}

@@ -30,7 +30,7 @@ var readers = map[string]func(file fstest.MapFS) (n int, err error){
 		return len(all), err
 	},
 	"prompts": func(f fstest.MapFS) (int, error) {
-		all, err := ReadPromptsFS(f, "f.jsonl")
+		all, err := readTemplates(f, "f.jsonl")
 		return len(all), err
 	},
 	"judgements": func(f fstest.MapFS) (int, error) {
@@ -44,14 +44,14 @@ func file(text string) fstest.MapFS { return fstest.MapFS{"f.jsonl": {Data: []by
 func TestRead(t *testing.T) {
 	q, _, err := readQuestions(file(question+strings.Replace(question, "81", `"q2"`, 1)), "f.jsonl")
 	if err != nil || len(q) != 2 || q[1].ID != "q2" || !reflect.DeepEqual(q[0],
-		Question{"81", "math", [2]string{"One?", "Two?"}, []string{"1", ""}, "f.jsonl:1"}) {
+		Question{"81", "math", [2]string{"One?", "Two?"}, "f.jsonl:1"}) {
 		t.Errorf("%+v, %v", q, err)
 	}
 	a, _, err := readAnswers(file(answer), "f.jsonl")
 	if err != nil || len(a) != 1 || a[0] != (Answer{"81", "m", [2]string{"A", "B"}, "f.jsonl:1"}) {
 		t.Errorf("%+v, %v", a, err)
 	}
-	p, err := ReadPromptsFS(file(prompt), "f.jsonl")
+	p, err := readTemplates(file(prompt), "f.jsonl")
 	if err != nil || p["single-v1"] != (Prompt{"single-v1", "single", "S", "{question}", "[[rating]]", "f.jsonl:1"}) {
 		t.Errorf("%+v, %v", p, err)
 	}
@@ -101,7 +101,7 @@ func TestReleased(t *testing.T) {
 	dir := need.File(t, "data", "mt-bench")
 	q, _, err := ReadQuestions(filepath.Join(dir, "question.jsonl"))
 	a, _, answersErr := ReadAnswers(filepath.Join(dir, "reference_gpt-4.jsonl"))
-	p, promptsErr := ReadPrompts(filepath.Join(dir, "judge_prompts.jsonl"))
+	p, promptsErr := readTemplates(nil, filepath.Join(dir, "judge_prompts.jsonl"))
 	if err != nil || answersErr != nil || promptsErr != nil || len(q) != 80 || len(a) != 30 || len(p) != 8 {
 		t.Errorf("%d, %v; %d, %v; %d, %v", len(q), err, len(a), answersErr, len(p), promptsErr)
 	}

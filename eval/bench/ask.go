@@ -1,4 +1,4 @@
-package stages
+package bench
 
 import (
 	"cmp"

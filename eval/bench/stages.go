@@ -1,6 +1,6 @@
-// Package stages runs evaluations in stages, such as answers, judge and report, each of which can be stopped at any
+// Package bench runs evaluations in stages, such as answers, judge and report, each of which can be stopped at any
 // time and continued. A run is a folder. Rows grow in journals; settings.json says what each stage's rows come from.
-package stages
+package bench
 
 import (
 	"cmp"

@@ -32,7 +32,7 @@ func TestReadJudgements(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "no rows: the file is empty",
 		good + strings.Replace(good, "1}", "2}",
-			1): "a.jsonl:2: the instruction is in",
+			1): `a.jsonl:2: the instruction "Q" is at `,
 		good +
 			strings.NewReplacer(`"Q"`, `"R"`, `"m"`, `"n"`).Replace(good): `generator_2 is "n", in the first row "m"`,
 		good + `{"instruction":"R","output_2":"A","generator_2":"m","generator_1":"b","preference":1}` + "\n" +
@@ -40,12 +40,10 @@ func TestReadJudgements(t *testing.T) {
 			`generator_1 is "c", in rows before "b": want judgements against one baseline`,
 		strings.Replace(good, "1}", "3}",
 			1): "preference is 3: want a number from 1 (the baseline's output) to 2",
-		strings.Replace(good, "1}", `"1"}`, 1): "preference is 1: want a number",
-		strings.Replace(good, `"preference":1`, `"p":1`,
-			1): "output_2, p: want preference, too",
+		strings.Replace(good, "1}", `"1"}`, 1): "preference is of JSON type string: want float64",
 		strings.Replace(good, `"A"`, "7",
-			1): "output_2 is a number: want a string (columns of judgements",
-		strings.Replace(good, `"output_2":"A",`, "", 1):       "output_2 is null: want a string",
+			1): "output_2 is of JSON type number: want string",
+		strings.Replace(good, `"output_2":"A",`, "", 1):       "instruction or output_2 is missing: want",
 		good + `{"instruction":"R","output_2":"A","generator`: "a.jsonl:2",
 	} {
 		if _, _, err := ReadJudgements(write(t, "a.jsonl", text)); err == nil || !strings.Contains(err.Error(), want) {
@@ -61,7 +59,7 @@ func TestReadBaselineAndWeights(t *testing.T) {
 		t.Errorf("%+v, %v", b, err)
 	}
 	if _, err := ReadBaseline(write(t, "b.jsonl", `{"instruction":"Q"}`)); err == nil || !strings.Contains(err.Error(),
-		"found columns instruction: want instruction and output_1, texts") {
+		"instruction or output_1 is missing: want both, texts") {
 		t.Error(err)
 	}
 	w, err := ReadWeights(write(t, "w.csv", ",length,difficulty,model\nm,-1.5,1,0.25\n"))

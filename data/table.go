@@ -1,0 +1,34 @@
+package data
+
+import (
+	"fmt"
+	"io/fs"
+	"reflect"
+	"strings"
+
+	"github.com/posttrain/posttrain/data/internal/rows"
+)
+
+// ReadTable reads the rows of a file, .jsonl, .json or .parquet, each also with .gz, as structs R whose json tags name
+// the columns. of makes a record of each row, and names what may come once in the file ("question 81"; "": nothing).
+// fsys nil is the operating system's.
+func ReadTable[R, T any](fsys fs.FS, path string,
+	of func(r *R, source string, report *Report) (record T, once string, err error)) ([]T, *Report, error) {
+	var columns []string
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[R]()) {
+		columns = append(columns, strings.Split(f.Tag.Get("json"), ",")[0])
+	}
+	places := map[string]string{}
+	return Collect(path, rows.ReadJSON(fsys, path, columns...), func(row rows.Row, report *Report) (T, string, error) {
+		var r R
+		if err := rows.Unmarshal(row.Text, &r); err != nil {
+			return *new(T), "", err
+		}
+		record, once, err := of(&r, row.Source, report)
+		if first, twice := places[once]; err == nil && once != "" && twice {
+			err = fmt.Errorf("%s is at %s already: want it once", OneLine(once, 80), first)
+		}
+		places[once] = row.Source
+		return record, "", err
+	})
+}

@@ -1,0 +1,184 @@
+package arena
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+// Question is what a user asks.
+type Question struct {
+	ID      string
+	Cluster string // of questions that resemble each other; "": the file does not say
+	Prompt  string
+	Source  string // "question.jsonl:41"
+}
+
+// turn is a turn of the older files.
+type turn struct {
+	Content string `json:"content"`
+}
+
+type questionRow struct {
+	UID      string `json:"uid"`
+	ID       string `json:"question_id"`
+	Cluster  string `json:"cluster"`
+	Prompt   string `json:"prompt"`
+	OldTurns []turn `json:"turns"`
+}
+
+// ReadQuestions reads questions from .jsonl, .json or .parquet, each also with .gz: {uid, cluster, prompt}, or, as
+// older files have it, {question_id, cluster, turns: [{content}]}.
+func ReadQuestions(path string) ([]Question, *data.Report, error) { return readQuestions(nil, path) }
+
+func readQuestions(fsys fs.FS, path string) ([]Question, *data.Report, error) {
+	return data.ReadTable(fsys, path, func(r *questionRow, source string, _ *data.Report) (Question, string, error) {
+		q := Question{ID: cmp.Or(r.UID, r.ID), Cluster: r.Cluster, Prompt: r.Prompt, Source: source}
+		if q.Prompt == "" && len(r.OldTurns) == 1 {
+			q.Prompt = r.OldTurns[0].Content
+		}
+		if strings.TrimSpace(q.ID) == "" || strings.TrimSpace(q.Prompt) == "" {
+			return q, "", errors.New("uid or prompt is missing: want uid and prompt, or question_id and turns " +
+				"[{content}] with one turn")
+		}
+		return q, "question " + q.ID, nil
+	})
+}
+
+// Answer is a model's answer to a question.
+type Answer struct {
+	Question string
+	Model    string
+	Text     string
+	Source   string
+}
+
+type answerRow struct {
+	UID      string `json:"uid"`
+	ID       string `json:"question_id"`
+	Model    string `json:"model"`
+	OldModel string `json:"model_id"`
+	Messages []struct {
+		Role    string  `json:"role"`
+		Content content `json:"content"`
+	} `json:"messages"`
+	Choices []struct {
+		Turns []turn `json:"turns"`
+	} `json:"choices"`
+}
+
+// ReadAnswers reads the answers of one model, such as the baseline: {uid, model, messages}, whose last message is the
+// assistant's, a text or {answer}; or, as older files have it, {question_id, model_id, choices}.
+func ReadAnswers(path string) ([]Answer, *data.Report, error) { return readAnswers(nil, path) }
+
+func readAnswers(fsys fs.FS, path string) ([]Answer, *data.Report, error) {
+	model := ""
+	return data.ReadTable(fsys, path, func(r *answerRow, source string, _ *data.Report) (Answer, string, error) {
+		a := Answer{Question: cmp.Or(r.UID, r.ID), Model: cmp.Or(r.Model, r.OldModel), Source: source}
+		found := false
+		if n := len(r.Messages); n > 0 && r.Messages[n-1].Role == "assistant" {
+			a.Text, found = string(r.Messages[n-1].Content), true
+		} else if len(r.Choices) > 0 && len(r.Choices[0].Turns) == 1 {
+			a.Text, found = r.Choices[0].Turns[0].Content, true
+		}
+		switch model = cmp.Or(model, a.Model); {
+		case a.Question == "" || a.Model == "" || !found:
+			return a, "", errors.New("uid, model or the assistant's message is missing: want uid, model and messages, " +
+				"or question_id, model_id and choices")
+		case a.Model != model:
+			return a, "", fmt.Errorf("model is %q, in the first row %q: want the answers of one model", a.Model, model)
+		}
+		return a, "question " + a.Question, nil
+	})
+}
+
+// content is a message's text, or the answer in its object.
+type content string
+
+func (c *content) UnmarshalJSON(text []byte) error {
+	var plain string
+	var object struct {
+		Answer *string `json:"answer"`
+	}
+	switch {
+	case json.Unmarshal(text, &plain) == nil:
+	case json.Unmarshal(text, &object) == nil && object.Answer != nil:
+		plain = *object.Answer
+	default:
+		return fmt.Errorf("messages: content is %.40s: want a text, or an object with answer", text)
+	}
+	*c = content(plain)
+	return nil
+}
+
+// Verdicts from best to worst for the answer that the judge sees first.
+var Verdicts = []string{"A>>B", "A>B", "A=B", "B>A", "B>>A"}
+
+// Judgement is what the judge said about a question. In the first game the baseline's answer is A, in the second the
+// model's.
+type Judgement struct {
+	Question string
+	Model    string
+	Games    [2]string // one of Verdicts; "": the judge gave none
+	Source   string
+}
+
+// judgementRow is a judgement in the benchmark's own form.
+type judgementRow struct {
+	UID      string `json:"uid,omitempty"`
+	Question string `json:"question_id"`
+	Model    string `json:"model"`
+	Judge    string `json:"judge"`
+	Baseline string `json:"baseline"`
+	Games    []game `json:"games"`
+}
+
+type game struct {
+	Asked string  `json:"user_prompt"`
+	Reply string  `json:"judgment"`
+	Score *string `json:"score"` // null: no verdict
+}
+
+// ReadJudgements reads the judgements of one model, .jsonl, .json or .parquet, each also with .gz, as the benchmark's
+// tools write them. A question that comes twice is an error, a game without a verdict a wart.
+func ReadJudgements(path string) ([]Judgement, *data.Report, error) {
+	var first *Judgement
+	return data.ReadTable(nil, path, func(r *judgementRow, source string, report *data.Report) (j Judgement, _ string,
+		err error) {
+		j = Judgement{Question: cmp.Or(r.Question, r.UID), Model: r.Model, Source: source}
+		if j.Question == "" || len(r.Games) != 2 {
+			return j, "", errors.New("question_id or games is missing: want question_id or uid, a text, and games, a " +
+				"list of two")
+		}
+		if first == nil {
+			first = &j
+		}
+		if j.Model != first.Model {
+			return j, "", fmt.Errorf("model is %q, in the first row %q: want the judgements of one model", j.Model,
+				first.Model)
+		}
+		for i, g := range r.Games {
+			if g.Score == nil || *g.Score == "" {
+				report.Wart("a game without a verdict", source)
+			} else if j.Games[i], err = verdictOf(*g.Score); err != nil {
+				return j, "", fmt.Errorf("games[%d].score is %w", i, err)
+			}
+		}
+		return j, "question " + j.Question, nil
+	})
+}
+
+// verdictOf takes the forms that the benchmark's judges write.
+func verdictOf(text string) (string, error) {
+	text = strings.NewReplacer("A<<B", "B>>A", "A<B", "B>A", "B=A", "A=B", "B<<A", "A>>B", "B<A", "A>B").Replace(text)
+	if text == "" || slices.Contains(Verdicts, text) {
+		return text, nil
+	}
+	return "", fmt.Errorf("%q: want %s, or null for a game without a verdict", text, strings.Join(Verdicts, ", "))
+}

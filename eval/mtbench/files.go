@@ -1,0 +1,231 @@
+package mtbench
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+// Turns is the number of turns of a question.
+const Turns = 2
+
+// Question is what a user asks, and then asks further.
+type Question struct {
+	ID       string
+	Category string
+	Turns    [Turns]string
+	Source   string // "question.jsonl:41"
+}
+
+// id names a question: a whole number in MT-Bench, a text in other sets of this shape.
+type id string
+
+func (i *id) UnmarshalJSON(text []byte) error {
+	var name string
+	var number int64
+	switch {
+	case string(text) == "null":
+	case json.Unmarshal(text, &name) == nil:
+	case json.Unmarshal(text, &number) == nil:
+		name = fmt.Sprint(number)
+	default:
+		return fmt.Errorf("question_id is %.40s: want a whole number or a text", text)
+	}
+	*i = id(name)
+	return nil
+}
+
+// MarshalJSON writes an id as the benchmark does: a number if it is one.
+func (i id) MarshalJSON() ([]byte, error) {
+	if number := int64(0); json.Unmarshal([]byte(i), &number) == nil {
+		return []byte(i), nil
+	}
+	return json.Marshal(string(i))
+}
+
+type questionRow struct {
+	ID       id       `json:"question_id"`
+	Category string   `json:"category"`
+	Turns    []string `json:"turns"`
+}
+
+// ReadQuestions reads questions from .jsonl, .json or .parquet, each also with .gz.
+func ReadQuestions(path string) ([]Question, *data.Report, error) { return readQuestions(nil, path) }
+
+func readQuestions(fsys fs.FS, path string) ([]Question, *data.Report, error) {
+	return data.ReadTable(fsys, path, func(r *questionRow, source string, _ *data.Report) (Question, string, error) {
+		q := Question{ID: string(r.ID), Category: r.Category, Source: source}
+		if blank(q.ID) || blank(q.Category) {
+			return q, "", errors.New("question_id or category is missing: want question_id, category and turns")
+		}
+		if len(r.Turns) != Turns {
+			return q, "", fmt.Errorf("turns is a list of %d: want %d texts", len(r.Turns), Turns)
+		}
+		for i, text := range r.Turns {
+			if blank(text) {
+				return q, "", fmt.Errorf("turns[%d] is empty: want a text", i)
+			}
+		}
+		q.Turns = [Turns]string(r.Turns)
+		return q, "question " + q.ID, nil
+	})
+}
+
+// Answer is a model's answer to both turns of a question.
+type Answer struct {
+	Question string
+	Model    string
+	Turns    [Turns]string
+	Source   string
+}
+
+type answerRow struct {
+	ID      id     `json:"question_id"`
+	Model   string `json:"model_id"`
+	Choices []struct {
+		Turns []string `json:"turns"`
+	} `json:"choices"`
+}
+
+// ReadAnswers reads the answers or reference answers of one model in the benchmark's own form: the first of the choices
+// of each row.
+func ReadAnswers(path string) ([]Answer, *data.Report, error) { return readAnswers(nil, path) }
+
+func readAnswers(fsys fs.FS, path string) ([]Answer, *data.Report, error) {
+	return data.ReadTable(fsys, path, func(r *answerRow, source string, report *data.Report) (Answer, string, error) {
+		a := Answer{Question: string(r.ID), Model: r.Model, Source: source}
+		if blank(a.Question) || len(r.Choices) == 0 {
+			return a, "", errors.New("question_id or choices is missing: want question_id, model_id and choices " +
+				"[{turns}]")
+		}
+		if len(r.Choices) > 1 {
+			report.Wart("several choices, of which the first is taken", source)
+		}
+		if n := len(r.Choices[0].Turns); n != Turns {
+			return a, "", fmt.Errorf("choices[0].turns is a list of %d: want %d texts", n, Turns)
+		}
+		a.Turns = [Turns]string(r.Choices[0].Turns) // a model may answer nothing
+		return a, "question " + a.Question, nil
+	})
+}
+
+// Prompt is a template of the benchmark's judge, with fields such as {question}.
+type Prompt struct {
+	Name     string `json:"name"`
+	Type     string `json:"type"` // single, pairwise
+	System   string `json:"system_prompt"`
+	Template string `json:"prompt_template"`
+	Format   string `json:"output_format"` // [[rating]] of type single
+	Source   string `json:"-"`
+}
+
+// readTemplates reads templates of judges by name.
+func readTemplates(fsys fs.FS, path string) (map[string]Prompt, error) {
+	all := map[string]Prompt{}
+	_, _, err := data.ReadTable(fsys, path, func(p *Prompt, source string, _ *data.Report) (_ bool, _ string, err error) {
+		if p.Source = source; blank(p.Name) || blank(p.Type) || blank(p.Template) {
+			err = errors.New("name, type or prompt_template is missing: want name, type, system_prompt, " +
+				"prompt_template and output_format")
+		}
+		all[p.Name] = *p
+		return true, "prompt " + p.Name, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// NoScore is the score of a judge's reply without one, as the benchmark writes it.
+const NoScore = -1
+
+// Judgement is a judge's score of a model's answer in a turn.
+type Judgement struct {
+	Question string
+	Model    string
+	Turn     int // from 1
+	Score    float64
+	Source   string
+}
+
+// judgementRow is a judgement in the benchmark's own form.
+type judgementRow struct {
+	Question id       `json:"question_id"`
+	Model    string   `json:"model"`
+	Judge    []string `json:"judge"` // the model and the prompt
+	Asked    string   `json:"user_prompt"`
+	Reply    string   `json:"judgment"`
+	Score    *float64 `json:"score"`
+	Turn     int      `json:"turn"`
+}
+
+// ReadJudgements reads single scores in the benchmark's own form; those of several models may be in a file. A question
+// with only one of its turns, and one that some model lacks, are errors: the file is cut short.
+func ReadJudgements(path string) ([]Judgement, *data.Report, error) { return readJudgements(nil, path) }
+
+func readJudgements(fsys fs.FS, path string) ([]Judgement, *data.Report, error) {
+	all, report, err := data.ReadTable(fsys, path, judgementOf)
+	if err == nil {
+		err = whole(path, all)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return all, report, nil
+}
+
+func judgementOf(r *judgementRow, source string, report *data.Report) (Judgement, string, error) {
+	j := Judgement{Question: string(r.Question), Model: r.Model, Turn: r.Turn, Source: source}
+	switch {
+	case blank(j.Question) || blank(j.Model) || r.Score == nil:
+		return j, "", errors.New("question_id, model or score is missing: want question_id, model, turn and score")
+	case j.Turn < 1 || j.Turn > Turns:
+		return j, "", fmt.Errorf("turn is %d: want 1 or 2", j.Turn)
+	case *r.Score != NoScore && (*r.Score < 0 || *r.Score > 10):
+		return j, "", fmt.Errorf("score is %v: want a number from 1 to 10, or %d for a reply without a score", *r.Score,
+			NoScore)
+	}
+	if j.Score = *r.Score; j.Score == NoScore {
+		report.Wart("no score", source)
+	}
+	return j, fmt.Sprintf("question %s, turn %d of %s", j.Question, j.Turn, j.Model), nil
+}
+
+// whole wants both turns of every question of every model.
+func whole(path string, all []Judgement) error {
+	type key struct {
+		model, question string
+		turn            int
+	}
+	there := map[key]bool{}
+	for _, j := range all {
+		there[key{j.Model, j.Question, j.Turn}] = true
+		there[key{model: j.Model}], there[key{question: j.Question}] = true, true
+	}
+	var models, questions []string // each once, in the order of the file
+	for _, j := range all {
+		if m := (key{model: j.Model}); there[m] {
+			models, there[m] = append(models, j.Model), false
+		}
+		if q := (key{question: j.Question}); there[q] {
+			questions, there[q] = append(questions, j.Question), false
+		}
+	}
+	for _, model := range models {
+		for _, question := range questions {
+			for turn := 1; turn <= Turns; turn++ {
+				if !there[key{model, question, turn}] {
+					return fmt.Errorf("%s: %s has no judgement of turn %d of question %s: want both turns of every "+
+						"question; the file is cut short", path, model, turn, question)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func blank(s string) bool { return strings.TrimSpace(s) == "" }
