@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/configs"
-	"github.com/posttrain/posttrain/eval/privacylens"
 	"github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/eval/privacylens"
 	_ "github.com/posttrain/posttrain/internal/backend/backendtest" // tests keep no compiled programs
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/eval/privacylens"
 	"github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/eval/privacylens"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 )

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/eval/privacylens"
 	"github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/eval/privacylens"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
