@@ -13,7 +13,7 @@ import (
 
 // TestUpdatesOnAMesh: on 4 devices, updates by the clipped objective with a KL are those of one device.
 func TestUpdatesOnAMesh(t *testing.T) {
-	e := backendtest.Mesh(t, backend.Mesh{Data: 2, Tensor: 2, Shard: backend.ShardMoments})
+	e := backendtest.Mesh(t, backend.Mesh{Data: 4, Shard: backend.ShardMoments})
 	c := testkit.Config(t, "qwen3")
 	c.Layers = 1
 	m, o := model.Init(c, 7), DefaultOptions()

@@ -80,7 +80,7 @@ func (c *Config) Parameters(g *Graph) []*Node { return c.ParametersIn(g, dtypes.
 func (c *Config) ParametersIn(g *Graph, dtype dtypes.DType) []*Node {
 	var nodes []*Node
 	for _, h := range c.Held() {
-		nodes = append(nodes, WeightParameter(g, h.Name, shapes.Make(h.Type(dtype), h.Shape...)))
+		nodes = append(nodes, Parameter(g, h.Name, shapes.Make(h.Type(dtype), h.Shape...)))
 	}
 	return nodes
 }

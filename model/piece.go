@@ -122,7 +122,7 @@ func (p PieceGraphs) weights(g *Graph, which ...int) (nodes []*Node) {
 	held := p.Held()
 	for _, i := range which {
 		h := held[i]
-		nodes = append(nodes, WeightParameter(g, h.Name, shapes.Make(h.Type(p.Matrices), h.Shape...)))
+		nodes = append(nodes, Parameter(g, h.Name, shapes.Make(h.Type(p.Matrices), h.Shape...)))
 	}
 	return nodes
 }

@@ -12,35 +12,23 @@ import (
 // Devices says on how many devices of the machine a run trains, and what is cut over them. It changes results by
 // rounding alone: a run may resume on another mesh.
 type Devices struct {
-	Mesh Mesh `yaml:"mesh"`
-	// what is cut over the data devices beside rows
-	Shard string `yaml:"shard,omitempty" want:"|none|moments|weights" words:"none, moments or weights"`
-}
-
-// Mesh is a number of devices in two dimensions.
-type Mesh struct {
-	// devices that the rows of a batch are cut over
-	Data int `yaml:"data,omitempty" want:">=0" zero:"one device"`
-	// devices that the weights are cut over, for each of these shares of the rows
-	Tensor int `yaml:"tensor,omitempty" want:">=0" zero:"one device"`
+	Devices int `yaml:"devices,omitempty" want:">=0" zero:"one"` // that the rows of a batch are cut over
+	// what is cut over the devices beside rows
+	Shard string `yaml:"shard,omitempty" want:"|none|moments" words:"none or moments"`
 }
 
 func (d Devices) mesh() backend.Mesh {
-	return backend.Mesh{Data: d.Mesh.Data, Tensor: d.Mesh.Tensor, Shard: backend.Shard(d.Shard)}
+	return backend.Mesh{Data: d.Devices, Shard: backend.Shard(d.Shard)}
 }
 
 // several says that the run has more than one device.
 func (d Devices) several() bool { return d.mesh().Devices() > 1 }
 
-// Check refuses what is cut over one device, and cut weights.
+// Check refuses what is cut over one device.
 func (d Devices) Check() []fault.Fault {
 	var faults fault.Faults
-	switch {
-	case d.Shard == "weights":
-		faults.Add("shard", d.Shard, "weights stay whole in each share of the data, since XLA would cut the "+
-			"activations instead: want moments, and engine.mesh.tensor to cut weights")
-	case d.Shard == string(backend.ShardMoments) && d.Mesh.Data < 2:
-		faults.Add("shard", d.Shard, "without engine.mesh.data there are no devices to cut them over")
+	if d.Shard == string(backend.ShardMoments) && !d.several() {
+		faults.Add("shard", d.Shard, "without engine.devices there are none to cut them over")
 	}
 	return faults
 }
@@ -50,13 +38,10 @@ func (d Devices) CheckDevices(g *config.Given, spec string) {
 	if engine, _, _ := strings.Cut(spec, ":"); engine != "go" && engine != "onnx" {
 		return
 	}
-	refuse := func(key string, n int) {
-		if n > 1 {
-			g.Fault(key, "%s %d: backend %s computes on one device, only xla can use several", key, n, spec)
-		}
+	if d.several() {
+		const key = "engine.devices"
+		g.Fault(key, "%s %d: backend %s computes on one device, only xla can use several", key, d.Devices, spec)
 	}
-	refuse("engine.mesh.data", d.Mesh.Data)
-	refuse("engine.mesh.tensor", d.Mesh.Tensor)
 }
 
 // Explain says in a line how the work is cut; nothing on one device.
@@ -64,10 +49,9 @@ func (d Devices) Explain() string {
 	if !d.several() {
 		return ""
 	}
-	text := fmt.Sprintf("devices: %d, rows cut over %d, weights over %d", d.mesh().Devices(), max(1, d.Mesh.Data),
-		max(1, d.Mesh.Tensor))
+	text := fmt.Sprintf("devices: %d, over which rows are cut", d.Devices)
 	if d.Shard == string(backend.ShardMoments) {
-		text += fmt.Sprintf("; gradients, float32 weights and moments over all %d", d.mesh().Devices())
+		text += ", and gradients, float32 weights and moments"
 	}
 	return text + "\n"
 }

@@ -11,11 +11,11 @@ import (
 
 // TestDevices: a mesh is in the config and in what explains it, and one device is today's config.
 func TestDevices(t *testing.T) {
-	o, err := parse(minimal + "backend: xla\nengine: {mesh: {data: 4, tensor: 2}, shard: moments}")
+	o, err := parse(minimal + "backend: xla\nengine: {devices: 8, shard: moments}")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "devices: 8, rows cut over 4, weights over 2; gradients, float32 weights and moments over all 8\n"
+	const want = "devices: 8, over which rows are cut, and gradients, float32 weights and moments\n"
 	if text := o.Explain(); !strings.Contains(text, want) {
 		t.Errorf("%s\nwant %s", text, want)
 	}
@@ -30,17 +30,12 @@ func TestDevices(t *testing.T) {
 
 func TestFaultsOfDevices(t *testing.T) {
 	for text, want := range map[string]string{
-		"backend: go\nengine: {mesh: {data: 2}}": "f.yaml:5: engine.mesh.data 2: backend go computes on one device, " +
-			"only xla can use several",
-		"backend: onnx:/lib/x.so\nengine: {mesh: {tensor: 2}}": "f.yaml:5: engine.mesh.tensor 2: backend " +
-			"onnx:/lib/x.so computes on one device, only xla can use several",
-		"engine: {shard: moments}": `f.yaml:4: engine.shard "moments": without engine.mesh.data there are no devices ` +
-			"to cut them over",
-		"engine: {mesh: {data: 2}, shard: weights}": `f.yaml:4: engine.shard "weights": weights stay whole in each ` +
-			"share of the data, since XLA would cut the activations instead: want moments, and engine.mesh.tensor to " +
-			"cut weights",
-		"engine: {mesh: {data: -1}}": "f.yaml:4: engine.mesh.data -1: want a whole number, 0 (one device) or more",
-		"engine: {shard: all}":       `f.yaml:4: engine.shard "all": want none, moments or weights`,
+		"backend: go\nengine: {devices: 2}": "f.yaml:5: engine.devices 2: backend go computes on one device, only xla " +
+			"can use several",
+		"engine: {shard: moments}": `f.yaml:4: engine.shard "moments": without engine.devices there are none to cut ` +
+			"them over",
+		"engine: {devices: -1}":                "f.yaml:4: engine.devices -1: want a whole number, 0 (one) or more",
+		"engine: {devices: 2, shard: weights}": `f.yaml:4: engine.shard "weights": want none or moments`,
 	} {
 		if _, err := parse(minimal + text); err == nil || err.Error() != want {
 			t.Errorf("%s\n%v\nwant %s", text, err, want)
@@ -52,13 +47,13 @@ func TestFaultsOfDevices(t *testing.T) {
 // was started, the rest is.
 func TestARunMayResumeOnAnotherMesh(t *testing.T) {
 	dir := t.TempDir()
-	started := "command: mappo\nbackend: xla\nengine:\n  mesh:\n    data: 4\n  shard: moments\nseed: 1\n"
+	started := "command: mappo\nbackend: xla\nengine:\n  devices: 4\n  shard: moments\nseed: 1\n"
 	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(started), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	resume := recipe.Place{Resume: dir}
 	for _, now := range []string{started, "command: mappo\nbackend: xla\nseed: 1\n",
-		"command: mappo\nbackend: xla\nengine:\n  mesh:\n    tensor: 2\nseed: 1\n"} {
+		"command: mappo\nbackend: xla\nengine:\n  devices: 2\nseed: 1\n"} {
 		if err := resume.Check([]byte(now)); err != nil {
 			t.Error(err)
 		}

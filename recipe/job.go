@@ -63,7 +63,7 @@ func NewJob(s Setup, r run.Reporter) (*Job, error) {
 	var err error
 	if s.Adapting.Quantized() && s.Devices.several() {
 		return nil,
-			fmt.Errorf("quantize %s: weights in few bits cannot be cut over devices yet: remove it or engine.mesh",
+			fmt.Errorf("quantize %s: weights in few bits cannot be cut over devices yet: remove it or engine.devices",
 				s.Adapting.Quantize)
 	}
 	if err := s.Tracking.Try(); err != nil {

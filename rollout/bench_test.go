@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
@@ -115,30 +114,6 @@ func BenchmarkCutOff(b *testing.B) {
 				spoil(&rs[i])
 			}
 			measure(b, m, Options{}, rs)
-		})
-	}
-}
-
-// BenchmarkPeaks: top-p 0.9 on XLA with a vocabulary of 49,152, from peaks and from all logits, and without top-p.
-func BenchmarkPeaks(b *testing.B) {
-	m := preset(b, strings.Replace(presets[0].config, "4096", "49152", 1))
-	for i := range m.Params[m.Config.HeadTable()].Data {
-		m.Params[m.Config.HeadTable()].Data[i] *= 10 // few tokens are likely, as in trained models
-	}
-	s := setup{backendtest.XLA(b), implementations[1]}.of(b, m, Options{}).(*Cached)
-	for _, c := range []struct {
-		name string
-		topP float64
-		peak int
-	}{{"none", 0, peakBlocks}, {"logits", 0.9, math.MaxInt / 2}, {"peaks", 0.9, peakBlocks}} {
-		b.Run(c.name, func(b *testing.B) {
-			rs := prompts(16, 1, 64, 64, m.Config.VocabSize)
-			for i := range rs {
-				rs[i].TopP = c.topP
-			}
-			s.peak, s.fetched = c.peak, 0
-			rate(b, s, rs)
-			b.ReportMetric(4*float64(s.fetched)/float64((b.N+1)*16*64), "bytes/token")
 		})
 	}
 }

@@ -40,8 +40,6 @@ type Cached struct {
 	trace    func(program string) // in tests: called for every program that runs, and evictions
 	most     int                  // in tests: bytes of the cache
 	piece    int                  // tokens of a piece of a long prompt
-	peak     int                  // blocks of a peak
-	fetched  int                  // numbers that draws have read from the engine
 }
 
 // NewCached makes a sampler that answers one call at a time. Each Sample calls weights for the model's weights on the
@@ -51,7 +49,6 @@ func NewCached(e *backend.Engine, c *model.Config, weights func() []compute.Buff
 		engine: e, config: c, options: o, weights: weights, prefills: e.NewCache(), joins: moreGraphs(e, 3),
 		steps: stepCache(e, c), pieces: pieceCache(e, c),
 		rotaries: c.Rotaries(), pool: &pool{engine: e}, trace: func(string) {}, piece: pieceTokens,
-		peak: peakBlocks,
 	}
 }
 
@@ -164,7 +161,7 @@ func (s *Cached) planner() planner {
 		slotBytes: slotBytes(s.config, dtypes.Float32), most: cmp.Or(s.most, s.cacheBytes()),
 	}
 	if p.inGraph {
-		p.slots, p.slotBytes = cmp.Or(s.options.Slots, deviceSlots), slotBytes(s.config, s.options.Graph.ComputeType())
+		p.slots, p.slotBytes = cmp.Or(s.options.Slots, deviceSlots*s.engine.Devices()), slotBytes(s.config, s.options.Graph.ComputeType())
 	}
 	return p
 }
@@ -179,9 +176,9 @@ const cacheShare = 4
 
 func (s *Cached) cacheBytes() int {
 	if s.options.CacheGB > 0 {
-		return int(s.options.CacheGB*1e9) * s.engine.TensorDevices()
+		return int(s.options.CacheGB*1e9) * s.engine.Devices() // which have some of the prompts each
 	}
-	return int(s.engine.Memory()/cacheShare) * s.engine.TensorDevices() // which have some of the heads each
+	return int(s.engine.Memory()/cacheShare) * s.engine.Devices()
 }
 
 // matrixType is the type of the matrices that programs take. On engines with memory of their own it is that of the
@@ -210,7 +207,7 @@ func (s *Cached) compact(weights []compute.Buffer) (compacted []compute.Buffer, 
 	if len(at) == 0 {
 		return weights, func() {}, nil
 	}
-	p, err := s.compactor(from, old)
+	p, err := s.compactor(from)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -225,24 +222,17 @@ func (s *Cached) compact(weights []compute.Buffer) (compacted []compute.Buffer, 
 	return compacted, func() { backend.FinalizeAll(converted...) }, nil
 }
 
-// compactor is the program that converts matrices, which stay cut as they are.
-func (s *Cached) compactor(from []shapes.Shape, old []compute.Buffer) (*backend.Program, error) {
+// compactor is the program that converts matrices.
+func (s *Cached) compactor(from []shapes.Shape) (*backend.Program, error) {
 	const name = "weights"
 	s.trace(name)
-	specs := make([]*distributed.ShardingSpec, len(old))
-	for i, b := range old {
-		var err error
-		if specs[i], err = s.engine.Spec(b); err != nil {
-			return nil, err
-		}
-	}
 	return s.prefills.Program(name, func(g *graph.Graph) (out []*graph.Node) {
 		for i, shape := range from {
-			x := graph.ShardedParameter(g, fmt.Sprint("weight_", i), shape, specs[i])
+			x := graph.Parameter(g, fmt.Sprint("weight_", i), shape)
 			out = append(out, graph.ConvertDType(x, s.matrixType()))
 		}
 		return out
-	}, backend.CutLast(specs...))
+	})
 }
 
 func shapesOf(buffers []compute.Buffer) (out []shapes.Shape, err error) {
@@ -277,9 +267,9 @@ func (s *Cached) execute(p *backend.Program, weights []compute.Buffer, inputs []
 // such steps more than it gains, and moving to fewer rows is not worth it.
 const fewRows = 4
 
-// cut is the option of a program whose last outputs are keys and values of these dimensions.
-func (s *Cached) cut(outputs int, dims []int) backend.Option {
-	return backend.CutLast(slices.Repeat([]*distributed.ShardingSpec{model.CutCache(s.engine.Mesh, dims...)}, outputs)...)
+// cut is the option of a program whose last outputs are of prompts, or of their samples, on the first axis.
+func (s *Cached) cut(outputs, prompts int) backend.Option {
+	return backend.CutLast(slices.Repeat([]*distributed.ShardingSpec{model.CutCache(s.engine.Mesh, prompts)}, outputs)...)
 }
 
 // prefillProgram returns a prefill from a cache; rows is the size of the steps that follow it.
@@ -289,7 +279,7 @@ func (s *Cached) prefillProgram(from *backend.Cache, shape model.PrefillShape, r
 		name = fmt.Sprintf("prefill/%d in %d", shape.Prompts, shape.Tokens)
 	}
 	s.trace(name)
-	options := []backend.Option{s.cut(2*s.config.Layers, []int{shape.Prompts, s.config.KVHeads})}
+	options := []backend.Option{s.cut(headOutputs+2*s.config.Layers, shape.Prompts)}
 	if rows <= fewRows {
 		name, options = name+"/few", append(options, backend.OneThread)
 	}
@@ -303,7 +293,11 @@ func (s *Cached) prefillProgram(from *backend.Cache, shape model.PrefillShape, r
 func (s *Cached) stepProgram(shape model.StepShape) (*backend.Program, error) {
 	name := fmt.Sprintf("step/%dx%d/%d+%d", shape.Prompts, shape.Samples, shape.Prefix, shape.Suffix)
 	s.trace(name)
-	options := []backend.Option{s.cut(2*s.config.Layers, []int{shape.Prompts, s.config.KVHeads})}
+	outputs := headOutputs + 2*s.config.Layers
+	if shape.InGraph {
+		outputs = drawnOutputs + 2*s.config.Layers
+	}
+	options := []backend.Option{s.cut(outputs, shape.Prompts)}
 	if shape.InGraph { // the new ring is written over the old one
 		options = append(options, backend.UpdateLast(2*s.config.Layers))
 	}

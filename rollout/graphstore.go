@@ -47,7 +47,7 @@ func (g *graphStore) zeros(dims []int) (out []compute.Buffer, err error) {
 	p, err := g.small(fmt.Sprint("zeros/", dims), func(gr *graph.Graph) *graph.Node {
 		zero := graph.Parameter(gr, "zero", shapes.Make(dtypes.Float32))
 		return graph.BroadcastToDims(graph.ConvertDType(zero, g.options.Graph.ComputeType()), dims...)
-	}, g.cut(1, dims))
+	}, g.cut(1, dims[0]))
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (g *graphStore) fill(keysAndValues []compute.Buffer, c chunk, seats []*seat
 	p, err := g.small(name, func(gr *graph.Graph) *graph.Node {
 		x, at := g.tensor(gr, "new", from), index(gr, "rows", s.Prompts)
 		return model.MovePrefix(x, at, g.tensor(gr, "kept", g.prefixDims(s)), s.Prefix)
-	}, backend.UpdateLast(1), g.cut(1, g.prefixDims(s)))
+	}, backend.UpdateLast(1), g.cut(1, s.Prompts))
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (g *graphStore) movePrefix(from, to model.StepShape, prompts []int32) error
 	have, want := g.prefixDims(from), g.prefixDims(to)
 	p, err := g.small(fmt.Sprintf("prefix/%v/%v", have, want), func(gr *graph.Graph) *graph.Node {
 		return model.MovePrefix(g.tensor(gr, "prefix", have), index(gr, "rows", to.Prompts), nil, to.Prefix)
-	}, g.cut(1, want))
+	}, g.cut(1, to.Prompts))
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (g *graphStore) moveRing(from, to model.StepShape, rows []int32) error {
 	p, err := g.small(fmt.Sprintf("ring/%v/%v", have, want), func(gr *graph.Graph) *graph.Node {
 		x := g.tensor(gr, "ring", have)
 		return model.MoveRing(x, index(gr, "rows", len(rows)), index(gr, "slots", to.Suffix), to)
-	}, g.cut(1, want))
+	}, g.cut(1, to.Prompts))
 	if err != nil {
 		return err
 	}

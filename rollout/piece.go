@@ -154,7 +154,7 @@ func (r *pieceReader) readGroup(group model.LayerGroup, x []compute.Buffer, at, 
 // groupProgram is that of a group. Groups of as many layers have the same windows, so that they share it.
 func (r *pieceReader) groupProgram(graphs model.PieceGraphs, group model.LayerGroup) (*backend.Program, error) {
 	n := group.Size()
-	options := []backend.Option{r.cut(2*n, []int{r.Rows, r.KVHeads})}
+	options := []backend.Option{r.cut(2*n, r.Rows)}
 	if r.InGraph {
 		options = append(options, backend.UpdateLast(2*n))
 	}

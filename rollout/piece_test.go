@@ -62,31 +62,15 @@ func TestLongPromptsOfTwoWindows(t *testing.T) {
 	})
 }
 
-// TestLongPromptsOnAMesh: weights and cache are cut over devices, or each device has a copy.
+// TestLongPromptsOnAMesh: the cache is cut over devices.
 func TestLongPromptsOnAMesh(t *testing.T) {
 	m := testkit.Model(t, "mistral")
 	m.Config.MaxPositions = 128
-	var want []Completion
-	for _, mesh := range []backend.Mesh{{}, {Data: 2, Tensor: 2}} {
-		for _, together := range []bool{false, true} {
-			if mesh == (backend.Mesh{}) && together {
-				continue
-			}
-			r := newReplicas(t, backendtest.Mesh(t, mesh), m)
-			if together {
-				r.join()
-			}
-			for _, s := range r.samplers {
-				if s.piece = 4; want == nil {
-					s.piece = pieceTokens // a whole prefill
-				}
-			}
-			got := sample(t, r, longRequests()...)
-			if want == nil {
-				want = got
-			}
-			equalAnswers(t, got, want)
-		}
+	want := sample(t, newOnMesh(t, backendtest.Mesh(t, backend.Mesh{}), m), longRequests()...) // a whole prefill
+	for _, devices := range []int{1, 4} {
+		s := newOnMesh(t, backendtest.Mesh(t, backend.Mesh{Data: devices}), m)
+		s.piece = 4
+		equalAnswers(t, sample(t, s, longRequests()...), want)
 	}
 }
 

@@ -8,13 +8,12 @@ import (
 // Plan says how many requests are answered at once, and what their cache takes.
 type Plan struct {
 	Requests  int
-	Rows      int  // answered at once
-	Tokens    int  // that a row has room for
-	SlotBytes int  // of a token's keys and values
-	Programs  int  // that steps go through: fewer and fewer rows, as answers end
-	Most      int  // bytes that the cache may take
-	Devices   int  // 0 or 1, or those on each of which this is
-	Together  bool // the devices have a share of the weights each, and do all of this together
+	Rows      int // answered at once
+	Tokens    int // that a row has room for
+	SlotBytes int // of a token's keys and values
+	Programs  int // that steps go through: fewer and fewer rows, as answers end
+	Most      int // bytes that the cache may take
+	Devices   int // that have a share of the rows each
 }
 
 // Plan plans a call of requests with prompts and completions of given lengths. Samples of a prompt, which share its
@@ -37,7 +36,8 @@ func (s *Cached) Plan(requests, prompt, maxNew int) (Plan, error) {
 		rows = p.rowsOf(p.fit(all))
 		programs = 1 + slices.Index(p.rowCounts(), rows)
 	}
-	return Plan{Requests: requests, Rows: rows, Programs: programs, Tokens: p.lengthOf(r), SlotBytes: p.slotBytes, Most: p.most}, nil
+	return Plan{Requests: requests, Rows: rows, Programs: programs, Tokens: p.lengthOf(r), SlotBytes: p.slotBytes, Most: p.most,
+		Devices: s.engine.Devices()}, nil
 }
 
 // inGraphPrograms read the prompts, and step with all rows and with few. Long prompts are read by several small ones.
@@ -55,11 +55,8 @@ func (p Plan) String() string {
 		at = fmt.Sprint(p.Rows)
 	}
 	where := ""
-	switch {
-	case p.Devices > 1 && p.Together:
-		where = fmt.Sprintf("on %d devices together, over which the weights are cut: ", p.Devices)
-	case p.Devices > 1:
-		where = fmt.Sprintf("on each of %d devices, which have a copy of the weights: at most ", p.Devices)
+	if p.Devices > 1 {
+		where = fmt.Sprintf("on %d devices together: ", p.Devices)
 	}
 	return where + fmt.Sprintf("%d completions, %s at once; %.1f MB of cache each (%d tokens of %.1f kB), %.2f GB of at most "+
 		"%.2f GB", p.Requests, at, float64(p.RowBytes())/1e6, p.Tokens, float64(p.SlotBytes)/1e3,

@@ -348,8 +348,8 @@ func (w *wave) step() error {
 	return w.extend(out, w.inputs.temperatures, w.seats, rowOfSeat, make([]*drawnToken, len(w.seats)))
 }
 
-// stepOnDevice runs a step that draws in the graph. Only tokens and log-probs come back, and peaks if a seat's rules
-// drop tokens.
+// stepOnDevice runs a step that draws in the graph. Only tokens and log-probs come back, and the logits if a seat's
+// rules drop tokens.
 func (w *wave) stepOnDevice(p *backend.Program) error {
 	state, temperatures := model.NewStepState(len(w.layout.seats)), make([]float64, len(w.layout.seats))
 	for row, s := range w.layout.seats {
@@ -386,11 +386,10 @@ func (w *wave) readDrawn(out []compute.Buffer) ([]*drawnToken, error) {
 	if err != nil {
 		return nil, err
 	}
-	var logps []float32
-	if err := w.read(&logps, out[headOutputs+1]); err != nil {
+	logps, err := backend.Floats(out[headOutputs+1])
+	if err != nil {
 		return nil, err
 	}
-	w.fetched += len(tokens)
 	drawn := make([]*drawnToken, len(w.seats))
 	for i, s := range w.seats {
 		logp := float64(logps[s.row])
@@ -421,7 +420,8 @@ type head struct {
 func (w *wave) readHead(out []compute.Buffer, temperatures []float64) (*head, error) {
 	h := &head{temperatures: temperatures, vocabulary: w.config.VocabSize}
 	for i, to := range []*[]float32{&h.logits, &h.sums, &h.maxima, &h.logSumExp} {
-		if err := w.read(to, out[i]); err != nil {
+		var err error
+		if *to, err = backend.Floats(out[i]); err != nil {
 			return nil, fmt.Errorf("output %d: %w", i, err)
 		}
 	}
@@ -430,33 +430,29 @@ func (w *wave) readHead(out []compute.Buffer, temperatures []float64) (*head, er
 
 // extend draws a token for every seat that has none drawn, from a program's outputs; place gives a seat's row.
 func (w *wave) extend(out []compute.Buffer, temperatures []float64, seats []*seat, place func(s *seat) int,
-	drawn []*drawnToken) error {
-	if err := w.drawFromPeaks(out, temperatures, seats, place, drawn); err != nil {
-		return err
-	}
-	var wanted []int
-	answers := make([]*answer, len(seats))
-	for i, s := range seats {
-		if answers[i] = s.answer; drawn[i] == nil {
-			wanted = append(wanted, place(s))
+	drawn []*drawnToken) (err error) {
+	var h *head
+	if slices.Contains(drawn, nil) {
+		if h, err = w.readHead(out, temperatures); err != nil {
+			return err
 		}
 	}
-	slices.Sort(wanted)
-	rows, err := w.readRows(out, temperatures, slices.Compact(wanted))
-	if err != nil {
-		return err
+	answers := make([]*answer, len(seats))
+	for i, s := range seats {
+		answers[i] = s.answer
 	}
 	return extend(answers, func(i int) (int32, float32, error) {
 		if c := drawn[i]; c != nil {
 			return c.token, c.logp, nil
 		}
-		return rows[place(seats[i])].choose(answers[i].request.Sampling, answers[i].draw())
+		return h.row(place(seats[i])).choose(answers[i].request.Sampling, answers[i].draw())
 	})
 }
 
 func rowOfSeat(s *seat) int { return s.row }
 
 func (h *head) row(i int) row {
-	of := func(x []float32) []float32 { return nth(x, i, len(h.temperatures)) }
+	n := len(h.temperatures)
+	of := func(x []float32) []float32 { return x[i*len(x)/n : (i+1)*len(x)/n] }
 	return row{of(h.logits), of(h.sums), of(h.maxima), h.logSumExp[i], h.temperatures[i], h.vocabulary}
 }

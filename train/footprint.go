@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/gomlx/compute/distributed"
 	"github.com/gomlx/compute/dtypes"
 
 	"github.com/posttrain/posttrain/internal/backend"
@@ -60,22 +59,17 @@ func (l *Learner) Footprint(rule AdamW) Footprint {
 // deviceBytes is each device's share of a footprint.
 func (l *Learner) deviceBytes(f Footprint) *DeviceBytes {
 	e := l.engine
-	d := &DeviceBytes{Mesh: fmt.Sprintf("%d devices, data %d × tensor %d", e.Devices(), e.DataDevices(),
-		e.TensorDevices())}
-	share := func(spec *distributed.ShardingSpec, p *model.Param) int {
-		n := p.Size()
-		for axis := range p.Shape {
-			n /= spec.NumDevicesShardingAxis(axis)
-		}
-		return n
-	}
+	d := &DeviceBytes{Mesh: fmt.Sprintf("%d devices", e.Devices())}
 	for i, p := range l.model.Params {
-		whole := share(model.CutWeight(e.Mesh, p.Name, p.Shape), p)
+		whole := p.Size()
 		if i < len(l.frozen) {
 			d.Frozen += whole * l.ReferenceBytes()
 			continue
 		}
-		own := share(cutState(e, p), p)
+		own := whole
+		if cutState(e, p) != nil {
+			own /= e.Devices()
+		}
 		d.trained += whole
 		d.Weights, d.Moments, d.Gradients = d.Weights+4*own, d.Moments+f.Moments*own, d.Gradients+4*own
 		if e.Shard == backend.ShardMoments {

@@ -116,7 +116,7 @@ func (l *Learner) oneDevice(layout batch.Layout) batch.Layout {
 }
 
 // Blocks is the number of blocks of rows and slots in a batch: one for each device that rows are cut over.
-func (l *Learner) Blocks() int { return l.engine.DataDevices() }
+func (l *Learner) Blocks() int { return l.engine.Devices() }
 
 // Read copies trained weights and moments to the host.
 func (l *Learner) Read() (Tensors, int, error) {
@@ -255,8 +255,7 @@ func (l *Learner) hold(u *backend.Uploader, p *model.Param) (b, scales compute.B
 		if l.BFloat16() && !p.NoDecay {
 			dtype = dtypes.BFloat16
 		}
-		on := l.engine.On(model.CutWeight(l.engine.Mesh, p.Name, p.Shape))
-		b, err = u.Floats(on, dtype, p.Read, p.Shape...)
+		b, err = u.Floats(l.engine.On(nil), dtype, p.Read, p.Shape...)
 		return b, nil, err
 	}
 	weights, err := model.NewReader(p.Size()).Read(p)
@@ -296,10 +295,10 @@ func (l *Learner) forward(name string, p *batch.Packed, which func(LogProbs) *gr
 	return take(out[0])
 }
 
-// checkRows refuses a batch that cannot be cut over the data devices.
+// checkRows refuses a batch that cannot be cut over the devices.
 func (l *Learner) checkRows(p *batch.Packed) error {
 	if n := l.Blocks(); p.Rows%n != 0 || p.Slots%n != 0 {
-		return fmt.Errorf("a batch of %d rows and %d slots: want multiples of engine.mesh.data, %d", p.Rows, p.Slots, n)
+		return fmt.Errorf("a batch of %d rows and %d slots: want multiples of engine.devices, %d", p.Rows, p.Slots, n)
 	}
 	return nil
 }
@@ -509,7 +508,7 @@ func (l *Learner) declareWeights(g *graph.Graph) (nodes []*graph.Node) {
 		if half || l.BFloat16() && i < len(l.frozen) {
 			dtype = dtypes.BFloat16
 		}
-		nodes = append(nodes, model.WeightParameter(g, h.Name, shapes.Make(h.Type(dtype), h.Shape...)))
+		nodes = append(nodes, graph.Parameter(g, h.Name, shapes.Make(h.Type(dtype), h.Shape...)))
 	}
 	return nodes
 }

@@ -78,7 +78,7 @@ func TestMeshesTrainAsOneDevice(t *testing.T) {
 	adapter := withLoRA(full)
 	half := model.GraphOptions{DType: dtypes.BFloat16}
 	moments := backend.ShardMoments
-	four := backend.Mesh{Data: 2, Tensor: 2, Shard: moments}
+	four := backend.Mesh{Data: 4, Shard: moments}
 	for _, c := range []struct {
 		name          string
 		m             *model.Model
@@ -90,11 +90,10 @@ func TestMeshesTrainAsOneDevice(t *testing.T) {
 	}{
 		{"data", full, model.GraphOptions{}, false, backend.Mesh{Data: 4}, 1e-5, 1e-5, false},
 		{"moments", full, model.GraphOptions{}, false, backend.Mesh{Data: 4, Shard: moments}, 1e-5, 1e-5, true},
-		{"tensor", full, model.GraphOptions{}, true, backend.Mesh{Tensor: 4}, 1e-5, 1e-5, false},
-		{"both", full, model.GraphOptions{}, true, four, 1e-5, 1e-5, false},
+		{"sft", full, model.GraphOptions{}, true, four, 1e-5, 1e-5, false},
 		{"reward model", full.ToReward(7), model.GraphOptions{}, false, four, 1e-5, 1e-5, true},
 		{"adapter", adapter, model.GraphOptions{}, false, four, 1e-5, 2e-5, true},
-		{"bfloat16", full, half, true, backend.Mesh{Data: 4, Tensor: 2, Shard: moments}, 2e-2, 1e-2, true},
+		{"bfloat16", full, half, true, backend.Mesh{Data: 8, Shard: moments}, 2e-2, 1e-2, true},
 		// In bfloat16 some gradients of A are of the size of rounding, whose sign decides a step of AdamW: each weight may
 		// go the other way ten times. The losses hold.
 		{"adapter in bfloat16", adapter, half, false, four, 2e-2, 2.1e-2, false},
@@ -180,7 +179,7 @@ func TestMomentsAreCut(t *testing.T) {
 			t.Errorf("%v: moments %d, gradients %d: want 1/%d of %d and %d", c.mesh, f.Device.Moments,
 				f.Device.Gradients, c.shares, 8*n, 4*n)
 		}
-		want := "memory of each device (8 devices, data 8 × tensor 1): "
+		want := "memory of each device (8 devices): "
 		if text := f.String(); !strings.HasPrefix(text, want) || !strings.Contains(text, c.said) {
 			t.Errorf("%s\nwant %s", text, c.said)
 		}
@@ -212,7 +211,7 @@ func TestARunResumesOnAnotherMesh(t *testing.T) {
 		}
 		return l, l.Run(ctx)
 	}
-	first := backendtest.Mesh(t, backend.Mesh{Data: 2, Tensor: 2})
+	first := backendtest.Mesh(t, backend.Mesh{Data: 2})
 	if _, err := follow(first, dir, 3); !errors.Is(err, ErrInterrupted) {
 		t.Fatal(err)
 	}
@@ -264,7 +263,7 @@ func records(t *testing.T, dir string) (losses []float64) {
 func TestAReferenceOutlivesItsMesh(t *testing.T) {
 	groups, keys := testkit.Groups(3, 40, 2), map[string]bool{}
 	for _, e := range []*backend.Engine{backendtest.XLA(t), backendtest.Mesh(t, backend.Mesh{Data: 4}),
-		backendtest.Mesh(t, backend.Mesh{Data: 2, Tensor: 2, Shard: backend.ShardMoments})} {
+		backendtest.Mesh(t, backend.Mesh{Data: 2, Shard: backend.ShardMoments})} {
 		l := learner(t, e, cutModel(t))
 		key, err := l.fingerprint(groups, l.Layout(groups, false, 8))
 		if err != nil {
@@ -279,30 +278,16 @@ func TestAReferenceOutlivesItsMesh(t *testing.T) {
 
 // TestMeshesThatDoNotDivide: each is a line that names what does not divide, before anything is compiled.
 func TestMeshesThatDoNotDivide(t *testing.T) {
-	two, four := backend.Mesh{Tensor: 2}, backend.Mesh{Tensor: 4}
-	rows := backend.Mesh{Data: 3, Shard: backend.ShardMoments}
-	for _, c := range []struct {
-		mesh   backend.Mesh
-		change func(c *model.Config)
-		want   string
-	}{
-		{two, func(c *model.Config) { c.Heads, c.KVHeads = 3, 3 }, "tensor: 2: the model's num_attention_heads is 3"},
-		{four, func(c *model.Config) { c.KVHeads = 2 }, "tensor: 4: the model's num_key_value_heads is 2"},
-		{two, func(c *model.Config) { c.IntermediateSize = 25 }, "tensor: 2: the model's intermediate_size is 25"},
-		{two, func(c *model.Config) { c.VocabSize = 65 }, "tensor: 2: the model's vocab_size is 65"},
-		{rows, func(*model.Config) {}, "data: 3: the model's hidden_size is 16"},
-	} {
-		config := *cutModel(t).Config
-		c.change(&config)
-		_, err := NewLearner(backendtest.Mesh(t, c.mesh), model.Init(&config, 1), model.GraphOptions{})
-		if want := "engine.mesh." + c.want + ": want a divisor of it"; err == nil || err.Error() != want {
-			t.Errorf("%v\nwant %s", err, want)
-		}
+	three := backend.Mesh{Data: 3, Shard: backend.ShardMoments}
+	_, err := NewLearner(backendtest.Mesh(t, three), model.Init(cutModel(t).Config, 1), model.GraphOptions{})
+	const divide = "engine.devices: 3: the model's hidden_size is 16: want a divisor of it"
+	if err == nil || err.Error() != divide {
+		t.Errorf("%v\nwant %s", err, divide)
 	}
 	l := learner(t, backendtest.Mesh(t, backend.Mesh{Data: 2}), cutModel(t))
 	p := batch.Pack(testkit.Groups(3, 1, 1), batch.Layout{})
-	const want = "a batch of 1 rows and 32 slots: want multiples of engine.mesh.data, 2"
-	if _, err := l.Sums(p); err == nil || err.Error() != want {
+	const want = "a batch of 1 rows and 32 slots: want multiples of engine.devices, 2"
+	if _, err = l.Sums(p); err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}
 }
@@ -320,7 +305,7 @@ const failingRun = "POSTTRAIN_TEST_RUN_FAILS"
 // TestAFailedRunOnAMeshEnds: a program that fails on several devices ends the run with its error, and the learner and
 // the engine close without waiting for a device.
 func TestAFailedRunOnAMeshEnds(t *testing.T) {
-	e := backendtest.Mesh(t, backend.Mesh{Data: 2, Tensor: 2})
+	e := backendtest.Mesh(t, backend.Mesh{Data: 4})
 	if os.Getenv(failingRun) == "" {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()

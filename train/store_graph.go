@@ -20,14 +20,14 @@ import (
 // program that changes it, so that an engine that can write over it needs no second copy. Other engines have old and
 // new state side by side, but of one group of tensors alone, since an update goes group by group.
 //
-// On a mesh with shard moments, p, m, v and grads are cut over its data devices, and there is a copy of the weights
+// On a mesh with shard moments, p, m, v and grads are cut over its devices, and there is a copy of the weights
 // that is not, which the gradient's program takes.
 type graphStore struct {
 	engine   *backend.Engine
 	params   []*model.Param
 	groups   [][]int          // of params
 	p, m, v  []compute.Buffer // m and v are nil until the first update
-	copies   []compute.Buffer // of p; nil: p is not cut over data
+	copies   []compute.Buffer // of p; nil: p is not cut
 	half     bool             // copies of matrices are in bfloat16
 	grads    []compute.Buffer // nil until the first gradient
 	summed   bool             // grads hold gradients since the last update
@@ -55,9 +55,9 @@ func newGroups(e *backend.Engine, m *model.Model, half bool) *graphStore {
 // cutState is how the float32 weight, the moments and the gradient of a parameter are cut over the engine's mesh.
 func cutState(e *backend.Engine, p *model.Param) *distributed.ShardingSpec {
 	if e.Shard == backend.ShardMoments {
-		return model.CutState(e.Mesh, p.Name, p.Shape)
+		return model.CutState(e.Mesh, p.Shape)
 	}
-	return model.CutWeight(e.Mesh, p.Name, p.Shape)
+	return nil
 }
 
 // groupTensors cuts tensors into groups that are updated together: tensors of one shape, cut alike, so that many groups
@@ -104,15 +104,10 @@ func (s *graphStore) load(u *backend.Uploader, p *model.Param) error {
 	}
 	s.p = append(s.p, b)
 	if s.engine.Shard == backend.ShardMoments {
-		b, err = u.Floats(s.placeCopy(p), copyType(p, s.half), p.Read, p.Shape...)
+		b, err = u.Floats(s.engine.On(nil), copyType(p, s.half), p.Read, p.Shape...)
 		s.copies = append(s.copies, b)
 	}
 	return err
-}
-
-// placeCopy is where the copy of a weight goes.
-func (s *graphStore) placeCopy(p *model.Param) backend.Place {
-	return s.engine.On(model.CutWeight(s.engine.Mesh, p.Name, p.Shape))
 }
 
 // put copies a float32 weight, moment or gradient to the devices.
@@ -128,7 +123,7 @@ func (s *graphStore) putCopy(i int, x []float32) (err error) {
 	}
 	p := s.params[i]
 	backend.FinalizeAll(s.copies[i])
-	s.copies[i], err = s.placeCopy(p).Floats(copyType(p, s.half), x, p.Shape...)
+	s.copies[i], err = s.engine.On(nil).Floats(copyType(p, s.half), x, p.Shape...)
 	return err
 }
 
@@ -278,8 +273,7 @@ func (s *graphStore) updateProgram(group []int, rule AdamW, moment dtypes.DType)
 	cut := slices.Repeat([]*distributed.ShardingSpec{u.cut}, 3*u.n)
 	if s.engine.Shard == backend.ShardMoments {
 		u.copies = copyType(first, s.half)
-		cut = append(cut, slices.Repeat([]*distributed.ShardingSpec{
-			model.CutWeight(s.engine.Mesh, first.Name, first.Shape)}, u.n)...)
+		cut = append(cut, make([]*distributed.ShardingSpec, u.n)...)
 	}
 	return s.programs.Program("adamw "+u.String(), u.graph, backend.DonateLast(3*u.n), backend.CutLast(cut...))
 }

@@ -139,7 +139,7 @@ var faults = []faultCase{
 	{"few bits for weights that are trained", nil, tinyMappo(2, "--quantize", "nf4"), 2,
 		[]string{"--quantize", `quantize "nf4": all weights are trained`, "want lora.rank or adapter beside it"}, nil},
 	{"few bits on several devices", nil, tinyMappo(2, "--lora-rank", "2", "--quantize", "nf4", "--backend", "xla",
-		"--set", "engine.mesh.data=2"), 1, []string{"quantize nf4", "remove it or engine.mesh"}, nil},
+		"--set", "engine.devices=2"), 1, []string{"quantize nf4", "remove it or engine.devices"}, nil},
 	{"unknown bits", nil, tinyMappo(2, "--lora-rank", "2", "--quantize", "int4"), 2,
 		[]string{"--quantize", "int4", "none, int8 or nf4"}, nil},
 	{"negative rank", nil, tinyMappo(2, "--lora-rank", "-2"), 2,

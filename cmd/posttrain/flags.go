@@ -265,10 +265,9 @@ func wholeModelFlags(own ...config.Flag) []config.Flag {
 		{Name: "data-weights", Key: "data.weights",
 			Help: "in which proportion an epoch draws rows of several --data, such as 3,1 (default: each row once)"},
 		{Name: "backend", Key: "backend", Help: backendHelp},
-		{Name: "mesh-data", Key: "engine.mesh.data", Help: "devices that the rows of a batch are cut over (xla)"},
-		{Name: "mesh-tensor", Key: "engine.mesh.tensor", Help: "devices that the weights are cut over (xla)"},
+		{Name: "devices", Key: "engine.devices", Help: "devices that the rows of a batch are cut over (xla)"},
 		{Name: "shard", Key: "engine.shard",
-			Help: "what else is cut over the devices of --mesh-data: none, or moments (with gradients and " +
+			Help: "what else is cut over the --devices: none, or moments (with gradients and " +
 				"float32 weights)"},
 		{Name: "seed", Key: "seed", Help: "seed of every random choice"},
 		{Name: "max-steps", Key: "train.max_steps",

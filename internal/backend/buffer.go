@@ -84,7 +84,7 @@ func (p Place) upload(flat any, n int, dtype dtypes.DType, dims []int) (b comput
 	if e.Mesh != nil {
 		b, err = e.putShards(p.spec, flat, shape)
 	} else {
-		b, err = e.BufferFromFlatData(e.device, flat, shape)
+		b, err = e.BufferFromFlatData(0, flat, shape)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: copy a buffer %s: %w", e.Name, shape, fault(err))

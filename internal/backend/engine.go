@@ -59,13 +59,10 @@ type Engine struct {
 
 	owner compute.Backend // the backend that buffers name: Backend itself, or the one that it decorates
 
-	// Mesh is of several devices on which every program runs, but for those of [Engine.Device]; nil: one device.
+	// Mesh is of several devices on which every program runs; nil: one device.
 	Mesh   *distributed.DeviceMesh
 	Shard  Shard
-	failed *failure          // of a program on the mesh; nil without a mesh
-	device compute.DeviceNum // without a mesh
-	view   bool              // of another engine, which closes it
-	shared *sharedPrograms   // with other views; see Replicas
+	failed *failure // of a program on the mesh; nil without a mesh
 }
 
 const specs = "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN"
@@ -141,7 +138,7 @@ func (e *Engine) Report(say, warn func(format string, args ...any)) {
 
 // Close frees the engine. Its programs and buffers must not be used afterwards.
 func (e *Engine) Close() {
-	if !e.view && e.failed.err() == nil {
+	if e.failed.err() == nil {
 		e.Finalize()
 	}
 }

@@ -11,19 +11,18 @@ import (
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/distributed"
-	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
+
 	"github.com/posttrain/posttrain/internal/launch"
 )
 
-// Mesh says on how many devices of the machine programs run: the rows of a batch are cut over Data devices, and each
-// such share runs on Tensor devices, over which the weights are cut. 0 is 1.
+// Mesh says on how many devices of the machine programs run: the rows of a batch are cut over them (data parallelism).
 type Mesh struct {
-	Data, Tensor int
-	Shard        Shard // what else is cut over Data
+	Data  int   // 0 is 1
+	Shard Shard // what else is cut over the devices
 }
 
-// Shard says what of a model that is trained is cut over the data devices of a mesh, beside rows.
+// Shard says what of a model that is trained is cut over the devices of a mesh, beside rows.
 type Shard string
 
 const (
@@ -31,54 +30,47 @@ const (
 	ShardMoments Shard = "moments" // gradients, float32 weights and moments too (ZeRO-2)
 )
 
-// The names of the axes of [Engine.Mesh].
-const (
-	DataAxis   = "data"
-	TensorAxis = "tensor"
-)
+// DataAxis is the name of the only axis of [Engine.Mesh].
+const DataAxis = "data"
 
 // mostVirtual is the most devices that a CPU is cut into: each costs threads.
 const mostVirtual = 64
 
 // Devices is the number of devices of the mesh.
-func (m Mesh) Devices() int { return max(1, m.Data) * max(1, m.Tensor) }
-
-func (m Mesh) String() string {
-	return fmt.Sprintf("data %d × tensor %d, %d devices", max(1, m.Data), max(1, m.Tensor), m.Devices())
-}
+func (m Mesh) Devices() int { return max(1, m.Data) }
 
 // OpenMesh is [Open] with programs that run on all devices of a mesh at once: arrays are cut over it, or whole on each
 // device, and XLA's partitioner cuts the program. Only xla can. On a CPU the devices are shares of the processor, for
 // tests and rehearsals.
 func OpenMesh(spec string, m Mesh) (e *Engine, err error) {
-	if m.Devices() == 1 {
+	n := m.Devices()
+	if n == 1 {
 		return Open(spec)
 	}
 	defer catchPanic(&err, "open "+spec)
 	if p := launch.Several(os.Getenv); p != nil {
-		return nil, fmt.Errorf("engine.mesh (%s): found %v: a mesh has devices of one process, since go-xla makes "+
-			"PJRT clients without the key-value callbacks by which processes find each other's: want one process", m, p)
+		return nil, fmt.Errorf("engine.devices %d: found %v: they are devices of one process, since go-xla makes "+
+			"PJRT clients without the key-value callbacks by which processes find each other's: want one process", n, p)
 	}
 	name, arg, _ := strings.Cut(spec, ":")
 	if name != "xla" {
-		return nil, fmt.Errorf("backend %q: engine.mesh (%s): only xla computes on several devices: want "+
-			"--backend xla or a mesh of 1", spec, m)
+		return nil, fmt.Errorf("backend %q: engine.devices %d: only xla computes on several devices: want "+
+			"--backend xla or one device", spec, n)
 	}
-	if e, err = openXLA(arg, m.Devices()); err != nil {
+	if e, err = openXLA(arg, n); err != nil {
 		return nil, err
 	}
 	e.rows = false // for products on one CPU; XLA would gather activations of the whole batch for weight gradients
-	e.Mesh, err = distributed.NewDeviceMesh([]int{max(1, m.Data), max(1, m.Tensor)}, []string{DataAxis, TensorAxis})
+	e.Mesh, err = distributed.NewDeviceMesh([]int{n}, []string{DataAxis})
 	e.failed, e.Shard = &failure{}, m.Shard
-	e.Wants.Tokens *= max(1, m.Data)
+	e.Wants.Tokens *= n
 	return e, err
 }
 
-// checkDevices refuses a mesh that is larger than the machine.
+// checkDevices refuses more devices than the machine has.
 func checkDevices(have, want int) error {
 	if have < want {
-		return fmt.Errorf("engine.mesh: it has %d devices (data × tensor), and the plugin sees %d: want a smaller mesh",
-			want, have)
+		return fmt.Errorf("engine.devices %d: the plugin sees %d: want fewer devices", want, have)
 	}
 	return nil
 }
@@ -99,7 +91,7 @@ func (f *failure) err() error {
 
 // set keeps the first failure, which it gives.
 func (f *failure) set(err error) error {
-	if f == nil {
+	if f == nil || err == nil {
 		return err
 	}
 	err = fmt.Errorf("%w (%w)", err, ErrDevices)
@@ -107,18 +99,7 @@ func (f *failure) set(err error) error {
 	return *f.first.Load()
 }
 
-// Device is the engine with one device of its mesh: what it uploads lies there, and its programs run there alone. Its
-// Close does nothing.
-func (e *Engine) Device(number int) *Engine {
-	one := *e
-	one.Mesh, one.device, one.view = nil, compute.DeviceNum(number), true
-	if e.Mesh != nil {
-		one.Wants.Tokens /= e.meshSize(DataAxis)
-	}
-	return &one
-}
-
-// Devices is the number of devices of the engine's mesh.
+// Devices is the number of devices of the engine's mesh, over which the rows of a batch are cut.
 func (e *Engine) Devices() int {
 	if e.Mesh == nil {
 		return 1
@@ -126,30 +107,12 @@ func (e *Engine) Devices() int {
 	return e.Mesh.NumDevices()
 }
 
-// meshSize is the number of devices along an axis of the mesh, 1 without a mesh.
-func (e *Engine) meshSize(axis string) int {
-	if e.Mesh == nil {
-		return 1
-	}
-	n, err := e.Mesh.AxisSize(axis)
-	if err != nil {
-		return 1
-	}
-	return n
-}
-
-// DataDevices is the number of devices that the rows of a batch are cut over.
-func (e *Engine) DataDevices() int { return e.meshSize(DataAxis) }
-
-// TensorDevices is the number of devices that weights are cut over.
-func (e *Engine) TensorDevices() int { return e.meshSize(TensorAxis) }
-
 // shards is an array on all devices of a mesh. But for programs it is one buffer with the shape of the whole.
 type shards struct {
 	engine *Engine
 	shape  shapes.Shape
-	axes   []distributed.AxisSpec // those of the mesh that each axis of the array is cut over
-	parts  []compute.Buffer       // by device; device d of a mesh 2×2 is (d/2, d%2)
+	axis   int              // that is cut over the devices; -1: each device has all
+	parts  []compute.Buffer // by device
 }
 
 // Part is the share of an array that lies on a device of its mesh, where it stays: finalise the whole alone. A buffer
@@ -161,150 +124,93 @@ func Part(b compute.Buffer, device int) compute.Buffer {
 	return b
 }
 
-// axesOf gives the mesh's axes for each axis of an array; nil: it is whole on every device.
-func axesOf(spec *distributed.ShardingSpec, rank int) []distributed.AxisSpec {
-	axes := make([]distributed.AxisSpec, rank)
-	if spec != nil {
-		copy(axes, spec.Axes)
-	}
-	return axes
+// axisOf is the axis of an array that is cut over the devices; -1: it is whole on every device.
+func axisOf[A ~[]string](axes []A) int {
+	return slices.IndexFunc(axes, func(a A) bool { return len(a) > 0 })
 }
 
-// box is the place of a device's part in the whole array.
-type box struct{ dims, from, size []int }
-
-// boxOf gives the part of an array of these dimensions that lies on a device.
-func boxOf(mesh *distributed.DeviceMesh, axes []distributed.AxisSpec, dims []int, device int) (box, error) {
-	at, sizes, names := map[string]int{}, mesh.AxesSizes(), mesh.AxesNames()
-	for i, rest := len(sizes)-1, device; i >= 0; i-- {
-		at[names[i]], rest = rest%sizes[i], rest/sizes[i]
+// partShape is the shape of each device's part of an array whose axis is cut over n devices.
+func partShape(shape shapes.Shape, axis, n int) (shapes.Shape, error) {
+	part := shape.Clone()
+	if axis < 0 {
+		return part, nil
 	}
-	b := box{dims, make([]int, len(dims)), slices.Clone(dims)}
-	for i := range dims {
-		pieces, place := 1, 0
-		for _, name := range axes[i] {
-			n, err := mesh.AxisSize(name)
-			if err != nil {
-				return b, err
-			}
-			pieces, place = pieces*n, place*n+at[name]
-		}
-		if dims[i]%pieces != 0 {
-			return b, fmt.Errorf("axis %d of dimensions %v is not a multiple of the %d devices that it is cut over", i,
-				dims, pieces)
-		}
-		b.size[i] = dims[i] / pieces
-		b.from[i] = place * b.size[i]
+	if part.Dimensions[axis]%n != 0 {
+		return part, fmt.Errorf("axis %d of dimensions %v is not a multiple of the %d devices that it is cut over", axis,
+			shape.Dimensions, n)
 	}
-	return b, nil
+	part.Dimensions[axis] /= n
+	return part, nil
 }
 
-// whole says that the part is the array.
-func (b box) whole() bool { return slices.Equal(b.dims, b.size) }
-
-// stretches calls f for all stretches that are contiguous in both: where they begin in the array and in the part, and
-// their number of elements.
-func (b box) stretches(f func(inWhole, inPart, n int)) {
-	last := len(b.dims) - 1 // axes behind it are whole
-	for last > 0 && b.size[last] == b.dims[last] {
-		last--
+// stretches calls f for the stretches of the array that a device has, with where each begins in the array and in the
+// part, and its number of elements.
+func (s *shards) stretches(device int, f func(inWhole, inPart, n int)) {
+	if s.axis < 0 {
+		f(0, 0, s.shape.Size())
+		return
 	}
-	n := 1
-	for _, d := range b.size[last:] {
+	devices, n := s.engine.Devices(), 1
+	for _, d := range s.shape.Dimensions[s.axis:] {
 		n *= d
 	}
-	tail := 1
-	for _, d := range b.dims[last+1:] {
-		tail *= d
+	n /= devices
+	for i := range s.shape.Size() / (n * devices) {
+		f((i*devices+device)*n, i*n, n)
 	}
-	part := 0
-	var walk func(axis, offset int)
-	walk = func(axis, offset int) {
-		if axis == last {
-			f((offset*b.dims[axis]+b.from[axis])*tail, part, n)
-			part += n
-			return
-		}
-		for i := range b.size[axis] {
-			walk(axis+1, offset*b.dims[axis]+b.from[axis]+i)
-		}
-	}
-	walk(0, 0)
 }
 
 // putShards copies a slice to the devices: the part of each, or the whole.
 func (e *Engine) putShards(spec *distributed.ShardingSpec, flat any, shape shapes.Shape) (compute.Buffer, error) {
-	s := &shards{engine: e, shape: shape, axes: axesOf(spec, shape.Rank())}
-	var scratch reflect.Value // of one part: the host holds no more
-	for d := range e.Mesh.NumDevices() {
-		b, err := boxOf(e.Mesh, s.axes, shape.Dimensions, d)
-		if err == nil {
-			var part compute.Buffer
-			on := compute.DeviceNum(d)
-			part, err = e.Backend.BufferFromFlatData(on, cut(flat, b, &scratch), shapes.Make(shape.DType, b.size...))
-			s.parts = append(s.parts, part)
+	s := &shards{engine: e, shape: shape, axis: -1}
+	if spec != nil {
+		s.axis = axisOf(spec.Axes)
+	}
+	shape, err := partShape(shape, s.axis, e.Devices())
+	if err != nil {
+		return nil, err
+	}
+	from, scratch := reflect.ValueOf(flat), flat
+	if s.axis >= 0 { // the host holds one part more
+		scratch = reflect.MakeSlice(from.Type(), shape.Size(), shape.Size()).Interface()
+	}
+	for d := range e.Devices() {
+		if s.axis >= 0 {
+			s.stretches(d, func(inWhole, inPart, n int) {
+				reflect.Copy(reflect.ValueOf(scratch).Slice(inPart, inPart+n), from.Slice(inWhole, inWhole+n))
+			})
 		}
+		part, err := e.Backend.BufferFromFlatData(compute.DeviceNum(d), scratch, shape)
 		if err != nil {
 			FinalizeAll(s.parts...)
 			return nil, err
 		}
+		s.parts = append(s.parts, part)
 	}
 	return s, nil
 }
 
-// cut copies a device's part out of an array, into scratch if that is there already.
-func cut(flat any, b box, scratch *reflect.Value) any {
-	if b.whole() {
-		return flat
-	}
-	from := reflect.ValueOf(flat)
-	if !scratch.IsValid() {
-		n := shapes.Make(dtypes.Bool, b.size...).Size()
-		*scratch = reflect.MakeSlice(from.Type(), n, n)
-	}
-	b.stretches(func(inWhole, inPart, n int) {
-		reflect.Copy(scratch.Slice(inPart, inPart+n), from.Slice(inWhole, inWhole+n))
-	})
-	return scratch.Interface()
-}
-
 // ToFlatData joins the parts.
 func (s *shards) ToFlatData(flat any) error {
-	if err := s.engine.failed.err(); err != nil {
+	failed := s.engine.failed
+	if err := failed.err(); err != nil {
 		return err
 	}
+	if s.axis < 0 {
+		return failed.set(s.parts[0].ToFlatData(flat))
+	}
 	to := reflect.ValueOf(flat)
-	var done []box
+	n := s.shape.Size() / len(s.parts)
+	from := reflect.MakeSlice(to.Type(), n, n)
 	for d, part := range s.parts {
-		b, err := boxOf(s.engine.Mesh, s.axes, s.shape.Dimensions, d)
-		if err != nil {
+		if err := failed.set(part.ToFlatData(from.Interface())); err != nil { // perhaps of the program that was to write it
 			return err
 		}
-		if slices.ContainsFunc(done, func(o box) bool { return slices.Equal(o.from, b.from) }) {
-			continue // another device's copy
-		}
-		done = append(done, b)
-		if b.whole() {
-			return s.engine.failed.read(part.ToFlatData(flat))
-		}
-		n := shapes.Make(dtypes.Bool, b.size...).Size()
-		from := reflect.MakeSlice(to.Type(), n, n)
-		if err := s.engine.failed.read(part.ToFlatData(from.Interface())); err != nil {
-			return err
-		}
-		b.stretches(func(inWhole, inPart, n int) {
+		s.stretches(d, func(inWhole, inPart, n int) {
 			reflect.Copy(to.Slice(inWhole, inWhole+n), from.Slice(inPart, inPart+n))
 		})
 	}
 	return nil
-}
-
-// read is the error of reading a part, which may be that of the program that was to write it.
-func (f *failure) read(err error) error {
-	if err == nil {
-		return nil
-	}
-	return f.set(err)
 }
 
 func (s *shards) Backend() compute.Backend              { return s.engine.owner }
@@ -328,24 +234,22 @@ func (s *shards) Finalize() error {
 // program never ends.
 func (p *Program) checkShards(b compute.Buffer, want shapes.Shape, spec *compute.ShardingSpec) error {
 	s, ok := b.(*shards)
-	if !ok || len(s.parts) != p.engine.Mesh.NumDevices() {
-		return fmt.Errorf("found a buffer of one device, want one on the %d of the mesh", p.engine.Mesh.NumDevices())
+	if !ok || len(s.parts) != p.engine.Devices() {
+		return fmt.Errorf("found a buffer of one device, want one on the %d of the mesh", p.engine.Devices())
 	}
-	axes := make([]distributed.AxisSpec, want.Rank())
+	axis := -1
 	if spec != nil {
-		for i, a := range spec.Axes {
-			axes[i] = a
-		}
+		axis = axisOf(spec.Axes)
 	}
-	if !slices.EqualFunc(axes, s.axes, slices.Equal[distributed.AxisSpec]) {
-		return fmt.Errorf("it is cut over the axes %v of the mesh, want %v", s.axes, axes)
+	if s.axis != axis {
+		return fmt.Errorf("axis %d of it is cut over the devices, want axis %d (-1: none)", s.axis, axis)
+	}
+	shape, err := partShape(want, axis, len(s.parts))
+	if err != nil {
+		return err
 	}
 	for d, part := range s.parts {
-		box, err := boxOf(p.engine.Mesh, axes, want.Dimensions, d)
-		if err != nil {
-			return err
-		}
-		if err := p.checkPart(part, d, shapes.Make(want.DType, box.size...)); err != nil {
+		if err := p.checkPart(part, d, shape); err != nil {
 			return fmt.Errorf("device %d: %w", d, err)
 		}
 	}
@@ -366,9 +270,9 @@ func (p *Program) checkPart(b compute.Buffer, device int, want shapes.Shape) err
 // execute runs the compiled program on its device, or on all devices of the mesh.
 func (p *Program) execute(inputs []compute.Buffer, donate []bool) ([]compute.Buffer, error) {
 	if p.engine.Mesh == nil {
-		return p.exec.Execute(inputs, donate, p.engine.device)
+		return p.exec.Execute(inputs, donate, 0)
 	}
-	n := p.engine.Mesh.NumDevices()
+	n := p.engine.Devices()
 	var parts []compute.Buffer // device by device
 	for d := range n {
 		for _, b := range inputs {
@@ -381,7 +285,7 @@ func (p *Program) execute(inputs []compute.Buffer, donate []bool) ([]compute.Buf
 	}
 	outputs := make([]compute.Buffer, len(p.outputs))
 	for i, shape := range p.outputs {
-		s := &shards{engine: p.engine, shape: shape, axes: axesOf(p.cut[i], shape.Rank())}
+		s := &shards{engine: p.engine, shape: shape, axis: axisOf(p.cut[i].Axes)}
 		for d := range n {
 			s.parts = append(s.parts, out[d*len(p.outputs)+i])
 		}

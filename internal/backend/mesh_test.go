@@ -58,24 +58,21 @@ func count(n int) []float32 {
 
 // TestArraysOnAMesh: what is cut comes back as it was, and each device has its part alone.
 func TestArraysOnAMesh(t *testing.T) {
-	e := openTestMesh(t, Mesh{Data: 2, Tensor: 2})
+	e := openTestMesh(t, Mesh{Data: 4})
 	for _, c := range []struct {
 		axes []string
-		part []float32 // of device 1, which is 0 in data and 1 in tensor
+		part []float32 // of device 1
 	}{
-		{nil, count(24)},
-		{[]string{"data"}, count(12)},
-		{[]string{"tensor"}, count(24)[12:]},
-		{[]string{"", "tensor"}, []float32{3, 4, 5, 9, 10, 11, 15, 16, 17, 21, 22, 23}},
-		{[]string{"tensor", "data"}, []float32{12, 13, 14, 18, 19, 20}},
-		{[]string{"data tensor", ""}, count(24)[6:12]},
+		{nil, count(32)},
+		{[]string{"data"}, count(16)[8:]},
+		{[]string{"", "data"}, []float32{2, 3, 10, 11, 18, 19, 26, 27}},
 	} {
-		b, err := e.On(spec(t, e, c.axes...)).Float32(count(24), 4, 6)
+		b, err := e.On(spec(t, e, c.axes...)).Float32(count(32), 4, 8)
 		if err != nil {
 			t.Fatal(err)
 		}
 		all, err := Floats(b)
-		if err != nil || !slices.Equal(all, count(24)) {
+		if err != nil || !slices.Equal(all, count(32)) {
 			t.Errorf("%q: read %v, %v", c.axes, all, err)
 		}
 		if part, err := Floats(Part(b, 1)); err != nil || !slices.Equal(part, c.part) {
@@ -87,7 +84,7 @@ func TestArraysOnAMesh(t *testing.T) {
 		FinalizeAll(b)
 	}
 	_, err := e.On(spec(t, e, "data")).Float32(count(3), 3)
-	const want = "backend xla: copy a buffer (Float32)[3]: axis 0 of dimensions [3] is not a multiple of the 2 " +
+	const want = "backend xla: copy a buffer (Float32)[3]: axis 0 of dimensions [3] is not a multiple of the 4 " +
 		"devices that it is cut over"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
@@ -118,7 +115,7 @@ func compileProduct(t *testing.T, e *Engine) *Program {
 		declare := func(name string, s *distributed.ShardingSpec, dims ...int) *graph.Node {
 			return graph.ShardedParameter(g, name, shapes.Make(dtypes.Float32, dims...), s)
 		}
-		x, w := declare("x", spec(t, e, "data"), 4, 4), declare("w", spec(t, e, "tensor"), 6, 4)
+		x, w := declare("x", spec(t, e, "data"), 4, 4), declare("w", nil, 6, 4)
 		y := graph.Add(graph.Dot(x, w).General([]int{1}, nil, []int{1}, nil), declare("sum", spec(t, e, "data"), 4, 6))
 		return []*graph.Node{graph.ReduceAllSum(y), y}
 	}, DonateLast(1), CutLast(spec(t, e, "data")))
@@ -139,19 +136,19 @@ func put(t *testing.T, e *Engine, s *distributed.ShardingSpec, x []float32, dims
 }
 
 // TestAProgramOnAMesh: the partitioned program gives the whole's numbers, and writes over what it was donated.
-func TestAProgramOnAMesh(t *testing.T) { checkProduct(t, openTestMesh(t, Mesh{Data: 2, Tensor: 2})) }
+func TestAProgramOnAMesh(t *testing.T) { checkProduct(t, openTestMesh(t, Mesh{Data: 4})) }
 
 // TestKeptProgramsOfMeshes: a program of a mesh is read from its file again, and each mesh has its own.
 func TestKeptProgramsOfMeshes(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "programs")
 	t.Setenv(shelfEnv, folder)
-	four, other, six := Mesh{Data: 2, Tensor: 2}, Mesh{Data: 4}, Mesh{Data: 2, Tensor: 3}
-	for i, m := range []Mesh{four, four, other, six, other} {
+	four, two := Mesh{Data: 4}, Mesh{Data: 2}
+	for i, m := range []Mesh{four, four, two, four} {
 		e := openTestMesh(t, m)
 		e.Listen(func(line string) { t.Error(line) })
 		checkProduct(t, e)
-		if have, want := len(programsIn(t, folder)), []int{1, 1, 2, 3, 3}[i]; have != want {
-			t.Errorf("%d files behind a program of %s, want %d", have, m, want)
+		if have, want := len(programsIn(t, folder)), []int{1, 1, 2, 2}[i]; have != want {
+			t.Errorf("%d files behind a program of %d devices, want %d", have, m.Data, want)
 		}
 	}
 }
@@ -159,14 +156,14 @@ func TestKeptProgramsOfMeshes(t *testing.T) {
 func checkProduct(t *testing.T, e *Engine) {
 	t.Helper()
 	p := compileProduct(t, e)
-	x, w := put(t, e, spec(t, e, "data"), count(16), 4, 4), put(t, e, spec(t, e, "tensor"), count(24), 6, 4)
+	x, w := put(t, e, spec(t, e, "data"), count(16), 4, 4), put(t, e, nil, count(24), 6, 4)
 	sum := put(t, e, spec(t, e, "data"), count(24), 4, 6)
-	before := address(t, Part(sum, 3))
+	before := address(t, Part(sum, 1))
 	out, err := p.Run([]compute.Buffer{x, w, sum}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if address(t, Part(out[1], 3)) != before {
+	if address(t, Part(out[1], 1)) != before {
 		t.Error("the output is in new memory: want that of the donated input")
 	}
 	var want []float32
@@ -184,7 +181,7 @@ func checkProduct(t *testing.T, e *Engine) {
 	if s, err := Floats(out[0]); err != nil || s[0] != total {
 		t.Errorf("sum %v, %v: want %v", s, err, total)
 	}
-	rows := 4 / e.DataDevices()
+	rows := 4 / e.Devices()
 	if shape, err := Part(out[1], 0).Shape(); err != nil || !slices.Equal(shape.Dimensions, []int{rows, 6}) {
 		t.Errorf("the part of an output has shape %s, %v: want [%d, 6]", shape, err, rows)
 	}
@@ -193,17 +190,17 @@ func checkProduct(t *testing.T, e *Engine) {
 
 // TestWholeInputsStayWhole: XLA does not cut an input that is to be whole, even if it would suit an output.
 func TestWholeInputsStayWhole(t *testing.T) {
-	e := openTestMesh(t, Mesh{Data: 2, Tensor: 2})
+	e := openTestMesh(t, Mesh{Data: 4})
 	p, err := e.Compile("update", func(g *graph.Graph) []*graph.Node {
 		f32 := func(dims ...int) shapes.Shape { return shapes.Make(dtypes.Float32, dims...) }
-		x := graph.ShardedParameter(g, "x", f32(4, 4), spec(t, e, "tensor"))
+		x := graph.ShardedParameter(g, "x", f32(4, 4), spec(t, e, "data"))
 		return []*graph.Node{graph.Add(graph.Mul(x, x), graph.Parameter(g, "y", f32(4, 4)))}
 	}, UpdateLast(1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	out, err := p.Run([]compute.Buffer{put(t, e, spec(t, e, "tensor"), count(16), 4, 4),
+	out, err := p.Run([]compute.Buffer{put(t, e, spec(t, e, "data"), count(16), 4, 4),
 		put(t, e, nil, count(16), 4, 4)}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -215,10 +212,14 @@ func TestWholeInputsStayWhole(t *testing.T) {
 
 // TestInputsOnAMeshAreChecked: XLA's next program would never end after these.
 func TestInputsOnAMeshAreChecked(t *testing.T) {
-	e := openTestMesh(t, Mesh{Data: 2, Tensor: 2})
+	e := openTestMesh(t, Mesh{Data: 4})
 	p := compileProduct(t, e)
-	rows, columns := spec(t, e, "data"), spec(t, e, "tensor")
-	x, w, sum := put(t, e, rows, count(16), 4, 4), put(t, e, columns, count(24), 6, 4), put(t, e, rows, count(24), 4, 6)
+	rows, columns := spec(t, e, "data"), spec(t, e, "", "data")
+	x, w, sum := put(t, e, rows, count(16), 4, 4), put(t, e, nil, count(24), 6, 4), put(t, e, rows, count(24), 4, 6)
+	one, err := e.Backend.BufferFromFlatData(0, count(16), shapes.Make(dtypes.Float32, 4, 4))
+	if err != nil {
+		t.Fatal(err)
+	}
 	moved := *x.(*shards)
 	moved.parts = slices.Clone(moved.parts)
 	moved.parts[1] = moved.parts[2]
@@ -228,12 +229,12 @@ func TestInputsOnAMeshAreChecked(t *testing.T) {
 		x    compute.Buffer
 		want string
 	}{
-		{put(t, e, columns, count(16), 4, 4), "it is cut over the axes [[tensor] []] of the mesh, want [[data] []]"},
-		{put(t, e, nil, count(16), 4, 4), "it is cut over the axes [[] []] of the mesh, want [[data] []]"},
-		{put(t, e, rows, count(16), 2, 8), "found (Float32)[2, 8], want (Float32)[4, 4]"},
-		{put(t, e.Device(0), nil, count(16), 4, 4), "found a buffer of one device, want one on the 4 of the mesh"},
+		{put(t, e, columns, count(16), 4, 4), "axis 1 of it is cut over the devices, want axis 0 (-1: none)"},
+		{put(t, e, nil, count(16), 4, 4), "axis -1 of it is cut over the devices, want axis 0 (-1: none)"},
+		{put(t, e, rows, count(16), 8, 2), "found (Float32)[8, 2], want (Float32)[4, 4]"},
+		{one, "found a buffer of one device, want one on the 4 of the mesh"},
 		{&moved, "device 1: the part lies on device 2"},
-		{&short, "device 3: found (Float32)[3, 4], want (Float32)[2, 4]"},
+		{&short, "device 3: found (Float32)[6, 4], want (Float32)[1, 4]"},
 	} {
 		_, err := p.Run([]compute.Buffer{c.x, w, sum}, nil)
 		if want := "backend: run product on xla: input 0 (x): " + c.want; err == nil || err.Error() != want {
@@ -245,39 +246,12 @@ func TestInputsOnAMeshAreChecked(t *testing.T) {
 	}
 }
 
-// TestOneDeviceOfAMesh: programs of one device run beside those of the mesh.
-func TestOneDeviceOfAMesh(t *testing.T) {
-	e := openTestMesh(t, Mesh{Data: 4})
-	one := e.Device(2)
-	p, err := one.Compile("double", func(g *graph.Graph) []*graph.Node {
-		return []*graph.Node{graph.MulScalar(graph.Parameter(g, "x", shapes.Make(dtypes.Float32, 3)), 2)}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	whole := put(t, e, nil, count(3), 3)
-	out, err := p.Run([]compute.Buffer{Part(whole, 2)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	x, err := Floats(out[0])
-	if on, _ := out[0].DeviceNum(); on != 2 || err != nil || !slices.Equal(x, []float32{0, 2, 4}) {
-		t.Errorf("device %d: %v, %v", on, x, err)
-	}
-	one.Close() // it is the mesh's
-	if _, err := Floats(whole); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestMeshesThatDoNotOpen: each is one clear line.
 func TestMeshesThatDoNotOpen(t *testing.T) {
 	need.Ask(t, "xla")
 	for spec, want := range map[string]string{
-		"go": `backend "go": engine.mesh (data 128 × tensor 1, 128 devices): only xla computes on several devices: ` +
-			"want --backend xla or a mesh of 1",
-		"xla:cpu": "backend xla: " + findPlugin("cpu") + ": engine.mesh: it has 128 devices (data × tensor), and the " +
-			"plugin sees 64: want a smaller mesh",
+		"go":      `backend "go": engine.devices 128: only xla computes on several devices: want --backend xla or one device`,
+		"xla:cpu": "backend xla: " + findPlugin("cpu") + ": engine.devices 128: the plugin sees 64: want fewer devices",
 	} {
 		if _, err := OpenMesh(spec, Mesh{Data: 128}); err == nil || err.Error() != want {
 			t.Errorf("%v\nwant %s", err, want)
@@ -306,10 +280,10 @@ func TestAFailureOnAMeshEndsAllWork(t *testing.T) {
 }
 
 func failOnMesh(t *testing.T) {
-	e := openTestMesh(t, Mesh{Data: 2, Tensor: 2})
+	e := openTestMesh(t, Mesh{Data: 4})
 	p := compileProduct(t, e)
-	rows, columns := spec(t, e, "data"), spec(t, e, "tensor")
-	x, w, sum := put(t, e, rows, count(16), 4, 4), put(t, e, columns, count(24), 6, 4), put(t, e, rows, count(24), 4, 6)
+	rows := spec(t, e, "data")
+	x, w, sum := put(t, e, rows, count(16), 4, 4), put(t, e, nil, count(24), 6, 4), put(t, e, rows, count(24), 4, 6)
 	short := *x.(*shards)
 	short.parts = slices.Concat(short.parts[:3], []compute.Buffer{Part(w, 3)})
 	_, first := p.run([]compute.Buffer{&short, w, sum}, p.donate)
@@ -336,8 +310,8 @@ func failOnMesh(t *testing.T) {
 func TestAMeshIsOfOneProcess(t *testing.T) {
 	t.Setenv("SLURM_PROCID", "1")
 	t.Setenv("SLURM_STEP_NUM_TASKS", "2")
-	const want = "engine.mesh (data 2 × tensor 1, 2 devices): found rank 1 of 2 (slurm: SLURM_PROCID=1, " +
-		"SLURM_STEP_NUM_TASKS=2): a mesh has devices of one process"
+	const want = "engine.devices 2: found rank 1 of 2 (slurm: SLURM_PROCID=1, " +
+		"SLURM_STEP_NUM_TASKS=2): they are devices of one process"
 	if _, err := OpenMesh("xla:no.so", Mesh{Data: 2}); err == nil || !strings.HasPrefix(err.Error(), want) ||
 		strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v, want %s", err, want)

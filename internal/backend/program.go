@@ -27,9 +27,8 @@ type Program struct {
 	specs []*compute.ShardingSpec     // of the inputs on a mesh
 	cut   []*distributed.ShardingSpec // of the outputs on a mesh
 
-	mu    sync.Mutex
-	exec  compute.Executable // nil once closed
-	leave func()             // says that an engine needs exec no more, where several do; see Replicas
+	mu   sync.Mutex
+	exec compute.Executable // nil once closed
 }
 
 // Compile builds a graph and compiles it. The graph's parameters, in the order in which build makes them, are the
@@ -223,17 +222,9 @@ func (p *Program) run(inputs []compute.Buffer, donate []bool) ([]compute.Buffer,
 	outputs, err := p.execute(inputs, donate)
 	if err != nil {
 		FinalizeAll(outputs...)
-		return nil, p.fail(fmt.Errorf("backend: run %s on %s: %w", p.name, p.engine.Name, fault(err)))
+		return nil, p.engine.failed.set(fmt.Errorf("backend: run %s on %s: %w", p.name, p.engine.Name, fault(err)))
 	}
 	return outputs, nil
-}
-
-// fail is the error of a run that was begun. On a mesh it is the last.
-func (p *Program) fail(err error) error {
-	if p.engine.Mesh == nil {
-		return err
-	}
-	return p.engine.failed.set(err)
 }
 
 // ErrMemory is the cause of an error of a device that is out of memory.
@@ -302,12 +293,8 @@ func (p *Program) Close() {
 	if p.exec == nil || p.engine.failed.err() != nil {
 		return
 	}
-	if p.leave != nil {
-		p.leave()
-	} else {
-		p.exec.Finalize()
-		trimHeap()
-	}
+	p.exec.Finalize()
+	trimHeap()
 	p.exec = nil
 }
 
@@ -352,7 +339,7 @@ func (c *Cache) Program(key string, build func(g *graph.Graph) []*graph.Node, op
 	for len(c.recent) >= c.live || len(c.recent) > 0 && c.short() { // before compiling: never both at once
 		c.drop(c.recent[0])
 	}
-	p, err := c.engine.compiled(key, build, options...)
+	p, err := c.engine.Compile(key, build, options...)
 	c.trim() // the compiler's memory
 	if err != nil {
 		return nil, err

@@ -102,8 +102,8 @@ func (t *training) openSampler() (closeSampler func(), err error) {
 	return sampler.Close, nil
 }
 
-func (t *training) newSampler() *rollout.Replicas {
-	return rollout.NewReplicas(t.Engine, t.Model.Config, t.Learner.Weights,
+func (t *training) newSampler() *rollout.Cached {
+	return rollout.NewCached(t.Engine, t.Model.Config, t.Learner.Weights,
 		rollout.Options{Graph: t.Graph, Decoder: t.Tokenizer, CacheGB: t.o.Sampling.CacheGB})
 }
 
@@ -190,7 +190,7 @@ func (p policy) Logps(prompts, answers [][]int32, folder string, scale float64) 
 }
 
 // plan says how many completions of a step are drawn at once.
-func (t *training) plan(s *rollout.Replicas) (rollout.Plan, error) {
+func (t *training) plan(s *rollout.Cached) (rollout.Plan, error) {
 	longest := 0
 	for _, task := range t.train {
 		longest = max(longest, len(task.Tokens))

@@ -124,7 +124,7 @@ func (w *trained) open() (*lm.Opened, error) {
 			return nil, err
 		}
 	}
-	sampler := rollout.NewReplicas(opened.Engine, w.model.Config, learner.Weights,
+	sampler := rollout.NewCached(opened.Engine, w.model.Config, learner.Weights,
 		rollout.Options{Graph: opened.Graph, Decoder: w.tokenizer})
 	return &lm.Opened{Learner: learner, Sampler: sampler, Reference: reference, Release: func() {
 		sampler.Close()

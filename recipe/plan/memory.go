@@ -46,7 +46,7 @@ func (p *Plan) memory(d *recipe.Draft, b *bench) (m Memory) {
 	m.add("moments", devices*h.Moments)
 	m.add("gradients", devices*h.Gradients)
 	m.add("reference", devices*h.Reference)
-	m.add("activations", devices*n.Programs/d.Engine.DataDevices())
+	m.add("activations", devices*n.Programs/d.Engine.Devices())
 	m.add("engine: compiled programs, memory not given back", n.Engine)
 	if copied := 12 * f.Parameters; !b.apart && copied <= (m.Available-m.Peak)/2 { // else it is not in this memory
 		if p.checkpoints(d) == 1 { // after the last step
@@ -55,21 +55,13 @@ func (p *Plan) memory(d *recipe.Draft, b *bench) (m Memory) {
 		m.add("copy for a checkpoint, beyond what steps leave", copied)
 	}
 	if s := d.Sampling; s != nil {
-		m.add(fmt.Sprintf("cache of %d rows of %d tokens", s.Rows, s.Tokens), devices*cacheOf(s))
+		m.add(fmt.Sprintf("cache of %d rows of %d tokens", s.Rows, s.Tokens), devices*s.Bytes()/max(1, s.Devices))
 		m.add("programs of sampling", s.Programs*d.Engine.StepBytes())
 	}
-	if once := d.ReferenceOnce / d.Engine.TensorDevices(); once > 0 {
+	if once := d.ReferenceOnce; once > 0 {
 		m.add("reference ahead of training, beyond what steps take", p.measuring(d, h, once, devices)+b.base-m.Peak)
 	}
 	return m
-}
-
-// cacheOf is what a device has of the cache.
-func cacheOf(s *recipe.Sampling) int {
-	if s.Together {
-		return s.Bytes() / s.Devices
-	}
-	return s.Bytes()
 }
 
 // measuring is what the engine holds on some devices while a reference of its own measures: there are no moments and
@@ -77,7 +69,7 @@ func cacheOf(s *recipe.Sampling) int {
 func (p *Plan) measuring(d *recipe.Draft, h train.DeviceBytes, reference, devices int) int {
 	held := devices * (h.Weights + h.Frozen + reference)
 	n := d.Engine.Needs(held, 0, p.uses(func(s Shape) bool { return !s.Trains }))
-	return held + devices*n.Programs/d.Engine.DataDevices() + n.Engine
+	return held + devices*n.Programs/d.Engine.Devices() + n.Engine
 }
 
 func always(Shape) bool { return true }

@@ -183,13 +183,13 @@ func TestPlanOfADevice(t *testing.T) {
 func TestPlanOfSeveralDevices(t *testing.T) {
 	backendtest.XLA(t)
 	for _, c := range []struct {
-		mesh                      string
+		shard                     string
 		apart                     bool
 		moments, devices, weights int // moments and weights in halves of the model's
 	}{
-		{"{tensor: 2}", true, 1, 2, 1}, {"{data: 2}", true, 2, 2, 2}, {"{data: 2}", false, 4, 1, 4},
+		{"moments", true, 1, 2, 3}, {"none", true, 2, 2, 2}, {"none", false, 4, 1, 4},
 	} {
-		o, err := sft.Spec.Parse("", []byte("command: sft\nbackend: xla:cpu\nengine: {mesh: "+c.mesh+"}\n"+
+		o, err := sft.Spec.Parse("", []byte("command: sft\nbackend: xla:cpu\nengine: {devices: 2, shard: "+c.shard+"}\n"+
 			"model: embedded\ndata: {train: embedded}\ntrain: {max_steps: 5}\n"), config.Input{})
 		if err != nil {
 			t.Fatal(err)

@@ -93,7 +93,7 @@ func (t *training) loadHeldOut(ctx context.Context) error {
 
 // open opens the sampler, which draws from the weights that learn, and the reward.
 func (o *onlineTraining) open() (closeAll func(), err error) {
-	sampler := rollout.NewReplicas(o.Engine, o.Model.Config, o.Learner.Weights,
+	sampler := rollout.NewCached(o.Engine, o.Model.Config, o.Learner.Weights,
 		rollout.Options{Graph: o.Graph, Decoder: o.Tokenizer, CacheGB: o.maker.Options.CacheGB})
 	longest := 0
 	for _, p := range o.maker.Prompts {
