@@ -11,7 +11,7 @@ import (
 var moved = map[string]string{
 	"backends":    "version",
 	"model merge": "model export --adapter",
-	"data stats":  "posttrain data check",
+	"data stats":  "data check",
 	"score":       "data score",
 }
 

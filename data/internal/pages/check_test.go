@@ -1,6 +1,8 @@
 package pages
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,20 +19,37 @@ func TestCheckRuns(t *testing.T) {
 		"\xff\xff\xff\xff\x0f\x01": "more than the 8 values", // 2^31 groups
 		"\x08":                     "longer than its page", "\xff": "without its length",
 	} {
-		if err := checkRuns([]byte(text), 1, 8); err == nil && want != "" || err != nil && (want == "" ||
-			!strings.Contains(err.Error(), want)) {
-			t.Errorf("%q: %v, want %q", text, err, want)
-		}
+		checkFault(t, text, func() { runs([]byte(text), 1, 8, nil) }, want)
 	}
 }
 
-// With an unknown repetition the library and the checks would take the same bytes for different things.
-func TestUnknownRepetition(t *testing.T) {
-	root := format.SchemaElement{Name: "root", NumChildren: thrift.Null[int32]{V: 1, Valid: true}}
-	leaf := format.SchemaElement{Name: "a", Type: thrift.Null[format.Type]{V: format.ByteArray, Valid: true},
-		RepetitionType: thrift.Null[format.FieldRepetitionType]{V: 7, Valid: true}}
-	if _, err := leavesOf([]format.SchemaElement{root, leaf}); err == nil || !strings.Contains(err.Error(), `"a"`) {
-		t.Error(err)
+// A schema that nests without end would make the library call itself without end.
+func TestCheckSchema(t *testing.T) {
+	group := format.SchemaElement{NumChildren: thrift.Null[int32]{V: 1, Valid: true}}
+	leaf := format.SchemaElement{Type: thrift.Null[format.Type]{V: format.ByteArray, Valid: true}}
+	wide := format.SchemaElement{NumChildren: thrift.Null[int32]{V: 1000, Valid: true}}
+	for _, c := range []struct {
+		schema []format.SchemaElement
+		want   string
+	}{
+		{[]format.SchemaElement{group, group, leaf}, ""},
+		{append([]format.SchemaElement{wide}, slices.Repeat([]format.SchemaElement{group, leaf}, 1000)...), ""},
+		{slices.Repeat([]format.SchemaElement{group}, 100), "nest more than 32 deep"},
+	} {
+		checkFault(t, fmt.Sprint(len(c.schema)), func() { checkSchema(c.schema) }, c.want)
+	}
+}
+
+// checkFault wants a panic with some words, or none.
+func checkFault(t *testing.T, name string, do func(), want string) {
+	t.Helper()
+	err := func() (err error) {
+		defer Catch(&err)
+		do()
+		return nil
+	}()
+	if err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
+		t.Errorf("%q: %v, want %q", name, err, want)
 	}
 }
 
@@ -50,12 +69,8 @@ func TestCheckThrift(t *testing.T) {
 func TestCountTexts(t *testing.T) {
 	for text, want := range map[string]string{
 		"\x01\x00\x00\x00a\x00\x00\x00\x00": "", "\x01\x00\x00\x00a": "found 1 texts, and its header claims 2",
-		"\x09\x00\x00\x00a": "longer than the page",
+		"\x09\x00\x00\x00a": "are longer than the page",
 	} {
-		p := &page{of: &chunk{leaf: leaf{kind: format.ByteArray}}}
-		if err := p.countTexts([]byte(text), nil, 2); err == nil && want != "" || err != nil && (want == "" ||
-			!strings.Contains(err.Error(), want)) {
-			t.Errorf("%q: %v, want %q", text, err, want)
-		}
+		checkFault(t, text, func() { countTexts([]byte(text), 2) }, want)
 	}
 }

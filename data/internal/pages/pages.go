@@ -5,6 +5,8 @@
 //
 //  1. Open reads the footer and the headers of all pages and compares what they claim with the bound.
 //  2. ReadAt unpacks a page when the library asks for it (unpack.go) and checks its content (check.go).
+//
+// Inside, what is wrong with a file is a panic, as it is in the library; [Catch] makes an error of both.
 package pages
 
 import (
@@ -13,22 +15,12 @@ import (
 	"fmt"
 	"io"
 	"sort"
-	"strings"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
 )
-
-// The bounds of one row in one column. A value of a list takes about 500 bytes.
-const (
-	MaxRowBytes  = 64 << 20
-	MaxRowValues = 1 << 18
-)
-
-// RowBytes bounds the text of a row in a file that may take most bytes of memory: there are a few copies of a row.
-func RowBytes(most int64) int { return int(min(MaxRowBytes, most/4)) }
 
 const magic = "PAR1"
 
@@ -37,7 +29,6 @@ type view struct {
 	source io.ReaderAt
 	size   int64 // of the source
 	most   int64 // bytes of memory that the open pages of all columns may take, and the parts of the footer
-	leaves []leaf
 	pieces []piece
 	length int64
 	zstd   *zstd.Decoder
@@ -52,66 +43,81 @@ type piece struct {
 
 // page is a page of the source.
 type page struct {
-	header  format.PageHeader
-	at      int64 // offset of its content in the source
-	of      *chunk
-	counted bool // its rows have been counted
+	format.PageHeader
+	at int64 // offset of its content in the source
+	of *chunk
 }
 
 // chunk is a column of a row group.
 type chunk struct {
-	leaf
-	codec   format.CompressionCodec
-	open    *page  // the page whose content is kept
-	content []byte // unpacked
-	lengths []int  // of the texts of the dictionary, if rows can have several
-	values  int    // of the row that the pages so far ended with
-	text    int    // bytes that this row has from the dictionary
+	codec                    format.CompressionCodec
+	repetitions, definitions int // the greatest levels
+	texts                    bool
+	open                     *page  // the page whose content is kept
+	content                  []byte // unpacked
+	values                   int64  // of all pages
 }
 
-// Open opens a parquet file. most bounds the memory for its pages and its footer in bytes.
-func Open(source io.ReaderAt, size, most int64) (*parquet.File, error) {
-	v, err := unpack(source, size, most)
+// Catch makes an error of a panic.
+func Catch(err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case error:
+		*err = r
+	default:
+		*err = fmt.Errorf("%v", r)
+	}
+}
+
+// want ends the reading of a file for which something does not hold.
+func want(holds bool, why string, values ...any) {
+	if !holds {
+		panic(fmt.Errorf(why, values...))
+	}
+}
+
+// must ends the reading of a file with an error.
+func must(err error) {
 	if err != nil {
-		return nil, err
+		panic(err)
 	}
-	file, err := parquet.OpenFile(v, v.length, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
-	if err != nil {
-		return nil, err
-	}
-	return file, v.compare(file.Schema())
 }
 
-// compare wants the library to see the columns that the checks of the pages are for.
-func (v *view) compare(schema *parquet.Schema) error {
-	paths := schema.Columns()
-	for i, l := range v.leaves {
-		column, ok := parquet.LeafColumn{}, i < len(paths) && len(paths) == len(v.leaves)
-		if ok {
-			column, ok = schema.Lookup(paths[i]...)
-		}
-		if !ok || column.MaxRepetitionLevel != l.repetitions || column.MaxDefinitionLevel != l.definitions {
-			return fmt.Errorf("column %q has a place in the schema that cannot be understood", l.name)
-		}
-	}
-	return nil
-}
-
-// unpack reads the footer and all page headers of a parquet file.
-func unpack(source io.ReaderAt, size, most int64) (*view, error) {
+// Open opens a parquet file. most bounds the memory for its pages, its footer and a row of it in bytes.
+func Open(source io.ReaderAt, size, most int64) (file *parquet.File, err error) {
+	defer Catch(&err)
 	v := &view{source: source, size: size, most: most}
-	meta, err := v.footer()
-	if err != nil {
-		return nil, err
-	}
-	if v.leaves, err = leavesOf(meta.Schema); err != nil {
-		return nil, err
-	}
+	meta := v.footer()
 	v.add(piece{head: []byte(magic)}, 0)
-	if err := v.addGroups(meta, v.leaves); err != nil {
-		return nil, err
+	chunks := v.addGroups(meta)
+	v.addFooter(meta)
+	if file, err = parquet.OpenFile(v, v.length, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true)); err == nil {
+		v.setLevels(file.Root(), chunks)
 	}
-	return v, v.addFooter(meta)
+	return file, err
+}
+
+// valueBytes is what the library takes for a value of a row.
+const valueBytes = 24
+
+// setLevels gives the chunks [groups][columns] what the checks of their pages must know. A row may have all values of a
+// repeated column's chunk.
+func (v *view) setLevels(c *parquet.Column, chunks [][]*chunk) (most int64) {
+	for _, inner := range c.Columns() {
+		most += v.setLevels(inner, chunks)
+	}
+	if c.Leaf() {
+		for _, group := range chunks {
+			of := group[c.Index()]
+			of.repetitions, of.definitions = c.MaxRepetitionLevel(), c.MaxDefinitionLevel()
+			if of.texts = c.Type().Kind() == parquet.ByteArray; of.repetitions > 0 {
+				most = max(most, of.values*valueBytes)
+			}
+		}
+	}
+	want(most <= v.most, "its lists claim to need %s of memory: want at most %s for a file of its size", Bytes(most),
+		Bytes(v.most))
+	return most
 }
 
 func (v *view) add(p piece, content int64) {
@@ -120,197 +126,154 @@ func (v *view) add(p piece, content int64) {
 	v.length += int64(len(p.head)) + content
 }
 
-// footer decodes the metadata at the end of the file.
-func (v *view) footer() (*format.FileMetaData, error) {
-	var end [8]byte // length of the footer, magic
-	if v.size < 12 {
-		return nil, fmt.Errorf("%d bytes", v.size)
+// read reads n bytes of the source from an offset.
+func (v *view) read(at, n int64) []byte {
+	want(at >= 0 && n >= 0 && at <= v.size-n, "bytes %d to %d of a file of %d", at, at+n, v.size)
+	text := make([]byte, n)
+	if _, err := v.source.ReadAt(text, at); err != io.EOF {
+		must(err)
 	}
-	if _, err := v.source.ReadAt(end[:], v.size-8); err != nil {
-		return nil, err
-	}
-	if string(end[4:]) != magic {
-		return nil, errors.New("no PAR1 at its end: it is truncated, or something else")
-	}
-	length := int64(binary.LittleEndian.Uint32(end[:]))
-	if length > v.size-12 {
-		return nil, fmt.Errorf("its footer claims %d of %d bytes", length, v.size)
-	}
-	text := make([]byte, length)
-	if _, err := v.source.ReadAt(text, v.size-8-length); err != nil {
-		return nil, err
-	}
-	return decodeFooter(text, v.most)
+	return text
 }
 
-func decodeFooter(text []byte, most int64) (*format.FileMetaData, error) {
-	if _, err := checkThrift(text, most/structBytes); err != nil {
-		return nil, fmt.Errorf("its footer: %w", err)
+// footer decodes the metadata at the end of the file.
+func (v *view) footer() *format.FileMetaData {
+	want(v.size >= 12, "%d bytes", v.size)
+	end := v.read(v.size-8, 8) // length of the footer, magic
+	want(string(end[4:]) == magic, "no PAR1 at its end: it is truncated, or something else")
+	length := int64(binary.LittleEndian.Uint32(end))
+	want(length <= v.size-12, "its footer claims %d of %d bytes", length, v.size)
+	text, meta := v.read(v.size-8-length, length), new(format.FileMetaData)
+	_, err := checkThrift(text, v.most/structBytes)
+	if err == nil {
+		err = thrift.NewDecoder(new(thrift.CompactProtocol).NewReaderFromBytes(text)).Decode(meta)
 	}
-	meta := new(format.FileMetaData)
-	if err := thrift.NewDecoder(new(thrift.CompactProtocol).NewReaderFromBytes(text)).Decode(meta); err != nil {
-		return nil, fmt.Errorf("its footer: %w", err)
+	if err != nil {
+		panic(fmt.Errorf("its footer: %w", err))
 	}
-	return meta, nil
+	checkSchema(meta.Schema)
+	return meta
 }
 
 // addGroups adds the pages of all row groups and lets their metadata describe the view.
-func (v *view) addGroups(meta *format.FileMetaData, leaves []leaf) error {
-	if len(leaves) == 0 {
-		return errors.New("it has no columns")
-	}
+func (v *view) addGroups(meta *format.FileMetaData) (chunks [][]*chunk) {
 	room := v.size/8 + 1000 // pages: chunks that overlap would have more than fit the file
-	largest := make([]int64, len(leaves))
+	largest := map[int]int64{}
+	sum := int64(0)
 	for g := range meta.RowGroups {
-		group := &meta.RowGroups[g]
-		if len(group.Columns) != len(leaves) {
-			return fmt.Errorf("row group %d has %d columns, the schema %d", g+1, len(group.Columns), len(leaves))
-		}
-		for i := range group.Columns {
-			cost, err := v.addChunk(&group.Columns[i], leaves[i], &room)
-			if err != nil {
-				return fmt.Errorf("row group %d: column %q: %w", g+1, leaves[i].name, err)
-			}
+		var group []*chunk
+		for i := range meta.RowGroups[g].Columns {
+			of, cost := v.addChunk(&meta.RowGroups[g].Columns[i], &room)
+			group = append(group, of)
+			sum += max(0, cost-largest[i])
 			largest[i] = max(largest[i], cost)
 		}
+		chunks = append(chunks, group)
 	}
-	sum := int64(0)
-	for _, cost := range largest {
-		if sum += cost; sum > v.most {
-			return fmt.Errorf("its pages claim to need %s of memory: want at most %s for a file of its size",
-				Bytes(sum), Bytes(v.most))
-		}
-	}
-	return nil
+	want(sum <= v.most, "its pages claim to need %s of memory: want at most %s for a file of its size", Bytes(sum),
+		Bytes(v.most))
+	return chunks
 }
 
 // addChunk adds the pages of a column of a row group; cost is the memory that its dictionary and largest page take.
-func (v *view) addChunk(c *format.ColumnChunk, l leaf, room *int64) (cost int64, err error) {
-	if c.CryptoMetadata.Value != nil || len(c.EncryptedColumnMetadata) > 0 {
-		return 0, errors.New("it is encrypted: want a file without encryption")
-	}
+func (v *view) addChunk(c *format.ColumnChunk, room *int64) (of *chunk, cost int64) {
+	want(c.CryptoMetadata.Value == nil && len(c.EncryptedColumnMetadata) == 0,
+		"it is encrypted: want a file without encryption")
 	m := &c.MetaData
-	at := m.DataPageOffset
+	at, start := m.DataPageOffset, v.length
 	if m.DictionaryPageOffset != 0 {
 		at = m.DictionaryPageOffset
 	}
 	end := at + m.TotalCompressedSize
-	if at < 0 || m.TotalCompressedSize < 0 || end > v.size || end < at {
-		return 0, fmt.Errorf("bytes %d to %d of a file of %d", at, end, v.size)
-	}
-	start, of := v.length, &chunk{leaf: l, codec: m.Codec}
-	m.DictionaryPageOffset, m.DataPageOffset = 0, 0
+	want(at >= 0 && m.TotalCompressedSize >= 0 && end <= v.size && end >= at, "bytes %d to %d of a file of %d", at, end,
+		v.size)
+	of, m.DictionaryPageOffset, m.DataPageOffset = &chunk{codec: m.Codec}, 0, 0
 	dictionary, largest := int64(0), int64(0)
 	for at < end {
-		if *room--; *room < 0 {
-			return 0, fmt.Errorf("more pages than %d bytes can hold", v.size)
-		}
-		p, next, err := v.pageAt(at, end, of)
-		if err != nil {
-			return 0, fmt.Errorf("page at byte %d: %w", at, err)
-		}
-		at = next
-		switch p.header.Type {
+		*room--
+		want(*room >= 0, "more pages than %d bytes can hold", v.size)
+		p := v.pageAt(at, end, of)
+		at = p.at + int64(p.CompressedPageSize)
+		switch p.Type {
 		case format.IndexPage:
 			continue
 		case format.DictionaryPage:
-			m.DictionaryPageOffset, dictionary = v.length, max(dictionary, p.cost())
+			want(v.length == start, "the dictionary of a column is not its first page")
+			m.DictionaryPageOffset, dictionary = v.length, p.cost()
 		default:
-			largest = max(largest, p.cost())
+			largest, of.values = max(largest, p.cost()), of.values+int64(p.values())
 			if m.DataPageOffset == 0 {
 				m.DataPageOffset = v.length
 			}
 		}
-		if err := v.addPage(p); err != nil {
-			return 0, err
-		}
-	}
-	if m.DictionaryPageOffset != 0 && m.DictionaryPageOffset != start {
-		return 0, errors.New("its dictionary is not its first page")
+		v.addPage(p)
 	}
 	*c = format.ColumnChunk{FileOffset: c.FileOffset, MetaData: format.ColumnMetaData{
 		Type: m.Type, Encoding: m.Encoding, PathInSchema: m.PathInSchema, NumValues: m.NumValues,
 		TotalUncompressedSize: v.length - start, TotalCompressedSize: v.length - start,
 		DataPageOffset: max(m.DataPageOffset, int64(len(magic))), DictionaryPageOffset: m.DictionaryPageOffset,
 	}}
-	return dictionary + largest, nil
+	return of, dictionary + largest
 }
 
 // maxHeader bounds the header of a page: the least and the greatest value of the page are in it.
 const maxHeader = 16 << 20
 
-// pageAt decodes the header of a page at an offset of the source; next is the offset behind the page.
-func (v *view) pageAt(at, end int64, of *chunk) (p *page, next int64, err error) {
-	p = &page{of: of}
-	n := 0
+// pageAt decodes the header of a page at an offset of the source.
+func (v *view) pageAt(at, end int64, of *chunk) *page {
 	for window := min(int64(512), end-at); ; window = min(window*32, end-at) {
-		text := make([]byte, window)
-		if _, err := v.source.ReadAt(text, at); err != nil && err != io.EOF {
-			return nil, 0, err
+		text := v.read(at, window)
+		n, err := checkThrift(text, 1000)
+		if errors.Is(err, io.ErrUnexpectedEOF) && window < end-at && window < maxHeader {
+			continue
 		}
-		n, err = checkThrift(text, 1000)
+		p := &page{of: of, at: at + int64(n)}
 		if err == nil {
-			err = thrift.NewDecoder(new(thrift.CompactProtocol).NewReaderFromBytes(text[:n])).Decode(&p.header)
-			break
+			err = thrift.NewDecoder(new(thrift.CompactProtocol).NewReaderFromBytes(text[:n])).Decode(&p.PageHeader)
 		}
-		if !errors.Is(err, io.ErrUnexpectedEOF) || window == end-at || window >= maxHeader {
-			break
+		if err != nil {
+			panic(fmt.Errorf("page at byte %d: %w", at, err))
 		}
+		p.check(end - p.at)
+		return p
 	}
-	if err != nil {
-		return nil, 0, err
-	}
-	p.at = at + int64(n)
-	next = p.at + int64(p.header.CompressedPageSize)
-	if err := p.check(end - p.at); err != nil {
-		return nil, 0, err
-	}
-	return p, next, nil
 }
 
 // addPage adds a page with a header of its own that has the unpacked size and no statistics.
-func (v *view) addPage(p *page) error {
-	h := format.PageHeader{Type: p.header.Type, UncompressedPageSize: p.header.UncompressedPageSize,
-		CompressedPageSize: p.header.UncompressedPageSize, DataPageHeader: p.header.DataPageHeader,
-		DictionaryPageHeader: p.header.DictionaryPageHeader, DataPageHeaderV2: p.header.DataPageHeaderV2}
+func (v *view) addPage(p *page) {
+	h := format.PageHeader{Type: p.Type, UncompressedPageSize: p.UncompressedPageSize,
+		CompressedPageSize: p.UncompressedPageSize, DataPageHeader: p.DataPageHeader,
+		DictionaryPageHeader: p.DictionaryPageHeader, DataPageHeaderV2: p.DataPageHeaderV2}
 	h.DataPageHeader.V.Statistics = format.Statistics{}
 	h.DataPageHeaderV2.V.Statistics = format.Statistics{}
 	h.DataPageHeaderV2.V.IsCompressed = thrift.Null[bool]{V: false, Valid: true}
 	head, err := thrift.Marshal(new(thrift.CompactProtocol), h)
-	if err == nil {
-		v.add(piece{head: head, page: p}, int64(h.UncompressedPageSize))
-	}
-	return err
+	must(err)
+	v.add(piece{head: head, page: p}, int64(h.UncompressedPageSize))
 }
 
-func (v *view) addFooter(meta *format.FileMetaData) error {
+func (v *view) addFooter(meta *format.FileMetaData) {
 	meta.KeyValueMetadata = nil
 	text, err := thrift.Marshal(new(thrift.CompactProtocol), meta)
-	if err != nil {
-		return err
-	}
+	must(err)
 	text = binary.LittleEndian.AppendUint32(text, uint32(len(text)))
 	v.add(piece{head: append(text, magic...)}, 0)
-	return nil
 }
 
 // ReadAt reads bytes of the view.
 func (v *view) ReadAt(p []byte, off int64) (n int, err error) {
+	defer Catch(&err)
 	i := sort.Search(len(v.pieces), func(i int) bool { return v.pieces[i].at > off }) - 1
-	for ; n < len(p) && off < v.length && i >= 0; i++ {
+	for ; n < len(p) && off+int64(n) < v.length && i >= 0; i++ {
 		at := &v.pieces[i]
-		k := 0
-		if in := off - at.at; in < int64(len(at.head)) {
-			k = copy(p[n:], at.head[in:])
+		in := off + int64(n) - at.at
+		if head := int64(len(at.head)); in < head {
+			n += copy(p[n:], at.head[in:])
+			in = head
 		}
-		if in := off + int64(k) - at.at - int64(len(at.head)); at.page != nil && n+k < len(p) {
-			more, err := v.readPage(p[n+k:], at.page, in)
-			if err != nil {
-				return n, err
-			}
-			k += more
+		if at.page != nil && n < len(p) {
+			n += v.readPage(p[n:], at.page, in-int64(len(at.head)))
 		}
-		n, off = n+k, off+int64(k)
 	}
 	if n < len(p) {
 		return n, io.EOF
@@ -319,24 +282,19 @@ func (v *view) ReadAt(p []byte, off int64) (n int, err error) {
 }
 
 // readPage reads the content of a page from an offset. Content is kept until its end has been read.
-func (v *view) readPage(p []byte, from *page, in int64) (int, error) {
+func (v *view) readPage(p []byte, from *page, in int64) int {
 	of := from.of
 	if of.open != from {
 		of.open, of.content = nil, nil
-		content, err := v.contentOf(from)
-		if err == nil {
-			err = from.checkContent(content, v.most)
-		}
-		if err != nil {
-			return 0, fmt.Errorf("column %q, page at byte %d: %w", of.name, from.at, err)
-		}
+		content := v.unpack(from)
+		from.checkContent(content, v.most)
 		of.open, of.content = from, content
 	}
 	n := copy(p, of.content[min(in, int64(len(of.content))):])
 	if in+int64(n) >= int64(len(of.content)) {
 		of.open, of.content = nil, nil
 	}
-	return n, nil
+	return n
 }
 
 // Bytes prints a size.
@@ -345,61 +303,4 @@ func Bytes(n int64) string {
 		return fmt.Sprintf("%d bytes", n)
 	}
 	return fmt.Sprintf("%d MiB", n>>20)
-}
-
-// leaf is a column of values.
-type leaf struct {
-	name                     string
-	repetitions, definitions int // the greatest levels
-	kind                     format.Type
-	width                    int // of a value with a fixed length, bytes
-}
-
-// maxDepth bounds how deep columns nest.
-const maxDepth = 32
-
-// leavesOf lists the columns of a schema, which holds a tree in depth-first order.
-func leavesOf(schema []format.SchemaElement) (leaves []leaf, err error) {
-	i := 0
-	var visit func(path []string, above leaf) error
-	visit = func(path []string, above leaf) error {
-		if i >= len(schema) || len(path) > maxDepth {
-			return fmt.Errorf("a schema of %d parts that nests more than %d deep, or has fewer parts than it claims",
-				len(schema), maxDepth)
-		}
-		e := schema[i]
-		i++
-		if len(path) > 0 || i > 1 {
-			path = append(path[:len(path):len(path)], e.Name)
-			above.name = strings.Join(path, ".")
-			switch e.RepetitionType.V {
-			case format.Required:
-			case format.Repeated:
-				above.repetitions++
-				above.definitions++
-			case format.Optional:
-				above.definitions++
-			default:
-				return fmt.Errorf("column %q is of the repetition type %v", above.name, e.RepetitionType.V)
-			}
-		}
-		if e.Type.Valid {
-			above.kind = e.Type.V
-			leaves = append(leaves, above)
-			return nil
-		}
-		for range e.NumChildren.V {
-			if err := visit(path, above); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if err := visit(nil, leaf{}); err != nil {
-		return nil, err
-	}
-	if i != len(schema) {
-		return nil, fmt.Errorf("a schema of %d parts, of which %d have a place", len(schema), i)
-	}
-	return leaves, nil
 }

@@ -8,17 +8,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/parquet-go/parquet-go"
 
 	"github.com/posttrain/posttrain/data/internal/pages"
 )
 
 // The bounds of one row. A larger one is a damaged file, not a training example.
 const (
-	MaxRowBytes  = pages.MaxRowBytes  // of text
-	MaxRowValues = pages.MaxRowValues // of JSON, and of a list in parquet
+	MaxRowBytes  = 64 << 20 // of text
+	MaxRowValues = 1 << 18  // of JSON, and of a table
 )
 
 // What a packed file (.gz, .parquet) may hold unpacked: slack and ten times its size. The rows of a file are kept
@@ -43,7 +44,7 @@ func (b *bound) longest() int {
 	if b == nil {
 		return MaxRowBytes
 	}
-	return pages.RowBytes(b.most)
+	return int(min(MaxRowBytes, b.most/4)) // there are a few copies of a row
 }
 
 // collectOften makes the garbage collector keep near to what the reading of a packed file may take; restore ends that.
@@ -126,7 +127,6 @@ type keeper struct {
 	copies bound // of texts, which take time
 	texts  map[string]string
 	kept   int // bytes of texts
-	size   int // of the row
 }
 
 // The shortest text that is worth a look-up, and the bytes of texts to look among.
@@ -141,25 +141,48 @@ func newKeeper(b *bound) *keeper {
 }
 
 // row takes the size of a row from the bound.
-func (k *keeper) row(fields map[string]any) error {
-	k.size = rowBytes
-	text := 0
-	for name, value := range fields {
-		fields[name] = k.value(value)
-		text += textIn(reflect.ValueOf(value))
+func (k *keeper) row(row parquet.Row) error {
+	size, text := rowBytes, 0
+	for _, v := range row {
+		size += 16
+		if kind := v.Kind(); kind != parquet.ByteArray && kind != parquet.FixedLenByteArray {
+			continue
+		}
+		b := v.ByteArray()
+		if text += len(b); k.keep(b) {
+			size += len(b)
+		}
 	}
-	if most := k.bound.longest(); text > most {
+	switch most := k.bound.longest(); {
+	case text > most:
 		return fmt.Errorf("%d MiB of text: want at most %d MiB in a row", text>>20, most>>20)
+	case len(row) > MaxRowValues:
+		return fmt.Errorf("%d values: want at most %d in a row", len(row), MaxRowValues)
 	}
-	return cmp.Or(k.bound.take(k.size), k.copies.take(text))
+	return cmp.Or(k.bound.take(size), k.copies.take(text))
 }
 
-// value adds the size of a value, and returns it with the copies of its texts that are kept.
+// keep says that a text is not there yet, and keeps a long one.
+func (k *keeper) keep(b []byte) bool {
+	if len(b) < shortestKept {
+		return true
+	}
+	if _, there := k.texts[string(b)]; there {
+		return false
+	}
+	if k.kept += len(b); k.kept > mostKept {
+		k.texts, k.kept = map[string]string{}, len(b)
+	}
+	s := string(b)
+	k.texts[s] = s
+	return true
+}
+
+// value is a value with the copies of its texts that are kept.
 func (k *keeper) value(value any) any {
-	k.size += 16
 	switch v := value.(type) {
 	case string:
-		return k.text(v)
+		return cmp.Or(k.texts[v], v)
 	case []any:
 		for i := range v {
 			v[i] = k.value(v[i])
@@ -168,48 +191,6 @@ func (k *keeper) value(value any) any {
 		for name := range v {
 			v[name] = k.value(v[name])
 		}
-	default:
-		k.size += textIn(reflect.ValueOf(value))
 	}
 	return value
-}
-
-func (k *keeper) text(s string) string {
-	if len(s) >= shortestKept {
-		if kept, ok := k.texts[s]; ok {
-			return kept
-		}
-		if k.kept += len(s); k.kept > mostKept {
-			k.texts, k.kept = map[string]string{}, len(s)
-		}
-		k.texts[s] = s
-	}
-	k.size += len(s)
-	return s
-}
-
-// textIn counts the bytes of text in a value.
-func textIn(v reflect.Value) (n int) {
-	switch v.Kind() {
-	case reflect.Pointer, reflect.Interface:
-		return textIn(v.Elem())
-	case reflect.String:
-		return v.Len()
-	case reflect.Map:
-		for _, value := range v.Seq2() {
-			n += textIn(value)
-		}
-	case reflect.Struct:
-		for i := range v.NumField() {
-			n += textIn(v.Field(i))
-		}
-	case reflect.Slice, reflect.Array:
-		if v.Type().Elem().Kind() == reflect.Uint8 {
-			return v.Len()
-		}
-		for i := range v.Len() {
-			n += textIn(v.Index(i))
-		}
-	}
-	return n
 }

@@ -2,6 +2,7 @@ package rows
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -37,16 +38,12 @@ func parquetRows(in source) Seq {
 		defer reader.Close()
 		keep := newKeeper(bound)
 		for n := 1; ; n++ {
-			fields, err := nextParquet(reader)
+			place := fmt.Sprintf("%s: row %d", in.name, n)
+			fields, err := nextParquet(reader, keep)
 			if err == io.EOF {
 				return
 			}
-			place := fmt.Sprintf("%s: row %d", in.name, n)
 			if err != nil {
-				yield(Row{}, fmt.Errorf("%s: damaged parquet file: %w", place, err))
-				return
-			}
-			if err := keep.row(fields); err != nil {
 				yield(Row{}, fmt.Errorf("%s: %w", place, err))
 				return
 			}
@@ -83,9 +80,9 @@ func readerAt(in source) (at io.ReaderAt, size int64, release func(), err error)
 type parquetReader = parquet.GenericReader[any]
 
 // openParquet opens the file with its own schema; its pages and footer take at most most bytes of memory. The library
-// panics on some damaged files: catch makes an error.
+// panics on some damaged files: Catch makes an error.
 func openParquet(r io.ReaderAt, size, most int64) (in *parquetReader, err error) {
-	defer catch(&err)
+	defer pages.Catch(&err)
 	file, err := pages.Open(r, size, most)
 	if err != nil {
 		return nil, err
@@ -93,29 +90,30 @@ func openParquet(r io.ReaderAt, size, most int64) (in *parquetReader, err error)
 	return parquet.NewGenericReader[any](file, file.Schema()), nil
 }
 
-// nextParquet returns the next Row, io.EOF after the last.
-func nextParquet(in *parquetReader) (fields map[string]any, err error) {
-	defer catch(&err)
-	rows := make([]any, 1)
-	n, err := in.Read(rows)
-	if n == 0 {
-		if err == nil {
-			err = io.ErrUnexpectedEOF
-		}
+// nextParquet returns the next row, io.EOF after the last. The values of a row refer to the pages: what they take as
+// fields is taken from the bound before.
+func nextParquet(in *parquetReader, keep *keeper) (fields map[string]any, err error) {
+	defer pages.Catch(&err)
+	rows := make([]parquet.Row, 1)
+	n, err := in.ReadRows(rows)
+	switch {
+	case n == 0 && err == io.EOF:
+		return nil, err
+	case n == 0:
+		return nil, fmt.Errorf("damaged parquet file: %w", cmp.Or(err, io.ErrUnexpectedEOF))
+	}
+	if err := keep.row(rows[0]); err != nil {
 		return nil, err
 	}
-	fields, ok := rows[0].(map[string]any)
+	var row any
+	if err := in.Schema().Reconstruct(&row, rows[0]); err != nil {
+		return nil, fmt.Errorf("damaged parquet file: %w", err)
+	}
+	fields, ok := keep.value(row).(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("row is %T", rows[0])
+		return nil, fmt.Errorf("damaged parquet file: row is %T", row)
 	}
 	return fields, nil
-}
-
-// catch makes an error of a panic.
-func catch(err *error) {
-	if r := recover(); r != nil {
-		*err = fmt.Errorf("%v", r)
-	}
 }
 
 // parquetTexts reads these columns of a parquet file as JSON texts; other columns are left alone. Null fields are left
@@ -138,7 +136,7 @@ func parquetTexts(in source, columns []string) Seq {
 }
 
 func jsonOf(fields map[string]any, columns []string) (text []byte, err error) {
-	defer catch(&err) // reflection meets whatever types the library makes up
+	defer pages.Catch(&err) // reflection meets whatever types the library makes up
 	object := map[string]any{}
 	for _, column := range columns {
 		value, err := tidy(column, reflect.ValueOf(fields[column]))

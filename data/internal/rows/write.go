@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"github.com/parquet-go/parquet-go"
+
+	"github.com/posttrain/posttrain/data/internal/pages"
 )
 
 // Table is a set of records on its way to a file.
@@ -118,7 +120,7 @@ const groupRows = 4096
 
 // WriteParquet writes rows with a schema that their type or the options give. It ends after the first error.
 func WriteParquet[T any](w io.Writer, rows iter.Seq2[T, error], options ...parquet.WriterOption) (err error) {
-	defer catch(&err)
+	defer pages.Catch(&err)
 	out := parquet.NewGenericWriter[T](w, append(options, parquet.Compression(&parquet.Zstd))...)
 	n := 0
 	for row, err := range rows {
