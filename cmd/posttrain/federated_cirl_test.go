@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/federated/journal"
+	"github.com/posttrain/posttrain/federated/link"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/federated/virtual"
 	"github.com/posttrain/posttrain/internal/config"
@@ -26,7 +26,7 @@ func TestFederatedCIRL(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			workCI(t)
-			must(t, append([]string{"federated", "run", "--agents", "4", "--updates", "4", "--out", "out"},
+			must(t, append(spawn("--agents", "4", "--updates", "4", "--out", "out"),
 				itemFlags(t, c.flags...)...)...)
 			checkSimulated(t, "out")
 			checkValidated(t, "out", "complete")
@@ -59,12 +59,12 @@ func TestFaultsOfCIRL(t *testing.T) {
 // checkSimulated says that a simulation in the order of a run's journal ends with the run's bits.
 func checkSimulated(t *testing.T, dir string) {
 	t.Helper()
-	o, err := federated.RunSpec.Load(config.Input{Path: dir + "/config.yaml"})
+	o, err := federated.ServerSpec.Load(config.Input{Path: dir + "/config.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := outcomeOf(t, dir)
-	if got := journal.Hash(simulated(t, &o.Options, orderIn(t, dir))); !strings.Contains(want, got) {
+	if got := link.Hash(simulated(t, &o.Options, orderIn(t, dir))); !strings.Contains(want, got) {
 		t.Errorf("the simulation ends at %s, the processes at %s", got, want)
 	}
 }
@@ -73,7 +73,7 @@ func checkSimulated(t *testing.T, dir string) {
 // fast: a run of few updates can end before the slowest agent's first one arrives.
 func checkValidated(t *testing.T, dir, metric string) {
 	t.Helper()
-	status := must(t, "federated", "status", dir).out
+	status := must(t, "federated", "server", "--status", dir).out
 	if !regexp.MustCompile(`(?m)^validation of agent \d+: ` + metric + ` [0-9]`).MatchString(status) {
 		t.Errorf("status:\n%s", status)
 	}
@@ -83,7 +83,7 @@ func checkValidated(t *testing.T, dir, metric string) {
 func orderIn(t *testing.T, dir string) (order []virtual.Entry) {
 	t.Helper()
 	for line := range strings.Lines(read(t, dir+"/journal.jsonl")) {
-		var e journal.Event
+		var e link.Event
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatal(err)
 		}

@@ -3,17 +3,15 @@ package main
 import (
 	"context"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/internal/launch"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/federated"
 )
 
 func newFederatedClient(s streams) *cobra.Command {
-	c, quiet, untilEOF, launcher := federated.Client{}, false, false, ""
+	c, quiet, untilEOF := federated.Client{}, false, false
 	cmd := &cobra.Command{
 		Use:   "client",
 		Short: "Take part in a federated run as one agent",
@@ -21,8 +19,7 @@ func newFederatedClient(s streams) *cobra.Command {
 			"the run. What the agent has learned for itself stays in its state folder. After a kill the same\n" +
 			"command continues. A connection that is lost is made again, however long that takes.",
 		Example: "  posttrain federated client --credentials alice.json\n" +
-			"  posttrain federated client --server nats://127.0.0.1:4222 --agent agent-0\n" +
-			"  posttrain federated client --launch auto --credentials keys",
+			"  posttrain federated client --server nats://127.0.0.1:4222 --agent agent-0",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
@@ -32,23 +29,14 @@ func newFederatedClient(s streams) *cobra.Command {
 				go func() { io.Copy(io.Discard, s.in); stop() }()
 				ctx = limited
 			}
-			if launcher != "" {
-				p, err := launch.Find(launcher, os.Getenv)
-				if err != nil {
-					return usageError{err}
-				}
-				c.Follow(p)
-			}
 			return federated.TakePart(ctx, c, run.NewReporter(s.err, s.terminal, quiet))
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&c.Server, "server", "", "URL of the server (default: that of the credentials)")
 	flags.StringVar(&c.Agent, "agent", "", "name of the agent (default: that of the credentials)")
-	flags.StringVar(&c.Credentials, "credentials", "", "file that posttrain federated invite wrote, or a folder with\n"+
-		"the file AGENT.json (default: none, for a server on this machine without TLS)")
-	flags.StringVar(&launcher, "launch", "", launchHelp+": rank 3 is agent-3, and the\n"+
-		"server is on the machine of rank 0, unless --agent, --server or credentials say otherwise")
+	flags.StringVar(&c.Credentials, "credentials", "", "file that posttrain federated server --invite wrote (default:\n"+
+		"none, for a server on this machine without TLS)")
 	flags.StringVar(&c.State, "state", "federated-agents", "folder for what agents have learned")
 	flags.StringVar(&c.Data, "data", "", "file with the agent's own items or pairs, in workloads ci-rl and\n"+
 		"mappo (default: those that it is dealt)")

@@ -99,18 +99,11 @@ func (n *network) agents(url string, names ...string) (wait func()) {
 	}
 }
 
-var shaLine = regexp.MustCompile(`version (\d+), SHA-256 of the parameters: ([0-9a-f]{64})`)
-
-// outcomeOf replays a run, whose checkpoints must have the bits of the journal, and returns version and SHA-256 of the
-// parameters.
+// outcomeOf replays a run, and returns version and SHA-256 of the parameters.
 func outcomeOf(t *testing.T, dir string) string {
 	t.Helper()
-	o := must(t, "federated", "replay", dir)
-	m := shaLine.FindStringSubmatch(o.out)
-	if m == nil {
-		t.Fatal(o.out)
-	}
-	return m[1] + " " + m[2]
+	version, params := replay(t, dir)
+	return fmt.Sprint(version, " ", params)
 }
 
 // synchronous is a run whose bits no disturbance may change: every agent takes part in every round.
@@ -121,7 +114,7 @@ func undisturbed(t *testing.T) string {
 	t.Helper()
 	asAgents(t)
 	t.Chdir(t.TempDir())
-	args := append([]string{"federated", "run", "--workload", "quadratic", "--out", "run"}, synchronous...)
+	args := append(spawn("--workload", "quadratic", "--out", "run"), synchronous...)
 	must(t, args...)
 	return outcomeOf(t, "run")
 }
@@ -241,10 +234,10 @@ func TestFaultsAgentGone(t *testing.T) {
 	}
 }
 
-// TestFaultsOrphans: agents of posttrain federated run end with it, even if it is killed.
+// TestFaultsOrphans: agents of posttrain federated server --spawn end with it, even if it is killed.
 func TestFaultsOrphans(t *testing.T) {
 	t.Chdir(t.TempDir())
-	p := startProgram(t, "", "", tinyFederated("run", "--method", "fedpg", "--rounds", "4000")...)
+	p := startProgram(t, "", "", tinyServed("--method", "fedpg", "--rounds", "4000")...)
 	p.until(t, "round 200/")
 	p.Process.Kill()
 	p.end()
@@ -297,7 +290,7 @@ func TestFaultsTLS(t *testing.T) {
 	p.raw = 40
 	var all []*exec.Cmd
 	for _, name := range []string{"agent-0", "agent-1"} {
-		must(t, "federated", "invite", "--run", "run", "--agent", name, "--server", "tls://"+p.address())
+		must(t, "federated", "server", "--run", "run", "--invite", name, "--url", "tls://"+p.address())
 		cmd := startAgent(t, "--credentials", name+".json")
 		log, err := os.Create(name + ".log")
 		if err != nil {

@@ -19,6 +19,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/posttrain/posttrain/federated/link"
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/recipe/federated"
 )
 
 // killsVar is how often TestFaultsServerKilled kills each server, for scripts/federated/chaos.sh; 4 without it.
@@ -137,20 +143,63 @@ func (f *federation) follow(n int, size int64) {
 	}
 }
 
-var paramsLine = regexp.MustCompile(`version (\d+), SHA-256 of the parameters: ([0-9a-f]{64})`)
-
-// replay replays a run folder, whose checkpoints must all have the same bits. It returns the version and the hash of
-// the parameters.
+// replay gives the whole journal of a run folder to a new server, and compares every checkpoint with it. It returns the
+// version and the hash of the parameters at the end.
 func replay(t *testing.T, dir string) (version int, params string) {
 	t.Helper()
-	o := must(t, "federated", "replay", dir)
-	m := paramsLine.FindStringSubmatch(o.out)
-	checked := regexp.MustCompile(`(?m)^(\d+) of (\d+) checkpoints have`).FindStringSubmatch(o.out)
-	if m == nil || checked == nil || checked[1] != checked[2] {
-		t.Fatalf("%s", o.out)
+	o, err := federated.ServerSpec.Load(config.Input{Path: filepath.Join(dir, "config.yaml")})
+	if err != nil {
+		t.Fatal(err)
 	}
-	version, _ = strconv.Atoi(m[1])
-	return version, m[2]
+	defer o.Close()
+	server, _, err := o.NewServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	due := map[int]string{}
+	paths, err := filepath.Glob(filepath.Join(dir, "checkpoints", "*", "snapshot.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		s := decode[struct {
+			Event  int
+			Params string
+		}](t, path)
+		due[s.Event] = s.Params
+	}
+	bare := filepath.Join(t.TempDir(), "bare")
+	if err := errors.Join(os.CopyFS(bare, os.DirFS(dir)), os.RemoveAll(filepath.Join(bare, "checkpoints"))); err != nil {
+		t.Fatal(err)
+	}
+	folder, err := run.Open(bare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	form := link.Form{Run: decode[struct{ Run string }](t, filepath.Join(dir, "link.json")).Run, Type: link.Type(o.Wire),
+		D: len(server.Params())}
+	_, err = link.Open(folder, server, link.Options{Form: form,
+		Observe: func(e link.Event, _ protocol.Receipt, _ []protocol.Send) error {
+			if want, ok := due[e.N]; ok && want != link.Hash(server.Params()) {
+				return fmt.Errorf("the checkpoint of event %d has other parameters", e.N)
+			}
+			delete(due, e.N)
+			return nil
+		}})
+	if err != nil || len(due) > 0 || len(paths) == 0 {
+		t.Fatalf("%v; %d of %d checkpoints are of events that the journal lacks", err, len(due), len(paths))
+	}
+	return server.Version(), link.Hash(server.Params())
+}
+
+// decode reads a file of JSON.
+func decode[T any](t *testing.T, path string) (v T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(read(t, path)), &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
 }
 
 // acceptedOnce counts the accepted updates of a journal. None may be accepted twice.

@@ -40,7 +40,7 @@ func pairFlags(path string, more ...string) []string {
 func TestFederatedMaPPO(t *testing.T) {
 	asAgents(t)
 	t.Chdir(t.TempDir())
-	must(t, append([]string{"federated", "run", "--agents", "3", "--updates", "5", "--out", "out"},
+	must(t, append(spawn("--agents", "3", "--updates", "5", "--out", "out"),
 		pairFlags(pairsFile(t, "pairs.jsonl", 0, 12), "--set", "mappo.data.eval_fraction=0.5")...)...)
 	checkSimulated(t, "out")
 	checkValidated(t, "out", "accuracy")
@@ -59,7 +59,7 @@ func TestFaultsOfPairs(t *testing.T) {
 // do agents that are killed.
 func checkFaults(t *testing.T, flags ...string) {
 	t.Helper()
-	must(t, append([]string{"federated", "run", "--out", "run"}, flags...)...)
+	must(t, append(spawn("--out", "run"), flags...)...)
 	want := outcomeOf(t, "run")
 	t.Run("server", func(t *testing.T) {
 		f := newFederation(t)

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/federated/link"
 	"github.com/posttrain/posttrain/internal/run"
 )
 
@@ -20,7 +19,7 @@ func networkFaults(t *testing.T) []faultCase {
 	t.Cleanup(func() { taken.Close() })
 	server := func(more ...string) []string { return append([]string{"federated", "server", "--out", "out"}, more...) }
 	client := func(more ...string) []string { return append([]string{"federated", "client"}, more...) }
-	invite := func(more ...string) []string { return append([]string{"federated", "invite"}, more...) }
+	invite := func(more ...string) []string { return append([]string{"federated", "server"}, more...) }
 	return []faultCase{
 		{"no port", nil, server("--listen", "127.0.0.1"), 1, []string{`listen "127.0.0.1"`, "an address and a port"},
 			nil},
@@ -32,16 +31,6 @@ func networkFaults(t *testing.T) []faultCase {
 		{"open to others without TLS", nil, server("--listen", "0.0.0.0:0", "--tls", "off"), 1,
 			[]string{"listen 0.0.0.0:0, tls off", "needs TLS", "127.0.0.1:4222"}, nil},
 		{"unknown TLS", nil, server("--tls", "maybe"), 2, []string{"--tls", `"maybe"`, "auto, on or off"}, nil},
-		{"NATS that is no URL", nil, server("--nats", "127.0.0.1:4222"), 1, []string{"want a URL"}, nil},
-		{"NATS elsewhere without TLS", nil, server("--nats", "nats://192.0.2.1:4222"), 1,
-			[]string{"needs TLS", "want a URL that begins with tls://"}, nil},
-		{"NATS that nobody runs", nil, server("--nats", "nats://127.0.0.1:1"), 1, []string{"nats://127.0.0.1:1",
-			"no servers available"}, nil},
-		{"no credentials of NATS", nil, server("--nats", "tls://127.0.0.1:1", "--nats-credentials", "no.creds"), 1,
-			[]string{"no.creds", "no such file"}, nil},
-		{"other credentials of NATS", withFile("no.creds", "x"), server("--nats", "tls://127.0.0.1:1",
-			"--nats-credentials", "no.creds"), 1,
-			[]string{"no.creds", "want a file of NATS credentials, or an NKey seed"}, nil},
 		{"no agents", nil, server("--agents", "0"), 2, []string{"--agents", "agents 0", "1 or more"}, nil},
 		{"server without a run to resume", nil, []string{"federated", "server", "--resume", "out"}, 1,
 			[]string{"--resume out", "there is no run in it"}, nil},
@@ -62,16 +51,16 @@ func networkFaults(t *testing.T) []faultCase {
 		{"other credentials",
 			withFile("a.json", `{"seed": "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"}`),
 			client("--credentials", "a.json"), 1,
-			[]string{"a.json", "want the file that posttrain federated invite wrote"}, nil},
+			[]string{"a.json", "want the file that posttrain federated server --invite wrote"}, nil},
 		{"credentials that are a folder", nil, client("--credentials", "."), 1, []string{"want the file that"}, nil},
 
-		{"invitation to nowhere", nil, invite("--agent", "a"), 2, []string{"--run is missing"}, nil},
-		{"invitation of nobody", nil, invite("--run", "out"), 2, []string{"--agent is missing"}, nil},
-		{"invitation to another folder", nil, invite("--run", ".", "--agent", "a"), 1, []string{"link.json",
+		{"invitation to nowhere", nil, invite("--invite", "a"), 2, []string{"--run is missing"}, nil},
+		{"invitation of nobody", nil, invite("--run", "out"), 2, []string{"want --invite NAME or --revoke NAME"}, nil},
+		{"both at once", nil, invite("--run", "out", "--invite", "a", "--revoke", "b"), 2, []string{"one of them"}, nil},
+		{"invitation to another folder", nil, invite("--run", ".", "--invite", "a"), 1, []string{"link.json",
 			"want the folder of a run that posttrain federated server has started"}, nil},
-		{"status of another folder", nil, []string{"federated", "status", "."}, 1, []string{"status.json",
+		{"status of another folder", nil, []string{"federated", "server", "--status", "."}, 1, []string{"status.json",
 			"want the folder of a federated run"}, nil},
-		{"status of nothing", nil, []string{"federated", "status"}, 2, []string{"wants one run folder"}, nil},
 	}
 }
 
@@ -79,32 +68,17 @@ func TestNetworkFaults(t *testing.T) {
 	refuseAll(t, func(t *testing.T) { t.Chdir(t.TempDir()) }, networkFaults(t))
 }
 
-// TestFederatedCluster: a server that uses the NATS server of others, and agents that connect to that.
-func TestFederatedCluster(t *testing.T) {
-	asAgents(t)
-	t.Chdir(t.TempDir())
-	b, err := link.StartBroker(link.BrokerOptions{Listen: "127.0.0.1:0", Store: t.TempDir(), Run: "others"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	must(t, tinyFederated("run", "--updates", "4", "--set", "nats.url="+b.URL())...)
-	if exists("out/jetstream") || !strings.Contains(read(t, "out/status.json"), b.URL()) {
-		t.Error("the server has brought its own NATS server")
-	}
-}
-
 // TestFederatedInterrupted: Ctrl-C ends server and agents, and the run continues.
 func TestFederatedInterrupted(t *testing.T) {
 	asAgents(t)
 	t.Chdir(t.TempDir())
-	o := cliUntil(t, "round 4/", tinyFederated("run", "--method", "fedpg", "--rounds", "30", "--set",
+	o := cliUntil(t, "round 4/", tinyServed("--method", "fedpg", "--rounds", "30", "--set",
 		"quadratic.pause=10ms")...)
-	if o.code != exitInterrupted || !strings.Contains(o.last(), "continue with posttrain federated run --resume out") {
+	if o.code != exitInterrupted || !strings.Contains(o.last(), "continue with posttrain federated server --resume out") {
 		t.Fatalf("exit code %d: %s", o.code, o.err)
 	}
 	checkAgentsEnded(t, "out")
-	o = must(t, "federated", "run", "--resume", "out")
+	o = must(t, "federated", "server", "--resume", "out")
 	if !strings.Contains(o.err, "continuing after version") || !strings.Contains(o.out, "version 30") {
 		t.Errorf("%s%s", o.out, o.err)
 	}

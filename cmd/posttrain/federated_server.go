@@ -1,47 +1,84 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/federated"
 )
 
 func newFederatedServer(s streams) *cobra.Command {
 	place := func(o *federated.Service) *recipe.Place { return &o.Place }
-	flags := append(serviceFlags[:len(serviceFlags):len(serviceFlags)], networkFlags...)
-	c := configured[federated.Service]{federated.ServerSpec, flags, place, federated.Serve}
-	return c.command(s, &cobra.Command{
+	c := configured[federated.Service]{federated.ServerSpec, federatedFlags, place, serveFederated}
+	cmd := c.command(s, &cobra.Command{
 		Use:   "server",
 		Short: "Serve a federated run: agents connect, work, and send their updates",
 		Long: "Serve a federated run. Agents connect to it (posttrain federated client), each with data or an\n" +
-			"environment of its own. Every update is on the disk before it is applied: after a kill, --resume\n" +
-			"continues with the same bits. The server brings its own NATS server, or uses another with --nats. On\n" +
-			"an address that other machines reach it uses TLS, and only agents that were invited take part\n" +
-			"(posttrain federated invite). It ends when the run is done, and stops the agents.",
-		Example: "  posttrain federated server --config configs/federated.yaml\n" +
+			"environment of its own; with --spawn they are processes that this command starts. Every update is on\n" +
+			"the disk before it is applied: after a kill, --resume continues with the same bits. On an address\n" +
+			"that other machines reach the server uses TLS, and only agents that were invited take part: --invite\n" +
+			"writes an agent's key, address and certificate to a file, which is secret, and --revoke takes the\n" +
+			"agent's place away for good, from a server that runs within seconds. The server ends when the run is\n" +
+			"done, and stops the agents. --status prints where a run is.",
+		Example: "  posttrain federated server --spawn --agents 8\n" +
 			"  posttrain federated server --listen 0.0.0.0:4222 --agents 8 --out runs/f1\n" +
+			"  posttrain federated server --run runs/f1 --invite alice --url tls://203.0.113.7:4222\n" +
+			"  posttrain federated server --run runs/f1 --revoke alice\n" +
+			"  posttrain federated server --status runs/f1\n" +
 			"  posttrain federated server --resume runs/f1",
 	})
+	addOperatorFlags(s, cmd)
+	return cmd
 }
 
-// serviceFlags set the keys of every federated run on a network.
-var serviceFlags = []config.Flag{
-	{Name: "method", Key: "method", Help: "fednpg-admm, fednpg, afedpg, fedpg, vanilla, a3c, fedppo, fedavg,\n" +
-		"fedprox, fedbuff or diloco"},
-	{Name: "agents", Key: "agents", Help: "number of agents"},
-	{Name: "workload", Key: "workload", Help: "control, ci-rl, mappo or quadratic"},
-	{Name: "updates", Key: "updates", Help: "updates of an asynchronous run"},
-	{Name: "rounds", Key: "rounds", Help: "rounds of a synchronous run"},
-	{Name: "seed", Key: "seed", Help: "seed of every random choice"},
+// serveFederated serves a run, whose agents may be processes of this program.
+func serveFederated(ctx context.Context, o federated.Service, r run.Reporter) (string, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	o.Start = func(server, agent, dir string) *exec.Cmd {
+		return exec.Command(program, "federated", "client", "--server", server, "--agent", agent, "--state", dir,
+			"--until-eof")
+	}
+	return federated.Serve(ctx, o, r)
 }
 
-// networkFlags say where a server is.
-var networkFlags = []config.Flag{
-	{Name: "listen", Key: "listen", Help: "address and port for agents; port 0 takes a free one"},
-	{Name: "tls", Key: "tls", Help: "auto (where other machines reach the address, or agents were invited), on or off"},
-	{Name: "nats", Key: "nats.url", Help: "URL of a NATS server or cluster with JetStream, instead of an own one"},
-	{Name: "nats-credentials", Key: "nats.credentials", Help: "file with the server's credentials for --nats"},
-	{Name: "nats-ca", Key: "nats.ca", Help: "file with the certificate that signed that of --nats"},
+// addOperatorFlags adds what an operator asks of a run that has a server, instead of serving one.
+func addOperatorFlags(s streams, cmd *cobra.Command) {
+	i, invite, revoke, status := federated.Invitation{}, "", "", ""
+	flags, serve := cmd.Flags(), cmd.RunE
+	flags.StringVar(&status, "status", "", "print where the run of this folder is: version, agents, bytes, refusals")
+	flags.StringVar(&invite, "invite", "", "write the credentials of an agent of this name, for the run of --run")
+	flags.StringVar(&revoke, "revoke", "", "take the credentials of this agent of the run of --run back")
+	flags.StringVar(&i.Run, "run", "", "run folder of --invite and --revoke")
+	flags.StringVar(&i.Server, "url", "", "where the invited agent reaches the server (default: where it listens)")
+	flags.StringVar(&i.Out, "credentials", "", "file that --invite writes (default: the agent's name and .json)")
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		printed := ""
+		switch {
+		case status != "":
+			printed, err = federated.ReadStatus(status)
+		case (invite == "") == (revoke == "") && (invite != "" || i != federated.Invitation{}):
+			return usageError{errors.New("--run, --url and --credentials: want --invite NAME or --revoke NAME, one of them")}
+		case invite == "" && revoke == "":
+			return serve(cmd, args)
+		case i.Run == "":
+			return usageError{errors.New("--run is missing: want the run folder of a federated server")}
+		case revoke != "":
+			printed, err = federated.Revoke(i.Run, revoke)
+		default:
+			i.Agent = invite
+			printed, err = federated.Invite(i)
+		}
+		fmt.Fprint(s.out, printed)
+		return err
+	}
 }

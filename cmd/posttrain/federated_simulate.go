@@ -3,14 +3,13 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/federated"
 )
 
 func newFederatedSimulate(s streams) *cobra.Command {
 	place := func(o *federated.Simulation) *recipe.Place { return &o.Place }
-	c := configured[federated.Simulation]{federated.Spec, simulateFlags, place, summary(federated.Run)}
+	c := configured[federated.Simulation]{federated.Spec, federatedFlags, place, summary(federated.Run)}
 	return c.command(s, &cobra.Command{
 		Use:   "simulate",
 		Short: "Simulate a federated run on a virtual clock, and compare its time and bytes with another method",
@@ -24,12 +23,3 @@ func newFederatedSimulate(s streams) *cobra.Command {
 			"  posttrain federated simulate --resume runs/federated-simulate-20260102-150405",
 	})
 }
-
-var simulateFlags = federatedFlags([]config.Flag{
-	{Name: "times", Key: "clock.times", Help: "virtual seconds that each agent needs for a gradient, such as 1,1,4"},
-	{Name: "pattern", Key: "clock.pattern",
-		Help: "times by a pattern: one_slow, one_fast or geometric (default geometric)"},
-	{Name: "ratio", Key: "clock.ratio", Help: "longest of these times over the shortest (default 4)"},
-	{Name: "compare", Key: "compare",
-		Help: "method that gets as many samples afterwards, with its own defaults, or none (default fedpg)"},
-}...)

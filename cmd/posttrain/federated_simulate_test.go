@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -142,8 +143,8 @@ func TestFederatedResumeOfAnother(t *testing.T) {
 func TestFederatedStuck(t *testing.T) {
 	asAgents(t)
 	t.Chdir(t.TempDir())
-	for _, command := range []string{"simulate", "run"} { // the one advantage of a batch is 0
-		o := cli(t, "federated", command, "--agents", "2", "--set", "control.steps=1", "--out", command)
+	for i, command := range [][]string{simulate(), spawn()} { // the one advantage of a batch is 0
+		o := cli(t, append(command, "--agents", "2", "--set", "control.steps=1", "--out", fmt.Sprint(i))...)
 		if o.code != exitFailed || !strings.HasPrefix(o.last(), "posttrain: after 0 updates no agent has work left: ") {
 			t.Errorf("%s: code %d: %s", command, o.code, o.err)
 		}

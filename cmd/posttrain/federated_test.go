@@ -25,7 +25,17 @@ func tinyFederated(command string, more ...string) []string {
 	return append(args, more...)
 }
 
-// asAgents makes this test binary the program that posttrain federated run starts for its agents.
+// spawn are the arguments of a server that starts its agents.
+func spawn(more ...string) []string {
+	return append([]string{"federated", "server", "--spawn"}, more...)
+}
+
+// tinyServed is tinyFederated of a server that starts its agents.
+func tinyServed(more ...string) []string {
+	return tinyFederated("server", append([]string{"--spawn"}, more...)...)
+}
+
+// asAgents makes this test binary the program that posttrain federated server --spawn starts for its agents.
 func asAgents(t *testing.T) { t.Setenv(childVar, wholeProgram) }
 
 // TestFederatedRun: a server and the processes of its agents, asynchronous and synchronous.
@@ -33,7 +43,7 @@ func TestFederatedRun(t *testing.T) {
 	asAgents(t)
 	for method, length := range map[string]string{"afedpg": "--updates", "fednpg-admm": "--rounds"} {
 		t.Chdir(t.TempDir())
-		o := must(t, tinyFederated("run", "--method", method, length, "6")...)
+		o := must(t, tinyServed("--method", method, length, "6")...)
 		if !strings.Contains(o.out, "(done): version 6") ||
 			!strings.Contains(o.err, "agents connect to nats://127.0.0.1:") {
 			t.Errorf("%s: %s%s", method, o.out, o.err)
@@ -55,11 +65,11 @@ func TestFederatedRun(t *testing.T) {
 func TestFederatedStatusResumed(t *testing.T) {
 	asAgents(t)
 	t.Chdir(t.TempDir())
-	must(t, tinyFederated("run", "--method", "fedpg", "--rounds", "3")...)
+	must(t, tinyServed("--method", "fedpg", "--rounds", "3")...)
 	want := statusOf(t, "out")
 	want.Refused["damaged"], want.Agents[0].DownMessages = 3, 17 // what the journal does not know
 	resumed := func() link.Status {
-		must(t, "federated", "server", "--resume", "out", "--listen", "127.0.0.1:0")
+		must(t, "federated", "server", "--resume", "out", "--set", "spawn=false", "--listen", "127.0.0.1:0")
 		got := statusOf(t, "out")
 		got.PID, got.Server, got.Written = want.PID, want.Server, want.Written
 		return got
@@ -88,9 +98,9 @@ func TestFederatedStatusResumed(t *testing.T) {
 func TestNetworkCommands(t *testing.T) {
 	asAgents(t)
 	t.Chdir(t.TempDir())
-	checkFullOutput(t, tinyFederated("run", "--updates", "2"))
-	checkFullOutput(t, []string{"federated", "status", "out"})
-	checkFullOutput(t, []string{"federated", "invite", "--run", "out", "--agent", "a"})
+	checkFullOutput(t, tinyServed("--updates", "2"))
+	checkFullOutput(t, []string{"federated", "server", "--status", "out"})
+	checkFullOutput(t, []string{"federated", "server", "--run", "out", "--invite", "a"})
 	if info, err := os.Stat("a.json"); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("credentials: %v, %v", info, err)
 	}
@@ -103,7 +113,7 @@ func TestSecureFederatedRun(t *testing.T) {
 	var returns [2][]float64
 	for i, set := range []string{"clip=0", "secure=true"} {
 		t.Chdir(t.TempDir())
-		o := must(t, tinyFederated("run", "--method", "fedpg", "--rounds", "3", "--set", set)...)
+		o := must(t, tinyServed("--method", "fedpg", "--rounds", "3", "--set", set)...)
 		records, err := run.ReadMetrics("out/metrics.jsonl")
 		if err != nil || len(records) != 3 {
 			t.Fatalf("%s: %d records, %v\n%s%s", set, len(records), err, o.out, o.err)
@@ -154,38 +164,32 @@ func checkSecrets(t *testing.T, dir string) {
 	}
 }
 
-// TestFederatedFolders: a run folder of a simulation is no server's, and stays as it was; invitations want a URL, and
-// files for another NATS server its URL.
+// TestFederatedFolders: a run folder of a simulation is no server's, and stays as it was; invitations want a URL.
 func TestFederatedFolders(t *testing.T) {
 	asAgents(t)
 	t.Chdir(t.TempDir())
 	must(t, tinyFederated("simulate", "--updates", "2", "--compare", "none")...)
-	for _, command := range []string{"server", "run"} {
-		checkRefusal(t, cli(t, "federated", command, "--resume", "out"), faultCase{code: 1, says: []string{
-			"--resume out", "a run of posttrain federated simulate", "federated server or federated run"}})
-	}
+	checkRefusal(t, cli(t, "federated", "server", "--resume", "out"), faultCase{code: 1, says: []string{
+		"--resume out", "a run of posttrain federated simulate", "want one of posttrain federated server"}})
 	if exists("out/link.json") || exists("out/jetstream") {
 		t.Error("a server has left its files in the folder of a simulation")
 	}
-	checkRefusal(t, cli(t, "federated", "replay", "out"), faultCase{code: 1, says: []string{"no journal in it"}})
-	checkRefusal(t, cli(t, "federated", "server", "--nats-ca", "ca.pem"), faultCase{code: 2, says: []string{"--nats-ca",
-		"want nats.url too"}})
-	must(t, "federated", "run", "--workload", "quadratic", "--agents", "1", "--updates", "1", "--out", "served")
-	checkRefusal(t, cli(t, "federated", "invite", "--run", "served", "--agent", "a", "--server", "here"),
+	must(t, "federated", "server", "--spawn", "--workload", "quadratic", "--agents", "1", "--updates", "1", "--out", "served")
+	checkRefusal(t, cli(t, "federated", "server", "--run", "served", "--invite", "a", "--url", "here"),
 		faultCase{code: 1, says: []string{`server "here"`, "want a URL"}})
 	if exists("a.json") {
 		t.Error("refused credentials were written")
 	}
 	checkRefusal(t, cli(t, simulate("--resume", "served")...), faultCase{code: 1, says: []string{"--resume served",
-		"a run of posttrain federated run", "want one of posttrain federated simulate"}})
+		"a run of posttrain federated server", "want one of posttrain federated simulate"}})
 }
 
 // TestLooseCredentials: a file that others may read is used, with a warning.
 func TestLooseCredentials(t *testing.T) {
 	asAgents(t)
 	t.Chdir(t.TempDir())
-	must(t, tinyFederated("run", "--updates", "2")...)
-	must(t, "federated", "invite", "--run", "out", "--agent", "a", "--server", "nats://127.0.0.1:1")
+	must(t, tinyServed("--updates", "2")...)
+	must(t, "federated", "server", "--run", "out", "--invite", "a", "--url", "nats://127.0.0.1:1")
 	if err := os.Chmod("a.json", 0o644); err != nil {
 		t.Fatal(err)
 	}

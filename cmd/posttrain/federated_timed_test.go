@@ -29,9 +29,9 @@ func rateOf(t *testing.T, method string, agents, gradients int, pause time.Durat
 	if method == "fedpg" {
 		length = []string{"--rounds", fmt.Sprint(gradients / agents)}
 	}
-	args := append([]string{"federated", "run", "--workload", "quadratic", "--method", method, "--agents",
-		fmt.Sprint(agents), "--set", "quadratic.pause=" + pause.String(), "--set",
-		fmt.Sprint("quadratic.ratio=", ratio), "--out", "out"}, length...)
+	args := append(spawn("--workload", "quadratic", "--method", method, "--agents",
+		fmt.Sprint(agents), "--set", "quadratic.pause="+pause.String(), "--set",
+		fmt.Sprint("quadratic.ratio=", ratio), "--out", "out"), length...)
 	must(t, args...)
 	per := 1
 	if method == "fedpg" {

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -76,65 +75,6 @@ func disturbEachCall(t *testing.T, start, resume []string) {
 			t.Logf("%s at each of %d calls of %s: same bits", fault, counts[call], call)
 		}
 	}
-}
-
-// TestKillPointsOfSteps disturbs steps of a federated run in the same way: the server's first, an agent's, and the
-// server's that receives the updates. The same command then does the step to the same files, and the replay of the
-// journal gives the same parameters, whatever came twice.
-func TestKillPointsOfSteps(t *testing.T) {
-	need.Ask(t, "slow")
-	need.Place(t, "strace") // kills the steps
-	t.Chdir(t.TempDir())
-	step := func(more ...string) []string {
-		return append([]string{"federated", "step", "--set", "method=fedpg", "--set", "workload=quadratic", "--set",
-			"agents=2"}, more...)
-	}
-	server := step("--server", "--state", "server", "--out", "tasks")
-	disturbStep(t, server, "tasks")
-	if err := os.Mkdir("u", 0o777); err != nil {
-		t.Fatal(err)
-	}
-	for _, n := range []string{"0", "1"} {
-		agent := step("--agent", n, "--state", "a"+n, "--task", "tasks/task-"+n+".bin", "--out", "u/"+n)
-		disturbStep(t, agent, "u", "a"+n)
-	}
-	disturbStep(t, append(server, "--update", "u/0", "--update", "u/1"), "tasks")
-}
-
-// disturbStep disturbs a step in copies of the working folder, and does it in this one. Some folders must be as without
-// a disturbance.
-func disturbStep(t *testing.T, args []string, same ...string) {
-	before := t.TempDir()
-	here, err := os.Getwd()
-	if err == nil {
-		err = os.CopyFS(before, os.DirFS(here))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	counts := countCalls(t, args)
-	_, params := replay(t, "server")
-	for _, call := range slices.Sorted(maps.Keys(counts)) {
-		for _, fault := range []string{"signal=KILL", "error=EIO"} {
-			for n := 1; n <= counts[call]; n++ {
-				what, there := call+":"+fault+":when="+strconv.Itoa(n), t.TempDir()
-				if err := os.CopyFS(there, os.DirFS(before)); err != nil {
-					t.Fatal(err)
-				}
-				t.Chdir(there)
-				disturb(t, what, args)
-				must(t, args...)
-				for _, dir := range same {
-					testkit.SameFolders(t, filepath.Join(here, dir), dir)
-				}
-				if _, found := replay(t, "server"); found != params || t.Failed() {
-					t.Fatalf("after %s: parameters %.12s, want %.12s", what, found, params)
-				}
-			}
-			t.Logf("%s at each of %d calls of %s: same bits", fault, counts[call], call)
-		}
-	}
-	t.Chdir(here)
 }
 
 // countCalls runs the program and counts its calls by name. They must be of a single thread.

@@ -3,45 +3,9 @@
 package main
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
-
-// TestLaunchedAgents: processes of srun find their credentials by their rank, and the run has the bits of one whose
-// agents were named.
-func TestLaunchedAgents(t *testing.T) {
-	want := undisturbed(t)
-	t.Chdir(t.TempDir())
-	n := startServer(t, append(synchronous, "--tls", "on")...)
-	if err := os.Mkdir("keys", 0o777); err != nil {
-		t.Fatal(err)
-	}
-	var waits []func() error
-	for rank := range 2 {
-		name := fmt.Sprintf("agent-%d", rank)
-		must(t, "federated", "invite", "--run", "run", "--agent", name, "--out", filepath.Join("keys", name+".json"))
-		cmd := startAgent(t, "--launch", "auto", "--credentials", "keys", "--quiet")
-		cmd.Env = append(cmd.Env, fmt.Sprintf("SLURM_PROCID=%d", rank), "SLURM_STEP_NUM_TASKS=2",
-			"SLURM_STEP_NODELIST=node[1-2]")
-		cmd.Stderr = os.Stderr
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		waits = append(waits, cmd.Wait)
-	}
-	n.end()
-	for _, wait := range waits {
-		if err := wait(); err != nil {
-			t.Error(err)
-		}
-	}
-	if got := outcomeOf(t, "run"); got != want {
-		t.Errorf("%s, with names %s", got, want)
-	}
-}
 
 // TestLaunchFaults: what the environment lacks is one line with exit code 2, and flags win over it.
 func TestLaunchFaults(t *testing.T) {
@@ -54,9 +18,9 @@ func TestLaunchFaults(t *testing.T) {
 		args []string
 		says []string
 	}{
-		{nil, []string{"federated", "client", "--launch", "auto"}, []string{"launch auto: found none of the variables"}},
+		{nil, []string{"serve", "--launch", "auto"}, []string{"launch auto: found none of the variables"}},
 		{nil, []string{"serve", "--launch", "mpi"}, []string{`launch "mpi"`, "want auto, kubeflow, slurm"}},
-		{map[string]string{"RANK": "1"}, []string{"federated", "client", "--launch", "torchrun"},
+		{map[string]string{"RANK": "1"}, []string{"serve", "--launch", "torchrun"},
 			[]string{`found RANK="1" and WORLD_SIZE="", want both`}},
 		{map[string]string{"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"},
 			[]string{"serve", "--launch", "torchrun", "--addr", "127.0.0.1:65535"},
@@ -69,11 +33,6 @@ func TestLaunchFaults(t *testing.T) {
 			checkRefusal(t, cli(t, c.args...), faultCase{code: 2, says: c.says})
 		})
 	}
-	t.Setenv("JOB_COMPLETION_INDEX", "7")
-	o := cli(t, "federated", "client", "--launch", "auto", "--credentials", t.TempDir())
-	checkRefusal(t, o, faultCase{code: 1, says: []string{"agent-7.json", "no such file"}})
-	o = cli(t, "federated", "client", "--launch", "auto", "--agent", "alice", "--credentials", t.TempDir())
-	checkRefusal(t, o, faultCase{code: 1, says: []string{"alice.json", "no such file"}})
 	for addr, want := range map[string]string{"127.0.0.1:8000": "127.0.0.1:8003", "[::1]:0": "[::1]:0"} {
 		if got, err := addToPort(addr, 3); err != nil || got != want {
 			t.Errorf("%s, %v: want %s", got, err, want)

@@ -9,10 +9,15 @@ import (
 
 // moved are the names of commands that are gone, each with what to write in its place.
 var moved = map[string]string{
-	"backends":    "version",
-	"model merge": "model export --adapter",
-	"data stats":  "data check",
-	"score":       "data score",
+	"backends":         "version",
+	"model merge":      "model export --adapter",
+	"data stats":       "data check",
+	"score":            "data score",
+	"federated run":    "federated server --spawn",
+	"federated invite": "federated server --run DIR --invite NAME",
+	"federated status": "federated server --status DIR",
+	"federated replay": "federated server --resume DIR",
+	"federated step":   "federated client",
 }
 
 // addMoved makes an old name end with one line that names the new one.

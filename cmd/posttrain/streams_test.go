@@ -59,8 +59,6 @@ var everyCommand = []struct {
 	{"ci-rl", tinyCIRL(2, "--max-new-tokens", "16", "--group-size", "2", "--out", "ci-rl")[1:]},
 	{"federated", nil},
 	{"federated simulate", tinySimulation("--out", "simulated")},
-	{"federated step", []string{"--server", "--state", "federated", "--out", "tasks", "--set", "workload=quadratic"}},
-	{"federated replay", []string{"federated"}},
 	{"generate", []string{"--model", "model", "--backend", "go", "--prompt", "Hi", "--max-new-tokens", "4"}},
 	{"serve", []string{"--model", "model", "--backend", "go", "--addr", "127.0.0.1:0"}},
 	{"view", []string{"mappo", "ci-rl", "simulated"}},
@@ -105,8 +103,7 @@ var everyCommand = []struct {
 }
 
 // onNetwork are commands that need others of them, and leave ids and times: TestNetworkCommands runs them.
-var onNetwork = []string{"federated server", "federated client", "federated run", "federated invite",
-	"federated status"}
+var onNetwork = []string{"federated server", "federated client"}
 
 // workEverything fills the working directory for everyCommand; judge is a server.
 func workEverything(t *testing.T, judge string) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/wire"
 )
 
 // Worker does an agent's tasks: a protocol.Agent with the identity of its workload.
@@ -63,7 +61,7 @@ type working struct {
 
 	config *runConfig // nil: the server has not said hello
 	worker Worker
-	form   wire.Form
+	form   Form
 	memory *memory
 	joined bool
 
@@ -94,8 +92,7 @@ func RunAgent(ctx context.Context, o AgentOptions) error {
 	if c := o.Credentials; c != nil && c.Agent != o.Name {
 		return fmt.Errorf("credentials of agent %q, want those of agent %q", c.Agent, o.Name)
 	}
-	secure := o.Credentials != nil && (o.Credentials.Name != "" || !strings.HasPrefix(o.Server, "nats:"))
-	if err := checkURL(o.Server, secure, wantCredentials); err != nil {
+	if err := checkURL(o.Server, o.Credentials != nil); err != nil {
 		return err
 	}
 	a := &working{AgentOptions: o, instance: NewRunID(), letters: make(chan *nats.Msg, 64),
@@ -195,10 +192,7 @@ func (a *working) connectOptions() (more []nats.Option, err error) {
 		return nil, errors.New("credentials: the seed is not that of an NKey")
 	}
 	proof, err := withKey(a.key)
-	if c.Name != "" || !strings.HasPrefix(a.Server, "nats:") { // not a cluster on this machine
-		more = append(more, nats.Secure(trusting(c.CA, c.Name)))
-	}
-	return append(more, proof), err
+	return append(more, nats.Secure(trusting(c.CA)), proof), err
 }
 
 // disconnected ends the transfers of a broken connection: nobody acknowledges them any more.
@@ -388,7 +382,7 @@ func (a *working) build(c *runConfig) error {
 	if err != nil {
 		return err
 	}
-	a.form = wire.Form{Run: a.Run, Type: wire.Type(c.Type), D: d}
+	a.form = Form{Run: a.Run, Type: Type(c.Type), D: d}
 	if err := a.form.Check(); err != nil {
 		return err
 	}

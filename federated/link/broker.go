@@ -2,12 +2,10 @@ package link
 
 import (
 	"context"
-	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -321,74 +319,7 @@ func (b *Broker) Connect() (*nats.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		more = append(more, proof, nats.Secure(trusting(string(b.gate.keys.ca), commonName)))
+		more = append(more, proof, nats.Secure(trusting(string(b.gate.keys.ca))))
 	}
 	return nats.Connect("", options("server", more...)...)
-}
-
-// Cluster is a NATS server or cluster that others run.
-type Cluster struct {
-	URL         string
-	Credentials string // file of the server's user: NATS credentials, or an NKey seed; "": none
-	CA          string // file of the certificate that signed the cluster's; "": those of the system
-}
-
-// Connect connects a run's server to a cluster.
-func (c Cluster) Connect() (*nats.Conn, error) {
-	secure := strings.HasPrefix(c.URL, "tls://")
-	if err := checkURL(c.URL, secure, "a URL that begins with tls://"); err != nil {
-		return nil, err
-	}
-	ca, err := ReadCA(c.CA)
-	if err != nil {
-		return nil, err
-	}
-	var more []nats.Option
-	if secure {
-		more = append(more, nats.Secure(trusting(ca, "")))
-	}
-	if c.Credentials != "" {
-		proof, err := proofOf(c.Credentials)
-		if err != nil {
-			return nil, err
-		}
-		more = append(more, proof)
-	}
-	nc, err := nats.Connect(c.URL, options("server", more...)...)
-	if err != nil {
-		line, _ := explain(err, c.URL, "server")
-		return nil, line
-	}
-	return nc, nil
-}
-
-// proofOf reads a file with credentials of NATS, or with an NKey seed.
-func proofOf(path string) (nats.Option, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("credentials %s: %w", path, cause(err))
-	}
-	if strings.Contains(string(text), "BEGIN NATS USER JWT") {
-		return nats.UserCredentials(path), nil
-	}
-	pair, err := nkeys.FromSeed([]byte(strings.TrimSpace(string(text))))
-	if err != nil {
-		return nil, fmt.Errorf("credentials %s: want a file of NATS credentials, or an NKey seed", path)
-	}
-	return withKey(pair)
-}
-
-// ReadCA reads a file with a certificate, where one is named.
-func ReadCA(path string) (string, error) {
-	if path == "" {
-		return "", nil
-	}
-	text, err := os.ReadFile(path)
-	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(text) {
-		err = errors.New("want a certificate in PEM")
-	}
-	if err != nil {
-		return "", fmt.Errorf("CA %s: %w", path, cause(err))
-	}
-	return string(text), nil
 }

@@ -150,7 +150,7 @@ const fetched = 64
 // any subject.
 func get(ctx context.Context, nc *nats.Conn, bucket string, o *object, most int) ([]byte, error) {
 	if o.Size < 0 || o.Size > most || CheckName(o.Place) != nil {
-		return nil, fmt.Errorf("%w: object %q of %d bytes, want at most %d", errDamaged, o.Place, o.Size, most)
+		return nil, fmt.Errorf("%w: object %q of %d bytes, want at most %d", ErrDamaged, o.Place, o.Size, most)
 	}
 	sub, err := nc.SubscribeSync(nc.NewInbox())
 	if err != nil {
@@ -171,11 +171,11 @@ func get(ctx context.Context, nc *nats.Conn, bucket string, o *object, most int)
 			return nil, err
 		}
 		if len(blob) == had {
-			return nil, fmt.Errorf("%w: object %s is cut short after %d of %d bytes", errDamaged, o.Name, had, o.Size)
+			return nil, fmt.Errorf("%w: object %s is cut short after %d of %d bytes", ErrDamaged, o.Name, had, o.Size)
 		}
 	}
 	if sum := sha256.Sum256(blob); len(blob) != o.Size || hex.EncodeToString(sum[:]) != o.SHA256 {
-		return nil, fmt.Errorf("%w: object %s has another length or SHA-256 than its letter says", errDamaged, o.Name)
+		return nil, fmt.Errorf("%w: object %s has another length or SHA-256 than its letter says", ErrDamaged, o.Name)
 	}
 	return blob, nil
 }
@@ -196,16 +196,16 @@ func collect(ctx context.Context, sub *nats.Subscription, blob []byte, size int)
 		}
 		at, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
 		if err != nil || len(m.Data) > size-len(blob) {
-			return nil, 0, fmt.Errorf("%w: more chunks than the object has", errDamaged)
+			return nil, 0, fmt.Errorf("%w: more chunks than the object has", ErrDamaged)
 		}
 		blob, next = append(blob, m.Data...), at+1
 	}
 }
 
-const wantCredentials = "--credentials FILE (posttrain federated invite writes it)"
+const wantCredentials = "--credentials FILE (posttrain federated server --invite writes it)"
 
-// checkURL refuses an address that is not loopback and has no TLS; how says what gives it.
-func checkURL(server string, secure bool, how string) error {
+// checkURL refuses an address that is not loopback and has no TLS.
+func checkURL(server string, secure bool) error {
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls" {
 		return fmt.Errorf("server %q: want a URL such as nats://127.0.0.1:4222, or tls://host:4222", server)
@@ -214,7 +214,7 @@ func checkURL(server string, secure bool, how string) error {
 		return errors.New("server: the URL has a name or password in it: want credentials in a file")
 	}
 	if !secure && !isLoopback(u.Hostname()) {
-		return fmt.Errorf("server %s: an address of another machine needs TLS: want %s", server, how)
+		return fmt.Errorf("server %s: an address of another machine needs TLS: want %s", server, wantCredentials)
 	}
 	return nil
 }

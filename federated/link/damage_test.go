@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/wire"
 )
 
 // TestDamagedUpdates: what arrives cut short, too long, of another kind or agent, or not at all, is refused and counted
@@ -56,7 +55,7 @@ func TestDamagedUpdates(t *testing.T) {
 			l.Object, l.blob = nil, w.update(protocol.Update{Agent: 5, Kind: protocol.Gradient})
 		}, reasonForeign},
 		{"of another run", func(l *letter, _ jetstream.Stream) {
-			other := wire.Form{Run: "other", Type: wire.Float32, D: d}
+			other := Form{Run: "other", Type: Float32, D: d}
 			b, err := other.EncodeUpdate(protocol.Update{Kind: protocol.Gradient})
 			if err != nil {
 				t.Fatal(err)
@@ -140,7 +139,7 @@ func (w *world) refusals() []string {
 // update encodes an update of the run.
 func (w *world) update(u protocol.Update) []byte {
 	w.t.Helper()
-	b, err := wire.Form{Run: w.run, Type: wire.Float32, D: w.d}.EncodeUpdate(u)
+	b, err := Form{Run: w.run, Type: Float32, D: w.d}.EncodeUpdate(u)
 	if err != nil {
 		w.t.Fatal(err)
 	}

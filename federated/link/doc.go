@@ -1,12 +1,13 @@
 // Package link carries a federated run over a network: the server's process, the agents' processes, and NATS between
-// them. Nothing else of this module knows how messages travel.
+// them. It keeps the server on the disk, so that a kill costs nothing. Nothing else of this module knows how messages
+// travel, or what their bytes are.
 //
 // Glossary:
 //   - broker: the NATS server, in this process ([StartBroker]) or elsewhere;
-//   - letter: a message between server and agent: a line of JSON, and a message of package wire;
+//   - letter: a message between server and agent: a line of JSON, and a message;
 //   - log: the JetStream stream that keeps the agents' updates until the server has them on its own disk. Its order is
 //     the order of the updates;
-//   - bucket: an object store of one agent, one for each direction. A message of package wire that is longer than a
+//   - bucket: an object store of one agent, one for each direction. One that is longer than a
 //     chunk travels through it, in chunks of 128 KiB, and its letter names it;
 //   - keys: the run's certificates, the server's key and the agents' public keys ([Keys]);
 //   - credentials: the file that one agent gets ([Credentials]);
@@ -24,6 +25,24 @@
 //  5. An agent that waits asks again now and then, so that a letter that was lost is sent again. Whatever is sent twice
 //     is recognised as a duplicate.
 //  6. Stop goes to all agents when the run is done.
+//
+// The server's folder has:
+//
+//	journal.jsonl                     one line for the run, then two for each event: the event, and what it led to
+//	updates/<SHA-256>.bin             the updates, as on the wire
+//	checkpoints/step-<version>/       state.bin, the server as of an event, and snapshot.json
+//
+// The life of an update there: its file is written, flushed and renamed; its line in the journal is flushed; the server
+// applies it; the [Keeper] returns, and only then is it acknowledged. After a kill [Open] restores the newest snapshot
+// and repeats the events after it. A server is deterministic, so the same journal gives the same bits. Every line has a
+// number and a checksum: half a last line, which a kill leaves, is dropped; any other damage is an error that names the
+// line.
+//
+// A message, which is also an update's file and a snapshot's state, is one line of JSON, its header, and then numbers,
+// little-endian and without gaps. The header names the kind of message, the protocol's version, the run, what numbers
+// follow, and the facts of the message. Its last key, sha256, is the hash of all bytes but itself and the two that end
+// the line. A reader knows from the run how long a message may be ([Form.Most]): nothing is allocated because a header
+// claims it.
 //
 // Every letter has the SHA-256 of its bytes. In a run with keys it is signed, by the agent or by the server: the rights
 // that NATS gives on subjects are the first wall, and the signature the second.

@@ -1,7 +1,6 @@
 package link
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -17,7 +16,6 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nkeys"
@@ -212,17 +210,15 @@ type Credentials struct {
 	Run    string `json:"run"`
 	Agent  string `json:"agent"`
 	Server string `json:"server"` // URL
-	CA     string `json:"ca"`     // certificate of the server's CA, PEM; "": those of the system
-	Name   string `json:"name"`   // on the server's certificate; "": that of the URL
+	CA     string `json:"ca"`     // certificate of the server's CA, PEM
 	Key    string `json:"key"`    // public NKey of the server, which signs its letters
 	Seed   string `json:"seed"`   // secret: of the agent's NKey
-	Rights Rights `json:"subjects"`
 }
 
 // Invite makes a key for an agent, registers its public half, and returns the credentials. An agent that was invited
 // before needs to be revoked first, so that nobody replaces a key by mistake.
 func (k *Keys) Invite(run, agent, server string) (Credentials, error) {
-	if err := cmp.Or(CheckName(agent), checkURL(server, true, "")); err != nil {
+	if err := cmp.Or(CheckName(agent), checkURL(server, true)); err != nil {
 		return Credentials{}, err
 	}
 	pair, err := nkeys.CreateUser()
@@ -240,15 +236,13 @@ func (k *Keys) Invite(run, agent, server string) (Credentials, error) {
 	err = k.change(func(all map[string]entry) error {
 		if e, ok := all[agent]; ok && !e.Revoked {
 			return fmt.Errorf("agent %q has been invited: revoke its key first "+
-				"(posttrain federated invite --revoke %s)",
-				agent, agent)
+				"(posttrain federated server --revoke %s)", agent, agent)
 		}
 		all[agent] = entry{Key: public}
 		return nil
 	})
-	return Credentials{Run: run, Agent: agent, Server: server, CA: string(k.ca), Name: commonName, Key: k.public,
-		Seed:   string(seed),
-		Rights: RightsOf(run, agent)}, err
+	return Credentials{Run: run, Agent: agent, Server: server, CA: string(k.ca), Key: k.public,
+		Seed: string(seed)}, err
 }
 
 // Revoke takes an agent's rights away. A server that runs closes its connection within seconds.
@@ -264,34 +258,6 @@ func (k *Keys) Revoke(agent string) error {
 	})
 }
 
-// User is the agent as a user in the config of a NATS server: public key and rights.
-func (c Credentials) User() (string, error) {
-	pair, err := nkeys.FromSeed([]byte(c.Seed))
-	if err != nil {
-		return "", err
-	}
-	public, err := pair.PublicKey()
-	if err != nil {
-		return "", err
-	}
-	type permissions struct {
-		Rights
-		Response bool `json:"allow_responses"`
-	}
-	text, err := plainJSON(map[string]any{"nkey": public, "permissions": permissions{c.Rights, true}}, "")
-	return strings.TrimSpace(string(text)), err
-}
-
-// plainJSON leaves the > of subjects as it is, which NATS's config wants and people read.
-func plainJSON(v any, indent string) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", indent)
-	err := e.Encode(v)
-	return b.Bytes(), err
-}
-
 // CheckFree refuses the name of a file that exists: credentials are not overwritten.
 func CheckFree(path string) error {
 	if _, err := os.Lstat(path); err == nil {
@@ -305,11 +271,11 @@ func (c Credentials) Write(path string) error {
 	if err := CheckFree(path); err != nil {
 		return err
 	}
-	text, err := plainJSON(c, "  ")
+	text, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := writeFile(path, text, 0o600); err != nil {
+	if err := writeFile(path, append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("credentials %s cannot be written: %w", path, cause(err))
 	}
 	return nil
@@ -325,7 +291,7 @@ func ReadCredentials(path string) (*Credentials, error) {
 		return nil, fmt.Errorf("credentials %s: %w", path, cause(err))
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxCredentials {
-		return nil, fmt.Errorf("credentials %s: want the file that posttrain federated invite wrote", path)
+		return nil, fmt.Errorf("credentials %s: want the file that posttrain federated server --invite wrote", path)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -333,7 +299,7 @@ func ReadCredentials(path string) (*Credentials, error) {
 	}
 	c := new(Credentials)
 	if json.Unmarshal(text, c) != nil || !c.whole() { // the error could quote the seed
-		return nil, fmt.Errorf("credentials %s: want the file that posttrain federated invite wrote", path)
+		return nil, fmt.Errorf("credentials %s: want the file that posttrain federated server --invite wrote", path)
 	}
 	return c, nil
 }
@@ -341,17 +307,14 @@ func ReadCredentials(path string) (*Credentials, error) {
 func (c *Credentials) whole() bool {
 	_, err := nkeys.FromSeed([]byte(c.Seed))
 	return err == nil && CheckName(c.Agent) == nil && c.Run != "" && nkeys.IsValidPublicUserKey(c.Key) &&
-		(c.CA == "" || x509.NewCertPool().AppendCertsFromPEM([]byte(c.CA)))
+		x509.NewCertPool().AppendCertsFromPEM([]byte(c.CA))
 }
 
-// trusting makes a client's TLS. An empty ca means the system's, an empty name that of the URL.
-func trusting(ca, name string) *tls.Config {
-	c := &tls.Config{ServerName: name, MinVersion: tls.VersionTLS12}
-	if ca != "" {
-		c.RootCAs = x509.NewCertPool()
-		c.RootCAs.AppendCertsFromPEM([]byte(ca))
-	}
-	return c
+// trusting makes the TLS of a client, which trusts the run's CA alone.
+func trusting(ca string) *tls.Config {
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM([]byte(ca))
+	return &tls.Config{ServerName: commonName, RootCAs: pool, MinVersion: tls.VersionTLS13}
 }
 
 // writeFile writes a whole file at once or not at all, flushed to the disk.

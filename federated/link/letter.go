@@ -6,14 +6,12 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/wire"
 )
 
 // op says what a letter is for.
@@ -98,9 +96,6 @@ type runConfig struct {
 	Type   string `json:"type"` // of numbers on the wire
 }
 
-// errDamaged says that a letter or its blob is not what was sent.
-var errDamaged = errors.New("damaged")
-
 // Headers of a letter.
 const (
 	sumHeader       = "Sum"
@@ -131,7 +126,7 @@ func (l *letter) seal(subject string, key nkeys.KeyPair) (*nats.Msg, error) {
 func unseal(m *nats.Msg, run, public string) (*letter, error) {
 	sum := sha256.Sum256(m.Data)
 	if m.Header.Get(sumHeader) != hex.EncodeToString(sum[:]) {
-		return nil, fmt.Errorf("%w: its SHA-256 is not that of its header", errDamaged)
+		return nil, fmt.Errorf("%w: its SHA-256 is not that of its header", ErrDamaged)
 	}
 	if public != "" {
 		if err := verify(public, sum[:], m.Header.Get(signatureHeader)); err != nil {
@@ -141,10 +136,10 @@ func unseal(m *nats.Msg, run, public string) (*letter, error) {
 	line, blob, ok := bytes.Cut(m.Data, []byte{'\n'})
 	l := new(letter)
 	if !ok || json.Unmarshal(line, l) != nil {
-		return nil, fmt.Errorf("%w: not a letter of posttrain federated", wire.ErrForeign)
+		return nil, fmt.Errorf("%w: not a letter of posttrain federated", ErrForeign)
 	}
 	if l.Run != run {
-		return nil, fmt.Errorf("%w: found run %q, want %q", wire.ErrForeign, l.Run, run)
+		return nil, fmt.Errorf("%w: found run %q, want %q", ErrForeign, l.Run, run)
 	}
 	l.blob = blob
 	return l, nil
@@ -157,7 +152,7 @@ func verify(public string, sum []byte, signature string) error {
 	}
 	sig, err := base64.RawURLEncoding.DecodeString(signature)
 	if err != nil || pair.Verify(sum, sig) != nil {
-		return fmt.Errorf("%w: not signed with the sender's key", wire.ErrForeign)
+		return fmt.Errorf("%w: not signed with the sender's key", ErrForeign)
 	}
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 	"sync"
 
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/wire"
 	"github.com/posttrain/posttrain/internal/run"
 )
 
@@ -64,13 +63,13 @@ func openMemory(dir, runID, agent string) (m *memory, damaged error, err error) 
 func (m *memory) parse(text []byte) error {
 	line, rest, ok := bytes.Cut(text, []byte{'\n'})
 	if err := json.Unmarshal(line, m); err != nil || !ok || m.Size < 0 || m.Size > len(rest) {
-		return errDamaged
+		return ErrDamaged
 	}
 	m.state, m.update = rest[:m.Size], rest[m.Size:]
 	if len(m.update) == 0 {
 		m.update = nil
 	}
-	_, err := wire.DecodeState(m.run, m.state)
+	_, err := DecodeState(m.run, m.state)
 	return err
 }
 
@@ -94,7 +93,7 @@ func (m *memory) learned() (s protocol.State, ok bool, err error) {
 	if m.state == nil {
 		return s, false, nil
 	}
-	s, err = wire.DecodeState(m.run, m.state)
+	s, err = DecodeState(m.run, m.state)
 	return s, true, err
 }
 
@@ -107,7 +106,7 @@ func (m *memory) keep(s protocol.State, key taskKey, update []byte) (err error) 
 	} else {
 		m.Key, m.Again = key, 0
 	}
-	if m.state, err = wire.EncodeState(m.run, s); err != nil {
+	if m.state, err = EncodeState(m.run, s); err != nil {
 		return err
 	}
 	m.update = update

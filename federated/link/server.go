@@ -16,12 +16,11 @@ import (
 
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/wire"
 )
 
-// Keeper makes what happens to a server durable before it takes effect. An error means that it could not: nothing has
+// durable makes what happens to a server durable before it takes effect. An error means that it could not: nothing has
 // happened, and the run must end.
-type Keeper interface {
+type durable interface {
 	Join(agent int) ([]protocol.Send, error)
 	Receive(u protocol.Update) (protocol.Receipt, []protocol.Send, error)
 	Deadline() (protocol.Receipt, []protocol.Send, error)
@@ -32,21 +31,19 @@ type Keeper interface {
 
 // ServerOptions say what a server serves.
 type ServerOptions struct {
-	Form     wire.Form
+	Form     Form
 	Agents   int               // most agents
 	Config   string            // the run's configuration for the agents, YAML
 	Identity protocol.Identity // of the server's workload
-	Keeper   Keeper
+	Keeper   durable
 	Deadline time.Duration  // of a synchronous round; 0: none
 	Places   map[string]int // numbers of the agents that took part before the server's restart
 	Keys     *Keys          // nil: a run without keys
 	Before   Status         // counts of the agents and refusals before the server's restart
 	Left     []int          // numbers of the agents that had left the run for good before the server's restart
 
-	// NewPlace stores the number of a new agent before it is used. Stepped hears each receipt that has metrics, with
-	// the traffic so far; Warn gets lines for the user. None may be nil.
+	// NewPlace stores the number of a new agent before it is used. Warn gets lines for the user. None may be nil.
 	NewPlace func(name string, number int) error
-	Stepped  func(protocol.Receipt, *Status)
 	Tick     func(*Status) // about once a second
 	Warn     func(format string, args ...any)
 }
@@ -276,11 +273,11 @@ func (s *serving) read(ctx context.Context, a *member, m jetstream.Msg) (*letter
 			return l, protocol.Update{}, err
 		}
 	}
-	a.traffic.Up += int64(wire.Payload(blob))
+	a.traffic.Up += int64(Payload(blob))
 	a.traffic.UpMessages++
 	u, err := s.Form.DecodeUpdate(blob)
 	if err == nil && u.Agent != a.number {
-		err = fmt.Errorf("%w: found agent %d, want %d", wire.ErrForeign, u.Agent, a.number)
+		err = fmt.Errorf("%w: found agent %d, want %d", ErrForeign, u.Agent, a.number)
 	}
 	return l, u, err
 }
@@ -294,12 +291,12 @@ func (s *serving) unseal(m *nats.Msg, name string) (*letter, error) {
 			return nil, err
 		}
 		if public = all[name].Key; public == "" || all[name].Revoked {
-			return nil, fmt.Errorf("%w: agent %q has no key, or a revoked one", wire.ErrForeign, name)
+			return nil, fmt.Errorf("%w: agent %q has no key, or a revoked one", ErrForeign, name)
 		}
 	}
 	l, err := unseal(m, s.Form.Run, public)
 	if err == nil && l.Agent != name {
-		err = fmt.Errorf("%w: a letter of agent %q on the subject of agent %q", wire.ErrForeign, l.Agent, name)
+		err = fmt.Errorf("%w: a letter of agent %q on the subject of agent %q", ErrForeign, l.Agent, name)
 	}
 	return l, err
 }
@@ -307,7 +304,7 @@ func (s *serving) unseal(m *nats.Msg, name string) (*letter, error) {
 // receive gives an update to the keeper.
 func (s *serving) receive(ctx context.Context, a *member, l *letter, u protocol.Update) error {
 	r, sends, err := s.Keeper.Receive(u)
-	if errors.Is(err, wire.ErrLength) || errors.Is(err, wire.ErrDamaged) { // it is longer as the keeper writes it
+	if errors.Is(err, ErrLength) || errors.Is(err, ErrDamaged) { // it is longer as the keeper writes it
 		s.refuse(ctx, a, l, err)
 		return nil
 	}
@@ -328,7 +325,7 @@ func (s *serving) receive(ctx context.Context, a *member, l *letter, u protocol.
 		s.count(r.Reason)
 		s.Warn("update %s of agent %q refused (%s): %s", a.receipt.Key, a.name, r.Reason, r.Detail)
 	}
-	s.took(r)
+	s.status.Version = s.Keeper.Version()
 	again := r.Reason == federated.ReasonDuplicate
 	if !again { // else the agent has its next task
 		a.task, a.letter = nil, nil
@@ -370,23 +367,15 @@ func (s *serving) giveUp() error {
 	return errors.Join(protocol.ErrStuck, s.nc.FlushTimeout(farewell))
 }
 
-// took reports a receipt that moved the server on.
-func (s *serving) took(r protocol.Receipt) {
-	s.status.Version = s.Keeper.Version()
-	if r.Stepped {
-		s.Stepped(r, s.status)
-	}
-}
-
 func (s *serving) count(reason string) { s.status.Refused[reason]++ }
 
 // refuse says what is wrong with an update that the keeper did not get.
 func (s *serving) refuse(ctx context.Context, a *member, l *letter, err error) {
 	r := &receipt{Reason: reasonDamaged, Detail: err.Error()}
 	switch {
-	case errors.Is(err, wire.ErrLength):
+	case errors.Is(err, ErrLength):
 		r.Reason = reasonTooLong
-	case errors.Is(err, wire.ErrForeign):
+	case errors.Is(err, ErrForeign):
 		r.Reason = reasonForeign
 	}
 	s.clear(ctx, a)
@@ -435,12 +424,12 @@ func (s *serving) startRound(t protocol.Task) {
 
 // late closes a round. Without a quorum it is overdue, and the next update may close it.
 func (s *serving) late(ctx context.Context) error {
-	r, sends, err := s.Keeper.Deadline()
+	_, sends, err := s.Keeper.Deadline()
 	if err != nil {
 		return err
 	}
 	s.overdue = len(sends) == 0
-	s.took(r)
+	s.status.Version = s.Keeper.Version()
 	s.deliver(ctx, sends)
 	return nil
 }
@@ -478,7 +467,7 @@ func (s *serving) letterFor(ctx context.Context, a *member) (*letter, error) {
 		}
 		a.letter = l
 		if a.task.Kind != protocol.Stop {
-			a.traffic.Down += int64(wire.Payload(blob))
+			a.traffic.Down += int64(Payload(blob))
 			a.traffic.DownMessages++
 		}
 	}

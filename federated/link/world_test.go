@@ -13,7 +13,6 @@ import (
 
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/federated/quadratic"
-	"github.com/posttrain/posttrain/federated/wire"
 )
 
 // sum is the smallest asynchronous server: it adds what agents send, and each step is worth one version.
@@ -165,8 +164,6 @@ type world struct {
 	deadline time.Duration
 	js       jetstream.JetStream
 
-	connect func() (*Conn, error) // nil: to the broker
-
 	mu    sync.Mutex
 	lines []string // warnings of the server
 }
@@ -212,11 +209,7 @@ func (w *world) warnings() []string {
 
 // serve runs the server to its end.
 func (w *world) serve(ctx context.Context) error {
-	connect := w.connect
-	if connect == nil {
-		connect = w.broker.Connect
-	}
-	nc, err := connect()
+	nc, err := w.broker.Connect()
 	if err != nil {
 		return err
 	}
@@ -226,13 +219,12 @@ func (w *world) serve(ctx context.Context) error {
 		return err
 	}
 	return Serve(ctx, nc, ServerOptions{
-		Form: wire.Form{Run: w.run, Type: wire.Float32, D: w.d}, Agents: w.most, Config: "a: b\n",
+		Form: Form{Run: w.run, Type: Float32, D: w.d}, Agents: w.most, Config: "a: b\n",
 		Identity: q.Workload.Identity(), Keeper: w.keeper, Keys: w.keys, Warn: w.warn,
 		Places: w.places, Deadline: w.deadline, Left: w.left,
 		NewPlace: func(name string, number int) error { w.places[name] = number; return nil },
-		Stepped:  func(_ protocol.Receipt, s *Status) { w.status = s },
 		Tick: func(s *Status) {
-			if w.ticked != nil {
+			if w.status = s; w.ticked != nil {
 				w.ticked(s)
 			}
 		},

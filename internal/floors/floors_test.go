@@ -61,7 +61,7 @@ func TestFaults(t *testing.T) {
 		{"internal/files/replace_unix.go", rename, ""},
 		{"internal/files/replace_unix.go", rename + "x", "of other modules internal/files may import"},
 		{"federated/link/broker.go", nats + "/nats-server/v2/server", ""},
-		{"federated/wire/wire.go", nats + "/nats.go", "never: federated/link alone"},
+		{"federated/protocol/agent.go", nats + "/nats.go", "never: federated/link alone"},
 		{"recipe/federated/serve.go", nats + "/nats.go", "never: federated/link alone"},
 		{"federated/cg.go", Module + "/internal/run", "never: federated is pure"},
 		{"federated/protocol/agent.go", Module + "/federated/link", "federated/link on the method floor"},

@@ -1,10 +1,10 @@
 package federated
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 
@@ -12,7 +12,6 @@ import (
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/hub"
-	"github.com/posttrain/posttrain/internal/launch"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 )
@@ -21,28 +20,14 @@ import (
 type Client struct {
 	Server      string // URL; "": that of the credentials
 	Agent       string // name; "": that of the credentials
-	Credentials string // file, or the folder of AGENT.json; "": none, for a loopback address
+	Credentials string // file; "": none, for a loopback address
 	State       string // folder
 	Data        string // file with the agent's own items or pairs; "": those that it is dealt
-}
-
-// Follow takes what is not set yet from the process's place among others: its rank is the agent's number, and the
-// server is on the machine of rank 0, unless credentials name it.
-func (c *Client) Follow(p *launch.Process) {
-	if c.Agent == "" {
-		c.Agent = fmt.Sprintf("agent-%d", p.Rank)
-	}
-	if c.Server == "" && c.Credentials == "" && p.Host != "" {
-		c.Server = "nats://" + net.JoinHostPort(p.Host, defaultPort)
-	}
 }
 
 // TakePart works for a run until its server ends it.
 func TakePart(ctx context.Context, c Client, r run.Reporter) error {
 	r = run.Listen(r)
-	if info, err := os.Stat(c.Credentials); err == nil && info.IsDir() && c.Agent != "" {
-		c.Credentials = filepath.Join(c.Credentials, c.Agent+".json")
-	}
 	if _, err := os.Stat(c.Data); c.Data != "" && err != nil {
 		return fmt.Errorf("--data %s: %w", c.Data, run.Cause(err))
 	}
@@ -128,16 +113,15 @@ func (w *working) build(number int, text string) (link.Worker, int, error) {
 	return agent{a, work.Identity()}, len(work.Start()), err
 }
 
-// Invitation asks for the credentials of an agent, or takes them back.
+// Invitation asks for the credentials of an agent.
 type Invitation struct {
 	Run    string // folder
 	Agent  string
 	Server string // URL that the agent connects to; "": as the server was started
 	Out    string // file; "": AGENT.json
-	Revoke bool
 }
 
-// Invite writes credentials, or revokes an agent's, and says what it did.
+// Invite writes credentials, and says what it did.
 func Invite(i Invitation) (string, error) {
 	linked, err := readLinked(i.Run)
 	if err != nil {
@@ -147,18 +131,7 @@ func Invite(i Invitation) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if i.Revoke {
-		if err := keys.Revoke(i.Agent); err != nil {
-			return "", err
-		}
-		return fmt.Sprintf("Agent %s is revoked.\n", i.Agent), nil
-	}
-	if i.Out == "" {
-		i.Out = i.Agent + ".json"
-	}
-	if i.Server == "" {
-		i.Server = linked.Server
-	}
+	i.Out, i.Server = cmp.Or(i.Out, i.Agent+".json"), cmp.Or(i.Server, linked.Server)
 	if err := link.CheckFree(i.Out); err != nil {
 		return "", err
 	}
@@ -166,24 +139,26 @@ func Invite(i Invitation) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if linked.Cluster {
-		c.CA, c.Name = linked.CA, ""
-	}
 	if err := c.Write(i.Out); err != nil {
 		return "", errors.Join(err, keys.Revoke(i.Agent))
 	}
-	return i.describe(c, linked.Cluster)
+	return fmt.Sprintf("Credentials of agent %s: %s (secret: give them to this agent alone)\nIt takes part with: "+
+		"posttrain federated client --credentials %s\n", i.Agent, i.Out, i.Out), nil
 }
 
-// describe says what an agent does with its credentials, and what the operator of a cluster does.
-func (i Invitation) describe(c link.Credentials, cluster bool) (string, error) {
-	text := fmt.Sprintf("Credentials of agent %s: %s (secret: give them to this agent alone)\nIt takes part with: "+
-		"posttrain federated client --credentials %s\n", i.Agent, i.Out, i.Out)
-	if !cluster {
-		return text, nil
+// Revoke takes an agent's credentials back, and says so.
+func Revoke(dir, agent string) (string, error) {
+	if _, err := readLinked(dir); err != nil {
+		return "", err
 	}
-	user, err := c.User()
-	return text + "The NATS server needs this user (authorization.users in its config):\n" + user + "\n", err
+	keys, err := link.OpenKeys(filepath.Join(dir, keysName))
+	if err == nil {
+		err = keys.Revoke(agent)
+	}
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("Agent %s is revoked.\n", agent), nil
 }
 
 func readLinked(dir string) (l linked, err error) {

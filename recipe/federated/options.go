@@ -32,14 +32,15 @@ const (
 // ofModels reports whether the workload is one of language models.
 func (o *Options) ofModels() bool { return o.Workload == CIRLName || o.Workload == MaPPOName }
 
-// family are the commands that take each other's files: one config describes a run, wherever its agents are.
-var family = []string{Command, "federated server", "federated run", StepCommand}
+// family are the commands that take each other's files: one config describes a run, wherever its agents are. The last
+// two are gone, and their files stay.
+var family = []string{Command, ServerCommand, "federated run", "federated step"}
 
 // Options are what the server and the agents of a run share.
 type Options struct {
 	protocol.Options `yaml:",inline"`
-	Workload         string          `yaml:"workload" want:"control|ci-rl|mappo|quadratic"`
-	Seed             uint64          `yaml:"seed"`
+	Workload         string          `yaml:"workload" want:"control|ci-rl|mappo|quadratic" flag:"workload" help:"what agents learn; quadratic is for dry runs"`
+	Seed             uint64          `yaml:"seed" flag:"seed" help:"seed of every random choice"`
 	Control          control.Options `yaml:"control"`
 	Quadratic        Bowl            `yaml:"quadratic"`
 	CIRL             CIRL            `yaml:"ci_rl"`

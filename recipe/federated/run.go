@@ -9,9 +9,9 @@ import (
 	"sync"
 
 	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/federated/link"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/federated/virtual"
-	"github.com/posttrain/posttrain/federated/wire"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
@@ -158,7 +158,7 @@ func (m *simulating) load(dir string) error {
 	if err != nil {
 		return err
 	}
-	state, err := wire.DecodeState(Command, text)
+	state, err := link.DecodeState(Command, text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", stateName, err)
 	}
@@ -175,7 +175,7 @@ func (m *simulating) save() error {
 	if err != nil {
 		return err
 	}
-	text, err := wire.EncodeState(Command, state)
+	text, err := link.EncodeState(Command, state)
 	if err != nil {
 		return err
 	}

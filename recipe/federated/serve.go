@@ -11,64 +11,51 @@ import (
 	"strings"
 	"time"
 
-	"github.com/posttrain/posttrain/federated/journal"
 	"github.com/posttrain/posttrain/federated/link"
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/wire"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 )
 
+// ServerCommand is the command that serves a run.
+const ServerCommand = "federated server"
+
 // Service is a run whose agents are processes on a network.
 type Service struct {
 	Options `yaml:",inline"`
-	Listen  string `yaml:"listen" want:"given" words:"an address and a port, such as 127.0.0.1:4222"`
-	TLS     string `yaml:"tls" want:"auto|on|off"`
-	NATS    NATS   `yaml:"nats"`
+	Listen  string `yaml:"listen" want:"given" words:"an address and a port, such as 127.0.0.1:4222" flag:"listen" help:"address and port for agents; port 0 takes a free one"`
+	TLS     string `yaml:"tls" want:"auto|on|off" flag:"tls" help:"auto: where other machines reach the address, or agents were invited"`
+	Spawn   bool   `yaml:"spawn" flag:"spawn=true" help:"start all agents, as processes of this machine"`
 
 	CheckpointEvery int `yaml:"checkpoint_every" want:">=1"` // updates
 	CheckpointKeep  int `yaml:"checkpoint_keep" want:">=1"`
 
 	Place recipe.Place `yaml:"-"`
-	Start Launcher     `yaml:"-"` // of posttrain federated run; nil: agents come by themselves
+	Start Launcher     `yaml:"-"` // of an agent, for Spawn
 }
 
-// NATS is a server or cluster that others run, instead of the embedded one.
-type NATS struct {
-	URL         string `yaml:"url,omitempty" words:"a URL such as tls://host:4222"`
-	Credentials string `yaml:"credentials,omitempty" words:"a file of NATS credentials, or with an NKey seed"`
-	CA          string `yaml:"ca,omitempty" words:"a file with a certificate in PEM"`
-}
-
-// How a configuration becomes a Service: of a server alone, and of one that starts its agents.
-var (
-	ServerSpec = config.Register(serviceSpec("federated server", "127.0.0.1:"+defaultPort))
-	RunSpec    = config.Register(serviceSpec("federated run", "127.0.0.1:0"))
-)
-
-const defaultPort = "4222"
-
-func serviceSpec(command, listen string) *config.Spec[Service] {
-	return &config.Spec[Service]{
-		Command: command,
-		Like:    family,
-		Without: withoutKeys,
-		Defaults: func(g *config.Given) Service {
-			return Service{Options: DefaultsOf(g), Listen: listen, TLS: "auto", CheckpointEvery: 100, CheckpointKeep: 2}
-		},
-		Settle: func(g *config.Given, s *Service) { s.Settle(g) },
-		Check: func(g *config.Given, s *Service) {
-			s.CheckGiven(g)
-			for _, key := range []string{"nats.credentials", "nats.ca"} {
-				if s.NATS.URL == "" && g.Has(key) {
-					g.Fault(key, "%s %s: it is about another NATS server: want nats.url too", key, g.Show(key))
-				}
-			}
-		},
-		Idle: func(s *Service) []string { return s.IdleKeys() },
-	}
-}
+// ServerSpec says how a configuration becomes a Service.
+var ServerSpec = config.Register(&config.Spec[Service]{
+	Command: ServerCommand,
+	Like:    family,
+	Without: withoutKeys,
+	Defaults: func(g *config.Given) Service {
+		listen := "127.0.0.1:4222"
+		if g.Text("spawn") == "true" {
+			listen = "127.0.0.1:0"
+		}
+		return Service{Options: DefaultsOf(g), Listen: listen, TLS: "auto", CheckpointEvery: 100, CheckpointKeep: 2}
+	},
+	Settle: func(g *config.Given, s *Service) { s.Settle(g) },
+	Check: func(g *config.Given, s *Service) {
+		s.CheckGiven(g)
+		if s.Spawn && s.TLS == "on" {
+			g.Fault("spawn", "spawn: agents that this machine starts have no credentials: want tls auto or off")
+		}
+	},
+	Idle: func(s *Service) []string { return s.IdleKeys() },
+})
 
 // agentSpec is what the server sends to its agents.
 var agentSpec = &config.Spec[Options]{
@@ -93,9 +80,6 @@ type linked struct {
 	Run    string         `json:"run"`
 	Server string         `json:"server"` // URL
 	Agents map[string]int `json:"agents"`
-
-	Cluster bool   `json:"cluster,omitempty"` // the NATS server is others'
-	CA      string `json:"ca,omitempty"`      // that signed the cluster's certificate, PEM
 }
 
 // service is a running Service.
@@ -109,7 +93,7 @@ type service struct {
 	exists bool // the folder of a new run was there before it, empty
 	server protocol.Server
 	same   protocol.Identity
-	keeper *journal.Keeper
+	keeper *link.Keeper
 	bar    run.Bar
 	began  time.Time // this process
 	status link.Status
@@ -129,15 +113,11 @@ func Serve(ctx context.Context, o Service, r run.Reporter) (string, error) {
 	if s.server, s.same, err = s.NewServer(); err != nil {
 		return "", err
 	}
-	nc, err := s.cluster()
-	if err != nil {
-		return "", err
-	}
 	if err := s.open(); err != nil {
 		return "", err
 	}
 	defer s.folder.Close()
-	nc, done, err := s.connect(nc)
+	nc, done, err := s.connect()
 	if err != nil {
 		s.discard()
 		return "", err
@@ -148,9 +128,6 @@ func Serve(ctx context.Context, o Service, r run.Reporter) (string, error) {
 
 // checkAddress refuses, ahead of everything else, an address that needs TLS and has none, or is taken.
 func (s *service) checkAddress() error {
-	if s.NATS.URL != "" {
-		return nil
-	}
 	local, err := link.CheckListen(s.Listen)
 	if err != nil {
 		return err
@@ -176,9 +153,9 @@ func (s *service) open() (err error) {
 	}
 	_, missing := os.Stat(s.Place.Out)
 	s.exists = s.Place.Out != "" && missing == nil
-	if s.folder, err = run.Create(s.Place.Out, strings.ReplaceAll(s.spec().Command, " ", "-")); err == nil {
+	if s.folder, err = run.Create(s.Place.Out, strings.ReplaceAll(ServerCommand, " ", "-")); err == nil {
 		s.linked = linked{Run: link.NewRunID(), Agents: map[string]int{}}
-		err = s.folder.WriteConfig(s.spec().Resolve(&s.Service))
+		err = s.folder.WriteConfig(ServerSpec.Resolve(&s.Service))
 		if err == nil {
 			err = s.store()
 		}
@@ -216,27 +193,24 @@ func (s *service) discard() {
 
 // checkSame wants the options that the run was started with. Where it listens and how often it saves may change.
 func (s *service) checkSame(dir string) error {
-	stored, command, err := optionsOf(dir)
+	path := filepath.Join(dir, "config.yaml")
+	text, err := config.Open(path)
 	if err != nil {
 		return err
 	}
-	if command != ServerSpec.Command && command != RunSpec.Command {
-		return fmt.Errorf("--resume %s: it is a run of posttrain %s: want one of posttrain %s or %s", dir, command,
-			ServerSpec.Command, RunSpec.Command)
+	if command := config.CommandOf(text); command != ServerCommand && command != "federated run" {
+		return fmt.Errorf("--resume %s: it is a run of posttrain %s: want one of posttrain %s", dir, command, ServerCommand)
 	}
-	changed := config.Diff(agentSpec.Resolve(stored), agentSpec.Resolve(&s.Options))
+	stored, err := ServerSpec.Load(config.Input{Path: path})
+	if err != nil {
+		return err
+	}
+	changed := config.Diff(agentSpec.Resolve(&stored.Options), agentSpec.Resolve(&s.Options))
 	if len(changed) == 0 {
 		return nil
 	}
 	return fmt.Errorf("--resume %s: the config has changed since the run was started (%s): resume without changing "+
 		"it, or start a new run with --out", dir, strings.Join(changed, "; "))
-}
-
-func (s *service) spec() *config.Spec[Service] {
-	if s.Start != nil {
-		return RunSpec
-	}
-	return ServerSpec
 }
 
 func (s *service) resume() error {
@@ -271,27 +245,15 @@ func (s *service) store() error {
 // openKeys reads or makes the run's keys, where it has any.
 func (s *service) openKeys() (err error) {
 	dir := s.folder.Path(keysName)
-	needs := s.TLS == "on" || s.TLS == "auto" && (link.HasKeys(dir) || s.NATS.URL == "" && !s.local)
+	needs := s.TLS == "on" || s.TLS == "auto" && (link.HasKeys(dir) || !s.local)
 	if needs {
 		s.keys, err = link.OpenKeys(dir)
 	}
 	return err
 }
 
-// cluster connects to the NATS server or cluster of others, nil without one.
-func (s *service) cluster() (*link.Conn, error) {
-	if s.NATS.URL == "" {
-		return nil, nil
-	}
-	return link.Cluster{URL: s.NATS.URL, Credentials: s.NATS.Credentials, CA: s.NATS.CA}.Connect()
-}
-
-// connect starts an own NATS server where there is no cluster.
-func (s *service) connect(cluster *link.Conn) (nc *link.Conn, done func(), err error) {
-	if s.linked.Server, s.linked.Cluster = s.NATS.URL, cluster != nil; cluster != nil {
-		s.linked.CA, err = link.ReadCA(s.NATS.CA)
-		return cluster, cluster.Close, errors.Join(err, s.store())
-	}
+// connect starts the NATS server, and connects to it.
+func (s *service) connect() (nc *link.Conn, done func(), err error) {
 	b, err := link.StartBroker(link.BrokerOptions{Listen: s.Listen, Store: s.folder.Path(storeName),
 		Run: s.linked.Run, Keys: s.keys, Warn: s.Warn, Failed: s.fail})
 	if err != nil {
@@ -307,9 +269,9 @@ func (s *service) connect(cluster *link.Conn) (nc *link.Conn, done func(), err e
 
 // follow brings the server to its end.
 func (s *service) follow(ctx context.Context, nc *link.Conn) (string, error) {
-	form := wire.Form{Run: s.linked.Run, Type: wire.Type(s.Wire), D: len(s.server.Params())}
+	form := link.Form{Run: s.linked.Run, Type: link.Type(s.Wire), D: len(s.server.Params())}
 	var err error
-	s.keeper, err = journal.Open(s.folder, s.server, journal.Options{Form: form, Every: s.CheckpointEvery,
+	s.keeper, err = link.Open(s.folder, s.server, link.Options{Form: form, Every: s.CheckpointEvery,
 		Keep: s.CheckpointKeep, Restored: s.restored, Observe: s.observe,
 		Warn: func(w run.Warning) { s.Warn("%s", w) }})
 	if err != nil {
@@ -338,14 +300,14 @@ func (s *service) follow(ctx context.Context, nc *link.Conn) (string, error) {
 }
 
 // work serves the agents, and starts them where the run brings its own.
-func (s *service) work(ctx context.Context, nc *link.Conn, form wire.Form) error {
+func (s *service) work(ctx context.Context, nc *link.Conn, form link.Form) error {
 	unit, most := "round", s.Rounds
 	if protocol.Asynchronous(s.Method) {
 		unit, most = "update", s.Updates
 	}
 	s.bar, s.began = s.Progress(unit, s.server.Version(), *most), time.Now()
 	defer s.bar.Close()
-	if s.Start == nil {
+	if !s.Spawn {
 		return link.Serve(ctx, nc, s.linkOptions(form))
 	}
 	agents, err := startAgents(s.Reporter, s.Start, s.Agents, s.linked.Server, s.folder.Path(clientsName))
@@ -363,13 +325,12 @@ func (s *service) work(ctx context.Context, nc *link.Conn, form wire.Form) error
 	return err
 }
 
-func (s *service) linkOptions(form wire.Form) link.ServerOptions {
+func (s *service) linkOptions(form link.Form) link.ServerOptions {
 	o := link.ServerOptions{
 		Form: form, Agents: s.Agents, Config: string(agentSpec.Resolve(&s.Options)), Identity: s.same,
 		Keeper: s.keeper, Places: s.linked.Agents, Left: s.keeper.Left(), Keys: s.keys,
 		Before: s.before(), Warn: s.Warn,
 		NewPlace: func(name string, number int) error { s.linked.Agents[name] = number; return s.store() },
-		Stepped:  func(protocol.Receipt, *link.Status) {},
 		Tick:     s.tick,
 	}
 	if s.Deadline != nil {
@@ -409,7 +370,7 @@ func (s *service) restored(version int) error {
 }
 
 // observe logs a step.
-func (s *service) observe(_ journal.Event, r protocol.Receipt, _ []protocol.Send) error {
+func (s *service) observe(_ link.Event, r protocol.Receipt, _ []protocol.Send) error {
 	if !r.Stepped {
 		return nil
 	}
@@ -469,15 +430,15 @@ func (s *service) conclude() (string, error) {
 	return text, s.folder.WriteSummary(text)
 }
 
-// ReadStatus reads what the server of a run folder stored last.
-func ReadStatus(dir string) (s link.Status, err error) {
-	path := filepath.Join(dir, statusName)
+// ReadStatus says in words what the server of a run folder stored last.
+func ReadStatus(dir string) (string, error) {
+	path, s := filepath.Join(dir, statusName), link.Status{}
 	text, err := os.ReadFile(path)
 	if err == nil {
 		err = json.Unmarshal(text, &s)
 	}
 	if err != nil {
-		return s, fmt.Errorf("%s: %w: want the folder of a federated run", path, run.Cause(err))
+		return "", fmt.Errorf("%s: %w: want the folder of a federated run", path, run.Cause(err))
 	}
-	return s, nil
+	return s.String(), nil
 }

@@ -17,7 +17,7 @@ const Command = "federated simulate"
 type Simulation struct {
 	Options `yaml:",inline"`
 	Clock   Clock  `yaml:"clock"`
-	Compare string `yaml:"compare"` // one of protocol.Methods, or none
+	Compare string `yaml:"compare" flag:"compare" help:"method that gets as many samples afterwards, or none"`
 
 	CheckpointEvery int `yaml:"checkpoint_every" want:">=0"` // updates or rounds; 0: at the end and on Ctrl-C
 	CheckpointKeep  int `yaml:"checkpoint_keep" want:">=1"`
@@ -27,9 +27,11 @@ type Simulation struct {
 
 // Clock says how long agents need for a gradient, in virtual seconds.
 type Clock struct {
-	Times   []float64 `yaml:"times" want:">0"` // of each agent; empty: by pattern and ratio
-	Pattern string    `yaml:"pattern" want:"one_slow|one_fast|geometric"`
-	Ratio   float64   `yaml:"ratio" want:">=1"` // of the longest time over the shortest, which is 1
+	// of each agent; empty: by pattern and ratio
+	Times   []float64 `yaml:"times" want:">0" flag:"times" help:"each agent's seconds for a gradient, such as 1,1,4"`
+	Pattern string    `yaml:"pattern" want:"one_slow|one_fast|geometric" flag:"pattern" help:"how times are spread"`
+	// of the longest time over the shortest, which is 1
+	Ratio float64 `yaml:"ratio" want:">=1" flag:"ratio" help:"longest of these times over the shortest"`
 }
 
 // Spec says how a configuration becomes a simulation.

@@ -1,4 +1,4 @@
-package journal
+package link
 
 import (
 	"bytes"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/federated/quadratic"
-	"github.com/posttrain/posttrain/federated/wire"
 	"github.com/posttrain/posttrain/internal/run"
 )
 
@@ -17,7 +16,7 @@ import (
 type party struct {
 	t      *testing.T
 	o      protocol.Options
-	form   wire.Form
+	form   Form
 	agents []*protocol.Agent
 }
 
@@ -26,7 +25,7 @@ const size = 5
 // newParty has secure sums if the method's name follows the word secure.
 func newParty(t *testing.T, method string) *party {
 	method, secure := strings.CutPrefix(method, "secure ")
-	p := &party{t: t, o: protocol.Defaults(method), form: wire.Form{Run: method, Type: wire.Float32, D: size}}
+	p := &party{t: t, o: protocol.Defaults(method), form: Form{Run: method, Type: Float32, D: size}}
 	p.o.Agents = 3
 	if p.o.Secure = secure; secure {
 		p.o.Clip = 0
@@ -121,14 +120,14 @@ func (p *party) join(c caller) (tasks []protocol.Send) {
 func (p *party) byWire(message any) any {
 	switch m := message.(type) {
 	case protocol.Task:
-		return must(p.t, p.form.DecodeTask)(must(p.t, p.form.EncodeTask)(m))
+		return mustDo(p.t, p.form.DecodeTask)(mustDo(p.t, p.form.EncodeTask)(m))
 	case protocol.Update:
-		return must(p.t, p.form.DecodeUpdate)(must(p.t, p.form.EncodeUpdate)(m))
+		return mustDo(p.t, p.form.DecodeUpdate)(mustDo(p.t, p.form.EncodeUpdate)(m))
 	}
 	return nil
 }
 
-func must[A, B any](t *testing.T, f func(A) (B, error)) func(A) B {
+func mustDo[A, B any](t *testing.T, f func(A) (B, error)) func(A) B {
 	return func(a A) B {
 		t.Helper()
 		b, err := f(a)
@@ -149,11 +148,11 @@ func TestEveryMethod(t *testing.T) {
 			p.let(inMemory{bare}, p.join(inMemory{bare}), math.MaxInt, func(m any) any { return m })
 
 			p = newParty(t, method)
-			dir := newWorld(t, 0).dir
+			dir := newDiary(t, 0).dir
 			var tasks []protocol.Send
 			server := p.server()
 			for first := true; first || !server.Done(); first = false {
-				folder := must(t, run.Open)(dir)
+				folder := mustDo(t, run.Open)(dir)
 				server = p.server()
 				k, err := Open(folder, server, Options{Form: p.form, Every: 4})
 				if err != nil {
@@ -171,9 +170,9 @@ func TestEveryMethod(t *testing.T) {
 			if a, b := stateOf(t, bare), stateOf(t, server); !bytes.Equal(a, b) {
 				t.Errorf("in memory %.600s\nkept %.600s", a, b)
 			}
-			r, err := Replay(dir, func(wire.Form) (protocol.Server, error) { return p.server(), nil })
-			if err != nil || !same(r) || len(r.Snapshots) < 3 || r.Params != Hash(bare.Params()) {
-				t.Errorf("%+v, error %v", r, err)
+			if r := replayBy(t, dir, p.form, p.server()); !r.same() || len(r.Found) < 3 ||
+				r.Params != Hash(bare.Params()) {
+				t.Errorf("%+v", r)
 			}
 		})
 	}
@@ -195,7 +194,7 @@ func TestHostileUpdates(t *testing.T) {
 // sabotage has agent 0 send numbers that are not finite, and extreme ones, in some parts of its updates. A snapshot
 // follows each update.
 func (p *party) sabotage(parts func(*protocol.Update) [][]float64) {
-	folder := must(p.t, run.Open)(newWorld(p.t, 0).dir)
+	folder := mustDo(p.t, run.Open)(newDiary(p.t, 0).dir)
 	defer folder.Close()
 	k, err := Open(folder, p.server(), Options{Form: p.form, Every: 1})
 	if err != nil {

@@ -1,24 +1,4 @@
-// Package journal keeps the server of a federated run on the disk, so that a kill costs nothing. Everything that
-// happens to a [protocol.Server] goes through a [Keeper]. The files, in the run's folder:
-//
-//	journal.jsonl                     one line for the run, then two for each event: the event, and what it led to
-//	updates/<SHA-256>.bin             the updates, as on the wire
-//	checkpoints/step-<version>/       state.bin, the server as of an event, and snapshot.json
-//
-// The life of an update:
-//
-//  1. its file is written, flushed and renamed;
-//  2. its line in the journal is flushed;
-//  3. the server applies it;
-//  4. the Keeper returns: only then may a transport acknowledge it.
-//
-// After a kill [Open] restores the newest snapshot and repeats the events after it. An update that was not acknowledged
-// is delivered again, and the server finds the duplicate if it had been written. A server is deterministic, so the same
-// journal gives the same bits: [Replay] checks it.
-//
-// Every line has a number and a checksum. Half a last line, which a kill leaves, is dropped; any other damage is an
-// error that names the line.
-package journal
+package link
 
 import (
 	"crypto/sha256"
@@ -27,15 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/wire"
 	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/internal/run"
 )
@@ -51,10 +28,9 @@ const (
 
 // Options say what a Keeper does beside the journal.
 type Options struct {
-	Form  wire.Form
-	Every int  // updates from one snapshot to the next; 0: only [Keeper.Snapshot] makes one
-	Keep  int  // snapshots that are kept, the newest; 0: all
-	Prune bool // remove the updates that are older than all snapshots; [Replay] then begins at the oldest one
+	Form  Form
+	Every int // updates from one snapshot to the next; 0: only [Keeper.Snapshot] makes one
+	Keep  int // snapshots that are kept, the newest; 0: all
 
 	// Restored is called once by [Open], with the snapshot's version, before the events after it are repeated.
 	Restored func(version int) error
@@ -71,12 +47,11 @@ type Keeper struct {
 	server protocol.Server
 	o      Options
 
-	n       int            // of the last event
-	pending []byte         // the result of the last event, which is written with the next one
-	known   map[string]int // last event of each update file that is there, by its hash
-	agents  []int          // that have joined and not left, in order
-	left    []int          // that have left
-	updates int            // since the last snapshot
+	n       int             // of the last event
+	pending []byte          // the result of the last event, which is written with the next one
+	known   map[string]bool // the update files that are there, by their hashes
+	left    []int           // agents that have left
+	updates int             // since the last snapshot
 	past    Past
 	err     error
 }
@@ -127,50 +102,32 @@ func open(folder *run.Folder, disk disk, server protocol.Server, o Options) (*Ke
 	if err := o.Form.Check(); err != nil {
 		return nil, err
 	}
-	k := &Keeper{folder: folder, disk: disk, server: server, o: o, known: map[string]int{},
+	k := &Keeper{folder: folder, disk: disk, server: server, o: o, known: map[string]bool{},
 		past: Past{map[int]AgentPast{}, map[string]int{}}}
 	from, err := k.restore()
 	if err != nil {
 		return nil, err
 	}
-	gone, err := k.repeat(from)
-	if err != nil {
+	if err := k.repeat(from); err != nil {
 		return nil, err
 	}
-	if err := k.tidy(gone); err != nil {
+	if err := k.tidy(); err != nil {
 		return nil, err
 	}
 	return k, k.snapshotIfDue()
 }
 
-// tidy makes the folder of updates and removes what a kill has left there: unfinished files, and those in gone.
-func (k *Keeper) tidy(gone []string) error {
+// tidy makes the folder of updates, and removes the unfinished files that a kill has left there.
+func (k *Keeper) tidy() error {
 	dir := k.folder.Path(updatesName)
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("%s cannot be made: %w", dir, run.Cause(err))
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("%s cannot be read: %w", dir, run.Cause(err))
+	left, err := filepath.Glob(filepath.Join(dir, ".*"))
+	for _, path := range left {
+		err = errors.Join(err, os.Remove(path))
 	}
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".") && !slices.Contains(gone, strings.TrimSuffix(e.Name(), updateEnd)) {
-			continue
-		}
-		if err := k.remove(e.Name()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// remove removes a file of updates, which may be gone.
-func (k *Keeper) remove(name string) error {
-	path := k.folder.Path(updatesName, name)
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s cannot be removed: %w", path, run.Cause(err))
-	}
-	return nil
+	return err
 }
 
 // restore brings the server to the newest undamaged snapshot and returns the snapshot's event, 0 without one: the
@@ -192,7 +149,7 @@ func (k *Keeper) restore() (event int, err error) {
 		if err != nil {
 			return err
 		}
-		state, err := wire.DecodeState(k.o.Form.Run, s.state)
+		state, err := DecodeState(k.o.Form.Run, s.state)
 		if err != nil {
 			return err
 		}
@@ -217,9 +174,8 @@ func (k *Keeper) warn(w run.Warning) {
 	}
 }
 
-// repeat reads the journal and applies the events after the given one. It returns the update files that were to be
-// removed.
-func (k *Keeper) repeat(from int) (gone []string, err error) {
+// repeat reads the journal and applies the events after the given one.
+func (k *Keeper) repeat(from int) error {
 	last := result{}
 	r := &reader{path: k.folder.Path(Name), form: &k.o.Form}
 	r.event = func(e Event) (err error) {
@@ -236,19 +192,17 @@ func (k *Keeper) repeat(from int) (gone []string, err error) {
 		k.past.count(e, found)
 		return nil
 	}
-	r.pruned = func(event int) { gone = append(gone, k.forget(event)...) }
 	if err := r.read(); err != nil {
-		return nil, err
+		return err
 	}
 	if k.n < from || r.open && k.n == from {
-		return nil, fmt.Errorf("%s ends in event %d, but the newest snapshot is of event %d", r.path, k.n, from)
+		return fmt.Errorf("%s ends in event %d, but the newest snapshot is of event %d", r.path, k.n, from)
 	}
 	if r.open {
 		k.pending = encodeLine(last)
 		k.past.count(r.last, last)
 	}
-	gone = slices.DeleteFunc(gone, func(hash string) bool { return k.known[hash] > 0 })
-	return gone, k.mend(r)
+	return k.mend(r)
 }
 
 // differs says that an event led to something else than before.
@@ -286,17 +240,10 @@ func (k *Keeper) mend(r *reader) error {
 func (k *Keeper) note(e Event) {
 	k.n = e.N
 	if e.File != "" {
-		k.known[e.File] = e.N
+		k.known[e.File] = true
 	}
 	if e.Line == Leave {
 		k.left = append(k.left, e.Agent)
-	}
-	at, found := slices.BinarySearch(k.agents, e.Agent)
-	switch {
-	case e.Line == Join && !found:
-		k.agents = slices.Insert(k.agents, at, e.Agent)
-	case e.Line == Leave && found:
-		k.agents = slices.Delete(k.agents, at, at+1)
 	}
 }
 
@@ -345,7 +292,7 @@ func resultOf(e Event, r protocol.Receipt, s protocol.Server) result {
 func updatePath(hash string) string { return filepath.Join(updatesName, hash+updateEnd) }
 
 // readUpdate reads the file of an event; other events than updates have none.
-func readUpdate(dir string, form wire.Form, e Event) (u protocol.Update, err error) {
+func readUpdate(dir string, form Form, e Event) (u protocol.Update, err error) {
 	if e.Line != Update {
 		return u, nil
 	}
@@ -357,7 +304,7 @@ func readUpdate(dir string, form wire.Form, e Event) (u protocol.Update, err err
 	if err != nil {
 		return u, fmt.Errorf("event %d: %s cannot be read: %w", e.N, path, run.Cause(err))
 	}
-	if hashOf(b) != e.File {
+	if sumOf(b) != e.File {
 		return u, fmt.Errorf("event %d: %s is damaged: its SHA-256 is not its name", e.N, path)
 	}
 	if u, err = form.DecodeUpdate(b); err != nil {
@@ -366,7 +313,7 @@ func readUpdate(dir string, form wire.Form, e Event) (u protocol.Update, err err
 	return u, nil
 }
 
-func hashOf(b []byte) string {
+func sumOf(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }
@@ -376,10 +323,6 @@ func (k *Keeper) Version() int { return k.server.Version() }
 
 // Done reports whether the run has ended.
 func (k *Keeper) Done() bool { return k.server.Done() }
-
-// Agents are those that have joined and not left, in order. After [Open] each of them is to be asked again: what the
-// server had sent may be lost.
-func (k *Keeper) Agents() []int { return slices.Clone(k.agents) }
 
 // Left are the agents that have left the run for good.
 func (k *Keeper) Left() []int { return slices.Clone(k.left) }
@@ -413,8 +356,8 @@ func (k *Keeper) Receive(u protocol.Update) (protocol.Receipt, []protocol.Send, 
 	if err != nil {
 		return protocol.Receipt{}, nil, err
 	}
-	e := Event{Line: Update, Agent: u.Agent, Kind: u.Kind, Version: u.Version, File: hashOf(b)}
-	if _, ok := k.known[e.File]; !ok {
+	e := Event{Line: Update, Agent: u.Agent, Kind: u.Kind, Version: u.Version, File: sumOf(b)}
+	if !k.known[e.File] {
 		if err := k.disk.WriteFile(updatePath(e.File), b); err != nil {
 			return protocol.Receipt{}, nil, k.fail(err)
 		}
@@ -501,54 +444,12 @@ func (k *Keeper) Snapshot() error {
 		return k.fail(err)
 	}
 	k.updates = 0
-	if err := k.prune(); err != nil {
-		return k.fail(err)
-	}
-	return nil
-}
-
-// prune removes old snapshots, and the updates that only events before the oldest one have.
-func (k *Keeper) prune() error {
 	if k.o.Keep > 0 {
 		if err := k.folder.Prune(k.o.Keep); err != nil {
-			return err
-		}
-	}
-	if !k.o.Prune {
-		return nil
-	}
-	all, err := k.folder.All()
-	if err != nil {
-		return err
-	}
-	oldest, err := readSnapshot(all[0].Dir)
-	if err != nil {
-		return fmt.Errorf("%s cannot be read: %w", all[0].Dir, err)
-	}
-	gone := k.forget(oldest.Event)
-	if len(gone) == 0 {
-		return nil
-	}
-	if err := k.disk.Append(Name, encodeLine(pruned{linePruned, oldest.Event})); err != nil {
-		return err
-	}
-	for _, hash := range gone {
-		if err := k.remove(hash + updateEnd); err != nil {
-			return err
+			return k.fail(err)
 		}
 	}
 	return nil
-}
-
-// forget forgets the files that only events up to the given one have, and returns their hashes.
-func (k *Keeper) forget(event int) (gone []string) {
-	for hash, last := range k.known {
-		if last <= event {
-			gone = append(gone, hash)
-			delete(k.known, hash)
-		}
-	}
-	return gone
 }
 
 func snapshotOf(server protocol.Server, id string, event int) (s snapshot, err error) {
@@ -556,7 +457,7 @@ func snapshotOf(server protocol.Server, id string, event int) (s snapshot, err e
 	if err != nil {
 		return s, err
 	}
-	b, err := wire.EncodeState(id, state)
+	b, err := EncodeState(id, state)
 	return snapshot{event, server.Version(), Hash(server.Params()), b}, err
 }
 
@@ -589,5 +490,5 @@ func Hash(v []float64) string {
 	for _, x := range v {
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
 	}
-	return hashOf(b)
+	return sumOf(b)
 }

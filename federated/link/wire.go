@@ -1,11 +1,4 @@
-// Package wire has the bytes of the messages between the server and the agents of a federated run, and of snapshots.
-//
-// A message is one line of JSON, its header, and then numbers, little-endian and without gaps. The header names the
-// kind of message, the protocol's version, the run, what numbers follow, and the facts of the message. Its last key,
-// sha256, is the hash of all bytes but itself and the two that end the line. Bytes of numbers are the payload.
-//
-// A reader knows from the run how long a message may be ([Form.Most]): nothing is allocated because a header claims it.
-package wire
+package link
 
 import (
 	"bytes"

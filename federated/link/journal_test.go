@@ -1,4 +1,4 @@
-package journal
+package link
 
 import (
 	"bytes"
@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/wire"
 	"github.com/posttrain/posttrain/internal/run"
 )
 
@@ -70,7 +69,7 @@ func (d *failing) WriteCheckpoint(step int, write func(dir string) error) (c run
 // the bits of an undisturbed one. No update that an agent knows as accepted is lost or counts twice.
 func TestEveryFailure(t *testing.T) {
 	const last = 7
-	whole := newWorld(t, 3)
+	whole := newDiary(t, 3)
 	count := &failing{}
 	server, err := whole.work(last, func(f *run.Folder) disk { count.Folder = f; return count })
 	if err != nil {
@@ -79,7 +78,7 @@ func TestEveryFailure(t *testing.T) {
 	want := stateOf(t, server)
 	for at := 1; at <= count.calls; at++ {
 		for _, how := range []string{"before", "half", "after"} {
-			w := newWorld(t, 3)
+			w := newDiary(t, 3)
 			_, err := w.work(last, func(f *run.Folder) disk { return &failing{Folder: f, at: at, how: how} })
 			if !errors.Is(err, errKilled) {
 				t.Fatalf("call %d: error %v", at, err)
@@ -97,9 +96,9 @@ func TestEveryFailure(t *testing.T) {
 }
 
 // check compares a replay with what the agents know.
-func (w *world) check(r Report, version int) {
+func (w *diary) check(r replayed, version int) {
 	w.t.Helper()
-	if !same(r) || r.Version != version || r.Accepted != version {
+	if !r.same() || r.Version != version || r.Accepted != version {
 		w.t.Errorf("replay: %+v", r)
 	}
 	if n := len(w.acked); n < version-1 || n > version { // the last one may not have been acknowledged
@@ -125,7 +124,7 @@ func (w *world) check(r Report, version int) {
 
 // TestFailureIsFinal: after an error nothing more is written or applied.
 func TestFailureIsFinal(t *testing.T) {
-	w := newWorld(t, 0)
+	w := newDiary(t, 0)
 	folder, err := run.Open(w.dir)
 	if err != nil {
 		t.Fatal(err)
@@ -156,8 +155,8 @@ func TestFailureIsFinal(t *testing.T) {
 }
 
 // cut is a finished run's journal.
-func cut(t *testing.T, every int) (*world, []byte) {
-	w := newWorld(t, every)
+func cut(t *testing.T, every int) (*diary, []byte) {
+	w := newDiary(t, every)
 	if _, err := w.work(5, plain); err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +266,7 @@ func TestDamagedSnapshot(t *testing.T) {
 	if len(w.warned) != 2 || !strings.Contains(w.warned[0], "state.bin is damaged") {
 		t.Errorf("warnings %q", w.warned)
 	}
-	if r := replay(t, w.dir); same(r) || len(r.Snapshots) != 3 || r.Snapshots[2].Difference != "" {
+	if r := replay(t, w.dir); r.same() || len(r.Found) != 3 || r.Found[2] != "" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -296,46 +295,46 @@ func TestReplayFindsOtherBits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state, err := wire.DecodeState(form.Run, s.state)
+	state, err := DecodeState(form.Run, s.state)
 	if err != nil {
 		t.Fatal(err)
 	}
 	state.Vectors["d"][1]++
-	if s.state, err = wire.EncodeState(form.Run, state); err != nil {
+	if s.state, err = EncodeState(form.Run, state); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := folder.WriteCheckpoint(4, s.write); err != nil {
 		t.Fatal(err)
 	}
 	r := replay(t, w.dir)
-	if same(r) || r.Snapshots[0].Difference != "" || !strings.Contains(r.Snapshots[1].Difference, "d[1] is ") {
-		t.Errorf("%+v", r.Snapshots)
+	if r.same() || r.Found[0] != "" || !strings.Contains(r.Found[1], "d[1] is ") {
+		t.Errorf("%+v", r.Found)
 	}
 }
 
 // TestRefusedFolders: each is one line that names the file and both values.
 func TestRefusedFolders(t *testing.T) {
 	for name, c := range map[string]struct {
-		do   func(t *testing.T, w *world)
+		do   func(t *testing.T, w *diary)
 		says string
 	}{
-		"another run": {func(_ *testing.T, w *world) { w.options.Form.Run = "r2" },
+		"another run": {func(_ *testing.T, w *diary) { w.options.Form.Run = "r2" },
 			"journal.jsonl:1: the journal is of run r1 with 3 parameters of type float32, want run r2 with 3 of type"},
-		"another model": {func(_ *testing.T, w *world) { w.options.Form.D = 4 },
+		"another model": {func(_ *testing.T, w *diary) { w.options.Form.D = 4 },
 			"journal.jsonl:1: the journal is of run r1 with 3 parameters of type float32, want run r1 with 4"},
-		"another type": {func(_ *testing.T, w *world) { w.options.Form.Type = wire.Float64 },
+		"another type": {func(_ *testing.T, w *diary) { w.options.Form.Type = Float64 },
 			"of type float32, want"},
-		"no type": {func(_ *testing.T, w *world) { w.options.Form.Type = "half" },
+		"no type": {func(_ *testing.T, w *diary) { w.options.Form.Type = "half" },
 			`"half": want float32 or float64`},
-		"another protocol": {func(t *testing.T, w *world) {
+		"another protocol": {func(t *testing.T, w *diary) {
 			f := form
 			line := encodeLine(first{lineRun, f.Run, protocol.Version + 1, f.Type, f.D})
 			if err := os.WriteFile(filepath.Join(w.dir, Name), line, 0o666); err != nil {
 				t.Fatal(err)
 			}
 		}, "journal.jsonl:1: found protocol version 2, want 1"},
-		"damaged update": {func(t *testing.T, w *world) { flip(t, anUpdate(t, w)) }, ".bin is damaged: its SHA-256"},
-		"missing update": {func(t *testing.T, w *world) {
+		"damaged update": {func(t *testing.T, w *diary) { flip(t, anUpdate(t, w)) }, ".bin is damaged: its SHA-256"},
+		"missing update": {func(t *testing.T, w *diary) {
 			if err := os.Remove(anUpdate(t, w)); err != nil {
 				t.Fatal(err)
 			}
@@ -352,7 +351,7 @@ func TestRefusedFolders(t *testing.T) {
 	}
 }
 
-func anUpdate(t *testing.T, w *world) string {
+func anUpdate(t *testing.T, w *diary) string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(w.dir, updatesName, "*"))
 	if err != nil || len(paths) == 0 {
@@ -374,7 +373,7 @@ func TestShortJournal(t *testing.T) {
 	}
 }
 
-// TestObserved: a continued run observes the events after the snapshot again, and knows its agents.
+// TestObserved: a continued run observes the events after the snapshot again, and knows who has left.
 func TestObserved(t *testing.T) {
 	w, _ := cut(t, 4)
 	var events []int
@@ -399,14 +398,14 @@ func TestObserved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.Leave(1); err != nil || fmt.Sprint(k.Agents()) != "[0 2]" {
-		t.Errorf("agents %v, error %v", k.Agents(), err)
+	if _, err := k.Leave(1); err != nil || fmt.Sprint(k.Left()) != "[1]" {
+		t.Errorf("left %v, error %v", k.Left(), err)
 	}
 }
 
 // TestRefusedUpdatesAreRepeated: refusals belong to the server's state, and a duplicate has no second file.
 func TestRefusedUpdatesAreRepeated(t *testing.T) {
-	w := newWorld(t, 0)
+	w := newDiary(t, 0)
 	folder, err := run.Open(w.dir)
 	if err != nil {
 		t.Fatal(err)
@@ -426,66 +425,19 @@ func TestRefusedUpdatesAreRepeated(t *testing.T) {
 	}
 	long := gradient(0, 0)
 	long.Vectors[0] = make([]float64, 4)
-	if _, _, err := k.Receive(long); !errors.Is(err, wire.ErrLength) {
+	if _, _, err := k.Receive(long); !errors.Is(err, ErrLength) {
 		t.Errorf("too long: %v", err)
 	}
 	if err := errors.Join(k.Snapshot(), k.Close()); err != nil {
 		t.Fatal(err)
 	}
 	r := replay(t, w.dir)
-	if !same(r) || r.Accepted != 1 || r.Refused["length"] != 1 || r.Refused["duplicate"] != 1 {
+	if !r.same() || r.Accepted != 1 || r.Refused["length"] != 1 || r.Refused["duplicate"] != 1 {
 		t.Errorf("%+v", r)
 	}
 	if entries, _ := os.ReadDir(filepath.Join(w.dir, updatesName)); len(entries) != 2 {
 		t.Errorf("%d files of updates, want 2", len(entries))
 	}
-}
-
-// TestPrunedUpdates: updates older than all snapshots are removed, a replay begins at the oldest one, and a removed
-// update that is delivered again is still a duplicate, also after a kill while files are removed.
-func TestPrunedUpdates(t *testing.T) {
-	w := newWorld(t, 3)
-	w.options.Keep, w.options.Prune = 2, true
-	before, err := w.work(14, plain)
-	if err != nil {
-		t.Fatal(err)
-	}
-	check := func(updates, start int) {
-		t.Helper()
-		r := replay(t, w.dir)
-		if !same(r) || r.Start != start || r.Version != 14 || len(r.Snapshots) != 1 {
-			t.Errorf("%+v", r)
-		}
-		if entries, _ := os.ReadDir(filepath.Join(w.dir, updatesName)); len(entries) != updates {
-			t.Errorf("%d files of updates, want %d", len(entries), updates)
-		}
-	}
-	check(14-9, 9+3)
-	first, err := form.EncodeUpdate(gradient(0, 0))
-	if err == nil {
-		err = os.WriteFile(filepath.Join(w.dir, updatePath(hashOf(first))), first, 0o666) // as if killed before
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder, err := run.Open(w.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer folder.Close()
-	server := newFake()
-	k, err := Open(folder, server, w.options)
-	if err != nil || !bytes.Equal(stateOf(t, server), stateOf(t, before)) {
-		t.Fatalf("error %v, or other bits", err)
-	}
-	check(14-9, 9+3)
-	if r, _, err := k.Receive(gradient(0, 0)); err != nil || r.Reason != "duplicate" {
-		t.Errorf("%+v, error %v", r, err)
-	}
-	if err := k.Close(); err != nil {
-		t.Fatal(err)
-	}
-	check(3, 12+3)
 }
 
 // FuzzJournal gives any lines, with their right checksums or without, to the reader.

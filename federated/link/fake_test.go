@@ -1,4 +1,4 @@
-package journal
+package link
 
 import (
 	"encoding/json"
@@ -6,11 +6,8 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/wire"
 	"github.com/posttrain/posttrain/internal/run"
 )
-
-var form = wire.Form{Run: "r1", Type: wire.Float32, D: 3}
 
 // fake is an asynchronous server with momentum: the order of its updates shows in its bits.
 type fake struct {
@@ -96,8 +93,8 @@ func gradient(agent, version int) protocol.Update {
 		Vectors: [][]float64{{x, -x / 3, 1 / (x + 1)}}}
 }
 
-// world is a run with three agents whose messages are delivered again until they are acknowledged.
-type world struct {
+// diary is a run with three agents whose messages are delivered again until they are acknowledged.
+type diary struct {
 	t       testing.TB
 	dir     string
 	options Options
@@ -107,8 +104,8 @@ type world struct {
 	warned  []string
 }
 
-func newWorld(t testing.TB, every int) *world {
-	w := &world{t: t, dir: t.TempDir(), agents: []int{-1, -1, -1}, acked: map[[2]int]int{}}
+func newDiary(t testing.TB, every int) *diary {
+	w := &diary{t: t, dir: t.TempDir(), agents: []int{-1, -1, -1}, acked: map[[2]int]int{}}
 	w.options = Options{Form: form, Every: every, Warn: func(s run.Warning) { w.warned = append(w.warned, string(s)) }}
 	f, err := run.Create(w.dir, "federated")
 	if err == nil {
@@ -124,7 +121,7 @@ func newWorld(t testing.TB, every int) *world {
 }
 
 // work opens the folder and lets the agents take turns until the server has that version, or the disk fails.
-func (w *world) work(until int, wrap func(*run.Folder) disk) (*fake, error) {
+func (w *diary) work(until int, wrap func(*run.Folder) disk) (*fake, error) {
 	folder, err := run.Open(w.dir)
 	if err != nil {
 		w.t.Fatal(err)
@@ -144,7 +141,7 @@ func (w *world) work(until int, wrap func(*run.Folder) disk) (*fake, error) {
 }
 
 // step is one agent's turn: it joins, or sends the update of its task.
-func (w *world) step(k *Keeper) error {
+func (w *diary) step(k *Keeper) error {
 	agent := w.turn % len(w.agents)
 	if w.agents[agent] < 0 {
 		sends, err := k.Join(agent)
@@ -184,23 +181,9 @@ func stateOf(t testing.TB, s protocol.Server) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := wire.EncodeState("", state)
+	b, err := EncodeState("", state)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b
-}
-
-func replay(t testing.TB, dir string) Report {
-	t.Helper()
-	r, err := Replay(dir, func(wire.Form) (protocol.Server, error) { return newFake(), nil })
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-// same reports whether all snapshots are those of the journal.
-func same(r Report) bool {
-	return !slices.ContainsFunc(r.Snapshots, func(c Compared) bool { return c.Difference != "" })
 }

@@ -1,4 +1,4 @@
-package journal
+package link
 
 import (
 	"bufio"
@@ -11,7 +11,6 @@ import (
 	"os"
 
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/wire"
 	"github.com/posttrain/posttrain/internal/run"
 )
 
@@ -23,7 +22,6 @@ const (
 	DeadlineLine = "deadline"
 	Leave        = "leave"
 	lineResult   = "result" // what the event before has led to
-	linePruned   = "pruned" // the files of updates up to an event are removed
 )
 
 // Event is what happened to the server. Events are numbered in their order, from 1.
@@ -38,11 +36,11 @@ type Event struct {
 
 // first is the first line: what all messages of the run have in common.
 type first struct {
-	Line     string    `json:"line"`
-	Run      string    `json:"run"`
-	Protocol int       `json:"protocol"`
-	Type     wire.Type `json:"type"`
-	D        int       `json:"d"`
+	Line     string `json:"line"`
+	Run      string `json:"run"`
+	Protocol int    `json:"protocol"`
+	Type     Type   `json:"type"`
+	D        int    `json:"d"`
 }
 
 // result is the receipt of the event with that number, in short.
@@ -53,12 +51,6 @@ type result struct {
 	Reason   string `json:"reason,omitempty"`
 	Stepped  bool   `json:"stepped,omitempty"`
 	Version  int    `json:"version"` // of θ after the event
-}
-
-// pruned says that no event up to that number needs its file any more.
-type pruned struct {
-	Line string `json:"line"`
-	N    int    `json:"n"`
 }
 
 const (
@@ -80,13 +72,13 @@ func encodeLine(v any) []byte {
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
-var errDamaged = errors.New("the line is damaged: its checksum is not that of its content")
+var errLine = errors.New("the line is damaged: its checksum is not that of its content")
 
 // decodeLine checks a line and says which kind it is.
 func decodeLine(b []byte) (kind string, content []byte, err error) {
 	n := len(b) - sumBytes
 	if n < 1 || string(b[n:]) != fmt.Sprintf("%s%08x%s", sumKey, checksum(b[:n]), sumEnd) {
-		return "", nil, errDamaged
+		return "", nil, errLine
 	}
 	var l struct{ Line string }
 	content = append(bytes.Clone(b[:n]), '}')
@@ -99,10 +91,9 @@ func decodeLine(b []byte) (kind string, content []byte, err error) {
 // reader reads a journal and checks that nothing is missing.
 type reader struct {
 	path   string
-	form   *wire.Form                // of the run; nil: any
+	form   *Form                     // of the run; nil: any
 	event  func(Event) error         // called for each event, in order
 	result func(Event, result) error // called for the result of the event before
-	pruned func(event int)           // called when the files up to an event were removed; may be nil
 	last   Event
 	open   bool  // the last event has no result yet
 	line   int   // lines read
@@ -161,10 +152,8 @@ func (r *reader) take(b []byte) error {
 		return r.takeEvent(content)
 	case lineResult:
 		return r.takeResult(content)
-	case linePruned:
-		return r.takePruned(content)
 	}
-	return fmt.Errorf("found a line %q, want run, join, update, deadline, leave, result or pruned", kind)
+	return fmt.Errorf("found a line %q, want run, join, update, deadline, leave or result", kind)
 }
 
 func (r *reader) takeFirst(content []byte) error {
@@ -172,7 +161,7 @@ func (r *reader) takeFirst(content []byte) error {
 	if err := json.Unmarshal(content, &f); err != nil {
 		return err
 	}
-	form := wire.Form{Run: f.Run, Type: f.Type, D: f.D}
+	form := Form{Run: f.Run, Type: f.Type, D: f.D}
 	switch {
 	case r.line > 0:
 		return errors.New("found the first line of a run in the middle")
@@ -216,18 +205,4 @@ func (r *reader) takeResult(content []byte) error {
 	}
 	r.open = false
 	return r.result(r.last, x)
-}
-
-func (r *reader) takePruned(content []byte) error {
-	var p pruned
-	if err := json.Unmarshal(content, &p); err != nil {
-		return err
-	}
-	if p.N > r.last.N || r.open {
-		return fmt.Errorf("found that the files up to event %d were removed, before that event", p.N)
-	}
-	if r.pruned != nil {
-		r.pruned(p.N)
-	}
-	return nil
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package journal
+package link
 
 import (
 	"bufio"
@@ -48,7 +48,7 @@ func child(dir, how string) error {
 	if err != nil {
 		return err
 	}
-	w := &world{agents: []int{-1, -1, -1}, acked: map[[2]int]int{}, turn: k.Version()}
+	w := &diary{agents: []int{-1, -1, -1}, acked: map[[2]int]int{}, turn: k.Version()}
 	for k.Version() < childUpdates {
 		before := len(w.acked)
 		if err := w.step(k); err != nil {
@@ -89,7 +89,7 @@ func runChild(t *testing.T, dir, how string, kill int) (lines []string) {
 // TestKilledServers: servers that are killed at random moments lose no update that they have acknowledged, and end in
 // the bits that the journal gives to an undisturbed server.
 func TestKilledServers(t *testing.T) {
-	w := newWorld(t, 7)
+	w := newDiary(t, 7)
 	rng := rand.New(rand.NewPCG(1, 2))
 	acknowledged, kills := 0, 0
 	for {
@@ -103,7 +103,7 @@ func TestKilledServers(t *testing.T) {
 			last = line
 		}
 		if end, ok := strings.CutPrefix(last, "end "); ok {
-			if r := replay(t, w.dir); r.Params != end || !same(r) || len(r.Snapshots) != 2 {
+			if r := replay(t, w.dir); r.Params != end || !r.same() || len(r.Found) != 2 {
 				t.Errorf("the server ended at %s, replay: %+v", end, r)
 			}
 			break
@@ -112,7 +112,7 @@ func TestKilledServers(t *testing.T) {
 			t.Fatal(last)
 		}
 		kills++
-		if r := replay(t, w.dir); r.Version < acknowledged || !same(r) {
+		if r := replay(t, w.dir); r.Version < acknowledged || !r.same() {
 			t.Fatalf("version %d was acknowledged, replay: %+v", acknowledged, r)
 		}
 	}
@@ -124,7 +124,7 @@ func TestKilledServers(t *testing.T) {
 // TestDiskFull: a journal that does not fit is one line that names it; nothing of it stays half written, and with room
 // the run continues.
 func TestDiskFull(t *testing.T) {
-	w := newWorld(t, 7)
+	w := newDiary(t, 7)
 	lines := runChild(t, w.dir, "full", -1)
 	want := "error: " + w.dir + "/" + Name + " cannot be written: file too large"
 	if last := lines[len(lines)-1]; last != want {

@@ -1,0 +1,120 @@
+package link
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/run"
+)
+
+// replayed is what a replay has found.
+type replayed struct {
+	Accepted int
+	Refused  map[string]int // by reason
+	Version  int            // at the end
+	Params   string         // hash of θ at the end
+	Found    []string       // of each snapshot, oldest event first and damaged ones before: how it differs, "" for not
+}
+
+// same reports whether all snapshots are those of the journal.
+func (r replayed) same() bool {
+	return !slices.ContainsFunc(r.Found, func(f string) bool { return f != "" })
+}
+
+func replay(t testing.TB, dir string) replayed { return replayBy(t, dir, form, newFake()) }
+
+// replayBy gives the whole journal of a folder to a new server, and compares each snapshot with it, bit for bit.
+func replayBy(t testing.TB, dir string, form Form, server protocol.Server) (r replayed) {
+	t.Helper()
+	r.Refused = map[string]int{}
+	bare := filepath.Join(t.TempDir(), "bare")
+	if err := errors.Join(os.CopyFS(bare, os.DirFS(dir)), os.RemoveAll(filepath.Join(bare, "checkpoints"))); err != nil {
+		t.Fatal(err)
+	}
+	due := snapshotsOf(t, dir, &r)
+	compare := func(event int) {
+		for len(due) > 0 && due[0].Event == event {
+			want, err := snapshotOf(server, form.Run, event)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Found = append(r.Found, difference(t, due[0], want))
+			due = due[1:]
+		}
+	}
+	compare(0)
+	folder, err := run.Open(bare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	_, err = Open(folder, server, Options{Form: form, Observe: func(e Event, x protocol.Receipt, _ []protocol.Send) error {
+		if compare(e.N); x.Accepted {
+			r.Accepted++
+		} else if x.Reason != "" {
+			r.Refused[x.Reason]++
+		}
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range due {
+		r.Found = append(r.Found, fmt.Sprintf("it is of event %d, after the journal's end", s.Event))
+	}
+	r.Version, r.Params = server.Version(), Hash(server.Params())
+	return r
+}
+
+// snapshotsOf reads the snapshots of a folder. A damaged one differs.
+func snapshotsOf(t testing.TB, dir string, r *replayed) (whole []snapshot) {
+	t.Helper()
+	folder := &run.Folder{Dir: dir}
+	all, err := folder.All()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		err := folder.ReadCheckpoint(c, func(dir string) error {
+			s, err := readSnapshot(dir)
+			if err == nil {
+				whole = append(whole, s)
+			}
+			return err
+		})
+		if err != nil {
+			r.Found = append(r.Found, err.Error())
+		}
+	}
+	slices.SortStableFunc(whole, func(a, b snapshot) int { return a.Event - b.Event })
+	return whole
+}
+
+// difference names the first difference of two snapshots.
+func difference(t testing.TB, found, want snapshot) string {
+	t.Helper()
+	if found.Version == want.Version && found.Params == want.Params && bytes.Equal(found.state, want.state) {
+		return ""
+	}
+	a, err := DecodeState("", found.state)
+	b, also := DecodeState("", want.state)
+	if err = errors.Join(err, also); err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range b.Vectors {
+		for i, x := range a.Vectors[name] {
+			if math.Float64bits(x) != math.Float64bits(v[i]) {
+				return fmt.Sprintf("%s[%d] is %v, the journal gives %v", name, i, x, v[i])
+			}
+		}
+	}
+	return fmt.Sprintf("%.200s, the journal gives %.200s", a.Head, b.Head)
+}
