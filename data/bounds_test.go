@@ -193,7 +193,7 @@ func TestBytesBehindGzip(t *testing.T) {
 		{"cut in its head", (whole + whole)[:len(whole)+4], "ends early"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			pairs, _, err := ReadPreferencesFS(files("f.jsonl.gz", c.content), "f.jsonl.gz", PreferenceOptions{})
+			pairs, _, err := ReadPreferencesFS(mapFS("f.jsonl.gz", c.content), "f.jsonl.gz", PreferenceOptions{})
 			if c.want != "" {
 				wantError(t, err, "f.jsonl.gz", c.want)
 			} else if err != nil || len(pairs) == 0 {
@@ -208,7 +208,7 @@ func TestParquetGzipLeavesNothing(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	whole := parquetOf(t, dictRow{"q", "a", "b"})
 	for _, content := range []string{gzipText(whole), gzipText(whole[:40]), gzipText(whole)[:40]} {
-		ReadPreferencesFS(files("f.parquet.gz", content), "f.parquet.gz", PreferenceOptions{})
+		ReadPreferencesFS(mapFS("f.parquet.gz", content), "f.parquet.gz", PreferenceOptions{})
 	}
 	left, err := fs.ReadDir(os.DirFS(os.TempDir()), ".")
 	if len(left) != 0 || err != nil {

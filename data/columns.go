@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 // textKeys name the text in an object that has a score beside it.
@@ -42,7 +40,7 @@ func stringOf(column string, value any, want string) (string, error) {
 	}
 	switch {
 	case !ok:
-		return "", fmt.Errorf("%s is %s: want %s", column, rows.KindOf(value), want)
+		return "", fmt.Errorf("%s is %s: want %s", column, KindOf(value), want)
 	case !utf8.ValidString(s):
 		return "", fmt.Errorf("%s is not valid UTF-8", column)
 	}
@@ -54,14 +52,14 @@ func messagesOf(column string, list []any) ([]Message, error) {
 	for i, item := range list {
 		object, ok := item.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("%s[%d] is %s: want {role, content}", column, i, rows.KindOf(item))
+			return nil, fmt.Errorf("%s[%d] is %s: want {role, content}", column, i, KindOf(item))
 		}
 		var errs [3]error
 		messages[i].Role, errs[0] = roleField(column, i, object)
 		messages[i].Content, errs[1] = contentField(column, i, object)
 		messages[i].Untrained, errs[2] = untrained(column, i, object["train"])
 		messages[i].Untrained = messages[i].Untrained || silent(object) && !callsTools(object)
-		messages[i].Whole = textIn(object, rows.Whole)
+		messages[i].Whole = textIn(object, wholeKey)
 		messages[i].Tools = textIn(object, toolsKey)
 		if err := cmp.Or(errs[:]...); err != nil {
 			return nil, err
@@ -72,7 +70,7 @@ func messagesOf(column string, list []any) ([]Message, error) {
 
 // textIn is a text of JSON that a reader has put into a message.
 func textIn(object map[string]any, key string) string {
-	text, _ := object[key].(rows.JSON)
+	text, _ := object[key].(JSON)
 	return string(text)
 }
 
@@ -80,7 +78,7 @@ func textIn(object map[string]any, key string) string {
 func untrained(column string, i int, value any) (bool, error) {
 	train, ok := value.(bool)
 	if !ok && value != nil {
-		return false, fmt.Errorf("%s[%d].train is %s: want true or false", column, i, rows.KindOf(value))
+		return false, fmt.Errorf("%s[%d].train is %s: want true or false", column, i, KindOf(value))
 	}
 	return ok && !train, nil
 }
@@ -91,7 +89,7 @@ func roleField(column string, i int, object map[string]any) (string, error) {
 	place := fmt.Sprintf("%s[%d].%s", column, i, name)
 	if name == "" {
 		keys := slices.Sorted(maps.Keys(object))
-		return "", fmt.Errorf("%s[%d] has %s: want role and content", column, i, rows.List(keys))
+		return "", fmt.Errorf("%s[%d] has %s: want role and content", column, i, List(keys))
 	}
 	role, err := stringOf(place, value, "a string")
 	if err != nil || name == "role" {
@@ -114,7 +112,7 @@ func contentField(column string, i int, object map[string]any) (string, error) {
 		return "", nil
 	case !found:
 		keys := slices.Sorted(maps.Keys(object))
-		return "", fmt.Errorf("%s[%d] has %s: want role and content", column, i, rows.List(keys))
+		return "", fmt.Errorf("%s[%d] has %s: want role and content", column, i, List(keys))
 	case !several:
 		return stringOf(place, value, "a string")
 	}
@@ -198,12 +196,7 @@ func toFloat(value any) (float64, error) {
 	case v.CanUint():
 		return float64(v.Uint()), nil
 	}
-	return 0, errors.New(rows.KindOf(value))
-}
-
-// Beginning is the first n characters of a text, with … in place of the rest.
-func Beginning(text string, n int) string {
-	return rows.Beginning(text, n)
+	return 0, errors.New(KindOf(value))
 }
 
 // OneLine is the beginning of a text in one line, for a message.

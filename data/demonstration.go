@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-
-	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 const demonstrationColumns = "want text, or messages, or prompt and completion"
@@ -22,16 +20,16 @@ func ReadDemonstrations(path string) ([]Demonstration, *Report, error) {
 }
 
 func readDemonstrations(fsys fs.FS, path string) ([]Demonstration, *Report, error) {
-	return Collect(path, rows.Read(fsys, path), demonstrationOf)
+	return Collect(path, Rows(fsys, path), demonstrationOf)
 }
 
 // StreamDemonstrations is ReadDemonstrations without keeping the demonstrations.
 func StreamDemonstrations(path string) *Stream[Demonstration] {
-	return NewStream(path, rows.Read(nil, path), demonstrationOf)
+	return NewStream(path, Rows(nil, path), demonstrationOf)
 }
 
 // demonstrationOf makes a demonstration of a row; why is the reason to drop it, "" to keep it.
-func demonstrationOf(r rows.Row, report *Report) (demo Demonstration, why string, err error) {
+func demonstrationOf(r Row, report *Report) (demo Demonstration, why string, err error) {
 	demo.Source = r.Source
 	given := r
 	if r, err = Canonical(r); err != nil {
@@ -48,7 +46,7 @@ func demonstrationOf(r rows.Row, report *Report) (demo Demonstration, why string
 			err = errors.New("text is a list: want a string, or the column named messages")
 		}
 	default:
-		err = fmt.Errorf("found columns %s: %s", rows.List(given.Columns()), demonstrationColumns)
+		err = fmt.Errorf("found columns %s: %s", List(given.Columns()), demonstrationColumns)
 	}
 	switch {
 	case err != nil || why != "":
@@ -116,11 +114,11 @@ const promptColumns = "want prompt (a string or a list of {role, content}) or me
 func ReadPrompts(path string) ([]PromptRow, *Report, error) { return readPrompts(nil, path) }
 
 func readPrompts(fsys fs.FS, path string) ([]PromptRow, *Report, error) {
-	return Collect(path, rows.Read(fsys, path), promptOf)
+	return Collect(path, Rows(fsys, path), promptOf)
 }
 
 // promptOf makes a prompt of a row; why is the reason to drop it, "" to keep it.
-func promptOf(r rows.Row, _ *Report) (p PromptRow, why string, err error) {
+func promptOf(r Row, _ *Report) (p PromptRow, why string, err error) {
 	p.Source = r.Source
 	given := r
 	if r, err = canonicalPrompt(r); err != nil {
@@ -135,7 +133,7 @@ func promptOf(r rows.Row, _ *Report) (p PromptRow, why string, err error) {
 			err = errors.New("messages is a string: want a list of {role, content}, or the column named prompt")
 		}
 	default:
-		err = fmt.Errorf("found columns %s: %s", rows.List(given.Columns()), promptColumns)
+		err = fmt.Errorf("found columns %s: %s", List(given.Columns()), promptColumns)
 	}
 	if err != nil {
 		return p, "", err

@@ -13,8 +13,8 @@ func TestDemonstrationColumns(t *testing.T) {
 		row  string
 		want Demonstration
 	}{
-		{`{"text":"a b"}`, Demonstration{Completion: plain("a b")}},
-		{`{"prompt":"Q","completion":" A"}`, Demonstration{Prompt: plain("Q"), Completion: plain(" A")}},
+		{`{"text":"a b"}`, Demonstration{Completion: plainText("a b")}},
+		{`{"prompt":"Q","completion":" A"}`, Demonstration{Prompt: plainText("Q"), Completion: plainText(" A")}},
 		{`{"prompt":[{"role":"user","content":"Q"}],"completion":[{"role":"assistant","content":"A"}],` +
 			`"text":"not this"}`,
 			Demonstration{Prompt: talk("user", "Q"), Completion: talk("assistant", "A")}},
@@ -35,7 +35,7 @@ func TestDemonstrationColumns(t *testing.T) {
 			Demonstration{Prompt: talk("user"), Completion: talk("assistant", "A")}},
 	} {
 		c.want.Source = "d.jsonl:1"
-		demos, _, err := readDemonstrations(files("d.jsonl", c.row), "d.jsonl")
+		demos, _, err := readDemonstrations(mapFS("d.jsonl", c.row), "d.jsonl")
 		if err != nil {
 			t.Errorf("%s: %v", c.row, err)
 		} else if !reflect.DeepEqual(demos[0], c.want) {
@@ -82,7 +82,7 @@ func TestDemonstrationDrops(t *testing.T) {
 {"prompt":"Q","completion":" "}
 {"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A","train":false}]}
 `
-	demos, report, err := readDemonstrations(files("d.jsonl", rows), "d.jsonl")
+	demos, report, err := readDemonstrations(mapFS("d.jsonl", rows), "d.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestDemonstrationErrors(t *testing.T) {
 		`{"prompt":"Q","completion":` + strings.Repeat("[", 20000) +
 			`"A"]}`: "d.jsonl:1: bad JSON: invalid character '[' exceeded max depth",
 	} {
-		demos, report, err := readDemonstrations(files("d.jsonl", row), "d.jsonl")
+		demos, report, err := readDemonstrations(mapFS("d.jsonl", row), "d.jsonl")
 		wantError(t, err, want)
 		if demos != nil || report != nil {
 			t.Errorf("%.40s: a result beside the error", row)
@@ -124,13 +124,13 @@ func TestDemonstrationErrors(t *testing.T) {
 
 func TestPromptColumns(t *testing.T) {
 	for row, want := range map[string]Text{
-		`{"prompt":"Q","answer":5}`:                                              plain("Q"),
+		`{"prompt":"Q","answer":5}`:                                              plainText("Q"),
 		`{"prompt":[{"role":"user","content":"Q"}]}`:                             talk("user", "Q"),
 		`{"messages":[{"role":"user","content":"Q"}]}`:                           talk("user", "Q"),
-		`{"prompt":"Q","messages":[{"role":"user","content":"not this"}]}`:       plain("Q"),
+		`{"prompt":"Q","messages":[{"role":"user","content":"not this"}]}`:       plainText("Q"),
 		`{"prompt":null,"messages":[{"role":"user","content":"Q"}],"chosen":""}`: talk("user", "Q"),
 	} {
-		got, _, err := readPrompts(files("p.jsonl", row), "p.jsonl")
+		got, _, err := readPrompts(mapFS("p.jsonl", row), "p.jsonl")
 		if err != nil || !reflect.DeepEqual(got, []PromptRow{{want, "p.jsonl:1"}}) {
 			t.Errorf("%s: %+v, %v", row, got, err)
 		}
@@ -138,10 +138,10 @@ func TestPromptColumns(t *testing.T) {
 }
 
 func TestPromptsOfParquet(t *testing.T) {
-	got, _, err := readPrompts(files("p.parquet", parquetOf(t, struct {
+	got, _, err := readPrompts(mapFS("p.parquet", parquetOf(t, struct {
 		Prompt string `parquet:"prompt"`
 	}{"Q"})), "p.parquet")
-	if err != nil || !reflect.DeepEqual(got, []PromptRow{{plain("Q"), "p.parquet: row 1"}}) {
+	if err != nil || !reflect.DeepEqual(got, []PromptRow{{plainText("Q"), "p.parquet: row 1"}}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -152,7 +152,7 @@ func TestPromptDrops(t *testing.T) {
 {"prompt":[]}
 {"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]}
 `
-	prompts, report, err := readPrompts(files("p.jsonl", rows), "p.jsonl")
+	prompts, report, err := readPrompts(mapFS("p.jsonl", rows), "p.jsonl")
 	want := `p.jsonl: 4 rows read, 1 kept
   dropped 2: prompt is empty (first: p.jsonl:2)
   dropped 1: the last message is the assistant's (first: p.jsonl:4)`
@@ -172,7 +172,7 @@ func TestPromptErrors(t *testing.T) {
 		`{"prompt":`:    "p.jsonl:1: bad JSON",
 		`{"prompt":""}`: "p.jsonl: all 1 rows dropped",
 	} {
-		prompts, _, err := readPrompts(files("p.jsonl", row), "p.jsonl")
+		prompts, _, err := readPrompts(mapFS("p.jsonl", row), "p.jsonl")
 		wantError(t, err, want)
 		if prompts != nil {
 			t.Errorf("%s: a result beside the error", row)
@@ -183,7 +183,7 @@ func TestPromptErrors(t *testing.T) {
 func TestWriteLines(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.jsonl")
-	texts := []Text{plain("<think>"), talk("user", "Q")}
+	texts := []Text{plainText("<think>"), talk("user", "Q")}
 	if err := WriteLines(path, 2, func(i int) any { return map[string]any{"prompt": texts[i]} }); err != nil {
 		t.Fatal(err)
 	}

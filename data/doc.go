@@ -6,13 +6,14 @@
 //
 // The way of a file:
 //
-//  1. open: .jsonl, .json or .parquet, each also .gz, as a stream of rows (internal/rows);
-//  2. row → record, with the field's column names; a bad row is an error that names file and line (preference.go,
-//     demonstration.go, text.go); a prompt that both answers repeat is split off (extract.go);
+//  1. open: .jsonl, .json or .parquet, each also .gz, as a stream of rows (rows.go, json.go, parquet.go); a hostile
+//     file ends in an error before it takes much memory (bound.go, internal/pages);
+//  2. the columns of other programs → ours (forms.go); row → record: a bad row is an error that names file and line
+//     (preference.go, demonstration.go, unpaired.go); a prompt that both answers repeat is split off;
 //  3. what was dropped or looks odd is counted in a Report (report.go);
-//  4. scores → prior gaps r_w − r_l of MaPPO (prior.go); Split divides training from evaluation (split.go);
-//     WritePreferences and WriteDemonstrations put records back on disk (write.go).
+//  4. scores → prior gaps r_w − r_l of MaPPO (rewards.go, prior.go); Split divides training from evaluation (split.go);
+//     WritePreferences and WriteDemonstrations put records back on disk (write.go, file.go).
 //
-// Below this package: data/ci has contextual-integrity items, data/privacylens the cases of that benchmark, and
-// data/records reads a file of any kind. They know no tensors, no tokenizer and no network.
+// Below this package: data/ci has contextual-integrity items, and data/records reads and checks a file of any kind. They
+// know no tensors, no tokenizer and no network.
 package data

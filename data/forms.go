@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 // The columns of other programs, the first that a row has counts.
@@ -25,7 +23,7 @@ var turnRoles = map[string]string{"human": "user", "user": "user", "gpt": "assis
 // Canonical gives a row TRL's columns in the place of ShareGPT's, of Alpaca's, or of a question beside its answers. A
 // question becomes the user's message and its answers the assistant's; a column system begins the conversation. A row
 // of another form stays as it is.
-func Canonical(r rows.Row) (rows.Row, error) {
+func Canonical(r Row) (Row, error) {
 	f := form{Fields: maps.Clone(r.Fields), pair: r.Has("chosen") || r.Has("rejected")}
 	err := cmp.Or(f.shareGPT(), f.question(), f.answer(), f.system(), f.tools())
 	r.Fields = f.Fields
@@ -33,7 +31,7 @@ func Canonical(r rows.Row) (rows.Row, error) {
 }
 
 // canonicalPrompt is Canonical of a row whose answers are not read.
-func canonicalPrompt(r rows.Row) (rows.Row, error) {
+func canonicalPrompt(r Row) (Row, error) {
 	r.Fields = maps.Clone(r.Fields)
 	for _, column := range append([]string{"completion"}, answerColumns...) {
 		delete(r.Fields, column)
@@ -227,7 +225,7 @@ func guesses(fields map[string]any) error {
 	}
 	return fmt.Errorf("there is no column prompt, and the texts in %s are not used: want the prompt in prompt, "+
 		"question, instruction or query, and no other text beside answers that have the prompt inside both",
-		rows.List(unused))
+		List(unused))
 }
 
 // toolsKey is where a conversation's first message has its tools while a row is read.
@@ -258,25 +256,25 @@ func (f *form) tools() error {
 }
 
 // toolsOf reads the column tools: a list, or one as a text of JSON, as tables have it.
-func toolsOf(value any) (rows.JSON, error) {
-	text, is := value.(rows.JSON)
+func toolsOf(value any) (JSON, error) {
+	text, is := value.(JSON)
 	if s, plain := value.(string); plain {
-		text, is = rows.JSON(s), true
+		text, is = JSON(s), true
 	}
 	if !is {
-		return "", fmt.Errorf("tools is %s: want a list", rows.KindOf(value))
+		return "", fmt.Errorf("tools is %s: want a list", KindOf(value))
 	}
-	list, err := rows.Decode([]byte(text))
+	list, err := Decode([]byte(text))
 	if err != nil {
-		return "", fmt.Errorf("tools is no JSON: %w; want a list", rows.BadJSON(err))
+		return "", fmt.Errorf("tools is no JSON: %w; want a list", BadJSON(err))
 	}
 	if _, is := list.([]any); !is {
-		return "", fmt.Errorf("tools is %s: want a list", rows.KindOf(list))
+		return "", fmt.Errorf("tools is %s: want a list", KindOf(list))
 	}
 	return text, nil
 }
 
-func withTools(list []any, text rows.JSON) []any {
+func withTools(list []any, text JSON) []any {
 	message, is := list[0].(map[string]any)
 	if !is {
 		return list
@@ -287,7 +285,7 @@ func withTools(list []any, text rows.JSON) []any {
 }
 
 // unusedTools is a remark about tools beside a plain text, which no chat template makes a conversation of.
-func unusedTools(r rows.Row) (remarks []string) {
+func unusedTools(r Row) (remarks []string) {
 	if !filled(r.Fields["tools"]) {
 		return nil
 	}
@@ -310,7 +308,7 @@ func filled(value any) bool {
 		return false
 	case string:
 		return v != "" && v != "[]"
-	case rows.JSON:
+	case JSON:
 		return v != "" && v != "[]"
 	case []any:
 		return len(v) > 0

@@ -17,7 +17,7 @@ import (
 
 // readAll gives a file to every reader; what comes out must keep the promises of the records.
 func readAll(t *testing.T, name, content string) {
-	fsys := files(name, content)
+	fsys := mapFS(name, content)
 	pairs, report, err := ReadPreferencesFS(fsys, name, PreferenceOptions{})
 	checkOutcome(t, len(pairs), report, err)
 	for _, p := range pairs {

@@ -12,7 +12,7 @@ import (
 )
 
 // files is a file system of one file.
-func files(name, content string) fstest.MapFS {
+func mapFS(name, content string) fstest.MapFS {
 	return fstest.MapFS{name: {Data: []byte(content)}}
 }
 
@@ -38,7 +38,7 @@ func parquetOf[T any](t *testing.T, rows ...T) string {
 	return b.String()
 }
 
-func plain(s string) Text { return Text{Plain: s} }
+func plainText(s string) Text { return Text{Plain: s} }
 
 // talk is a conversation of alternating user and assistant messages.
 func talk(first string, contents ...string) Text {
@@ -57,7 +57,7 @@ var wantError = expect.Error
 // onePair reads a file of one row.
 func onePair(t *testing.T, row string) Preference {
 	t.Helper()
-	pairs, _, err := ReadPreferencesFS(files("p.jsonl", row), "p.jsonl", PreferenceOptions{})
+	pairs, _, err := ReadPreferencesFS(mapFS("p.jsonl", row), "p.jsonl", PreferenceOptions{})
 	if err != nil {
 		t.Fatalf("%s: %v", row, err)
 	}

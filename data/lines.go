@@ -7,16 +7,11 @@ import (
 	"io"
 	"io/fs"
 	"unicode/utf8"
-
-	"github.com/posttrain/posttrain/data/internal/rows"
 )
-
-// WriteFile writes a file, whole or not at all.
-func WriteFile(path string, write func(w io.Writer) error) error { return rows.WriteFile(path, write) }
 
 // WriteLines writes n values as JSON lines, whole or not at all.
 func WriteLines(path string, n int, line func(i int) any) error {
-	return rows.WriteFile(path, rows.Table{Values: rows.Indexed(n, func(i int) (any, error) {
+	return WriteFile(path, Table{Values: indexed(n, func(i int) (any, error) {
 		return line(i), nil
 	})}.Lines)
 }
@@ -30,7 +25,7 @@ func WriteLine(w io.Writer, value any) error {
 
 // WriteJSON writes a value as indented JSON, whole or not at all.
 func WriteJSON(path string, value any) error {
-	return rows.WriteFile(path, func(w io.Writer) error {
+	return WriteFile(path, func(w io.Writer) error {
 		enc := json.NewEncoder(w)
 		enc.SetEscapeHTML(false)
 		enc.SetIndent("", "  ")
@@ -39,7 +34,7 @@ func WriteJSON(path string, value any) error {
 }
 
 // MaxLine bounds a line of JSON in bytes: a longer one is damage.
-const MaxLine = rows.MaxRowBytes
+const MaxLine = MaxRowBytes
 
 // ReadLines decodes a file of JSON lines and hands on every value with the number of its line, from 1.
 func ReadLines[T any](path string, visit func(line int, value T) error) error {
@@ -48,12 +43,12 @@ func ReadLines[T any](path string, visit func(line int, value T) error) error {
 
 // ReadLinesFS is ReadLines of a file in a file system; nil is the operating system's.
 func ReadLinesFS[T any](fsys fs.FS, path string, visit func(line int, value T) error) error {
-	file, err := rows.Open(fsys, path)
+	file, err := Open(fsys, path)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	for line, err := range rows.Lines(path, file) {
+	for line, err := range eachLine(path, file) {
 		if err != nil {
 			return err
 		}
@@ -71,7 +66,7 @@ func ReadLinesFS[T any](fsys fs.FS, path string, visit func(line int, value T) e
 // ReadJournal decodes JSON lines that a process may have left in the middle of one: a last line without a line end is
 // left out. end is the offset behind the last whole line.
 func ReadJournal[T any](path string, r io.Reader) (values []T, end int64, err error) {
-	for line, err := range rows.Lines(path, r) {
+	for line, err := range eachLine(path, r) {
 		if err != nil {
 			return nil, 0, err
 		}
@@ -87,10 +82,10 @@ func ReadJournal[T any](path string, r io.Reader) (values []T, end int64, err er
 	return values, end, nil
 }
 
-func decodeLine[T any](path string, line rows.Line) (value T, err error) {
+func decodeLine[T any](path string, line Line) (value T, err error) {
 	err = errors.New("invalid UTF-8: want JSON in UTF-8")
 	if utf8.Valid(line.Text) {
-		err = rows.Unmarshal(line.Text, &value)
+		err = Unmarshal(line.Text, &value)
 	}
 	if err != nil {
 		err = fmt.Errorf("%s:%d: %w", path, line.Number, err)
@@ -99,7 +94,7 @@ func decodeLine[T any](path string, line rows.Line) (value T, err error) {
 }
 
 // MarshalJSON writes a text as a column holds it: a string or a list of {role, content}.
-func (t Text) MarshalJSON() ([]byte, error) { return rows.Marshal(t.value()) }
+func (t Text) MarshalJSON() ([]byte, error) { return Marshal(t.value()) }
 
 // UnmarshalJSON reads what MarshalJSON writes.
 func (t *Text) UnmarshalJSON(b []byte) error {

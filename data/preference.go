@@ -10,7 +10,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/posttrain/posttrain/data/internal/rows"
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
@@ -47,7 +46,7 @@ func streamPreferences(fsys fs.FS, path string, o PreferenceOptions) (*Stream[Pr
 		return nil, err
 	}
 	var found []string // columns of the first row, for messages
-	s := NewStream(path, rows.Read(fsys, path), func(r rows.Row, report *Report) (Preference, string, error) {
+	s := NewStream(path, Rows(fsys, path), func(r Row, report *Report) (Preference, string, error) {
 		if report.Read == 1 {
 			found = r.Columns()
 		}
@@ -66,7 +65,7 @@ func streamPreferences(fsys fs.FS, path string, o PreferenceOptions) (*Stream[Pr
 	s.last = func(report *Report) error {
 		if len(o.ScoreColumns) == 2 && report.Scored == 0 {
 			return fmt.Errorf("%s: no row has a number in both score columns %s and %s: found columns %s",
-				path, o.ScoreColumns[0], o.ScoreColumns[1], rows.List(found))
+				path, o.ScoreColumns[0], o.ScoreColumns[1], List(found))
 		}
 		return nil
 	}
@@ -74,7 +73,7 @@ func streamPreferences(fsys fs.FS, path string, o PreferenceOptions) (*Stream[Pr
 }
 
 // preferenceOf makes a pair of a row; columns names the source of its scores, why says why there is no pair.
-func preferenceOf(r rows.Row, o PreferenceOptions) (pair Preference, columns, why string, err error) {
+func preferenceOf(r Row, o PreferenceOptions) (pair Preference, columns, why string, err error) {
 	pair.Source = r.Source
 	given := r
 	if r, err = Canonical(r); err != nil {
@@ -84,7 +83,7 @@ func preferenceOf(r rows.Row, o PreferenceOptions) (pair Preference, columns, wh
 		if a, err := answersOf(r.Fields); a != nil || err != nil {
 			return a.pair(r, err)
 		}
-		return pair, "", "", fmt.Errorf("found columns %s: %s", rows.List(given.Columns()), preferenceColumns)
+		return pair, "", "", fmt.Errorf("found columns %s: %s", List(given.Columns()), preferenceColumns)
 	}
 	var errs [2]error
 	pair.Chosen, errs[0] = textOf("chosen", r.Fields["chosen"])
@@ -100,12 +99,12 @@ func preferenceOf(r rows.Row, o PreferenceOptions) (pair Preference, columns, wh
 }
 
 // classify takes the class from its column.
-func (p *Preference) classify(r rows.Row, column string) error {
+func (p *Preference) classify(r Row, column string) error {
 	if column == "" {
 		return nil
 	}
 	if !r.Has(column) {
-		return fmt.Errorf("found columns %s, no value in %s: want one in every row", rows.List(r.Columns()), column)
+		return fmt.Errorf("found columns %s, no value in %s: want one in every row", List(r.Columns()), column)
 	}
 	p.Class = fmt.Sprint(r.Fields[column])
 	return nil

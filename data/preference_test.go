@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 func TestPreferenceColumns(t *testing.T) {
@@ -18,7 +16,7 @@ func TestPreferenceColumns(t *testing.T) {
 		want      Preference
 	}{
 		{"explicit plain prompt", `{"prompt":"Q","chosen":" yes","rejected":" no"}`,
-			Preference{Prompt: plain("Q"), Chosen: plain(" yes"), Rejected: plain(" no")}},
+			Preference{Prompt: plainText("Q"), Chosen: plainText(" yes"), Rejected: plainText(" no")}},
 		{"explicit conversation", `{"prompt":[{"role":"user","content":"Q"}],"chosen":[{"role":"assistant",` +
 			`"content":"yes"}],"rejected":[{"role":"assistant","content":"no"}]}`,
 			Preference{Prompt: talk("user", "Q"), Chosen: talk("assistant", "yes"), Rejected: talk("assistant", "no")}},
@@ -34,14 +32,14 @@ func TestPreferenceColumns(t *testing.T) {
 			`"content":"no"}]}`,
 			Preference{Prompt: talk("user", "Q"), Chosen: talk("assistant", "yes"), Rejected: talk("assistant", "no")}},
 		{"null prompt is like a missing one", `{"prompt":null,"chosen":"a b","rejected":"a c"}`,
-			Preference{Prompt: plain("a"), Chosen: plain(" b"), Rejected: plain(" c")}},
+			Preference{Prompt: plainText("a"), Chosen: plainText(" b"), Rejected: plainText(" c")}},
 		{"conversations of different length", `{"chosen":[{"role":"user","content":"Q"},{"role":"assistant",` +
 			`"content":"A"}],"rejected":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},` +
 			`{"role":"user","content":"R"}]}`,
 			Preference{Prompt: talk("user", "Q"), Chosen: talk("assistant", "A"),
 				Rejected: talk("assistant", "A", "R")}},
 		{"HTML and escapes", `{"prompt":"<think>\u00e9\n","chosen":"\ud83d\ude42","rejected":"&"}`,
-			Preference{Prompt: plain("<think>é\n"), Chosen: plain("🙂"), Rejected: plain("&")}},
+			Preference{Prompt: plainText("<think>é\n"), Chosen: plainText("🙂"), Rejected: plainText("&")}},
 	} {
 		c.want.Source = "p.jsonl:1"
 		row := strings.Join(strings.Fields(c.row), " ")
@@ -91,7 +89,7 @@ func TestScoreColumns(t *testing.T) {
 		{`"other":1`, nil, [2]float64{}, false},
 	} {
 		row := `{"prompt":"Q","chosen":"a","rejected":"b",` + c.columns + `}`
-		pairs, report, err := ReadPreferencesFS(files("p.jsonl", row), "p.jsonl",
+		pairs, report, err := ReadPreferencesFS(mapFS("p.jsonl", row), "p.jsonl",
 			PreferenceOptions{ScoreColumns: c.named})
 		if err != nil {
 			t.Errorf("%s: %v", c.columns, err)
@@ -132,7 +130,7 @@ func TestPairsOfManyForms(t *testing.T) {
 		{`{"prompt":"Q","chosen":{"score":1},"rejected":{"text":"b","score":2}}`,
 			"p.jsonl:1: chosen is an object: want"},
 	} {
-		pairs, _, err := ReadPreferencesFS(files("p.jsonl", c.row), "p.jsonl", PreferenceOptions{})
+		pairs, _, err := ReadPreferencesFS(mapFS("p.jsonl", c.row), "p.jsonl", PreferenceOptions{})
 		if err != nil {
 			wantError(t, err, c.want)
 			continue
@@ -157,7 +155,7 @@ func describePair(p Preference) string {
 
 // TestMarginsAreWritten in both forms, and read again.
 func TestMarginsAreWritten(t *testing.T) {
-	pair := Preference{Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b"), ChosenScore: 0.5, Scored: true,
+	pair := Preference{Prompt: plainText("Q"), Chosen: plainText("a"), Rejected: plainText("b"), ChosenScore: 0.5, Scored: true,
 		Margin: true}
 	for _, name := range []string{"m.jsonl", "m.parquet"} {
 		path := filepath.Join(t.TempDir(), name)
@@ -201,7 +199,7 @@ func TestContainers(t *testing.T) {
 		{"p.parquet", table, "p.parquet: row 3"},
 		{"p.parquet.gz", gzipText(table), "p.parquet.gz: row 3"},
 	} {
-		pairs, report, err := ReadPreferencesFS(files(c.name, c.content), c.name, PreferenceOptions{})
+		pairs, report, err := ReadPreferencesFS(mapFS(c.name, c.content), c.name, PreferenceOptions{})
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -210,7 +208,7 @@ func TestContainers(t *testing.T) {
 			t.Errorf("%s: %d pairs, %s", c.name, len(pairs), report)
 			continue
 		}
-		want := Preference{Prompt: plain("Q2"), Chosen: plain("é"), Rejected: plain("no"), ChosenScore: 0.5,
+		want := Preference{Prompt: plainText("Q2"), Chosen: plainText("é"), Rejected: plainText("no"), ChosenScore: 0.5,
 			RejectedScore: 2, Scored: true, Source: c.source}
 		if !reflect.DeepEqual(pairs[2], want) {
 			t.Errorf("%s: %+v, want %+v", c.name, pairs[2], want)
@@ -252,7 +250,7 @@ func TestDropsAndWartsAreCounted(t *testing.T) {
 {"prompt":"Q","chosen":"a","rejected":"b\n\nHuman: c"}
 {"chosen":[{"role":"user","content":"x"}],"rejected":[{"role":"user","content":"y"}]}
 `
-	pairs, report, err := ReadPreferencesFS(files("p.jsonl", rows), "p.jsonl", PreferenceOptions{})
+	pairs, report, err := ReadPreferencesFS(mapFS("p.jsonl", rows), "p.jsonl", PreferenceOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +336,7 @@ func TestPreferenceErrors(t *testing.T) {
 			Rejected string `parquet:"rejected"`
 		}{"x", "\xff"}), "p.parquet: row 1: rejected is not valid UTF-8"},
 	} {
-		_, _, err := ReadPreferencesFS(files(c.name, c.content), c.name, PreferenceOptions{})
+		_, _, err := ReadPreferencesFS(mapFS(c.name, c.content), c.name, PreferenceOptions{})
 		wantError(t, err, c.want)
 	}
 	nan := parquetOf(t, struct {
@@ -347,7 +345,7 @@ func TestPreferenceErrors(t *testing.T) {
 		Rejected string  `parquet:"rejected"`
 		S        float64 `parquet:"chosen_score"`
 	}{"Q", "a", "b", nan()})
-	_, _, err := ReadPreferencesFS(files("p.parquet", nan), "p.parquet", PreferenceOptions{})
+	_, _, err := ReadPreferencesFS(mapFS("p.parquet", nan), "p.parquet", PreferenceOptions{})
 	wantError(t, err, "p.parquet: row 1: chosen_score is NaN: want a finite number")
 }
 
@@ -371,7 +369,7 @@ func TestMissingFileAndFolder(t *testing.T) {
 }
 
 func TestNamedScoreColumns(t *testing.T) {
-	row := files("p.jsonl", `{"prompt":"Q","chosen":"a","rejected":"b","w":1}`)
+	row := mapFS("p.jsonl", `{"prompt":"Q","chosen":"a","rejected":"b","w":1}`)
 	for _, c := range []struct {
 		columns []string
 		want    string
@@ -388,8 +386,8 @@ func TestNamedScoreColumns(t *testing.T) {
 }
 
 func TestARowOfManyMegabytesIsRefused(t *testing.T) {
-	long := strings.Repeat(" ", rows.MaxRowBytes) + "{}\n"
-	_, _, err := ReadPreferencesFS(files("p.jsonl", "\n"+long), "p.jsonl", PreferenceOptions{})
+	long := strings.Repeat(" ", MaxRowBytes) + "{}\n"
+	_, _, err := ReadPreferencesFS(mapFS("p.jsonl", "\n"+long), "p.jsonl", PreferenceOptions{})
 	wantError(t, err, "p.jsonl:2: longer than 64 MiB")
 }
 

@@ -14,7 +14,7 @@ func nan() float64 { return math.NaN() }
 func scoredPairs(scores ...[2]float64) []Preference {
 	pairs := make([]Preference, len(scores))
 	for i, s := range scores {
-		pairs[i] = Preference{Prompt: plain("Q"), Chosen: plain("w"), Rejected: plain("l"), ChosenScore: s[0],
+		pairs[i] = Preference{Prompt: plainText("Q"), Chosen: plainText("w"), Rejected: plainText("l"), ChosenScore: s[0],
 			RejectedScore: s[1], Scored: true, Source: fmt.Sprintf("p.jsonl:%d", i+1)}
 	}
 	return pairs

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"strings"
-
-	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 // Tally counts the rows with one remark.
@@ -112,22 +110,22 @@ func count(tallies []Tally, what, source string) []Tally {
 // Stream is the records of a file, which are read anew each time and never all in memory.
 type Stream[T any] struct {
 	path string
-	in   rows.Seq
-	of   func(rows.Row, *Report) (record T, why string, err error)
+	in   RowSeq
+	of   func(Row, *Report) (record T, why string, err error)
 	last func(*Report) error            // looks at the report of a whole file; nil: nothing to look at
 	bad  func(source string, err error) // gets the errors; nil: the first ends the reading
 }
 
 // NewStream makes records of rows. of makes a record of a row; why is the reason to drop the row, "" to keep it. Warts
 // belong into the report only for rows that are kept.
-func NewStream[T any](path string, in rows.Seq, of func(rows.Row, *Report) (record T, why string, err error)) (
+func NewStream[T any](path string, in RowSeq, of func(Row, *Report) (record T, why string, err error)) (
 	s *Stream[T]) {
 	return &Stream[T]{path: path, in: in, of: of}
 }
 
 // Map is the stream of what is made of the records of another.
 func Map[T, U any](s *Stream[T], make func(T) U) *Stream[U] {
-	return &Stream[U]{path: s.path, in: s.in, last: s.last, of: func(r rows.Row, report *Report) (u U, why string, err error) {
+	return &Stream[U]{path: s.path, in: s.in, last: s.last, of: func(r Row, report *Report) (u U, why string, err error) {
 		t, why, err := s.of(r, report)
 		if err == nil && why == "" {
 			u = make(t)
@@ -136,19 +134,13 @@ func Map[T, U any](s *Stream[T], make func(T) U) *Stream[U] {
 	}}
 }
 
-// Row is a row of a file as its columns.
-type Row = rows.Row
-
 // FirstRow is the first row of a file.
 func FirstRow(path string) (Row, error) {
-	for row, err := range rows.Read(nil, path) {
+	for row, err := range Rows(nil, path) {
 		return row, err
 	}
 	return Row{}, fmt.Errorf("%s: no rows: the file is empty", path)
 }
-
-// List joins names for a message, long lists and long names cut.
-func List(names []string) string { return rows.List(names) }
 
 // Lenient is the same records, but errors of rows, or of the file (source ""), are handed to bad. A bad row is left out;
 // only an error of the file, such as a truncated one, ends the reading.
@@ -248,7 +240,7 @@ func (s *Stream[T]) Collect() (records []T, report *Report, err error) {
 }
 
 // Collect reads rows into records, which of makes as for [NewStream].
-func Collect[T any](path string, in rows.Seq, of func(rows.Row, *Report) (record T, why string, err error)) (
+func Collect[T any](path string, in RowSeq, of func(Row, *Report) (record T, why string, err error)) (
 	[]T, *Report, error) {
 	return NewStream(path, in, of).Collect()
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/posttrain/posttrain/data/internal/rows"
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
@@ -137,7 +136,7 @@ func answersOf(fields map[string]any) (*answers, error) {
 }
 
 // pair makes a pair of the best and the worst answer.
-func (a *answers) pair(r rows.Row, err error) (pair Preference, columns, why string, _ error) {
+func (a *answers) pair(r Row, err error) (pair Preference, columns, why string, _ error) {
 	if err == nil && !r.Has("prompt") {
 		err = errors.New("the row has answers and their scores, but no prompt")
 	}

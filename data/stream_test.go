@@ -6,8 +6,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-
-	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 // TestStreamsKeepNoRecords: after the first quarter of the pairs, 25 MiB more are written and read in no more memory.
@@ -64,15 +62,15 @@ func TestStreamsKeepNoRecords(t *testing.T) {
 
 // TestStreamEnds: an error of the rows, of a record or of the reader ends a stream, and comes once.
 func TestStreamEnds(t *testing.T) {
-	in := func(yield func(rows.Row, error) bool) {
+	in := func(yield func(Row, error) bool) {
 		for i := range 3 {
-			if !yield(rows.Row{Source: fmt.Sprint("f:", i)}, nil) {
+			if !yield(Row{Source: fmt.Sprint("f:", i)}, nil) {
 				return
 			}
 		}
-		yield(rows.Row{}, fmt.Errorf("f: torn"))
+		yield(Row{}, fmt.Errorf("f: torn"))
 	}
-	s := NewStream("f", in, func(r rows.Row, _ *Report) (string, string, error) { return r.Source, "", nil })
+	s := NewStream("f", in, func(r Row, _ *Report) (string, string, error) { return r.Source, "", nil })
 	var got []string
 	for text, err := range s.All() {
 		got = append(got, fmt.Sprint(text, err))

@@ -5,8 +5,6 @@ import (
 	"io/fs"
 	"reflect"
 	"strings"
-
-	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 // ReadTable reads the rows of a file, .jsonl, .json or .parquet, each also with .gz, as structs R whose json tags name
@@ -19,9 +17,9 @@ func ReadTable[R, T any](fsys fs.FS, path string,
 		columns = append(columns, strings.Split(f.Tag.Get("json"), ",")[0])
 	}
 	places := map[string]string{}
-	return Collect(path, rows.ReadJSON(fsys, path, columns...), func(row rows.Row, report *Report) (T, string, error) {
+	return Collect(path, JSONRows(fsys, path, columns...), func(row Row, report *Report) (T, string, error) {
 		var r R
-		if err := rows.Unmarshal(row.Text, &r); err != nil {
+		if err := Unmarshal(row.Text, &r); err != nil {
 			return *new(T), "", err
 		}
 		record, once, err := of(&r, row.Source, report)

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-
-	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 // Labelled is an answer to a prompt that is desirable or not.
@@ -24,17 +22,17 @@ func ReadLabelled(path string) ([]Labelled, *Report, error) { return ReadLabelle
 
 // ReadLabelledFS is ReadLabelled from a file system, such as an embedded one.
 func ReadLabelledFS(fsys fs.FS, path string) ([]Labelled, *Report, error) {
-	all, report, err := Collect(path, rows.Read(fsys, path), labelledOf)
+	all, report, err := Collect(path, Rows(fsys, path), labelledOf)
 	return slices.Concat(all...), report, err
 }
 
 // StreamLabelled is ReadLabelled without keeping the answers: those of a row, one or two, come together.
 func StreamLabelled(path string) *Stream[[]Labelled] {
-	return NewStream(path, rows.Read(nil, path), labelledOf)
+	return NewStream(path, Rows(nil, path), labelledOf)
 }
 
 // labelledOf makes answers of a row; why is the reason to drop it, "" to keep it.
-func labelledOf(r rows.Row, report *Report) (all []Labelled, why string, err error) {
+func labelledOf(r Row, report *Report) (all []Labelled, why string, err error) {
 	if r.Has("chosen") || r.Has("rejected") || HasAnswers(r.Fields) {
 		return splitPair(r, report)
 	}
@@ -43,7 +41,7 @@ func labelledOf(r rows.Row, report *Report) (all []Labelled, why string, err err
 		return nil, "", err
 	}
 	if !r.Has("prompt") || !r.Has("completion") || !r.Has("label") {
-		return nil, "", fmt.Errorf("found columns %s: %s", rows.List(given.Columns()), labelledColumns)
+		return nil, "", fmt.Errorf("found columns %s: %s", List(given.Columns()), labelledColumns)
 	}
 	var a Labelled
 	if a.Desirable, err = labelOf(r.Fields["label"]); err == nil {
@@ -62,7 +60,7 @@ func labelledOf(r rows.Row, report *Report) (all []Labelled, why string, err err
 const SplitPair = "a pair is split into a desirable answer and an undesirable one"
 
 // splitPair makes two answers of a pair.
-func splitPair(r rows.Row, report *Report) (all []Labelled, why string, err error) {
+func splitPair(r Row, report *Report) (all []Labelled, why string, err error) {
 	p, _, why, err := preferenceOf(r, PreferenceOptions{})
 	if err == nil && why == "" {
 		why = reasonUnusable(p)

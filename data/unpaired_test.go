@@ -16,12 +16,12 @@ func TestLabelled(t *testing.T) {
 {"prompt":"Q","completion":"","label":1}
 {"prompt":"Q","responses":["worse","better"],"scores":[1,2]}
 `
-	got, report, err := ReadLabelledFS(files("k.jsonl", text), "k.jsonl")
+	got, report, err := ReadLabelledFS(mapFS("k.jsonl", text), "k.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}
 	answer := func(line, text string, desirable bool) Labelled {
-		return Labelled{Demonstration{plain("Q"), plain(text), "k.jsonl:" + line}, desirable}
+		return Labelled{Demonstration{plainText("Q"), plainText(text), "k.jsonl:" + line}, desirable}
 	}
 	want := []Labelled{answer("1", "A", true),
 		{Demonstration{talk("user", "Q"), talk("assistant", "A"), "k.jsonl:2"}, false},
@@ -48,7 +48,7 @@ func TestLabelledErrors(t *testing.T) {
 		`{"prompt":"Q","completion":"A","label":[1]}`:    "k.jsonl:1: label is a list: want true or false",
 		`{"chosen":"A"}`: "k.jsonl:1: found columns chosen: want prompt, chosen, rejected",
 	} {
-		_, _, err := ReadLabelledFS(files("k.jsonl", row), "k.jsonl")
+		_, _, err := ReadLabelledFS(mapFS("k.jsonl", row), "k.jsonl")
 		expect.Error(t, err, want)
 	}
 }

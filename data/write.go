@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"math"
 	"slices"
 
 	"github.com/parquet-go/parquet-go"
-
-	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 // WritePreferences writes pairs with the columns prompt, chosen, rejected and, for scored pairs, chosen_score and
@@ -24,10 +23,19 @@ func WritePreferences(path string, pairs []Preference) error {
 // WritePreferenceSeq is WritePreferences of pairs that need not be in memory. They are read twice for .parquet, whose
 // columns must be known before the first row. An error among the pairs ends the writing.
 func WritePreferenceSeq(path string, pairs iter.Seq2[Preference, error]) error {
-	return rows.Table{
-		Values:  each(pairs, preferenceLine),
-		Parquet: func(w io.Writer) error { return preferenceParquet(w, pairs) },
-	}.Write(path)
+	return writeRows(path, each(pairs, func(p Preference) ([]cell, error) {
+		row := []cell{{"prompt", p.Prompt}, {"chosen", p.Chosen}, {"rejected", p.Rejected}}
+		if sum := p.ChosenScore + p.RejectedScore; p.Scored && (math.IsNaN(sum) || math.IsInf(sum, 0)) {
+			return nil, fmt.Errorf("pair from %s: scores %v and %v: want finite numbers", p.Source, p.ChosenScore,
+				p.RejectedScore)
+		}
+		if p.Margin {
+			row = append(row, cell{marginColumn, p.ChosenScore})
+		} else if p.Scored {
+			row = append(row, cell{"chosen_score", p.ChosenScore}, cell{"rejected_score", p.RejectedScore})
+		}
+		return append(row, toolsIn(p.Prompt, p.Chosen)...), nil
+	}))
 }
 
 // WriteDemonstrations writes demonstrations with the columns prompt and completion, or text where there is no prompt,
@@ -38,10 +46,12 @@ func WriteDemonstrations(path string, demos []Demonstration) error {
 
 // WriteDemonstrationSeq is to WriteDemonstrations what WritePreferenceSeq is to WritePreferences.
 func WriteDemonstrationSeq(path string, demos iter.Seq2[Demonstration, error]) error {
-	return rows.Table{
-		Values:  each(demos, func(d Demonstration) (any, error) { return demonstrationLine(d), nil }),
-		Parquet: func(w io.Writer) error { return demonstrationParquet(w, demos) },
-	}.Write(path)
+	return writeRows(path, each(demos, func(d Demonstration) ([]cell, error) {
+		if d.Prompt.Empty() && !d.Completion.IsChat() {
+			return []cell{{"text", d.Completion}}, nil
+		}
+		return append([]cell{{"prompt", d.Prompt}, {"completion", d.Completion}}, toolsIn(d.Prompt, d.Completion)...), nil
+	}))
 }
 
 // WriteLabelled writes answers with the columns prompt, completion and label, in the forms of WritePreferences.
@@ -49,12 +59,25 @@ func WriteLabelled(path string, all []Labelled) error { return WriteLabelledSeq(
 
 // WriteLabelledSeq is to WriteLabelled what WritePreferenceSeq is to WritePreferences.
 func WriteLabelledSeq(path string, all iter.Seq2[Labelled, error]) error {
-	return rows.Table{
-		Values: each(all, func(a Labelled) (any, error) {
-			return labelledJSON{a.Prompt.value(), a.Completion.value(), a.Desirable, toolsIn(a.Prompt, a.Completion)}, nil
-		}),
-		Parquet: func(w io.Writer) error { return labelledParquet(w, all) },
-	}.Write(path)
+	return writeRows(path, each(all, func(a Labelled) ([]cell, error) {
+		return append([]cell{{"prompt", a.Prompt}, {"completion", a.Completion}, {"label", a.Desirable}},
+			toolsIn(a.Prompt, a.Completion)...), nil
+	}))
+}
+
+// Answers are several completions of a prompt, with a score each.
+type Answers struct {
+	Prompt Text
+	Texts  []string
+	Scores []float64
+}
+
+// WriteAnswers writes answers with the columns prompt, all_generated_responses and all_rm_scores, in the forms of
+// [WritePreferences]. [ReadPreferences] makes pairs of the best and the worst of them.
+func WriteAnswers(path string, all []Answers) error {
+	return writeRows(path, each(Values(all), func(a Answers) ([]cell, error) {
+		return []cell{{"prompt", a.Prompt}, {KnownAnswerColumns[0][0], a.Texts}, {KnownAnswerColumns[0][1], a.Scores}}, nil
+	}))
 }
 
 // Values are the elements of a slice as a sequence without errors.
@@ -83,59 +106,41 @@ func each[T, U any](records iter.Seq2[T, error], of func(T) (U, error)) iter.Seq
 	}
 }
 
-// CheckWritable refuses a file name whose extension no writer has.
-func CheckWritable(name string) error { return rows.CheckWritable(name) }
-
-type preferenceJSON struct {
-	Prompt        any      `json:"prompt"`
-	Chosen        any      `json:"chosen"`
-	Rejected      any      `json:"rejected"`
-	ChosenScore   *float64 `json:"chosen_score,omitempty"`
-	RejectedScore *float64 `json:"rejected_score,omitempty"`
-	Margin        *float64 `json:"margin,omitempty"`
-	Tools         any      `json:"tools,omitempty"`
+// cell is a value of a row under the name of its column: a Text, a number, a truth value, a list of texts or of
+// numbers, or JSON.
+type cell struct {
+	column string
+	value  any
 }
 
-type demonstrationJSON struct {
-	Prompt     any `json:"prompt,omitempty"`
-	Completion any `json:"completion,omitempty"`
-	Text       any `json:"text,omitempty"`
-	Tools      any `json:"tools,omitempty"`
+// writeRows writes rows in the form that the file's name asks for.
+func writeRows(path string, rows iter.Seq2[[]cell, error]) error {
+	return Table{
+		Values: each(rows, func(row []cell) (any, error) {
+			var object Object
+			for _, c := range row {
+				if t, is := c.value.(Text); is {
+					c.value = t.value()
+				}
+				object = append(object, Entry{c.column, c.value})
+			}
+			return object, nil
+		}),
+		Parquet: func(w io.Writer) error { return writeTable(w, rows) },
+	}.Write(path)
 }
 
-type labelledJSON struct {
-	Prompt     any  `json:"prompt"`
-	Completion any  `json:"completion"`
-	Label      bool `json:"label"`
-	Tools      any  `json:"tools,omitempty"`
-}
-
-func preferenceLine(p Preference) (any, error) {
-	line := preferenceJSON{Prompt: p.Prompt.value(), Chosen: p.Chosen.value(), Rejected: p.Rejected.value(),
-		Tools: toolsIn(p.Prompt, p.Chosen)}
-	if p.Scored {
-		if sum := p.ChosenScore + p.RejectedScore; math.IsNaN(sum) || math.IsInf(sum, 0) {
-			return nil, fmt.Errorf("pair from %s: scores %v and %v: want finite numbers", p.Source, p.ChosenScore,
-				p.RejectedScore)
-		}
-		if p.Margin {
-			line.Margin = &p.ChosenScore
-		} else {
-			line.ChosenScore, line.RejectedScore = &p.ChosenScore, &p.RejectedScore
+// toolsIn is the column of the tools of a conversation, which its first message has; nil if it has no tools.
+func toolsIn(texts ...Text) []cell {
+	for _, t := range texts {
+		if len(t.Messages) > 0 {
+			if t.Messages[0].Tools == "" {
+				return nil
+			}
+			return []cell{{"tools", json.RawMessage(t.Messages[0].Tools)}}
 		}
 	}
-	return line, nil
-}
-
-// bare says that the demonstration is text without a prompt.
-func (d Demonstration) bare() bool { return d.Prompt.Empty() && !d.Completion.IsChat() }
-
-func demonstrationLine(d Demonstration) any {
-	if d.bare() {
-		return demonstrationJSON{Text: d.Completion.value()}
-	}
-	return demonstrationJSON{Prompt: d.Prompt.value(), Completion: d.Completion.value(),
-		Tools: toolsIn(d.Prompt, d.Completion)}
+	return nil
 }
 
 // value is the text as a JSON column: a string or a list of {role, content}.
@@ -151,28 +156,15 @@ func (t Text) value() any {
 }
 
 func (m Message) value() any {
-	whole, err := rows.Decode([]byte(m.Whole))
-	object, is := whole.(rows.Object)
+	whole, err := Decode([]byte(m.Whole))
+	object, is := whole.(Object)
 	if err != nil || !is {
 		return messageJSON{m, m.train()}
 	}
 	if m.Untrained {
-		object = append(object, rows.Entry{Key: "train", Value: false})
+		object = append(object, Entry{Key: "train", Value: false})
 	}
 	return object
-}
-
-// toolsIn are the tools of a conversation, which its first message has; nil if it has no tools.
-func toolsIn(texts ...Text) any {
-	for _, t := range texts {
-		if len(t.Messages) > 0 {
-			if t.Messages[0].Tools == "" {
-				return nil
-			}
-			return json.RawMessage(t.Messages[0].Tools)
-		}
-	}
-	return nil
 }
 
 type messageJSON struct {
@@ -188,42 +180,106 @@ func (m Message) train() *bool {
 	return nil
 }
 
-// forms counts the texts that are strings and those that are conversations.
-type forms struct {
+// writeTable finds the types of the columns first, and writes the rows then.
+func writeTable(w io.Writer, rows iter.Seq2[[]cell, error]) error {
+	columns, n := map[string]*column{}, 0
+	for row, err := range rows {
+		if err != nil {
+			return err
+		}
+		n++
+		for _, c := range row {
+			if columns[c.column] == nil {
+				columns[c.column] = &column{}
+			}
+			columns[c.column].add(c.value)
+		}
+	}
+	schema := parquet.Group{}
+	for _, name := range slices.Sorted(maps.Keys(columns)) {
+		node, err := columns[name].node()
+		if err == nil && columns[name].rows < n && !node.Optional() {
+			err = fmt.Errorf("some rows have a column %s and some are bare text, which one table cannot hold: write .jsonl",
+				name)
+		}
+		if err != nil {
+			return err
+		}
+		schema[name] = node
+	}
+	return WriteParquet(w, each(rows, tableRow), parquet.NewSchema("row", schema))
+}
+
+// column is what is known of a column of a table.
+type column struct {
+	rows         int
 	plain, chats int
 	untrained    bool // a message has "train": false
 	tools        bool // a conversation has tools, or calls them
+	other        any  // a value that is no text
 }
 
-func (f *forms) add(texts ...Text) {
-	for _, t := range texts {
-		if t.IsChat() {
-			f.chats++
-			f.untrained = f.untrained || len(t.Trained()) < len(t.Messages)
-			f.tools = f.tools || slices.ContainsFunc(t.Messages, func(m Message) bool { return m.Whole+m.Tools != "" })
-		} else {
-			f.plain++
-		}
+func (c *column) add(value any) {
+	c.rows++
+	t, is := value.(Text)
+	_, tools := value.(json.RawMessage)
+	switch {
+	case tools:
+		c.tools = true
+	case !is:
+		c.other = value
+	case t.IsChat():
+		c.chats++
+		c.untrained = c.untrained || len(t.Trained()) < len(t.Messages)
+		c.tools = c.tools || slices.ContainsFunc(t.Messages, func(m Message) bool { return m.Whole+m.Tools != "" })
+	default:
+		c.plain++
 	}
 }
 
-// column is the parquet type of a column of such texts: a string or a list of {role, content}, the same for all texts.
-func (f *forms) column() (parquet.Node, error) {
+// node is the parquet type of the column. Texts are strings or lists of {role, content}, all alike.
+func (c *column) node() (parquet.Node, error) {
+	switch c.other.(type) {
+	case bool:
+		return parquet.Leaf(parquet.BooleanType), nil
+	case float64:
+		return parquet.Optional(parquet.Leaf(parquet.DoubleType)), nil
+	case []string:
+		return parquet.List(parquet.String()), nil
+	case []float64:
+		return parquet.List(parquet.Leaf(parquet.DoubleType)), nil
+	}
 	switch {
-	case f.tools:
+	case c.tools:
 		return nil, errors.New("some conversations have tools or messages with more than role and content, which no " +
 			"parquet column here can hold: write .jsonl")
-	case f.chats == 0:
+	case c.chats == 0:
 		return parquet.String(), nil
-	case f.plain == 0:
+	case c.plain == 0:
 		message := parquet.Group{"role": parquet.String(), "content": parquet.String()}
-		if f.untrained {
+		if c.untrained {
 			message["train"] = parquet.Optional(parquet.Leaf(parquet.BooleanType))
 		}
 		return parquet.List(message), nil
 	}
 	return nil, errors.New("some texts are strings and some conversations, which one parquet column cannot hold: " +
 		"write .jsonl")
+}
+
+// tableRow is a row in the form of the parquet writer.
+func tableRow(row []cell) (any, error) {
+	out := map[string]any{}
+	for _, c := range row {
+		switch v := c.value.(type) {
+		case Text:
+			out[c.column] = v.cell()
+		case float64:
+			out[c.column] = &v // a plain 0 becomes null
+		default:
+			out[c.column] = v
+		}
+	}
+	return out, nil
 }
 
 // cell is the text in the form of the parquet writer.
@@ -240,95 +296,4 @@ func (t Text) cell() any {
 		messages[i] = message
 	}
 	return messages
-}
-
-func preferenceParquet(w io.Writer, pairs iter.Seq2[Preference, error]) error {
-	var texts forms
-	margins := false
-	for p, err := range pairs {
-		if err == nil {
-			_, err = preferenceLine(p)
-		}
-		if err != nil {
-			return err
-		}
-		texts.add(p.Prompt, p.Chosen, p.Rejected)
-		margins = margins || p.Margin
-	}
-	column, err := texts.column()
-	if err != nil {
-		return err
-	}
-	score := parquet.Optional(parquet.Leaf(parquet.DoubleType))
-	group := parquet.Group{"prompt": column, "chosen": column, "rejected": column, "chosen_score": score,
-		"rejected_score": score}
-	if margins {
-		group[marginColumn] = score
-	}
-	return rows.WriteParquet(w, each(pairs, preferenceCells), parquet.NewSchema("preference", group))
-}
-
-func preferenceCells(p Preference) (any, error) {
-	row := map[string]any{"prompt": p.Prompt.cell(), "chosen": p.Chosen.cell(), "rejected": p.Rejected.cell()}
-	if p.Margin {
-		row[marginColumn] = &p.ChosenScore
-	} else if p.Scored {
-		row["chosen_score"], row["rejected_score"] = &p.ChosenScore, &p.RejectedScore // a plain 0 becomes null
-	}
-	return row, nil
-}
-
-func demonstrationParquet(w io.Writer, demos iter.Seq2[Demonstration, error]) error {
-	var texts forms
-	bare, all := 0, 0
-	for d, err := range demos {
-		if err != nil {
-			return err
-		}
-		if all++; d.bare() {
-			bare++
-		} else {
-			texts.add(d.Prompt, d.Completion)
-		}
-	}
-	cells := each(demos, demonstrationCells)
-	if bare == all {
-		return rows.WriteParquet(w, cells, parquet.NewSchema("text", parquet.Group{"text": parquet.String()}))
-	}
-	if bare > 0 {
-		return errors.New("some demonstrations have a prompt and some are bare text, which one table cannot hold: " +
-			"write .jsonl")
-	}
-	column, err := texts.column()
-	if err != nil {
-		return err
-	}
-	return rows.WriteParquet(w, cells, parquet.NewSchema("demonstration",
-		parquet.Group{"prompt": column, "completion": column}))
-}
-
-func demonstrationCells(d Demonstration) (any, error) {
-	if d.bare() {
-		return map[string]any{"text": d.Completion.cell()}, nil
-	}
-	return map[string]any{"prompt": d.Prompt.cell(), "completion": d.Completion.cell()}, nil
-}
-
-func labelledParquet(w io.Writer, all iter.Seq2[Labelled, error]) error {
-	var texts forms
-	for a, err := range all {
-		if err != nil {
-			return err
-		}
-		texts.add(a.Prompt, a.Completion)
-	}
-	column, err := texts.column()
-	if err != nil {
-		return err
-	}
-	cells := func(a Labelled) (any, error) {
-		return map[string]any{"prompt": a.Prompt.cell(), "completion": a.Completion.cell(), "label": a.Desirable}, nil
-	}
-	return rows.WriteParquet(w, each(all, cells), parquet.NewSchema("labelled",
-		parquet.Group{"prompt": column, "completion": column, "label": parquet.Leaf(parquet.BooleanType)}))
 }

@@ -11,11 +11,11 @@ import (
 
 func TestPreferencesComeBackAsWritten(t *testing.T) {
 	pairs := []Preference{
-		{Prompt: plain("Q <think>\n\u2028"), Chosen: plain("é"), Rejected: plain(""), ChosenScore: 1.0 / 3,
+		{Prompt: plainText("Q <think>\n\u2028"), Chosen: plainText("é"), Rejected: plainText(""), ChosenScore: 1.0 / 3,
 			RejectedScore: 1e-300, Scored: true},
 		{Prompt: talk("user", "Q"), Chosen: talk("assistant", "<answer>&</answer>"), Rejected: talk("assistant", "b")},
 	}
-	pairs[0].Rejected = plain(" ")
+	pairs[0].Rejected = plainText(" ")
 	path := filepath.Join(t.TempDir(), "pairs.jsonl")
 	if err := WritePreferences(path, pairs); err != nil {
 		t.Fatal(err)
@@ -38,8 +38,8 @@ func TestPreferencesComeBackAsWritten(t *testing.T) {
 
 func TestDemonstrationsComeBackAsWritten(t *testing.T) {
 	demos := []Demonstration{
-		{Completion: plain("bare text")},
-		{Prompt: plain("Q"), Completion: plain("A")},
+		{Completion: plainText("bare text")},
+		{Prompt: plainText("Q"), Completion: plainText("A")},
 		{Prompt: talk("user", "Q"), Completion: talk("assistant", "A")},
 		{Prompt: talk("user"), Completion: talk("assistant", "A")},
 	}
@@ -124,7 +124,7 @@ func TestBestWorst(t *testing.T) {
 			t.Errorf("%v: %+v", c.scores, pair)
 		}
 	}
-	if pair, _ := BestWorst(plain("Q"), completions, []float64{1, 0, 0, 0}, ""); pair.Chosen.IsChat() ||
+	if pair, _ := BestWorst(plainText("Q"), completions, []float64{1, 0, 0, 0}, ""); pair.Chosen.IsChat() ||
 		pair.Chosen.Plain != "a" {
 		t.Errorf("plain prompt: %+v", pair)
 	}
@@ -135,9 +135,9 @@ var allForms = []string{"x.json", "x.jsonl", "x.parquet", "x.json.gz", "x.jsonl.
 
 func TestPreferencesAndDemonstrationsInEveryForm(t *testing.T) {
 	for _, pairs := range [][]Preference{
-		{{Prompt: plain("Q"), Chosen: plain("é\n"), Rejected: plain("b"), ChosenScore: 1.0 / 3, RejectedScore: 1e-300,
-			Scored: true}, {Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b")},
-			{Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b"), Scored: true}},
+		{{Prompt: plainText("Q"), Chosen: plainText("é\n"), Rejected: plainText("b"), ChosenScore: 1.0 / 3, RejectedScore: 1e-300,
+			Scored: true}, {Prompt: plainText("Q"), Chosen: plainText("a"), Rejected: plainText("b")},
+			{Prompt: plainText("Q"), Chosen: plainText("a"), Rejected: plainText("b"), Scored: true}},
 		{{Prompt: talk("user", "Q"), Chosen: talk("assistant", "<answer>&</answer>"),
 			Rejected: talk("assistant", "b")}},
 	} {
@@ -156,8 +156,8 @@ func TestPreferencesAndDemonstrationsInEveryForm(t *testing.T) {
 		}
 	}
 	for _, demos := range [][]Demonstration{
-		{{Completion: plain("bare text")}},
-		{{Prompt: plain("Q"), Completion: plain("A")}},
+		{{Completion: plainText("bare text")}},
+		{{Prompt: plainText("Q"), Completion: plainText("A")}},
 		{{Prompt: talk("user", "Q", "A", "R"), Completion: talk("assistant", "A")}},
 	} {
 		for _, name := range allForms {
@@ -180,11 +180,11 @@ func TestWhatNoFormHolds(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.parquet")
 	wantError(t, WritePreferences(path, []Preference{
-		{Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b")},
+		{Prompt: plainText("Q"), Chosen: plainText("a"), Rejected: plainText("b")},
 		{Prompt: talk("user", "Q"), Chosen: talk("assistant", "a"), Rejected: talk("assistant", "b")},
 	}), "some texts are strings and some conversations")
-	wantError(t, WriteDemonstrations(path, []Demonstration{{Completion: plain("bare")},
-		{Prompt: plain("Q"), Completion: plain("A")}}), "some are bare text")
+	wantError(t, WriteDemonstrations(path, []Demonstration{{Completion: plainText("bare")},
+		{Prompt: plainText("Q"), Completion: plainText("A")}}), "some are bare text")
 	wantError(t, WritePreferences(path, scoredPairs([2]float64{nan(), 0})), "want finite numbers")
 	wantError(t, WriteDemonstrations(filepath.Join(dir, "x.csv"), nil),
 		`extension ".csv": want .jsonl, .json or .parquet`)

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/posttrain/posttrain/data/internal/rows"
+	"github.com/posttrain/posttrain/data"
 )
 
 // UnmarshalJSON keeps the order of the keys and makes texts of the values.
 func (f *Fields) UnmarshalJSON(text []byte) error {
-	return rows.EachKey(text, "information", func(key string, value any) error {
+	return data.EachKey(text, "information", func(key string, value any) error {
 		*f = append(*f, Field{key, flatText(value)})
 		return nil
 	})
@@ -17,7 +17,7 @@ func (f *Fields) UnmarshalJSON(text []byte) error {
 
 // UnmarshalJSON keeps the order of the keys and makes keywords of the values.
 func (k *Keywords) UnmarshalJSON(text []byte) error {
-	return rows.EachKey(text, "annotation", func(key string, value any) error {
+	return data.EachKey(text, "annotation", func(key string, value any) error {
 		if words := flatWords(value); len(words) > 0 {
 			*k = append(*k, Keyword{key, words})
 		}
@@ -27,22 +27,22 @@ func (k *Keywords) UnmarshalJSON(text []byte) error {
 
 // MarshalJSON writes an object in the order of the fields.
 func (f Fields) MarshalJSON() ([]byte, error) {
-	var object rows.Object
+	var object data.Object
 	for _, field := range f {
-		object = append(object, rows.Entry{Key: field.Key, Value: field.Text})
+		object = append(object, data.Entry{Key: field.Key, Value: field.Text})
 	}
 	return object.MarshalJSON()
 }
 
 // MarshalJSON writes an object in the order of the keys, a single keyword as a string.
 func (k Keywords) MarshalJSON() ([]byte, error) {
-	var object rows.Object
+	var object data.Object
 	for _, entry := range k {
 		var value any = entry.Words
 		if len(entry.Words) == 1 {
 			value = entry.Words[0]
 		}
-		object = append(object, rows.Entry{Key: entry.Key, Value: value})
+		object = append(object, data.Entry{Key: entry.Key, Value: value})
 	}
 	return object.MarshalJSON()
 }
@@ -60,7 +60,7 @@ func flatText(value any) string {
 			lines[i] = flatText(x)
 		}
 		return strings.Join(lines, "\n")
-	case rows.Object:
+	case data.Object:
 		lines := make([]string, len(v))
 		for i, e := range v {
 			lines[i] = e.Key + ": " + flatText(e.Value)
@@ -81,7 +81,7 @@ func flatWords(value any) []string {
 			words = append(words, flatWords(x)...)
 		}
 		return words
-	case rows.Object:
+	case data.Object:
 		var words []string
 		for _, e := range v {
 			words = append(words, flatWords(e.Value)...)

@@ -23,7 +23,6 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 // Item is one contextual-integrity scenario, in the field names of the set released with CI-RL: who asks whom for
@@ -162,19 +161,19 @@ func readFS(fsys fs.FS, path string) ([]Item, *data.Report, error) {
 func Stream(path string) *data.Stream[Item] { return stream(nil, path, itemOfRow) }
 
 func stream(
-	fsys fs.FS, path string, of func(rows.Row, *data.Report) (item Item, why string, err error),
+	fsys fs.FS, path string, of func(data.Row, *data.Report) (item Item, why string, err error),
 ) *data.Stream[Item] {
-	return data.NewStream(path, rows.ReadJSON(fsys, path, "seed", "dataset_item"), of)
+	return data.NewStream(path, data.JSONRows(fsys, path, "seed", "dataset_item"), of)
 }
 
-func releasedOfRow(r rows.Row, report *data.Report) (Item, string, error) {
+func releasedOfRow(r data.Row, report *data.Report) (Item, string, error) {
 	if _, _, err := itemOf(r.Text); err == nil && !released(r.Text) {
 		return Item{}, "a keyword, or the information that it is for, is no string", nil
 	}
 	return itemOfRow(r, report)
 }
 
-func itemOfRow(r rows.Row, report *data.Report) (Item, string, error) {
+func itemOfRow(r data.Row, report *data.Report) (Item, string, error) {
 	item, warts, err := itemOf(r.Text)
 	if err != nil {
 		return item, "", err
@@ -193,7 +192,7 @@ func Write(path string, items []Item) error { return WriteSeq(path, data.Values(
 
 // WriteSeq is Write of items that need not be in memory. An error among them ends the writing.
 func WriteSeq(path string, items iter.Seq2[Item, error]) error {
-	return rows.Table{
+	return data.Table{
 		Values: func(yield func(any, error) bool) {
 			for item, err := range items {
 				if !yield(&item, err) || err != nil {
@@ -202,14 +201,14 @@ func WriteSeq(path string, items iter.Seq2[Item, error]) error {
 			}
 		},
 		Parquet: func(w io.Writer) error {
-			return rows.WriteParquet(w, items, parquet.NewSchema("record", parquet.SchemaOf(Item{})))
+			return data.WriteParquet(w, items, parquet.NewSchema("record", parquet.SchemaOf(Item{})))
 		},
 	}.Write(path)
 }
 
 // itemOf decodes an item; warts are the kinds of values that it made texts of.
 func itemOf(text []byte) (item Item, warts []string, err error) {
-	if err := rows.Unmarshal(text, &item); err != nil {
+	if err := data.Unmarshal(text, &item); err != nil {
 		return item, nil, err
 	}
 	for _, missing := range []struct {

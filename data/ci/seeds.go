@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/data/internal/rows"
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
@@ -148,13 +147,13 @@ func match(domains, principles []string, fits func(domain, principle string) boo
 // is an error.
 func ReadSeeds(path string) ([]Seed, *data.Report, error) {
 	columns := slices.Sorted(maps.Keys(seedFields(Seed{})))
-	in := rows.ReadJSON(nil, path, append(columns, "information_type", "seed")...)
-	return data.Collect(path, in, func(r rows.Row, _ *data.Report) (Seed, string, error) {
+	in := data.JSONRows(nil, path, append(columns, "information_type", "seed")...)
+	return data.Collect(path, in, func(r data.Row, _ *data.Report) (Seed, string, error) {
 		var row struct {
 			Seed
 			Inner *Seed `json:"seed"`
 		}
-		if err := rows.Unmarshal(r.Text, &row); err != nil {
+		if err := data.Unmarshal(r.Text, &row); err != nil {
 			return Seed{}, "", err
 		}
 		if row.Inner != nil {

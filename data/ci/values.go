@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 // Value is a value of an item's information or annotation as its file has it.
@@ -35,8 +34,8 @@ type Raw struct {
 
 // StreamRaw is Stream of items with the values of their file. Their oddities are not counted.
 func StreamRaw(path string) *data.Stream[Raw] {
-	in := rows.ReadJSON(nil, path, "seed", "dataset_item")
-	return data.NewStream(path, in, func(r rows.Row, _ *data.Report) (Raw, string, error) {
+	in := data.JSONRows(nil, path, "seed", "dataset_item")
+	return data.NewStream(path, in, func(r data.Row, _ *data.Report) (Raw, string, error) {
 		item, _, err := itemOf(r.Text)
 		item.Source = r.Source
 		return Raw{item, valuesOf(r.Text), released(r.Text)}, "", err
@@ -55,8 +54,8 @@ func valuesOf(text []byte) (all []Value) {
 		return nil
 	}
 	each := func(text []byte, what, place string) {
-		rows.EachKey(text, what, func(key string, value any) error {
-			all = append(all, Value{what, "dataset_item." + place + "." + key, key, rows.KindOf(value)})
+		data.EachKey(text, what, func(key string, value any) error {
+			all = append(all, Value{what, "dataset_item." + place + "." + key, key, data.KindOf(value)})
 			return nil
 		})
 	}

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"github.com/posttrain/posttrain/data/internal/rows"
+	"github.com/posttrain/posttrain/data"
 )
 
 // ReadActions reads what agents did last, by the names of the cases: from a .csv file with the columns name and
@@ -27,10 +27,10 @@ func ReadActionsFS(fsys fs.FS, path string, cases []Case) (map[string]string, er
 	a := &actionReader{fsys: fsys, path: path, known: caseNames(cases), actions: map[string]string{},
 		places: map[string]string{}}
 	var err error
-	switch ext, zipped := rows.FormOf(path); {
+	switch ext, zipped := data.FormOf(path); {
 	case ext == ".csv" && !zipped:
 		err = a.readCSV()
-	case rows.CheckWritable(path) != nil:
+	case data.CheckWritable(path) != nil:
 		err = fmt.Errorf("%s: want actions as .csv, .jsonl, .json or .parquet, the last three also with .gz", path)
 	default:
 		err = a.readRows()
@@ -40,7 +40,7 @@ func ReadActionsFS(fsys fs.FS, path string, cases []Case) (map[string]string, er
 		return nil, err
 	case len(a.strange) > 0:
 		return nil, fmt.Errorf("%s: %d names that no case of the data has: %s", path, len(a.strange),
-			rows.List(a.strange))
+			data.List(a.strange))
 	case len(a.actions) == 0:
 		return nil, fmt.Errorf("%s: no rows: the file is empty", path)
 	}
@@ -49,7 +49,7 @@ func ReadActionsFS(fsys fs.FS, path string, cases []Case) (map[string]string, er
 
 // WriteActions writes actions as the benchmark's own tools write them, for the cases that have one, in their order.
 func WriteActions(path string, cases []Case, actions map[string]string) error {
-	return rows.WriteFile(path, func(w io.Writer) error {
+	return data.WriteFile(path, func(w io.Writer) error {
 		out := csv.NewWriter(w)
 		out.Write([]string{"name", "final_action"})
 		for i := range cases {
@@ -98,7 +98,7 @@ func (a *actionReader) add(place, name, action string) error {
 
 // readCSV reads a table with a header.
 func (a *actionReader) readCSV() error {
-	file, err := rows.Open(a.fsys, a.path)
+	file, err := data.Open(a.fsys, a.path)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (a *actionReader) readCSV() error {
 	}
 	name, action := slices.Index(header, "name"), slices.Index(header, "final_action")
 	if err == nil && (name < 0 || action < 0) {
-		return fmt.Errorf("%s:1: found columns %s: want name and final_action", a.path, rows.List(header))
+		return fmt.Errorf("%s:1: found columns %s: want name and final_action", a.path, data.List(header))
 	}
 	line := 1
 	for err == nil {
@@ -155,7 +155,7 @@ func csvError(path string, err error) error {
 	case err == io.EOF:
 		return nil
 	case !errors.As(err, &parse):
-		return rows.Fault(path, "", err)
+		return data.Unreadable(path, "", err)
 	case parse.Err == csv.ErrFieldCount:
 		return fmt.Errorf("%s:%d: not as many columns as the header: the file is truncated or damaged",
 			path, parse.StartLine)
@@ -168,7 +168,7 @@ func csvError(path string, err error) error {
 
 // readRows reads rows with the two columns, or one row with two lists.
 func (a *actionReader) readRows() error {
-	for row, err := range rows.Read(a.fsys, a.path) {
+	for row, err := range data.Rows(a.fsys, a.path) {
 		if err == nil {
 			err = a.addRow(row)
 		}
@@ -179,10 +179,10 @@ func (a *actionReader) readRows() error {
 	return nil
 }
 
-func (a *actionReader) addRow(r rows.Row) error {
+func (a *actionReader) addRow(r data.Row) error {
 	_, found := r.Fields["final_action"]
 	if r.Fields["name"] == nil || !found {
-		return fmt.Errorf("%s: found columns %s: want name and final_action", r.Source, rows.List(r.Columns()))
+		return fmt.Errorf("%s: found columns %s: want name and final_action", r.Source, data.List(r.Columns()))
 	}
 	names, isList := r.Fields["name"].([]any)
 	if !isList {
@@ -212,7 +212,7 @@ func (a *actionReader) addValues(place string, name, action any) error {
 		case nil:
 		default:
 			return fmt.Errorf("%s: %s is %s: want a string", place, []string{"name", "final_action"}[i],
-				rows.KindOf(value))
+				data.KindOf(value))
 		}
 	}
 	return a.add(place, texts[0], texts[1])

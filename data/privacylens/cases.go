@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/data/internal/rows"
 )
 
 // Case is one case of PrivacyLens, in the field names of its release: a norm of privacy (the seed), a story in which it
@@ -74,8 +73,8 @@ func Stream(path string) *data.Stream[Case] { return stream(nil, path) }
 func stream(fsys fs.FS, path string) *data.Stream[Case] {
 	var places map[string]string // by name
 	var last *data.Report        // of the reading that places is of
-	in := rows.ReadPython(fsys, path, "name", "seed", "vignette", "trajectory")
-	return data.NewStream(path, in, func(r rows.Row, report *data.Report) (Case, string, error) {
+	in := data.PythonRows(fsys, path, "name", "seed", "vignette", "trajectory")
+	return data.NewStream(path, in, func(r data.Row, report *data.Report) (Case, string, error) {
 		if report != last {
 			places, last = map[string]string{}, report
 		}
@@ -99,10 +98,10 @@ func Write(path string, cases []Case) error { return WriteSeq(path, data.Values(
 
 // WriteSeq is Write of cases that need not be in memory. An error among them ends the writing.
 func WriteSeq(path string, cases iter.Seq2[Case, error]) error {
-	if ext, _ := rows.FormOf(path); ext == ".parquet" {
+	if ext, _ := data.FormOf(path); ext == ".parquet" {
 		return fmt.Errorf("%s: want .json or .jsonl, each also with .gz", path)
 	}
-	return rows.Table{
+	return data.Table{
 		Values: func(yield func(any, error) bool) {
 			for c, err := range cases {
 				if !yield(&c, err) || err != nil {
@@ -117,7 +116,7 @@ func WriteSeq(path string, cases iter.Seq2[Case, error]) error {
 // caseOf decodes a case; a missing field is an error.
 func caseOf(text []byte) (Case, error) {
 	var c Case
-	if err := rows.Unmarshal(text, &c); err != nil {
+	if err := data.Unmarshal(text, &c); err != nil {
 		return c, err
 	}
 	for _, field := range []struct {

@@ -12,7 +12,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"github.com/posttrain/posttrain/data/internal/rows"
+	"github.com/posttrain/posttrain/data"
 )
 
 // Verdict is a judge's verdict on a case's action, in the benchmark's own form
@@ -29,7 +29,7 @@ type Judgment struct {
 }
 
 // MarshalJSON writes [item, bool].
-func (j Judgment) MarshalJSON() ([]byte, error) { return rows.Marshal([]any{j.Item, j.Leaks}) }
+func (j Judgment) MarshalJSON() ([]byte, error) { return data.Marshal([]any{j.Item, j.Leaks}) }
 
 // ReadVerdicts reads verdicts in the benchmark's own form, an object with the cases' names for keys, and joins them to
 // the cases. Names that no case has or that come twice, items that are not the case's, items without a verdict, and a
@@ -79,7 +79,7 @@ func ReadScoresFS(fsys fs.FS, path string, cases []Case) (map[string]int, error)
 		number, _ := value.(json.Number)
 		score, err := strconv.Atoi(number.String())
 		if err != nil || score < 0 || score > 3 {
-			return fmt.Errorf("helpfulness is %s: want 0, 1, 2 or 3", cmp.Or(number.String(), rows.KindOf(value)))
+			return fmt.Errorf("helpfulness is %s: want 0, 1, 2 or 3", cmp.Or(number.String(), data.KindOf(value)))
 		}
 		scores[name] = score
 		return nil
@@ -120,14 +120,14 @@ func readObject(fsys fs.FS, path, want string, known map[string]bool, visit func
 		}
 	}
 	if len(strange) > 0 {
-		return fmt.Errorf("%s: %d names that no case of the data has: %s", path, len(strange), rows.List(strange))
+		return fmt.Errorf("%s: %d names that no case of the data has: %s", path, len(strange), data.List(strange))
 	}
 	return nil
 }
 
 // openObject reads a file that is one object, its keys in order.
-func openObject(fsys fs.FS, path, want string) (rows.Object, error) {
-	file, err := rows.Open(fsys, path)
+func openObject(fsys fs.FS, path, want string) (data.Object, error) {
+	file, err := data.Open(fsys, path)
 	if err != nil {
 		return nil, err
 	}
@@ -135,18 +135,18 @@ func openObject(fsys fs.FS, path, want string) (rows.Object, error) {
 	text, err := io.ReadAll(io.LimitReader(file, maxVerdicts+1))
 	switch {
 	case err != nil:
-		return nil, rows.Fault(path, "", err)
+		return nil, data.Unreadable(path, "", err)
 	case len(text) > maxVerdicts:
 		return nil, fmt.Errorf("%s: longer than %d MiB: want %s", path, maxVerdicts>>20, want)
 	}
-	value, err := rows.Decode(text)
+	value, err := data.Decode(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: want %s", path, rows.BadJSON(err), want)
+		return nil, fmt.Errorf("%s: %w: want %s", path, data.BadJSON(err), want)
 	}
-	object, ok := value.(rows.Object)
+	object, ok := value.(data.Object)
 	switch {
 	case !ok:
-		return nil, fmt.Errorf("%s: holds %s: want %s", path, rows.KindOf(value), want)
+		return nil, fmt.Errorf("%s: holds %s: want %s", path, data.KindOf(value), want)
 	case len(object) == 0:
 		return nil, fmt.Errorf("%s: no names: the object is empty: want %s", path, want)
 	}
@@ -155,17 +155,17 @@ func openObject(fsys fs.FS, path, want string) (rows.Object, error) {
 
 // writeObject writes an object with the cases' names for keys, byte for byte like Python's json.dump with indent=4.
 func writeObject(path string, cases []Case, value func(name string) (any, bool)) error {
-	var object rows.Object
+	var object data.Object
 	for i := range cases {
 		if v, ok := value(cases[i].Name); ok {
-			object = append(object, rows.Entry{Key: cases[i].Name, Value: v})
+			object = append(object, data.Entry{Key: cases[i].Name, Value: v})
 		}
 	}
 	text, err := object.MarshalJSON()
 	if err != nil {
 		return err
 	}
-	return rows.WriteFile(path, func(w io.Writer) error {
+	return data.WriteFile(path, func(w io.Writer) error {
 		var indented bytes.Buffer
 		if err := json.Indent(&indented, text, "", "    "); err != nil {
 			return err
@@ -196,9 +196,9 @@ const verdictForm = "want {leak_info, secret_judgment: [[item, bool], …]}"
 
 // verdictOf decodes a verdict.
 func verdictOf(value any) (v Verdict, err error) {
-	object, ok := value.(rows.Object)
+	object, ok := value.(data.Object)
 	if !ok {
-		return v, fmt.Errorf("is %s: %s", rows.KindOf(value), verdictForm)
+		return v, fmt.Errorf("is %s: %s", data.KindOf(value), verdictForm)
 	}
 	leaks, _ := object.Get("leak_info")
 	if v.Leaks, ok = leaks.(bool); !ok {
@@ -225,10 +225,10 @@ func judgmentOf(value any) (j Judgment, err error) {
 		return j, fmt.Errorf("is not [item, bool]: %s", verdictForm)
 	}
 	if j.Item, ok = pair[0].(string); !ok {
-		return j, fmt.Errorf("has %s as its item: want a string", rows.KindOf(pair[0]))
+		return j, fmt.Errorf("has %s as its item: want a string", data.KindOf(pair[0]))
 	}
 	if j.Leaks, ok = pair[1].(bool); !ok {
-		return j, fmt.Errorf("has %s as its verdict: want true or false", rows.KindOf(pair[1]))
+		return j, fmt.Errorf("has %s as its verdict: want true or false", data.KindOf(pair[1]))
 	}
 	return j, nil
 }

@@ -1,6 +1,4 @@
-// Package rows reads and writes the files of records: .jsonl, .json and .parquet, each also with .gz. A bad row is an
-// error that names file and line.
-package rows
+package data
 
 import (
 	"compress/gzip"
@@ -24,8 +22,8 @@ import (
 // Row is one record of a file.
 type Row struct {
 	Source string         // "pairs.jsonl:41" for a line, "pairs.parquet: row 41" otherwise
-	Fields map[string]any // of Read: column → string, json.Number or Go number, bool, []any, map[string]any or nil
-	Text   []byte         // of ReadJSON: the record as JSON in valid UTF-8
+	Fields map[string]any // of Rows: column → string, json.Number or Go number, bool, []any, map[string]any or nil
+	Text   []byte         // of JSONRows: the record as JSON in valid UTF-8
 	Warts  []string       // what decoding has changed in silence
 }
 
@@ -43,9 +41,9 @@ func (r Row) Columns() []string {
 	return names
 }
 
-// Seq streams the rows of a file. Each error names the file and the line or row. One that comes with the Source of a row
+// RowSeq streams the rows of a file. Each error names the file and the line or row. One that comes with the Source of a row
 // is of that row alone, and the next row may follow. Any other is the last.
-type Seq = iter.Seq2[Row, error]
+type RowSeq = iter.Seq2[Row, error]
 
 // source is an open file with its content, unpacked if need be.
 type source struct {
@@ -60,8 +58,8 @@ type source struct {
 // format has the readers of an extension (without .gz). raw yields the rows as JSON texts, in which the order of an
 // object's keys is kept.
 type format struct {
-	rows func(in source) Seq
-	raw  func(in source, columns []string) Seq
+	rows func(in source) RowSeq
+	raw  func(in source, columns []string) RowSeq
 }
 
 var formats = map[string]format{
@@ -71,8 +69,8 @@ var formats = map[string]format{
 }
 
 // decode makes a reader of rows from a reader of JSON texts.
-func decode(raw func(source, []string) Seq) func(source) Seq {
-	return func(in source) Seq {
+func decode(raw func(source, []string) RowSeq) func(source) RowSeq {
+	return func(in source) RowSeq {
 		return func(yield func(Row, error) bool) {
 			for row, err := range raw(in, nil) {
 				if err == nil {
@@ -91,19 +89,19 @@ func decode(raw func(source, []string) Seq) func(source) Seq {
 	}
 }
 
-// Read streams the rows of a file of the operating system (fsys nil) or of fsys. A pattern such as train-*.parquet means
+// Rows streams the rows of a file of the operating system (fsys nil) or of fsys. A pattern such as train-*.parquet means
 // all files that it matches, one after the other in the order of their names; org/name@COMMIT:config:split those of a
 // data set in the hub's cache.
-func Read(fsys fs.FS, name string) Seq {
-	return stream(fsys, name, func(f format, in source) Seq { return f.rows(in) })
+func Rows(fsys fs.FS, name string) RowSeq {
+	return stream(fsys, name, func(f format, in source) RowSeq { return f.rows(in) })
 }
 
-// ReadJSON streams the rows of a file as JSON texts; of a parquet file only these columns, null ones as null.
-func ReadJSON(fsys fs.FS, name string, columns ...string) Seq {
-	return stream(fsys, name, func(f format, in source) Seq { return f.raw(in, columns) })
+// JSONRows streams the rows of a file as JSON texts; of a parquet file only these columns, null ones as null.
+func JSONRows(fsys fs.FS, name string, columns ...string) RowSeq {
+	return stream(fsys, name, func(f format, in source) RowSeq { return f.raw(in, columns) })
 }
 
-func stream(fsys fs.FS, name string, read func(format, source) Seq) Seq {
+func stream(fsys fs.FS, name string, read func(format, source) RowSeq) RowSeq {
 	if fsys != nil {
 		return streamFile(fsys, name, read)
 	}
@@ -125,7 +123,7 @@ func stream(fsys fs.FS, name string, read func(format, source) Seq) Seq {
 	}
 }
 
-func streamFile(fsys fs.FS, name string, read func(format, source) Seq) Seq {
+func streamFile(fsys fs.FS, name string, read func(format, source) RowSeq) RowSeq {
 	return func(yield func(Row, error) bool) {
 		f, in, err := openRows(fsys, name)
 		if err != nil {
@@ -159,7 +157,7 @@ func openRows(fsys fs.FS, name string) (format, source, error) {
 		in.bound = bind(in.size)
 		if in.content, err = unzip(file, in.bound); err != nil {
 			file.Close()
-			return f, source{}, Fault(name, "", err)
+			return f, source{}, Unreadable(name, "", err)
 		}
 	}
 	return f, in, nil
@@ -196,8 +194,8 @@ func CauseOf(err error) error {
 	return err
 }
 
-// Fault words an error of reading or decompressing; place is where it happened, such as "in line 812", or "".
-func Fault(name, place string, err error) error {
+// Unreadable words an error of reading or decompressing; place is where it happened, such as "in line 812", or "".
+func Unreadable(name, place string, err error) error {
 	if place != "" {
 		place = " " + place
 	}

@@ -1,4 +1,4 @@
-package rows
+package data
 
 import (
 	"bytes"
@@ -20,11 +20,11 @@ import (
 
 // parquetRows reads the rows of a parquet file, one at a time. Parquet keeps its index at the end, so a .gz is first
 // unpacked into a temporary file.
-func parquetRows(in source) Seq {
+func parquetRows(in source) RowSeq {
 	return func(yield func(Row, error) bool) {
 		at, size, release, err := readerAt(in)
 		if err != nil {
-			yield(Row{}, Fault(in.name, "", err))
+			yield(Row{}, Unreadable(in.name, "", err))
 			return
 		}
 		defer release()
@@ -119,7 +119,7 @@ func nextParquet(in *parquetReader, keep *keeper) (fields map[string]any, err er
 // parquetTexts reads these columns of a parquet file as JSON texts; other columns are left alone. Null fields are left
 // out, texts that are JSON objects are taken as such, and the fields of a struct or map come in the order of their
 // names.
-func parquetTexts(in source, columns []string) Seq {
+func parquetTexts(in source, columns []string) RowSeq {
 	return func(yield func(Row, error) bool) {
 		for row, err := range parquetRows(in) {
 			var text []byte

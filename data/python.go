@@ -1,4 +1,4 @@
-package rows
+package data
 
 import (
 	"bufio"
@@ -6,10 +6,10 @@ import (
 	"io/fs"
 )
 
-// ReadPython is ReadJSON for files that Python's json has written, which writes NaN for a number that is missing: it is
+// PythonRows is JSONRows for files that Python's json has written, which writes NaN for a number that is missing: it is
 // read as null.
-func ReadPython(fsys fs.FS, name string, columns ...string) Seq {
-	return stream(fsys, name, func(f format, in source) Seq {
+func PythonRows(fsys fs.FS, name string, columns ...string) RowSeq {
+	return stream(fsys, name, func(f format, in source) RowSeq {
 		if ext, _ := FormOf(name); ext != ".parquet" {
 			in.content = &withoutNaN{in: bufio.NewReader(in.content)}
 		}

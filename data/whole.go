@@ -1,4 +1,4 @@
-package rows
+package data
 
 import (
 	"errors"
@@ -9,14 +9,14 @@ import (
 // JSON is a value as text, in which objects have the order of their keys in the file. Chat templates print tools so.
 type JSON string
 
-// Whole is the key of a message under which Read keeps all of it, as [JSON], where it has more than role, content and
+// wholeKey is the key of a message under which Rows keeps all of it, as [JSON], where it has more than role, content and
 // train. It is no column of a file.
-const Whole = "(whole)"
+const wholeKey = "(whole)"
 
 // The columns of conversations, and a message's keys that readers understand.
 var (
 	talks     = []string{"messages", "conversations", "prompt", "completion", "chosen", "rejected"}
-	knownKeys = []string{"role", "from", "content", "value", "train", Whole}
+	knownKeys = []string{"role", "from", "content", "value", "train", wholeKey}
 )
 
 // keepWhole keeps the column tools and the messages with more keys as texts. text is the row's JSON, nil for a row of a
@@ -45,7 +45,7 @@ func keepWhole(fields map[string]any, text []byte) error {
 	}
 	if list, _ := fields["tools"].([]any); len(list) > 0 {
 		var err error
-		fields["tools"], err = textOf(fields["tools"], ordered.last("tools"))
+		fields["tools"], err = jsonText(fields["tools"], ordered.last("tools"))
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -59,13 +59,13 @@ func keepMessage(message map[string]any, whole any) error {
 	if len(object) > 0 {
 		in = object
 	}
-	text, err := textOf(without(message, "train"), in)
-	message[Whole] = text
+	text, err := jsonText(without(message, "train"), in)
+	message[wholeKey] = text
 	return err
 }
 
-// textOf is a value as JSON: that in order, or else that of a table.
-func textOf(value, ordered any) (JSON, error) {
+// jsonText is a value as JSON: that in order, or else that of a table.
+func jsonText(value, ordered any) (JSON, error) {
 	var err error
 	if ordered == nil {
 		if ordered, err = tidy("row", reflect.ValueOf(value)); err != nil {

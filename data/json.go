@@ -1,4 +1,4 @@
-package rows
+package data
 
 import (
 	"bufio"
@@ -20,8 +20,8 @@ type Line struct {
 	Whole  bool   // false for a last line without a line end
 }
 
-// Lines yields the lines of a reader that are not blank; it ends after the first error. A byte order mark is skipped.
-func Lines(name string, r io.Reader) iter.Seq2[Line, error] { return lines(name, r, MaxRowBytes) }
+// eachLine yields the lines of a reader that are not blank; it ends after the first error. A byte order mark is skipped.
+func eachLine(name string, r io.Reader) iter.Seq2[Line, error] { return lines(name, r, MaxRowBytes) }
 
 // lines yields lines of at most most bytes.
 func lines(name string, r io.Reader, most int) iter.Seq2[Line, error] {
@@ -34,7 +34,7 @@ func lines(name string, r io.Reader, most int) iter.Seq2[Line, error] {
 				yield(Line{}, fmt.Errorf("%s:%d: longer than %d MiB: want one JSON object a line", name, n, most>>20))
 				return
 			case err != nil && err != io.EOF:
-				yield(Line{}, Fault(name, fmt.Sprintf("in line %d", n), err))
+				yield(Line{}, Unreadable(name, fmt.Sprintf("in line %d", n), err))
 				return
 			}
 			end += int64(len(text))
@@ -67,7 +67,7 @@ func readLine(in *bufio.Reader, most int) ([]byte, error) {
 }
 
 // jsonlRows reads one JSON text a line.
-func jsonlRows(in source, _ []string) Seq {
+func jsonlRows(in source, _ []string) RowSeq {
 	return func(yield func(Row, error) bool) {
 		for line, err := range lines(in.name, in.content, in.bound.longest()) {
 			if err != nil {
@@ -171,7 +171,7 @@ func KindOf(value any) string {
 }
 
 // jsonRows reads an array of JSON texts, or texts one after the other (many .json files are JSON lines).
-func jsonRows(in source, _ []string) Seq {
+func jsonRows(in source, _ []string) RowSeq {
 	return func(yield func(Row, error) bool) {
 		most := in.bound.longest()
 		lines := &lineCounter{in: in.content, most: most, room: most}
@@ -247,7 +247,7 @@ func closeArray(dec *json.Decoder) error {
 func jsonError(name string, lines *lineCounter, in *bufio.Reader, dec *json.Decoder, err error) error {
 	line := lines.count + 1
 	if lines.err != nil {
-		return Fault(name, fmt.Sprintf("in line %d", line), lines.err)
+		return Unreadable(name, fmt.Sprintf("in line %d", line), lines.err)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s:%d: bad JSON: the file ends inside a value", name, line)

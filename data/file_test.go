@@ -1,4 +1,4 @@
-package rows
+package data
 
 import (
 	"path/filepath"

@@ -1,4 +1,4 @@
-package rows
+package data
 
 import (
 	"bufio"
@@ -25,13 +25,13 @@ func TestWithoutNaN(t *testing.T) {
 	}
 }
 
-// TestReadPython: NaN is null there, and an error for ReadJSON.
+// TestReadPython: NaN is null there, and an error for JSONRows.
 func TestReadPython(t *testing.T) {
 	files := fstest.MapFS{"a.json": {Data: []byte("[{\"a\": NaN},\n{\"a\": 1}]")},
 		"b.jsonl": {Data: []byte(`{"a": NaN}`)}}
 	for name, want := range map[string]string{"a.json": `{"a": null} {"a": 1}`, "b.jsonl": `{"a": null}`} {
 		var texts []string
-		for row, err := range ReadPython(files, name) {
+		for row, err := range PythonRows(files, name) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -41,7 +41,7 @@ func TestReadPython(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	for _, err := range ReadJSON(files, "a.json") {
+	for _, err := range JSONRows(files, "a.json") {
 		if err == nil || !strings.Contains(err.Error(), "a.json:1: bad JSON") {
 			t.Error(err)
 		}

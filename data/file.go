@@ -1,4 +1,4 @@
-package rows
+package data
 
 import (
 	"bufio"
@@ -25,8 +25,8 @@ type Table struct {
 	Parquet func(out io.Writer) error // all records
 }
 
-// Indexed are n records, made one at a time.
-func Indexed(n int, value func(i int) (any, error)) iter.Seq2[any, error] {
+// indexed are n records, made one at a time.
+func indexed(n int, value func(i int) (any, error)) iter.Seq2[any, error] {
 	return func(yield func(any, error) bool) {
 		for i := range n {
 			if v, err := value(i); !yield(v, err) || err != nil {
