@@ -5,17 +5,16 @@ import (
 	"math"
 	"slices"
 
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // RewardOptions say how the scores of answers become rewards in [0, 1], whose differences are the prior gap of MaPPO.
 type RewardOptions struct {
-	Transform string `yaml:"reward_transform" want:"auto|none|scale|minmax|rank|logistic|logit"`
-	// lowest and highest score that can be given; for scale
-	Range []float64 `yaml:"reward_range,omitempty" words:"two numbers, the lowest and the highest score"`
-	// T of σ(score/T); for logistic. Without it the scores' median and quartiles decide
-	Temperature   float64 `yaml:"reward_temperature,omitempty" want:">=0" zero:"from the quartiles"`
-	OnNegativeGap string  `yaml:"on_negative_gap" want:"clamp|drop|swap|error"`
+	Transform     string    `yaml:"reward_transform" want:"auto|none|scale|minmax|rank|logistic|logit" default:"auto" paper:"auto" help:"how scores become rewards in [0,1] (docs/data.md):"`
+	Range         []float64 `yaml:"reward_range,omitempty" words:"two numbers, the lowest and the highest score" help:"scale: the lowest and the highest score, such as [1, 10]"`
+	Temperature   float64   `yaml:"reward_temperature,omitempty" want:">=0" zero:"from the quartiles" help:"logistic: T of σ(score/T); 0: from the quartiles"`
+	OnNegativeGap string    `yaml:"on_negative_gap" want:"clamp|drop|swap|error" default:"clamp" help:"where the rejected answer has the higher reward:"`
 }
 
 // Transforms of scores. With s a score, q its set's quantiles:
@@ -30,9 +29,7 @@ const (
 )
 
 // DefaultRewardOptions are those of the method: auto, clamp.
-func DefaultRewardOptions() RewardOptions {
-	return RewardOptions{Transform: TransformAuto, OnNegativeGap: "clamp"}
-}
+func DefaultRewardOptions() RewardOptions { return config.Default[RewardOptions]() }
 
 // Check names every fault of the options.
 func (o RewardOptions) Check() []fault.Fault {

@@ -14,7 +14,7 @@ type PreferenceOptions struct {
 	// ScoreColumns names the columns with the scores of the chosen and of the rejected answer, a field of an object as
 	// column.field; empty: the first pair of KnownScoreColumns that a row has, else a margin, else the scores that the
 	// two answers have among several.
-	ScoreColumns []string `yaml:"score_columns" words:"two column names, for the chosen and the rejected score"`
+	ScoreColumns []string `yaml:"score_columns" words:"two column names, for the chosen and the rejected score" flag:"score-columns" help:"two columns with the scores of chosen and rejected, such as a,b; empty: the known names"`
 	// ClassColumn names the column of [Preference.Class], which each row must have; "": none.
 	ClassColumn string `yaml:"-"`
 }

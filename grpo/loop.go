@@ -31,14 +31,9 @@ type Task struct {
 
 // ValidationOptions say how the held-out tasks are measured while training.
 type ValidationOptions struct {
-	Every       int     `yaml:"every" want:">=0" zero:"only at the end"` // steps; 0: at both ends
-	Temperature float64 `yaml:"temperature" want:">=0" zero:"greedy"`    // of the completions, one a task
-	Samples     int     `yaml:"samples" want:">=0"`                      // completions of a validation in samples.jsonl
-}
-
-// DefaultValidation are the released settings of CI-RL.
-func DefaultValidation() ValidationOptions {
-	return ValidationOptions{Every: 240, Temperature: 0.7, Samples: 4}
+	Every       int     `yaml:"every" want:">=0" zero:"only at the end" default:"240" paper:"240" help:"steps between validations; 0: at both ends"`
+	Temperature float64 `yaml:"temperature" want:">=0" zero:"greedy" default:"0.7" paper:"0.7" help:"of the completions, one a task"`
+	Samples     int     `yaml:"samples" want:">=0" default:"4" help:"completions of a validation that samples.jsonl has"`
 }
 
 // Loop teaches a model by steps. A step is one rollout batch: some prompts, a group of completions of each, their

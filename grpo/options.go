@@ -1,8 +1,7 @@
 package grpo
 
 import (
-	"slices"
-
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
@@ -38,40 +37,28 @@ const (
 
 // Options are the settings of the method. Start from DefaultOptions.
 type Options struct {
-	// the prompts of a rollout batch
-	Prompts int `yaml:"prompts_per_step" want:">=1"`
-	// G, the answers to a prompt: the advantage of one is measured against the others
-	GroupSize int `yaml:"group_size" want:">=2"`
-	// optimiser updates per rollout batch, each on prompts/updates groups
-	Updates int `yaml:"updates_per_rollout" want:">=1"`
-	// what a reward less its group's mean is divided by
-	Std        string `yaml:"std" want:"sample|population|none"`
-	RatioLevel string `yaml:"ratio_level" want:"token|sequence"`
-	// how the losses of tokens become one
-	Aggregation string `yaml:"aggregation"`
-	// seq-mean-token-sum-norm: the constant length in tokens
-	NormLength int `yaml:"norm_length,omitempty" want:">=0"`
-	// the ratio is clipped to 1-clip_low …
-	ClipLow float64 `yaml:"clip_low" want:">0 <1"`
-	// … and 1+clip_high
-	ClipHigh float64 `yaml:"clip_high" want:">0"`
-	KL       string  `yaml:"kl" want:"none|k1|k2|k3"`
-	KLCoef   float64 `yaml:"kl_coef" want:">=0"` // β, the weight of KL
-	// rounds in which groups of equal rewards are sampled anew
-	DynamicSampling int `yaml:"dynamic_sampling" want:">=0" zero:"off"`
-	// answers cut by the length limit do not train
-	MaskTruncated bool `yaml:"mask_truncated"`
-	// truncated importance sampling: a token's advantage times π_old/π_sampler, at most this; for samplers that round
-	// otherwise than the trainer
-	ImportanceCap float64 `yaml:"importance_cap,omitempty" want:">=0" zero:"off"`
+	Prompts   int `yaml:"prompts_per_step" want:">=1" default:"32" paper:"32" flag:"prompts" help:"prompts of a rollout batch"`
+	GroupSize int `yaml:"group_size" want:">=2" default:"16" paper:"16" flag:"group-size" help:"completions of a prompt, which are compared with each other"`
+	Updates   int `yaml:"updates_per_rollout" want:">=1" default:"1" paper:"1" help:"optimiser updates per rollout batch, each on prompts/updates groups"`
+
+	Std         string `yaml:"std" want:"sample|population|none" default:"sample" paper:"sample" help:"what a reward less its group's mean is divided by: divisor G-1, G, or nothing"`
+	RatioLevel  string `yaml:"ratio_level" want:"token|sequence" default:"token" paper:"token" help:"ratio of each token, or of each completion"`
+	Aggregation string `yaml:"aggregation" want:"token-mean|seq-mean-token-mean|seq-mean-token-sum|seq-mean-token-sum-norm" default:"token-mean" paper:"token-mean" help:"how the losses of tokens become one"`
+	NormLength  int    `yaml:"norm_length,omitempty" want:">=0" help:"seq-mean-token-sum-norm: the constant length in tokens"`
+
+	ClipLow  float64 `yaml:"clip_low" want:">0 <1" default:"0.2" paper:"0.2" help:"the ratio is clipped to 1-clip_low …"`
+	ClipHigh float64 `yaml:"clip_high" want:">0" default:"0.2" paper:"0.2" help:"… and 1+clip_high"`
+	KL       string  `yaml:"kl" want:"none|k1|k2|k3" default:"k3" paper:"k3" flag:"kl" help:"estimator of the distance to the model before training:"`
+	KLCoef   float64 `yaml:"kl_coef" want:">=0" default:"0.001" paper:"0.001" flag:"kl-coef" help:"β, the weight of that distance in the loss"`
+
+	DynamicSampling int     `yaml:"dynamic_sampling" want:">=0" zero:"off" paper:"0" help:"rounds in which groups of equal rewards are sampled anew; 0: off"`
+	MaskTruncated   bool    `yaml:"mask_truncated" paper:"false" help:"completions that the length limit cuts do not train"`
+	ImportanceCap   float64 `yaml:"importance_cap,omitempty" want:">=0" zero:"off" help:"most by which π_old/π_sampler scales a token's advantage; 0: off"`
 }
 
 // DefaultOptions are the released settings of CI-RL. Its script asks for minibatches of 128 prompts, of which a step
 // has 32, so that a step makes one update.
-func DefaultOptions() Options {
-	return Options{Prompts: 32, GroupSize: 16, Updates: 1, Std: Sample, RatioLevel: Token, Aggregation: TokenMean,
-		ClipLow: 0.2, ClipHigh: 0.2, KL: K3, KLCoef: 0.001}
-}
+func DefaultOptions() Options { return config.Default[Options]() }
 
 // NeedsReference says that the objective needs the reference's log-probs.
 func (o Options) NeedsReference() bool { return o.KL != None && o.KLCoef != 0 }
@@ -81,10 +68,7 @@ func (o Options) NeedsOld() bool { return o.Updates > 1 || o.ImportanceCap > 0 }
 
 // Check names every fault of the options.
 func (o Options) Check() []fault.Fault {
-	faults := fault.Check(o)
-	if known := []string{TokenMean, SeqMeanMean, SeqMeanSum, SeqMeanConstant}; !slices.Contains(known, o.Aggregation) {
-		faults.Add("aggregation", o.Aggregation, "want %s", fault.Or(known))
-	}
+	faults := fault.Faults(fault.Check(o))
 	if o.Updates >= 1 && o.Prompts >= 1 && o.Prompts%o.Updates != 0 {
 		faults.Add("updates_per_rollout", o.Updates, "want a divisor of prompts_per_step %d", o.Prompts)
 	}

@@ -3,8 +3,8 @@ package losses
 import (
 	"fmt"
 	"slices"
-	"strings"
 
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
@@ -48,46 +48,27 @@ func (o Options) ofPaper() bool { return slices.Contains(Types()[:4], o.Type) }
 // Options choose the objective. An option that only some losses use is a pointer: nil means "not given", and giving one
 // to a loss that does not use it is a fault. Start from Defaults.
 type Options struct {
-	Type  string  `yaml:"type" want:"dpo|ipo|simpo|cpo|hinge|robust|rpo|orpo|kto"`
-	Prior string  `yaml:"prior" want:"mappo|none"`
-	Beta  float64 `yaml:"beta" want:">0"` // β; orpo: the weight of the odds ratio
-	// simpo: the target margin γ
-	Gamma *float64 `yaml:"gamma,omitempty" want:">=0"`
-	// cpo, rpo: the weight λ of the chosen response's NLL
-	Lambda *float64 `yaml:"lambda,omitempty" want:">=0"`
-	// dpo, simpo, cpo, robust: ε, the share of pairs taken as flipped
-	LabelSmoothing *float64 `yaml:"label_smoothing,omitempty" want:">=0 <0.5"`
-	// ipo: mean (per token) or sum (the paper's equation to the letter)
-	Logps *string `yaml:"logps,omitempty" want:"mean|sum"`
-	// cpo, rpo, orpo: mean (per token) or sum (the paper's equation of cpo to the letter)
-	NLL *string `yaml:"nll,omitempty" want:"mean|sum"`
-	// kto: the weights of the losses of desirable and undesirable responses
-	DesirableWeight   *float64 `yaml:"desirable_weight,omitempty" want:">0"`
-	UndesirableWeight *float64 `yaml:"undesirable_weight,omitempty" want:">0"`
+	Type  string  `yaml:"type" want:"dpo|ipo|simpo|cpo|hinge|robust|rpo|orpo|kto" default:"dpo" flag:"loss" help:"the loss:"`
+	Prior string  `yaml:"prior" want:"mappo|none" default:"mappo" paper:"mappo" flag:"prior" help:"mappo: the rejected answer weighs the pair's reward gap; none: the plain loss"`
+	Beta  float64 `yaml:"beta" want:">0" default:"0.1" help:"β, the strength of the implicit KL penalty; orpo: the weight of the odds ratio"`
+
+	Gamma          *float64 `yaml:"gamma,omitempty" want:">=0" of:"simpo=1" help:"target margin γ"`
+	Lambda         *float64 `yaml:"lambda,omitempty" want:">=0" of:"cpo=0.2 rpo=1" help:"λ, the weight of the chosen answer's negative log-likelihood"`
+	LabelSmoothing *float64 `yaml:"label_smoothing,omitempty" want:">=0 <0.5" of:"dpo=0 simpo=0 cpo=0 robust=0.1" help:"ε, the share of pairs that are labelled the wrong way round"`
+	Logps          *string  `yaml:"logps,omitempty" want:"mean|sum" of:"ipo=mean" help:"log-probs of an answer: mean (per token), or sum (the paper's equation to the letter)"`
+	NLL            *string  `yaml:"nll,omitempty" want:"mean|sum" of:"cpo=mean rpo=mean orpo=mean" help:"log-likelihood: mean (per token), or sum (cpo: the paper's equation to the letter)"`
+
+	DesirableWeight   *float64 `yaml:"desirable_weight,omitempty" want:">0" of:"kto=1" help:"weight of the loss of desirable answers"`
+	UndesirableWeight *float64 `yaml:"undesirable_weight,omitempty" want:">0" of:"kto=1" help:"weight of the loss of undesirable answers"`
 }
 
 // Defaults are the paper's options of a loss, with its prior on, where it has one; where the paper leaves a choice
 // open, the project's.
 // An unknown loss gets only what all losses share, and Check names the fault.
 func Defaults(loss string) Options {
-	o := Options{Type: loss, Prior: MaPPO, Beta: 0.1}
-	switch loss {
-	case DPO:
-		o.LabelSmoothing = new(0.0)
-	case IPO:
-		o.Logps = new(Mean)
-	case SimPO:
-		o.Gamma, o.LabelSmoothing = new(1.0), new(0.0)
-	case CPO:
-		o.Lambda, o.LabelSmoothing, o.NLL = new(0.2), new(0.0), new(Mean)
-	case Robust:
-		o.LabelSmoothing = new(0.1)
-	case RPO:
-		o.Lambda, o.NLL = new(1.0), new(Mean)
-	case ORPO:
-		o.Prior, o.NLL = None, new(Mean)
-	case KTO:
-		o.Prior, o.DesirableWeight, o.UndesirableWeight = None, new(1.0), new(1.0)
+	o := config.DefaultOf[Options](loss)
+	if o.Type = loss; withoutPrior[loss] != "" {
+		o.Prior = None
 	}
 	return o
 }
@@ -105,13 +86,7 @@ func (o Options) Check() []fault.Fault {
 	if !slices.Contains(Types(), o.Type) {
 		return faults
 	}
-	for _, s := range o.specialOptions() {
-		if s.given && !slices.Contains(s.users, o.Type) {
-			do := map[bool]string{true: "does", false: "do"}[len(s.users) == 1]
-			faults = append(faults, fault.Fault{Key: s.key, Value: s.value,
-				Problem: fmt.Sprintf("%s does not use it, only %s %s; remove it", o.Type, fault.And(s.users), do)})
-		}
-	}
+	faults = append(faults, fault.Unused(o, o.Type)...)
 	if why := withoutPrior[o.Type]; why != "" && o.Prior == MaPPO {
 		faults = append(faults, fault.Fault{Key: "prior", Value: o.Prior, Problem: o.Type + why + ": want none"})
 	}
@@ -126,38 +101,9 @@ var withoutPrior = map[string]string{
 
 // Key is a text that differs between two options whenever their losses differ.
 func (o Options) Key() string {
-	parts := []string{o.Type, "prior=" + o.Prior, "beta=" + number(o.Beta)}
-	for _, s := range o.specialOptions() {
-		if s.given {
-			parts = append(parts, s.key+"="+s.value)
-		}
-	}
-	return strings.Join(parts, " ")
-}
-
-// specialOption is an option that only some losses use.
-type specialOption struct {
-	key, value string
-	given      bool
-	users      []string // losses that use it
-}
-
-func (o Options) specialOptions() []specialOption {
-	float := func(key string, p *float64, users ...string) specialOption {
-		return specialOption{key, number(value(p)), p != nil, users}
-	}
-	text := func(key string, p *string, users ...string) specialOption {
-		return specialOption{key, mode(p), p != nil, users}
-	}
-	return []specialOption{
-		float("gamma", o.Gamma, SimPO),
-		float("lambda", o.Lambda, CPO, RPO),
-		float("label_smoothing", o.LabelSmoothing, DPO, SimPO, CPO, Robust),
-		text("logps", o.Logps, IPO),
-		text("nll", o.NLL, CPO, RPO, ORPO),
-		float("desirable_weight", o.DesirableWeight, KTO),
-		float("undesirable_weight", o.UndesirableWeight, KTO),
-	}
+	return fmt.Sprintf("%s prior=%s beta=%s gamma=%v lambda=%v smoothing=%v logps=%s nll=%s weights=%v,%v", o.Type, o.Prior,
+		number(o.Beta), value(o.Gamma), value(o.Lambda), value(o.LabelSmoothing), mode(o.Logps), mode(o.NLL),
+		value(o.DesirableWeight), value(o.UndesirableWeight))
 }
 
 func value(p *float64) float64 {

@@ -17,21 +17,20 @@ import (
 	"unicode/utf8"
 
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // Options choose the variant of the reward.
 type Options struct {
-	Format           string  `yaml:"format" want:"paper|strict"`   // strict: the two blocks and no more
-	Match            string  `yaml:"match" want:"substring|word"`  // word: "4" is not in "2024"
-	RequiredWeight   float64 `yaml:"required_weight" want:">=0"`   // w_A
-	RestrictedWeight float64 `yaml:"restricted_weight" want:">=0"` // w_D
+	Format           string  `yaml:"format" want:"paper|strict" default:"paper" paper:"paper" flag:"format" help:"of an answer: paper (the tags occur) or strict (one think block, one answer block, nothing else)"`
+	Match            string  `yaml:"match" want:"substring|word" default:"substring" paper:"substring" flag:"match" help:"how keywords are found: substring, or word (4 is not in 2024)"`
+	RequiredWeight   float64 `yaml:"required_weight" want:">=0" default:"1" paper:"1" help:"w_A, of the share of required keywords that the answer has"`
+	RestrictedWeight float64 `yaml:"restricted_weight" want:">=0" default:"1" paper:"1" help:"w_D, of the share of restricted ones that it has"`
 }
 
 // DefaultOptions are the paper's.
-func DefaultOptions() Options {
-	return Options{Format: "paper", Match: "substring", RequiredWeight: 1, RestrictedWeight: 1}
-}
+func DefaultOptions() Options { return config.Default[Options]() }
 
 // Check names every fault of the options.
 func (o Options) Check() []fault.Fault {

@@ -27,13 +27,12 @@ const (
 // keeps tokens at least MinP times as likely as the likeliest. A token as likely as the last one kept is kept too.
 // The likeliest token is always kept.
 type Sampling struct {
-	MaxNew      int     `yaml:"max_new_tokens" want:">=1"`            // most tokens drawn
-	Temperature float64 `yaml:"temperature" want:">=0" zero:"greedy"` // 0: the first likeliest token
-	TopK        int     `yaml:"top_k" want:">=0" zero:"off"`          // draw from the k likeliest tokens
-	TopP        float64 `yaml:"top_p" want:">=0 <=1" zero:"off"`      // 1 is off too
-	MinP        float64 `yaml:"min_p" want:">=0 <=1" zero:"off"`      // relative to the likeliest token
-	// end the completion
-	Stop []string `yaml:"stop,omitempty" want:"@text" words:"texts that are not empty"`
+	MaxNew      int      `yaml:"max_new_tokens" want:">=1" flag:"max-new-tokens" help:"most tokens of an answer"`
+	Temperature float64  `yaml:"temperature" want:">=0" zero:"greedy" flag:"temperature" help:"of the draws; 0 always takes the likeliest token"`
+	TopK        int      `yaml:"top_k" want:">=0" zero:"off" flag:"top-k" help:"draw only from the k likeliest tokens; 0: off"`
+	TopP        float64  `yaml:"top_p" want:">=0 <=1" zero:"off" flag:"top-p" help:"draw only from the likeliest tokens that together have this probability; 0: off"`
+	MinP        float64  `yaml:"min_p" want:">=0 <=1" zero:"off" flag:"min-p" help:"draw only from tokens at least this share as likely as the likeliest; 0: off"`
+	Stop        []string `yaml:"stop,omitempty" want:"@text" words:"texts that are not empty" flag:"stop,exact" help:"text that ends an answer (may be repeated)"`
 }
 
 // Check names values out of range, and rules that temperature 0 makes useless.

@@ -3,58 +3,39 @@ package train
 import (
 	"slices"
 
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // Options are the settings of a training loop, whatever its objective.
 type Options struct {
-	// passes over the training data; 0 where MaxSteps is above 0
-	Epochs int `yaml:"epochs,omitempty" want:">=0" words:"a whole number, 1 or more"`
-	// stop after this many updates, whatever the epochs; 0: run the epochs
-	MaxSteps int `yaml:"max_steps" want:">=0"`
-	// examples (pairs, demonstrations) per update
-	BatchSize int `yaml:"batch_size" want:">=1"`
-	// examples per forward pass; 0: the whole batch at once
-	MicroBatchSize int `yaml:"micro_batch_size" want:">=0"`
-	// the peak rate
-	LearningRate float64 `yaml:"learning_rate" want:">0"`
-	// after the warm-up
-	Schedule string `yaml:"schedule" want:"constant|linear|cosine"`
-	// linear rise from 0
-	WarmupSteps int `yaml:"warmup_steps" want:">=0"`
-	// decoupled; norms and biases are exempt
-	WeightDecay float64 `yaml:"weight_decay" want:">=0"`
-	// decay of the first and of the second moment
-	AdamBeta1 float64 `yaml:"adam_beta1" want:">=0 <1"`
-	AdamBeta2 float64 `yaml:"adam_beta2" want:">=0 <1"`
-	// added to the root of the second moment
-	AdamEpsilon float64 `yaml:"adam_epsilon" want:">0"`
-	// the gradient is clipped to this global norm
-	MaxGradNorm float64 `yaml:"max_grad_norm" want:">=0" zero:"off"`
-	// recompute layers in the backward pass
-	GradientCheckpointing bool `yaml:"gradient_checkpointing"`
-	// what the graph computes in; master weights stay float32
-	DType string `yaml:"dtype" want:"auto|float32|bfloat16"`
-	// how AdamW's moments are kept, on xla: bfloat16 halves their memory; "": float32
-	Moments string `yaml:"moments,omitempty" want:"|float32|bfloat16" words:"float32 or bfloat16"`
-	// auto: as the model was stored
-	SaveDType string `yaml:"save_dtype" want:"auto|float32|bfloat16|float16"`
-	// one row holds the prompt once and every answer to it; "": there is one answer
-	SharePrefix string `yaml:"share_prefix,omitempty" want:"|auto|on|off" words:"auto, on or off"`
-	// a new seeded order every epoch; false: file order
-	Shuffle bool `yaml:"shuffle"`
-	// steps between metric lines
-	LogEvery int `yaml:"log_every" want:">=1"`
-	// steps between evaluations; 0: only at the end
-	EvalEvery int `yaml:"eval_every" want:">=0"`
-	// names the best checkpoint, such as eval_loss or eval_rewards/accuracies
-	EvalMetric string `yaml:"eval_metric"`
-	// steps between checkpoints; 0: only at the end and on interruption
-	CheckpointEvery int `yaml:"checkpoint_every" want:">=0"`
-	// most minutes without a checkpoint, beside the step or evaluation under way; 0: only by steps
-	CheckpointMinutes float64 `yaml:"checkpoint_minutes" want:">=0" zero:"only by steps"`
-	// how many of the newest are kept, beside the best weights
-	CheckpointKeep int `yaml:"checkpoint_keep" want:">=1"`
+	Epochs         int `yaml:"epochs,omitempty" want:">=0" words:"a whole number, 1 or more" default:"1" help:"passes over the training data"`
+	MaxSteps       int `yaml:"max_steps" want:">=0" flag:"max-steps" help:"stop after this many updates, whatever the epochs; 0: run the epochs"`
+	BatchSize      int `yaml:"batch_size" want:">=1" help:"examples (pairs, demonstrations) of an update"`
+	MicroBatchSize int `yaml:"micro_batch_size" want:">=0" help:"examples of a forward pass: fewer need less memory; 0: the whole batch"`
+
+	LearningRate float64 `yaml:"learning_rate" want:">0" help:"highest rate"`
+	Schedule     string  `yaml:"schedule" want:"constant|linear|cosine" default:"linear" help:"of the rate after the warm-up:"`
+	WarmupSteps  int     `yaml:"warmup_steps" want:">=0" help:"linear rise from 0"`
+	WeightDecay  float64 `yaml:"weight_decay" want:">=0" help:"decoupled; norms and biases are exempt"`
+	AdamBeta1    float64 `yaml:"adam_beta1" want:">=0 <1" default:"0.9" help:"decay of the first moment"`
+	AdamBeta2    float64 `yaml:"adam_beta2" want:">=0 <1" default:"0.999" help:"decay of the second moment"`
+	AdamEpsilon  float64 `yaml:"adam_epsilon" want:">0" default:"1e-8" help:"added to the root of the second moment"`
+	MaxGradNorm  float64 `yaml:"max_grad_norm" want:">=0" zero:"off" default:"1" help:"clip the norm of all gradients together; 0: off"`
+
+	GradientCheckpointing bool   `yaml:"gradient_checkpointing" help:"compute layers again in the backward pass: slower, far less memory"`
+	DType                 string `yaml:"dtype" want:"auto|float32|bfloat16" default:"auto" help:"of the computation (bfloat16: xla); master weights are float32"`
+	Moments               string `yaml:"moments,omitempty" want:"|float32|bfloat16" words:"float32 or bfloat16" help:"AdamW's, on xla: bfloat16 halves their memory; empty: float32"`
+	SaveDType             string `yaml:"save_dtype" want:"auto|float32|bfloat16|float16" default:"auto" help:"of the saved model; auto: as it was stored"`
+	SharePrefix           string `yaml:"share_prefix,omitempty" want:"|auto|on|off" words:"auto, on or off" default:"auto" help:"a row holds the prompt once and each answer to it; auto: if that saves time"`
+	Shuffle               bool   `yaml:"shuffle" default:"true" help:"a new seeded order every epoch; false: file order"`
+
+	LogEvery          int     `yaml:"log_every" want:">=1" default:"1" help:"steps between lines of metrics.jsonl"`
+	EvalEvery         int     `yaml:"eval_every" want:">=0" help:"steps between evaluations; 0: only before and after training"`
+	EvalMetric        string  `yaml:"eval_metric" default:"eval_loss" help:"names the best checkpoint, such as eval_loss or eval_rewards/accuracies"`
+	CheckpointEvery   int     `yaml:"checkpoint_every" want:">=0" default:"100" help:"steps between checkpoints; 0: at the end and on interruption"`
+	CheckpointMinutes float64 `yaml:"checkpoint_minutes" want:">=0" zero:"only by steps" default:"2" help:"most minutes without a checkpoint; 0: only by steps"`
+	CheckpointKeep    int     `yaml:"checkpoint_keep" want:">=1" default:"2" help:"how many of the newest are kept, beside the best weights"`
 }
 
 // Rule is the optimiser's part of the options.
@@ -94,11 +75,4 @@ func (o Options) Micro() int {
 
 // Defaults are the field's settings: AdamW with a linear schedule, one epoch. Batch size and learning rate depend on
 // the method and the model, so that the caller must give them.
-func Defaults() Options {
-	return Options{
-		Epochs: 1, Schedule: "linear", AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1,
-		DType: "auto", SaveDType: "auto", SharePrefix: "auto", Shuffle: true, LogEvery: 1, EvalMetric: "eval_loss",
-		CheckpointEvery: 100, CheckpointMinutes: 2, // what a crash can cost, beside the step under way
-		CheckpointKeep: 2,
-	}
-}
+func Defaults() Options { return config.Default[Options]() }

@@ -35,7 +35,7 @@ func (c configured[O]) command(s streams, cmd *cobra.Command) *cobra.Command {
 
 // register gives a cobra command its flags.
 func (c configured[O]) register(cmd *cobra.Command) *configFlags {
-	f := &configFlags{command: c.spec.Command, known: slices.Concat(c.flags, c.spec.Flags()), kind: c.spec.TypeOf}
+	f := &configFlags{command: c.spec.Command, known: withTags(c.flags, c.spec.Flags()), kind: c.spec.TypeOf}
 	if c.spec.QuickStart != nil {
 		f.quickStart, _ = c.spec.QuickStart(nil)
 	}
@@ -48,6 +48,16 @@ func (c configured[O]) register(cmd *cobra.Command) *configFlags {
 	}
 	cmd.Args = noArgs
 	return f
+}
+
+// withTags adds the flags that tags of the options describe to those of a list.
+func withTags(list, tags []config.Flag) []config.Flag {
+	for _, f := range tags {
+		if !slices.ContainsFunc(list, func(own config.Flag) bool { return own.Name == f.Name }) {
+			list = append(slices.Clone(list), f)
+		}
+	}
+	return list
 }
 
 // execute runs the recipe with the options that the flags give.

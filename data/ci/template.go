@@ -17,11 +17,9 @@ import (
 
 // Form is the form of prompts.
 type Form struct {
-	// one of PromptKinds, or a file with a template (Go's text/template) of the user's message, over the fields of an item
-	Prompt string `yaml:"prompt" want:"compact|plain|cot|cot-short|@file"`
-	// the file's text, which a run keeps; "": it is read from the file
-	Template string `yaml:"template,omitempty" want:"@text"`
-	Prefill  bool   `yaml:"prefill"` // answers begin with <think>
+	Prompt   string `yaml:"prompt" want:"compact|plain|cot|cot-short|@file" flag:"prompt" help:"form of the prompts: cot (CI-CoT: think about every piece of information), cot-short, plain, compact (the embedded model's), or a template's file (docs/data.md)"`
+	Template string `yaml:"template,omitempty" want:"@text" help:"the text of the template's file, which a run keeps"`
+	Prefill  bool   `yaml:"prefill" help:"answers begin with <think>; default: for the forms cot, cot-short and a file"`
 }
 
 // Writer writes the prompt of an item; order draws the order of its attributes.

@@ -4,21 +4,20 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // Options limit and shape the token sequences of a data set. Limits count tokens; 0 is no limit.
 type Options struct {
-	MaxPromptTokens int `yaml:"max_prompt_tokens" want:">=0"` // longest prompt kept
-	// longest completion kept, end-of-turn token included
-	MaxCompletionTokens int `yaml:"max_completion_tokens" want:">=0"`
-	MaxTokens           int `yaml:"max_tokens" want:">=0"` // longest prompt + completion kept
-	// none: drop and count; prompt: cut its start; completion: cut its end
-	Truncate string `yaml:"truncate" want:"none|prompt|completion|both"`
+	MaxPromptTokens     int    `yaml:"max_prompt_tokens" want:">=0" help:"longest prompt kept, in tokens; 0: no limit"`
+	MaxCompletionTokens int    `yaml:"max_completion_tokens" want:">=0" help:"longest answer kept, end-of-turn token included; 0: no limit"`
+	MaxTokens           int    `yaml:"max_tokens" want:">=0" help:"longest prompt + answer kept; 0: no limit"`
+	Truncate            string `yaml:"truncate" want:"none|prompt|completion|both" default:"none" help:"none: drop and count what is too long; else cut the prompt's start, the answer's end, or both"`
 }
 
 // Defaults are no limits. They are those of the zero value, too.
-func Defaults() Options { return Options{Truncate: "none"} }
+func Defaults() Options { return config.Default[Options]() }
 
 // Check wants the limit at which truncation cuts.
 func (o Options) Check() []fault.Fault {

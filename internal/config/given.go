@@ -17,8 +17,15 @@ import (
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
-// Given holds the values that the user gave, by key, and collects faults.
+// Given holds the values that the user gave, by key, and collects faults. That of a section has keys of the section:
+// "dtype" is train.dtype.
 type Given struct {
+	*reading
+	prefix string // of the section's keys: "train."; "": the top
+}
+
+// reading is what one call of Load has read, of all sections.
+type reading struct {
 	name    string // of the file, for messages; "" without one
 	command string
 	schema  *schema
@@ -31,38 +38,43 @@ type Given struct {
 }
 
 func newGiven(name, command string, s *schema, flags []Flag) *Given {
-	return &Given{name: name, command: command, schema: s, flags: flags, values: map[string]given{},
-		bad: map[string]bool{}}
+	return &Given{&reading{name: name, command: command, schema: s, flags: flags, values: map[string]given{},
+		bad: map[string]bool{}}, ""}
 }
+
+// In is the part of a section, whose keys begin with prefix.
+func (g *Given) In(prefix string) *Given { return &Given{g.reading, g.prefix + prefix} }
 
 // Has says that a key is given.
 func (g *Given) Has(key string) bool {
-	_, ok := g.values[key]
+	_, ok := g.values[g.prefix+key]
 	return ok
 }
 
 // Text is a given value as text, "" where the key is not given.
-func (g *Given) Text(key string) string { return g.values[key].text }
+func (g *Given) Text(key string) string { return g.values[g.prefix+key].text }
 
 // Show is a given value as messages show it.
-func (g *Given) Show(key string) string { return g.values[key].show() }
+func (g *Given) Show(key string) string { return g.values[g.prefix+key].show() }
 
 // FromCommandLine says that a flag or --set gives a key.
-func (g *Given) FromCommandLine(key string) bool { return g.values[key].form == formRaw && g.Has(key) }
+func (g *Given) FromCommandLine(key string) bool {
+	return g.values[g.prefix+key].form == formRaw && g.Has(key)
+}
 
 // Positive says that a whole number above 0 is given.
 func (g *Given) Positive(key string) bool {
 	var n int64
-	v, ok := g.values[key]
+	v, ok := g.values[g.prefix+key]
 	return ok && v.assign(reflect.ValueOf(&n).Elem()) && n > 0
 }
 
 // Drop forgets a given value.
-func (g *Given) Drop(key string) { delete(g.values, key) }
+func (g *Given) Drop(key string) { delete(g.values, g.prefix+key) }
 
 // Put gives a key a value in the place where another key was given.
 func (g *Given) Put(key, value, like string) {
-	g.values[key] = given{place: g.values[like].place, form: formRaw, text: value}
+	g.values[g.prefix+key] = given{place: g.values[g.prefix+like].place, form: formRaw, text: value}
 }
 
 // Keys are those of the schema, in its order.
@@ -74,9 +86,9 @@ func (g *Given) Keys() (keys []string) {
 }
 
 // Bad says that a key has a fault already.
-func (g *Given) Bad(key string) bool { return g.bad[key] }
+func (g *Given) Bad(key string) bool { return g.bad[g.prefix+key] }
 
-func (g *Given) err() error {
+func (g *reading) err() error {
 	if len(g.faults) == 0 {
 		return nil
 	}
@@ -84,7 +96,7 @@ func (g *Given) err() error {
 }
 
 // fault adds a fault of the file, of its line where one is known.
-func (g *Given) fault(line int, format string, args ...any) {
+func (g *reading) fault(line int, format string, args ...any) {
 	place := g.name
 	if line > 0 {
 		place = fmt.Sprintf("%s:%d", g.name, line)
@@ -96,6 +108,7 @@ func (g *Given) fault(line int, format string, args ...any) {
 
 // Fault adds a fault of a key, at the place where that was given. A key has one fault at most.
 func (g *Given) Fault(key, format string, args ...any) {
+	key = g.prefix + key
 	if g.bad[key] {
 		return
 	}
@@ -111,8 +124,13 @@ func (g *Given) Fault(key, format string, args ...any) {
 	g.faults = append(g.faults, Fault{v.place, fmt.Sprintf(format, args...), line})
 }
 
+// Refuse is Fault in the usual form: the key and its value, then the problem.
+func (g *Given) Refuse(key string, value any, format string, args ...any) {
+	g.Fault(key, "%s%s %v: %s", g.prefix, key, value, fmt.Sprintf(format, args...))
+}
+
 // placeOf is where a missing key should be given: in the file, or on the command line if there is no file.
-func (g *Given) placeOf(key string) string {
+func (g *reading) placeOf(key string) string {
 	if g.name != "" {
 		return g.name
 	}
@@ -364,38 +382,47 @@ func (g *Given) hold(options any) {
 	}
 }
 
-// checkSections lets every section that can check itself do so.
-func (g *Given) checkSections(v reflect.Value, prefix string) {
-	t := v.Type()
-	for i := range t.NumField() {
-		name, kind, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
-		if name == "-" || t.Field(i).Type.Kind() != reflect.Struct {
-			continue
+// eachSection calls do with every section of options, inner ones first and the whole at last.
+func (g *Given) eachSection(v reflect.Value, do func(section *Given, v reflect.Value)) {
+	for i, f := range fields(v.Type()) {
+		switch {
+		case !f.section:
+		case f.inline:
+			g.eachSection(v.Field(i), do)
+		default:
+			g.In(f.key+".").eachSection(v.Field(i), do)
 		}
-		if kind == "inline" {
-			g.checkSections(v.Field(i), prefix)
-			g.take(v.Field(i), prefix)
-			continue
-		}
-		g.checkSections(v.Field(i), prefix+name+".")
-		g.take(v.Field(i), prefix+name+".")
+	}
+	do(g, v)
+}
+
+// resolve lets a section give options that depend on others their defaults.
+func (g *Given) resolve(section reflect.Value) {
+	if r, ok := section.Addr().Interface().(interface{ Resolve(*Given) }); ok {
+		r.Resolve(g)
 	}
 }
 
-// take takes over the faults that a section finds in itself.
-func (g *Given) take(section reflect.Value, prefix string) {
-	checker, ok := section.Interface().(interface{ Check() []fault.Fault })
-	if !ok {
-		return
-	}
-	for _, f := range checker.Check() {
-		key, text := prefix+f.Key, prefix+f.Error()
-		if !slices.Contains(g.Keys(), key) {
-			continue // a key that this command does not have
+// validate lets a section look across its keys: by Check, which needs nothing but the options, and by Validate.
+func (g *Given) validate(section reflect.Value) {
+	if c, ok := section.Interface().(interface{ Check() []fault.Fault }); ok {
+		for _, f := range c.Check() {
+			g.take(f)
 		}
-		if strings.HasSuffix(text, "; remove it") && g.values[key].form != formRaw {
-			text += fmt.Sprintf(" (for one run: --set %s=)", key)
-		}
-		g.Fault(key, "%s", text)
 	}
+	if v, ok := section.Addr().Interface().(interface{ Validate(*Given) }); ok {
+		v.Validate(g)
+	}
+}
+
+// take takes over a fault that a section finds in itself.
+func (g *Given) take(f fault.Fault) {
+	key, text := g.prefix+f.Key, g.prefix+f.Error()
+	if !slices.Contains(g.Keys(), key) {
+		return // a key that this command does not have
+	}
+	if strings.HasSuffix(text, "; remove it") && g.values[key].form != formRaw {
+		text += fmt.Sprintf(" (for one run: --set %s=)", key)
+	}
+	g.Fault(f.Key, "%s", text)
 }

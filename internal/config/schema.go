@@ -26,6 +26,34 @@ type leaf struct {
 	rule      fault.Rule
 	omitEmpty bool // a zero value is left out of what Resolve writes
 	flag      Flag // that sets the key; without a name: none
+	help      string
+	paper     string // the paper's value; "": it has none
+}
+
+// about is the help of the key. One that ends in a colon goes on with the values accepted.
+func (l leaf) about() string {
+	if strings.HasSuffix(l.help, ":") {
+		return l.help + " " + l.rule.Words
+	}
+	return l.help
+}
+
+// field is what the yaml tag of a struct's field says.
+type field struct {
+	key             string // "": it is no option
+	section, inline bool
+}
+
+func fields(t reflect.Type) []field {
+	all := make([]field, t.NumField())
+	for i := range all {
+		f := t.Field(i)
+		name, kind, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if all[i].inline = kind == "inline"; name != "-" {
+			all[i].key, all[i].section = name, f.Type.Kind() == reflect.Struct
+		}
+	}
+	return all
 }
 
 // flagOf reads the tags flag and help of a field. before is what the sections that the field is in put before the
@@ -71,28 +99,38 @@ func schemaOf(options reflect.Type, without []string) *schema {
 }
 
 // walk adds the fields of a struct. The tag flags of a section is what it puts before the names of its flags; "-" takes
-// them away.
+// them away. Its tag paper has the paper's values of keys within it: "batch_size=128 learning_rate=5e-7".
 func (s *schema) walk(t reflect.Type, prefix, flags string, index []int) {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		at := append(slices.Clone(index), i)
-		name, kind, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-		before := flags
-		if own := f.Tag.Get("flags"); own == "-" || flags == "-" {
-			before = "-"
-		} else {
-			before += own
-		}
+	for i, known := range fields(t) {
+		f, at, key := t.Field(i), append(slices.Clone(index), i), prefix+known.key
 		switch {
-		case name == "-":
-		case kind == "inline":
-			s.walk(f.Type, prefix, before, at)
-		case f.Type.Kind() == reflect.Struct:
-			s.sections = append(s.sections, prefix+name)
-			s.walk(f.Type, prefix+name+".", before, at)
-		default:
-			s.leaves = append(s.leaves, leaf{prefix + name, at, fault.RuleOf(f), kind == "omitempty",
-				flagOf(f, prefix+name, flags)})
+		case known.section:
+			before, inner := flags+f.Tag.Get("flags"), prefix
+			if own := f.Tag.Get("flags"); own == "-" || flags == "-" {
+				before = "-"
+			}
+			if !known.inline {
+				s.sections, inner = append(s.sections, key), key+"."
+			}
+			from := len(s.leaves)
+			s.walk(f.Type, inner, before, at)
+			s.publish(s.leaves[from:], inner, f.Tag.Get("paper"))
+		case known.key != "":
+			_, kind, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+			s.leaves = append(s.leaves, leaf{key, at, fault.RuleOf(f), kind == "omitempty", flagOf(f, key, flags),
+				f.Tag.Get("help"), f.Tag.Get("paper")})
+		}
+	}
+}
+
+// publish gives leaves of a section the paper's values.
+func (s *schema) publish(leaves []leaf, prefix, values string) {
+	for _, word := range strings.Fields(values) {
+		key, value, _ := strings.Cut(word, "=")
+		for i := range leaves {
+			if leaves[i].key == prefix+key {
+				leaves[i].paper = value
+			}
 		}
 	}
 }

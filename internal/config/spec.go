@@ -22,9 +22,9 @@ type Spec[T any] struct {
 	Without    []string          // keys of T that the command does not have
 	Like       []string          // commands whose files it takes too, where keys that it lacks have no effect
 	Choose     func(*Given)      // settles which of the given values count, before they are decoded; may be nil
-	Defaults   func(*Given) T    // the options before the given values are written over them
-	Settle     func(*Given, *T)  // gives the options that depend on others their defaults; may be nil
-	Check      func(*Given, *T)  // looks across sections, and at who gave a value; may be nil
+	Defaults   func(*Given) T    // the options before the given values are written over them; nil: Default[T]
+	Settle     func(*Given, *T)  // as the method Resolve of T; may be nil
+	Check      func(*Given, *T)  // as the method Validate of T; may be nil
 	Idle       func(*T) []string // keys and sections without effect in T: Resolve leaves them out; may be nil
 }
 
@@ -63,8 +63,9 @@ func (s *Spec[T]) Parse(name string, text []byte, in Input) (*T, error) {
 	if s.Choose != nil {
 		s.Choose(g)
 	}
-	c := s.Defaults(g)
+	c := s.defaults(g)
 	g.decode(&c)
+	g.eachSection(reflect.ValueOf(&c).Elem(), (*Given).resolve)
 	if s.Settle != nil {
 		s.Settle(g, &c)
 	}
@@ -74,6 +75,14 @@ func (s *Spec[T]) Parse(name string, text []byte, in Input) (*T, error) {
 	return &c, nil
 }
 
+// defaults are the options before the given values are written over them.
+func (s *Spec[T]) defaults(g *Given) T {
+	if s.Defaults == nil {
+		return Default[T]()
+	}
+	return s.Defaults(g)
+}
+
 // Verify checks options that a program made, as Load checks those of a user.
 func (s *Spec[T]) Verify(c *T) error {
 	return s.check(newGiven("options", s.Command, s.schema(), nil), c)
@@ -81,8 +90,7 @@ func (s *Spec[T]) Verify(c *T) error {
 
 func (s *Spec[T]) check(g *Given, c *T) error {
 	g.hold(c)
-	g.checkSections(reflect.ValueOf(c).Elem(), "")
-	g.take(reflect.ValueOf(c).Elem(), "")
+	g.eachSection(reflect.ValueOf(c).Elem(), (*Given).validate)
 	if s.Check != nil {
 		s.Check(g, c)
 	}
@@ -174,12 +182,13 @@ func (s *Spec[T]) Keys() (keys []string) {
 
 // Flags are those that the tags of T describe (see flagOf), with their defaults.
 func (s *Spec[T]) Flags() (all []Flag) {
-	defaults := s.Defaults(newGiven("", s.Command, s.schema(), nil))
+	defaults := s.defaults(newGiven("", s.Command, s.schema(), nil))
 	for _, l := range s.schema().leaves {
 		if l.flag.Name == "" {
 			continue
 		}
 		f := l.flag
+		f.Help = l.about()
 		if v := reflect.Indirect(reflect.ValueOf(defaults).FieldByIndex(l.index)); v.IsValid() && !v.IsZero() && f.Value == "" {
 			f.Help += fmt.Sprintf(" (default %v)", v)
 		}

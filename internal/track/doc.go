@@ -18,14 +18,10 @@ import (
 
 // Options say where a run is shown, beside its folder. They change no result: a run may resume with others.
 type Options struct {
-	// event files in RUN/tensorboard
-	TensorBoard bool `yaml:"tensorboard,omitempty"`
-	// the URL of an MLflow server, such as http://localhost:5000; "": none
-	MLflow string `yaml:"mlflow,omitempty"`
-	// the experiment that its run belongs to; "": posttrain
-	Experiment string `yaml:"mlflow_experiment,omitempty"`
-	// HOST:PORT where /metrics is served to Prometheus while the run goes on; "": nowhere
-	Listen string `yaml:"metrics_listen,omitempty"`
+	TensorBoard bool   `yaml:"tensorboard,omitempty" flag:"tensorboard" help:"write event files for TensorBoard into RUN/tensorboard"`
+	MLflow      string `yaml:"mlflow,omitempty" flag:"mlflow" help:"URL of an MLflow server that gets metrics and config"`
+	Experiment  string `yaml:"mlflow_experiment,omitempty" help:"the experiment that its run belongs to; empty: posttrain"`
+	Listen      string `yaml:"metrics_listen,omitempty" flag:"metrics-listen" help:"HOST:PORT where /metrics is served to Prometheus while the run goes on"`
 }
 
 // Check refuses a server that is no URL, an experiment without a server, and an address without a port.

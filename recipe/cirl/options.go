@@ -29,7 +29,7 @@ type Options struct {
 	Devices    recipe.Devices         `yaml:"engine"`
 	Seed       uint64                 `yaml:"seed"`
 	Data       Data                   `yaml:"data"`
-	Chat       local.Chat             `yaml:"chat"`
+	Chat       local.Chat             `yaml:"chat" flags:"-"`
 	Sampling   Sampling               `yaml:"sampling"`
 	Rollout    fleet.Options          `yaml:"rollout,omitempty"`
 	Reward     reward.Options         `yaml:"reward"`
@@ -102,7 +102,7 @@ func Defaults() Options {
 		Sampling:   Sampling{Sampling: rollout.Sampling{MaxNew: 2048, Temperature: 1}},
 		Reward:     reward.DefaultOptions(),
 		GRPO:       grpo.DefaultOptions(),
-		Validation: grpo.DefaultValidation(),
+		Validation: config.Default[grpo.ValidationOptions](),
 		Train:      t,
 	}
 }

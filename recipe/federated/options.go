@@ -43,8 +43,8 @@ type Options struct {
 	Seed             uint64          `yaml:"seed" flag:"seed" help:"seed of every random choice"`
 	Control          control.Options `yaml:"control"`
 	Quadratic        Bowl            `yaml:"quadratic"`
-	CIRL             CIRL            `yaml:"ci_rl"`
-	MaPPO            MaPPO           `yaml:"mappo"`
+	CIRL             CIRL            `yaml:"ci_rl" flags:"-"`
+	MaPPO            MaPPO           `yaml:"mappo" flags:"-"`
 
 	heard run.Reporter `yaml:"-"` // hears of the engine; nil: nobody does
 	world world        `yaml:"-"` // of a workload of language models, made at its first use

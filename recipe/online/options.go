@@ -30,7 +30,7 @@ type Options struct {
 	Rounds           int `yaml:"rounds" want:">=1"`             // parts of the prompts
 	Prompts          int `yaml:"prompts" want:">=0" zero:"all"` // of the whole run
 	Samples          int `yaml:"samples" want:">=2"`            // answers to each prompt
-	rollout.Sampling `yaml:",inline"`
+	rollout.Sampling `yaml:",inline" flags:"-"`
 	CacheGB          float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"` // of keys and values
 
 	Reference string         `yaml:"reference" want:"start|round"`
@@ -41,7 +41,7 @@ type Options struct {
 	Scenarios          int     `yaml:"scenarios,omitempty" want:">=0" words:"a whole number, 3 or more"`
 	ValidationFraction float64 `yaml:"validation_fraction" want:">=0 <1"`
 	TestFraction       float64 `yaml:"test_fraction" want:">=0 <1"`
-	ci.Form            `yaml:",inline"`
+	ci.Form            `yaml:",inline" flags:"-"`
 }
 
 // embeddedScenarios is how many scenarios are made where the options do not say.

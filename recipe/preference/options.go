@@ -36,7 +36,7 @@ type Options struct {
 	Devices   recipe.Devices  `yaml:"engine"`
 	Seed      uint64          `yaml:"seed"`
 	Data      Data            `yaml:"data"`
-	Chat      local.Chat      `yaml:"chat"`
+	Chat      local.Chat      `yaml:"chat" flags:"-"`
 	Loss      losses.Options  `yaml:"loss"`
 	Train     train.Options   `yaml:"train"`
 	Online    online.Options  `yaml:"online"` // of mode online alone

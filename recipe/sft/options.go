@@ -25,7 +25,7 @@ type Options struct {
 	Devices  recipe.Devices  `yaml:"engine"`
 	Seed     uint64          `yaml:"seed"`
 	Data     Data            `yaml:"data"`
-	Chat     local.Chat      `yaml:"chat"`
+	Chat     local.Chat      `yaml:"chat" flags:"-"`
 	Train    train.Options   `yaml:"train"`
 	Tracking track.Options   `yaml:"tracking,omitempty"`
 	Place    recipe.Place    `yaml:"-"`

@@ -16,14 +16,10 @@ import (
 
 // Chat says what the model's chat template gets beside the messages.
 type Chat struct {
-	// a template in the place of the model's own; the folder of a trained model gets it
-	Template string `yaml:"template,omitempty" words:"a file with a chat template (Jinja)"`
-	// of the template's file at the start of a run: a resumed run needs the same
-	SHA256 string `yaml:"template_sha256,omitempty" words:"the SHA-256 of the template's file"`
-	// names with values, JSON or text: enable_thinking=false; in transformers they are chat_template_kwargs
-	Variables []string `yaml:"variables,omitempty" want:"@text" words:"names with values, such as enable_thinking=false"`
-	// the day that a template prints as today; a run whose template prints one keeps that of its start
-	Date string `yaml:"date,omitempty" words:"a day such as 2026-01-31"`
+	Template  string   `yaml:"template,omitempty" words:"a file with a chat template (Jinja)" flag:"chat-template" help:"file with a chat template in the place of the model's own"`
+	SHA256    string   `yaml:"template_sha256,omitempty" words:"the SHA-256 of the template's file" help:"of the template's file at the start of a run: a resumed run needs the same"`
+	Variables []string `yaml:"variables,omitempty" want:"@text" words:"names with values, such as enable_thinking=false" flag:"chat-variables,exact" help:"variable of the chat template, such as enable_thinking=false (may be repeated)"`
+	Date      string   `yaml:"date,omitempty" words:"a day such as 2026-01-31" flag:"chat-date" help:"day that the chat template prints as today, such as 2026-01-31"`
 }
 
 var variableForm = regexp.MustCompile(`^[A-Za-z_]\w*=`)

@@ -9,8 +9,8 @@ import (
 // CIOptions choose the variant of the contextual-integrity reward. Its weights are those of the paper, so that the
 // scores are in [0, 1].
 type CIOptions struct {
-	Format string `yaml:"format" want:"paper|strict"`
-	Match  string `yaml:"match" want:"substring|word"`
+	Format string `yaml:"format" want:"paper|strict" default:"paper" help:"paper: the tags must occur; strict: one think block, one answer block, nothing else"`
+	Match  string `yaml:"match" want:"substring|word" default:"substring" help:"how keywords are found:"`
 }
 
 // keywords is the contextual-integrity reward R of answers to CI items, mapped to [0, 1] by (R+1)/2.

@@ -17,9 +17,9 @@ import (
 
 // ModelOptions say which reward model scores, and where it computes.
 type ModelOptions struct {
-	Folder  string `yaml:"folder,omitempty" hub:"model" words:"the folder of a reward model, or org/name on the hub"`
-	Backend string `yaml:"backend" want:"@backend"`
-	Batch   int    `yaml:"batch_size" want:">=1"` // answers that go through the model at a time
+	Folder  string `yaml:"folder,omitempty" hub:"model" words:"the folder of a reward model, or org/name on the hub" flag:"reward-model" help:"folder of the reward model"`
+	Backend string `yaml:"backend" want:"@backend" default:"auto" help:"the reward model's engine:"`
+	Batch   int    `yaml:"batch_size" want:">=1" default:"8" help:"answers that go through the model at a time"`
 }
 
 // network is a reward model in this process.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/rollout/metered"
 )
@@ -35,41 +36,36 @@ const (
 
 // Options choose a source.
 type Options struct {
-	Kind    string        `yaml:"kind" want:"command|judge|model|ci"`
-	Command []string      `yaml:"command,omitempty" words:"a program and its arguments"`
-	Timeout time.Duration `yaml:"timeout" want:">0"` // of a call of the program, or of a request
+	Kind    string        `yaml:"kind" want:"command|judge|model|ci" flag:"reward" help:"who scores answers:"`
+	Command []string      `yaml:"command,omitempty" words:"a program and its arguments" flag:"command,exact" help:"the program that scores, with its arguments behind blanks"`
+	Timeout time.Duration `yaml:"timeout" want:">0" default:"5m" help:"of a call of the program, or of a request"`
 	Judge   JudgeOptions  `yaml:"judge"`
 	Model   ModelOptions  `yaml:"model"`
 	CI      CIOptions     `yaml:"ci"`
 }
 
-// JudgeOptions say which model judges, how, and at what cost.
+// JudgeOptions say which model judges, how, and at what cost. A rubric is a template over .Prompt, .Answer, .Lowest and
+// .Highest.
 type JudgeOptions struct {
-	BaseURL string `yaml:"base_url" want:"@url"`
-	Model   string `yaml:"model,omitempty" words:"a model's name on the server"`
-	// of Azure OpenAI: the model is the name of a deployment
-	APIVersion string `yaml:"api_version,omitempty" words:"one such as 2024-10-21"`
-	KeyEnv     string `yaml:"api_key_env" want:"@variable"` // holds the server's key
-	// a template in the place of the built-in one: .Prompt, .Answer, .Lowest and .Highest
-	Rubric string    `yaml:"rubric,omitempty" words:"a file with a template, or nothing: the built-in one"`
-	Range  []float64 `yaml:"range" words:"two numbers, the lowest and the highest score"`
+	BaseURL    string    `yaml:"base_url" want:"@url" flag:"judge-base-url" help:"URL of the judge's server"`
+	Model      string    `yaml:"model,omitempty" words:"a model's name on the server" flag:"judge-model" help:"the judge's name on the server"`
+	APIVersion string    `yaml:"api_version,omitempty" words:"one such as 2024-10-21" help:"of Azure OpenAI: the model is the name of a deployment"`
+	KeyEnv     string    `yaml:"api_key_env" want:"@variable" default:"OPENAI_API_KEY" help:"environment variable with the server's key"`
+	Rubric     string    `yaml:"rubric,omitempty" words:"a file with a template, or nothing: the built-in one" flag:"rubric" help:"file with the judge's template; empty: a built-in one"`
+	Range      []float64 `yaml:"range" words:"two numbers, the lowest and the highest score" default:"1,10" help:"the lowest and the highest score"`
 
-	Parallel          int     `yaml:"parallel" want:">=1"` // requests at a time
-	RequestsPerMinute int     `yaml:"requests_per_minute" want:">=0" zero:"no limit"`
-	Retries           int     `yaml:"retries" want:">=0"` // tries after the first
-	MaxNew            int     `yaml:"max_new_tokens" want:">=1"`
-	MaxRequests       int     `yaml:"max_requests" want:">=0" zero:"no limit"` // of a call of the command
-	MaxCost           float64 `yaml:"max_cost" want:">=0" zero:"no limit"`
-	PromptPrice       float64 `yaml:"prompt_price" want:">=0"`     // of a million tokens
-	CompletionPrice   float64 `yaml:"completion_price" want:">=0"` // of a million tokens
+	Parallel          int     `yaml:"parallel" want:">=1" default:"8" help:"requests at a time"`
+	RequestsPerMinute int     `yaml:"requests_per_minute" want:">=0" zero:"no limit" help:"most requests of a minute; 0: no limit"`
+	Retries           int     `yaml:"retries" want:">=0" default:"8" help:"tries after the first"`
+	MaxNew            int     `yaml:"max_new_tokens" want:">=1" default:"400" help:"most tokens of a reply"`
+	MaxRequests       int     `yaml:"max_requests" want:">=0" zero:"no limit" help:"budget: requests of a call of the command; 0: no limit"`
+	MaxCost           float64 `yaml:"max_cost" want:">=0" zero:"no limit" flag:"max-cost" help:"stop before the judge costs more; 0: no limit"`
+	PromptPrice       float64 `yaml:"prompt_price" want:">=0" help:"of a million tokens of prompts"`
+	CompletionPrice   float64 `yaml:"completion_price" want:">=0" help:"of a million tokens of replies"`
 }
 
 // Defaults are those of all kinds; the caller gives a kind, and a program, a server's model or a reward model.
-func Defaults() Options {
-	return Options{Timeout: 5 * time.Minute, Judge: JudgeOptions{KeyEnv: "OPENAI_API_KEY", Range: []float64{1, 10},
-		Parallel: 8, Retries: 8, MaxNew: 400}, Model: ModelOptions{Backend: "auto", Batch: 8},
-		CI: CIOptions{Format: "paper", Match: "substring"}}
-}
+func Defaults() Options { return config.Default[Options]() }
 
 // Settle parts a command that is given as one text at its blanks.
 func (o *Options) Settle() {

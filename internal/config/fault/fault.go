@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -74,6 +75,28 @@ func check(v reflect.Value, prefix string, faults *Faults) {
 			}
 		}
 	}
+}
+
+// Unused names the given options of a struct that belong to other choices than the one that is made: a field with the
+// tag of:"dpo=0 simpo=1" is a pointer that only the choices dpo and simpo use.
+func Unused(options any, choice string) (faults Faults) {
+	v := reflect.ValueOf(options)
+	for i := range v.NumField() {
+		tags := v.Type().Field(i).Tag
+		var users []string
+		for _, word := range strings.Fields(tags.Get("of")) {
+			user, _, _ := strings.Cut(word, "=")
+			users = append(users, user)
+		}
+		if len(users) == 0 || v.Field(i).IsNil() || slices.Contains(users, choice) {
+			continue
+		}
+		name, _, _ := strings.Cut(tags.Get("yaml"), ",")
+		do := map[bool]string{true: "does", false: "do"}[len(users) == 1]
+		faults = append(faults, Fault{name, fmt.Sprint(v.Field(i).Elem()),
+			fmt.Sprintf("%s does not use it, only %s %s; remove it", choice, And(users), do)})
+	}
+	return faults
 }
 
 // show prints a value for a message.
