@@ -206,7 +206,7 @@ func (p *proxy) treat(frame []byte, body int) (out []byte, hold bool, err error)
 	defer p.mu.Unlock()
 	size := len(frame) - 2 - body
 	name := strings.Fields(string(frame[:bytes.IndexByte(frame, '\n')]))[1]
-	update := strings.Contains(name, ".up.") || strings.HasPrefix(name, "$O.") && strings.Contains(name, ".C.")
+	update := strings.Contains(name, ".up.")
 	draw, part := p.rng.Float64(), 0.0
 	is := func(name string, share float64) bool {
 		part += share

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
 
 	"github.com/posttrain/posttrain/federated"
@@ -51,7 +50,7 @@ type working struct {
 	key      nkeys.KeyPair // nil: letters are not signed
 	meter    meter
 	nc       *nats.Conn
-	js       jetstream.JetStream
+	update   offer // of the update that is sent
 	letters  chan *nats.Msg
 	wake     chan struct{} // the connection is back
 	over     chan error    // the connection is closed for good
@@ -68,7 +67,7 @@ type working struct {
 	doing    taskKey   // what the job is about
 	whole    bool      // it failed: the next join asks for all of it
 	job      *job      // nil: idle
-	sent     time.Time // the update of doing, to the log; zero: not yet
+	sent     time.Time // the update of doing; zero: not yet
 	asked    int       // questions in a row without an answer
 	refused  int       // updates in a row
 	stumbled int       // transfers in a row that failed
@@ -221,17 +220,13 @@ func (a *working) transfer(ctx context.Context, size int) (context.Context, cont
 
 // listen subscribes to the agent's letters.
 func (a *working) listen() (err error) {
-	if a.js, err = jetstream.New(a.nc); err != nil {
-		return err
-	}
 	for _, instance := range []string{a.instance, everyInstance} {
 		_, err = a.nc.ChanSubscribe(instanceOf(subject(a.Run, "to", a.Name), instance), a.letters)
 		if err != nil {
 			return err
 		}
 	}
-	_, err = a.nc.Subscribe(instanceOf(subject(a.Run, "ping", a.Name), a.instance),
-		func(m *nats.Msg) { m.Respond(nil) })
+	_, err = a.nc.Subscribe(instanceOf(subject(a.Run, "get", a.Name), a.instance), a.update.answer)
 	return err
 }
 
@@ -242,7 +237,7 @@ const askSoon = 250 * time.Millisecond
 // again where the server has not heard of it for resend. All of it is for messages that were lost.
 type pace struct{ sent, late, resend time.Duration }
 
-var usual = pace{5 * time.Second, 15 * time.Second, 10 * time.Second}
+var usual = pace{3 * time.Second, 15 * time.Second, 2 * time.Second}
 
 func (a *working) loop(ctx context.Context) error {
 	timer := time.NewTimer(0)
@@ -372,7 +367,7 @@ func (a *working) configure(c *runConfig) error {
 			return err
 		}
 	}
-	a.joined = false
+	a.joined, a.sent = false, time.Time{} // the server has started again: what was sent may be lost
 	a.ask(opJoin)
 	return nil
 }
@@ -552,7 +547,7 @@ func (a *working) fetch(ctx context.Context, l *letter) (t protocol.Task, err er
 	if l.Object != nil {
 		limited, stop := a.transfer(ctx, l.Object.Size)
 		defer stop()
-		blob, err = get(limited, a.nc, bucketName(a.Run, "down", a.Name), l.Object, a.form.Most())
+		blob, err = pull(limited, a.nc, subject(a.Run, "get", a.Name), l.Object, a.form.Most())
 		if err != nil {
 			return t, fmt.Errorf("task %s %w: %w", l.Key, errTransport, err)
 		}
@@ -563,28 +558,21 @@ func (a *working) fetch(ctx context.Context, l *letter) (t protocol.Task, err er
 	return t, nil
 }
 
-// send sends the update in memory to the log, which keeps the first of equal ones.
+// send sends the update in memory. A long one is offered, and the server pulls it.
 func (a *working) send(ctx context.Context) error {
 	key, again, blob := a.memory.pending()
-	if blob == nil {
-		return nil // the server has it by now
+	if blob == nil || ctx.Err() != nil {
+		return ctx.Err() // the server has it by now, or this process ends
 	}
-	ctx, stop := a.transfer(ctx, len(blob))
-	defer stop()
 	l := &letter{Op: opUpdate, Key: key, Attempt: again, blob: blob}
-	if len(l.blob) > chunk {
-		var err error
-		if l.Object, err = put(ctx, a.js, bucketName(a.Run, "up", a.Name), "update", l.blob); err != nil {
-			return fmt.Errorf("update %s %w: %w", l.Key, errTransport, err)
-		}
-		l.blob = nil
+	if len(blob) > chunk {
+		l.Object, l.blob = a.update.put(blob), nil
 	}
 	m, err := a.sealed(l, subject(a.Run, "up", a.Name))
-	if err != nil {
-		return err
+	if err == nil {
+		err = a.nc.PublishMsg(m)
 	}
-	id := fmt.Sprintf("%s/%s/%d", a.Name, l.Key, l.Attempt)
-	if _, err := a.js.PublishMsg(ctx, m, jetstream.WithMsgID(id)); err != nil {
+	if err != nil {
 		return fmt.Errorf("update %s %w: %w", l.Key, errTransport, err)
 	}
 	return nil

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -18,29 +18,27 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// BrokerOptions say where the embedded broker listens and stores.
+// BrokerOptions say where the broker listens.
 type BrokerOptions struct {
 	Listen string // address and port; port 0: a free one
-	Store  string // folder of JetStream
 	Run    string
 	Keys   *Keys                            // nil: no TLS and no keys, which a loopback address alone allows
 	Warn   func(format string, args ...any) // what the broker reports; may be nil
-	Failed func(error)                      // called once if the broker can no longer store messages; may be nil
 }
 
-// Broker is a NATS server with JetStream in this process.
+// Broker is a NATS server in this process. It stores nothing.
 type Broker struct {
 	server *server.Server
 	gate   *gate
 	stop   context.CancelFunc
 	idle   sync.WaitGroup
 	secure bool
+	warn   func(format string, args ...any)
 }
 
-// startTimeout bounds the recovery of a store, which reads every file.
-const startTimeout = 2 * time.Minute
+const startTimeout = 20 * time.Second
 
-// StartBroker starts a broker. Every write of its store is flushed to the disk before it is acknowledged.
+// StartBroker starts a broker.
 func StartBroker(o BrokerOptions) (*Broker, error) {
 	host, port, err := splitAddress(o.Listen)
 	if err != nil {
@@ -52,10 +50,12 @@ func StartBroker(o BrokerOptions) (*Broker, error) {
 	}
 	s := &server.Options{
 		ServerName: "posttrain-" + o.Run, Host: host, Port: port, NoSigs: true,
-		JetStream: true, StoreDir: o.Store, SyncAlways: true, DisableJetStreamBanner: true,
 		AuthTimeout: 10, TLSTimeout: 10, PingInterval: 20 * time.Second, MaxPingsOut: 2,
 	}
-	b := &Broker{secure: o.Keys != nil}
+	if o.Warn == nil {
+		o.Warn = func(string, ...any) {}
+	}
+	b := &Broker{secure: o.Keys != nil, warn: o.Warn}
 	if o.Keys != nil {
 		b.gate = &gate{keys: o.Keys, run: o.Run, warn: o.Warn}
 		s.TLS, s.TLSConfig, s.AlwaysEnableNonce = true, o.Keys.serverTLS(), true
@@ -68,20 +68,20 @@ func StartBroker(o BrokerOptions) (*Broker, error) {
 }
 
 func (b *Broker) start(o BrokerOptions) error {
-	heard := &brokerLog{warn: o.Warn, failed: o.Failed}
+	heard := &brokerLog{warn: o.Warn}
 	b.server.SetLoggerV2(heard, false, false, false)
 	b.server.Start()
 	ready := false
-	for end := time.Now().Add(startTimeout); !ready && !heard.died() && time.Now().Before(end); {
+	for end := time.Now().Add(startTimeout); !ready && heard.fatal.Load() == nil && time.Now().Before(end); {
 		ready = b.server.ReadyForConnections(50 * time.Millisecond)
 	}
-	if !ready || !b.server.JetStreamEnabled() {
+	if !ready {
 		b.server.Shutdown()
 		b.server.WaitForShutdown()
 		if _, err := CheckListen(o.Listen); err != nil {
 			return err // another program was quicker
 		}
-		return fmt.Errorf("broker: listen %s, store %s: %s", o.Listen, o.Store, heard.worst())
+		return fmt.Errorf("broker: listen %s: it does not answer: %v", o.Listen, heard.fatal.Load())
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = stop
@@ -148,68 +148,23 @@ func isLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// brokerLog keeps what the broker reports. Its notices, which are many, are dropped.
+// brokerLog hears what the broker reports. Its notices, which are many, are dropped.
 type brokerLog struct {
-	warn   func(format string, args ...any)
-	failed func(error) // may be nil
-	mu     sync.Mutex
-	last   string // error
-	fatal  bool
+	warn  func(format string, args ...any)
+	fatal atomic.Value // the line with which the broker has given up
 }
 
-func (l *brokerLog) Noticef(string, ...any) {}
-func (l *brokerLog) Debugf(string, ...any)  {}
-func (l *brokerLog) Tracef(string, ...any)  {}
-func (l *brokerLog) Warnf(string, ...any)   {}
-func (l *brokerLog) Fatalf(format string, args ...any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.last, l.fatal = fmt.Sprintf(format, args...), true
-}
+func (l *brokerLog) Noticef(string, ...any)            {}
+func (l *brokerLog) Debugf(string, ...any)             {}
+func (l *brokerLog) Tracef(string, ...any)             {}
+func (l *brokerLog) Warnf(string, ...any)              {}
+func (l *brokerLog) Fatalf(format string, args ...any) { l.fatal.Store(fmt.Sprintf(format, args...)) }
 
 func (l *brokerLog) Errorf(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
-	if l.isLost(line) {
-		return
-	}
-	if l.warn != nil && !strings.Contains(line, "authentication error") { // the gate has said it better
+	if !strings.Contains(line, "authentication error") { // the gate has said it better
 		l.warn("broker: %s", line)
 	}
-}
-
-// storeLost are parts of what the broker says when it stops to store messages, such as on a full disk. It continues
-// to run, and refuses everything.
-var storeLost = []string{"ritical write error", "will be DISABLED", "failed to store a msg"}
-
-// isLost keeps a line, and reports whether it is about a store that is lost: the first one ends the run.
-func (l *brokerLog) isLost(line string) bool {
-	lost := slices.ContainsFunc(storeLost, func(part string) bool { return strings.Contains(line, part) })
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.last = line; !lost {
-		return false
-	}
-	if !l.fatal && l.failed != nil {
-		l.failed(fmt.Errorf("broker: %s", line))
-	}
-	l.fatal = true
-	return true
-}
-
-// died reports whether the broker has given up.
-func (l *brokerLog) died() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.fatal
-}
-
-func (l *brokerLog) worst() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.last == "" {
-		return "it does not answer"
-	}
-	return l.last
 }
 
 // gate lets in the server of the run and the invited agents, each with its own rights.
@@ -224,18 +179,16 @@ func (g *gate) Check(c server.ClientAuthentication) bool {
 	o := c.GetOpts()
 	who, err := g.admit(o.Nkey, o.Sig, c.GetNonce())
 	if err != nil {
-		if g.warn != nil {
-			g.warn("connection from %s refused: %s", c.RemoteAddress(), err)
-		}
+		g.warn("connection from %s refused: %s", c.RemoteAddress(), err)
 		return false
 	}
 	if who == "" { // the server itself
 		return true
 	}
-	r := RightsOf(g.run, who)
+	publish, subscribe := rightsOf(g.run, who)
 	c.RegisterUser(&server.User{Username: o.Nkey, Permissions: &server.Permissions{
-		Publish:   &server.SubjectPermission{Allow: r.Publish},
-		Subscribe: &server.SubjectPermission{Allow: r.Subscribe},
+		Publish:   &server.SubjectPermission{Allow: publish},
+		Subscribe: &server.SubjectPermission{Allow: subscribe},
 		Response:  &server.ResponsePermission{MaxMsgs: 1, Expires: time.Minute},
 	}})
 	return true
@@ -313,7 +266,8 @@ func (g *gate) expel(s *server.Server) {
 
 // Connect connects this process to its broker, without a socket.
 func (b *Broker) Connect() (*nats.Conn, error) {
-	more := []nats.Option{nats.InProcessServer(b.server)}
+	more := []nats.Option{nats.InProcessServer(b.server),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { b.warn("broker: %s", err) })}
 	if b.gate != nil {
 		proof, err := withKey(b.gate.keys.signer)
 		if err != nil {

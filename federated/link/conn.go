@@ -2,28 +2,23 @@ package link
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/base64"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
 )
 
-// chunk is the size of an object's pieces. A blob that is not longer travels in its letter.
+// chunk is the size of the pieces in which a long blob travels. One that is not longer travels in its letter.
 const chunk = 128 << 10
 
 // Conn is a connection to a broker.
@@ -88,118 +83,90 @@ func withKey(pair nkeys.KeyPair) (nats.Option, error) {
 	return nats.Nkey(public, pair.Sign), nil
 }
 
-// put stores a blob as an object of NATS's object store, in a new place: an older object of that name keeps its chunks.
-// It is not jetstream.ObjectStore.Put, which makes a connection's state anew for each object and may leave a goroutine.
-func put(ctx context.Context, js jetstream.JetStream, bucket, name string, blob []byte) (*object, error) {
-	place, sum := NewRunID(), sha256.Sum256(blob)
-	var sent []jetstream.PubAckFuture
-	publish := func(m *nats.Msg) error {
-		f, err := js.PublishMsgAsync(m)
-		sent = append(sent, f)
-		return err
-	}
-	for piece := range slices.Chunk(blob, chunk) {
-		if err := publish(&nats.Msg{Subject: chunksOf(bucket, place), Data: piece}); err != nil {
-			return nil, err
-		}
-	}
-	info := jetstream.ObjectInfo{Bucket: bucket, NUID: place, Size: uint64(len(blob)), Chunks: uint32(len(sent)),
-		ObjectMeta: jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: chunk}},
-		Digest:     "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:])}
-	text, err := json.Marshal(info)
-	if err != nil {
-		return nil, err
-	}
-	about := nats.NewMsg("$O." + bucket + ".M." + base64.URLEncoding.EncodeToString([]byte(name)))
-	about.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
-	about.Data = text
-	if err := publish(about); err != nil {
-		return nil, err
-	}
-	o := &object{Name: name, Place: place, Size: len(blob), SHA256: hex.EncodeToString(sum[:])}
-	return o, stored(ctx, sent)
+// offer is a blob that the other side reads in chunks, when it likes. It is safe for concurrent use.
+type offer struct {
+	mu    sync.Mutex
+	place string
+	blob  []byte
 }
 
-// chunksOf is the subject of an object's chunks; place "*" is all objects'.
-func chunksOf(bucket, place string) string { return "$O." + bucket + ".C." + place }
-
-// stored waits until all is on the broker's disk.
-func stored(ctx context.Context, sent []jetstream.PubAckFuture) error {
-	for _, f := range sent {
-		select {
-		case <-f.Ok():
-		case err := <-f.Err():
-			return err
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
+// put offers a blob instead of the one before, which nobody needs any more. Equal blobs have equal places.
+func (o *offer) put(blob []byte) *object {
+	sum := sumOf(blob)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.place, o.blob = sum[:placeLength], blob
+	return &object{Place: o.place, Size: len(blob), SHA256: sum}
 }
+
+const placeLength = 16
+
+// answer sends the chunk that a request names: its place and number. What is not there has no bytes.
+func (o *offer) answer(m *nats.Msg) {
+	place, text, _ := strings.Cut(string(m.Data), " ")
+	n, err := strconv.Atoi(text)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var piece []byte
+	if err == nil && place == o.place && n >= 0 && n < chunksOf(len(o.blob)) {
+		piece = chunkOf(o.blob, n)
+	}
+	m.Respond(piece) // an error: the connection is lost, and the other side asks again
+}
+
+func chunksOf(size int) int { return (size + chunk - 1) / chunk }
+
+func chunkOf(blob []byte, n int) []byte { return blob[n*chunk : min((n+1)*chunk, len(blob))] }
 
 // patience bounds the transfer of size bytes, of which pieces may be missing, on a slow connection.
 func patience(size int) time.Duration {
 	return 10*time.Second + time.Duration(size/(64<<10))*time.Second
 }
 
-// fetched is how many chunks are asked for at once.
-const fetched = 64
+// ahead is how many chunks are asked for before the first of them is there.
+const ahead = 16
 
-// get reads an object of at most that many bytes. One that is not what its letter says is damaged. It asks the stream
-// itself, so that a chunk which is missing is known at once and a reader needs no consumer, whose messages could go to
-// any subject.
-func get(ctx context.Context, nc *nats.Conn, bucket string, o *object, most int) ([]byte, error) {
-	if o.Size < 0 || o.Size > most || CheckName(o.Place) != nil {
-		return nil, fmt.Errorf("%w: object %q of %d bytes, want at most %d", ErrDamaged, o.Place, o.Size, most)
+// pull reads an object of at most that many bytes from who answers on a subject. One that is not what its letter says
+// is damaged.
+func pull(ctx context.Context, nc *nats.Conn, subject string, o *object, most int) ([]byte, error) {
+	if o.Size < 1 || o.Size > most || CheckName(o.Place) != nil {
+		return nil, fmt.Errorf("%w: object %q of %d bytes, want 1 to %d", ErrDamaged, o.Place, o.Size, most)
 	}
-	sub, err := nc.SubscribeSync(nc.NewInbox())
+	inbox := nc.NewInbox()
+	sub, err := nc.SubscribeSync(inbox + ".*")
 	if err != nil {
 		return nil, err
 	}
 	defer sub.Unsubscribe()
-	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		return nil, err
-	}
-	blob := make([]byte, 0, o.Size)
-	for next := uint64(1); len(blob) < o.Size; {
-		request := fmt.Sprintf(`{"seq":%d,"next_by_subj":%q,"batch":%d}`, next, chunksOf(bucket, o.Place), fetched)
-		if err := nc.PublishRequest("$JS.API.DIRECT.GET.OBJ_"+bucket, sub.Subject, []byte(request)); err != nil {
-			return nil, err
+	blob, there := make([]byte, o.Size), make([]bool, chunksOf(o.Size))
+	for asked, got := 0, 0; got < len(there); {
+		for ; asked < min(len(there), got+ahead); asked++ {
+			request := []byte(fmt.Sprintf("%s %d", o.Place, asked))
+			if err := nc.PublishRequest(subject, fmt.Sprintf("%s.%d", inbox, asked), request); err != nil {
+				return nil, err
+			}
 		}
-		had := len(blob)
-		if blob, next, err = collect(ctx, sub, blob, o.Size); err != nil {
-			return nil, err
-		}
-		if len(blob) == had {
-			return nil, fmt.Errorf("%w: object %s is cut short after %d of %d bytes", ErrDamaged, o.Name, had, o.Size)
-		}
-	}
-	if sum := sha256.Sum256(blob); len(blob) != o.Size || hex.EncodeToString(sum[:]) != o.SHA256 {
-		return nil, fmt.Errorf("%w: object %s has another length or SHA-256 than its letter says", ErrDamaged, o.Name)
-	}
-	return blob, nil
-}
-
-// collect appends the chunks of one answer to blob, and returns where the next one begins.
-func collect(ctx context.Context, sub *nats.Subscription, blob []byte, size int) ([]byte, uint64, error) {
-	for next := uint64(1); ; {
 		m, err := sub.NextMsgWithContext(ctx)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
-		switch status := m.Header.Get("Status"); status {
-		case "":
-		case "204", "404": // the end; no more
-			return blob, next, nil
-		default:
-			return nil, 0, fmt.Errorf("object store: status %s %s", status, m.Header.Get("Description"))
+		if m.Header.Get("Status") != "" {
+			return nil, nats.ErrNoResponders // who offers it is gone
 		}
-		at, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
-		if err != nil || len(m.Data) > size-len(blob) {
-			return nil, 0, fmt.Errorf("%w: more chunks than the object has", ErrDamaged)
+		n, err := strconv.Atoi(m.Subject[len(inbox)+1:])
+		if err != nil || n < 0 || n >= asked || len(m.Data) != len(chunkOf(blob, n)) {
+			return nil, fmt.Errorf("%w: object %s has not the chunk %s, or not whole", ErrDamaged, o.Place,
+				m.Subject[len(inbox)+1:])
 		}
-		blob, next = append(blob, m.Data...), at+1
+		if !there[n] { // a network may double a message
+			there[n], got = true, got+1
+			copy(chunkOf(blob, n), m.Data)
+		}
 	}
+	if sumOf(blob) != o.SHA256 {
+		return nil, fmt.Errorf("%w: object %s has another SHA-256 than its letter says", ErrDamaged, o.Place)
+	}
+	return blob, nil
 }
 
 const wantCredentials = "--credentials FILE (posttrain federated server --invite writes it)"

@@ -3,12 +3,11 @@
 // travel, or what their bytes are.
 //
 // Glossary:
-//   - broker: the NATS server, in this process ([StartBroker]) or elsewhere;
-//   - letter: a message between server and agent: a line of JSON, and a message;
-//   - log: the JetStream stream that keeps the agents' updates until the server has them on its own disk. Its order is
-//     the order of the updates;
-//   - bucket: an object store of one agent, one for each direction. One that is longer than a
-//     chunk travels through it, in chunks of 128 KiB, and its letter names it;
+//   - broker: the NATS server in the server's process ([StartBroker]). It stores nothing: an update is on its agent's
+//     disk until it is in the server's journal;
+//   - letter: a message between server and agent: a line of JSON, and a blob, which is a message of the protocol;
+//   - object: a blob that is longer than a chunk, 128 KiB. Its letter names it, and the receiver pulls it in chunks from
+//     the sender, who offers it;
 //   - keys: the run's certificates, the server's key and the agents' public keys ([Keys]);
 //   - credentials: the file that one agent gets ([Credentials]);
 //   - instance: one process of an agent. A newer one takes over when the older one is gone.
@@ -18,10 +17,9 @@
 //  1. An agent's process connects ([RunAgent]) and asks for the run's configuration; its Build makes the workload.
 //  2. It joins with what it trains (protocol.Identity). The server refuses another shape, or another process of the
 //     same name.
-//  3. The server's loop ([Serve]) sends it a task. The agent works, stores the update on its own disk, and sends it to
-//     the log.
-//  4. The server takes updates from the log one by one: its [Keeper] makes each durable and applies it, then the log
-//     forgets it. The agent gets a receipt and its next task.
+//  3. The server's loop ([Serve]) sends it a task. The agent works, stores the update on its own disk, and sends it.
+//  4. The server takes updates one by one: its [Keeper] makes each durable and applies it. Then the agent gets a
+//     receipt, and its next task.
 //  5. An agent that waits asks again now and then, so that a letter that was lost is sent again. Whatever is sent twice
 //     is recognised as a duplicate.
 //  6. Stop goes to all agents when the run is done.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/posttrain/posttrain/federated/protocol"
 )
@@ -67,7 +66,7 @@ func (s *serving) hello(ctx context.Context, l *letter) error {
 		if err := s.NewPlace(l.Agent, number); err != nil {
 			return err
 		}
-		if a, err = s.place(ctx, l.Agent, number); err != nil {
+		if a, err = s.place(l.Agent, number); err != nil {
 			return err
 		}
 	}
@@ -100,7 +99,7 @@ func (s *serving) alive(a *member) bool {
 	if a.instance == "" {
 		return false
 	}
-	_, err := s.nc.Request(instanceOf(subject(s.Form.Run, "ping", a.name), a.instance), nil, pingTimeout)
+	_, err := s.nc.Request(instanceOf(subject(s.Form.Run, "get", a.name), a.instance), nil, pingTimeout)
 	return err == nil
 }
 
@@ -124,37 +123,16 @@ func (s *serving) free(name string) (int, error) {
 		"more agents", s.Agents)
 }
 
-// place makes an agent known, and its buckets where its messages need them.
-func (s *serving) place(ctx context.Context, name string, number int) (*member, error) {
+// place makes an agent known, and answers its requests for chunks of its task.
+func (s *serving) place(name string, number int) (*member, error) {
 	a := &member{name: name, number: number, traffic: s.Before.Agent(name, number)}
 	a.left = slices.Contains(s.Left, number)
-	if s.Form.D*s.Form.Type.Size() > chunk/4 {
-		if err := s.openBuckets(ctx, a); err != nil {
-			return nil, fmt.Errorf("buckets of agent %q: %w", name, err)
-		}
+	if _, err := s.nc.Subscribe(subject(s.Form.Run, "get", name), a.offered.answer); err != nil {
+		return nil, err
 	}
 	s.members[name] = a
 	s.status.add(a.traffic)
 	return a, nil
-}
-
-func (s *serving) openBuckets(ctx context.Context, a *member) (err error) {
-	if a.up, err = s.bucket(ctx, "up", a.name); err != nil {
-		return err
-	}
-	if a.down, err = s.bucket(ctx, "down", a.name); err != nil {
-		return err
-	}
-	return a.down.Purge(ctx) // what a server that was killed left
-}
-
-// bucket opens an object store by its stream.
-func (s *serving) bucket(ctx context.Context, direction, agent string) (jetstream.Stream, error) {
-	name := bucketName(s.Form.Run, direction, agent)
-	if _, err := s.js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: name}); err != nil {
-		return nil, err
-	}
-	return s.js.Stream(ctx, "OBJ_"+name)
 }
 
 // join compares what the agent trains with what the server does, and sends its task. A process that greets twice, since

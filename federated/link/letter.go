@@ -23,7 +23,7 @@ const (
 	opJoin   op = "join"   // agent: this is what I train; server: a task, or wait
 	opAsk    op = "ask"    // agent: what is my task, and what became of my update?
 	opBye    op = "bye"    // agent: it ends
-	opUpdate op = "update" // agent, to the log
+	opUpdate op = "update" // agent: what it has made
 	opConfig op = "config" // server, to hello
 	opTask   op = "task"   // server: the current task, with a receipt where there is one
 	opWait   op = "wait"   // server: nothing to do now; with a receipt where there is one
@@ -39,7 +39,7 @@ type letter struct {
 	Instance string `json:"instance"` // process of the agent
 	Protocol int    `json:"protocol"`
 
-	// What the blob is: a message of package wire, in the letter or in an object of the agent's bucket.
+	// What the blob is: a message, in the letter or as an object that the receiver pulls.
 	Key     taskKey `json:"key"`             // of the task, or the update
 	Attempt int     `json:"again,omitempty"` // how often the blob was sent before, because it arrived damaged
 	Object  *object `json:"object,omitempty"`
@@ -69,10 +69,9 @@ func (k taskKey) String() string {
 	return fmt.Sprintf("%s-%d-%d-%d", k.Kind, k.Version, k.Step, k.Attempt)
 }
 
-// object is a blob in a bucket.
+// object is a blob that the sender offers.
 type object struct {
-	Name   string `json:"name"`
-	Place  string `json:"place"` // of its chunks
+	Place  string `json:"place"`
 	Size   int    `json:"size"`
 	SHA256 string `json:"sha256"`
 }

@@ -96,8 +96,8 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestServerRestarts: server and broker end and come back, with the same store and address. Agents reconnect by
-// themselves, and what the log had comes again.
+// TestServerRestarts: server and broker end and come back, with the same address. Agents reconnect by themselves, and
+// send again what was lost.
 func TestServerRestarts(t *testing.T) {
 	for _, d := range []int{5, 50_000} {
 		w := newWorld(t, d, 40, true)
@@ -120,7 +120,7 @@ func TestServerRestarts(t *testing.T) {
 				t.Fatal(err, w.keeper.version, w.warnings())
 			}
 			w.broker.Close()
-			w.startBroker(address, w.store)
+			w.startBroker(address)
 		}
 		w.keeper.stepped = nil
 		if err := w.serve(ctx); err != nil {
@@ -135,8 +135,8 @@ func TestServerRestarts(t *testing.T) {
 	}
 }
 
-// TestLostAcknowledgements: a server that ends after an update is durable and before the log or the agent hears of it
-// finds the duplicate, and the agent has its next task without waiting for a timer.
+// TestLostAcknowledgements: a server that ends after an update is durable and before the agent hears of it finds the
+// duplicate, and the agent has its next task without waiting for a timer.
 func TestLostAcknowledgements(t *testing.T) {
 	for _, d := range []int{5, 50_000} {
 		w := newWorld(t, d, 12, false)

@@ -24,14 +24,12 @@ func CheckName(name string) error {
 	return fmt.Errorf("agent %q: want 1 to 32 letters, digits, - or _, the first a letter or digit", name)
 }
 
-// Subjects and buckets of a run. An agent publishes to up and ask and listens to to and ping, under its own name.
+// Subjects of a run. An agent publishes to up, ask and get, and listens to to and its own process's get, under its own
+// name: updates, other letters, and requests for chunks of a task; the server's letters, and its requests for chunks of
+// an update.
 func subject(run, what, agent string) string     { return "fed." + run + "." + what + "." + agent }
 func instanceOf(subject, instance string) string { return subject + "." + instance }
-func logName(run string) string                  { return "FED_" + run }
-func bucketName(run, direction, agent string) string {
-	return "fed-" + run + "-" + direction + "-" + agent
-}
-func inboxPrefix(agent string) string { return "_INBOX_" + agent }
+func inboxPrefix(agent string) string            { return "_INBOX_" + agent }
 
 // everyInstance is the name of all processes of an agent.
 const everyInstance = "all"
@@ -39,17 +37,8 @@ const everyInstance = "all"
 // openRun is where an agent without credentials asks for the run's id.
 const openRun = "fed.run"
 
-// Rights are the subjects that one client of the broker may publish to and listen to.
-type Rights struct {
-	Publish   []string `json:"publish"`
-	Subscribe []string `json:"subscribe"`
-}
-
-// RightsOf lists what an agent may do: its own subjects, its own two buckets, and nothing else.
-func RightsOf(run, agent string) Rights {
-	up, down := bucketName(run, "up", agent), bucketName(run, "down", agent)
-	publish := []string{subject(run, "up", agent), subject(run, "ask", agent), "$O." + up + ".>",
-		"$JS.API.DIRECT.GET.OBJ_" + down}
-	return Rights{publish, []string{subject(run, "to", agent) + ".>", subject(run, "ping", agent) + ".>",
-		inboxPrefix(agent) + ".>"}}
+// rightsOf lists the subjects that an agent may publish to and listen to: its own, and no other.
+func rightsOf(run, agent string) (publish, subscribe []string) {
+	return []string{subject(run, "up", agent), subject(run, "ask", agent), subject(run, "get", agent)},
+		[]string{subject(run, "to", agent) + ".>", subject(run, "get", agent) + ".>", inboxPrefix(agent) + ".>"}
 }

@@ -11,10 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
 
-	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
 )
 
@@ -59,7 +57,7 @@ const (
 type serving struct {
 	ServerOptions
 	nc      *nats.Conn
-	js      jetstream.JetStream
+	pulled  chan pulled
 	key     nkeys.KeyPair
 	members map[string]*member
 	status  *Status
@@ -79,84 +77,49 @@ type member struct {
 	task     *protocol.Task
 	letter   *letter // that brings the task
 	receipt  *receipt
-	up, down jetstream.Stream // under the buckets; nil where every message fits a letter
+	offered  offer              // the task, where it is long
+	pulling  *letter            // brings an update that is on its way; nil: none
+	stop     context.CancelFunc // of that
 	traffic  *AgentStatus
+}
+
+// pulled is an update that was longer than a letter, or why it could not be read.
+type pulled struct {
+	from   *member
+	letter *letter
+	blob   []byte
+	err    error
 }
 
 // Serve runs the server until its keeper is done, and then stops the agents. It returns the context's error when that
 // ends first.
 func Serve(ctx context.Context, nc *nats.Conn, o ServerOptions) error {
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
-	s := &serving{ServerOptions: o, nc: nc, js: js, members: map[string]*member{}}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	s := &serving{ServerOptions: o, nc: nc, members: map[string]*member{}, pulled: make(chan pulled)}
 	s.status = &Status{Run: o.Form.Run, Refused: map[string]int{}, Version: o.Keeper.Version()}
 	maps.Copy(s.status.Refused, o.Before.Refused)
 	if o.Keys != nil {
 		s.key = o.Keys.signer
 	}
 	for name, number := range o.Places {
-		if _, err := s.place(ctx, name, number); err != nil {
+		if _, err := s.place(name, number); err != nil {
 			return err
 		}
 	}
-	if err := s.loop(ctx); err != nil {
-		return err
-	}
-	s.removeStreams(ctx)
-	return nil
-}
-
-// maxWaiting is how many updates the server takes from the log ahead of the one that it works on.
-const maxWaiting = 64
-
-// updates opens the log. The consumer is made anew at each start, so that what an earlier process had not acknowledged
-// comes again at once.
-func (s *serving) updates(ctx context.Context) (<-chan jetstream.Msg, func(), error) {
-	run := s.Form.Run
-	stream, err := s.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: logName(run), Subjects: []string{subject(run, "up", "*")}, Retention: jetstream.WorkQueuePolicy,
-		Storage: jetstream.FileStorage, Duplicates: 30 * time.Second,
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("the log of updates cannot be opened: %w", err)
-	}
-	const name = "server"
-	if err := stream.DeleteConsumer(ctx, name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return nil, nil, err
-	}
-	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: name,
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Hour, MaxAckPending: maxWaiting})
-	if err != nil {
-		return nil, nil, err
-	}
-	all, gone := make(chan jetstream.Msg), make(chan struct{})
-	c, err := consumer.Consume(func(m jetstream.Msg) {
-		select {
-		case all <- m:
-		case <-gone:
-		}
-	}, jetstream.PullMaxMessages(maxWaiting))
-	if err != nil {
-		return nil, nil, err
-	}
-	return all, func() { close(gone); c.Stop(); <-c.Closed() }, nil
+	return s.loop(ctx)
 }
 
 // loop handles one thing at a time, so that the keeper sees them in one order.
 func (s *serving) loop(ctx context.Context) error {
-	updates, stop, err := s.updates(ctx)
-	if err != nil {
-		return err
+	updates, asks := make(chan *nats.Msg, 1024), make(chan *nats.Msg, 1024)
+	for what, to := range map[string]chan *nats.Msg{"up": updates, "ask": asks} {
+		sub, err := s.nc.ChanSubscribe(subject(s.Form.Run, what, "*"), to)
+		if err != nil {
+			return err
+		}
+		defer sub.Unsubscribe()
 	}
-	defer stop()
-	asks := make(chan *nats.Msg, 1024)
-	sub, err := s.nc.ChanSubscribe(subject(s.Form.Run, "ask", "*"), asks)
-	if err != nil {
-		return err
-	}
-	defer sub.Unsubscribe()
 	if err := s.introduce(); err != nil {
 		return err
 	}
@@ -195,8 +158,7 @@ func (s *serving) introduce() error {
 	return err
 }
 
-func (s *serving) next(ctx context.Context, updates <-chan jetstream.Msg, asks <-chan *nats.Msg,
-	tick <-chan time.Time) error {
+func (s *serving) next(ctx context.Context, updates, asks <-chan *nats.Msg, tick <-chan time.Time) error {
 	var late <-chan time.Time
 	if s.round != nil {
 		late = s.round.C
@@ -206,6 +168,8 @@ func (s *serving) next(ctx context.Context, updates <-chan jetstream.Msg, asks <
 		return ctx.Err()
 	case m := <-updates:
 		return s.take(ctx, m)
+	case p := <-s.pulled:
+		return s.arrived(ctx, p)
 	case m := <-asks:
 		return s.answer(ctx, m)
 	case <-late:
@@ -215,71 +179,79 @@ func (s *serving) next(ctx context.Context, updates <-chan jetstream.Msg, asks <
 	}
 }
 
-// take handles an update of the log.
-func (s *serving) take(ctx context.Context, m jetstream.Msg) error {
-	name := m.Subject()[strings.LastIndexByte(m.Subject(), '.')+1:]
+// take handles a letter with an update. A long one is pulled first, beside everything else.
+func (s *serving) take(ctx context.Context, m *nats.Msg) error {
+	name := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
 	a := s.members[name]
 	if a == nil {
 		s.count(reasonForeign)
 		s.Warn("an update of agent %q, which has not joined, is dropped", name)
-		return s.acknowledge(ctx, m)
+		return nil
 	}
-	l, u, err := s.read(ctx, a, m)
-	if ctx.Err() != nil {
-		return ctx.Err()
+	l, err := s.unseal(m, name)
+	switch {
+	case err != nil:
+		return s.settle(ctx, pulled{from: a, err: err})
+	case l.Object == nil:
+		return s.settle(ctx, pulled{from: a, letter: l, blob: l.blob})
+	case CheckName(l.Instance) != nil:
+		return s.settle(ctx, pulled{from: a, letter: l, err: fmt.Errorf("%w: its process has no name", ErrForeign)})
+	case a.pulling != nil && *a.pulling.Object == *l.Object && a.pulling.Instance == l.Instance:
+		return nil // it is on its way
 	}
-	if err == nil {
-		err = s.receive(ctx, a, l, u)
-		if err != nil {
-			return err
-		}
-	} else {
-		s.refuse(ctx, a, l, err)
-	}
-	return s.acknowledge(ctx, m)
-}
-
-// acknowledge removes an update from the log. Where the connection is broken it comes again, and is a duplicate.
-func (s *serving) acknowledge(ctx context.Context, m jetstream.Msg) error {
-	if err := m.Ack(); err != nil && ctx.Err() == nil {
-		s.Warn("an update is not acknowledged, it will come again: %s", err)
-	}
+	s.pull(ctx, a, l)
 	return nil
 }
 
-// clear empties an agent's bucket once its update is handled, before the agent hears of it and fills it again.
-func (s *serving) clear(ctx context.Context, a *member) {
-	if a.up == nil {
-		return
+// pull reads a long update, instead of the one that is on its way.
+func (s *serving) pull(ctx context.Context, a *member, l *letter) {
+	if a.stop != nil {
+		a.stop()
 	}
-	err := a.up.Purge(ctx, jetstream.WithPurgeSubject(chunksOf(bucketName(s.Form.Run, "up", a.name), "*")))
-	if err != nil && ctx.Err() == nil {
-		s.Warn("the bucket of agent %q cannot be emptied: %s", a.name, err)
-	}
+	limited, stop := context.WithTimeout(ctx, patience(l.Object.Size))
+	a.pulling, a.stop = l, stop
+	go func() {
+		from := instanceOf(subject(s.Form.Run, "get", a.name), l.Instance)
+		blob, err := pull(limited, s.nc, from, l.Object, s.Form.Most())
+		select {
+		case s.pulled <- pulled{a, l, blob, err}:
+		case <-ctx.Done():
+		}
+	}()
 }
 
-// read gets an update out of a message. An error says why it is refused; the letter is nil where it cannot be read.
-func (s *serving) read(ctx context.Context, a *member, m jetstream.Msg) (*letter, protocol.Update, error) {
-	l, err := s.unseal(&nats.Msg{Subject: m.Subject(), Header: m.Headers(), Data: m.Data()}, a.name)
-	if err != nil {
-		return nil, protocol.Update{}, err
+// arrived takes an update that was pulled. One that was not transferred is sent again when its agent asks.
+func (s *serving) arrived(ctx context.Context, p pulled) error {
+	if p.from.pulling != p.letter {
+		return nil // another one has come between
 	}
-	blob := l.blob
-	if l.Object != nil && a.up != nil {
-		limited, stop := context.WithTimeout(ctx, patience(l.Object.Size))
-		defer stop()
-		blob, err = get(limited, s.nc, bucketName(s.Form.Run, "up", a.name), l.Object, s.Form.Most())
-		if err != nil {
-			return l, protocol.Update{}, err
-		}
+	p.from.stop()
+	p.from.pulling, p.from.stop = nil, nil
+	if p.err != nil && !errors.Is(p.err, ErrDamaged) {
+		s.Warn("update %s of agent %q is not transferred, it will come again: %s", p.letter.Key, p.from.name, p.err)
+		return nil
 	}
-	a.traffic.Up += int64(Payload(blob))
-	a.traffic.UpMessages++
-	u, err := s.Form.DecodeUpdate(blob)
+	return s.settle(ctx, p)
+}
+
+// settle handles an update that is whole, or says why it is refused. The letter is nil where it cannot be read.
+func (s *serving) settle(ctx context.Context, p pulled) error {
+	a, l := p.from, p.letter
+	var u protocol.Update
+	err := p.err
+	if err == nil {
+		a.traffic.Up += int64(Payload(p.blob))
+		a.traffic.UpMessages++
+		u, err = s.Form.DecodeUpdate(p.blob)
+	}
 	if err == nil && u.Agent != a.number {
 		err = fmt.Errorf("%w: found agent %d, want %d", ErrForeign, u.Agent, a.number)
 	}
-	return l, u, err
+	if err != nil {
+		s.refuse(ctx, a, l, err)
+		return nil
+	}
+	return s.receive(ctx, a, l, u)
 }
 
 // unseal reads a letter of an agent, whose name is that of the subject.
@@ -311,7 +283,6 @@ func (s *serving) receive(ctx context.Context, a *member, l *letter, u protocol.
 	if err != nil {
 		return err
 	}
-	s.clear(ctx, a)
 	a.traffic.seen(l)
 	a.receipt = &receipt{Key: keyOfUpdate(u), Attempt: l.Attempt, Accepted: r.Accepted, Reason: r.Reason,
 		Detail: r.Detail, Bound: r.Bound, Version: s.Keeper.Version()}
@@ -326,12 +297,10 @@ func (s *serving) receive(ctx context.Context, a *member, l *letter, u protocol.
 		s.Warn("update %s of agent %q refused (%s): %s", a.receipt.Key, a.name, r.Reason, r.Detail)
 	}
 	s.status.Version = s.Keeper.Version()
-	again := r.Reason == federated.ReasonDuplicate
-	if !again { // else the agent has its next task
+	if a.task != nil && keyOfTask(*a.task) == a.receipt.Key { // else it came again, and the agent has its next task
 		a.task, a.letter = nil, nil
 	}
-	s.deliver(ctx, sends)
-	if a.task == nil || again {
+	if s.deliver(ctx, sends); a.letter == nil || a.letter.Receipt != a.receipt {
 		s.send(ctx, a)
 	}
 	if s.overdue && r.Accepted {
@@ -378,7 +347,6 @@ func (s *serving) refuse(ctx context.Context, a *member, l *letter, err error) {
 	case errors.Is(err, ErrForeign):
 		r.Reason = reasonForeign
 	}
-	s.clear(ctx, a)
 	s.count(r.Reason)
 	s.Warn("update of agent %q refused (%s): %s", a.name, r.Reason, err)
 	switch {
@@ -439,7 +407,7 @@ func (s *serving) send(ctx context.Context, a *member) {
 	if a.instance == "" || !a.joined {
 		return
 	}
-	l, err := s.letterFor(ctx, a)
+	l, err := s.letterFor(a)
 	if err == nil {
 		err = s.publish(a, l)
 	}
@@ -448,8 +416,8 @@ func (s *serving) send(ctx context.Context, a *member) {
 	}
 }
 
-// letterFor makes the letter with an agent's task. A long task is put into its bucket once.
-func (s *serving) letterFor(ctx context.Context, a *member) (*letter, error) {
+// letterFor makes the letter with an agent's task. A long task is offered.
+func (s *serving) letterFor(a *member) (*letter, error) {
 	if a.task == nil {
 		return &letter{Op: opWait, Receipt: a.receipt}, nil
 	}
@@ -460,10 +428,7 @@ func (s *serving) letterFor(ctx context.Context, a *member) (*letter, error) {
 		}
 		l := &letter{Op: opTask, Key: keyOfTask(*a.task), blob: blob}
 		if len(blob) > chunk {
-			if l.Object, err = s.putTask(ctx, a, blob); err != nil {
-				return nil, err
-			}
-			l.blob = nil
+			l.Object, l.blob = a.offered.put(blob), nil
 		}
 		a.letter = l
 		if a.task.Kind != protocol.Stop {
@@ -473,15 +438,6 @@ func (s *serving) letterFor(ctx context.Context, a *member) (*letter, error) {
 	}
 	a.letter.Receipt = a.receipt
 	return a.letter, nil
-}
-
-// putTask puts a task into an agent's bucket, in the place of the one before.
-func (s *serving) putTask(ctx context.Context, a *member, blob []byte) (*object, error) {
-	bucket := bucketName(s.Form.Run, "down", a.name)
-	if err := a.down.Purge(ctx, jetstream.WithPurgeSubject(chunksOf(bucket, "*"))); err != nil {
-		return nil, err
-	}
-	return put(ctx, s.js, bucket, "task", blob)
 }
 
 // publish sends a letter to the process of an agent.
@@ -581,25 +537,6 @@ func (s *serving) finish(ctx context.Context, asks <-chan *nats.Msg) error {
 			if err := s.answer(ctx, m); err != nil {
 				return err
 			}
-		}
-	}
-}
-
-// removeStreams removes the run's streams: nothing needs them once the run is done.
-func (s *serving) removeStreams(ctx context.Context) {
-	names := []string{logName(s.Form.Run)}
-	for name, a := range s.members {
-		if a.up != nil {
-			names = append(names, "OBJ_"+bucketName(s.Form.Run, "up", name),
-				"OBJ_"+bucketName(s.Form.Run, "down", name))
-		}
-	}
-	for _, name := range names {
-		if err := s.js.DeleteStream(ctx, name); err != nil {
-			if ctx.Err() == nil {
-				s.Warn("stream %s stays in the NATS server: %s", name, err)
-			}
-			return
 		}
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/federated/quadratic"
 )
@@ -152,7 +150,6 @@ type world struct {
 	d      int
 	run    string
 	keys   *Keys
-	store  string
 	broker *Broker
 	keeper *sum
 	status *Status
@@ -162,7 +159,6 @@ type world struct {
 	left   []int         // agents, before the server's start
 
 	deadline time.Duration
-	js       jetstream.JetStream
 
 	mu    sync.Mutex
 	lines []string // warnings of the server
@@ -180,14 +176,13 @@ func newWorld(t *testing.T, d, most int, secure bool) *world {
 			t.Fatal(err)
 		}
 	}
-	w.store = t.TempDir()
-	w.startBroker("127.0.0.1:0", w.store)
+	w.startBroker("127.0.0.1:0")
 	return w
 }
 
-func (w *world) startBroker(listen, store string) {
+func (w *world) startBroker(listen string) {
 	w.t.Helper()
-	b, err := StartBroker(BrokerOptions{Listen: listen, Store: store, Run: w.run, Keys: w.keys, Warn: w.warn})
+	b, err := StartBroker(BrokerOptions{Listen: listen, Run: w.run, Keys: w.keys, Warn: w.warn})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -72,7 +72,6 @@ const (
 	linkName   = "link.json"
 	statusName = "status.json"
 	keysName   = "keys"
-	storeName  = "jetstream"
 )
 
 // linked is what a run keeps for its network: the id, and the numbers of its agents.
@@ -254,8 +253,7 @@ func (s *service) openKeys() (err error) {
 
 // connect starts the NATS server, and connects to it.
 func (s *service) connect() (nc *link.Conn, done func(), err error) {
-	b, err := link.StartBroker(link.BrokerOptions{Listen: s.Listen, Store: s.folder.Path(storeName),
-		Run: s.linked.Run, Keys: s.keys, Warn: s.Warn, Failed: s.fail})
+	b, err := link.StartBroker(link.BrokerOptions{Listen: s.Listen, Run: s.linked.Run, Keys: s.keys, Warn: s.Warn})
 	if err != nil {
 		return nil, nil, err
 	}
