@@ -7,7 +7,6 @@
 # make bench   speed against PyTorch and TRL, with PYTHON=venv/bin/python; with DATA=pairs.jsonl.gz also on real pairs
 # make fuzz    every fuzz target of PACKAGES (./...) for FUZZTIME (60s) each: prints how many inputs each has tried
 # make picture draw the floors again
-# make uplot  bring the files of uPlot, which draws the curves of posttrain view (needs npm)
 
 GO ?= go
 PYTHON ?= python3
@@ -18,7 +17,7 @@ DATA ?=
 # What is built has the vector kernels of the engine go (amd64; elsewhere it changes nothing).
 export GOEXPERIMENT ?= simd
 
-.PHONY: test plain check format vet tidy static cross floors picture configs slow bench fuzz uplot
+.PHONY: test plain check format vet tidy static cross floors picture configs slow bench fuzz
 
 # go vet is part of make check.
 test:
@@ -58,9 +57,6 @@ floors:
 # Draws docs/floors.svg from the imports and the table of internal/floors.
 picture:
 	$(GO) test ./internal/floors -run TestPicture -update
-
-uplot:
-	scripts/page/uplot.sh
 
 configs:
 	$(GO) test ./internal/config/... ./recipe ./eval/privacylens -run "Config|Options|Released|Reference|Faults|Settings"

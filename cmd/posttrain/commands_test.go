@@ -75,6 +75,12 @@ func TestMoved(t *testing.T) {
 			t.Errorf("%s: there is no posttrain %s (%v, %v)", old, now, rest, err)
 		}
 	}
+	for old, instead := range gone {
+		o := cli(t, append(strings.Fields(old), "x")...)
+		if want := "posttrain: posttrain " + old + " is gone: " + instead + "\n"; o.code != exitUsage || o.err != want {
+			t.Errorf("%s: %d, %q", old, o.code, o.err)
+		}
+	}
 }
 
 // TestExplain prints the objective of every config in the repository, its numbers filled in.

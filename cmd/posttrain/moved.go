@@ -20,8 +20,19 @@ var moved = map[string]string{
 	"federated step":   "federated client",
 }
 
+// gone are the names of commands that nothing replaces, each with what serves instead.
+var gone = map[string]string{
+	"view": "TensorBoard and MLflow show runs side by side (tracking.tensorboard, tracking.mlflow); curves.png, " +
+		"data show RUN/samples.jsonl and the cases.html of eval privacylens show one",
+}
+
 // addMoved makes an old name end with one line that names the new one.
 func addMoved(root *cobra.Command, old, now string) {
+	addOld(root, old, "is now posttrain "+now)
+}
+
+// addOld makes an old name end with one line about it.
+func addOld(root *cobra.Command, old, line string) {
 	words := strings.Fields(old)
 	last := len(words) - 1
 	above, _, err := root.Find(words[:last])
@@ -29,9 +40,9 @@ func addMoved(root *cobra.Command, old, now string) {
 		panic("no command above the old one: " + old)
 	}
 	above.AddCommand(&cobra.Command{
-		Use: words[last], Hidden: true, DisableFlagParsing: true, Annotations: map[string]string{"moved": now},
+		Use: words[last], Hidden: true, DisableFlagParsing: true, Annotations: map[string]string{"moved": line},
 		RunE: func(*cobra.Command, []string) error {
-			return usageError{fmt.Errorf("posttrain %s is now posttrain %s", old, now)}
+			return usageError{fmt.Errorf("posttrain %s %s", old, line)}
 		},
 	})
 }

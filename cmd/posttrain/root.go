@@ -35,7 +35,7 @@ func newRoot(s streams) *cobra.Command {
 		section{"Data", []*cobra.Command{newData(s)}},
 		section{"Models", []*cobra.Command{newGenerate(s), newServe(s), newModel(s)}},
 		section{"Federated", []*cobra.Command{newFederated(s)}},
-		section{lastSection, []*cobra.Command{newPlan(s), newRehearse(s), newExplain(s), newView(s), newDoctor(s),
+		section{lastSection, []*cobra.Command{newPlan(s), newRehearse(s), newExplain(s), newDoctor(s),
 			newVerify(s), newVersion(s), newMan(s)}})
 	root.SetUsageTemplate(usage(root))
 	root.SetIn(s.in)
@@ -47,6 +47,9 @@ func newRoot(s streams) *cobra.Command {
 	finishCompletion(root)
 	for old, now := range moved {
 		addMoved(root, old, now)
+	}
+	for old, instead := range gone {
+		addOld(root, old, "is gone: "+instead)
 	}
 	return root
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/internal/page"
 )
 
 // keywordJudge judges without a model, as a smoke test: an action gives an item away if Sequence content words of the
@@ -29,7 +28,7 @@ func (keywordJudge) Helpfulness(context.Context, *lens.Case, string) (Verdict, e
 
 // spansOf are the parts of an action in which the content word sequences of an item occur: in order, those that overlap
 // as one.
-func spansOf(action, item string) []page.Span {
+func spansOf(action, item string) []Span {
 	wanted, words := contentWords(item), contentWords(action)
 	n := min(Sequence, len(wanted))
 	if n == 0 {
@@ -39,12 +38,12 @@ func spansOf(action, item string) []page.Span {
 	for i := range len(wanted) - n + 1 {
 		sequences[sequence(wanted[i:i+n])] = true
 	}
-	var spans []page.Span
+	var spans []Span
 	for i := range max(len(words)-n+1, 0) {
 		if !sequences[sequence(words[i:i+n])] {
 			continue
 		}
-		found := page.Span{From: words[i].at.From, To: words[i+n-1].at.To}
+		found := Span{From: words[i].at.From, To: words[i+n-1].at.To}
 		if last := len(spans) - 1; last >= 0 && spans[last].To >= found.From {
 			spans[last].To = found.To
 		} else {
@@ -65,7 +64,7 @@ func sequence(words []word) string {
 // word is a word in small letters with its place.
 type word struct {
 	text string
-	at   page.Span
+	at   Span
 }
 
 // wordPattern finds words, and the escapes of JSON texts, whose letters begin no word. A word is made of letters and
@@ -78,7 +77,7 @@ func contentWords(text string) (words []word) {
 		w := strings.ReplaceAll(strings.ToLower(text[at[0]:at[1]]), "’", "'")
 		w = strings.TrimSuffix(w, "'s")
 		if w != "" && w[0] != '\\' && !stopWords[w] {
-			words = append(words, word{w, page.Span{From: at[0], To: at[1]}})
+			words = append(words, word{w, Span{From: at[0], To: at[1]}})
 		}
 	}
 	return words

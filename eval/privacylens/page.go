@@ -2,7 +2,9 @@ package privacylens
 
 import (
 	"cmp"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/base64"
 	"fmt"
 	"html/template"
 	"io"
@@ -12,7 +14,6 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/internal/page"
 )
 
 // The parts of the page. Style and script are in it as they are here, so that its policy can name them by their hashes
@@ -21,8 +22,7 @@ var (
 	//go:embed page.html
 	pageText string
 	//go:embed page.css
-	pageOwnStyle string
-	pageStyle    = page.Style + pageOwnStyle
+	pageStyle string
 	//go:embed page.js
 	pageScript string
 
@@ -69,7 +69,16 @@ func figureOf(number fmt.Stringer) figure {
 }
 
 // policy lets the browser load nothing, and run and apply only what is embedded here.
-func policy() string { return page.Policy([]string{pageStyle}, []string{pageScript}) }
+func policy() string {
+	return fmt.Sprintf("default-src 'none'; style-src %s; script-src %s; base-uri 'none'; form-action 'none'",
+		sourceOf(pageStyle), sourceOf(pageScript))
+}
+
+// sourceOf names the text of an element in a policy.
+func sourceOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
 
 // choice is a value that a filter can take, with the number of cases that have it.
 type choice struct {
@@ -178,10 +187,10 @@ func withValues(facts []Fact) []Fact {
 }
 
 // Pieces cut an action where the items that speak of it change.
-func Pieces(action string, items []ItemResult) []page.Piece {
-	spans := make([][]page.Span, len(items))
+func Pieces(action string, items []ItemResult) []Piece {
+	spans := make([][]Span, len(items))
 	for i, item := range items {
 		spans[i] = item.Spans
 	}
-	return page.Cut(action, spans)
+	return Cut(action, spans)
 }

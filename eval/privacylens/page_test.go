@@ -13,7 +13,6 @@ import (
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/eval/bench"
-	"github.com/posttrain/posttrain/internal/page"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout"
 )
@@ -61,7 +60,7 @@ func pageRun() ([]lens.Case, []CaseResult) {
 		hostile+"Action: "+hostile, hostile, hostile, hostile, hostile
 	bad.Leaks, bad.UnparsedSeen = true, 1
 	bad.Items = []ItemResult{{Item: hostile, Leaks: true, Reply: hostile, Prompt: hostile,
-		Spans: []page.Span{{From: -1, To: 5}, {From: 3, To: 1}, {From: 2, To: 1 << 40}, {From: 3, To: 30},
+		Spans: []Span{{From: -1, To: 5}, {From: 3, To: 1}, {From: 2, To: 1 << 40}, {From: 3, To: 30},
 			{From: 10, To: 40}}}}
 	return cases, results
 }

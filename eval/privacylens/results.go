@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/internal/page"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -69,12 +68,12 @@ type CaseResult struct {
 
 // ItemResult is the verdict on an item.
 type ItemResult struct {
-	Item   string      `json:"item"`
-	Leaks  bool        `json:"leaks"`
-	Parsed bool        `json:"parsed"`
-	Spans  []page.Span `json:"spans,omitempty"` // of a leaking item: where its words are in the action, in bytes
-	Reply  string      `json:"reply,omitempty"`
-	Prompt string      `json:"prompt_sha256,omitempty"`
+	Item   string `json:"item"`
+	Leaks  bool   `json:"leaks"`
+	Parsed bool   `json:"parsed"`
+	Spans  []Span `json:"spans,omitempty"` // of a leaking item: where its words are in the action, in bytes
+	Reply  string `json:"reply,omitempty"`
+	Prompt string `json:"prompt_sha256,omitempty"`
 }
 
 // Cut says that the output met its length limit.

@@ -63,7 +63,6 @@ var Table = []Row{
 	{"internal/hubcache", ground, []string{"internal/config"}},
 	{"internal/launch", ground, nil},
 	{"internal/mujoco", ground, []string{"github.com/ebitengine/purego", "internal/files"}},
-	{"internal/page", ground, nil},
 	{"internal/plain", ground, nil},
 
 	{"configs", text, nil},

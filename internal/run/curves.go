@@ -60,9 +60,9 @@ var kinds = [][]struct {
 	{{"loss per token", []string{"loss"}}},
 }
 
-// PanelsOf chooses the metrics to draw: those of the first kind of run whose first panel has a line. The same metric on
+// panelsOf chooses the metrics to draw: those of the first kind of run whose first panel has a line. The same metric on
 // held-out data is a dashed line. Further panels without a line are left out.
-func PanelsOf(records []Record) (panels []Panel) {
+func panelsOf(records []Record) (panels []Panel) {
 	for _, kind := range kinds {
 		panels = nil
 		for _, p := range kind {

@@ -39,7 +39,7 @@ func TestPanelsOf(t *testing.T) {
 		}
 		return out
 	}
-	panels := PanelsOf(preferenceRecords(20))
+	panels := panelsOf(preferenceRecords(20))
 	if len(panels) != 2 {
 		t.Fatalf("%d panels, want 2", len(panels))
 	}
@@ -54,7 +54,7 @@ func TestPanelsOf(t *testing.T) {
 		!reflect.DeepEqual(l.Y, []float64{-19.5, -24.5}) {
 		t.Errorf("%+v", l)
 	}
-	sft := PanelsOf([]Record{{Step: 1, Values: map[string]float64{"loss": 2}},
+	sft := panelsOf([]Record{{Step: 1, Values: map[string]float64{"loss": 2}},
 		{Step: 1, Values: map[string]float64{"eval_loss": 3}}})
 	if len(sft) != 1 || !reflect.DeepEqual(names(sft[0]), []string{"loss", "eval_loss"}) {
 		t.Errorf("%+v", sft)
@@ -67,7 +67,7 @@ func TestCurves(t *testing.T) {
 	if dir := os.Getenv("POSTTRAIN_KEEP_CURVES"); dir != "" {
 		path = filepath.Join(dir, "curves.png")
 	}
-	if err := Curves(path, "posttrain mappo --prior none", PanelsOf(preferenceRecords(60))); err != nil {
+	if err := Curves(path, "posttrain mappo --prior none", panelsOf(preferenceRecords(60))); err != nil {
 		t.Fatal(err)
 	}
 	img := readPNG(t, path)
@@ -158,7 +158,7 @@ func TestCurvesOfOddRuns(t *testing.T) {
 	}
 	for name, records := range cases {
 		path := filepath.Join(t.TempDir(), "curves.png")
-		if err := Curves(path, name, PanelsOf(records)); err != nil {
+		if err := Curves(path, name, panelsOf(records)); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
@@ -229,7 +229,7 @@ func rlRecords(n int) []Record {
 // TestPanelsOfRL: the reward comes first, and what was not measured leaves no panel.
 func TestPanelsOfRL(t *testing.T) {
 	names := func(records []Record) (all [][]string) {
-		for _, p := range PanelsOf(records) {
+		for _, p := range panelsOf(records) {
 			var lines []string
 			for _, l := range p.Lines {
 				lines = append(lines, l.Name)
@@ -247,7 +247,7 @@ func TestPanelsOfRL(t *testing.T) {
 	if got, want := names(only), [][]string{{"eval_reward"}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if l := PanelsOf(rlRecords(20))[0].Lines[1]; !l.Dashed || !reflect.DeepEqual(l.X, []float64{0, 10, 20}) {
+	if l := panelsOf(rlRecords(20))[0].Lines[1]; !l.Dashed || !reflect.DeepEqual(l.X, []float64{0, 10, 20}) {
 		t.Errorf("%+v, want what was held out dashed, from step 0 on", l)
 	}
 }
@@ -258,7 +258,7 @@ func TestCurvesOfRL(t *testing.T) {
 	if dir := os.Getenv("POSTTRAIN_KEEP_CURVES"); dir != "" {
 		path = filepath.Join(dir, "curves-rl.png")
 	}
-	if err := Curves(path, "CI-RL (posttrain ci-rl)", PanelsOf(rlRecords(60))); err != nil {
+	if err := Curves(path, "CI-RL (posttrain ci-rl)", panelsOf(rlRecords(60))); err != nil {
 		t.Fatal(err)
 	}
 	img := readPNG(t, path)
@@ -283,7 +283,7 @@ func TestCurvesOfOddRLRuns(t *testing.T) {
 		"NaN": {{Step: 1, Values: map[string]float64{"reward": math.NaN(), "entropy": math.Inf(1)}}},
 	} {
 		path := filepath.Join(t.TempDir(), "curves.png")
-		if err := Curves(path, name, PanelsOf(records)); err != nil {
+		if err := Curves(path, name, panelsOf(records)); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}

@@ -308,13 +308,13 @@ func (f *Folder) WriteSummaryJSON(summary any) error {
 	return f.replaceJSON(summaryJSONName, summary)
 }
 
-// WriteCurves draws the folder's metrics (see [PanelsOf]) into curves.png.
+// WriteCurves draws the folder's metrics (see [panelsOf]) into curves.png.
 func (f *Folder) WriteCurves(title string) error {
 	records, err := f.ReadMetrics()
 	if err != nil {
 		return err
 	}
-	return f.WritePanels(title, PanelsOf(records))
+	return f.WritePanels(title, panelsOf(records))
 }
 
 // WritePanels draws panels into curves.png.

@@ -1,4 +1,4 @@
-package page
+package privacylens
 
 import (
 	"strings"
@@ -47,9 +47,12 @@ func TestCutIsAList(t *testing.T) {
 // TestPolicy: with the hash of SHA-256's test vector "abc".
 func TestPolicy(t *testing.T) {
 	const abc = "'sha256-ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0='"
-	want := "default-src 'none'; style-src " + abc + "; script-src " + abc + " " + abc +
-		"; connect-src 'self'; base-uri 'none'; form-action 'none'"
-	if got := Policy([]string{"abc"}, []string{"abc", "abc"}, "connect-src 'self'"); got != want {
+	if got := sourceOf("abc"); got != abc {
+		t.Errorf("%s, want %s", got, abc)
+	}
+	want := "default-src 'none'; style-src " + sourceOf(pageStyle) + "; script-src " + sourceOf(pageScript) +
+		"; base-uri 'none'; form-action 'none'"
+	if got := policy(); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
