@@ -1,14 +1,16 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/recipe/score"
+	"github.com/posttrain/posttrain/recipe/pairs"
 )
 
 func newScore(s streams) *cobra.Command {
-	c := configured[score.Options]{spec: score.Spec, flags: scoreFlags, run: summary(score.Run)}
+	c := configured[pairs.ScoreOptions]{spec: pairs.ScoreSpec, flags: scoreFlags, run: summary(pairs.Score)}
 	return c.command(s, &cobra.Command{
 		Use:   "score",
 		Short: "Score the answers of preference pairs, for MaPPO's prior",
@@ -18,21 +20,14 @@ func newScore(s streams) *cobra.Command {
 			"--reward model computes with a reward model's folder (class …ForSequenceClassification, one label).\n" +
 			"Ctrl-C loses the answers under way; the same command continues.",
 		Example: "  posttrain data score --reward command --command ./score.py --data pairs.jsonl --out scored.jsonl\n" +
-			"  posttrain data score --reward judge --base-url http://localhost:8000/v1 --judge-model NAME --data " +
+			"  posttrain data score --reward judge --judge-base-url http://localhost:8000/v1 --judge-model NAME --data " +
 			"pairs.jsonl --out scored.jsonl\n" +
 			"  posttrain data score --reward model --reward-model DIR --data pairs.jsonl --out scored.jsonl",
 	})
 }
 
-var scoreFlags = []config.Flag{
+var scoreFlags = slices.Concat([]config.Flag{
 	{Name: "data", Key: "data", Help: "pairs: a .jsonl, .json or .parquet file, each also with .gz, or " + hubRows},
 	{Name: "out", Key: "out", Help: "file to write: .jsonl, .json or .parquet, each also with .gz"},
-	{Name: "reward", Key: "reward.kind", Help: "command, judge or model"},
-	{Name: "command", Key: "reward.command", Exact: true, Help: "the program, with its arguments behind blanks"},
-	{Name: "base-url", Key: "reward.judge.base_url", Help: "URL of the judge's server"},
-	{Name: "judge-model", Key: "reward.judge.model", Help: "the judge's name on the server"},
-	{Name: "rubric", Key: "reward.judge.rubric", Help: "file with the judge's template (default: a built-in one)"},
-	{Name: "reward-model", Key: "reward.model.folder", Help: "folder of the reward model"},
 	{Name: "backend", Key: "reward.model.backend", Help: "the reward model's: " + backendHelp + " (default auto)"},
-	{Name: "max-cost", Key: "reward.judge.max_cost", Help: "stop before the judge costs more (default: no limit)"},
-}
+}, rewardFlags)

@@ -25,17 +25,15 @@ func withItems(t *testing.T) { write(t, "items.jsonl", strings.Repeat(ciLine, 4)
 // TestDataFaults: bad input to data best, check and convert gives one line, and leaves nothing behind.
 func TestDataFaults(t *testing.T) {
 	best := func(more ...string) []string {
-		return append([]string{"data", "best", "--model", "model", "--backend", "go", "--n", "2", "--answers", "2",
+		return append([]string{"data", "pairs", "--write", "demonstrations", "--model", "model", "--backend", "go", "--n", "2", "--answers", "2",
 			"--max-new-tokens", "2", "--prompt", "compact", "--out", "x.jsonl"}, more...)
 	}
 	fromFile := func(more ...string) []string {
-		return append([]string{"data", "best", "--model", "model", "--backend", "go", "--data", "items.jsonl",
+		return append([]string{"data", "pairs", "--write", "demonstrations", "--model", "model", "--backend", "go", "--data", "items.jsonl",
 			"--out", "x.jsonl"}, more...)
 	}
 	refuseAll(t, func(t *testing.T) { work(t, "qwen2-newer") }, []faultCase{
-		{"best of nothing good", nil, best(), 1, []string{"no answer has a reward of 1 or more", "best of 4",
-			"-1.00", "--min-reward"}, nil},
-		{"best without out", nil, []string{"data", "best"}, 2, []string{"--out", "out is missing",
+		{"best without out", nil, []string{"data", "pairs", "--write", "demonstrations"}, 2, []string{"--out", "out is missing",
 			".jsonl, .json or .parquet"}, nil},
 		{"best into another kind of file", nil, best("--out", "x.csv"), 2, []string{"--out", "x.csv",
 			".jsonl, .json or .parquet"}, nil},
@@ -43,12 +41,12 @@ func TestDataFaults(t *testing.T) {
 			[]string{`--out: out "pairs"`, ".jsonl"}, nil},
 		{"best into no folder", nil, best("--out", "no/x.jsonl"), 2, []string{`--out: out "no/x.jsonl"`,
 			"no folder no"}, nil},
-		{"best of too much", nil, best("--min-reward", "1.5"), 2, []string{"--min-reward: min_reward 1.5",
-			"-1 to 1"}, nil},
-		{"best of no number", nil, best("--min-reward", "NaN"), 2, []string{"--min-reward: min_reward", "NaN",
-			"-1 to 1"}, nil},
-		{"best keeps none", nil, best("--keep", "-1"), 2, []string{"--keep: keep -1", "0 for all"}, nil},
-		{"best by templates of a model", nil, []string{"data", "best", "--templates", "--answers", "2", "--out",
+		{"best of too much", nil, best("--min-score", "1.5"), 2, []string{"--min-score: min_score 1.5",
+			"from 0 to 1"}, nil},
+		{"best of no number", nil, best("--min-score", "NaN"), 2, []string{"--min-score: min_score", "NaN",
+			"from 0 to 1"}, nil},
+		{"best keeps none", nil, best("--most", "-1"), 2, []string{"--most: most -1", "0"}, nil},
+		{"best by templates of a model", nil, []string{"data", "pairs", "--write", "demonstrations", "--templates", "--answers", "2", "--out",
 			"x.jsonl"}, 2, []string{"--answers: answers 2", "no model is asked", "remove one"}, nil},
 		{"best of no answers", nil, best("--answers", "0"), 2, []string{"--answers: answers 0", "1 or more"}, nil},
 		{"best of no scenarios", nil, best("--n", "0"), 2, []string{"--n: n 0", "1 or more"}, nil},
@@ -70,33 +68,33 @@ func TestDataFaults(t *testing.T) {
 			1, []string{"items.jsonl", "train split has no items"}, nil},
 		{"best of an unknown prompt", nil, best("--prompt", "CoT"), 2, []string{`--prompt: prompt "CoT"`,
 			"compact, plain, cot, cot-short or a file"}, nil},
-		{"best of an unknown format", nil, best("--format", "xml"), 2, []string{`--format: reward.format "xml"`,
+		{"best of an unknown format", nil, best("--format", "xml"), 2, []string{`--format: reward.ci.format "xml"`,
 			"paper or strict"}, nil},
-		{"best of an unknown match", nil, best("--match", "exact"), 2, []string{`--match: reward.match "exact"`,
+		{"best of an unknown match", nil, best("--match", "exact"), 2, []string{`--match: reward.ci.match "exact"`,
 			"substring or word"}, nil},
-		{"best of an empty name", nil, []string{"data", "best", "--data", "", "--out", "x.jsonl"}, 2,
+		{"best of an empty name", nil, []string{"data", "pairs", "--write", "demonstrations", "--data", "", "--out", "x.jsonl"}, 2,
 			[]string{"--data is empty"}, nil},
-		{"best of a config without name", nil, []string{"data", "best", "--config", "", "--out", "x.jsonl"}, 2,
+		{"best of a config without name", nil, []string{"data", "pairs", "--write", "demonstrations", "--config", "", "--out", "x.jsonl"}, 2,
 			[]string{"--config is empty", "a config file"}, nil},
-		{"best of no config", nil, []string{"data", "best", "--config", "no.yaml", "--out", "x.jsonl"}, 1,
+		{"best of no config", nil, []string{"data", "pairs", "--write", "demonstrations", "--config", "no.yaml", "--out", "x.jsonl"}, 1,
 			[]string{"no.yaml: no such file"}, nil},
-		{"best of another command's config", withConfig(mappoHead, ""), []string{"data", "best", "--config",
-			"bad.yaml", "--out", "x.jsonl"}, 1, []string{"bad.yaml:1", "posttrain mappo", "not data best"}, nil},
+		{"best of another command's config", withConfig(mappoHead, ""), []string{"data", "pairs", "--write", "demonstrations", "--config",
+			"bad.yaml", "--out", "x.jsonl"}, 1, []string{"bad.yaml:1", "posttrain mappo", "not data pairs"}, nil},
 		{"best of a config and more", withFile("rl.yaml", "command: ci-rl\nmodel: embedded\ndata: {train: "+
-			"embedded}\n"), best("--config", "rl.yaml"), 2, []string{"--n: n 2", "the run rl.yaml has that",
+			"embedded}\n"), best("--config", "rl.yaml"), 2, []string{"--prompt: prompt", "the run rl.yaml has that",
 			"remove one"},
-			[][]string{{"--prompt: prompt", "the run rl.yaml has that"}}},
+			[][]string{{"--n: n 2", "the run rl.yaml has that"}}},
 		{"best of long prompts", func(t *testing.T) {
 			write(t, "items.jsonl", strings.Replace(ciLine, "Ask for", strings.Repeat("Ask ", 2000), 1))
 		}, fromFile("--split", "all"), 1,
 			[]string{"no prompt fits: all 1 have more than", "tokens (the longest has"}, nil},
 		{"best of no such file", nil, fromFile(), 1, []string{"items.jsonl: no such file"}, nil},
-		{"best of pairs", nil, []string{"data", "best", "--data", "pairs.jsonl", "--out", "x.jsonl"}, 1,
+		{"best of pairs", nil, []string{"data", "pairs", "--write", "demonstrations", "--data", "pairs.jsonl", "--out", "x.jsonl"}, 1,
 			[]string{"pairs.jsonl:1", "seed.domain is missing", "dataset_item"}, nil},
 		{"best of an item without annotations", withFile("items.jsonl", strings.Replace(ciLine,
 			`{"allowed":{"Name":"Ann Lee"},"disallowed":{"Chats":"bye","Name":"Lee"}}`, "{}", 1)), fromFile(), 1,
 			[]string{"items.jsonl:1", "dataset_item.annotation is missing or empty", "allowed, disallowed"}, nil},
-		{"best of an unknown model", nil, []string{"data", "best", "--model", "nowhere", "--out", "x.jsonl"}, 1,
+		{"best of an unknown model", nil, []string{"data", "pairs", "--write", "demonstrations", "--model", "nowhere", "--out", "x.jsonl"}, 1,
 			[]string{"nowhere", "config.json"}, nil},
 
 		{"check of no file", nil, []string{"data", "check", "no.jsonl"}, 1, []string{"no.jsonl: no such file"}, nil},
@@ -267,11 +265,11 @@ func flat(t *testing.T) string {
 // takes; the same again gives the same file.
 func TestDataBest(t *testing.T) {
 	work(t, "qwen2-newer")
-	args := []string{"data", "best", "--backend", "go", "--n", "3", "--answers", "3", "--min-reward", "-1",
+	args := []string{"data", "pairs", "--write", "demonstrations", "--backend", "go", "--n", "3", "--answers", "3", "--min-score", "0",
 		"--max-new-tokens", "64", "--seed", "5"}
 	o := must(t, append(args, "--out", "all.jsonl")...)
-	if !strings.Contains(o.out, "9 of 9 answers have a reward of -1 or more") || !strings.Contains(o.out,
-		"to 3 of 3 scenarios") {
+	if !strings.Contains(o.out, "9 of 9 answers have a score of 0 or more") || !strings.Contains(o.out,
+		"to 3 of 3 prompts") {
 		t.Errorf("%s", o.out)
 	}
 	must(t, append(args, "--out", "again.jsonl")...)
@@ -288,9 +286,9 @@ func TestDataBest(t *testing.T) {
 		items[0].Seed.Domain+". "+items[0].DatasetItem.UserTask) {
 		t.Errorf("first prompt %+v, want scenario %+v", got, items[0])
 	}
-	must(t, append(args, "--keep", "1", "--out", "one.parquet")...)
+	must(t, append(args, "--most", "1", "--out", "one.parquet")...)
 	if one, _, err := data.ReadDemonstrations("one.parquet"); err != nil || len(one) != 3 {
-		t.Errorf("--keep 1: %d demonstrations, %v", len(one), err)
+		t.Errorf("--most 1: %d demonstrations, %v", len(one), err)
 	}
 	must(t, "sft", "--model", "embedded", "--data", "all.jsonl", "--backend", "go", "--set", "train.max_steps=1",
 		"--set", "data.eval_fraction=0", "--out", "run")
@@ -304,9 +302,9 @@ func TestDataBestOfAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, test := ci.Split(6, 0.09, 0.4, 7)
-	must(t, "data", "best", "--backend", "go", "--data", "items.parquet", "--split", "test", "--test-fraction",
+	must(t, "data", "pairs", "--write", "demonstrations", "--backend", "go", "--data", "items.parquet", "--split", "test", "--test-fraction",
 		"0.4", "--split-seed", "7",
-		"--answers", "1", "--min-reward", "-1", "--max-new-tokens", "8", "--out", "x.jsonl")
+		"--answers", "1", "--min-score", "0", "--max-new-tokens", "8", "--out", "x.jsonl")
 	demos, _, err := data.ReadDemonstrations("x.jsonl")
 	if err != nil || len(demos) != len(test) {
 		t.Fatalf("%d demonstrations, %v, want one for each of %v", len(demos), err, test)
@@ -324,7 +322,7 @@ func TestDataBestOfARun(t *testing.T) {
 	write(t, "rl.yaml", "command: ci-rl\nmodel: embedded\nbackend: go\nseed: 9\ndata:\n  train: embedded\n  "+
 		"scenarios: 6\n  prompt: compact\n  validation_fraction: 0.2\n  test_fraction: 0.2\nsampling:\n  "+
 		"max_new_tokens: 8\ngrpo:\n  prompts_per_step: 4\n  updates_per_rollout: 1\n")
-	must(t, "data", "best", "--config", "rl.yaml", "--answers", "1", "--min-reward", "-1", "--out", "x.jsonl")
+	must(t, "data", "pairs", "--write", "demonstrations", "--config", "rl.yaml", "--answers", "1", "--min-score", "0", "--out", "x.jsonl")
 	demos, _, err := data.ReadDemonstrations("x.jsonl")
 	if err != nil {
 		t.Fatal(err)
@@ -368,10 +366,10 @@ func TestDataBestLeavesLongPromptsOut(t *testing.T) {
 	if err := ci.Write("items.json", items); err != nil {
 		t.Fatal(err)
 	}
-	o := must(t, "data", "best", "--backend", "go", "--data", "items.json", "--split", "all", "--answers", "1",
-		"--min-reward", "-1", "--max-new-tokens", "4", "--out", "x.jsonl")
-	if !strings.Contains(o.err, "1 of 3 scenarios left out: their prompts have more than ") ||
-		!strings.Contains(o.out, "to 2 of 2 scenarios") {
+	o := must(t, "data", "pairs", "--write", "demonstrations", "--backend", "go", "--data", "items.json", "--split", "all", "--answers", "1",
+		"--min-score", "0", "--max-new-tokens", "4", "--out", "x.jsonl")
+	if !strings.Contains(o.err, "1 of 3 prompts are left out: they have more than ") ||
+		!strings.Contains(o.out, "to 2 of 2 prompts") {
 		t.Errorf("%s\n%s", o.err, o.out)
 	}
 }
@@ -379,7 +377,7 @@ func TestDataBestLeavesLongPromptsOut(t *testing.T) {
 // TestDataBestInterrupted: Ctrl-C ends it with its own exit code and without a file.
 func TestDataBestInterrupted(t *testing.T) {
 	work(t, "qwen2-newer")
-	o := cliUntil(t, "scenario ", "data", "best", "--backend", "go", "--n", "200", "--max-new-tokens", "8", "--out",
+	o := cliUntil(t, "prompt ", "data", "pairs", "--write", "demonstrations", "--backend", "go", "--n", "200", "--max-new-tokens", "8", "--out",
 		"x.jsonl")
 	if o.code != exitInterrupted || !strings.HasPrefix(o.last(), "posttrain: interrupted") {
 		t.Errorf("exit code %d: %s", o.code, o.err)

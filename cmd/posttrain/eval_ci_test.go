@@ -657,7 +657,7 @@ func TestATemplateOfOnesOwn(t *testing.T) {
 	if row := rowsOf(t, "other/results.jsonl")[0]; !strings.HasPrefix(row.Prompt.Messages[0].Content, "Other. ") {
 		t.Errorf("%+v", row)
 	}
-	must(t, append([]string{"data", "best", "--data", "items.json", "--prompt", "own.tmpl", "--min-reward", "-1",
+	must(t, append([]string{"data", "pairs", "--write", "demonstrations", "--data", "items.json", "--prompt", "own.tmpl", "--min-score", "0",
 		"--answers", "1", "--out", "best.jsonl"}, small...)...)
 	if lines := read(t, "best.jsonl"); !strings.Contains(lines, `"Other. `) {
 		t.Error(lines)

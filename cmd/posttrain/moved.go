@@ -11,6 +11,7 @@ import (
 var moved = map[string]string{
 	"backends":         "version",
 	"model merge":      "model export --adapter",
+	"data best":        "data pairs --write demonstrations",
 	"data stats":       "data check",
 	"score":            "data score",
 	"federated run":    "federated server --spawn",

@@ -83,12 +83,12 @@ func (m *Maker) sample(ctx context.Context, n int) (groups []scorer.Group, err e
 	if err != nil {
 		return nil, err
 	}
-	bar := m.Progress("prompt", len(drawn.Answers), len(prompts))
+	bar := m.Progress("prompt", len(drawn.Done), len(prompts))
 	defer bar.Close()
-	err = drawn.Draw(ctx, m.Options.Samples, func(ctx context.Context, from, to int) ([][]string, error) {
+	err = drawn.Fill(ctx, scorer.PromptsAtOnce(m.Options.Samples), func(ctx context.Context, from, to int) ([][]string, error) {
 		return m.draw(ctx, n, from, prompts[from:to])
 	}, func(done int) { bar.Step(done, nil) })
-	for i, texts := range drawn.Answers {
+	for i, texts := range drawn.Done {
 		p := prompts[i]
 		groups = append(groups, scorer.Group{Prompt: p.Text, Answers: texts, Item: p.Item, Prefilled: p.Prefilled,
 			Source: p.Source})
@@ -123,17 +123,17 @@ func (m *Maker) draw(ctx context.Context, n, first int, prompts []Prompt) (answe
 // score scores the answers of a round that have no score yet.
 func (m *Maker) score(ctx context.Context, n int, groups []scorer.Group) ([]scorer.Score, error) {
 	answers := scorer.Answers(groups)
-	kept, err := scorer.Keep(m.Run.Path(scoresName(n)), m.Options.Reward, answers, m.Options.Samples)
+	kept, err := scorer.KeepScores(m.Run.Path(scoresName(n)), m.Options.Reward, answers)
 	if err != nil {
 		return nil, err
 	}
-	bar := m.Progress("answer", len(kept.Scores), len(answers))
+	bar := m.Progress("answer", len(kept.Done), len(answers))
 	defer bar.Close()
-	err = kept.Score(ctx, m.Reward, func(done int) { bar.Step(done, nil) })
-	if missing, why := kept.Unscored(); err == nil && missing > 0 {
+	err = scorer.Fill(ctx, kept, m.Reward, answers, m.Options.Samples, func(done int) { bar.Step(done, nil) })
+	if missing, why := scorer.Unscored(kept.Done); err == nil && missing > 0 {
 		m.Warn("round %d: %d answers have no score; the last: %s", n+1, missing, why)
 	}
-	return kept.Scores, errors.Join(err, kept.Close())
+	return kept.Done, errors.Join(err, kept.Close())
 }
 
 // store writes the answers of a round and their scores as a table, unless it is there. Prompts with fewer than two

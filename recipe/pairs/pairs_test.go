@@ -23,6 +23,9 @@ import (
 // TestMain lets this test be the program of a user: it scores an answer by its length, all the same where the variable
 // says so, and fails at the prompt that the variable names.
 func TestMain(m *testing.M) {
+	if limit := os.Getenv("SCORE_TEST_FAIL"); limit != "" {
+		scoreLines(limit)
+	}
 	act := os.Getenv("PAIRS_TEST_ACT")
 	if act == "" {
 		os.Exit(m.Run())
@@ -220,7 +223,7 @@ func TestPromptsThatDoNotFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Run(t.Context(), o, nil)
-	expect.Error(t, err, "prompts.jsonl: all 1 prompts are too long for the model embedded")
+	expect.Error(t, err, "prompts.jsonl: no prompt fits: all 1 have more than 5")
 }
 
 // TestServer asks a server's model, and another that judges.
@@ -250,7 +253,7 @@ func TestOptionsThatContradict(t *testing.T) {
 		"answers 1: a pair has a best and a worst one":  func(o *Options) { o.Answers = 1 },
 		"temperature 0: all answers to a prompt are":    func(o *Options) { o.Temperature = 0 },
 		"reward.kind ci: prompts of a file have no":     func(o *Options) { o.Reward.Kind, o.Reward.Command = "ci", nil },
-		"reward.kind command: synthetic scenarios":      func(o *Options) { o.Input = "" },
+		"reward.kind command: contextual-integrity":     func(o *Options) { o.Input = "" },
 		"server.api_model is missing":                   func(o *Options) { o.Server.BaseURL = "http://localhost:1/v1" },
 		`keep "x.csv": want a name that ends in .jsonl`: func(o *Options) { o.Keep = "x.csv" },
 		"out is the same file; want another name":       func(o *Options) { o.Keep = o.Out },

@@ -1,154 +1,324 @@
 package pairs
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/recipe/best"
+	"github.com/posttrain/posttrain/recipe/generate"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
-// Result is the pairs.
+// Result is what was written.
 type Result struct {
-	Pairs   []data.Preference
-	Summary string // in words
+	Pairs          []data.Preference
+	Demonstrations []data.Demonstration
+	Summary        string // in words
 }
 
 // String gives the summary.
 func (r *Result) String() string { return r.Summary }
 
-// Run lets a model answer prompts, scores the answers, pairs the best with the worst, and writes the pairs to
-// Options.Out. For prompts of a file, answers and scores are kept beside it until all are there: an interrupted run
-// continues with the same options. A nil Reporter is silent.
+// Run lets a model answer prompts, scores the answers, and writes pairs or demonstrations to Options.Out. Answers and
+// scores are kept beside it until all are there: an interrupted run continues with the same options. A nil Reporter is
+// silent.
 func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	if err := Spec.Verify(&o); err != nil {
 		return nil, err
 	}
-	if o.Input == "" {
-		return pairScenarios(ctx, o, r)
-	}
-	p := &pairing{Reporter: run.Listen(r), o: o}
-	if err := p.read(); err != nil {
+	w := &work{Reporter: run.Listen(r), o: o}
+	if err := w.read(); err != nil {
 		return nil, err
 	}
-	source, err := scorer.Open(o.Reward, scorer.Place{Cache: o.Out + ".replies", Warn: p.Warn})
+	if o.Templates {
+		return w.ideal()
+	}
+	source, err := scorer.Open(o.Reward, scorer.Place{Cache: o.Out + ".replies", Warn: w.Warn})
 	if err != nil {
 		return nil, err
 	}
 	defer source.Close()
-	if err := p.sample(ctx); err != nil {
+	if err := w.sample(ctx); err != nil {
 		return nil, err
 	}
-	if err := p.score(ctx, source); err != nil {
-		return nil, err
-	}
-	return p.conclude()
-}
-
-// pairScenarios pairs answers to synthetic scenarios.
-func pairScenarios(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
-	b := best.Defaults()
-	b.Model, b.Adapter, b.CacheGB, b.Backend, b.Seed = o.Model, o.Adapter, o.CacheGB, o.Backend, o.Seed
-	b.N, b.HeldOut, b.Answers, b.Sampling, b.Out, b.Chat = o.N, o.HeldOut, o.Answers, o.Sampling, o.Out, o.Template
-	b.Reward.Format, b.Reward.Match = o.Reward.CI.Format, o.Reward.CI.Match
-	result, err := best.Pairs(ctx, b, r)
+	all := scorer.Answers(w.groups)
+	kept, err := score(ctx, w, source, o.Reward, o.Out, all, o.Answers)
 	if err != nil {
 		return nil, err
 	}
-	return &Result{Pairs: result.Pairs, Summary: result.Summary}, nil
+	result, err := w.conclude(kept.Done)
+	if err != nil {
+		return nil, err
+	}
+	return result, errors.Join(kept.Remove(), w.drawn.Remove())
 }
 
-// pairing is a run on the prompts of a file.
-type pairing struct {
+// work is a run.
+type work struct {
 	run.Reporter
 	o       Options
-	prompts []data.PromptRow
-	groups  []scorer.Group // prompts with their answers
-	tooLong int            // prompts without, since they do not fit the model
-	kept    *scorer.Kept
-	drawn   *scorer.Drawn
+	prompts []prompt
+	drawn   *scorer.Kept[[]string] // answers to the prompts
+	groups  []scorer.Group         // prompts with their answers
+	tooLong int                    // prompts without
 }
 
-// read reads the prompts.
-func (p *pairing) read() error {
-	prompts, report, err := data.ReadPrompts(p.o.Input)
+// ideal writes demonstrations without a model. A prefill belongs to the answer.
+func (w *work) ideal() (*Result, error) {
+	var groups []scorer.Group
+	for _, p := range w.prompts {
+		groups = append(groups, scorer.Group{Prompt: p.Prompt, Item: p.item, Source: p.Source,
+			Answers: []string{ci.Ideal(*p.item, w.o.Prompt, p.order)}})
+	}
+	source, err := scorer.Open(w.o.Reward, scorer.Place{})
+	if err != nil {
+		return nil, err
+	}
+	scores, err := source.Score(context.Background(), scorer.Answers(groups))
+	if err != nil {
+		return nil, err
+	}
+	w.groups = groups
+	return w.demonstrations(scores)
+}
+
+// sample draws the answers that are missing, and makes the groups. The beginning of an answer that the prompt has
+// belongs to it, unless the chat template writes it.
+func (w *work) sample(ctx context.Context) error {
+	draw, closeModel, err := w.openModel()
 	if err != nil {
 		return err
 	}
-	p.Say("%s", report)
-	for i := range prompts {
-		if t := &prompts[i].Prompt; p.o.Chat && !t.IsChat() {
-			*t = data.Text{Messages: []data.Message{{Role: "user", Content: t.Plain}}}
-		}
-	}
-	p.prompts = prompts
-	return p.checkTemplate()
-}
-
-// checkTemplate refuses settings of the chat template where no prompt is a conversation.
-func (p *pairing) checkTemplate() error {
-	settings, err := p.o.Template.Identify()
-	isChat := func(row data.PromptRow) bool { return row.Prompt.IsChat() }
-	if err == nil && settings != "" && !slices.ContainsFunc(p.prompts, isChat) {
-		err = fmt.Errorf("%s: the prompts are plain text, which has no chat template: add chat, or remove "+
-			"chat_template", p.o.Input)
-	}
-	return err
-}
-
-// score scores the answers that have no score yet.
-func (p *pairing) score(ctx context.Context, source scorer.Source) (err error) {
-	all := scorer.Answers(p.groups)
-	if p.kept, err = scorer.Keep(p.o.Out+".scores", p.o.Reward, all, p.o.Answers); err != nil {
+	defer closeModel()
+	if w.drawn, err = scorer.KeepAnswers(w.o.Out+".answers", w.identify(), len(w.prompts)); err != nil {
 		return err
 	}
-	if n := len(p.kept.Scores); n > 0 {
-		p.Say("%s: continuing after %d of %d answers", p.kept.Path(), n, len(all))
+	if n := len(w.drawn.Done); n > 0 {
+		w.Say("%s: continuing after %d of %d prompts", w.drawn.Path(), n, len(w.prompts))
 	}
-	bar := p.Progress("answer", len(p.kept.Scores), len(all))
+	bar := w.Progress("prompt", len(w.drawn.Done), len(w.prompts))
 	defer bar.Close()
-	err = p.kept.Score(ctx, source, func(done int) { bar.Step(done, nil) })
+	err = w.drawn.Fill(ctx, scorer.PromptsAtOnce(w.o.Answers), draw, func(done int) { bar.Step(done, nil) })
 	if ctx.Err() != nil {
-		err = fmt.Errorf("%w: %d of %d answers are scored; the same command continues", recipe.ErrInterrupted,
-			len(p.kept.Scores), len(all))
+		err = fmt.Errorf("%w: %d of %d prompts are answered; the same command continues", recipe.ErrInterrupted,
+			len(w.drawn.Done), len(w.prompts))
 	}
-	return errors.Join(err, p.kept.Close())
+	for i, texts := range w.drawn.Done {
+		p := &w.prompts[i]
+		if texts == nil {
+			w.tooLong++
+			continue
+		}
+		w.groups = append(w.groups, scorer.Group{Prompt: p.Prompt, Answers: texts, Item: p.item, Source: p.Source,
+			Prefilled: p.opened})
+	}
+	return errors.Join(err, w.drawn.Close())
+}
+
+// identify is a hash of what answers depend on.
+func (w *work) identify() string {
+	h, o := sha256.New(), w.o
+	enc := json.NewEncoder(h) // a hash never fails
+	_ = enc.Encode([]any{o.Model, o.Adapter, o.Backend, o.Server.BaseURL, o.Server.Model})
+	_ = enc.Encode([]any{o.Seed, o.Answers, o.Sampling, o.MaxPromptTokens})
+	if chat, err := o.Template.Identify(); chat != "" && err == nil { // reading the prompts says what is wrong
+		_ = enc.Encode(chat)
+	}
+	for _, p := range w.prompts {
+		_ = enc.Encode([]any{p.Prompt, p.Prompt.Unwritten(), p.prefill})
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)[:16])
+}
+
+// drawer gives answers to the prompts from..to-1; nil to one that is too long.
+type drawer func(ctx context.Context, from, to int) ([][]string, error)
+
+func (w *work) openModel() (drawer, func(), error) {
+	if w.o.Server.BaseURL != "" {
+		remote, err := w.o.Server.Open(nil, w.Warn)
+		return w.fromServer(remote), func() {}, err
+	}
+	m, err := local.OpenWith(local.Options{Backend: w.o.Backend, Model: w.o.Model, Adapter: w.o.Adapter,
+		CacheGB: w.o.CacheGB, Chat: w.o.Template})
+	if err != nil {
+		return nil, nil, err
+	}
+	recipe.ReportEngine(m.Engine, w)
+	byDefault := generate.DefaultMaxNew
+	if w.o.Input == "" {
+		byDefault = w.o.MaxNew
+	}
+	err = recipe.CheckLength(w.o.MaxNew, byDefault, m.Model.Config.MaxPositions)
+	if err == nil && w.o.Chat && !m.Tokenizer.HasTemplate() {
+		err = fmt.Errorf("chat: %s has no chat template (chat_template.jinja, or chat_template in "+
+			"tokenizer_config.json); without chat a prompt is continued as plain text", w.o.Model)
+	}
+	if err == nil {
+		err = w.fit(&batch.Encoder{Tokenizer: m.Tokenizer}, m.Model.Config.MaxPositions)
+	}
+	if err != nil {
+		m.Close()
+		return nil, nil, err
+	}
+	return w.fromFolder(m), m.Close, nil
+}
+
+// fromFolder draws with a model in this process.
+func (w *work) fromFolder(m *local.Model) drawer {
+	e := &batch.Encoder{Tokenizer: m.Tokenizer}
+	return func(ctx context.Context, from, to int) ([][]string, error) {
+		var requests []rollout.Request
+		var owners []int
+		for i := from; i < to; i++ {
+			p := &w.prompts[i]
+			if p.long {
+				continue
+			}
+			ids, err := e.Prefilled(p.Prompt, p.prefill)
+			if err != nil {
+				return nil, err
+			}
+			r := rollout.Request{Sampling: w.o.Sampling, Prompt: ids, Seed: rollout.DrawSeed(w.o.Seed, i)}
+			for _, one := range r.Samples(w.o.Answers) {
+				requests, owners = append(requests, one), append(owners, i)
+			}
+		}
+		completions, err := m.Sampler.Sample(ctx, requests)
+		texts := make([][]string, to-from)
+		for k, c := range completions {
+			texts[owners[k]-from] = append(texts[owners[k]-from], w.prompts[owners[k]].head()+c.Text)
+		}
+		return texts, err
+	}
+}
+
+// fromServer draws with a server's model.
+func (w *work) fromServer(remote *rollout.Remote) drawer {
+	return func(ctx context.Context, from, to int) ([][]string, error) {
+		var talks []rollout.Conversation
+		for i := from; i < to; i++ {
+			p := &w.prompts[i]
+			talks = append(talks, rollout.Conversation{Sampling: w.o.Sampling, Messages: p.Prompt.Messages,
+				Prefill: p.prefill, Samples: w.o.Answers, Seed: rollout.DrawSeed(w.o.Seed, i)})
+		}
+		replies, err := remote.Answer(ctx, talks)
+		texts := make([][]string, len(replies))
+		for i := range replies {
+			for _, a := range replies[i] {
+				texts[i] = append(texts[i], w.prompts[from+i].head()+a.Text)
+			}
+		}
+		return texts, err
+	}
 }
 
 // conclude writes the files.
-func (p *pairing) conclude() (*Result, error) {
-	summary := ""
-	if p.o.Keep != "" {
-		all := scorer.Table(p.groups, p.kept.Scores)
-		if err := data.WriteAnswers(p.o.Keep, all); err != nil {
+func (w *work) conclude(scores []scorer.Score) (*Result, error) {
+	kept := ""
+	if w.o.Keep != "" {
+		all := scorer.Table(w.groups, scores)
+		if err := data.WriteAnswers(w.o.Keep, all); err != nil {
 			return nil, err
 		}
-		summary = fmt.Sprintf("%s: the answers to %d prompts with their scores\n", p.o.Keep, len(all))
+		kept = fmt.Sprintf("%s: the answers to %d prompts with their scores\n", w.o.Keep, len(all))
 	}
-	pairs, tally, err := scorer.Pairs(p.groups, p.kept.Scores)
+	if w.o.Write == Demonstrations {
+		result, err := w.demonstrations(scores)
+		if err == nil {
+			result.Summary += kept
+		}
+		return result, err
+	}
+	pairs, tally, err := scorer.Pairs(w.groups, scores)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", p.o.Input, err)
+		return nil, fmt.Errorf("%s%w", w.name(), err)
 	}
-	if err := data.WritePreferences(p.o.Out, pairs); err != nil {
+	if err := data.WritePreferences(w.o.Out, pairs); err != nil {
 		return nil, err
 	}
-	summary = fmt.Sprintf("%s: %s\n%s", p.o.Out, tally, summary)
-	if p.tooLong > 0 {
-		summary += fmt.Sprintf("%d prompts are too long for the model and have no answers\n", p.tooLong)
+	summary := fmt.Sprintf("%s: %s\n%s", w.o.Out, tally, kept)
+	if w.tooLong > 0 {
+		summary += fmt.Sprintf("%d prompts are too long for the model and have no answers\n", w.tooLong)
 	}
-	if _, why := p.kept.Unscored(); why != "" {
+	if _, why := scorer.Unscored(scores); why != "" {
 		summary += fmt.Sprintf("the last answer without a score: %s\n", why)
 	}
-	if _, _, report, err := data.Prior(pairs, data.DefaultRewardOptions()); err == nil {
-		summary += report.String() + "\n"
-		if warning := report.Warning(); warning != "" {
-			summary += "warning: " + warning + "\n"
+	return &Result{Pairs: pairs, Summary: summary + gaps(pairs)}, nil
+}
+
+// name begins an error about the prompts of a file.
+func (w *work) name() string {
+	if file := cmp.Or(w.o.Input, w.o.Data, w.o.Run); file != "" {
+		return file + ": "
+	}
+	return ""
+}
+
+// gaps are the prior's in words, and the warning about them; "" without scores.
+func gaps(pairs []data.Preference) string {
+	_, _, report, err := data.Prior(pairs, data.DefaultRewardOptions())
+	if err != nil {
+		return ""
+	}
+	text := report.String() + "\n"
+	if warning := report.Warning(); warning != "" {
+		text += "warning: " + warning + "\n"
+	}
+	return text
+}
+
+// demonstrations writes the distinct answers to each prompt that are good enough, the best first.
+func (w *work) demonstrations(scores []scorer.Score) (*Result, error) {
+	var demos []data.Demonstration
+	good, met, sum, best, all := 0, 0, 0.0, math.Inf(-1), len(scores)
+	for _, g := range w.groups {
+		var chosen []int
+		mine := scores[:len(g.Answers)]
+		scores = scores[len(g.Answers):]
+		for i, s := range mine {
+			if s.Why != "" {
+				continue
+			}
+			sum, best = sum+s.Value, max(best, s.Value)
+			if s.Value < w.o.MinScore {
+				continue
+			}
+			good++
+			if !slices.ContainsFunc(chosen, func(k int) bool { return g.Answers[k] == g.Answers[i] }) {
+				chosen = append(chosen, i)
+			}
+		}
+		slices.SortStableFunc(chosen, func(i, k int) int { return cmp.Compare(mine[k].Value, mine[i].Value) })
+		met += min(1, len(chosen))
+		if w.o.Most > 0 {
+			chosen = chosen[:min(w.o.Most, len(chosen))]
+		}
+		for _, i := range chosen {
+			demos = append(demos, data.Demonstration{Prompt: g.Prompt, Completion: g.Prompt.Reply(g.Answers[i]),
+				Source: g.Source})
 		}
 	}
-	return &Result{Pairs: pairs, Summary: summary}, errors.Join(p.kept.Remove(), p.drawn.Remove())
+	mean := sum / float64(max(1, all))
+	if len(demos) == 0 {
+		return nil, fmt.Errorf("no answer has a score of %v or more: the best of %d has %.2f, the mean is %.2f; "+
+			"lower --min-score, or sample more answers or at another temperature", w.o.MinScore, all, best, mean)
+	}
+	if err := data.WriteDemonstrations(w.o.Out, demos); err != nil {
+		return nil, err
+	}
+	return &Result{Demonstrations: demos, Summary: fmt.Sprintf("%s: %d demonstrations\n%d of %d answers have a score of "+
+		"%v or more (mean %.3f), to %d of %d prompts\n", w.o.Out, len(demos), good, all, w.o.MinScore, mean, met,
+		len(w.groups))}, nil
 }

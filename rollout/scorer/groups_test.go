@@ -108,22 +108,22 @@ func (f *failing) Score(_ context.Context, answers []Answer) (scores []Score, er
 func TestKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "scores")
 	groups := []Group{group("a", "x", "xx"), group("b", "xxx", "xxxx"), group("c", "y", "yy")}
-	keep := func(groups []Group, f *failing) (*Kept, error) {
-		k, err := Keep(path, Defaults(), Answers(groups), 2)
+	keep := func(groups []Group, f *failing) (*Kept[Score], error) {
+		k, err := KeepScores(path, Defaults(), Answers(groups))
 		if err != nil {
 			return nil, err
 		}
-		return k, errors.Join(k.Score(t.Context(), f, func(int) {}), k.Close())
+		return k, errors.Join(Fill(t.Context(), k, f, Answers(groups), 2, func(int) {}), k.Close())
 	}
 	length := func(a Answer) Score { return Score{Value: float64(len(a.Response.Plain))} }
-	if k, err := keep(groups, &failing{1, length}); err == nil || len(k.Scores) != 4 {
+	if k, err := keep(groups, &failing{1, length}); err == nil || len(k.Done) != 4 {
 		t.Fatal(k, err)
 	}
 	if _, err := keep(groups[1:], &failing{9, length}); err == nil || !strings.Contains(err.Error(), "other answers") {
 		t.Error(err)
 	}
 	k, err := keep(groups, &failing{1, length})
-	if err != nil || fmt.Sprint(k.Scores) != "[{1 } {2 } {3 } {4 } {1 } {2 }]" {
+	if err != nil || fmt.Sprint(k.Done) != "[{1 } {2 } {3 } {4 } {1 } {2 }]" {
 		t.Error(k, err)
 	}
 	for want, score := range map[string]Score{"the score NaN to an answer of a: want a finite": {Value: math.NaN()},
@@ -157,13 +157,13 @@ func TestDrawnAnswersAreKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := d.Draw(t.Context(), together/2, draw, func(int) {}); !errors.Is(err, want) {
+		if err := d.Fill(t.Context(), PromptsAtOnce(together/2), draw, func(int) {}); !errors.Is(err, want) {
 			t.Errorf("error %v, want %v", err, want)
 		}
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if got := fmt.Sprint(d.Answers); want == nil && got != "[[0] [1] [2] [3] [4]]" {
+		if got := fmt.Sprint(d.Done); want == nil && got != "[[0] [1] [2] [3] [4]]" {
 			t.Errorf("answers %s", got)
 		}
 	}
@@ -205,7 +205,7 @@ func TestScoresOfAnotherRubric(t *testing.T) {
 		if err := os.WriteFile(rubric, []byte(c.text), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		k, err := Keep(path, o, Answers([]Group{group("a", "x", "xx")}), 2)
+		k, err := KeepScores(path, o, Answers([]Group{group("a", "x", "xx")}))
 		if (err == nil) != c.same {
 			t.Errorf("%s: %v", c.text, err)
 		}

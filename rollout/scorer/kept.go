@@ -13,51 +13,138 @@ import (
 	"github.com/posttrain/posttrain/rollout/local"
 )
 
-// Kept are the scores of a list of answers, in a file that grows with each call of the source: what an interrupted
-// process has scored, the next one takes.
-type Kept struct {
-	Scores []Score // of the first answers
+// Kept are the results for the first of a list of prompts or answers, in a file that grows with each part of the work:
+// what an interrupted process has done, the next one takes.
+type Kept[T any] struct {
+	Done []T
 
-	answers  []Answer
-	together int
-	file     *journal.Journal[keptRow]
-	unscored int
-	why      string // the last answer without a score has none
+	all  int
+	file *journal.Journal[keptRow[T]]
 }
 
-// keptRow is a line of the file: first what the scores are of, then those of the answers of a call.
-type keptRow struct {
-	Of     string  `json:"of,omitempty"`
-	Scores []Score `json:"scores,omitempty"`
+// keptRow is a line of the file: first what the results are of, then those of a part of the work.
+type keptRow[T any] struct {
+	Of   string `json:"of,omitempty"`
+	Rows []T    `json:"rows,omitempty"`
 }
 
-// Keep opens the file of the scores that a source of these options gives to answers, and takes those that are there.
-// So many answers as together says, such as the two of a pair, are always in one call.
-func Keep(path string, o Options, answers []Answer, together int) (*Kept, error) {
-	file, rows, err := journal.Open[keptRow](path)
+// KeepAnswers opens the file of the answers to a number of prompts, and takes those that are there; nil stands for a
+// prompt that has none. of identifies what the answers depend on.
+func KeepAnswers(path, of string, prompts int) (*Kept[[]string], error) {
+	return keep[[]string](path, of, prompts, "answers of an interrupted run with other prompts, another model or other "+
+		"settings")
+}
+
+// KeepScores opens the file of the scores that a source of these options gives to answers, and takes those that are
+// there.
+func KeepScores(path string, o Options, answers []Answer) (*Kept[Score], error) {
+	return keep[Score](path, o.identify(answers), len(answers), "scores of an interrupted run with other answers or "+
+		"another reward")
+}
+
+func keep[T any](path, of string, all int, others string) (*Kept[T], error) {
+	file, rows, err := journal.Open[keptRow[T]](path)
 	if err != nil {
 		return nil, err
 	}
-	k := &Kept{answers: answers, together: max(1, together), file: file}
-	if err := k.open(o.identify(answers), rows); err != nil {
+	k := &Kept[T]{all: all, file: file}
+	if len(rows) == 0 {
+		err = file.Add(keptRow[T]{Of: of})
+	} else {
+		for _, row := range rows[1:] {
+			k.Done = append(k.Done, row.Rows...)
+		}
+		if rows[0].Of != of || len(k.Done) > all {
+			err = fmt.Errorf("%s has the %s: remove it, or name another --out", path, others)
+		}
+	}
+	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return k, nil
 }
 
-func (k *Kept) open(of string, rows []keptRow) error {
-	if len(rows) == 0 {
-		return k.file.Add(keptRow{Of: of})
-	}
-	if rows[0].Of != of {
-		return fmt.Errorf("%s has the scores of an interrupted run with other answers or another reward: remove it, "+
-			"or name another --out", k.file.Path())
-	}
-	for _, row := range rows[1:] {
-		if len(k.Scores)+len(row.Scores) > len(k.answers) {
-			return fmt.Errorf("%s has more scores than there are answers: remove it", k.file.Path())
+// Path is the file's.
+func (k *Kept[T]) Path() string { return k.file.Path() }
+
+// Fill does what is missing: do has the results from..to-1, so many at once. They are in the file before tick hears how
+// many are done. Where the context has ended, the error is its cause.
+func (k *Kept[T]) Fill(ctx context.Context, atOnce int,
+	do func(ctx context.Context, from, to int) ([]T, error), tick func(done int)) error {
+	for at := len(k.Done); at < k.all; at = len(k.Done) {
+		results, err := do(ctx, at, min(at+atOnce, k.all))
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
-		k.take(row.Scores)
+		if err == nil {
+			err = k.file.Add(keptRow[T]{Rows: results})
+		}
+		if err != nil {
+			return err
+		}
+		k.Done = append(k.Done, results...)
+		tick(len(k.Done))
+	}
+	return nil
+}
+
+// Close makes the results durable.
+func (k *Kept[T]) Close() error { return k.file.Close() }
+
+// Remove removes the file.
+func (k *Kept[T]) Remove() error { return os.Remove(k.file.Path()) }
+
+// together is how many answers a call of a sampler draws. It decodes about that many together anyway.
+const together = 128
+
+// PromptsAtOnce is how many prompts with this number of answers each a call has. It is the same in a run that was
+// interrupted, so that its answers are, too: rounding may depend on what is decoded together.
+func PromptsAtOnce(samples int) int { return max(1, together/samples) }
+
+// Fill asks a source for the scores that are missing; so many answers as together says, such as the two of a pair, are
+// always in one call. More than half of the answers without a score are an error.
+func Fill(ctx context.Context, k *Kept[Score], s Source, answers []Answer, together int, tick func(done int)) error {
+	atOnce := max(together, s.Batch()/together*together)
+	return k.Fill(ctx, atOnce, func(ctx context.Context, from, to int) ([]Score, error) {
+		scores, err := s.Score(ctx, answers[from:to])
+		if err == nil {
+			err = check(answers[from:to], scores)
+		}
+		if err != nil {
+			return nil, err
+		}
+		lost, why := Unscored(k.Done)
+		if more, last := Unscored(scores); more > 0 {
+			lost, why = lost+more, last
+		}
+		if done := len(k.Done) + len(scores); 2*lost > done {
+			return nil, fmt.Errorf("%d of the first %d answers have no score: %s", lost, done, why)
+		}
+		return scores, nil
+	}, tick)
+}
+
+// Unscored counts the answers without a score, and says why the last of them has none.
+func Unscored(scores []Score) (n int, why string) {
+	for _, s := range scores {
+		if s.Why != "" {
+			n, why = n+1, s.Why
+		}
+	}
+	return n, why
+}
+
+// check refuses scores that no pair can be made with.
+func check(answers []Answer, scores []Score) error {
+	if len(scores) != len(answers) {
+		return fmt.Errorf("the reward gave %d scores for %d answers from %s on", len(scores), len(answers),
+			answers[0].Source)
+	}
+	for i, s := range scores {
+		if math.IsNaN(s.Value) || math.IsInf(s.Value, 0) {
+			return fmt.Errorf("the reward gave the score %v to an answer of %s: want a finite number", s.Value,
+				answers[i].Source)
+		}
 	}
 	return nil
 }
@@ -92,82 +179,16 @@ func rubricText(path string) string {
 	return string(text)
 }
 
-// weightsOf is the hash of a reward model, which may be trained again in its folder; "" without one.
-func weightsOf(folder string) string {
+// weightsOf is the hash of a reward model, which may be trained again in its folder; "" without one, and where opening
+// it will say what is wrong.
+func weightsOf(folder string) (hash string) {
 	if folder == "" {
 		return ""
 	}
 	m, _, err := local.LoadReward(folder)
-	if err != nil {
-		return "" // openModel has an error for it
-	}
-	defer m.Release()
-	hash, err := m.Hash()
-	if err != nil {
-		return ""
+	if err == nil {
+		defer m.Release()
+		hash, _ = m.Hash()
 	}
 	return hash
 }
-
-func (k *Kept) take(scores []Score) {
-	k.Scores = append(k.Scores, scores...)
-	for _, s := range scores {
-		if s.Why != "" {
-			k.unscored, k.why = k.unscored+1, s.Why
-		}
-	}
-}
-
-// Unscored counts the answers without a score, and says why the last of them has none.
-func (k *Kept) Unscored() (n int, why string) { return k.unscored, k.why }
-
-// Path is the file's.
-func (k *Kept) Path() string { return k.file.Path() }
-
-// Score asks a source for the scores that are missing. A call's scores are in the file before tick hears how many
-// answers are done. More than half of the answers without a score are an error; where the context has ended, the error
-// is its cause.
-func (k *Kept) Score(ctx context.Context, s Source, tick func(done int)) error {
-	for done := len(k.Scores); done < len(k.answers); done = len(k.Scores) {
-		n := min(max(k.together, s.Batch()/k.together*k.together), len(k.answers)-done)
-		scores, err := s.Score(ctx, k.answers[done:][:n])
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err == nil {
-			err = check(k.answers[done:][:n], scores)
-		}
-		if err == nil {
-			err = k.file.Add(keptRow{Scores: scores})
-		}
-		if err != nil {
-			return err
-		}
-		if k.take(scores); 2*k.unscored > len(k.Scores) {
-			return fmt.Errorf("%d of the first %d answers have no score: %s", k.unscored, len(k.Scores), k.why)
-		}
-		tick(len(k.Scores))
-	}
-	return nil
-}
-
-// check refuses scores that no pair can be made with.
-func check(answers []Answer, scores []Score) error {
-	if len(scores) != len(answers) {
-		return fmt.Errorf("the reward gave %d scores for %d answers from %s on", len(scores), len(answers),
-			answers[0].Source)
-	}
-	for i, s := range scores {
-		if math.IsNaN(s.Value) || math.IsInf(s.Value, 0) {
-			return fmt.Errorf("the reward gave the score %v to an answer of %s: want a finite number", s.Value,
-				answers[i].Source)
-		}
-	}
-	return nil
-}
-
-// Close makes the scores durable.
-func (k *Kept) Close() error { return k.file.Close() }
-
-// Remove removes the file.
-func (k *Kept) Remove() error { return os.Remove(k.file.Path()) }

@@ -1,4 +1,4 @@
-package score
+package pairs
 
 import (
 	"bufio"
@@ -17,20 +17,17 @@ import (
 	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
-// TestMain lets this test be the program of a user: it scores an answer by the length of its line, and fails from the
-// line on that the variable names.
-func TestMain(m *testing.M) {
-	if limit := os.Getenv("SCORE_TEST_FAIL"); limit != "" {
-		in := bufio.NewScanner(os.Stdin)
-		for in.Scan() {
-			if strings.Contains(in.Text(), limit) {
-				os.Exit(1)
-			}
-			fmt.Println(len(in.Text()))
+// scoreLines is the program of a user that scores an answer by the length of its line, and fails from the line on that
+// has the limit.
+func scoreLines(limit string) {
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		if strings.Contains(in.Text(), limit) {
+			os.Exit(1)
 		}
-		os.Exit(0)
+		fmt.Println(len(in.Text()))
 	}
-	os.Exit(m.Run())
+	os.Exit(0)
 }
 
 // writePairs writes n pairs, whose chosen answers are longer.
@@ -49,8 +46,8 @@ func writePairs(t *testing.T, n int) string {
 	return path
 }
 
-func byCommand(path string) Options {
-	o := Options{Data: path, Out: filepath.Join(filepath.Dir(path), "scored.jsonl"), Reward: scorer.Defaults()}
+func byCommand(path string) ScoreOptions {
+	o := ScoreOptions{Data: path, Out: filepath.Join(filepath.Dir(path), "scored.jsonl"), Reward: scorer.Defaults()}
 	o.Reward.Kind, o.Reward.Command = scorer.Command, []string{os.Args[0]}
 	return o
 }
@@ -59,7 +56,7 @@ func byCommand(path string) Options {
 func TestScoresSurviveACrash(t *testing.T) {
 	o := byCommand(writePairs(t, 300))
 	t.Setenv("SCORE_TEST_FAIL", "n200") // in the second batch of 128 pairs
-	_, err := Run(t.Context(), o, nil)
+	_, err := Score(t.Context(), o, nil)
 	if err == nil || !strings.Contains(err.Error(), "exit status 1") {
 		t.Fatal(err)
 	}
@@ -68,12 +65,12 @@ func TestScoresSurviveACrash(t *testing.T) {
 	}
 	other := o
 	other.Data = writePairs(t, 299)
-	if _, err := Run(t.Context(), other, nil); err == nil ||
+	if _, err := Score(t.Context(), other, nil); err == nil ||
 		!strings.Contains(err.Error(), "with other answers or another reward: remove it") {
 		t.Errorf("scores of other pairs are taken: %v", err)
 	}
 	t.Setenv("SCORE_TEST_FAIL", "n100") // in the first, which is not scored again
-	result, err := Run(t.Context(), o, nil)
+	result, err := Score(t.Context(), o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,13 +92,13 @@ func TestScoresSurviveACrash(t *testing.T) {
 	}
 }
 
-func TestInterruption(t *testing.T) {
+func TestScoreInterrupted(t *testing.T) {
 	t.Setenv("SCORE_TEST_FAIL", "never")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := Run(ctx, byCommand(writePairs(t, 3)), nil)
+	_, err := Score(ctx, byCommand(writePairs(t, 3)), nil)
 	if !errors.Is(err, recipe.ErrInterrupted) ||
-		err.Error() != "interrupted: 0 of 3 pairs are scored; the same command continues" {
+		err.Error() != "interrupted: 0 of 6 answers are scored; the same command continues" {
 		t.Error(err)
 	}
 }
@@ -119,7 +116,7 @@ func TestJudgedPairs(t *testing.T) {
 	t.Setenv("OPENAI_API_KEY", "")
 	o := byCommand(writePairs(t, 20))
 	o.Reward.Kind, o.Reward.Command, o.Reward.Judge.BaseURL, o.Reward.Judge.Model = scorer.Judge, nil, server.URL, "m"
-	result, err := Run(t.Context(), o, nil)
+	result, err := Score(t.Context(), o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +126,7 @@ func TestJudgedPairs(t *testing.T) {
 		t.Error(result.Summary)
 	}
 	once := asked.Load()
-	if _, err := Run(t.Context(), o, nil); err != nil || asked.Load() != once {
+	if _, err := Score(t.Context(), o, nil); err != nil || asked.Load() != once {
 		t.Errorf("%v, and %d questions more", err, asked.Load()-once)
 	}
 }
@@ -140,7 +137,7 @@ func TestAUselessJudge(t *testing.T) {
 	t.Setenv("OPENAI_API_KEY", "")
 	o := byCommand(writePairs(t, 80))
 	o.Reward.Kind, o.Reward.Command, o.Reward.Judge.BaseURL, o.Reward.Judge.Model = scorer.Judge, nil, server.URL, "m"
-	_, err := Run(t.Context(), o, nil)
+	_, err := Score(t.Context(), o, nil)
 	const want = "64 of the first 64 answers have no score: the judge's last line is"
 	if err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Error(err)

@@ -1,4 +1,4 @@
-package best
+package pairs
 
 import (
 	"path/filepath"
@@ -13,7 +13,7 @@ import (
 func TestTemplates(t *testing.T) {
 	for _, prompt := range ci.PromptKinds {
 		o := Defaults()
-		o.Templates, o.Prompt, o.Prefill, o.N = true, prompt, prompt == ci.PromptCoT, 20
+		o.Templates, o.Write, o.Prompt, o.Prefill, o.N = true, Demonstrations, prompt, prompt == ci.PromptCoT, 20
 		o.Out = filepath.Join(t.TempDir(), "demos.jsonl")
 		if _, err := Run(t.Context(), o, nil); err != nil {
 			t.Fatal(err)

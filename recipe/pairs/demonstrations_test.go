@@ -1,0 +1,89 @@
+package pairs
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/rollout/scorer"
+)
+
+// rejection has the demonstrations of answers to an item that is put to a model several times.
+func rejection(t *testing.T, o Options, p prompt, answers ...[]string) ([]string, string) {
+	t.Helper()
+	o.Out = filepath.Join(t.TempDir(), "demos.jsonl")
+	w := &work{Reporter: run.Listen(nil), o: o}
+	for _, texts := range answers {
+		g := scorer.Group{Prompt: data.Text{Messages: []data.Message{{Role: "user", Content: "Q"}}}, Item: p.item,
+			Prefilled: p.opened}
+		for _, text := range texts {
+			g.Answers = append(g.Answers, p.head()+text)
+		}
+		w.groups = append(w.groups, g)
+	}
+	o.Reward.Kind = scorer.CI
+	source, err := scorer.Open(o.Reward, scorer.Place{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scores, err := source.Score(t.Context(), scorer.Answers(w.groups))
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := w.demonstrations(scores)
+	if err != nil {
+		return nil, err.Error()
+	}
+	var texts []string
+	for _, d := range result.Demonstrations {
+		texts = append(texts, d.Completion.Messages[0].Content)
+	}
+	return texts, result.Summary
+}
+
+// TestRejection: by hand.
+func TestRejection(t *testing.T) {
+	item := ci.Synthesize(1, 1)[0]
+	perfect, broken := ci.Reference(item, 0), "no tags"
+	silent := "<think></think><answer></answer>" // nothing required, nothing restricted: score 1/2
+	for _, c := range []struct {
+		least   float64
+		most    int
+		want    []string
+		summary string
+	}{
+		{1, 0, []string{perfect}, "2 of 6 answers have a score of 1 or more (mean 0.417), to 1 of 2 prompts"},
+		{0.5, 0, []string{perfect, silent}, "3 of 6 answers"}, {0.5, 1, []string{perfect}, "3 of 6 answers"},
+		{0, 0, []string{perfect, silent, broken, broken}, "6 of 6 answers have a score of 0 or more (mean 0.417), to 2 of"},
+		{2, 0, nil, "no answer has a score of 2 or more: the best of 6 has 1.00, the mean is 0.42"},
+	} {
+		o := Defaults()
+		o.MinScore, o.Most = c.least, c.most
+		got, summary := rejection(t, o, prompt{item: &item}, []string{broken, silent, perfect, perfect},
+			[]string{broken, broken})
+		if !slices.Equal(got, c.want) || !strings.Contains(summary, c.summary) {
+			t.Errorf("least %v, most %d: %q, %s", c.least, c.most, got, summary)
+		}
+	}
+}
+
+// TestRejectionPrefilled: the prefill belongs to the demonstration, unless the chat template writes it.
+func TestRejectionPrefilled(t *testing.T) {
+	item := ci.Synthesize(1, 1)[0]
+	tail := strings.TrimPrefix(ci.Reference(item, 0), "<think>")
+	for _, c := range []struct {
+		prefill string
+		opens   bool
+		want    []string
+	}{{ci.ThinkPrefill, false, []string{ci.ThinkPrefill + tail}}, {ci.ThinkPrefill, true, []string{tail}},
+		{"", true, []string{tail}}, {"", false, nil}} {
+		got, _ := rejection(t, Defaults(), prompt{item: &item, prefill: c.prefill, opened: c.opens}, []string{tail})
+		if !slices.Equal(got, c.want) {
+			t.Errorf("prefill %q, template opens %v: %q, want %q", c.prefill, c.opens, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package pairs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/rollout/scorer"
+)
+
+// ScoreCommand is the command that runs Score.
+const ScoreCommand = "data score"
+
+// ScoreOptions say which pairs are scored, and by whom. Paths are relative to the working directory.
+type ScoreOptions struct {
+	Data   string         `yaml:"data" want:"given" hub:"data" words:"pairs: a .jsonl, .json or .parquet file (also .gz)"`
+	Out    string         `yaml:"out" want:"given" words:"a file to write: .jsonl, .json or .parquet (also .gz)"`
+	Reward scorer.Options `yaml:"reward"`
+}
+
+// ScoreSpec says how a configuration becomes ScoreOptions.
+var ScoreSpec = config.Register(&config.Spec[ScoreOptions]{
+	Command:  ScoreCommand,
+	Without:  []string{"reward.ci.format", "reward.ci.match"},
+	Defaults: func(*config.Given) ScoreOptions { return ScoreOptions{Reward: scorer.Defaults()} },
+	Settle:   func(_ *config.Given, o *ScoreOptions) { o.Reward.Settle() },
+	Check: func(g *config.Given, o *ScoreOptions) {
+		if o.Reward.Kind == scorer.CI {
+			g.Fault("reward.kind", "reward.kind ci: pairs say nothing of the items that this reward scores by: want "+
+				"command or judge")
+		}
+		checkOut(g, "out", o.Out)
+	},
+})
+
+// Score scores both answers of each pair, and writes the pairs with their scores to ScoreOptions.Out. Beside it, scores
+// are kept until all are there: an interrupted run continues with the same options. A nil Reporter is silent.
+func Score(ctx context.Context, o ScoreOptions, r run.Reporter) (*Result, error) {
+	if err := ScoreSpec.Verify(&o); err != nil {
+		return nil, err
+	}
+	r = run.Listen(r)
+	pairs, report, err := data.ReadPreferences(o.Data, data.PreferenceOptions{})
+	if err != nil {
+		return nil, err
+	}
+	r.Say("%s", report)
+	source, err := scorer.Open(o.Reward, scorer.Place{Cache: o.Out + ".replies", Warn: r.Warn})
+	if err != nil {
+		return nil, err
+	}
+	defer source.Close()
+	var all []scorer.Answer
+	for _, p := range pairs {
+		all = append(all, scorer.Answer{Prompt: p.Prompt, Response: p.Chosen, Source: p.Source},
+			scorer.Answer{Prompt: p.Prompt, Response: p.Rejected, Source: p.Source})
+	}
+	kept, err := score(ctx, r, source, o.Reward, o.Out, all, 2)
+	if err != nil {
+		return nil, err
+	}
+	for i := range pairs {
+		p, chosen, rejected := &pairs[i], kept.Done[2*i], kept.Done[2*i+1]
+		p.ChosenScore, p.RejectedScore, p.Margin = chosen.Value, rejected.Value, false
+		p.Scored = chosen.Why == "" && rejected.Why == ""
+	}
+	if err := data.WritePreferences(o.Out, pairs); err != nil {
+		return nil, err
+	}
+	return &Result{Pairs: pairs, Summary: summarize(o.Out, pairs, kept.Done)}, kept.Remove()
+}
+
+// score lets a reward score answers, and keeps the scores in a file beside out; together is how many are of one prompt.
+func score(ctx context.Context, r run.Reporter, source scorer.Source, o scorer.Options, out string,
+	all []scorer.Answer, together int) (*scorer.Kept[scorer.Score], error) {
+	kept, err := scorer.KeepScores(out+".scores", o, all)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(kept.Done); n > 0 {
+		r.Say("%s: continuing after %d of %d answers", kept.Path(), n, len(all))
+	}
+	bar := r.Progress("answer", len(kept.Done), len(all))
+	defer bar.Close()
+	err = scorer.Fill(ctx, kept, source, all, together, func(done int) { bar.Step(done, nil) })
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%w: %d of %d answers are scored; the same command continues", recipe.ErrInterrupted,
+			len(kept.Done), len(all))
+	}
+	return kept, errors.Join(err, kept.Close())
+}
+
+// summarize says how many pairs have scores, and which.
+func summarize(out string, pairs []data.Preference, scores []scorer.Score) string {
+	var scored []data.Preference
+	higher, equal := 0, 0
+	for _, p := range pairs {
+		if !p.Scored {
+			continue
+		}
+		scored = append(scored, p)
+		if p.ChosenScore > p.RejectedScore {
+			higher++
+		} else if p.ChosenScore == p.RejectedScore {
+			equal++
+		}
+	}
+	text := fmt.Sprintf("%s: %d pairs, %d scored: chosen scores higher in %d, the same in %d, lower in %d\n", out,
+		len(pairs), len(scored), higher, equal, len(scored)-higher-equal)
+	if unscored, why := scorer.Unscored(scores); unscored > 0 {
+		text += fmt.Sprintf("%d answers have no score; the last: %s\n", unscored, why)
+	}
+	return text + gaps(scored)
+}
