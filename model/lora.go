@@ -126,17 +126,6 @@ func (m *Model) Base() *Model {
 // Trained lists the tensors that training changes.
 func (m *Model) Trained() []*Param { return m.Params[m.Config.Frozen():] }
 
-// ScaleAdapter multiplies the adapter's product, if the model has one.
-func (m *Model) ScaleAdapter(by float64) {
-	for _, p := range m.Params[m.Config.baseCount():] {
-		if strings.HasSuffix(p.Name, loraB) {
-			for i := range p.Data {
-				p.Data[i] *= float32(by)
-			}
-		}
-	}
-}
-
 // Adapt is the model with a new adapter, whose product is 0. It shares the model's tensors. A is drawn as peft does
 // (Kaiming uniform with a = √5: between ±1/√in), from the seed and the tensor's name; B is 0.
 func (m *Model) Adapt(l LoRA, seed uint64) *Model {

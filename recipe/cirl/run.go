@@ -20,7 +20,6 @@ import (
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/run"
-	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
@@ -146,39 +145,14 @@ func (p policy) Write(folder string) error {
 	return p.Exporter().Write(folder, p.Learner, dtype)
 }
 
-// upload copies weights that Write wrote into the engine, an adapter's product multiplied by scale.
-func (p policy) upload(folder string, scale float64) ([]compute.Buffer, error) {
-	if p.Adapting.On() {
-		m, err := p.Model.LoadAdapter(folder)
-		if err != nil {
-			return nil, err
-		}
-		m.ScaleAdapter(scale)
-		return p.Learner.Upload(m)
-	}
-	m, err := model.Open(folder)
-	if err != nil {
-		return nil, err
-	}
-	defer m.Release()
-	return p.Learner.Upload(m)
-}
-
 // Logps measures with the trainer's own graph.
-func (p policy) Logps(prompts, answers [][]int32, folder string, scale float64) ([][]float32, error) {
-	t, weights := &grpo.Trainer{Learner: p.Learner}, []compute.Buffer(nil)
-	if folder != "" {
-		var err error
-		if weights, err = p.upload(folder, scale); err != nil {
-			return nil, err
-		}
-		defer backend.FinalizeAll(weights...)
-	}
+func (p policy) Logps(prompts, answers [][]int32) ([][]float32, error) {
+	t := &grpo.Trainer{Learner: p.Learner}
 	var groups []grpo.Group
 	for i, prompt := range prompts {
 		groups = append(groups, grpo.Group{Group: batch.Group{Prompt: prompt, Answers: [][]int32{answers[i]}}})
 	}
-	measured, err := t.Measure(groups, weights)
+	measured, err := t.Measure(groups, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -24,9 +24,9 @@ type Policy interface {
 	Version() int              // updates so far
 	Write(folder string) error // the present weights: a model folder, for vllm an adapter's
 
-	// Logps are the log-probs of the answers' tokens under the present weights, or under those that Write wrote to a
-	// folder, an adapter's product times scale. Only a fleet with probes calls it, once at a time.
-	Logps(prompts, answers [][]int32, folder string, scale float64) ([][]float32, error)
+	// Logps are the log-probs of the answers' tokens under the present weights. Only a fleet with probes calls it, once at
+	// a time.
+	Logps(prompts, answers [][]int32) ([][]float32, error)
 }
 
 // Fleet is a [rollout.Sampler] on servers, which can also draw while the policy learns ([rollout.Starter]). It answers
@@ -256,7 +256,7 @@ func (f *Fleet) ask(ctx context.Context, s *server, w written, r rollout.Request
 	if err != nil {
 		return rollout.Completion{}, err
 	}
-	tokens, logps, weights, err := f.protocol.read(text, w.name)
+	tokens, logps, weights, err := f.protocol.read(text)
 	if err != nil {
 		return rollout.Completion{}, err
 	}

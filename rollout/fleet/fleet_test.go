@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -40,7 +39,7 @@ func (p *policy) Version() int              { return p.version }
 func (p *policy) Write(folder string) error { return p.model.Save(folder, "float32") }
 
 // Logps is not called without probes.
-func (p *policy) Logps(_, answers [][]int32, _ string, _ float64) ([][]float32, error) {
+func (p *policy) Logps(_, answers [][]int32) ([][]float32, error) {
 	return nil, fmt.Errorf("%d answers", len(answers))
 }
 
@@ -408,11 +407,6 @@ func TestOptions(t *testing.T) {
 		{fleet.Options{Engine: "other", URLs: []string{"http://a:1"}}, "want sglang"},
 		{fleet.Options{Engine: "sglang"}, "one server or more"},
 		{fleet.Options{Ahead: 1}, "no engine samples elsewhere"},
-		{fleet.Options{SwapCommand: []string{"x"}}, "no engine samples elsewhere"},
-		{fleet.Options{Engine: "openai", URLs: []string{"http://a:1"}}, "swap_command"},
-		{fleet.Options{Engine: "openai", URLs: []string{"http://a:1"}, SwapCommand: []string{"x"}, Model: "m"}, ""},
-		{fleet.Options{Engine: "vllm", URLs: []string{"http://a:1"}, SwapCommand: []string{"x"}}, "given their weights"},
-		{fleet.Options{Engine: "vllm", URLs: []string{"http://a:1"}, Model: "m"}, "name the weights"},
 		{fleet.Options{Engine: "vllm", URLs: []string{"http://a:1"}, Ahead: 6}, ""},
 		{fleet.Options{Engine: "vllm", URLs: []string{"http://a:1"}, Ahead: 7}, "at most 6"},
 		{fleet.Options{Engine: "sglang", URLs: []string{"http://a:1"}, Ahead: 2}, "one version of the weights"},
@@ -435,7 +429,7 @@ type noisy struct{ version int }
 func (p *noisy) Version() int              { return p.version }
 func (p *noisy) Write(folder string) error { return os.MkdirAll(folder, 0o755) }
 
-func (p *noisy) Logps(_, answers [][]int32, _ string, _ float64) (logps [][]float32, err error) {
+func (p *noisy) Logps(_, answers [][]int32) (logps [][]float32, err error) {
 	for _, a := range answers {
 		logps = append(logps, slices.Repeat([]float32{-2}, len(a)))
 	}
@@ -667,80 +661,5 @@ func TestAdaptersOfAServerThatFailed(t *testing.T) {
 	}
 	if err := f.Close(); err != nil || len(s.names) != 0 {
 		t.Errorf("%v, %v", s.names, err)
-	}
-}
-
-// ownSwap is a server of openai whose weights are what a file says, and a command that writes it.
-func ownSwap(t *testing.T, script, model string) (o fleet.Options) {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "weights")
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var q struct{ Model string }
-		json.NewDecoder(r.Body).Decode(&q)
-		name, _ := os.ReadFile(file)
-		weights := strings.TrimSpace(string(name))
-		if r.URL.Path != "/v1/completions" || model == "" && q.Model != weights || model != "" && q.Model != model {
-			w.WriteHeader(http.StatusNotFound)
-			return
-		}
-		logp := "-2"
-		if !strings.HasSuffix(weights, "-v0") {
-			logp = "-2.25"
-		}
-		fmt.Fprintf(w, `{"model":%q,"choices":[{"token_ids":[%s],"logprobs":{"token_logprobs":[%s]}}]}`, q.Model,
-			strings.Repeat("3,", 15)+"3", strings.Repeat(logp+",", 15)+logp)
-	}))
-	t.Cleanup(server.Close)
-	return fleet.Options{Engine: fleet.OpenAI, URLs: []string{server.URL}, Folder: t.TempDir(), Retries: -1, Model: model,
-		SwapCommand: []string{"sh", "-c", script, file}, Probes: [][]int32{{1, 2}, {3}}}
-}
-
-// sinking is a policy whose log-probs are -2, and -2.25 after an update.
-type sinking struct{ noisy }
-
-func (p *sinking) Logps(prompts, answers [][]int32, folder string, scale float64) ([][]float32, error) {
-	logps, err := p.noisy.Logps(prompts, answers, folder, scale)
-	now := p.version > 0 && folder == ""
-	for _, row := range logps {
-		for i := range row {
-			if now {
-				row[i] = -2.25
-			}
-		}
-	}
-	return logps, err
-}
-
-// TestOwnSwapCommand: a command gives the weights to servers that take none by themselves, as a model of their name or
-// in the place of those before. The probe sees one that does nothing.
-func TestOwnSwapCommand(t *testing.T) {
-	const write, once = `test -d "$1" && echo "$2" > "$0"`, `test -s "$0" || echo "$2" > "$0"`
-	for _, c := range []struct{ script, model, want string }{
-		{write, "", ""},
-		{write, "base", ""},
-		{once, "base", "it still has the weights before the swap"},
-		{"echo no; echo no room >&2; exit 3", "", "rollout.swap_command sh: exit status 3 (no room)"},
-	} {
-		o := ownSwap(t, c.script, c.model)
-		_, tok, err := local.Load(embedded.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := &sinking{}
-		f, err := fleet.New(o, p, load(t).Config, tok, t.Logf)
-		if err != nil {
-			t.Fatal(err)
-		}
-		one := requests()[:1]
-		one[0].MaxNew = 16
-		for ; p.version < 2 && err == nil; p.version++ {
-			_, err = f.Sample(t.Context(), one)
-		}
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", c.script, err, c.want)
-		}
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
 	}
 }

@@ -2,17 +2,15 @@ package fleet
 
 import (
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
-// Engines of servers, by their protocols. posttrain serve speaks all.
+// Engines of servers, by their protocols. posttrain serve speaks both.
 const (
 	SGLang = "sglang" // takes whole weights
 	VLLM   = "vllm"   // takes adapters
-	OpenAI = "openai" // takes nothing: a command of the user's gives it the weights
 )
 
 // KeyVariable is the environment variable with the key that servers ask for, if they do.
@@ -20,7 +18,7 @@ const KeyVariable = "POSTTRAIN_ROLLOUT_KEY"
 
 // Options name the servers. The zero value is no fleet.
 type Options struct {
-	Engine string   `yaml:"engine,omitempty" want:"|sglang|vllm|openai" words:"sglang, vllm, openai, or nothing to sample here"`
+	Engine string   `yaml:"engine,omitempty" want:"|sglang|vllm" words:"sglang, vllm, or nothing to sample here"`
 	URLs   []string `yaml:"urls,omitempty" words:"addresses of servers, such as http://localhost:30000"`
 	Key    string   `yaml:"-"` // secret; may be empty
 
@@ -32,11 +30,6 @@ type Options struct {
 
 	// where weights are written for the servers, which read them by the same path
 	Folder string `yaml:"folder,omitempty"`
-
-	// openai: the command that gives a server new weights, which gets their folder, their name and the server's address
-	SwapCommand []string `yaml:"swap_command,omitempty" words:"a command, such as [sh, swap.sh]"`
-	// openai: the model that requests ask for; "": the name of the weights
-	Model string `yaml:"model,omitempty"`
 
 	// steps whose completions are drawn ahead, from older weights, while the trainer learns
 	Ahead int `yaml:"ahead,omitempty" want:">=0 <=6" zero:"none"`
@@ -55,12 +48,10 @@ func (o Options) Check() []fault.Fault {
 	if o.Engine == "" {
 		idle := func(key string, used bool, value any) {
 			if used {
-				faults.Add(key, value, "no engine samples elsewhere: remove it, or set engine sglang, vllm or openai")
+				faults.Add(key, value, "no engine samples elsewhere: remove it, or set engine sglang or vllm")
 			}
 		}
 		idle("urls", len(o.URLs) > 0, o.URLs)
-		idle("swap_command", len(o.SwapCommand) > 0, strings.Join(o.SwapCommand, " "))
-		idle("model", o.Model != "", o.Model)
 		idle("folder", o.Folder != "", o.Folder)
 		idle("ahead", o.Ahead > 0, o.Ahead)
 		idle("parallel", o.Parallel > 0, o.Parallel)
@@ -70,18 +61,6 @@ func (o Options) Check() []fault.Fault {
 	if o.Ahead > 1 && o.Engine != VLLM {
 		faults.Add("ahead", o.Ahead, "servers of %s have one version of the weights at a time: want 0 or 1, or "+
 			"engine vllm", o.Engine)
-	}
-	switch own := len(o.SwapCommand) > 0; {
-	case o.Engine == OpenAI && !own:
-		faults.Add("swap_command", "", "servers of openai take no weights, and would draw from old ones for ever: want "+
-			"the command that gives them new ones, or engine sglang or vllm")
-	case o.Engine != OpenAI && own:
-		faults.Add("swap_command", strings.Join(o.SwapCommand, " "), "servers of %s are given their weights by "+
-			"requests; remove it, or set engine openai", o.Engine)
-	}
-	if o.Engine != OpenAI && o.Model != "" {
-		faults.Add("model", o.Model, "requests to servers of %s name the weights; remove it, or set engine openai",
-			o.Engine)
 	}
 	if len(o.URLs) == 0 {
 		faults.Add("urls", o.URLs, "want the address of one server or more")

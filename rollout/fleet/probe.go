@@ -22,7 +22,7 @@ func (f *Fleet) probe(ctx context.Context, s *server) error {
 	if len(f.options.Probes) == 0 {
 		return nil
 	}
-	off, err := f.distance(ctx, s, f.options.Probes, "", 1)
+	off, err := f.distance(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -39,77 +39,18 @@ func (f *Fleet) probe(ctx context.Context, s *server) error {
 	if off <= limit {
 		return nil
 	}
-	cause, err := f.diagnose(ctx, s, off)
-	if err != nil {
-		return err
-	}
 	return mismatch{fmt.Errorf("%s: after the swap to %s its log-probs of %d fixed prompts are %.3g nats a token away "+
-		"from the trainer's (at most %.2g is rounding): %s", s.address, f.written.name, len(f.options.Probes), off, limit,
-		cause)}
+		"from the trainer's (at most %.2g is rounding): it has other weights (those before the swap, another model's, or "+
+		"an adapter that counts twice or not at all), or it kept keys and values of old ones in a prefix cache", s.address,
+		f.written.name, len(f.options.Probes), off, limit)}
 }
 
 // mismatch is a server that has other weights than it says. It ends a run: its samples would teach something else.
 type mismatch struct{ error }
 
-// suspect is what may be wrong with a server that draws unlike the trainer.
-type suspect struct {
-	fresh  bool    // asked with prompts that it has not seen
-	folder string  // of the weights that it may have
-	scale  float64 // of an adapter's product
-	words  string
-}
-
-// suspects are tried in this order.
-func (f *Fleet) suspects() []suspect {
-	all := []suspect{{true, "", 1, "prompts that it has not seen agree, so it kept keys and values of the weights " +
-		"before (a stale prefix cache): let it flush its cache at a swap"}}
-	if f.written.before != "" {
-		all = append(all, suspect{false, f.written.before, 1, "it still has the weights before the swap"})
-	}
-	if f.options.Engine != SGLang {
-		for _, scale := range []float64{2, 0.5, 0} {
-			all = append(all, suspect{false, f.written.folder, scale, fmt.Sprintf("its adapter's product is %v times "+
-				"what it should be (lora_alpha, or an adapter that is loaded twice or not at all)", scale)})
-		}
-	}
-	return all
-}
-
-// diagnose says which weights a server seems to have: those that are less than half as far away as the right ones.
-func (f *Fleet) diagnose(ctx context.Context, s *server, off float64) (cause string, err error) {
-	for _, x := range f.suspects() {
-		prompts := f.options.Probes
-		if x.fresh {
-			prompts = f.freshProbes()
-		}
-		d, err := f.distance(ctx, s, prompts, x.folder, x.scale)
-		if err != nil {
-			return "", err
-		}
-		if 2*d < off {
-			return x.words, nil
-		}
-	}
-	if f.written.before == "" {
-		return "it serves another model, or loaded the weights in part, in other places, or scaled", nil
-	}
-	return "it has neither the new weights nor those before: they were loaded in part, in other places, or scaled", nil
-}
-
-// freshProbes are the prompts with another beginning after each swap, which no cache has seen.
-func (f *Fleet) freshProbes() (fresh [][]int32) {
-	for i, p := range f.options.Probes {
-		first := int32((f.written.version*len(f.options.Probes) + i) % f.config.VocabSize)
-		fresh = append(fresh, append([]int32{first}, p...))
-	}
-	return fresh
-}
-
-// distance is the mean absolute difference of a server's log-probs from the trainer's under the present weights, or
-// those of a folder.
-func (f *Fleet) distance(ctx context.Context, s *server, prompts [][]int32, folder string,
-	scale float64) (float64, error) {
-	var answers [][]int32
+// distance is the mean absolute difference of a server's log-probs from the trainer's under the present weights.
+func (f *Fleet) distance(ctx context.Context, s *server) (float64, error) {
+	prompts, answers := f.options.Probes, [][]int32(nil)
 	var theirs [][]float32
 	for i, p := range prompts {
 		c, err := f.ask(ctx, s, f.written, rollout.Request{Sampling: rollout.Sampling{MaxNew: probeTokens, Temperature: 1},
@@ -121,7 +62,7 @@ func (f *Fleet) distance(ctx context.Context, s *server, prompts [][]int32, fold
 	}
 	f.probing.Lock()
 	defer f.probing.Unlock()
-	ours, err := f.policy.Logps(prompts, answers, folder, scale)
+	ours, err := f.policy.Logps(prompts, answers)
 	if err != nil {
 		return 0, err
 	}

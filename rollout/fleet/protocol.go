@@ -1,17 +1,13 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
-	"os/exec"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/posttrain/posttrain/rollout"
 )
@@ -25,17 +21,13 @@ type protocol interface {
 	several() bool
 	// ask returns the path and the body of a request to the weights of that name.
 	ask(r rollout.Request, weights string) (path string, body any)
-	// read returns the tokens of a reply to a request to some weights, with their log-probs, and the name of the weights
-	// that drew them; "": unknown.
-	read(text json.RawMessage, asked string) (tokens []int32, logps []float32, weights string, err error)
+	// read returns the tokens of a reply, with their log-probs, and the name of the weights that drew them; "": unknown.
+	read(text json.RawMessage) (tokens []int32, logps []float32, weights string, err error)
 }
 
 func newProtocol(o Options) protocol {
-	switch o.Engine {
-	case SGLang:
+	if o.Engine == SGLang {
 		return sglang{}
-	case OpenAI:
-		return openAI{options: o}
 	}
 	return vllm{}
 }
@@ -77,7 +69,7 @@ func (vllm) ask(r rollout.Request, weights string) (string, any) {
 		false}
 }
 
-func (vllm) read(text json.RawMessage, _ string) ([]int32, []float32, string, error) {
+func (vllm) read(text json.RawMessage) ([]int32, []float32, string, error) {
 	var reply struct {
 		Model   string
 		Choices []struct {
@@ -134,48 +126,6 @@ func (vllm) drop(ctx context.Context, s *server, name string) error {
 
 func (vllm) several() bool { return true }
 
-// openAI is vLLM's protocol of completions on servers that a command of the user's gives the weights.
-type openAI struct {
-	vllm
-	options Options
-}
-
-func (p openAI) ask(r rollout.Request, weights string) (string, any) {
-	return p.vllm.ask(r, cmp.Or(p.options.Model, weights))
-}
-
-// read takes the name of a model that is always the same for that of the weights: only the probe can know better.
-func (p openAI) read(text json.RawMessage, asked string) ([]int32, []float32, string, error) {
-	tokens, logps, weights, err := p.vllm.read(text, asked)
-	if p.options.Model != "" && weights == p.options.Model {
-		weights = asked
-	}
-	return tokens, logps, weights, err
-}
-
-// give runs the command.
-func (p openAI) give(ctx context.Context, s *server, w written) error {
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.options.Timeout, swapTime))
-	defer cancel()
-	argv := append(slices.Clone(p.options.SwapCommand), w.folder, w.name, s.address)
-	command := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	command.WaitDelay = time.Second // for programs that it started
-	output, err := command.CombinedOutput()
-	if err != nil {
-		lines := strings.Split(strings.TrimSpace(string(output)), "\n")
-		return s.Fail("rollout.swap_command %s: %v (%s)", argv[0], cmp.Or(ctx.Err(), err), lines[len(lines)-1])
-	}
-	return nil
-}
-
-// drop has nothing to do: what becomes of old weights is the command's affair.
-func (openAI) drop(context.Context, *server, string) error { return nil }
-
-func (openAI) several() bool { return false }
-
-// swapTime is what the command may take.
-const swapTime = 5 * time.Minute
-
 // offers explains an endpoint that is not there, or not allowed.
 func (s *server) offers(err error, otherwise string) error {
 	failed, ok := errors.AsType[*rollout.RemoteError](err)
@@ -208,7 +158,7 @@ func (sglang) ask(r rollout.Request, _ string) (string, any) {
 	}{r.Prompt, draws{r.MaxNew, r.Temperature, topP(r), r.TopK, r.MinP, r.Stop, r.StopTokens, seedOf(r), false}, true}
 }
 
-func (sglang) read(text json.RawMessage, _ string) (tokens []int32, logps []float32, weights string, err error) {
+func (sglang) read(text json.RawMessage) (tokens []int32, logps []float32, weights string, err error) {
 	var reply struct {
 		Meta struct {
 			Version  string               `json:"weight_version"`

@@ -18,7 +18,6 @@ type written struct {
 	version int
 	name    string // of the weights; "": none were written yet
 	folder  string
-	before  string // the folder of the weights before these, which a server may still read
 }
 
 // held is how many versions of the weights a server keeps: of vllm the present one and those that completions may still
@@ -120,7 +119,7 @@ func (f *Fleet) write(version int) error {
 	if err != nil {
 		return err
 	}
-	next := written{version: version, name: fmt.Sprintf("%s%s-v%d", f.run, f.id, version), before: f.written.folder}
+	next := written{version: version, name: fmt.Sprintf("%s%s-v%d", f.run, f.id, version)}
 	next.folder = filepath.Join(folder, next.name)
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
