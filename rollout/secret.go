@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -10,124 +11,42 @@ import (
 // A secret is a key without white space and control characters.
 type secret string
 
-// newSecret makes a secret of a key.
-func newSecret(key string) secret {
-	return secret(strings.Map(func(r rune) rune {
-		if isGap(r) {
-			return -1
-		}
-		return r
-	}, key))
-}
+func newSecret(key string) secret { return secret(strings.Map(dropGap, key)) }
 
-// hide replaces the secret in a text by ***, also where line ends or other white space break it, and where it is
-// written with the escapes of JSON or of a URL. A text must not be cut before: half a key would stay.
+// hide replaces the secret in a text by ***. A text that has it in pieces, between which are line ends and the like, or
+// written with the escapes of JSON or of a URL, becomes *** as a whole. A text must not be cut before: half a key would
+// stay.
 func (s secret) hide(text string) string {
 	if s == "" {
 		return text
 	}
-	var out strings.Builder
-	done := 0
-	for at := 0; at < len(text); {
-		begins := text[at] == s[0] || text[at] == '\\' || text[at] == '%'
-		size, found := 0, false
-		if begins { // most bytes do not
-			size, found = s.at(text[at:])
-		}
-		if !found {
-			at++
-			continue
-		}
-		out.WriteString(text[done:at] + "***")
-		at += size
-		done = at
+	text = strings.ReplaceAll(text, string(s), "***")
+	if len(s) >= shortestSecret && strings.Contains(unescape(text), unescape(string(s))) {
+		return "***"
 	}
-	return out.String() + text[done:]
+	return text
 }
 
-// at says whether a text begins with the secret, and how many bytes of it are the secret.
-func (s secret) at(text string) (size int, found bool) {
-	for _, n := range spelled(text, s[0]) {
-		if rest, found := s[1:].behind(text[n:]); found {
-			return n + rest, true
+// escaped are characters that were quoted, perhaps more than once, and so have several backslashes.
+var escaped = regexp.MustCompile(`(?:%|\\+x|\\+u00)([0-9A-Fa-f]{2})|\\+u[0-9A-Fa-f]{4}|\\+[nrt]?`)
+
+// unescape gives a text's characters as they are, without those that may break a key.
+func unescape(text string) string {
+	text = escaped.ReplaceAllStringFunc(text, func(e string) string {
+		if hex := escaped.FindStringSubmatch(e)[1]; hex != "" {
+			n, _ := strconv.ParseUint(hex, 16, 8) // the pattern has two digits
+			return string(rune(n))
 		}
-	}
-	return 0, false
+		return ""
+	})
+	return strings.Map(dropGap, text)
 }
 
-// behind is like at, but skips what may break a key before the secret.
-func (s secret) behind(text string) (size int, found bool) {
-	for s != "" {
-		if n, found := s.at(text[size:]); found {
-			return size + n, true
-		}
-		n := gap(text[size:])
-		if n == 0 {
-			return 0, false
-		}
-		size += n
-	}
-	return size, true
-}
-
-// spelled gives the lengths of the spellings of a byte that the text begins with.
-func spelled(text string, c byte) (sizes []int) {
-	for _, read := range readings {
-		if r, size := read(text); size > 0 && r == rune(c) {
-			sizes = append(sizes, size)
-		}
-	}
-	return sizes
-}
-
-// gap is the length of a character that the text begins with and that may break a key, or 0.
-func gap(text string) int {
-	for _, read := range readings {
-		if r, size := read(text); size > 0 && isGap(r) {
-			return size
-		}
-	}
-	return 0
-}
-
-// readings give the first character of a text and its length: as it is, and as escapes of JSON, Go and URLs have it.
-var readings = []func(text string) (r rune, size int){utf8.DecodeRuneInString, readEscape}
-
-// readEscape reads %63, or \n, \r, \t, \u0063, \x63 and other characters behind one backslash or more: what was quoted
-// twice has several.
-func readEscape(text string) (r rune, size int) {
-	if strings.HasPrefix(text, "%") {
-		return readHex(text, 1, 2)
-	}
-	from := len(text) - len(strings.TrimLeft(text, `\`))
-	switch {
-	case from == 0 || from == len(text):
-		return 0, 0
-	case text[from] == 'u':
-		return readHex(text, from+1, 4)
-	case text[from] == 'x':
-		return readHex(text, from+1, 2)
-	case strings.IndexByte("nrt", text[from]) >= 0:
-		return '\n', from + 1
-	}
-	r, size = utf8.DecodeRuneInString(text[from:])
-	return r, from + size
-}
-
-func readHex(text string, from, digits int) (r rune, size int) {
-	end := from + digits
-	if len(text) < end {
-		return 0, 0
-	}
-	n, err := strconv.ParseUint(text[from:end], 16, 32)
-	if err != nil {
-		return 0, 0
-	}
-	return rune(n), end
-}
-
-// isGap holds for characters that are not in keys and may separate the lines of one. A byte that is not UTF-8 counts,
+// dropGap drops characters that are not in keys and may separate the lines of one. A byte that is not UTF-8 counts,
 // because messages leave it out.
-func isGap(r rune) bool {
-	return unicode.IsSpace(r) || unicode.In(r, unicode.C, unicode.Z) || r == utf8.RuneError
+func dropGap(r rune) rune {
+	if unicode.IsSpace(r) || unicode.In(r, unicode.C, unicode.Z) || r == utf8.RuneError {
+		return -1
+	}
+	return r
 }

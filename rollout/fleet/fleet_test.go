@@ -464,7 +464,7 @@ func TestNoiseIsNoAlarm(t *testing.T) {
 		}
 	}
 	shift = 0.1
-	if _, err := f.Sample(t.Context(), one); err == nil || !strings.Contains(err.Error(), "neither the new weights") {
+	if _, err := f.Sample(t.Context(), one); err == nil || !strings.Contains(err.Error(), "it has other weights") {
 		t.Errorf("%v: want an alarm", err)
 	}
 }
