@@ -229,25 +229,6 @@ func TestBackends(t *testing.T) {
 	}
 }
 
-// TestMeasuredBackends: rates are printed and kept, and an engine without any says why.
-func TestMeasuredBackends(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv("XDG_CACHE_HOME", dir)
-	t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", t.TempDir())
-	path := filepath.Join(dir, "posttrain", "rates.json")
-	o := must(t, "version", "--measure")
-	for _, pattern := range []string{`(?m)^ +width 256 +width 512$`, `(?m)^go +\d+\.\d +\d+\.\d$`,
-		`(?m)^xla:cpu +not measured: .*(plugin|not built in)`,
-		"(?m)^Kept in " + regexp.QuoteMeta(path)} {
-		if !regexp.MustCompile(pattern).MatchString(o.out) {
-			t.Errorf("lacks %s:\n%s", pattern, o.out)
-		}
-	}
-	if text := read(t, path); !strings.Contains(text, `"go": [`) {
-		t.Errorf("%s: no rates of go", text)
-	}
-}
-
 // TestVersion: the modules that decide the numbers come first.
 func TestVersion(t *testing.T) {
 	o := must(t, "version")

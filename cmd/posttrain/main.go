@@ -19,7 +19,6 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/plain"
@@ -33,7 +32,6 @@ const (
 )
 
 func main() {
-	backend.AnswerProbe()
 	log.SetOutput(io.Discard) // net/http logs what a server sends out of turn, which may hold a key
 	s := streams{in: os.Stdin, out: os.Stdout, err: os.Stderr, terminal: term.IsTerminal(int(os.Stderr.Fd()))}
 	s.shown = term.IsTerminal(int(os.Stdout.Fd()))

@@ -17,19 +17,13 @@ import (
 )
 
 func newVersion(s streams) *cobra.Command {
-	measure := false
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use: "version", Short: "Print the versions of this program and its modules, and which engines are here",
 		Long: "Print the versions of posttrain and of the modules it was built with, and the engines that --backend\n" +
 			"takes: what is present, what is missing and how to get it. The libraries that are found are loaded, to\n" +
-			"see whether they work. Nothing is ever downloaded without being asked for.\n\n" +
-			"With --measure, measure how fast the engines multiply float32 matrices on this machine, in seconds, and keep\n" +
-			"it: --backend auto then trains on XLA where that is the faster one.",
-		Example: "  posttrain version\n  posttrain version --measure", Args: noArgs,
+			"see whether they work. Nothing is ever downloaded without being asked for.",
+		Example: "  posttrain version", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			if measure {
-				return measureBackends(s)
-			}
 			if err := printVersion(s.out); err != nil {
 				return err
 			}
@@ -37,8 +31,6 @@ func newVersion(s streams) *cobra.Command {
 			return printBackends(s.out)
 		},
 	}
-	cmd.Flags().BoolVar(&measure, "measure", false, "measure the engines' matrix products, for --backend auto")
-	return cmd
 }
 
 // printBackends lists the engines.
@@ -85,27 +77,4 @@ func printVersion(out io.Writer) error {
 		}
 	}
 	return w.Flush()
-}
-
-// measureBackends prints rates as they are measured, and keeps them.
-func measureBackends(s streams) error {
-	fmt.Fprintf(s.out, "Products of float32 matrices, [1024, width] by [width, 4·width], in GFLOP/s:\n\n%-10s", "")
-	for _, width := range backend.Widths {
-		fmt.Fprintf(s.out, "%12s", fmt.Sprint("width ", width))
-	}
-	rates := backend.Measure(func(spec string, rates []float64, err error) {
-		fmt.Fprintf(s.out, "\n%-10s", spec)
-		for _, r := range rates {
-			fmt.Fprintf(s.out, "%12.1f", r/1e9)
-		}
-		if err != nil {
-			fmt.Fprintf(s.out, "  not measured: %v", err)
-		}
-	})
-	fmt.Fprintln(s.out)
-	path, err := rates.Keep()
-	if err == nil {
-		fmt.Fprintf(s.out, "\nKept in %s, for --backend auto.\n", path)
-	}
-	return err
 }

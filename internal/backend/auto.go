@@ -21,8 +21,6 @@ type machine struct {
 	amx  bool // a processor with AMX's bfloat16 products, and the plugin of xla that uses them
 	onnx bool
 	cpu  bool // a plugin of xla for CPUs
-
-	rates Rates // measured here; none: it was not
 }
 
 // choice is an engine and why it is chosen.
@@ -42,11 +40,8 @@ func choose(j Job, m machine) (all []choice) {
 	add(m.amx && (j.Must || j.BFloat16 && !j.Sampling && j.Parameters >= largeModel), "xla:amx",
 		"the fastest here to train large models in bfloat16")
 	add(m.cpu && j.Must, "xla:cpu", "it computes in bfloat16")
-	ahead := m.rates.ahead(j.Parameters)
-	xlaFirst := m.onnx && m.cpu && !j.Must && !j.Sampling && ahead >= worthwhile
-	add(xlaFirst, "xla:cpu", fmt.Sprintf("measured here, its products are %.2f times as fast as ONNX Runtime's", ahead))
 	add(m.onnx, "onnx", "the fastest here in float32, and compiles quickly")
-	add(m.cpu && !j.Must && !xlaFirst, "xla:cpu", "faster than go; ONNX Runtime, which compiles quicker, is not here")
+	add(m.cpu && !j.Must, "xla:cpu", "faster than go; ONNX Runtime, which compiles quicker, is not here")
 	add(m.amx && len(all) == 0, "xla:amx", "faster than go; the engines that are faster in float32 are not here")
 	add(true, "go", "no other engine is here")
 	return all
@@ -84,10 +79,8 @@ func Auto(j Job) (spec, why string, warning error) {
 }
 
 func openAuto(j Job) (spec string, e *Engine, err error) {
-	var failed, unread error
-	here := thisMachine()
-	here.rates, unread = keptRates()
-	for _, c := range choose(j, here) {
+	var failed error
+	for _, c := range choose(j, thisMachine()) {
 		if e, err = tryOpen(c.spec); err != nil {
 			if c.spec == "onnx" && !statusONNX().Present {
 				return "", nil, fmt.Errorf("%w (the backend go needs no library)", err)
@@ -95,7 +88,7 @@ func openAuto(j Job) (spec string, e *Engine, err error) {
 			failed = err
 			continue
 		}
-		if e.Why, e.Warning = c.why, unread; failed != nil {
+		if e.Why = c.why; failed != nil {
 			e.Why = "the faster ones do not open"
 			e.Warning = fmt.Errorf("%w: the slower backend %s is used instead", failed, c.spec)
 		}

@@ -8,10 +8,6 @@ import (
 // TestAutoFollowsItsRules: the engines that auto tries, in their order, by job and machine.
 func TestAutoFollowsItsRules(t *testing.T) {
 	all, none := machine{gpu: true, amx: true, onnx: true, cpu: true}, machine{}
-	measured := func(onnx, xla []float64) machine {
-		return machine{onnx: true, cpu: true, rates: Rates{Rates: map[string][]float64{"onnx": onnx, "xla:cpu": xla}}}
-	}
-	xlaIfSmall := measured([]float64{100, 100}, []float64{111, 109})
 	large, small := Job{BFloat16: true, Parameters: 135e6}, Job{BFloat16: true, Parameters: 800e3}
 	sampled := large
 	sampled.Sampling = true
@@ -34,13 +30,6 @@ func TestAutoFollowsItsRules(t *testing.T) {
 		{Job{Must: true}, machine{onnx: true, cpu: true}, []string{"xla:cpu", "onnx", "go"}},
 		{Job{}, all, []string{"xla:cuda", "onnx", "xla:cpu", "go"}},
 		{large, all, []string{"xla:cuda", "xla:amx", "onnx", "xla:cpu", "go"}},
-		{small, xlaIfSmall, []string{"xla:cpu", "onnx", "go"}},
-		{large, xlaIfSmall, []string{"onnx", "xla:cpu", "go"}},
-		{large, measured([]float64{100, 100}, []float64{100, 120}), []string{"xla:cpu", "onnx", "go"}},
-		{sampled, measured([]float64{100, 100}, []float64{100, 120}), []string{"onnx", "xla:cpu", "go"}},
-		{Job{}, xlaIfSmall, []string{"onnx", "xla:cpu", "go"}},
-		{small, measured([]float64{0, 0}, []float64{100, 100}), []string{"onnx", "xla:cpu", "go"}},
-		{small, measured(nil, []float64{100, 100}), []string{"onnx", "xla:cpu", "go"}},
 	} {
 		var got []string
 		for _, x := range choose(c.job, c.machine) {

@@ -47,7 +47,7 @@ type Engine struct {
 	Detail string // its library: version, devices, place
 	Wants  Wants
 	// Why says why auto chose this engine; "" if it did not. Warning says why it did not open a faster one that is
-	// installed, or not read what was measured; nil without a reason.
+	// installed; nil without a reason.
 	Why     string
 	Warning error
 

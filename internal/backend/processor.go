@@ -1,11 +1,8 @@
 package backend
 
 import (
-	"crypto/sha256"
-	"fmt"
 	"os"
 	"regexp"
-	"runtime"
 	"strings"
 )
 
@@ -17,10 +14,4 @@ func processor() string {
 	cpuinfo, _ := os.ReadFile("/proc/cpuinfo")
 	first, _, _ := strings.Cut(string(cpuinfo), "\n\n")
 	return strings.Join(processorLines.FindAllString(first, -1), "")
-}
-
-// machineName is a hash of the processors and of their number.
-func machineName() string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d processors\n%s", runtime.NumCPU(), processor()))
-	return fmt.Sprintf("%x", sum[:8])
 }

@@ -25,9 +25,6 @@ func openXLA(arg string, devices int) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backend xla: %w: %s", err, xlaHowToGet)
 	}
-	if err := probePlugin(plugin); err != nil {
-		return nil, fmt.Errorf("backend xla: %s: %w", plugin, err)
-	}
 	for key, value := range pluginEnvironment(plugin) {
 		if err := os.Setenv(key, value); err != nil {
 			return nil, fmt.Errorf("backend xla: set %s: %w", key, err)
