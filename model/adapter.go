@@ -177,7 +177,7 @@ func (m *Model) LoadAdapter(dir string) (*Model, error) {
 				"begins with %.8s, the model's with %.8s", file, l.Base, hash)
 		}
 	}
-	if q := f.Meta[adapterHeldKey]; q == NF4 || q == Int8 {
+	if q := f.Meta[adapterHeldKey]; q == NF4 {
 		l.TrainedOn = q
 	}
 	c, by := *m.Config, fmt.Sprintf("r %d in %s and the model", l.Rank, adapterConfigFile)

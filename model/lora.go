@@ -19,7 +19,7 @@ type LoRA struct {
 	Modules []string // "self_attn.q_proj", …, in the order of a layer's tensors; the same in all layers
 
 	Base string // SHA-256 of the frozen weights ([Model.Hash]); "": unknown, as of an adapter that peft made
-	// Quantization says how an engine holds the frozen matrices of linear layers: NF4, Int8 or "", not quantised.
+	// Quantization says how an engine holds the frozen matrices of linear layers: NF4, or "", not quantised.
 	// TrainedOn is that of the run that a loaded adapter comes from; "": none, or unknown.
 	Quantization, TrainedOn string
 

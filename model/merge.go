@@ -32,7 +32,7 @@ func (m *Model) SaveMerged(ctx context.Context, dir, dtype string) (all Merged, 
 		if err != nil || a == nil {
 			return w, err
 		}
-		missed := quantizationError(m.Config.LoRA.TrainedOn, w, base.Params[i].Shape)
+		missed := quantizationError(m.Config.LoRA.TrainedOn, w)
 		report := merge(w, a, b, m.Config.LoRA.Scale(), cmp.Or(dtype, m.Config.DType))
 		if !seen[a] {
 			seen[a] = true
@@ -82,11 +82,11 @@ func merge(weights []float32, a, b *Param, scale float64, dtype string) (report 
 }
 
 // quantizationError says how far a quantised weight is from the weight. The mean of the report is a sum.
-func quantizationError(quantization string, weights []float32, shape []int) (report Merged) {
+func quantizationError(quantization string, weights []float32) (report Merged) {
 	if quantization == "" {
 		return report
 	}
-	for i, x := range Quantize(quantization, weights, shape).Dequantize(quantization, shape) {
+	for i, x := range Quantize(weights).Dequantize(len(weights)) {
 		by := math.Abs(float64(x) - float64(weights[i]))
 		report.LargestError, report.MeanError = max(report.LargestError, by), report.MeanError+by
 	}

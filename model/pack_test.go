@@ -163,7 +163,7 @@ func weightsIn(t testing.TB, e *backend.Engine, m *Model, dtype dtypes.DType) []
 			out = append(out, scales...)
 		}
 		if held[i].DType == dtypes.Uint8 {
-			q := Quantize(m.Config.quantization(), p.Data, p.Shape)
+			q := Quantize(p.Data)
 			out = append(out, must(e.On(nil).Uint8(q.Codes, held[i].Shape...)))
 			scales = append(scales, must(e.Float32(q.Scales, len(q.Scales))))
 			continue

@@ -9,13 +9,10 @@ import (
 	. "github.com/gomlx/gomlx/core/graph"
 )
 
-// Quantizations are the ways to keep the frozen weights of linear layers in few bits, as bitsandbytes lays them out:
-// codes, which a table maps to numbers, and scales, the largest absolute weights of blocks. Embedding, head, norms and
-// biases stay as they are.
-const (
-	NF4  = "nf4"  // 4 bits, and a scale for 64 weights in a row of all (Dettmers et al. 2023, QLoRA)
-	Int8 = "int8" // 8 bits, and a scale for each output (Dettmers et al. 2022, LLM.int8, without its outliers)
-)
+// NF4 keeps the frozen weights of linear layers in 4 bits, as bitsandbytes lays them out: codes, which a table maps to
+// numbers, and a scale for 64 weights in a row of all, their largest absolute weight (Dettmers et al. 2023, QLoRA).
+// Embedding, head, norms and biases stay as they are.
+const NF4 = "nf4"
 
 const nf4Block = 64 // weights that share a scale
 
@@ -24,48 +21,21 @@ var nf4 = [16]float32{-1, -0.6961928009986877, -0.5250730514526367, -0.394917488
 	-0.18477343022823334, -0.09105003625154495, 0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634,
 	0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1}
 
-// int8Step makes weights of int8 codes times scales.
-const int8Step = float32(7.874015718698502e-3) // 1/127
-
-// Quantized is a matrix in few bits.
+// Quantized is a matrix in 4 bits.
 type Quantized struct {
-	// NF4: [blocks, 32], two weights a byte, the first in the high bits; the last block is filled with zeros. Int8:
-	// [out, in], as two's complement.
-	Codes  []uint8
-	Scales []float32 // NF4: [blocks]; Int8: [out]
-	Shape  []int     // of Codes
+	Codes  []uint8   // [blocks, 32], two weights a byte, the first in the high bits; the last block is filled with zeros
+	Scales []float32 // [blocks]
 }
 
-// Quantize gives the weights of a matrix of a shape [out, in] in a quantization.
-func Quantize(quantization string, weights []float32, shape []int) Quantized {
-	if quantization == Int8 {
-		return quantizeInt8(weights, shape[1])
-	}
-	return quantizeNF4(weights)
-}
-
-func quantizeInt8(data []float32, in int) Quantized {
-	q := Quantized{make([]uint8, len(data)), make([]float32, len(data)/in), []int{len(data) / in, in}}
-	eachParallel(len(q.Scales), func(row int) {
-		from := data[row*in:][:in]
-		q.Scales[row] = largestOf(from)
-		if q.Scales[row] == 0 {
-			return
-		}
-		by := 127 / q.Scales[row]
-		for i, x := range from {
-			q.Codes[row*in+i] = uint8(int8(math.RoundToEven(float64(x * by))))
-		}
-	})
-	return q
-}
-
-func quantizeNF4(data []float32) Quantized {
-	blocks := (len(data) + nf4Block - 1) / nf4Block
-	q := Quantized{make([]uint8, blocks*nf4Block/2), make([]float32, blocks), []int{blocks, nf4Block / 2}}
+// Quantize gives the weights of a matrix in 4 bits.
+func Quantize(data []float32) Quantized {
+	blocks := nf4Blocks(len(data))
+	q := Quantized{make([]uint8, blocks*nf4Block/2), make([]float32, blocks)}
 	eachParallel(blocks, func(b int) {
 		from := data[b*nf4Block : min((b+1)*nf4Block, len(data))]
-		q.Scales[b] = largestOf(from)
+		for _, x := range from {
+			q.Scales[b] = max(q.Scales[b], float32(math.Abs(float64(x))))
+		}
 		scale := func(x float32) float32 { return x * (1 / max(q.Scales[b], 1e-38)) }
 		if len(from) < nf4Block { // bitsandbytes divides in the last block
 			scale = func(x float32) float32 { return x / max(q.Scales[b], 1e-38) }
@@ -80,6 +50,9 @@ func quantizeNF4(data []float32) Quantized {
 	})
 	return q
 }
+
+// nf4Blocks is the number of blocks of n weights.
+func nf4Blocks(n int) int { return (n + nf4Block - 1) / nf4Block }
 
 // nf4Bounds are in the middle between neighbours of nf4.
 var nf4Bounds = func() (b [15]float32) {
@@ -97,50 +70,31 @@ func nf4Code(x float32) (code uint8) {
 	return code
 }
 
-func largestOf(xs []float32) (most float32) {
-	for _, x := range xs {
-		most = max(most, float32(math.Abs(float64(x))))
-	}
-	return most
-}
-
-// Dequantize gives the weights of a matrix [out, in].
-func (q Quantized) Dequantize(quantization string, shape []int) []float32 {
-	table, all := codeTable(quantization), []float32(nil)
+// Dequantize gives the n weights of a matrix.
+func (q Quantized) Dequantize(n int) []float32 {
+	all := make([]float32, 0, 2*len(q.Codes))
 	for _, code := range q.Codes {
-		all = append(all, table[code]...)
+		scale := q.Scales[len(all)/nf4Block]
+		all = append(all, nf4[code>>4]*scale, nf4[code&15]*scale)
 	}
-	block := len(all) / len(q.Scales)
-	for i := range all {
-		if all[i] *= q.Scales[i/block]; quantization == Int8 {
-			all[i] *= int8Step
-		}
-	}
-	return all[:ParamSpec{Shape: shape}.Size()]
+	return all[:n]
 }
 
-// codeTable gives the numbers of each byte of codes: one, or two of NF4.
-func codeTable(quantization string) [][]float32 {
+// codeTable gives the two numbers of each byte of codes.
+func codeTable() [][]float32 {
 	table := make([][]float32, 256)
 	for code := range table {
-		if table[code] = []float32{float32(int8(code))}; quantization == NF4 {
-			table[code] = []float32{nf4[code>>4], nf4[code&15]}
-		}
+		table[code] = []float32{nf4[code>>4], nf4[code&15]}
 	}
 	return table
 }
 
-// quantization is that of the frozen matrices; "": they are whole.
-func (c *Config) quantization() string {
-	if c.LoRA == nil {
-		return ""
-	}
-	return c.LoRA.Quantization
-}
+// isQuantized says whether the frozen matrices are held in few bits.
+func (c *Config) isQuantized() bool { return c.LoRA != nil && c.LoRA.Quantization != "" }
 
 // IsQuantized says whether a tensor is held in few bits: the matrices of linearModules.
 func (c *Config) IsQuantized(name string, shape []int) bool {
-	return c.quantization() != "" && len(shape) == 2 && strings.HasPrefix(name, "model.layers.") &&
+	return c.isQuantized() && len(shape) == 2 && strings.HasPrefix(name, "model.layers.") &&
 		!strings.HasSuffix(name, loraA) && !strings.HasSuffix(name, loraB) &&
 		!isRouter(strings.TrimSuffix(name, ".weight"))
 }
@@ -163,9 +117,9 @@ func (c *Config) Held() []Held {
 		case i >= c.baseCount():
 			trained = append(trained, Held{ParamSpec: s})
 		case c.IsQuantized(s.Name, s.Shape):
-			codes, scale := quantizedShapes(c.quantization(), s.Shape)
-			frozen = append(frozen, Held{ParamSpec{s.Name, codes, s.NoDecay}, dtypes.Uint8})
-			scales = append(scales, Held{ParamSpec: ParamSpec{s.Name + scalesEnd, scale, true}})
+			blocks := nf4Blocks(s.Size())
+			frozen = append(frozen, Held{ParamSpec{s.Name, []int{blocks, nf4Block / 2}, s.NoDecay}, dtypes.Uint8})
+			scales = append(scales, Held{ParamSpec: ParamSpec{s.Name + scalesEnd, []int{blocks}, true}})
 		default:
 			frozen = append(frozen, Held{ParamSpec: s})
 		}
@@ -189,18 +143,9 @@ func (c *Config) FrozenBytes(dtype dtypes.DType) (bytes int) {
 	return bytes
 }
 
-// quantizedShapes are the shapes of a matrix's codes and scales.
-func quantizedShapes(quantization string, shape []int) (codes, scales []int) {
-	if quantization == Int8 {
-		return shape, shape[:1]
-	}
-	blocks := (shape[0]*shape[1] + nf4Block - 1) / nf4Block
-	return []int{blocks, nf4Block / 2}, []int{blocks}
-}
-
 // quantizedOfLayer is the number of quantised matrices of a layer.
 func (c *Config) quantizedOfLayer() int {
-	if c.quantization() == "" {
+	if !c.isQuantized() {
 		return 0
 	}
 	return len(c.linearModules())
@@ -209,13 +154,12 @@ func (c *Config) quantizedOfLayer() int {
 // linearWeight is the weight of a linear layer.
 type linearWeight struct {
 	weight, scales *Node // codes and their scales, or the weight [out, in] and nil
-	quantization   string
 	shape          []int // [out, in]
 }
 
 // weight gives the weight of the linear layer of a name.
 func (c *Config) weight(w layerWeights, name string) linearWeight {
-	f := linearWeight{weight: w[name+".weight"], scales: w[name+".weight"+scalesEnd], quantization: c.quantization()}
+	f := linearWeight{weight: w[name+".weight"], scales: w[name+".weight"+scalesEnd]}
 	for _, m := range c.linearModules() {
 		if m.Name == name {
 			f.shape = m.Shape
@@ -230,12 +174,9 @@ func (f linearWeight) as(x *Node) *Node {
 	if f.scales == nil {
 		return f.weight
 	}
-	table := computeAfter(Const(x.Graph(), codeTable(f.quantization)), x)
+	table := computeAfter(Const(x.Graph(), codeTable()), x)
 	blocks := f.scales.Shape().Dim(0)
 	y := Mul(Reshape(Gather(table, Reshape(f.weight, -1, 1)), blocks, -1), Reshape(f.scales, -1, 1))
-	if f.quantization == Int8 {
-		y = MulScalar(y, int8Step)
-	}
 	y = sliceAxis(Reshape(y, -1), 0, 0, f.shape[0]*f.shape[1])
 	return ConvertDType(Reshape(y, f.shape...), x.DType())
 }

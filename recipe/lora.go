@@ -14,8 +14,8 @@ import (
 type Adapting struct {
 	Adapter string `yaml:"adapter,omitempty" hub:"adapter" words:"an adapter's folder, or org/name on the hub"` // to continue; its settings hold
 	LoRA    LoRA   `yaml:"lora"`                                                                                // a new adapter
-	// how the frozen matrices of linear layers are held: int8 and nf4 take a half and a quarter of bfloat16
-	Quantize string `yaml:"quantize,omitempty" want:"|none|int8|nf4" words:"none, int8 or nf4"`
+	// how the frozen matrices of linear layers are held: nf4 takes a quarter of bfloat16
+	Quantize string `yaml:"quantize,omitempty" want:"|none|nf4" words:"none or nf4"`
 }
 
 // LoRA says which adapter training begins with. In brackets are peft's names.

@@ -19,7 +19,7 @@ func TestFewBitsThatSaveNothing(t *testing.T) {
 			t.Error(got)
 		}
 	}
-	if got := (Adapting{Quantize: "int8"}).advise(&backend.Engine{Name: "xla"}); got != "" {
+	if got := (Adapting{Quantize: "nf4"}).advise(&backend.Engine{Name: "xla"}); got != "" {
 		t.Error(got)
 	}
 }

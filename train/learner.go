@@ -262,8 +262,8 @@ func (l *Learner) hold(u *backend.Uploader, p *model.Param) (b, scales compute.B
 	if err != nil {
 		return nil, nil, err
 	}
-	at, q := l.engine.On(nil), model.Quantize(c.LoRA.Quantization, weights, p.Shape)
-	if b, err = at.Uint8(q.Codes, q.Shape...); err != nil {
+	at, q := l.engine.On(nil), model.Quantize(weights)
+	if b, err = at.Uint8(q.Codes, len(q.Scales), len(q.Codes)/len(q.Scales)); err != nil {
 		return nil, nil, err
 	}
 	if scales, err = at.Float32(q.Scales, len(q.Scales)); err != nil {

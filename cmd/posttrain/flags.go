@@ -262,7 +262,7 @@ func trainingFlags(own ...config.Flag) []config.Flag {
 	return wholeModelFlags(append([]config.Flag{
 		{Name: "adapter", Key: "adapter", Help: adapterHelp + ", to train further"},
 		{Name: "lora-rank", Key: "lora.rank", Help: "train a LoRA adapter of this rank, not the model's own weights"},
-		{Name: "quantize", Key: "quantize", Help: "hold the weights below an adapter in few bits: int8 or nf4"},
+		{Name: "quantize", Key: "quantize", Help: "hold the weights below an adapter in few bits: nf4"},
 	}, own...)...)
 }
 

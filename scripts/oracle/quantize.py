@@ -2,16 +2,13 @@
 
   python scripts/oracle/quantize.py [--out model/testdata/quantized] [--runs train/testdata]
 
-For each of SCHEMES it writes <scheme>.json: model
-(the folder under model/testdata); tensors: by name the codes, the scales (the bytes of both in hexadecimal) and the
+It writes nf4.json: model (the folder under model/testdata); tensors: by name the codes, the scales (the bytes of both in hexadecimal) and the
 SHA-256 of the dequantised float32 weights; edge: the same of a matrix whose blocks are not whole, with zeros and with
 weights between two codes, beside its shape and weights; rows as in models.py: ids, logits to five decimals.
 
-nf4 is the model as transformers loads it with load_in_4bit and bnb_4bit_quant_type nf4, in float32. int8 has the codes
-and scales of int8_vectorwise_quant, and the logits of a model with the dequantised weights: bitsandbytes' own product
-quantises the activations, too, which posttrain does not. bitsandbytes 0.50.2 has two implementations for CPUs. This
-uses the one in PyTorch: the other one, in C++ with AVX-512, takes scales of other blocks where rows are not a multiple
-of 64 weights.
+The model is as transformers loads it with load_in_4bit and bnb_4bit_quant_type nf4, in float32. bitsandbytes 0.50.2
+has two implementations for CPUs. This uses the one in PyTorch: the other one, in C++ with AVX-512, takes scales of other
+blocks where rows are not a multiple of 64 weights.
 
 The run, <runs>/lora-llama-nf4-sft.json and lora-llama-nf4-sft/, is in the form of lora.py runs; its options have
 quantize, too.
@@ -32,7 +29,7 @@ import transformers
 import trl
 import trl_runs
 from bitsandbytes.backends.default.ops import _dequantize_4bit_compute
-from bitsandbytes.functional import get_4bit_type, int8_vectorwise_dequant, int8_vectorwise_quant, quantize_4bit
+from bitsandbytes.functional import get_4bit_type, quantize_4bit
 from bitsandbytes.nn import Linear4bit, Params4bit
 from models import compact, decimals, load, logits_of, significant
 from peft import LoraConfig
@@ -40,7 +37,6 @@ from transformers import AutoTokenizer
 from trl import SFTConfig, SFTTrainer
 
 MODEL = "llama-newer"
-SCHEMES = ["nf4", "int8"]
 
 
 def dequantize_4bit(codes, scales, blocksize, quant_type, shape, dtype):
@@ -73,17 +69,14 @@ def bits(tensor):
     return tensor.contiguous().view(torch.uint8).numpy().tobytes().hex()
 
 
-def quantize(weight, scheme):
+def quantize(weight):
     """Gives codes, scales and dequantised weights."""
-    if scheme == "int8":
-        codes, scales, _ = int8_vectorwise_quant(weight)
-        return codes, scales, int8_vectorwise_dequant(codes, scales)
     codes, state = quantize_4bit(weight, blocksize=64, quant_type="nf4")
     return codes, state.absmax, bitsandbytes.functional.dequantize_4bit(codes, state)
 
 
-def stored(weight, scheme):
-    codes, scales, whole = quantize(weight, scheme)
+def stored(weight):
+    codes, scales, whole = quantize(weight)
     return whole, {"codes": bits(codes), "scales": bits(scales),
                    "sha256": hashlib.sha256(bytes.fromhex(bits(whole))).hexdigest()}
 
@@ -97,16 +90,13 @@ def edge():
     return weight
 
 
-def record(scheme):
+def record():
     model, tensors = load(trl_runs.MODELS / MODEL), {}
     for name, layer in linears(model):
-        whole, tensors[name + ".weight"] = stored(layer.weight.data, scheme)
-        if scheme == "int8":
-            layer.weight.data = whole
-    _, odd = stored(edge(), scheme)
+        _, tensors[name + ".weight"] = stored(layer.weight.data)
+    _, odd = stored(edge())
     odd.update(shape=list(edge().shape), weights=bits(edge()))
-    if scheme == "nf4":
-        in_nf4(model)
+    in_nf4(model)
     texts = json.loads((trl_runs.MODELS / MODEL / "oracle.json").read_text())["rows"][:1]
     rows = [{"ids": row["ids"], "logits": decimals(logits_of(model, row["ids"]))} for row in texts]
     made = {"bitsandbytes": bitsandbytes.__version__, "transformers": transformers.__version__,
@@ -154,10 +144,9 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(1)
     args.out.mkdir(parents=True, exist_ok=True)
-    for scheme in SCHEMES:
-        result = record(scheme)
-        (args.out / f"{scheme}.json").write_text(compact(result))
-        print(scheme, len(result["tensors"]), "tensors,", len(result["rows"]), "rows")
+    result = record()
+    (args.out / "nf4.json").write_text(compact(result))
+    print(len(result["tensors"]), "tensors,", len(result["rows"]), "rows")
     with trl_runs.quiet():
         result = train(args.runs / "lora-llama-nf4-sft")
     (args.runs / "lora-llama-nf4-sft.json").write_text(compact(result))
