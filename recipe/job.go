@@ -10,8 +10,8 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/internal/launch"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/track"
 	"github.com/posttrain/posttrain/model"
@@ -80,8 +80,8 @@ func NewJob(s Setup, r run.Reporter) (*Job, error) {
 	if advice := s.Adapting.advise(j.Engine); advice != "" {
 		j.Warn("%s", advice)
 	}
-	if p := launch.Several(os.Getenv); p != nil {
-		j.Warn("%v: processes do not train together: each trains the whole model, in a run folder of its own", p)
+	if p := backend.Processes(); p != "" {
+		j.Warn("%s: processes do not train together: each trains the whole model, in a run folder of its own", p)
 	}
 	adapted, err := s.Adapting.Adapt(j.Model, s.Folder, s.Seed)
 	if err != nil {

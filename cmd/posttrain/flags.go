@@ -253,7 +253,6 @@ const (
 	hubRows     = "org/name[@revision][:config][:split] on the hub"
 	cacheHelp   = "most gigabytes of the cache of keys and values (default a quarter of the memory)"
 	adapterHelp = "folder of a LoRA adapter for the model, as peft or this program saves it"
-	launchHelp  = "auto, kubeflow, kubernetes, slurm or torchrun: what started this process"
 	backendHelp = "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN"
 )
 

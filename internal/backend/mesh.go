@@ -3,7 +3,6 @@ package backend
 import (
 	"errors"
 	"fmt"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,8 +11,6 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/distributed"
 	"github.com/gomlx/compute/shapes"
-
-	"github.com/posttrain/posttrain/internal/launch"
 )
 
 // Mesh says on how many devices of the machine programs run: the rows of a batch are cut over them (data parallelism).
@@ -48,9 +45,8 @@ func OpenMesh(spec string, m Mesh) (e *Engine, err error) {
 		return Open(spec)
 	}
 	defer catchPanic(&err, "open "+spec)
-	if p := launch.Several(os.Getenv); p != nil {
-		return nil, fmt.Errorf("engine.devices %d: found %v: they are devices of one process, since go-xla makes "+
-			"PJRT clients without the key-value callbacks by which processes find each other's: want one process", n, p)
+	if p := Processes(); p != "" {
+		return nil, fmt.Errorf("engine.devices %d: found %s: they are devices of one process: want one process", n, p)
 	}
 	name, arg, _ := strings.Cut(spec, ":")
 	if name != "xla" {

@@ -311,7 +311,7 @@ func TestAMeshIsOfOneProcess(t *testing.T) {
 	t.Setenv("SLURM_PROCID", "1")
 	t.Setenv("SLURM_STEP_NUM_TASKS", "2")
 	const want = "engine.devices 2: found rank 1 of 2 (slurm: SLURM_PROCID=1, " +
-		"SLURM_STEP_NUM_TASKS=2): they are devices of one process"
+		"SLURM_STEP_NUM_TASKS=2): they are devices of one process: want one process"
 	if _, err := OpenMesh("xla:no.so", Mesh{Data: 2}); err == nil || !strings.HasPrefix(err.Error(), want) ||
 		strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v, want %s", err, want)

@@ -61,7 +61,6 @@ var Table = []Row{
 	{"internal/files", ground, []string{rename, "internal/hubcache"}},
 	{"internal/halves", ground, nil},
 	{"internal/hubcache", ground, []string{"internal/config"}},
-	{"internal/launch", ground, nil},
 	{"internal/mujoco", ground, []string{"github.com/ebitengine/purego", "internal/files"}},
 	{"internal/plain", ground, nil},
 
@@ -91,7 +90,7 @@ var Table = []Row{
 	{"rollout/scorer", behaviour, []string{"rollout", "train", compute}},
 	{"eval", behaviour, []string{"rollout"}},
 	{"eval/gate", behaviour, []string{"eval", "gonum.org/v1/gonum"}},
-	{"internal/serve", behaviour, []string{"rollout", metrics}},
+	{"internal/serve", behaviour, []string{"rollout"}},
 
 	{"grpo", method, []string{gomlx, compute}},
 	{"federated", method, nil},

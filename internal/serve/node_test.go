@@ -11,7 +11,7 @@ import (
 
 // TestNodeClient: OpenAI's own Node client works with the server.
 func TestNodeClient(t *testing.T) {
-	command := testkit.Node(t, "openai-node", "../scripts/serve/node_client.mjs")
+	command := testkit.Node(t, "openai-node", "../../scripts/serve/node_client.mjs")
 	r := start(t, nil, func(o *serve.Options) { o.Token = "secret" })
 	command.Env = append(os.Environ(), "BASE_URL="+r.url+"/v1", "API_KEY=secret", "MODEL=tiny")
 	out, err := command.CombinedOutput()

@@ -96,7 +96,6 @@ func (o *Options) setDefaults() {
 type Server struct {
 	options  Options
 	queue    *queue
-	metrics  *metrics
 	changes  chan func() // run while the sampler is idle
 	pausing  pausing
 	adapters adapters
@@ -109,8 +108,7 @@ type Server struct {
 // New makes a server for [Server.Run].
 func New(o Options) *Server {
 	o.setDefaults()
-	q := newQueue(o.MaxQueue, o.Rows)
-	return &Server{options: o, queue: q, metrics: newMetrics(q), changes: make(chan func()), began: time.Now(),
+	return &Server{options: o, queue: newQueue(o.MaxQueue, o.Rows), changes: make(chan func()), began: time.Now(),
 		origins: http.NewCrossOriginProtection(), hosts: OwnHosts(o.Hosts)}
 }
 
@@ -125,7 +123,6 @@ func (s *Server) Handler() http.Handler {
 		handler      http.Handler
 	}{
 		{"GET", "/healthz", http.HandlerFunc(s.health)},
-		{"GET", "/metrics", s.guard(s.metrics.handler())},
 		{"POST", "/v1/chat/completions", s.guard(s.handle(readAsk))},
 		{"POST", "/v1/completions", s.guard(s.handle(readPlainAsk))},
 		{"POST", "/generate", s.guard(s.handle(readGenerate))},
@@ -154,7 +151,7 @@ func wrongMethod(want string) http.HandlerFunc {
 
 func wrongPath(w http.ResponseWriter, r *http.Request) {
 	newProblem(http.StatusNotFound, "unknown_url", "%s %s is not served: want POST /v1/chat/completions, "+
-		"/v1/completions or /generate, GET /v1/models, /metrics or /healthz", r.Method, r.URL.Path).write(w)
+		"/v1/completions or /generate, GET /v1/models or /healthz", r.Method, r.URL.Path).write(w)
 }
 
 // health says whether the server accepts requests, and how busy it is.
@@ -222,24 +219,21 @@ func (s *Server) handle(read func(body []byte) (*ask, *problem)) http.HandlerFun
 		if p != nil {
 			p.write(w)
 			s.options.Log(p.log())
-			s.metrics.refuse(r.URL.Path, p.status)
 			return
 		}
 		defer s.queue.leave(j)
-		s.reply(w, j, r.URL.Path, began)
+		s.reply(w, j, began)
 	}
 }
 
 // reply sends a job's answers, whole or while they are drawn.
-func (s *Server) reply(w http.ResponseWriter, j *job, path string, began time.Time) {
+func (s *Server) reply(w http.ResponseWriter, j *job, began time.Time) {
 	reply := s.answer
 	if j.ask.stream {
 		reply = s.stream
 	}
 	status := reply(w, j)
-	seconds := time.Since(began).Seconds()
-	s.options.Log(fmt.Sprintf("%d in %.1f s: %s", status, seconds, j.summary(status)))
-	s.metrics.answer(path, status, seconds, j)
+	s.options.Log(fmt.Sprintf("%d in %.1f s: %s", status, time.Since(began).Seconds(), j.summary(status)))
 	if status == statusGone { // perhaps it only ended its own side: it must not take an empty reply for an answer
 		panic(http.ErrAbortHandler)
 	}

@@ -37,25 +37,23 @@ type Options struct {
 
 	Chat local.Chat `yaml:"chat"`
 
-	Addr string `yaml:"addr"`           // HOST:PORT; port 0: a free one
-	Name string `yaml:"name,omitempty"` // of the model to clients; empty: the folder's name
+	Addr string `yaml:"addr" flag:"addr" help:"address and port to serve on; port 0 takes a free one"`
+	Name string `yaml:"name,omitempty" flag:"name" help:"the model's name to clients (default: the folder's)"`
 
-	// the environment variable with the token that clients must send; where it is not set they need none
-	TokenEnv string `yaml:"token_env" want:"@variable"`
+	// where it is not set clients need none
+	TokenEnv string `yaml:"token_env" want:"@variable" flag:"token-env" help:"environment variable with the token that clients must send, if it is set"`
 
-	MaxNew     int           `yaml:"max_new_tokens" want:">=1"` // of an answer if the request has no max_tokens
-	MaxRequest int64         `yaml:"max_request_bytes" want:">=1"`
-	MaxTokens  int           `yaml:"max_request_tokens" want:">=1"` // drawn for a request, of all its choices
-	MaxQueue   int           `yaml:"max_queue" want:">=1"`          // waiting requests; more get status 429
-	MaxBatch   int           `yaml:"max_batch" want:">=1 <=128"`    // answers sampled together
-	Grace      time.Duration `yaml:"grace" want:">0"`               // for requests under way when the server stops
-	Quiet      bool          `yaml:"quiet"`                         // do not call Log
+	MaxNew     int           `yaml:"max_new_tokens" want:">=1" flag:"max-new-tokens" help:"most tokens of an answer if the request has no max_tokens"`
+	MaxRequest int64         `yaml:"max_request_bytes" want:">=1" flag:"max-request-bytes" help:"size of the largest request that is read"`
+	MaxTokens  int           `yaml:"max_request_tokens" want:">=1" flag:"max-request-tokens" help:"most tokens that a request may ask for, n times max_tokens"`
+	MaxQueue   int           `yaml:"max_queue" want:">=1" flag:"max-queue" help:"requests that may wait; more get status 429"`
+	MaxBatch   int           `yaml:"max_batch" want:">=1 <=128" flag:"max-batch" help:"answers under way at once"`
+	Grace      time.Duration `yaml:"grace" want:">0" flag:"grace" help:"time to finish requests in after Ctrl-C"`
+	Quiet      bool          `yaml:"quiet" flag:"quiet" help:"do not log requests"`
 
-	// clients, such as a trainer, may pause the server and replace its weights by those of a folder of this machine
-	WeightUpdates bool `yaml:"weight_updates"`
+	WeightUpdates bool `yaml:"weight_updates" flag:"weight-updates" help:"let clients, such as a trainer, pause the server and replace its weights by those of a folder of this machine"`
 
-	// names that clients without a token may use for this server, besides localhost, addresses and this machine's name
-	AllowedHosts []string `yaml:"allowed_hosts,omitempty" words:"host names, such as llm.example.org, or *"`
+	AllowedHosts []string `yaml:"allowed_hosts,omitempty" words:"host names, such as llm.example.org, or *" flag:"allowed-hosts" help:"names of this server that clients without a token may use, besides localhost, addresses and this machine's name; *.example.org for all below it, * for any"`
 
 	Log   func(line string)      `yaml:"-"` // gets a line per request, without its text; may be nil
 	Ready func(name, url string) `yaml:"-"` // is called when requests are accepted; may be nil
