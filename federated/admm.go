@@ -18,8 +18,8 @@ const (
 // Dual is one agent's state in FedNPG-ADMM. The agent keeps it and never sends it. A round makes a new one and leaves
 // the old as it was, so an agent can go back to it.
 type Dual struct {
-	Lambda []float64 // [d] λ_i
-	Y      []float64 // [d] y_i, its direction of the last round it took part in
+	Lambda []float64 `json:"-"` // [d] λ_i
+	Y      []float64 `json:"-"` // [d] y_i, its direction of the last round it took part in
 }
 
 // NewDual is the state of an agent that starts, joins, or comes back without its state: λ_i = 0, y_i = y. Departure:
@@ -36,15 +36,10 @@ func (d Dual) Right(g, y []float64, rho float64) []float64 {
 	return Ahead(Difference(g, d.Lambda), rho, y)
 }
 
-// Solve is y_i ← (H_i + ρI)⁻¹(g_i − λ_i + ρy) by conjugate gradient (line 8), after [Dual.Advance]. It starts at the
-// agent's y_i of before: with ρy on the right side, zero is far away (departure: the paper does not say). The product
-// h is H_i·v without ρ. ρ damps a solve, but not H⁻¹g, where the rounds end; a damped h does that.
-func (d Dual) Solve(c CG, h Product, g, y []float64, rho float64) (Dual, Solution, error) {
-	return d.SolveFrom(c, h, g, y, rho, d.Y)
-}
-
-// SolveFrom is [Dual.Solve] with another start of conjugate gradient.
-func (d Dual) SolveFrom(c CG, h Product, g, y []float64, rho float64, start []float64) (Dual, Solution, error) {
+// Solve is y_i ← (H_i + ρI)⁻¹(g_i − λ_i + ρy) by conjugate gradient (line 8), after [Dual.Advance]. It starts at
+// start, such as the agent's y_i of before: with ρy on the right side, zero is far away (departure: the paper does not
+// say). The product h is H_i·v without ρ. ρ damps a solve, but not H⁻¹g, where the rounds end; a damped h does that.
+func (d Dual) Solve(c CG, h Product, g, y []float64, rho float64, start []float64) (Dual, Solution, error) {
 	s, err := c.Solve(Damped(h, rho), d.Right(g, y, rho), start)
 	return Dual{d.Lambda, s.X}, s, err
 }
@@ -60,8 +55,8 @@ func (d Dual) Message(rho float64, absent Absent) []float64 {
 
 // ADMM is the server's state in FedNPG-ADMM.
 type ADMM struct {
-	Y       []float64   // [d] the direction
-	U       [][]float64 // by agent, [d]: what it sent last; nil: the agent does not count
+	Y       []float64   `json:"-"` // [d] the direction
+	U       [][]float64 `json:"-"` // by agent, [d]: what it sent last; nil: the agent does not count
 	Away    []int       // by agent: rounds since U
 	Refused int         // rounds in a row whose step was refused
 

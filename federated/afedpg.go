@@ -64,9 +64,9 @@ func EtaOfRate(lr float64, d int) float64 { return lr * math.Sqrt(float64(d)) }
 // direction: θ stays, θ̃ = θ, and the version counts up. The momentum d is the server's; the paper's sentences of
 // agents that send d, and of θ − η·d, contradict its algorithms.
 type AFedPG struct {
-	Theta []float64 // [d] θ_k
-	Tilde []float64 // [d] θ̃_k, what agents work at
-	D     []float64 // [d] the direction
+	Theta []float64 `json:"-"` // [d] θ_k
+	Tilde []float64 `json:"-"` // [d] θ̃_k, what agents work at
+	D     []float64 `json:"-"` // [d] the direction
 	K     int       // the version: updates applied
 
 	Schedule Schedule

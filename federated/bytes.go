@@ -8,7 +8,7 @@ type Traffic struct{ Up, Down int64 }
 func (t Traffic) Bytes(width int) Traffic { return Traffic{t.Up * int64(width), t.Down * int64(width)} }
 
 // OneVector is the traffic of every method that sends one vector each way: AFedPG, its vanilla form and A3C per
-// gradient; FedPG, FedPPO, FedAvg, FedProx, FedBuff and DiLoCo per round.
+// gradient; FedPG, FedPPO and FedAvg per round.
 func OneVector(d int) Traffic { return Traffic{int64(d), int64(d)} }
 
 // FedNPGMatrices is the traffic of FedNPG as published, with the d×d matrix and the gradient sent. Nobody can run it at

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"gonum.org/v1/gonum/mat"
 )
 
 // Product returns H·v for v, [d]. It does not change v.
@@ -27,8 +29,8 @@ const (
 // Solution is how far conjugate gradient has come. Where each product is a round over the network, its owner calls
 // [CG.Start] and then [CG.Step] with A·P until Why says that it has ended; [CG.Solve] does so at once.
 type Solution struct {
-	X          []float64 // [d]
-	R, P       []float64 // [d] b − A·x, and the direction of the next product
+	X          []float64 `json:"-"` // [d]
+	R, P       []float64 `json:"-"` // [d] b − A·x, and the direction of the next product
 	Square     float64   // ‖R‖², by recursion
 	Iterations int
 	Enough     float64 // ‖R‖ that ends it
@@ -97,75 +99,42 @@ func Damped(h Product, rho float64) Product {
 	}
 }
 
-// Scores solves with H + ρI exactly, where H = SᵀS/n is the mean of n outer products, S [n][d] with n much below d, as
-// the scores ∇Σ_t log π of n sequences are. It needs one n×n matrix (Woodbury):
+// Scores are the rows of S, [n][d], of a matrix H = SᵀS/n, with n much below d: the scores ∇Σ_t log π of n sequences.
+// The rows may be float32 to halve their memory; all sums are float64.
+type Scores[T float32 | float64] [][]T
+
+// Inverse returns r ↦ (H + ρI)⁻¹r, exactly. It needs one n×n matrix (Woodbury):
 //
 //	(SᵀS/n + ρI)⁻¹r = (r − Sᵀ(nρI + SSᵀ)⁻¹S·r)/ρ
-//
-// The rows may be float32 to halve their memory; all sums are float64.
-type Scores[T float32 | float64] struct {
-	rows  [][]T
-	rho   float64
-	lower [][]float64 // Cholesky factor of nρI + SSᵀ
-}
-
-// NewScores factors the matrix. It keeps the rows, each [d].
-func NewScores[T float32 | float64](rows [][]T, rho float64) (*Scores[T], error) {
-	if !(rho > 0) || len(rows) == 0 {
-		return nil, fmt.Errorf("scores: found rho %g and %d rows, want rho above 0 and a row", rho, len(rows))
+func (s Scores[T]) Inverse(rho float64) (Product, error) {
+	if !(rho > 0) || len(s) == 0 {
+		return nil, fmt.Errorf("scores: found rho %g and %d rows, want rho above 0 and a row", rho, len(s))
 	}
-	gram := make([][]float64, len(rows))
-	for i := range rows {
-		gram[i] = make([]float64, i+1)
-		for j := range gram[i] {
-			for k, x := range rows[i] {
-				gram[i][j] += float64(x) * float64(rows[j][k])
+	gram, factors := mat.NewSymDense(len(s), nil), new(mat.Cholesky)
+	for i, row := range s {
+		for j := range i + 1 {
+			sum := 0.0
+			for k, x := range row {
+				sum += float64(x) * float64(s[j][k])
 			}
+			gram.SetSym(i, j, sum)
 		}
-		gram[i][i] += float64(len(rows)) * rho
+		gram.SetSym(i, i, gram.At(i, i)+float64(len(s))*rho)
 	}
-	if !factor(gram) {
+	if !factors.Factorize(gram) || math.IsInf(factors.LogDet(), 0) {
 		return nil, errors.New("scores: they are not finite")
 	}
-	return &Scores[T]{rows, rho, gram}, nil
-}
-
-// factor turns a lower triangle into its Cholesky factor, in place. It reports whether the matrix is positive definite.
-func factor(a [][]float64) bool {
-	for i := range a {
-		for j := range i + 1 {
-			sum := a[i][j] - Dot(a[i][:j], a[j][:j])
-			if i > j {
-				a[i][j] = sum / a[j][j]
-			} else if !(sum > 0) || math.IsInf(sum, 0) {
-				return false
-			} else {
-				a[i][i] = math.Sqrt(sum)
-			}
-		}
-	}
-	return true
-}
-
-// small solves (nρI + SSᵀ)·x = b, [n].
-func (s *Scores[T]) small(b []float64) []float64 {
-	x := slices.Clone(b)
-	for i, row := range s.lower {
-		x[i] = (x[i] - Dot(row[:i], x[:i])) / row[i]
-	}
-	for i := len(x) - 1; i >= 0; i-- {
-		for k := i + 1; k < len(x); k++ {
-			x[i] -= s.lower[k][i] * x[k]
-		}
-		x[i] /= s.lower[i][i]
-	}
-	return x
+	return func(r []float64) ([]float64, error) {
+		x := mat.NewVecDense(len(s), s.times(r))
+		err := factors.SolveVecTo(x, x)
+		return Scaled(1/rho, Difference(r, s.Weighted(x.RawVector().Data))), err
+	}, nil
 }
 
 // times is S·v, [n].
-func (s *Scores[T]) times(v []float64) []float64 {
-	out := make([]float64, len(s.rows))
-	for i, row := range s.rows {
+func (s Scores[T]) times(v []float64) []float64 {
+	out := make([]float64, len(s))
+	for i, row := range s {
 		for k, x := range row {
 			out[i] += float64(x) * v[k]
 		}
@@ -173,10 +142,10 @@ func (s *Scores[T]) times(v []float64) []float64 {
 	return out
 }
 
-// transposed is Sᵀw, [d].
-func (s *Scores[T]) transposed(w []float64) []float64 {
-	out := make([]float64, len(s.rows[0]))
-	for i, row := range s.rows {
+// Weighted is Sᵀw, [d], w a weight of each row, [n]: with the advantages over n it is the gradient.
+func (s Scores[T]) Weighted(w []float64) []float64 {
+	out := make([]float64, len(s[0]))
+	for i, row := range s {
 		for k, x := range row {
 			out[k] += w[i] * float64(x)
 		}
@@ -185,16 +154,6 @@ func (s *Scores[T]) transposed(w []float64) []float64 {
 }
 
 // Product is H·v = Sᵀ(S·v)/n.
-func (s *Scores[T]) Product(v []float64) ([]float64, error) {
-	return Scaled(1/float64(len(s.rows)), s.transposed(s.times(v))), nil
-}
-
-// Solve is (H + ρI)⁻¹r.
-func (s *Scores[T]) Solve(r []float64) []float64 {
-	return Scaled(1/s.rho, Difference(r, s.transposed(s.small(s.times(r)))))
-}
-
-// Natural is the natural gradient Sᵀ(nρI + SSᵀ)⁻¹A for the advantages A, [n]: (H + ρI)⁻¹g with g = SᵀA/n.
-func (s *Scores[T]) Natural(advantages []float64) []float64 {
-	return s.transposed(s.small(advantages))
+func (s Scores[T]) Product(v []float64) ([]float64, error) {
+	return Scaled(1/float64(len(s)), s.Weighted(s.times(v))), nil
 }

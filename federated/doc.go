@@ -16,11 +16,11 @@
 //
 // Where to look:
 //
-//   - vector.go: sums, norms, means, robust means, rounding to the wire's type.
+//   - vector.go: sums, norms, means, rounding to the wire's type.
 //   - cg.go: conjugate gradient, and the exact solve with one n×n matrix where H is a mean of n outer products.
 //   - admm.go: duals, directions, the server's mean, the step and its refusal; search.go: the line search.
 //   - afedpg.go: the step, the lookahead, the schedules.
-//   - baselines.go: A3C, FedAvg, FedProx, FedBuff, DiLoCo.
+//   - baselines.go: A3C, FedAvg.
 //   - guard.go: which updates the server refuses or shortens.
 //   - clock.go: what asynchronous and synchronous methods wait for; bytes.go: what they send.
 //   - returns.go: advantages and returns of a trajectory.

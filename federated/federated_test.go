@@ -232,7 +232,8 @@ func TestChooseScale(t *testing.T) {
 func TestScoresSolve(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	rows := [][]float64{randomVector(r, 9), randomVector(r, 9), randomVector(r, 9)}
-	scores, err := NewScores(rows, 0.1)
+	scores := Scores[float64](rows)
+	inverse, err := scores.Inverse(0.1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,14 +242,17 @@ func TestScoresSolve(t *testing.T) {
 	if err != nil || s.Why != Converged {
 		t.Fatal(s.Why, err)
 	}
-	nearly(t, "n×n solve", scores.Solve(b), s.X, 1e-10)
-	advantages := []float64{1, -2, 0.5}
-	g := Scaled(1.0/3, scores.transposed(advantages))
-	nearly(t, "natural gradient", scores.Natural(advantages), scores.Solve(g), 1e-9)
-	if _, err := NewScores([][]float32{{float32(math.NaN())}}, 0.1); err == nil {
-		t.Error("scores that are not finite: want an error")
+	x, err := inverse(b)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err := NewScores(rows, 0); err == nil {
+	nearly(t, "n×n solve", x, s.X, 1e-10)
+	for _, bad := range []float64{math.NaN(), math.Inf(1), math.MaxFloat64} {
+		if _, err := (Scores[float64]{{bad}}).Inverse(0.1); err == nil {
+			t.Errorf("a score of %v: want an error", bad)
+		}
+	}
+	if _, err := scores.Inverse(0); err == nil {
 		t.Error("rho 0: want an error")
 	}
 }
@@ -313,26 +317,11 @@ func TestGuardRefuses(t *testing.T) {
 	}
 }
 
-func TestAggregates(t *testing.T) {
+func TestMean(t *testing.T) {
 	vectors := [][]float64{{1, 9}, nil, {2, 7}, {3, 8}, {1000, -1000}}
 	weights := []float64{1, 5, 1, 2, 0}
-	want := map[Aggregate][]float64{
-		WeightedMean: {9.0 / 4, 32.0 / 4},
-		Median:       {2.5, 7.5},
-		TrimmedMean:  {2.5, 7.5},
-	}
-	for aggregate, mean := range want {
-		got, err := aggregate.Of(weights, vectors)
-		if err != nil {
-			t.Fatal(err)
-		}
-		nearAll(t, string(aggregate), got, mean)
-	}
-	_, err := Aggregate("mode").Of(weights, vectors)
-	if err == nil || !strings.Contains(err.Error(), `"mode", want mean`) {
-		t.Error(err)
-	}
-	if Mean(weights, make([][]float64, 5)) != nil || byCoordinate(nil, median) != nil {
+	nearAll(t, "mean", Mean(weights, vectors), []float64{9.0 / 4, 32.0 / 4})
+	if Mean(weights, make([][]float64, 5)) != nil {
 		t.Error("the mean of no vector: want nil")
 	}
 }

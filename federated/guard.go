@@ -43,6 +43,14 @@ type Verdict struct {
 	Used   []float64 // [d] the vector, shortened where Norm > Bound; nil after a refusal
 }
 
+// Shortened is the bound if the vector was longer, else 0.
+func (v Verdict) Shortened() float64 {
+	if v.Bound > 0 && v.Norm > v.Bound {
+		return v.Bound
+	}
+	return 0
+}
+
 // Check judges the vector v, which agent made at version while the server is at version now. The order is length,
 // finite, norm, version, duplicate: the first that fails is the reason. With zero, a vector of zeros is a right one.
 // Check changes nothing; see [Guard.Record].
@@ -53,7 +61,7 @@ func (g *Guard) Check(agent, version, now int, v []float64, zero bool) Verdict {
 		return verdict
 	}
 	verdict.Norm, verdict.Used = Norm(v), v
-	if verdict.Bound = g.bound(); verdict.Bound > 0 && verdict.Norm > verdict.Bound {
+	if verdict.Bound = g.bound(); verdict.Shortened() > 0 {
 		verdict.Used = Scaled(verdict.Bound/verdict.Norm, v)
 	}
 	return verdict

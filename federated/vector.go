@@ -1,7 +1,6 @@
 package federated
 
 import (
-	"fmt"
 	"math"
 	"slices"
 )
@@ -122,57 +121,8 @@ func Mean(weights []float64, vectors [][]float64) []float64 {
 	return out
 }
 
-// Aggregate is how a synchronous server joins its agents' vectors. Departure: the papers have the mean alone; the
-// robust means bear some agents that lie, and take no weights.
-type Aggregate string
-
-// The aggregates.
-const (
-	WeightedMean Aggregate = "mean"    // see [Mean]
-	Median       Aggregate = "median"  // of each coordinate
-	TrimmedMean  Aggregate = "trimmed" // of each coordinate, without the lowest and highest quarter of the agents
-)
-
-// Of joins the vectors that are not nil. Agents have equal weights unless the aggregate is [WeightedMean].
-func (a Aggregate) Of(weights []float64, vectors [][]float64) ([]float64, error) {
-	switch a {
-	case WeightedMean, "":
-		return Mean(weights, vectors), nil
-	case Median:
-		return byCoordinate(vectors, median), nil
-	case TrimmedMean:
-		return byCoordinate(vectors, trimmed), nil
-	}
-	return nil, fmt.Errorf("aggregate: found %q, want %s, %s or %s", string(a), WeightedMean, Median, TrimmedMean)
-}
-
-func byCoordinate(vectors [][]float64, join func([]float64) float64) []float64 {
-	vectors = slices.DeleteFunc(slices.Clone(vectors), func(v []float64) bool { return v == nil })
-	if len(vectors) == 0 {
-		return nil
-	}
-	out, column := make([]float64, len(vectors[0])), make([]float64, len(vectors))
-	for j := range out {
-		for i, v := range vectors {
-			column[i] = v[j]
-		}
-		slices.Sort(column)
-		out[j] = join(column)
-	}
-	return out
-}
-
 // median of sorted numbers: the mean of the two in the middle where their count is even.
 func median(sorted []float64) float64 {
 	n := len(sorted)
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
-}
-
-func trimmed(sorted []float64) float64 {
-	cut := len(sorted) / 4
-	kept, sum := sorted[cut:len(sorted)-cut], 0.0
-	for _, x := range kept {
-		sum += x
-	}
-	return sum / float64(len(kept))
 }

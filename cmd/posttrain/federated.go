@@ -24,8 +24,8 @@ func newFederated(s streams) *cobra.Command {
 
 // federatedFlags set the keys that simulations and servers share.
 var federatedFlags = []config.Flag{
-	{Name: "method", Key: "method", Help: "fednpg-admm, fednpg, afedpg, fedpg, vanilla, a3c, fedppo, fedavg, fedprox,\n" +
-		"fedbuff or diloco (default afedpg)"},
+	{Name: "method", Key: "method", Help: "fednpg-admm, fednpg, afedpg, fedpg, vanilla, a3c, fedppo or\n" +
+		"fedavg (default afedpg)"},
 	{Name: "agents", Key: "agents", Help: "number of agents (default 4)"},
 	{Name: "updates", Key: "updates",
 		Help: "end after this many updates, of asynchronous methods (default 200; 0 = no limit)"},

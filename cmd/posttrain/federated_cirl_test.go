@@ -9,7 +9,6 @@ import (
 
 	"github.com/posttrain/posttrain/federated/link"
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/virtual"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/recipe/federated"
@@ -80,7 +79,7 @@ func checkValidated(t *testing.T, dir, metric string) {
 }
 
 // orderIn is what happened to the server of a run, in order.
-func orderIn(t *testing.T, dir string) (order []virtual.Entry) {
+func orderIn(t *testing.T, dir string) (order []protocol.Entry) {
 	t.Helper()
 	for line := range strings.Lines(read(t, dir+"/journal.jsonl")) {
 		var e link.Event
@@ -88,14 +87,14 @@ func orderIn(t *testing.T, dir string) (order []virtual.Entry) {
 			t.Fatal(err)
 		}
 		if e.N > 0 && e.Line != "result" {
-			order = append(order, virtual.Entry{What: virtual.What(e.Line), Agent: e.Agent})
+			order = append(order, protocol.Entry{What: protocol.What(e.Line), Agent: e.Agent})
 		}
 	}
 	return order
 }
 
 // simulated are the parameters at the end of a simulation in an order.
-func simulated(t *testing.T, o *federated.Options, order []virtual.Entry) []float64 {
+func simulated(t *testing.T, o *federated.Options, order []protocol.Entry) []float64 {
 	t.Helper()
 	defer o.Close()
 	server, _, err := o.NewServer()
@@ -109,7 +108,7 @@ func simulated(t *testing.T, o *federated.Options, order []virtual.Entry) []floa
 		}
 		times[i] = 1
 	}
-	s, err := virtual.New(server, agents, times)
+	s, err := protocol.NewSimulation(server, agents, times)
 	if err != nil {
 		t.Fatal(err)
 	}

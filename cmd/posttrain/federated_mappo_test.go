@@ -92,7 +92,7 @@ func checkFaults(t *testing.T, flags ...string) {
 // them.
 func TestOwnersOfPairs(t *testing.T) {
 	t.Chdir(t.TempDir())
-	n := startServer(t, pairFlags("nowhere.jsonl", "--method", "fedprox", "--rounds", "2", "--agents", "2", "--set",
+	n := startServer(t, pairFlags("nowhere.jsonl", "--method", "fedavg", "--rounds", "2", "--agents", "2", "--set",
 		"mappo.data.eval_fraction=0.25")...)
 	var ended []func() error
 	for i := range 2 {

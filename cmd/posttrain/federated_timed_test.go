@@ -14,7 +14,6 @@ import (
 
 	"github.com/posttrain/posttrain/federated/link"
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/quadratic"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
@@ -149,7 +148,7 @@ func TestTimedRounds(t *testing.T) {
 
 // worker sends the same gradient for every task.
 type worker struct {
-	*quadratic.Workload
+	protocol.Workload
 	number int
 	g      []float64
 }
@@ -159,11 +158,13 @@ func (w worker) Do(_ context.Context, t protocol.Task) (protocol.Update, error) 
 		Stats: protocol.Stats{Steps: 1}}, nil
 }
 
+func (w worker) State() (protocol.State, error) { return protocol.State{}, nil }
+func (w worker) Restore(protocol.State) error   { return nil }
+
 // largeWorker makes workers that share their memory.
 func largeWorker(d int) func(int, string) (link.Worker, int, error) {
-	o := quadratic.Random(d, 0)
+	o := protocol.RandomQuadratic(d, 0)
 	return func(number int, _ string) (link.Worker, int, error) {
-		w, err := quadratic.New(o, number, 0)
-		return worker{w, number, o.Start}, d, err
+		return worker{o.Of(number, 0), number, o.Begin}, d, nil
 	}
 }

@@ -69,23 +69,18 @@ func (b *batch) Search(direction []float64, scales []float64) (kl, gain []float6
 
 // Train runs epochs of PPO with a fresh Adam.
 func (b *batch) Train(ctx context.Context, how protocol.Local) ([]float64, error) {
-	theta, g := slices.Clone(b.theta), make([]float64, len(b.theta))
-	optimizer, r := newAdam(len(theta)), b.workload.random("train", b.version)
+	l, g, r := newLearned(slices.Clone(b.theta)), make([]float64, len(b.theta)), b.workload.random("train", b.version)
 	for range how.Epochs {
 		for part := range slices.Chunk(r.Perm(b.samples.n), max(how.Minibatch, 1)) {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
 			clear(g)
-			if err := b.workload.policy.objective(theta, b.samples.part(part), how.Clip, how.Entropy, g); err != nil {
+			if err := b.workload.policy.objective(l.Theta, b.samples.part(part), how.Clip, how.Entropy, g); err != nil {
 				return nil, err
 			}
-			loss := federated.FedProx(federated.Scaled(-1, g), theta, b.theta, how.Proximal)
-			optimizer.step(theta, loss, how.LR)
+			l.step(federated.Scaled(-1, g), how.LR)
 		}
 	}
-	for i := range theta {
-		theta[i] -= b.theta[i]
-	}
-	return theta, nil
+	return federated.Difference(l.Theta, b.theta), nil
 }

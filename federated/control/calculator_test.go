@@ -90,7 +90,7 @@ func twoBatches(t *testing.T, o Options, c *Calculator) (all [][]float64) {
 		ok(t, err)
 		change, err := b.Train(t.Context(), protocol.Local{Epochs: 2, Minibatch: 48, LR: 1e-3, Clip: 0.2})
 		ok(t, err)
-		all = append(all, g, product, kl, gain, change, slices.Clone(w.critic.theta))
+		all = append(all, g, product, kl, gain, change, slices.Clone(w.critic.Theta))
 	}
 	return all
 }

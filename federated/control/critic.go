@@ -6,22 +6,29 @@ import (
 	"slices"
 )
 
-// adam is the optimiser of Kingma and Ba with its usual constants (0.9, 0.999, 1e-8).
-type adam struct {
-	m, v  []float64 // means of the gradient and of its square
-	steps int
+// learned are parameters with their optimiser, Adam of Kingma and Ba with its usual constants (0.9, 0.999, 1e-8).
+type learned struct {
+	Theta         []float64 `json:"-"`
+	First, Second []float64 `json:"-"` // means of the gradient and of its square
+	Steps         int
 }
 
-func newAdam(n int) *adam { return &adam{m: make([]float64, n), v: make([]float64, n)} }
+func newLearned(theta []float64) learned {
+	return learned{theta, make([]float64, len(theta)), make([]float64, len(theta)), 0}
+}
 
-// step moves theta against gradient.
-func (a *adam) step(theta, gradient []float64, lr float64) {
-	a.steps++
-	first, second := 1-math.Pow(0.9, float64(a.steps)), 1-math.Pow(0.999, float64(a.steps))
+func (l learned) clone() learned {
+	return learned{slices.Clone(l.Theta), slices.Clone(l.First), slices.Clone(l.Second), l.Steps}
+}
+
+// step moves the parameters against gradient.
+func (l *learned) step(gradient []float64, lr float64) {
+	l.Steps++
+	first, second := 1-math.Pow(0.9, float64(l.Steps)), 1-math.Pow(0.999, float64(l.Steps))
 	for i, g := range gradient {
-		a.m[i] = 0.9*a.m[i] + 0.1*g
-		a.v[i] = 0.999*a.v[i] + 0.001*g*g
-		theta[i] -= lr * a.m[i] / first / (math.Sqrt(a.v[i]/second) + 1e-8)
+		l.First[i] = 0.9*l.First[i] + 0.1*g
+		l.Second[i] = 0.999*l.Second[i] + 0.001*g*g
+		l.Theta[i] -= lr * l.First[i] / first / (math.Sqrt(l.Second[i]/second) + 1e-8)
 	}
 }
 
@@ -33,33 +40,22 @@ type critic struct {
 	tape []float64 // of one
 }
 
-// learned is what training changes in a critic.
-type learned struct {
-	theta []float64
-	adam  *adam
-}
-
-func (l learned) clone() learned {
-	return learned{slices.Clone(l.theta), &adam{slices.Clone(l.adam.m), slices.Clone(l.adam.v), l.adam.steps}}
-}
-
 func newCritic(net *mlp, r *rand.Rand) *critic {
-	n := net.parameters()
-	c := &critic{one: net, net: rows{net}, learned: learned{make([]float64, n), newAdam(n)},
+	c := &critic{one: net, net: rows{net}, learned: newLearned(make([]float64, net.parameters())),
 		tape: make([]float64, net.tape())}
-	net.start(r, c.theta, 1)
+	net.start(r, c.Theta, 1)
 	return c
 }
 
 func (c *critic) value(observation []float64) float64 {
-	c.one.forward(c.theta, observation, c.tape)
+	c.one.forward(c.Theta, observation, c.tape)
 	return c.tape[len(c.tape)-1]
 }
 
 // values are those of n observations, with the tapes.
 func (c *critic) values(observations []float64, n int) (values, tapes []float64, err error) {
 	tapes = make([]float64, n*c.net.tape())
-	err = c.net.forward(c.theta, observations, tapes)
+	err = c.net.forward(c.Theta, observations, tapes)
 	for i := range n {
 		tape := rowOf(tapes, n, i)
 		values = append(values, tape[len(tape)-1])
@@ -69,14 +65,14 @@ func (c *critic) values(observations []float64, n int) (values, tapes []float64,
 
 // fit lowers the mean squared error to the targets.
 func (c *critic) fit(s *samples, targets []float64, o CriticOptions, r *rand.Rand) error {
-	gradient := make([]float64, len(c.theta))
+	gradient := make([]float64, len(c.Theta))
 	for range o.Epochs {
 		for part := range slices.Chunk(r.Perm(s.n), o.Minibatch) {
 			clear(gradient)
 			if err := c.slope(s, targets, part, gradient); err != nil {
 				return err
 			}
-			c.adam.step(c.theta, gradient, o.LR)
+			c.step(gradient, o.LR)
 		}
 	}
 	return nil
@@ -95,5 +91,5 @@ func (c *critic) slope(s *samples, targets []float64, part []int, gradient []flo
 	for k, i := range part {
 		slopes[k] = 2 * (slopes[k] - targets[i]) / float64(len(part))
 	}
-	return c.net.backward(c.theta, x, tapes, slopes, gradient)
+	return c.net.backward(c.Theta, x, tapes, slopes, gradient)
 }

@@ -141,7 +141,7 @@ func (c oracleCase) train(t *testing.T, p *policy, data func(round, agent int) [
 					start = make([]float64, len(theta))
 				}
 				var err error
-				if duals[i], _, err = d.SolveFrom(cg, batches[i].Product, g[i], server.Y, c.Rho, start); err != nil {
+				if duals[i], _, err = d.Solve(cg, batches[i].Product, g[i], server.Y, c.Rho, start); err != nil {
 					t.Fatal(err)
 				}
 				place := fmt.Sprintf("%s, inner round %d, agent %d", name, k, i)
@@ -242,7 +242,7 @@ func limit(t *testing.T, c oracleCase) {
 			g, _ := b.Gradient()
 			d := duals[i].Advance(server.Y, c.Rho)
 			var err error
-			if duals[i], _, err = d.Solve(cg, federated.Damped(b.Product, c.Ridge), g, server.Y, c.Rho); err != nil {
+			if duals[i], _, err = d.Solve(cg, federated.Damped(b.Product, c.Ridge), g, server.Y, c.Rho, d.Y); err != nil {
 				t.Fatal(err)
 			}
 			sent[i] = duals[i].Message(c.Rho, federated.Hold)

@@ -8,7 +8,6 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -295,63 +294,43 @@ func standardize(a []float64) {
 	}
 }
 
-// stateHead is the part of a snapshot that is JSON.
-type stateHead struct {
-	Version int `json:"version"`
-	Before  int `json:"before"` // steps of the critic's Adam before the last batch
-	After   int `json:"after"`
+// memory is a snapshot: the critic now, and before the last batch.
+type memory struct {
+	Now, Before learned
+	Version     int // of the last batch
 }
 
 // State is the critic, and the critic before the last batch.
 func (w *Workload) State() (protocol.State, error) {
-	s := protocol.State{Vectors: map[string][]float64{}}
-	put := func(name string, l learned) int {
-		l = l.clone()
-		s.Vectors[name], s.Vectors[name+".m"], s.Vectors[name+".v"] = l.theta, l.adam.m, l.adam.v
-		return l.adam.steps
-	}
-	head := stateHead{Version: w.version, After: put("critic", w.critic.learned)}
-	if w.version >= 0 {
-		head.Before = put("before", w.before)
-	}
-	var err error
-	s.Head, err = json.Marshal(head)
-	return s, err
+	return protocol.Pack(&memory{w.critic.learned.clone(), w.before.clone(), w.version})
 }
 
 // Restore takes back a State of a workload with the same options.
 func (w *Workload) Restore(s protocol.State) error {
-	var head stateHead
-	if err := json.Unmarshal(s.Head, &head); err != nil {
-		return fmt.Errorf("state of control: %w", err)
+	var m memory
+	if err := protocol.Unpack(s, &m); err != nil {
+		return fmt.Errorf("control: %w", err)
 	}
-	if head.Version < -1 || head.Before < 0 || head.After < 0 {
-		return fmt.Errorf("state of control: version %d, steps %d and %d: want a version of -1 or more, and steps "+
-			"of 0 or more", head.Version, head.Before, head.After)
+	if m.Version < -1 {
+		return fmt.Errorf("control: snapshot: version %d: want -1 or more", m.Version)
 	}
-	after, err := w.learned(s, "critic", head.After)
-	if err != nil {
+	if err := m.Now.check(len(w.critic.Theta)); err != nil {
 		return err
 	}
-	var before learned
-	if head.Version >= 0 {
-		if before, err = w.learned(s, "before", head.Before); err != nil {
-			return err
-		}
+	if err := m.Before.check(len(w.critic.Theta)); m.Version >= 0 && err != nil {
+		return err
 	}
-	w.critic.learned, w.before, w.version = after, before, head.Version
+	w.critic.learned, w.before, w.version = m.Now.clone(), m.Before.clone(), m.Version
 	return nil
 }
 
-func (w *Workload) learned(s protocol.State, name string, steps int) (learned, error) {
-	for _, n := range []string{name, name + ".m", name + ".v"} {
-		if got, want := len(s.Vectors[n]), len(w.critic.theta); got != want {
-			return learned{}, fmt.Errorf("state of control: vector %s has %d numbers: want %d", n, got, want)
-		}
-		if !federated.Finite(s.Vectors[n]) {
-			return learned{}, fmt.Errorf("state of control: vector %s has a number that is not finite", n)
+// check wants n parameters.
+func (l learned) check(n int) error {
+	for _, v := range [][]float64{l.Theta, l.First, l.Second} {
+		if len(v) != n || !federated.Finite(v) || l.Steps < 0 {
+			return fmt.Errorf("control: snapshot: a critic of %d numbers after %d steps: want %d, all finite, and steps of "+
+				"0 or more", len(v), l.Steps, n)
 		}
 	}
-	l := learned{s.Vectors[name], &adam{s.Vectors[name+".m"], s.Vectors[name+".v"], steps}}
-	return l.clone(), nil
+	return nil
 }

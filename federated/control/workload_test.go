@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/protocol/workloadtest"
 )
 
 // small are options for tests: a batch ends within an episode.
@@ -14,33 +13,6 @@ func small(environment string) Options {
 	o := DefaultOptions()
 	o.Environment, o.Steps, o.Hidden, o.Critic.Epochs = environment, 250, []int{6, 5}, 2
 	return o
-}
-
-func TestSuite(t *testing.T) {
-	cases := map[string]func(*Options){
-		"cartpole":            func(*Options) {},
-		"cartpole, tanh":      func(o *Options) { o.Activation = "tanh" },
-		"cartpole, no hidden": func(o *Options) { o.Hidden = nil },
-		"cartpole, letter":    func(o *Options) { o.Returns, o.Normalize = Letter, false },
-		"swimmer":             func(o *Options) { o.Environment, o.OutputTanh = "swimmer", true },
-		"hopper":              func(o *Options) { o.Environment, o.Gamma = "hopper", 0.9 },
-		"pendulum":            func(o *Options) { o.Environment = "pendulum" },
-		"pendulum, tanh":      func(o *Options) { o.Environment, o.OutputTanh, o.LogStd = "pendulum", true, -0.5 },
-	}
-	for name, change := range cases {
-		t.Run(name, func(t *testing.T) {
-			o := small("cartpole")
-			change(&o)
-			open(t, o.Environment)
-			workloadtest.Run(t, workloadtest.Suite{Make: func(t *testing.T, agent int, seed uint64) protocol.Workload {
-				w, err := New(o, agent, seed)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return w
-			}})
-		})
-	}
 }
 
 // TestNorm: by trajectories the gradient is that by time steps times the steps of a trajectory.

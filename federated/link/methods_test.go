@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/quadratic"
 	"github.com/posttrain/posttrain/internal/run"
 )
 
@@ -32,9 +31,6 @@ func newParty(t *testing.T, method string) *party {
 		if p.o.Absent != nil {
 			p.o.Absent = new("drop")
 		}
-		if p.o.Buffer != nil {
-			p.o.Buffer = new(2)
-		}
 	}
 	if protocol.Asynchronous(method) {
 		p.o.Updates = new(25)
@@ -53,13 +49,9 @@ func newParty(t *testing.T, method string) *party {
 }
 
 func (p *party) workload(agent int) protocol.Workload {
-	o := quadratic.Random(size, 3)
+	o := protocol.RandomQuadratic(size, 3)
 	o.Noise = 0.1
-	w, err := quadratic.New(o, agent, 4)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return w
+	return o.Of(agent, 4)
 }
 
 func (p *party) server() protocol.Server {
@@ -141,7 +133,7 @@ func mustDo[A, B any](t *testing.T, f func(A) (B, error)) func(A) B {
 // TestEveryMethod: with each method, a run through files and bytes that is opened again after every few updates ends in
 // the bits of one in memory, and so does a replay, which gives every snapshot.
 func TestEveryMethod(t *testing.T) {
-	for _, method := range append(protocol.Methods(), "secure fednpg-admm", "secure fedavg", "secure afedpg") {
+	for _, method := range append(protocol.Methods(), "secure fednpg-admm", "secure fedavg", "secure fednpg") {
 		t.Run(method, func(t *testing.T) {
 			p := newParty(t, method)
 			bare := p.server()

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/quadratic"
 )
 
 // sum is the smallest asynchronous server: it adds what agents send, and each step is worth one version.
@@ -110,14 +109,16 @@ var errCrash = errors.New("crash")
 
 // quad is a worker on a quadratic.
 type quad struct {
-	*quadratic.Workload
+	protocol.Workload
 	d int
 }
 
 func newQuad(d, number int) (*quad, error) {
-	w, err := quadratic.New(quadratic.Random(d, 1), number, 1)
-	return &quad{Workload: w, d: d}, err
+	return &quad{Workload: protocol.RandomQuadratic(d, 1).Of(number, 1), d: d}, nil
 }
+
+func (q *quad) State() (protocol.State, error) { return protocol.State{}, nil }
+func (q *quad) Restore(protocol.State) error   { return nil }
 
 func (q *quad) Do(ctx context.Context, t protocol.Task) (protocol.Update, error) {
 	b, err := q.Collect(ctx, t.Params, t.Version)
@@ -139,10 +140,6 @@ func (n numbered) Do(ctx context.Context, t protocol.Task) (protocol.Update, err
 	u.Agent = n.number
 	return u, err
 }
-
-func (n numbered) State() (protocol.State, error) { return n.quad.Workload.State() }
-func (n numbered) Restore(s protocol.State) error { return n.quad.Workload.Restore(s) }
-func (n numbered) Identity() protocol.Identity    { return n.quad.Workload.Identity() }
 
 // world is a broker, and a server with agents in this process.
 type world struct {

@@ -21,7 +21,10 @@ type batch struct {
 	theta    []float64
 	drawn    *grpo.Drawn
 	old      [][][]float32 // [groups][answers][tokens] log-probs under theta; nil: not measured yet
-	exact    *exact        // nil: not computed, or too large
+
+	exact   federated.Scores[float32] // nil: not computed, or too large
+	inverse federated.Product         // of H + rho·I by the scores
+	rho     float64
 }
 
 // turn works with the policy at theta.
@@ -87,13 +90,15 @@ func (b *batch) check(what string, v []float64) error {
 	return nil
 }
 
-// Product is by the scores of the completions where they fit the memory, see [exact], else by differences.
+// Product is by the scores of the completions where they fit the memory, else by differences.
 func (b *batch) Product(v []float64) ([]float64, error) {
 	if err := b.check("vector", v); err != nil {
 		return nil, err
 	}
-	if e, err := b.scoresOf(); e != nil || err != nil {
-		return e.product(v), err
+	if s, err := b.scoresOf(); err != nil {
+		return nil, err
+	} else if s != nil {
+		return s.Product(v)
 	}
 	return b.byDifferences(v)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/protocol/workloadtest"
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/internal/adamw"
 	"github.com/posttrain/posttrain/internal/backend"
@@ -66,14 +65,6 @@ func policy(t *testing.T, e *backend.Engine) *Policy {
 	}
 	t.Cleanup(p.Close)
 	return p
-}
-
-// TestWorkload: what every workload promises, with products by differences. Differences of float32 numbers bound what
-// can be asked of them.
-func TestWorkload(t *testing.T) {
-	p := policy(t, backendtest.Go(t))
-	workloadtest.Run(t, workloadtest.Suite{Step: 0.02, Tolerance: 0.02,
-		Make: func(t *testing.T, agent int, seed uint64) protocol.Workload { return New(p, tiny(), agent, seed) }})
 }
 
 // TestGradientIsThatOfAStep: agent 0 of a run sends the bits by which the trainer's step of the same seed moves the
@@ -224,12 +215,9 @@ func TestFlatBatches(t *testing.T) {
 	if g, err := b.Gradient(); err != nil || !b.Stats().Flat || federated.Norm(g) != 0 {
 		t.Errorf("%v, gradient of length %v: %+v", err, federated.Norm(g), b.Stats())
 	}
-	for _, method := range []string{protocol.AFedPG, protocol.A3C, protocol.FedBuff, protocol.FedPG, protocol.FedAvg} {
+	for _, method := range []string{protocol.AFedPG, protocol.A3C, protocol.FedPG, protocol.FedAvg} {
 		o := protocol.Defaults(method)
 		o.Agents, o.Tensors = 1, p.Identity.Tensors
-		if o.Buffer != nil {
-			o.Buffer = new(1)
-		}
 		for step, got := range follow(t, o, New(p, a, 0, seed), 2) {
 			if !slices.Equal(got, federated.Narrow(p.Start)) {
 				t.Errorf("%s, step %d: the weights have moved", method, step)
@@ -337,8 +325,8 @@ func TestSolveEqualsConjugateGradient(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, row := range b.exact.rows {
-			federated.AddScaled(sum, math.Sqrt(float64(len(tokens))/float64(len(b.exact.rows))), federated.Widen(row))
+		for _, row := range b.exact {
+			federated.AddScaled(sum, math.Sqrt(float64(len(tokens))/float64(len(b.exact))), federated.Widen(row))
 		}
 		if off := federated.Norm(federated.Difference(sum, all)) / federated.Norm(all); off > 1e-4 {
 			t.Errorf("the scores' sum is off by %v of its length", off)

@@ -9,7 +9,7 @@ import (
 	"github.com/posttrain/posttrain/internal/adamw"
 )
 
-// local is an agent's training for itself, from theta, with a fresh AdamW and FedProx's term.
+// local is an agent's training for itself, from theta, with a fresh AdamW.
 type local struct {
 	policy *Policy
 	rule   adamw.Rule
@@ -25,13 +25,11 @@ func (l local) train(n, size int, gradient func(part []int, weights []float64) (
 	state := protocol.NewAdamW(weights, tensors) // it shares the weights
 	for t := 1; t <= l.how.Epochs*((n+size-1)/size); {
 		for part := range slices.Chunk(l.order.Perm(n), size) {
-			now := federated.Widen(weights)
-			g, err := gradient(part, now)
+			g, err := gradient(part, federated.Widen(weights))
 			if err != nil {
 				return nil, err
 			}
-			loss := federated.FedProx(federated.Widen(g), now, l.theta, l.how.Proximal)
-			state.Update(l.rule, protocol.Split(federated.Narrow(loss), tensors), t, l.how.LR, adamw.InOrder)
+			state.Update(l.rule, protocol.Split(g, tensors), t, l.how.LR, adamw.InOrder)
 			t++
 		}
 	}

@@ -75,12 +75,6 @@ func (w *PairWorkload) Identity() protocol.Identity { return w.policy.Identity }
 // Start is the policy's.
 func (w *PairWorkload) Start() []float64 { return w.policy.start() }
 
-// State is empty: an agent learns nothing for itself.
-func (w *PairWorkload) State() (protocol.State, error) { return emptyState() }
-
-// Restore takes back an empty state.
-func (w *PairWorkload) Restore(s protocol.State) error { return w.policy.checkEmpty(s) }
-
 // turn works with the policy at params.
 func (w *PairWorkload) turn(ctx context.Context, params []float64, work func(*train.Loop) error) error {
 	return w.policy.turn(params, func(o *Opened) error {

@@ -108,10 +108,6 @@ func TestPairWorkload(t *testing.T) {
 		}
 	}
 	w := NewPairs(p, tinyPairs(), 1, 7)
-	state, err := w.State()
-	if err != nil || w.Restore(state) != nil || w.Restore(protocol.State{Head: []byte("x")}) == nil {
-		t.Errorf("states: %v", err)
-	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := w.Collect(ended, w.Start(), 0); !errors.Is(err, context.Canceled) {
@@ -129,16 +125,9 @@ func TestPairWorkload(t *testing.T) {
 	if product == nil || search == nil {
 		t.Error("pairs have natural gradients")
 	}
-	for _, o := range []protocol.Local{{}, {Proximal: 10}} {
-		o.Epochs, o.Minibatch, o.LR = 40, 2, 1e-3
-		change, err := b.Train(t.Context(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		first = append(first, federated.Norm(change))
-	}
-	if plain, near := first[len(first)-2], first[len(first)-1]; plain == 0 || near >= plain {
-		t.Errorf("local training moves by %v, with a proximal term by %v: want less", plain, near)
+	change, err := b.Train(t.Context(), protocol.Local{Epochs: 40, Minibatch: 2, LR: 1e-3})
+	if err != nil || federated.Norm(change) == 0 {
+		t.Errorf("local training moves by %v: %v", federated.Norm(change), err)
 	}
 }
 

@@ -3,27 +3,23 @@ package lm
 import (
 	"context"
 	"math"
+	"slices"
 
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/grpo"
 )
 
-// exact are the scores s_i = ∇Σ_t ℓ of a batch's completions, each times sqrt(n/T) for n completions of T tokens: with
-// them H = Σs_is_iᵀ/T, which has the expectation of the mean over tokens, as tokens' scores are uncorrelated.
-type exact struct {
-	rows   [][]float32
-	solver *federated.Scores[float32] // for rho
-	rho    float64
-}
-
-// scoresOf makes one backward pass for each completion, at the first call. nil: they would take more than the memory.
-func (b *batch) scoresOf() (*exact, error) {
+// scoresOf are the scores s_i = ∇Σ_t ℓ of the batch's completions, each times sqrt(n/T) for n completions of T tokens:
+// with them H = Σs_is_iᵀ/T, which has the expectation of the mean over tokens, as tokens' scores are uncorrelated. The
+// first call makes a backward pass for each completion. nil: they would take more than the memory.
+func (b *batch) scoresOf() (federated.Scores[float32], error) {
 	n, tokens := 0, 0
 	b.eachTrained(func(_, _ int, answer []int32) { n, tokens = n+1, tokens+len(answer) })
 	if b.exact != nil || float64(n)*float64(len(b.theta))*4 > b.workload.memory || n == 0 {
 		return b.exact, nil
 	}
-	e, scale := &exact{}, float32(math.Sqrt(float64(n)/float64(tokens)))
+	var all federated.Scores[float32]
+	scale := float32(math.Sqrt(float64(n) / float64(tokens)))
 	err := b.turn(context.Background(), func(l *grpo.Loop) (err error) {
 		b.eachTrained(func(group, _ int, answer []int32) {
 			if err != nil {
@@ -31,18 +27,14 @@ func (b *batch) scoresOf() (*exact, error) {
 			}
 			var one grpo.Group
 			one.Prompt, one.Answers = b.drawn.Groups[group].Prompt, [][]int32{answer}
-			weights := make([]float32, len(answer))
-			for t := range weights {
-				weights[t] = scale
-			}
 			var row []float32
-			row, err = l.Trainer().Scores([]grpo.Group{one}, [][][]float32{{weights}})
-			e.rows = append(e.rows, row)
+			row, err = l.Trainer().Scores([]grpo.Group{one}, [][][]float32{{slices.Repeat([]float32{scale}, len(answer))}})
+			all = append(all, row)
 		})
 		return err
 	})
 	if err == nil {
-		b.exact = e
+		b.exact = all
 	}
 	return b.exact, err
 }
@@ -63,25 +55,15 @@ func (b *batch) Solve(right []float64, rho float64) ([]float64, error) {
 	if err := b.check("right side", right); err != nil {
 		return nil, err
 	}
-	e, err := b.scoresOf()
-	if e == nil || err != nil {
+	s, err := b.scoresOf()
+	if s == nil || err != nil {
 		return nil, err
 	}
-	if e.solver == nil || e.rho != rho {
-		if e.solver, err = federated.NewScores(e.rows, rho); err != nil {
+	if b.inverse == nil || b.rho != rho {
+		if b.inverse, err = s.Inverse(rho); err != nil {
 			return nil, err
 		}
-		e.rho = rho
+		b.rho = rho
 	}
-	return e.solver.Solve(right), nil
-}
-
-// product is H·v by the scores.
-func (e *exact) product(v []float64) []float64 {
-	out, n := make([]float64, len(v)), float64(len(e.rows))
-	for _, row := range e.rows {
-		s := federated.Widen(row)
-		federated.AddScaled(out, federated.Dot(s, v)/n, s)
-	}
-	return out
+	return b.inverse(right)
 }

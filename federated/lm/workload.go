@@ -8,7 +8,6 @@ package lm
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -182,12 +181,6 @@ func (w *Workload) turn(ctx context.Context, params []float64, version int, work
 	})
 }
 
-// State is empty: an agent learns nothing for itself.
-func (w *Workload) State() (protocol.State, error) { return emptyState() }
-
-// Restore takes back an empty state.
-func (w *Workload) Restore(s protocol.State) error { return w.policy.checkEmpty(s) }
-
 func (p *Policy) start() []float64 { return slices.Clone(p.Start) }
 
 func (p *Policy) check(params []float64) error {
@@ -198,15 +191,6 @@ func (p *Policy) check(params []float64) error {
 		if math.IsNaN(x) || math.Abs(x) > math.MaxFloat32 {
 			return fmt.Errorf("parameter %d is %v: want a number that is finite in float32", i, x)
 		}
-	}
-	return nil
-}
-
-func emptyState() (protocol.State, error) { return protocol.State{Head: json.RawMessage("{}")}, nil }
-
-func (p *Policy) checkEmpty(s protocol.State) error {
-	if err := json.Unmarshal(s.Head, &struct{}{}); err != nil {
-		return fmt.Errorf("state of %s: %w", p.Identity.Task, err)
 	}
 	return nil
 }

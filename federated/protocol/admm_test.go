@@ -104,7 +104,7 @@ func newTrial(t *testing.T, p *problem, o Options) *trial {
 	}
 	r := &trial{t: t, server: s.(*synchronous), tasks: make([]*Task, len(p.G))}
 	if p.Weights != nil {
-		r.server.turn.Weights = p.Weights
+		r.server.Turn.Weights = p.Weights
 	}
 	for i := range p.G {
 		r.agents = append(r.agents, newAgent(t, p, i, o))
@@ -158,7 +158,7 @@ func (r *trial) round(mask []bool) {
 	}
 }
 
-func (r *trial) y() []float64 { return r.server.method.(*admm).state.Y }
+func (r *trial) y() []float64 { return r.server.Method.(*admm).Duals.Y }
 
 // everybody is a mask, which a case without masks for all its rounds has.
 func everybody(n int) []bool { return slices.Repeat([]bool{true}, n) }
@@ -185,8 +185,8 @@ func TestOracleADMM(t *testing.T) {
 			near(t, name+" y", r.y(), want.Y)
 			for i, present := range mask {
 				if last := r.agents[i].last(); present {
-					near(t, name+" y_i", last.dual.Y, want.YI[i])
-					near(t, name+" λ_i", last.dual.Lambda, want.Lam[i])
+					near(t, name+" y_i", last.Dual.Y, want.YI[i])
+					near(t, name+" λ_i", last.Dual.Lambda, want.Lam[i])
 				}
 			}
 		}
@@ -499,7 +499,7 @@ func TestDirectionAfterRestart(t *testing.T) {
 	s := newTrial(t, p, o).server
 	s.Now, s.Members[2].Restart = 5, true
 	y := make([]float64, len(p.G[0]))
-	s.turn.task = Task{Kind: Solve, Version: 5, Direction: y}
+	s.Turn.Task = Task{Kind: Solve, Version: 5, Direction: y}
 	if s.own(2).Direction != nil {
 		t.Error("0 is sent to an agent that knows it")
 	}

@@ -2,13 +2,10 @@ package protocol
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/posttrain/posttrain/federated"
 )
@@ -22,29 +19,38 @@ type Agent struct {
 	workload Workload
 	o        Options
 
-	first   State    // of the workload, before any round
-	records []record // newest last, at most two
-	present int      // the round after which the workload has its state; unknown after an error
-	held    *held    // what the last Search sent
+	first   nested // state of the workload, before any round
+	present int    // the round after which the workload has its state; unknown after an error
 
 	batch Batch // of round at; nil: none
 	at    int
 	g     []float64 // of the batch, in Solve
 
-	secrets
+	secret []byte // of secure sums
+	run    string
+
+	memory
+}
+
+// memory is what an agent keeps over a kill. It has no secret.
+type memory struct {
+	Records []record // newest last, at most two
+	Held    *held    // what the last Search sent
+	Made    *Update  // the last update, with its vectors, which wait for a secure sum
+	Summed  []summed `json:",omitempty"`
 }
 
 // record is what an agent has after a round.
 type record struct {
 	Version, Step int
-	dual          federated.Dual // of ADMM
-	workload      State
+	Dual          federated.Dual // of ADMM
+	Workload      nested         // its state
 }
 
 // held is the direction of a line search, which the next Solve does not send again.
 type held struct {
-	version   int
-	direction []float64
+	Version   int
+	Direction []float64 `json:"-"`
 }
 
 const (
@@ -54,15 +60,35 @@ const (
 
 // NewAgent makes an agent; number is its place among the agents, from 0. The workload must be fresh.
 func NewAgent(number int, w Workload, o Options) (*Agent, error) {
-	first, err := w.State()
-	return &Agent{number: number, workload: w, o: o, first: first, present: start}, err
+	a := &Agent{number: number, workload: w, o: o, present: start}
+	first, err := a.learned()
+	a.first = first
+	return a, err
+}
+
+// learned is the state of the workload, if it has one.
+func (a *Agent) learned() (nested, error) {
+	l, ok := a.workload.(Learner)
+	if !ok {
+		return nested{}, nil
+	}
+	s, err := l.State()
+	return nested(s), err
+}
+
+// unlearn gives the workload back a state.
+func (a *Agent) unlearn(to nested) error {
+	if l, ok := a.workload.(Learner); ok {
+		return l.Restore(State(to))
+	}
+	return nil
 }
 
 // Do does a task of any kind but Stop. The update's slices belong to the caller.
 func (a *Agent) Do(ctx context.Context, t Task) (Update, error) {
 	u := Update{Agent: a.number, Kind: t.Kind, Version: t.Version, Step: t.Step, Attempt: t.Attempt}
 	if t.Present != nil {
-		return a.sum(t)
+		return a.masked(t)
 	}
 	do := map[Kind]func(context.Context, Task, *Update) error{
 		Gradient: a.gradient, Train: a.train, Solve: a.solve, Product: a.product, Search: a.search,
@@ -76,11 +102,10 @@ func (a *Agent) Do(ctx context.Context, t Task) (Update, error) {
 	for i, v := range u.Vectors {
 		u.Vectors[i] = a.o.round(v)
 	}
-	for i, x := range u.Numbers { // a large one stays finite in float32: the server refuses infinite ones
+	for i, x := range u.Numbers { // what overflows on the wire is far outside the trust region all the same
 		u.Numbers[i] = max(-math.MaxFloat32, min(x, math.MaxFloat32))
 	}
-	u.Numbers = a.o.round(u.Numbers)
-	u.Stats = a.batch.Stats()
+	u.Numbers, u.Stats = a.o.round(u.Numbers), a.batch.Stats()
 	if err := a.validate(ctx, t, &u); err != nil {
 		return u, err
 	}
@@ -155,7 +180,7 @@ func (a *Agent) advance(before federated.Dual, y []float64, rho, damping float64
 		from = make([]float64, len(y))
 	}
 	cg := federated.CG{Iterations: *a.o.CG.Iters, Tolerance: *a.o.CG.Tol}
-	dual, _, err := dual.SolveFrom(cg, federated.Damped(a.batch.Product, damping), a.g, y, rho, from)
+	dual, _, err := dual.Solve(cg, federated.Damped(a.batch.Product, damping), a.g, y, rho, from)
 	return dual, err
 }
 
@@ -166,7 +191,7 @@ func (a *Agent) before(ctx context.Context, t Task) (dual federated.Dual, y []fl
 		if a.batch == nil || last == nil || last.Version != t.Version || last.Step != t.Step-1 {
 			return dual, nil, fmt.Errorf("step %d: this agent has not done step %d of the round", t.Step, t.Step-1)
 		}
-		return last.dual, t.Direction, nil
+		return last.Dual, t.Direction, nil
 	}
 	if y, err = a.direction(t); err != nil {
 		return dual, nil, err
@@ -179,8 +204,8 @@ func (a *Agent) before(ctx context.Context, t Task) (dual federated.Dual, y []fl
 	switch {
 	case t.Accepted == start || t.Restart: // the server holds u_i = 0 of this agent
 		return federated.NewDual(make([]float64, len(y))), y, err
-	case last != nil && last.Version == t.Accepted && last.dual.Y != nil:
-		return last.dual, y, err
+	case last != nil && last.Version == t.Accepted && last.Dual.Y != nil:
+		return last.Dual, y, err
 	}
 	return federated.NewDual(y), y, err // its state is lost
 }
@@ -193,8 +218,8 @@ func (a *Agent) direction(t Task) ([]float64, error) {
 		return t.Direction, nil
 	case t.Version == 0 || t.Restart:
 		return make([]float64, len(t.Params)), nil
-	case a.held != nil && a.held.version == t.Version-1:
-		return a.held.direction, nil
+	case a.Held != nil && a.Held.Version == t.Version-1:
+		return a.Held.Direction, nil
 	}
 	return nil, fmt.Errorf("the task has no direction, and this agent did not search in round %d: join again",
 		t.Version-1)
@@ -215,28 +240,24 @@ func (a *Agent) search(ctx context.Context, t Task, u *Update) error {
 	if err := a.resume(ctx, t); err != nil {
 		return err
 	}
-	a.held = &held{t.Version, t.Direction}
+	a.Held = &held{t.Version, t.Direction}
 	kl, gain, err := a.batch.Search(t.Direction, federated.SearchScales(t.Scale))
 	u.Numbers = slices.Concat(kl, gain)
-	for i, x := range u.Numbers { // what overflows on the wire is far outside the trust region all the same
-		u.Numbers[i] = max(-math.MaxFloat32, min(math.MaxFloat32, x))
-	}
-	u.Numbers = a.o.round(u.Numbers)
 	return err
 }
 
 // collect samples for the first task of a round, after it has undone what the server did not count.
 func (a *Agent) collect(ctx context.Context, t Task) error {
-	a.records = slices.DeleteFunc(a.records, func(r record) bool { return r.Version > t.Accepted })
+	a.Records = slices.DeleteFunc(a.Records, func(r record) bool { return r.Version > t.Accepted })
 	last := a.last()
 	switch {
 	case a.present == t.Accepted:
 	case t.Accepted == start:
-		if err := a.workload.Restore(a.first); err != nil {
+		if err := a.unlearn(a.first); err != nil {
 			return err
 		}
 	case last != nil && last.Version == t.Accepted:
-		if err := a.workload.Restore(last.workload); err != nil {
+		if err := a.unlearn(last.Workload); err != nil {
 			return err
 		}
 	}
@@ -264,12 +285,12 @@ func (a *Agent) resume(ctx context.Context, t Task) error {
 		return fmt.Errorf("this agent has not sampled in the round: join again")
 	}
 	from := a.first
-	for _, r := range a.records {
+	for _, r := range a.Records {
 		if r.Version < t.Version {
-			from = r.workload
+			from = r.Workload
 		}
 	}
-	if err := a.workload.Restore(from); err != nil {
+	if err := a.unlearn(from); err != nil {
 		return err
 	}
 	return a.sample(ctx, t)
@@ -277,10 +298,10 @@ func (a *Agent) resume(ctx context.Context, t Task) error {
 
 // last is the newest record, nil without one.
 func (a *Agent) last() *record {
-	if len(a.records) == 0 {
+	if len(a.Records) == 0 {
 		return nil
 	}
-	return &a.records[len(a.records)-1]
+	return &a.Records[len(a.Records)-1]
 }
 
 // remember keeps what the agent has after a task, unless this failed with err.
@@ -288,78 +309,25 @@ func (a *Agent) remember(t Task, dual federated.Dual, err error) error {
 	if err != nil {
 		return err
 	}
-	learned, err := a.workload.State()
+	learned, err := a.learned()
 	if err != nil {
 		return err
 	}
-	a.records = slices.DeleteFunc(a.records, func(r record) bool { return r.Version == t.Version })
-	a.records = append(a.records, record{t.Version, t.Step, dual, learned})
-	a.records = a.records[max(0, len(a.records)-2):]
+	a.Records = slices.DeleteFunc(a.Records, func(r record) bool { return r.Version == t.Version })
+	a.Records = append(a.Records, record{t.Version, t.Step, dual, learned})
+	a.Records = a.Records[max(0, len(a.Records)-2):]
 	return nil
 }
 
-// agentHead is the head of an agent's snapshot.
-type agentHead struct {
-	Records []record
-	Heads   []json.RawMessage // of the workload's states in the records
-	Held    *int              // version
-	Made    *Update           // that waits for a secure sum
-	Summed  []summed          `json:",omitempty"`
-}
-
 // State is what the agent needs to continue after a kill. A round that was under way is done again. It has no secret.
-func (a *Agent) State() (State, error) {
-	head, vectors := agentHead{Records: a.records, Summed: a.summed}, map[string][]float64{}
-	for i, r := range a.records {
-		prefix := strconv.Itoa(i) + "/"
-		if r.dual.Y != nil {
-			vectors[prefix+"lambda"], vectors[prefix+"y"] = r.dual.Lambda, r.dual.Y
-		}
-		head.Heads = append(head.Heads, r.workload.Head)
-		for name, v := range r.workload.Vectors {
-			vectors[prefix+"workload/"+name] = v
-		}
-	}
-	if a.held != nil {
-		head.Held, vectors["held"] = &a.held.version, a.held.direction
-	}
-	if head.Made = a.made; a.made != nil {
-		for i, v := range a.made.Vectors {
-			vectors["made/"+strconv.Itoa(i)] = v
-		}
-	}
-	b, err := json.Marshal(head)
-	return State{b, vectors}, err
-}
+func (a *Agent) State() (State, error) { return Pack(&a.memory) }
 
 // Restore takes a snapshot back.
 func (a *Agent) Restore(s State) error {
-	var head agentHead
-	if err := json.Unmarshal(s.Head, &head); err != nil {
+	var m memory
+	if err := Unpack(s, &m); err != nil {
 		return fmt.Errorf("state of agent %d: %w", a.number, err)
 	}
-	if len(head.Heads) != len(head.Records) {
-		return fmt.Errorf("state of agent %d: %d rounds and %d states", a.number, len(head.Records), len(head.Heads))
-	}
-	a.records, a.batch, a.held, a.present = head.Records, nil, nil, unknown
-	for i := range a.records {
-		r, prefix := &a.records[i], strconv.Itoa(i)+"/"
-		r.dual = federated.Dual{Lambda: s.Vectors[prefix+"lambda"], Y: s.Vectors[prefix+"y"]}
-		r.workload = State{head.Heads[i], map[string][]float64{}}
-		for name, v := range s.Vectors {
-			if rest, ok := strings.CutPrefix(name, prefix+"workload/"); ok {
-				r.workload.Vectors[rest] = v
-			}
-		}
-	}
-	if head.Held != nil {
-		a.held = &held{*head.Held, s.Vectors["held"]}
-	}
-	a.summed = head.Summed
-	if a.made = head.Made; a.made != nil {
-		for v := s.Vectors["made/0"]; v != nil; v = s.Vectors["made/"+strconv.Itoa(len(a.made.Vectors))] {
-			a.made.Vectors = append(a.made.Vectors, v)
-		}
-	}
+	a.memory, a.batch, a.present = m, nil, unknown
 	return nil
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/quadratic"
 )
 
 // options of a method on the quadratic workload.
@@ -22,9 +21,6 @@ func options(method string) protocol.Options {
 		o.Updates = new(24)
 	} else {
 		o.Rounds = new(6)
-	}
-	if o.Buffer != nil {
-		o.Buffer = new(3)
 	}
 	return o
 }
@@ -49,16 +45,13 @@ func newWorld(t *testing.T, o protocol.Options) *world {
 // newWorldOf has d parameters.
 func newWorldOf(t *testing.T, o protocol.Options, d int) *world {
 	t.Helper()
-	q := quadratic.Random(d, 7)
+	q := protocol.RandomQuadratic(d, 7)
 	q.Noise = 0.3
-	w := &world{t: t, o: o, start: q.Start, tasks: make([][]protocol.Task, o.Agents),
+	w := &world{t: t, o: o, start: q.Begin, tasks: make([][]protocol.Task, o.Agents),
 		order: rand.New(rand.NewPCG(3, 4))}
 	w.server = w.fresh()
 	for i := range o.Agents {
-		load, err := quadratic.New(q, i, 7)
-		if err != nil {
-			t.Fatal(err)
-		}
+		load := q.Of(i, 7)
 		a, err := protocol.NewAgent(i, load, o)
 		if err != nil {
 			t.Fatal(err)
@@ -183,7 +176,7 @@ func TestRestoredServerGoesOn(t *testing.T) {
 			if !reflect.DeepEqual(plain.log, swapped.log) {
 				t.Errorf("%s: other receipts after restoring", name)
 			}
-			q := quadratic.Random(5, 7)
+			q := protocol.RandomQuadratic(5, 7)
 			before, after := q.Return(plain.start), q.Return(plain.server.Params())
 			if !(after > before) || !federated.Finite(plain.server.Params()) {
 				t.Errorf("%s: return %v after %v", name, after, before)

@@ -13,9 +13,6 @@ func TestFlatUpdates(t *testing.T) {
 	for _, method := range protocol.Methods() {
 		o := options(method)
 		o.Clip, o.Agents, o.Samples = 3, 1, 0
-		if o.Buffer != nil {
-			o.Buffer = new(1)
-		}
 		s, err := protocol.NewServer(o, []float64{1, 2}, 1)
 		if err != nil {
 			t.Fatal(err)

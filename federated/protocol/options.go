@@ -22,25 +22,20 @@ const (
 	A3C        = "a3c"         // every gradient through RMSProp
 	FedPPO     = "fedppo"      // local PPO, weights averaged
 	FedAvg     = "fedavg"      // local training, weights averaged by samples
-	FedProx    = "fedprox"     // FedAvg with a proximal term
-	FedBuff    = "fedbuff"     // asynchronous, buffered changes of the weights
-	DiLoCo     = "diloco"      // local training, outer Nesterov momentum
 )
 
 // Methods lists the methods, in the order in which messages name them.
 func Methods() []string {
-	return []string{FedNPGADMM, FedNPG, AFedPG, FedPG, Vanilla, A3C, FedPPO, FedAvg, FedProx, FedBuff, DiLoCo}
+	return []string{FedNPGADMM, FedNPG, AFedPG, FedPG, Vanilla, A3C, FedPPO, FedAvg}
 }
 
 // groups are the methods that an option's tag "of" names together.
 var groups = map[string][]string{
-	"async":    {AFedPG, Vanilla, A3C, FedBuff},
-	"sync":     {FedNPGADMM, FedNPG, FedPG, FedPPO, FedAvg, FedProx, DiLoCo},
+	"async":    {AFedPG, Vanilla, A3C},
+	"sync":     {FedNPGADMM, FedNPG, FedPG, FedPPO, FedAvg},
 	"trust":    {FedNPGADMM, FedNPG},
 	"momentum": {AFedPG, FedPG, Vanilla},
-	"local":    {FedPPO, FedAvg, FedProx, FedBuff, DiLoCo},
-	"buffered": {AFedPG, Vanilla, FedBuff},
-	"means":    {FedPG, FedPPO, FedAvg, FedProx, DiLoCo},
+	"local":    {FedPPO, FedAvg},
 }
 
 // Asynchronous reports whether the server steps on each update as it comes, without rounds.
@@ -85,31 +80,21 @@ type Options struct {
 	CG         CG       `yaml:"cg"`
 
 	// Rounds of synchronous methods.
-	Weights   *string        `yaml:"weights,omitempty" want:"equal|samples" of:"sync"`
-	Aggregate *string        `yaml:"aggregate,omitempty" want:"mean|median|trimmed" of:"means"`
-	Select    *float64       `yaml:"select,omitempty" want:">0 <=1" of:"sync"` // share of the agents in a round
-	Quorum    *float64       `yaml:"quorum,omitempty" want:">0 <=1" of:"sync"` // share of those to close when late
-	Deadline  *time.Duration `yaml:"deadline,omitempty" want:">=0" zero:"wait for all" of:"sync"`
+	Weights  *string        `yaml:"weights,omitempty" want:"equal|samples" of:"sync"`
+	Select   *float64       `yaml:"select,omitempty" want:">0 <=1" of:"sync"` // share of the agents in a round
+	Quorum   *float64       `yaml:"quorum,omitempty" want:">0 <=1" of:"sync"` // share of those to close when late
+	Deadline *time.Duration `yaml:"deadline,omitempty" want:">=0" zero:"wait for all" of:"sync"`
 
 	// What the server accepts.
 	MaxDelay *int    `yaml:"max_delay,omitempty" want:">=0" zero:"4 for each agent" of:"async"`
-	Clip     float64 `yaml:"clip" want:">=0" zero:"off"`                // longest norm, in medians of the last ones
-	Buffer   *int    `yaml:"buffer,omitempty" want:">=1" of:"buffered"` // updates of a step
+	Clip     float64 `yaml:"clip" want:">=0" zero:"off"` // longest norm, in medians of the last ones
 
-	// Secure sums: the server sees sums of masked updates alone, see package private. Each vector is first shortened to
-	// the norm Privacy.Clip, and gets its share of Gaussian noise.
-	Secure  bool    `yaml:"secure"`
-	Privacy Privacy `yaml:"privacy"`
+	// Secure sums of methods in rounds: the server sees sums of masked updates alone, see [federated.Sum]. Each vector is
+	// first shortened to the norm Privacy.Clip, and gets its share of Gaussian noise.
+	Secure  bool              `yaml:"secure"`
+	Privacy federated.Privacy `yaml:"privacy"`
 
 	Local Training `yaml:"local"`
-	Outer Outer    `yaml:"outer"`
-}
-
-// Privacy is client-level differential privacy, see [private.Privacy].
-type Privacy struct {
-	Clip  float64 `yaml:"clip" want:">=0" zero:"off"`
-	Noise float64 `yaml:"noise" want:">=0" zero:"off"` // standard deviation of that in a sum, in units of Clip
-	Delta float64 `yaml:"delta" want:">0 <1"`
 }
 
 // Adaptive are the constants of rule adamw.
@@ -157,14 +142,7 @@ type Training struct {
 	Minibatch *int     `yaml:"minibatch,omitempty" want:">=1" of:"local"` // samples of a step
 	LR        *float64 `yaml:"lr,omitempty" want:">0" of:"local"`         // of Adam
 	Clip      *float64 `yaml:"clip,omitempty" want:">0" of:"local"`       // of PPO's ratio
-	Mu        *float64 `yaml:"mu,omitempty" want:">=0" of:"fedprox"`      // of the proximal term
 	Entropy   *float64 `yaml:"entropy,omitempty" want:">=0" of:"local"`
-}
-
-// Outer is the server's step on what agents have trained.
-type Outer struct {
-	LR       *float64 `yaml:"lr,omitempty" want:">0" of:"fedbuff diloco"`
-	Momentum *float64 `yaml:"momentum,omitempty" want:">=0 <1" of:"diloco"` // Nesterov's
 }
 
 // Defaults are a method's options: the papers', and where they leave a choice open, the project's (docs/federated.md
@@ -177,19 +155,14 @@ func Defaults(method string) Options {
 		Rho:  new(0.1), Damping: new(0.1), Delta: new(0.01), Eta: new(1.0), Step: new("trust"), LineSearch: new("on"),
 		Inner: new(1), Absent: new("hold"), Forget: new(10),
 		CG:      CG{new(15), new(1e-10), new("previous")},
-		Weights: new("equal"), Aggregate: new(string(federated.WeightedMean)), Select: new(1.0), Quorum: new(0.5),
-		Deadline: new(time.Duration(0)), MaxDelay: new(0), Buffer: new(1),
-		Local: Training{Epochs: new(10), Minibatch: new(64), LR: new(3e-4), Clip: new(0.2), Mu: new(0.01),
-			Entropy: new(0.0)},
-		Outer: Outer{new(0.7), new(0.9)},
+		Weights: new("equal"), Select: new(1.0), Quorum: new(0.5), Deadline: new(time.Duration(0)), MaxDelay: new(0),
+		Local: Training{Epochs: new(10), Minibatch: new(64), LR: new(3e-4), Clip: new(0.2), Entropy: new(0.0)},
 	}
 	switch method {
 	case FedPG:
 		o.LR = new(2e-3) // a step has the gradients of all agents, and there are fewer steps
-	case FedAvg, FedProx:
+	case FedAvg:
 		o.Weights = new("samples")
-	case FedBuff:
-		o.Buffer, o.Outer.LR = new(10), new(1.0)
 	}
 	o.Method, o.Agents, o.Wire, o.Clip, o.Privacy.Delta = method, 4, "float32", 3, 1e-5
 	clearUnused(reflect.ValueOf(&o).Elem(), method)
@@ -268,9 +241,6 @@ func (o Options) checkTogether(faults *fault.Faults) {
 		faults.Add("forget", *o.Forget, "absent drop remembers no agent; remove it")
 	}
 	o.checkPrivate(faults)
-	if b := o.Buffer; b != nil && o.Most() > 0 && *b > o.Most() {
-		faults.Add("buffer", *b, "the run ends after %d updates, before its first step: want at most that", o.Most())
-	}
 	if o.Most() == 0 && o.Samples == 0 {
 		key := "rounds"
 		if Asynchronous(o.Method) {
@@ -297,9 +267,6 @@ func (o Options) checkPrivate(faults *fault.Faults) {
 		faults.Add("privacy.clip", 0, "privacy.noise is in units of it: want a number above 0")
 	case o.Weights != nil && *o.Weights == "samples":
 		faults.Add("weights", *o.Weights, "privacy.noise covers agents of one weight: want equal")
-	case o.Method == FedBuff:
-		faults.Add("privacy.noise", p.Noise, "fedbuff gives late agents less weight, and noise covers agents of one "+
-			"weight: want 0")
 	case o.LineSearch != nil && *o.LineSearch == "on":
 		faults.Add("line_search", "on", "the agents' answers have no noise: want off with privacy.noise")
 	}
@@ -307,22 +274,15 @@ func (o Options) checkPrivate(faults *fault.Faults) {
 
 func (o Options) checkSecure(faults *fault.Faults) {
 	switch {
-	case Asynchronous(o.Method) && (o.Buffer == nil || *o.Buffer < fewest):
-		faults.Add("secure", true, "%s steps on single updates, which the server must see: want a synchronous method, "+
-			"or afedpg, vanilla or fedbuff with a buffer of 2 or more", o.Method)
-	case Asynchronous(o.Method) && *o.Buffer > o.Agents:
-		faults.Add("buffer", *o.Buffer, "a secure sum has each agent once: want at most agents, %d", o.Agents)
-	case Asynchronous(o.Method) && *o.Buffer > o.Oldest():
-		faults.Add("max_delay", *o.MaxDelay, "an update waits for the others of its sum: want at least buffer, %d",
-			*o.Buffer)
+	case Asynchronous(o.Method):
+		faults.Add("secure", true, "%s steps on single updates, which the server must see: want a method in rounds, %s",
+			o.Method, fault.Or(groups["sync"]))
 	case o.Clip > 0:
 		faults.Add("clip", o.Clip, "the server sees no single update with secure: want 0, and privacy.clip for the "+
 			"agents' own bound")
-	case o.Aggregate != nil && *o.Aggregate != string(federated.WeightedMean):
-		faults.Add("aggregate", *o.Aggregate, "the server sees no single update with secure: want mean")
 	case o.Absent != nil && *o.Absent == string(federated.Hold):
 		faults.Add("absent", *o.Absent, "with secure the server has no single update to hold: want drop")
-	case o.Select != nil && number(*o.Select, o.Agents) < fewest:
+	case number(*o.Select, o.Agents) < fewest:
 		faults.Add("select", *o.Select, "a secure sum needs 2 agents: that share of %d is less", o.Agents)
 	}
 }
@@ -369,11 +329,7 @@ func number(share float64, agents int) int { return max(1, int(math.Round(share*
 // how is what agents are asked to train.
 func (o Options) how() Local {
 	t := o.Local
-	l := Local{Epochs: *t.Epochs, Minibatch: *t.Minibatch, LR: *t.LR, Clip: *t.Clip, Entropy: *t.Entropy}
-	if t.Mu != nil {
-		l.Proximal = *t.Mu
-	}
-	return l
+	return Local{Epochs: *t.Epochs, Minibatch: *t.Minibatch, LR: *t.LR, Clip: *t.Clip, Entropy: *t.Entropy}
 }
 
 // round rounds v to the type that travels. The result may share v.

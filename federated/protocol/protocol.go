@@ -13,19 +13,17 @@
 //  3. [Server].Receive checks the update (see [federated.Guard]), applies it, and returns a receipt and the next tasks.
 //  4. [Server].Deadline closes a synchronous round without those who are late.
 //
-// A server is deterministic: the same calls in the same order give the same bits.
+// A server is deterministic: the same calls in the same order give the same bits. [Simulation] runs all of this in one
+// process.
 package protocol
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/posttrain/posttrain/internal/adamw"
 )
 
 // Kind says what a task asks for, and so what its update holds.
@@ -168,12 +166,6 @@ type Server interface {
 // parameters, and would send the same again.
 var ErrStuck = errors.New("no agent has work left")
 
-// State is a snapshot of a server or an agent: small facts as JSON, and vectors by name.
-type State struct {
-	Head    json.RawMessage
-	Vectors map[string][]float64
-}
-
 // Identity says what an agent trains. Server and agents must agree in all of it.
 type Identity struct {
 	Protocol int      `json:"protocol"` // version of the messages: [Version]
@@ -194,36 +186,9 @@ type Tensor struct {
 	NoDecay bool `json:"no_decay,omitempty"` // AdamW's weight decay leaves it alone
 }
 
-// size is the number of its numbers.
-func (t Tensor) size() int {
-	n := 1
-	for _, k := range t.Shape {
-		n *= k
-	}
-	return n
-}
-
-// Split cuts numbers in the order of θ into those of each tensor, which share memory with them.
-func Split[T any](flat []T, tensors []Tensor) (parts [][]T) {
-	for _, t := range tensors {
-		n := t.size()
-		parts, flat = append(parts, flat[:n:n]), flat[n:]
-	}
-	return parts
-}
-
-// NewAdamW has weights [d], which it shares, and moments of zero.
-func NewAdamW(weights []float32, tensors []Tensor) adamw.State {
-	s := adamw.State{Weights: Split(weights, tensors), First: Split(make([]float32, len(weights)), tensors),
-		Second: Split(make([]float32, len(weights)), tensors)}
-	for _, t := range tensors {
-		s.NoDecay = append(s.NoDecay, t.NoDecay)
-	}
-	return s
-}
-
 // Workload is one agent's environment or data, with the arithmetic of its model. Those whose samples come from the
-// policy pass workloadtest.Run; a workload without, such as that of preference pairs, has no natural gradients.
+// policy keep the promises of the tests in package lm; a workload without, such as that of preference pairs, has no
+// natural gradients.
 type Workload interface {
 	Identity() Identity
 	// Start returns θ_0, which every agent and the server compute alike from the run's seed.
@@ -231,7 +196,11 @@ type Workload interface {
 	// Collect samples under params. The draws depend only on the agent, the run's seed and version, so an agent that
 	// was killed and asked again sends the same numbers. The batch stays valid until the next Collect.
 	Collect(ctx context.Context, params []float64, version int) (Batch, error)
-	// State is what the agent learns for itself and never sends, such as a critic. Restore takes it back.
+}
+
+// Learner is a workload that learns for itself what it never sends, such as a critic.
+type Learner interface {
+	// State is what it has learned. Restore takes it back; after an error the workload is as it was.
 	State() (State, error)
 	Restore(State) error
 }
@@ -263,12 +232,11 @@ type Solver interface {
 	Solve(right []float64, rho float64) ([]float64, error)
 }
 
-// Local says how an agent trains for itself (FedAvg, FedProx, FedBuff, DiLoCo, FedPPO).
+// Local says how an agent trains for itself (FedAvg, FedPPO).
 type Local struct {
 	Epochs    int     // over the samples
 	Minibatch int     // samples of a step
 	LR        float64 // of Adam
 	Clip      float64 // of PPO's ratio
-	Proximal  float64 // μ of FedProx: adds μ(θ − θ_start) to the gradient of the loss; 0: none
 	Entropy   float64 // weight of the policy's entropy
 }

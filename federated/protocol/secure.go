@@ -1,433 +1,195 @@
 package protocol
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/posttrain/posttrain/federated"
-	"github.com/posttrain/posttrain/federated/private"
 )
 
-// secure is between the agents and the server of a method, which then sees sums of updates alone. An agent that has
-// done a task with vectors first says that it is ready, with its public key of the sum. When all have said so, or those
-// who are not late, the server names the agents of the sum, and each sends its masked vectors. The method then gets the
-// mean as the update of every one of them.
+// With secure sums a turn whose answers are vectors has two parts. An agent that has done the task first says that it
+// is ready, with its public key of the sum. When all have said so, or those who are not late, the server names the
+// agents of the sum, and each sends its masked vectors. The method then gets the mean as the answer of every one of
+// them.
 //
 // Only the short way from naming to sending can lose a message. The sum is then begun again, as another attempt with
 // other masks, by those who are left.
-type secure struct {
-	Server
-	c      *core
-	rounds *synchronous  // one of the two is the server
-	queue  *asynchronous // with a buffer: a sum makes a step
 
-	sums
-	total []uint64 // of the sum under way, [vectors·d]
+// sums are the secure sums of a run.
+type sums struct {
+	Attempts int        // sums begun; the last is under way if Present is not nil
+	Shown    int        // vectors that sums have shown
+	Present  []int      // the agents of the sum under way, in order
+	Answered []int      // those of them that have sent their masked vectors
+	Total    fixedPoint // of these, [vectors·d]
 }
 
-// sums is the head of a snapshot of secure.
-type sums struct {
-	Ready    []*Update // the agents that wait for a sum, or for its end, in the order they came
-	Attempts int       // sums begun; the last is under way if Present is not nil
-	Shown    int       // vectors that sums have shown
-	Present  []int     // the agents of the sum under way, in order
-	Answered []int     // those of them that have sent their masked vectors
+// drop ends the sum under way if the agent is in it.
+func (s *sums) drop(agent int) {
+	if slices.Contains(s.Present, agent) {
+		s.Present = nil
+	}
+}
+
+// fixedPoint are numbers in fixed point, in JSON their bytes.
+type fixedPoint []uint64
+
+// MarshalJSON writes them.
+func (f fixedPoint) MarshalJSON() ([]byte, error) {
+	b, err := binary.Append(nil, binary.LittleEndian, []uint64(f))
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(b)
+}
+
+// UnmarshalJSON reads them.
+func (f *fixedPoint) UnmarshalJSON(text []byte) error {
+	var b []byte
+	if err := json.Unmarshal(text, &b); err != nil {
+		return err
+	}
+	*f = make(fixedPoint, len(b)/8)
+	_, err := binary.Decode(b, binary.LittleEndian, []uint64(*f))
+	return err
 }
 
 // fewest is the smallest number of agents of a sum that hides one from the server.
 const fewest = 2
 
-func newSecure(inner Server) *secure {
-	s := &secure{Server: inner}
-	switch inner := inner.(type) {
-	case *synchronous:
-		s.c, s.rounds = &inner.core, inner
-	case *asynchronous:
-		s.c, s.queue = &inner.core, inner
-	}
-	return s
+// summing reports whether the open turn ends in a secure sum.
+func (s *synchronous) summing() bool { return s.o.Secure && s.Turn.Task.Kind != Search }
+
+// vectors is the number of vectors that each agent has in the sum.
+func (s *synchronous) vectors() int {
+	all, _ := s.contents(s.Turn.Task)
+	return len(all)
 }
 
-func (s *secure) Join(agent int) []Send { return s.settle(s.Server.Join(agent)) }
-
-func (s *secure) Leave(agent int) []Send { return s.settle(s.Server.Leave(agent)) }
-
-// settle forgets agents that the method no longer waits for, and begins the sum again without them.
-func (s *secure) settle(sends []Send) []Send {
-	before := len(s.Ready)
-	s.Ready = slices.DeleteFunc(s.Ready, func(u *Update) bool {
-		gone := s.c.Members[u.Agent].Left || s.rounds != nil && !s.rounds.waits(u.Agent)
-		if gone && slices.Contains(s.Present, u.Agent) {
-			s.Present = nil
-		}
-		return gone
-	})
-	if len(s.Ready) == before && s.rounds == nil {
-		return sends
-	}
-	closed, more := s.form()
-	if closed.Stepped {
-		s.c.closed = closed
-	}
-	s.measure(s.c.closed.Metrics)
-	return append(sends, more...)
-}
-
-// waits reports whether the open turn waits for an agent.
-func (s *synchronous) waits(agent int) bool {
-	return slices.Contains(s.turn.Open, agent) && s.turn.Answers[agent] == nil
-}
-
-func (s *secure) Receive(u Update) (Receipt, []Send) {
-	receipt, sends := s.receive(u)
-	s.measure(receipt.Metrics)
-	return receipt, sends
-}
-
-func (s *secure) receive(u Update) (Receipt, []Send) {
+func (s *synchronous) receiveSecure(u Update) (Receipt, []Send) {
 	switch {
-	case u.Kind == Search || !s.c.known(u.Agent) || s.c.Done():
-		return s.Server.Receive(u)
 	case len(u.Vectors) > 0:
-		return s.c.refuse(ReasonKind, "plain vectors, want masked ones: this run makes secure sums"), nil
+		return s.refuse(ReasonKind, "plain vectors, want masked ones: this run makes secure sums"), nil
 	case u.Attempt > 0:
 		return s.masked(u)
+	}
+	if refusal, ok := s.late(&u); !ok {
+		return refusal, nil
+	}
+	if len(u.Key) != federated.KeySize {
+		return s.refuse(ReasonKind, fmt.Sprintf("a key of %d bytes, want %d", len(u.Key), federated.KeySize)), nil
 	}
 	return s.ready(u)
 }
 
-// ready notes that an agent has its vectors.
-func (s *secure) ready(u Update) (Receipt, []Send) {
-	if refusal, sends, ok := s.expected(&u); !ok {
-		return refusal, sends
+// ready notes that an agent has its vectors. One that was killed has done its task again.
+func (s *synchronous) ready(u Update) (Receipt, []Send) {
+	s.Members[u.Agent].Joined = true
+	before := s.Turn.Answers[u.Agent]
+	s.Turn.Answers[u.Agent] = &answer{Update: u}
+	if slices.Contains(s.Sums.Present, u.Agent) {
+		switch {
+		case !slices.Equal(before.Update.Key, u.Key):
+			s.Sums.drop(u.Agent) // begun again, with the other key
+		case slices.Contains(s.Sums.Answered, u.Agent):
+			return Receipt{Accepted: true}, nil
+		default:
+			return Receipt{Accepted: true}, []Send{s.send(u.Agent, s.summand(u.Agent))}
+		}
 	}
-	if len(u.Key) != private.KeySize {
-		return s.c.refuse(ReasonKind, fmt.Sprintf("a key of %d bytes, want %d", len(u.Key), private.KeySize)), nil
-	}
-	s.c.Members[u.Agent].Joined = true
-	i := slices.IndexFunc(s.Ready, func(r *Update) bool { return r.Agent == u.Agent })
-	if i < 0 {
-		s.Ready = append(s.Ready, &u)
-		receipt, sends := s.form()
-		receipt.Accepted = true
-		return receipt, sends
-	}
-	same := slices.Equal(s.Ready[i].Key, u.Key)
-	s.Ready[i] = &u // it was killed and has done its task again
+	receipt, sends := s.advance()
+	receipt.Accepted = true
+	return receipt, sends
+}
+
+// sum begins the sum of a turn that all have answered, unless it is under way. One agent makes no sum: it is absent.
+func (s *synchronous) sum() (_ Receipt, sends []Send) {
+	present := s.present()
 	switch {
-	case !slices.Contains(s.Present, u.Agent):
-		return Receipt{Accepted: true}, nil
-	case !same:
-		s.Present = nil
-		receipt, sends := s.form()
-		receipt.Accepted = true
-		return receipt, sends
-	case slices.Contains(s.Answered, u.Agent):
-		return Receipt{Accepted: true}, nil
-	}
-	return Receipt{Accepted: true}, []Send{s.ask(u.Agent)}
-}
-
-// expected reports whether the method waits for this work.
-func (s *secure) expected(u *Update) (Receipt, []Send, bool) {
-	if s.rounds != nil {
-		refusal, ok := s.rounds.late(u)
-		return refusal, nil, ok
-	}
-	reason, detail := "", ""
-	switch seen := (federated.Mark{Agent: u.Agent, Version: u.Version}); {
-	case u.Kind != s.queue.kind:
-		reason, detail = ReasonKind, fmt.Sprintf("kind %q, want %s", u.Kind, s.queue.kind)
-	case u.Version < 0 || u.Version > s.c.Now || s.old(u):
-		reason, detail = federated.ReasonVersion, fmt.Sprintf("version %d at version %d", u.Version, s.c.Now)
-	case slices.Contains(s.queue.guard.Seen, seen):
-		reason = federated.ReasonDuplicate
-		detail = fmt.Sprintf("agent %d has sent version %d before", u.Agent, u.Version)
-	default:
-		return Receipt{}, nil, true
-	}
-	return s.c.refuse(reason, detail), s.queue.again(u.Agent, reason, u.Version), false
-}
-
-// old reports whether work of an asynchronous method would be too old at the end of the next step.
-func (s *secure) old(u *Update) bool {
-	return u.Version < s.c.Now+s.queue.size()-s.c.o.Oldest()
-}
-
-// form begins a sum if enough agents wait for one, and none is under way.
-func (s *secure) form() (Receipt, []Send) {
-	if s.Present != nil || len(s.Ready) == 0 {
+	case len(present) < fewest:
+		s.drop(present)
+		return s.close()
+	case s.Sums.Present != nil:
 		return Receipt{}, nil
 	}
-	var present []int
-	for _, u := range s.Ready {
-		present = append(present, u.Agent)
-	}
-	if s.rounds == nil {
-		return s.formBuffer(present)
-	}
-	for _, i := range s.rounds.turn.Open {
-		if s.rounds.waits(i) && !slices.Contains(present, i) {
-			return Receipt{}, nil
-		}
-	}
-	if len(present) < fewest {
-		return s.without(present)
-	}
-	return Receipt{}, s.begin(present)
-}
-
-// formBuffer takes the first agents that fill a step. Work that has become too old meanwhile is done again.
-func (s *secure) formBuffer(present []int) (Receipt, []Send) {
-	var sends []Send
-	s.Ready = slices.DeleteFunc(s.Ready, func(u *Update) bool {
-		if s.old(u) {
-			present = slices.DeleteFunc(present, func(i int) bool { return i == u.Agent })
-			s.c.refuse(federated.ReasonVersion, "")
-			sends = append(sends, s.queue.work(u.Agent))
-		}
-		return s.old(u)
-	})
-	if len(present) < s.queue.size() {
-		return Receipt{}, sends
-	}
-	return Receipt{}, append(sends, s.begin(present[:s.queue.size()])...)
-}
-
-// without closes a round as if these agents were absent.
-func (s *secure) without(agents []int) (Receipt, []Send) {
-	s.Ready = slices.DeleteFunc(s.Ready, func(u *Update) bool { return slices.Contains(agents, u.Agent) })
-	for _, i := range agents {
-		s.rounds.turn.Answers[i] = &answer{Refused: true}
-	}
-	if receipt, sends := s.rounds.advance(); receipt.Stepped || len(sends) > 0 {
-		return receipt, sends
-	}
-	return s.form()
-}
-
-// begin begins a sum.
-func (s *secure) begin(present []int) (sends []Send) {
-	slices.Sort(present)
-	s.Attempts++
-	s.Present, s.Answered, s.total = present, nil, make([]uint64, s.vectors()*s.c.d)
+	s.Sums.Attempts++
+	s.Sums.Present, s.Sums.Answered, s.Sums.Total = present, nil, make(fixedPoint, s.vectors()*s.d)
 	for _, i := range present {
-		sends = append(sends, s.ask(i))
+		sends = append(sends, s.send(i, s.summand(i)))
 	}
-	return sends
+	return Receipt{}, sends
 }
 
-// vectors is the number of vectors that each agent has in the sum.
-func (s *secure) vectors() int {
-	if s.rounds == nil {
-		return 1
+// summand is an agent's task in the sum under way: its scaled vectors, so that the sum is the weighted mean.
+func (s *synchronous) summand(agent int) Task {
+	total := 0.0
+	t := Task{Kind: s.Turn.Task.Kind, Step: s.Turn.Task.Step, Attempt: s.Sums.Attempts, Present: s.Sums.Present}
+	for _, i := range s.Sums.Present {
+		total += s.weight(i)
+		t.Keys = append(t.Keys, s.Turn.Answers[i].Update.Key)
 	}
-	names, _ := contents(s.rounds.turn.task)
-	return len(names)
+	t.Scale = s.weight(agent) / total
+	return t
 }
 
-// ask is an agent's task in the sum under way: its scaled vectors, so that the sum is the weighted mean.
-func (s *secure) ask(agent int) Send {
-	total, own := 0.0, 0.0
-	t := Task{Attempt: s.Attempts, Present: s.Present}
-	for _, i := range s.Present {
-		u := s.waiting(i)
-		t.Kind, t.Step, t.Keys = u.Kind, u.Step, append(t.Keys, u.Key)
-		w := s.weight(u)
-		if total += w; i == agent {
-			own = w
-		}
+func (s *synchronous) weight(agent int) float64 {
+	if *s.o.Weights == "samples" && s.Turn.Task.Samples() {
+		return weightOf(s.Turn.Answers[agent].Update.Stats)
 	}
-	t.Scale = own / total
-	return s.c.send(agent, t)
-}
-
-// waiting is what an agent of the sum has said.
-func (s *secure) waiting(agent int) *Update {
-	return s.Ready[slices.IndexFunc(s.Ready, func(u *Update) bool { return u.Agent == agent })]
-}
-
-func (s *secure) weight(u *Update) float64 {
-	switch {
-	case s.rounds == nil && s.c.o.Method == FedBuff:
-		return 1 / math.Sqrt(float64(1+s.c.Now/s.queue.size()-u.Version/s.queue.size()))
-	case s.rounds == nil:
-		return 1
-	case *s.c.o.Weights == "samples" && s.rounds.turn.task.Samples():
-		return weightOf(u.Stats)
-	}
-	return s.rounds.turn.Weights[u.Agent]
+	return s.Turn.Weights[agent]
 }
 
 // masked adds an agent's masked vectors.
-func (s *secure) masked(u Update) (Receipt, []Send) {
-	s.c.Members[u.Agent].Up += u.Payload(s.c.o.Width())
+func (s *synchronous) masked(u Update) (receipt Receipt, sends []Send) {
+	s.Members[u.Agent].Up += u.Payload(s.o.Width())
 	switch {
-	case s.Present == nil || u.Attempt != s.Attempts || !slices.Contains(s.Present, u.Agent):
-		receipt := s.c.refuse(federated.ReasonVersion,
-			fmt.Sprintf("attempt %d of a sum, which is not under way", u.Attempt))
-		if s.queue != nil && !slices.ContainsFunc(s.Ready, func(r *Update) bool { return r.Agent == u.Agent }) {
-			return receipt, []Send{s.queue.work(u.Agent)}
-		}
-		return receipt, nil
-	case slices.Contains(s.Answered, u.Agent):
-		return s.c.refuse(federated.ReasonDuplicate, fmt.Sprintf("agent %d has answered this sum before", u.Agent)), nil
-	case len(u.Masked) != len(s.total):
-		receipt := s.c.refuse(federated.ReasonLength,
-			fmt.Sprintf("%d masked numbers, want %d", len(u.Masked), len(s.total)))
-		closed, sends := s.repeat([]int{u.Agent})
+	case s.Sums.Present == nil || u.Attempt != s.Sums.Attempts || !slices.Contains(s.Sums.Present, u.Agent):
+		return s.refuse(federated.ReasonVersion,
+			fmt.Sprintf("attempt %d of a sum, which is not under way", u.Attempt)), nil
+	case slices.Contains(s.Sums.Answered, u.Agent):
+		return s.refuse(federated.ReasonDuplicate, fmt.Sprintf("agent %d has answered this sum before", u.Agent)), nil
+	case len(u.Masked) != len(s.Sums.Total):
+		receipt = s.refuse(federated.ReasonLength,
+			fmt.Sprintf("%d masked numbers, want %d", len(u.Masked), len(s.Sums.Total)))
+		s.drop([]int{u.Agent})
+		closed, sends := s.advance()
 		receipt.Stepped, receipt.Metrics = closed.Stepped, closed.Metrics
 		return receipt, sends
 	}
-	private.Add(s.total, u.Masked)
-	if s.Answered = append(s.Answered, u.Agent); len(s.Answered) < len(s.Present) {
+	federated.AddFixed(s.Sums.Total, u.Masked)
+	if s.Sums.Answered = append(s.Sums.Answered, u.Agent); len(s.Sums.Answered) < len(s.Sums.Present) {
 		return Receipt{Accepted: true}, nil
 	}
 	return s.finish()
 }
 
-// repeat begins the sum again without some agents.
-func (s *secure) repeat(lost []int) (Receipt, []Send) {
-	s.Present = nil
-	if s.rounds != nil {
-		return s.without(lost)
+// finish closes the turn with the mean as the answer of every agent of the sum.
+func (s *synchronous) finish() (receipt Receipt, sends []Send) {
+	mean, present := federated.FromFixed(s.Sums.Total), s.Sums.Present
+	s.Sums.Shown += s.vectors()
+	s.Sums.Present, s.Sums.Total = nil, nil
+	for _, i := range present {
+		u := s.Turn.Answers[i].Update
+		u.Vectors = slices.Collect(slices.Chunk(mean, s.d))
+		receipt = s.count(u)
 	}
-	s.Ready = slices.DeleteFunc(s.Ready, func(u *Update) bool { return slices.Contains(lost, u.Agent) })
-	return s.form()
-}
-
-// finish gives the method the mean as the update of every agent of the sum.
-func (s *secure) finish() (receipt Receipt, sends []Send) {
-	mean, d := private.Decode(s.total), s.c.d
-	var updates []Update
-	for _, i := range s.Present {
-		u := *s.waiting(i)
-		for j := range s.vectors() {
-			u.Vectors = append(u.Vectors, mean[j*d:(j+1)*d])
-		}
-		updates = append(updates, u)
-	}
-	s.Shown += s.vectors()
-	s.Ready = slices.DeleteFunc(s.Ready, func(u *Update) bool { return slices.Contains(s.Present, u.Agent) })
-	s.Present, s.total = nil, nil
-	receipt, sends = s.give(updates)
-	_, more := s.form()
-	return receipt, append(sends, more...)
-}
-
-// give has the method receive updates that have not travelled. Where each gets an answer of its own, all get that after
-// the last: the parameters after the step.
-func (s *secure) give(updates []Update) (receipt Receipt, sends []Send) {
-	last := len(updates) - 1
-	for k, u := range updates {
-		m := &s.c.Members[u.Agent]
-		m.Up -= u.Payload(s.c.o.Width()) // Receive adds it
-		down := m.Down
-		if receipt, sends = s.Server.Receive(u); s.c.Done() {
-			return receipt, sends
-		}
-		if s.queue != nil && k < last {
-			m.Down = down
-		}
-	}
-	for _, u := range updates[:last] {
-		if s.queue != nil {
-			sends = append(sends, s.queue.work(u.Agent))
-		}
-	}
+	closed, sends := s.close()
+	receipt.Stepped, receipt.Metrics = closed.Stepped, closed.Metrics
 	return receipt, sends
 }
 
-// measure adds the metrics of secure sums to those of a step.
-func (s *secure) measure(values map[string]float64) {
-	if values == nil {
-		return
-	}
-	values["sums"], values["attempts"] = float64(s.Shown), float64(s.Attempts)
-	if account, ok := s.c.o.Account(s.Shown); ok {
+// measureSums adds the metrics of secure sums to those of a step.
+func (s *synchronous) measureSums(values map[string]float64) {
+	values["sums"], values["attempts"] = float64(s.Sums.Shown), float64(s.Sums.Attempts)
+	if account, ok := s.o.Account(s.Sums.Shown); ok {
 		values["rho"], values["epsilon"] = account.Rho(), account.Epsilon()
 	}
 }
 
-// Deadline continues without those who are late, if a quorum of the round's agents is there.
-func (s *secure) Deadline() (Receipt, []Send) {
-	receipt, sends := s.deadline()
-	s.measure(receipt.Metrics)
-	return receipt, sends
-}
-
-func (s *secure) deadline() (Receipt, []Send) {
-	switch {
-	case s.c.Done() || s.rounds != nil && s.rounds.turn.task.Kind == Search:
-		return s.Server.Deadline()
-	case s.Present != nil:
-		late := slices.DeleteFunc(slices.Clone(s.Present), func(i int) bool { return slices.Contains(s.Answered, i) })
-		if s.rounds != nil && len(s.Answered) < s.quorum() {
-			return Receipt{}, nil
-		}
-		return s.repeat(late)
-	case s.rounds == nil || len(s.Ready) < s.quorum():
-		return Receipt{}, nil
-	}
-	late := slices.DeleteFunc(slices.Clone(s.rounds.turn.Open), func(i int) bool {
-		return !s.rounds.waits(i) || slices.ContainsFunc(s.Ready, func(u *Update) bool { return u.Agent == i })
-	})
-	return s.without(late)
-}
-
-func (s *secure) quorum() int { return max(fewest, number(*s.c.o.Quorum, len(s.rounds.turn.Chosen))) }
-
-// secureHead is the head of a snapshot around that of the method's server.
-type secureHead struct {
-	Sums   sums
-	Method json.RawMessage
-}
-
-// State has the sum under way as two vectors for each vector: the upper and the lower halves of its numbers.
-func (s *secure) State() (State, error) {
-	state, err := s.Server.State()
-	if err != nil {
-		return state, err
-	}
-	for j := 0; j*s.c.d < len(s.total); j++ {
-		upper, lower := make([]float64, s.c.d), make([]float64, s.c.d)
-		for k, x := range s.total[j*s.c.d : (j+1)*s.c.d] {
-			upper[k], lower[k] = float64(x>>32), float64(uint32(x))
-		}
-		state.Vectors[fmt.Sprintf("sum/%d/upper", j)], state.Vectors[fmt.Sprintf("sum/%d/lower", j)] = upper, lower
-	}
-	return pack(secureHead{s.sums, state.Head}, state.Vectors)
-}
-
-func (s *secure) Restore(state State) error {
-	var head secureHead
-	if err := unpack(state, &head, s.c.d); err != nil {
-		return err
-	}
-	if err := s.Server.Restore(State{head.Method, state.Vectors}); err != nil {
-		return err
-	}
-	s.sums, s.total = head.Sums, nil
-	for j := 0; s.Present != nil && j < s.vectors(); j++ {
-		upper, err := vector(state.Vectors, fmt.Sprintf("sum/%d/upper", j))
-		if err != nil {
-			return err
-		}
-		lower, err := vector(state.Vectors, fmt.Sprintf("sum/%d/lower", j))
-		if err != nil {
-			return err
-		}
-		for k := range upper {
-			s.total = append(s.total, uint64(upper[k])<<32|uint64(lower[k]))
-		}
-	}
-	return nil
-}
-
 // Account is what sums of that number of vectors reveal about an agent, if the run has noise.
-func (o Options) Account(sums int) (private.Account, bool) {
+func (o Options) Account(sums int) (federated.Account, bool) {
 	p := o.Privacy
-	return private.Account{Sums: sums, Noise: p.Noise, Delta: p.Delta}, p.Noise > 0
+	return federated.Account{Sums: sums, Noise: p.Noise, Delta: p.Delta}, p.Noise > 0
 }

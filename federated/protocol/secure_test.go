@@ -11,7 +11,6 @@ import (
 
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/quadratic"
 )
 
 // secureOptions are those of a method with all that secure sums refuse switched off.
@@ -25,7 +24,7 @@ func secureOptions(method string) protocol.Options {
 }
 
 func secureMethods() []string {
-	return slices.DeleteFunc(protocol.Methods(), func(m string) bool { return m == protocol.A3C })
+	return slices.DeleteFunc(protocol.Methods(), protocol.Asynchronous)
 }
 
 func nearly(t *testing.T, name string, got, want []float64, within float64) {
@@ -38,9 +37,6 @@ func nearly(t *testing.T, name string, got, want []float64, within float64) {
 // A run with secure sums is the run without them, but for the fixed point of the sums.
 func TestSecureRunIsThePlainRun(t *testing.T) {
 	for _, method := range secureMethods() {
-		if protocol.Asynchronous(method) {
-			continue // who shares a step depends on who is ready
-		}
 		for _, weights := range []string{"equal", "samples"} {
 			o := secureOptions(method)
 			o.Weights = new(weights)
@@ -83,59 +79,14 @@ func TestRestoredSecureServerGoesOn(t *testing.T) {
 		if !reflect.DeepEqual(plain.log, swapped.log) {
 			t.Errorf("%s: other receipts after restoring", method)
 		}
-		q := quadratic.Random(5, 7)
+		q := protocol.RandomQuadratic(5, 7)
 		if before, after := q.Return(plain.start), q.Return(plain.server.Params()); !(after > before) {
 			t.Errorf("%s: return %v after %v", method, after, before)
 		}
 	}
 }
 
-// In FedBuff a late agent weighs less, in AFedPG the oldest gradient gives α. Agents 0 and 1 make the first step, agent
-// 2 shares the second with agent 0.
-func TestSecureBuffer(t *testing.T) {
-	for _, method := range []string{protocol.FedBuff, protocol.AFedPG} {
-		o := secureOptions(method)
-		o.Agents, o.Buffer = 3, new(2)
-		w := newWorld(t, o)
-		for _, i := range []int{0, 1, 0, 1} {
-			w.do(i)
-		}
-		o.Secure = false
-		plain := newWorld(t, o)
-		late, next := w.tasks[2][0], w.tasks[0][0]
-		if late.Version != 0 || next.Version != 2 {
-			t.Fatalf("%s: agent 2 works at version %d, agent 0 at %d, want 0 and 2", method, late.Version, next.Version)
-		}
-		var vectors [][]float64
-		for agent, task := range []protocol.Task{0: next, 2: late} {
-			if task.Kind == "" {
-				continue
-			}
-			u, err := plain.agents[agent].Do(t.Context(), task)
-			if err != nil {
-				t.Fatal(err)
-			}
-			vectors = append(vectors, u.Vectors[0])
-		}
-		before := slices.Clone(w.server.Params())
-		for _, i := range []int{2, 0, 0, 2} {
-			w.do(i)
-		}
-		metrics := w.log[len(w.log)-1].Metrics
-		if method == protocol.AFedPG {
-			if metrics["alpha"] != *o.Alpha || metrics["delay"] != 2 {
-				t.Errorf("delay %g, α %g; want that of the oldest, 2 steps", metrics["delay"], metrics["alpha"])
-			}
-			continue
-		}
-		weights := []float64{1, math.Sqrt(0.5)}
-		want := federated.Ahead(before, *o.Outer.LR*weights[0]/2, vectors[0])
-		federated.AddScaled(want, *o.Outer.LR*weights[1]/2, vectors[1])
-		nearly(t, method, w.server.Params(), want, 1e-9)
-	}
-}
-
-// start has all agents ready and asked for their masked vectors.
+// startSum has all agents ready and asked for their masked vectors.
 func (w *world) startSum() {
 	w.t.Helper()
 	for i := range w.agents {
@@ -221,10 +172,7 @@ func TestKilledAgentTakesPartAgain(t *testing.T) {
 	for _, secret := range []byte{3, 99} { // that of agent 2 is 3
 		w := newWorld(t, secureOptions(protocol.FedNPGADMM))
 		w.startSum()
-		load, err := quadratic.New(quadratic.Random(5, 7), 2, 7)
-		if err != nil {
-			t.Fatal(err)
-		}
+		load := protocol.RandomQuadratic(5, 7).Of(2, 7)
 		state, err := w.agents[2].State()
 		if err != nil {
 			t.Fatal(err)
@@ -328,12 +276,9 @@ func (w *world) kill(agent int) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	q := quadratic.Random(5, 7)
+	q := protocol.RandomQuadratic(5, 7)
 	q.Noise = 0.3
-	load, err := quadratic.New(q, agent, 7)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	load := q.Of(agent, 7)
 	if w.agents[agent], err = protocol.NewAgent(agent, load, w.o); err != nil {
 		w.t.Fatal(err)
 	}
@@ -383,7 +328,7 @@ func TestSecureServerRefuses(t *testing.T) {
 			t.Errorf("%s: %+v, want a refusal for %s", name, r, c.reason)
 		}
 	}
-	load, _ := quadratic.New(quadratic.Random(5, 7), 0, 7)
+	load := protocol.RandomQuadratic(5, 7).Of(0, 7)
 	a, err := protocol.NewAgent(0, load, w.o)
 	if err != nil {
 		t.Fatal(err)
@@ -406,7 +351,7 @@ func scaled(task protocol.Task, c float64) protocol.Task {
 // The mean of n agents has noise of deviation Noise·Clip/n, and the metrics have the account of all sums.
 func TestPrivacyOfARun(t *testing.T) {
 	o := secureOptions(protocol.FedPG)
-	o.Privacy = protocol.Privacy{Clip: 0.5, Noise: 4, Delta: math.Exp(-9)}
+	o.Privacy = federated.Privacy{Clip: 0.5, Noise: 4, Delta: math.Exp(-9)}
 	o.Rounds = new(32)
 	const d = 3000
 	w := newWorldOf(t, o, d)
@@ -455,16 +400,13 @@ func TestSecureFaults(t *testing.T) {
 	type o = protocol.Options
 	cases := map[string]o{
 		`secure true: a3c steps on single`: with(protocol.A3C, func(*o) {}),
-		`secure true: afedpg steps on sin`: with(protocol.AFedPG, func(o *o) { o.Buffer = new(1) }),
-		`buffer 5: a secure sum has each`:  with(protocol.AFedPG, func(o *o) { o.Buffer = new(5) }),
+		`secure true: afedpg steps on sin`: with(protocol.AFedPG, func(*o) {}),
 		`clip 3: the server sees no singl`: with(protocol.FedPG, func(o *o) { o.Clip = 3 }),
-		`aggregate "median": the server s`: with(protocol.FedPG, func(o *o) { o.Aggregate = new("median") }),
 		`absent "hold": with secure the s`: with(protocol.FedNPGADMM, func(o *o) { o.Absent = new("hold") }),
 		`select 0.25: a secure sum needs`:  with(protocol.FedPG, func(o *o) { o.Select = new(0.25) }),
 		`privacy.noise 1: with privacy.cl`: with(protocol.FedPG, func(o *o) { noise(o); o.Secure = false }),
 		`privacy.clip 0: privacy.noise is`: with(protocol.FedPG, func(o *o) { o.Privacy.Noise = 1 }),
 		`weights "samples": privacy.noise`: with(protocol.FedAvg, noise),
-		`privacy.noise 1: fedbuff gives l`: with(protocol.FedBuff, noise),
 		`line_search "on": the agents' an`: with(protocol.FedNPG, noise),
 	}
 	for want, o := range cases {
@@ -490,10 +432,7 @@ func TestMasksAreUsedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	load, err := quadratic.New(quadratic.Random(5, 8), 2, 8) // as if its data had changed
-	if err != nil {
-		t.Fatal(err)
-	}
+	load := protocol.RandomQuadratic(5, 8).Of(2, 8) // as if its data had changed
 	again, err := protocol.NewAgent(2, load, w.o)
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -27,23 +26,14 @@ func NewServer(o Options, start []float64, seed uint64) (Server, error) {
 	if err := checkTensors(o.Tensors, len(start)); err != nil {
 		return nil, err
 	}
-	c := core{o: o, d: len(start), seed: seed}
-	c.Members = make([]member, o.Agents)
+	c := core{o: o, d: len(start), seed: seed, Members: make([]member, o.Agents), Refused: map[string]int{}}
 	for i := range c.Members {
 		c.Members[i] = member{Accepted: -1, Held: -1}
 	}
-	c.Refused = map[string]int{}
-	start = slices.Clone(start)
-	var s Server
 	if Asynchronous(o.Method) {
-		s = newAsynchronous(c, start)
-	} else {
-		s = newSynchronous(c, start)
+		return newAsynchronous(c, slices.Clone(start)), nil
 	}
-	if o.Secure {
-		s = newSecure(s)
-	}
-	return s, nil
+	return newSynchronous(c, slices.Clone(start)), nil
 }
 
 // core is what all servers have. Its exported fields are the head of a snapshot.
@@ -236,42 +226,17 @@ func (c *core) validated(values map[string]float64) {
 	}
 }
 
-// take takes over the head of a snapshot.
-func (c *core) take(head core) error {
-	if len(head.Members) != len(c.Members) {
-		return fmt.Errorf("snapshot: it has %d agents, want %d", len(head.Members), len(c.Members))
+// restore takes a snapshot back into a server, whose core this is.
+func (c *core) restore(state State, server any) error {
+	if err := state.check(c.d); err != nil {
+		return err
 	}
-	if head.Refused == nil {
-		head.Refused = map[string]int{}
+	agents := len(c.Members)
+	if err := Unpack(state, server); err != nil {
+		return err
 	}
-	head.o, head.d, head.seed = c.o, c.d, c.seed
-	*c = head
-	return nil
-}
-
-// vector is a vector of a snapshot.
-func vector(vectors map[string][]float64, name string) ([]float64, error) {
-	if v := vectors[name]; v != nil {
-		return v, nil
-	}
-	return nil, fmt.Errorf("snapshot: it has no %s", name)
-}
-
-// pack makes a snapshot from a struct with small facts.
-func pack(head any, vectors map[string][]float64) (State, error) {
-	b, err := json.Marshal(head)
-	return State{b, vectors}, err
-}
-
-// unpack reads the small facts of a snapshot, and checks that all its vectors are [d].
-func unpack(s State, head any, d int) error {
-	if err := json.Unmarshal(s.Head, head); err != nil {
-		return fmt.Errorf("snapshot: %w", err)
-	}
-	for name, v := range s.Vectors {
-		if len(v) != d {
-			return fmt.Errorf("snapshot: %s has %d numbers, want %d", name, len(v), d)
-		}
+	if len(c.Members) != agents {
+		return fmt.Errorf("snapshot: it has %d agents, want %d", len(c.Members), agents)
 	}
 	return nil
 }

@@ -10,16 +10,21 @@ import (
 
 // synchronous is the server of a method in rounds. A round has turns: its agents get the same task, and the next turn
 // or the next round begins when all of them have answered. Who is refused or late is absent from the rest of the round.
+// Its exported fields are a snapshot.
 type synchronous struct {
 	core
-	method method
-	guards map[string]*federated.Guard // by the name of a vector
-	turn   turn
+	Method method
+	Guards guards
+	Turn   turn
+	Sums   sums // with secure sums
 }
+
+// guards are by the kind of a vector.
+type guards struct{ U, G, Gradient, Train, Product *federated.Guard }
 
 // turn is where a round is.
 type turn struct {
-	task    Task
+	Task    Task
 	Number  int   // counts all turns of the run
 	Chosen  []int // agents of the round, in order
 	Open    []int // those of the turn, in order
@@ -35,16 +40,13 @@ type answer struct {
 	Norms   []float64 // of the vectors as they came
 }
 
-// method is what a synchronous method does in a round.
+// method is what a synchronous method does in a round. Its exported fields are in snapshots.
 type method interface {
 	theta() []float64
 	open() Task // of a round; its vectors may have any precision
 	// next takes the answers to a task, by agent, nil: absent.
 	next(t Task, weights []float64, answers []*Update) outcome
 	leave(agent int)
-	save() map[string][]float64
-	load(rounds int, vectors map[string][]float64) error
-	head() any // a pointer to what else a snapshot has
 }
 
 // outcome is the next task of a round, or its end.
@@ -55,51 +57,50 @@ type outcome struct {
 	restart bool               // all agents begin with new duals
 }
 
-// contents are the names of the vectors, and the count of the numbers, of an answer.
-func contents(t Task) (vectors []string, numbers int) {
+// content is a vector of an answer.
+type content struct {
+	name  string
+	guard *federated.Guard
+}
+
+// contents are the vectors, and the count of the numbers, of an answer.
+func (s *synchronous) contents(t Task) (vectors []content, numbers int) {
+	u, g := content{"u", s.Guards.U}, content{"g", s.Guards.G}
 	switch {
 	case t.Kind == Search:
 		return nil, 2 * federated.Tries
 	case t.Kind == Solve && t.Step == 0:
-		return []string{"u", "g"}, 0
+		return []content{u, g}, 0
 	case t.Kind == Solve:
-		return []string{"u"}, 0
+		return []content{u}, 0
 	}
-	return []string{string(t.Kind)}, 0
+	own := map[Kind]*federated.Guard{Gradient: s.Guards.Gradient, Train: s.Guards.Train, Product: s.Guards.Product}
+	return []content{{string(t.Kind), own[t.Kind]}}, 0
 }
 
 func newSynchronous(c core, start []float64) *synchronous {
-	s := &synchronous{core: c, guards: map[string]*federated.Guard{}}
-	for _, name := range []string{"u", "g", string(Gradient), string(Train), string(Product)} {
-		s.guards[name] = &federated.Guard{Length: c.d, Clip: c.o.Clip, MaxDelay: c.o.Oldest()}
+	guard := func(clip float64) *federated.Guard {
+		return &federated.Guard{Length: c.d, Clip: clip, MaxDelay: c.o.Oldest()}
 	}
-	s.guards[string(Product)].Clip = 0 // the length of H·v says nothing: v is another each time
-	switch c.o.Method {
-	case FedNPGADMM:
-		s.method = newADMM(c.o, start)
-	case FedNPG:
-		s.method = newNatural(c.o, start)
-	case FedPG:
-		s.method = &meanGradient{rule: newRule(c.o, start), o: c.o}
-	default:
-		s.method = newAverage(c.o, start)
-	}
-	s.turn.Weights = make([]float64, c.o.Agents)
+	s := &synchronous{core: c, Method: newMethod(c.o, start)}
+	s.Guards = guards{guard(c.o.Clip), guard(c.o.Clip), guard(c.o.Clip), guard(c.o.Clip),
+		guard(0)} // the length of H·v says nothing: v is another each time
+	s.Turn.Weights = make([]float64, c.o.Agents)
 	if *c.o.Weights == "equal" {
-		for i := range s.turn.Weights {
-			s.turn.Weights[i] = 1
+		for i := range s.Turn.Weights {
+			s.Turn.Weights[i] = 1
 		}
 	}
 	s.begin()
 	return s
 }
 
-func (s *synchronous) Params() []float64 { return s.method.theta() }
+func (s *synchronous) Params() []float64 { return s.Method.theta() }
 
 // begin opens a round.
 func (s *synchronous) begin() []Send {
-	s.turn.Chosen, s.turn.Sampled = s.choose(), tally{}
-	return s.ask(s.method.open(), s.turn.Chosen)
+	s.Turn.Chosen, s.Turn.Sampled = s.choose(), tally{}
+	return s.ask(s.Method.open(), s.Turn.Chosen)
 }
 
 // choose draws the agents of a round.
@@ -117,12 +118,12 @@ func (s *synchronous) choose() (chosen []int) {
 // ask opens a turn.
 func (s *synchronous) ask(t Task, agents []int) (sends []Send) {
 	if t.Direction = s.o.round(t.Direction); t.Params == nil {
-		t.Params = s.turn.task.Params // those of the round
+		t.Params = s.Turn.Task.Params // those of the round
 	} else {
 		t.Params = s.o.round(t.Params)
 	}
-	s.turn.task, s.turn.Open, s.turn.Answers = t, agents, make([]*answer, len(s.Members))
-	s.turn.Number++
+	s.Turn.Task, s.Turn.Open, s.Turn.Answers = t, agents, make([]*answer, len(s.Members))
+	s.Turn.Number++
 	for _, i := range agents {
 		if s.Members[i].Joined {
 			sends = append(sends, s.send(i, s.own(i)))
@@ -134,7 +135,7 @@ func (s *synchronous) ask(t Task, agents []int) (sends []Send) {
 // own is the task of the turn for an agent. A later turn works at the parameters that it has, and an agent that has
 // searched along y need not get it again.
 func (s *synchronous) own(agent int) Task {
-	t, m := s.turn.task, s.Members[agent]
+	t, m := s.Turn.Task, s.Members[agent]
 	switch {
 	case !t.Samples():
 		t.Params = nil
@@ -152,49 +153,74 @@ func (s *synchronous) Join(agent int) []Send {
 		return nil
 	}
 	s.Members[agent].Joined = true
-	switch {
+	switch t := s.Turn.Task; {
 	case s.Done():
 		return []Send{s.send(agent, Task{Kind: Stop})}
-	case !slices.Contains(s.turn.Open, agent) || s.turn.Answers[agent] != nil:
+	case !s.waits(agent):
 		return nil
-	case s.turn.task.Kind == Solve && s.turn.task.Step > 0:
-		s.turn.Answers[agent] = &answer{Refused: true}
-		var sends []Send
-		s.closed, sends = s.advance()
-		return sends
-	}
-	if s.Now == 0 && s.turn.task.Samples() {
+	case t.Kind == Solve && t.Step > 0:
+		return s.without(agent)
+	case s.Now == 0 && t.Samples():
 		return []Send{s.send(agent, s.own(agent))} // there is nothing that it could have lost
+	default:
+		return []Send{s.send(agent, t)}
 	}
-	return []Send{s.send(agent, s.turn.task)}
+}
+
+// waits reports whether the open turn waits for an agent. With secure sums it does so until the sum has come.
+func (s *synchronous) waits(agent int) bool {
+	a := s.Turn.Answers[agent]
+	return slices.Contains(s.Turn.Open, agent) && (a == nil || s.summing() && !a.Refused)
+}
+
+// without goes on as if these agents were absent from the turn. What it closes is kept for [Server.Closed].
+func (s *synchronous) without(agents ...int) (sends []Send) {
+	s.drop(agents)
+	s.closed, sends = s.advance()
+	return sends
+}
+
+// drop makes agents absent from the rest of the round.
+func (s *synchronous) drop(agents []int) {
+	for _, i := range agents {
+		s.Turn.Answers[i] = &answer{Refused: true}
+		s.Sums.drop(i)
+	}
 }
 
 func (s *synchronous) Receive(u Update) (Receipt, []Send) {
-	t := s.turn.task
-	names, numbers := contents(t)
+	if s.o.Secure && u.Kind != Search && s.known(u.Agent) && !s.Done() {
+		return s.receiveSecure(u)
+	}
+	t := s.Turn.Task
+	vectors, numbers := s.contents(t)
 	if refusal, ok := s.late(&u); !ok {
 		return refusal, nil
 	}
-	refusal, ok := s.arrive(&u, t.Kind, len(names), numbers)
+	refusal, ok := s.arrive(&u, t.Kind, len(vectors), numbers)
 	if !ok {
 		return refusal, nil
 	}
-	a := &answer{Update: u}
-	receipt := s.judge(a, names)
-	if receipt.Accepted && t.Samples() {
-		m := &s.Members[u.Agent]
-		m.Accepted, m.Restart = u.Version, false
-	}
-	if receipt.Accepted && t.Kind == Search {
-		s.Members[u.Agent].Held = s.Now
-	}
-	if !receipt.Accepted {
-		a = &answer{Refused: true} // without its numbers, which may be such that no snapshot can hold them
-	}
-	s.turn.Answers[u.Agent] = a
+	receipt := s.count(u)
 	closed, sends := s.advance()
 	receipt.Stepped, receipt.Metrics = closed.Stepped, closed.Metrics
 	return receipt, sends
+}
+
+// count judges an answer and keeps it.
+func (s *synchronous) count(u Update) Receipt {
+	a, m := &answer{Update: u}, &s.Members[u.Agent]
+	receipt := s.judge(a)
+	switch {
+	case !receipt.Accepted:
+		a = &answer{Refused: true} // without its numbers, which may be such that no snapshot can hold them
+	case s.Turn.Task.Samples():
+		m.Accepted, m.Restart = u.Version, false
+	case s.Turn.Task.Kind == Search:
+		m.Held = s.Now
+	}
+	s.Turn.Answers[u.Agent] = a
+	return receipt
 }
 
 // late refuses an update that the open turn does not wait for.
@@ -203,15 +229,15 @@ func (s *synchronous) late(u *Update) (Receipt, bool) {
 		return Receipt{}, true // arrive refuses these
 	}
 	reason, detail := "", ""
-	switch t := s.turn.task; {
+	switch t := s.Turn.Task; {
 	case u.Version != s.Now:
 		reason, detail = federated.ReasonVersion, fmt.Sprintf("round %d, want %d", u.Version, s.Now)
 	case u.Kind != t.Kind || u.Step != t.Step:
 		reason, detail = federated.ReasonVersion, fmt.Sprintf("%s, step %d of the round, want %s, step %d", u.Kind,
 			u.Step, t.Kind, t.Step)
-	case !slices.Contains(s.turn.Open, u.Agent):
-		reason, detail = ReasonAgent, fmt.Sprintf("agent %d is not in this turn, want one of %v", u.Agent, s.turn.Open)
-	case s.turn.Answers[u.Agent] != nil:
+	case !slices.Contains(s.Turn.Open, u.Agent):
+		reason, detail = ReasonAgent, fmt.Sprintf("agent %d is not in this turn, want one of %v", u.Agent, s.Turn.Open)
+	case !s.waits(u.Agent):
 		reason, detail = federated.ReasonDuplicate, fmt.Sprintf("agent %d has answered this turn before", u.Agent)
 	default:
 		return Receipt{}, true
@@ -222,18 +248,19 @@ func (s *synchronous) late(u *Update) (Receipt, bool) {
 
 // judge asks the guards about an answer, and shortens its vectors to their bounds, which are those of the turns before:
 // the order of arrival within a turn changes nothing.
-func (s *synchronous) judge(a *answer, names []string) Receipt {
+func (s *synchronous) judge(a *answer) Receipt {
 	receipt := Receipt{Accepted: true}
-	a.Norms = make([]float64, len(names))
+	vectors, _ := s.contents(s.Turn.Task)
+	a.Norms = make([]float64, len(vectors))
 	a.Update.Vectors = slices.Clone(a.Update.Vectors)
-	for i, name := range names {
-		zero := name != string(Gradient) || a.Update.Stats.Flat // else it says that something is wrong
-		v := s.guards[name].Check(a.Update.Agent, s.turn.Number, s.turn.Number, a.Update.Vectors[i], zero)
+	for i, c := range vectors {
+		zero := c.name != string(Gradient) || a.Update.Stats.Flat // else it says that something is wrong
+		v := c.guard.Check(a.Update.Agent, s.Turn.Number, s.Turn.Number, a.Update.Vectors[i], zero)
 		if v.Reason != "" {
-			return s.refuse(v.Reason, name+": "+v.Detail)
+			return s.refuse(v.Reason, c.name+": "+v.Detail)
 		}
-		if v.Bound > 0 && v.Norm > v.Bound {
-			receipt.Bound = v.Bound
+		if bound := v.Shortened(); bound > 0 {
+			receipt.Bound = bound
 		}
 		a.Update.Vectors[i], a.Norms[i] = v.Used, v.Norm
 	}
@@ -245,33 +272,43 @@ func (s *synchronous) judge(a *answer, names []string) Receipt {
 
 // advance closes the turn if all have answered.
 func (s *synchronous) advance() (Receipt, []Send) {
-	for _, i := range s.turn.Open {
-		if s.turn.Answers[i] == nil {
+	for _, i := range s.Turn.Open {
+		if s.Turn.Answers[i] == nil {
 			return Receipt{}, nil
 		}
+	}
+	if s.summing() {
+		return s.sum()
 	}
 	return s.close()
 }
 
+// present are the agents that have answered the turn, in order.
+func (s *synchronous) present() (agents []int) {
+	for _, i := range s.Turn.Open {
+		if a := s.Turn.Answers[i]; a != nil && !a.Refused {
+			agents = append(agents, i)
+		}
+	}
+	return agents
+}
+
 // close takes the answers of a turn, in the order of agent numbers, to the method.
 func (s *synchronous) close() (Receipt, []Send) {
-	t := s.turn.task
-	names, _ := contents(t)
-	updates, present := make([]*Update, len(s.Members)), []int(nil)
-	for _, i := range s.turn.Open {
-		a := s.turn.Answers[i]
-		if a == nil || a.Refused {
-			continue
-		}
-		updates[i], present = &a.Update, append(present, i)
-		for j, name := range names {
-			s.guards[name].Record(i, s.turn.Number, s.turn.Number, a.Norms[j])
+	t, present := s.Turn.Task, s.present()
+	vectors, _ := s.contents(t)
+	updates := make([]*Update, len(s.Members))
+	for _, i := range present {
+		a := s.Turn.Answers[i]
+		updates[i] = &a.Update
+		for j, c := range vectors {
+			c.guard.Record(i, s.Turn.Number, s.Turn.Number, a.Norms[j])
 		}
 		if t.Samples() {
 			s.sampled(i, a.Update.Stats)
 		}
 	}
-	out := s.method.next(t, s.turn.Weights, updates)
+	out := s.Method.next(t, s.Turn.Weights, updates)
 	if out.task != nil {
 		sends := s.ask(*out.task, present)
 		if len(present) == 0 { // nobody will answer
@@ -284,10 +321,10 @@ func (s *synchronous) close() (Receipt, []Send) {
 
 // sampled counts an agent's samples of a round.
 func (s *synchronous) sampled(agent int, stats Stats) {
-	s.turn.Sampled.add(stats)
+	s.Turn.Sampled.add(stats)
 	s.note(agent, stats)
 	if *s.o.Weights == "samples" {
-		s.turn.Weights[agent] = weightOf(stats)
+		s.Turn.Weights[agent] = weightOf(stats)
 	}
 }
 
@@ -297,7 +334,7 @@ func weightOf(stats Stats) float64 { return float64(max(1, stats.Steps)) }
 // end closes a round.
 func (s *synchronous) end(out outcome, present int) (Receipt, []Send) {
 	s.Now++
-	s.Since = s.turn.Sampled
+	s.Since = s.Turn.Sampled
 	s.Samples += s.Since.Steps
 	if out.refused {
 		s.Refused[ReasonStep]++
@@ -311,6 +348,9 @@ func (s *synchronous) end(out outcome, present int) (Receipt, []Send) {
 		out.values = map[string]float64{}
 	}
 	out.values["present"] = float64(present)
+	if s.o.Secure {
+		s.measureSums(out.values)
+	}
 	receipt := Receipt{Stepped: true, Metrics: s.measure(out.values)}
 	if s.Done() {
 		return receipt, s.stop()
@@ -321,16 +361,25 @@ func (s *synchronous) end(out outcome, present int) (Receipt, []Send) {
 // Deadline closes the turn without those who are late, if a quorum has answered: of the round's agents in its first
 // turn, and then of those that are still in it.
 func (s *synchronous) Deadline() (Receipt, []Send) {
-	answered := 0
-	for _, a := range s.turn.Answers {
-		if a != nil && !a.Refused {
-			answered++
-		}
+	answered := s.present()
+	if s.Sums.Present != nil {
+		answered = s.Sums.Answered
 	}
-	if s.Done() || answered < number(*s.o.Quorum, len(s.turn.Open)) {
+	if s.Done() || len(answered) < s.quorum() {
 		return Receipt{}, nil
 	}
-	return s.close()
+	s.drop(slices.DeleteFunc(slices.Clone(s.Turn.Open), func(i int) bool {
+		return slices.Contains(answered, i) || !s.waits(i)
+	}))
+	return s.advance()
+}
+
+func (s *synchronous) quorum() int {
+	n := number(*s.o.Quorum, len(s.Turn.Open))
+	if s.summing() {
+		return max(fewest, n)
+	}
+	return n
 }
 
 func (s *synchronous) Leave(agent int) []Send {
@@ -338,76 +387,12 @@ func (s *synchronous) Leave(agent int) []Send {
 		return nil
 	}
 	s.Members[agent].Left = true
-	s.method.leave(agent)
-	if s.Done() || !slices.Contains(s.turn.Open, agent) || s.turn.Answers[agent] != nil {
+	s.Method.leave(agent)
+	if s.Done() || !s.waits(agent) {
 		return nil
 	}
-	s.turn.Answers[agent] = &answer{Refused: true}
-	var sends []Send
-	s.closed, sends = s.advance()
-	return sends
+	return s.without(agent)
 }
 
-// syncHead is the head of a snapshot.
-type syncHead struct {
-	Core   core
-	Turn   turn
-	Task   Task
-	Norms  map[string][]float64
-	Method any
-}
-
-func (s *synchronous) State() (State, error) {
-	head := syncHead{s.core, s.turn, s.turn.task, map[string][]float64{}, s.method.head()}
-	vectors := s.method.save()
-	for name, g := range s.guards {
-		head.Norms[name] = g.Norms
-	}
-	task := s.turn.task
-	for name, v := range map[string][]float64{"task/params": task.Params, "task/direction": task.Direction} {
-		if v != nil {
-			vectors[name] = v
-		}
-	}
-	for i, a := range s.turn.Answers {
-		if a == nil || a.Refused {
-			continue
-		}
-		for j, v := range a.Update.Vectors {
-			vectors[fmt.Sprintf("answer/%d/%d", i, j)] = v
-		}
-	}
-	return pack(head, vectors)
-}
-
-func (s *synchronous) Restore(state State) error {
-	head := syncHead{Method: s.method.head()}
-	if err := unpack(state, &head, s.d); err != nil {
-		return err
-	}
-	if len(head.Turn.Answers) != len(s.Members) || len(head.Turn.Weights) != len(s.Members) {
-		return fmt.Errorf("snapshot: its turn has %d agents, want %d", len(head.Turn.Answers), len(s.Members))
-	}
-	if err := s.take(head.Core); err != nil {
-		return err
-	}
-	s.turn, s.turn.task = head.Turn, head.Task
-	s.turn.task.Params, s.turn.task.Direction = state.Vectors["task/params"], state.Vectors["task/direction"]
-	for name, g := range s.guards {
-		g.Norms, g.Seen = head.Norms[name], nil
-	}
-	names, _ := contents(s.turn.task)
-	for i, a := range s.turn.Answers {
-		if a == nil || a.Refused {
-			continue
-		}
-		for j := range names {
-			v, err := vector(state.Vectors, fmt.Sprintf("answer/%d/%d", i, j))
-			if err != nil {
-				return err
-			}
-			a.Update.Vectors = append(a.Update.Vectors, v)
-		}
-	}
-	return s.method.load(s.Now, state.Vectors)
-}
+func (s *synchronous) State() (State, error)     { return Pack(s) }
+func (s *synchronous) Restore(state State) error { return s.restore(state, s) }

@@ -162,7 +162,7 @@ func TestOracleTabular(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := &trial{t: t, server: s.(*synchronous), tasks: make([]*Task, o.Agents)}
-		r.server.turn.Weights = c.Weights
+		r.server.Turn.Weights = c.Weights
 		for i := range o.Agents {
 			w := &tabular{actions: c.Actions, norm: c.Norm, start: c.Theta0}
 			for _, round := range data {
@@ -184,8 +184,8 @@ func TestOracleTabular(t *testing.T) {
 				}
 				for i, a := range r.agents {
 					near(t, c.Name+" g", a.g, want.G[i])
-					near(t, c.Name+" λ_i", a.last().dual.Lambda, inner.Lam[i])
-					near(t, c.Name+" y_i", a.last().dual.Y, inner.YI[i])
+					near(t, c.Name+" λ_i", a.last().Dual.Lambda, inner.Lam[i])
+					near(t, c.Name+" y_i", a.last().Dual.Y, inner.YI[i])
 				}
 				near(t, c.Name+" y", r.y(), inner.Y)
 				if receipt.Stepped {

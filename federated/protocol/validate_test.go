@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/quadratic"
 )
 
 // validating measures the first parameter on agent+1 items, and calls with the parameters.
@@ -31,15 +30,12 @@ func TestValidation(t *testing.T) {
 	for _, method := range protocol.Methods() {
 		o := options(method)
 		o.ValidateEvery = 3
-		q := quadratic.Random(5, 7)
-		w := &world{t: t, o: o, start: q.Start, tasks: make([][]protocol.Task, o.Agents)}
+		q := protocol.RandomQuadratic(5, 7)
+		w := &world{t: t, o: o, start: q.Begin, tasks: make([][]protocol.Task, o.Agents)}
 		w.server = w.fresh()
 		calls, batches, last := make([]int, o.Agents), make([]int, o.Agents), map[int]float64{}
 		for i := range o.Agents {
-			load, err := quadratic.New(q, i, 7)
-			if err != nil {
-				t.Fatal(err)
-			}
+			load := q.Of(i, 7)
 			a, err := protocol.NewAgent(i, validating{load, i, &calls[i]}, o)
 			if err != nil {
 				t.Fatal(err)

@@ -93,7 +93,7 @@ var Table = []Row{
 	{"internal/serve", behaviour, []string{"rollout"}},
 
 	{"grpo", method, []string{gomlx, compute}},
-	{"federated", method, nil},
+	{"federated", method, []string{"gonum.org/v1/gonum"}},
 	{"federated/control", method, []string{gomlx, compute, "federated", "internal/mujoco", "gonum.org/v1/gonum"}},
 	{"federated/lm", method, []string{"federated", "grpo", compute, "gonum.org/v1/gonum"}},
 	{"federated/link", method, []string{nats, "federated"}},
@@ -111,7 +111,7 @@ var Table = []Row{
 var TestsOnly = []string{"internal/testkit", "internal/testkit/damage", "internal/testkit/expect",
 	"internal/testkit/documents", "internal/testkit/gotest", "internal/testkit/need", "internal/testkit/scripted",
 	"internal/backend/backendtest", "internal/hub/hubtest", "rollout/metered/meteredtest",
-	"federated/protocol/workloadtest", "internal/mujoco/mujocotest"}
+	"internal/mujoco/mujocotest"}
 
 // never are rules that no row can lift. Those about another module hold for tests too.
 var never = []struct {

@@ -133,8 +133,7 @@ func TestMethodsOnCIRL(t *testing.T) {
 	for method, sets := range map[string][]string{
 		protocol.FedNPGADMM: {"ci_rl.memory_gb=1"}, protocol.FedNPG: {"cg.iters=2", "ci_rl.memory_gb=1"},
 		protocol.FedPG: {"rule=normalized"}, protocol.Vanilla: nil, protocol.A3C: nil, protocol.FedPPO: {"local.epochs=1"},
-		protocol.FedAvg: {"local.epochs=1"}, protocol.FedProx: {"local.epochs=1", "local.mu=0.1"},
-		protocol.FedBuff: {"local.epochs=1", "buffer=2"}, protocol.DiLoCo: {"local.epochs=1"},
+		protocol.FedAvg: {"local.epochs=1"},
 	} {
 		limit := "rounds=1"
 		if protocol.Asynchronous(method) {

@@ -50,9 +50,6 @@ var titles = map[string]string{
 	protocol.A3C:        "A3C (arXiv 1602.01783), every gradient through a shared RMSProp",
 	protocol.FedPPO:     "FedPPO, local PPO and the mean of the weights, in rounds",
 	protocol.FedAvg:     "FedAvg (arXiv 1602.05629), local training and the mean of the weights by samples, in rounds",
-	protocol.FedProx:    "FedProx (arXiv 1812.06127), FedAvg with a proximal term, in rounds",
-	protocol.FedBuff:    "FedBuff (arXiv 2106.06639), asynchronous, buffered changes of the weights",
-	protocol.DiLoCo:     "DiLoCo (arXiv 2311.08105), local training and an outer Nesterov momentum, in rounds",
 }
 
 // title names the algorithm. With AdamW at the server nothing is left of the method's own step.
@@ -103,8 +100,6 @@ func (o *Options) momentumText(d int) string {
 	from := "each gradient g, made at version k′"
 	if o.Method == protocol.FedPG {
 		from = "each mean gradient g = Σp_ig_i of a round"
-	} else if *o.Buffer > 1 {
-		from = fmt.Sprintf("the mean g of each %d gradients, the oldest made at version k′", *o.Buffer)
 	}
 	if *o.Rule == protocol.AdamW {
 		return fmt.Sprintf("  server, for %s:\n  AdamW on -g in float32, as in training: lr %v after %s of warm-up, "+
@@ -165,28 +160,15 @@ func (o *Options) trustText() string {
 
 func (o *Options) localText() string {
 	t := o.Local
-	proximal := ""
-	if t.Mu != nil {
-		proximal = fmt.Sprintf(" with %v/2·‖θ - θ_start‖²", *t.Mu)
-	}
-	what := fmt.Sprintf("PPO%s on their samples, ratio clipped at %v", proximal, *t.Clip)
+	what := fmt.Sprintf("PPO on their samples, ratio clipped at %v", *t.Clip)
 	switch o.Workload {
 	case CIRLName:
-		what = fmt.Sprintf("GRPO%s on their completions, ratio clipped at %v", proximal, *t.Clip)
+		what = fmt.Sprintf("GRPO on their completions, ratio clipped at %v", *t.Clip)
 	case MaPPOName:
-		what = fmt.Sprintf("the loss%s on their pairs", proximal)
+		what = "the loss on their pairs"
 	}
-	text := fmt.Sprintf("  agents: %s, %s of minibatches of %d, Adam at %v; send Δ_i, the change of the weights\n",
-		what, recipe.Count(*t.Epochs, "epoch"), *t.Minibatch, *t.LR)
-	switch o.Method {
-	case protocol.FedBuff:
-		return text + fmt.Sprintf("  server, for each %d changes:  θ ← θ + %v·mean of Δ/sqrt(1 + staleness)\n",
-			*o.Buffer, *o.Outer.LR)
-	case protocol.DiLoCo:
-		return text + fmt.Sprintf("  server: o = -Σp_iΔ_i;  b ← %v·b + o;  θ ← θ - %v·(o + %v·b)\n", *o.Outer.Momentum,
-			*o.Outer.LR, *o.Outer.Momentum)
-	}
-	return text + "  server: θ ← θ + Σp_iΔ_i\n"
+	return fmt.Sprintf("  agents: %s, %s of minibatches of %d, Adam at %v; send Δ_i, the change of the weights\n"+
+		"  server: θ ← θ + Σp_iΔ_i\n", what, recipe.Count(*t.Epochs, "epoch"), *t.Minibatch, *t.LR)
 }
 
 // rounds says who takes part.
@@ -200,12 +182,7 @@ func (o *Options) rounds() string {
 	if *o.Deadline > 0 {
 		wait = fmt.Sprintf("a round closes after %v if a share of %v of them has answered", *o.Deadline, *o.Quorum)
 	}
-	joined := ""
-	if o.Aggregate != nil && *o.Aggregate != string(federated.WeightedMean) {
-		joined = fmt.Sprintf("; the %s of each coordinate in the place of the mean", *o.Aggregate)
-	}
-	return fmt.Sprintf("  %s with %s, a share of %v of them in a round; %s%s\n", agents, weights, *o.Select, wait,
-		joined)
+	return fmt.Sprintf("  %s with %s, a share of %v of them in a round; %s\n", agents, weights, *o.Select, wait)
 }
 
 func (o *Options) guard() string {

@@ -98,8 +98,7 @@ func (m *MaPPO) settleValidation(g *config.Given) {
 }
 
 // pairMethods are those that need no samples of the policy.
-var pairMethods = []string{protocol.AFedPG, protocol.FedPG, protocol.Vanilla, protocol.A3C, protocol.FedAvg,
-	protocol.FedProx, protocol.FedBuff, protocol.DiLoCo}
+var pairMethods = []string{protocol.AFedPG, protocol.FedPG, protocol.Vanilla, protocol.A3C, protocol.FedAvg}
 
 // check looks at what only this workload has.
 func (m *MaPPO) check(g *config.Given, o *Options) {

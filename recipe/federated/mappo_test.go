@@ -111,9 +111,6 @@ func TestSimulateMaPPO(t *testing.T) {
 	start := hashOf(t, testkit.CIModel())
 	for _, method := range pairMethods {
 		sets := []string{"mappo.validation.every=1"}
-		if method == protocol.FedBuff {
-			sets = append(sets, "buffer=2")
-		}
 		s := tinyMaPPO(t, t.TempDir(), method, sets...)
 		result, err := Run(t.Context(), s, nil)
 		if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/control"
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/quadratic"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/losses"
@@ -220,9 +219,9 @@ func (o *Options) NewWorkload(agent int) (protocol.Workload, error) {
 	}
 	switch o.Workload {
 	case Quadratic:
-		q := quadratic.Random(o.Quadratic.Size, o.Seed)
+		q := protocol.RandomQuadratic(o.Quadratic.Size, o.Seed)
 		q.Noise, q.Pause = o.Quadratic.Noise, o.Quadratic.pauseOf(agent, o.Agents)
-		return quadratic.New(q, agent, o.Seed)
+		return q.Of(agent, o.Seed), nil
 	case CIRLName, MaPPOName:
 		if err := o.openWorld(); err != nil {
 			return nil, err

@@ -32,8 +32,6 @@ func (o *Options) privacy() string {
 // mostSums is the largest number of vectors that the run sums, 0: it has no limit of rounds or updates.
 func (o *Options) mostSums() int {
 	switch {
-	case protocol.Asynchronous(o.Method):
-		return o.Most() / *o.Buffer
 	case o.Method == protocol.FedNPGADMM:
 		return o.Most() * (1 + *o.Inner)
 	case o.Method == protocol.FedNPG:

@@ -11,7 +11,6 @@ import (
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/link"
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/virtual"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
@@ -55,7 +54,7 @@ type simulating struct {
 	Simulation
 	run.Reporter
 	folder *run.Folder
-	clock  *virtual.Simulation
+	clock  *protocol.Simulation
 	id     protocol.Identity
 	known  map[string]bool // refusals that were reported, by agent and reason
 	work   *work
@@ -190,7 +189,7 @@ func (m *simulating) save() error {
 }
 
 // newClock makes server, agents and clock. Many agents take a while.
-func (s *Simulation) newClock(ctx context.Context) (*virtual.Simulation, protocol.Identity, error) {
+func (s *Simulation) newClock(ctx context.Context) (*protocol.Simulation, protocol.Identity, error) {
 	server, id, err := s.NewServer()
 	if err != nil {
 		return nil, id, err
@@ -208,7 +207,7 @@ func (s *Simulation) newClock(ctx context.Context) (*virtual.Simulation, protoco
 	if err != nil {
 		return nil, id, err
 	}
-	clock, err := virtual.New(server, agents, times)
+	clock, err := protocol.NewSimulation(server, agents, times)
 	if err == nil && s.Deadline != nil {
 		clock.Deadline = s.Deadline.Seconds()
 	}
@@ -252,7 +251,7 @@ func (m *simulating) follow(ctx context.Context) error {
 }
 
 // stepped logs a new version, and saves it where one is due.
-func (m *simulating) stepped(e virtual.Event, bar run.Bar) error {
+func (m *simulating) stepped(e protocol.Event, bar run.Bar) error {
 	record := recordOf(e, m.clock.Server.Version())
 	if err := m.folder.Log(record); err != nil {
 		return err
@@ -264,7 +263,7 @@ func (m *simulating) stepped(e virtual.Event, bar run.Bar) error {
 	return nil
 }
 
-func recordOf(e virtual.Event, version int) run.Record {
+func recordOf(e protocol.Event, version int) run.Record {
 	e.Receipt.Metrics["time"] = e.Time
 	return run.Record{Step: version, Values: e.Receipt.Metrics}
 }
@@ -286,7 +285,7 @@ func (m *simulating) stopped() error {
 }
 
 // reportRefusal reports the first refusal of an agent for a reason.
-func (m *simulating) reportRefusal(bar run.Bar, e virtual.Event) {
+func (m *simulating) reportRefusal(bar run.Bar, e protocol.Event) {
 	key := fmt.Sprintf("%d %s", e.Agent, e.Receipt.Reason)
 	if e.Receipt.Reason == "" || m.known[key] {
 		return
@@ -303,7 +302,7 @@ func (o *Options) explainStuck(s protocol.Server, err error) error {
 	}
 	if o.Secure {
 		return fmt.Errorf("after %s %w: too few agents are left for a sum, or each one's last update was refused; want a "+
-			"smaller buffer, a smaller lr, or agents whose gradients are finite and not 0", o.count(s.Version()),
+			"smaller lr, or agents whose gradients are finite and not 0", o.count(s.Version()),
 			protocol.ErrStuck)
 	}
 	return fmt.Errorf("after %s %w: each one's last update was refused; want a smaller lr, or agents whose gradients "+
@@ -321,7 +320,7 @@ func (o *Options) unit() string {
 func (o *Options) count(n int) string { return recipe.Count(n, o.unit()) }
 
 // progress shows how far the limit is that the run has; where it has two, that of rounds or updates.
-func (m *simulating) progress(clock *virtual.Simulation) run.Bar {
+func (m *simulating) progress(clock *protocol.Simulation) run.Bar {
 	if most := m.Most(); most > 0 {
 		return m.Progress(m.unit(), clock.Server.Version(), most)
 	}

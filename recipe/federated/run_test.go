@@ -43,9 +43,6 @@ func tiny(t *testing.T, method string, sets ...string) Simulation {
 	if protocol.Asynchronous(method) {
 		limit = "updates=12"
 	}
-	if method == protocol.FedBuff {
-		sets = append(sets, "buffer=2")
-	}
 	s := load(t, append([]string{"method=" + method, limit, "agents=3", "control.steps=40", "control.hidden=[4]",
 		"control.critic.epochs=1", "clock.times=1,2,3", "compare=none", "checkpoint_every=3"}, sets...)...)
 	s.Place.Out = filepath.Join(t.TempDir(), "run")

@@ -25,12 +25,11 @@ func TestSecureOptions(t *testing.T) {
 		t.Error(err)
 	}
 	for text, want := range map[string]string{
-		"method: fedpg\nclip: 3\n":                    "f.yaml:4: clip 3: the server sees no single update",
-		"method: afedpg\n":                            "f.yaml:2: secure true: afedpg steps on single updates",
-		"method: fedpg\nprivacy: {noise: 4}\n":        "privacy.clip 0: privacy.noise is in units of it",
-		"method: fedpg\nprivacy: {delta: 1}\n":        "want",
-		"method: fednpg-admm\nabsent: hold\n":         "with secure the server has no single update to hold",
-		"method: fedpg\naggregate: median\nagents: 5": `aggregate "median": the server`,
+		"method: fedpg\nclip: 3\n":             "f.yaml:4: clip 3: the server sees no single update",
+		"method: afedpg\n":                     "f.yaml:2: secure true: afedpg steps on single updates",
+		"method: fedpg\nprivacy: {noise: 4}\n": "privacy.clip 0: privacy.noise is in units of it",
+		"method: fedpg\nprivacy: {delta: 1}\n": "want",
+		"method: fednpg-admm\nabsent: hold\n":  "with secure the server has no single update to hold",
 	} {
 		_, err := parse(text)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Compares federated MaPPO of a real model with an adapter: 8 owners of scored preference pairs, each with those of some
-# models. Rows: before, each owner alone, all pairs in one place, fedavg, fedprox and afedpg, with the same number of
+# models. Rows: before, each owner alone, all pairs in one place, fedavg and afedpg, with the same number of
 # pairs each.
 #
 #   [BACKEND=xla:amx] scripts/federated/mappo.sh MODEL PAIRS [--pairs 1024 …]

@@ -73,7 +73,7 @@ type comparison struct {
 var mainArms = []string{central, protocol.FedAvg, protocol.FedPG, protocol.AFedPG, protocol.FedNPGADMM}
 
 // otherArms run with one seed.
-var otherArms = []string{before, alone, protocol.FedProx, protocol.FedBuff, protocol.DiLoCo, protocol.Vanilla,
+var otherArms = []string{before, alone, protocol.Vanilla,
 	protocol.FedPG + adaptive, protocol.AFedPG + adaptive}
 
 // compareCIRL is the command e4.

@@ -14,7 +14,7 @@ func TestDocs(t *testing.T) {
 			t.Error(c)
 		}
 	}
-	if len(found) < 5 {
+	if len(found) < 4 {
 		t.Errorf("found %d: want more", len(found))
 	}
 }

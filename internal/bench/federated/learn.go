@@ -6,7 +6,6 @@ import (
 
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/virtual"
 	recipe "github.com/posttrain/posttrain/recipe/federated"
 )
 
@@ -61,7 +60,7 @@ func learn(ctx context.Context, o *recipe.Options, only int, ratio float64, c *c
 	return &class, sim.Server.Params(), nil
 }
 
-func simulation(o *recipe.Options, workloads []protocol.Workload, ratio float64) (*virtual.Simulation, error) {
+func simulation(o *recipe.Options, workloads []protocol.Workload, ratio float64) (*protocol.Simulation, error) {
 	server, _, err := o.NewServer()
 	if err != nil {
 		return nil, err
@@ -76,5 +75,5 @@ func simulation(o *recipe.Options, workloads []protocol.Workload, ratio float64)
 	if err != nil {
 		return nil, err
 	}
-	return virtual.New(server, agents, times)
+	return protocol.NewSimulation(server, agents, times)
 }

@@ -41,7 +41,6 @@ import (
 
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/virtual"
 	recipe "github.com/posttrain/posttrain/recipe/federated"
 )
 
@@ -304,7 +303,7 @@ func (r result) collapsed() result {
 	return r
 }
 
-func (p plan) simulation(r run, o *recipe.Options) (*virtual.Simulation, error) {
+func (p plan) simulation(r run, o *recipe.Options) (*protocol.Simulation, error) {
 	ratio := p.Ratio
 	if r.Variant != "" && r.Variant != letter {
 		ratio = 1
@@ -330,7 +329,7 @@ func (p plan) simulation(r run, o *recipe.Options) (*virtual.Simulation, error) 
 			return nil, err
 		}
 	}
-	return virtual.New(server, agents, times)
+	return protocol.NewSimulation(server, agents, times)
 }
 
 // liar is a workload whose gradient is -1000·g.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/virtual"
 	recipe "github.com/posttrain/posttrain/recipe/federated"
 )
 
@@ -91,7 +90,7 @@ func (v overhead) round(ctx context.Context, agents int) (float64, error) {
 			return 0, err
 		}
 	}
-	sim, err := virtual.New(server, all, slices.Repeat([]float64{1}, agents))
+	sim, err := protocol.NewSimulation(server, all, slices.Repeat([]float64{1}, agents))
 	if err != nil {
 		return 0, err
 	}

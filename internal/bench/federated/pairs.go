@@ -35,7 +35,7 @@ type judge struct {
 }
 
 // pairArms are its rows.
-var pairArms = []string{before, alone, central, protocol.FedAvg, protocol.FedProx, protocol.AFedPG,
+var pairArms = []string{before, alone, central, protocol.FedAvg, protocol.AFedPG,
 	protocol.AFedPG + adaptive}
 
 // Pairs of an agent's batch: of a gradient, and of a local training, which makes steps of a gradient's pairs.
@@ -119,7 +119,7 @@ func (p *pairing) settings(r pairRun) []string {
 		method, agents = protocol.AFedPG, 1
 	case alone, before:
 		method = protocol.AFedPG
-	case protocol.FedAvg, protocol.FedProx:
+	case protocol.FedAvg:
 		pairs = localPairs
 	}
 	length := fmt.Sprintf("updates=%d", p.Budget/pairs)

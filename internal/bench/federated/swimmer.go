@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/virtual"
 	picture "github.com/posttrain/posttrain/internal/run"
 	recipe "github.com/posttrain/posttrain/recipe/federated"
 )
@@ -203,7 +202,7 @@ func (s schooling) do(ctx context.Context, t trial) (course, error) {
 			return out, err
 		}
 	}
-	sim, err := virtual.New(server, agents, slices.Repeat([]float64{1}, o.Agents))
+	sim, err := protocol.NewSimulation(server, agents, slices.Repeat([]float64{1}, o.Agents))
 	if err != nil {
 		return out, err
 	}

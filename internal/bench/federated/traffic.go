@@ -10,7 +10,6 @@ import (
 
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/virtual"
 	picture "github.com/posttrain/posttrain/internal/run"
 	recipe "github.com/posttrain/posttrain/recipe/federated"
 )
@@ -85,7 +84,7 @@ func (t traffic) cross(ctx context.Context, method string) ([]crossing, error) {
 			return nil, err
 		}
 	}
-	sim, err := virtual.New(server, agents, times)
+	sim, err := protocol.NewSimulation(server, agents, times)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +93,7 @@ func (t traffic) cross(ctx context.Context, method string) ([]crossing, error) {
 
 // follow notes what crosses: an update up at its arrival; parameters down at the start, then to the agent that has sent
 // an update, in rounds to all agents when a round ends. The sums must be those that the server counts.
-func (t traffic) follow(ctx context.Context, sim *virtual.Simulation, o recipe.Options) (all []crossing, err error) {
+func (t traffic) follow(ctx context.Context, sim *protocol.Simulation, o recipe.Options) (all []crossing, err error) {
 	vector := float64(t.Size * o.Width())
 	sim.JoinAll(ctx)
 	defer sim.Wait()

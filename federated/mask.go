@@ -1,4 +1,16 @@
-package private
+package federated
+
+// Secure sums: each agent writes its vector in 64-bit fixed point ([ToFixed]) and adds a mask for every other agent of
+// the sum ([Sum.Mask]). Two agents derive the same stream from an X25519 key agreement; the lower number adds it, the
+// higher subtracts it. In the sum of all messages modulo 2^64 every mask cancels, so the server learns the exact sum of
+// the fixed-point vectors, and each message alone is uniform whatever its vector is. A sum with an agent missing is
+// noise: the server repeats it without that agent, with new masks.
+//
+// The server carries the public keys. It must be honest: one that hands out keys of its own sees every vector.
+//
+// Departures: the papers of both methods leave privacy to future work. Practical secure aggregation (Bonawitz et al.
+// 2017) survives dropouts by secret sharing; here the sum is repeated, which is simpler and reveals more if the missing
+// message arrives late (docs/federated.md).
 
 import (
 	"crypto/aes"
@@ -19,24 +31,24 @@ const FractionBits = 40
 // KeySize is the length of a public key.
 const KeySize = 32
 
-// Limit is the largest absolute number that a sum of agents can hold for each of them: 2^23/agents.
-func Limit(agents int) float64 { return math.Ldexp(1, 63-FractionBits) / float64(agents) }
+// FixedLimit is the largest absolute number that a sum of agents can hold for each of them: 2^23/agents.
+func FixedLimit(agents int) float64 { return math.Ldexp(1, 63-FractionBits) / float64(agents) }
 
-// Encode writes v in fixed point, rounding to the nearest. A number above [Limit] is an error, so no sum can wrap.
-func Encode(v []float64, agents int) ([]uint64, error) {
+// ToFixed writes v in fixed point, rounding to the nearest. A number above [FixedLimit] is an error, so no sum can wrap.
+func ToFixed(v []float64, agents int) ([]uint64, error) {
 	out := make([]uint64, len(v))
 	for j, x := range v {
-		if !(math.Abs(x) < Limit(agents)) {
+		if !(math.Abs(x) < FixedLimit(agents)) {
 			return nil, fmt.Errorf("number %d is %g: a secure sum of %d agents needs each below %g", j, x, agents,
-				Limit(agents))
+				FixedLimit(agents))
 		}
 		out[j] = uint64(int64(math.RoundToEven(math.Ldexp(x, FractionBits))))
 	}
 	return out, nil
 }
 
-// Decode reads a sum in fixed point.
-func Decode(sums []uint64) []float64 {
+// FromFixed reads a sum in fixed point.
+func FromFixed(sums []uint64) []float64 {
 	out := make([]float64, len(sums))
 	for j, x := range sums {
 		out[j] = math.Ldexp(float64(int64(x)), -FractionBits)
@@ -44,16 +56,16 @@ func Decode(sums []uint64) []float64 {
 	return out
 }
 
-// Add adds b to a modulo 2^64, in place.
-func Add(a, b []uint64) {
+// AddFixed adds b to a modulo 2^64, in place.
+func AddFixed(a, b []uint64) {
 	for j, x := range b {
 		a[j] += x
 	}
 }
 
-// Key is an agent's key pair of a round, derived from its secret: an agent that was killed has the same one again. The
+// SumKey is an agent's key pair of a round, derived from its secret: an agent that was killed has the same one again. The
 // secret is 32 random bytes that never leave the agent.
-func Key(secret []byte, run string, round int) (*ecdh.PrivateKey, error) {
+func SumKey(secret []byte, run string, round int) (*ecdh.PrivateKey, error) {
 	bytes, err := derive(secret, "key", run, round)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package quadratic
+package protocol_test
 
 import (
 	"context"
@@ -11,52 +11,24 @@ import (
 
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/protocol/workloadtest"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
-func TestSuite(t *testing.T) {
-	diagonal := Random(7, 1)
-	full := Options{Curvature: []float64{2, 1, 1, 3}, Best: []float64{1, -1}, Start: []float64{0, 0.5}}
-	for name, o := range map[string]Options{"diagonal": diagonal, "full": full} {
-		o.Noise = 0.1
-		t.Run(name, func(t *testing.T) {
-			workloadtest.Run(t, workloadtest.Suite{Make: func(t *testing.T, agent int, seed uint64) protocol.Workload {
-				w, err := New(o, agent, seed)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return w
-			}})
-		})
-	}
-}
-
 // TestPause: a pause takes its time and ends with its context.
 func TestPause(t *testing.T) {
-	o := Random(2, 1)
+	o := protocol.RandomQuadratic(2, 1)
 	o.Pause = 5 * time.Millisecond
-	w, _ := New(o, 0, 1)
+	w := o.Of(0, 1)
 	start := time.Now()
 	if _, err := w.Collect(t.Context(), w.Start(), 0); err != nil || time.Since(start) < o.Pause {
 		t.Errorf("%v after %v", err, time.Since(start))
 	}
 	o.Pause = time.Hour
-	w, _ = New(o, 0, 1)
+	w = o.Of(0, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	if _, err := w.Collect(ctx, w.Start(), 0); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
-	}
-}
-
-func TestRefused(t *testing.T) {
-	for _, o := range []Options{{}, {Best: []float64{1}, Start: []float64{1}, Curvature: []float64{1, 2}},
-		{Best: []float64{1}, Start: []float64{1}, Curvature: []float64{1}, Noise: math.NaN()},
-		{Best: []float64{1}, Start: []float64{1}, Curvature: []float64{1}, Pause: -1}} {
-		if _, err := New(o, 0, 1); err == nil {
-			t.Errorf("%+v is accepted", o)
-		}
 	}
 }
 
@@ -79,8 +51,8 @@ type arrival struct {
 	Theta, Tilde []float64
 }
 
-// TestOracleClosedLoop lets agents whose gradients are this workload's train on a virtual clock.
-func TestOracleClosedLoop(t *testing.T) {
+// TestOracleClosedLoopOfSteps lets agents whose gradients are this workload's train on a virtual clock.
+func TestOracleClosedLoopOfSteps(t *testing.T) {
 	var loops []loop
 	if need.Oracle(t, "federated.json", "closed_loop", &loops); len(loops) == 0 {
 		t.Fatal("no loops")
@@ -91,11 +63,8 @@ func TestOracleClosedLoop(t *testing.T) {
 }
 
 func (l loop) gradient(t *testing.T, agent int, theta []float64, version int) []float64 {
-	w, err := New(Options{Curvature: slices.Concat(l.Q...), Best: l.Best, Start: l.Theta0}, agent, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := w.Collect(t.Context(), theta, version)
+	q := protocol.Quadratic{Curvature: slices.Concat(l.Q...), Best: l.Best, Begin: l.Theta0}
+	b, err := q.Of(agent, 1).Collect(t.Context(), theta, version)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +82,7 @@ func (l loop) follow(t *testing.T) {
 				all = append(all, l.gradient(t, i, server.Tilde, k))
 			}
 			server.Step(federated.Mean(federated.Shares([]float64{1, 1, 1}), all), k)
-			compare(t, fmt.Sprintf("%s, round %d", l.Name, k), server, want)
+			compareLoop(t, fmt.Sprintf("%s, round %d", l.Name, k), server, want)
 		}
 		return
 	}
@@ -125,13 +94,13 @@ func (l loop) follow(t *testing.T) {
 			t.Fatalf("%s, arrival %d: agent %d at %v, want %d at %v", l.Name, k, i, due[i], want.Agent, want.Time)
 		}
 		server.Step(l.gradient(t, i, params[i], versions[i]), versions[i])
-		compare(t, fmt.Sprintf("%s, arrival %d", l.Name, k), server, want)
+		compareLoop(t, fmt.Sprintf("%s, arrival %d", l.Name, k), server, want)
 		params[i], versions[i] = slices.Clone(server.Tilde), k+1
 		due[i] += l.Times[i]
 	}
 }
 
-func compare(t *testing.T, name string, server *federated.AFedPG, want arrival) {
+func compareLoop(t *testing.T, name string, server *federated.AFedPG, want arrival) {
 	t.Helper()
 	for i := range want.Theta {
 		if math.Abs(server.Theta[i]-want.Theta[i]) > 1e-9 || math.Abs(server.Tilde[i]-want.Tilde[i]) > 1e-9 {

@@ -1,5 +1,4 @@
-// Package workloadtest holds what every [protocol.Workload] promises, as one suite of tests.
-package workloadtest
+package lm
 
 import (
 	"context"
@@ -10,25 +9,73 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/posttrain/posttrain/federated/control"
 	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
-// Suite is a workload under test.
-type Suite struct {
-	// Make returns a new workload. The suite wants draws that differ between agents and versions, an exact gradient of
-	// the gain, without a term for the entropy, and the gradient divided by time steps.
-	Make func(t *testing.T, agent int, seed uint64) protocol.Workload
-	// Step is the distance of the finite differences, and Tolerance how far they may be from what they check, relative
-	// to the norms; 0: 1e-4 and 1e-4, which suit float64.
-	Step, Tolerance float64
-	// SampledFisher says that Product is an estimate from samples, which differences of KL do not give.
-	SampledFisher bool
+// TestWorkloads: what every [protocol.Workload] promises.
+func TestWorkloads(t *testing.T) {
+	quadratics := map[string]protocol.Quadratic{"diagonal": protocol.RandomQuadratic(7, 1),
+		"full": {Curvature: []float64{2, 1, 1, 3}, Best: []float64{1, -1}, Begin: []float64{0, 0.5}}}
+	for name, q := range quadratics {
+		q.Noise = 0.1
+		t.Run("quadratic, "+name, func(t *testing.T) {
+			suite{make: func(_ *testing.T, agent int, seed uint64) protocol.Workload { return q.Of(agent, seed) }}.run(t)
+		})
+	}
+	for name, change := range map[string]func(*control.Options){
+		"cartpole":            func(*control.Options) {},
+		"cartpole, tanh":      func(o *control.Options) { o.Activation = "tanh" },
+		"cartpole, no hidden": func(o *control.Options) { o.Hidden = nil },
+		"cartpole, letter":    func(o *control.Options) { o.Returns, o.Normalize = control.Letter, false },
+		"swimmer":             func(o *control.Options) { o.Environment, o.OutputTanh = "swimmer", true },
+		"hopper":              func(o *control.Options) { o.Environment, o.Gamma = "hopper", 0.9 },
+		"pendulum":            func(o *control.Options) { o.Environment = "pendulum" },
+		"pendulum, tanh": func(o *control.Options) {
+			o.Environment, o.OutputTanh, o.LogStd = "pendulum", true, -0.5
+		},
+	} {
+		t.Run(name, func(t *testing.T) { testControl(t, change) })
+	}
+	t.Run("language model", func(t *testing.T) { // float32 bounds what can be asked of differences
+		p := policy(t, backendtest.Go(t))
+		suite{step: 0.02, tolerance: 0.02,
+			make: func(_ *testing.T, agent int, seed uint64) protocol.Workload { return New(p, tiny(), agent, seed) }}.run(t)
+	})
 }
 
-// Run runs the suite.
-func Run(t *testing.T, s Suite) {
-	if s.Step == 0 {
-		s.Step, s.Tolerance = 1e-4, 1e-4
+// testControl runs the suite on batches that end within an episode.
+func testControl(t *testing.T, change func(*control.Options)) {
+	o := control.DefaultOptions()
+	o.Steps, o.Hidden, o.Critic.Epochs = 250, []int{6, 5}, 2
+	change(&o)
+	if _, _, err := control.Open(o.Environment); err != nil {
+		need.Lack(t, "mujoco", err.Error())
+	}
+	suite{make: func(t *testing.T, agent int, seed uint64) protocol.Workload {
+		w, err := control.New(o, agent, seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}}.run(t)
+}
+
+// suite is a workload under test.
+type suite struct {
+	// make returns a new workload. The suite wants draws that differ between agents and versions, an exact gradient of
+	// the gain, without a term for the entropy, and the gradient divided by time steps.
+	make func(t *testing.T, agent int, seed uint64) protocol.Workload
+	// step is the distance of the finite differences, and tolerance how far they may be from what they check, relative
+	// to the norms; 0: 1e-4 and 1e-4, which suit float64.
+	step, tolerance float64
+}
+
+func (s suite) run(t *testing.T) {
+	if s.step == 0 {
+		s.step, s.tolerance = 1e-4, 1e-4
 	}
 	for name, test := range map[string]func(*testing.T){
 		"identity": s.identity, "draws": s.draws, "restored": s.restored, "refused states": s.refusedStates,
@@ -103,8 +150,8 @@ func dot(a, b []float64) (s float64) {
 	return s
 }
 
-func (s Suite) identity(t *testing.T) {
-	a, b := s.Make(t, 0, 1), s.Make(t, 3, 1)
+func (s suite) identity(t *testing.T) {
+	a, b := s.make(t, 0, 1), s.make(t, 3, 1)
 	if !reflect.DeepEqual(a.Identity(), b.Identity()) || !reflect.DeepEqual(a.Start(), b.Start()) {
 		t.Error("two agents of a run differ in what they train, or where they start")
 	}
@@ -121,8 +168,8 @@ func (s Suite) identity(t *testing.T) {
 	}
 }
 
-func (s Suite) draws(t *testing.T) {
-	w := s.Make(t, 1, 7)
+func (s suite) draws(t *testing.T) {
+	w := s.make(t, 1, 7)
 	theta := w.Start()
 	_, first := collect(t, w, theta, 0)
 	if first.Stats.Steps < 1 || first.Stats.Episodes < 0 || math.IsNaN(first.Stats.Return) {
@@ -130,9 +177,9 @@ func (s Suite) draws(t *testing.T) {
 	}
 	_, again := collect(t, w, theta, 0)
 	same(t, "the same version again", again, first)
-	_, other := collect(t, s.Make(t, 1, 7), theta, 0)
+	_, other := collect(t, s.make(t, 1, 7), theta, 0)
 	same(t, "another workload of this agent", other, first)
-	for name, w := range map[string]protocol.Workload{"agent": s.Make(t, 2, 7), "seed": s.Make(t, 1, 8)} {
+	for name, w := range map[string]protocol.Workload{"agent": s.make(t, 2, 7), "seed": s.make(t, 1, 8)} {
 		if _, n := collect(t, w, theta, 0); reflect.DeepEqual(n.Gradient, first.Gradient) {
 			t.Errorf("another %s draws the same", name)
 		}
@@ -142,8 +189,11 @@ func (s Suite) draws(t *testing.T) {
 	}
 }
 
-func (s Suite) restored(t *testing.T) {
-	w := s.Make(t, 1, 7)
+func (s suite) restored(t *testing.T) {
+	w := s.make(t, 1, 7)
+	if _, ok := w.(protocol.Learner); !ok {
+		t.Skip("it learns nothing for itself")
+	}
 	theta := w.Start()
 	start := state(t, w)
 	_, first := collect(t, w, theta, 0)
@@ -151,7 +201,7 @@ func (s Suite) restored(t *testing.T) {
 	snapshot := state(t, w)
 	_, third := collect(t, w, theta, 4)
 
-	other := s.Make(t, 1, 7)
+	other := s.make(t, 1, 7)
 	restore(t, other, snapshot)
 	if !reflect.DeepEqual(state(t, other), snapshot) {
 		t.Error("the state after Restore differs from the one restored")
@@ -171,7 +221,7 @@ func (s Suite) restored(t *testing.T) {
 // state passes a snapshot through its JSON, as a file does.
 func state(t *testing.T, w protocol.Workload) protocol.State {
 	t.Helper()
-	s, err := w.State()
+	s, err := w.(protocol.Learner).State()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,14 +233,17 @@ func state(t *testing.T, w protocol.Workload) protocol.State {
 
 func restore(t *testing.T, w protocol.Workload, s protocol.State) {
 	t.Helper()
-	if err := w.Restore(s); err != nil {
+	if err := w.(protocol.Learner).Restore(s); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // refusedStates: a damaged state is an error and leaves the workload as it was.
-func (s Suite) refusedStates(t *testing.T) {
-	w := s.Make(t, 1, 7)
+func (s suite) refusedStates(t *testing.T) {
+	w := s.make(t, 1, 7)
+	if _, ok := w.(protocol.Learner); !ok {
+		t.Skip("it learns nothing for itself")
+	}
 	theta := w.Start()
 	collect(t, w, theta, 0)
 	good := state(t, w)
@@ -204,7 +257,7 @@ func (s Suite) refusedStates(t *testing.T) {
 		damaged = append(damaged, protocol.State{Head: good.Head, Vectors: short})
 	}
 	for _, d := range damaged {
-		if err := w.Restore(d); err == nil {
+		if err := w.(protocol.Learner).Restore(d); err == nil {
 			t.Errorf("a state with head %s and %d vectors, one of them damaged, is accepted", d.Head, len(d.Vectors))
 		}
 	}
@@ -214,25 +267,25 @@ func (s Suite) refusedStates(t *testing.T) {
 }
 
 // gradient compares the gradient with differences of the gain, along random directions.
-func (s Suite) gradient(t *testing.T) {
+func (s suite) gradient(t *testing.T) {
 	b, n := s.batch(t)
 	for k := range uint64(5) {
 		d := direction(len(n.Gradient), k)
-		_, gain, err := b.Search(d, []float64{s.Step, -s.Step})
+		_, gain, err := b.Search(d, []float64{s.step, -s.step})
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, want := dot(n.Gradient, d), (gain[0]-gain[1])/(2*s.Step)
-		if !(math.Abs(got-want) <= s.Tolerance*math.Sqrt(dot(n.Gradient, n.Gradient))) {
+		got, want := dot(n.Gradient, d), (gain[0]-gain[1])/(2*s.step)
+		if !(math.Abs(got-want) <= s.tolerance*math.Sqrt(dot(n.Gradient, n.Gradient))) {
 			t.Errorf("the gradient along direction %d is %v, differences of the gain give %v", k, got, want)
 		}
 	}
 }
 
 // batch is one at parameters that are not the start's, where a policy may be uniform.
-func (s Suite) batch(t *testing.T) (protocol.Batch, numbers) {
+func (s suite) batch(t *testing.T) (protocol.Batch, numbers) {
 	t.Helper()
-	w := s.Make(t, 1, 7)
+	w := s.make(t, 1, 7)
 	theta := append([]float64{}, w.Start()...)
 	for i, x := range direction(len(theta), 77) {
 		theta[i] += x
@@ -241,36 +294,33 @@ func (s Suite) batch(t *testing.T) (protocol.Batch, numbers) {
 }
 
 // product: H is symmetric and positive semi-definite, and vᵀHv is the second difference of KL along v.
-func (s Suite) product(t *testing.T) {
+func (s suite) product(t *testing.T) {
 	b, n := s.batch(t)
 	for k := range uint64(4) {
 		v, u := direction(len(n.Gradient), k), direction(len(n.Gradient), k+100)
 		hv, hu := must(b.Product(v))(t), must(b.Product(u))(t)
 		size := math.Sqrt(dot(hv, hv)) + math.Sqrt(dot(hu, hu))
-		if a, c := dot(u, hv), dot(v, hu); math.Abs(a-c) > s.Tolerance*size {
+		if a, c := dot(u, hv), dot(v, hu); math.Abs(a-c) > s.tolerance*size {
 			t.Errorf("uᵀHv = %v, vᵀHu = %v: want equal numbers", a, c)
 		}
-		if q := dot(v, hv); !(q >= -s.Tolerance*size) {
+		if q := dot(v, hv); !(q >= -s.tolerance*size) {
 			t.Errorf("vᵀHv = %v, want 0 or more", q)
-		}
-		if s.SampledFisher {
-			continue
 		}
 		for _, pair := range [][2][]float64{{v, hv}, {add(v, u), add(hv, hu)}} {
 			got, want := dot(pair[0], pair[1]), s.curvature(t, b, pair[0])
-			if !(math.Abs(got-want) <= s.Tolerance*size) {
+			if !(math.Abs(got-want) <= s.tolerance*size) {
 				t.Errorf("vᵀHv = %v, differences of KL give %v", got, want)
 			}
 		}
 	}
 }
 
-func (s Suite) curvature(t *testing.T, b protocol.Batch, v []float64) float64 {
-	kl, _, err := b.Search(v, []float64{s.Step, -s.Step})
+func (s suite) curvature(t *testing.T, b protocol.Batch, v []float64) float64 {
+	kl, _, err := b.Search(v, []float64{s.step, -s.step})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return (kl[0] + kl[1]) / (s.Step * s.Step)
+	return (kl[0] + kl[1]) / (s.step * s.step)
 }
 
 func add(a, b []float64) []float64 {
@@ -281,7 +331,7 @@ func add(a, b []float64) []float64 {
 	return sum
 }
 
-func (s Suite) search(t *testing.T) {
+func (s suite) search(t *testing.T) {
 	b, n := s.batch(t)
 	d := direction(len(n.Gradient), 5)
 	kl, gain, err := b.Search(d, []float64{0, 0.5, 0.05, 1e200})
@@ -302,7 +352,7 @@ func (s Suite) search(t *testing.T) {
 	}
 }
 
-func (s Suite) train(t *testing.T) {
+func (s suite) train(t *testing.T) {
 	b, n := s.batch(t)
 	how := protocol.Local{Epochs: 2, Minibatch: 16, LR: 1e-3, Clip: 0.2}
 	change := must(b.Train(t.Context(), how))(t)
@@ -315,10 +365,6 @@ func (s Suite) train(t *testing.T) {
 	if g := must(b.Gradient())(t); !reflect.DeepEqual(g, n.Gradient) {
 		t.Error("training has changed the batch")
 	}
-	how.Proximal = 100
-	if near := must(b.Train(t.Context(), how))(t); !(dot(near, near) < dot(change, change)) {
-		t.Errorf("with a proximal term the weights move by %v, without by %v", dot(near, near), dot(change, change))
-	}
 	if still := must(b.Train(t.Context(), protocol.Local{Minibatch: 16, LR: 1}))(t); dot(still, still) != 0 {
 		t.Error("no epochs change the weights")
 	}
@@ -330,8 +376,8 @@ func (s Suite) train(t *testing.T) {
 }
 
 // cancelled: work that is cancelled leaves no trace.
-func (s Suite) cancelled(t *testing.T) {
-	w, other := s.Make(t, 1, 7), s.Make(t, 1, 7)
+func (s suite) cancelled(t *testing.T) {
+	w, other := s.make(t, 1, 7), s.make(t, 1, 7)
 	theta := w.Start()
 	collect(t, w, theta, 0)
 	collect(t, other, theta, 0)
@@ -347,8 +393,8 @@ func (s Suite) cancelled(t *testing.T) {
 	same(t, "after a cancelled batch", got, want)
 }
 
-func (s Suite) dimensions(t *testing.T) {
-	w := s.Make(t, 1, 7)
+func (s suite) dimensions(t *testing.T) {
+	w := s.make(t, 1, 7)
 	theta := w.Start()
 	b, n := collect(t, w, theta, 0)
 	if len(n.Gradient) != len(theta) || len(n.Product) != len(theta) {

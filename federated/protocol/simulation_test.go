@@ -1,4 +1,4 @@
-package virtual
+package protocol_test
 
 import (
 	"bytes"
@@ -11,46 +11,41 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/federated/quadratic"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // newSimulation has agents on a noisy quadratic function.
-func newSimulation(t *testing.T, o protocol.Options, q quadratic.Options, times []float64) *Simulation {
+func newSimulation(t *testing.T, o protocol.Options, q protocol.Quadratic, times []float64) *protocol.Simulation {
 	t.Helper()
 	o.Agents = len(times)
-	server, err := protocol.NewServer(o, q.Start, 1)
+	server, err := protocol.NewServer(o, q.Begin, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var agents []*protocol.Agent
 	for i := range times {
-		w, err := quadratic.New(q, i, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, err := protocol.NewAgent(i, w, o)
+		a, err := protocol.NewAgent(i, q.Of(i, 1), o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		a.Secure(bytes.Repeat([]byte{byte(i + 1)}, 32), "run")
 		agents = append(agents, a)
 	}
-	s, err := New(server, agents, times)
+	s, err := protocol.NewSimulation(server, agents, times)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func noisy() quadratic.Options {
-	q := quadratic.Random(6, 3)
+func noisy() protocol.Quadratic {
+	q := protocol.RandomQuadratic(6, 3)
 	q.Noise = 0.2
 	return q
 }
 
 // follow steps until the run has ended.
-func follow(t *testing.T, s *Simulation) (events []Event) {
+func follow(t *testing.T, s *protocol.Simulation) (events []protocol.Event) {
 	t.Helper()
 	for !s.Server.Done() {
 		e, err := s.Step(t.Context())
@@ -64,28 +59,23 @@ func follow(t *testing.T, s *Simulation) (events []Event) {
 	return events
 }
 
-func options(method string, limit int) protocol.Options {
+// limited are the defaults of a method, for a number of updates or rounds.
+func limited(method string, limit int) protocol.Options {
 	o := protocol.Defaults(method)
 	if protocol.Asynchronous(method) {
 		o.Updates = &limit
 	} else {
 		o.Rounds = &limit
 	}
-	if method == protocol.FedBuff {
-		*o.Buffer = 3 // so that short runs have steps
-	}
 	return o
 }
 
 // secure are options with secure sums.
 func secure(method string, limit int) protocol.Options {
-	o := options(method, limit)
+	o := limited(method, limit)
 	o.Secure, o.Clip = true, 0
 	if o.Absent != nil {
 		o.Absent = new("drop")
-	}
-	if o.Buffer != nil {
-		o.Buffer = new(2)
 	}
 	return o
 }
@@ -109,7 +99,7 @@ func TestOracleTime(t *testing.T) {
 			if method == protocol.FedPG {
 				limit = 400
 			}
-			o := options(method, limit)
+			o := limited(method, limit)
 			if o.MaxDelay != nil {
 				o.MaxDelay = new(1000) // an agent ten times slower than another counts too
 			}
@@ -148,12 +138,12 @@ func TestOracleClosedLoop(t *testing.T) {
 		if c.Rounds != nil {
 			method, expected = protocol.FedPG, c.Rounds
 		}
-		o := options(method, len(expected))
+		o := limited(method, len(expected))
 		o.Wire, o.Clip, o.Rate, o.LR, o.Schedule = "float64", 0, new("published"), &c.Const.Eta, &c.Kind
 		if o.Alpha = nil; c.Kind == "constant" {
 			o.Alpha = &c.Const.Alpha
 		}
-		q := quadratic.Options{Curvature: slices.Concat(c.Q...), Best: c.Best, Start: c.Theta0}
+		q := protocol.Quadratic{Curvature: slices.Concat(c.Q...), Best: c.Best, Begin: c.Theta0}
 		s := newSimulation(t, o, q, c.Times)
 		s.JoinAll(t.Context())
 		for _, a := range expected {
@@ -182,11 +172,11 @@ func TestOracleClosedLoop(t *testing.T) {
 func TestProcessors(t *testing.T) {
 	times := []float64{1, 1, 2.5, 3}
 	for _, method := range protocol.Methods() {
-		var first []Event
+		var first []protocol.Event
 		var theta []float64
 		for _, n := range []int{1, 2, 7} {
 			before := runtime.GOMAXPROCS(n)
-			s := newSimulation(t, options(method, 9), noisy(), times)
+			s := newSimulation(t, limited(method, 9), noisy(), times)
 			s.JoinAll(t.Context())
 			events := follow(t, s)
 			runtime.GOMAXPROCS(before)
@@ -203,9 +193,9 @@ func TestProcessors(t *testing.T) {
 // A run that is stopped after any step, stored and continued by other objects has the same events and bits.
 func TestContinued(t *testing.T) {
 	times := []float64{1, 1, 2.5, 3}
-	all := []protocol.Options{secure(protocol.AFedPG, 7), secure(protocol.FedNPGADMM, 7)}
+	all := []protocol.Options{secure(protocol.FedNPG, 7), secure(protocol.FedNPGADMM, 7)}
 	for _, method := range protocol.Methods() {
-		all = append(all, options(method, 7))
+		all = append(all, limited(method, 7))
 	}
 	for _, o := range all {
 		method := o.Method
@@ -215,7 +205,7 @@ func TestContinued(t *testing.T) {
 		for at := range want {
 			s := newSimulation(t, o, noisy(), times)
 			s.JoinAll(t.Context())
-			var events []Event
+			var events []protocol.Event
 			for range at + 1 {
 				e, err := s.Step(t.Context())
 				if err != nil {
@@ -256,7 +246,7 @@ func TestContinued(t *testing.T) {
 func TestDeadline(t *testing.T) {
 	all := []protocol.Options{secure(protocol.FedPG, 5)}
 	for _, method := range []string{protocol.FedPG, protocol.FedNPGADMM, protocol.FedAvg} {
-		all = append(all, options(method, 5))
+		all = append(all, limited(method, 5))
 	}
 	for _, o := range all {
 		method := o.Method
@@ -279,21 +269,21 @@ func TestDeadline(t *testing.T) {
 
 // A recorded order gives the same bits as the run that it was recorded from, with agents that join late.
 func TestRecordedOrder(t *testing.T) {
-	s := newSimulation(t, options(protocol.AFedPG, 20), noisy(), []float64{1, 1.7, 3})
+	s := newSimulation(t, limited(protocol.AFedPG, 20), noisy(), []float64{1, 1.7, 3})
 	s.JoinAll(t.Context())
-	order := []Entry{{Join, 0}, {Join, 1}, {Join, 2}}
+	order := []protocol.Entry{{protocol.Join, 0}, {protocol.Join, 1}, {protocol.Join, 2}}
 	for _, e := range follow(t, s) {
 		order = append(order, e.Entry)
 	}
-	again := newSimulation(t, options(protocol.AFedPG, 20), noisy(), []float64{9, 1, 1})
+	again := newSimulation(t, limited(protocol.AFedPG, 20), noisy(), []float64{9, 1, 1})
 	again.Order = order
 	if follow(t, again); !slices.Equal(again.Server.Params(), s.Server.Params()) {
 		t.Error("the recorded order gives other parameters")
 	}
-	for name, order := range map[string][]Entry{
-		"ends": {{Join, 0}}, "no task": {{Arrive, 1}}, "no agent": {{Arrive, 3}}, "negative": {{Join, -1}},
+	for name, order := range map[string][]protocol.Entry{
+		"ends": {{protocol.Join, 0}}, "no task": {{protocol.Arrive, 1}}, "no agent": {{protocol.Arrive, 3}}, "negative": {{protocol.Join, -1}},
 	} {
-		s := newSimulation(t, options(protocol.AFedPG, 20), noisy(), []float64{1, 1, 1})
+		s := newSimulation(t, limited(protocol.AFedPG, 20), noisy(), []float64{1, 1, 1})
 		s.Order = order
 		var err error
 		for err == nil {
@@ -308,9 +298,9 @@ func TestRecordedOrder(t *testing.T) {
 
 // Where every update is refused, the run ends with an error instead of going round for ever.
 func TestStuck(t *testing.T) {
-	q := quadratic.Random(3, 1)
-	q.Start = slices.Clone(q.Best) // the gradient is 0
-	o := options(protocol.AFedPG, 20)
+	q := protocol.RandomQuadratic(3, 1)
+	q.Begin = slices.Clone(q.Best) // the gradient is 0
+	o := limited(protocol.AFedPG, 20)
 	o.Wire = "float64"
 	s := newSimulation(t, o, q, []float64{1, 2})
 	s.JoinAll(t.Context())
@@ -327,7 +317,7 @@ func TestStuck(t *testing.T) {
 
 func TestBadTimes(t *testing.T) {
 	for _, times := range [][]float64{nil, {1}, {1, 0}, {1, math.Inf(1)}, {1, math.NaN()}} {
-		if _, err := New(nil, make([]*protocol.Agent, 2), times); err == nil {
+		if _, err := protocol.NewSimulation(nil, make([]*protocol.Agent, 2), times); err == nil {
 			t.Errorf("%v: no error", times)
 		}
 	}

@@ -1,4 +1,4 @@
-package virtual
+package protocol_test
 
 import (
 	"context"
@@ -52,7 +52,7 @@ func last(t *testing.T, seed uint64, clip float64, lies bool) float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(server, agents, []float64{1, 1, 1, 1, 1, 1, 1, 1})
+	s, err := protocol.NewSimulation(server, agents, []float64{1, 1, 1, 1, 1, 1, 1, 1})
 	if err != nil {
 		t.Fatal(err)
 	}

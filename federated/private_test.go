@@ -1,4 +1,4 @@
-package private
+package federated
 
 import (
 	"bytes"
@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/posttrain/posttrain/federated"
 )
 
 // group makes the keys of a sum of agents with the given numbers.
@@ -18,7 +16,7 @@ func group(t *testing.T, attempt int, present ...int) (Sum, []*ecdh.PrivateKey) 
 	s := Sum{Run: "r", Kind: "gradient", Round: 7, Attempt: attempt, Present: present}
 	var keys []*ecdh.PrivateKey
 	for _, i := range present {
-		key, err := Key(bytes.Repeat([]byte{byte(i + 1)}, 32), s.Run, s.Round)
+		key, err := SumKey(bytes.Repeat([]byte{byte(i + 1)}, 32), s.Run, s.Round)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -29,7 +27,7 @@ func group(t *testing.T, attempt int, present ...int) (Sum, []*ecdh.PrivateKey) 
 
 func mask(t *testing.T, s Sum, self int, key *ecdh.PrivateKey, v []float64) []uint64 {
 	t.Helper()
-	out, err := Encode(v, len(s.Present))
+	out, err := ToFixed(v, len(s.Present))
 	if err == nil {
 		err = s.Mask(self, key, out)
 	}
@@ -50,16 +48,16 @@ func TestSumsAreExact(t *testing.T) {
 			for j := range v {
 				v[j] = r.NormFloat64() * math.Exp(2*r.NormFloat64())
 			}
-			Add(total, mask(t, s, i, keys[k], v))
-			fixed, _ := Encode(v, len(present))
-			Add(want, fixed)
-			federated.AddScaled(plain, 1, v)
+			AddFixed(total, mask(t, s, i, keys[k], v))
+			fixed, _ := ToFixed(v, len(present))
+			AddFixed(want, fixed)
+			AddScaled(plain, 1, v)
 		}
 		if !slices.Equal(total, want) {
 			t.Errorf("agents %v: the masks do not cancel", present)
 		}
 		half := math.Ldexp(float64(len(present)), -FractionBits-1)
-		for j, x := range Decode(total) {
+		for j, x := range FromFixed(total) {
 			if far := math.Abs(x - plain[j]); far > half+1e-15*math.Abs(plain[j]) {
 				t.Errorf("agents %v: number %d is off by %g, want at most %g", present, j, far, half)
 			}
@@ -77,7 +75,7 @@ func TestMessageShowsNothing(t *testing.T) {
 	for j := range other {
 		other[j] = float64(j%7) - 1000
 	}
-	fixed, _ := Encode(other, 3)
+	fixed, _ := ToFixed(other, 3)
 	message := mask(t, s, 1, keys[1], other)
 	for j := range fixed {
 		if message[j]-fixed[j] != zero[j] {
@@ -124,7 +122,7 @@ func TestMasksAreFresh(t *testing.T) {
 	if again := mask(t, base, 0, keys[0], zero); !slices.Equal(again, first) {
 		t.Error("the same sum has other masks")
 	}
-	if key, _ := Key(bytes.Repeat([]byte{1}, 32), "r", 8); bytes.Equal(key.PublicKey().Bytes(), base.Keys[0]) {
+	if key, _ := SumKey(bytes.Repeat([]byte{1}, 32), "r", 8); bytes.Equal(key.PublicKey().Bytes(), base.Keys[0]) {
 		t.Error("another round has the same key")
 	}
 }
@@ -133,8 +131,8 @@ func TestMasksAreFresh(t *testing.T) {
 func TestMissingMessage(t *testing.T) {
 	s, keys := group(t, 1, 0, 1, 2)
 	total := mask(t, s, 0, keys[0], []float64{1, 1})
-	Add(total, mask(t, s, 2, keys[2], []float64{1, 1}))
-	for _, x := range Decode(total) {
+	AddFixed(total, mask(t, s, 2, keys[2], []float64{1, 1}))
+	for _, x := range FromFixed(total) {
 		if math.Abs(x-2) < 1 {
 			t.Errorf("the sum of two of three shows %g", x)
 		}
@@ -143,8 +141,8 @@ func TestMissingMessage(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	s, keys := group(t, 1, 0, 1, 2)
-	_, wide := Encode([]float64{0, 3e6}, 3)
-	_, nan := Encode([]float64{math.NaN()}, 3)
+	_, wide := ToFixed([]float64{0, 3e6}, 3)
+	_, nan := ToFixed([]float64{math.NaN()}, 3)
 	alone, twice, keyless, swapped := s, s, s, s
 	alone.Present, alone.Keys = []int{0}, s.Keys[:1]
 	twice.Present = []int{0, 1, 1}
@@ -167,7 +165,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%v, want %s…", err, want)
 		}
 	}
-	if edge, err := Encode([]float64{Limit(3) - 1, -Limit(3) + 1}, 3); err != nil || Decode(edge)[0] != Limit(3)-1 {
+	if edge, err := ToFixed([]float64{FixedLimit(3) - 1, -FixedLimit(3) + 1}, 3); err != nil || FromFixed(edge)[0] != FixedLimit(3)-1 {
 		t.Error(err)
 	}
 }
@@ -179,14 +177,14 @@ func TestNoise(t *testing.T) {
 	sum, v := make([]float64, d), make([]float64, d)
 	v[0] = 100
 	for i := range 4 {
-		noise, err := Source(bytes.Repeat([]byte{byte(i + 1)}, 32), s)
+		noise, err := NoiseSource(bytes.Repeat([]byte{byte(i + 1)}, 32), s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		federated.AddScaled(sum, 1, p.Protect(v, 4, noise))
+		AddScaled(sum, 1, p.Protect(v, 4, noise))
 	}
 	sum[0] -= 4 * p.Clip
-	if got := federated.Norm(sum) / math.Sqrt(d); math.Abs(got-3) > 0.05 { // deviation 3/sqrt(2d) = 0.01
+	if got := Norm(sum) / math.Sqrt(d); math.Abs(got-3) > 0.05 { // deviation 3/sqrt(2d) = 0.01
 		t.Errorf("the sum's noise has a deviation of %.3f, want 3", got)
 	}
 	short := Privacy{Clip: 2}.Protect([]float64{0.6, 0.8}, 4, rand.New(rand.NewPCG(1, 1)))
@@ -195,9 +193,9 @@ func TestNoise(t *testing.T) {
 	}
 	again := s
 	again.Attempt++
-	a, _ := Source([]byte{1}, s)
-	b, _ := Source([]byte{1}, again)
-	c, _ := Source([]byte{1}, s)
+	a, _ := NoiseSource([]byte{1}, s)
+	b, _ := NoiseSource([]byte{1}, again)
+	c, _ := NoiseSource([]byte{1}, s)
 	if x, y, z := a.Uint64(), b.Uint64(), c.Uint64(); x == y || x != z {
 		t.Error("noise of another attempt, or of the same")
 	}

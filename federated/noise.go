@@ -1,38 +1,38 @@
-package private
+package federated
 
 import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-
-	"github.com/posttrain/posttrain/federated"
 )
 
-// Privacy is client-level differential privacy: what is published hardly depends on whether one agent takes part.
+// Privacy is client-level differential privacy: what is published hardly depends on whether one agent takes part. Each
+// agent shortens its vector to a norm and adds its share of Gaussian noise, so that the sum has the wanted noise and no
+// single party knows it.
 type Privacy struct {
-	Clip  float64 // norm that each agent shortens each vector to
-	Noise float64 // standard deviation of the noise of a sum, in units of Clip
-	Delta float64 // of (ε, δ)
+	Clip  float64 `yaml:"clip" want:">=0" zero:"off"`  // norm that each agent shortens each vector to
+	Noise float64 `yaml:"noise" want:">=0" zero:"off"` // standard deviation of the noise of a sum, in units of Clip
+	Delta float64 `yaml:"delta" want:">0 <1"`          // of (ε, δ)
 }
 
 // Protect shortens v to the norm Clip and adds this agent's share of the noise, a standard deviation of
 // Noise·Clip/sqrt(agents) in each number, so that the sum of all agents has Noise·Clip. It returns a new vector.
 func (p Privacy) Protect(v []float64, agents int, noise *rand.Rand) []float64 {
 	scale := 1.0
-	if norm := federated.Norm(v); norm > p.Clip {
+	if norm := Norm(v); norm > p.Clip {
 		scale = p.Clip / norm
 	}
-	out, share := federated.Scaled(scale, v), p.Noise*p.Clip/math.Sqrt(float64(agents))
+	out, share := Scaled(scale, v), p.Noise*p.Clip/math.Sqrt(float64(agents))
 	for j := range out {
 		out[j] += share * noise.NormFloat64()
 	}
 	return out
 }
 
-// Source is an agent's generator of noise for one sum: ChaCha8, which nobody predicts without the agent's secret. Its
+// NoiseSource is an agent's generator of noise for one sum: ChaCha8, which nobody predicts without the agent's secret. Its
 // seed has the facts of the sum, so an agent that was killed draws the same noise again, and another attempt other
 // noise.
-func Source(secret []byte, s Sum) (*rand.Rand, error) {
+func NoiseSource(secret []byte, s Sum) (*rand.Rand, error) {
 	seed, err := derive(secret, "noise", s.Run, s.Kind, s.Round, s.Step, s.Attempt, s.Present, s.Keys)
 	if err != nil {
 		return nil, err
