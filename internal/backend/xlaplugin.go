@@ -16,7 +16,7 @@ const (
 	pluginPathEnv = "PJRT_PLUGIN_LIBRARY_PATH"
 	xlaHowToGet   = "run scripts/install-pjrt-cpu.sh for a CPU, or give a plugin as xla:/path/plugin.so (of JAX: " +
 		"jax_plugins/xla_cuda13/xla_cuda_plugin.so in its site-packages), or name the folder that holds " +
-		"pjrt_c_api_<name>_plugin.so in " + pluginPathEnv + " (docs/gpu.md)"
+		"pjrt_c_api_<name>_plugin.so in " + pluginPathEnv + " (docs/scale.md)"
 )
 
 // pluginPatterns are the names of plugin files.

@@ -24,7 +24,7 @@ type gpuOptions struct {
 
 func newGPU() *cobra.Command {
 	o := gpuOptions{shape: shape{4, 512, 256}}
-	cmd := newCommand("gpu", "The DPO step through XLA and plain PyTorch's on one GPU (see docs/gpu.md)",
+	cmd := newCommand("gpu", "The DPO step through XLA and plain PyTorch's on one GPU (see docs/scale.md)",
 		"  go run ./internal/bench gpu --backend xla:/path/plugin.so --python venv/bin/python --peak-tflops 989\n"+
 			"  go run ./internal/bench gpu --backend onnx --dtype float32 --preset 5.4M --length 128   (a trial without a GPU)",
 		o.run)
@@ -51,7 +51,7 @@ var onGPU = peers{"", "cuda", "bfloat16"}
 func newGPUSample() *cobra.Command {
 	o := &sampleOptions{peers: onGPU, backend: "xla:cuda", presets: []string{"qwen2.5-0.5b"}, batches: []int{128, 512},
 		decodes: true}
-	cmd := newCommand("sample", "Sampling through XLA on a GPU (see docs/gpu.md)",
+	cmd := newCommand("sample", "Sampling through XLA on a GPU (see docs/scale.md)",
 		"  go run ./internal/bench gpu sample --backend xla:/path/plugin.so --python venv/bin/python\n"+
 			"  go run ./internal/bench gpu sample --backend onnx --dtype float32 --preset tiny   (a trial without a GPU)",
 		o.run)
@@ -63,7 +63,7 @@ func newGPUSample() *cobra.Command {
 func newGPUGRPO() *cobra.Command {
 	draw := drawOptions{backend: "xla:cuda", preset: "qwen2.5-0.5b", prompts: []int{64, 256}}
 	o := &groupOptions{drawOptions: draw, peers: onGPU}
-	cmd := newCommand("grpo", "A whole step of GRPO through XLA on a GPU (see docs/gpu.md)",
+	cmd := newCommand("grpo", "A whole step of GRPO through XLA on a GPU (see docs/scale.md)",
 		"  go run ./internal/bench gpu grpo --backend xla:/path/plugin.so --python venv/bin/python\n"+
 			"  go run ./internal/bench gpu grpo --backend onnx --dtype float32 --preset tiny   (a trial without a GPU)",
 		o.run)

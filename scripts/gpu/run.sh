@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs everything that needs a GPU in at most 40 minutes and writes one report: docs/gpu.md says what is in it.
+# Runs everything that needs a GPU in at most 40 minutes and writes one report: docs/scale.md says what is in it.
 #
 #   scripts/gpu/run.sh /path/to/xla_cuda_plugin.so [PYTHON with torch, transformers and trl]
 #
