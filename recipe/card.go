@@ -19,7 +19,6 @@ import (
 	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/internal/hub"
 	"github.com/posttrain/posttrain/internal/hubcache"
-	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout/local"
 )
 
@@ -170,7 +169,7 @@ type dataFile struct{ key, path, hash string }
 
 // dataFiles are the files that values of the section data name, by a pattern too, with the hashes that they had when
 // the run noted its inputs.
-func dataFiles(values map[string][]string, inputs map[string]run.HashedFile) (out []dataFile) {
+func dataFiles(values map[string][]string, inputs map[string]string) (out []dataFile) {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if !strings.HasPrefix(key, "data.") {
 			continue
@@ -178,7 +177,7 @@ func dataFiles(values map[string][]string, inputs map[string]run.HashedFile) (ou
 		for _, value := range values[key] {
 			for _, path := range files.Match(value) {
 				if f, noted := inputs[path]; noted {
-					out = append(out, dataFile{key, hubcache.Short(path), "SHA-256 `" + f.SHA256 + "`"})
+					out = append(out, dataFile{key, hubcache.Short(path), "SHA-256 `" + f + "`"})
 				} else if path == "embedded" {
 					out = append(out, dataFile{key, path, "in the program"})
 				}

@@ -5,8 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/posttrain/posttrain/internal/run"
 )
 
 // TestDeriveCard: the new section of a card begins on a line of its own, whatever the card ends with.
@@ -26,12 +24,12 @@ func TestDeriveCard(t *testing.T) {
 // TestDataFiles: a card has each file that a pattern matches, with the hash of the run's start, and nothing of a name
 // without a file.
 func TestDataFiles(t *testing.T) {
-	dir, inputs := t.TempDir(), map[string]run.HashedFile{}
+	dir, inputs := t.TempDir(), map[string]string{}
 	for _, name := range []string{"a-1.jsonl", "a-2.jsonl", "b.jsonl", "with blank.jsonl"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		inputs[filepath.Join(dir, name)] = run.HashedFile{SHA256: "of the start"}
+		inputs[filepath.Join(dir, name)] = "of the start"
 	}
 	got := dataFiles(map[string][]string{
 		"data.train": {filepath.Join(dir, "a-*.jsonl"), filepath.Join(dir, "with blank.jsonl")},

@@ -23,7 +23,6 @@ import (
 type Place struct {
 	Out    string // a folder to make; "": runs/<command>-<time>
 	Resume string // the folder of a run to continue; excludes Out
-	Until  int    // step to stop after, as if interrupted; 0: the last one ends the run
 }
 
 // Setup is what a training job needs to know ahead of its data.
@@ -217,7 +216,7 @@ func (j *Job) Exporter() train.Exporter {
 // Course is what the job's loop has beside its steps. Progress shows the metrics that pick leaves; nil: all.
 func (j *Job) Course(pick func(map[string]float64) map[string]float64) train.Course {
 	return train.Course{
-		Learner: j.Learner, Folder: j.Run, Export: j.Exporter(), Seed: j.Seed, Until: j.Place.Until,
+		Learner: j.Learner, Folder: j.Run, Export: j.Exporter(), Seed: j.Seed,
 		ConfigHash: run.HashConfig(identity(j.Resolved)),
 		OnNotice:   func(line string) { j.bar.Notice(line) },
 		OnStep: func(step, _ int, values map[string]float64) {
@@ -328,7 +327,7 @@ func (j *Job) Conclude(l Loop, best *run.Best, summary string) (*Result, error) 
 	if err := j.Run.WriteSummary(summary); err != nil {
 		return nil, err
 	}
-	if err := j.Run.WriteReceipt(run.Receipt{Version: programVersion(), Command: j.Command, Engine: j.Engine.Name,
+	if err := j.Run.WriteManifest(run.Manifest{Version: programVersion(), Command: j.Command, Engine: j.Engine.Name,
 		Seed: j.Seed, Steps: l.Step()}); err != nil {
 		return nil, err
 	}

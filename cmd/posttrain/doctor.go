@@ -14,23 +14,24 @@ func newDoctor(s streams) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:   "doctor RUN",
-		Short: "Say what goes wrong in a training run",
+		Short: "Say what goes wrong in a training run, and whether its files and data are as they were",
 		Long: "Read the log of a training run and say what goes wrong in it: a loss that is not a number, squeezing\n" +
 			"(chosen and rejected answers both become less likely), entropy collapse, length hacking, KL blow-up,\n" +
 			"dead groups, overfitting. Each finding has the numbers and steps that show it, and what may help. RUN\n" +
 			"is a run folder, a folder of TRL with trainer_state.json, or a file: metrics.jsonl,\n" +
-			"trainer_state.json, or a log of verl (console or jsonl). The run may still go on. The exit code is\n" +
-			"0 where nothing is found, 1 where something is.",
+			"trainer_state.json, or a log of verl (console or jsonl). The run may still go on. Once it has ended,\n" +
+			"the files of its folder, and the data and models that it was made of, are compared with the hashes in\n" +
+			"its manifest.json: run it in the folder that the run was started in. The exit code is 0 where nothing\n" +
+			"is found, 1 where something is.",
 		Example: "  posttrain doctor runs/mappo\n" +
 			"  posttrain doctor --json trl_output/checkpoint-500/trainer_state.json\n" +
 			"  posttrain doctor verl.log",
 		Args: oneArg("run folder or log file"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			l, err := doctor.Read(args[0])
+			r, err := doctor.Look(args[0])
 			if err != nil {
 				return err
 			}
-			r := doctor.Examine(l)
 			if asJSON {
 				err = writeJSON(s, r)
 			} else {

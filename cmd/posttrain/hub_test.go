@@ -106,7 +106,7 @@ func TestAdapterOfTheHub(t *testing.T) {
 }
 
 // TestDataOfTheHub: a run takes its rows from the hub. Its config has the commit, config and split, so that it continues
-// without a network and after the branch has moved; its receipt has the files.
+// without a network and after the branch has moved; its manifest has the files.
 func TestDataOfTheHub(t *testing.T) {
 	work(t, "qwen2-newer")
 	pairs := read(t, "pairs.jsonl")
@@ -130,10 +130,10 @@ func TestDataOfTheHub(t *testing.T) {
 	if asked := s.Requests(); len(asked) > 0 {
 		t.Error(asked)
 	}
-	if text := read(t, "out/receipt.json"); !strings.Contains(text, hubtest.Commit+"/train.jsonl") {
+	if text := read(t, "out/manifest.json"); !strings.Contains(text, hubtest.Commit+"/train.jsonl") {
 		t.Error(text)
 	}
-	must(t, "verify", "out")
+	must(t, "doctor", "out")
 	if text := read(t, "out/model/README.md"); !strings.Contains(text, "org/rows/train.jsonl") {
 		t.Error(text)
 	}

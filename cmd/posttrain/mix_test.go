@@ -17,7 +17,7 @@ func workMix(t *testing.T) {
 }
 
 // TestMix: files of different forms are mixed by weights; the run says how many rows an epoch has of each, ends in the
-// same bits when it is interrupted in an epoch and continued, and its card and receipt have all files.
+// same bits when it is interrupted in an epoch and continued, and its card and manifest have all files.
 func TestMix(t *testing.T) {
 	workMix(t)
 	args := tinySFT(7, "--data", "chats.jsonl,texts.json", "--data-weights", "3,1")
@@ -43,9 +43,9 @@ func TestMix(t *testing.T) {
 		"data: chats.jsonl (weight 3), texts.json (weight 1), no evaluation\n") {
 		t.Error(o.out)
 	}
-	must(t, "verify", "out", "--replay", "9")
+	must(t, "doctor", "out")
 	write(t, "texts.json", read(t, "texts.json")+" ")
-	if o := cli(t, "verify", "out"); o.code != 1 || !strings.Contains(o.out, "texts.json: its SHA-256 begins") {
+	if o := cli(t, "doctor", "out"); o.code != 1 || !strings.Contains(o.out, "texts.json: its SHA-256 begins") {
 		t.Errorf("code %d: %s", o.code, o.out)
 	}
 }

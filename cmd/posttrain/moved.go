@@ -12,6 +12,7 @@ var moved = map[string]string{
 	"backends":         "version",
 	"model merge":      "model export --adapter",
 	"data best":        "data pairs --write demonstrations",
+	"verify":           "doctor",
 	"data stats":       "data check",
 	"score":            "data score",
 	"federated run":    "federated server --spawn",

@@ -36,7 +36,7 @@ func newRoot(s streams) *cobra.Command {
 		section{"Models", []*cobra.Command{newGenerate(s), newServe(s), newModel(s)}},
 		section{"Federated", []*cobra.Command{newFederated(s)}},
 		section{lastSection, []*cobra.Command{newPlan(s), newRehearse(s), newExplain(s), newDoctor(s),
-			newVerify(s), newVersion(s), newMan(s)}})
+			newVersion(s), newMan(s)}})
 	root.SetUsageTemplate(usage(root))
 	root.SetIn(s.in)
 	root.SetOut(s.out)

@@ -1,5 +1,6 @@
-// Package doctor says in words what goes wrong in a training run. It reads the log of a run, ours, TRL's or verl's
-// ([Read]), and looks at it with one rule for each known illness ([Examine]).
+// Package doctor says in words what goes wrong in a training run ([Look]). It reads the log of a run, ours, TRL's or
+// verl's ([Read]), looks at it with one rule for each known illness ([Examine]), and compares the files and the data of
+// our runs with the manifest that the run left.
 //
 // Glossary:
 //   - log: records of metrics under the names of TRL ([Log]); verl's names are translated;
@@ -15,6 +16,8 @@ package doctor
 import (
 	"fmt"
 	"strings"
+
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // Finding is something that is wrong with a run.
@@ -51,10 +54,24 @@ type Report struct {
 	Findings   []Finding `json:"findings"`
 	Looked     []string  `json:"looked_for"`
 	Unmeasured []string  `json:"not_measured"` // rules whose metrics the log lacks, or has too few of
+
+	Files   int      `json:"files"`   // of the run and its inputs that were compared with its manifest
+	Changed []string `json:"changed"` // those that are not as they were
 }
 
-// Healthy says that nothing was found.
-func (r *Report) Healthy() bool { return len(r.Findings) == 0 }
+// Look examines the log at a path; of the folder of a run that has ended it compares the files, too.
+func Look(path string) (*Report, error) {
+	l, err := Read(path)
+	if err != nil {
+		return nil, err
+	}
+	r := Examine(l)
+	m, err := run.ReadManifest(path)
+	if err == nil && m != nil && m.Outputs != nil {
+		r.Files, r.Changed = len(m.Inputs)+len(m.Outputs), append(r.Changed, m.Check(path)...)
+	}
+	return r, err
+}
 
 // Lines say it in words.
 func (r *Report) Lines() []string {
@@ -71,7 +88,18 @@ func (r *Report) Lines() []string {
 		lines = append(lines, fmt.Sprintf("Not looked for, since the log has too little about it: %s.",
 			names(r.Unmeasured)))
 	}
-	return lines
+	return append(lines, r.fileLines()...)
+}
+
+// fileLines say which files are not as they were.
+func (r *Report) fileLines() (lines []string) {
+	if r.Files == 0 {
+		return nil
+	}
+	for _, c := range r.Changed {
+		lines = append(lines, "changed: "+c)
+	}
+	return append(lines, fmt.Sprintf("Files of the run and its inputs: %d, changed: %d.", r.Files, len(r.Changed)))
 }
 
 func names(all []string) string {
@@ -86,6 +114,9 @@ func (r *Report) Err() error {
 	var found []string
 	for _, f := range r.Findings {
 		found = append(found, f.Rule)
+	}
+	if len(r.Changed) > 0 {
+		found = append(found, "changed files")
 	}
 	if found == nil {
 		return nil

@@ -22,7 +22,8 @@ var rules = []rule{
 
 // Examine looks at a log with all rules.
 func Examine(l *Log) *Report {
-	r := &Report{Log: l.Path, Kind: l.Kind, Findings: []Finding{}, Looked: []string{}, Unmeasured: []string{}}
+	r := &Report{Log: l.Path, Kind: l.Kind, Findings: []Finding{}, Looked: []string{}, Unmeasured: []string{},
+		Changed: []string{}}
 	for _, record := range l.Records {
 		r.Steps = max(r.Steps, record.Step)
 	}

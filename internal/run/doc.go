@@ -8,7 +8,7 @@
 //	  curves.png                        a picture of the metrics
 //	  tensorboard/                      event files, if the config asks for them (package track)
 //	  summary.txt                       the results in words; summary.json has them as numbers
-//	  receipt.json                      hashes of what the run was made of and what it left ([Receipt])
+//	  manifest.json                     hashes of what the run was made of and what it left ([Manifest])
 //	  model/                            the trained model, a Hugging Face folder
 //	  reference.safetensors             log-probs of the reference, also reference-eval.safetensors
 //	  best.json                         the best checkpoint so far and its metric

@@ -52,8 +52,8 @@ func PartOf(path string) string {
 }
 
 // ownNames are the files that this package and its callers write under a temporary name, in every run folder.
-var ownNames = []string{configName, metricsName, samplesName, curvesName, summaryName, summaryJSONName, receiptName,
-	signatureName, inputsName, bestFile, BeforeName, ReferenceName, ReferenceEvalName, PartOf(BeforeName),
+var ownNames = []string{configName, metricsName, samplesName, curvesName, summaryName, summaryJSONName, manifestName,
+	bestFile, BeforeName, ReferenceName, ReferenceEvalName, PartOf(BeforeName),
 	PartOf(ReferenceName), PartOf(ReferenceEvalName), TestBeforeName, TestAfterName}
 
 // Folder is the folder of one run, locked against other processes. It is not safe for concurrent use, but checkpoints

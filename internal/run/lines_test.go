@@ -43,7 +43,7 @@ func TestLines(t *testing.T) {
 
 // TestTemporaryMeasurements: what a crash leaves of these files is removed when the folder is opened.
 func TestTemporaryMeasurements(t *testing.T) {
-	for _, name := range []string{TestBeforeName, TestAfterName, summaryJSONName, inputsName, signatureName} {
+	for _, name := range []string{TestBeforeName, TestAfterName, summaryJSONName, manifestName} {
 		if !isTemporary("."+name+"123", ownNames) {
 			t.Errorf("%s", name)
 		}

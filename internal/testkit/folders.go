@@ -82,8 +82,7 @@ func contentOf(t testing.TB, dir, name string) []byte {
 // timed are files that have what a clock measured, or the hash of one that has it.
 var timed = []string{"metrics.jsonl", "state.json", "manifest.json"}
 
-// withoutClock removes from a JSON value what a clock measured, and what a manifest or a receipt says of files that have
-// it.
+// withoutClock removes from a JSON value what a clock measured, and what a manifest says of files that have it.
 func withoutClock(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -1,0 +1,189 @@
+package run
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
+)
+
+// finished is a run folder with a config, metrics, a model, two checkpoints and a manifest. Its data are 60 rows.
+func finished(t *testing.T) (f *Folder, data string, m *Manifest) {
+	t.Helper()
+	root := t.TempDir()
+	data = filepath.Join(root, "pairs.jsonl")
+	base := filepath.Join(root, "base")
+	f, err := Create(filepath.Join(root, "run"), "mappo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	text := "command: mappo\nmodel: " + base + "\nseed: 1\ndata:\n  train: " + data + "\n  eval: \"\"\nloss:\n  beta: 0.1\n"
+	for _, do := range []func() error{
+		func() error { return os.WriteFile(data, []byte(strings.Repeat("{}\n", 60)), 0o666) },
+		func() error { return os.Mkdir(base, 0o777) },
+		func() error { return os.WriteFile(filepath.Join(base, "model.safetensors"), content(1, "base"), 0o666) },
+		func() error { return f.WriteConfig([]byte(text)) },
+		f.NoteInputs,
+		func() error { return f.Log(Record{Step: 1, Values: map[string]float64{"loss": 0.5}}) },
+		func() error { return f.Log(Record{Step: 2, Values: map[string]float64{"loss": 0.4}}) },
+		func() error { _, err := f.WriteCheckpoint(1, writeContent(1)); return err },
+		func() error { _, err := f.WriteCheckpoint(2, writeContent(2)); return err },
+		func() error { return f.WriteSummary("done\n") },
+		func() error { return f.WriteManifest(Manifest{Command: "mappo", Engine: "go", Seed: 1, Steps: 2}) },
+	} {
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f, data, manifestOf(t, f)
+}
+
+func manifestOf(t *testing.T, f *Folder) *Manifest {
+	t.Helper()
+	m, err := ReadManifest(f.Dir)
+	if err != nil || m == nil {
+		t.Fatal(m, err)
+	}
+	return m
+}
+
+// TestManifestNamesChanges plants 120 changes, one at a time: each is found, and its file is named.
+func TestManifestNamesChanges(t *testing.T) {
+	f, data, m := finished(t)
+	if found := m.Check(f.Dir); found != nil || len(m.Inputs) != 2 || len(m.Outputs) != 11 {
+		t.Fatalf("%q, %d inputs, %d outputs", found, len(m.Inputs), len(m.Outputs))
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range 120 {
+		path := []string{filepath.Join(f.CheckpointDir(1+rng.IntN(2)), contentNames[rng.IntN(3)]), data,
+			filepath.Join(filepath.Dir(data), "base", "model.safetensors"), f.Path(configName)}[i%4]
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := slices.Clone(whole)
+		if at := rng.IntN(len(changed)); i%8 < 4 {
+			changed[at] ^= 1 << rng.IntN(8) // a bit
+		} else {
+			changed = slices.Delete(changed, at, at+1) // a byte less
+		}
+		if err := os.WriteFile(path, changed, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		want := path + ": its SHA-256 begins with "
+		if found := m.Check(f.Dir); len(found) != 1 || !strings.HasPrefix(found[0], want) {
+			t.Errorf("change %d: found %q, want %q", i, found, want)
+		}
+		if err := os.WriteFile(path, whole, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found := m.Check(f.Dir); found != nil {
+		t.Errorf("all is as it was, but found %q", found)
+	}
+	if err := os.Remove(data); err != nil {
+		t.Fatal(err)
+	}
+	if found := m.Check(f.Dir); len(found) != 1 || found[0] != data+" cannot be read: no such file or directory" {
+		t.Errorf("%q", found)
+	}
+}
+
+// TestManifestInputs: names with a space, patterns, links to folders and further keys are found; words that are no files
+// are passed over.
+func TestManifestInputs(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for name, text := range map[string]string{"my pairs.jsonl": "{}\n", "a-1.parquet": "1", "a-2.parquet": "2",
+		"base/model.safetensors": "3", "base/.cache/x": "4", "chat.jinja": "5", "unused": "6",
+		"internal/embedded/pairs.jsonl": "7"} {
+		if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("base", "current"); err != nil {
+		t.Fatal(err)
+	}
+	all, err := inputsOf([]byte("model: current\nreference: org/name@0123\nseed: 1\nchat:\n  template: chat.jinja\n" +
+		"data:\n  train: \"my pairs.jsonl\"\n  eval: a-*.parquet\n  test: embedded\n  validation: \"\"\n" +
+		"other: unused\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"a-1.parquet", "a-2.parquet", "chat.jinja", "current/.cache/x", "current/model.safetensors",
+		"my pairs.jsonl"}
+	if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, want) {
+		t.Errorf("inputs %q, want %q", got, want)
+	}
+	const two = "d4735e3a265e16eee03f59718b9b5d03019c07d8b6c51f90da3a666eec13ab35" // printf 2 | sha256sum
+	if all["a-2.parquet"] != two {
+		t.Error(all)
+	}
+}
+
+// TestManifestLeavesServedWeightsOut: what servers of rollouts read is gone after the run, and is in no manifest.
+func TestManifestLeavesServedWeightsOut(t *testing.T) {
+	f, _, _ := finished(t)
+	if err := os.MkdirAll(f.Path("served", "x-v1"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(f.Path("served", "x-v1", "model.safetensors"), []byte("w"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.WriteManifest(Manifest{Command: "ci-rl"}); err != nil {
+		t.Fatal(err)
+	}
+	if m := manifestOf(t, f); len(m.Outputs) != 11 {
+		t.Errorf("%d outputs: want 11", len(m.Outputs))
+	}
+}
+
+// TestManifestHasTheInputsOfTheStart: data that changes while the run is under way is not the run's, also where it is
+// continued from a checkpoint. Without one it starts over, and reads its files again.
+func TestManifestHasTheInputsOfTheStart(t *testing.T) {
+	f, data, m := finished(t)
+	was := m.Inputs[data]
+	if err := os.WriteFile(data, []byte("{}\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, do := range []func() error{f.NoteInputs, func() error { return f.WriteManifest(Manifest{}) }} {
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+		m := manifestOf(t, f)
+		if found := fmt.Sprint(m.Check(f.Dir)); m.Inputs[data] != was || !strings.Contains(found, data) {
+			t.Errorf("%s, want the data", found)
+		}
+	}
+	if err := os.RemoveAll(f.Path(checkpointsName)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.NoteInputs(); err != nil {
+		t.Fatal(err)
+	}
+	if m := manifestOf(t, f); m.Inputs[data] == was || m.Outputs != nil {
+		t.Error("without a checkpoint the changed data is not the run's")
+	}
+}
+
+// TestManifestFaults: a damaged one is named; a folder without one, as older runs have it, is no error.
+func TestManifestFaults(t *testing.T) {
+	f, _, _ := finished(t)
+	if err := os.WriteFile(f.Path(manifestName), []byte("{"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	_, err := ReadManifest(f.Dir)
+	expect.Error(t, err, manifestName+": not the manifest of a run: ")
+	if m, err := ReadManifest(t.TempDir()); m != nil || err != nil {
+		t.Error(m, err)
+	}
+}
