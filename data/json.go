@@ -95,7 +95,7 @@ func (in source) yieldRaw(yield func(Row, error) bool, place string, text []byte
 	if err != nil {
 		return yield(Row{Source: place}, fmt.Errorf("%s: %w", place, err))
 	}
-	return yield(Row{Source: place, Text: text, Warts: oddities(text)}, nil)
+	return yield(Row{Source: place, Text: text}, nil)
 }
 
 // CheckValues bounds the values of a JSON text: decoded, a value takes about 50 bytes, and written only two.

@@ -183,7 +183,7 @@ func (s *Stream[T]) Each(visit func(T) error) (*Report, error) {
 			report.Dropped = count(report.Dropped, why, row.Source)
 			continue
 		}
-		for _, wart := range append(row.Warts, unusedTools(row)...) {
+		for _, wart := range unusedTools(row) {
 			report.Wart(wart, row.Source)
 		}
 		report.Kept++

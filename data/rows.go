@@ -24,7 +24,6 @@ type Row struct {
 	Source string         // "pairs.jsonl:41" for a line, "pairs.parquet: row 41" otherwise
 	Fields map[string]any // of Rows: column → string, json.Number or Go number, bool, []any, map[string]any or nil
 	Text   []byte         // of JSONRows: the record as JSON in valid UTF-8
-	Warts  []string       // what decoding has changed in silence
 }
 
 // Has says whether the row has a value, not null, in the column.

@@ -61,8 +61,6 @@ func newCheck(s streams) *cobra.Command {
 		"write the rows without errors, each repeated row once, to this file: .jsonl, .json or .parquet, also .gz")
 	flags.Float64Var(&o.Near, "near", o.Near,
 		"share of triples of words in common that makes a row a near-duplicate (0 = not looked for)")
-	flags.Float64Var(&o.Balance, "balance", o.Balance,
-		"least share of the mean number of items that a domain, principle or scenario should have (0 = any)")
 	flags.StringVar(&o.Model, "model", "", "model folder or org/name whose tokenizer counts the prompts, or embedded")
 	addChatFlags(cmd, &o.Chat)
 	flags.StringVar(&o.Prompt, "prompt", "",

@@ -107,8 +107,6 @@ func TestDataFaults(t *testing.T) {
 			[]string{"are one file", "another name"}, nil},
 		{"check for repetitions beyond all", nil, []string{"data", "check", "--near", "2", "pairs.jsonl"}, 2,
 			[]string{"--near 2", "0 (no near-duplicates) to 1"}, nil},
-		{"check of a balance beyond all", nil, []string{"data", "check", "--balance", "-1", "pairs.jsonl"}, 2,
-			[]string{"--balance -1", "0 (any balance) to 1"}, nil},
 		{"check of scores of no kind of file", nil, []string{"data", "check", "--kind", "demonstrations",
 			"--score-columns", "a,b", "pairs.jsonl"}, 1, []string{"score columns a, b", "only preference pairs"}, nil},
 		{"check of a folder", func(t *testing.T) { os.Mkdir("d.json", 0o777) }, []string{"data", "check", "d.json"},
@@ -384,20 +382,5 @@ func TestDataBestInterrupted(t *testing.T) {
 	}
 	if _, err := os.Stat("x.jsonl"); err == nil {
 		t.Error("half of the demonstrations were written")
-	}
-}
-
-// TestCheckCountsWhatDecodingChanges: a key that comes twice and half a character are counted with their lines.
-func TestCheckCountsWhatDecodingChanges(t *testing.T) {
-	t.Chdir(t.TempDir())
-	row := `{"prompt":"q","chosen":"a","rejected":"b"}` + "\n"
-	write(t, "odd.jsonl", row+`{"prompt":"q","chosen":"a","chosen":"c","rejected":"b"}`+"\n"+
-		`{"prompt":"q\ud800","chosen":"a","rejected":"b"}`+"\n"+row)
-	o := must(t, "data", "check", "odd.jsonl")
-	for _, want := range []string{"4 rows read, 4 kept", "warning: 1: an object has a key twice: the last value counts",
-		"in line 2", `warning: 1: half a character such as \ud800: it is read as U+FFFD`, "in line 3"} {
-		if !strings.Contains(o.out, want) {
-			t.Errorf("%q lacks %q", o.out, want)
-		}
 	}
 }

@@ -1,14 +1,14 @@
 package ci
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"text/template"
-	"text/template/parse"
 	"unicode/utf8"
 
 	"github.com/posttrain/posttrain/data"
@@ -113,11 +113,7 @@ func parseTemplate(name, text string) (promptTemplate, error) {
 	if err != nil {
 		return promptTemplate{}, fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "template: "))
 	}
-	w := walker{root: t}
-	for _, part := range []string{name, systemMessage} {
-		w.template(part, reflect.TypeFor[fields]())
-	}
-	return promptTemplate{t}, w.err
+	return promptTemplate{t}, nil
 }
 
 // fill writes the messages.
@@ -128,15 +124,40 @@ func (t promptTemplate) fill(f fields) (messages []data.Message, err error) {
 		}
 		var b strings.Builder
 		if err := t.ExecuteTemplate(&b, part.name, f); err != nil {
-			return nil, fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "template: "))
+			return nil, explain(err)
 		}
 		messages = append(messages, data.Message{Role: part.role, Content: b.String()})
 	}
 	return messages, nil
 }
 
-// try fills in a sample and wants to see what no prompt can do without.
+// unknownField is the error of a template that names a field that is not there.
+var unknownField = regexp.MustCompile(`^template: (.*?:\d+):\d+: .*can't evaluate field (\w+) in type (\S+)$`)
+
+// explain says in which line a template is wrong, and which fields there are.
+func explain(err error) error {
+	found := unknownField.FindStringSubmatch(err.Error())
+	if found == nil {
+		return fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "template: "))
+	}
+	what := cmp.Or(map[string]string{"ci.fields": "an item", "ci.listed": "an attribute"}[found[3]], "this value")
+	return fmt.Errorf("%s: %s has no field .%s: want %s of an item, or %s of one of its .Attributes", found[1], what,
+		found[2], fieldNames(reflect.TypeFor[fields]()), fieldNames(reflect.TypeFor[listed]()))
+}
+
+func fieldNames(t reflect.Type) string {
+	var names []string
+	for _, f := range reflect.VisibleFields(t) {
+		names = append(names, "."+f.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// try fills in an item without texts and one with all, and wants to see what no prompt can do without.
 func (t promptTemplate) try() error {
+	if _, err := t.fill(fields{Attributes: []listed{{}}, Annotated: []listed{{}}}); err != nil {
+		return err
+	}
 	list := []listed{{"«key»", "«text»"}}
 	messages, err := t.fill(fields{"«scenario»", "«domain»", "«intention»", "«sender»", "«recipient»", "«subject»",
 		"«principle»", "«task»", list, list, true})
@@ -156,157 +177,4 @@ func (t promptTemplate) try() error {
 		}
 	}
 	return nil
-}
-
-// walker looks through a template for fields that are not there. Go would find them while it fills one in, and only
-// where it gets to. A type is nil where it does not follow from the template's text.
-type walker struct {
-	root  *template.Template
-	names map[string]reflect.Type // of variables
-	depth int                     // of templates that call each other
-	err   error                   // the first fault
-}
-
-const maxCalls = 32
-
-// template looks through a part, which is given an argument of a type.
-func (w *walker) template(name string, arg reflect.Type) {
-	part := w.root.Lookup(name)
-	if part == nil || part.Tree == nil || w.depth == maxCalls {
-		return
-	}
-	inner := walker{w.root, map[string]reflect.Type{"$": arg}, w.depth + 1, w.err}
-	inner.list(part.Root, arg)
-	w.err = inner.err
-}
-
-func (w *walker) list(l *parse.ListNode, dot reflect.Type) {
-	if l == nil {
-		return
-	}
-	for _, n := range l.Nodes {
-		w.node(n, dot)
-	}
-}
-
-func (w *walker) node(n parse.Node, dot reflect.Type) {
-	if action, ok := n.(*parse.ActionNode); ok {
-		w.pipe(action.Pipe, dot)
-		return
-	}
-	defer func(outside map[string]reflect.Type) { w.names = outside }(w.names)
-	w.names = maps.Clone(w.names) // variables of a block end with it
-	switch n := n.(type) {
-	case *parse.IfNode:
-		w.pipe(n.Pipe, dot)
-		w.list(n.List, dot)
-		w.list(n.ElseList, dot)
-	case *parse.WithNode:
-		w.list(n.List, w.pipe(n.Pipe, dot))
-		w.list(n.ElseList, dot)
-	case *parse.RangeNode:
-		w.list(n.List, w.each(n.Pipe, w.pipe(n.Pipe, dot)))
-		w.list(n.ElseList, dot)
-	case *parse.TemplateNode:
-		w.template(n.Name, w.pipe(n.Pipe, dot))
-	}
-}
-
-// each is the type of an element of what a range walks over, and gives it to the range's variables.
-func (w *walker) each(p *parse.PipeNode, list reflect.Type) (element reflect.Type) {
-	if list != nil && list.Kind() == reflect.Slice {
-		element = list.Elem()
-	}
-	for i, v := range p.Decl {
-		w.names[v.Ident[0]] = element
-		if len(p.Decl) == 2 && i == 0 {
-			w.names[v.Ident[0]] = reflect.TypeFor[int]()
-		}
-	}
-	return element
-}
-
-// pipe is the type of a pipeline's value, where that is a field or a variable.
-func (w *walker) pipe(p *parse.PipeNode, dot reflect.Type) (result reflect.Type) {
-	if p == nil {
-		return nil
-	}
-	for _, c := range p.Cmds {
-		for _, arg := range c.Args {
-			result = w.value(arg, dot)
-		}
-		if len(c.Args) > 1 {
-			result = nil // a call
-		}
-	}
-	if len(p.Cmds) > 1 {
-		result = nil
-	}
-	for _, v := range p.Decl {
-		if w.names[v.Ident[0]] = result; p.IsAssign {
-			w.names[v.Ident[0]] = nil // which of its values it has is not known
-		}
-	}
-	return result
-}
-
-func (w *walker) value(n parse.Node, dot reflect.Type) reflect.Type {
-	switch n := n.(type) {
-	case *parse.DotNode:
-		return dot
-	case *parse.FieldNode:
-		return w.field(n, n.Ident, dot)
-	case *parse.VariableNode:
-		return w.field(n, n.Ident[1:], w.names[n.Ident[0]])
-	case *parse.ChainNode:
-		return w.field(n, n.Field, w.value(n.Node, dot))
-	case *parse.PipeNode:
-		return w.pipe(n, dot)
-	}
-	return nil
-}
-
-// field follows a chain of names such as .Task.
-func (w *walker) field(n parse.Node, chain []string, from reflect.Type) reflect.Type {
-	for _, name := range chain {
-		if from == nil {
-			return nil
-		}
-		var f reflect.StructField
-		ok := false
-		if from.Kind() == reflect.Struct {
-			f, ok = from.FieldByName(name)
-		}
-		if !ok {
-			w.fault(n, name, from)
-			return nil
-		}
-		from = f.Type
-	}
-	return from
-}
-
-// fault says which field is not there, and which are.
-func (w *walker) fault(n parse.Node, name string, in reflect.Type) {
-	if w.err != nil {
-		return
-	}
-	what := map[reflect.Type]string{reflect.TypeFor[fields](): "an item", reflect.TypeFor[listed](): "an attribute"}[in]
-	if what == "" {
-		what = "this value"
-	}
-	place, _ := w.root.ErrorContext(n)
-	if at := strings.LastIndexByte(place, ':'); at > 0 {
-		place = place[:at] // without the column
-	}
-	w.err = fmt.Errorf("%s: %s has no field .%s: want %s of an item, or %s of one of its .Attributes", place, what, name,
-		fieldNames(reflect.TypeFor[fields]()), fieldNames(reflect.TypeFor[listed]()))
-}
-
-func fieldNames(t reflect.Type) string {
-	var names []string
-	for _, f := range reflect.VisibleFields(t) {
-		names = append(names, "."+f.Name)
-	}
-	return strings.Join(names, ", ")
 }

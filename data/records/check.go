@@ -79,7 +79,6 @@ type Options struct {
 	Kind    Kind    // "": the first row says
 	Near    float64 // rows with this share of their triples of words in common are near-duplicates; 0: none is
 	Out     string  // the file for the rows that are right; "": nothing is written
-	Balance float64 // least share of the mean number of items that a domain, principle or scenario has
 }
 
 // Check checks a file. An error is of reading its first row, or ctx's.

@@ -3,7 +3,6 @@ package records
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -16,8 +15,7 @@ import (
 // Gate names a gate.
 type Gate string
 
-// The gates. All but the last are about one item, which fails; a set that is out of balance fails as a whole. Keywords
-// are looked for as the reward does it: as substrings, upper or lower case.
+// The gates. Keywords are looked for as the reward does it: as substrings, upper or lower case.
 const (
 	Schema        Gate = "schema"        // a field is missing or has a value that the release does not have
 	Label         Gate = "label"         // a piece of information without a label, or with two, or a label of nothing
@@ -31,12 +29,11 @@ const (
 	Attainable    Gate = "attainable"    // the ideal answer has a reward below 1
 	Discriminates Gate = "discriminates" // repeating everything has a reward above 0
 	Duplicate     Gate = "duplicate"     // nearly the same as an earlier item
-	Unbalanced    Gate = "balance"       // a domain, principle or scenario with too few items
 )
 
 // inOrder are all gates, in the order of findings.
 var inOrder = []Gate{Schema, Label, Short, Verbatim, Task, Elsewhere, Sides, Inside, NeutralKey, Attainable,
-	Discriminates, Duplicate, Unbalanced}
+	Discriminates, Duplicate}
 
 // Finding is a gate that is not passed.
 type Finding struct {
@@ -49,31 +46,8 @@ type Finding struct {
 // String is the finding in one line.
 func (f Finding) String() string { return fmt.Sprintf("%s: %s: %s", f.Gate, f.Place, f.Reason) }
 
-// GateOptions set the bounds of the gates.
-type GateOptions struct {
-	// items with this share of their word triples in common are duplicates
-	Near float64 `yaml:"near" want:">=0 <=1" zero:"no gate"`
-	// least share of the mean number of items that a value of a field has
-	Balance float64 `yaml:"balance" want:">=0 <=1" zero:"no gate"`
-}
-
-// DefaultGates are strict about duplicates, and mild about balance.
-func DefaultGates() GateOptions { return GateOptions{Near: 0.7, Balance: 0.25} }
-
-// Balance finds the domains, principles and scenarios with fewer items than a share of the mean of their field. Values
-// that no item has are not looked for.
-func Balance(c *ci.Census, least float64) (all []Finding) {
-	for _, field := range c.Fields() {
-		mean := float64(c.Items) / float64(max(len(field.Counts), 1))
-		for _, value := range slices.Sorted(maps.Keys(field.Counts)) {
-			if n := field.Counts[value]; float64(n) < least*mean {
-				all = append(all, Finding{Unbalanced, 0, "seed." + field.Name, fmt.Sprintf(
-					"%s has %d of %d items: want at least %.3g of the mean, %.3g", value, n, c.Items, least, mean)})
-			}
-		}
-	}
-	return all
-}
+// DefaultNear is the share of word triples in common that makes items duplicates where nobody says otherwise.
+const DefaultNear = 0.7
 
 // Duplicates finds the items that have a share near of their triples of words in common with an earlier one.
 func Duplicates(items []ci.Item, share float64) (all []Finding) {

@@ -139,32 +139,6 @@ func TestDuplicates(t *testing.T) {
 	}
 }
 
-func TestBalance(t *testing.T) {
-	items := make([]ci.Item, 21)
-	for i := range items {
-		items[i] = good()
-		if i > 0 {
-			items[i].Seed.Domain = "Finance"
-		}
-	}
-	found := Balance(censusOf(items), 0.25)
-	const want = "balance: seed.domain: Hospitality has 1 of 21 items: want at least 0.25 of the mean, 10.5"
-	if len(found) != 1 || found[0].String() != want {
-		t.Error(found)
-	}
-	if Balance(censusOf(items), 0.09) != nil || Balance(&ci.Census{}, 1) != nil {
-		t.Error("balanced sets")
-	}
-}
-
-func censusOf(items []ci.Item) *ci.Census {
-	var c ci.Census
-	for i := range items {
-		c.Add(&items[i])
-	}
-	return &c
-}
-
 func TestCounts(t *testing.T) {
 	got := CountGates([]Finding{{Gate: Sides}, {Gate: Sides, Place: "x"}}, []Finding{{Gate: Sides}, {Gate: Schema}})
 	if got := DescribeGates(got); got != "schema 1, sides 2" {
@@ -180,7 +154,7 @@ func examine(items []ci.Item) (all [][]Finding) {
 	for i := range items {
 		all = append(all, Gates(&items[i]))
 	}
-	return append(all, Duplicates(items, DefaultGates().Near))
+	return append(all, Duplicates(items, DefaultNear))
 }
 
 // TestSyntheticItems: what the templates write passes.

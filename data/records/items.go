@@ -23,7 +23,6 @@ var gates = map[Gate]Rule{
 	NeutralKey:    {Note, "neutral key", "a key gives the label of its information away"},
 	Attainable:    {Error, "attainable", "the ideal answer has a reward below 1"},
 	Discriminates: {Warning, "discriminates", "repeating all information has a reward above 0"},
-	Unbalanced:    {Note, "balance", "a domain, principle or scenario has few items"},
 }
 
 // The other rules of items.
@@ -91,9 +90,4 @@ func (c *items) gate(row string, f Finding, plain map[string]bool) {
 	}
 }
 
-func (c *items) finish() {
-	c.Profile = c.census.Lines()
-	for _, f := range Balance(&c.census, c.o.Balance) {
-		c.add(gates[Unbalanced], "", f.Place, f.Reason)
-	}
-}
+func (c *items) finish() { c.Profile = c.census.Lines() }

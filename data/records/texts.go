@@ -29,8 +29,6 @@ func (c *pairs) look(r Record) {
 	}
 	c.twins.look(p.Source, hashOf(p.Prompt, p.Chosen, p.Rejected), texts...)
 	c.lengths.add(p)
-	c.tie(p)
-	c.people(p.Source, "chosen", p.Chosen)
 	if p.Scored {
 		c.scores.add(p)
 	}
@@ -111,7 +109,6 @@ type demonstrations struct {
 func (c *demonstrations) look(r Record) {
 	d := r.Demo
 	c.talk(d.Source, "messages", d.Prompt)
-	c.people(d.Source, "completion", d.Completion)
 	c.twins.look(d.Source, hashOf(d.Prompt, d.Completion), d.Prompt.Words(), d.Completion.Words())
 }
 

@@ -23,7 +23,7 @@ import (
 type Options struct {
 	data.PreferenceOptions
 	Kind            string     // a name of records.Kinds; "": the first row says
-	Near, Balance   float64    // see records.Options
+	Near            float64    // see records.Options
 	Fix             string     // the file that gets the rows that are right; "": nothing is written
 	Model           string     `hub:"tokenizer"` // the folder whose tokenizer counts the prompts; "": they are not counted
 	Prompt          string     // form of the prompts of contextual-integrity items; "": cot
@@ -33,8 +33,7 @@ type Options struct {
 
 // DefaultOptions look for duplicates as the gates of data synth do.
 func DefaultOptions() Options {
-	gates := records.DefaultGates()
-	return Options{Near: gates.Near, Balance: gates.Balance}
+	return Options{Near: records.DefaultNear}
 }
 
 // Check names options that are out of range, or that only a model gives a meaning.
@@ -63,7 +62,6 @@ func (o Options) Check() []fault.Fault {
 		faults.Add("kind", o.Kind, "%v", err)
 	}
 	add(!(o.Near >= 0 && o.Near <= 1), "near", o.Near, "want a share from 0 (no near-duplicates) to 1")
-	add(!(o.Balance >= 0 && o.Balance <= 1), "balance", o.Balance, "want a share from 0 (any balance) to 1")
 	add(o.MaxPromptTokens < 0, "max_prompt_tokens", o.MaxPromptTokens, "want a whole number, 0 (no limit) or more")
 	return faults
 }
@@ -115,7 +113,7 @@ func Run(ctx context.Context, paths []string, o Options) (*Result, error) {
 	result := &Result{}
 	for _, path := range paths {
 		report, err := records.Check(ctx, path, records.Options{PreferenceOptions: o.PreferenceOptions,
-			Kind: records.Kind(o.Kind), Near: o.Near, Balance: o.Balance, Out: o.Fix})
+			Kind: records.Kind(o.Kind), Near: o.Near, Out: o.Fix})
 		if errors.Is(err, context.Canceled) {
 			err = fmt.Errorf("%w: nothing was written", recipe.ErrInterrupted)
 		}
