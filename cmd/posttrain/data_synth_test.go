@@ -32,9 +32,8 @@ func TestSynthFaults(t *testing.T) {
 		{"per seed the wrong way round", nil, items("--per-seed", "5,3"), 2, []string{"--per-seed", "per_seed [5 3]",
 			"such as 3,5"}, nil},
 		{"flaws of items", nil, items("--leak", "0.1"), 2, []string{"--leak", "no effect with form items"}, nil},
-		{"prompts of templates", nil, items("--prompts", "p"), 2, []string{"--prompts", "engine templates"}, nil},
-		{"gates of demonstrations", nil, []string{"data", "synth", "--set", "gates.near=0.5", "--out", "x.jsonl"}, 2,
-			[]string{"gates.near 0.5", "no effect with form demonstrations"}, nil},
+		{"gates of demonstrations", nil, []string{"data", "synth", "--set", "near=0.5", "--out", "x.jsonl"}, 2,
+			[]string{"near 0.5", "no effect with form demonstrations"}, nil},
 		{"held-out of a model", nil, model("--held-out"), 2, []string{"--held-out", "engine model"}, nil},
 		{"number of seeds of a file", withFile("s.json", "[]"), model("--seeds", "s.json", "--n", "5"), 2,
 			[]string{"--n", "no effect with seeds s.json"}, nil},
@@ -49,7 +48,6 @@ func TestSynthFaults(t *testing.T) {
 		{"no file of seeds", nil, model("--seeds", "no.json"), 1, []string{"no.json: no such file"}, nil},
 		{"seeds of pairs", withFile("s.jsonl", `{"prompt":"a"}`), model("--seeds", "s.jsonl"), 1,
 			[]string{"s.jsonl:1", "scenario is missing or empty", "scenario, domain and transmission_principle"}, nil},
-		{"no folder of prompts", nil, model("--prompts", "nowhere"), 1, []string{"prompts nowhere", "no such file"}, nil},
 	})
 }
 
@@ -67,7 +65,7 @@ func TestSynthProse(t *testing.T) {
 		t.Errorf("%d items, %v\n%s", len(got), err, o.out)
 	}
 	checkRefusal(t, cli(t, "data", "synth", "--form", "items", "--n", "7", "--seed", "2", "--out", "items"),
-		faultCase{code: 1, says: []string{"items: stage vignettes was begun with n", `"6", now it is "7"`,
+		faultCase{code: 1, says: []string{"items: it was begun with n", `"6", now it is "7"`,
 			"name another --out DIR"}})
 	if err := os.Mkdir("other", 0o777); err != nil {
 		t.Fatal(err)

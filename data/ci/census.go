@@ -28,17 +28,6 @@ func (c *Census) Add(item *Item) {
 	c.Restricted += len(item.Restricted())
 }
 
-// CensusField is a field of seeds with the numbers of items by its values.
-type CensusField struct {
-	Name   string
-	Counts map[string]int
-}
-
-// Fields are those that a set should be balanced in.
-func (c *Census) Fields() []CensusField {
-	return []CensusField{{"scenario", c.Scenarios}, {"domain", c.Domains}, {"transmission_principle", c.Principles}}
-}
-
 // Lines describes the set in short lines; nil for an empty one.
 func (c *Census) Lines() []string {
 	if c.Items == 0 {

@@ -61,15 +61,15 @@ func complete(item Item, list []Attribute, fits func(Attribute) bool) string {
 // Flaws are the mistakes of a writer who knows the format but not all norms. Every field is a probability. The
 // answer follows the judgement: it has what the think block judges to fit, mistaken or not.
 type Flaws struct {
-	Leak   float64 `yaml:"leak" want:">=0 <=1"`   // a restricted attribute is judged to fit
-	Omit   float64 `yaml:"omit" want:">=0 <=1"`   // a required attribute is judged not to fit
-	Garble float64 `yaml:"garble" want:">=0 <=1"` // the format is broken
+	Leak   float64 `yaml:"leak" want:">=0 <=1" flag:"leak" help:"rate of restricted attributes taken for fitting ones"` // a restricted attribute is judged to fit
+	Omit   float64 `yaml:"omit" want:">=0 <=1" flag:"omit" help:"rate of required attributes taken for unfitting ones"` // a required attribute is judged not to fit
+	Garble float64 `yaml:"garble" want:">=0 <=1" flag:"garble" help:"rate of a broken format"`                          // the format is broken
 
 	// The share of norms (a task with a kind of attribute) that the writer always gets wrong, for restricted and for
 	// required kinds: there it errs with probability habitRate. The norm alone decides, so a model learns the habit and
 	// shows it in greedy decoding too.
-	LeakHabit float64 `yaml:"leak_habit" want:">=0 <=1"`
-	OmitHabit float64 `yaml:"omit_habit" want:">=0 <=1"`
+	LeakHabit float64 `yaml:"leak_habit" want:">=0 <=1" flag:"leak-habit" help:"share of restricted norms always got wrong"`
+	OmitHabit float64 `yaml:"omit_habit" want:">=0 <=1" flag:"omit-habit" help:"share of required norms always got wrong"`
 }
 
 // habitRate is the probability of a habitual mistake; it is below 1, so that sampling can find the better answer.

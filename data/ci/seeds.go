@@ -25,9 +25,9 @@ var (
 // Plan lists the values that seeds are drawn from. A value such as Finance=20 has a quota, its number of seeds. The
 // values without one share the other seeds as evenly as whole numbers can.
 type Plan struct {
-	Domains    []string `yaml:"domains" words:"names, each with a quota (Finance=20) or without"`
-	Principles []string `yaml:"principles" words:"names, each with a quota (Consent=20) or without"`
-	Scenarios  []string `yaml:"scenarios" words:"email and chat messages, each with a quota (email=20) or without"`
+	Domains    []string `yaml:"domains" words:"names, each with a quota (Finance=20) or without" flag:"domains" help:"domains of seeds, with quotas or without"`
+	Principles []string `yaml:"principles" words:"names, each with a quota (Consent=20) or without" flag:"principles" help:"principles of seeds, as --domains"`
+	Scenarios  []string `yaml:"scenarios" words:"email and chat messages, each with a quota (email=20) or without" flag:"scenarios" help:"scenarios of seeds, as --domains"`
 }
 
 // DefaultPlan has all values without quotas.

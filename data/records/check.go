@@ -76,9 +76,9 @@ type Report struct {
 // Options say how a file is read.
 type Options struct {
 	data.PreferenceOptions
-	Kind    Kind    // "": the first row says
-	Near    float64 // rows with this share of their triples of words in common are near-duplicates; 0: none is
-	Out     string  // the file for the rows that are right; "": nothing is written
+	Kind Kind    // "": the first row says
+	Near float64 // rows with this share of their triples of words in common are near-duplicates; 0: none is
+	Out  string  // the file for the rows that are right; "": nothing is written
 }
 
 // Check checks a file. An error is of reading its first row, or ctx's.

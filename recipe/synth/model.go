@@ -3,12 +3,15 @@ package synth
 import (
 	"cmp"
 	"context"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"text/template"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
@@ -22,21 +25,42 @@ import (
 // writerName is what errors and messages call the model.
 const writerName = "writer"
 
-// model is the author on a server.
-type model struct {
-	Writer
-	*prompts
-	client   *metered.Client
-	store    *bench.Store
-	reporter run.Reporter
-	plain    atomic.Bool // the server refuses schemas
+//go:embed prompts/*.tmpl
+var promptFiles embed.FS
+
+// prompts are the templates: vignettes.tmpl asks for vignettes, item.tmpl for an item, repair.tmpl for a better reply.
+var prompts = template.Must(template.New("").Option("missingkey=error").ParseFS(promptFiles, "prompts/*.tmpl"))
+
+// meanings say what the principles are.
+var meanings = map[string]string{
+	ci.Principles[0]: "Information that has nothing to do with the purpose of the message is not passed on.",
+	ci.Principles[1]: "The message holds as much as its purpose needs and no more, even about the same topic.",
+	ci.Principles[2]: "The information is about a third person, and is passed on only where that person has agreed.",
 }
 
-func openModel(o Options, p *prompts, s *bench.Store, r run.Reporter) (*model, error) {
-	m := &model{Writer: o.Writer, prompts: p, store: s, reporter: r}
+// fill writes a prompt.
+func fill(name string, with any) string {
+	var s strings.Builder
+	if err := prompts.ExecuteTemplate(&s, name, with); err != nil {
+		panic(err) // a fault of the program: the templates are part of it
+	}
+	return strings.TrimSpace(s.String())
+}
+
+// model is the author on a server.
+type model struct {
+	client   *metered.Client
+	reporter run.Reporter
+	plain    atomic.Bool // the server refuses schemas
+	luck     [2]luck     // with vignettes, with items
+}
+
+// openModel opens the server's client, which keeps every reply in the file before it counts.
+func openModel(o Options, replies string, r run.Reporter) (*model, error) {
+	m := &model{reporter: r, luck: [2]luck{{what: "vignettes"}, {what: "items"}}}
 	options := o.Writer.Metered()
 	options.Name, options.Temperature, options.Warn = writerName, o.Writer.Temperature, r.Warn
-	options.Cache = cmp.Or(options.Cache, s.Path(repliesName))
+	options.Cache = cmp.Or(options.Cache, replies)
 	var err error
 	if m.client, err = metered.Open(options); err != nil {
 		return nil, err
@@ -45,57 +69,70 @@ func openModel(o Options, p *prompts, s *bench.Store, r run.Reporter) (*model, e
 	return m, nil
 }
 
-func (m *model) settings(stage string) map[string]string {
-	all := m.Identify()
-	all["temperature"], all["structured"] = fmt.Sprint(m.Temperature), fmt.Sprint(m.Structured)
-	name := map[string]string{stageVignettes: vignettesPrompt, stageItems: itemPrompt}[stage]
-	all["prompts"] = bench.HashCases(m.text(name, repairPrompt))
-	return all
-}
-
-func (m *model) values() map[string]float64 { return m.Values(m.client, bench.Progress{}) }
-
-func (m *model) close() error { return m.CloseNamed(writerName, m.client, m.store, m.reporter) }
-
 // vignettes asks for the vignettes of a seed. Where the second reply has faults, too, the good ones of a reply count.
-func (m *model) vignettes(ctx context.Context, s Seed) (Sketch, error) {
-	prompt, err := m.fill(vignettesPrompt, order{s.Scenario, s.Domain, s.TransmissionPrinciple,
-		meanings[s.TransmissionPrinciple], s.Count, s.number, s.total})
-	if err != nil {
-		return Sketch{}, err
-	}
-	sketch := Sketch{ID: s.ID}
-	sketch.Outcome, err = m.ask(ctx, prompt, vignettesSchema, func(reply string) []string {
+func (m *model) vignettes(ctx context.Context, s Seed) (all []ci.Seed, o Outcome, err error) {
+	prompt := fill("vignettes.tmpl", map[string]any{"Scenario": s.Scenario, "Domain": s.Domain,
+		"Principle": s.TransmissionPrinciple, "Meaning": meanings[s.TransmissionPrinciple], "Count": s.Count,
+		"Number": s.number, "Total": s.total})
+	o, err = m.ask(ctx, prompt, vignettesSchema, func(reply string) []string {
 		good, faults := readVignettes(reply, s)
-		if len(good) >= len(sketch.Vignettes) {
-			sketch.Vignettes = good
+		if len(good) >= len(all) {
+			all = good
 		}
 		return faults
 	})
-	if len(sketch.Vignettes) > 0 {
-		sketch.Reply = ""
+	if err == nil {
+		err = m.luck[0].count(len(all) > 0, o)
 	}
-	return sketch, err
+	return all, o, err
 }
 
-// item asks for the item of a vignette. An item that fails gates twice is kept: the gates reject it.
-func (m *model) item(ctx context.Context, id string, v ci.Seed) (Draft, error) {
-	prompt, err := m.fill(itemPrompt, outline{v, meanings[v.TransmissionPrinciple]})
-	if err != nil {
-		return Draft{}, err
-	}
-	draft := Draft{ID: id}
-	draft.Outcome, err = m.ask(ctx, prompt, itemSchema, func(reply string) []string {
-		item, faults := readItem(reply, v)
-		if item != nil {
-			draft.Item = item
+// item asks for the item of a vignette, nil where no reply has one. An item that fails gates twice is kept: the gates
+// reject it.
+func (m *model) item(ctx context.Context, _ string, v ci.Seed) (item *ci.Item, o Outcome, err error) {
+	prompt := fill("item.tmpl", struct {
+		ci.Seed
+		Meaning string
+	}{v, meanings[v.TransmissionPrinciple]})
+	o, err = m.ask(ctx, prompt, itemSchema, func(reply string) []string {
+		found, faults := readItem(reply, v)
+		if found != nil {
+			item = found
 		}
 		return faults
 	})
-	if draft.Item != nil {
-		draft.Reply, draft.Faults = "", nil
+	if err == nil {
+		err = m.luck[1].count(item != nil, o)
 	}
-	return draft, err
+	return item, o, err
+}
+
+// luck counts replies that can be used.
+type luck struct {
+	sync.Mutex
+	what      string
+	all, good int
+}
+
+// patience is how many questions a model may answer without a reply that can be used.
+const patience = 10
+
+// count returns an error if enough is done and nothing can be used.
+func (l *luck) count(good bool, o Outcome) error {
+	l.Lock()
+	defer l.Unlock()
+	if l.all++; good {
+		l.good++
+	}
+	if l.good > 0 || l.all < patience {
+		return nil
+	}
+	return l.err(o)
+}
+
+func (l *luck) err(o Outcome) error {
+	return fmt.Errorf("the model writes no %s: no reply to %d questions can be used, after a second try each; the "+
+		"last: %s: %q: want another model", l.what, l.all, strings.Join(o.Faults, "; "), data.OneLine(o.Reply, 80))
 }
 
 // ask puts a prompt to the model, and its faults to it once if read finds some in the reply.
@@ -114,10 +151,7 @@ func (m *model) ask(ctx context.Context, prompt string, schema json.RawMessage,
 		if repaired {
 			return Outcome{repaired, faults, data.OneLine(reply, mostOfReply)}, nil
 		}
-		complaint, err := m.fill(repairPrompt, complaint{faults})
-		if err != nil {
-			return Outcome{}, err
-		}
+		complaint := fill("repair.tmpl", map[string]any{"Faults": faults})
 		messages = append(messages, data.Message{Role: "assistant", Content: reply},
 			data.Message{Role: "user", Content: complaint})
 	}

@@ -29,29 +29,30 @@ const (
 
 // Options say what is written, by whom, and where it goes. Paths are relative to the working directory.
 type Options struct {
-	Form    string `yaml:"form" want:"demonstrations|items"`
-	Engine  string `yaml:"engine" want:"templates|model"`
-	N       int    `yaml:"n,omitempty" want:">=0"` // demonstrations, or seeds of items
-	Seed    uint64 `yaml:"seed"`
-	HeldOut bool   `yaml:"held_out"` // scenarios whose names and values training scenarios never have
-	Out     string `yaml:"out" want:"given" words:"a .jsonl, .json or .parquet file (also .gz), of items a folder"`
+	Form    string `yaml:"form" want:"demonstrations|items" flag:"form" help:"items (what a model writes) or demonstrations"`
+	Engine  string `yaml:"engine" want:"templates|model" flag:"engine" help:"who writes: model (with --api-model) or templates"`
+	N       int    `yaml:"n,omitempty" want:">=0" flag:"n" help:"scenarios; of items seeds, 200 by default"` // demonstrations, or seeds of items
+	Seed    uint64 `yaml:"seed" flag:"seed" help:"seed of scenarios, orders and flaws"`
+	HeldOut bool   `yaml:"held_out" flag:"held-out" help:"names and values that training scenarios never have"` // scenarios whose names and values training scenarios never have
+	Out     string `yaml:"out" want:"given" words:"a .jsonl, .json or .parquet file (also .gz), of items a folder" flag:"out" help:"of items a folder, new or to continue; else a data file"`
 
 	ci.Flaws `yaml:",inline"` // of demonstrations
 
 	// Of items. Seeds names a file of seeds; without it N seeds are drawn by the plan.
-	Seeds   string `yaml:"seeds,omitempty" words:"a .json, .jsonl or .parquet file of seeds (also .gz)"`
+	Seeds   string `yaml:"seeds,omitempty" words:"a .json, .jsonl or .parquet file of seeds (also .gz)" flag:"seeds" help:"file of seeds in the release's form, in place of drawn ones"`
 	ci.Plan `yaml:",inline"`
-	PerSeed []int               `yaml:"per_seed" want:">=1 <=9" words:"the fewest and the most, from 1 to 9, such as 3,5"`
-	Prompts string              `yaml:"prompts" words:"a folder of templates, or nothing: the built-in ones"`
-	Writer  Writer              `yaml:"writer"`
-	Gates   records.GateOptions `yaml:"gates"`
+	PerSeed []int  `yaml:"per_seed" want:">=1 <=9" words:"the fewest and the most, from 1 to 9, such as 3,5" flag:"per-seed" help:"fewest and most vignettes of a seed"`
+	Prompts string `yaml:"prompts" words:"a folder of templates, or nothing: the built-in ones"`
+	Writer  Writer `yaml:"writer" flags:""`
+	// items with this share of their word triples in common are duplicates
+	Near float64 `yaml:"near" want:">=0 <=1" zero:"no gate"`
 }
 
 // Writer is the model that writes, on an OpenAI-compatible server.
 type Writer struct {
 	bench.JudgeConfig `yaml:",inline"`
 
-	Temperature float64 `yaml:"temperature" want:">=0"`
+	Temperature float64 `yaml:"temperature" want:">=0" flag:"temperature" help:"temperature of the model's draws"`
 	Structured  bool    `yaml:"structured"` // JSON by a schema, where the server offers it
 }
 
@@ -60,7 +61,7 @@ func Defaults() Options {
 	w := Writer{JudgeConfig: bench.DefaultJudge(4000), Temperature: 1, Structured: true}
 	w.Timeout = 5 * time.Minute
 	return Options{Form: Demonstrations, Engine: Templates, N: 4000, Seed: 1, Plan: ci.DefaultPlan(),
-		PerSeed: []int{3, 5}, Writer: w, Gates: records.DefaultGates()}
+		PerSeed: []int{3, 5}, Writer: w, Near: records.DefaultNear}
 }
 
 // defaultSeeds are the seeds of items where the options do not say: four items of each are the paper's 795, and some.
@@ -95,8 +96,8 @@ var Spec = config.Register(&config.Spec[Options]{
 var (
 	ofDemonstrations = []string{"leak", "omit", "garble", "leak_habit", "omit_habit"}
 	ofPlan           = []string{"n", "domains", "principles", "scenarios"}
-	ofItems          = []string{"seeds", "domains", "principles", "scenarios", "per_seed", "gates"}
-	ofModel          = []string{"seeds", "prompts", "writer"}
+	ofItems          = []string{"seeds", "domains", "principles", "scenarios", "per_seed", "near"}
+	ofModel          = []string{"seeds", "writer"}
 )
 
 // idle are the keys and sections without effect.

@@ -3,37 +3,32 @@ package synth
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 )
 
-// The stages of a run that writes items.
+// The files of a run's folder, beside its config and, of a model, its replies.
 const (
-	stageVignettes = "vignettes"
-	stageItems     = "items"
-	stageGates     = "gates"
-)
-
-// The files of a run's folder, with settings.json, config.yaml and, of a model, its replies and prompts.
-const (
-	SeedsName     = "seeds.jsonl"     // what was drawn or read
-	VignettesName = "vignettes.jsonl" // Sketch, as they come
-	DraftsName    = "drafts.jsonl"    // Draft, as they come
-	ItemsName     = "items.jsonl"     // those that pass the gates
-	RejectedName  = "rejected.jsonl"  // Rejected
-	repliesName   = "replies.jsonl"
-	promptsName   = "prompts"
+	SeedsName    = "seeds.jsonl"    // what was drawn or read
+	ItemsName    = "items.jsonl"    // those that pass the gates
+	RejectedName = "rejected.jsonl" // Rejected
+	settingsName = "settings.json"
+	repliesName  = "replies.jsonl"
 )
 
 // Seed is a seed with its number, from 1. Count is how many vignettes it gets.
@@ -45,34 +40,24 @@ type Seed struct {
 	number, total int
 }
 
-// Sketch is what became of a seed: vignettes, or a fault.
-type Sketch struct {
-	ID        string    `json:"id"`
-	Vignettes []ci.Seed `json:"vignettes"`
-	Outcome
-}
-
-// Draft is what became of a vignette: an item, or a fault.
+// Draft is what became of a vignette: an item, or faults.
 type Draft struct {
-	ID   string   `json:"id"`
-	Item *ci.Item `json:"item,omitempty"`
+	ID   string
+	Item *ci.Item
 	Outcome
 }
 
 // Outcome says how a piece of work ended.
 type Outcome struct {
-	Repaired bool     `json:"repaired,omitempty"` // the model was asked a second time
-	Faults   []string `json:"faults,omitempty"`   // of the last reply
-	Reply    string   `json:"reply,omitempty"`    // the last one, if it cannot be used
+	Repaired bool     // the model was asked a second time
+	Faults   []string // of the last reply
+	Reply    string   // the last one, if it cannot be used
 }
 
 // author writes vignettes and items.
 type author interface {
-	vignettes(ctx context.Context, s Seed) (Sketch, error)
-	item(ctx context.Context, id string, v ci.Seed) (Draft, error)
-	settings(stage string) map[string]string // what rows of the stage depend on
-	values() map[string]float64              // for the progress bar; may be nil
-	close() error
+	vignettes(ctx context.Context, s Seed) ([]ci.Seed, Outcome, error)
+	item(ctx context.Context, id string, v ci.Seed) (*ci.Item, Outcome, error)
 }
 
 // Result is what was written.
@@ -81,8 +66,9 @@ type Result struct{ Summary string }
 // String gives the summary.
 func (r *Result) String() string { return r.Summary }
 
-// Run writes demonstrations into the file Options.Out, or items into the folder Options.Out. An interrupted run of
-// items continues with the same options, and asks nothing twice. A nil Reporter is silent.
+// Run writes demonstrations into the file Options.Out, or items into the folder Options.Out. Each reply of a model is in
+// the folder before the next question: an interrupted run continues with the same options, and asks nothing twice. A nil
+// Reporter is silent.
 func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	if err := Spec.Verify(&o); err != nil {
 		return nil, err
@@ -90,14 +76,9 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	if o.Form == Demonstrations {
 		return demonstrate(o)
 	}
-	w := &writing{o: o, Evaluation: bench.Evaluation{
-		Place:    bench.Place{Dir: o.Out, Stages: []string{stageVignettes, stageItems, stageGates}},
-		Reporter: run.Listen(r)}}
-	defer w.close()
-	result, err := w.run(ctx)
-	if err != nil && ctx.Err() != nil && w.Stage != "" {
-		return nil, fmt.Errorf("%w in stage %s of %s; the same command continues", recipe.ErrInterrupted, w.Stage,
-			o.Out)
+	result, err := (&writing{Reporter: run.Listen(r), o: o}).run(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w while %s was written; the same command continues", recipe.ErrInterrupted, o.Out)
 	}
 	return result, err
 }
@@ -114,105 +95,92 @@ func demonstrate(o Options) (*Result, error) {
 
 // writing is a run.
 type writing struct {
-	bench.Evaluation
+	run.Reporter
 	o        Options
 	seeds    []Seed
-	store    *bench.Store
-	author   author
-	sketches []Sketch // in the order of seeds
-	drafts   []Draft  // in the order of vignettes
-	result   *Result
+	sketches [][]ci.Seed // vignettes of each seed
+	asked    []Outcome   // for the vignettes
+	drafts   []Draft     // in the order of vignettes
 }
 
-func (w *writing) run(ctx context.Context) (*Result, error) {
-	err := w.prepare()
-	err = w.Do(ctx, err, stageVignettes, w.sketch)
-	err = w.Do(ctx, err, stageItems, w.draft)
-	if err == nil && w.author != nil {
-		err, w.author = w.author.close(), nil
-	}
-	err = w.Do(ctx, err, stageGates, w.examine)
-	return w.result, err
-}
+func (w *writing) path(name string) string { return filepath.Join(w.o.Out, name) }
 
-// close leaves the folder to other processes.
-func (w *writing) close() {
-	if w.author != nil {
-		_ = w.author.close()
-	}
-	if w.Folder != nil {
-		w.Folder.Close()
-	}
-}
-
-// prepare reads what is asked for, and opens the folder and the author.
-func (w *writing) prepare() (err error) {
+func (w *writing) run(ctx context.Context) (result *Result, err error) {
 	if w.o.Engine == Model {
 		if err := w.o.Writer.CheckKeyOf("writer"); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if w.seeds, err = w.o.readSeeds(w.Reporter); err != nil {
-		return err
-	}
-	prompts, err := loadPrompts(w.o.Prompts)
-	if err != nil {
-		return err
+	if w.seeds, err = w.o.readSeeds(w); err != nil {
+		return nil, err
 	}
 	if err := w.openFolder(); err != nil {
-		return err
-	}
-	if err := w.keepAsked(prompts); err != nil {
-		return err
+		return nil, err
 	}
 	if w.o.Engine == Templates {
-		w.author = templates{w.o.Seed, w.o.HeldOut}
-		return nil
-	}
-	m, err := openModel(w.o, prompts, w.store, w.Reporter)
-	if err != nil {
-		return err
-	}
-	w.author = m
-	return nil
-}
-
-// keepAsked writes seeds and prompts: into a new folder at once, and into one that is there when the stage that they
-// belong to goes on with them. Those of a run that is refused stay as they are.
-func (w *writing) keepAsked(p *prompts) error {
-	write := func(stage string) error {
-		switch {
-		case stage == stageVignettes:
-			return data.WriteLines(w.store.Path(SeedsName), len(w.seeds), func(i int) any { return w.seeds[i] })
-		case stage == stageItems && w.o.Engine == Model:
-			return p.write(w.Folder)
+		err = w.write(ctx, templates{w.o.Seed, w.o.HeldOut})
+	} else {
+		var m *model
+		if m, err = openModel(w.o, w.path(repliesName), w); err == nil {
+			err = errors.Join(w.write(ctx, m), m.client.Close())
+			t := m.client.Stats()
+			w.Say("%s: %d replies, %d of them from %s; %d requests, cost %.4g", writerName, t.Replies, t.Cached,
+				w.path(repliesName), t.Requests, t.Cost)
 		}
-		return nil
 	}
-	if w.Continuing {
-		w.store.Accepted = write
-		return nil
+	if err != nil {
+		return nil, err
 	}
-	return errors.Join(write(stageVignettes), write(stageItems))
+	return w.examine()
 }
 
-// openFolder opens the run folder, a new one or one of this command.
-func (w *writing) openFolder() (err error) {
-	w.Continuing = w.Continues()
-	if w.Continuing {
-		text, err := os.ReadFile(filepath.Join(w.o.Out, "config.yaml"))
-		if command := config.CommandOf(text); err == nil && command != Command {
+// openFolder makes the folder, or continues in one of this command with the same settings. As long as there are no
+// items, others take their place.
+func (w *writing) openFolder() error {
+	if text, err := os.ReadFile(w.path("config.yaml")); err == nil {
+		if command := config.CommandOf(text); command != Command {
 			return fmt.Errorf("out %s: it has a run of posttrain %s: name another folder", w.o.Out, command)
 		}
+	} else if entries, err := os.ReadDir(w.o.Out); err == nil && len(entries) > 0 {
+		return fmt.Errorf("out %s is not empty (it holds %s): name another folder", w.o.Out, entries[0].Name())
 	}
-	save := func() error { return w.Folder.WriteConfig(Spec.Resolve(&w.o)) }
-	names := []string{bench.SettingsName, bench.UsageName, SeedsName, ItemsName, RejectedName}
-	if err := w.Open("data-synth", names, save); err != nil {
-		return err
+	now, before := w.settings(), map[string]string{}
+	text, err := os.ReadFile(w.path(settingsName))
+	if err == nil {
+		err = json.Unmarshal(text, &before)
 	}
-	w.store, err = bench.OpenStore(w.Dir, "")
-	w.store.Held = w.Folder.Held
-	return err
+	if _, none := os.Stat(w.path(ItemsName)); err == nil && none == nil {
+		for _, key := range slices.Sorted(maps.Keys(now)) {
+			if now[key] != before[key] {
+				return fmt.Errorf("%s: it was begun with %s %q, now it is %q: continue with that, or name another --out DIR",
+					w.o.Out, key, before[key], now[key])
+			}
+		}
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: %w", w.path(settingsName), run.Cause(err))
+	}
+	if err := os.MkdirAll(w.o.Out, 0o777); err != nil {
+		return fmt.Errorf("out %s: %w", w.o.Out, run.Cause(err))
+	}
+	return errors.Join(data.WriteJSON(w.path(settingsName), now),
+		os.WriteFile(w.path("config.yaml"), Spec.Resolve(&w.o), 0o666),
+		data.WriteLines(w.path(SeedsName), len(w.seeds), func(i int) any { return w.seeds[i] }))
+}
+
+// settings are what the items depend on.
+func (w *writing) settings() map[string]string {
+	o := &w.o
+	all := map[string]string{"kind": o.Engine, "seed": fmt.Sprint(o.Seed), "per_seed": fmt.Sprint(o.PerSeed),
+		"seeds": bench.HashCases(w.seeds), "held_out": fmt.Sprint(o.HeldOut)}
+	if o.Seeds == "" {
+		all["n"] = fmt.Sprint(o.N)
+		all["domains"], all["principles"] = strings.Join(o.Domains, ","), strings.Join(o.Principles, ",")
+		all["scenarios"] = strings.Join(o.Scenarios, ",")
+	}
+	if o.Engine == Model {
+		all["model"], all["temperature"] = o.Writer.Model, fmt.Sprint(o.Writer.Temperature)
+	}
+	return all
 }
 
 // readSeeds reads or draws the seeds, and the number of vignettes of each.
@@ -240,104 +208,37 @@ func (o *Options) readSeeds(r run.Reporter) (all []Seed, err error) {
 	return all, nil
 }
 
-// sketch gets the vignettes of the seeds.
-func (w *writing) sketch(ctx context.Context) error {
-	luck := luck{what: "vignettes"}
-	var err error
-	w.sketches, err = fill(ctx, w, stageVignettes, "seed", VignettesName, w.seeds,
-		func(ctx context.Context, s Seed) (Sketch, error) {
-			if s.IsVignette() {
-				return Sketch{ID: s.ID, Vignettes: []ci.Seed{s.Seed}}, nil
-			}
-			return w.author.vignettes(ctx, s)
-		}, func(s *Sketch) error { return luck.count(len(s.Vignettes) > 0, s.Outcome) })
-	return cmp.Or(err, luck.check(1))
-}
-
-// vignette is a vignette with its name.
-type vignette struct {
-	ID   string
-	Seed ci.Seed
-}
-
-// draft gets the items of the vignettes.
-func (w *writing) draft(ctx context.Context) error {
-	var all []vignette
-	for _, s := range w.sketches {
-		for i, v := range s.Vignettes {
-			all = append(all, vignette{fmt.Sprintf("%s-%d", s.ID, i+1), v})
+// write gets the vignettes of each seed and their items.
+func (w *writing) write(ctx context.Context, a author) error {
+	w.sketches, w.asked = make([][]ci.Seed, len(w.seeds)), make([]Outcome, len(w.seeds))
+	drafts := make([][]Draft, len(w.seeds))
+	bar := w.Progress("seed", 0, len(w.seeds))
+	defer bar.Close()
+	done := make(chan int, len(w.seeds))
+	err := bench.InParallel(ctx, w.o.parallel(), len(w.seeds), func(ctx context.Context, i int) (err error) {
+		s := w.seeds[i]
+		if s.IsVignette() {
+			w.sketches[i] = []ci.Seed{s.Seed}
+		} else if w.sketches[i], w.asked[i], err = a.vignettes(ctx, s); err != nil {
+			return err
 		}
-	}
-	luck := luck{what: "items"}
-	var err error
-	w.drafts, err = fill(ctx, w, stageItems, "item", DraftsName, all,
-		func(ctx context.Context, v vignette) (Draft, error) { return w.author.item(ctx, v.ID, v.Seed) },
-		func(d *Draft) error { return luck.count(d.Item != nil, d.Outcome) })
-	return cmp.Or(err, luck.check(1))
-}
-
-func (s Sketch) name() string   { return s.ID }
-func (s Sketch) usable() bool   { return len(s.Vignettes) > 0 }
-func (d Draft) name() string    { return d.ID }
-func (d Draft) usable() bool    { return d.Item != nil }
-func (s Seed) name() string     { return s.ID }
-func (v vignette) name() string { return v.ID }
-
-// fill does the work of a stage that is not in its journal yet, and returns all rows in the order of the tasks. note
-// hears of each row, one call at a time; an error of it ends the stage.
-func fill[T interface{ name() string }, R interface {
-	name() string
-	usable() bool
-}](ctx context.Context, w *writing, stage, unit, file string, tasks []T, do func(context.Context, T) (R, error),
-	note func(*R) error) ([]R, error) {
-	values := func(bench.Progress) map[string]float64 { return w.author.values() }
-	tick := w.Progress(unit, values)
-	binds := func(row *R, _ map[string]string) bool { return (*row).usable() }
-	s, err := bench.Begin(w.store, stage, file, w.settings(stage), tick, binds)
-	if err != nil {
-		return nil, err
-	}
-	place := map[string]int{}
-	for i, t := range tasks {
-		place[t.name()] = i
-	}
-	rows, done := make([]R, len(tasks)), make([]bool, len(tasks))
-	keep := func(row R) error {
-		i, ok := place[row.name()]
-		if !ok || done[i] {
-			return fmt.Errorf("%s: row %q is there twice, or of another run: name another --out DIR", s.Path(),
-				row.name())
-		}
-		rows[i], done[i] = row, true
-		return note(&row)
-	}
-	for _, row := range s.Rows {
-		if err := keep(row); err != nil {
-			return nil, errors.Join(err, s.Close())
-		}
-	}
-	var todo []T
-	for i, t := range tasks {
-		if !done[i] {
-			todo = append(todo, t)
-		}
-	}
-	s.Now.Done, s.Now.Total = len(s.Rows), len(tasks)
-	var one sync.Mutex
-	return rows, s.Run(ctx, func() error {
-		return bench.InParallel(ctx, w.o.parallel(), len(todo), func(ctx context.Context, i int) error {
-			row, err := do(ctx, todo[i])
-			if err != nil {
+		for k, v := range w.sketches[i] {
+			d := Draft{ID: fmt.Sprintf("%s-%d", s.ID, k+1)}
+			if d.Item, d.Outcome, err = a.item(ctx, d.ID, v); err != nil {
 				return err
 			}
-			one.Lock()
-			defer one.Unlock()
-			if err := s.Note(row, func(p *bench.Progress) { p.Done++ }); err != nil {
-				return err
-			}
-			return keep(row)
-		})
+			drafts[i] = append(drafts[i], d)
+		}
+		done <- i
+		bar.Step(len(done), nil)
+		return nil
 	})
+	w.drafts = slices.Concat(drafts...)
+	if err == nil && len(w.drafts) == 0 {
+		l := luck{what: "vignettes", all: len(w.seeds)}
+		err = l.err(w.asked[len(w.asked)-1])
+	}
+	return err
 }
 
 // parallel is how many pieces of work are under way. Twice as many callers keep a server busy while replies go to disk.
@@ -348,45 +249,145 @@ func (o *Options) parallel() int {
 	return 1
 }
 
-// settings are what the rows of a stage depend on.
-func (w *writing) settings(stage string) map[string]string {
-	all := w.author.settings(stage)
-	all["kind"], all["seed"], all["per_seed"] = w.o.Engine, fmt.Sprint(w.o.Seed), fmt.Sprint(w.o.PerSeed)
-	if w.o.Seeds != "" {
-		all["seeds"] = bench.HashCases(w.seeds)
-		return all
-	}
-	all["n"] = fmt.Sprint(w.o.N)
-	for key, values := range map[string][]string{"domains": w.o.Domains, "principles": w.o.Principles,
-		"scenarios": w.o.Scenarios} {
-		all[key] = strings.Join(values, ",")
-	}
-	return all
+// templates is the author without a model. An item is drawn by the seed and the item's name alone.
+type templates struct {
+	seed    uint64
+	heldOut bool
 }
 
-// luck counts replies that can be used.
-type luck struct {
-	what      string
-	all, good int
-	last      Outcome
+// vignettes are the seeds of the items that are written later.
+func (t templates) vignettes(ctx context.Context, s Seed) (all []ci.Seed, o Outcome, err error) {
+	for i := range s.Count {
+		item, _, err := t.item(ctx, fmt.Sprintf("%s-%d", s.ID, i+1), s.Seed)
+		if err != nil {
+			return nil, o, err
+		}
+		all = append(all, item.Seed)
+	}
+	return all, o, nil
 }
 
-func (l *luck) count(good bool, o Outcome) error {
-	l.all++
-	if good {
-		l.good++
-	} else {
-		l.last = o
+func (t templates) item(_ context.Context, id string, s ci.Seed) (*ci.Item, Outcome, error) {
+	item, ok := ci.Compose(s, bench.SeedOf(t.seed, id), t.heldOut)
+	if !ok {
+		return nil, Outcome{}, fmt.Errorf("the templates have no task of the domain %s for %s", s.Domain,
+			s.TransmissionPrinciple)
 	}
-	return l.check(bench.Patience)
+	return &item, Outcome{}, nil
 }
 
-// check returns an error if enough is done and nothing can be used.
-func (l *luck) check(enough int) error {
-	if l.good > 0 || l.all < enough {
-		return nil
+// Rejected is an item that fails gates, or a vignette that became no item.
+type Rejected struct {
+	ID       string            `json:"id"`
+	Findings []records.Finding `json:"findings"`
+	Item     *ci.Item          `json:"item,omitempty"`
+	Reply    string            `json:"reply,omitempty"`
+}
+
+// Summary is summary.json.
+type Summary struct {
+	Engine    string                    `json:"engine"`
+	Model     string                    `json:"model,omitempty"`
+	Seeds     int                       `json:"seeds"`
+	Fruitless int                       `json:"seeds_without_vignettes"`
+	Vignettes int                       `json:"vignettes"`
+	Repaired  int                       `json:"repaired_replies"`
+	Accepted  int                       `json:"accepted"`
+	Rejected  int                       `json:"rejected"`
+	Gates     map[records.Gate]int      `json:"rejected_by_gate"` // an item may fail several
+	Counts    map[string]map[string]int `json:"accepted_by"`      // field and value
+}
+
+// examine takes the drafts through the gates, and writes what passes and what does not.
+func (w *writing) examine() (*Result, error) {
+	accepted, rejected := w.sort()
+	sum := w.summarize(accepted, rejected)
+	err := errors.Join(data.WriteLines(w.path(RejectedName), len(rejected), func(i int) any { return rejected[i] }),
+		data.WriteJSON(w.path("summary.json"), sum))
+	if err == nil && len(accepted) == 0 {
+		err = fmt.Errorf("none of %d items passes the gates (%s): %s says why", len(w.drafts),
+			records.DescribeGates(sum.Gates), w.path(RejectedName))
 	}
-	return fmt.Errorf("the model writes no %s: no reply to %d questions can be used, after a second try each; the "+
-		"last: %s: %q: want another model", l.what, l.all, strings.Join(l.last.Faults, "; "),
-		data.OneLine(l.last.Reply, 80))
+	if err == nil {
+		err = ci.Write(w.path(ItemsName), accepted)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Result{w.describe(sum)}, nil
+}
+
+// sort divides the drafts. Near-duplicates are looked for among the items that pass the other gates.
+func (w *writing) sort() (accepted []ci.Item, rejected []Rejected) {
+	for _, d := range w.drafts {
+		findings := []records.Finding{{Gate: records.Schema, Place: "reply", Reason: strings.Join(d.Faults, "; ")}}
+		if d.Item != nil {
+			d.Reply, findings = "", records.Gates(d.Item)
+		}
+		if len(findings) > 0 {
+			rejected = append(rejected, Rejected{d.ID, findings, d.Item, d.Reply})
+			continue
+		}
+		d.Item.Source = d.ID
+		accepted = append(accepted, *d.Item)
+	}
+	twice := map[string]bool{}
+	for _, f := range records.Duplicates(accepted, w.o.Near) {
+		item := accepted[f.Item]
+		twice[item.Source] = true
+		rejected = append(rejected, Rejected{item.Source, []records.Finding{f}, &item, ""})
+	}
+	slices.SortFunc(rejected, func(a, b Rejected) int { return strings.Compare(a.ID, b.ID) })
+	return slices.DeleteFunc(accepted, func(item ci.Item) bool { return twice[item.Source] }), rejected
+}
+
+func (w *writing) summarize(accepted []ci.Item, rejected []Rejected) Summary {
+	s := Summary{Engine: w.o.Engine, Seeds: len(w.seeds), Vignettes: len(w.drafts), Accepted: len(accepted),
+		Rejected: len(rejected), Counts: map[string]map[string]int{}}
+	if w.o.Engine == Model {
+		s.Model = w.o.Writer.Model
+	}
+	for i, vignettes := range w.sketches {
+		if len(vignettes) == 0 {
+			s.Fruitless++
+		}
+		if w.asked[i].Repaired {
+			s.Repaired++
+		}
+	}
+	for _, d := range w.drafts {
+		if d.Repaired {
+			s.Repaired++
+		}
+	}
+	var findings [][]records.Finding
+	for _, r := range rejected {
+		findings = append(findings, r.Findings)
+	}
+	s.Gates = records.CountGates(findings...)
+	var kept ci.Census
+	for i := range accepted {
+		kept.Add(&accepted[i])
+	}
+	s.Counts["scenario"], s.Counts["domain"], s.Counts["principle"] = kept.Scenarios, kept.Domains, kept.Principles
+	return s
+}
+
+// describe is the summary in words.
+func (w *writing) describe(s Summary) string {
+	text := fmt.Sprintf("%s: %d of %d items pass the gates", w.path(ItemsName), s.Accepted, s.Vignettes)
+	if s.Rejected > 0 {
+		text += fmt.Sprintf("; %d do not: %s (%s)", s.Rejected, records.DescribeGates(s.Gates), w.path(RejectedName))
+	}
+	if s.Fruitless > 0 {
+		text += fmt.Sprintf("\n%d of %d seeds have no vignettes", s.Fruitless, s.Seeds)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Counts)) {
+		var parts []string
+		for _, value := range slices.Sorted(maps.Keys(s.Counts[name])) {
+			parts = append(parts, fmt.Sprintf("%s %d", cmp.Or(value, "(none)"), s.Counts[name][value]))
+		}
+		text += fmt.Sprintf("\n%s: %s", name, strings.Join(parts, ", "))
+	}
+	return text + "\n"
 }

@@ -389,49 +389,6 @@ func TestSeedsOfAFile(t *testing.T) {
 	}
 }
 
-// TestPrompts: a folder's templates replace those built in; the run folder shows what was in force.
-func TestPrompts(t *testing.T) {
-	s := meteredtest.Start(t, meteredtest.Options{Talk: func(messages []string, _ bool) string {
-		if strings.HasPrefix(messages[0], "My own words about Finance:") {
-			return speaker("Invent 2 cases. order number 1 of")
-		}
-		return speaker(messages[0])
-	}})
-	o := options(t, s.URL, 1)
-	o.Prompts, o.Domains = t.TempDir(), []string{"Finance"}
-	own := "My own words about {{.Domain}}: {{.Count}} cases"
-	put := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(o.Prompts, name), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put("vignettes.tmpl", own)
-	if _, err := Run(t.Context(), o, nil); err != nil {
-		t.Fatal(err)
-	}
-	kept, _ := os.ReadFile(filepath.Join(o.Out, "prompts", "vignettes.tmpl"))
-	other, _ := os.ReadFile(filepath.Join(o.Out, "prompts", "item.tmpl"))
-	if string(kept) != own || !strings.Contains(string(other), "{{.UserIntention}}") {
-		t.Errorf("%s\n%s", kept, other)
-	}
-	for text, says := range map[string]string{
-		"{{.Domaine}}": "can't evaluate field Domaine", "{{.Domain": "unclosed action", "Write!": "names no field",
-	} {
-		put("vignettes.tmpl", text)
-		_, err := Run(t.Context(), o, nil)
-		expect.Error(t, err, "prompts "+o.Prompts, "vignettes.tmpl", says)
-	}
-	put("vignettes.tmpl", own+"!")
-	_, err := Run(t.Context(), o, nil)
-	expect.Error(t, err, "stage vignettes was begun with prompts", "name another --out DIR")
-	if again, _ := os.ReadFile(filepath.Join(o.Out, "prompts", "vignettes.tmpl")); string(again) != own {
-		t.Errorf("a refused run changes the prompts of the one that is there: %s", again)
-	}
-	put("vignettes.txt", "")
-	_, err = Run(t.Context(), o, nil)
-	expect.Error(t, err, "vignettes.txt: want files named vignettes.tmpl, item.tmpl and repair.tmpl")
-}
-
 // TestAnotherRun: a folder with something else in it is left alone.
 func TestAnotherRun(t *testing.T) {
 	s := meteredtest.Start(t, meteredtest.Options{Talk: speak})
@@ -450,7 +407,7 @@ func TestAnotherRun(t *testing.T) {
 		other := o
 		change(&other)
 		_, err := Run(t.Context(), other, nil)
-		expect.Error(t, err, o.Out+": stage vignettes was begun with "+says, "name another --out DIR")
+		expect.Error(t, err, o.Out+": it was begun with "+says, "name another --out DIR")
 		if again, _ := os.ReadFile(filepath.Join(o.Out, SeedsName)); !bytes.Equal(again, seeds) || len(seeds) == 0 {
 			t.Errorf("a refused run changes the seeds of the one that is there: %s", again)
 		}
