@@ -2,19 +2,16 @@ package recipe
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/posttrain/posttrain/internal/backend"
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // Devices says on how many devices of the machine a run trains, and what is cut over them. It changes results by
 // rounding alone: a run may resume on another mesh.
 type Devices struct {
-	Devices int `yaml:"devices,omitempty" want:">=0" zero:"one"` // that the rows of a batch are cut over
-	// what is cut over the devices beside rows
-	Shard string `yaml:"shard,omitempty" want:"|none|moments" words:"none or moments"`
+	Devices int    `yaml:"devices,omitempty" want:">=0" zero:"one" flag:"devices" help:"devices that the rows of a batch are cut over (xla)"`
+	Shard   string `yaml:"shard,omitempty" want:"|none|moments" words:"none or moments" flag:"shard" help:"what else is cut over the devices: none, or moments (with gradients and float32 weights)"`
 }
 
 func (d Devices) mesh() backend.Mesh {
@@ -31,17 +28,6 @@ func (d Devices) Check() []fault.Fault {
 		faults.Add("shard", d.Shard, "without engine.devices there are none to cut them over")
 	}
 	return faults
-}
-
-// CheckDevices refuses several devices where the engine has one.
-func (d Devices) CheckDevices(g *config.Given, spec string) {
-	if engine, _, _ := strings.Cut(spec, ":"); engine != "go" && engine != "onnx" {
-		return
-	}
-	if d.several() {
-		const key = "engine.devices"
-		g.Fault(key, "%s %d: backend %s computes on one device, only xla can use several", key, d.Devices, spec)
-	}
 }
 
 // Explain says in a line how the work is cut; nothing on one device.

@@ -12,24 +12,18 @@ import (
 
 // Adapting says whether an adapter is trained instead of the model's own weights, and which.
 type Adapting struct {
-	Adapter string `yaml:"adapter,omitempty" hub:"adapter" words:"an adapter's folder, or org/name on the hub"` // to continue; its settings hold
-	LoRA    LoRA   `yaml:"lora"`                                                                                // a new adapter
-	// how the frozen matrices of linear layers are held: nf4 takes a quarter of bfloat16
-	Quantize string `yaml:"quantize,omitempty" want:"|none|nf4" words:"none or nf4"`
+	Adapter  string `yaml:"adapter,omitempty" hub:"adapter" words:"an adapter's folder, or org/name on the hub" flag:"adapter" help:"folder of a LoRA adapter for the model, as peft or this program saves it, to train further"`
+	LoRA     LoRA   `yaml:"lora"`
+	Quantize string `yaml:"quantize,omitempty" want:"|none|nf4" words:"none or nf4" flag:"quantize" help:"hold the weights below an adapter in 4 bits:"`
 }
 
 // LoRA says which adapter training begins with. In brackets are peft's names.
 type LoRA struct {
-	// rows of A and columns of B (r); 0: no adapter, the model's own weights are trained
-	Rank int `yaml:"rank,omitempty" want:">=0 <=65536" zero:"no adapter"`
-	// the adapter's product is scaled by alpha/rank (lora_alpha)
-	Alpha float64 `yaml:"alpha,omitempty" want:">=0" zero:"twice the rank"`
-	// by alpha/√rank instead (use_rslora)
-	RSLoRA bool `yaml:"rslora,omitempty"`
-	// the linear layers that have adapters, by name or pattern (target_modules); none: all
-	Targets []string `yaml:"targets,omitempty" words:"names of modules, such as q_proj, or patterns, such as mlp.*"`
-	// (lora_dropout) is not supported
-	Dropout float64 `yaml:"dropout,omitempty"`
+	Rank    int      `yaml:"rank,omitempty" want:">=0 <=65536" zero:"no adapter" flag:"lora-rank" help:"train a LoRA adapter of this rank (r), not the model's own weights"`
+	Alpha   float64  `yaml:"alpha,omitempty" want:">=0" zero:"twice the rank" help:"the adapter's product is scaled by alpha/rank (lora_alpha); 0: twice the rank"`
+	RSLoRA  bool     `yaml:"rslora,omitempty" help:"scale by alpha/√rank instead (use_rslora)"`
+	Targets []string `yaml:"targets,omitempty" words:"names of modules, such as q_proj, or patterns, such as mlp.*" help:"linear layers with adapters, such as q_proj or mlp.* (target_modules); empty: all"`
+	Dropout float64  `yaml:"dropout,omitempty" help:"(lora_dropout) is not supported: 0"`
 }
 
 // Check refuses dropout, and options of a new adapter without its rank.
@@ -62,10 +56,10 @@ func (a Adapting) Check() []fault.Fault {
 	return faults
 }
 
-// Settle gives alpha its default. The prefix is that of the keys, such as "" or "mappo.".
-func (a *Adapting) Settle(g *config.Given, prefix string) {
-	if a.LoRA.Rank > 0 && !g.Has(prefix+"lora.alpha") {
-		a.LoRA.Alpha = 2 * float64(a.LoRA.Rank)
+// Resolve gives alpha its default.
+func (l *LoRA) Resolve(g *config.Given) {
+	if l.Rank > 0 && !g.Has("alpha") {
+		l.Alpha = 2 * float64(l.Rank)
 	}
 }
 

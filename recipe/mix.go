@@ -17,9 +17,8 @@ import (
 // Mix names what is trained on: the embedded data, or files, patterns and data sets of the hub, each of which is a
 // source.
 type Mix struct {
-	Train config.Names `yaml:"train" want:"given" hub:"data" words:"embedded, a .jsonl, .json or .parquet file (also .gz), or org/name on the hub"`
-	// in which proportion an epoch draws rows of the sources, one number for each; none: each row once
-	Weights []float64 `yaml:"weights,omitempty" want:">0"`
+	Train   config.Names `yaml:"train" want:"given" hub:"data" words:"embedded, a .jsonl, .json or .parquet file (also .gz), or org/name on the hub" flag:"data" help:"training data: .jsonl, .json or .parquet, also .gz, org/name[@revision][:config][:split] on the hub, or embedded; several with commas"`
+	Weights []float64    `yaml:"weights,omitempty" want:">0" flag:"data-weights" help:"in which proportion an epoch draws rows of several sources, such as 3,1; empty: each row once"`
 }
 
 // Check refuses names that cannot be read together, and weights that belong to no source.

@@ -9,21 +9,71 @@ import (
 
 	"github.com/posttrain/posttrain/configs"
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/track"
+	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/train"
 )
+
+// Base are the settings of every command that trains a language model.
+type Base struct {
+	Model    string        `yaml:"model" want:"@model" hub:"model" flag:"model" help:"the model to train: folder in Hugging Face layout, org/name[@revision] on the hub, or embedded"`
+	Adapting Adapting      `yaml:",inline"`
+	Backend  string        `yaml:"backend" want:"@backend" default:"auto" flag:"backend" help:"engine:"`
+	Devices  Devices       `yaml:"engine"`
+	Seed     uint64        `yaml:"seed" flag:"seed" help:"of every random choice: the same seed repeats the run"`
+	Chat     local.Chat    `yaml:"chat" flags:"-"`
+	Train    train.Options `yaml:"train" defaults:"eval_metric="`
+	Tracking track.Options `yaml:"tracking,omitempty"`
+	Place    Place         `yaml:"-"`
+}
+
+// Validate refuses what the engine cannot do: bfloat16, and several devices.
+func (b *Base) Validate(g *config.Given) {
+	if engine, _, _ := strings.Cut(b.Backend, ":"); engine != "go" && engine != "onnx" {
+		return
+	}
+	if b.Train.DType == "bfloat16" {
+		g.Refuse("train.dtype", "bfloat16", "backend %s computes in float32, only xla can do bfloat16", b.Backend)
+	}
+	if b.Train.Moments == "bfloat16" {
+		g.Refuse("train.moments", "bfloat16", "backend %s keeps them in float32, only xla can keep bfloat16", b.Backend)
+	}
+	if b.Devices.several() {
+		g.Refuse("engine.devices", b.Devices.Devices, "backend %s computes on one device, only xla can use several",
+			b.Backend)
+	}
+}
+
+// EvaluateOn chooses the metric of the best checkpoint where there are examples to evaluate on.
+func (b *Base) EvaluateOn(g *config.Given, s Source) {
+	if !g.Has("train.eval_metric") && s.HasEval() {
+		b.Train.EvalMetric = "eval_loss"
+	}
+}
+
+// CheckEval wants a metric that is measured, and no evaluation without examples.
+func (b *Base) CheckEval(g *config.Given, s Source, metrics []string) {
+	const mend = "there is nothing to evaluate on; give data.eval or data.eval_fraction"
+	switch t := b.Train; {
+	case s.HasEval() && !slices.Contains(metrics, t.EvalMetric):
+		g.Fault("train.eval_metric", "train.eval_metric %q: want %s", t.EvalMetric, fault.Or(metrics))
+	case !s.HasEval() && t.EvalMetric != "":
+		g.Fault("train.eval_metric", "train.eval_metric %q: %s", t.EvalMetric, mend)
+	}
+	if !s.HasEval() && b.Train.EvalEvery > 0 {
+		g.Refuse("train.eval_every", b.Train.EvalEvery, mend)
+	}
+}
 
 // Source says where examples come from: files, relative to the working directory, or data sets of the hub, such as
 // org/name:config:split.
 type Source struct {
-	Mix `yaml:",inline"`
-	// for evaluation; empty: none
-	Eval string `yaml:"eval" hub:"data" words:"a .jsonl, .json or .parquet file (also .gz)"`
-	// the share of Train that is held out for evaluation; excludes Eval
-	EvalFraction float64 `yaml:"eval_fraction" want:">=0 <1"`
+	Mix          `yaml:",inline"`
+	Eval         string  `yaml:"eval" hub:"data" words:"a .jsonl, .json or .parquet file (also .gz)" help:"file to evaluate on; empty: none, or a share of data.train"`
+	EvalFraction float64 `yaml:"eval_fraction" want:">=0 <1" help:"share of data.train held out for evaluation; excludes data.eval"`
 }
 
 // Check refuses two sources of evaluation data.
@@ -70,103 +120,6 @@ func ReleasedConfig(name string) (string, []byte) {
 		panic(err) // the files are part of the program
 	}
 	return "configs/" + name, text
-}
-
-// ChooseLength leaves one of train.epochs and train.max_steps where both say how long the run is: the command line wins
-// over the file; both from one of them is a fault.
-func ChooseLength(g *config.Given) {
-	const epochs, steps = "train.epochs", "train.max_steps"
-	if g.Text(epochs) == "0" {
-		g.Fault(epochs, "%s 0: want a whole number, 1 or more", epochs)
-	}
-	if !g.Positive(epochs) || !g.Positive(steps) {
-		return
-	}
-	switch e, s := g.FromCommandLine(epochs), g.FromCommandLine(steps); {
-	case e == s:
-		g.Fault(steps, "%s %s: %s %s also says how long the run is; give one of the two",
-			steps, g.Text(steps), epochs, g.Text(epochs))
-	case e:
-		g.Drop(steps)
-	default:
-		g.Drop(epochs)
-	}
-}
-
-// ChoosePrompt forgets the text of a template that the file has where the command line names another form of prompts.
-// prefix is that of the section's keys, such as "data.".
-func ChoosePrompt(g *config.Given, prefix string) {
-	if g.FromCommandLine(prefix+"prompt") && !g.FromCommandLine(prefix+"template") {
-		g.Drop(prefix + "template")
-	}
-}
-
-// CheckPrompt reads the template that a form of prompts names, and refuses one that gives no prompts or that the run's
-// config could not keep.
-func CheckPrompt(g *config.Given, prefix string, f *ci.Form) {
-	key := prefix + "prompt"
-	if g.Bad(key) {
-		return
-	}
-	err := f.Load()
-	if err == nil {
-		if err = config.CheckBounds([]byte(f.Template)); err != nil {
-			err = fmt.Errorf("%s: %w", f.Prompt, err)
-		}
-	}
-	if err != nil {
-		g.Fault(key, "%s: %v", key, err)
-	}
-}
-
-// defaultMicroBatch bounds the memory of a step where the user does not.
-const defaultMicroBatch = 8
-
-// Settle gives the training options that depend on others their defaults.
-func Settle(g *config.Given, s Source, t *train.Options) {
-	if !g.Has("train.micro_batch_size") {
-		t.MicroBatchSize = min(defaultMicroBatch, max(t.BatchSize, 0))
-	}
-	if !g.Has("train.eval_metric") && s.HasEval() {
-		t.EvalMetric = "eval_loss"
-	}
-	DropEpochs(t)
-}
-
-// DropEpochs removes the epochs where max_steps replaces them, so that nothing shows them as in force.
-func DropEpochs(t *train.Options) {
-	if t.MaxSteps > 0 {
-		t.Epochs = 0
-	}
-}
-
-// CheckDType refuses bfloat16 where the engine has none.
-func CheckDType(g *config.Given, backend string, t train.Options) {
-	if engine, _, _ := strings.Cut(backend, ":"); engine != "go" && engine != "onnx" {
-		return
-	}
-	if t.DType == "bfloat16" {
-		g.Fault("train.dtype", "train.dtype bfloat16: backend %s computes in float32, only xla can do bfloat16",
-			backend)
-	}
-	if t.Moments == "bfloat16" {
-		g.Fault("train.moments", "train.moments bfloat16: backend %s keeps them in float32, only xla can keep bfloat16",
-			backend)
-	}
-}
-
-// CheckEval wants a metric that is measured, and no evaluation without examples.
-func CheckEval(g *config.Given, s Source, t train.Options, metrics []string) {
-	const mend = "there is nothing to evaluate on; give data.eval or data.eval_fraction"
-	switch {
-	case s.HasEval() && !slices.Contains(metrics, t.EvalMetric):
-		g.Fault("train.eval_metric", "train.eval_metric %q: want %s", t.EvalMetric, fault.Or(metrics))
-	case !s.HasEval() && t.EvalMetric != "":
-		g.Fault("train.eval_metric", "train.eval_metric %q: %s", t.EvalMetric, mend)
-	}
-	if !s.HasEval() && t.EvalEvery > 0 {
-		g.Fault("train.eval_every", "train.eval_every %d: %s", t.EvalEvery, mend)
-	}
 }
 
 // DescribeTraining says in a line how long and with which optimiser a run trains; batch is the part about batches.

@@ -10,38 +10,34 @@ import (
 
 // Server is a model that an OpenAI-compatible server has, in the place of a model folder.
 type Server struct {
-	BaseURL string `yaml:"base_url" want:"@url"`
-	Model   string `yaml:"api_model" words:"the model's name on the server"`
-	// of Azure OpenAI: the model is the name of a deployment
-	APIVersion string        `yaml:"api_version,omitempty" words:"one such as 2024-10-21"`
-	KeyEnv     string        `yaml:"api_key_env" want:"@variable"` // the environment variable that holds the server's key
-	Parallel   int           `yaml:"parallel" want:">=1"`          // requests at a time
-	Timeout    time.Duration `yaml:"timeout" want:">0"`            // of a request
+	BaseURL    string        `yaml:"base_url" want:"@url" flag:"base-url" help:"OpenAI-compatible server to ask instead of a model folder, such as http://localhost:8000/v1"`
+	Model      string        `yaml:"api_model" words:"the model's name on the server" flag:"api-model" help:"the model's name on the server"`
+	APIVersion string        `yaml:"api_version,omitempty" words:"one such as 2024-10-21" flag:"api-version" help:"of Azure OpenAI's API, such as 2024-10-21: the model is the name of a deployment"`
+	KeyEnv     string        `yaml:"api_key_env" want:"@variable" default:"OPENAI_API_KEY" flag:"api-key-env" help:"environment variable with the server's key; no key is sent where it is not set"`
+	Parallel   int           `yaml:"parallel" want:">=1" default:"8" flag:"parallel" help:"requests to the server at a time"`
+	Timeout    time.Duration `yaml:"timeout" want:">0" default:"5m" flag:"timeout" help:"of one request; after it, and after passing failures, the request is sent again"`
 }
 
 // DefaultServer has no URL: the model is a folder's.
-func DefaultServer() Server {
-	return Server{KeyEnv: "OPENAI_API_KEY", Parallel: 8, Timeout: 5 * time.Minute}
-}
+func DefaultServer() Server { return config.Default[Server]() }
 
 // ServerKeys are the keys of a section server that need server.base_url.
 func ServerKeys() []string {
 	return []string{"server.api_model", "server.api_version", "server.api_key_env", "server.parallel", "server.timeout"}
 }
 
-// Check wants the model's name on the server, and the key that the user names. A file that names the default may be the
-// config of a run, which had no key, either.
-func (s Server) Check(g *config.Given) {
+// Validate wants the model's name on the server, and the key that the user names. A file that names the default may be
+// the config of a run, which had no key, either.
+func (s *Server) Validate(g *config.Given) {
 	if s.BaseURL == "" {
 		return
 	}
 	if s.Model == "" {
-		g.Fault("server.api_model", "server.api_model is missing: want the model's name on the server")
+		g.Fault("api_model", "%s is missing: want the model's name on the server", g.Key("api_model"))
 	}
-	const key = "server.api_key_env"
-	named := g.FromCommandLine(key) || s.KeyEnv != DefaultServer().KeyEnv
-	if g.Has(key) && named && os.Getenv(s.KeyEnv) == "" {
-		g.Fault(key, "%s %s: this environment variable is not set", key, s.KeyEnv)
+	named := g.FromCommandLine("api_key_env") || s.KeyEnv != DefaultServer().KeyEnv
+	if g.Has("api_key_env") && named && os.Getenv(s.KeyEnv) == "" {
+		g.Refuse("api_key_env", s.KeyEnv, "this environment variable is not set")
 	}
 }
 

@@ -35,6 +35,21 @@ type Sampling struct {
 	Stop        []string `yaml:"stop,omitempty" want:"@text" words:"texts that are not empty" flag:"stop,exact" help:"text that ends an answer (may be repeated)"`
 }
 
+// CheckVaried refuses draws that cannot differ. why ends in what is wanted: "all answers would be the same: want ".
+func (s Sampling) CheckVaried(why string) []fault.Fault {
+	var faults fault.Faults
+	if s.Temperature == 0 {
+		faults.Add("temperature", 0, why+"a number above 0")
+	}
+	if s.TopK == 1 {
+		faults.Add("top_k", 1, why+"2 or more, or 0 (off)")
+	}
+	if s.MinP == 1 {
+		faults.Add("min_p", 1, why+"a number below 1")
+	}
+	return faults
+}
+
 // Check names values out of range, and rules that temperature 0 makes useless.
 func (s Sampling) Check() []fault.Fault {
 	faults := fault.Faults(s.outOfRange())

@@ -44,6 +44,30 @@ func (o Options) Rule() AdamW {
 		MaxNorm: o.MaxGradNorm, HalfMoments: o.Moments == "bfloat16"}
 }
 
+// Resolve leaves one of epochs and max_steps where both say how long the run is: the command line wins over the file;
+// both from one of them is a fault. Without a micro batch, eight examples bound the memory of a step.
+func (o *Options) Resolve(g *config.Given) {
+	if g.Text("epochs") == "0" {
+		g.Refuse("epochs", 0, "want a whole number, 1 or more")
+	}
+	if g.Positive("epochs") && g.Positive("max_steps") {
+		switch e, s := g.FromCommandLine("epochs"), g.FromCommandLine("max_steps"); {
+		case e == s:
+			g.Refuse("max_steps", o.MaxSteps, "train.epochs %d also says how long the run is; give one of the two", o.Epochs)
+		case e:
+			o.MaxSteps = 0
+			g.Drop("max_steps")
+		}
+	}
+	if o.MaxSteps > 0 { // so that nothing shows the epochs as in force
+		o.Epochs = 0
+		g.Drop("epochs")
+	}
+	if !g.Has("micro_batch_size") {
+		o.MicroBatchSize = min(8, max(o.BatchSize, 0))
+	}
+}
+
 // Check names every fault of the options.
 func (o Options) Check() []fault.Fault {
 	faults := fault.Check(o)

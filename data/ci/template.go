@@ -22,6 +22,31 @@ type Form struct {
 	Prefill  bool   `yaml:"prefill" help:"answers begin with <think>; default: for the forms cot, cot-short and a file"`
 }
 
+// Resolve forgets the text of a template that the file has where the command line names another form.
+func (f *Form) Resolve(g *config.Given) {
+	if g.FromCommandLine("prompt") && !g.FromCommandLine("template") {
+		f.Template = ""
+		g.Drop("template")
+	}
+}
+
+// Validate reads the template that the form names, and refuses one that gives no prompts or that the run's config could
+// not keep.
+func (f *Form) Validate(g *config.Given) {
+	if g.Bad("prompt") {
+		return
+	}
+	err := f.Load()
+	if err == nil {
+		if err = config.CheckBounds([]byte(f.Template)); err != nil {
+			err = fmt.Errorf("%s: %w", f.Prompt, err)
+		}
+	}
+	if err != nil {
+		g.Fault("prompt", "%s: %v", g.Key("prompt"), err)
+	}
+}
+
 // Writer writes the prompt of an item; order draws the order of its attributes.
 type Writer func(item Item, order uint64) ([]data.Message, error)
 

@@ -15,7 +15,7 @@ import (
 
 func folder(t *testing.T, name string) *Encoder {
 	t.Helper()
-	tok, err := tokenizer.Load(filepath.Join("..", "model", "testdata", name))
+	tok, err := tokenizer.Load(filepath.Join("..", "..", "model", "testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func folder(t *testing.T, name string) *Encoder {
 // withTemplate is the tokenizer of a folder with another chat template; "" removes it.
 func withTemplate(t *testing.T, name, template string) *Encoder {
 	t.Helper()
-	dir := filepath.Join("..", "model", "testdata", name)
+	dir := filepath.Join("..", "..", "model", "testdata", name)
 	files := fstest.MapFS{}
 	if template != "" {
 		files["chat_template.jinja"] = &fstest.MapFile{Data: []byte(template)}
@@ -46,7 +46,7 @@ func withTemplate(t *testing.T, name, template string) *Encoder {
 
 // TestTokensEqualTRLs: the boundary of prompt and completion falls where TRL's DPOTrainer has it.
 func TestTokensEqualTRLs(t *testing.T) {
-	pairs, _, err := data.ReadPreferences(filepath.Join("..", "train", "testdata", "pairs.jsonl"),
+	pairs, _, err := data.ReadPreferences(filepath.Join("..", "..", "train", "testdata", "pairs.jsonl"),
 		data.PreferenceOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func TestTokensEqualTRLs(t *testing.T) {
 			Chosen   []int32 `json:"chosen_ids"`
 			Rejected []int32 `json:"rejected_ids"`
 		}
-		b, err := os.ReadFile(filepath.Join("..", "train", "testdata", "trl-tokens-"+name+".json"))
+		b, err := os.ReadFile(filepath.Join("..", "..", "train", "testdata", "trl-tokens-"+name+".json"))
 		if err == nil {
 			err = json.Unmarshal(b, &want)
 		}

@@ -124,6 +124,9 @@ func (g *Given) Fault(key, format string, args ...any) {
 	g.faults = append(g.faults, Fault{v.place, fmt.Sprintf(format, args...), line})
 }
 
+// Key is the whole key of one of a section.
+func (g *Given) Key(key string) string { return g.prefix + key }
+
 // Refuse is Fault in the usual form: the key and its value, then the problem.
 func (g *Given) Refuse(key string, value any, format string, args ...any) {
 	g.Fault(key, "%s%s %v: %s", g.prefix, key, value, fmt.Sprintf(format, args...))
@@ -406,23 +409,23 @@ func (g *Given) resolve(section reflect.Value) {
 // validate lets a section look across its keys: by Check, which needs nothing but the options, and by Validate.
 func (g *Given) validate(section reflect.Value) {
 	if c, ok := section.Interface().(interface{ Check() []fault.Fault }); ok {
-		for _, f := range c.Check() {
-			g.take(f)
-		}
+		g.Take(c.Check()...)
 	}
 	if v, ok := section.Addr().Interface().(interface{ Validate(*Given) }); ok {
 		v.Validate(g)
 	}
 }
 
-// take takes over a fault that a section finds in itself.
-func (g *Given) take(f fault.Fault) {
-	key, text := g.prefix+f.Key, g.prefix+f.Error()
-	if !slices.Contains(g.Keys(), key) {
-		return // a key that this command does not have
+// Take takes over faults that a section finds in itself.
+func (g *Given) Take(faults ...fault.Fault) {
+	for _, f := range faults {
+		key, text := g.prefix+f.Key, g.prefix+f.Error()
+		if !slices.Contains(g.Keys(), key) {
+			continue // a key that this command does not have
+		}
+		if strings.HasSuffix(text, "; remove it") && g.values[key].form != formRaw {
+			text += fmt.Sprintf(" (for one run: --set %s=)", key)
+		}
+		g.Fault(f.Key, "%s", text)
 	}
-	if strings.HasSuffix(text, "; remove it") && g.values[key].form != formRaw {
-		text += fmt.Sprintf(" (for one run: --set %s=)", key)
-	}
-	g.Fault(f.Key, "%s", text)
 }

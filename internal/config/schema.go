@@ -27,7 +27,7 @@ type leaf struct {
 	omitEmpty bool // a zero value is left out of what Resolve writes
 	flag      Flag // that sets the key; without a name: none
 	help      string
-	paper     string // the paper's value; "": it has none
+	paper     *string // the paper's value; nil: it has none
 }
 
 // about is the help of the key. One that ends in a colon goes on with the values accepted.
@@ -117,8 +117,12 @@ func (s *schema) walk(t reflect.Type, prefix, flags string, index []int) {
 			s.publish(s.leaves[from:], inner, f.Tag.Get("paper"))
 		case known.key != "":
 			_, kind, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+			var paper *string
+			if value, has := f.Tag.Lookup("paper"); has {
+				paper = &value
+			}
 			s.leaves = append(s.leaves, leaf{key, at, fault.RuleOf(f), kind == "omitempty", flagOf(f, key, flags),
-				f.Tag.Get("help"), f.Tag.Get("paper")})
+				f.Tag.Get("help"), paper})
 		}
 	}
 }
@@ -129,7 +133,7 @@ func (s *schema) publish(leaves []leaf, prefix, values string) {
 		key, value, _ := strings.Cut(word, "=")
 		for i := range leaves {
 			if leaves[i].key == prefix+key {
-				leaves[i].paper = value
+				leaves[i].paper = &value
 			}
 		}
 	}

@@ -157,6 +157,35 @@ func insert(tree yaml.MapSlice, path []string, value any) yaml.MapSlice {
 	return tree
 }
 
+// Departures are the keys whose values are not the paper's, as the tags paper name it: Was is the paper's value.
+func (s *Spec[T]) Departures(c *T) (all []Change) {
+	for _, l := range s.schema().leaves {
+		if l.paper == nil {
+			continue
+		}
+		have := reflect.ValueOf(c).Elem().FieldByIndex(l.index)
+		want := reflect.New(have.Type()).Elem()
+		write(want, l.key, *l.paper)
+		if a, b := plainOf(have), plainOf(want); a != b {
+			all = append(all, Change{l.key, b, a})
+		}
+	}
+	return all
+}
+
+// plainOf is the text of an option, as Diff has it.
+func plainOf(v reflect.Value) string {
+	switch v = reflect.Indirect(v); v.Kind() {
+	case reflect.Invalid:
+		return "not given"
+	case reflect.Slice:
+		return fmt.Sprintf("%q", v)
+	case reflect.String:
+		return plainValue(v.String())
+	}
+	return fmt.Sprint(v)
+}
+
 // schema is that of T, with the key command, less the keys that the command does not have.
 func (s *Spec[T]) schema() *schema { return schemaOf(reflect.TypeFor[T](), s.Without) }
 

@@ -170,48 +170,28 @@ func (o *Options) describeTraining() string {
 		recipe.Count(g.Updates, "update"), g.Prompts/g.Updates*g.GroupSize))
 }
 
-// Deviations are the keys in which a run differs from the released one: Was is the released value, Now the run's.
+// Deviations are the keys in which a run differs from the released one: Was is the released value, Now the run's. Keys
+// that are left out change what is computed by rounding alone, or follow from another one that is listed.
 func (o *Options) Deviations() []config.Change {
 	mine := *o
 	mine.Data.Items = cmp.Or(mine.Data.Items, ci.AllItems)
-	all, err := config.Changes(Released().Resolved(), mine.Resolved())
-	if err != nil {
-		panic(err) // both were written by Resolve
+	all := slices.DeleteFunc(Spec.Departures(&mine), func(c config.Change) bool {
+		switch c.Key {
+		case "data.items":
+			return o.Data.Train.Are(embedded.Name)
+		case "train.dtype":
+			return o.Train.DType == "auto"
+		case "train.epochs":
+			return o.Train.MaxSteps > 0
+		case "grpo.kl_coef":
+			return o.GRPO.KL == grpo.None
+		}
+		return false
+	})
+	if o.Data.Train.Are(embedded.Name) {
+		all = append(all, config.Change{Key: "data.train", Was: "a file", Now: embedded.Name})
 	}
-	return slices.DeleteFunc(all, func(c config.Change) bool { return o.keepsMethod(c.Key) })
-}
-
-// Released are the options of the released run, with a model folder and a data file that do not exist.
-func Released() *Options {
-	name, text := recipe.ReleasedConfig("ci-rl.yaml")
-	o, err := Spec.Parse(name, text, config.Input{})
-	if err != nil {
-		panic(err) // the file is part of the program
-	}
-	return o
-}
-
-// keepsMethod says that another value of a key changes what is computed by rounding alone, or where, or what is
-// written about it; or that the key follows from another one that is listed.
-func (o *Options) keepsMethod(key string) bool {
-	switch key {
-	case "model", "backend", "seed", "sampling.cache_gb", "validation.samples", "train.gradient_checkpointing",
-		"train.save_dtype", "train.log_every", "train.checkpoint_every", "train.checkpoint_minutes",
-		"train.checkpoint_keep", "data.scenarios":
-		return true
-	case "data.train":
-		return !o.Data.Train.Are(embedded.Name)
-	case "data.items":
-		return o.Data.Train.Are(embedded.Name)
-	case "train.dtype":
-		return o.Train.DType == "auto"
-	case "train.epochs":
-		return o.Train.MaxSteps > 0
-	case "grpo.kl_coef":
-		return o.GRPO.KL == grpo.None
-	}
-	section, _, _ := strings.Cut(key, ".")
-	return section == "engine" || section == "rollout" && key != "rollout.ahead"
+	return all
 }
 
 // listDeviations prints the deviations, one a line.

@@ -9,13 +9,10 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/embedded"
-	"github.com/posttrain/posttrain/internal/track"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/fleet"
-	"github.com/posttrain/posttrain/rollout/local"
-	"github.com/posttrain/posttrain/train"
 )
 
 // Command is the command that runs this recipe.
@@ -23,48 +20,40 @@ const Command = "ci-rl"
 
 // Options say what is trained, on what and how. A training step is a rollout batch with its updates.
 type Options struct {
-	Model      string                 `yaml:"model" want:"@model" hub:"model"`
-	Adapting   recipe.Adapting        `yaml:",inline"`
-	Backend    string                 `yaml:"backend" want:"@backend"`
-	Devices    recipe.Devices         `yaml:"engine"`
-	Seed       uint64                 `yaml:"seed"`
-	Data       Data                   `yaml:"data"`
-	Chat       local.Chat             `yaml:"chat" flags:"-"`
-	Sampling   Sampling               `yaml:"sampling"`
-	Rollout    fleet.Options          `yaml:"rollout,omitempty"`
-	Reward     reward.Options         `yaml:"reward"`
-	GRPO       grpo.Options           `yaml:"grpo"`
-	Validation grpo.ValidationOptions `yaml:"validation"`
-	Train      train.Options          `yaml:"train"`
-	Tracking   track.Options          `yaml:"tracking,omitempty"`
-	Place      recipe.Place           `yaml:"-"`
+	recipe.Base `yaml:",inline" defaults:"train.epochs=150 train.learning_rate=1e-6 train.schedule=constant train.weight_decay=0.01 train.checkpoint_every=240 train.share_prefix=" paper:"adapter= lora.rank=0 quantize= train.epochs=150 train.max_steps=0 train.learning_rate=1e-6 train.schedule=constant train.warmup_steps=0 train.weight_decay=0.01 train.adam_beta1=0.9 train.adam_beta2=0.999 train.adam_epsilon=1e-8 train.max_grad_norm=1 train.dtype=bfloat16 train.moments= train.shuffle=true"`
+	Data        Data                   `yaml:"data"`
+	Sampling    Sampling               `yaml:"sampling"`
+	Rollout     fleet.Options          `yaml:"rollout,omitempty" paper:"ahead=0"`
+	Reward      reward.Options         `yaml:"reward"`
+	GRPO        grpo.Options           `yaml:"grpo" paper:"importance_cap=0 norm_length=0"`
+	Validation  grpo.ValidationOptions `yaml:"validation"`
 }
 
 // Sampling says how completions are drawn, and what their cache of keys and values may take, in gigabytes.
 type Sampling struct {
-	rollout.Sampling `yaml:",inline"`
-	CacheGB          float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"`
+	rollout.Sampling `yaml:",inline" defaults:"max_new_tokens=2048 temperature=1" paper:"max_new_tokens=2048 temperature=1 top_k=0 top_p=0 min_p=0 stop="`
+	CacheGB          float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory" help:"most gigabytes of the cache of keys and values; 0: a quarter of the memory"`
 }
 
-// Check hides that of the draws, which the config calls for them.
-func (s Sampling) Check() []fault.Fault { return nil }
+// Check refuses draws that cannot differ: a group of equal completions teaches nothing.
+func (s Sampling) Check() []fault.Fault { return CheckDraws(s.Sampling) }
+
+// CheckDraws refuses draws that cannot differ.
+func CheckDraws(s rollout.Sampling) []fault.Fault {
+	return s.CheckVaried("all completions of a prompt would be the same, and their advantages 0: want ")
+}
 
 // Data says where the items come from, and how they become prompts. Paths are relative to the working directory.
 type Data struct {
-	recipe.Mix `yaml:",inline"`
-	// how many embedded scenarios are made, those for validation and test included; 0 with a file
-	Scenarios int `yaml:"scenarios,omitempty" want:">=0" words:"a whole number, 3 or more"`
-	// which items of the files: those that the released preprocessing keeps, or all, as with ""
-	Items string `yaml:"items,omitempty" want:"|all|released" words:"all or released"`
-	// the share of the items that chooses the best checkpoint, unless Validation is the file of these items
-	ValidationFraction float64 `yaml:"validation_fraction" want:">0 <1"`
-	Validation         string  `yaml:"validation,omitempty" hub:"data"`
-	// the share of the items that the result is measured on, unless Test is the file of these items; 0: none
-	TestFraction float64 `yaml:"test_fraction" want:">=0 <1"`
-	Test         string  `yaml:"test,omitempty" hub:"data"`
-	ci.Form      `yaml:",inline"`
-	// longer prompts are dropped and counted; 0: no limit
-	MaxPromptTokens int `yaml:"max_prompt_tokens" want:">=0"`
+	recipe.Mix         `yaml:",inline"`
+	Scenarios          int     `yaml:"scenarios,omitempty" want:">=0" words:"a whole number, 3 or more" help:"how many embedded scenarios are made, those for validation and test included (2000)"`
+	Items              string  `yaml:"items,omitempty" want:"|all|released" words:"all or released" paper:"released" help:"items of the files: those that the released preprocessing keeps, or all"`
+	ValidationFraction float64 `yaml:"validation_fraction" want:">0 <1" default:"0.09" paper:"0.09" help:"share of the items that chooses the best checkpoint"`
+	Validation         string  `yaml:"validation,omitempty" hub:"data" paper:"" help:"the file of these items, instead of the share"`
+	TestFraction       float64 `yaml:"test_fraction" want:">=0 <1" default:"0.1" paper:"0.1" help:"share of the items that the result is measured on, before and after; 0: no test"`
+	Test               string  `yaml:"test,omitempty" hub:"data" paper:"" help:"the file of these items, instead of the share"`
+	ci.Form            `yaml:",inline" paper:"prompt=cot prefill=true"`
+	MaxPromptTokens    int `yaml:"max_prompt_tokens" want:">=0" default:"768" paper:"768" help:"longer prompts are dropped and counted; 0: no limit"`
 }
 
 // Spec says how a configuration becomes Options. What train.Options has about batches of examples and their evaluation,
@@ -74,14 +63,7 @@ var Spec = config.Register(&config.Spec[Options]{
 	QuickStart: recipe.QuickStart("ci-rl-quickstart.yaml"),
 	Without: []string{"train.batch_size", "train.micro_batch_size", "train.share_prefix", "train.eval_every",
 		"train.eval_metric"},
-	Choose: func(g *config.Given) {
-		recipe.ChooseLength(g)
-		recipe.ChoosePrompt(g, "data.")
-	},
-	Defaults: func(*config.Given) Options { return Defaults() },
-	Settle:   settle,
-	Check:    check,
-	Idle:     func(o *Options) []string { return o.Data.idle() },
+	Idle: func(o *Options) []string { return o.Data.idle() },
 })
 
 // embeddedScenarios is how many scenarios are made where the configuration does not say; fewestScenarios give one to
@@ -92,28 +74,13 @@ const (
 )
 
 // Defaults are the released settings; the caller gives model and data.
-func Defaults() Options {
-	t := train.Defaults()
-	t.Epochs, t.LearningRate, t.Schedule, t.WeightDecay, t.CheckpointEvery = 150, 1e-6, "constant", 0.01, 240
-	t.SharePrefix, t.EvalMetric = "", ""
-	return Options{
-		Backend:    "auto",
-		Data:       Data{ValidationFraction: 0.09, TestFraction: 0.10, MaxPromptTokens: 768},
-		Sampling:   Sampling{Sampling: rollout.Sampling{MaxNew: 2048, Temperature: 1}},
-		Reward:     reward.DefaultOptions(),
-		GRPO:       grpo.DefaultOptions(),
-		Validation: config.Default[grpo.ValidationOptions](),
-		Train:      t,
-	}
-}
+func Defaults() Options { return config.Default[Options]() }
 
 // usualCap bounds the ratios of truncated importance sampling where other servers sample, as in TRL and verl.
 const usualCap = 2
 
-// settle gives the options that depend on others their defaults.
-func settle(g *config.Given, o *Options) {
-	recipe.DropEpochs(&o.Train)
-	o.Adapting.Settle(g, "")
+// Resolve gives the options that depend on others their defaults.
+func (o *Options) Resolve(g *config.Given) {
 	if o.Data.Train.Are(embedded.Name) && !g.Has("data.scenarios") {
 		o.Data.Scenarios = embeddedScenarios
 	}
@@ -137,13 +104,9 @@ func settle(g *config.Given, o *Options) {
 	}
 }
 
-// check looks across sections.
-func check(g *config.Given, o *Options) {
-	recipe.CheckPrompt(g, "data.", &o.Data.Form)
-	recipe.CheckDType(g, o.Backend, o.Train)
+// Validate looks across sections.
+func (o *Options) Validate(g *config.Given) {
 	o.Data.checkFiles(g)
-	o.Devices.CheckDevices(g, o.Backend)
-	CheckDraws(g, "", o.Sampling.Sampling)
 	switch e := o.Rollout.Engine; {
 	case e == fleet.SGLang && o.Adapting.On():
 		g.Fault("rollout.engine", "rollout.engine sglang: these servers are given whole weights, and an adapter is "+
@@ -161,25 +124,6 @@ func check(g *config.Given, o *Options) {
 	if o.Rollout.Engine != "" && o.Sampling.CacheGB > 0 {
 		g.Fault("sampling.cache_gb", "sampling.cache_gb %v: the servers of rollout.urls have caches of their own; "+
 			"remove it", o.Sampling.CacheGB)
-	}
-}
-
-// CheckDraws refuses draws that cannot differ: a group of equal completions teaches nothing. prefix is that of the
-// section sampling.
-func CheckDraws(g *config.Given, prefix string, s rollout.Sampling) {
-	for _, c := range []struct {
-		bad       bool
-		key, want string
-	}{
-		{s.Temperature == 0, "temperature 0", "a number above 0"},
-		{s.TopK == 1, "top_k 1", "2 or more, or 0 (off)"},
-		{s.MinP == 1, "min_p 1", "a number below 1"},
-	} {
-		key, _, _ := strings.Cut(prefix+"sampling."+c.key, " ")
-		if c.bad {
-			g.Fault(key, "%ssampling.%s: all completions of a prompt would be the same, and their advantages 0: want %s",
-				prefix, c.key, c.want)
-		}
 	}
 }
 

@@ -78,7 +78,7 @@ func TestVerdictOfTheTest(t *testing.T) {
 // TestEmbeddedItems: sizes by the fractions, distinct scenarios, other ones by seed, and nothing that is tested has
 // values which training shows.
 func TestEmbeddedItems(t *testing.T) {
-	o := Options{Seed: 1, Data: Data{Mix: recipe.Mix{Train: config.Names{embedded.Name}}, Scenarios: 200, ValidationFraction: 0.1, TestFraction: 0.2}}
+	o := Options{Base: recipe.Base{Seed: 1}, Data: Data{Mix: recipe.Mix{Train: config.Names{embedded.Name}}, Scenarios: 200, ValidationFraction: 0.1, TestFraction: 0.2}}
 	parts, err := o.Items(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestPartsOfFiles(t *testing.T) {
 			[3]int{30, 4, 7}, validation + ": 1 of 4 items are in the training data, too"},
 	} {
 		var heard ear
-		o := Options{Seed: 1, Data: c.data}
+		o := Options{Base: recipe.Base{Seed: 1}, Data: c.data}
 		parts, err := o.Items(&heard)
 		if got := [3]int{len(parts[0]), len(parts[1]), len(parts[2])}; err != nil || got != c.sizes ||
 			heard.warnings != c.warns {

@@ -44,7 +44,6 @@ var Spec = config.Register(&config.Spec[Options]{
 		o.FollowGiven(g, "test")
 		return o
 	},
-	Choose: func(g *config.Given) { recipe.ChoosePrompt(g, "") },
 	Settle: settle,
 	Check:  check,
 	Idle:   func(o *Options) []string { return append(o.Options.Idle(), o.unusedKeys()...) },
@@ -121,7 +120,6 @@ func check(g *config.Given, o *Options) {
 				"remove one of the two", key, g.Show(key))
 		}
 	}
-	o.Server.Check(g)
 	if o.Prefill && !o.canPrefill() {
 		g.Fault("prefill", "prefill true: this server does not continue the beginning of an answer; want false, or "+
 			"server.continue vllm for a server that does, without server.think_opened")

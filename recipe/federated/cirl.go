@@ -82,13 +82,11 @@ func (c *CIRL) settle(g *config.Given) {
 	if c.GRPO.KL != grpo.None && !g.Has("ci_rl.grpo.kl_coef") {
 		c.GRPO.KLCoef = grpo.DefaultOptions().KLCoef
 	}
-	c.Adapting.Settle(g, "ci_rl.")
 }
 
 // check looks at what only this workload has.
 func (c *CIRL) check(g *config.Given, o *Options) {
-	recipe.CheckPrompt(g, "ci_rl.data.", &c.Data.Form)
-	cirl.CheckDraws(g, "ci_rl.", c.Sampling)
+	g.In("ci_rl.sampling.").Take(cirl.CheckDraws(c.Sampling)...)
 	if e := o.Local.Entropy; e != nil && *e != 0 {
 		g.Fault("local.entropy", "local.entropy %v: workload ci-rl has no such term; remove it", *e)
 	}

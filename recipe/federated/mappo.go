@@ -84,7 +84,6 @@ func (m *MaPPO) settle(g *config.Given) {
 	if !g.Has("mappo.train.micro_batch_size") {
 		m.Train.Micro = min(m.Train.Micro, max(m.Train.Size, 0))
 	}
-	m.Adapting.Settle(g, "mappo.")
 	m.settleValidation(g)
 }
 

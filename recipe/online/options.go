@@ -27,61 +27,45 @@ const (
 
 // Options say how pairs are made.
 type Options struct {
-	Rounds           int `yaml:"rounds" want:">=1"`             // parts of the prompts
-	Prompts          int `yaml:"prompts" want:">=0" zero:"all"` // of the whole run
-	Samples          int `yaml:"samples" want:">=2"`            // answers to each prompt
-	rollout.Sampling `yaml:",inline" flags:"-"`
-	CacheGB          float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"` // of keys and values
+	Rounds           int `yaml:"rounds" want:">=1" default:"3" flag:"rounds" help:"online: parts of the prompts, each answered by the model so far"`
+	Prompts          int `yaml:"prompts" want:">=0" zero:"all" help:"of the whole run; 0: all"`
+	Samples          int `yaml:"samples" want:">=2" default:"8" flag:"samples" help:"online: answers to each prompt"`
+	rollout.Sampling `yaml:",inline" flags:"-" defaults:"max_new_tokens=512 temperature=1"`
+	CacheGB          float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory" help:"most gigabytes of the cache of keys and values; 0: a quarter of the memory"`
 
-	Reference string         `yaml:"reference" want:"start|round"`
-	Reward    scorer.Options `yaml:"reward"`
+	Reference string         `yaml:"reference" want:"start|round" default:"start" help:"of the loss: the model before training (start), or before each round"`
+	Reward    scorer.Options `yaml:"reward" defaults:"kind=ci"`
 
 	// Of contextual-integrity items: how many embedded ones are made, the shares that ci-rl with the same seed and
 	// shares validates and tests on, which no round has, and the form of their prompts.
-	Scenarios          int     `yaml:"scenarios,omitempty" want:">=0" words:"a whole number, 3 or more"`
-	ValidationFraction float64 `yaml:"validation_fraction" want:">=0 <1"`
-	TestFraction       float64 `yaml:"test_fraction" want:">=0 <1"`
-	ci.Form            `yaml:",inline" flags:"-"`
+	Scenarios          int     `yaml:"scenarios,omitempty" want:">=0" words:"a whole number, 3 or more" help:"how many embedded items are made (2000)"`
+	ValidationFraction float64 `yaml:"validation_fraction" want:">=0 <1" default:"0.09" help:"share of the items that no round has: ci-rl validates on them"`
+	TestFraction       float64 `yaml:"test_fraction" want:">=0 <1" default:"0.1" help:"share of the items that no round has: ci-rl tests on them"`
+	ci.Form            `yaml:",inline" flags:"-" defaults:"prompt=compact"`
 }
 
 // embeddedScenarios is how many scenarios are made where the options do not say.
 const embeddedScenarios = 2000
 
 // Defaults are those of the method: three rounds, eight answers at temperature 1.
-func Defaults() Options {
-	o := Options{Rounds: 3, Samples: 8, Sampling: rollout.Sampling{MaxNew: 512, Temperature: 1}, Reference: Start,
-		Reward: scorer.Defaults(), ValidationFraction: 0.09, TestFraction: 0.10, Form: ci.Form{Prompt: ci.PromptCompact}}
-	o.Reward.Kind = scorer.CI
-	return o
-}
+func Defaults() Options { return config.Default[Options]() }
 
-// Settle gives the options that depend on others their defaults.
-func (o *Options) Settle(g *config.Given, model, source string) {
-	if source == embedded.Name && !g.Has("online.scenarios") {
+// Depend gives the options that depend on the model and on the source of prompts their defaults.
+func (o *Options) Depend(g *config.Given, model, source string) {
+	if source == embedded.Name && !g.Has("scenarios") {
 		o.Scenarios = embeddedScenarios
 	}
-	o.Reward.Settle()
-	if model != embedded.Name && !g.Has("online.prompt") {
+	if model != embedded.Name && !g.Has("prompt") {
 		o.Prompt = ci.PromptCoT
 	}
-	if !g.Has("online.prefill") {
+	if !g.Has("prefill") {
 		o.Prefill = o.Thinks()
 	}
 }
 
-// Check refuses answers that cannot differ. It hides the check of the draws, which the config calls for them.
+// Check refuses answers that cannot differ.
 func (o Options) Check() []fault.Fault {
-	const why = "all answers to a prompt would be the same: want "
-	var faults fault.Faults
-	if o.Temperature == 0 {
-		faults.Add("temperature", 0, why+"a number above 0")
-	}
-	if o.TopK == 1 {
-		faults.Add("top_k", 1, why+"2 or more, or 0 (off)")
-	}
-	if o.MinP == 1 {
-		faults.Add("min_p", 1, why+"a number below 1")
-	}
+	faults := fault.Faults(o.CheckVaried("all answers to a prompt would be the same: want "))
 	if o.Prompts > 0 && o.Prompts < o.Rounds {
 		faults.Add("prompts", o.Prompts, "online.rounds %d: want a prompt for each round", o.Rounds)
 	}

@@ -93,7 +93,7 @@ func (o *Options) read(j *recipe.Job, source string, limit int) ([]Prompt, error
 
 // items takes the items that ci-rl trains on, in the same prompts.
 func (o *Options) items(j *recipe.Job, e *batch.Encoder, source string, limit int) (all []Prompt, err error) {
-	c := cirl.Options{Seed: j.Seed, Data: cirl.Data{Mix: recipe.Mix{Train: config.Names{source}}, Scenarios: o.Scenarios,
+	c := cirl.Options{Base: recipe.Base{Seed: j.Seed}, Data: cirl.Data{Mix: recipe.Mix{Train: config.Names{source}}, Scenarios: o.Scenarios,
 		ValidationFraction: o.ValidationFraction, TestFraction: o.TestFraction}}
 	parts, err := c.Items(j)
 	if err != nil {

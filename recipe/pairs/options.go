@@ -265,7 +265,6 @@ func check(g *config.Given, o *Options) {
 	if o.Write == Demonstrations && o.Input != "" && !g.Has("min_score") {
 		g.Fault("min_score", "min_score is missing: want the least score of an answer that is a demonstration")
 	}
-	o.Server.Check(g)
 	checkOut(g, "out", o.Out)
 	checkOut(g, "keep", o.Keep)
 	if o.Keep != "" && o.Keep == o.Out {

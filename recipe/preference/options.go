@@ -14,12 +14,9 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/files"
-	"github.com/posttrain/posttrain/internal/track"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/online"
-	"github.com/posttrain/posttrain/rollout/local"
-	"github.com/posttrain/posttrain/train"
 )
 
 // Command is the command that runs this recipe.
@@ -28,20 +25,12 @@ const Command = "mappo"
 // Options say what is trained, on what and how.
 type Options struct {
 	// where the pairs come from: a file, or answers that the model gives while it trains; "": offline
-	Mode      string          `yaml:"mode,omitempty" want:"|offline|online" words:"offline or online"`
-	Model     string          `yaml:"model" want:"@model" hub:"model"`
-	Adapting  recipe.Adapting `yaml:",inline"`
-	Reference string          `yaml:"reference" hub:"model" words:"a model folder, org/name on the hub, or nothing"`
-	Backend   string          `yaml:"backend" want:"@backend"`
-	Devices   recipe.Devices  `yaml:"engine"`
-	Seed      uint64          `yaml:"seed"`
-	Data      Data            `yaml:"data"`
-	Chat      local.Chat      `yaml:"chat" flags:"-"`
-	Loss      losses.Options  `yaml:"loss"`
-	Train     train.Options   `yaml:"train"`
-	Online    online.Options  `yaml:"online"` // of mode online alone
-	Tracking  track.Options   `yaml:"tracking,omitempty"`
-	Place     recipe.Place    `yaml:"-"`
+	Mode        string `yaml:"mode,omitempty" want:"|offline|online" words:"offline or online" flag:"mode" help:"offline: pairs of a file; online: pairs of the model's own answers"`
+	recipe.Base `yaml:",inline" defaults:"train.batch_size=128 train.learning_rate=5e-7 train.warmup_steps=100 train.weight_decay=0.01" paper:"train.batch_size=128 train.learning_rate=5e-7 train.warmup_steps=100 train.weight_decay=0.01 train.dtype=bfloat16"`
+	Reference   string         `yaml:"reference" hub:"model" words:"a model folder, org/name on the hub, or nothing" flag:"reference" help:"folder of the reference model; empty: the model before training"`
+	Data        Data           `yaml:"data"`
+	Loss        losses.Options `yaml:"loss"`
+	Online      online.Options `yaml:"online"` // of mode online alone
 }
 
 // Data says where the pairs come from. With prior none the options of scores and rewards keep their defaults: rewards
@@ -57,13 +46,7 @@ type Data struct {
 var Spec = config.Register(&config.Spec[Options]{
 	Command:    Command,
 	QuickStart: quickStart,
-	Choose: func(g *config.Given) {
-		recipe.ChooseLength(g)
-		recipe.ChoosePrompt(g, onlineKey+".")
-	},
-	Defaults: func(g *config.Given) Options { return Defaults(cmp.Or(g.Text("loss.type"), losses.DPO)) },
-	Settle:   settle,
-	Check:    check,
+	Defaults:   func(g *config.Given) Options { return Defaults(cmp.Or(g.Text("loss.type"), losses.DPO)) },
 	Idle: func(o *Options) []string {
 		if o.isOnline() {
 			return []string{"train.max_steps"}
@@ -86,39 +69,30 @@ func quickStart(overrides []config.Override) (string, []byte) {
 	return recipe.QuickStart(name)(overrides)
 }
 
-func settle(g *config.Given, o *Options) {
-	o.Adapting.Settle(g, "")
-	recipe.Settle(g, o.Data.Source, &o.Train)
+// Resolve gives the options that depend on others their defaults.
+func (o *Options) Resolve(g *config.Given) {
+	o.EvaluateOn(g, o.Data.Source)
 	if o.Mode == "offline" {
 		o.Mode = ""
 	}
 	if o.isOnline() {
-		o.Online.Settle(g, o.Model, o.Data.Train.String())
+		o.Online.Depend(g.In(onlineKey+"."), o.Model, o.Data.Train.String())
 	}
 }
 
 // Defaults are the paper's settings of a loss, where the paper has them; the caller gives model and data.
 func Defaults(loss string) Options {
-	t := train.Defaults()
-	t.EvalMetric = "" // settled with the evaluation data
-	t.BatchSize, t.LearningRate, t.WarmupSteps, t.WeightDecay = 128, 5e-7, 100, 0.01
-	return Options{
-		Backend: "auto",
-		Data:    Data{RewardOptions: data.DefaultRewardOptions(), Options: batch.Defaults()},
-		Loss:    losses.Defaults(loss),
-		Train:   t,
-		Online:  online.Defaults(),
-	}
+	o := config.Default[Options]()
+	o.Loss = losses.Defaults(loss)
+	return o
 }
 
 // watched are the metrics that may name the best checkpoint: a smaller loss is better, and more of the rest.
 var watched = []string{"eval_" + losses.MetricLoss, "eval_" + losses.MetricAccuracies, "eval_" + losses.MetricMargins,
 	"eval_" + losses.MetricLogpsChosen, "eval_" + losses.MetricRewardsChosen}
 
-// check looks across sections. It checks values, not who gave them, so that the resolved configuration passes as well.
-func check(g *config.Given, o *Options) {
-	recipe.CheckDType(g, o.Backend, o.Train)
-	o.Devices.CheckDevices(g, o.Backend)
+// Validate looks across sections. It checks values, not who gave them, so that the resolved configuration passes as well.
+func (o *Options) Validate(g *config.Given) {
 	metrics := watched
 	if o.Loss.Unpaired() {
 		metrics = slices.DeleteFunc(slices.Clone(watched), func(m string) bool {
@@ -129,7 +103,7 @@ func check(g *config.Given, o *Options) {
 				"want 2 or more", o.Train.BatchSize)
 		}
 	}
-	recipe.CheckEval(g, o.Data.Source, o.Train, metrics)
+	o.CheckEval(g, o.Data.Source, metrics)
 	if o.Reference != "" && o.Loss.ReferenceFree() {
 		g.Fault("reference", "reference %q: %s uses no reference model; remove it", o.Reference, o.Loss.Type)
 	}
@@ -149,7 +123,6 @@ func (o *Options) checkMode(g *config.Given) {
 		}
 		return
 	}
-	recipe.CheckPrompt(g, onlineKey+".", &o.Online.Form)
 	if o.Loss.Unpaired() {
 		g.Fault("loss.type", "loss.type %s: in mode online the answers to a prompt are paired: want a loss of pairs",
 			o.Loss.Type)
@@ -289,11 +262,9 @@ func (o *Options) Deviations() []losses.Deviation {
 		}
 		differ("data.on_negative_gap", o.Data.OnNegativeGap, "does not say")
 	}
-	differ("train.batch_size", o.Train.BatchSize, 128)
-	differ("train.learning_rate", o.Train.LearningRate, 5e-7)
-	differ("train.warmup_steps", o.Train.WarmupSteps, 100)
-	differ("train.weight_decay", o.Train.WeightDecay, 0.01)
-	differ("train.dtype", o.Train.DType, "bfloat16")
+	for _, c := range Spec.Departures(o) {
+		all = append(all, losses.Deviation{Key: c.Key, Value: c.Now, Paper: c.Was})
+	}
 	return all
 }
 

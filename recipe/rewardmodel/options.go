@@ -8,10 +8,8 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/internal/track"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -20,71 +18,46 @@ const Command = "reward-model"
 
 // Options say what is trained, on what and how.
 type Options struct {
-	Model    string          `yaml:"model" want:"@model" hub:"model"`
-	Adapting recipe.Adapting `yaml:",inline"`
-	Backend  string          `yaml:"backend" want:"@backend"`
-	Devices  recipe.Devices  `yaml:"engine"`
-	Seed     uint64          `yaml:"seed"`
-	Data     Data            `yaml:"data"`
-	Chat     local.Chat      `yaml:"chat" flags:"-"`
-	Loss     Loss            `yaml:"loss"`
-	Train    train.Options   `yaml:"train"`
-	Tracking track.Options   `yaml:"tracking,omitempty"`
-	Place    recipe.Place    `yaml:"-"`
+	recipe.Base `yaml:",inline" defaults:"train.batch_size=32 train.learning_rate=1e-5"`
+	Data        Data `yaml:"data"`
+	Loss        Loss `yaml:"loss"`
 }
 
 // Data says where the pairs come from.
 type Data struct {
 	recipe.Source          `yaml:",inline"`
 	data.PreferenceOptions `yaml:",inline"`
-	MaxTokens              int `yaml:"max_tokens" want:">=0" zero:"no limit"` // of a prompt with its answer
+	MaxTokens              int `yaml:"max_tokens" want:">=0" zero:"no limit" help:"longest prompt + answer kept; 0: no limit"`
 }
 
 // Loss has TRL's options of RewardConfig.
 type Loss struct {
-	// none, or scores: the difference of the answers' scores, or the column margin, is the pair's margin
-	Margin string `yaml:"margin" want:"none|scores"`
-	// margins are multiplied by it
-	MarginScale float64 `yaml:"margin_scale" want:">0"`
-	// weight of (r(chosen) + r(rejected))², which holds scores near 0
-	Center float64 `yaml:"center_rewards_coefficient" want:">=0"`
+	Margin      string  `yaml:"margin" want:"none|scores" default:"none" flag:"margin" help:"none, or scores: the chosen answer should win by the difference of the scores, or by the column margin"`
+	MarginScale float64 `yaml:"margin_scale" want:">0" default:"1" help:"margins are multiplied by it"`
+	Center      float64 `yaml:"center_rewards_coefficient" want:">=0" help:"weight of (r(chosen) + r(rejected))², which holds scores near 0"`
 }
 
-// Spec says how a configuration becomes Options.
+// Spec says how a configuration becomes Options. A reward model is trained whole.
 var Spec = config.Register(&config.Spec[Options]{
 	Command:    Command,
 	QuickStart: recipe.QuickStart("reward-model.yaml"),
-	Choose:     recipe.ChooseLength,
-	Defaults:   func(*config.Given) Options { return Defaults() },
-	Settle:     func(g *config.Given, o *Options) { o.Adapting.Settle(g, ""); recipe.Settle(g, o.Data.Source, &o.Train) },
-	Check:      check,
+	Without:    []string{"adapter", "quantize", "lora.rank", "lora.alpha", "lora.rslora", "lora.targets", "lora.dropout"},
 })
 
 // Defaults are the field's settings; the caller gives model and data.
-func Defaults() Options {
-	t := train.Defaults()
-	t.EvalMetric = "" // settled with the evaluation data
-	t.BatchSize, t.LearningRate, t.Epochs = 32, 1e-5, 1
-	return Options{Backend: "auto", Loss: Loss{Margin: "none", MarginScale: 1}, Train: t}
-}
+func Defaults() Options { return config.Default[Options]() }
 
 // watched are the metrics that may name the best checkpoint.
 var watched = []string{"eval_" + losses.MetricLoss, "eval_" + train.MetricAccuracy, "eval_" + train.MetricMargin}
 
-func check(g *config.Given, o *Options) {
-	recipe.CheckDType(g, o.Backend, o.Train)
-	o.Devices.CheckDevices(g, o.Backend)
-	recipe.CheckEval(g, o.Data.Source, o.Train, watched)
-	const why = "a reward model is trained whole, adapters of one are not supported: remove it"
-	if o.Adapting.LoRA.Rank > 0 {
-		g.Fault("lora.rank", "lora.rank %d: %s", o.Adapting.LoRA.Rank, why)
-	}
-	if o.Adapting.Adapter != "" {
-		g.Fault("adapter", "adapter %s: %s", o.Adapting.Adapter, why)
-	}
+// Resolve chooses the metric.
+func (o *Options) Resolve(g *config.Given) { o.EvaluateOn(g, o.Data.Source) }
+
+// Validate looks across sections.
+func (o *Options) Validate(g *config.Given) {
+	o.CheckEval(g, o.Data.Source, watched)
 	if o.Loss.Margin == "none" && o.Loss.MarginScale != 1 {
-		g.Fault("loss.margin_scale", "loss.margin_scale %v: without loss.margin scores there is no margin; remove it",
-			o.Loss.MarginScale)
+		g.Refuse("loss.margin_scale", o.Loss.MarginScale, "without loss.margin scores there is no margin; remove it")
 	}
 }
 

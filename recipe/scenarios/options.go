@@ -117,7 +117,6 @@ func (o *Options) Idle() []string {
 
 // Check refuses given keys that have no effect, and values that do not go together.
 func (o *Options) Check(g *config.Given) {
-	recipe.CheckPrompt(g, "", &o.Form)
 	for _, key := range o.Idle() {
 		if !g.Has(key) {
 			continue

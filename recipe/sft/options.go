@@ -7,11 +7,8 @@ import (
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
-	"github.com/posttrain/posttrain/internal/track"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/rollout/local"
-	"github.com/posttrain/posttrain/train"
 )
 
 // Command is the command that runs this recipe.
@@ -19,22 +16,14 @@ const Command = "sft"
 
 // Options say what is trained, on what and how.
 type Options struct {
-	Model    string          `yaml:"model" want:"@model" hub:"model"`
-	Adapting recipe.Adapting `yaml:",inline"`
-	Backend  string          `yaml:"backend" want:"@backend"`
-	Devices  recipe.Devices  `yaml:"engine"`
-	Seed     uint64          `yaml:"seed"`
-	Data     Data            `yaml:"data"`
-	Chat     local.Chat      `yaml:"chat" flags:"-"`
-	Train    train.Options   `yaml:"train"`
-	Tracking track.Options   `yaml:"tracking,omitempty"`
-	Place    recipe.Place    `yaml:"-"`
+	recipe.Base `yaml:",inline" defaults:"train.batch_size=32 train.learning_rate=2e-5 train.share_prefix="`
+	Data        Data `yaml:"data"`
 }
 
 // Data says where the demonstrations come from, and which of their tokens the loss is on.
 type Data struct {
 	recipe.Source `yaml:",inline"`
-	LossOn        string `yaml:"loss_on" want:"completion|last|all"`
+	LossOn        string `yaml:"loss_on" want:"completion|last|all" default:"completion" help:"of messages: all turns of the assistant (completion), or the last; or all tokens"`
 	batch.Options `yaml:",inline"`
 }
 
@@ -43,24 +32,17 @@ var Spec = config.Register(&config.Spec[Options]{
 	Command:    Command,
 	QuickStart: recipe.QuickStart("sft.yaml"),
 	Without:    []string{"train.share_prefix"},
-	Choose:     recipe.ChooseLength,
-	Defaults:   func(*config.Given) Options { return Defaults() },
-	Settle:     func(g *config.Given, o *Options) { o.Adapting.Settle(g, ""); recipe.Settle(g, o.Data.Source, &o.Train) },
-	Check:      check,
 })
 
 // Defaults are the field's settings; the caller gives model and data.
-func Defaults() Options {
-	t := train.Defaults()
-	t.EvalMetric = "" // settled with the evaluation data
-	t.BatchSize, t.LearningRate, t.SharePrefix = 32, 2e-5, ""
-	return Options{Backend: "auto", Data: Data{LossOn: "completion", Options: batch.Defaults()}, Train: t}
-}
+func Defaults() Options { return config.Default[Options]() }
 
-func check(g *config.Given, o *Options) {
-	recipe.CheckDType(g, o.Backend, o.Train)
-	o.Devices.CheckDevices(g, o.Backend)
-	recipe.CheckEval(g, o.Data.Source, o.Train, []string{"eval_" + losses.MetricLoss})
+// Resolve chooses the metric.
+func (o *Options) Resolve(g *config.Given) { o.EvaluateOn(g, o.Data.Source) }
+
+// Validate looks across sections.
+func (o *Options) Validate(g *config.Given) {
+	o.CheckEval(g, o.Data.Source, []string{"eval_" + losses.MetricLoss})
 }
 
 // Check refuses what is about prompts if the loss is on all tokens: then there are no prompts.

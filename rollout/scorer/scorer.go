@@ -67,8 +67,8 @@ type JudgeOptions struct {
 // Defaults are those of all kinds; the caller gives a kind, and a program, a server's model or a reward model.
 func Defaults() Options { return config.Default[Options]() }
 
-// Settle parts a command that is given as one text at its blanks.
-func (o *Options) Settle() {
+// Resolve parts a command that is given as one text at its blanks.
+func (o *Options) Resolve(*config.Given) {
 	if len(o.Command) == 1 {
 		o.Command = strings.Fields(o.Command[0])
 	}
