@@ -141,8 +141,8 @@ func TestFaults(t *testing.T) {
 				"share_prefix, shuffle, log_every, eval_every, " +
 				"eval_metric, checkpoint_every, checkpoint_minutes or checkpoint_keep\n" +
 				"f.yaml:9: unknown key \"loss.bta\": did you mean loss.beta?\n" +
-				"f.yaml:10: unknown key \"frobnicate\": want command, mode, model, adapter, quantize, reference, backend, " +
-				"seed, lora, engine, data, chat, loss, train, online or tracking"},
+				"f.yaml:10: unknown key \"frobnicate\": want command, mode, model, adapter, quantize, backend, seed, " +
+				"reference, lora, engine, chat, train, tracking, data, loss or online"},
 		{"another command's key", minimal + "data.loss_on: all", nil,
 			"f.yaml:4: unknown key \"data.loss_on\": only `posttrain sft` has it"},
 		{"dotted key", minimal + "train.epochs: 1", nil,

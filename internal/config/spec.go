@@ -166,24 +166,22 @@ func (s *Spec[T]) Departures(c *T) (all []Change) {
 		have := reflect.ValueOf(c).Elem().FieldByIndex(l.index)
 		want := reflect.New(have.Type()).Elem()
 		write(want, l.key, *l.paper)
-		if a, b := plainOf(have), plainOf(want); a != b {
+		if a, b := l.text(have), l.text(want); a != b {
 			all = append(all, Change{l.key, b, a})
 		}
 	}
 	return all
 }
 
-// plainOf is the text of an option, as Diff has it.
-func plainOf(v reflect.Value) string {
-	switch v = reflect.Indirect(v); v.Kind() {
-	case reflect.Invalid:
+// text is the text of the option's value, as Diff has it.
+func (l leaf) text(v reflect.Value) string {
+	switch {
+	case l.omitEmpty && v.IsZero():
 		return "not given"
-	case reflect.Slice:
+	case v.Kind() == reflect.Slice:
 		return fmt.Sprintf("%q", v)
-	case reflect.String:
-		return plainValue(v.String())
 	}
-	return fmt.Sprint(v)
+	return plainValue(reflect.Indirect(v).Interface())
 }
 
 // schema is that of T, with the key command, less the keys that the command does not have.

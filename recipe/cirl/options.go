@@ -20,7 +20,7 @@ const Command = "ci-rl"
 
 // Options say what is trained, on what and how. A training step is a rollout batch with its updates.
 type Options struct {
-	recipe.Base `yaml:",inline" defaults:"train.epochs=150 train.learning_rate=1e-6 train.schedule=constant train.weight_decay=0.01 train.checkpoint_every=240 train.share_prefix=" paper:"adapter= lora.rank=0 quantize= train.epochs=150 train.max_steps=0 train.learning_rate=1e-6 train.schedule=constant train.warmup_steps=0 train.weight_decay=0.01 train.adam_beta1=0.9 train.adam_beta2=0.999 train.adam_epsilon=1e-8 train.max_grad_norm=1 train.dtype=bfloat16 train.moments= train.shuffle=true"`
+	recipe.Base `yaml:",inline" defaults:"train.epochs=150 train.learning_rate=1e-6 train.schedule=constant train.weight_decay=0.01 train.checkpoint_every=240 train.share_prefix=" paper:"adapter= lora.rank=0 lora.alpha=0 lora.rslora=false lora.targets= quantize= train.epochs=150 train.max_steps=0 train.learning_rate=1e-6 train.schedule=constant train.warmup_steps=0 train.weight_decay=0.01 train.adam_beta1=0.9 train.adam_beta2=0.999 train.adam_epsilon=1e-8 train.max_grad_norm=1 train.dtype=bfloat16 train.moments= train.shuffle=true"`
 	Data        Data                   `yaml:"data"`
 	Sampling    Sampling               `yaml:"sampling"`
 	Rollout     fleet.Options          `yaml:"rollout,omitempty" paper:"ahead=0"`

@@ -56,6 +56,13 @@ func (o *Options) Resolve(g *config.Given) { o.EvaluateOn(g, o.Data.Source) }
 // Validate looks across sections.
 func (o *Options) Validate(g *config.Given) {
 	o.CheckEval(g, o.Data.Source, watched)
+	const why = "a reward model is trained whole, adapters of one are not supported: remove it"
+	if o.Adapting.LoRA.Rank > 0 {
+		g.Refuse("lora.rank", o.Adapting.LoRA.Rank, why)
+	}
+	if o.Adapting.Adapter != "" {
+		g.Refuse("adapter", o.Adapting.Adapter, why)
+	}
 	if o.Loss.Margin == "none" && o.Loss.MarginScale != 1 {
 		g.Refuse("loss.margin_scale", o.Loss.MarginScale, "without loss.margin scores there is no margin; remove it")
 	}
