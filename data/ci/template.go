@@ -33,7 +33,7 @@ func (f *Form) Resolve(g *config.Given) {
 // Validate reads the template that the form names, and refuses one that gives no prompts or that the run's config could
 // not keep.
 func (f *Form) Validate(g *config.Given) {
-	if g.Bad("prompt") {
+	if f.Prompt == "" || g.Bad("prompt") {
 		return
 	}
 	err := f.Load()

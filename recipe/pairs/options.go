@@ -92,7 +92,6 @@ const (
 var Spec = config.Register(&config.Spec[Options]{
 	Command:  Command,
 	Defaults: defaults,
-	Choose:   func(g *config.Given) { recipe.ChoosePrompt(g, "") },
 	Settle:   settle,
 	Check:    check,
 	Idle:     func(o *Options) []string { return slices.Concat(o.idle(), o.unsaid()) },
@@ -128,7 +127,6 @@ func defaults(g *config.Given) Options {
 }
 
 func settle(g *config.Given, o *Options) {
-	o.Reward.Settle()
 	if o.Input != "" && !g.Has("reward.kind") {
 		o.Reward.Kind = "" // which must be given
 	}
@@ -233,9 +231,6 @@ func check(g *config.Given, o *Options) {
 		if g.Has(key) && g.Text(key) != "" && g.Text(key) != "false" {
 			g.Fault(key, "%s %s: %s", key, g.Show(key), o.why(key))
 		}
-	}
-	if o.Input == "" {
-		recipe.CheckPrompt(g, "", &o.Form)
 	}
 	switch ofItems := o.Reward.Kind == scorer.CI; {
 	case o.Input == "" && !ofItems && !g.Bad("reward.kind"):

@@ -27,7 +27,6 @@ var ScoreSpec = config.Register(&config.Spec[ScoreOptions]{
 	Command:  ScoreCommand,
 	Without:  []string{"reward.ci.format", "reward.ci.match"},
 	Defaults: func(*config.Given) ScoreOptions { return ScoreOptions{Reward: scorer.Defaults()} },
-	Settle:   func(_ *config.Given, o *ScoreOptions) { o.Reward.Settle() },
 	Check: func(g *config.Given, o *ScoreOptions) {
 		if o.Reward.Kind == scorer.CI {
 			g.Fault("reward.kind", "reward.kind ci: pairs say nothing of the items that this reward scores by: want "+
