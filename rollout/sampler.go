@@ -39,13 +39,13 @@ type Sampling struct {
 func (s Sampling) CheckVaried(why string) []fault.Fault {
 	var faults fault.Faults
 	if s.Temperature == 0 {
-		faults.Add("temperature", 0, why+"a number above 0")
+		faults.Add("temperature", 0, "%s", why+"a number above 0")
 	}
 	if s.TopK == 1 {
-		faults.Add("top_k", 1, why+"2 or more, or 0 (off)")
+		faults.Add("top_k", 1, "%s", why+"2 or more, or 0 (off)")
 	}
 	if s.MinP == 1 {
-		faults.Add("min_p", 1, why+"a number below 1")
+		faults.Add("min_p", 1, "%s", why+"a number below 1")
 	}
 	return faults
 }
