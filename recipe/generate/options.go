@@ -23,20 +23,20 @@ type Options struct {
 	Adapter string  `yaml:"adapter,omitempty" hub:"adapter" words:"an adapter's folder, or org/name on the hub"`
 	CacheGB float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"` // of the keys and values
 	Backend string  `yaml:"backend" want:"@backend"`
-	Seed    uint64  `yaml:"seed"` // of the draws
+	Seed    uint64  `yaml:"seed" flag:"seed" help:"seed of the draws"` // of the draws
 
 	// What is continued: one of Prompt and Input; with Chat and neither of them, a conversation.
-	Prompt *string `yaml:"prompt,omitempty" want:"@text"`
+	Prompt *string `yaml:"prompt,omitempty" want:"@text" flag:"prompt,exact" help:"text to continue"`
 	Input  string  `yaml:"input,omitempty" hub:"data" words:"a .jsonl, .json or .parquet file (also .gz)"`
-	Chat   bool    `yaml:"chat"` // plain prompts are a user's message, and the chat template is applied
+	Chat   bool    `yaml:"chat" flag:"chat" help:"apply the chat template to plain prompts; without --prompt and --input: talk"` // plain prompts are a user's message, and the chat template is applied
 
 	Template local.Chat `yaml:"chat_template"` // what the chat template gets: chat is the switch
 
-	Samples          int `yaml:"samples" want:">=1"` // answers to each prompt
+	Samples          int `yaml:"samples" want:">=1" flag:"samples" help:"answers to each prompt"` // answers to each prompt
 	rollout.Sampling `yaml:",inline"`
 
-	Out   string `yaml:"out,omitempty" words:"a file whose name ends in .jsonl"`
-	Logps bool   `yaml:"logps"` // write each token's log-prob too, at temperature 1 with nothing cut off
+	Out   string `yaml:"out,omitempty" words:"a file whose name ends in .jsonl" flag:"out" help:"jsonl file to write: prompt, completion, reason, tokens"`
+	Logps bool   `yaml:"logps" flag:"logps" help:"also write each token's log-prob, at temperature 1 with nothing cut off"` // write each token's log-prob too, at temperature 1 with nothing cut off
 
 	// Writer gets what is not written to Out: the text of one prompt's answers, a single one as it is drawn, and the
 	// answers to a file of prompts as JSON lines. It may be nil.

@@ -2,8 +2,12 @@ package generate
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/batch"
@@ -11,6 +15,7 @@ import (
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
 // Row is an answer as a file has it. Prompt and completion are columns that the recipe sft reads.
@@ -45,7 +50,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	if o.Prompt != nil && o.Out == "" {
 		result.Rows, err = g.show(ctx, g.prompts[0])
 	} else if result.Rows, err = g.answer(ctx); err == nil && o.Out != "" {
-		result.Summary, err = g.save(result.Rows)
+		result.Summary = g.summary(result.Rows)
 	}
 	return result, g.stopError(ctx, err)
 }
@@ -138,10 +143,13 @@ func (g *generator) show(ctx context.Context, p data.PromptRow) ([]Row, error) {
 		return []Row{g.row(p.Prompt, c)}, err
 	}
 	rows, err := g.some(ctx, []data.PromptRow{p}, []rollout.Request{r})
-	for i, row := range rows {
-		fmt.Fprintf(g.o.Writer, "[%d] %s\n", i+1, textOf(row.Completion))
+	if err != nil {
+		return nil, err
 	}
-	return rows, err
+	for i, row := range rows[0] {
+		fmt.Fprintf(g.o.Writer, "[%d] %s\n", i+1, row.Completion.Last())
+	}
+	return rows[0], nil
 }
 
 // stream prints an answer while it is drawn.
@@ -165,10 +173,8 @@ func (g *generator) stream(ctx context.Context, r rollout.Request) (c rollout.Co
 	return c, nil
 }
 
-// promptBatch is how many answers are drawn together.
-const promptBatch = 128
-
-// answer answers all prompts, and prints the rows unless a file gets them.
+// answer answers all prompts. Without a file to write, the rows are printed; with one, they are kept beside it until all
+// are there.
 func (g *generator) answer(ctx context.Context) (rows []Row, err error) {
 	requests := make([]rollout.Request, len(g.prompts))
 	for i, p := range g.prompts {
@@ -176,33 +182,55 @@ func (g *generator) answer(ctx context.Context) (rows []Row, err error) {
 			return nil, err
 		}
 	}
-	bar := g.bar()
-	defer bar.Close()
-	for at := 0; at < len(requests); {
-		end := min(at+max(1, promptBatch/g.o.Samples), len(requests))
-		part, err := g.some(ctx, g.prompts[at:end], requests[at:end])
-		if err == nil && g.o.Out == "" {
-			err = g.print(part)
-		}
-		if err != nil {
-			return nil, err
-		}
-		rows, at = append(rows, part...), end
-		bar.Step(at, nil)
+	do := func(ctx context.Context, from, to int) ([][]Row, error) {
+		return g.some(ctx, g.prompts[from:to], requests[from:to])
 	}
-	return rows, nil
-}
-
-// bar shows progress where the rows themselves do not.
-func (g *generator) bar() run.Bar {
+	atOnce := scorer.PromptsAtOnce(g.o.Samples)
 	if g.o.Out == "" {
-		return run.Listen(nil).Progress("", 0, 0)
+		for at := 0; at < len(requests); at += atOnce {
+			part, err := do(ctx, at, min(at+atOnce, len(requests)))
+			if err == nil {
+				err = g.print(slices.Concat(part...))
+			}
+			if err != nil {
+				return nil, err
+			}
+			rows = slices.Concat(rows, slices.Concat(part...))
+		}
+		return rows, nil
 	}
-	return g.Progress("prompt", 0, len(g.prompts))
+	kept, err := scorer.Keep[[]Row](g.o.Out+".answers", g.identify(requests), len(requests),
+		"answers of an interrupted run with other prompts, another model or other settings")
+	if err != nil {
+		return nil, err
+	}
+	if n := len(kept.Done); n > 0 {
+		g.Say("%s: continuing after %d of %d prompts", kept.Path(), n, len(requests))
+	}
+	bar := g.Progress("prompt", len(kept.Done), len(requests))
+	defer bar.Close()
+	if err := errors.Join(kept.Fill(ctx, atOnce, do, func(done int) { bar.Step(done, nil) }), kept.Close()); err != nil {
+		return nil, err
+	}
+	if err := g.save(slices.Concat(kept.Done...)); err != nil {
+		return nil, err
+	}
+	return slices.Concat(kept.Done...), kept.Remove()
 }
 
-// some answers some prompts together.
-func (g *generator) some(ctx context.Context, prompts []data.PromptRow, requests []rollout.Request) ([]Row, error) {
+// identify is a hash of what the answers depend on.
+func (g *generator) identify(requests []rollout.Request) string {
+	h, o := sha256.New(), g.o
+	enc := json.NewEncoder(h) // a hash never fails
+	_ = enc.Encode([]any{o.Model, o.Adapter, o.Backend, o.Seed, o.Samples, o.Sampling, o.Logps})
+	for _, r := range requests {
+		_ = enc.Encode(r.Prompt)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)[:16])
+}
+
+// some answers some prompts together, each several times.
+func (g *generator) some(ctx context.Context, prompts []data.PromptRow, requests []rollout.Request) ([][]Row, error) {
 	var all []rollout.Request
 	for _, r := range requests {
 		all = append(all, r.Samples(g.o.Samples)...)
@@ -211,29 +239,20 @@ func (g *generator) some(ctx context.Context, prompts []data.PromptRow, requests
 	if err != nil {
 		return nil, err
 	}
-	rows := make([]Row, len(completions))
+	rows := make([][]Row, len(prompts))
 	for i, c := range completions {
-		rows[i] = g.row(prompts[i/g.o.Samples].Prompt, c)
+		k := i / g.o.Samples
+		rows[k] = append(rows[k], g.row(prompts[k].Prompt, c))
 	}
 	return rows, nil
 }
 
 func (g *generator) row(p data.Text, c rollout.Completion) Row {
-	r := Row{Prompt: p, Completion: data.Text{Plain: c.Text}, Reason: c.Reason, Tokens: c.Tokens}
-	if p.IsChat() {
-		r.Completion = data.Text{Messages: []data.Message{{Role: "assistant", Content: c.Text}}}
-	}
+	r := Row{Prompt: p, Completion: p.Reply(c.Text), Reason: c.Reason, Tokens: c.Tokens}
 	if g.o.Logps {
 		r.Logps = c.Logps
 	}
 	return r
-}
-
-func textOf(t data.Text) string {
-	if t.IsChat() {
-		return t.Messages[0].Content
-	}
-	return t.Plain
 }
 
 func (g *generator) print(rows []Row) error {
@@ -246,15 +265,19 @@ func (g *generator) print(rows []Row) error {
 }
 
 // save writes a file that appears whole or not at all.
-func (g *generator) save(rows []Row) (summary string, err error) {
+func (g *generator) save(rows []Row) error {
+	return data.WriteLines(g.o.Out, len(rows), func(i int) any { return rows[i] })
+}
+
+// summary counts the answers of a file.
+func (g *generator) summary(rows []Row) string {
 	cut := 0
 	for _, r := range rows {
 		if r.Reason == rollout.Length {
 			cut++
 		}
 	}
-	err = data.WriteLines(g.o.Out, len(rows), func(i int) any { return rows[i] })
-	return fmt.Sprintf("%s: %d answers (%d cut by length)\n", g.o.Out, len(rows), cut), err
+	return fmt.Sprintf("%s: %d answers (%d cut by length)\n", g.o.Out, len(rows), cut)
 }
 
 // stopError is the error of work that a context may have ended.

@@ -31,18 +31,20 @@ type keptRow[T any] struct {
 // KeepAnswers opens the file of the answers to a number of prompts, and takes those that are there; nil stands for a
 // prompt that has none. of identifies what the answers depend on.
 func KeepAnswers(path, of string, prompts int) (*Kept[[]string], error) {
-	return keep[[]string](path, of, prompts, "answers of an interrupted run with other prompts, another model or other "+
+	return Keep[[]string](path, of, prompts, "answers of an interrupted run with other prompts, another model or other "+
 		"settings")
 }
 
 // KeepScores opens the file of the scores that a source of these options gives to answers, and takes those that are
 // there.
 func KeepScores(path string, o Options, answers []Answer) (*Kept[Score], error) {
-	return keep[Score](path, o.identify(answers), len(answers), "scores of an interrupted run with other answers or "+
+	return Keep[Score](path, o.identify(answers), len(answers), "scores of an interrupted run with other answers or "+
 		"another reward")
 }
 
-func keep[T any](path, of string, all int, others string) (*Kept[T], error) {
+// Keep opens the file of the results for a list of inputs, and takes those that are there. of identifies what they
+// depend on; others says what a file with another one has.
+func Keep[T any](path, of string, all int, others string) (*Kept[T], error) {
 	file, rows, err := journal.Open[keptRow[T]](path)
 	if err != nil {
 		return nil, err
