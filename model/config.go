@@ -8,9 +8,6 @@ import (
 	"strings"
 )
 
-// Types lists the values of model_type that the decoder supports.
-var Types = []string{"llama", "mistral", "qwen2", "qwen3", gemma2, gemma3, phi3, mixtral, qwen3MoE}
-
 // Config is the shape of a decoder, from config.json and generation_config.json.
 type Config struct {
 	ModelType        string  // one of Types

@@ -88,8 +88,9 @@ func ParseConfig(config, generation []byte) (*Config, error) {
 	c.readRope(f)
 	c.readBiases(f)
 	c.readWindow(f)
-	c.readExperts(f)
-	c.readGemma(f)
+	if read := c.family().read; read != nil {
+		read(c, f)
+	}
 	c.readHead(f)
 	c.refuse(f)
 	c.readIDs(f)
@@ -112,7 +113,7 @@ func (c *Config) readShape(f *fields) {
 	c.ModelType = f.text("model_type", "")
 	f.err = cmp.Or(f.err, c.validateType())
 	for _, s := range c.sizes() {
-		if def := defaultSizes[c.ModelType][s.key]; def > 0 {
+		if def := c.family().sizes[s.key]; def > 0 {
 			*s.value = f.whole(s.key, def)
 		} else if s.required {
 			*s.value = f.requireWhole(s.key)
@@ -121,11 +122,7 @@ func (c *Config) readShape(f *fields) {
 	c.KVHeads = f.whole("num_key_value_heads", c.defaultKVHeads(f))
 	c.HeadDim = f.whole("head_dim", c.defaultHeadDim(f))
 	c.MaxPositions = f.whole("max_position_embeddings", cmp.Or(c.MaxPositions, 2048))
-	eps := 1e-6
-	if c.ModelType == phi3 || c.ModelType == mixtral {
-		eps = 1e-5
-	}
-	c.RMSNormEps = f.float("rms_norm_eps", eps)
+	c.RMSNormEps = f.float("rms_norm_eps", cmp.Or(c.family().eps, 1e-6))
 	c.InitRange = f.float("initializer_range", 0.02)
 	c.TieEmbeddings = f.boolean("tie_word_embeddings", c.gemma())
 	c.DType = f.text("dtype", f.text("torch_dtype", ""))
@@ -133,25 +130,19 @@ func (c *Config) readShape(f *fields) {
 
 // defaultKVHeads is transformers' default for an absent num_key_value_heads. null means one for each query head.
 func (c *Config) defaultKVHeads(f *fields) int {
-	if f.isNull("num_key_value_heads") || c.ModelType == "llama" || c.ModelType == phi3 {
+	if f.isNull("num_key_value_heads") {
 		return c.Heads
 	}
-	if c.KVHeads > 0 {
-		return c.KVHeads
-	}
-	if c.ModelType == "mistral" {
-		return 8
-	}
-	return 32
+	return cmp.Or(c.KVHeads, c.Heads)
 }
 
-// defaultHeadDim is HiddenSize/Heads. Only transformers' qwen3 has another default for an absent head_dim, 128.
+// defaultHeadDim is HiddenSize/Heads, but for families with another default.
 func (c *Config) defaultHeadDim(f *fields) int {
 	if c.HeadDim > 0 {
 		return c.HeadDim
 	}
-	if c.ModelType == "qwen3" && !f.isNull("head_dim") {
-		return 128
+	if def := c.family().headDim; def > 0 && !f.isNull("head_dim") {
+		return def
 	}
 	if c.Heads < 1 {
 		return 0
@@ -165,11 +156,7 @@ func (c *Config) defaultHeadDim(f *fields) int {
 
 // readRope reads rope_parameters (transformers 5), or rope_theta and rope_scaling (transformers 4).
 func (c *Config) readRope(f *fields) {
-	theta := 1e4
-	if c.ModelType == mixtral {
-		theta = 1e6
-	}
-	c.RopeTheta = f.float("rope_theta", theta)
+	c.RopeTheta = f.float("rope_theta", cmp.Or(c.family().theta, 1e4))
 	c.rotatePart(f, f)
 	if c.ModelType == gemma3 {
 		c.readGemmaRope(f)
@@ -203,7 +190,7 @@ func (c *Config) rotatePart(f, r *fields) {
 	share := r.float("partial_rotary_factor", 1)
 	switch {
 	case share == 1:
-	case c.ModelType != phi3:
+	case !c.phi():
 		r.fail("partial_rotary_factor", show(r.values["partial_rotary_factor"]), "1 for "+c.ModelType)
 	case !(share > 0 && share < 1) || c.HeadDim > 1<<14:
 		r.fail("partial_rotary_factor", show(r.values["partial_rotary_factor"]), "more than 0, at most 1")
@@ -213,39 +200,33 @@ func (c *Config) rotatePart(f, r *fields) {
 }
 
 func (c *Config) readBiases(f *fields) {
-	attention := f.boolean("attention_bias", false)
-	switch c.ModelType {
-	case "llama", "qwen3", qwen3MoE:
-		c.QKVBias, c.OBias = attention, attention
-	case "qwen2":
-		c.QKVBias = true
-	default:
-		if attention {
-			f.fail("attention_bias", "true", "false for "+c.ModelType)
-		}
+	family, attention := c.family(), f.boolean("attention_bias", false)
+	c.QKVBias = family.bias == biasOfQKV || family.bias == biasAsked && attention
+	c.OBias = family.bias == biasAsked && attention
+	if attention && family.bias == noBias {
+		f.fail("attention_bias", "true", "false for "+c.ModelType)
 	}
-	c.QKNorm = c.ModelType == "qwen3" || c.ModelType == qwen3MoE || c.ModelType == gemma3
+	c.QKNorm = family.qkNorm
 	c.MLPBias = f.boolean("mlp_bias", false)
-	if c.MLPBias && c.ModelType != "llama" {
+	if c.MLPBias && !family.mlpBias {
 		f.fail("mlp_bias", "true", "false for "+c.ModelType)
 	}
 }
 
 func (c *Config) readWindow(f *fields) {
-	switch c.ModelType {
-	case "mistral":
-		if !f.isNull("sliding_window") {
-			c.SlidingWindow = c.windowSize(f)
-		}
-	case phi3, mixtral:
-		if _, given := f.get("sliding_window"); given {
-			c.SlidingWindow = c.windowSize(f)
-		}
-	case "qwen2", "qwen3", qwen3MoE:
-		if f.boolean("use_sliding_window", false) && !f.isNull("sliding_window") {
-			c.SlidingWindow = c.windowSize(f)
-		}
-	case gemma2, gemma3:
+	_, given := f.get("sliding_window")
+	has := false
+	switch c.family().window {
+	case windowUnlessNull:
+		has = !f.isNull("sliding_window")
+	case windowIfGiven:
+		has = given
+	case windowIfUsed:
+		has = f.boolean("use_sliding_window", false) && !f.isNull("sliding_window")
+	case windowAlways:
+		has = true
+	}
+	if has {
 		c.SlidingWindow = c.windowSize(f)
 	}
 	c.readLayerTypes(f)
@@ -260,17 +241,13 @@ func (c *Config) windowSize(f *fields) int {
 	return w
 }
 
-// readLayerTypes reads which layers have the window: layer_types if given, else qwen's layers from max_window_layers
-// on.
+// readLayerTypes reads which layers have the window: layer_types if given, else by the family's own rule.
 func (c *Config) readLayerTypes(f *fields) {
 	v, given := f.get("layer_types")
-	qwen := c.ModelType == "qwen2" || c.ModelType == "qwen3"
+	rule := c.family().windowLayers
 	if !given {
-		if qwen && c.SlidingWindow > 0 {
-			c.setWindowFrom(f.whole("max_window_layers", 28))
-		}
-		if c.gemma() {
-			c.setWindowPattern(f)
+		if rule != nil {
+			rule(c, f)
 		}
 		return
 	}
@@ -286,7 +263,7 @@ func (c *Config) readLayerTypes(f *fields) {
 		}
 		layers[i] = e == "sliding_attention"
 	}
-	c.setLayers(f, layers, qwen || c.gemma())
+	c.setLayers(f, layers, rule != nil)
 }
 
 func (c *Config) setLayers(f *fields, layers []bool, mixed bool) {
@@ -299,21 +276,6 @@ func (c *Config) setLayers(f *fields, layers []bool, mixed bool) {
 	case !mixed && c.SlidingWindow > 0 && !all, !mixed && c.SlidingWindow == 0 && any:
 		f.fail("layer_types", "a mixture that "+c.ModelType+" does not have",
 			"the same for all layers, as in sliding_window")
-	}
-}
-
-// setWindowFrom gives layers first, first+1, ... the window.
-func (c *Config) setWindowFrom(first int) {
-	if first <= 0 || c.Layers < 1 || c.Layers > 4096 {
-		return
-	}
-	if first >= c.Layers {
-		c.SlidingWindow = 0
-		return
-	}
-	c.WindowLayers = make([]bool, c.Layers)
-	for i := first; i < c.Layers; i++ {
-		c.WindowLayers[i] = true
 	}
 }
 

@@ -9,19 +9,15 @@ import (
 	"strings"
 )
 
-// families begin the names of transformers' classes, for the key architectures.
-var families = map[string]string{"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3",
-	gemma2: "Gemma2", gemma3: "Gemma3", phi3: "Phi3", mixtral: "Mixtral", qwen3MoE: "Qwen3Moe"}
-
 // Class is the name of transformers' class.
 func (c *Config) Class() string {
 	if c.Reward && c.ModelType == gemma3 {
 		return "Gemma3Text" + classifier
 	}
 	if c.Reward {
-		return families[c.ModelType] + classifier
+		return c.family().class + classifier
 	}
-	return families[c.ModelType] + "ForCausalLM"
+	return c.family().class + "ForCausalLM"
 }
 
 // JSON writes config.json as transformers 4 does, which every tool reads, with the keys of Raw that the decoder does
@@ -37,6 +33,9 @@ func (c *Config) JSON(dtype string) ([]byte, error) {
 	c.writeShape(m)
 	c.writeRope(m)
 	c.writeWindow(m)
+	if write := c.family().write; write != nil {
+		write(c, m)
+	}
 	c.writeIDs(m)
 	m["torch_dtype"] = dtype
 	if _, ok := m["architectures"]; !ok || c.Reward {
@@ -81,16 +80,14 @@ func (c *Config) writeShape(m map[string]any) {
 		m["hidden_act"] = "silu"
 	}
 	m["rms_norm_eps"], m["initializer_range"] = c.RMSNormEps, c.InitRange
-	switch c.ModelType {
-	case "llama":
-		m["attention_bias"], m["mlp_bias"] = c.QKVBias, c.MLPBias
-	case "qwen3", qwen3MoE:
+	if c.family().bias == biasAsked {
 		m["attention_bias"] = c.QKVBias
-	case gemma2, gemma3:
-		c.writeGemma(m)
+	}
+	if c.family().mlpBias {
+		m["mlp_bias"] = c.MLPBias
 	}
 	if c.Experts > 0 {
-		c.writeExperts(m)
+		m["num_experts_per_tok"], m[c.family().experts.key] = c.ActiveExperts, c.Experts
 	}
 }
 
@@ -107,11 +104,11 @@ func (c *Config) writeRope(m map[string]any) {
 	if c.RopeScaling == nil {
 		return
 	}
-	m["rope_scaling"] = c.RopeScaling.write(c.ModelType)
+	m["rope_scaling"] = c.RopeScaling.write(c.phi())
 	if c.RopeScaling.LongPositions > 0 {
 		m["max_position_embeddings"] = c.RopeScaling.LongPositions
 	}
-	if c.ModelType == phi3 {
+	if c.phi() {
 		m["original_max_position_embeddings"] = c.RopeScaling.OriginalMaxPositions
 	}
 }
@@ -129,27 +126,23 @@ func decimal(x float64) json.Number {
 // max_window_layers.
 func (c *Config) writeWindow(m map[string]any) {
 	delete(m, "layer_types")
-	if c.ModelType == "llama" {
+	rule := c.family().window
+	if rule == noWindow {
 		return
 	}
 	m["sliding_window"] = nil
 	if c.SlidingWindow > 0 {
 		m["sliding_window"] = c.SlidingWindow
 	}
-	switch c.ModelType {
-	case "mistral", phi3, mixtral:
-		return
-	case qwen3MoE:
-		m["use_sliding_window"] = c.SlidingWindow > 0
-		return
-	case gemma2, gemma3:
-		m["layer_types"] = c.layerTypes()
+	if rule != windowIfUsed {
 		return
 	}
 	m["use_sliding_window"] = c.SlidingWindow > 0
-	m["max_window_layers"] = c.firstWindowLayer()
-	if c.WindowLayers != nil {
-		m["layer_types"] = c.layerTypes()
+	if c.family().windowLayers != nil {
+		m["max_window_layers"] = c.firstWindowLayer()
+		if c.WindowLayers != nil {
+			m["layer_types"] = c.layerTypes()
+		}
 	}
 }
 

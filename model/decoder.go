@@ -285,12 +285,9 @@ func (c *Config) mlp(x *Node, w layerWeights) *Node {
 	return c.normOut(c.affine(c.gate(gate, up), w, "mlp.down_proj"), w, "post_feedforward_layernorm")
 }
 
-// phi3 has one linear layer for queries, keys and values, and one for gate and up.
-const phi3 = "phi3"
-
 // qkv gives queries, keys and values [..., h*D]. layer applies the linear layer of a name.
 func (c *Config) qkv(layer func(name string) *Node) (q, k, v *Node) {
-	if c.ModelType != phi3 {
+	if !c.phi() {
 		return layer("self_attn.q_proj"), layer("self_attn.k_proj"), layer("self_attn.v_proj")
 	}
 	y, h, kv := layer("self_attn.qkv_proj"), c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
@@ -300,7 +297,7 @@ func (c *Config) qkv(layer func(name string) *Node) (q, k, v *Node) {
 
 // gateUp gives the MLP's two inner layers. layer applies the linear layer of a name, whose outputs are an axis.
 func (c *Config) gateUp(axis int, layer func(name string) *Node) (gate, up *Node) {
-	if c.ModelType != phi3 {
+	if !c.phi() {
 		return layer("mlp.gate_proj"), layer("mlp.up_proj")
 	}
 	y, n := layer("mlp.gate_up_proj"), c.IntermediateSize

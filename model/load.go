@@ -114,6 +114,20 @@ func (s *Stored) find(tensor string) *tensorFile {
 	return nil
 }
 
+// takeTextPart drops the tensors of other parts, and shortens the names of the others.
+func (s *Stored) takeTextPart() {
+	for _, f := range s.files {
+		part := map[string]tensorInfo{}
+		for name, info := range f.Tensors {
+			if short := textName(name); short != "" {
+				part[short] = info
+			}
+		}
+		header := *f.tensorHeader
+		header.Tensors, f.tensorHeader = part, &header
+	}
+}
+
 func openShards(fsys fs.FS, name string) (*Stored, error) {
 	files := []string{weightsFile}
 	s := &Stored{label: name + "/" + weightsFile}

@@ -122,7 +122,7 @@ const (
 // ParamSpecs lists a model's tensors. Their order is fixed, since checkpoints and optimiser moments depend on it: the
 // embedding; for each layer input norm, q, k, v, o (each weight before its bias, then the norms of q and k),
 // post-attention norm, gate, up, down; the last norm; the head unless it is tied; then the adapter's, if there is one.
-// gemma has norms before and after gate, up, down. phi3 has one layer for q, k, v and one for gate, up. Mixtures of
+// gemma has norms before and after gate, up, down. phi has one layer for q, k, v and one for gate, up. Mixtures of
 // experts have a router and each expert's gate, up, down.
 func (c *Config) ParamSpecs() []ParamSpec {
 	specs := []ParamSpec{{Name: embedName, Shape: []int{c.VocabSize, c.HiddenSize}}}
@@ -155,7 +155,7 @@ func (c *Config) layerSpecs(layer int) (specs []ParamSpec) {
 	}
 	h, q, kv, mlp := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.IntermediateSize
 	vector("input_layernorm.weight", h)
-	if c.ModelType == phi3 {
+	if c.phi() {
 		linear("self_attn.qkv_proj", h, q+2*kv, false)
 	} else {
 		linear("self_attn.q_proj", h, q, c.QKVBias)
@@ -173,7 +173,7 @@ func (c *Config) layerSpecs(layer int) (specs []ParamSpec) {
 	}
 	switch {
 	case c.Experts > 0:
-		names := expertsOf[c.ModelType]
+		names := c.family().experts
 		linear(names.router(), h, c.Experts, false)
 		for e := range c.Experts {
 			gate, up, down := names.of(e)
@@ -182,7 +182,7 @@ func (c *Config) layerSpecs(layer int) (specs []ParamSpec) {
 			linear(down, c.ExpertSize, h, false)
 		}
 		return specs
-	case c.ModelType == phi3:
+	case c.phi():
 		linear("mlp.gate_up_proj", h, 2*mlp, false)
 	default:
 		linear("mlp.gate_proj", h, mlp, c.MLPBias)

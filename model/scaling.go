@@ -151,7 +151,7 @@ func (c *Config) validateFactors() error {
 // readScaling reads rope_scaling, or what is like it in rope_parameters, of the config f.
 func (c *Config) readScaling(f, r *fields) *RopeScaling {
 	kind := r.text("rope_type", r.text("type", "default"))
-	if kind == "su" || kind == "yarn" && c.ModelType == phi3 {
+	if kind == "su" || kind == "yarn" && c.phi() {
 		kind = "longrope" // its older names
 	}
 	if kind == "default" {
@@ -196,8 +196,8 @@ func (c *Config) readContext(s *RopeScaling, f, r *fields) {
 	s.LongPositions, c.MaxPositions = c.MaxPositions, min(c.MaxPositions, s.OriginalMaxPositions)
 }
 
-// write gives rope_scaling. transformers 4 wants three keys of phi3 exactly, and the original context outside.
-func (r *RopeScaling) write(kind string) map[string]any {
+// write gives rope_scaling. transformers 4 wants three keys of phi exactly, and the original context outside.
+func (r *RopeScaling) write(phi bool) map[string]any {
 	s := map[string]any{"rope_type": r.Type, "factor": r.Factor}
 	set := func(key string, x float64) {
 		if x != 0 {
@@ -207,7 +207,7 @@ func (r *RopeScaling) write(kind string) map[string]any {
 	if r.Type != "llama3" {
 		s["type"] = r.Type // older readers do not know rope_type
 	}
-	if r.OriginalMaxPositions > 0 && kind != phi3 {
+	if r.OriginalMaxPositions > 0 && !phi {
 		s["original_max_position_embeddings"] = r.OriginalMaxPositions
 	}
 	for key, x := range map[string]float64{"low_freq_factor": r.LowFreqFactor, "high_freq_factor": r.HighFreqFactor,
@@ -220,7 +220,7 @@ func (r *RopeScaling) write(kind string) map[string]any {
 	}
 	if r.Type == "longrope" {
 		s["short_factor"], s["long_factor"] = r.Short, r.Long
-		if kind == phi3 {
+		if phi {
 			delete(s, "rope_type")
 		}
 		if r.Factor == float64(r.LongPositions)/float64(r.OriginalMaxPositions) {

@@ -12,7 +12,7 @@ func (c *Config) Tiny() *Config {
 	}
 	if c.Experts > 0 {
 		t.Experts, t.ActiveExperts, t.ExpertSize = min(c.Experts, 4), min(c.ActiveExperts, 2), 64
-		if c.ModelType == mixtral { // its experts are as wide as intermediate_size says
+		if c.ExpertSize == c.IntermediateSize { // its experts are as wide as intermediate_size says
 			t.ExpertSize = t.IntermediateSize
 		}
 	}
