@@ -710,7 +710,7 @@ func TestReferenceFilesHaveEveryKey(t *testing.T) {
 		"alpaca.yaml":          {"agent.top_k", "agent.top_p", "agent.min_p"}, // in privacylens.yaml
 		"federated-admm.yaml": {"control.activation", "control.output_tanh", "control.log_std", "control.gamma",
 			"control.hidden", "control.lambda", "control.returns", "control.normalize", "control.norm", "control.entropy",
-			"control.backend", "control.critic.lr", "control.critic.epochs", "control.critic.minibatch"}, // in federated.yaml
+			"control.critic.lr", "control.critic.epochs", "control.critic.minibatch"}, // in federated.yaml
 	} {
 		text, err := configs.Files.ReadFile(name)
 		if err != nil {

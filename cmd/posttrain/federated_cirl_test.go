@@ -79,7 +79,7 @@ func checkValidated(t *testing.T, dir, metric string) {
 }
 
 // orderIn is what happened to the server of a run, in order.
-func orderIn(t *testing.T, dir string) (order []protocol.Entry) {
+func orderIn(t *testing.T, dir string) (order []link.Event) {
 	t.Helper()
 	for line := range strings.Lines(read(t, dir+"/journal.jsonl")) {
 		var e link.Event
@@ -87,35 +87,40 @@ func orderIn(t *testing.T, dir string) (order []protocol.Entry) {
 			t.Fatal(err)
 		}
 		if e.N > 0 && e.Line != "result" {
-			order = append(order, protocol.Entry{What: protocol.What(e.Line), Agent: e.Agent})
+			order = append(order, e)
 		}
 	}
 	return order
 }
 
-// simulated are the parameters at the end of a simulation in an order.
-func simulated(t *testing.T, o *federated.Options, order []protocol.Entry) []float64 {
+// simulated are the parameters at the end of a run in this process, in an order.
+func simulated(t *testing.T, o *federated.Options, order []link.Event) []float64 {
 	t.Helper()
 	defer o.Close()
 	server, _, err := o.NewServer()
 	if err != nil {
 		t.Fatal(err)
 	}
-	agents, times := make([]*protocol.Agent, o.Agents), make([]float64, o.Agents)
-	for i := range agents {
-		if agents[i], err = o.NewAgent(i); err != nil {
-			t.Fatal(err)
+	agents, tasks := map[int]*protocol.Agent{}, map[int]protocol.Task{}
+	for _, e := range order {
+		var sends []protocol.Send
+		switch e.Line {
+		case link.Join:
+			if agents[e.Agent] == nil {
+				if agents[e.Agent], err = o.NewAgent(e.Agent); err != nil {
+					t.Fatal(err)
+				}
+			}
+			sends = server.Join(e.Agent)
+		case link.Update:
+			u, err := agents[e.Agent].Do(t.Context(), tasks[e.Agent])
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, sends = server.Receive(u)
 		}
-		times[i] = 1
-	}
-	s, err := protocol.NewSimulation(server, agents, times)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Wait()
-	for s.Order = order; !server.Done(); {
-		if _, err := s.Step(t.Context()); err != nil {
-			t.Fatal(err)
+		for _, s := range sends {
+			tasks[s.Agent] = s.Task
 		}
 	}
 	return server.Params()

@@ -26,14 +26,14 @@ func (b *batch) Gradient() ([]float64, error) {
 	if b.workload.options.Norm == Trajectories {
 		divisor = b.samples.trajectories
 	}
-	return b.workload.policy.gradient(b.theta, &b.samples, b.workload.options.Entropy, float64(divisor))
+	return b.workload.policy.gradient(b.theta, &b.samples, b.workload.options.Entropy, float64(divisor)), nil
 }
 
 func (b *batch) Product(v []float64) ([]float64, error) {
 	if err := b.check("vector", v); err != nil {
 		return nil, err
 	}
-	return b.workload.policy.product(b.theta, &b.samples, v)
+	return b.workload.policy.product(b.theta, &b.samples, v), nil
 }
 
 func (b *batch) check(what string, v []float64) error {
@@ -55,10 +55,7 @@ func (b *batch) Search(direction []float64, scales []float64) (kl, gain []float6
 		for i, d := range direction {
 			other[i] = b.theta[i] + s*d
 		}
-		k, g, err := b.workload.policy.compare(b.theta, other, &b.samples)
-		if err != nil {
-			return nil, nil, err
-		}
+		k, g := b.workload.policy.compare(b.theta, other, &b.samples)
 		if !(k <= worst && math.Abs(g) <= worst) {
 			k, g = worst, -worst
 		}
@@ -76,9 +73,7 @@ func (b *batch) Train(ctx context.Context, how protocol.Local) ([]float64, error
 				return nil, err
 			}
 			clear(g)
-			if err := b.workload.policy.objective(l.Theta, b.samples.part(part), how.Clip, how.Entropy, g); err != nil {
-				return nil, err
-			}
+			b.workload.policy.objective(l.Theta, &b.samples, part, how.Clip, how.Entropy, g)
 			l.step(federated.Scaled(-1, g), how.LR)
 		}
 	}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-
-	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // BenchmarkSample samples cartpole with a policy and a critic of 2×64 units; a second is this many steps/s.
@@ -37,8 +35,7 @@ func BenchmarkFit(b *testing.B) {
 	b.ReportMetric(float64(b.N*w.options.Steps)/b.Elapsed().Seconds(), "steps/s")
 }
 
-// BenchmarkChapters is a round of an agent of the chapters' sizes, with 10 Fisher products, on the host and on engines.
-// It needs MuJoCo, and leaves out engines that are missing.
+// BenchmarkChapters is a round of an agent of the chapters' sizes, with 10 Fisher products. It needs MuJoCo.
 func BenchmarkChapters(b *testing.B) {
 	for _, c := range []struct {
 		environment   string
@@ -49,23 +46,13 @@ func BenchmarkChapters(b *testing.B) {
 		o := DefaultOptions()
 		o.Environment, o.Steps, o.Hidden = c.environment, c.steps, slices.Repeat([]int{c.width}, c.layers)
 		o.OutputTanh, o.Critic = true, CriticOptions{LR: 3e-4, Epochs: 10, Minibatch: 64}
-		for _, engine := range []string{Host, "onnx", "xla"} {
-			b.Run(fmt.Sprintf("%s-%d/%s", c.environment, c.width, engine), func(b *testing.B) { round(b, o, engine) })
-		}
+		b.Run(fmt.Sprintf("%s-%d", c.environment, c.width), func(b *testing.B) { round(b, o) })
 	}
 }
 
-func round(b *testing.B, o Options, engine string) {
+func round(b *testing.B, o Options) {
 	w, theta := started(b, o)
-	if engine != Host {
-		c, err := OpenCalculator(engine)
-		if err != nil {
-			need.Lack(b, engine, err.Error())
-		}
-		defer c.Close()
-		w.Use(c)
-	}
-	work := func(version int) {
+	for version := 0; b.Loop(); version++ {
 		x, err := w.Collect(b.Context(), theta, version)
 		if err != nil {
 			b.Fatal(err)
@@ -74,10 +61,6 @@ func round(b *testing.B, o Options, engine string) {
 		for range 10 {
 			x.Product(theta)
 		}
-	}
-	work(0) // compiles
-	for version := 1; b.Loop(); version++ {
-		work(version)
 	}
 }
 

@@ -34,62 +34,34 @@ func (l *learned) step(gradient []float64, lr float64) {
 
 // critic estimates the discounted return that follows an observation. An agent never sends it.
 type critic struct {
-	one *mlp    // of a single observation
-	net network // of batches
+	net *mlp
 	learned
-	tape []float64 // of one
+	tape []float64
 }
 
 func newCritic(net *mlp, r *rand.Rand) *critic {
-	c := &critic{one: net, net: rows{net}, learned: newLearned(make([]float64, net.parameters())),
-		tape: make([]float64, net.tape())}
+	c := &critic{net, newLearned(make([]float64, net.parameters())), make([]float64, net.tape())}
 	net.start(r, c.Theta, 1)
 	return c
 }
 
 func (c *critic) value(observation []float64) float64 {
-	c.one.forward(c.Theta, observation, c.tape)
+	c.net.forward(c.Theta, observation, c.tape)
 	return c.tape[len(c.tape)-1]
 }
 
-// values are those of n observations, with the tapes.
-func (c *critic) values(observations []float64, n int) (values, tapes []float64, err error) {
-	tapes = make([]float64, n*c.net.tape())
-	err = c.net.forward(c.Theta, observations, tapes)
-	for i := range n {
-		tape := rowOf(tapes, n, i)
-		values = append(values, tape[len(tape)-1])
-	}
-	return values, tapes, err
-}
-
 // fit lowers the mean squared error to the targets.
-func (c *critic) fit(s *samples, targets []float64, o CriticOptions, r *rand.Rand) error {
+func (c *critic) fit(s *samples, targets []float64, o CriticOptions, r *rand.Rand) {
 	gradient := make([]float64, len(c.Theta))
 	for range o.Epochs {
 		for part := range slices.Chunk(r.Perm(s.n), o.Minibatch) {
 			clear(gradient)
-			if err := c.slope(s, targets, part, gradient); err != nil {
-				return err
+			for _, i := range part {
+				x := s.row(s.observations, i)
+				slope := 2 * (c.value(x) - targets[i]) / float64(len(part))
+				c.net.backward(c.Theta, x, c.tape, []float64{slope}, gradient)
 			}
 			c.step(gradient, o.LR)
 		}
 	}
-	return nil
-}
-
-// slope adds the gradient of the mean squared error over some of the samples.
-func (c *critic) slope(s *samples, targets []float64, part []int, gradient []float64) error {
-	var x []float64
-	for _, i := range part {
-		x = append(x, s.row(s.observations, i)...)
-	}
-	slopes, tapes, err := c.values(x, len(part))
-	if err != nil {
-		return err
-	}
-	for k, i := range part {
-		slopes[k] = 2 * (slopes[k] - targets[i]) / float64(len(part))
-	}
-	return c.net.backward(c.Theta, x, tapes, slopes, gradient)
 }

@@ -11,7 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/internal/mujoco/mujocotest"
+	"github.com/posttrain/posttrain/internal/mujoco"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 type trace struct {
@@ -24,8 +25,8 @@ type trace struct {
 // open opens an environment. A test that needs MuJoCo is skipped without it.
 func open(t *testing.T, name string) (Environment, Space) {
 	t.Helper()
-	if environments[name].mujoco {
-		mujocotest.Need(t)
+	if _, err := mujoco.Find(); err != nil && environments[name].mujoco {
+		need.Lack(t, "mujoco", err.Error())
 	}
 	e, space, err := Open(name)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// function maps an observation x to outputs, under parameters θ of which it uses as many as it has. The tape is what
-// forward keeps for the other two. A function has scratch space: it is not safe for concurrent use.
-type function interface {
+// network maps an observation x to outputs, under parameters θ of which it uses as many as it has. The tape is what
+// forward keeps for the other two. A network has scratch space: it is not safe for concurrent use.
+type network interface {
 	parameters() int
 	outputs() int
 	tape() int // numbers
@@ -22,46 +22,6 @@ type function interface {
 	// derivative writes J·v.
 	derivative(theta, x, tape, v, out []float64)
 }
-
-// network is a function of many observations: x, tapes, slopes and outputs have a row for each.
-type network interface {
-	parameters() int
-	outputs() int
-	tape() int // numbers of a row
-	forward(theta, x, tapes []float64) error
-	// backward adds the rows' Jᵀ·slope to gradient. It overwrites slopes.
-	backward(theta, x, tapes, slopes, gradient []float64) error
-	derivative(theta, x, tapes, v, out []float64) error
-}
-
-// rows is the network that takes its rows one by one. It makes no errors.
-type rows struct{ function }
-
-func (r rows) forward(theta, x, tapes []float64) error {
-	for i := range r.count(tapes) {
-		r.function.forward(theta, r.row(x, tapes, i), r.row(tapes, tapes, i))
-	}
-	return nil
-}
-
-func (r rows) backward(theta, x, tapes, slopes, gradient []float64) error {
-	for i := range r.count(tapes) {
-		r.function.backward(theta, r.row(x, tapes, i), r.row(tapes, tapes, i), r.row(slopes, tapes, i), gradient)
-	}
-	return nil
-}
-
-func (r rows) derivative(theta, x, tapes, v, out []float64) error {
-	for i := range r.count(tapes) {
-		r.function.derivative(theta, r.row(x, tapes, i), r.row(tapes, tapes, i), v, r.row(out, tapes, i))
-	}
-	return nil
-}
-
-func (r rows) count(tapes []float64) int { return len(tapes) / r.tape() }
-
-// row is the i-th row of values, of which there are as many as tapes.
-func (r rows) row(values, tapes []float64, i int) []float64 { return rowOf(values, r.count(tapes), i) }
 
 // rowOf is the i-th of n equal parts of values.
 func rowOf(values []float64, n, i int) []float64 {

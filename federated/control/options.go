@@ -17,9 +17,6 @@ const (
 	Trajectories = "trajectories"
 )
 
-// Host is the Backend that needs no engine: loops in Go compute every batch.
-const Host = "host"
-
 // Options are an environment, a policy and what an agent does between two messages.
 type Options struct {
 	Environment string `yaml:"environment" want:"cartpole|pendulum|swimmer|hopper|walker2d|humanoid"`
@@ -41,9 +38,7 @@ type Options struct {
 	// what the sum of the gradients is divided by
 	Norm string `yaml:"norm" want:"timesteps|trajectories"`
 	// the weight of the policy's entropy in the gradient
-	Entropy float64 `yaml:"entropy" want:">=0"`
-	// what computes batches: the host, or an engine, which is faster for wide layers
-	Backend string        `yaml:"backend" want:"@calculator"`
+	Entropy float64       `yaml:"entropy" want:">=0"`
 	Critic  CriticOptions `yaml:"critic"`
 }
 
@@ -57,7 +52,7 @@ type CriticOptions struct {
 // DefaultOptions are those of cartpole.
 func DefaultOptions() Options {
 	return Options{Environment: "cartpole", Steps: 1024, Hidden: []int{32, 32}, Activation: "relu", Gamma: 0.99,
-		Lambda: 0.95, Returns: GAE, Normalize: true, Norm: Timesteps, Backend: Host,
+		Lambda: 0.95, Returns: GAE, Normalize: true, Norm: Timesteps,
 		Critic: CriticOptions{LR: 3e-3, Epochs: 2, Minibatch: 128}}
 }
 

@@ -98,10 +98,16 @@ func decode(t *testing.T, p *policy, theta []float64, trajectories []oracleTraje
 		s.advantages = append(s.advantages, tr.Advantages...)
 	}
 	s.logp, s.tapes = make([]float64, s.n), make([]float64, s.n*p.net.tape())
-	if err := p.record(theta, s); err != nil {
-		t.Fatal(err)
-	}
+	p.record(theta, s)
 	return s
+}
+
+// record fills tapes and logp under θ.
+func (p *policy) record(theta []float64, s *samples) {
+	for i := range s.n {
+		out := p.forward(theta, s.row(s.observations, i), s.row(s.tapes, i))
+		s.logp[i] = p.head.logProb(out, p.own(theta), s.row(s.actions, i))
+	}
 }
 
 func (c oracleCase) batch(p *policy, theta []float64, s *samples) *batch {
@@ -218,7 +224,7 @@ func TestOracleTabular(t *testing.T) {
 		if err := json.Unmarshal(c.Data, &data); err != nil {
 			t.Fatal(err)
 		}
-		p := newPolicy(table{c.States, c.Actions}, newCategorical(c.Actions))
+		p := &policy{net: table{c.States, c.Actions}, head: newCategorical(c.Actions)}
 		c.train(t, p, func(round, agent int) []oracleTrajectory { return data[round][agent] })
 	}
 }
@@ -230,7 +236,7 @@ func limit(t *testing.T, c oracleCase) {
 		t.Fatal(err)
 	}
 	c.Norm = Timesteps
-	p := newPolicy(table{3, 3}, newCategorical(3))
+	p := &policy{net: table{3, 3}, head: newCategorical(3)}
 	server := federated.NewADMM(len(c.Theta0), len(data), federated.Hold, 0)
 	weights := []float64{0.5, 0.5}
 	cg := federated.CG{Iterations: 100, Tolerance: 1e-14}
@@ -256,10 +262,6 @@ func limit(t *testing.T, c oracleCase) {
 }
 
 func TestOracleGaussian(t *testing.T) {
-	gaussianCases(t, func(net *mlp) network { return rows{net} })
-}
-
-func gaussianCases(t *testing.T, of func(*mlp) network) {
 	var cases []oracleCase
 	need.Oracle(t, "federated.json", "gaussian", &cases)
 	for _, c := range cases {
@@ -269,8 +271,7 @@ func gaussianCases(t *testing.T, of func(*mlp) network) {
 		}
 		last := len(c.Sizes) - 1
 		net := newMLP(c.Sizes[0], c.Sizes[1:last], c.Sizes[last], relu, tanh)
-		p := newPolicy(net, gaussian{c.Sizes[last]})
-		p.net = of(net)
+		p := &policy{net: net, head: gaussian{c.Sizes[last]}}
 		b := c.batch(p, c.Theta0, decode(t, p, c.Theta0, data[0][:1]))
 		product, _ := b.Product(c.V)
 		nearAll(t, "F·v", product, c.FisherV, 1e-9)

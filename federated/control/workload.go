@@ -53,7 +53,7 @@ func NewTask(o Options, seed uint64) (*Task, error) {
 	case o.OutputTanh:
 		last = tanh
 	}
-	t.policy = newPolicy(newMLP(t.space.Observations, o.Hidden, outputs, t.inner(), last), head)
+	t.policy = &policy{net: newMLP(t.space.Observations, o.Hidden, outputs, t.inner(), last), head: head}
 	return t, nil
 }
 
@@ -99,7 +99,7 @@ func (t *Task) Identity() protocol.Identity {
 	add := func(name string, shape ...int) {
 		id.Tensors = append(id.Tensors, protocol.Tensor{Name: name, Shape: shape, Type: "float64"})
 	}
-	sizes := t.policy.one.(*mlp).sizes
+	sizes := t.policy.net.(*mlp).sizes
 	for l := 1; l < len(sizes); l++ {
 		add(fmt.Sprintf("layers.%d.weight", l-1), sizes[l], sizes[l-1])
 		add(fmt.Sprintf("layers.%d.bias", l-1), sizes[l])
@@ -113,7 +113,7 @@ func (t *Task) Identity() protocol.Identity {
 // Start draws weights by the run's seed. Those of the outputs are small, so that the first policy favours no action.
 func (t *Task) Start() []float64 {
 	theta := make([]float64, t.policy.parameters())
-	t.policy.one.(*mlp).start(draws("policy", t.seed, 0), theta, 0.01)
+	t.policy.net.(*mlp).start(draws("policy", t.seed, 0), theta, 0.01)
 	for i := range t.policy.own(theta) {
 		t.policy.own(theta)[i] = t.options.LogStd
 	}
@@ -137,7 +137,7 @@ func (w *Workload) Collect(ctx context.Context, params []float64, version int) (
 	}
 	w.before, w.version = w.critic.learned.clone(), version
 	if w.options.Returns == GAE {
-		return b, w.critic.fit(&b.samples, targets, w.options.Critic, w.random("fit", version))
+		w.critic.fit(&b.samples, targets, w.options.Critic, w.random("fit", version))
 	}
 	return b, nil
 }
@@ -172,9 +172,9 @@ func (w *Workload) sample(ctx context.Context, b *batch) (targets []float64, err
 		}
 		episodes = append(episodes, w.episode(b, first, r, rewards))
 	}
-	values, _, err := w.critic.values(s.observations, s.n)
-	if err != nil {
-		return nil, err
+	values := make([]float64, s.n)
+	for i := range values {
+		values[i] = w.critic.value(s.row(s.observations, i))
 	}
 	for _, e := range episodes {
 		advantages := w.options.advantages(rewards[e.first:e.last], values[e.first:e.last], w.future(e))
@@ -253,7 +253,7 @@ func (w *Workload) episode(b *batch, first int, r *rand.Rand, rewards []float64)
 	for i := first; i < s.n; i++ {
 		x, action := s.row(s.observations, i), s.row(s.actions, i)
 		copy(x, e.after)
-		out := p.step(b.theta, x, s.row(s.tapes, i))
+		out := p.forward(b.theta, x, s.row(s.tapes, i))
 		p.head.sample(r, out, own, action)
 		s.logp[i] = p.head.logProb(out, own, action)
 		clip(clipped, action, space)

@@ -65,8 +65,8 @@ func slopeOfEntropy(p *policy, theta []float64, s *samples, i int) (slope float6
 	for _, sign := range []float64{1, -1} {
 		theta[i] += sign * step
 		for k := range s.n {
-			p.net.forward(theta, s.row(s.observations, k), p.tape)
-			slope += sign * p.head.entropy(p.outputs(p.tape), p.own(theta)) / (2 * step * float64(s.n))
+			out, _ := p.other(theta, s, k)
+			slope += sign * p.head.entropy(out, p.own(theta)) / (2 * step * float64(s.n))
 		}
 		theta[i] -= sign * step
 	}

@@ -20,7 +20,6 @@ type Simulation struct {
 	Agents   []*Agent
 	Times    []float64 // seconds that each agent needs for a gradient
 	Deadline float64   // seconds after which a round closes without those who are late; 0: it waits for all
-	Order    []Entry   // what happens, in the place of the clock; nil: by the clock
 
 	now    float64
 	opened float64 // when the round began, or its deadline was last tried
@@ -28,29 +27,12 @@ type Simulation struct {
 	rooms  chan struct{}
 }
 
-// Entry is an event of a recorded order.
-type Entry struct {
-	What  What
-	Agent int
-}
-
-// What happens.
-type What string
-
-// The events.
-const (
-	Join     What = "join"
-	Arrive   What = "update"
-	Leave    What = "leave"
-	Deadline What = "deadline"
-)
-
-// Event is what happened.
+// Event is what happened: an update of an agent came, or the deadline of a round.
 type Event struct {
-	Entry
+	Agent   int     // -1: the deadline
 	Time    float64 // seconds
 	Task    Task
-	Receipt Receipt // of an update or a deadline
+	Receipt Receipt
 }
 
 // job is a task that an agent works on.
@@ -62,7 +44,7 @@ type job struct {
 	err    error
 }
 
-// NewSimulation makes a simulation at time 0. All agents join, in order, unless an order says when they do.
+// NewSimulation makes a simulation at time 0, which begins with [Simulation.JoinAll].
 func NewSimulation(server Server, agents []*Agent, times []float64) (*Simulation, error) {
 	if len(agents) == 0 || len(times) != len(agents) {
 		return nil, fmt.Errorf("%d agents and %d times: want at least one agent, and a time for each", len(agents),
@@ -98,17 +80,10 @@ func (s *Simulation) Step(ctx context.Context) (Event, error) {
 		return e, err
 	}
 	var sends []Send
-	switch s.now = max(s.now, e.Time); e.What {
-	case Join:
-		sends = s.Server.Join(e.Agent)
-		e.Receipt = s.Server.Closed()
-	case Leave:
-		sends = s.Server.Leave(e.Agent)
-		e.Receipt = s.Server.Closed()
-	case Deadline:
+	if s.now = max(s.now, e.Time); e.Agent < 0 {
 		s.opened = s.now
 		e.Receipt, sends = s.Server.Deadline()
-	default:
+	} else {
 		j := s.jobs[e.Agent]
 		s.jobs[e.Agent] = nil
 		if <-j.done; j.err != nil {
@@ -124,41 +99,19 @@ func (s *Simulation) Step(ctx context.Context) (Event, error) {
 	return e, nil
 }
 
-// next chooses the next event: of the order, or the earliest. An update that is due at a deadline is in time.
+// next chooses the earliest event. An update that is due at a deadline is in time.
 func (s *Simulation) next() (Event, error) {
-	if s.Order != nil {
-		return s.recorded()
-	}
-	e := Event{Entry: Entry{Arrive, -1}, Time: math.Inf(1)}
+	e := Event{Agent: -1, Time: math.Inf(1)}
 	for i, j := range s.jobs {
 		if j != nil && j.Due < e.Time {
 			e.Agent, e.Time = i, j.Due
 		}
 	}
-	if s.Deadline > 0 && s.opened+s.Deadline < e.Time && e.Agent >= 0 {
-		return Event{Entry: Entry{Deadline, 0}, Time: s.opened + s.Deadline}, nil
-	}
-	if e.Agent < 0 {
+	switch {
+	case e.Agent < 0:
 		return e, ErrStuck
-	}
-	return e, nil
-}
-
-// recorded takes the next event of the order.
-func (s *Simulation) recorded() (Event, error) {
-	if len(s.Order) == 0 {
-		return Event{}, fmt.Errorf("the recorded order ends: %w", ErrStuck)
-	}
-	e := Event{Entry: s.Order[0], Time: s.now}
-	if e.Agent < 0 || e.Agent >= len(s.Agents) {
-		return e, fmt.Errorf("the recorded order has agent %d: want 0 to %d", e.Agent, len(s.Agents)-1)
-	}
-	s.Order = s.Order[1:]
-	if e.What == Arrive {
-		if s.jobs[e.Agent] == nil {
-			return e, fmt.Errorf("the recorded order has an update of agent %d, which has no task", e.Agent)
-		}
-		e.Time = s.jobs[e.Agent].Due
+	case s.Deadline > 0 && s.opened+s.Deadline < e.Time:
+		return Event{Agent: -1, Time: s.opened + s.Deadline}, nil
 	}
 	return e, nil
 }

@@ -267,35 +267,6 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// A recorded order gives the same bits as the run that it was recorded from, with agents that join late.
-func TestRecordedOrder(t *testing.T) {
-	s := newSimulation(t, limited(protocol.AFedPG, 20), noisy(), []float64{1, 1.7, 3})
-	s.JoinAll(t.Context())
-	order := []protocol.Entry{{protocol.Join, 0}, {protocol.Join, 1}, {protocol.Join, 2}}
-	for _, e := range follow(t, s) {
-		order = append(order, e.Entry)
-	}
-	again := newSimulation(t, limited(protocol.AFedPG, 20), noisy(), []float64{9, 1, 1})
-	again.Order = order
-	if follow(t, again); !slices.Equal(again.Server.Params(), s.Server.Params()) {
-		t.Error("the recorded order gives other parameters")
-	}
-	for name, order := range map[string][]protocol.Entry{
-		"ends": {{protocol.Join, 0}}, "no task": {{protocol.Arrive, 1}}, "no agent": {{protocol.Arrive, 3}}, "negative": {{protocol.Join, -1}},
-	} {
-		s := newSimulation(t, limited(protocol.AFedPG, 20), noisy(), []float64{1, 1, 1})
-		s.Order = order
-		var err error
-		for err == nil {
-			_, err = s.Step(t.Context())
-		}
-		s.Wait()
-		if err == nil {
-			t.Errorf("%s: no error", name)
-		}
-	}
-}
-
 // Where every update is refused, the run ends with an error instead of going round for ever.
 func TestStuck(t *testing.T) {
 	q := protocol.RandomQuadratic(3, 1)

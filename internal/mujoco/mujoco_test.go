@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/mujoco"
-	"github.com/posttrain/posttrain/internal/mujoco/mujocotest"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -28,10 +27,9 @@ const cart = `<mujoco>
 // place makes a folder with the library and models, and names it in the environment.
 func place(t *testing.T, models map[string]string) string {
 	t.Helper()
-	mujocotest.Need(t)
 	library, err := mujoco.Find()
 	if err != nil {
-		t.Fatal(err)
+		need.Lack(t, "mujoco", err.Error())
 	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "libmujoco.so."+mujoco.Version)

@@ -248,9 +248,6 @@ func (o *Options) describeWorkload() string {
 	}[c.Returns]
 	text := fmt.Sprintf("%s, hidden layers %v, %d steps a batch, advantages by %s, each agent with a critic of its own",
 		c.Environment, c.Hidden, c.Steps, advantages)
-	if c.Backend != control.Host {
-		text += ", batches on engine " + c.Backend
-	}
 	return text
 }
 

@@ -17,7 +17,6 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/losses"
-	"github.com/posttrain/posttrain/recipe"
 )
 
 // The workloads.
@@ -49,7 +48,6 @@ type Options struct {
 	world world        `yaml:"-"` // of a workload of language models, made at its first use
 	items string       `yaml:"-"` // a file with the data of this process's only agent; "": it has what it is dealt
 
-	calculator *control.Calculator `yaml:"-"` // of the workload control, opened at its first use
 }
 
 // Bowl is the workload quadratic. Its curvature, best point and start are drawn from the seed.
@@ -228,23 +226,7 @@ func (o *Options) NewWorkload(agent int) (protocol.Workload, error) {
 		}
 		return o.world.agent(agent)
 	}
-	return o.newControl(agent)
-}
-
-// newControl makes an agent of control. The agents of this process share an engine.
-func (o *Options) newControl(agent int) (protocol.Workload, error) {
-	w, err := control.New(o.Control, agent, o.Seed)
-	if err != nil || o.Control.Backend == control.Host {
-		return w, err
-	}
-	if o.calculator == nil {
-		if o.calculator, err = control.OpenCalculator(o.Control.Backend); err != nil {
-			return nil, err
-		}
-		recipe.ReportEngine(o.calculator.Engine, o.heard)
-	}
-	w.Use(o.calculator)
-	return w, nil
+	return control.New(o.Control, agent, o.Seed)
 }
 
 // openWorld makes what the agents share, once.
@@ -268,10 +250,6 @@ func (o *Options) Close() {
 	if o.world != nil {
 		o.world.close()
 		o.world = nil
-	}
-	if o.calculator != nil {
-		o.calculator.Close()
-		o.calculator = nil
 	}
 }
 

@@ -10,9 +10,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/federated"
-	"github.com/posttrain/posttrain/federated/control"
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
@@ -269,34 +267,6 @@ func TestComparedEntropy(t *testing.T) {
 	}
 }
 
-// TestBackendOfControl: engines give the host's run, and the same bits again. The method that is compared uses the engine
-// too.
-func TestBackendOfControl(t *testing.T) {
-	run := func(engine string) (summary, policy string) {
-		s := tiny(t, protocol.FedNPGADMM, "compare=fedpg", "control.backend="+engine)
-		result, err := Run(t.Context(), s, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.ReplaceAll(result.Summary, result.Dir, ""), contentsOf(t, result.Dir)["model/"+policyName]
-	}
-	want, _ := run(control.Host)
-	for _, e := range backendtest.Engines(t) {
-		summary, policy := run(e.Name)
-		if summary != want {
-			t.Errorf("%s:\n%s\nwant\n%s", e.Name, summary, want)
-		}
-		if _, again := run(e.Name); again != policy {
-			t.Errorf("%s: another policy in the second run", e.Name)
-		}
-	}
-	s := tiny(t, protocol.AFedPG, "control.backend=onnx:/no/such.so")
-	if _, err := Run(t.Context(), s, nil); err == nil ||
-		!strings.Contains(err.Error(), "/no/such.so") && (backendtest.Cgo || !strings.Contains(err.Error(), "not built in")) {
-		t.Errorf("%v, want the name of the library", err)
-	}
-}
-
 // Every method's options survive being written, and are explained; those of others are refused.
 func TestOptions(t *testing.T) {
 	for _, method := range protocol.Methods() {
@@ -371,20 +341,6 @@ func TestInterruptedFirst(t *testing.T) {
 		_, err := Run(ctx, s, &stopper{run.Listen(nil), 0, stop})
 		if stopped := new(recipe.Stopped); !errors.As(err, &stopped) || stopped.Where != "before the first "+s.unit() {
 			t.Errorf("%s: %v", method, err)
-		}
-	}
-}
-
-// TestExplainNamesTheEngine: of control, if it is not the host.
-func TestExplainNamesTheEngine(t *testing.T) {
-	const engine = "batches on engine onnx"
-	for _, c := range []struct {
-		set   string
-		named bool
-	}{{"control.backend=onnx", true}, {"control.backend=host", false}} {
-		s := load(t, c.set)
-		if text := s.Explain(); strings.Contains(text, engine) != c.named {
-			t.Errorf("%s: %s\n%q: want %v", c.set, text, engine, c.named)
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/internal/mujoco/mujocotest"
 )
 
 // TestMeasure: a small plan gives its tables, and a second time from the file alone.
@@ -50,7 +49,7 @@ func TestInterval(t *testing.T) {
 
 // TestAsynchronousOnSwimmer: the task has its policy, and the published rate is a variant of its own.
 func TestAsynchronousOnSwimmer(t *testing.T) {
-	mujocotest.Need(t)
+	needMuJoCo(t)
 	p := plans["swimmer"]
 	p.Task, p.Methods, p.Agents, p.Rates, p.Ratio = "swimmer", []string{protocol.AFedPG}, []int{2}, []float64{1e-3}, 4
 	p.Iterations, p.steps = 1, 1000

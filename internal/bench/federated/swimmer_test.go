@@ -12,12 +12,21 @@ import (
 
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/internal/mujoco/mujocotest"
+	"github.com/posttrain/posttrain/internal/mujoco"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
+
+// needMuJoCo ends a test where MuJoCo is not installed.
+func needMuJoCo(t *testing.T) {
+	t.Helper()
+	if _, err := mujoco.Find(); err != nil {
+		need.Lack(t, "mujoco", err.Error())
+	}
+}
 
 // TestSwimming: a small E1 and E2 give their tables, and a second time from the file alone.
 func TestSwimming(t *testing.T) {
-	mujocotest.Need(t)
+	needMuJoCo(t)
 	dir := t.TempDir()
 	s := schooling{Task: "swimmer", Rounds: 1, Seeds: 2, Agents: []int{1}, Runs: filepath.Join(dir, "runs.jsonl"),
 		steps: 1000}
@@ -122,7 +131,7 @@ func TestSpeedups(t *testing.T) {
 
 // TestStepping measures without Gymnasium.
 func TestStepping(t *testing.T) {
-	mujocotest.Need(t)
+	needMuJoCo(t)
 	var out bytes.Buffer
 	if err := (stepping{"", 50, 1}).measure(t.Context(), &out); err != nil {
 		t.Fatal(err)

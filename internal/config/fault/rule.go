@@ -54,8 +54,6 @@ type format struct {
 
 var formats = map[string]format{
 	"@backend": {words: "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN", ok: isBackend},
-	"@calculator": {words: "host, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN",
-		ok: func(text string) bool { return text == "host" || text != "auto" && isBackend(text) }},
 	"@url": {words: "the URL of an OpenAI-compatible server, such as http://localhost:8000/v1, without a key " +
 		"in it", ok: isURL},
 	"@variable": {words: "the name of an environment variable, such as OPENAI_API_KEY, not the key itself",
