@@ -157,7 +157,7 @@ type ItemRow struct {
 // NewRow is the row of a completion with its score.
 func NewRow(item string, prompt data.Text, a rollout.Answer, s reward.Score) Row {
 	return Row{Item: item, Prompt: prompt, Completion: a.Text, Tokens: a.Tokens, Reason: a.Reason,
-		Reward: s.Reward, Format: s.Fault == "", Fault: s.Fault, Parts: s.Parts}
+		Reward: s.Reward, Format: s.Fault == "", Fault: s.Fault}
 }
 
 // NewKeywordRow says which keywords an answer has. Where the format is broken it has none.

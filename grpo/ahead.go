@@ -27,15 +27,15 @@ type begun struct {
 }
 
 // checkAhead refuses what cannot be drawn ahead.
-func (l *Loop) checkAhead() error {
-	if l.Ahead == 0 {
+func (rs *Rollouts) checkAhead() error {
+	if rs.Ahead == 0 {
 		return nil
 	}
-	if _, ok := l.Sampler.(rollout.Starter); !ok {
+	if _, ok := rs.Sampler.(rollout.Starter); !ok {
 		return fmt.Errorf("rollout.ahead %d: the sampler of this process has only the present weights: want 0, or "+
-			"rollout.engine", l.Ahead)
+			"rollout.engine", rs.Ahead)
 	}
-	return l.Options.CheckAhead(l.Ahead)
+	return rs.Options.CheckAhead(rs.Ahead)
 }
 
 // CheckAhead refuses options whose completions cannot be drawn ahead.
@@ -52,34 +52,34 @@ func (o Options) CheckAhead(steps int) error {
 }
 
 // rollAhead begins the batch of Ahead steps later with the present weights, and takes that of this step.
-func (l *Loop) rollAhead(ctx context.Context) (*rolled, error) {
-	l.noteStart()
-	for k := len(l.ahead); k <= l.Ahead && l.State.Step+k < l.Total(); k++ {
-		b, err := l.begin(ctx, k)
+func (rs *Rollouts) rollAhead(ctx context.Context) (*rolled, error) {
+	rs.noteStart()
+	for k := len(rs.ahead); k <= rs.Ahead && rs.t.State.Step+k < rs.Total(); k++ {
+		b, err := rs.begin(ctx, k)
 		if err != nil {
-			return nil, fmt.Errorf("step %d: %w", l.State.Step+1, explain(ctx, err))
+			return nil, fmt.Errorf("step %d: %w", rs.t.State.Step+1, explain(ctx, err))
 		}
-		l.ahead = append(l.ahead, b)
+		rs.ahead = append(rs.ahead, b)
 	}
-	b, started := l.ahead[0], time.Now()
-	l.ahead = l.ahead[1:]
-	if err := l.finish(ctx, b); err != nil {
-		return nil, fmt.Errorf("step %d: %w", l.State.Step+1, err)
+	b, started := rs.ahead[0], time.Now()
+	rs.ahead = rs.ahead[1:]
+	if err := rs.finish(ctx, b); err != nil {
+		return nil, fmt.Errorf("step %d: %w", rs.t.State.Step+1, err)
 	}
 	r := &rolled{places: b.groups, rollout: b.seconds, wait: time.Since(started).Seconds()}
-	if err := l.age(r, b.completions); err != nil {
-		return nil, fmt.Errorf("step %d: %w", l.State.Step+1, err)
+	if err := rs.age(r, b.completions); err != nil {
+		return nil, fmt.Errorf("step %d: %w", rs.t.State.Step+1, err)
 	}
-	err := l.take(r, b.groups, b.completions)
+	err := rs.take(r, b.groups, b.completions)
 	r.missing -= r.dropped
 	return r, err
 }
 
 // begin lets the sampler draw the batch of k steps later.
-func (l *Loop) begin(ctx context.Context, k int) (*begun, error) {
-	b := &begun{groups: l.tasks(k*l.Options.Prompts, l.Options.Prompts), started: time.Now(), done: make(chan struct{})}
-	b.requests = l.requests(b.groups, l.State.Step+k, 0)
-	wait, err := l.Sampler.(rollout.Starter).Start(ctx, b.requests)
+func (rs *Rollouts) begin(ctx context.Context, k int) (*begun, error) {
+	b := &begun{groups: rs.tasks(k*rs.Options.Prompts, rs.Options.Prompts), started: time.Now(), done: make(chan struct{})}
+	b.requests = rs.requests(b.groups, rs.t.State.Step+k, 0)
+	wait, err := rs.Sampler.(rollout.Starter).Start(ctx, b.requests)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (l *Loop) begin(ctx context.Context, k int) (*begun, error) {
 }
 
 // finish waits for a batch. What is missing is asked for once more, of the present weights: servers may have come back.
-func (l *Loop) finish(ctx context.Context, b *begun) error {
+func (rs *Rollouts) finish(ctx context.Context, b *begun) error {
 	<-b.done
 	if b.err != nil {
 		return explain(ctx, b.err)
@@ -107,7 +107,7 @@ func (l *Loop) finish(ctx context.Context, b *begun) error {
 	if missing == nil {
 		return nil
 	}
-	completions, err := l.sample(ctx, again)
+	completions, err := rs.sample(ctx, again)
 	if err != nil && (len(missing) == len(b.requests) || ctx.Err() != nil) {
 		return err
 	}
@@ -118,31 +118,31 @@ func (l *Loop) finish(ctx context.Context, b *begun) error {
 }
 
 // noteStart notes the version that a step begins with, and forgets those that are too old.
-func (l *Loop) noteStart() {
-	if l.starts == nil {
-		l.starts = map[int]int{}
+func (rs *Rollouts) noteStart() {
+	if rs.starts == nil {
+		rs.starts = map[int]int{}
 	}
-	for version, step := range l.starts {
-		if step < l.State.Step-l.Ahead {
-			delete(l.starts, version)
+	for version, step := range rs.starts {
+		if step < rs.t.State.Step-rs.Ahead {
+			delete(rs.starts, version)
 		}
 	}
-	l.starts[l.Learner.Version()] = l.State.Step
+	rs.starts[rs.t.Learner.Version()] = rs.t.State.Step
 }
 
 // age drops completions of weights that are more than Ahead steps old. One of weights that are not there yet is an
 // error.
-func (l *Loop) age(r *rolled, completions []rollout.Completion) error {
+func (rs *Rollouts) age(r *rolled, completions []rollout.Completion) error {
 	for i, c := range completions {
 		if c.Reason == rollout.Missing {
 			continue
 		}
-		if now := l.Learner.Version(); c.Version > now {
+		if now := rs.t.Learner.Version(); c.Version > now {
 			return fmt.Errorf("completion %d is of version %d of the weights, but the policy has version %d: another "+
 				"run gives the servers its weights", i, c.Version, now)
 		}
-		if step, known := l.starts[c.Version]; known {
-			r.ages = append(r.ages, l.State.Step-step)
+		if step, known := rs.starts[c.Version]; known {
+			r.ages = append(r.ages, rs.t.State.Step-step)
 		} else {
 			r.dropped, completions[i] = r.dropped+1, rollout.Completion{Reason: rollout.Missing}
 		}
@@ -163,10 +163,10 @@ func (r *rolled) observeAges(m *train.Metrics) {
 	}
 }
 
-// abandon waits for batches that are not needed any more, whose context has ended.
-func (l *Loop) abandon() {
-	for _, b := range l.ahead {
+// Stop waits for batches that are not needed any more, whose context has ended.
+func (rs *Rollouts) Stop() {
+	for _, b := range rs.ahead {
 		<-b.done
 	}
-	l.ahead = nil
+	rs.ahead = nil
 }

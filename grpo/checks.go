@@ -13,29 +13,29 @@ import (
 )
 
 // check refuses what cannot go well before anything is sampled.
-func (l *Loop) check() error {
-	if err := fault.Err("grpo", l.Options.Check()); err != nil {
+func (rs *Rollouts) check() error {
+	if err := fault.Err("grpo", rs.Options.Check()); err != nil {
 		return err
 	}
-	if err := l.Train.Err(); err != nil {
+	if err := rs.t.Options.Err(); err != nil {
 		return err
 	}
 	switch {
-	case l.Score == nil:
-		return errors.New("the loop has no score function: set Score, for instance to CIScore")
-	case len(l.Held) == 0 && l.Validation.Every > 0:
+	case rs.Score == nil:
+		return errors.New("there is no score function: set Score")
+	case len(rs.Held) == 0 && rs.Validation.Every > 0:
 		return errors.New("the validation split is empty: raise data.validation_fraction, or set validation.every 0 " +
 			"to do without a best checkpoint")
-	case l.Sampling.Temperature == 0:
+	case rs.Sampling.Temperature == 0:
 		return errors.New("sampling.temperature 0: all completions of a prompt would be the same, and teach nothing: " +
 			"want a number above 0")
-	case l.Options.NeedsReference() && l.Reference == nil:
-		return fmt.Errorf("grpo.kl %s needs the weights of a reference, and has none", l.Options.KL)
+	case rs.Options.NeedsReference() && rs.Reference == nil:
+		return fmt.Errorf("grpo.kl %s needs the weights of a reference, and has none", rs.Options.KL)
 	}
-	if err := l.checkAhead(); err != nil {
+	if err := rs.checkAhead(); err != nil {
 		return err
 	}
-	return CheckTasks(l.Options, l.Sampling, l.Learner.Config().MaxPositions, l.Tasks, l.Held)
+	return CheckTasks(rs.Options, rs.Sampling, rs.t.Learner.Config().MaxPositions, rs.Tasks, rs.Held)
 }
 
 // CheckTasks refuses a step of more prompts than there are tasks, and prompts and completions that do not fit a model's
@@ -77,8 +77,8 @@ type bounds struct {
 }
 
 // bounds are those of a graph in float32, or in bfloat16.
-func (l *Loop) bounds() bounds {
-	if l.Learner.BFloat16() {
+func (rs *Rollouts) bounds() bounds {
+	if rs.t.Learner.BFloat16() {
 		return bounds{mean: 0.05, single: 2, clipped: 0.05, warn: 0.05, stop: 0.5}
 	}
 	return bounds{mean: 1e-3, single: 0.1, clipped: 0, warn: 1e-2, stop: 0.1}
@@ -88,34 +88,34 @@ func (l *Loop) bounds() bounds {
 // step 0 that policy is the reference, too, and the sampler is held to it. After step 0 bfloat16 only warns: the old
 // policy was measured in other rows than the minibatch's, which bfloat16 rounds otherwise, and no bound on that is
 // known for weights that have been trained.
-func (l *Loop) checkFirst(values map[string]float64) error {
-	for _, c := range l.selfChecks() {
+func (rs *Rollouts) checkFirst(values map[string]float64) error {
+	for _, c := range rs.selfChecks() {
 		v, ok := values[c.name]
 		if !ok || math.Abs(v-c.want) <= c.bound {
 			continue
 		}
 		found := fmt.Sprintf("the %s is %.4g, where it must be %v", c.what, v, c.want)
-		if l.Learner.BFloat16() && l.State.Step > 0 && finite(v) {
-			l.warn(c.name, true, "%s but for bfloat16's rounding: if the run does not learn, set train.dtype float32",
+		if rs.t.Learner.BFloat16() && rs.t.State.Step > 0 && finite(v) {
+			rs.warn(c.name, true, "%s but for bfloat16's rounding: if the run does not learn, set train.dtype float32",
 				found)
 			continue
 		}
 		cause := "the engine computes wrongly; try another --backend, and please report it"
-		if _, servers := l.Sampler.(rollout.Starter); servers && c.name == MetricDifferenceMean {
+		if _, servers := rs.Sampler.(rollout.Starter); servers && c.name == MetricDifferenceMean {
 			cause = "the servers of rollout.urls serve another model"
 		}
-		return fmt.Errorf("step %d: %s: %s", l.State.Step, found, cause)
+		return fmt.Errorf("step %d: %s: %s", rs.t.State.Step, found, cause)
 	}
 	return nil
 }
 
-func (l *Loop) selfChecks() []selfCheck {
-	b := l.bounds()
+func (rs *Rollouts) selfChecks() []selfCheck {
+	b := rs.bounds()
 	checks := []selfCheck{
 		{MetricRatioMean, "mean ratio of the policy to the one that the rollouts came from", 1, b.mean},
 		{MetricClipRegion, "share of clipped ratios", 0, b.clipped},
 	}
-	if l.State.Step == 0 {
+	if rs.t.State.Step == 0 {
 		checks = append(checks,
 			selfCheck{MetricRatioMin, "least ratio of the policy to the one that the rollouts came from", 1, b.single},
 			selfCheck{MetricRatioMax, "greatest ratio of the policy to the one that the rollouts came from", 1,
@@ -136,27 +136,27 @@ type selfCheck struct {
 const fruitlessSteps = 5
 
 // checkAnswers counts steps without one readable answer, and stops the run where they do not end.
-func (l *Loop) checkAnswers(r *rolled) error {
+func (rs *Rollouts) checkAnswers(r *rolled) error {
 	for _, a := range r.drawn {
 		for _, s := range a.scores {
 			if s.Fault == "" {
-				l.Kept[fruitless] = 0
+				rs.t.Kept[fruitless] = 0
 				return nil
 			}
 		}
 	}
-	if l.Kept[fruitless]++; l.Kept[fruitless] < fruitlessSteps {
+	if rs.t.Kept[fruitless]++; rs.t.Kept[fruitless] < fruitlessSteps {
 		return nil
 	}
 	first := r.drawn[0]
 	return fmt.Errorf("step %d: all completions of %d steps broke the format, so there is nothing to learn from: "+
 		"one of %s begins %q (%s); %s",
-		l.State.Step+1, fruitlessSteps, first.Source, data.Beginning(first.completions[0].Text, 200),
-		first.scores[0].Fault, l.advice(r))
+		rs.t.State.Step+1, fruitlessSteps, first.Source, data.Beginning(first.completions[0].Text, 200),
+		first.scores[0].Fault, rs.advice(r))
 }
 
 // advice for a model that never keeps the format.
-func (l *Loop) advice(r *rolled) string {
+func (rs *Rollouts) advice(r *rolled) string {
 	cut, n := 0, 0
 	for _, a := range r.drawn {
 		for _, c := range a.completions {
@@ -168,7 +168,7 @@ func (l *Loop) advice(r *rolled) string {
 	}
 	if 2*cut > n {
 		return fmt.Sprintf("%d of %d were cut at %d tokens: raise sampling.max_new_tokens, or begin with a model "+
-			"that writes such answers (posttrain sft)", cut, n, l.Sampling.MaxNew)
+			"that writes such answers (posttrain sft)", cut, n, rs.Sampling.MaxNew)
 	}
 	return "begin with a model that can write such answers, such as one trained on demonstrations (posttrain sft)"
 }
@@ -183,34 +183,34 @@ const (
 )
 
 // diagnose says in plain words what is odd about a step.
-func (l *Loop) diagnose(v map[string]float64) {
-	if l.State.Step == 1 {
-		l.Kept[firstEntropy] = v[MetricEntropy]
+func (rs *Rollouts) diagnose(v map[string]float64) {
+	if rs.t.State.Step == 1 {
+		rs.t.Kept[firstEntropy] = v[MetricEntropy]
 	}
-	l.warn("cut", v["completions/clipped_ratio"] >= manyCut, "%.0f%% of the completions were cut at "+
+	rs.warn("cut", v["completions/clipped_ratio"] >= manyCut, "%.0f%% of the completions were cut at "+
 		"sampling.max_new_tokens %d, before they ended: raise it",
-		100*v["completions/clipped_ratio"], l.Sampling.MaxNew)
-	l.warn("equal", v["frac_reward_zero_std"] >= manyEqual, "in %.0f%% of the groups all rewards are equal, so "+
+		100*v["completions/clipped_ratio"], rs.Sampling.MaxNew)
+	rs.warn("equal", v["frac_reward_zero_std"] >= manyEqual, "in %.0f%% of the groups all rewards are equal, so "+
 		"that they teach nothing: %s",
-		100*v["frac_reward_zero_std"], l.againstEqual())
-	l.warn("clipped", v[MetricClipRegion] >= manyClipped, "%.0f%% of the ratios were clipped: lower "+
+		100*v["frac_reward_zero_std"], rs.againstEqual())
+	rs.warn("clipped", v[MetricClipRegion] >= manyClipped, "%.0f%% of the ratios were clipped: lower "+
 		"train.learning_rate or grpo.updates_per_rollout",
 		100*v[MetricClipRegion])
-	l.warn("entropy", l.Kept[firstEntropy] > 0 && v[MetricEntropy] < collapsed*l.Kept[firstEntropy],
+	rs.warn("entropy", rs.t.Kept[firstEntropy] > 0 && v[MetricEntropy] < collapsed*rs.t.Kept[firstEntropy],
 		"the entropy fell from %.3f to %.3f nats a token: the policy hardly varies any more, and groups will teach "+
 			"little; lower train.learning_rate, or raise grpo.kl_coef",
-		l.Kept[firstEntropy], v[MetricEntropy])
-	l.warn("far", v[MetricKL] > farAway, "the policy is %.1f nats a token away from the reference: lower "+
+		rs.t.Kept[firstEntropy], v[MetricEntropy])
+	rs.warn("far", v[MetricKL] > farAway, "the policy is %.1f nats a token away from the reference: lower "+
 		"train.learning_rate, or raise grpo.kl_coef", v[MetricKL])
-	l.warn("difference", l.Ahead == 0 && v[MetricDifferenceMean] > l.bounds().warn,
+	rs.warn("difference", rs.Ahead == 0 && v[MetricDifferenceMean] > rs.bounds().warn,
 		"the sampler's log-probs differ from the trainer's by %.3g nats a token in the mean, where they should agree",
 		v[MetricDifferenceMean])
 }
 
 // againstEqual is what helps against groups of equal rewards.
-func (l *Loop) againstEqual() string {
+func (rs *Rollouts) againstEqual() string {
 	ways := []string{"raise grpo.group_size", "use tasks that the model solves sometimes"}
-	if l.Options.DynamicSampling == 0 {
+	if rs.Options.DynamicSampling == 0 {
 		ways = append(ways, "set grpo.dynamic_sampling to sample such groups anew")
 	}
 	return strings.Join(ways, ", or ")
@@ -220,14 +220,14 @@ func (l *Loop) againstEqual() string {
 const quietSteps = 50
 
 // warn says something, now and then, as long as it holds.
-func (l *Loop) warn(kind string, holds bool, format string, args ...any) {
-	last, warned := l.warned[kind]
-	if !holds || warned && l.State.Step < last+quietSteps {
+func (rs *Rollouts) warn(kind string, holds bool, format string, args ...any) {
+	last, warned := rs.warned[kind]
+	if !holds || warned && rs.t.State.Step < last+quietSteps {
 		return
 	}
-	if l.warned == nil {
-		l.warned = map[string]int{}
+	if rs.warned == nil {
+		rs.warned = map[string]int{}
 	}
-	l.warned[kind] = l.State.Step
-	l.Notice("warning: step %d: %s", l.State.Step, fmt.Sprintf(format, args...))
+	rs.warned[kind] = rs.t.State.Step
+	rs.t.Notice("warning: step %d: %s", rs.t.State.Step, fmt.Sprintf(format, args...))
 }

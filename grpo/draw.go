@@ -3,8 +3,6 @@ package grpo
 import (
 	"context"
 	"math"
-
-	"github.com/posttrain/posttrain/train"
 )
 
 // Drawn is a rollout batch that nothing was learnt from.
@@ -16,39 +14,37 @@ type Drawn struct {
 
 // Draw samples and scores the groups of a step, counted from 0, with the present weights. They are those of the step in
 // a run without dynamic sampling: tasks and draws follow from the seed and the step alone. Nothing is learnt.
-func (l *Loop) Draw(ctx context.Context, step int) (*Drawn, error) {
-	if err := l.check(); err != nil {
-		return nil, err
-	}
-	l.State.Step, l.State.Epoch, l.State.Position = step, 0, step*l.Options.Prompts
-	r, err := l.roll(ctx)
+// It comes after Start.
+func (rs *Rollouts) Draw(ctx context.Context, step int) (*Drawn, error) {
+	rs.t.State.Step, rs.t.State.Epoch, rs.t.State.Position = step, 0, step*rs.Options.Prompts
+	r, err := rs.roll(ctx)
 	if err != nil {
 		return nil, err
 	}
-	d := &Drawn{Groups: r.groups(l.Options.MaskTruncated)}
+	d := &Drawn{Groups: r.groups(rs.Options.MaskTruncated)}
 	for _, a := range r.places {
 		d.Rewards = append(d.Rewards, a.rewards()...)
 		for _, c := range a.completions {
 			d.Tokens += len(c.Tokens)
 		}
 	}
-	return d, l.measure(l.Trainer(), d.Groups)
+	return d, rs.measure(d.Groups)
 }
 
-// Trainer is the one that the loop learns with.
-func (l *Loop) Trainer() *Trainer {
-	return &Trainer{Learner: l.Learner, Options: l.Options, Rows: l.Rows()}
+// Trainer is the one that steps learn with.
+func (rs *Rollouts) Trainer() *Trainer {
+	return &Trainer{Learner: rs.t.Learner, Options: rs.Options, Rows: rs.Rows()}
 }
 
-// Gradient is the gradient of the loss on what the loop has drawn last, [weights]: that of the step's update. It holds
-// the sampler to the learner, as a step does.
-func (l *Loop) Gradient(d *Drawn) ([]float32, error) {
-	m := train.NewMetrics()
-	g, err := l.Trainer().Gradient(d.Groups, m)
+// Gradient is the gradient of the loss on a rollout batch, [weights]: that of the step's update. It holds the sampler to
+// the learner, as a step does.
+func (rs *Rollouts) Gradient(d *Drawn) ([]float32, error) {
+	b, err := rs.minibatch(d.Groups, true)
 	if err != nil {
 		return nil, err
 	}
-	return g, l.checkFirst(m.Means(""))
+	g, _, err := rs.t.Gradient(b)
+	return g, err
 }
 
 // Unclipped is the loss on groups of which logps are the log-probs [groups][answers][tokens] and old those of the

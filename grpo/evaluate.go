@@ -8,9 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/eval"
-	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
 )
@@ -18,83 +15,71 @@ import (
 // rewardMetric names the best checkpoint.
 const rewardMetric = "eval_reward"
 
-// CIScore is the contextual-integrity reward of tasks with keywords, for [Loop].Score.
-func CIScore(o reward.Options) func(t *Task, completion string) reward.Score {
-	return func(t *Task, completion string) reward.Score {
-		return WithParts(reward.Evaluate(t.Keywords, completion, t.Prefilled, o))
-	}
-}
-
-// WithParts names the parts of a contextual-integrity score, which become metrics.
-func WithParts(s reward.Score) reward.Score {
-	s.Parts = map[string]float64{
-		"rewards/required/mean": s.RequiredShare(), "rewards/restricted/mean": s.RestrictedShare(),
-		"integrity": one(s.Integrity()), "utility": one(s.Utility()), "complete": one(s.Integrity() && s.Utility()),
-	}
-	return s
-}
-
-// validate measures the held-out tasks, and shows some answers.
-func (l *Loop) validate(ctx context.Context) (map[string]float64, error) {
+// Evaluate implements [train.Source]: it measures the held-out tasks, and shows some answers.
+func (rs *Rollouts) Evaluate(ctx context.Context) (map[string]float64, error) {
 	started := time.Now()
-	values, rows, err := l.Validate(ctx)
+	values, answers, err := rs.Validate(ctx)
 	if err != nil {
 		return nil, err
 	}
 	values["eval_runtime"] = time.Since(started).Seconds()
-	l.Notice("step %d: %s %.3f (%s)", l.Step(), rewardMetric, values[rewardMetric], describe(values, rows[0].Parts))
-	return values, l.show(rows)
+	rs.t.Notice("step %d: %s %.3f (%s)", rs.t.Step(), rewardMetric, values[rewardMetric],
+		describe(values, answers[0].Parts))
+	return values, rs.show(answers)
+}
+
+// Answer is a completion of a held-out task with its score.
+type Answer struct {
+	rollout.Completion
+	Score
 }
 
 // Validate measures the held-out tasks with the present weights and returns the means, by names that begin with
-// "eval_", and the answers. The draws follow from the seed alone: two validations differ by the weights, not by luck.
-func (l *Loop) Validate(ctx context.Context) (map[string]float64, []eval.Row, error) {
-	seed, seeds := seedOf(l.Seed, "validation", 0, 0), make([]uint64, len(l.Held))
-	for i := range seeds {
-		seeds[i] = seedOf(seed, "evaluation", 0, i)
-	}
-	answer := l.Answer
-	if answer == nil {
-		answer = l.answer
-	}
-	rows, err := answer(ctx, seeds)
-	if err == nil && len(rows) != len(l.Held) {
-		err = fmt.Errorf("%d answers to %d prompts", len(rows), len(l.Held))
-	}
+// "eval_", and one answer to each task. The draws follow from the seed alone: two validations differ by the weights,
+// not by luck.
+func (rs *Rollouts) Validate(ctx context.Context) (map[string]float64, []Answer, error) {
+	answers, err := rs.answer(ctx)
 	if err = explain(ctx, err); err != nil {
-		return nil, nil, fmt.Errorf("validation after step %d: %w", l.Step(), err)
+		return nil, nil, fmt.Errorf("validation after step %d: %w", rs.t.Step(), err)
 	}
 	m := train.NewMetrics()
-	for _, r := range rows {
-		observe(m, r.Reward, r.Parts)
-		m.Add("format", one(r.Format), 1)
-		m.Add("completions/mean_length", float64(r.Tokens), 1)
-		m.Add("completions/clipped_ratio", one(r.Reason == rollout.Length), 1)
+	for _, a := range answers {
+		observe(m, a.Reward, a.Parts)
+		m.Add("format", one(a.Fault == ""), 1)
+		m.Add("completions/mean_length", float64(len(a.Tokens)), 1)
+		m.Add("completions/clipped_ratio", one(a.Reason == rollout.Length), 1)
 	}
-	return m.Means("eval_"), rows, nil
+	return m.Means("eval_"), answers, nil
 }
 
+// together is how many held-out tasks are answered at a time.
+const together = 128
+
 // answer draws one completion of every held-out task and scores it.
-func (l *Loop) answer(ctx context.Context, seeds []uint64) ([]eval.Row, error) {
-	s, requests, rows := l.Sampling, make([]rollout.Request, len(l.Held)), make([]eval.Row, len(l.Held))
-	s.Temperature = l.Validation.Temperature
-	for i, t := range l.Held {
-		requests[i] = rollout.Request{Sampling: s, Prompt: t.Tokens, Seed: seeds[i]}
-	}
-	completions, err := l.Sampler.Sample(ctx, requests)
-	for i, c := range completions {
-		if c.Reason == rollout.Missing {
-			return nil, rollout.ServerError{Err: fmt.Errorf("prompt %d: no server gives an answer", i)}
+func (rs *Rollouts) answer(ctx context.Context) (answers []Answer, err error) {
+	s, seed := rs.Sampling, seedOf(rs.t.Seed, "validation", 0, 0)
+	s.Temperature = rs.Validation.Temperature
+	for from := 0; from < len(rs.Held); from += together {
+		held := rs.Held[from:min(from+together, len(rs.Held))]
+		requests := make([]rollout.Request, len(held))
+		for i, t := range held {
+			requests[i] = rollout.Request{Sampling: s, Prompt: t.Tokens, Seed: seedOf(seed, "evaluation", 0, from+i)}
 		}
-		t := &l.Held[i]
-		a := rollout.Answer{Text: c.Text, Tokens: len(c.Tokens), Reason: c.Reason}
-		s := l.Score(t, c.Text)
-		rows[i] = eval.NewRow(t.Source, data.Text{Plain: t.Prompt}, a, s)
-		if t.Keywords.Required != nil || t.Keywords.Restricted != nil {
-			rows[i].KeywordRow = eval.NewKeywordRow(t.Keywords, s)
+		completions, err := rs.Sampler.Sample(ctx, requests)
+		if err != nil {
+			return nil, err
+		}
+		if len(completions) != len(held) {
+			return nil, fmt.Errorf("%d answers to %d prompts", len(completions), len(held))
+		}
+		for i, c := range completions {
+			if c.Reason == rollout.Missing {
+				return nil, rollout.ServerError{Err: fmt.Errorf("prompt %d: no server gives an answer", from+i)}
+			}
+			answers = append(answers, Answer{c, rs.Score(&held[i], c.Text)})
 		}
 	}
-	return rows, err
+	return answers, nil
 }
 
 // observe adds a reward and its parts to the metrics.
@@ -116,21 +101,35 @@ func describe(values map[string]float64, parts map[string]float64) string {
 	return strings.Join(append(words, fmt.Sprintf("format kept %.3f", values["eval_format"])), ", ")
 }
 
-// sampleRow is a line of samples.jsonl.
-type sampleRow struct {
-	Step int `json:"step"` // of the weights that wrote it
-	eval.Row
+// Row is a line of samples.jsonl.
+type Row struct {
+	Step       int                `json:"step"` // of the weights that wrote it
+	Item       string             `json:"item"` // the task's place in a file
+	Prompt     string             `json:"prompt"`
+	Completion string             `json:"completion"`
+	Tokens     int                `json:"tokens"`
+	Reason     string             `json:"reason"` // why it ends
+	Reward     float64            `json:"reward"`
+	Format     bool               `json:"format"` // whether the format is kept
+	Fault      string             `json:"fault,omitempty"`
+	Parts      map[string]float64 `json:"parts,omitempty"` // of the reward
 }
 
 // show writes the first few answers of a validation into samples.jsonl: always of the same tasks, so that one can watch
 // them change.
-func (l *Loop) show(rows []eval.Row) error {
+func (rs *Rollouts) show(answers []Answer) error {
 	var lines []any
-	for _, r := range rows[:min(l.Validation.Samples, len(rows))] {
-		lines = append(lines, sampleRow{l.Step(), r})
+	for i, a := range answers[:min(rs.Validation.Samples, len(answers))] {
+		t := &rs.Held[i]
+		if rs.Row != nil {
+			lines = append(lines, rs.Row(rs.t.Step(), t, a.Completion, a.Score))
+			continue
+		}
+		lines = append(lines, Row{rs.t.Step(), t.Source, t.Prompt, a.Text, len(a.Tokens), a.Reason, a.Reward,
+			a.Fault == "", a.Fault, a.Parts})
 	}
-	if lines == nil || l.Folder == nil {
+	if lines == nil || rs.t.Folder == nil {
 		return nil
 	}
-	return l.Folder.LogSamples(lines...)
+	return rs.t.Folder.LogSamples(lines...)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/model"
-	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
 )
@@ -39,11 +38,11 @@ func sums() (tasks []grpo.Task) {
 }
 
 // exact is a reward of one's own: 1 for the right answer, 0 for any other.
-func exact(t *grpo.Task, completion string) reward.Score {
+func exact(t *grpo.Task, completion string) grpo.Score {
 	if completion == t.Target {
-		return reward.Score{Reward: 1}
+		return grpo.Score{Reward: 1}
 	}
-	return reward.Score{}
+	return grpo.Score{}
 }
 
 // learnSums trains a random model on the sums with a reward, and returns the mean reward of every step.
@@ -65,23 +64,17 @@ func learnSums(steps int) (rewards []float64, err error) {
 	sampler := rollout.NewCached(e, config, learner.Weights, rollout.Options{Decoder: digits{}})
 	defer sampler.Close()
 
-	l := &grpo.Loop{
-		Course:   train.Course{Learner: learner, Seed: 1},
-		Options:  grpo.DefaultOptions(),
-		Train:    train.Defaults(),
-		Sampling: rollout.Sampling{MaxNew: 1, Temperature: 1},
-		Score:    exact,
-		Sampler:  sampler,
-		Tasks:    sums(),
-	}
-	l.Options.Prompts, l.Options.GroupSize, l.Options.Updates, l.Options.KL = 25, 16, 1, grpo.None
-	l.Train.MaxSteps, l.Train.LearningRate, l.Train.Schedule = steps, 2e-2, "constant"
-	l.OnStep = func(_, _ int, values map[string]float64) { rewards = append(rewards, values["reward"]) }
-	return rewards, l.Run(context.Background())
+	source := &grpo.Rollouts{Options: grpo.DefaultOptions(), Tasks: sums(), Score: exact, Sampler: sampler,
+		Sampling: rollout.Sampling{MaxNew: 1, Temperature: 1}}
+	source.Options.Prompts, source.Options.GroupSize, source.Options.KL = 25, 16, grpo.None
+	t := &train.Trainer{Learner: learner, Source: source, Options: train.Defaults(), Seed: 1}
+	t.Options.MaxSteps, t.Options.LearningRate, t.Options.Schedule = steps, 2e-2, "constant"
+	t.OnStep = func(_, _ int, values map[string]float64) { rewards = append(rewards, values["reward"]) }
+	return rewards, t.Run(context.Background())
 }
 
-// A model learns sums from a reward of one's own. Nothing is written, since the loop has no Folder.
-func ExampleLoop() {
+// A model learns sums from a reward of one's own. Nothing is written, since the trainer has no Folder.
+func ExampleRollouts() {
 	rewards, err := learnSums(20)
 	if err != nil {
 		log.Fatal(err)

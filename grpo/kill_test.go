@@ -246,7 +246,7 @@ func TestResumeRefusesAnotherRun(t *testing.T) {
 	f := newFolder(t)
 	mustRun(t, tiny(t, e, f))
 	for want, spoil := range map[string]func(l *Loop){
-		"data":   func(l *Loop) { l.Held[0].Keywords.Required = []string{"other"} },
+		"data":   func(l *Loop) { l.Held[0].Target = "other" },
 		"seed":   func(l *Loop) { l.Seed++ },
 		"config": func(l *Loop) { l.ConfigHash = "other" },
 	} {

@@ -47,11 +47,32 @@ func tinyTasks(n int) []Task {
 	for i := range tasks {
 		a, b, c := int32(32+i%5), int32(32+(i+1)%5), int32(50+i%3)
 		letter := func(id int32) string { return string(rune('a' + id - 32)) }
-		tasks[i] = Task{Tokens: []int32{2, a, b, 3, c, 4}, Prefilled: true, Source: fmt.Sprintf("items:%d", i+1),
-			Prompt:   "write " + letter(a),
-			Keywords: reward.Keywords{Required: []string{letter(a), letter(b)}, Restricted: []string{letter(c)}}}
+		k := reward.Keywords{Required: []string{letter(a), letter(b)}, Restricted: []string{letter(c)}}
+		tasks[i] = Task{Tokens: []int32{2, a, b, 3, c, 4}, Source: fmt.Sprintf("items:%d", i+1),
+			Prompt: "write " + letter(a), Target: fmt.Sprint(k), Data: k}
 	}
 	return tasks
+}
+
+// integrity is the contextual-integrity reward of tinyTasks, whose prompts begin the think block.
+func integrity(t *Task, completion string) Score {
+	s := reward.Evaluate(t.Data.(reward.Keywords), completion, true, reward.DefaultOptions())
+	return Score{Reward: s.Reward, Fault: s.Fault, Parts: s.Parts()}
+}
+
+// Loop is a trainer with its rollouts.
+type Loop struct {
+	*Rollouts
+	*train.Trainer
+	Options *Options
+	Train   *train.Options
+}
+
+func (l *Loop) Total() int { return l.Trainer.Total() }
+
+func newLoop(rs *Rollouts, t *train.Trainer) *Loop {
+	t.Source = rs
+	return &Loop{rs, t, &rs.Options, &t.Options}
 }
 
 // tiny is a loop over tinyTasks with everything that a resumed run must remember.
@@ -81,18 +102,18 @@ func newTiny(e *backend.Engine, m *model.Model, folder *run.Folder) (*Loop, func
 	}
 	sampler := rollout.NewCached(e, m.Config, learner.Weights, rollout.Options{Decoder: framed{}})
 	all := tinyTasks(13)
-	l := &Loop{
+	l := newLoop(&Rollouts{
 		Options: Options{Prompts: 4, GroupSize: 4, Updates: 2, Std: Sample, RatioLevel: Token, Aggregation: TokenMean,
 			ClipLow: 0.2, ClipHigh: 0.2, KL: K3, KLCoef: 0.01, DynamicSampling: 1, MaskTruncated: false},
-		Train: train.Options{MaxSteps: 4, LearningRate: 1e-2, Schedule: "cosine", WarmupSteps: 2, WeightDecay: 0.1,
-			AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1, Shuffle: true, LogEvery: 3,
-			CheckpointEvery: 1, CheckpointKeep: 2},
-		Sampling: rollout.Sampling{MaxNew: 8, Temperature: 1}, Score: CIScore(reward.DefaultOptions()),
+		Sampling: rollout.Sampling{MaxNew: 8, Temperature: 1}, Score: integrity,
 		Validation: ValidationOptions{Every: 2, Temperature: 0.7, Samples: 2},
 		Sampler:    sampler, Reference: reference, Tasks: all[:10], Held: all[10:],
-		Course: train.Course{Learner: learner, Folder: folder, Export: train.Exporter{Model: m}, Seed: 5,
-			ConfigHash: "test"},
-	}
+	}, &train.Trainer{
+		Options: train.Options{MaxSteps: 4, LearningRate: 1e-2, Schedule: "cosine", WarmupSteps: 2, WeightDecay: 0.1,
+			AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1, Shuffle: true, LogEvery: 3,
+			CheckpointEvery: 1, CheckpointKeep: 2},
+		Learner: learner, Folder: folder, Export: train.Exporter{Model: m}, Seed: 5, ConfigHash: "test",
+	})
 	return l, func() {
 		sampler.Close()
 		backend.FinalizeAll(reference...)
@@ -111,6 +132,13 @@ func newFolder(t testing.TB) *run.Folder {
 	}
 	t.Cleanup(func() { f.Close() })
 	return f
+}
+
+func mustStart(t testing.TB, l *Loop) {
+	t.Helper()
+	if err := l.Trainer.Start(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func mustRun(t testing.TB, l *Loop) {
@@ -136,7 +164,7 @@ var wantError = expect.Error
 func TestRewardRises(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		l := tiny(t, e, newFolder(t))
-		l.Options = Options{Prompts: 8, GroupSize: 8, Updates: 1, Std: Sample, RatioLevel: Token,
+		*l.Options = Options{Prompts: 8, GroupSize: 8, Updates: 1, Std: Sample, RatioLevel: Token,
 			Aggregation: TokenMean,
 			ClipLow:     0.2, ClipHigh: 0.2, KL: None}
 		l.Train.MaxSteps, l.Train.LearningRate, l.Train.Schedule, l.Train.WeightDecay, l.Train.CheckpointEvery = 40,
@@ -223,17 +251,16 @@ func TestSamples(t *testing.T) {
 		t.Fatalf("%d lines: want 2 of each of 3 validations", len(lines))
 	}
 	for i, line := range lines {
-		var s sampleRow
+		var s Row
 		if err := json.Unmarshal([]byte(line), &s); err != nil {
 			t.Fatal(err)
 		}
 		task := l.Held[i%2]
-		if s.Step != i/2*2 || s.Item != task.Source || s.Prompt.Plain != task.Prompt || !s.Format ||
-			len(s.Required) != 2 || len(s.Restricted) != 1 {
+		if s.Step != i/2*2 || s.Item != task.Source || s.Prompt != task.Prompt || !s.Format {
 			t.Errorf("line %d: %s", i+1, line)
 		}
 		score := l.Score(&task, s.Completion)
-		if score.Reward != s.Reward || score.Required[0].At != s.Required[0].At ||
+		if score.Reward != s.Reward ||
 			s.Parts["rewards/required/mean"]-s.Parts["rewards/restricted/mean"] != s.Reward {
 			t.Errorf("line %d: %s: want a reward of %v", i+1, line, score.Reward)
 		}
@@ -263,7 +290,7 @@ func TestDynamicSampling(t *testing.T) {
 		}
 		return answerOf("abcde")
 	})
-	l.Begin(l.plan())
+	mustStart(t, l)
 	r, err := l.roll(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -293,24 +320,21 @@ func TestDynamicSampling(t *testing.T) {
 
 // TestTasksGoOnIntoTheNextEpoch, in its order.
 func TestTasksGoOnIntoTheNextEpoch(t *testing.T) {
-	l := &Loop{Tasks: tinyTasks(5), Course: train.Course{Seed: 3}, Train: train.Options{Shuffle: true}}
+	l := newLoop(&Rollouts{Tasks: tinyTasks(5)}, &train.Trainer{Seed: 3, Options: train.Options{Shuffle: true}})
 	first, second := train.Order(5, 3, 0, true), train.Order(5, 3, 1, true)
-	l.Options.Prompts = 4
-	l.Begin(l.plan())
+	l.Options.Prompts, l.Rollouts.t = 4, l.Trainer
 	var got []string
 	for range 2 {
 		for _, a := range l.tasks(0, 4) {
 			got = append(got, a.Source)
 		}
-		if err := l.Record(train.NewMetrics(), 4, 1, 1); err != nil {
-			t.Fatal(err)
-		}
+		l.State.Epoch, l.State.Position = l.State.Epoch+(l.State.Position+4)/5, (l.State.Position+4)%5
 	}
 	var want []string
 	for _, i := range append(first, second[:3]...) {
 		want = append(want, l.Tasks[i].Source)
 	}
-	if !reflect.DeepEqual(got, want) || l.State.Epoch != 1 || l.State.Position != 3 || l.Step() != 2 {
+	if !reflect.DeepEqual(got, want) || l.State.Epoch != 1 || l.State.Position != 3 {
 		t.Errorf("tasks %v, epoch %d, position %d: want %v, 1, 3", got, l.State.Epoch, l.State.Position, want)
 	}
 	l.Train.Epochs = 3
@@ -459,9 +483,10 @@ func TestValidate(t *testing.T) {
 	script(l, func(_ rollout.Request, nth int) string { return texts[nth] })
 	l.Held = tinyTasks(3)
 	for i := range l.Held {
-		l.Held[i].Keywords = reward.Keywords{Required: []string{"a", "b"}, Restricted: []string{"s"}}
+		l.Held[i].Data = reward.Keywords{Required: []string{"a", "b"}, Restricted: []string{"s"}}
 	}
-	m, err := l.validate(t.Context())
+	mustStart(t, l)
+	m, err := l.Evaluate(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -504,7 +529,7 @@ func listen(l *Loop) *[]string {
 func TestDiagnosis(t *testing.T) {
 	l := tiny(t, backendtest.Go(t), newFolder(t))
 	notices := listen(l)
-	l.Begin(l.plan())
+	mustStart(t, l)
 	healthy := map[string]float64{"completions/clipped_ratio": 0.5, "frac_reward_zero_std": 0.5,
 		MetricClipRegion: 0.1, MetricEntropy: 2, MetricKL: 0.1, MetricDifferenceMean: 1e-5}
 	l.State.Step = 1

@@ -58,6 +58,7 @@ func (s *failing) Sample(ctx context.Context, requests []rollout.Request) ([]rol
 func TestValidationWithoutAnAnswer(t *testing.T) {
 	l := tiny(t, backendtest.Go(t), newFolder(t))
 	l.Sampler = lossy{l.Sampler, func(i int) bool { return i == 0 }}
+	mustStart(t, l)
 	_, _, err := l.Validate(t.Context())
 	if !errors.As(err, new(rollout.ServerError)) || errors.As(err, new(train.BadWeights)) {
 		t.Errorf("found %v, want an error of the servers", err)

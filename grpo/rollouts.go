@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/internal/batch"
-	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
 )
@@ -20,7 +19,7 @@ import (
 type answered struct {
 	*Task
 	completions []rollout.Completion
-	scores      []reward.Score
+	scores      []Score
 	advantages  []float64
 	degenerate  bool // all rewards are equal
 }
@@ -39,14 +38,14 @@ type rolled struct {
 
 // roll samples and scores the groups of a step. With dynamic sampling, groups of equal rewards make room for the
 // tasks that follow, as often as the option says; what is equal then stays.
-func (l *Loop) roll(ctx context.Context) (*rolled, error) {
-	if l.Ahead > 0 {
-		return l.rollAhead(ctx)
+func (rs *Rollouts) roll(ctx context.Context) (*rolled, error) {
+	if rs.Ahead > 0 {
+		return rs.rollAhead(ctx)
 	}
-	r := &rolled{places: make([]*answered, l.Options.Prompts)}
-	open := train.Order(l.Options.Prompts, 0, 0, false) // places to fill
-	for round := 0; round <= l.Options.DynamicSampling && len(open) > 0; round++ {
-		fresh, err := l.draw(ctx, r, len(open))
+	r := &rolled{places: make([]*answered, rs.Options.Prompts)}
+	open := train.Order(rs.Options.Prompts, 0, 0, false) // places to fill
+	for round := 0; round <= rs.Options.DynamicSampling && len(open) > 0; round++ {
+		fresh, err := rs.draw(ctx, r, len(open))
 		if err != nil {
 			return nil, err
 		}
@@ -59,39 +58,39 @@ func (l *Loop) roll(ctx context.Context) (*rolled, error) {
 }
 
 // draw samples and scores groups of the next n tasks.
-func (l *Loop) draw(ctx context.Context, r *rolled, n int) ([]*answered, error) {
+func (rs *Rollouts) draw(ctx context.Context, r *rolled, n int) ([]*answered, error) {
 	started := time.Now()
-	fresh := l.tasks(r.used, n)
-	completions, err := l.sample(ctx, l.requests(fresh, l.State.Step, r.used))
+	fresh := rs.tasks(r.used, n)
+	completions, err := rs.sample(ctx, rs.requests(fresh, rs.t.State.Step, r.used))
 	if err != nil {
-		return nil, fmt.Errorf("step %d: %w", l.State.Step+1, err)
+		return nil, fmt.Errorf("step %d: %w", rs.t.State.Step+1, err)
 	}
 	r.rollout += time.Since(started).Seconds()
-	return fresh, l.take(r, fresh, completions)
+	return fresh, rs.take(r, fresh, completions)
 }
 
 // requests are those of a step's groups, the first of which is at a place in the step.
-func (l *Loop) requests(groups []*answered, step, place int) (requests []rollout.Request) {
+func (rs *Rollouts) requests(groups []*answered, step, place int) (requests []rollout.Request) {
 	for i, a := range groups {
-		one := rollout.Request{Sampling: l.Sampling, Prompt: a.Tokens, Seed: seedOf(l.Seed, "rollout", step, place+i)}
-		requests = append(requests, one.Samples(l.Options.GroupSize)...)
+		one := rollout.Request{Sampling: rs.Sampling, Prompt: a.Tokens, Seed: seedOf(rs.t.Seed, "rollout", step, place+i)}
+		requests = append(requests, one.Samples(rs.Options.GroupSize)...)
 	}
 	return requests
 }
 
 // take gives groups their completions, and scores them.
-func (l *Loop) take(r *rolled, groups []*answered, completions []rollout.Completion) error {
+func (rs *Rollouts) take(r *rolled, groups []*answered, completions []rollout.Completion) error {
 	started := time.Now()
 	for i, a := range groups {
-		r.missing += a.take(completions[i*l.Options.GroupSize:][:l.Options.GroupSize])
-		l.score(a)
+		r.missing += a.take(completions[i*rs.Options.GroupSize:][:rs.Options.GroupSize])
+		rs.score(a)
 		if len(a.completions) > 0 {
 			r.drawn = append(r.drawn, a)
 		}
 	}
 	r.score, r.used = r.score+time.Since(started).Seconds(), r.used+len(groups)
 	if len(r.drawn) == 0 {
-		return fmt.Errorf("step %d: the sampler gave none of %d completions", l.State.Step+1, len(completions))
+		return fmt.Errorf("step %d: the sampler gave none of %d completions", rs.t.State.Step+1, len(completions))
 	}
 	return nil
 }
@@ -107,23 +106,23 @@ func (a *answered) take(completions []rollout.Completion) (missing int) {
 }
 
 // tasks are the next n, after those that the running step has used. They run into the next epoch.
-func (l *Loop) tasks(used, n int) []*answered {
+func (rs *Rollouts) tasks(used, n int) []*answered {
 	next := make([]*answered, n)
 	var order []int
 	for i := range next {
-		at := l.State.Position + used + i
-		epoch, at := at/len(l.Tasks), at%len(l.Tasks)
+		at := rs.t.State.Position + used + i
+		epoch, at := at/len(rs.Tasks), at%len(rs.Tasks)
 		if order == nil || at == 0 {
-			order = l.Mix.Order(len(l.Tasks), l.Seed, l.State.Epoch+epoch, l.Train.Shuffle)
+			order = rs.mix.Order(len(rs.Tasks), rs.t.Seed, rs.t.State.Epoch+epoch, rs.t.Options.Shuffle)
 		}
-		next[i] = &answered{Task: &l.Tasks[order[at]]}
+		next[i] = &answered{Task: &rs.Tasks[order[at]]}
 	}
 	return next
 }
 
 // sample asks the sampler; an ended context abandons what it was for.
-func (l *Loop) sample(ctx context.Context, requests []rollout.Request) ([]rollout.Completion, error) {
-	completions, err := l.Sampler.Sample(ctx, requests)
+func (rs *Rollouts) sample(ctx context.Context, requests []rollout.Request) ([]rollout.Completion, error) {
+	completions, err := rs.Sampler.Sample(ctx, requests)
 	if err == nil && len(completions) != len(requests) {
 		err = fmt.Errorf("%d completions of %d requests", len(completions), len(requests))
 	}
@@ -138,7 +137,7 @@ func explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return train.ErrInterrupted
 	case errors.As(err, new(rollout.ServerError)):
-		return train.Outage{Err: fmt.Errorf("sampling: %w", err)}
+		return train.ServerError{Err: fmt.Errorf("sampling: %w", err)}
 	}
 	return train.BadWeights{Err: fmt.Errorf("sampling: %w", err)}
 }
@@ -150,12 +149,12 @@ func seedOf(seed uint64, purpose string, step, place int) uint64 {
 }
 
 // score gives the completions of a group their rewards and advantages.
-func (l *Loop) score(a *answered) {
-	a.scores = make([]reward.Score, len(a.completions))
+func (rs *Rollouts) score(a *answered) {
+	a.scores = make([]Score, len(a.completions))
 	for i, c := range a.completions {
-		a.scores[i] = l.Score(a.Task, c.Text)
+		a.scores[i] = rs.Score(a.Task, c.Text)
 	}
-	a.advantages, a.degenerate = Advantages(a.rewards(), l.Options.Std)
+	a.advantages, a.degenerate = Advantages(a.rewards(), rs.Options.Std)
 }
 
 func (a *answered) rewards() []float64 {

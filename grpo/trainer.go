@@ -30,7 +30,7 @@ type Trainer struct {
 	Options Options
 	Tokens  int             // tokens that go through the model at once, about; 0: as the engine wants
 	Apart   bool            // every answer repeats its prompt: slower, for tests and benchmarks
-	Rows    batch.Spreading // of a whole run, see Loop.Rows; the zero value: groups choose
+	Rows    batch.Spreading // of a whole run, see Rollouts.Rows; the zero value: groups choose
 
 	row int // tokens of a row; 0: chosen
 }
@@ -70,19 +70,40 @@ func (t *Trainer) Measure(groups []Group, weights []compute.Buffer) ([][][]float
 	return out, nil
 }
 
-// Update is one optimiser update by the gradient of the objective on a minibatch. It adds to the metrics what the
-// answers' log-probs of before the update say (metrics.go), and returns the gradient's norm before clipping. A norm
-// that is not finite leaves the weights as they were; so does a minibatch of which nothing trains, whose norm is 0.
-func (t *Trainer) Update(groups []Group, rule train.AdamW, rate float64, m *train.Metrics) (norm float64, err error) {
+// Minibatch is one update by the gradient of the objective on groups. It adds to the metrics what the answers'
+// log-probs of before the update say (metrics.go). Where no token trains there is no update.
+func (t *Trainer) Minibatch(groups []Group) (*train.Minibatch, error) {
 	if err := t.check(groups); err != nil {
-		return 0, err
+		return nil, err
 	}
 	b := newMinibatch(t.Options, groups)
-	if err := t.pass(b); err != nil {
+	out := &train.Minibatch{Report: b.report}
+	add := func(p batch.SpreadPart, o train.Objective, in []train.Input) {
+		out.Pieces = append(out.Pieces, train.Piece{Packed: p.Packed, Objective: o, Inputs: in, Scale: 1,
+			Observe: func(_ float64, outputs [][]float32, _ *train.Metrics) error {
+				b.keep(p, outputs[0])
+				return nil
+			}})
+	}
+	training, idle := b.training()
+	for _, p := range t.spread(training) {
+		add(p, b.objective, b.inputs(p))
+	}
+	for _, p := range t.spread(idle) { // no gradient
+		add(p, nil, nil)
+	}
+	return out, nil
+}
+
+// Update makes one update of the optimiser on groups, and returns the gradient's norm before clipping. A norm that is
+// not finite leaves the weights as they were; so do groups of which nothing trains, whose norm is 0.
+func (t *Trainer) Update(groups []Group, rule train.AdamW, rate float64, m *train.Metrics) (norm float64, err error) {
+	b, err := t.Minibatch(groups)
+	if err != nil {
 		return 0, err
 	}
-	if !b.report(m) {
-		return 0, nil
+	if learns, err := t.Learner.Pass(b, m); err != nil || !learns {
+		return 0, err
 	}
 	return t.Learner.Update(rule, rate)
 }
@@ -90,14 +111,13 @@ func (t *Trainer) Update(groups []Group, rule train.AdamW, rate float64, m *trai
 // Gradient is the gradient of the objective's loss on a minibatch, [weights] in the order of [train.Learner.Flat]: the
 // numbers that Update would apply. It adds the same metrics, and leaves the weights as they are.
 func (t *Trainer) Gradient(groups []Group, m *train.Metrics) ([]float32, error) {
-	if err := t.check(groups); err != nil {
+	b, err := t.Minibatch(groups)
+	if err != nil {
 		return nil, err
 	}
-	b := newMinibatch(t.Options, groups)
-	if err := t.pass(b); err != nil {
+	if _, err := t.Learner.Pass(b, m); err != nil {
 		return nil, err
 	}
-	b.report(m)
 	return t.Learner.TakeGradient()
 }
 
@@ -135,26 +155,6 @@ func (weighted) Key() string { return "weighted log-probs" }
 
 func (weighted) Loss(lp train.LogProbs, inputs []*graph.Node) (*graph.Node, []*graph.Node) {
 	return graph.ReduceAllSum(graph.Mul(inputs[0], lp.Tokens)), nil
-}
-
-// pass adds up the gradient of the minibatch's loss, part by part, and measures the groups that have none.
-func (t *Trainer) pass(b *minibatch) error {
-	training, idle := b.training()
-	for _, p := range t.spread(training) {
-		_, outputs, err := t.Learner.Accumulate(p.Packed, b.objective, b.inputs(p), 1)
-		if err != nil {
-			return err
-		}
-		b.keep(p, outputs[0])
-	}
-	for _, p := range t.spread(idle) {
-		logps, err := t.Learner.TokenLogps(p.Packed, nil)
-		if err != nil {
-			return err
-		}
-		b.keep(p, logps)
-	}
-	return nil
 }
 
 // check refuses what would be trained on wrongly.

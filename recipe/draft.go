@@ -33,10 +33,14 @@ type Drafter interface {
 	Draft(ctx context.Context, r run.Reporter) (*Draft, error)
 }
 
-// Learns fills in what a loop over examples does.
-func (d *Draft) Learns(l *train.Loop) (*Draft, error) {
-	d.Examples, d.Steps, d.Evaluates = len(l.Train.Groups), l.Total(), l.Eval != nil
-	return d, l.Survey(&d.Survey)
+// Trains fills in what a trainer does, whose source can be surveyed.
+func (d *Draft) Trains(t *train.Trainer) error {
+	if err := t.Start(); err != nil {
+		return err
+	}
+	_, metric := t.Source.Evaluation()
+	d.Examples, d.Steps, d.Evaluates = t.Source.Size(), t.Total(), metric != ""
+	return t.Source.(interface{ Survey(*train.Survey) error }).Survey(&d.Survey)
 }
 
 // CloseOn closes the draft if there is an error.

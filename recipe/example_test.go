@@ -14,18 +14,17 @@ import (
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
 )
 
 // score rewards an answer that contains the target, and among such answers the short ones.
-func score(t *grpo.Task, answer string) reward.Score {
+func score(t *grpo.Task, answer string) grpo.Score {
 	r := -0.01 * float64(len(strings.Fields(answer)))
 	if strings.Contains(answer, t.Target) {
 		r++
 	}
-	return reward.Score{Reward: r}
+	return grpo.Score{Reward: r}
 }
 
 // teach trains the model in folder on tasks with prompt and target. out/model is the trained model.
@@ -50,12 +49,12 @@ func teach(ctx context.Context, folder, out string, tasks []grpo.Task, o train.O
 	sampling := rollout.Options{Graph: job.Graph, Decoder: job.Tokenizer}
 	sampler := rollout.NewCached(job.Engine, job.Model.Config, job.Learner.Weights, sampling)
 	defer sampler.Close()
-	loop := &grpo.Loop{Course: job.Course(nil), Train: o, Options: g, Tasks: tasks, Score: score,
-		Sampler: sampler, Sampling: rollout.Sampling{MaxNew: 64, Temperature: 1}}
-	if err := job.Follow(ctx, loop); err != nil {
+	trainer := job.Trainer(&grpo.Rollouts{Options: g, Tasks: tasks, Score: score, Sampler: sampler,
+		Sampling: rollout.Sampling{MaxNew: 64, Temperature: 1}})
+	if err := job.Follow(ctx, trainer); err != nil {
 		return err
 	}
-	_, err = job.Save(loop)
+	_, err = job.Save(trainer)
 	return err
 }
 

@@ -213,73 +213,62 @@ func (j *Job) Exporter() train.Exporter {
 	return train.Exporter{Model: j.Model, Tokenizer: j.Tokenizer}
 }
 
-// Course is what the job's loop has beside its steps. Progress shows the metrics that pick leaves; nil: all.
-func (j *Job) Course(pick func(map[string]float64) map[string]float64) train.Course {
-	return train.Course{
-		Learner: j.Learner, Folder: j.Run, Export: j.Exporter(), Seed: j.Seed,
+// Trainer trains the job's model on what a source gives, in the run folder.
+func (j *Job) Trainer(source train.Source) *train.Trainer {
+	return &train.Trainer{
+		Learner: j.Learner, Source: source, Options: j.Train, Seed: j.Seed, Folder: j.Run, Export: j.Exporter(),
 		ConfigHash: run.HashConfig(identity(j.Resolved)),
 		OnNotice:   func(line string) { j.bar.Notice(line) },
-		OnStep: func(step, _ int, values map[string]float64) {
-			if pick != nil {
-				values = pick(values)
-			}
-			j.bar.Step(step, values)
-		},
+		OnStep:     func(step, _ int, values map[string]float64) { j.bar.Step(step, values) },
 	}
 }
 
-// Loop is a train.Loop or a grpo.Loop.
-type Loop interface {
-	Resume() ([]run.Warning, error)
-	Run(ctx context.Context) error
-	Step() int
-	Total() int
-	LoadBest() (*run.Best, error)
-}
-
-// Follow runs a loop to its last step, from the start or from the newest checkpoint.
-func (j *Job) Follow(ctx context.Context, l Loop) error {
-	if err := j.Resume(l); err != nil {
+// Follow runs a trainer to its last step, from the start or from the newest checkpoint.
+func (j *Job) Follow(ctx context.Context, t *train.Trainer) error {
+	if err := j.Resume(t); err != nil {
 		return err
 	}
-	return j.Continue(ctx, l)
+	return j.Continue(ctx, t)
 }
 
-// Continue is Follow of a loop that is where it should be.
-func (j *Job) Continue(ctx context.Context, l Loop) error {
-	j.bar = j.Progress("step", l.Step(), l.Total())
-	err := l.Run(ctx)
+// Continue is Follow of a trainer that is where it should be.
+func (j *Job) Continue(ctx context.Context, t *train.Trainer) error {
+	if err := t.Start(); err != nil {
+		return err
+	}
+	j.bar = j.Progress("step", t.Step(), t.Total())
+	err := t.Run(ctx)
 	j.bar.Close()
 	if errors.Is(err, ErrInterrupted) {
-		return j.StopError("at step %d of %d, saved", l.Step(), l.Total())
+		return j.StopError("at step %d of %d, saved", t.Step(), t.Total())
 	}
 	return err
 }
 
 // Resume loads the newest checkpoint of a run to continue. A run that ended before its first checkpoint starts over.
-func (j *Job) Resume(l Loop) error {
+func (j *Job) Resume(t *train.Trainer) error {
 	if j.Place.Resume == "" {
 		return nil
 	}
-	warnings, err := l.Resume()
+	warnings, err := t.Resume()
 	for _, w := range warnings {
 		j.Warn("%s", w)
 	}
 	switch {
 	case err != nil:
 		return err
-	case l.Total() == 0: // online training does not know yet
-		j.Say("%s: continuing after step %d", j.Run.Dir, l.Step())
+	case t.Total() == 0: // online training does not know yet
+		j.Say("%s: continuing after step %d", j.Run.Dir, t.Step())
 	default:
-		j.Say("%s: continuing after step %d of %d", j.Run.Dir, l.Step(), l.Total())
+		j.Say("%s: continuing after step %d of %d", j.Run.Dir, t.Step(), t.Total())
 	}
 	return nil
 }
 
-// Save writes the best weights of a finished loop as the trained model, and the picture. best is nil where nothing was
+// Save writes the best weights of a finished run as the trained model, and the picture. best is nil where nothing was
 // evaluated: the model is that of the last step.
-func (j *Job) Save(l Loop) (best *run.Best, err error) {
-	if best, err = l.LoadBest(); err != nil {
+func (j *Job) Save(t *train.Trainer) (best *run.Best, err error) {
+	if best, err = t.LoadBest(); err != nil {
 		return nil, err
 	}
 	err = j.Run.WriteResult(j.Kind(), func(dir string) error {
@@ -314,7 +303,7 @@ type Result struct {
 func (r *Result) String() string { return r.Summary }
 
 // Conclude writes the summary into the run folder, and the card into the result's.
-func (j *Job) Conclude(l Loop, best *run.Best, summary string) (*Result, error) {
+func (j *Job) Conclude(t *train.Trainer, best *run.Best, summary string) (*Result, error) {
 	if err := j.writeCard(summary); err != nil {
 		return nil, err
 	}
@@ -328,10 +317,10 @@ func (j *Job) Conclude(l Loop, best *run.Best, summary string) (*Result, error) 
 		return nil, err
 	}
 	if err := j.Run.WriteManifest(run.Manifest{Version: programVersion(), Command: j.Command, Engine: j.Engine.Name,
-		Seed: j.Seed, Steps: l.Step()}); err != nil {
+		Seed: j.Seed, Steps: t.Step()}); err != nil {
 		return nil, err
 	}
-	return &Result{Dir: j.Run.Dir, Steps: l.Step(), Best: best, Summary: summary}, nil
+	return &Result{Dir: j.Run.Dir, Steps: t.Step(), Best: best, Summary: summary}, nil
 }
 
 // programVersion is the main module's version, such as v1.2.3; "" where the program has none.

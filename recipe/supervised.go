@@ -70,19 +70,23 @@ func SharesPrompts(option string, groups []batch.Group, micro, hidden int) bool 
 	return batch.SharePays(groups, micro, hidden)
 }
 
-// Learn runs a loop over examples and saves the model. The report of what changed goes into the summary; it is asked
-// for while the learner has the weights of the saved model.
-func (j *Job) Learn(ctx context.Context, l *train.Loop, report func(records []run.Record) (string, error)) (*Result,
+// Learn trains on examples and saves the model. The report of what changed goes into the summary; it is asked for while
+// the learner has the weights of the saved model.
+func (j *Job) Learn(ctx context.Context, t *train.Trainer, report func(records []run.Record) (string, error)) (*Result,
 	error) {
-	if err := j.Follow(ctx, l); err != nil {
+	if err := t.Start(); err != nil {
 		return nil, err
 	}
-	return j.Finish(l, len(l.Train.Groups), report)
+	j.SayShapes(t.Source.(*train.Dataset).Layout())
+	if err := j.Follow(ctx, t); err != nil {
+		return nil, err
+	}
+	return j.Finish(t, t.Source.Size(), report)
 }
 
-// Finish saves the model of a loop that is done with a number of examples, and concludes the run as Learn does.
-func (j *Job) Finish(l *train.Loop, examples int, report func(records []run.Record) (string, error)) (*Result, error) {
-	best, err := j.Save(l)
+// Finish saves the model of a trainer that is done with a number of examples, and concludes the run as Learn does.
+func (j *Job) Finish(t *train.Trainer, examples int, report func(records []run.Record) (string, error)) (*Result, error) {
+	best, err := j.Save(t)
 	if err != nil {
 		return nil, err
 	}
@@ -94,9 +98,9 @@ func (j *Job) Finish(l *train.Loop, examples int, report func(records []run.Reco
 	if err != nil {
 		return nil, err
 	}
-	head := fmt.Sprintf("%s: %s on %d examples, engine %s.\n", j.Title, Count(l.Step(), "step"), examples,
+	head := fmt.Sprintf("%s: %s on %d examples, engine %s.\n", j.Title, Count(t.Step(), "step"), examples,
 		j.Engine.Name)
-	return j.Conclude(l, best, head+change+LossChange(records)+j.WhichModel(best, l.Step()))
+	return j.Conclude(t, best, head+change+LossChange(records)+j.WhichModel(best, t.Step()))
 }
 
 // LossChange says how the loss moved over a run.

@@ -59,13 +59,10 @@ type Match struct {
 	At      int    `json:"at"`
 }
 
-// Score is a reward with its parts. A reward of one's own sets Reward, and what it likes of Fault and Parts.
+// Score is the contextual-integrity reward with its parts.
 type Score struct {
-	Reward float64
-	Fault  string             // how the format is broken; empty: the format is right
-	Parts  map[string]float64 // numbers that are logged beside the reward, under their names
-
-	// Of the contextual-integrity reward.
+	Reward     float64
+	Fault      string  // how the format is broken; empty: the format is right
 	Format     bool    // the format is right; if not, Reward is -1 and the lists below are empty
 	Answer     string  // the inside of the answer block, trimmed
 	Required   []Match // every required keyword
@@ -83,6 +80,20 @@ func (s Score) Integrity() bool { return s.RestrictedShare() == 0 }
 
 // Utility says that there is an answer with all required keywords in it.
 func (s Score) Utility() bool { return s.Format && countPresent(s.Required) == len(s.Required) }
+
+// Parts are the numbers that training logs beside the reward, under their names.
+func (s Score) Parts() map[string]float64 {
+	one := func(yes bool) float64 {
+		if yes {
+			return 1
+		}
+		return 0
+	}
+	return map[string]float64{
+		"rewards/required/mean": s.RequiredShare(), "rewards/restricted/mean": s.RestrictedShare(),
+		"integrity": one(s.Integrity()), "utility": one(s.Utility()), "complete": one(s.Integrity() && s.Utility()),
+	}
+}
 
 func countPresent(matches []Match) (n int) {
 	for _, m := range matches {

@@ -190,8 +190,8 @@ func (s *saved) close() {
 // Prefixes of the sums and weights of an unfinished metrics window in a checkpoint.
 const sumOf, weightOf = "sum of ", "weight of "
 
-// Pack gives the sums and weights as a checkpoint keeps them.
-func (m *Metrics) Pack() run.Values {
+// pack gives the sums and weights as a checkpoint keeps them.
+func (m *Metrics) pack() run.Values {
 	v := run.Values{}
 	for name := range m.Sums {
 		v[sumOf+name], v[weightOf+name] = m.Sums[name], m.Weights[name]
@@ -199,8 +199,8 @@ func (m *Metrics) Pack() run.Values {
 	return v
 }
 
-// UnpackMetrics reads what Pack gave; other values are passed over.
-func UnpackMetrics(v run.Values) *Metrics {
+// unpackMetrics reads what pack gave; other values are passed over.
+func unpackMetrics(v run.Values) *Metrics {
 	m := NewMetrics()
 	for name, x := range v {
 		if base, ok := strings.CutPrefix(name, sumOf); ok {

@@ -79,8 +79,8 @@ func compileGradient(t *testing.T) {
 	}
 	defer l.Close()
 	p := batch.Pack(groups, batch.Layout{Share: true, Blocks: l.Blocks()})
-	method := preference(groups)
-	if _, _, err := l.Accumulate(p, method, method.Inputs(Order(len(groups), 0, 0, false), p), 1); err != nil {
+	method := mappo()
+	if _, _, err := l.Accumulate(p, method, method.Inputs(pairsOf(groups), p), 1); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -38,7 +38,7 @@ func withLearner(f func(l *train.Learner) error) {
 }
 
 // pairs are prompts with two answers, the chosen one first, as token ids.
-var pairs = []batch.Group{
+var pairs = []train.Group{
 	{Prompt: []int32{5, 6}, Answers: [][]int32{{7, 8, 1}, {9, 1}}},
 	{Prompt: []int32{5, 10}, Answers: [][]int32{{11, 1}, {12, 13, 1}}},
 }
@@ -46,13 +46,13 @@ var pairs = []batch.Group{
 // One update on demonstrations, by hand.
 func ExampleLearner() {
 	withLearner(func(l *train.Learner) error {
-		groups := []batch.Group{{Prompt: []int32{5, 6}, Answers: [][]int32{{7, 8, 1}}}}
-		method, p := &train.SFT{Groups: groups}, batch.Pack(groups, batch.Layout{})
+		groups := []train.Group{{Prompt: []int32{5, 6}, Answers: [][]int32{{7, 8, 1}}}}
+		method, p := train.SFT{}, batch.Pack(groups, batch.Layout{})
 		first, err := l.Sums(p)
 		if err != nil {
 			return err
 		}
-		if _, _, err := l.Accumulate(p, method, nil, 1/method.Weight([]int{0})); err != nil {
+		if _, _, err := l.Accumulate(p, method, nil, 1/float64(len(groups[0].Answers[0]))); err != nil {
 			return err
 		}
 		if _, err := l.Update(train.Defaults().Rule(), 1e-2); err != nil {
@@ -68,8 +68,8 @@ func ExampleLearner() {
 	// Output: the answer became likelier: true
 }
 
-// DPO on two pairs. Nothing is written, since the loop has no Folder.
-func ExampleLoop() {
+// DPO on two pairs. Nothing is written, since the trainer has no Folder.
+func ExampleTrainer() {
 	withLearner(func(l *train.Learner) error { return printLosses(l, nil) })
 	// Output: the loss fell below ln 2 = 0.69: true
 }
@@ -104,16 +104,15 @@ func printLosses(l *train.Learner, custom *train.PairLoss) error {
 	if err != nil {
 		return err
 	}
-	method := &train.Preference{Options: o, Custom: custom, Reference: reference}
-	loop := &train.Loop{
-		Course:  train.Course{Learner: l, Seed: 1},
-		Options: train.Defaults(),
-		Train:   train.Examples{Method: method, Groups: pairs},
+	set := &train.Dataset{Method: &train.Preference{Options: o, Custom: custom}}
+	for i, g := range pairs {
+		set.Train = append(set.Train, train.Example{Group: g, Reference: reference[i]})
 	}
-	loop.Options.MaxSteps, loop.Options.BatchSize, loop.Options.LearningRate = 20, 2, 1e-2
+	t := &train.Trainer{Learner: l, Source: set, Options: train.Defaults(), Seed: 1}
+	t.Options.MaxSteps, t.Options.BatchSize, t.Options.LearningRate = 20, 2, 1e-2
 	last := math.Inf(1)
-	loop.OnStep = func(_, _ int, values map[string]float64) { last = values["loss"] }
-	if err := loop.Run(context.Background()); err != nil {
+	t.OnStep = func(_, _ int, values map[string]float64) { last = values["loss"] }
+	if err := t.Run(context.Background()); err != nil {
 		return err
 	}
 	if custom != nil {

@@ -16,7 +16,7 @@ import (
 // TestTrainingNeedsNoHostWeights: a learner trains on when the model's own weights are gone, as recipes leave it.
 func TestTrainingNeedsNoHostWeights(t *testing.T) {
 	groups := testkit.Groups(3, 4, 2)
-	method, p := preference(groups), batch.Pack(groups, batch.Layout{Pad: 4})
+	method, p := mappo(), batch.Pack(groups, batch.Layout{Pad: 4})
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		m := testkit.Model(t, "llama")
 		l := learner(t, e, m)
@@ -24,7 +24,7 @@ func TestTrainingNeedsNoHostWeights(t *testing.T) {
 		var live []unsafe.Pointer
 		for range 3 {
 			for range 2 {
-				if _, _, err := l.Accumulate(p, method, method.Inputs([]int{0, 1, 2, 3}, p), 0.1); err != nil {
+				if _, _, err := l.Accumulate(p, method, method.Inputs(pairsOf(groups), p), 0.1); err != nil {
 					t.Fatal(err)
 				}
 			}

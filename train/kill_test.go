@@ -77,17 +77,21 @@ func trainTiny(ctx context.Context, engine, dir string, lora bool) error {
 // tinyLoop has everything that a resumed run must remember: an epoch in the middle, microbatches, a schedule, a metrics
 // window over several steps, a best checkpoint.
 func tinyLoop(l *Learner, m *model.Model) *Loop {
-	groups := testkit.Groups(9, 11, 2)
-	method := preference(groups)
-	x := Examples{Method: method, Groups: groups, Sources: make([]string, len(groups))}
-	held := Examples{Method: method, Groups: groups[:3], Sources: make([]string, 3)}
-	return &Loop{Train: x, Eval: &held, Share: true,
+	x := pairsOf(testkit.Groups(9, 11, 2))
+	d := &Dataset{Method: mappo(), Train: x, Eval: x[:3], Share: true}
+	return &Loop{d, &Trainer{Learner: l, Source: d, Export: Exporter{Model: m}, Seed: 5,
+		OnStep: func(step, _ int, _ map[string]float64) { fmt.Println("step", step) },
 		Options: Options{MaxSteps: 72, BatchSize: 4, MicroBatchSize: 2, LearningRate: 1e-2,
 			Schedule: "cosine", WarmupSteps: 5,
 			WeightDecay: 0.1, AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1, Shuffle: true,
 			LogEvery: 3, EvalEvery: 7, EvalMetric: "eval_loss", CheckpointEvery: 1, CheckpointKeep: 2},
-		Course: Course{Learner: l, Export: Exporter{Model: m}, Seed: 5,
-			OnStep: func(step, _ int, _ map[string]float64) { fmt.Println("step", step) }}}
+	}}
+}
+
+// Loop is a trainer with its examples.
+type Loop struct {
+	*Dataset
+	*Trainer
 }
 
 // TestKilledRunsEndInTheSameBits kills a run at random points, over and over, and compares what it ends in with an

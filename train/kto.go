@@ -16,11 +16,8 @@ import (
 // Its reference point is the mean log-ratio of the mismatched pairs of all examples of a step, however they are split,
 // and of all examples of an evaluation. TRL takes the mean of each microbatch.
 type KTO struct {
-	Options    losses.Options
-	Desirable  []bool
-	Mismatched []batch.Group // [examples] the example's prompt with the answer to another one, see [Mismatch]
-	Reference  [][2]float32  // [examples] summed log-probs of the answer and of the mismatched one
-	Tolerance  float64       // of the self-check at step 0, relative; 0: no check, the reference is another model
+	Options   losses.Options
+	Tolerance float64 // of the self-check at step 0, relative; 0: no check, the reference is another model
 
 	now point
 }
@@ -35,34 +32,33 @@ type point struct {
 // batch, whose first follows its last; where the whole batch has one prompt, the nearest before it in the order.
 // Answers are cut to most tokens with their prompt; 0: they are not. TRL takes the answer before it, whatever its
 // prompt.
-func Mismatch(groups []batch.Group, order []int, batchSize, most int) ([]batch.Group, error) {
-	mismatched := make([]batch.Group, len(groups))
+func Mismatch(examples []Example, order []int, batchSize, most int) error {
 	for k, i := range order {
-		j := partner(groups, order, k, batchSize)
+		j := partner(examples, order, k, batchSize)
 		if j < 0 {
-			return nil, fmt.Errorf("all %d examples have the same prompt: kto measures answers to other prompts, and "+
-				"wants two prompts at least", len(groups))
+			return fmt.Errorf("all %d examples have the same prompt: kto measures answers to other prompts, and "+
+				"wants two prompts at least", len(examples))
 		}
-		prompt, answer := groups[i].Prompt, groups[j].Answers[0]
+		prompt, answer := examples[i].Prompt, examples[j].Answers[0]
 		if most > 0 {
 			answer = answer[:min(len(answer), max(1, most-len(prompt)))]
 		}
-		mismatched[i] = batch.Group{Prompt: prompt, Answers: [][]int32{answer}}
+		examples[i].Mismatched = answer
 	}
-	return mismatched, nil
+	return nil
 }
 
 // Both are groups of an example's answer and the mismatched one, whose reference log-probs are measured.
-func (m *KTO) Both(groups []batch.Group) []batch.Group {
-	both := make([]batch.Group, len(groups))
-	for i, g := range groups {
-		both[i] = batch.Group{Prompt: g.Prompt, Answers: [][]int32{g.Answers[0], m.Mismatched[i].Answers[0]}}
+func Both(examples []Example) []Group {
+	groups := make([]Group, len(examples))
+	for i, x := range examples {
+		groups[i] = Group{Prompt: x.Prompt, Answers: [][]int32{x.Answers[0], x.Mismatched}}
 	}
-	return both
+	return groups
 }
 
 // partner is the example whose answer the k-th of the order gets, or -1.
-func partner(groups []batch.Group, order []int, k, batchSize int) int {
+func partner(examples []Example, order []int, k, batchSize int) int {
 	first := k / batchSize * batchSize
 	for _, part := range []struct {
 		from []int
@@ -71,7 +67,7 @@ func partner(groups []batch.Group, order []int, k, batchSize int) int {
 		n := len(part.from)
 		for back := 1; back < n; back++ {
 			j := part.from[(part.at-back+n)%n]
-			if !slices.Equal(groups[j].Prompt, groups[order[k]].Prompt) {
+			if !slices.Equal(examples[j].Prompt, examples[order[k]].Prompt) {
 				return j
 			}
 		}
@@ -83,27 +79,33 @@ func partner(groups []batch.Group, order []int, k, batchSize int) int {
 func (m *KTO) Key() string { return m.Options.Key() }
 
 // Weight counts examples.
-func (m *KTO) Weight(examples []int) float64 { return float64(len(examples)) }
+func (m *KTO) Weight(examples []Example) float64 { return float64(len(examples)) }
 
-// others are the groups that Prepare measures beside the examples.
-func (m *KTO) others() []batch.Group { return m.Mismatched }
+// others are the prompts of examples with the answers to other ones.
+func (m *KTO) others(examples []Example) []Group {
+	groups := make([]Group, len(examples))
+	for i, x := range examples {
+		groups[i] = Group{Prompt: x.Prompt, Answers: [][]int32{x.Mismatched}}
+	}
+	return groups
+}
 
 // prepare measures the reference point of the examples under the present weights.
-func (m *KTO) prepare(l *Learner, examples []int, layout batch.Layout) error {
+func (m *KTO) prepare(l *Learner, examples []Example, layout batch.Layout) error {
 	m.now = point{}
 	sum := 0.0
-	for p := range pieces(m.Mismatched, examples, layout) {
-		sums, err := l.Sums(p.Packed)
+	for members, p := range cut(m.others(examples), layout) {
+		sums, err := l.Sums(p)
 		if err != nil {
 			return err
 		}
-		for i, e := range p.examples {
-			sum += float64(sums[i]) - float64(m.Reference[e][1])
+		for i, e := range members {
+			sum += float64(sums[i]) - float64(examples[e].Reference[1])
 		}
 	}
 	m.now.z = max(0, sum/float64(len(examples)))
-	for _, e := range examples {
-		if m.Desirable[e] {
+	for _, x := range examples {
+		if x.Desirable {
 			m.now.desirable++
 		} else {
 			m.now.undesirable++
@@ -114,13 +116,10 @@ func (m *KTO) prepare(l *Learner, examples []int, layout batch.Layout) error {
 
 // Inputs are, for the answers of the batch with padding at the end: weight [answers] (0 for padding), 1 for a desirable
 // answer [answers], the reference's log-probs [answers], and the reference point [1].
-func (m *KTO) Inputs(examples []int, p *batch.Packed) []Input {
+func (m *KTO) Inputs(examples []Example, p *batch.Packed) []Input {
 	weight, desirable, ref := make([]float32, p.Answers), make([]float32, p.Answers), make([]float32, p.Answers)
-	for i, e := range examples {
-		weight[i], desirable[i] = 1, oneIf(m.Desirable[e])
-		if m.Reference != nil { // else only the shapes count, in a plan
-			ref[i] = m.Reference[e][0]
-		}
+	for i, x := range examples {
+		weight[i], desirable[i], ref[i] = 1, oneIf(x.Desirable), x.Reference[0]
 	}
 	n := []int{p.Answers}
 	return []Input{{weight, n}, {desirable, n}, {ref, n}, {[]float32{float32(m.now.z)}, []int{1}}}
@@ -134,7 +133,7 @@ func (m *KTO) Loss(lp LogProbs, inputs []*graph.Node) (*graph.Node, []*graph.Nod
 }
 
 // Observe computes the diagnostics on the host, in float64. The names are TRL's: a desirable answer is "chosen".
-func (m *KTO) Observe(examples []int, p *batch.Packed, outputs [][]float32, metrics *Metrics) error {
+func (m *KTO) Observe(examples []Example, p *batch.Packed, outputs [][]float32, metrics *Metrics) error {
 	b := m.batch(examples, outputs[0])
 	out, err := m.Options.UnpairedHost(b)
 	if err != nil {
@@ -158,27 +157,27 @@ func (m *KTO) Observe(examples []int, p *batch.Packed, outputs [][]float32, metr
 	return nil
 }
 
-func (m *KTO) batch(examples []int, sums []float32) losses.UnpairedBatch {
+func (m *KTO) batch(examples []Example, sums []float32) losses.UnpairedBatch {
 	b := losses.UnpairedBatch{Point: m.now.z}
-	for i, e := range examples {
+	for i, x := range examples {
 		b.Policy = append(b.Policy, float64(sums[i]))
-		b.Reference = append(b.Reference, float64(m.Reference[e][0]))
-		b.Desirable = append(b.Desirable, m.Desirable[e])
+		b.Reference = append(b.Reference, float64(x.Reference[0]))
+		b.Desirable = append(b.Desirable, x.Desirable)
 	}
 	return b
 }
 
 // CheckStart is the self-check of step 0: policy and reference agree.
-func (m *KTO) CheckStart(examples []int, _ *batch.Packed, outputs [][]float32) error {
+func (m *KTO) CheckStart(examples []Example, _ *batch.Packed, outputs [][]float32) error {
 	if m.Tolerance == 0 {
 		return nil
 	}
-	for i, e := range examples {
-		policy, reference := float64(outputs[0][i]), float64(m.Reference[e][0])
+	for i, x := range examples {
+		policy, reference := float64(outputs[0][i]), float64(x.Reference[0])
 		if !(math.Abs(policy-reference) <= m.Tolerance*(1+math.Abs(reference))) {
-			return fmt.Errorf("step 0: before any update policy and reference must agree, but log p of example %d is "+
+			return fmt.Errorf("step 0: before any update policy and reference must agree, but log p of %s is "+
 				"%.4f under the policy and %.4f under the reference: the reference is not the model that training "+
-				"starts from, or its cached log-probabilities are stale (other weights, data or limits)", e+1, policy,
+				"starts from, or its cached log-probabilities are stale (other weights, data or limits)", x.place(i), policy,
 				reference)
 		}
 	}

@@ -11,15 +11,15 @@ import (
 
 // TestMismatch: each example gets the answer before it in its batch, as TRL has it, but none to its own prompt.
 func TestMismatch(t *testing.T) {
-	groups := func(prompts ...int32) (all []batch.Group) {
+	groups := func(prompts ...int32) (all []Example) {
 		for i, p := range prompts {
-			all = append(all, batch.Group{Prompt: []int32{p}, Answers: [][]int32{{10, int32(i), 12}}})
+			all = append(all, Example{Group: Group{Prompt: []int32{p}, Answers: [][]int32{{10, int32(i), 12}}}})
 		}
 		return all
 	}
 	for _, c := range []struct {
 		name    string
-		groups  []batch.Group
+		groups  []Example
 		order   []int
 		size    int
 		most    int
@@ -31,22 +31,21 @@ func TestMismatch(t *testing.T) {
 		{"a batch of one prompt", groups(1, 1, 2, 3), []int{0, 1, 2, 3}, 2, 0, "[3 3 3 2]"},
 		{"cut", groups(1, 2), []int{0, 1}, 2, 3, "[1 0]"},
 	} {
-		got, err := Mismatch(c.groups, c.order, c.size, c.most)
-		if err != nil {
+		if err := Mismatch(c.groups, c.order, c.size, c.most); err != nil {
 			t.Fatal(err)
 		}
 		var from []int32
-		for i, g := range got {
-			from = append(from, g.Answers[0][1])
-			if g.Prompt[0] != c.groups[i].Prompt[0] || c.most > 0 && len(g.Answers[0]) != c.most-1 {
-				t.Errorf("%s: %v", c.name, g)
+		for _, x := range c.groups {
+			from = append(from, x.Mismatched[1])
+			if c.most > 0 && len(x.Mismatched) != c.most-1 {
+				t.Errorf("%s: %v", c.name, x)
 			}
 		}
 		if fmt.Sprint(from) != c.answers {
 			t.Errorf("%s: answers of %v, want %s", c.name, from, c.answers)
 		}
 	}
-	if _, err := Mismatch(groups(1, 1), []int{0, 1}, 2, 0); err == nil {
+	if err := Mismatch(groups(1, 1), []int{0, 1}, 2, 0); err == nil {
 		t.Error("one prompt alone is accepted")
 	}
 }
@@ -54,22 +53,22 @@ func TestMismatch(t *testing.T) {
 // TestReferencePoint: it is the mean log-ratio of the mismatched answers alone, and never below 0.
 func TestReferencePoint(t *testing.T) {
 	l := learner(t, backendtest.Go(t), tinyModel())
-	groups := []batch.Group{{Prompt: []int32{5, 6}, Answers: [][]int32{{7, 8}}},
-		{Prompt: []int32{9, 4}, Answers: [][]int32{{3, 2, 1}}}}
-	mismatched, err := Mismatch(groups, []int{0, 1}, 2, 0)
-	if err != nil {
+	examples := examplesOf([]Group{{Prompt: []int32{5, 6}, Answers: [][]int32{{7, 8}}},
+		{Prompt: []int32{9, 4}, Answers: [][]int32{{3, 2, 1}}}})
+	examples[0].Desirable = true
+	if err := Mismatch(examples, []int{0, 1}, 2, 0); err != nil {
 		t.Fatal(err)
 	}
-	sums, err := l.Sums(batch.Pack(mismatched, batch.Layout{}))
+	m := &KTO{}
+	sums, err := l.Sums(batch.Pack(m.others(examples), batch.Layout{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for below, want := range map[float32]float64{0.5: 0.5, -0.5: 0} {
-		m := &KTO{Desirable: []bool{true, false}, Mismatched: mismatched}
-		for _, sum := range sums {
-			m.Reference = append(m.Reference, [2]float32{1000, sum - below})
+		for i, sum := range sums {
+			examples[i].Reference = [2]float32{1000, sum - below}
 		}
-		if err := m.prepare(l, []int{0, 1}, batch.Layout{}); err != nil || math.Abs(m.now.z-want) > 1e-4 {
+		if err := m.prepare(l, examples, batch.Layout{}); err != nil || math.Abs(m.now.z-want) > 1e-4 {
 			t.Errorf("a mean of %v: z is %v, %v, want %v", below, m.now.z, err, want)
 		}
 	}

@@ -34,11 +34,11 @@ func TestStepsDoNotLeak(t *testing.T) {
 	m := model.Init(config, 1)
 	l := learner(t, backendtest.ONNX(t), m)
 	groups := testkit.Groups(4, 4, 2)
-	method := preference(groups)
+	method := mappo()
 	p := batch.Pack(groups, batch.Layout{Share: true, Pad: 4})
 	steps := func(n int) {
 		for range n {
-			if _, _, err := l.Accumulate(p, method, method.Inputs([]int{0, 1, 2, 3}, p), 0.25); err != nil {
+			if _, _, err := l.Accumulate(p, method, method.Inputs(pairsOf(groups), p), 0.25); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := l.Update(AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, 1e-4); err != nil {

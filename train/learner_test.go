@@ -28,24 +28,31 @@ func learner(t *testing.T, e *backend.Engine, m *model.Model) *Learner {
 	return l
 }
 
-// preference is MaPPO over the groups, with reference log-probs away from the policy's.
-func preference(groups []batch.Group) *Preference {
-	p := &Preference{Options: losses.Defaults(losses.DPO)}
+func mappo() *Preference { return &Preference{Options: losses.Defaults(losses.DPO)} }
+
+// pairsOf are groups of two answers for MaPPO, with reference log-probs away from the policy's.
+func pairsOf(groups []batch.Group) (all []Example) {
 	for i, g := range groups {
-		p.Gaps = append(p.Gaps, 0.1+0.1*float64(i%9))
-		p.Reference = append(p.Reference, [2]float32{-4 * float32(len(g.Answers[0])), -4 * float32(len(g.Answers[1]))})
+		all = append(all, Example{Group: g, Gap: 0.1 + 0.1*float64(i%9), Scored: true,
+			Reference: [2]float32{-4 * float32(len(g.Answers[0])), -4 * float32(len(g.Answers[1]))}})
 	}
-	return p
+	return all
+}
+
+// examplesOf are groups without anything beside them.
+func examplesOf(groups []batch.Group) (all []Example) {
+	for _, g := range groups {
+		all = append(all, Example{Group: g})
+	}
+	return all
 }
 
 // gradients accumulates the loss of groups in microbatches, and reads what an update by them does to the weights when
 // moments and clipping are taken out: plain gradients, up to sign.
-func gradients(t *testing.T, l *Learner, method Method, groups []batch.Group, micro int, share bool) [][]float32 {
+func gradients(t *testing.T, l *Learner, method Method, all []Example, micro int, share bool) [][]float32 {
 	t.Helper()
-	all := Order(len(groups), 0, 0, false)
-	for at := 0; at < len(groups); at += micro {
-		part := all[at:min(at+micro, len(groups))]
-		p := batch.Pack(groups[at:at+len(part)], batch.Layout{Share: share, Pad: micro})
+	for part := range slices.Chunk(all, micro) {
+		p := batch.Pack(Groups(part), batch.Layout{Share: share, Pad: micro})
 		if _, _, err := l.Accumulate(p, method, method.Inputs(part, p), 1/method.Weight(all)); err != nil {
 			t.Fatal(err)
 		}
@@ -121,12 +128,11 @@ func TestAccumulatedEqualsWhole(t *testing.T) {
 	groups := testkit.Groups(3, 8, 2)
 	m := testkit.Model(t, "llama")
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
-		for name, method := range map[string]Method{"preference": preference(groups),
-			"sft": &SFT{Groups: single(groups)}} {
+		for name, method := range map[string]Method{"preference": mappo(), "sft": SFT{}} {
 			l := learner(t, e, m)
-			data := groups
+			data := pairsOf(groups)
 			if name == "sft" {
-				data = single(groups)
+				data = examplesOf(single(groups))
 			}
 			whole := gradients(t, l, method, data, 8, false)
 			for _, micro := range []int{1, 3} {
@@ -146,16 +152,16 @@ func TestBlocksChangeRoundingAlone(t *testing.T) {
 	m := testkit.Model(t, "qwen3")
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		l := learner(t, e, m)
-		for name, data := range map[string][]batch.Group{"preference": groups, "sft": single(groups)} {
-			var method Method = preference(groups)
+		for name, all := range map[string][]Example{"preference": pairsOf(groups), "sft": examplesOf(single(groups))} {
+			var method Method = mappo()
 			if name == "sft" {
-				if method = (&SFT{Groups: data}); e.Name != "go" {
+				if method = (SFT{}); e.Name != "go" {
 					continue // programs are compiled for long
 				}
 			}
-			all, sums, grads := Order(len(data), 0, 0, false), map[int][]float32{}, map[int][][]float32{}
+			sums, grads := map[int][]float32{}, map[int][][]float32{}
 			for _, blocks := range []int{1, 4} {
-				p := batch.Pack(data, batch.Layout{Share: true, Pad: 8, Blocks: blocks})
+				p := batch.Pack(Groups(all), batch.Layout{Share: true, Pad: 8, Blocks: blocks})
 				if p.Blocks != blocks {
 					t.Fatalf("%d blocks, want %d", p.Blocks, blocks)
 				}
@@ -193,8 +199,7 @@ func TestAccumulatedStepEqualsWholeStep(t *testing.T) {
 		weights := map[int][][]float32{}
 		for _, micro := range []int{8, 1} {
 			l := learner(t, e, testkit.Model(t, "llama"))
-			method := preference(groups)
-			all := Order(len(groups), 0, 0, false)
+			method, all := mappo(), pairsOf(groups)
 			for at := 0; at < len(groups); at += micro {
 				p := batch.Pack(groups[at:at+micro], batch.Layout{Share: true, Pad: micro})
 				if _, _, err := l.Accumulate(p, method, method.Inputs(all[at:at+micro], p), 1.0/8); err != nil {
@@ -239,8 +244,8 @@ func TestSharedPrefixEqualsTwoRows(t *testing.T) {
 						}
 					}
 				}
-				method := preference(groups)
-				a, b := gradients(t, l, method, groups, 6, false), gradients(t, l, method, groups, 6, true)
+				method, pairs := mappo(), pairsOf(groups)
+				a, b := gradients(t, l, method, pairs, 6, false), gradients(t, l, method, pairs, 6, true)
 				if d, i := farthest(a, b); d > 2e-5 {
 					t.Errorf("gradient of %s is off by %.1e of its maximum", m.Params[i].Name, d)
 				}
@@ -269,10 +274,10 @@ func TestRepeatedTokensDoNotRace(t *testing.T) {
 	byEngine := map[string][][]float32{}
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		l := learner(t, e, m)
-		method := preference(groups)
-		first := gradients(t, l, method, groups, 16, false)
+		method, pairs := mappo(), pairsOf(groups)
+		first := gradients(t, l, method, pairs, 16, false)
 		for range 19 {
-			if again := gradients(t, l, method, groups, 16, false); fmt.Sprint(again) != fmt.Sprint(first) {
+			if again := gradients(t, l, method, pairs, 16, false); fmt.Sprint(again) != fmt.Sprint(first) {
 				t.Fatal("the gradient of the same batch changed from run to run")
 			}
 		}
@@ -295,9 +300,9 @@ func TestRowsLookedUpOnTheHostEqualThoseInTheGraph(t *testing.T) {
 			e := backendtest.Go(t)
 			e.Wants.HostRows, e.Wants.SharedMemory = host, host
 			l := learner(t, e, m)
-			method := preference(groups)
+			method := mappo()
 			p := batch.Pack(groups, batch.Layout{Share: true, Pad: 4})
-			if _, _, err := l.Accumulate(p, method, method.Inputs([]int{0, 1, 2, 3}, p), 0.25); err != nil {
+			if _, _, err := l.Accumulate(p, method, method.Inputs(pairsOf(groups), p), 0.25); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := l.Update(AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, MaxNorm: 1}, 1e-2); err != nil {

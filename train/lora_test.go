@@ -71,7 +71,7 @@ func withLoRA(m *model.Model) *model.Model {
 // any time of training, from a copy of the adapter alone; the frozen weights stay as they were.
 func TestAdapterOffIsTheReference(t *testing.T) {
 	groups := testkit.Groups(3, 4, 2)
-	method, p := preference(groups), batch.Pack(groups, batch.Layout{Pad: 4})
+	method, p := mappo(), batch.Pack(groups, batch.Layout{Pad: 4})
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		plain := testkit.Model(t, "qwen2")
 		want, err := learner(t, e, plain).TokenLogps(p, nil)
@@ -90,7 +90,7 @@ func TestAdapterOffIsTheReference(t *testing.T) {
 			t.Errorf("the reference has %d tensors: want the adapter's %d", len(reference), len(m.Trained()))
 		}
 		for range 3 {
-			if _, _, err := l.Accumulate(p, method, method.Inputs([]int{0, 1, 2, 3}, p), 0.25); err != nil {
+			if _, _, err := l.Accumulate(p, method, method.Inputs(pairsOf(groups), p), 0.25); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := l.Update(AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}, 1e-2); err != nil {
@@ -120,7 +120,7 @@ func TestAdapterOffIsTheReference(t *testing.T) {
 // TestLoRAInBFloat16: where products are in bfloat16 the frozen matrices are kept so, and the adapter in float32.
 func TestLoRAInBFloat16(t *testing.T) {
 	groups := testkit.Groups(3, 4, 2)
-	method, p := preference(groups), batch.Pack(groups, batch.Layout{Pad: 4})
+	method, p := mappo(), batch.Pack(groups, batch.Layout{Pad: 4})
 	e, m := backendtest.XLA(t), withLoRA(testkit.Model(t, "llama"))
 	l, err := NewLearner(e, m, model.GraphOptions{DType: dtypes.BFloat16})
 	if err != nil {
@@ -138,7 +138,7 @@ func TestLoRAInBFloat16(t *testing.T) {
 	}
 	var losses []float64
 	for range 8 {
-		loss, _, err := l.Accumulate(p, method, method.Inputs([]int{0, 1, 2, 3}, p), 0.25)
+		loss, _, err := l.Accumulate(p, method, method.Inputs(pairsOf(groups), p), 0.25)
 		if err == nil {
 			_, err = l.Update(AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}, 1e-2)
 		}

@@ -39,19 +39,18 @@ type tenUpdates struct {
 func updateTenTimes(t *testing.T, l *Learner, sft bool) (u tenUpdates) {
 	t.Helper()
 	groups := testkit.Groups(3, 16, 2)
-	method := Method(preference(groups))
+	method, all := Method(mappo()), pairsOf(groups)
 	switch {
 	case sft:
-		groups = single(groups)
-		method = &SFT{Groups: groups}
+		all, method = examplesOf(single(groups)), SFT{}
 	case l.Config().Reward:
-		method = &Reward{}
+		all, method = examplesOf(groups), &Reward{}
 	}
-	all, layout := Order(16, 0, 0, false), batch.Layout{Pad: 8, Blocks: l.Blocks()}
+	layout := batch.Layout{Pad: 8, Blocks: l.Blocks()}
 	for range 10 {
 		loss := 0.0
 		for at := 0; at < 16; at += 8 {
-			p := batch.Pack(groups[at:at+8], layout)
+			p := batch.Pack(Groups(all[at:at+8]), layout)
 			part, _, err := l.Accumulate(p, method, method.Inputs(all[at:at+8], p), 1/method.Weight(all))
 			if err != nil {
 				t.Fatal(err)
@@ -293,7 +292,7 @@ func TestMeshesThatDoNotDivide(t *testing.T) {
 }
 
 // greedy is SFT with an output that no machine has room for.
-type greedy struct{ *SFT }
+type greedy struct{ SFT }
 
 func (g greedy) Loss(lp LogProbs, inputs []*graph.Node) (*graph.Node, []*graph.Node) {
 	loss, outputs := g.SFT.Loss(lp, inputs)
@@ -323,9 +322,7 @@ func TestAFailedRunOnAMeshEnds(t *testing.T) {
 	}
 	defer f.Close()
 	l := tinyLoop(learner(t, e, m), m)
-	groups := single(testkit.Groups(9, 8, 2))
-	l.Train, l.Eval = Examples{Method: greedy{&SFT{Groups: groups}}, Groups: groups,
-		Sources: make([]string, 8)}, nil
+	l.Method, l.Train, l.Eval = greedy{SFT{}}, examplesOf(single(testkit.Groups(9, 8, 2))), nil
 	l.Folder, l.Options.EvalEvery, l.Options.EvalMetric = f, 0, ""
 	err = l.Run(t.Context())
 	if !errors.Is(err, backend.ErrDevices) || !errors.Is(err, backend.ErrMemory) ||

@@ -19,6 +19,15 @@ type Mix struct {
 	Weights []float64 // [sources] above 0; nil: no mix
 }
 
+// MixOf is the mix of examples by the weights of their sources.
+func MixOf(examples []Example, weights []float64) Mix {
+	m := Mix{Weights: weights}
+	for _, x := range examples {
+		m.Part = append(m.Part, x.Part)
+	}
+	return m
+}
+
 // On says that there are weights.
 func (m Mix) On() bool { return m.Weights != nil }
 

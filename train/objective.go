@@ -23,15 +23,15 @@ type LogProbs struct {
 	Sums   *graph.Node // [answers] summed over the answer's tokens
 }
 
-// Method is what a command trains with: an objective and what it needs of every example.
+// Method is an objective, and what it needs of examples.
 type Method interface {
 	Objective
-	// Weight is what a set of examples counts in the mean that the loss is: pairs, or predicted tokens.
-	Weight(examples []int) float64
-	// Inputs are the objective's own inputs for these examples, in the packed batch.
-	Inputs(examples []int, p *batch.Packed) []Input
+	// Weight is what examples count in the mean that the loss is: pairs, or predicted tokens.
+	Weight(examples []Example) float64
+	// Inputs are the objective's own inputs for the examples of a packed batch.
+	Inputs(examples []Example, p *batch.Packed) []Input
 	// Observe adds what the outputs of these examples say to the metrics, the loss among them.
-	Observe(examples []int, p *batch.Packed, outputs [][]float32, m *Metrics) error
+	Observe(examples []Example, p *batch.Packed, outputs [][]float32, m *Metrics) error
 }
 
 // Input is a float32 array fed to an objective.

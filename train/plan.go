@@ -41,7 +41,7 @@ func (l *Learner) SketchForward(p *batch.Packed) (backend.Sketch, error) {
 // devices' memory need to be there, since nothing runs. It is for those who read what the compiler says of its
 // programs: first that of the gradient, then those of the updates, of which the result has one for each group.
 func CompileStep(e *backend.Engine, c *model.Config, o model.GraphOptions, p *batch.Packed, method Method,
-	examples []int, rule AdamW) (updates []*backend.Program, err error) {
+	examples []Example, rule AdamW) (updates []*backend.Program, err error) {
 	l, err := Shapes(e, model.Unfilled(c), o)
 	if err != nil {
 		return nil, err

@@ -2,8 +2,6 @@ package train
 
 import (
 	"fmt"
-	"math"
-	"slices"
 
 	"github.com/gomlx/gomlx/core/graph"
 
@@ -15,10 +13,8 @@ import (
 // Examples are groups of two answers, the chosen one first.
 type Preference struct {
 	Options   losses.Options
-	Custom    *PairLoss    // instead of the loss that Options names; nil: that loss
-	Gaps      []float64    // [examples] reward gap Δr; nil where the pairs have no scores and the loss needs none
-	Reference [][2]float32 // [examples] summed log-probs of chosen and rejected; nil for a reference-free loss
-	Tolerance float64      // of the self-check at step 0, relative; 0: no check, the reference is another model
+	Custom    *PairLoss // instead of the loss that Options names; nil: that loss
+	Tolerance float64   // of the self-check at step 0, relative; 0: no check, the reference is another model
 }
 
 // PairLoss is a loss of one's own on preference pairs. Beside it, losses.Options says whether there is a reference and
@@ -38,25 +34,20 @@ func (m *Preference) Key() string {
 }
 
 // Weight counts pairs.
-func (m *Preference) Weight(examples []int) float64 { return float64(len(examples)) }
+func (m *Preference) Weight(examples []Example) float64 { return float64(len(examples)) }
 
 // Inputs are, for the pairs of the batch with padding at the end: weight [pairs] (0 for padding), gap [pairs], lengths
 // [pairs, 2], and the reference's log-probs [pairs, 2] where the loss has a reference.
-func (m *Preference) Inputs(examples []int, p *batch.Packed) []Input {
+func (m *Preference) Inputs(examples []Example, p *batch.Packed) []Input {
 	pairs := p.Answers / 2
 	weight, gap, lengths, ref := make([]float32, pairs), make([]float32, pairs), make([]float32, p.Answers),
 		make([]float32, p.Answers)
 	for i, n := range p.Lengths {
 		lengths[i] = float32(n)
 	}
-	for i, e := range examples {
-		weight[i] = 1
-		if m.Gaps != nil {
-			gap[i] = float32(m.Gaps[e])
-		}
-		if m.Reference != nil {
-			ref[2*i], ref[2*i+1] = m.Reference[e][0], m.Reference[e][1]
-		}
+	for i, x := range examples {
+		weight[i], gap[i] = 1, float32(x.Gap)
+		ref[2*i], ref[2*i+1] = x.Reference[0], x.Reference[1]
 	}
 	in := []Input{{weight, []int{pairs}}, {gap, []int{pairs}}, {lengths, []int{pairs, 2}}}
 	if m.Options.ReferenceFree() {
@@ -91,7 +82,7 @@ func (m *Preference) pairLosses(in losses.Inputs) *graph.Node {
 }
 
 // Observe computes the diagnostics on the host, in float64, from the answers' log-probs.
-func (m *Preference) Observe(examples []int, p *batch.Packed, outputs [][]float32, metrics *Metrics) error {
+func (m *Preference) Observe(examples []Example, p *batch.Packed, outputs [][]float32, metrics *Metrics) error {
 	b := m.batch(examples, p, outputs[0])
 	out, err := m.Options.Host(b)
 	if err != nil {
@@ -114,67 +105,25 @@ func (m *Preference) Observe(examples []int, p *batch.Packed, outputs [][]float3
 }
 
 // CheckStart is the self-check of step 0: as long as the policy is the reference, rewards are 0 and the loss is known.
-func (m *Preference) CheckStart(examples []int, p *batch.Packed, outputs [][]float32) error {
-	if m.Reference == nil || m.Tolerance == 0 || m.Custom != nil {
+func (m *Preference) CheckStart(examples []Example, p *batch.Packed, outputs [][]float32) error {
+	if m.Options.ReferenceFree() || m.Tolerance == 0 || m.Custom != nil {
 		return nil
 	}
 	return m.Options.CheckStartWithin(m.batch(examples, p, outputs[0]), m.Tolerance)
 }
 
-func (m *Preference) batch(examples []int, p *batch.Packed, sums []float32) losses.Batch {
+func (m *Preference) batch(examples []Example, p *batch.Packed, sums []float32) losses.Batch {
 	var b losses.Batch
-	for i, e := range examples {
+	for i, x := range examples {
 		b.PolicyChosen = append(b.PolicyChosen, float64(sums[2*i]))
 		b.PolicyRejected = append(b.PolicyRejected, float64(sums[2*i+1]))
 		b.ChosenLengths = append(b.ChosenLengths, float64(p.Lengths[2*i]))
 		b.RejectedLengths = append(b.RejectedLengths, float64(p.Lengths[2*i+1]))
-		if m.Gaps != nil {
-			b.RewardGap = append(b.RewardGap, m.Gaps[e])
-		}
-		if m.Reference != nil {
-			b.ReferenceChosen = append(b.ReferenceChosen, float64(m.Reference[e][0]))
-			b.ReferenceRejected = append(b.ReferenceRejected, float64(m.Reference[e][1]))
+		b.ReferenceChosen = append(b.ReferenceChosen, float64(x.Reference[0]))
+		b.ReferenceRejected = append(b.ReferenceRejected, float64(x.Reference[1]))
+		if x.Scored {
+			b.RewardGap = append(b.RewardGap, x.Gap)
 		}
 	}
 	return b
-}
-
-// PairSums measures the summed log-probs of every pair under the learner's present weights. layout is that of
-// [Learner.Layout], or of [Loop.Layout] for those of a run. tick, which may be nil, is called after every pass; its
-// error ends the measurement.
-func PairSums(l *Learner, groups []batch.Group, layout batch.Layout, tick func(done int) error) ([][2]float32, error) {
-	sums := unmeasured(len(groups))
-	if tick == nil {
-		tick = func(int) error { return nil }
-	}
-	return sums, measureSums(l, groups, layout, sums, tick)
-}
-
-// unmeasured are sums of n pairs that measureSums measures: NaN.
-func unmeasured(n int) [][2]float32 {
-	nan := float32(math.NaN())
-	return slices.Repeat([][2]float32{{nan, nan}}, n)
-}
-
-// measureSums measures the pairs whose sums are NaN. A pair goes through the model with others that are measured
-// already, if it did so at first: the bits may depend on them.
-func measureSums(l *Learner, groups []batch.Group, layout batch.Layout, sums [][2]float32,
-	tick func(done int) error) error {
-	done := 0
-	for p := range pieces(groups, Order(len(groups), 0, 0, false), layout) {
-		if slices.ContainsFunc(p.examples, func(e int) bool { return sums[e] != sums[e] }) {
-			measured, err := l.Sums(p.Packed)
-			if err != nil {
-				return fmt.Errorf("log-probs of pairs %v: %w", p.examples, err)
-			}
-			for i, e := range p.examples {
-				sums[e] = [2]float32{measured[2*i], measured[2*i+1]}
-			}
-		}
-		done += len(p.examples)
-		if err := tick(done); err != nil {
-			return err
-		}
-	}
-	return nil
 }

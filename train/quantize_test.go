@@ -37,7 +37,7 @@ func dequantized(m *model.Model) *model.Model {
 // adapter's gradients: on go to the bit, since it computes both alike.
 func TestQuantizedBase(t *testing.T) {
 	groups := testkit.Groups(3, 4, 2)
-	method, p := preference(groups), batch.Pack(groups, batch.Layout{Pad: 4})
+	method, p := mappo(), batch.Pack(groups, batch.Layout{Pad: 4})
 	step := func(t *testing.T, m *model.Model, e *backend.Engine, checkpoint bool) (loss float64, weights [][]float32) {
 		l, err := NewLearner(e, m, model.GraphOptions{Checkpoint: checkpoint})
 		if err != nil {
@@ -46,7 +46,7 @@ func TestQuantizedBase(t *testing.T) {
 		defer l.Close()
 		linear := AdamW{Epsilon: 1} // the change is about the gradient
 		for range 2 {
-			if loss, _, err = l.Accumulate(p, method, method.Inputs([]int{0, 1, 2, 3}, p), 0.25); err == nil {
+			if loss, _, err = l.Accumulate(p, method, method.Inputs(pairsOf(groups), p), 0.25); err == nil {
 				_, err = l.Update(linear, 0.1)
 			}
 			if err != nil {

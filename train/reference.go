@@ -12,7 +12,9 @@ import (
 	"hash"
 	"io"
 	"io/fs"
+	"math"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/posttrain/posttrain/internal/backend"
@@ -27,7 +29,7 @@ import (
 //
 // What is measured is kept in the file that [run.PartOf] names, every so often (0: never) and when tick ends the
 // measurement, so that the next start measures the rest alone. The result has the same bits.
-func CachedPairSums(path string, l *Learner, groups []batch.Group, layout batch.Layout, every time.Duration,
+func CachedPairSums(path string, l *Learner, groups []Group, layout batch.Layout, every time.Duration,
 	tick func(done int) error) (sums [][2]float32, cached bool, err error) {
 	key, err := l.fingerprint(groups, layout)
 	if err != nil {
@@ -61,6 +63,45 @@ func CachedPairSums(path string, l *Learner, groups []batch.Group, layout batch.
 func removePart(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s cannot be removed: %w", path, run.Cause(err))
+	}
+	return nil
+}
+
+// PairSums measures the summed log-probs of every pair under the learner's present weights. layout is that of
+// [Learner.Layout], or of [Dataset.Layout] for those of a run. tick, which may be nil, is called after every pass; its
+// error ends the measurement.
+func PairSums(l *Learner, groups []Group, layout batch.Layout, tick func(done int) error) ([][2]float32, error) {
+	sums := unmeasured(len(groups))
+	if tick == nil {
+		tick = func(int) error { return nil }
+	}
+	return sums, measureSums(l, groups, layout, sums, tick)
+}
+
+// unmeasured are sums of n pairs that measureSums measures: NaN.
+func unmeasured(n int) [][2]float32 {
+	nan := float32(math.NaN())
+	return slices.Repeat([][2]float32{{nan, nan}}, n)
+}
+
+// measureSums measures the pairs whose sums are NaN. A pair goes through the model with others that are measured
+// already, if it did so at first: the bits may depend on them.
+func measureSums(l *Learner, groups []Group, layout batch.Layout, sums [][2]float32, tick func(done int) error) error {
+	done := 0
+	for members, p := range cut(groups, layout) {
+		if slices.ContainsFunc(members, func(e int) bool { return sums[e] != sums[e] }) {
+			measured, err := l.Sums(p)
+			if err != nil {
+				return fmt.Errorf("log-probs of pairs %v: %w", members, err)
+			}
+			for i, e := range members {
+				sums[e] = [2]float32{measured[2*i], measured[2*i+1]}
+			}
+		}
+		done += len(members)
+		if err := tick(done); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -100,7 +141,7 @@ func writeSums(path, key string, sums [][2]float32) error {
 }
 
 // fingerprint identifies everything that the sums depend on.
-func (l *Learner) fingerprint(groups []batch.Group, layout batch.Layout) (string, error) {
+func (l *Learner) fingerprint(groups []Group, layout batch.Layout) (string, error) {
 	config, err := l.model.Config.JSON("float32")
 	if err != nil {
 		return "", err
@@ -162,7 +203,7 @@ type hashed struct {
 	state []byte
 }
 
-func hashGroups(h hash.Hash, groups []batch.Group) {
+func hashGroups(h hash.Hash, groups []Group) {
 	fmt.Fprintln(h, len(groups))
 	for _, g := range groups {
 		fmt.Fprintln(h, len(g.Prompt), len(g.Answers))

@@ -123,8 +123,8 @@ func TestFingerprint(t *testing.T) {
 	}
 	check("other weights", groups, batch.Layout{Pad: 4})
 	p := batch.Pack(groups[:2], batch.Layout{Pad: 2})
-	method := preference(groups)
-	if _, _, err := l.Accumulate(p, method, method.Inputs([]int{0, 1}, p), 1); err != nil {
+	method := mappo()
+	if _, _, err := l.Accumulate(p, method, method.Inputs(pairsOf(groups[:2]), p), 1); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Update(AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, 0.1); err != nil {

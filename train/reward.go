@@ -10,10 +10,9 @@ import (
 )
 
 // Reward trains a reward model on pairs. Examples are groups of two answers that [batch.Encoder.Scored] made, the
-// chosen one first.
+// chosen one first; Gap is the margin by which it should at least score higher.
 type Reward struct {
 	Options losses.BradleyTerry
-	Margins []float64 // [examples], by which the chosen answer should at least score higher; nil: 0
 }
 
 // Metrics of a reward model, beside the loss; the names are TRL's.
@@ -29,23 +28,16 @@ const (
 func (m *Reward) Key() string { return m.Options.Key() }
 
 // Weight counts pairs.
-func (m *Reward) Weight(examples []int) float64 { return float64(len(examples)) }
+func (m *Reward) Weight(examples []Example) float64 { return float64(len(examples)) }
 
 // Inputs are, for the pairs of the batch with padding at the end: weight [pairs] (0 for padding) and margin [pairs].
-func (m *Reward) Inputs(examples []int, p *batch.Packed) []Input {
+func (m *Reward) Inputs(examples []Example, p *batch.Packed) []Input {
 	pairs := p.Answers / 2
 	weight, margin := make([]float32, pairs), make([]float32, pairs)
-	for i, e := range examples {
-		weight[i], margin[i] = 1, float32(m.margin(e))
+	for i, x := range examples {
+		weight[i], margin[i] = 1, float32(x.Gap)
 	}
 	return []Input{{weight, []int{pairs}}, {margin, []int{pairs}}}
-}
-
-func (m *Reward) margin(example int) float64 {
-	if m.Margins == nil {
-		return 0
-	}
-	return m.Margins[example]
 }
 
 // Loss sums the pairs' losses; outputs: the answers' scores [answers].
@@ -60,11 +52,11 @@ func (m *Reward) Loss(lp LogProbs, inputs []*graph.Node) (*graph.Node, []*graph.
 }
 
 // Observe computes the metrics in float64 from the answers' scores.
-func (m *Reward) Observe(examples []int, _ *batch.Packed, outputs [][]float32, metrics *Metrics) error {
+func (m *Reward) Observe(examples []Example, _ *batch.Packed, outputs [][]float32, metrics *Metrics) error {
 	scores := outputs[0][:2*len(examples)]
-	for i, e := range examples {
+	for i, x := range examples {
 		chosen, rejected := float64(scores[2*i]), float64(scores[2*i+1])
-		metrics.Add("loss", m.Options.Host(chosen, rejected, m.margin(e)), 1)
+		metrics.Add("loss", m.Options.Host(chosen, rejected, x.Gap), 1)
 		higher := 0.0
 		if chosen > rejected {
 			higher = 1

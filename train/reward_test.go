@@ -9,10 +9,10 @@ import (
 
 // TestRewardMetrics: numbers by hand; the extremes are those of all pieces of a step, and steps have their mean.
 func TestRewardMetrics(t *testing.T) {
-	m := &Reward{Options: losses.BradleyTerry{}, Margins: []float64{0, 0, 2}}
+	m := &Reward{Options: losses.BradleyTerry{}}
 	step := NewMetrics()
-	for examples, scores := range map[[1]int][]float32{{2}: {3, 1, 0, 0}, {0}: {-1, 4, 9, -9}} {
-		if err := m.Observe(examples[:], nil, [][]float32{scores}, step); err != nil { // behind a pair there is padding
+	for gap, scores := range map[float64][]float32{2: {3, 1, 0, 0}, 0: {-1, 4, 9, -9}} {
+		if err := m.Observe([]Example{{Gap: gap}}, nil, [][]float32{scores}, step); err != nil { // behind a pair there is padding
 			t.Fatal(err)
 		}
 	}
@@ -25,7 +25,7 @@ func TestRewardMetrics(t *testing.T) {
 	other.Least(MetricMinReward, -3)
 	window.Join(step)
 	window.Join(other)
-	again := UnpackMetrics(window.Pack()) // as a checkpoint keeps it
+	again := unpackMetrics(window.pack()) // as a checkpoint keeps it
 	if got := again.Means("")[MetricMinReward]; got != -2 {
 		t.Errorf("the least of two steps is %v in the mean, want -2", got)
 	}

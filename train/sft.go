@@ -8,32 +8,30 @@ import (
 
 // SFT trains on demonstrations: the mean negative log-likelihood of the predicted tokens. Examples are groups of one
 // answer.
-type SFT struct {
-	Groups []batch.Group
-}
+type SFT struct{}
 
 // Key is always the same: there are no options.
-func (m *SFT) Key() string { return "sft" }
+func (SFT) Key() string { return "sft" }
 
 // Weight counts predicted tokens: the mean is over the tokens of the whole batch, however it is split.
-func (m *SFT) Weight(examples []int) float64 {
+func (SFT) Weight(examples []Example) float64 {
 	n := 0
-	for _, e := range examples {
-		n += m.Groups[e].AnswerTokens()
+	for _, x := range examples {
+		n += x.AnswerTokens()
 	}
 	return float64(n)
 }
 
 // Inputs: none.
-func (m *SFT) Inputs([]int, *batch.Packed) []Input { return nil }
+func (SFT) Inputs([]Example, *batch.Packed) []Input { return nil }
 
 // Loss sums the tokens' negative log-likelihoods; outputs: the answers' summed log-probs [answers].
-func (m *SFT) Loss(lp LogProbs, _ []*graph.Node) (*graph.Node, []*graph.Node) {
+func (SFT) Loss(lp LogProbs, _ []*graph.Node) (*graph.Node, []*graph.Node) {
 	return graph.Neg(graph.ReduceAllSum(graph.Mul(lp.Tokens, lp.Real))), []*graph.Node{lp.Sums}
 }
 
 // Observe counts the loss, per token.
-func (m *SFT) Observe(examples []int, p *batch.Packed, outputs [][]float32, metrics *Metrics) error {
+func (SFT) Observe(examples []Example, p *batch.Packed, outputs [][]float32, metrics *Metrics) error {
 	for i := range examples {
 		n := float64(p.Lengths[i])
 		metrics.Add("loss", -float64(outputs[0][i])/n, n)

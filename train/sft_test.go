@@ -47,7 +47,7 @@ func TestPackedDemonstrations(t *testing.T) {
 		}
 		tokens += n
 	}
-	if w := (&SFT{Groups: groups}).Weight([]int{0, 1, 2, 3, 4, 5, 6}); w != float64(tokens) {
+	if w := (SFT{}).Weight(examplesOf(groups)); w != float64(tokens) {
 		t.Errorf("weight %v, want %d", w, tokens)
 	}
 }

@@ -3,6 +3,7 @@ package train
 import (
 	"slices"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/batch"
 )
@@ -33,14 +34,9 @@ func (s *Survey) Add(p Part) {
 }
 
 // Measure counts the batches in which groups are measured, times over.
-func (s *Survey) Measure(groups []batch.Group, layout batch.Layout, times int) {
-	s.measure(groups, Order(len(groups), 0, 0, false), layout, float64(times))
-}
-
-// measure counts the batches in which the groups of some examples are measured.
-func (s *Survey) measure(groups []batch.Group, examples []int, layout batch.Layout, count float64) {
-	for p := range pieces(groups, examples, layout) {
-		s.Add(Part{Packed: p.Packed, Count: count})
+func (s *Survey) Measure(groups []Group, layout batch.Layout, times float64) {
+	for _, p := range cut(groups, layout) {
+		s.Add(Part{Packed: p, Count: times})
 	}
 }
 
@@ -48,36 +44,33 @@ func (s *Survey) measure(groups []batch.Group, examples []int, layout batch.Layo
 const surveyed = 200
 
 // Survey counts the batches of the steps and of the evaluations. The learner may have shapes alone.
-func (l *Loop) Survey(s *Survey) error {
-	state, steps := l.State, l.Total()
-	defer func() { l.State = state }()
+func (d *Dataset) Survey(s *Survey) error {
+	if err := d.Start(d.t); err != nil {
+		return err
+	}
+	state, steps := d.t.State, d.Total()
+	defer func() { d.t.State = state }()
 	look := min(steps, surveyed)
 	count := float64(steps) / float64(look)
+	method, measures := d.Method.(preparer)
 	for i := range look {
-		examples, err := l.Seek(i)
-		if err != nil {
-			return err
+		examples := data.Pick(d.Train, d.Seek(i))
+		for p := range pieces(examples, d.Layout()) {
+			s.Add(Part{Packed: p.Packed, Objective: d.Method, Inputs: d.Method.Inputs(p.examples, p.Packed),
+				Count: count})
 		}
-		m := l.Train.Method
-		for p := range pieces(l.Train.Groups, examples, l.Layout()) {
-			s.Add(Part{Packed: p.Packed, Objective: m, Inputs: m.Inputs(p.examples, p.Packed), Count: count})
-		}
-		if m, ok := m.(preparer); ok {
-			s.measure(m.others(), examples, l.Layout(), count)
+		if measures {
+			s.Measure(method.others(examples), d.Layout(), count)
 		}
 	}
-	if l.Eval != nil {
-		s.evaluate(l, l.Options.Evaluations(steps))
+	if d.Eval != nil {
+		times := float64(d.t.Options.Evaluations(steps))
+		s.Measure(Groups(d.Eval), d.Layout(), times)
+		if measures {
+			s.Measure(method.others(d.Eval), d.Layout(), times)
+		}
 	}
 	return nil
-}
-
-// evaluate counts the batches of evaluations.
-func (s *Survey) evaluate(l *Loop, times int) {
-	s.Measure(l.Eval.Groups, l.Layout(), times)
-	if m, ok := l.Eval.Method.(preparer); ok {
-		s.Measure(m.others(), l.Layout(), times)
-	}
 }
 
 // Evaluations is how often a run of that length evaluates: ahead of the first step, every EvalEvery and at the end.

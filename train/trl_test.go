@@ -159,18 +159,19 @@ func repeatOn(t *testing.T, e *backend.Engine, m *model.Model, file string, r tr
 		t.Fatal(err)
 	}
 	defer f.Close()
-	loop := &Loop{Options: r.train(), Share: share, Course: Course{Learner: l, Folder: f, Export: Exporter{Model: m}}}
+	set := &Dataset{}
 	switch {
 	case strings.Contains(file, "-sft"):
-		loop.Train = demonstrations(tokens, r.Options.CompletionOnly)
+		set = demonstrations(tokens, r.Options.CompletionOnly)
 	case strings.Contains(file, "-kto"):
-		loop.Train = labelled(t, l, tokens, r, share)
+		set = labelled(t, l, tokens, r, share)
 	case isReward(file):
-		loop.Train = rewards(t, r)
+		set = rewards(t, r)
 	default:
-		loop.Train = pairs(t, l, tokens, r.loss(file), share)
+		set = pairs(t, l, tokens, r.loss(file), share)
 	}
-	loop.Train.Sources = make([]string, len(loop.Train.Groups))
+	set.Share = share
+	loop := &Trainer{Options: r.train(), Source: set, Learner: l, Folder: f, Export: Exporter{Model: m}}
 	if err := loop.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -182,45 +183,45 @@ func repeatOn(t *testing.T, e *backend.Engine, m *model.Model, file string, r tr
 	compareWeights(t, l, m, r)
 }
 
-func pairs(t *testing.T, l *Learner, tokens []trlTokens, o losses.Options, share bool) Examples {
-	method := &Preference{Options: o, Gaps: make([]float64, len(tokens)), Tolerance: losses.ToleranceFloat32}
-	var groups []batch.Group
+func pairs(t *testing.T, l *Learner, tokens []trlTokens, o losses.Options, share bool) *Dataset {
+	d := &Dataset{Method: &Preference{Options: o, Tolerance: losses.ToleranceFloat32}}
 	for _, x := range tokens {
-		groups = append(groups, batch.Group{Prompt: x.Prompt, Answers: [][]int32{x.Chosen, x.Rejected}})
+		g := Group{Prompt: x.Prompt, Answers: [][]int32{x.Chosen, x.Rejected}}
+		d.Train = append(d.Train, Example{Group: g, Scored: true})
 	}
 	if !o.ReferenceFree() {
-		var err error
-		method.Reference, err = PairSums(l, groups, l.Layout(groups, share, 4), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		refer(t, l, d, Groups(d.Train), share)
 	}
-	return Examples{Method: method, Groups: groups}
+	return d
+}
+
+// refer measures the reference's log-probs of groups of two answers, one for each example.
+func refer(t *testing.T, l *Learner, d *Dataset, groups []Group, share bool) {
+	t.Helper()
+	for i, sums := range pairSums(t, l, groups, share) {
+		d.Train[i].Reference = sums
+	}
 }
 
 // labelled has the chosen answers of some pairs, and the rejected ones of the others.
-func labelled(t *testing.T, l *Learner, tokens []trlTokens, r trlRun, share bool) Examples {
-	m := &KTO{Options: r.loss("-kto"), Desirable: r.Desirable, Tolerance: losses.ToleranceFloat32}
-	var groups []batch.Group
+func labelled(t *testing.T, l *Learner, tokens []trlTokens, r trlRun, share bool) *Dataset {
+	d := &Dataset{Method: &KTO{Options: r.loss("-kto"), Tolerance: losses.ToleranceFloat32}}
 	for i, x := range tokens {
 		answer := map[bool][]int32{true: x.Chosen, false: x.Rejected}[r.Desirable[i]]
-		groups = append(groups, batch.Group{Prompt: x.Prompt, Answers: [][]int32{answer}})
+		d.Train = append(d.Train, Example{Group: Group{Prompt: x.Prompt, Answers: [][]int32{answer}},
+			Desirable: r.Desirable[i]})
 	}
-	var err error
-	if m.Mismatched, err = Mismatch(groups, Order(len(groups), 0, 0, false), r.train().BatchSize, 0); err == nil {
-		both := m.Both(groups)
-		m.Reference, err = PairSums(l, both, l.Layout(both, share, 4), nil)
-	}
-	if err != nil {
+	if err := Mismatch(d.Train, Order(len(d.Train), 0, 0, false), r.train().BatchSize, 0); err != nil {
 		t.Fatal(err)
 	}
-	return Examples{Method: m, Groups: groups}
+	refer(t, l, d, Both(d.Train), share)
+	return d
 }
 
 func isReward(file string) bool { return strings.Contains(file, "-reward") }
 
 // rewards are the recorded pairs as our encoder makes them, whose tokens must be TRL's.
-func rewards(t *testing.T, r trlRun) Examples {
+func rewards(t *testing.T, r trlRun) *Dataset {
 	tok, err := tokenizer.Load(filepath.Join("..", "model", "testdata", r.Model))
 	if err != nil {
 		t.Fatal(err)
@@ -231,7 +232,7 @@ func rewards(t *testing.T, r trlRun) Examples {
 	}
 	id, _ := tok.Pad()
 	pad, e := int(id), batch.Encoder{Tokenizer: tok}
-	x := Examples{Method: &Reward{Options: losses.BradleyTerry{Center: r.Options.Center}, Margins: r.Margins}}
+	d := &Dataset{Method: &Reward{Options: losses.BradleyTerry{Center: r.Options.Center}}}
 	for i, p := range pairs {
 		g, err := e.Scored(p.Source, &pad, p.Prompt, p.Chosen, p.Rejected)
 		if err != nil {
@@ -243,12 +244,16 @@ func rewards(t *testing.T, r trlRun) Examples {
 				t.Errorf("%s: text %d has the tokens %v: TRL's are %v", p.Source, k, got, want)
 			}
 		}
-		x.Groups = append(x.Groups, g)
+		one := Example{Group: g}
+		if r.Margins != nil {
+			one.Gap = r.Margins[i]
+		}
+		d.Train = append(d.Train, one)
 	}
-	return x
+	return d
 }
 
-func demonstrations(tokens []trlTokens, completionOnly bool) Examples {
+func demonstrations(tokens []trlTokens, completionOnly bool) *Dataset {
 	var groups []batch.Group
 	for _, x := range tokens {
 		g := batch.Group{Prompt: x.Prompt, Answers: [][]int32{x.Chosen}}
@@ -258,7 +263,7 @@ func demonstrations(tokens []trlTokens, completionOnly bool) Examples {
 		}
 		groups = append(groups, g)
 	}
-	return Examples{Method: &SFT{Groups: groups}, Groups: groups}
+	return &Dataset{Method: SFT{}, Train: examplesOf(groups)}
 }
 
 // meanLogps says whether TRL logs log-probs per token.

@@ -28,11 +28,11 @@ type batch struct {
 }
 
 // turn works with the policy at theta.
-func (b *batch) turn(ctx context.Context, work func(*grpo.Loop) error) error {
+func (b *batch) turn(ctx context.Context, work func(*grpo.Rollouts) error) error {
 	return b.turnAt(ctx, b.theta, work)
 }
 
-func (b *batch) turnAt(ctx context.Context, params []float64, work func(*grpo.Loop) error) error {
+func (b *batch) turnAt(ctx context.Context, params []float64, work func(*grpo.Rollouts) error) error {
 	return b.workload.turn(ctx, params, b.version, work)
 }
 
@@ -58,7 +58,7 @@ func teaches(g grpo.Group) bool {
 
 // Gradient is less the gradient of GRPO's loss.
 func (b *batch) Gradient() (g []float64, err error) {
-	err = b.turn(context.Background(), func(l *grpo.Loop) error {
+	err = b.turn(context.Background(), func(l *grpo.Rollouts) error {
 		loss, err := l.Gradient(b.drawn)
 		g = federated.Scaled(-1, federated.Widen(loss))
 		return err
@@ -68,7 +68,7 @@ func (b *batch) Gradient() (g []float64, err error) {
 
 // measure returns the log-probs of the completions under some parameters.
 func (b *batch) measure(params []float64) (logps [][][]float32, err error) {
-	err = b.turnAt(context.Background(), params, func(l *grpo.Loop) error {
+	err = b.turnAt(context.Background(), params, func(l *grpo.Rollouts) error {
 		logps, err = l.Trainer().Measure(b.drawn.Groups, nil)
 		return err
 	})
@@ -149,7 +149,7 @@ func (b *batch) scores(weights []float64) (sum []float64, err error) {
 			each[i] = append(each[i], row)
 		}
 	}
-	err = b.turn(context.Background(), func(l *grpo.Loop) error {
+	err = b.turn(context.Background(), func(l *grpo.Rollouts) error {
 		g, err := l.Trainer().Scores(b.drawn.Groups, each)
 		sum = federated.Widen(g)
 		return err
@@ -170,7 +170,7 @@ func (b *batch) Search(direction []float64, scales []float64) (kl, gain []float6
 	if err != nil {
 		return nil, nil, err
 	}
-	o := b.workload.loop.Options
+	o := b.workload.source.Options
 	start := o.Unclipped(b.drawn.Groups, old, old)
 	for _, s := range scales {
 		k, g := worst, -worst
@@ -211,10 +211,10 @@ func (b *batch) Train(ctx context.Context, how protocol.Local) ([]float64, error
 		groups[i].Old = old[i]
 	}
 	w := b.workload
-	l := local{w.policy, w.rule, how, b.theta, rand.New(rand.NewPCG(w.loop.Seed, uint64(b.version)))}
-	size := max(1, how.Minibatch/w.loop.Options.GroupSize)
+	l := local{w.policy, w.rule, how, b.theta, rand.New(rand.NewPCG(w.trainer.Seed, uint64(b.version)))}
+	size := max(1, how.Minibatch/w.source.Options.GroupSize)
 	return l.train(len(groups), size, func(part []int, weights []float64) (g []float32, err error) {
-		return g, b.turnAt(ctx, weights, func(l *grpo.Loop) error {
+		return g, b.turnAt(ctx, weights, func(l *grpo.Rollouts) error {
 			trainer := l.Trainer()
 			trainer.Options.ClipLow, trainer.Options.ClipHigh = min(how.Clip, 0.99), how.Clip
 			g, err = trainer.Gradient(data.Pick(groups, part), train.NewMetrics())

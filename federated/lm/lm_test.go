@@ -15,7 +15,6 @@ import (
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/model"
-	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
 )
@@ -36,8 +35,8 @@ func tiny() Agent {
 	o.Prompts, o.GroupSize, o.KL, o.KLCoef = 3, 4, grpo.None, 0
 	a := Agent{Options: o, Sampling: rollout.Sampling{MaxNew: 6, Temperature: 1}, Shuffle: true,
 		Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1},
-		Score: func(t *grpo.Task, text string) reward.Score {
-			return reward.Score{Reward: float64(strings.Count(text, t.Target)) / float64(len(text)+1)}
+		Score: func(t *grpo.Task, text string) grpo.Score {
+			return grpo.Score{Reward: float64(strings.Count(text, t.Target)) / float64(len(text)+1)}
 		}}
 	for i := range 7 {
 		a.Tasks = append(a.Tasks, grpo.Task{Tokens: []int32{int32(3 + i), int32(9 - i)}, Target: "abc"[i%3 : i%3+1]})
@@ -108,10 +107,10 @@ func training(t *testing.T, e *backend.Engine, a Agent, change func(*train.Optio
 	defer l.Close()
 	s := rollout.NewCached(e, l.Config(), l.Weights, rollout.Options{Decoder: letters{}})
 	defer s.Close()
-	loop := &grpo.Loop{Course: train.Course{Learner: l, Seed: seed}, Options: a.Options, Sampling: a.Sampling,
-		Score: a.Score, Sampler: s, Tasks: a.Tasks, Train: train.Defaults()}
-	loop.Train.MaxSteps, loop.Train.Schedule, loop.Train.Shuffle = 3, "constant", a.Shuffle
-	change(&loop.Train)
+	loop := &train.Trainer{Learner: l, Seed: seed, Options: train.Defaults(), Source: &grpo.Rollouts{
+		Options: a.Options, Sampling: a.Sampling, Score: a.Score, Sampler: s, Tasks: a.Tasks}}
+	loop.Options.MaxSteps, loop.Options.Schedule, loop.Options.Shuffle = 3, "constant", a.Shuffle
+	change(&loop.Options)
 	loop.OnStep = func(int, int, map[string]float64) { show(l) }
 	if err := loop.Run(t.Context()); err != nil {
 		t.Fatal(err)
@@ -205,7 +204,7 @@ func follow(t *testing.T, o protocol.Options, w *Workload, n int) (all [][]float
 // end, also by changes of the weights.
 func TestFlatBatches(t *testing.T) {
 	a := tiny()
-	a.Score = func(*grpo.Task, string) reward.Score { return reward.Score{Reward: -1} }
+	a.Score = func(*grpo.Task, string) grpo.Score { return grpo.Score{Reward: -1} }
 	p := policy(t, backendtest.Go(t))
 	w := New(p, a, 0, seed)
 	b, err := w.Collect(t.Context(), p.Start, 0)

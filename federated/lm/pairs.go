@@ -1,71 +1,49 @@
 package lm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/adamw"
-	rows "github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/train"
 )
 
-// Pairs are preference pairs of one agent: groups of two answers, the chosen one first.
-type Pairs struct {
-	Groups  []rows.Group
-	Gaps    []float64 // of the rewards; nil: the loss needs none
-	Sources []string  // their places in a file, for messages
-}
-
-// Pick are some of the pairs.
-func (p Pairs) Pick(which []int) Pairs {
-	q := Pairs{Groups: data.Pick(p.Groups, which), Sources: data.Pick(p.Sources, which)}
-	if p.Gaps != nil {
-		q.Gaps = data.Pick(p.Gaps, which)
-	}
-	return q
-}
-
-func (p Pairs) examples(o losses.Options) train.Examples {
-	return train.Examples{Method: &train.Preference{Options: o, Gaps: p.Gaps}, Groups: p.Groups, Sources: p.Sources}
-}
-
 // PairAgent says what an agent learns from, and how.
 type PairAgent struct {
 	Loss  losses.Options // of pairs
-	Pairs Pairs
-	Held  Pairs         // that it does not train on
-	Train train.Options // batches, and how rows are laid out
-	Share bool          // both answers share their prompt in one row
-	Rule  adamw.Rule    // of local training
+	Pairs []train.Example
+	Held  []train.Example // that it does not train on
+	Train train.Options   // batches, and how rows are laid out
+	Share bool            // both answers share their prompt in one row
+	Rule  adamw.Rule      // of local training
 }
 
 // PairWorkload implements [protocol.Workload] for preference pairs. A batch of version k has the pairs of step k of a
 // training run; the reference is the model at the start. It has no natural gradients.
 type PairWorkload struct {
-	policy    *Policy
-	loop      train.Loop
-	rule      adamw.Rule
-	own, held *train.Preference // with the reference's log-probs, once they are known
-	heldOut   train.Examples
+	policy   *Policy
+	trainer  train.Trainer
+	pairs    train.Dataset
+	rule     adamw.Rule
+	measured map[bool]bool // the reference's log-probs of held-out pairs (true) and of the others are known
 }
 
 // NewPairs makes the workload of an agent. Agent 0 has the order of a training run of this seed.
 func NewPairs(p *Policy, a PairAgent, agent int, seed uint64) *PairWorkload {
 	o := a.Train
 	o.LearningRate = 1 // a step is the server's
-	w := &PairWorkload{policy: p, rule: a.Rule, heldOut: a.Held.examples(a.Loss)}
-	w.loop = train.Loop{Options: o, Train: a.Pairs.examples(a.Loss), Share: a.Share}
-	if len(a.Held.Groups) > 0 {
-		w.loop.Eval = &w.heldOut
-	}
-	w.loop.Seed = seedOf(seed, agent)
-	w.own, w.held = w.loop.Train.Method.(*train.Preference), w.heldOut.Method.(*train.Preference)
+	w := &PairWorkload{policy: p, rule: a.Rule, trainer: train.Trainer{Options: o, Seed: seedOf(seed, agent)},
+		pairs: train.Dataset{Method: &train.Preference{Options: a.Loss}, Train: slices.Clone(a.Pairs),
+			Eval: slices.Clone(a.Held), Share: a.Share}, measured: map[bool]bool{}}
+	w.trainer.Source = &w.pairs
 	return w
 }
 
@@ -76,13 +54,16 @@ func (w *PairWorkload) Identity() protocol.Identity { return w.policy.Identity }
 func (w *PairWorkload) Start() []float64 { return w.policy.start() }
 
 // turn works with the policy at params.
-func (w *PairWorkload) turn(ctx context.Context, params []float64, work func(*train.Loop) error) error {
+func (w *PairWorkload) turn(ctx context.Context, params []float64, work func() error) error {
 	return w.policy.turn(params, func(o *Opened) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		w.loop.Learner = o.Learner
-		return work(&w.loop)
+		w.trainer.Learner = o.Learner
+		if err := w.trainer.Start(); err != nil {
+			return err
+		}
+		return work()
 	})
 }
 
@@ -91,26 +72,34 @@ func (w *PairWorkload) Collect(ctx context.Context, params []float64, version in
 	if err := w.policy.check(params); err != nil {
 		return nil, err
 	}
-	if err := w.measureReference(ctx, w.own, w.loop.Train.Groups); err != nil {
+	if err := cmp.Or(w.trainer.Start(), w.measureReference(ctx, false)); err != nil {
 		return nil, err
 	}
 	b := &pairBatch{workload: w, version: version, theta: federated.Widen(federated.Narrow(params))}
-	var err error
-	b.examples, err = w.loop.Seek(version)
-	return b, err
+	b.examples = w.pairs.Seek(version)
+	return b, nil
 }
 
 // measureReference measures pairs' log-probs at the start, once, as a training run does ahead of its first step.
-func (w *PairWorkload) measureReference(ctx context.Context, of *train.Preference, pairs []rows.Group) error {
-	if of.Reference != nil || of.Options.ReferenceFree() {
+func (w *PairWorkload) measureReference(ctx context.Context, held bool) error {
+	pairs := w.pairs.Train
+	if held {
+		pairs = w.pairs.Eval
+	}
+	if w.measured[held] || w.pairs.Method.(*train.Preference).Options.ReferenceFree() {
 		return nil
 	}
-	return w.turn(ctx, w.policy.Start, func(l *train.Loop) error {
-		sums, err := train.PairSums(l.Learner, pairs, l.Layout(), func(int) error { return ctx.Err() })
-		if err == nil { // else some are missing
-			of.Reference = sums
+	return w.turn(ctx, w.policy.Start, func() error {
+		sums, err := train.PairSums(w.trainer.Learner, train.Groups(pairs), w.pairs.Layout(),
+			func(int) error { return ctx.Err() })
+		if err != nil { // some are missing
+			return err
 		}
-		return err
+		for i := range sums {
+			pairs[i].Reference = sums[i]
+		}
+		w.measured[held] = true
+		return nil
 	})
 }
 
@@ -122,15 +111,15 @@ var pairMeasures = map[string]string{
 
 // Validate implements [protocol.Validator].
 func (w *PairWorkload) Validate(ctx context.Context, params []float64) (*protocol.Validation, error) {
-	if w.loop.Eval == nil {
+	if len(w.pairs.Eval) == 0 {
 		return nil, nil
 	}
-	if err := w.measureReference(ctx, w.held, w.heldOut.Groups); err != nil {
+	if err := w.measureReference(ctx, true); err != nil {
 		return nil, err
 	}
-	v := &protocol.Validation{Count: len(w.heldOut.Groups), Means: map[string]float64{}}
-	return v, w.turn(ctx, params, func(l *train.Loop) error {
-		values, err := l.Measure(*l.Eval)
+	v := &protocol.Validation{Count: len(w.pairs.Eval), Means: map[string]float64{}}
+	return v, w.turn(ctx, params, func() error {
+		values, err := w.pairs.Measure(ctx, w.pairs.Eval)
 		for name, metric := range pairMeasures {
 			v.Means[name] = values["eval_"+metric]
 		}
@@ -168,11 +157,13 @@ func (b *pairBatch) Gradient() ([]float64, error) {
 // gradient is that of the loss on some pairs.
 func (b *pairBatch) gradient(ctx context.Context, params []float64, examples []int) (g []float32, m *train.Metrics,
 	err error) {
-	err = b.workload.turn(ctx, params, func(l *train.Loop) error {
-		if _, err := l.Seek(b.version); err != nil {
-			return err
+	err = b.workload.turn(ctx, params, func() error {
+		w := b.workload
+		w.pairs.Seek(b.version)
+		update, err := w.pairs.Minibatch(examples)
+		if err == nil {
+			g, m, err = w.trainer.Gradient(update)
 		}
-		g, m, err = l.Gradient(examples)
 		return err
 	})
 	return g, m, err
@@ -181,7 +172,7 @@ func (b *pairBatch) gradient(ctx context.Context, params []float64, examples []i
 // Train makes epochs of updates on the pairs of the batch by the loss and a fresh AdamW.
 func (b *pairBatch) Train(ctx context.Context, how protocol.Local) ([]float64, error) {
 	w, all := b.workload, train.NewMetrics()
-	l := local{w.policy, w.rule, how, b.theta, rand.New(rand.NewPCG(w.loop.Seed, uint64(b.version)))}
+	l := local{w.policy, w.rule, how, b.theta, rand.New(rand.NewPCG(w.trainer.Seed, uint64(b.version)))}
 	change, err := l.train(len(b.examples), how.Minibatch, func(part []int, weights []float64) ([]float32, error) {
 		g, m, err := b.gradient(ctx, weights, data.Pick(b.examples, part))
 		if err == nil {

@@ -28,9 +28,7 @@ func tinyPairs() PairAgent {
 		Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}}
 	for i := range int32(7) {
 		g := rows.Group{Prompt: []int32{3 + i, 9 - i}, Answers: [][]int32{{1 + i, 2, 5 + i}, {4, 8 - i}}}
-		a.Pairs.Groups = append(a.Pairs.Groups, g)
-		a.Pairs.Gaps = append(a.Pairs.Gaps, float64(i)/7)
-		a.Pairs.Sources = append(a.Pairs.Sources, "")
+		a.Pairs = append(a.Pairs, train.Example{Group: g, Gap: float64(i) / 7, Scored: true})
 	}
 	return a
 }
@@ -45,13 +43,18 @@ func TestPairGradientIsThatOfAStep(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		loop := &train.Loop{Course: train.Course{Learner: l, Seed: seed}, Options: a.Train}
-		loop.Train = a.Pairs.examples(a.Loss)
-		sums, err := train.PairSums(l, a.Pairs.Groups, loop.Layout(), nil)
+		set := &train.Dataset{Method: &train.Preference{Options: a.Loss}, Train: slices.Clone(a.Pairs)}
+		loop := &train.Trainer{Learner: l, Seed: seed, Options: a.Train, Source: set}
+		if loop.Options.LearningRate = 1; loop.Start() != nil {
+			t.Fatal(loop.Start())
+		}
+		sums, err := train.PairSums(l, train.Groups(set.Train), set.Layout(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		loop.Train.Method.(*train.Preference).Reference = sums
+		for i := range sums {
+			set.Train[i].Reference = sums[i]
+		}
 		o := &loop.Options // with a rule that has no momentum, the first moment is the gradient
 		o.MaxSteps, o.LearningRate, o.AdamBeta1, o.AdamBeta2, o.MaxGradNorm = 6, 1e-30, 0, 0, 0
 		var steps [][]float32

@@ -20,7 +20,7 @@ func (b *batch) scoresOf() (federated.Scores[float32], error) {
 	}
 	var all federated.Scores[float32]
 	scale := float32(math.Sqrt(float64(n) / float64(tokens)))
-	err := b.turn(context.Background(), func(l *grpo.Loop) (err error) {
+	err := b.turn(context.Background(), func(l *grpo.Rollouts) (err error) {
 		b.eachTrained(func(group, _ int, answer []int32) {
 			if err != nil {
 				return

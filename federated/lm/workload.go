@@ -21,7 +21,6 @@ import (
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/internal/adamw"
 	"github.com/posttrain/posttrain/model"
-	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
 )
@@ -90,7 +89,7 @@ func (p *Policy) move(params []float64) error {
 type Agent struct {
 	Options  grpo.Options
 	Sampling rollout.Sampling
-	Score    func(t *grpo.Task, completion string) reward.Score
+	Score    func(t *grpo.Task, completion string) grpo.Score
 	Tasks    []grpo.Task
 	Shuffle  bool
 
@@ -102,20 +101,22 @@ type Agent struct {
 
 // Workload implements [protocol.Workload].
 type Workload struct {
-	policy *Policy
-	loop   grpo.Loop
-	rule   adamw.Rule
-	memory float64
+	policy  *Policy
+	trainer train.Trainer
+	source  grpo.Rollouts
+	rule    adamw.Rule
+	memory  float64
 }
 
 // New makes the workload of an agent. Agent 0 has the draws of a training run of this seed.
 func New(p *Policy, a Agent, agent int, seed uint64) *Workload {
 	o := train.Defaults()
 	o.LearningRate, o.Shuffle = 1, a.Shuffle // a step is the server's
-	l := grpo.Loop{Options: a.Options, Sampling: a.Sampling, Score: a.Score, Tasks: a.Tasks, Held: a.Held, Train: o}
-	l.Validation.Temperature = a.Temperature
-	l.Seed = seedOf(seed, agent)
-	return &Workload{p, l, a.Rule, a.Memory}
+	w := &Workload{policy: p, rule: a.Rule, memory: a.Memory, trainer: train.Trainer{Options: o, Seed: seedOf(seed, agent)}}
+	w.source = grpo.Rollouts{Options: a.Options, Sampling: a.Sampling, Score: a.Score, Tasks: a.Tasks, Held: a.Held,
+		Validation: grpo.ValidationOptions{Temperature: a.Temperature}}
+	w.trainer.Source = &w.source
+	return w
 }
 
 func seedOf(seed uint64, agent int) uint64 {
@@ -139,7 +140,7 @@ func (w *Workload) Collect(ctx context.Context, params []float64, version int) (
 		return nil, err
 	}
 	b := &batch{workload: w, version: version, theta: federated.Widen(federated.Narrow(params))}
-	return b, b.turn(ctx, func(l *grpo.Loop) (err error) {
+	return b, b.turn(ctx, func(l *grpo.Rollouts) (err error) {
 		b.drawn, err = l.Draw(ctx, version)
 		return err
 	})
@@ -150,11 +151,11 @@ var measures = []string{"reward", "format", "integrity", "utility", "complete"}
 
 // Validate implements [protocol.Validator]: one answer to each item, whose draws follow from the agent alone.
 func (w *Workload) Validate(ctx context.Context, params []float64) (*protocol.Validation, error) {
-	if len(w.loop.Held) == 0 {
+	if len(w.source.Held) == 0 {
 		return nil, nil
 	}
-	v := &protocol.Validation{Count: len(w.loop.Held), Means: map[string]float64{}}
-	return v, w.turn(ctx, params, 0, func(l *grpo.Loop) error {
+	v := &protocol.Validation{Count: len(w.source.Held), Means: map[string]float64{}}
+	return v, w.turn(ctx, params, 0, func(l *grpo.Rollouts) error {
 		values, _, err := l.Validate(ctx)
 		for _, name := range measures {
 			if x, ok := values["eval_"+name]; ok {
@@ -166,14 +167,17 @@ func (w *Workload) Validate(ctx context.Context, params []float64) (*protocol.Va
 }
 
 // turn works with the policy at params, at a version.
-func (w *Workload) turn(ctx context.Context, params []float64, version int, work func(*grpo.Loop) error) error {
+func (w *Workload) turn(ctx context.Context, params []float64, version int, work func(*grpo.Rollouts) error) error {
 	return w.policy.turn(params, func(o *Opened) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		w.loop.Learner, w.loop.Sampler, w.loop.Reference = o.Learner, o.Sampler, o.Reference
-		w.loop.State.Step = version
-		err := work(&w.loop)
+		w.trainer.Learner, w.source.Sampler, w.source.Reference = o.Learner, o.Sampler, o.Reference
+		if err := w.trainer.Start(); err != nil {
+			return err
+		}
+		w.trainer.State.Step = version
+		err := work(&w.source)
 		if cancelled := ctx.Err(); err != nil && cancelled != nil {
 			return cancelled
 		}

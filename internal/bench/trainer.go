@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/gomlx/compute/dtypes"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/model"
@@ -25,6 +26,7 @@ type trainer struct {
 	learner *train.Learner
 	problem *problem
 	method  *train.Preference
+	pairs   []train.Example
 	parts   []batch.Part
 	dtype   dtypes.DType
 }
@@ -69,9 +71,13 @@ func (t *trainer) prepare(f form) (err error) {
 	}
 	layout := t.learner.Layout(groups, f.share, micro)
 	t.parts = batch.Split(groups, layout)
-	t.method = &train.Preference{Options: t.problem.loss(), Reference: t.problem.references()}
-	if t.method.Reference == nil {
-		t.method.Reference, err = train.PairSums(t.learner, groups, layout, nil)
+	t.method = &train.Preference{Options: t.problem.loss()}
+	references := t.problem.references()
+	if references == nil {
+		references, err = train.PairSums(t.learner, groups, layout, nil)
+	}
+	for i := range references {
+		t.pairs = append(t.pairs, train.Example{Group: groups[i], Reference: references[i]})
 	}
 	return err
 }
@@ -80,7 +86,7 @@ func (t *trainer) prepare(f form) (err error) {
 func (t *trainer) step() (loss float64, err error) {
 	scale := 1 / float64(t.problem.pairs())
 	for _, p := range t.parts {
-		part, _, err := t.learner.Accumulate(p.Packed, t.method, t.method.Inputs(p.Members, p.Packed), scale)
+		part, _, err := t.learner.Accumulate(p.Packed, t.method, t.method.Inputs(data.Pick(t.pairs, p.Members), p.Packed), scale)
 		if err != nil {
 			return 0, err
 		}
@@ -98,7 +104,7 @@ func (t *trainer) forward() (loss float64, err error) {
 			return 0, err
 		}
 		m := train.NewMetrics()
-		if err := t.method.Observe(p.Members, p.Packed, [][]float32{sums}, m); err != nil {
+		if err := t.method.Observe(data.Pick(t.pairs, p.Members), p.Packed, [][]float32{sums}, m); err != nil {
 			return 0, err
 		}
 		loss += m.Sums["loss"] / float64(t.problem.pairs())

@@ -32,9 +32,9 @@ func (t *training) draft(d *recipe.Draft) error {
 	if t.o.GRPO.NeedsReference() {
 		d.ReferenceBytes = t.Learner.ReferenceBytes()
 	}
-	l := t.loop()
-	d.Examples, d.Steps, d.Evaluates = len(t.train), l.Total(), len(t.held) > 0
-	l.Survey(&d.Survey, t.o.Sampling.MaxNew)
+	if err := d.Trains(t.trainer()); err != nil {
+		return err
+	}
 	if t.o.Rollout.Engine != "" { // other machines sample
 		return nil
 	}

@@ -5,9 +5,9 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/eval"
-	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/train"
 )
 
 // summaryFile is summary.json.
@@ -30,10 +30,10 @@ type testSummary struct {
 }
 
 // report writes the summary, for programs and in words.
-func (t *training) report(l *grpo.Loop, best *run.Best, before, after *eval.Report) (*Result, error) {
+func (t *training) report(trainer *train.Trainer, best *run.Best, before, after *eval.Report) (*Result, error) {
 	o := t.o
 	err := t.Run.WriteSummaryJSON(summaryFile{
-		Command: Command, Model: o.Model, Data: o.Data.Train.String(), Engine: t.Engine.Name, Seed: o.Seed, Steps: l.Step(),
+		Command: Command, Model: o.Model, Data: o.Data.Train.String(), Engine: t.Engine.Name, Seed: o.Seed, Steps: trainer.Step(),
 		Best: best, Test: testSummary{o.Validation.Temperature, before, after},
 	})
 	if err != nil {
@@ -41,14 +41,14 @@ func (t *training) report(l *grpo.Loop, best *run.Best, before, after *eval.Repo
 	}
 	text := fmt.Sprintf("%s: %s of %d prompts with %d completions each, from %d training prompts, engine %s.\n",
 		t.Title,
-		recipe.Count(l.Step(), "step"), o.GRPO.Prompts, o.GRPO.GroupSize, len(t.train), t.Engine.Name)
+		recipe.Count(trainer.Step(), "step"), o.GRPO.Prompts, o.GRPO.GroupSize, len(t.train), t.Engine.Name)
 	if before != nil && after != nil {
 		text += fmt.Sprintf("Test of %d prompts, one completion each at temperature %v; "+
 			"in brackets the 95%% intervals:\n",
 			len(t.test), o.Validation.Temperature)
 		text += table(&before.All, &after.All) + verdict(&before.All, &after.All)
 	}
-	result, err := t.Conclude(l, best, text+t.WhichModel(best, l.Step()))
+	result, err := t.Conclude(trainer, best, text+t.WhichModel(best, trainer.Step()))
 	if err != nil {
 		return nil, err
 	}

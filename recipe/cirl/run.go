@@ -21,7 +21,6 @@ import (
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/fleet"
 	"github.com/posttrain/posttrain/train"
@@ -183,8 +182,7 @@ type training struct {
 	chat      rollout.Local // encodes the prompts; asks the model that learns
 	reference []compute.Buffer
 	train     []grpo.Task
-	mix       train.Mix
-	held      []eval.Case
+	held      []grpo.Task
 	test      []eval.Case
 	left      eval.Left
 }
@@ -195,12 +193,15 @@ func (t *training) learn(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := t.loop()
-	t.SayShapes(l.Rows())
-	if err := t.Follow(ctx, l); err != nil {
+	trainer := t.trainer()
+	if err := trainer.Start(); err != nil {
 		return nil, err
 	}
-	best, err := t.Save(l)
+	t.SayShapes(trainer.Source.(*grpo.Rollouts).Rows())
+	if err := t.Follow(ctx, trainer); err != nil {
+		return nil, err
+	}
+	best, err := t.Save(trainer)
 	if err != nil {
 		return nil, err
 	}
@@ -209,16 +210,31 @@ func (t *training) learn(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.report(l, best, before, after)
+	return t.report(trainer, best, before, after)
 }
 
-func (t *training) loop() *grpo.Loop {
-	return &grpo.Loop{
-		Course:  t.Course(progressMetrics),
-		Options: t.o.GRPO, Train: t.Train, Sampling: t.o.Sampling.Sampling, Score: grpo.CIScore(t.o.Reward),
-		Validation: t.o.Validation, Sampler: t.chat.Sampler, Reference: t.reference, Tasks: t.train, Mix: t.mix,
-		Held: Tasks(t.held), Answer: t.validate, Ahead: t.o.Rollout.Ahead,
-	}
+// trainer learns from the model's own answers.
+func (t *training) trainer() *train.Trainer {
+	all := t.Trainer(&grpo.Rollouts{
+		Options: t.o.GRPO, Tasks: t.train, Weights: t.o.Data.Weights, Score: Score(t.o.Reward),
+		Sampler: t.chat.Sampler, Sampling: t.o.Sampling.Sampling, Ahead: t.o.Rollout.Ahead, Reference: t.reference,
+		Held: t.held, Validation: t.o.Validation, Row: t.row,
+	})
+	show := all.OnStep
+	all.OnStep = func(step, last int, values map[string]float64) { show(step, last, progressMetrics(values)) }
+	return all
+}
+
+// row is an answer of a validation as a line of samples.jsonl.
+func (t *training) row(step int, task *grpo.Task, c rollout.Completion, s grpo.Score) any {
+	of := task.Data.(*eval.Case)
+	a := rollout.Answer{Text: c.Text, Tokens: len(c.Tokens), Reason: c.Reason}
+	row := plainRow(of.Score(0, 0, a, t.o.Reward))
+	row.Parts = s.Parts
+	return struct {
+		Step int `json:"step"` // of the weights that wrote it
+		eval.Row
+	}{step, row}
 }
 
 // progressMetrics picks the metrics that progress shows. The loss is about 0 at every step, because a group's
@@ -235,7 +251,7 @@ func progressMetrics(values map[string]float64) map[string]float64 {
 
 // load reads or makes the items, splits them, and encodes their prompts.
 func (t *training) load() error {
-	parts, sizes, err := t.o.items(t)
+	parts, from, err := t.o.items(t)
 	if err != nil {
 		return err
 	}
@@ -250,12 +266,16 @@ func (t *training) load() error {
 	if t.left.Count > 0 {
 		t.Say("%s: %v", t.o.Data.Train, t.left)
 	}
-	t.train, t.held, t.test = Tasks(cases[0]), cases[1], cases[2]
+	t.train, t.held, t.test = Tasks(cases[0]), Tasks(cases[1]), cases[2]
 	if err := t.check(); err != nil {
 		return err
 	}
-	t.mix = t.o.mix(sizes, t.train)
-	return t.SayMix(t.o.Data.Mix, t.mix)
+	mix := train.Mix{Weights: t.o.Data.Weights}
+	for i := range t.train {
+		t.train[i].Part = from[t.train[i].Source]
+		mix.Part = append(mix.Part, t.train[i].Part)
+	}
+	return t.SayMix(t.o.Data.Mix, mix)
 }
 
 // Cases are the items of a part as prompts of at most limit tokens, and how many are longer.
@@ -284,16 +304,6 @@ func (o *Options) Order(part ci.Part) func(i int) uint64 {
 	return func(i int) uint64 { return ci.Order(o.Seed, part, i) }
 }
 
-// Tasks are the cases as prompts that rewards are computed for.
-func Tasks(cases []eval.Case) []grpo.Task {
-	all := make([]grpo.Task, len(cases))
-	for i, c := range cases {
-		all[i] = grpo.Task{Tokens: c.Tokens, Prompt: c.Text(), Source: c.Item.Source, Keywords: reward.Of(c.Item),
-			Prefilled: c.Prefilled()}
-	}
-	return all
-}
-
 // limit is the most tokens of a prompt: the configuration's, and room for one more in the model.
 func (t *training) limit() int {
 	room := t.Model.Config.MaxPositions - 1
@@ -313,7 +323,7 @@ func (t *training) check() error {
 			t.left.Count,
 			t.left.Longest, d.MaxPromptTokens, positions)
 	}
-	return grpo.CheckTasks(t.o.GRPO, t.o.Sampling.Sampling, positions, t.train, Tasks(t.held), Tasks(t.test))
+	return grpo.CheckTasks(t.o.GRPO, t.o.Sampling.Sampling, positions, t.train, t.held, Tasks(t.test))
 }
 
 // Items reads or makes the items of a run: those to train on, those for validation, and those for the test.
@@ -353,17 +363,6 @@ func (o *Options) items(r run.Reporter) (parts [3][]ci.Item, from map[string]int
 	say(sizes, d.Train, len(parts[0]), len(parts[1]), len(parts[2]))
 	d.warnOfOverlap(parts, run.Listen(r))
 	return parts, from, nil
-}
-
-// mix says which source each task is from.
-func (o *Options) mix(from map[string]int, tasks []grpo.Task) train.Mix {
-	m := o.Data.Of()
-	if len(o.Data.Train) > 1 {
-		for _, t := range tasks {
-			m.Part = append(m.Part, from[t.Source])
-		}
-	}
-	return m
 }
 
 // readAll reads or makes the items that training has, and those that are split off them.
@@ -492,18 +491,4 @@ func plainRow(s eval.Sample) eval.Row {
 	row := s.Row()
 	row.Prompt = data.Text{Plain: s.Case.Text()}
 	return row
-}
-
-// validate answers the validation prompts with the present weights.
-func (t *training) validate(ctx context.Context, seeds []uint64) ([]eval.Row, error) {
-	for i := range t.held {
-		t.held[i].Seed = seeds[i]
-	}
-	samples, err := eval.Ask(ctx, &t.chat, t.held, t.o.Reward)
-	rows := make([]eval.Row, len(samples))
-	for i, s := range samples {
-		s.Score = grpo.WithParts(s.Score)
-		rows[i] = plainRow(s)
-	}
-	return rows, err
 }

@@ -203,7 +203,7 @@ func (w *itemWorld) agent(number int) (protocol.Workload, error) {
 	}
 	o, c := train.Defaults(), w.o.CIRL
 	a := lm.Agent{Tasks: w.tasks, Held: w.held, Temperature: c.Validation.Temperature, Options: c.GRPO,
-		Sampling: c.Sampling, Score: grpo.CIScore(c.Reward), Shuffle: o.Shuffle, Rule: o.Rule().Numbers(),
+		Sampling: c.Sampling, Score: cirl.Score(c.Reward), Shuffle: o.Shuffle, Rule: o.Rule().Numbers(),
 		Memory: c.Memory * 1e9}
 	if w.owned != nil {
 		a.Tasks, a.Held = data.Pick(w.tasks, w.owned[number]), data.Pick(w.held, w.heldBy[number])

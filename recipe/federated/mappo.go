@@ -155,7 +155,7 @@ func (m *MaPPO) idle(o *Options) (keys []string) {
 // pairWorld is what the agents of this process share in the workload mappo.
 type pairWorld struct {
 	trained
-	all    lm.Pairs
+	all    []train.Example
 	owned  [][]int // to train on, by agent; one list: those of this process's only agent
 	heldBy [][]int // held out, by agent
 }
@@ -178,18 +178,18 @@ func (w *pairWorld) deal() error {
 	if err != nil {
 		return err
 	}
-	w.all = lm.Pairs{Groups: pairs.Groups, Gaps: pairs.Gaps, Sources: pairs.Sources}
-	kept, held := data.Split(len(pairs.Groups), source.EvalFraction, w.o.Seed)
+	w.all = pairs
+	kept, held := data.Split(len(pairs), source.EvalFraction, w.o.Seed)
 	if len(kept) == 0 {
 		return fmt.Errorf("%s: %d pairs within the limits, %d of them held out: want at least one to train on",
-			source.Train, len(pairs.Groups), len(held))
+			source.Train, len(pairs), len(held))
 	}
 	if w.o.items != "" {
 		w.owned, w.heldBy = [][]int{kept}, [][]int{held}
 		return nil
 	}
 	how := lm.Split{Kind: m.Deal.Split, Alpha: m.Deal.Alpha, Least: 1, Seed: w.o.Seed}
-	classes, others := data.Pick(pairs.Classes, kept), data.Pick(pairs.Classes, held)
+	classes, others := classesOf(data.Pick(pairs, kept)), classesOf(data.Pick(pairs, held))
 	owned, err := how.Deal(classes, w.o.Agents)
 	if err != nil {
 		return fmt.Errorf("%s: %w", source.Train, err)
@@ -198,6 +198,13 @@ func (w *pairWorld) deal() error {
 		w.owned, w.heldBy = append(w.owned, data.Pick(kept, owned[a])), append(w.heldBy, data.Pick(held, given))
 	}
 	return nil
+}
+
+func classesOf(pairs []train.Example) (classes []string) {
+	for _, p := range pairs {
+		classes = append(classes, p.Class)
+	}
+	return classes
 }
 
 // agent makes the workload of an agent.
@@ -209,9 +216,9 @@ func (w *pairWorld) agent(number int) (protocol.Workload, error) {
 	}
 	m, o, own := w.o.MaPPO, train.Defaults(), min(number, len(w.owned)-1)
 	o.BatchSize, o.MicroBatchSize = m.Train.Size, m.Train.Micro
-	a := lm.PairAgent{Loss: m.Loss, Pairs: w.all.Pick(w.owned[own]), Held: w.all.Pick(w.heldBy[own]), Train: o,
+	a := lm.PairAgent{Loss: m.Loss, Pairs: data.Pick(w.all, w.owned[own]), Held: data.Pick(w.all, w.heldBy[own]), Train: o,
 		Rule: o.Rule().Numbers()}
-	a.Share = recipe.SharesPrompts(m.Train.SharePrefix, a.Pairs.Groups, o.Micro(), w.model.Config.HiddenSize)
+	a.Share = recipe.SharesPrompts(m.Train.SharePrefix, train.Groups(a.Pairs), o.Micro(), w.model.Config.HiddenSize)
 	return lm.NewPairs(w.policy, a, number, w.o.Seed), nil
 }
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/train"
 
-	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
@@ -88,7 +88,7 @@ func TestKTOMixes(t *testing.T) {
 	if err := x.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if mix := x.loop().Train.Mix; !mix.On() || !slices.Equal(mix.Shares(), []int{2, 6}) {
+	if mix := train.MixOf(x.set.Train, x.set.Weights); !mix.On() || !slices.Equal(mix.Shares(), []int{2, 6}) {
 		t.Errorf("mix %+v, want 2 and 6 rows", mix)
 	}
 }
@@ -126,36 +126,17 @@ func TestKTOFaults(t *testing.T) {
 	}
 }
 
-// A held-out prompt takes all its answers with it.
-func TestHoldOutPrompts(t *testing.T) {
-	p := &pairSet{}
-	for i := range 12 {
-		g := batch.Group{Prompt: []int32{int32(i % 5)}, Answers: [][]int32{{int32(i)}}}
-		p.groups, p.sources = append(p.groups, g), append(p.sources, fmt.Sprint(i))
-		p.desirable = append(p.desirable, i%2 == 0)
-	}
-	kept, heldOut, err := p.holdOutPrompts(recipe.Source{EvalFraction: 0.4}, 1)
-	if err != nil || len(kept.groups)+len(heldOut.groups) != 12 || len(kept.desirable) != len(kept.groups) {
-		t.Fatal(err, kept, heldOut)
-	}
-	for _, g := range heldOut.groups {
-		if slices.ContainsFunc(kept.groups, func(k batch.Group) bool { return k.Prompt[0] == g.Prompt[0] }) {
-			t.Errorf("prompt %d is in both", g.Prompt[0])
-		}
-	}
-}
-
 // The sample that is measured before and after has answers of both labels, whatever their order.
 func TestSampleAnswers(t *testing.T) {
-	tr := &training{pairs: &pairSet{}}
-	for i := range 640 {
-		tr.pairs.desirable = append(tr.pairs.desirable, i%2 == 0)
+	all := make([]train.Example, 640)
+	for i := range all {
+		all[i].Desirable = i%2 == 0
 	}
-	even := 0
-	for _, i := range tr.sample() {
+	even, sample := 0, sampleAnswers(all)
+	for _, i := range sample {
 		even += 1 - i%2
 	}
-	if even != sampleSize/2 || len(tr.sample()) != sampleSize {
-		t.Errorf("%d desirable answers of %d", even, len(tr.sample()))
+	if even != sampleSize/2 || len(sample) != sampleSize {
+		t.Errorf("%d desirable answers of %d", even, len(sample))
 	}
 }

@@ -22,15 +22,20 @@ import (
 type onlineTraining struct {
 	*training
 	maker online.Maker
-	loop  *train.Loop
+	id    string // of what the pairs of all rounds come from
 }
 
 // round is a round under way.
 type round struct {
-	train.Round
-	tally scorer.Tally
-	begun time.Time
+	number      int // from 0
+	first, last int // steps done before and after it
+	total       int // steps of the whole run as far as is known, over which the learning rate's schedule goes
+	tally       scorer.Tally
+	begun       time.Time
 }
+
+// Numbers of a round that checkpoints keep.
+const roundKey, firstKey = "round", "step before the round"
 
 // learnOnline trains round by round. A run that is continued finds what its round has made in the run folder.
 func (t *training) learnOnline(ctx context.Context) (*recipe.Result, error) {
@@ -57,9 +62,9 @@ func (t *training) learnOnline(ctx context.Context) (*recipe.Result, error) {
 	if err := o.measureHeldOut(ctx); err != nil {
 		return nil, err
 	}
-	o.loop = &train.Loop{Course: t.Course(nil), Options: t.o.Train, Eval: t.heldOut.examples(t.o.Loss),
-		Data: o.identify()}
-	if err := t.Resume(o.loop); err != nil {
+	o.id = o.identify()
+	t.trainer = t.Trainer(&train.Dataset{Method: t.method(), Eval: t.set.Eval, ID: o.id})
+	if err := t.Resume(t.trainer); err != nil {
 		return nil, err
 	}
 	return o.learn(ctx)
@@ -84,11 +89,17 @@ func (t *training) loadHeldOut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if t.rewards, err = t.o.Data.Fit(pairs); err != nil && t.o.Loss.NeedsGap() {
-		return err
-	}
-	t.heldOut, err = t.encode(ctx, path, pairs)
+	t.set.Eval, err = t.encode(ctx, path, pairs)
 	return err
+}
+
+// encode fits the prior to pairs and encodes them.
+func (t *training) encode(ctx context.Context, name string, pairs []data.Preference) ([]train.Example, error) {
+	e := t.pairs()
+	if err := e.Fit([][]data.Preference{pairs}, nil); err != nil {
+		return nil, err
+	}
+	return e.Examples(ctx, t.Job, name, pairs)
 }
 
 // open opens the sampler, which draws from the weights that learn, and the reward.
@@ -114,9 +125,9 @@ func (o *onlineTraining) open() (closeAll func(), err error) {
 }
 
 // measureHeldOut measures the held-out pairs under the model before training, or the reference that the options name.
-func (o *onlineTraining) measureHeldOut(ctx context.Context) error {
+func (o *onlineTraining) measureHeldOut(ctx context.Context) (err error) {
 	t := o.training
-	if t.heldOut == nil || t.o.Loss.ReferenceFree() {
+	if t.set.Eval == nil || t.o.Loss.ReferenceFree() {
 		return nil
 	}
 	learner := t.Learner
@@ -131,39 +142,41 @@ func (o *onlineTraining) measureHeldOut(ctx context.Context) error {
 		defer learner.Close()
 		m.Release()
 	}
-	t.pairs, t.when = t.heldOut, "before the first round"
-	t.share = t.SharesPrompts(t.heldOut.groups)
-	t.Say("reference log-probs of %d held-out pairs", len(t.heldOut.groups))
-	var err error
-	t.heldOut.reference, err = t.sums(ctx, run.ReferenceEvalName, learner, t.heldOut.groups)
-	return err
+	all := &training{Job: t.Job, o: t.o, set: train.Dataset{Method: t.method(), Train: t.set.Eval}}
+	if err := all.begin(); err != nil {
+		return err
+	}
+	all.when = "before the first round"
+	t.Say("reference log-probs of %d held-out pairs", len(t.set.Eval))
+	return all.refer(ctx, run.ReferenceEvalName, learner, t.set.Eval)
 }
 
 // identify is a hash of what the pairs of all rounds come from, beside the configuration.
 func (o *onlineTraining) identify() string {
 	h := sha256.New()
 	online.Hash(h, o.maker.Prompts)
-	if t := o.training; t.heldOut != nil {
-		_ = json.NewEncoder(h).Encode([]any{t.heldOut.groups, t.heldOut.gaps})
+	for _, x := range o.set.Eval {
+		x.Reference = [2]float32{}
+		_ = json.NewEncoder(h).Encode(x)
 	}
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
 // learn goes through the rounds that are left.
 func (o *onlineTraining) learn(ctx context.Context) (*recipe.Result, error) {
-	number, first := o.loop.LastRound()
+	number, first := int(o.trainer.Kept[roundKey]), int(o.trainer.Kept[firstKey]) // 0 in a new run
 	for ; number < o.maker.Options.Rounds; number++ {
 		r, err := o.begin(ctx, number, first)
 		if err != nil {
 			return nil, err
 		}
-		if err := o.Continue(ctx, o.loop); err != nil {
+		if err := o.Continue(ctx, o.trainer); err != nil {
 			return nil, err
 		}
 		if err := o.logAfter(r); err != nil {
 			return nil, err
 		}
-		first = r.Last
+		first = r.last
 	}
 	records, err := o.Run.ReadMetrics()
 	if err != nil {
@@ -173,7 +186,7 @@ func (o *onlineTraining) learn(ctx context.Context) (*recipe.Result, error) {
 	for _, r := range records {
 		pairs += int(r.Values[metricPairs])
 	}
-	return o.Finish(o.loop, pairs, func(records []run.Record) (string, error) { return o.report(records), nil })
+	return o.Finish(o.trainer, pairs, func(records []run.Record) (string, error) { return o.report(records), nil })
 }
 
 // begin makes the pairs of a round with their references, and enters it. A round that is continued has both in files.
@@ -186,28 +199,43 @@ func (o *onlineTraining) begin(ctx context.Context, number, first int) (*round, 
 		return nil, err
 	}
 	t.Say("round %d: %v", number+1, tally)
-	if t.rewards, err = t.o.Data.Fit(pairs); err != nil && t.o.Loss.NeedsGap() {
+	examples, err := t.encode(ctx, fmt.Sprintf("round %d", number+1), pairs)
+	if err != nil {
 		return nil, fmt.Errorf("round %d of %d: %w", number+1, o.maker.Options.Rounds, err)
 	}
-	if t.pairs, err = t.encode(ctx, fmt.Sprintf("round %d", number+1), pairs); err != nil {
-		return nil, err
-	}
-	t.share = t.SharesPrompts(t.pairs.groups)
-	r := &round{tally: tally, begun: begun, Round: train.Round{Number: number, First: first,
-		Last: first + t.o.Train.Passes(len(t.pairs.groups)), Epoch: number * t.o.Train.Epochs}}
-	r.Total = r.Last
+	passes := t.o.Train.Passes
+	r := &round{number: number, first: first, last: first + passes(len(examples)), tally: tally, begun: begun}
+	r.total = r.last
 	for later := number + 1; later < o.maker.Options.Rounds; later++ {
-		r.Total += t.o.Train.Passes(len(o.maker.Part(later)))
+		r.total += passes(len(o.maker.Part(later)))
+	}
+	if err := o.enter(r, examples); err != nil {
+		return nil, err
 	}
 	if err := o.measureRound(ctx, r); err != nil {
 		return nil, err
 	}
-	r.Train, o.loop.Share = *t.pairs.examples(t.o.Loss), t.share
-	o.loop.Enter(r.Round)
-	if number == 0 {
-		t.SayShapes(o.loop.Layout())
-	}
 	return r, o.logBefore(r)
+}
+
+// enter makes the trainer learn from a round's pairs. Weights, moments, the count of steps and the schedule of the
+// learning rate go on over all rounds.
+func (o *onlineTraining) enter(r *round, examples []train.Example) error {
+	t := o.trainer
+	o.set = train.Dataset{Method: o.method(), Train: examples, Eval: o.set.Eval, Steps: r.total, ID: o.id,
+		Share: o.SharesPrompts(train.Groups(examples))}
+	t.Source, t.Last = &o.set, r.last
+	if t.State.Step == r.first {
+		t.State.Epoch, t.State.Position = r.number*o.o.Train.Epochs, 0
+	}
+	if err := t.Start(); err != nil {
+		return err
+	}
+	t.Kept[roundKey], t.Kept[firstKey] = float64(r.number), float64(r.first)
+	if r.number == 0 {
+		o.SayShapes(o.set.Layout())
+	}
+	return nil
 }
 
 // referenceName is the file of round n's log-probs under the reference.
@@ -225,20 +253,20 @@ func (o *onlineTraining) own() error {
 
 // measureRound measures the reference's log-probs of a round's pairs. Where the round has begun to train, they are in a
 // file.
-func (o *onlineTraining) measureRound(ctx context.Context, r *round) (err error) {
-	t, pairs := o.training, o.pairs
+func (o *onlineTraining) measureRound(ctx context.Context, r *round) error {
+	t, name := o.training, referenceName(r.number)
 	if t.o.Loss.ReferenceFree() {
 		return nil
 	}
-	name := referenceName(r.Number)
-	if o.loop.Step() > r.First {
-		pairs.reference, err = train.ReadPairSums(o.Run.Path(name), len(t.pairs.groups))
+	if t.trainer.Step() > r.first {
+		sums, err := train.ReadPairSums(t.Run.Path(name), len(t.set.Train))
+		for i := range sums {
+			t.set.Train[i].Reference = sums[i]
+		}
 		return err
 	}
 	learner := t.Learner
-	if o.isReference(r) {
-		pairs.tolerance = t.Tolerance()
-	} else {
+	if !o.isReference(r) {
 		m, err := o.openReference()
 		if err != nil {
 			return err
@@ -249,15 +277,14 @@ func (o *onlineTraining) measureRound(ctx context.Context, r *round) (err error)
 		}
 		defer learner.Close()
 	}
-	t.when = fmt.Sprintf("in round %d of %d", r.Number+1, o.maker.Options.Rounds)
-	t.Say("reference log-probs of %d pairs", len(t.pairs.groups))
-	pairs.reference, err = t.sums(ctx, name, learner, t.pairs.groups)
-	return err
+	t.when = fmt.Sprintf("in round %d of %d", r.number+1, o.maker.Options.Rounds)
+	t.Say("reference log-probs of %d pairs", len(t.set.Train))
+	return t.refer(ctx, name, learner, t.set.Train)
 }
 
 // isReference says that a round begins with the weights of the reference.
 func (o *onlineTraining) isReference(r *round) bool {
-	return o.maker.Options.Reference == online.Round || r.Number == 0 && o.o.Reference == ""
+	return o.maker.Options.Reference == online.Round || r.number == 0 && o.o.Reference == ""
 }
 
 // openReference loads the reference where it is not the model that learns.
@@ -272,11 +299,6 @@ func (o *onlineTraining) openReference() (*model.Model, error) {
 const watchedPairs = 256
 
 // watchPairs are some pairs of a round, spread over all.
-func (t *training) watchPairs() train.Examples {
-	places := spread(len(t.pairs.groups), watchedPairs)
-	some := t.pairs.subset(places)
-	if t.pairs.reference != nil {
-		some.reference = data.Pick(t.pairs.reference, places)
-	}
-	return *some.examples(t.o.Loss)
+func (t *training) watchPairs() []train.Example {
+	return data.Pick(t.set.Train, spread(len(t.set.Train), watchedPairs))
 }

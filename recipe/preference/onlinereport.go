@@ -1,6 +1,7 @@
 package preference
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -46,13 +47,13 @@ func find(records []run.Record, metric string, number int) *run.Record {
 
 // measure gives the means over the round's watched pairs.
 func (o *onlineTraining) measure() (map[string]float64, error) {
-	return o.loop.Measure(o.watchPairs())
+	return o.set.Measure(context.Background(), o.watchPairs())
 }
 
 // logBefore logs what a round's pairs are like before the model trains on them, once.
 func (o *onlineTraining) logBefore(r *round) error {
 	records, err := o.Run.ReadMetrics()
-	if err != nil || find(records, metricRound, r.Number) != nil {
+	if err != nil || find(records, metricRound, r.number) != nil {
 		return err
 	}
 	took := time.Since(r.begun).Seconds()
@@ -62,7 +63,7 @@ func (o *onlineTraining) logBefore(r *round) error {
 	}
 	n := float64(r.tally.Prompts)
 	values := map[string]float64{
-		metricTime: took, metricRound: float64(r.Number + 1), metricPrompts: n, metricPairs: float64(len(o.pairs.groups)),
+		metricTime: took, metricRound: float64(r.number + 1), metricPrompts: n, metricPairs: float64(len(o.set.Train)),
 		metricTies: float64(r.tally.Ties) / n, metricEqual: float64(r.tally.Equal) / n,
 		metricUnscored: float64(r.tally.Unscored), metricScore: r.tally.Mean, metricGap: r.tally.Gap,
 		metricChosen:   measured["eval_"+losses.MetricLogpsChosen],
@@ -71,36 +72,32 @@ func (o *onlineTraining) logBefore(r *round) error {
 	if o.o.Loss.ReferenceFree() || !o.isReference(r) {
 		values[metricFresh] = measured["eval_"+losses.MetricAccuracies]
 	}
-	return o.log(r.First, values)
+	return o.log(values)
 }
 
 // logAfter logs how a round has changed the log-probs of its pairs, once.
 func (o *onlineTraining) logAfter(r *round) error {
 	records, err := o.Run.ReadMetrics()
-	if err != nil || find(records, metricDone, r.Number) != nil {
+	if err != nil || find(records, metricDone, r.number) != nil {
 		return err
 	}
-	before := find(records, metricRound, r.Number)
+	before := find(records, metricRound, r.number)
 	if before == nil {
-		return fmt.Errorf("%s has no line of the beginning of round %d", o.Run.Path("metrics.jsonl"), r.Number+1)
+		return fmt.Errorf("%s has no line of the beginning of round %d", o.Run.Path("metrics.jsonl"), r.number+1)
 	}
 	after, err := o.measure()
 	if err != nil {
 		return err
 	}
-	return o.log(r.Last, map[string]float64{
-		metricDone:           float64(r.Number + 1),
+	return o.log(map[string]float64{
+		metricDone:           float64(r.number + 1),
 		metricAccuracy:       after["eval_"+losses.MetricAccuracies],
 		metricChosenChange:   after["eval_"+losses.MetricLogpsChosen] - before.Values[metricChosen],
 		metricRejectedChange: after["eval_"+losses.MetricLogpsRejected] - before.Values[metricRejected],
 	})
 }
 
-func (o *onlineTraining) log(step int, values map[string]float64) error {
-	s := o.loop.State
-	epoch := float64(s.Epoch) + float64(s.Position)/float64(len(o.pairs.groups))
-	return o.Run.Log(run.Record{Step: step, Epoch: epoch, Values: values})
-}
+func (o *onlineTraining) log(values map[string]float64) error { return o.trainer.Log(values, nil) }
 
 // report shows the rounds in a table.
 func (o *onlineTraining) report(records []run.Record) string {
@@ -123,7 +120,7 @@ func (o *onlineTraining) report(records []run.Record) string {
 		chosen, rejected := recipe.Change{Last: w[metricChosenChange]}, recipe.Change{Last: w[metricRejectedChange]}
 		fmt.Fprintf(&s, "       %s\n", verdict(chosen, rejected))
 	}
-	if o.heldOut != nil {
+	if o.set.Eval != nil {
 		s.WriteString(o.reportHeldOut(records))
 	}
 	return s.String()

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/train"
@@ -19,10 +18,10 @@ const sampleSize = 32
 
 // sample is the training pairs that are measured, spread over the whole set.
 func (t *training) sample() []int {
-	if t.pairs.desirable != nil {
-		return t.sampleAnswers()
+	if t.o.Loss.Unpaired() {
+		return sampleAnswers(t.set.Train)
 	}
-	return spread(len(t.pairs.groups), sampleSize)
+	return spread(len(t.set.Train), sampleSize)
 }
 
 // spread gives the places of at most some of n pairs, spread over all.
@@ -34,20 +33,24 @@ func spread(n, most int) []int {
 	return indices
 }
 
-func (t *training) sampleGroups() []batch.Group { return data.Pick(t.pairs.groups, t.sample()) }
+func (t *training) sampled() []train.Example { return data.Pick(t.set.Train, t.sample()) }
 
 // measureBefore gives the log-probs of the sample under the model before training. Where that is the reference, they
 // are known.
 func (t *training) measureBefore(ctx context.Context) ([][2]float32, error) {
-	if t.reference == nil && t.pairs.reference != nil {
-		return data.Pick(t.pairs.reference, t.sample()), nil
+	if t.reference != nil || t.o.Loss.ReferenceFree() {
+		return t.sums(ctx, run.BeforeName, t.Learner, t.sampled())
 	}
-	return t.sums(ctx, run.BeforeName, t.Learner, t.sampleGroups())
+	var known [][2]float32
+	for _, x := range t.sampled() {
+		known = append(known, x.Reference)
+	}
+	return known, nil
 }
 
 // measureAfter gives the log-probs of the sample under the model after training.
 func (t *training) measureAfter(ctx context.Context, say func(format string, args ...any)) (err error) {
-	sample := t.sampleGroups()
+	sample := t.groups(t.sampled())
 	say("log-probs of %d training %s after training", len(sample), t.o.unit())
 	t.after, err = train.PairSums(t.Learner, sample, t.layout(), func(int) error { return ctx.Err() })
 	if errors.Is(err, context.Canceled) {
@@ -58,11 +61,11 @@ func (t *training) measureAfter(ctx context.Context, say func(format string, arg
 
 // measureLast is measureAfter while the last step is being saved, unless there is an evaluation: then the model of
 // another step may be the result.
-func (t *training) measureLast(l *train.Loop) func(ctx context.Context) error {
-	if t.heldOut != nil {
+func (t *training) measureLast() func(ctx context.Context) error {
+	if t.set.Eval != nil {
 		return nil
 	}
-	return func(ctx context.Context) error { return t.measureAfter(ctx, l.Notice) }
+	return func(ctx context.Context) error { return t.measureAfter(ctx, t.trainer.Notice) }
 }
 
 // report says how the log-probs of the answers changed, on training pairs and on held-out ones.
@@ -74,12 +77,12 @@ func (t *training) report(ctx context.Context, before [][2]float32, records []ru
 	}
 	after := t.after
 	var s strings.Builder
-	if t.pairs.desirable != nil {
+	if t.o.Loss.Unpaired() {
 		s.WriteString(t.reportAnswers(before, after))
 	} else {
 		s.WriteString(reportPairs(before, after))
 	}
-	if t.heldOut != nil {
+	if t.set.Eval != nil {
 		s.WriteString(t.reportHeldOut(records))
 	}
 	return s.String(), nil
@@ -113,13 +116,13 @@ func (t *training) reportHeldOut(records []run.Record) string {
 		return ""
 	}
 	text := fmt.Sprintf("On %d held-out %s: log p(chosen) went from %.2f to %.2f, log p(rejected) from %.2f to "+
-		"%.2f.\n", len(t.heldOut.groups), t.o.unit(), c.First, c.Last, r.First, r.Last)
+		"%.2f.\n", len(t.set.Eval), t.o.unit(), c.First, c.Last, r.First, r.Last)
 	if t.o.Loss.Unpaired() {
 		return text + fmt.Sprintf("Chosen are the desirable ones. Reward margin at the end %.3f.\n", margin.Last)
 	}
 	accuracy, _ := recipe.ChangeOf(records, "rewards/accuracies")
 	return text + fmt.Sprintf("%s\nReward accuracy at the end %s, margin %.3f.\n", verdict(c, r),
-		recipe.Accuracy(accuracy.Last, len(t.heldOut.groups)), margin.Last)
+		recipe.Accuracy(accuracy.Last, len(t.set.Eval)), margin.Last)
 }
 
 // verdict reads the two changes.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/batch"
-	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/track"
 	"github.com/posttrain/posttrain/losses"
@@ -37,17 +36,12 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	if err := t.load(ctx); err != nil {
 		return nil, err
 	}
-	if err := j.SayMix(o.Data.Mix, t.pairs.mix); err != nil {
-		return nil, err
-	}
 	if err := j.Open(); err != nil {
 		return nil, err
 	}
 	j.Ready(0)
-	t.when = "before the first step"
-	t.share = j.SharesPrompts(t.pairs.groups)
-	if !o.Loss.Unpaired() {
-		j.SayShapes(t.layout())
+	if err := t.begin(); err != nil {
+		return nil, err
 	}
 	if err := t.measureReference(ctx); err != nil {
 		return nil, err
@@ -56,12 +50,16 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	if err != nil {
 		return nil, err
 	}
-	l := t.loop()
-	l.AtEnd = t.measureLast(l)
-	if o.Loss.Unpaired() { // the reference measures each answer beside a mismatched one, a step apart from it
-		j.SayShapes(l.Layout())
-	}
-	return j.Learn(ctx, l, func(records []run.Record) (string, error) { return t.report(ctx, before, records) })
+	t.trainer.AtEnd = t.measureLast()
+	return j.Learn(ctx, t.trainer, func(records []run.Record) (string, error) { return t.report(ctx, before, records) })
+}
+
+// begin makes the trainer.
+func (t *training) begin() error {
+	t.when = "before the first step"
+	t.set.Share = t.SharesPrompts(t.groups(t.set.Train))
+	t.trainer = t.Trainer(&t.set)
+	return t.trainer.Start()
 }
 
 // newJob opens engine and model; load is nil for a run that trains.
@@ -82,12 +80,6 @@ func (o *Options) newJob(load recipe.Loader, r run.Reporter) (*recipe.Job, error
 		Chat: o.Chat, Devices: o.Devices, Train: o.Train, Seed: o.Seed, Tracking: o.Tracking, Resolved: o.Resolved(),
 		Place: o.Place,
 	}, r)
-}
-
-// loop trains on the pairs.
-func (t *training) loop() *train.Loop {
-	return &train.Loop{Course: t.Course(nil), Options: t.o.Train, Train: *t.pairs.examples(t.o.Loss),
-		Eval: t.heldOut.examples(t.o.Loss), Share: t.share}
 }
 
 // Draft makes the run up to its first step without the weights of the model. Close it.
@@ -119,40 +111,32 @@ func (t *training) draft(ctx context.Context, d *recipe.Draft) error {
 	if t.reference != nil {
 		d.ReferenceOnce = 4 * t.reference.Config.ParamCount()
 	}
-	t.share = t.SharesPrompts(t.pairs.groups)
-	for _, set := range []*pairSet{t.pairs, t.heldOut} {
-		if set != nil && !t.o.Loss.ReferenceFree() {
-			d.Measure(set.groups, t.layout(), 1)
-		}
+	if err := t.begin(); err != nil {
+		return err
 	}
-	_, err := d.Learns(t.loop())
-	return err
+	if !t.o.Loss.ReferenceFree() {
+		d.Measure(t.groups(t.set.Train), t.set.Layout(), 1)
+		d.Measure(t.groups(t.set.Eval), t.set.Layout(), 1)
+	}
+	return d.Trains(t.trainer)
 }
 
 // training is a run on its way.
 type training struct {
 	*recipe.Job
-	o              Options
-	reference      *model.Model  // nil: the model itself
-	pairs, heldOut *pairSet      // heldOut nil: none
-	rewards        *data.Rewards // nil: the scores make none, and the loss needs none
-	share          bool          // both answers share their prompt in one row
-	after          [][2]float32  // log-probs of the sample after training; nil: not measured yet
-	when           string        // a measurement of log-probs takes place, in words
+	o         Options
+	reference *model.Model // nil: the model itself
+	rewards   *data.Rewards
+	set       train.Dataset
+	trainer   *train.Trainer
+	after     [][2]float32 // log-probs of the sample after training; nil: not measured yet
+	when      string       // a measurement of log-probs takes place, in words
 }
 
-// Pairs are encoded pairs of a file, for a loss of pairs.
-type Pairs struct {
-	Groups  []batch.Group
-	Gaps    []float64 // the prior's; nil: the pairs have no scores, and the loss needs none
-	Sources []string
-	Classes []string // by the column that the options name, else empty
-}
-
-// ReadPairs reads the pairs that data.train names and encodes them. What is too long for the limits, or for a model with
-// that many positions, is left out.
-func (d *Data) ReadPairs(ctx context.Context, loss losses.Options, t *tokenizer.Tokenizer, positions int) (*Pairs,
-	error) {
+// ReadPairs reads the pairs that data.train names and encodes them, for a loss of pairs. What is too long for the
+// limits, or for a model with that many positions, is left out.
+func (d *Data) ReadPairs(ctx context.Context, loss losses.Options, t *tokenizer.Tokenizer, positions int) (
+	[]train.Example, error) {
 	sources, err := d.readAll()
 	if err != nil {
 		return nil, err
@@ -162,85 +146,45 @@ func (d *Data) ReadPairs(ctx context.Context, loss losses.Options, t *tokenizer.
 	if err != nil && loss.NeedsGap() {
 		return nil, err
 	}
-	p := &Pairs{}
-	if pairs, p.Gaps, _, err = makeGaps(pairs, rewards, loss); err != nil {
+	if pairs, _, err = addGaps(pairs, rewards, loss); err != nil {
 		return nil, err
 	}
-	groups, err := recipe.Encode(ctx, &batch.Encoder{Tokenizer: t}, pairs, (*batch.Encoder).Preference)
+	e := batch.Encoder{Tokenizer: t}
+	all, err := recipe.Encode(ctx, &e, pairs, encodePair)
 	if err != nil {
 		return nil, err
 	}
-	keep := batch.Limit(groups, d.Options, positions).Keep
-	if p.Groups = data.Pick(groups, keep); p.Gaps != nil {
-		p.Gaps = data.Pick(p.Gaps, keep)
-	}
-	for _, one := range data.Pick(pairs, keep) {
-		p.Sources, p.Classes = append(p.Sources, one.Source), append(p.Classes, one.Class)
-	}
-	return p, nil
+	return recipe.Keep(all, func(groups []batch.Group) []int { return batch.Limit(groups, d.Options, positions).Keep }), nil
 }
 
-// makeGaps makes the prior's gaps, unless there are no scores and the loss needs none. It keeps the pairs that have one.
-func makeGaps(pairs []data.Preference, rewards *data.Rewards, loss losses.Options) ([]data.Preference, []float64,
+// addGaps gives pairs the prior's gaps in the place of scores, unless there are no scores and the loss needs none. It
+// keeps the pairs that have one.
+func addGaps(pairs []data.Preference, rewards *data.Rewards, loss losses.Options) ([]data.Preference,
 	*data.PriorReport, error) {
 	unscored := func(p data.Preference) bool { return !p.Scored }
 	if !loss.NeedsGap() && (rewards == nil || slices.ContainsFunc(pairs, unscored)) {
-		return pairs, nil, nil, nil
+		pairs = slices.Clone(pairs)
+		for i := range pairs {
+			pairs[i].Scored = false
+		}
+		return pairs, nil, nil
 	}
-	return rewards.Gaps(pairs)
+	kept, gaps, report, err := rewards.Gaps(pairs)
+	kept = slices.Clone(kept)
+	for i := range gaps {
+		kept[i].ChosenScore, kept[i].RejectedScore = gaps[i], 0
+	}
+	return kept, report, err
 }
 
-// pairSet is a set of encoded pairs, or of an answer and a mismatched one each, with what the method that trains on it
-// needs.
-type pairSet struct {
-	groups    []batch.Group
-	sources   []string
-	gaps      []float64    // nil: the pairs have no scores, and the loss needs none
-	desirable []bool       // of kto: what the answers are; nil for pairs
-	reference [][2]float32 // nil: not measured yet, or the loss has none
-	tolerance float64      // of the self-check at step 0
-	mix       train.Mix
-}
-
-func (p *pairSet) examples(o losses.Options) *train.Examples {
-	if p == nil {
-		return nil
+// encodePair encodes a pair whose scores are those of addGaps.
+func encodePair(e *batch.Encoder, p data.Preference) (train.Example, error) {
+	g, err := e.Preference(p)
+	x := train.Example{Group: g, Scored: p.Scored, Source: p.Source, Class: p.Class}
+	if p.Scored {
+		x.Gap = p.ChosenScore
 	}
-	if o.Unpaired() {
-		return p.answers(o)
-	}
-	m := &train.Preference{Options: o, Gaps: p.gaps, Reference: p.reference, Tolerance: p.tolerance}
-	return &train.Examples{Method: m, Groups: p.groups, Sources: p.sources, Mix: p.mix}
-}
-
-// join puts the sets of several sources together.
-func join(m recipe.Mix, sets []*pairSet) *pairSet {
-	if len(sets) == 1 {
-		return sets[0]
-	}
-	all, sizes, gaps := &pairSet{}, []int(nil), true
-	for _, p := range sets {
-		all.groups, all.sources = append(all.groups, p.groups...), append(all.sources, p.sources...)
-		all.gaps, all.desirable = append(all.gaps, p.gaps...), append(all.desirable, p.desirable...)
-		gaps = gaps && p.gaps != nil
-		sizes = append(sizes, len(p.groups))
-	}
-	if !gaps { // of a loss that needs none
-		all.gaps = nil
-	}
-	all.mix = m.Of(sizes...)
-	return all
-}
-
-func (p *pairSet) subset(keep []int) *pairSet {
-	q := &pairSet{groups: data.Pick(p.groups, keep), sources: data.Pick(p.sources, keep), mix: p.mix.Pick(keep)}
-	if p.gaps != nil {
-		q.gaps = data.Pick(p.gaps, keep)
-	}
-	if p.desirable != nil {
-		q.desirable = data.Pick(p.desirable, keep)
-	}
-	return q
+	return x, err
 }
 
 // load loads the reference, the training pairs and the held-out ones.
@@ -250,83 +194,58 @@ func (t *training) load(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	t.set.Method, t.set.Weights = t.method(), t.o.Data.Weights
 	if t.o.Loss.Unpaired() {
 		return t.loadAnswers(ctx)
 	}
-	d := t.o.Data
-	first, err := recipe.Each(d.Mix, t.read)
-	if err != nil {
-		return err
+	t.set.Train, t.set.Eval, err = recipe.Load(ctx, t.Job, t.o.Data.Source, t.pairs())
+	if unscored := func(x train.Example) bool { return !x.Scored }; slices.ContainsFunc(t.set.Train, unscored) {
+		for i := range t.set.Train { // of a loss that needs no gaps: all have one, or none
+			t.set.Train[i].Scored = false
+		}
 	}
-	var second []data.Preference
-	if d.Eval != "" {
-		if second, err = t.read(d.Eval); err != nil {
+	return err
+}
+
+// method is the loss with its self-check: before the first step the policy is the reference, unless that is another
+// model.
+func (t *training) method() train.Method {
+	tolerance := 0.0
+	if t.reference == nil {
+		tolerance = t.Tolerance()
+	}
+	if t.o.Loss.Unpaired() {
+		return &train.KTO{Options: t.o.Loss, Tolerance: tolerance}
+	}
+	return &train.Preference{Options: t.o.Loss, Tolerance: tolerance}
+}
+
+// pairs says how pairs become examples.
+func (t *training) pairs() recipe.Encoding[data.Preference] {
+	return recipe.Encoding[data.Preference]{
+		Unit: "pairs", Read: t.read, Encode: encodePair, Limit: t.limit,
+		Fit: func(training [][]data.Preference, held []data.Preference) (err error) {
+			if t.rewards, err = t.o.Data.Fit(slices.Concat(training...), held); !t.o.Loss.NeedsGap() {
+				return nil
+			}
 			return err
-		}
+		},
+		Prepare: func(path string, pairs []data.Preference) ([]data.Preference, error) {
+			pairs, report, err := addGaps(pairs, t.rewards, t.o.Loss)
+			if err != nil || report == nil {
+				return pairs, err
+			}
+			t.Say("%s", report)
+			if warning := report.Warning(); warning != "" && t.o.Loss.NeedsGap() {
+				t.Warn("%s: %s", path, warning)
+			}
+			return pairs, nil
+		},
 	}
-	if t.rewards, err = d.Fit(slices.Concat(first...), second); err != nil && t.o.Loss.NeedsGap() {
-		return err
-	}
-	if d.Eval == "" {
-		return t.loadOne(ctx, first)
-	}
-	if t.pairs, err = t.encodeAll(ctx, first); err == nil {
-		t.heldOut, err = t.encode(ctx, d.Eval, second)
-	}
-	return err
 }
 
-// encodeAll encodes what is trained on, source by source.
-func (t *training) encodeAll(ctx context.Context, sources [][]data.Preference) (*pairSet, error) {
-	var sets []*pairSet
-	for k, pairs := range sources {
-		p, err := t.encode(ctx, t.o.Data.Train[k], pairs)
-		if err != nil {
-			return nil, err
-		}
-		sets = append(sets, p)
-	}
-	return join(t.o.Data.Mix, sets), nil
-}
-
-// loadOne encodes what is trained on and holds a share of it out.
-func (t *training) loadOne(ctx context.Context, sources [][]data.Preference) error {
-	all, err := t.encodeAll(ctx, sources)
-	if t.pairs = all; err != nil || t.o.Data.EvalFraction == 0 {
-		return err
-	}
-	kept, heldOut, err := t.o.Data.Split(len(all.groups), "pairs", t.Seed)
-	if err == nil {
-		t.pairs, t.heldOut = all.subset(kept), all.subset(heldOut)
-	}
-	return err
-}
-
-// encode makes the prior's gaps, unless there are no scores and the loss needs none, encodes, and applies the limits.
-func (t *training) encode(ctx context.Context, path string, pairs []data.Preference) (_ *pairSet, err error) {
-	all := &pairSet{}
-	pairs, gaps, report, err := makeGaps(pairs, t.rewards, t.o.Loss)
-	if err != nil {
-		return nil, err
-	}
-	if all.gaps = gaps; report != nil {
-		t.Say("%s", report)
-		if warning := report.Warning(); warning != "" && t.o.Loss.NeedsGap() {
-			t.Warn("%s: %s", path, warning)
-		}
-	}
-	e := batch.Encoder{Tokenizer: t.Tokenizer}
-	if all.groups, err = recipe.Encode(ctx, &e, pairs, (*batch.Encoder).Preference); err != nil {
-		return nil, err
-	}
-	for _, p := range pairs {
-		all.sources = append(all.sources, p.Source)
-	}
-	keep, err := t.Limit(path, all.groups, t.o.Data.Options, e.Drift)
-	if err != nil {
-		return nil, err
-	}
-	return all.subset(keep), nil
+func (t *training) limit(path string, groups []batch.Group, drift int) ([]int, error) {
+	return t.Limit(path, groups, t.o.Data.Options, drift)
 }
 
 // read reads a file of pairs, or the embedded ones.
@@ -370,10 +289,7 @@ func (d *Data) readAll() ([][]data.Preference, error) {
 }
 
 func (d *Data) read(path string) ([]data.Preference, *data.Report, error) {
-	if path == embedded.Name {
-		return data.ReadPreferencesFS(embedded.Files, embedded.Pairs, d.PreferenceOptions)
-	}
-	return data.ReadPreferences(path, d.PreferenceOptions)
+	return recipe.ReadPairs(path, d.PreferenceOptions)
 }
 
 // loadReference loads the reference model that the options name, as the job loads its own.
@@ -394,39 +310,56 @@ func (t *training) loadReference() (*model.Model, error) {
 	return m, nil
 }
 
-// measureReference computes the reference's log-probs of all pairs, once, ahead of training. Reference-free losses need
-// none.
+// measureReference computes the reference's log-probs of all examples, once, ahead of training. Reference-free losses
+// need none.
 func (t *training) measureReference(ctx context.Context) (err error) {
 	if t.o.Loss.ReferenceFree() {
 		return nil
 	}
 	learner := t.Learner
-	if t.reference == nil {
-		t.pairs.tolerance = t.Tolerance()
-	} else {
+	if t.reference != nil {
 		if learner, err = train.NewLearner(t.Engine, t.reference, t.Graph); err != nil {
 			return err
 		}
 		defer learner.Close()
 		t.reference.Release()
 	}
-	t.Say("reference log-probs of %d %s", len(t.pairs.groups), t.o.unit())
-	if t.pairs.reference, err = t.sums(ctx, run.ReferenceName, learner, t.pairs.groups); err != nil ||
-		t.heldOut == nil {
+	t.Say("reference log-probs of %d %s", len(t.set.Train), t.o.unit())
+	if err := t.refer(ctx, run.ReferenceName, learner, t.set.Train); err != nil || t.set.Eval == nil {
 		return err
 	}
-	t.Say("reference log-probs of %d held-out %s", len(t.heldOut.groups), t.o.unit())
-	t.heldOut.reference, err = t.sums(ctx, run.ReferenceEvalName, learner, t.heldOut.groups)
+	t.Say("reference log-probs of %d held-out %s", len(t.set.Eval), t.o.unit())
+	return t.refer(ctx, run.ReferenceEvalName, learner, t.set.Eval)
+}
+
+// refer gives examples the log-probs under the learner's weights, or those in a file of the run folder.
+func (t *training) refer(ctx context.Context, name string, l *train.Learner, examples []train.Example) error {
+	sums, err := t.sums(ctx, name, l, examples)
+	for i := range sums {
+		examples[i].Reference = sums[i]
+	}
 	return err
 }
 
-// sums measures the summed log-probs of pairs [pairs, 2], or takes them from a file of the run folder.
-func (t *training) sums(ctx context.Context, name string, l *train.Learner, groups []batch.Group) ([][2]float32,
+// groups are what the log-probs of examples are measured of.
+func (t *training) groups(examples []train.Example) []train.Group {
+	if t.o.Loss.Unpaired() {
+		return train.Both(examples)
+	}
+	return train.Groups(examples)
+}
+
+// sums measures the summed log-probs of examples [examples, 2], or takes them from a file of the run folder.
+func (t *training) sums(ctx context.Context, name string, l *train.Learner, examples []train.Example) ([][2]float32,
 	error) {
-	bar := t.Progress(strings.TrimSuffix(t.o.unit(), "s"), 0, len(groups))
+	bar := t.Progress(strings.TrimSuffix(t.o.unit(), "s"), 0, len(examples))
 	defer bar.Close()
 	every := time.Duration(t.Train.CheckpointMinutes * float64(time.Minute))
-	sums, cached, err := train.CachedPairSums(t.Run.Path(name), l, groups, t.layout(), every, t.tick(ctx, bar))
+	sums, cached, err := train.CachedPairSums(t.Run.Path(name), l, t.groups(examples), t.layout(), every,
+		func(done int) error {
+			bar.Step(done, nil)
+			return context.Cause(ctx)
+		})
 	if errors.Is(err, context.Canceled) {
 		return nil, t.StopError("while log-probs were measured, %s", t.when)
 	}
@@ -436,18 +369,10 @@ func (t *training) sums(ctx context.Context, name string, l *train.Learner, grou
 	return sums, err
 }
 
-// layout is that of all sets of the run.
+// layout is how log-probs are measured: as the examples are trained on; of kto with both answers.
 func (t *training) layout() batch.Layout {
-	var heldOut []batch.Group
-	if t.heldOut != nil {
-		heldOut = t.heldOut.groups
+	if !t.o.Loss.Unpaired() {
+		return t.set.Layout()
 	}
-	return t.Learner.Layout(t.pairs.groups, t.share, t.Train.Micro(), heldOut)
-}
-
-func (t *training) tick(ctx context.Context, bar run.Bar) func(done int) error {
-	return func(done int) error {
-		bar.Step(done, nil)
-		return context.Cause(ctx)
-	}
+	return t.Learner.Layout(t.groups(t.set.Train), t.set.Share, t.Train.Micro(), t.groups(t.set.Eval))
 }

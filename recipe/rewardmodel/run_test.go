@@ -132,7 +132,7 @@ func scores(t *testing.T, folder, path string) (values []float64) {
 func TestNewHeadPassesOverPadding(t *testing.T) {
 	dir, _ := testkit.RewardModel(t, fixtures, "llama")
 	for folder, want := range map[string]int{filepath.Join(fixtures, "llama-newer"): 304, dir: 307} {
-		m, _, err := new(Options).load(folder)
+		m, _, err := new(Options).open(folder)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,14 +147,16 @@ func TestNewHeadPassesOverPadding(t *testing.T) {
 func TestMargins(t *testing.T) {
 	pairs := []data.Preference{{ChosenScore: 5, RejectedScore: 2, Scored: true, Source: "p:1"},
 		{ChosenScore: 0.5, Scored: true, Margin: true, Source: "p:2"}}
-	got, err := Loss{Margin: "scores", MarginScale: 0.5}.margins(pairs)
-	if err != nil || !slices.Equal(got, []float64{1.5, 0.25}) {
-		t.Error(got, err)
+	scores := Loss{Margin: "scores", MarginScale: 0.5}
+	for i, want := range []float64{1.5, 0.25} {
+		if got, err := scores.margin(pairs[i]); got != want || err != nil {
+			t.Error(got, err)
+		}
+		if got, err := (Loss{Margin: "none"}).margin(pairs[i]); got != 0 || err != nil {
+			t.Error(got, err)
+		}
 	}
-	if got, err := (Loss{Margin: "none"}).margins(pairs); got != nil || err != nil {
-		t.Error(got, err)
-	}
-	_, err = Loss{Margin: "scores", MarginScale: 1}.margins(append(pairs, data.Preference{Source: "p:3"}))
+	_, err := scores.margin(data.Preference{Source: "p:3"})
 	if err == nil || err.Error() != "p:3: the pair has no scores: loss.margin scores wants them in every row" {
 		t.Error(err)
 	}

@@ -23,20 +23,15 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 		return nil, err
 	}
 	defer j.Close()
-	demos, heldOut, err := load(ctx, j, o)
+	set, err := load(ctx, j, o)
 	if err != nil {
-		return nil, err
-	}
-	if err := j.SayMix(o.Data.Mix, demos.Mix); err != nil {
 		return nil, err
 	}
 	if err := j.Open(); err != nil {
 		return nil, err
 	}
 	j.Ready(0)
-	l := &train.Loop{Course: j.Course(nil), Options: o.Train, Train: *demos, Eval: heldOut}
-	j.SayShapes(l.Layout())
-	return j.Learn(ctx, l, func([]run.Record) (string, error) { return "", nil })
+	return j.Learn(ctx, j.Trainer(set), func([]run.Record) (string, error) { return "", nil })
 }
 
 // newJob opens engine and model; load is nil for a run that trains.
@@ -63,12 +58,12 @@ func (o Options) Draft(ctx context.Context, r run.Reporter) (*recipe.Draft, erro
 		return nil, err
 	}
 	d := &recipe.Draft{Job: j, Unit: "demonstrations"}
-	demos, heldOut, err := load(ctx, j, o)
+	set, err := load(ctx, j, o)
 	if err == nil {
 		err = j.OpenShapes()
 	}
 	if err == nil {
-		_, err = d.Learns(&train.Loop{Course: j.Course(nil), Options: o.Train, Train: *demos, Eval: heldOut})
+		err = d.Trains(j.Trainer(set))
 	}
 	return d.CloseOn(err)
 }
@@ -85,72 +80,23 @@ func (o *Options) Rehearsal() (*recipe.Rehearsal, error) {
 // embeddedDemonstrations is how many scenarios the embedded set has.
 const embeddedDemonstrations = 4000
 
-// load reads the training demonstrations and the held-out ones, which may be nil.
-func load(ctx context.Context, j *recipe.Job, o Options) (demos, heldOut *train.Examples, err error) {
-	demos, err = encodeAll(ctx, j, o)
-	switch {
-	case err != nil:
-	case o.Data.Eval != "":
-		heldOut, err = encode(ctx, j, o, o.Data.Eval)
-	case o.Data.EvalFraction > 0:
-		kept, held, err := o.Data.Split(len(demos.Groups), "demonstrations", o.Seed)
-		return subset(demos, kept), subset(demos, held), err
-	}
-	return demos, heldOut, err
-}
-
-func subset(e *train.Examples, keep []int) *train.Examples {
-	some := examples(data.Pick(e.Groups, keep), data.Pick(e.Sources, keep))
-	some.Mix = e.Mix.Pick(keep)
-	return some
-}
-
-func examples(groups []batch.Group, sources []string) *train.Examples {
-	return &train.Examples{Method: &train.SFT{Groups: groups}, Groups: groups, Sources: sources}
-}
-
-// encodeAll encodes what is trained on.
-func encodeAll(ctx context.Context, j *recipe.Job, o Options) (*train.Examples, error) {
-	sources, err := recipe.Each(o.Data.Mix, func(name string) (*train.Examples, error) {
-		return encode(ctx, j, o, name)
+// load reads the demonstrations to train on and the held-out ones.
+func load(ctx context.Context, j *recipe.Job, o Options) (*train.Dataset, error) {
+	demos, held, err := recipe.Load(ctx, j, o.Data.Source, recipe.Encoding[data.Demonstration]{
+		Unit: "demonstrations",
+		Read: func(name string) ([]data.Demonstration, error) { return read(j, name, o.Seed) },
+		Encode: func(e *batch.Encoder, d data.Demonstration) (train.Example, error) {
+			if o.Data.LossOn == "last" {
+				d = d.Last()
+			}
+			g, err := e.Demonstration(d, o.Data.LossOn == "all")
+			return train.Example{Group: g, Source: d.Source}, err
+		},
+		Limit: func(name string, groups []batch.Group, drift int) ([]int, error) {
+			return j.Limit(name, groups, o.Data.Options, drift)
+		},
 	})
-	if err != nil {
-		return nil, err
-	}
-	all, sizes := examples(nil, nil), []int(nil)
-	for _, s := range sources {
-		all = examples(append(all.Groups, s.Groups...), append(all.Sources, s.Sources...))
-		sizes = append(sizes, len(s.Groups))
-	}
-	all.Mix = o.Data.Of(sizes...)
-	return all, nil
-}
-
-// encode reads, encodes and applies the limits.
-func encode(ctx context.Context, j *recipe.Job, o Options, path string) (*train.Examples, error) {
-	demos, err := read(j, path, o.Seed)
-	if err != nil {
-		return nil, err
-	}
-	e := batch.Encoder{Tokenizer: j.Tokenizer}
-	groups, err := recipe.Encode(ctx, &e, demos, func(e *batch.Encoder, d data.Demonstration) (batch.Group, error) {
-		if o.Data.LossOn == "last" {
-			d = d.Last()
-		}
-		return e.Demonstration(d, o.Data.LossOn == "all")
-	})
-	if err != nil {
-		return nil, err
-	}
-	sources := make([]string, len(demos))
-	for i, d := range demos {
-		sources[i] = d.Source
-	}
-	keep, err := j.Limit(path, groups, o.Data.Options, e.Drift)
-	if err != nil {
-		return nil, err
-	}
-	return subset(examples(groups, sources), keep), nil
+	return &train.Dataset{Method: train.SFT{}, Train: demos, Eval: held, Weights: o.Data.Weights}, err
 }
 
 // read reads a file, or makes the ideal completions of embedded scenarios.

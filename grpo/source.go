@@ -1,0 +1,206 @@
+package grpo
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gomlx/compute"
+
+	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/train"
+)
+
+// Task is a prompt with what its answers are scored by.
+type Task struct {
+	Tokens []int32 // the prompt
+	Prompt string  // the prompt as text, for samples.jsonl
+	Source string  // its place in a file, for messages
+	Target string  // what answers are compared with, such as the right one: a run is not resumed with others
+	Data   any     // what else a score function wants, such as the record that the task is from
+	Part   int     // which source of a mix it is from
+}
+
+// Score is what a completion is worth.
+type Score struct {
+	Reward float64
+	Fault  string             // how the completion breaks the format; "": it is right
+	Parts  map[string]float64 // numbers that are logged beside the reward, under their names
+}
+
+// ValidationOptions say how the held-out tasks are measured while training.
+type ValidationOptions struct {
+	Every       int     `yaml:"every" want:">=0" zero:"only at the end" default:"240" paper:"240" help:"steps between validations; 0: at both ends"`
+	Temperature float64 `yaml:"temperature" want:">=0" zero:"greedy" default:"0.7" paper:"0.7" help:"of the completions, one a task"`
+	Samples     int     `yaml:"samples" want:">=0" default:"4" help:"completions of a validation that samples.jsonl has"`
+}
+
+// Rollouts are the source of a trainer that learns from its model's own answers. A step is one rollout batch: some
+// prompts, a group of completions of each, their rewards, and the optimiser's updates on them, all at one learning rate.
+//
+// With Ahead, the completions of a step are drawn from the weights of that many steps before, while the learner learns.
+//
+// The tasks of a step follow from the seed and how many tasks were used before, a request's draws from seed, step and
+// place in the step alone.
+type Rollouts struct {
+	Options   Options
+	Tasks     []Task
+	Weights   []float64                              // how an epoch mixes the sources of Tasks, see [train.Mix]
+	Score     func(t *Task, completion string) Score // of a completion
+	Sampler   rollout.Sampler                        // of the learner's weights
+	Sampling  rollout.Sampling                       // of rollouts; the objective has temperature 1
+	Ahead     int                                    // steps whose completions are drawn ahead, see ahead.go
+	Reference []compute.Buffer                       // KL is measured to these weights; nil without KL
+
+	Held       []Task // validation; empty: none
+	Validation ValidationOptions
+	Row        func(step int, t *Task, c rollout.Completion, s Score) any // a line of samples.jsonl; nil: a [Row]
+
+	t      *train.Trainer
+	mix    train.Mix
+	ahead  []*begun       // rollout batches of the present step and those after it, as far as they were begun
+	starts map[int]int    // steps by the learner's version at their start, as far back as Ahead
+	warned map[string]int // the last step of every kind of warning
+}
+
+// Numbers that checkpoints keep.
+const (
+	fruitless    = "fruitless"            // steps in a row whose completions all broke the format
+	firstEntropy = "entropy at the start" // of the first step
+)
+
+// Start implements [train.Source].
+func (rs *Rollouts) Start(t *train.Trainer) error {
+	rs.t, rs.mix = t, train.Mix{Weights: rs.Weights}
+	for _, task := range rs.Tasks {
+		rs.mix.Part = append(rs.mix.Part, task.Part)
+	}
+	return rs.check()
+}
+
+// Size implements [train.Source].
+func (rs *Rollouts) Size() int { return len(rs.Tasks) }
+
+// Total implements [train.Source]. Dynamic sampling uses up tasks faster, it does not change it.
+func (rs *Rollouts) Total() int {
+	if n := rs.t.Options.MaxSteps; n > 0 {
+		return n
+	}
+	return (rs.t.Options.Epochs*len(rs.Tasks) + rs.Options.Prompts - 1) / rs.Options.Prompts
+}
+
+// Evaluation implements [train.Source].
+func (rs *Rollouts) Evaluation() (every int, metric string) {
+	if len(rs.Held) == 0 {
+		return 0, ""
+	}
+	return rs.Validation.Every, rewardMetric
+}
+
+// Hash identifies prompts and targets of all tasks.
+func (rs *Rollouts) Hash() string {
+	h := sha256.New()
+	fmt.Fprintln(h, rs.Weights)
+	for _, tasks := range [][]Task{rs.Tasks, rs.Held} {
+		fmt.Fprintln(h, len(tasks))
+		for _, t := range tasks {
+			fmt.Fprintf(h, "%d %q %d\n", len(t.Tokens), t.Target, t.Part)
+			binary.Write(h, binary.LittleEndian, t.Tokens) // a hash never fails
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Next implements [train.Source]: it samples, scores, and measures what the objective wants beside that.
+func (rs *Rollouts) Next(ctx context.Context, m *train.Metrics) (*train.Step, error) {
+	r, err := rs.roll(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.observe(m)
+	if err := rs.checkAnswers(r); err != nil {
+		return nil, err
+	}
+	s := &train.Step{Examples: r.used, Tokens: r.tokens(), Learning: time.Now(),
+		Done: func(m *train.Metrics) { rs.diagnose(m.Means("")) }}
+	groups := r.groups(rs.Options.MaskTruncated)
+	if err := rs.measure(groups); err != nil {
+		return nil, err
+	}
+	for part := range slices.Chunk(groups, rs.Options.Prompts/rs.Options.Updates) {
+		b, err := rs.minibatch(part, s.Minibatches == nil)
+		if err != nil {
+			return nil, err
+		}
+		s.Minibatches = append(s.Minibatches, b)
+	}
+	return s, nil
+}
+
+// minibatch is an update on groups. The first of a step is held to the policy that its completions are from.
+func (rs *Rollouts) minibatch(groups []Group, first bool) (*train.Minibatch, error) {
+	b, err := rs.Trainer().Minibatch(groups)
+	if err != nil {
+		return nil, err
+	}
+	b.Blame = func(norm float64) error { return rs.gradientError(norm, first) }
+	if first {
+		b.Check = func(m *train.Metrics) error { return rs.checkFirst(m.Means("")) }
+	}
+	return b, nil
+}
+
+// Rows is how groups are laid out: in few shapes on an engine that wants this; else each batch chooses its own. It
+// depends on the tasks and options alone, so that a resumed run has the same shapes.
+func (rs *Rollouts) Rows() batch.Spreading {
+	s := batch.Spreading{Tokens: tokensFor(rs.t.Learner), Blocks: rs.t.Learner.Blocks()}
+	few := rs.t.Learner.Wants().Shapes
+	if few == 0 || len(rs.Tasks) == 0 {
+		return s
+	}
+	prompts := make([]int, len(rs.Tasks))
+	for i, t := range rs.Tasks {
+		prompts[i] = len(t.Tokens)
+	}
+	answers := rs.Options.Prompts * rs.Options.GroupSize
+	return s.Few(few, prompts, rs.Sampling.MaxNew, answers, rs.t.Learner.Config().HiddenSize)
+}
+
+// gradientError is the error of a gradient that is not finite. Where it is the step's first, the weights that the step
+// began with gave it.
+func (rs *Rollouts) gradientError(norm float64, first bool) error {
+	err := fmt.Errorf("step %d: the gradient's norm is %v: lower train.learning_rate", rs.t.State.Step+1, norm)
+	if first {
+		return train.BadWeights{Err: err}
+	}
+	return err
+}
+
+// measure gives the groups the log-probs of the old policy and of the reference, where the objective needs them.
+func (rs *Rollouts) measure(groups []Group) error {
+	t := rs.Trainer()
+	if rs.Options.NeedsOld() {
+		old, err := t.Measure(groups, nil)
+		if err != nil {
+			return err
+		}
+		for i := range groups {
+			groups[i].Old = old[i]
+		}
+	}
+	if rs.Options.NeedsReference() {
+		reference, err := t.Measure(groups, rs.Reference)
+		if err != nil {
+			return err
+		}
+		for i := range groups {
+			groups[i].Reference = reference[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+package recipe
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/train"
+)
+
+// Encoding says how the rows of a file become examples.
+type Encoding[R any] struct {
+	Unit    string // of the examples: pairs
+	Prompts bool   // what is held out are prompts, with all their answers
+	Read    func(name string) ([]R, error)
+	Fit     func(training [][]R, held []R) error     // looks at all rows ahead of the encoding; may be nil
+	Prepare func(name string, rows []R) ([]R, error) // of one file; may be nil
+	Encode  func(*batch.Encoder, R) (train.Example, error)
+	Limit   func(name string, groups []batch.Group, drift int) (keep []int, err error)
+}
+
+// ReadPairs reads a file of pairs, or the embedded ones.
+func ReadPairs(name string, o data.PreferenceOptions) ([]data.Preference, *data.Report, error) {
+	if name == embedded.Name {
+		return data.ReadPreferencesFS(embedded.Files, embedded.Pairs, o)
+	}
+	return data.ReadPreferences(name, o)
+}
+
+// Load reads what is trained on and what is held out, which may be nil, and encodes both.
+func Load[R any](ctx context.Context, j *Job, s Source, e Encoding[R]) (trained, held []train.Example, err error) {
+	rows, err := Each(s.Mix, e.Read)
+	if err != nil {
+		return nil, nil, err
+	}
+	var evaluated []R
+	if s.Eval != "" {
+		if evaluated, err = e.Read(s.Eval); err != nil {
+			return nil, nil, err
+		}
+	}
+	if e.Fit != nil {
+		if err := e.Fit(rows, evaluated); err != nil {
+			return nil, nil, err
+		}
+	}
+	for k, part := range rows {
+		some, err := e.Examples(ctx, j, s.Train[k], part)
+		if err != nil {
+			return nil, nil, err
+		}
+		for i := range some {
+			some[i].Part = k
+		}
+		trained = append(trained, some...)
+	}
+	switch {
+	case s.Eval != "":
+		held, err = e.Examples(ctx, j, s.Eval, evaluated)
+	case s.EvalFraction > 0:
+		trained, held, err = e.split(s, trained, j.Seed)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return trained, held, j.SayMix(s.Mix, train.MixOf(trained, s.Weights))
+}
+
+// Examples encodes the rows of a file on all cores, and leaves out what is too long. Where the context has ended, the
+// error is ErrInterrupted.
+func (e Encoding[R]) Examples(ctx context.Context, j *Job, name string, rows []R) (_ []train.Example, err error) {
+	if e.Prepare != nil {
+		if rows, err = e.Prepare(name, rows); err != nil {
+			return nil, err
+		}
+	}
+	encoder := batch.Encoder{Tokenizer: j.Tokenizer}
+	all, err := Encode(ctx, &encoder, rows, e.Encode)
+	if err != nil {
+		return nil, err
+	}
+	kept := Keep(all, func(groups []batch.Group) (keep []int) {
+		keep, err = e.Limit(name, groups, encoder.Drift)
+		return keep
+	})
+	return kept, err
+}
+
+// Keep keeps the examples that a limit lists, whose answers it may cut.
+func Keep(all []train.Example, limit func(groups []batch.Group) []int) []train.Example {
+	groups := train.Groups(all)
+	keep := limit(groups)
+	for _, i := range keep {
+		all[i].Group = groups[i]
+	}
+	return data.Pick(all, keep)
+}
+
+// split holds a share of the examples out.
+func (e Encoding[R]) split(s Source, all []train.Example, seed uint64) (kept, held []train.Example, err error) {
+	unit, members := e.Unit, make([][]int, len(all))
+	for i := range all {
+		members[i] = []int{i}
+	}
+	if e.Prompts {
+		unit, members = "prompts", byPrompt(all)
+	}
+	first, second, err := s.Split(len(members), unit, seed)
+	if err != nil {
+		return nil, nil, err
+	}
+	pick := func(some []int) []train.Example { return data.Pick(all, slices.Concat(data.Pick(members, some)...)) }
+	return pick(first), pick(second), nil
+}
+
+// byPrompt lists the examples of each prompt.
+func byPrompt(all []train.Example) (members [][]int) {
+	at := map[string]int{}
+	for i, x := range all {
+		key := fmt.Sprint(x.Prompt)
+		if _, ok := at[key]; !ok {
+			at[key], members = len(members), append(members, nil)
+		}
+		members[at[key]] = append(members[at[key]], i)
+	}
+	return members
+}

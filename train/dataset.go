@@ -1,0 +1,341 @@
+package train
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/batch"
+)
+
+// Group is a prompt with its answers, as token ids.
+type Group = batch.Group
+
+// Example is an encoded prompt with what a method needs beside it.
+type Example struct {
+	Group                 // of pairs the chosen answer first; one answer of a demonstration, or of kto
+	Gap        float64    // of pairs: the prior's reward gap Δr; of a reward model: the margin
+	Scored     bool       // the pair has a gap
+	Desirable  bool       // of kto
+	Mismatched []int32    // of kto: the answer to another prompt, see [Mismatch]
+	Reference  [2]float32 // summed log-probs of both answers under the reference; of kto, of answer and Mismatched
+	Source     string     // its place in a file, for messages
+	Class      string     // by which examples are dealt to agents
+	Part       int        // which source of a mix it is from
+}
+
+// place names the i-th example of a batch.
+func (x Example) place(i int) string { return cmp.Or(x.Source, strconv.Itoa(i+1)) }
+
+// Groups are the prompts and answers of examples.
+func Groups(examples []Example) []Group {
+	groups := make([]Group, len(examples))
+	for i, x := range examples {
+		groups[i] = x.Group
+	}
+	return groups
+}
+
+// Dataset is the source of a trainer that learns from examples in batches. Their order follows from seed, epoch and
+// weights alone.
+type Dataset struct {
+	Method  Method
+	Train   []Example
+	Eval    []Example // nil: no evaluation
+	Weights []float64 // how an epoch mixes the sources of Train, see [Mix]; nil: each example once
+	Share   bool      // answers share their prompt in one row
+
+	// Of a part of a run, which has other examples before or after it.
+	Steps int    // of the whole run; 0: as the options say
+	ID    string // identifies the examples of all parts; "": a hash of Train and Eval
+
+	t    *Trainer
+	mix  Mix
+	rows batch.Layout // see Layout
+}
+
+// Start implements [Source].
+func (d *Dataset) Start(t *Trainer) error {
+	d.t, d.mix = t, MixOf(d.Train, d.Weights)
+	if len(d.Train) == 0 && d.ID == "" {
+		return errors.New("the training split is empty: there is nothing to learn from")
+	}
+	if t.Options.BatchSize < 1 {
+		return fmt.Errorf("train.batch_size %d: want 1 or more", t.Options.BatchSize)
+	}
+	return cmp.Or(d.mix.Err(len(d.Train)), t.Options.Err())
+}
+
+// Size implements [Source].
+func (d *Dataset) Size() int { return len(d.Train) }
+
+// Total implements [Source].
+func (d *Dataset) Total() int {
+	return cmp.Or(d.Steps, d.t.Options.MaxSteps, d.t.Options.Passes(len(d.Train)))
+}
+
+// Passes is how many steps the epochs take over n examples.
+func (o Options) Passes(n int) int { return o.Epochs * ((n + o.BatchSize - 1) / o.BatchSize) }
+
+// Evaluation implements [Source].
+func (d *Dataset) Evaluation() (every int, metric string) {
+	if d.Eval == nil {
+		return 0, ""
+	}
+	return d.t.Options.EvalEvery, d.t.Options.EvalMetric
+}
+
+// Hash identifies the token ids of all examples, and what losses have beside them.
+func (d *Dataset) Hash() string {
+	if d.ID != "" {
+		return d.ID
+	}
+	h := sha256.New()
+	fmt.Fprintln(h, d.Weights)
+	for _, set := range [][]Example{d.Train, d.Eval} {
+		hashGroups(h, Groups(set))
+		for _, x := range set {
+			fmt.Fprintln(h, x.Gap, x.Scored, x.Desirable, x.Mismatched, x.Part)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Next implements [Source]: the next batch is a minibatch.
+func (d *Dataset) Next(_ context.Context, _ *Metrics) (*Step, error) {
+	indices := d.next()
+	b, err := d.Minibatch(indices)
+	if err != nil {
+		return nil, err
+	}
+	s := &Step{Minibatches: []*Minibatch{b}, Examples: len(indices)}
+	for _, p := range b.Pieces {
+		s.Tokens += float64(p.Count)
+	}
+	return s, nil
+}
+
+// next lists the examples of the next step. The last batch of an epoch may be smaller.
+func (d *Dataset) next() []int {
+	s, o := d.t.State, d.t.Options
+	order := d.mix.Order(len(d.Train), d.t.Seed, s.Epoch, o.Shuffle)
+	return order[s.Position:min(s.Position+o.BatchSize, len(order))]
+}
+
+// Seek goes to a step, counted from 0, and returns the examples of its batch.
+func (d *Dataset) Seek(step int) []int {
+	epoch, s := (len(d.Train)+d.t.Options.BatchSize-1)/d.t.Options.BatchSize, &d.t.State // an epoch in steps
+	s.Step, s.Epoch, s.Position = step, step/epoch, step%epoch*d.t.Options.BatchSize
+	return d.next()
+}
+
+// Minibatch is an update by the mean loss on some of the training examples.
+func (d *Dataset) Minibatch(indices []int) (*Minibatch, error) {
+	examples := data.Pick(d.Train, indices)
+	if err := d.prepare(examples); err != nil {
+		return nil, err
+	}
+	scale := 1 / d.Method.Weight(examples)
+	b := &Minibatch{Blame: func(norm float64) error {
+		return badRows(d.t.State.Step+1, "the gradient's norm", norm, examples)
+	}}
+	for p := range pieces(examples, d.Layout()) {
+		b.Pieces = append(b.Pieces, Piece{Packed: p.Packed, Objective: d.Method, Scale: scale,
+			Inputs: d.Method.Inputs(p.examples, p.Packed),
+			Observe: func(loss float64, outputs [][]float32, m *Metrics) error {
+				return d.observe(p, scale, loss, outputs, m)
+			}})
+	}
+	if d.t.State.Step%2 == 1 {
+		// It begins with the program that the step before ended with. Changing programs costs time, since on onnx the
+		// threads of the one before spin for a while.
+		slices.Reverse(b.Pieces)
+	}
+	return b, nil
+}
+
+// preparer is a method that measures more groups of its own, one for each example, before a step on some examples, or
+// before their evaluation.
+type preparer interface {
+	others(examples []Example) []Group
+	prepare(l *Learner, examples []Example, layout batch.Layout) error
+}
+
+func (d *Dataset) prepare(examples []Example) error {
+	if m, ok := d.Method.(preparer); ok {
+		return m.prepare(d.t.Learner, examples, d.Layout())
+	}
+	return nil
+}
+
+// observe adds what a piece says to the metrics. Before the first update it is held to what must be so.
+func (d *Dataset) observe(p piece, scale, loss float64, outputs [][]float32, m *Metrics) error {
+	if !finite(loss) {
+		return badRows(d.t.State.Step+1, "the loss", loss, p.examples)
+	}
+	before := m.Sums["loss"]
+	if err := d.Method.Observe(p.examples, p.Packed, outputs, m); err != nil {
+		return err
+	}
+	if d.t.State.Step == 0 {
+		return d.checkStart(p, outputs, loss, (m.Sums["loss"]-before)*scale)
+	}
+	return nil
+}
+
+// checkStart is the self-check of step 0: the method's own, and that the loss which is differentiated in the graph is
+// the one which the host computes and logs.
+func (d *Dataset) checkStart(p piece, outputs [][]float32, graph, host float64) error {
+	if c, ok := d.Method.(starter); ok {
+		if err := c.CheckStart(p.examples, p.Packed, outputs); err != nil {
+			return err
+		}
+	}
+	if math.Abs(graph-host) > startTolerance*(1+math.Abs(host)) {
+		return fmt.Errorf("step 0: the engine's loss is %v, the same computed on the host from its log-probs %v: "+
+			"the engine computes the loss wrongly; try another --backend, and please report it", graph, host)
+	}
+	return nil
+}
+
+// startTolerance allows for float32 sums in another order.
+const startTolerance = 1e-3
+
+// starter is a method with a self-check of step 0.
+type starter interface {
+	CheckStart(examples []Example, p *batch.Packed, outputs [][]float32) error
+}
+
+// Layout is how examples are laid out, in evaluation as in training, so that their programs have the same shapes. It
+// comes after Start.
+func (d *Dataset) Layout() batch.Layout {
+	if d.rows.Pad == 0 {
+		others := []Group(nil)
+		if m, ok := d.Method.(preparer); ok {
+			others = slices.Concat(m.others(d.Train), m.others(d.Eval))
+		}
+		d.rows = d.t.Learner.Layout(Groups(d.Train), d.Share, d.t.Options.Micro(), Groups(d.Eval), others)
+	}
+	return d.rows
+}
+
+// Order is the order of n examples in an epoch: by the seed and the epoch, or as they stand.
+func Order(n int, seed uint64, epoch int, shuffle bool) []int {
+	if shuffle {
+		return rand.New(rand.NewPCG(seed, uint64(epoch))).Perm(n)
+	}
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	return order
+}
+
+// Evaluate implements [Source].
+func (d *Dataset) Evaluate(ctx context.Context) (map[string]float64, error) {
+	values, err := d.Measure(ctx, d.Eval)
+	if metric := d.t.Options.EvalMetric; err == nil {
+		if value, ok := values[metric]; ok {
+			d.t.Notice("step %d: %s %.4f", d.t.State.Step, metric, value)
+		}
+	}
+	return values, err
+}
+
+// Measure returns the metrics of examples under the present weights, with eval_ before their names. It gives
+// ErrInterrupted where the context ends.
+func (d *Dataset) Measure(ctx context.Context, examples []Example) (map[string]float64, error) {
+	metrics := NewMetrics()
+	if err := d.prepare(examples); err != nil {
+		return nil, err
+	}
+	for p := range pieces(examples, d.Layout()) {
+		if ctx.Err() != nil {
+			return nil, ErrInterrupted
+		}
+		sums, err := d.t.Learner.Sums(p.Packed)
+		if err != nil {
+			return nil, err
+		}
+		if err := d.Method.Observe(p.examples, p.Packed, [][]float32{sums}, metrics); err != nil {
+			return nil, err
+		}
+		if loss := metrics.Sums["loss"]; !finite(loss) {
+			return nil, badRows(d.t.State.Step, "the evaluation loss", loss, p.examples)
+		}
+	}
+	return metrics.Means("eval_"), nil
+}
+
+// badRows says which rows gave a number that is not finite.
+func badRows(step int, what string, value float64, examples []Example) error {
+	rows := make([]string, len(examples))
+	for i, x := range examples {
+		rows[i] = x.place(i)
+	}
+	return BadWeights{fmt.Errorf("step %d: %s is %v in the batch of rows %s: lower train.learning_rate, or look at "+
+		"these rows",
+		step, what, value, places(rows))}
+}
+
+// places lists rows, the file only where it changes: pairs.jsonl:3, 8, 12.
+func places(rows []string) string {
+	last := ""
+	for i, row := range rows {
+		n := strings.LastIndex(row, ":") + 1
+		if file := row[:n]; file == last && file != "" {
+			rows[i] = strings.TrimSpace(row[n:])
+		} else {
+			last = file
+		}
+	}
+	return strings.Join(rows, ", ")
+}
+
+// piece is a share of some examples that goes through the model at once.
+type piece struct {
+	examples []Example
+	*batch.Packed
+}
+
+// window is how many examples are sorted by their length together: enough to fill rows well, few enough to be held
+// packed.
+const window = 4096
+
+// pieces cuts examples into what goes through the model at once.
+func pieces(examples []Example, layout batch.Layout) iter.Seq[piece] {
+	return func(yield func(piece) bool) {
+		for members, p := range cut(Groups(examples), layout) {
+			if !yield(piece{data.Pick(examples, members), p}) {
+				return
+			}
+		}
+	}
+}
+
+// cut is that for groups: the members of each piece, and how they are laid out.
+func cut(groups []Group, layout batch.Layout) iter.Seq2[[]int, *batch.Packed] {
+	return func(yield func([]int, *batch.Packed) bool) {
+		for from := 0; from < len(groups); from += window {
+			for _, p := range batch.Split(groups[from:min(from+window, len(groups))], layout) {
+				members := slices.Clone(p.Members)
+				for i := range members {
+					members[i] += from
+				}
+				if !yield(members, p.Packed) {
+					return
+				}
+			}
+		}
+	}
+}
