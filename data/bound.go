@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/parquet-go/parquet-go"
 
@@ -45,18 +43,6 @@ func (b *bound) longest() int {
 		return MaxRowBytes
 	}
 	return int(min(MaxRowBytes, b.most/4)) // there are a few copies of a row
-}
-
-// collectOften makes the garbage collector keep near to what the reading of a packed file may take; restore ends that.
-func (b *bound) collectOften() (restore func()) {
-	if b == nil {
-		return func() {}
-	}
-	var now runtime.MemStats
-	runtime.ReadMemStats(&now)
-	before := debug.SetMemoryLimit(-1)
-	debug.SetMemoryLimit(min(before, int64(now.HeapAlloc)+2*b.most))
-	return func() { debug.SetMemoryLimit(before) }
 }
 
 func (b *bound) take(n int) error {

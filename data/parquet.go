@@ -29,7 +29,6 @@ func parquetRows(in source) RowSeq {
 		}
 		defer release()
 		bound := bind(in.size)
-		defer bound.collectOften()()
 		reader, err := openParquet(at, size, bound.most)
 		if err != nil {
 			yield(Row{}, fmt.Errorf("%s: not a readable parquet file: %w", in.name, CauseOf(err)))

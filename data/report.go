@@ -44,42 +44,8 @@ func (r *Report) Lines() []string {
 	return lines
 }
 
-// Details are the Lines with the first twenty places of every remark.
-func (r *Report) Details() []string {
-	lines := r.Lines()[:1]
-	add := func(kind string, tallies []Tally) {
-		for _, t := range tallies {
-			lines = append(lines, fmt.Sprintf("  %s%d: %s", kind, t.Count, t.What), "    in "+t.where(r.Path))
-		}
-	}
-	add("dropped ", r.Dropped)
-	add("note: ", r.Warts)
-	return lines
-}
-
 // Places are the first of the rows, twenty at most.
 func (t Tally) Places() []string { return t.places }
-
-// where lists the places of a tally without the name of the file.
-func (t Tally) where(path string) string {
-	what := "line"
-	var names []string
-	for _, p := range t.places {
-		p = strings.TrimPrefix(strings.TrimPrefix(p, path), ":")
-		if row, ok := strings.CutPrefix(p, " row "); ok {
-			what, p = "row", row
-		}
-		names = append(names, p)
-	}
-	if t.Count > 1 {
-		what += "s"
-	}
-	text := what + " " + strings.Join(names, ", ")
-	if more := t.Count - len(t.places); more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
-}
 
 func (r *Report) String() string { return strings.Join(r.Lines(), "\n") }
 

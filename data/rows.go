@@ -130,7 +130,6 @@ func streamFile(fsys fs.FS, name string, read func(format, source) RowSeq) RowSe
 			return
 		}
 		defer in.Close()
-		defer in.bound.collectOften()()
 		read(f, in)(yield)
 	}
 }

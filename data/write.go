@@ -54,10 +54,7 @@ func WriteDemonstrationSeq(path string, demos iter.Seq2[Demonstration, error]) e
 	}))
 }
 
-// WriteLabelled writes answers with the columns prompt, completion and label, in the forms of WritePreferences.
-func WriteLabelled(path string, all []Labelled) error { return WriteLabelledSeq(path, Values(all)) }
-
-// WriteLabelledSeq is to WriteLabelled what WritePreferenceSeq is to WritePreferences.
+// WriteLabelledSeq writes answers with the columns prompt, completion and label, as WritePreferenceSeq does.
 func WriteLabelledSeq(path string, all iter.Seq2[Labelled, error]) error {
 	return writeRows(path, each(all, func(a Labelled) ([]cell, error) {
 		return append([]cell{{"prompt", a.Prompt}, {"completion", a.Completion}, {"label", a.Desirable}},

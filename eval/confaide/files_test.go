@@ -136,7 +136,7 @@ func TestReleased(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	if len(report.Warts) != 2 {
-		t.Error(strings.Join(report.Details(), "\n"))
+		t.Error(report)
 	}
 }
 
