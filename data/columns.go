@@ -13,9 +13,6 @@ import (
 	"unicode/utf8"
 )
 
-// textKeys name the text in an object that has a score beside it.
-var textKeys = []string{"content", "text", "response", "completion", "answer"}
-
 // textOf reads a column that is a string, a list of {role, content} or {from, value}, or an object with a text.
 func textOf(column string, value any) (Text, error) {
 	if object, ok := value.(map[string]any); ok {
@@ -85,7 +82,7 @@ func untrained(column string, i int, value any) (bool, error) {
 
 // roleField reads a role, by ShareGPT's name, too.
 func roleField(column string, i int, object map[string]any) (string, error) {
-	_, name, value := messageField(object, "role", "from")
+	_, name, value := messageField(object, roleKeys)
 	place := fmt.Sprintf("%s[%d].%s", column, i, name)
 	if name == "" {
 		keys := slices.Sorted(maps.Keys(object))
@@ -104,7 +101,7 @@ func roleField(column string, i int, object map[string]any) (string, error) {
 
 // contentField reads a message's text: a string, or text parts. The assistant's may be null, where it calls tools.
 func contentField(column string, i int, object map[string]any) (string, error) {
-	found, name, value := messageField(object, "content", "value")
+	found, name, value := messageField(object, contentKeys)
 	place := fmt.Sprintf("%s[%d].%s", column, i, name)
 	parts, several := value.([]any)
 	switch {
@@ -129,7 +126,7 @@ func contentField(column string, i int, object map[string]any) (string, error) {
 
 // silent says that a message of the assistant has no text: its content is null, or it has calls of tools alone.
 func silent(object map[string]any) bool {
-	found, _, value := messageField(object, "content", "value")
+	found, _, value := messageField(object, contentKeys)
 	role, _ := roleOf(object).(string)
 	return turnRoles[role] == "assistant" && value == nil && (found || callsTools(object))
 }
@@ -148,7 +145,7 @@ func partOf(place string, part any) (string, error) {
 }
 
 // messageField finds the first of the names that a message has.
-func messageField(object map[string]any, names ...string) (found bool, name string, value any) {
+func messageField(object map[string]any, names []string) (found bool, name string, value any) {
 	for _, name := range names {
 		if value, found := object[name]; found {
 			return true, name, value

@@ -8,12 +8,43 @@ import (
 	"strings"
 )
 
-// The columns of other programs, the first that a row has counts.
+// The names that other programs have for columns and for their parts. Of each list the first name that a row has counts:
+// to read another form, add its names here.
 var (
 	questionColumns = []string{"question", "instruction", "query"}
-	contextColumns  = []string{"input", "context"} // what an instruction is about (Alpaca, Dolly)
-	answerColumns   = []string{"output", "response", "answer"}
+	contextColumns  = []string{"input", "context"}             // what an instruction is about (Alpaca, Dolly)
+	answerColumns   = []string{"output", "response", "answer"} // of a demonstration
+	talkColumns     = []string{"conversations"}                // a conversation; in a pair the prompt (ShareGPT)
+	systemColumns   = []string{"system"}                       // what begins the conversation
+
+	roleKeys    = []string{"role", "from"} // of a message
+	contentKeys = []string{"content", "value"}
+	// of an object with a text and a score
+	textKeys = []string{"content", "text", "response", "completion", "answer"}
 )
+
+// KnownScoreColumns are the column pairs that published preference sets use for the scores of their answers.
+var KnownScoreColumns = [][2]string{
+	{"chosen_score", "rejected_score"},
+	{"score_chosen", "score_rejected"},
+	{"chosen_rating", "rejected_rating"},
+	{"chosen-rating", "rejected-rating"},
+	{"chosen_reward", "rejected_reward"},
+	{"chosen.score", "rejected.score"},
+	{"chosen.rating", "rejected.rating"},
+	{"chosen.reward", "rejected.reward"},
+}
+
+// KnownAnswerColumns are the columns that published sets use for several answers to a prompt and for their scores.
+var KnownAnswerColumns = [][2]string{
+	{"all_generated_responses", "all_rm_scores"},
+	{"responses", "scores"},
+	{"completions", "scores"},
+	{"answers", "scores"},
+}
+
+// marginColumn is the difference of scores that nobody has.
+const marginColumn = "margin"
 
 // turnRoles are ShareGPT's names of roles.
 var turnRoles = map[string]string{"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant",
@@ -64,15 +95,19 @@ func (f *form) shareGPT() error {
 	if f.pair {
 		column = "prompt"
 	}
-	if !f.has("conversations") || f.has(column) {
+	if f.has(column) {
 		return nil
 	}
-	_, f.Fields[column] = f.take([]string{"conversations"})
+	name, talk := f.take(talkColumns)
+	if name == "" {
+		return nil
+	}
+	f.Fields[column] = talk
 	if !f.pair {
 		return nil
 	}
 	for _, answer := range []string{"chosen", "rejected"} { // of one message
-		if object, is := f.Fields[answer].(map[string]any); is && (object["from"] != nil || object["role"] != nil) {
+		if object, is := f.Fields[answer].(map[string]any); is && roleOf(object) != nil {
 			f.Fields[answer] = []any{object}
 		}
 	}
@@ -163,11 +198,14 @@ func (f *form) whole() bool {
 
 // system puts a column system before the conversation.
 func (f *form) system() error {
-	if !f.has("system") || !f.has("prompt") && !f.has("messages") && !f.whole() {
+	if !f.has("prompt") && !f.has("messages") && !f.whole() {
 		return nil
 	}
-	_, value := f.take([]string{"system"})
-	text, err := stringOf("system", value, "a string")
+	name, value := f.take(systemColumns)
+	if name == "" {
+		return nil
+	}
+	text, err := stringOf(name, value, "a string")
 	if err != nil || strings.TrimSpace(text) == "" {
 		return err
 	}
@@ -205,7 +243,10 @@ func (f *form) begin(column, text string) error {
 	return nil
 }
 
-func roleOf(message map[string]any) any { return cmp.Or(message["role"], message["from"]) }
+func roleOf(message map[string]any) any {
+	_, _, role := messageField(message, roleKeys)
+	return role
+}
 
 func turn(role, content string) map[string]any {
 	return map[string]any{"role": role, "content": content}

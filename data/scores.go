@@ -19,29 +19,6 @@ type PreferenceOptions struct {
 	ClassColumn string `yaml:"-"`
 }
 
-// KnownScoreColumns are the column pairs that published preference sets use for the scores of their answers.
-var KnownScoreColumns = [][2]string{
-	{"chosen_score", "rejected_score"},
-	{"score_chosen", "score_rejected"},
-	{"chosen_rating", "rejected_rating"},
-	{"chosen-rating", "rejected-rating"},
-	{"chosen_reward", "rejected_reward"},
-	{"chosen.score", "rejected.score"},
-	{"chosen.rating", "rejected.rating"},
-	{"chosen.reward", "rejected.reward"},
-}
-
-// KnownAnswerColumns are the columns that published sets use for several answers to a prompt and for their scores.
-var KnownAnswerColumns = [][2]string{
-	{"all_generated_responses", "all_rm_scores"},
-	{"responses", "scores"},
-	{"completions", "scores"},
-	{"answers", "scores"},
-}
-
-// marginColumn is the difference of scores that nobody has.
-const marginColumn = "margin"
-
 // Check names every fault of the options.
 func (o PreferenceOptions) Check() (faults []fault.Fault) {
 	if c := o.ScoreColumns; len(c) != 0 && (len(c) != 2 || c[0] == "" || c[1] == "" || c[0] == c[1]) {

@@ -15,8 +15,8 @@ const wholeKey = "(whole)"
 
 // The columns of conversations, and a message's keys that readers understand.
 var (
-	talks     = []string{"messages", "conversations", "prompt", "completion", "chosen", "rejected"}
-	knownKeys = []string{"role", "from", "content", "value", "train", wholeKey}
+	talks     = slices.Concat([]string{"messages", "prompt", "completion", "chosen", "rejected"}, talkColumns)
+	knownKeys = slices.Concat(roleKeys, contentKeys, []string{"train", wholeKey})
 )
 
 // keepWhole keeps the column tools and the messages with more keys as texts. text is the row's JSON, nil for a row of a
