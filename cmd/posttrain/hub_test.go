@@ -47,7 +47,7 @@ func TestModelOfTheHub(t *testing.T) {
 		"does not have all of it; without --offline"}})
 }
 
-// TestPlanTakesNoWeights: plan and rehearse fetch what they read of a model, and a run that follows fetches the rest.
+// TestPlanTakesNoWeights: plan fetches what it reads of a model, and a run that follows fetches the rest.
 func TestPlanTakesNoWeights(t *testing.T) {
 	work(t, "qwen2-newer")
 	s := hubtest.New(t, map[string]hubtest.Repo{"org/tiny": hubtest.Folder(t, "model")})
@@ -59,8 +59,7 @@ func TestPlanTakesNoWeights(t *testing.T) {
 	}
 	settings := []string{"--model", "org/tiny", "--reference", "org/tiny@main", "--data", "pairs.jsonl", "--backend", "go",
 		"--set", "train.max_steps=1"}
-	must(t, append([]string{"plan"}, settings...)...)
-	must(t, append([]string{"rehearse"}, settings...)...)
+	must(t, append([]string{"plan", "--rehearse"}, settings...)...)
 	if n := weights(); n > 0 {
 		t.Errorf("weights were asked for %d times", n)
 	}

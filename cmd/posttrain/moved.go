@@ -12,6 +12,7 @@ var moved = map[string]string{
 	"backends":         "version",
 	"model merge":      "model export --adapter",
 	"data best":        "data pairs --write demonstrations",
+	"rehearse":         "plan --rehearse",
 	"verify":           "doctor",
 	"data stats":       "data check",
 	"score":            "data score",
@@ -26,6 +27,12 @@ var moved = map[string]string{
 var gone = map[string]string{
 	"view": "TensorBoard and MLflow show runs side by side (tracking.tensorboard, tracking.mlflow); curves.png, " +
 		"data show RUN/samples.jsonl and the cases.html of eval privacylens show one",
+}
+
+// goneFlags are flags that are gone, after their commands, each with what serves instead.
+var goneFlags = map[string]string{
+	"posttrain plan --within": "posttrain plan says how long the run takes: set train.max_steps by it",
+	"posttrain plan --memory": "posttrain plan says how much memory the run takes, and what would need less",
 }
 
 // addMoved makes an old name end with one line that names the new one.

@@ -35,7 +35,7 @@ func newRoot(s streams) *cobra.Command {
 		section{"Data", []*cobra.Command{newData(s)}},
 		section{"Models", []*cobra.Command{newGenerate(s), newServe(s), newModel(s)}},
 		section{"Federated", []*cobra.Command{newFederated(s)}},
-		section{lastSection, []*cobra.Command{newPlan(s), newRehearse(s), newExplain(s), newDoctor(s),
+		section{lastSection, []*cobra.Command{newPlan(s), newExplain(s), newDoctor(s),
 			newVersion(s), newMan(s)}})
 	root.SetUsageTemplate(usage(root))
 	root.SetIn(s.in)
@@ -58,7 +58,9 @@ func newRoot(s streams) *cobra.Command {
 func flagError(cmd *cobra.Command, err error) error {
 	text := err.Error()
 	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
-		if others := commandsWithFlag(cmd.Root(), unknown.GetSpecifiedName()); len(others) > 0 {
+		if instead := goneFlags[cmd.CommandPath()+" --"+unknown.GetSpecifiedName()]; instead != "" {
+			text = fmt.Sprintf("--%s is gone: %s", unknown.GetSpecifiedName(), instead)
+		} else if others := commandsWithFlag(cmd.Root(), unknown.GetSpecifiedName()); len(others) > 0 {
 			text += fmt.Sprintf(": it belongs to %s, not to %s", someOf(others, cmd.CommandPath()), cmd.CommandPath())
 		}
 	}

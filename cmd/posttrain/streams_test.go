@@ -27,7 +27,7 @@ var everyCommand = []struct {
 	{"plan", []string{"--backend", "go"}},
 	{"plan", []string{"--backend", "go", "--json"}},
 	{"plan", []string{"--backend", "go", "--within", "1000h", "--memory", "1000GB"}},
-	{"rehearse", []string{"--model", "model", "--data", "pairs.jsonl"}},
+	{"plan", []string{"--rehearse", "--model", "model", "--data", "pairs.jsonl"}},
 	{"completion", nil},
 	{"completion bash", nil},
 	{"completion fish", nil},

@@ -6,7 +6,7 @@ import (
 )
 
 // This file says what engines take for their programs beside the inputs. The factors were fitted to the peaks of runs
-// on this machine's engines; docs/plan.md has these runs, and others that the factors did not see.
+// on this machine's engines; docs/runs.md says how near they come to others.
 
 // Use is a program of a run.
 type Use struct {

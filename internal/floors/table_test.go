@@ -102,8 +102,7 @@ var Table = []Row{
 
 	{"internal/testkit", roof, nil},
 	{"internal/floors", roof, nil},
-	{"cmd", roof, []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term",
-		"github.com/dustin/go-humanize"}},
+	{"cmd", roof, []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}},
 	{"internal/bench", roof, []string{gomlx, compute, "github.com/spf13/cobra", "github.com/spf13/pflag", "gonum.org/v1/gonum"}},
 }
 

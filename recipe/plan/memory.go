@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/recipe"
@@ -30,17 +32,17 @@ func (m *Memory) add(name string, bytes int) {
 
 // memory adds up a run on this machine, or on each device that has memory of its own. Those of a CPU share the
 // machine's.
-func (p *Plan) memory(d *recipe.Draft, b *bench) (m Memory) {
-	m.Available, m.Devices = b.available, 1
+func (p *Plan) memory(d *recipe.Draft, in room) (m Memory) {
+	m.Available, m.Devices = in.available, 1
 	devices := d.Engine.Devices()
-	if b.apart {
+	if in.apart {
 		m.Devices, devices = devices, 1
 	}
 	f := d.Learner.Footprint(d.Train.Rule())
 	f.Reference = d.ReferenceBytes
 	h := f.Each()
 	n := d.Engine.Needs(h.Sum(), h.Gradients, p.uses(always))
-	m.add("program, engine, tokenizer and data", b.base)
+	m.add("program, engine, tokenizer and data", in.base)
 	m.add("weights", devices*h.Weights)
 	m.add("frozen weights", devices*h.Frozen)
 	m.add("moments", devices*h.Moments)
@@ -48,7 +50,7 @@ func (p *Plan) memory(d *recipe.Draft, b *bench) (m Memory) {
 	m.add("reference", devices*h.Reference)
 	m.add("activations", devices*n.Programs/d.Engine.Devices())
 	m.add("engine: compiled programs, memory not given back", n.Engine)
-	if copied := 12 * f.Parameters; !b.apart && copied <= (m.Available-m.Peak)/2 { // else it is not in this memory
+	if copied := 12 * f.Parameters; !in.apart && copied <= (m.Available-m.Peak)/2 { // else it is not in this memory
 		if p.checkpoints(d) == 1 { // after the last step
 			copied -= n.Programs - n.Stays
 		}
@@ -59,7 +61,7 @@ func (p *Plan) memory(d *recipe.Draft, b *bench) (m Memory) {
 		m.add("programs of sampling", s.Programs*d.Engine.StepBytes())
 	}
 	if once := d.ReferenceOnce; once > 0 {
-		m.add("reference ahead of training, beyond what steps take", p.measuring(d, h, once, devices)+b.base-m.Peak)
+		m.add("reference ahead of training, beyond what steps take", p.measuring(d, h, once, devices)+in.base-m.Peak)
 	}
 	return m
 }
@@ -82,4 +84,29 @@ func (p *Plan) uses(of func(Shape) bool) (uses []backend.Use) {
 		}
 	}
 	return uses
+}
+
+// Err is an error for a run that does not fit into the memory or onto the disk, or where a rehearsal found faults.
+func (p *Plan) Err() error {
+	if m := p.Memory; m.Peak > m.Available {
+		return fmt.Errorf("the run does not fit into the memory: it takes %s at its peak, %s, and there are %s: "+
+			"want a smaller model, lora.rank, train.gradient_checkpointing or fewer tokens at a time "+
+			"(train.micro_batch_size, data.max_tokens)", size(m.Peak), m.largest(), size(m.Available))
+	}
+	if d := p.Disk; d.Free >= 0 && d.Most > d.Free {
+		return fmt.Errorf("the run does not fit onto the disk: its folder takes up to %s, and %s are free: want a "+
+			"smaller train.checkpoint_keep, or --out on another disk", size(d.Most), size(d.Free))
+	}
+	if p.Rehearsal != nil {
+		return p.Rehearsal.Err()
+	}
+	return nil
+}
+
+// largest names the two largest items.
+func (m *Memory) largest() string {
+	items := slices.Clone(m.Items)
+	slices.SortStableFunc(items, func(a, b Item) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return fmt.Sprintf("of which %s for %s and %s for %s", size(items[0].Bytes), items[0].Name, size(items[1].Bytes),
+		items[1].Name)
 }

@@ -1,6 +1,11 @@
-// Package plan is the recipe of posttrain plan: it says what a training run takes before anything of its size is read or
-// allocated. It reads the model's config.json, its tokenizer and the data; it builds the graphs of the run's programs
-// from shapes alone, and counts their values and products.
+// Package plan is the recipe of posttrain plan: it says what a training run takes before anything of its size is read
+// or allocated ([Make]). It reads the model's config.json, its tokenizer and the data; it builds the graphs of the
+// run's programs from shapes alone, and counts their values and products.
+//
+// A rehearsal ([Rehearse]) finds what would make a run useless. Rows go through the run's own tokenizer, chat template
+// and limits. First their tokens are examined: do the answers end with a token that the model stops at, is every
+// message among the tokens, does the loss see the answers? Then a tiny model with the same vocabulary learns eight rows
+// by heart, is saved, loaded and served, and must give each answer back word by word and stop.
 package plan
 
 import (
@@ -30,10 +35,7 @@ type Plan struct {
 	Memory     Memory           `json:"memory"`
 	Disk       Disk             `json:"disk"`
 	Time       Time             `json:"time"`
-	Choice     *Choice          `json:"choice,omitempty"` // nil: the run is as its options say
-
-	setup     recipe.Setup
-	keepsBits bool // the engine takes more memory for weights of few bits than for float32 ones
+	Rehearsal  *Rehearsal       `json:"rehearsal,omitempty"` // nil: nothing was rehearsed
 }
 
 // Shape is a shape of batches, for which the engine compiles a program.
@@ -48,48 +50,47 @@ type Shape struct {
 
 // Make plans a run.
 func Make(ctx context.Context, o recipe.Drafter, r run.Reporter) (*Plan, error) {
-	return new(bench).plan(ctx, o, r)
+	return makeIn(ctx, o, r, room{})
 }
 
-// bench is what plans of the same model and data share, so that they can be compared: what the process has before
-// anything of the model's size, what is free then, and the rates of products. The zero value measures. A device with
-// memory of its own has nothing of the process.
-type bench struct {
+// room is the memory that a run finds: what the process has before anything of the model's size, and what is free then.
+// The zero value is measured. A device with memory of its own has nothing of the process.
+type room struct {
 	base, available int
 	apart           bool // the memory is a device's own
-	rates           map[product]float64
 }
 
-func (b *bench) plan(ctx context.Context, o recipe.Drafter, r run.Reporter) (*Plan, error) {
+func makeIn(ctx context.Context, o recipe.Drafter, r run.Reporter, in room) (*Plan, error) {
 	d, err := o.Draft(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
-	if b.available == 0 {
-		b.measure(d.Engine)
+	if in.available == 0 {
+		in = roomOf(d.Engine)
 	}
 	p := &Plan{Command: d.Command, Model: d.Folder, Engine: d.Engine.Name, DType: d.Graph.ComputeType().String(),
 		Parameters: d.Model.Config.ParamCount(), Trained: d.Learner.Size(), Examples: d.Examples, Unit: d.Unit,
-		Steps: d.Steps, Sampling: d.Sampling, setup: d.Setup, keepsBits: d.Engine.Wants.KeepsUnpacked}
+		Steps: d.Steps, Sampling: d.Sampling}
 	if err := p.sketch(d); err != nil {
 		return nil, err
 	}
-	if p.Time, err = p.time(d, b); err != nil {
+	if p.Time, err = timeOf(d, p.Shapes); err != nil {
 		return nil, err
 	}
-	p.Memory = p.memory(d, b)
+	p.Memory = p.memory(d, in)
 	p.Disk = p.disk(d)
 	return p, nil
 }
 
-// measure looks at the memory: engine, tokenizer and data are in it, as a run has them.
-func (b *bench) measure(e *backend.Engine) {
+// roomOf looks at the memory: engine, tokenizer and data are in it, as a run has them.
+func roomOf(e *backend.Engine) room {
 	process := backend.ResidentMemory()
-	b.available, b.apart = int(e.Room(process)), e.OwnsMemory()
-	if !b.apart {
-		b.base = int(process)
+	r := room{base: int(process), available: int(e.Room(process)), apart: e.OwnsMemory()}
+	if r.apart {
+		r.base = 0
 	}
+	return r
 }
 
 // sketched is the most programs of a kind that are counted, the largest first; the others take their share of tokens.

@@ -96,7 +96,7 @@ func TestRefusal(t *testing.T) {
 		{Plan{Memory: Memory{Peak: 2e9, Available: 3e9}, Disk: Disk{Most: 5e9, Free: 4e9}},
 			"its folder takes up to 5.00 GB, and 4.00 GB are free"},
 	} {
-		err := c.p.Refusal()
+		err := c.p.Err()
 		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) ||
 			strings.Contains(err.Error(), "\n")) {
 			t.Errorf("%v, want %q", err, c.want)
@@ -163,8 +163,7 @@ func TestPlanOfADevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{available: 1 << 40, apart: true}
-	p, err := b.plan(t.Context(), o, nil)
+	p, err := makeIn(t.Context(), o, nil, room{available: 1 << 40, apart: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,8 +193,7 @@ func TestPlanOfSeveralDevices(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &bench{available: 1 << 40, apart: c.apart}
-		p, err := b.plan(t.Context(), o, nil)
+		p, err := makeIn(t.Context(), o, nil, room{available: 1 << 40, apart: c.apart})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -277,7 +275,7 @@ func TestPlanOfSevenBillion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Refusal(); err != nil && !strings.Contains(err.Error(), "frozen weights") {
+	if err := p.Err(); err != nil && !strings.Contains(err.Error(), "frozen weights") {
 		t.Errorf("refused with %q", err)
 	}
 	if frozen := bytesOf(p, "frozen weights"); frozen != 4*7_615_616_512 || p.Trained > 50e6 {

@@ -11,9 +11,6 @@ import (
 // String prints the plan as tables.
 func (p *Plan) String() string {
 	var b strings.Builder
-	if p.Choice != nil {
-		p.Choice.write(&b)
-	}
 	fmt.Fprintf(&b, "%s of %s on engine %s in %s: %s parameters, %s trained\n", p.Command, p.Model, p.Engine, p.DType,
 		count(float64(p.Parameters)), count(float64(p.Trained)))
 	fmt.Fprintf(&b, "%d %s, %s, %s tokens to train on\n", p.Examples, p.Unit, recipe.Count(p.Steps, "step"),
@@ -25,6 +22,9 @@ func (p *Plan) String() string {
 	p.Memory.write(&b)
 	p.Disk.write(&b)
 	fmt.Fprintf(&b, "\n%s\n", p.Time)
+	if p.Rehearsal != nil {
+		fmt.Fprintf(&b, "\n%s", p.Rehearsal)
+	}
 	return b.String()
 }
 

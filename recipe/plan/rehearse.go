@@ -1,4 +1,4 @@
-package rehearse
+package plan
 
 import (
 	"context"
@@ -229,15 +229,15 @@ func open(p *recipe.Rehearsal) (*examiner, error) {
 	return &examiner{Rehearsal: p, config: m.Config, tokenizer: t}, nil
 }
 
-// Result says what a rehearsal found.
-type Result struct {
-	Examined int // rows whose tokens were looked at
-	Learnt   int // rows that the tiny model learnt; 0 where the tokens already showed a fault
-	Findings []Finding
+// Rehearsal says what one found.
+type Rehearsal struct {
+	Examined int       `json:"examined"` // rows whose tokens were looked at
+	Learnt   int       `json:"learnt"`   // rows that the tiny model learnt; 0 where the tokens already showed a fault
+	Findings []Finding `json:"findings"`
 }
 
-// Run rehearses a run. The error is about what could not be read or done; what is wrong with rows is a finding.
-func Run(ctx context.Context, p *recipe.Rehearsal, r run.Reporter) (*Result, error) {
+// Rehearse tries a run. The error is about what could not be read or done; what is wrong with rows is a finding.
+func Rehearse(ctx context.Context, p *recipe.Rehearsal, r run.Reporter) (*Rehearsal, error) {
 	r = run.Listen(r)
 	if p.Limits.Truncate == "" {
 		p.Limits = batch.Defaults()
@@ -256,7 +256,7 @@ func Run(ctx context.Context, p *recipe.Rehearsal, r run.Reporter) (*Result, err
 	for _, one := range rows {
 		x.examine(one)
 	}
-	result := &Result{Examined: len(rows), Findings: x.findings}
+	result := &Rehearsal{Examined: len(rows), Findings: x.findings}
 	if len(x.findings) > 0 {
 		return result, nil
 	}
@@ -330,8 +330,16 @@ func spread(rows []data.Demonstration) []data.Demonstration {
 	return some
 }
 
+// Err is an error where faults were found; nil: none.
+func (r *Rehearsal) Err() error {
+	if len(r.Findings) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the rehearsal found %s, listed above", recipe.Count(len(r.Findings), "fault"))
+}
+
 // String is the result in words.
-func (r *Result) String() string {
+func (r *Rehearsal) String() string {
 	if len(r.Findings) > 0 {
 		text := ""
 		for _, f := range r.Findings {

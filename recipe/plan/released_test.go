@@ -1,4 +1,4 @@
-package rehearse
+package plan
 
 import (
 	"encoding/json"

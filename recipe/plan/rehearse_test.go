@@ -1,4 +1,4 @@
-package rehearse
+package plan
 
 import (
 	"context"
@@ -104,12 +104,12 @@ func (s *stage) edit(t *testing.T, name string, change func(m map[string]any)) {
 	}
 }
 
-func (s *stage) run(t *testing.T) (*Result, error) {
+func (s *stage) run(t *testing.T) (*Rehearsal, error) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(s.dir, "chat_template.jinja"), []byte(s.template), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	return Run(t.Context(), s.p, nil)
+	return Rehearse(t.Context(), s.p, nil)
 }
 
 func (s *stage) answers(change func(m *data.Message)) {
@@ -361,7 +361,7 @@ func TestInterrupted(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	s := newStage(t, families["chatml"])
-	_, err := Run(ctx, s.p, nil)
+	_, err := Rehearse(ctx, s.p, nil)
 	if !errors.Is(err, recipe.ErrInterrupted) || !strings.Contains(err.Error(), "nothing was written") {
 		t.Errorf("%v", err)
 	}

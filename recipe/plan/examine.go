@@ -1,4 +1,4 @@
-package rehearse
+package plan
 
 import (
 	"errors"
@@ -16,9 +16,9 @@ import (
 
 // A Finding is one way in which rows would train something else than the user wants.
 type Finding struct {
-	Problem string   // in words, with what to do
-	Example string   // what the first row shows
-	Rows    []string // where it was found: "pairs.jsonl:41"
+	Problem string   `json:"problem"` // in words, with what to do
+	Example string   `json:"example"` // what the first row shows
+	Rows    []string `json:"rows"`    // where it was found: "pairs.jsonl:41"
 }
 
 func (f Finding) String() string {
