@@ -22,8 +22,8 @@ func TestPlanRehearses(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"which cannot be rehearsed: want one for mappo or sft": {"--rehearse", "--config", root + "/configs/ci-rl.yaml"},
-		"--within is gone: ":                                   {"--within", "20m"},
-		"--memory is gone: ":                                   {"--memory=8GB"},
+		"--within is gone: ": {"--within", "20m"},
+		"--memory is gone: ": {"--memory=8GB"},
 	} {
 		if o := cli(t, append([]string{"plan"}, args...)...); o.code == 0 || !strings.Contains(o.err, want) ||
 			strings.Count(o.err, "\n") != 1 {
