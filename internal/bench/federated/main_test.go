@@ -1,67 +1,70 @@
 package main
 
 import (
-	"bytes"
-	"io"
-	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/testkit/documents"
+	"github.com/posttrain/posttrain/recipe/federated"
 )
 
-// TestMeasure: a small plan gives its tables, and a second time from the file alone.
-func TestMeasure(t *testing.T) {
-	p := plan{Task: "cartpole", Methods: []string{protocol.AFedPG, protocol.Vanilla, protocol.FedPG}, Agents: []int{1, 2},
-		Rates: []float64{1e-3}, Iterations: 2, Seeds: 2, GridSeeds: 1, Ratio: 4}
-	path := filepath.Join(t.TempDir(), "runs.jsonl")
-	var first, second, progress bytes.Buffer
-	if err := measure(t.Context(), &first, io.Discard, p, path); err != nil {
-		t.Fatal(err)
-	}
-	if err := measure(t.Context(), &second, &progress, p, path); err != nil {
-		t.Fatal(err)
-	}
-	if first.String() != second.String() || progress.Len() > 0 || !strings.Contains(first.String(), "| fedpg |") {
-		t.Errorf("%s\nand from the file\n%s%s", &first, &second, &progress)
-	}
-	p.Curves = filepath.Join(t.TempDir(), "curves.png")
-	if err := measure(t.Context(), io.Discard, io.Discard, p, path); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(p.Curves); err != nil {
-		t.Error(err)
-	}
-	if p.Iterations++; measure(t.Context(), io.Discard, io.Discard, p, path) == nil {
-		t.Error("runs of another length are accepted")
+// TestArms: every arm of every table is a simulation.
+func TestArms(t *testing.T) {
+	for name, arms := range tables {
+		names := map[string]bool{}
+		for _, a := range arms() {
+			if names[a.name] {
+				t.Errorf("%s: two arms %s", name, a.name)
+			}
+			names[a.name] = true
+			var overrides []config.Override
+			for _, text := range a.sets {
+				o, err := config.ParseSet(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				overrides = append(overrides, o)
+			}
+			if _, err := federated.Spec.Load(config.Input{Overrides: overrides}); err != nil {
+				t.Errorf("%s, %s: %v", name, a.name, err)
+			}
+		}
 	}
 }
 
-// TestInterval: 1, 2, 3 have mean 2 and standard error 1/√3.
+// TestTable: a short table has a row for each arm, and the same when it is made again from the runs.
+func TestTable(t *testing.T) {
+	args := []string{"cartpole", "--runs", t.TempDir(), "--seeds", "2", "--set", "control.steps=20", "--set",
+		"control.hidden=[3]", "--set", "samples=640"}
+	var first, again strings.Builder
+	for _, out := range []*strings.Builder{&first, &again} {
+		if err := execute(t.Context(), out, args); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if first.String() != again.String() || strings.Count(first.String(), "\n") != 2+16 ||
+		!strings.Contains(first.String(), "| fedpg-n8 | ") {
+		t.Errorf("%s\n%s", &first, &again)
+	}
+}
+
+// TestInterval: 1, 2 and 3 have the mean 2 and the deviation 1, so half the interval is 4.303/√3.
 func TestInterval(t *testing.T) {
-	i := intervalOf([]float64{1, 2, 3})
-	if math.Abs(i.mean-2) > 1e-12 || math.Abs(i.half-4.303/math.Sqrt(3)) > 1e-12 {
-		t.Error(i)
+	if got := interval("%.2f", []float64{1, 2, 3}); got != "2.00 ± 2.48" {
+		t.Error(got)
 	}
 }
 
-// TestAsynchronousOnSwimmer: the task has its policy, and the published rate is a variant of its own.
-func TestAsynchronousOnSwimmer(t *testing.T) {
-	needMuJoCo(t)
-	p := plans["swimmer"]
-	p.Task, p.Methods, p.Agents, p.Rates, p.Ratio = "swimmer", []string{protocol.AFedPG}, []int{2}, []float64{1e-3}, 4
-	p.Iterations, p.steps = 1, 1000
-	var out bytes.Buffer
-	if err := measure(t.Context(), &out, io.Discard, p, filepath.Join(t.TempDir(), "runs.jsonl")); err != nil {
-		t.Fatal(err)
+// TestDocs: what the documents run by go run ./internal/bench/federated is a table.
+func TestDocs(t *testing.T) {
+	found := documents.Running(t, "go", "run", "./internal/bench/federated")
+	for _, c := range found {
+		if len(c.Words) == 0 || tables[c.Words[0]] == nil {
+			t.Error(c)
+		}
 	}
-	if !strings.Contains(out.String(), "| rate: published |") {
-		t.Error(out.String())
-	}
-	o := p.options(run{cell: cell{protocol.AFedPG, 8}, Rate: publishedRate, Variant: letter})
-	if *o.Rate != "published" || *o.Alpha != 1e-3 || o.Control.Environment != "swimmer" || len(o.Options.Check()) > 0 {
-		t.Errorf("%+v: %v", o, o.Options.Check())
+	if len(found) < 2 {
+		t.Errorf("found %d: want more", len(found))
 	}
 }
