@@ -60,7 +60,7 @@ func TestInterval(t *testing.T) {
 func TestDocs(t *testing.T) {
 	found := documents.Running(t, "go", "run", "./internal/bench/federated")
 	for _, c := range found {
-		if len(c.Words) == 0 || tables[c.Words[0]] == nil {
+		if past := strings.HasPrefix(c.Place, "CHANGELOG.md"); !past && (len(c.Words) == 0 || tables[c.Words[0]] == nil) {
 			t.Error(c)
 		}
 	}
