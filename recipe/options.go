@@ -47,6 +47,17 @@ func (b *Base) Validate(g *config.Given) {
 	}
 }
 
+// RunPlace is where the run's folder is, which the command line says.
+func (b *Base) RunPlace() *Place { return &b.Place }
+
+// LocalModel is the model of a folder that a command asks. CacheGB is of keys and values.
+type LocalModel struct {
+	Model   string  `yaml:"model" want:"@model" hub:"model" default:"embedded" flag:"model" help:"model folder in Hugging Face layout, org/name[@revision] on the hub, or embedded"`
+	Adapter string  `yaml:"adapter,omitempty" hub:"adapter" words:"an adapter's folder, or org/name on the hub" flag:"adapter" help:"folder of a LoRA adapter for the model, as peft or this program saves it"`
+	CacheGB float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory" flag:"cache-gb" help:"most gigabytes of the cache of keys and values; 0: a quarter of the memory"`
+	Backend string  `yaml:"backend" want:"@backend" default:"auto" flag:"backend" help:"engine:"`
+}
+
 // EvaluateOn chooses the metric of the best checkpoint where there are examples to evaluate on.
 func (b *Base) EvaluateOn(g *config.Given, s Source) {
 	if !g.Has("train.eval_metric") && s.HasEval() {

@@ -27,7 +27,7 @@ func TestModelCard(t *testing.T) {
 		t.Fatal(err)
 	}
 	summary, _, _ := strings.Cut(read(t, "out/summary.txt"), "Model: ")
-	formula, _, _ := strings.Cut(must(t, "explain", "--config", "out/config.yaml").out, "\nmodel: ")
+	formula, _, _ := strings.Cut(must(t, "mappo", "--explain", "--config", "out/config.yaml").out, "\nmodel: ")
 	for _, want := range []string{
 		"---\nbase_model: \"model\"\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- posttrain\n" +
 			"- mappo\ndatasets:\n- \"pairs.jsonl\"\n---\n",

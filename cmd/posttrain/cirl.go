@@ -3,14 +3,11 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/cirl"
 )
 
 func newCIRL(s streams) *cobra.Command {
-	place := func(o *cirl.Options) *recipe.Place { return &o.Place }
-	c := configured[cirl.Options]{cirl.Spec, cirlFlags, place, summary(cirl.Run)}
+	c := configured[cirl.Options]{spec: cirl.Spec, run: summary(cirl.Run)}
 	return c.sweepable(s, cirl.Sweep, &cobra.Command{
 		Use:   "ci-rl",
 		Short: "Teach contextual integrity by reinforcement learning (GRPO)",
@@ -25,16 +22,3 @@ func newCIRL(s streams) *cobra.Command {
 			"  posttrain ci-rl --resume runs/ci-rl-20260102-150405",
 	})
 }
-
-var cirlFlags = trainingFlags([]config.Flag{
-	{Name: "prompt", Key: "data.prompt",
-		Help: "form of the prompts: cot (CI-CoT: think about every piece of information), cot-short, plain, compact " +
-			"(the embedded model's), or a template's file (docs/data.md)"},
-	{Name: "prompts", Key: "grpo.prompts_per_step", Help: "number of prompts of a step"},
-	{Name: "group-size", Key: "grpo.group_size",
-		Help: "completions of each prompt, which are compared with each other"},
-	{Name: "max-new-tokens", Key: "sampling.max_new_tokens", Help: "most tokens of a completion"},
-	{Name: "temperature", Key: "sampling.temperature", Help: "temperature of the completions that are trained on"},
-	{Name: "kl", Key: "grpo.kl", Help: "estimator of the distance to the model before training: none, k1, k2 or k3"},
-	{Name: "kl-coef", Key: "grpo.kl_coef", Help: "weight of that distance in the loss"},
-}...)

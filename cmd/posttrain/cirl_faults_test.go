@@ -107,8 +107,8 @@ var cirlFaults = []faultCase{
 		[]string{"bad.yaml:5", "data.validation_fraction 2", "below 1"}, [][]string{{"bad.yaml:7", `grpo.kl "k4"`,
 			"none, k1, k2 or k3"}}},
 	{"bad config to explain", withFile("bad.yaml",
-		"command: ci-rl\nmodel: m\ndata: {train: d.json}\ngrpo: {std: yes}\n"), []string{"explain", "--config",
-		"bad.yaml"}, 1, []string{"bad.yaml:4", `grpo.std "yes"`, "sample"}, nil},
+		"command: ci-rl\nmodel: m\ndata: {train: d.json}\ngrpo: {std: yes}\n"), []string{"ci-rl", "--explain",
+		"--config", "bad.yaml"}, 1, []string{"bad.yaml:4", `grpo.std "yes"`, "sample"}, nil},
 
 	// data
 	{"no file", nil, tinyCIRL(2, "--data", "no.json"), 1, []string{"no.json: no such file"}, nil},

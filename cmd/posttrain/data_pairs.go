@@ -1,8 +1,6 @@
 package main
 
 import (
-	"slices"
-
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/internal/config"
@@ -32,14 +30,7 @@ func newPairs(s streams) *cobra.Command {
 	})
 }
 
-var pairsFlags = slices.Concat([]config.Flag{
-	{Name: "model", Key: "model", Help: modelHelp + " (default embedded)"},
-	{Name: "adapter", Key: "adapter", Help: adapterHelp},
-	{Name: "cache-gb", Key: "cache_gb", Help: cacheHelp},
-	{Name: "backend", Key: "backend", Help: backendHelp + " (default auto)"},
-	{Name: "base-url", Key: "server.base_url",
-		Help: "OpenAI-compatible server to ask instead of a model folder, such as http://localhost:8000/v1"},
-	{Name: "api-model", Key: "server.api_model", Help: "the model's name on the server"},
+var pairsFlags = []config.Flag{
 	{Name: "input", Key: "input",
 		Help: "prompts, .jsonl, .json or .parquet, or " + hubRows + ": column prompt (text or messages) or " +
 			"messages"},
@@ -58,15 +49,4 @@ var pairsFlags = slices.Concat([]config.Flag{
 	{Name: "max-new-tokens", Key: "max_new_tokens",
 		Help: "most tokens of an answer (default 128; 256 with --input, 2048 with --data)"},
 	{Name: "temperature", Key: "temperature", Help: "temperature of the draws (default 1)"},
-}, rewardFlags, templateFlags, truncationFlags)
-
-// rewardFlags choose who scores.
-var rewardFlags = []config.Flag{
-	{Name: "reward", Key: "reward.kind", Help: "command, judge or model"},
-	{Name: "command", Key: "reward.command", Exact: true, Help: "the program, with its arguments behind blanks"},
-	{Name: "judge-base-url", Key: "reward.judge.base_url", Help: "URL of the judge's server"},
-	{Name: "judge-model", Key: "reward.judge.model", Help: "the judge's name on the server"},
-	{Name: "rubric", Key: "reward.judge.rubric", Help: "file with the judge's template (default: a built-in one)"},
-	{Name: "reward-model", Key: "reward.model.folder", Help: "folder of the reward model"},
-	{Name: "max-cost", Key: "reward.judge.max_cost", Help: "stop before the judge costs more (default: no limit)"},
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"slices"
-
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/internal/config"
@@ -26,8 +24,8 @@ func newScore(s streams) *cobra.Command {
 	})
 }
 
-var scoreFlags = slices.Concat([]config.Flag{
+var scoreFlags = []config.Flag{
 	{Name: "data", Key: "data", Help: "pairs: a .jsonl, .json or .parquet file, each also with .gz, or " + hubRows},
 	{Name: "out", Key: "out", Help: "file to write: .jsonl, .json or .parquet, each also with .gz"},
 	{Name: "backend", Key: "reward.model.backend", Help: "the reward model's: " + backendHelp + " (default auto)"},
-}, rewardFlags)
+}

@@ -46,10 +46,6 @@ func newEvalCI(s streams) *cobra.Command {
 // scenarioFlags choose scenarios, prompts and rewards; part is the part of --data that is taken by default.
 func scenarioFlags(part string) []config.Flag {
 	return []config.Flag{
-		{Name: "model", Key: "model", Help: modelHelp + " (default embedded)"},
-		{Name: "adapter", Key: "adapter", Help: adapterHelp},
-		{Name: "cache-gb", Key: "cache_gb", Help: cacheHelp},
-		{Name: "backend", Key: "backend", Help: backendHelp + " (default auto)"},
 		{Name: "max-new-tokens", Key: "max_new_tokens",
 			Help: "most tokens of an answer (default 128; 2048 with --data)"},
 		{Name: "data", Key: "data",

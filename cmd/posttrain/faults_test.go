@@ -78,7 +78,7 @@ var faults = []faultCase{
 	{"no YAML", withFile("bad.yaml", "command: [mappo\n"), fromConfig, 1, []string{"bad.yaml", "not YAML"}, nil},
 	{"empty config", withFile("bad.yaml", ""), fromConfig, 1, []string{"bad.yaml", "empty", "command: mappo"}, nil},
 	{"no config", nil, fromConfig, 1, []string{"bad.yaml: no such file"}, nil},
-	{"no config to explain", nil, []string{"explain", "--config", "bad.yaml"}, 1,
+	{"no config to explain", nil, []string{"mappo", "--explain", "--config", "bad.yaml"}, 1,
 		[]string{"bad.yaml: no such file"}, nil},
 	{"plan what cannot be planned", withFile("bad.yaml", "command: serve\nmodel: embedded\n"), []string{"plan",
 		"--config", "bad.yaml"}, 1, []string{"bad.yaml", "posttrain serve", "mappo, sft or ci-rl"}, nil},
@@ -96,7 +96,7 @@ var faults = []faultCase{
 	{"plan within words", nil, []string{"plan", "--memory", "much"}, 2, []string{`"much"`, "--memory"}, nil},
 	{"plan within too little", nil, []string{"plan", "--memory", "1MB", "--backend", "go"}, 1, []string{
 		"no settings keep the run within 1.0 MB", "the closest: ", "too much"}, nil},
-	{"explain a bad config", withConfig(mappoHead, "  epochs: 0\n"), []string{"explain", "--config", "bad.yaml"}, 1,
+	{"explain a bad config", withConfig(mappoHead, "  epochs: 0\n"), []string{"mappo", "--explain", "--config", "bad.yaml"}, 1,
 		[]string{"bad.yaml:9", "train.epochs 0"}, nil},
 
 	// the command line
@@ -118,7 +118,7 @@ var faults = []faultCase{
 	{"two bad flags", nil, tinyMappo(2, "--loss", "dop", "--prior", "all"), 2, []string{"--loss", `"dop"`, "simpo"},
 		[][]string{{"--prior", `"all"`, "mappo or none"}}},
 	{"unknown backend", nil, tinyMappo(2, "--backend", "cuda"), 2, []string{"--backend", `"cuda"`, "xla:cuda"}, nil},
-	{"unknown command", nil, []string{"mapo"}, 2, []string{`"mapo"`, "mappo", "explain"}, nil},
+	{"unknown command", nil, []string{"mapo"}, 2, []string{`"mapo"`, "mappo", "plan"}, nil},
 	{"unknown argument", nil, []string{"mappo", "model"}, 2, []string{`"model"`, "flags only"}, nil},
 	{"unknown help", nil, []string{"help", "mapo"}, 2, []string{`"posttrain mapo"`, "mappo"}, nil},
 	{"unknown shell", nil, []string{"completion", "tcsh"}, 2,
@@ -417,7 +417,8 @@ func (panicky) Write([]byte) (int, error) { panic("boom\nand more") }
 // TestPanicBecomesALine: a panic never reaches the user as such.
 func TestPanicBecomesALine(t *testing.T) {
 	o := &watched{}
-	code := execute(t.Context(), streams{in: strings.NewReader(""), out: panicky{}, err: o}, []string{"explain"})
+	code := execute(t.Context(), streams{in: strings.NewReader(""), out: panicky{}, err: o},
+		[]string{"mappo", "--explain"})
 	if got := o.String(); code != 1 || got != "posttrain: internal error, please report it: boom and more\n" {
 		t.Errorf("exit code %d: %q", code, got)
 	}

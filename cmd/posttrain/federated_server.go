@@ -10,13 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/internal/run"
-	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/federated"
 )
 
 func newFederatedServer(s streams) *cobra.Command {
-	place := func(o *federated.Service) *recipe.Place { return &o.Place }
-	c := configured[federated.Service]{federated.ServerSpec, federatedFlags, place, serveFederated}
+	c := configured[federated.Service]{federated.ServerSpec, federatedFlags, serveFederated}
 	cmd := c.command(s, &cobra.Command{
 		Use:   "server",
 		Short: "Serve a federated run: agents connect, work, and send their updates",

@@ -3,13 +3,11 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/federated"
 )
 
 func newFederatedSimulate(s streams) *cobra.Command {
-	place := func(o *federated.Simulation) *recipe.Place { return &o.Place }
-	c := configured[federated.Simulation]{federated.Spec, federatedFlags, place, summary(federated.Run)}
+	c := configured[federated.Simulation]{federated.Spec, federatedFlags, summary(federated.Run)}
 	return c.command(s, &cobra.Command{
 		Use:   "simulate",
 		Short: "Simulate a federated run on a virtual clock, and compare its time and bytes with another method",

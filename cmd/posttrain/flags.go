@@ -12,17 +12,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/hub"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/recipe/preference"
 )
 
 // configured is a command whose options O come from a YAML file, from flags that set its keys, and from --set.
 type configured[O any] struct {
 	spec  *config.Spec[O]
-	flags []config.Flag          // that set keys
-	place func(*O) *recipe.Place // of the run folder; nil: the command makes none
+	flags []config.Flag // that set keys, beside those of the tags
 	run   func(context.Context, O, run.Reporter) (printed string, err error)
 }
 
@@ -43,11 +44,23 @@ func (c configured[O]) register(cmd *cobra.Command) *configFlags {
 	if hub.Used(new(O)) {
 		f.fetcher.register(cmd)
 	}
-	if c.place != nil {
+	if placeOf(new(O)) != nil {
 		f.registerRun(cmd)
+	}
+	if _, explains := any(new(O)).(config.Explainer); explains {
+		cmd.Flags().BoolVar(&f.explain, "explain", false,
+			"print the objective with its numbers, and what differs from the paper, and end")
 	}
 	cmd.Args = noArgs
 	return f
+}
+
+// placeOf is where the folder of a run is, nil where the command makes none.
+func placeOf(options any) *recipe.Place {
+	if o, makes := options.(interface{ RunPlace() *recipe.Place }); makes {
+		return o.RunPlace()
+	}
+	return nil
 }
 
 // withTags adds the flags that tags of the options describe to those of a list.
@@ -65,6 +78,10 @@ func (c configured[O]) execute(s streams, f *configFlags, cmd *cobra.Command) er
 	o, err := c.load(f, cmd)
 	if err != nil {
 		return err
+	}
+	if f.explain {
+		fmt.Fprint(s.out, any(o).(config.Explainer).Explain())
+		return nil
 	}
 	r := run.NewReporter(s.err, s.terminal, f.quiet)
 	if err := f.fetcher.pin(cmd.Context(), o, r); err != nil {
@@ -102,10 +119,13 @@ func (c configured[O]) load(f *configFlags, cmd *cobra.Command) (*O, error) {
 		sets, path = append(sets, config.Override{Flag: "--config", Key: "run", Value: path}), ""
 	}
 	o, err := c.spec.Load(config.Input{Path: path, Overrides: sets, Flags: f.known})
-	if err == nil && c.place != nil {
-		*c.place(o) = recipe.Place{Out: f.out, Resume: f.resume}
+	if err != nil {
+		return nil, err
 	}
-	return o, err
+	if place := placeOf(o); place != nil {
+		place.Out, place.Resume = f.out, f.resume
+	}
+	return o, nil
 }
 
 // isRun says that a config is that of a ci-rl run. Commands that can follow such a run take its config as their own.
@@ -123,6 +143,7 @@ type configFlags struct {
 	out        string
 	resume     string
 	quiet      bool
+	explain    bool
 	fetcher    fetcher
 	known      []config.Flag // that set keys
 	kind       func(key string) string
@@ -256,35 +277,39 @@ const (
 	backendHelp = "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN"
 )
 
-// trainingFlags set the keys that every command has that trains a language model.
-func trainingFlags(own ...config.Flag) []config.Flag {
-	return wholeModelFlags(append([]config.Flag{
-		{Name: "adapter", Key: "adapter", Help: adapterHelp + ", to train further"},
-		{Name: "lora-rank", Key: "lora.rank", Help: "train a LoRA adapter of this rank, not the model's own weights"},
-		{Name: "quantize", Key: "quantize", Help: "hold the weights below an adapter in few bits: nf4"},
-	}, own...)...)
+// mappoFlags are those of commands that take the config of any training command, that of mappo without one.
+var mappoFlags = preference.Spec.Flags()
+
+// commandOf is the command that a config is for: mappo where there is no file, or it does not say.
+func commandOf(in config.Input) (config.Command, error) {
+	if in.Path == "" {
+		return preference.Spec, nil
+	}
+	text, err := config.Open(in.Path)
+	if err != nil {
+		return nil, err
+	}
+	if c := config.Find(config.CommandOf(text)); c != nil {
+		return c, nil
+	}
+	return preference.Spec, nil
 }
 
-// wholeModelFlags set the keys that every training command has, one without adapters, too.
-func wholeModelFlags(own ...config.Flag) []config.Flag {
-	return append([]config.Flag{
-		{Name: "model", Key: "model", Help: modelHelp},
-		{Name: "data", Key: "data.train",
-			Help: "training data: .jsonl, .json or .parquet, also .gz, " + hubRows + ", or embedded; several with commas"},
-		{Name: "data-weights", Key: "data.weights",
-			Help: "in which proportion an epoch draws rows of several --data, such as 3,1 (default: each row once)"},
-		{Name: "backend", Key: "backend", Help: backendHelp},
-		{Name: "devices", Key: "engine.devices", Help: "devices that the rows of a batch are cut over (xla)"},
-		{Name: "shard", Key: "engine.shard",
-			Help: "what else is cut over the --devices: none, or moments (with gradients and " +
-				"float32 weights)"},
-		{Name: "seed", Key: "seed", Help: "seed of every random choice"},
-		{Name: "max-steps", Key: "train.max_steps",
-			Help: "stop after this many updates, whatever the epochs (0 = run the epochs)"},
-		{Name: "tensorboard", Key: "tracking.tensorboard",
-			Help: "write event files for TensorBoard into RUN/tensorboard"},
-		{Name: "metrics-listen", Key: "tracking.metrics_listen",
-			Help: "HOST:PORT where /metrics is served to Prometheus while the run goes on"},
-		{Name: "mlflow", Key: "tracking.mlflow", Help: "URL of an MLflow server that gets metrics and config"},
-	}, own...)
+// optionsOf reads the config of any command whose options are a T, which the accepted commands have; the file says
+// which command it is for. cannot ends the error about another command.
+func optionsOf[T any](in config.Input, cannot string, accepted []string) (options T, err error) {
+	command, err := commandOf(in)
+	if err != nil {
+		return options, err
+	}
+	read, err := command.Read(in)
+	if err != nil {
+		return options, err
+	}
+	options, ok := read.(T)
+	if !ok {
+		err = fmt.Errorf("%s is a config for `posttrain %s`, which %s: want one for %s", in.Path, command.Name(),
+			cannot, fault.Or(accepted))
+	}
+	return options, err
 }

@@ -5,19 +5,17 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/generate"
 )
 
 func newGenerate(s streams) *cobra.Command {
-	c := configured[generate.Options]{spec: generate.Spec, flags: generateFlags}
+	c := configured[generate.Options]{spec: generate.Spec}
 	c.run = func(ctx context.Context, o generate.Options, r run.Reporter) (string, error) {
 		o.Writer = s.answers
 		if o.Talks() {
@@ -36,39 +34,6 @@ func newGenerate(s streams) *cobra.Command {
 			"  posttrain generate --model DIR --chat\n" +
 			"  posttrain generate --model DIR --input prompts.jsonl --samples 8 --out answers.jsonl",
 	})
-}
-
-var generateFlags = slices.Concat([]config.Flag{
-	{Name: "model", Key: "model", Help: modelHelp + " (default embedded)"},
-	{Name: "adapter", Key: "adapter", Help: adapterHelp},
-	{Name: "cache-gb", Key: "cache_gb", Help: cacheHelp},
-	{Name: "backend", Key: "backend", Help: backendHelp + " (default auto)"},
-	{Name: "input", Key: "input",
-		Help: "prompts, .jsonl, .json or .parquet, or " + hubRows + ": column prompt (text or messages) or " +
-			"messages"},
-	{Name: "max-new-tokens", Key: "max_new_tokens", Help: "most tokens of an answer (default 256)"},
-	{Name: "temperature", Key: "temperature",
-		Help: "temperature of the draws; 0 always takes the likeliest token (default 1)"},
-}, templateFlags, truncationFlags)
-
-// templateFlags say what the chat template gets.
-var templateFlags = []config.Flag{
-	{Name: "chat-template", Key: "chat_template.template",
-		Help: "file with a chat template in the place of the model's own"},
-	{Name: "chat-variables", Key: "chat_template.variables", Exact: true,
-		Help: "variable of the chat template, such as enable_thinking=false (may be repeated)"},
-	{Name: "chat-date", Key: "chat_template.date",
-		Help: "day that the chat template prints as today, such as 2026-01-31"},
-}
-
-// truncationFlags cut off the draws.
-var truncationFlags = []config.Flag{
-	{Name: "top-k", Key: "top_k", Help: "draw only from the k likeliest tokens (0 = off)"},
-	{Name: "top-p", Key: "top_p",
-		Help: "draw only from the likeliest tokens that together have this probability (0 = off)"},
-	{Name: "min-p", Key: "min_p",
-		Help: "draw only from tokens at least this share as likely as the likeliest (0 = off)"},
-	{Name: "stop", Key: "stop", Help: "text that ends an answer (may be repeated)", Exact: true},
 }
 
 // freshCommand begins a new conversation.

@@ -39,7 +39,7 @@ func TestMix(t *testing.T) {
 			t.Errorf("%s\nwants %s", card, name)
 		}
 	}
-	if o := must(t, "explain", "--config", "out/config.yaml"); !strings.Contains(o.out,
+	if o := must(t, "sft", "--explain", "--config", "out/config.yaml"); !strings.Contains(o.out,
 		"data: chats.jsonl (weight 3), texts.json (weight 1), no evaluation\n") {
 		t.Error(o.out)
 	}

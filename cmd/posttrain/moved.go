@@ -9,6 +9,7 @@ import (
 
 // moved are the names of commands that are gone, each with what to write in its place.
 var moved = map[string]string{
+	"explain":          "mappo --explain",
 	"backends":         "version",
 	"model merge":      "model export --adapter",
 	"data best":        "data pairs --write demonstrations",

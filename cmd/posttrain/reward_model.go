@@ -3,14 +3,11 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/rewardmodel"
 )
 
 func newRewardModel(s streams) *cobra.Command {
-	place := func(o *rewardmodel.Options) *recipe.Place { return &o.Place }
-	c := configured[rewardmodel.Options]{rewardmodel.Spec, rewardModelFlags, place, summary(rewardmodel.Run)}
+	c := configured[rewardmodel.Options]{spec: rewardmodel.Spec, run: summary(rewardmodel.Run)}
 	return c.command(s, &cobra.Command{
 		Use:   "reward-model",
 		Short: "Train a reward model on preference pairs",
@@ -24,10 +21,3 @@ func newRewardModel(s streams) *cobra.Command {
 			"  posttrain reward-model --resume runs/rm",
 	})
 }
-
-var rewardModelFlags = wholeModelFlags([]config.Flag{
-	{Name: "score-columns", Key: "data.score_columns",
-		Help: "two columns with the scores of chosen and rejected, such as a,b"},
-	{Name: "margin", Key: "loss.margin",
-		Help: "none, or scores: the chosen answer should win by the difference of the scores"},
-}...)

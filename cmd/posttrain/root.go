@@ -35,7 +35,7 @@ func newRoot(s streams) *cobra.Command {
 		section{"Data", []*cobra.Command{newData(s)}},
 		section{"Models", []*cobra.Command{newGenerate(s), newServe(s), newModel(s)}},
 		section{"Federated", []*cobra.Command{newFederated(s)}},
-		section{lastSection, []*cobra.Command{newPlan(s), newExplain(s), newDoctor(s),
+		section{lastSection, []*cobra.Command{newPlan(s), newDoctor(s),
 			newVersion(s), newMan(s)}})
 	root.SetUsageTemplate(usage(root))
 	root.SetIn(s.in)

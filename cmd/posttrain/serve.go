@@ -8,14 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/plain"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/endpoint"
 )
 
 func newServe(s streams) *cobra.Command {
-	c := configured[endpoint.Options]{spec: endpoint.Spec, flags: serveFlags}
+	c := configured[endpoint.Options]{spec: endpoint.Spec}
 	c.run = func(ctx context.Context, o endpoint.Options, r run.Reporter) (string, error) {
 		o.Log = logTo(s)
 		o.Ready = func(name, url string) { fmt.Fprintf(s.out, "serving %s on %s\n", name, url) }
@@ -31,19 +30,6 @@ func newServe(s streams) *cobra.Command {
 		Example: "  posttrain serve --model DIR\n" +
 			"  posttrain serve --model DIR --name judge --addr 127.0.0.1:9000",
 	})
-}
-
-var serveFlags = []config.Flag{
-	{Name: "model", Key: "model", Help: modelHelp + " (default embedded)"},
-	{Name: "adapter", Key: "adapter", Help: adapterHelp},
-	{Name: "cache-gb", Key: "cache_gb", Help: cacheHelp},
-	{Name: "backend", Key: "backend", Help: backendHelp + " (default auto)"},
-	{Name: "chat-template", Key: "chat.template",
-		Help: "file with a chat template in the place of the model's own"},
-	{Name: "chat-variables", Key: "chat.variables", Exact: true,
-		Help: "variable of the chat template, such as enable_thinking=false (may be repeated)"},
-	{Name: "chat-date", Key: "chat.date",
-		Help: "day that the chat template prints as today, such as 2026-01-31"},
 }
 
 // logTo writes lines to standard error, each as a whole, even if several goroutines write.

@@ -3,13 +3,11 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/sft"
 )
 
 func newSFT(s streams) *cobra.Command {
-	place := func(o *sft.Options) *recipe.Place { return &o.Place }
-	c := configured[sft.Options]{sft.Spec, trainingFlags(), place, summary(sft.Run)}
+	c := configured[sft.Options]{spec: sft.Spec, run: summary(sft.Run)}
 	return c.command(s, &cobra.Command{
 		Use:   "sft",
 		Short: "Fine-tune on demonstrations: messages, prompt and completion, or text",

@@ -138,7 +138,7 @@ func TestNobodyReadsStandardOutput(t *testing.T) {
 	}
 	r.Close()
 	defer w.Close()
-	cmd := exec.Command(os.Args[0], "explain")
+	cmd := exec.Command(os.Args[0], "mappo", "--explain")
 	cmd.Env, cmd.Stdout = append(os.Environ(), childVar+"="+wholeProgram), w
 	said := new(strings.Builder)
 	cmd.Stderr = said

@@ -23,7 +23,7 @@ var everyCommand = []struct {
 	{"help", []string{"mappo"}},
 	{"version", nil},
 	{"man", []string{"manuals"}},
-	{"explain", nil},
+	{"mappo", []string{"--explain"}},
 	{"plan", []string{"--backend", "go"}},
 	{"plan", []string{"--backend", "go", "--json"}},
 	{"plan", []string{"--backend", "go", "--within", "1000h", "--memory", "1000GB"}},

@@ -30,10 +30,7 @@ const DefaultTokenEnv = "POSTTRAIN_SERVE_TOKEN"
 
 // Options say which model is served, where, and within which limits.
 type Options struct {
-	Model   string  `yaml:"model" want:"@model" hub:"model"`
-	Adapter string  `yaml:"adapter,omitempty" hub:"adapter" words:"an adapter's folder, or org/name on the hub"`
-	CacheGB float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"` // of the keys and values
-	Backend string  `yaml:"backend" want:"@backend"`
+	recipe.LocalModel `yaml:",inline"`
 
 	Chat local.Chat `yaml:"chat"`
 
@@ -68,7 +65,7 @@ var Spec = config.Register(&config.Spec[Options]{
 // Defaults serve the embedded model to this machine.
 func Defaults() Options {
 	return Options{
-		Model: embedded.Name, Backend: "auto", Addr: "127.0.0.1:8080", TokenEnv: DefaultTokenEnv,
+		LocalModel: config.Default[recipe.LocalModel](), Addr: "127.0.0.1:8080", TokenEnv: DefaultTokenEnv,
 		MaxNew: serve.DefaultMaxNew, MaxRequest: serve.DefaultMaxRequest, MaxTokens: serve.DefaultMaxTokens,
 		MaxQueue: serve.DefaultMaxQueue, MaxBatch: serve.DefaultRows, Grace: serve.DefaultGrace,
 	}

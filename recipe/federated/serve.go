@@ -35,6 +35,9 @@ type Service struct {
 	Start Launcher     `yaml:"-"` // of an agent, for Spawn
 }
 
+// RunPlace is where the run's folder is.
+func (s *Service) RunPlace() *recipe.Place { return &s.Place }
+
 // ServerSpec says how a configuration becomes a Service.
 var ServerSpec = config.Register(&config.Spec[Service]{
 	Command: ServerCommand,

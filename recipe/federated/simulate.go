@@ -25,6 +25,9 @@ type Simulation struct {
 	Place recipe.Place `yaml:"-"`
 }
 
+// RunPlace is where the run's folder is.
+func (s *Simulation) RunPlace() *recipe.Place { return &s.Place }
+
 // Clock says how long agents need for a gradient, in virtual seconds.
 type Clock struct {
 	// of each agent; empty: by pattern and ratio

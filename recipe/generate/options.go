@@ -8,7 +8,6 @@ import (
 
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
-	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
@@ -19,24 +18,21 @@ const Command = "generate"
 
 // Options say what is continued and how.
 type Options struct {
-	Model   string  `yaml:"model" want:"@model" hub:"model"`
-	Adapter string  `yaml:"adapter,omitempty" hub:"adapter" words:"an adapter's folder, or org/name on the hub"`
-	CacheGB float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"` // of the keys and values
-	Backend string  `yaml:"backend" want:"@backend"`
-	Seed    uint64  `yaml:"seed" flag:"seed" help:"seed of the draws"` // of the draws
+	recipe.LocalModel `yaml:",inline"`
+	Seed              uint64 `yaml:"seed" flag:"seed" help:"seed of the draws"`
 
 	// What is continued: one of Prompt and Input; with Chat and neither of them, a conversation.
 	Prompt *string `yaml:"prompt,omitempty" want:"@text" flag:"prompt,exact" help:"text to continue"`
-	Input  string  `yaml:"input,omitempty" hub:"data" words:"a .jsonl, .json or .parquet file (also .gz)"`
-	Chat   bool    `yaml:"chat" flag:"chat" help:"apply the chat template to plain prompts; without --prompt and --input: talk"` // plain prompts are a user's message, and the chat template is applied
+	Input  string  `yaml:"input,omitempty" hub:"data" words:"a .jsonl, .json or .parquet file (also .gz)" flag:"input" help:"prompts, .jsonl, .json or .parquet, or org/name[@revision][:config][:split] on the hub: column prompt (text or messages) or messages"`
+	Chat   bool    `yaml:"chat" flag:"chat" help:"apply the chat template to plain prompts; without --prompt and --input: talk"`
 
 	Template local.Chat `yaml:"chat_template"` // what the chat template gets: chat is the switch
 
-	Samples          int `yaml:"samples" want:">=1" flag:"samples" help:"answers to each prompt"` // answers to each prompt
-	rollout.Sampling `yaml:",inline"`
+	Samples          int `yaml:"samples" want:">=1" default:"1" flag:"samples" help:"answers to each prompt"`
+	rollout.Sampling `yaml:",inline" defaults:"max_new_tokens=256 temperature=1"`
 
 	Out   string `yaml:"out,omitempty" words:"a file whose name ends in .jsonl" flag:"out" help:"jsonl file to write: prompt, completion, reason, tokens"`
-	Logps bool   `yaml:"logps" flag:"logps" help:"also write each token's log-prob, at temperature 1 with nothing cut off"` // write each token's log-prob too, at temperature 1 with nothing cut off
+	Logps bool   `yaml:"logps" flag:"logps" help:"also write each token's log-prob, at temperature 1 with nothing cut off"`
 
 	// Writer gets what is not written to Out: the text of one prompt's answers, a single one as it is drawn, and the
 	// answers to a file of prompts as JSON lines. It may be nil.
@@ -44,22 +40,14 @@ type Options struct {
 }
 
 // Spec says how a configuration becomes Options.
-var Spec = config.Register(&config.Spec[Options]{
-	Command:  Command,
-	Defaults: func(*config.Given) Options { return Defaults() },
-})
+var Spec = config.Register(&config.Spec[Options]{Command: Command})
 
 // DefaultMaxNew is how many tokens an answer has at most where the options do not say. A model with fewer positions
 // writes fewer.
 const DefaultMaxNew = 256
 
 // Defaults draw one answer from the whole distribution.
-func Defaults() Options {
-	return Options{
-		Model: embedded.Name, Backend: "auto", Samples: 1,
-		Sampling: rollout.Sampling{MaxNew: DefaultMaxNew, Temperature: 1},
-	}
-}
+func Defaults() Options { return config.Default[Options]() }
 
 // Talks says that there is no prompt: the options are for a Conversation.
 func (o Options) Talks() bool { return o.Prompt == nil && o.Input == "" }

@@ -31,12 +31,9 @@ const Command = "data pairs"
 // Options say which prompts are answered, by which model, who scores, and what is written. Paths are relative to the
 // working directory.
 type Options struct {
-	Model   string        `yaml:"model" want:"@model" hub:"model"`
-	Adapter string        `yaml:"adapter,omitempty" hub:"adapter" words:"an adapter's folder, or org/name on the hub"`
-	CacheGB float64       `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"` // of the keys and values
-	Backend string        `yaml:"backend" want:"@backend"`
-	Server  recipe.Server `yaml:"server"`
-	Seed    uint64        `yaml:"seed" flag:"seed" help:"seed of synthetic scenarios and draws"`
+	recipe.LocalModel `yaml:",inline"`
+	Server            recipe.Server `yaml:"server"`
+	Seed              uint64        `yaml:"seed" flag:"seed" help:"seed of synthetic scenarios and draws"`
 
 	// The prompts: those of a file, or contextual-integrity items: of a file, of a ci-rl run, or synthetic ones.
 	Input string `yaml:"input,omitempty" hub:"data" words:"a .jsonl, .json or .parquet file of prompts (also .gz)"`
@@ -99,7 +96,7 @@ var Spec = config.Register(&config.Spec[Options]{
 
 // Defaults draw 8 answers to each of 300 synthetic scenarios, which the contextual-integrity reward scores.
 func Defaults() Options {
-	o := Options{Model: embedded.Name, Backend: "auto", Seed: 1, Answers: 8, Server: recipe.DefaultServer(),
+	o := Options{LocalModel: config.Default[recipe.LocalModel](), Seed: 1, Answers: 8, Server: recipe.DefaultServer(),
 		Items: Items{N: 300, Kept: ci.AllItems, Split: "train", ValidationFraction: 0.09, TestFraction: 0.10,
 			Form: ci.Form{Prompt: ci.PromptCompact}},
 		Sampling: rollout.Sampling{MaxNew: scenarios.DefaultMaxNew, Temperature: 1}, Reward: scorer.Defaults(),

@@ -8,7 +8,6 @@ import (
 
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/reward"
@@ -18,11 +17,8 @@ import (
 
 // Options say which scenarios, and how. Paths are relative to the working directory.
 type Options struct {
-	Model   string  `yaml:"model" want:"@model" hub:"model"`
-	Adapter string  `yaml:"adapter,omitempty" hub:"adapter" words:"an adapter's folder, or org/name on the hub"`
-	CacheGB float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"` // of the keys and values
-	Backend string  `yaml:"backend" want:"@backend"`
-	Seed    uint64  `yaml:"seed"` // of synthetic scenarios and draws
+	recipe.LocalModel `yaml:",inline"`
+	Seed              uint64 `yaml:"seed"` // of synthetic scenarios and draws
 
 	Chat local.Chat `yaml:"chat"`
 
@@ -57,7 +53,7 @@ const (
 // Defaults take the embedded model and synthetic scenarios.
 func Defaults() Options {
 	return Options{
-		Model: embedded.Name, Backend: "auto", Split: "test", ValidationFraction: 0.09, TestFraction: 0.10,
+		LocalModel: config.Default[recipe.LocalModel](), Split: "test", ValidationFraction: 0.09, TestFraction: 0.10,
 		Sampling: rollout.Sampling{MaxNew: DefaultMaxNew}, Reward: reward.DefaultOptions(),
 	}
 }
