@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 
@@ -30,24 +29,17 @@ func (b *batch) Gradient() ([]float64, error) {
 }
 
 func (b *batch) Product(v []float64) ([]float64, error) {
-	if err := b.check("vector", v); err != nil {
+	if err := protocol.CheckLength(v, len(b.theta)); err != nil {
 		return nil, err
 	}
 	return b.workload.policy.product(b.theta, &b.samples, v), nil
-}
-
-func (b *batch) check(what string, v []float64) error {
-	if len(v) != len(b.theta) {
-		return fmt.Errorf("%s of %d numbers: want %d", what, len(v), len(b.theta))
-	}
-	return nil
 }
 
 // worst replaces a KL or a gain that is no finite number, which a message cannot hold.
 const worst = 1e300
 
 func (b *batch) Search(direction []float64, scales []float64) (kl, gain []float64, err error) {
-	if err := b.check("direction", direction); err != nil {
+	if err := protocol.CheckLength(direction, len(b.theta)); err != nil {
 		return nil, nil, err
 	}
 	other := make([]float64, len(b.theta))

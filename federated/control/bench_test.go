@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/posttrain/posttrain/federated/protocol"
 )
 
 // BenchmarkSample samples cartpole with a policy and a critic of 2×64 units; a second is this many steps/s.
@@ -20,7 +22,7 @@ func BenchmarkProduct(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		batch.Product(theta)
+		batch.(protocol.Natural).Product(theta)
 	}
 	b.ReportMetric(float64(b.N*w.options.Steps)/b.Elapsed().Seconds(), "steps/s")
 }
@@ -59,7 +61,7 @@ func round(b *testing.B, o Options) {
 		}
 		x.Gradient()
 		for range 10 {
-			x.Product(theta)
+			x.(protocol.Natural).Product(theta)
 		}
 	}
 }

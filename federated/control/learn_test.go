@@ -14,7 +14,7 @@ func TestLearns(t *testing.T) {
 	natural := func(b protocol.Batch) []float64 {
 		g, _ := b.Gradient()
 		cg := federated.CG{Iterations: 15, Tolerance: 1e-10}
-		s, err := cg.Solve(federated.Damped(b.Product, 0.1), g, make([]float64, len(g)))
+		s, err := cg.Solve(federated.Damped(b.(protocol.Natural).Product, 0.1), g, make([]float64, len(g)))
 		scale, ok := federated.TrustScale(g, s.X, 0.01, 1)
 		if !ok || err != nil {
 			t.Fatal(ok, err)

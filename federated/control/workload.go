@@ -122,7 +122,7 @@ func (t *Task) Start() []float64 {
 
 // Collect samples a batch. A second call for the same version begins with the critic that the first one began with.
 func (w *Workload) Collect(ctx context.Context, params []float64, version int) (protocol.Batch, error) {
-	if err := w.check(params); err != nil {
+	if err := protocol.CheckParams(params, w.policy.parameters(), math.MaxFloat64); err != nil {
 		return nil, err
 	}
 	after := w.critic.learned
@@ -140,18 +140,6 @@ func (w *Workload) Collect(ctx context.Context, params []float64, version int) (
 		w.critic.fit(&b.samples, targets, w.options.Critic, w.random("fit", version))
 	}
 	return b, nil
-}
-
-func (w *Workload) check(params []float64) error {
-	if n := w.policy.parameters(); len(params) != n {
-		return fmt.Errorf("%d parameters: want %d, as %s has", len(params), n, w.Identity().Task)
-	}
-	for i, p := range params {
-		if math.IsNaN(p) || math.IsInf(p, 0) {
-			return fmt.Errorf("parameter %d is %v: want a finite number", i, p)
-		}
-	}
-	return nil
 }
 
 func (w *Workload) room() samples {

@@ -2,7 +2,6 @@ package lm
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -83,16 +82,9 @@ func (b *batch) before() (_ [][][]float32, err error) {
 	return b.old, err
 }
 
-func (b *batch) check(what string, v []float64) error {
-	if len(v) != len(b.theta) {
-		return fmt.Errorf("%s of %d numbers: want %d", what, len(v), len(b.theta))
-	}
-	return nil
-}
-
 // Product is by the scores of the completions where they fit the memory, else by differences.
 func (b *batch) Product(v []float64) ([]float64, error) {
-	if err := b.check("vector", v); err != nil {
+	if err := protocol.CheckLength(v, len(b.theta)); err != nil {
 		return nil, err
 	}
 	if s, err := b.scoresOf(); err != nil {
@@ -163,7 +155,7 @@ const worst = 1e300
 // Search estimates KL from the sampled tokens: the mean of r - 1 - log r, r the ratio of the new policy's probability
 // to that of the old. The gain is what the loss falls by, ratios unclipped.
 func (b *batch) Search(direction []float64, scales []float64) (kl, gain []float64, err error) {
-	if err := b.check("direction", direction); err != nil {
+	if err := protocol.CheckLength(direction, len(b.theta)); err != nil {
 		return nil, nil, err
 	}
 	old, err := b.before()
@@ -174,7 +166,7 @@ func (b *batch) Search(direction []float64, scales []float64) (kl, gain []float6
 	start := o.Unclipped(b.drawn.Groups, old, old)
 	for _, s := range scales {
 		k, g := worst, -worst
-		if params := federated.Ahead(b.theta, s, direction); b.workload.policy.check(params) == nil {
+		if params := federated.Ahead(b.theta, s, direction); b.workload.check(params) == nil {
 			logps, err := b.measure(params)
 			if err != nil {
 				return nil, nil, err
@@ -211,7 +203,7 @@ func (b *batch) Train(ctx context.Context, how protocol.Local) ([]float64, error
 		groups[i].Old = old[i]
 	}
 	w := b.workload
-	l := local{w.policy, w.rule, how, b.theta, rand.New(rand.NewPCG(w.trainer.Seed, uint64(b.version)))}
+	l := local{w.Policy, w.rule, how, b.theta, rand.New(rand.NewPCG(w.trainer.Seed, uint64(b.version)))}
 	size := max(1, how.Minibatch/w.source.Options.GroupSize)
 	return l.train(len(groups), size, func(part []int, weights []float64) (g []float32, err error) {
 		return g, b.turnAt(ctx, weights, func(l *grpo.Rollouts) error {

@@ -48,19 +48,16 @@ func tiny() Agent {
 func policy(t *testing.T, e *backend.Engine) *Policy {
 	t.Helper()
 	m := testkit.Model(t, "llama")
-	start, err := WeightsOf(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &Policy{Identity: protocol.Identity{Protocol: protocol.Version, Task: "tiny", Tensors: TensorsOf(m)},
-		Start: start}
-	p.Open = func() (*Opened, error) {
+	p, err := NewPolicy(m, "tiny", "", func() (*Opened, error) {
 		l, err := train.NewLearner(e, m, model.GraphOptions{})
 		if err != nil {
 			return nil, err
 		}
 		s := rollout.NewCached(e, m.Config, l.Weights, rollout.Options{Decoder: letters{}})
 		return &Opened{Learner: l, Sampler: s, Release: func() { s.Close(); l.Close() }}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
 	return p
@@ -71,7 +68,7 @@ func policy(t *testing.T, e *backend.Engine) *Policy {
 func TestGradientIsThatOfAStep(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		p, a := policy(t, e), tiny()
-		w, theta := New(p, a, 0, seed), p.Start
+		w, theta := New(p, a, 0, seed), p.start
 		var steps [][]float32
 		training(t, e, a, func(o *train.Options) {
 			o.LearningRate, o.AdamBeta1, o.AdamBeta2, o.MaxGradNorm = 1e-30, 0, 0, 0 // the weights stay
@@ -149,7 +146,7 @@ func TestOneAgentAndAdamWAreTraining(t *testing.T) {
 		for _, method := range []string{protocol.FedPG, protocol.AFedPG} {
 			p, o := policy(t, e), protocol.Defaults(method)
 			o.UseAdamW()
-			o.Agents, o.Clip, o.Tensors, o.LR = 1, 0, p.Identity.Tensors, new(1e-2)
+			o.Agents, o.Clip, o.Tensors, o.LR = 1, 0, p.identity.Tensors, new(1e-2)
 			o.AdamW.Warmup, o.AdamW.WeightDecay, o.AdamW.MaxNorm = new(2), new(0.1), new(0.05)
 			for step, got := range follow(t, o, New(p, a, 0, seed), len(want)) {
 				if !slices.Equal(got, want[step]) {
@@ -164,7 +161,7 @@ func TestOneAgentAndAdamWAreTraining(t *testing.T) {
 func flatSteps(t *testing.T, p *Policy, a Agent, steps int) (n int) {
 	t.Helper()
 	for step := range steps {
-		b, err := New(p, a, 0, seed).Collect(t.Context(), p.Start, step)
+		b, err := New(p, a, 0, seed).Collect(t.Context(), p.start, step)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +204,7 @@ func TestFlatBatches(t *testing.T) {
 	a.Score = func(*grpo.Task, string) grpo.Score { return grpo.Score{Reward: -1} }
 	p := policy(t, backendtest.Go(t))
 	w := New(p, a, 0, seed)
-	b, err := w.Collect(t.Context(), p.Start, 0)
+	b, err := w.Collect(t.Context(), p.start, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,14 +213,14 @@ func TestFlatBatches(t *testing.T) {
 	}
 	for _, method := range []string{protocol.AFedPG, protocol.A3C, protocol.FedPG, protocol.FedAvg} {
 		o := protocol.Defaults(method)
-		o.Agents, o.Tensors = 1, p.Identity.Tensors
+		o.Agents, o.Tensors = 1, p.identity.Tensors
 		for step, got := range follow(t, o, New(p, a, 0, seed), 2) {
-			if !slices.Equal(got, federated.Narrow(p.Start)) {
+			if !slices.Equal(got, federated.Narrow(p.start)) {
 				t.Errorf("%s, step %d: the weights have moved", method, step)
 			}
 		}
 	}
-	if b, err = New(p, tiny(), 0, seed).Collect(t.Context(), p.Start, 0); err != nil || b.Stats().Flat {
+	if b, err = New(p, tiny(), 0, seed).Collect(t.Context(), p.start, 0); err != nil || b.Stats().Flat {
 		t.Errorf("%v, rewards that differ: %+v", err, b.Stats())
 	}
 }
@@ -234,7 +231,7 @@ func TestValidate(t *testing.T) {
 	a.Held, a.Tasks = a.Tasks[4:], a.Tasks[:4]
 	p := policy(t, backendtest.Go(t))
 	w := New(p, a, 1, seed)
-	got, err := w.Validate(t.Context(), p.Start)
+	got, err := w.Validate(t.Context(), p.start)
 	if err != nil || got.Count != 3 {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -250,7 +247,7 @@ func TestValidate(t *testing.T) {
 	if math.Abs(got.Means["reward"]-want) > 1e-12 || got.Means["format"] != 1 {
 		t.Errorf("%v, want the reward %v", got, want)
 	}
-	if none, err := New(p, tiny(), 1, seed).Validate(t.Context(), p.Start); none != nil || err != nil {
+	if none, err := New(p, tiny(), 1, seed).Validate(t.Context(), p.start); none != nil || err != nil {
 		t.Errorf("%+v, %v: want no validation without items", none, err)
 	}
 }
@@ -436,13 +433,13 @@ func TestRefused(t *testing.T) {
 	p := policy(t, backendtest.Go(t))
 	bad := tiny()
 	bad.Options.Prompts = 8
-	if _, err := New(p, bad, 0, 1).Collect(t.Context(), p.Start, 0); err == nil ||
+	if _, err := New(p, bad, 0, 1).Collect(t.Context(), p.start, 0); err == nil ||
 		!strings.Contains(err.Error(), "there are 7 prompts to train on") {
 		t.Errorf("more prompts than tasks: %v", err)
 	}
 	fails := func() (*Opened, error) { return nil, context.Canceled }
-	closed := &Policy{Identity: p.Identity, Start: p.Start, Open: fails}
-	if _, err := New(closed, tiny(), 0, 1).Collect(t.Context(), p.Start, 0); err != context.Canceled {
+	closed := &Policy{identity: p.identity, start: p.start, open: fails}
+	if _, err := New(closed, tiny(), 0, 1).Collect(t.Context(), p.start, 0); err != context.Canceled {
 		t.Errorf("an engine that does not open: %v", err)
 	}
 }

@@ -21,7 +21,7 @@ type local struct {
 // train makes epochs over n items in minibatches of size, and returns the change of the weights. gradient is that of
 // the loss on some of the items at given weights.
 func (l local) train(n, size int, gradient func(part []int, weights []float64) ([]float32, error)) ([]float64, error) {
-	weights, tensors := federated.Narrow(l.theta), l.policy.Identity.Tensors
+	weights, tensors := federated.Narrow(l.theta), l.policy.identity.Tensors
 	state := protocol.NewAdamW(weights, tensors) // it shares the weights
 	for t := 1; t <= l.how.Epochs*((n+size-1)/size); {
 		for part := range slices.Chunk(l.order.Perm(n), size) {

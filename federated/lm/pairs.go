@@ -3,7 +3,6 @@ package lm
 import (
 	"cmp"
 	"context"
-	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -29,7 +28,7 @@ type PairAgent struct {
 // PairWorkload implements [protocol.Workload] for preference pairs. A batch of version k has the pairs of step k of a
 // training run; the reference is the model at the start. It has no natural gradients.
 type PairWorkload struct {
-	policy   *Policy
+	*Policy
 	trainer  train.Trainer
 	pairs    train.Dataset
 	rule     adamw.Rule
@@ -40,22 +39,16 @@ type PairWorkload struct {
 func NewPairs(p *Policy, a PairAgent, agent int, seed uint64) *PairWorkload {
 	o := a.Train
 	o.LearningRate = 1 // a step is the server's
-	w := &PairWorkload{policy: p, rule: a.Rule, trainer: train.Trainer{Options: o, Seed: seedOf(seed, agent)},
+	w := &PairWorkload{Policy: p, rule: a.Rule, trainer: train.Trainer{Options: o, Seed: seedOf(seed, agent)},
 		pairs: train.Dataset{Method: &train.Preference{Options: a.Loss}, Train: slices.Clone(a.Pairs),
 			Eval: slices.Clone(a.Held), Share: a.Share}, measured: map[bool]bool{}}
 	w.trainer.Source = &w.pairs
 	return w
 }
 
-// Identity is the policy's.
-func (w *PairWorkload) Identity() protocol.Identity { return w.policy.Identity }
-
-// Start is the policy's.
-func (w *PairWorkload) Start() []float64 { return w.policy.start() }
-
 // turn works with the policy at params.
 func (w *PairWorkload) turn(ctx context.Context, params []float64, work func() error) error {
-	return w.policy.turn(params, func(o *Opened) error {
+	return w.Policy.turn(params, func(o *Opened) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -69,7 +62,7 @@ func (w *PairWorkload) turn(ctx context.Context, params []float64, work func() e
 
 // Collect chooses the pairs of step version.
 func (w *PairWorkload) Collect(ctx context.Context, params []float64, version int) (protocol.Batch, error) {
-	if err := w.policy.check(params); err != nil {
+	if err := w.check(params); err != nil {
 		return nil, err
 	}
 	if err := cmp.Or(w.trainer.Start(), w.measureReference(ctx, false)); err != nil {
@@ -89,7 +82,7 @@ func (w *PairWorkload) measureReference(ctx context.Context, held bool) error {
 	if w.measured[held] || w.pairs.Method.(*train.Preference).Options.ReferenceFree() {
 		return nil
 	}
-	return w.turn(ctx, w.policy.Start, func() error {
+	return w.turn(ctx, w.start, func() error {
 		sums, err := train.PairSums(w.trainer.Learner, train.Groups(pairs), w.pairs.Layout(),
 			func(int) error { return ctx.Err() })
 		if err != nil { // some are missing
@@ -172,7 +165,7 @@ func (b *pairBatch) gradient(ctx context.Context, params []float64, examples []i
 // Train makes epochs of updates on the pairs of the batch by the loss and a fresh AdamW.
 func (b *pairBatch) Train(ctx context.Context, how protocol.Local) ([]float64, error) {
 	w, all := b.workload, train.NewMetrics()
-	l := local{w.policy, w.rule, how, b.theta, rand.New(rand.NewPCG(w.trainer.Seed, uint64(b.version)))}
+	l := local{w.Policy, w.rule, how, b.theta, rand.New(rand.NewPCG(w.trainer.Seed, uint64(b.version)))}
 	change, err := l.train(len(b.examples), how.Minibatch, func(part []int, weights []float64) ([]float32, error) {
 		g, m, err := b.gradient(ctx, weights, data.Pick(b.examples, part))
 		if err == nil {
@@ -185,14 +178,4 @@ func (b *pairBatch) Train(ctx context.Context, how protocol.Local) ([]float64, e
 	}
 	b.flat = err == nil && federated.Norm(change) == 0
 	return change, err
-}
-
-var errNoPolicy = errors.New("preference pairs have no samples of the policy: want a method without natural gradients")
-
-// Product is an error.
-func (b *pairBatch) Product([]float64) ([]float64, error) { return nil, errNoPolicy }
-
-// Search is an error.
-func (b *pairBatch) Search([]float64, []float64) (kl, gain []float64, err error) {
-	return nil, nil, errNoPolicy
 }

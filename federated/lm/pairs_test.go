@@ -70,7 +70,7 @@ func TestPairGradientIsThatOfAStep(t *testing.T) {
 		}
 		w := NewPairs(p, a, 0, seed)
 		for step, g := range steps {
-			b, err := w.Collect(t.Context(), p.Start, step)
+			b, err := w.Collect(t.Context(), p.start, step)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,9 +123,7 @@ func TestPairWorkload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, product := b.Product(first)
-	_, _, search := b.Search(first, []float64{1})
-	if product == nil || search == nil {
+	if _, ok := b.(protocol.Natural); ok {
 		t.Error("pairs have natural gradients")
 	}
 	change, err := b.Train(t.Context(), protocol.Local{Epochs: 40, Minibatch: 2, LR: 1e-3})
@@ -171,7 +169,7 @@ func TestPairGradientByDifferences(t *testing.T) {
 	p, a := policy(t, backendtest.Go(t)), tinyPairs()
 	a.Train.BatchSize, a.Train.MicroBatchSize, a.Held = 7, 7, tinyPairs().Pairs
 	w := NewPairs(p, a, 0, 7)
-	b, err := w.Collect(t.Context(), p.Start, 0)
+	b, err := w.Collect(t.Context(), p.start, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +178,7 @@ func TestPairGradientByDifferences(t *testing.T) {
 		t.Fatal(err)
 	}
 	loss := func(along float64) float64 {
-		v, err := w.Validate(t.Context(), federated.Ahead(p.Start, along/federated.Norm(g), g))
+		v, err := w.Validate(t.Context(), federated.Ahead(p.start, along/federated.Norm(g), g))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,11 +191,11 @@ func TestPairGradientByDifferences(t *testing.T) {
 	if slope := (loss(h) - loss(-h)) / (2 * h); math.Abs(slope+federated.Norm(g)) > 0.02*federated.Norm(g) {
 		t.Errorf("the loss falls by %v a unit along a gradient of length %v", -slope, federated.Norm(g))
 	}
-	early, err := NewPairs(p, a, 0, 7).Validate(t.Context(), p.Start) // ahead of any batch
-	if late, err2 := w.Validate(t.Context(), p.Start); err != nil || err2 != nil || !reflect.DeepEqual(early, late) {
+	early, err := NewPairs(p, a, 0, 7).Validate(t.Context(), p.start) // ahead of any batch
+	if late, err2 := w.Validate(t.Context(), p.start); err != nil || err2 != nil || !reflect.DeepEqual(early, late) {
 		t.Errorf("%+v, %v, after a batch %+v, %v", early, err, late, err2)
 	}
-	if none, err := NewPairs(p, tinyPairs(), 0, 7).Validate(t.Context(), p.Start); err != nil || none != nil {
+	if none, err := NewPairs(p, tinyPairs(), 0, 7).Validate(t.Context(), p.start); err != nil || none != nil {
 		t.Errorf("%+v, %v: want no validation", none, err)
 	}
 }

@@ -103,8 +103,8 @@ func collect(t *testing.T, w protocol.Workload, params []float64, version int) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := numbers{Stats: b.Stats(), Gradient: must(b.Gradient())(t), Product: must(b.Product(params))(t)}
-	if n.KL, n.Gain, err = b.Search(direction(len(params), 9), []float64{0.1, 0.01}); err != nil {
+	n := numbers{Stats: b.Stats(), Gradient: must(b.Gradient())(t), Product: must(b.(protocol.Natural).Product(params))(t)}
+	if n.KL, n.Gain, err = b.(protocol.Natural).Search(direction(len(params), 9), []float64{0.1, 0.01}); err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(params, before) {
@@ -272,7 +272,7 @@ func (s suite) gradient(t *testing.T) {
 	b, n := s.batch(t)
 	for k := range uint64(5) {
 		d := direction(len(n.Gradient), k)
-		_, gain, err := b.Search(d, []float64{s.step, -s.step})
+		_, gain, err := b.(protocol.Natural).Search(d, []float64{s.step, -s.step})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -299,7 +299,7 @@ func (s suite) product(t *testing.T) {
 	b, n := s.batch(t)
 	for k := range uint64(4) {
 		v, u := direction(len(n.Gradient), k), direction(len(n.Gradient), k+100)
-		hv, hu := must(b.Product(v))(t), must(b.Product(u))(t)
+		hv, hu := must(b.(protocol.Natural).Product(v))(t), must(b.(protocol.Natural).Product(u))(t)
 		size := math.Sqrt(dot(hv, hv)) + math.Sqrt(dot(hu, hu))
 		if a, c := dot(u, hv), dot(v, hu); math.Abs(a-c) > s.tolerance*size {
 			t.Errorf("uᵀHv = %v, vᵀHu = %v: want equal numbers", a, c)
@@ -317,7 +317,7 @@ func (s suite) product(t *testing.T) {
 }
 
 func (s suite) curvature(t *testing.T, b protocol.Batch, v []float64) float64 {
-	kl, _, err := b.Search(v, []float64{s.step, -s.step})
+	kl, _, err := b.(protocol.Natural).Search(v, []float64{s.step, -s.step})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +335,7 @@ func add(a, b []float64) []float64 {
 func (s suite) search(t *testing.T) {
 	b, n := s.batch(t)
 	d := direction(len(n.Gradient), 5)
-	kl, gain, err := b.Search(d, []float64{0, 0.5, 0.05, 1e200})
+	kl, gain, err := b.(protocol.Natural).Search(d, []float64{0, 0.5, 0.05, 1e200})
 	if err != nil || len(kl) != 4 || len(gain) != 4 {
 		t.Fatal(len(kl), len(gain), err)
 	}
@@ -347,7 +347,7 @@ func (s suite) search(t *testing.T) {
 			t.Errorf("scale %d: KL %v, gain %v: want finite numbers, and a KL of 0 or more", i, kl[i], gain[i])
 		}
 	}
-	again, _, err := b.Search(d, []float64{0.05, 0.5})
+	again, _, err := b.(protocol.Natural).Search(d, []float64{0.05, 0.5})
 	if err != nil || again[0] != kl[2] || again[1] != kl[1] {
 		t.Errorf("in another order: KL %v, want %v and %v; %v", again, kl[2], kl[1], err)
 	}
@@ -405,10 +405,10 @@ func (s suite) dimensions(t *testing.T) {
 	if _, err := w.Collect(t.Context(), short, 1); err == nil {
 		t.Error("too few parameters are accepted")
 	}
-	if _, err := b.Product(short); err == nil {
+	if _, err := b.(protocol.Natural).Product(short); err == nil {
 		t.Error("a product with too short a vector is accepted")
 	}
-	if _, _, err := b.Search(short, []float64{1}); err == nil {
+	if _, _, err := b.(protocol.Natural).Search(short, []float64{1}); err == nil {
 		t.Error("a search along too short a direction is accepted")
 	}
 	for _, bad := range []float64{math.NaN(), math.Inf(1)} {

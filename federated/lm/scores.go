@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/grpo"
 )
 
@@ -52,7 +53,7 @@ func (b *batch) eachTrained(f func(group, answer int, tokens []int32)) {
 
 // Solve is (H + ρI)⁻¹right by one system of n equations, nil where the scores take too much memory.
 func (b *batch) Solve(right []float64, rho float64) ([]float64, error) {
-	if err := b.check("right side", right); err != nil {
+	if err := protocol.CheckLength(right, len(b.theta)); err != nil {
 		return nil, err
 	}
 	s, err := b.scoresOf()

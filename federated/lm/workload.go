@@ -28,9 +28,9 @@ import (
 // Policy is the model of the agents of a process, which take turns with it. It is opened when the first of them
 // samples.
 type Policy struct {
-	Identity protocol.Identity
-	Start    []float64               // [d]
-	Open     func() (*Opened, error) // not called again after an error
+	identity protocol.Identity
+	start    []float64               // [d]
+	open     func() (*Opened, error) // not called again after an error
 
 	mu     sync.Mutex
 	opened *Opened
@@ -45,6 +45,29 @@ type Opened struct {
 	Reference []compute.Buffer // nil without KL
 	Release   func()           // gives everything back
 }
+
+// NewPolicy is the policy of a model, whose trained weights are the parameters. The task and the hash of what is not
+// trained are for its identity.
+func NewPolicy(m *model.Model, task, base string, open func() (*Opened, error)) (*Policy, error) {
+	p := &Policy{identity: protocol.Identity{Protocol: protocol.Version, Task: task, Base: base}, open: open}
+	r := model.NewReader(m.Largest())
+	for _, t := range m.Trained() {
+		x, err := r.Read(t)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", t.Name, err)
+		}
+		p.start = append(p.start, federated.Widen(x)...)
+		p.identity.Tensors = append(p.identity.Tensors,
+			protocol.Tensor{Name: t.Name, Shape: t.Shape, Type: "float32", NoDecay: t.NoDecay})
+	}
+	return p, nil
+}
+
+// Identity names the model and its trained weights.
+func (p *Policy) Identity() protocol.Identity { return p.identity }
+
+// Start are its trained weights, [d].
+func (p *Policy) Start() []float64 { return slices.Clone(p.start) }
 
 // Close gives back what the engine holds.
 func (p *Policy) Close() {
@@ -61,7 +84,7 @@ func (p *Policy) turn(params []float64, work func(*Opened) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.opened == nil && p.failed == nil {
-		p.opened, p.failed = p.Open()
+		p.opened, p.failed = p.open()
 	}
 	if p.failed != nil {
 		return p.failed
@@ -101,7 +124,7 @@ type Agent struct {
 
 // Workload implements [protocol.Workload].
 type Workload struct {
-	policy  *Policy
+	*Policy
 	trainer train.Trainer
 	source  grpo.Rollouts
 	rule    adamw.Rule
@@ -112,7 +135,7 @@ type Workload struct {
 func New(p *Policy, a Agent, agent int, seed uint64) *Workload {
 	o := train.Defaults()
 	o.LearningRate, o.Shuffle = 1, a.Shuffle // a step is the server's
-	w := &Workload{policy: p, rule: a.Rule, memory: a.Memory, trainer: train.Trainer{Options: o, Seed: seedOf(seed, agent)}}
+	w := &Workload{Policy: p, rule: a.Rule, memory: a.Memory, trainer: train.Trainer{Options: o, Seed: seedOf(seed, agent)}}
 	w.source = grpo.Rollouts{Options: a.Options, Sampling: a.Sampling, Score: a.Score, Tasks: a.Tasks, Held: a.Held,
 		Validation: grpo.ValidationOptions{Temperature: a.Temperature}}
 	w.trainer.Source = &w.source
@@ -128,15 +151,9 @@ func seedOf(seed uint64, agent int) uint64 {
 	return seed ^ h.Sum64()
 }
 
-// Identity is the policy's.
-func (w *Workload) Identity() protocol.Identity { return w.policy.Identity }
-
-// Start is the policy's.
-func (w *Workload) Start() []float64 { return w.policy.start() }
-
 // Collect samples the rollout batch of step version.
 func (w *Workload) Collect(ctx context.Context, params []float64, version int) (protocol.Batch, error) {
-	if err := w.policy.check(params); err != nil {
+	if err := w.check(params); err != nil {
 		return nil, err
 	}
 	b := &batch{workload: w, version: version, theta: federated.Widen(federated.Narrow(params))}
@@ -168,7 +185,7 @@ func (w *Workload) Validate(ctx context.Context, params []float64) (*protocol.Va
 
 // turn works with the policy at params, at a version.
 func (w *Workload) turn(ctx context.Context, params []float64, version int, work func(*grpo.Rollouts) error) error {
-	return w.policy.turn(params, func(o *Opened) error {
+	return w.Policy.turn(params, func(o *Opened) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -185,37 +202,6 @@ func (w *Workload) turn(ctx context.Context, params []float64, version int, work
 	})
 }
 
-func (p *Policy) start() []float64 { return slices.Clone(p.Start) }
-
 func (p *Policy) check(params []float64) error {
-	if n := len(p.Start); len(params) != n {
-		return fmt.Errorf("%d parameters: want %d, as %s has", len(params), n, p.Identity.Task)
-	}
-	for i, x := range params {
-		if math.IsNaN(x) || math.Abs(x) > math.MaxFloat32 {
-			return fmt.Errorf("parameter %d is %v: want a number that is finite in float32", i, x)
-		}
-	}
-	return nil
-}
-
-// TensorsOf are the trained weights of a model, in the order of θ.
-func TensorsOf(m *model.Model) (tensors []protocol.Tensor) {
-	for _, p := range m.Trained() {
-		tensors = append(tensors, protocol.Tensor{Name: p.Name, Shape: p.Shape, Type: "float32", NoDecay: p.NoDecay})
-	}
-	return tensors
-}
-
-// WeightsOf are their numbers, [d].
-func WeightsOf(m *model.Model) (theta []float64, err error) {
-	r := model.NewReader(m.Largest())
-	for _, p := range m.Trained() {
-		x, err := r.Read(p)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", p.Name, err)
-		}
-		theta = append(theta, federated.Widen(x)...)
-	}
-	return theta, nil
+	return protocol.CheckParams(params, len(p.start), math.MaxFloat32)
 }

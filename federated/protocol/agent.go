@@ -176,11 +176,15 @@ func (a *Agent) advance(before federated.Dual, y []float64, rho, damping float64
 			return federated.Dual{Lambda: dual.Lambda, Y: solved}, err
 		}
 	}
+	n, err := a.natural()
+	if err != nil {
+		return dual, err
+	}
 	if *a.o.CG.Start == "zero" {
 		from = make([]float64, len(y))
 	}
 	cg := federated.CG{Iterations: *a.o.CG.Iters, Tolerance: *a.o.CG.Tol}
-	dual, _, err := dual.Solve(cg, federated.Damped(a.batch.Product, damping), a.g, y, rho, from)
+	dual, _, err = dual.Solve(cg, federated.Damped(n.Product, damping), a.g, y, rho, from)
 	return dual, err
 }
 
@@ -225,23 +229,35 @@ func (a *Agent) direction(t Task) ([]float64, error) {
 		t.Version-1)
 }
 
+// natural is the batch, for what needs samples of the policy.
+func (a *Agent) natural() (Natural, error) {
+	n, ok := a.batch.(Natural)
+	if !ok {
+		return nil, fmt.Errorf("%s has no samples of the policy: want a method without natural gradients",
+			a.workload.Identity().Task)
+	}
+	return n, nil
+}
+
 // product gives H·v.
 func (a *Agent) product(ctx context.Context, t Task, u *Update) error {
-	if err := a.resume(ctx, t); err != nil {
+	n, err := a.resume(ctx, t)
+	if err != nil {
 		return err
 	}
-	v, err := a.batch.Product(t.Direction)
+	v, err := n.Product(t.Direction)
 	u.Vectors = [][]float64{v}
 	return err
 }
 
 // search gives the mean KLs, then the gains of the line search.
 func (a *Agent) search(ctx context.Context, t Task, u *Update) error {
-	if err := a.resume(ctx, t); err != nil {
+	n, err := a.resume(ctx, t)
+	if err != nil {
 		return err
 	}
 	a.Held = &held{t.Version, t.Direction}
-	kl, gain, err := a.batch.Search(t.Direction, federated.SearchScales(t.Scale))
+	kl, gain, err := n.Search(t.Direction, federated.SearchScales(t.Scale))
 	u.Numbers = slices.Concat(kl, gain)
 	return err
 }
@@ -277,12 +293,12 @@ func (a *Agent) sample(ctx context.Context, t Task) (err error) {
 
 // resume makes sure that the batch of a round is there for a later task of it. An agent that comes back within a round
 // samples the same again, from what it had learned before the round.
-func (a *Agent) resume(ctx context.Context, t Task) error {
+func (a *Agent) resume(ctx context.Context, t Task) (Natural, error) {
 	switch {
 	case a.batch != nil && a.at == t.Version:
-		return nil
+		return a.natural()
 	case t.Params == nil:
-		return fmt.Errorf("this agent has not sampled in the round: join again")
+		return nil, fmt.Errorf("this agent has not sampled in the round: join again")
 	}
 	from := a.first
 	for _, r := range a.Records {
@@ -291,9 +307,12 @@ func (a *Agent) resume(ctx context.Context, t Task) error {
 		}
 	}
 	if err := a.unlearn(from); err != nil {
-		return err
+		return nil, err
 	}
-	return a.sample(ctx, t)
+	if err := a.sample(ctx, t); err != nil {
+		return nil, err
+	}
+	return a.natural()
 }
 
 // last is the newest record, nil without one.

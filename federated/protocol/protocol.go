@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 )
@@ -187,8 +188,8 @@ type Tensor struct {
 }
 
 // Workload is one agent's environment or data, with the arithmetic of its model. Those whose samples come from the
-// policy keep the promises of the tests in package lm; a workload without, such as that of preference pairs, has no
-// natural gradients.
+// policy have a [Natural] batch and keep the promises of the tests in package lm; a workload without, such as that of
+// preference pairs, has no natural gradients.
 type Workload interface {
 	Identity() Identity
 	// Start returns θ_0, which every agent and the server compute alike from the run's seed.
@@ -217,19 +218,44 @@ type Batch interface {
 	Stats() Stats
 	// Gradient is the ascent direction of the return at θ, [d].
 	Gradient() ([]float64, error)
+	// Train trains locally on the samples from θ and returns the change of the weights.
+	Train(ctx context.Context, how Local) ([]float64, error)
+}
+
+// Natural is a batch of samples of the policy, as natural gradients need them.
+type Natural interface {
 	// Product is H·v, H the Hessian at θ of the mean over the samples of KL(π_θ‖π), the Fisher matrix.
 	Product(v []float64) ([]float64, error)
 	// Search evaluates θ + scale·direction for each scale: the mean KL(π_θ‖π), and the gain, the mean over the samples
 	// of ratio·advantage less that at θ.
 	Search(direction []float64, scales []float64) (kl, gain []float64, err error)
-	// Train trains locally on the samples from θ and returns the change of the weights.
-	Train(ctx context.Context, how Local) ([]float64, error)
 }
 
 // Solver is a batch that need not be asked for products one by one.
 type Solver interface {
 	// Solve is (H + ρI)⁻¹·right, H that of Product; nil without an error: conjugate gradient must do it.
 	Solve(right []float64, rho float64) ([]float64, error)
+}
+
+// CheckParams wants d finite parameters, none larger than that.
+func CheckParams(params []float64, d int, largest float64) error {
+	if len(params) != d {
+		return fmt.Errorf("%d parameters: want %d", len(params), d)
+	}
+	for i, x := range params {
+		if !(math.Abs(x) <= largest) {
+			return fmt.Errorf("parameter %d is %v: want a finite number", i, x)
+		}
+	}
+	return nil
+}
+
+// CheckLength wants a vector of d numbers.
+func CheckLength(v []float64, d int) error {
+	if len(v) != d {
+		return fmt.Errorf("a vector of %d numbers: want %d", len(v), d)
+	}
+	return nil
 }
 
 // Local says how an agent trains for itself (FedAvg, FedPPO).

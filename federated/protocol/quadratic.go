@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -51,13 +50,8 @@ func (q *Quadratic) Start() []float64 { return slices.Clone(q.Begin) }
 
 // Collect pauses and draws the noise.
 func (q *Quadratic) Collect(ctx context.Context, params []float64, version int) (Batch, error) {
-	if len(params) != len(q.Best) {
-		return nil, fmt.Errorf("%d parameters: want %d", len(params), len(q.Best))
-	}
-	for i, p := range params {
-		if math.IsNaN(p) || math.IsInf(p, 0) {
-			return nil, fmt.Errorf("parameter %d is %v: want a finite number", i, p)
-		}
+	if err := CheckParams(params, len(q.Best), math.MaxFloat64); err != nil {
+		return nil, err
 	}
 	if err := wait(ctx, q.Pause); err != nil {
 		return nil, err
@@ -126,16 +120,16 @@ func (b *bowl) Gradient() ([]float64, error) { return b.slope(b.theta), nil }
 
 // Product takes Q for the Fisher matrix, as if KL were ½(θ'−θ)ᵀQ(θ'−θ).
 func (b *bowl) Product(v []float64) ([]float64, error) {
-	if len(v) != len(b.theta) {
-		return nil, fmt.Errorf("vector of %d numbers: want %d", len(v), len(b.theta))
+	if err := CheckLength(v, len(b.theta)); err != nil {
+		return nil, err
 	}
 	return b.times(v), nil
 }
 
 // Search has finite numbers only: what overflows is cut.
 func (b *bowl) Search(direction []float64, scales []float64) (kl, gain []float64, err error) {
-	if len(direction) != len(b.theta) {
-		return nil, nil, fmt.Errorf("direction of %d numbers: want %d", len(direction), len(b.theta))
+	if err := CheckLength(direction, len(b.theta)); err != nil {
+		return nil, nil, err
 	}
 	curvature, slope := federated.Dot(direction, b.times(direction)), federated.Dot(direction, b.slope(b.theta))
 	for _, s := range scales {

@@ -31,7 +31,7 @@ func checkAlpha(g *config.Given, prefix, split string, alpha float64) {
 
 // world is what the agents of this process share in a workload of language models.
 type world interface {
-	modelTask() modelTask
+	modelTask() *lm.Policy
 	agent(number int) (protocol.Workload, error) // the first one reads the data, which a server need not have
 	write(folder *run.Folder, theta []float64) (path string, err error)
 	describe(folder *run.Folder, text string) error // writes the model card
@@ -55,12 +55,7 @@ type trained struct {
 }
 
 // modelTask is what the server and the agents have in common.
-type modelTask struct{ policy *lm.Policy }
-
-func (t modelTask) Identity() protocol.Identity { return t.policy.Identity }
-func (t modelTask) Start() []float64            { return t.policy.Start }
-
-func (w *trained) modelTask() modelTask { return modelTask{w.policy} }
+func (w *trained) modelTask() *lm.Policy { return w.policy }
 
 // load loads the model.
 func (w *trained) load() error {
@@ -70,11 +65,7 @@ func (w *trained) load() error {
 	}
 	w.tokenizer = tokens
 	if w.model, err = w.adapting.Adapt(base, w.folder, w.o.Seed); err == nil {
-		w.policy = &lm.Policy{Open: w.open}
-		w.policy.Identity, err = w.identity()
-	}
-	if err == nil {
-		w.policy.Start, err = lm.WeightsOf(w.model)
+		w.policy, err = w.newPolicy()
 	}
 	if err != nil {
 		base.Release() // w.model has its files, or is nil
@@ -82,23 +73,23 @@ func (w *trained) load() error {
 	return err
 }
 
-// identity has the hash of what is not trained: the architecture, the weights below an adapter, and those of a
+// newPolicy has the hash of what is not trained: the architecture, the weights below an adapter, and those of a
 // reference model, which are the weights that training starts from.
-func (w *trained) identity() (id protocol.Identity, err error) {
+func (w *trained) newPolicy() (*lm.Policy, error) {
 	config, err := w.model.Config.JSON("float32")
+	if err != nil {
+		return nil, err
+	}
 	base := ""
 	if l := w.model.Config.LoRA; l != nil {
 		base = fmt.Sprint(l.Base, l.Rank, l.Alpha, l.RSLoRA)
 	} else if w.reference || w.anchored {
-		var hash string
-		if hash, err = w.model.Hash(); err != nil {
-			return id, err
+		if base, err = w.model.Hash(); err != nil {
+			return nil, err
 		}
-		base = hash
 	}
 	sum := sha256.Sum256(fmt.Appendf(config, "\n%s", base))
-	return protocol.Identity{Protocol: protocol.Version, Task: w.name + "/" + w.model.Config.ModelType,
-		Tensors: lm.TensorsOf(w.model), Base: hex.EncodeToString(sum[:])}, err
+	return lm.NewPolicy(w.model, w.name+"/"+w.model.Config.ModelType, hex.EncodeToString(sum[:]), w.open)
 }
 
 // open puts the model into an engine.
