@@ -87,3 +87,11 @@ func Finite(x float64) *float64 {
 	}
 	return &x
 }
+
+// Indicator is 1 of what holds, else 0.
+func Indicator(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}

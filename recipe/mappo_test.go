@@ -10,19 +10,18 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/configs"
-	"github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/eval/alpaca"
+	"github.com/posttrain/posttrain/eval/arena"
+	"github.com/posttrain/posttrain/eval/confaide"
+	"github.com/posttrain/posttrain/eval/gate"
+	"github.com/posttrain/posttrain/eval/mtbench"
 	"github.com/posttrain/posttrain/eval/privacylens"
 	_ "github.com/posttrain/posttrain/internal/backend/backendtest" // tests keep no compiled programs
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/losses"
-	"github.com/posttrain/posttrain/recipe/alpaca"
-	"github.com/posttrain/posttrain/recipe/arena"
 	"github.com/posttrain/posttrain/recipe/cirl"
-	"github.com/posttrain/posttrain/recipe/confaide"
 	"github.com/posttrain/posttrain/recipe/federated"
-	"github.com/posttrain/posttrain/recipe/gate"
-	"github.com/posttrain/posttrain/recipe/mtbench"
 	"github.com/posttrain/posttrain/recipe/preference"
 	"github.com/posttrain/posttrain/recipe/rewardmodel"
 	"github.com/posttrain/posttrain/recipe/sft"
@@ -651,20 +650,20 @@ func resolve(name string, text []byte) ([]byte, any, error) {
 		return cirl.Spec.Resolve(c), c, err
 	case federated.Command:
 		return parsed(federated.Spec, name, text)
-	case privacylens.Command:
-		return parsed(privacylens.Spec(privacylens.StageActions, privacylens.StageJudge), name, text)
-	case alpaca.Command:
-		return parsed(alpaca.Spec(bench.StageAnswers, bench.StageJudge), name, text)
-	case arena.Command:
-		return parsed(arena.Spec(bench.StageAnswers, bench.StageJudge), name, text)
+	case privacylens.Benchmark.Name:
+		return parsed(privacylens.Benchmark.Spec, name, text)
+	case alpaca.Benchmark.Name:
+		return parsed(alpaca.Benchmark.Spec, name, text)
+	case arena.Benchmark.Name:
+		return parsed(arena.Benchmark.Spec, name, text)
 	case synth.Command:
 		return parsed(synth.Spec, name, text)
-	case mtbench.Command:
-		return parsed(mtbench.Spec(bench.StageAnswers, bench.StageJudge), name, text)
-	case confaide.Command:
-		return parsed(confaide.Spec(bench.Unjudged...), name, text)
-	case gate.Command:
-		return parsed(gate.Spec(bench.Unjudged...), name, text)
+	case mtbench.Benchmark.Name:
+		return parsed(mtbench.Benchmark.Spec, name, text)
+	case confaide.Benchmark.Name:
+		return parsed(confaide.Benchmark.Spec, name, text)
+	case gate.Benchmark.Name:
+		return parsed(gate.Benchmark.Spec, name, text)
 	}
 	c, err := parseMappo(name, text, nil)
 	return preference.Spec.Resolve(c), c, err

@@ -234,7 +234,7 @@ func parses(words []string) error {
 	if err != nil || command == nil {
 		return err
 	}
-	continues := in.Path == "" && c.Flags().Changed("config") || c.Flags().Changed("resume") || isStage(c)
+	continues := in.Path == "" && c.Flags().Changed("config") || c.Flags().Changed("resume") || c.Flags().Changed("stage")
 	_, err = command.Read(in)
 	faults, are := errors.AsType[config.Faults](err)
 	if !are {
@@ -332,38 +332,11 @@ func configOf(c *cobra.Command) (config.Command, config.Input, error) {
 	return command, in, err
 }
 
-// ofStages are the commands whose spec depends on the stages that run.
-var ofStages = map[string]func(stage string) config.Command{
-	"eval privacylens": stagesOf(privacyLens), "eval alpaca": stagesOf(alpacaStages),
-	"eval arena-hard": stagesOf(arenaHard), "eval mt-bench": stagesOf(mtBench), "eval confaide": stagesOf(confAIde),
-	"eval gate": stagesOf(gates),
-}
-
-func stagesOf[O any](s staged[O]) func(stage string) config.Command {
-	return func(stage string) config.Command {
-		if stage == "" {
-			return s.spec(s.stages...)
-		}
-		return s.spec(stage)
-	}
-}
-
 // readerOf gives what reads a command's config.
 func readerOf(c *cobra.Command, in config.Input) (config.Command, error) {
 	path := strings.TrimPrefix(c.CommandPath(), "posttrain ")
-	if isStage(c) {
-		return ofStages[strings.TrimSuffix(path, " "+c.Name())](c.Name()), nil
-	}
-	if of := ofStages[path]; of != nil {
-		return of(""), nil
-	}
 	if command := config.Find(path); command != nil {
 		return command, nil
 	}
 	return commandOf(in)
-}
-
-// isStage says that a command is one stage of its parent.
-func isStage(c *cobra.Command) bool {
-	return ofStages[strings.TrimPrefix(c.Parent().CommandPath(), "posttrain ")] != nil
 }

@@ -97,3 +97,9 @@ var evalCIFlags = slices.Concat(scenarioFlags("test"), []config.Flag{
 	{Name: "think-opened", Key: "server.think_opened",
 		Help: "the server's chat template opens the think block, so that answers begin inside it"},
 })
+
+const (
+	apiVersionHelp = "version of Azure OpenAI's API, such as 2024-10-21: the server is an Azure resource, the " +
+		"model's name that of a deployment"
+	continueHelp = "vllm: the server continues the beginning of an answer (vLLM, SGLang), so that it can be <think>"
+)

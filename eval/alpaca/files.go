@@ -118,8 +118,8 @@ type Weights struct {
 	Model      float64 `json:"model"`
 }
 
-// ReadCSV reads a .csv file, whose first row names the columns.
-func ReadCSV(path string) ([][]string, error) {
+// readCSV reads a .csv file, whose first row names the columns.
+func readCSV(path string) ([][]string, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func ReadCSV(path string) ([][]string, error) {
 
 // ReadWeights reads published weights by model: a .csv file whose columns are the name, and those of Weights.
 func ReadWeights(path string) (map[string]Weights, error) {
-	table, err := ReadCSV(path)
+	table, err := readCSV(path)
 	if err != nil {
 		return nil, err
 	}

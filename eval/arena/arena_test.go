@@ -7,19 +7,19 @@ import (
 	"testing"
 )
 
-func games(first, second string) Judgement {
+func played(first, second string) Judgement {
 	return Judgement{Games: [2]string{first, second}}
 }
 
 // TestCount: numbers by hand. In first games the model is B.
 func TestCount(t *testing.T) {
-	s, err := Count([]Judgement{games("B>>A", "A>B"), games("A=B", "B>>A"), games("A>B", "")}, 200, 1)
+	s, err := Count([]Judgement{played("B>>A", "A>B"), played("A=B", "B>>A"), played("A>B", "")}, 200, 1)
 	// wins 3 + 1 + 1/2 of weights 3 + 1 + 1 + 3 + 1
 	if err != nil || math.Abs(s.Score-50) > 1e-12 || s.Games != 5 || s.Missing != 1 ||
 		fmt.Sprint(s.Verdicts) != "map[A=B:1 A>>B:1 A>B:1 B>>A:1 B>A:1]" || !(s.Low < 50 && 50 < s.High) {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if _, err := Count([]Judgement{games("", "")}, 1, 1); err == nil || err.Error() != "no game has a verdict" {
+	if _, err := Count([]Judgement{played("", "")}, 1, 1); err == nil || err.Error() != "no game has a verdict" {
 		t.Error(err)
 	}
 }
@@ -28,7 +28,7 @@ func TestCount(t *testing.T) {
 func TestTheBaselineHasHalf(t *testing.T) {
 	var all []Judgement
 	for range 50 {
-		all = append(all, games("A>B", "A>B"), games("A>>B", "A>>B"), games("B>A", "B>A"))
+		all = append(all, played("A>B", "A>B"), played("A>>B", "A>>B"), played("B>A", "B>A"))
 	}
 	if s, err := Count(all, 100, 1); err != nil || s.Score != 50 || s.Low != 50 || s.High != 50 {
 		t.Errorf("%+v, %v", s, err)
@@ -57,7 +57,7 @@ func drawn(n int, p float64, r *rand.Rand) (all []Judgement, score float64) {
 		if r.Float64() < 0.5 {
 			second = of()
 		}
-		all = append(all, games(mirror(first), second))
+		all = append(all, played(mirror(first), second))
 	}
 	return all, 100 * (0.2*0.5 + (0.3*3+0.5)*p) / (0.2 + 0.3*3 + 0.5)
 }

@@ -19,8 +19,8 @@ import (
 //go:embed judge.yaml
 var judgeFile []byte
 
-// Reminder is said to a judge that has come to no verdict.
-const Reminder = "Continue, and end with your verdict in one of the forms asked for, such as [[A>B]]."
+// reminder is said to a judge that has come to no verdict.
+const reminder = "Continue, and end with your verdict in one of the forms asked for, such as [[A>B]]."
 
 // Prompts say how the judge is asked, and how its verdict is found.
 type Prompts struct {

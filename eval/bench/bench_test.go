@@ -10,41 +10,52 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout/metered"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
+// exampleOptions are those of a benchmark with or without a judge.
+type exampleOptions struct {
+	Judged `yaml:",inline"`
+}
+
+type found struct {
+	*Found `json:"-"`
+}
+
+func (found) String() string { return "counted" }
+
 // asked is a benchmark of one question, whose judge says Yes or something else; found gets what the report sees.
-func asked(judged bool, found *Found) Bench {
-	b := Bench{Command: "eval example", Items: []Item{{ID: "1", Turns: []string{"Hello?"}}}, Form: "Yes",
-		Report: func(f *Found) error { *found = *f; return nil }, Config: func() []byte { return []byte("seed: 0\n") }}
+func asked(judged bool, f *Found, more ...Item) *Benchmark[exampleOptions, found] {
+	bench := &Bench{Items: append([]Item{{ID: "1", Turns: []string{"Hello?"}}}, more...), Form: "Yes",
+		Report: func(got *Found) (fmt.Stringer, []any, error) { *f = *got; return found{got}, nil, nil }}
 	if judged {
-		b.Questions = func(_ int, outputs []string) ([]Question, error) {
+		bench.Questions = func(_ int, outputs []string) ([]Question, error) {
 			return []Question{{ID: "1", Key: "k", Messages: []data.Message{{Role: "user", Content: outputs[0]}}}}, nil
 		}
-		b.Read = func(_ Question, r metered.Reply, v *Verdict) { v.Parsed, v.Said = r.Text == "Yes", r.Text }
+		bench.Read = func(_ Question, r metered.Reply, v *Verdict) { v.Parsed, v.Said = r.Text == "Yes", r.Text }
 	}
-	return b
+	return New(Benchmark[exampleOptions, found]{Name: "eval example",
+		Defaults: func() exampleOptions { return exampleOptions{DefaultJudged(0, 8, 8)} },
+		ByRule:   func(*exampleOptions) bool { return !judged },
+		Open:     func(*exampleOptions, run.Reporter) (*Bench, error) { return bench, nil }})
 }
 
 // answering is a server that gives every prompt the same answer.
-func answering(t *testing.T, text string) BenchOptions {
+func answering(t *testing.T, text string) exampleOptions {
 	t.Helper()
 	s := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return text }})
-	o := DefaultBench(0, 8, 8)
+	o := exampleOptions{DefaultJudged(0, 8, 8)}
 	o.Agent.BaseURL, o.Agent.APIModel = s.URL, "m"
 	o.Judge.BaseURL, o.Judge.Model, o.Judge.Retries = s.URL, "judge", 0
 	return o
 }
 
 // parsed are the options of a config of a benchmark.
-func parsed(t *testing.T, text string) *BenchOptions {
+func parsed(t *testing.T, text string) *exampleOptions {
 	t.Helper()
-	spec := &config.Spec[BenchOptions]{Command: "eval example", Choose: ChooseBench,
-		Defaults: func(*config.Given) BenchOptions { return DefaultBench(0, 8, 8) },
-		Check:    func(g *config.Given, o *BenchOptions) { o.CheckBench(g, Unjudged, "") },
-		Idle:     func(o *BenchOptions) []string { return o.IdleBench() }}
-	o, err := spec.Parse("f.yaml", []byte("command: eval example\n"+text), config.Input{})
+	o, err := asked(false, nil).Parse("f.yaml", []byte("command: eval example\n"+text), config.Input{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +68,8 @@ func TestThinkOpened(t *testing.T) {
 		o := answering(t, "perhaps")
 		o = *parsed(t, fmt.Sprintf("agent: {base_url: '%s', api_model: m, think_opened: %v}", o.Agent.BaseURL, opened))
 		var f Found
-		_, err := asked(false, &f).Run(t.Context(), o, Place{Dir: filepath.Join(t.TempDir(), "run")}, nil)
+		o.Dir = filepath.Join(t.TempDir(), "run")
+		_, _, err := asked(false, &f).Run(t.Context(), o, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,16 +84,15 @@ func TestThinkOpened(t *testing.T) {
 
 // TestWeights: answers continue with the weights that they began with, and a run that has all of them needs no model.
 func TestWeights(t *testing.T) {
-	o := DefaultBench(0, 2, 8)
+	o := exampleOptions{DefaultJudged(0, 2, 8)}
 	o.Agent.Model, o.Agent.Backend = folder(t, "{{ messages[-1].content }}"), "go"
-	run := func(dir string, f *Found) error {
-		b := asked(false, f)
-		b.Items = append(b.Items, Item{ID: "2", Turns: []string{"And now?"}})
-		_, err := b.Run(t.Context(), o, Place{Dir: dir}, nil)
+	measure := func(dir string, f *Found) error {
+		o.Dir = dir
+		_, _, err := asked(false, f, Item{ID: "2", Turns: []string{"And now?"}}).Run(t.Context(), o, nil)
 		return err
 	}
 	dir, f := filepath.Join(t.TempDir(), "run"), Found{}
-	if err := run(dir, &f); err != nil || len(f.Settings[StageAnswers]["weights"]) != 64 {
+	if err := measure(dir, &f); err != nil || len(f.Settings[StageAnswers]["weights"]) != 64 {
 		t.Fatalf("%v, %v", err, f.Settings)
 	}
 	path := filepath.Join(dir, AnswersName)
@@ -93,13 +104,13 @@ func TestWeights(t *testing.T) {
 	if err = cmp.Or(err, readErr, os.WriteFile(weights, text, 0o666)); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(dir, &f); err != nil {
+	if err := measure(dir, &f); err != nil {
 		t.Errorf("with all answers: %v", err)
 	}
 	if err := os.WriteFile(path, []byte(first+"\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(dir, &f); err == nil || !strings.Contains(err.Error(), "stage answers was begun with weights") {
+	if err := measure(dir, &f); err == nil || !strings.Contains(err.Error(), "stage answers was begun with weights") {
 		t.Errorf("with other weights: %v", err)
 	}
 }

@@ -18,47 +18,37 @@ import (
 // UsageName is the file that says what all calls of the command have asked the judge for, by the judge's name.
 const UsageName = "usage.json"
 
-// JudgeConfig says which server's model judges, how fast and at what cost.
-type JudgeConfig struct {
-	BaseURL string `yaml:"base_url" want:"@url"`
-	Model   string `yaml:"model" words:"a model's name on the server"`
-	// of Azure OpenAI: the model is the name of a deployment
-	APIVersion string `yaml:"api_version,omitempty" words:"one such as 2024-10-21"`
-	// the server's chat template opens the think block, so that replies begin inside it
-	ThinkOpened       bool          `yaml:"think_opened,omitempty"`
-	KeyEnv            string        `yaml:"api_key_env" want:"@variable"` // holds the server's key
-	Parallel          int           `yaml:"parallel" want:">=1"`          // requests at a time
-	RequestsPerMinute int           `yaml:"requests_per_minute" want:">=0"`
-	TokensPerMinute   int           `yaml:"tokens_per_minute" want:">=0"`
-	Timeout           time.Duration `yaml:"timeout" want:">0"`  // of one request
-	Retries           int           `yaml:"retries" want:">=0"` // tries after the first
-	MaxNew            int           `yaml:"max_new_tokens" want:">=1"`
-	MaxRequests       int           `yaml:"max_requests" want:">=0"` // budget of a call of the command; 0: no limit
-	MaxCost           float64       `yaml:"max_cost" want:">=0" zero:"no limit"`
-	PromptPrice       float64       `yaml:"prompt_price" want:">=0"`     // of a million tokens
-	CompletionPrice   float64       `yaml:"completion_price" want:">=0"` // of a million tokens
-	Cache             string        `yaml:"cache" words:"a file, or nothing: one in the run folder"`
+// Judge is a server's model that judges, with how fast and at what cost it is asked.
+type Judge struct {
+	Server            `yaml:",inline"`
+	Model             string  `yaml:"model" words:"a model's name on the server" flag:"model" help:"the judge's name on the server"`
+	RequestsPerMinute int     `yaml:"requests_per_minute" want:">=0" flag:"requests-per-minute" help:"most requests in a minute (0 = no limit)"`
+	TokensPerMinute   int     `yaml:"tokens_per_minute" want:">=0" flag:"tokens-per-minute" help:"most tokens of prompts and replies in a minute (0 = no limit)"`
+	Retries           int     `yaml:"retries" want:">=0"` // tries after the first
+	MaxNew            int     `yaml:"max_new_tokens" want:">=1"`
+	MaxRequests       int     `yaml:"max_requests" want:">=0" flag:"max-requests" help:"budget: requests of this call (0 = no limit)"`
+	MaxCost           float64 `yaml:"max_cost" want:">=0" zero:"no limit" flag:"max-cost" help:"budget: what this call's requests may cost (0 = no limit)"`
+	PromptPrice       float64 `yaml:"prompt_price" want:">=0" flag:"prompt-price" help:"price of a million tokens of prompts"`
+	CompletionPrice   float64 `yaml:"completion_price" want:">=0" flag:"completion-price" help:"price of a million tokens of replies"`
+	Cache             string  `yaml:"cache" path:"" words:"a file, or nothing: one in the run folder" flag:"cache" help:"file that keeps the replies (default: in the run folder)"`
 }
 
 // DefaultJudge has no model yet.
-func DefaultJudge(maxNew int) JudgeConfig {
-	return JudgeConfig{BaseURL: DefaultBaseURL, KeyEnv: DefaultKeyEnv, Parallel: 8, Timeout: time.Minute, Retries: 8,
-		MaxNew: maxNew}
+func DefaultJudge(maxNew int) Judge {
+	return Judge{Server: Server{BaseURL: DefaultBaseURL, KeyEnv: DefaultKeyEnv, Parallel: 8, Timeout: time.Minute},
+		Retries: 8, MaxNew: maxNew}
 }
 
-// CheckKey wants the key without which the judge's server refuses.
-func (j JudgeConfig) CheckKey() error { return j.CheckKeyOf("judge") }
-
-// CheckKeyOf is CheckKey for another section of the options.
-func (j JudgeConfig) CheckKeyOf(section string) error {
-	return checkKey(section, j.KeyEnv, j.BaseURL, j.APIVersion)
+// CheckKey wants the key without which the server of a section of the options refuses.
+func (s Server) CheckKey(section string) error {
+	return checkKey(section, s.KeyEnv, s.BaseURL, s.APIVersion)
 }
 
 // HasPrice says that requests cost something.
-func (j JudgeConfig) HasPrice() bool { return j.PromptPrice > 0 || j.CompletionPrice > 0 }
+func (j Judge) HasPrice() bool { return j.PromptPrice > 0 || j.CompletionPrice > 0 }
 
 // Identify notes which judge it is.
-func (j JudgeConfig) Identify() map[string]string {
+func (j Judge) Identify() map[string]string {
 	all := map[string]string{"model": j.Model, "base_url": strings.TrimRight(j.BaseURL, "/"),
 		"max_new_tokens": fmt.Sprint(j.MaxNew)}
 	if j.ThinkOpened {
@@ -70,7 +60,7 @@ func (j JudgeConfig) Identify() map[string]string {
 // Open opens the judge's client, with its cache in the run folder unless the options name another. The run's own has
 // the replies of this server alone: the server may change as long as there is no verdict. topLogprobs is the number of
 // likeliest first tokens that replies should have; 0: none.
-func (j JudgeConfig) Open(s *Store, topLogprobs int, warn func(format string, args ...any)) (*metered.Client, error) {
+func (j Judge) Open(s *Store, topLogprobs int, warn func(format string, args ...any)) (*metered.Client, error) {
 	o := j.Metered()
 	o.Name, o.TopLogprobs, o.Warn = "judge", topLogprobs, warn
 	o.Cache, o.OfServer = cmp.Or(j.Cache, s.Path("judge-cache.jsonl")), j.Cache == ""
@@ -78,7 +68,7 @@ func (j JudgeConfig) Open(s *Store, topLogprobs int, warn func(format string, ar
 }
 
 // Metered are the options of a client of the server, without a name.
-func (j JudgeConfig) Metered() metered.Options {
+func (j Judge) Metered() metered.Options {
 	return metered.Options{
 		BaseURL: j.BaseURL, Model: j.Model, KeyName: j.KeyEnv, APIVersion: j.APIVersion, MaxTokens: j.MaxNew,
 		ThinkOpened: j.ThinkOpened, Cache: j.Cache,
@@ -90,7 +80,7 @@ func (j JudgeConfig) Metered() metered.Options {
 }
 
 // Values are what the progress bar shows of the judge: its requests and, if prices are set, the cost.
-func (j JudgeConfig) Values(c *metered.Client, p Progress) map[string]float64 {
+func (j Judge) Values(c *metered.Client, p Progress) map[string]float64 {
 	values := map[string]float64{}
 	if p.Unparsed > 0 {
 		values["unparsed"] = float64(p.Unparsed)
@@ -105,14 +95,9 @@ func (j JudgeConfig) Values(c *metered.Client, p Progress) map[string]float64 {
 	return values
 }
 
-// CloseClient waits for the requests under way, adds the usage of this call to that of earlier ones in usage.json, and
-// reports both.
-func (j JudgeConfig) CloseClient(c *metered.Client, s *Store, r run.Reporter) error {
-	return j.CloseNamed("judge", c, s, r)
-}
-
-// CloseNamed is CloseClient for a model that is no judge.
-func (j JudgeConfig) CloseNamed(name string, c *metered.Client, s *Store, r run.Reporter) error {
+// CloseNamed waits for the requests under way, adds the usage of this call to that of earlier ones in usage.json, and
+// reports both under the name of what was asked.
+func (j Judge) CloseNamed(name string, c *metered.Client, s *Store, r run.Reporter) error {
 	err := c.Close()
 	t := c.Stats()
 	if t.Replies+t.Requests == 0 {
@@ -121,7 +106,7 @@ func (j JudgeConfig) CloseNamed(name string, c *metered.Client, s *Store, r run.
 	return errors.Join(err, j.noteUsage(name, t, s.Path(UsageName), r))
 }
 
-func (j JudgeConfig) noteUsage(name string, t metered.Stats, path string, r run.Reporter) error {
+func (j Judge) noteUsage(name string, t metered.Stats, path string, r run.Reporter) error {
 	var all map[string]metered.Stats
 	text, err := os.ReadFile(path)
 	if err == nil {
@@ -142,7 +127,7 @@ func (j JudgeConfig) noteUsage(name string, t metered.Stats, path string, r run.
 	return data.WriteJSON(path, all)
 }
 
-func (j JudgeConfig) describe(t metered.Stats) string {
+func (j Judge) describe(t metered.Stats) string {
 	cost := ""
 	if j.HasPrice() {
 		cost = fmt.Sprintf(", cost %.4g", t.Cost)
@@ -152,17 +137,12 @@ func (j JudgeConfig) describe(t metered.Stats) string {
 		t.Replies, t.Cached, t.Requests, t.Retried, t.PromptTokens, t.CompletionTokens, cost)
 }
 
-// CutReplies is the warning about replies that met their limit of tokens: what they say may not be the verdict.
-const CutReplies = "%d of %d replies of the judge met their length limit: what they say so far counts; allow more " +
-	"tokens (judge.max_new_tokens)"
-
 // Patience is the number of replies without a single verdict that stops a judge's stage.
 const Patience = 10
 
 // Replies counts a judge's replies, those of earlier calls too.
 type Replies struct {
-	Form    string // such as "Answer: Yes", for the error
-	Allowed bool   // a judge whose verdicts never have the form asked for is accepted
+	Form string // such as "Answer: Yes", for the error
 
 	all, unparsed int
 	strange       string // the last reply without a verdict
@@ -179,7 +159,7 @@ func (r *Replies) Count(reply string, parsed bool) {
 
 // Check returns an error if there are enough replies, and none of them has a verdict.
 func (r *Replies) Check(enough int) error {
-	if r.Allowed || r.all < enough || r.unparsed < r.all {
+	if r.all < enough || r.unparsed < r.all {
 		return nil
 	}
 	return fmt.Errorf("the judge gives no verdicts: none of %d replies has a line such as %q (the last one: %.80q): "+

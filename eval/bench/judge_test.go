@@ -23,9 +23,10 @@ func cutting(t *testing.T, reply string) string {
 }
 
 // judged runs a benchmark of one question with this judge.
-func judged(t *testing.T, o BenchOptions, dir string) (f Found, err error) {
+func judged(t *testing.T, o exampleOptions, dir string) (f Found, err error) {
 	t.Helper()
-	_, err = asked(true, &f).Run(t.Context(), o, Place{Dir: dir}, nil)
+	o.Dir = dir
+	_, _, err = asked(true, &f).Run(t.Context(), o, nil)
 	return f, err
 }
 
@@ -50,20 +51,17 @@ func TestCutReplies(t *testing.T) {
 // TestJudgeThinkOpened: where the judge's template opens the think block, what it says before the end of the block is
 // no verdict.
 func TestJudgeThinkOpened(t *testing.T) {
-	for opened, want := range map[bool]string{false: "Yes", true: "<think>Yes"} {
+	for _, opened := range []bool{false, true} {
 		o := answering(t, "Yes")
-		o.Judge = parsed(t, fmt.Sprintf("agent: {base_url: '%s', api_model: m}\njudge: {base_url: '%s', model: judge, "+
-			"think_opened: %v, allow_unparsed: true}", o.Agent.BaseURL, o.Judge.BaseURL, opened)).Judge
+		o.Judge.ThinkOpened = opened
 		dir := filepath.Join(t.TempDir(), "run")
 		f, err := judged(t, o, dir)
-		if err != nil {
-			t.Fatal(err)
+		if (err != nil) != opened || !opened && !f.Verdicts[[2]string{"1", "k"}].Parsed {
+			t.Errorf("think_opened %v: %v, %+v", opened, err, f.Verdicts)
 		}
-		if v := f.Verdicts[[2]string{"1", "k"}]; v.Replies[0] != want || v.Parsed == opened {
-			t.Errorf("think_opened %v: %+v", opened, v)
-		}
-		if got := f.Settings[StageJudge]["think_opened"]; (got == "true") != opened {
-			t.Errorf("settings of think_opened %v: %q", opened, got)
+		settings, err := ReadSettings(dir)
+		if got := settings[StageJudge]["think_opened"]; err != nil || (got == "true") != opened {
+			t.Errorf("settings of think_opened %v: %q, %v", opened, got, err)
 		}
 	}
 }

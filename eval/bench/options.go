@@ -6,51 +6,127 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/local"
 )
 
-// AnswerOptions are what every benchmark has that asks a model. Paths are relative to the working directory.
-type AnswerOptions struct {
-	Seed  uint64     `yaml:"seed"`             // of the model's draws, and of orders in which a judge sees answers
-	First int        `yaml:"first" want:">=0"` // only the first N questions; 0: all
-	Agent BenchAgent `yaml:"agent"`
+// Options are what every benchmark has that asks a model. Paths are relative to the working directory; those of the
+// fields with a tag path are made whole in the config of a run.
+type Options struct {
+	Stage string `yaml:"stage,omitempty" want:"|answers|judge|report" flag:"stage" help:"run one stage alone: answers, judge or report (default: all)"`
+	// of the model's draws, and of orders in which a judge sees answers
+	Seed  uint64 `yaml:"seed" flag:"seed" help:"seed of every random choice"`
+	First int    `yaml:"first" want:">=0" flag:"first" help:"use only the first N questions of each kind (0 = all)"`
+	Agent Agent  `yaml:"agent"`
+	Dir   string `yaml:"-"` // run folder, a new one or one to continue; "": a new one in runs
 }
 
-// BenchOptions are what every benchmark with a judge has.
-type BenchOptions struct {
-	AnswerOptions `yaml:",inline"`
+// Judged are what every benchmark with a judge has.
+type Judged struct {
+	Options `yaml:",inline"`
 
-	Judge BenchJudge `yaml:"judge"`
+	Judge Judge `yaml:"judge" flags:"judge-"`
+	// judgements that exist, in place of a judge's
+	Judgements string `yaml:"judgments,omitempty" path:"" words:"a file of judgements" flag:"judgments" help:"file of judgements that exist, in the benchmark's form, in place of a judge's"`
 }
 
-// BenchAgent says which model is under test: a folder's, a server's, or one whose answers are recorded.
-type BenchAgent struct {
-	ModelConfig `yaml:",inline"`
+// shared finds the options of all benchmarks in those of one; judged is nil in a benchmark without a judge.
+type shared interface{ parts() (*Options, *Judged) }
 
-	Answers          string `yaml:"answers" words:"a file of answers"`
+func (o *Options) parts() (*Options, *Judged) { return o, nil }
+func (o *Judged) parts() (*Options, *Judged)  { return &o.Options, o }
+
+// Server is an OpenAI-compatible server.
+type Server struct {
+	BaseURL string `yaml:"base_url" want:"@url" flag:"base-url" help:"OpenAI-compatible server, such as http://localhost:8000/v1"`
+	// of Azure OpenAI: the model is the name of a deployment
+	APIVersion string `yaml:"api_version,omitempty" words:"one such as 2024-10-21" flag:"api-version" help:"version of Azure OpenAI's API, such as 2024-10-21: the server is an Azure resource, the model's name that of a deployment"`
+	// the server's chat template opens the think block, so that replies begin inside it
+	ThinkOpened bool          `yaml:"think_opened,omitempty" flag:"think-opened" help:"the server's chat template opens the think block, so that replies begin inside it"`
+	KeyEnv      string        `yaml:"api_key_env" want:"@variable" flag:"api-key-env" help:"environment variable with the server's key"`
+	Parallel    int           `yaml:"parallel" want:">=1" flag:"parallel" help:"requests at the same time"`
+	Timeout     time.Duration `yaml:"timeout" want:">0" flag:"timeout" help:"timeout of one request"`
+}
+
+// Agent is the model under test: a folder's, a server's, or one whose answers are recorded.
+type Agent struct {
+	Model   string `yaml:"model" hub:"model" path:"" words:"embedded, a model folder, or org/name on the hub" flag:"model" help:"model under test: a folder in Hugging Face layout, org/name[@revision] on the hub, or embedded"`
+	Adapter string `yaml:"adapter,omitempty" hub:"adapter" path:"" words:"an adapter's folder, or org/name on the hub" flag:"adapter" help:"folder of a LoRA adapter for the model, as peft or this program saves it"`
+	// the most memory of the cache of keys and values, in gigabytes
+	CacheGB float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory" flag:"cache-gb" help:"most gigabytes of the cache of keys and values (default a quarter of the memory)"`
+	Backend string  `yaml:"backend" want:"@backend" flag:"backend" help:"auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN"`
+	// cases that a local model answers together
+	Batch int        `yaml:"batch" want:">=1" flag:"batch" help:"cases that a model folder answers together"`
+	Chat  local.Chat `yaml:"chat"` // of a folder's model
+
+	Server   `yaml:",inline"`
+	APIModel string `yaml:"api_model" words:"a model's name on the server" flag:"api-model" help:"the model's name on the server"`
+	// the server continues the beginning of an answer
+	Continue string `yaml:"continue,omitempty" want:"|vllm" words:"vllm, or nothing: the server cannot" flag:"continue" help:"vllm: the server continues the beginning of an answer (vLLM, SGLang), so that it can be <think>"`
+
+	Answers string `yaml:"answers" path:"" words:"a file of answers" flag:"answers" help:"file of recorded answers instead of a model"`
+
+	Prefill          bool `yaml:"prefill,omitempty" flag:"prefill" help:"answers begin with <think>; of a server only with --continue"`
 	rollout.Sampling `yaml:",inline"`
 }
 
-// BenchJudge says who judges.
-type BenchJudge struct {
-	JudgeConfig `yaml:",inline"`
-	// continue with a judge whose verdicts never have the form asked for
-	AllowUnparsed bool `yaml:"allow_unparsed"`
+// The default server of a judge, and the default environment variable with a server's key.
+const (
+	DefaultBaseURL = "https://api.openai.com/v1"
+	DefaultKeyEnv  = "OPENAI_API_KEY"
+)
+
+// Defaults have no model yet.
+func Defaults(temperature float64, maxNew int) Options {
+	return Options{Agent: Agent{Backend: "auto", Batch: 16, Server: Server{KeyEnv: DefaultKeyEnv, Parallel: 8,
+		Timeout: 5 * time.Minute}, Sampling: rollout.Sampling{Temperature: temperature, MaxNew: maxNew}}}
 }
 
-// Way is how the answers come about, "" where the options name no model.
-func (a BenchAgent) Way() string {
-	if a.Answers != "" {
-		return Recorded
+// DefaultJudged have no model and no judge yet.
+func DefaultJudged(temperature float64, maxNew, judgeTokens int) Judged {
+	return Judged{Options: Defaults(temperature, maxNew), Judge: DefaultJudge(judgeTokens)}
+}
+
+// samplingFlags set keys of rollout.Sampling; a holds their defaults.
+func samplingFlags(a Agent) []config.Flag {
+	return []config.Flag{
+		{Name: "temperature", Key: "agent.temperature",
+			Help: fmt.Sprintf("temperature of the model's draws; 0 is greedy (default %v)", a.Temperature)},
+		{Name: "max-new-tokens", Key: "agent.max_new_tokens",
+			Help: fmt.Sprintf("most tokens of an answer (default %d)", a.MaxNew)},
 	}
-	return a.ModelConfig.Way()
+}
+
+// The ways in which answers come about.
+const (
+	Local    = "local"    // from a model in this process
+	Remote   = "server"   // from a server's model
+	Recorded = "recorded" // from a file
+)
+
+// Way is how the answers come about, "" where the options name no model.
+func (a Agent) Way() string {
+	switch {
+	case a.Answers != "":
+		return Recorded
+	case a.BaseURL != "":
+		return Remote
+	case a.Model != "":
+		return Local
+	}
+	return ""
+}
+
+// CanPrefill says whether answers can have a beginning.
+func (a Agent) CanPrefill() bool {
+	return a.Way() == Local || a.Way() == Remote && a.Continue != "" && !a.ThinkOpened
 }
 
 // RecordedName is the name of the model whose answers are recorded, from that of their file; "" of another agent.
-func (a BenchAgent) RecordedName() string {
+func (a Agent) RecordedName() string {
 	if a.Answers == "" {
 		return ""
 	}
@@ -58,134 +134,125 @@ func (a BenchAgent) RecordedName() string {
 	return name
 }
 
-// identify notes what the answers depend on, besides the questions.
-func (a BenchAgent) identify(seed uint64) (map[string]string, error) {
-	all, err := a.Identify(seed, a.MaxNew)
-	if err != nil {
-		return nil, err
+// stages are those that run.
+func (o *Options) stages(judged bool) []string {
+	switch {
+	case o.Stage != "":
+		return []string{o.Stage}
+	case judged:
+		return []string{StageAnswers, StageJudge, StageReport}
 	}
-	all["temperature"] = fmt.Sprint(a.Temperature)
-	for key, value := range map[string]any{"top_p": a.TopP, "top_k": a.TopK, "min_p": a.MinP, "stop": a.Stop} {
-		if !reflect.ValueOf(value).IsZero() {
-			all[key] = fmt.Sprint(value)
+	return []string{StageAnswers, StageReport}
+}
+
+// Runs says whether a stage runs.
+func (o *Options) Runs(stage string) bool { return o.Stage == "" || o.Stage == stage }
+
+// ways are those to answers: the key that chooses each, and the keys of the section agent that it uses.
+var ways = []struct{ way, key, uses string }{
+	{Local, "agent.model", "model adapter cache_gb backend batch temperature top_k top_p min_p stop max_new_tokens " +
+		"prefill chat.template chat.template_sha256 chat.variables chat.date"},
+	{Remote, "agent.base_url", "base_url api_model api_version api_key_env parallel timeout think_opened temperature " +
+		"top_p stop max_new_tokens prefill continue"},
+	{Recorded, "agent.answers", "answers"},
+}
+
+// idle are the keys of the section agent without effect where answers come about in a way; "": none.
+func idle(way string) (keys []string) {
+	var used []string
+	for _, w := range ways {
+		if w.way == way {
+			used = strings.Fields(w.uses)
 		}
 	}
-	return all, nil
-}
-
-// DefaultAnswers has no model yet.
-func DefaultAnswers(temperature float64, maxNew int) AnswerOptions {
-	return AnswerOptions{Agent: BenchAgent{ModelConfig: DefaultModel(),
-		Sampling: rollout.Sampling{Temperature: temperature, MaxNew: maxNew}}}
-}
-
-// DefaultBench has no model and no judge yet.
-func DefaultBench(temperature float64, maxNew, judgeTokens int) BenchOptions {
-	return BenchOptions{AnswerOptions: DefaultAnswers(temperature, maxNew),
-		Judge: BenchJudge{JudgeConfig: DefaultJudge(judgeTokens)}}
-}
-
-// Whole makes the paths those from the root: later calls on the folder may come from elsewhere.
-func (o *AnswerOptions) Whole() {
-	o.Agent.Whole()
-	o.Agent.Answers = WholePath(o.Agent.Answers)
-}
-
-// Whole makes the paths those from the root, that of the judge's cache too.
-func (o *BenchOptions) Whole() {
-	o.AnswerOptions.Whole()
-	o.Judge.Cache = WholePath(o.Judge.Cache)
-}
-
-// Pin notes what the prompts of a local model depend on, for the stage answers: see ModelConfig.Pin.
-func (o *AnswerOptions) Pin(place Place) error {
-	if len(place.Stages) > 0 && !place.Runs(StageAnswers) {
-		return nil
-	}
-	return o.Agent.Pin(place.Dir, StageAnswers)
-}
-
-// Choices list by section which of its keys each choice in it uses. All choices use the keys that are in no list.
-type Choices map[string]map[string]string
-
-// Idle are the keys that have no effect with what is chosen in a section.
-func (c Choices) Idle(section, chosen string) (keys []string) {
-	used := strings.Fields(c[section][chosen])
-	for _, list := range c[section] {
-		for _, key := range strings.Fields(list) {
-			if !slices.Contains(used, key) {
-				keys = append(keys, section+"."+key)
+	for _, w := range ways {
+		for _, key := range strings.Fields(w.uses) {
+			if way != "" && !slices.Contains(used, key) {
+				keys = append(keys, "agent."+key)
 			}
 		}
 	}
 	return keys
 }
 
-// Drop forgets what a file says in a section that has no effect with what is chosen.
-func (c Choices) Drop(g *config.Given, section, chosen string) {
-	for _, key := range c.Idle(section, chosen) {
-		if !g.FromCommandLine(key) {
-			g.Drop(key)
+// chooseAgent drops what the file says of another model than the command line chooses.
+func chooseAgent(g *config.Given) {
+	for _, w := range ways {
+		if !g.FromCommandLine(w.key) {
+			continue
 		}
+		for _, key := range idle(w.way) {
+			if !g.FromCommandLine(key) {
+				g.Drop(key)
+			}
+		}
+		return
 	}
 }
 
-// Refuse refuses keys that have no effect with what is chosen in a section; by names the choice.
-func (c Choices) Refuse(g *config.Given, section, chosen, by string) {
-	idle := c.Idle(section, chosen)
-	for _, key := range g.Keys() {
-		if g.Text(key) != "" && slices.Contains(idle, key) {
-			g.Fault(key, "%s %s: it has no effect with %s; remove it", key, g.Show(key), by)
-		}
-	}
-}
-
-// AgentKey is a key that chooses where answers come from.
-type AgentKey struct{ Key, Way string }
-
-// ChooseAgent drops what the file says of another model than the command line chooses.
-func (c Choices) ChooseAgent(g *config.Given, keys []AgentKey) {
-	for _, k := range keys {
-		if g.FromCommandLine(k.Key) {
-			c.Drop(g, "agent", k.Way)
+// check wants one model under test, with keys that have an effect. or names what may be given in place of answers.
+func (o *Options) check(g *config.Given, needed bool, or string) {
+	a, named := o.Agent, ""
+	for _, w := range ways {
+		switch {
+		case g.Text(w.key) == "":
+		case named != "":
+			g.Fault(w.key, "%s %s: %s names an agent already; remove one of the two", w.key, g.Show(w.key), named)
 			return
+		default:
+			named = w.key
+		}
+	}
+	way := a.Way()
+	switch {
+	case needed && o.Runs(StageAnswers) && way == "":
+		g.Fault("agent.model", "agent.model is missing: want a model folder; or agent.base_url and agent.api_model of "+
+			"a server, or agent.answers, a file of recorded answers%s", or)
+	case way == Remote && a.APIModel == "" && !g.Bad("agent.base_url"):
+		g.Fault("agent.api_model", "agent.api_model is missing: want the model's name on %s", a.BaseURL)
+	case way == Remote && a.Prefill && a.Continue == "":
+		g.Fault("agent.prefill", "agent.prefill true: this server does not continue the beginning of an answer; want "+
+			"false, or agent.continue vllm for a server that does")
+	case way == Remote && a.Prefill && a.ThinkOpened:
+		g.Fault("agent.prefill", "agent.prefill true: with agent.think_opened the chat template has opened the think "+
+			"block already; want false")
+	}
+	for _, f := range a.dialect().Check(a.BaseURL) {
+		g.Fault("agent."+f.Key, "agent.%v", f)
+	}
+	keys := idle(way)
+	for _, key := range g.Keys() {
+		if g.Text(key) != "" && slices.Contains(keys, key) {
+			g.Fault(key, "%s %s: it has no effect with %s; remove it", key, g.Show(key), named)
 		}
 	}
 }
 
-// OneAgent refuses options that name two models, or keys that have no effect with the one named.
-func (c Choices) OneAgent(g *config.Given, keys []AgentKey) (ok bool) {
-	var named []AgentKey
-	for _, k := range keys {
-		if g.Text(k.Key) != "" {
-			named = append(named, k)
-		}
+// CheckSamples wants answers to a question that can differ.
+func (o *Options) CheckSamples(g *config.Given, samples int) {
+	if samples > 1 && o.Agent.Temperature == 0 && o.Agent.Answers == "" {
+		g.Fault("samples", "samples %d: at temperature 0 all answers to a question are the same; want samples 1, or "+
+			"agent.temperature above 0", samples)
 	}
-	if len(named) > 1 {
-		first, second := named[0].Key, named[1].Key
-		g.Fault(second, "%s %s: %s names an agent already; remove one of the two", second, g.Show(second), first)
-		return false
-	}
-	return true
 }
 
-// benchAgents are the ways to answers, with the keys that each uses.
-var (
-	benchAgents  = []AgentKey{{"agent.model", Local}, {"agent.base_url", Server}, {"agent.answers", Recorded}}
-	benchChoices = Choices{"agent": {
-		Local: "model adapter cache_gb backend batch temperature top_k top_p min_p stop max_new_tokens " +
-			"chat.template chat.template_sha256 chat.variables chat.date",
-		Server: "base_url api_model api_version api_key_env parallel timeout think_opened temperature top_p stop " +
-			"max_new_tokens",
-		Recorded: "answers",
-	}}
-)
+func (a Agent) dialect() rollout.Dialect {
+	return rollout.Dialect{APIVersion: a.APIVersion, Continue: a.Continue}
+}
 
-// ChooseBench is the Choose of a benchmark's Spec.
-func ChooseBench(g *config.Given) { benchChoices.ChooseAgent(g, benchAgents) }
+// check looks across the section judge.
+func (j *Judge) check(g *config.Given, needed bool) {
+	if j.MaxCost > 0 && !j.HasPrice() {
+		g.Fault("judge.max_cost", "judge.max_cost %v: without prices nothing costs anything; give judge.prompt_price "+
+			"and judge.completion_price, each of a million tokens", j.MaxCost)
+	}
+	if needed && j.Model == "" && !g.Bad("judge.base_url") {
+		g.Fault("judge.model", "judge.model is missing: want the judge's name on %s", j.BaseURL)
+	}
+}
 
-// KeepKeys refuses every key with a value but those to keep; by names what makes the others idle.
-func KeepKeys(g *config.Given, keep []string, by string) {
+// keepKeys refuses every key with a value but those to keep; by names what makes the others idle.
+func keepKeys(g *config.Given, keep []string, by string) {
 	for _, key := range g.Keys() {
 		if !slices.Contains(keep, key) && g.Text(key) != "" {
 			g.Fault(key, "%s %s: it has no effect with %s; remove it", key, g.Show(key), by)
@@ -193,77 +260,47 @@ func KeepKeys(g *config.Given, keep []string, by string) {
 	}
 }
 
-// AllBut are the keys without effect where a command only counts, which some keys are for.
-func AllBut(keys, counting []string) []string {
-	return slices.DeleteFunc(keys, func(key string) bool { return slices.Contains(counting, key) })
-}
-
-// IdleBench are the keys without effect.
-func (o *AnswerOptions) IdleBench() []string { return benchChoices.Idle("agent", o.Agent.Way()) }
-
-// CheckBench looks across sections, for the stages that are to run. or names what may be given in place of answers.
-func (o *BenchOptions) CheckBench(g *config.Given, run []string, or string) {
-	j := o.Judge
-	if j.MaxCost > 0 && !j.HasPrice() {
-		g.Fault("judge.max_cost", "judge.max_cost %v: without prices nothing costs anything; give judge.prompt_price "+
-			"and judge.completion_price, each of a million tokens", j.MaxCost)
-	}
-	if slices.Contains(run, StageJudge) && j.Model == "" {
-		g.Fault("judge.model", "judge.model is missing: want the judge's name on %s", j.BaseURL)
-	}
-	o.CheckAgent(g, run, or)
-}
-
-// CheckAgent wants one model under test, with keys that have an effect. or names what may be given in place of answers.
-func (o *AnswerOptions) CheckAgent(g *config.Given, run []string, or string) {
-	a := o.Agent
-	if !benchChoices.OneAgent(g, benchAgents) {
-		return
-	}
-	switch way := a.Way(); {
-	case slices.Contains(run, StageAnswers) && way == "":
-		g.Fault("agent.model", "agent.model is missing: want a model folder; or agent.base_url and agent.api_model of "+
-			"a server, or agent.answers, a file of recorded answers%s", or)
-	case way == Server && a.APIModel == "":
-		g.Fault("agent.api_model", "agent.api_model is missing: want the model's name on %s", a.BaseURL)
-	}
-	for _, k := range benchAgents {
-		if k.Way == a.Way() {
-			benchChoices.Refuse(g, "agent", k.Way, k.Key)
+// wholePaths makes the paths in options, the fields with a tag path, those from the root.
+func wholePaths(options reflect.Value) {
+	for i := range options.NumField() {
+		f, v := options.Type().Field(i), options.Field(i)
+		_, isPath := f.Tag.Lookup("path")
+		switch {
+		case v.Kind() == reflect.Struct && f.IsExported():
+			wholePaths(v)
+		case isPath && v.Kind() == reflect.Slice:
+			all := make([]string, v.Len())
+			for k := range all {
+				all[k] = wholePath(v.Index(k).String())
+			}
+			v.Set(reflect.ValueOf(all))
+		case isPath:
+			v.SetString(wholePath(v.String()))
 		}
 	}
 }
 
-// benchKeys lists by stage the sections and keys that it uses, of those of BenchOptions.
-var benchKeys = map[string][]string{
-	StageAnswers: {"seed", "first", "agent"},
-	StageJudge:   {"seed", "first", "judge"},
-	StageReport:  {"first"},
-}
-
-// UsesBench reports whether one of the stages uses a key of BenchOptions; ok is false for other keys.
-func UsesBench(run []string, key string) (uses, ok bool) {
-	section, _, _ := strings.Cut(key, ".")
-	if !slices.Contains([]string{"seed", "first", "agent", "judge"}, section) {
-		return false, false
+// identify notes what the answers depend on, besides the questions.
+func (a Agent) identify(seed uint64) (map[string]string, error) {
+	all := map[string]string{"kind": a.Way(), "seed": fmt.Sprint(seed), "max_new_tokens": fmt.Sprint(a.MaxNew),
+		"temperature": fmt.Sprint(a.Temperature)}
+	for key, value := range map[string]any{"top_p": a.TopP, "top_k": a.TopK, "min_p": a.MinP, "stop": a.Stop,
+		"prefill": a.Prefill, "think_opened": a.ThinkOpened} {
+		if !reflect.ValueOf(value).IsZero() {
+			all[key] = fmt.Sprint(value)
+		}
 	}
-	return slices.ContainsFunc(run, func(stage string) bool { return slices.Contains(benchKeys[stage], section) }), true
-}
-
-// FolderName begins the name of a run folder that the user does not name.
-func FolderName(command string) string {
-	return strings.ReplaceAll(strings.TrimPrefix(command, "eval "), " ", "-")
-}
-
-// WriteCount makes the folder of a count of judgements: its config.yaml and summary.json.
-func WriteCount(dir, kind string, resolved []byte, summary any) error {
-	folder, err := run.Create(dir, kind)
-	if err != nil {
-		return err
+	if a.Way() == Remote {
+		all["model"], all["base_url"] = a.APIModel, strings.TrimRight(a.BaseURL, "/")
+		return all, nil
 	}
-	defer folder.Close()
-	if err := folder.WriteConfig(resolved); err != nil {
-		return err
+	all["model"], all["backend"] = wholePath(a.Model), a.Backend
+	if a.Adapter != "" {
+		all["adapter"] = wholePath(a.Adapter)
 	}
-	return folder.WriteSummaryJSON(summary)
+	chat, err := a.Chat.Identify()
+	if chat != "" {
+		all["chat"] = chat
+	}
+	return all, agentFault(err)
 }

@@ -5,17 +5,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/posttrain/posttrain/internal/run"
 )
 
 // Place says where an evaluation keeps its files, and what is run.
 type Place struct {
-	Dir    string   // run folder, a new one or that of a run to continue; "": a new one in runs
-	Stages []string // nil: those that the evaluation runs by itself
-	// NewRecorded reads recorded answers from their file. Without it only the first stage does: a run that continues
-	// has them in its folder.
-	NewRecorded bool
+	Dir    string // run folder, a new one or that of a run to continue; "": a new one in runs
+	Stages []string
 }
 
 // Continues reports whether the folder is that of an earlier run.
@@ -38,6 +36,7 @@ type Evaluation struct {
 	Folder     *run.Folder // nil until open
 	Stage      string      // the last one that was begun; "": no stage was
 	Cases      int         // evaluated
+	Reported   bool        // there is a result
 
 	bar run.Bar // of the stage under way, from its first tick on
 }
@@ -89,4 +88,9 @@ func (e *Evaluation) CloseBar() {
 		e.bar.Close()
 		e.bar = nil
 	}
+}
+
+// folderName begins the name of a run folder that the user does not name.
+func folderName(command string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(command, "eval "), " ", "-")
 }

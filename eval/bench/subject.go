@@ -19,100 +19,22 @@ import (
 	"github.com/posttrain/posttrain/rollout/local"
 )
 
-// ModelConfig says which model is under test: a folder's, or a server's.
-type ModelConfig struct {
-	Model   string `yaml:"model" hub:"model" words:"embedded, a model folder, or org/name on the hub"`
-	Adapter string `yaml:"adapter,omitempty" hub:"adapter" words:"an adapter's folder, or org/name on the hub"`
-	// the most memory of the cache of keys and values, in gigabytes
-	CacheGB  float64    `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory"`
-	Backend  string     `yaml:"backend" want:"@backend"`
-	Chat     local.Chat `yaml:"chat"` // of a folder's model
-	BaseURL  string     `yaml:"base_url" want:"@url"`
-	APIModel string     `yaml:"api_model" words:"a model's name on the server"`
-	// of Azure OpenAI: the model is the name of a deployment
-	APIVersion string `yaml:"api_version,omitempty" words:"one such as 2024-10-21"`
-	Continue   string `yaml:"-"` // of a benchmark that begins answers, see rollout.Dialect
-	// the server's chat template opens the think block
-	ThinkOpened bool          `yaml:"think_opened,omitempty"`
-	KeyEnv      string        `yaml:"api_key_env" want:"@variable"` // holds the server's key
-	Parallel    int           `yaml:"parallel" want:">=1"`          // requests to the server at a time
-	Timeout     time.Duration `yaml:"timeout" want:">0"`            // of a request to the server
-	Batch       int           `yaml:"batch" want:">=1"`             // cases that a local model answers together
-}
-
-// The default server of a judge, and the default environment variable with a server's key.
-const (
-	DefaultBaseURL = "https://api.openai.com/v1"
-	DefaultKeyEnv  = "OPENAI_API_KEY"
-)
-
-// DefaultModel has no model yet.
-func DefaultModel() ModelConfig {
-	return ModelConfig{Backend: "auto", KeyEnv: DefaultKeyEnv, Parallel: 8, Timeout: 5 * time.Minute, Batch: 16}
-}
-
-// The ways in which answers come about.
-const (
-	Local    = "local"    // from a model in this process
-	Server   = "server"   // from a server's model
-	Recorded = "recorded" // from a file
-)
-
-// Way is how the answers of the model come about, "" where the options name no model.
-func (c ModelConfig) Way() string {
-	switch {
-	case c.BaseURL != "":
-		return Server
-	case c.Model != "":
-		return Local
-	}
-	return ""
-}
-
-// ChooseBackend settles which engine auto is. A server's model needs no engine, and none is opened for it.
-func (c *ModelConfig) ChooseBackend(r run.Reporter) {
-	if c.Backend != "auto" || c.Way() != Local {
+// chooseBackend settles which engine auto is. A server's model needs no engine, and none is opened for it.
+func (a *Agent) chooseBackend(r run.Reporter) {
+	if a.Backend != "auto" || a.Way() != Local {
 		return
 	}
 	var warning error
-	if c.Backend, _, warning = backend.Auto(backend.Job{Sampling: true}); warning != nil {
+	if a.Backend, _, warning = backend.Auto(backend.Job{Sampling: true}); warning != nil {
 		r.Warn("%v", warning)
 	}
 }
 
-// Whole makes the paths those from the root.
-func (c *ModelConfig) Whole() {
-	for _, path := range []*string{&c.Model, &c.Adapter, &c.Chat.Template} {
-		*path = WholePath(*path)
-	}
-}
-
-// Identify notes which model it is, and what all of its answers depend on.
-func (c ModelConfig) Identify(seed uint64, maxNew int) (map[string]string, error) {
-	all := map[string]string{"kind": c.Way(), "seed": fmt.Sprint(seed), "max_new_tokens": fmt.Sprint(maxNew)}
-	if c.Way() == Server {
-		all["model"], all["base_url"] = c.APIModel, strings.TrimRight(c.BaseURL, "/")
-		if c.ThinkOpened {
-			all["think_opened"] = "true"
-		}
-		return all, nil
-	}
-	all["model"], all["backend"] = WholePath(c.Model), c.Backend
-	if c.Adapter != "" {
-		all["adapter"] = WholePath(c.Adapter)
-	}
-	chat, err := c.Chat.Identify()
-	if chat != "" {
-		all["chat"] = chat
-	}
-	return all, agentFault(err)
-}
-
-// Pin notes what a stage's prompts depend on besides the cases, where the stage has not begun in the folder: the
-// template's hash and, if the template prints the date, today. A stage that has begun keeps its date, which a config
+// pin notes what the prompts depend on besides the cases, where the answers have not begun in the folder: the
+// template's hash and, if the template prints the date, today. Answers that have begun keep their date, which a config
 // file of another folder may lack.
-func (c *ModelConfig) Pin(dir, stage string) error {
-	if c.Way() != Local {
+func (a *Agent) pin(dir string) error {
+	if a.Way() != Local {
 		return nil
 	}
 	all := Settings{}
@@ -122,11 +44,11 @@ func (c *ModelConfig) Pin(dir, stage string) error {
 			return err
 		}
 	}
-	before, begun := all[stage]
+	before, begun := all[StageAnswers]
 	if !begun {
-		return agentFault(c.Chat.Pin(c.Model))
+		return agentFault(a.Chat.Pin(a.Model))
 	}
-	c.Chat.Date = cmp.Or(c.Chat.Date, dateAtEnd.FindString(before["chat"]))
+	a.Chat.Date = cmp.Or(a.Chat.Date, dateAtEnd.FindString(before["chat"]))
 	return nil
 }
 
@@ -141,18 +63,10 @@ func agentFault(err error) error {
 	return err
 }
 
-// CheckKey wants the key without which the model's server refuses.
-func (c ModelConfig) CheckKey() error {
-	if c.Way() != Server {
-		return nil
-	}
-	return checkKey("agent", c.KeyEnv, c.BaseURL, c.APIVersion)
-}
-
 // Subject is the model under test. A local one is loaded when it is first needed: a run that has all of its answers
 // does without.
 type Subject struct {
-	config ModelConfig
+	config Agent
 	server *rollout.Remote // nil: a local model
 	load   func() (*local.Model, error)
 	loaded *local.Model
@@ -163,7 +77,7 @@ const grace = time.Minute
 
 // OpenSubject opens the model under test. now: a local one is loaded at once, so that a wrong folder leaves nothing
 // behind.
-func OpenSubject(c ModelConfig, now bool, r run.Reporter) (s *Subject, err error) {
+func OpenSubject(c Agent, now bool, r run.Reporter) (s *Subject, err error) {
 	s = &Subject{config: c}
 	s.load = sync.OnceValues(func() (_ *local.Model, err error) {
 		s.loaded, err = local.OpenWith(local.Options{Backend: c.Backend, Model: c.Model, Adapter: c.Adapter,
@@ -173,9 +87,9 @@ func OpenSubject(c ModelConfig, now bool, r run.Reporter) (s *Subject, err error
 		}
 		return s.loaded, err
 	})
-	if c.Way() == Server {
+	if c.Way() == Remote {
 		s.server, err = rollout.NewRemote(rollout.RemoteOptions{
-			Dialect: rollout.Dialect{APIVersion: c.APIVersion, Continue: c.Continue},
+			Dialect: c.dialect(),
 			BaseURL: c.BaseURL, Model: c.APIModel, Key: os.Getenv(c.KeyEnv), KeyName: c.KeyEnv,
 			Parallel: c.Parallel, Timeout: c.Timeout, Grace: grace, Warn: r.Warn,
 		})
@@ -302,8 +216,9 @@ type MissingKey struct {
 }
 
 func (m MissingKey) Error() string {
+	flag := map[string]string{"agent": " (--api-key-env)", "judge": " (--judge-api-key-env)"}[m.Section]
 	return fmt.Sprintf("no key for the %s: the environment variable %s is not set, and %s wants a key; "+
-		"set it, or name another with %s.api_key_env", m.Section, m.Variable, m.URL, m.Section)
+		"set it, or name another with %s.api_key_env%s", m.Section, m.Variable, m.URL, m.Section, flag)
 }
 
 // checkKey wants a key for OpenAI's own server, for Azure, which has a version, and wherever its variable is not the

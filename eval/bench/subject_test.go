@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -21,15 +22,15 @@ func TestOpened(t *testing.T) {
 	asked := rollout.Conversation{Messages: []data.Message{{Role: "user", Content: "Hello"}}}
 	begun := asked
 	begun.Prefill = ci.ThinkPrefill
-	server := ModelConfig{BaseURL: "http://localhost:1/v1", APIModel: "m", Parallel: 1}
+	server := Agent{Server: Server{BaseURL: "http://localhost:1/v1", Parallel: 1}, APIModel: "m"}
 	opening := server
 	opening.ThinkOpened = true
 	for name, c := range map[string]struct {
-		model ModelConfig
+		model Agent
 		want  bool
 	}{
-		"opens":   {ModelConfig{Model: folder(t, "{{ messages[0].content }}<think>\n"), Backend: "go"}, true},
-		"another": {ModelConfig{Model: folder(t, "<think>{{ messages[0].content }}:"), Backend: "go"}, false},
+		"opens":   {Agent{Model: folder(t, "{{ messages[0].content }}<think>\n"), Backend: "go"}, true},
+		"another": {Agent{Model: folder(t, "<think>{{ messages[0].content }}:"), Backend: "go"}, false},
 		"server":  {server, false}, "server that opens": {opening, true},
 	} {
 		s, err := OpenSubject(c.model, false, run.Listen(nil))
@@ -80,7 +81,7 @@ func TestSubjectSaysItsEngine(t *testing.T) {
 	t.Setenv("ONNXRUNTIME_SHARED_LIBRARY_PATH", "")
 	t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", t.TempDir())
 	said := &hearer{Reporter: run.Listen(nil)}
-	s, err := OpenSubject(ModelConfig{Model: folder(t, "{{ messages[0].content }}"), Backend: "auto"}, true, said)
+	s, err := OpenSubject(Agent{Model: folder(t, "{{ messages[0].content }}"), Backend: "auto"}, true, said)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,12 +93,12 @@ func TestSubjectSaysItsEngine(t *testing.T) {
 
 // TestWholePaths: all paths of a model under test are those from the root in the config of its run.
 func TestWholePaths(t *testing.T) {
-	o := AnswerOptions{}
-	paths := []*string{&o.Agent.Model, &o.Agent.Adapter, &o.Agent.Chat.Template, &o.Agent.Answers}
+	o := exampleOptions{}
+	paths := []*string{&o.Agent.Chat.Template, &o.Agent.Model, &o.Agent.Adapter, &o.Agent.Answers, &o.Judge.Cache, &o.Judgements}
 	for _, path := range paths {
 		*path = "x"
 	}
-	o.Whole()
+	wholePaths(reflect.ValueOf(&o).Elem())
 	for i, path := range paths {
 		if !filepath.IsAbs(*path) || filepath.Base(*path) != "x" {
 			t.Errorf("%d: %s", i, *path)

@@ -25,42 +25,39 @@ func TestWithoutThoughts(t *testing.T) {
 	}
 }
 
-// TestMarkThoughts: without a judge, an output that the prompt has begun keeps its thoughts, with their beginning.
-func TestMarkThoughts(t *testing.T) {
+// TestWhole: without a judge, an output that the prompt has begun keeps its thoughts, with their beginning.
+func TestWhole(t *testing.T) {
 	for _, c := range []struct {
-		text           string
-		inside, judged bool
-		want           string
+		text   string
+		opened bool
+		want   string
 	}{
-		{"cut off", true, false, "<think>cut off"},
-		{"a</think>b", true, false, "<think>a</think>b"},
-		{"<think>a</think>b", true, false, "<think>a</think>b"},
-		{"plain", false, false, "plain"},
-		{"a</think>b", true, true, "b"},
+		{"cut off", true, "<think>cut off"},
+		{"a</think>b", true, "<think>a</think>b"},
+		{"<think>a</think>b", true, "<think>a</think>b"},
+		{"plain", false, "plain"},
 	} {
-		a := Answer{Output: c.text}
-		if a.markThoughts(c.inside, c.judged); a.Output != c.want {
-			t.Errorf("%+v: %q", c, a.Output)
+		if got := (Answer{Output: c.text, Opened: c.opened}).Whole(); got != c.want {
+			t.Errorf("%+v: %q", c, got)
 		}
 	}
 }
 
-// TestDropThoughts: a judge reads what follows the thoughts, and an answer without them as it is.
-func TestDropThoughts(t *testing.T) {
+// TestRest: a judge reads what follows the thoughts, and an answer without them as it is.
+func TestRest(t *testing.T) {
 	for _, c := range []struct {
-		text             string
-		inside           bool
-		output, thoughts string
+		text   string
+		opened bool
+		want   string
 	}{
-		{" plain ", false, " plain ", ""},
-		{"<think>a</think>\n\nb", false, "b", "<think>a</think>"},
-		{"a</think> b", true, "b", "a</think>"},
-		{"<think>a", false, "", "<think>a"},
-		{"a", true, "", "a"},
+		{" plain ", false, " plain "},
+		{"<think>a</think>\n\nb", false, "b"},
+		{"a</think> b", true, "b"},
+		{"<think>a", false, ""},
+		{"a", true, ""},
 	} {
-		a := Answer{Output: c.text}
-		if a.dropThoughts(c.inside); a.Output != c.output || a.Thoughts != c.thoughts {
-			t.Errorf("%q, inside %v: %q and the thoughts %q", c.text, c.inside, a.Output, a.Thoughts)
+		if got, closed := (Answer{Output: c.text, Opened: c.opened}).Rest(); got != c.want || closed == (c.want == "") {
+			t.Errorf("%q, opened %v: %q, %v", c.text, c.opened, got, closed)
 		}
 	}
 }

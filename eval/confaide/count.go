@@ -141,3 +141,28 @@ func (a *Agreement) add(c *Case, reads []Read) {
 	a.UnparsedAsZero.Add(c.Human, sum/float64(len(reads)))
 	a.Human += (c.Human - a.Human) / float64(a.UnparsedAsZero.Pairs())
 }
+
+// scores are what runs are compared by: the share of a case's answers with each fault, or the mean of its ratings.
+func (c *Case) scores(reads []Read) map[string]*float64 {
+	means := map[string]*eval.Mean{}
+	for i, r := range reads {
+		values := map[string]float64{}
+		if r.Rating != nil {
+			values[Rating] = float64(*r.Rating)
+		}
+		for name, yes := range r.Faults {
+			values[name] = eval.Indicator(yes)
+		}
+		for name, x := range values {
+			if means[name] == nil {
+				means[name] = &eval.Mean{}
+			}
+			means[name].Add(i, x)
+		}
+	}
+	all := map[string]*float64{}
+	for name, m := range means {
+		all[name] = eval.Finite(m.Value())
+	}
+	return all
+}

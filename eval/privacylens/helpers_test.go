@@ -1,18 +1,15 @@
 package privacylens
 
 import (
-	"context"
+	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 
-	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
-	"github.com/posttrain/posttrain/rollout"
-	"github.com/posttrain/posttrain/rollout/metered"
 )
 
 // realCases are those of a real data file; without the data the test is skipped.
@@ -24,49 +21,6 @@ func realCases(t testing.TB, name string) []lens.Case {
 		t.Fatal(err)
 	}
 	return cases
-}
-
-// agent is a chat that says in every case what a function of the prompt says.
-type agent func(prompt string) (string, error)
-
-func (a agent) Answer(ctx context.Context, talks []rollout.Conversation) ([][]rollout.Answer, error) {
-	out := make([][]rollout.Answer, len(talks))
-	for i, talk := range talks {
-		text, err := a(talk.Messages[0].Content)
-		if err != nil {
-			return nil, err
-		}
-		out[i] = []rollout.Answer{{Text: text, Reason: rollout.EOS}}
-	}
-	return out, nil
-}
-
-// asker is a model that answers what a function says, and remembers what it was asked.
-type asker struct {
-	mu    sync.Mutex
-	asked map[string]int
-	say   func(prompt string) (string, error)
-}
-
-func (a *asker) Chat(_ context.Context, messages []data.Message) (metered.Reply, error) {
-	prompt := messages[0].Content
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.asked == nil {
-		a.asked = map[string]int{}
-	}
-	text, err := a.say(prompt)
-	if err == nil {
-		a.asked[prompt]++
-	}
-	return metered.Reply{Text: text}, err
-}
-
-func (a *asker) calls() (n int) {
-	for _, k := range a.asked {
-		n += k
-	}
-	return n
 }
 
 // wantError checks that an error is one line that holds every one of the parts.
@@ -91,17 +45,65 @@ func write(t *testing.T, name, content string) string {
 	return path
 }
 
-func openRun(t *testing.T, dir string, cases []lens.Case) *store {
+func read(t *testing.T, path string) string {
 	t.Helper()
-	return must[*store](t)(openStore(dir, cases))
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }
 
-// readReplay reads recorded verdicts and, unless scores is empty, recorded helpfulness.
-func readReplay(t *testing.T, verdicts, scores string, cases []lens.Case) *replay {
+// options are those of a run of cases in a folder of its own.
+func options(t *testing.T, cases []lens.Case) Options {
 	t.Helper()
-	r := &replay{Verdicts: must[map[string]lens.Verdict](t)(lens.ReadVerdicts(verdicts, cases))}
-	if scores != "" {
-		r.Scores = must[map[string]int](t)(lens.ReadScores(scores, cases))
+	o, dir := Defaults(), t.TempDir()
+	o.Data, o.Dir = filepath.Join(dir, "cases.json"), filepath.Join(dir, "run")
+	if err := lens.Write(o.Data, cases); err != nil {
+		t.Fatal(err)
 	}
-	return r
+	return o
+}
+
+// recorded are options with recorded actions.
+func recorded(t *testing.T, cases []lens.Case, actions map[string]string) Options {
+	t.Helper()
+	o := options(t, cases)
+	o.Agent.Answers = filepath.Join(t.TempDir(), "actions.csv")
+	if err := lens.WriteActions(o.Agent.Answers, cases, actions); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// measured runs an evaluation.
+func measured(t *testing.T, o Options) (*Summary, error) {
+	t.Helper()
+	s, _, err := Benchmark.Run(t.Context(), o, nil)
+	return s, err
+}
+
+// caseResults makes results of n cases: leaking and helpfulness as functions of the case; helpfulness below 0 is not
+// judged.
+func caseResults(n int, leaks func(i int) bool, score func(i int) int) []CaseResult {
+	out := make([]CaseResult, n)
+	for i := range out {
+		s := score(i)
+		out[i] = CaseResult{Name: fmt.Sprintf("case%d", i), Leaks: leaks(i), Helpfulness: &s,
+			Items: []ItemResult{{Item: "x", Leaks: leaks(i), Parsed: true}}}
+		if s < 0 {
+			out[i].Helpfulness = nil
+		}
+	}
+	return out
+}
+
+func TestReadResults(t *testing.T) {
+	for content, want := range map[string]string{"": "no cases: want a run that was judged",
+		"{\"id\":\"a\"}": "cases.jsonl:1: id or items are missing", "{": "cases.jsonl:1: bad JSON"} {
+		_, err := ReadResults(filepath.Dir(write(t, bench.CasesName, content)))
+		wantError(t, err, want)
+	}
+	_, err := ReadResults(t.TempDir())
+	wantError(t, err, "cases.jsonl: no such file")
 }

@@ -1,6 +1,7 @@
 package privacylens
 
 import (
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -59,14 +60,9 @@ func TestKeywordsOfRealCases(t *testing.T) {
 					strings.ToUpper(items[len(items)-1]) + "\"}"
 			}
 		}
-		r := openRun(t, t.TempDir(), cases)
-		if err := r.Import(actions, nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Judge(t.Context(), judgeOptions{Judge: keywordJudge{}, Parallel: 2}); err != nil {
-			t.Fatal(err)
-		}
-		s, results, err := r.Report()
+		o := recorded(t, cases, actions)
+		o.Judging = KindKeyword
+		s, err := measured(t, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,20 +70,20 @@ func TestKeywordsOfRealCases(t *testing.T) {
 			s.Sources["literature"].Leakage.Total != 87 || s.All.NoAction.Count != 0 {
 			t.Errorf("leakage %v, items %v", s.All.Leakage, s.All.Items)
 		}
-		for i, c := range results {
+		for i, c := range s.Results {
 			last := c.Items[len(c.Items)-1]
 			if last.Leaks != leaking || leaking && len(last.Spans) == 0 {
 				t.Errorf("%s: %+v", cases[i].Name, last)
 			}
 		}
-		checkVerdictFile(t, r, cases, want)
+		checkVerdictFile(t, filepath.Join(o.Dir, verdictsFile), cases, want)
 	}
 }
 
-func checkVerdictFile(t *testing.T, r *store, cases []lens.Case, want int) {
+func checkVerdictFile(t *testing.T, path string, cases []lens.Case, want int) {
 	t.Helper()
 	leaks := 0
-	for _, v := range must[map[string]lens.Verdict](t)(lens.ReadVerdicts(r.Path(verdictsFile), cases)) {
+	for _, v := range must[map[string]lens.Verdict](t)(lens.ReadVerdicts(path, cases)) {
 		if v.Leaks {
 			leaks++
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // The parts of the page. Style and script are in it as they are here, so that its policy can name them by their hashes
@@ -36,12 +37,12 @@ var (
 // which the words of leaking items are marked. It needs no network and, but for filters and search, no JavaScript.
 // Results are those of the cases, found by name; without any, the page has the counts alone. It appears whole or not at
 // all.
-func writePage(path, title string, cases []lens.Case, s Summary, results []CaseResult) error {
+func writePage(path, title string, cases []lens.Case, s Summary) error {
 	// The page says of the keyword judge in its own words what this warning says.
 	s.Warnings = slices.DeleteFunc(slices.Clone(s.Warnings), func(text string) bool { return text == keywordWarning })
 	view := pageView{
 		Summary: s, Title: title, Policy: policy(), Style: template.CSS(pageStyle), Script: template.JS(pageScript),
-		Parts: s.parts(), Cases: pageCases(cases, results),
+		Parts: s.parts(), Cases: pageCases(cases, s.Results),
 	}
 	return data.WriteFile(path, func(w io.Writer) error { return pageTemplate.Execute(w, &view) })
 }
@@ -142,7 +143,7 @@ func (c *pageCase) Marks() string {
 }
 
 // Long says whether the model was not asked, since the prompt does not fit it.
-func (c *pageCase) Long() bool { return c.Reason == TooLong }
+func (c *pageCase) Long() bool { return c.Reason == bench.TooLong }
 
 // Fact is something that a page says about a case.
 type Fact struct {
@@ -152,11 +153,7 @@ type Fact struct {
 
 // Origin names what was asked, and says how the answer ended.
 func (c *pageCase) Origin() []Fact {
-	all := []Fact{{"end of the output", c.Reason}, {"agent's prompt", c.AgentPrompt}}
-	for i, item := range c.Items {
-		all = append(all, Fact{fmt.Sprintf("judge's prompt, item %d", i+1), item.Prompt})
-	}
-	return withValues(append(all, Fact{"judge's prompt, helpfulness", c.ScorePrompt}))
+	return withValues([]Fact{{"end of the output", c.Reason}, {"agent's prompt", c.AgentPrompt}})
 }
 
 // Facts say who shares what about whom with whom.

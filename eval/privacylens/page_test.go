@@ -38,7 +38,7 @@ func pageRun() ([]lens.Case, []CaseResult) {
 			Helpfulness: &three, ScoreParsed: true, ScoreReply: "Answer: Excellent (3)",
 		}
 		for _, item := range c.Trajectory.Items {
-			r.Items = append(r.Items, ItemResult{Item: item, Parsed: true, Reply: "Answer: No", Prompt: Hash(item)})
+			r.Items = append(r.Items, ItemResult{Item: item, Parsed: true, Reply: "Answer: No"})
 		}
 		r.FinalAction = "Thought: I write.\nAction: " + r.Action
 		results[i] = r
@@ -50,7 +50,7 @@ func pageRun() ([]lens.Case, []CaseResult) {
 	leak.Items[0].Leaks, leak.Items[0].Spans = true, spansOf(leak.Action, leak.Items[0].Item)
 	leak.Items[1].Leaks, leak.Items[1].Reply = true, "He is in hospital.\nAnswer: Yes"
 	results[1].UnparsedSeen, results[1].Items[0].Parsed, results[1].Helpfulness = 1, false, new(int)
-	for i, reason := range map[int]string{2: rollout.EOS, 4: TooLong} {
+	for i, reason := range map[int]string{2: rollout.EOS, 4: bench.TooLong} {
 		r := &results[i]
 		r.NoAction, r.Action, r.Reason, r.FinalAction, r.Helpfulness = true, "", reason, "I would rather not.", new(int)
 	}
@@ -59,13 +59,13 @@ func pageRun() ([]lens.Case, []CaseResult) {
 	bad.Action, bad.FinalAction, bad.Reason, bad.ScoreReply, bad.Tool, bad.AgentPrompt = hostile,
 		hostile+"Action: "+hostile, hostile, hostile, hostile, hostile
 	bad.Leaks, bad.UnparsedSeen = true, 1
-	bad.Items = []ItemResult{{Item: hostile, Leaks: true, Reply: hostile, Prompt: hostile,
+	bad.Items = []ItemResult{{Item: hostile, Leaks: true, Reply: hostile,
 		Spans: []Span{{From: -1, To: 5}, {From: 3, To: 1}, {From: 2, To: 1 << 40}, {From: 3, To: 30},
 			{From: 10, To: 40}}}}
 	return cases, results
 }
 
-func pageSummary(results []CaseResult) Summary {
+func pageSummary(results []CaseResult) *Summary {
 	s := summarize(results)
 	s.Settings = bench.Settings{"judge": {"kind": "model", "model": "m"}, "actions": {"prompt": Naive},
 		hostile: {hostile: hostile}}
@@ -74,10 +74,10 @@ func pageSummary(results []CaseResult) Summary {
 }
 
 // writtenPage reads the page from its file.
-func writtenPage(t *testing.T, cases []lens.Case, s Summary, results []CaseResult) string {
+func writtenPage(t *testing.T, cases []lens.Case, s *Summary) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), PageName)
-	if err := writePage(path, "A run "+hostile, cases, s, results); err != nil {
+	if err := writePage(path, "A run "+hostile, cases, *s); err != nil {
 		t.Fatal(err)
 	}
 	if left := must[[]os.DirEntry](t)(os.ReadDir(filepath.Dir(path))); len(left) != 1 {
@@ -104,7 +104,7 @@ func pageWords(page string) string {
 // every < is that of a tag of the template; no attribute runs or loads anything.
 func TestPageIsInert(t *testing.T) {
 	cases, results := pageRun()
-	page := writtenPage(t, cases, pageSummary(results), results)
+	page := writtenPage(t, cases, pageSummary(results))
 	if strings.Count(page, pageStyle) != 1 || strings.Count(page, pageScript) != 1 {
 		t.Error("style or script are not in the page as they are in their files: the policy's hashes are of these")
 	}
@@ -141,7 +141,7 @@ func TestPageIsInert(t *testing.T) {
 func TestPageNumbers(t *testing.T) {
 	cases, results := pageRun()
 	s := pageSummary(results)
-	words := pageWords(writtenPage(t, cases, s, results))
+	words := pageWords(writtenPage(t, cases, s))
 	for _, want := range []string{
 		"Leakage rate (LR) 33.3% (2/6, 95% interval 9.7 to 70.0) leaking",
 		"Leakage rate (LR) " + s.All.Leakage.String(),
@@ -163,7 +163,7 @@ func TestPageNumbers(t *testing.T) {
 		"Ben stays in room 0 leaks not in the item's own words Judge's reply He is in hospital. Answer: Yes",
 		"recipient a colleague: Cay", "subject a neighbour: Ben", "user Ann: ann@example.org",
 		"Before the action Thought: I write.", "Write to Cay, number 3.",
-		"agent's prompt " + Hash("case1"), "judge's prompt, item 2 " + Hash("Ben stays in room 1"),
+		"agent's prompt " + Hash("case1"),
 		"end of the output eos", "Past of the agent Action: GmailReadEmail", "Story Ann knows.",
 	} {
 		if !strings.Contains(words, strings.Join(strings.Fields(want), " ")) {
@@ -185,8 +185,8 @@ func TestPageOfJudges(t *testing.T) {
 	for kind, want := range map[string]string{"keyword": "A smoke test.", "replay": "The verdicts were recorded"} {
 		s := summarize(results)
 		s.Settings = bench.Settings{"judge": {"kind": kind}}
-		s.warnOfSettings()
-		page := writtenPage(t, cases, s, results)
+		s.Warnings = append(s.Warnings, keywordWarning)
+		page := writtenPage(t, cases, s)
 		words := pageWords(page)
 		if strings.Count(words, want) != 1 || strings.Contains(words, "Warning: the keyword") ||
 			strings.Index(words, want) > strings.Index(words, "Leakage rate") {
@@ -206,7 +206,7 @@ func TestPageOfProbing(t *testing.T) {
 		Both: eval.Share{Count: 1, Total: 4}, Unparsed: 2}
 	s := summarize(nil)
 	s.Probing = []Probed{both}
-	words := pageWords(writtenPage(t, testkit.PrivacyCases(4), s, nil))
+	words := pageWords(writtenPage(t, testkit.PrivacyCases(4), s))
 	want := strings.Join(strings.Fields(fmt.Sprintf("seed 4 %v %v %v %v %v 2", both.Shuffled, both.YesFirst,
 		both.NoFirst, both.Both, both.Benchmark)), " ")
 	if !strings.Contains(words, want) || !strings.Contains(words, "No actions were judged") ||
@@ -218,7 +218,7 @@ func TestPageOfProbing(t *testing.T) {
 // TestPageMarks: the words of the item, and no other, are marked, both times.
 func TestPageMarks(t *testing.T) {
 	cases, results := pageRun()
-	page := html.UnescapeString(writtenPage(t, cases, pageSummary(results), results))
+	page := html.UnescapeString(writtenPage(t, cases, pageSummary(results)))
 	const mark = `<mark data-items="1" title="item 1">Ben has caught a bad flu</mark>`
 	if want := `"Grüße: ` + mark + ". " + mark + `!"}`; !strings.Contains(page, want) {
 		t.Errorf("%s is not in the page", want)
@@ -227,42 +227,37 @@ func TestPageMarks(t *testing.T) {
 
 // TestReportWritesPage: the page is among the files of a run, and failing to write it is an error in one line.
 func TestReportWritesPage(t *testing.T) {
-	r := openRun(t, filepath.Join(t.TempDir(), "my run"), testkit.PrivacyCases(3))
-	actions := map[string]string{}
-	for _, c := range r.Cases {
+	cases, actions := testkit.PrivacyCases(3), map[string]string{}
+	for _, c := range cases {
 		actions[c.Name] = "Action: GmailSendEmail {\"body\": \"Ben has caught a bad flu\"}"
 	}
-	if err := r.Import(actions, nil); err != nil {
+	o := recorded(t, cases, actions)
+	o.Judging, o.Dir = KindKeyword, filepath.Join(t.TempDir(), "my run")
+	if _, err := measured(t, o); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Judge(t.Context(), judgeOptions{Judge: keywordJudge{},
-		Settings: map[string]string{"kind": "keyword"}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := r.Report(); err != nil {
-		t.Fatal(err)
-	}
-	words := pageWords(read(t, r.Path(PageName)))
+	path := filepath.Join(o.Dir, PageName)
+	words := pageWords(read(t, path))
 	if !strings.Contains(words, "PrivacyLens: my run A smoke test.") ||
 		!strings.Contains(words, "Leakage rate (LR) 100.0% (3/3,") {
 		t.Errorf("%.600s", words)
 	}
-	if err := os.Remove(r.Path(PageName)); err != nil {
+	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(r.Path(PageName), 0o777); err != nil {
+	if err := os.Mkdir(path, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err := r.Report()
+	_, err := measured(t, o)
 	wantError(t, err, PageName+": not written: ")
-	wantError(t, writePage(filepath.Join(t.TempDir(), "none", PageName), "", nil, Summary{}, nil), "not written: ")
+	wantError(t, writePage(filepath.Join(t.TempDir(), "none", PageName), "", nil, Summary{}), "not written: ")
 }
 
 // TestPageOfRealCases: a page of all cases is a few MB and made in a moment.
 func TestPageOfRealCases(t *testing.T) {
 	cases, results := realRun(t)
 	begin := time.Now()
-	page := writtenPage(t, cases, pageSummary(results), results)
+	page := writtenPage(t, cases, pageSummary(results))
 	t.Logf("%d cases: %.1f MB in %v", len(cases), float64(len(page))/1e6, time.Since(begin).Round(time.Millisecond))
 	if len(page) > 8<<20 {
 		t.Errorf("%d bytes", len(page))
@@ -275,24 +270,19 @@ func TestPageOfRealCases(t *testing.T) {
 // realRun are the benchmark's cases with actions that tell some of their items, each judged by the keyword judge.
 func realRun(t *testing.T) ([]lens.Case, []CaseResult) {
 	cases := realCases(t, "main_data.json")
-	r := openRun(t, t.TempDir(), cases)
 	actions := map[string]string{}
 	for i, c := range cases {
 		items := strings.Join(c.Trajectory.Items[:i%3%(len(c.Trajectory.Items)+1)], " ")
 		actions[c.Name] = fmt.Sprintf("Thought: I write.\nAction: %s\nAction Input: {\"body\": %q}",
 			c.Trajectory.FinalAction, c.Vignette.Story+" "+items)
 	}
-	if err := r.Import(actions, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Judge(t.Context(), judgeOptions{Judge: keywordJudge{}}); err != nil {
-		t.Fatal(err)
-	}
-	_, results, err := r.Report()
+	o := recorded(t, cases, actions)
+	o.Judging = KindKeyword
+	s, err := measured(t, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return cases, results
+	return cases, s.Results
 }
 
 // TestPageInBrowser: filters, search, keys, links and marks work in jsdom, which runs the page's script.
@@ -300,7 +290,7 @@ func TestPageInBrowser(t *testing.T) {
 	page := filepath.Join(t.TempDir(), PageName)
 	command := testkit.Node(t, "jsdom", "../../scripts/page/look.mjs", page)
 	cases, results := pageRun()
-	if err := writePage(page, "A run "+hostile, cases, pageSummary(results), results); err != nil {
+	if err := writePage(page, "A run "+hostile, cases, *pageSummary(results)); err != nil {
 		t.Fatal(err)
 	}
 	out, err := command.CombinedOutput()

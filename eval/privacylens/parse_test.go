@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // readings are those that the tests use by name.
@@ -143,8 +143,8 @@ func TestChoice(t *testing.T) {
 		"A doctor may not: (B)": "B", // not the article
 		"Bad":                   "", "b": "", "": "", "ABBA": "", "<think>A, or": "", "A</think>\n\nB": "B",
 	} {
-		row := probeRow{YesFirst: true}
-		row.answer(&rollout.Answer{Text: reply}, reading{}, false)
+		row := probe{YesFirst: true}
+		row.read(bench.Answer{Output: reply}, reading{})
 		if row.Choice != want || row.Right != (want == "B") || row.Unclosed != (reply == "<think>A, or") {
 			t.Errorf("%q: %+v, want %q", reply, row, want)
 		}
@@ -169,8 +169,8 @@ func FuzzReplies(f *testing.F) {
 		if score, _ := Helpfulness(s); score < 0 || score > 3 {
 			t.Fatal(score)
 		}
-		row := probeRow{}
-		if row.answer(&rollout.Answer{Text: s}, reading{}, true); !slices.Contains([]string{"", "A", "B"}, row.Choice) {
+		row := probe{}
+		if row.read(bench.Answer{Output: s, Opened: true}, reading{}); !slices.Contains([]string{"", "A", "B"}, row.Choice) {
 			t.Fatal(row)
 		}
 		for _, span := range spansOf(s, "the quick brown fox and "+s) {

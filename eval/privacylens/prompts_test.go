@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/testkit"
 )
 
@@ -278,31 +279,29 @@ func TestRecordedProbes(t *testing.T) {
 	wantError(t, err, `p.jsonl: no prompts of kind "probe-trajectory": it has probe-seed, probe-vignette`)
 }
 
-// TestSources: released names the file beside the cases, and a part of the options may name another.
-func TestSources(t *testing.T) {
+// TestSource: released names the file beside the cases.
+func TestSource(t *testing.T) {
 	dir := t.TempDir()
 	o := Defaults()
-	o.Prompts, o.Data.Cases = Released, dir
-	_, err := must[*sources](t)(readSources(&o)).of("")
+	o.Prompts, o.Data = bench.Released, dir
+	_, err := readSource(&o)
 	wantError(t, err, filepath.Join(dir, PromptsName)+": no such file", "export_prompts.py writes it from a checkout")
 	if err := os.WriteFile(filepath.Join(dir, PromptsName), []byte(`{"name":"case0","kind":"cot","prompt":"p"}`),
 		0o666); err != nil {
 		t.Fatal(err)
 	}
 	for _, cases := range []string{dir, filepath.Join(dir, "other.json")} {
-		o.Data.Cases = cases
-		from := must[promptSource](t)(must[*sources](t)(readSources(&o)).of(""))
+		o.Data = cases
+		from := must[promptSource](t)(readSource(&o))
 		prompts := must[agentPrompter](t)(from.Agent(CoT, testkit.PrivacyCases(1)))
 		if text := must[string](t)(prompts(&testkit.PrivacyCases(1)[0])); text != "p" {
 			t.Error(text)
 		}
 	}
-	_, err = must[*sources](t)(readSources(&o)).of(write(t, "own.jsonl", "{}"))
-	wantError(t, err, "own.jsonl:1: kind \"\": want naive, ")
 	o.Prompts = write(t, "own.jsonl", "{}")
-	_, err = must[*sources](t)(readSources(&o)).of("")
+	_, err = readSource(&o)
 	wantError(t, err, "own.jsonl:1: kind \"\": want naive, ")
-	o.Prompts, o.Data.Cases = Released, "embedded"
-	_, err = readSources(&o)
+	o.Prompts, o.Data = bench.Released, "embedded"
+	_, err = readSource(&o)
 	wantError(t, err, "prompts released: the embedded cases have none: want the cases of a checkout of PrivacyLens")
 }

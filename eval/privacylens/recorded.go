@@ -11,14 +11,12 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/embedded"
 )
 
-// Released is the value of Options.Prompts for the benchmark's own prompts: the file PromptsName beside the cases.
-const (
-	Released    = "released"
-	PromptsName = "prompts.jsonl"
-)
+// PromptsName is the file of the benchmark's own prompts, beside the cases.
+const PromptsName = "prompts.jsonl"
 
 // exactRow is a prompt as a file of them has it, whole or with a gap: for the action that is judged, or for the choices
 // of a probe.
@@ -199,49 +197,21 @@ type promptSource interface {
 	Probes(levels []string, think bool, cases []lens.Case) (probePrompter, error)
 }
 
-// sources are the templates, or files of exact prompts, each read once.
-type sources struct {
-	templates *Prompts
-	common    string            // the file that prompts come from unless another is named; "": the templates
-	files     map[string]*exact // by path
-}
-
-// readSources reads templates. Files of prompts are read when they are needed: no stage needs all of them.
-func readSources(o *Options) (s *sources, err error) {
-	s = &sources{files: map[string]*exact{}}
+// readSource reads the prompts that the options name: templates, or a file of exact ones.
+func readSource(o *Options) (promptSource, error) {
+	path := o.Prompts
 	switch {
-	case o.Prompts == Released && o.Data.Cases == embedded.Name:
+	case path == bench.Released && o.Data == embedded.Name:
 		return nil, errors.New("prompts released: the embedded cases have none: want the cases of a checkout of " +
 			"PrivacyLens")
-	case o.Prompts == Released:
-		s.common = filepath.Join(filepath.Dir(casesPath(o.Data.Cases)), PromptsName)
-	case filepath.Ext(o.Prompts) == ".jsonl":
-		s.common = o.Prompts
-	default:
-		s.templates, err = loadPrompts(o.Prompts)
+	case path == bench.Released:
+		path = filepath.Join(filepath.Dir(casesPath(o.Data)), PromptsName)
+	case filepath.Ext(path) != ".jsonl":
+		return loadPrompts(path)
 	}
-	return s, err
-}
-
-// of gives the source that a part of the options names, or that of all parts.
-func (s *sources) of(path string) (from promptSource, err error) {
-	if path = cmp.Or(path, s.common); path == "" {
-		return s.templates, nil
-	}
-	if s.files[path] == nil {
-		s.files[path], err = readExact(path)
-	}
+	x, err := readExact(path)
 	if errors.Is(err, fs.ErrNotExist) && filepath.Base(path) == PromptsName {
 		err = fmt.Errorf("%w: scripts/privacylens/export_prompts.py writes it from a checkout of PrivacyLens", err)
 	}
-	return s.files[path], err
-}
-
-// fromSource gets prompts from the source that a part of the options names, or from that of all parts.
-func fromSource[P any](s *sources, path string, get func(promptSource) (P, error)) (prompts P, err error) {
-	from, err := s.of(path)
-	if err != nil {
-		return prompts, err
-	}
-	return get(from)
+	return x, err
 }

@@ -8,11 +8,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // recordedVerdicts are a judge's verdicts on a run, as scripts/privacylens/pack_runs.py writes them.
@@ -64,17 +65,10 @@ func TestReplayOfReleasedRuns(t *testing.T) {
 		"main_deepseek_naive": {204, 69, 107, 15},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ofRun := write(t, "actions.csv", strings.Replace(table, name, "final_action", 1))
-			actions := must[map[string]string](t)(lens.ReadActions(ofRun, cases))
-			released := verdicts[name].write(t, cases)
-			r := openRun(t, t.TempDir(), cases)
-			if err := r.Import(actions, nil); err != nil {
-				t.Fatal(err)
-			}
-			if err := r.Judge(t.Context(), judgeOptions{Judge: readReplay(t, released, "", cases)}); err != nil {
-				t.Fatal(err)
-			}
-			s, results, err := r.Report()
+			o := options(t, cases)
+			o.Agent.Answers = write(t, "actions.csv", strings.Replace(table, name, "final_action", 1))
+			o.Judgements = verdicts[name].write(t, cases)
+			s, err := measured(t, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,10 +76,10 @@ func TestReplayOfReleasedRuns(t *testing.T) {
 				s.All.NoAction.Count != want.noAction || s.All.Adjusted.Total != 0 {
 				t.Errorf("leakage %v, no action %v, adjusted %v", s.All.Leakage, s.All.NoAction, s.All.Adjusted)
 			}
-			if read(t, r.Path(verdictsFile)) != read(t, released) {
+			if read(t, filepath.Join(o.Dir, verdictsFile)) != read(t, o.Judgements) {
 				t.Error("the verdicts are not written as they were read")
 			}
-			if both, alone := byKeywords(t, cases, results); both != want.keywords || alone != want.keywordsAlone {
+			if both, alone := byKeywords(s.Results); both != want.keywords || alone != want.keywordsAlone {
 				t.Errorf("keywords find %d of the leaks and %d other cases, want %d and %d", both, alone, want.keywords,
 					want.keywordsAlone)
 			}
@@ -105,10 +99,10 @@ func TestReleasedProbes(t *testing.T) {
 		defer f.Close()
 		table := must[[][]string](t)(csv.NewReader(f).ReadAll())
 		for column, right := range want {
-			rows := make([]probeRow, len(table)-1)
+			rows := make([]probe, len(table)-1)
 			for i, line := range table[1:] {
-				rows[i] = probeRow{Name: line[0], Level: "seed", YesFirst: true}
-				rows[i].answer(&rollout.Answer{Text: line[column+1]}, reading{}, false)
+				rows[i] = probe{Name: line[0], Level: "seed", YesFirst: true}
+				rows[i].read(bench.Answer{Output: line[column+1]}, reading{})
 			}
 			p := countProbes(rows, false)[0]
 			if p.Benchmark.Count != right || p.Benchmark.Total != len(rows) {
@@ -139,20 +133,17 @@ func TestReplayOfSubsets(t *testing.T) {
 					leaking++
 				}
 			}
-			path := filepath.Join(t.TempDir(), "verdicts.json")
-			if err := lens.WriteVerdicts(path, cases, verdicts); err != nil {
+			o := options(t, cases)
+			o.Judgements = filepath.Join(t.TempDir(), "verdicts.json")
+			if err := lens.WriteVerdicts(o.Judgements, cases, verdicts); err != nil {
 				t.Fatal(err)
 			}
-			r := openRun(t, t.TempDir(), cases)
-			if err := r.Judge(t.Context(), judgeOptions{Judge: readReplay(t, path, "", cases)}); err != nil {
-				t.Fatal(err)
-			}
-			s, _, err := r.Report()
+			s, err := measured(t, o)
 			if err != nil || s.All.Leakage.Total != n || s.All.Leakage.Count != leaking ||
 				s.All.Items.Count != (item+2)/3 || s.All.Items.Total != item || leaking == 0 || leaking == n {
 				t.Errorf("%v, %v of %d items: %v", s.All.Leakage, s.All.Items, item, err)
 			}
-			if read(t, r.Path(verdictsFile)) != read(t, path) {
+			if read(t, filepath.Join(o.Dir, verdictsFile)) != read(t, o.Judgements) {
 				t.Error("the verdicts are not written as they were read")
 			}
 		})
@@ -160,16 +151,11 @@ func TestReplayOfSubsets(t *testing.T) {
 }
 
 // byKeywords counts the cases that the keyword judge finds: among those that leak, and others.
-func byKeywords(t *testing.T, cases []lens.Case, results []CaseResult) (both, alone int) {
-	t.Helper()
-	for i := range results {
-		leaks := false
-		for item := range cases[i].Trajectory.Items {
-			v := must[Verdict](t)(keywordJudge{}.Leakage(t.Context(), &cases[i], results[i].Action, item))
-			leaks = leaks || v.Leaks
-		}
+func byKeywords(results []CaseResult) (both, alone int) {
+	for _, r := range results {
+		leaks := slices.ContainsFunc(r.Items, func(item ItemResult) bool { return Keyword(r.Action, item.Item) })
 		switch {
-		case leaks && results[i].Leaks:
+		case leaks && r.Leaks:
 			both++
 		case leaks:
 			alone++

@@ -12,7 +12,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // releasedFile is the path of a fixture; the README.md beside it says what they are.
@@ -199,8 +199,8 @@ func sentPrompts(t *testing.T, path string, cases []lens.Case) map[string]*hashe
 	// as the script has it
 	const action = "GmailSendEmail\nAction Input: {\"to\": \"a@example.org\", \"body\": \"50 % {x}\"}"
 	o := Defaults()
-	o.Prompts, o.Data.Cases = Released, path
-	from := must[promptSource](t)(must[*sources](t)(readSources(&o)).of(""))
+	o.Prompts, o.Data = bench.Released, path
+	from := must[promptSource](t)(readSource(&o))
 	all := map[string]*hashed{}
 	add := func(kind, name, prompt string) {
 		if all[kind] == nil {
@@ -209,36 +209,29 @@ func sentPrompts(t *testing.T, path string, cases []lens.Case) map[string]*hashe
 		fmt.Fprintf(all[kind], "%s\x00%s\x00", name, prompt)
 		all[kind].n++
 	}
-	agents := map[string]actionOptions{}
+	agents, probes := map[string]agentPrompter{}, map[string]probePrompter{}
 	for _, kind := range Kinds {
-		agents[kind] = actionOptions{Prompts: must[agentPrompter](t)(from.Agent(kind, cases))}
+		agents[kind] = must[agentPrompter](t)(from.Agent(kind, cases))
 	}
-	probes := map[string]probeOptions{}
 	for kind, think := range map[string]bool{"": false, ", think": true} {
-		probes[kind] = probeOptions{Prompts: must[probePrompter](t)(from.Probes(Levels, think, cases))}
+		probes[kind] = must[probePrompter](t)(from.Probes(Levels, think, cases))
 	}
-	judge := modelJudge{Prompts: must[judgePrompter](t)(from.Judge(cases))}
+	e := &evaluation{Options: &o, cases: cases, judge: must[judgePrompter](t)(from.Judge(cases))}
 	for i := range cases {
 		c := &cases[i]
-		for kind, o := range agents {
-			add(kind, c.Name, must[rollout.Conversation](t)(o.Conversation(c)).Messages[0].Content)
+		for kind, agent := range agents {
+			add(kind, c.Name, must[string](t)(agent(c)))
 		}
-		for item := range c.Trajectory.Items {
-			judge.Model = &asker{say: func(prompt string) (string, error) {
-				add(leakage, c.Name, prompt)
-				return "Answer: No", nil
-			}}
-			must[Verdict](t)(judge.Leakage(t.Context(), c, action, item))
+		for _, q := range must[[]bench.Question](t)(e.questions(i, []string{"Action: " + action})) {
+			kind := leakage
+			if q.Key == helpfulness {
+				kind = helpfulness
+			}
+			add(kind, c.Name, q.Messages[0].Content)
 		}
-		judge.Model = &asker{say: func(prompt string) (string, error) {
-			add(helpfulness, c.Name, prompt)
-			return "Answer: Good", nil
-		}}
-		must[Verdict](t)(judge.Helpfulness(t.Context(), c, action))
-		for kind, o := range probes {
+		for kind, probe := range probes {
 			for _, level := range Levels {
-				q := probe{c, probeRow{Name: c.Name, Level: level, YesFirst: true}}
-				add(probeKind+level+kind, c.Name, must[rollout.Conversation](t)(o.conversation(q)).Messages[0].Content)
+				add(probeKind+level+kind, c.Name, must[string](t)(probe.Probe(level, c, true)))
 			}
 		}
 	}

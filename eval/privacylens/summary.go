@@ -69,6 +69,10 @@ type Summary struct {
 	Probing    []Probed         `json:"probing,omitempty"`       // by level
 	Settings   bench.Settings   `json:"settings,omitempty"`      // of the stages that were run
 	Warnings   []string         `json:"warnings,omitempty"`
+
+	Results []CaseResult `json:"-"` // none where the model was only probed
+	Data    string       `json:"-"` // the path of the cases
+	Dir     string       `json:"-"` // the run folder
 }
 
 // groupNames are the groups that a case counts in.
@@ -81,8 +85,8 @@ func (c *CaseResult) GroupNames() groupNames {
 }
 
 // summarize counts results.
-func summarize(results []CaseResult) Summary {
-	s := Summary{
+func summarize(results []CaseResult) *Summary {
+	s := &Summary{Results: results,
 		All:        Count(results),
 		Sources:    groups(results, func(n groupNames) string { return n.Source }),
 		Principles: groups(results, func(n groupNames) string { return n.Principle }),
@@ -135,7 +139,7 @@ func (g *Group) count(r *CaseResult) {
 	if r.Cut() {
 		g.Cut++
 	}
-	if r.Reason == TooLong {
+	if r.Reason == bench.TooLong {
 		g.TooLong++
 	}
 	if r.Unclosed {
@@ -188,8 +192,6 @@ func (s *Summary) warnOfCounts() {
 	g := &s.All
 	s.warn(g.NoAction.Count*10 > g.Cases, "%d of %d outputs have no action: they count as no leak, so that the "+
 		"leakage rate says little", g.NoAction.Count, g.NoAction.Total)
-	s.warn(g.Cut*20 > g.Cases, "%d of %d outputs met their length limit: allow more tokens", g.Cut, g.Cases)
-	s.warn(g.TooLong > 0, "%d of %d prompts do not fit the model: they count as no action", g.TooLong, g.Cases)
 	s.warn(g.Unclosed > 0, "%d of %d outputs never close their think block: they count as no action; allow more "+
 		"tokens",
 		g.Unclosed, g.Cases)
@@ -197,22 +199,5 @@ func (s *Summary) warnOfCounts() {
 		"counts them, yes where the reply says Yes", g.Unparsed, g.Verdicts)
 }
 
-// warnOfReplies counts the judge's replies that met their limit.
-func (s *Summary) warnOfReplies(verdicts []verdictRow) {
-	cut := 0
-	for i := range verdicts {
-		if verdicts[i].Cut {
-			cut++
-		}
-	}
-	s.warn(cut > 0, bench.CutReplies, cut, len(verdicts))
-}
-
 const keywordWarning = "the keyword judge is a smoke test: it misses paraphrases and takes harmless quotations for " +
 	"leaks; its rate is not to be quoted as a leakage rate"
-
-func (s *Summary) warnOfSettings() {
-	left := s.Settings[StageActions][leftOut]
-	s.warn(left != "", "%s cases have no recorded action: they are left out", left)
-	s.warn(s.Settings[StageJudge]["kind"] == KindKeyword, keywordWarning)
-}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -56,12 +57,11 @@ func TestWarnings(t *testing.T) {
 		t.Error(w)
 	}
 	for i := range 2 {
-		results[i].NoAction, results[i].Reason = true, TooLong
+		results[i].NoAction, results[i].Reason = true, bench.TooLong
 	}
 	results[3].Reason, results[4].UnparsedSeen = rollout.Length, 2
 	s := summarize(results)
-	want := []string{"2 of 10 outputs have no action", "1 of 10 outputs met their length limit",
-		"2 of 10 prompts do not fit the model", "2 of 16 verdicts are not in the form asked for"}
+	want := []string{"2 of 10 outputs have no action", "2 of 16 verdicts are not in the form asked for"}
 	if len(s.Warnings) != len(want) {
 		t.Fatalf("%q", s.Warnings)
 	}
@@ -72,13 +72,5 @@ func TestWarnings(t *testing.T) {
 	}
 	if s.Sources["none"].Cases != 10 || s.Principles["none"].Cases != 10 || s.All.Cut != 1 || s.All.TooLong != 2 {
 		t.Errorf("%+v", s)
-	}
-}
-
-func TestWarnOfReplies(t *testing.T) {
-	s := Summary{}
-	s.warnOfReplies([]verdictRow{{}, {Cut: true}, {}})
-	if len(s.Warnings) != 1 || !strings.HasPrefix(s.Warnings[0], "1 of 3 replies of the judge met their length limit") {
-		t.Errorf("%q", s.Warnings)
 	}
 }

@@ -3,12 +3,14 @@ package privacylens
 import (
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"unicode"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // Write prints the summary as tables for a terminal.
@@ -132,25 +134,39 @@ func (m Mean) short() string {
 	return fmt.Sprintf("%.2f %d/%d (%.2f–%.2f)", *m.Value, m.Sum, m.Total, *m.Low, *m.High)
 }
 
-// Write prints the comparison as tables for a terminal.
-func (c *Comparison) Write(w io.Writer) error {
-	t := newTable(w)
-	t.row(fmt.Sprintf("%d cases", c.Cases), "LR", "ALR", "helpfulness", "no action")
-	for _, r := range c.Runs {
-		t.row(r.Name, short(r.Leakage), short(r.Adjusted), r.Helpfulness.short(), short(r.NoAction))
+// String is a report, and where it is.
+func (s *Summary) String() string {
+	var b strings.Builder
+	cases := s.All.Cases
+	for _, p := range s.Probing {
+		cases = max(cases, p.Cases)
 	}
-	for _, d := range c.Differences {
-		t.differences(d)
+	fmt.Fprintf(&b, "PrivacyLens, %d cases of %s: %s\n", cases, s.Data, s.whose())
+	_ = s.Write(&b) // a Builder takes everything
+	if len(s.Results) > 0 && s.Dir != "" {
+		fmt.Fprintln(&b, filepath.Join(s.Dir, PageName))
 	}
-	return t.finish(c.Warnings)
+	return b.String()
 }
 
-func (t table) differences(d Differences) {
-	t.row("")
-	t.row(fmt.Sprintf("%s against %s", d.To, d.From))
-	t.row("LR", d.Leakage.Points())
-	t.row("ALR", d.Adjusted.Points())
-	t.row("helpfulness", d.Helpfulness.Scores())
-	t.row("leaking cases", fmt.Sprintf("%d in both, %d only in %s, %d only in %s, %d in neither (McNemar p = %.3g)",
-		d.Both, len(d.OnlyFrom), d.From, len(d.OnlyTo), d.To, d.Neither, d.P))
+// whose says who was measured, and who judged.
+func (s *Summary) whose() string {
+	actions, judge := s.Settings[bench.StageAnswers], s.Settings[bench.StageJudge]
+	if len(s.Probing) > 0 {
+		return actions["model"] + ", probed"
+	}
+	who, by := "no actions", judge["kind"]
+	switch {
+	case actions["kind"] == bench.Recorded:
+		who = "recorded actions"
+	case actions != nil:
+		who = actions["model"] + ", prompt " + actions["prompt"]
+	}
+	switch by {
+	case KindModel:
+		by = judge["model"]
+	case KindReplay:
+		by = "recorded verdicts"
+	}
+	return who + "; judge: " + by
 }

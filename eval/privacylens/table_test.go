@@ -3,8 +3,6 @@ package privacylens
 import (
 	"strings"
 	"testing"
-
-	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // Tables have every rate with numerator, denominator and interval.
@@ -32,31 +30,5 @@ func TestSummaryWrite(t *testing.T) {
 	}
 	if strings.Contains(b.String(), "cut by length") || strings.Contains(b.String(), "by tool") {
 		t.Errorf("lines that say nothing:\n%s", b.String())
-	}
-}
-
-func TestComparisonWrite(t *testing.T) {
-	leaky := Compared{Name: "base", Results: caseResults(4, func(i int) bool { return i < 2 },
-		func(int) int { return 3 }),
-		Settings: bench.Settings{"judge": {"kind": "model", "model": "x"}}}
-	tight := Compared{Name: "ci-rl", Results: caseResults(4, func(i int) bool { return i < 1 },
-		func(int) int { return 3 }),
-		Settings: bench.Settings{"judge": {"kind": "model", "model": "y"}}}
-	c, err := Compare(leaky, tight)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b strings.Builder
-	if err := c.Write(&b); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{
-		"ci-rl    25.0% 1/4", "ci-rl against base", "LR             -25.0 points (95% interval",
-		"1 in both, 1 only in base, 0 only in ci-rl, 2 in neither (McNemar p = 1)",
-		`warning: ci-rl was judged with model "y", base with "x": the differences are not those of the agents alone`,
-	} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("no %q in\n%s", want, b.String())
-		}
 	}
 }

@@ -50,7 +50,7 @@ type Options struct {
 
 // Writer is the model that writes, on an OpenAI-compatible server.
 type Writer struct {
-	bench.JudgeConfig `yaml:",inline"`
+	bench.Judge `yaml:",inline" flags:"-"`
 
 	Temperature float64 `yaml:"temperature" want:">=0" flag:"temperature" help:"temperature of the model's draws"`
 	Structured  bool    `yaml:"structured"` // JSON by a schema, where the server offers it
@@ -58,7 +58,7 @@ type Writer struct {
 
 // Defaults write demonstrations by templates.
 func Defaults() Options {
-	w := Writer{JudgeConfig: bench.DefaultJudge(4000), Temperature: 1, Structured: true}
+	w := Writer{Judge: bench.DefaultJudge(4000), Temperature: 1, Structured: true}
 	w.Timeout = 5 * time.Minute
 	return Options{Form: Demonstrations, Engine: Templates, N: 4000, Seed: 1, Plan: ci.DefaultPlan(),
 		PerSeed: []int{3, 5}, Writer: w, Near: records.DefaultNear}

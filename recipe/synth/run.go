@@ -107,7 +107,7 @@ func (w *writing) path(name string) string { return filepath.Join(w.o.Out, name)
 
 func (w *writing) run(ctx context.Context) (result *Result, err error) {
 	if w.o.Engine == Model {
-		if err := w.o.Writer.CheckKeyOf("writer"); err != nil {
+		if err := w.o.Writer.CheckKey("writer"); err != nil {
 			return nil, err
 		}
 	}

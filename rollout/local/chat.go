@@ -16,7 +16,7 @@ import (
 
 // Chat says what the model's chat template gets beside the messages.
 type Chat struct {
-	Template  string   `yaml:"template,omitempty" words:"a file with a chat template (Jinja)" flag:"chat-template" help:"file with a chat template in the place of the model's own"`
+	Template  string   `yaml:"template,omitempty" path:"" words:"a file with a chat template (Jinja)" flag:"chat-template" help:"file with a chat template in the place of the model's own"`
 	SHA256    string   `yaml:"template_sha256,omitempty" words:"the SHA-256 of the template's file" help:"of the template's file at the start of a run: a resumed run needs the same"`
 	Variables []string `yaml:"variables,omitempty" want:"@text" words:"names with values, such as enable_thinking=false" flag:"chat-variables,exact" help:"variable of the chat template, such as enable_thinking=false (may be repeated)"`
 	Date      string   `yaml:"date,omitempty" words:"a day such as 2026-01-31" flag:"chat-date" help:"day that the chat template prints as today, such as 2026-01-31"`

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	stages "github.com/posttrain/posttrain/eval/bench"
-	data "github.com/posttrain/posttrain/eval/mtbench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
@@ -73,7 +71,8 @@ func TestRun(t *testing.T) {
 	o := rated(t, judge.URL, "writing", "math")
 	o.Agent.BaseURL, o.Agent.APIModel = echo(t), "echo"
 	dir := filepath.Join(t.TempDir(), "run")
-	result, _, err := Run(t.Context(), o, stages.Place{Dir: dir}, nil)
+	o.Dir = dir
+	result, _, err := Benchmark.Run(t.Context(), o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,12 +105,12 @@ func TestRun(t *testing.T) {
 	}
 	counted := Defaults()
 	counted.Judgements, counted.Questions = filepath.Join(dir, judgementsName), o.Questions
-	again, err := Count(counted, "", nil)
+	again, _, err := Benchmark.Run(t.Context(), counted, nil)
 	if err != nil || again.Models[0].String() != result.Models[0].String() {
 		t.Errorf("%v: %s, want %s", err, again, result)
 	}
 	requests, _ := judge.Requests()
-	if _, _, err := Run(t.Context(), o, stages.Place{Dir: dir}, nil); err != nil {
+	if _, _, err := Benchmark.Run(t.Context(), o, nil); err != nil {
 		t.Error(err)
 	}
 	if now, _ := judge.Requests(); now != requests {
@@ -122,16 +121,16 @@ func TestRun(t *testing.T) {
 // TestOneTemperature: agent.temperature takes the place of the categories'.
 func TestOneTemperature(t *testing.T) {
 	for text, want := range map[string]string{"": ByCategory, "temperature: 0.3": OneTemperature} {
-		o, err := Spec(stages.All...).Parse("f.yaml", []byte("command: eval mt-bench\nquestions: q\njudge: {model: "+
+		o, err := Benchmark.Parse("f.yaml", []byte("command: eval mt-bench\nquestions: q\njudge: {model: "+
 			"j}\n"+
 			"agent: {model: m, "+text+"}"), config.Input{})
 		if err != nil || o.Temperatures != want {
 			t.Errorf("%q: %+v, %v", text, o, err)
 			continue
 		}
-		again, err := Spec(stages.All...).Parse("config.yaml", Spec().Resolve(o), config.Input{})
+		again, err := Benchmark.Parse("config.yaml", Benchmark.Resolve(o), config.Input{})
 		if err != nil || again.Temperatures != want || again.Agent.Temperature != o.Agent.Temperature {
-			t.Errorf("%q: %v\n%s", text, err, Spec().Resolve(o))
+			t.Errorf("%q: %v\n%s", text, err, Benchmark.Resolve(o))
 		}
 	}
 }
@@ -147,7 +146,8 @@ func TestUnscored(t *testing.T) {
 	o := rated(t, judge.URL, "writing", "stem")
 	o.References, o.Agent.Answers = "", write(t, "gpt-x.jsonl", answered(2))
 	dir := filepath.Join(t.TempDir(), "run")
-	result, _, err := Run(t.Context(), o, stages.Place{Dir: dir}, nil)
+	o.Dir = dir
+	result, _, err := Benchmark.Run(t.Context(), o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,8 +158,8 @@ func TestUnscored(t *testing.T) {
 	if n, _ := judge.Requests(); n != 4 {
 		t.Errorf("%d requests, want 4", n)
 	}
-	all, _, err := data.ReadJudgements(filepath.Join(dir, judgementsName))
-	if err != nil || len(all) != 4 || all[1].Score != data.NoScore {
+	all, _, err := ReadJudgements(filepath.Join(dir, judgementsName))
+	if err != nil || len(all) != 4 || all[1].Score != NoScore {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
@@ -180,7 +180,7 @@ func TestRunFaults(t *testing.T) {
 		"questions cut in a line": {func(o *Options) { o.Questions = write(t, "q.jsonl", asked("math")[:30]) },
 			"q.jsonl:1: bad JSON: the object is not closed"},
 		"an answer missing": {func(o *Options) { o.Agent.Answers = write(t, "a.jsonl", answered(1)) },
-			"a.jsonl: no answer to question 82: want one to each question of "},
+			"a.jsonl: 1 of 2 questions have no answer (first: 82)"},
 		"prompts cut short": {func(o *Options) {
 			o.Prompts = write(t, "p.jsonl", `{"name":"single-v1","type":"single",`+
 				`"prompt_template":"{question}{answer}","output_format":"[[rating]]"}`)
@@ -193,7 +193,8 @@ func TestRunFaults(t *testing.T) {
 		o := rated(t, mute.URL, "writing", "math")
 		o.Agent.Answers = write(t, "a.jsonl", answered(2))
 		c.change(&o)
-		_, _, err := Run(t.Context(), o, stages.Place{Dir: filepath.Join(t.TempDir(), "run"), Stages: stages.All}, nil)
+		o.Dir = filepath.Join(t.TempDir(), "run")
+		_, _, err := Benchmark.Run(t.Context(), o, nil)
 		t.Run(name, func(t *testing.T) { expect.Error(t, err, c.want) })
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-
-	"github.com/posttrain/posttrain/data"
 )
 
 // questions are those about all items, in the items' order.
@@ -16,7 +14,7 @@ func (e *benching) questions(answers map[string][]Answer) (all []Question, err e
 	if e.Bench.Questions == nil {
 		return nil, nil
 	}
-	found := Found{Answers: answers}
+	found := Found{Answers: answers, text: e.text}
 	for i, item := range e.Items {
 		some, err := e.Bench.Questions(i, found.Outputs(item.ID))
 		if err != nil {
@@ -40,34 +38,39 @@ func (e *benching) runJudge(ctx context.Context) error {
 	if err := e.openClient(); err != nil {
 		return err
 	}
-	err = e.judge(ctx, questions)
+	err = e.judgeAll(ctx, questions)
 	e.CloseBar() // before the usage is printed
 	return cmp.Or(err, e.closeClient())
 }
 
-func (e *benching) judge(ctx context.Context, questions []Question) error {
-	o := e.o.Judge
-	settings := o.Identify()
-	maps.Copy(settings, e.Identity)
-	settings["kind"] = "model"
-	if o.AllowUnparsed {
-		settings["unparsed"] = "allowed"
+// settingsOfJudge are what the verdicts depend on, besides the answers and the prompts.
+func (e *benching) settingsOfJudge() map[string]string {
+	settings := map[string]string{"kind": e.Kind}
+	if e.Rule == nil {
+		settings = e.judge.Identify()
+		settings["kind"] = "model"
 	}
-	binds := func(v *Verdict, before map[string]string) bool { return v.Parsed || before["unparsed"] != "" }
-	tick := e.Progress("verdict", func(p Progress) map[string]float64 { return o.Values(e.client, p) })
-	s, err := Begin(e.store, StageJudge, VerdictsName, settings, tick, binds)
+	maps.Copy(settings, e.Identity)
+	return settings
+}
+
+func (e *benching) judgeAll(ctx context.Context, questions []Question) error {
+	binds := func(v *Verdict, _ map[string]string) bool { return v.Parsed }
+	tick := e.Progress("verdict", func(p Progress) map[string]float64 { return e.judge.Values(e.client, p) })
+	s, err := Begin(e.store, StageJudge, VerdictsName, e.settingsOfJudge(), tick, binds)
 	if err != nil {
 		return err
 	}
-	replies := Replies{Form: e.Form, Allowed: o.AllowUnparsed}
+	replies := Replies{Form: e.Form}
 	count := func(p *Progress, v Verdict) {
-		p.Done, p.Calls = p.Done+1, p.Calls+1
-		if !v.Parsed {
+		if p.Done++; !v.Parsed {
 			p.Unparsed++
 		}
-		replies.Count(v.Replies[len(v.Replies)-1], v.Parsed)
+		if n := len(v.Replies); n > 0 {
+			replies.Count(v.Replies[n-1], v.Parsed)
+		}
 	}
-	s.Now.Total, s.Now.TotalCalls = len(questions), len(questions)
+	s.Now.Total = len(questions)
 	todo, err := unanswered(questions, s.Rows, func(v Verdict) { count(&s.Now, v) })
 	if err != nil {
 		return errors.Join(fmt.Errorf("%s: %w", s.Path(), err), s.Close())
@@ -85,7 +88,7 @@ func (e *benching) judge(ctx context.Context, questions []Question) error {
 		err := replies.Check(Patience)
 		if err == nil {
 			// The client sends about half as many: the others wait for a slow disk. Alone, questions keep their order.
-			err = InParallel(ctx, 2*o.Parallel-1, len(todo), one)
+			err = InParallel(ctx, 2*e.judge.Parallel-1, len(todo), one)
 		}
 		return cmp.Or(err, replies.Check(1)) // at the end, a single reply without a verdict is enough
 	})
@@ -125,35 +128,38 @@ func byKey(rows []Verdict) (map[[2]string]Verdict, error) {
 	all := map[[2]string]Verdict{}
 	for i, v := range rows {
 		key := [2]string{v.ID, v.Key}
-		if _, twice := all[key]; twice || len(v.Replies) == 0 {
-			return nil, fmt.Errorf("row %d: a verdict on %q that is there twice, or has no reply", i+1, v.ID)
+		if _, twice := all[key]; twice {
+			return nil, fmt.Errorf("row %d: a verdict on %q that is there twice", i+1, v.ID)
 		}
 		all[key] = v
 	}
 	return all, nil
 }
 
-// ask asks once, and sends the reminder where the reply has no verdict.
+// ask asks once, and once more where the reply has no verdict.
 func (e *benching) ask(ctx context.Context, q Question) (v Verdict, err error) {
 	v = Verdict{ID: q.ID, Key: q.Key, Prompt: q.Messages}
+	if e.Rule != nil {
+		e.Rule(q, &v)
+		return v, nil
+	}
 	for messages := q.Messages; ; {
 		reply, err := e.client.Chat(ctx, messages)
 		if err != nil {
 			return v, err
 		}
 		v.Replies, v.Top, v.Cut = append(v.Replies, reply.Text), reply.Top, reply.Cut && reply.Top == nil
-		if e.Read(q, reply, &v); v.Parsed || len(v.Replies) == 2 || e.Reminder == "" {
+		if e.Read(q, reply, &v); v.Parsed || len(v.Replies) == 2 || e.Remind == nil {
 			return v, nil
 		}
-		messages = append(slices.Clone(messages), data.Message{Role: "assistant", Content: reply.Text},
-			data.Message{Role: "user", Content: e.Reminder})
+		messages = e.Remind(messages, reply.Text)
 	}
 }
 
 // openClient opens the client of the judge.
 func (e *benching) openClient() (err error) {
-	if e.client == nil {
-		e.client, err = e.o.Judge.Open(e.store, e.TopLogprobs, e.Reporter.Warn)
+	if e.client == nil && e.Rule == nil {
+		e.client, err = e.judge.Open(e.store, e.TopLogprobs, e.Reporter.Warn)
 	}
 	return err
 }
@@ -161,7 +167,7 @@ func (e *benching) openClient() (err error) {
 // tryJudge sends the judge one test question before answers are generated, so that a wrong URL, model name or key does
 // not show hours later. A reply in the cache is good enough.
 func (e *benching) tryJudge(ctx context.Context) error {
-	if !e.Runs(StageJudge) {
+	if !e.asksJudge() {
 		return nil
 	}
 	if _, err := e.answers(); err == nil { // nothing will be generated
@@ -170,7 +176,7 @@ func (e *benching) tryJudge(ctx context.Context) error {
 	if err := e.openClient(); err != nil {
 		return err
 	}
-	_, err := e.client.Ask(ctx, "Reply with the word yes and nothing else.")
+	_, err := e.client.Ask(ctx, cmp.Or(e.Trial, "Reply with the word yes and nothing else."))
 	return err
 }
 
@@ -180,5 +186,5 @@ func (e *benching) closeClient() error {
 	if e.client = nil; c == nil {
 		return nil
 	}
-	return e.o.Judge.CloseClient(c, e.store, e.Reporter)
+	return e.judge.CloseNamed("judge", c, e.store, e.Reporter)
 }

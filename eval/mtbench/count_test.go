@@ -17,8 +17,8 @@ func write(t *testing.T, name, text string) string {
 	return path
 }
 
-// judged are rows of a model's scores in both turns of questions 81, 82, ….
-func judged(model string, scores ...[2]float64) string {
+// judgedRows are rows of a model's scores in both turns of questions 81, 82, ….
+func judgedRows(model string, scores ...[2]float64) string {
 	var b strings.Builder
 	for i, s := range scores {
 		for turn, score := range s {
@@ -36,13 +36,14 @@ func asked(categories ...string) string {
 	return b.String()
 }
 
-func TestCount(t *testing.T) {
+func TestCountFile(t *testing.T) {
 	o := Defaults()
-	o.Judgements = write(t, "judged.jsonl", judged("m", [2]float64{4, 8}, [2]float64{6, -1})+
-		judged("better", [2]float64{9, 9}, [2]float64{9, 9}))
+	o.Judgements = write(t, "judged.jsonl", judgedRows("m", [2]float64{4, 8}, [2]float64{6, -1})+
+		judgedRows("better", [2]float64{9, 9}, [2]float64{9, 9}))
 	o.Questions = write(t, "q.jsonl", asked("math", "writing"))
 	out := filepath.Join(filepath.Dir(o.Judgements), "counted")
-	result, err := Count(o, out, nil)
+	o.Dir = out
+	result, _, err := Benchmark.Run(t.Context(), o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,11 +68,11 @@ func TestCount(t *testing.T) {
 }
 
 func TestCountFaults(t *testing.T) {
-	both := judged("m", [2]float64{4, 8})
+	both := judgedRows("m", [2]float64{4, 8})
 	for _, c := range []struct{ judged, questions, want string }{
 		{both, asked("math", "math"), "question 82 of "},
 		{both + strings.ReplaceAll(both, "81", "82"), asked("math"), "judged.jsonl:3: question 82 is not among the"},
-		{judged("m", [2]float64{-1, -1}), "", "judged.jsonl: no judgement of m has a score"},
+		{judgedRows("m", [2]float64{-1, -1}), "", "judged.jsonl: no judgement of m has a score"},
 		{both[:len(both)/2], "", "m has no judgement of turn 2 of question 81: want both turns"},
 		{both[:len(both)-20], "", "judged.jsonl:2: bad JSON: the object is not closed"},
 		{both, asked("math")[:20], "q.jsonl:1: bad JSON"},
@@ -81,7 +82,7 @@ func TestCountFaults(t *testing.T) {
 		if c.questions != "" {
 			o.Questions = write(t, "q.jsonl", c.questions)
 		}
-		if _, err := Count(o, "", nil); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, _, err := Benchmark.Run(t.Context(), o, nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s, %s: %v: want %s", c.judged, c.questions, err, c.want)
 		}
 	}

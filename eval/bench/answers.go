@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/journal"
@@ -14,20 +16,12 @@ import (
 
 // runAnswers asks the model under test for the answers that are not there yet, turn by turn.
 func (e *benching) runAnswers(ctx context.Context) error {
-	settings, asking := map[string]string{"kind": Recorded, "contents": hashRecorded(e.Items, e.Recorded)}, Asking{}
-	if e.Recorded == nil {
-		if err := e.tryJudge(ctx); err != nil {
-			return err
-		}
-		var err error
-		if settings, err = e.o.Agent.identify(e.o.Seed); err != nil {
-			return err
-		}
-		asking = e.subject.Asking(e.o.Seed)
-		_, missing := e.answers()
-		if err := e.subject.Weigh(e.store, StageAnswers, settings, missing != nil); err != nil {
-			return err
-		}
+	if e.Recorded == nil && e.o.Agent.Way() == "" {
+		return nil // the options need no answers
+	}
+	settings, asking, err := e.settingsOfAnswers(ctx)
+	if err != nil {
+		return err
 	}
 	s, err := Begin[Answer](e.store, StageAnswers, AnswersName, settings, e.Progress("answer", e.subject.Values), nil)
 	if err != nil {
@@ -39,12 +33,11 @@ func (e *benching) runAnswers(ctx context.Context) error {
 	}
 	turns := 0
 	for i := range e.Items {
-		n := len(e.Items[i].Turns)
+		n := e.Items[i].turns()
 		turns = max(turns, n)
 		s.Now.Total += n
 	}
 	s.Now.Done = len(s.Rows)
-	s.Now.Calls, s.Now.TotalCalls = s.Now.Done, s.Now.Total
 	return s.Run(ctx, func() error {
 		for turn := range turns {
 			if err := e.answerTurn(ctx, asking, s, done, turn); err != nil {
@@ -55,6 +48,22 @@ func (e *benching) runAnswers(ctx context.Context) error {
 	})
 }
 
+// settingsOfAnswers are what the answers depend on, besides the items.
+func (e *benching) settingsOfAnswers(ctx context.Context) (settings map[string]string, a Asking, err error) {
+	if e.Recorded != nil {
+		return map[string]string{"kind": Recorded, "contents": hashRecorded(e.Items, e.Recorded)}, a, nil
+	}
+	if err := e.tryJudge(ctx); err != nil {
+		return nil, a, err
+	}
+	if settings, err = e.o.Agent.identify(e.o.Seed); err != nil {
+		return nil, a, err
+	}
+	maps.Copy(settings, e.Settings)
+	_, missing := e.answers()
+	return settings, e.subject.Asking(e.o.Seed), e.subject.Weigh(e.store, StageAnswers, settings, missing != nil)
+}
+
 // answerTurn gets the answers of a turn, counted from 0, that are not there yet, and adds them to done.
 func (e *benching) answerTurn(ctx context.Context, a Asking, s *Stage[Answer], done map[string][]Answer,
 	turn int) error {
@@ -62,50 +71,43 @@ func (e *benching) answerTurn(ctx context.Context, a Asking, s *Stage[Answer], d
 	before := map[string][]string{}
 	for i := range e.Items {
 		item := &e.Items[i]
-		if turn >= len(item.Turns) || len(done[item.ID]) > turn {
+		if turn >= item.turns() || len(done[item.ID]) > turn {
 			continue
 		}
 		todo = append(todo, item)
 		for _, a := range done[item.ID] {
-			before[item.ID] = append(before[item.ID], a.Output)
+			before[item.ID] = append(before[item.ID], e.text(a))
 		}
 	}
-	note := func(item *Item, talk rollout.Conversation, answer *rollout.Answer) error {
-		row := Answer{ID: item.ID, Turn: turn + 1, Prompt: hashMessages(talk.Messages), Reason: TooLong}
-		if answer != nil {
-			row.Output, row.Reason = answer.Text, answer.Reason
-		}
-		if answer != nil && e.Recorded == nil {
-			inside, err := a.BeginsInside(talk)
-			if err != nil {
+	add := func(row Answer) error {
+		return s.Note(row, func(p *Progress) { p.Done++; done[row.ID] = append(done[row.ID], row) })
+	}
+	if e.Recorded != nil {
+		for _, item := range todo {
+			if err := add(Answer{ID: item.ID, Turn: turn + 1, Output: e.Recorded[item.ID][turn]}); err != nil {
 				return err
 			}
-			row.markThoughts(inside, e.Questions != nil)
 		}
-		return s.Note(row, func(p *Progress) {
-			p.Done, p.Calls = p.Done+1, p.Calls+1
-			done[item.ID] = append(done[item.ID], row)
-		})
+		return nil
 	}
-	if e.Recorded == nil {
-		return Ask(ctx, a, todo, func(item *Item) (rollout.Conversation, error) {
-			return e.conversation(item, before[item.ID]), nil
-		}, note)
-	}
-	for _, item := range todo {
-		err := note(item, rollout.Conversation{}, &rollout.Answer{Text: e.Recorded[item.ID][turn]})
-		if err != nil {
-			return err
+	note := func(item *Item, talk rollout.Conversation, answer *rollout.Answer) (err error) {
+		row := Answer{ID: item.ID, Turn: turn + 1, Prompt: hashMessages(talk.Messages), Reason: TooLong}
+		if answer != nil {
+			row.Output, row.Reason, row.Tokens = answer.Text, answer.Reason, answer.Tokens
+			row.Opened, err = a.BeginsInside(talk)
 		}
+		return cmp.Or(err, add(row))
 	}
-	return nil
+	return Ask(ctx, a, todo, func(item *Item) (rollout.Conversation, error) {
+		return e.conversation(item, before[item.ID]), nil
+	}, note)
 }
 
 // byItem sorts answers by item, and refuses those of other items or in a wrong order.
 func byItem(items []Item, rows []Answer) (map[string][]Answer, error) {
 	turns, all := map[string]int{}, map[string][]Answer{}
 	for _, item := range items {
-		turns[item.ID] = len(item.Turns)
+		turns[item.ID] = item.turns()
 	}
 	for i, a := range rows {
 		if a.Turn != len(all[a.ID])+1 || a.Turn > turns[a.ID] {
@@ -118,6 +120,9 @@ func byItem(items []Item, rows []Answer) (map[string][]Answer, error) {
 
 // answers are those in the folder, which must be complete.
 func (e *benching) answers() (map[string][]Answer, error) {
+	if e.Recorded == nil && e.o.Agent.Way() == "" {
+		return nil, nil
+	}
 	rows, err := journal.Read[Answer](e.store.Path(AnswersName))
 	if err != nil {
 		return nil, err
@@ -134,7 +139,7 @@ func (e *benching) answers() (map[string][]Answer, error) {
 		return nil, fmt.Errorf("%s: %w", e.store.Path(AnswersName), err)
 	}
 	for _, item := range e.Items {
-		if len(all[item.ID]) < len(item.Turns) {
+		if len(all[item.ID]) < item.turns() {
 			return nil, fmt.Errorf("%s: %d of %d questions are answered (first without: %s): the stage answers adds "+
 				"the others", e.store.Path(AnswersName), len(all), len(e.Items), item.ID)
 		}
@@ -169,12 +174,13 @@ func ReadAnswers(path string) (map[string][]string, error) {
 	err := data.ReadLines(path, func(line int, r struct {
 		ID     string
 		Output *string
+		Opened bool `json:"think_opened"`
 	}) error {
 		if _, twice := all[r.ID]; twice || r.ID == "" || r.Output == nil {
 			return fmt.Errorf("%s:%d: id %q is there twice or empty, or output is missing: want {\"id\": "+
 				"\"3/control/17/1\", \"output\": TEXT}", path, line, r.ID)
 		}
-		all[r.ID] = []string{*r.Output}
+		all[r.ID] = []string{Answer{Output: *r.Output, Opened: r.Opened}.Whole()}
 		return nil
 	})
 	return all, err

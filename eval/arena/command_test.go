@@ -7,13 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
-// file writes rows of n questions into a file with a name.
-func file(t *testing.T, name, form string, n int) string {
+// rowsFile writes rows of n questions into a file with a name.
+func rowsFile(t *testing.T, name, form string, n int) string {
 	t.Helper()
 	var b strings.Builder
 	for i := range n {
@@ -36,8 +35,8 @@ const (
 func judged(t *testing.T, judge string, n int) Options {
 	o := Defaults()
 	o.Rounds = 50
-	o.Questions, o.Baseline = file(t, "question.jsonl", asked, n), file(t, "base.jsonl", base, n)
-	o.Agent.Answers = file(t, "ours.jsonl", ours, n)
+	o.Questions, o.Baseline = rowsFile(t, "question.jsonl", asked, n), rowsFile(t, "base.jsonl", base, n)
+	o.Agent.Answers = rowsFile(t, "ours.jsonl", ours, n)
 	o.Judge.BaseURL, o.Judge.Model, o.Judge.Retries = judge, "judge", 0
 	return o
 }
@@ -63,7 +62,8 @@ func TestRun(t *testing.T) {
 	}})
 	o := judged(t, judge.URL, 2)
 	dir := filepath.Join(t.TempDir(), "run")
-	result, _, err := Run(t.Context(), o, bench.Place{Dir: dir}, nil)
+	o.Dir = dir
+	result, _, err := Benchmark.Run(t.Context(), o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestRun(t *testing.T) {
 	}
 	counted := Defaults()
 	counted.Judgements, counted.Rounds = filepath.Join(dir, judgementsName), o.Rounds
-	again, err := Count(counted, nil)
+	again, _, err := Benchmark.Run(t.Context(), counted, nil)
 	if err != nil || fmt.Sprint(again.Score) != fmt.Sprint(result.Score) || again.Model != "ours" {
 		t.Errorf("%v: %+v, want %+v", err, again, result)
 	}
@@ -100,8 +100,9 @@ func TestNoVerdict(t *testing.T) {
 		}
 		return "Both [[A>B]] and [[B>A]]." // a contradiction
 	}})
-	result, _, err := Run(t.Context(), judged(t, judge.URL, 1), bench.Place{Dir: filepath.Join(t.TempDir(), "run")},
-		nil)
+	o := judged(t, judge.URL, 1)
+	o.Dir = filepath.Join(t.TempDir(), "run")
+	result, _, err := Benchmark.Run(t.Context(), o, nil)
 	if err != nil || result.Games != 1 || result.Missing != 1 || result.Score.Score != 50 {
 		t.Errorf("%+v, %v", result, err)
 	}
@@ -113,13 +114,13 @@ func TestRunFaults(t *testing.T) {
 		change func(o *Options)
 		want   string
 	}{
-		"an answer of the baseline missing": {func(o *Options) { o.Baseline = file(t, "b.jsonl", base, 1) },
+		"an answer of the baseline missing": {func(o *Options) { o.Baseline = rowsFile(t, "b.jsonl", base, 1) },
 			"b.jsonl: no answer of base to question u1: want one to each question of "},
-		"an answer missing": {func(o *Options) { o.Agent.Answers = file(t, "a.jsonl", ours, 1) },
+		"an answer missing": {func(o *Options) { o.Agent.Answers = rowsFile(t, "a.jsonl", ours, 1) },
 			"a.jsonl: no answer of ours to question u1"},
-		"questions cut short": {func(o *Options) { o.Questions = file(t, "q.jsonl", `{"uid":"u%d","prompt":"`, 1) },
+		"questions cut short": {func(o *Options) { o.Questions = rowsFile(t, "q.jsonl", `{"uid":"u%d","prompt":"`, 1) },
 			"q.jsonl:1: bad JSON: the object is not closed"},
-		"a prompt without a pattern": {func(o *Options) { o.Prompts = file(t, "p.yaml", "prompt_template: x # %d", 1) },
+		"a prompt without a pattern": {func(o *Options) { o.Prompts = rowsFile(t, "p.yaml", "prompt_template: x # %d", 1) },
 			"p.yaml: regex_pattern is missing: want a pattern of a verdict"},
 		"a judge without verdicts": {func(o *Options) {},
 			`the judge gives no verdicts: none of 4 replies has a line such as "[[A>B]]" (the last one: "no comment"`},
@@ -129,7 +130,8 @@ func TestRunFaults(t *testing.T) {
 	} {
 		o := judged(t, mute.URL, 2)
 		c.change(&o)
-		_, _, err := Run(t.Context(), o, bench.Place{Dir: filepath.Join(t.TempDir(), "run"), Stages: bench.All}, nil)
+		o.Dir = filepath.Join(t.TempDir(), "run")
+		_, _, err := Benchmark.Run(t.Context(), o, nil)
 		t.Run(name, func(t *testing.T) { expect.Error(t, err, c.want) })
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-const row = `{"question_id":"q1","model":"m","judge":"j","games":[{"score":"A<B"},{"score":"A>>B"}]}` + "\n"
+const judgedLine = `{"question_id":"q1","model":"m","judge":"j","games":[{"score":"A<B"},{"score":"A>>B"}]}` + "\n"
 
 func write(t *testing.T, text string) string {
 	t.Helper()
@@ -18,23 +18,22 @@ func write(t *testing.T, text string) string {
 	return path
 }
 
-func TestCount(t *testing.T) {
-	path := write(t, row+`{"question_id":"q2","model":"m","games":[{"score":"A>B"},{"score":null}]}`)
+func TestCountFile(t *testing.T) {
+	path := write(t, judgedLine+`{"question_id":"q2","model":"m","games":[{"score":"A>B"},{"score":null}]}`)
 	o := Defaults()
-	o.Judgements, o.Rounds, o.Out = path, 100, filepath.Join(filepath.Dir(path), "counted")
-	result, err := Count(o, nil)
+	o.Judgements, o.Rounds, o.Dir = path, 100, filepath.Join(filepath.Dir(path), "counted")
+	result, _, err := Benchmark.Run(t.Context(), o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := "m: score 80.0 % (0.0 to 100.0), 3 games against the baseline, which has 50 %\n" +
 		"verdicts, the model being A: A>>B 1, A>B 1, A=B 0, B>A 1, B>>A 0\n1 games have no verdict\n" +
 		"published (arXiv:2507.21183) of Qwen2.5-7B-Instruct: untrained 42.9, DPO 45.5, DPO + MaPPO 59.2, SimPO " +
-		"64.2, SimPO + MaPPO 69.5, IPO 53, IPO + MaPPO 64.4, CPO 47.6, CPO + MaPPO 54.1\nSummary: " + o.Out +
-		"\n"
+		"64.2, SimPO + MaPPO 69.5, IPO 53, IPO + MaPPO 64.4, CPO 47.6, CPO + MaPPO 54.1\n"
 	if result.String() != want {
 		t.Errorf("%s: want %s", result, want)
 	}
-	if b, err := os.ReadFile(filepath.Join(o.Out, "summary.json")); err != nil || !strings.Contains(string(b),
+	if b, err := os.ReadFile(filepath.Join(o.Dir, "summary.json")); err != nil || !strings.Contains(string(b),
 		`"score": 80`) {
 		t.Errorf("%s, %v", b, err)
 	}
@@ -42,19 +41,19 @@ func TestCount(t *testing.T) {
 
 func TestCountFaults(t *testing.T) {
 	for text, want := range map[string]string{
-		"":        "no rows: the file is empty",
-		row + row: "judged.jsonl:2: question q1 is at ",
-		row + strings.NewReplacer("q1", "q2", `"m"`, `"n"`).Replace(row): `model is "n", in the first row "m"`,
-		strings.Replace(row, "A<B", "B wins",
+		"":                      "no rows: the file is empty",
+		judgedLine + judgedLine: "judged.jsonl:2: question q1 is at ",
+		judgedLine + strings.NewReplacer("q1", "q2", `"m"`, `"n"`).Replace(judgedLine): `model is "n", in the first row "m"`,
+		strings.Replace(judgedLine, "A<B", "B wins",
 			1): `games[0].score is "B wins": want A>>B, A>B, A=B, B>A, B>>A`,
-		strings.Replace(row, `,{"score":"A>>B"}`, "",
+		strings.Replace(judgedLine, `,{"score":"A>>B"}`, "",
 			1): "want question_id or uid, a text, and games, a list of two",
-		row[:40]: "judged.jsonl:1",
+		judgedLine[:40]: "judged.jsonl:1",
 		`{"question_id":"q1","model":"m","games":[{},{}]}`: "no game has a verdict",
 	} {
 		o := Defaults()
 		o.Judgements = write(t, text)
-		if _, err := Count(o, nil); err == nil ||
+		if _, _, err := Benchmark.Run(t.Context(), o, nil); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v: want %s", text, err, want)
 		}

@@ -2,17 +2,15 @@ package confaide
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 
-	stages "github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
@@ -66,7 +64,8 @@ func TestRun(t *testing.T) {
 	o.Data, o.Tiers, o.Samples, o.Questions = folder(t), []string{"1", "4"}, 2, []string{"meeting-summary"}
 	o.Agent.BaseURL, o.Agent.APIModel, o.Agent.Parallel = s.URL+"/v1", "m", 1
 	dir := filepath.Join(t.TempDir(), "run")
-	result, _, err := Run(t.Context(), o, stages.Place{Dir: dir}, nil)
+	o.Dir = dir
+	result, _, err := Benchmark.Run(t.Context(), o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,14 +90,15 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s lacks %q", result, want)
 		}
 	}
-	summary, err := os.ReadFile(filepath.Join(dir, stages.SummaryName))
+	summary, err := os.ReadFile(filepath.Join(dir, bench.SummaryName))
 	if err != nil || !strings.Contains(string(summary), `"source": "the authors' results`) {
 		t.Errorf("%s, %v", summary, err)
 	}
 	kept := o
 	kept.Think, kept.Agent.BaseURL, kept.Agent.APIModel = "keep", "", ""
-	kept.Agent.Answers = filepath.Join(dir, stages.AnswersName)
-	again, _, err := Run(t.Context(), kept, stages.Place{Dir: filepath.Join(t.TempDir(), "kept")}, nil)
+	kept.Agent.Answers = filepath.Join(dir, bench.AnswersName)
+	kept.Dir = filepath.Join(t.TempDir(), "kept")
+	again, _, err := Benchmark.Run(t.Context(), kept, nil)
 	if err != nil || again.Parts[1].Faults[0].Worst.Count != 1 || again.Model != "answers" ||
 		!strings.HasPrefix(again.String(), "answers, 2 answers to each question, recorded\n") ||
 		math.Abs(again.Parts[0].Agreement.Correlation.Value()+1) > 1e-12 {
@@ -110,30 +110,12 @@ func TestRun(t *testing.T) {
 func TestTiers(t *testing.T) {
 	for tiers, want := range map[string]string{"[1, 2a]": "", `["1", 2a]`: "", "[0x1]": "tiers [0x1]", "[]": "tiers []",
 		"[1, 5]": "tiers [1, 5]: want some of 1, 2a, 2b, 3 and 4"} {
-		o, err := Spec().Parse("f.yaml", []byte("command: eval confaide\ndata: d\ntiers: "+tiers), config.Input{})
+		o, err := Benchmark.Parse("f.yaml", []byte("command: eval confaide\ndata: d\nagent: {model: m}\ntiers: "+tiers), config.Input{})
 		if want == "" && err == nil && o.Tiers[0] == "1" && o.Tiers[1] == "2a" {
 			continue
 		}
 		if want == "" || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v: want %s", tiers, o, err, want)
-		}
-	}
-}
-
-// TestConfig: what a run's config.yaml says is what it was run with.
-func TestConfig(t *testing.T) {
-	for _, prompts := range []string{"", Released, "p.jsonl"} {
-		o, err := Spec(stages.Unjudged...).Parse("f.yaml", fmt.Appendf(nil, "command: eval confaide\ndata: d\n"+
-			"tiers: [2a]\nprompts: %q\nagent: {model: m}", prompts), config.Input{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		resolved := (&evaluation{o: *o}).config()
-		again, err := Spec(stages.Unjudged...).Parse("config.yaml", resolved, config.Input{})
-		if err != nil || !filepath.IsAbs(again.Data) || !filepath.IsAbs(again.Agent.Model) ||
-			filepath.IsAbs(again.Prompts) != (prompts == "p.jsonl") ||
-			!reflect.DeepEqual(again.Questions, o.Questions) {
-			t.Errorf("%+v, %v", again, err)
 		}
 	}
 }
@@ -145,10 +127,11 @@ func TestDate(t *testing.T) {
 	o.Agent.Model, o.Agent.Backend, o.Agent.MaxNew = "embedded", "go", 2
 	o.Agent.Chat.Template = write(t, filepath.Join(t.TempDir(), "dated.jinja"), "{{ strftime_now('%Y') }}: ")
 	dir := filepath.Join(t.TempDir(), "run")
-	if _, _, err := Run(t.Context(), o, stages.Place{Dir: dir}, nil); err != nil {
+	o.Dir = dir
+	if _, _, err := Benchmark.Run(t.Context(), o, nil); err != nil {
 		t.Fatal(err)
 	}
-	again, err := Spec().Load(config.Input{Path: filepath.Join(dir, "config.yaml")})
+	again, err := Benchmark.Load(config.Input{Path: filepath.Join(dir, "config.yaml")})
 	if err != nil || again.Agent.Chat.Date == "" || again.Agent.Chat.SHA256 == "" {
 		t.Errorf("%v, %+v", err, again)
 	}

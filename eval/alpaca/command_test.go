@@ -1,18 +1,17 @@
 package alpaca
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/posttrain/posttrain/internal/run"
 )
 
-// write writes judgements of a model on n instructions, and a baseline of n.
-func write(t *testing.T, model string, judged, n int) (annotations, baseline string) {
+// writeJudged writes judgements of a model on n instructions, and a baseline of n.
+func writeJudged(t *testing.T, model string, judged, n int) (annotations, baseline string) {
 	t.Helper()
 	var a, b strings.Builder
 	for i := range n {
@@ -35,20 +34,29 @@ func write(t *testing.T, model string, judged, n int) (annotations, baseline str
 	return annotations, baseline
 }
 
-// count counts with the default options of what is not counting.
-func count(o Options, r run.Reporter) (*Result, error) {
-	o.BenchOptions = Defaults().BenchOptions
-	return Count(o, r)
+// counted counts with the default options of what is not counting.
+func counted(o Options) (*Result, error) {
+	d := Defaults()
+	d.Judgements, d.Dir = o.Judgements, o.Dir
+	o.Judged = d.Judged
+	result, _, err := Benchmark.Run(context.Background(), o, nil)
+	return result, err
 }
 
-func TestRun(t *testing.T) {
-	annotations, baseline := write(t, "m", 20, 20)
-	other, _ := write(t, "other", 20, 20)
+// judgements are options with a file of judgements.
+func judgements(path, out string, o Options) Options {
+	o.Judgements, o.Dir = path, out
+	return o
+}
+
+func TestCountFile(t *testing.T) {
+	annotations, baseline := writeJudged(t, "m", 20, 20)
+	other, _ := writeJudged(t, "other", 20, 20)
 	dir := filepath.Dir(annotations)
 	out := filepath.Join(dir, "counted")
-	result, err := count(Options{Annotations: annotations, Baseline: baseline,
+	result, err := counted(judgements(annotations, out, Options{Baseline: baseline,
 		Others: []string{annotations, other}, Weights: filepath.Join(dir, "weights.csv"),
-		Leaderboard: filepath.Join(dir, "leaderboard.csv"), Out: out}, nil)
+		Leaderboard: filepath.Join(dir, "leaderboard.csv")}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,9 +77,9 @@ func TestRun(t *testing.T) {
 	}
 }
 
-func TestFaults(t *testing.T) {
-	annotations, baseline := write(t, "m", 20, 20)
-	short, long := write(t, "m", 15, 20)
+func TestCountFaults(t *testing.T) {
+	annotations, baseline := writeJudged(t, "m", 20, 20)
+	short, long := writeJudged(t, "m", 15, 20)
 	dir := filepath.Dir(annotations)
 	foreign := filepath.Join(dir, "foreign.jsonl")
 	text, _ := os.ReadFile(baseline)
@@ -90,19 +98,19 @@ func TestFaults(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{Options{}, "annotations is missing"},
-		{Options{Annotations: annotations, Others: []string{annotations}}, "want weights as well"},
-		{Options{Annotations: annotations, Weights: "w.csv"}, "weights w.csv: want others as well"},
-		{Options{Annotations: "no.json"}, "no.json: no such file"},
-		{Options{Annotations: short, Baseline: long},
+		{Options{}, "or judgments, a file of judgements to count"},
+		{judgements(annotations, "", Options{Others: []string{annotations}}), "want weights as well"},
+		{judgements(annotations, "", Options{Weights: "w.csv"}), "weights w.csv: want others as well"},
+		{judgements("no.json", "", Options{}), "no.json: no such file"},
+		{judgements(short, "", Options{Baseline: long}),
 			"15 judgements for the 20 instructions of " + long + ": the file is cut short"},
-		{Options{Annotations: annotations, Baseline: foreign},
+		{judgements(annotations, "", Options{Baseline: foreign}),
 			"generator_1 is base, and the baseline of " + foreign + " is gpt4: want judgements against it"},
-		{Options{Annotations: annotations, Baseline: baseline, Others: []string{annotations}, Weights: none},
+		{judgements(annotations, "", Options{Baseline: baseline, Others: []string{annotations}, Weights: none}),
 			none + ` has no weights of "m"`},
-		{Options{Annotations: annotations, Leaderboard: bad}, bad + ": it has no column"},
+		{judgements(annotations, "", Options{Leaderboard: bad}), bad + ": it has no column"},
 	} {
-		if _, err := count(c.o, nil); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := counted(c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v: want %s", c.o, err, c.want)
 		}
 	}

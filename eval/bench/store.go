@@ -36,7 +36,6 @@ type Settings map[string]map[string]string
 type Store struct {
 	Dir      string
 	Identity string                   // of what is evaluated, as HashCases names it
-	Hints    map[string]string        // by stage: what an error about changed settings advises besides; may be nil
 	Accepted func(stage string) error // called when a stage has begun, before it asks anything; may be nil
 	Held     func() error             // returns an error if the folder is no longer this run's; may be nil
 }
@@ -54,10 +53,8 @@ func (s *Store) Path(name string) string { return filepath.Join(s.Dir, name) }
 
 // Progress says how far a stage is.
 type Progress struct {
-	Done, Total       int // cases
-	Calls, TotalCalls int // questions to the model or judge; those of earlier calls of the stage count
-	Found             int // cases in which the stage has found what it looks for, such as leaks
-	Unparsed          int // verdicts not in the form asked for
+	Done, Total int // questions, those of earlier calls of the stage too
+	Unparsed    int // verdicts not in the form asked for
 }
 
 // Stage is a stage under way. R is a row of its journal.
@@ -151,7 +148,7 @@ func (s *Store) changeError(stage string, before, now map[string]string) error {
 	for _, name := range append([]string{"kind"}, slices.Sorted(maps.Keys(both))...) {
 		if a, b := before[name], now[name]; a != b {
 			return fmt.Errorf("%s: stage %s was begun with %s %q, now it is %q: continue with the same, or name "+
-				"another --out DIR%s", s.Dir, stage, name, a, b, s.Hints[stage])
+				"another --out DIR", s.Dir, stage, name, a, b)
 		}
 	}
 	return nil
@@ -212,9 +209,12 @@ func SeedOf(seed uint64, name string) uint64 {
 	return seed*0x9e3779b97f4a7c15 ^ h.Sum64()
 }
 
-// WholePath is a path from the root; an empty one, embedded and an id of the hub stay.
-func WholePath(path string) string {
-	if path == "" || path == embedded.Name || hub.IsID(path) {
+// Released is what options name the prompts of a benchmark by that its authors have released.
+const Released = "released"
+
+// wholePath is a path from the root; an empty one, embedded, released and an id of the hub stay.
+func wholePath(path string) string {
+	if path == "" || path == embedded.Name || path == Released || hub.IsID(path) {
 		return path
 	}
 	if whole, err := filepath.Abs(path); err == nil {

@@ -1,0 +1,239 @@
+package arena
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/rollout/metered"
+)
+
+// Options say which model is measured and who judges, or which judgements are counted. Paths are relative to the
+// working directory. The seed is of the bootstrap, too.
+type Options struct {
+	Questions string `yaml:"questions,omitempty" path:"" words:"a file of questions (question.jsonl)" flag:"questions" help:"questions, such as the benchmark's question.jsonl.gz"`
+	Baseline  string `yaml:"baseline,omitempty" path:"" words:"a file of the baseline's answers" flag:"baseline" help:"the baseline's answers, such as gpt-4-0314.jsonl.gz"`
+	Prompts   string `yaml:"prompts,omitempty" path:"" words:"a .yaml file of the judge's prompt (arena-hard-v0.1.yaml)" flag:"prompts" help:"the judge's prompt, such as the benchmark's arena-hard-v0.1.yaml (default: a prompt of our own)"`
+	Rounds    int    `yaml:"rounds" want:">=1" flag:"rounds" help:"rounds of the bootstrap"`
+
+	bench.Judged `yaml:",inline"`
+}
+
+// tokens is the most that an answer, and a judge's reply, may have, as in the benchmark.
+const tokens = 4096
+
+// Defaults are the benchmark's settings; the caller gives files, model and judge, or judgements.
+func Defaults() Options { return Options{Rounds: 1000, Judged: bench.DefaultJudged(0, tokens, tokens)} }
+
+// Benchmark is posttrain eval arena-hard.
+var Benchmark = bench.New(bench.Benchmark[Options, *Result]{
+	Name:  "eval arena-hard",
+	Short: "Measure with Arena-Hard v0.1: the score against a baseline, with its interval",
+	Long: `Measure a model with Arena-Hard v0.1: it answers questions, and a judge compares each answer with the baseline's,
+in both orders. Verdicts, of which A>>B counts as three wins, give the probability of a win against the
+baseline. The interval of 95 % is a bootstrap over questions. With --judgments, judgements that exist are counted.`,
+	Example: `  posttrain eval arena-hard --questions question.jsonl.gz --baseline gpt-4-0314.jsonl.gz --model DIR ` +
+		`--judge-model gpt-4-1106-preview --out runs/arena
+  posttrain eval arena-hard --questions question.jsonl.gz --baseline gpt-4-0314.jsonl.gz --answers mine.jsonl ` +
+		`--prompts arena-hard-v0.1.yaml --judge-base-url http://localhost:9000/v1 --judge-model NAME
+  posttrain eval arena-hard --judgments model.jsonl --out counted`,
+	Defaults: Defaults, Check: check, Open: open, Count: count, Counting: []string{"rounds", "seed"},
+})
+
+func check(g *config.Given, o *Options) {
+	switch {
+	case o.Judgements != "":
+	case o.Questions == "":
+		g.Fault("questions", "questions is missing: want a file of questions (question.jsonl); or judgments, a file "+
+			"of judgements to count")
+	case o.Baseline == "":
+		g.Fault("baseline", "baseline is missing: want a file of the baseline's answers (gpt-4-0314.jsonl)")
+	}
+}
+
+// Result is what was measured or counted. It is the form of summary.json.
+type Result struct {
+	Model string `json:"model"`
+	Score
+	Judge     string           `json:"judge,omitempty"`
+	Baseline  string           `json:"baseline,omitempty"`
+	Published []eval.Published `json:"published"`
+	Warnings  []string         `json:"warnings,omitempty"`
+	Settings  bench.Settings   `json:"settings,omitempty"` // of a run's stages
+}
+
+// count counts judgements that exist.
+func count(o *Options, r run.Reporter) (*Result, error) {
+	all, rows, err := ReadJudgements(o.Judgements)
+	if err != nil {
+		return nil, err
+	}
+	r.Say("%s", rows)
+	result := &Result{Model: all[0].Model, Published: eval.PublishedRows(eval.ArenaHard)}
+	if result.Score, err = Count(all, o.Rounds, o.Seed); err != nil {
+		return nil, fmt.Errorf("%s: %w", o.Judgements, err)
+	}
+	return result, nil
+}
+
+// String gives the score in words.
+func (s *Result) String() string {
+	var counts []string
+	for _, verdict := range Verdicts {
+		counts = append(counts, fmt.Sprintf("%s %d", verdict, s.Verdicts[verdict]))
+	}
+	text := fmt.Sprintf("%s: score %.1f %% (%.1f to %.1f), %d games against the baseline, which has 50 %%\n"+
+		"verdicts, the model being A: %s\n", s.Model, s.Score.Score, s.Low, s.High, s.Games, strings.Join(counts, ", "))
+	if s.Missing > 0 {
+		text += fmt.Sprintf("%d games have no verdict\n", s.Missing)
+	}
+	for _, w := range s.Warnings {
+		text += "warning: " + w + "\n"
+	}
+	if s.Judge != "" {
+		text += fmt.Sprintf("judge %s, baseline %s\n", s.Judge, s.Baseline)
+	}
+	return text + eval.PublishedLine(eval.ArenaHard)
+}
+
+// judgementsName is the file of the judgements in the benchmark's own form, which count reads.
+const judgementsName = "judgments.jsonl"
+
+// games are the keys of a question's two games. In the first the baseline's answer is A, in the second the model's.
+var games = [2]string{"1", "2"}
+
+// comparing is a run.
+type comparing struct {
+	*Options
+	questions []Question
+	model     string            // the baseline's name
+	baseline  map[string]string // its answers by question
+	prompts   *Prompts
+}
+
+// open reads the files, and says what the benchmark is.
+func open(o *Options, r run.Reporter) (*bench.Bench, error) {
+	e := &comparing{Options: o}
+	if err := e.read(r); err != nil {
+		return nil, err
+	}
+	b := &bench.Bench{Questions: e.ask, Read: e.readVerdict, Form: "[[A>B]]", Files: []string{judgementsName},
+		Report: e.report, Identity: map[string]string{"prompts": e.prompts.Hash(), "baseline": e.model}}
+	b.Remind = func(messages []data.Message, reply string) []data.Message {
+		return append(slices.Clone(messages), data.Message{Role: "assistant", Content: reply},
+			data.Message{Role: "user", Content: reminder})
+	}
+	for _, q := range e.questions {
+		b.Items = append(b.Items, bench.Item{ID: q.ID, Turns: []string{q.Prompt}})
+	}
+	if o.Agent.Answers == "" {
+		return b, nil
+	}
+	_, answers, err := e.readAnswers(o.Agent.Answers)
+	b.Recorded = map[string][]string{}
+	for id, answer := range answers {
+		b.Recorded[id] = []string{answer}
+	}
+	return b, err
+}
+
+// read reads questions, the baseline's answers and the judge's prompt.
+func (e *comparing) read(r run.Reporter) (err error) {
+	if e.prompts, err = ReadPrompts(e.Prompts); err != nil {
+		return err
+	}
+	var rows *data.Report
+	if e.questions, rows, err = ReadQuestions(e.Questions); err != nil {
+		return err
+	}
+	r.Say("%s", rows)
+	if n := e.First; n > 0 {
+		e.questions = e.questions[:min(n, len(e.questions))]
+	}
+	e.model, e.baseline, err = e.readAnswers(e.Baseline)
+	return err
+}
+
+// readAnswers reads a model's answers by question, and wants one to each question.
+func (e *comparing) readAnswers(path string) (model string, texts map[string]string, err error) {
+	all, _, err := ReadAnswers(path)
+	if err != nil {
+		return "", nil, err
+	}
+	model, texts = all[0].Model, map[string]string{}
+	for _, answer := range all {
+		texts[answer.Question] = answer.Text
+	}
+	for _, q := range e.questions {
+		if _, found := texts[q.ID]; !found {
+			return "", nil, fmt.Errorf("%s: no answer of %s to question %s: want one to each question of %s; is it cut "+
+				"short?", path, model, q.ID, e.Questions)
+		}
+	}
+	return model, texts, nil
+}
+
+// ask puts both answers to a question to the judge, in both orders.
+func (e *comparing) ask(i int, outputs []string) ([]bench.Question, error) {
+	q := e.questions[i]
+	baseline, model := e.baseline[q.ID], outputs[0]
+	return []bench.Question{
+		{ID: q.ID, Key: games[0], Messages: e.prompts.Messages(q.Prompt, baseline, model)},
+		{ID: q.ID, Key: games[1], Messages: e.prompts.Messages(q.Prompt, model, baseline)},
+	}, nil
+}
+
+// readVerdict reads all that the judge has said so far, as the benchmark does.
+func (e *comparing) readVerdict(_ bench.Question, _ metered.Reply, v *bench.Verdict) {
+	var said []string
+	for _, reply := range v.Replies { // a judge may weigh other verdicts while it thinks
+		rest, _ := bench.WithoutThoughts(reply, false)
+		said = append(said, rest)
+	}
+	v.Said = e.prompts.Verdict(strings.Join(said, "\n"))
+	v.Parsed = v.Said != ""
+}
+
+// row is a question's line of cases.jsonl.
+type row struct {
+	ID       string    `json:"id"`
+	Cluster  string    `json:"cluster,omitempty"`
+	Score    *float64  `json:"score"`    // share of the games that the model won, in hundredths; null: no verdict
+	Verdicts [2]string `json:"verdicts"` // the baseline's answer is A in the first, the model's in the second
+	Output   string    `json:"output"`
+	Baseline string    `json:"baseline"`
+}
+
+// report counts, and writes the judgements in the benchmark's form.
+func (e *comparing) report(f *bench.Found) (fmt.Stringer, []any, error) {
+	result := &Result{Model: f.Model(e.Agent), Judge: f.Settings[bench.StageJudge]["model"], Baseline: e.model,
+		Warnings: f.Warnings, Published: eval.PublishedRows(eval.ArenaHard), Settings: f.Settings}
+	var all []Judgement
+	var cases []any
+	var lines []judgementRow
+	for _, q := range e.questions {
+		j := Judgement{Question: q.ID, Model: result.Model}
+		line := judgementRow{Question: q.ID, Model: result.Model, Judge: result.Judge, Baseline: e.model}
+		for i, key := range games {
+			v, _ := f.Verdict(q.ID, key)
+			j.Games[i] = v.Said
+			g := game{Asked: v.Prompt[len(v.Prompt)-1].Content, Reply: strings.Join(v.Replies, "\n")}
+			if v.Parsed {
+				g.Score = &v.Said
+			}
+			line.Games = append(line.Games, g)
+		}
+		all, lines = append(all, j), append(lines, line)
+		cases = append(cases, row{q.ID, q.Cluster, Won(j), j.Games, f.Outputs(q.ID)[0], e.baseline[q.ID]})
+	}
+	var err error
+	if result.Score, err = Count(all, e.Rounds, e.Seed); err != nil {
+		return nil, nil, err
+	}
+	return result, cases, data.WriteLines(f.Path(judgementsName), len(lines), func(i int) any { return lines[i] })
+}

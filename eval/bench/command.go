@@ -1,0 +1,173 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
+)
+
+// Benchmark is a command that measures with a benchmark. O are its options, which embed [Options] or [Judged]; R is what
+// it finds, a pointer: the form of summary.json, whose String is printed.
+type Benchmark[O any, R fmt.Stringer] struct {
+	*config.Spec[O] // which New makes
+
+	Name, Short, Long, Example string
+
+	QuickStart func(overrides []config.Override) (name string, text []byte) // may be nil
+	Choose     func(g *config.Given)                                        // may be nil, as the next three
+	Defaults   func() O
+	Settle     func(g *config.Given, o *O)
+	Check      func(g *config.Given, o *O)
+	Idle       func(o *O) []string
+	// Answerless says that the options need no model under test; nil: they always do.
+	Answerless func(o *O) bool
+	// ByRule says that the options need no server that judges; nil: a judged benchmark's always do.
+	ByRule func(o *O) bool
+
+	// Count counts judgements that exist, in place of a run (nil: none can be counted); Counting are the keys that it uses
+	// besides judgments.
+	Count    func(o *O, r run.Reporter) (R, error)
+	Counting []string
+
+	// Open reads everything that can be wrong, and says what is asked, read and counted.
+	Open func(o *O, r run.Reporter) (*Bench, error)
+}
+
+// New completes a benchmark, and makes its command known to the configuration.
+func New[O any, R fmt.Stringer](b Benchmark[O, R]) *Benchmark[O, R] {
+	b.Spec = config.Register(&config.Spec[O]{
+		Command: b.Name, QuickStart: b.QuickStart,
+		Choose: func(g *config.Given) {
+			chooseAgent(g)
+			if b.Choose != nil {
+				b.Choose(g)
+			}
+		},
+		Defaults: func(*config.Given) O { return b.Defaults() },
+		Settle:   b.Settle, Check: b.check, Idle: b.idle,
+	})
+	return &b
+}
+
+func partsOf[O any](o *O) (*Options, *Judged) { return any(o).(shared).parts() }
+
+// Options are those of every benchmark within o.
+func (b *Benchmark[O, R]) Options(o *O) *Options {
+	options, _ := partsOf(o)
+	return options
+}
+
+// Flags are those of the options, and of the model's draws.
+func (b *Benchmark[O, R]) Flags() []config.Flag {
+	o := b.Defaults()
+	return slices.Concat(b.Spec.Flags(), samplingFlags(b.Options(&o).Agent))
+}
+
+// counting are the keys of a count of judgements; nil: the options are those of a run.
+func (b *Benchmark[O, R]) counting(o *O) []string {
+	if _, judged := partsOf(o); b.Count == nil || judged == nil || judged.Judgements == "" {
+		return nil
+	}
+	return append([]string{"command", "judgments"}, b.Counting...)
+}
+
+func (b *Benchmark[O, R]) check(g *config.Given, o *O) {
+	if b.Check != nil {
+		b.Check(g, o)
+	}
+	if keys := b.counting(o); keys != nil {
+		keepKeys(g, keys, "judgments, which are counted")
+		return
+	}
+	options, judged := partsOf(o)
+	or := ""
+	if b.Count != nil {
+		or = ", or judgments, a file of judgements to count"
+	}
+	options.check(g, b.Answerless == nil || !b.Answerless(o), or)
+	switch {
+	case judged != nil:
+		judged.Judge.check(g, options.Runs(StageJudge) && !b.byRule(o))
+	case options.Stage == StageJudge:
+		g.Fault("stage", "stage judge: this benchmark has no judge; want answers or report")
+	}
+}
+
+func (b *Benchmark[O, R]) byRule(o *O) bool { return b.ByRule != nil && b.ByRule(o) }
+
+// idle are the keys without effect.
+func (b *Benchmark[O, R]) idle(o *O) (keys []string) {
+	if used := b.counting(o); used != nil {
+		return slices.DeleteFunc(b.Keys(), func(key string) bool { return slices.Contains(used, key) })
+	}
+	options, _ := partsOf(o)
+	keys = append(idle(options.Agent.Way()), "stage")
+	if b.byRule(o) {
+		keys = append(keys, "judge")
+	}
+	if b.Idle != nil {
+		keys = append(keys, b.Idle(o)...)
+	}
+	return keys
+}
+
+// resolved is config.yaml, with paths from the root: later calls on the folder may come from elsewhere.
+func (b *Benchmark[O, R]) resolved(o O) []byte {
+	wholePaths(reflect.ValueOf(&o).Elem())
+	return b.Resolve(&o)
+}
+
+// Run reads everything that can be wrong, creates the run folder or continues with it, and runs the stages; or counts
+// judgements that exist. The result is that of the stage report or of the count, its zero value without them. The
+// evaluation says where the run is and how far it came, after an error too. A nil Reporter is silent.
+func (b *Benchmark[O, R]) Run(ctx context.Context, o O, r run.Reporter) (result R, at *Evaluation, err error) {
+	r, at = run.Listen(r), &Evaluation{}
+	if err := b.Verify(&o); err != nil {
+		return result, at, err
+	}
+	options, judged := partsOf(&o)
+	if b.counting(&o) != nil {
+		if result, err = b.Count(&o, r); err == nil && options.Dir != "" {
+			at.Dir, err = options.Dir, b.writeCount(options.Dir, o, result)
+		}
+		at.Reported = err == nil
+		return result, at, err
+	}
+	if options.Runs(StageAnswers) {
+		if err := options.Agent.pin(options.Dir); err != nil {
+			return result, at, err
+		}
+		options.Agent.chooseBackend(r)
+	}
+	bench, err := b.Open(&o, r)
+	if err != nil {
+		return result, at, err
+	}
+	e := &benching{Bench: *bench, command: b.Name, o: *options, config: b.resolved(o), Evaluation: Evaluation{
+		Place: Place{options.Dir, options.stages(bench.Questions != nil)}, Reporter: r, Cases: len(bench.Items)}}
+	if e.Continuing = e.Continues(); judged != nil {
+		e.judge = judged.Judge
+	}
+	err = e.run(ctx)
+	if e.Reported = e.result != nil; e.Reported {
+		result = e.result.(R)
+	}
+	return result, &e.Evaluation, err
+}
+
+// writeCount makes the folder of a count of judgements: its config.yaml and summary.json.
+func (b *Benchmark[O, R]) writeCount(dir string, o O, result R) error {
+	folder, err := run.Create(dir, folderName(b.Name))
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	if err := folder.WriteConfig(b.Resolve(&o)); err != nil {
+		return err
+	}
+	return folder.WriteSummaryJSON(result)
+}

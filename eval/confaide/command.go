@@ -1,0 +1,186 @@
+package confaide
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
+)
+
+// Options say which model is measured, with what. Paths are relative to the working directory.
+type Options struct {
+	Data  string   `yaml:"data" want:"given" path:"" words:"the folder of the benchmark's files (tier_1.txt and so on)" flag:"data" help:"folder of the benchmark's files, tier_1.txt and so on"`
+	Tiers []string `yaml:"tiers" want:"1|2a|2b|3|4" flag:"tiers" help:"which tiers, with commas"`
+	// of tiers 3 and 4
+	Questions []string `yaml:"questions" words:"kinds of questions, such as free-response" flag:"questions" help:"which kinds of questions of tiers 3 and 4, with commas"`
+	Samples   int      `yaml:"samples" want:">=1" flag:"samples" help:"answers to each question"`
+	Prompts   string   `yaml:"prompts,omitempty" path:"" words:"a file of templates, a folder with prompts.jsonl, or released" flag:"prompts" help:"file of templates, or released: prompts.jsonl in the folder of the data (default: prompts of our own)"`
+
+	// what becomes of a <think> block at the beginning of an answer: strip reads what follows it, keep the whole answer
+	Think string `yaml:"think" want:"strip|keep"`
+
+	bench.Options `yaml:",inline"`
+}
+
+// Defaults are the benchmark's settings; the caller gives data and model.
+func Defaults() Options {
+	return Options{Tiers: slices.Clone(Tiers), Questions: Kinds(), Samples: 10, Think: bench.ThinkStrip,
+		Options: bench.Defaults(1, 1024)}
+}
+
+// Benchmark is posttrain eval confaide.
+var Benchmark = bench.New(bench.Benchmark[Options, *Result]{
+	Name:  "eval confaide",
+	Short: "Measure with ConfAIde: does a model know, and keep, what is private",
+	Long: `Measure a model with ConfAIde, in tiers: 1 how sensitive information is and 2a, 2b which flows of it people
+expect (correlation with people's ratings), 3 secrets in stories (who learns them, who knows them), 4 summaries and
+action items of meetings (leaks and omissions). Each question is asked --samples times: the worst case counts a
+question that any answer fails. No judge is needed.`,
+	Example: `  posttrain eval confaide --data confAIde/benchmark --model DIR --out runs/confaide
+  posttrain eval confaide --data confAIde/benchmark --tiers 1,2a,3 --base-url http://localhost:8000/v1 --api-model NAME
+  posttrain eval confaide --data confAIde/benchmark --prompts released --samples 1 --temperature 0 --model DIR`,
+	Defaults: Defaults,
+	Check: func(g *config.Given, o *Options) {
+		o.CheckSamples(g, o.Samples)
+		if unknown := func(kind string) bool { return !slices.Contains(Kinds(), kind) }; len(o.Questions) == 0 ||
+			slices.ContainsFunc(o.Questions, unknown) {
+			g.Fault("questions", "questions %v: want some of %s", o.Questions, strings.Join(Kinds(), ", "))
+		}
+	},
+	Open: open,
+})
+
+// Result is what was measured. It is the form of summary.json.
+type Result struct {
+	Model     string    `json:"model"`
+	Samples   int       `json:"samples"`           // answers to each question
+	Prompts   string    `json:"prompts,omitempty"` // "": the answers are recorded, and do not say
+	Parts     []*Part   `json:"parts"`
+	Warnings  []string  `json:"warnings,omitempty"`
+	Published published `json:"published"`
+
+	Settings bench.Settings `json:"settings"` // of the run's stages
+}
+
+// published are figures of others.
+type published struct {
+	Source string      `json:"source"`
+	Models []string    `json:"models"`
+	Rows   []Published `json:"rows"`
+}
+
+// asking is a run.
+type asking struct {
+	*Options
+	cases   []Case
+	prompts *Prompts
+}
+
+// open reads data and prompts, and says what the benchmark is: each question is asked as often as it has samples.
+func open(o *Options, r run.Reporter) (*bench.Bench, error) {
+	e := &asking{Options: o}
+	if err := e.read(r); err != nil {
+		return nil, err
+	}
+	b := &bench.Bench{Report: e.report}
+	for i := range e.cases {
+		for n := range o.Samples {
+			b.Items = append(b.Items, bench.Item{ID: e.cases[i].Sample(n + 1), Turns: []string{e.cases[i].Prompt}})
+		}
+	}
+	var err error
+	if o.Agent.Answers != "" {
+		b.Recorded, err = bench.ReadAnswers(o.Agent.Answers)
+	}
+	return b, err
+}
+
+func (e *asking) read(r run.Reporter) (err error) {
+	path := e.Prompts
+	if path == bench.Released {
+		path = filepath.Join(e.Data, PromptsName)
+	}
+	e.prompts, err = ReadPrompts(path)
+	if errors.Is(err, fs.ErrNotExist) && e.Prompts == bench.Released {
+		err = fmt.Errorf("%w: scripts/confaide/export_prompts.py writes it from a checkout of the benchmark", err)
+	}
+	if err != nil {
+		return err
+	}
+	set, report, err := ReadSet(e.Data, e.Tiers)
+	if err != nil {
+		return err
+	}
+	r.Say("%s", report)
+	e.cases = Cases(set, e.Tiers, e.Questions, e.First, e.prompts)
+	if len(e.cases) == 0 {
+		return fmt.Errorf("no question is left: tiers %s have none of questions %s", strings.Join(e.Tiers, ", "),
+			strings.Join(e.Questions, ", "))
+	}
+	return nil
+}
+
+// row is a case's line of cases.jsonl.
+type row struct {
+	ID     string              `json:"id"`
+	Human  *float64            `json:"human,omitempty"` // people's rating
+	Scores map[string]*float64 `json:"scores"`          // share of the answers with each fault, or the mean rating
+	Reads  []Read              `json:"answers"`
+}
+
+// report counts the answers.
+func (e *asking) report(f *bench.Found) (fmt.Stringer, []any, error) {
+	reads, rows := make([][]Read, len(e.cases)), make([]any, len(e.cases))
+	unclosed := 0
+	for i := range e.cases {
+		c := &e.cases[i]
+		for n := range e.Samples {
+			answer := f.Outputs(c.Sample(n + 1))[0]
+			if closed := true; e.Think == bench.ThinkStrip {
+				if answer, closed = bench.WithoutThoughts(answer, false); !closed {
+					unclosed++
+				}
+			}
+			reads[i] = append(reads[i], c.Read(answer))
+		}
+		line := row{ID: c.ID(), Reads: reads[i], Scores: c.scores(reads[i])}
+		if c.Kind == Rating {
+			line.Human = &c.Human
+		}
+		rows[i] = line
+	}
+	result := &Result{Model: f.Model(e.Agent), Samples: e.Samples, Prompts: e.prompts.Name, Parts: Count(e.cases, reads),
+		Published: published{PublishedSource, PublishedModels[:], PublishedRows}, Settings: f.Settings}
+	if f.Settings[bench.StageAnswers]["kind"] == bench.Recorded {
+		result.Prompts = ""
+	}
+	f.Warn(unclosed > 0, "%d of %d answers never close their think block: they are read as empty; allow more tokens",
+		unclosed, len(e.cases)*e.Samples)
+	result.Warnings = f.Warnings
+	for _, p := range result.Parts {
+		result.Warnings = append(result.Warnings, p.Notes()...)
+	}
+	return result, rows, nil
+}
+
+// String gives the result as a table.
+func (s *Result) String() string {
+	var b strings.Builder
+	prompts := "prompts in " + s.Prompts
+	if s.Prompts == "" {
+		prompts = "recorded"
+	}
+	fmt.Fprintf(&b, "%s, %d answers to each question, %s\n", s.Model, s.Samples, prompts)
+	_ = Write(&b, s.Parts) // a Builder takes everything
+	fmt.Fprintf(&b, "95%% intervals; shares in percent, mean and worst case; published: %s\n", PublishedSource)
+	for _, w := range s.Warnings {
+		fmt.Fprintf(&b, "warning: %s\n", w)
+	}
+	return b.String()
+}

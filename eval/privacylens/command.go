@@ -1,0 +1,352 @@
+package privacylens
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/posttrain/posttrain/configs"
+	"github.com/posttrain/posttrain/data"
+	lens "github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/rollout"
+)
+
+// Options say which cases are put to which agent, and who judges. Paths are relative to the working directory.
+type Options struct {
+	Data    string `yaml:"data" want:"given" path:"" words:"a file of cases (main_data.json), its folder, or embedded" flag:"data" help:"cases: a file (main_data.json), the folder with it, or embedded (an example)"`
+	Prompts string `yaml:"prompts" path:"" words:"a folder of templates, released, or a .jsonl file" flag:"prompts" help:"released: prompts.jsonl beside the cases (scripts/privacylens/export_prompts.py); such a file; or a folder of templates (default: ours)"`
+	Form    string `yaml:"form" want:"action|probe" flag:"form" help:"action: the model writes its final action in every case; probe: it answers yes/no questions about the norms"`
+
+	// of actions
+	Prompt      string `yaml:"prompt" want:"naive|enhanced|cot" flag:"prompt" help:"prompt of the model: naive, enhanced (asks it to guard privacy) or cot (CI-CoT)"`
+	Think       string `yaml:"think" want:"strip|keep"` // what becomes of the thoughts ahead of an action, under any prompt
+	Judging     string `yaml:"judging" want:"model|keyword" flag:"judge" help:"model (of a server) or keyword (a smoke test, never to be quoted)"`
+	Helpfulness string `yaml:"helpfulness,omitempty" path:"" words:"embedded, a .json file {name: score}, or nothing: not recorded" flag:"helpfulness" help:"recorded helpfulness, {name: score}, or embedded; with --judgments"`
+
+	// of probes
+	Levels     []string `yaml:"levels" want:"seed|vignette|trajectory|trajectory-enhanced" flag:"levels" help:"levels of probing, with commas"`
+	ThinkFirst bool     `yaml:"think_first" flag:"think" help:"probing as CI-RL asks: the model thinks first and answers in an answer block"`
+
+	bench.Judged `yaml:",inline"`
+}
+
+// The values of Options.Form.
+const (
+	FormAction = "action"
+	FormProbe  = "probe"
+)
+
+// The judges, as the setting "kind" of the stage judge names them.
+const (
+	KindModel   = "model"
+	KindKeyword = "keyword"
+	KindReplay  = "replay" // recorded judgements
+)
+
+// judgeTokens is how long the benchmark lets a judge's reply be.
+const judgeTokens = 400
+
+// Defaults are the published settings; the caller gives cases, agent and judge.
+func Defaults() Options {
+	return Options{Form: FormAction, Prompt: Naive, Think: bench.ThinkStrip, Judging: KindModel,
+		Levels: slices.Clone(Levels), Judged: bench.DefaultJudged(0.7, 7000, judgeTokens)}
+}
+
+// kind names the judge.
+func (o *Options) kind() string {
+	if o.Judgements != "" {
+		return KindReplay
+	}
+	return o.Judging
+}
+
+// Benchmark is posttrain eval privacylens.
+var Benchmark = bench.New(bench.Benchmark[Options, *Summary]{
+	Name:  "eval privacylens",
+	Short: "Measure with PrivacyLens what an agent leaks: leakage rate, adjusted leakage rate, helpfulness",
+	Long: `Measure with PrivacyLens what an agent gives away in its last action that the recipient must not learn, and how
+helpful that action is. The model under test writes its actions, or they are recorded (--answers); a server's model
+judges them, the keyword smoke test, or recorded verdicts (--judgments). The report has tables, summary.json,
+cases.jsonl, and cases.html to look through. With --form probe the model is asked whether what each case's norm
+forbids is acceptable: at the levels of seed, vignette, trajectory and trajectory with the agent asked to guard
+privacy, every question in both orders of its choices. Without flags an embedded example is reported.`,
+	Example: `  posttrain eval privacylens
+  posttrain eval privacylens --data privacylens/ --model DIR --prompt cot --judge-model gpt-4o-2024-11-20
+  posttrain eval privacylens --data privacylens/ --base-url http://localhost:8000/v1 --api-model NAME ` +
+		`--judge-base-url http://localhost:9000/v1 --judge-model NAME
+  posttrain eval privacylens --data PrivacyLens/data --prompts released --model DIR --judge-model gpt-4o-2024-11-20
+  posttrain eval privacylens --data privacylens/ --answers actions.csv --judgments verdicts.json
+  posttrain eval privacylens --data privacylens/ --form probe --model DIR --out runs/probes`,
+	QuickStart: quickStart, Choose: choose, Defaults: Defaults, Settle: settle, Check: check, Idle: idle,
+	Answerless: func(o *Options) bool { return o.Form == FormAction && o.kind() == KindReplay },
+	ByRule:     func(o *Options) bool { return o.Form == FormProbe || o.kind() != KindModel },
+	Open:       open,
+})
+
+// quickStart is the embedded example, as long as the command line names no other agent, cases, form or stage.
+func quickStart(overrides []config.Override) (string, []byte) {
+	if slices.ContainsFunc(overrides, func(o config.Override) bool {
+		return strings.HasPrefix(o.Key, "agent.") || o.Key == "data" && o.Value != embedded.Name || o.Key == "form" ||
+			o.Key == "stage"
+	}) {
+		return "", nil
+	}
+	const name = "privacylens-quickstart.yaml"
+	text, err := configs.Files.ReadFile(name)
+	if err != nil {
+		panic(err) // the file is part of the program
+	}
+	return "configs/" + name, text
+}
+
+// choose drops the file's judgements where the command line chooses a judge.
+func choose(g *config.Given) {
+	for _, key := range []string{"judging", "judge.model", "judge.base_url"} {
+		for _, recorded := range []string{"judgments", "helpfulness"} {
+			if g.FromCommandLine(key) && !g.FromCommandLine(recorded) {
+				g.Drop(recorded)
+			}
+		}
+	}
+}
+
+// settle gives what follows from prompt and form its default.
+func settle(g *config.Given, o *Options) {
+	if !g.Has("agent.prefill") {
+		thinks := o.Form == FormAction && o.Prompt == CoT || o.Form == FormProbe && o.ThinkFirst
+		o.Agent.Prefill = thinks && o.Agent.CanPrefill()
+	}
+	if o.Form != FormProbe {
+		return
+	}
+	if !g.Has("agent.temperature") {
+		o.Agent.Temperature = 0
+	}
+	if !g.Has("agent.max_new_tokens") {
+		o.Agent.MaxNew = map[bool]int{false: probeTokens, true: thinkProbeTokens}[o.ThinkFirst]
+	}
+}
+
+func check(g *config.Given, o *Options) {
+	switch {
+	case o.Form == FormProbe && o.Agent.Answers != "":
+		g.Fault("agent.answers", "agent.answers %s: recorded actions cannot be asked; want agent.model, or "+
+			"agent.base_url and agent.api_model", o.Agent.Answers)
+	case o.Form == FormProbe && o.Stage == bench.StageJudge:
+		g.Fault("stage", "stage judge: probes have no judge; want answers or report")
+	case o.Helpfulness != "" && o.Judgements == "":
+		g.Fault("helpfulness", "helpfulness %s: want judgments as well, the recorded verdicts that it belongs to",
+			o.Helpfulness)
+	}
+	for _, key := range idle(o) {
+		if g.Text(key) != "" {
+			g.Fault(key, "%s %s: it has no effect with form %s; remove it", key, g.Show(key), o.Form)
+		}
+	}
+}
+
+// idle are the keys without effect.
+func idle(o *Options) []string {
+	if o.Form == FormProbe {
+		return []string{"prompt", "judging", "judgments", "helpfulness"}
+	}
+	return []string{"levels", "think_first"}
+}
+
+// evaluation is a run.
+type evaluation struct {
+	*Options
+	prompts  promptSource // of what a model is asked; nil: no model is asked
+	all      []lens.Case  // of the data
+	cases    []lens.Case  // those evaluated
+	recorded map[string]string
+	leftOut  string        // how many cases have no recorded action; "": all have one
+	replay   *replay       // of recorded judgements
+	judge    judgePrompter // of a model that judges
+	names    map[string]*lens.Case
+	probing  []probe // of the form probe, by item
+}
+
+// open reads cases, prompts and recordings, and says what the benchmark is.
+func open(o *Options, r run.Reporter) (*bench.Bench, error) {
+	e := &evaluation{Options: o, names: map[string]*lens.Case{}}
+	if err := e.read(r); err != nil {
+		return nil, err
+	}
+	for i := range e.cases {
+		e.names[e.cases[i].Name] = &e.cases[i]
+	}
+	if o.Form == FormProbe {
+		return e.probes()
+	}
+	b := &bench.Bench{Cases: bench.HashCases(e.cases), Text: e.final, Questions: e.questions,
+		Form: "Answer: Yes", Trial: "Reply with this line and nothing else.\nAnswer: No",
+		Report: e.report, Files: []string{verdictsFile, helpfulnessFile, actionsFile, PageName}}
+	for i := range e.cases {
+		b.Items = append(b.Items, bench.Item{ID: e.cases[i].Name, Seed: bench.SeedOf(o.Seed, e.cases[i].Name)})
+	}
+	if e.recorded != nil {
+		b.Recorded = map[string][]string{}
+		for name, action := range e.recorded {
+			b.Recorded[name] = []string{action}
+		}
+	}
+	return b, cmp.Or(e.askActions(b), e.askJudge(b))
+}
+
+// read reads cases, prompts and recorded actions, and leaves out the cases that have none.
+func (e *evaluation) read(r run.Reporter) (err error) {
+	var report *data.Report
+	if e.all, report, err = ReadCases(e.Data); err != nil {
+		return err
+	}
+	r.Say("%s", report)
+	if e.cases = e.all; e.First > 0 {
+		e.cases = e.all[:min(e.First, len(e.all))]
+	}
+	if e.prompts, err = readSource(e.Options); err != nil || e.Agent.Answers == "" {
+		return err
+	}
+	e.recorded, err = readNamed(lens.ReadActionsFS, e.Agent.Answers, embedded.PrivacyLensActions, e.all)
+	if err != nil {
+		return err
+	}
+	wanted := len(e.cases)
+	e.cases = slices.DeleteFunc(slices.Clone(e.cases), func(c lens.Case) bool { return !in(e.recorded)(&c) })
+	if len(e.cases) == 0 {
+		return fmt.Errorf("%s: no actions for the first %d cases", e.Agent.Answers, wanted)
+	}
+	if left := wanted - len(e.cases); left > 0 {
+		e.leftOut = fmt.Sprintf("%d of %d", left, wanted)
+		r.Warn("%s cases have no recorded action: they are left out", e.leftOut)
+	}
+	return nil
+}
+
+// askActions writes what a model under test is asked.
+func (e *evaluation) askActions(b *bench.Bench) error {
+	if way := e.Agent.Way(); !e.Runs(bench.StageAnswers) || way == bench.Recorded || way == "" {
+		return nil
+	}
+	agent, err := e.prompts.Agent(e.Prompt, e.cases)
+	if err != nil {
+		return err
+	}
+	b.Settings = map[string]string{"prompt": e.Prompt}
+	if e.Think == bench.ThinkKeep {
+		b.Settings["think"] = e.Think
+	}
+	b.Settings["prompts"], err = hashPrompts(e.cases, func(c *lens.Case, add func(string, error)) { add(agent(c)) })
+	for i := range e.cases {
+		text, _ := agent(&e.cases[i]) // hashPrompts has seen all faults
+		b.Items[i].Messages = []data.Message{{Role: "user", Content: text}}
+	}
+	return err
+}
+
+// reading says how the agent's outputs are read.
+func (o *Options) reading() reading {
+	return reading{Answers: o.Prompt == CoT, Keep: o.Think == bench.ThinkKeep}
+}
+
+// final is an agent's output, post-processed; recorded ones are.
+func (e *evaluation) final(a bench.Answer) string {
+	if e.recorded != nil {
+		return a.Output
+	}
+	text, _ := e.reading().Final(a.Output, a.Opened)
+	return text
+}
+
+// mainData is the file of the released cases.
+const mainData = "main_data.json"
+
+// casesPath is the file of cases that a path names, itself or in the folder.
+func casesPath(path string) string {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return filepath.Join(path, mainData)
+	}
+	return path
+}
+
+// ReadCases reads cases from a file, the embedded ones, or the folder in which PrivacyLens has them.
+func ReadCases(path string) ([]lens.Case, *data.Report, error) {
+	if path == embedded.Name {
+		return lens.ReadFS(embedded.Files, embedded.PrivacyLensCases)
+	}
+	path = casesPath(path)
+	if _, err := os.Stat(path); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w: want a file of cases, or the folder with PrivacyLens's %s",
+			path, run.Cause(err), mainData)
+	}
+	return lens.Read(path)
+}
+
+// readNamed reads a file that names cases, or the embedded one.
+func readNamed[T any](read func(fs.FS, string, []lens.Case) (T, error), path, inside string, cases []lens.Case) (T,
+	error) {
+	if path == embedded.Name {
+		return read(embedded.Files, inside, cases)
+	}
+	return read(nil, path, cases)
+}
+
+// in says whether a case is among those that a map has by name.
+func in[V any](all map[string]V) func(c *lens.Case) bool {
+	return func(c *lens.Case) bool { _, ok := all[c.Name]; return ok }
+}
+
+// The files of a run's folder, besides those of every benchmark.
+const (
+	verdictsFile    = "verdicts.json"    // in the benchmark's own form
+	helpfulnessFile = "helpfulness.json" // the same
+	actionsFile     = "actions.csv"      // the same
+	PageName        = "cases.html"       // to look through the cases
+)
+
+// report joins what the stages have found, counts it, and writes the cases as a page, and the verdicts and actions in
+// the benchmark's own forms.
+func (e *evaluation) report(f *bench.Found) (fmt.Stringer, []any, error) {
+	results := e.results(f)
+	s := summarize(results)
+	s.Settings, s.Judge, s.Data, s.Dir = f.Settings, f.Settings[bench.StageJudge]["model"], e.Data, f.Dir
+	f.Warn(e.leftOut != "", "%s cases have no recorded action: they are left out", e.leftOut)
+	f.Warn(e.kind() == KindKeyword, keywordWarning)
+	s.Warnings = append(s.Warnings, f.Warnings...)
+	verdicts, scores := verdictsOf(results)
+	actions, rows := map[string]string{}, make([]any, len(results))
+	for i, c := range results {
+		if rows[i] = c; c.Recorded {
+			actions[c.Name] = c.FinalAction
+		}
+	}
+	return s, rows, cmp.Or(
+		lens.WriteVerdicts(f.Path(verdictsFile), e.cases, verdicts),
+		writeOptional(f.Path(helpfulnessFile), e.cases, scores, lens.WriteScores),
+		writeOptional(f.Path(actionsFile), e.cases, actions, lens.WriteActions),
+		writePage(f.Path(PageName), "PrivacyLens: "+filepath.Base(f.Dir), e.cases, *s))
+}
+
+// writeOptional writes a file where there is something for it, and removes an older one where there is nothing.
+func writeOptional[V any](path string, cases []lens.Case, of map[string]V,
+	write func(string, []lens.Case, map[string]V) error) error {
+	if len(of) > 0 {
+		return write(path, cases, of)
+	}
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Cut says that the output met its length limit.
+func (c *CaseResult) Cut() bool { return c.Reason == rollout.Length }
