@@ -66,7 +66,7 @@ func TestAlpacaPreferences(t *testing.T) {
 			t.Errorf("%q lacks %q", o.out, want)
 		}
 	}
-	o = must(t, "eval", "alpaca", "--annotations", "run/annotations.json", "--baseline", "baseline.jsonl",
+	o = must(t, "eval", "alpaca", "--judgments", "run/annotations.json", "--baseline", "baseline.jsonl",
 		"--out", "again")
 	again := readAlpaca(t, "again")
 	if again.WinRate != got.WinRate || *again.Controlled != *got.Controlled {
@@ -112,27 +112,27 @@ func TestAlpacaFaults(t *testing.T) {
 	recorded := func(more ...string) []string { return run(append(b.recorded, more...)...) }
 	for _, c := range []faultCase{
 		{"nothing", nil, []string{"eval", "alpaca", "--baseline", "baseline.jsonl", "--judge-model", "any"}, 2,
-			[]string{"--model", "agent.model is missing", "agent.answers", "annotations"}, nil},
+			[]string{"--model", "agent.model is missing", "agent.answers", "judgments"}, nil},
 		{"no baseline", nil, []string{"eval", "alpaca", "--answers", "outputs.json", "--judge-model", "any"}, 2,
 			[]string{"--baseline", "baseline is missing", "output_1"}, nil},
 		{"no judge", nil, []string{"eval", "alpaca", "--baseline", "baseline.jsonl", "--answers", "outputs.json"}, 2,
 			[]string{"--judge-model", "judge.model is missing"}, nil},
 		{"no key", nil, []string{"eval", "alpaca", "--baseline", "baseline.jsonl", "--answers", "outputs.json",
-			"--judge-model", "gpt-4o"}, 1, []string{"no key for the judge", "OPENAI_API_KEY", "--judge-key-env"}, nil},
+			"--judge-model", "gpt-4o"}, 1, []string{"no key for the judge", "OPENAI_API_KEY", "--judge-api-key-env"}, nil},
 		{"two models", nil, recorded("--model", "embedded"), 2,
 			[]string{"--answers", "agent.model names an agent already"}, nil},
 		{"temperature of recorded outputs", nil, recorded("--temperature", "1"), 2,
 			[]string{"--temperature", "no effect with agent.answers"}, nil},
-		{"annotations and a judge", nil, []string{"eval", "alpaca", "--annotations", "a.json", "--judge-model",
-			"any"}, 2, []string{"--judge-model", "no effect with annotations"}, nil},
+		{"judgements and a judge", nil, []string{"eval", "alpaca", "--judgments", "a.json", "--judge-model",
+			"any"}, 2, []string{"--judge-model", "no effect with judgments"}, nil},
 		{"cut baseline", cutAt("baseline.jsonl", `,"output_1":"99 is`), recorded(), 1,
 			[]string{"baseline.jsonl:2", "the object is not closed"}, nil},
 		{"empty baseline", withFile("baseline.jsonl", ""), recorded(), 1, []string{"baseline.jsonl", "no rows"}, nil},
 		{"baseline without outputs", withFile("baseline.jsonl", `{"instruction":"a","text":"b"}`), recorded(), 1,
-			[]string{"baseline.jsonl:1", "found columns instruction, text", "output_1"}, nil},
+			[]string{"baseline.jsonl:1", "instruction or output_1 is missing"}, nil},
 		{"an instruction twice", withFile("baseline.jsonl", strings.Repeat(
 			`{"instruction":"a","output_1":"b"}`+"\n", 2)), recorded(), 1,
-			[]string{"baseline.jsonl:2", "a second output for the instruction"}, nil},
+			[]string{"baseline.jsonl:2", `the instruction "a" is at baseline.jsonl:1 already`}, nil},
 		{"outputs cut short", edit("outputs.json", "about 2.", "about two."), recorded(), 1,
 			[]string{"outputs.json", "1 of 4 questions have no answer", "first: 3"}, nil},
 		{"prompts without a field", withFile("p.jsonl", `{"role":"user","content":"{instruction} {output_1}"}`),
@@ -156,7 +156,7 @@ func TestAlpacaOtherAnswers(t *testing.T) {
 	workBench(t, b, 4)
 	s := meteredtest.Start(t, meteredtest.Options{Reply: b.reply})
 	must(t, b.judged("run", s.URL, b.recorded...)...)
-	report := []string{"eval", "alpaca", "report", "--out", "run"}
+	report := []string{"eval", "alpaca", "--stage", "report", "--out", "run"}
 	answers := read(t, "run/answers.jsonl")
 	write(t, "run/answers.jsonl", strings.Replace(answers, "It is 2", "It was 2", 1))
 	checkRefusal(t, cli(t, report...), faultCase{code: 1,
@@ -166,5 +166,5 @@ func TestAlpacaOtherAnswers(t *testing.T) {
 	checkRefusal(t, cli(t, report...), faultCase{code: 1,
 		says: []string{"the verdict on 3", "another prompt or answer"}})
 	edit("baseline.jsonl", "about 2.", "about two.")(t)
-	checkRefusal(t, cli(t, report...), faultCase{code: 1, says: []string{"stage answers was run on other cases"}})
+	checkRefusal(t, cli(t, report...), faultCase{code: 1, says: []string{"outputs.json: 1 of 4 questions have no answer"}})
 }

@@ -229,7 +229,7 @@ func TestBenchBudget(t *testing.T) {
 		workBench(t, b, 5)
 		s := meteredtest.Start(t, meteredtest.Options{Reply: b.reply})
 		total := 5 * b.verdicts
-		args := b.judged("run", s.URL, append(b.recorded, "--max-requests", fmt.Sprint(total-2))...)
+		args := b.judged("run", s.URL, append(b.recorded, "--judge-max-requests", fmt.Sprint(total-2))...)
 		checkRefusal(t, cli(t, args...), faultCase{code: 1, says: []string{"budget", fmt.Sprint(total - 2)}})
 		must(t, args...)
 		if all, _ := s.Requests(); all != total {
@@ -248,24 +248,24 @@ func TestBenchStages(t *testing.T) {
 		s := meteredtest.Start(t, meteredtest.Options{Reply: b.reply})
 		must(t, b.judged("whole", s.URL, b.recorded...)...)
 		stage := func(name string, more ...string) []string {
-			return append([]string{"eval", b.name, name, "--out", "run"}, more...)
+			return append([]string{"eval", b.name, "--stage", name, "--out", "run"}, more...)
 		}
 		o := cli(t, stage("judge", "--judge-base-url", s.URL, "--judge-model", "any")...)
 		checkRefusal(t, o, faultCase{code: 2, says: []string{`--out "run": there is no run in it`}})
 		o = must(t, stage("answers", slices.Concat(b.args, b.recorded)...)...)
-		if !strings.Contains(o.out, "then: posttrain eval "+b.name+" judge --out run\n") {
+		if !strings.Contains(o.out, "then: posttrain eval "+b.name+" --out run\n") {
 			t.Error(o.out)
 		}
 		checkRefusal(t, cli(t, stage("report")...), faultCase{code: 1, says: []string{"run/verdicts.jsonl",
 			fmt.Sprintf("%d of %d verdicts are missing", 4*b.verdicts, 4*b.verdicts),
-			"posttrain eval " + b.name + " judge --out run"}})
+			"posttrain eval " + b.name + " --stage judge --out run"}})
 		must(t, stage("judge", "--judge-base-url", s.URL, "--judge-model", "any")...)
 		must(t, stage("report")...)
 		sameFiles(t, "whole", "run", b.files...)
 		checkRefusal(t, cli(t, stage("judge", "--judge-model", "other", "--judge-base-url", s.URL)...),
 			faultCase{code: 1, says: []string{"stage judge was begun with", "model", `"any", now it is "other"`}})
-		o = must(t, "eval", b.name, "compare", "whole", "run", "--out", "compared.json")
-		if !strings.Contains(o.out, "run against whole: +0.00") || !exists("compared.json") {
+		o = must(t, "eval", "compare", "whole", "run", "--out", "compared.json")
+		if !strings.Contains(o.out, "run against whole, score: +0.00") || !exists("compared.json") {
 			t.Error(o.out)
 		}
 	})

@@ -70,21 +70,21 @@ func TestConfAIdeStopped(t *testing.T) {
 	if exists("run/summary.json") {
 		t.Error("a summary of half a run")
 	}
-	checkRefusal(t, cli(t, "eval", "confaide", "report", "--out", "run"), faultCase{code: 1,
+	checkRefusal(t, cli(t, "eval", "confaide", "--stage", "report", "--out", "run"), faultCase{code: 1,
 		says: []string{"run/answers.jsonl", "questions are answered", "the stage answers adds the others"}})
 	must(t, again...)
 	must(t, again...)
-	must(t, "eval", "confaide", "report", "--out", "run")
+	must(t, "eval", "confaide", "--stage", "report", "--out", "run")
 	sameFiles(t, "whole", "run", "answers.jsonl", "cases.jsonl")
 	if n, _ := s.Requests(); n != confAIdeAnswers {
 		t.Errorf("%d requests, want %d", n, confAIdeAnswers)
 	}
-	o := must(t, "eval", "confaide", "answers", "--data", "data", "--samples", "3", "--answers", "run/answers.jsonl",
+	o := must(t, "eval", "confaide", "--stage", "answers", "--data", "data", "--samples", "3", "--answers", "run/answers.jsonl",
 		"--out", "stages")
-	if !strings.Contains(o.out, "then: posttrain eval confaide report --out stages\n") {
+	if !strings.Contains(o.out, "then: posttrain eval confaide --out stages\n") {
 		t.Error(o.out)
 	}
-	must(t, "eval", "confaide", "report", "--out", "stages")
+	must(t, "eval", "confaide", "--stage", "report", "--out", "stages")
 	sameFiles(t, "whole", "stages", "cases.jsonl")
 	checkRefusal(t, cli(t, confAIdeArgs("run", s.URL, "--samples", "2")...), faultCase{code: 1,
 		says: []string{"stage answers was begun with cases"}})

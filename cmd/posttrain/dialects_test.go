@@ -11,7 +11,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/eval/privacylens"
+	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // dialectServer answers like Azure OpenAI, by deployment, and like vLLM, which continues the beginning of an answer.
@@ -57,11 +57,11 @@ func TestPLOfAzure(t *testing.T) {
 	t.Setenv("JUDGE_KEY", "judge-key")
 	o := must(t, ofData("run", "--base-url", agent.URL, "--api-model", "my-gpt", "--api-version", "2024-10-21",
 		"--api-key-env", "AGENT_KEY", "--judge-base-url", judge.URL, "--judge-model", "gpt-4o-2024-11-20",
-		"--judge-api-version", "2024-12-01-preview", "--judge-key-env", "JUDGE_KEY")...)
+		"--judge-api-version", "2024-12-01-preview", "--judge-api-key-env", "JUDGE_KEY")...)
 	if !strings.Contains(o.out, "judge: gpt-4o-2024-11-20") {
 		t.Error(o.out)
 	}
-	if name := plSummary(t, "run").Settings[privacylens.StageJudge]["model"]; name != "gpt-4o-2024-11-20" {
+	if name := plSummary(t, "run").Settings[bench.StageJudge]["model"]; name != "gpt-4o-2024-11-20" {
 		t.Errorf("the summary names the judge %q", name)
 	}
 	const path = "/openai/deployments/%s/chat/completions?api-version=%s %s"

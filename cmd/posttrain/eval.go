@@ -78,8 +78,7 @@ func runBenchmark[O any, R fmt.Stringer](ctx context.Context, s streams, b *benc
 	case err != nil:
 		return err
 	case !at.Reported:
-		_, err = fmt.Fprintf(s.out, "%s: stage %s of %d cases is done; --stage judge or report goes on: posttrain %s "+
-			"--out %s\n", at.Dir, at.Stage, at.Cases, b.Name, shellWord(at.Dir))
+		_, err = fmt.Fprintf(s.out, "%s: stage %s of %d cases is done; then: posttrain %s --out %s\n", at.Dir, at.Stage, at.Cases, b.Name, shellWord(at.Dir))
 		return err
 	}
 	fmt.Fprint(s.out, result)

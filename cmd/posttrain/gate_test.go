@@ -88,7 +88,7 @@ func TestGate(t *testing.T) {
 		!strings.HasPrefix(x.Cases[0].Skipped.Message, "undecided: leakage ") {
 		t.Errorf("%+v", x)
 	}
-	o = cli(t, "eval", "gate", "report", "--out", "few", "--undecided", "fail")
+	o = cli(t, "eval", "gate", "--stage", "report", "--out", "few", "--undecided", "fail")
 	if o.code != 1 || !strings.Contains(o.err, "gate norms.yaml: undecided") {
 		t.Errorf("%d: %s%s", o.code, o.out, o.err)
 	}
@@ -196,7 +196,7 @@ func TestGateFaults(t *testing.T) {
 		{name: "junit is a folder", args: slices.Concat(good, []string{"--junit", "."}), code: 1,
 			says: []string{"junit .: it is a folder: want a file"}},
 		{name: "greedy samples", args: []string{"--policy", "norms.yaml", "--model", "m", "--samples", "2"}, code: 2,
-			says: []string{"samples 2: at temperature 0 all answers to a scenario are the same"}},
+			says: []string{"samples 2: at temperature 0 all answers to a question are the same"}},
 		{name: "an answer missing", make: withFile("norms.yaml", smallNorms), args: slices.Concat(good,
 			[]string{"--scenarios", "2"}), code: 1, says: []string{"sent.jsonl: 1 of 2 questions have no answer"}},
 		{name: "values in the norm", make: withFile("norms.yaml", strings.Replace(smallNorms, "asthma, lupus, gout",

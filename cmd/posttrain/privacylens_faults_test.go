@@ -66,12 +66,12 @@ func withServers(t *testing.T, args []string) []string {
 
 // keywordRun gives the arguments of a run that the working directory can do.
 func keywordRun(more ...string) []string {
-	return ofData("out", append([]string{"--actions", "actions.csv", "--judge", "keyword"}, more...)...)
+	return ofData("out", append([]string{"--answers", "actions.csv", "--judge", "keyword"}, more...)...)
 }
 
 // judgeRun gives the arguments of a run with recorded actions and a judge at an address.
 func judgeRun(url string, more ...string) []string {
-	return ofData("out", append([]string{"--actions", "actions.csv", "--judge-base-url", url, "--judge-model", "flu",
+	return ofData("out", append([]string{"--answers", "actions.csv", "--judge-base-url", url, "--judge-model", "flu",
 		"--set", "judge.retries=0"}, more...)...)
 }
 
@@ -81,7 +81,7 @@ func agentRun(url string, more ...string) []string {
 }
 
 func replayRun(verdicts string, more ...string) []string {
-	return ofData("out", append([]string{"--actions", "actions.csv", "--judge", "replay", "--verdicts", verdicts},
+	return ofData("out", append([]string{"--answers", "actions.csv", "--judgments", verdicts},
 		more...)...)
 }
 
@@ -112,7 +112,7 @@ func edit(path, old, now string) func(t *testing.T) {
 func withVerdicts(old, now string) func(t *testing.T) {
 	return func(t *testing.T) {
 		t.Helper()
-		must(t, ofData("recorded", "--actions", "actions.csv", "--judge", "keyword")...)
+		must(t, ofData("recorded", "--answers", "actions.csv", "--judge", "keyword")...)
 		write(t, "verdicts.json", read(t, "recorded/verdicts.json"))
 		edit("verdicts.json", old, now)(t)
 	}
@@ -122,14 +122,14 @@ var onlyOut = []string{"eval", "privacylens", "--out", "out"}
 
 // stageOf is a stage with no more than the run folder.
 func stageOf(name string, more ...string) []string {
-	return append([]string{"eval", "privacylens", name, "--out", "out"}, more...)
+	return append([]string{"eval", "privacylens", "--stage", name, "--out", "out"}, more...)
 }
 
 // plFaults are found before anything is made.
 var plFaults = []faultCase{
 	// cases
-	{"no data", nil, []string{"eval", "privacylens", "--actions", "actions.csv", "--judge", "keyword"}, 2,
-		[]string{"--data", "data.cases is missing", "main_data.json"}, nil},
+	{"no data", nil, []string{"eval", "privacylens", "--answers", "actions.csv", "--judge", "keyword"}, 2,
+		[]string{"--data", "data is missing", "main_data.json"}, nil},
 	{"no such data", nil, keywordRun("--data", "nowhere.json"), 1, []string{"nowhere.json: no such file"}, nil},
 	{"empty data", withFile("cases.json", ""), keywordRun(), 1, []string{"cases.json", "empty"}, nil},
 	{"no cases in the data", withFile("cases.json", "[]"), keywordRun(), 1, []string{"cases.json", "empty"}, nil},
@@ -147,45 +147,45 @@ var plFaults = []faultCase{
 		[]string{"empty/main_data.json: no such file", "folder with PrivacyLens's main_data.json"}, nil},
 
 	// recorded actions
-	{"no such actions", nil, keywordRun("--actions", "nowhere.csv"), 1, []string{"nowhere.csv: no such file"}, nil},
+	{"no such actions", nil, keywordRun("--answers", "nowhere.csv"), 1, []string{"nowhere.csv: no such file"}, nil},
 	{"empty actions", withFile("actions.csv", ""), keywordRun(), 1, []string{"actions.csv", "empty"}, nil},
 	{"actions of unknown cases", edit("actions.csv", "case2,", "main2,"), keywordRun(), 1,
 		[]string{"actions.csv", "1 names that no case of the data has", "main2"}, nil},
 	{"actions of unknown cases, in lines", edit("actions.jsonl", `"case2"`, `"main2"`),
-		keywordRun("--actions", "actions.jsonl"), 1, []string{"actions.jsonl", "1 names that no case of the data has",
+		keywordRun("--answers", "actions.jsonl"), 1, []string{"actions.jsonl", "1 names that no case of the data has",
 			"main2"}, nil},
 	{"an action twice", edit("actions.csv", "case2,", "case1,"), keywordRun(), 1,
 		[]string{"actions.csv:4", `"case1"`, "actions.csv:3", "once"}, nil},
 	{"actions without the column", edit("actions.csv", "final_action", "action"), keywordRun(), 1,
 		[]string{"actions.csv:1", "found columns", "action", "want name and final_action"}, nil},
 	{"actions without names, in lines", withFile("actions.jsonl", `{"id": "case1", "final_action": "a"}`+"\n"),
-		keywordRun("--actions", "actions.jsonl"), 1, []string{"actions.jsonl:1", "found columns final_action, id",
+		keywordRun("--answers", "actions.jsonl"), 1, []string{"actions.jsonl:1", "found columns final_action, id",
 			"want name and final_action"}, nil},
 	{"actions cut in a quoted text", cutAt("actions.csv", "4: Ben"), keywordRun(), 1,
 		[]string{"actions.csv:", "truncated"}, nil},
 	{"actions cut in a name", cutAt("actions.csv", ",\"Action: GmailSendEmail, Action Input: {\"\"body\"\": \"\"4: "+
 		"Ben"), keywordRun(), 1, []string{"actions.csv:6", "truncated"}, nil},
-	{"actions of no kind", withFile("actions.xlsx", "PK"), keywordRun("--actions", "actions.xlsx"), 1,
+	{"actions of no kind", withFile("actions.xlsx", "PK"), keywordRun("--answers", "actions.xlsx"), 1,
 		[]string{"actions.xlsx", ".csv, .jsonl, .json or .parquet"}, nil},
 	{"no actions for the first cases", withFile("some.jsonl", `{"name": "case5", "final_action": "a"}`+"\n"),
-		keywordRun("--actions", "some.jsonl", "--first", "2"), 1, []string{"some.jsonl", "first 2 cases"}, nil},
+		keywordRun("--answers", "some.jsonl", "--first", "2"), 1, []string{"some.jsonl", "first 2 cases"}, nil},
 
 	// keys and addresses
-	{"no key for the judge", nil, ofData("out", "--actions", "actions.csv", "--judge-model", "gpt-4o"), 1,
-		[]string{"no key for the judge", "OPENAI_API_KEY is not set", "https://api.openai.com/v1", "--judge-key-env"},
+	{"no key for the judge", nil, ofData("out", "--answers", "actions.csv", "--judge-model", "gpt-4o"), 1,
+		[]string{"no key for the judge", "OPENAI_API_KEY is not set", "https://api.openai.com/v1", "--judge-api-key-env"},
 		nil},
-	{"a key that is not there", nil, judgeRun("FLU", "--judge-key-env", "MY_JUDGE_KEY"), 1,
-		[]string{"no key for the judge", "MY_JUDGE_KEY is not set", "--judge-key-env"}, nil},
+	{"a key that is not there", nil, judgeRun("FLU", "--judge-api-key-env", "MY_JUDGE_KEY"), 1,
+		[]string{"no key for the judge", "MY_JUDGE_KEY is not set", "--judge-api-key-env"}, nil},
 	{"no key for the model", nil, agentRun("https://api.openai.com/v1"), 1,
 		[]string{"no key for the agent", "OPENAI_API_KEY is not set", "--api-key-env"}, nil},
 	{"a key of the model that is not there", nil, agentRun("FLU", "--api-key-env", "MY_KEY"), 1,
 		[]string{"no key for the agent", "MY_KEY is not set"}, nil},
 	{"model at no address", nil, agentRun("localhost:8000"), 2,
 		[]string{`--base-url: agent.base_url "localhost:8000"`, "http://localhost:8000/v1"}, nil},
-	{"no judge", nil, ofData("out", "--actions", "actions.csv"), 2,
-		[]string{"--judge-model", "judge.model is missing", "keyword"}, nil},
+	{"no judge", nil, ofData("out", "--answers", "actions.csv"), 2,
+		[]string{"--judge-model", "judge.model is missing"}, nil},
 	{"no model", nil, ofData("out", "--judge", "keyword"), 2,
-		[]string{"--model", "agent.model is missing", "agent.base_url", "agent.actions"}, nil},
+		[]string{"--model", "agent.model is missing", "agent.base_url", "agent.answers"}, nil},
 	{"no name of the model", nil, ofData("out", "--base-url", "http://127.0.0.1:1/v1", "--judge", "keyword"), 2,
 		[]string{"--api-model", "agent.api_model is missing"}, nil},
 	{"no model folder", nil, ofData("out", "--model", "nowhere", "--judge", "keyword"), 1,
@@ -225,12 +225,12 @@ var plFaults = []faultCase{
 
 	// recorded prompts and templates
 	{"no prompts of that kind", withFile("agent.jsonl", `{"name": "case0", "kind": "naive", "prompt": "a"}`+"\n"),
-		agentRun("FLU", "--agent-prompts", "agent.jsonl", "--prompt", "cot"), 1,
+		agentRun("FLU", "--prompts", "agent.jsonl", "--prompt", "cot"), 1,
 		[]string{"agent.jsonl", `kind "cot"`, "naive"}, nil},
 	{"prompts of some cases", withFile("agent.jsonl", `{"name": "case0", "kind": "naive", "prompt": "a"}`+"\n"),
-		agentRun("FLU", "--agent-prompts", "agent.jsonl"), 1,
+		agentRun("FLU", "--prompts", "agent.jsonl"), 1,
 		[]string{"agent.jsonl", "5 of 6 cases have no naive prompt", "case1"}, nil},
-	{"judge's prompts of a wrong form", nil, judgeRun("FLU", "--judge-prompts", "actions.jsonl"), 1,
+	{"judge's prompts of a wrong form", nil, judgeRun("FLU", "--prompts", "actions.jsonl"), 1,
 		[]string{"actions.jsonl:1", "kind", "want naive, enhanced, cot, leakage, helpfulness, probe-seed"}, nil},
 	{"no released prompts", nil, judgeRun("FLU", "--prompts", "released"), 1,
 		[]string{"prompts.jsonl: no such file", "export_prompts.py writes it from a checkout"}, nil},
@@ -257,21 +257,17 @@ var plFaults = []faultCase{
 
 	// flags
 	{"temperature of recorded actions", nil, keywordRun("--temperature", "0.5"), 2,
-		[]string{"--temperature", "no effect", "agent.actions"}, nil},
+		[]string{"--temperature", "no effect", "agent.answers"}, nil},
 	{"model of the keyword judge", nil, keywordRun("--judge-model", "flu"), 2,
-		[]string{"--judge-model", "no effect", "judge.kind keyword"}, nil},
-	{"verdicts of a model that judges", withFile("verdicts.json", "{}"), judgeRun("FLU", "--verdicts", "verdicts.json"),
-		2, []string{"--verdicts", "no effect", "judge.kind model"}, nil},
+		[]string{"--judge-model", "no effect"}, nil},
 	{"two models", nil, agentRun("FLU", "--model", "embedded"), 2,
 		[]string{"--base-url", "agent.model names an agent already", "remove one"}, nil},
 	{"a model and actions", nil, keywordRun("--model", "embedded"), 2,
-		[]string{"--actions", "agent.model names an agent already", "remove one"}, nil},
-	{"cost without prices", nil, judgeRun("FLU", "--max-cost", "3"), 2,
-		[]string{"--max-cost", "without prices", "judge.prompt_price"}, nil},
-	{"replay of nothing", nil, ofData("out", "--actions", "actions.csv", "--judge", "replay"), 2,
-		[]string{"--verdicts", "judge.verdicts is missing", "judge.kind replay"}, nil},
+		[]string{"--answers", "agent.model names an agent already", "remove one"}, nil},
+	{"cost without prices", nil, judgeRun("FLU", "--judge-max-cost", "3"), 2,
+		[]string{"--judge-max-cost", "without prices", "judge.prompt_price"}, nil},
 	{"no such judge", nil, keywordRun("--judge", "gpt-4o"), 2,
-		[]string{"--judge", `"gpt-4o"`, "model, keyword or replay"}, nil},
+		[]string{"--judge", `"gpt-4o"`, "model or keyword"}, nil},
 	{"no such prompt", nil, agentRun("FLU", "--prompt", "kind"), 2,
 		[]string{"--prompt", `"kind"`, "naive, enhanced or cot"}, nil},
 	{"fewer than no cases", nil, keywordRun("--first", "-1"), 2, []string{"--first", "-1", "0 or more"}, nil},
@@ -280,22 +276,20 @@ var plFaults = []faultCase{
 	{"time-out without unit", nil, judgeRun("FLU", "--judge-timeout", "30"), 2,
 		[]string{"--judge-timeout", "30", "such as 90s"}, nil},
 	{"no time", nil, judgeRun("FLU", "--judge-timeout", "0s"), 2, []string{"--judge-timeout", `"0s"`}, nil},
-	{"negative budget", nil, judgeRun("FLU", "--max-requests", "-5"), 2,
-		[]string{"--max-requests", "-5", "0 or more"}, nil},
+	{"negative budget", nil, judgeRun("FLU", "--judge-max-requests", "-5"), 2,
+		[]string{"--judge-max-requests", "-5", "0 or more"}, nil},
 	{"run folder of an empty name", nil, []string{"eval", "privacylens", "--out", ""}, 2,
 		[]string{"--out is empty", "folder"}, nil},
 	{"an argument", nil, []string{"eval", "privacylens", "cases.json"}, 2,
-		[]string{`"cases.json"`, "actions", "compare"}, nil},
-	{"an argument of a stage", nil, []string{"eval", "privacylens", "judge", "out"}, 2,
+		[]string{`"cases.json"`, "flags only"}, nil},
+	{"an argument of a stage", nil, []string{"eval", "privacylens", "--stage", "judge", "out"}, 2,
 		[]string{`"out"`, "flags only"}, nil},
-	{"flag of another stage", nil, []string{"eval", "privacylens", "report", "--out", "out", "--judge-model", "flu"}, 2,
-		[]string{"--judge-model", "posttrain eval privacylens judge", "not to posttrain eval privacylens report"}, nil},
 	{"unknown key", nil, keywordRun("--set", "judge.modle=flu"), 2,
 		[]string{"--set", `"judge.modle"`, "judge.model"}, nil},
 	{"config of another command", withFile("bad.yaml", "command: mappo\n"),
 		[]string{"eval", "privacylens", "--config", "bad.yaml"}, 1, []string{"bad.yaml:1", "posttrain mappo"}, nil},
-	{"unknown key of a config", withFile("bad.yaml", "command: eval privacylens\ndata: {cases: cases.json}\njudge:\n  "+
-		"modle: flu\n"), []string{"eval", "privacylens", "--config", "bad.yaml", "--actions", "actions.csv"}, 1,
+	{"unknown key of a config", withFile("bad.yaml", "command: eval privacylens\ndata: cases.json\njudge:\n  "+
+		"modle: flu\n"), []string{"eval", "privacylens", "--config", "bad.yaml", "--answers", "actions.csv"}, 1,
 		[]string{"bad.yaml:4", `"judge.modle"`, "judge.model"}, [][]string{{"bad.yaml", "judge.model is missing"}}},
 	{"no config", nil, []string{"eval", "privacylens", "--config", "bad.yaml"}, 1,
 		[]string{"bad.yaml: no such file"}, nil},
@@ -316,15 +310,13 @@ var plFaults = []faultCase{
 		must(t, tinyMappo(1)...)
 	}, keywordRun(), 1, []string{"out/config.yaml:1", "posttrain mappo"}, nil},
 	{"report without a run", nil, stageOf("report"), 2, []string{`--out "out"`, "no run in it", "config.yaml"}, nil},
-	{"report without a folder", nil, []string{"eval", "privacylens", "report"}, 2,
+	{"report without a folder", nil, []string{"eval", "privacylens", "--stage", "report"}, 2,
 		[]string{"--out", "no run in it"}, nil},
 	{"judge without a run", nil, stageOf("judge", "--data", "cases.json", "--judge", "keyword"), 2,
-		[]string{`--out "out"`, "no run in it", "--actions"}, nil},
-	{"probes of recorded actions", withRun(keywordRun(), nil), stageOf("probe"), 1,
-		[]string{"out/config.yaml", "recorded actions cannot be asked", "agent.model"}, nil},
-	{"report of half a run", withRun(stageOf("actions", "--data", "cases.json", "--actions", "actions.csv"), nil),
+		[]string{`--out "out"`, "no run in it"}, nil},
+	{"report of half a run", withRun(stageOf("answers", "--data", "cases.json", "--answers", "actions.csv"), nil),
 		stageOf("report"), 1,
-		[]string{"5 of 6 cases still lack verdicts", "case0", "privacylens judge --out DIR"}, nil},
+		[]string{"out/verdicts.jsonl: 15 of 15 verdicts are missing", "case0", "privacylens --stage judge --out out"}, nil},
 }
 
 func mkdir(t *testing.T, path string) {
@@ -458,13 +450,13 @@ func TestPLServerFaults(t *testing.T) {
 // plChanges are what a finished run does not continue with.
 var plChanges = []faultCase{
 	{"other data", edit("cases.json", "Tell Cay news 1.", "Tell Cay news 8."), onlyOut, 1,
-		[]string{"out: stage actions was begun with cases", "--out"}, nil},
+		[]string{"out: stage answers was begun with cases", "--out"}, nil},
 	{"fewer cases", nil, append(onlyOut[:4:4], "--first", "3"), 1,
-		[]string{"out: stage actions was begun with cases", "3, sha256", "--out"}, nil},
+		[]string{"out: stage answers was begun with cases", "3, sha256", "--out"}, nil},
 	{"other actions", edit("actions.csv", "All is well", "All is bad"), onlyOut, 1,
-		[]string{"out: stage actions was begun with contents", "--out"}, nil},
+		[]string{"out: stage answers was begun with contents", "--out"}, nil},
 	{"another way to act", nil, append(onlyOut[:4:4], "--base-url", "FLU", "--api-model", "leaky"), 1,
-		[]string{"out: stage actions was begun with", "--out"}, nil},
+		[]string{"out: stage answers was begun with", "--out"}, nil},
 	{"another kind of judge", nil, append(onlyOut[:4:4], "--judge", "keyword"), 1,
 		[]string{"out: stage judge was begun with", "--out"}, nil},
 	{"another judge", nil, append(onlyOut[:4:4], "--judge-model", "cold"), 1,
@@ -475,41 +467,35 @@ var plChanges = []faultCase{
 	}, append(onlyOut[:4:4], "--prompts", "mine"), 1,
 		[]string{"out: stage judge was begun with prompts", "--out"}, nil},
 	{"a judge by its address, where verdicts were recorded", nil,
-		append(onlyOut[:4:4], "--verdicts", "out/verdicts.json"), 1,
-		[]string{`out: stage judge was begun with kind "model", now it is "replay"`,
-			"with --actions out/actions.jsonl"}, nil},
+		append(onlyOut[:4:4], "--judgments", "out/verdicts.json"), 1,
+		[]string{`out: stage judge was begun with kind "model", now it is "replay"`}, nil},
 	{"data that is gone", func(t *testing.T) { remove(t, "cases.json") }, onlyOut, 1,
 		[]string{"cases.json: no such file"}, nil},
 
 	{"config cut", withFile("out/config.yaml", "command: eval privacylens\nseed: "), onlyOut, 1,
 		[]string{"out/config.yaml:2", "seed is empty"},
-		[][]string{{"data.cases is missing"}, {"judge.model is missing"}, {"agent.model is missing"}}},
+		[][]string{{"data is missing"}, {"agent.model is missing"}, {"judge.model is missing"}}},
 	{"broken config", withFile("out/config.yaml", "seed: [1"), onlyOut, 1,
 		[]string{"out/config.yaml", "not YAML"}, nil},
 	{"empty config", withFile("out/config.yaml", ""), onlyOut, 1, []string{"out/config.yaml", "empty"}, nil},
 	{"unknown key in the config", edit("out/config.yaml", "seed:", "sede:"), onlyOut, 1,
-		[]string{"out/config.yaml:2", `"sede"`, "seed"}, nil},
+		[]string{"out/config.yaml:8", `"sede"`, "seed"}, nil},
 	{"settings cut", withFile("out/settings.json", `{"actions": {`), onlyOut, 1, []string{"out/settings.json"}, nil},
 	{"settings of another kind", withFile("out/settings.json", `[1]`), onlyOut, 1, []string{"out/settings.json"}, nil},
-	{"damaged actions", edit("out/actions.jsonl", `{"name":"case1"`, `{name:"case1"`), onlyOut, 1,
-		[]string{"out/actions.jsonl:2"}, nil},
-	{"damaged actions, in the report", edit("out/actions.jsonl", `{"name":"case1"`, `{name:"case1"`), stageOf("report"),
-		1, []string{"out/actions.jsonl:2"}, nil},
-	{"an action twice", edit("out/actions.jsonl", `{"name":"case1"`, `{"name":"case0"`), stageOf("report"), 1,
-		[]string{"actions.jsonl: row 2", "case0", "twice"}, nil},
-	{"damaged verdicts", edit("out/verdicts.jsonl", `{"name":`, `{"name"`), onlyOut, 1,
+	{"damaged actions", edit("out/answers.jsonl", `{"id":"case1"`, `{id:"case1"`), onlyOut, 1,
+		[]string{"out/answers.jsonl:2"}, nil},
+	{"damaged actions, in the report", edit("out/answers.jsonl", `{"id":"case1"`, `{id:"case1"`), stageOf("report"),
+		1, []string{"out/answers.jsonl:2"}, nil},
+	{"damaged verdicts", edit("out/verdicts.jsonl", `{"id":`, `{"id"`), onlyOut, 1,
 		[]string{"out/verdicts.jsonl:1"}, nil},
 	{"verdicts of another kind", withFile("out/verdicts.jsonl", "[1]\n"), stageOf("report"), 1,
 		[]string{"out/verdicts.jsonl:1", "object"}, nil},
-	{"verdicts of other actions", edit("out/verdicts.jsonl", `"action_sha256":"`, `"action_sha256":"0`), onlyOut, 1,
-		[]string{"out/verdicts.jsonl", "another action"}, nil},
-	{"damaged probes", withFile("out/probes.jsonl", "{\n"), stageOf("report"), 1, []string{"out/probes.jsonl:1"}, nil},
 	{"a cache of a wrong form", withFile("out/judge-cache.jsonl", "my diary\n"), onlyOut, 1,
 		[]string{"out/judge-cache.jsonl"}, nil},
 	{"a verdict is missing", func(t *testing.T) {
 		lines := strings.SplitAfter(read(t, "out/verdicts.jsonl"), "\n")
 		write(t, "out/verdicts.jsonl", strings.Join(lines[1:], ""))
-	}, stageOf("report"), 1, []string{"1 of 6 cases still lack verdicts", "privacylens judge --out DIR"}, nil},
+	}, stageOf("report"), 1, []string{"1 of 15 verdicts are missing", "privacylens --stage judge --out out"}, nil},
 	{"in use", func(t *testing.T) {
 		f, err := run.Open("out")
 		if err != nil {
@@ -540,7 +526,7 @@ func TestPLChanges(t *testing.T) {
 func TestPLOtherAgents(t *testing.T) {
 	cases := workPL(t)
 	agent, other := agentServer(t), agentServer(t)
-	actions := []string{"eval", "privacylens", "actions", "--out", "out", "--data", "cases.json", "--base-url",
+	actions := []string{"eval", "privacylens", "--stage", "answers", "--out", "out", "--data", "cases.json", "--base-url",
 		agent.URL, "--api-model", "leaky"}
 	must(t, actions...)
 	lines := ""
@@ -557,19 +543,19 @@ func TestPLOtherAgents(t *testing.T) {
 		{name: "server", args: []string{"--base-url", other.URL}, says: []string{"begun with base_url", other.URL}},
 		{name: "prompt", args: []string{"--prompt", "enhanced"},
 			says: []string{`begun with prompt "naive", now it is "enhanced"`}},
-		{name: "prompts", args: []string{"--agent-prompts", "agent.jsonl"}, says: []string{"begun with prompts"}},
+		{name: "prompts", args: []string{"--prompts", "agent.jsonl"}, says: []string{"begun with prompts"}},
 		{name: "templates", args: []string{"--prompts", "mine"}, says: []string{"begun with prompts"}},
 		{name: "temperature", args: []string{"--temperature", "0"},
 			says: []string{`begun with temperature "0.7", now it is "0"`}},
 		{name: "length", args: []string{"--max-new-tokens", "9"},
 			says: []string{`begun with max_new_tokens "7000", now it is "9"`}},
 		{name: "seed", args: []string{"--seed", "9"}, says: []string{`begun with seed "0", now it is "9"`}},
-		{name: "recorded", args: []string{"--actions", "actions.csv"},
-			says: []string{"out: stage actions was begun with"}},
+		{name: "recorded", args: []string{"--answers", "actions.csv"},
+			says: []string{"out: stage answers was begun with"}},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			f.code = 1
-			checkRefusal(t, cli(t, append([]string{"eval", "privacylens", "actions", "--out", "out"}, f.args...)...), f)
+			checkRefusal(t, cli(t, append([]string{"eval", "privacylens", "--stage", "answers", "--out", "out"}, f.args...)...), f)
 			checkUnchanged(t, before)
 		})
 	}
@@ -606,7 +592,7 @@ func TestPLLostRows(t *testing.T) {
 // TestPLVerdictsOfOtherActions: recorded verdicts that leak where the output has no action are of another run.
 func TestPLVerdictsOfOtherActions(t *testing.T) {
 	workPL(t)
-	must(t, ofData("recorded", "--actions", "actions.csv", "--judge", "keyword")...)
+	must(t, ofData("recorded", "--answers", "actions.csv", "--judge", "keyword")...)
 	text := read(t, "recorded/verdicts.json")
 	at := strings.Index(text, `"case3"`)
 	for _, word := range []string{`"leak_info": false`, "\n                false"} {
@@ -631,7 +617,7 @@ func TestPLSecrets(t *testing.T) {
 	t.Setenv("JUDGE_KEY", "sk-judges")
 	agent := startPL(t, meteredtest.Options{Key: "sk-agents", Reply: leakyAgent})
 	judge := startPL(t, meteredtest.Options{Key: "sk-judges", Reply: fluJudge})
-	keys := []string{"--api-key-env", "AGENT_KEY", "--judge-key-env", "JUDGE_KEY"}
+	keys := []string{"--api-key-env", "AGENT_KEY", "--judge-api-key-env", "JUDGE_KEY"}
 	var said strings.Builder
 	note := func(o outcome) outcome {
 		said.WriteString(o.out + o.err)
@@ -639,10 +625,9 @@ func TestPLSecrets(t *testing.T) {
 	}
 	note(must(t, ofData("good", append(keys, "--base-url", agent.URL, "--api-model", "leaky", "--judge-base-url",
 		judge.URL, "--judge-model", "flu")...)...))
-	note(must(t, "eval", "privacylens", "probe", "--out", "good"))
 	note(must(t, pl("good")...))
 	urls := withServers(t, []string{"REFUSING"})
-	o := note(cli(t, judgeRun(urls[0], "--judge-key-env", "JUDGE_KEY")...))
+	o := note(cli(t, judgeRun(urls[0], "--judge-api-key-env", "JUDGE_KEY")...))
 	checkRefusal(t, o, faultCase{code: 1, says: []string{"refuses the key of JUDGE_KEY", "401",
 		"Incorrect API key provided: ***"}})
 	o = note(cli(t, ofData("bad", "--base-url", urls[0], "--api-model", "leaky", "--judge", "keyword", "--api-key-env",
@@ -681,7 +666,7 @@ func TestPLReleasedCases(t *testing.T) {
 	if err := lens.WriteActions("actions.csv", cases, actions); err != nil {
 		t.Fatal(err)
 	}
-	o := must(t, pl("out", "--data", dir, "--actions", "actions.csv", "--judge", "keyword", "--quiet")...)
+	o := must(t, pl("out", "--data", dir, "--answers", "actions.csv", "--judge", "keyword", "--quiet")...)
 	checkTable(t, o, "out")
 	checkCounts(t, "out", 247, 493, 0, 0, 0)
 }
@@ -693,12 +678,10 @@ func TestPLStageAlone(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"judge", "--out", "typo", "--judge", "keyword"}, `--out "typo": there is no run in it`},
-		{[]string{"judge"}, `--out "": there is no run in it`},
-		{[]string{"report", "--out", "typo"}, `--out "typo": there is no run in it`},
-		{[]string{"actions", "--out", "typo"}, "data.cases is missing"},
-		{[]string{"judge", "--data", "cases.json", "--judge", "keyword", "--out", "typo"},
-			"no run in it whose actions could be judged"},
+		{[]string{"--stage", "judge", "--out", "typo", "--judge", "keyword"}, `--out "typo": there is no run in it`},
+		{[]string{"--stage", "judge"}, `--out "": there is no run in it`},
+		{[]string{"--stage", "report", "--out", "typo"}, `--out "typo": there is no run in it`},
+		{[]string{"--stage", "answers", "--out", "typo"}, "data is missing"},
 	} {
 		o := cli(t, append([]string{"eval", "privacylens"}, c.args...)...)
 		if o.code != exitUsage || !strings.Contains(o.err, c.want) {
@@ -715,17 +698,17 @@ func TestPLStageAlone(t *testing.T) {
 func TestPLJudgeByName(t *testing.T) {
 	workPL(t)
 	judge := judgeServer(t)
-	must(t, ofData("a", "--actions", "actions.csv", "--judge", "keyword")...)
-	must(t, pl("b", "--data", "cases.json", "--actions", "a/actions.jsonl", "--judge-base-url", judge.URL,
+	must(t, ofData("a", "--answers", "actions.csv", "--judge", "keyword")...)
+	must(t, pl("b", "--data", "cases.json", "--answers", "a/actions.csv", "--judge-base-url", judge.URL,
 		"--judge-model", "flu")...)
-	must(t, pl("c", "--config", "b/config.yaml", "--verdicts", "b/verdicts.json", "--helpfulness",
+	must(t, pl("c", "--config", "b/config.yaml", "--judgments", "b/verdicts.json", "--helpfulness",
 		"b/helpfulness.json")...)
 	sameFiles(t, "b", "c", "verdicts.json", "helpfulness.json", "actions.csv")
-	if text := read(t, "c/config.yaml"); !strings.Contains(text, "kind: replay") ||
+	if text := read(t, "c/config.yaml"); !strings.Contains(text, "judgments: ") ||
 		strings.Contains(text, "judge.model") || strings.Contains(text, judge.URL) {
 		t.Errorf("config:\n%s", text)
 	}
-	compared := must(t, "eval", "privacylens", "compare", "b", "c")
+	compared := must(t, "eval", "compare", "b", "c")
 	if !strings.Contains(compared.out, "warning: c was judged with kind") {
 		t.Error(compared.out)
 	}
@@ -735,11 +718,11 @@ func TestPLJudgeByName(t *testing.T) {
 func TestPLChangedData(t *testing.T) {
 	workPL(t)
 	judge := judgeServer(t)
-	must(t, "eval", "privacylens", "actions", "--out", "out", "--data", "cases.json", "--base-url", agentServer(t).URL,
+	must(t, "eval", "privacylens", "--stage", "answers", "--out", "out", "--data", "cases.json", "--base-url", agentServer(t).URL,
 		"--api-model", "leaky")
 	edit("cases.json", "Tell Cay news 1.", "Tell Cay news 8.")(t)
-	o := cli(t, "eval", "privacylens", "judge", "--out", "out", "--judge-base-url", judge.URL, "--judge-model", "flu")
-	if o.code != 1 || !strings.Contains(o.last(), "stage actions was run on other cases") || judge.requests() != 0 ||
+	o := cli(t, "eval", "privacylens", "--stage", "judge", "--out", "out", "--judge-base-url", judge.URL, "--judge-model", "flu")
+	if o.code != 1 || !strings.Contains(o.last(), "stage answers was run on other cases") || judge.requests() != 0 ||
 		exists("out/verdicts.jsonl") {
 		t.Errorf("exit code %d, %d requests: %s", o.code, judge.requests(), o.err)
 	}
@@ -754,7 +737,7 @@ func TestPLMuteJudge(t *testing.T) {
 			"so."
 	}})
 	run := func(url string) outcome {
-		return cli(t, ofData("out", "--actions", "actions.csv", "--judge-base-url", url, "--judge-model", "flu",
+		return cli(t, ofData("out", "--answers", "actions.csv", "--judge-base-url", url, "--judge-model", "flu",
 			"--judge-cache", "cache-"+url[len(url)-8:len(url)-3]+".jsonl")...)
 	}
 	if o := run(mute.URL); o.code != 1 || !strings.Contains(o.last(), "another judge") {
@@ -763,7 +746,7 @@ func TestPLMuteJudge(t *testing.T) {
 	if o := run(judge.URL); o.code != 0 {
 		t.Fatal(o.err)
 	}
-	must(t, ofData("whole", "--actions", "actions.csv", "--judge-base-url", judge.URL, "--judge-model", "flu")...)
+	must(t, ofData("whole", "--answers", "actions.csv", "--judge-base-url", judge.URL, "--judge-model", "flu")...)
 	sameFiles(t, "whole", "out", "verdicts.json", "helpfulness.json", "cases.jsonl")
 }
 
@@ -777,13 +760,12 @@ func TestPLKeyInReplies(t *testing.T) {
 	}})
 	o := must(t, ofData("out", "--base-url", echo.URL, "--api-model", "leaky", "--judge-base-url", echo.URL,
 		"--judge-model", "flu")...)
-	must(t, "eval", "privacylens", "probe", "--out", "out")
 	for name, text := range plContents(t) {
 		if strings.Contains(text, key) {
 			t.Errorf("%s has the key", name)
 		}
 	}
-	if strings.Contains(o.out+o.err, key) || !strings.Contains(read(t, "out/actions.jsonl"), "***") {
+	if strings.Contains(o.out+o.err, key) || !strings.Contains(read(t, "out/answers.jsonl"), "***") {
 		t.Errorf("%s%s", o.out, o.err)
 	}
 	t.Setenv("OPENAI_API_KEY", key+"\n")
@@ -791,37 +773,4 @@ func TestPLKeyInReplies(t *testing.T) {
 		"keyword")...); o.code != 1 || !strings.Contains(o.last(), "OPENAI_API_KEY contains white space") {
 		t.Errorf("exit code %d: %s", o.code, o.err)
 	}
-}
-
-// TestPLVerdictsOfOthers: verdicts that were replayed without actions do not become those of a model's actions.
-func TestPLVerdictsOfOthers(t *testing.T) {
-	workPL(t)
-	agent := agentServer(t)
-	must(t, ofData("recorded", "--actions", "actions.csv", "--judge", "keyword")...)
-	must(t, ofData("out", "--judge", "replay", "--verdicts", "recorded/verdicts.json")...)
-	o := cli(t, "eval", "privacylens", "actions", "--out", "out", "--base-url", agent.URL, "--api-model", "leaky")
-	if o.code != 1 || !strings.Contains(o.last(), "has verdicts but not the actions they judge") ||
-		agent.requests() != 0 {
-		t.Errorf("exit code %d, %d requests: %s", o.code, agent.requests(), o.err)
-	}
-	must(t, "eval", "privacylens", "report", "--out", "out")
-	write(t, "out/actions.jsonl", read(t, "actions.jsonl"))
-	if o := cli(t, "eval", "privacylens", "report", "--out", "out"); o.code != 1 ||
-		!strings.Contains(o.last(), "are of another action") {
-		t.Errorf("exit code %d: %s", o.code, o.err)
-	}
-}
-
-// TestPLAcceptedVerdicts: verdicts that were accepted without the form bind the run as others do.
-func TestPLAcceptedVerdicts(t *testing.T) {
-	workPL(t)
-	mute := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "Who knows." }})
-	must(t, ofData("out", "--actions", "actions.csv", "--judge-base-url", mute.URL, "--judge-model", "mute", "--set",
-		"judge.allow_unparsed=true")...)
-	before := plContents(t)
-	o := cli(t, "eval", "privacylens", "judge", "--out", "out", "--judge", "keyword")
-	if o.code != 1 || !strings.Contains(o.last(), `begun with kind "model", now it is "keyword"`) {
-		t.Errorf("exit code %d: %s", o.code, o.err)
-	}
-	checkUnchanged(t, before)
 }

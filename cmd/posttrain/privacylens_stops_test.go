@@ -16,6 +16,7 @@ import (
 	"time"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/eval/privacylens"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
@@ -66,14 +67,14 @@ func TestPLInterruptedAtServers(t *testing.T) {
 	}
 	must(t, ofData("whole", args(agentServer(t), judgeServer(t))...)...)
 	agent, judge := agentServer(t), judgeServer(t)
-	again := stopPL(t, "actions", "action 2/6", ofData("it's stopped", args(agent, judge)...)...)
-	if n := strings.Count(read(t, "it's stopped/actions.jsonl"), "\n"); n < 2 || n > 4 {
+	again := stopPL(t, "answers", "answer 2/6", ofData("it's stopped", args(agent, judge)...)...)
+	if n := strings.Count(read(t, "it's stopped/answers.jsonl"), "\n"); n < 2 || n > 4 {
 		t.Errorf("%d actions at the stop, want 2 and those under way", n)
 	}
 	if exists("it's stopped/verdicts.jsonl") || judge.requests() != 1 {
 		t.Errorf("%d requests to the judge before there are actions", judge.requests())
 	}
-	again = stopPL(t, "judge", "case 3/6", again...)
+	again = stopPL(t, "judge", "verdict 8/15", again...)
 	if exists("it's stopped/summary.json") {
 		t.Error("a summary of half a run")
 	}
@@ -92,45 +93,41 @@ func TestPLInterruptedStages(t *testing.T) {
 	workPL(t)
 	agent, judge := agentServer(t), judgeServer(t)
 	stages := map[string][]string{
-		"actions": {"--data", "cases.json", "--base-url", agent.URL, "--api-model", "leaky", "--parallel", "1"},
+		"answers": {"--data", "cases.json", "--base-url", agent.URL, "--api-model", "leaky", "--parallel", "1"},
 		"judge":   {"--judge-base-url", judge.URL, "--judge-model", "flu", "--judge-parallel", "1"},
-		"probe":   {"--set", "probe.levels=seed", "--parallel", "1"},
 	}
-	for _, stage := range []string{"actions", "judge", "probe"} {
-		args := append([]string{"eval", "privacylens", stage, "--out", "run"}, stages[stage]...)
-		unit := map[string]string{"actions": "action", "judge": "case", "probe": "probe"}[stage]
+	for _, stage := range []string{"answers", "judge"} {
+		args := append([]string{"eval", "privacylens", "--stage", stage, "--out", "run"}, stages[stage]...)
+		unit := map[string]string{"answers": "answer %d/6", "judge": "verdict %d/15"}[stage]
 		for i := 1; i < 6; i++ {
-			args = stopPL(t, stage, fmt.Sprintf("%s %d/6", unit, i), args...)
-			if strings.Join(args[:3], " ") != "eval privacylens "+stage {
+			args = stopPL(t, stage, fmt.Sprintf(unit, i), args...)
+			if !strings.Contains(strings.Join(args, " "), "--stage "+stage) {
 				t.Fatalf("%q is another command", args)
 			}
 		}
 		must(t, args...)
 	}
-	must(t, "eval", "privacylens", "report", "--out", "run")
+	must(t, "eval", "privacylens", "--stage", "report", "--out", "run")
 	checkCounts(t, "run", 3, 6, 3, 3, 9)
 	judge.once(t, 15)
-	if p := plSummary(t, "run").Probing; len(p) != 1 || p[0].Cases != 6 || p[0].YesFirst.Count != 6 {
-		t.Errorf("%+v", p)
-	}
 }
 
 // TestPLInterruptedEarly: a stop ahead of the first answer, or in the wait for a server that is not there, is still a
 // stop; the run folder that the command chose by itself is named.
 func TestPLInterruptedEarly(t *testing.T) {
 	workPL(t)
-	again := stopPL(t, "actions", "rows read", "eval", "privacylens")
+	again := stopPL(t, "answers", "rows read", "eval", "privacylens")
 	runs, err := filepath.Glob("runs/privacylens-*")
 	if err != nil || len(runs) != 1 || again[len(again)-1] != runs[0] {
 		t.Fatalf("%v, %v, continue with %q", runs, err, again)
 	}
-	again = stopPL(t, "judge", "case 3/12", again...)
+	again = stopPL(t, "judge", "verdict 4/", again...)
 	must(t, again...)
 	must(t, pl("whole")...)
 	sameFiles(t, "whole", runs[0], "summary.json", "cases.jsonl", "verdicts.json", "config.yaml")
 
 	absent := withServers(t, []string{"NOBODY"})[0]
-	again = stopPL(t, "actions", "action 0/6", ofData("absent", "--base-url", absent, "--api-model", "leaky", "--judge",
+	again = stopPL(t, "answers", "answer 0/6", ofData("absent", "--base-url", absent, "--api-model", "leaky", "--judge",
 		"keyword")...)
 	must(t, append(again, "--base-url", agentServer(t).URL)...)
 	checkCounts(t, "absent", 3, 6, 0, 0, 0)
@@ -141,8 +138,8 @@ func TestPLInterruptedEarly(t *testing.T) {
 func TestPLBudget(t *testing.T) {
 	workPL(t)
 	s := judgeServer(t)
-	args := ofData("run", "--actions", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu",
-		"--max-requests", "6")
+	args := ofData("run", "--answers", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu",
+		"--judge-max-requests", "6")
 	for _, want := range []int{6, 12} {
 		checkRefusal(t, cli(t, args...), faultCase{code: 1, says: []string{"budget", "6"}})
 		if s.requests() != want || exists("run/summary.json") {
@@ -154,14 +151,14 @@ func TestPLBudget(t *testing.T) {
 	checkCounts(t, "run", 3, 6, 3, 3, 9)
 
 	rich := judgeServer(t)
-	args = ofData("cost", "--actions", "actions.csv", "--judge-base-url", rich.URL, "--judge-model", "flu",
-		"--prompt-price", "1e6", "--completion-price", "1e6")
-	checkRefusal(t, cli(t, append(args, "--max-cost", "1000")...), faultCase{code: 1, says: []string{"budget", "1000"}})
+	args = ofData("cost", "--answers", "actions.csv", "--judge-base-url", rich.URL, "--judge-model", "flu",
+		"--judge-prompt-price", "1e6", "--judge-completion-price", "1e6")
+	checkRefusal(t, cli(t, append(args, "--judge-max-cost", "1000")...), faultCase{code: 1, says: []string{"budget", "1000"}})
 	spent := rich.requests()
 	if spent == 0 || spent > 14 {
 		t.Errorf("%d requests for 1000 at a price of 1 a token", spent)
 	}
-	must(t, append(args, "--max-cost", "0")...) // the folder's config keeps the budget of its first command
+	must(t, append(args, "--judge-max-cost", "0")...) // the folder's config keeps the budget of its first command
 	rich.once(t, 15)
 }
 
@@ -195,16 +192,16 @@ func localRun(more ...string) []string {
 		"--batch", "2"}, more...)
 }
 
-// actionsOf reads actions.jsonl by name.
-func actionsOf(t *testing.T, dir string) map[string]privacylens.ActionRow {
+// actionsOf reads answers.jsonl by name.
+func actionsOf(t *testing.T, dir string) map[string]bench.Answer {
 	t.Helper()
-	rows := map[string]privacylens.ActionRow{}
-	for line := range strings.Lines(read(t, dir+"/actions.jsonl")) {
-		var r privacylens.ActionRow
+	rows := map[string]bench.Answer{}
+	for line := range strings.Lines(read(t, dir+"/answers.jsonl")) {
+		var r bench.Answer
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
 			t.Fatal(err)
 		}
-		rows[r.Name] = r
+		rows[r.ID] = r
 	}
 	return rows
 }
@@ -218,8 +215,8 @@ func TestPLLocalModel(t *testing.T) {
 	rows := actionsOf(t, "run")
 	for i, c := range cases {
 		r := rows[c.Name]
-		if long := i == 5; (r.Reason == privacylens.TooLong) != long || (r.Output == "") != long ||
-			r.Prompt != privacylens.Hash(c.Trajectory.Instruction+" Action: GmailReadEmail GmailSendEmail") {
+		if long := i == 5; (r.Reason == bench.TooLong) != long || (r.Output == "") != long ||
+			len(r.Prompt) != 64 {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -231,8 +228,8 @@ func TestPLLocalModel(t *testing.T) {
 	}
 	must(t, ofData("same", localRun("--judge", "keyword")...)...)
 	must(t, ofData("other", localRun("--judge", "keyword", "--seed", "1")...)...)
-	sameFiles(t, "run", "same", "actions.jsonl", "cases.jsonl", "summary.json")
-	if read(t, "run/actions.jsonl") == read(t, "other/actions.jsonl") {
+	sameFiles(t, "run", "same", "answers.jsonl", "cases.jsonl", "summary.json")
+	if read(t, "run/answers.jsonl") == read(t, "other/answers.jsonl") {
 		t.Error("another seed, the same actions")
 	}
 }
@@ -242,13 +239,13 @@ func TestPLLocalModel(t *testing.T) {
 func TestPLLocalModelInterrupted(t *testing.T) {
 	workLocal(t)
 	must(t, ofData("whole", localRun("--judge", "keyword", "--prompt", "cot")...)...)
-	again := stopPL(t, "actions", "action 1/6", ofData("run", localRun("--judge", "keyword", "--prompt", "cot")...)...)
+	again := stopPL(t, "answers", "answer 1/6", ofData("run", localRun("--judge", "keyword", "--prompt", "cot")...)...)
 	if n := len(actionsOf(t, "run")); n == 0 || n == 6 {
 		t.Errorf("%d actions at the stop", n)
 	}
-	again = stopPL(t, "actions", "action 3/6", again...)
+	again = stopPL(t, "answers", "answer 3/6", again...)
 	must(t, again...)
-	sameFiles(t, "whole", "run", append(plReport[:3:3], "actions.jsonl", "settings.json", "config.yaml")...)
+	sameFiles(t, "whole", "run", append(plReport[:3:3], "answers.jsonl", "settings.json", "config.yaml")...)
 }
 
 // TestPLTakenAwayFolder: a run whose folder is renamed says so and fails, and continues under its new name.
@@ -256,7 +253,7 @@ func TestPLTakenAwayFolder(t *testing.T) {
 	workLocal(t)
 	args := localRun("--judge", "keyword")
 	must(t, ofData("whole", args...)...)
-	err := &watched{until: "action 1/6", act: func() {
+	err := &watched{until: "answer 1/6", act: func() {
 		if err := os.Rename("run", "moved"); err != nil {
 			t.Error(err)
 		}
@@ -276,17 +273,13 @@ func TestPLLocalProbe(t *testing.T) {
 	workLocal(t)
 	write(t, "model/config.json", strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`,
 		`"max_position_embeddings": 4000`, 1))
-	args := []string{"eval", "privacylens", "probe", "--data", "cases.json", "--model", "model", "--backend", "go",
-		"--first", "3", "--set", "probe.levels=seed,vignette", "--set", "probe.max_new_tokens=2"}
-	o := must(t, append(args, "--out", "whole")...)
-	if !strings.Contains(o.err, "unparsed 12") {
-		t.Errorf("%s", o.err)
-	}
-	must(t, stopPL(t, "probe", "/6  unparsed", append(args, "--batch", "1", "--out", "run")...)...)
-	if a, b := linesOf(t, "whole/probes.jsonl"), linesOf(t, "run/probes.jsonl"); !slices.Equal(a, b) || len(a) != 12 {
+	args := []string{"eval", "privacylens", "--form", "probe", "--data", "cases.json", "--model", "model", "--backend",
+		"go", "--first", "3", "--levels", "seed,vignette", "--max-new-tokens", "2"}
+	must(t, append(args, "--out", "whole")...)
+	must(t, stopPL(t, "answers", "answer 1/12", append(args, "--batch", "1", "--out", "run")...)...)
+	if a, b := linesOf(t, "whole/answers.jsonl"), linesOf(t, "run/answers.jsonl"); !slices.Equal(a, b) || len(a) != 12 {
 		t.Errorf("%s\n%s", a, b)
 	}
-	must(t, "eval", "privacylens", "report", "--out", "run")
 	if p := plSummary(t, "run").Probing; len(p) != 2 || p[0].Unparsed != 6 || p[0].Shuffled.Total != 3 {
 		t.Errorf("%+v", p)
 	}
@@ -298,7 +291,7 @@ func TestPLNothingFits(t *testing.T) {
 	before := tree(t)
 	for _, args := range [][]string{
 		ofData("run", "--model", "model", "--backend", "go", "--judge", "keyword"),
-		{"eval", "privacylens", "actions", "--data", "cases.json", "--out", "run", "--model", "model", "--backend",
+		{"eval", "privacylens", "--stage", "answers", "--data", "cases.json", "--out", "run", "--model", "model", "--backend",
 			"go"},
 	} {
 		checkRefusal(t, cli(t, args...), faultCase{code: 1,
@@ -330,7 +323,7 @@ func TestPLKilled(t *testing.T) {
 			<-dead
 		}
 	}})
-	args := ofData("run", "--actions", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu",
+	args := ofData("run", "--answers", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu",
 		"--judge-parallel", "1")
 	killOnce(t, reached, args)
 	close(dead)
@@ -347,8 +340,8 @@ func TestPLKilled(t *testing.T) {
 func TestPLUsage(t *testing.T) {
 	workPL(t)
 	judge := judgeServer(t)
-	args := ofData("out", "--actions", "actions.csv", "--judge-base-url", judge.URL, "--judge-model", "flu",
-		"--prompt-price", "1", "--completion-price", "1", "--max-requests", "6")
+	args := ofData("out", "--answers", "actions.csv", "--judge-base-url", judge.URL, "--judge-model", "flu",
+		"--judge-prompt-price", "1", "--judge-completion-price", "1", "--judge-max-requests", "6")
 	for range 2 {
 		if o := cli(t, args...); o.code != 1 || !strings.Contains(o.err, "judge: ") ||
 			strings.Contains(o.err, " 0 tokens of prompts") {
@@ -380,7 +373,7 @@ func TestPLStopsWhereNothingIsUnderWay(t *testing.T) {
 	}))
 	t.Cleanup(failing.Close)
 	begun := time.Now()
-	stopPL(t, "actions", "action 0/6", ofData("out", "--base-url", failing.URL+"/v1", "--api-model", "leaky",
+	stopPL(t, "answers", "answer 0/6", ofData("out", "--base-url", failing.URL+"/v1", "--api-model", "leaky",
 		"--judge-base-url", judge.URL, "--judge-model", "flu")...)
 	if spent := time.Since(begun); spent > 20*time.Second {
 		t.Errorf("it took %v to stop", spent)
@@ -395,9 +388,9 @@ func TestPLDamagedUsage(t *testing.T) {
 	for _, damage := range []string{"null", `{"flu": 3}`, "{"} {
 		workPL(t)
 		judge := judgeServer(t)
-		must(t, "eval", "privacylens", "actions", "--out", "out", "--data", "cases.json", "--actions", "actions.csv")
+		must(t, "eval", "privacylens", "--stage", "answers", "--out", "out", "--data", "cases.json", "--answers", "actions.csv")
 		write(t, "out/usage.json", damage)
-		must(t, "eval", "privacylens", "judge", "--out", "out", "--judge-base-url", judge.URL, "--judge-model", "flu")
+		must(t, "eval", "privacylens", "--stage", "judge", "--out", "out", "--judge-base-url", judge.URL, "--judge-model", "flu")
 		if text := read(t, "out/usage.json"); !strings.Contains(text, `"requests": 15`) {
 			t.Errorf("%s: %s", damage, text)
 		}

@@ -237,13 +237,13 @@ func TestPLQuickStart(t *testing.T) {
 		}
 	}
 	checkCounts(t, runs[0], leaks, len(cases), both, helpful, sum)
-	for _, name := range append([]string{"config.yaml", "settings.json", "actions.jsonl", "verdicts.jsonl"},
+	for _, name := range append([]string{"config.yaml", "settings.json", "answers.jsonl", "verdicts.jsonl"},
 		plReport...) {
 		if !exists(filepath.Join(runs[0], name)) {
 			t.Errorf("no %s", name)
 		}
 	}
-	for _, name := range []string{"summary.json", "cases.jsonl", "cases.html"} {
+	for _, name := range []string{"summary.json", "cases.html"} {
 		if !strings.Contains(o.out, filepath.Join(runs[0], name)+"\n") {
 			t.Errorf("nothing says where %s is:\n%s", name, o.out)
 		}
@@ -255,19 +255,19 @@ func TestPLRepeats(t *testing.T) {
 	t.Chdir(t.TempDir())
 	first := must(t, pl("a/run")...)
 	must(t, pl("b/run")...)
-	sameFiles(t, "a/run", "b/run", append(plReport, "config.yaml", "settings.json", "actions.jsonl",
+	sameFiles(t, "a/run", "b/run", append(plReport, "config.yaml", "settings.json", "answers.jsonl",
 		"verdicts.jsonl")...)
 	if again := must(t, pl("a/run", "--quiet")...); again.out != first.out || again.err != "" {
 		t.Errorf("%s%s\nthen\n%s%s", first.out, first.err, again.out, again.err)
 	}
-	sameFiles(t, "a/run", "b/run", append(plReport, "config.yaml", "settings.json", "actions.jsonl",
+	sameFiles(t, "a/run", "b/run", append(plReport, "config.yaml", "settings.json", "answers.jsonl",
 		"verdicts.jsonl")...)
 }
 
 // TestPLKeyword: recorded actions, as csv or jsonl, in the keyword judge's smoke test, which warns.
 func TestPLKeyword(t *testing.T) {
 	workPL(t)
-	o := must(t, ofData("csv/run", "--actions", "actions.csv", "--judge", "keyword")...)
+	o := must(t, ofData("csv/run", "--answers", "actions.csv", "--judge", "keyword")...)
 	checkTable(t, o, "csv/run")
 	checkCounts(t, "csv/run", 3, 6, 0, 0, 0)
 	a := plSummary(t, "csv/run").All
@@ -285,7 +285,7 @@ func TestPLKeyword(t *testing.T) {
 		!strings.Contains(o.out, "6 cases of cases.json: recorded actions; judge: keyword\n") {
 		t.Errorf("%s", o.out)
 	}
-	must(t, ofData("jsonl/run", "--actions", "actions.jsonl", "--judge", "keyword")...)
+	must(t, ofData("jsonl/run", "--answers", "actions.jsonl", "--judge", "keyword")...)
 	sameFiles(t, "csv/run", "jsonl/run", "cases.jsonl", "verdicts.json", "actions.csv")
 	if exists("csv/run/helpfulness.json") {
 		t.Error("helpfulness.json of a judge that does not judge it")
@@ -301,12 +301,12 @@ func TestPLFolderOfData(t *testing.T) {
 	if err := lens.Write("privacylens/main_data.json", cases); err != nil {
 		t.Fatal(err)
 	}
-	o := must(t, pl("run", "--data", "privacylens", "--first", "3", "--actions", "actions.csv", "--judge",
+	o := must(t, pl("run", "--data", "privacylens", "--first", "3", "--answers", "actions.csv", "--judge",
 		"keyword")...)
 	checkCounts(t, "run", 2, 3, 0, 0, 0)
-	if strings.Count(read(t, "run/actions.jsonl"), "\n") != 3 ||
+	if strings.Count(read(t, "run/answers.jsonl"), "\n") != 3 ||
 		!strings.Contains(o.err, "privacylens/main_data.json: 6 rows read") {
-		t.Errorf("%s\n%s", read(t, "run/actions.jsonl"), o.err)
+		t.Errorf("%s\n%s", read(t, "run/answers.jsonl"), o.err)
 	}
 }
 
@@ -315,7 +315,7 @@ func TestPLSomeActions(t *testing.T) {
 	workPL(t)
 	lines := strings.SplitAfter(read(t, "actions.jsonl"), "\n")
 	write(t, "some.jsonl", lines[5]+lines[0]) // joined by name: the order is another
-	o := must(t, ofData("run", "--actions", "some.jsonl", "--judge", "keyword")...)
+	o := must(t, ofData("run", "--answers", "some.jsonl", "--judge", "keyword")...)
 	checkCounts(t, "run", 1, 2, 0, 0, 0)
 	if !strings.Contains(o.err, "warning: 4 of 6 cases have no recorded action: they are left out\n") {
 		t.Error(o.err)
@@ -327,14 +327,13 @@ func TestPLSomeActions(t *testing.T) {
 func TestPLReplay(t *testing.T) {
 	workPL(t)
 	s := judgeServer(t)
-	must(t, ofData("first", "--actions", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu")...)
-	replay := []string{"--judge", "replay", "--verdicts", "first/verdicts.json", "--helpfulness",
+	must(t, ofData("first", "--answers", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu")...)
+	replay := []string{"--judgments", "first/verdicts.json", "--helpfulness",
 		"first/helpfulness.json"}
-	o := must(t, ofData("again", append(replay, "--actions", "first/actions.csv")...)...)
+	o := must(t, ofData("again", append(replay, "--answers", "first/actions.csv")...)...)
 	sameFiles(t, "first", "again", "verdicts.json", "helpfulness.json", "actions.csv")
 	checkTable(t, o, "again")
-	must(t, append([]string{"eval", "privacylens", "judge", "--out", "alone", "--data", "cases.json"}, replay...)...)
-	must(t, "eval", "privacylens", "report", "--out", "alone")
+	must(t, ofData("alone", replay...)...)
 	sameFiles(t, "first", "alone", "verdicts.json", "helpfulness.json")
 	for _, dir := range []string{"first", "again", "alone"} {
 		checkCounts(t, dir, 3, 6, 3, 3, 9)
@@ -349,8 +348,8 @@ func TestPLReplay(t *testing.T) {
 func TestPLModelJudge(t *testing.T) {
 	cases := workPL(t)
 	s := judgeServer(t)
-	args := []string{"--actions", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu", "--prompt-price",
-		"2.5", "--completion-price", "10"}
+	args := []string{"--answers", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu", "--judge-prompt-price",
+		"2.5", "--judge-completion-price", "10"}
 	o := must(t, ofData("run", args...)...)
 	checkTable(t, o, "run")
 	checkCounts(t, "run", 3, 6, 3, 3, 9)
@@ -376,7 +375,7 @@ func TestPLModelJudge(t *testing.T) {
 		!strings.Contains(o.err, ", cost 0.0") {
 		t.Error(o.err)
 	}
-	if !regexp.MustCompile(`(?m)^case 6/6  leaks 3  requests 15  cost 0\.\d+`).MatchString(o.err) {
+	if !regexp.MustCompile(`(?m)^verdict 15/15  requests 15  cost 0\.\d+`).MatchString(o.err) {
 		t.Errorf("progress:\n%s", o.err)
 	}
 	if lines := strings.Count(read(t, "run/judge-cache.jsonl"), "\n"); lines != 16 {
@@ -393,7 +392,7 @@ func TestPLModelJudge(t *testing.T) {
 	}
 }
 
-// TestPLRecordedPrompts: --agent-prompts and --judge-prompts take the place of the templates, to the letter.
+// TestPLRecordedPrompts: a file of prompts takes the place of the templates, to the letter.
 func TestPLRecordedPrompts(t *testing.T) {
 	cases := workPL(t)
 	agent, judge, lines, questions := agentServer(t), judgeServer(t), "", ""
@@ -418,13 +417,11 @@ func TestPLRecordedPrompts(t *testing.T) {
 			}
 		}
 	}
-	write(t, "agent.jsonl", lines)
-	write(t, "judge.jsonl", questions)
-	must(t, "eval", "privacylens", "actions", "--out", "run", "--data", "cases.json", "--base-url", agent.URL,
-		"--api-model", "leaky", "--prompt", "cot", "--agent-prompts", "agent.jsonl")
-	must(t, "eval", "privacylens", "judge", "--out", "run", "--judge-base-url", judge.URL, "--judge-model", "flu",
-		"--judge-prompts", "judge.jsonl")
-	must(t, "eval", "privacylens", "report", "--out", "run")
+	write(t, "mine.jsonl", lines+questions)
+	must(t, "eval", "privacylens", "--stage", "answers", "--out", "run", "--data", "cases.json", "--base-url", agent.URL,
+		"--api-model", "leaky", "--prompt", "cot", "--prompts", "mine.jsonl")
+	must(t, "eval", "privacylens", "--stage", "judge", "--out", "run", "--judge-base-url", judge.URL, "--judge-model", "flu")
+	must(t, "eval", "privacylens", "--stage", "report", "--out", "run")
 	slices.Sort(wantJudge)
 	if got := agent.prompts(); !slices.Equal(got, wantAgent) {
 		t.Errorf("the agent was asked %q, want %q", got, wantAgent)
@@ -434,27 +431,27 @@ func TestPLRecordedPrompts(t *testing.T) {
 	}
 	checkCounts(t, "run", 3, 6, 3, 3, 9)
 	checkRefusal(t, cli(t, pl("run", "--prompt", "naive")...),
-		faultCase{code: 1, says: []string{"run: stage actions was begun with prompt \"cot\"", `"naive"`, "--out"}})
+		faultCase{code: 1, says: []string{"run: stage answers was begun with prompt \"cot\"", `"naive"`, "--out"}})
 }
 
-// TestPLOwnTemplates: what the command prompts writes can be changed and given back; the rest stays as it is.
+// TestPLOwnTemplates: what --write-prompts writes can be changed and given back; the rest stays as it is.
 func TestPLOwnTemplates(t *testing.T) {
 	workPL(t)
-	o := must(t, "eval", "privacylens", "prompts", "mine")
+	o := must(t, "eval", "privacylens", "--write-prompts", "mine")
 	if !strings.Contains(o.out, "mine: ") || !strings.Contains(o.out, "judge-leakage.tmpl") {
 		t.Error(o.out)
 	}
 	plain, changed := judgeServer(t), judgeServer(t)
-	must(t, ofData("plain", "--actions", "actions.csv", "--judge-base-url", plain.URL, "--judge-model", "flu",
+	must(t, ofData("plain", "--answers", "actions.csv", "--judge-base-url", plain.URL, "--judge-model", "flu",
 		"--prompts", "mine")...)
-	must(t, ofData("embedded", "--actions", "actions.csv", "--judge-base-url", plain.URL, "--judge-model", "flu",
+	must(t, ofData("embedded", "--answers", "actions.csv", "--judge-base-url", plain.URL, "--judge-model", "flu",
 		"--judge-cache", "plain/judge-cache.jsonl")...)
 	if plain.requests() != 15 {
 		t.Errorf("%d requests: the templates as they were written make other prompts than the embedded ones",
 			plain.requests())
 	}
 	write(t, "mine/judge-leakage.tmpl", "My own words.\n"+read(t, "mine/judge-leakage.tmpl"))
-	must(t, ofData("changed", "--actions", "actions.csv", "--judge-base-url", changed.URL, "--judge-model", "flu",
+	must(t, ofData("changed", "--answers", "actions.csv", "--judge-base-url", changed.URL, "--judge-model", "flu",
 		"--prompts", "mine")...)
 	var want []string
 	for _, p := range plain.prompts() {
@@ -467,10 +464,10 @@ func TestPLOwnTemplates(t *testing.T) {
 	if got := changed.prompts(); !slices.Equal(got, want) {
 		t.Errorf("asked %q\nwant %q", got, want)
 	}
-	checkRefusal(t, cli(t, "eval", "privacylens", "prompts", "mine"),
+	checkRefusal(t, cli(t, "eval", "privacylens", "--write-prompts", "mine"),
 		faultCase{code: 1, says: []string{"mine/", "is there already"}})
 	write(t, "mine/judge-leakage.tmpl", "Is it bad? {{.Action}}")
-	checkRefusal(t, cli(t, ofData("x", "--actions", "actions.csv", "--judge-base-url", changed.URL, "--judge-model",
+	checkRefusal(t, cli(t, ofData("x", "--answers", "actions.csv", "--judge-base-url", changed.URL, "--judge-model",
 		"flu", "--prompts", "mine")...),
 		faultCase{code: 1, says: []string{"mine", "judge-leakage.tmpl", "{{.Item}}"}})
 	if exists("x") {
@@ -492,11 +489,11 @@ func TestPLStages(t *testing.T) {
 		t.Errorf("%d and %d requests", agent.requests(), judge.requests())
 	}
 	stage := func(name string, more ...string) outcome {
-		return must(t, append([]string{"eval", "privacylens", name, "--out", "three/run"}, more...)...)
+		return must(t, append([]string{"eval", "privacylens", "--stage", name, "--out", "three/run"}, more...)...)
 	}
-	if o := stage("actions", append(ofAgent, "--data", "cases.json")...); !strings.Contains(o.err,
-		"action 6/6  requests 6\n") ||
-		o.out != "three/run: actions of 6 cases done; then: posttrain eval privacylens judge --out three/run\n" {
+	if o := stage("answers", append(ofAgent, "--data", "cases.json")...); !strings.Contains(o.err,
+		"answer 6/6  requests 6\n") ||
+		o.out != "three/run: stage answers of 6 cases is done; then: posttrain eval privacylens --out three/run\n" {
 		t.Errorf("%q, %s", o.out, o.err)
 	}
 	stage("judge", ofJudge...)
@@ -508,7 +505,7 @@ func TestPLStages(t *testing.T) {
 	if agent.requests() != 12 || judge.requests() != 31 {
 		t.Errorf("%d and %d requests", agent.requests(), judge.requests())
 	}
-	stage("actions")
+	stage("answers")
 	stage("judge")
 	must(t, pl("three/run")...)
 	if agent.requests() != 12 || judge.requests() != 31 {
@@ -521,12 +518,12 @@ func TestPLStages(t *testing.T) {
 func TestPLProbe(t *testing.T) {
 	workPL(t)
 	agent := agentServer(t)
-	must(t, "eval", "privacylens", "probe", "--out", "run", "--data", "cases.json", "--base-url", agent.URL,
+	must(t, "eval", "privacylens", "--form", "probe", "--out", "run", "--data", "cases.json", "--base-url", agent.URL,
 		"--api-model", "leaky")
 	if agent.requests() != 6*4*2 {
 		t.Errorf("%d requests, want 6 cases at 4 levels in 2 orders", agent.requests())
 	}
-	o := must(t, "eval", "privacylens", "report", "--out", "run")
+	o := must(t, "eval", "privacylens", "--stage", "report", "--out", "run")
 	s := plSummary(t, "run")
 	if len(s.Probing) != 4 {
 		t.Fatalf("%+v", s.Probing)
@@ -541,13 +538,6 @@ func TestPLProbe(t *testing.T) {
 	}
 	if strings.Contains(o.out, "leakage rate") {
 		t.Errorf("a rate of actions that nobody wrote:\n%s", o.out)
-	}
-	must(t, pl("run", "--judge", "keyword")...)
-	if s := plSummary(t, "run"); s.All.Leakage.Count != 3 || len(s.Probing) != 4 {
-		t.Errorf("%+v", s)
-	}
-	if agent.requests() != 48+6 {
-		t.Errorf("%d requests", agent.requests())
 	}
 }
 
@@ -571,8 +561,8 @@ func TestPLReleased(t *testing.T) {
 	write(t, "prompts.jsonl", rows)
 	must(t, ofData("run", "--prompts", "released", "--base-url", agent.URL, "--api-model", "leaky", "--judge-base-url",
 		judge.URL, "--judge-model", "flu-2024-11-20")...)
-	must(t, "eval", "privacylens", "probe", "--out", "run", "--levels", "seed", "--think")
-	must(t, pl("run")...)
+	must(t, ofData("probes", "--form", "probe", "--prompts", "released", "--base-url", agent.URL, "--api-model", "leaky",
+		"--levels", "seed", "--think")...)
 	slices.Sort(asked)
 	if got := agent.prompts(); !slices.Equal(got, asked) {
 		t.Errorf("%q, want %q", got, asked)
@@ -586,27 +576,12 @@ func TestPLReleased(t *testing.T) {
 	if judged != 5*3 {
 		t.Errorf("%d questions to the judge: %q", judged, judge.prompts())
 	}
+	if p := plSummary(t, "probes"); len(p.Probing) != 1 || p.Settings["answers"]["max_new_tokens"] != "512" {
+		t.Errorf("%+v", p)
+	}
 	s := plSummary(t, "run")
-	if s.Judge != "flu-2024-11-20" || s.All.Leakage.Count != 3 || len(s.Probing) != 1 ||
-		s.Settings["probe"]["max_new_tokens"] != "512" {
+	if s.Judge != "flu-2024-11-20" || s.All.Leakage.Count != 3 {
 		t.Errorf("%+v", s)
-	}
-}
-
-// TestPLProbeBeside: the probes of a run with recorded actions ask another model, and the run stays as it was.
-func TestPLProbeBeside(t *testing.T) {
-	workPL(t)
-	agent := agentServer(t)
-	must(t, ofData("run", "--actions", "actions.csv", "--judge", "keyword")...)
-	config := read(t, "run/config.yaml")
-	must(t, "eval", "privacylens", "probe", "--out", "run", "--base-url", agent.URL, "--api-model", "leaky")
-	if now := read(t, "run/config.yaml"); now != config {
-		t.Errorf("the probed model has taken the place of the actions:\n%s", now)
-	}
-	o := must(t, pl("run")...)
-	checkTable(t, o, "run")
-	if s := plSummary(t, "run"); s.All.Leakage.Count != 3 || len(s.Probing) != 4 || agent.requests() != 48 {
-		t.Errorf("%+v, %d requests", s, agent.requests())
 	}
 }
 
@@ -614,13 +589,13 @@ func TestPLProbeBeside(t *testing.T) {
 func TestPLTemplateElsewhere(t *testing.T) {
 	workPL(t)
 	write(t, "said.jinja", "Act for {{ messages[-1].role }}.\n")
-	must(t, "eval", "privacylens", "actions", "--out", "run", "--data", "cases.json", "--first", "1", "--model",
+	must(t, "eval", "privacylens", "--stage", "answers", "--out", "run", "--data", "cases.json", "--first", "1", "--model",
 		"embedded", "--backend", "go", "--max-new-tokens", "2", "--set", "agent.chat.template=said.jinja")
 	mkdir(t, "elsewhere")
 	t.Chdir("elsewhere")
-	must(t, "eval", "privacylens", "actions", "--out", "../run")
+	must(t, "eval", "privacylens", "--stage", "answers", "--out", "../run")
 	remove(t, "../said.jinja")
-	o := cli(t, "eval", "privacylens", "actions", "--out", "../run")
+	o := cli(t, "eval", "privacylens", "--stage", "answers", "--out", "../run")
 	if o.code != 1 || !strings.Contains(o.last(), "agent.chat.template: ") ||
 		!strings.Contains(o.last(), "no such file") {
 		t.Errorf("exit code %d: %s", o.code, o.err)
@@ -632,9 +607,9 @@ func TestPLTemplateElsewhere(t *testing.T) {
 func TestPLAnotherDay(t *testing.T) {
 	workPL(t)
 	write(t, "dated.jinja", "{{ strftime_now('%Y-%m-%d') }} {{ messages[-1].role }}")
-	write(t, "mine.yaml", "command: eval privacylens\ndata: {cases: cases.json, first: 1}\nagent: {model: embedded, "+
+	write(t, "mine.yaml", "command: eval privacylens\ndata: cases.json\nfirst: 1\nagent: {model: embedded, "+
 		"backend: go, max_new_tokens: 2, chat: {template: dated.jinja}}\n")
-	args := []string{"eval", "privacylens", "actions", "--out", "run", "--config", "mine.yaml"}
+	args := []string{"eval", "privacylens", "--stage", "answers", "--out", "run", "--config", "mine.yaml"}
 	must(t, args...)
 	today := time.Now().Format("2006-01-02")
 	for _, name := range []string{"run/config.yaml", "run/settings.json"} {
@@ -644,7 +619,7 @@ func TestPLAnotherDay(t *testing.T) {
 		}
 		write(t, name, strings.ReplaceAll(text, today, "2024-01-31")) // as if it had begun then
 	}
-	must(t, "eval", "privacylens", "actions", "--out", "run")
+	must(t, "eval", "privacylens", "--stage", "answers", "--out", "run")
 	must(t, args...)
 	if text := read(t, "run/config.yaml"); !strings.Contains(text, "2024-01-31") {
 		t.Error(text)
@@ -654,42 +629,27 @@ func TestPLAnotherDay(t *testing.T) {
 // TestPLWithoutEngine: recorded actions need no engine, so that a library that does not load is no matter.
 func TestPLWithoutEngine(t *testing.T) {
 	workPL(t)
-	write(t, "broken.so", "not a library")
-	t.Setenv("ONNXRUNTIME_SHARED_LIBRARY_PATH", bench.WholePath("broken.so"))
-	o := must(t, ofData("run", "--actions", "actions.csv", "--judge", "keyword")...)
+	broken := filepath.Join(t.TempDir(), "broken.so")
+	write(t, broken, "not a library")
+	t.Setenv("ONNXRUNTIME_SHARED_LIBRARY_PATH", broken)
+	o := must(t, ofData("run", "--answers", "actions.csv", "--judge", "keyword")...)
 	if strings.Contains(o.err, "broken.so") {
 		t.Error(o.err)
 	}
-}
-
-// TestPLNewRecorded: recorded actions are read again wherever they are named, by flag, with --set or in a file.
-func TestPLNewRecorded(t *testing.T) {
-	workPL(t)
-	must(t, "eval", "privacylens", "actions", "--out", "run", "--data", "cases.json", "--actions", "actions.csv")
-	write(t, "other.jsonl", strings.Replace(read(t, "actions.jsonl"), "I would rather not.", "No.", 1))
-	write(t, "other.yaml", "command: eval privacylens\ndata: {cases: cases.json}\nagent: {actions: other.jsonl}\n")
-	for _, named := range [][]string{{"--actions", "other.jsonl"}, {"--set", "agent.actions=other.jsonl"},
-		{"--config", "other.yaml"}} {
-		o := cli(t, append([]string{"eval", "privacylens", "judge", "--out", "run", "--judge", "keyword"}, named...)...)
-		if o.code != 1 || !strings.Contains(o.err, "stage actions was begun with contents") {
-			t.Errorf("%q: exit code %d: %s", named, o.code, o.err)
-		}
-	}
-	must(t, "eval", "privacylens", "judge", "--out", "run", "--judge", "keyword")
 }
 
 // TestPLElsewhere: a run continues from any folder, though it began with paths of this one.
 func TestPLElsewhere(t *testing.T) {
 	workPL(t)
 	s := judgeServer(t)
-	must(t, "eval", "privacylens", "prompts", "mine")
-	must(t, "eval", "privacylens", "actions", "--out", "run", "--data", "cases.json", "--actions", "actions.csv",
+	must(t, "eval", "privacylens", "--write-prompts", "mine")
+	must(t, "eval", "privacylens", "--stage", "answers", "--out", "run", "--data", "cases.json", "--answers", "actions.csv",
 		"--prompts", "mine")
 	mkdir(t, "elsewhere")
 	t.Chdir("elsewhere")
-	must(t, "eval", "privacylens", "judge", "--out", "../run", "--judge-base-url", s.URL, "--judge-model", "flu",
+	must(t, "eval", "privacylens", "--stage", "judge", "--out", "../run", "--judge-base-url", s.URL, "--judge-model", "flu",
 		"--judge-cache", "cache.jsonl")
-	must(t, "eval", "privacylens", "report", "--out", "../run")
+	must(t, "eval", "privacylens", "--stage", "report", "--out", "../run")
 	checkCounts(t, "../run", 3, 6, 3, 3, 9)
 	t.Chdir("..")
 	must(t, pl("run")...)
@@ -701,15 +661,15 @@ func TestPLElsewhere(t *testing.T) {
 // TestPLReportOfOthers: a report counts the cases that were judged, no others and no part of them.
 func TestPLReportOfOthers(t *testing.T) {
 	workPL(t)
-	must(t, ofData("run", "--actions", "actions.csv", "--judge", "keyword")...)
+	must(t, ofData("run", "--answers", "actions.csv", "--judge", "keyword")...)
 	before := read(t, "run/summary.json")
-	if o := cli(t, "eval", "privacylens", "report", "--out", "run", "--first", "3"); o.code != 1 ||
+	if o := cli(t, "eval", "privacylens", "--stage", "report", "--out", "run", "--first", "3"); o.code != 1 ||
 		!strings.Contains(o.last(), "was run on other cases (6, sha256") {
 		t.Errorf("exit code %d: %s", o.code, o.err)
 	}
-	write(t, "run/actions.jsonl", strings.Replace(read(t, "run/actions.jsonl"), `"case1"`, `"main1"`, 1))
-	if o := cli(t, "eval", "privacylens", "report", "--out", "run"); o.code != 1 ||
-		!strings.Contains(o.last(), "was run on other cases (6, sha256") {
+	write(t, "run/answers.jsonl", strings.Replace(read(t, "run/answers.jsonl"), `"case1"`, `"main1"`, 1))
+	if o := cli(t, "eval", "privacylens", "--stage", "report", "--out", "run"); o.code != 1 ||
+		!strings.Contains(o.last(), `turn 1 of "main1" is out of order`) {
 		t.Errorf("exit code %d: %s", o.code, o.err)
 	}
 	if read(t, "run/summary.json") != before {
@@ -720,51 +680,44 @@ func TestPLReportOfOthers(t *testing.T) {
 // TestPLConfig: a file says what flags say; flags win.
 func TestPLConfig(t *testing.T) {
 	workPL(t)
-	write(t, "pl.yaml", "command: eval privacylens\ndata: {cases: cases.json, first: 2}\nagent: {actions: "+
-		"nowhere.csv}\njudge: {kind: keyword}\n")
-	must(t, pl("file", "--config", "pl.yaml", "--actions", "actions.csv", "--first", "6")...)
-	must(t, ofData("flags", "--actions", "actions.csv", "--judge", "keyword", "--first", "6")...)
+	write(t, "pl.yaml", "command: eval privacylens\ndata: cases.json\nfirst: 2\nagent: {answers: "+
+		"nowhere.csv}\njudging: keyword\n")
+	must(t, pl("file", "--config", "pl.yaml", "--answers", "actions.csv", "--first", "6")...)
+	must(t, ofData("flags", "--answers", "actions.csv", "--judge", "keyword", "--first", "6")...)
 	sameFiles(t, "file", "flags", "config.yaml", "settings.json", "summary.json", "cases.jsonl")
 }
 
-// TestPLBar: on a terminal a bar shows cases, leaks, requests and cost.
+// TestPLBar: on a terminal a bar shows verdicts, requests and cost.
 func TestPLBar(t *testing.T) {
 	workPL(t)
 	s := judgeServer(t)
 	out, errs := &watched{}, &watched{}
-	args := ofData("run", "--actions", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu",
-		"--prompt-price", "1000", "--completion-price", "1000")
+	args := ofData("run", "--answers", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu",
+		"--judge-prompt-price", "1000", "--judge-completion-price", "1000")
 	if code := execute(t.Context(), streams{in: strings.NewReader(""), out: out, err: errs, terminal: true},
 		args); code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
-	for _, part := range []string{"6/6", "leaks 3", "requests 15", "cost "} {
+	for _, part := range []string{"15/15", "requests 15", "cost "} {
 		if !strings.Contains(errs.String(), part) {
 			t.Errorf("the bar lacks %q: %q", part, errs)
 		}
 	}
-	if strings.Contains(out.String(), "\x1b") || strings.Contains(errs.String(), "case 1/6") {
+	if strings.Contains(out.String(), "\x1b") || strings.Contains(errs.String(), "verdict 1/15") {
 		t.Errorf("%q\n%q", out, errs)
 	}
 }
 
-// TestPLServedJudge: posttrain serve plays the judge; a tiny model never says Answer, which is allowed on
-// request, and shown.
+// TestPLServedJudge: posttrain serve plays the judge; a tiny model never says Answer, which ends the run in one line.
 func TestPLServedJudge(t *testing.T) {
 	workPL(t)
 	copyModel(t, fixture("qwen2-newer"), "model")
 	write(t, "model/config.json", strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`,
 		`"max_position_embeddings": 4000`, 1))
 	s := serveTiny(t)
-	o := must(t, ofData("run", "--first", "2", "--actions", "actions.csv", "--judge-base-url", s.url, "--judge-model",
-		"model",
-		"--set", "judge.allow_unparsed=true", "--set", "judge.max_new_tokens=3")...)
-	checkTable(t, o, "run")
-	a := plSummary(t, "run").All
-	if a.Unparsed != 6 || a.Verdicts != 6 || !strings.Contains(o.err, "unparsed 6") ||
-		!strings.Contains(o.out, "warning: ") {
-		t.Errorf("%+v\n%s%s", a, o.out, o.err)
-	}
+	o := cli(t, ofData("run", "--first", "2", "--answers", "actions.csv", "--judge-base-url", s.url, "--judge-model",
+		"model", "--set", "judge.max_new_tokens=3")...)
+	checkRefusal(t, o, faultCase{code: 1, says: []string{"the judge gives no verdicts: none of 6 replies"}})
 	if code := s.stop(); code != 0 || strings.Count(s.err.String(), " 200 in ") != 12 {
 		t.Errorf("exit code %d, want every question twice: %s", code, s.err)
 	}
@@ -776,21 +729,21 @@ func TestPLCompare(t *testing.T) {
 	s := judgeServer(t)
 	write(t, "shy.jsonl", strings.ReplaceAll(read(t, "actions.jsonl"), "0: Ben has caught a bad flu", "0: All is well"))
 	ofJudge := []string{"--judge-base-url", s.URL, "--judge-model", "flu"}
-	must(t, ofData("a", append(ofJudge, "--actions", "actions.csv")...)...)
-	must(t, ofData("b", append(ofJudge, "--actions", "shy.jsonl")...)...)
-	must(t, ofData("c", "--actions", "actions.csv", "--judge", "keyword")...)
-	compare := []string{"eval", "privacylens", "compare"}
+	must(t, ofData("a", append(ofJudge, "--answers", "actions.csv")...)...)
+	must(t, ofData("b", append(ofJudge, "--answers", "shy.jsonl")...)...)
+	must(t, ofData("c", "--answers", "actions.csv", "--judge", "keyword")...)
+	compare := []string{"eval", "compare"}
 	o := must(t, append(compare, "a", "b", "--out", "ab.json")...)
-	var c privacylens.Comparison
-	if err := json.Unmarshal([]byte(read(t, "ab.json")), &c); err != nil || len(c.Differences) != 1 {
+	var c bench.Comparison
+	if err := json.Unmarshal([]byte(read(t, "ab.json")), &c); err != nil || len(c.Differences) != 3 {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	d := c.Differences[0]
-	if c.Cases != 6 || !slices.Equal(d.OnlyFrom, []string{"case0"}) || len(d.OnlyTo) != 0 || d.Both != 2 ||
-		d.Neither != 3 || d.P != 1 || *d.Helpfulness.Value != -0.5 {
+	help, d := c.Differences[1].Change, c.Differences[2]
+	if y := d.YesNo; c.Cases != 6 || !slices.Equal(y.OnlyFrom, []string{"case0"}) || len(y.OnlyTo) != 0 || y.Both != 2 ||
+		y.Neither != 3 || y.P != 1 || *help.Value != -0.5 {
 		t.Errorf("%+v", c)
 	}
-	for _, part := range []string{"50.0%", "33.3%", d.Leakage.Points(), d.Helpfulness.Scores(),
+	for _, part := range []string{"0.500", "0.333", d.Change.Points(), help.Scores(),
 		"2 in both, 1 only in a, 0 only in b, 3 in neither"} {
 		if !strings.Contains(o.out, part) {
 			t.Errorf("lacks %q:\n%s", part, o.out)
@@ -808,8 +761,8 @@ func TestPLCompare(t *testing.T) {
 
 // plComparisonsRefused: other cases, too few runs, and those that were not reported.
 func plComparisonsRefused(t *testing.T, compare []string) {
-	must(t, ofData("less", "--actions", "actions.csv", "--judge", "keyword", "--first", "5")...)
-	must(t, "eval", "privacylens", "actions", "--out", "begun", "--data", "cases.json", "--actions", "actions.csv")
+	must(t, ofData("less", "--answers", "actions.csv", "--judge", "keyword", "--first", "5")...)
+	must(t, "eval", "privacylens", "--stage", "answers", "--out", "begun", "--data", "cases.json", "--answers", "actions.csv")
 	before := tree(t)
 	for _, f := range []faultCase{
 		{name: "fewer cases", args: []string{"a", "less"}, code: 1, says: []string{"less", "case5", "same cases"}},
@@ -818,7 +771,7 @@ func plComparisonsRefused(t *testing.T, compare []string) {
 		{name: "not reported", args: []string{"a", "begun", "--out", "x.json"}, code: 1,
 			says: []string{"begun/cases.jsonl", "no such file"}},
 		{name: "no run", args: []string{"a", "nowhere"}, code: 1,
-			says: []string{"nowhere/cases.jsonl", "no such file"}},
+			says: []string{"nowhere: there is no run in it"}},
 		{name: "one", args: []string{"a"}, code: 2, says: []string{"two run folders or more", "found 1"}},
 		{name: "none", code: 2, says: []string{"two run folders or more", "found 0"}},
 		{name: "no json", args: []string{"a", "b", "--out", "x.csv"}, code: 2,
@@ -833,37 +786,17 @@ func plComparisonsRefused(t *testing.T, compare []string) {
 	}
 }
 
-// TestPLHelp: the command and its stages list the flags that they heed, and no others.
+// TestPLHelp: the command lists its flags, and those of every benchmark.
 func TestPLHelp(t *testing.T) {
-	for name, flags := range map[string][3]string{ // some that it has, and some that it has not
-		"": {"--data --first --model --base-url --api-model --api-key-env --actions --agent-prompts --prompt " +
-			"--prompts --temperature --max-new-tokens --seed --out --set --config --quiet",
-			"--judge --judge-base-url --judge-model --judge-key-env --judge-cache --judge-prompts --judge-parallel " +
-				"--judge-timeout --requests-per-minute --tokens-per-minute --max-requests --max-cost --prompt-price " +
-				"--completion-price --verdicts --helpfulness --parallel --timeout --backend", "--resume"},
-		"actions": {"--model --base-url --actions --prompt --agent-prompts --temperature --out --first", "",
-			"--judge --verdicts --max-cost"},
-		"judge": {"--judge --judge-model --judge-key-env --max-cost --verdicts --actions --out", "",
-			"--model --prompt --temperature"},
-		"probe": {"--model --base-url --api-model --seed --out --think", "",
-			"--judge --actions --prompt --temperature"},
-		"report":  {"--out", "", "--model --judge"},
-		"compare": {"--out", "", "--model --judge"},
-		"prompts": {"", "", "--out"},
-	} {
-		o := must(t, append(append([]string{"eval", "privacylens"}, strings.Fields(name)...), "--help")...)
-		has := func(flag string) bool {
-			return regexp.MustCompile(`(?m)^ +(-\w, )?` + flag + `( |$)`).MatchString(o.out)
-		}
-		for _, flag := range strings.Fields(flags[0] + " " + flags[1]) {
-			if !has(flag) {
-				t.Errorf("%q lacks %s", name, flag)
-			}
-		}
-		for _, flag := range strings.Fields(flags[2]) {
-			if has(flag) {
-				t.Errorf("%q has %s, which is no matter of it", name, flag)
-			}
+	o := must(t, "eval", "privacylens", "--help")
+	for _, flag := range strings.Fields("--data --first --model --base-url --api-model --api-key-env --answers --prompt " +
+		"--prompts --temperature --max-new-tokens --seed --out --set --config --quiet --stage --form --levels --think " +
+		"--judge --judge-base-url --judge-model --judge-api-key-env --judge-cache --judge-parallel --judge-timeout " +
+		"--judge-requests-per-minute --judge-tokens-per-minute --judge-max-requests --judge-max-cost " +
+		"--judge-prompt-price --judge-completion-price --judgments --helpfulness --parallel --timeout --backend " +
+		"--write-prompts") {
+		if !regexp.MustCompile(`(?m)^ +(-\w, )?` + flag + `( |$)`).MatchString(o.out) {
+			t.Errorf("there is no %s", flag)
 		}
 	}
 }

@@ -63,7 +63,7 @@ var everyCommand = []struct {
 	{"eval", nil},
 	{"eval ci", []string{"--backend", "go", "--n", "6", "--samples", "2", "--temperature", "0.7", "--max-new-tokens",
 		"40", "--out", "ci"}},
-	{"eval alpaca", []string{"--annotations", "judged.jsonl", "--out", "alpaca"}},
+	{"eval alpaca", []string{"--judgments", "judged.jsonl", "--out", "alpaca"}},
 	{"eval alpaca answers", []string{"--baseline", "baseline.jsonl", "--answers", "outputs.json", "--out",
 		"alpaca-stages"}},
 	{"eval alpaca judge", []string{"--config", "alpaca.yaml", "--out", "alpaca-stages"}},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
@@ -90,10 +91,16 @@ func (b *Benchmark[O, R]) check(g *config.Given, o *O) {
 	}
 	options.check(g, b.Answerless == nil || !b.Answerless(o), or)
 	switch {
-	case judged != nil:
-		judged.Judge.check(g, options.Runs(StageJudge) && !b.byRule(o))
-	case options.Stage == StageJudge:
+	case judged == nil && options.Stage == StageJudge:
 		g.Fault("stage", "stage judge: this benchmark has no judge; want answers or report")
+	case judged != nil && !b.byRule(o):
+		judged.Judge.check(g, options.Runs(StageJudge))
+	case judged != nil:
+		for _, key := range g.Keys() {
+			if strings.HasPrefix(key, "judge.") && g.FromCommandLine(key) {
+				g.Fault(key, "%s %s: it has no effect, no server's model judges here; remove it", key, g.Show(key))
+			}
+		}
 	}
 }
 

@@ -87,8 +87,11 @@ func (e *benching) judgeAll(ctx context.Context, questions []Question) error {
 	return s.Run(ctx, func() error {
 		err := replies.Check(Patience)
 		if err == nil {
-			// The client sends about half as many: the others wait for a slow disk. Alone, questions keep their order.
-			err = InParallel(ctx, 2*e.judge.Parallel-1, len(todo), one)
+			parallel := 1
+			if e.Rule == nil { // the client sends about half as many: the others wait for a slow disk
+				parallel = 2*e.judge.Parallel - 1
+			}
+			err = InParallel(ctx, parallel, len(todo), one)
 		}
 		return cmp.Or(err, replies.Check(1)) // at the end, a single reply without a verdict is enough
 	})

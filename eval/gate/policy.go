@@ -4,9 +4,9 @@
 // (Nissenbaum's five parameters: sender, recipient, subject, attribute, principle). A policy has norms, and limits of
 // leakage. A channel is a place where a model may leak: its answer, its think block, the arguments of its tool calls.
 //
-// The pipeline: ReadPolicy; Expand makes scenarios, each with synthetic values; the model answers them (recipe/gate);
+// The pipeline: ReadPolicy; Expand makes scenarios, each with synthetic values; the model answers them (command.go);
 // Scenario.Read finds the values in an answer; Policy.Judge counts them and gives a verdict by norm and channel; Write
-// and JUnit print it. docs/gate.md says what the verdicts promise, and why.
+// and JUnit print it. docs/evaluation.md says what the verdicts promise, and why.
 package gate
 
 import (

@@ -68,9 +68,9 @@ func power(n, leaking int, p float64) (fails, passes float64) {
 	return 100 * fails / gates, 100 * passes / gates
 }
 
-// TestPower: the table of docs/gate.md is what the simulation gives.
+// TestPower: the table of docs/evaluation.md is what the simulation gives.
 func TestPower(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "gate.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "evaluation.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestPower(t *testing.T) {
 			}
 		}
 		if !strings.Contains(string(text), row+"\n") {
-			t.Errorf("docs/gate.md lacks\n%s", row)
+			t.Errorf("docs/evaluation.md lacks\n%s", row)
 		}
 	}
 }

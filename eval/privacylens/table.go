@@ -3,6 +3,7 @@ package privacylens
 import (
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
@@ -141,7 +142,7 @@ func (s *Summary) String() string {
 	for _, p := range s.Probing {
 		cases = max(cases, p.Cases)
 	}
-	fmt.Fprintf(&b, "PrivacyLens, %d cases of %s: %s\n", cases, s.Data, s.whose())
+	fmt.Fprintf(&b, "PrivacyLens, %d cases of %s: %s\n", cases, shortPath(s.Data), s.whose())
 	_ = s.Write(&b) // a Builder takes everything
 	if len(s.Results) > 0 && s.Dir != "" {
 		fmt.Fprintln(&b, filepath.Join(s.Dir, PageName))
@@ -153,14 +154,14 @@ func (s *Summary) String() string {
 func (s *Summary) whose() string {
 	actions, judge := s.Settings[bench.StageAnswers], s.Settings[bench.StageJudge]
 	if len(s.Probing) > 0 {
-		return actions["model"] + ", probed"
+		return shortPath(actions["model"]) + ", probed"
 	}
 	who, by := "no actions", judge["kind"]
 	switch {
 	case actions["kind"] == bench.Recorded:
 		who = "recorded actions"
 	case actions != nil:
-		who = actions["model"] + ", prompt " + actions["prompt"]
+		who = shortPath(actions["model"]) + ", prompt " + actions["prompt"]
 	}
 	switch by {
 	case KindModel:
@@ -169,4 +170,14 @@ func (s *Summary) whose() string {
 		by = "recorded verdicts"
 	}
 	return who + "; judge: " + by
+}
+
+// shortPath is a path from the working directory, if it lies within that.
+func shortPath(path string) string {
+	if here, err := os.Getwd(); err == nil {
+		if within, ok := strings.CutPrefix(path, here+string(filepath.Separator)); ok {
+			return within
+		}
+	}
+	return path
 }
