@@ -62,12 +62,6 @@ func (b *Benchmark[O, R]) Options(o *O) *Options {
 	return options
 }
 
-// Flags are those of the options, and of the model's draws.
-func (b *Benchmark[O, R]) Flags() []config.Flag {
-	o := b.Defaults()
-	return slices.Concat(b.Spec.Flags(), samplingFlags(b.Options(&o).Agent))
-}
-
 // counting are the keys of a count of judgements; nil: the options are those of a run.
 func (b *Benchmark[O, R]) counting(o *O) []string {
 	if _, judged := partsOf(o); b.Count == nil || judged == nil || judged.Judgements == "" {

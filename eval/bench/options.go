@@ -90,16 +90,6 @@ func DefaultJudged(temperature float64, maxNew, judgeTokens int) Judged {
 	return Judged{Options: Defaults(temperature, maxNew), Judge: DefaultJudge(judgeTokens)}
 }
 
-// samplingFlags set keys of rollout.Sampling; a holds their defaults.
-func samplingFlags(a Agent) []config.Flag {
-	return []config.Flag{
-		{Name: "temperature", Key: "agent.temperature",
-			Help: fmt.Sprintf("temperature of the model's draws; 0 is greedy (default %v)", a.Temperature)},
-		{Name: "max-new-tokens", Key: "agent.max_new_tokens",
-			Help: fmt.Sprintf("most tokens of an answer (default %d)", a.MaxNew)},
-	}
-}
-
 // The ways in which answers come about.
 const (
 	Local    = "local"    // from a model in this process
