@@ -41,7 +41,7 @@ func TestSynthFaults(t *testing.T) {
 			[]string{"--api-model", "writer.model is missing"}, nil},
 		{"demonstrations of a model", nil, model("--form", "demonstrations", "--out", "x.jsonl"), 2,
 			[]string{"--form", "only the engine templates writes them"}, nil},
-		{"budget without prices", nil, model("--max-cost", "3"), 2, []string{"--judge-max-cost", "without prices"}, nil},
+		{"budget without prices", nil, model("--max-cost", "3"), 2, []string{"--max-cost", "without prices"}, nil},
 		{"no scenarios", nil, items("--n", "0"), 2, []string{"--n", "n 0", "1 or more"}, nil},
 		{"no key", nil, model("--api-key-env", "NO_SUCH_KEY"), 1, []string{"no key for the writer", "NO_SUCH_KEY",
 			"writer.api_key_env"}, nil},
