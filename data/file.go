@@ -3,13 +3,9 @@ package data
 import (
 	"bufio"
 	"compress/gzip"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"iter"
-	"math/rand/v2"
-	"os"
 	"path"
 	"path/filepath"
 	"strings"
@@ -17,6 +13,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/posttrain/posttrain/data/internal/pages"
+	"github.com/posttrain/posttrain/internal/files"
 )
 
 // Table is a set of records on its way to a file.
@@ -137,38 +134,21 @@ func WriteParquet[T any](w io.Writer, rows iter.Seq2[T, error], options ...parqu
 	return out.Close()
 }
 
-// WriteFile writes a temporary file beside path and renames it.
-func WriteFile(path string, write func(w io.Writer) error) (err error) {
-	tmp, err := createBeside(path)
+// WriteFile writes a file, whole or not at all: it gets a temporary name beside path first.
+func WriteFile(path string, write func(w io.Writer) error) error {
+	tmp, err := files.NewPending(path, 0o666)
+	if err == nil {
+		defer tmp.Cleanup()
+		out := bufio.NewWriter(tmp)
+		if err = write(out); err == nil {
+			err = out.Flush()
+		}
+	}
+	if err == nil {
+		err = tmp.CloseAtomicallyReplace()
+	}
 	if err != nil {
-		return fmt.Errorf("%s: not written: %w", path, CauseOf(err))
+		return fmt.Errorf("%s: not written: %w", path, files.Cause(err))
 	}
-	defer func() {
-		if err != nil {
-			tmp.Close()
-			os.Remove(tmp.Name())
-			err = fmt.Errorf("%s: not written: %w", path, CauseOf(err))
-		}
-	}()
-	out := bufio.NewWriter(tmp)
-	for _, step := range []func() error{
-		func() error { return write(out) }, out.Flush, tmp.Sync, tmp.Close,
-	} {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return os.Rename(tmp.Name(), path)
-}
-
-// createBeside creates a file beside path with the permissions that the umask leaves (os.CreateTemp's are the owner's).
-// Package run knows its name, a hyphen and a decimal number after that of path, and removes what a kill leaves.
-func createBeside(path string) (*os.File, error) {
-	for {
-		name := fmt.Sprintf(".%s-%d", filepath.Base(path), rand.Uint32())
-		file, err := os.OpenFile(filepath.Join(filepath.Dir(path), name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
-		if !errors.Is(err, fs.ErrExist) {
-			return file, err
-		}
-	}
+	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/posttrain/posttrain/data/internal/pages"
+	"github.com/posttrain/posttrain/internal/files"
 )
 
 // parquetRows reads the rows of a parquet file, one at a time. Parquet keeps its index at the end, so a .gz is first
@@ -31,7 +32,7 @@ func parquetRows(in source) RowSeq {
 		bound := bind(in.size)
 		reader, err := openParquet(at, size, bound.most)
 		if err != nil {
-			yield(Row{}, fmt.Errorf("%s: not a readable parquet file: %w", in.name, CauseOf(err)))
+			yield(Row{}, fmt.Errorf("%s: not a readable parquet file: %w", in.name, files.Cause(err)))
 			return
 		}
 		defer reader.Close()

@@ -169,7 +169,7 @@ func Open(fsys fs.FS, name string) (fs.File, error) {
 	}
 	file, err := open()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, CauseOf(err))
+		return nil, fmt.Errorf("%s: %w", name, files.Cause(err))
 	}
 	info, err := file.Stat()
 	if err == nil && info.IsDir() {
@@ -177,19 +177,6 @@ func Open(fsys fs.FS, name string) (fs.File, error) {
 		return nil, fmt.Errorf("%s: is a folder: want a .jsonl, .json or .parquet file", name)
 	}
 	return file, nil
-}
-
-// CauseOf removes the operation and the paths from a file system's error: the message has them already.
-func CauseOf(err error) error {
-	var pathErr *fs.PathError
-	if errors.As(err, &pathErr) {
-		return pathErr.Err
-	}
-	var linkErr *os.LinkError
-	if errors.As(err, &linkErr) {
-		return linkErr.Err
-	}
-	return err
 }
 
 // Unreadable words an error of reading or decompressing; place is where it happened, such as "in line 812", or "".
@@ -205,7 +192,7 @@ func Unreadable(name, place string, err error) error {
 	case errors.Is(err, gzip.ErrChecksum):
 		return fmt.Errorf("%s: the gzip checksum is wrong%s: the file is damaged", name, place)
 	}
-	return fmt.Errorf("%s: cannot be read%s: %w", name, place, CauseOf(err))
+	return fmt.Errorf("%s: cannot be read%s: %w", name, place, files.Cause(err))
 }
 
 // The most names of a list in a message, and the longest name there.

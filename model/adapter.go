@@ -103,7 +103,7 @@ func (w Writer) SaveAdapter(m *Model, dir, dtype string) error {
 		}
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("%s: %w", dir, cause(err))
+		return fmt.Errorf("%s: %w", dir, files.Cause(err))
 	}
 	text, err := json.MarshalIndent(m.Config.LoRA.peft(), "", "  ")
 	path := filepath.Join(dir, adapterConfigFile)
@@ -111,7 +111,7 @@ func (w Writer) SaveAdapter(m *Model, dir, dtype string) error {
 		err = files.Replace(path, append(text, '\n'), 0o644)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, cause(err))
+		return fmt.Errorf("%s: %w", path, files.Cause(err))
 	}
 	var tensors []Tensor
 	for _, p := range m.Trained() {
@@ -243,7 +243,7 @@ func (c *Config) modulesOf(f *tensorFile) (modules []string, err error) {
 func readAdapterConfig(fsys fs.FS, dir string) (*LoRA, error) {
 	text, err := files.Read(fsys, adapterConfigFile, maxJSON)
 	if err != nil {
-		return nil, fmt.Errorf("%s: cannot read %s: want an adapter's folder: %w", dir, adapterConfigFile, cause(err))
+		return nil, fmt.Errorf("%s: cannot read %s: want an adapter's folder: %w", dir, adapterConfigFile, files.Cause(err))
 	}
 	l, err := parseAdapterConfig(text)
 	if err != nil {

@@ -25,11 +25,11 @@ func ReadConfig(fsys fs.FS, name string) (*Config, error) {
 			"adapter", name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: cannot read config.json: %w", name, cause(err))
+		return nil, fmt.Errorf("%s: cannot read config.json: %w", name, files.Cause(err))
 	}
 	gen, err := files.Read(fsys, "generation_config.json", maxJSON)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s/generation_config.json: %w", name, cause(err))
+		return nil, fmt.Errorf("%s/generation_config.json: %w", name, files.Cause(err))
 	}
 	c, err := ParseConfig(data, gen)
 	if err != nil {
@@ -42,34 +42,25 @@ func ReadConfig(fsys fs.FS, name string) (*Config, error) {
 func ConfigLike(path string) (*Config, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, cause(err))
+		return nil, fmt.Errorf("%s: %w", path, files.Cause(err))
 	}
 	if info.IsDir() {
 		return ReadConfig(os.DirFS(path), path)
 	}
 	f, err := os.Open(path) // perhaps a pipe
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, cause(err))
+		return nil, fmt.Errorf("%s: %w", path, files.Cause(err))
 	}
 	defer f.Close()
 	data, err := files.ReadAll(f, maxJSON)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, cause(err))
+		return nil, fmt.Errorf("%s: %w", path, files.Cause(err))
 	}
 	c, err := ParseConfig(data, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%s/%w", filepath.Dir(path), err)
 	}
 	return c, nil
-}
-
-// cause removes the path from os and fs errors, whose messages would repeat it.
-func cause(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		return p.Err
-	}
-	return err
 }
 
 // ParseConfig parses the text of a config.json, as transformers 4 or 5 writes it, and of a generation_config.json,

@@ -161,7 +161,7 @@ func (s *Stored) open(fsys fs.FS, folder string, names []string) error {
 func readIndex(fsys fs.FS, folder, index string) ([]string, error) {
 	data, err := files.Read(fsys, index, maxJSON)
 	if err != nil {
-		return nil, fmt.Errorf("%s/%s: %w", folder, index, cause(err))
+		return nil, fmt.Errorf("%s/%s: %w", folder, index, files.Cause(err))
 	}
 	files, err := parseIndex(data)
 	if err != nil {
@@ -263,7 +263,7 @@ func (w Writer) SaveFrom(m *Model, dir, dtype string, weights func(i int) ([]flo
 		}
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("%s: %w", dir, cause(err))
+		return fmt.Errorf("%s: %w", dir, files.Cause(err))
 	}
 	if err := m.saveConfigs(dir, dtype); err != nil {
 		return err
@@ -309,7 +309,7 @@ func (m *Model) saveConfigs(dir, dtype string) error {
 	for _, f := range all {
 		path := filepath.Join(dir, f.name)
 		if err := files.Replace(path, f.text, 0o644); err != nil {
-			return fmt.Errorf("%s: %w", path, cause(err))
+			return fmt.Errorf("%s: %w", path, files.Cause(err))
 		}
 	}
 	return nil

@@ -54,7 +54,7 @@ func readHeader(r io.ReaderAt, fileSize int64) (*tensorHeader, error) {
 		return nil, fmt.Errorf("found %d bytes, want a safetensors file (8 bytes of header length first)", fileSize)
 	}
 	if _, err := r.ReadAt(length[:], 0); err != nil {
-		return nil, fmt.Errorf("header length: %w", cause(err))
+		return nil, fmt.Errorf("header length: %w", files.Cause(err))
 	}
 	n := binary.LittleEndian.Uint64(length[:])
 	if n > maxHeader {
@@ -65,7 +65,7 @@ func readHeader(r io.ReaderAt, fileSize int64) (*tensorHeader, error) {
 	}
 	text := make([]byte, n)
 	if _, err := r.ReadAt(text, 8); err != nil && err != io.EOF {
-		return nil, fmt.Errorf("header: %w", cause(err))
+		return nil, fmt.Errorf("header: %w", files.Cause(err))
 	}
 	h, err := parseHeader(text)
 	if err != nil {
@@ -155,7 +155,7 @@ type tensorFile struct {
 func openTensors(fsys fs.FS, path, label string) (*tensorFile, error) {
 	f, err := files.Open(fsys, path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", label, cause(err))
+		return nil, fmt.Errorf("%s: %w", label, files.Cause(err))
 	}
 	t, err := newTensorFile(f, label)
 	if err != nil {
@@ -168,14 +168,14 @@ func openTensors(fsys fs.FS, path, label string) (*tensorFile, error) {
 func newTensorFile(f fs.File, label string) (*tensorFile, error) {
 	info, err := f.Stat()
 	if err != nil {
-		return nil, cause(err)
+		return nil, files.Cause(err)
 	}
 	size := info.Size()
 	r, ok := f.(io.ReaderAt) // as files of os.DirFS and embed.FS are; others are read whole
 	if !ok {
 		b, err := io.ReadAll(f)
 		if err != nil {
-			return nil, cause(err)
+			return nil, files.Cause(err)
 		}
 		r, size = bytes.NewReader(b), int64(len(b))
 	}
@@ -239,7 +239,7 @@ func (t *tensorFile) read(name string, memory []byte, use func(b []byte, at int)
 			err, n = changed, 0
 		}
 		if n < len(b) {
-			return fmt.Errorf("%s: tensor %s: %w", t.label, name, cause(err))
+			return fmt.Errorf("%s: tensor %s: %w", t.label, name, files.Cause(err))
 		}
 		if err := use(b, int(off-info.Offsets[0])/width); err != nil {
 			return err

@@ -85,10 +85,10 @@ func (x tensorIndex) write(path string) error {
 		err = files.Replace(path+indexEnd, append(text, '\n'), 0o644)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", path+indexEnd, cause(err))
+		return fmt.Errorf("%s: %w", path+indexEnd, files.Cause(err))
 	}
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-		return fmt.Errorf("%s: %w", path, cause(err))
+		return fmt.Errorf("%s: %w", path, files.Cause(err))
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ func (x tensorIndex) write(path string) error {
 func (w Writer) writeFile(path string, tensors []Tensor, floats string, meta map[string]string) error {
 	f, err := files.NewPending(path, 0o644)
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, cause(err))
+		return fmt.Errorf("%s: %w", path, files.Cause(err))
 	}
 	defer f.Cleanup() //nolint:errcheck // nothing to do about a temporary file that cannot be removed
 	to := &counter{Writer: f}
@@ -113,7 +113,7 @@ func (w Writer) writeFile(path string, tensors []Tensor, floats string, meta map
 		err = f.CloseAtomicallyReplace()
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, cause(err))
+		return fmt.Errorf("%s: %w", path, files.Cause(err))
 	}
 	if w.Wrote != nil {
 		w.Wrote(path, to.bytes, sum.Sum(nil))

@@ -10,7 +10,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io/fs"
 	"math/big"
@@ -58,12 +57,12 @@ func HasKeys(dir string) bool {
 func OpenKeys(dir string) (*Keys, error) {
 	if !HasKeys(dir) {
 		if err := makeKeys(dir); err != nil {
-			return nil, fmt.Errorf("keys %s cannot be made: %w", dir, cause(err))
+			return nil, fmt.Errorf("keys %s cannot be made: %w", dir, files.Cause(err))
 		}
 	}
 	k := &Keys{dir: dir}
 	if err := k.read(); err != nil {
-		return nil, fmt.Errorf("keys %s: %w", dir, cause(err))
+		return nil, fmt.Errorf("keys %s: %w", dir, files.Cause(err))
 	}
 	return k, nil
 }
@@ -171,7 +170,7 @@ func (k *Keys) registry() (map[string]entry, error) {
 	path := filepath.Join(k.dir, registryName)
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, cause(err))
+		return nil, fmt.Errorf("%s: %w", path, files.Cause(err))
 	}
 	all := map[string]entry{}
 	if err := json.Unmarshal(text, &all); err != nil {
@@ -276,7 +275,7 @@ func (c Credentials) Write(path string) error {
 		return err
 	}
 	if err := writeFile(path, append(text, '\n'), 0o600); err != nil {
-		return fmt.Errorf("credentials %s cannot be written: %w", path, cause(err))
+		return fmt.Errorf("credentials %s cannot be written: %w", path, files.Cause(err))
 	}
 	return nil
 }
@@ -288,14 +287,14 @@ const maxCredentials = 1 << 20
 func ReadCredentials(path string) (*Credentials, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("credentials %s: %w", path, cause(err))
+		return nil, fmt.Errorf("credentials %s: %w", path, files.Cause(err))
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxCredentials {
 		return nil, fmt.Errorf("credentials %s: want the file that posttrain federated server --invite wrote", path)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("credentials %s: %w", path, cause(err))
+		return nil, fmt.Errorf("credentials %s: %w", path, files.Cause(err))
 	}
 	c := new(Credentials)
 	if json.Unmarshal(text, c) != nil || !c.whole() { // the error could quote the seed
@@ -320,12 +319,4 @@ func trusting(ca string) *tls.Config {
 // writeFile writes a whole file at once or not at all, flushed to the disk.
 func writeFile(path string, data []byte, mode fs.FileMode) error {
 	return files.Replace(path, data, mode)
-}
-
-// cause is the system's part of an error about a file.
-func cause(err error) error {
-	if e := (*fs.PathError)(nil); errors.As(err, &e) {
-		return e.Err
-	}
-	return err
 }

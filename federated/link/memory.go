@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/internal/run"
 )
 
@@ -36,11 +37,11 @@ type memory struct {
 func openMemory(dir, runID, agent string) (m *memory, damaged error, err error) {
 	dir = filepath.Join(dir, runID+"-"+agent)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, nil, fmt.Errorf("state folder %s cannot be made: %w", dir, cause(err))
+		return nil, nil, fmt.Errorf("state folder %s cannot be made: %w", dir, files.Cause(err))
 	}
 	m = &memory{path: filepath.Join(dir, "memory"), run: runID}
 	if m.lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
-		return nil, nil, fmt.Errorf("state folder %s: %w", dir, cause(err))
+		return nil, nil, fmt.Errorf("state folder %s: %w", dir, files.Cause(err))
 	}
 	if err := run.Lock(m.lock); err != nil {
 		m.lock.Close()
@@ -55,7 +56,7 @@ func openMemory(dir, runID, agent string) (m *memory, damaged error, err error) 
 	}
 	if err != nil {
 		m.Key, m.Again, m.state, m.update = taskKey{}, 0, nil, nil
-		return m, fmt.Errorf("%s: %w: the agent starts without what it had learned", m.path, cause(err)), nil
+		return m, fmt.Errorf("%s: %w: the agent starts without what it had learned", m.path, files.Cause(err)), nil
 	}
 	return m, nil, nil
 }
@@ -83,7 +84,7 @@ func (m *memory) secret() ([]byte, error) {
 	secret = make([]byte, 32)
 	rand.Read(secret)
 	if err := os.WriteFile(path, secret, 0o600); err != nil {
-		return nil, fmt.Errorf("state folder %s: %w", filepath.Dir(path), cause(err))
+		return nil, fmt.Errorf("state folder %s: %w", filepath.Dir(path), files.Cause(err))
 	}
 	return secret, nil
 }
@@ -144,7 +145,7 @@ func (m *memory) write() error {
 	}
 	text := bytes.Join([][]byte{append(line, '\n'), m.state, m.update}, nil)
 	if err := writeFile(m.path, text, 0o600); err != nil {
-		return fmt.Errorf("%s cannot be written: %w", m.path, cause(err))
+		return fmt.Errorf("%s cannot be written: %w", m.path, files.Cause(err))
 	}
 	return nil
 }

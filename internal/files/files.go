@@ -136,6 +136,17 @@ func ReadAll(r io.Reader, most int64) ([]byte, error) {
 	return text, err
 }
 
+// Cause strips the operation and the paths from an error of package os. The caller names the file that the user knows.
+func Cause(err error) error {
+	if e := (*fs.PathError)(nil); errors.As(err, &e) {
+		return e.Err
+	}
+	if e := (*os.LinkError)(nil); errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}
+
 func check(info fs.FileInfo) error {
 	mode := info.Mode()
 	kind := "special file"

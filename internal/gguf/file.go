@@ -4,10 +4,8 @@ import (
 	"bufio"
 	"cmp"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -66,29 +64,20 @@ func Open(path string) (*File, error) {
 	dir, name := filepath.Split(path)
 	f, err := files.Open(os.DirFS(cmp.Or(dir, ".")), name)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, cause(err))
+		return nil, fmt.Errorf("%s: %w", path, files.Cause(err))
 	}
 	info, err := f.Stat()
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("%s: %w", path, cause(err))
+		return nil, fmt.Errorf("%s: %w", path, files.Cause(err))
 	}
 	out, err := Read(f.(io.ReaderAt), info.Size()) // as files of a folder on disk are
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("%s: %w", path, cause(err))
+		return nil, fmt.Errorf("%s: %w", path, files.Cause(err))
 	}
 	out.label, out.closer = path+": ", f
 	return out, nil
-}
-
-// cause removes the path from errors of the file system, whose messages would repeat it.
-func cause(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		return p.Err
-	}
-	return err
 }
 
 // Close closes the file that Open opened.
@@ -250,7 +239,7 @@ func (f *File) Read(t *Tensor, to []float32) error {
 	for x := range slices.Chunk(to, pieceSize) {
 		b := f.buffer[:len(x)/c.block*c.bytes]
 		if n, err := f.data.ReadAt(b, at); n < len(b) {
-			return fmt.Errorf("%stensor %s: %w", f.label, t.Name, cause(err))
+			return fmt.Errorf("%stensor %s: %w", f.label, t.Name, files.Cause(err))
 		}
 		at += int64(len(b))
 		for i := 0; i < len(x); i += c.block {

@@ -26,7 +26,7 @@ const alignment = 32
 func Write(path string, meta []Entry, tensors []Source, wrote func(n int) error) error {
 	f, err := files.NewPending(path, 0o644)
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, cause(err))
+		return fmt.Errorf("%s: %w", path, files.Cause(err))
 	}
 	defer f.Cleanup() //nolint:errcheck // nothing to do about a temporary file that cannot be removed
 	w := &counter{Writer: bufio.NewWriterSize(f, 1<<20)}
@@ -37,7 +37,7 @@ func Write(path string, meta []Entry, tensors []Source, wrote func(n int) error)
 		err = f.CloseAtomicallyReplace()
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, cause(err))
+		return fmt.Errorf("%s: %w", path, files.Cause(err))
 	}
 	return nil
 }

@@ -19,16 +19,8 @@ func replaceFile(path string, data []byte) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// Cause strips the operation and the path from an error of package os. The caller names the file that the user knows.
-func Cause(err error) error {
-	if e := (*fs.PathError)(nil); errors.As(err, &e) {
-		return e.Err
-	}
-	if e := (*os.LinkError)(nil); errors.As(err, &e) {
-		return e.Err
-	}
-	return err
-}
+// Cause is [files.Cause].
+func Cause(err error) error { return files.Cause(err) }
 
 // syncFile flushes a file to the disk: a rename alone promises nothing about the content.
 func syncFile(path string) error {
