@@ -13,8 +13,7 @@ import (
 )
 
 // Record is one line of metrics.jsonl: what was measured at a step. Values have TRL's names (loss, logps/chosen,
-// eval_loss, …). JSON has no NaN and no infinities: they are written as null with a note that says which, and read as
-// NaN.
+// eval_loss, …). JSON has no NaN and no infinities: they are written as null with a note that says which.
 type Record struct {
 	Step   int
 	Epoch  float64 // passes over the data, with their fraction
@@ -103,7 +102,21 @@ func (r *Record) UnmarshalJSON(line []byte) error {
 			r.Values[name] = v
 		}
 	}
+	var note string
+	if json.Unmarshal(fields["note"], &note) == nil {
+		r.read(note)
+	}
 	return nil
+}
+
+// read sets the values that a note says to be infinite.
+func (r *Record) read(note string) {
+	for part := range strings.SplitSeq(note, ", ") {
+		name, what, _ := strings.Cut(part, " is ")
+		if v, ok := r.Values[name]; ok && math.IsNaN(v) && strings.HasSuffix(what, "Inf") {
+			r.Values[name] = math.Inf(map[string]int{"+Inf": 1, "-Inf": -1}[what])
+		}
+	}
 }
 
 func number(raw json.RawMessage) (float64, error) {

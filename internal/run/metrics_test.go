@@ -40,6 +40,7 @@ func TestMetricsRoundTrip(t *testing.T) {
 		{Step: 1, Epoch: 0.25, Values: map[string]float64{"loss": math.Pi}},
 		{Step: 1, Epoch: 0.25, Values: map[string]float64{"eval_loss": math.SmallestNonzeroFloat64}},
 		{Step: 2, Epoch: 0.5, Values: map[string]float64{}},
+		{Step: 3, Epoch: 0.5, Values: map[string]float64{"a": math.Inf(1), "b": 1, "c": math.Inf(-1)}},
 	}
 	for _, r := range want {
 		if err := f.Log(r); err != nil {

@@ -61,6 +61,15 @@ type Subject struct {
 	run.Reporter
 }
 
+// quiet is the part of a watcher that shows records alone.
+type quiet struct{}
+
+// Sampled does nothing: samples stay in the run folder.
+func (quiet) Sampled(int, []byte) {}
+
+// Cut does nothing: what was removed is measured again.
+func (quiet) Cut() {}
+
 // Watch attaches to a run's folder what the options name. The folder closes it.
 func (o Options) Watch(s Subject) error {
 	if o.TensorBoard {

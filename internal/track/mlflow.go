@@ -7,30 +7,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"math"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
 
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
-)
-
-// Variables of MLflow's own clients.
-const (
-	tokenVariable    = "MLFLOW_TRACKING_TOKEN"
-	userVariable     = "MLFLOW_TRACKING_USERNAME"
-	passwordVariable = "MLFLOW_TRACKING_PASSWORD"
 )
 
 // mlflowFile keeps in the run folder which run of the server it is, and how much the server has.
@@ -43,18 +33,17 @@ const mostMetrics, mostParams, longestParam = 1000, 100, 500
 // fault is a warning, and what was not sent goes with the next record, or when the run is resumed. It sends the records
 // of metrics.jsonl in their order, each once: an interrupted run has the same records as one without interruption.
 type MLflow struct {
+	quiet
 	Subject
-	base, experiment string
-	http             *retryablehttp.Client
-	patience         time.Duration // for what is left when the run ends
+	api        mlflowAPI
+	experiment string
+	patience   time.Duration // for what is left when the run ends
 
-	mu      sync.Mutex // guards what follows
-	state   mlflowRun
-	pending []run.Record // after the first state.Sent
-	seen    int          // records in metrics.jsonl; -1: they were not counted since the run was opened or cut
-	warned  bool
+	// Of the sender alone, until done.
+	state  mlflowRun
+	opened bool // it has made or found the server's run
+	warned bool
 
-	opened bool          // the sender has made or found the server's run
 	wake   chan struct{} // there is something to send
 	cancel context.CancelFunc
 	done   chan struct{} // the sender has ended
@@ -72,12 +61,12 @@ type mlflowRun struct {
 
 // NewMLflow makes a watcher of a folder, which it does not attach, and starts its sender.
 func NewMLflow(o Options, s Subject) (*MLflow, error) {
-	m := &MLflow{Subject: s, base: strings.TrimRight(o.MLflow, "/"), experiment: cmp.Or(o.Experiment, "posttrain"),
-		http: retryablehttp.NewClient(), patience: 15 * time.Second, seen: -1, wake: make(chan struct{}, 1),
-		done: make(chan struct{})}
-	m.http.Logger, m.http.RetryMax, m.http.CheckRetry = nil, 2, retry
-	m.http.HTTPClient.Timeout = 30 * time.Second
-	m.http.ErrorHandler = retryablehttp.PassthroughErrorHandler
+	m := &MLflow{Subject: s, experiment: cmp.Or(o.Experiment, "posttrain"), patience: 15 * time.Second,
+		api:  mlflowAPI{strings.TrimRight(o.MLflow, "/"), retryablehttp.NewClient()},
+		wake: make(chan struct{}, 1), done: make(chan struct{})}
+	c := m.api.http
+	c.Logger, c.RetryMax, c.CheckRetry, c.HTTPClient.Timeout = nil, 2, retry, 30*time.Second
+	c.ErrorHandler = retryablehttp.PassthroughErrorHandler
 	if err := s.Folder.Own(mlflowFile); err != nil {
 		return nil, err
 	}
@@ -85,14 +74,12 @@ func NewMLflow(o Options, s Subject) (*MLflow, error) {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return nil, fmt.Errorf("%s cannot be read: %w", s.Folder.Path(mlflowFile), run.Cause(err))
-	default:
-		if err := json.Unmarshal(text, &m.state); err != nil || m.state.Sent < 0 {
-			return nil, fmt.Errorf("%s: not the name of an MLflow run: remove it to begin another",
-				s.Folder.Path(mlflowFile))
-		}
+	case json.Unmarshal(text, &m.state) != nil || m.state.Sent < 0:
+		return nil, fmt.Errorf("%s: not the name of an MLflow run: remove it to begin another",
+			s.Folder.Path(mlflowFile))
 	}
-	if m.state.URL != m.base { // another server has another run
-		m.state = mlflowRun{URL: m.base}
+	if m.state.URL != m.api.base { // another server has another run
+		m.state = mlflowRun{URL: m.api.base}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	m.cancel = cancel
@@ -100,48 +87,19 @@ func NewMLflow(o Options, s Subject) (*MLflow, error) {
 	return m, nil
 }
 
-// Logged has the record sent.
-func (m *MLflow) Logged(r run.Record) {
-	m.report(m.keep(r))
+// retry sends a request again only where the server says that it did nothing: a request whose answer was lost may have
+// made a run.
+func retry(ctx context.Context, r *http.Response, err error) (bool, error) {
+	busy := err == nil && (r.StatusCode == http.StatusTooManyRequests || r.StatusCode == http.StatusServiceUnavailable)
+	return busy, ctx.Err()
+}
+
+// Logged has the sender look at metrics.jsonl.
+func (m *MLflow) Logged(run.Record) {
 	select {
 	case m.wake <- struct{}{}:
 	default: // the sender is about to look
 	}
-}
-
-// keep adds a record to those that the server lacks, unless it has it from before a resumption.
-func (m *MLflow) keep(r run.Record) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.seen < 0 { // the file has the record
-		return m.count()
-	}
-	if m.seen++; m.seen > m.state.Sent+len(m.pending) {
-		m.pending = append(m.pending, r)
-	}
-	return nil
-}
-
-// count reads which records the server lacks, unless that is known.
-func (m *MLflow) count() error {
-	if m.seen >= 0 {
-		return nil
-	}
-	records, err := m.Folder.ReadMetrics()
-	if err == nil {
-		m.seen, m.pending = len(records), records[min(m.state.Sent, len(records)):]
-	}
-	return err
-}
-
-// Sampled does nothing: samples stay in the run folder.
-func (m *MLflow) Sampled(int, []byte) {}
-
-// Cut forgets what was removed, unless the server has it.
-func (m *MLflow) Cut() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.seen, m.pending = -1, nil
 }
 
 // Close sends what is left and ends the server's run, within the patience.
@@ -151,9 +109,9 @@ func (m *MLflow) Close() {
 	close(m.wake)
 	<-m.done
 	m.cancel()
-	if m.warned && len(m.pending) > 0 {
-		m.Warn("MLflow: %d of %d records were not sent; they are in %s, and a resumed run sends them", len(m.pending),
-			m.seen, m.Folder.Path("metrics.jsonl"))
+	if records, _ := m.Folder.ReadMetrics(); m.warned && len(records) > m.state.Sent {
+		m.Warn("MLflow: %d of %d records were not sent; they are in %s, and a resumed run sends them",
+			len(records)-m.state.Sent, len(records), m.Folder.Path("metrics.jsonl"))
 	}
 }
 
@@ -163,62 +121,45 @@ func (m *MLflow) send(ctx context.Context) {
 	for range m.wake {
 		m.report(m.flush(ctx))
 	}
-	m.report(m.end(ctx))
-}
-
-// end sends what is left, also of a run that had ended before it was resumed, and says how the run ended.
-func (m *MLflow) end(ctx context.Context) error {
-	m.mu.Lock()
-	err := m.count()
-	m.mu.Unlock()
-	if err == nil {
-		err = m.flush(ctx)
+	err := m.flush(ctx)
+	if err == nil && m.state.Run != "" {
+		status := "KILLED" // one that was stopped, or failed, has no summary
+		if run.Finished(m.Folder.Dir) {
+			status = "FINISHED"
+		}
+		err = m.update(ctx, status, map[string]any{"end_time": time.Now().UnixMilli()})
 	}
-	if err == nil {
-		err = m.finish(ctx)
-	}
-	return err
+	m.report(err)
 }
 
 // report warns of the first fault.
 func (m *MLflow) report(err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if err != nil && !m.warned {
 		m.warned = true
 		m.Warn("MLflow: %v; training continues, and what was not sent is tried again with the next record", err)
 	}
 }
 
-// flush sends all records that are pending.
+// flush sends the records that the server lacks. Those that it has from before a resumption come again in the file.
 func (m *MLflow) flush(ctx context.Context) error {
-	for {
-		m.mu.Lock()
-		batch := firstMetrics(m.pending)
-		m.mu.Unlock()
-		if len(batch) == 0 {
-			return nil
-		}
-		if err := m.open(ctx); err != nil {
+	records, err := m.Folder.ReadMetrics()
+	if err != nil || len(records) <= m.state.Sent {
+		return err
+	}
+	if err := m.open(ctx); err != nil {
+		return err
+	}
+	for m.state.Sent < len(records) {
+		batch := firstMetrics(records[m.state.Sent:])
+		if err := m.log(ctx, "metrics", metricsOf(batch)); err != nil {
 			return err
 		}
-		if err := m.call(ctx, "runs/log-batch", map[string]any{"run_id": m.state.Run, "metrics": metricsOf(batch)},
-			nil); err != nil {
-			return err
-		}
-		if err := m.sent(len(batch)); err != nil {
+		m.state.Sent += len(batch)
+		if err := m.save(); err != nil {
 			return err
 		}
 	}
-}
-
-// sent notes that the server has the next n records. Those that were cut meanwhile count too: they come again.
-func (m *MLflow) sent(n int) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.state.Sent += n
-	m.pending = m.pending[min(n, len(m.pending)):]
-	return m.save()
+	return nil
 }
 
 // firstMetrics are the first records whose metrics fit into a request; at least one.
@@ -257,7 +198,7 @@ func number(x float64) any {
 	return x
 }
 
-// open makes the server's run, or continues that of earlier, and gives it the parameters.
+// open makes the server's run, or continues that of earlier, and gives it the keys of the config as parameters.
 func (m *MLflow) open(ctx context.Context) (err error) {
 	switch {
 	case m.opened:
@@ -265,7 +206,7 @@ func (m *MLflow) open(ctx context.Context) (err error) {
 	case m.state.Run == "":
 		err = m.create(ctx)
 	default:
-		err = m.update(ctx, map[string]any{"status": "RUNNING"})
+		err = m.update(ctx, "RUNNING", map[string]any{})
 	}
 	if err == nil && !m.state.Described {
 		err = m.describe(ctx)
@@ -274,100 +215,29 @@ func (m *MLflow) open(ctx context.Context) (err error) {
 	return err
 }
 
-// once marks the context of a request that makes something. Where no answer comes, or one of a gateway that has lost the
-// server's, it is not sent again, since the server may have made it.
-type once struct{}
-
-func retry(ctx context.Context, r *http.Response, err error) (bool, error) {
-	lost := err != nil || r.StatusCode >= http.StatusInternalServerError && r.StatusCode != http.StatusServiceUnavailable
-	if lost && ctx.Value(once{}) != nil {
-		return false, nil
-	}
-	return retryablehttp.DefaultRetryPolicy(ctx, r, err)
-}
-
-// findRun finds the run that an earlier request made, whose answer was lost; "": the server has no such run.
-func (m *MLflow) findRun(ctx context.Context) (string, error) {
-	var found struct {
-		Runs []struct {
-			Info struct {
-				Run string `json:"run_id"`
-			}
-		}
-	}
-	err := m.call(ctx, "runs/search", map[string]any{"experiment_ids": []string{m.state.Experiment}, "max_results": 1,
-		"filter": fmt.Sprintf("tags.%s = '%s'", runTag, m.state.Tag)}, &found)
-	if err != nil || len(found.Runs) == 0 {
-		return "", err
-	}
-	return found.Runs[0].Info.Run, nil
-}
-
-// runTag is the tag by which a run folder finds its run.
-const runTag = "posttrain_run"
-
-// create makes a run of the experiment, named after the run folder, unless an earlier attempt did.
+// create makes a run of the experiment, named after the run folder, unless an earlier attempt did whose answer was lost.
 func (m *MLflow) create(ctx context.Context) (err error) {
-	if m.state.Experiment, err = m.findExperiment(ctx); err != nil {
+	if m.state.Experiment, err = m.api.experiment(ctx, m.experiment); err != nil {
 		return err
 	}
-	if m.state.Tag != "" {
-		if m.state.Run, err = m.findRun(ctx); err != nil || m.state.Run != "" {
-			return errors.Join(err, m.save())
-		}
-	}
-	m.state.Tag = cmp.Or(m.state.Tag, rand.Text())
-	if err := m.save(); err != nil {
+	if m.state.Tag == "" {
+		m.state.Tag = rand.Text()
+	} else if m.state.Run, err = m.api.find(ctx, m.state.Experiment, m.state.Tag); err != nil {
 		return err
 	}
-	return m.createNew(context.WithValue(ctx, once{}, true))
-}
-
-func (m *MLflow) createNew(ctx context.Context) error {
+	if err := m.save(); err != nil || m.state.Run != "" {
+		return err
+	}
 	dir, err := filepath.Abs(m.Folder.Dir)
+	if err == nil {
+		m.state.Run, err = m.api.create(ctx, m.state.Experiment, filepath.Base(dir), "posttrain "+m.Command, m.state.Tag)
+	}
 	if err != nil {
 		return err
-	}
-	tag := func(key, value string) map[string]string { return map[string]string{"key": key, "value": value} }
-	var made struct {
-		Run struct {
-			Info struct {
-				Run string `json:"run_id"`
-			}
-		}
-	}
-	if err := m.call(ctx, "runs/create", map[string]any{
-		"experiment_id": m.state.Experiment, "run_name": filepath.Base(dir), "start_time": time.Now().UnixMilli(),
-		"tags": []any{tag("mlflow.source.name", "posttrain "+m.Command), tag("mlflow.source.type", "LOCAL"),
-			tag(runTag, m.state.Tag)},
-	}, &made); err != nil {
-		return err
-	}
-	if m.state.Run = made.Run.Info.Run; m.state.Run == "" {
-		return fmt.Errorf("%s: the reply to runs/create names no run: want an MLflow server", m.base)
 	}
 	return m.save()
 }
 
-// findExperiment finds the experiment by its name, or makes it.
-func (m *MLflow) findExperiment(ctx context.Context) (string, error) {
-	var found struct {
-		Experiment struct {
-			ID string `json:"experiment_id"`
-		}
-	}
-	err := m.call(ctx, "experiments/get-by-name?experiment_name="+url.QueryEscape(m.experiment), nil, &found)
-	if missing := (*mlflowError)(nil); errors.As(err, &missing) && missing.Code == "RESOURCE_DOES_NOT_EXIST" {
-		var made struct {
-			ID string `json:"experiment_id"`
-		}
-		err = m.call(ctx, "experiments/create", map[string]any{"name": m.experiment}, &made)
-		return made.ID, err
-	}
-	return found.Experiment.ID, err
-}
-
-// describe gives the server's run the keys of the config as parameters.
 func (m *MLflow) describe(ctx context.Context) error {
 	keys, err := config.Changes(nil, m.Config)
 	if err != nil {
@@ -376,10 +246,9 @@ func (m *MLflow) describe(ctx context.Context) error {
 	for part := range slices.Chunk(keys, mostParams) {
 		var params []map[string]string
 		for _, k := range part {
-			params = append(params, map[string]string{"key": k.Key, "value": shorten(k.Now)})
+			params = append(params, map[string]string{"key": k.Key, "value": shorten(k.Now, longestParam)})
 		}
-		if err := m.call(ctx, "runs/log-batch", map[string]any{"run_id": m.state.Run, "params": params},
-			nil); err != nil {
+		if err := m.log(ctx, "params", params); err != nil {
 			return err
 		}
 	}
@@ -387,29 +256,14 @@ func (m *MLflow) describe(ctx context.Context) error {
 	return m.save()
 }
 
-// shorten cuts a value that is longer than a parameter may be.
-func shorten(value string) string {
-	if all := []rune(value); len(all) > longestParam {
-		return string(all[:longestParam-1]) + "…"
-	}
-	return value
+// log sends some metrics or params.
+func (m *MLflow) log(ctx context.Context, what string, all any) error {
+	return m.api.post(ctx, "runs/log-batch", map[string]any{"run_id": m.state.Run, what: all}, nil)
 }
 
-// finish says how the run ended. One that was stopped, or failed, has no summary.
-func (m *MLflow) finish(ctx context.Context) error {
-	if m.state.Run == "" {
-		return nil
-	}
-	status := "KILLED"
-	if run.Finished(m.Folder.Dir) {
-		status = "FINISHED"
-	}
-	return m.update(ctx, map[string]any{"status": status, "end_time": time.Now().UnixMilli()})
-}
-
-func (m *MLflow) update(ctx context.Context, what map[string]any) error {
-	what["run_id"] = m.state.Run
-	return m.call(ctx, "runs/update", what, nil)
+func (m *MLflow) update(ctx context.Context, status string, what map[string]any) error {
+	what["run_id"], what["status"] = m.state.Run, status
+	return m.api.post(ctx, "runs/update", what, nil)
 }
 
 func (m *MLflow) save() error {
@@ -418,75 +272,4 @@ func (m *MLflow) save() error {
 		return err
 	}
 	return m.Folder.WriteFile(mlflowFile, append(text, '\n'))
-}
-
-// mlflowError is a reply of the server that refuses a request.
-type mlflowError struct {
-	Code    string `json:"error_code"`
-	Message string `json:"message"`
-	where   string
-	status  string
-}
-
-func (e *mlflowError) Error() string {
-	said := strings.Join(strings.Fields(e.Code+" "+e.Message), " ")
-	if all := []rune(said); len(all) > 200 {
-		said = string(all[:200]) + "…"
-	}
-	return fmt.Sprintf("%s: %s %s", e.where, e.status, said)
-}
-
-// call sends a request of the REST interface, and again where that may help. A body of nil is a GET.
-func (m *MLflow) call(ctx context.Context, path string, body, reply any) error {
-	request, err := m.request(ctx, path, body)
-	if err != nil {
-		return err
-	}
-	name, _, _ := strings.Cut(path, "?")
-	response, err := m.http.Do(request)
-	if err != nil {
-		if cause := (*url.Error)(nil); errors.As(err, &cause) {
-			err = cause.Err
-		}
-		return fmt.Errorf("%s: %s: %s", m.base, name, strings.Join(strings.Fields(err.Error()), " "))
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
-	if err != nil {
-		return fmt.Errorf("%s: %s: the reply is incomplete: %w", m.base, name, err)
-	}
-	if response.StatusCode != http.StatusOK {
-		refused := &mlflowError{where: m.base + ": " + name, status: response.Status}
-		_ = json.Unmarshal(text, refused) // another server's reply has no code
-		return refused
-	}
-	if reply == nil {
-		return nil
-	}
-	if err := json.Unmarshal(text, reply); err != nil {
-		return fmt.Errorf("%s: %s: the reply is not MLflow's: %w", m.base, name, err)
-	}
-	return nil
-}
-
-func (m *MLflow) request(ctx context.Context, path string, body any) (*retryablehttp.Request, error) {
-	method, text := http.MethodGet, []byte(nil)
-	if body != nil {
-		method = http.MethodPost
-		var err error
-		if text, err = json.Marshal(body); err != nil {
-			return nil, err
-		}
-	}
-	request, err := retryablehttp.NewRequestWithContext(ctx, method, m.base+"/api/2.0/mlflow/"+path, text)
-	if err != nil {
-		return nil, err
-	}
-	request.Header.Set("Content-Type", "application/json")
-	if token := os.Getenv(tokenVariable); token != "" {
-		request.Header.Set("Authorization", "Bearer "+token)
-	} else if user := os.Getenv(userVariable); user != "" {
-		request.SetBasicAuth(user, os.Getenv(passwordVariable))
-	}
-	return request, nil
 }

@@ -144,7 +144,7 @@ func watched(t *testing.T, dir, url string, warnings *[]string) *run.Folder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.http.RetryWaitMin, m.http.RetryWaitMax = time.Microsecond, time.Microsecond
+	m.api.http.RetryWaitMin, m.api.http.RetryWaitMax = time.Microsecond, time.Microsecond
 	folder.Watch(m)
 	return folder
 }

@@ -22,6 +22,7 @@ import (
 
 // Prometheus serves the last values of a run's metrics at /metrics.
 type Prometheus struct {
+	quiet
 	server *http.Server
 	labels prometheus.Labels
 
@@ -77,12 +78,6 @@ func (p *Prometheus) Logged(r run.Record) {
 	p.values["epoch"] = r.Epoch
 	maps.Copy(p.values, r.Values)
 }
-
-// Sampled does nothing.
-func (p *Prometheus) Sampled(int, []byte) {}
-
-// Cut does nothing: the last values are measured again.
-func (p *Prometheus) Cut() {}
 
 // Close ends the server; a scrape under way has a second.
 func (p *Prometheus) Close() {
