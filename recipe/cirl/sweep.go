@@ -23,7 +23,6 @@ var Sweep = sweep.Register(sweep.Recipe[Options]{
 	},
 	Check: checkSweep,
 	Read:  readTest,
-	X:     "utility", Y: "integrity",
 })
 
 func checkSweep(o *Options) error {

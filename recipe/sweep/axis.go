@@ -105,12 +105,3 @@ func (p Point) Name() string {
 	}
 	return strings.Join(parts, ",")
 }
-
-// label is the point's values.
-func (p Point) label() string {
-	parts := make([]string, len(p))
-	for i, o := range p {
-		parts[i] = o.Value
-	}
-	return strings.Join(parts, ", ")
-}

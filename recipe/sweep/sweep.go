@@ -2,9 +2,8 @@
 // several keys, one after the other, and compares what the runs come to.
 //
 // The folder of a sweep has config.yaml (which recipe and which values), for each point a config NAME.yaml and a run
-// folder NAME, where NAME is key=value, and table.jsonl, table.csv and tradeoff.png of the runs that are finished. The
-// configs are written before the first run: a sweep continues with what it was started with, whatever has become of the
-// config that the user named.
+// folder NAME, where NAME is key=value, and table.jsonl of the runs that are finished. The configs are written before
+// the first run: a sweep continues with what it was started with, whatever has become of the config that the user named.
 package sweep
 
 import (
@@ -30,25 +29,8 @@ type Recipe[O any] struct {
 	Check func(*O) error // refuses options that leave nothing to compare; may be nil
 
 	Read func(dir string) (steps int, m []Measure, err error) // of a finished run, always the same measures
-	X, Y string                                               // the measures that the picture has
 
 	stored *config.Spec[settings]
-}
-
-// Measure is one number of a finished run.
-type Measure struct {
-	Name string
-	Estimate
-}
-
-// Estimate is a number with its 95 % interval, as summary.json has it. Low and High are nil where there is no interval;
-// Count and Total are those of a share.
-type Estimate struct {
-	Value *float64 `json:"value"`
-	Low   *float64 `json:"low"`
-	High  *float64 `json:"high"`
-	Count int      `json:"count,omitempty"`
-	Total int      `json:"total,omitempty"`
 }
 
 // Sweep is a new sweep, or one to continue.
@@ -157,7 +139,7 @@ func (s *Sweep[O]) Run(ctx context.Context, r run.Reporter) (*Result, error) {
 		return nil, err
 	}
 	defer folder.Close()
-	result := &Result{Dir: folder.Dir, Command: s.recipe.Spec.Command, Axes: s.axes, x: s.recipe.X, y: s.recipe.Y}
+	result := &Result{Dir: folder.Dir, Axes: s.axes}
 	for i, p := range s.points {
 		if err := s.runPoint(ctx, folder, i, run.Listen(r)); err != nil {
 			return nil, s.explain(err, folder, i, ctx.Err() != nil)
@@ -186,7 +168,7 @@ func (s *Sweep[O]) open() (*run.Folder, error) {
 	if s.resume != "" {
 		folder, err := run.Open(s.resume)
 		if err == nil {
-			err = folder.Own(tableName, csvName, pictureName)
+			err = folder.Own(tableName)
 		}
 		return folder, err
 	}

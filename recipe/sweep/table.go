@@ -2,33 +2,38 @@ package sweep
 
 import (
 	"bytes"
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/posttrain/posttrain/internal/run"
 )
 
-// Names in the folder of a sweep.
-const (
-	tableName   = "table.jsonl"
-	csvName     = "table.csv"
-	pictureName = "tradeoff.png"
-)
+const tableName = "table.jsonl" // in the folder of a sweep
+
+// Measure is one number of a finished run.
+type Measure struct {
+	Name string
+	Estimate
+}
+
+// Estimate is a number with its 95 % interval, as summary.json has it. Low and High are nil where there is no interval;
+// Count and Total are those of a share.
+type Estimate struct {
+	Value *float64 `json:"value"`
+	Low   *float64 `json:"low"`
+	High  *float64 `json:"high"`
+	Count int      `json:"count,omitempty"`
+	Total int      `json:"total,omitempty"`
+}
 
 // Result compares the finished runs of a sweep.
 type Result struct {
-	Dir     string // the folder of the sweep
-	Command string
-	Axes    []Axis
-	Rows    []Row // of the points, in their order
-
-	x, y string
+	Dir  string // the folder of the sweep
+	Axes []Axis
+	Rows []Row // of the points, in their order
 }
 
 // Row is what the run of a point came to.
@@ -71,8 +76,7 @@ func (r *Result) String() string {
 		fmt.Fprintf(t, "%d\t%v\n", row.Steps, time.Duration(row.Seconds*float64(time.Second)).Round(time.Second))
 	}
 	_ = t.Flush() // a Buffer takes everything
-	fmt.Fprintf(&b, "95%% intervals. Table: %s, %s\nPicture: %s\n", filepath.Join(r.Dir, tableName), csvName,
-		filepath.Join(r.Dir, pictureName))
+	fmt.Fprintf(&b, "95%% intervals. Table: %s\n", filepath.Join(r.Dir, tableName))
 	return b.String()
 }
 
@@ -94,29 +98,9 @@ func (e Estimate) interval(scale float64, digits int) string {
 	return fmt.Sprintf(" (%.*f to %.*f)", digits, scale**e.Low, digits, scale**e.High)
 }
 
-// write writes the table and the picture of the rows so far.
+// write writes table.jsonl, a line for each row so far.
 func (r *Result) write(folder *run.Folder) error {
-	lines, err := r.jsonLines()
-	if err != nil {
-		return err
-	}
-	if err := folder.WriteFile(tableName, lines); err != nil {
-		return err
-	}
-	if err := folder.WriteFile(csvName, r.csv()); err != nil {
-		return err
-	}
-	var keys []string
-	for _, a := range r.Axes {
-		keys = append(keys, a.Key)
-	}
-	title := fmt.Sprintf("posttrain %s by %s", r.Command, strings.Join(keys, ", "))
-	return folder.WriteDots(pictureName, run.Dots{Title: title, X: r.x, Y: r.y, Dots: r.dots()})
-}
-
-// jsonLines is table.jsonl, a line for each row.
-func (r *Result) jsonLines() ([]byte, error) {
-	var b bytes.Buffer
+	var lines []any
 	for _, row := range r.Rows {
 		values, measures := map[string]json.Number{}, map[string]Estimate{}
 		for _, o := range row.Point {
@@ -125,74 +109,8 @@ func (r *Result) jsonLines() ([]byte, error) {
 		for _, m := range row.Measures {
 			measures[m.Name] = m.Estimate
 		}
-		line, err := json.Marshal(map[string]any{"values": values, "measures": measures, "steps": row.Steps,
+		lines = append(lines, map[string]any{"values": values, "measures": measures, "steps": row.Steps,
 			"seconds": row.Seconds, "run": filepath.Base(row.Dir)})
-		if err != nil {
-			return nil, err
-		}
-		b.Write(append(line, '\n'))
 	}
-	return b.Bytes(), nil
-}
-
-// csv is table.csv: three columns for each measure.
-func (r *Result) csv() []byte {
-	var b bytes.Buffer
-	w := csv.NewWriter(&b)
-	var head []string
-	for _, a := range r.Axes {
-		head = append(head, a.Key)
-	}
-	for _, m := range r.Rows[0].Measures {
-		head = append(head, m.Name, m.Name+"_low", m.Name+"_high")
-	}
-	_ = w.Write(append(head, "steps", "seconds", "run")) // a Buffer takes everything
-	for _, row := range r.Rows {
-		var cells []string
-		for _, o := range row.Point {
-			cells = append(cells, o.Value)
-		}
-		for _, m := range row.Measures {
-			cells = append(cells, cell(m.Value), cell(m.Low), cell(m.High))
-		}
-		_ = w.Write(append(cells, strconv.Itoa(row.Steps), cell(&row.Seconds), filepath.Base(row.Dir)))
-	}
-	w.Flush()
-	return b.Bytes()
-}
-
-// cell is empty for a number that is not there.
-func cell(x *float64) string {
-	if x == nil {
-		return ""
-	}
-	return strconv.FormatFloat(*x, 'g', -1, 64)
-}
-
-// dots are the points of the picture: runs that have both measures.
-func (r *Result) dots() (dots []run.Dot) {
-	for _, row := range r.Rows {
-		x, y := row.find(r.x), row.find(r.y)
-		if x.Value != nil && y.Value != nil {
-			dots = append(dots, run.Dot{Label: row.Point.label(), X: x.range3(), Y: y.range3()})
-		}
-	}
-	return dots
-}
-
-func (r Row) find(name string) Estimate {
-	for _, m := range r.Measures {
-		if m.Name == name {
-			return m.Estimate
-		}
-	}
-	return Estimate{}
-}
-
-// range3 is value, low and high; without an interval all three are the value.
-func (e Estimate) range3() [3]float64 {
-	if e.Low == nil || e.High == nil {
-		return [3]float64{*e.Value, *e.Value, *e.Value}
-	}
-	return [3]float64{*e.Value, *e.Low, *e.High}
+	return folder.WriteLines(tableName, lines...)
 }
