@@ -19,10 +19,8 @@ type Agent struct {
 	workload Workload
 	o        Options
 
-	first   nested // state of the workload, before any round
-	present int    // the round after which the workload has its state; unknown after an error
-
-	batch Batch // of round at; nil: none
+	first nested // state of the workload, before any round
+	batch Batch  // of round at; nil: none
 	at    int
 	g     []float64 // of the batch, in Solve
 
@@ -53,14 +51,11 @@ type held struct {
 	Direction []float64 `json:"-"`
 }
 
-const (
-	start   = -1 // no round yet
-	unknown = -2
-)
+const start = -1 // no round yet
 
 // NewAgent makes an agent; number is its place among the agents, from 0. The workload must be fresh.
 func NewAgent(number int, w Workload, o Options) (*Agent, error) {
-	a := &Agent{number: number, workload: w, o: o, present: start}
+	a := &Agent{number: number, workload: w, o: o}
 	first, err := a.learned()
 	a.first = first
 	return a, err
@@ -74,14 +69,6 @@ func (a *Agent) learned() (nested, error) {
 	}
 	s, err := l.State()
 	return nested(s), err
-}
-
-// unlearn gives the workload back a state.
-func (a *Agent) unlearn(to nested) error {
-	if l, ok := a.workload.(Learner); ok {
-		return l.Restore(State(to))
-	}
-	return nil
 }
 
 // Do does a task of any kind but Stop. The update's slices belong to the caller.
@@ -267,28 +254,27 @@ func (a *Agent) collect(ctx context.Context, t Task) error {
 	a.Records = slices.DeleteFunc(a.Records, func(r record) bool { return r.Version > t.Accepted })
 	last := a.last()
 	switch {
-	case a.present == t.Accepted:
 	case t.Accepted == start:
-		if err := a.unlearn(a.first); err != nil {
-			return err
-		}
+		return a.sample(ctx, t, &a.first)
 	case last != nil && last.Version == t.Accepted:
-		if err := a.unlearn(last.Workload); err != nil {
-			return err
-		}
+		return a.sample(ctx, t, &last.Workload)
 	}
-	return a.sample(ctx, t)
+	return a.sample(ctx, t, nil) // its state is lost
 }
 
-func (a *Agent) sample(ctx context.Context, t Task) (err error) {
-	a.batch, a.present = nil, unknown
-	a.batch, err = a.workload.Collect(ctx, t.Params, t.Version)
-	if err != nil {
-		a.batch = nil // what came with the error is no batch
-		return err
+// sample collects the batch of a round, with what the workload had learned before; nil: with what it has now.
+func (a *Agent) sample(ctx context.Context, t Task, learned *nested) error {
+	a.batch = nil
+	if l, ok := a.workload.(Learner); ok && learned != nil {
+		if err := l.Restore(State(*learned)); err != nil {
+			return err
+		}
 	}
-	a.at, a.present = t.Version, t.Version
-	return nil
+	batch, err := a.workload.Collect(ctx, t.Params, t.Version)
+	if err == nil {
+		a.batch, a.at = batch, t.Version
+	}
+	return err
 }
 
 // resume makes sure that the batch of a round is there for a later task of it. An agent that comes back within a round
@@ -306,10 +292,7 @@ func (a *Agent) resume(ctx context.Context, t Task) (Natural, error) {
 			from = r.Workload
 		}
 	}
-	if err := a.unlearn(from); err != nil {
-		return nil, err
-	}
-	if err := a.sample(ctx, t); err != nil {
+	if err := a.sample(ctx, t, &from); err != nil {
 		return nil, err
 	}
 	return a.natural()
@@ -347,6 +330,6 @@ func (a *Agent) Restore(s State) error {
 	if err := Unpack(s, &m); err != nil {
 		return fmt.Errorf("state of agent %d: %w", a.number, err)
 	}
-	a.memory, a.batch, a.present = m, nil, unknown
+	a.memory, a.batch = m, nil
 	return nil
 }
