@@ -35,7 +35,7 @@
 //  2. rewards become advantages ([Advantages]); groups of equal rewards may make room for others (dynamic sampling);
 //  3. [Trainer.Measure] gives the reference's log-probs of every token, and the old policy's where a rollout batch
 //     serves several updates;
-//  4. [Trainer.Update] lays groups out in rows that hold a prompt once (batch.Spread), adds up the gradient part by
+//  4. [Trainer.Update] lays groups out in rows that hold a prompt once (batch.PackGroups), adds up the gradient part by
 //     part and updates the weights once, for every minibatch;
 //  5. now and then the held-out tasks are answered and scored (evaluate.go), a few answers are shown (samples.go), and
 //     a checkpoint is written (train.Course). The best by held-out reward is the result.

@@ -157,8 +157,8 @@ func (rs *Rollouts) minibatch(groups []Group, first bool) (*train.Minibatch, err
 
 // Rows is how groups are laid out: in few shapes on an engine that wants this; else each batch chooses its own. It
 // depends on the tasks and options alone, so that a resumed run has the same shapes.
-func (rs *Rollouts) Rows() batch.Spreading {
-	s := batch.Spreading{Tokens: tokensFor(rs.t.Learner), Blocks: rs.t.Learner.Blocks()}
+func (rs *Rollouts) Rows() batch.GroupLayout {
+	s := batch.GroupLayout{Tokens: tokensFor(rs.t.Learner), Blocks: rs.t.Learner.Blocks()}
 	few := rs.t.Learner.Wants().Shapes
 	if few == 0 || len(rs.Tasks) == 0 {
 		return s

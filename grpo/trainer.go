@@ -28,9 +28,9 @@ type Group struct {
 type Trainer struct {
 	Learner *train.Learner
 	Options Options
-	Tokens  int             // tokens that go through the model at once, about; 0: as the engine wants
-	Apart   bool            // every answer repeats its prompt: slower, for tests and benchmarks
-	Rows    batch.Spreading // of a whole run, see Rollouts.Rows; the zero value: groups choose
+	Tokens  int               // tokens that go through the model at once, about; 0: as the engine wants
+	Apart   bool              // every answer repeats its prompt: slower, for tests and benchmarks
+	Rows    batch.GroupLayout // of a whole run, see Rollouts.Rows; the zero value: groups choose
 
 	row int // tokens of a row; 0: chosen
 }
@@ -41,11 +41,11 @@ const deviceTokens = 8192
 func tokensFor(l *train.Learner) int { return cmp.Or(l.Wants().Tokens, deviceTokens) }
 
 // spread lays groups out in parts.
-func (t *Trainer) spread(groups []batch.Group) []batch.SpreadPart {
+func (t *Trainer) spread(groups []batch.Group) []batch.GroupPart {
 	s := t.Rows
 	s.Short, s.Apart, s.Tokens = t.row, t.Apart, cmp.Or(t.Tokens, tokensFor(t.Learner))
 	s.Blocks = cmp.Or(s.Blocks, t.Learner.Blocks())
-	return batch.Spread(groups, s.Fit(groups, t.Learner.Config().HiddenSize))
+	return batch.PackGroups(groups, s.Fit(groups, t.Learner.Config().HiddenSize))
 }
 
 // Measure returns the log-probs [groups][answers][tokens] of every answer's tokens under weights (nil: the learner's
@@ -78,7 +78,7 @@ func (t *Trainer) Minibatch(groups []Group) (*train.Minibatch, error) {
 	}
 	b := newMinibatch(t.Options, groups)
 	out := &train.Minibatch{Report: b.report}
-	add := func(p batch.SpreadPart, o train.Objective, in []train.Input) {
+	add := func(p batch.GroupPart, o train.Objective, in []train.Input) {
 		out.Pieces = append(out.Pieces, train.Piece{Packed: p.Packed, Objective: o, Inputs: in, Scale: 1,
 			Observe: func(_ float64, outputs [][]float32, _ *train.Metrics) error {
 				b.keep(p, outputs[0])

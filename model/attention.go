@@ -43,7 +43,7 @@ func splitHeads(x *Node, rows, tokens, d int) *Node {
 
 // attend is grouped-query attention over packed rows, [N, h*D]: q [rows, h, T, D], already scaled, k and v [rows, kv,
 // T, D].
-func attend(q, k, v *Node, s sight) *Node {
+func attend(q, k, v *Node, s attentionMask) *Node {
 	dims := q.Shape().Dimensions
 	rows, h, tokens, d := dims[0], dims[1], dims[2], dims[3]
 	var mixed *Node

@@ -40,21 +40,21 @@ func (o GraphOptions) blockOf(rows, heads, tokens int, loops bool) int {
 	return block
 }
 
-// sight says which keys the queries of rows see: by a mask, or, in blocks, by what makes the mask of each block.
-type sight struct {
+// attentionMask says which keys the queries of rows see: by a mask, or, in blocks, by what makes the mask of each block.
+type attentionMask struct {
 	mask   *Node // [rows, 1, T, T]; nil in blocks
 	blocks *tiling
 	cap    softCap
 }
 
-// newSights gives the sights of the layers for a number of rows, by window. In rows that are not packed the positions
+// newMasks gives the masks of the layers for a number of rows, by window. In rows that are not packed the positions
 // are 0 to T-1.
-func (c *Config) newSights(in Inputs, rows int, packed bool, o GraphOptions) map[int]sight {
-	out := map[int]sight{}
+func (c *Config) newMasks(in Inputs, rows int, packed bool, o GraphOptions) map[int]attentionMask {
+	out := map[int]attentionMask{}
 	block := o.blockOf(rows, c.Heads, in.Positions.Shape().Dim(1), hasLoops(in.Positions.Graph()))
 	for _, w := range c.Windows() {
 		if block == 0 {
-			out[w] = sight{mask: visibility(in, w), cap: c.scoreCap()}
+			out[w] = attentionMask{mask: visibility(in, w), cap: c.scoreCap()}
 			continue
 		}
 		t := &tiling{tokens: in.Positions.Shape().Dim(1), block: block, window: w, constants: map[[3]int]*Node{},
@@ -62,7 +62,7 @@ func (c *Config) newSights(in Inputs, rows int, packed bool, o GraphOptions) map
 		if packed {
 			t.packed = newCodes(in)
 		}
-		out[w] = sight{blocks: t}
+		out[w] = attentionMask{blocks: t}
 	}
 	return out
 }

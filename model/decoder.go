@@ -144,8 +144,8 @@ func (c *Config) embed(params []*Node, rows, tokens *Node) *Node {
 type commonNodes struct {
 	rows, tokens int
 	rotations
-	sights          map[int]sight // by window
-	source, inverse *Node         // of the slots, for the last layer
+	masks           map[int]attentionMask // by window
+	source, inverse *Node                 // of the slots, for the last layer
 	blocks          int
 }
 
@@ -153,7 +153,7 @@ func (c *Config) newCommonNodes(in Inputs, o GraphOptions) commonNodes {
 	rows, tokens := in.Positions.Shape().Dim(0), in.Positions.Shape().Dim(1)
 	return commonNodes{
 		rows: rows, tokens: tokens, rotations: c.newRotations(in.Positions),
-		sights: c.newSights(in, rows, true, o), source: in.Source, inverse: in.Inverse,
+		masks: c.newMasks(in, rows, true, o), source: in.Source, inverse: in.Inverse,
 		blocks: in.Blocks,
 	}
 }
@@ -165,7 +165,7 @@ func (c *Config) buildLayer(layer int, x *Node, params []*Node, s commonNodes, o
 	build := func(x *Node, weights []*Node) *Node {
 		w := c.nameWeights(weights, x)
 		q, k, v := c.project(layer, x, w, s)
-		mixed := attend(q, k, v, s.sights[c.Window(layer)]) // [N, h*D]
+		mixed := attend(q, k, v, s.masks[c.Window(layer)]) // [N, h*D]
 		if layer == c.Layers-1 && s.source != nil {
 			at := func(x *Node) *Node { return rowsAt(x, s.source, s.inverse, s.blocks) }
 			x, mixed = at(x), at(mixed)

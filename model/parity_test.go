@@ -185,9 +185,9 @@ func TestGradientsAreTransformers(t *testing.T) {
 				got := gradientsOf(t, e, m, pack(o.pairs(), false, 1), GraphOptions{}, 1)[0]
 				for i, p := range m.Params {
 					want := o.Gradients[p.Name]
-					norm, wave := summarize(got.grads[i])
+					norm, batch := summarize(got.grads[i])
 					near(t, p.Name+": norm", math.Abs(norm-want[0]), 1e-4*want[0])
-					near(t, p.Name+": product", math.Abs(wave-want[1]), 2e-4*want[0])
+					near(t, p.Name+": product", math.Abs(batch-want[1]), 2e-4*want[0])
 				}
 			})
 		}
@@ -195,12 +195,12 @@ func TestGradientsAreTransformers(t *testing.T) {
 }
 
 // summarize gives the L2 norm, and the product with sin(1), sin(2), ...
-func summarize(xs []float32) (norm, wave float64) {
+func summarize(xs []float32) (norm, batch float64) {
 	for i, x := range xs {
 		norm += float64(x) * float64(x)
-		wave += float64(x) * math.Sin(float64(i+1))
+		batch += float64(x) * math.Sin(float64(i+1))
 	}
-	return math.Sqrt(norm), wave
+	return math.Sqrt(norm), batch
 }
 
 func checkPairs(t *testing.T, o oracle, p packed, got []float32) {

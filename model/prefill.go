@@ -86,7 +86,7 @@ func (c *Config) Prefill(params []*Node, in PrefillInputs, o GraphOptions) Decod
 		}
 		out.Keys = append(out.Keys, toCacheType(keys, in.shape.InGraph))
 		out.Values = append(out.Values, toCacheType(v, in.shape.InGraph))
-		mixed := attend(q, k, v, s.sights[c.Window(layer)])
+		mixed := attend(q, k, v, s.masks[c.Window(layer)])
 		if layer == c.Layers-1 {
 			x, mixed = s.lastRows(x, mixed)
 		}
@@ -110,8 +110,8 @@ func toCacheType(x *Node, inGraph bool) *Node {
 type prefill struct {
 	inference
 	PrefillInputs
-	rotations               // of positions 0 to P-1, the same in every row
-	sights    map[int]sight // by window; without Packed, of one row
+	rotations                       // of positions 0 to P-1, the same in every row
+	masks     map[int]attentionMask // by window; without Packed, of one row
 }
 
 func (c *Config) newPrefill(in PrefillInputs, o GraphOptions) *prefill {
@@ -125,7 +125,7 @@ func (c *Config) newPrefill(in PrefillInputs, o GraphOptions) *prefill {
 	rows := in.shape.rows()
 	return &prefill{
 		inference: c.newInference(g, rows*in.shape.Tokens, o), PrefillInputs: in,
-		rotations: c.newRotations(packed.Positions), sights: c.newSights(packed, rows, in.shape.Packed, o),
+		rotations: c.newRotations(packed.Positions), masks: c.newMasks(packed, rows, in.shape.Packed, o),
 	}
 }
 

@@ -88,7 +88,7 @@ func BenchmarkGroups(b *testing.B) {
 	}
 }
 
-// BenchmarkLengths: 512 requests of geometric lengths, mean 40, at most 128, against waves that wait for their last.
+// BenchmarkLengths: 512 requests of geometric lengths, mean 40, at most 128, against batches that wait for their last.
 func BenchmarkLengths(b *testing.B) {
 	m := preset(b, presets[0].config)
 	rs := prompts(512, 1, 64, 0, m.Config.VocabSize)

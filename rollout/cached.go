@@ -21,10 +21,10 @@ import (
 // Cached samples with a cache of keys and values. Neighbouring requests with the same prompt read it once, and every
 // token after that costs one row of a decoding step.
 //
-// A call answers its requests in waves of at most Options.Slots rows, and as many as the cache has memory for. A wave's
-// prompts are read in chunks, then all its rows step together. When enough rows have ended, the others move into a step
+// A call answers its requests in batches of at most Options.Slots rows, and as many as the cache has memory for. A
+// batch's prompts are read in a few prefills, then all its rows step together. When enough rows have ended, the others move into a step
 // of fewer rows (compaction); when their texts outgrow the cache, into a longer one. Steps are compiled for few shapes
-// (layout.go). On engines with memory of their own a call is one wave, in which waiting requests take over the rows of
+// (layout.go). On engines with memory of their own a call is one batch, in which waiting requests take over the rows of
 // those that have ended.
 type Cached struct {
 	engine   *backend.Engine
@@ -32,14 +32,14 @@ type Cached struct {
 	options  Options
 	weights  func() []compute.Buffer
 	prefills *backend.Cache
-	joins    *backend.Cache // prefills of a Feed
+	joins    *backend.Cache // prefills of continuous batching
 	steps    *backend.Cache
-	pieces   *backend.Cache // of long prompts
+	chunks   *backend.Cache // of long prompts
 	rotaries []*model.Rotary
 	pool     *pool
 	trace    func(program string) // in tests: called for every program that runs, and evictions
 	most     int                  // in tests: bytes of the cache
-	piece    int                  // tokens of a piece of a long prompt
+	chunk    int                  // tokens of a chunk of a long prompt
 }
 
 // NewCached makes a sampler that answers one call at a time. Each Sample calls weights for the model's weights on the
@@ -47,12 +47,12 @@ type Cached struct {
 func NewCached(e *backend.Engine, c *model.Config, weights func() []compute.Buffer, o Options) *Cached {
 	return &Cached{
 		engine: e, config: c, options: o, weights: weights, prefills: e.NewCache(), joins: moreGraphs(e, 3),
-		steps: stepCache(e, c), pieces: pieceCache(e, c),
-		rotaries: c.Rotaries(), pool: &pool{engine: e}, trace: func(string) {}, piece: pieceTokens,
+		steps: stepCache(e, c), chunks: chunkCache(e, c),
+		rotaries: c.Rotaries(), pool: &pool{engine: e}, trace: func(string) {}, chunk: chunkTokens,
 	}
 }
 
-// stepCache keeps more programs than other caches: each wave passes through several as it shrinks. They are small
+// stepCache keeps more programs than other caches: each batch passes through several as it shrinks. They are small
 // unless the vocabulary is large.
 func stepCache(e *backend.Engine, c *model.Config) *backend.Cache {
 	if c.VocabSize <= 1<<15 {
@@ -61,10 +61,10 @@ func stepCache(e *backend.Engine, c *model.Config) *backend.Cache {
 	return e.NewCache()
 }
 
-// pieceCache keeps few programs where they hold memory: of the groups of layers, whose last one may have its own, and
-// the one ahead of them or behind them. The pieces at the next position have other programs. It keeps them where memory
-// is short, too: they are small, and change places in every piece.
-func pieceCache(e *backend.Engine, c *model.Config) *backend.Cache {
+// chunkCache keeps few programs where they hold memory: of the groups of layers, whose last one may have its own, and
+// the one ahead of them or behind them. The chunks at the next position have other programs. It keeps them where memory
+// is short, too: they are small, and change places in every chunk.
+func chunkCache(e *backend.Engine, c *model.Config) *backend.Cache {
 	few := *e
 	if few.Wants.HoldsMemory {
 		few.Wants.LiveGraphs, few.Wants.HoldsMemory = 2, false
@@ -87,7 +87,7 @@ func (s *Cached) Close() {
 	s.prefills.Close()
 	s.joins.Close()
 	s.steps.Close()
-	s.pieces.Close()
+	s.chunks.Close()
 	s.pool.empty()
 }
 
@@ -141,7 +141,7 @@ func (s *Cached) answer(ctx context.Context, weights []compute.Buffer, requests 
 		} else {
 			p = p.forAll(requests).forAll(own) // in lengths that suffice for all, which other devices have too
 		}
-		w := &wave{Cached: s, planner: p, live: weights}
+		w := &runningBatch{Cached: s, planner: p, live: weights}
 		for i, r := range own[at : at+n] {
 			number := numbers[at+i]
 			w.wait(newAnswer(r, number, s.config, s.options.Decoder, &completions[number]), nil)
@@ -161,7 +161,8 @@ func (s *Cached) planner() planner {
 		slotBytes: slotBytes(s.config, dtypes.Float32), most: cmp.Or(s.most, s.cacheBytes()),
 	}
 	if p.inGraph {
-		p.slots, p.slotBytes = cmp.Or(s.options.Slots, deviceSlots*s.engine.Devices()), slotBytes(s.config, s.options.Graph.ComputeType())
+		p.slots = cmp.Or(s.options.Slots, deviceSlots*s.engine.Devices())
+		p.slotBytes = slotBytes(s.config, s.options.Graph.ComputeType())
 	}
 	return p
 }

@@ -90,17 +90,17 @@ func TestPromptsAreReadInChunks(t *testing.T) {
 	}
 }
 
-// TestWaves: more requests than slots are answered in several waves, even if that splits a group.
+// TestWaves: more requests than slots are answered in several batches, even if that splits a group.
 func TestWaves(t *testing.T) {
 	m := testkit.Model(t, "llama")
 	rs := sampleGroups(3, 8, 40, func(i, k int) int { return 5 })
 	s, programs := newCached(t, backendtest.Go(t), m, Options{Slots: 12})
-	waves := sample(t, s, rs...)
+	batches := sample(t, s, rs...)
 	want := []string{"prefill/2x64", "step/3x4/64+32", "prefill/2x64", "step/3x4/64+32"}
 	if !reflect.DeepEqual(*programs, want) {
 		t.Errorf("programs %v, want %v", *programs, want)
 	}
-	equalAnswers(t, waves, sample(t, first(newCached(t, backendtest.Go(t), m, Options{})), rs...))
+	equalAnswers(t, batches, sample(t, first(newCached(t, backendtest.Go(t), m, Options{})), rs...))
 }
 
 // TestCachesGrow: a full cache moves into a longer one, with shared and with separate prompts.
@@ -160,21 +160,21 @@ func TestGreedyWithACacheIsGreedyWithout(t *testing.T) {
 
 func TestLayouts(t *testing.T) {
 	p := planner{slots: 128, positions: 4096, slotBytes: 1 << 10}
-	group := func(sizes ...int) (seats []*seat) {
+	group := func(sizes ...int) (sequences []*sequence) {
 		for i, n := range sizes {
 			for range n {
 				a := newAnswer(Request{Sampling: Sampling{MaxNew: 60}, Prompt: make([]int32, 100)}, 0,
 					&model.Config{MaxPositions: 4096}, nil, &Completion{})
-				seats = append(seats, &seat{answer: a, prompt: i})
+				sequences = append(sequences, &sequence{answer: a, prompt: i})
 			}
 		}
-		return seats
+		return sequences
 	}
 	cases := []struct {
-		name   string
-		seats  []*seat
-		shared bool
-		want   string
+		name      string
+		sequences []*sequence
+		shared    bool
+		want      string
 	}{
 		{"a group of 16", group(16), true, "1x16/128+64"},
 		{"alone", group(1), true, "1x1/0+192"},
@@ -186,13 +186,13 @@ func TestLayouts(t *testing.T) {
 		{"one large, small ones", group(40, 1, 1), true, "8x8/128+64"},
 	}
 	for _, c := range cases {
-		l := p.plan(c.seats, c.shared)
+		l := p.plan(c.sequences, c.shared)
 		if got := fmt.Sprintf("%dx%d/%d+%d", l.shape.Prompts, l.shape.Samples, l.shape.Prefix,
 			l.shape.Suffix); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 		prompts, seen := map[int]int{}, 0
-		for row, s := range l.seats {
+		for row, s := range l.sequences {
 			if s == nil {
 				continue
 			}
@@ -202,8 +202,8 @@ func TestLayouts(t *testing.T) {
 			}
 			prompts[row/l.shape.Samples] = s.prompt
 		}
-		if seen != len(c.seats) {
-			t.Errorf("%s: %d rows placed of %d", c.name, seen, len(c.seats))
+		if seen != len(c.sequences) {
+			t.Errorf("%s: %d rows placed of %d", c.name, seen, len(c.sequences))
 		}
 	}
 }

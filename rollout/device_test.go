@@ -65,10 +65,10 @@ func TestPromptsMoveWithTheirRows(t *testing.T) {
 		if !slices.Contains(*programs, "step/4x16/64+32") || !slices.Contains(*programs, "step/4x1/64+32") {
 			t.Errorf("programs %v: want four rows of other prompts than the first four", *programs)
 		}
-		feed := sampleGroups(3, 1, 40, func(i, _ int) int { return []int{5, 200, 210}[i] })
+		arrivals := sampleGroups(3, 1, 40, func(i, _ int) int { return []int{5, 200, 210}[i] })
 		s, _ = newCached(t, e, m, Options{})
-		_, answers := feedAll(t, s, 4, feed)
-		nearTrainer(t, m, feed, answers)
+		_, answers := feedAll(t, s, 4, arrivals)
+		nearTrainer(t, m, arrivals, answers)
 	})
 }
 

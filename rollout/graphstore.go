@@ -83,12 +83,12 @@ func index(g *graph.Graph, name string, n int) *graph.Node {
 	return graph.Parameter(g, name, shapes.Make(dtypes.Int32, n))
 }
 
-// fill takes the prompts of seats from a prefill. The samples of a prompt share a row of the prefix.
-func (g *graphStore) fill(keysAndValues []compute.Buffer, c chunk, seats []*seat) error {
+// fill takes the prompts of sequences from a prefill. The samples of a prompt share a row of the prefix.
+func (g *graphStore) fill(keysAndValues []compute.Buffer, c promptGroup, sequences []*sequence) error {
 	s := g.layout.shape
 	rows := slices.Repeat([]int32{-1}, s.Prompts)
-	for _, seat := range seats {
-		rows[seat.row/s.Samples] = int32(slices.Index(c.prompts, seat.prompt))
+	for _, sequence := range sequences {
+		rows[sequence.row/s.Samples] = int32(slices.Index(c.prompts, sequence.prompt))
 	}
 	from := []int{c.shape.Prompts, g.config.KVHeads, c.shape.Tokens, g.config.HeadDim}
 	name := fmt.Sprintf("fill/%v/%v", from, g.prefixDims(s))
@@ -119,7 +119,7 @@ func (g *graphStore) promptSize() (rows, slots int) {
 	return g.layout.shape.Prompts, g.layout.shape.Prefix
 }
 
-func (g *graphStore) promptRow(s *seat) int { return s.row / g.layout.shape.Samples }
+func (g *graphStore) promptRow(s *sequence) int { return s.row / g.layout.shape.Samples }
 
 // takePrompts gives the buffers away: the program's outputs are in their memory.
 func (g *graphStore) takePrompts(layers model.LayerGroup) []compute.Buffer {
@@ -129,20 +129,20 @@ func (g *graphStore) takePrompts(layers model.LayerGroup) []compute.Buffer {
 	return taken
 }
 
-func (g *graphStore) fillPiece(layers model.LayerGroup, keysAndValues []compute.Buffer, _, _, _ int) error {
+func (g *graphStore) fillChunk(layers model.LayerGroup, keysAndValues []compute.Buffer, _, _, _ int) error {
 	copy(g.prefix[2*layers.First:], keysAndValues)
 	return nil
 }
 
-func (g *graphStore) share(seats []*seat) error {
+func (g *graphStore) share(sequences []*sequence) error {
 	s := g.layout.shape
 	rows := make([]int32, s.Prompts)
 	for i := range rows {
 		rows[i] = int32(i)
 	}
-	first, several := int32(g.promptRow(seats[0])), false
-	for _, seat := range seats {
-		row := g.promptRow(seat)
+	first, several := int32(g.promptRow(sequences[0])), false
+	for _, sequence := range sequences {
+		row := g.promptRow(sequence)
 		several = several || int32(row) != first
 		rows[row] = first
 	}
@@ -157,7 +157,7 @@ func (g *graphStore) move(to layout) error {
 	from := g.layout.shape
 	rows, prompts := make([]int32, to.shape.Rows()), make([]int32, to.shape.Prompts)
 	moved := to.shape.Prompts != from.Prompts || to.shape.Prefix != from.Prefix
-	for i, s := range to.seats {
+	for i, s := range to.sequences {
 		if s != nil && s.read {
 			rows[i], prompts[i/to.shape.Samples] = int32(s.row), int32(s.row/from.Samples)
 			moved = moved || s.row/from.Samples != i/to.shape.Samples

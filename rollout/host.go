@@ -10,22 +10,22 @@ import (
 	"github.com/posttrain/posttrain/model"
 )
 
-// store holds the keys and values of a wave's rows.
+// store holds the keys and values of a batch's rows.
 type store interface {
 	// open allocates a layout.
 	open(l layout) error
-	// fill takes the keys and values of seats from a prefill.
-	fill(keysAndValues []compute.Buffer, c chunk, seats []*seat) error
-	// promptSize is the size of the part that prompts are in, and promptRow a seat's row in it.
+	// fill takes the keys and values of sequences from a prefill.
+	fill(keysAndValues []compute.Buffer, c promptGroup, sequences []*sequence) error
+	// promptSize is the size of the part that prompts are in, and promptRow a sequence's row in it.
 	promptSize() (rows, slots int)
-	promptRow(s *seat) int
-	// takePrompts gives keys and values of some layers in that part to a piece's program, until fillPiece.
+	promptRow(s *sequence) int
+	// takePrompts gives keys and values of some layers in that part to a chunk's program, until fillChunk.
 	takePrompts(layers model.LayerGroup) []compute.Buffer
-	// fillPiece takes these layers' keys and values of a piece, of which it owns the buffers: n tokens of the prompt in
+	// fillChunk takes these layers' keys and values of a chunk, of which it owns the buffers: n tokens of the prompt in
 	// a row, from position at on.
-	fillPiece(layers model.LayerGroup, keysAndValues []compute.Buffer, row, at, n int) error
-	// share copies the prompt of the first seat to the rows of the others.
-	share(seats []*seat) error
+	fillChunk(layers model.LayerGroup, keysAndValues []compute.Buffer, row, at, n int) error
+	// share copies the prompt of the first sequence to the rows of the others.
+	share(sequences []*sequence) error
 	// move changes the layout. Seats that are new in it keep what their rows hold.
 	move(to layout) error
 	close()
@@ -44,7 +44,7 @@ type part struct {
 type hostStore struct {
 	pool           *pool
 	config         *model.Config
-	piece          int // tokens of a piece of a long prompt
+	chunk          int // tokens of a chunk of a long prompt
 	layout         layout
 	prefix, suffix part
 }
@@ -67,7 +67,7 @@ func (h *hostStore) parts(l layout) (prefix, suffix part) {
 		part{prompts: s.Prompts, samples: s.Samples, slots: s.Suffix, kv: c.KVHeads, d: c.HeadDim}
 }
 
-// add allocates another layer. Slots not written yet hold zeros or numbers of another wave: they are masked, but must
+// add allocates another layer. Slots not written yet hold zeros or numbers of another batch: they are masked, but must
 // be finite.
 func (h *hostStore) add() error {
 	p, s := &h.prefix, &h.suffix
@@ -140,16 +140,16 @@ func (p *part) copySlots(layer, row, at int, from *part, fromRow, start, n int) 
 	}
 }
 
-func (h *hostStore) fill(keysAndValues []compute.Buffer, c chunk, seats []*seat) error {
+func (h *hostStore) fill(keysAndValues []compute.Buffer, c promptGroup, sequences []*sequence) error {
 	from := part{prompts: c.shape.Prompts, samples: 1, slots: c.shape.Tokens, kv: h.config.KVHeads, d: h.config.HeadDim}
 	if err := from.read(keysAndValues); err != nil {
 		return err
 	}
-	rows := layout{shape: h.layout.shape, seats: make([]*seat, len(h.layout.seats))}
-	for _, s := range seats {
-		rows.seats[s.row] = s
+	rows := layout{shape: h.layout.shape, sequences: make([]*sequence, len(h.layout.sequences))}
+	for _, s := range sequences {
+		rows.sequences[s.row] = s
 	}
-	h.forRows(rows, func(layer int, s *seat, first bool) {
+	h.forRows(rows, func(layer int, s *sequence, first bool) {
 		i, n := slices.Index(c.prompts, s.prompt), len(s.tokens)
 		switch {
 		case c.shape.Packed:
@@ -177,7 +177,7 @@ func (h *hostStore) promptSize() (rows, slots int) {
 	return p.prompts, p.slots
 }
 
-func (h *hostStore) promptRow(s *seat) int { return s.row / h.suffix.samples }
+func (h *hostStore) promptRow(s *sequence) int { return s.row / h.suffix.samples }
 
 func (h *hostStore) takePrompts(layers model.LayerGroup) (cache []compute.Buffer) {
 	for _, m := range h.promptPart().memory[2*layers.First : 2*layers.End] {
@@ -186,11 +186,11 @@ func (h *hostStore) takePrompts(layers model.LayerGroup) (cache []compute.Buffer
 	return cache
 }
 
-func (h *hostStore) fillPiece(layers model.LayerGroup, keysAndValues []compute.Buffer, row, at, n int) error {
+func (h *hostStore) fillChunk(layers model.LayerGroup, keysAndValues []compute.Buffer, row, at, n int) error {
 	defer backend.FinalizeAll(keysAndValues...)
 	to := *h.promptPart()
 	to.keys, to.values = to.keys[layers.First:layers.End], to.values[layers.First:layers.End]
-	from := part{prompts: 1, samples: 1, slots: h.piece, kv: to.kv, d: to.d}
+	from := part{prompts: 1, samples: 1, slots: h.chunk, kv: to.kv, d: to.d}
 	if err := from.read(keysAndValues); err != nil {
 		return err
 	}
@@ -198,10 +198,10 @@ func (h *hostStore) fillPiece(layers model.LayerGroup, keysAndValues []compute.B
 	return nil
 }
 
-func (h *hostStore) share(seats []*seat) error {
-	p, from := h.promptPart(), h.promptRow(seats[0])
+func (h *hostStore) share(sequences []*sequence) error {
+	p, from := h.promptPart(), h.promptRow(sequences[0])
 	backend.Parallel(h.config.Layers, func(layer int) {
-		for _, s := range seats[1:] {
+		for _, s := range sequences[1:] {
 			if to := h.promptRow(s); to != from {
 				p.copyRow(layer, to, 0, p, from, len(s.tokens))
 			}
@@ -227,9 +227,9 @@ func (p *part) read(keysAndValues []compute.Buffer) error {
 }
 
 // forRows calls f for every layer and row of a layout on all cores; first marks a prompt's first row.
-func (h *hostStore) forRows(l layout, f func(layer int, s *seat, first bool)) {
+func (h *hostStore) forRows(l layout, f func(layer int, s *sequence, first bool)) {
 	backend.Parallel(h.config.Layers, func(layer int) {
-		for row, s := range l.seats {
+		for row, s := range l.sequences {
 			if s != nil {
 				f(layer, s, row%l.shape.Samples == 0)
 			}
@@ -244,7 +244,7 @@ func (h *hostStore) write(keysAndValues []compute.Buffer) error {
 	if err := from.read(keysAndValues); err != nil {
 		return err
 	}
-	h.forRows(h.layout, func(layer int, s *seat, _ bool) {
+	h.forRows(h.layout, func(layer int, s *sequence, _ bool) {
 		h.suffix.put(layer, s.row, h.layout.ownSlots(s), &from)
 	})
 	return nil
@@ -265,15 +265,15 @@ func (p *part) put(layer, row, at int, from *part) {
 
 // move copies one layer after the other, so that two whole caches never exist at once.
 func (h *hostStore) move(to layout) error {
-	next := &hostStore{pool: h.pool, config: h.config, piece: h.piece, layout: to}
+	next := &hostStore{pool: h.pool, config: h.config, chunk: h.chunk, layout: to}
 	next.prefix, next.suffix = next.parts(to)
 	for layer := range h.config.Layers {
 		if err := next.add(); err != nil {
 			next.close()
 			return err
 		}
-		backend.Parallel(len(to.seats), func(row int) {
-			if s := to.seats[row]; s != nil && s.read {
+		backend.Parallel(len(to.sequences), func(row int) {
+			if s := to.sequences[row]; s != nil && s.read {
 				next.take(layer, row, h, s)
 			}
 		})
@@ -285,7 +285,7 @@ func (h *hostStore) move(to layout) error {
 }
 
 // take copies a row from its present store.
-func (h *hostStore) take(layer, row int, from *hostStore, s *seat) {
+func (h *hostStore) take(layer, row int, from *hostStore, s *sequence) {
 	prompt := len(s.request.Prompt)
 	switch shared := from.prefix.slots > 0; {
 	case !shared:

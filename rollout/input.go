@@ -108,7 +108,7 @@ type prefillInputs struct {
 	positions, groups, segments []int32 // of a packed row
 }
 
-func (w *wave) newPrefillInputs(shape model.PrefillShape) (*prefillInputs, error) {
+func (w *runningBatch) newPrefillInputs(shape model.PrefillShape) (*prefillInputs, error) {
 	in := &prefillInputs{inputSet: inputSet{engine: w.engine}, temperatures: make([]float64, shape.Prompts)}
 	rows := shape.Prompts
 	if shape.Packed {
@@ -146,7 +146,7 @@ func (in *prefillInputs) put(i, tokens int, prompt []int32, r Request) {
 }
 
 // putPacked sets prompt i of a packed row.
-func (in *prefillInputs) putPacked(i int, c chunk, prompt []int32, r Request) {
+func (in *prefillInputs) putPacked(i int, c promptGroup, prompt []int32, r Request) {
 	if i == 0 {
 		in.pack(0, 0, 0, prompt[:c.common])
 	}
@@ -184,7 +184,7 @@ type stepInputs struct {
 	temperatures []float64 // of the rows' sums
 }
 
-func (w *wave) newStepInputs() (*stepInputs, error) {
+func (w *runningBatch) newStepInputs() (*stepInputs, error) {
 	shape, c := w.layout.shape, w.config
 	rows := shape.Rows()
 	in := &stepInputs{inputSet: inputSet{engine: w.engine}, windows: c.Windows(), positions: make([]int32, rows),
@@ -200,8 +200,8 @@ func (w *wave) newStepInputs() (*stepInputs, error) {
 	return in, in.err
 }
 
-// put sets a row of the next step: its seat, unless it is nil, reads the token it drew last.
-func (in *stepInputs) put(row int, s *seat, l layout) {
+// put sets a row of the next step: its sequence, unless it is nil, reads the token it drew last.
+func (in *stepInputs) put(row int, s *sequence, l layout) {
 	in.temperatures[row], in.inverse[row], in.positions[row] = 1, 1, 0
 	prompt, own := 0, 0
 	if s != nil {

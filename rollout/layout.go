@@ -49,13 +49,13 @@ func powerUpTo(n int) int { return powerOf(n/2 + 1) }
 
 // planner makes layouts.
 type planner struct {
-	slots     int  // most rows
-	noSharing bool // every request reads its own prompt
-	inGraph   bool // the cache stays in the engine
-	fed       bool // requests join: few lengths, since each is a program
-	positions int  // of the model
-	slotBytes int  // of the cache, per row and token
-	most      int  // bytes of the cache
+	slots      int  // most rows
+	noSharing  bool // every request reads its own prompt
+	inGraph    bool // the cache stays in the engine
+	continuous bool // requests join: few lengths, since each is a program
+	positions  int  // of the model
+	slotBytes  int  // of the cache, per row and token
+	most       int  // bytes of the cache
 
 	// of a call whose cache stays in the engine; 0: unknown
 	prompt int // tokens of the longest prompt
@@ -86,7 +86,7 @@ func (p planner) rowCounts() []int {
 	return append(out, p.slots)
 }
 
-// fit returns how many of the requests make a wave: as many as there are slots and memory for.
+// fit returns how many of the requests make a batch: as many as there are slots and memory for.
 func (p planner) fit(requests []Request) int {
 	length := 0
 	for n, r := range requests {
@@ -101,7 +101,7 @@ func (p planner) fit(requests []Request) int {
 // lengthOf is the number of slots of a row that answers a request alone.
 func (p planner) lengthOf(r Request) int {
 	round := lengthOf
-	if p.fed {
+	if p.continuous {
 		round = func(n int) int { return max(2*sharedPrompt, powerOf(lengthOf(n))) }
 	}
 	if p.inGraph {
@@ -132,7 +132,7 @@ func (p planner) check(r Request) error {
 		"smaller max_new_tokens", float64(p.most)/1e9, math.Ceil(float64(need)/1e6)/1e3, p.afterOf(r), len(r.Prompt))
 }
 
-// forAll is the planner of a call whose cache stays in the engine: one wave of as many rows as the memory has room for.
+// forAll is the planner of a call whose cache stays in the engine: one batch of as many rows as the memory has room for.
 func (p planner) forAll(requests []Request) planner {
 	for _, r := range requests {
 		p.prompt, p.after = max(p.prompt, len(r.Prompt)), max(p.after, p.afterOf(r))
@@ -148,10 +148,10 @@ func (p planner) forAll(requests []Request) planner {
 	return p
 }
 
-// seat is an answer and its row in a layout.
-type seat struct {
+// sequence is an answer and its row in a layout.
+type sequence struct {
 	*answer
-	prompt int  // index of the wave's
+	prompt int  // index of the batch's
 	row    int  // in the layout
 	read   bool // its keys and values are in the row
 	prefix int  // tokens that were read when it joined
@@ -159,8 +159,8 @@ type seat struct {
 	left <-chan struct{} // closed: nobody waits for the answer; may be nil
 }
 
-// isOver says whether the seat is to be vacated.
-func (s *seat) isOver() bool {
+// isOver says whether the sequence is to be vacated.
+func (s *sequence) isOver() bool {
 	select {
 	case <-s.left:
 		return true
@@ -170,10 +170,10 @@ func (s *seat) isOver() bool {
 }
 
 // cachedTokens is the number of the text's tokens in the cache after the prefill: all but the last one drawn.
-func (s *seat) cachedTokens() int { return len(s.tokens) - 1 }
+func (s *sequence) cachedTokens() int { return len(s.tokens) - 1 }
 
 // prefixLen is the number of tokens that a prefill has read, or will.
-func (s *seat) prefixLen() int {
+func (s *sequence) prefixLen() int {
 	if s.read {
 		return s.prefix
 	}
@@ -181,16 +181,16 @@ func (s *seat) prefixLen() int {
 }
 
 // suffix is the number of cached tokens after the prompt.
-func (s *seat) suffix() int { return s.cachedTokens() - len(s.request.Prompt) }
+func (s *sequence) suffix() int { return s.cachedTokens() - len(s.request.Prompt) }
 
-// layout says where the rows of a wave are.
+// layout says where the rows of a batch are.
 type layout struct {
-	shape model.StepShape
-	seats []*seat // [Rows], nil: vacant
+	shape     model.StepShape
+	sequences []*sequence // [Rows], nil: vacant
 }
 
 // ownSlots is the number of slots of its own part that a row fills before the next step.
-func (l layout) ownSlots(s *seat) int {
+func (l layout) ownSlots(s *sequence) int {
 	switch {
 	case l.shape.InGraph:
 		return max(0, s.cachedTokens()-s.prefixLen())
@@ -202,41 +202,41 @@ func (l layout) ownSlots(s *seat) int {
 
 // hasRoom says whether every row has a slot for the token of the next step.
 func (l layout) hasRoom() bool {
-	return !slices.ContainsFunc(l.seats, func(s *seat) bool { return s != nil && l.ownSlots(s) >= l.shape.Suffix })
+	return !slices.ContainsFunc(l.sequences, func(s *sequence) bool { return s != nil && l.ownSlots(s) >= l.shape.Suffix })
 }
 
 // plan arranges rows. share says whether prompts may have parts of their own: rows that have left such a layout cannot
 // return to one.
-func (p planner) plan(seats []*seat, share bool) layout {
-	l := layout{shape: model.StepShape{Prompts: p.rowsOf(len(seats)), Samples: 1, InGraph: p.inGraph}}
+func (p planner) plan(sequences []*sequence, share bool) layout {
+	l := layout{shape: model.StepShape{Prompts: p.rowsOf(len(sequences)), Samples: 1, InGraph: p.inGraph}}
 	if share {
-		l.shape = p.sharedShape(seats, l.shape)
+		l.shape = p.sharedShape(sequences, l.shape)
 	}
 	if l.shape.Samples > 1 || p.inGraph {
 		l.shape.Prefix = lengthOf(p.prompt)
-		for _, s := range seats {
+		for _, s := range sequences {
 			l.shape.Prefix = max(l.shape.Prefix, lengthOf(s.prefixLen()))
 		}
 	}
-	l.shape.Suffix = suffixOf(l, seats)
+	l.shape.Suffix = suffixOf(l, sequences)
 	switch {
-	case p.fed:
+	case p.continuous:
 		l.shape.Suffix = max(2*sharedPrompt, powerOf(l.shape.Suffix))
 	case p.inGraph:
-		l.shape.Suffix = p.ringOf(l, seats)
+		l.shape.Suffix = p.ringOf(l, sequences)
 	}
-	if p.fed && p.inGraph {
+	if p.continuous && p.inGraph {
 		l.shape.Prefix = powerOf(l.shape.Prefix)
 	}
-	l.place(seats)
+	l.place(sequences)
 	return l
 }
 
 // ringOf returns the slots of a ring: few at first, since every token reads them all, then four times as many, so that
 // a call has few programs. Fewer rows than at first have all at once.
-func (p planner) ringOf(l layout, seats []*seat) int {
+func (p planner) ringOf(l layout, sequences []*sequence) int {
 	now, last := 0, lengthOf(p.after)
-	for _, s := range seats {
+	for _, s := range sequences {
 		now = max(now, l.ownSlots(s))
 	}
 	n := ringStart
@@ -258,12 +258,12 @@ func (p planner) bytesOf(s model.StepShape) int {
 
 // admits returns how many of the waiting requests take rows now. A prefill between two steps is worthwhile for an
 // eighth of the rows, or for the last requests.
-func (p planner) admits(seats, waiting int) int {
+func (p planner) admits(sequences, waiting int) int {
 	if !p.inGraph {
 		return waiting
 	}
-	free := p.slots - seats
-	if seats > 0 && free < waiting && 8*free < p.slots {
+	free := p.slots - sequences
+	if sequences > 0 && free < waiting && 8*free < p.slots {
 		return 0
 	}
 	return min(free, waiting)
@@ -277,15 +277,15 @@ func (p planner) isWorthMoving(from, to model.StepShape) bool {
 	return to.Rows() < from.Rows() && from.Rows() > fewRows
 }
 
-// hold gives seats vacant rows, if there are enough and their texts fit.
-func (l layout) hold(joining []*seat) bool {
+// hold gives sequences vacant rows, if there are enough and their texts fit.
+func (l layout) hold(joining []*sequence) bool {
 	var vacant []int
-	for row, s := range l.seats {
+	for row, s := range l.sequences {
 		if s == nil {
 			vacant = append(vacant, row)
 		}
 	}
-	long := func(s *seat) bool {
+	long := func(s *sequence) bool {
 		if l.shape.InGraph {
 			return len(s.tokens) > l.shape.Prefix
 		}
@@ -296,26 +296,26 @@ func (l layout) hold(joining []*seat) bool {
 	}
 	for i, s := range joining {
 		s.row = vacant[i]
-		l.seats[s.row] = s
+		l.sequences[s.row] = s
 	}
 	return true
 }
 
 // sharesPrompts says whether a layout with separate parts for the prompts is worthwhile.
-func (p planner) sharesPrompts(seats []*seat) bool {
+func (p planner) sharesPrompts(sequences []*sequence) bool {
 	longest := 0
-	for _, s := range seats {
+	for _, s := range sequences {
 		longest = max(longest, len(s.request.Prompt))
 	}
 	return !p.noSharing && longest >= sharedPrompt
 }
 
 // sharedShape returns the shape with several samples per prompt that has the fewest rows, or plain if that has fewer.
-func (p planner) sharedShape(seats []*seat, plain model.StepShape) model.StepShape {
+func (p planner) sharedShape(sequences []*sequence, plain model.StepShape) model.StepShape {
 	best := plain
 	for _, samples := range stepSamples {
 		prompts := 0
-		for _, n := range groupSizes(seats) {
+		for _, n := range groupSizes(sequences) {
 			prompts += (n + samples - 1) / samples
 		}
 		shape := plain
@@ -339,9 +339,9 @@ func (p planner) promptsOf(n, samples int) int {
 }
 
 // groupSizes counts the rows of each prompt, in order.
-func groupSizes(seats []*seat) (sizes []int) {
-	for i, s := range seats {
-		if i == 0 || s.prompt != seats[i-1].prompt {
+func groupSizes(sequences []*sequence) (sizes []int) {
+	for i, s := range sequences {
+		if i == 0 || s.prompt != sequences[i-1].prompt {
 			sizes = append(sizes, 0)
 		}
 		sizes[len(sizes)-1]++
@@ -351,9 +351,9 @@ func groupSizes(seats []*seat) (sizes []int) {
 
 // suffixOf returns the number of slots of the rows' own parts: enough for a while, or to the end if that is not much
 // more.
-func suffixOf(l layout, seats []*seat) int {
+func suffixOf(l layout, sequences []*sequence) int {
 	now, end := 0, 0
-	for _, s := range seats {
+	for _, s := range sequences {
 		now, end = max(now, l.ownSlots(s)), max(end, l.ownSlots(s)+s.most-len(s.tokens))
 	}
 	last := lengthOf(end)
@@ -365,14 +365,14 @@ func suffixOf(l layout, seats []*seat) int {
 
 // place gives every row its place. Samples of a prompt are neighbours; a prompt with more samples than one place holds
 // takes several.
-func (l *layout) place(seats []*seat) {
-	l.seats = make([]*seat, l.shape.Rows())
+func (l *layout) place(sequences []*sequence) {
+	l.sequences = make([]*sequence, l.shape.Rows())
 	samples, at := l.shape.Samples, 0
-	for i, s := range seats {
-		if i > 0 && s.prompt != seats[i-1].prompt {
+	for i, s := range sequences {
+		if i > 0 && s.prompt != sequences[i-1].prompt {
 			at = (at + samples - 1) / samples * samples
 		}
-		l.seats[at] = s
+		l.sequences[at] = s
 		at++
 	}
 }

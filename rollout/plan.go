@@ -36,8 +36,8 @@ func (s *Cached) Plan(requests, prompt, maxNew int) (Plan, error) {
 		rows = p.rowsOf(p.fit(all))
 		programs = 1 + slices.Index(p.rowCounts(), rows)
 	}
-	return Plan{Requests: requests, Rows: rows, Programs: programs, Tokens: p.lengthOf(r), SlotBytes: p.slotBytes, Most: p.most,
-		Devices: s.engine.Devices()}, nil
+	return Plan{Requests: requests, Rows: rows, Programs: programs, Tokens: p.lengthOf(r), SlotBytes: p.slotBytes,
+		Most: p.most, Devices: s.engine.Devices()}, nil
 }
 
 // inGraphPrograms read the prompts, and step with all rows and with few. Long prompts are read by several small ones.
@@ -58,7 +58,7 @@ func (p Plan) String() string {
 	if p.Devices > 1 {
 		where = fmt.Sprintf("on %d devices together: ", p.Devices)
 	}
-	return where + fmt.Sprintf("%d completions, %s at once; %.1f MB of cache each (%d tokens of %.1f kB), %.2f GB of at most "+
-		"%.2f GB", p.Requests, at, float64(p.RowBytes())/1e6, p.Tokens, float64(p.SlotBytes)/1e3,
+	return where + fmt.Sprintf("%d completions, %s at once; %.1f MB of cache each (%d tokens of %.1f kB), %.2f GB of at "+
+		"most %.2f GB", p.Requests, at, float64(p.RowBytes())/1e6, p.Tokens, float64(p.SlotBytes)/1e3,
 		float64(p.Bytes())/1e9, float64(p.Most)/1e9)
 }

@@ -29,8 +29,8 @@ func statusNotBuilt(name, engine, howToGet string) Status {
 	}
 }
 
-// markDonors is for xla alone.
-func markDonors(compute.Builder, int, int) {}
+// markDonated is for xla alone.
+func markDonated(compute.Builder, int, int) {}
 
 // markWhole is for xla alone.
 func markWhole(compute.Builder, string) error { return nil }

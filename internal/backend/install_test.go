@@ -38,7 +38,7 @@ func TestInstallRefusesOtherPackages(t *testing.T) {
 			}
 			writeScript(t, bin, "python3", tc.python)
 			writeScript(t, bin, "npm", tc.npm)
-			install := exec.Command(lookPath("bash"), "../scripts/"+tc.script, data)
+			install := exec.Command(lookPath("bash"), "../../scripts/"+tc.script, data)
 			install.Env = []string{"PATH=" + bin, "TMPDIR=" + t.TempDir()}
 			out, err := install.CombinedOutput()
 			left, _ := os.ReadDir(data)

@@ -141,7 +141,7 @@ func TestAProgramOnAMesh(t *testing.T) { checkProduct(t, openTestMesh(t, Mesh{Da
 // TestKeptProgramsOfMeshes: a program of a mesh is read from its file again, and each mesh has its own.
 func TestKeptProgramsOfMeshes(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "programs")
-	t.Setenv(shelfEnv, folder)
+	t.Setenv(diskCacheEnv, folder)
 	four, two := Mesh{Data: 4}, Mesh{Data: 2}
 	for i, m := range []Mesh{four, four, two, four} {
 		e := openTestMesh(t, m)

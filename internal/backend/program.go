@@ -69,7 +69,7 @@ func (e *Engine) Compile(name string, build func(g *graph.Graph) []*graph.Node, 
 			output = len(outputs) - donated
 		}
 	}
-	markDonors(held.builder, donated, output)
+	markDonated(held.builder, donated, output)
 	if e.Mesh != nil && g.NumParameters() > 0 {
 		if err := markWhole(held.builder, e.Mesh.Name()); err != nil {
 			return nil, fmt.Errorf("backend: compile %s on %s: %w", name, e.Name, err)

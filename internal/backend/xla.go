@@ -30,7 +30,7 @@ func openXLA(arg string, devices int) (*Engine, error) {
 			return nil, fmt.Errorf("backend xla: set %s: %w", key, err)
 		}
 	}
-	kept, err := openShelf()
+	kept, err := openDiskCache()
 	if err != nil {
 		return nil, fmt.Errorf("backend xla: %w", err)
 	}

@@ -21,9 +21,9 @@ import (
 // keeper keeps the compiled programs of a plugin. go-xla can compile only. So it gets a copy of the plugin's table of
 // functions whose compiling function is posttrainCompile.
 type keeper struct {
-	slot     C.int
-	identity []byte // of the plugin and the processor
-	shelf    *shelf // of the engine that was opened last
+	slot      C.int
+	identity  []byte     // of the plugin and the processor
+	diskCache *diskCache // of the engine that was opened last
 }
 
 // keepers are those of all plugins of this process, by slot; the first has the path paths[0].
@@ -33,12 +33,12 @@ var keepers struct {
 	paths []string
 }
 
-// keepPrograms lets programs of a plugin go to a shelf. It must come before go-xla opens the plugin.
-func keepPrograms(path string, table *C.posttrain_table, s *shelf) {
+// keepPrograms lets programs of a plugin go to a cache on disk. It must come before go-xla opens the plugin.
+func keepPrograms(path string, table *C.posttrain_table, s *diskCache) {
 	keepers.mu.Lock()
 	defer keepers.mu.Unlock()
 	if i := slices.Index(keepers.paths, path); i >= 0 {
-		keepers.all[i].shelf = s
+		keepers.all[i].diskCache = s
 		return
 	}
 	slot := len(keepers.all)
@@ -88,7 +88,7 @@ func compilerEnvironment() []byte {
 	return []byte(text)
 }
 
-// posttrainCompile takes a program from the shelf, or compiles it and puts it there. Its result is PJRT's error.
+// posttrainCompile takes a program from the cache on disk, or compiles it and puts it there. Its result is PJRT's error.
 //
 //export posttrainCompile
 func posttrainCompile(slot C.int, arguments unsafe.Pointer) unsafe.Pointer {
@@ -96,16 +96,16 @@ func posttrainCompile(slot C.int, arguments unsafe.Pointer) unsafe.Pointer {
 	k := *keepers.all[slot]
 	keepers.mu.Unlock()
 	args := (*C.posttrain_compile_args)(arguments)
-	if k.shelf.place() == "" {
+	if k.diskCache.place() == "" {
 		return C.posttrain_compile(slot, args)
 	}
 	key := k.key(args)
-	if program := k.shelf.take(key); program != nil {
+	if program := k.diskCache.take(key); program != nil {
 		err := k.load(program, args)
 		if err == nil {
 			return nil
 		}
-		k.shelf.drop(key, err)
+		k.diskCache.drop(key, err)
 	}
 	if failed := C.posttrain_compile(slot, args); failed != nil {
 		return failed
@@ -131,11 +131,11 @@ func (k *keeper) load(program []byte, args *C.posttrain_compile_args) error {
 func (k *keeper) save(key string, args *C.posttrain_compile_args) {
 	var saved C.posttrain_saved
 	if err := textError(C.posttrain_save(k.slot, args.executable, &saved)); err != nil {
-		k.shelf.stop(err)
+		k.diskCache.stop(err)
 		return
 	}
 	defer C.posttrain_free_saved(&saved)
-	k.shelf.put(key, unsafe.Slice((*byte)(unsafe.Pointer(saved.text.start)), int(saved.text.bytes)))
+	k.diskCache.put(key, unsafe.Slice((*byte)(unsafe.Pointer(saved.text.start)), int(saved.text.bytes)))
 }
 
 // textError is an error of a text that C has allocated.

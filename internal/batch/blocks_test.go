@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// allLayouts lays groups out by Pack, Split, Split in few shapes, and Spread, in blocks.
+// allLayouts lays groups out by Pack, Split, Split in few shapes, and PackGroups, in blocks.
 func allLayouts(groups []Group, share bool, blocks, tokens int) (all []*Packed, members [][]Group) {
 	add := func(p *Packed, groups []Group) { all, members = append(all, p), append(members, groups) }
 	add(Pack(groups, Layout{Share: share, Pad: len(groups), Blocks: blocks}), groups)
@@ -21,11 +21,11 @@ func allLayouts(groups []Group, share bool, blocks, tokens int) (all []*Packed, 
 			add(p.Packed, m)
 		}
 	}
-	s := Spreading{Short: 96, Tokens: tokens * times, Apart: !share, Blocks: blocks}
+	s := GroupLayout{Short: 96, Tokens: tokens * times, Apart: !share, Blocks: blocks}
 	few := s.Few(4, []int{1, 40}, 30, 8, 16)
 	few.Short = 0
-	for _, s := range []Spreading{s, few.Fit(groups, 16)} {
-		for _, p := range Spread(groups, s) {
+	for _, s := range []GroupLayout{s, few.Fit(groups, 16)} {
+		for _, p := range PackGroups(groups, s) {
 			add(p.Packed, p.groups(groups))
 		}
 	}

@@ -11,6 +11,6 @@
 // The pipeline:
 //  1. Encoder makes a Group of a record ([Encoder.Preference], [Encoder.Demonstration]);
 //  2. [Limit] drops, or cuts, the groups that are over the limits;
-//  3. [Pack], [Split] and, for groups of many answers, [Spread] lay groups out in rows of few lengths;
+//  3. [Pack], [Split] and, for groups of many answers, [PackGroups] lay groups out in rows of few lengths;
 //  4. the arrays of a [Packed] batch go to package model as they are.
 package batch

@@ -26,7 +26,7 @@ func TestRunsNeedFewShapes(t *testing.T) {
 		r, run, fed, once := rand.New(rand.NewPCG(1, 2)), map[string]bool{}, 0, 0
 		for step := range 60 {
 			groups, own := driftingRollouts(r, prompt, 20+float64(step)), map[string]bool{}
-			for _, p := range Spread(groups, Spreading{Tokens: 1024}.Fit(groups, 256)) {
+			for _, p := range PackGroups(groups, GroupLayout{Tokens: 1024}.Fit(groups, 256)) {
 				shape := fmt.Sprintf("%dx%d/%d/%d", p.Rows, p.Len, p.Slots, p.Answers)
 				run[shape], own[shape] = true, true
 				fed += p.Rows * p.Len
@@ -53,7 +53,7 @@ func TestFewShapesHoldAllGroups(t *testing.T) {
 		for _, prompt := range []int{20, 256, 700} {
 			r, run, fed, free := rand.New(rand.NewPCG(1, 2)), map[string]bool{}, 0, 0
 			prompts := []int{prompt * 9 / 10, prompt*9/10 + prompt/5}
-			s := Spreading{Tokens: 1024}.Few(few, prompts, 128, 128, 256)
+			s := GroupLayout{Tokens: 1024}.Few(few, prompts, 128, 128, 256)
 			for step := range 10 {
 				groups := driftingRollouts(r, prompt, 1+12*float64(step))
 				if step == 5 {
@@ -61,7 +61,7 @@ func TestFewShapesHoldAllGroups(t *testing.T) {
 					groups[0].Answers[0] = make([]int32, 128)
 				}
 				answers := 0
-				for _, p := range Spread(groups, s.Fit(groups, 256)) {
+				for _, p := range PackGroups(groups, s.Fit(groups, 256)) {
 					run[fmt.Sprintf("%dx%d/%d/%d", p.Rows, p.Len, p.Slots, p.Answers)] = true
 					fed += p.Rows * p.Len
 					for _, x := range p.Sets {
@@ -75,7 +75,7 @@ func TestFewShapesHoldAllGroups(t *testing.T) {
 				if answers != 8*16 {
 					t.Errorf("step %d: %d answers are laid out, want 128", step, answers)
 				}
-				for _, p := range Spread(groups, Spreading{Tokens: 1024}.Fit(groups, 256)) {
+				for _, p := range PackGroups(groups, GroupLayout{Tokens: 1024}.Fit(groups, 256)) {
 					free += p.Rows * p.Len
 				}
 			}

@@ -205,5 +205,5 @@ func (s *Server) sample(ctx context.Context) (err error) {
 		s.queue.endModel(model, errUnloaded)
 		return nil
 	}
-	return sampler.Feed(ctx, s.options.Rows, func(n int) []rollout.Arrival { return s.queue.next(n, model) })
+	return sampler.SampleContinuously(ctx, s.options.Rows, func(n int) []rollout.Arrival { return s.queue.next(n, model) })
 }

@@ -285,7 +285,7 @@ func TestStopBreaksOff(t *testing.T) {
 // failing is a sampler that always fails.
 type failing struct{ calls int }
 
-func (f *failing) Feed(_ context.Context, rows int, next func(n int) []rollout.Arrival) error {
+func (f *failing) SampleContinuously(_ context.Context, rows int, next func(n int) []rollout.Arrival) error {
 	next(rows)
 	if f.calls++; f.calls%2 == 0 {
 		panic("no numbers left")

@@ -21,7 +21,7 @@ import (
 
 // Sampler answers requests that join others under way ([rollout.Cached]).
 type Sampler interface {
-	Feed(ctx context.Context, rows int, next func(n int) []rollout.Arrival) error
+	SampleContinuously(ctx context.Context, rows int, next func(n int) []rollout.Arrival) error
 }
 
 // Options of a server. Those without a default are required.

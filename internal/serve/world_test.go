@@ -71,10 +71,10 @@ func (o *only) Sample(ctx context.Context, rs []rollout.Request) ([]rollout.Comp
 	return o.Cached.Sample(ctx, rs)
 }
 
-func (o *only) Feed(ctx context.Context, rows int, next func(n int) []rollout.Arrival) error {
+func (o *only) SampleContinuously(ctx context.Context, rows int, next func(n int) []rollout.Arrival) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.Cached.Feed(ctx, rows, next)
+	return o.Cached.SampleContinuously(ctx, rows, next)
 }
 
 // running is a server under test.
@@ -302,7 +302,7 @@ func newPaced() *paced {
 	return &paced{make(chan struct{}), make(chan []rollout.Request, 100), make(chan error, 100)}
 }
 
-func (p *paced) Feed(ctx context.Context, rows int, next func(n int) []rollout.Arrival) (err error) {
+func (p *paced) SampleContinuously(ctx context.Context, rows int, next func(n int) []rollout.Arrival) (err error) {
 	defer func() { p.ended <- err }()
 	w, err := theWorld()
 	if err != nil {

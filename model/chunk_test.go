@@ -13,9 +13,9 @@ import (
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 )
 
-// pieces reads a prompt in pieces into row 1 of a cache of three rows, which holds other numbers.
-type pieces struct {
-	PieceGraphs
+// chunks reads a prompt in chunks into row 1 of a cache of three rows, which holds other numbers.
+type chunks struct {
+	ChunkGraphs
 	prompt []int32
 	cache  [][]float32 // keys and values of every layer
 
@@ -24,10 +24,10 @@ type pieces struct {
 	programs map[string]*backend.Program
 }
 
-func newPieces(e *backend.Engine, m *Model, prompt []int32, inGraph bool, o GraphOptions) *pieces {
-	c, shape := m.Config, PieceShape{Rows: 3, Slots: 32, Tokens: 8, InGraph: inGraph}
-	graphs := PieceGraphs{c, shape, o, dtypes.Float32, e.Wants.HostRows}
-	p := &pieces{graphs, prompt, nil, e, m, map[string]*backend.Program{}}
+func newPieces(e *backend.Engine, m *Model, prompt []int32, inGraph bool, o GraphOptions) *chunks {
+	c, shape := m.Config, ChunkShape{Rows: 3, Slots: 32, Tokens: 8, InGraph: inGraph}
+	graphs := ChunkGraphs{c, shape, o, dtypes.Float32, e.Wants.HostRows}
+	p := &chunks{graphs, prompt, nil, e, m, map[string]*backend.Program{}}
 	for range 2 * c.Layers {
 		x := make([]float32, p.Rows*c.KVHeads*p.Slots*c.HeadDim)
 		for i := range x {
@@ -38,8 +38,8 @@ func newPieces(e *backend.Engine, m *Model, prompt []int32, inGraph bool, o Grap
 	return p
 }
 
-// read gives the head after the last piece.
-func (p *pieces) read(t *testing.T) (head [][]float32) {
+// read gives the head after the last chunk.
+func (p *chunks) read(t *testing.T) (head [][]float32) {
 	t.Helper()
 	held := weights(t, p.engine, p.model)
 	defer backend.FinalizeAll(held...)
@@ -72,10 +72,10 @@ func (p *pieces) read(t *testing.T) (head [][]float32) {
 	return head
 }
 
-func (p *pieces) readGroup(t *testing.T, of func(places []int) []compute.Buffer, group LayerGroup, at int,
+func (p *chunks) readGroup(t *testing.T, of func(places []int) []compute.Buffer, group LayerGroup, at int,
 	x []compute.Buffer) []compute.Buffer {
 	t.Helper()
-	graphs := p.PieceGraphs
+	graphs := p.ChunkGraphs
 	graphs.Blocks = graphs.BlocksAt(at)
 	var weights, cache []compute.Buffer
 	for layer := group.First; layer < group.End; layer++ {
@@ -87,7 +87,7 @@ func (p *pieces) readGroup(t *testing.T, of func(places []int) []compute.Buffer,
 }
 
 // run runs a program, which it compiles the first time.
-func (p *pieces) run(t *testing.T, name string, build func(g *graph.Graph) []*graph.Node,
+func (p *chunks) run(t *testing.T, name string, build func(g *graph.Graph) []*graph.Node,
 	in []compute.Buffer) []compute.Buffer {
 	t.Helper()
 	if p.programs[name] == nil {
@@ -101,7 +101,7 @@ func (p *pieces) run(t *testing.T, name string, build func(g *graph.Graph) []*gr
 	return out
 }
 
-func (p *pieces) tokens(at int) []compute.Buffer {
+func (p *chunks) tokens(at int) []compute.Buffer {
 	ids := make([]int32, p.Tokens)
 	copy(ids, p.prompt[at:])
 	if !p.HostRows {
@@ -112,7 +112,7 @@ func (p *pieces) tokens(at int) []compute.Buffer {
 }
 
 // layer has the keys and values of a layer.
-func (p *pieces) layer(layer int) (in []compute.Buffer) {
+func (p *chunks) layer(layer int) (in []compute.Buffer) {
 	for i, x := range p.cache[2*layer : 2*layer+2] {
 		dtype, dims := dtypes.Float32, []int{p.Rows, p.KVHeads, p.Slots, p.HeadDim}
 		if p.InGraph {
@@ -126,7 +126,7 @@ func (p *pieces) layer(layer int) (in []compute.Buffer) {
 }
 
 // take puts what a layer returns for keys or values into the cache. Other rows must keep what they hold.
-func (p *pieces) take(t *testing.T, i, at int, b compute.Buffer) {
+func (p *chunks) take(t *testing.T, i, at int, b compute.Buffer) {
 	t.Helper()
 	x, row := slices.Clone(must(backend.Floats(b))), len(p.cache[i])/p.Rows
 	if p.InGraph {
@@ -154,7 +154,7 @@ func copySlots(c *Config, to []float32, slots, at int, from []float32, tokens, n
 }
 
 // check compares the head and the cache with those of a prefill of the whole prompt.
-func (p *pieces) check(t *testing.T, head, want [][]float32, tokens int, limit float64) {
+func (p *chunks) check(t *testing.T, head, want [][]float32, tokens int, limit float64) {
 	t.Helper()
 	for i, got := range head {
 		near(t, fmt.Sprint("output ", i), worst(got, want[i]), limit)
@@ -167,8 +167,8 @@ func (p *pieces) check(t *testing.T, head, want [][]float32, tokens int, limit f
 	}
 }
 
-// A prefill in pieces gives the head, keys and values of a whole one, for all model types, windows shorter than a piece
-// and both places of the cache. The last piece is not full.
+// A prefill in chunks gives the head, keys and values of a whole one, for all model types, windows shorter than a chunk
+// and both places of the cache. The last chunk is not full.
 func TestPieces(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
 		for name, m := range piecedModels(t) {
@@ -196,7 +196,7 @@ func TestPiecesInFloat64(t *testing.T) {
 	}
 }
 
-// piecedModels has windows shorter than a piece and longer.
+// piecedModels has windows shorter than a chunk and longer.
 func piecedModels(t *testing.T) map[string]*Model {
 	models := variedModels(t)
 	models["long window"] = sharpModel(t, "mistral", "sliding_window", 11)

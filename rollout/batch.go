@@ -13,17 +13,17 @@ import (
 	"github.com/posttrain/posttrain/model"
 )
 
-// wave is a set of requests that are answered together.
-type wave struct {
+// runningBatch is a set of requests that are answered together.
+type runningBatch struct {
 	*Cached
-	planner planner
-	live    []compute.Buffer // the weights
-	feed    *feed            // nil: no requests join
-	waiting []*seat          // without a row
-	seats   []*seat          // unfinished answers with a row, in the order of the requests
-	prompts [][]int32        // of the seats that joined last; each is read once
-	layout  layout
-	inputs  *stepInputs
+	planner   planner
+	live      []compute.Buffer // the weights
+	arrivals  *arrivals        // nil: no requests join
+	waiting   []*sequence      // without a row
+	sequences []*sequence      // unfinished answers with a row, in the order of the requests
+	prompts   [][]int32        // of the sequences that joined last; each is read once
+	layout    layout
+	inputs    *stepInputs
 
 	store    store       // one of these two; nil before the first step
 	onHost   *hostStore  // or nil
@@ -31,14 +31,14 @@ type wave struct {
 }
 
 // wait adds a request that has no row yet.
-func (w *wave) wait(a *answer, left <-chan struct{}) {
-	w.waiting = append(w.waiting, &seat{answer: a, left: left})
+func (w *runningBatch) wait(a *answer, left <-chan struct{}) {
+	w.waiting = append(w.waiting, &sequence{answer: a, left: left})
 }
 
-// number gives every seat the index of its prompt. Neighbours with the same prompt share its prefill.
-func (w *wave) number(seats []*seat) {
+// number gives every sequence the index of its prompt. Neighbours with the same prompt share its prefill.
+func (w *runningBatch) number(sequences []*sequence) {
 	w.prompts = nil
-	for _, s := range seats {
+	for _, s := range sequences {
 		n := len(w.prompts)
 		if n == 0 || w.planner.noSharing || !slices.Equal(w.prompts[n-1], s.tokens) {
 			w.prompts = append(w.prompts, s.tokens)
@@ -48,7 +48,7 @@ func (w *wave) number(seats []*seat) {
 }
 
 // run steps until all answers have ended, and lets requests join between steps.
-func (w *wave) run(ctx context.Context) (err error) {
+func (w *runningBatch) run(ctx context.Context) (err error) {
 	defer func() {
 		if w.store != nil {
 			w.store.close()
@@ -59,7 +59,7 @@ func (w *wave) run(ctx context.Context) (err error) {
 		}
 	}()
 	join := w.join
-	if w.feed != nil {
+	if w.arrivals != nil {
 		join = w.joinAll
 	}
 	for {
@@ -69,7 +69,7 @@ func (w *wave) run(ctx context.Context) (err error) {
 		}
 		w.removeFinished()
 		switch {
-		case len(w.seats) > 0:
+		case len(w.sequences) > 0:
 		case joined:
 			continue // with those that wait
 		default:
@@ -89,27 +89,27 @@ func (w *wave) run(ctx context.Context) (err error) {
 }
 
 // freeInputs frees the inputs of the layout's steps.
-func (w *wave) freeInputs() {
+func (w *runningBatch) freeInputs() {
 	if w.inputs != nil {
 		w.inputs.close()
 		w.inputs = nil
 	}
 }
 
-func (w *wave) removeFinished() {
-	w.seats = slices.DeleteFunc(w.seats, func(s *seat) bool {
+func (w *runningBatch) removeFinished() {
+	w.sequences = slices.DeleteFunc(w.sequences, func(s *sequence) bool {
 		over := s.isOver() // once: a client may leave at any moment
 		if over {
-			w.layout.seats[s.row] = nil
+			w.layout.sequences[s.row] = nil
 		}
 		return over
 	})
 }
 
 // join gives waiting requests rows, reads their prompts and draws the first token of their answers.
-func (w *wave) join(ctx context.Context) (joined bool, err error) {
-	joining := w.waiting[:w.planner.admits(len(w.seats), len(w.waiting))]
-	if w.feed != nil {
+func (w *runningBatch) join(ctx context.Context) (joined bool, err error) {
+	joining := w.waiting[:w.planner.admits(len(w.sequences), len(w.waiting))]
+	if w.arrivals != nil {
 		joining, err = w.admit()
 	}
 	if len(joining) == 0 || err != nil {
@@ -123,15 +123,15 @@ func (w *wave) join(ctx context.Context) (joined bool, err error) {
 	return true, w.readPrompts(ctx, joining)
 }
 
-// makeRoom gives seats their rows.
-func (w *wave) makeRoom(joining []*seat) error {
-	w.seats = append(w.seats, joining...)
+// makeRoom gives sequences their rows.
+func (w *runningBatch) makeRoom(joining []*sequence) error {
+	w.sequences = append(w.sequences, joining...)
 	if w.store != nil && w.layout.hold(joining) {
 		return nil
 	}
-	share := w.feed == nil && len(w.waiting) == 0 && w.planner.sharesPrompts(w.seats)
-	next := w.planner.plan(w.seats, share)
-	if w.feed != nil {
+	share := w.arrivals == nil && len(w.waiting) == 0 && w.planner.sharesPrompts(w.sequences)
+	next := w.planner.plan(w.sequences, share)
+	if w.arrivals != nil {
 		next = w.roomFor(next)
 	}
 	w.freeInputs()
@@ -145,27 +145,27 @@ func (w *wave) makeRoom(joining []*seat) error {
 }
 
 // openStore makes the cache.
-func (w *wave) openStore(l layout) error {
+func (w *runningBatch) openStore(l layout) error {
 	if w.planner.inGraph {
 		w.onDevice = &graphStore{Cached: w.Cached}
 		w.store = w.onDevice
 	} else {
-		w.onHost = &hostStore{pool: w.pool, config: w.config, piece: w.piece}
+		w.onHost = &hostStore{pool: w.pool, config: w.config, chunk: w.chunk}
 		w.store = w.onHost
 	}
 	return w.store.open(l)
 }
 
-// readPrompts reads the prompts of seats that have rows.
-func (w *wave) readPrompts(ctx context.Context, joining []*seat) error {
+// readPrompts reads the prompts of sequences that have rows.
+func (w *runningBatch) readPrompts(ctx context.Context, joining []*sequence) error {
 	if err := w.readLong(ctx, joining); err != nil {
 		return err
 	}
-	chunks := w.chunks
+	groups := w.groups
 	if w.packs() {
-		chunks = w.packedChunks
+		groups = w.packedGroups
 	}
-	for _, c := range chunks() {
+	for _, c := range groups() {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
@@ -176,8 +176,8 @@ func (w *wave) readPrompts(ctx context.Context, joining []*seat) error {
 	return nil
 }
 
-// chunk are prompts that a prefill reads together.
-type chunk struct {
+// promptGroup are prompts that a prefill reads together.
+type promptGroup struct {
 	prompts []int
 	shape   model.PrefillShape
 	common  int   // packed: tokens that all of them begin with
@@ -185,17 +185,17 @@ type chunk struct {
 }
 
 // use makes a layout the present one.
-func (w *wave) use(l layout) {
+func (w *runningBatch) use(l layout) {
 	w.layout = l
-	for row, s := range l.seats {
+	for row, s := range l.sequences {
 		if s != nil {
 			s.row = row
 		}
 	}
 }
 
-// chunks splits the prompts, the longest first, into prefills of about as many tokens as the engine wants.
-func (w *wave) chunks() (out []chunk) {
+// groups splits the prompts, the longest first, into prefills of about as many tokens as the engine wants.
+func (w *runningBatch) groups() (out []promptGroup) {
 	var order []int
 	for i := range w.prompts {
 		if !w.isLong(i) {
@@ -203,7 +203,7 @@ func (w *wave) chunks() (out []chunk) {
 		}
 	}
 	if w.planner.inGraph {
-		return w.deviceChunks(order)
+		return w.deviceGroups(order)
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(w.prompts[b]), len(w.prompts[a])) })
 	for len(order) > 0 {
@@ -213,16 +213,16 @@ func (w *wave) chunks() (out []chunk) {
 			n = min(n, powerUpTo(tokens/length))
 		}
 		shape := model.PrefillShape{Prompts: powerOf(n), Tokens: length}
-		out, order = append(out, chunk{prompts: order[:n], shape: shape}), order[n:]
+		out, order = append(out, promptGroup{prompts: order[:n], shape: shape}), order[n:]
 	}
 	return out
 }
 
-// deviceChunks splits the prompts into prefills on an engine with memory of its own. A call has two shapes of them,
+// deviceGroups splits the prompts into prefills on an engine with memory of its own. A call has two shapes of them,
 // since each is a program: one for many prompts, and one for a single prompt.
-func (w *wave) deviceChunks(order []int) (out []chunk) {
+func (w *runningBatch) deviceGroups(order []int) (out []promptGroup) {
 	tokens := w.layout.shape.Prefix
-	if w.feed != nil { // which does not know the longest prompt to come
+	if w.arrivals != nil { // which does not know the longest prompt to come
 		tokens = 0
 		for _, i := range order {
 			tokens = max(tokens, 2*sharedPrompt, powerOf(len(w.prompts[i])))
@@ -236,43 +236,44 @@ func (w *wave) deviceChunks(order []int) (out []chunk) {
 			n = 1
 		}
 		shape, n := model.PrefillShape{Prompts: n, Tokens: tokens, InGraph: true}, min(n, len(order))
-		out, order = append(out, chunk{prompts: order[:n], shape: shape}), order[n:]
+		out, order = append(out, promptGroup{prompts: order[:n], shape: shape}), order[n:]
 	}
 	return out
 }
 
 // prefill reads some prompts and draws the first token of their answers.
-func (w *wave) prefill(c chunk, joining []*seat) error {
-	seats := seatsOf(c.prompts, joining)
-	out, temperatures, err := w.runPrefill(c, seats)
+func (w *runningBatch) prefill(c promptGroup, joining []*sequence) error {
+	sequences := sequencesOf(c.prompts, joining)
+	out, temperatures, err := w.runPrefill(c, sequences)
 	if err != nil {
 		return err
 	}
 	defer backend.FinalizeAll(out...)
-	if err := w.store.fill(out[headOutputs:], c, seats); err != nil {
+	if err := w.store.fill(out[headOutputs:], c, sequences); err != nil {
 		return err
 	}
-	for _, s := range seats {
+	for _, s := range sequences {
 		s.read, s.prefix = true, len(s.tokens)
 	}
-	place := func(s *seat) int { return slices.Index(c.prompts, s.prompt) }
-	return w.extend(out, temperatures, seats, place, make([]*drawnToken, len(seats)))
+	place := func(s *sequence) int { return slices.Index(c.prompts, s.prompt) }
+	return w.extend(out, temperatures, sequences, place, make([]*drawnToken, len(sequences)))
 }
 
-// seatsOf are the joining seats of some prompts.
-func seatsOf(prompts []int, joining []*seat) (seats []*seat) {
+// sequencesOf are the joining sequences of some prompts.
+func sequencesOf(prompts []int, joining []*sequence) (sequences []*sequence) {
 	for _, s := range joining {
 		if slices.Contains(prompts, s.prompt) {
-			seats = append(seats, s)
+			sequences = append(sequences, s)
 		}
 	}
-	return seats
+	return sequences
 }
 
 // runPrefill returns the outputs of a prefill and the temperatures of its rows' sums.
-func (w *wave) runPrefill(c chunk, seats []*seat) (out []compute.Buffer, temperatures []float64, err error) {
+func (w *runningBatch) runPrefill(c promptGroup, sequences []*sequence) (out []compute.Buffer, temperatures []float64,
+	err error) {
 	from := w.prefills
-	if w.feed != nil {
+	if w.arrivals != nil {
 		from = w.joins
 	}
 	p, err := w.prefillProgram(from, c.shape, w.layout.shape.Rows())
@@ -285,7 +286,7 @@ func (w *wave) runPrefill(c chunk, seats []*seat) (out []compute.Buffer, tempera
 		return nil, nil, err
 	}
 	for i, prompt := range c.prompts {
-		first := seats[slices.IndexFunc(seats, func(s *seat) bool { return s.prompt == prompt })]
+		first := sequences[slices.IndexFunc(sequences, func(s *sequence) bool { return s.prompt == prompt })]
 		if c.shape.Packed {
 			in.putPacked(i, c, w.prompts[prompt], first.request)
 		} else {
@@ -297,16 +298,16 @@ func (w *wave) runPrefill(c chunk, seats []*seat) (out []compute.Buffer, tempera
 }
 
 // rearrange moves the rows into another layout if they outgrow the present one or fit one with fewer rows.
-func (w *wave) rearrange() error {
-	next := w.planner.plan(w.seats, w.layout.shape.Samples > 1)
+func (w *runningBatch) rearrange() error {
+	next := w.planner.plan(w.sequences, w.layout.shape.Samples > 1)
 	fewer := !w.options.NoCompaction && len(w.waiting) == 0 && w.planner.isWorthMoving(w.layout.shape, next.shape)
-	if w.feed != nil {
-		fewer = w.feed.isCalm(w.layout.shape, next.shape)
+	if w.arrivals != nil {
+		fewer = w.arrivals.isCalm(w.layout.shape, next.shape)
 	}
 	if !fewer && w.layout.hasRoom() {
 		return nil
 	}
-	if w.feed != nil {
+	if w.arrivals != nil {
 		next = w.evict(next)
 	}
 	if err := w.store.move(next); err != nil {
@@ -318,7 +319,7 @@ func (w *wave) rearrange() error {
 }
 
 // step draws the next token of every row.
-func (w *wave) step() error {
+func (w *runningBatch) step() error {
 	p, err := w.stepProgram(w.layout.shape)
 	if err != nil {
 		return err
@@ -331,7 +332,7 @@ func (w *wave) step() error {
 			return err
 		}
 	}
-	for row, s := range w.layout.seats {
+	for row, s := range w.layout.sequences {
 		w.inputs.put(row, s, w.layout)
 	}
 	for i, r := range w.rotaries {
@@ -345,14 +346,14 @@ func (w *wave) step() error {
 	if err := w.onHost.write(out[headOutputs:]); err != nil {
 		return err
 	}
-	return w.extend(out, w.inputs.temperatures, w.seats, rowOfSeat, make([]*drawnToken, len(w.seats)))
+	return w.extend(out, w.inputs.temperatures, w.sequences, rowOfSequence, make([]*drawnToken, len(w.sequences)))
 }
 
-// stepOnDevice runs a step that draws in the graph. Only tokens and log-probs come back, and the logits if a seat's
+// stepOnDevice runs a step that draws in the graph. Only tokens and log-probs come back, and the logits if a sequence's
 // rules drop tokens.
-func (w *wave) stepOnDevice(p *backend.Program) error {
-	state, temperatures := model.NewStepState(len(w.layout.seats)), make([]float64, len(w.layout.seats))
-	for row, s := range w.layout.seats {
+func (w *runningBatch) stepOnDevice(p *backend.Program) error {
+	state, temperatures := model.NewStepState(len(w.layout.sequences)), make([]float64, len(w.layout.sequences))
+	for row, s := range w.layout.sequences {
 		temperatures[row] = 1
 		if s == nil {
 			state.Put(row, 0, 0, 0, 1, 0)
@@ -371,7 +372,7 @@ func (w *wave) stepOnDevice(p *backend.Program) error {
 	if err != nil {
 		return err
 	}
-	return w.extend(out, temperatures, w.seats, rowOfSeat, drawn)
+	return w.extend(out, temperatures, w.sequences, rowOfSequence, drawn)
 }
 
 // drawnToken is a token and its log-prob.
@@ -380,8 +381,8 @@ type drawnToken struct {
 	logp  float32
 }
 
-// readDrawn reads what a step has drawn; nil for seats whose rules drop tokens, and for broken rows.
-func (w *wave) readDrawn(out []compute.Buffer) ([]*drawnToken, error) {
+// readDrawn reads what a step has drawn; nil for sequences whose rules drop tokens, and for broken rows.
+func (w *runningBatch) readDrawn(out []compute.Buffer) ([]*drawnToken, error) {
 	tokens, err := backend.Ints(out[headOutputs])
 	if err != nil {
 		return nil, err
@@ -390,8 +391,8 @@ func (w *wave) readDrawn(out []compute.Buffer) ([]*drawnToken, error) {
 	if err != nil {
 		return nil, err
 	}
-	drawn := make([]*drawnToken, len(w.seats))
-	for i, s := range w.seats {
+	drawn := make([]*drawnToken, len(w.sequences))
+	for i, s := range w.sequences {
 		logp := float64(logps[s.row])
 		if s.drawsInGraph(w.config.VocabSize) && !math.IsNaN(logp) && !math.IsInf(logp, 0) {
 			drawn[i] = &drawnToken{tokens[s.row], logps[s.row]}
@@ -417,7 +418,7 @@ type head struct {
 	vocabulary                      int
 }
 
-func (w *wave) readHead(out []compute.Buffer, temperatures []float64) (*head, error) {
+func (w *runningBatch) readHead(out []compute.Buffer, temperatures []float64) (*head, error) {
 	h := &head{temperatures: temperatures, vocabulary: w.config.VocabSize}
 	for i, to := range []*[]float32{&h.logits, &h.sums, &h.maxima, &h.logSumExp} {
 		var err error
@@ -428,28 +429,28 @@ func (w *wave) readHead(out []compute.Buffer, temperatures []float64) (*head, er
 	return h, nil
 }
 
-// extend draws a token for every seat that has none drawn, from a program's outputs; place gives a seat's row.
-func (w *wave) extend(out []compute.Buffer, temperatures []float64, seats []*seat, place func(s *seat) int,
-	drawn []*drawnToken) (err error) {
+// extend draws a token for every sequence that has none drawn, from a program's outputs; place gives a sequence's row.
+func (w *runningBatch) extend(out []compute.Buffer, temperatures []float64, sequences []*sequence,
+	place func(s *sequence) int, drawn []*drawnToken) (err error) {
 	var h *head
 	if slices.Contains(drawn, nil) {
 		if h, err = w.readHead(out, temperatures); err != nil {
 			return err
 		}
 	}
-	answers := make([]*answer, len(seats))
-	for i, s := range seats {
+	answers := make([]*answer, len(sequences))
+	for i, s := range sequences {
 		answers[i] = s.answer
 	}
 	return extend(answers, func(i int) (int32, float32, error) {
 		if c := drawn[i]; c != nil {
 			return c.token, c.logp, nil
 		}
-		return h.row(place(seats[i])).choose(answers[i].request.Sampling, answers[i].draw())
+		return h.row(place(sequences[i])).choose(answers[i].request.Sampling, answers[i].draw())
 	})
 }
 
-func rowOfSeat(s *seat) int { return s.row }
+func rowOfSequence(s *sequence) int { return s.row }
 
 func (h *head) row(i int) row {
 	n := len(h.temperatures)

@@ -14,12 +14,12 @@ import (
 	"github.com/gomlx/go-xla/stablehlo"
 )
 
-// markDonors tells XLA in the program itself that the last n inputs are donated, as JAX does: go-xla says it only in
+// markDonated tells XLA in the program itself that the last n inputs are donated, as JAX does: go-xla says it only in
 // each run, which is too late for XLA to put outputs into their memory. It uses reflection since go-xla has no way to
 // the attributes of an input, which are exported, but for one field. With output, the first donated input is written
 // over by the output of that number, and the next ones by those that follow; -1: XLA chooses among outputs of their
 // sizes.
-func markDonors(b compute.Builder, n, output int) {
+func markDonated(b compute.Builder, n, output int) {
 	inputs := inputsOf(b)
 	if len(inputs) < n {
 		return // it costs memory

@@ -10,29 +10,29 @@ import (
 	. "github.com/gomlx/gomlx/core/graph"
 )
 
-// PieceShape holds the sizes of a piece of a prefill: tokens of one prompt that see themselves and what the cache has
+// ChunkShape holds the sizes of a chunk of a prefill: tokens of one prompt that see themselves and what the cache has
 // of the prompt already, in blocks of as many slots.
-type PieceShape struct {
+type ChunkShape struct {
 	Rows, Slots int   // of the cache
-	Tokens      int   // C, a divisor of Slots; the last piece of a prompt is padded on the right
+	Tokens      int   // C, a divisor of Slots; the last chunk of a prompt is padded on the right
 	Blocks      []int // of the cache that layers read, for each of Windows; unused on engines with loops
 	InGraph     bool  // the cache stays on the engine, and a layer writes its keys and values into it
 	Suffix      bool  // the cache is the suffix of a [StepShape], with an axis of one sample, instead of its prefix
 }
 
-// PieceGraphs builds the programs of a prefill in pieces. A program has few layers ([Config.LayerGroups]), so that a
-// piece needs memory for these alone, and compiling does not grow with the layers. The parameters of each graph are its
+// ChunkGraphs builds the programs of a prefill in chunks. A program has few layers ([Config.LayerGroups]), so that a
+// chunk needs memory for these alone, and compiling does not grow with the layers. The parameters of each graph are its
 // weights, in the order of Held, and then its inputs, in the order in which its comment names them.
-type PieceGraphs struct {
+type ChunkGraphs struct {
 	*Config
-	PieceShape
+	ChunkShape
 	Options  GraphOptions
 	Matrices dtypes.DType // of the weights
 	HostRows bool         // the host copies rows of the embedding
 }
 
-// BlocksAt gives the Blocks of the piece at a position: those before it, or those of them in the window.
-func (p PieceGraphs) BlocksAt(at int) (blocks []int) {
+// BlocksAt gives the Blocks of the chunk at a position: those before it, or those of them in the window.
+func (p ChunkGraphs) BlocksAt(at int) (blocks []int) {
 	for _, window := range p.Windows() {
 		n := at / p.Tokens
 		if window > 0 {
@@ -68,7 +68,7 @@ func (c *Config) LayerGroups() (groups []LayerGroup) {
 
 // Embed gives the hidden states [C, H] that the first layer reads, from embed rows float32 [C, H] (with HostRows), or
 // from the table, its only weight, and tokens int32 [1, C].
-func (p PieceGraphs) Embed(g *Graph) []*Node {
+func (p ChunkGraphs) Embed(g *Graph) []*Node {
 	var rows *Node
 	if p.HostRows {
 		rows = Parameter(g, "embed_rows", shapes.Make(dtypes.Float32, p.Tokens, p.HiddenSize))
@@ -84,13 +84,13 @@ func (p PieceGraphs) Embed(g *Graph) []*Node {
 // InGraph the cache with them in it, else float32 [1, kv, D, C] and [1, kv, C, D] for the host.
 //
 // Weights: those of each layer. Inputs: the place, int32 [2], which is the prompt's row in the cache and the position of
-// the piece's first token, a multiple of C; hidden states [C, H]; keys and values of each layer in the cache.
-func (p PieceGraphs) Layers(g *Graph, group LayerGroup) []*Node {
+// the chunk's first token, a multiple of C; hidden states [C, H]; keys and values of each layer in the cache.
+func (p ChunkGraphs) Layers(g *Graph, group LayerGroup) []*Node {
 	var weights [][]*Node
 	for layer := group.First; layer < group.End; layer++ {
 		weights = append(weights, p.weights(g, p.LayerTensors(layer)...))
 	}
-	s := p.newPiece(g)
+	s := p.newChunk(g)
 	x := Parameter(g, "hidden", shapes.Make(p.Options.dtype(), p.Tokens, p.HiddenSize))
 	x = Reshape(x, s.rowDims(p.HiddenSize)...)
 	var cache []*Node
@@ -107,8 +107,8 @@ func (p PieceGraphs) Layers(g *Graph, group LayerGroup) []*Node {
 }
 
 // Head gives what the next token is drawn from. Weights: the last norm's and the head's table. Inputs: the last token
-// of the prompt in the piece, int32 [1], 1/temperature, float32 [1, 1], hidden states [C, H].
-func (p PieceGraphs) Head(g *Graph) []*Node {
+// of the prompt in the chunk, int32 [1], 1/temperature, float32 [1, 1], hidden states [C, H].
+func (p ChunkGraphs) Head(g *Graph) []*Node {
 	weights := p.weights(g, p.HeadTensors()...)
 	source := Parameter(g, "source", shapes.Make(dtypes.Int32, 1))
 	inverse := Parameter(g, "inverse_temperature", shapes.Make(dtypes.Float32, 1, 1))
@@ -118,7 +118,7 @@ func (p PieceGraphs) Head(g *Graph) []*Node {
 }
 
 // weights declares some of the tensors of Held.
-func (p PieceGraphs) weights(g *Graph, which ...int) (nodes []*Node) {
+func (p ChunkGraphs) weights(g *Graph, which ...int) (nodes []*Node) {
 	held := p.Held()
 	for _, i := range which {
 		h := held[i]
@@ -129,7 +129,7 @@ func (p PieceGraphs) weights(g *Graph, which ...int) (nodes []*Node) {
 
 // cache declares a layer's keys [Rows, kv, D, Slots] and values [Rows, kv, Slots, D]. With InGraph, keys have the axes
 // of values.
-func (p PieceGraphs) cache(g *Graph, layer int) (keys, values *Node) {
+func (p ChunkGraphs) cache(g *Graph, layer int) (keys, values *Node) {
 	dtype := dtypes.Float32
 	dims := []int{p.Rows, p.KVHeads, p.Slots, p.HeadDim}
 	turned := []int{p.Rows, p.KVHeads, p.HeadDim, p.Slots}
@@ -146,25 +146,25 @@ func (p PieceGraphs) cache(g *Graph, layer int) (keys, values *Node) {
 	return declare("keys_", turned), declare("values_", dims)
 }
 
-// piece holds what the parts of a layer use.
-type piece struct {
+// chunk holds what the parts of a layer use.
+type chunk struct {
 	prefill
-	size    PieceShape
+	size    ChunkShape
 	row, at *Node // the place, scalars
 }
 
-func (p PieceGraphs) newPiece(g *Graph) *piece {
+func (p ChunkGraphs) newChunk(g *Graph) *chunk {
 	place := Parameter(g, "place", shapes.Make(dtypes.Int32, 2))
 	number := func(i int) *Node { return Reshape(Slice(place, AxisElem(i))) }
-	s := &piece{size: p.PieceShape, row: number(0), at: number(1)}
+	s := &chunk{size: p.ChunkShape, row: number(0), at: number(1)}
 	s.prefill = prefill{inference: p.newInference(g, p.Tokens, p.Options),
 		PrefillInputs: PrefillInputs{shape: PrefillShape{Prompts: 1, Tokens: p.Tokens}},
 		rotations:     p.newRotations(Add(Iota(g, shapes.Make(dtypes.Int32, 1, p.Tokens), 1), s.at))}
 	return s
 }
 
-// mix is attention to the cache and then to the piece itself, [C, h*D].
-func (p *piece) mix(q, k, v, keys, values *Node, window int) *Node {
+// mix is attention to the cache and then to the chunk itself, [C, h*D].
+func (p *chunk) mix(q, k, v, keys, values *Node, window int) *Node {
 	dims, joined := q.Shape().Dimensions, joinHeads(q, p.KVHeads)
 	look := p.lookBack
 	if hasLoops(q.Graph()) {
@@ -179,7 +179,7 @@ func (p *piece) mix(q, k, v, keys, values *Node, window int) *Node {
 }
 
 // mask hides what lies before the window in the block that begins at a slot; nil: all of it is seen.
-func (p *piece) mask(from, at *Node, window int) *Node {
+func (p *chunk) mask(from, at *Node, window int) *Node {
 	if window == 0 {
 		return nil
 	}
@@ -191,7 +191,7 @@ func (p *piece) mask(from, at *Node, window int) *Node {
 
 // lookBack writes the blocks of the cache that are seen into the graph. Each is read after what is made of the one
 // before, so that one exists at a time.
-func (p *piece) lookBack(q, keys, values *Node, window int) online {
+func (p *chunk) lookBack(q, keys, values *Node, window int) online {
 	var last []*Node
 	o := online{cap: p.scoreCap()}
 	for back := p.size.Blocks[slices.Index(p.Windows(), window)]; back > 0; back-- {
@@ -211,28 +211,28 @@ func (p *piece) lookBack(q, keys, values *Node, window int) online {
 }
 
 // block is the block of the prompt's row in a cache [Rows, kv, Slots, D] that begins at a slot: [1, kv, C, D].
-func (p *piece) block(cache, from *Node, after []*Node) *Node {
+func (p *chunk) block(cache, from *Node, after []*Node) *Node {
 	dims := cache.Shape().Dimensions
 	x := Reshape(cache, dims[0]*dims[1], -1, p.size.Tokens, dims[3])
 	return Reshape(Gather(x, p.places(dims[1], from, after)), 1, dims[1], p.size.Tokens, dims[3])
 }
 
 // turnedBlock is block for a cache [Rows, kv, D, Slots]: [1, kv, D, C].
-func (p *piece) turnedBlock(cache, from *Node, after []*Node) *Node {
+func (p *chunk) turnedBlock(cache, from *Node, after []*Node) *Node {
 	dims := cache.Shape().Dimensions
 	x := Reshape(cache, dims[0]*dims[1]*dims[2], -1, p.size.Tokens)
 	return Reshape(Gather(x, p.places(dims[1]*dims[2], from, after)), 1, dims[1], dims[2], p.size.Tokens)
 }
 
 // places are the indices [n, 2] of a block in the n parts of the prompt's row.
-func (p *piece) places(n int, from *Node, after []*Node) *Node {
+func (p *chunk) places(n int, from *Node, after []*Node) *Node {
 	parts := waitFor(Add(Iota(p.row.Graph(), shapes.Make(dtypes.Int32, n, 1), 0), MulScalar(p.row, n)), after)
 	number := Div(from, scalar(from, float64(p.size.Tokens)))
 	return Concatenate([]*Node{parts, BroadcastToDims(number, n, 1)}, 1)
 }
 
 // loopBack is lookBack as a loop.
-func (p *piece) loopBack(q, keys, values *Node, window int) online {
+func (p *chunk) loopBack(q, keys, values *Node, window int) online {
 	g, wide, dims := q.Graph(), wideType(q.DType()), q.Shape().Dimensions
 	column := func(last int) *Node { return Zeros(g, shapes.Make(wide, dims[0], dims[1], dims[2], last)) }
 	first := ScalarZero(g, dtypes.Int32)
@@ -265,7 +265,7 @@ func (p *piece) loopBack(q, keys, values *Node, window int) online {
 }
 
 // rowOf is the prompt's row of a cache [Rows, kv, Slots, D].
-func (p *piece) rowOf(cache *Node) *Node {
+func (p *chunk) rowOf(cache *Node) *Node {
 	dims, zero := cache.Shape().Clone().Dimensions, ScalarZero(cache.Graph(), dtypes.Int32)
 	dims[0] = 1
 	return DynamicSlice(cache, []*Node{p.row, zero, zero, zero}, dims)
@@ -273,7 +273,7 @@ func (p *piece) rowOf(cache *Node) *Node {
 
 // keep is what the layer returns for the cache: x [1, kv, C, D] as the host copies it, keys turned, or the cache with x
 // in it. It waits for the attention, which reads the cache as it was: else the engine would copy it.
-func (p *piece) keep(cache, x, mixed *Node, keys bool) *Node {
+func (p *chunk) keep(cache, x, mixed *Node, keys bool) *Node {
 	if !p.size.InGraph {
 		if keys {
 			x = TransposeAllAxes(x, 0, 1, 3, 2)
@@ -289,7 +289,7 @@ func (p *piece) keep(cache, x, mixed *Node, keys bool) *Node {
 }
 
 // putAt is cache's DynamicUpdateSlice of x for engines without it.
-func (p *piece) putAt(cache, x *Node) *Node {
+func (p *chunk) putAt(cache, x *Node) *Node {
 	dims := cache.Shape().Dimensions
 	number := func(axis int) *Node { return Iota(x.Graph(), shapes.Make(dtypes.Int32, dims...), axis) }
 	back := Sub(Iota(x.Graph(), shapes.Make(dtypes.Int32, dims[2], 1), 0), p.at)

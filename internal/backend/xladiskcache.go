@@ -22,17 +22,17 @@ import (
 )
 
 const (
-	shelfEnv   = "POSTTRAIN_XLA_CACHE" // a folder, or off
-	shelfBytes = 1 << 30               // on disk; the programs of a run take a few megabytes each at most
+	diskCacheEnv   = "POSTTRAIN_XLA_CACHE" // a folder, or off
+	diskCacheBytes = 1 << 30               // on disk; the programs of a run take a few megabytes each at most
 
 	programSuffix = ".program"
 	newPrefix     = ".new-"
 	programMagic  = "a compiled program of posttrain, version 1\n"
 )
 
-// shelf keeps compiled programs in a folder between runs. What goes wrong costs time alone: it is said, and the program
-// is compiled.
-type shelf struct {
+// diskCache keeps compiled programs in a folder between runs. What goes wrong costs time alone: it is said, and the
+// program is compiled.
+type diskCache struct {
 	most int64 // bytes of all programs
 
 	mu     sync.Mutex
@@ -41,14 +41,14 @@ type shelf struct {
 	unsaid []string
 }
 
-// openShelf opens the folder that the environment names, or one in the user's cache. Only a bad name is an error.
-func openShelf() (*shelf, error) {
-	s, folder := &shelf{most: shelfBytes}, os.Getenv(shelfEnv)
+// openDiskCache opens the folder that the environment names, or one in the user's cache. Only a bad name is an error.
+func openDiskCache() (*diskCache, error) {
+	s, folder := &diskCache{most: diskCacheBytes}, os.Getenv(diskCacheEnv)
 	if folder == "off" {
 		return s, nil
 	}
 	if folder != "" && !filepath.IsAbs(folder) {
-		return nil, fmt.Errorf("%s=%s: want the absolute path of a folder, or off", shelfEnv, folder)
+		return nil, fmt.Errorf("%s=%s: want the absolute path of a folder, or off", diskCacheEnv, folder)
 	}
 	if folder == "" {
 		cache, err := os.UserCacheDir()
@@ -83,7 +83,7 @@ func makePrivate(folder string) error {
 }
 
 // stop keeps no more programs and says why.
-func (s *shelf) stop(reason error) {
+func (s *diskCache) stop(reason error) {
 	s.mu.Lock()
 	s.folder = ""
 	s.mu.Unlock()
@@ -91,13 +91,13 @@ func (s *shelf) stop(reason error) {
 }
 
 // place is the folder, or "".
-func (s *shelf) place() string {
+func (s *diskCache) place() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.folder
 }
 
-func (s *shelf) say(format string, args ...any) {
+func (s *diskCache) say(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	line := oneLine(fmt.Sprintf(format, args...))
@@ -109,7 +109,7 @@ func (s *shelf) say(format string, args ...any) {
 }
 
 // listen sends the notices to a function, those of before too.
-func (s *shelf) listen(notice func(line string)) {
+func (s *diskCache) listen(notice func(line string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.notice = notice
@@ -135,7 +135,7 @@ func seal(key string, program []byte) []byte {
 }
 
 // take gives a program, or nil if it is not there, or its file cannot be used.
-func (s *shelf) take(key string) []byte {
+func (s *diskCache) take(key string) []byte {
 	folder := s.place()
 	if folder == "" {
 		return nil
@@ -158,14 +158,14 @@ func (s *shelf) take(key string) []byte {
 }
 
 // drop removes a file that cannot be used.
-func (s *shelf) drop(key string, reason error) {
+func (s *diskCache) drop(key string, reason error) {
 	path := filepath.Join(s.place(), key+programSuffix)
 	_ = os.Remove(path)
 	s.say("compiled program %s: %v: it is compiled again", path, reason)
 }
 
 // put keeps a program. Its file appears as a whole; the hash covers what a power cut may leave of it.
-func (s *shelf) put(key string, program []byte) {
+func (s *diskCache) put(key string, program []byte) {
 	folder := s.place()
 	if folder == "" {
 		return
@@ -197,7 +197,7 @@ func writeWhole(folder, name string, parts ...[]byte) error {
 }
 
 // sweep removes what killed processes have left, and the programs used longest ago until the others fit.
-func (s *shelf) sweep(folder string) {
+func (s *diskCache) sweep(folder string) {
 	entries, _ := os.ReadDir(folder)
 	var programs []fs.FileInfo
 	for _, e := range entries {

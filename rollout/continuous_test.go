@@ -14,7 +14,7 @@ import (
 	"github.com/posttrain/posttrain/internal/testkit"
 )
 
-// arriving feeds requests: request i arrives when next is called for the at[i]-th time, or the feed would end.
+// arriving feeds requests: request i arrives when next is called for the at[i]-th time, or the call would end.
 type arriving struct {
 	requests []Request
 	at       []int
@@ -50,7 +50,7 @@ func feedAll(t *testing.T, s *Cached, rows int, rs []Request) (*arriving, []Comp
 	for i := range rs {
 		f.at = append(f.at, 1+i*2/3)
 	}
-	if err := s.Feed(t.Context(), rows, f.next); err != nil {
+	if err := s.SampleContinuously(t.Context(), rows, f.next); err != nil {
 		t.Fatal(err)
 	}
 	return f, f.got
@@ -138,7 +138,7 @@ func TestShortDoesNotWaitForLong(t *testing.T) {
 		}
 		return f.next(n)
 	}
-	err := s.Feed(t.Context(), 2, next)
+	err := s.SampleContinuously(t.Context(), 2, next)
 	if long := len(f.got[0].Tokens); err != nil || at < 3 || at > 6 || long != 60 {
 		t.Errorf("%v: the short answer came after %d tokens of the long one, which has %d", err, at, long)
 	}
@@ -166,7 +166,7 @@ func TestWhoLeavesFreesTheRow(t *testing.T) {
 		out, all = all[:n], all[n:]
 		return out
 	}
-	if err := s.Feed(t.Context(), 1, next); err != nil || !slices.Equal(tokens, []int{5, 60, 0}) {
+	if err := s.SampleContinuously(t.Context(), 1, next); err != nil || !slices.Equal(tokens, []int{5, 60, 0}) {
 		t.Errorf("%v, tokens %v: want 5, 60, 0", err, tokens)
 	}
 }
@@ -189,14 +189,14 @@ func TestFeedEnds(t *testing.T) {
 			return []Arrival{{Request: r}}
 		}
 	}
-	if err := s.Feed(ctx, 4, once(r)); err != enough {
+	if err := s.SampleContinuously(ctx, 4, once(r)); err != enough {
 		t.Errorf("%v, want %v", err, enough)
 	}
-	err := s.Feed(t.Context(), 4, once(Request{}))
+	err := s.SampleContinuously(t.Context(), 4, once(Request{}))
 	if err == nil || !strings.Contains(err.Error(), "request 0: empty prompt") {
 		t.Error(err)
 	}
-	if err := s.Feed(t.Context(), 4, once(r)); err != nil || !given {
+	if err := s.SampleContinuously(t.Context(), 4, once(r)); err != nil || !given {
 		t.Error(err)
 	}
 }
@@ -216,7 +216,7 @@ func TestCommonBeginningsAreReadOnce(t *testing.T) {
 		rs = append(rs, r)
 	}
 	f := &arriving{requests: rs, got: make([]Completion, len(rs)), at: make([]int, len(rs))}
-	if err := s.Feed(t.Context(), 16, f.next); err != nil {
+	if err := s.SampleContinuously(t.Context(), 16, f.next); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"prefill/16 in 128", "step/16x1/0+128"}; !slices.Equal(*programs, want) {
@@ -232,7 +232,8 @@ func TestCommonBeginningsAreReadOnce(t *testing.T) {
 	equal(f.got, sample(t, s, rs...))
 }
 
-// TestCheckRoom: a request is refused if one row of a feed, whose lengths are powers of two, has no room for its answer.
+// TestCheckRoom: a request is refused if one row, whose lengths are powers of two, has no room for its
+// answer.
 func TestCheckRoom(t *testing.T) {
 	e := backendtest.Go(t)
 	m := testkit.Model(t, "llama")

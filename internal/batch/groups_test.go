@@ -13,12 +13,12 @@ func TestSpreadHoldsEveryAnswerOnce(t *testing.T) {
 	for trial := range 60 {
 		groups := randomGroups(r, 1+r.IntN(9), 1+r.IntN(12))
 		groups[0].Answers[0] = nil // an empty answer has no place
-		s := Spreading{Short: 32 + 16*(trial%5), Tokens: 64 + 64*(trial%4), Apart: trial%3 == 0}
+		s := GroupLayout{Short: 32 + 16*(trial%5), Tokens: 64 + 64*(trial%4), Apart: trial%3 == 0}
 		if trial%5 == 0 {
 			s = fewSpreading(groups).Fit(groups, 16)
 		}
 		seen := map[string]bool{}
-		for _, p := range Spread(groups, s) {
+		for _, p := range PackGroups(groups, s) {
 			checkSlots(t, p.Packed, p.groups(groups))
 			checkSpread(t, p, s)
 			for _, x := range p.Sets {
@@ -42,7 +42,7 @@ func TestSpreadHoldsEveryAnswerOnce(t *testing.T) {
 }
 
 // fewSpreading has few shapes, for groups like these.
-func fewSpreading(groups []Group) Spreading {
+func fewSpreading(groups []Group) GroupLayout {
 	var prompts []int
 	longest, answers := 0, 0
 	for _, g := range groups {
@@ -51,10 +51,10 @@ func fewSpreading(groups []Group) Spreading {
 			longest = max(longest, len(a))
 		}
 	}
-	return Spreading{Tokens: 128}.Few(4, prompts, longest, answers, 16)
+	return GroupLayout{Tokens: 128}.Few(4, prompts, longest, answers, 16)
 }
 
-func checkSpread(t *testing.T, p SpreadPart, s Spreading) {
+func checkSpread(t *testing.T, p GroupPart, s GroupLayout) {
 	t.Helper()
 	if p.Len != s.Short && p.Len != powerOfTwo(p.Len) && !slices.Contains(s.lens, p.Len) || p.Len < s.Short {
 		t.Fatalf("a row of %d tokens, where short ones have %d", p.Len, s.Short)
@@ -76,7 +76,7 @@ func TestSpreadRepeatsPromptsSeldom(t *testing.T) {
 	for range 16 {
 		g.Answers = append(g.Answers, make([]int32, 64))
 	}
-	parts := Spread([]Group{g, g, g}, Spreading{Short: 768, Tokens: 1024})
+	parts := PackGroups([]Group{g, g, g}, GroupLayout{Short: 768, Tokens: 1024})
 	if len(parts) != 6 {
 		t.Fatalf("%d parts: want 6", len(parts))
 	}
@@ -102,7 +102,7 @@ func TestSpreadNeedsFewShapes(t *testing.T) {
 			}
 			once += groups[i].sharedLen()
 		}
-		for _, p := range Spread(groups, Spreading{Short: 768, Tokens: 1024}) {
+		for _, p := range PackGroups(groups, GroupLayout{Short: 768, Tokens: 1024}) {
 			shapes[fmt.Sprint(p.Rows, p.Len, p.Slots, p.Answers)] = true
 			fed += p.Rows * p.Len
 		}
@@ -114,8 +114,8 @@ func TestSpreadNeedsFewShapes(t *testing.T) {
 
 func TestSpreadDependsOnItsArgumentsAlone(t *testing.T) {
 	groups := randomGroups(rand.New(rand.NewPCG(5, 6)), 9, 7)
-	s := Spreading{Short: 48, Tokens: 128}
-	a, b := Spread(groups, s), Spread(groups, s)
+	s := GroupLayout{Short: 48, Tokens: 128}
+	a, b := PackGroups(groups, s), PackGroups(groups, s)
 	for i := range a {
 		if !slices.Equal(a[i].Tokens, b[i].Tokens) || !slices.Equal(a[i].Source, b[i].Source) {
 			t.Fatal("two layouts of the same groups differ")

@@ -28,7 +28,7 @@ func (h *heard) hear(line string) { *h = append(*h, line) }
 // testEngine opens xla with a folder of programs.
 func testEngine(t *testing.T, folder string) (*Engine, *heard) {
 	t.Helper()
-	t.Setenv(shelfEnv, folder)
+	t.Setenv(diskCacheEnv, folder)
 	e := openTestXLA(t)
 	lines := &heard{}
 	e.Listen(lines.hear)
@@ -186,8 +186,8 @@ func TestNoPlaceForPrograms(t *testing.T) {
 	if len(*lines) != 1 || !strings.Contains((*lines)[0], "not kept") {
 		t.Errorf("a folder taken away: notices %q, want one", *lines)
 	}
-	t.Setenv(shelfEnv, "programs")
-	if _, err := Open("xla:cpu"); err == nil || !strings.Contains(err.Error(), shelfEnv+"=programs: want") {
+	t.Setenv(diskCacheEnv, "programs")
+	if _, err := Open("xla:cpu"); err == nil || !strings.Contains(err.Error(), diskCacheEnv+"=programs: want") {
 		t.Errorf("a relative folder: %v", err)
 	}
 }
@@ -195,8 +195,8 @@ func TestNoPlaceForPrograms(t *testing.T) {
 // TestProgramsAreBounded: the programs used longest ago make room, and what a killed process has left goes.
 func TestProgramsAreBounded(t *testing.T) {
 	folder := t.TempDir()
-	t.Setenv(shelfEnv, folder)
-	s, err := openShelf()
+	t.Setenv(diskCacheEnv, folder)
+	s, err := openDiskCache()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,8 +232,8 @@ func TestProgramsAreBounded(t *testing.T) {
 
 // TestKilledWhileProgramsAreWritten: whatever a kill leaves, each file is whole.
 func TestKilledWhileProgramsAreWritten(t *testing.T) {
-	if os.Getenv("POSTTRAIN_TEST_SHELF") != "" {
-		s, err := openShelf()
+	if os.Getenv("POSTTRAIN_TEST_CACHE") != "" {
+		s, err := openDiskCache()
 		for i := 0; err == nil; i++ { // until it is killed
 			s.put(fmt.Sprint(i%3), bytes.Repeat([]byte{byte(i)}, 1<<22))
 			fmt.Println("written")
@@ -241,8 +241,8 @@ func TestKilledWhileProgramsAreWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	folder := t.TempDir()
-	t.Setenv(shelfEnv, folder)
-	t.Setenv("POSTTRAIN_TEST_SHELF", "1")
+	t.Setenv(diskCacheEnv, folder)
+	t.Setenv("POSTTRAIN_TEST_CACHE", "1")
 	for kill := range 8 {
 		child := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
 		out, err := child.StdoutPipe()
@@ -259,7 +259,7 @@ func TestKilledWhileProgramsAreWritten(t *testing.T) {
 		_ = child.Process.Kill()
 		_ = child.Wait()
 	}
-	s, err := openShelf()
+	s, err := openDiskCache()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/posttrain/posttrain/model"
 )
 
-// longRequests are greedy and drawn samples of prompts of several lengths. Some are long: more than four pieces of 4.
+// longRequests are greedy and drawn samples of prompts of several lengths. Some are long: more than four chunks of 4.
 func longRequests() (rs []Request) {
 	for i, n := range []int{70, 9, 41, 33, 30} {
 		group := sampleGroups(i+1, 5, n, func(i, k int) int { return 3 + i + k })
@@ -23,9 +23,9 @@ func longRequests() (rs []Request) {
 	return rs
 }
 
-// TestLongPromptsAreReadInPieces: the answers are those of whole prefills, on every engine and with the cache in both
+// TestLongPromptsAreReadInChunks: the answers are those of whole prefills, on every engine and with the cache in both
 // places, for samples that share their prompt and those that have a row each.
-func TestLongPromptsAreReadInPieces(t *testing.T) {
+func TestLongPromptsAreReadInChunks(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		for _, e := range places(e) {
 			m := testkit.Model(t, "mistral")
@@ -36,9 +36,9 @@ func TestLongPromptsAreReadInPieces(t *testing.T) {
 					continue
 				}
 				s, programs := newCached(t, e, m, o)
-				s.piece = 4
+				s.chunk = 4
 				equalAnswers(t, sample(t, s, longRequests()...), want)
-				if !readsInPieces(*programs) {
+				if !readsInChunks(*programs) {
 					t.Errorf("programs %v", *programs)
 				}
 			}
@@ -53,10 +53,10 @@ func TestLongPromptsOfTwoWindows(t *testing.T) {
 		c.MaxPositions, c.Layers, c.WindowLayers = 128, 3, []bool{true, false, true}
 		m := model.Init(c, 7)
 		s, programs := newCached(t, e, m, Options{})
-		s.piece = 4
+		s.chunk = 4
 		want := sample(t, first(newCached(t, e, m, Options{})), longRequests()...)
 		equalAnswers(t, sample(t, s, longRequests()...), want)
-		if !readsInPieces(*programs) {
+		if !readsInChunks(*programs) {
 			t.Errorf("programs %v", *programs)
 		}
 	})
@@ -69,19 +69,19 @@ func TestLongPromptsOnAMesh(t *testing.T) {
 	want := sample(t, newOnMesh(t, backendtest.Mesh(t, backend.Mesh{}), m), longRequests()...) // a whole prefill
 	for _, devices := range []int{1, 4} {
 		s := newOnMesh(t, backendtest.Mesh(t, backend.Mesh{Data: devices}), m)
-		s.piece = 4
+		s.chunk = 4
 		equalAnswers(t, sample(t, s, longRequests()...), want)
 	}
 }
 
-// TestLongPromptsShareTheirPrograms: all of a wave read the pieces at one position before those at the next.
+// TestLongPromptsShareTheirPrograms: all of a batch read the chunks at one position before those at the next.
 func TestLongPromptsShareTheirPrograms(t *testing.T) {
 	m := testkit.Model(t, "mistral")
 	m.Config.MaxPositions = 128
 	s, _ := newCached(t, backendtest.Go(t), m, Options{})
 	var layers []string
-	s.piece, s.trace = 4, func(program string) {
-		if strings.HasPrefix(program, "piece/4/") && strings.Contains(program, "layers") {
+	s.chunk, s.trace = 4, func(program string) {
+		if strings.HasPrefix(program, "chunk/4/") && strings.Contains(program, "layers") {
 			layers = append(layers, program)
 		}
 	}
@@ -93,22 +93,22 @@ func TestLongPromptsShareTheirPrograms(t *testing.T) {
 	}
 }
 
-// TestStopBetweenPieces: once a call is cancelled, it reads no other piece.
+// TestStopBetweenPieces: once a call is cancelled, it reads no other chunk.
 func TestStopBetweenPieces(t *testing.T) {
 	m := testkit.Model(t, "mistral")
 	m.Config.MaxPositions = 128
 	s, _ := newCached(t, backendtest.Go(t), m, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
-	pieces := 0
-	s.piece, s.trace = 4, func(program string) {
-		if program == "piece/4/embed" {
-			if pieces++; pieces == 2 {
+	chunks := 0
+	s.chunk, s.trace = 4, func(program string) {
+		if program == "chunk/4/embed" {
+			if chunks++; chunks == 2 {
 				cancel()
 			}
 		}
 	}
-	if _, err := s.Sample(ctx, longRequests()); !errors.Is(err, context.Canceled) || pieces != 2 {
-		t.Errorf("%d pieces, then %v", pieces, err)
+	if _, err := s.Sample(ctx, longRequests()); !errors.Is(err, context.Canceled) || chunks != 2 {
+		t.Errorf("%d chunks, then %v", chunks, err)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestAGroupThenOneAnswer(t *testing.T) {
 	group := sampleGroups(1, 4, 41, func(int, int) int { return 8 })
 	for _, calls := range [][][]Request{{group, group[:1]}, {group[:1], group}} {
 		s, _ := newCached(t, e, m, Options{})
-		s.piece = 4
+		s.chunk = 4
 		for _, rs := range calls {
 			want := sample(t, first(newCached(t, e, m, Options{})), rs...)
 			equalAnswers(t, sample(t, s, rs...), want)
@@ -137,16 +137,16 @@ func places(e *backend.Engine) []*backend.Engine {
 	return []*backend.Engine{e, onDevice(e)}
 }
 
-// readsInPieces says that pieces were read, and nothing by a whole prefill of rows of 64 tokens or more.
-func readsInPieces(programs []string) bool {
+// readsInChunks says that chunks were read, and nothing by a whole prefill of rows of 64 tokens or more.
+func readsInChunks(programs []string) bool {
 	whole := func(p string) bool {
 		return strings.HasPrefix(p, "prefill") && (strings.HasSuffix(p, "x96") || strings.HasSuffix(p, "x64"))
 	}
-	piece := func(p string) bool { return strings.HasPrefix(p, "piece/4/") }
-	return slices.ContainsFunc(programs, piece) && !slices.ContainsFunc(programs, whole)
+	chunk := func(p string) bool { return strings.HasPrefix(p, "chunk/4/") }
+	return slices.ContainsFunc(programs, chunk) && !slices.ContainsFunc(programs, whole)
 }
 
-// TestLongPromptsJoin: in a Feed, long prompts are read in pieces among short ones.
+// TestLongPromptsJoin: in SampleContinuously, long prompts are read in chunks among short ones.
 func TestLongPromptsJoin(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		for _, e := range places(e) {
@@ -155,24 +155,24 @@ func TestLongPromptsJoin(t *testing.T) {
 			rs := longRequests()
 			want := sample(t, first(newCached(t, e, m, Options{})), rs...)
 			s, programs := newCached(t, e, m, Options{})
-			s.piece = 4
+			s.chunk = 4
 			_, got := feedAll(t, s, 4, rs)
 			for i := range want {
 				if !slices.Equal(got[i].Tokens, want[i].Tokens) {
 					t.Errorf("request %d: %v, alone %v", i, got[i].Tokens, want[i].Tokens)
 				}
 			}
-			if !slices.ContainsFunc(*programs, func(p string) bool { return strings.HasPrefix(p, "piece") }) {
+			if !slices.ContainsFunc(*programs, func(p string) bool { return strings.HasPrefix(p, "chunk") }) {
 				t.Errorf("programs %v", *programs)
 			}
 		}
 	})
 }
 
-// TestPieceDividesLengths: a piece divides every length of a row that holds a long prompt.
+// TestPieceDividesLengths: a chunk divides every length of a row that holds a long prompt.
 func TestPieceDividesLengths(t *testing.T) {
-	for n := longPrompt*pieceTokens + 1; n < 1<<17; n += 97 {
-		if l := lengthOf(n); l%pieceTokens != 0 {
+	for n := longPrompt*chunkTokens + 1; n < 1<<17; n += 97 {
+		if l := lengthOf(n); l%chunkTokens != 0 {
 			t.Fatalf("a row of %d slots holds %d tokens", l, n)
 		}
 	}

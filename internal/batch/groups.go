@@ -13,12 +13,12 @@ import (
 
 // AnswerSet is some answers of a group that are in one row behind one copy of the prompt.
 type AnswerSet struct {
-	Group   int   // index into the groups that were spread
+	Group   int   // index into the groups that were packed
 	Answers []int // indices into the group's answers, in the order of the packed ones
 }
 
-// Spreading says how large groups are laid out ([Spread]).
-type Spreading struct {
+// GroupLayout says how large groups are laid out ([PackGroups]).
+type GroupLayout struct {
 	Short  int  // tokens of a row; see Fit
 	Tokens int  // tokens of a part, about: a part is at least one row
 	Apart  bool // every answer brings a prompt of its own
@@ -33,7 +33,7 @@ type Spreading struct {
 // Few limits all groups of a run to at most that many shapes, two for each row length. The lengths are halves of one
 // that holds any prompt with any answer, and is the best for long answers. Prompts are the lengths of all prompts,
 // longest is that of an answer, answers the number of those that are laid out together.
-func (s Spreading) Few(shapes int, prompts []int, longest, answers, hidden int) Spreading {
+func (s GroupLayout) Few(shapes int, prompts []int, longest, answers, hidden int) GroupLayout {
 	sum := 0
 	for _, n := range prompts {
 		sum += n
@@ -49,7 +49,7 @@ func (s Spreading) Few(shapes int, prompts []int, longest, answers, hidden int) 
 }
 
 // DescribeShapes lists the shapes of a run of few, and is "" for any other.
-func (s Spreading) DescribeShapes() string {
+func (s GroupLayout) DescribeShapes() string {
 	var text []string
 	for _, n := range s.lens {
 		full := s.rows(n)
@@ -66,36 +66,36 @@ func (s Spreading) DescribeShapes() string {
 }
 
 // rows are those of a full part.
-func (s Spreading) rows(length int) int {
+func (s GroupLayout) rows(length int) int {
 	return roundUp(max(1, (s.Tokens+length/2)/max(1, length)), s.blocks())
 }
 
-func (s Spreading) halfOf(rows int) int { return roundUp((rows+1)/2, s.blocks()) }
+func (s GroupLayout) halfOf(rows int) int { return roundUp((rows+1)/2, s.blocks()) }
 
-func (s Spreading) blocks() int { return max(1, s.Blocks) }
+func (s GroupLayout) blocks() int { return max(1, s.Blocks) }
 
 // table are the row lengths to choose from.
-func (s Spreading) table() []int {
+func (s GroupLayout) table() []int {
 	if s.lens != nil {
 		return s.lens
 	}
 	return rowLengths
 }
 
-// SpreadPart is a part of what was spread: the answers, in the order of the packed answers, and their rows.
-type SpreadPart struct {
+// GroupPart is a part of what was packed: the answers, in the order of the packed answers, and their rows.
+type GroupPart struct {
 	Sets []AnswerSet
 	*Packed
 }
 
-// Spread lays large groups out in rows of one length. A row holds a prompt once with as many of its answers as fit; a
+// PackGroups lays large groups out in rows of one length. A row holds a prompt once with as many of its answers as fit; a
 // group that does not fit into one row continues in others, which repeat the prompt; room that is left takes answers of
 // other groups. An answer that is too long even alone goes, with its kind, to rows whose length is the next power of
 // two.
 //
 // Shapes are few: all parts of a length have one shape, but for the last, which may have half the rows. Slots are
 // counted in eighths of a part's tokens, answers in powers of two. The result depends on the arguments alone.
-func Spread(groups []Group, s Spreading) []SpreadPart {
+func PackGroups(groups []Group, s GroupLayout) []GroupPart {
 	var short, long []AnswerSet
 	longer := longestOver(groups, s.Short)
 	if s.lens != nil {
@@ -108,17 +108,17 @@ func Spread(groups []Group, s Spreading) []SpreadPart {
 		short = append(short, g.sets(i, fits, s.Short, s.Apart)...)
 		long = append(long, g.sets(i, over, longer, s.Apart)...)
 	}
-	return append(s.spreadAt(groups, long, longer), s.spreadAt(groups, short, s.Short)...)
+	return append(s.packAt(groups, long, longer), s.packAt(groups, short, s.Short)...)
 }
 
 // rowLengths are those that Fit chooses from: few, since each is compiled for, and two more than elsewhere, since the
 // time per answer token is flat around its least.
 var rowLengths = slices.Sorted(slices.Values(append([]int{640, 1280}, lengths[1:]...)))
 
-// Fit completes a spreading with the row length for groups of a model of this hidden size, unless it has one. That is
+// Fit completes a layout with the row length for groups of a model of this hidden size, unless it has one. That is
 // a function of the groups alone, so that a resumed run has the shapes, and the rounding, of one that was never
 // stopped; and a coarse one, so that steps of like groups have the same shapes.
-func (s Spreading) Fit(groups []Group, hidden int) Spreading {
+func (s GroupLayout) Fit(groups []Group, hidden int) GroupLayout {
 	units := answerLengths(groups)
 	switch {
 	case len(units) == 0:
@@ -146,7 +146,7 @@ func answerLengths(groups []Group) (units []int) {
 
 // cheapest is the row length of at least least tokens that is nearest to the best, or another not far from it that
 // saves an eighth of the time: groups that just fit into their rows waste nothing.
-func (s Spreading) cheapest(groups []Group, hidden, least int) int {
+func (s GroupLayout) cheapest(groups []Group, hidden, least int) int {
 	start := max(s.nearest(best(groups, hidden)), least)
 	chosen, time := start, s.cost(groups, hidden, start)
 	for _, l := range s.table() {
@@ -180,16 +180,16 @@ func bestRow(p float64, hidden int) float64 {
 }
 
 // cost estimates the time of a pass over the groups in rows of this length.
-func (s Spreading) cost(groups []Group, hidden, row int) (sum float64) {
+func (s GroupLayout) cost(groups []Group, hidden, row int) (sum float64) {
 	s.Short = row
-	for _, p := range Spread(groups, s) {
+	for _, p := range PackGroups(groups, s) {
 		sum += p.Cost(hidden)
 	}
 	return sum
 }
 
 // nearest is the row length of the smallest ratio to n.
-func (s Spreading) nearest(n float64) int {
+func (s GroupLayout) nearest(n float64) int {
 	return slices.MinFunc(s.table(), func(a, b int) int {
 		return cmp.Compare(math.Abs(math.Log(float64(a)/n)), math.Abs(math.Log(float64(b)/n)))
 	})
@@ -246,8 +246,8 @@ func (s AnswerSet) group(groups []Group) Group {
 	return Group{Prompt: g.Prompt, Answers: data.Pick(g.Answers, s.Answers)}
 }
 
-// spreadAt fills rows of one length with sets of answers, the longest first, and cuts them into parts.
-func (s Spreading) spreadAt(groups []Group, sets []AnswerSet, length int) []SpreadPart {
+// packAt fills rows of one length with sets of answers, the longest first, and cuts them into parts.
+func (s GroupLayout) packAt(groups []Group, sets []AnswerSet, length int) []GroupPart {
 	lengthOf := func(k int) int { return sets[k].group(groups).sharedLen() }
 	fill, rows := plan{len: length}, [][]AnswerSet{}
 	for _, k := range byLength(len(sets), lengthOf) {
@@ -261,7 +261,7 @@ func (s Spreading) spreadAt(groups []Group, sets []AnswerSet, length int) []Spre
 }
 
 // cutRows makes parts of most rows each, and one of half as many where the rest needs no more.
-func (s Spreading) cutRows(groups []Group, rows [][]AnswerSet, length int) (parts []SpreadPart) {
+func (s GroupLayout) cutRows(groups []Group, rows [][]AnswerSet, length int) (parts []GroupPart) {
 	var plans []*plan
 	most := s.rows(length)
 	for part := range slices.Chunk(rows, most) {
@@ -270,7 +270,7 @@ func (s Spreading) cutRows(groups []Group, rows [][]AnswerSet, length int) (part
 			n = half
 		}
 		plans = append(plans, s.planOf(groups, part, length, n))
-		parts = append(parts, SpreadPart{Sets: slices.Concat(part...)})
+		parts = append(parts, GroupPart{Sets: slices.Concat(part...)})
 	}
 	s.equalize(plans)
 	for i, p := range plans {
@@ -280,7 +280,7 @@ func (s Spreading) cutRows(groups []Group, rows [][]AnswerSet, length int) (part
 }
 
 // planOf is the plan of a part whose rows hold these sets.
-func (s Spreading) planOf(groups []Group, sets [][]AnswerSet, length, rows int) *plan {
+func (s GroupLayout) planOf(groups []Group, sets [][]AnswerSet, length, rows int) *plan {
 	p := &plan{len: length, rows: rows, blocks: s.blocks(), held: make([]int, len(sets))}
 	for r, row := range sets {
 		for _, set := range row {
@@ -293,7 +293,7 @@ func (s Spreading) planOf(groups []Group, sets [][]AnswerSet, length, rows int) 
 
 // equalize gives all plans the answers and the share of slots of the fullest; in a run of few shapes, the answers of
 // all groups, and the slots beside the shortest prompt.
-func (s Spreading) equalize(plans []*plan) {
+func (s GroupLayout) equalize(plans []*plan) {
 	answers, eighths := s.answers, 0
 	for _, p := range plans {
 		all := p.rows / p.blocks * p.len
@@ -308,7 +308,7 @@ func (s Spreading) equalize(plans []*plan) {
 }
 
 // groups are the part's sets as groups.
-func (s SpreadPart) groups(groups []Group) []Group {
+func (s GroupPart) groups(groups []Group) []Group {
 	out := make([]Group, len(s.Sets))
 	for i, x := range s.Sets {
 		out[i] = x.group(groups)
