@@ -116,44 +116,33 @@ func (a *working) close() {
 	}
 }
 
-// connect tries until there is a connection, or an error that trying again does not mend.
+// connect tries until there is a connection to a run, or an error that trying again does not mend. Credentials name the
+// run: only agents without any ask which one is served here.
 func (a *working) connect(ctx context.Context) error {
 	more, err := a.connectOptions()
 	if err != nil {
 		return err
 	}
 	for attempt := 0; ; attempt++ {
-		a.nc, err = nats.Connect(a.Server, options(a.Name, more...)...)
-		if err == nil {
-			break
+		if a.nc == nil {
+			a.nc, err = nats.Connect(a.Server, options(a.Name, more...)...)
 		}
-		line, final := a.explain(err)
-		if final {
-			return line
-		}
-		if attempt%10 == 0 {
-			a.Warn("%s; trying again", line)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(backoff(attempt)):
-		}
-	}
-	if a.Run == "" {
-		if err := a.discover(ctx); err != nil {
-			return err
-		}
-	}
-	return a.listen()
-}
-
-// discover asks which run is served here. Credentials name it, so only agents without any ask.
-func (a *working) discover(ctx context.Context) error {
-	for attempt := 0; ; attempt++ {
-		if m, err := a.nc.Request(openRun, nil, askSoon); err == nil && CheckName(string(m.Data)) == nil {
-			a.Run = string(m.Data)
-			return nil
+		switch {
+		case err == nil && a.Run == "":
+			if m, err := a.nc.Request(openRun, nil, askSoon); err == nil && CheckName(string(m.Data)) == nil {
+				a.Run = string(m.Data)
+				return a.listen()
+			}
+		case err == nil:
+			return a.listen()
+		default:
+			line, final := a.explain(err)
+			if final {
+				return line
+			}
+			if a.nc = nil; attempt%10 == 0 {
+				a.Warn("%s; trying again", line)
+			}
 		}
 		select {
 		case <-ctx.Done():

@@ -18,13 +18,13 @@ import (
 // when its standard input does.
 type Launcher func(server, agent, dir string) *exec.Cmd
 
-// clientsName is the folder of the agents' states and output in the run folder of posttrain federated run.
+// clientsName is the folder of the agents' states and output in the run folder of a server that spawns them.
 const clientsName = "clients"
 
 // patience is how long agents may take to end by themselves.
 const patience = 10 * time.Second
 
-// launched are the agents' processes of posttrain federated run.
+// launched are the agents' processes of a server that spawns them.
 type launched struct {
 	run.Reporter
 	all []*client

@@ -7,7 +7,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"math"
-	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -148,9 +148,8 @@ func (o *Options) settleSecure(g *config.Given) {
 
 // CheckGiven refuses the keys of a workload that is not this run's.
 func (o *Options) CheckGiven(g *config.Given) {
-	for _, key := range o.foreignKeys() {
-		if g.Has(key) {
-			section, _, _ := strings.Cut(key, ".")
+	for _, key := range g.Keys() {
+		if section, _, _ := strings.Cut(key, "."); g.Has(key) && slices.Contains(o.foreign(), section) {
 			g.Fault(key, "%s %s: it is about the workload %s, and workload is %s; remove one of the two", key,
 				g.Show(key), strings.ReplaceAll(section, "_", "-"), o.Workload)
 		}
@@ -163,9 +162,9 @@ func (o *Options) CheckGiven(g *config.Given) {
 	}
 }
 
-// IdleKeys are those that have no effect.
+// IdleKeys are those that have no effect, and sections without any.
 func (o *Options) IdleKeys() []string {
-	keys := o.foreignKeys()
+	keys := o.foreign()
 	switch o.Workload {
 	case CIRLName:
 		keys = append(keys, o.CIRL.idle(o.Method)...)
@@ -175,39 +174,11 @@ func (o *Options) IdleKeys() []string {
 	return keys
 }
 
-// foreignKeys are those of the other workloads.
-func (o *Options) foreignKeys() (keys []string) {
-	for _, w := range []struct {
-		workload, section string
-		options           reflect.Type
-	}{
-		{Control, "control", reflect.TypeFor[control.Options]()}, {Quadratic, "quadratic", reflect.TypeFor[Bowl]()},
-		{CIRLName, "ci_rl", reflect.TypeFor[CIRL]()}, {MaPPOName, "mappo", reflect.TypeFor[MaPPO]()},
-	} {
-		if o.Workload != w.workload {
-			keys = append(keys, keysOf(w.section, w.options)...)
-		}
-	}
-	return keys
-}
-
-// keysOf are the keys of a section.
-func keysOf(section string, t reflect.Type) (keys []string) {
-	for i := range t.NumField() {
-		name, kind, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
-		key := section + "." + name
-		if kind == "inline" {
-			key = section
-		}
-		switch {
-		case name == "-":
-		case t.Field(i).Type.Kind() == reflect.Struct:
-			keys = append(keys, keysOf(key, t.Field(i).Type)...)
-		default:
-			keys = append(keys, key)
-		}
-	}
-	return keys
+// foreign are the sections of the other workloads.
+func (o *Options) foreign() []string {
+	return slices.DeleteFunc([]string{"ci_rl", "control", "mappo", "quadratic"}, func(section string) bool {
+		return strings.ReplaceAll(section, "_", "-") == o.Workload
+	})
 }
 
 // NewWorkload makes the workload of an agent.

@@ -228,50 +228,35 @@ func (m *simulating) speedup(sides []side, times []float64) string {
 		sync.Time/float64(sync.Samples)/(async.Time/float64(async.Samples)), sync.Method, federated.Speedup(times))
 }
 
-// panels are return against samples and against time, lateness or KL, and bytes.
-func panels(sides []side, agents int) []run.Panel {
-	samples := func(r run.Record) float64 { return r.Values["samples"] }
-	time := func(r run.Record) float64 { return r.Values["time"] }
-	traffic := func(r run.Record) (float64, bool) {
-		up, down := traffic(r, agents)
-		return float64(up+down) / 1e6, true
-	}
-	all := []run.Panel{
-		panel("mean return", "samples of all agents", sides, samples, value("return")),
-		panel("mean return", "virtual time, seconds", sides, time, value("return")),
-		panel("delay in versions", "virtual time, seconds", sides, time, value("delay")),
-		panel("KL of the step", "virtual time, seconds", sides, time, value("kl")),
-		panel("MB sent, up and down", "virtual time, seconds", sides, time, traffic),
-	}
-	var drawn []run.Panel
-	for i, p := range all {
-		if i < 2 || len(p.Lines) > 0 {
-			drawn = append(drawn, p)
+// panels are return against samples and against time, lateness or KL, and bytes. The first two are always there.
+func panels(sides []side, agents int) (drawn []run.Panel) {
+	for i, p := range []struct{ label, x, at, of string }{
+		{"mean return", "samples of all agents", "samples", "return"},
+		{"mean return", "virtual time, seconds", "time", "return"},
+		{"delay in versions", "virtual time, seconds", "time", "delay"},
+		{"KL of the step", "virtual time, seconds", "time", "kl"},
+		{"MB sent, up and down", "virtual time, seconds", "time", ""},
+	} {
+		panel := run.Panel{Label: p.label, X: p.x}
+		for _, s := range sides {
+			line := run.Line{Name: s.Method}
+			for _, r := range s.records {
+				y, ok := r.Values[p.of]
+				if p.of == "" {
+					up, down := traffic(r, agents)
+					y, ok = float64(up+down)/1e6, true
+				}
+				if ok {
+					line.X, line.Y = append(line.X, r.Values[p.at]), append(line.Y, y)
+				}
+			}
+			if len(line.X) > 0 {
+				panel.Lines = append(panel.Lines, line)
+			}
+		}
+		if i < 2 || len(panel.Lines) > 0 {
+			drawn = append(drawn, panel)
 		}
 	}
 	return drawn
-}
-
-func value(name string) func(run.Record) (float64, bool) {
-	return func(r run.Record) (float64, bool) {
-		v, ok := r.Values[name]
-		return v, ok
-	}
-}
-
-// panel has a line for each method.
-func panel(label, x string, sides []side, at func(run.Record) float64, of func(run.Record) (float64, bool)) run.Panel {
-	p := run.Panel{Label: label, X: x}
-	for _, s := range sides {
-		line := run.Line{Name: s.Method}
-		for _, r := range s.records {
-			if v, ok := of(r); ok {
-				line.X, line.Y = append(line.X, at(r)), append(line.Y, v)
-			}
-		}
-		if len(line.X) > 0 {
-			p.Lines = append(p.Lines, line)
-		}
-	}
-	return p
 }

@@ -35,7 +35,6 @@ type world interface {
 	agent(number int) (protocol.Workload, error) // the first one reads the data, which a server need not have
 	write(folder *run.Folder, theta []float64) (path string, err error)
 	describe(folder *run.Folder, text string) error // writes the model card
-	export(dir string, theta []float64) error
 	close()
 }
 
@@ -133,7 +132,10 @@ func (w *trained) close() {
 // write stores parameters as a model folder, or an adapter's.
 func (w *trained) write(folder *run.Folder, theta []float64) (path string, err error) {
 	name, _ := w.result()
-	return folder.Path(name), folder.WriteResult(name, func(dir string) error { return w.export(dir, theta) })
+	x := train.Exporter{Model: w.model, Tokenizer: w.tokenizer}
+	return folder.Path(name), folder.WriteResult(name, func(dir string) error {
+		return x.WriteFlat(dir, federated.Narrow(theta), "")
+	})
 }
 
 // result is the folder of the result, and the library that loads it.
@@ -149,12 +151,3 @@ func (w *trained) describe(folder *run.Folder, text string) error {
 	card := recipe.DeriveCard(w.folder, library, "Trained by posttrain federated", text)
 	return folder.WriteFile(filepath.Join(name, recipe.CardName), []byte(card))
 }
-
-func (w *trained) export(dir string, theta []float64) error {
-	x := train.Exporter{Model: w.model, Tokenizer: w.tokenizer}
-	return x.WriteFlat(dir, federated.Narrow(theta), "")
-}
-
-// WriteModel stores parameters of a language model in a folder: a model's, or an adapter's. A workload or a server has
-// been made before.
-func (o *Options) WriteModel(dir string, theta []float64) error { return o.world.export(dir, theta) }
