@@ -22,6 +22,7 @@
 //   - afedpg.go: the step, the lookahead, the schedules.
 //   - baselines.go: A3C, FedAvg.
 //   - guard.go: which updates the server refuses or shortens.
+//   - mask.go, noise.go: secure sums by pairwise masks, and client-level differential privacy.
 //   - clock.go: what asynchronous and synchronous methods wait for; bytes.go: what they send.
 //   - returns.go: advantages and returns of a trajectory.
 //
