@@ -273,7 +273,7 @@ func (b *Broker) Connect() (*nats.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		more = append(more, proof, nats.Secure(trusting(string(b.gate.keys.ca))))
+		more = append(more, proof, nats.Secure(trusting(string(b.gate.keys.own))))
 	}
 	return nats.Connect("", options("server", more...)...)
 }

@@ -24,14 +24,13 @@ import (
 
 // Names in the folder of keys. Files that hold a secret are readable by their owner alone.
 const (
-	caName       = "ca.pem"
 	certName     = "server.pem"
 	certKeyName  = "server.key"  // secret
 	seedName     = "server.seed" // secret
 	registryName = "agents.json"
 )
 
-// commonName is the name on every run's certificate. An agent trusts the run's own CA alone, so that the name of the
+// commonName is the name on every run's certificate. An agent trusts that certificate alone, so that the name of the
 // server's machine does not matter.
 const commonName = "posttrain-federated"
 
@@ -41,7 +40,7 @@ const validity = 10 * 365 * 24 * time.Hour
 // Keys are the certificates and keys of a run's server, in a folder of their own.
 type Keys struct {
 	dir    string
-	ca     []byte // PEM
+	own    []byte // certificate, PEM
 	cert   tls.Certificate
 	signer nkeys.KeyPair
 	public string
@@ -68,7 +67,7 @@ func OpenKeys(dir string) (*Keys, error) {
 }
 
 func (k *Keys) read() (err error) {
-	if k.ca, err = os.ReadFile(filepath.Join(k.dir, caName)); err != nil {
+	if k.own, err = os.ReadFile(filepath.Join(k.dir, certName)); err != nil {
 		return err
 	}
 	k.cert, err = tls.LoadX509KeyPair(filepath.Join(k.dir, certName), filepath.Join(k.dir, certKeyName))
@@ -91,7 +90,7 @@ func makeKeys(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	ca, cert, key, err := makeCertificates()
+	cert, key, err := makeCertificate()
 	if err != nil {
 		return err
 	}
@@ -107,7 +106,7 @@ func makeKeys(dir string) error {
 		name string
 		data []byte
 		mode fs.FileMode
-	}{{caName, ca, 0o644}, {certName, cert, 0o644}, {certKeyName, key, 0o600}, {seedName, seed, 0o600},
+	}{{certName, cert, 0o644}, {certKeyName, key, 0o600}, {seedName, seed, 0o600},
 		{registryName, []byte("{}\n"), 0o644}} {
 		if err := writeFile(filepath.Join(dir, f.name), f.data, f.mode); err != nil {
 			return err
@@ -116,38 +115,23 @@ func makeKeys(dir string) error {
 	return nil
 }
 
-// makeCertificates makes a CA and a certificate of the server. The CA's key is thrown away: nobody can make another.
-func makeCertificates() (ca, cert, key []byte, err error) {
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	root := certificate("posttrain federated CA")
-	root.IsCA, root.BasicConstraintsValid, root.KeyUsage = true, true, x509.KeyUsageCertSign
-	caDER, err := x509.CreateCertificate(rand.Reader, root, root, &caKey.PublicKey, caKey)
-	if err != nil {
-		return nil, nil, nil, err
-	}
+// makeCertificate makes a certificate of the server that is signed by its own key: agents trust it and nobody else.
+func makeCertificate() (cert, key []byte, err error) {
 	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	leaf := certificate(commonName)
-	leaf.DNSNames, leaf.KeyUsage = []string{commonName}, x509.KeyUsageDigitalSignature
-	leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-	der, err := x509.CreateCertificate(rand.Reader, leaf, root, &own.PublicKey, caKey)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(own)
-	return toPEM("CERTIFICATE", caDER), toPEM("CERTIFICATE", der), toPEM("PRIVATE KEY", keyDER), err
-}
-
-func certificate(name string) *x509.Certificate {
 	serial, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)) // crypto/rand never fails
 	now := time.Now()
-	return &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: name},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(validity)}
+	c := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: commonName},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(validity), DNSNames: []string{commonName},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, &own.PublicKey, own)
+	if err != nil {
+		return nil, nil, err
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(own)
+	return toPEM("CERTIFICATE", der), toPEM("PRIVATE KEY", keyDER), err
 }
 
 func toPEM(kind string, der []byte) []byte {
@@ -209,7 +193,7 @@ type Credentials struct {
 	Run    string `json:"run"`
 	Agent  string `json:"agent"`
 	Server string `json:"server"` // URL
-	CA     string `json:"ca"`     // certificate of the server's CA, PEM
+	CA     string `json:"ca"`     // the server's certificate, PEM
 	Key    string `json:"key"`    // public NKey of the server, which signs its letters
 	Seed   string `json:"seed"`   // secret: of the agent's NKey
 }
@@ -240,7 +224,7 @@ func (k *Keys) Invite(run, agent, server string) (Credentials, error) {
 		all[agent] = entry{Key: public}
 		return nil
 	})
-	return Credentials{Run: run, Agent: agent, Server: server, CA: string(k.ca), Key: k.public,
+	return Credentials{Run: run, Agent: agent, Server: server, CA: string(k.own), Key: k.public,
 		Seed: string(seed)}, err
 }
 
@@ -309,7 +293,7 @@ func (c *Credentials) whole() bool {
 		x509.NewCertPool().AppendCertsFromPEM([]byte(c.CA))
 }
 
-// trusting makes the TLS of a client, which trusts the run's CA alone.
+// trusting makes the TLS of a client, which trusts the run's certificate alone.
 func trusting(ca string) *tls.Config {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM([]byte(ca))
