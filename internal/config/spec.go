@@ -160,17 +160,22 @@ func insert(tree yaml.MapSlice, path []string, value any) yaml.MapSlice {
 // Departures are the keys whose values are not the paper's, as the tags paper name it: Was is the paper's value.
 func (s *Spec[T]) Departures(c *T) (all []Change) {
 	for _, l := range s.schema().leaves {
-		if l.paper == nil {
-			continue
-		}
-		have := reflect.ValueOf(c).Elem().FieldByIndex(l.index)
-		want := reflect.New(have.Type()).Elem()
-		write(want, l.key, *l.paper)
-		if a, b := l.text(have), l.text(want); a != b {
-			all = append(all, Change{l.key, b, a})
+		if was, now := l.departure(reflect.ValueOf(c).Elem()); was != now {
+			all = append(all, Change{l.key, was, now})
 		}
 	}
 	return all
+}
+
+// departure is the paper's value of the option beside that in options; both are "" where the paper has none.
+func (l leaf) departure(options reflect.Value) (paper, value string) {
+	if l.paper == nil {
+		return "", ""
+	}
+	have := options.FieldByIndex(l.index)
+	want := reflect.New(have.Type()).Elem()
+	write(want, l.key, *l.paper)
+	return l.text(want), l.text(have)
 }
 
 // text is the text of the option's value, as Diff has it.
@@ -192,7 +197,9 @@ type Command interface {
 	Name() string
 	HasKey(key string) bool
 	Read(Input) (any, error) // a pointer to the options
+	Comment(text []byte) []byte
 	explains() bool
+	rows() []row
 }
 
 func (s *Spec[T]) Name() string               { return s.Command }
