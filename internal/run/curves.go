@@ -38,8 +38,7 @@ const drawable = 1e30
 type Line struct {
 	Name   string
 	X, Y   []float64
-	Half   []float64 // of a band around Y; nil: none
-	Dashed bool      // measured on held-out data
+	Dashed bool // measured on held-out data
 }
 
 // kinds are the panels of every kind of run, with their metrics: rewards, then how far the policy has moved, how sure
@@ -196,9 +195,6 @@ func addLine(drawn *plot.Plot, l Line, c color.Color) error {
 	if l.Dashed {
 		line.Dashes = []vg.Length{vg.Points(5), vg.Points(3)}
 	}
-	if err := addBand(drawn, l, c); err != nil {
-		return err
-	}
 	marks.Color, marks.Shape, marks.Radius = line.Color, draw.CircleGlyph{}, vg.Points(2)
 	drawn.Add(line)
 	if len(points) <= 40 { // a single point has no line, but many marks would hide the line
@@ -206,32 +202,6 @@ func addLine(drawn *plot.Plot, l Line, c color.Color) error {
 	}
 	drawn.Legend.Add(l.Name, line)
 	return nil
-}
-
-// addBand fills the area within Half of the line.
-func addBand(drawn *plot.Plot, l Line, c color.Color) error {
-	upper, lower := l.shifted(1).points(), l.shifted(-1).points()
-	if l.Half == nil || len(upper) != len(lower) || len(upper) < 2 {
-		return nil
-	}
-	slices.Reverse(lower)
-	band, err := plotter.NewPolygon(append(upper, lower...))
-	if err != nil {
-		return err
-	}
-	r, g, b, _ := c.RGBA()
-	band.Color, band.LineStyle.Width = color.NRGBA{uint8(r >> 8), uint8(g >> 8), uint8(b >> 8), 50}, 0
-	drawn.Add(band)
-	return nil
-}
-
-// shifted is one edge of the band: the line moved by its half widths, up for sign 1, down for -1.
-func (l Line) shifted(sign float64) Line {
-	l.Y = slices.Clone(l.Y)
-	for i := range min(len(l.Y), len(l.Half)) {
-		l.Y[i] += sign * l.Half[i]
-	}
-	return l
 }
 
 func (l Line) points() plotter.XYs {

@@ -108,34 +108,6 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// TestBand: a band fills the area around its line; a half width that is no number leaves its points out.
-func TestBand(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "curves.png")
-	line := Line{Name: "a", X: []float64{0, 1, 2}, Y: []float64{1, 2, 3}}
-	filled := func(half ...float64) (n int) {
-		line.Half = half
-		if err := Curves(path, "band", []Panel{{Label: "return", Lines: []Line{line}}}); err != nil {
-			t.Fatal(err)
-		}
-		img := readPNG(t, path)
-		for y := range curvesHeight {
-			for x := range curvesWidth {
-				if r, g, b, _ := img.At(x, y).RGBA(); r != g || g != b {
-					n++
-				}
-			}
-		}
-		return n
-	}
-	without, narrow, wide := filled(), filled(0.1, 0.1, 0.1), filled(1, 1, 1)
-	if !(without+5000 < narrow && narrow+50000 < wide) {
-		t.Errorf("%d coloured pixels without a band, %d with a narrow one, %d with a wide one", without, narrow, wide)
-	}
-	if n := filled(math.Inf(1), math.NaN(), 0); n > without+1000 {
-		t.Errorf("%d coloured pixels of a band without numbers, %d without a band", n, without)
-	}
-}
-
 func TestCurvesOfOddRuns(t *testing.T) {
 	nan := math.NaN()
 	cases := map[string][]Record{

@@ -269,10 +269,7 @@ func (f *Folder) WriteResult(name string, write func(dir string) error) error {
 }
 
 // WriteFile stores a file of the folder, whole or not at all. It is on the disk when it returns.
-func (f *Folder) WriteFile(name string, data []byte) error { return f.replace(name, data) }
-
-// replace writes a whole file of the folder, at once or not at all.
-func (f *Folder) replace(name string, data []byte) error {
+func (f *Folder) WriteFile(name string, data []byte) error {
 	if err := f.Held(); err != nil {
 		return err
 	}
@@ -289,7 +286,7 @@ func (f *Folder) replaceJSON(name string, v any) error {
 
 // WriteConfig stores the resolved config.
 func (f *Folder) WriteConfig(resolved []byte) error {
-	return f.replace(configName, resolved)
+	return f.WriteFile(configName, resolved)
 }
 
 // HashConfig identifies a resolved config in [State].
@@ -300,7 +297,7 @@ func HashConfig(resolved []byte) string {
 
 // WriteSummary stores the run's summary in words.
 func (f *Folder) WriteSummary(text string) error {
-	return f.replace(summaryName, []byte(text))
+	return f.WriteFile(summaryName, []byte(text))
 }
 
 // WriteSummaryJSON stores the run's summary in numbers.

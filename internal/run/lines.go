@@ -73,7 +73,7 @@ func sampleStep(line []byte) (int, error) {
 
 // Append appends text to a file of the folder, all of it or none. It is on the disk when it returns.
 func (f *Folder) Append(name string, text []byte) error {
-	if err := f.append(name, text); err != nil {
+	if err := f.AppendLoose(name, text); err != nil {
 		return err
 	}
 	return errors.Join(syncFile(f.Path(name)), syncDir(f.Dir))
@@ -90,7 +90,12 @@ func (f *Folder) CutSamples(step int) error {
 }
 
 // AppendLoose is Append without waiting for the disk: a power cut may take the end of the file.
-func (f *Folder) AppendLoose(name string, text []byte) error { return f.append(name, text) }
+func (f *Folder) AppendLoose(name string, text []byte) error {
+	if err := f.Held(); err != nil {
+		return err
+	}
+	return appendFile(f.Path(name), text)
+}
 
 // WriteLines stores records as a file of the folder, one JSON object a line, whole or not at all.
 func (f *Folder) WriteLines(name string, records ...any) error {
@@ -98,7 +103,7 @@ func (f *Folder) WriteLines(name string, records ...any) error {
 	if err != nil {
 		return err
 	}
-	return f.replace(name, lines)
+	return f.WriteFile(name, lines)
 }
 
 // ReadLines calls read with every line of a file of the folder. A missing file has no lines.
@@ -172,14 +177,6 @@ func cutLines(path string, keep func(line []byte) (bool, error)) (removed int, e
 		}
 	}
 	return removed, replaceFile(path, kept.Bytes())
-}
-
-// append appends text to a file of the folder, all of it or none.
-func (f *Folder) append(name string, text []byte) error {
-	if err := f.Held(); err != nil {
-		return err
-	}
-	return appendFile(f.Path(name), text)
 }
 
 // appendFile appends text to a file, all of it or none.

@@ -136,7 +136,7 @@ func (f *Folder) Log(r Record) error {
 	if err != nil {
 		return err
 	}
-	if err := f.append(metricsName, append(line, '\n')); err != nil {
+	if err := f.AppendLoose(metricsName, append(line, '\n')); err != nil {
 		return err
 	}
 	f.tell(func(w Watcher) { w.Logged(r) })

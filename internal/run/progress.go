@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -47,10 +48,10 @@ var shown = []struct {
 	{"unparsed", "unparsed", whole},
 }
 
-// Progress shows how far a run is: a bar on a terminal, lines elsewhere. It implements [Bar] and is not safe for
-// concurrent use.
+// Progress shows how far a run is: a bar on a terminal, lines elsewhere. It implements [Bar]; goroutines may share it.
 type Progress struct {
 	o     ProgressOptions
+	mu    *sync.Mutex              // guards what follows, and the output
 	bar   *progressbar.ProgressBar // nil: lines
 	done  int                      // of the last Step
 	first time.Time                // the end of the first step, which includes compilation and so predicts nothing
@@ -70,7 +71,7 @@ func NewProgress(o ProgressOptions) *Progress {
 	o.Unit = cmp.Or(o.Unit, "step")
 	o.Every = cmp.Or(o.Every, max(1, o.Total/20))
 	o.Interval = cmp.Or(o.Interval, 30*time.Second)
-	p := &Progress{o: o, last: o.Now()}
+	p := &Progress{o: o, mu: new(sync.Mutex), last: o.Now()}
 	if o.Terminal && !o.Quiet && o.Total > 0 {
 		p.bar = newBar(o)
 	}
@@ -99,6 +100,8 @@ func newBar(o ProgressOptions) *progressbar.ProgressBar {
 // Step reports the number of steps done and the last one's metrics, of which it shows some and tokens_per_second. A
 // second report of the same number is for the bar alone.
 func (p *Progress) Step(step int, values map[string]float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.o.Quiet || p.bar == nil && p.begun && step == p.done {
 		return
 	}
@@ -203,6 +206,12 @@ func whole(v float64) string { return fmt.Sprintf("%.0f", v) }
 
 // Notice prints a line between the steps; the bar continues below it.
 func (p *Progress) Notice(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.notice(line)
+}
+
+func (p *Progress) notice(line string) {
 	if p.o.Quiet {
 		return
 	}
@@ -217,6 +226,8 @@ func (p *Progress) Notice(line string) {
 
 // Close leaves the bar on the screen and starts a new line. A second call does nothing.
 func (p *Progress) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.bar == nil {
 		return
 	}

@@ -68,7 +68,7 @@ func (p *printer) print(line string) {
 	defer p.mu.Unlock()
 	line = plain.Escape(line)
 	if p.open != nil && p.open.bar != nil {
-		p.open.Notice(line)
+		p.open.notice(line)
 		return
 	}
 	fmt.Fprintln(p.out, line)
@@ -79,29 +79,6 @@ func (p *printer) Progress(unit string, start, total int) Bar {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.open = NewProgress(o)
-	return &sharedBar{&p.mu, p.open}
-}
-
-// sharedBar is a bar of a printer that several goroutines use.
-type sharedBar struct {
-	mu  *sync.Mutex
-	bar Bar
-}
-
-func (b *sharedBar) Step(done int, values map[string]float64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.bar.Step(done, values)
-}
-
-func (b *sharedBar) Notice(line string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.bar.Notice(line)
-}
-
-func (b *sharedBar) Close() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.bar.Close()
+	p.open.mu = &p.mu
+	return p.open
 }
