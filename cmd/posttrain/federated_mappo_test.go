@@ -55,8 +55,8 @@ func TestFaultsOfPairs(t *testing.T) {
 		"--set", "mappo.lora.rank=2")...)
 }
 
-// checkFaults: a server that is killed twice, of agents that are processes, ends with the bits of an undisturbed one; so
-// do agents that are killed.
+// checkFaults: a server that is killed twice, of agents that are processes, ends with the bits of an undisturbed one;
+// so do agents that are killed.
 func checkFaults(t *testing.T, flags ...string) {
 	t.Helper()
 	must(t, append(spawn("--out", "run"), flags...)...)

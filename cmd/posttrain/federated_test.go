@@ -174,7 +174,8 @@ func TestFederatedFolders(t *testing.T) {
 	if exists("out/link.json") {
 		t.Error("a server has left its files in the folder of a simulation")
 	}
-	must(t, "federated", "server", "--spawn", "--workload", "quadratic", "--agents", "1", "--updates", "1", "--out", "served")
+	must(t, "federated", "server", "--spawn", "--workload", "quadratic", "--agents", "1", "--updates", "1",
+		"--out", "served")
 	checkRefusal(t, cli(t, "federated", "server", "--run", "served", "--invite", "a", "--url", "here"),
 		faultCase{code: 1, says: []string{`server "here"`, "want a URL"}})
 	if exists("a.json") {

@@ -6,8 +6,8 @@
 //   - broker: the NATS server in the server's process ([StartBroker]). It stores nothing: an update is on its agent's
 //     disk until it is in the server's journal;
 //   - letter: a message between server and agent: a line of JSON, and a blob, which is a message of the protocol;
-//   - object: a blob that is longer than a chunk, 128 KiB. Its letter names it, and the receiver pulls it in chunks from
-//     the sender, who offers it;
+//   - object: a blob that is longer than a chunk, 128 KiB. Its letter names it, and the receiver pulls it in chunks
+//     from the sender, who offers it;
 //   - keys: the run's certificates, the server's key and the agents' public keys ([Keys]);
 //   - credentials: the file that one agent gets ([Credentials]);
 //   - instance: one process of an agent. A newer one takes over when the older one is gone.

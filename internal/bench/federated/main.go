@@ -2,9 +2,9 @@
 //
 //	go run ./internal/bench/federated TABLE [--runs DIR] [--seeds N] [--set KEY=VALUE]…
 //
-// TABLE is a name in tables.go. An arm of a table is a simulation with some keys set, and runs once for each seed in the
-// folder DIR/TABLE/ARM-SEED. What has ended there is not run again, what was interrupted continues. Then it prints a row
-// for each arm, with 95% intervals (Student's t over seeds).
+// TABLE is a name in tables.go. An arm of a table is a simulation with some keys set, and runs once for each seed in
+// the folder DIR/TABLE/ARM-SEED. What has ended there is not run again, what was interrupted continues. Then it prints
+// a row for each arm, with 95% intervals (Student's t over seeds).
 //
 // Glossary: an iteration is as many gradients as there are agents, one for each agent on average: a round, or as many
 // updates as there are agents; the final return is the mean over the last 10 iterations.

@@ -6,8 +6,8 @@ import (
 	"github.com/posttrain/posttrain/federated/protocol"
 )
 
-// tables are the arms by the tables' names. The rates of cartpole and swimmer are the best of a grid, each on seeds that
-// the tables do not use.
+// tables are the arms by the tables' names. The rates of cartpole and swimmer are the best of a grid, each on seeds
+// that the tables do not use.
 var tables = map[string]func() []arm{
 	"cartpole": func() []arm {
 		return asynchronous("cartpole", 100, map[int][]string{
@@ -21,8 +21,8 @@ var tables = map[string]func() []arm{
 	"natural": natural, "absent": absent, "ci-rl": items,
 }
 
-// asynchronous compares methods that wait with methods that do not; rates are those of afedpg, vanilla, fedpg and a3c by
-// the number of agents. Agent i of N needs 4^(i/(N-1)) virtual seconds for a gradient, the default of simulations.
+// asynchronous compares methods that wait with methods that do not; rates are those of afedpg, vanilla, fedpg and a3c
+// by the number of agents. Agent i of N needs 4^(i/(N-1)) virtual seconds for a gradient, the default of simulations.
 func asynchronous(task string, iterations int, rates map[int][]string) (all []arm) {
 	for k, method := range []string{protocol.AFedPG, protocol.Vanilla, protocol.FedPG, protocol.A3C} {
 		for _, n := range []int{1, 2, 4, 8} {
@@ -80,8 +80,8 @@ func absent() (all []arm) {
 	return all
 }
 
-// items are methods of CI-RL with the embedded model and eight agents, 7,680 completions a run. One agent with all items
-// is posttrain ci-rl.
+// items are methods of CI-RL with the embedded model and eight agents, 7,680 completions a run. One agent with all
+// items is posttrain ci-rl.
 func items() []arm {
 	base := []string{"workload=ci-rl", "agents=8", "clock.ratio=1"}
 	all := []arm{{"one-agent", []string{"workload=ci-rl", "method=fedpg", "agents=1", "rounds=60", "lr=2e-4",
