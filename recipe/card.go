@@ -40,8 +40,8 @@ func shaOf(text string) string {
 }
 
 // keepCard writes the card that a folder had before it was replaced, if a user wrote or edited it.
-func (j *Job) keepCard(dir string) error {
-	text, err := os.ReadFile(j.Run.Path(filepath.Join(j.Kind(), CardName)))
+func (r *Run) keepCard(dir string) error {
+	text, err := os.ReadFile(r.Folder.Path(filepath.Join(r.Kind(), CardName)))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && Sealed(string(text)) {
 		return nil
 	}
@@ -52,16 +52,16 @@ func (j *Job) keepCard(dir string) error {
 }
 
 // writeCard describes the result from the run's own config and summary, unless a user has written a card.
-func (j *Job) writeCard(summary string) error {
-	name := filepath.Join(j.Kind(), CardName)
-	if _, err := os.Stat(j.Run.Path(name)); err == nil { // kept: those of posttrain were left out by Save
+func (r *Run) writeCard(summary string) error {
+	name := filepath.Join(r.Kind(), CardName)
+	if _, err := os.Stat(r.Folder.Path(name)); err == nil { // kept: those of posttrain were left out by Save
 		return nil
 	}
-	text, err := j.card(summary)
+	text, err := r.card(summary)
 	if err != nil {
 		return err
 	}
-	return j.Run.WriteFile(name, []byte(sealed(text)))
+	return r.Folder.WriteFile(name, []byte(sealed(text)))
 }
 
 // sealed is a card with its seal.
@@ -86,45 +86,45 @@ func DeriveCard(from, library, heading, text string) string {
 }
 
 // card is the text of the model card.
-func (j *Job) card(summary string) (string, error) {
-	values, err := config.ValuesOf(j.Resolved)
+func (r *Run) card(summary string) (string, error) {
+	values, err := config.ValuesOf(r.resolved)
 	if err != nil {
 		return "", err
 	}
-	inputs, err := j.Run.Inputs()
+	inputs, err := r.Folder.Inputs()
 	if err != nil {
 		return "", err
 	}
 	of := dataFiles(values, inputs)
 	var s strings.Builder
-	j.frontMatter(&s, of)
-	fmt.Fprintf(&s, "# %s of %s\n\nTrained by `posttrain %s`.\n\n## Base model\n\n`%s`, weights %s.\n", j.Title,
-		hub.Short(j.Folder), j.Command, j.Folder, j.baseHash())
+	r.frontMatter(&s, of)
+	fmt.Fprintf(&s, "# %s of %s\n\nTrained by `posttrain %s`.\n\n## Base model\n\n`%s`, weights %s.\n", r.Title,
+		hub.Short(r.Base.Model), r.Command, r.Base.Model, r.baseHash())
 	fmt.Fprint(&s, "\n## Data\n\n")
 	for _, f := range of {
 		fmt.Fprintf(&s, "- `%s` `%s`: %s\n", f.key, f.path, f.hash)
 	}
-	if text := j.objective(); text != "" {
+	if text := r.objective(); text != "" {
 		fmt.Fprintf(&s, "\n## Objective\n\n```\n%s```\n", text)
 	}
 	fmt.Fprintf(&s, "\n## Metrics\n\n```\n%s```\n", summary)
 	fmt.Fprintf(&s, "\n## Settings, and how to repeat the run\n\nWith the files above and this as config.yaml, the "+
 		"same version, engine and seed give the same bits:\n\n```\nposttrain %s --config config.yaml\n```\n\n"+
-		"```yaml\n%s```\n\n", j.Command, strings.TrimLeft(string(j.Resolved), "\n"))
+		"```yaml\n%s```\n\n", r.Command, strings.TrimLeft(string(r.resolved), "\n"))
 	return s.String(), nil
 }
 
 // frontMatter is what the hub reads of a card.
-func (j *Job) frontMatter(w io.Writer, data []dataFile) {
+func (r *Run) frontMatter(w io.Writer, data []dataFile) {
 	library, task := "transformers", "text-generation"
-	if j.Adapting.On() {
+	if r.Adapting.On() {
 		library = "peft"
 	}
-	if j.Model.Config.Reward {
+	if r.Model.Config.Reward {
 		task = "text-classification"
 	}
 	fmt.Fprintf(w, "---\nbase_model: %s\nlibrary_name: %s\npipeline_tag: %s\ntags:\n- posttrain\n- %s\n",
-		strconv.Quote(baseName(j.Folder)), library, task, j.Command)
+		strconv.Quote(baseName(r.Base.Model)), library, task, r.Command)
 	if len(data) > 0 {
 		fmt.Fprintln(w, "datasets:")
 	}
@@ -151,8 +151,8 @@ func baseName(folder string) string {
 }
 
 // baseHash is the hash that adapters have of their model, too.
-func (j *Job) baseHash() string {
-	m, _, err := local.LoadAny(j.Folder)
+func (r *Run) baseHash() string {
+	m, _, err := local.LoadAny(r.Base.Model)
 	if err != nil {
 		return "not there any more"
 	}
@@ -188,12 +188,12 @@ func dataFiles(values map[string][]string, inputs map[string]string) (out []data
 }
 
 // objective is the formula of the command's explanation; "": it has none.
-func (j *Job) objective() string {
-	command := config.Find(j.Command)
+func (r *Run) objective() string {
+	command := config.Find(r.Command)
 	if command == nil {
 		return ""
 	}
-	options, err := command.Read(config.Input{Path: j.Run.Path("config.yaml")})
+	options, err := command.Read(config.Input{Path: r.Folder.Path("config.yaml")})
 	o, explains := options.(config.Explainer)
 	if err != nil || !explains {
 		return ""

@@ -51,7 +51,7 @@ func TestARunMayResumeOnAnotherMesh(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(started), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	resume := recipe.Place{Resume: dir}
+	resume := recipe.RunDir{Resume: dir}
 	for _, now := range []string{started, "command: mappo\nbackend: xla\nseed: 1\n",
 		"command: mappo\nbackend: xla\nengine:\n  devices: 2\nseed: 1\n"} {
 		if err := resume.Check([]byte(now)); err != nil {

@@ -10,8 +10,6 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/grpo"
-	"github.com/posttrain/posttrain/internal/batch"
-	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout"
@@ -29,32 +27,29 @@ func score(t *grpo.Task, answer string) grpo.Score {
 
 // teach trains the model in folder on tasks with prompt and target. out/model is the trained model.
 func teach(ctx context.Context, folder, out string, tasks []grpo.Task, o train.Options, g grpo.Options) error {
-	job, err := recipe.NewJob(recipe.Setup{
-		Title: "Short answers", Backend: "auto", Folder: folder, Train: o, Seed: 1, Place: recipe.Place{Out: out},
-	}, run.NewReporter(os.Stderr, false, false))
+	base := recipe.Base{Model: folder, Train: o, Seed: 1, Dir: recipe.RunDir{Out: out}}
+	r, err := recipe.Open(recipe.Config{Base: &base, Title: "Short answers"}, recipe.NewReporter(os.Stderr))
 	if err != nil {
 		return err
 	}
-	defer job.Close()
-	encoder := batch.Encoder{Tokenizer: job.Tokenizer} // with the model's chat template
-	for i, t := range tasks {
+	defer r.Close()
+	for i, t := range tasks { // with the model's chat template
 		question := data.Text{Messages: []data.Message{{Role: "user", Content: t.Prompt}}}
-		if tasks[i].Tokens, err = encoder.Prompt(question); err != nil {
+		if tasks[i].Tokens, err = r.Encode(question); err != nil {
 			return err
 		}
 	}
-	if err := job.Open(); err != nil { // makes the run folder; the engine gets the weights
+	if err := r.Start(); err != nil { // makes the run directory; the engine gets the weights
 		return err
 	}
-	sampling := rollout.Options{Graph: job.Graph, Decoder: job.Tokenizer}
-	sampler := rollout.NewCached(job.Engine, job.Model.Config, job.Learner.Weights, sampling)
+	sampler := r.Sampler(0)
 	defer sampler.Close()
-	trainer := job.Trainer(&grpo.Rollouts{Options: g, Tasks: tasks, Score: score, Sampler: sampler,
+	t := r.Trainer(&grpo.Rollouts{Options: g, Tasks: tasks, Score: score, Sampler: sampler,
 		Sampling: rollout.Sampling{MaxNew: 64, Temperature: 1}})
-	if err := job.Follow(ctx, trainer); err != nil {
+	if err := r.Fit(ctx, t); err != nil {
 		return err
 	}
-	_, err = job.Save(trainer)
+	_, err = r.Save(t)
 	return err
 }
 

@@ -31,7 +31,7 @@ func ReadPairs(name string, o data.PreferenceOptions) ([]data.Preference, *data.
 }
 
 // Load reads what is trained on and what is held out, which may be nil, and encodes both.
-func Load[R any](ctx context.Context, j *Job, s Source, e Encoding[R]) (trained, held []train.Example, err error) {
+func Load[R any](ctx context.Context, r *Run, s Source, e Encoding[R]) (trained, held []train.Example, err error) {
 	rows, err := Each(s.Mix, e.Read)
 	if err != nil {
 		return nil, nil, err
@@ -48,7 +48,7 @@ func Load[R any](ctx context.Context, j *Job, s Source, e Encoding[R]) (trained,
 		}
 	}
 	for k, part := range rows {
-		some, err := e.Examples(ctx, j, s.Train[k], part)
+		some, err := e.Examples(ctx, r, s.Train[k], part)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -59,25 +59,25 @@ func Load[R any](ctx context.Context, j *Job, s Source, e Encoding[R]) (trained,
 	}
 	switch {
 	case s.Eval != "":
-		held, err = e.Examples(ctx, j, s.Eval, evaluated)
+		held, err = e.Examples(ctx, r, s.Eval, evaluated)
 	case s.EvalFraction > 0:
-		trained, held, err = e.split(s, trained, j.Seed)
+		trained, held, err = e.split(s, trained, r.Seed)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	return trained, held, j.SayMix(s.Mix, train.MixOf(trained, s.Weights))
+	return trained, held, r.ReportMix(s.Mix, train.MixOf(trained, s.Weights))
 }
 
 // Examples encodes the rows of a file on all cores, and leaves out what is too long. Where the context has ended, the
 // error is ErrInterrupted.
-func (e Encoding[R]) Examples(ctx context.Context, j *Job, name string, rows []R) (_ []train.Example, err error) {
+func (e Encoding[R]) Examples(ctx context.Context, r *Run, name string, rows []R) (_ []train.Example, err error) {
 	if e.Prepare != nil {
 		if rows, err = e.Prepare(name, rows); err != nil {
 			return nil, err
 		}
 	}
-	encoder := batch.Encoder{Tokenizer: j.Tokenizer}
+	encoder := batch.Encoder{Tokenizer: r.Tokenizer}
 	all, err := Encode(ctx, &encoder, rows, e.Encode)
 	if err != nil {
 		return nil, err

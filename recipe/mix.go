@@ -87,8 +87,8 @@ func (m Mix) Of(sizes ...int) train.Mix {
 	return mix
 }
 
-// SayMix says how many rows of each source an epoch has, and refuses a weight that gives its source none.
-func (j *Job) SayMix(m Mix, mix train.Mix) error {
+// ReportMix says how many rows of each source an epoch has, and refuses a weight that gives its source none.
+func (r *Run) ReportMix(m Mix, mix train.Mix) error {
 	if len(m.Train) == 1 {
 		return nil
 	}
@@ -97,7 +97,7 @@ func (j *Job) SayMix(m Mix, mix train.Mix) error {
 	if mix.On() {
 		shares = mix.Shares()
 	}
-	j.Say("an epoch has %d rows of %d sources:", len(mix.Part), len(sizes))
+	r.Say("an epoch has %d rows of %d sources:", len(mix.Part), len(sizes))
 	for k, name := range m.Train {
 		switch {
 		case sizes[k] == 0:
@@ -106,7 +106,7 @@ func (j *Job) SayMix(m Mix, mix train.Mix) error {
 			return fmt.Errorf("data.weights: with %v an epoch of %d rows has none of %s: want a larger weight",
 				m.Weights[k], len(mix.Part), name)
 		}
-		j.Say("  %s: %d rows, %.2f times its %d", name, shares[k], float64(shares[k])/float64(sizes[k]), sizes[k])
+		r.Say("  %s: %d rows, %.2f times its %d", name, shares[k], float64(shares[k])/float64(sizes[k]), sizes[k])
 	}
 	return nil
 }

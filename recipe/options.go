@@ -27,7 +27,7 @@ type Base struct {
 	Chat     local.Chat    `yaml:"chat" flags:"-"`
 	Train    train.Options `yaml:"train" defaults:"eval_metric="`
 	Tracking track.Options `yaml:"tracking,omitempty"`
-	Place    Place         `yaml:"-"`
+	Dir      RunDir        `yaml:"-"`
 }
 
 // Validate refuses what the engine cannot do: bfloat16, and several devices.
@@ -47,8 +47,8 @@ func (b *Base) Validate(g *config.Given) {
 	}
 }
 
-// RunPlace is where the run's folder is, which the command line says.
-func (b *Base) RunPlace() *Place { return &b.Place }
+// RunDirectory is where the run's folder is, which the command line says.
+func (b *Base) RunDirectory() *RunDir { return &b.Dir }
 
 // LocalModel is the model of a folder that a command asks. CacheGB is of keys and values.
 type LocalModel struct {

@@ -10,19 +10,18 @@ import (
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/run"
-	"github.com/posttrain/posttrain/train"
 )
 
 // This file is what the recipes that learn from examples (preference, sft) share.
 
 // Limit applies the limits to the groups of a data set, and reports what it drops. drift counts the completions that
 // merge with their prompt.
-func (j *Job) Limit(path string, groups []batch.Group, o batch.Options, drift int) ([]int, error) {
-	positions := j.Model.Config.MaxPositions
+func (r *Run) Limit(path string, groups []batch.Group, o batch.Options, drift int) ([]int, error) {
+	positions := r.Model.Config.MaxPositions
 	l := batch.Limit(groups, o, positions)
-	j.Say("%s: %s", path, l)
+	r.Say("%s: %s", path, l)
 	if drift > 0 {
-		j.Say("%s: %d completions merge with their prompt when tokenised together; they were tokenised apart", path,
+		r.Say("%s: %d completions merge with their prompt when tokenised together; they were tokenised apart", path,
 			drift)
 	}
 	if len(l.Keep) == 0 {
@@ -55,8 +54,8 @@ func (s Source) Split(n int, unit string, seed uint64) (kept, heldOut []int, err
 }
 
 // SharesPrompts decides whether the answers to a prompt share it in one row.
-func (j *Job) SharesPrompts(groups []batch.Group) bool {
-	return SharesPrompts(j.Train.SharePrefix, groups, j.Train.Micro(), j.Model.Config.HiddenSize)
+func (r *Run) SharesPrompts(groups []batch.Group) bool {
+	return SharesPrompts(r.Train.SharePrefix, groups, r.Train.Micro(), r.Model.Config.HiddenSize)
 }
 
 // SharesPrompts is that for an option auto, on or off, and a model of that hidden size.
@@ -70,39 +69,6 @@ func SharesPrompts(option string, groups []batch.Group, micro, hidden int) bool 
 	return batch.SharePays(groups, micro, hidden)
 }
 
-// Learn trains on examples and saves the model. The report of what changed goes into the summary; it is asked for while
-// the learner has the weights of the saved model.
-func (j *Job) Learn(ctx context.Context, t *train.Trainer, report func(records []run.Record) (string, error)) (*Result,
-	error) {
-	if err := t.Start(); err != nil {
-		return nil, err
-	}
-	j.SayShapes(t.Source.(*train.Dataset).Layout())
-	if err := j.Follow(ctx, t); err != nil {
-		return nil, err
-	}
-	return j.Finish(t, t.Source.Size(), report)
-}
-
-// Finish saves the model of a trainer that is done with a number of examples, and concludes the run as Learn does.
-func (j *Job) Finish(t *train.Trainer, examples int, report func(records []run.Record) (string, error)) (*Result, error) {
-	best, err := j.Save(t)
-	if err != nil {
-		return nil, err
-	}
-	records, err := j.Run.ReadMetrics()
-	if err != nil {
-		return nil, err
-	}
-	change, err := report(records)
-	if err != nil {
-		return nil, err
-	}
-	head := fmt.Sprintf("%s: %s on %d examples, engine %s.\n", j.Title, Count(t.Step(), "step"), examples,
-		j.Engine.Name)
-	return j.Conclude(t, best, head+change+LossChange(records)+j.WhichModel(best, t.Step()))
-}
-
 // LossChange says how the loss moved over a run.
 func LossChange(records []run.Record) string {
 	c, known := ChangeOf(records, "loss")
@@ -114,13 +80,13 @@ func LossChange(records []run.Record) string {
 
 // WhichModel says of which step the model is, or the adapter, after a run of last steps. best is nil where nothing was
 // evaluated.
-func (j *Job) WhichModel(best *run.Best, last int) string {
-	what := j.Kind()
+func (r *Run) WhichModel(best *run.Best, last int) string {
+	what := r.Kind()
 	if best == nil {
 		return fmt.Sprintf("%s/ is step %d, the last.\n", what, last)
 	}
 	name := fmt.Sprintf("step %d, the best by %s (%.4f)", best.Step, best.Metric, best.Value)
-	rest := fmt.Sprintf("the last step's weights are in %s/%s", j.Run.CheckpointDir(last), what)
+	rest := fmt.Sprintf("the last step's weights are in %s/%s", r.Folder.CheckpointDir(last), what)
 	switch best.Step {
 	case last:
 		return fmt.Sprintf("%s/ is %s and the last.\n", what, name)
@@ -183,8 +149,8 @@ func ChangeOf(records []run.Record, name string) (c Change, known bool) {
 }
 
 func values(records []run.Record, name string) (v []float64) {
-	for _, r := range records {
-		if x, ok := r.Values[name]; ok {
+	for _, one := range records {
+		if x, ok := one.Values[name]; ok {
 			v = append(v, x)
 		}
 	}

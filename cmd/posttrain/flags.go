@@ -44,7 +44,7 @@ func (c configured[O]) register(cmd *cobra.Command) *configFlags {
 	if hub.Used(new(O)) {
 		f.fetcher.register(cmd)
 	}
-	if placeOf(new(O)) != nil {
+	if dirOf(new(O)) != nil {
 		f.registerRun(cmd)
 	}
 	if _, explains := any(new(O)).(config.Explainer); explains {
@@ -55,10 +55,10 @@ func (c configured[O]) register(cmd *cobra.Command) *configFlags {
 	return f
 }
 
-// placeOf is where the folder of a run is, nil where the command makes none.
-func placeOf(options any) *recipe.Place {
-	if o, makes := options.(interface{ RunPlace() *recipe.Place }); makes {
-		return o.RunPlace()
+// dirOf is where the folder of a run is, nil where the command makes none.
+func dirOf(options any) *recipe.RunDir {
+	if o, makes := options.(interface{ RunDirectory() *recipe.RunDir }); makes {
+		return o.RunDirectory()
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (c configured[O]) load(f *configFlags, cmd *cobra.Command) (*O, error) {
 	if err != nil {
 		return nil, err
 	}
-	if place := placeOf(o); place != nil {
+	if place := dirOf(o); place != nil {
 		place.Out, place.Resume = f.out, f.resume
 	}
 	return o, nil

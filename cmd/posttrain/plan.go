@@ -70,7 +70,7 @@ func (f *planFlags) plan(cmd *cobra.Command, r run.Reporter) (*plan.Plan, error)
 		return nil, err
 	}
 	in := config.Input{Path: f.config, Overrides: sets, Flags: f.known}
-	o, err := optionsOf[recipe.Drafter](in, "cannot be planned", planned)
+	o, err := optionsOf[recipe.Planned](in, "cannot be planned", planned)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (f *planFlags) plan(cmd *cobra.Command, r run.Reporter) (*plan.Plan, error)
 }
 
 // make plans a run, for which it downloads no weights.
-func (f *planFlags) make(ctx context.Context, o recipe.Drafter, r run.Reporter) (*plan.Plan, error) {
+func (f *planFlags) make(ctx context.Context, o recipe.Planned, r run.Reporter) (*plan.Plan, error) {
 	if err := f.fetcher.pinShapes(ctx, o, r); err != nil {
 		return nil, err
 	}
@@ -107,5 +107,5 @@ func (f *planFlags) rehearsal(ctx context.Context, o recipe.Rehearser, r run.Rep
 	return plan.Rehearse(ctx, rehearsal, r)
 }
 
-// planned are the commands with a [recipe.Drafter], rehearsed those with a [recipe.Rehearser].
+// planned are the commands with a [recipe.Planned], rehearsed those with a [recipe.Rehearser].
 var planned, rehearsed = []string{"mappo", "sft", "ci-rl"}, []string{"mappo", "sft"}

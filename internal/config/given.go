@@ -115,7 +115,7 @@ func (g *Given) Fault(key, format string, args ...any) {
 	g.bad[key] = true
 	v, ok := g.values[key]
 	if !ok {
-		v.place = g.placeOf(key)
+		v.place = g.dirOf(key)
 	}
 	line := v.line
 	if line == 0 {
@@ -132,8 +132,8 @@ func (g *Given) Refuse(key string, value any, format string, args ...any) {
 	g.Fault(key, "%s%s %v: %s", g.prefix, key, value, fmt.Sprintf(format, args...))
 }
 
-// placeOf is where a missing key should be given: in the file, or on the command line if there is no file.
-func (g *reading) placeOf(key string) string {
+// dirOf is where a missing key should be given: in the file, or on the command line if there is no file.
+func (g *reading) dirOf(key string) string {
 	if g.name != "" {
 		return g.name
 	}

@@ -32,7 +32,7 @@ type testSummary struct {
 // report writes the summary, for programs and in words.
 func (t *training) report(trainer *train.Trainer, best *run.Best, before, after *eval.Report) (*Result, error) {
 	o := t.o
-	err := t.Run.WriteSummaryJSON(summaryFile{
+	err := t.Folder.WriteSummaryJSON(summaryFile{
 		Command: Command, Model: o.Model, Data: o.Data.Train.String(), Engine: t.Engine.Name, Seed: o.Seed, Steps: trainer.Step(),
 		Best: best, Test: testSummary{o.Validation.Temperature, before, after},
 	})
@@ -48,7 +48,7 @@ func (t *training) report(trainer *train.Trainer, best *run.Best, before, after 
 			len(t.test), o.Validation.Temperature)
 		text += table(&before.All, &after.All) + verdict(&before.All, &after.All)
 	}
-	result, err := t.Conclude(trainer, best, text+t.WhichModel(best, trainer.Step()))
+	result, err := t.Finish(trainer, best, text+t.WhichModel(best, trainer.Step()))
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ type Result struct {
 // Run teaches contextual integrity: it loads model and items, measures the test split, trains, measures the test split
 // with the best model, and reports. A nil Reporter is silent.
 func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
-	j, err := o.newJob(nil, r)
+	j, err := o.open(r, false)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	if err := t.load(); err != nil {
 		return nil, err
 	}
-	if err := j.Open(); err != nil {
+	if err := j.Start(); err != nil {
 		return nil, err
 	}
 	size := 0
@@ -55,33 +55,43 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 		defer backend.FinalizeAll(t.reference...)
 		size = j.Learner.ReferenceBytes()
 	}
-	j.Ready(size)
+	j.ReportMemory(size)
 	closeSampler, err := t.openSampler()
 	if err != nil {
 		return nil, err
 	}
 	defer closeSampler()
-	return t.learn(ctx)
+	before, err := t.before(ctx)
+	if err != nil {
+		return nil, err
+	}
+	trainer := t.trainer()
+	if err := j.Fit(ctx, trainer); err != nil {
+		return nil, err
+	}
+	best, err := j.Save(trainer)
+	if err != nil {
+		return nil, err
+	}
+	saved := fmt.Sprintf("the %s is in %s", j.Kind(), j.Folder.Path(j.Kind()))
+	after, err := t.measure(ctx, run.TestAfterName, "after", saved)
+	if err != nil {
+		return nil, err
+	}
+	return t.report(trainer, best, before, after)
 }
 
-func newTraining(j *recipe.Job, o Options) *training {
-	return &training{Job: j, o: o, chat: rollout.Local{Encoder: &batch.Encoder{Tokenizer: j.Tokenizer}}}
+func newTraining(j *recipe.Run, o Options) *training {
+	return &training{Run: j, o: o, chat: rollout.Local{Encoder: &batch.Encoder{Tokenizer: j.Tokenizer}}}
 }
 
-// newJob opens engine and model; load is nil for a run that trains.
-func (o *Options) newJob(load recipe.Loader, r run.Reporter) (*recipe.Job, error) {
+// open opens engine and model.
+func (o *Options) open(r run.Reporter, dry bool) (*recipe.Run, error) {
 	if err := Spec.Verify(o); err != nil {
 		return nil, err
 	}
-	recipe.PinBackend(&o.Backend, o.Model, o.Train, o.Devices, true, r)
-	if err := o.Place.PinChat(&o.Chat, o.Model); err != nil {
-		return nil, err
-	}
-	return recipe.NewJob(recipe.Setup{
-		Command: Command, Title: "CI-RL", Backend: o.Backend, Folder: o.Model, Load: load, Adapting: o.Adapting,
-		Chat: o.Chat, Devices: o.Devices, Train: o.Train, Seed: o.Seed, Tracking: o.Tracking, Resolved: o.Resolved(),
-		Place: o.Place,
-	}, r)
+	return recipe.Open(recipe.Config{Base: &o.Base, Command: Command, Title: "CI-RL", Samples: true,
+		Resolved: o.Resolved, Dry: dry}, r)
 }
 
 // openSampler opens the sampler of this process, or the servers that sample.
@@ -89,7 +99,7 @@ func (t *training) openSampler() (closeSampler func(), err error) {
 	if t.o.Rollout.Engine != "" {
 		return t.openFleet()
 	}
-	sampler := t.newSampler()
+	sampler := t.Sampler(t.o.Sampling.CacheGB)
 	plan, err := t.plan(sampler)
 	if err != nil {
 		sampler.Close()
@@ -100,21 +110,16 @@ func (t *training) openSampler() (closeSampler func(), err error) {
 	return sampler.Close, nil
 }
 
-func (t *training) newSampler() *rollout.Cached {
-	return rollout.NewCached(t.Engine, t.Model.Config, t.Learner.Weights,
-		rollout.Options{Graph: t.Graph, Decoder: t.Tokenizer, CacheGB: t.o.Sampling.CacheGB})
-}
-
 func (t *training) openFleet() (closeFleet func(), err error) {
 	o := t.o.Rollout
-	o.Key, o.Folder = os.Getenv(fleet.KeyVariable), cmp.Or(o.Folder, t.Run.Path("served"))
-	if dir, err := filepath.Abs(t.Run.Dir); err == nil {
+	o.Key, o.Folder = os.Getenv(fleet.KeyVariable), cmp.Or(o.Folder, t.Folder.Path("served"))
+	if dir, err := filepath.Abs(t.Folder.Dir); err == nil {
 		o.Run = dir
 	}
 	for _, task := range t.train[:min(len(t.train), probes)] {
 		o.Probes = append(o.Probes, task.Tokens)
 	}
-	f, err := fleet.New(o, policy{t.Job}, t.Model.Config, t.Tokenizer, t.Warn)
+	f, err := fleet.New(o, policy{t.Run}, t.Model.Config, t.Tokenizer, t.Warn)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +136,7 @@ func (t *training) openFleet() (closeFleet func(), err error) {
 const probes = 4
 
 // policy is the model that learns, for servers.
-type policy struct{ *recipe.Job }
+type policy struct{ *recipe.Run }
 
 func (p policy) Version() int { return p.Learner.Version() }
 
@@ -177,7 +182,7 @@ func (t *training) plan(s *rollout.Cached) (rollout.Plan, error) {
 
 // training is a run on its way.
 type training struct {
-	*recipe.Job
+	*recipe.Run
 	o         Options
 	chat      rollout.Local // encodes the prompts; asks the model that learns
 	reference []compute.Buffer
@@ -185,32 +190,6 @@ type training struct {
 	held      []grpo.Task
 	test      []eval.Case
 	left      eval.Left
-}
-
-// learn measures, trains and measures again.
-func (t *training) learn(ctx context.Context) (*Result, error) {
-	before, err := t.before(ctx)
-	if err != nil {
-		return nil, err
-	}
-	trainer := t.trainer()
-	if err := trainer.Start(); err != nil {
-		return nil, err
-	}
-	t.SayShapes(trainer.Source.(*grpo.Rollouts).Rows())
-	if err := t.Follow(ctx, trainer); err != nil {
-		return nil, err
-	}
-	best, err := t.Save(trainer)
-	if err != nil {
-		return nil, err
-	}
-	saved := fmt.Sprintf("the %s is in %s", t.Kind(), t.Run.Path(t.Kind()))
-	after, err := t.measure(ctx, run.TestAfterName, "after", saved)
-	if err != nil {
-		return nil, err
-	}
-	return t.report(trainer, best, before, after)
 }
 
 // trainer learns from the model's own answers.
@@ -275,7 +254,7 @@ func (t *training) load() error {
 		t.train[i].Part = from[t.train[i].Source]
 		mix.Part = append(mix.Part, t.train[i].Part)
 	}
-	return t.SayMix(t.o.Data.Mix, mix)
+	return t.ReportMix(t.o.Data.Mix, mix)
 }
 
 // Cases are the items of a part as prompts of at most limit tokens, and how many are longer.
@@ -424,7 +403,7 @@ func (t *training) before(ctx context.Context) (*eval.Report, error) {
 		return nil, err
 	}
 	if len(samples) > 0 {
-		t.Say("test before training: taken from %s", t.Run.Path(run.TestBeforeName))
+		t.Say("test before training: taken from %s", t.Folder.Path(run.TestBeforeName))
 		return eval.NewReport(samples), nil
 	}
 	return t.measure(ctx, run.TestBeforeName, "before", "nothing was trained yet")
@@ -433,7 +412,7 @@ func (t *training) before(ctx context.Context) (*eval.Report, error) {
 // readStored reads a measurement of this very test split; it is empty where there is no file.
 func (t *training) readStored(name string) (samples []eval.Sample, err error) {
 	same := true
-	err = t.Run.ReadLines(name, func(text []byte) error {
+	err = t.Folder.ReadLines(name, func(text []byte) error {
 		var row eval.Row
 		if err := json.Unmarshal(text, &row); err != nil {
 			return err
@@ -452,7 +431,7 @@ func (t *training) readStored(name string) (samples []eval.Sample, err error) {
 	}
 	if !same || len(samples) != len(t.test) {
 		return nil, fmt.Errorf("%s: the test data is not what the run was started with: start a new run with --out DIR",
-			t.Run.Path(name))
+			t.Folder.Path(name))
 	}
 	return samples, nil
 }
@@ -483,7 +462,7 @@ func (t *training) measure(ctx context.Context, name, when, done string) (*eval.
 	for i, s := range samples {
 		rows[i] = plainRow(s)
 	}
-	return eval.NewReport(samples), t.Run.WriteLines(name, rows...)
+	return eval.NewReport(samples), t.Folder.WriteLines(name, rows...)
 }
 
 // plainRow is a sample's row with the prompt as plain text.

@@ -15,8 +15,8 @@ import (
 
 // Sweep is this recipe as a sweep sees it. Runs are compared by their test after training.
 var Sweep = sweep.Register(sweep.Recipe[Options]{
-	Spec:  Spec,
-	Place: func(o *Options) *recipe.Place { return &o.Place },
+	Spec: Spec,
+	Dir:  func(o *Options) *recipe.RunDir { return &o.Dir },
 	Run: func(ctx context.Context, o Options, r run.Reporter) error {
 		_, err := Run(ctx, o, r)
 		return err

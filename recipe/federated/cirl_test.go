@@ -34,7 +34,7 @@ func tinyCIRL(t *testing.T, dir, method string, sets ...string) Simulation {
 		"seed=3", "ci_rl.model=" + testkit.CIModel(), "ci_rl.data.train=" + items, "ci_rl.data.scenarios=0",
 		"ci_rl.data.prompt=compact", "ci_rl.data.max_prompt_tokens=256", "ci_rl.grpo.prompts_per_step=2",
 		"ci_rl.grpo.group_size=4", "ci_rl.sampling.max_new_tokens=32", "checkpoint_every=1"}, sets...)...)
-	s.Place.Out = filepath.Join(dir, method)
+	s.Dir.Out = filepath.Join(dir, method)
 	return s
 }
 
@@ -48,30 +48,30 @@ func TestSimulateCIRL(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(result.Summary, "afedpg on ci-rl/") ||
-		!strings.Contains(result.Summary, "Policy: "+filepath.Join(whole.Place.Out, run.ModelName)) {
+		!strings.Contains(result.Summary, "Policy: "+filepath.Join(whole.Dir.Out, run.ModelName)) {
 		t.Errorf("summary:\n%s", result.Summary)
 	}
-	records, err := (&run.Folder{Dir: whole.Place.Out}).ReadMetrics()
+	records, err := (&run.Folder{Dir: whole.Dir.Out}).ReadMetrics()
 	if err != nil || records[0].Values["eval_count"] != 1 || math.Abs(records[0].Values["eval_reward"]) > 1 ||
 		!strings.Contains(result.Summary, "\nValidation on agents' own items: complete ") {
 		t.Errorf("%v, validation %+v, summary:\n%s", err, validationOf(records[0]), result.Summary)
 	}
-	after := hashOf(t, filepath.Join(whole.Place.Out, run.ModelName))
+	after := hashOf(t, filepath.Join(whole.Dir.Out, run.ModelName))
 	if after == hashOf(t, whole.CIRL.Model) {
 		t.Error("the weights have not moved")
 	}
 
 	broken := whole
-	broken.Place.Out = filepath.Join(dir, "broken")
+	broken.Dir.Out = filepath.Join(dir, "broken")
 	ctx, stop := context.WithCancel(t.Context())
 	if _, err := Run(ctx, broken, &stopper{run.Listen(nil), 1, stop}); err == nil {
 		t.Fatal("the run was not interrupted")
 	}
-	broken.Place = recipe.Place{Resume: broken.Place.Out}
+	broken.Dir = recipe.RunDir{Resume: broken.Dir.Out}
 	if _, err := Run(t.Context(), broken, nil); err != nil {
 		t.Fatal(err)
 	}
-	if hashOf(t, filepath.Join(broken.Place.Resume, run.ModelName)) != after {
+	if hashOf(t, filepath.Join(broken.Dir.Resume, run.ModelName)) != after {
 		t.Error("the interrupted run has other weights")
 	}
 }
@@ -116,12 +116,12 @@ func TestOneAgentIsCIRL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Place.Out = filepath.Join(dir, "ci-rl")
+	o.Dir.Out = filepath.Join(dir, "ci-rl")
 	if _, err := cirl.Run(t.Context(), *o, nil); err != nil {
 		t.Fatal(err)
 	}
-	last := filepath.Join(o.Place.Out, "checkpoints", "step-00000002", "model")
-	if hashOf(t, last) != hashOf(t, filepath.Join(s.Place.Out, run.ModelName)) {
+	last := filepath.Join(o.Dir.Out, "checkpoints", "step-00000002", "model")
+	if hashOf(t, last) != hashOf(t, filepath.Join(s.Dir.Out, run.ModelName)) {
 		t.Error("the weights differ from those of ci-rl after step 2")
 	}
 }
@@ -146,7 +146,7 @@ func TestMethodsOnCIRL(t *testing.T) {
 			t.Errorf("%s: %v", method, err)
 			continue
 		}
-		moved := hashOf(t, filepath.Join(s.Place.Out, run.ModelName)) != start
+		moved := hashOf(t, filepath.Join(s.Dir.Out, run.ModelName)) != start
 		if side := result.Sides[0]; !moved && side.Refused == 0 || side.Up == 0 || side.Samples == 0 {
 			t.Errorf("%s: the model has moved: %v; %+v", method, moved, side)
 		}
@@ -240,7 +240,7 @@ func TestAdapters(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer base.Release()
-	m, err := base.LoadAdapter(filepath.Join(s.Place.Out, run.AdapterName))
+	m, err := base.LoadAdapter(filepath.Join(s.Dir.Out, run.AdapterName))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,9 +32,9 @@ checkpoint_every: 1
 	if err != nil {
 		return err
 	}
-	o.Place.Out = dir
+	o.Dir.Out = dir
 	if _, err := os.Stat(filepath.Join(dir, "config.yaml")); err == nil {
-		o.Place = recipe.Place{Resume: dir}
+		o.Dir = recipe.RunDir{Resume: dir}
 	}
 	_, err = Run(context.Background(), *o, printer{run.Listen(nil)})
 	return err

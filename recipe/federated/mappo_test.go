@@ -41,7 +41,7 @@ func tinyMaPPO(t *testing.T, dir, method string, sets ...string) Simulation {
 	s := load(t, append([]string{"method=" + method, "workload=mappo", limit, "agents=2", "clock.times=1,2.5", "seed=3",
 		"mappo.model=" + testkit.CIModel(), "mappo.data.train=" + writePairs(t, dir),
 		"mappo.train.batch_size=3", "checkpoint_every=1"}, sets...)...)
-	s.Place.Out = filepath.Join(dir, method)
+	s.Dir.Out = filepath.Join(dir, method)
 	return s
 }
 
@@ -73,7 +73,7 @@ func TestOneAgentIsMaPPO(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Place.Out = filepath.Join(dir, "mappo")
+		o.Dir.Out = filepath.Join(dir, "mappo")
 		if _, err := preference.Run(t.Context(), *o, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -81,11 +81,11 @@ func TestOneAgentIsMaPPO(t *testing.T) {
 		if o.Adapting.On() {
 			name = run.AdapterName
 		}
-		want := weightsOf(t, filepath.Join(o.Place.Out, "checkpoints", "step-00000006", name))
-		if weightsOf(t, filepath.Join(s.Place.Out, name)) != want {
+		want := weightsOf(t, filepath.Join(o.Dir.Out, "checkpoints", "step-00000006", name))
+		if weightsOf(t, filepath.Join(s.Dir.Out, name)) != want {
 			t.Errorf("%v: the weights differ from those of mappo after step 6", sets)
 		}
-		card, err := os.ReadFile(filepath.Join(s.Place.Out, name, recipe.CardName))
+		card, err := os.ReadFile(filepath.Join(s.Dir.Out, name, recipe.CardName))
 		if err != nil || !recipe.Sealed(string(card)) || !strings.Contains(string(card), "base_model: \"ci-model\"") ||
 			!strings.Contains(string(card), "workload: mappo") {
 			t.Errorf("%v: card %s, %v", sets, card, err)
@@ -116,7 +116,7 @@ func TestSimulateMaPPO(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", method, err)
 		}
-		if hashOf(t, filepath.Join(s.Place.Out, run.ModelName)) == start {
+		if hashOf(t, filepath.Join(s.Dir.Out, run.ModelName)) == start {
 			t.Errorf("%s: the weights have not moved", method)
 		}
 		if !strings.Contains(result.Summary, "Validation on agents' own items: accuracy ") {

@@ -22,7 +22,7 @@ func Run(ctx context.Context, s Simulation, r run.Reporter) (*Result, error) {
 	if err := Spec.Verify(&s); err != nil {
 		return nil, err
 	}
-	if err := s.Place.Check(s.Resolved()); err != nil {
+	if err := s.Dir.Check(s.Resolved()); err != nil {
 		return nil, err
 	}
 	s.heard = r
@@ -103,7 +103,7 @@ func (m *simulating) open(ctx context.Context) (err error) {
 	if m.clock, m.id, err = m.newClock(ctx); err != nil {
 		return err
 	}
-	if m.folder, err = m.Place.Open(Command, m.Resolved()); err != nil {
+	if m.folder, err = m.Dir.Open(Command, m.Resolved()); err != nil {
 		return err
 	}
 	if err = m.begin(); err != nil {
@@ -121,7 +121,7 @@ func (m *simulating) close() {
 
 // begin starts the clock at the newest checkpoint, or at time 0.
 func (m *simulating) begin() error {
-	if m.Place.Resume == "" {
+	if m.Dir.Resume == "" {
 		m.clock.JoinAll(m.work)
 		return nil
 	}

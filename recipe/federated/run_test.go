@@ -43,7 +43,7 @@ func tiny(t *testing.T, method string, sets ...string) Simulation {
 	}
 	s := load(t, append([]string{"method=" + method, limit, "agents=3", "control.steps=40", "control.hidden=[4]",
 		"control.critic.epochs=1", "clock.times=1,2,3", "compare=none", "checkpoint_every=3"}, sets...)...)
-	s.Place.Out = filepath.Join(t.TempDir(), "run")
+	s.Dir.Out = filepath.Join(t.TempDir(), "run")
 	return s
 }
 
@@ -103,7 +103,7 @@ func TestResumed(t *testing.T) {
 		if _, err := Run(t.Context(), whole, nil); err != nil {
 			t.Fatal(err)
 		}
-		want := contentsOf(t, whole.Place.Out)
+		want := contentsOf(t, whole.Dir.Out)
 		stops := []int{3}
 		if method == protocol.AFedPG || method == protocol.FedNPGADMM {
 			stops = []int{0, 3}
@@ -112,14 +112,14 @@ func TestResumed(t *testing.T) {
 			s := tiny(t, method)
 			ctx, stop := context.WithCancel(t.Context())
 			_, err := Run(ctx, s, &stopper{run.Listen(nil), at, stop})
-			if stopped := new(recipe.Stopped); !errors.As(err, &stopped) || stopped.Dir != s.Place.Out {
+			if stopped := new(recipe.Stopped); !errors.As(err, &stopped) || stopped.Dir != s.Dir.Out {
 				t.Fatalf("%s: interrupted at %d: %v", method, at, err)
 			}
-			s.Place = recipe.Place{Resume: s.Place.Out}
+			s.Dir = recipe.RunDir{Resume: s.Dir.Out}
 			if _, err := Run(t.Context(), s, nil); err != nil {
 				t.Fatal(err)
 			}
-			for name, text := range contentsOf(t, s.Place.Resume) {
+			for name, text := range contentsOf(t, s.Dir.Resume) {
 				if text != want[name] {
 					t.Errorf("%s, interrupted at %d: another %s", method, at, name)
 				}
@@ -134,7 +134,7 @@ func TestResumed(t *testing.T) {
 	if _, err := Run(t.Context(), first, nil); err != nil {
 		t.Fatal(err)
 	}
-	if contentsOf(t, first.Place.Out)["metrics.jsonl"] == contentsOf(t, other.Place.Out)["metrics.jsonl"] {
+	if contentsOf(t, first.Dir.Out)["metrics.jsonl"] == contentsOf(t, other.Dir.Out)["metrics.jsonl"] {
 		t.Error("another seed gives the same run")
 	}
 }
@@ -145,16 +145,16 @@ func TestDamagedCheckpoint(t *testing.T) {
 	if _, err := Run(t.Context(), s, nil); err != nil {
 		t.Fatal(err)
 	}
-	want := contentsOf(t, s.Place.Out)
-	last := filepath.Join(s.Place.Out, "checkpoints", "step-00000005", stateName)
+	want := contentsOf(t, s.Dir.Out)
+	last := filepath.Join(s.Dir.Out, "checkpoints", "step-00000005", stateName)
 	if err := os.Truncate(last, 100); err != nil {
 		t.Fatal(err)
 	}
-	s.Place = recipe.Place{Resume: s.Place.Out}
+	s.Dir = recipe.RunDir{Resume: s.Dir.Out}
 	if _, err := Run(t.Context(), s, nil); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range contentsOf(t, s.Place.Resume) {
+	for name, text := range contentsOf(t, s.Dir.Resume) {
 		if text != want[name] {
 			t.Errorf("another %s", name)
 		}
@@ -174,7 +174,7 @@ func TestPayload(t *testing.T) {
 			if _, err := Run(t.Context(), s, nil); err != nil {
 				t.Fatal(err)
 			}
-			records, err := run.ReadMetrics(filepath.Join(s.Place.Out, "metrics.jsonl"))
+			records, err := run.ReadMetrics(filepath.Join(s.Dir.Out, "metrics.jsonl"))
 			if err != nil || len(records) == 0 {
 				t.Fatal(err)
 			}
@@ -327,7 +327,7 @@ func TestInterruptedAtOnce(t *testing.T) {
 	if _, err := Run(ctx, s, nil); !errors.Is(err, recipe.ErrInterrupted) {
 		t.Errorf("error %v, want an interruption", err)
 	}
-	if _, err := os.Stat(s.Place.Out); err == nil {
+	if _, err := os.Stat(s.Dir.Out); err == nil {
 		t.Error("a run folder was made")
 	}
 }
@@ -336,7 +336,7 @@ func TestInterruptedAtOnce(t *testing.T) {
 func TestInterruptedFirst(t *testing.T) {
 	for _, method := range []string{protocol.AFedPG, protocol.FedPG} {
 		s := load(t, "method="+method, "workload=quadratic", "quadratic.size=3", "quadratic.pause=1h")
-		s.Place.Out = filepath.Join(t.TempDir(), "run")
+		s.Dir.Out = filepath.Join(t.TempDir(), "run")
 		ctx, stop := context.WithCancel(t.Context())
 		_, err := Run(ctx, s, &stopper{run.Listen(nil), 0, stop})
 		if stopped := new(recipe.Stopped); !errors.As(err, &stopped) || stopped.Where != "before the first "+s.unit() {

@@ -31,12 +31,12 @@ type Service struct {
 	CheckpointEvery int `yaml:"checkpoint_every" want:">=1"` // updates
 	CheckpointKeep  int `yaml:"checkpoint_keep" want:">=1"`
 
-	Place recipe.Place `yaml:"-"`
-	Start Launcher     `yaml:"-"` // of an agent, for Spawn
+	Dir   recipe.RunDir `yaml:"-"`
+	Start Launcher      `yaml:"-"` // of an agent, for Spawn
 }
 
-// RunPlace is where the run's folder is.
-func (s *Service) RunPlace() *recipe.Place { return &s.Place }
+// RunDirectory is where the run's folder is.
+func (s *Service) RunDirectory() *recipe.RunDir { return &s.Dir }
 
 // ServerSpec says how a configuration becomes a Service.
 var ServerSpec = config.Register(&config.Spec[Service]{
@@ -144,7 +144,7 @@ func (s *service) checkAddress() error {
 
 // open makes the run folder, or opens the one to continue.
 func (s *service) open() (err error) {
-	if dir := s.Place.Resume; dir != "" {
+	if dir := s.Dir.Resume; dir != "" {
 		if err = s.checkSame(dir); err != nil {
 			return err
 		}
@@ -153,9 +153,9 @@ func (s *service) open() (err error) {
 		}
 		return s.opened(err)
 	}
-	_, missing := os.Stat(s.Place.Out)
-	s.exists = s.Place.Out != "" && missing == nil
-	if s.folder, err = run.Create(s.Place.Out, strings.ReplaceAll(ServerCommand, " ", "-")); err == nil {
+	_, missing := os.Stat(s.Dir.Out)
+	s.exists = s.Dir.Out != "" && missing == nil
+	if s.folder, err = run.Create(s.Dir.Out, strings.ReplaceAll(ServerCommand, " ", "-")); err == nil {
 		s.linked = linked{Run: link.NewRunID(), Agents: map[string]int{}}
 		err = s.folder.WriteConfig(ServerSpec.Resolve(&s.Service))
 		if err == nil {
@@ -178,7 +178,7 @@ func (s *service) opened(err error) error {
 
 // discard removes the folder of a new run that has not begun. Everything in it is the run's.
 func (s *service) discard() {
-	if s.Place.Resume != "" {
+	if s.Dir.Resume != "" {
 		return
 	}
 	entries, err := os.ReadDir(s.folder.Dir)
@@ -279,7 +279,7 @@ func (s *service) follow(ctx context.Context, nc *link.Conn) (string, error) {
 		return "", err
 	}
 	s.Say("run folder %s: agents connect to %s", s.folder.Dir, s.linked.Server)
-	if s.Place.Resume != "" {
+	if s.Dir.Resume != "" {
 		s.Say("%s: continuing after version %d", s.folder.Dir, s.server.Version())
 	}
 	err = s.work(ctx, nc, form)

@@ -19,7 +19,7 @@ func TestDiscard(t *testing.T) {
 	o.TLS = "on"
 	empty, fresh := t.TempDir(), filepath.Join(t.TempDir(), "run")
 	for dir, want := range map[string]bool{empty: true, fresh: false} {
-		o.Place = recipe.Place{Out: dir}
+		o.Dir = recipe.RunDir{Out: dir}
 		s := &service{Service: *o, Reporter: run.Listen(nil)}
 		if err := s.open(); err != nil {
 			t.Fatal(err)

@@ -22,11 +22,11 @@ type Simulation struct {
 	CheckpointEvery int `yaml:"checkpoint_every" want:">=0"` // updates or rounds; 0: at the end and on Ctrl-C
 	CheckpointKeep  int `yaml:"checkpoint_keep" want:">=1"`
 
-	Place recipe.Place `yaml:"-"`
+	Dir recipe.RunDir `yaml:"-"`
 }
 
-// RunPlace is where the run's folder is.
-func (s *Simulation) RunPlace() *recipe.Place { return &s.Place }
+// RunDirectory is where the run's folder is.
+func (s *Simulation) RunDirectory() *recipe.RunDir { return &s.Dir }
 
 // Clock says how long agents need for a gradient, in virtual seconds.
 type Clock struct {

@@ -94,9 +94,9 @@ func (w *trained) newPolicy() (*lm.Policy, error) {
 // open puts the model into an engine.
 func (w *trained) open() (*lm.Opened, error) {
 	spec, o := w.backend, train.Defaults()
-	recipe.PinBackend(&spec, w.folder, o, recipe.Devices{}, w.samples, w.o.heard)
+	recipe.ChooseBackend(&spec, w.folder, o, recipe.Devices{}, w.samples, w.o.heard)
 	load := func(string) (*model.Model, *tokenizer.Tokenizer, error) { return w.model, w.tokenizer, nil }
-	opened, err := recipe.OpenWorld(load, spec, w.folder, o, recipe.Devices{})
+	opened, err := recipe.OpenModel(load, spec, w.folder, o, recipe.Devices{})
 	if err != nil {
 		return nil, err
 	}

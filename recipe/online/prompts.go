@@ -33,7 +33,7 @@ type Prompt struct {
 
 // Read reads or makes the prompts of a run, in the order in which they are used. Those of more than limit tokens are
 // left out.
-func (o *Options) Read(j *recipe.Job, from recipe.Mix, limit int) ([]Prompt, error) {
+func (o *Options) Read(j *recipe.Run, from recipe.Mix, limit int) ([]Prompt, error) {
 	sources, err := recipe.Each(from, func(name string) ([]Prompt, error) { return o.read(j, name, limit) })
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (p *Prompt) kind() string {
 	return "a string"
 }
 
-func (o *Options) read(j *recipe.Job, source string, limit int) ([]Prompt, error) {
+func (o *Options) read(j *recipe.Run, source string, limit int) ([]Prompt, error) {
 	e := &batch.Encoder{Tokenizer: j.Tokenizer}
 	if source == embedded.Name {
 		return o.items(j, e, source, limit)
@@ -92,7 +92,7 @@ func (o *Options) read(j *recipe.Job, source string, limit int) ([]Prompt, error
 }
 
 // items takes the items that ci-rl trains on, in the same prompts.
-func (o *Options) items(j *recipe.Job, e *batch.Encoder, source string, limit int) (all []Prompt, err error) {
+func (o *Options) items(j *recipe.Run, e *batch.Encoder, source string, limit int) (all []Prompt, err error) {
 	c := cirl.Options{Base: recipe.Base{Seed: j.Seed}, Data: cirl.Data{Mix: recipe.Mix{Train: config.Names{source}}, Scenarios: o.Scenarios,
 		ValidationFraction: o.ValidationFraction, TestFraction: o.TestFraction}}
 	parts, err := c.Items(j)
@@ -125,7 +125,7 @@ func (o *Options) items(j *recipe.Job, e *batch.Encoder, source string, limit in
 }
 
 // plain encodes prompts that are texts or conversations.
-func plain(j *recipe.Job, e *batch.Encoder, rows []records.Prompt, limit int) (all []Prompt, err error) {
+func plain(j *recipe.Run, e *batch.Encoder, rows []records.Prompt, limit int) (all []Prompt, err error) {
 	long := 0
 	for _, r := range rows {
 		tokens, err := e.Prompt(r.Text)

@@ -16,7 +16,7 @@ import (
 // run continues: the same weights give the same answers, bit for bit.
 type Maker struct {
 	Options Options
-	*recipe.Job
+	*recipe.Run
 	Prompts []Prompt
 	Sampler rollout.Sampler // with a decoder, of the weights that learn
 	Reward  scorer.Source
@@ -36,7 +36,7 @@ func tableName(n int) string   { return fmt.Sprintf("round-%d.parquet", n+1) }
 // Own names the files that are written under a temporary name first, to the run folder.
 func (m *Maker) Own() error {
 	for n := range m.Options.Rounds {
-		if err := m.Run.Own(tableName(n)); err != nil {
+		if err := m.Folder.Own(tableName(n)); err != nil {
 			return err
 		}
 	}
@@ -70,7 +70,7 @@ func (m *Maker) explain(ctx context.Context, n int, what string, err error) erro
 		return m.StopError("in round %d of %d, while %s", n+1, m.Options.Rounds, what)
 	}
 	return fmt.Errorf("round %d of %d: %w (what is done is in %s: --resume continues it)", n+1, m.Options.Rounds, err,
-		m.Run.Dir)
+		m.Folder.Dir)
 }
 
 // AtOnce is how many answers are drawn at a time.
@@ -79,7 +79,7 @@ func (m *Maker) AtOnce() int { return scorer.PromptsAtOnce(m.Options.Samples) * 
 // sample draws the answers of a round that are missing.
 func (m *Maker) sample(ctx context.Context, n int) (groups []scorer.Group, err error) {
 	prompts := m.Part(n)
-	drawn, err := scorer.KeepAnswers(m.Run.Path(answersName(n)), m.identify(n), len(prompts))
+	drawn, err := scorer.KeepAnswers(m.Folder.Path(answersName(n)), m.identify(n), len(prompts))
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (m *Maker) draw(ctx context.Context, n, first int, prompts []Prompt) (answe
 // score scores the answers of a round that have no score yet.
 func (m *Maker) score(ctx context.Context, n int, groups []scorer.Group) ([]scorer.Score, error) {
 	answers := scorer.Answers(groups)
-	kept, err := scorer.KeepScores(m.Run.Path(scoresName(n)), m.Options.Reward, answers)
+	kept, err := scorer.KeepScores(m.Folder.Path(scoresName(n)), m.Options.Reward, answers)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (m *Maker) score(ctx context.Context, n int, groups []scorer.Group) ([]scor
 // store writes the answers of a round and their scores as a table, unless it is there. Prompts with fewer than two
 // scored answers are left out.
 func (m *Maker) store(n int, groups []scorer.Group, scores []scorer.Score) error {
-	path := m.Run.Path(tableName(n))
+	path := m.Folder.Path(tableName(n))
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}

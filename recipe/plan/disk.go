@@ -24,7 +24,7 @@ func (d *Disk) add(name string, bytes int) {
 
 // disk adds up what is written. A checkpoint has weights and both moments in float32; the newest is written before the
 // oldest is removed.
-func (p *Plan) disk(d *recipe.Draft) (x Disk) {
+func (p *Plan) disk(d *recipe.DryRun) (x Disk) {
 	one, o := 12*p.Trained, d.Train
 	kept := min(o.CheckpointKeep, p.checkpoints(d))
 	x.add(fmt.Sprintf("%s of %s", recipe.Count(kept, "checkpoint"), size(one)), kept*one)
@@ -36,14 +36,14 @@ func (p *Plan) disk(d *recipe.Draft) (x Disk) {
 	}
 	x.add("the result, "+d.Kind(), resultBytes(d))
 	x.Free = -1
-	if free, ok := files.Free(existing(d.Place.Out)); ok {
+	if free, ok := files.Free(existing(d.Dir.Out)); ok {
 		x.Free = int(min(free, math.MaxInt64))
 	}
 	return x
 }
 
 // checkpoints is how many the run writes: by steps, by minutes, and at the end.
-func (p *Plan) checkpoints(d *recipe.Draft) int {
+func (p *Plan) checkpoints(d *recipe.DryRun) int {
 	n := 1
 	if every := d.Train.CheckpointEvery; every > 0 {
 		n += (p.Steps - 1) / every
@@ -55,7 +55,7 @@ func (p *Plan) checkpoints(d *recipe.Draft) int {
 }
 
 // resultBytes is the size of the model, or the adapter, that a finished run leaves.
-func resultBytes(d *recipe.Draft) int {
+func resultBytes(d *recipe.DryRun) int {
 	bytes := 4
 	if dtype := d.SaveDType(); dtype == "bfloat16" || dtype == "float16" {
 		bytes = 2

@@ -32,7 +32,7 @@ func (m *Memory) add(name string, bytes int) {
 
 // memory adds up a run on this machine, or on each device that has memory of its own. Those of a CPU share the
 // machine's.
-func (p *Plan) memory(d *recipe.Draft, in room) (m Memory) {
+func (p *Plan) memory(d *recipe.DryRun, in room) (m Memory) {
 	m.Available, m.Devices = in.available, 1
 	devices := d.Engine.Devices()
 	if in.apart {
@@ -68,7 +68,7 @@ func (p *Plan) memory(d *recipe.Draft, in room) (m Memory) {
 
 // measuring is what the engine holds on some devices while a reference of its own measures: there are no moments and
 // gradients yet.
-func (p *Plan) measuring(d *recipe.Draft, h train.DeviceBytes, reference, devices int) int {
+func (p *Plan) measuring(d *recipe.DryRun, h train.DeviceBytes, reference, devices int) int {
 	held := devices * (h.Weights + h.Frozen + reference)
 	n := d.Engine.Needs(held, 0, p.uses(func(s Shape) bool { return !s.Trains }))
 	return held + devices*n.Programs/d.Engine.Devices() + n.Engine

@@ -49,7 +49,7 @@ type Shape struct {
 }
 
 // Make plans a run.
-func Make(ctx context.Context, o recipe.Drafter, r run.Reporter) (*Plan, error) {
+func Make(ctx context.Context, o recipe.Planned, r run.Reporter) (*Plan, error) {
 	return makeIn(ctx, o, r, room{})
 }
 
@@ -60,8 +60,8 @@ type room struct {
 	apart           bool // the memory is a device's own
 }
 
-func makeIn(ctx context.Context, o recipe.Drafter, r run.Reporter, in room) (*Plan, error) {
-	d, err := o.Draft(ctx, r)
+func makeIn(ctx context.Context, o recipe.Planned, r run.Reporter, in room) (*Plan, error) {
+	d, err := o.DryRun(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func makeIn(ctx context.Context, o recipe.Drafter, r run.Reporter, in room) (*Pl
 	if in.available == 0 {
 		in = roomOf(d.Engine)
 	}
-	p := &Plan{Command: d.Command, Model: d.Folder, Engine: d.Engine.Name, DType: d.Graph.ComputeType().String(),
+	p := &Plan{Command: d.Command, Model: d.Base.Model, Engine: d.Engine.Name, DType: d.Graph.ComputeType().String(),
 		Parameters: d.Model.Config.ParamCount(), Trained: d.Learner.Size(), Examples: d.Examples, Unit: d.Unit,
 		Steps: d.Steps, Sampling: d.Sampling}
 	if err := p.sketch(d); err != nil {
@@ -97,7 +97,7 @@ func roomOf(e *backend.Engine) room {
 const sketched = 12
 
 // sketch counts the programs: those that train first, of each kind the largest first.
-func (p *Plan) sketch(d *recipe.Draft) error {
+func (p *Plan) sketch(d *recipe.DryRun) error {
 	parts, counted := slices.Clone(d.Parts), map[bool]int{}
 	slices.SortStableFunc(parts, func(a, b train.Part) int {
 		if measures := a.Objective == nil; measures != (b.Objective == nil) {

@@ -36,7 +36,7 @@ func makeOf(t *testing.T, spec config.Command, text string) (*Plan, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Make(t.Context(), o.(recipe.Drafter), nil)
+	return Make(t.Context(), o.(recipe.Planned), nil)
 }
 
 // TestPlanByHand: bytes for each of the embedded model's parameters, and what its run has of steps and batches.

@@ -95,7 +95,7 @@ func (h *rehearsal) prepare() error {
 func (h *rehearsal) learn(ctx context.Context, try int, r run.Reporter) (trained string, loss float64, err error) {
 	o, n := sft.Defaults(), len(h.rows)
 	o.Model, o.Chat, o.Backend, o.Seed = h.path("tiny"), h.Chat, h.Backend, h.Seed
-	o.Place.Out = h.path(fmt.Sprint("run-", try))
+	o.Dir.Out = h.path(fmt.Sprint("run-", try))
 	o.Data.Train, o.Data.Options, o.Data.LossOn = []string{h.path("rows.jsonl")}, h.Limits, h.LossOn
 	o.Train.BatchSize, o.Train.MicroBatchSize, o.Train.MaxSteps, o.Train.Epochs = n, n, tries[try].steps, 0
 	o.Train.LearningRate, o.Train.Schedule, o.Train.WarmupSteps = tries[try].rate, "cosine", 10

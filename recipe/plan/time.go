@@ -21,7 +21,7 @@ const (
 
 // timeOf measures a product of the model's shape and divides the run's operations by its rate. The rest of a step is
 // reading and writing values.
-func timeOf(d *recipe.Draft, shapes []Shape) (t Time, err error) {
+func timeOf(d *recipe.DryRun, shapes []Shape) (t Time, err error) {
 	rows, traffic, compiling := 1, 0.0, 0.0
 	for _, s := range shapes {
 		rows = max(rows, s.Rows*s.Len)
@@ -50,7 +50,7 @@ func timeOf(d *recipe.Draft, shapes []Shape) (t Time, err error) {
 const drawOverhead = 1.6
 
 // productRate measures a product of rows by a matrix of the model's shape, cut to a size that takes milliseconds.
-func productRate(d *recipe.Draft, rows int) (float64, error) {
+func productRate(d *recipe.DryRun, rows int) (float64, error) {
 	const most = 1024
 	c := d.Model.Config
 	return d.Engine.ProductRate(min(rows, most/4), min(c.HiddenSize, most), min(max(c.IntermediateSize, c.HiddenSize),

@@ -16,7 +16,7 @@ import (
 
 // loadAnswers loads the training answers and the held-out ones, and gives each a mismatched one.
 func (t *training) loadAnswers(ctx context.Context) (err error) {
-	t.set.Train, t.set.Eval, err = recipe.Load(ctx, t.Job, t.o.Data.Source, recipe.Encoding[data.Labelled]{
+	t.set.Train, t.set.Eval, err = recipe.Load(ctx, t.Run, t.o.Data.Source, recipe.Encoding[data.Labelled]{
 		Prompts: true, Limit: t.limit,
 		Read: func(path string) ([]data.Labelled, error) {
 			rows, report, err := readAnswers(path)

@@ -16,7 +16,6 @@ import (
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/rollout/local"
 )
 
 // ktoOptions are for a run of two steps on rows.
@@ -31,7 +30,7 @@ func ktoOptions(t *testing.T, rows string) Options {
 	o.Model, o.Backend, o.Data.Train = embedded.Name, "go", config.Names{path}
 	o.Train.BatchSize, o.Train.MicroBatchSize, o.Train.MaxSteps, o.Train.Epochs = 4, 2, 2, 0
 	o.Train.LearningRate, o.Train.WarmupSteps = 1e-3, 0
-	o.Place = recipe.Place{Out: filepath.Join(dir, "out")}
+	o.Dir = recipe.RunDir{Out: filepath.Join(dir, "out")}
 	return o
 }
 
@@ -79,12 +78,12 @@ func TestKTOMixes(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Data.Train, o.Data.Weights, o.Data.EvalFraction = append(o.Data.Train, more), []float64{1, 3}, 0
-	j, err := o.newJob(local.LoadShapes, nil)
+	j, err := o.open(nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer j.Close()
-	x := &training{Job: j, o: o}
+	x := &training{Run: j, o: o}
 	if err := x.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/online"
-	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/scorer"
 	"github.com/posttrain/posttrain/train"
 )
@@ -39,18 +38,18 @@ const roundKey, firstKey = "round", "step before the round"
 
 // learnOnline trains round by round. A run that is continued finds what its round has made in the run folder.
 func (t *training) learnOnline(ctx context.Context) (*recipe.Result, error) {
-	o := &onlineTraining{training: t, maker: online.Maker{Options: t.o.Online, Job: t.Job}}
+	o := &onlineTraining{training: t, maker: online.Maker{Options: t.o.Online, Run: t.Run}}
 	var err error
-	if o.maker.Prompts, err = t.o.Online.Read(t.Job, t.o.Data.Mix, t.promptLimit()); err != nil {
+	if o.maker.Prompts, err = t.o.Online.Read(t.Run, t.o.Data.Mix, t.promptLimit()); err != nil {
 		return nil, err
 	}
 	if err := t.loadHeldOut(ctx); err != nil {
 		return nil, err
 	}
-	if err := t.Job.Open(); err != nil {
+	if err := t.Start(); err != nil {
 		return nil, err
 	}
-	t.Ready(0)
+	t.ReportMemory(0)
 	if err := o.own(); err != nil {
 		return nil, err
 	}
@@ -99,13 +98,12 @@ func (t *training) encode(ctx context.Context, name string, pairs []data.Prefere
 	if err := e.Fit([][]data.Preference{pairs}, nil); err != nil {
 		return nil, err
 	}
-	return e.Examples(ctx, t.Job, name, pairs)
+	return e.Examples(ctx, t.Run, name, pairs)
 }
 
 // open opens the sampler, which draws from the weights that learn, and the reward.
 func (o *onlineTraining) open() (closeAll func(), err error) {
-	sampler := rollout.NewCached(o.Engine, o.Model.Config, o.Learner.Weights,
-		rollout.Options{Graph: o.Graph, Decoder: o.Tokenizer, CacheGB: o.maker.Options.CacheGB})
+	sampler := o.Sampler(o.maker.Options.CacheGB)
 	longest := 0
 	for _, p := range o.maker.Prompts {
 		longest = max(longest, len(p.Tokens))
@@ -114,7 +112,7 @@ func (o *onlineTraining) open() (closeAll func(), err error) {
 	if err == nil {
 		o.Say("answers: %v", plan)
 		o.maker.Sampler = sampler
-		place := scorer.Place{Cache: o.Run.Path("replies.jsonl"), Warn: o.Warn}
+		place := scorer.Place{Cache: o.Folder.Path("replies.jsonl"), Warn: o.Warn}
 		o.maker.Reward, err = scorer.Open(o.maker.Options.Reward, place)
 	}
 	if err != nil {
@@ -142,8 +140,8 @@ func (o *onlineTraining) measureHeldOut(ctx context.Context) (err error) {
 		defer learner.Close()
 		m.Release()
 	}
-	all := &training{Job: t.Job, o: t.o, set: train.Dataset{Method: t.method(), Train: t.set.Eval}}
-	if err := all.begin(); err != nil {
+	all := &training{Run: t.Run, o: t.o, set: train.Dataset{Method: t.method(), Train: t.set.Eval}}
+	if err := all.prepare(); err != nil {
 		return err
 	}
 	all.when = "before the first round"
@@ -178,7 +176,7 @@ func (o *onlineTraining) learn(ctx context.Context) (*recipe.Result, error) {
 		}
 		first = r.last
 	}
-	records, err := o.Run.ReadMetrics()
+	records, err := o.Folder.ReadMetrics()
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +184,7 @@ func (o *onlineTraining) learn(ctx context.Context) (*recipe.Result, error) {
 	for _, r := range records {
 		pairs += int(r.Values[metricPairs])
 	}
-	return o.Finish(o.trainer, pairs, func(records []run.Record) (string, error) { return o.report(records), nil })
+	return o.FinishExamples(o.trainer, pairs, func(records []run.Record) (string, error) { return o.report(records), nil })
 }
 
 // begin makes the pairs of a round with their references, and enters it. A round that is continued has both in files.
@@ -232,9 +230,6 @@ func (o *onlineTraining) enter(r *round, examples []train.Example) error {
 		return err
 	}
 	t.Kept[roundKey], t.Kept[firstKey] = float64(r.number), float64(r.first)
-	if r.number == 0 {
-		o.SayShapes(o.set.Layout())
-	}
 	return nil
 }
 
@@ -244,7 +239,7 @@ func referenceName(n int) string { return fmt.Sprintf("reference-%d.safetensors"
 // own names the files that are written under a temporary name first, to the run folder.
 func (o *onlineTraining) own() error {
 	for n := range o.maker.Options.Rounds {
-		if err := o.Run.Own(referenceName(n), run.PartOf(referenceName(n))); err != nil {
+		if err := o.Folder.Own(referenceName(n), run.PartOf(referenceName(n))); err != nil {
 			return err
 		}
 	}
@@ -259,7 +254,7 @@ func (o *onlineTraining) measureRound(ctx context.Context, r *round) error {
 		return nil
 	}
 	if t.trainer.Step() > r.first {
-		sums, err := train.ReadPairSums(t.Run.Path(name), len(t.set.Train))
+		sums, err := train.ReadPairSums(t.Folder.Path(name), len(t.set.Train))
 		for i := range sums {
 			t.set.Train[i].Reference = sums[i]
 		}

@@ -87,9 +87,9 @@ func tinyOnline(dir, prompts string) Options {
 	t.BatchSize, t.MicroBatchSize, t.WarmupSteps, t.LearningRate, t.CheckpointEvery = 2, 2, 0, 1e-3, 1
 	o.Online.Rounds, o.Online.Samples, o.Online.MaxNew = 2, 30, 4 // four prompts at a time
 	o.Online.Reward.Kind, o.Online.Reward.Command = scorer.Command, []string{os.Args[0], scoreArg}
-	o.Place = recipe.Place{Out: dir}
+	o.Dir = recipe.RunDir{Out: dir}
 	if _, err := os.Stat(filepath.Join(dir, "config.yaml")); err == nil {
-		o.Place = recipe.Place{Resume: dir}
+		o.Dir = recipe.RunDir{Resume: dir}
 	}
 	return o
 }
@@ -272,10 +272,10 @@ func TestOneRoundIsOfflineTraining(t *testing.T) {
 		o.Online.Rounds, o.Online.Samples, o.Train.Epochs, o.Train.Schedule = 1, 4, 2, "linear"
 		mustRun(t, o)
 		off := o
-		off.Mode, off.Data.Train = "", config.Names{filepath.Join(o.Place.Out, "round-1.parquet")}
-		off.Place = recipe.Place{Out: filepath.Join(dir, fmt.Sprint("offline", i))}
+		off.Mode, off.Data.Train = "", config.Names{filepath.Join(o.Dir.Out, "round-1.parquet")}
+		off.Dir = recipe.RunDir{Out: filepath.Join(dir, fmt.Sprint("offline", i))}
 		mustRun(t, off)
-		testkit.SameFiles(t, o.Place.Out, off.Place.Out, "model/model.safetensors")
+		testkit.SameFiles(t, o.Dir.Out, off.Dir.Out, "model/model.safetensors")
 	}
 }
 
@@ -296,7 +296,7 @@ func TestRoundsGoOn(t *testing.T) {
 	o := tinyOnline(filepath.Join(dir, "out"), prompts)
 	o.Online.Samples, o.Train.Schedule, o.Online.Prompts = 6, "linear", 7
 	result := mustRun(t, o)
-	records, err := run.ReadMetrics(filepath.Join(o.Place.Out, "metrics.jsonl"))
+	records, err := run.ReadMetrics(filepath.Join(o.Dir.Out, "metrics.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -325,8 +325,8 @@ func TestRoundsGoOn(t *testing.T) {
 		!strings.Contains(result.Summary, "round  prompts  pairs") {
 		t.Error(result.Summary)
 	}
-	both := promptsOf(t, filepath.Join(o.Place.Out, "round-1.parquet")) +
-		promptsOf(t, filepath.Join(o.Place.Out, "round-2.parquet"))
+	both := promptsOf(t, filepath.Join(o.Dir.Out, "round-1.parquet")) +
+		promptsOf(t, filepath.Join(o.Dir.Out, "round-2.parquet"))
 	seen := map[string]bool{}
 	for _, p := range strings.Fields(both) {
 		if seen[p] {
@@ -338,11 +338,11 @@ func TestRoundsGoOn(t *testing.T) {
 		t.Errorf("%d prompts: want 7", len(seen))
 	}
 	still := o
-	still.Train.LearningRate, still.Place = 1e-12, recipe.Place{Out: filepath.Join(dir, "still")}
+	still.Train.LearningRate, still.Dir = 1e-12, recipe.RunDir{Out: filepath.Join(dir, "still")}
 	mustRun(t, still)
-	testkit.SameFiles(t, o.Place.Out, still.Place.Out, "round-1.parquet")
-	x, _ := os.ReadFile(filepath.Join(o.Place.Out, "round-2.parquet"))
-	if y, _ := os.ReadFile(filepath.Join(still.Place.Out, "round-2.parquet")); string(x) == string(y) {
+	testkit.SameFiles(t, o.Dir.Out, still.Dir.Out, "round-1.parquet")
+	x, _ := os.ReadFile(filepath.Join(o.Dir.Out, "round-2.parquet"))
+	if y, _ := os.ReadFile(filepath.Join(still.Dir.Out, "round-2.parquet")); string(x) == string(y) {
 		t.Error("the second round's answers are those of the model before training")
 	}
 }
@@ -369,7 +369,7 @@ func TestOnlineVariants(t *testing.T) {
 			if rank > 0 {
 				name = "adapter/adapter_model.safetensors"
 			}
-			weights, err := os.ReadFile(filepath.Join(o.Place.Out, name))
+			weights, err := os.ReadFile(filepath.Join(o.Dir.Out, name))
 			if measured := strings.Contains(result.Summary, "On 3 held-out pairs"); err != nil ||
 				models[string(weights)] || measured != (rank == 0) {
 				t.Errorf("%s, rank %d: %v, another run's weights %v: %s", reference, rank, err,

@@ -52,7 +52,7 @@ func (o *onlineTraining) measure() (map[string]float64, error) {
 
 // logBefore logs what a round's pairs are like before the model trains on them, once.
 func (o *onlineTraining) logBefore(r *round) error {
-	records, err := o.Run.ReadMetrics()
+	records, err := o.Folder.ReadMetrics()
 	if err != nil || find(records, metricRound, r.number) != nil {
 		return err
 	}
@@ -77,13 +77,13 @@ func (o *onlineTraining) logBefore(r *round) error {
 
 // logAfter logs how a round has changed the log-probs of its pairs, once.
 func (o *onlineTraining) logAfter(r *round) error {
-	records, err := o.Run.ReadMetrics()
+	records, err := o.Folder.ReadMetrics()
 	if err != nil || find(records, metricDone, r.number) != nil {
 		return err
 	}
 	before := find(records, metricRound, r.number)
 	if before == nil {
-		return fmt.Errorf("%s has no line of the beginning of round %d", o.Run.Path("metrics.jsonl"), r.number+1)
+		return fmt.Errorf("%s has no line of the beginning of round %d", o.Folder.Path("metrics.jsonl"), r.number+1)
 	}
 	after, err := o.measure()
 	if err != nil {

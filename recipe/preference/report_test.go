@@ -63,7 +63,7 @@ func TestMeasuredAfterTraining(t *testing.T) {
 		}
 		o.Train.BatchSize, o.Train.MicroBatchSize, o.Train.MaxSteps, o.Train.Epochs = 2, 2, 2, 0
 		o.Train.LearningRate, o.Train.WarmupSteps = 1e-3, 0
-		o.Place = recipe.Place{Out: filepath.Join(dir, "out"+filepath.Base(heldOut))}
+		o.Dir = recipe.RunDir{Out: filepath.Join(dir, "out"+filepath.Base(heldOut))}
 		result, err := Run(context.Background(), o, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -13,7 +13,6 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/run"
-	"github.com/posttrain/posttrain/internal/track"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
@@ -24,25 +23,22 @@ import (
 // Run trains on preference pairs: it loads model and pairs, measures the reference's log-probs once, trains, saves the
 // best model and reports how the log-probs of the answers changed. A nil Reporter is silent.
 func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error) {
-	j, err := o.newJob(nil, r)
+	j, err := o.open(r, false)
 	if err != nil {
 		return nil, err
 	}
 	defer j.Close()
-	t := &training{Job: j, o: o}
+	t := &training{Run: j, o: o}
 	if o.isOnline() {
 		return t.learnOnline(ctx)
 	}
 	if err := t.load(ctx); err != nil {
 		return nil, err
 	}
-	if err := j.Open(); err != nil {
-		return nil, err
-	}
-	j.Ready(0)
 	if err := t.begin(); err != nil {
 		return nil, err
 	}
+	j.ReportMemory(0)
 	if err := t.measureReference(ctx); err != nil {
 		return nil, err
 	}
@@ -51,61 +47,60 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 		return nil, err
 	}
 	t.trainer.AtEnd = t.measureLast()
-	return j.Learn(ctx, t.trainer, func(records []run.Record) (string, error) { return t.report(ctx, before, records) })
+	if err := j.Fit(ctx, t.trainer); err != nil {
+		return nil, err
+	}
+	return j.FinishExamples(t.trainer, len(t.set.Train), func(records []run.Record) (string, error) {
+		return t.report(ctx, before, records)
+	})
 }
 
-// begin makes the trainer.
+// begin makes run directory and trainer.
 func (t *training) begin() error {
+	if err := t.Start(); err != nil {
+		return err
+	}
 	t.when = "before the first step"
+	return t.prepare()
+}
+
+// prepare makes the trainer.
+func (t *training) prepare() error {
 	t.set.Share = t.SharesPrompts(t.groups(t.set.Train))
 	t.trainer = t.Trainer(&t.set)
 	return t.trainer.Start()
 }
 
-// newJob opens engine and model; load is nil for a run that trains.
-func (o *Options) newJob(load recipe.Loader, r run.Reporter) (*recipe.Job, error) {
+// open opens engine and model.
+func (o *Options) open(r run.Reporter, dry bool) (*recipe.Run, error) {
 	if err := Spec.Verify(o); err != nil {
-		return nil, err
-	}
-	recipe.PinBackend(&o.Backend, o.Model, o.Train, o.Devices, o.isOnline(), r)
-	if err := o.Place.PinChat(&o.Chat, o.Model); err != nil {
 		return nil, err
 	}
 	title := o.Loss.Name()
 	if o.isOnline() {
 		title = "online " + title
 	}
-	return recipe.NewJob(recipe.Setup{
-		Command: Command, Title: title, Backend: o.Backend, Folder: o.Model, Load: load, Adapting: o.Adapting,
-		Chat: o.Chat, Devices: o.Devices, Train: o.Train, Seed: o.Seed, Tracking: o.Tracking, Resolved: o.Resolved(),
-		Place: o.Place,
-	}, r)
+	return recipe.Open(recipe.Config{Base: &o.Base, Command: Command, Title: title, Samples: o.isOnline(),
+		Resolved: o.Resolved, Dry: dry}, r)
 }
 
-// Draft makes the run up to its first step without the weights of the model. Close it.
-func (o Options) Draft(ctx context.Context, r run.Reporter) (*recipe.Draft, error) {
+// DryRun makes the run up to its first step without the weights of the model. Close it.
+func (o Options) DryRun(ctx context.Context, r run.Reporter) (*recipe.DryRun, error) {
 	if o.isOnline() {
 		return nil, fmt.Errorf("mode online: its pairs are made while it trains, so that it cannot be planned: want " +
 			"mode offline")
 	}
-	o.Tracking = track.Options{}
-	j, err := o.newJob(local.LoadShapes, r)
+	j, err := o.open(r, true)
 	if err != nil {
 		return nil, err
 	}
-	t, d := &training{Job: j, o: o}, &recipe.Draft{Job: j, Unit: "pairs"}
-	if o.Loss.Unpaired() {
-		d.Unit = "answers"
-	}
-	return d.CloseOn(t.draft(ctx, d))
+	t, d := &training{Run: j, o: o}, &recipe.DryRun{Run: j, Unit: o.unit()}
+	return d.Or(t.count(ctx, d))
 }
 
-// draft fills in what the run does.
-func (t *training) draft(ctx context.Context, d *recipe.Draft) error {
+// count fills in what the run does.
+func (t *training) count(ctx context.Context, d *recipe.DryRun) error {
 	if err := t.load(ctx); err != nil {
-		return err
-	}
-	if err := t.OpenShapes(); err != nil {
 		return err
 	}
 	if t.reference != nil {
@@ -118,12 +113,12 @@ func (t *training) draft(ctx context.Context, d *recipe.Draft) error {
 		d.Measure(t.groups(t.set.Train), t.set.Layout(), 1)
 		d.Measure(t.groups(t.set.Eval), t.set.Layout(), 1)
 	}
-	return d.Trains(t.trainer)
+	return d.Count(t.trainer)
 }
 
 // training is a run on its way.
 type training struct {
-	*recipe.Job
+	*recipe.Run
 	o         Options
 	reference *model.Model // nil: the model itself
 	rewards   *data.Rewards
@@ -198,7 +193,7 @@ func (t *training) load(ctx context.Context) (err error) {
 	if t.o.Loss.Unpaired() {
 		return t.loadAnswers(ctx)
 	}
-	t.set.Train, t.set.Eval, err = recipe.Load(ctx, t.Job, t.o.Data.Source, t.pairs())
+	t.set.Train, t.set.Eval, err = recipe.Load(ctx, t.Run, t.o.Data.Source, t.pairs())
 	if unscored := func(x train.Example) bool { return !x.Scored }; slices.ContainsFunc(t.set.Train, unscored) {
 		for i := range t.set.Train { // of a loss that needs no gaps: all have one, or none
 			t.set.Train[i].Scored = false
@@ -355,7 +350,7 @@ func (t *training) sums(ctx context.Context, name string, l *train.Learner, exam
 	bar := t.Progress(strings.TrimSuffix(t.o.unit(), "s"), 0, len(examples))
 	defer bar.Close()
 	every := time.Duration(t.Train.CheckpointMinutes * float64(time.Minute))
-	sums, cached, err := train.CachedPairSums(t.Run.Path(name), l, t.groups(examples), t.layout(), every,
+	sums, cached, err := train.CachedPairSums(t.Folder.Path(name), l, t.groups(examples), t.layout(), every,
 		func(done int) error {
 			bar.Step(done, nil)
 			return context.Cause(ctx)
@@ -364,7 +359,7 @@ func (t *training) sums(ctx context.Context, name string, l *train.Learner, exam
 		return nil, t.StopError("while log-probs were measured, %s", t.when)
 	}
 	if cached {
-		t.Say("taken from %s", t.Run.Path(name))
+		t.Say("taken from %s", t.Folder.Path(name))
 	}
 	return sums, err
 }

@@ -38,7 +38,7 @@ func TestUselessGapsAreWarnedAbout(t *testing.T) {
 		o := Defaults("dpo")
 		o.Model, o.Backend, o.Data.Train, o.Loss.Prior = embedded.Name, "go", config.Names{path}, prior
 		o.Train.BatchSize, o.Train.MicroBatchSize, o.Train.MaxSteps, o.Train.Epochs = 2, 2, 1, 0
-		o.Place = recipe.Place{Out: filepath.Join(dir, prior)}
+		o.Dir = recipe.RunDir{Out: filepath.Join(dir, prior)}
 		w := &warnings{Reporter: run.Listen(nil)}
 		if _, err := Run(context.Background(), o, w); err != nil {
 			t.Fatal(err)
@@ -81,7 +81,7 @@ func TestThePlainLossNeedsNoRewards(t *testing.T) {
 		o := Defaults("dpo")
 		o.Model, o.Backend, o.Data.Train, o.Loss.Prior = embedded.Name, "go", config.Names{path}, prior
 		o.Train.BatchSize, o.Train.MicroBatchSize, o.Train.MaxSteps, o.Train.Epochs = 2, 2, 1, 0
-		o.Place = recipe.Place{Out: filepath.Join(dir, prior)}
+		o.Dir = recipe.RunDir{Out: filepath.Join(dir, prior)}
 		_, err := Run(context.Background(), o, nil)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("prior %s: %v: want %s", prior, err, want)

@@ -15,21 +15,14 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// Run trains a reward model on preference pairs: it loads model and pairs, trains, saves the best model and reports how
-// often it prefers the chosen answer. A nil Reporter is silent.
+// Run trains a reward model on pairs: it loads model and pairs, trains, saves the best model and reports. A nil Reporter
+// is silent.
 func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error) {
 	if err := Spec.Verify(&o); err != nil {
 		return nil, err
 	}
-	recipe.PinBackend(&o.Backend, o.Model, o.Train, o.Devices, false, r)
-	if err := o.Place.PinChat(&o.Chat, o.Model); err != nil {
-		return nil, err
-	}
-	j, err := recipe.NewJob(recipe.Setup{
-		Command: Command, Title: "Reward model", Backend: o.Backend, Folder: o.Model, Load: o.open,
-		Adapting: o.Adapting, Chat: o.Chat, Devices: o.Devices, Train: o.Train, Seed: o.Seed, Tracking: o.Tracking,
-		Resolved: o.Resolved(), Place: o.Place,
-	}, r)
+	j, err := recipe.Open(recipe.Config{Base: &o.Base, Command: Command, Title: "Reward model", Load: o.open,
+		Resolved: o.Resolved}, r)
 	if err != nil {
 		return nil, err
 	}
@@ -38,12 +31,16 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := j.Open(); err != nil {
+	if err := j.Start(); err != nil {
 		return nil, err
 	}
-	j.Ready(0)
+	j.ReportMemory(0)
 	set.Share = j.SharesPrompts(train.Groups(set.Train))
-	return j.Learn(ctx, j.Trainer(set), func(records []run.Record) (string, error) {
+	t := j.Trainer(set)
+	if err := j.Fit(ctx, t); err != nil {
+		return nil, err
+	}
+	return j.FinishExamples(t, len(set.Train), func(records []run.Record) (string, error) {
 		return report(records, len(set.Eval)), nil
 	})
 }
@@ -68,7 +65,7 @@ func (o *Options) open(folder string) (*model.Model, *tokenizer.Tokenizer, error
 }
 
 // load reads the pairs to train on and the held-out ones.
-func load(ctx context.Context, j *recipe.Job, o Options) (*train.Dataset, error) {
+func load(ctx context.Context, j *recipe.Run, o Options) (*train.Dataset, error) {
 	pairs, held, err := recipe.Load(ctx, j, o.Data.Source, recipe.Encoding[data.Preference]{
 		Unit: "pairs",
 		Read: func(name string) ([]data.Preference, error) {
@@ -105,7 +102,7 @@ func (l Loss) margin(p data.Preference) (float64, error) {
 }
 
 // limit lists the pairs that are short enough for the model and data.max_tokens.
-func limit(j *recipe.Job, path string, groups []batch.Group, maxTokens int) (keep []int, err error) {
+func limit(j *recipe.Run, path string, groups []batch.Group, maxTokens int) (keep []int, err error) {
 	most := j.Model.Config.MaxPositions
 	if maxTokens > 0 {
 		most = min(most, maxTokens)

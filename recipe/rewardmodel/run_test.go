@@ -45,7 +45,7 @@ func writePairs(t *testing.T, n int, scored bool) string {
 
 func tiny(t *testing.T, folder, pairs string) Options {
 	o := Defaults()
-	o.Model, o.Backend, o.Data.Train, o.Place.Out = folder, "go", config.Names{pairs}, filepath.Join(t.TempDir(), "run")
+	o.Model, o.Backend, o.Data.Train, o.Dir.Out = folder, "go", config.Names{pairs}, filepath.Join(t.TempDir(), "run")
 	o.Train.Epochs, o.Train.MaxSteps, o.Train.BatchSize, o.Train.MicroBatchSize = 0, 12, 4, 4
 	o.Train.LearningRate, o.Train.LogEvery = 1e-2, 1
 	return o
@@ -188,7 +188,7 @@ func TestResume(t *testing.T) {
 	pairs := writePairs(t, 8, true)
 	start := func(out string) Options {
 		o := tiny(t, filepath.Join(fixtures, "llama-newer"), pairs)
-		o.Loss.Margin, o.Place.Out, o.Train.MaxSteps = "scores", out, 4
+		o.Loss.Margin, o.Dir.Out, o.Train.MaxSteps = "scores", out, 4
 		return o
 	}
 	whole, broken := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "broken")
@@ -201,7 +201,7 @@ func TestResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := start("")
-	o.Place = recipe.Place{Resume: broken}
+	o.Dir = recipe.RunDir{Resume: broken}
 	if _, err := Run(t.Context(), o, nil); err != nil {
 		t.Fatal(err)
 	}

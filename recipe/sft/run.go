@@ -9,16 +9,14 @@ import (
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/run"
-	"github.com/posttrain/posttrain/internal/track"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/train"
 )
 
 // Run trains on demonstrations: it loads model and demonstrations, trains, saves the best model and reports. A nil
 // Reporter is silent.
 func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error) {
-	j, err := o.newJob(nil, r)
+	j, err := o.open(r, false)
 	if err != nil {
 		return nil, err
 	}
@@ -27,45 +25,40 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := j.Open(); err != nil {
+	if err := j.Start(); err != nil {
 		return nil, err
 	}
-	j.Ready(0)
-	return j.Learn(ctx, j.Trainer(set), func([]run.Record) (string, error) { return "", nil })
+	j.ReportMemory(0)
+	t := j.Trainer(set)
+	if err := j.Fit(ctx, t); err != nil {
+		return nil, err
+	}
+	return j.FinishExamples(t, len(set.Train), func([]run.Record) (string, error) { return "", nil })
 }
 
-// newJob opens engine and model; load is nil for a run that trains.
-func (o *Options) newJob(load recipe.Loader, r run.Reporter) (*recipe.Job, error) {
+// open opens engine and model.
+func (o *Options) open(r run.Reporter, dry bool) (*recipe.Run, error) {
 	if err := Spec.Verify(o); err != nil {
 		return nil, err
 	}
-	recipe.PinBackend(&o.Backend, o.Model, o.Train, o.Devices, false, r)
-	if err := o.Place.PinChat(&o.Chat, o.Model); err != nil {
-		return nil, err
-	}
-	return recipe.NewJob(recipe.Setup{
-		Command: Command, Title: "SFT", Backend: o.Backend, Folder: o.Model, Load: load, Adapting: o.Adapting,
-		Chat: o.Chat, Devices: o.Devices, Train: o.Train, Seed: o.Seed, Tracking: o.Tracking, Resolved: o.Resolved(),
-		Place: o.Place,
-	}, r)
+	return recipe.Open(recipe.Config{Base: &o.Base, Command: Command, Title: "SFT", Resolved: o.Resolved, Dry: dry}, r)
 }
 
-// Draft makes the run up to its first step without the weights of the model. Close it.
-func (o Options) Draft(ctx context.Context, r run.Reporter) (*recipe.Draft, error) {
-	o.Tracking = track.Options{}
-	j, err := o.newJob(local.LoadShapes, r)
+// DryRun makes the run up to its first step without the weights of the model. Close it.
+func (o Options) DryRun(ctx context.Context, r run.Reporter) (*recipe.DryRun, error) {
+	j, err := o.open(r, true)
 	if err != nil {
 		return nil, err
 	}
-	d := &recipe.Draft{Job: j, Unit: "demonstrations"}
+	d := &recipe.DryRun{Run: j, Unit: "demonstrations"}
 	set, err := load(ctx, j, o)
 	if err == nil {
-		err = j.OpenShapes()
+		err = j.Start()
 	}
 	if err == nil {
-		err = d.Trains(j.Trainer(set))
+		err = d.Count(j.Trainer(set))
 	}
-	return d.CloseOn(err)
+	return d.Or(err)
 }
 
 // Rehearsal reads what a rehearsal tries of the run.
@@ -81,7 +74,7 @@ func (o *Options) Rehearsal() (*recipe.Rehearsal, error) {
 const embeddedDemonstrations = 4000
 
 // load reads the demonstrations to train on and the held-out ones.
-func load(ctx context.Context, j *recipe.Job, o Options) (*train.Dataset, error) {
+func load(ctx context.Context, j *recipe.Run, o Options) (*train.Dataset, error) {
 	demos, held, err := recipe.Load(ctx, j, o.Data.Source, recipe.Encoding[data.Demonstration]{
 		Unit: "demonstrations",
 		Read: func(name string) ([]data.Demonstration, error) { return read(j, name, o.Seed) },

@@ -24,7 +24,7 @@ import (
 // Recipe is a training recipe with options O, as a sweep sees it. Register it before use.
 type Recipe[O any] struct {
 	Spec  *config.Spec[O]
-	Place func(*O) *recipe.Place
+	Dir   func(*O) *recipe.RunDir
 	Run   func(context.Context, O, run.Reporter) error
 	Check func(*O) error // refuses options that leave nothing to compare; may be nil
 
@@ -201,9 +201,9 @@ func (s *Sweep[O]) runPoint(ctx context.Context, folder *run.Folder, i int, r ru
 		return nil
 	}
 	r.Say("run %d of %d, %s", i+1, len(s.points), name)
-	path, place := dir+".yaml", recipe.Place{Out: dir}
+	path, dirs := dir+".yaml", recipe.RunDir{Out: dir}
 	if begun := filepath.Join(dir, configName); exists(begun) {
-		path, place = begun, recipe.Place{Resume: dir}
+		path, dirs = begun, recipe.RunDir{Resume: dir}
 	}
 	o, err := s.recipe.load(config.Input{Path: path})
 	if err == nil {
@@ -212,7 +212,7 @@ func (s *Sweep[O]) runPoint(ctx context.Context, folder *run.Folder, i int, r ru
 	if err != nil {
 		return err
 	}
-	*s.recipe.Place(o) = place
+	*s.recipe.Dir(o) = dirs
 	return s.recipe.Run(ctx, *o, r)
 }
 

@@ -17,10 +17,10 @@ import (
 
 // toy is a recipe that trains nothing.
 type toy struct {
-	Weight float64      `yaml:"weight" want:">0 <=4"`
-	Steps  int          `yaml:"steps" want:">=1"`
-	Name   string       `yaml:"name"`
-	Place  recipe.Place `yaml:"-"`
+	Weight float64       `yaml:"weight" want:">0 <=4"`
+	Steps  int           `yaml:"steps" want:">=1"`
+	Name   string        `yaml:"name"`
+	Dir    recipe.RunDir `yaml:"-"`
 }
 
 var toySpec = &config.Spec[toy]{Command: "toy", Defaults: func(*config.Given) toy { return toy{Weight: 1, Steps: 3} }}
@@ -40,19 +40,19 @@ func (tr *trainer) recipe() Recipe[toy] {
 }
 
 var toyRecipe = Register(Recipe[toy]{
-	Spec: toySpec, Place: func(o *toy) *recipe.Place { return &o.Place }, Read: readToy,
+	Spec: toySpec, Dir: func(o *toy) *recipe.RunDir { return &o.Dir }, Read: readToy,
 })
 
 func (tr *trainer) train(_ context.Context, o toy, _ run.Reporter) error {
 	how := "new"
-	if o.Place.Resume != "" {
+	if o.Dir.Resume != "" {
 		how = "continued"
 	}
 	tr.ran = append(tr.ran, fmt.Sprintf("%s %v %d %s", how, o.Weight, o.Steps, o.Name))
 	if o.Weight == tr.fail && !tr.begin {
 		return errors.New("no data")
 	}
-	f, err := o.Place.Open("toy", toySpec.Resolve(&o))
+	f, err := o.Dir.Open("toy", toySpec.Resolve(&o))
 	if err != nil {
 		return err
 	}

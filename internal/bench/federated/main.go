@@ -105,8 +105,8 @@ func (a arm) run(ctx context.Context, dir string, seed int, more []string) (e en
 	}
 	path := filepath.Join(dir, fmt.Sprintf("%s-%d", a.name, seed))
 	if !exists(path, "summary.json") {
-		if s.Place = (recipe.Place{Out: path}); exists(path, "config.yaml") {
-			s.Place = recipe.Place{Resume: path}
+		if s.Dir = (recipe.RunDir{Out: path}); exists(path, "config.yaml") {
+			s.Dir = recipe.RunDir{Resume: path}
 		}
 		_, err := federated.Run(ctx, *s, nil)
 		// A policy that is certain of every action has no gradient left: its run ends early, and keeps its return.

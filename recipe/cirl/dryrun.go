@@ -3,42 +3,40 @@ package cirl
 import (
 	"context"
 
+	"github.com/gomlx/compute"
 	"github.com/posttrain/posttrain/internal/run"
-	"github.com/posttrain/posttrain/internal/track"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/rollout/local"
 )
 
-// Draft makes the run up to its first step without the weights of the model. Every answer is as long as
+// DryRun makes the run up to its first step without the weights of the model. Every answer is as long as
 // sampling.max_new_tokens allows. Close it.
-func (o Options) Draft(_ context.Context, r run.Reporter) (*recipe.Draft, error) {
-	o.Tracking = track.Options{}
-	j, err := o.newJob(local.LoadShapes, r)
+func (o Options) DryRun(_ context.Context, r run.Reporter) (*recipe.DryRun, error) {
+	j, err := o.open(r, true)
 	if err != nil {
 		return nil, err
 	}
-	d := &recipe.Draft{Job: j, Unit: "prompts"}
-	return d.CloseOn(newTraining(j, o).draft(d))
+	d := &recipe.DryRun{Run: j, Unit: "prompts"}
+	return d.Or(newTraining(j, o).count(d))
 }
 
-// draft fills in what the run does.
-func (t *training) draft(d *recipe.Draft) error {
+// count fills in what the run does.
+func (t *training) count(d *recipe.DryRun) error {
 	if err := t.load(); err != nil {
 		return err
 	}
-	if err := t.OpenShapes(); err != nil {
+	if err := t.Start(); err != nil {
 		return err
 	}
 	if t.o.GRPO.NeedsReference() {
-		d.ReferenceBytes = t.Learner.ReferenceBytes()
+		d.ReferenceBytes, t.reference = t.Learner.ReferenceBytes(), []compute.Buffer{} // of which nothing is read
 	}
-	if err := d.Trains(t.trainer()); err != nil {
+	if err := d.Count(t.trainer()); err != nil {
 		return err
 	}
 	if t.o.Rollout.Engine != "" { // other machines sample
 		return nil
 	}
-	sampler := t.newSampler()
+	sampler := t.Sampler(t.o.Sampling.CacheGB)
 	defer sampler.Close()
 	plan, err := t.plan(sampler)
 	d.Sampling = &recipe.Sampling{Plan: plan, New: t.o.Sampling.MaxNew, Answers: t.answers(d.Steps)}

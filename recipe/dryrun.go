@@ -8,9 +8,9 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// Draft is a run up to its first step, without the weights of its model and without a folder: what a plan counts.
-type Draft struct {
-	*Job
+// DryRun is a run up to its first step, without the weights of its model and without a directory: what a plan counts.
+type DryRun struct {
+	*Run
 	Unit      string // of the examples: pairs
 	Examples  int    // to train on
 	Steps     int
@@ -28,13 +28,13 @@ type Sampling struct {
 	New          int     // tokens of an answer at most
 }
 
-// Drafter are the options of a recipe that can be planned.
-type Drafter interface {
-	Draft(ctx context.Context, r run.Reporter) (*Draft, error)
+// Planned are the options of a recipe that can be planned.
+type Planned interface {
+	DryRun(ctx context.Context, r run.Reporter) (*DryRun, error)
 }
 
-// Trains fills in what a trainer does, whose source can be surveyed.
-func (d *Draft) Trains(t *train.Trainer) error {
+// Count fills in what a trainer does, whose source can be surveyed.
+func (d *DryRun) Count(t *train.Trainer) error {
 	if err := t.Start(); err != nil {
 		return err
 	}
@@ -43,20 +43,11 @@ func (d *Draft) Trains(t *train.Trainer) error {
 	return t.Source.(interface{ Survey(*train.Survey) error }).Survey(&d.Survey)
 }
 
-// CloseOn closes the draft if there is an error.
-func (d *Draft) CloseOn(err error) (*Draft, error) {
+// Or is the dry run, closed if there is an error.
+func (d *DryRun) Or(err error) (*DryRun, error) {
 	if err != nil {
 		d.Close()
 		return nil, err
 	}
 	return d, nil
-}
-
-// SaveDType is the type in which the result is stored.
-func (j *Job) SaveDType() string { return j.saveDType(j.Train) }
-
-// OpenShapes is Open for a model without weights, and makes no run folder.
-func (j *Job) OpenShapes() (err error) {
-	j.Learner, err = train.Shapes(j.Engine, j.Model, j.Graph)
-	return err
 }

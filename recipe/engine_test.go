@@ -29,7 +29,7 @@ func TestAutoSaysWhichEngineAndWhy(t *testing.T) {
 	var s said
 	for given, want := range map[string]string{"auto": "go", "onnx:/lib/x.so": "onnx:/lib/x.so"} {
 		spec := given
-		if recipe.PinBackend(&spec, "nowhere", train.Defaults(), recipe.Devices{}, false, &s); spec != want {
+		if recipe.ChooseBackend(&spec, "nowhere", train.Defaults(), recipe.Devices{}, false, &s); spec != want {
 			t.Errorf("%s: %s, want %s", given, spec, want)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// World is an open engine with a model and its tokenizer.
-type World struct {
+// Opened is a model with its tokenizer in an open engine.
+type Opened struct {
 	Engine    *backend.Engine
 	Model     *model.Model
 	Tokenizer *tokenizer.Tokenizer
@@ -25,9 +25,9 @@ type World struct {
 // Loader opens a model folder with its tokenizer.
 type Loader func(folder string) (*model.Model, *tokenizer.Tokenizer, error)
 
-// OpenWorld opens the engine, the model and its tokenizer, and checks that they fit. A loader of nil is that of
-// language models.
-func OpenWorld(load Loader, engine, folder string, o train.Options, d Devices) (*World, error) {
+// OpenModel opens the engine, the model and its tokenizer, and checks that they fit. A loader of nil is that of language
+// models.
+func OpenModel(load Loader, engine, folder string, o train.Options, d Devices) (*Opened, error) {
 	if load == nil {
 		load = local.Load
 	}
@@ -40,7 +40,7 @@ func OpenWorld(load Loader, engine, folder string, o train.Options, d Devices) (
 		m.Release()
 		return nil, err
 	}
-	w := &World{Engine: e, Model: m, Tokenizer: t}
+	w := &Opened{Engine: e, Model: m, Tokenizer: t}
 	if err = m.Config.CheckMesh(e.Mesh, e.Shard == backend.ShardMoments); err == nil {
 		w.Graph, err = graphOptions(e, m, o)
 	}
@@ -52,13 +52,13 @@ func OpenWorld(load Loader, engine, folder string, o train.Options, d Devices) (
 }
 
 // Close closes the engine and the model's files.
-func (w *World) Close() {
+func (w *Opened) Close() {
 	w.Model.Release()
 	w.Engine.Close()
 }
 
-// PinBackend replaces auto by the engine that it means on this machine for training a model, and says which and why.
-func PinBackend(spec *string, folder string, o train.Options, d Devices, samples bool, r run.Reporter) {
+// ChooseBackend replaces auto by the engine that it means on this machine for training a model, and says which and why.
+func ChooseBackend(spec *string, folder string, o train.Options, d Devices, samples bool, r run.Reporter) {
 	if *spec != "auto" {
 		return
 	}
@@ -95,20 +95,20 @@ func graphOptions(e *backend.Engine, m *model.Model, o train.Options) (model.Gra
 }
 
 // Tolerance is how far policy and reference may be apart at step 0.
-func (w *World) Tolerance() float64 {
+func (w *Opened) Tolerance() float64 {
 	if w.Graph.DType == dtypes.BFloat16 {
 		return losses.ToleranceBFloat16
 	}
 	return losses.ToleranceFloat32
 }
 
-// saveDType is what the trained model is stored in. An adapter, which is small, keeps float32.
-func (w *World) saveDType(o train.Options) string {
-	if o.SaveDType != "auto" {
-		return o.SaveDType
-	}
-	if w.Model.Config.LoRA != nil {
+// SaveDType is what the trained model is stored in. An adapter, which is small, keeps float32.
+func (r *Run) SaveDType() string {
+	switch {
+	case r.Train.SaveDType != "auto":
+		return r.Train.SaveDType
+	case r.Model.Config.LoRA != nil:
 		return "float32"
 	}
-	return w.Model.Config.DType
+	return r.Model.Config.DType
 }

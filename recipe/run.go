@@ -1,0 +1,340 @@
+package recipe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/track"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/train"
+)
+
+// Config is what a training run needs to know ahead of its data.
+type Config struct {
+	*Base
+	Command  string        // names the run directory
+	Title    string        // names the run in its summary and picture: MaPPO-DPO
+	Load     Loader        // of the model folder; nil: it is a language model's
+	Samples  bool          // the run samples, too: backend auto takes an engine that is good at it
+	Dry      bool          // a dry run: the model has no weights, and there is no run directory
+	Resolved func() []byte // the configuration in force, as YAML; nil: none is kept
+}
+
+// Run is a training run: engine, model, tokenizer, run directory and learner.
+type Run struct {
+	Config
+	run.Reporter
+	*Opened
+	Folder   *run.Folder // the run directory, from Start on
+	Learner  *train.Learner
+	resolved []byte
+	bar      run.Bar // of the steps
+}
+
+// Reporter hears what a run says.
+type Reporter = run.Reporter
+
+// NewReporter writes plain lines.
+func NewReporter(w io.Writer) Reporter { return run.NewReporter(w, false, false) }
+
+// Open opens engine, model and tokenizer, and looks at the run directory. A nil Reporter is silent. Close the run.
+func Open(c Config, reporter Reporter) (_ *Run, err error) {
+	r := &Run{Config: c, Reporter: run.Listen(reporter)}
+	if r.Dry {
+		r.Load, r.Tracking = local.LoadShapes, track.Options{}
+	}
+	if r.Backend == "" {
+		r.Backend = "auto"
+	}
+	ChooseBackend(&r.Backend, r.Base.Model, r.Train, r.Devices, r.Samples, reporter)
+	if err := r.Dir.keepPrompts(&r.Chat, r.Base.Model); err != nil {
+		return nil, err
+	}
+	if r.Resolved != nil {
+		r.resolved = r.Resolved()
+	}
+	if err := r.Dir.Check(r.resolved); err != nil {
+		return nil, err
+	}
+	if r.Adapting.Quantized() && r.Devices.several() {
+		return nil, fmt.Errorf("quantize %s: weights in few bits cannot be cut over devices yet: remove it or "+
+			"engine.devices", r.Adapting.Quantize)
+	}
+	if err := r.Tracking.Try(); err != nil {
+		return nil, err
+	}
+	if r.Opened, err = OpenModel(r.Load, r.Backend, r.Base.Model, r.Train, r.Devices); err != nil {
+		return nil, err
+	}
+	if err := r.adapt(); err != nil {
+		r.Opened.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// adapt gives tokenizer and model what the configuration says, and reports what is odd about them.
+func (r *Run) adapt() (err error) {
+	if err := r.Chat.Apply(r.Tokenizer); err != nil {
+		return err
+	}
+	ReportEngine(r.Engine, r)
+	if advice := r.Adapting.advise(r.Engine); advice != "" {
+		r.Warn("%s", advice)
+	}
+	if p := backend.Processes(); p != "" {
+		r.Warn("%s: processes do not train together: each trains the whole model, in a run folder of its own", p)
+	}
+	adapted, err := r.Adapting.Adapt(r.Model, r.Base.Model, r.Seed)
+	if err != nil {
+		return err
+	}
+	r.Model = adapted
+	for _, w := range r.Tokenizer.Warnings() {
+		r.Warn("%s", w)
+	}
+	return nil
+}
+
+// Start puts the model into the engine, and makes the run directory or opens the one to continue.
+func (r *Run) Start() (err error) {
+	if r.Dry {
+		r.Learner, err = train.Shapes(r.Engine, r.Model, r.Graph)
+		return err
+	}
+	if r.Learner, err = train.NewLearner(r.Engine, r.Model, r.Graph); err != nil {
+		return err
+	}
+	if r.Folder, err = r.Dir.Open(r.Command, r.resolved); err != nil {
+		return err
+	}
+	if err := r.Folder.NoteInputs(); err != nil {
+		return err
+	}
+	return r.Tracking.Watch(track.Subject{Folder: r.Folder, Command: r.Command, Config: r.resolved, Reporter: r})
+}
+
+// ReportMemory says how much memory training takes for every parameter, reference bytes of them for a reference that
+// stays loaded, and closes the files of the weights: the engine has them. It comes after everything that reads the model.
+func (r *Run) ReportMemory(reference int) {
+	f := r.Learner.Footprint(r.Train.Rule())
+	f.Reference = reference
+	r.Say("%s", f)
+	r.Model.Release()
+	debug.FreeOSMemory()
+}
+
+// reportShapes says in which shapes batches are laid out, where the engine compiles a program for each.
+func (r *Run) reportShapes(l interface{ DescribeShapes() string }) {
+	if text := l.DescribeShapes(); text != "" {
+		r.Say("%s", text)
+	}
+}
+
+// Before loads the model as it was before training.
+func (r *Run) Before() (*model.Model, error) {
+	m, _, err := local.Load(r.Base.Model)
+	if err != nil {
+		return nil, err
+	}
+	return r.Adapting.Adapt(m, r.Base.Model, r.Seed)
+}
+
+// Close frees what the run holds.
+func (r *Run) Close() {
+	if r.Learner != nil {
+		r.Learner.Close()
+	}
+	if r.Folder != nil {
+		r.Folder.Close()
+	}
+	r.Opened.Close()
+}
+
+// Encode gives the tokens of a prompt, a conversation's by the model's chat template.
+func (r *Run) Encode(prompt data.Text) ([]int32, error) {
+	e := batch.Encoder{Tokenizer: r.Tokenizer}
+	return e.Prompt(prompt)
+}
+
+// Sampler draws from the weights that learn, with a cache of keys and values of at most that many gigabytes; 0: a
+// quarter of the memory. Close it ahead of the run.
+func (r *Run) Sampler(cacheGB float64) *rollout.Cached {
+	return rollout.NewCached(r.Engine, r.Model.Config, r.Learner.Weights,
+		rollout.Options{Graph: r.Graph, Decoder: r.Tokenizer, CacheGB: cacheGB})
+}
+
+// Exporter writes model folders with the run's tokenizer.
+func (r *Run) Exporter() train.Exporter {
+	return train.Exporter{Model: r.Model, Tokenizer: r.Tokenizer}
+}
+
+// Trainer trains the run's model on what a source gives, in the run directory.
+func (r *Run) Trainer(source train.Source) *train.Trainer {
+	return &train.Trainer{
+		Learner: r.Learner, Source: source, Options: r.Train, Seed: r.Seed, Folder: r.Folder, Export: r.Exporter(),
+		ConfigHash: run.HashConfig(identity(r.resolved)),
+		OnNotice:   func(line string) { r.bar.Notice(line) },
+		OnStep:     func(step, _ int, values map[string]float64) { r.bar.Step(step, values) },
+	}
+}
+
+// Fit runs a trainer to its last step, from the start or from the newest checkpoint.
+func (r *Run) Fit(ctx context.Context, t *train.Trainer) error {
+	if err := t.Start(); err != nil {
+		return err
+	}
+	switch s := t.Source.(type) {
+	case interface{ Layout() batch.Layout }:
+		r.reportShapes(s.Layout())
+	case interface{ Rows() batch.GroupLayout }:
+		r.reportShapes(s.Rows())
+	}
+	if err := r.Resume(t); err != nil {
+		return err
+	}
+	return r.Continue(ctx, t)
+}
+
+// Continue is Fit of a trainer that is where it should be.
+func (r *Run) Continue(ctx context.Context, t *train.Trainer) error {
+	r.bar = r.Progress("step", t.Step(), t.Total())
+	err := t.Run(ctx)
+	r.bar.Close()
+	if errors.Is(err, ErrInterrupted) {
+		return r.StopError("at step %d of %d, saved", t.Step(), t.Total())
+	}
+	return err
+}
+
+// Resume loads the newest checkpoint of a run to continue. A run that ended before its first checkpoint starts over.
+func (r *Run) Resume(t *train.Trainer) error {
+	if r.Dir.Resume == "" {
+		return nil
+	}
+	warnings, err := t.Resume()
+	for _, w := range warnings {
+		r.Warn("%s", w)
+	}
+	if err != nil {
+		return err
+	}
+	of := ""
+	if n := t.Total(); n > 0 { // online training does not know yet
+		of = fmt.Sprintf(" of %d", n)
+	}
+	r.Say("%s: continuing after step %d%s", r.Folder.Dir, t.Step(), of)
+	return nil
+}
+
+// Save writes the best weights of a finished run as the trained model, and the picture. best is nil where nothing was
+// evaluated: the model is that of the last step.
+func (r *Run) Save(t *train.Trainer) (best *run.Best, err error) {
+	if best, err = t.LoadBest(); err != nil {
+		return nil, err
+	}
+	err = r.Folder.WriteResult(r.Kind(), func(dir string) error {
+		if err := r.Exporter().Write(dir, r.Learner, r.SaveDType()); err != nil {
+			return err
+		}
+		return r.keepCard(dir)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return best, r.Folder.WriteCurves(r.Title + " (posttrain " + r.Command + ")")
+}
+
+// Kind is what a finished run leaves in the folder of this name: a model, or an adapter.
+func (r *Run) Kind() string {
+	if r.Adapting.On() {
+		return run.AdapterName
+	}
+	return run.ModelName
+}
+
+// Result is what a training recipe leaves.
+type Result struct {
+	Dir     string    // the run folder; the trained model is in its folder model, a trained adapter in adapter
+	Steps   int       // of the whole run
+	Best    *run.Best // the step whose weights the model has; nil: the last
+	Summary string    // in words
+}
+
+// String gives the summary.
+func (r *Result) String() string { return r.Summary }
+
+// Finish writes the summary into the run directory, and the card into the result's. best is what Save gave.
+func (r *Run) Finish(t *train.Trainer, best *run.Best, summary string) (*Result, error) {
+	if err := r.writeCard(summary); err != nil {
+		return nil, err
+	}
+	f, name := r.Folder, strings.ToUpper(r.Kind()[:1])+r.Kind()[1:]
+	summary += fmt.Sprintf("%s: %s\nCurves: %s\nMetrics: %s\n", name, f.Path(r.Kind()), f.Path("curves.png"),
+		f.Path("metrics.jsonl"))
+	if _, err := os.Stat(f.SamplesPath()); err == nil {
+		summary += fmt.Sprintf("Samples: %s\n", f.SamplesPath())
+	}
+	if err := f.WriteSummary(summary); err != nil {
+		return nil, err
+	}
+	version := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = info.Main.Version // such as v1.2.3
+	}
+	return &Result{Dir: f.Dir, Steps: t.Step(), Best: best, Summary: summary}, f.WriteManifest(run.Manifest{
+		Version: version, Command: r.Command, Engine: r.Engine.Name, Seed: r.Seed, Steps: t.Step()})
+}
+
+// FinishExamples saves the model of a trainer that has learnt from a number of examples, and finishes the run. The
+// report of what changed goes into the summary; the learner has the weights of the saved model then.
+func (r *Run) FinishExamples(t *train.Trainer, examples int, report func(records []run.Record) (string, error)) (
+	*Result, error) {
+	best, err := r.Save(t)
+	if err != nil {
+		return nil, err
+	}
+	records, err := r.Folder.ReadMetrics()
+	if err != nil {
+		return nil, err
+	}
+	change, err := report(records)
+	if err != nil {
+		return nil, err
+	}
+	head := fmt.Sprintf("%s: %s on %d examples, engine %s.\n", r.Title, Count(t.Step(), "step"), examples,
+		r.Engine.Name)
+	return r.Finish(t, best, head+change+LossChange(records)+r.WhichModel(best, t.Step()))
+}
+
+// ErrInterrupted is the cause of every Stopped.
+var ErrInterrupted = train.ErrInterrupted
+
+// Stopped is the error of a run that was interrupted. Running the recipe again with RunDir.Resume = Dir continues it.
+type Stopped struct {
+	Where string // "at step 3 of 9, saved"
+	Dir   string // the run folder
+}
+
+func (e *Stopped) Error() string {
+	return fmt.Sprintf("interrupted %s; the run is in %s", e.Where, e.Dir)
+}
+
+// Unwrap makes it an ErrInterrupted.
+func (e *Stopped) Unwrap() error { return ErrInterrupted }
+
+// StopError says where the run was interrupted.
+func (r *Run) StopError(where string, args ...any) error {
+	return &Stopped{Where: fmt.Sprintf(where, args...), Dir: r.Folder.Dir}
+}

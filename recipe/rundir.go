@@ -1,0 +1,81 @@
+package recipe
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/rollout/local"
+)
+
+// RunDir says which directory keeps a run.
+type RunDir struct {
+	Out    string // a directory to make; "": runs/<command>-<time>
+	Resume string // the directory of a run to continue; excludes Out
+}
+
+// Check looks at the run folder ahead of anything that takes long. A run continues with the configuration that it was
+// started with.
+func (d RunDir) Check(resolved []byte) error {
+	dir := d.Resume
+	if dir == "" {
+		return run.CheckNew(d.Out)
+	}
+	stored, err := config.Open(filepath.Join(dir, "config.yaml"))
+	if err != nil {
+		return fmt.Errorf("%s: there is no run in it (no config.yaml)", dir)
+	}
+	if of, here := config.CommandOf(stored), config.CommandOf(resolved); of != "" && of != here {
+		return fmt.Errorf("--resume %s: it is a run of posttrain %s: want one of posttrain %s", dir, of, here)
+	}
+	changed := config.Diff(identity(stored), identity(resolved))
+	if len(changed) == 0 {
+		return nil
+	}
+	return fmt.Errorf("--resume %s: the config has changed since the run was started (%s): resume without changing "+
+		"it, "+
+		"or start a new run with --out", dir, strings.Join(changed, "; "))
+}
+
+// keepPrompts notes what prompts depend on besides the rows, see [local.Chat.Pin]. A resumed run keeps what it noted at
+// its start, also where the config is the user's, which says nothing of it.
+func (d RunDir) keepPrompts(c *local.Chat, model string) error {
+	if d.Resume == "" {
+		return c.Pin(model)
+	}
+	stored, err := config.Open(filepath.Join(d.Resume, "config.yaml"))
+	if err != nil {
+		return nil // Check says so
+	}
+	noted, err := config.ValuesOf(stored)
+	if err != nil {
+		return fmt.Errorf("--resume %s: config.yaml: %w", d.Resume, err)
+	}
+	if c.Date == "" {
+		c.Date = strings.Join(noted["chat.date"], "")
+	}
+	if c.SHA256 == "" && c.Template != "" {
+		c.SHA256 = strings.Join(noted["chat.template_sha256"], "")
+	}
+	return nil
+}
+
+// Open makes the run folder, or opens the one to continue.
+func (d RunDir) Open(command string, resolved []byte) (folder *run.Folder, err error) {
+	if d.Resume != "" {
+		return run.Open(d.Resume)
+	}
+	if folder, err = run.Create(d.Out, strings.ReplaceAll(command, " ", "-")); err != nil {
+		return nil, err
+	}
+	return folder, folder.WriteConfig(resolved)
+}
+
+// identity is what a resumed run must have in common with the run that was started: its config without the keys that
+// change no result, or its rounding alone. Runs from before these keys continue, too.
+func identity(resolved []byte) []byte { return changeable.ReplaceAll(resolved, nil) }
+
+var changeable = regexp.MustCompile(`(?m)^  checkpoint_minutes: .*\n|^(engine|tracking):\n(  .*\n)*`)
