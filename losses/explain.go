@@ -20,12 +20,10 @@ func (d Deviation) String() string { return fmt.Sprintf("%s: %s (paper: %s)", d.
 
 // Name is the objective's short name: "MaPPO-DPO", or "DPO" without the prior.
 func (o Options) Name() string {
-	name := map[string]string{DPO: "DPO", IPO: "IPO", SimPO: "SimPO", CPO: "CPO", Hinge: "hinge", Robust: "robust DPO",
-		RPO: "RPO", ORPO: "ORPO", KTO: "KTO"}[o.Type]
 	if o.NeedsGap() {
-		return "MaPPO-" + name
+		return "MaPPO-" + o.kind().name
 	}
-	return name
+	return o.kind().name
 }
 
 // Formula is the loss of a pair with its numbers filled in, such as "-log σ(0.1·A - Δr·0.1·B)".
@@ -36,10 +34,8 @@ func (o Options) Formula() string {
 		desirable, undesirable := o.sideWeights()
 		return fmt.Sprintf("%s·(1 - σ(%[2]s·(A - z))) if y is desirable, else %[3]s·(1 - σ(%[2]s·(z - A)))",
 			number(desirable), number(o.Beta), number(undesirable))
-	case o.Type == IPO:
-		return "(" + u + ")²"
-	case o.Type == Hinge:
-		return "max(0, 1 - u), u = " + u
+	case o.kind().link != nil:
+		return fmt.Sprintf(o.kind().link.text, u)
 	case o.Type == ORPO:
 		return fmt.Sprintf("-%s·log σ(%s)%s", number(o.Beta), u, o.formulaOfNLL())
 	case o.Type == Robust && smoothing != 0:
@@ -154,7 +150,7 @@ func (o Options) Deviations() []Deviation {
 		}
 	}
 	paper := Defaults(o.Type)
-	differ("type", o.Type, fault.Or(Types()[:4]), !o.ofPaper())
+	differ("type", o.Type, fault.Or(words(func(k kind) bool { return k.ofPaper })), !o.kind().ofPaper)
 	differFloat := func(key string, have, want *float64) {
 		if have != nil && want != nil {
 			differ(key, number(*have), number(*want), *have != *want)
@@ -164,7 +160,7 @@ func (o Options) Deviations() []Deviation {
 	differFloat("beta", &o.Beta, &paper.Beta)
 	differFloat("gamma", o.Gamma, paper.Gamma)
 	differFloat("lambda", o.Lambda, paper.Lambda)
-	if value(o.LabelSmoothing) != 0 && o.ofPaper() {
+	if value(o.LabelSmoothing) != 0 && o.kind().ofPaper {
 		differ("label_smoothing", number(*o.LabelSmoothing), "none", true)
 	}
 	// Here Defaults follows the other libraries, which use means per token; the paper's equations have sums.

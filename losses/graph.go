@@ -118,11 +118,8 @@ func (o Options) nll(in Inputs) *graph.Node {
 }
 
 func (o Options) link(u *graph.Node) *graph.Node {
-	switch o.Type {
-	case IPO:
-		return graph.Square(u)
-	case Hinge:
-		return graph.MaxScalar(graph.OneMinus(u), 0.0)
+	if k := o.kind(); k.link != nil {
+		return k.link.graph(u)
 	}
 	return logistic(u, o.smoothing())
 }

@@ -141,13 +141,8 @@ func (o Options) rewardOf(logratio, tokens float64) float64 {
 
 // linkOf is the loss at argument u and its derivative.
 func (o Options) linkOf(u float64) (loss, slope float64) {
-	switch {
-	case o.Type == IPO:
-		return u * u, 2 * u
-	case o.Type == Hinge && u < 1:
-		return 1 - u, -1
-	case o.Type == Hinge:
-		return 0, 0
+	if k := o.kind(); k.link != nil {
+		return k.link.host(u)
 	}
 	smoothing := o.smoothing()
 	loss = (1-smoothing)*softplus(-u) + smoothing*softplus(u)

@@ -2,25 +2,9 @@ package losses
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
-)
-
-// The losses.
-const (
-	DPO   = "dpo"
-	IPO   = "ipo"
-	SimPO = "simpo"
-	CPO   = "cpo"
-
-	Hinge  = "hinge"  // a margin of 1 is enough
-	Robust = "robust" // dpo without the bias of labels that are wrong with a known probability
-	RPO    = "rpo"    // dpo, and the chosen response's likelihood
-	ORPO   = "orpo"   // the chosen response's likelihood, and the odds of both
-
-	KTO = "kto" // single responses that are desirable or not, in the place of pairs
 )
 
 // The priors.
@@ -34,16 +18,6 @@ const (
 	Sum  = "sum"
 	Mean = "mean" // per token
 )
-
-// Types lists the losses, in the order in which messages name them.
-func Types() []string { return []string{DPO, IPO, SimPO, CPO, Hinge, Robust, RPO, ORPO, KTO} }
-
-// Unpaired says that the loss is of single responses (kto): UnpairedGraph and UnpairedHost compute it, and not Graph
-// and Host.
-func (o Options) Unpaired() bool { return o.Type == KTO }
-
-// ofPaper says whether the paper of MaPPO has the loss.
-func (o Options) ofPaper() bool { return slices.Contains(Types()[:4], o.Type) }
 
 // Options choose the objective. An option that only some losses use is a pointer: nil means "not given", and giving one
 // to a loss that does not use it is a fault. Start from Defaults.
@@ -63,18 +37,14 @@ type Options struct {
 }
 
 // Defaults are the paper's options of a loss, with its prior on, where it has one; where the paper leaves a choice
-// open, the project's.
-// An unknown loss gets only what all losses share, and Check names the fault.
+// open, the project's. An unknown loss gets only what all losses share, and Check names the fault.
 func Defaults(loss string) Options {
 	o := config.DefaultOf[Options](loss)
-	if o.Type = loss; withoutPrior[loss] != "" {
+	if o.Type = loss; o.kind().plain != "" {
 		o.Prior = None
 	}
 	return o
 }
-
-// ReferenceFree says that the loss needs no reference model (simpo, cpo, orpo).
-func (o Options) ReferenceFree() bool { return o.Type == SimPO || o.Type == CPO || o.Type == ORPO }
 
 // NeedsGap says that the loss needs the reward gap of every pair.
 func (o Options) NeedsGap() bool { return o.Prior == MaPPO }
@@ -83,20 +53,14 @@ func (o Options) NeedsGap() bool { return o.Prior == MaPPO }
 // silently do nothing.
 func (o Options) Check() []fault.Fault {
 	faults := fault.Check(o)
-	if !slices.Contains(Types(), o.Type) {
+	if o.kind().word == "" {
 		return faults
 	}
 	faults = append(faults, fault.Unused(o, o.Type)...)
-	if why := withoutPrior[o.Type]; why != "" && o.Prior == MaPPO {
+	if why := o.kind().plain; why != "" && o.Prior == MaPPO {
 		faults = append(faults, fault.Fault{Key: "prior", Value: o.Prior, Problem: o.Type + why + ": want none"})
 	}
 	return faults
-}
-
-// withoutPrior says why a loss has no prior.
-var withoutPrior = map[string]string{
-	ORPO: " compares odds, for which the prior is not defined",
-	KTO:  " learns from single responses, and the prior is the reward gap of a pair",
 }
 
 // Key is a text that differs between two options whenever their losses differ.
@@ -118,47 +82,4 @@ func mode(p *string) string {
 		return Mean
 	}
 	return *p
-}
-
-// perToken reports whether log-probabilities are divided by the response's length.
-func (o Options) perToken() bool {
-	return o.Type == SimPO || o.Type == ORPO || o.Type == IPO && mode(o.Logps) == Mean
-}
-
-// scale is s of the package's formula before any division by the length. ipo's β is in its offset only, orpo's before
-// the logistic.
-func (o Options) scale() float64 {
-	if o.Type == IPO || o.Type == ORPO {
-		return 1
-	}
-	return o.Beta
-}
-
-// weights are those of the function of u and of the chosen response's NLL in the loss.
-func (o Options) weights() (ofU, ofNLL float64) {
-	if o.Type == ORPO {
-		return o.Beta, 1
-	}
-	return 1, value(o.Lambda)
-}
-
-// smoothing is ε of the logistic losses. robust is the loss whose expectation over labels that are wrong with
-// probability ε is dpo's of the right ones, which the same formula gives with this number.
-func (o Options) smoothing() float64 {
-	e := value(o.LabelSmoothing)
-	if o.Type == Robust {
-		return -e / (1 - 2*e)
-	}
-	return e
-}
-
-// offset is the offset of the package's formula.
-func (o Options) offset() float64 {
-	switch o.Type {
-	case IPO:
-		return 1 / (2 * o.Beta)
-	case SimPO:
-		return value(o.Gamma)
-	}
-	return 0
 }
