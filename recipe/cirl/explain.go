@@ -16,36 +16,29 @@ import (
 // Explain says in plain text what the configuration trains: the reward and the objective as formulas with their
 // numbers, the training around them, and every option that is not the released one. Its lines end in \n.
 func (o *Options) Explain() string {
-	var s strings.Builder
-	s.WriteString("objective: GRPO on the contextual-integrity reward\n")
-	s.WriteString(o.explainReward() + o.explainAdvantage() + o.explainLoss() + o.explainKL())
-	fmt.Fprintf(&s, "model: %s, backend %s, seed %d\n", o.Model, o.Backend, o.Seed)
-	s.WriteString(o.Adapting.Explain() + o.Devices.Explain())
-	fmt.Fprintf(&s, "data: %s\n", o.describeItems())
-	fmt.Fprintf(&s, "rollouts: %s a step, %s each, at most %s, temperature %v%s\n",
-		recipe.Count(o.GRPO.Prompts, "prompt"), recipe.Count(o.GRPO.GroupSize, "completion"),
-		recipe.Count(o.Sampling.MaxNew, "token"), o.Sampling.Temperature, o.truncation()+o.describeSampler())
-	fmt.Fprintf(&s, "validation: %s, at temperature %v; the best checkpoint by mean reward is the result\n",
-		every(o.Validation.Every), o.Validation.Temperature)
-	s.WriteString(o.describeTraining())
-	s.WriteString(o.listDeviations())
-	return s.String()
-}
-
-func (o *Options) explainReward() string {
-	r := o.Reward
-	format := "the tags must occur"
-	if r.Format == "strict" {
-		format = "one think block, then one answer block, and nothing else"
+	r, g := o.Reward, o.GRPO
+	from := o.Data.Describe()
+	if o.Data.Scenarios > 0 {
+		from = fmt.Sprintf("%d embedded scenarios", o.Data.Scenarios)
 	}
-	match := "as substrings"
-	if r.Match == "word" {
-		match = "as whole words"
+	validation := "at both ends"
+	if n := o.Validation.Every; n > 0 {
+		validation = "every " + recipe.Count(n, "step")
 	}
-	return fmt.Sprintf("  R = %v·(required keywords in the answer)/(all required) - "+
-		"%v·(restricted ones in it)/(all restricted), -1 on a broken format\n"+
-		"  format: %s (%s); keywords are found %s, without regard to case\n",
-		r.RequiredWeight, r.RestrictedWeight, r.Format, format, match)
+	return "objective: GRPO on the contextual-integrity reward\n" +
+		fmt.Sprintf("  R = %v·(required keywords in the answer)/(all required) - %v·(restricted ones in it)/(all "+
+			"restricted), -1 on a broken format\n", r.RequiredWeight, r.RestrictedWeight) +
+		o.explainAdvantage() + o.explainLoss() + o.explainKL() +
+		fmt.Sprintf("model: %s, backend %s, seed %d\n", o.Model, o.Backend, o.Seed) +
+		o.Adapting.Explain() + o.Devices.Explain() +
+		fmt.Sprintf("data: %s, %s for validation and %s for the test\n", from,
+			cmp.Or(o.Data.Validation, fmt.Sprintf("a share of %v", o.Data.ValidationFraction)),
+			cmp.Or(o.Data.Test, fmt.Sprintf("a share of %v", o.Data.TestFraction))) +
+		fmt.Sprintf("rollouts: %s a step, %s each, at most %s, temperature %v; validation %s\n",
+			recipe.Count(g.Prompts, "prompt"), recipe.Count(g.GroupSize, "completion"),
+			recipe.Count(o.Sampling.MaxNew, "token"), o.Sampling.Temperature, validation) +
+		recipe.DescribeTraining(o.Train, fmt.Sprintf(", %s a step on %d completions each",
+			recipe.Count(g.Updates, "update"), g.Prompts/g.Updates*g.GroupSize)) + o.listDeviations()
 }
 
 func (o *Options) explainAdvantage() string {
@@ -87,87 +80,6 @@ func (o *Options) explainKL() string {
 	form := map[string]string{grpo.K1: "-d", grpo.K2: "d²/2", grpo.K3: "exp(d) - d - 1"}[o.GRPO.KL]
 	return fmt.Sprintf("  KL = %s (%s) with d = logπ_ref - logπ of each token; the reference is the model "+
 		"before training\n", form, o.GRPO.KL)
-}
-
-func (o *Options) describeItems() string {
-	d := o.Data
-	from := d.Describe()
-	if d.Scenarios > 0 {
-		from = fmt.Sprintf("%d embedded scenarios", d.Scenarios)
-	}
-	prefill := ""
-	if d.Prefill {
-		prefill = `, which end with "<think>"`
-	}
-	limit := "of any length"
-	if d.MaxPromptTokens > 0 {
-		limit = fmt.Sprintf("of at most %s", recipe.Count(d.MaxPromptTokens, "token"))
-	}
-	if d.Items == ci.ReleasedItems {
-		from += " (the items that the released preprocessing keeps)"
-	}
-	validation, test := describePart(d.Validation, d.ValidationFraction), describePart(d.Test, d.TestFraction)
-	return fmt.Sprintf("%s, %s for validation and %s for the test; %s prompts%s, %s", from, validation, test, d.Prompt,
-		prefill, limit)
-}
-
-func describePart(file string, share float64) string {
-	if file != "" {
-		return file
-	}
-	return fmt.Sprintf("a share of %v", share)
-}
-
-// truncation says how the draws are cut off.
-func (o *Options) truncation() (text string) {
-	s := o.Sampling
-	if s.TopK > 0 {
-		text += fmt.Sprintf(", top-k %d", s.TopK)
-	}
-	if s.TopP > 0 && s.TopP < 1 {
-		text += fmt.Sprintf(", top-p %v", s.TopP)
-	}
-	if s.MinP > 0 {
-		text += fmt.Sprintf(", min-p %v", s.MinP)
-	}
-	if len(s.Stop) > 0 {
-		text += fmt.Sprintf(", stop at %q", s.Stop)
-	}
-	return text
-}
-
-// describeSampler says what draws the completions, where it is not this process with its usual cache.
-func (o *Options) describeSampler() string {
-	switch n := len(o.Rollout.URLs); {
-	case o.Rollout.Engine != "":
-		text := "; drawn by " + recipe.Count(n, "server")
-		if k := o.Rollout.Ahead; k > 0 {
-			text += fmt.Sprintf(" from the weights of %s before", recipe.Count(k, "step"))
-		}
-		if c := o.GRPO.ImportanceCap; c > 0 {
-			text += fmt.Sprintf(", A of a token times min(π_old/π_server, %v)", c)
-		}
-		return text
-	case o.Sampling.CacheGB > 0:
-		return fmt.Sprintf("; a cache of at most %v GB", o.Sampling.CacheGB)
-	}
-	return ""
-}
-
-func every(steps int) string {
-	switch steps {
-	case 0:
-		return "at the start and at the end"
-	case 1:
-		return "every step"
-	}
-	return fmt.Sprintf("every %d steps", steps)
-}
-
-func (o *Options) describeTraining() string {
-	g := o.GRPO
-	return recipe.DescribeTraining(o.Train, fmt.Sprintf(", %s a step on %d completions each",
-		recipe.Count(g.Updates, "update"), g.Prompts/g.Updates*g.GroupSize))
 }
 
 // Deviations are the keys in which a run differs from the released one: Was is the released value, Now the run's. Keys

@@ -5,7 +5,6 @@ package preference
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
-	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/online"
@@ -192,14 +190,6 @@ func (o *Options) Explain() string {
 	if !o.isOnline() || o.Data.Eval != "" {
 		fmt.Fprintf(&s, "data: %s\n", o.Data.Source)
 	}
-	if o.Loss.NeedsGap() {
-		columns := cmp.Or(strings.Join(o.Data.ScoreColumns, ", "), "found by their known names")
-		fmt.Fprintf(&s, "rewards: columns %s; transform %s; negative gaps: %s\n", columns, o.Data.Transform,
-			o.Data.OnNegativeGap)
-		if !o.isOnline() {
-			s.WriteString(o.Data.explainGaps())
-		}
-	}
 	s.WriteString(recipe.DescribeTraining(o.Train, recipe.DescribeBatch(o.Train, o.unit())))
 	s.WriteString(losses.ListDeviations(o.Deviations()))
 	return s.String()
@@ -211,28 +201,6 @@ func (o *Options) unit() string {
 		return "answers"
 	}
 	return "pairs"
-}
-
-// explainGaps says what gaps the training pairs have, if their file is there yet.
-func (d *Data) explainGaps() string {
-	for _, name := range d.Train {
-		if _, err := os.Stat(files.Match(name)[0]); err != nil && name != embedded.Name {
-			return fmt.Sprintf("gaps: known once there is a file %s\n", name)
-		}
-	}
-	sources, err := d.readAll()
-	if err != nil {
-		return fmt.Sprintf("gaps: %v\n", err)
-	}
-	_, _, report, err := data.Prior(slices.Concat(sources...), d.RewardOptions)
-	if err != nil {
-		return fmt.Sprintf("gaps: %s: %v\n", d.Train, err)
-	}
-	text := report.String() + "\n"
-	if warning := report.Warning(); warning != "" {
-		text += "  warning: " + warning + "\n"
-	}
-	return text
 }
 
 func (o *Options) reference() string {

@@ -26,7 +26,7 @@ func (w *warnings) Warn(format string, args ...any) {
 	w.lines = append(w.lines, fmt.Sprintf(format, args...))
 }
 
-// TestUselessGapsAreWarnedAbout at the start of a run that uses them, and by explain.
+// TestUselessGapsAreWarnedAbout at the start of a run that uses them.
 func TestUselessGapsAreWarnedAbout(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "pairs.jsonl")
@@ -45,26 +45,9 @@ func TestUselessGapsAreWarnedAbout(t *testing.T) {
 		}
 		const want = "the median of the prior's gaps is 1e-05"
 		warned := strings.Contains(strings.Join(w.lines, "\n"), path+": "+want)
-		if explained := strings.Contains(o.Explain(), "warning: "+want); warned != explained ||
-			warned != (prior == losses.MaPPO) {
-			t.Errorf("prior %s: warnings %q, explained as %s", prior, w.lines, o.Explain())
+		if warned != (prior == losses.MaPPO) {
+			t.Errorf("prior %s: warnings %q", prior, w.lines)
 		}
-	}
-}
-
-// TestGapsOfAPattern: explain reads all files that a pattern matches.
-func TestGapsOfAPattern(t *testing.T) {
-	dir := t.TempDir()
-	for name, gap := range map[string]string{"p1.jsonl": "0.25", "p2.jsonl": "0.75"} {
-		row := `{"prompt":"Q","chosen":"yes","rejected":"no","chosen_score":` + gap + `,"rejected_score":0}`
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(row), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	o := Defaults("dpo")
-	o.Data.Train = config.Names{filepath.Join(dir, "p*.jsonl")}
-	if text := o.Data.explainGaps(); !strings.Contains(text, "0.25") || !strings.Contains(text, "0.75") {
-		t.Error(text)
 	}
 }
 
