@@ -26,7 +26,6 @@ var everyCommand = []struct {
 	{"mappo", []string{"--explain"}},
 	{"plan", []string{"--backend", "go"}},
 	{"plan", []string{"--backend", "go", "--json"}},
-	{"plan", []string{"--backend", "go", "--within", "1000h", "--memory", "1000GB"}},
 	{"plan", []string{"--rehearse", "--model", "model", "--data", "pairs.jsonl"}},
 	{"completion", nil},
 	{"completion bash", nil},
