@@ -4,12 +4,13 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/config"
 )
 
-var update = flag.Bool("update", false, "write what is generated: the comments of configs/, and docs/config.md")
+var update = flag.Bool("update", false, "write what is generated: the comments of configs/, and the keys in docs/commands.md")
 
 // TestGenerated: the comments of the config files, and the page of all keys, are what the tags of the options say.
 func TestGenerated(t *testing.T) {
@@ -24,11 +25,13 @@ func TestGenerated(t *testing.T) {
 			checkGenerated(t, path, text, string(c.Comment([]byte(text))))
 		}
 	}
-	const page = "docs/config.md"
-	const head = "# Keys of configs\n\nEvery key of every command, with its default and the flag that sets it. Made from the " +
-		"options' tags by\n`go test ./cmd/posttrain -run TestGenerated -update`.\n"
-	text, _ := os.ReadFile(page)
-	checkGenerated(t, page, string(text), head+config.Reference())
+	const page, last = "docs/commands.md", "-run TestGenerated -update`.\n"
+	text := read(t, page)
+	head, _, found := strings.Cut(text, last)
+	if !found {
+		t.Fatalf("%s: want the line that ends in %s", page, last)
+	}
+	checkGenerated(t, page, text, head+last+config.Reference())
 }
 
 // checkGenerated compares a file with what it should be, and writes that with -update.
