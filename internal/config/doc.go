@@ -6,14 +6,22 @@
 // Glossary. A key is dotted: "loss.beta". A given value comes from the file or from an Override (a flag, or --set
 // key=value), which wins. A key that is not given has a default.
 //
+// A setting is declared once, by the tags of its field:
+//
+//	GroupSize int `yaml:"group_size" want:">=2" default:"16" paper:"16" flag:"group-size" help:"completions of a prompt"`
+//
+// A section's tags defaults and paper give its keys other values; flags changes or hides the names of its flags. From the
+// tags come the flags and their help, the comments of config files ([Spec.Comment]), the page of all keys ([Reference])
+// and what departs from the paper ([Spec.Departures]).
+//
 // A [Spec] describes a command. The pipeline of [Spec.Load]:
 //
 //  1. Parse: the YAML's syntax tree becomes given values by key. Unknown, repeated and misplaced keys are faults.
-//  2. Overrides replace or remove given values; Choose settles which of them count.
-//  3. Decode: given values are written over the Defaults by the types of the options. Wrong types are faults.
-//  4. Settle gives the options that depend on others their defaults.
-//  5. Check: every value is compared with the tags of its field (package fault), every section's own Check is asked,
-//     and the Spec's Check looks across sections.
+//  2. Overrides replace or remove given values.
+//  3. Decode: given values are written over the defaults by the types of the options. Wrong types are faults.
+//  4. Resolve: a section with such a method gives the options that depend on others their defaults, inner sections first.
+//  5. Validate: every value is compared with the tags of its field (package fault), and every section is asked by its
+//     methods Check and Validate, whose keys are the section's own.
 //
 // [Spec.Resolve] writes the options in force as YAML that loads to the same value; [Diff] names what two of them differ
 // in. The package knows no command: recipes register theirs.
