@@ -32,9 +32,6 @@ func (rs *Rollouts) check() error {
 	case rs.Options.NeedsReference() && rs.Reference == nil:
 		return fmt.Errorf("grpo.kl %s needs the weights of a reference, and has none", rs.Options.KL)
 	}
-	if err := rs.checkAhead(); err != nil {
-		return err
-	}
 	return CheckTasks(rs.Options, rs.Sampling, rs.t.Learner.Config().MaxPositions, rs.Tasks, rs.Held)
 }
 
@@ -101,7 +98,7 @@ func (rs *Rollouts) checkFirst(values map[string]float64) error {
 			continue
 		}
 		cause := "the engine computes wrongly; try another --backend, and please report it"
-		if _, servers := rs.Sampler.(rollout.Starter); servers && c.name == MetricDifferenceMean {
+		if _, own := rs.Sampler.(*rollout.Cached); !own && c.name == MetricDifferenceMean {
 			cause = "the servers of rollout.urls serve another model"
 		}
 		return fmt.Errorf("step %d: %s: %s", rs.t.State.Step, found, cause)
@@ -202,7 +199,7 @@ func (rs *Rollouts) diagnose(v map[string]float64) {
 		rs.t.Kept[firstEntropy], v[MetricEntropy])
 	rs.warn("far", v[MetricKL] > farAway, "the policy is %.1f nats a token away from the reference: lower "+
 		"train.learning_rate, or raise grpo.kl_coef", v[MetricKL])
-	rs.warn("difference", rs.Ahead == 0 && v[MetricDifferenceMean] > rs.bounds().warn,
+	rs.warn("difference", v[MetricDifferenceMean] > rs.bounds().warn,
 		"the sampler's log-probs differ from the trainer's by %.3g nats a token in the mean, where they should agree",
 		v[MetricDifferenceMean])
 }

@@ -30,18 +30,12 @@ type rolled struct {
 	drawn          []*answered // all that was sampled: with dynamic sampling, more
 	used           int         // tasks
 	missing        int         // completions that the sampler could not give
-	dropped        int         // completions of weights that are too old
-	ages           []int       // of the completions: steps between the weights that drew them and those that learn
 	rollout, score float64     // seconds
-	wait           float64     // seconds that the step waited for completions that were drawn ahead
 }
 
 // roll samples and scores the groups of a step. With dynamic sampling, groups of equal rewards make room for the
 // tasks that follow, as often as the option says; what is equal then stays.
 func (rs *Rollouts) roll(ctx context.Context) (*rolled, error) {
-	if rs.Ahead > 0 {
-		return rs.rollAhead(ctx)
-	}
 	r := &rolled{places: make([]*answered, rs.Options.Prompts)}
 	open := train.Order(rs.Options.Prompts, 0, 0, false) // places to fill
 	for round := 0; round <= rs.Options.DynamicSampling && len(open) > 0; round++ {
@@ -219,7 +213,6 @@ func (r *rolled) observe(m *train.Metrics) {
 	if r.missing > 0 {
 		m.Add("rollout/missing", float64(r.missing), 1)
 	}
-	r.observeAges(m)
 }
 
 // lengths adds what the completions' lengths are, and returns their sum in tokens.

@@ -43,8 +43,6 @@ type ValidationOptions struct {
 // Rollouts are the source of a trainer that learns from its model's own answers. A step is one rollout batch: some
 // prompts, a group of completions of each, their rewards, and the optimiser's updates on them, all at one learning rate.
 //
-// With Ahead, the completions of a step are drawn from the weights of that many steps before, while the learner learns.
-//
 // The tasks of a step follow from the seed and how many tasks were used before, a request's draws from seed, step and
 // place in the step alone.
 type Rollouts struct {
@@ -54,7 +52,6 @@ type Rollouts struct {
 	Score     func(t *Task, completion string) Score // of a completion
 	Sampler   rollout.Sampler                        // of the learner's weights
 	Sampling  rollout.Sampling                       // of rollouts; the objective has temperature 1
-	Ahead     int                                    // steps whose completions are drawn ahead, see ahead.go
 	Reference []compute.Buffer                       // KL is measured to these weights; nil without KL
 
 	Held       []Task // validation; empty: none
@@ -63,8 +60,6 @@ type Rollouts struct {
 
 	t      *train.Trainer
 	mix    train.Mix
-	ahead  []*begun       // rollout batches of the present step and those after it, as far as they were begun
-	starts map[int]int    // steps by the learner's version at their start, as far back as Ahead
 	warned map[string]int // the last step of every kind of warning
 }
 

@@ -119,14 +119,6 @@ type Sampler interface {
 	Sample(ctx context.Context, requests []Request) ([]Completion, error)
 }
 
-// Starter is a sampler that can draw from the weights of a call while these change.
-type Starter interface {
-	Sampler
-	// Start begins to draw and returns; wait returns the completions, which have the Version of the call. The errors
-	// are those of Sample.
-	Start(ctx context.Context, requests []Request) (wait func() ([]Completion, error), err error)
-}
-
 // ServerError is the error of a sampler on other machines: the model's weights did not cause it.
 type ServerError struct{ Err error }
 

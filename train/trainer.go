@@ -150,11 +150,6 @@ func (t *Trainer) Run(ctx context.Context) error {
 	if err := t.Start(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	if s, ok := t.Source.(interface{ Stop() }); ok {
-		defer s.Stop()
-	}
-	defer cancel()
 	t.saved = t.now()
 	err := t.steps(ctx)
 	if err == nil && t.AtEnd != nil {

@@ -118,9 +118,6 @@ func (o *Options) Validate(g *config.Given) {
 		g.Fault("rollout.engine", "rollout.engine vllm: these servers are given an adapter: want sglang, or an "+
 			"adapter (lora.rank)")
 	}
-	if err := o.GRPO.CheckAhead(o.Rollout.Ahead); err != nil {
-		g.Fault("rollout.ahead", "%v", err)
-	}
 	if o.Rollout.Engine != "" && o.Sampling.CacheGB > 0 {
 		g.Fault("sampling.cache_gb", "sampling.cache_gb %v: the servers of rollout.urls have caches of their own; "+
 			"remove it", o.Sampling.CacheGB)

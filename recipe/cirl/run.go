@@ -196,7 +196,7 @@ type training struct {
 func (t *training) trainer() *train.Trainer {
 	all := t.Trainer(&grpo.Rollouts{
 		Options: t.o.GRPO, Tasks: t.train, Weights: t.o.Data.Weights, Score: Score(t.o.Reward),
-		Sampler: t.chat.Sampler, Sampling: t.o.Sampling.Sampling, Ahead: t.o.Rollout.Ahead, Reference: t.reference,
+		Sampler: t.chat.Sampler, Sampling: t.o.Sampling.Sampling, Reference: t.reference,
 		Held: t.held, Validation: t.o.Validation, Row: t.row,
 	})
 	show := all.OnStep

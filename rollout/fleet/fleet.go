@@ -29,7 +29,7 @@ type Policy interface {
 	Logps(prompts, answers [][]int32) ([][]float32, error)
 }
 
-// Fleet is a [rollout.Sampler] on servers, which can also draw while the policy learns ([rollout.Starter]). It answers
+// Fleet is a [rollout.Sampler] on servers. It answers
 // one call of Sample at a time.
 type Fleet struct {
 	options  Options
@@ -46,8 +46,6 @@ type Fleet struct {
 	probing sync.Mutex
 	usual   float64 // the largest distance of a probe so far without an alarm
 	probed  bool    // there was such a probe
-
-	begun sync.WaitGroup // calls of Start that draw
 
 	mu      sync.Mutex
 	free    *sync.Cond // a server has room, or is lost
@@ -130,26 +128,6 @@ func (f *Fleet) sample(ctx context.Context, requests []rollout.Request) ([]rollo
 		return nil, fmt.Errorf("no server gives a completion: %s", f.whyLost())
 	}
 	return completions, nil
-}
-
-// Start gives every server the present weights, and lets them draw from these while the policy learns. Calls may
-// overlap: servers that hold one version of the weights are given the next when they have answered all. Completions
-// that no server gives are [rollout.Missing], also if there is no other.
-func (f *Fleet) Start(ctx context.Context, requests []rollout.Request) (func() ([]rollout.Completion, error), error) {
-	if err := f.swap(ctx); err != nil {
-		return nil, asServers(ctx, err)
-	}
-	w, completions, err := f.written, make([]rollout.Completion, len(requests)), error(nil)
-	done := make(chan struct{})
-	f.begun.Go(func() {
-		defer close(done)
-		err = f.answerAll(ctx, w, requests, unanswered(completions), completions)
-		markMissing(completions)
-	})
-	return func() ([]rollout.Completion, error) {
-		<-done
-		return completions, asServers(ctx, err)
-	}, nil
 }
 
 // asServers says that an error is not the weights'.

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -406,10 +405,6 @@ func TestOptions(t *testing.T) {
 		{fleet.Options{URLs: []string{"http://a:1"}}, "no engine samples elsewhere"},
 		{fleet.Options{Engine: "other", URLs: []string{"http://a:1"}}, "want sglang"},
 		{fleet.Options{Engine: "sglang"}, "one server or more"},
-		{fleet.Options{Ahead: 1}, "no engine samples elsewhere"},
-		{fleet.Options{Engine: "vllm", URLs: []string{"http://a:1"}, Ahead: 6}, ""},
-		{fleet.Options{Engine: "vllm", URLs: []string{"http://a:1"}, Ahead: 7}, "at most 6"},
-		{fleet.Options{Engine: "sglang", URLs: []string{"http://a:1"}, Ahead: 2}, "one version of the weights"},
 		{fleet.Options{Engine: "sglang", URLs: []string{"a:1"}}, "want an address"},
 		{fleet.Options{Engine: "sglang", URLs: []string{"http://a:1", "http://a:1/v1/"}}, "twice"},
 	} {
@@ -466,102 +461,6 @@ func TestNoiseIsNoAlarm(t *testing.T) {
 	shift = 0.1
 	if _, err := f.Sample(t.Context(), one); err == nil || !strings.Contains(err.Error(), "it has other weights") {
 		t.Errorf("%v: want an alarm", err)
-	}
-}
-
-// TestStartDrawsFromItsWeights: what Start draws is of the weights of its call. A server that holds one version is
-// given the next when it has answered.
-func TestStartDrawsFromItsWeights(t *testing.T) {
-	var mu sync.Mutex
-	version, asked, updated := "", make(chan bool, 1), make(chan bool, 2)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var given struct {
-			Version string `json:"weight_version"`
-		}
-		json.NewDecoder(r.Body).Decode(&given)
-		mu.Lock()
-		before := version
-		mu.Unlock()
-		switch {
-		case given.Version != "":
-			mu.Lock()
-			version = given.Version
-			mu.Unlock()
-			updated <- true
-			fallthrough
-		default:
-			fmt.Fprint(w, `{"success":true}`)
-		case r.URL.Path == "/generate":
-			if strings.HasSuffix(before, "-v5") {
-				asked <- true
-				select { // an update that does not wait comes now
-				case <-updated:
-				case <-time.After(50 * time.Millisecond):
-				}
-			}
-			mu.Lock() // a server draws the rest from weights that it is given meanwhile
-			defer mu.Unlock()
-			fmt.Fprintf(w, `{"meta_info":{"weight_version":%q,"output_token_logprobs":[[-1,3,null]]}}`, version)
-		}
-	}))
-	defer server.Close()
-	_, tok, err := local.Load(embedded.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &noisy{version: 5}
-	f, err := fleet.New(fleet.Options{Engine: fleet.SGLang, URLs: []string{server.URL}, Folder: t.TempDir(),
-		Retries: -1}, p, load(t).Config, tok, t.Logf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	one := requests()[:1]
-	one[0].MaxNew = 1
-	wait, err := f.Start(t.Context(), one)
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-updated // to version 5
-	<-asked
-	p.version++
-	later, err := f.Sample(t.Context(), one)
-	if err != nil || later[0].Version != 6 {
-		t.Fatal(later, err)
-	}
-	if got, err := wait(); err != nil || got[0].Version != 5 || len(got[0].Tokens) != 1 {
-		t.Errorf("%+v, %v: want a completion of version 5", got, err)
-	}
-}
-
-// TestServersFailWhileTheyDraw: what no server gives to Start is missing; before the next call the server is given the
-// weights again.
-func TestServersFailWhileTheyDraw(t *testing.T) {
-	twelve := strings.TrimSuffix(strings.Repeat(`[-1,3,null],`, 12), ",")
-	var down atomic.Bool
-	down.Store(true)
-	address := fake(t, func(_ int, version string, w http.ResponseWriter) {
-		if down.Load() {
-			w.WriteHeader(http.StatusBadGateway)
-			return
-		}
-		fmt.Fprintf(w, `{"meta_info":{"weight_version":%q,"output_token_logprobs":[%s]}}`, version, twelve)
-	})
-	f, warnings := newFleet(t, &policy{model: load(t)}, address)
-	wait, err := f.Start(t.Context(), requests())
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := wait()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got[0].Reason != rollout.Missing || !strings.Contains(warnings(), "502") {
-		t.Errorf("%+v, %s: want it missing, and a warning", got[0], warnings())
-	}
-	down.Store(false)
-	again, err := f.Sample(t.Context(), requests()[:1])
-	if err != nil || len(again[0].Tokens) != 12 {
-		t.Errorf("%+v, %v", again, err)
 	}
 }
 

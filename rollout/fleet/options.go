@@ -31,9 +31,6 @@ type Options struct {
 	// where weights are written for the servers, which read them by the same path
 	Folder string `yaml:"folder,omitempty"`
 
-	// steps whose completions are drawn ahead, from older weights, while the trainer learns
-	Ahead int `yaml:"ahead,omitempty" want:">=0 <=6" zero:"none"`
-
 	Parallel int           `yaml:"parallel,omitempty" want:">=0" zero:"64"` // requests under way at a server
 	Timeout  time.Duration `yaml:"timeout,omitempty" want:">=0" zero:"5m"`  // of one try
 	Retries  int           `yaml:"-"`                                       // 0: 2; negative: none
@@ -53,14 +50,9 @@ func (o Options) Check() []fault.Fault {
 		}
 		idle("urls", len(o.URLs) > 0, o.URLs)
 		idle("folder", o.Folder != "", o.Folder)
-		idle("ahead", o.Ahead > 0, o.Ahead)
 		idle("parallel", o.Parallel > 0, o.Parallel)
 		idle("timeout", o.Timeout > 0, o.Timeout)
 		return faults
-	}
-	if o.Ahead > 1 && o.Engine != VLLM {
-		faults.Add("ahead", o.Ahead, "servers of %s have one version of the weights at a time: want 0 or 1, or "+
-			"engine vllm", o.Engine)
 	}
 	if len(o.URLs) == 0 {
 		faults.Add("urls", o.URLs, "want the address of one server or more")

@@ -26,16 +26,13 @@ func (f *Fleet) held() int {
 	if !f.protocol.several() {
 		return 1
 	}
-	return max(2, f.options.Ahead+1)
+	return 2
 }
 
 // swap gives the present weights to all servers that do not have them. It fails if no server takes them.
 func (f *Fleet) swap(ctx context.Context) error {
 	switch v := f.policy.Version(); {
 	case f.written.name == "" || v > f.written.version:
-		if !f.protocol.several() {
-			f.begun.Wait() // what they draw is of the weights that they have
-		}
 		if err := f.tidy(ctx); err != nil {
 			return err
 		}
@@ -143,7 +140,6 @@ const farewell = 10 * time.Second
 
 // Close waits for calls that draw, frees the weights on the servers, and removes those that were written.
 func (f *Fleet) Close() error {
-	f.begun.Wait()
 	var errs []error
 	ctx, stop := context.WithTimeout(context.Background(), farewell) // a server may hang
 	defer stop()
