@@ -36,9 +36,9 @@ var usual = []struct {
 	heading string
 	names   []string
 }{
-	{"Model and data", []string{"model", "data", "input", "prompt", "policy", "questions", "annotations",
+	{"Model and data", []string{"model", "data", "input", "prompt", "policy", "questions",
 		"kind"}},
-	{"Run", []string{"out", "resume", "config", "set", "within", "memory", "addr", "listen", "fix", "json"}},
+	{"Run", []string{"out", "resume", "config", "set", "addr", "listen", "fix", "json"}},
 	{"Training", []string{"loss", "prior", "lora-rank", "max-steps", "group-size", "kl", "method", "workload",
 		"environment", "agents", "updates", "rounds"}},
 	{"Answers", []string{"chat", "n", "form", "reward", "base-url", "api-model", "judge-model", "samples",
