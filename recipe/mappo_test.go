@@ -366,7 +366,7 @@ func TestLoad(t *testing.T) {
 		}
 	}
 	_, err = loadMappo("", []config.Override{{Flag: "--loss", Key: "loss.type", Value: losses.KTO}})
-	const noPrior = "configs/mappo.yaml:20: loss.prior mappo: kto learns from single responses, and the prior is the " +
+	const noPrior = "configs/mappo.yaml:22: loss.prior mappo: kto learns from single responses, and the prior is the " +
 		"reward gap of a pair: want none"
 	if err == nil || err.Error() != noPrior {
 		t.Errorf("kto with the prior: %v", err)

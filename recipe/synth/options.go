@@ -42,7 +42,6 @@ type Options struct {
 	Seeds   string `yaml:"seeds,omitempty" words:"a .json, .jsonl or .parquet file of seeds (also .gz)" flag:"seeds" help:"file of seeds in the release's form, in place of drawn ones"`
 	ci.Plan `yaml:",inline"`
 	PerSeed []int  `yaml:"per_seed" want:">=1 <=9" words:"the fewest and the most, from 1 to 9, such as 3,5" flag:"per-seed" help:"fewest and most vignettes of a seed"`
-	Prompts string `yaml:"prompts" words:"a folder of templates, or nothing: the built-in ones"`
 	Writer  Writer `yaml:"writer" flags:""`
 	// items with this share of their word triples in common are duplicates
 	Near float64 `yaml:"near" want:">=0 <=1" zero:"no gate"`
