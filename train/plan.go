@@ -37,30 +37,6 @@ func (l *Learner) SketchForward(p *batch.Packed) (backend.Sketch, error) {
 	})
 }
 
-// CompileStep compiles the programs of a training step on a batch for a model that has no weights: neither they nor the
-// devices' memory need to be there, since nothing runs. It is for those who read what the compiler says of its
-// programs: first that of the gradient, then those of the updates, of which the result has one for each group.
-func CompileStep(e *backend.Engine, c *model.Config, o model.GraphOptions, p *batch.Packed, method Method,
-	examples []Example, rule AdamW) (updates []*backend.Program, err error) {
-	l, err := Shapes(e, model.Unfilled(c), o)
-	if err != nil {
-		return nil, err
-	}
-	defer l.Close()
-	s := l.store.(shapeStore)
-	if _, err := l.gradientProgram(p, method, method.Inputs(examples, p), len(s.params)); err != nil {
-		return nil, err
-	}
-	for _, group := range s.groups {
-		u, err := s.updateProgram(group, rule, rule.momentType())
-		if err != nil {
-			return nil, err
-		}
-		updates = append(updates, u)
-	}
-	return updates, nil
-}
-
 // shapeStore is a graphStore whose weights have shapes alone.
 type shapeStore struct{ *graphStore }
 

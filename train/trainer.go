@@ -99,7 +99,6 @@ type Trainer struct {
 	Folder     *run.Folder // the run directory; nil: nothing is logged or saved
 	Export     Exporter    // writes checkpoints into Folder; empty: the learner's model, without a tokenizer
 	ConfigHash string      // a run is not resumed with another config
-	Until      int         // step to stop after, as if interrupted; 0: none
 	Last       int         // step to end with, where the schedule goes on after it; 0: that of the whole run
 
 	// Callbacks, each of which may be nil.
@@ -305,7 +304,7 @@ func (t *Trainer) between(ctx context.Context) (err error) {
 	if err := t.save(whole, best); err != nil {
 		return err
 	}
-	if ctx.Err() != nil && !last || step > 0 && step == t.Until {
+	if ctx.Err() != nil && !last {
 		return ErrInterrupted
 	}
 	return nil

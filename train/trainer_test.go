@@ -358,10 +358,23 @@ func TestInterruptedEvaluation(t *testing.T) {
 	sameRuns(t, whole, broken)
 }
 
+// stopping interrupts a run after a number of steps.
+type stopping struct {
+	*Dataset
+	after int
+}
+
+func (s stopping) Next(ctx context.Context, m *Metrics) (*Step, error) {
+	if s.t.Step() == s.after {
+		return nil, ErrInterrupted
+	}
+	return s.Dataset.Next(ctx, m)
+}
+
 // TestBestThatIsGone: the best weights of a folder, once removed, are no measure for later ones.
 func TestBestThatIsGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	if err := follow(t, dir, func(l *Loop) { l.Until = 8 }); !errors.Is(err, ErrInterrupted) {
+	if err := follow(t, dir, func(l *Loop) { l.Source = stopping{l.Dataset, 8} }); !errors.Is(err, ErrInterrupted) {
 		t.Fatal(err)
 	}
 	gone, err := filepath.Glob(filepath.Join(dir, "checkpoints", "best-*"))
