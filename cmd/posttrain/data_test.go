@@ -384,3 +384,17 @@ func TestDataBestInterrupted(t *testing.T) {
 		t.Error("half of the demonstrations were written")
 	}
 }
+
+// TestPairsOfNothing: a model that says nothing gives no pair; its answers and scores stay for the next call.
+func TestPairsOfNothing(t *testing.T) {
+	work(t, "qwen2-newer")
+	o := cli(t, "data", "pairs", "--model", "model", "--backend", "go", "--n", "1", "--prompt", "compact", "--answers",
+		"2", "--max-new-tokens", "2", "--out", "x.jsonl")
+	if last := o.last(); o.code != exitFailed || !strings.Contains(last, "no prompt of 1 gives a pair") ||
+		!strings.Contains(last, "score the same") {
+		t.Errorf("%d, %q", o.code, o.err)
+	}
+	if _, err := os.Stat("x.jsonl"); err == nil {
+		t.Error("x.jsonl was written")
+	}
+}

@@ -268,9 +268,6 @@ var faults = []faultCase{
 		"data.eval=no.jsonl"), 1, []string{"no.jsonl: no such file"}, nil},
 	{"demonstrations without the columns", nil, tiny("sft", 2, "--data", "pairs.jsonl"), 1,
 		[]string{"pairs.jsonl:1", "found columns", "messages, or prompt and completion"}, nil},
-	{"pairs of a model that says nothing", nil, []string{"data", "pairs", "--model", "model", "--backend", "go", "--n",
-		"1", "--prompt", "compact", "--answers", "2", "--max-new-tokens", "2", "--out", "x.jsonl"}, 1,
-		[]string{"no prompt of 1 gives a pair", "score the same"}, nil},
 	{"pairs of one answer", nil, []string{"data", "pairs", "--answers", "1", "--out", "x.jsonl"}, 2,
 		[]string{"answers 1", "want 2 or more"}, nil},
 
