@@ -70,7 +70,7 @@ func (rs *Rollouts) answer(ctx context.Context) (answers []Answer, err error) {
 			return nil, err
 		}
 		if len(completions) != len(held) {
-			return nil, fmt.Errorf("%d answers to %d prompts", len(completions), len(held))
+			return nil, fmt.Errorf("%d completions of %d prompts", len(completions), len(held))
 		}
 		for i, c := range completions {
 			if c.Reason == rollout.Missing {

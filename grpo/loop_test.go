@@ -574,6 +574,9 @@ func TestStaleSampler(t *testing.T) {
 // TestSelfChecks: that of step 0 knows every figure, those of later steps what must hold there.
 func TestSelfChecks(t *testing.T) {
 	l := tiny(t, backendtest.Go(t), newFolder(t))
+	if err := l.Trainer.Start(); err != nil {
+		t.Fatal(err)
+	}
 	healthy := map[string]float64{MetricRatioMean: 1 + 1e-5, MetricRatioMin: 0.9999, MetricRatioMax: 1.0001,
 		MetricClipRegion: 0, MetricKL: 1e-9, MetricDifferenceMean: 1e-5}
 	if err := l.checkFirst(healthy); err != nil {
@@ -608,6 +611,9 @@ func TestSelfChecksInBFloat16(t *testing.T) {
 	}
 	defer learner.Close()
 	l.Learner = learner
+	if err := l.Trainer.Start(); err != nil {
+		t.Fatal(err)
+	}
 	notices := listen(l)
 	ill := map[string]float64{MetricRatioMean: 1.2, MetricClipRegion: 0.3}
 	wantError(t, l.checkFirst(ill), "step 0: the mean ratio", " is 1.2, where it must be 1: ", "--backend")
