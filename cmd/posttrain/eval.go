@@ -14,6 +14,7 @@ import (
 	"github.com/posttrain/posttrain/eval/alpaca"
 	"github.com/posttrain/posttrain/eval/arena"
 	"github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/eval/ci"
 	"github.com/posttrain/posttrain/eval/confaide"
 	"github.com/posttrain/posttrain/eval/gate"
 	"github.com/posttrain/posttrain/eval/mtbench"
@@ -28,7 +29,7 @@ func newEval(s streams) *cobra.Command {
 		Use: "eval", Short: "Measure a model: what it leaks, and how well it answers",
 		Example: "  posttrain eval ci --model DIR\n  posttrain eval privacylens",
 	},
-		section{"Privacy", []*cobra.Command{newEvalCI(s), newPrivacyLens(s), newBenchmark(s, confaide.Benchmark),
+		section{"Privacy", []*cobra.Command{newBenchmark(s, ci.Benchmark), newPrivacyLens(s), newBenchmark(s, confaide.Benchmark),
 			newBenchmark(s, gate.Benchmark)}},
 		section{"Quality of answers", []*cobra.Command{newBenchmark(s, alpaca.Benchmark),
 			newBenchmark(s, arena.Benchmark), newBenchmark(s, mtbench.Benchmark)}},
@@ -108,6 +109,9 @@ func loadBenchmark[O any, R fmt.Stringer](b *bench.Benchmark[O, R], f *configFla
 	case !continues && slices.ContainsFunc(sets, later):
 		return nil, usageError{fmt.Errorf("--out %q: there is no run in it (no config.yaml): want the folder of a run, "+
 			"such as runs/%s-20260102-150405", f.out, strings.TrimPrefix(f.folder(), "eval-"))}
+	}
+	if b.HasKey("run") && isRun(path) {
+		sets, path = append(sets, config.Override{Flag: "--config", Key: "run", Value: path}), ""
 	}
 	o, err := b.Load(config.Input{Path: path, Overrides: sets, Flags: f.known})
 	if err == nil {

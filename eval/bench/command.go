@@ -18,9 +18,12 @@ type Benchmark[O any, R fmt.Stringer] struct {
 
 	Name, Short, Long, Example string
 
+	Without    []string                                                     // keys that the benchmark does not have
+	Switches   []config.Flag                                                // besides those of the tags
 	QuickStart func(overrides []config.Override) (name string, text []byte) // may be nil
 	Choose     func(g *config.Given)                                        // may be nil, as the next three
 	Defaults   func() O
+	Follow     func(g *config.Given, o *O) // defaults that follow from given values
 	Settle     func(g *config.Given, o *O)
 	Check      func(g *config.Given, o *O)
 	Idle       func(o *O) []string
@@ -48,8 +51,14 @@ func New[O any, R fmt.Stringer](b Benchmark[O, R]) *Benchmark[O, R] {
 				b.Choose(g)
 			}
 		},
-		Defaults: func(*config.Given) O { return b.Defaults() },
-		Settle:   b.Settle, Check: b.check, Idle: b.idle,
+		Defaults: func(g *config.Given) O {
+			o := b.Defaults()
+			if b.Follow != nil {
+				b.Follow(g, &o)
+			}
+			return o
+		},
+		Without: b.Without, Settle: b.Settle, Check: b.check, Idle: b.idle,
 	})
 	return &b
 }
@@ -61,6 +70,9 @@ func (b *Benchmark[O, R]) Options(o *O) *Options {
 	options, _ := partsOf(o)
 	return options
 }
+
+// Flags are those of the tags, and the others.
+func (b *Benchmark[O, R]) Flags() []config.Flag { return append(b.Spec.Flags(), b.Switches...) }
 
 // counting are the keys of a count of judgements; nil: the options are those of a run.
 func (b *Benchmark[O, R]) counting(o *O) []string {

@@ -13,9 +13,9 @@ import (
 
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/eval"
+	evalci "github.com/posttrain/posttrain/eval/ci"
 	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/model"
-	"github.com/posttrain/posttrain/recipe/evalci"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/tokenizer"
@@ -254,9 +254,14 @@ func (x *exporter) compareCI(ctx context.Context, p *Proof, folder string) error
 	}
 	measure := func(what, folder string) (*eval.Tally, error) {
 		x.Say("the proof: eval ci of the %s", what)
+		dir, err := os.MkdirTemp("", "posttrain-proof-*")
+		if err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(dir)
 		o := evalci.Defaults()
-		o.Model, o.Backend, o.N, o.Prompt = folder, x.o.Backend, x.o.CI, ci.PromptCompact
-		result, err := evalci.Run(ctx, o, x.Reporter)
+		o.Agent.Model, o.Agent.Backend, o.N, o.Prompt, o.Dir = folder, x.o.Backend, x.o.CI, ci.PromptCompact, dir
+		result, _, err := evalci.Benchmark.Run(ctx, o, x.Reporter)
 		if err != nil {
 			return nil, err
 		}

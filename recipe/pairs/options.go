@@ -19,7 +19,6 @@ import (
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/recipe/generate"
-	"github.com/posttrain/posttrain/recipe/scenarios"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/rollout/scorer"
@@ -99,7 +98,7 @@ func Defaults() Options {
 	o := Options{LocalModel: config.Default[recipe.LocalModel](), Seed: 1, Answers: 8, Server: recipe.DefaultServer(),
 		Items: Items{N: 300, Kept: ci.AllItems, Split: "train", ValidationFraction: 0.09, TestFraction: 0.10,
 			Form: ci.Form{Prompt: ci.PromptCompact}},
-		Sampling: rollout.Sampling{MaxNew: scenarios.DefaultMaxNew, Temperature: 1}, Reward: scorer.Defaults(),
+		Sampling: rollout.Sampling{MaxNew: 128, Temperature: 1}, Reward: scorer.Defaults(),
 		Write: Pairs, MinScore: 1}
 	o.Reward.Kind = scorer.CI
 	return o
@@ -133,7 +132,7 @@ func settle(g *config.Given, o *Options) {
 	if !g.Has("max_new_tokens") && o.Input != "" {
 		o.MaxNew = generate.DefaultMaxNew
 	} else if !g.Has("max_new_tokens") && o.Data != "" {
-		o.MaxNew = scenarios.FileMaxNew
+		o.MaxNew = 2048
 	}
 	if o.Input != "" && o.Server.BaseURL != "" {
 		o.Chat = true

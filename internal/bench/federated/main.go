@@ -24,12 +24,12 @@ import (
 	"slices"
 	"strings"
 
+	evalci "github.com/posttrain/posttrain/eval/ci"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/recipe/evalci"
 	"github.com/posttrain/posttrain/recipe/federated"
 )
 
@@ -155,14 +155,14 @@ func measure(path string, s *federated.Simulation) (e ended, err error) {
 // reward is the mean over 400 items that nobody trained on.
 func reward(ctx context.Context, path string, s *federated.Simulation) (float64, error) {
 	e := evalci.Defaults()
-	e.Model, e.N, e.Temperature = filepath.Join(path, run.ModelName), 400, 0.7
-	e.Backend, e.MaxNew = s.CIRL.Backend, s.CIRL.Sampling.MaxNew
-	result, err := evalci.Run(ctx, e, nil)
+	e.Agent.Model, e.N, e.Agent.Temperature = filepath.Join(path, run.ModelName), 400, 0.7
+	e.Agent.Backend, e.Agent.MaxNew, e.Dir = s.CIRL.Backend, s.CIRL.Sampling.MaxNew, filepath.Join(path, "eval-ci")
+	result, _, err := evalci.Benchmark.Run(ctx, e, nil)
 	if err != nil {
 		return 0, err
 	}
 	var rewards []float64
-	for _, a := range result.Samples {
+	for _, a := range result.Answers {
 		rewards = append(rewards, a.Score.Reward)
 	}
 	return mean(rewards), nil

@@ -1,0 +1,355 @@
+// Package ci is posttrain eval ci: which of the information in contextual-integrity scenarios a model shares, that it
+// should and that it should not. Package eval has the counts.
+package ci
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/reward"
+	"github.com/posttrain/posttrain/rollout"
+)
+
+// Options say what is measured on what. Paths are relative to the working directory.
+type Options struct {
+	// The scenarios: those of a ci-rl run, the items of a file, or held-out synthetic ones.
+	Run  string `yaml:"run,omitempty" path:"" words:"the config of a ci-rl run"`
+	Data string `yaml:"data,omitempty" hub:"data" path:"" words:"a .jsonl, .json or .parquet file of items (also .gz)" flag:"data" help:"contextual-integrity items, .json, .jsonl or .parquet, or org/name[@revision][:config][:split] on the hub (default: synthetic scenarios)"`
+	N    int    `yaml:"n,omitempty" want:">=0" flag:"n" help:"number of synthetic scenarios; of --data the first n (default all)"`
+	// which items of Data: those that the released preprocessing keeps, or all, as with ""
+	Items string `yaml:"items,omitempty" want:"|all|released" words:"all or released" flag:"items" help:"items of --data: all, or released, without those that the released preprocessing drops"`
+	// The part of Data. ci-rl with SplitSeed for its seed and the same fractions splits it in the same way.
+	Split              string  `yaml:"split" want:"test|validation|train|all" flag:"split" help:"part of --data: test, validation, train or all, as ci-rl splits it with --split-seed for its seed"`
+	SplitSeed          uint64  `yaml:"split_seed" flag:"split-seed" help:"seed of the split"`
+	ValidationFraction float64 `yaml:"validation_fraction" want:">=0 <=1" flag:"validation-fraction" help:"share of --data that the split gives to validation"`
+	TestFraction       float64 `yaml:"test_fraction" want:">=0 <=1" flag:"test-fraction" help:"share of --data that the split gives to test"`
+
+	ci.Form   `yaml:",inline"`
+	Samples   int            `yaml:"samples" want:">=1" flag:"samples" help:"answers to each scenario"`
+	Show      int            `yaml:"show" want:">=0" flag:"show" help:"scenarios to print with their answers"`
+	Published bool           `yaml:"published" flag:"published" help:"print the figures of the CI-RL paper's six models beside (needs items of a file)"`
+	Reward    reward.Options `yaml:"reward"`
+
+	bench.Options `yaml:",inline"`
+}
+
+// How many tokens an answer has at most where the options do not say: enough for the embedded scenarios, and for items
+// of a file the released length.
+const (
+	DefaultMaxNew = 128
+	FileMaxNew    = 2048
+)
+
+// Defaults measure the embedded model on held-out synthetic scenarios.
+func Defaults() Options {
+	o := Options{N: 200, Split: "test", ValidationFraction: 0.09, TestFraction: 0.10,
+		Form: ci.Form{Prompt: ci.PromptCompact}, Samples: 1, Reward: reward.DefaultOptions(),
+		Options: bench.Defaults(0, DefaultMaxNew)}
+	o.Agent.Model, o.Seed = embedded.Name, 1000
+	return o
+}
+
+// Benchmark is posttrain eval ci.
+var Benchmark = bench.New(bench.Benchmark[Options, *Result]{
+	Name:  "eval ci",
+	Short: "Measure contextual integrity: what a model shares that it should not, and what it should",
+	Long: `Let a model answer contextual-integrity scenarios and count what it shares: integrity (nothing restricted),
+utility (everything required) and complete (both), each with its 95 % interval, by domain and by transmission
+principle; and how often its think block names what its answer must not. The scenarios are held-out synthetic ones,
+or the test split of --data, which ci-rl with the same seed and fractions never trains on. --config takes a config
+of this command, or that of a ci-rl run, whose test split is measured. An answer without the format counts for
+integrity, because it shares nothing that can be read, and not for utility.`,
+	Example: `  posttrain eval ci
+  posttrain eval ci --model runs/mappo-20260102-150405/model --n 500
+  posttrain eval ci --model DIR --data dataset.json --cot --samples 4 --temperature 0.7 --out results
+  posttrain eval ci --model DIR --config runs/ci-rl-20260102-150405/config.yaml
+  posttrain eval ci --model DIR --data dataset.json --items released --cot --published
+  posttrain eval ci --base-url http://localhost:8000/v1 --api-model NAME --data dataset.json --cot`,
+	Without: []string{"first", "agent.prefill"},
+	Switches: []config.Flag{{Name: "cot", Key: "prompt", Value: ci.PromptCoT, Help: "ask for CI-CoT reasoning: --prompt cot"},
+		{Name: "prefill", Key: "prefill", Help: "begin every answer with <think>, as ci-rl does (default: unless compact or " +
+			"plain; of a server only with --continue)"}},
+	Defaults: Defaults, Follow: follow, Settle: settle, Check: check, Idle: (*Options).idle, Open: open,
+})
+
+// follow takes model, prompts, sampling and reward from the config of the ci-rl run that the user names, if any.
+func follow(g *config.Given, o *Options) {
+	path := g.Text("run")
+	if path == "" {
+		return
+	}
+	c, err := cirl.Spec.Load(config.Input{Path: path})
+	if err != nil {
+		g.Fault("run", "run %s: %s", path, strings.ReplaceAll(err.Error(), "\n", "; "))
+		return
+	}
+	o.Run, o.Split, o.SplitSeed, o.N = path, "test", c.Seed, 0
+	o.Agent.Model, o.Agent.Backend, o.Agent.Chat, o.Agent.Sampling = c.Model, c.Backend, c.Chat, c.TestSampling()
+	o.Form, o.Reward = c.Data.Form, c.Reward
+}
+
+func settle(g *config.Given, o *Options) {
+	if o.Run != "" {
+		o.Prefill = o.Prefill && o.Agent.CanPrefill()
+		return
+	}
+	if o.Data != "" {
+		if !g.Has("n") {
+			o.N = 0
+		}
+		if !g.Has("prompt") {
+			o.Prompt = ci.PromptPlain
+		}
+		if !g.Has("agent.max_new_tokens") {
+			o.Agent.MaxNew = FileMaxNew
+		}
+	}
+	if !g.Has("prefill") {
+		o.Prefill = o.Thinks() && o.Agent.CanPrefill()
+	}
+}
+
+// ofRun are the keys whose values a run has.
+var ofRun = []string{"data", "items", "n", "prompt", "template", "prefill", "split", "split_seed", "validation_fraction",
+	"test_fraction", "agent.chat.template", "agent.chat.template_sha256", "agent.chat.variables", "agent.chat.date",
+	"reward.format", "reward.match", "reward.required_weight", "reward.restricted_weight"}
+
+// idle are the keys without effect: those that the run has, or those about a split where nothing is split.
+func (o *Options) idle() []string {
+	split := []string{"split_seed", "validation_fraction", "test_fraction"}
+	switch {
+	case o.Run != "":
+		return ofRun
+	case o.Data == "":
+		return append(split, "items", "split")
+	case o.Split == "all":
+		return split
+	}
+	return nil
+}
+
+// synthetic says that the scenarios are made, not read from a file.
+func (o *Options) synthetic() bool {
+	if o.Run == "" {
+		return o.Data == ""
+	}
+	c, err := cirl.Spec.Load(config.Input{Path: o.Run})
+	return err == nil && c.Data.SyntheticTest()
+}
+
+// check refuses given keys that have no effect, and values that do not go together.
+func check(g *config.Given, o *Options) {
+	for _, key := range o.idle() {
+		what := "only a file of items is split: add data"
+		switch {
+		case !g.Has(key):
+			continue
+		case o.Run != "":
+			what = fmt.Sprintf("the run %s has that; remove one of the two", o.Run)
+		case o.Data != "":
+			what = "split all takes the whole file; remove one of the two"
+		}
+		g.Fault(key, "%s %s: %s", key, g.Show(key), what)
+	}
+	if o.N < 1 && (o.Run == "" && o.Data == "" || g.Has("n")) {
+		g.Fault("n", "n %d: want a whole number, 1 or more", o.N)
+	}
+	if v, t := o.ValidationFraction, o.TestFraction; v >= 0 && v <= 1 && t >= 0 && t <= 1 && v+t > 1 {
+		g.Fault("test_fraction", "test_fraction %v: with validation_fraction %v the sum is above 1: want 1 at most",
+			t, v)
+	}
+	o.CheckSamples(g, o.Samples)
+	if o.Published && o.synthetic() {
+		g.Fault("published", "published true: the published figures are of the released items, and these scenarios "+
+			"are synthetic; add data, such as dataset.json, or remove it")
+	}
+	if o.Prefill && !o.Agent.CanPrefill() {
+		g.Fault("prefill", "prefill true: this server does not continue the beginning of an answer; want false, or "+
+			"agent.continue vllm for a server that does, without agent.think_opened")
+	}
+}
+
+var parts = map[string]ci.Part{"train": ci.Train, "validation": ci.Validation, "test": ci.Test, "all": ci.All}
+
+// scenarios are those to put to a model; order is the seed of the order in which the prompt of item i lists its
+// attributes.
+func (o *Options) scenarios(r run.Reporter) (items []ci.Item, order func(i int) uint64, what string, err error) {
+	switch {
+	case o.Run != "":
+		c, err := cirl.Spec.Load(config.Input{Path: o.Run})
+		if err != nil {
+			return nil, nil, "", err
+		}
+		all, err := c.Items(nil) // the sizes of the other parts are of no interest
+		if err == nil && len(all[ci.Test]) == 0 {
+			err = fmt.Errorf("%s: the run has no test split (data.test_fraction 0)", o.Run)
+		}
+		items = all[ci.Test]
+		return items, c.Order(ci.Test), fmt.Sprintf("%d test scenarios of %s", len(items), o.Run), err
+	case o.Data != "":
+		return o.ofFile(r)
+	}
+	return ci.SynthesizeHeldOut(o.N, o.Seed), func(i int) uint64 { return uint64(i) },
+		fmt.Sprintf("%d held-out synthetic scenarios", o.N), nil
+}
+
+// ofFile reads the part of a file.
+func (o *Options) ofFile(r run.Reporter) (items []ci.Item, order func(i int) uint64, what string, err error) {
+	all, report, err := ci.ReadItems(o.Data, o.Items)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	r.Say("%s", report)
+	train, validation, test := ci.Split(len(all), o.ValidationFraction, o.TestFraction, o.SplitSeed)
+	what = fmt.Sprintf("%s split of seed %d", o.Split, o.SplitSeed)
+	part := map[string][]int{"train": train, "validation": validation, "test": test}[o.Split]
+	if o.Split == "all" {
+		part, what = slices.Sorted(slices.Values(slices.Concat(train, validation, test))), "all"
+	}
+	if len(part) == 0 {
+		return nil, nil, "", fmt.Errorf("%s: the %s split has no items (validation_fraction %v and test_fraction %v of "+
+			"%d): want other fractions, or split all", o.Data, o.Split, o.ValidationFraction, o.TestFraction, len(all))
+	}
+	if o.N > 0 {
+		part = part[:min(o.N, len(part))]
+	}
+	what = fmt.Sprintf("%d of %d items of %s (%s)", len(part), len(all), o.Data, what)
+	order = func(i int) uint64 { return ci.Order(o.SplitSeed, parts[o.Split], i) }
+	return data.Pick(all, part), order, what, nil
+}
+
+// asking is a run.
+type asking struct {
+	*Options
+	cases []eval.Case
+	what  string
+}
+
+// open puts the scenarios into prompts, each of which is asked as often as it has samples.
+func open(o *Options, r run.Reporter) (*bench.Bench, error) {
+	e := &asking{Options: o}
+	items, order, what, err := o.scenarios(r)
+	if err == nil {
+		e.what = what
+		e.cases, err = eval.Cases(items, o.Form, order, rollout.Conversation{})
+	}
+	if err != nil {
+		return nil, err
+	}
+	o.Agent.Prefill = o.Prefill
+	b := &bench.Bench{Report: e.report, Text: func(a bench.Answer) string { return a.Output }}
+	for i := range e.cases {
+		for k := range o.Samples {
+			b.Items = append(b.Items, bench.Item{ID: e.sample(i, k), Messages: e.cases[i].Messages,
+				Seed: rollout.DrawSeed(o.Seed, i*o.Samples+k)})
+		}
+	}
+	if o.Agent.Answers != "" {
+		b.Recorded, err = bench.ReadAnswers(o.Agent.Answers)
+	}
+	return b, err
+}
+
+// sample names answer k, from 0, to case i.
+func (e *asking) sample(i, k int) string { return fmt.Sprintf("%s/%d", e.cases[i].Item.Source, k+1) }
+
+// row is an answer's line of cases.jsonl.
+type row struct {
+	ID     string             `json:"id"`
+	Scores map[string]float64 `json:"scores"`
+	eval.Row
+}
+
+// report scores the answers, and counts.
+func (e *asking) report(f *bench.Found) (fmt.Stringer, []any, error) {
+	s := &Result{Data: e.what, Prompt: e.Prompt, Prefill: e.Prefill, Samples: e.Samples, Format: e.Reward.Format,
+		Match: e.Reward.Match, Settings: f.Settings, Report: &eval.Report{}, Model: f.Model(e.Agent),
+		BaseURL: e.Agent.BaseURL, show: e.Show}
+	faults, often := map[string]int{}, ""
+	var rows []any
+	for i := range e.cases {
+		c := &e.cases[i]
+		for k := range e.Samples {
+			a := f.Answers[e.sample(i, k)][0]
+			if a.Reason == bench.TooLong {
+				s.LeftOut++
+				continue
+			}
+			c.Opened, c.Prefill = a.Opened, map[bool]string{true: ci.ThinkPrefill}[e.Prefill]
+			sample := c.Score(i, k, rollout.Answer{Text: a.Output, Reason: a.Reason, Tokens: a.Tokens}, e.Reward)
+			s.Answers = append(s.Answers, sample)
+			s.Add(sample)
+			if faults[sample.Score.Fault]++; faults[sample.Score.Fault] > faults[often] {
+				often = sample.Score.Fault
+			}
+			score := sample.Score
+			rows = append(rows, row{e.sample(i, k), map[string]float64{"integrity": eval.Indicator(score.Integrity()),
+				"utility": eval.Indicator(score.Utility()), "reward": score.Reward,
+				"complete": eval.Indicator(score.Integrity() && score.Utility())}, sample.Row()})
+		}
+	}
+	kept := s.All.Format.Share()
+	f.Warn(kept.Count == 0, "no answer keeps the format (most often: %s): integrity then says nothing", often)
+	if s.Warnings = f.Warnings; e.Published {
+		s.Published = &published{eval.PublishedCISource, eval.PublishedCI()}
+	}
+	return s, rows, nil
+}
+
+// Result is what was measured, the form of summary.json.
+type Result struct {
+	Model   string `json:"model"`
+	BaseURL string `json:"base_url,omitempty"`
+	Data    string `json:"data"`
+	Prompt  string `json:"prompt"`
+	Prefill bool   `json:"prefill"`
+	Samples int    `json:"samples"`
+	Format  string `json:"format"`
+	Match   string `json:"match"`
+	LeftOut int    `json:"left_out"` // answers that the model has no room for
+	*eval.Report
+	Published *published     `json:"published,omitempty"`
+	Settings  bench.Settings `json:"settings"`
+	Warnings  []string       `json:"warnings,omitempty"`
+
+	Answers []eval.Sample `json:"-"` // those to the first scenario, then those to the second
+	show    int           // scenarios to print
+}
+
+// published are figures of others.
+type published struct {
+	Source string       `json:"source"`
+	Rows   []eval.CIRow `json:"rows"`
+}
+
+// String says in words what was measured.
+func (s *Result) String() string {
+	var b strings.Builder
+	for _, a := range s.Answers {
+		if a.Item < s.show {
+			fmt.Fprintf(&b, "%s\n%s\nreward %.2f\n\n", a.Case.Text(), a.Answer.Text, a.Score.Reward)
+		}
+	}
+	name := s.Model
+	if s.BaseURL != "" {
+		name += " on " + s.BaseURL
+	}
+	fmt.Fprintf(&b, "%s: %s, prompt %s\n", name, s.Data, s.Prompt)
+	_ = s.Write(&b) // a Builder takes everything
+	if s.Published != nil {
+		_ = s.All.WriteBesidePublished(&b, name)
+	}
+	for _, w := range s.Warnings {
+		fmt.Fprintf(&b, "warning: %s\n", w)
+	}
+	return b.String()
+}
