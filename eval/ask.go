@@ -119,7 +119,7 @@ func (c *Case) Score(i, k int, a rollout.Answer, o reward.Options) Sample {
 	return s
 }
 
-// Row is a scored completion as a line of results.jsonl, test-before.jsonl, test-after.jsonl and samples.jsonl.
+// Row is a scored completion as a line of cases.jsonl, test-before.jsonl, test-after.jsonl and samples.jsonl.
 type Row struct {
 	Item       string             `json:"item"` // its place in a file
 	Sample     int                `json:"sample"`

@@ -99,7 +99,7 @@ func TestEvalCIContinues(t *testing.T) {
 	s := startDialects(t, func(string) string { return "hm</think><answer>a</answer>" })
 	args := []string{"eval", "ci", "--base-url", s.URL, "--api-model", "m", "--data", "items.json", "--split", "all"}
 	must(t, append(args, "--continue", "vllm", "--cot", "--out", "out")...)
-	rows := rowsOf(t, "out/results.jsonl")
+	rows := rowsOf(t, "out/cases.jsonl")
 	if s.beginning[ci.ThinkPrefill] != 5 || len(rows) != 4 || rows[0].Prefill != ci.ThinkPrefill || rows[0].Fault != "" ||
 		!strings.Contains(read(t, "out/summary.json"), `"prefill": true`) {
 		t.Errorf("%v, %+v", s.beginning, rows)

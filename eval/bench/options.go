@@ -213,7 +213,11 @@ func (o *Options) check(g *config.Given, needed bool, or string) {
 	keys := idle(way)
 	for _, key := range g.Keys() {
 		if g.Text(key) != "" && slices.Contains(keys, key) {
-			g.Fault(key, "%s %s: it has no effect with %s; remove it", key, g.Show(key), named)
+			with := named + "; remove it"
+			if named == "" {
+				with = "a model in this process; add agent.base_url, or remove it"
+			}
+			g.Fault(key, "%s %s: it has no effect with %s", key, g.Show(key), with)
 		}
 	}
 }

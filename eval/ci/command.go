@@ -168,6 +168,10 @@ func check(g *config.Given, o *Options) {
 			t, v)
 	}
 	o.CheckSamples(g, o.Samples)
+	if a := o.Agent; o.Run != "" && a.BaseURL != "" && (a.TopK != 0 || a.MinP != 0) {
+		g.Fault("run", "run %s: it draws with top_k %d and min_p %v, which OpenAI's protocol has not: want 0 (off)", o.Run,
+			a.TopK, a.MinP)
+	}
 	if o.Published && o.synthetic() {
 		g.Fault("published", "published true: the published figures are of the released items, and these scenarios "+
 			"are synthetic; add data, such as dataset.json, or remove it")

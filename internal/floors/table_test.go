@@ -98,7 +98,8 @@ var Table = []Row{
 	{"federated/lm", method, []string{"federated", "grpo", compute, "gonum.org/v1/gonum"}},
 	{"federated/link", method, []string{nats, "federated"}},
 
-	{"recipe", recipe, []string{compute}},
+	{"recipe", recipe, []string{compute, "eval/ci"}},
+	{"eval/ci", recipe, []string{"eval", "recipe"}},
 
 	{"internal/testkit", roof, nil},
 	{"internal/floors", roof, nil},
