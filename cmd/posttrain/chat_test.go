@@ -110,7 +110,7 @@ func TestChatElsewhere(t *testing.T) {
 			"it is about a model in this process"},
 		{[]string{"data", "pairs", "--model", "model", "--backend", "go", "--n", "2", "--out", "o.jsonl",
 			"--chat-variables", "quiet=1"}, "the chat template has no variable quiet"},
-		{[]string{"eval", "ci", "--model", "model", "--n", "1", "--set", "chat.variables=quiet=1"},
+		{[]string{"eval", "ci", "--model", "model", "--n", "1", "--chat-variables", "quiet=1"},
 			"the chat template has no variable quiet"},
 		{[]string{"serve", "--model", "model", "--addr", "127.0.0.1:0", "--chat-template", "none.jinja"},
 			"none.jinja: no such file"},
