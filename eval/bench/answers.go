@@ -16,7 +16,7 @@ import (
 
 // runAnswers asks the model under test for the answers that are not there yet, turn by turn.
 func (e *benching) runAnswers(ctx context.Context) error {
-	if e.Recorded == nil && e.o.Agent.Way() == "" {
+	if e.none {
 		return nil // the options need no answers
 	}
 	settings, asking, err := e.settingsOfAnswers(ctx)
@@ -120,7 +120,7 @@ func byItem(items []Item, rows []Answer) (map[string][]Answer, error) {
 
 // answers are those in the folder, which must be complete.
 func (e *benching) answers() (map[string][]Answer, error) {
-	if e.Recorded == nil && e.o.Agent.Way() == "" {
+	if e.none {
 		return nil, nil
 	}
 	rows, err := journal.Read[Answer](e.store.Path(AnswersName))

@@ -165,6 +165,7 @@ type benching struct {
 	o       Options
 	judge   Judge
 	config  []byte // config.yaml
+	none    bool   // no answers are needed, and none are named
 	store   *Store
 	subject *Subject // nil: no model is asked
 	client  *metered.Client

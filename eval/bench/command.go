@@ -160,7 +160,8 @@ func (b *Benchmark[O, R]) Run(ctx context.Context, o O, r run.Reporter) (result 
 	if err != nil {
 		return result, at, err
 	}
-	e := &benching{Bench: *bench, command: b.Name, o: *options, config: b.resolved(o), Evaluation: Evaluation{
+	e := &benching{Bench: *bench, command: b.Name, o: *options, config: b.resolved(o), none: b.Answerless != nil &&
+		b.Answerless(&o) && options.Agent.Way() == "", Evaluation: Evaluation{
 		Place: Place{options.Dir, options.stages(bench.Questions != nil)}, Reporter: r, Cases: len(bench.Items)}}
 	if e.Continuing = e.Continues(); judged != nil {
 		e.judge = judged.Judge
