@@ -12,7 +12,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/compress"
 
-	"github.com/posttrain/posttrain/internal/testkit/damage"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // readAll gives a file to every reader; what comes out must keep the promises of the records.
@@ -140,15 +140,15 @@ func fuzzFile[T any](f *testing.F, rows []T, options ...parquet.WriterOption) []
 
 // FuzzParquet damages whole files in a few bytes: bytes at random would hardly ever be a parquet file.
 func FuzzParquet(f *testing.F) {
-	damage.LimitMemory(f)
+	expect.LimitMemory(f)
 	files := fuzzFiles(f)
 	for i := range files {
 		f.Add(uint8(i), []byte(nil))
 		f.Add(uint8(i), []byte{40, 0, 2, 0, 10, 0, 0, 200})
 	}
 	f.Fuzz(func(t *testing.T, file uint8, edits []byte) {
-		content := damage.Edit(files[int(file)%len(files)], edits)
-		defer damage.Within("")()
+		content := expect.Edit(files[int(file)%len(files)], edits)
+		defer expect.Within("")()
 		pairs, report, err := ReadPreferencesFS(fstest.MapFS{"f.parquet": {Data: content}}, "f.parquet",
 			PreferenceOptions{})
 		checkOutcome(t, len(pairs), report, err)

@@ -19,7 +19,6 @@ import (
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
-	"github.com/posttrain/posttrain/internal/testkit/scripted"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
@@ -268,9 +267,9 @@ func TestSamples(t *testing.T) {
 }
 
 // script replaces the sampler of a loop by texts.
-func script(l *Loop, text func(r rollout.Request, nth int) string) *scripted.Sampler {
-	s := &scripted.Sampler{Answer: func(r rollout.Request, nth int) rollout.Completion {
-		return scripted.Says(text(r, nth), testkit.Vocab)
+func script(l *Loop, text func(r rollout.Request, nth int) string) *scripted {
+	s := &scripted{Answer: func(r rollout.Request, nth int) rollout.Completion {
+		return says(text(r, nth), testkit.Vocab)
 	}}
 	l.Sampler = s
 	return s
@@ -365,8 +364,8 @@ func TestFruitless(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := tiny(t, backendtest.Go(t), newFolder(t))
 			l.Options.DynamicSampling, l.Train.MaxSteps, l.Held, l.Validation.Every = 0, 50, nil, 0
-			l.Sampler = &scripted.Sampler{Answer: func(rollout.Request, int) rollout.Completion {
-				c2 := scripted.Says("Dear hotel, "+strings.Repeat("é", 300), testkit.Vocab)
+			l.Sampler = &scripted{Answer: func(rollout.Request, int) rollout.Completion {
+				c2 := says("Dear hotel, "+strings.Repeat("é", 300), testkit.Vocab)
 				c2.Tokens, c2.Reason = c2.Tokens[:8], c.reason
 				return c2
 			}}
@@ -502,8 +501,8 @@ func TestValidate(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	l := tiny(t, backendtest.Go(t), newFolder(t))
 	l.Options.DynamicSampling, l.Held, l.Validation.Every, l.Train.MaxSteps = 0, nil, 0, 2
-	l.Sampler = &scripted.Sampler{Answer: func(rollout.Request, int) rollout.Completion {
-		c := scripted.Says(answerOf("a"), testkit.Vocab)
+	l.Sampler = &scripted{Answer: func(rollout.Request, int) rollout.Completion {
+		c := says(answerOf("a"), testkit.Vocab)
 		c.Tokens, c.Reason = c.Tokens[:8], rollout.Length
 		return c
 	}}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/posttrain/posttrain/internal/halves"
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // Merged says how an adapter changed the weights, and what their rounding to the type in which they are stored adds.
@@ -111,9 +111,9 @@ func (m *Merged) add(o Merged) {
 func RoundTo(dtype string, x float32) float32 {
 	switch dtype {
 	case "bfloat16":
-		return halves.FromBFloat16(halves.BFloat16(x))
+		return float.FromBFloat16(float.BFloat16(x))
 	case "float16":
-		return halves.FromFloat16(halves.Float16(x))
+		return float.FromFloat16(float.Float16(x))
 	}
 	return x
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/gomlx/compute/shapes"
 
-	"github.com/posttrain/posttrain/internal/halves"
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // Tensor is a named array of a safetensors file; exactly one of Floats, Ints and Read has its elements, row-major.
@@ -222,12 +222,12 @@ var floatDecoders = map[string]func(b []byte, out []float32){
 	},
 	"F16": func(b []byte, out []float32) {
 		for i := range len(b) / 2 {
-			out[i] = halves.FromFloat16(binary.LittleEndian.Uint16(b[2*i:]))
+			out[i] = float.FromFloat16(binary.LittleEndian.Uint16(b[2*i:]))
 		}
 	},
 	"BF16": func(b []byte, out []float32) {
 		for i := range len(b) / 2 {
-			out[i] = halves.FromBFloat16(binary.LittleEndian.Uint16(b[2*i:]))
+			out[i] = float.FromBFloat16(binary.LittleEndian.Uint16(b[2*i:]))
 		}
 	},
 }
@@ -241,12 +241,12 @@ var floatEncoders = map[string]func(x []float32, out []byte){
 	},
 	"F16": func(x []float32, out []byte) {
 		for i, v := range x {
-			binary.LittleEndian.PutUint16(out[2*i:], halves.Float16(v))
+			binary.LittleEndian.PutUint16(out[2*i:], float.Float16(v))
 		}
 	},
 	"BF16": func(x []float32, out []byte) {
 		for i, v := range x {
-			binary.LittleEndian.PutUint16(out[2*i:], halves.BFloat16(v))
+			binary.LittleEndian.PutUint16(out[2*i:], float.BFloat16(v))
 		}
 	},
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/internal/testkit/damage"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // readBack gives a file to the reader; what comes out must keep the promises of the records.
@@ -39,7 +39,7 @@ func FuzzJSON(f *testing.F) {
 }
 
 func FuzzParquet(f *testing.F) {
-	damage.LimitMemory(f)
+	expect.LimitMemory(f)
 	var files [][]byte
 	for i, name := range []string{"ci.parquet", "ci-struct.parquet", "ci-map.parquet", "ci-json.parquet"} {
 		content, err := os.ReadFile(filepath.Join("testdata", name))
@@ -50,7 +50,7 @@ func FuzzParquet(f *testing.F) {
 		f.Add(uint8(i), []byte{40, 0, 2, 0, 10, 0, 0, 200})
 	}
 	f.Fuzz(func(t *testing.T, file uint8, edits []byte) {
-		defer damage.Within("")()
-		readBack(t, "f.parquet", string(damage.Edit(files[int(file)%len(files)], edits)))
+		defer expect.Within("")()
+		readBack(t, "f.parquet", string(expect.Edit(files[int(file)%len(files)], edits)))
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/internal/testkit/damage"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 func TestCommandOf(t *testing.T) {
@@ -76,12 +76,12 @@ func TestDiffOfAliases(t *testing.T) {
 
 // FuzzYAML wants a tree or an error of every text, within the memory of a fuzz target, and the same of its comparison.
 func FuzzYAML(f *testing.F) {
-	damage.LimitMemory(f)
+	expect.LimitMemory(f)
 	f.Add([]byte("command: mappo\nmodel: &a x\ndata: {train: *a}\n<<: {seed: 1}\n? z\n: 2\n"), uint16(1))
 	f.Add([]byte("a: [{b: 'c', d: \"e\"}, !!str 5, 0x10]\nf: |\n  g\nh: >-\n  i\n---\n"), uint16(300))
 	f.Fuzz(func(t *testing.T, text []byte, times uint16) {
 		text = bytes.Repeat(text, 1+int(times)%16)
-		defer damage.Within(string(text[:min(len(text), 200)]))()
+		defer expect.Within(string(text[:min(len(text), 200)]))()
 		CommandOf(text)
 		for _, line := range Diff(text, []byte("a: 1")) {
 			if strings.ContainsAny(line, "\n\r") {

@@ -59,7 +59,6 @@ var Table = []Row{
 	{"internal/config", ground, []string{yaml, "internal/plain"}},
 	{"internal/float", ground, nil},
 	{"internal/files", ground, []string{rename, "internal/hubcache"}},
-	{"internal/halves", ground, nil},
 	{"internal/hubcache", ground, []string{"internal/config"}},
 	{"internal/mujoco", ground, []string{"github.com/ebitengine/purego", "internal/files"}},
 	{"internal/plain", ground, nil},
@@ -108,8 +107,8 @@ var Table = []Row{
 }
 
 // TestsOnly are the packages that only tests, and one another, may import.
-var TestsOnly = []string{"internal/testkit", "internal/testkit/damage", "internal/testkit/expect",
-	"internal/testkit/documents", "internal/testkit/gotest", "internal/testkit/need", "internal/testkit/scripted",
+var TestsOnly = []string{"internal/testkit", "internal/testkit/expect", "internal/testkit/expect",
+	"internal/testkit/documents", "internal/testkit/gotest", "internal/testkit/need",
 	"internal/backend/backendtest", "internal/hub/hubtest", "rollout/metered/meteredtest"}
 
 // never are rules that no row can lift. Those about another module hold for tests too.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/posttrain/posttrain/internal/halves"
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // Type is how a tensor's numbers are stored, with the format's number for it.
@@ -49,8 +49,8 @@ var codecs = map[Type]codec{
 		decode: func(b []byte, x []float32) { x[0] = half(b) },
 		encode: func(x []float32, b []byte) { putHalf(b, x[0]) }},
 	BF16: {name: "bf16", block: 1, bytes: 2, most: 0x1.fefffep127,
-		decode: func(b []byte, x []float32) { x[0] = halves.FromBFloat16(binary.LittleEndian.Uint16(b)) },
-		encode: func(x []float32, b []byte) { binary.LittleEndian.PutUint16(b, halves.BFloat16(x[0])) }},
+		decode: func(b []byte, x []float32) { x[0] = float.FromBFloat16(binary.LittleEndian.Uint16(b)) },
+		encode: func(x []float32, b []byte) { binary.LittleEndian.PutUint16(b, float.BFloat16(x[0])) }},
 	Q80: {name: "q8_0", block: 32, bytes: 34, decode: decodeQ80, encode: encodeQ80, most: 65504 * 127},
 	Q40: {name: "q4_0", block: 32, bytes: 18, decode: decodeQ40},
 	Q41: {name: "q4_1", block: 32, bytes: 20, decode: decodeQ41},
@@ -95,9 +95,9 @@ func ParseType(name string) (Type, error) {
 // Block is the number of numbers that a row's length must be a multiple of.
 func (t Type) Block() int { return codecs[t].block }
 
-func half(b []byte) float32 { return halves.FromFloat16(binary.LittleEndian.Uint16(b)) }
+func half(b []byte) float32 { return float.FromFloat16(binary.LittleEndian.Uint16(b)) }
 
-func putHalf(b []byte, x float32) { binary.LittleEndian.PutUint16(b, halves.Float16(x)) }
+func putHalf(b []byte, x float32) { binary.LittleEndian.PutUint16(b, float.Float16(x)) }
 
 // A product is rounded to float32 before it is added to, here and below: no engine may fuse the two.
 

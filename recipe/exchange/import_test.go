@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/internal/gguf"
-	"github.com/posttrain/posttrain/internal/halves"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/local"
@@ -69,7 +69,7 @@ func TestImport(t *testing.T) {
 				}
 				for j := range x {
 					if len(p.Shape) > 1 {
-						x[j] = halves.FromFloat16(halves.Float16(x[j]))
+						x[j] = float.FromFloat16(float.Float16(x[j]))
 					}
 					if x[j] != y[j] {
 						t.Fatalf("%s: number %d is %g, want %g", p.Name, j, y[j], x[j])

@@ -1,4 +1,5 @@
-// Package expect has checks for tests of every floor. It imports no package of this module, so that all may import it.
+// Package expect has checks for tests of every floor, and for fuzz targets whole files with a few bytes changed and a
+// limit of memory. It imports no package of this module, so that all may import it.
 package expect
 
 import (

@@ -1,4 +1,4 @@
-package damage
+package expect
 
 import (
 	"flag"

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package damage
+package expect
 
 import "testing"
 

@@ -1,5 +1,4 @@
-// Package halves converts between float32 and the two 16-bit floating-point types.
-package halves
+package float
 
 import "math"
 

@@ -1,5 +1,4 @@
-// Package scripted has a sampler that reads its completions from a script.
-package scripted
+package grpo
 
 import (
 	"context"
@@ -7,14 +6,14 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 )
 
-// Sampler answers every request with Answer, and stops when the context ends.
-type Sampler struct {
+// scripted is a sampler that answers every request with Answer, and stops when the context ends.
+type scripted struct {
 	Answer func(r rollout.Request, nth int) rollout.Completion // nth: requests answered before, over all calls
 	Asked  []rollout.Request                                   // all requests so far
 }
 
 // Sample implements [rollout.Sampler].
-func (s *Sampler) Sample(ctx context.Context, requests []rollout.Request) (all []rollout.Completion, err error) {
+func (s *scripted) Sample(ctx context.Context, requests []rollout.Request) (all []rollout.Completion, err error) {
 	for _, r := range requests {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -26,8 +25,8 @@ func (s *Sampler) Sample(ctx context.Context, requests []rollout.Request) (all [
 	return all, nil
 }
 
-// Says is a completion with a text. It has a token below the given vocabulary for each byte, and no log-probs.
-func Says(text string, vocabulary int) rollout.Completion {
+// says is a completion with a text. It has a token below the given vocabulary for each byte, and no log-probs.
+func says(text string, vocabulary int) rollout.Completion {
 	c := rollout.Completion{Text: text, Reason: rollout.EOS}
 	for _, b := range []byte(text) {
 		c.Tokens = append(c.Tokens, int32(int(b)%vocabulary))

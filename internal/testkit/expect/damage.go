@@ -1,5 +1,4 @@
-// Package damage helps fuzz targets: whole files with a few bytes changed, and a limit of memory.
-package damage
+package expect
 
 import (
 	"encoding/binary"

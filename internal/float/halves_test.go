@@ -1,4 +1,4 @@
-package halves
+package float
 
 import (
 	"math"
