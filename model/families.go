@@ -126,7 +126,7 @@ func (c *Config) windowFromLayer(f *fields) {
 	}
 }
 
-// windowPattern gives the window to all but every so many-th layer (gemma).
+// windowPattern gives the window to all layers but each every-th one (gemma).
 func (c *Config) windowPattern(f *fields, every int) {
 	if every < 1 {
 		f.fail("sliding_window_pattern", fmt.Sprint(every), "1 or more")

@@ -25,7 +25,7 @@ func (d Devices) several() bool { return d.mesh().Devices() > 1 }
 func (d Devices) Check() []fault.Fault {
 	var faults fault.Faults
 	if d.Shard == string(backend.ShardMoments) && !d.several() {
-		faults.Add("shard", d.Shard, "without engine.devices there are none to cut them over")
+		faults.Add("shard", d.Shard, "want engine.devices too, the number of devices")
 	}
 	return faults
 }

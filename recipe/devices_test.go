@@ -32,8 +32,8 @@ func TestFaultsOfDevices(t *testing.T) {
 	for text, want := range map[string]string{
 		"backend: go\nengine: {devices: 2}": "f.yaml:5: engine.devices 2: backend go computes on one device, only xla " +
 			"can use several",
-		"engine: {shard: moments}": `f.yaml:4: engine.shard "moments": without engine.devices there are none to cut ` +
-			"them over",
+		"engine: {shard: moments}": `f.yaml:4: engine.shard "moments": want engine.devices too, the number of ` +
+			"devices",
 		"engine: {devices: -1}":                "f.yaml:4: engine.devices -1: want a whole number, 0 (one) or more",
 		"engine: {devices: 2, shard: weights}": `f.yaml:4: engine.shard "weights": want none or moments`,
 	} {

@@ -287,7 +287,7 @@ func TestRowsAddUpWhereIdsRepeat(t *testing.T) {
 }
 
 // TestHalfMomentsKeepTheirMean: moments in bfloat16 change by less than half of their step in every update, and follow
-// float32 none the less; what a checkpoint reads goes on with the same bits.
+// float32 none the less; training continues from a checkpoint with the same bits.
 func TestHalfMomentsKeepTheirMean(t *testing.T) {
 	rule := AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, HalfMoments: true}
 	m := twoParams(rand.New(rand.NewPCG(1, 1)))

@@ -87,7 +87,7 @@ type Piece struct {
 
 // Trainer trains a model step by step, from the start of a run or from its newest checkpoint.
 //
-// Where there is an evaluation, it runs before the first step, every so many steps and after the last step. The best
+// An evaluation runs before the first step, at the interval that the source gives, and after the last step. The best
 // checkpoint is that of the best evaluated step. Step 0 counts too: if no step improved on the model that training
 // started from, that model is the best. [Trainer.LoadBest] gives the weights of the best checkpoint.
 type Trainer struct {

@@ -192,16 +192,6 @@ func HashCases[T any](cases []T) string {
 	return fmt.Sprintf("%d, sha256 %x", len(cases), sum.Sum(nil)[:8])
 }
 
-// HashFile names a file by its contents; an empty path and embedded by themselves.
-func HashFile(path string) (string, error) {
-	if path == "" || path == embedded.Name {
-		return path, nil
-	}
-	text, err := os.ReadFile(path)
-	sum := sha256.Sum256(text)
-	return fmt.Sprintf("sha256 %x", sum[:8]), err
-}
-
 // SeedOf mixes a seed with a case's name, so that draws do not depend on the case's place.
 func SeedOf(seed uint64, name string) uint64 {
 	h := fnv.New64a()

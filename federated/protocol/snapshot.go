@@ -83,7 +83,7 @@ func below(vectors map[string][]float64, prefix string) map[string][]float64 {
 	return out
 }
 
-// numbered are at least n vectors, nil where there is none.
+// numbered are the vectors name0, name1, …, at least n; a vector that is missing is nil.
 func numbered(vectors map[string][]float64, name string, n int) (all [][]float64) {
 	for i := 0; ; i++ {
 		v, ok := vectors[name+"/"+strconv.Itoa(i)]

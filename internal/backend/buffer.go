@@ -148,9 +148,6 @@ func Floats(b compute.Buffer) (values []float32, err error) {
 // Ints copies a buffer of int32, row-major.
 func Ints(b compute.Buffer) ([]int32, error) { return read[int32](b, dtypes.Int32) }
 
-// Float64s copies a buffer of float64, row-major.
-func Float64s(b compute.Buffer) ([]float64, error) { return read[float64](b, dtypes.Float64) }
-
 func read[T any](b compute.Buffer, dtype dtypes.DType) (values []T, err error) {
 	defer catchPanic(&err, "read a buffer")
 	shape, err := b.Shape()

@@ -109,7 +109,7 @@ func (w *commenter) add(line string) {
 	case path != nil && (parts[2] == "" || w.begun && w.schema.has(key)):
 		w.begun, w.path = true, path
 		w.lines = append(w.lines, w.comment(line, key))
-	case w.begun && strings.HasPrefix(trimmed, "#"): // goes on with the comment above
+	case w.begun && strings.HasPrefix(trimmed, "#"): // continues the comment above
 		last := &w.lines[len(w.lines)-1]
 		if !w.helped() && last.comment != "" {
 			last.comment += " " + strings.TrimPrefix(trimmed, "# ")

@@ -30,7 +30,7 @@ type leaf struct {
 	paper     *string // the paper's value; nil: it has none
 }
 
-// about is the help of the key. One that ends in a colon goes on with the values accepted.
+// about is the help of the key. The accepted values follow a help that ends in a colon.
 func (l leaf) about() string {
 	if strings.HasSuffix(l.help, ":") {
 		return l.help + " " + l.rule.Words

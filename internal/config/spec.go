@@ -198,7 +198,6 @@ type Command interface {
 	HasKey(key string) bool
 	Read(Input) (any, error) // a pointer to the options
 	Comment(text []byte) []byte
-	explains() bool
 	rows() []row
 }
 
@@ -229,11 +228,6 @@ func (s *Spec[T]) Flags() (all []Flag) {
 		all = append(all, f)
 	}
 	return all
-}
-
-func (s *Spec[T]) explains() bool {
-	_, ok := any(new(T)).(Explainer)
-	return ok
 }
 
 // TypeOf names the type of a key's value as a help text does: bool, int, uint, float, duration, strings, numbers or
@@ -282,16 +276,6 @@ func Find(name string) Command {
 
 // An Explainer says in words what its options put in force.
 type Explainer interface{ Explain() string }
-
-// Explainers lists the registered commands whose options are Explainers.
-func Explainers() (names []string) {
-	for _, c := range commands {
-		if c.explains() {
-			names = append(names, c.Name())
-		}
-	}
-	return names
-}
 
 // CommandOf gives the command that a file says it is for, "" where it does not say so.
 func CommandOf(text []byte) string {

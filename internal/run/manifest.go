@@ -144,7 +144,7 @@ func hashTree(root string, without []string, all map[string]string, key func(nam
 	})
 }
 
-// ReadManifest reads a run folder's manifest; nil where there is none.
+// ReadManifest reads a run folder's manifest; nil if the folder has no manifest.
 func ReadManifest(dir string) (*Manifest, error) {
 	m := new(Manifest)
 	err := readJSON(filepath.Join(dir, manifestName), "the manifest of a run", m)

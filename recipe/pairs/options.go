@@ -190,7 +190,7 @@ func (o *Options) idle() (keys []string) {
 	return slices.Concat(keys, ofFolder)
 }
 
-// unsaid are the keys without effect that nobody is told of: a demonstration's where pairs are written.
+// unsaid are keys without effect that are no error: those of demonstrations where pairs are written.
 func (o *Options) unsaid() []string {
 	if o.Write == Pairs {
 		return []string{"min_score", "most"}

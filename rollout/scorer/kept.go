@@ -69,8 +69,8 @@ func Keep[T any](path, of string, all int, others string) (*Kept[T], error) {
 // Path is the file's.
 func (k *Kept[T]) Path() string { return k.file.Path() }
 
-// Fill does what is missing: do has the results from..to-1, so many at once. They are in the file before tick hears how
-// many are done. Where the context has ended, the error is its cause.
+// Fill gets the results that are missing, atOnce in a call: do gives those from from to to-1. They are in the file before
+// tick gets the number that is done. Where the context has ended, the error is its cause.
 func (k *Kept[T]) Fill(ctx context.Context, atOnce int,
 	do func(ctx context.Context, from, to int) ([]T, error), tick func(done int)) error {
 	for at := len(k.Done); at < k.all; at = len(k.Done) {
@@ -103,8 +103,8 @@ const together = 128
 // interrupted, so that its answers are, too: rounding may depend on what is decoded together.
 func PromptsAtOnce(samples int) int { return max(1, together/samples) }
 
-// Fill asks a source for the scores that are missing; so many answers as together says, such as the two of a pair, are
-// always in one call. More than half of the answers without a score are an error.
+// Fill asks a source for the scores that are missing. One call always has whole groups of together answers, such as the
+// two of a pair. More than half of the answers without a score are an error.
 func Fill(ctx context.Context, k *Kept[Score], s Source, answers []Answer, together int, tick func(done int)) error {
 	atOnce := max(together, s.Batch()/together*together)
 	return k.Fill(ctx, atOnce, func(ctx context.Context, from, to int) ([]Score, error) {
