@@ -7,66 +7,48 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/internal/backend"
-	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
-	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/internal/testkit/documents"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
+	"github.com/posttrain/posttrain/recipe/federated"
+	"github.com/posttrain/posttrain/recipe/preference"
 )
 
-// tinyWorld is a world of a two-layer model.
-func tinyWorld(t *testing.T) (string, *problem) {
+// tinyProblem is a world of a two-layer model and a random batch, whose reference is far from the model.
+func tinyProblem(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	if err := testkit.Model(t, "llama").Save(dir, "float32"); err != nil {
-		t.Fatal(err)
-	}
-	p := randomProblem(shape{4, 12, 5}, testkit.Vocab, 1e-3)
-	raw, err := json.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, problemFile), raw, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return dir, p
-}
-
-func TestServeStepsAreTheSameInEveryForm(t *testing.T) {
-	dir, _ := tinyWorld(t)
-	var first []did
-	for _, f := range []form{{}, {share: true}, {micro: 1}, {checkpoint: true}} {
-		f.backend = "go"
-		lines := ask(t, dir, &f, "step\nstep\nforward\nstep\nquit\nnever read")
-		if first == nil {
-			first = lines
+	dir, r := t.TempDir(), rand.New(rand.NewPCG(2, 2))
+	p := problem{Prompt: 5, Beta: 0.1, MaxGradNorm: 1, LearningRate: 1e-3, Tokens: make([][]int32, 8),
+		Reference: make([]float32, 8)}
+	for i := range p.Tokens {
+		for range 12 {
+			p.Tokens[i] = append(p.Tokens[i], r.Int32N(testkit.Vocab))
 		}
-		if len(lines) != 4 {
-			t.Fatalf("%+v: %d answers, want 4", f, len(lines))
-		}
-		for i, d := range lines {
-			if math.Abs(d.Loss-first[i].Loss) > 1e-5 {
-				t.Errorf("%+v: loss %d is %v: want %v", f, i, d.Loss, first[i].Loss)
-			}
+		if i >= 4 {
+			copy(p.Tokens[i][:p.Prompt], p.Tokens[i-4])
 		}
 	}
-	if d := first[0]; math.Abs(d.Loss-math.Ln2) > 1e-5 || d.Seconds <= 0 || d.Did != "step" {
-		t.Errorf("first step %+v: want the loss ln 2 and a time above 0", d)
+	if err := errors.Join(testkit.Model(t, "llama").Save(dir, "float32"), writeJSON(dir, problemFile, p)); err != nil {
+		t.Fatal(err)
 	}
-	if first[2].Loss >= first[1].Loss {
-		t.Errorf("losses %v and then %v: a step should lower it", first[1].Loss, first[2].Loss)
-	}
+	return dir
 }
 
 // ask runs one of posttrain's sides on some lines and returns its answers, without the line that says it is ready.
-func ask(t *testing.T, dir string, o option, lines string) (all []did) {
+func ask(t *testing.T, kind, dir string, s setup, lines string) (all []did) {
 	t.Helper()
 	var out strings.Builder
-	if err := o.serve(dir, strings.NewReader(lines), &out); err != nil {
+	s.Backend = "go"
+	if err := serve(kind, dir, s, strings.NewReader(lines+"\nquit\nnever read"), &out); err != nil {
 		t.Fatal(err)
 	}
 	answers := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -76,141 +58,84 @@ func ask(t *testing.T, dir string, o option, lines string) (all []did) {
 	}
 	for _, a := range answers[1:] {
 		var d did
-		if err := json.Unmarshal([]byte(a), &d); err != nil {
-			t.Fatal(err)
+		if err := json.Unmarshal([]byte(a), &d); err != nil || d.Seconds <= 0 || d.PeakRSSMB <= 0 {
+			t.Fatalf("%s: %v", a, err)
 		}
 		all = append(all, d)
 	}
 	return all
 }
 
-// Engines like xla want everything in the graph: look-ups, their gradients and the update. The go engine can do that
-// too; without a GPU this is as close as a test can come to one.
-func TestTheGraphFormTrainsAsTheHostForm(t *testing.T) {
-	m, p := testkit.Model(t, "qwen2"), randomProblem(shape{4, 12, 5}, testkit.Vocab, 1e-3)
-	for _, c := range []struct {
-		name      string
-		f         form
-		tolerance float64
-	}{
-		{"float32", form{}, 1e-5}, {"bfloat16", form{bfloat16: true}, 0.05},
-		{"shared", form{share: true}, 1e-5}, {"accumulated", form{micro: 2}, 1e-5},
-	} {
-		host, graph := lossesOf(t, m, p, form{share: c.f.share}, false), lossesOf(t, m, p, c.f, true)
-		for i := range host {
-			if math.Abs(host[i]-graph[i]) > c.tolerance {
-				t.Errorf("%s, step %d: loss %v on the host, %v in the graph", c.name, i, host[i], graph[i])
-			}
+func TestSteps(t *testing.T) {
+	dir := tinyProblem(t)
+	for _, half := range []bool{false, true} {
+		if all := ask(t, "step", dir, setup{BFloat16: half}, "step\nstep"); len(all) != 2 || all[1].Loss >= all[0].Loss {
+			t.Errorf("answers %+v: a step should lower the loss", all)
 		}
 	}
 }
 
-func lossesOf(t *testing.T, m *model.Model, p *problem, f form, inGraph bool) (all []float64) {
+func tinyPrompts(t *testing.T) string {
 	t.Helper()
-	e, err := backend.Open("go")
+	dir, err := promptWorld("tiny", 3, 9, 5)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if inGraph {
-		e.Wants = backend.Wants{BFloat16: true, LiveGraphs: 8}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func TestSampling(t *testing.T) {
+	dir := tinyPrompts(t)
+	first := ask(t, "sample", dir, setup{}, "greedy 3\nsample 2")
+	if first[0].Tokens != 3*5 || first[1].Tokens != 2*5 || first[1].IDs != nil {
+		t.Errorf("answers %+v", first)
 	}
-	tr, err := newTrainer(e, m, p, f)
-	if err != nil {
-		t.Fatal(err)
+	again := ask(t, "sample", dir, setup{Slots: 2}, "greedy 3")
+	if same, worst := compareTokens(first[0], again[0]); same != 3 || worst > 1e-4 {
+		t.Errorf("%d of 3 rows the same, log-probs within %.1e", same, worst)
 	}
-	defer tr.close()
-	for range 4 {
-		loss, err := tr.step()
-		if err != nil {
-			t.Fatal(err)
+}
+
+func TestGRPOSteps(t *testing.T) {
+	for i, d := range ask(t, "grpo", tinyPrompts(t), setup{Samples: 4}, "step\nstep") {
+		if d.Tokens < 3*4 || d.Tokens > 3*4*5 || d.Reward <= 0 || d.Reward >= 1 || d.Norm <= 0 || d.Entropy <= 0 ||
+			math.Abs(d.Rollout+d.Scoring+d.Training-d.Seconds) > 0.1*d.Seconds+1e-3 {
+			t.Errorf("step %d: %+v", i, d)
 		}
-		all = append(all, loss)
 	}
-	return all
+	if got := (words{}).Decode([]int32{5, 0, 7}, true); got != "t5 t7" {
+		t.Errorf("decoded %q", got)
+	}
+	if got := even([]int32{2, 3, 4, 8}); got != 0.75 {
+		t.Errorf("reward %v", got)
+	}
 }
 
 func TestSidesThatDisagreeStopTheComparison(t *testing.T) {
 	a := &series{side: &side{name: "a"}, losses: []float64{0.6931, 0.65}}
 	b := &series{side: &side{name: "b"}, losses: []float64{0.6931, 0.66}}
-	if err := agree([]*series{a, b}, 0, tolerance); err != nil {
+	if err := agree([]*series{a, b}, 0, 1e-4); err != nil {
 		t.Error(err)
 	}
-	if err := agree([]*series{a, b}, 1, tolerance); err == nil || !strings.Contains(err.Error(), "round 2") {
-		t.Errorf("losses 0.65 and 0.66: error %v, want one that names the round", err)
-	}
-	b.losses[1] = math.NaN()
-	if agree([]*series{a, b}, 1, tolerance) == nil {
+	expect.Error(t, agree([]*series{a, b}, 1, 1e-4), "round 2")
+	if b.losses[1] = math.NaN(); agree([]*series{a, b}, 1, 1e-4) == nil {
 		t.Error("a loss of NaN agrees")
 	}
+	o := &groupOptions{options: options{setup: setup{Samples: 16}}, groups: 8, fresh: 64}
+	a.answers, b.answers = []did{{Tokens: 100, Reward: 0.5}}, []did{{Tokens: 100, Reward: 0.6}}
+	expect.Error(t, o.compareMeans([]*series{a, b}), "reward: 0.5 on one side and 0.6")
 }
 
-func TestQuantile(t *testing.T) {
-	for q, want := range map[float64]float64{0: 1, 0.25: 2, 0.5: 3, 0.9: 4.6, 1: 5} {
-		if got := quantile([]float64{5, 1, 4, 2, 3}, q); math.Abs(got-want) > 1e-12 {
-			t.Errorf("quantile %v is %v: want %v", q, got, want)
-		}
+func TestReport(t *testing.T) {
+	var out strings.Builder
+	s := func(name string, x ...float64) *series {
+		return &series{side: &side{name: name, ready: ready{Engine: "go"}}, seconds: x, answers: make([]did, len(x))}
 	}
-}
-
-func TestFlopsByHand(t *testing.T) {
-	c := &model.Config{HiddenSize: 8, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 4, IntermediateSize: 10, VocabSize: 100}
-	p := &batch.Packed{Rows: 2, Len: 16, Slots: 12}
-	qkv, after, scores, head := 8*16.0*32, (64+240.0)*(32+12), 2*8*8.0*32, 800.0*12
-	if got, want := flops(c, p), 6*(2*(qkv+scores)+after+head); got != want {
-		t.Errorf("%v operations: want %v", got, want)
-	}
-}
-
-// What a step's floor multiplies is all that the step multiplies, but for attention.
-func TestProductsAreThoseOfTheStep(t *testing.T) {
-	c := &model.Config{HiddenSize: 8, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 4, IntermediateSize: 10, VocabSize: 100}
-	p := &batch.Packed{Rows: 2, Len: 16, Slots: 12}
-	scores := 6 * 2 * 2 * 8 * 8.0 * 32
-	if got, want := gflop(products(c, p)), (flops(c, p)-scores)/1e9; math.Abs(got-want) > 1e-12 {
-		t.Errorf("%v GFLOP: want %v", got, want)
-	}
-}
-
-func TestSidesMeasureTheirProducts(t *testing.T) {
-	dir, _ := tinyWorld(t)
-	for _, half := range []bool{false, true} {
-		d := ask(t, dir, &form{backend: "go", bfloat16: half}, "products\nquit\n")[0]
-		if d.Did != "products" || d.Seconds <= 0 || d.GFLOP <= 0 {
-			t.Errorf("bfloat16 %v: answer %+v: want seconds and GFLOP above 0", half, d)
-		}
-	}
-}
-
-func TestChipsAreFoundByTheDriversNames(t *testing.T) {
-	for device, want := range map[string]float64{
-		"NVIDIA H100 80GB HBM3": 989, "NVIDIA H100 PCIe": 756, "NVIDIA H200": 989, "NVIDIA A100-SXM4-80GB": 312,
-		"NVIDIA A10": 125, "NVIDIA A10G": 70, "NVIDIA L40S": 362, "NVIDIA L4": 121, "NVIDIA GeForce RTX 4090": 165,
-		"Tesla T4": 0, "": 0,
-	} {
-		if got := chipOf(device).tflops; got != want {
-			t.Errorf("%s: %v TFLOP/s: want %v", device, got, want)
-		}
-	}
-	if l := (limits{bandwidth: 7}).resolve(); l.bandwidth != 7 {
-		t.Errorf("a bandwidth that is given: %v", l)
-	}
-}
-
-func TestBytesOfDecodingByHand(t *testing.T) {
-	c, err := config("tiny")
-	if err != nil {
-		t.Fatal(err)
-	}
-	weights, cache := float64(c.ParamCount()), 2.0*2*2*8 // tied; of keys and values a token
-	if got, want := decodeBytes(c, 3, 10, 4, 2), 2*(3*weights+3*(11+12+13)*cache); got != want {
-		t.Errorf("%v bytes: want %v", got, want)
-	}
-}
-
-func TestStepsThatCompile(t *testing.T) {
-	steps := []timedStep{{2, 100}, {4, 200}, {9, 100}, {1, 50}, {1.2, 50}}
-	if got := beyond(steps); math.Abs(got-7) > 1e-9 {
-		t.Errorf("%v s beyond the usual rate: want the 7 of the third step", got)
+	report(&out, "title", []*series{s("a", 1, 2, 3), s("b", 2, 2, 2)})
+	if lines := strings.Split(out.String(), "\n"); !slices.Equal(strings.Fields(lines[4]), []string{"b", "(go)", "2.0000",
+		"2.0000", "0.00", "0", "1.000", "0.833", "1.500"}) {
+		t.Errorf("%s", out.String())
 	}
 }
 
@@ -225,7 +150,112 @@ func TestFirstPairsOfAPackedFile(t *testing.T) {
 	if raw, err := os.ReadFile(to); string(raw) != "{\"chosen\":\"a\"}\n" {
 		t.Errorf("%q, %v", raw, err)
 	}
-	if err := firstPairs(from, to, 3); err == nil {
-		t.Error("3 pairs of a file of 2")
+	expect.Error(t, firstPairs(from, to, 3), "2 pairs, want 3")
+}
+
+// TestTables: every arm of every table is a run that posttrain takes.
+func TestTables(t *testing.T) {
+	for _, name := range []string{"cartpole", "swimmer", "natural", "absent", "ci-rl", "prior"} {
+		table, err := tableOf(name)
+		if err != nil || len(table.arms) == 0 {
+			t.Fatal(name, err)
+		}
+		for _, arm := range table.arms {
+			if arm[1] == "minus" {
+				continue
+			}
+			var in config.Input
+			for _, text := range slices.Concat(table.sets, arm[1:]) {
+				o, err := config.ParseSet(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				in.Overrides = append(in.Overrides, o)
+			}
+			if name == "prior" {
+				_, err = preference.Spec.Load(in)
+			} else {
+				_, err = federated.Spec.Load(in)
+			}
+			if err != nil {
+				t.Errorf("%s, %s: %v", name, arm[0], err)
+			}
+		}
+	}
+	if _, err := tableOf("none"); err == nil {
+		t.Error("a table none")
+	}
+}
+
+// TestSeeds: the table has the mean of the seeds with Student's interval, and pairs the runs of a seed for a difference.
+// With two values Student's t is 12.706, and half the interval 12.706 times half their distance.
+func TestSeeds(t *testing.T) {
+	o, out := &seedsOptions{binary: "none", dir: t.TempDir(), seeds: 2}, new(strings.Builder)
+	for name, x := range map[string][3]float64{"none-1": {-1, -4, 0.5}, "none-2": {-3, -4, 0.7},
+		"mappo-1": {1, -1, 0.6}, "mappo-2": {-1, -2, 0.6}} {
+		f, err := run.Create(filepath.Join(o.dir, name), "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for step := range 3 {
+			part := float64(step) / 2
+			err = errors.Join(err, f.Log(run.Record{Step: step, Values: map[string]float64{
+				"eval_logps/chosen": -10 + part*x[0], "eval_logps/rejected": -20 + part*x[1],
+				"eval_rewards/accuracies": x[2]}}))
+		}
+		if err := errors.Join(err, f.WriteSummary("done"), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	table := seedsTable{command: []string{"mappo"}, arms: [][]string{{"none", "a=1"}, {"mappo", "a=1"},
+		{"mappo", "minus", "none"}}}
+	if err := o.run(table, out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{ // the accuracies' difference is 0 but for rounding
+		"| none | -2.00 ± 12.71 | -4.00 | +2.00 ± 12.71 | 60.00 ± 127.06 |\n",
+		"| mappo | +0.00 ± 12.71 | -1.50 ± 6.35 | +1.50 ± 6.35 | 60.00 |\n",
+		"| mappo minus none | +2.00 | +2.50 ± 6.35 | -0.50 ± 6.35 | ",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the table has no %q:\n%s", want, out)
+		}
+	}
+}
+
+// TestFinalReturn: of rounds the last ten count, of updates ten for each agent; records without an episode count not.
+func TestFinalReturn(t *testing.T) {
+	var all []run.Record
+	for i := range 40 {
+		all = append(all, run.Record{Step: i, Values: map[string]float64{"return": float64(i), "bytes_up/0": 1e3,
+			"bytes_up/1": 3e3}})
+	}
+	delete(all[39].Values, "return")
+	final, up := federatedMeasures[0].of, federatedMeasures[1].of
+	if a, b, c := final(all, nil), final(all, []string{"a", "updates=40"}), up(all, nil); a != 34 || b != 29 || c != 2 {
+		t.Errorf("%v, %v and %v kB", a, b, c)
+	}
+}
+
+// TestDocs: what the documents run by go run ./internal/bench is a comparison, with flags that it has.
+func TestDocs(t *testing.T) {
+	found := documents.Running(t, "go", "run", "./internal/bench")
+	for _, c := range found {
+		if strings.HasPrefix(c.Place, "CHANGELOG.md") {
+			continue
+		}
+		cmd, rest, err := newRoot().Find(c.Words)
+		if err == nil {
+			err = cmd.ParseFlags(rest)
+		}
+		if err == nil {
+			err = cmd.ValidateArgs(cmd.Flags().Args())
+		}
+		if err != nil {
+			t.Errorf("%s: %v", c, err)
+		}
+	}
+	if len(found) < 5 {
+		t.Errorf("found %d: want more", len(found))
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -10,28 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-
-	"github.com/spf13/pflag"
 )
-
-// rounds says how a comparison alternates between sides.
-type rounds struct {
-	count  int           // rounds that count
-	warmup int           // rounds before them
-	pause  time.Duration // before every step
-	long   time.Duration // if the first round takes longer, it is the only warm-up, and five rounds count; 0: never
-	loose  float64       // how far losses may differ, for sides of two types; 0: tolerance
-	draws  bool          // sides sample for themselves, so that their losses need not agree
-}
-
-func (r *rounds) register(flags *pflag.FlagSet) {
-	flags.IntVar(&r.count, "rounds", cmp.Or(r.count, 9), "rounds measured (to quote a figure: 7, or 5 slow ones)")
-	flags.DurationVar(&r.pause, "pause", 300*time.Millisecond, "pause before every step, for threads to come to rest")
-	r.warmup = 2
-}
-
-// few makes n the number of rounds, or five if a round takes long.
-func (r *rounds) few(n int) { r.count, r.long = n, 3*time.Second }
 
 // series is what one side did, round by round.
 type series struct {
@@ -42,51 +20,50 @@ type series struct {
 	peakMB  float64
 }
 
-// alternate has every side do one thing in each round.
-func (r rounds) alternate(sides []*side, word string) ([]*series, error) {
+const (
+	pause  = 300 * time.Millisecond // before every step, for threads to come to rest
+	warmup = 2                      // rounds that do not count
+	long   = 3 * time.Second        // if the first round takes longer, it is the only warm-up, and five rounds count
+)
+
+// tolerance of losses between sides: sums of thousands of log-probs are rounded to float32. Sides of two types differ
+// more.
+func (o *options) tolerance() float64 {
+	if o.BFloat16 {
+		return 0.02
+	}
+	return 1e-4
+}
+
+// alternate has every side do one thing in each round. Losses need not agree if they may differ without end.
+func (o *options) alternate(sides []*side, word string, tolerance float64) ([]*series, error) {
 	all := make([]*series, len(sides))
 	for i, s := range sides {
 		all[i] = &series{side: s}
 	}
-	for round := 0; round < r.warmup+r.count; round++ {
+	before, count := warmup, o.rounds
+	for round := 0; round < before+count; round++ {
 		begin := time.Now()
 		for _, s := range all {
-			time.Sleep(r.pause)
-			d, err := s.side.ask(word)
-			if err != nil {
+			time.Sleep(pause)
+			var d did
+			if err := s.side.ask(word, &d); err != nil {
 				return nil, err
 			}
-			s.note(d, round >= r.warmup)
+			s.losses, s.peakMB = append(s.losses, d.Loss), d.PeakRSSMB
+			if round >= before {
+				s.seconds, s.answers = append(s.seconds, d.Seconds), append(s.answers, d)
+			}
 		}
-		if err := agree(all, round, cmp.Or(r.loose, tolerance)); err != nil && !r.draws {
+		if err := agree(all, round, tolerance); err != nil {
 			return nil, err
 		}
-		if r.long > 0 && round == 0 && time.Since(begin) > r.long {
-			r.warmup, r.count = min(r.warmup, 1), min(r.count, 5)
+		if round == 0 && time.Since(begin) > long {
+			before, count = 1, min(count, 5)
 		}
 	}
 	return all, nil
 }
-
-// cpu is the least processor time of a round; 0: the side does not say it.
-func (s *series) cpu() float64 {
-	least := s.answers[0].CPU
-	for _, d := range s.answers {
-		least = min(least, d.CPU)
-	}
-	return least
-}
-
-// note keeps an answer; of one of the warm-up only the loss.
-func (s *series) note(d did, counts bool) {
-	s.losses, s.peakMB = append(s.losses, d.Loss), d.PeakRSSMB
-	if counts {
-		s.seconds, s.answers = append(s.seconds, d.Seconds), append(s.answers, d)
-	}
-}
-
-// tolerance of losses between sides: sums of thousands of log-probs are rounded to float32.
-const tolerance = 1e-4
 
 // agree compares the losses of a round with the first side's. If a side trains something else, its time means nothing.
 func agree(all []*series, round int, most float64) error {
@@ -104,79 +81,70 @@ func median(x []float64) float64 { return quantile(x, 0.5) }
 
 // quantile interpolates between the sorted values.
 func quantile(x []float64, q float64) float64 {
-	if len(x) == 0 {
-		return math.NaN()
-	}
 	s := slices.Sorted(slices.Values(x))
 	at := q * float64(len(s)-1)
 	i := int(at)
-	if i+1 == len(s) {
+	if i+1 >= len(s) {
 		return s[i]
 	}
 	return s[i] + (at-float64(i))*(s[i+1]-s[i])
 }
 
-// ratios are the ratios of two sides' times, round by round.
-func ratios(x, to *series) []float64 {
-	out := make([]float64, len(x.seconds))
-	for i := range out {
-		out[i] = x.seconds[i] / to.seconds[i]
-	}
-	return out
+// column is a number of a side in a table.
+type column struct {
+	title, form string
+	of          func(s *series) float64
 }
 
-// table prints a title, a header and rows, whose columns end with tabs.
-func table(out io.Writer, title, header string, rows func(w io.Writer)) {
-	fmt.Fprintf(out, "\n%s; load of the machine %s\n", title, load())
+// medianOf is a column with the median of what the rounds say.
+func medianOf(title, form string, f func(did) float64) column {
+	return column{title, form, func(s *series) float64 { return s.median(f) }}
+}
+
+func (s *series) median(f func(did) float64) float64 {
+	var all []float64
+	for _, d := range s.answers {
+		all = append(all, f(d))
+	}
+	return median(all)
+}
+
+// report prints the table of a comparison. The ratios are of a side's times to the first one's, by medians and round by
+// round.
+func report(out io.Writer, title string, all []*series, more ...column) {
+	first := all[0].seconds
+	columns := append([]column{
+		{"median s", "%.4f", func(s *series) float64 { return median(s.seconds) }},
+		{"fastest s", "%.4f", func(s *series) float64 { return slices.Min(s.seconds) }},
+		medianOf("CPU s", "%.2f", func(d did) float64 { return d.CPU }),
+		{"peak MB", "%.0f", func(s *series) float64 { return s.peakMB }},
+		{"to the first", "%.3f", func(s *series) float64 { return median(s.seconds) / median(first) }},
+		{"round by round, quartiles", "%.3f", func(s *series) float64 { return quantile(ratios(s.seconds, first), 0.25) }},
+		{"", "%.3f", func(s *series) float64 { return quantile(ratios(s.seconds, first), 0.75) }},
+	}, more...)
+	fmt.Fprintf(out, "\n%s; %d rounds after the warm-up; load of the machine %s\n", title, len(first), load())
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, header)
-	rows(w)
+	fmt.Fprint(w, "side\t")
+	for _, c := range columns {
+		fmt.Fprint(w, c.title, "\t")
+	}
+	fmt.Fprintln(w)
+	for _, s := range all {
+		fmt.Fprint(w, s.side.title(), "\t")
+		for _, c := range columns {
+			fmt.Fprintf(w, c.form+"\t", c.of(s))
+		}
+		fmt.Fprintln(w)
+	}
 	w.Flush()
 }
 
-// report prints the table of a comparison; ratios are to the first side.
-func report(out io.Writer, title string, all []*series) {
-	first := all[0]
-	title = fmt.Sprintf("%s; %d rounds after the warm-up, losses agree (%.5f to %.5f)",
-		title, len(first.seconds), first.losses[0], first.losses[len(first.losses)-1])
-	header := "side\tmedian s\tfastest s\tCPU s\ttokens\tpeak MB\tof medians\tof fastest\tround by round, quartiles\t"
-	table(out, title, header, func(w io.Writer) {
-		for i, s := range all {
-			m, f := median(s.seconds), slices.Min(s.seconds)
-			fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%.2f\t%d\t%.0f\t", s.side.title(), m, f, s.cpu(), s.side.ready.Tokens,
-				s.peakMB)
-			if i == 0 {
-				fmt.Fprintln(w, "1\t1\t1\t")
-				continue
-			}
-			r := ratios(s, first)
-			fmt.Fprintf(w, "%.3f\t%.3f\t%.3f (%.3f to %.3f)\t\n", m/median(first.seconds), f/slices.Min(first.seconds),
-				median(r), quantile(r, 0.25), quantile(r, 0.75))
-		}
-	})
-}
-
-// goal prints a ratio of medians and whether it reaches its target.
-func goal(out io.Writer, what string, x, to *series, most float64) {
-	r := median(x.seconds) / median(to.seconds)
-	fmt.Fprintf(out, "%s: %.3f, asked for at most %.2f: %s\n", what, r, most, verdict(r <= most))
-}
-
-// atLeast prints one side's rate over another's and whether it reaches its target; 0: there is no target.
-func atLeast(out io.Writer, x, to *series, least float64) {
-	r := median(to.seconds) / median(x.seconds)
-	fmt.Fprintf(out, "%s against %s: %.2fx", x.side.name, to.side.name, r)
-	if least > 0 {
-		fmt.Fprintf(out, ", asked for at least %.2fx: %s", least, verdict(r >= least))
+func ratios(x, to []float64) []float64 {
+	out := make([]float64, len(x))
+	for i := range out {
+		out[i] = x[i] / to[i]
 	}
-	fmt.Fprintln(out)
-}
-
-func verdict(reached bool) string {
-	if reached {
-		return "reached"
-	}
-	return "MISSED"
+	return out
 }
 
 // load is the machine's load averages, "unknown" on systems other than Linux.

@@ -1,165 +1,227 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math"
-	"slices"
-	"strconv"
+	"strings"
+	"time"
 
+	"github.com/gomlx/compute"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+
+	"github.com/posttrain/posttrain/grpo"
+	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/train"
 )
 
-// groupOptions are the options of the comparisons of reinforcement learning.
+// groupOptions are the options of the comparison of reinforcement learning.
 type groupOptions struct {
-	drawOptions
-	peers
-	rate       float64
-	checkpoint bool
-	micro      int
-	vllm       bool
+	options
+	prompts       []int // tokens of a prompt
+	groups, fresh int
+	micro         int
+	vllm          bool
 }
 
-func (o *groupOptions) register(flags *pflag.FlagSet) {
-	o.registerGroups(flags)
-	flags.Float64Var(&o.rate, "rate", 1e-6, "learning rate")
-}
-
-// way is posttrain's side.
-func (o *groupOptions) way(name string, apart bool) way {
-	return way{name, &learning{backend: o.backend, bfloat16: o.dtype == "bfloat16", checkpoint: o.checkpoint,
-		apart: apart, samples: o.samples, rate: o.rate}}
-}
-
-func (o *groupOptions) title(what string, length int) string {
-	return fmt.Sprintf("%s, %s, %d prompts of %d tokens x %d answers of %d",
-		what, o.preset, o.groups, length, o.samples, o.fresh)
-}
-
-// each is a number of every round.
-func each(s *series, f func(did) float64) []float64 {
-	out := make([]float64, len(s.answers))
-	for i, d := range s.answers {
-		out[i] = f(d)
-	}
-	return out
-}
-
-func tokens(d did) float64  { return float64(d.Tokens) }
-func reward(d did) float64  { return d.Reward }
-func entropy(d did) float64 { return d.Entropy }
-func norm(d did) float64    { return d.Norm }
-
-// stepGoals are targets for the rate over TRL's, by the prompt's length.
-var stepGoals = map[int]float64{64: 4, 256: 6}
+// klCoef is the weight of KL, that of the paper's released config; groupRate is the learning rate.
+const klCoef, groupRate = 0.001, 1e-6
 
 func newGRPO() *cobra.Command {
-	o := &groupOptions{drawOptions: drawOptions{prompts: []int{64, 256}}, peers: onCPU}
-	cmd := newCommand("grpo", "A whole step of GRPO against TRL's GRPOTrainer with transformers' generate",
-		"  go run ./internal/bench grpo --python venv/bin/python\n  go run ./internal/bench grpo --prompt 64 --rounds 9",
-		o.run)
-	o.registerStep(cmd)
+	o := &groupOptions{options: options{presets: []string{"5.4M"}}}
+	cmd := newComparison(&o.options, "grpo", "A whole step of GRPO against TRL's GRPOTrainer with transformers' generate",
+		func(preset string, out io.Writer) error {
+			for _, length := range o.prompts {
+				if err := o.compare(preset, length, out); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	flags := cmd.Flags()
+	flags.IntSliceVar(&o.prompts, "prompt", []int{64, 256}, "tokens of a prompt")
+	flags.IntVar(&o.groups, "groups", 8, "prompts")
+	flags.IntVar(&o.Samples, "samples", 16, "samples of each")
+	flags.IntVar(&o.fresh, "new", 64, "tokens of a sample")
+	flags.IntVar(&o.micro, "micro", 0, "TRL's completions a forward pass; 0: all of a step")
+	flags.BoolVar(&o.vllm, "vllm", false, "vLLM samples for TRL, on a GPU")
 	return cmd
 }
 
-func (o *groupOptions) registerStep(cmd *cobra.Command) {
-	o.register(cmd.Flags())
-	o.peers.register(cmd)
-	cmd.Flags().IntVar(&o.micro, "micro", 0, "TRL's completions a forward pass; 0: all of a step")
-	cmd.Flags().BoolVar(&o.vllm, "vllm", false, "vLLM samples for TRL, on a GPU")
-	cmd.Flags().BoolVar(&o.checkpoint, "checkpoint", false, "posttrain recomputes layers in the backward pass")
+// means are what the rounds of both sides must be close in: each samples for itself. The bounds are several times the
+// variation that was seen between steps of 8 x 16 x 64 tokens.
+var means = []struct {
+	column
+	bound float64
+}{
+	{medianOf("tokens", "%.0f", func(d did) float64 { return float64(d.Tokens) }), 0.05},
+	{medianOf("reward", "%.4f", func(d did) float64 { return d.Reward }), 0.05},
+	{medianOf("entropy", "%.3f", func(d did) float64 { return d.Entropy }), 0.02},
+	{medianOf("gradient", "%.3f", func(d did) float64 { return d.Norm }), 0.15},
 }
 
-func (o *groupOptions) run(out io.Writer) error {
-	if err := checkDType(o.dtype); err != nil {
+// compare compares whole steps at one length of prompts.
+func (o *groupOptions) compare(preset string, length int, out io.Writer) error {
+	world, err := promptWorld(preset, o.groups, length, o.fresh)
+	if err != nil {
 		return err
 	}
-	o.draws = true
-	return forEach(o.prompts, func(n int) error { return o.compareSteps(n, out) })
-}
-
-// compareSteps compares whole steps at one length of prompts.
-func (o *groupOptions) compareSteps(length int, out io.Writer) error {
-	world, err := o.world(length, 1)
-	return play(world, err, o.launches, func(sides []*side) error {
-		all, err := o.alternate(sides, "step")
+	args := []string{"--world", world, "--group", fmt.Sprint(o.Samples), "--micro", fmt.Sprint(o.micro), "--kl",
+		fmt.Sprint(klCoef), "--rate", fmt.Sprint(groupRate)}
+	if o.vllm {
+		args = append(args, "--vllm")
+	}
+	sides := []launch{o.peer("TRL", "peer_grpo.py", args...), o.own("grpo", world)}
+	return play(world, sides, func(sides []*side) error {
+		all, err := o.alternate(sides, "step", math.Inf(1))
 		if err != nil {
 			return err
 		}
-		printSteps(out, fmt.Sprintf("%s, %s", o.title("a step of GRPO", length), o.dtype), all)
-		if len(all) == 1 {
-			return nil
+		columns := []column{medianOf("rollout", "%.3f", func(d did) float64 { return d.Rollout }),
+			medianOf("scoring", "%.3f", func(d did) float64 { return d.Scoring }),
+			medianOf("training", "%.3f", func(d did) float64 { return d.Training })}
+		for _, m := range means {
+			columns = append(columns, m.column)
 		}
-		atLeast(out, all[1], all[0], stepGoals[length])
-		if err := printStepFloor(out, all[1], all[0]); err != nil {
-			return err
-		}
+		report(out, fmt.Sprintf("a step of GRPO, %s, %d prompts of %d tokens x %d answers of %d, %s", preset, o.groups,
+			length, o.Samples, o.fresh, o.dtype), all, columns...)
 		return o.compareMeans(all)
 	})
 }
 
-// printStepFloor prints what posttrain's engine takes for the matrix products of a step alone: no step that has them is
-// faster.
-func printStepFloor(out io.Writer, own, peer *series) error {
-	d, err := own.side.ask("products")
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(out, "the matrix products alone: rollout %.3f s, scoring %.3f s, training %.3f s, together "+
-		"%.0f %% of posttrain's time; a step of nothing else would be %.2f times as fast as TRL's\n", d.Rollout, d.Scoring,
-		d.Training, 100*d.Seconds/median(own.seconds), median(peer.seconds)/d.Seconds)
-	return err
-}
-
-// launches are TRL, if there is a Python, and posttrain.
-func (o *groupOptions) launches(world string) (all []launch) {
-	if o.python != "" {
-		args := []string{"internal/bench/peer_grpo.py", "--world", world,
-			"--group", strconv.Itoa(o.samples), "--device", o.device, "--dtype", o.dtype,
-			"--micro", strconv.Itoa(o.micro), "--kl", fmt.Sprint(klCoef), "--rate", fmt.Sprint(o.rate)}
-		if o.vllm {
-			args = append(args, "--vllm")
-		}
-		all = append(all, launch{"TRL", o.python, args})
-	}
-	return append(all, o.way("posttrain", false).on(world))
-}
-
-// compareMeans checks that both sides did about the same. Each samples for itself, so that only means can be close. The
-// bounds are several times the variation that was seen between steps of 8 x 16 x 64 tokens, and wider for smaller
-// steps.
+// compareMeans allows smaller steps wider bounds.
 func (o *groupOptions) compareMeans(all []*series) error {
-	wider := math.Sqrt(max(1, 8*16*64/float64(o.groups*o.samples*o.fresh)))
-	for _, c := range []struct {
-		what  string
-		of    func(did) float64
-		bound float64
-	}{
-		{"tokens", tokens, 0.05}, {"reward", reward, 0.05}, {"entropy", entropy, 0.02}, {"gradient's norm", norm, 0.15},
-	} {
-		a, b := median(each(all[0], c.of)), median(each(all[1], c.of))
-		if !(math.Abs(a-b) <= wider*c.bound*math.Abs(a)) {
-			return fmt.Errorf("%s: %.4g on one side and %.4g on the other: they do not do the same thing", c.what, a, b)
+	wider := math.Sqrt(max(1, 8*16*64/float64(o.groups*o.Samples*o.fresh)))
+	for _, m := range means {
+		if a, b := m.of(all[0]), m.of(all[1]); !(math.Abs(a-b) <= wider*m.bound*math.Abs(a)) {
+			return fmt.Errorf("%s: %.4g on one side and %.4g on the other: they do not do the same thing", m.title, a, b)
 		}
 	}
 	return nil
 }
 
-// printSteps prints the table of a comparison of whole steps.
-func printSteps(out io.Writer, title string, all []*series) {
-	header := "side\tmedian s\tfastest s\trollout\tscoring\ttraining\t" +
-		"tokens sampled\treward\tentropy\tgradient\tpeak MB\t"
-	table(out, fmt.Sprintf("%s; %d rounds after the warm-up", title, len(all[0].seconds)), header, func(w io.Writer) {
-		for _, s := range all {
-			fmt.Fprintf(w, "%s\t%.3f\t%.3f\t", s.side.title(), median(s.seconds), slices.Min(s.seconds))
-			for i, f := range []func(did) float64{
-				func(d did) float64 { return d.Rollout }, func(d did) float64 { return d.Scoring },
-				func(d did) float64 { return d.Training }, tokens, reward, entropy, norm,
-			} {
-				fmt.Fprintf(w, "%.*f\t", []int{3, 3, 3, 0, 4, 3, 3}[i], median(each(s, f)))
-			}
-			fmt.Fprintf(w, "%.0f\t\n", s.peakMB)
+// pupil learns from groups with one update per rollout batch and the k3 estimate of KL.
+type pupil struct {
+	setup
+	engine    *backend.Engine
+	learner   *train.Learner
+	sampler   *rollout.Cached
+	trainer   *grpo.Trainer
+	reference []compute.Buffer
+	world     prompts
+	steps     uint64
+}
+
+func openPupil(dir string, s setup) (_ worker, err error) {
+	p := &pupil{setup: s}
+	if err := readJSON(dir, promptsFile, &p.world); err != nil {
+		return nil, err
+	}
+	m, err := model.Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	if p.engine, err = backend.Open(s.Backend); err != nil {
+		return nil, err
+	}
+	if p.learner, err = train.NewLearner(p.engine, m, s.graph()); err == nil {
+		p.reference, err = p.learner.Upload(m)
+	}
+	if err != nil { // the process ends
+		return nil, err
+	}
+	p.sampler = rollout.NewCached(p.engine, m.Config, p.learner.Weights, rollout.Options{Graph: s.graph(),
+		Decoder: words{}})
+	o := grpo.DefaultOptions()
+	o.Prompts, o.GroupSize, o.Updates, o.KL, o.KLCoef = len(p.world.Prompts), s.Samples, 1, grpo.K3, klCoef
+	p.trainer = &grpo.Trainer{Learner: p.learner, Options: o}
+	return p, nil
+}
+
+func (p *pupil) ready() ready {
+	return ready{Engine: p.engine.Name, Parameters: p.learner.Config().ParamCount()}
+}
+
+func (p *pupil) close() {
+	p.sampler.Close()
+	backend.FinalizeAll(p.reference...)
+	p.learner.Close()
+	p.engine.Close()
+}
+
+// words decodes like peer_grpo.py's tokenizer: to t2, t3, ..., and 0 is the end of a text.
+type words struct{}
+
+func (words) Decode(ids []int32, skipSpecial bool) string {
+	var b strings.Builder
+	for _, id := range ids {
+		if id != 0 || !skipSpecial {
+			fmt.Fprintf(&b, "t%d ", id)
 		}
-	})
+	}
+	return strings.TrimSuffix(b.String(), " ")
+}
+
+// do is a whole step, whatever the word: rollout, scoring (rewards, advantages, the reference's log-probs), training.
+func (p *pupil) do(string, int) (d did, err error) {
+	begin := time.Now()
+	p.steps++
+	groups, err := p.roll(&d)
+	if err != nil {
+		return d, err
+	}
+	rolled := time.Now()
+	logps, err := p.trainer.Measure(groups, p.reference)
+	if err != nil {
+		return d, err
+	}
+	for i := range groups {
+		rewards := make([]float64, len(groups[i].Answers))
+		for a, ids := range groups[i].Answers {
+			rewards[a] = even(ids)
+			d.Reward += rewards[a] / float64(len(groups)*len(rewards))
+		}
+		groups[i].Advantages, _ = grpo.Advantages(rewards, p.trainer.Options.Std)
+		groups[i].Reference = logps[i]
+	}
+	scored, m := time.Now(), train.NewMetrics()
+	rule := train.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}
+	if d.Norm, err = p.trainer.Update(groups, rule, groupRate, m); err != nil {
+		return d, err
+	}
+	of := m.Means("")
+	d.Loss, d.Entropy = of[grpo.MetricLoss], of[grpo.MetricEntropy]
+	d.Rollout, d.Scoring = rolled.Sub(begin).Seconds(), scored.Sub(rolled).Seconds()
+	d.Training = time.Since(scored).Seconds()
+	return d, nil
+}
+
+// roll samples every prompt's answers. They end with token 0 or after New tokens.
+func (p *pupil) roll(d *did) ([]grpo.Group, error) {
+	var requests []rollout.Request
+	sampling := rollout.Sampling{MaxNew: p.world.New, Temperature: 1}
+	for i, prompt := range p.world.Prompts {
+		r := rollout.Request{Sampling: sampling, Prompt: prompt, Seed: p.steps<<32 | uint64(i)}
+		requests = append(requests, r.Samples(p.Samples)...)
+	}
+	completions, err := p.sampler.Sample(context.Background(), requests)
+	groups := make([]grpo.Group, len(p.world.Prompts))
+	for i, c := range completions {
+		g := &groups[i/p.Samples]
+		g.Prompt, g.Answers, g.Sampled = requests[i].Prompt, append(g.Answers, c.Tokens), append(g.Sampled, c.Logps)
+		d.Tokens += len(c.Tokens)
+	}
+	return groups, err
+}
+
+// even is the reward: the share of even token ids, as in peer_grpo.py.
+func even(ids []int32) float64 {
+	n := 0.0
+	for _, id := range ids {
+		n += float64(1 - id%2)
+	}
+	return n / float64(len(ids))
 }

@@ -1,18 +1,16 @@
-// Command bench measures posttrain against its peers, on one machine in one run: go run ./internal/bench COMMAND.
+// Command bench measures posttrain against its peers, on one machine in one run, and makes the tables of several seeds
+// in docs/: go run ./internal/bench COMMAND.
 //
 // Glossary:
-//   - side: a child process that does one step for each line it reads (peer_torch.py, or this program's own serve). It
+//   - side: a child process that does one step for each line it reads (peer_torch.py, or this program's own side). It
 //     has its own threads and its own peak memory;
 //   - world: a folder with a model and batch.json, a batch and its reference log-probs, on which both sides train; or
 //     with a model and prompts.json, from which all sides sample;
 //   - round: one step of every side, one after the other, with a pause between, since threads spin for a while after
 //     their work.
 //
-// The pipeline of a comparison:
-//  1. one side makes the world, the others load it;
-//  2. rounds: the first two do not count; in every one the losses of all sides must agree (where sides sample for
-//     themselves, their means must be close);
-//  3. a table: median, fastest and peak memory of every side, ratios to the first.
+// A comparison has one side, or this program, make the world. In every round the losses of all sides must agree; where
+// sides sample for themselves, their means must be close. Then it prints a table with ratios to the first side.
 //
 // The Python scripts in this folder need an interpreter with PyTorch (--python). README.md says what makes a comparison
 // fair; that holds for all commands.
@@ -41,32 +39,49 @@ func newRoot() *cobra.Command {
 		Example: `  go run ./internal/bench step --python venv/bin/python
   go run ./internal/bench sample --python venv/bin/python
   go run ./internal/bench grpo --python venv/bin/python
-  go run ./internal/bench trl --python venv/bin/python --data pairs.jsonl.gz`,
+  go run ./internal/bench trl --python venv/bin/python --data pairs.jsonl.gz
+  go run ./internal/bench seeds prior`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newStep(), newSample(), newGRPO(), newTRL(), newEngines(), newParity(), newGPU(), newPrior(),
-		newServe(), newServeSampler(), newServeGroups())
+	root.AddCommand(newStep(), newSample(), newGRPO(), newTRL(), newSeeds(), newSide())
 	return root
 }
 
-// newCommand is a command without arguments.
-func newCommand(use, short, example string, run func(out io.Writer) error) *cobra.Command {
-	return &cobra.Command{
-		Use:     use,
-		Short:   short,
-		Example: example,
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return run(cmd.OutOrStdout()) },
-	}
+// options are those of a comparison in rounds.
+type options struct {
+	setup
+	python, device, dtype string
+	presets               []string
+	rounds                int
 }
 
-// forEach calls f for every value, until an error.
-func forEach[T any](all []T, f func(T) error) error {
-	for _, x := range all {
-		if err := f(x); err != nil {
-			return err
+// newComparison is a command that compares the sides on each preset.
+func newComparison(o *options, use, short string, compare func(preset string, out io.Writer) error) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		if o.dtype != "bfloat16" && o.dtype != "float32" {
+			return fmt.Errorf("--dtype %q: want bfloat16 or float32", o.dtype)
 		}
-	}
-	return nil
+		o.BFloat16 = o.dtype == "bfloat16"
+		for _, preset := range o.presets {
+			if err := compare(preset, cmd.OutOrStdout()); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+	flags := cmd.Flags()
+	flags.StringVar(&o.python, "python", "python3", "interpreter with PyTorch (scripts/oracle/requirements.txt)")
+	flags.StringVar(&o.device, "device", "cpu", "PyTorch's device")
+	flags.StringVar(&o.dtype, "dtype", "float32", "type to compute in: float32 or bfloat16; the weights are float32")
+	flags.StringVar(&o.Backend, "backend", "auto", "posttrain's engine")
+	flags.StringSliceVar(&o.presets, "preset", o.presets, "models, with random weights")
+	flags.IntVar(&o.rounds, "rounds", 7, "rounds measured; 5 where one takes more than 3 s")
+	return cmd
+}
+
+// peer is one of Python's sides.
+func (o *options) peer(name, script string, args ...string) launch {
+	args = append([]string{"internal/bench/" + script, "--device", o.device, "--dtype", o.dtype}, args...)
+	return launch{name, o.python, args}
 }

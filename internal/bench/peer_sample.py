@@ -10,7 +10,6 @@ generate is transformers' model.generate, loop a hand-written PyTorch loop over 
 First line out: {"ready": true, ...}. Then for each line in, one line out:
   sample N   the first N prompts, `new` tokens each, temperature 1, the whole vocabulary, no end of text
   greedy N   the same with the likeliest tokens; the answer has them, and the loop's log-probs
-  floor N    the matrix products by weights of such a call, and nothing else: the time of the fastest runs
   quit       (or the end of the input) ends the process
 Prefill is part of the time. The loop gives the log-prob of every token as well, which generate is not asked for.
 """
@@ -128,34 +127,6 @@ def shape_of(c):
     )  # fmt: skip
 
 
-def weights(model):
-    """The weights of the layers' linear maps, and of the head."""
-    maps = [m.weight for m in model.modules() if isinstance(m, torch.nn.Linear)]
-    head = max(maps, key=len)
-    return [w for w in maps if w is not head], head
-
-
-def fastest(products, rows, runs=5):
-    """Seconds of the products of rows by matrices."""
-    inputs = {w.shape[1]: torch.zeros(rows, w.shape[1], dtype=w.dtype, device=w.device) for w in products}
-    times = []
-    for _ in range(1 + runs):
-        begin = time.perf_counter()
-        for w in products:
-            y = F.linear(inputs[w.shape[1]], w)
-        y[0, 0].item()
-        times.append(time.perf_counter() - begin)
-    return min(times[1:])
-
-
-@torch.no_grad()
-def floor(model, rows, length, new):
-    layers, head = weights(model)
-    tokens = min(rows * length, 1024)
-    prefill = fastest(layers, tokens) * rows * length / tokens
-    return prefill + (new - 1) * fastest(layers, rows) + new * fastest([head], rows)
-
-
 def say(**value):
     print(json.dumps(value), flush=True)
 
@@ -174,11 +145,8 @@ def main():
         word, _, count = line.strip().partition(" ")
         if word == "quit":
             return
-        if word not in ("sample", "greedy", "floor"):
-            sys.exit(f"{line.strip()!r}: want sample N, greedy N, floor N or quit")
-        if word == "floor":
-            say(did=word, seconds=floor(side.model, int(count), prompts.shape[1], world["new"]))
-            continue
+        if word not in ("sample", "greedy"):
+            sys.exit(f"{line.strip()!r}: want sample N, greedy N or quit")
         begin = time.perf_counter()
         ids, logps = side.answer(prompts[: int(count)], world["new"], word == "greedy")
         ids = ids.tolist()  # a GPU has finished when they are here

@@ -6,10 +6,8 @@ A driver alternates it with posttrain, so that both meet the same machine at the
 
 With --write it first writes DIR: a Hugging Face model folder with its weights, and batch.json with its batch and
 reference log-probs, so that the other side can train the same thing. Then it prints a ready line. For each line read
-  step      one DPO step: forward of chosen and rejected, loss, backward, clip, AdamW
-  forward   log-probs of the answers only, without gradients
-  products  the matrix products of a step alone, each at its fastest of five
-  quit      (or the end of the input) ends the process
+  step   one DPO step: forward of chosen and rejected, loss, backward, clip, AdamW
+  quit   (or the end of the input) ends the process
 it prints one line of JSON: {"did", "seconds", "loss", "peak_rss_mb"}. Pause 0.3 s before timing anything else: OpenMP's
 threads spin for a while after a step.
 """
@@ -36,6 +34,7 @@ def parse():
     parser.add_argument("--fused", action="store_true", help="torch's fused AdamW instead of its default")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="bfloat16: autocast")
     parser.add_argument("--compile", action="store_true", help="torch.compile")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--write", type=pathlib.Path, help="write the model folder and batch.json here")
     return parser.parse_args()
 
@@ -53,36 +52,6 @@ def write(folder, model, tokens, reference, args):
     (folder / "batch.json").write_text(json.dumps(value) + "\n")
 
 
-def products(s, rows, slots):
-    """[(rows, in, out, count)]: the linear layers of a step, as internal/bench/floor.go lists them."""
-    heads, kv = s.heads * s.head_dim, s.kv_heads * s.head_dim
-    all = [(rows, s.hidden, heads, s.layers), (rows, s.hidden, kv, 2 * s.layers)]
-    for n, layers in ((rows, s.layers - 1), (slots, 1)):
-        all += [(n, heads, s.hidden, layers), (n, s.hidden, s.intermediate, 2 * layers),
-            (n, s.intermediate, s.hidden, layers)]
-    return all + [(slots, s.hidden, s.vocab, 1)]
-
-
-def fastest(f):
-    seconds = []
-    for _ in range(6):
-        begin = time.perf_counter()
-        f()
-        seconds.append(time.perf_counter() - begin)
-    return min(seconds)
-
-
-def measure_products(shape, rows, slots, dtype):
-    """Seconds and GFLOP of all products, forward and backward."""
-    seconds = work = 0.0
-    for n, i, o, count in products(shape, rows, slots):
-        x, w, v = (torch.rand(*dims).to(dtype) for dims in ((n, i), (o, i), (n, o)))
-        for f in (lambda: x @ w.T, lambda: v @ w, lambda: v.T @ x):
-            seconds += count * fastest(f)
-        work += 6 * n * i * o * count / 1e9
-    return seconds, work
-
-
 def say(**value):
     print(json.dumps(value), flush=True)
 
@@ -92,44 +61,33 @@ def main():
     if args.threads:
         torch.set_num_threads(args.threads)
     shape = PRESETS[args.preset]
-    model = build(shape)
+    model = build(shape).to(args.device)
     dtype = getattr(torch, args.dtype)
-    tokens = batch(shape, args.pairs, args.length, args.prompt)
+    tokens = batch(shape, args.pairs, args.length, args.prompt).to(args.device)
     with torch.no_grad():
         reference = answer_logps(model, tokens, args.prompt)
     if args.write:
         write(args.write, model, tokens, reference, args)
     forward_model = torch.compile(model) if args.compile else model
-    autocast = torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16)
+    autocast = torch.autocast(args.device.split(":")[0], torch.bfloat16, enabled=dtype == torch.bfloat16)
     fused = {"fused": True} if args.fused else {}
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.rate, weight_decay=0.0, **fused)
     parameters = sum(p.numel() for p in model.parameters())
     say(ready=True, torch=torch.__version__, threads=torch.get_num_threads(), parameters=parameters,
         tokens=tokens.numel())
 
-    def forward():
-        with torch.no_grad(), autocast:
-            chosen, rejected = (answer_logps(forward_model, tokens, args.prompt) - reference).chunk(2)
-            return -torch.nn.functional.logsigmoid(0.1 * (chosen - rejected)).mean()
-
     def step():
         with autocast:  # backward under it changes nothing: its operations run in the types that forward chose
             return dpo_step(forward_model, optimizer, tokens, reference, args.prompt)
 
-    work = {"step": step, "forward": forward}
     for line in sys.stdin:
         did = line.strip()
         if did == "quit":
             return
-        if did == "products":
-            slots = 2 * args.pairs * (args.length - args.prompt)
-            seconds, gflop = measure_products(shape, tokens.numel(), slots, dtype)
-            say(did=did, seconds=seconds, gflop=gflop)
-            continue
-        if did not in work:
-            sys.exit(f"{did!r}: want step, forward, products or quit")
+        if did != "step":
+            sys.exit(f"{did!r}: want step or quit")
         begin = time.perf_counter()
-        loss = work[did]().item()
+        loss = step().item()
         say(did=did, seconds=time.perf_counter() - begin, loss=loss, peak_rss_mb=round(peak_rss_mb(), 1))
 
 

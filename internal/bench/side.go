@@ -2,14 +2,51 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/spf13/cobra"
+
+	"github.com/posttrain/posttrain/model"
 )
+
+// ready is a side's first line.
+type ready struct {
+	Ready      bool   `json:"ready"`
+	Torch      string `json:"torch,omitempty"`
+	TRL        string `json:"trl,omitempty"`
+	Engine     string `json:"engine,omitempty"`
+	Parameters int    `json:"parameters"`
+}
+
+// did is a side's answer to a line that it read.
+type did struct {
+	Did       string  `json:"did"`
+	Seconds   float64 `json:"seconds"`
+	Loss      float64 `json:"loss"`
+	PeakRSSMB float64 `json:"peak_rss_mb"`
+	CPU       float64 `json:"cpu_seconds,omitempty"` // of all threads, which other programs' load changes less; 0: unknown
+
+	Tokens int         `json:"tokens,omitempty"` // sampled
+	IDs    [][]int32   `json:"ids,omitempty"`    // the sampled tokens, if they were asked for
+	Logps  [][]float32 `json:"logps,omitempty"`  // their log-probs
+
+	Rollout  float64 `json:"rollout_seconds,omitempty"` // parts of a step of reinforcement learning
+	Scoring  float64 `json:"scoring_seconds,omitempty"`
+	Training float64 `json:"training_seconds,omitempty"`
+	Reward   float64 `json:"reward,omitempty"` // mean, as the entropy
+	Entropy  float64 `json:"entropy,omitempty"`
+	Norm     float64 `json:"norm,omitempty"` // of the gradient, before clipping
+}
 
 // side is one child process of a comparison.
 type side struct {
@@ -27,58 +64,19 @@ type launch struct {
 	args   []string
 }
 
-// way is one of posttrain's own sides, with a name for the table.
-type way struct {
-	name string
-	option
-}
-
-// on starts the way on a world.
-func (w way) on(world string) launch {
-	return launch{w.name, "", append([]string{w.command(), world}, flagArgs(w.register)...)}
-}
-
-// allOn starts several ways on a world.
-func allOn(world string, ways []way) (all []launch) {
-	for _, w := range ways {
-		all = append(all, w.on(world))
-	}
-	return all
-}
-
-// play starts sides on a world, whose making may have failed, and stops them after do. It removes the world.
-func play(world string, err error, launches func(world string) []launch, do func(sides []*side) error) error {
-	if err != nil {
-		return err
-	}
+// play starts sides on a world, and stops them after do. It removes the world.
+func play(world string, launches []launch, do func(sides []*side) error) error {
 	defer os.RemoveAll(world)
-	sides, err := startAll(launches(world)...)
-	if err != nil {
-		return err
-	}
-	defer stopAll(sides)
-	return do(sides)
-}
-
-// flagArgs are the arguments that give flags their present values.
-func flagArgs(register func(*pflag.FlagSet)) (args []string) {
-	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	register(flags)
-	flags.VisitAll(func(f *pflag.Flag) { args = append(args, "--"+f.Name+"="+f.Value.String()) })
-	return args
-}
-
-// startAll starts sides one after another. If one fails, it stops the others.
-func startAll(all ...launch) (sides []*side, err error) {
-	for _, l := range all {
+	var sides []*side
+	for _, l := range launches {
 		s, err := l.start()
 		if err != nil {
-			stopAll(sides)
-			return nil, err
+			return err
 		}
+		defer s.stop()
 		sides = append(sides, s)
 	}
-	return sides, nil
+	return do(sides)
 }
 
 // start runs a side and waits until it is ready.
@@ -86,8 +84,8 @@ func (l launch) start() (s *side, err error) {
 	program := l.python
 	if program == "" {
 		program, err = os.Executable()
-	} else {
-		err = checkScript(l.args[0])
+	} else if _, missing := os.Stat(l.args[0]); missing != nil {
+		err = fmt.Errorf("%s: not found: run this from the repository's root", l.args[0])
 	}
 	if err != nil {
 		return nil, err
@@ -114,34 +112,19 @@ func (l launch) start() (s *side, err error) {
 
 // title is the name with the library or engine that the side uses.
 func (s *side) title() string {
-	switch {
-	case s.ready.TRL != "":
-		return s.name + " " + s.ready.TRL + " (PyTorch " + s.ready.Torch + ")"
-	case s.ready.Torch != "":
-		return s.name + " (PyTorch " + s.ready.Torch + ")"
+	with := s.ready.Engine
+	if s.ready.Torch != "" {
+		with = strings.TrimSpace(s.ready.TRL + " PyTorch " + s.ready.Torch)
 	}
-	return s.name + " (" + s.ready.Engine + ")"
+	return s.name + " (" + with + ")"
 }
 
 // ask has the side do one thing.
-func (s *side) ask(word string) (did, error) {
+func (s *side) ask(word string, d *did) error {
 	if _, err := fmt.Fprintln(s.in, word); err != nil {
-		return did{}, fmt.Errorf("%s: %w", s.name, err)
+		return fmt.Errorf("%s: %w", s.name, err)
 	}
-	var d did
-	return d, s.read(&d)
-}
-
-// askAll has every side do one thing.
-func askAll(sides []*side, word string) (all []did, err error) {
-	for _, s := range sides {
-		d, err := s.ask(word)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, d)
-	}
-	return all, nil
+	return s.read(d)
 }
 
 func (s *side) read(into any) error {
@@ -161,30 +144,82 @@ func (s *side) stop() {
 	_ = s.cmd.Wait() // how it ends does not matter after its last answer
 }
 
-func stopAll(sides []*side) {
-	for _, s := range sides {
-		s.stop()
-	}
+// setup is how posttrain's own side works.
+type setup struct {
+	Backend  string
+	BFloat16 bool
+	Samples  int // of a prompt in a step of GRPO
+	Slots    int // rows that are sampled together
 }
 
-// runScript runs a Python script of this repository that prints one line of JSON. What else it says goes to log.
-func runScript(python string, into any, log io.Writer, path string, args ...string) error {
-	if err := checkScript(path); err != nil {
+func (s setup) graph() (o model.GraphOptions) {
+	if s.BFloat16 {
+		o.DType = dtypes.BFloat16
+	}
+	return o
+}
+
+// own starts posttrain's side of a kind on a world.
+func (s setup) own(kind, world string) launch {
+	text, _ := json.Marshal(s) // numbers and texts always marshal
+	return launch{"posttrain", "", []string{"side", kind, world, string(text)}}
+}
+
+// kinds open posttrain's sides.
+var kinds = map[string]func(dir string, s setup) (worker, error){"step": openTrainer, "sample": openDrawer,
+	"grpo": openPupil}
+
+// worker is one of posttrain's sides at work.
+type worker interface {
+	ready() ready
+	do(word string, n int) (did, error)
+	close()
+}
+
+// newSide is the command that comparisons start, like their peers in Python.
+func newSide() *cobra.Command {
+	return &cobra.Command{Use: "side KIND DIR SETUP", Hidden: true, Args: cobra.ExactArgs(3),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var s setup
+			if err := json.Unmarshal([]byte(args[2]), &s); err != nil {
+				return err
+			}
+			return serve(args[0], args[1], s, cmd.InOrStdin(), cmd.OutOrStdout())
+		}}
+}
+
+// serve says that a side is ready, and does what the lines ask: a word, which may have a number after it.
+func serve(kind, dir string, s setup, in io.Reader, out io.Writer) error {
+	w, err := kinds[kind](dir, s)
+	if err != nil {
 		return err
 	}
-	c := exec.Command(python, append([]string{path}, args...)...)
-	c.Stderr = log
-	line, err := c.Output()
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+	defer w.close()
+	say, r := json.NewEncoder(out).Encode, w.ready()
+	r.Ready = true
+	if err := say(r); err != nil {
+		return err
 	}
-	return json.Unmarshal(line, into)
-}
-
-// checkScript checks that a Python script of this repository can be found.
-func checkScript(path string) error {
-	if _, err := os.Stat(path); err != nil {
-		return fmt.Errorf("%s: not found: run this from the repository's root", path)
+	for lines := bufio.NewScanner(in); lines.Scan() && lines.Text() != "quit"; {
+		word, number, _ := strings.Cut(lines.Text(), " ")
+		n, _ := strconv.Atoi(number)
+		begin, used := time.Now(), usage()
+		d, err := w.do(word, n)
+		if err != nil {
+			return err
+		}
+		now := usage()
+		d.Did, d.Seconds, d.PeakRSSMB = word, cmp.Or(d.Seconds, time.Since(begin).Seconds()), float64(now.Maxrss)/1024
+		d.CPU = float64(now.Utime.Nano()+now.Stime.Nano()-used.Utime.Nano()-used.Stime.Nano()) / 1e9
+		if err := say(d); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// usage is what this process has used of the processors and of memory.
+func usage() (u syscall.Rusage) {
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return u
 }

@@ -4,131 +4,120 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 
 	"github.com/spf13/cobra"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/losses"
+	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/train"
 )
 
-// goals are targets for the step's time as a part of PyTorch's, by type and preset.
-var goals = map[string]map[string]float64{
-	"float32":  {"5.4M": 0.6, "56M": 0.5},
-	"bfloat16": {"56M": 1, "135M": 1},
-}
-
-// productGoals are targets for the share of matrix products in the float32 step, by preset.
-var productGoals = map[string]float64{"5.4M": 0.8, "56M": 0.9}
-
-// halfGoal is the target for the bfloat16 step as a part of the float32 one.
-const halfGoal = 0.55
-
-// stepOptions are the options of the comparison with PyTorch.
-type stepOptions struct {
-	rounds
-	form
-	shape
-	python  string
-	presets []string
-	others  []string
-	word    string
-	dtype   string
-	fused   bool
-	both    bool
-}
-
 func newStep() *cobra.Command {
-	o := stepOptions{shape: shape{4, 128, 64}}
-	forward := false
-	cmd := newCommand("step", "The DPO step against plain PyTorch, beside the time of its matrix products",
-		"  go run ./internal/bench step --python venv/bin/python\n  go run ./internal/bench step --preset 5.4M --forward --rounds 15\n"+
-			"  go run ./internal/bench step --preset 5.4M,56M,135M --dtype bfloat16 --backend xla:amx",
-		func(out io.Writer) error {
-			if err := checkDType(o.dtype); err != nil {
-				return err
-			}
-			if o.bfloat16 = o.dtype == "bfloat16"; o.bfloat16 {
-				o.loose = 0.02
-			}
-			o.word = map[bool]string{false: "step", true: "forward"}[forward]
-			return forEach(o.presets, func(preset string) error { return o.run(preset, out) })
-		})
+	o := &options{presets: []string{"5.4M", "56M"}}
+	shape := map[string]*int{"pairs": new(4), "length": new(128), "prompt": new(64)}
+	cmd := newComparison(o, "step", "The DPO step against plain PyTorch", func(preset string, out io.Writer) error {
+		return o.compareSteps(preset, shape, out)
+	})
 	cmd.Long = `Float32 is against PyTorch in eager mode; bfloat16 is against its autocast with torch.compile and fused
-AdamW, and beside posttrain's own float32. A second table has the step's matrix products alone, as fast as each side's library
-computes them, and as fast as any library here does.`
-	flags := cmd.Flags()
-	o.rounds.register(flags)
-	flags.StringVar(&o.python, "python", "python3", "interpreter with PyTorch (scripts/oracle/requirements.txt)")
-	flags.StringVar(&o.form.backend, "backend", "auto", "posttrain's engine")
-	flags.StringVar(&o.dtype, "dtype", "float32", "type to compute in: float32 or bfloat16; the weights are float32")
-	flags.StringSliceVar(&o.presets, "preset", []string{"5.4M", "56M"}, "models")
-	flags.StringSliceVar(&o.others, "floors", nil, "engines whose products are measured, too, such as xla:amx=bfloat16")
-	o.shape.register(flags)
-	flags.BoolVar(&o.fused, "fused", false, "PyTorch's fused AdamW instead of its default")
-	flags.BoolVar(&o.both, "shared", false, "one more side: posttrain with shared prompts")
-	flags.BoolVar(&forward, "forward", false, "measure log-probs without gradients instead of the step")
+AdamW, and beside posttrain's own float32.`
+	for name, does := range map[string]string{"pairs": "pairs a step", "length": "tokens a row",
+		"prompt": "of these, tokens of the prompt"} {
+		cmd.Flags().IntVar(shape[name], name, *shape[name], does)
+	}
 	return cmd
 }
 
-// run compares one preset: PyTorch makes the world, posttrain loads it.
-func (o *stepOptions) run(preset string, out io.Writer) error {
+// compareSteps compares one preset: PyTorch makes the world, posttrain loads it.
+func (o *options) compareSteps(preset string, shape map[string]*int, out io.Writer) error {
 	world, err := os.MkdirTemp("", "bench-")
-	launches := func(world string) []launch { return o.launches(preset, world) }
-	return play(world, err, launches, func(sides []*side) error {
-		all, err := o.alternate(sides, o.word)
-		if err != nil {
-			return err
+	if err != nil {
+		return err
+	}
+	args := []string{"--preset", preset, "--write", world}
+	for name, n := range shape {
+		args = append(args, "--"+name, strconv.Itoa(*n))
+	}
+	name := "plain step"
+	if o.BFloat16 {
+		args, name = append(args, "--fused", "--compile"), "autocast and compile"
+	}
+	all := []launch{o.peer(name, "peer_torch.py", args...), o.own("step", world)}
+	if o.BFloat16 {
+		whole := setup{Backend: "auto"}.own("step", world)
+		whole.name += ", float32"
+		all = append(all, whole)
+	}
+	return play(world, all, func(sides []*side) error {
+		all, err := o.alternate(sides, "step", o.tolerance())
+		if err == nil {
+			report(out, fmt.Sprintf("step, %s, %d pairs of rows of %d tokens, prompt %d, %s", preset, *shape["pairs"],
+				*shape["length"], *shape["prompt"], o.dtype), all)
 		}
-		title := fmt.Sprintf("%s, %s, %s, %s", o.word, preset, o.shape, o.dtype)
-		report(out, title, all)
-		if o.word != "step" {
-			return nil
-		}
-		if most, ok := goals[o.dtype][preset]; ok {
-			goal(out, "posttrain / PyTorch", all[1], all[0], most)
-		}
-		if o.bfloat16 {
-			goal(out, "bfloat16 / float32", all[1], all[2], halfGoal)
-		}
-		return o.floors(out, title, world, preset, all)
+		return err
 	})
 }
 
-// floors prints the second table.
-func (o *stepOptions) floors(out io.Writer, title, world, preset string, all []*series) error {
-	var own []floor
-	for _, s := range all {
-		f, err := floorOf(s.side)
-		if err != nil {
-			return err
-		}
-		own = append(own, f)
-	}
-	least := productGoals[preset]
-	if o.bfloat16 {
-		least = 0
-	}
-	printFloors(out, "matrix products, "+title, all, own, otherFloors(out, world, o.others), least)
-	return nil
+// trainer repeats the step of one problem with posttrain's own Learner. Its loss is DPO without a prior.
+type trainer struct {
+	engine  *backend.Engine
+	learner *train.Learner
+	problem problem
+	method  *train.Preference
+	pairs   []train.Example
+	parts   []batch.Part
 }
 
-// launches are PyTorch, which makes the world, posttrain, and other forms of it: float32 beside bfloat16, shared
-// prompts.
-func (o *stepOptions) launches(preset, world string) []launch {
-	args := append([]string{"internal/bench/peer_torch.py", "--preset", preset, "--write", world, "--dtype", o.dtype},
-		flagArgs(o.shape.register)...)
-	if o.fused || o.bfloat16 {
-		args = append(args, "--fused")
+func openTrainer(dir string, s setup) (worker, error) {
+	t := &trainer{}
+	if err := readJSON(dir, problemFile, &t.problem); err != nil {
+		return nil, err
 	}
-	name := "plain step"
-	if o.bfloat16 {
-		args, name = append(args, "--compile"), "autocast and compile"
+	m, err := model.Load(dir)
+	if err != nil {
+		return nil, err
 	}
-	all := []launch{{name, o.python, args}, way{"posttrain", &o.form}.on(world)}
-	if o.bfloat16 {
-		all = append(all, way{"posttrain, float32", &form{backend: "auto"}}.on(world))
+	if t.engine, err = backend.Open(s.Backend); err != nil {
+		return nil, err
 	}
-	if o.both {
-		shared := o.form
-		shared.share = true
-		all = append(all, way{"posttrain, shared prompts", &shared}.on(world))
+	if t.learner, err = train.NewLearner(t.engine, m, s.graph()); err != nil {
+		t.engine.Close()
+		return nil, err
 	}
-	return all
+	groups, loss := t.problem.groups(), losses.Defaults(losses.DPO)
+	loss.Prior, loss.Beta = losses.None, t.problem.Beta
+	t.method = &train.Preference{Options: loss}
+	t.parts = batch.Split(groups, t.learner.Layout(groups, false, len(groups)))
+	for i, g := range groups {
+		t.pairs = append(t.pairs, train.Example{Group: g,
+			Reference: [2]float32{t.problem.Reference[i], t.problem.Reference[i+len(groups)]}})
+	}
+	return t, nil
+}
+
+func (t *trainer) ready() ready {
+	return ready{Engine: t.engine.Name, Parameters: t.learner.Config().ParamCount()}
+}
+
+// do is one update, whatever the word; the answer has the loss before it.
+func (t *trainer) do(string, int) (d did, err error) {
+	for _, p := range t.parts {
+		inputs := t.method.Inputs(data.Pick(t.pairs, p.Members), p.Packed)
+		part, _, err := t.learner.Accumulate(p.Packed, t.method, inputs, 1/float64(len(t.pairs)))
+		if err != nil {
+			return d, err
+		}
+		d.Loss += part
+	}
+	_, err = t.learner.Update(train.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: t.problem.WeightDecay,
+		MaxNorm: t.problem.MaxGradNorm}, t.problem.LearningRate)
+	return d, err
+}
+
+func (t *trainer) close() {
+	t.learner.Close()
+	t.engine.Close()
 }
