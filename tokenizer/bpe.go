@@ -26,10 +26,6 @@ type bpe struct {
 	rawWords map[string]int32
 	chars    map[rune]int32 // the vocabulary's single characters
 
-	fixed   map[string]int32 // SentencePiece's user-defined pieces, which merge with nothing
-	longest int              // bytes of SentencePiece's longest piece
-	unigram *unigram         // takes the place of merges
-
 	cuts bool // no merge joins a mark to what precedes it, except to another mark
 
 	cache wordCache
@@ -85,11 +81,7 @@ func (m *bpe) cut(word string) int {
 func (m *bpe) encodeCached(ids []int32, word string) []int32 {
 	cached, hit := m.cache.get(word)
 	if !hit {
-		if m.unigram != nil {
-			cached = m.unigramSymbols(word)
-		} else {
-			cached = m.merge(m.symbols(word))
-		}
+		cached = m.merge(m.symbols(word))
 		m.cache.put(word, cached)
 	}
 	return append(ids, cached...)
@@ -128,20 +120,14 @@ func (m *bpe) symbols(word string) []int32 {
 			s.add(m.bytes[word[i]], "") // a model with raw set has no byte fallback: see readPipeline
 		}
 	} else {
-		for at := 0; at < len(word); {
-			if id, n := m.frozen(word[at:]); n > 0 {
-				s.add(id, "")
-				at += n
-				continue
+		for _, r := range word {
+			id, char := int32(-1), ""
+			if known, ok := m.chars[r]; ok {
+				id = known
+			} else {
+				char = string(r)
 			}
-			r, size := utf8.DecodeRuneInString(word[at:])
-			at += size
-			id, ok := m.chars[r]
-			if !ok {
-				s.add(-1, string(r))
-				continue
-			}
-			s.add(id, "")
+			s.add(id, char)
 		}
 	}
 	s.flush()

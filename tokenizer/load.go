@@ -11,7 +11,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -19,8 +18,8 @@ import (
 	"github.com/posttrain/posttrain/internal/files"
 )
 
-// fileNames are the files of a tokenizer. One of the first two must be there.
-var fileNames = []string{"tokenizer.json", modelFile, "tokenizer_config.json", "special_tokens_map.json", templateFile}
+// fileNames are the files of a tokenizer. The first must be there.
+var fileNames = []string{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", templateFile}
 
 const templateFile = "chat_template.jinja"
 
@@ -32,10 +31,8 @@ func Load(dir string) (*Tokenizer, error) { return LoadFS(os.DirFS(dir), dir) }
 
 // Exists says that there is a tokenizer in the root of fsys.
 func Exists(fsys fs.FS) bool {
-	return slices.ContainsFunc(fileNames[:2], func(name string) bool {
-		_, err := fs.Stat(fsys, name)
-		return err == nil
-	})
+	_, err := fs.Stat(fsys, fileNames[0])
+	return err == nil
 }
 
 // LoadFS reads a tokenizer from the root of fsys; error messages call it name.
@@ -76,15 +73,8 @@ func (t *Tokenizer) fault(file string, err error) error {
 
 func (t *Tokenizer) read(contents map[string][]byte) (err error) {
 	defer t.catch(&err)
-	switch {
-	case contents["tokenizer.json"] == nil && contents[modelFile] != nil:
-		if err := t.readSentencePiece(contents[modelFile], contents["tokenizer_config.json"]); err != nil {
-			return t.fault(modelFile, err)
-		}
-		return t.configure(contents)
-	case contents["tokenizer.json"] == nil:
-		const fault = "no such file: want the tokenizer in this form (transformers' save_pretrained writes it), or " +
-			modelFile
+	if contents["tokenizer.json"] == nil {
+		const fault = "no such file: want the tokenizer in this form (transformers' save_pretrained writes it)"
 		return t.fault("tokenizer.json", errors.New(fault))
 	}
 	if err := t.readPipeline(contents["tokenizer.json"]); err != nil {

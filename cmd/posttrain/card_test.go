@@ -56,7 +56,7 @@ func TestModelCard(t *testing.T) {
 		t.Error(card)
 	}
 	must(t, "model", "export", "--model", "model", "--adapter", "lora/adapter", "--out", "merged")
-	must(t, "model", "export", "--model", "merged", "--gguf", "f32", "--ci", "0", "--answers", "0", "--out", "m.gguf")
+	must(t, "model", "export", "--model", "merged", "--gguf", "f32", "--answers", "0", "--out", "m.gguf")
 	for path, wants := range map[string][]string{
 		"merged/README.md": {"library_name: transformers\n", "## Merged by posttrain model export\n", "## Objective\n"},
 		"m.md": {"library_name: gguf\n", "base_model: \"model\"\n", "## Merged",

@@ -73,10 +73,8 @@ func TestPlanTakesNoWeights(t *testing.T) {
 func TestExportOfTheHub(t *testing.T) {
 	work(t, "qwen2-older")
 	hubtest.New(t, map[string]hubtest.Repo{"org/tiny": hubtest.Folder(t, "model")})
-	must(t, "model", "export", "--model", "org/tiny@main", "--gguf", "f32", "--out", "tiny.gguf", "--ci", "0",
-		"--answers", "0")
-	if text := read(t, "tiny.Modelfile") + read(t, "tiny.md"); !strings.Contains(text, "# tiny as f32\n") ||
-		!strings.Contains(text, "# tiny\n") || !strings.Contains(text, "base_model: \"org/tiny\"\n") {
+	must(t, "model", "export", "--model", "org/tiny@main", "--gguf", "f32", "--out", "tiny.gguf", "--answers", "0")
+	if text := read(t, "tiny.md"); !strings.Contains(text, "# tiny\n") || !strings.Contains(text, "base_model: \"org/tiny\"\n") {
 		t.Error(text)
 	}
 }
@@ -99,9 +97,6 @@ func TestAdapterOfTheHub(t *testing.T) {
 		t.Errorf("%v\n%v", a, b)
 	}
 	must(t, "model", "export", "--model", "org/tiny", "--adapter", "org/adapter", "--out", "merged")
-	if text := read(t, "merged/merged.json"); !strings.Contains(text, "adapters") {
-		t.Error(text)
-	}
 }
 
 // TestDataOfTheHub: a run takes its rows from the hub. Its config has the commit, config and split, so that it continues

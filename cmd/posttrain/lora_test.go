@@ -95,7 +95,7 @@ func TestMergeFaults(t *testing.T) {
 	for _, k := range []struct {
 		name, model, adapter, want string
 	}{
-		{"twice", "merged", "adapter", "merged has adapter merged into it already"},
+		{"twice", "merged", "adapter", "the adapter was trained on other weights"},
 		{"other weights", "embedded", "adapter", "tensor"},
 		{"no adapter", "model", "nowhere", "want an adapter's folder"},
 		{"a model as adapter", "model", "model", "want an adapter's folder"},

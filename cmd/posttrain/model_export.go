@@ -16,16 +16,15 @@ func newModelExport(s streams) *cobra.Command {
 	quiet := false
 	cmd := &cobra.Command{
 		Use: "export", Short: "Write a model as a GGUF file, for llama.cpp and Ollama, or merge an adapter into it",
-		Long: "With --gguf, write a model folder as a GGUF file with tokenizer, chat template and the tokens that end a text,\n" +
-			"and NAME.Modelfile for Ollama beside it. Matrices are stored in the type of --gguf, vectors in\n" +
-			"float32. The file is then read back and compared with the folder: weights, token ids, greedy\n" +
-			"answers with their log-probs, and what eval ci counts. NAME.proof.json has the numbers. A file whose\n" +
-			"tokenizer reads a conversation otherwise is refused, and does not stay.\n\n" +
+		Long: "With --gguf, write a model folder as a GGUF file with tokenizer, chat template and the tokens that end a text.\n" +
+			"Matrices are stored in the type of --gguf, vectors in float32. The file is then read back and compared\n" +
+			"with the folder: weights, token ids, and greedy answers with their log-probs. NAME.proof.json has the\n" +
+			"numbers. A file whose tokenizer reads a conversation otherwise is refused, and does not stay.\n\n" +
 			"With --adapter, make a model folder whose weights have a LoRA adapter's product added, for programs\n" +
 			"that know no adapters. It says how far the weights moved, and what their rounding costs where the\n" +
 			"model is stored in bfloat16 or float16. The sums are in float64.",
 		Example: "  posttrain model export --model runs/mappo-20260102-150405/model --gguf q8_0 --out model.gguf\n" +
-			"  posttrain model export --model DIR --gguf f16 --out model.gguf --ci 0 --answers 0\n" +
+			"  posttrain model export --model DIR --gguf f16 --out model.gguf --answers 0\n" +
 			"  posttrain model export --model DIR --adapter runs/mappo-20260102-150405/adapter --out merged",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,7 +53,6 @@ func newModelExport(s streams) *cobra.Command {
 		"of a merged model: float32, bfloat16, float16, or auto: as the model is stored")
 	flags.StringVar(&o.Backend, "backend", o.Backend, backendHelp)
 	flags.IntVar(&o.Answers, "answers", o.Answers, "greedy answers that are compared, at most 8; 0: none")
-	flags.IntVar(&o.CI, "ci", o.CI, "scenarios of eval ci that are compared; 0: none")
 	flags.BoolVar(&quiet, "quiet", false, "print only the summary, warnings and errors")
 	return cmd
 }

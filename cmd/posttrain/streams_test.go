@@ -36,7 +36,7 @@ var everyCommand = []struct {
 	{"model info", []string{"model"}},
 	{"model init", []string{"--like", "model", "--out", "init"}},
 	{"model import", []string{"model.gguf", "--out", "imported"}},
-	{"model export", []string{"--model", "imported", "--gguf", "f32", "--backend", "go", "--ci", "2", "--answers",
+	{"model export", []string{"--model", "imported", "--gguf", "f32", "--backend", "go", "--answers",
 		"1", "--out", "exported.gguf"}},
 	{"model export", []string{"--model", "model", "--adapter", "adapter", "--out", "merged"}},
 	{"data", nil},

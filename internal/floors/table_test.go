@@ -71,7 +71,7 @@ var Table = []Row{
 	{"data/records", text, []string{"data", "reward"}},
 	{"data/journal", text, []string{"data", "internal/run"}},
 	{"reward", text, []string{"data"}},
-	{"tokenizer", text, []string{"github.com/dlclark/regexp2", "golang.org/x/text", "google.golang.org/protobuf"}},
+	{"tokenizer", text, []string{"github.com/dlclark/regexp2", "golang.org/x/text"}},
 	{"internal/batch", text, []string{"data", "tokenizer"}},
 	{"internal/hub", text, []string{"internal/run", retry}},
 	{"internal/run", text, []string{"golang.org/x/sys/windows", "golang.org/x/term", "gonum.org/v1/plot",

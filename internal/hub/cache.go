@@ -60,7 +60,7 @@ func (u use) whole(r repo, commit string) bool {
 	switch {
 	case u == adapterOnly:
 		return has(adapterFiles[0]) && has(adapterFiles[1])
-	case !has("config.json"), !has("tokenizer.json") && !has("tokenizer.model"):
+	case !has("config.json"), !has("tokenizer.json"):
 		return false
 	case u == tokenizerOnly, has(weightsFile):
 		return true

@@ -33,7 +33,7 @@ const (
 var (
 	adapterFiles = []string{"adapter_config.json", "adapter_model.safetensors"}
 	smallFiles   = []string{configFile, "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-		"special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model",
+		"special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
 		"chat_template.jinja"}
 	shardForm = regexp.MustCompile(`^model[\w.-]*-\d+-of-\d+\.safetensors$`)
 )

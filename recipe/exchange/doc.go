@@ -2,6 +2,6 @@
 // files and back, with tokenizer, chat template and stop tokens.
 //
 // names.go and config.go say what the keys and tensors of a file are in a folder, pretokens.go, vocabread.go and
-// vocabwrite.go the same of tokenizers. import.go and export.go are the two ways; modelfile.go writes the chat template
-// in Ollama's language; proof.go reads an export back and compares it with the folder.
+// vocabwrite.go the same of tokenizers. import.go and export.go are the two ways; proof.go reads an export back and
+// compares it with the folder.
 package exchange

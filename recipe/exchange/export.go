@@ -26,21 +26,20 @@ type ExportOptions struct {
 	GGUF  string `yaml:"gguf" want:"f32|f16|bf16|q8_0"` // type of the matrices
 
 	// Of the proof.
-	Backend string `yaml:"backend"`                  // the engine that answers
-	Answers int    `yaml:"answers" want:">=0 <=8"`   // greedy answers
-	CI      int    `yaml:"ci" want:">=0" zero:"off"` // scenarios of eval ci
+	Backend string `yaml:"backend"`                // the engine that answers
+	Answers int    `yaml:"answers" want:">=0 <=8"` // greedy answers
 }
 
 // DefaultExport are options that prove in a minute what a small model loses.
 func DefaultExport() ExportOptions {
-	return ExportOptions{Backend: "auto", Answers: len(questions), CI: 50}
+	return ExportOptions{Backend: "auto", Answers: len(questions)}
 }
 
 // fileTypes are general.file_type's numbers.
 var fileTypes = map[gguf.Type]uint32{gguf.F32: 0, gguf.F16: 1, gguf.Q80: 7, gguf.BF16: 32}
 
-// Export makes a GGUF file of a model folder, with NAME.Modelfile, NAME.proof.json and a model card, NAME.md, beside
-// it, and says in words what they hold. A file that cannot be proved does not stay.
+// Export makes a GGUF file of a model folder, with NAME.proof.json and a model card, NAME.md, beside it, and says in
+// words what they hold. A file that cannot be proved does not stay.
 func Export(ctx context.Context, o ExportOptions, r run.Reporter) (string, error) {
 	if faults := fault.Check(o); len(faults) > 0 {
 		return "", faults[0]
@@ -62,8 +61,8 @@ func Export(ctx context.Context, o ExportOptions, r run.Reporter) (string, error
 	}
 	said, err := x.finish(ctx)
 	if err != nil {
-		for _, path := range o.files() {
-			os.Remove(path)
+		for _, ending := range endings {
+			os.Remove(o.beside(ending))
 		}
 		return "", interrupted(ctx, err)
 	}
@@ -80,30 +79,28 @@ func (x *exporter) finish(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	card := recipe.DeriveCard(x.o.Model, "gguf", "Exported by posttrain model export", said+proof.String())
-	return said + proof.String(), os.WriteFile(x.o.card(), []byte(card), 0o644)
+	said += proof.String()
+	card := recipe.DeriveCard(x.o.Model, "gguf", "Exported by posttrain model export", said)
+	return said, os.WriteFile(x.o.beside(cardEnding), []byte(card), 0o644)
 }
 
-// files are those that an export makes.
-func (o ExportOptions) files() []string {
-	return []string{o.Out, o.modelfile(), o.proofFile(), o.card()}
+// The files that an export makes are NAME with these endings.
+const cardEnding, proofEnding = ".md", ".proof.json"
+
+var endings = []string{".gguf", proofEnding, cardEnding}
+
+// beside is the path of one of the files.
+func (o ExportOptions) beside(ending string) string {
+	return strings.TrimSuffix(o.Out, ".gguf") + ending
 }
-
-// card is the path of the model card.
-func (o ExportOptions) card() string { return strings.TrimSuffix(o.Out, ".gguf") + ".md" }
-
-// proofFile is the path of what was compared.
-func (o ExportOptions) proofFile() string { return strings.TrimSuffix(o.Out, ".gguf") + ".proof.json" }
-
-// modelfile is the path of the file for Ollama.
-func (o ExportOptions) modelfile() string { return strings.TrimSuffix(o.Out, ".gguf") + ".Modelfile" }
 
 // checkFiles refuses to replace files.
 func (o ExportOptions) checkFiles() error {
 	if base := filepath.Base(o.Out); !strings.HasSuffix(base, ".gguf") || base == ".gguf" {
 		return fault.Fault{Key: "out", Value: strconv.Quote(o.Out), Problem: "want a file to make, NAME.gguf"}
 	}
-	for _, path := range o.files() {
+	for _, ending := range endings {
+		path := o.beside(ending)
 		if _, err := os.Stat(path); err == nil {
 			return fmt.Errorf("%s: it is there already; name another file", path)
 		} else if !errors.Is(err, fs.ErrNotExist) {
@@ -195,7 +192,7 @@ func (x *exporter) read(p *model.Param) ([]float32, error) {
 	return w, err
 }
 
-// say writes the Modelfile, and says in words what was made.
+// say says in words what was made.
 func (x *exporter) say() (string, error) {
 	info, err := os.Stat(x.o.Out)
 	if err != nil {
@@ -206,9 +203,5 @@ func (x *exporter) say() (string, error) {
 	if x.wider > 0 {
 		said += fmt.Sprintf("%d matrices are f16: their rows are no multiple of %d numbers\n", x.wider, x.kind.Block())
 	}
-	template, err := x.writeModelfile()
-	if err != nil {
-		return "", err
-	}
-	return said + fmt.Sprintf("%s: for `ollama create NAME -f %[1]s`, %s\n", x.o.modelfile(), template), nil
+	return said, nil
 }

@@ -3,17 +3,13 @@ package exchange
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/files"
-	"github.com/posttrain/posttrain/internal/hub"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/local"
@@ -27,25 +23,12 @@ type MergeOptions struct {
 	DType   string `yaml:"dtype" want:"auto|float32|bfloat16|float16"` // auto: as the model is stored
 }
 
-// mergeRecordFile is in a merged model's folder.
-const mergeRecordFile = "merged.json"
-
-// mergeRecord names what a model's weights hold already.
-type mergeRecord struct {
-	Base     string   `json:"base_sha256"` // of the weights that the last merge began with
-	Adapters []string `json:"adapters"`    // SHA-256 of the tensors' files
-}
-
 // Merge writes the merged model, and says in words how far the weights moved and what rounding them costs.
 func Merge(ctx context.Context, o MergeOptions) (text string, err error) {
 	if faults := fault.Check(o); len(faults) > 0 {
 		return "", faults[0]
 	}
 	if err := files.CheckNew(o.Out); err != nil {
-		return "", err
-	}
-	r, err := o.check()
-	if err != nil {
 		return "", err
 	}
 	m, t, err := local.Load(o.Model)
@@ -55,11 +38,6 @@ func Merge(ctx context.Context, o MergeOptions) (text string, err error) {
 	defer m.Release()
 	if m, err = m.LoadAdapter(o.Adapter); err != nil {
 		return "", err
-	}
-	if r.Base = m.Config.LoRA.Base; r.Base == "" {
-		if r.Base, err = m.Hash(); err != nil {
-			return "", err
-		}
 	}
 	dtype := o.DType
 	if dtype == "auto" {
@@ -72,8 +50,7 @@ func Merge(ctx context.Context, o MergeOptions) (text string, err error) {
 		}
 		text = o.describe(m, dtype, report)
 		card := recipe.DeriveCard(o.Adapter, "transformers", "Merged by posttrain model export", text)
-		return errors.Join(t.CopyTo(dir), r.write(dir),
-			os.WriteFile(filepath.Join(dir, recipe.CardName), []byte(card), 0o644))
+		return errors.Join(t.CopyTo(dir), os.WriteFile(filepath.Join(dir, recipe.CardName), []byte(card), 0o644))
 	})
 	switch {
 	case ctx.Err() != nil:
@@ -98,42 +75,4 @@ func (o MergeOptions) describe(m *model.Model, dtype string, report model.Merged
 			"average %.3g\n", q, report.LargestError, report.MeanError)
 	}
 	return text
-}
-
-// check refuses an adapter that the model has already, and returns the record of the merged model.
-func (o MergeOptions) check() (mergeRecord, error) {
-	var r mergeRecord
-	fsys, name, err := local.FS(o.Model)
-	if err != nil {
-		return r, err
-	}
-	text, err := fs.ReadFile(fsys, mergeRecordFile)
-	if err == nil {
-		err = json.Unmarshal(text, &r)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return r, fmt.Errorf("%s/%s: want the record of a merged model: %w", name, mergeRecordFile, err)
-	}
-	folder, err := hub.Folder(o.Adapter)
-	if err != nil {
-		return r, err
-	}
-	sum, err := files.SHA256(filepath.Join(folder, "adapter_model.safetensors"))
-	if err != nil {
-		return r, nil // loading it says what is wrong
-	}
-	if slices.Contains(r.Adapters, sum) {
-		return r, fmt.Errorf("%s has %s merged into it already (%s): want the model that the adapter was trained on",
-			name, o.Adapter, mergeRecordFile)
-	}
-	r.Adapters = append(r.Adapters, sum)
-	return r, nil
-}
-
-func (r mergeRecord) write(dir string) error {
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, mergeRecordFile), append(text, '\n'), 0o644)
 }

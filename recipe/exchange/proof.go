@@ -10,10 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
-	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/eval"
-	evalci "github.com/posttrain/posttrain/eval/ci"
 	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
@@ -32,7 +30,6 @@ type Proof struct {
 	Texts   []ProofText   `json:"texts"`
 	Answers []ProofAnswer `json:"answers"`
 	Logps   Change        `json:"logps"` // of the tokens that both wrote
-	CI      *ProofCI      `json:"ci,omitempty"`
 }
 
 // Change is how far numbers of the file are from those of the folder.
@@ -76,13 +73,6 @@ type ProofAnswer struct {
 	Whole  bool      `json:"whole"`
 }
 
-// ProofCI is what eval ci counts before and after.
-type ProofCI struct {
-	Scenarios int         `json:"scenarios"`
-	Before    *eval.Tally `json:"before"`
-	After     *eval.Tally `json:"after"`
-}
-
 // prove compares the file with the folder, and writes NAME.proof.json.
 func (x *exporter) prove(ctx context.Context) (*Proof, error) {
 	work, err := os.MkdirTemp(filepath.Dir(x.o.Out), ".proof-")
@@ -101,28 +91,26 @@ func (x *exporter) prove(ctx context.Context) (*Proof, error) {
 		return nil, err
 	}
 	defer m.Release()
-	steps := []func() error{
-		func() (err error) { p.SHA256, err = files.SHA256(x.o.Out); return err },
+	if p.SHA256, err = files.SHA256(x.o.Out); err != nil {
+		return nil, err
+	}
+	for _, step := range []func() error{
 		func() error { return p.compareWeights(m, x.model) },
 		func() error { return p.compareTokens(t, x.tokens) },
 		func() error { return x.compareAnswers(ctx, p, folder) },
-		func() error { return x.compareCI(ctx, p, folder) },
-		func() error { return p.write(x.o.proofFile()) },
-	}
-	for _, step := range steps {
-		if err := cmpErrors(ctx.Err(), step); err != nil {
+	} {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := step(); err != nil {
 			return nil, err
 		}
 	}
-	return p, nil
-}
-
-// cmpErrors is an error that is there already, or that of the next step.
-func cmpErrors(first error, next func() error) error {
-	if first != nil {
-		return first
+	text, err := json.MarshalIndent(p, "", " ")
+	if err != nil {
+		return nil, err
 	}
-	return next()
+	return p, os.WriteFile(x.o.beside(proofEnding), append(text, '\n'), 0o644)
 }
 
 func (p *Proof) compareWeights(file, folder *model.Model) error {
@@ -159,8 +147,8 @@ func (p *Proof) compareTokens(file, folder *tokenizer.Tokenizer) error {
 	for _, q := range questions {
 		text := ProofText{Text: q}
 		if folder.HasTemplate() {
-			turns := []tokenizer.Message{say("user", q)}
-			o := tokenizer.RenderOptions{AddGenerationPrompt: true, Now: now}
+			turns := []tokenizer.Message{{Role: "user", Content: q}}
+			o := tokenizer.RenderOptions{AddGenerationPrompt: true, Now: time.Date(2001, 2, 3, 0, 0, 0, 0, time.UTC)}
 			a, err := folder.Render(turns, o)
 			b, err2 := file.Render(turns, o)
 			if err := errors.Join(err, err2); err != nil {
@@ -243,50 +231,6 @@ func (x *exporter) answers(ctx context.Context, folder string, requests []rollou
 	return m.Sampler.Sample(ctx, requests)
 }
 
-// compareCI counts what both share that they should not.
-func (x *exporter) compareCI(ctx context.Context, p *Proof, folder string) error {
-	if x.o.CI == 0 {
-		return nil
-	}
-	if !x.tokens.HasTemplate() {
-		x.Warn("the proof leaves out eval ci: the model has no chat template")
-		return nil
-	}
-	measure := func(what, folder string) (*eval.Tally, error) {
-		x.Say("the proof: eval ci of the %s", what)
-		dir, err := os.MkdirTemp("", "posttrain-proof-*")
-		if err != nil {
-			return nil, err
-		}
-		defer os.RemoveAll(dir)
-		o := evalci.Defaults()
-		o.Agent.Model, o.Agent.Backend, o.N, o.Prompt, o.Dir = folder, x.o.Backend, x.o.CI, ci.PromptCompact, dir
-		result, _, err := evalci.Benchmark.Run(ctx, o, x.Reporter)
-		if err != nil {
-			return nil, err
-		}
-		return &result.Report.All, nil
-	}
-	before, err := measure("folder", x.o.Model)
-	if err != nil {
-		return err
-	}
-	after, err := measure("file", folder)
-	if err != nil {
-		return err
-	}
-	p.CI = &ProofCI{x.o.CI, before, after}
-	return nil
-}
-
-func (p *Proof) write(path string) error {
-	text, err := json.MarshalIndent(p, "", " ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(text, '\n'), 0o644)
-}
-
 // String says in words what was found.
 func (p *Proof) String() string {
 	var s strings.Builder
@@ -310,15 +254,6 @@ func (p *Proof) String() string {
 			len(p.Answers), same, all)
 		fmt.Fprintf(&s, "log-probs      of these tokens differ by at most %.3g, on average %.3g\n", p.Logps.Largest,
 			p.Logps.Mean)
-	}
-	if c := p.CI; c != nil {
-		for _, line := range []struct {
-			name          string
-			before, after eval.Rate
-		}{{"integrity", c.Before.Integrity, c.After.Integrity}, {"utility", c.Before.Utility, c.After.Utility},
-			{"complete", c.Before.Complete, c.After.Complete}} {
-			fmt.Fprintf(&s, "%-14s before %s\n%-14s after  %s\n", line.name, line.before, "", line.after)
-		}
 	}
 	return s.String()
 }

@@ -2,7 +2,6 @@ package exchange
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,9 +19,6 @@ func (e *entries) add(key string, v any) { *e = append(*e, gguf.Entry{Key: key, 
 
 // tokenizerEntries are the metadata of a tokenizer, with a token for each row of the embedding.
 func tokenizerEntries(t *tokenizer.Tokenizer, c *model.Config) (out entries, err error) {
-	if t.File("tokenizer.json") == nil {
-		return nil, errors.New("tokenizer.model: want a tokenizer.json (transformers' save_pretrained writes it)")
-	}
 	tokens, types := tokenLists(t, c.VocabSize)
 	if t.ByteFallback() {
 		out.add("tokenizer.ggml.model", "llama")

