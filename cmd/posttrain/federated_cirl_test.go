@@ -111,7 +111,7 @@ func simulated(t *testing.T, o *federated.Options, order []link.Event) []float64
 					t.Fatal(err)
 				}
 			}
-			sends = server.Join(e.Agent)
+			_, sends = server.Join(e.Agent)
 		case link.Update:
 			u, err := agents[e.Agent].Do(t.Context(), tasks[e.Agent])
 			if err != nil {

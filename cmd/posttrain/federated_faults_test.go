@@ -102,7 +102,7 @@ func (n *network) agents(url string, names ...string) (wait func()) {
 // outcomeOf replays a run, and returns version and SHA-256 of the parameters.
 func outcomeOf(t *testing.T, dir string) string {
 	t.Helper()
-	version, params := replay(t, dir)
+	version, params, _ := replay(t, dir)
 	return fmt.Sprint(version, " ", params)
 }
 

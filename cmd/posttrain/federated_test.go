@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"io/fs"
 	"math"
 	"os"
@@ -14,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posttrain/posttrain/federated/link"
 	"github.com/posttrain/posttrain/internal/run"
 )
 
@@ -60,37 +58,22 @@ func TestFederatedRun(t *testing.T) {
 	}
 }
 
-// TestFederatedStatusResumed: a server that resumes a run, finished or not, shows the counts of the whole run: by its
-// status file, and without one by the journal.
+// TestFederatedStatusResumed: a server that resumes a run shows the counts of the whole run, whatever its status file
+// says.
 func TestFederatedStatusResumed(t *testing.T) {
 	asAgents(t)
 	t.Chdir(t.TempDir())
 	must(t, tinyServed("--method", "fedpg", "--rounds", "3")...)
 	want := statusOf(t, "out")
-	want.Refused["damaged"], want.Agents[0].DownMessages = 3, 17 // what the journal does not know
-	resumed := func() link.Status {
-		must(t, "federated", "server", "--resume", "out", "--set", "spawn=false", "--listen", "127.0.0.1:0")
-		got := statusOf(t, "out")
-		got.PID, got.Server, got.Written = want.PID, want.Server, want.Written
-		return got
-	}
-	text, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, "out/status.json", string(text))
-	if got := resumed(); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-	delete(want.Refused, "damaged")
 	for _, a := range want.Agents {
-		a.Seen, a.Socket, a.DownMessages = time.Time{}, link.Traffic{}, 0
+		a.Seen = time.Time{}
 	}
-	for _, text := range []string{"{", `{"run": "other"}`, `{"agents": [null]}`} {
-		write(t, "out/status.json", text)
-		if got := resumed(); !reflect.DeepEqual(got, want) || got.Agents[0].Updates+got.Agents[1].Updates != 6 {
-			t.Errorf("%s: %+v, want %+v", text, got, want)
-		}
+	write(t, "out/status.json", "{")
+	must(t, "federated", "server", "--resume", "out", "--set", "spawn=false", "--listen", "127.0.0.1:0")
+	got := statusOf(t, "out")
+	got.PID, got.Server, got.Written = want.PID, want.Server, want.Written
+	if !reflect.DeepEqual(got, want) || got.Agents[0].Updates+got.Agents[1].Updates != 6 {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 

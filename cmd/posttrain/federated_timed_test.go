@@ -158,6 +158,7 @@ func (w worker) Do(_ context.Context, t protocol.Task) (protocol.Update, error) 
 		Stats: protocol.Stats{Steps: 1}}, nil
 }
 
+func (w worker) Secure([]byte, string)          {}
 func (w worker) State() (protocol.State, error) { return protocol.State{}, nil }
 func (w worker) Restore(protocol.State) error   { return nil }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,17 +13,13 @@ import (
 	"github.com/posttrain/posttrain/federated/protocol"
 )
 
-// Worker does an agent's tasks: a protocol.Agent with the identity of its workload.
+// Worker does an agent's tasks: a [protocol.Agent].
 type Worker interface {
 	Identity() protocol.Identity
+	Secure(secret []byte, run string)
 	Do(ctx context.Context, t protocol.Task) (protocol.Update, error)
 	State() (protocol.State, error)
 	Restore(protocol.State) error
-}
-
-// secured is a worker that makes secure sums, see [protocol.Agent.Secure].
-type secured interface {
-	Secure(secret []byte, run string)
 }
 
 // AgentOptions say what an agent's process does.
@@ -39,8 +34,6 @@ type AgentOptions struct {
 	Build func(number int, config string) (w Worker, d int, err error)
 	Said  func(format string, args ...any) // one line for each update
 	Warn  func(format string, args ...any)
-
-	pace pace // none: usual
 }
 
 // working is an agent's process. One goroutine owns it, and one at a time works for it.
@@ -48,15 +41,11 @@ type working struct {
 	AgentOptions
 	instance string
 	key      nkeys.KeyPair // nil: letters are not signed
-	meter    meter
 	nc       *nats.Conn
 	update   offer // of the update that is sent
 	letters  chan *nats.Msg
 	wake     chan struct{} // the connection is back
 	over     chan error    // the connection is closed for good
-
-	mu   sync.Mutex
-	lost chan struct{} // is closed when the connection breaks, and then made anew
 
 	config *runConfig // nil: the server has not said hello
 	worker Worker
@@ -64,14 +53,12 @@ type working struct {
 	memory *memory
 	joined bool
 
-	doing    taskKey   // what the job is about
-	whole    bool      // it failed: the next join asks for all of it
-	job      *job      // nil: idle
-	sent     time.Time // the update of doing; zero: not yet
-	asked    int       // questions in a row without an answer
-	refused  int       // updates in a row
-	stumbled int       // transfers in a row that failed
-	failed   taskKey   // that could not be done
+	doing  taskKey   // what the job is about
+	whole  bool      // it failed: the next join asks for all of it
+	job    *job      // nil: idle
+	sent   time.Time // the update of doing; zero: not yet
+	asked  int       // questions in a row without an answer
+	failed taskKey   // that could not be done
 }
 
 // job is work under way: a task, or the sending of its update.
@@ -80,13 +67,19 @@ type job struct {
 	done chan error
 }
 
+// How long an agent waits for an answer before it asks again: at first, after a transfer that failed, and at most. It
+// asks that often, too, while it works or waits. All of it is for messages that were lost. An update is not sent again
+// within askNext.
+const (
+	askSoon = 250 * time.Millisecond
+	askNext = 2 * time.Second
+	askLate = 10 * time.Second
+)
+
 // RunAgent takes part in a run until the server stops it, for good or for a line that says why.
 func RunAgent(ctx context.Context, o AgentOptions) error {
 	if err := CheckName(o.Name); err != nil {
 		return err
-	}
-	if o.pace == (pace{}) {
-		o.pace = usual
 	}
 	if c := o.Credentials; c != nil && c.Agent != o.Name {
 		return fmt.Errorf("credentials of agent %q, want those of agent %q", c.Agent, o.Name)
@@ -95,7 +88,7 @@ func RunAgent(ctx context.Context, o AgentOptions) error {
 		return err
 	}
 	a := &working{AgentOptions: o, instance: NewRunID(), letters: make(chan *nats.Msg, 64),
-		wake: make(chan struct{}, 1), over: make(chan error, 1), lost: make(chan struct{})}
+		wake: make(chan struct{}, 1), over: make(chan error, 1)}
 	defer a.close()
 	if err := a.connect(ctx); err != nil {
 		return err
@@ -104,15 +97,12 @@ func RunAgent(ctx context.Context, o AgentOptions) error {
 }
 
 func (a *working) close() {
-	if a.job != nil {
-		a.job.stop()
-		<-a.job.done
-	}
+	a.cancel()
 	if a.nc != nil {
 		a.nc.Close()
 	}
 	if a.memory != nil {
-		a.memory.close()
+		a.memory.lock.Close()
 	}
 }
 
@@ -124,25 +114,8 @@ func (a *working) connect(ctx context.Context) error {
 		return err
 	}
 	for attempt := 0; ; attempt++ {
-		if a.nc == nil {
-			a.nc, err = nats.Connect(a.Server, options(a.Name, more...)...)
-		}
-		switch {
-		case err == nil && a.Run == "":
-			if m, err := a.nc.Request(openRun, nil, askSoon); err == nil && CheckName(string(m.Data)) == nil {
-				a.Run = string(m.Data)
-				return a.listen()
-			}
-		case err == nil:
-			return a.listen()
-		default:
-			line, final := a.explain(err)
-			if final {
-				return line
-			}
-			if a.nc = nil; attempt%10 == 0 {
-				a.Warn("%s; trying again", line)
-			}
+		if there, err := a.reach(more, attempt); there || err != nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():
@@ -150,6 +123,36 @@ func (a *working) connect(ctx context.Context) error {
 		case <-time.After(backoff(attempt)):
 		}
 	}
+}
+
+// reach tries once, and subscribes to the agent's letters and to the requests for its update.
+func (a *working) reach(more []nats.Option, attempt int) (there bool, err error) {
+	if a.nc == nil {
+		nc, err := nats.Connect(a.Server, options(a.Name, more...)...)
+		if err != nil {
+			line, final := a.explain(err)
+			if final {
+				return false, line
+			}
+			if attempt%10 == 0 {
+				a.Warn("%s; trying again", line)
+			}
+			return false, nil
+		}
+		a.nc = nc
+	}
+	if a.Run == "" {
+		m, err := a.nc.Request(openRun, nil, askSoon)
+		if err != nil || CheckName(string(m.Data)) != nil {
+			return false, nil
+		}
+		a.Run = string(m.Data)
+	}
+	_, err = a.nc.ChanSubscribe(instanceOf(subject(a.Run, "to", a.Name), a.instance), a.letters)
+	if err == nil {
+		_, err = a.nc.Subscribe(instanceOf(subject(a.Run, "get", a.Name), a.instance), a.update.answer)
+	}
+	return err == nil, err
 }
 
 func (a *working) explain(err error) (line error, final bool) {
@@ -160,14 +163,13 @@ func (a *working) explain(err error) (line error, final bool) {
 }
 
 func (a *working) connectOptions() (more []nats.Option, err error) {
-	more = []nats.Option{nats.SetCustomDialer(&a.meter), nats.CustomInboxPrefix(inboxPrefix(a.Name)),
+	more = []nats.Option{nats.CustomInboxPrefix(inboxPrefix(a.Name)),
 		nats.ReconnectHandler(func(*nats.Conn) {
 			select {
 			case a.wake <- struct{}{}:
 			default:
 			}
 		}),
-		nats.DisconnectErrHandler(func(*nats.Conn, error) { a.disconnected() }),
 		nats.ClosedHandler(func(nc *nats.Conn) { a.over <- nc.LastError() }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { a.Warn("%s", err) }),
 	}
@@ -183,51 +185,6 @@ func (a *working) connectOptions() (more []nats.Option, err error) {
 	return append(more, nats.Secure(trusting(c.CA)), proof), err
 }
 
-// disconnected ends the transfers of a broken connection: nobody acknowledges them any more.
-func (a *working) disconnected() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	close(a.lost)
-	a.lost = make(chan struct{})
-}
-
-// transfer bounds the transfer of size bytes by time, and by the connection's life.
-func (a *working) transfer(ctx context.Context, size int) (context.Context, context.CancelFunc) {
-	ctx, stop := context.WithTimeout(ctx, patience(size))
-	a.mu.Lock()
-	lost := a.lost
-	a.mu.Unlock()
-	go func() {
-		select {
-		case <-lost:
-			stop()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, stop
-}
-
-// listen subscribes to the agent's letters.
-func (a *working) listen() (err error) {
-	for _, instance := range []string{a.instance, everyInstance} {
-		_, err = a.nc.ChanSubscribe(instanceOf(subject(a.Run, "to", a.Name), instance), a.letters)
-		if err != nil {
-			return err
-		}
-	}
-	_, err = a.nc.Subscribe(instanceOf(subject(a.Run, "get", a.Name), a.instance), a.update.answer)
-	return err
-}
-
-// askSoon is how soon an agent asks again without an answer at first.
-const askSoon = 250 * time.Millisecond
-
-// pace is how soon an agent asks again after it has sent an update, and while it works or waits. An update is sent
-// again where the server has not heard of it for resend. All of it is for messages that were lost.
-type pace struct{ sent, late, resend time.Duration }
-
-var usual = pace{3 * time.Second, 15 * time.Second, 2 * time.Second}
-
 func (a *working) loop(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -238,8 +195,7 @@ func (a *working) loop(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			a.ask(opBye)
-			a.nc.FlushTimeout(time.Second)
+			a.bye()
 			return ctx.Err()
 		case err := <-a.over:
 			line, _ := a.explain(errors.Join(err, nats.ErrConnectionClosed))
@@ -275,7 +231,7 @@ func (a *working) askAgain() time.Duration {
 		a.ask(opAsk)
 	}
 	a.asked++
-	return min(askSoon<<min(a.asked, 10), a.pace.late)
+	return min(askSoon<<min(a.asked, 10), askLate)
 }
 
 // ask sends a letter. One that is lost is sent again by the timer.
@@ -285,19 +241,24 @@ func (a *working) ask(what op) {
 		identity := a.worker.Identity()
 		l.Identity, l.Whole = &identity, a.whole
 	}
-	m, err := a.sealed(l, subject(a.Run, "ask", a.Name))
-	if err == nil {
-		err = a.nc.PublishMsg(m)
-	}
+	err := a.publish(l, "ask")
 	if err != nil && !errors.Is(err, nats.ErrReconnectBufExceeded) && !errors.Is(err, nats.ErrConnectionReconnecting) {
 		a.Warn("%s", err)
 	}
 }
 
-func (a *working) sealed(l *letter, subject string) (*nats.Msg, error) {
-	traffic := a.meter.traffic()
-	l.Run, l.Agent, l.Instance, l.Protocol, l.Socket = a.Run, a.Name, a.instance, protocol.Version, &traffic
-	return l.seal(subject, a.key)
+func (a *working) bye() {
+	a.ask(opBye)
+	a.nc.FlushTimeout(time.Second) // the agent ends, whether or not the server hears the goodbye
+}
+
+func (a *working) publish(l *letter, what string) error {
+	l.Run, l.Agent, l.Instance, l.Protocol = a.Run, a.Name, a.instance, protocol.Version
+	m, err := l.seal(subject(a.Run, what, a.Name), a.key)
+	if err == nil {
+		err = a.nc.PublishMsg(m)
+	}
+	return err
 }
 
 // read handles a letter of the server. It returns when to ask again, and whether the run is over.
@@ -312,8 +273,6 @@ func (a *working) read(ctx context.Context, m *nats.Msg) (soon time.Duration, st
 		return askSoon, false, nil
 	}
 	switch {
-	case l.Op == opAgain:
-		return 0, false, nil
 	case l.Instance != a.instance:
 		return askSoon, false, nil
 	case l.Op == opRefuse:
@@ -324,23 +283,17 @@ func (a *working) read(ctx context.Context, m *nats.Msg) (soon time.Duration, st
 		return askSoon, false, nil // the answer to an older question
 	}
 	a.joined, a.whole, a.asked = true, false, 0
-	resend, err := a.settle(l.Receipt)
+	resend := a.settle(l.Receipt)
 	switch {
-	case err != nil:
-		return 0, false, err
 	case resend && a.job == nil && (l.Op != opTask || l.Key == a.doing):
 		a.start(ctx, a.send)
-		return a.pace.late, false, nil
-	case l.Op != opTask:
-		return a.pace.late, false, nil
-	}
-	if l.Key.Kind == protocol.Stop {
-		a.ask(opBye)
-		a.nc.FlushTimeout(time.Second) // the run is done, whether or not the server hears the goodbye
+	case l.Op == opTask && l.Key.Kind == protocol.Stop:
+		a.bye()
 		return 0, true, nil
+	case l.Op == opTask:
+		a.take(ctx, l)
 	}
-	a.take(ctx, l)
-	return a.pace.late, false, nil
+	return askLate, false, nil
 }
 
 // configure builds the worker at the first hello. At later ones, after the server has restarted, it only joins again.
@@ -378,75 +331,61 @@ func (a *working) build(c *runConfig) error {
 		a.Warn("%s", damaged)
 	}
 	a.worker, a.memory, a.config = worker, memory, c
-	if w, ok := worker.(secured); ok {
-		secret, err := memory.secret()
-		if err != nil {
-			return err
-		}
-		w.Secure(secret, a.Run)
+	secret, err := memory.secret()
+	if err != nil {
+		return err
 	}
-	state, ok, err := memory.learned()
-	if err == nil && ok {
-		err = worker.Restore(state)
+	worker.Secure(secret, a.Run)
+	if memory.state == nil {
+		return nil
 	}
-	return err
+	state, err := DecodeState(a.Run, memory.state)
+	if err != nil {
+		return err
+	}
+	return worker.Restore(state)
 }
 
 // settle looks at what became of the update that was sent last. resend says that it arrived damaged.
-func (a *working) settle(r *receipt) (resend bool, err error) {
-	key, again, update := a.memory.pending()
-	unread := r != nil && r.Reason == reasonDamaged && r.Key == taskKey{} // its letter too was damaged
-	if r == nil || update == nil || !unread && (r.Key != key || r.Attempt != again) {
-		return false, nil
+func (a *working) settle(r *receipt) (resend bool) {
+	key, update := a.memory.pending()
+	if r == nil || update == nil || r.Key != key && r.Key != (taskKey{}) { // no key: its letter too was damaged
+		return false
 	}
 	if a.doing == key {
 		a.cancel() // it has been sent
 	}
-	if r.Reason == federated.ReasonDuplicate { // the server had it before it was killed
-		a.memory.settle()
-		return false, nil
+	switch {
+	case r.Accepted:
+		shortened := ""
+		if r.Bound > 0 {
+			shortened = fmt.Sprintf(", shortened to norm %.4g", r.Bound)
+		}
+		a.Said("%s %s accepted%s: version %d", a.Name, r.Key, shortened, r.Version)
+	case r.Reason != federated.ReasonDuplicate: // the server had that before it was killed
+		a.Warn("%s %s refused (%s): %s", a.Name, key, r.Reason, r.Detail)
 	}
-	if r.Accepted {
-		a.refused = 0
-		a.memory.settle()
-		a.accepted(r)
-		return false, nil
-	}
-	a.Warn("%s %s refused (%s): %s", a.Name, key, r.Reason, r.Detail)
 	if r.Reason == reasonDamaged {
-		return true, a.memory.retry()
+		return true
 	}
-	a.refused++
 	a.memory.settle()
-	return false, nil
-}
-
-func (a *working) accepted(r *receipt) {
-	shortened := ""
-	if r.Bound > 0 {
-		shortened = fmt.Sprintf(", shortened to norm %.4g", r.Bound)
-	}
-	a.Said("%s %s accepted%s: version %d", a.Name, r.Key, shortened, r.Version)
+	return false
 }
 
 // take starts the work for a task, or sends its update again.
 func (a *working) take(ctx context.Context, l *letter) {
-	key, _, update := a.memory.pending()
+	key, update := a.memory.pending()
 	have := update != nil && key == l.Key
-	switch {
-	case a.job != nil && a.doing == l.Key:
-		return
-	case have && time.Since(a.sent) < a.pace.resend:
-		return // it is on its way
+	if a.job != nil && a.doing == l.Key || have && time.Since(a.sent) < askNext {
+		return // it is under way
 	}
 	a.cancel()
 	a.doing, a.sent = l.Key, time.Time{}
-	a.start(ctx, func(ctx context.Context) error {
-		if have {
-			return a.send(ctx)
-		}
-		return a.work(ctx, l)
-	})
+	if have {
+		a.start(ctx, a.send)
+		return
+	}
+	a.start(ctx, func(ctx context.Context) error { return a.work(ctx, l) })
 }
 
 // cancel ends the work for a task that is outdated.
@@ -473,21 +412,20 @@ func (a *working) finished(ctx context.Context, err error) (soon time.Duration, 
 	a.job = nil
 	switch {
 	case ctx.Err() != nil:
-		return a.pace.late, nil
+		return askLate, nil
 	case errors.Is(err, errTask) && a.failed != a.doing:
 		a.failed = a.doing
 		a.Warn("%s; joining again", err)
 		a.joined, a.whole = false, true
 		return 0, nil
 	case errors.Is(err, errTransport):
-		a.stumbled++
 		a.Warn("%s; asking again", err)
-		return backoff(a.stumbled), nil
+		return askNext, nil
 	case err != nil:
 		return 0, err
 	}
-	a.sent, a.stumbled = time.Now(), 0
-	return a.pace.sent, nil
+	a.sent = time.Now()
+	return askLate, nil
 }
 
 // Errors of a job that may pass.
@@ -497,17 +435,17 @@ var (
 )
 
 // work does a task, keeps its update on the disk, and sends it.
-func (a *working) work(ctx context.Context, l *letter) error {
-	if a.refused > 0 { // the same numbers would be refused at once again
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(backoff(a.refused)):
-		}
+func (a *working) work(ctx context.Context, l *letter) (err error) {
+	blob := l.blob
+	if l.Object != nil {
+		blob, err = pull(ctx, a.nc, subject(a.Run, "get", a.Name), l.Object, a.form.Most())
 	}
-	t, err := a.fetch(ctx, l)
+	var t protocol.Task
+	if err == nil {
+		t, err = a.form.DecodeTask(blob)
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("task %s %w: %w", l.Key, errTransport, err)
 	}
 	u, err := a.worker.Do(ctx, t)
 	if ctx.Err() != nil {
@@ -516,8 +454,7 @@ func (a *working) work(ctx context.Context, l *letter) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errTask, err)
 	}
-	blob, err := a.form.EncodeUpdate(u)
-	if err != nil {
+	if blob, err = a.form.EncodeUpdate(u); err != nil {
 		return err
 	}
 	state, err := a.worker.State()
@@ -530,39 +467,18 @@ func (a *working) work(ctx context.Context, l *letter) error {
 	return a.send(ctx)
 }
 
-// fetch reads a task.
-func (a *working) fetch(ctx context.Context, l *letter) (t protocol.Task, err error) {
-	blob := l.blob
-	if l.Object != nil {
-		limited, stop := a.transfer(ctx, l.Object.Size)
-		defer stop()
-		blob, err = pull(limited, a.nc, subject(a.Run, "get", a.Name), l.Object, a.form.Most())
-		if err != nil {
-			return t, fmt.Errorf("task %s %w: %w", l.Key, errTransport, err)
-		}
-	}
-	if t, err = a.form.DecodeTask(blob); err != nil {
-		return t, fmt.Errorf("task %s %w: %w", l.Key, errTransport, err)
-	}
-	return t, nil
-}
-
 // send sends the update in memory. A long one is offered, and the server pulls it.
 func (a *working) send(ctx context.Context) error {
-	key, again, blob := a.memory.pending()
+	key, blob := a.memory.pending()
 	if blob == nil || ctx.Err() != nil {
 		return ctx.Err() // the server has it by now, or this process ends
 	}
-	l := &letter{Op: opUpdate, Key: key, Attempt: again, blob: blob}
+	l := &letter{Op: opUpdate, Key: key, blob: blob}
 	if len(blob) > chunk {
 		l.Object, l.blob = a.update.put(blob), nil
 	}
-	m, err := a.sealed(l, subject(a.Run, "up", a.Name))
-	if err == nil {
-		err = a.nc.PublishMsg(m)
-	}
-	if err != nil {
-		return fmt.Errorf("update %s %w: %w", l.Key, errTransport, err)
+	if err := a.publish(l, "up"); err != nil {
+		return fmt.Errorf("update %s %w: %w", key, errTransport, err)
 	}
 	return nil
 }

@@ -1,21 +1,15 @@
 package link
 
 import (
-	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
 	"strconv"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nkeys"
 )
 
 // BrokerOptions say where the broker listens.
@@ -23,17 +17,13 @@ type BrokerOptions struct {
 	Listen string // address and port; port 0: a free one
 	Run    string
 	Keys   *Keys                            // nil: no TLS and no keys, which a loopback address alone allows
-	Warn   func(format string, args ...any) // what the broker reports; may be nil
+	Warn   func(format string, args ...any) // hears of connections that were refused
 }
 
 // Broker is a NATS server in this process. It stores nothing.
 type Broker struct {
+	BrokerOptions
 	server *server.Server
-	gate   *gate
-	stop   context.CancelFunc
-	idle   sync.WaitGroup
-	secure bool
-	warn   func(format string, args ...any)
 }
 
 const startTimeout = 20 * time.Second
@@ -48,64 +38,40 @@ func StartBroker(o BrokerOptions) (*Broker, error) {
 		return nil, fmt.Errorf("listen %s: an address that other machines reach needs TLS: "+
 			"want keys, or a loopback address such as 127.0.0.1:4222", o.Listen)
 	}
+	if _, err := CheckListen(o.Listen); err != nil {
+		return nil, err
+	}
 	s := &server.Options{
 		ServerName: "posttrain-" + o.Run, Host: host, Port: port, NoSigs: true,
 		AuthTimeout: 10, TLSTimeout: 10, PingInterval: 20 * time.Second, MaxPingsOut: 2,
 	}
-	if o.Warn == nil {
-		o.Warn = func(string, ...any) {}
-	}
-	b := &Broker{secure: o.Keys != nil, warn: o.Warn}
+	b := &Broker{BrokerOptions: o}
 	if o.Keys != nil {
-		b.gate = &gate{keys: o.Keys, run: o.Run, warn: o.Warn}
-		s.TLS, s.TLSConfig, s.AlwaysEnableNonce = true, o.Keys.serverTLS(), true
-		s.CustomClientAuthentication = b.gate
+		s.TLS, s.TLSConfig, s.AlwaysEnableNonce, s.CustomClientAuthentication = true, o.Keys.serverTLS(), true, b
 	}
 	if b.server, err = server.NewServer(s); err != nil {
 		return nil, fmt.Errorf("broker: %w", err)
 	}
-	return b, b.start(o)
-}
-
-func (b *Broker) start(o BrokerOptions) error {
-	heard := &brokerLog{warn: o.Warn}
-	b.server.SetLoggerV2(heard, false, false, false)
 	b.server.Start()
-	ready := false
-	for end := time.Now().Add(startTimeout); !ready && heard.fatal.Load() == nil && time.Now().Before(end); {
-		ready = b.server.ReadyForConnections(50 * time.Millisecond)
+	if !b.server.ReadyForConnections(startTimeout) {
+		b.Close()
+		return nil, fmt.Errorf("broker: listen %s: it does not answer", o.Listen)
 	}
-	if !ready {
-		b.server.Shutdown()
-		b.server.WaitForShutdown()
-		if _, err := CheckListen(o.Listen); err != nil {
-			return err // another program was quicker
-		}
-		return fmt.Errorf("broker: listen %s: it does not answer: %v", o.Listen, heard.fatal.Load())
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	b.stop = stop
-	if b.gate != nil {
-		b.idle.Go(func() { b.gate.watch(ctx, b.server) })
-	}
-	return nil
+	return b, nil
 }
 
 // Close ends the broker and everything that it runs. It may be called twice.
 func (b *Broker) Close() {
-	b.stop()
-	b.idle.Wait()
 	b.server.Shutdown()
 	b.server.WaitForShutdown()
 }
 
 // URL is where agents connect.
 func (b *Broker) URL() string {
-	scheme := "nats"
-	if b.secure {
-		scheme = "tls"
+	if b.Keys != nil {
+		return "tls://" + b.server.Addr().String()
 	}
-	return scheme + "://" + b.server.Addr().String()
+	return "nats://" + b.server.Addr().String()
 }
 
 // CheckListen refuses an address that no server can listen on, or that is taken. local says that only this machine
@@ -148,132 +114,54 @@ func isLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// brokerLog hears what the broker reports. Its notices, which are many, are dropped.
-type brokerLog struct {
-	warn  func(format string, args ...any)
-	fatal atomic.Value // the line with which the broker has given up
-}
-
-func (l *brokerLog) Noticef(string, ...any)            {}
-func (l *brokerLog) Debugf(string, ...any)             {}
-func (l *brokerLog) Tracef(string, ...any)             {}
-func (l *brokerLog) Warnf(string, ...any)              {}
-func (l *brokerLog) Fatalf(format string, args ...any) { l.fatal.Store(fmt.Sprintf(format, args...)) }
-
-func (l *brokerLog) Errorf(format string, args ...any) {
-	line := fmt.Sprintf(format, args...)
-	if !strings.Contains(line, "authentication error") { // the gate has said it better
-		l.warn("broker: %s", line)
-	}
-}
-
-// gate lets in the server of the run and the invited agents, each with its own rights.
-type gate struct {
-	keys *Keys
-	run  string
-	warn func(format string, args ...any)
-}
-
-// Check implements server.Authentication.
-func (g *gate) Check(c server.ClientAuthentication) bool {
+// Check implements server.Authentication: it lets in the server of the run and the invited agents, each with its own
+// subjects and no other.
+func (b *Broker) Check(c server.ClientAuthentication) bool {
 	o := c.GetOpts()
-	who, err := g.admit(o.Nkey, o.Sig, c.GetNonce())
+	who, err := b.Keys.holder(o.Nkey)
+	if err == nil && verify(o.Nkey, c.GetNonce(), o.Sig) != nil {
+		err = fmt.Errorf("it does not hold the secret of agent %q's key", who)
+	}
 	if err != nil {
-		g.warn("connection from %s refused: %s", c.RemoteAddress(), err)
+		b.Warn("connection from %s refused: %s", c.RemoteAddress(), err)
 		return false
 	}
 	if who == "" { // the server itself
 		return true
 	}
-	publish, subscribe := rightsOf(g.run, who)
+	own := func(what string) string { return subject(b.Run, what, who) }
 	c.RegisterUser(&server.User{Username: o.Nkey, Permissions: &server.Permissions{
-		Publish:   &server.SubjectPermission{Allow: publish},
-		Subscribe: &server.SubjectPermission{Allow: subscribe},
-		Response:  &server.ResponsePermission{MaxMsgs: 1, Expires: time.Minute},
+		Publish: &server.SubjectPermission{Allow: []string{own("up"), own("ask"), own("get")}},
+		Subscribe: &server.SubjectPermission{Allow: []string{own("to") + ".>", own("get") + ".>",
+			inboxPrefix(who) + ".>"}},
+		Response: &server.ResponsePermission{MaxMsgs: 1, Expires: time.Minute},
 	}})
 	return true
 }
 
-// admit finds the agent of a key, "" for the server's own, and checks that the client holds its secret half.
-func (g *gate) admit(key, signature string, nonce []byte) (agent string, err error) {
-	if key == "" {
-		return "", errors.New("it has no key")
-	}
-	if agent, err = g.find(key); err != nil {
-		return "", err
-	}
-	pair, err := nkeys.FromPublicKey(key)
-	if err != nil {
-		return "", errors.New("its key is not an NKey")
-	}
-	sig, err := base64.RawURLEncoding.DecodeString(signature)
-	if err != nil || pair.Verify(nonce, sig) != nil {
-		return "", fmt.Errorf("it does not hold the secret of agent %q's key", agent)
-	}
-	return agent, nil
-}
-
-func (g *gate) find(key string) (agent string, err error) {
-	if key == g.keys.public {
-		return "", nil
-	}
-	all, err := g.keys.registry()
-	if err != nil {
-		return "", err
-	}
-	for name, e := range all {
-		switch {
-		case e.Key == key && e.Revoked:
-			return "", fmt.Errorf("the key of agent %q is revoked", name)
-		case e.Key == key:
-			return name, nil
-		}
-	}
-	return "", errors.New("its key belongs to no agent of this run")
-}
-
-// watchEvery is how soon a revoked agent loses its connection.
-const watchEvery = time.Second
-
-// watch closes the connections of agents that are revoked.
-func (g *gate) watch(ctx context.Context, s *server.Server) {
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
-	for seen := g.keys.changed(); ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if now := g.keys.changed(); !now.Equal(seen) {
-			g.expel(s)
-			seen = now
-		}
-	}
-}
-
-func (g *gate) expel(s *server.Server) {
-	all, err := s.Connz(&server.ConnzOptions{Username: true, Limit: 1 << 20})
+// expel closes the connections of agents that are revoked.
+func (b *Broker) expel() {
+	all, err := b.server.Connz(&server.ConnzOptions{Username: true, Limit: 1 << 20})
 	if err != nil {
 		return // the broker ends
 	}
 	for _, c := range all.Conns {
-		if _, err := g.find(c.AuthorizedUser); c.AuthorizedUser != "" && err != nil {
-			s.DisconnectClientByID(c.Cid) // an error: it has gone by itself
+		if _, err := b.Keys.holder(c.AuthorizedUser); c.AuthorizedUser != "" && err != nil {
+			b.server.DisconnectClientByID(c.Cid) // an error: it has gone by itself
 		}
 	}
 }
 
-// Connect connects this process to its broker, without a socket.
-func (b *Broker) Connect() (*nats.Conn, error) {
+// connect connects this process to its broker, without a socket.
+func (b *Broker) connect() (*nats.Conn, error) {
 	more := []nats.Option{nats.InProcessServer(b.server),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { b.warn("broker: %s", err) })}
-	if b.gate != nil {
-		proof, err := withKey(b.gate.keys.signer)
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { b.Warn("broker: %s", err) })}
+	if b.Keys != nil {
+		proof, err := withKey(b.Keys.signer)
 		if err != nil {
 			return nil, err
 		}
-		more = append(more, proof, nats.Secure(trusting(string(b.gate.keys.own))))
+		more = append(more, proof, nats.Secure(trusting(string(b.Keys.own))))
 	}
 	return nats.Connect("", options("server", more...)...)
 }

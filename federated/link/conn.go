@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/url"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -19,47 +17,7 @@ import (
 )
 
 // chunk is the size of the pieces in which a long blob travels. One that is not longer travels in its letter.
-const chunk = 128 << 10
-
-// Conn is a connection to a broker.
-type Conn = nats.Conn
-
-// Traffic counts bytes on sockets, with TLS and everything else that NATS sends.
-type Traffic struct {
-	Sent     int64 `json:"sent"`
-	Received int64 `json:"received"`
-}
-
-// meter dials and counts.
-type meter struct{ sent, received atomic.Int64 }
-
-// Dial implements nats.CustomDialer.
-func (m *meter) Dial(network, address string) (net.Conn, error) {
-	c, err := (&net.Dialer{Timeout: 10 * time.Second}).Dial(network, address)
-	if err != nil {
-		return nil, err
-	}
-	return &metered{c, m}, nil
-}
-
-func (m *meter) traffic() Traffic { return Traffic{m.sent.Load(), m.received.Load()} }
-
-type metered struct {
-	net.Conn
-	meter *meter
-}
-
-func (c *metered) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	c.meter.received.Add(int64(n))
-	return n, err
-}
-
-func (c *metered) Write(p []byte) (int, error) {
-	n, err := c.Conn.Write(p)
-	c.meter.sent.Add(int64(n))
-	return n, err
-}
+const chunk = 512 << 10
 
 // backoff grows to half a minute, with a random part so that agents do not all come back at once.
 func backoff(attempt int) time.Duration {
@@ -85,86 +43,69 @@ func withKey(pair nkeys.KeyPair) (nats.Option, error) {
 
 // offer is a blob that the other side reads in chunks, when it likes. It is safe for concurrent use.
 type offer struct {
-	mu    sync.Mutex
-	place string
-	blob  []byte
+	mu   sync.Mutex
+	sum  string
+	blob []byte
 }
 
-// put offers a blob instead of the one before, which nobody needs any more. Equal blobs have equal places.
+// put offers a blob instead of the one before, which nobody needs any more.
 func (o *offer) put(blob []byte) *object {
 	sum := sumOf(blob)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.place, o.blob = sum[:placeLength], blob
-	return &object{Place: o.place, Size: len(blob), SHA256: sum}
+	o.sum, o.blob = sum, blob
+	return &object{Size: len(blob), SHA256: sum}
 }
 
-const placeLength = 16
-
-// answer sends the chunk that a request names: its place and number. What is not there has no bytes.
+// answer sends the chunk that a request names: the blob's hash and where the chunk begins. What is not there has no
+// bytes.
 func (o *offer) answer(m *nats.Msg) {
-	place, text, _ := strings.Cut(string(m.Data), " ")
-	n, err := strconv.Atoi(text)
+	sum, text, _ := strings.Cut(string(m.Data), " ")
+	from, err := strconv.Atoi(text)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var piece []byte
-	if err == nil && place == o.place && n >= 0 && n < chunksOf(len(o.blob)) {
-		piece = chunkOf(o.blob, n)
+	if err == nil && sum == o.sum && from >= 0 && from < len(o.blob) {
+		piece = o.blob[from:min(from+chunk, len(o.blob))]
 	}
 	m.Respond(piece) // an error: the connection is lost, and the other side asks again
 }
 
-func chunksOf(size int) int { return (size + chunk - 1) / chunk }
+// patience is how long a chunk may take.
+const patience = 15 * time.Second
 
-func chunkOf(blob []byte, n int) []byte { return blob[n*chunk : min((n+1)*chunk, len(blob))] }
-
-// patience bounds the transfer of size bytes, of which pieces may be missing, on a slow connection.
-func patience(size int) time.Duration {
-	return 10*time.Second + time.Duration(size/(64<<10))*time.Second
-}
-
-// ahead is how many chunks are asked for before the first of them is there.
-const ahead = 16
-
-// pull reads an object of at most that many bytes from who answers on a subject. One that is not what its letter says
-// is damaged.
+// pull reads an object of at most that many bytes from who answers on a subject, while the connection lives. One that
+// is not what its letter says is damaged.
 func pull(ctx context.Context, nc *nats.Conn, subject string, o *object, most int) ([]byte, error) {
-	if o.Size < 1 || o.Size > most || CheckName(o.Place) != nil {
-		return nil, fmt.Errorf("%w: object %q of %d bytes, want 1 to %d", ErrDamaged, o.Place, o.Size, most)
+	if o.Size < 1 || o.Size > most {
+		return nil, fmt.Errorf("%w: an object of %d bytes, want 1 to %d", ErrDamaged, o.Size, most)
 	}
-	inbox := nc.NewInbox()
-	sub, err := nc.SubscribeSync(inbox + ".*")
-	if err != nil {
-		return nil, err
-	}
-	defer sub.Unsubscribe()
-	blob, there := make([]byte, o.Size), make([]bool, chunksOf(o.Size))
-	for asked, got := 0, 0; got < len(there); {
-		for ; asked < min(len(there), got+ahead); asked++ {
-			request := []byte(fmt.Sprintf("%s %d", o.Place, asked))
-			if err := nc.PublishRequest(subject, fmt.Sprintf("%s.%d", inbox, asked), request); err != nil {
-				return nil, err
-			}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	lost := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	defer nc.RemoveStatusListener(lost)
+	go func() {
+		select {
+		case <-lost:
+			stop()
+		case <-ctx.Done():
 		}
-		m, err := sub.NextMsgWithContext(ctx)
+	}()
+	blob := make([]byte, 0, o.Size)
+	for len(blob) < o.Size {
+		limited, end := context.WithTimeout(ctx, patience)
+		m, err := nc.RequestWithContext(limited, subject, fmt.Appendf(nil, "%s %d", o.SHA256, len(blob)))
+		end()
 		if err != nil {
 			return nil, err
 		}
-		if m.Header.Get("Status") != "" {
-			return nil, nats.ErrNoResponders // who offers it is gone
+		if len(m.Data) != min(chunk, o.Size-len(blob)) {
+			return nil, fmt.Errorf("%w: the chunk at %d has %d bytes", ErrDamaged, len(blob), len(m.Data))
 		}
-		n, err := strconv.Atoi(m.Subject[len(inbox)+1:])
-		if err != nil || n < 0 || n >= asked || len(m.Data) != len(chunkOf(blob, n)) {
-			return nil, fmt.Errorf("%w: object %s has not the chunk %s, or not whole", ErrDamaged, o.Place,
-				m.Subject[len(inbox)+1:])
-		}
-		if !there[n] { // a network may double a message
-			there[n], got = true, got+1
-			copy(chunkOf(blob, n), m.Data)
-		}
+		blob = append(blob, m.Data...)
 	}
 	if sumOf(blob) != o.SHA256 {
-		return nil, fmt.Errorf("%w: object %s has another SHA-256 than its letter says", ErrDamaged, o.Place)
+		return nil, fmt.Errorf("%w: an object has another SHA-256 than its letter says", ErrDamaged)
 	}
 	return blob, nil
 }
@@ -189,11 +130,9 @@ func checkURL(server string, secure bool) error {
 // explain turns an error of connecting into a line for people. final is false where trying again may help. agent is ""
 // where there are no credentials.
 func explain(err error, server, agent string) (line error, final bool) {
-	var unknown x509.UnknownAuthorityError
-	var host x509.HostnameError
 	refused := errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthRevoked) ||
 		strings.Contains(err.Error(), "Authorization Violation")
-	untrusted := errors.As(err, &unknown) || errors.As(err, &host)
+	untrusted := errors.As(err, new(x509.UnknownAuthorityError)) || errors.As(err, new(x509.HostnameError))
 	switch {
 	case agent == "" && (refused || untrusted || errors.Is(err, nats.ErrSecureConnRequired)):
 		return fmt.Errorf("server %s wants TLS and credentials: want %s", server, wantCredentials), true

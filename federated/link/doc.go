@@ -6,7 +6,7 @@
 //   - broker: the NATS server in the server's process ([StartBroker]). It stores nothing: an update is on its agent's
 //     disk until it is in the server's journal;
 //   - letter: a message between server and agent: a line of JSON, and a blob, which is a message of the protocol;
-//   - object: a blob that is longer than a chunk, 128 KiB. Its letter names it, and the receiver pulls it in chunks
+//   - object: a blob that is longer than a chunk, 512 KiB. Its letter names it, and the receiver pulls it in chunks
 //     from the sender, who offers it;
 //   - keys: the run's certificates, the server's key and the agents' public keys ([Keys]);
 //   - credentials: the file that one agent gets ([Credentials]);
@@ -26,7 +26,7 @@
 //
 // The server's folder has:
 //
-//	journal.jsonl                     one line for the run, then two for each event: the event, and what it led to
+//	journal.jsonl                     one line for the run, then one for each event
 //	updates/<SHA-256>.bin             the updates, as on the wire
 //	checkpoints/step-<version>/       state.bin, the server as of an event, and snapshot.json
 //

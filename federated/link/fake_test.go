@@ -36,11 +36,11 @@ func (s *fake) task(agent int) []protocol.Send {
 		Params: slices.Clone(s.theta)}}}
 }
 
-func (s *fake) Join(agent int) []protocol.Send {
+func (s *fake) Join(agent int) (protocol.Receipt, []protocol.Send) {
 	if _, ok := s.head.Tasks[agent]; !ok {
 		s.head.Tasks[agent] = s.head.Version
 	}
-	return s.task(agent)
+	return protocol.Receipt{}, s.task(agent)
 }
 
 func (s *fake) Receive(u protocol.Update) (r protocol.Receipt, sends []protocol.Send) {
@@ -63,14 +63,13 @@ func (s *fake) Receive(u protocol.Update) (r protocol.Receipt, sends []protocol.
 
 func (s *fake) Deadline() (protocol.Receipt, []protocol.Send) { return protocol.Receipt{}, nil }
 
-func (s *fake) Closed() protocol.Receipt { return protocol.Receipt{} }
-
-func (s *fake) Leave(agent int) []protocol.Send {
+func (s *fake) Leave(agent int) (protocol.Receipt, []protocol.Send) {
 	delete(s.head.Tasks, agent)
-	return nil
+	return protocol.Receipt{}, nil
 }
 
-func (s *fake) Traffic(int) (up, down int64) { return 0, 0 }
+func (s *fake) Member(int) protocol.Member { return protocol.Member{} }
+func (s *fake) Refusals() map[string]int   { return nil }
 
 func (s *fake) Version() int      { return s.head.Version }
 func (s *fake) Params() []float64 { return s.theta }
@@ -137,14 +136,26 @@ func (w *diary) work(until int, wrap func(*run.Folder) disk) (*fake, error) {
 			return server, err
 		}
 	}
-	return server, k.Close()
+	return server, nil
+}
+
+// send gives a keeper an update as it comes from the network.
+func send(k *Keeper, u protocol.Update) (r protocol.Receipt, sends []protocol.Send, err error) {
+	b, err := k.o.Form.EncodeUpdate(u)
+	if err == nil {
+		u, err = k.o.Form.DecodeUpdate(b)
+	}
+	if err != nil {
+		return r, nil, err
+	}
+	return k.Receive(u, b)
 }
 
 // step is one agent's turn: it joins, or sends the update of its task.
 func (w *diary) step(k *Keeper) error {
 	agent := w.turn % len(w.agents)
 	if w.agents[agent] < 0 {
-		sends, err := k.Join(agent)
+		_, sends, err := k.Do(Join, agent)
 		if err != nil {
 			return err
 		}
@@ -153,7 +164,7 @@ func (w *diary) step(k *Keeper) error {
 		return nil
 	}
 	version := w.agents[agent]
-	receipt, sends, err := k.Receive(gradient(agent, version))
+	receipt, sends, err := send(k, gradient(agent, version))
 	if err != nil {
 		return err
 	}
@@ -164,7 +175,7 @@ func (w *diary) step(k *Keeper) error {
 		w.agents[agent] = sends[0].Task.Version
 	case receipt.Reason == "duplicate": // it was written before the kill
 		w.acked[[2]int{agent, version}]++
-		sends, err = k.Join(agent)
+		_, sends, err = k.Do(Join, agent)
 		if err == nil {
 			w.agents[agent] = sends[0].Task.Version
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -31,7 +30,7 @@ func (s *serving) answer(ctx context.Context, m *nats.Msg) error {
 	case a == nil || a.instance != l.Instance:
 		return s.hello(ctx, l) // the server has restarted, or another process has come between
 	case l.Op == opJoin:
-		a.traffic.seen(l)
+		a.status.Seen = time.Now()
 		return s.join(ctx, a, l)
 	case l.Op == opBye:
 		a.joined, a.gone, a.instance = false, true, ""
@@ -39,7 +38,7 @@ func (s *serving) answer(ctx context.Context, m *nats.Msg) error {
 	case !a.joined:
 		return s.hello(ctx, l)
 	default:
-		a.traffic.seen(l)
+		a.status.Seen = time.Now()
 		s.send(ctx, a)
 		return nil
 	}
@@ -78,12 +77,10 @@ func (s *serving) hello(ctx context.Context, l *letter) error {
 			"that process first", l.Agent))
 	}
 	if a.instance != l.Instance {
-		a.traffic.Socket = Traffic{} // another process counts from zero
 		a.instance, a.joined, a.letter = l.Instance, false, nil
 	}
-	a.traffic.seen(l)
-	a.gone = false
-	err := s.publish(a, &letter{Op: opConfig, Config: &runConfig{Number: a.number, Agents: s.Agents, Text: s.Config,
+	a.status.Seen, a.gone = time.Now(), false
+	err := s.publish(a, &letter{Op: opConfig, Config: &runConfig{Number: a.number, Text: s.Config,
 		Type: string(s.Form.Type)}})
 	if err != nil {
 		s.Warn("agent %q: not answered, it will ask again: %s", a.name, err)
@@ -125,13 +122,14 @@ func (s *serving) free(name string) (int, error) {
 
 // place makes an agent known, and answers its requests for chunks of its task.
 func (s *serving) place(name string, number int) (*member, error) {
-	a := &member{name: name, number: number, traffic: s.Before.Agent(name, number)}
+	a := &member{name: name, number: number, status: &AgentStatus{Name: name, Number: number}}
 	a.left = slices.Contains(s.Left, number)
 	if _, err := s.nc.Subscribe(subject(s.Form.Run, "get", name), a.offered.answer); err != nil {
 		return nil, err
 	}
 	s.members[name] = a
-	s.status.add(a.traffic)
+	s.status.Agents = append(s.status.Agents, a.status)
+	slices.SortFunc(s.status.Agents, func(a, b *AgentStatus) int { return a.Number - b.Number })
 	return a, nil
 }
 
@@ -148,7 +146,7 @@ func (s *serving) join(ctx context.Context, a *member, l *letter) error {
 		s.send(ctx, a)
 		return nil
 	}
-	sends, err := s.Keeper.Join(a.number)
+	_, sends, err := s.Keeper.Do(Join, a.number)
 	if err != nil {
 		return err
 	}
@@ -166,23 +164,19 @@ func (s *serving) join(ctx context.Context, a *member, l *letter) error {
 
 // compare names the first difference between two identities, with both values.
 func compare(found, want protocol.Identity) error {
-	for _, c := range []struct{ what, found, want string }{
-		{"protocol version", fmt.Sprint(found.Protocol), fmt.Sprint(want.Protocol)},
-		{"task", found.Task, want.Task},
-		{"number of tensors", fmt.Sprint(len(found.Tensors)), fmt.Sprint(len(want.Tensors))},
-	} {
-		if c.found != c.want {
-			return fmt.Errorf("%s: the agent has %s, the server %s", c.what, c.found, c.want)
+	facts := func(i protocol.Identity) (all []string) {
+		all = append(all, fmt.Sprintf("protocol version %d", i.Protocol), "task "+i.Task,
+			fmt.Sprintf("%d tensors", len(i.Tensors)), fmt.Sprintf("a base model with SHA-256 %.16s", i.Base))
+		for n, t := range i.Tensors {
+			all = append(all, fmt.Sprintf("tensor %d %s %v %s, decay %v", n, t.Name, t.Shape, t.Type, !t.NoDecay))
 		}
+		return all
 	}
-	for i, t := range found.Tensors {
-		if w := want.Tensors[i]; !reflect.DeepEqual(t, w) {
-			return fmt.Errorf("tensor %d: the agent has %s %v %s, the server %s %v %s", i, t.Name, t.Shape, t.Type,
-				w.Name, w.Shape, w.Type)
+	a, b := facts(found), facts(want)
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return fmt.Errorf("the agent has %s, the server %s", a[i], b[i])
 		}
-	}
-	if found.Base != want.Base {
-		return fmt.Errorf("base model: the agent has SHA-256 %.16s, the server %.16s", found.Base, want.Base)
 	}
 	return nil
 }

@@ -58,9 +58,6 @@ func child(dir, how string) error {
 			fmt.Println("accepted", k.Version())
 		}
 	}
-	if err := k.Close(); err != nil {
-		return err
-	}
 	fmt.Println("end", Hash(k.server.Params()))
 	return nil
 }

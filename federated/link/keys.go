@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/big"
@@ -87,19 +88,15 @@ func (k *Keys) read() (err error) {
 
 // makeKeys writes a new folder of keys, the registry last: without it the folder counts as empty.
 func makeKeys(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
 	cert, key, err := makeCertificate()
 	if err != nil {
 		return err
 	}
-	pair, err := nkeys.CreateUser()
+	_, seed, err := newPair()
 	if err != nil {
 		return err
 	}
-	seed, err := pair.Seed()
-	if err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	for _, f := range []struct {
@@ -108,11 +105,22 @@ func makeKeys(dir string) error {
 		mode fs.FileMode
 	}{{certName, cert, 0o644}, {certKeyName, key, 0o600}, {seedName, seed, 0o600},
 		{registryName, []byte("{}\n"), 0o644}} {
-		if err := writeFile(filepath.Join(dir, f.name), f.data, f.mode); err != nil {
+		if err := files.Replace(filepath.Join(dir, f.name), f.data, f.mode); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// newPair makes an NKey.
+func newPair() (public string, seed []byte, err error) {
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return "", nil, err
+	}
+	public, err = pair.PublicKey()
+	seed, fault := pair.Seed()
+	return public, seed, errors.Join(err, fault)
 }
 
 // makeCertificate makes a certificate of the server that is signed by its own key: agents trust it and nobody else.
@@ -131,11 +139,8 @@ func makeCertificate() (cert, key []byte, err error) {
 		return nil, nil, err
 	}
 	keyDER, err := x509.MarshalPKCS8PrivateKey(own)
-	return toPEM("CERTIFICATE", der), toPEM("PRIVATE KEY", keyDER), err
-}
-
-func toPEM(kind string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), err
 }
 
 // serverTLS is what the embedded broker listens with.
@@ -163,29 +168,36 @@ func (k *Keys) registry() (map[string]entry, error) {
 	return all, nil
 }
 
-// changed is when the registry was written last.
-func (k *Keys) changed() time.Time {
-	info, err := os.Stat(filepath.Join(k.dir, registryName))
-	if err != nil {
-		return time.Time{}
+// holder is the agent of a key, "" for the server's own.
+func (k *Keys) holder(key string) (agent string, err error) {
+	if key == "" {
+		return "", errors.New("it has no key")
 	}
-	return info.ModTime()
-}
-
-// change rewrites the registry.
-func (k *Keys) change(edit func(map[string]entry) error) error {
+	if key == k.public {
+		return "", nil
+	}
 	all, err := k.registry()
 	if err != nil {
-		return err
+		return "", err
 	}
-	if err := edit(all); err != nil {
-		return err
+	for name, e := range all {
+		switch {
+		case e.Key == key && e.Revoked:
+			return "", fmt.Errorf("the key of agent %q is revoked", name)
+		case e.Key == key:
+			return name, nil
+		}
 	}
+	return "", errors.New("its key belongs to no agent of this run")
+}
+
+// write replaces the registry.
+func (k *Keys) write(all map[string]entry) error {
 	text, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(k.dir, registryName), append(text, '\n'), 0o644)
+	return files.Replace(filepath.Join(k.dir, registryName), append(text, '\n'), 0o644)
 }
 
 // Credentials are what an agent needs to take part in a run. The file holds a secret.
@@ -204,61 +216,52 @@ func (k *Keys) Invite(run, agent, server string) (Credentials, error) {
 	if err := cmp.Or(CheckName(agent), checkURL(server, true)); err != nil {
 		return Credentials{}, err
 	}
-	pair, err := nkeys.CreateUser()
+	all, err := k.registry()
 	if err != nil {
 		return Credentials{}, err
 	}
-	seed, err := pair.Seed()
+	if e, ok := all[agent]; ok && !e.Revoked {
+		return Credentials{}, fmt.Errorf("agent %q has been invited: revoke its key first "+
+			"(posttrain federated server --revoke %s)", agent, agent)
+	}
+	public, seed, err := newPair()
 	if err != nil {
 		return Credentials{}, err
 	}
-	public, err := pair.PublicKey()
-	if err != nil {
-		return Credentials{}, err
-	}
-	err = k.change(func(all map[string]entry) error {
-		if e, ok := all[agent]; ok && !e.Revoked {
-			return fmt.Errorf("agent %q has been invited: revoke its key first "+
-				"(posttrain federated server --revoke %s)", agent, agent)
-		}
-		all[agent] = entry{Key: public}
-		return nil
-	})
+	all[agent] = entry{Key: public}
 	return Credentials{Run: run, Agent: agent, Server: server, CA: string(k.own), Key: k.public,
-		Seed: string(seed)}, err
+		Seed: string(seed)}, k.write(all)
 }
 
 // Revoke takes an agent's rights away. A server that runs closes its connection within seconds.
 func (k *Keys) Revoke(agent string) error {
-	return k.change(func(all map[string]entry) error {
-		e, ok := all[agent]
-		if !ok {
-			return fmt.Errorf("agent %q has not been invited to this run", agent)
-		}
-		e.Revoked = true
-		all[agent] = e
-		return nil
-	})
-}
-
-// CheckFree refuses the name of a file that exists: credentials are not overwritten.
-func CheckFree(path string) error {
-	if _, err := os.Lstat(path); err == nil {
-		return fmt.Errorf("%s exists: credentials are not overwritten; want another --out", path)
+	all, err := k.registry()
+	if err != nil {
+		return err
 	}
-	return nil
+	e, ok := all[agent]
+	if !ok {
+		return fmt.Errorf("agent %q has not been invited to this run", agent)
+	}
+	all[agent] = entry{e.Key, true}
+	return k.write(all)
 }
 
 // Write stores credentials in a new file that its owner alone can read.
 func (c Credentials) Write(path string) error {
-	if err := CheckFree(path); err != nil {
-		return err
-	}
 	text, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := writeFile(path, append(text, '\n'), 0o600); err != nil {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s exists: credentials are not overwritten; want another --out", path)
+	}
+	if err == nil {
+		_, err = f.Write(append(text, '\n'))
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
 		return fmt.Errorf("credentials %s cannot be written: %w", path, files.Cause(err))
 	}
 	return nil
@@ -269,19 +272,12 @@ const maxCredentials = 1 << 20
 
 // ReadCredentials reads what Write wrote.
 func ReadCredentials(path string) (*Credentials, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("credentials %s: %w", path, files.Cause(err))
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxCredentials {
-		return nil, fmt.Errorf("credentials %s: want the file that posttrain federated server --invite wrote", path)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
+	text, err := files.Read(os.DirFS(filepath.Dir(path)), filepath.Base(path), maxCredentials)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("credentials %s: %w", path, files.Cause(err))
 	}
 	c := new(Credentials)
-	if json.Unmarshal(text, c) != nil || !c.whole() { // the error could quote the seed
+	if err != nil || json.Unmarshal(text, c) != nil || !c.whole() { // the error could quote the seed
 		return nil, fmt.Errorf("credentials %s: want the file that posttrain federated server --invite wrote", path)
 	}
 	return c, nil
@@ -298,9 +294,4 @@ func trusting(ca string) *tls.Config {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM([]byte(ca))
 	return &tls.Config{ServerName: commonName, RootCAs: pool, MinVersion: tls.VersionTLS13}
-}
-
-// writeFile writes a whole file at once or not at all, flushed to the disk.
-func writeFile(path string, data []byte, mode fs.FileMode) error {
-	return files.Replace(path, data, mode)
 }

@@ -2,17 +2,47 @@ package link
 
 import (
 	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"regexp"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
 	"github.com/posttrain/posttrain/federated/protocol"
 )
+
+// NewRunID draws the id of a run.
+func NewRunID() string {
+	b := make([]byte, 8)
+	rand.Read(b)
+	return hex.EncodeToString(b)
+}
+
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$`)
+
+// CheckName refuses a name of an agent that cannot be part of a subject.
+func CheckName(name string) error {
+	if nameForm.MatchString(name) {
+		return nil
+	}
+	return fmt.Errorf("agent %q: want 1 to 32 letters, digits, - or _, the first a letter or digit", name)
+}
+
+// Subjects of a run. An agent publishes to up, ask and get, and listens to to and its own process's get, under its own
+// name: updates, other letters, and requests for chunks of a task; the server's letters, and its requests for chunks of
+// an update.
+func subject(run, what, agent string) string     { return "fed." + run + "." + what + "." + agent }
+func instanceOf(subject, instance string) string { return subject + "." + instance }
+func inboxPrefix(agent string) string            { return "_INBOX_" + agent }
+
+// openRun is where an agent without credentials asks for the run's id.
+const openRun = "fed.run"
 
 // op says what a letter is for.
 type op string
@@ -28,7 +58,6 @@ const (
 	opTask   op = "task"   // server: the current task, with a receipt where there is one
 	opWait   op = "wait"   // server: nothing to do now; with a receipt where there is one
 	opRefuse op = "refuse" // server: the agent must end
-	opAgain  op = "again"  // server, to every process of the agent: it has started, ask again
 )
 
 // letter is a message between server and agent. The line of JSON comes first, then the blob.
@@ -40,16 +69,14 @@ type letter struct {
 	Protocol int    `json:"protocol"`
 
 	// What the blob is: a message, in the letter or as an object that the receiver pulls.
-	Key     taskKey `json:"key"`             // of the task, or the update
-	Attempt int     `json:"again,omitempty"` // how often the blob was sent before, because it arrived damaged
-	Object  *object `json:"object,omitempty"`
+	Key    taskKey `json:"key"` // of the task, or the update
+	Object *object `json:"object,omitempty"`
 
 	Identity *protocol.Identity `json:"identity,omitempty"` // join
 	Whole    bool               `json:"whole,omitempty"`    // join: the agent wants its task with all vectors
 	Config   *runConfig         `json:"config,omitempty"`   // config
 	Receipt  *receipt           `json:"receipt,omitempty"`
 	Reason   string             `json:"reason,omitempty"` // refuse: one line
-	Socket   *Traffic           `json:"socket,omitempty"` // bytes on the agent's sockets so far
 
 	blob []byte
 }
@@ -71,7 +98,6 @@ func (k taskKey) String() string {
 
 // object is a blob that the sender offers.
 type object struct {
-	Place  string `json:"place"`
 	Size   int    `json:"size"`
 	SHA256 string `json:"sha256"`
 }
@@ -79,7 +105,6 @@ type object struct {
 // receipt is what became of an update.
 type receipt struct {
 	Key      taskKey `json:"key"`
-	Attempt  int     `json:"again,omitempty"`
 	Accepted bool    `json:"accepted"`
 	Reason   string  `json:"reason,omitempty"`
 	Detail   string  `json:"detail,omitempty"`
@@ -90,9 +115,8 @@ type receipt struct {
 // runConfig is what an agent needs to build its workload.
 type runConfig struct {
 	Number int    `json:"number"` // of the agent
-	Agents int    `json:"agents"`
-	Text   string `json:"text"` // the run's configuration, YAML
-	Type   string `json:"type"` // of numbers on the wire
+	Text   string `json:"text"`   // the run's configuration, YAML
+	Type   string `json:"type"`   // of numbers on the wire
 }
 
 // Headers of a letter.
@@ -129,7 +153,7 @@ func unseal(m *nats.Msg, run, public string) (*letter, error) {
 	}
 	if public != "" {
 		if err := verify(public, sum[:], m.Header.Get(signatureHeader)); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: not signed with the sender's key", ErrForeign)
 		}
 	}
 	line, blob, ok := bytes.Cut(m.Data, []byte{'\n'})
@@ -144,14 +168,12 @@ func unseal(m *nats.Msg, run, public string) (*letter, error) {
 	return l, nil
 }
 
-func verify(public string, sum []byte, signature string) error {
+// verify checks that the holder of a public key has signed a text.
+func verify(public string, text []byte, signature string) error {
 	pair, err := nkeys.FromPublicKey(public)
 	if err != nil {
 		return err
 	}
 	sig, err := base64.RawURLEncoding.DecodeString(signature)
-	if err != nil || pair.Verify(sum, sig) != nil {
-		return fmt.Errorf("%w: not signed with the sender's key", ErrForeign)
-	}
-	return nil
+	return errors.Join(err, pair.Verify(text, sig))
 }

@@ -24,9 +24,8 @@ type memory struct {
 	run  string
 	lock *os.File
 
-	Key   taskKey `json:"key"`   // of the update
-	Again int     `json:"again"` // how often updates of this key were sent before
-	Size  int     `json:"size"`  // of the state
+	Key  taskKey `json:"key"`  // of the update
+	Size int     `json:"size"` // of the state
 
 	state  []byte
 	update []byte // nil: none
@@ -36,11 +35,11 @@ type memory struct {
 // and where the file is damaged: the agent then counts as one that has lost its state.
 func openMemory(dir, runID, agent string) (m *memory, damaged error, err error) {
 	dir = filepath.Join(dir, runID+"-"+agent)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, nil, fmt.Errorf("state folder %s cannot be made: %w", dir, files.Cause(err))
-	}
 	m = &memory{path: filepath.Join(dir, "memory"), run: runID}
-	if m.lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+	if err = os.MkdirAll(dir, 0o700); err == nil {
+		m.lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	}
+	if err != nil {
 		return nil, nil, fmt.Errorf("state folder %s: %w", dir, files.Cause(err))
 	}
 	if err := run.Lock(m.lock); err != nil {
@@ -55,10 +54,10 @@ func openMemory(dir, runID, agent string) (m *memory, damaged error, err error) 
 		err = m.parse(text)
 	}
 	if err != nil {
-		m.Key, m.Again, m.state, m.update = taskKey{}, 0, nil, nil
-		return m, fmt.Errorf("%s: %w: the agent starts without what it had learned", m.path, files.Cause(err)), nil
+		m.Key, m.state, m.update = taskKey{}, nil, nil
+		damaged = fmt.Errorf("%s: %w: the agent starts without what it had learned", m.path, files.Cause(err))
 	}
-	return m, nil, nil
+	return m, damaged, nil
 }
 
 func (m *memory) parse(text []byte) error {
@@ -66,9 +65,9 @@ func (m *memory) parse(text []byte) error {
 	if err := json.Unmarshal(line, m); err != nil || !ok || m.Size < 0 || m.Size > len(rest) {
 		return ErrDamaged
 	}
-	m.state, m.update = rest[:m.Size], rest[m.Size:]
-	if len(m.update) == 0 {
-		m.update = nil
+	m.state = rest[:m.Size]
+	if m.Size < len(rest) {
+		m.update = rest[m.Size:]
 	}
 	_, err := DecodeState(m.run, m.state)
 	return err
@@ -89,36 +88,31 @@ func (m *memory) secret() ([]byte, error) {
 	return secret, nil
 }
 
-// learned is the state in memory; ok is false without one.
-func (m *memory) learned() (s protocol.State, ok bool, err error) {
-	if m.state == nil {
-		return s, false, nil
-	}
-	s, err = DecodeState(m.run, m.state)
-	return s, true, err
-}
-
 // keep stores a state and an update, flushed to the disk.
-func (m *memory) keep(s protocol.State, key taskKey, update []byte) (err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if key == m.Key {
-		m.Again++ // the server refused one of this key before
-	} else {
-		m.Key, m.Again = key, 0
-	}
-	if m.state, err = EncodeState(m.run, s); err != nil {
+func (m *memory) keep(s protocol.State, key taskKey, update []byte) error {
+	state, err := EncodeState(m.run, s)
+	if err != nil {
 		return err
 	}
-	m.update = update
-	return m.write()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.Key, m.Size, m.state, m.update = key, len(state), state, update
+	line, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	text := bytes.Join([][]byte{append(line, '\n'), m.state, m.update}, nil)
+	if err := files.Replace(m.path, text, 0o600); err != nil {
+		return fmt.Errorf("%s cannot be written: %w", m.path, files.Cause(err))
+	}
+	return nil
 }
 
 // pending is the update that the server may not have; nil: none.
-func (m *memory) pending() (key taskKey, again int, update []byte) {
+func (m *memory) pending() (key taskKey, update []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.Key, m.Again, m.update
+	return m.Key, m.update
 }
 
 // settle forgets the pending update: the server has it, or does not want it. After a kill it is sent again and found to
@@ -128,26 +122,3 @@ func (m *memory) settle() {
 	defer m.mu.Unlock()
 	m.update = nil
 }
-
-// retry counts another sending of the pending update.
-func (m *memory) retry() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.Again++
-	return m.write()
-}
-
-func (m *memory) write() error {
-	m.Size = len(m.state)
-	line, err := json.Marshal(m)
-	if err != nil {
-		return err
-	}
-	text := bytes.Join([][]byte{append(line, '\n'), m.state, m.update}, nil)
-	if err := writeFile(m.path, text, 0o600); err != nil {
-		return fmt.Errorf("%s cannot be written: %w", m.path, files.Cause(err))
-	}
-	return nil
-}
-
-func (m *memory) close() { m.lock.Close() }

@@ -64,16 +64,19 @@ func (p *party) server() protocol.Server {
 
 // caller is what agents talk to: a Keeper, or a server in memory.
 type caller interface {
-	Join(agent int) ([]protocol.Send, error)
-	Receive(protocol.Update) (protocol.Receipt, []protocol.Send, error)
+	Do(what string, agent int) (protocol.Receipt, []protocol.Send, error)
+	Receive(protocol.Update, []byte) (protocol.Receipt, []protocol.Send, error)
 	Done() bool
 }
 
 type inMemory struct{ protocol.Server }
 
-func (m inMemory) Join(agent int) ([]protocol.Send, error) { return m.Server.Join(agent), nil }
+func (m inMemory) Do(_ string, agent int) (r protocol.Receipt, sends []protocol.Send, _ error) {
+	r, sends = m.Server.Join(agent)
+	return r, sends, nil
+}
 
-func (m inMemory) Receive(u protocol.Update) (protocol.Receipt, []protocol.Send, error) {
+func (m inMemory) Receive(u protocol.Update, _ []byte) (protocol.Receipt, []protocol.Send, error) {
 	r, sends := m.Server.Receive(u)
 	return r, sends, nil
 }
@@ -88,7 +91,12 @@ func (p *party) let(c caller, tasks []protocol.Send, most int, travel func(any) 
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		_, more, err := c.Receive(travel(u).(protocol.Update))
+		u = travel(u).(protocol.Update)
+		b := mustDo(p.t, p.form.EncodeUpdate)(u)
+		if _, stored := c.(*Keeper); stored {
+			u = mustDo(p.t, p.form.DecodeUpdate)(b)
+		}
+		_, more, err := c.Receive(u, b)
 		if err != nil {
 			p.t.Fatal(err)
 		}
@@ -99,7 +107,7 @@ func (p *party) let(c caller, tasks []protocol.Send, most int, travel func(any) 
 
 func (p *party) join(c caller) (tasks []protocol.Send) {
 	for i := range p.agents {
-		more, err := c.Join(i)
+		_, more, err := c.Do(Join, i)
 		if err != nil {
 			p.t.Fatal(err)
 		}
@@ -154,9 +162,6 @@ func TestEveryMethod(t *testing.T) {
 					tasks = p.join(k)
 				}
 				tasks = p.let(k, tasks, 7, p.byWire)
-				if err := k.Close(); err != nil {
-					t.Fatal(err)
-				}
 				folder.Close()
 			}
 			if a, b := stateOf(t, bare), stateOf(t, server); !bytes.Equal(a, b) {

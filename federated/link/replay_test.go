@@ -56,7 +56,7 @@ func replayBy(t testing.TB, dir string, form Form, server protocol.Server) (r re
 		t.Fatal(err)
 	}
 	defer folder.Close()
-	_, err = Open(folder, server, Options{Form: form, Observe: func(e Event, x protocol.Receipt, _ []protocol.Send) error {
+	_, err = Open(folder, server, Options{Form: form, Observe: func(e Event, x protocol.Receipt) error {
 		if compare(e.N); x.Accepted {
 			r.Accepted++
 		} else if x.Reason != "" {

@@ -19,16 +19,15 @@ import (
 // durable makes what happens to a server durable before it takes effect. An error means that it could not: nothing has
 // happened, and the run must end.
 type durable interface {
-	Join(agent int) ([]protocol.Send, error)
-	Receive(u protocol.Update) (protocol.Receipt, []protocol.Send, error)
-	Deadline() (protocol.Receipt, []protocol.Send, error)
-	Leave(agent int) ([]protocol.Send, error)
+	Do(what string, agent int) (protocol.Receipt, []protocol.Send, error)
+	Receive(u protocol.Update, message []byte) (protocol.Receipt, []protocol.Send, error)
 	Version() int
 	Done() bool
 }
 
 // ServerOptions say what a server serves.
 type ServerOptions struct {
+	Broker   *Broker
 	Form     Form
 	Agents   int               // most agents
 	Config   string            // the run's configuration for the agents, YAML
@@ -36,13 +35,11 @@ type ServerOptions struct {
 	Keeper   durable
 	Deadline time.Duration  // of a synchronous round; 0: none
 	Places   map[string]int // numbers of the agents that took part before the server's restart
-	Keys     *Keys          // nil: a run without keys
-	Before   Status         // counts of the agents and refusals before the server's restart
 	Left     []int          // numbers of the agents that had left the run for good before the server's restart
 
 	// NewPlace stores the number of a new agent before it is used. Warn gets lines for the user. None may be nil.
 	NewPlace func(name string, number int) error
-	Tick     func(*Status) // about once a second
+	Tick     func(*Status) // about once a second: names and last letters of the agents, and refusals by the link
 	Warn     func(format string, args ...any)
 }
 
@@ -58,7 +55,8 @@ type serving struct {
 	ServerOptions
 	nc      *nats.Conn
 	pulled  chan pulled
-	key     nkeys.KeyPair
+	key     nkeys.KeyPair // nil: a run without keys
+	invited map[string]entry
 	members map[string]*member
 	status  *Status
 	round   *time.Timer // nil before the first round, and without a deadline
@@ -80,7 +78,7 @@ type member struct {
 	offered  offer              // the task, where it is long
 	pulling  *letter            // brings an update that is on its way; nil: none
 	stop     context.CancelFunc // of that
-	traffic  *AgentStatus
+	status   *AgentStatus
 }
 
 // pulled is an update that was longer than a letter, or why it could not be read.
@@ -93,19 +91,25 @@ type pulled struct {
 
 // Serve runs the server until its keeper is done, and then stops the agents. It returns the context's error when that
 // ends first.
-func Serve(ctx context.Context, nc *nats.Conn, o ServerOptions) error {
+func Serve(ctx context.Context, o ServerOptions) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	s := &serving{ServerOptions: o, nc: nc, members: map[string]*member{}, pulled: make(chan pulled)}
-	s.status = &Status{Run: o.Form.Run, Refused: map[string]int{}, Version: o.Keeper.Version()}
-	maps.Copy(s.status.Refused, o.Before.Refused)
-	if o.Keys != nil {
-		s.key = o.Keys.signer
+	nc, err := o.Broker.connect()
+	if err != nil {
+		return err
 	}
+	defer nc.Close()
+	s := &serving{ServerOptions: o, nc: nc, members: map[string]*member{}, pulled: make(chan pulled)}
+	s.status = &Status{Run: o.Form.Run, Refused: map[string]int{}}
 	for name, number := range o.Places {
 		if _, err := s.place(name, number); err != nil {
 			return err
 		}
+	}
+	if keys := o.Broker.Keys; keys != nil {
+		s.key = keys.signer
+	} else if _, err := nc.Subscribe(openRun, func(m *nats.Msg) { m.Respond([]byte(o.Form.Run)) }); err != nil {
+		return err
 	}
 	return s.loop(ctx)
 }
@@ -119,14 +123,6 @@ func (s *serving) loop(ctx context.Context) error {
 			return err
 		}
 		defer sub.Unsubscribe()
-	}
-	if err := s.introduce(); err != nil {
-		return err
-	}
-	for _, a := range s.members {
-		if err := s.publish(&member{name: a.name, instance: everyInstance}, &letter{Op: opAgain}); err != nil {
-			return err
-		}
 	}
 	if s.Deadline > 0 && len(s.Places) > 0 { // those who answered before the restart get no task that starts the clock
 		s.round = time.NewTimer(s.Deadline)
@@ -147,15 +143,6 @@ func (s *serving) loop(ctx context.Context) error {
 		}
 	}
 	return s.finish(ctx, asks)
-}
-
-// introduce answers agents without credentials that ask for the run.
-func (s *serving) introduce() error {
-	if s.Keys != nil {
-		return nil
-	}
-	_, err := s.nc.Subscribe(openRun, func(m *nats.Msg) { m.Respond([]byte(s.Form.Run)) })
-	return err
 }
 
 func (s *serving) next(ctx context.Context, updates, asks <-chan *nats.Msg, tick <-chan time.Time) error {
@@ -208,7 +195,7 @@ func (s *serving) pull(ctx context.Context, a *member, l *letter) {
 	if a.stop != nil {
 		a.stop()
 	}
-	limited, stop := context.WithTimeout(ctx, patience(l.Object.Size))
+	limited, stop := context.WithCancel(ctx)
 	a.pulling, a.stop = l, stop
 	go func() {
 		from := instanceOf(subject(s.Form.Run, "get", a.name), l.Instance)
@@ -240,8 +227,6 @@ func (s *serving) settle(ctx context.Context, p pulled) error {
 	var u protocol.Update
 	err := p.err
 	if err == nil {
-		a.traffic.Up += int64(Payload(p.blob))
-		a.traffic.UpMessages++
 		u, err = s.Form.DecodeUpdate(p.blob)
 	}
 	if err == nil && u.Agent != a.number {
@@ -251,14 +236,14 @@ func (s *serving) settle(ctx context.Context, p pulled) error {
 		s.refuse(ctx, a, l, err)
 		return nil
 	}
-	return s.receive(ctx, a, l, u)
+	return s.receive(ctx, a, u, p.blob)
 }
 
 // unseal reads a letter of an agent, whose name is that of the subject.
 func (s *serving) unseal(m *nats.Msg, name string) (*letter, error) {
 	public := ""
-	if s.Keys != nil {
-		all, err := s.Keys.registry()
+	if keys := s.Broker.Keys; keys != nil {
+		all, err := keys.registry()
 		if err != nil {
 			return nil, err
 		}
@@ -274,29 +259,17 @@ func (s *serving) unseal(m *nats.Msg, name string) (*letter, error) {
 }
 
 // receive gives an update to the keeper.
-func (s *serving) receive(ctx context.Context, a *member, l *letter, u protocol.Update) error {
-	r, sends, err := s.Keeper.Receive(u)
-	if errors.Is(err, ErrLength) || errors.Is(err, ErrDamaged) { // it is longer as the keeper writes it
-		s.refuse(ctx, a, l, err)
-		return nil
-	}
+func (s *serving) receive(ctx context.Context, a *member, u protocol.Update, message []byte) error {
+	r, sends, err := s.Keeper.Receive(u, message)
 	if err != nil {
 		return err
 	}
-	a.traffic.seen(l)
-	a.receipt = &receipt{Key: keyOfUpdate(u), Attempt: l.Attempt, Accepted: r.Accepted, Reason: r.Reason,
-		Detail: r.Detail, Bound: r.Bound, Version: s.Keeper.Version()}
-	if r.Accepted {
-		a.traffic.Updates++
-		a.traffic.Delay = a.receipt.Version - u.Version
-		if u.Stats.Validation != nil {
-			a.traffic.Validation = u.Stats.Validation
-		}
-	} else {
-		s.count(r.Reason)
+	a.status.Seen = time.Now()
+	a.receipt = &receipt{Key: keyOfUpdate(u), Accepted: r.Accepted, Reason: r.Reason, Detail: r.Detail, Bound: r.Bound,
+		Version: s.Keeper.Version()}
+	if !r.Accepted {
 		s.Warn("update %s of agent %q refused (%s): %s", a.receipt.Key, a.name, r.Reason, r.Detail)
 	}
-	s.status.Version = s.Keeper.Version()
 	if a.task != nil && keyOfTask(*a.task) == a.receipt.Key { // else it came again, and the agent has its next task
 		a.task, a.letter = nil, nil
 	}
@@ -306,27 +279,23 @@ func (s *serving) receive(ctx context.Context, a *member, l *letter, u protocol.
 	if s.overdue && r.Accepted {
 		return s.late(ctx)
 	}
-	if s.stuck() {
-		return s.giveUp()
-	}
-	return nil
+	return s.endIfStuck()
 }
 
-// stuck reports whether all agents of the run are here and wait, and no deadline is to come.
-func (s *serving) stuck() bool {
-	if s.round != nil || len(s.members) < s.Agents || s.Keeper.Done() {
-		return false
+// endIfStuck ends a run whose agents are all here and would wait for ever, and them; or one that all have left.
+func (s *serving) endIfStuck() error {
+	if len(s.members) < s.Agents || s.Keeper.Done() {
+		return nil
 	}
+	left := true
 	for _, a := range s.members {
-		if !a.left && (!a.joined || a.task != nil) {
-			return false
+		if left = left && a.left; !a.left && (!a.joined || a.task != nil) {
+			return nil
 		}
 	}
-	return true
-}
-
-// giveUp ends a run whose agents would wait for ever, and them.
-func (s *serving) giveUp() error {
+	if s.round != nil && !left {
+		return nil // the deadline is to come
+	}
 	for _, a := range s.members {
 		if err := s.publish(a, &letter{Op: opRefuse, Reason: protocol.ErrStuck.Error()}); err != nil {
 			s.Warn("agent %q: %s", a.name, err)
@@ -351,8 +320,7 @@ func (s *serving) refuse(ctx context.Context, a *member, l *letter, err error) {
 	s.Warn("update of agent %q refused (%s): %s", a.name, r.Reason, err)
 	switch {
 	case l != nil:
-		r.Key, r.Attempt = l.Key, l.Attempt
-		a.receipt = r
+		r.Key, a.receipt = l.Key, r
 		s.send(ctx, a)
 	case r.Reason == reasonDamaged: // nobody can say which update it was: the agent has one under way
 		last := a.receipt
@@ -392,12 +360,11 @@ func (s *serving) startRound(t protocol.Task) {
 
 // late closes a round. Without a quorum it is overdue, and the next update may close it.
 func (s *serving) late(ctx context.Context) error {
-	_, sends, err := s.Keeper.Deadline()
+	_, sends, err := s.Keeper.Do(Deadline, 0)
 	if err != nil {
 		return err
 	}
 	s.overdue = len(sends) == 0
-	s.status.Version = s.Keeper.Version()
 	s.deliver(ctx, sends)
 	return nil
 }
@@ -431,10 +398,6 @@ func (s *serving) letterFor(a *member) (*letter, error) {
 			l.Object, l.blob = a.offered.put(blob), nil
 		}
 		a.letter = l
-		if a.task.Kind != protocol.Stop {
-			a.traffic.Down += int64(Payload(blob))
-			a.traffic.DownMessages++
-		}
 	}
 	a.letter.Receipt = a.receipt
 	return a.letter, nil
@@ -456,10 +419,14 @@ func (s *serving) tick(ctx context.Context) error {
 		return fmt.Errorf("the NATS server has closed the connection: %w",
 			cmp.Or(s.nc.LastError(), nats.ErrConnectionClosed))
 	}
-	if s.Keys != nil {
-		all, err := s.Keys.registry()
+	if keys := s.Broker.Keys; keys != nil {
+		all, err := keys.registry()
 		if err != nil {
 			return err
+		}
+		if !maps.Equal(all, s.invited) {
+			s.invited = all
+			s.Broker.expel()
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.members)) {
 			if a := s.members[name]; !a.left && all[name].Revoked {
@@ -475,36 +442,19 @@ func (s *serving) tick(ctx context.Context) error {
 
 // leave removes an agent for good.
 func (s *serving) leave(ctx context.Context, a *member) error {
-	sends, err := s.Keeper.Leave(a.number)
+	_, sends, err := s.Keeper.Do(Leave, a.number)
 	if err != nil {
 		return err
 	}
-	s.status.Version = s.Keeper.Version() // it may have closed a round
 	a.joined, a.gone, a.left, a.task, a.letter = false, true, true, nil, nil
 	s.Warn("agent %q is revoked and leaves the run", a.name)
-	s.deliver(ctx, sends)
-	if len(s.members) == s.Agents && s.deserted() {
-		return s.giveUp()
-	}
-	return nil
+	s.deliver(ctx, sends) // it may have closed a round
+	return s.endIfStuck()
 }
 
-// deserted reports whether all agents have left.
-func (s *serving) deserted() bool {
-	for _, a := range s.members {
-		if !a.left {
-			return false
-		}
-	}
-	return !s.Keeper.Done()
-}
-
-// How long a server that is done waits for the agents to hear it: for those that are here, and for those that may be
-// about to come back.
-const (
-	farewell = 5 * time.Second
-	grace    = 2 * time.Second
-)
+// farewell is how long a server that is done waits for the agents to hear it, and for those that may be about to come
+// back.
+const farewell = 3 * time.Second
 
 // finish has every agent stop, and waits until they have said goodbye.
 func (s *serving) finish(ctx context.Context, asks <-chan *nats.Msg) error {
@@ -516,40 +466,20 @@ func (s *serving) finish(ctx context.Context, asks <-chan *nats.Msg) error {
 			s.send(ctx, a)
 		}
 	}
-	for _, a := range s.members {
-		a.joined = a.joined && s.alive(a) // one that was killed may come back
-	}
-	for end := time.Now().Add(farewell); ; {
-		wait := time.Until(end)
-		if here, away := s.presence(); here == 0 && away == 0 {
-			return s.nc.FlushTimeout(farewell)
-		} else if here == 0 {
-			wait -= farewell - grace
-		}
-		if wait <= 0 {
+	end := time.After(farewell)
+	for {
+		if !slices.ContainsFunc(slices.Collect(maps.Values(s.members)), func(a *member) bool { return !a.gone }) {
 			return s.nc.FlushTimeout(farewell)
 		}
 		select {
 		case <-ctx.Done():
 			return nil // the run is done all the same
-		case <-time.After(wait):
+		case <-end:
+			return s.nc.FlushTimeout(farewell)
 		case m := <-asks:
 			if err := s.answer(ctx, m); err != nil {
 				return err
 			}
 		}
 	}
-}
-
-// presence counts the agents that are here, and those that have not said goodbye.
-func (s *serving) presence() (here, away int) {
-	for _, a := range s.members {
-		switch {
-		case a.joined:
-			here++
-		case !a.gone:
-			away++
-		}
-	}
-	return here, away
 }

@@ -8,8 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 
+	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
 )
 
@@ -30,34 +30,13 @@ const (
 	masked  Type = "uint64" // sums of secure aggregation
 )
 
-// Size is the number of bytes of a number; 0 for an unknown type.
-func (t Type) Size() int {
-	switch t {
-	case Float32:
-		return 4
-	case Float64, masked:
-		return 8
-	}
-	return 0
-}
-
-// Round replaces each number by the nearest one of the type, so that server and agents hold the same.
-func (t Type) Round(v []float64) {
-	if t != Float32 {
-		return
-	}
-	for i, x := range v {
-		v[i] = float64(float32(x))
-	}
-}
+// sizes are the bytes of a number.
+var sizes = map[Type]int{Float32: 4, Float64: 8, masked: 8}
 
 const (
-	maxHeader  = 256 << 10 // bytes of the header of a task or update
-	maxNumbers = 64        // numbers of an update beside its vectors
-	maxReturn  = 1e100     // so that sums of returns stay finite
-	hashKey    = `,"sha256":"`
-	hashEnd    = "\"}\n"
-	hashBytes  = len(hashKey) + 2*sha256.Size + len(hashEnd)
+	hashKey   = `,"sha256":"`
+	hashEnd   = "\"}\n"
+	hashBytes = len(hashKey) + 2*sha256.Size + len(hashEnd)
 )
 
 // header is the first line of a message, without its hash.
@@ -89,16 +68,17 @@ func floats(name string, t Type, v []float64) part {
 
 // encode writes a message.
 func encode(message, run string, facts any, parts []part) ([]byte, error) {
-	body, err := json.Marshal(facts)
-	if err != nil {
-		return nil, fmt.Errorf("%s cannot be written: %w", message, err)
-	}
-	h, size := header{Message: message, Protocol: protocol.Version, Run: run, Sections: []section{}, Facts: body}, 0
+	h, size := header{Message: message, Protocol: protocol.Version, Run: run, Sections: []section{}}, 0
 	for _, p := range parts {
 		h.Sections = append(h.Sections, p.section)
-		size += p.Count * p.Type.Size()
+		size += p.Count * sizes[p.Type]
 	}
-	line, err := json.Marshal(h)
+	var line []byte
+	body, err := json.Marshal(facts)
+	if err == nil {
+		h.Facts = body
+		line, err = json.Marshal(h)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot be written: %w", message, err)
 	}
@@ -108,9 +88,20 @@ func encode(message, run string, facts any, parts []part) ([]byte, error) {
 	for _, p := range parts {
 		b = p.append(b)
 	}
-	sum := hashOf(b[:len(line)], b[len(line)+hashBytes:])
-	copy(b[len(line):], hashKey+sum+hashEnd)
+	copy(b[len(line):], hashKey+hashOf(line, b[len(line)+hashBytes:])+hashEnd)
 	return b, nil
+}
+
+func (p part) append(b []byte) []byte {
+	var numbers any = p.floats
+	switch p.Type {
+	case Float32:
+		numbers = federated.Narrow(p.floats)
+	case masked:
+		numbers = p.sums
+	}
+	b, _ = binary.Append(b, binary.LittleEndian, numbers) // an error: of other types than these
+	return b
 }
 
 func hashOf(line, numbers []byte) string {
@@ -118,20 +109,6 @@ func hashOf(line, numbers []byte) string {
 	h.Write(line)
 	h.Write(numbers)
 	return hex.EncodeToString(h.Sum(nil))
-}
-
-func (p part) append(b []byte) []byte {
-	for _, x := range p.floats {
-		if p.Type == Float32 {
-			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(x)))
-		} else {
-			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
-		}
-	}
-	for _, x := range p.sums {
-		b = binary.LittleEndian.AppendUint64(b, x)
-	}
-	return b
 }
 
 // split separates a message's header line from its numbers, without the line's hash, which it returns.
@@ -147,62 +124,51 @@ func split(b []byte) (line []byte, hash string, numbers []byte, ok bool) {
 	return line, end[len(hashKey) : len(end)-len(hashEnd)], b[n:], true
 }
 
-// Payload is the number of bytes of a message's numbers.
-func Payload(message []byte) int {
-	_, _, numbers, _ := split(message)
-	return len(numbers)
-}
-
-// decode reads a message's header and facts. What follows are its numbers, for [header.parts]. An empty run allows
-// every run.
-func decode(b []byte, message, run string, facts any) (h header, numbers []byte, err error) {
+// decode reads a message. An empty run allows every run; most are the sections that it may have, each with its longest
+// count and how often it may come, nil: any of float64.
+func decode(b []byte, message, run string, facts any, most map[section]int) (parts []part, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s: %w", message, err)
+		}
+	}()
 	line, hash, numbers, ok := split(b)
-	switch {
-	case !ok:
-		return h, nil, fmt.Errorf("%w: no header line that ends with a hash", ErrDamaged)
-	case hashOf(line, numbers) != hash:
-		return h, nil, fmt.Errorf("%w: its SHA-256 is not the one in its header, %.8s…", ErrDamaged, hash)
+	if !ok {
+		return nil, fmt.Errorf("%w: no header line that ends with a hash", ErrDamaged)
 	}
+	if hashOf(line, numbers) != hash {
+		return nil, fmt.Errorf("%w: its SHA-256 is not the one in its header, %.8s…", ErrDamaged, hash)
+	}
+	var h header
 	if err := json.Unmarshal(append(bytes.Clone(line), '}'), &h); err != nil {
-		return h, nil, fmt.Errorf("%w: its header is not JSON: %s", ErrDamaged, err)
+		return nil, fmt.Errorf("%w: its header is not JSON: %s", ErrDamaged, err)
 	}
-	if err := h.check(message, run); err != nil {
-		return h, nil, err
-	}
-	if err := json.Unmarshal(h.Facts, facts); err != nil {
-		return h, nil, fmt.Errorf("%w: its facts are not those of a message of its kind: %s", ErrDamaged, err)
-	}
-	return h, numbers, nil
-}
-
-// check compares a header with what the reader wants.
-func (h header) check(message, run string) error {
 	switch {
 	case h.Message != message:
-		return fmt.Errorf("%w: found %q, want %q", ErrForeign, h.Message, message)
+		return nil, fmt.Errorf("%w: found %q, want %q", ErrForeign, h.Message, message)
 	case h.Protocol != protocol.Version:
-		return fmt.Errorf("%w: found protocol version %d, want %d", ErrForeign, h.Protocol, protocol.Version)
+		return nil, fmt.Errorf("%w: found protocol version %d, want %d", ErrForeign, h.Protocol, protocol.Version)
 	case run != "" && h.Run != run:
-		return fmt.Errorf("%w: found run %q, want %q", ErrForeign, h.Run, run)
+		return nil, fmt.Errorf("%w: found run %q, want %q", ErrForeign, h.Run, run)
 	}
-	return nil
+	if err := json.Unmarshal(h.Facts, facts); err != nil {
+		return nil, fmt.Errorf("%w: its facts are not those of a message of its kind: %s", ErrDamaged, err)
+	}
+	return cutNumbers(h.Sections, numbers, most)
 }
 
-// parts cuts the numbers into sections. allow is asked for each before anything is made for it.
-func (h header) parts(numbers []byte, allow func(section) error) ([]part, error) {
-	parts := make([]part, 0, min(len(h.Sections), 16))
-	for _, s := range h.Sections {
-		size := s.Type.Size()
-		if size == 0 || s.Count < 0 {
+// cutNumbers cuts the numbers into sections. Nothing is made for one that is not allowed, or not there.
+func cutNumbers(sections []section, numbers []byte, most map[section]int) (parts []part, err error) {
+	for _, s := range sections {
+		size := sizes[s.Type]
+		switch {
+		case size == 0 || s.Count < 0:
 			return nil, fmt.Errorf("%w: %d numbers of type %q, want 0 or more of type float32, float64 or uint64",
 				ErrDamaged, s.Count, s.Type)
-		}
-		if err := allow(s); err != nil {
-			return nil, err
-		}
-		if s.Count > len(numbers)/size {
-			return nil, fmt.Errorf("%w: %d bytes of numbers, want %d of %d bytes", ErrDamaged, len(numbers), s.Count,
-				size)
+		case !allow(most, s):
+			return nil, fmt.Errorf("%w: %d numbers of type %s as %q", ErrLength, s.Count, s.Type, s.Name)
+		case s.Count > len(numbers)/size:
+			return nil, fmt.Errorf("%w: %d bytes of numbers, want %d of %d bytes", ErrDamaged, len(numbers), s.Count, size)
 		}
 		parts = append(parts, s.read(numbers[:s.Count*size]))
 		numbers = numbers[s.Count*size:]
@@ -213,22 +179,36 @@ func (h header) parts(numbers []byte, allow func(section) error) ([]part, error)
 	return parts, nil
 }
 
+// allow takes a section from those that are left.
+func allow(left map[section]int, s section) bool {
+	if left == nil {
+		return s.Type == Float64
+	}
+	for most, n := range left {
+		if most.Name == s.Name && most.Type == s.Type && s.Count <= most.Count && n > 0 {
+			left[most]--
+			return true
+		}
+	}
+	return false
+}
+
 func (s section) read(b []byte) part {
 	p := part{section: s}
-	if s.Type == masked {
-		p.sums = make([]uint64, s.Count)
-		for i := range p.sums {
-			p.sums[i] = binary.LittleEndian.Uint64(b[8*i:])
-		}
+	var numbers any
+	switch s.Type {
+	case Float32:
+		narrow := make([]float32, s.Count)
+		binary.Decode(b, binary.LittleEndian, narrow)
+		p.floats = federated.Widen(narrow)
 		return p
+	case masked:
+		p.sums = make([]uint64, s.Count)
+		numbers = p.sums
+	default:
+		p.floats = make([]float64, s.Count)
+		numbers = p.floats
 	}
-	p.floats = make([]float64, s.Count)
-	for i := range p.floats {
-		if s.Type == Float32 {
-			p.floats[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:])))
-		} else {
-			p.floats[i] = math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
-		}
-	}
+	binary.Decode(b, binary.LittleEndian, numbers) // an error: of fewer bytes than these
 	return p
 }

@@ -58,9 +58,6 @@ func TestRoundTrip(t *testing.T) {
 	if got := must[protocol.Update](t)(form.DecodeUpdate(b)); !reflect.DeepEqual(got, u) {
 		t.Errorf("found %+v, want %+v", got, u)
 	}
-	if got := Payload(b); got != 2*3*4+2*4 {
-		t.Errorf("payload of %d bytes", got)
-	}
 	masked := protocol.Update{Kind: protocol.Gradient, Masked: []uint64{1 << 63, 5}}
 	b = must[[]byte](t)(form.EncodeUpdate(masked))
 	if got := must[protocol.Update](t)(form.DecodeUpdate(b)); !reflect.DeepEqual(got, masked) {
@@ -69,12 +66,12 @@ func TestRoundTrip(t *testing.T) {
 	task := protocol.Task{Kind: protocol.Solve, Version: 4, Accepted: -1, Scale: 0.1, Present: []int{0, 2},
 		Params: []float64{1, 2, 3}, Direction: []float64{0, -1, 0.25}}
 	b = must[[]byte](t)(form.EncodeTask(task))
-	if got := must[protocol.Task](t)(form.DecodeTask(b)); !reflect.DeepEqual(got, task) || Payload(b) != 2*3*4 {
+	if got := must[protocol.Task](t)(form.DecodeTask(b)); !reflect.DeepEqual(got, task) {
 		t.Errorf("found %+v, want %+v", got, task)
 	}
 	task = protocol.Task{Kind: protocol.Stop}
 	b = must[[]byte](t)(form.EncodeTask(task))
-	if got := must[protocol.Task](t)(form.DecodeTask(b)); !reflect.DeepEqual(got, task) || Payload(b) != 0 {
+	if got := must[protocol.Task](t)(form.DecodeTask(b)); !reflect.DeepEqual(got, task) {
 		t.Errorf("found %+v, want %+v", got, task)
 	}
 	s := protocol.State{Head: json.RawMessage(`{"k":1}`), Vectors: map[string][]float64{"θ": {0.1, math.Pi}, "d": {}}}
@@ -95,16 +92,6 @@ func TestNaN(t *testing.T) {
 	u := protocol.Update{Kind: protocol.Gradient, Stats: protocol.Stats{Return: math.NaN()}}
 	if _, err := form.EncodeUpdate(u); err == nil || strings.Contains(err.Error(), "\n") {
 		t.Errorf("a return of NaN: error %v", err)
-	}
-}
-
-func TestRound(t *testing.T) {
-	v := []float64{0.1, 1}
-	if Float64.Round(v); v[0] != 0.1 {
-		t.Error("float64 was rounded")
-	}
-	if Float32.Round(v); v[0] != float64(float32(0.1)) || v[1] != 1 {
-		t.Error(v)
 	}
 }
 
@@ -134,11 +121,10 @@ func TestRefusals(t *testing.T) {
 		return func() ([]byte, error) { return f.EncodeUpdate(u) }
 	}
 	u := exampleUpdate()
-	negative, unknown, vectors, long, sums, samples, gain := u, u, u, u, u, u, u
+	negative, vectors, long, sums, samples, gain := u, u, u, u, u, u
 	negative.Version = -1
 	samples.Stats.Steps = -5
 	gain.Stats.Return = 1e300
-	unknown.Kind = "idle"
 	vectors.Vectors = make([][]float64, 3)
 	long.Vectors = [][]float64{make([]float64, 4)}
 	sums.Masked = make([]uint64, 7+maxNumbers)
@@ -149,10 +135,9 @@ func TestRefusals(t *testing.T) {
 	}{
 		{other(Form{"r2", Float32, 3}, u), ErrForeign, `found run "r2", want "r1"`},
 		{other(Form{"r1", Float64, 3}, u), ErrLength, "3 numbers of type float64"},
-		{other(form, negative), ErrDamaged, "-1, want 0 or more"},
-		{other(form, samples), ErrDamaged, "-5, want 0 or more"},
+		{other(form, negative), ErrDamaged, "-1, want 0 to"},
+		{other(form, samples), ErrDamaged, "-5, want 0 to"},
 		{other(form, gain), ErrDamaged, "return of 1e+300, want at most 1e+100"},
-		{other(form, unknown), ErrForeign, `kind "idle", want gradient`},
 		{other(form, vectors), ErrLength, "0 numbers of type float32"},
 		{other(form, long), ErrLength, "4 numbers of type float32"},
 		{other(form, sums), ErrLength, "numbers of type uint64"},

@@ -45,23 +45,38 @@ func (s *sum) send(agent int) []protocol.Send {
 		Params: s.params[agent], Accepted: -1}}}
 }
 
-func (s *sum) Join(agent int) (sends []protocol.Send, _ error) {
+func (s *sum) Do(what string, agent int) (r protocol.Receipt, sends []protocol.Send, _ error) {
+	switch what {
+	case Join:
+		sends = s.join(agent)
+	case Deadline:
+		if s.late != nil {
+			s.late()
+		}
+	case Leave:
+		s.left = append(s.left, agent)
+		delete(s.task, agent)
+	}
+	return r, sends, nil
+}
+
+func (s *sum) join(agent int) (sends []protocol.Send) {
 	if _, ok := s.task[agent]; !ok {
 		s.task[agent], s.params[agent] = s.version, slices.Clone(s.theta)
 		if len(s.task) == s.wait {
 			for i := range s.wait {
 				sends = append(sends, s.send(i)...)
 			}
-			return sends, nil
+			return sends
 		}
 	}
 	if len(s.task) < s.wait {
-		return nil, nil
+		return nil
 	}
-	return append(sends, s.send(agent)...), nil
+	return append(sends, s.send(agent)...)
 }
 
-func (s *sum) Receive(u protocol.Update) (protocol.Receipt, []protocol.Send, error) {
+func (s *sum) Receive(u protocol.Update, _ []byte) (protocol.Receipt, []protocol.Send, error) {
 	if last, ok := s.last[u.Agent]; ok && u.Version <= last {
 		return protocol.Receipt{Reason: "duplicate", Detail: fmt.Sprintf("version %d again", u.Version)}, nil, nil
 	}
@@ -91,17 +106,6 @@ func (s *sum) Receive(u protocol.Update) (protocol.Receipt, []protocol.Send, err
 	return protocol.Receipt{Accepted: true, Stepped: true}, s.send(u.Agent), nil
 }
 
-func (s *sum) Deadline() (protocol.Receipt, []protocol.Send, error) {
-	if s.late != nil {
-		s.late()
-	}
-	return protocol.Receipt{}, nil, nil
-}
-func (s *sum) Leave(agent int) ([]protocol.Send, error) {
-	s.left = append(s.left, agent)
-	delete(s.task, agent)
-	return nil, nil
-}
 func (s *sum) Version() int { return s.version }
 func (s *sum) Done() bool   { return s.version >= s.most }
 
@@ -117,6 +121,7 @@ func newQuad(d, number int) (*quad, error) {
 	return &quad{Workload: protocol.RandomQuadratic(d, 1).Of(number, 1), d: d}, nil
 }
 
+func (q *quad) Secure([]byte, string)          {}
 func (q *quad) State() (protocol.State, error) { return protocol.State{}, nil }
 func (q *quad) Restore(protocol.State) error   { return nil }
 
@@ -201,18 +206,14 @@ func (w *world) warnings() []string {
 
 // serve runs the server to its end.
 func (w *world) serve(ctx context.Context) error {
-	nc, err := w.broker.Connect()
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
 	q, err := newQuad(w.d, 0)
 	if err != nil {
 		return err
 	}
-	return Serve(ctx, nc, ServerOptions{
-		Form: Form{Run: w.run, Type: Float32, D: w.d}, Agents: w.most, Config: "a: b\n",
-		Identity: q.Workload.Identity(), Keeper: w.keeper, Keys: w.keys, Warn: w.warn,
+	return Serve(ctx, ServerOptions{
+		Broker: w.broker,
+		Form:   Form{Run: w.run, Type: Float32, D: w.d}, Agents: w.most, Config: "a: b\n",
+		Identity: q.Workload.Identity(), Keeper: w.keeper, Warn: w.warn,
 		Places: w.places, Deadline: w.deadline, Left: w.left,
 		NewPlace: func(name string, number int) error { w.places[name] = number; return nil },
 		Tick: func(s *Status) {

@@ -183,7 +183,8 @@ func follow(t *testing.T, o protocol.Options, w *Workload, n int) (all [][]float
 	if err != nil {
 		t.Fatal(err)
 	}
-	for sends := server.Join(0); len(all) < n; {
+	_, sends := server.Join(0)
+	for len(all) < n {
 		u, err := agent.Do(t.Context(), sends[0].Task)
 		if err != nil {
 			t.Fatal(err)

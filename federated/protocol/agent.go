@@ -19,8 +19,8 @@ type Agent struct {
 	workload Workload
 	o        Options
 
-	first nested // state of the workload, before any round
-	batch Batch  // of round at; nil: none
+	first State // state of the workload, before any round
+	batch Batch // of round at; nil: none
 	at    int
 	g     []float64 // of the batch, in Solve
 
@@ -42,7 +42,7 @@ type memory struct {
 type record struct {
 	Version, Step int
 	Dual          federated.Dual // of ADMM
-	Workload      nested         // its state
+	Workload      State          // its state
 }
 
 // held is the direction of a line search, which the next Solve does not send again.
@@ -56,20 +56,21 @@ const start = -1 // no round yet
 // NewAgent makes an agent; number is its place among the agents, from 0. The workload must be fresh.
 func NewAgent(number int, w Workload, o Options) (*Agent, error) {
 	a := &Agent{number: number, workload: w, o: o}
-	first, err := a.learned()
-	a.first = first
+	var err error
+	a.first, err = a.learned()
 	return a, err
 }
 
 // learned is the state of the workload, if it has one.
-func (a *Agent) learned() (nested, error) {
-	l, ok := a.workload.(Learner)
-	if !ok {
-		return nested{}, nil
+func (a *Agent) learned() (State, error) {
+	if l, ok := a.workload.(Learner); ok {
+		return l.State()
 	}
-	s, err := l.State()
-	return nested(s), err
+	return State{}, nil
 }
+
+// Identity is that of the agent's workload.
+func (a *Agent) Identity() Identity { return a.workload.Identity() }
 
 // Do does a task of any kind but Stop. The update's slices belong to the caller.
 func (a *Agent) Do(ctx context.Context, t Task) (Update, error) {
@@ -263,10 +264,10 @@ func (a *Agent) collect(ctx context.Context, t Task) error {
 }
 
 // sample collects the batch of a round, with what the workload had learned before; nil: with what it has now.
-func (a *Agent) sample(ctx context.Context, t Task, learned *nested) error {
+func (a *Agent) sample(ctx context.Context, t Task, learned *State) error {
 	a.batch = nil
 	if l, ok := a.workload.(Learner); ok && learned != nil {
-		if err := l.Restore(State(*learned)); err != nil {
+		if err := l.Restore(*learned); err != nil {
 			return err
 		}
 	}

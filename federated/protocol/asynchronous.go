@@ -18,15 +18,15 @@ func newAsynchronous(c core, start []float64) *asynchronous {
 func (s *asynchronous) Params() []float64 { return s.Rule.theta() }
 
 // Join greets an agent. One that comes back without an update between gets the newest parameters.
-func (s *asynchronous) Join(agent int) []Send {
+func (s *asynchronous) Join(agent int) (_ Receipt, sends []Send) {
 	if !s.known(agent) {
-		return nil
+		return Receipt{}, nil
 	}
 	s.Members[agent].Joined = true
 	if s.Done() {
-		return []Send{s.send(agent, Task{Kind: Stop})}
+		return Receipt{}, []Send{s.send(agent, Task{Kind: Stop})}
 	}
-	return []Send{s.work(agent)}
+	return Receipt{}, []Send{s.work(agent)}
 }
 
 func (s *asynchronous) work(agent int) Send {
@@ -81,11 +81,11 @@ func (s *asynchronous) again(agent int, reason string, version int) []Send {
 // Deadline does nothing: no update waits for another agent.
 func (s *asynchronous) Deadline() (Receipt, []Send) { return Receipt{}, nil }
 
-func (s *asynchronous) Leave(agent int) []Send {
+func (s *asynchronous) Leave(agent int) (Receipt, []Send) {
 	if s.known(agent) {
 		s.Members[agent].Left = true
 	}
-	return nil
+	return Receipt{}, nil
 }
 
 func (s *asynchronous) State() (State, error)     { return Pack(s) }

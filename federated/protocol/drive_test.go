@@ -60,7 +60,7 @@ func newWorldOf(t *testing.T, o protocol.Options, d int) *world {
 		w.agents = append(w.agents, a)
 	}
 	for i := range o.Agents {
-		w.take(w.server.Join(i))
+		w.take(second(w.server.Join(i)))
 	}
 	return w
 }
@@ -221,7 +221,7 @@ func TestAdamWByHand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sends := s.Join(0)
+	_, sends := s.Join(0)
 	for range 2 {
 		u := protocol.Update{Kind: protocol.Gradient, Version: sends[0].Task.Version, Vectors: [][]float64{{3, -4}}}
 		var r protocol.Receipt

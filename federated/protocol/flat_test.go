@@ -26,7 +26,7 @@ func TestFlatUpdates(t *testing.T) {
 			}
 			return s.Receive(u)
 		}
-		r, sends := answer(s.Join(0), 0, true)
+		r, sends := answer(second(s.Join(0)), 0, true)
 		if !r.Accepted || !r.Stepped || s.Version() != 1 || r.Metrics["samples"] != 5 || r.Metrics["flat"] != 1 {
 			t.Errorf("%s: %+v", method, r)
 		}
@@ -52,7 +52,7 @@ func TestFlatGradientByHand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sends := s.Join(0)
+	_, sends := s.Join(0)
 	for i, c := range []struct{ g, want []float64 }{
 		{[]float64{0, 0}, []float64{0, 0}},
 		{[]float64{3, 4}, []float64{0.6, 0.8}},

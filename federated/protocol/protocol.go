@@ -133,10 +133,11 @@ type Receipt struct {
 
 // Server is the server's side of a method. It is not safe for concurrent use.
 type Server interface {
-	// Join makes an agent known, or greets one that comes back, and returns its tasks. A second Join of an agent
+	// Join makes an agent known, or greets one that comes back, and returns its tasks, and the receipt of a round that
+	// this closes, as Leave does. A second Join of an agent
 	// without an update between them repeats its task, with all vectors; asynchronous methods send the newest
 	// parameters.
-	Join(agent int) []Send
+	Join(agent int) (Receipt, []Send)
 	// Receive checks and applies an update and returns the tasks that follow from it. After a refusal an asynchronous
 	// method has a new task for the agent as soon as there are parameters that its work was not refused at; in a
 	// synchronous one the agent is absent from the rest of the round.
@@ -145,17 +146,14 @@ type Server interface {
 	// Asynchronous methods ignore it.
 	Deadline() (Receipt, []Send)
 	// Leave removes an agent from the run for good.
-	Leave(agent int) []Send
-	// Closed is the receipt of a round that the last Join or Leave has closed, as it was the last agent that was waited
-	// for. It is empty otherwise, and when it was asked for before.
-	Closed() Receipt
+	Leave(agent int) (Receipt, []Send)
 
 	Version() int      // of Params: updates accepted, or rounds closed
 	Params() []float64 // [d] θ, which belongs to the server
 	Done() bool        // the run's rounds, updates or samples are used up
 
-	// Traffic are the bytes of vectors and numbers that an agent has sent and was sent, without headers.
-	Traffic(agent int) (up, down int64)
+	Member(agent int) Member
+	Refusals() map[string]int // updates, by reason
 
 	// State is all that the server needs to continue, and Restore takes it back. A restored server continues with the
 	// same bits.

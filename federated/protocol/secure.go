@@ -64,7 +64,7 @@ func (s *synchronous) summing() bool { return s.o.Secure && s.Turn.Task.Kind != 
 
 // vectors is the number of vectors that each agent has in the sum.
 func (s *synchronous) vectors() int {
-	all, _ := s.contents(s.Turn.Task)
+	all, _ := contents(s.Turn.Task)
 	return len(all)
 }
 

@@ -115,7 +115,7 @@ func TestDropoutRepeatsTheSum(t *testing.T) {
 		"left": func(w *world) {
 			w.do(0)
 			w.tasks[2] = nil
-			w.take(w.server.Leave(2))
+			w.take(second(w.server.Leave(2)))
 			w.tasks[1], w.tasks[3] = w.tasks[1][1:], w.tasks[3][1:]
 		},
 		"damaged": func(w *world) {
@@ -200,7 +200,7 @@ func TestKilledAgentTakesPartAgain(t *testing.T) {
 			}
 		}
 		w.tasks[2] = nil
-		w.take(w.server.Join(2))
+		w.take(second(w.server.Join(2)))
 		w.do(2)
 		attempt := w.tasks[2][0].Attempt
 		if want := map[byte]int{3: 1, 99: 2}[secret]; attempt != want {
@@ -255,13 +255,13 @@ func (w *world) disturb() {
 	case event == 4: // killed, perhaps without its state or secret
 		w.kill(agent)
 	case event < 8:
-		w.take(w.server.Join(agent))
+		w.take(second(w.server.Join(agent)))
 	case len(w.tasks[agent]) > 0:
 		task := w.tasks[agent][0]
 		w.tasks[agent] = w.tasks[agent][1:]
 		u, err := w.agents[agent].Do(w.t.Context(), task)
 		if err != nil {
-			w.take(w.server.Join(agent))
+			w.take(second(w.server.Join(agent)))
 			return
 		}
 		if u.Masked != nil && event == 39 {
@@ -288,7 +288,7 @@ func (w *world) kill(agent int) {
 		}
 	}
 	w.tasks[agent] = nil
-	w.take(w.server.Join(agent))
+	w.take(second(w.server.Join(agent)))
 }
 
 // Two agents are the fewest: a sum of one would show it.
@@ -301,7 +301,7 @@ func TestNoSumOfOne(t *testing.T) {
 		t.Errorf("one agent is ready: %+v, %+v", r, sends)
 	}
 	for _, i := range []int{0, 2, 3} {
-		w.take(w.server.Leave(i))
+		w.take(second(w.server.Leave(i)))
 	}
 	if w.server.Version() != 1 || !slices.Equal(w.server.Params(), w.start) {
 		t.Errorf("all others have left: version %d, want 1 without a step", w.server.Version())

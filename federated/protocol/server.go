@@ -26,9 +26,9 @@ func NewServer(o Options, start []float64, seed uint64) (Server, error) {
 	if err := checkTensors(o.Tensors, len(start)); err != nil {
 		return nil, err
 	}
-	c := core{o: o, d: len(start), seed: seed, Members: make([]member, o.Agents), Refused: map[string]int{}}
+	c := core{o: o, d: len(start), seed: seed, Members: make([]Member, o.Agents), Refused: map[string]int{}}
 	for i := range c.Members {
-		c.Members[i] = member{Accepted: -1, Held: -1}
+		c.Members[i] = Member{Accepted: -1, Held: -1}
 	}
 	if Asynchronous(o.Method) {
 		return newAsynchronous(c, slices.Clone(start)), nil
@@ -43,30 +43,22 @@ type core struct {
 	seed uint64
 
 	Now      int            // the version
-	Members  []member       // [Agents]
+	Members  []Member       // [Agents]
 	Samples  int            // of all accepted updates
 	Refused  map[string]int // updates, by reason
 	Since    tally          // of the updates since the last step
 	Flat     int            // updates that count, of samples of which no one is better than another
 	Measured bool           // an agent has validated since the last step
-
-	closed Receipt
 }
 
-// Closed is [Server.Closed].
-func (c *core) Closed() (r Receipt) {
-	r, c.closed = c.closed, Receipt{}
-	return r
-}
-
-// member is an agent as the server knows it.
-type member struct {
+// Member is an agent as the server knows it.
+type Member struct {
 	Joined, Left bool
 	Accepted     int   // version of its last update that counts, -1: none
 	Idle         bool  // refused at the newest parameters: its next task comes with the next version
 	Held         int   // version of its last line search, whose direction it knows; -1: that at the start, 0
 	Restart      bool  // of ADMM: its next Solve begins with a new dual
-	Up, Down     int64 // bytes of vectors and numbers so far
+	Up, Down     int64 // bytes of vectors and numbers so far, without headers
 
 	Batches    int         // whose updates count
 	Validation *Validation // its last one
@@ -103,8 +95,11 @@ func (t *Task) Samples() bool {
 
 func (c *core) Version() int { return c.Now }
 
-// Traffic implements [Server].
-func (c *core) Traffic(agent int) (up, down int64) { return c.Members[agent].Up, c.Members[agent].Down }
+// Member implements [Server].
+func (c *core) Member(agent int) Member { return c.Members[agent] }
+
+// Refusals implements [Server].
+func (c *core) Refusals() map[string]int { return c.Refused }
 
 // Done reports whether a limit of the run is reached.
 func (c *core) Done() bool {

@@ -63,7 +63,8 @@ func NewSimulation(server Server, agents []*Agent, times []float64) (*Simulation
 // JoinAll has all agents join, in order.
 func (s *Simulation) JoinAll(ctx context.Context) {
 	for i := range s.Agents {
-		s.start(ctx, s.Server.Join(i))
+		_, sends := s.Server.Join(i)
+		s.start(ctx, sends)
 	}
 }
 
@@ -161,8 +162,8 @@ func (s *Simulation) Wait() {
 // moment is a snapshot of a simulation.
 type moment struct {
 	Now, Opened float64
-	Server      nested
-	Agents      []nested
+	Server      State
+	Agents      []State
 	Jobs        []*job // by agent
 }
 
@@ -174,13 +175,13 @@ func (s *Simulation) State() (State, error) {
 	if err != nil {
 		return server, err
 	}
-	m := moment{Now: s.now, Opened: s.opened, Server: nested(server), Jobs: s.jobs}
+	m := moment{Now: s.now, Opened: s.opened, Server: server, Jobs: s.jobs}
 	for i, a := range s.Agents {
 		state, err := a.State()
 		if err != nil {
 			return state, fmt.Errorf("agent %d: %w", i, err)
 		}
-		m.Agents = append(m.Agents, nested(state))
+		m.Agents = append(m.Agents, state)
 	}
 	return Pack(&m)
 }
@@ -194,12 +195,12 @@ func (s *Simulation) Restore(ctx context.Context, state State) error {
 	if len(m.Agents) != len(s.Agents) || len(m.Jobs) != len(s.Agents) {
 		return fmt.Errorf("snapshot of a simulation: %d agents, want %d", len(m.Agents), len(s.Agents))
 	}
-	if err := s.Server.Restore(State(m.Server)); err != nil {
+	if err := s.Server.Restore(m.Server); err != nil {
 		return err
 	}
 	s.now, s.opened = m.Now, m.Opened
 	for i, a := range s.Agents {
-		if err := a.Restore(State(m.Agents[i])); err != nil {
+		if err := a.Restore(m.Agents[i]); err != nil {
 			return err
 		}
 		if j := m.Jobs[i]; j != nil {

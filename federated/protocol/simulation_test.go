@@ -2,7 +2,6 @@ package protocol_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"math"
 	"reflect"
@@ -222,16 +221,8 @@ func TestContinued(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			text, err := json.Marshal(state)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var stored protocol.State
-			if err := json.Unmarshal(text, &stored); err != nil {
-				t.Fatal(err)
-			}
 			other := newSimulation(t, o, noisy(), times)
-			if err := other.Restore(t.Context(), stored); err != nil {
+			if err := other.Restore(t.Context(), state); err != nil {
 				t.Fatal(err)
 			}
 			events = append(events, follow(t, other)...)

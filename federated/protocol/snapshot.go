@@ -11,12 +11,6 @@ import (
 // State is a snapshot of a server or an agent: small facts as JSON, and vectors by name.
 type State struct {
 	Head    json.RawMessage
-	Vectors map[string][]float64
-}
-
-// nested is a State within another.
-type nested struct {
-	Head    json.RawMessage
 	Vectors map[string][]float64 `json:"-"`
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/posttrain/posttrain/federated"
 )
@@ -14,13 +15,10 @@ import (
 type synchronous struct {
 	core
 	Method method
-	Guards guards
+	Guards map[string]*federated.Guard // by the kind of a vector
 	Turn   turn
 	Sums   sums // with secure sums
 }
-
-// guards are by the kind of a vector.
-type guards struct{ U, G, Gradient, Train, Product *federated.Guard }
 
 // turn is where a round is.
 type turn struct {
@@ -57,34 +55,25 @@ type outcome struct {
 	restart bool               // all agents begin with new duals
 }
 
-// content is a vector of an answer.
-type content struct {
-	name  string
-	guard *federated.Guard
-}
-
-// contents are the vectors, and the count of the numbers, of an answer.
-func (s *synchronous) contents(t Task) (vectors []content, numbers int) {
-	u, g := content{"u", s.Guards.U}, content{"g", s.Guards.G}
+// contents are the kinds of the vectors, and the count of the numbers, of an answer.
+func contents(t Task) (vectors []string, numbers int) {
 	switch {
 	case t.Kind == Search:
 		return nil, 2 * federated.Tries
 	case t.Kind == Solve && t.Step == 0:
-		return []content{u, g}, 0
+		return []string{"U", "G"}, 0
 	case t.Kind == Solve:
-		return []content{u}, 0
+		return []string{"U"}, 0
 	}
-	own := map[Kind]*federated.Guard{Gradient: s.Guards.Gradient, Train: s.Guards.Train, Product: s.Guards.Product}
-	return []content{{string(t.Kind), own[t.Kind]}}, 0
+	return []string{map[Kind]string{Gradient: "Gradient", Train: "Train", Product: "Product"}[t.Kind]}, 0
 }
 
 func newSynchronous(c core, start []float64) *synchronous {
-	guard := func(clip float64) *federated.Guard {
-		return &federated.Guard{Length: c.d, Clip: clip, MaxDelay: c.o.Oldest()}
+	s := &synchronous{core: c, Method: newMethod(c.o, start), Guards: map[string]*federated.Guard{}}
+	for _, kind := range []string{"U", "G", "Gradient", "Train", "Product"} {
+		s.Guards[kind] = &federated.Guard{Length: c.d, Clip: c.o.Clip, MaxDelay: c.o.Oldest()}
 	}
-	s := &synchronous{core: c, Method: newMethod(c.o, start)}
-	s.Guards = guards{guard(c.o.Clip), guard(c.o.Clip), guard(c.o.Clip), guard(c.o.Clip),
-		guard(0)} // the length of H·v says nothing: v is another each time
+	s.Guards["Product"].Clip = 0 // the length of H·v says nothing: v is another each time
 	s.Turn.Weights = make([]float64, c.o.Agents)
 	if *c.o.Weights == "equal" {
 		for i := range s.Turn.Weights {
@@ -148,23 +137,23 @@ func (s *synchronous) own(agent int) Task {
 
 // Join greets an agent. One that comes back within a turn gets its task again, with all vectors. Where that needs the
 // inner steps before, which it has lost, it is absent from the rest of the round.
-func (s *synchronous) Join(agent int) []Send {
+func (s *synchronous) Join(agent int) (Receipt, []Send) {
 	if !s.known(agent) {
-		return nil
+		return Receipt{}, nil
 	}
 	s.Members[agent].Joined = true
-	switch t := s.Turn.Task; {
+	t := s.Turn.Task
+	switch {
 	case s.Done():
-		return []Send{s.send(agent, Task{Kind: Stop})}
+		t = Task{Kind: Stop}
 	case !s.waits(agent):
-		return nil
+		return Receipt{}, nil
 	case t.Kind == Solve && t.Step > 0:
 		return s.without(agent)
 	case s.Now == 0 && t.Samples():
-		return []Send{s.send(agent, s.own(agent))} // there is nothing that it could have lost
-	default:
-		return []Send{s.send(agent, t)}
+		t = s.own(agent) // there is nothing that it could have lost
 	}
+	return Receipt{}, []Send{s.send(agent, t)}
 }
 
 // waits reports whether the open turn waits for an agent. With secure sums it does so until the sum has come.
@@ -173,11 +162,10 @@ func (s *synchronous) waits(agent int) bool {
 	return slices.Contains(s.Turn.Open, agent) && (a == nil || s.summing() && !a.Refused)
 }
 
-// without goes on as if these agents were absent from the turn. What it closes is kept for [Server.Closed].
-func (s *synchronous) without(agents ...int) (sends []Send) {
-	s.drop(agents)
-	s.closed, sends = s.advance()
-	return sends
+// without continues as if an agent were absent from the turn.
+func (s *synchronous) without(agent int) (Receipt, []Send) {
+	s.drop([]int{agent})
+	return s.advance()
 }
 
 // drop makes agents absent from the rest of the round.
@@ -193,7 +181,7 @@ func (s *synchronous) Receive(u Update) (Receipt, []Send) {
 		return s.receiveSecure(u)
 	}
 	t := s.Turn.Task
-	vectors, numbers := s.contents(t)
+	vectors, numbers := contents(t)
 	if refusal, ok := s.late(&u); !ok {
 		return refusal, nil
 	}
@@ -250,14 +238,14 @@ func (s *synchronous) late(u *Update) (Receipt, bool) {
 // the order of arrival within a turn changes nothing.
 func (s *synchronous) judge(a *answer) Receipt {
 	receipt := Receipt{Accepted: true}
-	vectors, _ := s.contents(s.Turn.Task)
+	vectors, _ := contents(s.Turn.Task)
 	a.Norms = make([]float64, len(vectors))
 	a.Update.Vectors = slices.Clone(a.Update.Vectors)
-	for i, c := range vectors {
-		zero := c.name != string(Gradient) || a.Update.Stats.Flat // else it says that something is wrong
-		v := c.guard.Check(a.Update.Agent, s.Turn.Number, s.Turn.Number, a.Update.Vectors[i], zero)
+	for i, kind := range vectors {
+		zero := kind != "Gradient" || a.Update.Stats.Flat // else it says that something is wrong
+		v := s.Guards[kind].Check(a.Update.Agent, s.Turn.Number, s.Turn.Number, a.Update.Vectors[i], zero)
 		if v.Reason != "" {
-			return s.refuse(v.Reason, c.name+": "+v.Detail)
+			return s.refuse(v.Reason, strings.ToLower(kind)+": "+v.Detail)
 		}
 		if bound := v.Shortened(); bound > 0 {
 			receipt.Bound = bound
@@ -296,13 +284,13 @@ func (s *synchronous) present() (agents []int) {
 // close takes the answers of a turn, in the order of agent numbers, to the method.
 func (s *synchronous) close() (Receipt, []Send) {
 	t, present := s.Turn.Task, s.present()
-	vectors, _ := s.contents(t)
+	vectors, _ := contents(t)
 	updates := make([]*Update, len(s.Members))
 	for _, i := range present {
 		a := s.Turn.Answers[i]
 		updates[i] = &a.Update
-		for j, c := range vectors {
-			c.guard.Record(i, s.Turn.Number, s.Turn.Number, a.Norms[j])
+		for j, kind := range vectors {
+			s.Guards[kind].Record(i, s.Turn.Number, s.Turn.Number, a.Norms[j])
 		}
 		if t.Samples() {
 			s.sampled(i, a.Update.Stats)
@@ -382,14 +370,14 @@ func (s *synchronous) quorum() int {
 	return n
 }
 
-func (s *synchronous) Leave(agent int) []Send {
+func (s *synchronous) Leave(agent int) (Receipt, []Send) {
 	if !s.known(agent) {
-		return nil
+		return Receipt{}, nil
 	}
 	s.Members[agent].Left = true
 	s.Method.leave(agent)
 	if s.Done() || !s.waits(agent) {
-		return nil
+		return Receipt{}, nil
 	}
 	return s.without(agent)
 }

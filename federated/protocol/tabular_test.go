@@ -173,7 +173,7 @@ func TestOracleTabular(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.agents = append(r.agents, a)
-			r.take(s.Join(i))
+			r.take(second(s.Join(i)))
 		}
 		for _, want := range c.Rounds {
 			near(t, c.Name+" θ before", s.Params(), want.Before)

@@ -41,7 +41,7 @@ func TestValidation(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.agents = append(w.agents, a)
-			w.take(w.server.Join(i))
+			w.take(second(w.server.Join(i)))
 		}
 		for turn := 0; !w.server.Done(); turn++ {
 			i := turn % o.Agents

@@ -67,14 +67,6 @@ func TakePart(ctx context.Context, c Client, r run.Reporter) error {
 	return err
 }
 
-// agent is a worker of package link.
-type agent struct {
-	*protocol.Agent
-	identity protocol.Identity
-}
-
-func (a agent) Identity() protocol.Identity { return a.identity }
-
 // working has the options of a run that an agent takes part in.
 type working struct {
 	*Options
@@ -110,7 +102,7 @@ func (w *working) build(number int, text string) (link.Worker, int, error) {
 		return nil, 0, err
 	}
 	a, err := protocol.NewAgent(number, work, o.Options)
-	return agent{a, work.Identity()}, len(work.Start()), err
+	return a, len(work.Start()), err
 }
 
 // Invitation asks for the credentials of an agent.
@@ -132,9 +124,6 @@ func Invite(i Invitation) (string, error) {
 		return "", err
 	}
 	i.Out, i.Server = cmp.Or(i.Out, i.Agent+".json"), cmp.Or(i.Server, linked.Server)
-	if err := link.CheckFree(i.Out); err != nil {
-		return "", err
-	}
 	c, err := keys.Invite(linked.Run, i.Agent, i.Server)
 	if err != nil {
 		return "", err

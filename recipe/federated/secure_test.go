@@ -52,7 +52,8 @@ func TestSimulatedSecrets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		u, err := a.Do(t.Context(), s.Join(agent)[0].Task)
+		_, sends := s.Join(agent)
+		u, err := a.Do(t.Context(), sends[0].Task)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -119,13 +119,7 @@ func Serve(ctx context.Context, o Service, r run.Reporter) (string, error) {
 		return "", err
 	}
 	defer s.folder.Close()
-	nc, done, err := s.connect()
-	if err != nil {
-		s.discard()
-		return "", err
-	}
-	defer done()
-	return s.follow(ctx, nc)
+	return s.follow(ctx)
 }
 
 // checkAddress refuses, ahead of everything else, an address that needs TLS and has none, or is taken.
@@ -254,22 +248,8 @@ func (s *service) openKeys() (err error) {
 	return err
 }
 
-// connect starts the NATS server, and connects to it.
-func (s *service) connect() (nc *link.Conn, done func(), err error) {
-	b, err := link.StartBroker(link.BrokerOptions{Listen: s.Listen, Run: s.linked.Run, Keys: s.keys, Warn: s.Warn})
-	if err != nil {
-		return nil, nil, err
-	}
-	if nc, err = b.Connect(); err != nil {
-		b.Close()
-		return nil, nil, err
-	}
-	s.linked.Server = b.URL()
-	return nc, func() { nc.Close(); b.Close() }, s.store()
-}
-
 // follow brings the server to its end.
-func (s *service) follow(ctx context.Context, nc *link.Conn) (string, error) {
+func (s *service) follow(ctx context.Context) (string, error) {
 	form := link.Form{Run: s.linked.Run, Type: link.Type(s.Wire), D: len(s.server.Params())}
 	var err error
 	s.keeper, err = link.Open(s.folder, s.server, link.Options{Form: form, Every: s.CheckpointEvery,
@@ -278,16 +258,26 @@ func (s *service) follow(ctx context.Context, nc *link.Conn) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	b, err := link.StartBroker(link.BrokerOptions{Listen: s.Listen, Run: s.linked.Run, Keys: s.keys, Warn: s.Warn})
+	if err != nil {
+		s.discard()
+		return "", err
+	}
+	defer b.Close()
+	s.linked.Server = b.URL()
+	if err := s.store(); err != nil {
+		return "", err
+	}
 	s.Say("run folder %s: agents connect to %s", s.folder.Dir, s.linked.Server)
 	if s.Dir.Resume != "" {
 		s.Say("%s: continuing after version %d", s.folder.Dir, s.server.Version())
 	}
-	err = s.work(ctx, nc, form)
+	err = s.work(ctx, s.linkOptions(b, form))
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
 	if err == nil || errors.Is(err, context.Canceled) {
-		if saved := errors.Join(s.keeper.Snapshot(), s.keeper.Close()); saved != nil {
+		if saved := s.keeper.Snapshot(); saved != nil {
 			return "", saved
 		}
 	}
@@ -301,7 +291,7 @@ func (s *service) follow(ctx context.Context, nc *link.Conn) (string, error) {
 }
 
 // work serves the agents, and starts them where the run brings its own.
-func (s *service) work(ctx context.Context, nc *link.Conn, form link.Form) error {
+func (s *service) work(ctx context.Context, o link.ServerOptions) error {
 	unit, most := "round", s.Rounds
 	if protocol.Asynchronous(s.Method) {
 		unit, most = "update", s.Updates
@@ -309,7 +299,7 @@ func (s *service) work(ctx context.Context, nc *link.Conn, form link.Form) error
 	s.bar, s.began = s.Progress(unit, s.server.Version(), *most), time.Now()
 	defer s.bar.Close()
 	if !s.Spawn {
-		return link.Serve(ctx, nc, s.linkOptions(form))
+		return link.Serve(ctx, o)
 	}
 	agents, err := startAgents(s.Reporter, s.Start, s.Agents, s.linked.Server, s.folder.Path(clientsName))
 	if err != nil {
@@ -319,49 +309,29 @@ func (s *service) work(ctx context.Context, nc *link.Conn, form link.Form) error
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go agents.watch(ctx, stop)
-	err = link.Serve(ctx, nc, s.linkOptions(form))
+	err = link.Serve(ctx, o)
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, protocol.ErrStuck) {
 		return cause
 	}
 	return err
 }
 
-func (s *service) linkOptions(form link.Form) link.ServerOptions {
+func (s *service) linkOptions(b *link.Broker, form link.Form) link.ServerOptions {
 	o := link.ServerOptions{
-		Form: form, Agents: s.Agents, Config: string(agentSpec.Resolve(&s.Options)), Identity: s.same,
-		Keeper: s.keeper, Places: s.linked.Agents, Left: s.keeper.Left(), Keys: s.keys,
-		Before: s.before(), Warn: s.Warn,
+		Broker: b, Form: form, Agents: s.Agents, Config: string(agentSpec.Resolve(&s.Options)), Identity: s.same,
+		Keeper: s.keeper, Places: s.linked.Agents, Warn: s.Warn,
 		NewPlace: func(name string, number int) error { s.linked.Agents[name] = number; return s.store() },
 		Tick:     s.tick,
+	}
+	for i := range s.Agents {
+		if s.server.Member(i).Left {
+			o.Left = append(o.Left, i)
+		}
 	}
 	if s.Deadline != nil {
 		o.Deadline = *s.Deadline
 	}
 	return o
-}
-
-// before are the counts of the processes that served the run before: the journal's, and what status.json has beside it,
-// which may be a second old.
-func (s *service) before() link.Status {
-	var b link.Status
-	if text, err := os.ReadFile(s.folder.Path(statusName)); err == nil {
-		if json.Unmarshal(text, &b) != nil || b.Run != s.linked.Run {
-			b = link.Status{}
-		}
-	}
-	past := s.keeper.Past()
-	if b.Refused == nil {
-		b.Refused = map[string]int{}
-	}
-	for reason, n := range past.Refused {
-		b.Refused[reason] = max(b.Refused[reason], n) // the link refuses updates of its own
-	}
-	for name, number := range s.linked.Agents {
-		a, p := b.Agent(name, number), past.Agents[number]
-		a.Updates, a.Delay, a.UpMessages = p.Accepted, p.Delay, max(a.UpMessages, p.Received)
-		a.Up, a.Down = s.server.Traffic(number)
-	}
-	return b
 }
 
 // restored begins the metrics anew after the snapshot from which the run continues.
@@ -371,7 +341,7 @@ func (s *service) restored(version int) error {
 }
 
 // observe logs a step.
-func (s *service) observe(_ link.Event, r protocol.Receipt, _ []protocol.Send) error {
+func (s *service) observe(_ link.Event, r protocol.Receipt) error {
 	if !r.Stepped {
 		return nil
 	}
@@ -399,7 +369,15 @@ func shown(metrics map[string]float64) map[string]float64 {
 func (s *service) tick(status *link.Status) {
 	s.status = *status
 	s.status.Server, s.status.PID, s.status.Written = s.linked.Server, os.Getpid(), time.Now()
-	s.status.Done = s.keeper.Done()
+	s.status.Version, s.status.Done = s.server.Version(), s.server.Done()
+	s.status.Refused = maps.Clone(s.server.Refusals())
+	for reason, n := range status.Refused { // of updates that the server did not see
+		s.status.Refused[reason] += n
+	}
+	for _, a := range s.status.Agents {
+		m := s.server.Member(a.Number)
+		a.Updates, a.Up, a.Down, a.Validation = m.Batches, m.Up, m.Down, m.Validation
+	}
 	text, err := json.MarshalIndent(s.status, "", "  ")
 	if err == nil {
 		err = s.folder.WriteFile(statusName, append(text, '\n'))
