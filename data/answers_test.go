@@ -11,9 +11,9 @@ func TestWriteAnswers(t *testing.T) {
 	for _, prompt := range []Text{{Plain: "Q"}, chat} {
 		all := []Answers{{prompt, []string{"a", "b", "c"}, []float64{0, 1.5, -1}},
 			{prompt, []string{"d", "e"}, []float64{0, 0}}}
-		for _, name := range []string{"x.jsonl", "x.json", "x.parquet", "x.parquet.gz"} {
+		for _, name := range []string{"x.jsonl", "x.json"} {
 			path := filepath.Join(t.TempDir(), name)
-			if err := WriteAnswers(path, all); err != nil {
+			if err := WriteAll(path, all); err != nil {
 				t.Fatal(err)
 			}
 			pairs, report, err := ReadPreferences(path, PreferenceOptions{})

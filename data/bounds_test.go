@@ -22,7 +22,7 @@ func readBounded(t *testing.T, name string, content []byte) (int, error) {
 	t.Helper()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	pairs, _, err := ReadPreferencesFS(fstest.MapFS{name: {Data: content}}, name, PreferenceOptions{})
+	pairs, _, err := StreamPreferences(fstest.MapFS{name: {Data: content}}, name, PreferenceOptions{}).Collect()
 	runtime.ReadMemStats(&after)
 	if grown := int64(after.Sys) - int64(before.Sys); grown > 200<<20+10*int64(len(content)) {
 		t.Errorf("%d MiB of memory for a file of %d bytes", grown>>20, len(content))
@@ -176,7 +176,7 @@ func TestManyValues(t *testing.T) {
 func TestLongJSONValue(t *testing.T) {
 	text := `[{"chosen":"a","rejected":"b","prompt":"` + strings.Repeat("x", 65<<20) + `"}]`
 	_, err := readBounded(t, "f.json", []byte(text))
-	wantError(t, err, "f.json: cannot be read in line 1: a JSON value is longer than 64 MiB")
+	wantError(t, err, "f.json: cannot be read in row 1: a JSON value is longer than 64 MiB")
 }
 
 func TestBytesBehindGzip(t *testing.T) {
@@ -193,7 +193,7 @@ func TestBytesBehindGzip(t *testing.T) {
 		{"cut in its head", (whole + whole)[:len(whole)+4], "ends early"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			pairs, _, err := ReadPreferencesFS(mapFS("f.jsonl.gz", c.content), "f.jsonl.gz", PreferenceOptions{})
+			pairs, _, err := StreamPreferences(mapFS("f.jsonl.gz", c.content), "f.jsonl.gz", PreferenceOptions{}).Collect()
 			if c.want != "" {
 				wantError(t, err, "f.jsonl.gz", c.want)
 			} else if err != nil || len(pairs) == 0 {
@@ -208,7 +208,7 @@ func TestParquetGzipLeavesNothing(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	whole := parquetOf(t, dictRow{"q", "a", "b"})
 	for _, content := range []string{gzipText(whole), gzipText(whole[:40]), gzipText(whole)[:40]} {
-		ReadPreferencesFS(mapFS("f.parquet.gz", content), "f.parquet.gz", PreferenceOptions{})
+		StreamPreferences(mapFS("f.parquet.gz", content), "f.parquet.gz", PreferenceOptions{}).Collect()
 	}
 	left, err := fs.ReadDir(os.DirFS(os.TempDir()), ".")
 	if len(left) != 0 || err != nil {

@@ -16,16 +16,12 @@ const demonstrationColumns = "want text, or messages, or prompt and completion"
 // "train": false; the last must be the assistant's. Conversations that end otherwise or have nothing to train on, and
 // empty completions, are dropped and counted in the Report.
 func ReadDemonstrations(path string) ([]Demonstration, *Report, error) {
-	return readDemonstrations(nil, path)
+	return StreamDemonstrations(nil, path).Collect()
 }
 
-func readDemonstrations(fsys fs.FS, path string) ([]Demonstration, *Report, error) {
-	return Collect(path, Rows(fsys, path), demonstrationOf)
-}
-
-// StreamDemonstrations is ReadDemonstrations without keeping the demonstrations.
-func StreamDemonstrations(path string) *Stream[Demonstration] {
-	return NewStream(path, Rows(nil, path), demonstrationOf)
+// StreamDemonstrations is ReadDemonstrations without keeping the demonstrations; fsys nil is the operating system's.
+func StreamDemonstrations(fsys fs.FS, path string) *Stream[Demonstration] {
+	return NewStream(path, Rows(fsys, path), demonstrationOf)
 }
 
 // demonstrationOf makes a demonstration of a row; why is the reason to drop it, "" to keep it.
@@ -111,10 +107,13 @@ const promptColumns = "want prompt (a string or a list of {role, content}) or me
 // ReadPrompts reads prompts from a .jsonl, .json or .parquet file, each also with .gz. The column is TRL's prompt, a
 // string or a list of {role, content}, or messages; other columns are left alone. Empty prompts are dropped and counted
 // in the Report, and so are conversations that end with the assistant's turn: they need no answer.
-func ReadPrompts(path string) ([]PromptRow, *Report, error) { return readPrompts(nil, path) }
+func ReadPrompts(path string) ([]PromptRow, *Report, error) {
+	return StreamPrompts(nil, path).Collect()
+}
 
-func readPrompts(fsys fs.FS, path string) ([]PromptRow, *Report, error) {
-	return Collect(path, Rows(fsys, path), promptOf)
+// StreamPrompts is ReadPrompts without keeping the prompts.
+func StreamPrompts(fsys fs.FS, path string) *Stream[PromptRow] {
+	return NewStream(path, Rows(fsys, path), promptOf)
 }
 
 // promptOf makes a prompt of a row; why is the reason to drop it, "" to keep it.

@@ -35,7 +35,7 @@ func TestDemonstrationColumns(t *testing.T) {
 			Demonstration{Prompt: talk("user"), Completion: talk("assistant", "A")}},
 	} {
 		c.want.Source = "d.jsonl:1"
-		demos, _, err := readDemonstrations(mapFS("d.jsonl", c.row), "d.jsonl")
+		demos, _, err := StreamDemonstrations(mapFS("d.jsonl", c.row), "d.jsonl").Collect()
 		if err != nil {
 			t.Errorf("%s: %v", c.row, err)
 		} else if !reflect.DeepEqual(demos[0], c.want) {
@@ -59,9 +59,9 @@ func turns(prompt Text, completion ...string) Demonstration {
 func TestTurnsSurvive(t *testing.T) {
 	demos := []Demonstration{turns(talk("user", "Q"), "assistant A", "-user R", "assistant B"),
 		turns(talk("user", "Q"), "assistant A")}
-	for _, name := range []string{"d.jsonl", "d.json", "d.parquet"} {
+	for _, name := range []string{"d.jsonl", "d.json"} {
 		path := filepath.Join(t.TempDir(), name)
-		if err := WriteDemonstrations(path, demos); err != nil {
+		if err := WriteAll(path, demos); err != nil {
 			t.Fatal(err)
 		}
 		got, _, err := ReadDemonstrations(path)
@@ -82,7 +82,7 @@ func TestDemonstrationDrops(t *testing.T) {
 {"prompt":"Q","completion":" "}
 {"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A","train":false}]}
 `
-	demos, report, err := readDemonstrations(mapFS("d.jsonl", rows), "d.jsonl")
+	demos, report, err := StreamDemonstrations(mapFS("d.jsonl", rows), "d.jsonl").Collect()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestDemonstrationErrors(t *testing.T) {
 		`{"prompt":"Q","completion":` + strings.Repeat("[", 20000) +
 			`"A"]}`: "d.jsonl:1: bad JSON: invalid character '[' exceeded max depth",
 	} {
-		demos, report, err := readDemonstrations(mapFS("d.jsonl", row), "d.jsonl")
+		demos, report, err := StreamDemonstrations(mapFS("d.jsonl", row), "d.jsonl").Collect()
 		wantError(t, err, want)
 		if demos != nil || report != nil {
 			t.Errorf("%.40s: a result beside the error", row)
@@ -130,7 +130,7 @@ func TestPromptColumns(t *testing.T) {
 		`{"prompt":"Q","messages":[{"role":"user","content":"not this"}]}`:       plainText("Q"),
 		`{"prompt":null,"messages":[{"role":"user","content":"Q"}],"chosen":""}`: talk("user", "Q"),
 	} {
-		got, _, err := readPrompts(mapFS("p.jsonl", row), "p.jsonl")
+		got, _, err := StreamPrompts(mapFS("p.jsonl", row), "p.jsonl").Collect()
 		if err != nil || !reflect.DeepEqual(got, []PromptRow{{want, "p.jsonl:1"}}) {
 			t.Errorf("%s: %+v, %v", row, got, err)
 		}
@@ -138,9 +138,9 @@ func TestPromptColumns(t *testing.T) {
 }
 
 func TestPromptsOfParquet(t *testing.T) {
-	got, _, err := readPrompts(mapFS("p.parquet", parquetOf(t, struct {
+	got, _, err := StreamPrompts(mapFS("p.parquet", parquetOf(t, struct {
 		Prompt string `parquet:"prompt"`
-	}{"Q"})), "p.parquet")
+	}{"Q"})), "p.parquet").Collect()
 	if err != nil || !reflect.DeepEqual(got, []PromptRow{{plainText("Q"), "p.parquet: row 1"}}) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -152,7 +152,7 @@ func TestPromptDrops(t *testing.T) {
 {"prompt":[]}
 {"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]}
 `
-	prompts, report, err := readPrompts(mapFS("p.jsonl", rows), "p.jsonl")
+	prompts, report, err := StreamPrompts(mapFS("p.jsonl", rows), "p.jsonl").Collect()
 	want := `p.jsonl: 4 rows read, 1 kept
   dropped 2: prompt is empty (first: p.jsonl:2)
   dropped 1: the last message is the assistant's (first: p.jsonl:4)`
@@ -172,7 +172,7 @@ func TestPromptErrors(t *testing.T) {
 		`{"prompt":`:    "p.jsonl:1: bad JSON",
 		`{"prompt":""}`: "p.jsonl: all 1 rows dropped",
 	} {
-		prompts, _, err := readPrompts(mapFS("p.jsonl", row), "p.jsonl")
+		prompts, _, err := StreamPrompts(mapFS("p.jsonl", row), "p.jsonl").Collect()
 		wantError(t, err, want)
 		if prompts != nil {
 			t.Errorf("%s: a result beside the error", row)

@@ -12,7 +12,7 @@ func Example() {
 	files := fstest.MapFS{"pairs.jsonl": {Data: []byte(
 		`{"chosen": "Q: Is it far?\nA: No.", "rejected": "Q: Is it far?\nA: Go away.", "chosen_score": 0.75,` +
 			` "rejected_score": 0.25}`)}}
-	pairs, report, err := data.ReadPreferencesFS(files, "pairs.jsonl", data.PreferenceOptions{})
+	pairs, report, err := data.StreamPreferences(files, "pairs.jsonl", data.PreferenceOptions{}).Collect()
 	if err != nil {
 		fmt.Println(err)
 		return

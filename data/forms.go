@@ -43,9 +43,6 @@ var KnownAnswerColumns = [][2]string{
 	{"answers", "scores"},
 }
 
-// marginColumn is the difference of scores that nobody has.
-const marginColumn = "margin"
-
 // turnRoles are ShareGPT's names of roles.
 var turnRoles = map[string]string{"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant",
 	"chatgpt": "assistant", "bing": "assistant", "bard": "assistant", "model": "assistant", "system": "system",

@@ -18,7 +18,7 @@ import (
 // readAll gives a file to every reader; what comes out must keep the promises of the records.
 func readAll(t *testing.T, name, content string) {
 	fsys := mapFS(name, content)
-	pairs, report, err := ReadPreferencesFS(fsys, name, PreferenceOptions{})
+	pairs, report, err := StreamPreferences(fsys, name, PreferenceOptions{}).Collect()
 	checkOutcome(t, len(pairs), report, err)
 	for _, p := range pairs {
 		for _, text := range []Text{p.Prompt, p.Chosen, p.Rejected} {
@@ -31,7 +31,7 @@ func readAll(t *testing.T, name, content string) {
 			t.Fatalf("%+v", p)
 		}
 	}
-	demos, report, err := readDemonstrations(fsys, name)
+	demos, report, err := StreamDemonstrations(fsys, name).Collect()
 	checkOutcome(t, len(demos), report, err)
 	for _, d := range demos {
 		if d.Completion.Empty() {
@@ -149,8 +149,7 @@ func FuzzParquet(f *testing.F) {
 	f.Fuzz(func(t *testing.T, file uint8, edits []byte) {
 		content := expect.Edit(files[int(file)%len(files)], edits)
 		defer expect.Within("")()
-		pairs, report, err := ReadPreferencesFS(fstest.MapFS{"f.parquet": {Data: content}}, "f.parquet",
-			PreferenceOptions{})
+		pairs, report, err := StreamPreferences(fstest.MapFS{"f.parquet": {Data: content}}, "f.parquet", PreferenceOptions{}).Collect()
 		checkOutcome(t, len(pairs), report, err)
 	})
 }

@@ -57,7 +57,7 @@ var wantError = expect.Error
 // onePair reads a file of one row.
 func onePair(t *testing.T, row string) Preference {
 	t.Helper()
-	pairs, _, err := ReadPreferencesFS(mapFS("p.jsonl", row), "p.jsonl", PreferenceOptions{})
+	pairs, _, err := StreamPreferences(mapFS("p.jsonl", row), "p.jsonl", PreferenceOptions{}).Collect()
 	if err != nil {
 		t.Fatalf("%s: %v", row, err)
 	}

@@ -174,8 +174,8 @@ func KindOf(value any) string {
 func jsonRows(in source, _ []string) RowSeq {
 	return func(yield func(Row, error) bool) {
 		most := in.bound.longest()
-		lines := &lineCounter{in: in.content, most: most, room: most}
-		ahead := bufio.NewReader(lines)
+		limited := &limitedReader{in: in.content, most: most, room: most}
+		ahead := bufio.NewReader(limited)
 		array, err := openArray(ahead)
 		if err == io.EOF {
 			return
@@ -184,26 +184,35 @@ func jsonRows(in source, _ []string) RowSeq {
 		if err == nil && array {
 			_, err = dec.Token()
 		}
-		for n := 1; err == nil && (!array || dec.More()); n++ {
+		n := 1
+		for ; err == nil && (!array || dec.More()); n++ {
 			var text json.RawMessage
-			lines.room = most
+			limited.room = most
 			if err = dec.Decode(&text); err == nil && len(text) > most {
 				err = errTooLong(most)
-				lines.err = err
+				limited.err = err
 			}
-			if err == nil && !in.yieldRaw(yield, fmt.Sprintf("%s: row %d", in.name, n), text) {
+			if err == io.EOF && !array {
 				return
 			}
-			lines.room = most
-		}
-		if err == io.EOF && !array {
-			return
+			if err != nil {
+				break
+			}
+			if !in.yieldRaw(yield, fmt.Sprintf("%s: row %d", in.name, n), text) {
+				return
+			}
+			limited.room = most
 		}
 		if err == nil {
 			err = closeArray(dec)
 		}
-		if err != nil {
-			yield(Row{}, jsonError(in.name, lines, ahead, dec, err))
+		switch {
+		case limited.err != nil:
+			yield(Row{}, Unreadable(in.name, fmt.Sprintf("in row %d", n), limited.err))
+		case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
+			yield(Row{}, fmt.Errorf("%s: row %d: bad JSON: the file ends inside a value", in.name, n))
+		case err != nil:
+			yield(Row{}, fmt.Errorf("%s: row %d: %w", in.name, n, BadJSON(err)))
 		}
 	}
 }
@@ -233,57 +242,29 @@ func closeArray(dec *json.Decoder) error {
 	if _, err := dec.Token(); err != nil {
 		return err
 	}
-	if _, err := dec.Token(); err != io.EOF {
-		if err == nil {
-			err = errors.New("text after the closing ]")
-		}
+	if _, err := dec.Token(); err == nil {
+		return errors.New("text after the closing ]")
+	} else if err != io.EOF {
 		return err
 	}
 	return nil
 }
 
-// jsonError names the line of a fault: that of the last byte read, less the lines after the fault that the decoder and
-// in still hold.
-func jsonError(name string, lines *lineCounter, in *bufio.Reader, dec *json.Decoder, err error) error {
-	line := lines.count + 1
-	if lines.err != nil {
-		return Unreadable(name, fmt.Sprintf("in line %d", line), lines.err)
-	}
-	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s:%d: bad JSON: the file ends inside a value", name, line)
-	}
-	held, _ := io.ReadAll(dec.Buffered())
-	ahead, _ := in.Peek(in.Buffered())
-	line -= bytes.Count(held[faultOffset(held):], []byte("\n")) + bytes.Count(ahead, []byte("\n"))
-	return fmt.Errorf("%s:%d: %w", name, line, BadJSON(err))
+// limitedReader bounds a value, and keeps the error that ended the reading.
+type limitedReader struct {
+	in   io.Reader
+	most int // bytes of a value
+	room int // bytes until a value is too long
+	err  error
 }
 
-// faultOffset is the offset of a syntax error in a text. The decoder's own errors count only the bytes of whole values.
-func faultOffset(text []byte) int {
-	var syntax *json.SyntaxError
-	if err := json.NewDecoder(bytes.NewReader(text)).Decode(new(json.RawMessage)); errors.As(err, &syntax) {
-		return int(syntax.Offset) - 1
-	}
-	return len(text) - len(bytes.TrimLeft(text, " \t\r\n"))
-}
-
-// lineCounter counts newlines, and keeps the error that ended the reading.
-type lineCounter struct {
-	in    io.Reader
-	most  int // bytes of a value
-	room  int // bytes until a value is too long
-	count int
-	err   error // not io.EOF
-}
-
-func (c *lineCounter) Read(p []byte) (int, error) {
-	n, err := c.in.Read(p)
-	c.count += bytes.Count(p[:n], []byte("\n"))
-	if c.room -= n; c.room < 0 && err == nil {
-		err = errTooLong(c.most)
+func (l *limitedReader) Read(p []byte) (int, error) {
+	n, err := l.in.Read(p)
+	if l.room -= n; l.room < 0 && err == nil {
+		err = errTooLong(l.most)
 	}
 	if err != nil && err != io.EOF {
-		c.err = err
+		l.err = err
 	}
 	return n, err
 }

@@ -1,19 +1,27 @@
 package data
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"unicode/utf8"
+
+	"github.com/posttrain/posttrain/internal/files"
 )
 
 // WriteLines writes n values as JSON lines, whole or not at all.
 func WriteLines(path string, n int, line func(i int) any) error {
-	return WriteFile(path, Table{Values: indexed(n, func(i int) (any, error) {
-		return line(i), nil
-	})}.Lines)
+	return WriteFile(path, func(w io.Writer) error {
+		for i := range n {
+			if err := WriteLine(w, line(i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // WriteLine writes a value as a line of JSON, without escapes for < and >.
@@ -31,6 +39,25 @@ func WriteJSON(path string, value any) error {
 		enc.SetIndent("", "  ")
 		return enc.Encode(value)
 	})
+}
+
+// WriteFile writes a file, whole or not at all: it gets a temporary name beside path first.
+func WriteFile(path string, write func(w io.Writer) error) error {
+	tmp, err := files.NewPending(path, 0o666)
+	if err == nil {
+		defer tmp.Cleanup()
+		out := bufio.NewWriter(tmp)
+		if err = write(out); err == nil {
+			err = out.Flush()
+		}
+	}
+	if err == nil {
+		err = tmp.CloseAtomicallyReplace()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: not written: %w", path, files.Cause(err))
+	}
+	return nil
 }
 
 // MaxLine bounds a line of JSON in bytes: a longer one is damage.
@@ -91,16 +118,4 @@ func decodeLine[T any](path string, line Line) (value T, err error) {
 		err = fmt.Errorf("%s:%d: %w", path, line.Number, err)
 	}
 	return value, err
-}
-
-// MarshalJSON writes a text as a column holds it: a string or a list of {role, content}.
-func (t Text) MarshalJSON() ([]byte, error) { return Marshal(t.value()) }
-
-// UnmarshalJSON reads what MarshalJSON writes.
-func (t *Text) UnmarshalJSON(b []byte) error {
-	*t = Text{}
-	if len(b) > 0 && b[0] == '"' {
-		return json.Unmarshal(b, &t.Plain)
-	}
-	return json.Unmarshal(b, &t.Messages)
 }

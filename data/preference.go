@@ -24,29 +24,17 @@ const preferenceColumns = "want prompt, chosen, rejected, or chosen, rejected wi
 // Rows without a prompt, with an empty answer, or with two equal answers are dropped and counted in the Report; answers
 // of white space alone are kept and counted. A malformed row is an error that names file and line.
 func ReadPreferences(path string, o PreferenceOptions) ([]Preference, *Report, error) {
-	return ReadPreferencesFS(nil, path, o)
+	return StreamPreferences(nil, path, o).Collect()
 }
 
-// ReadPreferencesFS is ReadPreferences from a file system, such as an embedded one.
-func ReadPreferencesFS(fsys fs.FS, path string, o PreferenceOptions) ([]Preference, *Report, error) {
-	s, err := streamPreferences(fsys, path, o)
-	if err != nil {
-		return nil, nil, err
-	}
-	return s.Collect()
-}
-
-// StreamPreferences is ReadPreferences without keeping the pairs.
-func StreamPreferences(path string, o PreferenceOptions) (*Stream[Preference], error) {
-	return streamPreferences(nil, path, o)
-}
-
-func streamPreferences(fsys fs.FS, path string, o PreferenceOptions) (*Stream[Preference], error) {
+// StreamPreferences is ReadPreferences without keeping the pairs; fsys nil is the operating system's.
+func StreamPreferences(fsys fs.FS, path string, o PreferenceOptions) *Stream[Preference] {
+	rows := Rows(fsys, path)
 	if err := fault.Err("data", o.Check()); err != nil {
-		return nil, err
+		rows = noRows(err)
 	}
 	var found []string // columns of the first row, for messages
-	s := NewStream(path, Rows(fsys, path), func(r Row, report *Report) (Preference, string, error) {
+	s := NewStream(path, rows, func(r Row, report *Report) (Preference, string, error) {
 		if report.Read == 1 {
 			found = r.Columns()
 		}
@@ -69,7 +57,7 @@ func streamPreferences(fsys fs.FS, path string, o PreferenceOptions) (*Stream[Pr
 		}
 		return nil
 	}
-	return s, nil
+	return s
 }
 
 // preferenceOf makes a pair of a row; columns names the source of its scores, why says why there is no pair.

@@ -89,8 +89,8 @@ func TestScoreColumns(t *testing.T) {
 		{`"other":1`, nil, [2]float64{}, false},
 	} {
 		row := `{"prompt":"Q","chosen":"a","rejected":"b",` + c.columns + `}`
-		pairs, report, err := ReadPreferencesFS(mapFS("p.jsonl", row), "p.jsonl",
-			PreferenceOptions{ScoreColumns: c.named})
+		pairs, report, err := StreamPreferences(mapFS("p.jsonl", row), "p.jsonl",
+			PreferenceOptions{ScoreColumns: c.named}).Collect()
 		if err != nil {
 			t.Errorf("%s: %v", c.columns, err)
 			continue
@@ -103,13 +103,11 @@ func TestScoreColumns(t *testing.T) {
 	}
 }
 
-// TestPairsOfManyForms: nested scores, margins, and pairs of several scored answers.
+// TestPairsOfManyForms: nested scores, and pairs of several scored answers.
 func TestPairsOfManyForms(t *testing.T) {
 	for _, c := range []struct{ row, want string }{
 		{`{"prompt":"Q","chosen":{"text":"a","score":4},"rejected":{"text":"b","score":2}}`, "Q a 4 b 2"},
 		{`{"prompt":"Q","chosen":{"content":"a","rating":4},"rejected":{"content":"b","rating":2}}`, "Q a 4 b 2"},
-		{`{"prompt":"Q","chosen":"a","rejected":"b","margin":0.5}`, "Q a 0.5 b 0 margin"},
-		{`{"prompt":"Q","chosen":"a","rejected":"b","margin":0.5,"chosen_score":3,"rejected_score":1}`, "Q a 3 b 1"},
 		{`{"prompt":"Q","all_generated_responses":["x","y","z"],"all_rm_scores":[0.1,0.9,0]}`, "Q y 0.9 z 0"},
 		{`{"prompt":"Q","responses":["x","y"],"scores":[-1,-2]}`, "Q x -1 y -2"},
 		{`{"prompt":"Q","chosen":"y","rejected":"x ","all_generated_responses":["x","y","z"],` +
@@ -130,7 +128,7 @@ func TestPairsOfManyForms(t *testing.T) {
 		{`{"prompt":"Q","chosen":{"score":1},"rejected":{"text":"b","score":2}}`,
 			"p.jsonl:1: chosen is an object: want"},
 	} {
-		pairs, _, err := ReadPreferencesFS(mapFS("p.jsonl", c.row), "p.jsonl", PreferenceOptions{})
+		pairs, _, err := StreamPreferences(mapFS("p.jsonl", c.row), "p.jsonl", PreferenceOptions{}).Collect()
 		if err != nil {
 			wantError(t, err, c.want)
 			continue
@@ -147,26 +145,7 @@ func describePair(p Preference) string {
 	}
 	text := fmt.Sprintf("%s %s %v %s %v", p.Prompt.Plain, p.Chosen.Plain, p.ChosenScore, p.Rejected.Plain,
 		p.RejectedScore)
-	if p.Margin {
-		text += " margin"
-	}
 	return text
-}
-
-// TestMarginsAreWritten in both forms, and read again.
-func TestMarginsAreWritten(t *testing.T) {
-	pair := Preference{Prompt: plainText("Q"), Chosen: plainText("a"), Rejected: plainText("b"), ChosenScore: 0.5, Scored: true,
-		Margin: true}
-	for _, name := range []string{"m.jsonl", "m.parquet"} {
-		path := filepath.Join(t.TempDir(), name)
-		if err := WritePreferences(path, []Preference{pair}); err != nil {
-			t.Fatal(err)
-		}
-		pairs, _, err := ReadPreferences(path, PreferenceOptions{})
-		if err != nil || describePair(pairs[0]) != "Q a 0.5 b 0 margin" {
-			t.Errorf("%s: %v %+v", name, err, pairs)
-		}
-	}
 }
 
 // Every container gives the same pairs.
@@ -199,7 +178,7 @@ func TestContainers(t *testing.T) {
 		{"p.parquet", table, "p.parquet: row 3"},
 		{"p.parquet.gz", gzipText(table), "p.parquet.gz: row 3"},
 	} {
-		pairs, report, err := ReadPreferencesFS(mapFS(c.name, c.content), c.name, PreferenceOptions{})
+		pairs, report, err := StreamPreferences(mapFS(c.name, c.content), c.name, PreferenceOptions{}).Collect()
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -233,7 +212,7 @@ func TestParquetAsHuggingFaceWritesIt(t *testing.T) {
 	if p := pairs[2]; p.ChosenScore != 3 || p.RejectedScore != 4 {
 		t.Errorf("scores %v, %v", p.ChosenScore, p.RejectedScore)
 	}
-	demos, _, err := readDemonstrations(os.DirFS("testdata"), "texts.parquet")
+	demos, _, err := StreamDemonstrations(os.DirFS("testdata"), "texts.parquet").Collect()
 	if err != nil || len(demos) != 5 || demos[4].Completion.Plain != "line 4" {
 		t.Errorf("%v, %v", demos, err)
 	}
@@ -250,7 +229,7 @@ func TestDropsAndWartsAreCounted(t *testing.T) {
 {"prompt":"Q","chosen":"a","rejected":"b\n\nHuman: c"}
 {"chosen":[{"role":"user","content":"x"}],"rejected":[{"role":"user","content":"y"}]}
 `
-	pairs, report, err := ReadPreferencesFS(mapFS("p.jsonl", rows), "p.jsonl", PreferenceOptions{})
+	pairs, report, err := StreamPreferences(mapFS("p.jsonl", rows), "p.jsonl", PreferenceOptions{}).Collect()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,11 +263,11 @@ func TestPreferenceErrors(t *testing.T) {
 		{"p.jsonl", "[1]", "p.jsonl:1: a list: want a JSON object"},
 		{"p.jsonl", ok + "{\"prompt\":\"\xff\"}", "p.jsonl:2: invalid UTF-8"},
 		{"p.json", "[\n" + ok + ",\n{\"a\": \"\xff\"}]", "p.json: row 2: invalid UTF-8"},
-		{"p.json", "[\n" + ok + ",\n{]", "p.json:4: bad JSON: invalid character ']'"},
-		{"p.json", "[\n" + ok + ok + "]", "p.json:3: bad JSON: expected comma after array element"},
-		{"p.json", "[\n" + ok, "p.json:3: bad JSON: the file ends inside a value"},
-		{"p.json", "[" + ok + "] 5", "p.json:2: bad JSON: text after the closing ]"},
-		{"p.json", "\n\n\n{]", "p.json:4: bad JSON"},
+		{"p.json", "[\n" + ok + ",\n{]", "p.json: row 2: bad JSON: invalid character ']'"},
+		{"p.json", "[\n" + ok + ok + "]", "p.json: row 2: bad JSON: expected comma after array element"},
+		{"p.json", "[\n" + ok, "p.json: row 2: bad JSON: the file ends inside a value"},
+		{"p.json", "[" + ok + "] 5", "p.json: row 2: bad JSON: text after the closing ]"},
+		{"p.json", "\n\n\n{]", "p.json: row 1: bad JSON"},
 		{"p.json", "5", "p.json: row 1: a number: want a JSON object"},
 		{"p.jsonl", ok + `{"question":"Q","answer":null}`,
 			"p.jsonl:2: found columns answer (null), question: want prompt, chosen, rejected, or chosen, rejected"},
@@ -317,7 +296,7 @@ func TestPreferenceErrors(t *testing.T) {
 		{"p.jsonl.gz", ok, "p.jsonl.gz: not a gzip file"},
 		{"p.jsonl.gz", "", "p.jsonl.gz: the file ends early"},
 		{"p.jsonl.gz", gzipText(ok)[:30], "p.jsonl.gz: the file ends early in line 1: it is truncated"},
-		{"p.json.gz", gzipText("[" + ok + "]")[:30], "p.json.gz: the file ends early in line 1: it is truncated"},
+		{"p.json.gz", gzipText("[" + ok + "]")[:30], "p.json.gz: the file ends early in row 1: it is truncated"},
 		{"p.jsonl.gz", flipLast(gzipText(ok)), "the gzip checksum is wrong"},
 		{"p.parquet.gz", gzipText("x")[:15], "p.parquet.gz: the file ends early"},
 		{"p.parquet", "", "p.parquet: not a readable parquet file"},
@@ -336,7 +315,7 @@ func TestPreferenceErrors(t *testing.T) {
 			Rejected string `parquet:"rejected"`
 		}{"x", "\xff"}), "p.parquet: row 1: rejected is not valid UTF-8"},
 	} {
-		_, _, err := ReadPreferencesFS(mapFS(c.name, c.content), c.name, PreferenceOptions{})
+		_, _, err := StreamPreferences(mapFS(c.name, c.content), c.name, PreferenceOptions{}).Collect()
 		wantError(t, err, c.want)
 	}
 	nan := parquetOf(t, struct {
@@ -345,7 +324,7 @@ func TestPreferenceErrors(t *testing.T) {
 		Rejected string  `parquet:"rejected"`
 		S        float64 `parquet:"chosen_score"`
 	}{"Q", "a", "b", nan()})
-	_, _, err := ReadPreferencesFS(mapFS("p.parquet", nan), "p.parquet", PreferenceOptions{})
+	_, _, err := StreamPreferences(mapFS("p.parquet", nan), "p.parquet", PreferenceOptions{}).Collect()
 	wantError(t, err, "p.parquet: row 1: chosen_score is NaN: want a finite number")
 }
 
@@ -380,14 +359,14 @@ func TestNamedScoreColumns(t *testing.T) {
 		{[]string{"w", "w"}, "want two column names"},
 		{[]string{"w", ""}, "want two column names"},
 	} {
-		_, _, err := ReadPreferencesFS(row, "p.jsonl", PreferenceOptions{ScoreColumns: c.columns})
+		_, _, err := StreamPreferences(row, "p.jsonl", PreferenceOptions{ScoreColumns: c.columns}).Collect()
 		wantError(t, err, c.want)
 	}
 }
 
 func TestARowOfManyMegabytesIsRefused(t *testing.T) {
 	long := strings.Repeat(" ", MaxRowBytes) + "{}\n"
-	_, _, err := ReadPreferencesFS(mapFS("p.jsonl", "\n"+long), "p.jsonl", PreferenceOptions{})
+	_, _, err := StreamPreferences(mapFS("p.jsonl", "\n"+long), "p.jsonl", PreferenceOptions{}).Collect()
 	wantError(t, err, "p.jsonl:2: longer than 64 MiB")
 }
 

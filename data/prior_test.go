@@ -99,7 +99,7 @@ func TestPriorErrors(t *testing.T) {
 		{swapped, RewardOptions{Transform: "auto", OnNegativeGap: "drop"}, "all 2 pairs have a negative gap"},
 		{nil, DefaultRewardOptions(), "no pairs"},
 		{swapped, RewardOptions{Transform: "sigmoid", OnNegativeGap: "clamp"},
-			`reward_transform "sigmoid": want auto, none, scale, minmax, rank, logistic or logit`},
+			`reward_transform "sigmoid": want auto, none, scale, rank or logistic`},
 		{swapped, RewardOptions{Transform: "auto", OnNegativeGap: "keep"},
 			`on_negative_gap "keep": want clamp, drop, swap or error`},
 	} {

@@ -42,7 +42,7 @@ func TestReadPython(t *testing.T) {
 		}
 	}
 	for _, err := range JSONRows(files, "a.json") {
-		if err == nil || !strings.Contains(err.Error(), "a.json:1: bad JSON") {
+		if err == nil || !strings.Contains(err.Error(), "a.json: row 1: bad JSON") {
 			t.Error(err)
 		}
 		break

@@ -49,7 +49,7 @@ func TestRealScoresAreNoticed(t *testing.T) {
 		transform string
 		median    float64
 		warned    bool
-	}{{"auto", 3.7e-5, true}, {"rank", 0.146, false}, {"logit", 0.095, false}} {
+	}{{"auto", 3.7e-5, true}, {"rank", 0.146, false}} {
 		_, gaps, report, err := Prior(pairs, RewardOptions{Transform: c.transform, OnNegativeGap: "clamp"})
 		if err != nil {
 			t.Fatal(err)

@@ -205,12 +205,6 @@ func (s *Stream[T]) Collect() (records []T, report *Report, err error) {
 	return records, report, nil
 }
 
-// Collect reads rows into records, which of makes as for [NewStream].
-func Collect[T any](path string, in RowSeq, of func(Row, *Report) (record T, why string, err error)) (
-	[]T, *Report, error) {
-	return NewStream(path, in, of).Collect()
-}
-
 func joinTallies(tallies []Tally) string {
 	parts := make([]string, len(tallies))
 	for i, t := range tallies {

@@ -23,8 +23,6 @@ func rewardsOf(t *testing.T, o RewardOptions, scores ...[2]float64) *Rewards {
 func TestTransforms(t *testing.T) {
 	sigma := func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 	five := [][2]float64{{1, 2}, {3, 4}, {5, 5}} // sorted 1 2 3 4 5 5: median 4, quartiles 2 and 5
-	odds := func(p float64) float64 { return math.Log(p / (1 - p)) }
-	half := [][2]float64{{0.1, 0.5}, {0.5, 0.9}, {0.1, 0.9}} // median 0.5, quartiles 0.1 and 0.9
 	for _, c := range []struct {
 		o      RewardOptions
 		scores [][2]float64
@@ -32,12 +30,9 @@ func TestTransforms(t *testing.T) {
 	}{
 		{RewardOptions{Transform: "none"}, five, map[float64]float64{3: 3}},
 		{RewardOptions{Transform: "scale", Range: []float64{1, 5}}, five, map[float64]float64{1: 0, 2: 0.25, 5: 1}},
-		{RewardOptions{Transform: "minmax"}, five, map[float64]float64{1: 0, 3: 0.5, 9: 1, -3: 0}},
 		{RewardOptions{Transform: "rank"}, five, map[float64]float64{1: 0.5 / 6, 5: 5. / 6, 2.5: 2. / 6, 0: 0, 6: 1}},
 		{RewardOptions{Transform: "logistic", Temperature: 2}, five, map[float64]float64{0: 0.5, 3: sigma(1.5)}},
 		{RewardOptions{Transform: "logistic"}, five, map[float64]float64{4: 0.5, 5: sigma(2 * math.Log(3) / 3)}},
-		{RewardOptions{Transform: "logit"}, half, map[float64]float64{0.1: 0.25, 0.5: 0.5, 0.9: 0.75,
-			0.7: sigma(odds(0.7) / odds(0.9) * math.Log(3))}},
 	} {
 		r := rewardsOf(t, c.o, c.scores...)
 		for score, want := range c.want {
@@ -46,39 +41,6 @@ func TestTransforms(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestMargins: the transforms of margins keep 0 and the sign.
-func TestMargins(t *testing.T) {
-	pairs := scoredPairs([2]float64{1, 0}, [2]float64{-2, 0}, [2]float64{3, 0}, [2]float64{4, 0}, [2]float64{8, 0})
-	for i := range pairs {
-		pairs[i].Margin = true
-	}
-	for _, c := range []struct {
-		o    RewardOptions
-		of   float64
-		want float64
-	}{
-		{RewardOptions{Transform: "none"}, 3, 3},
-		{RewardOptions{Transform: "scale", Range: []float64{1, 11}}, -2, -0.2},
-		{RewardOptions{Transform: "minmax"}, 3.5, 0.5},
-		{RewardOptions{Transform: "rank"}, -2, -0.3},
-		{RewardOptions{Transform: "logistic"}, 3, 0.5},
-		{RewardOptions{Transform: "auto"}, -4.5, -0.5}, // of ratings from 1 to 10
-	} {
-		c.o.OnNegativeGap = "clamp"
-		r, err := c.o.Fit(pairs)
-		if err != nil {
-			t.Errorf("%s: %v", c.o.Transform, err)
-		} else if math.Abs(r.Of(c.of)-c.want) > 1e-12 || r.Of(0) != 0 || r.Of(-c.of) != -r.Of(c.of) {
-			t.Errorf("%s of margin %v is %v: want %v (%s)", c.o.Transform, c.of, r.Of(c.of), c.want, r.Words)
-		}
-	}
-	mixed := append(scoredPairs([2]float64{1, 0}), pairs[1])
-	_, err := DefaultRewardOptions().Fit(mixed)
-	wantError(t, err, "p.jsonl:1 and p.jsonl:2: one has scores, the other a margin: want the same of all pairs")
-	_, err = RewardOptions{Transform: "logit", OnNegativeGap: "clamp"}.Fit(pairs)
-	wantError(t, err, "p.jsonl:1: reward_transform logit wants scores, and the pairs have margins")
 }
 
 // drawn are n pairs of scores that draw gives.
@@ -160,10 +122,6 @@ func TestTransformsThatDoNotFit(t *testing.T) {
 	}{
 		{RewardOptions{Transform: "scale", Range: []float64{1, 5}}, [][2]float64{{3, 2}, {8, 2}},
 			"p.jsonl:2: score 8: reward_transform scale wants scores from 1 to 5"},
-		{RewardOptions{Transform: "logit"}, [][2]float64{{3, 2}},
-			"p.jsonl:1: score 3: reward_transform logit wants scores from 0 to 1"},
-		{RewardOptions{Transform: "minmax"}, same,
-			"p.jsonl:1: all scores are 3: reward_transform minmax wants different ones"},
 		{RewardOptions{Transform: "logistic"}, same, "p.jsonl:1: all scores are 3: reward_transform logistic wants"},
 		{RewardOptions{Transform: "scale"}, same, "data.reward_range []: reward_transform scale wants the lowest and " +
 			"the highest score, such as [1, 10]"},
@@ -205,7 +163,7 @@ func TestUselessGapsAreNoticed(t *testing.T) {
 			"hardly differ"},
 		{"none", [][2]float64{{-3, -5}, {1, 0.5}}, "1 of 2 of the prior's gaps are above 1, up to 2: rewards are to " +
 			"be in [0, 1], and reward_transform none takes the scores as they are; set data.reward_transform to auto"},
-		{"logit", saturated, ""},
+		{"rank", saturated, ""},
 		{"auto", [][2]float64{{1, 0.5}, {0.75, 0.25}}, ""},
 	} {
 		o := RewardOptions{Transform: c.transform, OnNegativeGap: "clamp"}

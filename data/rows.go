@@ -105,7 +105,7 @@ func stream(fsys fs.FS, name string, read func(format, source) RowSeq) RowSeq {
 		return streamFile(fsys, name, read)
 	}
 	if _, _, err := hubcache.Files(name); err != nil {
-		return func(yield func(Row, error) bool) { yield(Row{}, err) }
+		return noRows(err)
 	}
 	names := files.Match(name)
 	if len(names) == 1 {
@@ -120,6 +120,11 @@ func stream(fsys fs.FS, name string, read func(format, source) RowSeq) RowSeq {
 			}
 		}
 	}
+}
+
+// noRows is a file that cannot be read.
+func noRows(err error) RowSeq {
+	return func(yield func(Row, error) bool) { yield(Row{}, err) }
 }
 
 func streamFile(fsys fs.FS, name string, read func(format, source) RowSeq) RowSeq {

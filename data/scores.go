@@ -12,7 +12,7 @@ import (
 // PreferenceOptions says how preference rows are read.
 type PreferenceOptions struct {
 	// ScoreColumns names the columns with the scores of the chosen and of the rejected answer, a field of an object as
-	// column.field; empty: the first pair of KnownScoreColumns that a row has, else a margin, else the scores that the
+	// column.field; empty: the first pair of KnownScoreColumns that a row has, else the scores that the
 	// two answers have among several.
 	ScoreColumns []string `yaml:"score_columns" words:"two column names, for the chosen and the rejected score" flag:"score-columns" help:"two columns with the scores of chosen and rejected, such as a,b; empty: the known names"`
 	// ClassColumn names the column of [Preference.Class], which each row must have; "": none.
@@ -47,10 +47,6 @@ func (p *Preference) readScores(fields map[string]any, o PreferenceOptions) (str
 	}
 	if len(o.ScoreColumns) == 2 {
 		return "", nil
-	}
-	if margin, ok, err := numberOf(fields, marginColumn); ok || err != nil {
-		p.ChosenScore, p.Scored, p.Margin = margin, ok, ok
-		return marginColumn, err
 	}
 	answers, _ := answersOf(fields) // of a row that has its pair, such lists may mean something else
 	return answers.scoreOf(p), nil

@@ -36,17 +36,13 @@ func TestStreamsKeepNoRecords(t *testing.T) {
 			}
 		}
 	}
-	for _, ext := range []string{".jsonl", ".parquet"} {
+	for _, ext := range []string{".jsonl", ".json"} {
 		path := filepath.Join(t.TempDir(), "pairs"+ext)
-		if err := WritePreferenceSeq(path, made); err != nil {
-			t.Fatal(err)
-		}
-		s, err := StreamPreferences(path, PreferenceOptions{})
-		if err != nil {
+		if err := Write(path, made); err != nil {
 			t.Fatal(err)
 		}
 		n := 0
-		report, err := s.Each(func(p Preference) error {
+		report, err := StreamPreferences(nil, path, PreferenceOptions{}).Each(func(p Preference) error {
 			if n%1000 == 0 && !strings.HasPrefix(p.Chosen.Plain, fmt.Sprintf("%08d", n)) {
 				t.Errorf("%s: %.20s, want pair %d", p.Source, p.Chosen.Plain, n)
 			}

@@ -17,7 +17,7 @@ func ReadTable[R, T any](fsys fs.FS, path string,
 		columns = append(columns, strings.Split(f.Tag.Get("json"), ",")[0])
 	}
 	places := map[string]string{}
-	return Collect(path, JSONRows(fsys, path, columns...), func(row Row, report *Report) (T, string, error) {
+	return NewStream(path, JSONRows(fsys, path, columns...), func(row Row, report *Report) (T, string, error) {
 		var r R
 		if err := Unmarshal(row.Text, &r); err != nil {
 			return *new(T), "", err
@@ -28,5 +28,5 @@ func ReadTable[R, T any](fsys fs.FS, path string,
 		}
 		places[once] = row.Source
 		return record, "", err
-	})
+	}).Collect()
 }

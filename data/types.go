@@ -75,7 +75,6 @@ type Preference struct {
 	Prompt, Chosen, Rejected   Text
 	ChosenScore, RejectedScore float64 // rewards as the file gives them, finite; only with Scored
 	Scored                     bool
-	Margin                     bool   // only the difference of the scores is known: ChosenScore, with RejectedScore 0
 	Source                     string // the row: "pairs.jsonl:41" or "pairs.parquet: row 41"
 	Class                      string // in the column that [PreferenceOptions] names
 }

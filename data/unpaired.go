@@ -18,17 +18,16 @@ const labelledColumns = "want prompt, completion and label (true or false), or t
 // ReadLabelled reads single answers with labels from a .jsonl, .json or .parquet file, each also with .gz. Columns are
 // TRL's: prompt, completion (strings or lists of {role, content}) and label, true or false. A preference pair becomes
 // two answers, the chosen one desirable and the rejected one not; the Report has a note of these.
-func ReadLabelled(path string) ([]Labelled, *Report, error) { return ReadLabelledFS(nil, path) }
-
-// ReadLabelledFS is ReadLabelled from a file system, such as an embedded one.
-func ReadLabelledFS(fsys fs.FS, path string) ([]Labelled, *Report, error) {
-	all, report, err := Collect(path, Rows(fsys, path), labelledOf)
+//
+// fsys nil is the operating system's.
+func ReadLabelled(fsys fs.FS, path string) ([]Labelled, *Report, error) {
+	all, report, err := StreamLabelled(fsys, path).Collect()
 	return slices.Concat(all...), report, err
 }
 
 // StreamLabelled is ReadLabelled without keeping the answers: those of a row, one or two, come together.
-func StreamLabelled(path string) *Stream[[]Labelled] {
-	return NewStream(path, Rows(nil, path), labelledOf)
+func StreamLabelled(fsys fs.FS, path string) *Stream[[]Labelled] {
+	return NewStream(path, Rows(fsys, path), labelledOf)
 }
 
 // labelledOf makes answers of a row; why is the reason to drop it, "" to keep it.

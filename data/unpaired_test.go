@@ -16,7 +16,7 @@ func TestLabelled(t *testing.T) {
 {"prompt":"Q","completion":"","label":1}
 {"prompt":"Q","responses":["worse","better"],"scores":[1,2]}
 `
-	got, report, err := ReadLabelledFS(mapFS("k.jsonl", text), "k.jsonl")
+	got, report, err := ReadLabelled(mapFS("k.jsonl", text), "k.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestLabelledErrors(t *testing.T) {
 		`{"prompt":"Q","completion":"A","label":[1]}`:    "k.jsonl:1: label is a list: want true or false",
 		`{"chosen":"A"}`: "k.jsonl:1: found columns chosen: want prompt, chosen, rejected",
 	} {
-		_, _, err := ReadLabelledFS(mapFS("k.jsonl", row), "k.jsonl")
+		_, _, err := ReadLabelled(mapFS("k.jsonl", row), "k.jsonl")
 		expect.Error(t, err, want)
 	}
 }

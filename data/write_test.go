@@ -17,7 +17,7 @@ func TestPreferencesComeBackAsWritten(t *testing.T) {
 	}
 	pairs[0].Rejected = plainText(" ")
 	path := filepath.Join(t.TempDir(), "pairs.jsonl")
-	if err := WritePreferences(path, pairs); err != nil {
+	if err := WriteAll(path, pairs); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(path)
@@ -44,7 +44,7 @@ func TestDemonstrationsComeBackAsWritten(t *testing.T) {
 		{Prompt: talk("user"), Completion: talk("assistant", "A")},
 	}
 	path := filepath.Join(t.TempDir(), "sft.jsonl")
-	if err := WriteDemonstrations(path, demos); err != nil {
+	if err := WriteAll(path, demos); err != nil {
 		t.Fatal(err)
 	}
 	back, _, err := ReadDemonstrations(path)
@@ -64,18 +64,18 @@ func TestWritingIsAllOrNothing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "pairs.jsonl")
 	good := scoredPairs([2]float64{1, 0})
-	if err := WritePreferences(path, good); err != nil {
+	if err := WriteAll(path, good); err != nil {
 		t.Fatal(err)
 	}
 	before, _ := os.ReadFile(path)
 	bad := append(scoredPairs([2]float64{1, 0}), scoredPairs([2]float64{nan(), 0})...)
-	wantError(t, WritePreferences(path, bad), "want finite numbers")
+	wantError(t, WriteAll(path, bad), "want finite numbers")
 	after, _ := os.ReadFile(path)
 	entries, _ := os.ReadDir(dir)
 	if string(before) != string(after) || len(entries) != 1 {
 		t.Errorf("%d files, content %q", len(entries), after)
 	}
-	wantError(t, WritePreferences(filepath.Join(dir, "none", "p.jsonl"), good),
+	wantError(t, WriteAll(filepath.Join(dir, "none", "p.jsonl"), good),
 		"p.jsonl: not written: no such file or directory")
 }
 
@@ -131,7 +131,7 @@ func TestBestWorst(t *testing.T) {
 }
 
 // allForms are the names under which records can be written.
-var allForms = []string{"x.json", "x.jsonl", "x.parquet", "x.json.gz", "x.jsonl.gz", "x.parquet.gz", "X.PARQUET"}
+var allForms = []string{"x.json", "x.jsonl", "x.json.gz", "x.jsonl.gz", "X.JSON"}
 
 func TestPreferencesAndDemonstrationsInEveryForm(t *testing.T) {
 	for _, pairs := range [][]Preference{
@@ -143,7 +143,7 @@ func TestPreferencesAndDemonstrationsInEveryForm(t *testing.T) {
 	} {
 		for _, name := range allForms {
 			path := filepath.Join(t.TempDir(), name)
-			if err := WritePreferences(path, pairs); err != nil {
+			if err := WriteAll(path, pairs); err != nil {
 				t.Fatal(err)
 			}
 			back, _, err := ReadPreferences(path, PreferenceOptions{})
@@ -162,7 +162,7 @@ func TestPreferencesAndDemonstrationsInEveryForm(t *testing.T) {
 	} {
 		for _, name := range allForms {
 			path := filepath.Join(t.TempDir(), name)
-			if err := WriteDemonstrations(path, demos); err != nil {
+			if err := WriteAll(path, demos); err != nil {
 				t.Fatal(err)
 			}
 			back, _, err := ReadDemonstrations(path)
@@ -178,16 +178,10 @@ func TestPreferencesAndDemonstrationsInEveryForm(t *testing.T) {
 
 func TestWhatNoFormHolds(t *testing.T) {
 	dir := t.TempDir()
-	path := filepath.Join(dir, "x.parquet")
-	wantError(t, WritePreferences(path, []Preference{
-		{Prompt: plainText("Q"), Chosen: plainText("a"), Rejected: plainText("b")},
-		{Prompt: talk("user", "Q"), Chosen: talk("assistant", "a"), Rejected: talk("assistant", "b")},
-	}), "some texts are strings and some conversations")
-	wantError(t, WriteDemonstrations(path, []Demonstration{{Completion: plainText("bare")},
-		{Prompt: plainText("Q"), Completion: plainText("A")}}), "some are bare text")
-	wantError(t, WritePreferences(path, scoredPairs([2]float64{nan(), 0})), "want finite numbers")
-	wantError(t, WriteDemonstrations(filepath.Join(dir, "x.csv"), nil),
-		`extension ".csv": want .jsonl, .json or .parquet`)
+	wantError(t, WriteAll(filepath.Join(dir, "x.json"), scoredPairs([2]float64{nan(), 0})), "want finite numbers")
+	for _, ext := range []string{".csv", ".parquet"} {
+		wantError(t, WriteAll(filepath.Join(dir, "x"+ext), []int(nil)), `extension "`+ext+`": want .jsonl or .json, each`)
+	}
 	wantError(t, CheckWritable("pairs"), `pairs: extension "": want .jsonl`)
 	if err := CheckWritable("a.JSON.gz"); err != nil {
 		t.Error(err)

@@ -25,7 +25,7 @@ type Encoding[R any] struct {
 // ReadPairs reads a file of pairs, or the embedded ones.
 func ReadPairs(name string, o data.PreferenceOptions) ([]data.Preference, *data.Report, error) {
 	if name == embedded.Name {
-		return data.ReadPreferencesFS(embedded.Files, embedded.Pairs, o)
+		return data.StreamPreferences(embedded.Files, embedded.Pairs, o).Collect()
 	}
 	return data.ReadPreferences(name, o)
 }

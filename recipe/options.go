@@ -173,7 +173,7 @@ func CheckOut(out string) (faults fault.Faults) {
 	}
 	dir := filepath.Dir(out)
 	if data.CheckWritable(out) != nil {
-		faults.Add("out", out, "want a name that ends in .jsonl, .json or .parquet, each also with .gz")
+		faults.Add("out", out, "want a name that ends in .jsonl or .json, each also with .gz")
 	} else if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		faults.Add("out", out, "there is no folder %s to write it in", dir)
 	}

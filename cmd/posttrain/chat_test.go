@@ -65,7 +65,7 @@ func TestChatOfARun(t *testing.T) {
 	}
 }
 
-// TestChatElsewhere: data show and check, generate, eval ci and data best give the template the same settings; a ci-rl
+// TestChatElsewhere: data show, generate, eval ci and data best give the template the same settings; a ci-rl
 // run's evaluation takes the run's.
 func TestChatElsewhere(t *testing.T) {
 	work(t, "qwen2-newer")
@@ -87,11 +87,6 @@ func TestChatElsewhere(t *testing.T) {
 	if loud != "LOUD 2024 "+plain {
 		t.Errorf("%q, plain %q", loud, plain)
 	}
-	check := []string{"data", "check", "--model", "model", "--max-prompt-tokens", "1000", "chats.jsonl"}
-	a, b := must(t, check...), must(t, append(check, settings...)...)
-	if a.out == b.out {
-		t.Error(a.out)
-	}
 	greedy := []string{"--model", "model", "--temperature", "0", "--max-new-tokens", "4"}
 	must(t, append(append([]string{"generate", "--chat", "--prompt", "Hi"}, greedy...), settings...)...)
 	for _, c := range []struct {
@@ -100,8 +95,6 @@ func TestChatElsewhere(t *testing.T) {
 	}{
 		{[]string{"data", "show", "--chat-variables", "quiet=1", "--model", "model", "chats.jsonl"},
 			"the chat template has no variable quiet"},
-		{[]string{"data", "check", "--chat-date", "2024-01-31", "chats.jsonl"},
-			`--chat-date "2024-01-31": only a model's`},
 		{[]string{"data", "show", "--chat-date", "x", "chats.jsonl"}, `--chat-date "x": want a day such as 2026-01-31`},
 		{[]string{"generate", "--prompt", "Hi", "--chat-date", "2024-01-31"}, "the prompt is plain text"},
 		{[]string{"generate", "--prompt", "Hi", "--chat", "--chat-variables", "9"}, "want a name and a value"},

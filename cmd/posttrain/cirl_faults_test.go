@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/testkit"
 )
@@ -19,7 +20,7 @@ func writeScenarios(n int, change func(items []ci.Item)) func(t *testing.T) {
 		if change != nil {
 			change(items)
 		}
-		if err := ci.Write("items.json", items); err != nil {
+		if err := data.WriteAll("items.json", items); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -72,7 +73,7 @@ var cirlFaults = []faultCase{
 	{"cold draws", nil, tinyCIRL(2, "--temperature", "0"), 2, []string{"--temperature",
 		"all completions of a prompt would be the same"}, nil},
 	{"no such prompt", nil, tinyCIRL(2, "--prompt", "short"), 2, []string{"--prompt", `"short"`,
-		"compact, plain, cot, cot-short or a file"}, nil},
+		"compact, plain, cot or a file"}, nil},
 	{"a template with a field that no item has", withTemplate("{{.Task}}\n{{range .Attributes}}{{.Text}}{{end}}" +
 		"{{.Recipent}}"), tinyCIRL(2, "--prompt", "own.tmpl"), 2, []string{"--prompt", "own.tmpl:2",
 		"an item has no field .Recipent: want .Scenario, ", ".Recipient", ".Key, .Text"}, nil},
@@ -226,7 +227,7 @@ func TestResumeOfAChangedCIRL(t *testing.T) {
 	for i := range items {
 		items[i].DatasetItem.UserTask = fmt.Sprintf("%s (%d)", items[i].DatasetItem.UserTask, i)
 	}
-	if err := ci.Write("items.json", items); err != nil {
+	if err := data.WriteAll("items.json", items); err != nil {
 		t.Fatal(err)
 	}
 	checkRefusal(t, cli(t, "ci-rl", "--resume", "out"), faultCase{code: 1, says: []string{"out/test-before.jsonl",

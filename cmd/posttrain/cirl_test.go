@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/config"
@@ -24,7 +25,7 @@ import (
 func workCI(t *testing.T) {
 	t.Helper()
 	t.Chdir(t.TempDir())
-	if err := ci.Write("items.json", ci.Synthesize(24, 5)); err != nil {
+	if err := data.WriteAll("items.json", ci.Synthesize(24, 5)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -219,7 +220,7 @@ func TestCIRLTakesEveryForm(t *testing.T) {
 	}
 	var first string
 	for _, name := range []string{"items.json", "items.jsonl", "items.parquet"} {
-		if err := ci.Write(name, items); err != nil {
+		if err := data.WriteAll(name, items); err != nil {
 			t.Fatal(err)
 		}
 		must(t, tinyCIRL(1, "--data", name, "--out", name+".run", "--max-new-tokens", "24")...)
@@ -256,7 +257,7 @@ func TestCIRLDropsLongPrompts(t *testing.T) {
 	for i := range 3 {
 		items[i*7].DatasetItem.UserTask += long
 	}
-	if err := ci.Write("items.json", items); err != nil {
+	if err := data.WriteAll("items.json", items); err != nil {
 		t.Fatal(err)
 	}
 	o := must(t, tinyCIRL(1, "--set", "data.max_prompt_tokens=200")...)

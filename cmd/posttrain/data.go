@@ -9,7 +9,7 @@ func newData(s streams) *cobra.Command {
 		Example: "  posttrain data synth --n 1000 --out demos.jsonl\n" +
 			"  posttrain data pairs --model DIR --n 200 --out pairs.jsonl\n" +
 			"  posttrain data check dataset.json\n" +
-			"  posttrain data convert dataset.json items.parquet",
+			"  posttrain data convert items.parquet items.json",
 	},
 		section{"Look at files", []*cobra.Command{newCheck(s), newShow(s), newConvert(s)}},
 		section{"Make data", []*cobra.Command{newPairs(s), newSynth(s), newScore(s)}})

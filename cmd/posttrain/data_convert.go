@@ -16,14 +16,13 @@ func newConvert(s streams) *cobra.Command {
 	var f fetcher
 	cmd := &cobra.Command{
 		Use:   "convert IN OUT",
-		Short: "Rewrite a data file as .jsonl, .json or .parquet",
+		Short: "Rewrite a data file as .jsonl or .json",
 		Long: "Rewrite contextual-integrity items, preference pairs, answers with labels or demonstrations in\n" +
-			"another form. The names of the files say which: .jsonl, .json or .parquet, each also with .gz. OUT\n" +
-			"has the records as training sees them: posttrain's columns; unusable rows are left out and counted;\n" +
-			"values of items that are lists or objects are flattened to text. In parquet, an item's information is\n" +
-			"a list of {key, text} and its annotation two lists of {key, words}. IN may also be\n" +
+			"another form. The name of OUT says which: .jsonl or .json, each also with .gz. OUT has the records as\n" +
+			"training sees them: posttrain's columns; unusable rows are left out and counted; values of items that\n" +
+			"are lists or objects are flattened to text. IN may also be .parquet, or\n" +
 			"org/name[@revision][:config][:split] on the hub.",
-		Example: "  posttrain data convert dataset.json items.parquet\n" +
+		Example: "  posttrain data convert items.parquet items.json\n" +
 			"  posttrain data convert --score-columns good,bad pairs.parquet pairs.jsonl.gz",
 		Args: twoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -25,7 +25,5 @@ func newScore(s streams) *cobra.Command {
 }
 
 var scoreFlags = []config.Flag{
-	{Name: "data", Key: "data", Help: "pairs: a .jsonl, .json or .parquet file, each also with .gz, or " + hubRows},
-	{Name: "out", Key: "out", Help: "file to write: .jsonl, .json or .parquet, each also with .gz"},
 	{Name: "backend", Key: "reward.model.backend", Help: "the reward model's: " + backendHelp + " (default auto)"},
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/internal/embedded"
-	"github.com/posttrain/posttrain/recipe/inspect"
+	"github.com/posttrain/posttrain/recipe"
 )
 
 func newShow(s streams) *cobra.Command {
-	o := inspect.ShowOptions{Options: inspect.DefaultOptions(), Row: 1}
+	o := recipe.ShowOptions{Row: 1}
 	var f fetcher
 	cmd := &cobra.Command{
 		Use:   "show FILE",
@@ -33,14 +33,17 @@ func newShow(s streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			source, texts, err := inspect.Show(args[0], o)
+			// %q has escaped the tokens, so that the colour alone is not.
+			out, mark := s.out, func(line string) string { return line }
+			if s.shown && os.Getenv("NO_COLOR") == "" {
+				out, mark = s.colour, func(line string) string { return "\x1b[32m" + line + "\x1b[0m" }
+			}
+			lines, err := recipe.Show(args[0], o, mark)
 			if err != nil {
 				return flagFault(err)
 			}
-			fmt.Fprintln(s.out, source)
-			for _, text := range texts {
-				printTokens(s, text)
-			}
+			fmt.Fprintln(s.out, lines[0])
+			io.WriteString(out, strings.Join(lines[1:], "\n")+"\n")
 			return nil
 		},
 	}
@@ -54,13 +57,4 @@ func newShow(s streams) *cobra.Command {
 	flags.StringVar(&o.LossOn, "loss-on", "",
 		"what of demonstrations has weight, as data.loss_on of sft: completion, last or all (default completion)")
 	return cmd
-}
-
-// printTokens prints a text's tokens. %q has escaped them, so that the colour alone is not.
-func printTokens(s streams, text inspect.Shown) {
-	out, mark := s.out, func(line string) string { return line }
-	if s.shown && os.Getenv("NO_COLOR") == "" {
-		out, mark = s.colour, func(line string) string { return "\x1b[32m" + line + "\x1b[0m" }
-	}
-	io.WriteString(out, strings.Join(text.Lines(mark), "\n")+"\n")
 }

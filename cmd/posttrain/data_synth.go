@@ -12,19 +12,18 @@ func newSynth(s streams) *cobra.Command {
 	c := configured[synth.Options]{spec: synth.Spec, flags: synthesisFlags, run: summary(synth.Run)}
 	return c.command(s, &cobra.Command{
 		Use:   "synth",
-		Short: "Write contextual-integrity items, by a model or by templates, or demonstrations of the templates'",
-		Long: "Write contextual-integrity items in three stages: seeds (scenario, domain, principle, with quotas),\n" +
-			"vignettes (who writes to whom for which task, and which kinds of information fit it), items (the\n" +
-			"information itself, with a keyword of each piece). --engine model asks a model on an OpenAI-compatible\n" +
-			"server, --engine templates asks nobody. Gates then reject items that are useless for training. --out\n" +
-			"is a folder: items.jsonl, rejected.jsonl with the reasons, summary.json and the model's replies. Ctrl-C\n" +
-			"loses the questions under way; the same command continues, and asks nothing twice.\n" +
-			"--form demonstrations, the default without a model, writes the templates' scenarios with answers into\n" +
-			"the file --out (columns prompt and completion). With flaws the writer errs at the given rates.",
+		Short: "Write contextual-integrity items by a model, or demonstrations of synthetic ones by templates",
+		Long: "With --api-model a model on an OpenAI-compatible server writes contextual-integrity items in three\n" +
+			"stages: seeds (scenario, domain, principle), vignettes (who writes to whom for which task, and which\n" +
+			"kinds of information fit it), items (the information itself, with a keyword of each piece). Gates then\n" +
+			"reject items that are useless for training. --out is a folder: items.jsonl, rejected.jsonl with the\n" +
+			"reasons, summary.json and the model's replies. Ctrl-C loses the questions under way; the same command\n" +
+			"continues, and asks nothing twice.\n" +
+			"Without a model, templates write synthetic scenarios with answers into the file --out (columns prompt\n" +
+			"and completion). With flaws the writer errs at the given rates.",
 		Example: "  posttrain data synth --n 8000 --seed 1 --leak 0.1 --omit 0.1 --out demos.jsonl\n" +
-			"  posttrain data synth --form items --n 100 --domains Healthcare=40,Family,Work --out runs/items\n" +
 			"  posttrain data synth --base-url http://localhost:8000/v1 --api-model NAME --n 200 --out runs/items\n" +
-			"  posttrain data synth --api-model gpt-4o --seeds seeds.json --out runs/items",
+			"  posttrain data synth --api-model gpt-4o --domains Healthcare,Family --out runs/items",
 	})
 }
 

@@ -26,17 +26,13 @@ func withItems(t *testing.T) { write(t, "items.jsonl", strings.Repeat(ciLine, 4)
 func TestDataFaults(t *testing.T) {
 	best := func(more ...string) []string {
 		return append([]string{"data", "pairs", "--write", "demonstrations", "--model", "model", "--backend", "go", "--n", "2", "--answers", "2",
-			"--max-new-tokens", "2", "--prompt", "compact", "--out", "x.jsonl"}, more...)
-	}
-	fromFile := func(more ...string) []string {
-		return append([]string{"data", "pairs", "--write", "demonstrations", "--model", "model", "--backend", "go", "--data", "items.jsonl",
-			"--out", "x.jsonl"}, more...)
+			"--max-new-tokens", "2", "--out", "x.jsonl"}, more...)
 	}
 	refuseAll(t, func(t *testing.T) { work(t, "qwen2-newer") }, []faultCase{
 		{"best without out", nil, []string{"data", "pairs", "--write", "demonstrations"}, 2, []string{"--out", "out is missing",
-			".jsonl, .json or .parquet"}, nil},
+			".jsonl or .json"}, nil},
 		{"best into another kind of file", nil, best("--out", "x.csv"), 2, []string{"--out", "x.csv",
-			".jsonl, .json or .parquet"}, nil},
+			".jsonl or .json"}, nil},
 		{"pairs into a file without kind", nil, []string{"data", "pairs", "--out", "pairs"}, 2,
 			[]string{`--out: out "pairs"`, ".jsonl"}, nil},
 		{"best into no folder", nil, best("--out", "no/x.jsonl"), 2, []string{`--out: out "no/x.jsonl"`,
@@ -50,30 +46,10 @@ func TestDataFaults(t *testing.T) {
 			"x.jsonl"}, 2, []string{"--answers: answers 2", "no model is asked", "remove one"}, nil},
 		{"best of no answers", nil, best("--answers", "0"), 2, []string{"--answers: answers 0", "1 or more"}, nil},
 		{"best of no scenarios", nil, best("--n", "0"), 2, []string{"--n: n 0", "1 or more"}, nil},
-		{"best split of no file", nil, best("--split", "train"), 2, []string{"--split",
-			"only a file of items is split: add data"}, nil},
-		{"best number of a file", withItems, fromFile("--n", "5"), 2, []string{"--n", "data items.jsonl",
-			"remove one"}, nil},
-		{"best held-out of a file", withItems, fromFile("--held-out"), 2,
-			[]string{"--held-out", "data items.jsonl"}, nil},
-		{"best fraction of all", withItems, fromFile("--split", "all", "--test-fraction", "0.2"), 2,
-			[]string{"--test-fraction", "split all"}, nil},
-		{"best of an unknown split", withItems, fromFile("--split", "dev"), 2, []string{`--split: split "dev"`,
-			"test, validation, train or all"}, nil},
-		{"best of fractions above 1", withItems, fromFile("--test-fraction", "0.95"), 2,
-			[]string{"validation_fraction 0.09", "test_fraction 0.95", "1 at most"}, nil},
-		{"best of an empty split", withItems, fromFile("--split", "test", "--test-fraction", "0"), 1,
-			[]string{"items.jsonl", "test split has no items", "test_fraction 0", "of 4"}, nil},
-		{"best of all for the others", withItems, fromFile("--test-fraction", "0.5", "--validation-fraction", "0.5"),
-			1, []string{"items.jsonl", "train split has no items"}, nil},
-		{"best of an unknown prompt", nil, best("--prompt", "CoT"), 2, []string{`--prompt: prompt "CoT"`,
-			"compact, plain, cot, cot-short or a file"}, nil},
-		{"best of an unknown format", nil, best("--format", "xml"), 2, []string{`--format: reward.ci.format "xml"`,
+		{"best of an unknown format", nil, best("--set", "reward.ci.format=xml"), 2, []string{`reward.ci.format "xml"`,
 			"paper or strict"}, nil},
-		{"best of an unknown match", nil, best("--match", "exact"), 2, []string{`--match: reward.ci.match "exact"`,
+		{"best of an unknown match", nil, best("--set", "reward.ci.match=exact"), 2, []string{`reward.ci.match "exact"`,
 			"substring or word"}, nil},
-		{"best of an empty name", nil, []string{"data", "pairs", "--write", "demonstrations", "--data", "", "--out", "x.jsonl"}, 2,
-			[]string{"--data is empty"}, nil},
 		{"best of a config without name", nil, []string{"data", "pairs", "--write", "demonstrations", "--config", "", "--out", "x.jsonl"}, 2,
 			[]string{"--config is empty", "a config file"}, nil},
 		{"best of no config", nil, []string{"data", "pairs", "--write", "demonstrations", "--config", "no.yaml", "--out", "x.jsonl"}, 1,
@@ -81,26 +57,15 @@ func TestDataFaults(t *testing.T) {
 		{"best of another command's config", withConfig(mappoHead, ""), []string{"data", "pairs", "--write", "demonstrations", "--config",
 			"bad.yaml", "--out", "x.jsonl"}, 1, []string{"bad.yaml:1", "posttrain mappo", "not data pairs"}, nil},
 		{"best of a config and more", withFile("rl.yaml", "command: ci-rl\nmodel: embedded\ndata: {train: "+
-			"embedded}\n"), best("--config", "rl.yaml"), 2, []string{"--prompt: prompt", "the run rl.yaml has that",
-			"remove one"},
-			[][]string{{"--n: n 2", "the run rl.yaml has that"}}},
-		{"best of long prompts", func(t *testing.T) {
-			write(t, "items.jsonl", strings.Replace(ciLine, "Ask for", strings.Repeat("Ask ", 2000), 1))
-		}, fromFile("--split", "all"), 1,
-			[]string{"no prompt fits: all 1 have more than", "tokens (the longest has"}, nil},
-		{"best of no such file", nil, fromFile(), 1, []string{"items.jsonl: no such file"}, nil},
-		{"best of pairs", nil, []string{"data", "pairs", "--write", "demonstrations", "--data", "pairs.jsonl", "--out", "x.jsonl"}, 1,
-			[]string{"pairs.jsonl:1", "seed.domain is missing", "dataset_item"}, nil},
-		{"best of an item without annotations", withFile("items.jsonl", strings.Replace(ciLine,
-			`{"allowed":{"Name":"Ann Lee"},"disallowed":{"Chats":"bye","Name":"Lee"}}`, "{}", 1)), fromFile(), 1,
-			[]string{"items.jsonl:1", "dataset_item.annotation is missing or empty", "allowed, disallowed"}, nil},
+			"embedded}\n"), best("--config", "rl.yaml"), 2, []string{"--n: n 2", "the run rl.yaml has that",
+			"remove one"}, nil},
 		{"best of an unknown model", nil, []string{"data", "pairs", "--write", "demonstrations", "--model", "nowhere", "--out", "x.jsonl"}, 1,
 			[]string{"nowhere", "config.json"}, nil},
 
 		{"check of no file", nil, []string{"data", "check", "no.jsonl"}, 1, []string{"no.jsonl: no such file"}, nil},
 		{"check of nothing", nil, []string{"data", "check"}, 2, []string{"one data file or more", "found 0"}, nil},
 		{"check of an unknown kind", nil, []string{"data", "check", "--kind", "sft", "pairs.jsonl"}, 2,
-			[]string{`--kind "sft"`, "demonstrations, items, labelled, pairs"}, nil},
+			[]string{`--kind "sft"`, "demonstrations, items, labelled or pairs"}, nil},
 		{"check mends several", nil, []string{"data", "check", "--fix", "x.jsonl", "pairs.jsonl", "pairs.jsonl"}, 2,
 			[]string{"--fix x.jsonl", "one file is written for one", "found 2"}, nil},
 		{"check mends in place", nil, []string{"data", "check", "--fix", "./pairs.jsonl", "pairs.jsonl"}, 1,
@@ -123,24 +88,6 @@ func TestDataFaults(t *testing.T) {
 		{"check of an item without information", withFile("a.jsonl", strings.Replace(ciLine,
 			`"information":{"Name":"Ann Lee","Chats":["hi","bye"],"Bag":"red"}`, `"information":null`, 1)),
 			[]string{"data", "check", "a.jsonl"}, 1, []string{"a.jsonl: 1 of 1 rows have errors"}, nil},
-		{"check prompts without a model", withItems, []string{"data", "check", "--prompt", "cot", "items.jsonl"}, 2,
-			[]string{"--prompt", "add a model"}, nil},
-		{"check limit without a model", withItems, []string{"data", "check", "--max-prompt-tokens", "9",
-			"items.jsonl"}, 2, []string{"--max-prompt-tokens", "add a model"}, nil},
-		{"check a negative limit", withItems, []string{"data", "check", "--model", "model", "--max-prompt-tokens",
-			"-9", "items.jsonl"}, 2, []string{"--max-prompt-tokens -9", "0 (no limit)"}, nil},
-		{"check an unknown prompt", withItems, []string{"data", "check", "--model", "model", "--prompt", "CoT",
-			"items.jsonl"}, 2, []string{`--prompt "CoT"`, "compact, plain, cot, cot-short or a file"}, nil},
-		{"check prompts of pairs", nil, []string{"data", "check", "--model", "model", "--prompt", "cot",
-			"pairs.jsonl"}, 2, []string{"--prompt cot", "pairs.jsonl holds preference pairs"}, nil},
-		{"check with no tokenizer", withItems, []string{"data", "check", "--model", "nowhere", "items.jsonl"}, 1,
-			[]string{"nowhere/tokenizer.json"}, nil},
-		{"check without a chat template", func(t *testing.T) {
-			withItems(t)
-			remove(t,
-				"model/chat_template.jinja")
-		}, []string{"data", "check", "--model", "model", "items.jsonl"}, 1,
-			[]string{"items.jsonl:1", "chat template", "chat_template.jinja"}, nil},
 		{"check scores of items", withItems, []string{"data", "check", "--score-columns", "a,b", "items.jsonl"}, 1,
 			[]string{"score columns a, b", "only preference pairs"}, nil},
 		{"check one score column", nil, []string{"data", "check", "--score-columns", "a", "pairs.jsonl"}, 1,
@@ -149,17 +96,13 @@ func TestDataFaults(t *testing.T) {
 		{"convert one file", nil, []string{"data", "convert", "pairs.jsonl"}, 2,
 			[]string{"IN and OUT", "found 1"}, nil},
 		{"convert to an unknown kind of file", nil, []string{"data", "convert", "pairs.jsonl", "pairs.csv"}, 1,
-			[]string{"pairs.csv", `".csv"`, ".jsonl, .json or .parquet"}, nil},
+			[]string{"pairs.csv", `".csv"`, ".jsonl or .json"}, nil},
 		{"convert to itself", nil, []string{"data", "convert", "pairs.jsonl", "./pairs.jsonl"}, 1,
 			[]string{"pairs.jsonl", "one file", "another name"}, nil},
 		{"convert to no folder", nil, []string{"data", "convert", "pairs.jsonl", "no/pairs.json"}, 1,
 			[]string{"no/pairs.json", "no such file"}, nil},
 		{"convert nothing", nil, []string{"data", "convert", "no.jsonl", "x.json"}, 1,
 			[]string{"no.jsonl: no such file"}, nil},
-		{"convert what no table holds", withFile("mixed.jsonl",
-			`{"prompt":"Q","completion":"A"}`+"\n"+`{"text":"bare"}`+"\n"), []string{"data", "convert",
-			"mixed.jsonl", "x.parquet"}, 1,
-			[]string{"x.parquet: not written", "some are bare text", ".jsonl"}, nil},
 	})
 }
 
@@ -167,11 +110,10 @@ func TestDataConvertAndCheck(t *testing.T) {
 	work(t, "qwen2-newer")
 	withItems(t)
 	for _, c := range [][3]string{
-		{"items.jsonl", "items.parquet", "items.parquet: 4 contextual-integrity items\n"},
-		{"items.parquet", "items.json.gz", "items.json.gz: 4 contextual-integrity items\n"},
+		{"items.jsonl", "items.json.gz", "items.json.gz: 4 contextual-integrity items\n"},
 		{"items.json.gz", "items2.jsonl", "items2.jsonl: 4 contextual-integrity items\n"},
-		{"pairs.jsonl", "pairs.parquet.gz", "pairs.parquet.gz: 12 preference pairs\n"},
-		{"pairs.parquet.gz", "pairs2.jsonl", "pairs2.jsonl: 12 preference pairs\n"},
+		{"pairs.jsonl", "pairs.json.gz", "pairs.json.gz: 12 preference pairs\n"},
+		{"pairs.json.gz", "pairs2.jsonl", "pairs2.jsonl: 12 preference pairs\n"},
 	} {
 		if o := must(t, "data", "convert", c[0], c[1]); o.out != c[2] || !strings.Contains(o.err, " rows read") {
 			t.Errorf("%s: %q, %q", c[1], o.out, o.err)
@@ -234,14 +176,8 @@ func TestDataConvertAndCheck(t *testing.T) {
 		"  no row was left out\n") || read(t, "mended.jsonl") != read(t, "pairs2.jsonl") {
 		t.Error(o.out)
 	}
-	o = cli(t, "data", "check", "--model", "model", "--max-prompt-tokens", "50", "items.parquet")
-	if !strings.Contains(o.out, "cot prompts in tokens of model: the longest has ") || !strings.Contains(o.out,
-		"; 4 of 4 have more than 50\n") {
-		t.Errorf("%s", o.out)
-	}
-	o = must(t, "data", "check", "--model", "model", "pairs.jsonl")
-	if !strings.Contains(o.out, "12 scored (chosen_score, rejected_score)\n  preference pairs\n  prior: 12 of 12 ") ||
-		!strings.Contains(o.out, "  prompts in tokens of model: the longest has ") {
+	o = must(t, "data", "check", "pairs.jsonl")
+	if !strings.Contains(o.out, "12 scored (chosen_score, rejected_score)\n  preference pairs\n  prior: 12 of 12 ") {
 		t.Errorf("%s", o.out)
 	}
 }
@@ -251,7 +187,7 @@ func flat(t *testing.T) string {
 	t.Helper()
 	items, _, err := ci.Read("items.jsonl")
 	if err == nil {
-		err = ci.Write("flat.jsonl", items[:1])
+		err = data.WriteAll("flat.jsonl", items[:1])
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -284,34 +220,12 @@ func TestDataBest(t *testing.T) {
 		items[0].Seed.Domain+". "+items[0].DatasetItem.UserTask) {
 		t.Errorf("first prompt %+v, want scenario %+v", got, items[0])
 	}
-	must(t, append(args, "--most", "1", "--out", "one.parquet")...)
-	if one, _, err := data.ReadDemonstrations("one.parquet"); err != nil || len(one) != 3 {
+	must(t, append(args, "--most", "1", "--out", "one.json")...)
+	if one, _, err := data.ReadDemonstrations("one.json"); err != nil || len(one) != 3 {
 		t.Errorf("--most 1: %d demonstrations, %v", len(one), err)
 	}
 	must(t, "sft", "--model", "embedded", "--data", "all.jsonl", "--backend", "go", "--set", "train.max_steps=1",
 		"--set", "data.eval_fraction=0", "--out", "run")
-}
-
-// TestDataBestOfAFile: --split takes the split that ci-rl makes.
-func TestDataBestOfAFile(t *testing.T) {
-	work(t, "qwen2-newer")
-	items := ci.Synthesize(6, 3)
-	if err := ci.Write("items.parquet", items); err != nil {
-		t.Fatal(err)
-	}
-	_, _, test := ci.Split(6, 0.09, 0.4, 7)
-	must(t, "data", "pairs", "--write", "demonstrations", "--backend", "go", "--data", "items.parquet", "--split", "test", "--test-fraction",
-		"0.4", "--split-seed", "7",
-		"--answers", "1", "--min-score", "0", "--max-new-tokens", "8", "--out", "x.jsonl")
-	demos, _, err := data.ReadDemonstrations("x.jsonl")
-	if err != nil || len(demos) != len(test) {
-		t.Fatalf("%d demonstrations, %v, want one for each of %v", len(demos), err, test)
-	}
-	for k, i := range test {
-		if !strings.Contains(demos[k].Prompt.Messages[0].Content, items[i].DatasetItem.UserTask) {
-			t.Errorf("demonstration %d is %+v, want item %d", k, demos[k].Prompt, i)
-		}
-	}
 }
 
 // TestDataBestOfARun: with the config of a ci-rl run come its training scenarios, in the prompts that it trains with.
@@ -345,8 +259,8 @@ func TestDataBestOfARun(t *testing.T) {
 func TestReleaseThroughTheCommands(t *testing.T) {
 	path := need.File(t, "data", "contextual-integrity/dataset.json")
 	t.Chdir(t.TempDir())
-	must(t, "data", "convert", path, "items.parquet")
-	o := cli(t, "data", "check", "items.parquet")
+	must(t, "data", "convert", path, "items.jsonl")
+	o := cli(t, "data", "check", "items.jsonl")
 	for _, part := range []string{"729 rows read, 729 kept", "scenarios: email 500, chat messages 229",
 		"principles: Confidentiality 428, Proportionality 201, Consent 100",
 		"error: 35 in 32 rows: a restricted keyword is part of a required one"} {
@@ -359,15 +273,18 @@ func TestReleaseThroughTheCommands(t *testing.T) {
 // TestDataBestLeavesLongPromptsOut: and says how many.
 func TestDataBestLeavesLongPromptsOut(t *testing.T) {
 	work(t, "qwen2-newer")
-	items := ci.Synthesize(3, 3)
-	items[1].DatasetItem.UserTask = strings.Repeat("Write ", 600)
-	if err := ci.Write("items.json", items); err != nil {
+	items := ci.Synthesize(6, 3)
+	for i := range 3 {
+		items[i].DatasetItem.UserTask = strings.Repeat("Write ", 600)
+	}
+	if err := data.WriteAll("items.json", items); err != nil {
 		t.Fatal(err)
 	}
-	o := must(t, "data", "pairs", "--write", "demonstrations", "--backend", "go", "--data", "items.json", "--split", "all", "--answers", "1",
-		"--min-score", "0", "--max-new-tokens", "4", "--out", "x.jsonl")
-	if !strings.Contains(o.err, "1 of 3 prompts are left out: they have more than ") ||
-		!strings.Contains(o.out, "to 2 of 2 prompts") {
+	write(t, "rl.yaml", "command: ci-rl\nmodel: embedded\nbackend: go\ndata:\n  train: items.json\n  prompt: compact\n  "+
+		"max_prompt_tokens: 0\n  validation_fraction: 0.1\n  test_fraction: 0.1\nsampling:\n  max_new_tokens: 4\n")
+	o := must(t, "data", "pairs", "--write", "demonstrations", "--config", "rl.yaml", "--answers", "1", "--min-score", "0",
+		"--out", "x.jsonl")
+	if !strings.Contains(o.err, " prompts are left out: they have more than ") {
 		t.Errorf("%s\n%s", o.err, o.out)
 	}
 }
@@ -388,8 +305,9 @@ func TestDataBestInterrupted(t *testing.T) {
 // TestPairsOfNothing: a model that says nothing gives no pair; its answers and scores stay for the next call.
 func TestPairsOfNothing(t *testing.T) {
 	work(t, "qwen2-newer")
-	o := cli(t, "data", "pairs", "--model", "model", "--backend", "go", "--n", "1", "--prompt", "compact", "--answers",
-		"2", "--max-new-tokens", "2", "--out", "x.jsonl")
+	write(t, "rl.yaml", "command: ci-rl\nmodel: model\nbackend: go\ndata: {train: embedded, scenarios: 3, prompt: compact}\n"+
+		"sampling: {max_new_tokens: 2}\n")
+	o := cli(t, "data", "pairs", "--config", "rl.yaml", "--answers", "2", "--out", "x.jsonl")
 	if last := o.last(); o.code != exitFailed || !strings.Contains(last, "no prompt of 1 gives a pair") ||
 		!strings.Contains(last, "score the same") {
 		t.Errorf("%d, %q", o.code, o.err)

@@ -29,7 +29,7 @@ import (
 func writeItems(t *testing.T, path string, n int) []ci.Item {
 	t.Helper()
 	items := ci.Synthesize(n, 5)
-	if err := ci.Write(path, items); err != nil {
+	if err := data.WriteAll(path, items); err != nil {
 		t.Fatal(err)
 	}
 	return items
@@ -333,7 +333,7 @@ func TestEvalCILeavesOutLongPrompts(t *testing.T) {
 	work(t, "qwen2-newer")
 	items := writeItems(t, "items.json", 3)
 	items[1].DatasetItem.Information[0].Text = strings.Repeat("long ", 300)
-	if err := ci.Write("items.json", items); err != nil {
+	if err := data.WriteAll("items.json", items); err != nil {
 		t.Fatal(err)
 	}
 	args := []string{"eval", "ci", "--model", "model", "--backend", "go", "--data", "items.json", "--split", "all",

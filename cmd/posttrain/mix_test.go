@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 )
 
@@ -91,7 +92,7 @@ func TestMixOfPairs(t *testing.T) {
 // TestMixOfItems: ci-rl draws scenarios of several files by their weights.
 func TestMixOfItems(t *testing.T) {
 	workCI(t)
-	if err := ci.Write("more.json", ci.Synthesize(4, 6)); err != nil {
+	if err := data.WriteAll("more.json", ci.Synthesize(4, 6)); err != nil {
 		t.Fatal(err)
 	}
 	args := tinyCIRL(3, "--data", "items.json,more.json", "--data-weights", "1,1")

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/internal/testkit"
@@ -42,9 +43,8 @@ var everyCommand = []struct {
 	{"data", nil},
 	{"data check", []string{"pairs.jsonl"}},
 	{"data show", []string{"--model", "model", "--row", "2", "pairs.jsonl"}},
-	{"data convert", []string{"pairs.jsonl", "converted.parquet"}},
+	{"data convert", []string{"pairs.jsonl", "converted.json"}},
 	{"data synth", []string{"--n", "5", "--out", "synth.jsonl"}},
-	{"data synth", []string{"--form", "items", "--n", "4", "--out", "synth-items"}},
 	{"data pairs", []string{"--write", "demonstrations", "--backend", "go", "--n", "2", "--answers", "2", "--max-new-tokens", "20",
 		"--min-score", "0", "--out", "best.jsonl"}},
 	{"data pairs", []string{"--backend", "go", "--n", "3", "--answers", "4", "--out", "sampled.jsonl"}},
@@ -133,7 +133,7 @@ func workEverything(t *testing.T, judge string) {
 	write(t, "outputs.json", `[{"instruction":"a","output":"x"},{"instruction":"c","output":"d"}]`)
 	write(t, "alpaca.yaml", "command: eval alpaca\nbaseline: baseline.jsonl\nagent: {answers: outputs.json}\n"+
 		"judge: {model: m, base_url: '"+judge+"'}\n")
-	if err := ci.Write("items.json", ci.Synthesize(24, 5)); err != nil {
+	if err := data.WriteAll("items.json", ci.Synthesize(24, 5)); err != nil {
 		t.Fatal(err)
 	}
 	if err := lens.Write("cases.json", plCases(3)); err != nil {

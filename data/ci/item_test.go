@@ -23,7 +23,7 @@ const ciRow = `{"seed":{"scenario":"email","domain":"Hospitality","user_intentio
 "annotation":{"allowed":{"Name":" Mira ","Chats":["hi",""]},"disallowed":{"Zip":{"code":90210},"Bag":null}}}}`
 
 func TestCIItemKeepsOrderAndFlattens(t *testing.T) {
-	items, report, err := readFS(files("ci.jsonl", oneLine(ciRow)), "ci.jsonl")
+	items, report, err := read(files("ci.jsonl", oneLine(ciRow)), "ci.jsonl", AllItems)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,14 +40,8 @@ func TestCIItemKeepsOrderAndFlattens(t *testing.T) {
 		attributes[2].Required[0] != "hi" {
 		t.Errorf("attributes %+v", attributes)
 	}
-	want := `ci.jsonl: 1 rows read, 1 kept
-  note: 1: information value is a list (first: ci.jsonl:1)
-  note: 1: information value is a number (first: ci.jsonl:1)
-  note: 1: keyword is a list (first: ci.jsonl:1)
-  note: 1: keyword is an object (first: ci.jsonl:1)
-  note: 1: keyword is null (first: ci.jsonl:1)`
-	if report.String() != want {
-		t.Errorf("report\n%s\nwant\n%s", report, want)
+	if report.String() != "ci.jsonl: 1 rows read, 1 kept" {
+		t.Error(report)
 	}
 }
 
@@ -65,7 +59,7 @@ func TestCIErrors(t *testing.T) {
 		{"ci.parquet", "", "ci.parquet: not a readable parquet file: 0 bytes"},
 		{"ci.csv", "", `ci.csv: extension ".csv": want .jsonl, .json or .parquet`},
 	} {
-		_, _, err := readFS(files(c.name, c.content), c.name)
+		_, _, err := read(files(c.name, c.content), c.name, AllItems)
 		wantError(t, err, c.want)
 	}
 }
@@ -74,7 +68,7 @@ func TestCIComesBackAsWritten(t *testing.T) {
 	items := Synthesize(20, 5)
 	items[0].DatasetItem.Annotation.Allowed[0].Words = []string{"two", "<words>"}
 	path := filepath.Join(t.TempDir(), "ci.json")
-	if err := Write(path, items); err != nil {
+	if err := data.WriteAll(path, items); err != nil {
 		t.Fatal(err)
 	}
 	back, _, err := Read(path)
@@ -87,92 +81,11 @@ func TestCIComesBackAsWritten(t *testing.T) {
 	if !reflect.DeepEqual(back, items) {
 		t.Errorf("%+v\nwant %+v", back[0], items[0])
 	}
-	if err := Write(path, nil); err != nil {
+	if err := data.WriteAll(path, []Item{}); err != nil {
 		t.Fatal(err)
 	}
 	if text, _ := os.ReadFile(path); string(text) != "[]\n" {
 		t.Errorf("no items: %q", text)
-	}
-}
-
-// The released set has warts; all items load, and the warts are counted.
-func TestCIReleaseLoadsWhole(t *testing.T) {
-	items, report, err := Read(need.File(t, "data", "contextual-integrity/dataset.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Log("\n" + report.String())
-	warts := map[string]int{}
-	for _, w := range report.Warts {
-		warts[w.What] = w.Count
-	}
-	want := map[string]int{
-		"information value is an object":              41, // items; they hold 79 such values
-		"information value is a list":                 55, // items; 78 values
-		"information value is a number":               3,
-		"keyword is a list":                           8,
-		"keyword is an object":                        2, // items; 5 keywords
-		"a keyword is annotated twice on one side":    82,
-		"a keyword does not occur in its information": 122,
-		"a required keyword is not in the prompt: only a guess reaches the full reward": 60,
-		"a keyword is on both sides": 28,
-		"a restricted keyword is part of a required one: the full reward cannot be reached": 32,
-		"the user task contains a restricted keyword":                                       7,
-	}
-	if len(items) != 729 || !reflect.DeepEqual(warts, want) {
-		t.Errorf("%d items, warts %v, want %v", len(items), warts, want)
-	}
-	principles := map[string]int{}
-	for i := range items {
-		principles[items[i].Seed.TransmissionPrinciple]++
-	}
-	if !reflect.DeepEqual(principles, map[string]int{confidentiality: 428, proportionality: 201, consent: 100}) {
-		t.Errorf("principles %v", principles)
-	}
-}
-
-// Degenerate items load, and each oddity is counted under its own name.
-func TestDegenerateItemsAreCounted(t *testing.T) {
-	row := func(task, information, allowed, disallowed string) string {
-		return `{"seed":{"domain":"Work"},"dataset_item":{"user_task":"` + task + `","information":` + information +
-			`,"annotation":{"allowed":` + allowed + `,"disallowed":` + disallowed + `}}}`
-	}
-	const info = `{"A":"Ann Lee","B":"blue"}`
-	for _, c := range []struct{ name, row, want string }{
-		{"sound", row("do", info, `{"A":"Ann"}`, `{"B":"blue"}`), ""},
-		{"nothing required", row("do", info, `{}`, `{"B":"blue"}`), "no required keyword"},
-		{"only blanks required", row("do", info, `{"A":" "}`, `{"B":"blue"}`), "no required keyword"},
-		{"nothing restricted", row("do", info, `{"A":"Ann"}`, `null`), "no restricted keyword"},
-		{"both sides", row("do", info, `{"A":"Ann"}`, `{"A":"ANN"}`),
-			"a keyword is on both sides|a restricted keyword is part of a required one: the full reward cannot be " +
-				"reached"},
-		{"inside", row("do", info, `{"A":"Ann Lee"}`, `{"A":"lee"}`),
-			"a restricted keyword is part of a required one: the full reward cannot be reached"},
-		{"in the task", row("paint it BLUE", info, `{"A":"Ann"}`, `{"B":"blue"}`),
-			"the user task contains a restricted keyword"},
-		{"elsewhere", row("do", info, `{"A":"Ann"}`, `{"B":"green"}`), "a keyword does not occur in its information"},
-		{"nowhere", row("do", info, `{"A":"Bob"}`, `{"B":"blue"}`),
-			"a keyword does not occur in its information|a required keyword is not in the prompt: only a guess " +
-				"reaches the full reward"},
-		{"twice", row("do", info, `{"A":["Ann","ann"]}`, `{"B":"blue"}`),
-			"keyword is a list|a keyword is annotated twice on one side"},
-		{"a number", row("do", `{"A":"Ann","B":42}`, `{"A":"Ann"}`, `{"B":42}`),
-			"information value is a number|keyword is a number"},
-		{"true", row("do", `{"A":"Ann","B":true}`, `{"A":"Ann"}`, `{"B":true}`),
-			"information value is true or false|keyword is true or false"},
-	} {
-		items, report, err := readFS(files("ci.jsonl", c.row), "ci.jsonl")
-		if err != nil || len(items) != 1 {
-			t.Errorf("%s: %v", c.name, err)
-			continue
-		}
-		var warts []string
-		for _, w := range report.Warts {
-			warts = append(warts, w.What)
-		}
-		if got := strings.Join(warts, "|"); got != c.want {
-			t.Errorf("%s: %q, want %q", c.name, got, c.want)
-		}
 	}
 }
 
@@ -196,7 +109,7 @@ func comeBack(t *testing.T, items []Item) {
 	t.Helper()
 	for _, name := range allForms {
 		path := filepath.Join(t.TempDir(), name)
-		if err := Write(path, items); err != nil {
+		if err := data.WriteAll(path, items); err != nil {
 			t.Fatal(err)
 		}
 		back, _, err := Read(path)
@@ -224,30 +137,19 @@ func TestCIInEveryForm(t *testing.T) {
 	comeBack(t, items)
 }
 
+// TestCIReleaseInEveryForm: the 729 released items load whole, and come back.
 func TestCIReleaseInEveryForm(t *testing.T) {
-	items, before, err := Read(need.File(t, "data", "contextual-integrity/dataset.json"))
+	items, _, err := Read(need.File(t, "data", "contextual-integrity/dataset.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	comeBack(t, items)
-	// The warts of the items stay; those of the file's form (values that are lists, objects, numbers) go with the form.
-	path := filepath.Join(t.TempDir(), "x.parquet")
-	if err := Write(path, items); err != nil {
-		t.Fatal(err)
+	principles := map[string]int{}
+	for i := range items {
+		principles[items[i].Seed.TransmissionPrinciple]++
 	}
-	_, after, err := Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, _ := os.Stat(path)
-	t.Logf("%d bytes\n%s", info.Size(), after)
-	for _, w := range before.Warts {
-		i := slices.IndexFunc(after.Warts, func(x data.Tally) bool { return x.What == w.What })
-		form := slices.Contains([]string{"information value is an object", "information value is a list",
-			"information value is a number", "keyword is an object", "keyword is a list"}, w.What)
-		if !form && (i < 0 || after.Warts[i].Count != w.Count) {
-			t.Errorf("%s is lost: %v", w, after.Warts)
-		}
+	if !reflect.DeepEqual(principles, map[string]int{confidentiality: 428, proportionality: 201, consent: 100}) {
+		t.Errorf("principles %v", principles)
 	}
 }
 
@@ -257,7 +159,7 @@ func TestCIParquetAsOthersWriteIt(t *testing.T) {
 	byName := Fields{{"Chats", "hi\nbye é"}, {"Name", "Mira"}, {"Zip", "90210"}}
 	for name, want := range map[string]Fields{"ci": inOrder, "ci-json": inOrder, "ci-struct": byName,
 		"ci-map": byName} {
-		items, report, err := Read(filepath.Join("testdata", name+".parquet"))
+		items, _, err := Read(filepath.Join("testdata", name+".parquet"))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -274,9 +176,6 @@ func TestCIParquetAsOthersWriteIt(t *testing.T) {
 		if item.Seed.Domain != "Hospitality" || !slices.Equal(item.Seed.InformationType.Disallowed,
 			[]string{"health"}) || item.DatasetItem.UserTask != "Book a room" {
 			t.Errorf("%s: %+v", name, item)
-		}
-		if len(report.Warts) != 1 || report.Warts[0].What != "keyword is a list" {
-			t.Errorf("%s: warts %v", name, report.Warts)
 		}
 	}
 }
@@ -315,7 +214,7 @@ func TestCIParquetFaults(t *testing.T) {
 		}{seed{"Work"}, []byte("\xff")}), "ci.parquet: row 1: dataset_item.user_task is missing or empty"},
 		{parquetOf[struct{ X int }](t), "ci.parquet: no rows: the file is empty"},
 	} {
-		_, _, err := readFS(files("ci.parquet", c.content), "ci.parquet")
+		_, _, err := read(files("ci.parquet", c.content), "ci.parquet", AllItems)
 		wantError(t, err, c.want)
 	}
 }
@@ -327,7 +226,7 @@ func TestCIDeepText(t *testing.T) {
 		deep[i] = '['
 	}
 	row := `{"seed":{"domain":"Work"},"dataset_item":{"user_task":"x","information":"` + string(deep) + `"}}`
-	_, _, err := readFS(files("ci.jsonl", row), "ci.jsonl")
+	_, _, err := read(files("ci.jsonl", row), "ci.jsonl", AllItems)
 	wantError(t, err, "ci.jsonl:1: information is a string: want an object")
 }
 
@@ -377,11 +276,11 @@ func TestReleasedItems(t *testing.T) {
 	} {
 		row := fmt.Sprintf(releasedRow, c.a, c.b, c.keyword)
 		text := row + "\n" + fmt.Sprintf(releasedRow, `"q"`, `"r"`, `"q"`)
-		all, _, err := readFS(files("ci.jsonl", text), "ci.jsonl")
+		all, _, err := read(files("ci.jsonl", text), "ci.jsonl", AllItems)
 		if err != nil || len(all) != 2 {
 			t.Errorf("%s: %d of all, %v", row, len(all), err)
 		}
-		items, report, err := stream(files("ci.jsonl", text), "ci.jsonl", releasedOfRow).Collect()
+		items, report, err := read(files("ci.jsonl", text), "ci.jsonl", ReleasedItems)
 		if err != nil || len(items) == 2 != c.kept || report.Kept != len(items) {
 			t.Errorf("%s: %d items, %v, want it kept: %v", row, len(items), err, c.kept)
 			continue
@@ -391,7 +290,7 @@ func TestReleasedItems(t *testing.T) {
 		}
 	}
 	missing := strings.Replace(fmt.Sprintf(releasedRow, `"q"`, `"r"`, `"q"`), `"allowed": {"A"`, `"allowed": {"C"`, 1)
-	_, _, err := stream(files("ci.jsonl", missing), "ci.jsonl", releasedOfRow).Collect()
+	_, _, err := read(files("ci.jsonl", missing), "ci.jsonl", ReleasedItems)
 	wantError(t, err, "ci.jsonl: all 1 rows dropped", "is no string")
 }
 

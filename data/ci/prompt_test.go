@@ -14,7 +14,7 @@ import (
 // hotel is a small item with what the prompts must cope with: a key without annotation, a text of two lines, a list.
 func hotel(t *testing.T) Item {
 	t.Helper()
-	items, _, err := readFS(files("ci.jsonl", oneLine(ciRow)), "ci.jsonl")
+	items, _, err := read(files("ci.jsonl", oneLine(ciRow)), "ci.jsonl", AllItems)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func TestPromptsByHand(t *testing.T) {
 	frame := "Scenario: email; domain: Hospitality; intention: book; sender: user; recipient: desk; subject of the " +
 		"information: user.\n\n" +
 		"Task: Book a room\n\nInformation at hand:\n"
-	for _, kind := range []string{PromptPlain, PromptCoT, PromptCoTShort} {
+	for _, kind := range []string{PromptPlain, PromptCoT} {
 		messages := Prompt(item, kind, 3)
 		text := messages[0].Content
 		if len(messages) != 1 || messages[0].Role != "user" || !strings.HasPrefix(text, frame) {
@@ -54,7 +54,7 @@ func TestPromptsByHand(t *testing.T) {
 func TestInstructions(t *testing.T) {
 	item := hotel(t)
 	plain := Prompt(item, PromptPlain, 0)[0].Content
-	for _, kind := range []string{PromptCoT, PromptCoTShort} {
+	for _, kind := range []string{PromptCoT} {
 		cot := Prompt(item, kind, 0)[0].Content
 		for _, tag := range []string{"<think>", "</think>", "<answer>", "</answer>"} {
 			if !strings.Contains(plain, tag) || !strings.Contains(cot, tag) {

@@ -46,43 +46,11 @@ func (w *world) scenario() Item {
 	principle := w.principle(n)
 	facts := w.facts(n, principle, shapes[w.rng.IntN(len(shapes))])
 	w.rng.Shuffle(len(facts), func(i, j int) { facts[i], facts[j] = facts[j], facts[i] })
-	return w.compose(n, principle, Scenarios[1-w.rng.IntN(2)], facts)
-}
-
-// compose makes the item of a scenario with these facts.
-func (w *world) compose(n norm, principle, scenario string, facts []fact) Item {
-	item := setting(n, principle, scenario)
+	item := setting(n, principle, Scenarios[1-w.rng.IntN(2)])
 	for _, f := range facts {
 		item.add(f, w)
 	}
 	return item
-}
-
-// Compose makes an item with the scenario, domain and principle of a seed, drawn by a number: the same for the same
-// number. heldOut is as in SynthesizeHeldOut. ok is false where the templates have no task for the seed (CanCompose).
-func Compose(s Seed, number uint64, heldOut bool) (item Item, ok bool) {
-	w := &world{rng: rand.New(rand.NewPCG(number, 0x636f6d706f7365)), heldOut: heldOut}
-	norms := normsFor(s.Domain, s.TransmissionPrinciple)
-	if len(norms) == 0 {
-		return Item{}, false
-	}
-	for {
-		n := norms[w.rng.IntN(len(norms))]
-		facts := w.facts(n, s.TransmissionPrinciple, shapes[w.rng.IntN(len(shapes))])
-		w.rng.Shuffle(len(facts), func(i, j int) { facts[i], facts[j] = facts[j], facts[i] })
-		if item = w.compose(n, s.TransmissionPrinciple, s.Scenario, facts); item.hasUniqueKeywords() {
-			return item, true
-		}
-	}
-}
-
-// CanCompose reports whether the templates have a task for a domain and a principle.
-func CanCompose(domain, principle string) bool { return len(normsFor(domain, principle)) > 0 }
-
-func normsFor(domain, principle string) []norm {
-	return slices.DeleteFunc(slices.Clone(known.Norms), func(n norm) bool {
-		return n.Domain != domain || principle == consent && !n.AskFriend || !slices.Contains(Principles, principle)
-	})
 }
 
 // principle draws the principle that sharing the restricted information would break.

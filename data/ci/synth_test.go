@@ -71,9 +71,6 @@ func TestSyntheticItemsKeepTheirPromises(t *testing.T) {
 				required+restricted > 5 {
 				t.Fatalf("%d required, %d restricted: %+v", required, restricted, item)
 			}
-			if warts := item.Oddities(); len(warts) > 0 {
-				t.Fatalf("%v: %+v", warts, item)
-			}
 			prompt := compact(*item, 1)[0].Content
 			if seen[prompt] {
 				t.Fatalf("twice: %s", prompt)

@@ -17,9 +17,9 @@ import (
 
 // Form is the form of prompts.
 type Form struct {
-	Prompt   string `yaml:"prompt" want:"compact|plain|cot|cot-short|@file" flag:"prompt" help:"form of the prompts: cot (CI-CoT: think about every piece of information), cot-short, plain, compact (the embedded model's), or a template's file (docs/data.md)"`
+	Prompt   string `yaml:"prompt" want:"compact|plain|cot|@file" flag:"prompt" help:"form of the prompts: cot (CI-CoT: think about every piece of information), plain, compact (the embedded model's), or a template's file (docs/data.md)"`
 	Template string `yaml:"template,omitempty" want:"@text" help:"the text of the template's file, which a run keeps"`
-	Prefill  bool   `yaml:"prefill" help:"answers begin with <think>; default: for the forms cot, cot-short and a file"`
+	Prefill  bool   `yaml:"prefill" help:"answers begin with <think>; default: for the forms cot and a file"`
 }
 
 // Resolve forgets the text of a template that the file has where the command line names another form.

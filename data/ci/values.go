@@ -28,18 +28,7 @@ func (v Value) IsString() bool { return v.Kind == "a string" }
 // Raw is an item with what its file has in place of texts.
 type Raw struct {
 	Item
-	Values   []Value // in the order of the file, information first
-	Released bool    // the released preprocessing keeps it
-}
-
-// StreamRaw is Stream of items with the values of their file. Their oddities are not counted.
-func StreamRaw(path string) *data.Stream[Raw] {
-	in := data.JSONRows(nil, path, "seed", "dataset_item")
-	return data.NewStream(path, in, func(r data.Row, _ *data.Report) (Raw, string, error) {
-		item, _, err := itemOf(r.Text)
-		item.Source = r.Source
-		return Raw{item, valuesOf(r.Text), released(r.Text)}, "", err
-	})
+	Values []Value // in the order of the file, information first
 }
 
 // valuesOf lists the values of an item's JSON.
@@ -66,11 +55,11 @@ func valuesOf(text []byte) (all []Value) {
 	return all
 }
 
-// released says that the released preprocessing keeps an item: every keyword is a string, and so is the information
+// Released says that the released preprocessing keeps the item: every keyword is a string, and so is the information
 // under its key.
-func released(text []byte) bool {
+func (r *Raw) Released() bool {
 	keeps, strings := true, map[string]bool{}
-	for _, v := range valuesOf(text) {
+	for _, v := range r.Values {
 		switch {
 		case v.What == InformationValue:
 			strings[v.Key] = v.IsString()
@@ -79,15 +68,4 @@ func released(text []byte) bool {
 		}
 	}
 	return keeps
-}
-
-// otherKinds names the kinds of values that are not strings.
-func otherKinds(text []byte) []string {
-	kinds := map[string]bool{}
-	for _, v := range valuesOf(text) {
-		if !v.IsString() {
-			kinds[v.What+" is "+v.Kind] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(kinds))
 }

@@ -5,9 +5,7 @@ package privacylens
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"io/fs"
-	"iter"
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
@@ -94,24 +92,7 @@ func stream(fsys fs.FS, path string) *data.Stream[Case] {
 }
 
 // Write writes cases in the release's shape, as .json or .jsonl, each also with .gz; whole or not at all.
-func Write(path string, cases []Case) error { return WriteSeq(path, data.Values(cases)) }
-
-// WriteSeq is Write of cases that need not be in memory. An error among them ends the writing.
-func WriteSeq(path string, cases iter.Seq2[Case, error]) error {
-	if ext, _ := data.FormOf(path); ext == ".parquet" {
-		return fmt.Errorf("%s: want .json or .jsonl, each also with .gz", path)
-	}
-	return data.Table{
-		Values: func(yield func(any, error) bool) {
-			for c, err := range cases {
-				if !yield(&c, err) || err != nil {
-					return
-				}
-			}
-		},
-		Parquet: func(io.Writer) error { return nil },
-	}.Write(path)
-}
+func Write(path string, cases []Case) error { return data.WriteAll(path, cases) }
 
 // caseOf decodes a case; a missing field is an error.
 func caseOf(text []byte) (Case, error) {

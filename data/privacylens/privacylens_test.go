@@ -79,7 +79,7 @@ func TestReadPrivacyLens(t *testing.T) {
 	if !reflect.DeepEqual(back, cases) {
 		t.Errorf("%+v", back)
 	}
-	wantError(t, Write("x.parquet", cases), "want .json or .jsonl")
+	wantError(t, Write("x.parquet", cases), "want .jsonl or .json")
 }
 
 func TestBadPrivacyLens(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // Severity says how bad a finding is. An error is a row that training refuses or leaves out, or that teaches the opposite
@@ -81,8 +81,16 @@ type Options struct {
 	Out  string  // the file for the rows that are right; "": nothing is written
 }
 
-// Check checks a file. An error is of reading its first row, or ctx's.
+// Check checks a file. An error is a fault of the options, of reading the first row, or ctx's.
 func Check(ctx context.Context, path string, o Options) (*Report, error) {
+	if !(o.Near >= 0 && o.Near <= 1) {
+		return nil, fault.Fault{Key: "near", Value: fmt.Sprint(o.Near),
+			Problem: "want a share from 0 (no near-duplicates) to 1"}
+	}
+	if o.Kind != "" && !slices.Contains(Kinds, o.Kind) {
+		return nil, fault.Fault{Key: "kind", Value: fmt.Sprintf("%q", string(o.Kind)),
+			Problem: "want demonstrations, items, labelled or pairs"}
+	}
 	var err error
 	if o.Kind == "" {
 		o.Kind, err = KindOf(path, o.PreferenceOptions)
@@ -95,23 +103,12 @@ func Check(ctx context.Context, path string, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := o.stream(path)
-	if err != nil {
-		return nil, err
-	}
+	s := o.Kind.stream(path, o.PreferenceOptions)
 	r := &Report{Path: path, Kind: o.Kind.String(), Groups: []*Group{}}
 	if err := r.scan(ctx, s, o.rules(r)); err != nil || o.Out == "" {
 		return r, err
 	}
 	return r, r.fix(ctx, s, o)
-}
-
-// stream reads a file. Of items it has the values of the file, and leaves their oddities to the rules.
-func (o Options) stream(path string) (*data.Stream[Record], error) {
-	if o.Kind == KindCI {
-		return data.Map(ci.StreamRaw(path), func(c ci.Raw) Record { return Record{Item: &c.Item, raw: &c} }), nil
-	}
-	return o.Kind.stream(path, o.PreferenceOptions)
 }
 
 // rules look at the rows of a file, one after the other.
@@ -350,12 +347,12 @@ func (r *Report) fix(ctx context.Context, s *data.Stream[Record], o Options) err
 		if err != nil {
 			return err
 		}
-		fixed.Records += record.parts()
+		fixed.Records += len(record.parts())
 	}
 	if fixed.Records == 0 {
 		return fmt.Errorf("%s: no row is without error: %s is not written", r.Path, o.Out)
 	}
-	err := o.Kind.write(o.Out, r.right(ctx, s, o))
+	err := write(o.Out, r.right(ctx, s, o))
 	if err == nil {
 		r.Fixed = fixed
 	}

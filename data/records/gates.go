@@ -12,33 +12,31 @@ import (
 	"github.com/posttrain/posttrain/reward"
 )
 
-// Gate names a gate.
-type Gate string
+// gates are the rules of contextual-integrity items as training data, in the order of findings. Keywords are looked for
+// as the reward does it: as substrings, upper or lower case.
+var gates = []Rule{
+	{Warning, "schema", "a field is missing, or has a value that the release does not have"},
+	{Note, "label", "a piece of information has several keywords or no keyword, or a keyword has no information"},
+	{Note, "short", fmt.Sprintf("a keyword has more than %d words", MaxWords)},
+	{Warning, "verbatim", "a keyword does not occur in its information value"},
+	{Warning, "task", "the user task contains a restricted keyword: an answer that repeats the task leaks"},
+	{Warning, "elsewhere", "a restricted keyword occurs in the context or in required information"},
+	{Error, "sides", "a keyword is on both sides"},
+	{Error, "inside", "a restricted keyword is part of a required one: the full reward cannot be reached"},
+	{Note, "neutral key", "a key gives the label of its information away"},
+	{Error, "attainable", "the ideal answer has a reward below 1"},
+	{Warning, "discriminates", "repeating all information has a reward above 0"},
+	{Warning, "duplicate", "nearly the same as an earlier item"},
+}
 
-// The gates. Keywords are looked for as the reward does it: as substrings, upper or lower case.
-const (
-	Schema        Gate = "schema"        // a field is missing or has a value that the release does not have
-	Label         Gate = "label"         // a piece of information without a label, or with two, or a label of nothing
-	Short         Gate = "short"         // a keyword of more than MaxWords words
-	Verbatim      Gate = "verbatim"      // a keyword that its information does not contain
-	Task          Gate = "task"          // a restricted keyword in the user task
-	Elsewhere     Gate = "elsewhere"     // a restricted keyword in the context or in required information
-	Sides         Gate = "sides"         // a keyword on both sides
-	Inside        Gate = "inside"        // a restricted keyword that is part of a required one
-	NeutralKey    Gate = "neutral key"   // a key that gives the label away
-	Attainable    Gate = "attainable"    // the ideal answer has a reward below 1
-	Discriminates Gate = "discriminates" // repeating everything has a reward above 0
-	Duplicate     Gate = "duplicate"     // nearly the same as an earlier item
-)
-
-// inOrder are all gates, in the order of findings.
-var inOrder = []Gate{Schema, Label, Short, Verbatim, Task, Elsewhere, Sides, Inside, NeutralKey, Attainable,
-	Discriminates, Duplicate}
+// gateNumber is the place of a gate.
+func gateNumber(name string) int {
+	return slices.IndexFunc(gates, func(r Rule) bool { return r.Name == name })
+}
 
 // Finding is a gate that is not passed.
 type Finding struct {
-	Gate   Gate   `json:"kind"`
-	Item   int    `json:"-"`     // of Duplicates: its place in the list
+	Gate   string `json:"kind"`  // the rule's name
 	Place  string `json:"place"` // a field, such as dataset_item.annotation.disallowed.Notes
 	Reason string `json:"reason"`
 }
@@ -49,14 +47,15 @@ func (f Finding) String() string { return fmt.Sprintf("%s: %s: %s", f.Gate, f.Pl
 // DefaultNear is the share of word triples in common that makes items duplicates where nobody says otherwise.
 const DefaultNear = 0.7
 
-// Duplicates finds the items that have a share near of their triples of words in common with an earlier one.
-func Duplicates(items []ci.Item, share float64) (all []Finding) {
-	index := newIndex(share)
+// Duplicates finds the items that have a share near of their triples of words in common with an earlier one, by their
+// places in the list.
+func Duplicates(items []ci.Item, share float64) map[int]Finding {
+	index, all := newIndex(share), map[int]Finding{}
 	for i := range items {
 		if earlier, common, found := index.add(uint32(i), itemTexts(&items[i])...); found {
 			name := cmp.Or(items[earlier].Source, fmt.Sprintf("item %d", earlier+1))
-			all = append(all, Finding{Duplicate, i, "dataset_item",
-				fmt.Sprintf("%.0f %% of its triples of words are those of %s", 100*common, name)})
+			all[i] = Finding{"duplicate", "dataset_item",
+				fmt.Sprintf("%.0f %% of its triples of words are those of %s", 100*common, name)}
 		}
 	}
 	return all
@@ -71,27 +70,12 @@ func itemTexts(item *ci.Item) []string {
 	return texts
 }
 
-// CountGates counts by gate the items that fail it; an item has its findings.
-func CountGates(items ...[]Finding) map[Gate]int {
-	counts := map[Gate]int{}
-	for _, findings := range items {
-		failed := map[Gate]bool{}
-		for _, f := range findings {
-			if !failed[f.Gate] {
-				counts[f.Gate]++
-			}
-			failed[f.Gate] = true
-		}
-	}
-	return counts
-}
-
-// DescribeGates writes counts in the order of the gates.
-func DescribeGates(counts map[Gate]int) string {
+// DescribeGates writes how many items fail which gates, in their order.
+func DescribeGates(counts map[string]int) string {
 	var parts []string
-	for _, k := range inOrder {
-		if counts[k] > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", k, counts[k]))
+	for _, g := range gates {
+		if n := counts[g.Name]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", g.Name, n))
 		}
 	}
 	return cmp.Or(strings.Join(parts, ", "), "nothing")
@@ -113,7 +97,7 @@ func Gates(item *ci.Item) []Finding {
 	c.keys()
 	c.reward()
 	slices.SortStableFunc(c.found, func(a, b Finding) int {
-		return slices.Index(inOrder, a.Gate) - slices.Index(inOrder, b.Gate)
+		return gateNumber(a.Gate) - gateNumber(b.Gate)
 	})
 	return c.found
 }
@@ -125,7 +109,7 @@ type checking struct {
 	found       []Finding
 }
 
-func (c *checking) add(gate Gate, place, format string, values ...any) {
+func (c *checking) add(gate, place, format string, values ...any) {
 	c.found = append(c.found, Finding{Gate: gate, Place: place, Reason: fmt.Sprintf(format, values...)})
 }
 
@@ -149,14 +133,14 @@ func (c *checking) schema() {
 	} {
 		switch {
 		case strings.TrimSpace(f.text) == "":
-			c.add(Schema, f.place, "it is missing or empty")
+			c.add("schema", f.place, "it is missing or empty")
 		case f.want != nil && !slices.Contains(f.want, f.text):
-			c.add(Schema, f.place, "%s: want %s", quote(f.text), strings.Join(f.want, " or "))
+			c.add("schema", f.place, "%s: want %s", quote(f.text), strings.Join(f.want, " or "))
 		}
 	}
 	for _, s := range c.annotation() {
 		if len(s.words) == 0 {
-			c.add(Schema, s.place, "it has no keyword: want one at least")
+			c.add("schema", s.place, "it has no keyword: want one at least")
 		}
 	}
 }
@@ -179,7 +163,7 @@ func (c *checking) labels() {
 		for _, k := range s.words {
 			labels[k.Key] += len(k.Words)
 			if _, ok := c.information[k.Key]; !ok {
-				c.add(Label, s.place+"."+k.Key, "there is no information of this key")
+				c.add("label", s.place+"."+k.Key, "there is no information of this key")
 			}
 		}
 	}
@@ -188,11 +172,11 @@ func (c *checking) labels() {
 		place := "dataset_item.information." + f.Key
 		switch n := labels[f.Key]; {
 		case seen[f.Key]:
-			c.add(Label, place, "the key is there twice")
+			c.add("label", place, "the key is there twice")
 		case n == 0:
-			c.add(Label, place, "it has no keyword: want it labelled as allowed or disallowed")
+			c.add("label", place, "it has no keyword: want it labelled as allowed or disallowed")
 		case n > 1:
-			c.add(Label, place, "it has %d keywords: want one, on one side", n)
+			c.add("label", place, "it has %d keywords: want one, on one side", n)
 		}
 		seen[f.Key] = true
 	}
@@ -212,20 +196,20 @@ func (c *checking) keywords() {
 func (c *checking) keyword(s side, key, word string) {
 	place := s.place + "." + key
 	if n := len(strings.Fields(word)); n > MaxWords {
-		c.add(Short, place, "%s has %d words: want %d at most", quote(word), n, MaxWords)
+		c.add("short", place, "%s has %d words: want %d at most", quote(word), n, MaxWords)
 	}
 	if text, ok := c.information[key]; ok && !contains(text, word) {
-		c.add(Verbatim, place, "%s does not occur in its information, %s", quote(word), quote(text))
+		c.add("verbatim", place, "%s does not occur in its information, %s", quote(word), quote(text))
 	}
 	if s.place == c.annotation()[0].place {
 		return
 	}
 	if contains(c.DatasetItem.UserTask, word) {
-		c.add(Task, place, "the restricted keyword %s occurs in the user task, too", quote(word))
+		c.add("task", place, "the restricted keyword %s occurs in the user task, too", quote(word))
 	}
 	for _, other := range c.innocent(key) {
 		if contains(other.Text, word) {
-			c.add(Elsewhere, place, "the restricted keyword %s occurs in %s, too", quote(word), other.Key)
+			c.add("elsewhere", place, "the restricted keyword %s occurs in %s, too", quote(word), other.Key)
 		}
 	}
 }
@@ -259,9 +243,9 @@ func (c *checking) sides() {
 			for _, required := range c.Required() {
 				switch {
 				case contains(required, word) && contains(word, required):
-					c.add(Sides, place, "%s is required, too", quote(word))
+					c.add("sides", place, "%s is required, too", quote(word))
 				case contains(required, word):
-					c.add(Inside, place, "%s is part of the required keyword %s", quote(word), quote(required))
+					c.add("inside", place, "%s is part of the required keyword %s", quote(word), quote(required))
 				}
 			}
 		}
@@ -277,7 +261,7 @@ func (c *checking) keys() {
 	for _, f := range c.DatasetItem.Information {
 		for _, word := range wordsOfKey(f.Key) {
 			if slices.Contains(labelWords, word) {
-				c.add(NeutralKey, "dataset_item.information."+f.Key, "the word %q gives the label away", word)
+				c.add("neutral key", "dataset_item.information."+f.Key, "the word %q gives the label away", word)
 			}
 		}
 	}
@@ -305,10 +289,10 @@ func (c *checking) reward() {
 	}
 	place := "dataset_item.annotation"
 	if r := c.score(c.Required()); r < 1 {
-		c.add(Attainable, place, "the answer with the required keywords alone has the reward %.3g: want 1", r)
+		c.add("attainable", place, "the answer with the required keywords alone has the reward %.3g: want 1", r)
 	}
 	if r := c.score(everything); r > 0 {
-		c.add(Discriminates, place, "the answer that repeats all information has the reward %.3g: want 0 at most", r)
+		c.add("discriminates", place, "the answer that repeats all information has the reward %.3g: want 0 at most", r)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 func TestReadPrompts(t *testing.T) {
 	dir := t.TempDir()
 	items := filepath.Join(dir, "items.jsonl")
-	if err := ci.Write(items, ci.Synthesize(2, 1)); err != nil {
+	if err := data.WriteAll(items, ci.Synthesize(2, 1)); err != nil {
 		t.Fatal(err)
 	}
 	got, report, err := ReadPrompts(items)
@@ -28,16 +28,16 @@ func TestReadPrompts(t *testing.T) {
 		`{"prompt":"Q","completion":"a"}`:              plain("Q"),
 		`{"messages":[{"role":"user","content":"Q"}]}`: {Messages: []data.Message{{Role: "user", Content: "Q"}}},
 	} {
-		got, _, err := ReadPrompts(write(t, dir, text))
+		got, _, err := ReadPrompts(lineFile(t, dir, text))
 		if err != nil || len(got) != 1 || !got[0].Text.Equal(want) || got[0].Item != nil {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}
-	_, _, err = ReadPrompts(write(t, dir, `{"a":1}`))
+	_, _, err = ReadPrompts(lineFile(t, dir, `{"a":1}`))
 	expect.Error(t, err, "found columns a: want prompt")
 }
 
-func write(t *testing.T, dir, text string) string {
+func lineFile(t *testing.T, dir, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, "x.jsonl")
 	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {

@@ -15,11 +15,11 @@ import (
 	"fmt"
 	"iter"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // Kind is a sort of record, by the name that a command line has for it.
@@ -49,7 +49,7 @@ type Record struct {
 	Demo    *data.Demonstration
 	Answers []data.Labelled // two where the row is a pair, else one
 
-	raw *ci.Raw // the item with the values of its file, in Check
+	raw *ci.Raw // the item with the values of its file
 }
 
 // Source is the record's row.
@@ -65,59 +65,50 @@ func (r Record) Source() string {
 	return r.Answers[0].Source
 }
 
-// parts is how many records are written of a row.
-func (r Record) parts() int { return max(1, len(r.Answers)) }
+// parts are what is written of a row.
+func (r Record) parts() (all []any) {
+	switch {
+	case r.Item != nil:
+		return []any{r.Item}
+	case r.Pair != nil:
+		return []any{*r.Pair}
+	case r.Demo != nil:
+		return []any{*r.Demo}
+	}
+	for _, a := range r.Answers {
+		all = append(all, a)
+	}
+	return all
+}
 
 // stream reads a file of a kind.
-func (k Kind) stream(path string, o data.PreferenceOptions) (*data.Stream[Record], error) {
+func (k Kind) stream(path string, o data.PreferenceOptions) *data.Stream[Record] {
 	switch k {
 	case KindCI:
-		return data.Map(ci.Stream(path), func(c ci.Item) Record { return Record{Item: &c} }), nil
+		return data.Map(ci.Stream(nil, path, ci.AllItems), func(c ci.Raw) Record { return Record{Item: &c.Item, raw: &c} })
 	case KindPreference:
-		pairs, err := data.StreamPreferences(path, o)
-		if err != nil {
-			return nil, err
-		}
-		return data.Map(pairs, func(p data.Preference) Record { return Record{Pair: &p} }), nil
+		return data.Map(data.StreamPreferences(nil, path, o), func(p data.Preference) Record { return Record{Pair: &p} })
 	case KindLabelled:
-		return data.Map(data.StreamLabelled(path), func(all []data.Labelled) Record { return Record{Answers: all} }), nil
+		return data.Map(data.StreamLabelled(nil, path), func(all []data.Labelled) Record { return Record{Answers: all} })
 	}
-	return data.Map(data.StreamDemonstrations(path), func(d data.Demonstration) Record { return Record{Demo: &d} }), nil
+	return data.Map(data.StreamDemonstrations(nil, path), func(d data.Demonstration) Record { return Record{Demo: &d} })
 }
 
-// write writes records of a kind in the form that the file's name asks for.
-func (k Kind) write(path string, all iter.Seq2[Record, error]) error {
-	switch k {
-	case KindCI:
-		return ci.WriteSeq(path, each(all, func(r Record) []ci.Item { return []ci.Item{*r.Item} }))
-	case KindPreference:
-		return data.WritePreferenceSeq(path, each(all, func(r Record) []data.Preference {
-			return []data.Preference{*r.Pair}
-		}))
-	case KindLabelled:
-		return data.WriteLabelledSeq(path, each(all, func(r Record) []data.Labelled { return r.Answers }))
-	}
-	return data.WriteDemonstrationSeq(path, each(all, func(r Record) []data.Demonstration {
-		return []data.Demonstration{*r.Demo}
-	}))
-}
-
-// each are the parts of records one after the other.
-func each[T any](all iter.Seq2[Record, error], parts func(Record) []T) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
+// write writes records in the form that the file's name asks for.
+func write(path string, all iter.Seq2[Record, error]) error {
+	return data.Write(path, func(yield func(any, error) bool) {
 		for record, err := range all {
 			if err != nil {
-				var none T
-				yield(none, err)
+				yield(nil, err)
 				return
 			}
-			for _, part := range parts(record) {
+			for _, part := range record.parts() {
 				if !yield(part, nil) {
 					return
 				}
 			}
 		}
-	}
+	})
 }
 
 // KindOf finds the kind of a file's records from its first row. Score columns for a file without preference pairs are
@@ -155,10 +146,10 @@ func kindOf(given data.Row) (kind Kind, err error) {
 		"and completion (demonstrations)", data.List(given.Columns()))
 }
 
-// checkScores refuses score columns for a file without preference pairs.
+// checkScores refuses score columns that are none, or for a file without preference pairs.
 func (k Kind) checkScores(path string, o data.PreferenceOptions) error {
 	if k == KindPreference || len(o.ScoreColumns) == 0 {
-		return nil
+		return fault.Err("data", o.Check())
 	}
 	return fmt.Errorf("%s: score columns %s: the file holds %s, and only preference pairs have scores", path,
 		strings.Join(o.ScoreColumns, ", "), k)
@@ -169,11 +160,7 @@ func Read(path string, o data.PreferenceOptions) (kind Kind, all []Record, repor
 	if kind, err = KindOf(path, o); err != nil {
 		return "", nil, nil, err
 	}
-	s, err := kind.stream(path, o)
-	if err != nil {
-		return "", nil, nil, err
-	}
-	report, err = s.Each(func(r Record) error {
+	report, err = kind.stream(path, o).Each(func(r Record) error {
 		for i := range r.Answers {
 			all = append(all, Record{Answers: r.Answers[i : i+1]})
 		}
@@ -186,8 +173,7 @@ func Read(path string, o data.PreferenceOptions) (kind Kind, all []Record, repor
 }
 
 // Convert rewrites a file in the form that the name out asks for, and counts the records written. It reads the file
-// twice, so that a fault of it is found before anything is written, three times for .parquet, and never keeps it in
-// memory.
+// twice, so that a fault of it is found before anything is written, and never keeps it in memory.
 func Convert(in, out string, o data.PreferenceOptions) (kind Kind, written int, report *data.Report, err error) {
 	if err := checkOutput(in, out); err != nil {
 		return "", 0, nil, err
@@ -195,14 +181,11 @@ func Convert(in, out string, o data.PreferenceOptions) (kind Kind, written int, 
 	if kind, err = KindOf(in, o); err != nil {
 		return "", 0, nil, err
 	}
-	s, err := kind.stream(in, o)
-	if err != nil {
+	s := kind.stream(in, o)
+	if report, err = s.Each(func(r Record) error { written += len(r.parts()); return nil }); err != nil {
 		return "", 0, nil, err
 	}
-	if report, err = s.Each(func(r Record) error { written += r.parts(); return nil }); err != nil {
-		return "", 0, nil, err
-	}
-	return kind, written, report, kind.write(out, s.All())
+	return kind, written, report, write(out, s.All())
 }
 
 // checkOutput says whether records of a file can be written to another one, nil when they can.
@@ -242,21 +225,4 @@ func ReadPrompts(path string) (prompts []Prompt, report *data.Report, err error)
 		prompts = append(prompts, Prompt{Text: r.Prompt, Source: r.Source})
 	}
 	return prompts, report, err
-}
-
-// names are the names of kinds that start a sentence of choices.
-func names() string {
-	var all []string
-	for _, k := range Kinds {
-		all = append(all, string(k))
-	}
-	return strings.Join(all, ", ")
-}
-
-// CheckKind refuses a name that no kind has; "" is for the first row to say.
-func CheckKind(k Kind) error {
-	if k == "" || slices.Contains(Kinds, k) {
-		return nil
-	}
-	return fmt.Errorf("want %s", names())
 }

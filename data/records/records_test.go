@@ -27,7 +27,7 @@ func TestKindOf(t *testing.T) {
 		`{"text":"a","chosen":"a","rejected":"b"}`:              KindPreference,
 		`{"completion":null,"messages":[{"role":"assistant"}]}`: KindDemonstration,
 	} {
-		if got, err := KindOf(write(t, dir, content), data.PreferenceOptions{}); got != want || err != nil {
+		if got, err := KindOf(lineFile(t, dir, content), data.PreferenceOptions{}); got != want || err != nil {
 			t.Errorf("%s: %v, %v, want %v", content, got, err, want)
 		}
 	}
@@ -37,13 +37,13 @@ func TestKindOf(t *testing.T) {
 		`{"prompt":"a"}`:      "x.jsonl:1: found columns prompt: want seed and dataset_item",
 		`{"a":1,"seed":null}`: "x.jsonl:1: found columns a, seed (null): want",
 	} {
-		_, err := KindOf(write(t, dir, content), data.PreferenceOptions{})
+		_, err := KindOf(lineFile(t, dir, content), data.PreferenceOptions{})
 		expect.Error(t, err, want)
 	}
 }
 
 func TestReadOfAnyKind(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "x.parquet")
+	path := filepath.Join(t.TempDir(), "x.json")
 	for kind, want := range map[Kind][]Record{
 		KindCI: {{Item: &ci.Synthesize(1, 1)[0]}},
 		KindPreference: {{Pair: &data.Preference{Prompt: plain("Q"), Chosen: plain("a"), Rejected: plain("b"),
@@ -53,7 +53,7 @@ func TestReadOfAnyKind(t *testing.T) {
 			Completion: plain("A")}, Desirable: true}}}, {Answers: []data.Labelled{{Demonstration: data.Demonstration{
 			Prompt: plain("Q"), Completion: plain("B")}}}}},
 	} {
-		if err := kind.write(path, data.Values(want)); err != nil {
+		if err := write(path, data.Values(want)); err != nil {
 			t.Fatal(err)
 		}
 		found, got, report, err := Read(path, data.PreferenceOptions{})
@@ -77,10 +77,10 @@ func TestReadOfAnyKind(t *testing.T) {
 
 // forget takes the rows away.
 func forget(all []Record) {
-	for _, r := range all {
+	for i, r := range all {
 		switch {
 		case r.Item != nil:
-			r.Item.Source = ""
+			r.Item.Source, all[i].raw = "", nil
 		case r.Pair != nil:
 			r.Pair.Source = ""
 		case r.Demo != nil:

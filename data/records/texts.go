@@ -66,7 +66,7 @@ type sample struct {
 }
 
 func (s *sample) add(p data.Preference) {
-	p = data.Preference{ChosenScore: p.ChosenScore, RejectedScore: p.RejectedScore, Scored: true, Margin: p.Margin}
+	p = data.Preference{ChosenScore: p.ChosenScore, RejectedScore: p.RejectedScore, Scored: true}
 	if s.n++; len(s.pairs) < mostScores {
 		s.pairs = append(s.pairs, p)
 	} else if i := s.rng.IntN(s.n); i < mostScores {

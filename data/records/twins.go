@@ -38,17 +38,16 @@ func (t *twins) name(row string, number uint32) string {
 }
 
 // look compares a row with the rows before it: its record by a hash, its texts by their words.
-func (t *twins) look(row string, hash uint64, texts ...string) (repeats bool) {
+func (t *twins) look(row string, hash uint64, texts ...string) {
 	if first, found := t.seen[hash]; found {
 		t.add(twice, row, "", "as "+t.name(row, first))
-		return true
+		return
 	}
 	n := numberOf(row)
 	t.remember(hash, n)
 	if earlier, share, found := t.near.add(n, texts...); found {
 		t.add(t.rule, row, "", fmt.Sprintf("%.0f %% are those of %s", 100*share, t.name(row, earlier)))
 	}
-	return false
 }
 
 func (t *twins) remember(hash uint64, number uint32) {

@@ -41,24 +41,3 @@ func endsWith(text, suffix string) bool {
 	suffix = strings.TrimSpace(suffix)
 	return suffix != "" && strings.HasSuffix(strings.TrimSpace(text), suffix)
 }
-
-// LimitedPrompts is the outcome of a limit on prompts: which were kept, and how many were too long.
-type LimitedPrompts struct {
-	Keep    []int // indices of the prompts kept
-	Dropped int   // longer than the limit
-	Longest int   // tokens of the longest prompt, kept or not
-}
-
-// LimitPrompts drops prompts of more than maxTokens tokens, as the released CI-RL preprocessing does; 0 is no limit.
-func LimitPrompts(prompts [][]int32, maxTokens int) LimitedPrompts {
-	var l LimitedPrompts
-	for i, p := range prompts {
-		l.Longest = max(l.Longest, len(p))
-		if maxTokens > 0 && len(p) > maxTokens {
-			l.Dropped++
-		} else {
-			l.Keep = append(l.Keep, i)
-		}
-	}
-	return l
-}

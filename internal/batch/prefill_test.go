@@ -89,16 +89,3 @@ func TestPrefilledWithoutATemplate(t *testing.T) {
 		t.Errorf("plain text has no generation prompt: %v, %v", opens, err)
 	}
 }
-
-func TestLimitPrompts(t *testing.T) {
-	prompts := [][]int32{make([]int32, 3), make([]int32, 9), make([]int32, 8), {}}
-	for _, c := range []struct {
-		limit, dropped int
-		keep           []int
-	}{{8, 1, []int{0, 2, 3}}, {9, 0, []int{0, 1, 2, 3}}, {0, 0, []int{0, 1, 2, 3}}, {2, 3, []int{3}}} {
-		l := LimitPrompts(prompts, c.limit)
-		if l.Dropped != c.dropped || !slices.Equal(l.Keep, c.keep) || l.Longest != 9 {
-			t.Errorf("limit %d: %+v", c.limit, l)
-		}
-	}
-}

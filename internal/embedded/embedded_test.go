@@ -10,7 +10,7 @@ import (
 // TestPairs: distinct scored pairs for one pass of the quick start (400) and for a held-out accuracy of narrow interval
 // (100), in few bytes: every clone and every binary carries them.
 func TestPairs(t *testing.T) {
-	pairs, report, err := data.ReadPreferencesFS(embedded.Files, embedded.Pairs, data.PreferenceOptions{})
+	pairs, report, err := data.StreamPreferences(embedded.Files, embedded.Pairs, data.PreferenceOptions{}).Collect()
 	if err != nil || len(pairs) != 500 {
 		t.Fatalf("%d pairs, want 500 (%v, %v)", len(pairs), report, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe"
 
@@ -114,7 +115,7 @@ func TestPartsOfFiles(t *testing.T) {
 	items := ci.Synthesize(40, 3)
 	write := func(name string, items []ci.Item) string {
 		path := filepath.Join(dir, name)
-		if err := ci.Write(path, items); err != nil {
+		if err := data.WriteAll(path, items); err != nil {
 			t.Fatal(err)
 		}
 		return path

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/config"
@@ -23,7 +24,7 @@ import (
 func tinyCIRL(t *testing.T, dir, method string, sets ...string) Simulation {
 	t.Helper()
 	items := filepath.Join(dir, "items.json")
-	if err := ci.Write(items, ci.Synthesize(24, 5)); err != nil {
+	if err := data.WriteAll(items, ci.Synthesize(24, 5)); err != nil {
 		t.Fatal(err)
 	}
 	limit := "rounds=2"
@@ -195,7 +196,7 @@ func TestFaultsOfCIRL(t *testing.T) {
 func TestOwnItems(t *testing.T) {
 	dir := t.TempDir()
 	s, own := tinyCIRL(t, dir, protocol.AFedPG), filepath.Join(dir, "own.json")
-	if err := ci.Write(own, ci.Synthesize(5, 9)); err != nil {
+	if err := data.WriteAll(own, ci.Synthesize(5, 9)); err != nil {
 		t.Fatal(err)
 	}
 	w := &working{data: own}

@@ -1,10 +1,10 @@
 package generate
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -190,7 +190,9 @@ func (g *generator) answer(ctx context.Context) (rows []Row, err error) {
 		for at := 0; at < len(requests); at += atOnce {
 			part, err := do(ctx, at, min(at+atOnce, len(requests)))
 			if err == nil {
-				err = g.print(slices.Concat(part...))
+				for _, row := range slices.Concat(part...) {
+					err = cmp.Or(err, data.WriteLine(g.o.Writer, row))
+				}
 			}
 			if err != nil {
 				return nil, err
@@ -199,23 +201,18 @@ func (g *generator) answer(ctx context.Context) (rows []Row, err error) {
 		}
 		return rows, nil
 	}
-	kept, err := scorer.Keep[[]Row](g.o.Out+".answers", g.identify(requests), len(requests),
-		"answers of an interrupted run with other prompts, another model or other settings")
+	kept, err := scorer.Keep[[]Row](g.o.Out+".answers", g.identify(requests), len(requests), scorer.Drawn)
+	if err == nil {
+		err = kept.Fill(ctx, g, "prompt", atOnce, do)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if n := len(kept.Done); n > 0 {
-		g.Say("%s: continuing after %d of %d prompts", kept.Path(), n, len(requests))
-	}
-	bar := g.Progress("prompt", len(kept.Done), len(requests))
-	defer bar.Close()
-	if err := errors.Join(kept.Fill(ctx, atOnce, do, func(done int) { bar.Step(done, nil) }), kept.Close()); err != nil {
+	rows = slices.Concat(kept.Done...)
+	if err := data.WriteLines(g.o.Out, len(rows), func(i int) any { return rows[i] }); err != nil {
 		return nil, err
 	}
-	if err := g.save(slices.Concat(kept.Done...)); err != nil {
-		return nil, err
-	}
-	return slices.Concat(kept.Done...), kept.Remove()
+	return rows, kept.Remove()
 }
 
 // identify is a hash of what the answers depend on.
@@ -253,20 +250,6 @@ func (g *generator) row(p data.Text, c rollout.Completion) Row {
 		r.Logps = c.Logps
 	}
 	return r
-}
-
-func (g *generator) print(rows []Row) error {
-	for _, r := range rows {
-		if err := data.WriteLine(g.o.Writer, r); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// save writes a file that appears whole or not at all.
-func (g *generator) save(rows []Row) error {
-	return data.WriteLines(g.o.Out, len(rows), func(i int) any { return rows[i] })
 }
 
 // summary counts the answers of a file.

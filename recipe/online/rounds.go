@@ -2,7 +2,6 @@ package online
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 
@@ -31,7 +30,7 @@ func (m *Maker) Part(n int) []Prompt {
 // Names of the files of round n: the answers as they come, their scores as they come, and both for offline use.
 func answersName(n int) string { return fmt.Sprintf("round-%d-answers.jsonl", n+1) }
 func scoresName(n int) string  { return fmt.Sprintf("round-%d-scores.jsonl", n+1) }
-func tableName(n int) string   { return fmt.Sprintf("round-%d.parquet", n+1) }
+func tableName(n int) string   { return fmt.Sprintf("round-%d.jsonl", n+1) }
 
 // Own names the files that are written under a temporary name first, to the run folder.
 func (m *Maker) Own() error {
@@ -79,21 +78,20 @@ func (m *Maker) AtOnce() int { return scorer.PromptsAtOnce(m.Options.Samples) * 
 // sample draws the answers of a round that are missing.
 func (m *Maker) sample(ctx context.Context, n int) (groups []scorer.Group, err error) {
 	prompts := m.Part(n)
-	drawn, err := scorer.KeepAnswers(m.Folder.Path(answersName(n)), m.identify(n), len(prompts))
+	drawn, err := scorer.Keep[[]string](m.Folder.Path(answersName(n)), m.identify(n), len(prompts), scorer.Drawn)
 	if err != nil {
 		return nil, err
 	}
-	bar := m.Progress("prompt", len(drawn.Done), len(prompts))
-	defer bar.Close()
-	err = drawn.Fill(ctx, scorer.PromptsAtOnce(m.Options.Samples), func(ctx context.Context, from, to int) ([][]string, error) {
+	atOnce := scorer.PromptsAtOnce(m.Options.Samples)
+	err = drawn.Fill(ctx, m, "prompt", atOnce, func(ctx context.Context, from, to int) ([][]string, error) {
 		return m.draw(ctx, n, from, prompts[from:to])
-	}, func(done int) { bar.Step(done, nil) })
+	})
 	for i, texts := range drawn.Done {
 		p := prompts[i]
 		groups = append(groups, scorer.Group{Prompt: p.Text, Answers: texts, Item: p.Item, Prefilled: p.Prefilled,
 			Source: p.Source})
 	}
-	return groups, errors.Join(err, drawn.Close())
+	return groups, err
 }
 
 // draw samples the answers to prompts of round n, the first of which has this number. A request's draws follow from the
@@ -123,17 +121,14 @@ func (m *Maker) draw(ctx context.Context, n, first int, prompts []Prompt) (answe
 // score scores the answers of a round that have no score yet.
 func (m *Maker) score(ctx context.Context, n int, groups []scorer.Group) ([]scorer.Score, error) {
 	answers := scorer.Answers(groups)
-	kept, err := scorer.KeepScores(m.Folder.Path(scoresName(n)), m.Options.Reward, answers)
+	kept, err := scorer.Scores(ctx, m, m.Folder.Path(scoresName(n)), m.Reward, m.Options.Reward, answers, m.Options.Samples)
 	if err != nil {
 		return nil, err
 	}
-	bar := m.Progress("answer", len(kept.Done), len(answers))
-	defer bar.Close()
-	err = scorer.Fill(ctx, kept, m.Reward, answers, m.Options.Samples, func(done int) { bar.Step(done, nil) })
-	if missing, why := scorer.Unscored(kept.Done); err == nil && missing > 0 {
+	if missing, why := scorer.Unscored(kept.Done); missing > 0 {
 		m.Warn("round %d: %d answers have no score; the last: %s", n+1, missing, why)
 	}
-	return kept.Done, errors.Join(err, kept.Close())
+	return kept.Done, nil
 }
 
 // store writes the answers of a round and their scores as a table, unless it is there. Prompts with fewer than two
@@ -143,5 +138,5 @@ func (m *Maker) store(n int, groups []scorer.Group, scores []scorer.Score) error
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
-	return data.WriteAnswers(path, scorer.Table(groups, scores))
+	return data.WriteAll(path, scorer.Table(groups, scores))
 }

@@ -2,7 +2,7 @@
 // scores the answers: the best and the worst to each prompt are a preference pair, or the good ones demonstrations
 // (rejection sampling). [Score] lets a reward score pairs that are there.
 //
-//  1. prompts: those of a file, of contextual-integrity items, or of synthetic ones (prompts.go);
+//  1. prompts: those of a file, of the items of a ci-rl run, or of synthetic ones (prompts.go);
 //  2. answers, by a folder's model or a server's, and scores, each kept in a file beside the result until all are there
 //     (run.go, package scorer): an interrupted run continues with the same options;
 //  3. pairs or demonstrations of the answers (run.go).
@@ -13,9 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/recipe/generate"
@@ -32,50 +30,28 @@ const Command = "data pairs"
 type Options struct {
 	recipe.LocalModel `yaml:",inline"`
 	Server            recipe.Server `yaml:"server"`
-	Seed              uint64        `yaml:"seed" flag:"seed" help:"seed of synthetic scenarios and draws"`
+	Seed              uint64        `yaml:"seed" default:"1" flag:"seed" help:"seed of synthetic scenarios and draws"`
 
-	// The prompts: those of a file, or contextual-integrity items: of a file, of a ci-rl run, or synthetic ones.
-	Input string `yaml:"input,omitempty" hub:"data" words:"a .jsonl, .json or .parquet file of prompts (also .gz)"`
-	Chat  bool   `yaml:"chat" flag:"chat" help:"apply the chat template to plain prompts (a server always does)"`
-	Items `yaml:",inline"`
+	// The prompts: those of a file, or contextual-integrity items: those that a ci-rl run trains on, or synthetic ones.
+	Input   string `yaml:"input,omitempty" hub:"data" words:"a .jsonl, .json or .parquet file of prompts (also .gz)" flag:"input" help:"prompts, .jsonl, .json or .parquet, or org/name[@revision][:config][:split] on the hub: column prompt (text or messages) or messages"`
+	Chat    bool   `yaml:"chat" flag:"chat" help:"apply the chat template to plain prompts; a server always does"`
+	Run     string `yaml:"run,omitempty" words:"the config of a ci-rl run" help:"config of a ci-rl run, whose prompts, model and sampling are taken (as --config)"`
+	N       int    `yaml:"n,omitempty" want:">=0" default:"300" flag:"n" help:"number of synthetic scenarios"`
+	HeldOut bool   `yaml:"held_out" flag:"held-out" help:"scenarios whose names and values training never has"`
 
 	Template local.Chat `yaml:"chat_template"` // what the chat template gets: chat is the switch
 
-	Answers          int `yaml:"answers" want:">=1" flag:"answers" help:"answers sampled for each prompt"`
-	rollout.Sampling `yaml:",inline"`
-	Reward           scorer.Options `yaml:"reward"`
+	Answers          int `yaml:"answers" want:">=1" default:"8" flag:"answers" help:"answers sampled for each prompt"`
+	rollout.Sampling `yaml:",inline" defaults:"max_new_tokens=128 temperature=1"`
+	Reward           scorer.Options `yaml:"reward" defaults:"kind=ci"`
 
-	// pairs of the best and the worst answer, or demonstrations of the good ones
-	Write string `yaml:"write" want:"pairs|demonstrations" flag:"write" help:"pairs, or the good answers as demonstrations"`
-	// of demonstrations: the least score of an answer, which the reward ci gives from 0 to 1 (all that is required,
-	// nothing restricted), and the most answers to a prompt, the best first
-	MinScore float64 `yaml:"min_score" flag:"min-score" help:"least score of a demonstration; the reward ci gives 0 to 1"`
-	Most     int     `yaml:"most" want:">=0" zero:"all" flag:"most" help:"most demonstrations of a prompt, the best first"`
-	// templates write the one ideal answer to each item as a demonstration, and no model is asked
-	Templates bool `yaml:"templates,omitempty" flag:"templates" help:"write ideal answers by templates, without a model"`
+	Write     string  `yaml:"write" want:"pairs|demonstrations" default:"pairs" flag:"write" help:"pairs, or the good answers as demonstrations"`
+	MinScore  float64 `yaml:"min_score" default:"1" flag:"min-score" help:"least score of a demonstration; the reward ci gives 0 to 1"`
+	Most      int     `yaml:"most" want:">=0" zero:"all" flag:"most" help:"most demonstrations of a prompt, the best first"`
+	Templates bool    `yaml:"templates,omitempty" flag:"templates" help:"write ideal answers to items by templates, without a model"`
 
-	Out  string `yaml:"out" want:"given" words:"a file to write: .jsonl, .json or .parquet (also .gz)"`
-	Keep string `yaml:"keep,omitempty" words:"a file to write: .jsonl, .json or .parquet (also .gz)"` // all answers
-}
-
-// Items say which contextual-integrity items are put to a model, and in which prompts.
-type Items struct {
-	Run     string `yaml:"run,omitempty" words:"the config of a ci-rl run"`
-	Data    string `yaml:"data,omitempty" hub:"data" words:"a .jsonl, .json or .parquet file of items (also .gz)"`
-	N       int    `yaml:"n,omitempty" want:">=0" flag:"n" help:"number of synthetic scenarios"`
-	HeldOut bool   `yaml:"held_out" flag:"held-out" help:"scenarios whose names and values training never has"`
-
-	// which items of Data: those that the released preprocessing keeps, or all
-	Kept string `yaml:"items" want:"all|released" flag:"items" help:"released: without those that CI-RL's release drops"`
-	// The part of Data. ci-rl with SplitSeed for its seed and the same fractions splits it in the same way.
-	Split              string  `yaml:"split" want:"test|validation|train|all" flag:"split" help:"part of --data, or all"`
-	SplitSeed          uint64  `yaml:"split_seed" flag:"split-seed" help:"seed of ci-rl, whose split is made"`
-	ValidationFraction float64 `yaml:"validation_fraction" want:">=0 <=1" flag:"validation-fraction" help:"share of validation"`
-	TestFraction       float64 `yaml:"test_fraction" want:">=0 <=1" flag:"test-fraction" help:"share of the test"`
-
-	ci.Form `yaml:",inline"`
-	// longer prompts are left out; 0: what the model takes
-	MaxPromptTokens int `yaml:"max_prompt_tokens" want:">=0" zero:"what the model takes"`
+	Out  string `yaml:"out" want:"given" words:"a file to write: .jsonl or .json (also .gz)" flag:"out" help:"file to write: .jsonl or .json, each also with .gz"`
+	Keep string `yaml:"keep,omitempty" words:"a file to write: .jsonl or .json (also .gz)" flag:"keep" help:"file to write all answers to, with their scores: all_generated_responses, all_rm_scores"`
 }
 
 // What is written.
@@ -85,26 +61,12 @@ const (
 )
 
 // Spec says how a configuration becomes Options.
-var Spec = config.Register(&config.Spec[Options]{
-	Command:  Command,
-	Defaults: defaults,
-	Settle:   settle,
-	Check:    check,
-	Idle:     func(o *Options) []string { return slices.Concat(o.idle(), o.unsaid()) },
-})
+var Spec = config.Register(&config.Spec[Options]{Command: Command, Defaults: defaults})
 
 // Defaults draw 8 answers to each of 300 synthetic scenarios, which the contextual-integrity reward scores.
-func Defaults() Options {
-	o := Options{LocalModel: config.Default[recipe.LocalModel](), Seed: 1, Answers: 8, Server: recipe.DefaultServer(),
-		Items: Items{N: 300, Kept: ci.AllItems, Split: "train", ValidationFraction: 0.09, TestFraction: 0.10,
-			Form: ci.Form{Prompt: ci.PromptCompact}},
-		Sampling: rollout.Sampling{MaxNew: 128, Temperature: 1}, Reward: scorer.Defaults(),
-		Write: Pairs, MinScore: 1}
-	o.Reward.Kind = scorer.CI
-	return o
-}
+func Defaults() Options { return config.Default[Options]() }
 
-// defaults follow the ci-rl run that the user names, if any: its model, prompts, sampling and reward.
+// defaults follow the ci-rl run that the user names, if any: its model, sampling and reward.
 func defaults(g *config.Given) Options {
 	o := Defaults()
 	path := g.Text("run")
@@ -116,35 +78,27 @@ func defaults(g *config.Given) Options {
 		g.Fault("run", "run %s: %s", path, strings.ReplaceAll(err.Error(), "\n", "; "))
 		return o
 	}
-	o.Model, o.Backend, o.Template, o.Sampling, o.Form = c.Model, c.Backend, c.Chat, c.Sampling.Sampling, c.Data.Form
-	o.MaxPromptTokens, o.SplitSeed, o.N = c.Data.MaxPromptTokens, c.Seed, 0
+	o.Model, o.Backend, o.Template, o.Sampling, o.N = c.Model, c.Backend, c.Chat, c.Sampling.Sampling, 0
 	o.Reward.CI = scorer.CIOptions{Format: c.Reward.Format, Match: c.Reward.Match}
 	return o
 }
 
-func settle(g *config.Given, o *Options) {
-	if o.Input != "" && !g.Has("reward.kind") {
-		o.Reward.Kind = "" // which must be given
-	}
-	if (o.Input != "" || o.Data != "") && !g.Has("n") {
-		o.N = 0
-	}
-	if !g.Has("max_new_tokens") && o.Input != "" {
-		o.MaxNew = generate.DefaultMaxNew
-	} else if !g.Has("max_new_tokens") && o.Data != "" {
-		o.MaxNew = 2048
-	}
-	if o.Input != "" && o.Server.BaseURL != "" {
-		o.Chat = true
+// Resolve gives options that depend on others their defaults.
+func (o *Options) Resolve(g *config.Given) {
+	if o.Input != "" {
+		if !g.Has("reward.kind") {
+			o.Reward.Kind = "" // which must be given
+		}
+		if !g.Has("n") {
+			o.N = 0
+		}
+		if !g.Has("max_new_tokens") {
+			o.MaxNew = generate.DefaultMaxNew
+		}
+		o.Chat = o.Chat || o.Server.BaseURL != ""
 	}
 	if o.Templates && !g.Has("write") {
 		o.Write = Demonstrations
-	}
-	if o.Run == "" && !g.Has("prompt") && (o.Model != embedded.Name || o.Templates && o.Data != "") {
-		o.Prompt = ci.PromptCoT
-	}
-	if o.Run == "" && !g.Has("prefill") {
-		o.Prefill = o.Thinks()
 	}
 }
 
@@ -154,80 +108,29 @@ var (
 	ofTemplate = []string{"chat_template.template", "chat_template.template_sha256", "chat_template.variables",
 		"chat_template.date"}
 	ofFolder = slices.Concat([]string{"model", "adapter", "cache_gb", "backend", "top_k", "min_p"}, ofTemplate)
-	ofModel  = slices.Concat(ofFolder, ofServer, []string{"server.base_url", "max_prompt_tokens", "answers", "most",
-		"max_new_tokens", "temperature", "top_p", "stop"})
-	ofPrompts = []string{"prompt", "template", "prefill", "max_prompt_tokens"}
-	ofSplit   = []string{"split_seed", "validation_fraction", "test_fraction"}
-	ofItems   = slices.Concat(ofPrompts, ofSplit, []string{"run", "data", "n", "held_out", "items", "split",
-		"reward.ci.format", "reward.ci.match"})
-	ofRun = slices.Concat(ofPrompts, ofSplit, ofTemplate, []string{"data", "items", "n", "held_out", "split",
-		"reward.ci.format", "reward.ci.match"})
+	ofModel  = slices.Concat(ofFolder, ofServer, []string{"server.base_url", "answers", "most", "max_new_tokens",
+		"temperature", "top_p", "stop"})
+	ofSynthetic = []string{"n", "held_out"}
+	ofReward    = []string{"reward.ci.format", "reward.ci.match"}
 )
 
-// idle are the keys without effect.
-func (o *Options) idle() (keys []string) {
-	if o.Templates {
-		keys = ofModel
-	}
-	switch {
-	case o.Input != "":
-		keys = slices.Concat(keys, ofItems)
-	case o.Run != "":
-		keys = slices.Concat(keys, ofRun)
-	case o.Data == "":
-		keys = slices.Concat(keys, ofSplit, []string{"items", "split"})
-	case o.Split == "all":
-		keys = slices.Concat(keys, ofSplit, []string{"n", "held_out"})
-	default:
-		keys = slices.Concat(keys, []string{"n", "held_out"})
-	}
-	if o.Input == "" {
-		keys = append(keys, "chat")
-	}
-	if o.Server.BaseURL == "" {
-		return slices.Concat(keys, ofServer)
-	}
-	return slices.Concat(keys, ofFolder)
-}
-
-// unsaid are keys without effect that are no error: those of demonstrations where pairs are written.
-func (o *Options) unsaid() []string {
-	if o.Write == Pairs {
-		return []string{"min_score", "most"}
-	}
-	return nil
-}
-
-// why says why a key has no effect.
-func (o *Options) why(key string) string {
-	switch {
-	case o.Templates && slices.Contains(ofModel, key):
-		return "templates write the answers, and no model is asked; remove one of the two"
-	case slices.Contains(ofServer, key):
-		return "it is about a server; add server.base_url"
-	case key == "chat":
-		return "it is about the prompts of a file; add input"
-	case o.Input != "" && slices.Contains(ofItems, key):
-		return fmt.Sprintf("it is about contextual-integrity items, and input %s has its own prompts; remove one of the two",
-			o.Input)
-	case o.Run != "" && slices.Contains(ofRun, key):
-		return fmt.Sprintf("the run %s has that; remove one of the two", o.Run)
-	case key == "n" || key == "held_out":
-		return fmt.Sprintf("it is about synthetic scenarios, and data %s has its own; remove one of the two", o.Data)
-	case slices.Contains(ofFolder, key):
-		return "it is about a model in this process, server.base_url about one that a server has; remove one of the two"
-	case o.Split == "all":
-		return "split all takes every item; remove one of the two"
-	}
-	return "only a file of items is split: add data"
-}
-
-func check(g *config.Given, o *Options) {
-	for _, key := range o.idle() {
-		if g.Has(key) && g.Text(key) != "" && g.Text(key) != "false" {
-			g.Fault(key, "%s %s: %s", key, g.Show(key), o.why(key))
+// Validate refuses keys without effect, and options that contradict each other.
+func (o *Options) Validate(g *config.Given) {
+	idle := func(is bool, why string, keys ...[]string) {
+		for _, key := range slices.Concat(keys...) {
+			if is && g.Has(key) && g.Text(key) != "" && g.Text(key) != "false" {
+				g.Fault(key, "%s %s: %s", key, g.Show(key), why)
+			}
 		}
 	}
+	idle(o.Templates, "templates write the answers, and no model is asked; remove one of the two", ofModel)
+	idle(o.Server.BaseURL == "", "it is about a server; add server.base_url", ofServer)
+	idle(o.Input == "", "it is about the prompts of a file; add input", []string{"chat"})
+	idle(o.Input != "", fmt.Sprintf("it is about contextual-integrity items, and input %s has its own prompts; remove one of "+
+		"the two", o.Input), ofSynthetic, ofReward, []string{"run"})
+	idle(o.Run != "", fmt.Sprintf("the run %s has that; remove one of the two", o.Run), ofSynthetic, ofReward, ofTemplate)
+	idle(o.Server.BaseURL != "", "it is about a model in this process, server.base_url about one that a server has; remove "+
+		"one of the two", ofFolder)
 	switch ofItems := o.Reward.Kind == scorer.CI; {
 	case o.Input == "" && !ofItems && !g.Bad("reward.kind"):
 		g.Fault("reward.kind", "reward.kind %s: contextual-integrity items have the reward ci; add input for others",
@@ -235,11 +138,8 @@ func check(g *config.Given, o *Options) {
 	case o.Input != "" && ofItems:
 		g.Fault("reward.kind", "reward.kind ci: prompts of a file have no items that this reward scores by: want "+
 			"command, judge or model")
-	case o.Input == "" && o.Run == "" && o.Data == "" && o.N < 1 && !g.Bad("n"):
+	case o.Input == "" && o.Run == "" && o.N < 1 && !g.Bad("n"):
 		g.Fault("n", "n %d: want a whole number, 1 or more", o.N)
-	}
-	if v, t := o.ValidationFraction, o.TestFraction; v+t > 1 && !g.Bad("test_fraction") {
-		g.Fault("test_fraction", "validation_fraction %v and test_fraction %v: want a sum of 1 at most", v, t)
 	}
 	if o.Templates && (o.Write == Pairs || o.Input != "") {
 		g.Fault("templates", "templates true: they write demonstrations of items; remove write and input")

@@ -9,6 +9,7 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/recipe/cirl"
 )
 
@@ -55,70 +56,56 @@ func (w *work) read() error {
 	return err
 }
 
-// readItems puts items into prompts.
+// readItems puts items into prompts: those that a ci-rl run trains on, as it does, or synthetic ones.
 func (w *work) readItems() error {
-	items, order, err := w.o.items(w)
-	if err != nil {
-		return err
+	order := func(i int) uint64 { return uint64(i) }
+	var items []ci.Item
+	switch {
+	case w.o.Run != "":
+		c, err := cirl.Spec.Load(config.Input{Path: w.o.Run})
+		if err != nil {
+			return err
+		}
+		parts, err := c.Items(w)
+		if err != nil {
+			return err
+		}
+		items, order, w.form, w.limit = parts[ci.Train], c.Order(ci.Train), c.Data.Form, c.Data.MaxPromptTokens
+	case w.o.HeldOut:
+		items = ci.SynthesizeHeldOut(w.o.N, w.o.Seed)
+	default:
+		items = ci.Synthesize(w.o.N, w.o.Seed)
 	}
-	write, err := w.o.Writer()
+	if w.o.Run == "" {
+		w.form.Prompt = ci.PromptCoT
+		if w.o.Model == embedded.Name {
+			w.form.Prompt = ci.PromptCompact
+		}
+		w.form.Prefill = w.form.Thinks()
+	}
+	write, err := w.form.Writer()
 	if err != nil {
 		return err
 	}
 	for i := range items {
 		p := prompt{item: &items[i], order: order(i)}
-		if w.o.Prefill {
+		if w.form.Prefill {
 			p.prefill = ci.ThinkPrefill
 		}
 		p.Source = fmt.Sprintf("scenario %d", i+1)
-		messages, err := write(items[i], p.order)
-		if err != nil {
+		if p.Prompt.Messages, err = write(items[i], p.order); err != nil {
 			return fmt.Errorf("%s: %w", items[i].Source, err)
 		}
-		p.Prompt.Messages = messages
 		w.prompts = append(w.prompts, p)
 	}
 	return nil
 }
 
-// items reads or makes the items; order gives the seed of the order in which the prompt of item i lists its attributes.
-func (o *Options) items(w *work) (items []ci.Item, order func(i int) uint64, err error) {
-	order = func(i int) uint64 { return ci.Order(o.SplitSeed, ci.Train, i) } // in training's, whatever the part
-	switch {
-	case o.Run != "":
-		c, err := cirl.Spec.Load(config.Input{Path: o.Run})
-		if err != nil {
-			return nil, nil, err
-		}
-		parts, err := c.Items(w)
-		return parts[ci.Train], order, err
-	case o.Data == "" && o.HeldOut:
-		return ci.SynthesizeHeldOut(o.N, o.Seed), func(i int) uint64 { return uint64(i) }, nil
-	case o.Data == "":
-		return ci.Synthesize(o.N, o.Seed), func(i int) uint64 { return uint64(i) }, nil
-	}
-	all, report, err := ci.ReadItems(o.Data, o.Kept)
-	if err != nil {
-		return nil, nil, err
-	}
-	w.Say("%s", report)
-	train, validation, test := ci.Split(len(all), o.ValidationFraction, o.TestFraction, o.SplitSeed)
-	part := map[string][]int{"train": train, "validation": validation, "test": test}[o.Split]
-	if o.Split == "all" {
-		part = slices.Sorted(slices.Values(slices.Concat(train, validation, test)))
-	}
-	if len(part) == 0 {
-		err = fmt.Errorf("%s: the %s split has no items (validation_fraction %v and test_fraction %v of %d): want other "+
-			"fractions, or split all", o.Data, o.Split, o.ValidationFraction, o.TestFraction, len(all))
-	}
-	return data.Pick(all, part), order, err
-}
-
 // fit leaves out the prompts that are too long for a model with this many positions, or for the limit.
 func (w *work) fit(e *batch.Encoder, positions int) error {
 	limit, longest, left := positions-1, 0, 0
-	if w.o.MaxPromptTokens > 0 {
-		limit = min(limit, w.o.MaxPromptTokens)
+	if w.limit > 0 {
+		limit = min(limit, w.limit)
 	}
 	for i := range w.prompts {
 		p := &w.prompts[i]

@@ -71,6 +71,8 @@ type work struct {
 	o       Options
 	prompts []prompt
 	drawn   *scorer.Kept[[]string] // answers to the prompts
+	form    ci.Form                // of the prompts of items
+	limit   int                    // most tokens of a prompt; 0: what the model takes
 	groups  []scorer.Group         // prompts with their answers
 	tooLong int                    // prompts without
 }
@@ -80,7 +82,7 @@ func (w *work) ideal() (*Result, error) {
 	var groups []scorer.Group
 	for _, p := range w.prompts {
 		groups = append(groups, scorer.Group{Prompt: p.Prompt, Item: p.item, Source: p.Source,
-			Answers: []string{ci.Ideal(*p.item, w.o.Prompt, p.order)}})
+			Answers: []string{ci.Ideal(*p.item, w.form.Prompt, p.order)}})
 	}
 	source, err := scorer.Open(w.o.Reward, scorer.Place{})
 	if err != nil {
@@ -102,18 +104,15 @@ func (w *work) sample(ctx context.Context) error {
 		return err
 	}
 	defer closeModel()
-	if w.drawn, err = scorer.KeepAnswers(w.o.Out+".answers", w.identify(), len(w.prompts)); err != nil {
+	w.drawn, err = scorer.Keep[[]string](w.o.Out+".answers", w.identify(), len(w.prompts), scorer.Drawn)
+	if err != nil {
 		return err
 	}
-	if n := len(w.drawn.Done); n > 0 {
-		w.Say("%s: continuing after %d of %d prompts", w.drawn.Path(), n, len(w.prompts))
-	}
-	bar := w.Progress("prompt", len(w.drawn.Done), len(w.prompts))
-	defer bar.Close()
-	err = w.drawn.Fill(ctx, scorer.PromptsAtOnce(w.o.Answers), draw, func(done int) { bar.Step(done, nil) })
-	if ctx.Err() != nil {
-		err = fmt.Errorf("%w: %d of %d prompts are answered; the same command continues", recipe.ErrInterrupted,
+	if err := w.drawn.Fill(ctx, w, "prompt", scorer.PromptsAtOnce(w.o.Answers), draw); ctx.Err() != nil {
+		return fmt.Errorf("%w: %d of %d prompts are answered; the same command continues", recipe.ErrInterrupted,
 			len(w.drawn.Done), len(w.prompts))
+	} else if err != nil {
+		return err
 	}
 	for i, texts := range w.drawn.Done {
 		p := &w.prompts[i]
@@ -124,7 +123,7 @@ func (w *work) sample(ctx context.Context) error {
 		w.groups = append(w.groups, scorer.Group{Prompt: p.Prompt, Answers: texts, Item: p.item, Source: p.Source,
 			Prefilled: p.opened})
 	}
-	return errors.Join(err, w.drawn.Close())
+	return nil
 }
 
 // identify is a hash of what answers depend on.
@@ -132,7 +131,7 @@ func (w *work) identify() string {
 	h, o := sha256.New(), w.o
 	enc := json.NewEncoder(h) // a hash never fails
 	_ = enc.Encode([]any{o.Model, o.Adapter, o.Backend, o.Server.BaseURL, o.Server.Model})
-	_ = enc.Encode([]any{o.Seed, o.Answers, o.Sampling, o.MaxPromptTokens})
+	_ = enc.Encode([]any{o.Seed, o.Answers, o.Sampling, w.limit})
 	if chat, err := o.Template.Identify(); chat != "" && err == nil { // reading the prompts says what is wrong
 		_ = enc.Encode(chat)
 	}
@@ -156,9 +155,9 @@ func (w *work) openModel() (drawer, func(), error) {
 		return nil, nil, err
 	}
 	recipe.ReportEngine(m.Engine, w)
-	byDefault := generate.DefaultMaxNew
-	if w.o.Input == "" {
-		byDefault = w.o.MaxNew
+	byDefault := w.o.MaxNew
+	if w.o.Input != "" {
+		byDefault = generate.DefaultMaxNew
 	}
 	err = recipe.CheckLength(w.o.MaxNew, byDefault, m.Model.Config.MaxPositions)
 	if err == nil && w.o.Chat && !m.Tokenizer.HasTemplate() {
@@ -229,7 +228,7 @@ func (w *work) conclude(scores []scorer.Score) (*Result, error) {
 	kept := ""
 	if w.o.Keep != "" {
 		all := scorer.Table(w.groups, scores)
-		if err := data.WriteAnswers(w.o.Keep, all); err != nil {
+		if err := data.WriteAll(w.o.Keep, all); err != nil {
 			return nil, err
 		}
 		kept = fmt.Sprintf("%s: the answers to %d prompts with their scores\n", w.o.Keep, len(all))
@@ -245,7 +244,7 @@ func (w *work) conclude(scores []scorer.Score) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s%w", w.name(), err)
 	}
-	if err := data.WritePreferences(w.o.Out, pairs); err != nil {
+	if err := data.WriteAll(w.o.Out, pairs); err != nil {
 		return nil, err
 	}
 	summary := fmt.Sprintf("%s: %s\n%s", w.o.Out, tally, kept)
@@ -260,7 +259,7 @@ func (w *work) conclude(scores []scorer.Score) (*Result, error) {
 
 // name begins an error about the prompts of a file.
 func (w *work) name() string {
-	if file := cmp.Or(w.o.Input, w.o.Data, w.o.Run); file != "" {
+	if file := cmp.Or(w.o.Input, w.o.Run); file != "" {
 		return file + ": "
 	}
 	return ""
@@ -315,7 +314,7 @@ func (w *work) demonstrations(scores []scorer.Score) (*Result, error) {
 		return nil, fmt.Errorf("no answer has a score of %v or more: the best of %d has %.2f, the mean is %.2f; "+
 			"lower --min-score, or sample more answers or at another temperature", w.o.MinScore, all, best, mean)
 	}
-	if err := data.WriteDemonstrations(w.o.Out, demos); err != nil {
+	if err := data.WriteAll(w.o.Out, demos); err != nil {
 		return nil, err
 	}
 	return &Result{Demonstrations: demos, Summary: fmt.Sprintf("%s: %d demonstrations\n%d of %d answers have a score of "+

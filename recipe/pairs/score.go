@@ -2,7 +2,6 @@ package pairs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/posttrain/posttrain/data"
@@ -17,24 +16,25 @@ const ScoreCommand = "data score"
 
 // ScoreOptions say which pairs are scored, and by whom. Paths are relative to the working directory.
 type ScoreOptions struct {
-	Data   string         `yaml:"data" want:"given" hub:"data" words:"pairs: a .jsonl, .json or .parquet file (also .gz)"`
-	Out    string         `yaml:"out" want:"given" words:"a file to write: .jsonl, .json or .parquet (also .gz)"`
+	Data   string         `yaml:"data" want:"given" hub:"data" words:"pairs: a .jsonl, .json or .parquet file (also .gz)" flag:"data" help:"pairs: a .jsonl, .json or .parquet file, each also with .gz, or org/name[@revision][:config][:split] on the hub"`
+	Out    string         `yaml:"out" want:"given" words:"a file to write: .jsonl or .json (also .gz)" flag:"out" help:"file to write: .jsonl or .json, each also with .gz"`
 	Reward scorer.Options `yaml:"reward"`
 }
 
 // ScoreSpec says how a configuration becomes ScoreOptions.
 var ScoreSpec = config.Register(&config.Spec[ScoreOptions]{
-	Command:  ScoreCommand,
-	Without:  []string{"reward.ci.format", "reward.ci.match"},
-	Defaults: func(*config.Given) ScoreOptions { return ScoreOptions{Reward: scorer.Defaults()} },
-	Check: func(g *config.Given, o *ScoreOptions) {
-		if o.Reward.Kind == scorer.CI {
-			g.Fault("reward.kind", "reward.kind ci: pairs say nothing of the items that this reward scores by: want "+
-				"command or judge")
-		}
-		checkOut(g, "out", o.Out)
-	},
+	Command: ScoreCommand,
+	Without: []string{"reward.ci.format", "reward.ci.match"},
 })
+
+// Validate refuses a reward that pairs say nothing for.
+func (o *ScoreOptions) Validate(g *config.Given) {
+	if o.Reward.Kind == scorer.CI {
+		g.Fault("reward.kind", "reward.kind ci: pairs say nothing of the items that this reward scores by: want "+
+			"command or judge")
+	}
+	checkOut(g, "out", o.Out)
+}
 
 // Score scores both answers of each pair, and writes the pairs with their scores to ScoreOptions.Out. Beside it, scores
 // are kept until all are there: an interrupted run continues with the same options. A nil Reporter is silent.
@@ -64,10 +64,10 @@ func Score(ctx context.Context, o ScoreOptions, r run.Reporter) (*Result, error)
 	}
 	for i := range pairs {
 		p, chosen, rejected := &pairs[i], kept.Done[2*i], kept.Done[2*i+1]
-		p.ChosenScore, p.RejectedScore, p.Margin = chosen.Value, rejected.Value, false
+		p.ChosenScore, p.RejectedScore = chosen.Value, rejected.Value
 		p.Scored = chosen.Why == "" && rejected.Why == ""
 	}
-	if err := data.WritePreferences(o.Out, pairs); err != nil {
+	if err := data.WriteAll(o.Out, pairs); err != nil {
 		return nil, err
 	}
 	return &Result{Pairs: pairs, Summary: summarize(o.Out, pairs, kept.Done)}, kept.Remove()
@@ -76,21 +76,12 @@ func Score(ctx context.Context, o ScoreOptions, r run.Reporter) (*Result, error)
 // score lets a reward score answers, and keeps the scores in a file beside out; together is how many are of one prompt.
 func score(ctx context.Context, r run.Reporter, source scorer.Source, o scorer.Options, out string,
 	all []scorer.Answer, together int) (*scorer.Kept[scorer.Score], error) {
-	kept, err := scorer.KeepScores(out+".scores", o, all)
-	if err != nil {
-		return nil, err
-	}
-	if n := len(kept.Done); n > 0 {
-		r.Say("%s: continuing after %d of %d answers", kept.Path(), n, len(all))
-	}
-	bar := r.Progress("answer", len(kept.Done), len(all))
-	defer bar.Close()
-	err = scorer.Fill(ctx, kept, source, all, together, func(done int) { bar.Step(done, nil) })
-	if ctx.Err() != nil {
+	kept, err := scorer.Scores(ctx, r, out+".scores", source, o, all, together)
+	if ctx.Err() != nil && kept != nil {
 		err = fmt.Errorf("%w: %d of %d answers are scored; the same command continues", recipe.ErrInterrupted,
 			len(kept.Done), len(all))
 	}
-	return kept, errors.Join(err, kept.Close())
+	return kept, err
 }
 
 // summarize says how many pairs have scores, and which.

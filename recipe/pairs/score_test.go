@@ -40,7 +40,7 @@ func writePairs(t *testing.T, n int) string {
 			Rejected: data.Text{Plain: rejected}})
 	}
 	path := filepath.Join(t.TempDir(), "pairs.jsonl")
-	if err := data.WritePreferences(path, pairs); err != nil {
+	if err := data.WriteAll(path, pairs); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -11,9 +11,9 @@ import (
 
 // TestTemplates: the ideal answer of every kind of prompt has the full reward, which is the one that Run keeps.
 func TestTemplates(t *testing.T) {
-	for _, prompt := range ci.PromptKinds {
+	for model, prompt := range map[string]string{"embedded": ci.PromptCompact, "any": ci.PromptCoT} {
 		o := Defaults()
-		o.Templates, o.Write, o.Prompt, o.Prefill, o.N = true, Demonstrations, prompt, prompt == ci.PromptCoT, 20
+		o.Model, o.Templates, o.Write, o.N = model, true, Demonstrations, 20
 		o.Out = filepath.Join(t.TempDir(), "demos.jsonl")
 		if _, err := Run(t.Context(), o, nil); err != nil {
 			t.Fatal(err)

@@ -82,7 +82,7 @@ func (h *rehearsal) prepare() error {
 	for _, one := range h.rows {
 		demos = append(demos, one.demo)
 	}
-	if err := data.WriteDemonstrations(h.path("rows.jsonl"), demos); err != nil {
+	if err := data.WriteAll(h.path("rows.jsonl"), demos); err != nil {
 		return err
 	}
 	if err := model.Init(h.config.Tiny(), h.Seed).Save(h.path("tiny"), "float32"); err != nil {

@@ -48,9 +48,9 @@ func (t *training) loadAnswers(ctx context.Context) (err error) {
 
 func readAnswers(path string) ([]data.Labelled, *data.Report, error) {
 	if path == embedded.Name {
-		return data.ReadLabelledFS(embedded.Files, embedded.Pairs)
+		return data.ReadLabelled(embedded.Files, embedded.Pairs)
 	}
-	return data.ReadLabelled(path)
+	return data.ReadLabelled(nil, path)
 }
 
 // readDesirable reads the answers whose label is true.

@@ -126,7 +126,7 @@ func (b onStepBar) Step(int, map[string]float64) { b.call(b.unit) }
 // leaveUnfinished puts temporary files into a run folder, as kills at other moments leave them.
 func leaveUnfinished(t *testing.T, dir string) {
 	t.Helper()
-	for _, name := range []string{".reference-1.safetensors77", ".reference-2-part.safetensors8", ".round-1.parquet-9"} {
+	for _, name := range []string{".reference-1.safetensors77", ".reference-2-part.safetensors8", ".round-1.jsonl-9"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("half"), 0o666); err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
 		}
@@ -205,7 +205,7 @@ func TestFailingRewards(t *testing.T) {
 	if _, err := Run(t.Context(), tinyOnline(whole, prompts), nil); err != nil {
 		t.Fatal(err)
 	}
-	second := promptsOf(t, filepath.Join(whole, "round-2.parquet"))
+	second := promptsOf(t, filepath.Join(whole, "round-2.jsonl"))
 	for act, want := range map[string]string{
 		"hang": "it took longer than 5s for 120 answers from ",
 		"die":  "exit status 3: out of memory",
@@ -230,7 +230,7 @@ func TestFailingRewards(t *testing.T) {
 			t.Fatal(err)
 		}
 		testkit.SameMetrics(t, whole, out)
-		testkit.SameFiles(t, whole, out, "model/model.safetensors", "round-2.parquet")
+		testkit.SameFiles(t, whole, out, "model/model.safetensors", "round-2.jsonl")
 	}
 }
 
@@ -272,7 +272,7 @@ func TestOneRoundIsOfflineTraining(t *testing.T) {
 		o.Online.Rounds, o.Online.Samples, o.Train.Epochs, o.Train.Schedule = 1, 4, 2, "linear"
 		mustRun(t, o)
 		off := o
-		off.Mode, off.Data.Train = "", config.Names{filepath.Join(o.Dir.Out, "round-1.parquet")}
+		off.Mode, off.Data.Train = "", config.Names{filepath.Join(o.Dir.Out, "round-1.jsonl")}
 		off.Dir = recipe.RunDir{Out: filepath.Join(dir, fmt.Sprint("offline", i))}
 		mustRun(t, off)
 		testkit.SameFiles(t, o.Dir.Out, off.Dir.Out, "model/model.safetensors")
@@ -325,8 +325,8 @@ func TestRoundsGoOn(t *testing.T) {
 		!strings.Contains(result.Summary, "round  prompts  pairs") {
 		t.Error(result.Summary)
 	}
-	both := promptsOf(t, filepath.Join(o.Dir.Out, "round-1.parquet")) +
-		promptsOf(t, filepath.Join(o.Dir.Out, "round-2.parquet"))
+	both := promptsOf(t, filepath.Join(o.Dir.Out, "round-1.jsonl")) +
+		promptsOf(t, filepath.Join(o.Dir.Out, "round-2.jsonl"))
 	seen := map[string]bool{}
 	for _, p := range strings.Fields(both) {
 		if seen[p] {
@@ -340,9 +340,9 @@ func TestRoundsGoOn(t *testing.T) {
 	still := o
 	still.Train.LearningRate, still.Dir = 1e-12, recipe.RunDir{Out: filepath.Join(dir, "still")}
 	mustRun(t, still)
-	testkit.SameFiles(t, o.Dir.Out, still.Dir.Out, "round-1.parquet")
-	x, _ := os.ReadFile(filepath.Join(o.Dir.Out, "round-2.parquet"))
-	if y, _ := os.ReadFile(filepath.Join(still.Dir.Out, "round-2.parquet")); string(x) == string(y) {
+	testkit.SameFiles(t, o.Dir.Out, still.Dir.Out, "round-1.jsonl")
+	x, _ := os.ReadFile(filepath.Join(o.Dir.Out, "round-2.jsonl"))
+	if y, _ := os.ReadFile(filepath.Join(still.Dir.Out, "round-2.jsonl")); string(x) == string(y) {
 		t.Error("the second round's answers are those of the model before training")
 	}
 }

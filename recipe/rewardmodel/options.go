@@ -32,7 +32,7 @@ type Data struct {
 
 // Loss has TRL's options of RewardConfig.
 type Loss struct {
-	Margin      string  `yaml:"margin" want:"none|scores" default:"none" flag:"margin" help:"none, or scores: the chosen answer should win by the difference of the scores, or by the column margin"`
+	Margin      string  `yaml:"margin" want:"none|scores" default:"none" flag:"margin" help:"none, or scores: the chosen answer should win by the difference of the scores"`
 	MarginScale float64 `yaml:"margin_scale" want:">0" default:"1" help:"margins are multiplied by it"`
 	Center      float64 `yaml:"center_rewards_coefficient" want:">=0" help:"weight of (r(chosen) + r(rejected))², which holds scores near 0"`
 }

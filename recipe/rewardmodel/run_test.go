@@ -37,7 +37,7 @@ func writePairs(t *testing.T, n int, scored bool) string {
 		pairs = append(pairs, p)
 	}
 	path := filepath.Join(t.TempDir(), "pairs.jsonl")
-	if err := data.WritePreferences(path, pairs); err != nil {
+	if err := data.WriteAll(path, pairs); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -143,18 +143,15 @@ func TestNewHeadPassesOverPadding(t *testing.T) {
 	}
 }
 
-// TestMargins: a margin is the difference of the scores, or the column margin; pairs without scores are refused.
+// TestMargins: a margin is the difference of the scores; pairs without scores are refused.
 func TestMargins(t *testing.T) {
-	pairs := []data.Preference{{ChosenScore: 5, RejectedScore: 2, Scored: true, Source: "p:1"},
-		{ChosenScore: 0.5, Scored: true, Margin: true, Source: "p:2"}}
+	pair := data.Preference{ChosenScore: 5, RejectedScore: 2, Scored: true, Source: "p:1"}
 	scores := Loss{Margin: "scores", MarginScale: 0.5}
-	for i, want := range []float64{1.5, 0.25} {
-		if got, err := scores.margin(pairs[i]); got != want || err != nil {
-			t.Error(got, err)
-		}
-		if got, err := (Loss{Margin: "none"}).margin(pairs[i]); got != 0 || err != nil {
-			t.Error(got, err)
-		}
+	if got, err := scores.margin(pair); got != 1.5 || err != nil {
+		t.Error(got, err)
+	}
+	if got, err := (Loss{Margin: "none"}).margin(pair); got != 0 || err != nil {
+		t.Error(got, err)
 	}
 	_, err := scores.margin(data.Preference{Source: "p:3"})
 	if err == nil || err.Error() != "p:3: the pair has no scores: loss.margin scores wants them in every row" {

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 // ofChild asks one question at a time.
 func ofChild(url, out string) Options {
 	o := Defaults()
-	o.Form, o.Engine, o.N, o.PerSeed, o.Out = Items, Model, 9, []int{2, 2}, out
+	o.N, o.PerSeed, o.Out = 9, []int{2, 2}, out
 	o.Writer.BaseURL, o.Writer.Model, o.Writer.Parallel = url, "m", 1
 	return o
 }

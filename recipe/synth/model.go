@@ -47,7 +47,7 @@ func fill(name string, with any) string {
 	return strings.TrimSpace(s.String())
 }
 
-// model is the author on a server.
+// model is the writer on a server.
 type model struct {
 	client   *metered.Client
 	reporter run.Reporter
@@ -89,7 +89,7 @@ func (m *model) vignettes(ctx context.Context, s Seed) (all []ci.Seed, o Outcome
 
 // item asks for the item of a vignette, nil where no reply has one. An item that fails gates twice is kept: the gates
 // reject it.
-func (m *model) item(ctx context.Context, _ string, v ci.Seed) (item *ci.Item, o Outcome, err error) {
+func (m *model) item(ctx context.Context, v ci.Seed) (item *ci.Item, o Outcome, err error) {
 	prompt := fill("item.tmpl", struct {
 		ci.Seed
 		Meaning string

@@ -1,66 +1,52 @@
-// Package synth is the recipe of posttrain data synth: it writes contextual-integrity items in three stages, seeds,
-// vignettes and items, by templates or by a model on a server, or demonstrations of the templates' items.
+// Package synth is the recipe of posttrain data synth: a model on a server writes contextual-integrity items in three
+// stages, seeds, vignettes and items; without one, templates write demonstrations of synthetic items.
 package synth
 
 import (
-	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/recipe"
 )
 
 // Command is the command that runs this recipe.
 const Command = "data synth"
 
-// What is written, and by whom.
-const (
-	Demonstrations = "demonstrations" // a file of prompts with completions
-	Items          = "items"          // a folder with items and what was rejected
-
-	Templates = "templates" // offline
-	Model     = "model"     // on a server
-)
-
 // Options say what is written, by whom, and where it goes. Paths are relative to the working directory.
 type Options struct {
-	Form    string `yaml:"form" want:"demonstrations|items" flag:"form" help:"items (what a model writes) or demonstrations"`
-	Engine  string `yaml:"engine" want:"templates|model" flag:"engine" help:"who writes: model (with --api-model) or templates"`
-	N       int    `yaml:"n,omitempty" want:">=0" flag:"n" help:"scenarios; of items seeds, 200 by default"` // demonstrations, or seeds of items
-	Seed    uint64 `yaml:"seed" flag:"seed" help:"seed of scenarios, orders and flaws"`
-	HeldOut bool   `yaml:"held_out" flag:"held-out" help:"names and values that training scenarios never have"` // scenarios whose names and values training scenarios never have
-	Out     string `yaml:"out" want:"given" words:"a .jsonl, .json or .parquet file (also .gz), of items a folder" flag:"out" help:"of items a folder, new or to continue; else a data file"`
+	N    int    `yaml:"n" want:">=1" default:"4000" flag:"n" help:"demonstrations; of items seeds, 200 by default"`
+	Seed uint64 `yaml:"seed" default:"1" flag:"seed" help:"seed of scenarios, orders and flaws"`
+	Out  string `yaml:"out" want:"given" words:"a .jsonl or .json file (also .gz), of items a folder" flag:"out" help:"data file of demonstrations; of items a folder, new or to continue"`
 
-	ci.Flaws `yaml:",inline"` // of demonstrations
+	// Of demonstrations.
+	HeldOut  bool `yaml:"held_out" flag:"held-out" help:"names and values that training scenarios never have"`
+	ci.Flaws `yaml:",inline"`
 
-	// Of items. Seeds names a file of seeds; without it N seeds are drawn by the plan.
-	Seeds   string `yaml:"seeds,omitempty" words:"a .json, .jsonl or .parquet file of seeds (also .gz)" flag:"seeds" help:"file of seeds in the release's form, in place of drawn ones"`
+	// Of items.
 	ci.Plan `yaml:",inline"`
-	PerSeed []int  `yaml:"per_seed" want:">=1 <=9" words:"the fewest and the most, from 1 to 9, such as 3,5" flag:"per-seed" help:"fewest and most vignettes of a seed"`
-	Writer  Writer `yaml:"writer" flags:""`
-	// items with this share of their word triples in common are duplicates
-	Near float64 `yaml:"near" want:">=0 <=1" zero:"no gate"`
+	PerSeed []int   `yaml:"per_seed" want:">=1 <=9" default:"3,5" words:"the fewest and the most, from 1 to 9, such as 3,5" flag:"per-seed" help:"fewest and most vignettes of a seed"`
+	Writer  Writer  `yaml:"writer" flags:""`
+	Near    float64 `yaml:"near" want:">=0 <=1" zero:"no gate" default:"0.7" help:"items with this share of their word triples in common are duplicates; 0: no gate"`
 }
 
 // Writer is the model that writes, on an OpenAI-compatible server.
 type Writer struct {
 	bench.Judge `yaml:",inline" flags:"-"`
 
-	Temperature float64 `yaml:"temperature" want:">=0" flag:"temperature" help:"temperature of the model's draws"`
-	Structured  bool    `yaml:"structured"` // JSON by a schema, where the server offers it
+	Temperature float64 `yaml:"temperature" want:">=0" default:"1" flag:"temperature" help:"temperature of the model's draws"`
+	Structured  bool    `yaml:"structured" default:"true" help:"ask for JSON by a schema, as long as the server does not refuse it"`
 }
 
 // Defaults write demonstrations by templates.
 func Defaults() Options {
-	w := Writer{Judge: bench.DefaultJudge(4000), Temperature: 1, Structured: true}
-	w.Timeout = 5 * time.Minute
-	return Options{Form: Demonstrations, Engine: Templates, N: 4000, Seed: 1, Plan: ci.DefaultPlan(),
-		PerSeed: []int{3, 5}, Writer: w, Near: records.DefaultNear}
+	o := config.Default[Options]()
+	o.Writer.Judge = bench.DefaultJudge(4000)
+	o.Writer.Timeout = 5 * time.Minute
+	return o
 }
 
 // defaultSeeds are the seeds of items where the options do not say: four items of each are the paper's 795, and some.
@@ -68,124 +54,52 @@ const defaultSeeds = 200
 
 // Spec says how a configuration becomes Options.
 var Spec = config.Register(&config.Spec[Options]{
-	Command: Command,
-	Defaults: func(g *config.Given) Options {
-		o := Defaults()
-		if g.Has("writer.model") {
-			o.Engine, o.Form = Model, Items
-		}
-		if g.Text("engine") == Model {
-			o.Form = Items
-		}
-		return o
-	},
-	Settle: func(g *config.Given, o *Options) {
-		switch {
-		case o.Seeds != "" && !g.Has("n"):
-			o.N = 0
-		case o.Form == Items && !g.Has("n"):
-			o.N = defaultSeeds
-		}
-	},
-	Check: check,
-	Idle:  func(o *Options) []string { return o.idle() },
+	Command:  Command,
+	Defaults: func(*config.Given) Options { return Defaults() },
+	Idle:     (*Options).idle,
 })
 
-// The keys that one form, one engine or one source of seeds has.
-var (
-	ofDemonstrations = []string{"leak", "omit", "garble", "leak_habit", "omit_habit"}
-	ofPlan           = []string{"n", "domains", "principles", "scenarios"}
-	ofItems          = []string{"seeds", "domains", "principles", "scenarios", "per_seed", "near"}
-	ofModel          = []string{"seeds", "writer"}
-)
+// writes says that a model writes items.
+func (o *Options) writes() bool { return o.Writer.Model != "" }
 
 // idle are the keys and sections without effect.
-func (o *Options) idle() (keys []string) {
-	if o.Form == Demonstrations {
-		return slices.Concat(ofItems, ofModel)
+func (o *Options) idle() []string {
+	if o.writes() {
+		return []string{"held_out", "leak", "omit", "garble", "leak_habit", "omit_habit"}
 	}
-	keys = ofDemonstrations
-	if o.Engine == Model {
-		keys = slices.Concat(keys, []string{"held_out"})
-	} else {
-		keys = slices.Concat(keys, ofModel)
-	}
-	if o.Seeds != "" {
-		keys = slices.Concat(keys, ofPlan)
-	}
-	return keys
+	return []string{"domains", "principles", "scenarios", "per_seed", "near", "writer"}
 }
 
-func check(g *config.Given, o *Options) {
-	if o.Form == Demonstrations && o.Engine == Model {
-		g.Fault("form", "form demonstrations: only the engine templates writes them; want form items with engine model")
-		return
+// Resolve chooses how many seeds there are.
+func (o *Options) Resolve(g *config.Given) {
+	if o.writes() && !g.Has("n") {
+		o.N = defaultSeeds
+	}
+}
+
+// Validate refuses keys without effect, and what one form alone needs.
+func (o *Options) Validate(g *config.Given) {
+	why := "it is about items that a model writes: add writer.model, or remove it"
+	if o.writes() {
+		why = "it is about demonstrations, and a model writes items; remove it"
 	}
 	for _, key := range g.Keys() {
-		if g.Text(key) == "" || !slices.ContainsFunc(o.idle(), func(idle string) bool { return in(key, idle) }) {
-			continue
-		}
-		switch with := func(what string) {
-			g.Fault(key, "%s %s: it has no effect with %s; remove it", key, g.Show(key), what)
-		}; {
-		case o.Form == Demonstrations:
-			with("form demonstrations")
-		case slices.Contains(ofDemonstrations, key):
-			with("form items")
-		case slices.Contains(ofPlan, key) && o.Seeds != "":
-			with("seeds " + o.Seeds)
-		default:
-			with("engine " + o.Engine)
+		section, _, _ := strings.Cut(key, ".")
+		if g.Text(key) != "" && slices.Contains(o.idle(), section) {
+			g.Fault(key, "%s %s: %s", key, g.Show(key), why)
 		}
 	}
-	if o.Seeds == "" && o.N < 1 && !g.Bad("n") {
-		g.Fault("n", "n %d: want a whole number, 1 or more", o.N)
+	if !o.writes() {
+		for _, f := range recipe.CheckOut(o.Out) {
+			g.Fault("out", "%s", f)
+		}
 		return
 	}
-	if o.Form == Demonstrations {
-		o.checkDemonstrations(g)
-		return
-	}
-	o.checkItems(g)
-}
-
-// in reports whether a key is one, or in a section of this name.
-func in(key, section string) bool {
-	return key == section || len(key) > len(section) && key[:len(section)+1] == section+"."
-}
-
-func (o *Options) checkDemonstrations(g *config.Given) {
-	for _, f := range recipe.CheckOut(o.Out) {
-		g.Fault("out", "%s", f)
-	}
-}
-
-func (o *Options) checkItems(g *config.Given) {
 	if n := o.PerSeed; !g.Bad("per_seed") && (len(n) != 2 || n[0] > n[1]) {
 		g.Fault("per_seed", "per_seed %v: want the fewest and the most vignettes of a seed, such as 3,5", n)
-	}
-	if o.Seeds == "" && !g.Bad("n") {
-		_, err := o.draw()
-		if f, ok := errors.AsType[fault.Fault](err); ok {
-			g.Fault(f.Key, "%s", f)
-		}
-	}
-	if o.Engine != Model {
-		return
-	}
-	if o.Writer.Model == "" {
-		g.Fault("writer.model", "writer.model is missing: want the model's name on %s", o.Writer.BaseURL)
 	}
 	if o.Writer.MaxCost > 0 && !o.Writer.HasPrice() {
 		g.Fault("writer.max_cost", "writer.max_cost %v: without prices nothing costs anything; give "+
 			"writer.prompt_price and writer.completion_price, each of a million tokens", o.Writer.MaxCost)
 	}
-}
-
-// draw draws the seeds. An error is a fault of a field.
-func (o *Options) draw() ([]ci.Seed, error) {
-	if o.Engine == Templates {
-		return o.Plan.Draw(o.N, o.Seed, ci.CanCompose)
-	}
-	return o.Plan.Draw(o.N, o.Seed, nil)
 }

@@ -1,7 +1,6 @@
 package synth
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,12 +53,6 @@ type Outcome struct {
 	Reply    string   // the last one, if it cannot be used
 }
 
-// author writes vignettes and items.
-type author interface {
-	vignettes(ctx context.Context, s Seed) ([]ci.Seed, Outcome, error)
-	item(ctx context.Context, id string, v ci.Seed) (*ci.Item, Outcome, error)
-}
-
 // Result is what was written.
 type Result struct{ Summary string }
 
@@ -73,7 +66,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	if err := Spec.Verify(&o); err != nil {
 		return nil, err
 	}
-	if o.Form == Demonstrations {
+	if !o.writes() {
 		return demonstrate(o)
 	}
 	result, err := (&writing{Reporter: run.Listen(r), o: o}).run(ctx)
@@ -89,7 +82,7 @@ func demonstrate(o Options) (*Result, error) {
 	if o.HeldOut {
 		items = ci.SynthesizeHeldOut(o.N, o.Seed)
 	}
-	err := data.WriteDemonstrations(o.Out, ci.Demonstrations(items, o.Flaws, o.Seed))
+	err := data.WriteAll(o.Out, ci.Demonstrations(items, o.Flaws, o.Seed))
 	return &Result{fmt.Sprintf("%s: %d demonstrations\n", o.Out, o.N)}, err
 }
 
@@ -105,29 +98,22 @@ type writing struct {
 
 func (w *writing) path(name string) string { return filepath.Join(w.o.Out, name) }
 
-func (w *writing) run(ctx context.Context) (result *Result, err error) {
-	if w.o.Engine == Model {
-		if err := w.o.Writer.CheckKey("writer"); err != nil {
-			return nil, err
-		}
-	}
-	if w.seeds, err = w.o.readSeeds(w); err != nil {
+func (w *writing) run(ctx context.Context) (*Result, error) {
+	if err := w.o.Writer.CheckKey("writer"); err != nil {
 		return nil, err
 	}
+	w.seeds = w.o.draw()
 	if err := w.openFolder(); err != nil {
 		return nil, err
 	}
-	if w.o.Engine == Templates {
-		err = w.write(ctx, templates{w.o.Seed, w.o.HeldOut})
-	} else {
-		var m *model
-		if m, err = openModel(w.o, w.path(repliesName), w); err == nil {
-			err = errors.Join(w.write(ctx, m), m.client.Close())
-			t := m.client.Stats()
-			w.Say("%s: %d replies, %d of them from %s; %d requests, cost %.4g", writerName, t.Replies, t.Cached,
-				w.path(repliesName), t.Requests, t.Cost)
-		}
+	m, err := openModel(w.o, w.path(repliesName), w)
+	if err != nil {
+		return nil, err
 	}
+	err = errors.Join(w.write(ctx, m), m.client.Close())
+	t := m.client.Stats()
+	w.Say("%s: %d replies, %d of them from %s; %d requests, cost %.4g", writerName, t.Replies, t.Cached,
+		w.path(repliesName), t.Requests, t.Cost)
 	if err != nil {
 		return nil, err
 	}
@@ -170,61 +156,38 @@ func (w *writing) openFolder() error {
 // settings are what the items depend on.
 func (w *writing) settings() map[string]string {
 	o := &w.o
-	all := map[string]string{"kind": o.Engine, "seed": fmt.Sprint(o.Seed), "per_seed": fmt.Sprint(o.PerSeed),
-		"seeds": bench.HashCases(w.seeds), "held_out": fmt.Sprint(o.HeldOut)}
-	if o.Seeds == "" {
-		all["n"] = fmt.Sprint(o.N)
-		all["domains"], all["principles"] = strings.Join(o.Domains, ","), strings.Join(o.Principles, ",")
-		all["scenarios"] = strings.Join(o.Scenarios, ",")
-	}
-	if o.Engine == Model {
-		all["model"], all["temperature"] = o.Writer.Model, fmt.Sprint(o.Writer.Temperature)
+	return map[string]string{"seed": fmt.Sprint(o.Seed), "per_seed": fmt.Sprint(o.PerSeed), "n": fmt.Sprint(o.N),
+		"seeds": bench.HashCases(w.seeds), "domains": strings.Join(o.Domains, ","),
+		"principles": strings.Join(o.Principles, ","), "scenarios": strings.Join(o.Scenarios, ","),
+		"model": o.Writer.Model, "temperature": fmt.Sprint(o.Writer.Temperature)}
+}
+
+// draw draws the seeds, and the number of vignettes of each.
+func (o *Options) draw() (all []Seed) {
+	least, most := o.PerSeed[0], o.PerSeed[1]
+	for i, s := range o.Plan.Draw(o.N, o.Seed) {
+		count := least + int(bench.SeedOf(o.Seed, fmt.Sprint("count ", i))%uint64(most-least+1))
+		all = append(all, Seed{ID: fmt.Sprintf("%04d", i+1), Seed: s, Count: count, number: i + 1, total: o.N})
 	}
 	return all
 }
 
-// readSeeds reads or draws the seeds, and the number of vignettes of each.
-func (o *Options) readSeeds(r run.Reporter) (all []Seed, err error) {
-	var seeds []ci.Seed
-	if o.Seeds == "" {
-		seeds, err = o.draw()
-	} else {
-		var report *data.Report
-		if seeds, report, err = ci.ReadSeeds(o.Seeds); err == nil {
-			r.Say("%s", report)
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	least, most := o.PerSeed[0], o.PerSeed[1]
-	for i, s := range seeds {
-		count := least + int(bench.SeedOf(o.Seed, fmt.Sprint("count ", i))%uint64(most-least+1))
-		if s.IsVignette() {
-			count = 1
-		}
-		all = append(all, Seed{ID: fmt.Sprintf("%04d", i+1), Seed: s, Count: count, number: i + 1, total: len(seeds)})
-	}
-	return all, nil
-}
-
 // write gets the vignettes of each seed and their items.
-func (w *writing) write(ctx context.Context, a author) error {
+func (w *writing) write(ctx context.Context, m *model) error {
 	w.sketches, w.asked = make([][]ci.Seed, len(w.seeds)), make([]Outcome, len(w.seeds))
 	drafts := make([][]Draft, len(w.seeds))
 	bar := w.Progress("seed", 0, len(w.seeds))
 	defer bar.Close()
 	done := make(chan int, len(w.seeds))
-	err := bench.InParallel(ctx, w.o.parallel(), len(w.seeds), func(ctx context.Context, i int) (err error) {
+	// Twice as many callers keep the server busy while replies go to disk.
+	err := bench.InParallel(ctx, 2*w.o.Writer.Parallel-1, len(w.seeds), func(ctx context.Context, i int) (err error) {
 		s := w.seeds[i]
-		if s.IsVignette() {
-			w.sketches[i] = []ci.Seed{s.Seed}
-		} else if w.sketches[i], w.asked[i], err = a.vignettes(ctx, s); err != nil {
+		if w.sketches[i], w.asked[i], err = m.vignettes(ctx, s); err != nil {
 			return err
 		}
 		for k, v := range w.sketches[i] {
 			d := Draft{ID: fmt.Sprintf("%s-%d", s.ID, k+1)}
-			if d.Item, d.Outcome, err = a.item(ctx, d.ID, v); err != nil {
+			if d.Item, d.Outcome, err = m.item(ctx, v); err != nil {
 				return err
 			}
 			drafts[i] = append(drafts[i], d)
@@ -241,41 +204,6 @@ func (w *writing) write(ctx context.Context, a author) error {
 	return err
 }
 
-// parallel is how many pieces of work are under way. Twice as many callers keep a server busy while replies go to disk.
-func (o *Options) parallel() int {
-	if o.Engine == Model {
-		return 2*o.Writer.Parallel - 1
-	}
-	return 1
-}
-
-// templates is the author without a model. An item is drawn by the seed and the item's name alone.
-type templates struct {
-	seed    uint64
-	heldOut bool
-}
-
-// vignettes are the seeds of the items that are written later.
-func (t templates) vignettes(ctx context.Context, s Seed) (all []ci.Seed, o Outcome, err error) {
-	for i := range s.Count {
-		item, _, err := t.item(ctx, fmt.Sprintf("%s-%d", s.ID, i+1), s.Seed)
-		if err != nil {
-			return nil, o, err
-		}
-		all = append(all, item.Seed)
-	}
-	return all, o, nil
-}
-
-func (t templates) item(_ context.Context, id string, s ci.Seed) (*ci.Item, Outcome, error) {
-	item, ok := ci.Compose(s, bench.SeedOf(t.seed, id), t.heldOut)
-	if !ok {
-		return nil, Outcome{}, fmt.Errorf("the templates have no task of the domain %s for %s", s.Domain,
-			s.TransmissionPrinciple)
-	}
-	return &item, Outcome{}, nil
-}
-
 // Rejected is an item that fails gates, or a vignette that became no item.
 type Rejected struct {
 	ID       string            `json:"id"`
@@ -286,16 +214,17 @@ type Rejected struct {
 
 // Summary is summary.json.
 type Summary struct {
-	Engine    string                    `json:"engine"`
-	Model     string                    `json:"model,omitempty"`
+	Model     string                    `json:"model"`
 	Seeds     int                       `json:"seeds"`
 	Fruitless int                       `json:"seeds_without_vignettes"`
 	Vignettes int                       `json:"vignettes"`
 	Repaired  int                       `json:"repaired_replies"`
 	Accepted  int                       `json:"accepted"`
 	Rejected  int                       `json:"rejected"`
-	Gates     map[records.Gate]int      `json:"rejected_by_gate"` // an item may fail several
+	Gates     map[string]int            `json:"rejected_by_gate"` // an item may fail several
 	Counts    map[string]map[string]int `json:"accepted_by"`      // field and value
+
+	census ci.Census
 }
 
 // examine takes the drafts through the gates, and writes what passes and what does not.
@@ -309,7 +238,7 @@ func (w *writing) examine() (*Result, error) {
 			records.DescribeGates(sum.Gates), w.path(RejectedName))
 	}
 	if err == nil {
-		err = ci.Write(w.path(ItemsName), accepted)
+		err = data.WriteAll(w.path(ItemsName), accepted)
 	}
 	if err != nil {
 		return nil, err
@@ -320,7 +249,7 @@ func (w *writing) examine() (*Result, error) {
 // sort divides the drafts. Near-duplicates are looked for among the items that pass the other gates.
 func (w *writing) sort() (accepted []ci.Item, rejected []Rejected) {
 	for _, d := range w.drafts {
-		findings := []records.Finding{{Gate: records.Schema, Place: "reply", Reason: strings.Join(d.Faults, "; ")}}
+		findings := []records.Finding{{Gate: "schema", Place: "reply", Reason: strings.Join(d.Faults, "; ")}}
 		if d.Item != nil {
 			d.Reply, findings = "", records.Gates(d.Item)
 		}
@@ -332,8 +261,8 @@ func (w *writing) sort() (accepted []ci.Item, rejected []Rejected) {
 		accepted = append(accepted, *d.Item)
 	}
 	twice := map[string]bool{}
-	for _, f := range records.Duplicates(accepted, w.o.Near) {
-		item := accepted[f.Item]
+	for i, f := range records.Duplicates(accepted, w.o.Near) {
+		item := accepted[i]
 		twice[item.Source] = true
 		rejected = append(rejected, Rejected{item.Source, []records.Finding{f}, &item, ""})
 	}
@@ -342,11 +271,8 @@ func (w *writing) sort() (accepted []ci.Item, rejected []Rejected) {
 }
 
 func (w *writing) summarize(accepted []ci.Item, rejected []Rejected) Summary {
-	s := Summary{Engine: w.o.Engine, Seeds: len(w.seeds), Vignettes: len(w.drafts), Accepted: len(accepted),
-		Rejected: len(rejected), Counts: map[string]map[string]int{}}
-	if w.o.Engine == Model {
-		s.Model = w.o.Writer.Model
-	}
+	s := Summary{Model: w.o.Writer.Model, Seeds: len(w.seeds), Vignettes: len(w.drafts), Accepted: len(accepted),
+		Rejected: len(rejected), Gates: map[string]int{}}
 	for i, vignettes := range w.sketches {
 		if len(vignettes) == 0 {
 			s.Fruitless++
@@ -360,16 +286,20 @@ func (w *writing) summarize(accepted []ci.Item, rejected []Rejected) Summary {
 			s.Repaired++
 		}
 	}
-	var findings [][]records.Finding
 	for _, r := range rejected {
-		findings = append(findings, r.Findings)
+		failed := map[string]bool{}
+		for _, f := range r.Findings {
+			failed[f.Gate] = true
+		}
+		for gate := range failed {
+			s.Gates[gate]++
+		}
 	}
-	s.Gates = records.CountGates(findings...)
-	var kept ci.Census
 	for i := range accepted {
-		kept.Add(&accepted[i])
+		s.census.Add(&accepted[i])
 	}
-	s.Counts["scenario"], s.Counts["domain"], s.Counts["principle"] = kept.Scenarios, kept.Domains, kept.Principles
+	s.Counts = map[string]map[string]int{"scenario": s.census.Scenarios, "domain": s.census.Domains,
+		"principle": s.census.Principles}
 	return s
 }
 
@@ -382,12 +312,5 @@ func (w *writing) describe(s Summary) string {
 	if s.Fruitless > 0 {
 		text += fmt.Sprintf("\n%d of %d seeds have no vignettes", s.Fruitless, s.Seeds)
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.Counts)) {
-		var parts []string
-		for _, value := range slices.Sorted(maps.Keys(s.Counts[name])) {
-			parts = append(parts, fmt.Sprintf("%s %d", cmp.Or(value, "(none)"), s.Counts[name][value]))
-		}
-		text += fmt.Sprintf("\n%s: %s", name, strings.Join(parts, ", "))
-	}
-	return text + "\n"
+	return strings.Join(append([]string{text}, s.census.Lines()...), "\n") + "\n"
 }

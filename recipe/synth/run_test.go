@@ -76,7 +76,7 @@ func options(t *testing.T, url string, n int) Options {
 	t.Helper()
 	t.Setenv("OPENAI_API_KEY", "")
 	o := Defaults()
-	o.Form, o.Engine, o.N, o.PerSeed, o.Out = Items, Model, n, []int{2, 2}, filepath.Join(t.TempDir(), "run")
+	o.N, o.PerSeed, o.Out = n, []int{2, 2}, filepath.Join(t.TempDir(), "run")
 	o.Writer.BaseURL, o.Writer.Model, o.Writer.Timeout = url, "m", 3*time.Second
 	return o
 }
@@ -205,7 +205,7 @@ func TestRepair(t *testing.T) {
 	}
 	rejected := rowsOf[Rejected](t, o, RejectedName)
 	if len(rejected) != 1 || rejected[0].ID != "0003-1" || rejected[0].Item.Seed.UserIntention != "task 3-1" ||
-		!slices.Equal(rejected[0].Findings, []records.Finding{{Gate: records.NeutralKey,
+		!slices.Equal(rejected[0].Findings, []records.Finding{{Gate: "neutral key",
 			Place: "dataset_item.information.PrivateNote", Reason: `the word "private" gives the label away`}}) {
 		t.Errorf("%+v", rejected)
 	}
@@ -215,7 +215,7 @@ func TestRepair(t *testing.T) {
 		t.Fatal(err)
 	}
 	if sum.Accepted != 14 || sum.Rejected != 1 || sum.Repaired != 10 || sum.Seeds != 8 ||
-		sum.Gates[records.NeutralKey] != 1 || sum.Model != "m" || sum.Fruitless != 0 {
+		sum.Gates["neutral key"] != 1 || sum.Model != "m" || sum.Fruitless != 0 {
 		t.Errorf("%+v", sum)
 	}
 }
@@ -311,84 +311,6 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestTemplates: the offline author goes through the same stages, and meets its quotas.
-func TestTemplates(t *testing.T) {
-	o := Defaults()
-	o.Form, o.N, o.PerSeed, o.Out = Items, 20, []int{1, 3}, filepath.Join(t.TempDir(), "run")
-	o.Domains, o.Principles = []string{"Finance=6", "Work", "Friends"}, []string{"Consent=14", "Proportionality"}
-	result, err := Run(t.Context(), o, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	items, report, err := ci.Read(filepath.Join(o.Out, ItemsName))
-	if err != nil || len(report.Warts) > 0 {
-		t.Fatal(report, err)
-	}
-	found := records.Duplicates(items, 0.7)
-	for i := range items {
-		found = append(found, records.Gates(&items[i])...)
-	}
-	if found != nil || len(items) < 30 {
-		t.Errorf("%d items, %v", len(items), found)
-	}
-	seeds, counts := rowsOf[Seed](t, o, SeedsName), map[string]int{}
-	for _, s := range seeds {
-		counts[s.Domain]++
-		counts[s.TransmissionPrinciple]++
-	}
-	if fmt.Sprint(counts) != "map[Consent:14 Finance:6 Friends:7 Proportionality:6 Work:7]" {
-		t.Error(counts)
-	}
-	o.Out += "2"
-	if again, err := Run(t.Context(), o, nil); err != nil || strings.ReplaceAll(again.Summary, "run2", "run") !=
-		result.Summary {
-		t.Error(again, err)
-	}
-	o.Out, o.Seed = o.Out+"3", 2
-	if _, err := Run(t.Context(), o, nil); err != nil {
-		t.Error(err)
-	}
-	first, _ := os.ReadFile(filepath.Join(filepath.Dir(o.Out), "run", ItemsName))
-	for dir, same := range map[string]bool{"run2": true, "run23": false} {
-		other, _ := os.ReadFile(filepath.Join(filepath.Dir(o.Out), dir, ItemsName))
-		if (string(first) == string(other)) != same {
-			t.Errorf("%s: the same %v, want %v", dir, !same, same)
-		}
-	}
-}
-
-// TestSeedsOfAFile: seeds in the release's form go on as they are; whole ones need no vignettes.
-func TestSeedsOfAFile(t *testing.T) {
-	var prompts atomic.Int32
-	s := meteredtest.Start(t, meteredtest.Options{Talk: func(messages []string, _ bool) string {
-		if orderLine.MatchString(messages[0]) {
-			prompts.Add(1)
-		}
-		return speaker(messages[0])
-	}})
-	o := options(t, s.URL, 0)
-	o.Seeds = filepath.Join(t.TempDir(), "seeds.json")
-	whole := ci.Synthesize(1, 1)[0].Seed
-	whole.UserIntention = "task whole"
-	text, _ := json.Marshal([]any{whole, map[string]any{"seed": whole, "dataset_item": map[string]any{}},
-		map[string]string{"scenario": "email", "domain": "Space", "transmission_principle": "Consent"}})
-	if err := os.WriteFile(o.Seeds, text, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	result, err := Run(t.Context(), o, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if prompts.Load() != 1 || !strings.Contains(result.Summary, "3 of 4 items pass the gates; 1 do not: duplicate 1") {
-		t.Errorf("%d prompts for vignettes\n%s", prompts.Load(), result.Summary)
-	}
-	items, _, _ := ci.Read(filepath.Join(o.Out, ItemsName))
-	if !slices.Equal(items[0].Seed.InformationType.Allowed, whole.InformationType.Allowed) ||
-		items[1].Seed.Domain != "Space" {
-		t.Errorf("%+v", items)
-	}
-}
-
 // TestAnotherRun: a folder with something else in it is left alone.
 func TestAnotherRun(t *testing.T) {
 	s := meteredtest.Start(t, meteredtest.Options{Talk: speak})
@@ -400,7 +322,6 @@ func TestAnotherRun(t *testing.T) {
 	for says, change := range map[string]func(*Options){
 		`n "2", now it is "3"`:                   func(o *Options) { o.N = 3 },
 		`model "m", now it is "k"`:               func(o *Options) { o.Writer.Model = "k" },
-		`kind "model", now it is "templates"`:    func(o *Options) { o.Engine = Templates },
 		`domains "Hospitality,Healthcare,`:       func(o *Options) { o.Domains = []string{"Work"} },
 		`seed "1", now it is "2": continue with`: func(o *Options) { o.Seed = 2 },
 	} {

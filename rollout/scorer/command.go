@@ -37,10 +37,8 @@ func (p program) Score(ctx context.Context, answers []Answer) ([]Score, error) {
 	defer cancel()
 	cmd := exec.CommandContext(limited, p.name, p.args...)
 	cmd.WaitDelay = lingering
-	var out bytes.Buffer
-	complaints := &tail{most: 4096}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(lines(answers)), &out, complaints
-	err := cmd.Run()
+	cmd.Stdin = bytes.NewReader(lines(answers))
+	out, err := cmd.Output()
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
@@ -48,13 +46,27 @@ func (p program) Score(ctx context.Context, answers []Answer) ([]Score, error) {
 		return nil, fmt.Errorf("reward command %s: it took longer than %v for %d answers from %s on, and was ended",
 			p.name, p.timeout, len(answers), answers[0].Source)
 	case err != nil:
-		return nil, fmt.Errorf("reward command %s: %w", p.name, complaints.explain(err))
+		return nil, fmt.Errorf("reward command %s: %w", p.name, explain(err))
 	}
-	scores, err := readScores(out.Bytes(), answers)
+	scores, err := readScores(out, answers)
 	if err != nil {
 		return nil, fmt.Errorf("reward command %s: %w", p.name, err)
 	}
 	return scores, nil
+}
+
+// explain adds the last line of a program's complaints to its error.
+func explain(err error) error {
+	if missing, is := errors.AsType[*exec.Error](err); is {
+		return missing.Err
+	}
+	if exit, is := errors.AsType[*exec.ExitError](err); is {
+		text := strings.TrimSpace(string(exit.Stderr))
+		if text = text[strings.LastIndexByte(text, '\n')+1:]; text != "" {
+			return fmt.Errorf("%w: %s", err, data.OneLine(text, 200))
+		}
+	}
+	return err
 }
 
 // lines writes answers as JSON, one a line.
@@ -113,31 +125,4 @@ func readScore(line []byte) (x float64, ok bool) {
 		return 0, false
 	}
 	return *object.Score, true
-}
-
-// tail keeps the end of what is written.
-type tail struct {
-	most int
-	kept []byte
-}
-
-func (t *tail) Write(b []byte) (int, error) {
-	t.kept = append(t.kept, b...)
-	t.kept = t.kept[max(0, len(t.kept)-t.most):]
-	return len(b), nil
-}
-
-// explain adds the last line of complaints to an error.
-func (t *tail) explain(err error) error {
-	if missing := (*exec.Error)(nil); errors.As(err, &missing) {
-		return missing.Err
-	}
-	text := strings.TrimSpace(string(t.kept))
-	if i := strings.LastIndexByte(text, '\n'); i >= 0 {
-		text = text[i+1:]
-	}
-	if text == "" {
-		return err
-	}
-	return fmt.Errorf("%w: %s", err, data.OneLine(text, 200))
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // group is a plain prompt with answers.
@@ -109,11 +110,7 @@ func TestKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "scores")
 	groups := []Group{group("a", "x", "xx"), group("b", "xxx", "xxxx"), group("c", "y", "yy")}
 	keep := func(groups []Group, f *failing) (*Kept[Score], error) {
-		k, err := KeepScores(path, Defaults(), Answers(groups))
-		if err != nil {
-			return nil, err
-		}
-		return k, errors.Join(Fill(t.Context(), k, f, Answers(groups), 2, func(int) {}), k.Close())
+		return Scores(t.Context(), run.Listen(nil), path, f, Defaults(), Answers(groups), 2)
 	}
 	length := func(a Answer) Score { return Score{Value: float64(len(a.Response.Plain))} }
 	if k, err := keep(groups, &failing{1, length}); err == nil || len(k.Done) != 4 {
@@ -153,15 +150,12 @@ func TestDrawnAnswersAreKept(t *testing.T) {
 		return answers, nil
 	}
 	for _, want := range []error{stop, nil} {
-		d, err := KeepAnswers(path, "these", 5)
+		d, err := Keep[[]string](path, "these", 5, Drawn)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := d.Fill(t.Context(), PromptsAtOnce(together/2), draw, func(int) {}); !errors.Is(err, want) {
+		if err := d.Fill(t.Context(), run.Listen(nil), "prompt", PromptsAtOnce(together/2), draw); !errors.Is(err, want) {
 			t.Errorf("error %v, want %v", err, want)
-		}
-		if err := d.Close(); err != nil {
-			t.Fatal(err)
 		}
 		if got := fmt.Sprint(d.Done); want == nil && got != "[[0] [1] [2] [3] [4]]" {
 			t.Errorf("answers %s", got)
@@ -174,7 +168,7 @@ func TestDrawnAnswersAreKept(t *testing.T) {
 		of      string
 		prompts int
 	}{{"others", 5}, {"these", 4}} {
-		if _, err := KeepAnswers(path, other.of, other.prompts); err == nil ||
+		if _, err := Keep[[]string](path, other.of, other.prompts, Drawn); err == nil ||
 			!strings.Contains(err.Error(), "has the answers of an interrupted run") {
 			t.Errorf("%v: error %v", other, err)
 		}
@@ -205,12 +199,10 @@ func TestScoresOfAnotherRubric(t *testing.T) {
 		if err := os.WriteFile(rubric, []byte(c.text), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		k, err := KeepScores(path, o, Answers([]Group{group("a", "x", "xx")}))
+		length := func(a Answer) Score { return Score{Value: 1} }
+		_, err := Scores(t.Context(), run.Listen(nil), path, &failing{9, length}, o, Answers([]Group{group("a", "x", "xx")}), 2)
 		if (err == nil) != c.same {
 			t.Errorf("%s: %v", c.text, err)
-		}
-		if err == nil {
-			k.Close()
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/posttrain/posttrain/data/journal"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout/local"
 )
 
@@ -28,19 +29,8 @@ type keptRow[T any] struct {
 	Rows []T    `json:"rows,omitempty"`
 }
 
-// KeepAnswers opens the file of the answers to a number of prompts, and takes those that are there; nil stands for a
-// prompt that has none. of identifies what the answers depend on.
-func KeepAnswers(path, of string, prompts int) (*Kept[[]string], error) {
-	return Keep[[]string](path, of, prompts, "answers of an interrupted run with other prompts, another model or other "+
-		"settings")
-}
-
-// KeepScores opens the file of the scores that a source of these options gives to answers, and takes those that are
-// there.
-func KeepScores(path string, o Options, answers []Answer) (*Kept[Score], error) {
-	return Keep[Score](path, o.identify(answers), len(answers), "scores of an interrupted run with other answers or "+
-		"another reward")
-}
+// Drawn says what another file of answers to prompts has, for [Keep].
+const Drawn = "answers of an interrupted run with other prompts, another model or other settings"
 
 // Keep opens the file of the results for a list of inputs, and takes those that are there. of identifies what they
 // depend on; others says what a file with another one has.
@@ -66,32 +56,31 @@ func Keep[T any](path, of string, all int, others string) (*Kept[T], error) {
 	return k, nil
 }
 
-// Path is the file's.
-func (k *Kept[T]) Path() string { return k.file.Path() }
-
 // Fill gets the results that are missing, atOnce in a call: do gives those from from to to-1. They are in the file before
-// tick gets the number that is done. Where the context has ended, the error is its cause.
-func (k *Kept[T]) Fill(ctx context.Context, atOnce int,
-	do func(ctx context.Context, from, to int) ([]T, error), tick func(done int)) error {
+// the reporter's bar gets their number; what is the unit of the bar. Where the context has ended, the error is its cause.
+// The file is durable then, and takes no more.
+func (k *Kept[T]) Fill(ctx context.Context, r run.Reporter, what string, atOnce int,
+	do func(ctx context.Context, from, to int) ([]T, error)) error {
+	if n := len(k.Done); n > 0 {
+		r.Say("%s: continuing after %d of %d %ss", k.file.Path(), n, k.all, what)
+	}
+	bar := r.Progress(what, len(k.Done), k.all)
+	defer bar.Close()
 	for at := len(k.Done); at < k.all; at = len(k.Done) {
 		results, err := do(ctx, at, min(at+atOnce, k.all))
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err == nil {
+			err = context.Cause(ctx)
+		} else if err == nil {
 			err = k.file.Add(keptRow[T]{Rows: results})
 		}
 		if err != nil {
-			return err
+			return errors.Join(err, k.file.Close())
 		}
 		k.Done = append(k.Done, results...)
-		tick(len(k.Done))
+		bar.Step(len(k.Done), nil)
 	}
-	return nil
+	return k.file.Close()
 }
-
-// Close makes the results durable.
-func (k *Kept[T]) Close() error { return k.file.Close() }
 
 // Remove removes the file.
 func (k *Kept[T]) Remove() error { return os.Remove(k.file.Path()) }
@@ -103,11 +92,17 @@ const together = 128
 // interrupted, so that its answers are, too: rounding may depend on what is decoded together.
 func PromptsAtOnce(samples int) int { return max(1, together/samples) }
 
-// Fill asks a source for the scores that are missing. One call always has whole groups of together answers, such as the
-// two of a pair. More than half of the answers without a score are an error.
-func Fill(ctx context.Context, k *Kept[Score], s Source, answers []Answer, together int, tick func(done int)) error {
+// Scores asks a source of these options for the scores of answers, which are kept in a file. One call always has whole
+// groups of together answers, such as the two of a pair. More than half of the answers without a score are an error.
+func Scores(ctx context.Context, r run.Reporter, path string, s Source, o Options, answers []Answer, together int) (
+	*Kept[Score], error) {
+	k, err := Keep[Score](path, o.identify(answers), len(answers), "scores of an interrupted run with other answers or "+
+		"another reward")
+	if err != nil {
+		return nil, err
+	}
 	atOnce := max(together, s.Batch()/together*together)
-	return k.Fill(ctx, atOnce, func(ctx context.Context, from, to int) ([]Score, error) {
+	return k, k.Fill(ctx, r, "answer", atOnce, func(ctx context.Context, from, to int) ([]Score, error) {
 		scores, err := s.Score(ctx, answers[from:to])
 		if err == nil {
 			err = check(answers[from:to], scores)
@@ -123,7 +118,7 @@ func Fill(ctx context.Context, k *Kept[Score], s Source, answers []Answer, toget
 			return nil, fmt.Errorf("%d of the first %d answers have no score: %s", lost, done, why)
 		}
 		return scores, nil
-	}, tick)
+	})
 }
 
 // Unscored counts the answers without a score, and says why the last of them has none.

@@ -44,8 +44,9 @@ trained() {
 
 measure zero-shot "$model" plain
 measure ci-cot "$model" cot
+printf 'command: ci-rl\nmodel: %s\ndata: {train: %s, prompt: cot}\n' "$model" "$items" > "$out/ci-rl.yaml"
 [ -e "$out/format.jsonl" ] ||
-    "$posttrain" data pairs --templates --data "$items" --prompt cot --out "$out/format.jsonl"
+    "$posttrain" data pairs --templates --config "$out/ci-rl.yaml" --out "$out/format.jsonl"
 trained sft sft --model "$model" --data "$out/format.jsonl" --max-steps "${SFT_STEPS:-24}" --set data.max_tokens=1024 \
     --set train.batch_size=8 --set train.micro_batch_size=4 --set train.learning_rate=1e-4 --set train.warmup_steps=3 \
     --set data.eval_fraction=0.05
