@@ -11,13 +11,6 @@ func (t Traffic) Bytes(width int) Traffic { return Traffic{t.Up * int64(width), 
 // gradient; FedPG, FedPPO and FedAvg per round.
 func OneVector(d int) Traffic { return Traffic{int64(d), int64(d)} }
 
-// FedNPGMatrices is the traffic of FedNPG as published, with the d×d matrix and the gradient sent. Nobody can run it at
-// the published sizes (Humanoid: 4.2 TB a round).
-func FedNPGMatrices(d int) Traffic { return Traffic{int64(d)*int64(d) + int64(d), int64(d)} }
-
-// FedNPGTriangle is that with the upper triangle of the symmetric matrix alone.
-func FedNPGTriangle(d int) Traffic { return Traffic{int64(d)*int64(d+1)/2 + int64(d), int64(d)} }
-
 // FedNPGProducts is the traffic of FedNPG by conjugate gradient over all agents: the gradient and a product an
 // iteration up, the parameters and a direction an iteration down.
 func FedNPGProducts(d, iterations int) Traffic {

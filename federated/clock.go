@@ -1,41 +1,17 @@
 package federated
 
 import (
-	"fmt"
 	"math"
 	"slices"
 )
 
-// Pattern spreads the times that agents need per gradient.
-type Pattern string
-
-// The patterns.
-const (
-	OneSlow   Pattern = "one_slow"  // all 1, the last r
-	OneFast   Pattern = "one_fast"  // the first 1, all others r
-	Geometric Pattern = "geometric" // r^(i/(n−1))
-)
-
-// Times returns the times of n agents, from 1 to ratio. A single agent has 1.
-func (p Pattern) Times(n int, ratio float64) ([]float64, error) {
-	if n < 1 || !(ratio >= 1) || math.IsInf(ratio, 0) {
-		return nil, fmt.Errorf("times: found %d agents, ratio %g, want an agent and a ratio of 1 or more", n, ratio)
-	}
-	last := max(1, n-1)
+// Times are the times that n agents need per gradient, from 1 to ratio by equal factors. A single agent has 1.
+func Times(n int, ratio float64) []float64 {
 	out := make([]float64, n)
 	for i := range out {
-		exponent := 0.0
-		switch {
-		case p == Geometric:
-			exponent = float64(i) / float64(last)
-		case p != OneSlow && p != OneFast:
-			return nil, fmt.Errorf("times: found %q, want %s, %s or %s", string(p), OneSlow, OneFast, Geometric)
-		case p == OneFast && i > 0, p == OneSlow && i == last:
-			exponent = 1
-		}
-		out[i] = math.Pow(ratio, exponent)
+		out[i] = math.Pow(ratio, float64(i)/float64(max(1, n-1)))
 	}
-	return out, nil
+	return out
 }
 
 // AsyncPerGradient is the mean time between two gradients of an asynchronous method, t̄ = 1/Σ(1/t_i).

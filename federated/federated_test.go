@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -340,37 +339,4 @@ func TestBaselines(t *testing.T) {
 	a.Step([]float64{2, 0})
 	nearAll(t, "A3C", a.Theta, []float64{1 + 0.1*2/(0.2+1e-5), 1})
 	near(t, "η of Adam's rate", EtaOfRate(3e-4, 10_000), 0.03)
-}
-
-func TestTimes(t *testing.T) {
-	_, kind := Pattern("two_slow").Times(3, 2)
-	_, none := OneSlow.Times(0, 2)
-	for want, err := range map[string]error{`times: found "two_slow", want`: kind, `times: found 0 agents`: none} {
-		if err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%v, want %s…", err, want)
-		}
-	}
-	if times, err := Geometric.Times(1, 4); err != nil || times[0] != 1 {
-		t.Error(times, err)
-	}
-}
-
-// TestDirectionalOfRoundedNumbers: log-probs of 4e5 in float32 bend at long steps and round at short ones, so that no two
-// results agree. The closest pair counts, not the shortest step, whose differences are 0 or far off.
-func TestDirectionalOfRoundedNumbers(t *testing.T) {
-	logps := func(scale float64) (l []float64, err error) {
-		for i := range 16 {
-			l = append(l, float64(float32(4e5+float64(i)/7+scale+scale*scale*scale)))
-		}
-		return l, nil
-	}
-	got, err := Directional(logps, 0.9)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, x := range got {
-		if math.Abs(x-1) > 0.3 {
-			t.Errorf("derivative %d is %v, want about 1", i, x)
-		}
-	}
 }

@@ -1,5 +1,7 @@
 package federated
 
+import "math"
+
 // The line search over all agents. The server sends y and s; each agent evaluates θ + s·0.8^j·y for j = 0 … 9 on the
 // samples that it has; the server takes the first j that keeps the trust region and gains. Departure: the paper names
 // "TRPO with line search" and no form. Numbers from SB3-contrib's TRPO.
@@ -15,6 +17,25 @@ func SearchScales(s float64) []float64 {
 		out[j], s = s, s*Shrink
 	}
 	return out
+}
+
+// worst replaces a KL or a gain that is no finite number, which a message cannot hold.
+const worst = 1e300
+
+// Search is an agent's answer for θ + scale·direction, with the KL and the gain that at gives for parameters.
+func Search(theta, direction, scales []float64, at func(params []float64) (kl, gain float64, err error)) (
+	kls, gains []float64, err error) {
+	for _, s := range scales {
+		kl, gain, err := at(Ahead(theta, s, direction))
+		if err != nil {
+			return nil, nil, err
+		}
+		if !(kl <= worst && math.Abs(gain) <= worst) {
+			kl, gain = worst, -worst
+		}
+		kls, gains = append(kls, kl), append(gains, gain)
+	}
+	return kls, gains, nil
 }
 
 // SearchTable has one agent's answers to a line search, each [Tries].

@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"math"
 	"slices"
 
 	"github.com/posttrain/posttrain/federated"
@@ -35,25 +34,14 @@ func (b *batch) Product(v []float64) ([]float64, error) {
 	return b.workload.policy.product(b.theta, &b.samples, v), nil
 }
 
-// worst replaces a KL or a gain that is no finite number, which a message cannot hold.
-const worst = 1e300
-
 func (b *batch) Search(direction []float64, scales []float64) (kl, gain []float64, err error) {
 	if err := protocol.CheckLength(direction, len(b.theta)); err != nil {
 		return nil, nil, err
 	}
-	other := make([]float64, len(b.theta))
-	for _, s := range scales {
-		for i, d := range direction {
-			other[i] = b.theta[i] + s*d
-		}
-		k, g := b.workload.policy.compare(b.theta, other, &b.samples)
-		if !(k <= worst && math.Abs(g) <= worst) {
-			k, g = worst, -worst
-		}
-		kl, gain = append(kl, k), append(gain, g)
-	}
-	return kl, gain, nil
+	return federated.Search(b.theta, direction, scales, func(params []float64) (kl, gain float64, err error) {
+		kl, gain = b.workload.policy.compare(b.theta, params, &b.samples)
+		return kl, gain, nil
+	})
 }
 
 // Train runs epochs of PPO with a fresh Adam.

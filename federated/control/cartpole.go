@@ -3,10 +3,12 @@ package control
 import (
 	"math"
 	"math/rand/v2"
+
+	"github.com/posttrain/posttrain/federated"
 )
 
 // cartpole is Gymnasium's CartPole-v1: a pole on a cart that is pushed left (0) or right (1), with Euler's method. The
-// reward is 1 a step, 0 after the end.
+// reward is 1 a step, 0 after the end. Observations are float32's.
 type cartpole struct {
 	state [4]float64 // position in m, velocity, angle in rad, angular velocity
 	ended bool
@@ -25,14 +27,21 @@ const (
 )
 
 func (c *cartpole) Reset(r *rand.Rand, observation []float64) {
-	var state [4]float64
-	uniform(r, state[:], 0.05, 0.05, 0.05, 0.05)
-	c.Set(state[:], observation)
+	state := make([]float64, 4)
+	for i := range state {
+		state[i] = (2*r.Float64() - 1) * 0.05
+	}
+	c.Set(state, observation)
 }
 
 func (c *cartpole) Set(state, observation []float64) {
 	c.state, c.ended = [4]float64(state), false
-	round32(observation, state...)
+	c.observe(observation)
+}
+
+func (c *cartpole) observe(observation []float64) {
+	copy(observation, c.state[:])
+	federated.RoundFloat32(observation)
 }
 
 func (c *cartpole) Step(action, observation []float64) (reward float64, terminated bool) {
@@ -46,10 +55,11 @@ func (c *cartpole) Step(action, observation []float64) (reward float64, terminat
 	turn := (gravity*sin - cos*drive) / (halfLength * (4.0/3 - poleMass*(cos*cos)/totalMass))
 	pull := drive - poleMass*halfLength*turn*cos/totalMass
 	*s = [4]float64{s[0] + cartTime*s[1], s[1] + cartTime*pull, s[2] + cartTime*s[3], s[3] + cartTime*turn}
-	round32(observation, s[:]...)
+	c.observe(observation)
 	if !c.ended {
 		reward = 1
 	}
-	c.ended = c.ended || math.Abs(s[0]) > cartEdge || math.Abs(s[2]) > poleEdge
-	return reward, math.Abs(s[0]) > cartEdge || math.Abs(s[2]) > poleEdge
+	terminated = math.Abs(s[0]) > cartEdge || math.Abs(s[2]) > poleEdge
+	c.ended = c.ended || terminated
+	return reward, terminated
 }

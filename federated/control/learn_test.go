@@ -53,7 +53,7 @@ func TestLearns(t *testing.T) {
 func TestParallel(t *testing.T) {
 	const agents = 4
 	gradient := func(agent int) []float64 {
-		w, err := New(small("pendulum"), agent, 1)
+		w, err := New(small(cartpoleName), agent, 1)
 		if err != nil {
 			return nil
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/posttrain/posttrain/internal/mujoco"
 )
@@ -55,14 +56,12 @@ var humanoid = body{file: "humanoid.xml", skip: 5, duration: 0.015, noise: 1e-2,
 
 // kind is a body's, with the numbers of an observation and of an action, which lie between -high and high.
 func (b body) kind(observations, actions int, high float64) kind {
-	s := Space{Observations: observations, Low: make([]float64, actions), High: make([]float64, actions), Limit: 1000}
-	for i := range actions {
-		s.Low[i], s.High[i] = -high, high
-	}
-	return kind{space: s, mujoco: true, open: func() (Environment, error) { return b.open(s) }}
+	s := space{observations: observations, low: slices.Repeat([]float64{-high}, actions),
+		high: slices.Repeat([]float64{high}, actions), limit: 1000}
+	return kind{s, func() (environment, error) { return b.open(s) }}
 }
 
-func (b body) open(space Space) (Environment, error) {
+func (b body) open(space space) (environment, error) {
 	s, err := mujoco.Load(b.file)
 	if err != nil {
 		return nil, err
@@ -72,9 +71,9 @@ func (b body) open(space Space) (Environment, error) {
 	for _, f := range b.observed {
 		seen += s.Size(f)
 	}
-	if seen != space.Observations || s.Controls != space.Actions() {
+	if seen != space.observations || s.Controls != space.actions() {
 		return nil, fmt.Errorf("MuJoCo: %s: %d numbers of an observation, %d controls: want %d and %d; run "+
-			"scripts/install-mujoco.sh", b.file, seen, s.Controls, space.Observations, space.Actions())
+			"scripts/install-mujoco.sh", b.file, seen, s.Controls, space.observations, space.actions())
 	}
 	r := &robot{b, s, make([]float64, n), make([]float64, n)}
 	s.Begin(nil)
@@ -134,7 +133,7 @@ func (r *robot) observe(observation []float64) {
 
 // Simulator says which library an environment runs on, or why it cannot: one line, "" where it needs none.
 func Simulator(environment string) string {
-	if !environments[environment].mujoco {
+	if environment == cartpoleName {
 		return ""
 	}
 	path, err := mujoco.Find()

@@ -23,19 +23,13 @@ type network interface {
 	derivative(theta, x, tape, v, out []float64)
 }
 
-// rowOf is the i-th of n equal parts of values.
-func rowOf(values []float64, n, i int) []float64 {
-	width := len(values) / n
-	return values[i*width : (i+1)*width : (i+1)*width]
-}
-
-// activation of a layer.
-type activation int
+// activation of a layer, as options name it.
+type activation string
 
 const (
-	linear activation = iota
-	tanh
-	relu
+	linear activation = ""
+	tanh   activation = "tanh"
+	relu   activation = "relu"
 )
 
 func (a activation) apply(x []float64) {
@@ -126,7 +120,7 @@ func (m *mlp) forward(theta, x, tape []float64) {
 		in, out := m.sizes[l-1], m.sizes[l]
 		y, bias := tape[:out], theta[in*out:(in+1)*out]
 		copy(y, bias)
-		multiply(theta[:in*out], x, 1, y)
+		multiply(theta[:in*out], x, y)
 		m.activation(l).apply(y)
 		x, theta, tape = y, theta[(in+1)*out:], tape[out:]
 	}
@@ -144,10 +138,10 @@ func (m *mlp) backward(theta, x, tape, slope, gradient []float64) {
 		m.activation(l).chain(tape[end:end+out], slope)
 		end := at + in*out
 		floats.Add(gradient[end:end+out], slope[:out])
-		addOuter(gradient[at:end], slope[:out], input)
+		blas64.Ger(1, vector(slope[:out]), vector(input), matrix(gradient[at:end], out, in))
 		if l > 1 {
 			below := m.a[:in]
-			multiplyTransposed(theta[at:end], slope[:out], below)
+			blas64.Gemv(blas.Trans, 1, matrix(theta[at:end], out, in), vector(slope[:out]), 0, vector(below))
 			slope = below
 			m.a, m.b = m.b, m.a
 		}
@@ -160,9 +154,9 @@ func (m *mlp) derivative(theta, x, tape, v, out []float64) {
 		in, n := m.sizes[l-1], m.sizes[l]
 		dy := m.a[:n]
 		copy(dy, v[in*n:(in+1)*n])
-		multiply(v[:in*n], x, 1, dy)
+		multiply(v[:in*n], x, dy)
 		if l > 1 {
-			multiply(theta[:in*n], dx, 1, dy)
+			multiply(theta[:in*n], dx, dy)
 		}
 		m.activation(l).chain(tape[:n], dy)
 		x, dx, theta, v, tape = tape[:n], dy, theta[(in+1)*n:], v[(in+1)*n:], tape[n:]
@@ -173,18 +167,10 @@ func (m *mlp) derivative(theta, x, tape, v, out []float64) {
 
 // The products below are gonum's: its assembly makes them two to four times as fast as loops in Go.
 
-// multiply makes y = W·x + keep·y; w is [len(y), len(x)].
-func multiply(w, x []float64, keep float64, y []float64) {
-	blas64.Gemv(blas.NoTrans, 1, matrix(w, len(y), len(x)), vector(x), keep, vector(y))
+// multiply adds W·x to y; w is [len(y), len(x)].
+func multiply(w, x, y []float64) {
+	blas64.Gemv(blas.NoTrans, 1, matrix(w, len(y), len(x)), vector(x), 1, vector(y))
 }
-
-// multiplyTransposed makes y = Wᵀ·s; w is [len(s), len(y)].
-func multiplyTransposed(w, s, y []float64) {
-	blas64.Gemv(blas.Trans, 1, matrix(w, len(s), len(y)), vector(s), 0, vector(y))
-}
-
-// addOuter adds s·xᵀ to w, [len(s), len(x)].
-func addOuter(w, s, x []float64) { blas64.Ger(1, vector(s), vector(x), matrix(w, len(s), len(x))) }
 
 func matrix(w []float64, rows, columns int) blas64.General {
 	return blas64.General{Rows: rows, Cols: columns, Data: w, Stride: columns}

@@ -1,8 +1,6 @@
 package control
 
-import (
-	"github.com/posttrain/posttrain/internal/config/fault"
-)
+import "github.com/posttrain/posttrain/internal/config/fault"
 
 // What an advantage comes from.
 const (
@@ -19,11 +17,11 @@ const (
 
 // Options are an environment, a policy and what an agent does between two messages.
 type Options struct {
-	Environment string `yaml:"environment" want:"cartpole|pendulum|swimmer|hopper|walker2d|humanoid"`
+	Environment string `yaml:"environment" want:"cartpole|swimmer|hopper|walker2d|humanoid" flag:"environment" help:"cartpole, or with MuJoCo (scripts/install-mujoco.sh) swimmer, hopper, walker2d or humanoid"`
 	// time steps of a batch; it begins with a fresh episode, and the last one is cut
 	Steps int `yaml:"steps" want:">=1 <=1048576" words:"a whole number from 1 to 1048576"`
 	// the units of the hidden layers, of the policy and of the critic
-	Hidden     []int  `yaml:"hidden"`
+	Hidden     []int  `yaml:"hidden" want:">=1 <=65536" words:"whole numbers from 1 to 65536, such as [64, 64]"`
 	Activation string `yaml:"activation" want:"tanh|relu"`
 	// the means of continuous actions pass through tanh
 	OutputTanh bool `yaml:"output_tanh"`
@@ -51,7 +49,7 @@ type CriticOptions struct {
 
 // DefaultOptions are those of cartpole.
 func DefaultOptions() Options {
-	return Options{Environment: "cartpole", Steps: 1024, Hidden: []int{32, 32}, Activation: "relu", Gamma: 0.99,
+	return Options{Environment: cartpoleName, Steps: 1024, Hidden: []int{32, 32}, Activation: "relu", Gamma: 0.99,
 		Lambda: 0.95, Returns: GAE, Normalize: true, Norm: Timesteps,
 		Critic: CriticOptions{LR: 3e-3, Epochs: 2, Minibatch: 128}}
 }
@@ -59,15 +57,9 @@ func DefaultOptions() Options {
 // mostParameters of a policy. An agent needs about 64 bytes for each.
 const mostParameters = 1 << 24
 
-// Check names every fault of the options.
+// Check refuses networks that are too large.
 func (o Options) Check() []fault.Fault {
-	faults := fault.Faults(fault.Check(o))
-	for _, n := range o.Hidden {
-		if n < 1 || n > 1<<16 {
-			faults.Add("hidden", o.Hidden, "want whole numbers from 1 to 65536, such as [64, 64]")
-			return faults
-		}
-	}
+	var faults fault.Faults
 	if n := (&mlp{sizes: o.Hidden}).parameters(); n > mostParameters {
 		faults.Add("hidden", o.Hidden, "%d parameters: want layers with at most %d", n, mostParameters)
 	}

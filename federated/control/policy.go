@@ -31,7 +31,10 @@ type samples struct {
 }
 
 // row is the i-th of n equal parts of values.
-func (s *samples) row(values []float64, i int) []float64 { return rowOf(values, s.n, i) }
+func (s *samples) row(values []float64, i int) []float64 {
+	width := len(values) / s.n
+	return values[i*width : (i+1)*width : (i+1)*width]
+}
 
 // forward fills the tape of one observation and returns the outputs.
 func (p *policy) forward(theta, x, tape []float64) []float64 {

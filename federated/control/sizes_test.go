@@ -22,10 +22,7 @@ func TestSizes(t *testing.T) {
 			o := DefaultOptions()
 			o.Environment, o.Hidden = c.environment, slices.Repeat([]int{c.width}, c.layers)
 			o.OutputTanh, o.LogStd = true, -0.3
-			task, err := NewTask(o, 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			task := NewTask(o, 1)
 			theta := task.Start()
 			if len(theta) != c.count {
 				t.Fatalf("%d parameters, want %d", len(theta), c.count)
@@ -48,8 +45,8 @@ func TestSizes(t *testing.T) {
 // invent are samples of random observations, actions and advantages.
 func (t *Task) invent(theta []float64, r *rand.Rand) *samples {
 	const n = 10
-	s := &samples{n: n, trajectories: 1, observations: normals(r, n*t.space.Observations),
-		actions: normals(r, n*t.space.Actions()), advantages: normals(r, n), logp: make([]float64, n),
+	s := &samples{n: n, trajectories: 1, observations: normals(r, n*t.space.observations),
+		actions: normals(r, n*t.space.actions()), advantages: normals(r, n), logp: make([]float64, n),
 		tapes: make([]float64, n*t.policy.net.tape())}
 	t.policy.record(theta, s)
 	return s

@@ -1,5 +1,5 @@
-// Package control is the workload of control tasks: cartpole and pendulum by Gymnasium's equations, Swimmer, Hopper and
-// Walker2D on MuJoCo, softmax and Gaussian policies as flat vectors of parameters, and a critic that stays with its
+// Package control is the workload of control tasks: cartpole by Gymnasium's equations, Swimmer, Hopper, Walker2D
+// and Humanoid on MuJoCo, softmax and Gaussian policies as flat vectors of parameters, and a critic that stays with its
 // agent. All arithmetic is float64 and written by hand, gradients and Fisher products too.
 //
 // A batch is made in this order: sample Steps time steps under θ; values by the critic; advantages by GAE, normalised;
@@ -16,14 +16,13 @@ import (
 
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // Task is what the server and the agents of a run have in common. It needs no environment.
 type Task struct {
 	options Options
 	seed    uint64
-	space   Space
+	space   space
 	policy  *policy
 }
 
@@ -32,48 +31,38 @@ type Task struct {
 type Workload struct {
 	*Task
 	agent   int
-	env     Environment
+	env     environment
 	critic  *critic
 	before  learned // the critic before the batch of version
 	version int     // of the last batch, -1: none
 }
 
 // NewTask makes the task of a run.
-func NewTask(o Options, seed uint64) (*Task, error) {
-	if err := fault.Err("control", o.Check()); err != nil {
-		return nil, err
-	}
+func NewTask(o Options, seed uint64) *Task {
 	t := &Task{options: o, seed: seed, space: environments[o.Environment].space}
-	last := linear
-	var head distribution = gaussian{t.space.Actions()}
-	outputs := t.space.Actions()
+	outputs, last := t.space.actions(), linear
+	var head distribution = gaussian{outputs}
 	switch {
-	case t.space.Discrete > 0:
-		head, outputs = newCategorical(t.space.Discrete), t.space.Discrete
+	case t.space.discrete > 0:
+		outputs = t.space.discrete
+		head = newCategorical(outputs)
 	case o.OutputTanh:
 		last = tanh
 	}
-	t.policy = &policy{net: newMLP(t.space.Observations, o.Hidden, outputs, t.inner(), last), head: head}
-	return t, nil
-}
-
-// inner is the activation of the hidden layers.
-func (t *Task) inner() activation {
-	return map[string]activation{"tanh": tanh, "relu": relu}[t.options.Activation]
+	t.policy = &policy{net: newMLP(t.space.observations, o.Hidden, outputs, activation(o.Activation), last), head: head}
+	return t
 }
 
 // New makes the workload of an agent. Agents of a run have the same options and seed. An error says why the environment
 // cannot be opened.
 func New(o Options, agent int, seed uint64) (*Workload, error) {
-	t, err := NewTask(o, seed)
-	if err != nil {
+	w := &Workload{Task: NewTask(o, seed), agent: agent, version: -1}
+	var err error
+	if w.env, err = environments[o.Environment].open(); err != nil {
 		return nil, err
 	}
-	w := &Workload{Task: t, agent: agent, version: -1}
-	if w.env, _, err = Open(o.Environment); err != nil {
-		return nil, err
-	}
-	w.critic = newCritic(newMLP(t.space.Observations, o.Hidden, 1, t.inner(), linear), w.random("critic", 0))
+	net := newMLP(w.space.observations, o.Hidden, 1, activation(o.Activation), linear)
+	w.critic = newCritic(net, w.random("critic", 0))
 	return w, nil
 }
 
@@ -129,7 +118,10 @@ func (w *Workload) Collect(ctx context.Context, params []float64, version int) (
 	if version == w.version {
 		w.critic.learned = w.before
 	}
-	b := &batch{workload: w, version: version, theta: slices.Clone(params), samples: w.room()}
+	n, width := w.options.Steps, w.space
+	b := &batch{workload: w, version: version, theta: slices.Clone(params), samples: samples{n: n,
+		observations: make([]float64, n*width.observations), actions: make([]float64, n*width.actions()),
+		advantages: make([]float64, n), logp: make([]float64, n), tapes: make([]float64, n*w.policy.net.tape())}}
 	targets, err := w.sample(ctx, b)
 	if err != nil {
 		w.critic.learned = after
@@ -140,13 +132,6 @@ func (w *Workload) Collect(ctx context.Context, params []float64, version int) (
 		w.critic.fit(&b.samples, targets, w.options.Critic, w.random("fit", version))
 	}
 	return b, nil
-}
-
-func (w *Workload) room() samples {
-	n, space := w.options.Steps, w.space
-	return samples{n: n, observations: make([]float64, n*space.Observations),
-		actions: make([]float64, n*space.Actions()), advantages: make([]float64, n), logp: make([]float64, n),
-		tapes: make([]float64, n*w.policy.net.tape())}
 }
 
 // sample fills the batch and returns the critic's targets.
@@ -165,7 +150,11 @@ func (w *Workload) sample(ctx context.Context, b *batch) (targets []float64, err
 		values[i] = w.critic.value(s.row(s.observations, i))
 	}
 	for _, e := range episodes {
-		advantages := w.options.advantages(rewards[e.first:e.last], values[e.first:e.last], w.future(e))
+		future := 0.0
+		if e.how != terminated {
+			future = w.critic.value(e.after)
+		}
+		advantages := w.options.advantages(rewards[e.first:e.last], values[e.first:e.last], future)
 		copy(s.advantages[e.first:e.last], advantages)
 	}
 	s.trajectories, b.stats = len(episodes), statsOf(episodes, rewards)
@@ -177,14 +166,6 @@ func (w *Workload) sample(ctx context.Context, b *batch) (targets []float64, err
 		standardize(s.advantages)
 	}
 	return targets, nil
-}
-
-// future is the value of what follows an episode.
-func (w *Workload) future(e episode) float64 {
-	if e.how == terminated {
-		return 0
-	}
-	return w.critic.value(e.after)
 }
 
 // statsOf are a batch's. An episode that the batch cuts has no return.
@@ -235,8 +216,8 @@ type episode struct {
 // episode samples one from step first on.
 func (w *Workload) episode(b *batch, first int, r *rand.Rand, rewards []float64) episode {
 	s, space, p := &b.samples, w.space, w.policy
-	own, clipped := p.own(b.theta), make([]float64, space.Actions())
-	e := episode{first, s.n, cut, make([]float64, space.Observations)}
+	own, clipped := p.own(b.theta), make([]float64, space.actions())
+	e := episode{first, s.n, cut, make([]float64, space.observations)}
 	w.env.Reset(r, e.after)
 	for i := first; i < s.n; i++ {
 		x, action := s.row(s.observations, i), s.row(s.actions, i)
@@ -244,27 +225,22 @@ func (w *Workload) episode(b *batch, first int, r *rand.Rand, rewards []float64)
 		out := p.forward(b.theta, x, s.row(s.tapes, i))
 		p.head.sample(r, out, own, action)
 		s.logp[i] = p.head.logProb(out, own, action)
-		clip(clipped, action, space)
+		copy(clipped, action)
+		for k, low := range space.low {
+			clipped[k] = min(max(clipped[k], low), space.high[k])
+		}
 		var ended bool
 		rewards[i], ended = w.env.Step(clipped, e.after)
 		switch {
 		case ended:
 			e.last, e.how = i+1, terminated
 			return e
-		case i+1-first == space.Limit:
+		case i+1-first == space.limit:
 			e.last, e.how = i+1, limited
 			return e
 		}
 	}
 	return e
-}
-
-// clip moves an action into the box.
-func clip(to, action []float64, space Space) {
-	copy(to, action)
-	for i, low := range space.Low {
-		to[i] = min(max(to[i], low), space.High[i])
-	}
 }
 
 // standardize makes the mean 0 and the standard deviation 1, as Stable-Baselines3 does: divisor n-1, and 1e-8 added.

@@ -5,8 +5,22 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/mujoco"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
+
+func started(t testing.TB, o Options) (*Workload, []float64) {
+	t.Helper()
+	if _, err := mujoco.Find(); err != nil && o.Environment != cartpoleName {
+		need.Lack(t, "mujoco", err.Error())
+	}
+	w, err := New(o, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, w.Start()
+}
 
 // small are options for tests: a batch ends within an episode.
 func small(environment string) Options {
@@ -43,7 +57,7 @@ func TestNorm(t *testing.T) {
 
 // TestEntropy: its weight adds the entropy's gradient, which differences give.
 func TestEntropy(t *testing.T) {
-	for _, environment := range []string{"cartpole", "pendulum"} {
+	for _, environment := range []string{"cartpole", "swimmer"} {
 		o := small(environment)
 		w, theta := started(t, o)
 		theta[0] += 0.5
@@ -71,29 +85,6 @@ func slopeOfEntropy(p *policy, theta []float64, s *samples, i int) (slope float6
 		theta[i] -= sign * step
 	}
 	return slope
-}
-
-// TestBootstrap: an episode that the batch or the limit cuts has a future, one that fell has none.
-func TestBootstrap(t *testing.T) {
-	o := small("pendulum")
-	o.Normalize, o.Steps = false, 400
-	w, theta := started(t, o)
-	b, err := w.Collect(t.Context(), theta, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := b.Stats(), (protocol.Stats{Steps: 400, Episodes: 2}); got.Steps != 400 || got.Episodes != 2 {
-		t.Errorf("%+v, want %+v: an episode has 200 steps", got, want)
-	}
-	advantages := b.(*batch).samples.advantages
-	w.options.Gamma = 1e-300 // nothing is left of the future
-	c, err := w.Collect(t.Context(), theta, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.(*batch).samples.advantages[199] == advantages[199] {
-		t.Error("the last step before the limit ignores the value of the next state")
-	}
 }
 
 // TestLimit: cartpole's episodes are cut after 500 steps, and the last advantage has the value of the state after that;
@@ -148,16 +139,16 @@ func firstEnd(s *samples) (last int, next []float64, fell bool) {
 
 func TestRefusedOptions(t *testing.T) {
 	cases := map[string]func(*Options){
-		`control.environment "acrobot": want cartpole, pendulum, swimmer, hopper, walker2d or humanoid`: func(o *Options) { o.Environment = "acrobot" },
-		`control.steps 0: want a whole number from 1 to 1048576`:                                        func(o *Options) { o.Steps = 0 },
-		`control.hidden [4 0]: want whole numbers from 1 to 65536`:                                      func(o *Options) { o.Hidden = []int{4, 0} },
-		`control.gamma 2: want a number above 0`:                                                        func(o *Options) { o.Gamma = 2 },
-		`control.critic.lr 0: want a number above 0`:                                                    func(o *Options) { o.Critic.LR = 0 },
+		`environment "acrobot": want cartpole, swimmer, hopper, walker2d or humanoid`: func(o *Options) { o.Environment = "acrobot" },
+		`steps 0: want a whole number from 1 to 1048576`:                              func(o *Options) { o.Steps = 0 },
+		`hidden [4 0]: want whole numbers from 1 to 65536`:                            func(o *Options) { o.Hidden = []int{4, 0} },
+		`gamma 2: want a number above 0`:                                              func(o *Options) { o.Gamma = 2 },
+		`critic.lr 0: want a number above 0`:                                          func(o *Options) { o.Critic.LR = 0 },
 	}
 	for want, change := range cases {
 		o := DefaultOptions()
 		change(&o)
-		_, err := New(o, 0, 1)
+		err := fault.Err("", fault.Check(o))
 		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v, want %s", err, want)
 		}

@@ -2,8 +2,8 @@ package lm
 
 import (
 	"context"
+	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/posttrain/posttrain/data"
@@ -21,43 +21,37 @@ type batch struct {
 	drawn    *grpo.Drawn
 	old      [][][]float32 // [groups][answers][tokens] log-probs under theta; nil: not measured yet
 
-	exact   federated.Scores[float32] // nil: not computed, or too large
-	inverse federated.Product         // of H + rho·I by the scores
+	scores  federated.Scores[float32] // nil: not computed
+	inverse federated.Product         // of H + rho·I
 	rho     float64
 }
 
-// turn works with the policy at theta.
-func (b *batch) turn(ctx context.Context, work func(*grpo.Rollouts) error) error {
-	return b.turnAt(ctx, b.theta, work)
-}
-
-func (b *batch) turnAt(ctx context.Context, params []float64, work func(*grpo.Rollouts) error) error {
+// turn works with the policy at params.
+func (b *batch) turn(ctx context.Context, params []float64, work func(*grpo.Rollouts) error) error {
 	return b.workload.turn(ctx, params, b.version, work)
 }
 
-// Stats have tokens of the completions as steps, completions as episodes, and their mean reward.
+// trains reports whether a completion is one to learn from.
+func trains(g grpo.Group, answer int) bool { return g.Masked == nil || !g.Masked[answer] }
+
+// Stats have tokens of the completions as steps, completions as episodes, and their mean reward. A batch is flat where
+// no completion that trains has an advantage.
 func (b *batch) Stats() protocol.Stats {
-	s := protocol.Stats{Steps: b.drawn.Tokens, Episodes: len(b.drawn.Rewards)}
+	s := protocol.Stats{Steps: b.drawn.Tokens, Episodes: len(b.drawn.Rewards), Flat: true}
 	for _, r := range b.drawn.Rewards {
 		s.Return += r / float64(len(b.drawn.Rewards))
 	}
-	s.Flat = !slices.ContainsFunc(b.drawn.Groups, teaches)
-	return s
-}
-
-// teaches reports whether a completion that trains has an advantage.
-func teaches(g grpo.Group) bool {
-	for i, a := range g.Advantages {
-		if a != 0 && (g.Masked == nil || !g.Masked[i]) {
-			return true
+	for _, g := range b.drawn.Groups {
+		for i, a := range g.Advantages {
+			s.Flat = s.Flat && (a == 0 || !trains(g, i))
 		}
 	}
-	return false
+	return s
 }
 
 // Gradient is less the gradient of GRPO's loss.
 func (b *batch) Gradient() (g []float64, err error) {
-	err = b.turn(context.Background(), func(l *grpo.Rollouts) error {
+	err = b.turn(context.Background(), b.theta, func(l *grpo.Rollouts) error {
 		loss, err := l.Gradient(b.drawn)
 		g = federated.Scaled(-1, federated.Widen(loss))
 		return err
@@ -67,7 +61,7 @@ func (b *batch) Gradient() (g []float64, err error) {
 
 // measure returns the log-probs of the completions under some parameters.
 func (b *batch) measure(params []float64) (logps [][][]float32, err error) {
-	err = b.turnAt(context.Background(), params, func(l *grpo.Rollouts) error {
+	err = b.turn(context.Background(), params, func(l *grpo.Rollouts) error {
 		logps, err = l.Trainer().Measure(b.drawn.Groups, nil)
 		return err
 	})
@@ -82,75 +76,76 @@ func (b *batch) before() (_ [][][]float32, err error) {
 	return b.old, err
 }
 
-// Product is by the scores of the completions where they fit the memory, else by differences.
+// scoresOf are the scores s_i = ∇Σ_t ℓ of the batch's completions, ℓ a token's log-prob, each times sqrt(n/T) for n
+// completions of T tokens: with them H = Σs_is_iᵀ/T, which has the expectation of the mean over tokens, as tokens' scores
+// are uncorrelated. The first call makes a backward pass for each completion.
+func (b *batch) scoresOf() (federated.Scores[float32], error) {
+	var each []grpo.Group // of one completion
+	tokens := 0
+	for _, g := range b.drawn.Groups {
+		for a, answer := range g.Answers {
+			if trains(g, a) && len(answer) > 0 {
+				var one grpo.Group
+				one.Prompt, one.Answers = g.Prompt, [][]int32{answer}
+				each, tokens = append(each, one), tokens+len(answer)
+			}
+		}
+	}
+	switch size := float64(len(each)) * float64(len(b.theta)) * 4; {
+	case b.scores != nil:
+		return b.scores, nil
+	case size > b.workload.memory:
+		return nil, fmt.Errorf("the gradients of %d completions take %.3g GB: want as much memory_gb, or an adapter",
+			len(each), size/1e9)
+	case len(each) == 0:
+		return federated.Scores[float32]{make([]float32, len(b.theta))}, nil // H is 0
+	}
+	var all federated.Scores[float32]
+	scale := float32(math.Sqrt(float64(len(each)) / float64(tokens)))
+	err := b.turn(context.Background(), b.theta, func(l *grpo.Rollouts) error {
+		for _, one := range each {
+			weights := slices.Repeat([]float32{scale}, len(one.Answers[0]))
+			row, err := l.Trainer().Scores([]grpo.Group{one}, [][][]float32{{weights}})
+			if err != nil {
+				return err
+			}
+			all = append(all, row)
+		}
+		b.scores = all
+		return nil
+	})
+	return all, err
+}
+
+// Product is by the scores of the completions.
 func (b *batch) Product(v []float64) ([]float64, error) {
 	if err := protocol.CheckLength(v, len(b.theta)); err != nil {
 		return nil, err
 	}
-	if s, err := b.scoresOf(); err != nil {
-		return nil, err
-	} else if s != nil {
-		return s.Product(v)
-	}
-	return b.byDifferences(v)
-}
-
-// byDifferences is the mean over the tokens of (∇ℓ·v)∇ℓ, ℓ a token's log-prob. The derivatives ∇ℓ·v come from
-// differences of forward passes, the sum from one backward pass.
-func (b *batch) byDifferences(v []float64) ([]float64, error) {
-	length := federated.Norm(v)
-	if length == 0 {
-		return make([]float64, len(v)), nil
-	}
-	slopes, err := federated.Directional(func(scale float64) ([]float64, error) {
-		logps, err := b.measure(federated.Ahead(b.theta, scale, v))
-		return b.joined(logps), err
-	}, firstStep*max(1, federated.Norm(b.theta))/length)
+	s, err := b.scoresOf()
 	if err != nil {
 		return nil, err
 	}
-	return b.scores(federated.Scaled(1/float64(len(slopes)), slopes))
+	return s.Product(v)
 }
 
-// firstStep is the length of the differences' first step over that of the parameters. It is as large as log-probs in
-// float32 want it; [federated.Directional] halves it where they bend.
-const firstStep = 1.0 / 64
-
-// joined are the numbers of the tokens that train, one after the other.
-func (b *batch) joined(numbers [][][]float32) (all []float64) {
-	for i, group := range numbers {
-		for a, row := range group {
-			if g := b.drawn.Groups[i]; g.Masked == nil || !g.Masked[a] {
-				all = append(all, federated.Widen(row)...)
-			}
-		}
+// Solve is (H + ρI)⁻¹right by one system of n equations.
+func (b *batch) Solve(right []float64, rho float64) ([]float64, error) {
+	if err := protocol.CheckLength(right, len(b.theta)); err != nil {
+		return nil, err
 	}
-	return all
-}
-
-// scores is Σ weight·∇ℓ over the tokens that train.
-func (b *batch) scores(weights []float64) (sum []float64, err error) {
-	each := make([][][]float32, len(b.drawn.Groups))
-	for i, g := range b.drawn.Groups {
-		for a, answer := range g.Answers {
-			row := make([]float32, len(answer))
-			if g.Masked == nil || !g.Masked[a] {
-				copy(row, federated.Narrow(weights[:len(answer)]))
-				weights = weights[len(answer):]
-			}
-			each[i] = append(each[i], row)
+	if b.inverse == nil || b.rho != rho {
+		s, err := b.scoresOf()
+		if err != nil {
+			return nil, err
 		}
+		if b.inverse, err = s.Inverse(rho); err != nil {
+			return nil, err
+		}
+		b.rho = rho
 	}
-	err = b.turn(context.Background(), func(l *grpo.Rollouts) error {
-		g, err := l.Trainer().Scores(b.drawn.Groups, each)
-		sum = federated.Widen(g)
-		return err
-	})
-	return sum, err
+	return b.inverse(right)
 }
-
-// worst replaces a KL or a gain that is no finite number, which a message cannot hold.
-const worst = 1e300
 
 // Search estimates KL from the sampled tokens: the mean of r - 1 - log r, r the ratio of the new policy's probability
 // to that of the old. The gain is what the loss falls by, ratios unclipped.
@@ -164,29 +159,31 @@ func (b *batch) Search(direction []float64, scales []float64) (kl, gain []float6
 	}
 	o := b.workload.source.Options
 	start := o.Unclipped(b.drawn.Groups, old, old)
-	for _, s := range scales {
-		k, g := worst, -worst
-		if params := federated.Ahead(b.theta, s, direction); b.workload.check(params) == nil {
-			logps, err := b.measure(params)
-			if err != nil {
-				return nil, nil, err
-			}
-			k, g = b.divergence(logps, old), start-o.Unclipped(b.drawn.Groups, logps, old)
+	return federated.Search(b.theta, direction, scales, func(params []float64) (kl, gain float64, err error) {
+		if b.workload.check(params) != nil {
+			return math.Inf(1), 0, nil
 		}
-		if !(k <= worst && math.Abs(g) <= worst) {
-			k, g = worst, -worst
+		logps, err := b.measure(params)
+		if err != nil {
+			return 0, 0, err
 		}
-		kl, gain = append(kl, k), append(gain, g)
-	}
-	return kl, gain, nil
+		return b.divergence(logps, old), start - o.Unclipped(b.drawn.Groups, logps, old), nil
+	})
 }
 
 // divergence is the mean over the tokens that train.
 func (b *batch) divergence(logps, old [][][]float32) (kl float64) {
-	now, then := b.joined(logps), b.joined(old)
-	for i, x := range now {
-		d := x - then[i]
-		kl += (math.Expm1(d) - d) / float64(len(now))
+	var differences []float64
+	for i, g := range b.drawn.Groups {
+		for a, row := range logps[i] {
+			if trains(g, a) {
+				change := federated.Difference(federated.Widen(row), federated.Widen(old[i][a]))
+				differences = append(differences, change...)
+			}
+		}
+	}
+	for _, d := range differences {
+		kl += (math.Expm1(d) - d) / float64(len(differences))
 	}
 	return kl
 }
@@ -202,15 +199,14 @@ func (b *batch) Train(ctx context.Context, how protocol.Local) ([]float64, error
 	for i := range groups {
 		groups[i].Old = old[i]
 	}
-	w := b.workload
-	l := local{w.Policy, w.rule, how, b.theta, rand.New(rand.NewPCG(w.trainer.Seed, uint64(b.version)))}
-	size := max(1, how.Minibatch/w.source.Options.GroupSize)
-	return l.train(len(groups), size, func(part []int, weights []float64) (g []float32, err error) {
-		return g, b.turnAt(ctx, weights, func(l *grpo.Rollouts) error {
+	size := max(1, how.Minibatch/b.workload.source.Options.GroupSize)
+	gradient := func(part []int, weights []float64) (g []float32, err error) {
+		return g, b.turn(ctx, weights, func(l *grpo.Rollouts) error {
 			trainer := l.Trainer()
 			trainer.Options.ClipLow, trainer.Options.ClipHigh = min(how.Clip, 0.99), how.Clip
 			g, err = trainer.Gradient(data.Pick(groups, part), train.NewMetrics())
 			return err
 		})
-	})
+	}
+	return b.workload.train(b.theta, b.version, how, len(groups), size, gradient)
 }

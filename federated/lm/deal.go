@@ -42,26 +42,45 @@ func (s Split) Deal(classes []string, agents int) ([][]int, error) {
 		return owned, s.whole(classes, owned)
 	}
 	r := rand.New(rand.NewPCG(s.Seed, 0x6465616c))
-	members := map[string][]int{}
-	for i, class := range classes {
-		members[class] = append(members[class], i)
-	}
+	members := membersOf(classes)
 	for _, class := range slices.Sorted(maps.Keys(members)) {
 		s.share(r, members[class], owned)
 	}
-	s.even(owned)
+	for a := range owned { // items move from the agent with the most to one that has too few
+		for len(owned[a]) < s.Least {
+			rich := extreme(owned, func(n, of int) bool { return n > of })
+			last := len(owned[rich]) - 1
+			owned[a], owned[rich] = append(owned[a], owned[rich][last]), owned[rich][:last]
+		}
+	}
 	for _, items := range owned {
 		slices.Sort(items)
 	}
 	return owned, nil
 }
 
-// whole deals classes, the largest first, each to the agent with the fewest items.
-func (s Split) whole(classes []string, owned [][]int) error {
+// membersOf are the numbers of the items of each class.
+func membersOf(classes []string) map[string][]int {
 	members := map[string][]int{}
 	for i, class := range classes {
 		members[class] = append(members[class], i)
 	}
+	return members
+}
+
+// extreme is the first agent whose number of items beats that of all others.
+func extreme(owned [][]int, beats func(n, of int) bool) (best int) {
+	for a := range owned {
+		if beats(len(owned[a]), len(owned[best])) {
+			best = a
+		}
+	}
+	return best
+}
+
+// whole deals classes, the largest first, each to the agent with the fewest items.
+func (s Split) whole(classes []string, owned [][]int) error {
+	members := membersOf(classes)
 	order := slices.SortedFunc(maps.Keys(members), func(a, b string) int {
 		return cmp.Or(len(members[b])-len(members[a]), cmp.Compare(a, b))
 	})
@@ -69,12 +88,7 @@ func (s Split) whole(classes []string, owned [][]int) error {
 		return fmt.Errorf("%d classes for %d agents: want at least one for each", len(order), len(owned))
 	}
 	for _, class := range order {
-		poor := 0
-		for a := range owned {
-			if len(owned[a]) < len(owned[poor]) {
-				poor = a
-			}
-		}
+		poor := extreme(owned, func(n, of int) bool { return n < of })
 		owned[poor] = append(owned[poor], members[class]...)
 	}
 	for a, items := range owned {
@@ -130,21 +144,5 @@ func (s Split) share(r *rand.Rand, items []int, owned [][]int) {
 			owned[a] = append(owned[a], items[k])
 		}
 		from = to
-	}
-}
-
-// even moves items from the agent with the most to one that has too few.
-func (s Split) even(owned [][]int) {
-	for a := range owned {
-		for len(owned[a]) < s.Least {
-			rich := 0
-			for b := range owned {
-				if len(owned[b]) > len(owned[rich]) {
-					rich = b
-				}
-			}
-			last := len(owned[rich]) - 1
-			owned[a], owned[rich] = append(owned[a], owned[rich][last]), owned[rich][:last]
-		}
 	}
 }

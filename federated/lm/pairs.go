@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"math"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/posttrain/posttrain/data"
@@ -28,36 +27,17 @@ type PairAgent struct {
 // PairWorkload implements [protocol.Workload] for preference pairs. A batch of version k has the pairs of step k of a
 // training run; the reference is the model at the start. It has no natural gradients.
 type PairWorkload struct {
-	*Policy
-	trainer  train.Trainer
+	agent
 	pairs    train.Dataset
-	rule     adamw.Rule
 	measured map[bool]bool // the reference's log-probs of held-out pairs (true) and of the others are known
 }
 
 // NewPairs makes the workload of an agent. Agent 0 has the order of a training run of this seed.
-func NewPairs(p *Policy, a PairAgent, agent int, seed uint64) *PairWorkload {
-	o := a.Train
-	o.LearningRate = 1 // a step is the server's
-	w := &PairWorkload{Policy: p, rule: a.Rule, trainer: train.Trainer{Options: o, Seed: seedOf(seed, agent)},
-		pairs: train.Dataset{Method: &train.Preference{Options: a.Loss}, Train: slices.Clone(a.Pairs),
-			Eval: slices.Clone(a.Held), Share: a.Share}, measured: map[bool]bool{}}
+func NewPairs(p *Policy, a PairAgent, number int, seed uint64) *PairWorkload {
+	w := &PairWorkload{agent: newAgent(p, a.Train, a.Rule, number, seed), pairs: train.Dataset{Method: &train.Preference{Options: a.Loss}, Train: slices.Clone(a.Pairs),
+		Eval: slices.Clone(a.Held), Share: a.Share}, measured: map[bool]bool{}}
 	w.trainer.Source = &w.pairs
 	return w
-}
-
-// turn works with the policy at params.
-func (w *PairWorkload) turn(ctx context.Context, params []float64, work func() error) error {
-	return w.Policy.turn(params, func(o *Opened) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		w.trainer.Learner = o.Learner
-		if err := w.trainer.Start(); err != nil {
-			return err
-		}
-		return work()
-	})
 }
 
 // Collect chooses the pairs of step version.
@@ -82,7 +62,7 @@ func (w *PairWorkload) measureReference(ctx context.Context, held bool) error {
 	if w.measured[held] || w.pairs.Method.(*train.Preference).Options.ReferenceFree() {
 		return nil
 	}
-	return w.turn(ctx, w.start, func() error {
+	return w.turn(ctx, w.start, 0, func(*Opened) error {
 		sums, err := train.PairSums(w.trainer.Learner, train.Groups(pairs), w.pairs.Layout(),
 			func(int) error { return ctx.Err() })
 		if err != nil { // some are missing
@@ -111,7 +91,7 @@ func (w *PairWorkload) Validate(ctx context.Context, params []float64) (*protoco
 		return nil, err
 	}
 	v := &protocol.Validation{Count: len(w.pairs.Eval), Means: map[string]float64{}}
-	return v, w.turn(ctx, params, func() error {
+	return v, w.turn(ctx, params, 0, func(*Opened) error {
 		values, err := w.pairs.Measure(ctx, w.pairs.Eval)
 		for name, metric := range pairMeasures {
 			v.Means[name] = values["eval_"+metric]
@@ -150,7 +130,7 @@ func (b *pairBatch) Gradient() ([]float64, error) {
 // gradient is that of the loss on some pairs.
 func (b *pairBatch) gradient(ctx context.Context, params []float64, examples []int) (g []float32, m *train.Metrics,
 	err error) {
-	err = b.workload.turn(ctx, params, func() error {
+	err = b.workload.turn(ctx, params, 0, func(*Opened) error {
 		w := b.workload
 		w.pairs.Seek(b.version)
 		update, err := w.pairs.Minibatch(examples)
@@ -164,15 +144,15 @@ func (b *pairBatch) gradient(ctx context.Context, params []float64, examples []i
 
 // Train makes epochs of updates on the pairs of the batch by the loss and a fresh AdamW.
 func (b *pairBatch) Train(ctx context.Context, how protocol.Local) ([]float64, error) {
-	w, all := b.workload, train.NewMetrics()
-	l := local{w.Policy, w.rule, how, b.theta, rand.New(rand.NewPCG(w.trainer.Seed, uint64(b.version)))}
-	change, err := l.train(len(b.examples), how.Minibatch, func(part []int, weights []float64) ([]float32, error) {
+	all := train.NewMetrics()
+	gradient := func(part []int, weights []float64) ([]float32, error) {
 		g, m, err := b.gradient(ctx, weights, data.Pick(b.examples, part))
 		if err == nil {
 			all.Join(m)
 		}
 		return g, err
-	})
+	}
+	change, err := b.workload.train(b.theta, b.version, how, len(b.examples), how.Minibatch, gradient)
 	if mean := all.Means("")[losses.MetricAccuracies]; !math.IsNaN(mean) {
 		b.accuracy = mean
 	}

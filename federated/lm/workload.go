@@ -1,6 +1,7 @@
-// Package lm is the workload of language models: each agent has tasks of its own, and learns what rewards say by GRPO.
-// An agent's batch is one rollout batch at the parameters that it is sent, and its gradient is that of GRPO's loss with
-// ratio 1, bit for bit. Parameters are the trained weights: all of a small model's, or an adapter's.
+// Package lm is the workload of language models: each agent has tasks of its own, and learns what rewards say by GRPO,
+// or pairs of its own, and learns by a loss of preferences. An agent's batch is one rollout batch at the parameters that
+// it is sent, and its gradient is that of GRPO's loss with ratio 1, bit for bit. Parameters are the trained weights: all
+// of a small model's, or an adapter's.
 //
 // A batch is made in this order: a group of completions of each task; rewards; advantages; and on request the gradient,
 // Fisher products, the tables of the line search, or local training with AdamW.
@@ -11,6 +12,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"sync"
 
@@ -79,7 +81,7 @@ func (p *Policy) Close() {
 	p.opened, p.at, p.failed = nil, nil, nil
 }
 
-// turn lets an agent work with the policy at some parameters.
+// turn lets an agent work with the policy at some parameters, in float32.
 func (p *Policy) turn(params []float64, work func(*Opened) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,23 +91,75 @@ func (p *Policy) turn(params []float64, work func(*Opened) error) error {
 	if p.failed != nil {
 		return p.failed
 	}
-	if err := p.move(params); err != nil {
-		return err
+	if !slices.Equal(p.at, params) {
+		p.at = nil
+		if err := p.opened.Learner.WriteFlat(federated.Narrow(params)); err != nil {
+			return err
+		}
+		p.at = slices.Clone(params)
 	}
 	return work(p.opened)
 }
 
-// move gives the learner other weights, in float32.
-func (p *Policy) move(params []float64) error {
-	if slices.Equal(p.at, params) {
-		return nil
+func (p *Policy) check(params []float64) error {
+	return protocol.CheckParams(params, len(p.start), math.MaxFloat32)
+}
+
+// agent is what both workloads have.
+type agent struct {
+	*Policy
+	trainer train.Trainer
+	rule    adamw.Rule // of local training
+}
+
+// newAgent is an agent with the draws of a training run, agent 0 with those of this seed. A step is the server's, so
+// that the learning rate is 1.
+func newAgent(p *Policy, o train.Options, rule adamw.Rule, number int, seed uint64) agent {
+	if o.LearningRate = 1; number > 0 {
+		h := fnv.New64a()
+		fmt.Fprintf(h, "agent %d", number)
+		seed ^= h.Sum64()
 	}
-	p.at = nil
-	err := p.opened.Learner.WriteFlat(federated.Narrow(params))
-	if err == nil {
-		p.at = slices.Clone(params)
+	return agent{p, train.Trainer{Options: o, Seed: seed}, rule}
+}
+
+// turn works with the policy at params, at a step of the trainer.
+func (a *agent) turn(ctx context.Context, params []float64, step int, work func(*Opened) error) error {
+	return a.Policy.turn(params, func(o *Opened) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		a.trainer.Learner = o.Learner
+		if err := a.trainer.Start(); err != nil {
+			return err
+		}
+		a.trainer.State.Step = step
+		err := work(o)
+		if cancelled := ctx.Err(); err != nil && cancelled != nil {
+			return cancelled
+		}
+		return err
+	})
+}
+
+// train makes epochs over n items of the batch of a version in minibatches of size, from theta with a fresh AdamW, and
+// returns the change of the weights. gradient is that of the loss on some of the items at given weights.
+func (a *agent) train(theta []float64, version int, how protocol.Local, n, size int,
+	gradient func(part []int, weights []float64) ([]float32, error)) ([]float64, error) {
+	order := rand.New(rand.NewPCG(a.trainer.Seed, uint64(version)))
+	weights, tensors := federated.Narrow(theta), a.identity.Tensors
+	state := protocol.NewAdamW(weights, tensors) // it shares the weights
+	for t := 1; t <= how.Epochs*((n+size-1)/size); {
+		for part := range slices.Chunk(order.Perm(n), size) {
+			g, err := gradient(part, federated.Widen(weights))
+			if err != nil {
+				return nil, err
+			}
+			state.Update(a.rule, protocol.Split(g, tensors), t, how.LR, adamw.InOrder)
+			t++
+		}
 	}
-	return err
+	return federated.Difference(federated.Widen(weights), theta), nil
 }
 
 // Agent says what an agent learns from, and how it trains for itself.
@@ -124,31 +178,28 @@ type Agent struct {
 
 // Workload implements [protocol.Workload].
 type Workload struct {
-	*Policy
-	trainer train.Trainer
-	source  grpo.Rollouts
-	rule    adamw.Rule
-	memory  float64
+	agent
+	source grpo.Rollouts
+	memory float64
 }
 
 // New makes the workload of an agent. Agent 0 has the draws of a training run of this seed.
-func New(p *Policy, a Agent, agent int, seed uint64) *Workload {
+func New(p *Policy, a Agent, number int, seed uint64) *Workload {
 	o := train.Defaults()
-	o.LearningRate, o.Shuffle = 1, a.Shuffle // a step is the server's
-	w := &Workload{Policy: p, rule: a.Rule, memory: a.Memory, trainer: train.Trainer{Options: o, Seed: seedOf(seed, agent)}}
-	w.source = grpo.Rollouts{Options: a.Options, Sampling: a.Sampling, Score: a.Score, Tasks: a.Tasks, Held: a.Held,
-		Validation: grpo.ValidationOptions{Temperature: a.Temperature}}
+	o.Shuffle = a.Shuffle
+	w := &Workload{agent: newAgent(p, o, a.Rule, number, seed), memory: a.Memory,
+		source: grpo.Rollouts{Options: a.Options, Sampling: a.Sampling, Score: a.Score, Tasks: a.Tasks, Held: a.Held,
+			Validation: grpo.ValidationOptions{Temperature: a.Temperature}}}
 	w.trainer.Source = &w.source
 	return w
 }
 
-func seedOf(seed uint64, agent int) uint64 {
-	if agent == 0 {
-		return seed
-	}
-	h := fnv.New64a()
-	fmt.Fprintf(h, "agent %d", agent)
-	return seed ^ h.Sum64()
+// turn works with the policy at params, at a version.
+func (w *Workload) turn(ctx context.Context, params []float64, version int, work func(*grpo.Rollouts) error) error {
+	return w.agent.turn(ctx, params, version, func(o *Opened) error {
+		w.source.Sampler, w.source.Reference = o.Sampler, o.Reference
+		return work(&w.source)
+	})
 }
 
 // Collect samples the rollout batch of step version.
@@ -157,7 +208,7 @@ func (w *Workload) Collect(ctx context.Context, params []float64, version int) (
 		return nil, err
 	}
 	b := &batch{workload: w, version: version, theta: federated.Widen(federated.Narrow(params))}
-	return b, b.turn(ctx, func(l *grpo.Rollouts) (err error) {
+	return b, b.turn(ctx, b.theta, func(l *grpo.Rollouts) (err error) {
 		b.drawn, err = l.Draw(ctx, version)
 		return err
 	})
@@ -181,27 +232,4 @@ func (w *Workload) Validate(ctx context.Context, params []float64) (*protocol.Va
 		}
 		return err
 	})
-}
-
-// turn works with the policy at params, at a version.
-func (w *Workload) turn(ctx context.Context, params []float64, version int, work func(*grpo.Rollouts) error) error {
-	return w.Policy.turn(params, func(o *Opened) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		w.trainer.Learner, w.source.Sampler, w.source.Reference = o.Learner, o.Sampler, o.Reference
-		if err := w.trainer.Start(); err != nil {
-			return err
-		}
-		w.trainer.State.Step = version
-		err := work(&w.source)
-		if cancelled := ctx.Err(); err != nil && cancelled != nil {
-			return cancelled
-		}
-		return err
-	})
-}
-
-func (p *Policy) check(params []float64) error {
-	return protocol.CheckParams(params, len(p.start), math.MaxFloat32)
 }

@@ -160,9 +160,8 @@ func (a *Agent) solve(ctx context.Context, t Task, u *Update) error {
 func (a *Agent) advance(before federated.Dual, y []float64, rho, damping float64) (federated.Dual, error) {
 	dual, from := before.Advance(y, rho), before.Y
 	if s, ok := a.batch.(Solver); ok {
-		if solved, err := s.Solve(dual.Right(a.g, y, rho), rho+damping); solved != nil || err != nil {
-			return federated.Dual{Lambda: dual.Lambda, Y: solved}, err
-		}
+		solved, err := s.Solve(dual.Right(a.g, y, rho), rho+damping)
+		return federated.Dual{Lambda: dual.Lambda, Y: solved}, err
 	}
 	n, err := a.natural()
 	if err != nil {

@@ -44,23 +44,23 @@ func Asynchronous(method string) bool { return slices.Contains(groups["async"], 
 // Options choose the method. An option that only some methods use is a pointer with their names in its tag "of": nil
 // means "not given", and giving one to a method that does not use it is a fault. Start from Defaults.
 type Options struct {
-	Method string `yaml:"method"` // one of Methods
-	Agents int    `yaml:"agents" want:">=1 <=4096"`
-	Wire   string `yaml:"wire" want:"float32|float64"` // type of the numbers that travel
+	Method string `yaml:"method" flag:"method" help:"fednpg-admm, fednpg, afedpg, fedpg, vanilla, a3c, fedppo or fedavg"`
+	Agents int    `yaml:"agents" want:">=1 <=4096" flag:"agents" help:"number of agents"`
+	Wire   string `yaml:"wire" want:"float32|float64" flag:"wire" help:"type of the numbers that travel: float32 or float64"`
 
 	// The run ends at the first of these limits.
-	Rounds  *int `yaml:"rounds,omitempty" want:">=0" zero:"no limit" of:"sync"`
-	Updates *int `yaml:"updates,omitempty" want:">=0" zero:"no limit" of:"async"`
-	Samples int  `yaml:"samples" want:">=0" zero:"no limit"` // time steps or tokens of all agents
+	Rounds  *int `yaml:"rounds,omitempty" want:">=0" zero:"no limit" of:"sync" flag:"rounds" help:"end after this many rounds, of synchronous methods (50); 0: no limit"`
+	Updates *int `yaml:"updates,omitempty" want:">=0" zero:"no limit" of:"async" flag:"updates" help:"end after this many updates, of asynchronous methods; 0: no limit"`
+	Samples int  `yaml:"samples" want:">=0" zero:"no limit" flag:"samples" help:"end after this many samples of all agents; 0: no limit"`
 
 	// The step of afedpg, fedpg, vanilla, and a3c's rate.
-	LR       *float64 `yaml:"lr,omitempty" want:">0" of:"momentum a3c"`
-	Rate     *string  `yaml:"rate,omitempty" want:"adam|published" of:"momentum"` // η = lr·sqrt(d), or η = lr
+	LR       *float64 `yaml:"lr,omitempty" want:">0" of:"momentum a3c" flag:"lr" help:"learning rate of the server's step"`
+	Rate     *string  `yaml:"rate,omitempty" want:"adam|published" of:"momentum" paper:"published"` // η = lr·sqrt(d), or η = lr
 	Schedule *string  `yaml:"schedule,omitempty" want:"constant|global|fosp" of:"momentum"`
-	Alpha    *float64 `yaml:"alpha,omitempty" want:">0 <=1" of:"momentum"` // of schedule constant
+	Alpha    *float64 `yaml:"alpha,omitempty" want:">0 <=1" of:"momentum" paper:"0.001"` // of schedule constant
 
 	// The rule of afedpg, fedpg and vanilla: with adamw, rate, schedule and alpha have no effect.
-	Rule  *string  `yaml:"rule,omitempty" want:"normalized|adamw" of:"momentum"`
+	Rule  *string  `yaml:"rule,omitempty" want:"normalized|adamw" of:"momentum" paper:"normalized"`
 	AdamW Adaptive `yaml:"adamw"`
 
 	Tensors []Tensor `yaml:"-"` // the parameters in their order in θ, which rule adamw reads; nil: one tensor
@@ -68,14 +68,14 @@ type Options struct {
 	ValidateEvery int `yaml:"-"` // an agent's batches from one validation to the next; 0: no validation
 
 	// The step of fednpg-admm and fednpg.
-	Rho        *float64 `yaml:"rho,omitempty" want:">0" of:"fednpg-admm"`     // ADMM's penalty
-	Damping    *float64 `yaml:"damping,omitempty" want:">=0" of:"trust"`      // added to the Fisher matrix
-	Delta      *float64 `yaml:"delta,omitempty" want:">0" of:"trust"`         // KL radius
-	Eta        *float64 `yaml:"eta,omitempty" want:">0" of:"trust"`           // factor of the step
-	Step       *string  `yaml:"step,omitempty" want:"trust|fixed" of:"trust"` // η·sqrt(2δ/(gᵀy))·y, or η·y
-	LineSearch *string  `yaml:"line_search,omitempty" want:"on|off" of:"trust"`
+	Rho        *float64 `yaml:"rho,omitempty" want:">0" of:"fednpg-admm"`          // ADMM's penalty
+	Damping    *float64 `yaml:"damping,omitempty" want:">=0" of:"trust" paper:"0"` // added to the Fisher matrix
+	Delta      *float64 `yaml:"delta,omitempty" want:">0" of:"trust"`              // KL radius
+	Eta        *float64 `yaml:"eta,omitempty" want:">0" of:"trust"`                // factor of the step
+	Step       *string  `yaml:"step,omitempty" want:"trust|fixed" of:"trust"`      // η·sqrt(2δ/(gᵀy))·y, or η·y
+	LineSearch *string  `yaml:"line_search,omitempty" want:"on|off" of:"trust" paper:"off"`
 	Inner      *int     `yaml:"inner,omitempty" want:">=1" of:"fednpg-admm"` // steps of ADMM in a round
-	Absent     *string  `yaml:"absent,omitempty" want:"hold|drop" of:"fednpg-admm"`
+	Absent     *string  `yaml:"absent,omitempty" want:"hold|drop" of:"fednpg-admm" paper:"drop"`
 	Forget     *int     `yaml:"forget,omitempty" want:">=1" of:"fednpg-admm"` // rounds that hold remembers an agent
 	CG         CG       `yaml:"cg"`
 
@@ -87,7 +87,7 @@ type Options struct {
 
 	// What the server accepts.
 	MaxDelay *int    `yaml:"max_delay,omitempty" want:">=0" zero:"4 for each agent" of:"async"`
-	Clip     float64 `yaml:"clip" want:">=0" zero:"off"` // longest norm, in medians of the last ones
+	Clip     float64 `yaml:"clip" want:">=0" zero:"off" paper:"0"` // longest norm, in medians of the last ones
 
 	// Secure sums of methods in rounds: the server sees sums of masked updates alone, see [federated.Sum]. Each vector is
 	// first shortened to the norm Privacy.Clip, and gets its share of Gaussian noise.

@@ -231,7 +231,7 @@ type Natural interface {
 
 // Solver is a batch that need not be asked for products one by one.
 type Solver interface {
-	// Solve is (H + ρI)⁻¹·right, H that of Product; nil without an error: conjugate gradient must do it.
+	// Solve is (H + ρI)⁻¹·right, H that of Product.
 	Solve(right []float64, rho float64) ([]float64, error)
 }
 
