@@ -1,10 +1,6 @@
 package main
 
-import (
-	"github.com/spf13/cobra"
-
-	"github.com/posttrain/posttrain/internal/config"
-)
+import "github.com/spf13/cobra"
 
 func newFederated(s streams) *cobra.Command {
 	return parent(&cobra.Command{
@@ -20,19 +16,4 @@ func newFederated(s streams) *cobra.Command {
 	},
 		section{"On one machine", []*cobra.Command{newFederatedSimulate(s)}},
 		section{"On a network", []*cobra.Command{newFederatedServer(s), newFederatedClient(s)}})
-}
-
-// federatedFlags set the keys that simulations and servers share.
-var federatedFlags = []config.Flag{
-	{Name: "method", Key: "method", Help: "fednpg-admm, fednpg, afedpg, fedpg, vanilla, a3c, fedppo or\n" +
-		"fedavg (default afedpg)"},
-	{Name: "agents", Key: "agents", Help: "number of agents (default 4)"},
-	{Name: "updates", Key: "updates",
-		Help: "end after this many updates, of asynchronous methods (default 200; 0 = no limit)"},
-	{Name: "rounds", Key: "rounds", Help: "end after this many rounds, of synchronous methods (default 50; 0 = no limit)"},
-	{Name: "samples", Key: "samples", Help: "end after this many samples of all agents (default 0: no limit)"},
-	{Name: "lr", Key: "lr", Help: "learning rate of the server's step (default: the method's)"},
-	{Name: "wire", Key: "wire", Help: "type of the numbers that travel: float32 or float64 (default float32)"},
-	{Name: "environment", Key: "control.environment", Help: "cartpole, pendulum, swimmer, hopper, walker2d or humanoid\n" +
-		"(default cartpole)"},
 }

@@ -1,20 +1,16 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/federated"
 )
 
 func newFederatedServer(s streams) *cobra.Command {
-	c := configured[federated.Service]{federated.ServerSpec, federatedFlags, serveFederated}
+	c := configured[federated.Service]{spec: federated.ServerSpec, run: federated.Serve}
 	cmd := c.command(s, &cobra.Command{
 		Use:   "server",
 		Short: "Serve a federated run: agents connect, work, and send their updates",
@@ -34,19 +30,6 @@ func newFederatedServer(s streams) *cobra.Command {
 	})
 	addOperatorFlags(s, cmd)
 	return cmd
-}
-
-// serveFederated serves a run, whose agents may be processes of this program.
-func serveFederated(ctx context.Context, o federated.Service, r run.Reporter) (string, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	o.Start = func(server, agent, dir string) *exec.Cmd {
-		return exec.Command(program, "federated", "client", "--server", server, "--agent", agent, "--state", dir,
-			"--until-eof")
-	}
-	return federated.Serve(ctx, o, r)
 }
 
 // addOperatorFlags adds what an operator asks of a run that has a server, instead of serving one.

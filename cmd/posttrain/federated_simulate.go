@@ -7,7 +7,7 @@ import (
 )
 
 func newFederatedSimulate(s streams) *cobra.Command {
-	c := configured[federated.Simulation]{federated.Spec, federatedFlags, summary(federated.Run)}
+	c := configured[federated.Simulation]{spec: federated.Spec, run: summary(federated.Run)}
 	return c.command(s, &cobra.Command{
 		Use:   "simulate",
 		Short: "Simulate a federated run on a virtual clock, and compare its time and bytes with another method",

@@ -54,7 +54,7 @@ var federatedFaults = []faultCase{
 	{"MaPPO with owners and no column", nil, simulate("--workload", "mappo", "--set", "mappo.split=column"), 2,
 		[]string{"mappo.split_column is missing", "needs the name of a column"}, nil},
 	{"unknown environment", nil, simulate("--environment", "ant"), 2, []string{"--environment", `"ant"`,
-		"cartpole, pendulum, swimmer, hopper, walker2d or humanoid"}, nil},
+		"cartpole, swimmer, hopper, walker2d or humanoid"}, nil},
 	{"no MuJoCo", func(t *testing.T) { t.Setenv("MUJOCO_LIBRARY_PATH", "/no/such.so") },
 		simulate("--environment", "swimmer"), 1, []string{"MUJOCO_LIBRARY_PATH: no file /no/such.so"}, nil},
 	{"no penalty", nil, simulate("--method", "fednpg-admm", "--set", "rho=0"), 2, []string{"--set", "rho 0",

@@ -149,13 +149,3 @@ func Revoke(dir, agent string) (string, error) {
 	}
 	return fmt.Sprintf("Agent %s is revoked.\n", agent), nil
 }
-
-func readLinked(dir string) (l linked, err error) {
-	path := filepath.Join(dir, linkName)
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return l, fmt.Errorf("%s: %w: want the folder of a run that posttrain federated server has started", path,
-			run.Cause(err))
-	}
-	return l, l.parse(path, text)
-}

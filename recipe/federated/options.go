@@ -15,8 +15,10 @@ import (
 	"github.com/posttrain/posttrain/federated/control"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/losses"
+	"github.com/posttrain/posttrain/recipe/cirl"
 )
 
 // The workloads.
@@ -27,12 +29,8 @@ const (
 	MaPPOName = "mappo"     // preference optimisation of a language model, on pairs of each agent's own
 )
 
-// ofModels reports whether the workload is one of language models.
-func (o *Options) ofModels() bool { return o.Workload == CIRLName || o.Workload == MaPPOName }
-
-// family are the commands that take each other's files: one config describes a run, wherever its agents are. The last
-// two are gone, and their files stay.
-var family = []string{Command, ServerCommand, "federated run", "federated step"}
+// family are the commands that take each other's files: one config describes a run, wherever its agents are.
+var family = []string{Command, ServerCommand}
 
 // Options are what the server and the agents of a run share.
 type Options struct {
@@ -45,9 +43,8 @@ type Options struct {
 	MaPPO            MaPPO           `yaml:"mappo" flags:"-"`
 
 	heard run.Reporter `yaml:"-"` // hears of the engine; nil: nobody does
-	world world        `yaml:"-"` // of a workload of language models, made at its first use
+	world *world       `yaml:"-"` // of a workload of language models, made at its first use
 	items string       `yaml:"-"` // a file with the data of this process's only agent; "": it has what it is dealt
-
 }
 
 // Bowl is the workload quadratic. Its curvature, best point and start are drawn from the seed.
@@ -59,126 +56,129 @@ type Bowl struct {
 	Ratio float64       `yaml:"ratio" want:">=1"` // of the last agent's pause to it; geometric between
 }
 
-// DefaultsOf are the defaults of the method that is given, or of AFedPG. Commands that share Options begin with them.
-func DefaultsOf(g *config.Given) Options {
-	method := protocol.AFedPG
-	if text := g.Text("method"); text != "" {
-		method = text
-	}
-	o := defaultsOn(g.Text("workload"), method, g.Text("rule"))
+// ofModels reports whether the workload is one of language models.
+func (o *Options) ofModels() bool { return o.Workload == CIRLName || o.Workload == MaPPOName }
+
+// defaultsOf are the defaults of the method that is given, or of AFedPG.
+func defaultsOf(g *config.Given) Options {
+	o := defaultsOn(g.Text("workload"), cmp.Or(g.Text("method"), protocol.AFedPG), g.Text("rule"))
 	o.MaPPO = defaultMaPPO(cmp.Or(g.Text("mappo.loss.type"), losses.DPO))
 	return o
 }
 
-// defaultsOn are the defaults of a method on a workload, with a rule of its server's step; "" is the rule by default.
+// defaultsOn are the defaults of a method on a workload, "" being control, with a rule of its server's step; "" is the
+// rule by default.
 func defaultsOn(workload, method, rule string) Options {
-	o := Defaults(method)
+	o := Options{Options: protocol.Defaults(method), Workload: Control, Control: control.DefaultOptions(),
+		Quadratic: Bowl{Size: 100, Noise: 0.1, Ratio: 1}, CIRL: defaultCIRL(), MaPPO: defaultMaPPO(losses.DPO)}
+	if method == protocol.A3C {
+		o.Control.Entropy = 0.01
+	}
 	language := workload == CIRLName || workload == MaPPOName
 	if o.Rule != nil && (rule == protocol.AdamW || language && rule == "") {
 		o.UseAdamW()
 		o.Clip = 0 // the rule has max_grad_norm
 	}
-	switch workload {
-	case CIRLName:
-		o.forLanguageModels()
-	case MaPPOName:
-		o.forPairs()
+	if language {
+		o.forModels(workload == MaPPOName)
 	}
 	return o
 }
 
-// forLanguageModels lowers the rates, and makes local training short.
-func (o *Options) forLanguageModels() {
-	if o.LR != nil {
-		*o.LR /= 5 // 2e-4, as ci-rl has it for the embedded model, and 4e-4 of fedpg
+// forModels lowers the rates to those of the quick starts of ci-rl and mappo, and makes local training short.
+func (o *Options) forModels(pairs bool) {
+	local, epochs, minibatch := 2e-4, 2, 16
+	if pairs {
+		local, epochs, minibatch = 1e-4, 1, 8
+	}
+	if o.Local.LR != nil {
+		o.Local.LR, o.Local.Epochs, o.Local.Minibatch = &local, &epochs, &minibatch
+	}
+	switch {
+	case o.LR == nil:
+	case pairs:
+		o.LR = new(1e-4)
+	default:
+		*o.LR /= 5 // 2e-4, and 4e-4 of fedpg
 	}
 	switch {
 	case o.Rule == nil:
 	case *o.Rule == protocol.AdamW:
 		o.AdamW.Warmup = new(5)
+	case pairs: // a normalised step is longer than AdamW's at the same rate: docs/federated.md has the measurements
+		o.LR = new(2e-5)
 	default:
-		*o.LR /= 10 // longer than AdamW's step at the same rate: docs/federated.md has the measurements
-	}
-	if o.Local.LR != nil {
-		o.Local.LR, o.Local.Epochs, o.Local.Minibatch = new(2e-4), new(2), new(16)
+		*o.LR /= 10
 	}
 }
 
-// Defaults are a method's options on cartpole.
-func Defaults(method string) Options {
-	c := control.DefaultOptions()
-	if method == protocol.A3C {
-		c.Entropy = 0.01
-	}
-	return Options{Options: protocol.Defaults(method), Workload: Control, Control: c,
-		Quadratic: Bowl{Size: 100, Noise: 0.1, Ratio: 1}, CIRL: defaultCIRL(), MaPPO: defaultMaPPO(losses.DPO)}
-}
-
-// Settle gives the options that depend on others their defaults.
-func (o *Options) Settle(g *config.Given) {
+// Resolve gives the options that depend on others their defaults. Secure sums give up what needs single updates, unless
+// it was asked for.
+func (o *Options) Resolve(g *config.Given) {
 	if o.Schedule != nil && *o.Schedule != string(federated.Constant) && !g.Has("alpha") {
 		o.Alpha = nil
 	}
-	if o.Step != nil && *o.Step == string(federated.Fixed) && !g.Has("line_search") {
-		o.LineSearch = new("off")
-	}
-	o.settleSecure(g)
-	o.CIRL.settle(g)
-	o.MaPPO.settle(g)
-}
-
-// settleSecure gives up what needs single updates, unless it was asked for.
-func (o *Options) settleSecure(g *config.Given) {
-	if !o.Secure {
-		return
-	}
-	if !g.Has("clip") {
+	noise := o.Secure && o.Privacy.Noise > 0
+	if o.Secure && !g.Has("clip") {
 		o.Clip = 0
 	}
-	if o.Absent != nil && !g.Has("absent") {
+	if o.Secure && o.Absent != nil && !g.Has("absent") {
 		o.Absent = new(string(federated.Drop))
 	}
-	if o.LineSearch != nil && o.Privacy.Noise > 0 && !g.Has("line_search") {
+	fixed := o.Step != nil && *o.Step == string(federated.Fixed)
+	if o.LineSearch != nil && (fixed || noise) && !g.Has("line_search") {
 		o.LineSearch = new("off")
 	}
-	if o.Weights != nil && o.Privacy.Noise > 0 && !g.Has("weights") {
+	if o.Weights != nil && noise && !g.Has("weights") {
 		o.Weights = new("equal")
 	}
 }
 
-// CheckGiven refuses the keys of a workload that is not this run's.
-func (o *Options) CheckGiven(g *config.Given) {
-	for _, key := range g.Keys() {
-		if section, _, _ := strings.Cut(key, "."); g.Has(key) && slices.Contains(o.foreign(), section) {
-			g.Fault(key, "%s %s: it is about the workload %s, and workload is %s; remove one of the two", key,
-				g.Show(key), strings.ReplaceAll(section, "_", "-"), o.Workload)
+// idle are the keys and sections without effect, and why.
+func (o *Options) idle() map[string]string {
+	all := map[string]string{}
+	for _, section := range []string{"ci_rl", "control", "mappo", "quadratic"} {
+		if name := strings.ReplaceAll(section, "_", "-"); name != o.Workload {
+			all[section] = fmt.Sprintf("it is about the workload %s, and workload is %s; remove one of the two", name,
+				o.Workload)
 		}
 	}
-	switch o.Workload {
-	case CIRLName:
-		o.CIRL.check(g, o)
-	case MaPPOName:
-		o.MaPPO.check(g, o)
+	if o.ofModels() {
+		o.idleOfModels(all)
 	}
+	return all
 }
 
-// IdleKeys are those that have no effect, and sections without any.
-func (o *Options) IdleKeys() []string {
-	keys := o.foreign()
-	switch o.Workload {
-	case CIRLName:
-		keys = append(keys, o.CIRL.idle(o.Method)...)
-	case MaPPOName:
-		keys = append(keys, o.MaPPO.idle(o)...)
+// idleKeys are the keys and sections without effect.
+func (o *Options) idleKeys() (keys []string) {
+	for key := range o.idle() {
+		keys = append(keys, key)
 	}
 	return keys
 }
 
-// foreign are the sections of the other workloads.
-func (o *Options) foreign() []string {
-	return slices.DeleteFunc([]string{"ci_rl", "control", "mappo", "quadratic"}, func(section string) bool {
-		return strings.ReplaceAll(section, "_", "-") == o.Workload
-	})
+// Validate refuses the keys that have no effect, and what the workloads of language models cannot do.
+func (o *Options) Validate(g *config.Given) {
+	idle := o.idle()
+	for _, key := range g.Keys() {
+		section, _, _ := strings.Cut(key, ".")
+		if why := cmp.Or(idle[key], idle[section]); why != "" && g.Has(key) {
+			g.Fault(key, "%s %s: %s", key, g.Show(key), why)
+		}
+	}
+	switch o.Workload {
+	case CIRLName:
+		g.In("ci_rl.sampling.").Take(cirl.CheckDraws(o.CIRL.Sampling)...)
+		if e := o.Local.Entropy; e != nil && *e != 0 {
+			g.Fault("local.entropy", "local.entropy %v: workload ci-rl has no such term; remove it", *e)
+		}
+	case MaPPOName:
+		if !slices.Contains(pairMethods, o.Method) {
+			g.Fault("method", "method %s: it needs samples of the policy, and workload mappo has pairs: want %s", o.Method,
+				fault.Or(pairMethods))
+		}
+		o.MaPPO.check(g.In("mappo."))
+	}
 }
 
 // NewWorkload makes the workload of an agent.
@@ -188,32 +188,17 @@ func (o *Options) NewWorkload(agent int) (protocol.Workload, error) {
 	}
 	switch o.Workload {
 	case Quadratic:
-		q := protocol.RandomQuadratic(o.Quadratic.Size, o.Seed)
-		q.Noise, q.Pause = o.Quadratic.Noise, o.Quadratic.pauseOf(agent, o.Agents)
+		b, share := o.Quadratic, float64(agent)/float64(max(1, o.Agents-1))
+		q := protocol.RandomQuadratic(b.Size, o.Seed)
+		q.Noise, q.Pause = b.Noise, time.Duration(float64(b.Pause)*math.Pow(b.Ratio, share))
 		return q.Of(agent, o.Seed), nil
-	case CIRLName, MaPPOName:
-		if err := o.openWorld(); err != nil {
-			return nil, err
-		}
-		return o.world.agent(agent)
+	case Control:
+		return control.New(o.Control, agent, o.Seed)
 	}
-	return control.New(o.Control, agent, o.Seed)
-}
-
-// openWorld makes what the agents share, once.
-func (o *Options) openWorld() error {
-	if o.world != nil {
-		return nil
+	if err := o.openWorld(); err != nil {
+		return nil, err
 	}
-	open := openItems
-	if o.Workload == MaPPOName {
-		open = openPairs
-	}
-	w, err := open(o)
-	if err == nil {
-		o.world = w
-	}
-	return err
+	return o.world.agent(agent)
 }
 
 // Close gives back what the workloads of this process share.
@@ -222,12 +207,6 @@ func (o *Options) Close() {
 		o.world.close()
 		o.world = nil
 	}
-}
-
-// pauseOf is how long an agent works at a gradient.
-func (b Bowl) pauseOf(agent, agents int) time.Duration {
-	share := float64(agent) / float64(max(1, agents-1))
-	return time.Duration(float64(b.Pause) * math.Pow(b.Ratio, share))
 }
 
 // NewAgent makes an agent of a simulation, with its workload. One process plays all parties there, so the agent's
@@ -251,16 +230,16 @@ func (o *Options) task() (interface {
 	Identity() protocol.Identity
 	Start() []float64
 }, error) {
-	if o.Workload == Control {
-		return control.NewTask(o.Control, o.Seed)
-	}
-	if !o.ofModels() {
+	switch o.Workload {
+	case Control:
+		return control.NewTask(o.Control, o.Seed), nil
+	case Quadratic:
 		return o.NewWorkload(0)
 	}
 	if err := o.openWorld(); err != nil {
 		return nil, err
 	}
-	return o.world.modelTask(), nil
+	return o.world.policy, nil
 }
 
 // NewServer makes the server at θ_0, and the identity that its agents must have.
@@ -271,11 +250,8 @@ func (o *Options) NewServer() (protocol.Server, protocol.Identity, error) {
 	}
 	shared := o.Options
 	shared.Tensors = t.Identity().Tensors
-	switch o.Workload {
-	case CIRLName:
-		shared.ValidateEvery = o.CIRL.Validation.Every
-	case MaPPOName:
-		shared.ValidateEvery = o.MaPPO.Validation.Every
+	if o.ofModels() {
+		shared.ValidateEvery = o.ofModel().Validation.Every
 	}
 	s, err := protocol.NewServer(shared, t.Start(), o.Seed)
 	return s, t.Identity(), err

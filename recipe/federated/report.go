@@ -119,18 +119,11 @@ type summaryFile struct {
 
 // report writes policy, picture and summary.
 func (m *simulating) report(sides []side) (*Result, error) {
-	times, err := m.times()
-	if err != nil {
+	title := fmt.Sprintf("%s on %s, %s (posttrain %s)", m.Method, m.id.Task, recipe.Count(m.Agents, "agent"), Command)
+	if err := m.folder.WritePanels(title, panels(sides, m.Agents)); err != nil {
 		return nil, err
 	}
-	policy, err := m.writePolicy(m.folder, m.id, m.clock.Server.Params())
-	if err != nil {
-		return nil, err
-	}
-	if err := m.folder.WritePanels(m.title(), panels(sides, m.Agents)); err != nil {
-		return nil, err
-	}
-	file := summaryFile{Command: Command, Task: m.id.Task, Agents: m.Agents, Seed: m.Seed, Times: times}
+	file := summaryFile{Command: Command, Task: m.id.Task, Agents: m.Agents, Seed: m.Seed, Times: m.times()}
 	for _, s := range sides {
 		file.Methods = append(file.Methods, s.Side)
 	}
@@ -138,20 +131,12 @@ func (m *simulating) report(sides []side) (*Result, error) {
 		return nil, err
 	}
 	records := sides[0].records
-	text := m.words(sides[0]) + validationText(records) + m.account(records) + table(sides) + m.speedup(sides, times) +
-		fmt.Sprintf("Policy: %s\nCurves: %s\nMetrics: %s\n", policy, m.folder.Path("curves.png"),
-			m.folder.Path("metrics.jsonl"))
-	if err := m.writeCard(m.folder, text); err != nil {
-		return nil, err
-	}
-	if err := m.folder.WriteSummary(text); err != nil {
+	text, err := m.conclude(m.folder, m.id, m.clock.Server.Params(),
+		m.words(sides[0])+validationText(records)+m.account(records)+table(sides)+m.speedup(sides))
+	if err != nil {
 		return nil, err
 	}
 	return &Result{m.folder.Dir, file.Methods, text}, nil
-}
-
-func (m *simulating) title() string {
-	return fmt.Sprintf("%s on %s, %s (posttrain %s)", m.Method, m.id.Task, recipe.Count(m.Agents, "agent"), Command)
 }
 
 func (m *simulating) words(s side) string {
@@ -166,31 +151,36 @@ func (m *simulating) words(s side) string {
 
 // validationText has the means over all agents of the first validation and of the last.
 func validationText(records []run.Record) string {
-	var all []*protocol.Validation
+	var all []protocol.Validation
 	for _, r := range records {
-		if v := validationOf(r); v != nil {
-			all = append(all, v)
+		count, ok := r.Values["eval_count"]
+		if !ok {
+			continue
 		}
+		v := protocol.Validation{Count: int(count), Means: map[string]float64{}}
+		for key, x := range r.Values {
+			if name, ok := strings.CutPrefix(key, "eval_"); ok && name != "count" {
+				v.Means[name] = x
+			}
+		}
+		all = append(all, v)
 	}
 	if all == nil {
 		return ""
 	}
-	return fmt.Sprintf("Validation on agents' own items: %v at first, %v at last.\n", all[0], all[len(all)-1])
+	return fmt.Sprintf("Validation on agents' own items: %v at first, %v at last.\n", &all[0], &all[len(all)-1])
 }
 
-// validationOf is that of a record, nil without one.
-func validationOf(r run.Record) *protocol.Validation {
-	count, ok := r.Values["eval_count"]
+// account says in a line what the sums of a run have revealed, "" without noise.
+func (o *Options) account(records []run.Record) string {
+	if len(records) == 0 {
+		return ""
+	}
+	account, ok := o.Account(int(math.Round(records[len(records)-1].Values["sums"])))
 	if !ok {
-		return nil
+		return ""
 	}
-	v := &protocol.Validation{Count: int(count), Means: map[string]float64{}}
-	for key, x := range r.Values {
-		if name, ok := strings.CutPrefix(key, "eval_"); ok && name != "count" {
-			v.Means[name] = x
-		}
-	}
-	return v
+	return fmt.Sprintf("%v. Steps, episodes, returns and validations are not covered.\n", account)
 }
 
 // table compares what the methods cost.
@@ -216,7 +206,7 @@ func bytesText(n int64) string {
 }
 
 // speedup compares the times of an asynchronous and a synchronous method with the formula.
-func (m *simulating) speedup(sides []side, times []float64) string {
+func (m *simulating) speedup(sides []side) string {
 	if len(sides) < 2 || protocol.Asynchronous(sides[0].Method) == protocol.Asynchronous(sides[1].Method) {
 		return ""
 	}
@@ -225,7 +215,7 @@ func (m *simulating) speedup(sides []side, times []float64) string {
 		async, sync = sync, async
 	}
 	return fmt.Sprintf("Virtual time per sample: %s is %.2f times as fast as %s; t_max/(N·t̄) is %.2f.\n", async.Method,
-		sync.Time/float64(sync.Samples)/(async.Time/float64(async.Samples)), sync.Method, federated.Speedup(times))
+		sync.Time/float64(sync.Samples)/(async.Time/float64(async.Samples)), sync.Method, federated.Speedup(m.times()))
 }
 
 // panels are return against samples and against time, lateness or KL, and bytes. The first two are always there.

@@ -26,7 +26,8 @@ func Run(ctx context.Context, s Simulation, r run.Reporter) (*Result, error) {
 		return nil, err
 	}
 	s.heard = r
-	m := &simulating{Simulation: s, Reporter: run.Listen(r), known: map[string]bool{}, work: newWork()}
+	m := &simulating{Simulation: s, Reporter: run.Listen(r), known: map[string]bool{}, work: new(work)}
+	m.work.Context, m.work.stop = context.WithCancel(context.Background())
 	if err := m.open(ctx); err != nil {
 		return nil, err
 	}
@@ -67,11 +68,6 @@ type work struct {
 	stop  context.CancelFunc
 	saved int  // version that a resume continues, 0: the start
 	ahead bool // there are steps after it
-}
-
-func newWork() *work {
-	ctx, stop := context.WithCancel(context.Background())
-	return &work{Context: ctx, stop: stop}
 }
 
 // interrupt ends the work, unless a step would be lost.
@@ -203,23 +199,11 @@ func (s *Simulation) newClock(ctx context.Context) (*protocol.Simulation, protoc
 			return nil, id, err
 		}
 	}
-	times, err := s.times()
-	if err != nil {
-		return nil, id, err
-	}
-	clock, err := protocol.NewSimulation(server, agents, times)
+	clock, err := protocol.NewSimulation(server, agents, s.times())
 	if err == nil && s.Deadline != nil {
 		clock.Deadline = s.Deadline.Seconds()
 	}
 	return clock, id, err
-}
-
-// times are the seconds that each agent needs for a gradient.
-func (s *Simulation) times() ([]float64, error) {
-	if len(s.Clock.Times) > 0 {
-		return s.Clock.Times, nil
-	}
-	return federated.Pattern(s.Clock.Pattern).Times(s.Agents, s.Clock.Ratio)
 }
 
 // follow lets the clock run to the end of the run, and saves it there. If ctx ends, it saves after the step under way,
@@ -240,39 +224,29 @@ func (m *simulating) follow(ctx context.Context) error {
 		if !e.Receipt.Stepped {
 			continue
 		}
-		if err := m.stepped(e, bar); err != nil {
+		record := recordOf(e, m.clock.Server.Version())
+		if err := m.folder.Log(record); err != nil {
 			return err
 		}
+		m.show(bar, record)
+		if every := m.CheckpointEvery; every > 0 && record.Step%every == 0 && !m.clock.Server.Done() {
+			if err := m.save(); err != nil {
+				return err
+			}
+		}
 		if ctx.Err() != nil && !m.clock.Server.Done() {
-			return m.interrupted()
+			if err := m.save(); err != nil {
+				return err
+			}
+			return m.stopped()
 		}
 	}
 	return m.save()
 }
 
-// stepped logs a new version, and saves it where one is due.
-func (m *simulating) stepped(e protocol.Event, bar run.Bar) error {
-	record := recordOf(e, m.clock.Server.Version())
-	if err := m.folder.Log(record); err != nil {
-		return err
-	}
-	m.show(bar, record)
-	if every := m.CheckpointEvery; every > 0 && record.Step%every == 0 && !m.clock.Server.Done() {
-		return m.save()
-	}
-	return nil
-}
-
 func recordOf(e protocol.Event, version int) run.Record {
 	e.Receipt.Metrics["time"] = e.Time
 	return run.Record{Step: version, Values: e.Receipt.Metrics}
-}
-
-func (m *simulating) interrupted() error {
-	if err := m.save(); err != nil {
-		return err
-	}
-	return m.stopped()
 }
 
 // stopped says which version a resume continues.
@@ -300,13 +274,12 @@ func (o *Options) explainStuck(s protocol.Server, err error) error {
 	if !errors.Is(err, protocol.ErrStuck) {
 		return err
 	}
+	few := ""
 	if o.Secure {
-		return fmt.Errorf("after %s %w: too few agents are left for a sum, or each one's last update was refused; want a "+
-			"smaller lr, or agents whose gradients are finite and not 0", o.count(s.Version()),
-			protocol.ErrStuck)
+		few = "too few agents are left for a sum, or "
 	}
-	return fmt.Errorf("after %s %w: each one's last update was refused; want a smaller lr, or agents whose gradients "+
-		"are finite and not 0", o.count(s.Version()), protocol.ErrStuck)
+	return fmt.Errorf("after %s %w: %seach one's last update was refused; want a smaller lr, or agents whose gradients "+
+		"are finite and not 0", o.count(s.Version()), protocol.ErrStuck, few)
 }
 
 // unit names what versions count.
@@ -348,8 +321,8 @@ const none = "none"
 func (m *simulating) compare(ctx context.Context, first side) (side, error) {
 	o := *m
 	o.Method, o.Options.Options = m.Compare, m.other(int(first.last().Values["samples"]))
-	if own := Defaults(m.Method).Control.Entropy; m.Control.Entropy == own {
-		o.Control.Entropy = Defaults(m.Compare).Control.Entropy
+	if own := defaultsOn("", m.Method, "").Control.Entropy; m.Control.Entropy == own {
+		o.Control.Entropy = defaultsOn("", m.Compare, "").Control.Entropy
 	}
 	var err error
 	if o.clock, _, err = o.newClock(ctx); err != nil {
@@ -407,6 +380,26 @@ func (m *simulating) other(samples int) protocol.Options {
 	return o
 }
 
+// conclude writes the policy and the summary of a run, which begins with what is said, and returns the summary.
+func (o *Options) conclude(folder *run.Folder, id protocol.Identity, theta []float64, said string) (string, error) {
+	policy, err := o.writePolicy(folder, id, theta)
+	if err != nil {
+		return "", err
+	}
+	text := said + fmt.Sprintf("Policy: %s\nCurves: %s\nMetrics: %s\n", policy, folder.Path("curves.png"),
+		folder.Path("metrics.jsonl"))
+	if o.ofModels() {
+		settings, err := os.ReadFile(folder.Path("config.yaml"))
+		if err == nil {
+			err = o.world.describe(folder, fmt.Sprintf("%s\nconfig.yaml\n\n%s", text, settings))
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return text, folder.WriteSummary(text)
+}
+
 // writePolicy writes parameters into the run folder: a model folder or an adapter's, else tensors of float32.
 func (o *Options) writePolicy(folder *run.Folder, id protocol.Identity, theta []float64) (path string, err error) {
 	if o.ofModels() {
@@ -422,15 +415,3 @@ func (o *Options) writePolicy(folder *run.Folder, id protocol.Identity, theta []
 }
 
 const policyName = "policy.safetensors"
-
-// writeCard describes a model or an adapter by the run's summary and config.
-func (o *Options) writeCard(folder *run.Folder, summary string) error {
-	if !o.ofModels() {
-		return nil
-	}
-	settings, err := os.ReadFile(folder.Path("config.yaml"))
-	if err != nil {
-		return err
-	}
-	return o.world.describe(folder, fmt.Sprintf("%s\nconfig.yaml\n\n%s", summary, settings))
-}

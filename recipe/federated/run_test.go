@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -186,17 +187,26 @@ func TestPayload(t *testing.T) {
 	}
 }
 
+func parameters(t *testing.T, s *Simulation) int {
+	t.Helper()
+	task, err := s.task()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(task.Start())
+}
+
 // checkPayload compares each record with the formula of the method. A record is made when a version is complete, and
 // before the tasks for the next one are sent, so an asynchronous agent has been sent as much as it has sent, and its
 // task.
 func checkPayload(t *testing.T, s *Simulation, records []run.Record) {
 	t.Helper()
-	per := federated.OneVector(s.parameters())
+	per := federated.OneVector(parameters(t, s))
 	switch s.Method {
 	case protocol.FedNPGADMM:
-		per = federated.FedNPGADMM(s.parameters(), 1, true)
+		per = federated.FedNPGADMM(parameters(t, s), 1, true)
 	case protocol.FedNPG:
-		per = federated.FedNPGProducts(s.parameters(), 3)
+		per = federated.FedNPGProducts(parameters(t, s), 3)
 	}
 	bytes := per.Bytes(s.Width())
 	for _, r := range records {
@@ -280,11 +290,7 @@ func TestOptions(t *testing.T) {
 		}
 		text := s.Explain()
 		if !strings.HasPrefix(text, "objective: ") || !strings.Contains(text, "\ntraining: ends after ") ||
-			strings.Contains(text, "%!") || strings.Contains(text, "0x") {
-			t.Errorf("%s: %s", method, text)
-		}
-		const matrices = "sends its matrices: 6579224 bytes up a round, 3294740 as triangles\n" // 1282 parameters
-		if strings.Contains(text, matrices) != (method == protocol.FedNPGADMM || method == protocol.FedNPG) {
+			strings.ContainsAny(text, "{<") || strings.Contains(text, "0x") || strings.Contains(text, "\n\n") {
 			t.Errorf("%s: %s", method, text)
 		}
 	}
@@ -297,25 +303,24 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Times on the command line win over a pattern in the file, and a pattern over times.
+// Times on the command line win over a ratio in the file, and not the other way round.
 func TestClockOfTheCommandLine(t *testing.T) {
-	for _, c := range []struct{ file, set, want string }{
-		{"{pattern: one_slow, ratio: 3}", "clock.times=1,2,5", "1, 2, 5"},
-		{"{times: [1, 2, 5]}", "clock.pattern=one_fast", "1, 4, 4"},
-		{"{times: [1, 2, 5]}", "clock.ratio=9", "1, 3, 9"},
-	} {
-		o, err := config.ParseSet(c.set)
+	parse := func(file, set string) (*Simulation, error) {
+		o, err := config.ParseSet(set)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := Spec.Parse("a.yaml", []byte("command: federated simulate\nagents: 3\nclock: "+c.file+"\n"),
+		return Spec.Parse("a.yaml", []byte("command: federated simulate\nagents: 3\nclock: "+file+"\n"),
 			config.Input{Overrides: []config.Override{o}})
-		if err != nil {
-			t.Fatalf("%s, %s: %v", c.file, c.set, err)
-		}
-		if times, err := s.times(); err != nil || numbers(times) != c.want {
-			t.Errorf("%s, %s: times %v, %v", c.file, c.set, times, err)
-		}
+	}
+	if s, err := parse("{ratio: 3}", "clock.times=1,2,5"); err != nil || !slices.Equal(s.times(), []float64{1, 2, 5}) {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if s, err := parse("{}", "clock.ratio=9"); err != nil || !slices.Equal(s.times(), []float64{1, 3, 9}) {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := parse("{times: [1, 2, 5]}", "clock.ratio=9"); err == nil || !strings.Contains(err.Error(), "remove one") {
+		t.Error(err)
 	}
 }
 
@@ -355,7 +360,7 @@ func TestExplainNamesTheRule(t *testing.T) {
 		{[]string{"workload=ci-rl"}, adamw, own},
 		{[]string{"workload=ci-rl", "rule=normalized"}, own, "AdamW at the server"},
 		{nil, own, "rule: adamw (paper"},
-		{[]string{"workload=ci-rl", "method=fedpg"}, "departures: rule: adamw (paper", titles[protocol.FedPG]},
+		{[]string{"workload=ci-rl", "method=fedpg"}, "rule: adamw (paper: normalized)", titles[protocol.FedPG]},
 	} {
 		s := load(t, c.sets...)
 		if text := s.Explain(); !strings.Contains(text, c.want) || strings.Contains(text, c.hidden) {

@@ -40,7 +40,7 @@ func TestSecureOptions(t *testing.T) {
 
 // Agents of a simulation can make secure sums, and equal seeds make equal messages.
 func TestSimulatedSecrets(t *testing.T) {
-	o := Defaults("fedpg")
+	o := defaultsOn("", "fedpg", "")
 	o.Workload, o.Secure, o.Clip = Quadratic, true, 0
 	key := func(agent int, seed uint64) string {
 		o.Seed = seed
@@ -77,7 +77,7 @@ func TestPrivacyIsSaid(t *testing.T) {
 		"covered.\n") {
 		t.Error(err, r)
 	}
-	d := s.parameters()
+	d := parameters(t, &s)
 	if sent := fmt.Sprintf("each agent sends %d bytes and is sent %d", 8*d, 4*d); !strings.Contains(s.Explain(), sent) {
 		t.Errorf("%s\nwant: %s", s.Explain(), sent)
 	}

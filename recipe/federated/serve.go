@@ -31,8 +31,7 @@ type Service struct {
 	CheckpointEvery int `yaml:"checkpoint_every" want:">=1"` // updates
 	CheckpointKeep  int `yaml:"checkpoint_keep" want:">=1"`
 
-	Dir   recipe.RunDir `yaml:"-"`
-	Start Launcher      `yaml:"-"` // of an agent, for Spawn
+	Dir recipe.RunDir `yaml:"-"`
 }
 
 // RunDirectory is where the run's folder is.
@@ -48,26 +47,24 @@ var ServerSpec = config.Register(&config.Spec[Service]{
 		if g.Text("spawn") == "true" {
 			listen = "127.0.0.1:0"
 		}
-		return Service{Options: DefaultsOf(g), Listen: listen, TLS: "auto", CheckpointEvery: 100, CheckpointKeep: 2}
+		return Service{Options: defaultsOf(g), Listen: listen, TLS: "auto", CheckpointEvery: 100, CheckpointKeep: 2}
 	},
-	Settle: func(g *config.Given, s *Service) { s.Settle(g) },
-	Check: func(g *config.Given, s *Service) {
-		s.CheckGiven(g)
-		if s.Spawn && s.TLS == "on" {
-			g.Fault("spawn", "spawn: agents that this machine starts have no credentials: want tls auto or off")
-		}
-	},
-	Idle: func(s *Service) []string { return s.IdleKeys() },
+	Idle: func(s *Service) []string { return s.idleKeys() },
 })
+
+// Validate looks across the server's own keys.
+func (s *Service) Validate(g *config.Given) {
+	if s.Spawn && s.TLS == "on" {
+		g.Fault("spawn", "spawn: agents that this machine starts have no credentials: want tls auto or off")
+	}
+}
 
 // agentSpec is what the server sends to its agents.
 var agentSpec = &config.Spec[Options]{
 	Command:  "federated client",
 	Without:  withoutKeys,
-	Defaults: DefaultsOf,
-	Settle:   func(g *config.Given, o *Options) { o.Settle(g) },
-	Check:    func(g *config.Given, o *Options) { o.CheckGiven(g) },
-	Idle:     (*Options).IdleKeys,
+	Defaults: defaultsOf,
+	Idle:     (*Options).idleKeys,
 }
 
 // Names in the run folder.
@@ -92,7 +89,6 @@ type service struct {
 	linked linked
 	keys   *link.Keys
 	local  bool // only this machine reaches the address
-	exists bool // the folder of a new run was there before it, empty
 	server protocol.Server
 	same   protocol.Identity
 	keeper *link.Keeper
@@ -108,10 +104,14 @@ func Serve(ctx context.Context, o Service, r run.Reporter) (string, error) {
 	ctx, s.fail = context.WithCancelCause(ctx)
 	defer s.fail(nil)
 	defer s.Service.Close()
-	if err := s.checkAddress(); err != nil {
+	var err error
+	if s.local, err = link.CheckListen(s.Listen); err != nil {
 		return "", err
 	}
-	var err error
+	if s.TLS == "off" && !s.local {
+		return "", fmt.Errorf("listen %s, tls off: an address that other machines reach needs TLS: want tls auto, or an "+
+			"address such as 127.0.0.1:4222", s.Listen)
+	}
 	if s.server, s.same, err = s.NewServer(); err != nil {
 		return "", err
 	}
@@ -122,69 +122,39 @@ func Serve(ctx context.Context, o Service, r run.Reporter) (string, error) {
 	return s.follow(ctx)
 }
 
-// checkAddress refuses, ahead of everything else, an address that needs TLS and has none, or is taken.
-func (s *service) checkAddress() error {
-	local, err := link.CheckListen(s.Listen)
+// open makes the run folder, or opens the one to continue, with the run's keys where it needs any.
+func (s *service) open() (err error) {
+	if dir := s.Dir.Resume; dir != "" {
+		if err := s.checkSame(dir); err != nil {
+			return err
+		}
+		s.folder, err = run.Open(dir)
+	} else {
+		s.folder, err = run.Create(s.Dir.Out, strings.ReplaceAll(ServerCommand, " ", "-"))
+	}
 	if err != nil {
 		return err
 	}
-	if s.TLS == "off" && !local {
-		return fmt.Errorf("listen %s, tls off: an address that other machines reach needs TLS: want tls auto, or an "+
-			"address such as 127.0.0.1:4222", s.Listen)
-	}
-	s.local = local
-	return nil
-}
-
-// open makes the run folder, or opens the one to continue.
-func (s *service) open() (err error) {
-	if dir := s.Dir.Resume; dir != "" {
-		if err = s.checkSame(dir); err != nil {
-			return err
-		}
-		if s.folder, err = run.Open(dir); err == nil {
-			err = s.resume()
-		}
-		return s.opened(err)
-	}
-	_, missing := os.Stat(s.Dir.Out)
-	s.exists = s.Dir.Out != "" && missing == nil
-	if s.folder, err = run.Create(s.Dir.Out, strings.ReplaceAll(ServerCommand, " ", "-")); err == nil {
-		s.linked = linked{Run: link.NewRunID(), Agents: map[string]int{}}
-		err = s.folder.WriteConfig(ServerSpec.Resolve(&s.Service))
-		if err == nil {
-			err = s.store()
-		}
-	}
-	return s.opened(err)
-}
-
-// opened completes a folder that was opened without an error.
-func (s *service) opened(err error) error {
-	if err == nil {
-		err = s.openKeys()
-	}
-	if err != nil && s.folder != nil {
+	if err = s.fill(); err != nil {
 		s.folder.Close()
 	}
 	return err
 }
 
-// discard removes the folder of a new run that has not begun. Everything in it is the run's.
-func (s *service) discard() {
+func (s *service) fill() (err error) {
 	if s.Dir.Resume != "" {
-		return
+		s.linked, err = readLinked(s.folder.Dir)
+	} else { // link.json is first: what has config.yaml can be continued
+		s.linked = linked{Run: link.NewRunID(), Agents: map[string]int{}}
+		if err = s.store(); err == nil {
+			err = s.folder.WriteConfig(ServerSpec.Resolve(&s.Service))
+		}
 	}
-	entries, err := os.ReadDir(s.folder.Dir)
-	for _, e := range entries {
-		err = errors.Join(err, os.RemoveAll(s.folder.Path(e.Name())))
+	dir := s.folder.Path(keysName)
+	if err == nil && (s.TLS == "on" || s.TLS == "auto" && (link.HasKeys(dir) || !s.local)) {
+		s.keys, err = link.OpenKeys(dir)
 	}
-	if !s.exists {
-		err = errors.Join(err, os.Remove(s.folder.Dir))
-	}
-	if err != nil {
-		s.Warn("run folder %s cannot be removed: %s", s.folder.Dir, run.Cause(err))
-	}
+	return err
 }
 
 // checkSame wants the options that the run was started with. Where it listens and how often it saves may change.
@@ -194,7 +164,7 @@ func (s *service) checkSame(dir string) error {
 	if err != nil {
 		return err
 	}
-	if command := config.CommandOf(text); command != ServerCommand && command != "federated run" {
+	if command := config.CommandOf(text); command != ServerCommand {
 		return fmt.Errorf("--resume %s: it is a run of posttrain %s: want one of posttrain %s", dir, command, ServerCommand)
 	}
 	stored, err := ServerSpec.Load(config.Input{Path: path})
@@ -209,24 +179,18 @@ func (s *service) checkSame(dir string) error {
 		"it, or start a new run with --out", dir, strings.Join(changed, "; "))
 }
 
-func (s *service) resume() error {
-	path := s.folder.Path(linkName)
+// readLinked reads link.json of a run folder.
+func readLinked(dir string) (l linked, err error) {
+	path := filepath.Join(dir, linkName)
 	text, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) { // killed before the first agent came
-		s.linked = linked{Run: link.NewRunID(), Agents: map[string]int{}}
-		return s.store()
-	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, run.Cause(err))
+		return l, fmt.Errorf("%s: %w: want the folder of a run that posttrain federated server has started", path,
+			run.Cause(err))
 	}
-	return s.linked.parse(path, text)
-}
-
-func (l *linked) parse(path string, text []byte) error {
-	if err := json.Unmarshal(text, l); err != nil || l.Run == "" || l.Agents == nil {
-		return fmt.Errorf("%s: damaged: want the file that posttrain federated server wrote", path)
+	if err := json.Unmarshal(text, &l); err != nil || l.Run == "" || l.Agents == nil {
+		return l, fmt.Errorf("%s: damaged: want the file that posttrain federated server wrote", path)
 	}
-	return nil
+	return l, nil
 }
 
 // store writes link.json.
@@ -238,29 +202,22 @@ func (s *service) store() error {
 	return s.folder.WriteFile(linkName, append(text, '\n'))
 }
 
-// openKeys reads or makes the run's keys, where it has any.
-func (s *service) openKeys() (err error) {
-	dir := s.folder.Path(keysName)
-	needs := s.TLS == "on" || s.TLS == "auto" && (link.HasKeys(dir) || !s.local)
-	if needs {
-		s.keys, err = link.OpenKeys(dir)
-	}
-	return err
-}
-
 // follow brings the server to its end.
 func (s *service) follow(ctx context.Context) (string, error) {
 	form := link.Form{Run: s.linked.Run, Type: link.Type(s.Wire), D: len(s.server.Params())}
 	var err error
 	s.keeper, err = link.Open(s.folder, s.server, link.Options{Form: form, Every: s.CheckpointEvery,
-		Keep: s.CheckpointKeep, Restored: s.restored, Observe: s.observe,
+		Keep: s.CheckpointKeep, Observe: s.observe,
+		Restored: func(version int) error { // the metrics begin anew after the snapshot from which the run continues
+			_, err := s.folder.CutMetrics(version)
+			return err
+		},
 		Warn: func(w run.Warning) { s.Warn("%s", w) }})
 	if err != nil {
 		return "", err
 	}
 	b, err := link.StartBroker(link.BrokerOptions{Listen: s.Listen, Run: s.linked.Run, Keys: s.keys, Warn: s.Warn})
 	if err != nil {
-		s.discard()
 		return "", err
 	}
 	defer b.Close()
@@ -287,28 +244,25 @@ func (s *service) follow(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", s.explainStuck(s.server, err)
 	}
-	return s.conclude()
+	return s.finish()
 }
 
 // work serves the agents, and starts them where the run brings its own.
 func (s *service) work(ctx context.Context, o link.ServerOptions) error {
-	unit, most := "round", s.Rounds
-	if protocol.Asynchronous(s.Method) {
-		unit, most = "update", s.Updates
-	}
-	s.bar, s.began = s.Progress(unit, s.server.Version(), *most), time.Now()
+	s.bar, s.began = s.Progress(s.unit(), s.server.Version(), s.Most()), time.Now()
 	defer s.bar.Close()
 	if !s.Spawn {
 		return link.Serve(ctx, o)
 	}
-	agents, err := startAgents(s.Reporter, s.Start, s.Agents, s.linked.Server, s.folder.Path(clientsName))
+	ctx, stop := context.WithCancelCause(ctx)
+	alive, end := context.WithCancel(context.WithoutCancel(ctx))
+	agents, err := s.spawn(alive, stop)
+	defer agents.Wait()
+	defer end()
+	defer stop(nil)
 	if err != nil {
 		return err
 	}
-	defer agents.stop()
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	go agents.watch(ctx, stop)
 	err = link.Serve(ctx, o)
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, protocol.ErrStuck) {
 		return cause
@@ -334,12 +288,6 @@ func (s *service) linkOptions(b *link.Broker, form link.Form) link.ServerOptions
 	return o
 }
 
-// restored begins the metrics anew after the snapshot from which the run continues.
-func (s *service) restored(version int) error {
-	_, err := s.folder.CutMetrics(version)
-	return err
-}
-
 // observe logs a step.
 func (s *service) observe(_ link.Event, r protocol.Receipt) error {
 	if !r.Stepped {
@@ -347,22 +295,17 @@ func (s *service) observe(_ link.Event, r protocol.Receipt) error {
 	}
 	values := r.Metrics
 	if s.bar != nil { // not a repetition from the journal
-		s.bar.Step(s.server.Version(), shown(values))
+		shown := map[string]float64{}
+		for _, name := range []string{"return", "delay", "norm", "kl"} {
+			if v, ok := values[name]; ok {
+				shown[name] = v
+			}
+		}
+		s.bar.Step(s.server.Version(), shown)
 		values = maps.Clone(values)
 		values["time/elapsed"] = time.Since(s.began).Seconds()
 	}
 	return s.folder.Log(run.Record{Step: s.server.Version(), Values: values})
-}
-
-// shown are the metrics for the progress bar.
-func shown(metrics map[string]float64) map[string]float64 {
-	few := map[string]float64{}
-	for _, name := range []string{"return", "delay", "norm", "kl"} {
-		if v, ok := metrics[name]; ok {
-			few[name] = v
-		}
-	}
-	return few
 }
 
 // tick stores what posttrain federated status shows.
@@ -387,8 +330,8 @@ func (s *service) tick(status *link.Status) {
 	}
 }
 
-// conclude writes curves and summary of a finished run.
-func (s *service) conclude() (string, error) {
+// finish writes curves and summary of a finished run.
+func (s *service) finish() (string, error) {
 	if err := s.folder.WriteCurves(fmt.Sprintf("%s (posttrain federated)", s.Method)); err != nil {
 		return "", err
 	}
@@ -396,17 +339,7 @@ func (s *service) conclude() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	policy, err := s.writePolicy(s.folder, s.same, s.server.Params())
-	if err != nil {
-		return "", err
-	}
-	text := s.status.String() + validationText(records) + s.account(records) +
-		fmt.Sprintf("Policy: %s\nCurves: %s\nMetrics: %s\n", policy, s.folder.Path("curves.png"),
-			s.folder.Path("metrics.jsonl"))
-	if err := s.writeCard(s.folder, text); err != nil {
-		return "", err
-	}
-	return text, s.folder.WriteSummary(text)
+	return s.conclude(s.folder, s.same, s.server.Params(), s.status.String()+validationText(records)+s.account(records))
 }
 
 // ReadStatus says in words what the server of a run folder stored last.

@@ -30,11 +30,9 @@ func (s *Simulation) RunDirectory() *recipe.RunDir { return &s.Dir }
 
 // Clock says how long agents need for a gradient, in virtual seconds.
 type Clock struct {
-	// of each agent; empty: by pattern and ratio
-	Times   []float64 `yaml:"times" want:">0" flag:"times" help:"each agent's seconds for a gradient, such as 1,1,4"`
-	Pattern string    `yaml:"pattern" want:"one_slow|one_fast|geometric" flag:"pattern" help:"how times are spread"`
-	// of the longest time over the shortest, which is 1
-	Ratio float64 `yaml:"ratio" want:">=1" flag:"ratio" help:"longest of these times over the shortest"`
+	// of each agent; empty: from 1 to ratio, by equal factors
+	Times []float64 `yaml:"times" want:">0" flag:"times" help:"each agent's seconds for a gradient, such as 1,1,4"`
+	Ratio float64   `yaml:"ratio" want:">=1" flag:"ratio" help:"longest time over the shortest, which is 1"`
 }
 
 // Spec says how a configuration becomes a simulation.
@@ -42,64 +40,40 @@ var Spec = config.Register(&config.Spec[Simulation]{
 	Command: Command,
 	Like:    family,
 	Without: withoutKeys,
-	Choose:  chooseClock,
 	Defaults: func(g *config.Given) Simulation {
-		return Simulation{Options: DefaultsOf(g), Clock: Clock{Pattern: string(federated.Geometric), Ratio: 4},
-			CheckpointEvery: 100, CheckpointKeep: 2}
+		return Simulation{Options: defaultsOf(g), Clock: Clock{Ratio: 4}, CheckpointEvery: 100, CheckpointKeep: 2}
 	},
-	Settle: func(g *config.Given, s *Simulation) {
-		s.Settle(g)
-		if !g.Has("compare") {
-			s.Compare = rival(s.Method)
-			if s.ofModels() {
-				s.Compare = none // it takes minutes
-			}
-		}
-	},
-	Check: checkSimulation,
 	Idle: func(s *Simulation) []string {
 		if len(s.Clock.Times) > 0 {
-			return append(s.IdleKeys(), "clock.pattern", "clock.ratio")
+			return append(s.idleKeys(), "clock.ratio")
 		}
-		return append(s.IdleKeys(), "clock.times")
+		return append(s.idleKeys(), "clock.times")
 	},
 })
 
-// chooseClock leaves one of two ways to say how long agents need: the command line wins over the file.
-func chooseClock(g *config.Given) {
-	const times = "clock.times"
-	for _, key := range []string{"clock.pattern", "clock.ratio"} {
-		switch t, k := g.FromCommandLine(times), g.FromCommandLine(key); {
-		case !g.Has(times) || !g.Has(key) || t == k:
-		case t:
-			g.Drop(key)
-		default:
-			g.Drop(times)
-			return
-		}
+// Resolve gives the options that depend on others their defaults.
+func (s *Simulation) Resolve(g *config.Given) {
+	switch {
+	case g.Has("compare"):
+	case s.ofModels():
+		s.Compare = none // it takes minutes
+	case s.Method == protocol.FedNPGADMM:
+		s.Compare = protocol.FedNPG
+	case s.Method == protocol.FedPG:
+		s.Compare = protocol.AFedPG
+	default:
+		s.Compare = protocol.FedPG
 	}
 }
 
-// rival is the method to compare with where the user names none.
-func rival(method string) string {
-	switch method {
-	case protocol.FedNPGADMM:
-		return protocol.FedNPG
-	case protocol.FedPG:
-		return protocol.AFedPG
-	}
-	return protocol.FedPG
-}
-
-func checkSimulation(g *config.Given, s *Simulation) {
-	s.CheckGiven(g)
+// Validate looks across the keys. Times on the command line win over a ratio in the file.
+func (s *Simulation) Validate(g *config.Given) {
 	if n := len(s.Clock.Times); n > 0 && n != s.Agents {
 		g.Fault("clock.times", "clock.times %v: %d times for %d agents: want one for each", s.Clock.Times, n, s.Agents)
 	}
-	for _, key := range []string{"clock.pattern", "clock.ratio"} {
-		if len(s.Clock.Times) > 0 && g.Has(key) {
-			g.Fault(key, "%s %s: clock.times says how long each agent needs; remove one of the two", key, g.Show(key))
-		}
+	wins := g.FromCommandLine("clock.times") && !g.FromCommandLine("clock.ratio")
+	if len(s.Clock.Times) > 0 && g.Has("clock.ratio") && !wins {
+		g.Refuse("clock.ratio", g.Show("clock.ratio"), "clock.times says how long each agent needs; remove one of the two")
 	}
 	switch methods := append(protocol.Methods(), none); {
 	case !slices.Contains(methods, s.Compare):
@@ -110,6 +84,14 @@ func checkSimulation(g *config.Given, s *Simulation) {
 		g.Fault("compare", "compare %s: it needs samples of the policy, and workload mappo has pairs: want %s, or none",
 			s.Compare, fault.Or(pairMethods))
 	}
+}
+
+// times are the seconds that each agent needs for a gradient.
+func (s *Simulation) times() []float64 {
+	if len(s.Clock.Times) > 0 {
+		return s.Clock.Times
+	}
+	return federated.Times(s.Agents, s.Clock.Ratio)
 }
 
 // Resolved is everything in force as YAML, which loads to the same value.

@@ -106,7 +106,7 @@ func (o *Options) Validate(g *config.Given) {
 		g.Fault("reference", "reference %q: %s uses no reference model; remove it", o.Reference, o.Loss.Type)
 	}
 	if o.Loss.Prior == losses.None {
-		o.Data.CheckPlain(g, "")
+		o.Data.CheckPlain(g)
 	}
 	o.checkMode(g)
 }
@@ -158,11 +158,10 @@ func (o *Options) checkMode(g *config.Given) {
 
 // CheckPlain refuses options of rewards for a loss that uses none. It accepts their defaults, which a resolved
 // configuration names. prefix is that of the keys before "data.".
-func (d Data) CheckPlain(g *config.Given, prefix string) {
+func (d Data) CheckPlain(g *config.Given) {
 	unused := func(key string, value any, given bool) {
-		if key = prefix + key; given {
-			g.Fault(key, "%s %v: %sloss.prior none uses no rewards; remove it (for one run: --set %s=)", key, value,
-				prefix, key)
+		if given {
+			g.Refuse(key, value, "%s none uses no rewards; remove it (for one run: --set %s=)", g.Key("loss.prior"), g.Key(key))
 		}
 	}
 	defaults := data.DefaultRewardOptions()
