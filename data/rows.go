@@ -14,9 +14,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/internal/hubcache"
-	"github.com/posttrain/posttrain/internal/plain"
 )
 
 // Row is one record of a file.
@@ -221,7 +221,7 @@ func List(names []string) string {
 	}
 	var shown []string
 	for _, name := range names[:min(len(names), mostNames)] {
-		shown = append(shown, plain.Line(Beginning(name, longestName)))
+		shown = append(shown, fault.Line(Beginning(name, longestName)))
 	}
 	more := ""
 	if n := len(names) - len(shown); n > 0 {

@@ -29,7 +29,6 @@ const (
 	adapterFile       = "adapter_model.safetensors"
 	adapterPrefix     = "base_model.model." // before the names of the tensors
 	adapterBaseKey    = "base_sha256"       // in the metadata of the tensors: the LoRA's Base
-	adapterHeldKey    = "base_quantization" // likewise: its Quantization
 )
 
 // Hash is the SHA-256 of the weights and their names, without an adapter's. The type in which a folder stores them does
@@ -121,10 +120,7 @@ func (w Writer) SaveAdapter(m *Model, dir, dtype string) error {
 	if m.Config.LoRA.Base != "" {
 		meta[adapterBaseKey] = m.Config.LoRA.Base
 	}
-	if m.Config.LoRA.Quantization != "" {
-		meta[adapterHeldKey] = m.Config.LoRA.Quantization
-	}
-	return w.writeFile(filepath.Join(dir, adapterFile), tensors, fileDTypes[dtype], meta)
+	return w.write(filepath.Join(dir, adapterFile), tensors, fileDTypes[dtype], meta)
 }
 
 // peft is the adapter's configuration under peft's names.
@@ -176,9 +172,6 @@ func (m *Model) LoadAdapter(dir string) (*Model, error) {
 			return nil, fmt.Errorf("%s: the adapter was trained on other weights than the model's: their SHA-256 "+
 				"begins with %.8s, the model's with %.8s", file, l.Base, hash)
 		}
-	}
-	if q := f.Meta[adapterHeldKey]; q == NF4 {
-		l.TrainedOn = q
 	}
 	c, by := *m.Config, fmt.Sprintf("r %d in %s and the model", l.Rank, adapterConfigFile)
 	c.LoRA = l

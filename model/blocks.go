@@ -376,11 +376,8 @@ func (t *tiling) backward(q, k, v, g, lse, mean *Node) []*Node {
 }
 
 // hasLoops says that the engine runs loops over blocks, whose graph and compilation do not grow with the row.
-func hasLoops(g *Graph) bool { return HasLoops(g.Backend()) }
-
-// HasLoops is hasLoops for all graphs of an engine.
-func HasLoops(b compute.Backend) bool {
-	c := b.Capabilities()
+func hasLoops(g *Graph) bool {
+	c := g.Backend().Capabilities()
 	return c.Functions && c.Operations[compute.OpTypeDynamicSlice] && c.Operations[compute.OpTypeDynamicUpdateSlice]
 }
 

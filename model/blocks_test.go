@@ -81,9 +81,9 @@ func trainingElements(e *backend.Engine, c *Config, tokens int, o GraphOptions) 
 	})
 }
 
-func prefillElements(e *backend.Engine, c *Config, tokens int, packed bool, o GraphOptions) int {
+func prefillElements(e *backend.Engine, c *Config, tokens int, o GraphOptions) int {
 	return elementsOf(e, func(g *graph.Graph) {
-		s := PrefillShape{Prompts: 1, Tokens: tokens, Packed: packed}
+		s := PrefillShape{Prompts: 1, Tokens: tokens}
 		c.Prefill(c.Parameters(g), c.PrefillInputs(g, s, true), o)
 	})
 }
@@ -102,16 +102,14 @@ func TestNoWholeScores(t *testing.T) {
 						t.Errorf("%s: training on %d tokens: a node of %d, want at most %d", name, tokens, got, bound)
 					}
 				}
-				for _, packed := range []bool{false, true} {
-					if got := prefillElements(e, &c, tokens, packed, GraphOptions{}); got > bound {
-						t.Errorf("%s: prefill of %d tokens: a node of %d, want at most %d", name, tokens, got, bound)
-					}
+				if got := prefillElements(e, &c, tokens, GraphOptions{}); got > bound {
+					t.Errorf("%s: prefill of %d tokens: a node of %d, want at most %d", name, tokens, got, bound)
 				}
 			}
 		}
 	})
 	e, c := backendtest.Go(t), tiny(t, "llama").Config
-	if got := prefillElements(e, c, 512, false, GraphOptions{}); got < 512*512 {
+	if got := prefillElements(e, c, 512, GraphOptions{}); got < 512*512 {
 		t.Errorf("a short row: at most %d elements, want its whole scores", got)
 	}
 }

@@ -205,9 +205,6 @@ func (c *Config) LayerTensors(layer int) (places []int) {
 	return places
 }
 
-// HeadTensors are the places in Held of the last norm and of the head's table.
-func (c *Config) HeadTensors() []int { return []int{c.normIndex(), c.HeadTable()} }
-
 // frozenOfLayer is the number of tensors at the head of layerParams that training does not change.
 func (c *Config) frozenOfLayer() int {
 	if c.LoRA == nil {

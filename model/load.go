@@ -88,7 +88,7 @@ func openFolder(fsys fs.FS, name string) (*Config, *Stored, error) {
 	return c, s, nil
 }
 
-// Stored is an open safetensors file, or its shards.
+// Stored is an open safetensors file, or the shards of a model's.
 type Stored struct {
 	label string // the folder, or the single file
 	files []*tensorFile
@@ -235,8 +235,7 @@ func (s *Stored) param(spec ParamSpec, by string) (*Param, error) {
 	return &Param{Name: spec.Name, Shape: spec.Shape, NoDecay: spec.NoDecay, file: f}, err
 }
 
-// Save writes config.json, generation_config.json and model.safetensors or its shards, each atomically, and makes dir if
-// needed. dtype is float32, bfloat16 or float16; "" is the dtype that the model was loaded from, or float32.
+// Save writes config.json, generation_config.json and model.safetensors, each atomically, and makes dir if needed. dtype is float32, bfloat16 or float16; "" is the dtype that the model was loaded from, or float32.
 func (m *Model) Save(dir, dtype string) error { return Writer{}.Save(m, dir, dtype) }
 
 // Save is [Model.Save].

@@ -20,8 +20,7 @@ type LoRA struct {
 
 	Base string // SHA-256 of the frozen weights ([Model.Hash]); "": unknown, as of an adapter that peft made
 	// Quantization says how an engine holds the frozen matrices of linear layers: NF4, or "", not quantised.
-	// TrainedOn is that of the run that a loaded adapter comes from; "": none, or unknown.
-	Quantization, TrainedOn string
+	Quantization string
 
 	From string // the folder of the frozen model, its id, or the name that the adapter's maker gave it
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/gomlx/compute/dtypes"
-	"github.com/gomlx/compute/dtypes/bfloat16"
 
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
@@ -61,38 +60,19 @@ func TestAdaptedDecoding(t *testing.T) {
 func mergedOf(t *testing.T, m *Model) *Model {
 	t.Helper()
 	dir := t.TempDir()
-	if _, err := m.SaveMerged(t.Context(), dir, "float32"); err != nil {
+	if err := m.SaveMerged(t.Context(), dir, "float32"); err != nil {
 		t.Fatal(err)
 	}
 	return must(Load(dir))
 }
 
-// TestMergeReport compares the report with plain sums over the merged weights.
-func TestMergeReport(t *testing.T) {
+// TestMergeLeavesOtherWeights as they are.
+func TestMergeLeavesOtherWeights(t *testing.T) {
 	m := adapted(t, sharpModel(t, "llama"), "v_proj")
-	merged := mergedOf(t, m)
-	report, err := m.SaveMerged(t.Context(), t.TempDir(), "bfloat16")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, change, rounding := 0, 0.0, 0.0
-	for i, p := range merged.Params {
-		if !strings.HasSuffix(p.Name, "v_proj.weight") {
-			if !slices.Equal(p.Data, m.Params[i].Data) {
-				t.Errorf("%s has changed", p.Name)
-			}
-			continue
+	for i, p := range mergedOf(t, m).Params {
+		if slices.Equal(p.Data, m.Params[i].Data) == strings.HasSuffix(p.Name, "v_proj.weight") {
+			t.Errorf("%s: want those of v_proj changed, and no others", p.Name)
 		}
-		for k, x := range p.Data {
-			n++
-			change += math.Abs(float64(x) - float64(m.Params[i].Data[k]))
-			rounding += math.Abs(float64(x) - float64(bfloat16.FromFloat32(x).Float32()))
-		}
-	}
-	near(t, "mean change", math.Abs(report.MeanChange-change/float64(n)), 1e-6)
-	near(t, "mean rounding", math.Abs(report.MeanRounding-rounding/float64(n)), 1e-9)
-	if report.Weights != n || !(report.LargestChange > report.MeanChange) || report.LargestRounding > 1.0/256 {
-		t.Errorf("%+v of %d weights", report, n)
 	}
 }
 

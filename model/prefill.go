@@ -10,15 +10,7 @@ import (
 type PrefillShape struct {
 	Prompts int  // B rows
 	Tokens  int  // P; shorter prompts are padded on the right
-	Packed  bool // all prompts lie in one row of P tokens: first those that they have in common, then each one's rest
 	InGraph bool // the cache stays on the engine in the activations' type; otherwise it is float32 for the host
-}
-
-func (s PrefillShape) rows() int {
-	if s.Packed {
-		return 1
-	}
-	return s.Prompts
 }
 
 // PrefillInputs are a prefill's inputs as nodes. They need no mask: no token sees a later one, and padding comes last.
@@ -27,26 +19,19 @@ type PrefillInputs struct {
 	EmbedRows *Node // float32 [B*P, H], rows of the embedding copied by the host; nil: gathered in the graph
 	Source    *Node // int32 [B], flat position b*P + length - 1 of each prompt's last token
 
-	Positions, Groups, Segments *Node // int32 [1, P], of a packed row ([Inputs]); nil otherwise
-
 	Inverse *Node // float32 [B, 1], 1/temperature
 
 	shape PrefillShape
 }
 
-// PrefillInputs makes the graph's parameters for a prefill, in this order: embed rows (if hostRows) or tokens,
-// positions, groups and segments (if packed), source, inverse temperature.
+// PrefillInputs makes the graph's parameters for a prefill, in this order: embed rows (if hostRows) or tokens, source,
+// inverse temperature.
 func (c *Config) PrefillInputs(g *Graph, s PrefillShape, hostRows bool) PrefillInputs {
 	in := PrefillInputs{shape: s}
 	if hostRows {
-		in.EmbedRows = Parameter(g, "embed_rows", shapes.Make(dtypes.Float32, s.rows()*s.Tokens, c.HiddenSize))
+		in.EmbedRows = Parameter(g, "embed_rows", shapes.Make(dtypes.Float32, s.Prompts*s.Tokens, c.HiddenSize))
 	} else {
-		in.Tokens = Parameter(g, "tokens", shapes.Make(dtypes.Int32, s.rows(), s.Tokens))
-	}
-	if s.Packed {
-		in.Positions = Parameter(g, "positions", shapes.Make(dtypes.Int32, 1, s.Tokens))
-		in.Groups = Parameter(g, "groups", shapes.Make(dtypes.Int32, 1, s.Tokens))
-		in.Segments = Parameter(g, "segments", shapes.Make(dtypes.Int32, 1, s.Tokens))
+		in.Tokens = Parameter(g, "tokens", shapes.Make(dtypes.Int32, s.Prompts, s.Tokens))
 	}
 	in.Source = Parameter(g, "source", shapes.Make(dtypes.Int32, s.Prompts))
 	in.Inverse = Parameter(g, "inverse_temperature", shapes.Make(dtypes.Float32, s.Prompts, 1))
@@ -70,8 +55,7 @@ func (d Decoded) Nodes() []*Node {
 }
 
 // Prefill builds the pass over the prompts. Each layer's keys are [B, kv, D, P], rotated, with InGraph [B, kv, P, D],
-// and its values [B, kv, P, D]; with Packed B is 1. Those of padding have no meaning. params are the weights in the
-// order of Held.
+// and its values [B, kv, P, D]. Those of padding have no meaning. params are the weights in the order of Held.
 func (c *Config) Prefill(params []*Node, in PrefillInputs, o GraphOptions) Decoded {
 	c.checkParams(params)
 	s := c.newPrefill(in, o)
@@ -111,28 +95,24 @@ type prefill struct {
 	inference
 	PrefillInputs
 	rotations                       // of positions 0 to P-1, the same in every row
-	masks     map[int]attentionMask // by window; without Packed, of one row
+	masks     map[int]attentionMask // by window, of one row
 }
 
 func (c *Config) newPrefill(in PrefillInputs, o GraphOptions) *prefill {
 	g := in.Source.Graph()
-	packed := Inputs{Positions: in.Positions, Groups: in.Groups, Segments: in.Segments}
-	if !in.shape.Packed {
-		positions := Iota(g, shapes.Make(dtypes.Int32, 1, in.shape.Tokens), 1)
-		zeros := Zeros(g, positions.Shape())
-		packed = Inputs{Positions: positions, Groups: zeros, Segments: zeros}
-	}
-	rows := in.shape.rows()
+	positions := Iota(g, shapes.Make(dtypes.Int32, 1, in.shape.Tokens), 1)
+	zeros := Zeros(g, positions.Shape())
+	row, rows := Inputs{Positions: positions, Groups: zeros, Segments: zeros}, in.shape.Prompts
 	return &prefill{
 		inference: c.newInference(g, rows*in.shape.Tokens, o), PrefillInputs: in,
-		rotations: c.newRotations(packed.Positions), masks: c.newMasks(packed, rows, in.shape.Packed, o),
+		rotations: c.newRotations(positions), masks: c.newMasks(row, rows, false, o),
 	}
 }
 
 // project gives x's queries [B, h, P, D], rotated and scaled, keys [B, kv, P, D], rotated, and values.
 func (p *prefill) project(layer int, x *Node, w layerWeights) (q, k, v *Node) {
 	q, k, v = p.inference.project(x, w, func(x *Node) *Node {
-		return splitHeads(x, p.shape.rows(), p.shape.Tokens, p.HeadDim)
+		return splitHeads(x, p.shape.Prompts, p.shape.Tokens, p.HeadDim)
 	})
 	rope := p.ropeOf(layer)
 	return p.rotate(q, p.queries[rope]), p.rotate(k, p.keys[rope]), v

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/gomlx/compute/dtypes"
@@ -177,35 +176,5 @@ func TestSevenBillion(t *testing.T) {
 				t.Errorf("%s in %q: %.3f GB, want %.3f", k.name, quantization, gb, want)
 			}
 		}
-	}
-}
-
-// TestMergeSaysTheQuantizationError: an adapter remembers on what it was trained, and merging says how far off that was.
-func TestMergeSaysTheQuantizationError(t *testing.T) {
-	plain, dir := sharpModel(t, "llama"), t.TempDir()
-	if err := (Writer{}).SaveAdapter(in(NF4, adapted(t, plain, "v_proj")), dir, ""); err != nil {
-		t.Fatal(err)
-	}
-	m, err := plain.LoadAdapter(dir)
-	if err != nil || m.Config.LoRA.TrainedOn != NF4 || m.Config.LoRA.Quantization != "" {
-		t.Fatal(m.Config.LoRA, err)
-	}
-	most, sum, n, held := 0.0, 0.0, 0, dequantized(in(NF4, m))
-	for i, p := range m.Params {
-		if strings.HasSuffix(p.Name, "v_proj.weight") {
-			for k, x := range p.Data {
-				by := math.Abs(float64(x) - float64(held.Params[i].Data[k]))
-				most, sum, n = max(most, by), sum+by, n+1
-			}
-		}
-	}
-	report, err := m.SaveMerged(t.Context(), t.TempDir(), "float32")
-	if err != nil {
-		t.Fatal(err)
-	}
-	near(t, "largest", math.Abs(report.LargestError-most), 1e-12)
-	near(t, "mean", math.Abs(report.MeanError-sum/float64(n)), 1e-12)
-	if most == 0 || report.LargestRounding != 0 {
-		t.Errorf("%+v", report)
 	}
 }

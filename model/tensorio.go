@@ -3,10 +3,8 @@ package model
 import (
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -36,7 +34,7 @@ func (t *Tensor) elements() int {
 }
 
 // WriteTensors writes a safetensors file atomically: path holds either the old content or all of the new. meta may be
-// nil. Tensors of more than 5 GB go into shards.
+// nil.
 func WriteTensors(path string, tensors []Tensor, meta map[string]string) error {
 	return Writer{}.WriteTensors(path, tensors, meta)
 }
@@ -46,39 +44,28 @@ func (w Writer) WriteTensors(path string, tensors []Tensor, meta map[string]stri
 	return w.write(path, tensors, "F32", meta)
 }
 
-// ReadTensors reads all tensors of a safetensors file or of its shards, in the order of the files, and the metadata.
+// ReadTensors reads all tensors of a safetensors file, in their order, and the metadata.
 func ReadTensors(path string) (all []Tensor, meta map[string]string, err error) {
 	s, err := OpenTensors(path)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer s.Close()
-	for _, f := range s.files {
-		for _, name := range f.namesByOffset() {
-			t, err := f.tensor(name)
-			if err != nil {
-				return nil, nil, err
-			}
-			all = append(all, t)
+	f := s.files[0]
+	for _, name := range f.namesByOffset() {
+		t, err := f.tensor(name)
+		if err != nil {
+			return nil, nil, err
 		}
-		meta = f.Meta
+		all = append(all, t)
 	}
-	return all, meta, nil
+	return all, f.Meta, nil
 }
 
-// OpenTensors opens a safetensors file or its shards. The caller closes it.
+// OpenTensors opens a safetensors file. The caller closes it.
 func OpenTensors(path string) (*Stored, error) {
-	dir, names := filepath.Dir(path), []string{filepath.Base(path)}
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		shards, err := readIndex(os.DirFS(dir), dir, names[0]+indexEnd)
-		if err == nil {
-			names = shards
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-	}
-	s := &Stored{label: path}
-	return s, s.open(os.DirFS(dir), dir, names)
+	s, dir := &Stored{label: path}, filepath.Dir(path)
+	return s, s.open(os.DirFS(dir), dir, []string{filepath.Base(path)})
 }
 
 // Check refuses a tensor that is missing or has another size.

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/track"
@@ -92,9 +91,6 @@ func (r *Run) adapt() (err error) {
 	ReportEngine(r.Engine, r)
 	if advice := r.Adapting.advise(r.Engine); advice != "" {
 		r.Warn("%s", advice)
-	}
-	if p := backend.Processes(); p != "" {
-		r.Warn("%s: processes do not train together: each trains the whole model, in a run folder of its own", p)
 	}
 	adapted, err := r.Adapting.Adapt(r.Model, r.Base.Model, r.Seed)
 	if err != nil {

@@ -40,7 +40,7 @@ func (w *runningBatch) number(sequences []*sequence) {
 	w.prompts = nil
 	for _, s := range sequences {
 		n := len(w.prompts)
-		if n == 0 || w.planner.noSharing || !slices.Equal(w.prompts[n-1], s.tokens) {
+		if n == 0 || !slices.Equal(w.prompts[n-1], s.tokens) {
 			w.prompts = append(w.prompts, s.tokens)
 		}
 		s.prompt = len(w.prompts) - 1
@@ -150,7 +150,7 @@ func (w *runningBatch) openStore(l layout) error {
 		w.onDevice = &graphStore{Cached: w.Cached}
 		w.store = w.onDevice
 	} else {
-		w.onHost = &hostStore{pool: w.pool, config: w.config, chunk: w.chunk}
+		w.onHost = &hostStore{pool: w.pool, config: w.config}
 		w.store = w.onHost
 	}
 	return w.store.open(l)
@@ -158,14 +158,7 @@ func (w *runningBatch) openStore(l layout) error {
 
 // readPrompts reads the prompts of sequences that have rows.
 func (w *runningBatch) readPrompts(ctx context.Context, joining []*sequence) error {
-	if err := w.readLong(ctx, joining); err != nil {
-		return err
-	}
-	groups := w.groups
-	if w.packs() {
-		groups = w.packedGroups
-	}
-	for _, c := range groups() {
+	for _, c := range w.groups() {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
@@ -180,8 +173,6 @@ func (w *runningBatch) readPrompts(ctx context.Context, joining []*sequence) err
 type promptGroup struct {
 	prompts []int
 	shape   model.PrefillShape
-	common  int   // packed: tokens that all of them begin with
-	starts  []int // packed: where the rest of each begins in the row
 }
 
 // use makes a layout the present one.
@@ -196,11 +187,9 @@ func (w *runningBatch) use(l layout) {
 
 // groups splits the prompts, the longest first, into prefills of about as many tokens as the engine wants.
 func (w *runningBatch) groups() (out []promptGroup) {
-	var order []int
-	for i := range w.prompts {
-		if !w.isLong(i) {
-			order = append(order, i)
-		}
+	order := make([]int, len(w.prompts))
+	for i := range order {
+		order[i] = i
 	}
 	if w.planner.inGraph {
 		return w.deviceGroups(order)
@@ -276,7 +265,7 @@ func (w *runningBatch) runPrefill(c promptGroup, sequences []*sequence) (out []c
 	if w.arrivals != nil {
 		from = w.joins
 	}
-	p, err := w.prefillProgram(from, c.shape, w.layout.shape.Rows())
+	p, err := w.prefillProgram(from, c.shape)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -287,11 +276,7 @@ func (w *runningBatch) runPrefill(c promptGroup, sequences []*sequence) (out []c
 	}
 	for i, prompt := range c.prompts {
 		first := sequences[slices.IndexFunc(sequences, func(s *sequence) bool { return s.prompt == prompt })]
-		if c.shape.Packed {
-			in.putPacked(i, c, w.prompts[prompt], first.request)
-		} else {
-			in.put(i, c.shape.Tokens, w.prompts[prompt], first.request)
-		}
+		in.put(i, c.shape.Tokens, w.prompts[prompt], first.request)
 	}
 	out, err = w.execute(p, w.live, in.all, nil)
 	return out, in.temperatures, err
@@ -300,7 +285,7 @@ func (w *runningBatch) runPrefill(c promptGroup, sequences []*sequence) (out []c
 // rearrange moves the rows into another layout if they outgrow the present one or fit one with fewer rows.
 func (w *runningBatch) rearrange() error {
 	next := w.planner.plan(w.sequences, w.layout.shape.Samples > 1)
-	fewer := !w.options.NoCompaction && len(w.waiting) == 0 && w.planner.isWorthMoving(w.layout.shape, next.shape)
+	fewer := len(w.waiting) == 0 && w.planner.isWorthMoving(w.layout.shape, next.shape)
 	if w.arrivals != nil {
 		fewer = w.arrivals.isCalm(w.layout.shape, next.shape)
 	}

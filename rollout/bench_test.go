@@ -3,7 +3,6 @@ package rollout
 import (
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"runtime"
 	"testing"
@@ -76,28 +75,13 @@ func BenchmarkBatch(b *testing.B) {
 	}
 }
 
-// BenchmarkGroups: 8 prompts with 16 samples each, 64 new tokens, against a prefill for every sample.
+// BenchmarkGroups: 8 prompts with 16 samples each, 64 new tokens.
 func BenchmarkGroups(b *testing.B) {
 	m := preset(b, presets[0].config)
 	for _, length := range []int{64, 256} {
-		for name, o := range map[string]Options{"shared": {}, "own": {NoSharing: true}} {
-			b.Run(fmt.Sprintf("%d/%s", length, name), func(b *testing.B) {
-				measure(b, m, o, prompts(8, 16, length, 64, m.Config.VocabSize))
-			})
-		}
-	}
-}
-
-// BenchmarkLengths: 512 requests of geometric lengths, mean 40, at most 128, against batches that wait for their last.
-func BenchmarkLengths(b *testing.B) {
-	m := preset(b, presets[0].config)
-	rs := prompts(512, 1, 64, 0, m.Config.VocabSize)
-	r := rand.New(rand.NewPCG(5, 5))
-	for i := range rs {
-		rs[i].MaxNew = min(128, 1+int(math.Log(1-r.Float64())/math.Log(1-1.0/40)))
-	}
-	for name, o := range map[string]Options{"compaction": {}, "full": {NoCompaction: true}} {
-		b.Run(name, func(b *testing.B) { measure(b, m, o, rs) })
+		b.Run(fmt.Sprint(length), func(b *testing.B) {
+			measure(b, m, Options{}, prompts(8, 16, length, 64, m.Config.VocabSize))
+		})
 	}
 }
 

@@ -34,12 +34,10 @@ type Cached struct {
 	prefills *backend.Cache
 	joins    *backend.Cache // prefills of continuous batching
 	steps    *backend.Cache
-	chunks   *backend.Cache // of long prompts
 	rotaries []*model.Rotary
 	pool     *pool
 	trace    func(program string) // in tests: called for every program that runs, and evictions
 	most     int                  // in tests: bytes of the cache
-	chunk    int                  // tokens of a chunk of a long prompt
 }
 
 // NewCached makes a sampler that answers one call at a time. Each Sample calls weights for the model's weights on the
@@ -47,8 +45,7 @@ type Cached struct {
 func NewCached(e *backend.Engine, c *model.Config, weights func() []compute.Buffer, o Options) *Cached {
 	return &Cached{
 		engine: e, config: c, options: o, weights: weights, prefills: e.NewCache(), joins: moreGraphs(e, 3),
-		steps: stepCache(e, c), chunks: chunkCache(e, c),
-		rotaries: c.Rotaries(), pool: &pool{engine: e}, trace: func(string) {}, chunk: chunkTokens,
+		steps: stepCache(e, c), rotaries: c.Rotaries(), pool: &pool{engine: e}, trace: func(string) {},
 	}
 }
 
@@ -59,20 +56,6 @@ func stepCache(e *backend.Engine, c *model.Config) *backend.Cache {
 		return moreGraphs(e, 2)
 	}
 	return e.NewCache()
-}
-
-// chunkCache keeps few programs where they hold memory: of the groups of layers, whose last one may have its own, and
-// the one ahead of them or behind them. The chunks at the next position have other programs. It keeps them where memory
-// is short, too: they are small, and change places in every chunk.
-func chunkCache(e *backend.Engine, c *model.Config) *backend.Cache {
-	few := *e
-	if few.Wants.HoldsMemory {
-		few.Wants.LiveGraphs, few.Wants.HoldsMemory = 2, false
-		if g := c.LayerGroups(); g[len(g)-1].Size() < g[0].Size() {
-			few.Wants.LiveGraphs++
-		}
-	}
-	return few.NewCache()
 }
 
 // moreGraphs is a cache of several times as many programs as the engine wants.
@@ -87,7 +70,6 @@ func (s *Cached) Close() {
 	s.prefills.Close()
 	s.joins.Close()
 	s.steps.Close()
-	s.chunks.Close()
 	s.pool.empty()
 }
 
@@ -156,8 +138,8 @@ func (s *Cached) answer(ctx context.Context, weights []compute.Buffer, requests 
 
 func (s *Cached) planner() planner {
 	p := planner{
-		slots: cmp.Or(s.options.Slots, defaultSlots), noSharing: s.options.NoSharing,
-		inGraph: !s.engine.Wants.SharedMemory, positions: s.config.MaxPositions,
+		slots: cmp.Or(s.options.Slots, defaultSlots), inGraph: !s.engine.Wants.SharedMemory,
+		positions: s.config.MaxPositions,
 		slotBytes: slotBytes(s.config, dtypes.Float32), most: cmp.Or(s.most, s.cacheBytes()),
 	}
 	if p.inGraph {
@@ -264,8 +246,7 @@ func (s *Cached) execute(p *backend.Program, weights []compute.Buffer, inputs []
 	return p.Run(append(all, cache...), nil)
 }
 
-// fewRows is the most rows of a step that costs hardly more than a step of one. A prefill with threads of its own slows
-// such steps more than it gains, and moving to fewer rows is not worth it.
+// fewRows is the most rows of a step that costs hardly more than a step of one: moving to fewer rows is not worth it.
 const fewRows = 4
 
 // cut is the option of a program whose last outputs are of prompts, or of their samples, on the first axis.
@@ -273,22 +254,15 @@ func (s *Cached) cut(outputs, prompts int) backend.Option {
 	return backend.CutLast(slices.Repeat([]*distributed.ShardingSpec{model.CutCache(s.engine.Mesh, prompts)}, outputs)...)
 }
 
-// prefillProgram returns a prefill from a cache; rows is the size of the steps that follow it.
-func (s *Cached) prefillProgram(from *backend.Cache, shape model.PrefillShape, rows int) (*backend.Program, error) {
+// prefillProgram returns a prefill from a cache.
+func (s *Cached) prefillProgram(from *backend.Cache, shape model.PrefillShape) (*backend.Program, error) {
 	name := fmt.Sprintf("prefill/%dx%d", shape.Prompts, shape.Tokens)
-	if shape.Packed {
-		name = fmt.Sprintf("prefill/%d in %d", shape.Prompts, shape.Tokens)
-	}
 	s.trace(name)
-	options := []backend.Option{s.cut(headOutputs+2*s.config.Layers, shape.Prompts)}
-	if rows <= fewRows {
-		name, options = name+"/few", append(options, backend.OneThread)
-	}
 	return from.Program(name, func(g *graph.Graph) []*graph.Node {
 		params := s.config.ParametersIn(g, s.matrixType())
 		in := s.config.PrefillInputs(g, shape, s.engine.Wants.HostRows)
 		return s.config.Prefill(params, in, s.options.Graph).Nodes()
-	}, options...)
+	}, s.cut(headOutputs+2*s.config.Layers, shape.Prompts))
 }
 
 func (s *Cached) stepProgram(shape model.StepShape) (*backend.Program, error) {

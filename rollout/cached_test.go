@@ -58,8 +58,11 @@ func TestGroupsShareTheirPrompt(t *testing.T) {
 		if e.Wants.SharedMemory && !reflect.DeepEqual(*programs, want) {
 			t.Errorf("programs %v, want %v", *programs, want)
 		}
-		equalAnswers(t, shared, sample(t, first(newCached(t, e, m, Options{NoSharing: true})), rs...))
-		equalAnswers(t, shared, sample(t, first(newCached(t, e, m, Options{NoCompaction: true})), rs...))
+		var alone []Completion
+		for _, r := range rs[:20] {
+			alone = append(alone, sample(t, s, r)...)
+		}
+		equalAnswers(t, shared[:20], alone)
 		for i, logps := range logProbs(t, m, rs, shared) {
 			for k, want := range logps {
 				if d := math.Abs(float64(shared[i].Logps[k] - want)); !(d < 2e-5) {

@@ -16,10 +16,8 @@ type Arrival struct {
 
 // Bounds of SampleContinuously.
 const (
-	joinTokens  = 1024 // of the prompts that are read between two steps, so that running answers go on
-	joinPrefill = 256  // of a prefill: the first of many requests get their first token early
-	joinMost    = 16   // prompts of a prefill
-	calmSteps   = 8    // that a smaller layout must suffice for before the rows move: others may join
+	joinTokens = 1024 // of the prompts that are read between two steps, so that running answers go on
+	calmSteps  = 8    // that a smaller layout must suffice for before the rows move: others may join
 )
 
 // SampleContinuously answers requests as they arrive (continuous batching). Between two steps it asks next for at most n
@@ -71,9 +69,7 @@ func (w *runningBatch) admit() ([]*sequence, error) {
 	w.waiting = slices.DeleteFunc(w.waiting, (*sequence).isOver)
 	n, tokens, read := 0, 0, 0
 	for ; n < len(w.waiting); n++ {
-		if tokens += len(w.waiting[n].tokens); n > 0 {
-			tokens -= commonLen(w.waiting[n].tokens, w.waiting[n-1].tokens)
-		}
+		tokens += len(w.waiting[n].tokens)
 		first := n == 0 && w.arrivals.budget == joinTokens // of any length
 		if tokens > w.arrivals.budget && !first || n+len(w.sequences) > 0 && !w.holds(n+1) {
 			break
@@ -123,73 +119,6 @@ func (w *runningBatch) evict(l layout) layout {
 		l = w.planner.plan(w.sequences, false)
 	}
 	return l
-}
-
-// packs says whether prompts of several requests lie in one row of a prefill.
-func (w *runningBatch) packs() bool { return w.arrivals != nil && !w.planner.inGraph }
-
-// packedGroups splits the prompts, in their order, into prefills of one row. What the prompts of a row begin with, such
-// as the chat template's, is read once.
-func (w *runningBatch) packedGroups() (out []promptGroup) {
-	for at := 0; at < len(w.prompts); {
-		if w.isLong(at) {
-			at++
-			continue
-		}
-		common, tokens, n := w.fitRow(at)
-		shape := model.PrefillShape{Prompts: headsOf(n), Tokens: rowLength(tokens), Packed: true}
-		c := promptGroup{common: common, shape: shape}
-		for end := common; len(c.prompts) < n; at++ {
-			c.prompts, c.starts = append(c.prompts, at), append(c.starts, end)
-			end += len(w.prompts[at]) - common
-		}
-		out = append(out, c)
-	}
-	return out
-}
-
-// fitRow returns how many of the prompts from one on a row holds, what they have in common, and all of its tokens.
-func (w *runningBatch) fitRow(from int) (common, tokens, n int) {
-	prompts := w.prompts[from:]
-	common, sum := len(prompts[0])-1, 0
-	for i, p := range prompts[:min(len(prompts), joinMost)] {
-		// the last token is a prompt's own: it predicts the next
-		shared := min(common, len(p)-1, commonLen(p, prompts[0]))
-		now := sum + len(p) - n*shared
-		if n > 0 && (now > joinPrefill || w.isLong(from+i)) {
-			break
-		}
-		sum, n, common, tokens = sum+len(p), n+1, shared, now
-	}
-	return common, tokens, n
-}
-
-// commonLen is the number of tokens that two texts begin with.
-func commonLen(a, b []int32) int {
-	n := 0
-	for n < min(len(a), len(b)) && a[n] == b[n] {
-		n++
-	}
-	return n
-}
-
-// headsOf is the compiled number of prompts of a row.
-func headsOf(n int) int {
-	switch {
-	case n == 1:
-		return 1
-	case n <= 4:
-		return 4
-	}
-	return joinMost
-}
-
-// rowLength is the compiled length of a row: few short ones, since each is a program.
-func rowLength(tokens int) int {
-	if tokens > joinPrefill {
-		return lengthOf(tokens)
-	}
-	return max(32, powerOf(tokens))
 }
 
 // isCalm says whether a smaller layout has sufficed for a while.

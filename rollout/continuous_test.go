@@ -201,37 +201,6 @@ func TestFeedEnds(t *testing.T) {
 	}
 }
 
-// TestCommonBeginningsAreReadOnce: prompts lie in one row of a prefill, and their common beginning is in it once.
-func TestCommonBeginningsAreReadOnce(t *testing.T) {
-	e, m := backendtest.Go(t), testkit.Model(t, "mistral")
-	s, programs := newCached(t, e, m, Options{})
-	var rs []Request
-	for i := range 16 {
-		r := requests(1, 4, 1)[0]
-		r.Prompt, r.StopTokens = make([]int32, 90), []int32{}
-		for k := range r.Prompt {
-			r.Prompt[k] = int32(k*k) % testkit.Vocab
-		}
-		r.Prompt = append(r.Prompt[:80+i%3], int32(i), int32(i+1))
-		rs = append(rs, r)
-	}
-	f := &arriving{requests: rs, got: make([]Completion, len(rs)), at: make([]int, len(rs))}
-	if err := s.SampleContinuously(t.Context(), 16, f.next); err != nil {
-		t.Fatal(err)
-	}
-	if want := []string{"prefill/16 in 128", "step/16x1/0+128"}; !slices.Equal(*programs, want) {
-		t.Errorf("programs %v, want %v", *programs, want)
-	}
-	equal := func(got, want []Completion) {
-		for i := range want {
-			if !slices.Equal(got[i].Tokens, want[i].Tokens) {
-				t.Errorf("request %d: %v, alone %v", i, got[i].Tokens, want[i].Tokens)
-			}
-		}
-	}
-	equal(f.got, sample(t, s, rs...))
-}
-
 // TestCheckRoom: a request is refused if one row, whose lengths are powers of two, has no room for its
 // answer.
 func TestCheckRoom(t *testing.T) {

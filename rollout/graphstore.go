@@ -115,43 +115,6 @@ func (g *graphStore) fill(keysAndValues []compute.Buffer, c promptGroup, sequenc
 	return nil
 }
 
-func (g *graphStore) promptSize() (rows, slots int) {
-	return g.layout.shape.Prompts, g.layout.shape.Prefix
-}
-
-func (g *graphStore) promptRow(s *sequence) int { return s.row / g.layout.shape.Samples }
-
-// takePrompts gives the buffers away: the program's outputs are in their memory.
-func (g *graphStore) takePrompts(layers model.LayerGroup) []compute.Buffer {
-	kept := g.prefix[2*layers.First : 2*layers.End]
-	taken := slices.Clone(kept)
-	clear(kept)
-	return taken
-}
-
-func (g *graphStore) fillChunk(layers model.LayerGroup, keysAndValues []compute.Buffer, _, _, _ int) error {
-	copy(g.prefix[2*layers.First:], keysAndValues)
-	return nil
-}
-
-func (g *graphStore) share(sequences []*sequence) error {
-	s := g.layout.shape
-	rows := make([]int32, s.Prompts)
-	for i := range rows {
-		rows[i] = int32(i)
-	}
-	first, several := int32(g.promptRow(sequences[0])), false
-	for _, sequence := range sequences {
-		row := g.promptRow(sequence)
-		several = several || int32(row) != first
-		rows[row] = first
-	}
-	if !several {
-		return nil
-	}
-	return g.movePrefix(s, s, rows)
-}
-
 // move takes the rows of the present layout to another one.
 func (g *graphStore) move(to layout) error {
 	from := g.layout.shape

@@ -16,16 +16,6 @@ type store interface {
 	open(l layout) error
 	// fill takes the keys and values of sequences from a prefill.
 	fill(keysAndValues []compute.Buffer, c promptGroup, sequences []*sequence) error
-	// promptSize is the size of the part that prompts are in, and promptRow a sequence's row in it.
-	promptSize() (rows, slots int)
-	promptRow(s *sequence) int
-	// takePrompts gives keys and values of some layers in that part to a chunk's program, until fillChunk.
-	takePrompts(layers model.LayerGroup) []compute.Buffer
-	// fillChunk takes these layers' keys and values of a chunk, of which it owns the buffers: n tokens of the prompt in
-	// a row, from position at on.
-	fillChunk(layers model.LayerGroup, keysAndValues []compute.Buffer, row, at, n int) error
-	// share copies the prompt of the first sequence to the rows of the others.
-	share(sequences []*sequence) error
 	// move changes the layout. Seats that are new in it keep what their rows hold.
 	move(to layout) error
 	close()
@@ -44,7 +34,6 @@ type part struct {
 type hostStore struct {
 	pool           *pool
 	config         *model.Config
-	chunk          int // tokens of a chunk of a long prompt
 	layout         layout
 	prefix, suffix part
 }
@@ -126,17 +115,12 @@ func (p *part) head(row, head int) int {
 
 // copyRow copies the first n slots of another part's row to at.
 func (p *part) copyRow(layer, row, at int, from *part, fromRow, n int) {
-	p.copySlots(layer, row, at, from, fromRow, 0, n)
-}
-
-// copySlots copies n slots of another part's row, from start on, to at.
-func (p *part) copySlots(layer, row, at int, from *part, fromRow, start, n int) {
 	for head := range p.kv {
 		to, source := p.head(row, head)*p.d*p.slots, from.head(fromRow, head)*p.d*from.slots
 		for d := range p.d {
-			copy(p.keys[layer][to+d*p.slots+at:][:n], from.keys[layer][source+d*from.slots+start:][:n])
+			copy(p.keys[layer][to+d*p.slots+at:][:n], from.keys[layer][source+d*from.slots:][:n])
 		}
-		copy(p.values[layer][to+at*p.d:][:n*p.d], from.values[layer][source+start*p.d:][:n*p.d])
+		copy(p.values[layer][to+at*p.d:][:n*p.d], from.values[layer][source:][:n*p.d])
 	}
 }
 
@@ -151,60 +135,10 @@ func (h *hostStore) fill(keysAndValues []compute.Buffer, c promptGroup, sequence
 	}
 	h.forRows(rows, func(layer int, s *sequence, first bool) {
 		i, n := slices.Index(c.prompts, s.prompt), len(s.tokens)
-		switch {
-		case c.shape.Packed:
-			h.suffix.copySlots(layer, s.row, 0, &from, 0, 0, c.common)
-			h.suffix.copySlots(layer, s.row, c.common, &from, 0, c.starts[i], n-c.common)
-		case h.prefix.slots == 0:
+		if h.prefix.slots == 0 {
 			h.suffix.copyRow(layer, s.row, 0, &from, i, n)
-		case first:
+		} else if first {
 			h.prefix.copyRow(layer, s.row/h.suffix.samples, 0, &from, i, n)
-		}
-	})
-	return nil
-}
-
-// promptPart is where prompts are: the prefix, or without one the suffix.
-func (h *hostStore) promptPart() *part {
-	if h.prefix.slots > 0 {
-		return &h.prefix
-	}
-	return &h.suffix
-}
-
-func (h *hostStore) promptSize() (rows, slots int) {
-	p := h.promptPart()
-	return p.prompts, p.slots
-}
-
-func (h *hostStore) promptRow(s *sequence) int { return s.row / h.suffix.samples }
-
-func (h *hostStore) takePrompts(layers model.LayerGroup) (cache []compute.Buffer) {
-	for _, m := range h.promptPart().memory[2*layers.First : 2*layers.End] {
-		cache = append(cache, m.buffer)
-	}
-	return cache
-}
-
-func (h *hostStore) fillChunk(layers model.LayerGroup, keysAndValues []compute.Buffer, row, at, n int) error {
-	defer backend.FinalizeAll(keysAndValues...)
-	to := *h.promptPart()
-	to.keys, to.values = to.keys[layers.First:layers.End], to.values[layers.First:layers.End]
-	from := part{prompts: 1, samples: 1, slots: h.chunk, kv: to.kv, d: to.d}
-	if err := from.read(keysAndValues); err != nil {
-		return err
-	}
-	backend.Parallel(len(to.keys), func(layer int) { to.copyRow(layer, row, at, &from, 0, n) })
-	return nil
-}
-
-func (h *hostStore) share(sequences []*sequence) error {
-	p, from := h.promptPart(), h.promptRow(sequences[0])
-	backend.Parallel(h.config.Layers, func(layer int) {
-		for _, s := range sequences[1:] {
-			if to := h.promptRow(s); to != from {
-				p.copyRow(layer, to, 0, p, from, len(s.tokens))
-			}
 		}
 	})
 	return nil
@@ -265,7 +199,7 @@ func (p *part) put(layer, row, at int, from *part) {
 
 // move copies one layer after the other, so that two whole caches never exist at once.
 func (h *hostStore) move(to layout) error {
-	next := &hostStore{pool: h.pool, config: h.config, chunk: h.chunk, layout: to}
+	next := &hostStore{pool: h.pool, config: h.config, layout: to}
 	next.prefix, next.suffix = next.parts(to)
 	for layer := range h.config.Layers {
 		if err := next.add(); err != nil {

@@ -104,34 +104,17 @@ type prefillInputs struct {
 	source       []int32
 	inverse      []float32
 	temperatures []float64 // of the rows' sums
-
-	positions, groups, segments []int32 // of a packed row
 }
 
 func (w *runningBatch) newPrefillInputs(shape model.PrefillShape) (*prefillInputs, error) {
 	in := &prefillInputs{inputSet: inputSet{engine: w.engine}, temperatures: make([]float64, shape.Prompts)}
-	rows := shape.Prompts
-	if shape.Packed {
-		rows = 1
-	}
-	in.tokens = in.embedding(w.config.HiddenSize, w.live[w.config.EmbedTable()], rows, shape.Tokens)
-	if shape.Packed {
-		for _, to := range []*[]int32{&in.positions, &in.groups, &in.segments} {
-			*to = in.ints(1, shape.Tokens)
-		}
-		for i := range in.groups {
-			in.groups[i] = -1
-		}
-	}
+	in.tokens = in.embedding(w.config.HiddenSize, w.live[w.config.EmbedTable()], shape.Prompts, shape.Tokens)
 	in.source, in.inverse = in.ints(shape.Prompts), in.floats(shape.Prompts, 1)
 	if in.err != nil {
 		return in, in.err
 	}
 	for i := range in.temperatures {
-		in.temperatures[i], in.inverse[i] = 1, 1
-		if !shape.Packed {
-			in.source[i] = int32(i * shape.Tokens)
-		}
+		in.temperatures[i], in.inverse[i], in.source[i] = 1, 1, int32(i*shape.Tokens)
 	}
 	return in, nil
 }
@@ -143,24 +126,6 @@ func (in *prefillInputs) put(i, tokens int, prompt []int32, r Request) {
 	}
 	in.source[i] += int32(len(prompt) - 1)
 	in.temperatures[i], in.inverse[i] = sumTemperature(r)
-}
-
-// putPacked sets prompt i of a packed row.
-func (in *prefillInputs) putPacked(i int, c promptGroup, prompt []int32, r Request) {
-	if i == 0 {
-		in.pack(0, 0, 0, prompt[:c.common])
-	}
-	in.pack(c.starts[i], i+1, c.common, prompt[c.common:])
-	in.source[i] = int32(c.starts[i] + len(prompt) - c.common - 1)
-	in.temperatures[i], in.inverse[i] = sumTemperature(r)
-}
-
-// pack puts tokens of a text from its position on into the packed row; segment 0 is what all texts have in common.
-func (in *prefillInputs) pack(at, segment, position int, tokens []int32) {
-	for k, token := range tokens {
-		in.tokens.put(at+k, token)
-		in.positions[at+k], in.groups[at+k], in.segments[at+k] = int32(position+k), 0, int32(segment)
-	}
 }
 
 // sumTemperature returns the temperature of the sums of a request's row, and its inverse: the request's own, or 1 if

@@ -50,7 +50,6 @@ func powerUpTo(n int) int { return powerOf(n/2 + 1) }
 // planner makes layouts.
 type planner struct {
 	slots      int  // most rows
-	noSharing  bool // every request reads its own prompt
 	inGraph    bool // the cache stays in the engine
 	continuous bool // requests join: few lengths, since each is a program
 	positions  int  // of the model
@@ -307,7 +306,7 @@ func (p planner) sharesPrompts(sequences []*sequence) bool {
 	for _, s := range sequences {
 		longest = max(longest, len(s.request.Prompt))
 	}
-	return !p.noSharing && longest >= sharedPrompt
+	return longest >= sharedPrompt
 }
 
 // sharedShape returns the shape with several samples per prompt that has the fewest rows, or plain if that has fewer.

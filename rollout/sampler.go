@@ -146,9 +146,6 @@ type Options struct {
 	// CacheGB bounds the cache of keys and values, in gigabytes; 0: a quarter of the device's memory, or of the
 	// machine's.
 	CacheGB float64
-
-	NoSharing    bool // for benchmarks: every request reads its own prompt
-	NoCompaction bool // for benchmarks: finished rows keep their places until the last one ends
 }
 
 // limits are those of a model and its sampler.

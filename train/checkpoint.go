@@ -22,7 +22,6 @@ const (
 type Exporter struct {
 	Model     *model.Model
 	Tokenizer interface{ CopyTo(dir string) error } // nil: none is written
-	MaxBytes  int64                                 // of the tensors in a file; 0: 5 GB
 }
 
 // folder is the name of what is exported.
@@ -35,7 +34,7 @@ func (x Exporter) folder() string {
 
 // Write stores the learner's weights as a model folder or an adapter's, one tensor at a time.
 func (x Exporter) Write(dir string, l *Learner, dtype string) error {
-	return x.write(x.writer(nil), dir, l.store, dtype)
+	return x.write(model.Writer{}, dir, l.store, dtype)
 }
 
 // WriteFlat is Write of weights in the order of [Learner.Flat]; dtype "": that of the model's folder.
@@ -44,11 +43,7 @@ func (x Exporter) WriteFlat(dir string, flat []float32, dtype string) error {
 	for _, p := range x.Model.Trained() {
 		t.Weights, flat = append(t.Weights, flat[:p.Size()]), flat[p.Size():]
 	}
-	return x.write(x.writer(nil), dir, t, dtype)
-}
-
-func (x Exporter) writer(wrote run.Wrote) model.Writer {
-	return model.Writer{MaxBytes: x.MaxBytes, Wrote: wrote}
+	return x.write(model.Writer{}, dir, t, dtype)
 }
 
 func (x Exporter) write(w model.Writer, dir string, from source, dtype string) error {
@@ -72,7 +67,8 @@ func (x Exporter) writeCheckpoint(dir string, from source, wrote run.Wrote) erro
 		return err
 	}
 	for name, p := range map[string]part{firstMoments: firstMoment, secondMoments: secondMoment} {
-		if err := x.writer(wrote).WriteTensors(filepath.Join(dir, name), x.nameTensors(from, p), nil); err != nil {
+		w := model.Writer{Wrote: wrote}
+		if err := w.WriteTensors(filepath.Join(dir, name), x.nameTensors(from, p), nil); err != nil {
 			return err
 		}
 	}
@@ -101,7 +97,7 @@ func (x Exporter) writeBest(dir string, from source, wrote run.Wrote) error {
 	if err := os.Mkdir(dir, 0o777); err != nil { // without its parents, which may have been taken away
 		return err
 	}
-	return x.write(x.writer(wrote), dir, from, "float32")
+	return x.write(model.Writer{Wrote: wrote}, dir, from, "float32")
 }
 
 func (x Exporter) nameTensors(from source, p part) []model.Tensor {

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -284,48 +283,6 @@ func TestBestIsWeightsAlone(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestShardsContinue: a killed run whose files are in shards ends in the same weights, moments and best weights as one
-// with single files.
-func TestShardsContinue(t *testing.T) {
-	dirs := t.TempDir()
-	whole, broken, killed := filepath.Join(dirs, "whole"), filepath.Join(dirs, "broken"), filepath.Join(dirs, "killed")
-	mustFollow(t, whole, func(*Loop) {})
-	small := func(l *Loop) { l.Export.MaxBytes, l.Options.CheckpointEvery = 1000, 4 }
-	mustFollow(t, broken, func(l *Loop) {
-		small(l)
-		l.OnStep = func(step, _ int, _ map[string]float64) {
-			if step != 9 {
-				return
-			}
-			if written(t, l); os.CopyFS(killed, os.DirFS(broken)) != nil {
-				t.Error("the folder cannot be copied")
-			}
-		}
-	})
-	mustFollow(t, killed, small)
-	read := func(dir string) (found []any) {
-		x := Exporter{Model: testkit.Model(t, "llama")}
-		tensors, err := readAll(x.openCheckpoint(filepath.Join(dir, "checkpoints", "step-00000010")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		best, err := filepath.Glob(filepath.Join(dir, "checkpoints", "best-*"))
-		if err != nil || len(best) == 0 {
-			t.Fatal(best, err)
-		}
-		weights, err := readAll(x.openBest(best[len(best)-1]))
-		return append(found, tensors, weights, err)
-	}
-	if !reflect.DeepEqual(read(whole), read(killed)) {
-		t.Error("weights, moments or best weights differ")
-	}
-	shards, _ := filepath.Glob(filepath.Join(killed, "checkpoints", "step-00000010", "first_moments-00002-of-*"))
-	index := filepath.Join(killed, "checkpoints", "step-00000010", "model", "model.safetensors.index.json")
-	if _, err := os.Stat(index); err != nil || len(shards) != 1 {
-		t.Errorf("%v, %v: want shards", shards, err)
-	}
 }
 
 // TestInterruptedEvaluation: where the context ends, an evaluation is not finished first: the run saves its step, and a

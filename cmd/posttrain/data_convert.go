@@ -7,7 +7,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/records"
-	"github.com/posttrain/posttrain/internal/plain"
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/rollout/local"
 )
 
@@ -33,7 +33,7 @@ func newConvert(s streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(s.err, plain.Escape(report.String()))
+			fmt.Fprintln(s.err, fault.Escape(report.String()))
 			fmt.Fprintf(s.out, "%s: %d %s\n", args[1], n, kind)
 			return nil
 		},

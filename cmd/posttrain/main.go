@@ -21,7 +21,6 @@ import (
 
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
-	"github.com/posttrain/posttrain/internal/plain"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -100,7 +99,7 @@ func oneLine(err error) string {
 		text = e.Path + ": " + e.Err.Error()
 	}
 	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
-	return plain.Escape(strings.Join(lines, " "))
+	return fault.Escape(strings.Join(lines, " "))
 }
 
 // usageError is wrong use of the command line.

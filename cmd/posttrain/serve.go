@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/internal/plain"
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/endpoint"
 )
@@ -38,6 +38,6 @@ func logTo(s streams) func(string) {
 	return func(line string) {
 		mu.Lock()
 		defer mu.Unlock()
-		fmt.Fprintf(s.err, "%s %s\n", time.Now().Format(time.DateTime), plain.Escape(line))
+		fmt.Fprintf(s.err, "%s %s\n", time.Now().Format(time.DateTime), fault.Escape(line))
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/posttrain/posttrain/internal/plain"
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/run"
 )
 
@@ -30,7 +30,7 @@ func (s streams) reporter() run.Reporter { return run.NewReporter(s.err, s.termi
 
 // escape escapes control characters in what is printed: tables have names from files.
 func (s *streams) escape() {
-	escaped := plain.Writer{Out: s.out}
+	escaped := fault.Writer{Out: s.out}
 	s.colour = s.out
 	if s.answers = s.out; s.shown {
 		s.answers = escaped

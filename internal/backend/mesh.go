@@ -45,9 +45,6 @@ func OpenMesh(spec string, m Mesh) (e *Engine, err error) {
 		return Open(spec)
 	}
 	defer catchPanic(&err, "open "+spec)
-	if p := Processes(); p != "" {
-		return nil, fmt.Errorf("engine.devices %d: found %s: they are devices of one process: want one process", n, p)
-	}
 	name, arg, _ := strings.Cut(spec, ":")
 	if name != "xla" {
 		return nil, fmt.Errorf("backend %q: engine.devices %d: only xla computes on several devices: want "+

@@ -3,8 +3,6 @@
 package backend
 
 import (
-	"bytes"
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"os"
@@ -111,44 +109,3 @@ type onnxBuilder struct {
 }
 
 func (b *onnxBuilder) Main() compute.Function { return b.main }
-
-// oneThreadConfig are session options that ONNX Runtime reads from the model's metadata if the environment variable is
-// 1. compute-onnx cannot set session options.
-const (
-	oneThreadConfig  = `{"session_options":{"intra_op_num_threads":1}}`
-	configFromModel  = "ORT_LOAD_CONFIG_FROM_MODEL"
-	configInMetadata = "ort_config"
-)
-
-// modelMutex guards the engine's KeepModelProto and the environment variable.
-var modelMutex sync.Mutex
-
-// compileOneThread compiles a graph and loads its model again with a session that runs in the caller's thread.
-func (e *onnxEngine) compileOneThread(compile func() (compute.Executable, error)) (compute.Executable, error) {
-	modelMutex.Lock()
-	defer modelMutex.Unlock()
-	e.SetKeepModelProto(true)
-	defer e.SetKeepModelProto(false)
-	first, err := compile()
-	if err != nil {
-		return nil, err
-	}
-	defer first.Finalize()
-	var model bytes.Buffer
-	if err := onnxbackend.SaveModel(e.Backend, first, &model, nil, nil); err != nil {
-		return nil, err
-	}
-	model.Write(metadata(configInMetadata, oneThreadConfig))
-	restore := setenv(configFromModel, "1")
-	defer restore()
-	return onnxbackend.LoadModel(e.Backend, &model)
-}
-
-// metadata encodes a metadata entry in protocol buffers, as field 14 of ModelProto with the strings 1 and 2. Appended
-// to an encoded model it becomes part of the model.
-func metadata(key, value string) []byte {
-	text := func(field byte, s string) []byte {
-		return append(binary.AppendUvarint([]byte{field<<3 | 2}, uint64(len(s))), s...)
-	}
-	return text(14, string(append(text(1, key), text(2, value)...)))
-}

@@ -76,10 +76,10 @@ func (e *Engine) Compile(name string, build func(g *graph.Graph) []*graph.Node, 
 		}
 	}
 	cut := e.outputSpecs(len(outputs), options)
-	exec, err := e.compileGraph(g, outputs, cut, options)
-	if err != nil {
+	if err := g.CompileWithSharding(outputs, cut); err != nil {
 		return nil, fmt.Errorf("backend: compile %s on %s: %w", name, e.Name, fault(err))
 	}
+	exec := g.Executable()
 	p = &Program{name: name, engine: e, exec: exec, outputs: exec.Outputs(), cut: cut}
 	if e.Mesh != nil {
 		if p.specs, err = inputSpecs(exec); err != nil {
@@ -119,10 +119,9 @@ func (b *builderHolder) Builder(name string) compute.Builder {
 
 // Option says how a program runs. Engines ignore options that they do not have.
 type Option struct {
-	oneThread bool
-	donated   int
-	inPlace   bool
-	cut       []*distributed.ShardingSpec
+	donated int
+	inPlace bool
+	cut     []*distributed.ShardingSpec
 }
 
 // CutLast cuts the program's last outputs over the engine's mesh, one spec each; nil: whole on every device.
@@ -153,26 +152,6 @@ func DonateLast(n int) Option { return Option{donated: n} }
 // UpdateLast is DonateLast for inputs that the last n outputs are updates of: each output is written over its own
 // input. XLA would not see by itself which belongs to which, and would copy them.
 func UpdateLast(n int) Option { return Option{donated: n, inPlace: true} }
-
-// OneThread keeps a program from starting threads of its own. On onnx the threads of a program keep spinning for tens
-// of milliseconds after a run and slow down whatever runs next. A small program between runs of another one, such as
-// the prefill of a few rows, is faster without them.
-var OneThread = Option{oneThread: true}
-
-func (e *Engine) compileGraph(g *graph.Graph, outputs []*graph.Node, specs []*distributed.ShardingSpec,
-	options []Option) (compute.Executable, error) {
-	compile := func() (compute.Executable, error) {
-		err := g.CompileWithSharding(outputs, specs)
-		return g.Executable(), err
-	}
-	o, ok := e.Backend.(interface {
-		compileOneThread(compile func() (compute.Executable, error)) (compute.Executable, error)
-	})
-	if ok && slices.ContainsFunc(options, func(o Option) bool { return o.oneThread }) {
-		return o.compileOneThread(compile)
-	}
-	return compile()
-}
 
 // checkGraph refuses operations that would crash the engine when it runs, where nothing could catch it.
 func (e *Engine) checkGraph(g *graph.Graph) error {

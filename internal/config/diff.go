@@ -10,7 +10,8 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/posttrain/posttrain/internal/plain"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // A Change is a key with its values in two configurations, "not given" where one of them lacks it.
@@ -123,7 +124,7 @@ func treeOf(text []byte) (tree map[string]any, err error) {
 // visit hands on the values of a tree with their dotted keys, in any order.
 func visit(tree map[string]any, prefix string, value func(key string, value any)) {
 	for key, v := range tree {
-		key = prefix + plain.Line(key)
+		key = prefix + fault.Line(key)
 		if inner, is := v.(map[string]any); is {
 			visit(inner, key+".", value)
 			continue

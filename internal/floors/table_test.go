@@ -56,12 +56,11 @@ const (
 // Table is the house. A package without a row of its own belongs to the row of the nearest folder above it.
 var Table = []Row{
 	{"internal/adamw", ground, nil},
-	{"internal/config", ground, []string{yaml, "internal/plain"}},
+	{"internal/config", ground, []string{yaml}},
 	{"internal/float", ground, nil},
 	{"internal/files", ground, []string{rename, "internal/hubcache"}},
 	{"internal/hubcache", ground, []string{"internal/config"}},
 	{"internal/mujoco", ground, []string{"github.com/ebitengine/purego", "internal/files"}},
-	{"internal/plain", ground, nil},
 
 	{"configs", text, nil},
 	{"internal/gguf", text, nil},

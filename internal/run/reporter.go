@@ -5,7 +5,7 @@ import (
 	"io"
 	"sync"
 
-	"github.com/posttrain/posttrain/internal/plain"
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // Reporter hears what a recipe does. A nil Reporter is silent: see [Listen].
@@ -66,7 +66,7 @@ func (p *printer) Warn(format string, args ...any) {
 func (p *printer) print(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	line = plain.Escape(line)
+	line = fault.Escape(line)
 	if p.open != nil && p.open.bar != nil {
 		p.open.notice(line)
 		return

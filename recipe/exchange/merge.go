@@ -10,7 +10,6 @@ import (
 
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/files"
-	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/local"
 )
@@ -44,11 +43,11 @@ func Merge(ctx context.Context, o MergeOptions) (text string, err error) {
 		dtype = cmp.Or(m.Config.DType, "float32")
 	}
 	err = files.MakeFolder(o.Out, func(dir string) error {
-		report, err := m.SaveMerged(ctx, dir, dtype)
-		if err != nil {
+		if err := m.SaveMerged(ctx, dir, dtype); err != nil {
 			return err
 		}
-		text = o.describe(m, dtype, report)
+		text = fmt.Sprintf("%s: %s with %s merged into %d matrices, stored as %s\n", o.Out, o.Model, o.Adapter,
+			len(m.Trained())/2, dtype)
 		card := recipe.DeriveCard(o.Adapter, "transformers", "Merged by posttrain model export", text)
 		return errors.Join(t.CopyTo(dir), os.WriteFile(filepath.Join(dir, recipe.CardName), []byte(card), 0o644))
 	})
@@ -61,18 +60,4 @@ func Merge(ctx context.Context, o MergeOptions) (text string, err error) {
 	return text, nil
 }
 
-// describe says how far the weights moved.
-func (o MergeOptions) describe(m *model.Model, dtype string, report model.Merged) string {
-	text := fmt.Sprintf("%s: %s with %s merged into %d matrices, %d weights, which changed by at most %.3g, on "+
-		"average %.3g\n", o.Out, o.Model, o.Adapter, len(m.Trained())/2, report.Weights, report.LargestChange,
-		report.MeanChange)
-	if dtype != "float32" {
-		text += fmt.Sprintf("stored as %s: rounding moves these weights by at most %.3g, on average %.3g\n", dtype,
-			report.LargestRounding, report.MeanRounding)
-	}
-	if q := m.Config.LoRA.TrainedOn; q != "" {
-		text += fmt.Sprintf("the adapter was trained on these weights in %s, which differ from them by at most %.3g, on "+
-			"average %.3g\n", q, report.LargestError, report.MeanError)
-	}
-	return text
 }

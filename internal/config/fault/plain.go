@@ -1,6 +1,4 @@
-// Package plain makes text safe for a terminal: names and messages come from files, and a control character in them can
-// hide a line or move the cursor.
-package plain
+package fault
 
 import (
 	"io"
@@ -10,16 +8,18 @@ import (
 	"unicode/utf8"
 )
 
+// Names and messages come from files, and a control character in them can hide a line of a terminal or move its cursor.
+
 // Escape writes control characters, invisible marks of direction and bytes that are not UTF-8 as Go's \x1b, \u202e and
 // so on. Line ends and tabs stay.
 func Escape(s string) string {
-	if !strings.ContainsFunc(s, hidden) && utf8.ValidString(s) {
+	if !strings.ContainsFunc(s, invisible) && utf8.ValidString(s) {
 		return s
 	}
 	var b strings.Builder
 	for len(s) > 0 {
 		r, n := utf8.DecodeRuneInString(s)
-		if hidden(r) || r == utf8.RuneError && n == 1 {
+		if invisible(r) || r == utf8.RuneError && n == 1 {
 			quoted := strconv.Quote(s[:n])
 			if r == '\x7f' {
 				quoted = `"\u007f"` // JSON has no \x7f, and leaves DEL as it is
@@ -33,7 +33,7 @@ func Escape(s string) string {
 	return b.String()
 }
 
-func hidden(r rune) bool {
+func invisible(r rune) bool {
 	return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r))
 }
 
