@@ -65,7 +65,7 @@ func serveTiny(t *testing.T, m *model.Model, change func(next *model.Model)) (ad
 
 // sampler samples from the model; reload changes the weights of the first one.
 func (s *tinyServer) sampler(m *model.Model) (*rollout.Cached, error) {
-	weights, err := rollout.Upload(s.engine, m)
+	weights, err := rollout.Upload(s.engine, m, model.GraphOptions{})
 	live := func() []compute.Buffer { return weights }
 	if s.weights == nil {
 		s.weights = weights
@@ -82,7 +82,7 @@ func (s *tinyServer) reload(folder string) error {
 	if s.change != nil {
 		s.change(next)
 	}
-	s.weights, err = rollout.Upload(s.engine, next)
+	s.weights, err = rollout.Upload(s.engine, next, model.GraphOptions{})
 	return err
 }
 

@@ -559,7 +559,7 @@ func TestStaleSampler(t *testing.T) {
 	e := backendtest.Go(t)
 	l := tiny(t, e, newFolder(t))
 	m := model.Init(testkit.Config(t, "llama"), 8)
-	weights, err := rollout.Upload(e, m)
+	weights, err := rollout.Upload(e, m, model.GraphOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -635,7 +635,7 @@ func TestSelfChecksInBFloat16(t *testing.T) {
 func TestOtherReference(t *testing.T) {
 	e := backendtest.Go(t)
 	l := tiny(t, e, newFolder(t))
-	weights, err := rollout.Upload(e, model.Init(testkit.Config(t, "llama"), 8))
+	weights, err := rollout.Upload(e, model.Init(testkit.Config(t, "llama"), 8), model.GraphOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

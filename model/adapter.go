@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math"
 	"os"
@@ -61,17 +60,6 @@ func (p *Param) hash() (sum [sha256.Size]byte, err error) {
 	return sum, err
 }
 
-// baseHash is Hash, or what an adapter's model knows of it. Its weights may have been released.
-func (m *Model) baseHash() (string, error) {
-	if l := m.Config.LoRA; l != nil && l.Base != "" {
-		return l.Base, nil
-	}
-	if m.Known != "" {
-		return m.Known, nil
-	}
-	return m.Hash()
-}
-
 // eachParallel calls f(0) to f(n-1) on all cores.
 func eachParallel(n int, f func(i int)) {
 	workers := min(n, runtime.GOMAXPROCS(0))
@@ -84,12 +72,6 @@ func eachParallel(n int, f func(i int)) {
 		})
 	}
 	wg.Wait()
-}
-
-// holdsAdapter says that a folder is an adapter's.
-func holdsAdapter(fsys fs.FS) bool {
-	_, err := fs.Stat(fsys, adapterConfigFile)
-	return err == nil
 }
 
 // SaveAdapter writes the adapter of a model as a folder that peft reads, and makes dir if needed. dtype is float32,
@@ -150,9 +132,13 @@ func (m *Model) LoadAdapter(dir string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := readAdapterConfig(os.DirFS(dir), dir)
+	text, err := files.Read(os.DirFS(dir), adapterConfigFile, maxJSON)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: cannot read %s: want an adapter's folder: %w", dir, adapterConfigFile, files.Cause(err))
+	}
+	l, err := parseAdapterConfig(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, adapterConfigFile), err)
 	}
 	file := filepath.Join(dir, adapterFile)
 	f, err := openTensors(os.DirFS(dir), adapterFile, file)
@@ -164,9 +150,13 @@ func (m *Model) LoadAdapter(dir string) (*Model, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if l.Base = f.Meta[adapterBaseKey]; l.Base != "" && (m.HasWeights() || m.Known != "") {
-		hash, err := m.baseHash()
-		if err != nil {
-			return nil, err
+		hash := m.Known // of weights that may have been released
+		if own := m.Config.LoRA; own != nil && own.Base != "" {
+			hash = own.Base
+		} else if hash == "" {
+			if hash, err = m.Hash(); err != nil {
+				return nil, err
+			}
 		}
 		if hash != l.Base {
 			return nil, fmt.Errorf("%s: the adapter was trained on other weights than the model's: their SHA-256 "+
@@ -231,18 +221,6 @@ func (c *Config) modulesOf(f *tensorFile) (modules []string, err error) {
 		return nil, errors.New("there is no adapter in it")
 	}
 	return slices.DeleteFunc(all.LoRA.Modules, func(m string) bool { return !found[m] }), nil
-}
-
-func readAdapterConfig(fsys fs.FS, dir string) (*LoRA, error) {
-	text, err := files.Read(fsys, adapterConfigFile, maxJSON)
-	if err != nil {
-		return nil, fmt.Errorf("%s: cannot read %s: want an adapter's folder: %w", dir, adapterConfigFile, files.Cause(err))
-	}
-	l, err := parseAdapterConfig(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, adapterConfigFile), err)
-	}
-	return l, nil
 }
 
 // quietKeys are those of adapter_config.json that do not change what an adapter computes once its tensors are there, or

@@ -20,7 +20,7 @@ const maxJSON = 64 << 20
 // name.
 func ReadConfig(fsys fs.FS, name string) (*Config, error) {
 	data, err := files.Read(fsys, "config.json", maxJSON)
-	if err != nil && holdsAdapter(fsys) {
+	if _, none := fs.Stat(fsys, adapterConfigFile); err != nil && none == nil {
 		return nil, fmt.Errorf("%s holds an adapter, not a model: want the folder of its model, and this one as the "+
 			"adapter", name)
 	}
@@ -94,7 +94,12 @@ func ParseConfig(config, generation []byte) (*Config, error) {
 	if len(generation) == 0 || c.Reward {
 		return c, nil
 	}
-	if err := c.readGeneration(generation); err != nil {
+	if c.Generation, err = parseObject(generation); err == nil { // its token ids replace config.json's
+		f = &fields{values: c.Generation}
+		c.readIDs(f)
+		err = cmp.Or(f.err, c.validateIDs())
+	}
+	if err != nil {
 		return nil, fmt.Errorf("generation_config.json: %w", err)
 	}
 	return c, nil
@@ -110,21 +115,16 @@ func (c *Config) readShape(f *fields) {
 			*s.value = f.requireWhole(s.key)
 		}
 	}
-	c.KVHeads = f.whole("num_key_value_heads", c.defaultKVHeads(f))
+	if f.isNull("num_key_value_heads") { // one for each query head
+		c.KVHeads = c.Heads
+	}
+	c.KVHeads = f.whole("num_key_value_heads", cmp.Or(c.KVHeads, c.Heads))
 	c.HeadDim = f.whole("head_dim", c.defaultHeadDim(f))
 	c.MaxPositions = f.whole("max_position_embeddings", cmp.Or(c.MaxPositions, 2048))
 	c.RMSNormEps = f.float("rms_norm_eps", cmp.Or(c.family().eps, 1e-6))
 	c.InitRange = f.float("initializer_range", 0.02)
 	c.TieEmbeddings = f.boolean("tie_word_embeddings", c.gemma())
 	c.DType = f.text("dtype", f.text("torch_dtype", ""))
-}
-
-// defaultKVHeads is transformers' default for an absent num_key_value_heads. null means one for each query head.
-func (c *Config) defaultKVHeads(f *fields) int {
-	if f.isNull("num_key_value_heads") {
-		return c.Heads
-	}
-	return cmp.Or(c.KVHeads, c.Heads)
 }
 
 // defaultHeadDim is HiddenSize/Heads, but for families with another default.
@@ -218,18 +218,11 @@ func (c *Config) readWindow(f *fields) {
 		has = true
 	}
 	if has {
-		c.SlidingWindow = c.windowSize(f)
+		if c.SlidingWindow = f.whole("sliding_window", 4096); c.SlidingWindow < 1 { // transformers' default
+			f.fail("sliding_window", fmt.Sprint(c.SlidingWindow), "1 or more, or null for off")
+		}
 	}
 	c.readLayerTypes(f)
-}
-
-// windowSize reads sliding_window, for which transformers has the default 4096.
-func (c *Config) windowSize(f *fields) int {
-	w := f.whole("sliding_window", 4096)
-	if w < 1 {
-		f.fail("sliding_window", fmt.Sprint(w), "1 or more, or null for off")
-	}
-	return w
 }
 
 // readLayerTypes reads which layers have the window: layer_types if given, else by the family's own rule.
@@ -318,19 +311,4 @@ func (c *Config) readIDs(f *fields) {
 	if ids := f.ids("eos_token_id"); len(ids) > 0 {
 		c.EOS = ids
 	}
-}
-
-// readGeneration reads generation_config.json, whose token ids replace config.json's.
-func (c *Config) readGeneration(data []byte) error {
-	raw, err := parseObject(data)
-	if err != nil {
-		return err
-	}
-	f := &fields{values: raw}
-	c.readIDs(f)
-	c.Generation = raw
-	if f.err != nil {
-		return f.err
-	}
-	return c.validateIDs()
 }

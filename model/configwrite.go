@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -139,9 +140,13 @@ func (c *Config) writeWindow(m map[string]any) {
 	}
 	m["use_sliding_window"] = c.SlidingWindow > 0
 	if c.family().windowLayers != nil {
-		m["max_window_layers"] = c.firstWindowLayer()
+		types := c.layerTypes()
+		m["max_window_layers"] = c.Layers
+		if first := slices.Index(types, "sliding_attention"); first >= 0 {
+			m["max_window_layers"] = first
+		}
 		if c.WindowLayers != nil {
-			m["layer_types"] = c.layerTypes()
+			m["layer_types"] = types
 		}
 	}
 }
@@ -155,15 +160,6 @@ func (c *Config) layerTypes() []string {
 		}
 	}
 	return types
-}
-
-func (c *Config) firstWindowLayer() int {
-	for i := range c.Layers {
-		if c.Window(i) > 0 {
-			return i
-		}
-	}
-	return c.Layers
 }
 
 func (c *Config) writeIDs(m map[string]any) {

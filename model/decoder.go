@@ -97,7 +97,7 @@ func MatrixType(shape []int, dtype dtypes.DType) dtypes.DType {
 // the weights in the order of Held.
 func (c *Config) Hidden(params []*Node, in Inputs, o GraphOptions) *Node {
 	c.checkParams(params)
-	x := ConvertDType(c.embed(params, in.EmbedRows, in.Tokens), o.dtype())
+	x := ConvertDType(c.embed(params, in.EmbedRows, in.Tokens), o.ComputeType())
 	common := c.newCommonNodes(in, o)
 	for layer := range c.Layers {
 		x = c.buildLayer(layer, x, params, common, o)
@@ -106,9 +106,7 @@ func (c *Config) Hidden(params []*Node, in Inputs, o GraphOptions) *Node {
 }
 
 // ComputeType is DType, or Float32 for its zero value.
-func (o GraphOptions) ComputeType() dtypes.DType { return o.dtype() }
-
-func (o GraphOptions) dtype() dtypes.DType {
+func (o GraphOptions) ComputeType() dtypes.DType {
 	if o.DType == dtypes.InvalidDType {
 		return dtypes.Float32
 	}
@@ -176,9 +174,12 @@ func (c *Config) buildLayer(layer int, x *Node, params []*Node, s commonNodes, o
 	if !o.Checkpoint {
 		return build(x, weights)
 	}
-	frozen := weights[:c.frozenOfLayer()] // which have no gradients, for which the adjoint of x would wait
-	return recompute(x, weights[len(frozen):], func(x *Node, trained []*Node) *Node {
-		return build(x, slices.Concat(frozen, trained))
+	n := 0 // frozen tensors, which come first and have no gradients, for which the adjoint of x would wait
+	if c.LoRA != nil {
+		n = len(c.layerSpecs(0)) + c.quantizedOfLayer()
+	}
+	return recompute(x, weights[n:], func(x *Node, trained []*Node) *Node {
+		return build(x, slices.Concat(weights[:n], trained))
 	})
 }
 
@@ -203,14 +204,6 @@ func (c *Config) LayerTensors(layer int) (places []int) {
 	add(base, scales)
 	add(base+c.Layers*scales, len(c.loraSpecs(0)))
 	return places
-}
-
-// frozenOfLayer is the number of tensors at the head of layerParams that training does not change.
-func (c *Config) frozenOfLayer() int {
-	if c.LoRA == nil {
-		return 0
-	}
-	return len(c.layerSpecs(0)) + c.quantizedOfLayer()
 }
 
 // layerWeights are a layer's tensors by name, without "model.layers.N.".

@@ -89,7 +89,10 @@ func init() {
 		{name: "qwen3_moe", class: "Qwen3Moe", sizes: map[string]int{"num_key_value_heads": 4,
 			"max_position_embeddings": 32768}, bias: biasAsked, qkNorm: true, window: windowIfUsed,
 			experts: &expertNames{"num_experts", "mlp", "gate_proj", "up_proj", "down_proj"}, read: (*Config).readQwen3MoE,
-			write: (*Config).writeQwen3MoE},
+			write: func(c *Config, m map[string]any) {
+				delete(m, "num_local_experts")
+				m["moe_intermediate_size"], m["norm_topk_prob"] = c.ExpertSize, c.NormExperts
+			}},
 	}
 	for _, f := range families {
 		Types = append(Types, f.name)
@@ -268,11 +271,6 @@ func (c *Config) readQwen3MoE(f *fields) {
 	if c.ExpertSize < 1 || c.ExpertSize > 1<<20 {
 		f.fail("moe_intermediate_size", fmt.Sprint(c.ExpertSize), fmt.Sprintf("1 to %d", 1<<20))
 	}
-}
-
-func (c *Config) writeQwen3MoE(m map[string]any) {
-	delete(m, "num_local_experts")
-	m["moe_intermediate_size"], m["norm_topk_prob"] = c.ExpertSize, c.NormExperts
 }
 
 func (c *Config) checkExperts(f *fields) {

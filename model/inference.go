@@ -15,8 +15,8 @@ type inference struct {
 }
 
 func (c *Config) newInference(g *Graph, rows int, o GraphOptions) inference {
-	return inference{Config: c, rows: rows, swapped: swapsOperands(rows, o.dtype()),
-		turn: ConvertDType(Const(g, c.halfTurn()), o.dtype())}
+	return inference{Config: c, rows: rows, swapped: swapsOperands(rows, o.ComputeType()),
+		turn: ConvertDType(Const(g, c.halfTurn()), o.ComputeType())}
 }
 
 // halfTurn is the matrix that, multiplied from the right, turns a head (a, b) into (-b, a). This is one operation;

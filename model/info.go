@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -91,7 +92,8 @@ func (i *Info) Architecture() string {
 	if c.SlidingWindow > 0 {
 		s += fmt.Sprintf(", sliding window %d", c.SlidingWindow)
 		if c.WindowLayers != nil {
-			s += fmt.Sprintf(" in %d of %d layers", c.windowCount(), c.Layers)
+			has := slices.DeleteFunc(slices.Clone(c.WindowLayers), func(has bool) bool { return !has })
+			s += fmt.Sprintf(" in %d of %d layers", len(has), c.Layers)
 		}
 	}
 	if c.Reward {
@@ -101,15 +103,6 @@ func (i *Info) Architecture() string {
 		return s + ", head tied to the embedding"
 	}
 	return s + ", head of its own"
-}
-
-func (c *Config) windowCount() (n int) {
-	for i := range c.Layers {
-		if c.Window(i) > 0 {
-			n++
-		}
-	}
-	return n
 }
 
 // Write prints the architecture and a table of the modules.

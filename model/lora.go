@@ -53,8 +53,10 @@ func (c *Config) linearModules() (modules []ParamSpec) {
 // no adapters, since transformers and peft do not have them as layers.
 func (c *Config) AdapterModules(patterns []string) (modules []string, err error) {
 	linear := slices.DeleteFunc(c.linearModules(), func(s ParamSpec) bool { return isExpert(s.Name) })
+	var names []string
 	used := make([]bool, len(patterns))
 	for _, m := range linear {
+		names = append(names, m.Name)
 		matches := len(patterns) == 0
 		for i, p := range patterns {
 			whole, err := path.Match(p, m.Name)
@@ -70,17 +72,10 @@ func (c *Config) AdapterModules(patterns []string) (modules []string, err error)
 		}
 	}
 	if i := slices.Index(used, false); i >= 0 {
-		return nil, fmt.Errorf("%q matches no module of the model: want some of %s", patterns[i], names(linear))
+		return nil, fmt.Errorf("%q matches no module of the model: want some of %s", patterns[i],
+			strings.Join(names, ", "))
 	}
 	return modules, nil
-}
-
-func names(specs []ParamSpec) string {
-	var all []string
-	for _, s := range specs {
-		all = append(all, s.Name)
-	}
-	return strings.Join(all, ", ")
 }
 
 // loraSpecs lists the adapter's tensors in a layer: A and B of each module.
@@ -135,19 +130,15 @@ func (m *Model) Adapt(l LoRA, seed uint64) *Model {
 		for _, s := range c.loraSpecs(layer) {
 			p := newParam(s)
 			if strings.HasSuffix(s.Name, loraA) {
-				fillUniform(p, 1/math.Sqrt(float64(s.Shape[1])), seed)
+				r, limit := generator(p, seed), 1/math.Sqrt(float64(s.Shape[1]))
+				for i := range p.Data {
+					p.Data[i] = float32((2*r.Float64() - 1) * limit)
+				}
 			}
 			out.Params = append(out.Params, p)
 		}
 	}
 	return out
-}
-
-func fillUniform(p *Param, limit float64, seed uint64) {
-	r := generator(p, seed)
-	for i := range p.Data {
-		p.Data[i] = float32((2*r.Float64() - 1) * limit)
-	}
 }
 
 // adapt adds the adapter's product to y, the result of the linear layer of a name: down applies A to the layer's input,

@@ -18,21 +18,13 @@ func (m *Model) SaveMerged(ctx context.Context, dir, dtype string) error {
 		}
 		w := memory[:base.Params[i].Size()]
 		err := base.Params[i].Read(w)
-		if a, b := m.adapterOf(base.Params[i]); err == nil && a != nil {
-			merge(w, a, b, m.Config.LoRA.Scale())
+		name := strings.TrimSuffix(base.Params[i].Name, ".weight") + loraA
+		at := slices.IndexFunc(m.Trained(), func(p *Param) bool { return p.Name == name })
+		if err == nil && at >= 0 {
+			merge(w, m.Trained()[at], m.Trained()[at+1], m.Config.LoRA.Scale())
 		}
 		return w, err
 	})
-}
-
-// adapterOf finds A and B of a weight; nil: it has none.
-func (m *Model) adapterOf(weight *Param) (a, b *Param) {
-	module := strings.TrimSuffix(weight.Name, ".weight")
-	i := slices.IndexFunc(m.Trained(), func(p *Param) bool { return p.Name == module+loraA })
-	if i < 0 {
-		return nil, nil
-	}
-	return m.Trained()[i], m.Trained()[i+1]
 }
 
 // merge adds scale·b·a to weights [out, in].

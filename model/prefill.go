@@ -59,7 +59,7 @@ func (d Decoded) Nodes() []*Node {
 func (c *Config) Prefill(params []*Node, in PrefillInputs, o GraphOptions) Decoded {
 	c.checkParams(params)
 	s := c.newPrefill(in, o)
-	x := Reshape(ConvertDType(c.embed(params, in.EmbedRows, in.Tokens), o.dtype()), s.rowDims(c.HiddenSize)...)
+	x := Reshape(ConvertDType(c.embed(params, in.EmbedRows, in.Tokens), o.ComputeType()), s.rowDims(c.HiddenSize)...)
 	var out Decoded
 	for layer := range c.Layers {
 		w := c.nameWeights(c.layerParams(params, layer), x)
@@ -72,7 +72,8 @@ func (c *Config) Prefill(params []*Node, in PrefillInputs, o GraphOptions) Decod
 		out.Values = append(out.Values, toCacheType(v, in.shape.InGraph))
 		mixed := attend(q, k, v, s.masks[c.Window(layer)])
 		if layer == c.Layers-1 {
-			x, mixed = s.lastRows(x, mixed)
+			s.inference.rows, s.swapped = in.shape.Prompts, swapsOperands(in.shape.Prompts, s.turn.DType())
+			x, mixed = s.lastRow(x), s.lastRow(mixed)
 		}
 		x = Add(x, s.attentionOut(Reshape(mixed, s.rowDims(c.Heads*c.HeadDim)...), w))
 		x = Add(x, s.mlp(x, w))
@@ -118,12 +119,8 @@ func (p *prefill) project(layer int, x *Node, w layerWeights) (q, k, v *Node) {
 	return p.rotate(q, p.queries[rope]), p.rotate(k, p.keys[rope]), v
 }
 
-// lastRows takes the prompts' last rows of x and mixed. From then on products have B rows.
-func (p *prefill) lastRows(x, mixed *Node) (*Node, *Node) {
-	p.inference.rows, p.inference.swapped = p.shape.Prompts, swapsOperands(p.shape.Prompts, p.turn.DType())
-	rows := func(x *Node) *Node {
-		d := x.Shape().Dim(-1)
-		return Reshape(rowsAt(Reshape(x, -1, d), p.Source, nil, 1), p.rowDims(d)...)
-	}
-	return rows(x), rows(mixed)
+// lastRow takes the prompts' last rows of x. From then on products have B rows.
+func (p *prefill) lastRow(x *Node) *Node {
+	d := x.Shape().Dim(-1)
+	return Reshape(rowsAt(Reshape(x, -1, d), p.Source, nil, 1), p.rowDims(d)...)
 }

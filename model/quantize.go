@@ -80,15 +80,6 @@ func (q Quantized) Dequantize(n int) []float32 {
 	return all[:n]
 }
 
-// codeTable gives the two numbers of each byte of codes.
-func codeTable() [][]float32 {
-	table := make([][]float32, 256)
-	for code := range table {
-		table[code] = []float32{nf4[code>>4], nf4[code&15]}
-	}
-	return table
-}
-
 // isQuantized says whether the frozen matrices are held in few bits.
 func (c *Config) isQuantized() bool { return c.LoRA != nil && c.LoRA.Quantization != "" }
 
@@ -174,7 +165,11 @@ func (f linearWeight) as(x *Node) *Node {
 	if f.scales == nil {
 		return f.weight
 	}
-	table := computeAfter(Const(x.Graph(), codeTable()), x)
+	numbers := make([][]float32, 256) // the two of each byte of codes
+	for code := range numbers {
+		numbers[code] = []float32{nf4[code>>4], nf4[code&15]}
+	}
+	table := computeAfter(Const(x.Graph(), numbers), x)
 	blocks := f.scales.Shape().Dim(0)
 	y := Mul(Reshape(Gather(table, Reshape(f.weight, -1, 1)), blocks, -1), Reshape(f.scales, -1, 1))
 	y = sliceAxis(Reshape(y, -1), 0, 0, f.shape[0]*f.shape[1])

@@ -51,7 +51,7 @@ func (c *Config) ringInputs(g *Graph, s StepShape, o GraphOptions) StepInputs {
 	}
 	part := func(name string, dims ...int) (keys, values []*Node) {
 		for i := range c.Layers {
-			shape := shapes.Make(o.dtype(), dims...)
+			shape := shapes.Make(o.ComputeType(), dims...)
 			keys = append(keys, CacheParameter(g, fmt.Sprint(name, "keys_", i), shape))
 			values = append(values, CacheParameter(g, fmt.Sprint(name, "values_", i), shape))
 		}

@@ -111,7 +111,7 @@ func (c *Config) Windows() []int {
 func (c *Config) Step(params []*Node, in StepInputs, o GraphOptions) Decoded {
 	c.checkParams(params)
 	d := c.newDecoding(in, o)
-	x := Reshape(ConvertDType(c.embed(params, in.EmbedRows, in.Tokens), o.dtype()), d.rowDims(c.HiddenSize)...)
+	x := Reshape(ConvertDType(c.embed(params, in.EmbedRows, in.Tokens), o.ComputeType()), d.rowDims(c.HiddenSize)...)
 	var out Decoded
 	for layer := range c.Layers {
 		w := c.nameWeights(c.layerParams(params, layer), x)
@@ -159,23 +159,22 @@ func (c *Config) newDecoding(in StepInputs, o GraphOptions) decoding {
 
 // attention builds a layer's attention up to o_proj (rowDims), and the keys and values that the step returns.
 func (d decoding) attention(layer int, x *Node, w layerWeights) (mixed, keys, values *Node) {
-	q, k, v := d.project(layer, x, w)
+	q, k, v := d.project(x, w, d.splitHeads)
+	rope := d.ropeOf(layer)
+	q, k = d.rotate(q, d.queries[rope]), d.rotate(k, d.keys[rope])
 	scores, parts := d.parts(layer, q, k, v)
 	z, _ := d.scoreCap().apply(concat(scores, 5))
 	p := Softmax(Add(z, ConvertDType(d.masks[d.Window(layer)], z.DType())), -1)
-	mixed = d.joinHeads(d.mix(p, parts))
+	at, sum := 0, (*Node)(nil)
+	for _, s := range parts {
+		sum = addTo(sum, s.mix(ConvertDType(sliceAxis(p, 5, at, at+s.len), s.values.DType())))
+		at += s.len
+	}
+	mixed = d.joinHeads(sum)
 	if d.shape.InGraph {
 		k, v = d.writeSlot(d.Keys[layer], k, mixed), d.writeSlot(d.Values[layer], v, mixed)
 	}
 	return mixed, k, v
-}
-
-// project gives x's queries [Prompts, kv, Samples, G, 1, D], rotated and scaled, keys [Prompts, kv, Samples, 1, 1, D],
-// rotated, and values.
-func (d decoding) project(layer int, x *Node, w layerWeights) (q, k, v *Node) {
-	q, k, v = d.inference.project(x, w, d.splitHeads)
-	rope := d.ropeOf(layer)
-	return d.rotate(q, d.queries[rope]), d.rotate(k, d.keys[rope]), v
 }
 
 // splitHeads turns B rows of kv*G*D elements into [Prompts, kv, Samples, G, 1, D].
@@ -215,7 +214,8 @@ func (d decoding) parts(layer int, q, k, v *Node) (scores []*Node, parts []seenP
 	if d.shape.Suffix > 0 {
 		add(d.cachedPart(q, as(d.Keys[layer]), as(d.Values[layer])))
 	}
-	add(newPart(q, k, v))
+	new := ReduceAndKeep(Mul(widen(q), widen(k)), ReduceSum, -1) // k and v are [Prompts, kv, Samples, 1, 1, D]
+	add(new, seenPart{1, k, v, func(p *Node) *Node { return Mul(p, v) }})
 	return scores, parts
 }
 
@@ -234,21 +234,4 @@ func (d decoding) cachedPart(q, keys, values *Node) (*Node, seenPart) {
 	}
 	mix := func(p *Node) *Node { return product(p, values, batch, values.DType()) }
 	return product(q, keys, axis, wideType(q.DType())), seenPart{values.Shape().Dim(-2), keys, values, mix}
-}
-
-// newPart is the new token, k and v [Prompts, kv, Samples, 1, 1, D].
-func newPart(q, k, v *Node) (*Node, seenPart) {
-	scores := ReduceAndKeep(Mul(widen(q), widen(k)), ReduceSum, -1)
-	return scores, seenPart{1, k, v, func(p *Node) *Node { return Mul(p, v) }}
-}
-
-// mix adds up the values of all parts with the weights p [Prompts, kv, Samples, G, 1, MaskLen].
-func (d decoding) mix(p *Node, parts []seenPart) *Node {
-	var sum *Node
-	at := 0
-	for _, s := range parts {
-		sum = addTo(sum, s.mix(ConvertDType(sliceAxis(p, 5, at, at+s.len), s.values.DType())))
-		at += s.len
-	}
-	return sum
 }

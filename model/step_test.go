@@ -263,7 +263,7 @@ func (c cachedText) copyPrompts(config *Config, own hostCache, keys, values []fl
 // numbers before.
 func (c cachedText) stepsInGraph(t testing.TB, e *backend.Engine, m *Model, prompt [][]float32, rows []rowHeads) {
 	t.Helper()
-	s, config, dtype := c.shape(), m.Config, c.options.dtype()
+	s, config, dtype := c.shape(), m.Config, c.options.ComputeType()
 	program := compile(t, e, "step", func(g *graph.Graph) []*graph.Node {
 		return config.Step(config.ParametersIn(g, dtype), config.StepInputs(g, s, false, c.options), c.options).Nodes()
 	})

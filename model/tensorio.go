@@ -97,24 +97,18 @@ func (t *tensorFile) tensor(name string) (Tensor, error) {
 	case "I64", "I32":
 		out.Ints = make([]int64, n)
 		return out, t.read(name, make([]byte, 8*stretchSize), func(b []byte, at int) error {
-			decodeInts(info.DType, b, out.Ints[at:])
+			for i := range len(b) / dtypeSizes[info.DType] {
+				if info.DType == "I32" {
+					out.Ints[at+i] = int64(int32(binary.LittleEndian.Uint32(b[4*i:])))
+				} else {
+					out.Ints[at+i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
+				}
+			}
 			return nil
 		})
 	}
 	out.Floats = make([]float32, n)
 	return out, t.floats(name, func(x []float32, at int) error { copy(out.Floats[at:], x); return nil })
-}
-
-func decodeInts(dtype string, b []byte, out []int64) {
-	if dtype == "I32" {
-		for i := range len(b) / 4 {
-			out[i] = int64(int32(binary.LittleEndian.Uint32(b[4*i:])))
-		}
-		return
-	}
-	for i := range len(b) / 8 {
-		out[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
-	}
 }
 
 func encodeTensors(w io.Writer, tensors []Tensor, floats string, meta map[string]string) error {

@@ -48,15 +48,12 @@ func (w *runningBatch) number(sequences []*sequence) {
 }
 
 // run steps until all answers have ended, and lets requests join between steps.
-func (w *runningBatch) run(ctx context.Context) (err error) {
+func (w *runningBatch) run(ctx context.Context) error {
 	defer func() {
 		if w.store != nil {
 			w.store.close()
 		}
 		w.freeInputs()
-		if err != nil {
-			w.pool.empty() // it may hold NaN
-		}
 	}()
 	join := w.join
 	if w.arrivals != nil {
@@ -141,19 +138,14 @@ func (w *runningBatch) makeRoom(joining []*sequence) error {
 		return err
 	}
 	w.use(next)
-	return w.openStore(next)
-}
-
-// openStore makes the cache.
-func (w *runningBatch) openStore(l layout) error {
 	if w.planner.inGraph {
 		w.onDevice = &graphStore{Cached: w.Cached}
 		w.store = w.onDevice
 	} else {
-		w.onHost = &hostStore{pool: w.pool, config: w.config}
+		w.onHost = &hostStore{engine: w.engine, config: w.config}
 		w.store = w.onHost
 	}
-	return w.store.open(l)
+	return w.store.open(next)
 }
 
 // readPrompts reads the prompts of sequences that have rows.

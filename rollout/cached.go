@@ -35,7 +35,6 @@ type Cached struct {
 	joins    *backend.Cache // prefills of continuous batching
 	steps    *backend.Cache
 	rotaries []*model.Rotary
-	pool     *pool
 	trace    func(program string) // in tests: called for every program that runs, and evictions
 	most     int                  // in tests: bytes of the cache
 }
@@ -45,7 +44,7 @@ type Cached struct {
 func NewCached(e *backend.Engine, c *model.Config, weights func() []compute.Buffer, o Options) *Cached {
 	return &Cached{
 		engine: e, config: c, options: o, weights: weights, prefills: e.NewCache(), joins: moreGraphs(e, 3),
-		steps: stepCache(e, c), rotaries: c.Rotaries(), pool: &pool{engine: e}, trace: func(string) {},
+		steps: stepCache(e, c), rotaries: c.Rotaries(), trace: func(string) {},
 	}
 }
 
@@ -70,7 +69,6 @@ func (s *Cached) Close() {
 	s.prefills.Close()
 	s.joins.Close()
 	s.steps.Close()
-	s.pool.empty()
 }
 
 // Sample answers the requests.
@@ -105,11 +103,17 @@ func adviseMemory(err error) error {
 
 // check names the first request that cannot be answered.
 func (s *Cached) check(requests []Request) error {
-	l := limits{s.config.VocabSize, s.config.MaxPositions, s.options.Decoder != nil}
-	if err := l.checkAll(requests); err != nil {
-		return err
+	p := s.planner()
+	for i, r := range requests {
+		err := r.check(s.config, s.options.Decoder)
+		if err == nil {
+			err = p.check(r)
+		}
+		if err != nil {
+			return fmt.Errorf("request %d: %w", i, err)
+		}
 	}
-	return s.planner().checkAll(requests)
+	return nil
 }
 
 // answer answers those of a call's requests that have these numbers.

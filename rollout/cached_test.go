@@ -285,7 +285,7 @@ func TestSamplingDoesNotLeak(t *testing.T) {
 func TestMomentsOfWeights(t *testing.T) {
 	e := backendtest.Go(t)
 	m := testkit.Model(t, "llama")
-	weights, err := Upload(e, m)
+	weights, err := Upload(e, m, model.GraphOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/posttrain/posttrain/internal/float"
@@ -19,22 +18,6 @@ func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
-}
-
-// softmax returns the likeliest token and the sum of exp(logit - its logit).
-func softmax(logits []float32) (best int, total float64, err error) {
-	for i, z := range logits {
-		if z != z || math.IsInf(float64(z), 1) {
-			return 0, 0, fmt.Errorf("the logit of token %d is %v: the model's weights are broken", i, z)
-		}
-		if z > logits[best] {
-			best = i
-		}
-	}
-	for _, z := range logits {
-		total += float.Exp(float64(z) - float64(logits[best]))
-	}
-	return best, total, nil
 }
 
 // truncates says whether the rules may drop tokens of a vocabulary of v.
@@ -70,29 +53,4 @@ func (s Sampling) minPThreshold(top float64) float32 {
 		least = math.Nextafter32(least, float32(math.Inf(1)))
 	}
 	return min(least, float32(top))
-}
-
-// inverse returns the first token, in the order of ids, whose cumulative probability exceeds u, among those whose
-// logits are least or more.
-func (s Sampling) inverse(logits []float32, top float64, least float32, u float64) int32 {
-	total := 0.0
-	for _, z := range logits {
-		if z >= least {
-			total += s.weight(z, top)
-		}
-	}
-	sum, last := 0.0, 0
-	for i, z := range logits {
-		if z < least {
-			continue
-		}
-		p := s.weight(z, top)
-		if sum += p; sum > u*total {
-			return int32(i)
-		}
-		if p > 0 {
-			last = i
-		}
-	}
-	return int32(last) // u is close to 1 and rounding cut the sum short
 }

@@ -58,9 +58,8 @@ type arrivals struct {
 // admit returns those of the waiting requests that join now.
 func (w *runningBatch) admit() ([]*sequence, error) {
 	w.waiting = slices.DeleteFunc(w.waiting, (*sequence).isOver)
-	l := limits{w.config.VocabSize, w.config.MaxPositions, w.options.Decoder != nil}
 	for _, a := range w.arrivals.next(w.planner.slots - len(w.sequences) - len(w.waiting)) {
-		if err := l.check(a.Request); err != nil {
+		if err := a.check(w.config, w.options.Decoder); err != nil {
 			return nil, fmt.Errorf("request %d: %w", w.arrivals.arrived, err)
 		}
 		w.wait(newAnswer(a.Request, w.arrivals.arrived, w.config, w.options.Decoder, &Completion{}), a.Left)

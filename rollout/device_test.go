@@ -122,7 +122,7 @@ func TestWeightsAreConvertedOnce(t *testing.T) {
 		if n := len(slices.DeleteFunc(*programs, func(p string) bool { return p != "weights" })); n != 1 {
 			t.Errorf("%s: weights were converted %d times in a call", e.Name, n)
 		}
-		weights, err := UploadIn(e, m, o.Graph)
+		weights, err := Upload(e, m, o.Graph)
 		if err != nil {
 			t.Fatal(err)
 		}

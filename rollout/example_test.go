@@ -34,7 +34,7 @@ func Example() {
 	engine, err := backend.Open("go")
 	must(err)
 	defer engine.Close()
-	weights, err := rollout.Upload(engine, m)
+	weights, err := rollout.Upload(engine, m, model.GraphOptions{})
 	must(err)
 	defer backend.FinalizeAll(weights...)
 	live := func() []compute.Buffer { return weights } // a trainer's buffers would always be up to date

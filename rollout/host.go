@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/gomlx/compute"
@@ -32,7 +31,7 @@ type part struct {
 
 // hostStore is a cache that the host writes.
 type hostStore struct {
-	pool           *pool
+	engine         *backend.Engine
 	config         *model.Config
 	layout         layout
 	prefix, suffix part
@@ -62,39 +61,39 @@ func (h *hostStore) add() error {
 	p, s := &h.prefix, &h.suffix
 	if p.slots > 0 {
 		keys, values := []int{p.prompts, p.kv, p.d, p.slots}, []int{p.prompts, p.kv, p.slots, p.d}
-		if err := p.add(h.pool, keys, values); err != nil {
+		if err := p.add(h.engine, keys, values); err != nil {
 			return err
 		}
 	}
 	keys, values := []int{s.prompts, s.kv, s.samples, s.d, s.slots}, []int{s.prompts, s.kv, s.samples, s.slots, s.d}
-	return s.add(h.pool, keys, values)
+	return s.add(h.engine, keys, values)
 }
 
-func (p *part) add(from *pool, keys, values []int) error {
+func (p *part) add(e *backend.Engine, keys, values []int) error {
 	for _, dims := range [][]int{keys, values} {
-		m, err := from.get(dims)
+		b, view, err := e.SharedFloat32(dims...)
 		if err != nil {
 			return err
 		}
-		p.memory = append(p.memory, m)
+		p.memory = append(p.memory, sharedMemory{b, view})
 	}
 	n := len(p.memory)
 	p.keys, p.values = append(p.keys, p.memory[n-2].view), append(p.values, p.memory[n-1].view)
 	return nil
 }
 
-// free returns a layer's memory to the pool.
-func (p *part) free(to *pool, layer int) {
+// free frees a layer's memory.
+func (p *part) free(layer int) {
 	for i := 2 * layer; i < min(2*layer+2, len(p.memory)); i++ {
-		to.put(p.memory[i])
+		backend.FinalizeAll(p.memory[i].buffer)
 		p.memory[i] = sharedMemory{}
 	}
 }
 
 func (h *hostStore) close() {
 	for layer := range h.config.Layers {
-		h.prefix.free(h.pool, layer)
-		h.suffix.free(h.pool, layer)
+		h.prefix.free(layer)
+		h.suffix.free(layer)
 	}
 }
 
@@ -199,7 +198,7 @@ func (p *part) put(layer, row, at int, from *part) {
 
 // move copies one layer after the other, so that two whole caches never exist at once.
 func (h *hostStore) move(to layout) error {
-	next := &hostStore{pool: h.pool, config: h.config, layout: to}
+	next := &hostStore{engine: h.engine, config: h.config, layout: to}
 	next.prefix, next.suffix = next.parts(to)
 	for layer := range h.config.Layers {
 		if err := next.add(); err != nil {
@@ -211,8 +210,8 @@ func (h *hostStore) move(to layout) error {
 				next.take(layer, row, h, s)
 			}
 		})
-		h.prefix.free(h.pool, layer)
-		h.suffix.free(h.pool, layer)
+		h.prefix.free(layer)
+		h.suffix.free(layer)
 	}
 	*h = *next
 	return nil
@@ -235,57 +234,8 @@ func (h *hostStore) take(layer, row int, from *hostStore, s *sequence) {
 	}
 }
 
-// poolBytes bounds the memory that a sampler keeps between calls.
-const poolBytes = 512 << 20
-
 // sharedMemory is written by the host and read by the engine.
 type sharedMemory struct {
-	buffer compute.Buffer // may be nil
+	buffer compute.Buffer
 	view   []float32
-	dims   string
-}
-
-func (m sharedMemory) bytes() int { return 4 * len(m.view) }
-
-// pool keeps memory for reuse: new memory costs a page fault every 4 KiB, for a large cache as long as several steps.
-type pool struct {
-	engine *backend.Engine
-	free   []sharedMemory
-	bytes  int
-}
-
-// get returns memory of some dimensions. It holds zeros or older numbers.
-func (p *pool) get(dims []int) (sharedMemory, error) {
-	name := fmt.Sprint(dims)
-	if i := slices.IndexFunc(p.free, func(m sharedMemory) bool { return m.dims == name }); i >= 0 {
-		m, last := p.free[i], len(p.free)-1
-		p.free[i], p.free = p.free[last], p.free[:last]
-		p.bytes -= m.bytes()
-		return m, nil
-	}
-	b, view, err := p.engine.SharedFloat32(dims...)
-	return sharedMemory{b, view, name}, err
-}
-
-// put takes memory back. If the pool would get too large, it is emptied first.
-func (p *pool) put(m sharedMemory) {
-	if m.buffer == nil {
-		return
-	}
-	if p.bytes+m.bytes() > poolBytes {
-		p.empty()
-	}
-	if m.bytes() > poolBytes {
-		backend.FinalizeAll(m.buffer)
-		return
-	}
-	p.free = append(p.free, m)
-	p.bytes += m.bytes()
-}
-
-func (p *pool) empty() {
-	for _, m := range p.free {
-		backend.FinalizeAll(m.buffer)
-	}
-	p.free, p.bytes = nil, 0
 }

@@ -182,14 +182,9 @@ func (in *stepInputs) put(row int, s *sequence, l layout) {
 	}
 }
 
-// Upload copies a model's weights to an engine for sampling without training. The caller finalises the buffers.
-func Upload(e *backend.Engine, m *model.Model) (weights []compute.Buffer, err error) {
-	return UploadIn(e, m, model.GraphOptions{})
-}
-
-// UploadIn is Upload with the matrices in the type in which a sampler of these options computes, on engines with memory
-// of their own.
-func UploadIn(e *backend.Engine, m *model.Model, o model.GraphOptions) (weights []compute.Buffer, err error) {
+// Upload copies a model's weights to an engine for sampling without training, on engines with memory of their own with
+// the matrices in the type in which a sampler of these options computes. The caller finalises the buffers.
+func Upload(e *backend.Engine, m *model.Model, o model.GraphOptions) (weights []compute.Buffer, err error) {
 	dtype := o.ComputeType()
 	if e.Wants.SharedMemory {
 		dtype = dtypes.Float32

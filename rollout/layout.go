@@ -112,16 +112,6 @@ func (p planner) lengthOf(r Request) int {
 // afterOf is the most tokens after a request's prompt.
 func (p planner) afterOf(r Request) int { return min(r.MaxNew, p.positions-len(r.Prompt)) }
 
-// checkAll names the first request for which the cache cannot hold one row.
-func (p planner) checkAll(requests []Request) error {
-	for i, r := range requests {
-		if err := p.check(r); err != nil {
-			return fmt.Errorf("request %d: %w", i, err)
-		}
-	}
-	return nil
-}
-
 func (p planner) check(r Request) error {
 	need := p.lengthOf(r) * p.slotBytes
 	if need <= p.most {

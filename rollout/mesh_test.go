@@ -16,7 +16,7 @@ import (
 // newOnMesh makes a sampler of a model on all devices of a mesh.
 func newOnMesh(t *testing.T, e *backend.Engine, m *model.Model) *Cached {
 	t.Helper()
-	weights, err := Upload(e, m)
+	weights, err := Upload(e, m, model.GraphOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func greedy(t *testing.T, e *backend.Engine, m *model.Model, prompts []realPromp
 	for _, p := range prompts {
 		rs = append(rs, Request{Prompt: p.IDs, Sampling: Sampling{MaxNew: len(p.Greedy)}, StopTokens: []int32{}})
 	}
-	weights, err := Upload(e, m)
+	weights, err := Upload(e, m, model.GraphOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

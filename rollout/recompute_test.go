@@ -22,7 +22,7 @@ import (
 // sampler is a Recompute of a model with its own weights.
 func sampler(t testing.TB, e *backend.Engine, m *model.Model) *Recompute {
 	t.Helper()
-	weights, err := Upload(e, m)
+	weights, err := Upload(e, m, model.GraphOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func logProbs(t *testing.T, m *model.Model, rs []Request, cs []Completion) [][]f
 		groups = append(groups, batch.Group{Prompt: r.Prompt, Answers: [][]int32{cs[i].Tokens}})
 	}
 	p := batch.Pack(groups, batch.Layout{})
-	weights, err := Upload(e, m)
+	weights, err := Upload(e, m, model.GraphOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,20 +37,18 @@ func (x row) choose(s Sampling, u float64) (token int32, logp float32, err error
 	if err := x.check(); err != nil {
 		return 0, 0, err
 	}
-	top, all := float64(x.maxima[greatest(x.maxima)]), float32(math.Inf(-1))
+	top := float64(x.maxima[greatest(x.maxima)])
 	at, share, ok := x.decidingBlock(s, u)
 	z := x.block(at)
 	switch {
 	case s.Temperature == 0:
 		token = greatest(z)
 	case ok:
-		token = s.inverse(z, top, all, share)
-	case s.truncates(x.vocabulary):
-		at, z = 0, x.logits
-		token = x.inverse(s, top, x.threshold(s, top), u)
+		alone := row{logits: z, maxima: x.maxima[at : at+1]}
+		token = alone.inverse(s, top, float32(math.Inf(-1)), share)
 	default:
 		at, z = 0, x.logits
-		token = s.inverse(z, top, all, u)
+		token = x.inverse(s, top, x.threshold(s, top), u)
 	}
 	return int32(at*block) + token, float32(float64(z[token]) - float64(x.logSumExp)), nil
 }
@@ -91,8 +89,10 @@ func (x row) check() error {
 	if s := float64(x.logSumExp); !math.IsNaN(s) && !math.IsInf(s, 0) {
 		return nil
 	}
-	if _, _, err := softmax(x.logits); err != nil {
-		return err
+	for i, z := range x.logits {
+		if z != z || math.IsInf(float64(z), 1) {
+			return fmt.Errorf("the logit of token %d is %v: the model's weights are broken", i, z)
+		}
 	}
 	return fmt.Errorf("the sum of the probabilities is %v: the model's weights are broken", x.logSumExp)
 }
@@ -102,7 +102,8 @@ func (x row) block(b int) []float32 {
 	return x.logits[b*block : min((b+1)*block, len(x.logits))]
 }
 
-// inverse is Sampling.inverse, reading only blocks with a logit of least or more.
+// inverse returns the first token, in the order of ids, whose cumulative probability exceeds u, among those whose
+// logits are least or more. It reads only blocks that have one.
 func (x row) inverse(s Sampling, top float64, least float32, u float64) int32 {
 	var ids []int32
 	var weights []float64
@@ -120,7 +121,7 @@ func (x row) inverse(s Sampling, top float64, least float32, u float64) int32 {
 			last = i
 		}
 	}
-	return ids[last]
+	return ids[last] // u is close to 1 and rounding cut the sum short
 }
 
 // each calls f for the tokens whose logits are least or more.
@@ -143,7 +144,7 @@ func (x row) atLeast(least float32) (out []float32) {
 	return out
 }
 
-// threshold is Sampling.threshold.
+// threshold is the least logit that the rules keep.
 func (x row) threshold(s Sampling, top float64) float32 {
 	least := s.minPThreshold(top)
 	switch {

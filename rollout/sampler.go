@@ -148,38 +148,23 @@ type Options struct {
 	CacheGB float64
 }
 
-// limits are those of a model and its sampler.
-type limits struct {
-	vocabulary, positions int
-	decoder               bool
-}
-
-func (l limits) check(r Request) error {
+// check refuses a request to a model, by a sampler with a decoder or without.
+func (r Request) check(c *model.Config, d Decoder) error {
 	switch {
 	case len(r.Prompt) == 0:
 		return fmt.Errorf("empty prompt: want one token or more")
-	case len(r.Prompt) >= l.positions:
+	case len(r.Prompt) >= c.MaxPositions:
 		return fmt.Errorf("prompt of %d tokens: the model has %d positions, want fewer tokens",
-			len(r.Prompt), l.positions)
-	case len(r.Stop) > 0 && !l.decoder:
+			len(r.Prompt), c.MaxPositions)
+	case len(r.Stop) > 0 && d == nil:
 		return fmt.Errorf("stop string %q: the sampler has no decoder to find it with", r.Stop[0])
 	}
-	unknown := func(t int32) bool { return t < 0 || int(t) >= l.vocabulary }
+	unknown := func(t int32) bool { return t < 0 || int(t) >= c.VocabSize }
 	if i := slices.IndexFunc(r.Prompt, unknown); i >= 0 {
-		return fmt.Errorf("token %d of the prompt is %d: the model has ids 0 to %d", i, r.Prompt[i], l.vocabulary-1)
+		return fmt.Errorf("token %d of the prompt is %d: the model has ids 0 to %d", i, r.Prompt[i], c.VocabSize-1)
 	}
 	if faults := r.outOfRange(); faults != nil {
 		return faults[0]
-	}
-	return nil
-}
-
-// checkAll names the first bad request.
-func (l limits) checkAll(requests []Request) error {
-	for i, r := range requests {
-		if err := l.check(r); err != nil {
-			return fmt.Errorf("request %d: %w", i, err)
-		}
 	}
 	return nil
 }

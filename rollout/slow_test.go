@@ -13,6 +13,7 @@ import (
 	"github.com/gomlx/gomlx/core/graph"
 
 	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -45,9 +46,10 @@ func (s *Recompute) Close() { s.programs.Close() }
 
 // Sample answers the requests, as many at a time as fit a forward pass.
 func (s *Recompute) Sample(ctx context.Context, requests []Request) ([]Completion, error) {
-	l := limits{s.config.VocabSize, s.config.MaxPositions, s.options.Decoder != nil}
-	if err := l.checkAll(requests); err != nil {
-		return nil, err
+	for i, r := range requests {
+		if err := r.check(s.config, s.options.Decoder); err != nil {
+			return nil, fmt.Errorf("request %d: %w", i, err)
+		}
 	}
 	completions := make([]Completion, len(requests))
 	for at := 0; at < len(requests); {
@@ -280,4 +282,45 @@ func (s Sampling) topPThreshold(sorted []float32, top float64) float32 {
 		}
 	}
 	return sorted[len(sorted)-1]
+}
+
+// softmax returns the likeliest token and the sum of exp(logit - its logit).
+func softmax(logits []float32) (best int, total float64, err error) {
+	for i, z := range logits {
+		if z != z || math.IsInf(float64(z), 1) {
+			return 0, 0, fmt.Errorf("the logit of token %d is %v: the model's weights are broken", i, z)
+		}
+		if z > logits[best] {
+			best = i
+		}
+	}
+	for _, z := range logits {
+		total += float.Exp(float64(z) - float64(logits[best]))
+	}
+	return best, total, nil
+}
+
+// inverse returns the first token, in the order of ids, whose cumulative probability exceeds u, among those whose
+// logits are least or more.
+func (s Sampling) inverse(logits []float32, top float64, least float32, u float64) int32 {
+	total := 0.0
+	for _, z := range logits {
+		if z >= least {
+			total += s.weight(z, top)
+		}
+	}
+	sum, last := 0.0, 0
+	for i, z := range logits {
+		if z < least {
+			continue
+		}
+		p := s.weight(z, top)
+		if sum += p; sum > u*total {
+			return int32(i)
+		}
+		if p > 0 {
+			last = i
+		}
+	}
+	return int32(last) // u is close to 1 and rounding cut the sum short
 }

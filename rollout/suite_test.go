@@ -90,7 +90,7 @@ func (s setup) some(models []string) []string {
 // of makes a sampler of a model with its own weights.
 func (s setup) of(t testing.TB, m *model.Model, o Options) Sampler {
 	t.Helper()
-	weights, err := Upload(s.engine, m)
+	weights, err := Upload(s.engine, m, model.GraphOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

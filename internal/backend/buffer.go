@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/gomlx/compute"
@@ -146,18 +145,16 @@ func Floats(b compute.Buffer) (values []float32, err error) {
 }
 
 // Ints copies a buffer of int32, row-major.
-func Ints(b compute.Buffer) ([]int32, error) { return read[int32](b, dtypes.Int32) }
-
-func read[T any](b compute.Buffer, dtype dtypes.DType) (values []T, err error) {
+func Ints(b compute.Buffer) (values []int32, err error) {
 	defer catchPanic(&err, "read a buffer")
 	shape, err := b.Shape()
 	if err != nil {
 		return nil, fmt.Errorf("backend: read a buffer: %w", err)
 	}
-	if shape.DType != dtype {
-		return nil, fmt.Errorf("backend: read a buffer %s: want %s", shape, strings.ToLower(dtype.String()))
+	if shape.DType != dtypes.Int32 {
+		return nil, fmt.Errorf("backend: read a buffer %s: want int32", shape)
 	}
-	return download[T](b, shape)
+	return download[int32](b, shape)
 }
 
 // sharesHostMemory leaves out xla: its CPU plugin shares memory too, but its outputs may not be finished yet.

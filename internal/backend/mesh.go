@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -242,22 +243,15 @@ func (p *Program) checkShards(b compute.Buffer, want shapes.Shape, spec *compute
 		return err
 	}
 	for d, part := range s.parts {
-		if err := p.checkPart(part, d, shape); err != nil {
+		err := p.checkBuffer(part, shape)
+		if on, e := part.DeviceNum(); err == nil && (e != nil || int(on) != d) {
+			err = cmp.Or(e, fmt.Errorf("the part lies on device %d", on))
+		}
+		if err != nil {
 			return fmt.Errorf("device %d: %w", d, err)
 		}
 	}
 	return nil
-}
-
-func (p *Program) checkPart(b compute.Buffer, device int, want shapes.Shape) error {
-	if err := p.checkBuffer(b, want); err != nil {
-		return err
-	}
-	on, err := b.DeviceNum()
-	if err == nil && int(on) != device {
-		err = fmt.Errorf("the part lies on device %d", on)
-	}
-	return err
 }
 
 // execute runs the compiled program on its device, or on all devices of the mesh.

@@ -29,9 +29,13 @@ func (e *Engine) Needs(state, gradients int, uses []Use) (n Needs) {
 		n.Programs = max(0, keptByAll(uses, e.Wants.LiveGraphs)-gradients)
 		n.Stays = n.Programs
 	case e.Wants.SharedMemory:
+		garbage := 0 // what programs leave to the collector in all
+		for _, u := range uses {
+			garbage += int(goGarbage * u.Runs * float64(u.Written))
+		}
 		n.Programs = largest(uses, func(u Use) int { return u.Alive })
-		n.Stays = n.Programs                                      // in the engine's pools of buffers
-		n.Engine = goFloor + min(state+n.Programs, garbage(uses)) // the collector lets the heap double at most
+		n.Stays = n.Programs                                // in the engine's pools of buffers
+		n.Engine = goFloor + min(state+n.Programs, garbage) // the collector lets the heap double at most
 	default:
 		n.Programs = largest(uses, e.fused)
 		n.Engine = xlaFloor + largest(uses, e.code)
@@ -103,14 +107,6 @@ func keptByAll(uses []Use, most int) (sum int) {
 	slices.SortFunc(all, func(a, b int) int { return cmp.Compare(b, a) })
 	for _, n := range all[:min(most, len(all))] {
 		sum += n
-	}
-	return sum
-}
-
-// garbage is what the programs of a run leave to the collector in all, on the go engine.
-func garbage(uses []Use) (sum int) {
-	for _, u := range uses {
-		sum += int(goGarbage * u.Runs * float64(u.Written))
 	}
 	return sum
 }

@@ -83,7 +83,8 @@ type onnxEngine struct{ *onnxbackend.Backend }
 
 func (e *onnxEngine) Builder(name string) compute.Builder {
 	b := e.Backend.Builder(name).(*onnxbackend.Builder)
-	return &onnxBuilder{Builder: b, main: newONNXFunction(b.MainFunction())}
+	return &onnxBuilder{Builder: b, main: &onnxFunction{b.MainFunction(), map[*onnxbackend.Node]product{},
+		map[*onnxbackend.Node]*onnxbackend.Node{}}}
 }
 
 // Capabilities are compute-onnx's with two changes. Variables never become constants of the graph, which would keep the

@@ -3,6 +3,7 @@
 package backend
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -23,20 +24,12 @@ import (
 //   - a layer norm of negative epsilon is ONNX Runtime's RMSNorm, in one operation;
 //   - rows of a table are taken by Gather; compute-onnx uses GatherND of a transposed copy of the table.
 //
-// They are safer: scatters that could race are refused, the fused attention is not implemented, and a scheduling
-// barrier does not turn an infinity into NaN.
+// They are safer: sums by scatters that could race are refused, and a scheduling barrier does not turn an infinity into
+// NaN.
 type onnxFunction struct {
 	*onnxbackend.Function
 	products map[*onnxbackend.Node]product           // node → the product that it computes
 	reshaped map[*onnxbackend.Node]*onnxbackend.Node // node → the node that it reshapes
-}
-
-func newONNXFunction(f *onnxbackend.Function) *onnxFunction {
-	return &onnxFunction{
-		Function: f,
-		products: map[*onnxbackend.Node]product{},
-		reshaped: map[*onnxbackend.Node]*onnxbackend.Node{},
-	}
 }
 
 // staticNode gives the node and dimensions of a value if all its dimensions are fixed.
@@ -208,49 +201,18 @@ func (f *onnxFunction) clamp(x compute.Value, top int) (compute.Value, error) {
 	return f.Min(x, most)
 }
 
-// errRace explains the refusal of a scatter: ONNX Runtime's threads write the updates of ScatterND without a lock (its
-// issues 18048 and 23396). If an index repeats, additions are lost, different ones in each run.
-func errRace(op string) error {
-	return fmt.Errorf("%s with indices that may repeat would race on onnx and lose additions: declare the indices "+
-		"unique, or, for the gradient of a look-up, take the gradient of the looked-up rows and add it to the table's "+
-		"on the host", op)
-}
-
-// ScatterSum is refused unless the indices are declared unique. The gradient of a Gather is a ScatterSum that does not
-// declare it.
+// ScatterSum is refused unless the indices are declared unique: ONNX Runtime's threads write the updates of ScatterND
+// without a lock (its issues 18048 and 23396). If an index repeats, additions are lost, different ones in each run. The
+// gradient of a Gather is a ScatterSum that does not declare it.
 func (f *onnxFunction) ScatterSum(operand, indices, updates compute.Value, vectorAxis int, windowAxes, insertedAxes,
 	operandAxes []int, sorted, unique bool) (compute.Value, error) {
 	if !unique {
-		return nil, errRace("ScatterSum")
+		return nil, errors.New("ScatterSum with indices that may repeat would race on onnx and lose additions: declare " +
+			"the indices unique, or, for the gradient of a look-up, take the gradient of the looked-up rows and add it to " +
+			"the table's on the host")
 	}
 	return f.Function.ScatterSum(operand, indices, updates, vectorAxis, windowAxes, insertedAxes, operandAxes, sorted,
 		unique)
-}
-
-// ScatterMax is refused unless the indices are declared unique.
-func (f *onnxFunction) ScatterMax(operand, indices, updates compute.Value, vectorAxis int, windowAxes, insertedAxes,
-	operandAxes []int, sorted, unique bool) (compute.Value, error) {
-	if !unique {
-		return nil, errRace("ScatterMax")
-	}
-	return f.Function.ScatterMax(operand, indices, updates, vectorAxis, windowAxes, insertedAxes, operandAxes, sorted,
-		unique)
-}
-
-// ScatterMin is refused unless the indices are declared unique.
-func (f *onnxFunction) ScatterMin(operand, indices, updates compute.Value, vectorAxis int, windowAxes, insertedAxes,
-	operandAxes []int, sorted, unique bool) (compute.Value, error) {
-	if !unique {
-		return nil, errRace("ScatterMin")
-	}
-	return f.Function.ScatterMin(operand, indices, updates, vectorAxis, windowAxes, insertedAxes, operandAxes, sorted,
-		unique)
-}
-
-// FusedScaledDotProductAttention is not implemented, so that GoMLX uses plain operations (see Capabilities).
-func (f *onnxFunction) FusedScaledDotProductAttention(_, _, _ compute.Value, _ compute.AttentionAxesLayout,
-	_ *compute.ScaledDotProductAttentionConfig) (compute.Value, []compute.Value, error) {
-	return nil, nil, fmt.Errorf("fused attention is wrong on onnx for grouped queries: %w", compute.ErrNotImplemented)
 }
 
 // SchedulingBarrier gives the operand, computed after the dependencies. compute-onnx adds 0 times an element of each

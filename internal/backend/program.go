@@ -193,13 +193,7 @@ func (p *Program) Run(inputs []compute.Buffer, donate []bool) (outputs []compute
 	if donate == nil {
 		donate = p.donate
 	}
-	return p.run(inputs, donate)
-}
-
-// run is Run of inputs that were checked.
-func (p *Program) run(inputs []compute.Buffer, donate []bool) ([]compute.Buffer, error) {
-	outputs, err := p.execute(inputs, donate)
-	if err != nil {
+	if outputs, err = p.execute(inputs, donate); err != nil {
 		FinalizeAll(outputs...)
 		return nil, p.engine.failed.set(fmt.Errorf("backend: run %s on %s: %w", p.name, p.engine.Name, fault(err)))
 	}
@@ -230,19 +224,15 @@ func (p *Program) checkInputs(inputs []compute.Buffer, donate []bool) error {
 		return fmt.Errorf("donate has %d entries, want %d or none", len(donate), len(inputs))
 	}
 	for i, b := range inputs {
-		if err := p.checkInput(b, i); err != nil {
+		err := p.checkBuffer(b, p.inputs[i])
+		if err == nil && p.engine.Mesh != nil {
+			err = p.checkShards(b, p.inputs[i], p.specs[i])
+		}
+		if err != nil {
 			return fmt.Errorf("input %d (%s): %w", i, p.names[i], err)
 		}
 	}
 	return nil
-}
-
-func (p *Program) checkInput(b compute.Buffer, i int) error {
-	err := p.checkBuffer(b, p.inputs[i])
-	if err == nil && p.engine.Mesh != nil {
-		err = p.checkShards(b, p.inputs[i], p.specs[i])
-	}
-	return err
 }
 
 func (p *Program) checkBuffer(b compute.Buffer, want shapes.Shape) error {
@@ -311,7 +301,8 @@ func (c *Cache) Program(key string, build func(g *graph.Graph) []*graph.Node, op
 			kept := keptHeap()
 			theHeap.check(key, kept, freeMemory() < max(HostMemory()/4, kept+kept/4), c.trim)
 		}
-		c.touch(key)
+		i := slices.Index(c.recent, key)
+		c.recent = append(slices.Delete(c.recent, i, i+1), key)
 		return p, nil
 	}
 	c.trim()                                                        // ahead of short, which counts what the process has
@@ -326,11 +317,6 @@ func (c *Cache) Program(key string, build func(g *graph.Graph) []*graph.Node, op
 	c.programs[key] = p
 	c.recent = append(c.recent, key)
 	return p, nil
-}
-
-func (c *Cache) touch(key string) {
-	i := slices.Index(c.recent, key)
-	c.recent = append(slices.Delete(c.recent, i, i+1), key)
 }
 
 func (c *Cache) drop(key string) {

@@ -122,7 +122,7 @@ func openDrawer(dir string, s setup) (_ worker, err error) {
 	if d.engine, err = backend.Open(s.Backend); err != nil {
 		return nil, err
 	}
-	if d.weights, err = rollout.UploadIn(d.engine, d.model, s.graph()); err != nil {
+	if d.weights, err = rollout.Upload(d.engine, d.model, s.graph()); err != nil {
 		d.engine.Close()
 		return nil, err
 	}

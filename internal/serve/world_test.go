@@ -50,7 +50,7 @@ var theWorld = sync.OnceValues(func() (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	weights, err := rollout.Upload(e, m)
+	weights, err := rollout.Upload(e, m, model.GraphOptions{})
 	if err != nil {
 		return nil, err
 	}

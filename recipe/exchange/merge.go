@@ -59,5 +59,3 @@ func Merge(ctx context.Context, o MergeOptions) (text string, err error) {
 	}
 	return text, nil
 }
-
-}

@@ -137,7 +137,7 @@ func localSample(t *testing.T, p *policy) []rollout.Completion {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	weights, err := rollout.Upload(e, p.model)
+	weights, err := rollout.Upload(e, p.model, model.GraphOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,22 +45,13 @@ func Load(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
 
 // LoadShapes is Load without weights, which need not be there: it reads config.json and the tokenizer.
 func LoadShapes(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
-	fsys, name, err := FS(folder)
-	if err != nil {
-		return nil, nil, err
-	}
-	c, err := model.ReadConfig(fsys, name)
-	if err != nil {
-		return nil, nil, err
-	}
-	t, err := tokenizer.LoadFS(fsys, name)
-	if err == nil {
-		err = CheckVocabulary(name, t, c)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	return model.Unfilled(c), t, nil
+	return load(folder, func(fsys fs.FS, name string) (*model.Model, error) {
+		c, err := model.ReadConfig(fsys, name)
+		if err != nil {
+			return nil, err
+		}
+		return model.Unfilled(c), nil
+	})
 }
 
 // LoadReward is Load of a reward model.
@@ -77,11 +68,15 @@ func LoadReward(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
 
 // LoadAny is Load of a language model or of a reward model.
 func LoadAny(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
+	return load(folder, model.OpenFS)
+}
+
+func load(folder string, open func(fs.FS, string) (*model.Model, error)) (*model.Model, *tokenizer.Tokenizer, error) {
 	fsys, name, err := FS(folder)
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := model.OpenFS(fsys, name)
+	m, err := open(fsys, name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -158,7 +153,7 @@ func OpenWith(o Options) (*Model, error) {
 	if e.Wants.BFloat16 && m.Config.DType == "bfloat16" {
 		graph.DType = dtypes.BFloat16
 	}
-	weights, err := rollout.UploadIn(e, m, graph)
+	weights, err := rollout.Upload(e, m, graph)
 	if err != nil {
 		e.Close()
 		return nil, err
@@ -187,7 +182,7 @@ func (m *Model) Reload(folder string) error {
 	if differs := next.Config.DiffersFrom(m.Model.Config); differs != "" {
 		return fmt.Errorf("%s/config.json: it is another model than the one that is served: %s", folder, differs)
 	}
-	weights, err := rollout.UploadIn(m.Engine, next, m.sampling.Graph)
+	weights, err := rollout.Upload(m.Engine, next, m.sampling.Graph)
 	if err != nil {
 		return err
 	}
@@ -245,7 +240,7 @@ func (m *Model) Adapted(adapter string) (*Model, error) {
 		return nil, fmt.Errorf("%s: whether it was trained on the model's weights cannot be seen: %w", adapter, unknown)
 	}
 	trained := next.Trained()
-	own, err := rollout.UploadIn(m.Engine, &model.Model{Config: next.Config, Params: trained},
+	own, err := rollout.Upload(m.Engine, &model.Model{Config: next.Config, Params: trained},
 		m.sampling.Graph)
 	if err != nil {
 		return nil, err
