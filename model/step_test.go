@@ -447,9 +447,15 @@ func checkBFloat16Steps(t *testing.T, e *backend.Engine, m *Model, c cachedText)
 	}
 }
 
+// benchModel is the config of the smaller model of internal/bench.
+func benchModel() *Config {
+	return &Config{ModelType: "llama", VocabSize: 4096, HiddenSize: 256, IntermediateSize: 688, Layers: 6, Heads: 8,
+		KVHeads: 4, HeadDim: 32, TieEmbeddings: true, RMSNormEps: 1e-6, RopeTheta: 10000, MaxPositions: 2048}
+}
+
 // Turning the logits of many rows back from columns takes long.
 func TestLogitsOfManyRowsAreRows(t *testing.T) {
-	c := preset("5.4M").Config
+	c := benchModel()
 	for rows, columns := range map[int]bool{16: true, 32: false, 64: false, 128: false} {
 		compile(t, backendtest.Go(t), "step", func(g *graph.Graph) []*graph.Node {
 			in := c.StepInputs(g, StepShape{Prompts: rows, Samples: 1, Suffix: 8}, false, GraphOptions{})
@@ -466,7 +472,7 @@ func TestLogitsOfManyRowsAreRows(t *testing.T) {
 
 // XLA has fast products in bfloat16 for four rows or more by a weight, not for a weight by columns.
 func TestBFloat16MultipliesRowsByWeights(t *testing.T) {
-	c := preset("5.4M").Config
+	c := benchModel()
 	o := GraphOptions{DType: dtypes.BFloat16}
 	for _, rows := range []int{1, 16, 128} {
 		products := 0

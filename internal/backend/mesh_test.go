@@ -304,21 +304,3 @@ func failOnMesh(t *testing.T) {
 	e.Close()
 	fmt.Println("all work has ended")
 }
-
-// TestAMeshIsOfOneProcess: where a launcher says that there are several processes, a mesh is refused in one line,
-// before a plugin is looked for; one process of Slurm's is no reason.
-func TestAMeshIsOfOneProcess(t *testing.T) {
-	t.Setenv("SLURM_PROCID", "1")
-	t.Setenv("SLURM_STEP_NUM_TASKS", "2")
-	const want = "engine.devices 2: found rank 1 of 2 (slurm: SLURM_PROCID=1, " +
-		"SLURM_STEP_NUM_TASKS=2): they are devices of one process: want one process"
-	if _, err := OpenMesh("xla:no.so", Mesh{Data: 2}); err == nil || !strings.HasPrefix(err.Error(), want) ||
-		strings.Contains(err.Error(), "\n") {
-		t.Errorf("%v, want %s", err, want)
-	}
-	t.Setenv("SLURM_PROCID", "0")
-	t.Setenv("SLURM_STEP_NUM_TASKS", "1")
-	if _, err := OpenMesh("xla:no.so", Mesh{Data: 2}); err == nil || strings.Contains(err.Error(), "slurm") {
-		t.Error(err)
-	}
-}

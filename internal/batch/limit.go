@@ -62,7 +62,7 @@ func Limit(groups []Group, o Options, positions int) Limited {
 	for i := range groups {
 		cut := truncate(&groups[i], o)
 		switch {
-		case empty(groups[i]):
+		case len(groups[i].Prompt) == 0 || slices.ContainsFunc(groups[i].Answers, isEmpty):
 			l.Empty++
 		case tooLong(groups[i], o, positions):
 			l.Dropped++
@@ -76,9 +76,7 @@ func Limit(groups []Group, o Options, positions int) Limited {
 	return l
 }
 
-func empty(g Group) bool {
-	return len(g.Prompt) == 0 || slices.ContainsFunc(g.Answers, func(a []int32) bool { return len(a) == 0 })
-}
+func isEmpty(answer []int32) bool { return len(answer) == 0 }
 
 func tooLong(g Group, o Options, positions int) bool {
 	over := func(n, limit int) bool { return limit > 0 && n > limit }

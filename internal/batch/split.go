@@ -53,7 +53,10 @@ func Split(groups []Group, l Layout) (parts []Part) {
 		l.Pad = len(groups)
 	}
 	if l.Tokens == 0 {
-		return inOrder(groups, l)
+		for members := range slices.Chunk(upTo(len(groups)), max(1, l.Pad)) {
+			parts = append(parts, Part{Members: members, Packed: Pack(data.Pick(groups, members), l)})
+		}
+		return parts
 	}
 	for from := 0; from < len(groups); from += together {
 		some := groups[from:min(from+together, len(groups))]
@@ -73,14 +76,6 @@ func Split(groups []Group, l Layout) (parts []Part) {
 
 // together is how many groups at a time are divided among parts.
 const together = 512
-
-// inOrder makes parts of l.Pad groups each.
-func inOrder(groups []Group, l Layout) (parts []Part) {
-	for members := range slices.Chunk(upTo(len(groups)), max(1, l.Pad)) {
-		parts = append(parts, Part{Members: members, Packed: Pack(data.Pick(groups, members), l)})
-	}
-	return parts
-}
 
 func upTo(n int) []int {
 	s := make([]int, n)

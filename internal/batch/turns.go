@@ -95,7 +95,14 @@ func (e *Encoder) encodeSpans(spans []span) (ids [][]int32, err error) {
 		}
 		if len(part) < done || len(part) > len(full) || !slices.Equal(part, full[:len(part)]) {
 			e.Drift++
-			return e.encodeApart(spans)
+			ids = nil
+			for _, s := range spans {
+				if part, err = e.Tokenizer.Encode(s.text, false); err != nil {
+					return nil, err
+				}
+				ids = append(ids, part)
+			}
+			return ids, nil
 		}
 		ids = append(ids, full[done:len(part):len(part)])
 		done = len(part)
@@ -104,15 +111,4 @@ func (e *Encoder) encodeSpans(spans []span) (ids [][]int32, err error) {
 		err = errors.New("the prompt has no tokens: want at least one")
 	}
 	return ids, err
-}
-
-func (e *Encoder) encodeApart(spans []span) ([][]int32, error) {
-	ids := make([][]int32, len(spans))
-	for i, s := range spans {
-		var err error
-		if ids[i], err = e.Tokenizer.Encode(s.text, false); err != nil {
-			return nil, err
-		}
-	}
-	return ids, nil
 }
