@@ -193,7 +193,13 @@ func (p *Program) Run(inputs []compute.Buffer, donate []bool) (outputs []compute
 	if donate == nil {
 		donate = p.donate
 	}
-	if outputs, err = p.execute(inputs, donate); err != nil {
+	return p.run(inputs, donate)
+}
+
+// run is Run of inputs that were checked.
+func (p *Program) run(inputs []compute.Buffer, donate []bool) ([]compute.Buffer, error) {
+	outputs, err := p.execute(inputs, donate)
+	if err != nil {
 		FinalizeAll(outputs...)
 		return nil, p.engine.failed.set(fmt.Errorf("backend: run %s on %s: %w", p.name, p.engine.Name, fault(err)))
 	}

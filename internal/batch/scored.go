@@ -22,10 +22,7 @@ func (e *Encoder) Scored(source string, pad *int, prompt data.Text, answers ...d
 		if err != nil {
 			return Group{}, fmt.Errorf("%s: %w", source, err)
 		}
-		for n := len(ids) - 1; pad != nil && n > 0 && int(ids[n]) == *pad; n-- { // the first token stays
-			ids = ids[:n]
-		}
-		texts[i] = ids
+		texts[i] = withoutPadding(ids, pad)
 	}
 	n := commonPrefix(texts)
 	g := Group{Prompt: texts[0][:n:n]}
@@ -49,6 +46,14 @@ func (e *Encoder) whole(prompt, answer data.Text) ([]int32, error) {
 		return nil, err
 	}
 	return e.Tokenizer.Encode(text, false)
+}
+
+// withoutPadding cuts pad ids off the end. The first token stays.
+func withoutPadding(ids []int32, pad *int) []int32 {
+	for n := len(ids) - 1; pad != nil && n > 0 && int(ids[n]) == *pad; n-- {
+		ids = ids[:n]
+	}
+	return ids
 }
 
 // commonPrefix is the number of tokens that all texts begin with, at least 1.
