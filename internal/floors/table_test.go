@@ -96,7 +96,7 @@ var Table = []Row{
 	{"federated/lm", method, []string{"federated", "grpo", compute, "gonum.org/v1/gonum"}},
 	{"federated/link", method, []string{nats, "federated"}},
 
-	{"recipe", recipe, []string{compute, "eval/ci"}},
+	{"recipe", recipe, []string{compute}},
 	{"eval/ci", recipe, []string{"eval", "recipe"}},
 
 	{"internal/testkit", roof, nil},
