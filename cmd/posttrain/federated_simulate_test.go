@@ -93,7 +93,7 @@ var federatedFaults = []faultCase{
 	{"wire of another type", nil, simulate("--wire", "bfloat16"), 2, []string{"--wire", `wire "bfloat16"`,
 		"float32 or float64"}, nil},
 	{"a schedule's α", nil, simulate("--set", "schedule=global", "--set", "alpha=0.1"), 2, []string{"--set",
-		"alpha 0.1", "schedule global has its own α"}, nil},
+		"alpha 0.1", "the schedule has its own α"}, nil},
 	{"line search of a fixed step", nil, simulate("--method", "fednpg-admm", "--set", "step=fixed", "--set",
 		"line_search=on"), 2, []string{"--set", "line_search", "want off, or step trust"}, nil},
 	{"secure sums without rounds", nil, simulate("--set", "secure=true"), 2, []string{"--set", "secure true",

@@ -14,8 +14,7 @@ import (
 )
 
 // answer handles a letter of an agent that is not an update.
-func (s *serving) answer(ctx context.Context, m *nats.Msg) error {
-	name := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
+func (s *serving) answer(ctx context.Context, m *nats.Msg, name string) error {
 	l, err := s.unseal(m, name)
 	if err != nil || CheckName(l.Instance) != nil {
 		s.Warn("a letter of agent %q is dropped: %v", name, err)

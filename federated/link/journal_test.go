@@ -283,35 +283,6 @@ func flip(t *testing.T, path string) {
 	}
 }
 
-// TestReplayFindsOtherBits: a whole snapshot of another state is named, with the first number that differs.
-func TestReplayFindsOtherBits(t *testing.T) {
-	w, _ := cut(t, 2)
-	folder, err := run.Open(w.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer folder.Close()
-	s, err := readSnapshot(folder.CheckpointDir(4))
-	if err != nil {
-		t.Fatal(err)
-	}
-	state, err := DecodeState(form.Run, s.state)
-	if err != nil {
-		t.Fatal(err)
-	}
-	state.Vectors["d"][1]++
-	if s.state, err = EncodeState(form.Run, state); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := folder.WriteCheckpoint(4, s.write); err != nil {
-		t.Fatal(err)
-	}
-	r := replay(t, w.dir)
-	if r.same() || r.Found[0] != "" || !strings.Contains(r.Found[1], "d[1] is ") {
-		t.Errorf("%+v", r.Found)
-	}
-}
-
 // TestRefusedFolders: each is one line that names the file and both values.
 func TestRefusedFolders(t *testing.T) {
 	for name, c := range map[string]struct {

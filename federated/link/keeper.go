@@ -1,8 +1,6 @@
 package link
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -202,9 +200,6 @@ func updatePath(hash string) string { return filepath.Join(updatesName, hash+upd
 func readUpdate(dir string, form Form, e Event) (u protocol.Update, err error) {
 	if e.Line != Update {
 		return u, nil
-	}
-	if b, err := hex.DecodeString(e.File); err != nil || len(b) != sha256.Size {
-		return u, fmt.Errorf("event %d: found the hash %q, want %d hexadecimal digits", e.N, e.File, 2*sha256.Size)
 	}
 	path := filepath.Join(dir, updatePath(e.File))
 	b, err := files.Read(os.DirFS(filepath.Join(dir, updatesName)), e.File+updateEnd, int64(form.Most()))

@@ -114,15 +114,14 @@ func Serve(ctx context.Context, o ServerOptions) error {
 	return s.loop(ctx)
 }
 
-// loop handles one thing at a time, so that the keeper sees them in one order.
+// loop handles one thing at a time, so that the keeper sees them in one order. Letters of an agent come in the order in
+// which it has sent them: it asks after its update.
 func (s *serving) loop(ctx context.Context) error {
-	updates, asks := make(chan *nats.Msg, 1024), make(chan *nats.Msg, 1024)
-	for what, to := range map[string]chan *nats.Msg{"up": updates, "ask": asks} {
-		sub, err := s.nc.ChanSubscribe(subject(s.Form.Run, what, "*"), to)
-		if err != nil {
+	letters := make(chan *nats.Msg, 2048)
+	for _, what := range []string{"up", "ask"} {
+		if _, err := s.nc.ChanSubscribe(subject(s.Form.Run, what, "*"), letters); err != nil {
 			return err
 		}
-		defer sub.Unsubscribe()
 	}
 	if s.Deadline > 0 && len(s.Places) > 0 { // those who answered before the restart get no task that starts the clock
 		s.round = time.NewTimer(s.Deadline)
@@ -130,48 +129,45 @@ func (s *serving) loop(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for !s.Keeper.Done() {
-		select { // updates first: an agent that asks wants to know what became of its last one
-		case m := <-updates:
-			if err := s.take(ctx, m); err != nil {
-				return err
-			}
-			continue
-		default:
+		var late <-chan time.Time
+		if s.round != nil {
+			late = s.round.C
 		}
-		if err := s.next(ctx, updates, asks, tick.C); err != nil {
+		var err error
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case m := <-letters:
+			if name, update := s.isUpdate(m); update {
+				err = s.take(ctx, m, name)
+			} else {
+				err = s.answer(ctx, m, name)
+			}
+		case p := <-s.pulled:
+			err = s.arrived(ctx, p)
+		case <-late:
+			err = s.late(ctx)
+		case <-tick.C:
+			err = s.tick(ctx)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	return s.finish(ctx, asks)
+	return s.finish(ctx, letters)
 }
 
-func (s *serving) next(ctx context.Context, updates, asks <-chan *nats.Msg, tick <-chan time.Time) error {
-	var late <-chan time.Time
-	if s.round != nil {
-		late = s.round.C
-	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case m := <-updates:
-		return s.take(ctx, m)
-	case p := <-s.pulled:
-		return s.arrived(ctx, p)
-	case m := <-asks:
-		return s.answer(ctx, m)
-	case <-late:
-		return s.late(ctx)
-	case <-tick:
-		return s.tick(ctx)
-	}
+// isUpdate names the agent of a letter, and says whether it has an update.
+func (s *serving) isUpdate(m *nats.Msg) (name string, update bool) {
+	name = m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
+	return name, m.Subject == subject(s.Form.Run, "up", name)
 }
 
 // take handles a letter with an update. A long one is pulled first, beside everything else.
-func (s *serving) take(ctx context.Context, m *nats.Msg) error {
-	name := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
+func (s *serving) take(ctx context.Context, m *nats.Msg, name string) error {
 	a := s.members[name]
 	if a == nil {
-		s.count(reasonForeign)
+		s.status.Refused[reasonForeign]++
 		s.Warn("an update of agent %q, which has not joined, is dropped", name)
 		return nil
 	}
@@ -305,8 +301,6 @@ func (s *serving) endIfStuck() error {
 	return errors.Join(protocol.ErrStuck, s.nc.FlushTimeout(farewell))
 }
 
-func (s *serving) count(reason string) { s.status.Refused[reason]++ }
-
 // refuse says what is wrong with an update that the keeper did not get.
 func (s *serving) refuse(ctx context.Context, a *member, l *letter, err error) {
 	r := &receipt{Reason: reasonDamaged, Detail: err.Error()}
@@ -316,7 +310,7 @@ func (s *serving) refuse(ctx context.Context, a *member, l *letter, err error) {
 	case errors.Is(err, ErrForeign):
 		r.Reason = reasonForeign
 	}
-	s.count(r.Reason)
+	s.status.Refused[r.Reason]++
 	s.Warn("update of agent %q refused (%s): %s", a.name, r.Reason, err)
 	switch {
 	case l != nil:
@@ -457,7 +451,7 @@ func (s *serving) leave(ctx context.Context, a *member) error {
 const farewell = 3 * time.Second
 
 // finish has every agent stop, and waits until they have said goodbye.
-func (s *serving) finish(ctx context.Context, asks <-chan *nats.Msg) error {
+func (s *serving) finish(ctx context.Context, letters <-chan *nats.Msg) error {
 	s.Tick(s.status)
 	defer s.Tick(s.status) // with the agents' last letters
 	for _, a := range s.members {
@@ -476,8 +470,12 @@ func (s *serving) finish(ctx context.Context, asks <-chan *nats.Msg) error {
 			return nil // the run is done all the same
 		case <-end:
 			return s.nc.FlushTimeout(farewell)
-		case m := <-asks:
-			if err := s.answer(ctx, m); err != nil {
+		case m := <-letters:
+			name, update := s.isUpdate(m)
+			if update { // it comes too late
+				continue
+			}
+			if err := s.answer(ctx, m, name); err != nil {
 				return err
 			}
 		}

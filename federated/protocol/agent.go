@@ -79,7 +79,7 @@ func (a *Agent) Do(ctx context.Context, t Task) (Update, error) {
 		return a.masked(t)
 	}
 	do := map[Kind]func(context.Context, Task, *Update) error{
-		Gradient: a.gradient, Train: a.train, Solve: a.solve, Product: a.product, Search: a.search,
+		Gradient: a.learn, Train: a.learn, Solve: a.solve, Product: a.product, Search: a.search,
 	}[t.Kind]
 	if do == nil {
 		return u, fmt.Errorf("a task of kind %q: want gradient, solve, product, search or train", t.Kind)
@@ -117,23 +117,18 @@ func (a *Agent) validate(ctx context.Context, t Task, u *Update) error {
 	return nil
 }
 
-// gradient samples under θ and gives g.
-func (a *Agent) gradient(ctx context.Context, t Task, u *Update) error {
-	if err := a.collect(ctx, t); err != nil {
+// learn samples under θ and gives g, or the change of the weights by local training.
+func (a *Agent) learn(ctx context.Context, t Task, u *Update) error {
+	err := a.collect(ctx, t)
+	if err != nil {
 		return err
 	}
-	g, err := a.batch.Gradient()
-	u.Vectors = [][]float64{g}
-	return a.remember(t, federated.Dual{}, err)
-}
-
-// train samples under θ and gives the change of the weights by local training.
-func (a *Agent) train(ctx context.Context, t Task, u *Update) error {
-	if err := a.collect(ctx, t); err != nil {
-		return err
+	u.Vectors = make([][]float64, 1)
+	if t.Kind == Train {
+		u.Vectors[0], err = a.batch.Train(ctx, a.o.how())
+	} else {
+		u.Vectors[0], err = a.batch.Gradient()
 	}
-	change, err := a.batch.Train(ctx, a.o.how())
-	u.Vectors = [][]float64{change}
 	return a.remember(t, federated.Dual{}, err)
 }
 
@@ -253,13 +248,14 @@ func (a *Agent) search(ctx context.Context, t Task, u *Update) error {
 func (a *Agent) collect(ctx context.Context, t Task) error {
 	a.Records = slices.DeleteFunc(a.Records, func(r record) bool { return r.Version > t.Accepted })
 	last := a.last()
+	var learned *State // nil: its state is lost
 	switch {
 	case t.Accepted == start:
-		return a.sample(ctx, t, &a.first)
+		learned = &a.first
 	case last != nil && last.Version == t.Accepted:
-		return a.sample(ctx, t, &last.Workload)
+		learned = &last.Workload
 	}
-	return a.sample(ctx, t, nil) // its state is lost
+	return a.sample(ctx, t, learned)
 }
 
 // sample collects the batch of a round, with what the workload had learned before; nil: with what it has now.

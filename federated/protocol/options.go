@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
@@ -229,61 +230,49 @@ func (o Options) Check() []fault.Fault {
 	return faults
 }
 
-// checkTogether looks at options that depend on each other.
+// checkTogether looks at options that depend on each other: what secure sums cannot do, and what would not be covered
+// by the privacy account, is a fault too.
 func (o Options) checkTogether(faults *fault.Faults) {
-	if o.Schedule != nil && *o.Schedule != string(federated.Constant) && o.Alpha != nil {
-		faults.Add("alpha", *o.Alpha, "schedule %s has its own α; remove it", *o.Schedule)
+	is := func(p *string, value string) bool { return p != nil && *p == value }
+	p, limit := o.Privacy, "rounds"
+	if Asynchronous(o.Method) {
+		limit = "updates"
 	}
-	if o.Step != nil && *o.Step == "fixed" && *o.LineSearch == "on" {
-		faults.Add("line_search", "on", "step fixed has the length that the theorem says: want off, or step trust")
-	}
-	if o.Absent != nil && *o.Absent == "drop" && *o.Forget != *Defaults(o.Method).Forget {
-		faults.Add("forget", *o.Forget, "absent drop remembers no agent; remove it")
-	}
-	o.checkPrivate(faults)
-	if o.Most() == 0 && o.Samples == 0 {
-		key := "rounds"
-		if Asynchronous(o.Method) {
-			key = "updates"
+	for _, c := range []struct {
+		wrong bool
+		key   string
+		value any
+		say   string
+	}{
+		{o.Alpha != nil && !is(o.Schedule, string(federated.Constant)), "alpha", o.Alpha,
+			"the schedule has its own α; remove it"},
+		{is(o.Step, "fixed") && is(o.LineSearch, "on"), "line_search", "on",
+			"step fixed has the length that the theorem says: want off, or step trust"},
+		{is(o.Absent, "drop") && *o.Forget != *Defaults(o.Method).Forget, "forget", o.Forget,
+			"absent drop remembers no agent; remove it"},
+		{!o.Secure && p.Clip+p.Noise > 0, "privacy.noise", p.Noise,
+			fmt.Sprintf("with privacy.clip %g: one agent's share of the noise hides little: want secure true", p.Clip)},
+		{o.Secure && Asynchronous(o.Method), "secure", true,
+			o.Method + " steps on single updates, which the server must see: want a method in rounds, " +
+				fault.Or(groups["sync"])},
+		{o.Secure && o.Clip > 0, "clip", o.Clip,
+			"the server sees no single update with secure: want 0, and privacy.clip for the agents' own bound"},
+		{o.Secure && is(o.Absent, string(federated.Hold)), "absent", o.Absent,
+			"with secure the server has no single update to hold: want drop"},
+		{o.Secure && o.Select != nil && number(*o.Select, o.Agents) < fewest, "select", o.Select,
+			fmt.Sprintf("a secure sum needs 2 agents: that share of %d is less", o.Agents)},
+		{o.Secure && p.Noise > 0 && p.Clip == 0, "privacy.clip", 0,
+			"privacy.noise is in units of it: want a number above 0"},
+		{o.Secure && p.Noise > 0 && is(o.Weights, "samples"), "weights", o.Weights,
+			"privacy.noise covers agents of one weight: want equal"},
+		{o.Secure && p.Noise > 0 && is(o.LineSearch, "on"), "line_search", "on",
+			"the agents' answers have no noise: want off with privacy.noise"},
+		{o.Most() == 0 && o.Samples == 0, limit, 0,
+			fmt.Sprintf("the run would never end: want %s or samples above 0", limit)},
+	} {
+		if c.wrong {
+			faults.Add(c.key, reflect.Indirect(reflect.ValueOf(c.value)).Interface(), "%s", c.say)
 		}
-		faults.Add(key, 0, "the run would never end: want %s or samples above 0", key)
-	}
-}
-
-// checkPrivate refuses what secure sums cannot do, and what would not be covered by the privacy account.
-func (o Options) checkPrivate(faults *fault.Faults) {
-	p := o.Privacy
-	if !o.Secure {
-		if p.Clip > 0 || p.Noise > 0 {
-			faults.Add("privacy.noise", p.Noise, "with privacy.clip %g: one agent's share of the noise hides little: "+
-				"want secure true", p.Clip)
-		}
-		return
-	}
-	o.checkSecure(faults)
-	switch {
-	case p.Noise == 0:
-	case p.Clip == 0:
-		faults.Add("privacy.clip", 0, "privacy.noise is in units of it: want a number above 0")
-	case o.Weights != nil && *o.Weights == "samples":
-		faults.Add("weights", *o.Weights, "privacy.noise covers agents of one weight: want equal")
-	case o.LineSearch != nil && *o.LineSearch == "on":
-		faults.Add("line_search", "on", "the agents' answers have no noise: want off with privacy.noise")
-	}
-}
-
-func (o Options) checkSecure(faults *fault.Faults) {
-	switch {
-	case Asynchronous(o.Method):
-		faults.Add("secure", true, "%s steps on single updates, which the server must see: want a method in rounds, %s",
-			o.Method, fault.Or(groups["sync"]))
-	case o.Clip > 0:
-		faults.Add("clip", o.Clip, "the server sees no single update with secure: want 0, and privacy.clip for the "+
-			"agents' own bound")
-	case o.Absent != nil && *o.Absent == string(federated.Hold):
-		faults.Add("absent", *o.Absent, "with secure the server has no single update to hold: want drop")
-	case number(*o.Select, o.Agents) < fewest:
-		faults.Add("select", *o.Select, "a secure sum needs 2 agents: that share of %d is less", o.Agents)
 	}
 }
 

@@ -124,7 +124,10 @@ func (s *Simulation) start(ctx context.Context, sends []Send) {
 		if send.Task.Kind == Stop {
 			continue
 		}
-		j := &job{Task: send.Task, Due: s.now + s.cost(send), done: make(chan struct{})}
+		j := &job{Task: send.Task, Due: s.now, done: make(chan struct{})}
+		if send.Task.Samples() {
+			j.Due += s.Times[send.Agent]
+		}
 		s.begin(ctx, send.Agent, j)
 	}
 }
@@ -141,13 +144,6 @@ func (s *Simulation) begin(ctx context.Context, agent int, j *job) {
 		defer func() { <-s.rooms }()
 		j.update, j.err = s.Agents[agent].Do(ctx, j.Task)
 	}()
-}
-
-func (s *Simulation) cost(send Send) float64 {
-	if send.Task.Samples() {
-		return s.Times[send.Agent]
-	}
-	return 0
 }
 
 // Wait returns when no agent computes. Call it before the simulation is given up.

@@ -58,34 +58,25 @@ func Unpack(s State, v any) error {
 				missing = fmt.Errorf("snapshot: it has no %s", name)
 			}
 		case *map[string][]float64:
-			*x = below(s.Vectors, name+"/")
-		case *[][]float64:
-			*x = numbered(s.Vectors, name, len(*x))
+			*x = map[string][]float64{}
+			for key, v := range s.Vectors {
+				if rest, ok := strings.CutPrefix(key, name+"/"); ok {
+					(*x)[rest] = v
+				}
+			}
+		case *[][]float64: // name/0, name/1, …, at least as many as there were; one that is missing is nil
+			least := len(*x)
+			*x = nil
+			for i := 0; ; i++ {
+				v, ok := s.Vectors[name+"/"+strconv.Itoa(i)]
+				if !ok && i >= least {
+					break
+				}
+				*x = append(*x, v)
+			}
 		}
 	})
 	return missing
-}
-
-// below are the vectors whose names begin with prefix, without it.
-func below(vectors map[string][]float64, prefix string) map[string][]float64 {
-	out := map[string][]float64{}
-	for name, v := range vectors {
-		if rest, ok := strings.CutPrefix(name, prefix); ok {
-			out[rest] = v
-		}
-	}
-	return out
-}
-
-// numbered are the vectors name0, name1, …, at least n; a vector that is missing is nil.
-func numbered(vectors map[string][]float64, name string, n int) (all [][]float64) {
-	for i := 0; ; i++ {
-		v, ok := vectors[name+"/"+strconv.Itoa(i)]
-		if !ok && i >= n {
-			return all
-		}
-		all = append(all, v)
-	}
 }
 
 // eachVector calls do with every vector below v, and with its name.
@@ -104,23 +95,19 @@ func eachVector(v reflect.Value, name string, do func(name string, at reflect.Va
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			eachField(v.Type().Field(i), v.Field(i), name, do)
+			switch f, field := v.Type().Field(i), v.Field(i); {
+			case f.Anonymous:
+				eachVector(field, name, do)
+			case !f.IsExported():
+			case f.Tag.Get("json") != "-":
+				eachVector(field, name+f.Name+"/", do)
+			default:
+				switch field.Interface().(type) {
+				case []float64, [][]float64, map[string][]float64:
+					do(name+f.Name, field)
+				}
+			}
 		}
-	}
-}
-
-func eachField(f reflect.StructField, v reflect.Value, name string, do func(name string, at reflect.Value)) {
-	switch {
-	case f.Anonymous:
-		eachVector(v, name, do)
-	case !f.IsExported():
-	case f.Tag.Get("json") == "-":
-		switch v.Interface().(type) {
-		case []float64, [][]float64, map[string][]float64:
-			do(name+f.Name, v)
-		}
-	default:
-		eachVector(v, name+f.Name+"/", do)
 	}
 }
 
