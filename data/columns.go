@@ -170,9 +170,6 @@ func numberOf(fields map[string]any, column string) (x float64, ok bool, err err
 	return x, true, nil
 }
 
-// Number converts a reader's number. The error is what was found, in words.
-func Number(value any) (float64, error) { return toFloat(value) }
-
 // toFloat converts the readers' numbers: json.Number, or any width from parquet. The error is the value in words.
 func toFloat(value any) (float64, error) {
 	switch v := value.(type) {

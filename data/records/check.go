@@ -146,7 +146,11 @@ func (r *Report) scan(ctx context.Context, s *data.Stream[Record], rules rules) 
 		r.Errors += t.Count
 	}
 	for _, t := range report.Warts {
-		r.tally(Rule{severityOf(t.What), "odd", t.What}, t)
+		severity := Warning
+		if t.What == data.SplitPair || t.What == data.SeveralTurns {
+			severity = Note
+		}
+		r.tally(Rule{severity, "odd", t.What}, t)
 	}
 	rules.finish()
 	r.Groups = slices.DeleteFunc(r.Groups, func(g *Group) bool { return g.Count == 0 })
@@ -155,14 +159,6 @@ func (r *Report) scan(ctx context.Context, s *data.Stream[Record], rules rules) 
 			cmp.Compare(b.Rows, a.Rows))
 	})
 	return nil
-}
-
-// severityOf is the severity of a reader's remark.
-func severityOf(wart string) Severity {
-	if wart == data.SplitPair || wart == data.SeveralTurns {
-		return Note
-	}
-	return Warning
 }
 
 // bad notes a row that cannot be read, or that the file cannot be read any further (row "").

@@ -67,23 +67,18 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 		return nil, err
 	}
 	if !o.writes() {
-		return demonstrate(o)
+		items := ci.Synthesize(o.N, o.Seed)
+		if o.HeldOut {
+			items = ci.SynthesizeHeldOut(o.N, o.Seed)
+		}
+		err := data.WriteAll(o.Out, ci.Demonstrations(items, o.Flaws, o.Seed))
+		return &Result{fmt.Sprintf("%s: %d demonstrations\n", o.Out, o.N)}, err
 	}
 	result, err := (&writing{Reporter: run.Listen(r), o: o}).run(ctx)
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w while %s was written; the same command continues", recipe.ErrInterrupted, o.Out)
 	}
 	return result, err
-}
-
-// demonstrate writes demonstrations of the templates' items.
-func demonstrate(o Options) (*Result, error) {
-	items := ci.Synthesize(o.N, o.Seed)
-	if o.HeldOut {
-		items = ci.SynthesizeHeldOut(o.N, o.Seed)
-	}
-	err := data.WriteAll(o.Out, ci.Demonstrations(items, o.Flaws, o.Seed))
-	return &Result{fmt.Sprintf("%s: %d demonstrations\n", o.Out, o.N)}, err
 }
 
 // writing is a run.

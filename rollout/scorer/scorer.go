@@ -14,6 +14,7 @@
 package scorer
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -151,19 +152,12 @@ func Open(o Options, p Place) (Source, error) {
 	j := o.Judge
 	client, err := metered.Open(metered.Options{Name: "judge", BaseURL: j.BaseURL, Model: j.Model, KeyName: j.KeyEnv,
 		APIVersion: j.APIVersion, MaxTokens: j.MaxNew, Cache: p.Cache, Parallel: j.Parallel,
-		RequestsPerMinute: j.RequestsPerMinute, Timeout: o.Timeout, Retries: retries(j.Retries), Warn: p.Warn, MaxRequests: j.MaxRequests, MaxCost: j.MaxCost,
-		PromptPrice: j.PromptPrice, CompletionPrice: j.CompletionPrice})
+		RequestsPerMinute: j.RequestsPerMinute, Timeout: o.Timeout, Retries: cmp.Or(j.Retries, -1), // -1: no retries
+		Warn: p.Warn, MaxRequests: j.MaxRequests, MaxCost: j.MaxCost, PromptPrice: j.PromptPrice,
+		CompletionPrice: j.CompletionPrice})
 	if err != nil {
 		return nil, err
 	}
 	return &judge{model: client, rubric: rubric, lowest: j.Range[0], highest: j.Range[1], parallel: 2 * j.Parallel,
 		close: client.Close}, nil
-}
-
-// retries is a number of retries as metered has it, where 0 is the default.
-func retries(n int) int {
-	if n == 0 {
-		return -1
-	}
-	return n
 }
