@@ -32,6 +32,8 @@ type Side struct {
 	Refused int     `json:"refused"`
 	Return  Spread  `json:"return"` // of the last updates
 	First   Spread  `json:"first_return"`
+
+	records []run.Record
 }
 
 // Spread is the mean and the standard deviation of the returns of some updates.
@@ -51,27 +53,13 @@ func (s Spread) String() string {
 	return fmt.Sprintf("%.1f ± %.1f", s.Mean, s.Std)
 }
 
-// side is a method with its metrics.
-type side struct {
-	Side
-	records []run.Record
-}
-
-func (s side) last() run.Record {
-	if len(s.records) == 0 {
-		return run.Record{}
-	}
-	return s.records[len(s.records)-1]
-}
-
 // window is the number of updates or rounds, with an episode that ended, whose returns are averaged.
 const window = 10
 
-func (m *simulating) side(records []run.Record) side {
-	s := side{records: records}
-	last := s.last()
-	s.Side = Side{Method: m.Method, Updates: last.Step, Samples: int(last.Values["samples"]),
-		Time: last.Values["time"], Refused: int(last.Values["refused"])}
+func (m *simulating) side(records []run.Record) Side {
+	last := lastOf(records)
+	s := Side{Method: m.Method, Updates: last.Step, Samples: int(last.Values["samples"]), Time: last.Values["time"],
+		Refused: int(last.Values["refused"]), records: records}
 	s.Up, s.Down = traffic(last, m.Agents)
 	var returns []float64
 	for _, r := range records {
@@ -82,6 +70,13 @@ func (m *simulating) side(records []run.Record) side {
 	n := min(window, len(returns))
 	s.First, s.Return = spread(returns[:n]), spread(returns[len(returns)-n:])
 	return s
+}
+
+func lastOf(records []run.Record) (last run.Record) {
+	if n := len(records); n > 0 {
+		last = records[n-1]
+	}
+	return last
 }
 
 // traffic are the bytes of all agents, up and down.
@@ -107,26 +102,14 @@ func spread(values []float64) (s Spread) {
 	return s
 }
 
-// summaryFile is summary.json.
-type summaryFile struct {
-	Command string    `json:"command"`
-	Task    string    `json:"task"`
-	Agents  int       `json:"agents"`
-	Seed    uint64    `json:"seed"`
-	Times   []float64 `json:"times"`
-	Methods []Side    `json:"methods"`
-}
-
 // report writes policy, picture and summary.
-func (m *simulating) report(sides []side) (*Result, error) {
+func (m *simulating) report(sides []Side) (*Result, error) {
 	title := fmt.Sprintf("%s on %s, %s (posttrain %s)", m.Method, m.id.Task, recipe.Count(m.Agents, "agent"), Command)
 	if err := m.folder.WritePanels(title, panels(sides, m.Agents)); err != nil {
 		return nil, err
 	}
-	file := summaryFile{Command: Command, Task: m.id.Task, Agents: m.Agents, Seed: m.Seed, Times: m.times()}
-	for _, s := range sides {
-		file.Methods = append(file.Methods, s.Side)
-	}
+	file := map[string]any{"command": Command, "task": m.id.Task, "agents": m.Agents, "seed": m.Seed, "times": m.times(),
+		"methods": sides}
 	if err := m.folder.WriteSummaryJSON(file); err != nil {
 		return nil, err
 	}
@@ -136,10 +119,10 @@ func (m *simulating) report(sides []side) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Result{m.folder.Dir, file.Methods, text}, nil
+	return &Result{m.folder.Dir, sides, text}, nil
 }
 
-func (m *simulating) words(s side) string {
+func (m *simulating) words(s Side) string {
 	refused := ""
 	if s.Refused > 0 {
 		refused = fmt.Sprintf(", %d refused", s.Refused)
@@ -173,10 +156,7 @@ func validationText(records []run.Record) string {
 
 // account says in a line what the sums of a run have revealed, "" without noise.
 func (o *Options) account(records []run.Record) string {
-	if len(records) == 0 {
-		return ""
-	}
-	account, ok := o.Account(int(math.Round(records[len(records)-1].Values["sums"])))
+	account, ok := o.Account(int(math.Round(lastOf(records).Values["sums"])))
 	if !ok {
 		return ""
 	}
@@ -184,7 +164,7 @@ func (o *Options) account(records []run.Record) string {
 }
 
 // table compares what the methods cost.
-func table(sides []side) string {
+func table(sides []Side) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%-12s %8s %9s %10s %11s %11s  %s\n", "", "versions", "samples", "time (s)", "sent up", "sent down",
 		"return at the end")
@@ -206,7 +186,7 @@ func bytesText(n int64) string {
 }
 
 // speedup compares the times of an asynchronous and a synchronous method with the formula.
-func (m *simulating) speedup(sides []side) string {
+func (m *simulating) speedup(sides []Side) string {
 	if len(sides) < 2 || protocol.Asynchronous(sides[0].Method) == protocol.Asynchronous(sides[1].Method) {
 		return ""
 	}
@@ -219,7 +199,7 @@ func (m *simulating) speedup(sides []side) string {
 }
 
 // panels are return against samples and against time, lateness or KL, and bytes. The first two are always there.
-func panels(sides []side, agents int) (drawn []run.Panel) {
+func panels(sides []Side, agents int) (drawn []run.Panel) {
 	for i, p := range []struct{ label, x, at, of string }{
 		{"mean return", "samples of all agents", "samples", "return"},
 		{"mean return", "virtual time, seconds", "time", "return"},

@@ -26,8 +26,7 @@ func Run(ctx context.Context, s Simulation, r run.Reporter) (*Result, error) {
 		return nil, err
 	}
 	s.heard = r
-	m := &simulating{Simulation: s, Reporter: run.Listen(r), known: map[string]bool{}, work: new(work)}
-	m.work.Context, m.work.stop = context.WithCancel(context.Background())
+	m := &simulating{Simulation: s, Reporter: run.Listen(r), known: map[string]bool{}, work: newWork()}
 	if err := m.open(ctx); err != nil {
 		return nil, err
 	}
@@ -39,7 +38,7 @@ func Run(ctx context.Context, s Simulation, r run.Reporter) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	sides := []side{m.side(records)}
+	sides := []Side{m.side(records)}
 	if s.Compare != none {
 		other, err := m.compare(ctx, sides[0])
 		if err != nil {
@@ -68,6 +67,12 @@ type work struct {
 	stop  context.CancelFunc
 	saved int  // version that a resume continues, 0: the start
 	ahead bool // there are steps after it
+}
+
+func newWork() *work {
+	w := new(work)
+	w.Context, w.stop = context.WithCancel(context.Background())
+	return w
 }
 
 // interrupt ends the work, unless a step would be lost.
@@ -209,53 +214,49 @@ func (s *Simulation) newClock(ctx context.Context) (*protocol.Simulation, protoc
 // follow lets the clock run to the end of the run, and saves it there. If ctx ends, it saves after the step under way,
 // or stops at once where all steps are saved.
 func (m *simulating) follow(ctx context.Context) error {
-	bar := m.progress(m.clock)
-	defer bar.Close()
-	defer context.AfterFunc(ctx, m.work.interrupt)()
-	for !m.clock.Server.Done() {
-		e, err := m.clock.Step(m.work)
-		if m.work.Err() != nil || e.Receipt.Stepped && !m.work.advance() {
-			return m.stopped()
-		}
-		if err != nil {
-			return m.explainStuck(m.clock.Server, err)
-		}
-		m.reportRefusal(bar, e)
-		if !e.Receipt.Stepped {
-			continue
-		}
-		record := recordOf(e, m.clock.Server.Version())
-		if err := m.folder.Log(record); err != nil {
-			return err
-		}
-		m.show(bar, record)
-		if every := m.CheckpointEvery; every > 0 && record.Step%every == 0 && !m.clock.Server.Done() {
-			if err := m.save(); err != nil {
-				return err
-			}
-		}
-		if ctx.Err() != nil && !m.clock.Server.Done() {
-			if err := m.save(); err != nil {
-				return err
-			}
-			return m.stopped()
-		}
+	stopped, err := m.simulate(ctx, m.folder.Log, m.save)
+	if !stopped || err != nil {
+		return err
 	}
-	return m.save()
-}
-
-func recordOf(e protocol.Event, version int) run.Record {
-	e.Receipt.Metrics["time"] = e.Time
-	return run.Record{Step: version, Values: e.Receipt.Metrics}
-}
-
-// stopped says which version a resume continues.
-func (m *simulating) stopped() error {
 	where := "after " + m.count(m.work.saved) + ", saved"
 	if m.work.saved == 0 {
 		where = "before the first " + m.unit()
 	}
 	return &recipe.Stopped{Where: where, Dir: m.folder.Dir}
+}
+
+// simulate lets the clock run until the server is done, or ctx has ended. Versions are logged, and saved where that is
+// due.
+func (m *simulating) simulate(ctx context.Context, log func(run.Record) error, save func() error) (bool, error) {
+	bar, server := m.progress(), m.clock.Server
+	defer bar.Close()
+	defer context.AfterFunc(ctx, m.work.interrupt)()
+	for !server.Done() {
+		e, err := m.clock.Step(m.work)
+		if m.work.Err() != nil || e.Receipt.Stepped && !m.work.advance() {
+			return true, nil
+		}
+		if err != nil {
+			return false, m.explainStuck(server, err)
+		}
+		m.reportRefusal(bar, e)
+		if !e.Receipt.Stepped {
+			continue
+		}
+		e.Receipt.Metrics["time"] = e.Time
+		record := run.Record{Step: server.Version(), Values: e.Receipt.Metrics}
+		if err := log(record); err != nil {
+			return false, err
+		}
+		m.show(bar, record)
+		stop, every := ctx.Err() != nil, m.CheckpointEvery
+		if !server.Done() && (stop || every > 0 && record.Step%every == 0) {
+			if err := save(); err != nil || stop {
+				return stop, err
+			}
+		}
+	}
+	return false, save()
 }
 
 // reportRefusal reports the first refusal of an agent for a reason.
@@ -293,9 +294,9 @@ func (o *Options) unit() string {
 func (o *Options) count(n int) string { return recipe.Count(n, o.unit()) }
 
 // progress shows how far the limit is that the run has; where it has two, that of rounds or updates.
-func (m *simulating) progress(clock *protocol.Simulation) run.Bar {
+func (m *simulating) progress() run.Bar {
 	if most := m.Most(); most > 0 {
-		return m.Progress(m.unit(), clock.Server.Version(), most)
+		return m.Progress(m.unit(), m.clock.Server.Version(), most)
 	}
 	return m.Progress("sample", 0, m.Samples)
 }
@@ -318,39 +319,35 @@ func (m *simulating) show(bar run.Bar, r run.Record) {
 const none = "none"
 
 // compare simulates the other method, with its own defaults, on as many samples.
-func (m *simulating) compare(ctx context.Context, first side) (side, error) {
+func (m *simulating) compare(ctx context.Context, first Side) (Side, error) {
 	o := *m
-	o.Method, o.Options.Options = m.Compare, m.other(int(first.last().Values["samples"]))
+	o.known, o.work = map[string]bool{}, newWork()
+	defer o.work.stop()
+	o.Method, o.Options.Options = m.Compare, m.other(first.Samples)
 	if own := defaultsOn("", m.Method, "").Control.Entropy; m.Control.Entropy == own {
 		o.Control.Entropy = defaultsOn("", m.Compare, "").Control.Entropy
 	}
 	var err error
 	if o.clock, _, err = o.newClock(ctx); err != nil {
-		return side{}, fmt.Errorf("compare %s: %w", m.Compare, err)
+		return Side{}, fmt.Errorf("compare %s: %w", m.Compare, err)
 	}
 	defer o.clock.Wait()
 	o.Say("the same samples by %s", m.Compare)
-	o.clock.JoinAll(ctx)
-	bar := o.progress(o.clock)
-	defer bar.Close()
+	o.clock.JoinAll(o.work)
 	var records []run.Record
-	for !o.clock.Server.Done() {
-		e, err := o.clock.Step(ctx)
-		if ctx.Err() != nil {
-			return side{}, &recipe.Stopped{Where: "while " + m.Compare + " was simulated; the run itself is saved",
-				Dir: m.folder.Dir}
-		}
-		if err != nil {
-			return side{}, fmt.Errorf("compare %s: %w", m.Compare, o.explainStuck(o.clock.Server, err))
-		}
-		if e.Receipt.Stepped {
-			records = append(records, recordOf(e, o.clock.Server.Version()))
-			o.show(bar, records[len(records)-1])
-		}
+	var rows []any
+	log := func(r run.Record) error {
+		records, rows = append(records, r), append(rows, r)
+		o.work.keep(r.Step) // nothing is lost where this is stopped
+		return nil
 	}
-	rows := make([]any, len(records))
-	for i, r := range records {
-		rows[i] = r
+	stopped, err := o.simulate(ctx, log, func() error { return nil })
+	switch {
+	case err != nil:
+		return Side{}, fmt.Errorf("compare %s: %w", m.Compare, err)
+	case stopped:
+		return Side{}, &recipe.Stopped{Where: "while " + m.Compare + " was simulated; the run itself is saved",
+			Dir: m.folder.Dir}
 	}
 	return o.side(records), m.folder.WriteLines(compareName, rows...)
 }
