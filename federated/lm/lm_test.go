@@ -33,7 +33,7 @@ func (letters) Decode(ids []int32, _ bool) (text string) {
 func tiny() Agent {
 	o := grpo.DefaultOptions()
 	o.Prompts, o.GroupSize, o.KL, o.KLCoef = 3, 4, grpo.None, 0
-	a := Agent{Options: o, Sampling: rollout.Sampling{MaxNew: 6, Temperature: 1}, Shuffle: true, Memory: 1e9,
+	a := Agent{Options: o, Sampling: rollout.Sampling{MaxNew: 6, Temperature: 1}, Memory: 1e9,
 		Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1},
 		Score: func(t *grpo.Task, text string) grpo.Score {
 			return grpo.Score{Reward: float64(strings.Count(text, t.Target)) / float64(len(text)+1)}
@@ -106,7 +106,7 @@ func training(t *testing.T, e *backend.Engine, a Agent, change func(*train.Optio
 	defer s.Close()
 	loop := &train.Trainer{Learner: l, Seed: seed, Options: train.Defaults(), Source: &grpo.Rollouts{
 		Options: a.Options, Sampling: a.Sampling, Score: a.Score, Sampler: s, Tasks: a.Tasks}}
-	loop.Options.MaxSteps, loop.Options.Schedule, loop.Options.Shuffle = 3, "constant", a.Shuffle
+	loop.Options.MaxSteps, loop.Options.Schedule = 3, "constant"
 	change(&loop.Options)
 	loop.OnStep = func(int, int, map[string]float64) { show(l) }
 	if err := loop.Run(t.Context()); err != nil {

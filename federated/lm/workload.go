@@ -168,7 +168,6 @@ type Agent struct {
 	Sampling rollout.Sampling
 	Score    func(t *grpo.Task, completion string) grpo.Score
 	Tasks    []grpo.Task
-	Shuffle  bool
 
 	Held        []grpo.Task // that it does not train on
 	Temperature float64     // at which it answers them
@@ -185,9 +184,7 @@ type Workload struct {
 
 // New makes the workload of an agent. Agent 0 has the draws of a training run of this seed.
 func New(p *Policy, a Agent, number int, seed uint64) *Workload {
-	o := train.Defaults()
-	o.Shuffle = a.Shuffle
-	w := &Workload{agent: newAgent(p, o, a.Rule, number, seed), memory: a.Memory,
+	w := &Workload{agent: newAgent(p, train.Defaults(), a.Rule, number, seed), memory: a.Memory,
 		source: grpo.Rollouts{Options: a.Options, Sampling: a.Sampling, Score: a.Score, Tasks: a.Tasks, Held: a.Held,
 			Validation: grpo.ValidationOptions{Temperature: a.Temperature}}}
 	w.trainer.Source = &w.source

@@ -45,14 +45,6 @@ type library struct {
 	get, set                func(model, data uintptr, state *float64, parts int32)
 }
 
-// names of the functions in C.
-func (l *library) names() map[string]any {
-	return map[string]any{"mj_version": &l.version, "mj_loadXML": &l.loadXML, "mj_makeData": &l.makeData,
-		"mj_deleteModel": &l.deleteModel, "mj_deleteData": &l.deleteData, "mj_resetData": &l.reset,
-		"mj_forward": &l.forward, "mj_step": &l.step, "mj_rnePostConstraint": &l.forces,
-		"mj_stateSize": &l.size, "mj_getState": &l.get, "mj_setState": &l.set}
-}
-
 // Find gives the path of the library: the one that the environment names, or the one that the install script got.
 func Find() (string, error) {
 	if path := os.Getenv(libraryEnv); path != "" {
@@ -86,7 +78,10 @@ func open(path string) (*library, error) {
 			howToGet)
 	}
 	l := new(library)
-	for symbol, function := range l.names() {
+	for symbol, function := range map[string]any{"mj_version": &l.version, "mj_loadXML": &l.loadXML,
+		"mj_makeData": &l.makeData, "mj_deleteModel": &l.deleteModel, "mj_deleteData": &l.deleteData,
+		"mj_resetData": &l.reset, "mj_forward": &l.forward, "mj_step": &l.step, "mj_rnePostConstraint": &l.forces,
+		"mj_stateSize": &l.size, "mj_getState": &l.get, "mj_setState": &l.set} {
 		address, err := find(handle, symbol)
 		if err != nil {
 			return nil, fmt.Errorf("MuJoCo: %s has no function %s: want MuJoCo %s; %s", path, symbol, Version,

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/posttrain/posttrain/federated/link"
@@ -112,6 +111,9 @@ func Serve(ctx context.Context, o Service, r run.Reporter) (string, error) {
 		return "", fmt.Errorf("listen %s, tls off: an address that other machines reach needs TLS: want tls auto, or an "+
 			"address such as 127.0.0.1:4222", s.Listen)
 	}
+	if err := s.Dir.Check(ServerSpec.Resolve(&s.Service)); err != nil {
+		return "", err
+	}
 	if s.server, s.same, err = s.NewServer(); err != nil {
 		return "", err
 	}
@@ -124,59 +126,22 @@ func Serve(ctx context.Context, o Service, r run.Reporter) (string, error) {
 
 // open makes the run folder, or opens the one to continue, with the run's keys where it needs any.
 func (s *service) open() (err error) {
-	if dir := s.Dir.Resume; dir != "" {
-		if err := s.checkSame(dir); err != nil {
-			return err
-		}
-		s.folder, err = run.Open(dir)
-	} else {
-		s.folder, err = run.Create(s.Dir.Out, strings.ReplaceAll(ServerCommand, " ", "-"))
-	}
-	if err != nil {
+	if s.folder, err = s.Dir.Open(ServerCommand, ServerSpec.Resolve(&s.Service)); err != nil {
 		return err
 	}
-	if err = s.fill(); err != nil {
-		s.folder.Close()
-	}
-	return err
-}
-
-func (s *service) fill() (err error) {
-	if s.Dir.Resume != "" {
-		s.linked, err = readLinked(s.folder.Dir)
-	} else { // link.json is first: what has config.yaml can be continued
+	s.linked, err = readLinked(s.folder.Dir)
+	if errors.Is(err, os.ErrNotExist) { // a new run, or one that was killed as it began
 		s.linked = linked{Run: link.NewRunID(), Agents: map[string]int{}}
-		if err = s.store(); err == nil {
-			err = s.folder.WriteConfig(ServerSpec.Resolve(&s.Service))
-		}
+		err = s.store()
 	}
 	dir := s.folder.Path(keysName)
 	if err == nil && (s.TLS == "on" || s.TLS == "auto" && (link.HasKeys(dir) || !s.local)) {
 		s.keys, err = link.OpenKeys(dir)
 	}
+	if err != nil {
+		s.folder.Close()
+	}
 	return err
-}
-
-// checkSame wants the options that the run was started with. Where it listens and how often it saves may change.
-func (s *service) checkSame(dir string) error {
-	path := filepath.Join(dir, "config.yaml")
-	text, err := config.Open(path)
-	if err != nil {
-		return err
-	}
-	if command := config.CommandOf(text); command != ServerCommand {
-		return fmt.Errorf("--resume %s: it is a run of posttrain %s: want one of posttrain %s", dir, command, ServerCommand)
-	}
-	stored, err := ServerSpec.Load(config.Input{Path: path})
-	if err != nil {
-		return err
-	}
-	changed := config.Diff(agentSpec.Resolve(&stored.Options), agentSpec.Resolve(&s.Options))
-	if len(changed) == 0 {
-		return nil
-	}
-	return fmt.Errorf("--resume %s: the config has changed since the run was started (%s): resume without changing "+
-		"it, or start a new run with --out", dir, strings.Join(changed, "; "))
 }
 
 // readLinked reads link.json of a run folder.
