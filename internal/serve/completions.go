@@ -5,48 +5,22 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 	"unicode/utf8"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/internal/batch"
-	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
 )
 
-// plainAsk is what only a request of /v1/completions has: a prompt without a chat template.
+// plainAsk is what only a request without a chat template has.
 type plainAsk struct {
 	text   string
 	tokens []int32 // nil: text
 	stops  []int32 // end an answer like the model's own
 	ids    bool    // the reply has token ids
 	native bool    // of /generate
-}
-
-// neutralPlain are the fields of completions that are not supported, with the values that do not use them.
-var neutralPlain = map[string][]any{
-	"echo":                          {false},
-	"best_of":                       {1.0},
-	"suffix":                        {""},
-	"stream":                        {false},
-	"frequency_penalty":             {0.0},
-	"presence_penalty":              {0.0},
-	"repetition_penalty":            {1.0},
-	"logit_bias":                    {map[string]any{}},
-	"ignore_eos":                    {false},
-	"min_tokens":                    {0.0},
-	"skip_special_tokens":           {false},
-	"spaces_between_special_tokens": {true, false},
-	"include_stop_str_in_output":    {false},
-	"return_tokens_as_token_ids":    {false},
-	"truncate_prompt_tokens":        {},
-	"prompt_logprobs":               {},
-	"stream_options":                {},
-	"use_beam_search":               {false},
-	"length_penalty":                {1.0},
-	"allowed_token_ids":             {},
-	"response_format":               {map[string]any{"type": "text"}},
 }
 
 // readPlainAsk reads the body of a request of /v1/completions.
@@ -60,19 +34,15 @@ func readPlainAsk(body []byte) (*ask, *problem) {
 		"stop_token_ids":   value(&a.plain.stops, "a list of token ids"),
 		"return_token_ids": value(&a.plain.ids, "true or false"),
 	})
-	fields, p := a.read(body, readers, neutralPlain)
+	fields, p := a.read(body, readers)
 	if p != nil {
 		return nil, p
 	}
 	a.logprobs, a.top = top >= 0, max(top, 0)
-	switch {
-	case !fields.has("prompt"):
+	if !fields.has("prompt") {
 		return nil, refuse("prompt", "want a text or a list of token ids")
-	case a.top > 1 || a.top == 1 && a.Temperature > 0:
-		return nil, refuse("logprobs", "%d is not supported: the server only knows the chosen token's log-prob; "+
-			"want 0, or 1 with temperature 0", a.top)
 	}
-	return a, nil
+	return a, a.checkTop("logprobs")
 }
 
 // readPrompt reads a text or a list of token ids. OpenAI's protocol also has lists of these.
@@ -83,8 +53,37 @@ func (p *plainAsk) readPrompt(raw json.RawMessage) error {
 	return value(&p.tokens, "one text, or one list of token ids")(raw)
 }
 
+// readGenerate reads a request in the form of SGLang's own servers.
+func readGenerate(body []byte) (*ask, *problem) {
+	a := newAsk()
+	a.plain = &plainAsk{native: true, ids: true}
+	draws := a.readers()
+	maps.DeleteFunc(draws, func(name string, _ reader) bool {
+		return name == "model" || name == "max_tokens" || name == "seed"
+	})
+	maps.Copy(draws, map[string]reader{
+		"max_new_tokens": between(&a.MaxNew, 1, math.MaxInt32),
+		"sampling_seed":  value(&a.seed, "a whole number of 64 bits"),
+		"stop_token_ids": value(&a.plain.stops, "a list of token ids"),
+	})
+	fields, p := a.read(body, map[string]reader{
+		"text":            value(&a.plain.text, "a text"),
+		"input_ids":       value(&a.plain.tokens, "one list of token ids"),
+		"sampling_params": within(draws, "leave it out"),
+		"return_logprob":  value(&a.logprobs, "true or false"),
+	})
+	switch {
+	case p != nil:
+		return nil, p
+	case fields.has("text") == fields.has("input_ids"):
+		return nil, refuse("input_ids", "want input_ids or text, one of the two")
+	}
+	return a, nil
+}
+
 // encode returns the tokens of the prompt. Ids are taken as they are.
-func (p *plainAsk) encode(e *batch.Encoder, vocabulary int) ([]int32, error) {
+func (s *Server) encode(p *plainAsk) ([]int32, error) {
+	vocabulary := s.options.Config.VocabSize
 	for _, list := range [][]int32{p.tokens, p.stops} {
 		unknown := func(id int32) bool { return id < 0 || int(id) >= vocabulary }
 		if i := slices.IndexFunc(list, unknown); i >= 0 {
@@ -94,28 +93,7 @@ func (p *plainAsk) encode(e *batch.Encoder, vocabulary int) ([]int32, error) {
 	if p.tokens != nil {
 		return p.tokens, nil
 	}
-	return e.Prompt(data.Text{Plain: p.text})
-}
-
-// stopTokens are the model's own and those of the request.
-func (p *plainAsk) stopTokens(c *model.Config) []int32 {
-	if p.stops == nil {
-		return nil
-	}
-	stops := slices.Clone(p.stops)
-	for _, id := range c.EOS {
-		stops = append(stops, int32(id))
-	}
-	return stops
-}
-
-// samples are the requests of the choices. A single choice draws with the seed itself, so that a trainer that sends
-// every sample's seed gets the tokens that a sampler of its own would draw.
-func (p *plainAsk) samples(r rollout.Request, n int) []rollout.Request {
-	if n == 1 {
-		return []rollout.Request{r}
-	}
-	return r.Samples(n)
+	return s.options.Encoder.Prompt(data.Text{Plain: p.text})
 }
 
 // Replies of /v1/completions.
@@ -171,4 +149,25 @@ func (s *Server) plainLogprobs(a *ask, c rollout.Completion) *plainLogprobs {
 		}
 	}
 	return p
+}
+
+// nativeReply is that of /generate: one object, or a list of n. Tokens have the stop token.
+func (j *job) nativeReply() any {
+	var all []any
+	for _, c := range j.choices {
+		meta := map[string]any{"id": rand.Text(), "finish_reason": map[string]any{"type": finish(c.Reason)},
+			"prompt_tokens": len(j.requests[0].Prompt), "completion_tokens": len(c.Tokens), "weight_version": j.version}
+		if j.ask.logprobs {
+			logprobs := make([][3]any, len(c.Tokens)) // log-prob, token id, null
+			for i, token := range c.Tokens {
+				logprobs[i] = [3]any{c.Logps[i], token, nil}
+			}
+			meta["output_token_logprobs"] = logprobs
+		}
+		all = append(all, map[string]any{"text": c.Text, "output_ids": c.Tokens, "meta_info": meta})
+	}
+	if j.ask.n == 1 {
+		return all[0]
+	}
+	return all
 }

@@ -58,58 +58,73 @@ func (a *ask) readers() map[string]reader {
 
 // chatReaders read the fields of a chat.
 func (a *ask) chatReaders() map[string]reader {
-	readers, usage := a.readers(), map[string]reader{"include_usage": value(&a.usage, "true or false")}
+	readers := a.readers()
 	maps.Copy(readers, map[string]reader{
 		"messages":              a.readMessages,
 		"max_completion_tokens": readers["max_tokens"],
 		"logprobs":              value(&a.logprobs, "true or false"),
 		"top_logprobs":          between(&a.top, 0, mostAlternative),
 		"stream":                value(&a.stream, "true or false"),
-		"stream_options": func(raw json.RawMessage) error {
-			var options object
-			if err := value(&options, "an object")(raw); err != nil {
-				return err
-			}
-			name, err := options.read(usage, map[string][]any{"include_obfuscation": {false}}, "want include_usage")
-			if err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			return nil
-		},
+		"stream_options": within(map[string]reader{"include_usage": value(&a.usage, "true or false")},
+			"want include_usage"),
 	})
 	return readers
+}
+
+// within reads an object's fields.
+func within(readers map[string]reader, want string) reader {
+	return func(raw json.RawMessage) error {
+		var fields object
+		if err := value(&fields, "an object")(raw); err != nil {
+			return err
+		}
+		if name, err := fields.read(readers, neutral, want); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		return nil
+	}
 }
 
 // silent are fields that never change an answer: they identify the client.
 var silent = []string{"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}
 
 // neutral are fields of unsupported features, with the values that do not use them: many clients always send them.
-var neutral = map[string][]any{
-	"frequency_penalty":   {0.0},
-	"presence_penalty":    {0.0},
-	"repetition_penalty":  {1.0},
-	"logit_bias":          {map[string]any{}},
-	"tools":               {[]any{}},
-	"tool_choice":         {"none", "auto"},
-	"parallel_tool_calls": {true, false},
-	"functions":           {[]any{}},
-	"function_call":       {"none", "auto"},
-	"response_format":     {map[string]any{"type": "text"}},
-	"modalities":          {[]any{"text"}},
-	"audio":               {},
-	"prediction":          {},
-	"web_search_options":  {},
-	"reasoning_effort":    {"none"},
-	"verbosity":           {"medium"},
-	"service_tier":        {"auto", "default"},
-	"store":               {false},
-	"metadata":            {map[string]any{}},
+var neutral = map[string][]any{}
+
+func init() {
+	for _, f := range []struct {
+		values []any
+		names  string
+	}{
+		{[]any{}, "audio prediction web_search_options truncate_prompt_tokens prompt_logprobs stream_options " +
+			"allowed_token_ids rid lora_path"},
+		{[]any{false}, "store echo stream ignore_eos skip_special_tokens include_stop_str_in_output " +
+			"return_tokens_as_token_ids use_beam_search return_text_in_logprobs return_hidden_states no_stop_trim " +
+			"include_obfuscation"},
+		{[]any{true, false}, "parallel_tool_calls spaces_between_special_tokens"},
+		{[]any{0.0}, "frequency_penalty presence_penalty min_tokens min_new_tokens top_logprobs_num"},
+		{[]any{1.0}, "repetition_penalty length_penalty best_of"},
+		{[]any{-1.0}, "logprob_start_len"},
+		{[]any{""}, "suffix"},
+		{[]any{[]any{}}, "tools functions"},
+		{[]any{map[string]any{}}, "logit_bias metadata"},
+		{[]any{map[string]any{"type": "text"}}, "response_format"},
+		{[]any{[]any{"text"}}, "modalities"},
+		{[]any{"none", "auto"}, "tool_choice function_call"},
+		{[]any{"none"}, "reasoning_effort"},
+		{[]any{"medium"}, "verbosity"},
+		{[]any{"auto", "default"}, "service_tier"},
+	} {
+		for name := range strings.FieldsSeq(f.names) {
+			neutral[name] = f.values
+		}
+	}
 }
 
 // readAsk reads the body of a chat.
 func readAsk(body []byte) (*ask, *problem) {
 	a := newAsk()
-	fields, p := a.read(body, a.chatReaders(), neutral)
+	fields, p := a.read(body, a.chatReaders())
 	if p != nil {
 		return nil, p
 	}
@@ -119,7 +134,7 @@ func readAsk(body []byte) (*ask, *problem) {
 func newAsk() *ask { return &ask{n: 1, Sampling: rollout.Sampling{Temperature: 1, TopP: 1}} }
 
 // read reads a body into the variables of the readers.
-func (a *ask) read(body []byte, readers map[string]reader, neutral map[string][]any) (object, *problem) {
+func (a *ask) read(body []byte, readers map[string]reader) (object, *problem) {
 	var fields object
 	if err := json.Unmarshal(body, &fields); err != nil {
 		return nil, refuse("", "the body is not a JSON object: %s", strings.TrimPrefix(err.Error(), "json: "))
@@ -183,11 +198,17 @@ func (a *ask) check(fields object) *problem {
 		return refuse("max_tokens", "max_completion_tokens has another value: want one of the two")
 	case a.top > 0 && !a.logprobs:
 		return refuse("top_logprobs", "want logprobs true as well")
-	case a.top > 0 && (a.top > 1 || a.Temperature > 0):
-		return refuse("top_logprobs", "%d is not supported: the server only knows the chosen token's log-prob; "+
-			"want 0, or 1 with temperature 0", a.top)
 	case fields.has("stream_options") && !a.stream:
 		return refuse("stream_options", "want stream true as well")
+	}
+	return a.checkTop("top_logprobs")
+}
+
+// checkTop refuses to name tokens that were not drawn.
+func (a *ask) checkTop(field string) *problem {
+	if a.top > 1 || a.top == 1 && a.Temperature > 0 {
+		return refuse(field, "%d is not supported: the server only knows the chosen token's log-prob; want 0, or 1 with "+
+			"temperature 0", a.top)
 	}
 	return nil
 }

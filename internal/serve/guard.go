@@ -26,9 +26,9 @@ func (s *Server) connections(next http.Handler) http.Handler {
 			control.SetReadDeadline(time.Now().Add(s.options.Timeouts.Unread)) // fails harmlessly without a connection
 		}
 		w = &patient{w, control, s.options.Timeouts.Write}
-		if s.options.Token == "" && !s.hosts.Have(r.Host) {
+		if s.options.Token == "" && !s.isOwnHost(r.Host) {
 			newProblem(http.StatusForbidden, "cross_origin", "the host name %q is not this server's: want an address, "+
-				"localhost, this machine's name, or a name of --allowed-hosts", short([]byte(hostOf(r.Host)))).write(w)
+				"localhost or this machine's name, or a server with a token", short([]byte(hostOf(r.Host)))).write(w)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -67,33 +67,26 @@ func hostOf(header string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// Hosts are names by which clients may call a server of this machine, "*.example.org" all below example.org, "*" any.
-type Hosts []string
-
-// OwnHosts are the names of this machine, and those allowed.
-func OwnHosts(allowed []string) (hosts Hosts) {
+// ownHosts are the names of this machine, and others, in lower case.
+func ownHosts(others []string) (hosts []string) {
 	if name, err := os.Hostname(); err == nil {
-		hosts = append(hosts, name, name+".local")
+		hosts = append(hosts, strings.ToLower(name), strings.ToLower(name)+".local")
 	}
-	hosts = append(hosts, allowed...)
-	for i, h := range hosts {
-		hosts[i] = strings.ToLower(h)
+	for _, h := range others {
+		hosts = append(hosts, strings.ToLower(h))
 	}
 	return hosts
 }
 
-// Have says whether a Host header is one that clients use for this server: one of the names, an address or localhost. A
-// site whose own name was pointed at this server (DNS rebinding) is not: its pages would pass for the server's.
-func (h Hosts) Have(header string) bool {
+// isOwnHost says whether a Host header is one that clients use for this server: one of its names, an address or
+// localhost. A site whose own name was pointed at this server (DNS rebinding) is not: its pages would pass for the
+// server's.
+func (s *Server) isOwnHost(header string) bool {
 	host := hostOf(header)
 	if _, err := netip.ParseAddr(host); err == nil || host == "" { // browsers always name a host
 		return true
 	}
-	return host == "localhost" || strings.HasSuffix(host, ".localhost") ||
-		slices.ContainsFunc(h, func(own string) bool {
-			domain, wild := strings.CutPrefix(own, "*")
-			return host == own || wild && strings.HasSuffix(host, domain)
-		})
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || slices.Contains(s.hosts, host)
 }
 
 // guard rejects requests from other sites' web pages, requests without the token, and all requests while the server

@@ -73,10 +73,9 @@ func TestOtherSites(t *testing.T) {
 }
 
 // TestHosts: without a token every address refuses other host names, so that no site can point its own name here;
-// addresses, localhost, this machine's name and the allowed names work. A token is enough by itself.
+// addresses, localhost, this machine's name and the server's own names work. A token is enough by itself.
 func TestHosts(t *testing.T) {
-	hosts := []string{"Judge", "*.example.org"}
-	r := start(t, newPaced(), func(o *serve.Options) { o.Hosts = hosts })
+	r := start(t, newPaced(), func(o *serve.Options) { o.Hosts = []string{"Judge"} })
 	machine, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
@@ -89,25 +88,21 @@ func TestHosts(t *testing.T) {
 	}
 	for _, path := range []string{"/v1/models", "/healthz"} {
 		for _, host := range []string{"localhost:1", "a.localhost", "10.0.0.5:80", "[2001:db8::1]:80", machine,
-			"judge:8080", "JUDGE.", "llm.example.org"} {
+			"judge:8080", "JUDGE."} {
 			if got := status(r, path, host); got != http.StatusOK {
 				t.Errorf("%s, host %s: %d, want 200", path, host, got)
 			}
 		}
-		for _, host := range []string{"attacker.test", "judge.attacker.test", "example.org", "badexample.org",
+		for _, host := range []string{"attacker.test", "judge.attacker.test", "*",
 			"10.0.0.5.test", "localhost.test"} {
 			if got := status(r, path, host); got != http.StatusForbidden {
 				t.Errorf("%s, host %s: %d, want 403", path, host, got)
 			}
 		}
 	}
-	for _, open := range []*running{
-		start(t, newPaced(), func(o *serve.Options) { o.Token = "secret" }),
-		start(t, newPaced(), func(o *serve.Options) { o.Hosts = []string{"*"} }),
-	} {
-		if got := status(open, "/v1/models", "llm.test"); got != http.StatusOK {
-			t.Errorf("%d, want 200 with a token, and with all names allowed", got)
-		}
+	open := start(t, newPaced(), func(o *serve.Options) { o.Token = "secret" })
+	if got := status(open, "/v1/models", "llm.test"); got != http.StatusOK {
+		t.Errorf("%d, want 200 with a token", got)
 	}
 }
 

@@ -51,10 +51,16 @@ func newJob(ctx context.Context, a *ask, prompt []int32, c *model.Config, d roll
 		seed = uint64(*a.seed)
 	}
 	r := rollout.Request{Sampling: a.Sampling, Prompt: prompt, Seed: seed}
-	j := &job{ask: a, ctx: ctx, requests: r.Samples(a.n), open: a.n, news: make(signal, 1)}
-	if a.plain != nil {
-		r.StopTokens = a.plain.stopTokens(c)
-		j.requests = a.plain.samples(r, a.n)
+	j := &job{ask: a, ctx: ctx, open: a.n, news: make(signal, 1)}
+	if a.plain != nil && a.plain.stops != nil { // the model's own end an answer, too
+		r.StopTokens = slices.Clone(a.plain.stops)
+		for _, id := range c.EOS {
+			r.StopTokens = append(r.StopTokens, int32(id))
+		}
+	}
+	j.requests = r.Samples(a.n)
+	if a.plain != nil && a.n == 1 { // with the seed itself, for a trainer that draws every sample's
+		j.requests = []rollout.Request{r}
 	}
 	for i := range j.requests {
 		j.choices = append(j.choices, &choice{Stream: rollout.NewStream(r, c, d)})

@@ -31,7 +31,8 @@ type queue struct {
 	mu      sync.Mutex
 	waiting []*job        // with requests that the sampler does not have yet
 	running []*job        // with requests that it has
-	holds   int           // reasons to hand out nothing: the weights change, or a client paused the server
+	holds   int           // clients that change the weights: jobs that have not begun wait
+	paused  bool          // by a client: they wait, too
 	version string        // of the weights, as the client that sent them names it
 	took    time.Duration // from the first row of a job to its end
 }
@@ -70,7 +71,7 @@ func (q *queue) next(n int, model string) (out []rollout.Arrival) {
 	other := false
 	q.waiting = slices.DeleteFunc(q.waiting, func(j *job) bool {
 		other = other || j.ask.model != model && !j.isOver()
-		if other || q.holds > 0 && j.handed == 0 {
+		if other || j.handed == 0 && (q.holds > 0 || q.paused) {
 			return j.isOver()
 		}
 		more := j.next(n-len(out), q.share)
@@ -95,32 +96,11 @@ func (q *queue) first() (model string) {
 	return ""
 }
 
-// hold keeps jobs back that have not begun, until release: the sampler ends when it has answered the others.
-func (q *queue) hold() {
+// locked changes the queue. While it is held the sampler ends when it has answered the jobs that have begun.
+func (q *queue) locked(change func(q *queue)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.holds++
-}
-
-func (q *queue) release() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.holds--
-	q.news.set()
-}
-
-// setVersion names the weights that jobs begin with from now on.
-func (q *queue) setVersion(version string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.version = version
-}
-
-// isHeld says whether requests are kept back.
-func (q *queue) isHeld() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.holds > 0
+	change(q)
 }
 
 // endRunning ends the jobs that the sampler has.
@@ -132,29 +112,19 @@ func (q *queue) endRunning(err error) {
 	}
 }
 
-// endModel ends the jobs that wait for a model.
-func (q *queue) endModel(model string, err error) {
+// endWaiting ends the jobs that wait for a model, or where model is "" for any.
+func (q *queue) endWaiting(model string, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, j := range q.waiting {
-		if j.ask.model == model {
+		if model == "" || j.ask.model == model {
 			j.end(err)
 		}
 	}
 }
 
-// endAll ends all jobs.
-func (q *queue) endAll(err error) {
-	q.endRunning(err)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, j := range q.waiting {
-		j.end(err)
-	}
-}
-
-// counts returns the numbers of jobs that have rows and of those that wait for their first.
-func (q *queue) counts() (running, waiting int) {
+// counts returns the numbers of jobs that have rows and of those that wait for their first, and whether these are held.
+func (q *queue) counts() (running, waiting int, held bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, j := range q.waiting {
@@ -162,21 +132,24 @@ func (q *queue) counts() (running, waiting int) {
 			waiting++
 		}
 	}
-	return len(q.running), waiting
+	return len(q.running), waiting, q.holds > 0 || q.paused
 }
 
 // gather is how long an idle sampler waits for more jobs: clients answered together send their next requests together.
 const gather = 5 * time.Millisecond
 
-// errUnfinished should not happen.
-var errUnfinished = errors.New("the sampler ended before its answers did")
+var (
+	errUnfinished = errors.New("the sampler ended before its answers did") // should not happen
+	errUnloaded   = errors.New("the adapter was unloaded")                 // before the job began
+)
 
 // work samples jobs until the context ends.
 func (s *Server) work(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			s.queue.endAll(context.Cause(ctx))
+			s.queue.endRunning(context.Cause(ctx))
+			s.queue.endWaiting("", context.Cause(ctx))
 			return
 		case change := <-s.changes:
 			change()
@@ -186,7 +159,7 @@ func (s *Server) work(ctx context.Context) {
 		time.Sleep(gather)
 		err := s.sample(ctx)
 		s.queue.endRunning(cmp.Or(err, errUnfinished))
-		if _, waiting := s.queue.counts(); waiting > 0 && !s.queue.isHeld() {
+		if _, waiting, held := s.queue.counts(); waiting > 0 && !held {
 			s.queue.news.set()
 		}
 	}
@@ -202,7 +175,7 @@ func (s *Server) sample(ctx context.Context) (err error) {
 	model := s.queue.first()
 	sampler := s.samplerOf(model)
 	if sampler == nil {
-		s.queue.endModel(model, errUnloaded)
+		s.queue.endWaiting(model, errUnloaded)
 		return nil
 	}
 	return sampler.SampleContinuously(ctx, s.options.Rows, func(n int) []rollout.Arrival { return s.queue.next(n, model) })

@@ -70,29 +70,24 @@ func (j *job) newReply(object string) reply {
 
 // answer waits for a job and writes its reply.
 func (s *Server) answer(w http.ResponseWriter, j *job) (status int) {
-	for {
-		_, over, err := j.wait()
-		switch {
-		case err != nil:
+	for over, err := false, error(nil); !over; {
+		if _, over, err = j.wait(); err != nil {
 			return s.fail(w, j, err)
-		case over:
-			if writeJSON(w, http.StatusOK, s.whole(j)) != nil {
-				return statusGone
-			}
-			return http.StatusOK
 		}
 	}
-}
-
-// whole is the reply to a job that is over.
-func (s *Server) whole(j *job) any {
+	var whole any
 	switch {
 	case j.ask.plain == nil:
-		return s.chatReply(j)
+		whole = s.chatReply(j)
 	case j.ask.plain.native:
-		return s.nativeReply(j)
+		whole = j.nativeReply()
+	default:
+		whole = s.plainReply(j)
 	}
-	return s.plainReply(j)
+	if writeJSON(w, http.StatusOK, whole) != nil {
+		return statusGone
+	}
+	return http.StatusOK
 }
 
 func (s *Server) chatReply(j *job) reply {

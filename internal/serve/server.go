@@ -34,7 +34,7 @@ type Options struct {
 
 	Token      string        // that clients must send; secret, in no message; "": none needed
 	MaxNew     int           // tokens of an answer if the client does not say; 0: 1024
-	MaxRequest int64         // bytes of a request; 0: 4 MiB
+	MaxRequest int64         // bytes of a request; 0: 4 MiB, which only tests change
 	MaxTokens  int           // that a request may ask for, of all its choices; 0: 131,072
 	MaxQueue   int           // waiting requests; 0: 64
 	Rows       int           // choices sampled together; 0: 128
@@ -46,8 +46,8 @@ type Options struct {
 	// LoadAdapter opens a sampler of the model with the adapter of a folder; nil: clients cannot add adapters.
 	LoadAdapter func(folder string) (*Adapter, error)
 
-	// Hosts are names of this server, "*.example.org" all below example.org, "*" any. Without a token, clients must use
-	// one of them, an address, localhost or this machine's name.
+	// Hosts are names of this server. Without a token, clients must use one of them, an address, localhost or this
+	// machine's name.
 	Hosts    []string
 	Timeouts Timeouts
 }
@@ -71,17 +71,16 @@ func (t *Timeouts) setDefaults() {
 
 // Defaults of Options.
 const (
-	DefaultMaxNew     = 1024
-	DefaultMaxRequest = 4 << 20
-	DefaultMaxTokens  = mostChoices * DefaultMaxNew
-	DefaultMaxQueue   = 64
-	DefaultRows       = 128
-	DefaultGrace      = time.Minute
+	DefaultMaxNew    = 1024
+	DefaultMaxTokens = mostChoices * DefaultMaxNew
+	DefaultMaxQueue  = 64
+	DefaultRows      = 128
+	DefaultGrace     = time.Minute
 )
 
 func (o *Options) setDefaults() {
 	o.MaxNew = cmp.Or(o.MaxNew, DefaultMaxNew)
-	o.MaxRequest = cmp.Or(o.MaxRequest, DefaultMaxRequest)
+	o.MaxRequest = cmp.Or(o.MaxRequest, 4<<20)
 	o.MaxTokens = cmp.Or(o.MaxTokens, DefaultMaxTokens)
 	o.MaxQueue = cmp.Or(o.MaxQueue, DefaultMaxQueue)
 	o.Rows = cmp.Or(o.Rows, DefaultRows)
@@ -97,19 +96,20 @@ type Server struct {
 	options  Options
 	queue    *queue
 	changes  chan func() // run while the sampler is idle
-	pausing  pausing
-	adapters adapters
+	adapters atomic.Pointer[map[string]*Adapter]
 	began    time.Time
 	stopping atomic.Bool
 	origins  *http.CrossOriginProtection
-	hosts    Hosts // in lower case
+	hosts    []string // in lower case
 }
 
 // New makes a server for [Server.Run].
 func New(o Options) *Server {
 	o.setDefaults()
-	return &Server{options: o, queue: newQueue(o.MaxQueue, o.Rows), changes: make(chan func()), began: time.Now(),
-		origins: http.NewCrossOriginProtection(), hosts: OwnHosts(o.Hosts)}
+	s := &Server{options: o, queue: newQueue(o.MaxQueue, o.Rows), changes: make(chan func()), began: time.Now(),
+		origins: http.NewCrossOriginProtection(), hosts: ownHosts(o.Hosts)}
+	s.adapters.Store(&map[string]*Adapter{})
+	return s
 }
 
 // statusGone is logged, as web servers do, if the client has gone.
@@ -126,8 +126,8 @@ func (s *Server) Handler() http.Handler {
 		{"POST", "/v1/chat/completions", s.guard(s.handle(readAsk))},
 		{"POST", "/v1/completions", s.guard(s.handle(readPlainAsk))},
 		{"POST", "/generate", s.guard(s.handle(readGenerate))},
-		{"POST", "/pause_generation", s.guard(s.pause)},
-		{"POST", "/continue_generation", s.guard(s.unpause)},
+		{"POST", "/pause_generation", s.guard(s.setPaused(true))},
+		{"POST", "/continue_generation", s.guard(s.setPaused(false))},
 		{"POST", "/update_weights_from_disk", s.guard(s.update)},
 		{"POST", "/v1/load_lora_adapter", s.guard(s.loadAdapter)},
 		{"POST", "/v1/unload_lora_adapter", s.guard(s.unloadAdapter)},
@@ -160,35 +160,20 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 	if s.stopping.Load() {
 		status, word = http.StatusServiceUnavailable, "stopping"
 	}
-	running, waiting := s.queue.counts()
-	writeJSON(w, status, struct {
-		Status  string `json:"status"`
-		Model   string `json:"model"`
-		Running int    `json:"running"`
-		Waiting int    `json:"waiting"`
-	}{word, s.options.Name, running, waiting})
+	running, waiting, _ := s.queue.counts()
+	writeJSON(w, status, map[string]any{"status": word, "model": s.options.Name, "running": running, "waiting": waiting})
 }
 
-type modelEntry struct {
-	ID      string `json:"id"`
-	Object  string `json:"object"`
-	Created int64  `json:"created"`
-	Owner   string `json:"owned_by"`
-}
-
-func (s *Server) entry(name string) modelEntry {
-	return modelEntry{name, "model", s.began.Unix(), "posttrain"}
+func (s *Server) entry(name string) any {
+	return map[string]any{"id": name, "object": "model", "created": s.began.Unix(), "owned_by": "posttrain"}
 }
 
 func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
-	all := []modelEntry{s.entry(s.options.Name)}
-	for _, name := range s.adapters.names() {
+	all := []any{s.entry(s.options.Name)}
+	for _, name := range s.adapterNames() {
 		all = append(all, s.entry(name))
 	}
-	writeJSON(w, http.StatusOK, struct {
-		Object string       `json:"object"`
-		Data   []modelEntry `json:"data"`
-	}{"list", all})
+	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": all})
 }
 
 func (s *Server) model(w http.ResponseWriter, r *http.Request) {
@@ -202,11 +187,11 @@ func (s *Server) model(w http.ResponseWriter, r *http.Request) {
 
 // checkName refuses names of models that are not here.
 func (s *Server) checkName(name string) *problem {
-	if name == "" || name == s.options.Name || s.adapters.get(name) != nil {
+	if s.samplerOf(name) != nil {
 		return nil
 	}
 	p := refuse("model", "there is no %s here: want %s", short([]byte(name)),
-		strings.Join(append([]string{s.options.Name}, s.adapters.names()...), " or ")).withCode("model_not_found")
+		strings.Join(append([]string{s.options.Name}, s.adapterNames()...), " or ")).withCode("model_not_found")
 	p.status = http.StatusNotFound
 	return p
 }
@@ -293,7 +278,7 @@ func (s *Server) prompt(a *ask) (ids []int32, p *problem) {
 		ids, err = s.options.Encoder.Prompt(data.Text{Messages: a.messages})
 	} else {
 		field = "prompt"
-		ids, err = a.plain.encode(s.options.Encoder, s.options.Config.VocabSize)
+		ids, err = s.encode(a.plain)
 	}
 	if err != nil {
 		return nil, refuse(field, "%v", err)
@@ -363,7 +348,9 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	go func() {
 		defer close(worked)
 		s.work(inner)
-		s.adapters.closeAll()
+		for _, name := range s.adapterNames() {
+			s.setAdapter(name, nil)
+		}
 	}()
 	limit := s.options.Timeouts
 	server := &http.Server{

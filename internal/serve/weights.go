@@ -5,14 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 )
-
-// pausing is whether a client has paused the server.
-type pausing struct {
-	mu sync.Mutex
-	on bool
-}
 
 // outcome is a reply about weights, as SGLang's servers give it.
 type outcome struct {
@@ -23,16 +16,23 @@ type outcome struct {
 
 // change runs f while the sampler has no request. Requests that have begun are answered first, with the weights that
 // they began with; others wait.
-func (s *Server) change(r *http.Request, f func() error) error {
-	s.queue.hold()
-	defer s.queue.release()
-	done := make(chan error, 1)
+func (s *Server) change(r *http.Request, f func() *problem) *problem {
+	s.queue.locked(func(q *queue) { q.holds++ })
+	defer s.queue.news.set()
+	defer s.queue.locked(func(q *queue) { q.holds-- })
+	done := make(chan *problem, 1)
 	select {
 	case s.changes <- func() { done <- f() }:
 		return <-done
 	case <-r.Context().Done():
-		return r.Context().Err()
+		return refuse("", "%v", r.Context().Err())
 	}
+}
+
+// fixedWeights refuses what a server does not let its clients do.
+func fixedWeights(does, allows string) *problem {
+	return newProblem(http.StatusForbidden, "weights_fixed", "this server %s: start it with --weight-updates to let "+
+		"clients %s", does, allows)
 }
 
 // update replaces the weights by those of a folder on this machine.
@@ -45,8 +45,7 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case p != nil:
 	case s.options.Reload == nil:
-		p = newProblem(http.StatusForbidden, "weights_fixed", "this server keeps its weights: start it with "+
-			"--weight-updates to let clients replace them")
+		p = fixedWeights("keeps its weights", "replace them")
 	case folder == "":
 		p = refuse("model_path", "want a folder of this machine")
 	}
@@ -54,51 +53,43 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request) {
 		p.write(w)
 		return
 	}
-	err := s.change(r, func() error {
-		if names := s.adapters.names(); len(names) > 0 {
-			return fmt.Errorf("the adapters %s share the weights: unload them first", strings.Join(names, ", "))
+	p = s.change(r, func() *problem {
+		if names := s.adapterNames(); len(names) > 0 {
+			return refuse("", "the adapters %s share the weights: unload them first", strings.Join(names, ", "))
 		}
-		err := s.options.Reload(folder)
-		if err == nil {
-			s.queue.setVersion(version)
+		if err := s.options.Reload(folder); err != nil {
+			return refuse("", "%v", err)
 		}
-		return err
+		s.queue.locked(func(q *queue) { q.version = version })
+		return nil
 	})
-	if err != nil {
-		writeJSON(w, http.StatusBadRequest, outcome{Message: err.Error()})
-		s.options.Log("400: the weights stay: " + err.Error())
+	if p != nil {
+		writeJSON(w, http.StatusBadRequest, outcome{Message: p.Message})
+		s.options.Log("400: the weights stay: " + p.Message)
 		return
 	}
 	s.options.Log("200: new weights " + short([]byte(version)))
 	writeJSON(w, http.StatusOK, outcome{Success: true, Message: fmt.Sprintf("the weights are those of %s", folder)})
 }
 
-// pause keeps new requests back until unpause.
-func (s *Server) pause(w http.ResponseWriter, r *http.Request) { s.setPaused(w, r, true) }
-
-func (s *Server) unpause(w http.ResponseWriter, r *http.Request) { s.setPaused(w, r, false) }
-
-func (s *Server) setPaused(w http.ResponseWriter, r *http.Request, paused bool) {
-	if p := s.readFields(w, r, nil); p != nil {
-		p.write(w)
-		return
+// setPaused keeps new requests back, or lets them go on.
+func (s *Server) setPaused(paused bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		p := s.readFields(w, r, nil)
+		if p == nil && s.options.Reload == nil {
+			p = fixedWeights("keeps its weights", "pause it")
+		}
+		if p != nil {
+			p.write(w)
+			return
+		}
+		s.queue.locked(func(q *queue) { q.paused = paused })
+		if !paused {
+			s.queue.news.set()
+		}
+		_, waiting, _ := s.queue.counts()
+		writeJSON(w, http.StatusOK, outcome{Success: true, Paused: waiting})
 	}
-	if s.options.Reload == nil {
-		newProblem(http.StatusForbidden, "weights_fixed", "this server keeps its weights: start it with "+
-			"--weight-updates to let clients pause it").write(w)
-		return
-	}
-	s.pausing.mu.Lock()
-	defer s.pausing.mu.Unlock()
-	switch {
-	case paused && !s.pausing.on:
-		s.queue.hold()
-	case !paused && s.pausing.on:
-		s.queue.release()
-	}
-	s.pausing.on = paused
-	_, waiting := s.queue.counts()
-	writeJSON(w, http.StatusOK, outcome{Success: true, Paused: waiting})
 }
 
 // neutralUpdate are fields of requests about weights whose values change nothing here.

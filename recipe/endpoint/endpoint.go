@@ -25,8 +25,8 @@ import (
 // Command is the command that runs this recipe.
 const Command = "serve"
 
-// DefaultTokenEnv is the environment variable that is read for a token unless the options name another.
-const DefaultTokenEnv = "POSTTRAIN_SERVE_TOKEN"
+// TokenVariable is the environment variable with the token that clients must send, where it is set.
+const TokenVariable = "POSTTRAIN_SERVE_TOKEN"
 
 // Options say which model is served, where, and within which limits.
 type Options struct {
@@ -37,20 +37,14 @@ type Options struct {
 	Addr string `yaml:"addr" flag:"addr" help:"address and port to serve on; port 0 takes a free one"`
 	Name string `yaml:"name,omitempty" flag:"name" help:"the model's name to clients (default: the folder's)"`
 
-	// where it is not set clients need none
-	TokenEnv string `yaml:"token_env" want:"@variable" flag:"token-env" help:"environment variable with the token that clients must send, if it is set"`
-
-	MaxNew     int           `yaml:"max_new_tokens" want:">=1" flag:"max-new-tokens" help:"most tokens of an answer if the request has no max_tokens"`
-	MaxRequest int64         `yaml:"max_request_bytes" want:">=1" flag:"max-request-bytes" help:"size of the largest request that is read"`
-	MaxTokens  int           `yaml:"max_request_tokens" want:">=1" flag:"max-request-tokens" help:"most tokens that a request may ask for, n times max_tokens"`
-	MaxQueue   int           `yaml:"max_queue" want:">=1" flag:"max-queue" help:"requests that may wait; more get status 429"`
-	MaxBatch   int           `yaml:"max_batch" want:">=1 <=128" flag:"max-batch" help:"answers under way at once"`
-	Grace      time.Duration `yaml:"grace" want:">0" flag:"grace" help:"time to finish requests in after Ctrl-C"`
-	Quiet      bool          `yaml:"quiet" flag:"quiet" help:"do not log requests"`
+	MaxNew    int           `yaml:"max_new_tokens" want:">=1" flag:"max-new-tokens" help:"most tokens of an answer if the request has no max_tokens"`
+	MaxTokens int           `yaml:"max_request_tokens" want:">=1" flag:"max-request-tokens" help:"most tokens that a request may ask for, n times max_tokens"`
+	MaxQueue  int           `yaml:"max_queue" want:">=1" flag:"max-queue" help:"requests that may wait; more get status 429"`
+	MaxBatch  int           `yaml:"max_batch" want:">=1 <=128" flag:"max-batch" help:"answers under way at once"`
+	Grace     time.Duration `yaml:"grace" want:">0" flag:"grace" help:"time to finish requests in after Ctrl-C"`
+	Quiet     bool          `yaml:"quiet" flag:"quiet" help:"do not log requests"`
 
 	WeightUpdates bool `yaml:"weight_updates" flag:"weight-updates" help:"let clients, such as a trainer, pause the server and replace its weights by those of a folder of this machine"`
-
-	AllowedHosts []string `yaml:"allowed_hosts,omitempty" words:"host names, such as llm.example.org, or *" flag:"allowed-hosts" help:"names of this server that clients without a token may use, besides localhost, addresses and this machine's name; *.example.org for all below it, * for any"`
 
 	Log   func(line string)      `yaml:"-"` // gets a line per request, without its text; may be nil
 	Ready func(name, url string) `yaml:"-"` // is called when requests are accepted; may be nil
@@ -65,9 +59,9 @@ var Spec = config.Register(&config.Spec[Options]{
 // Defaults serve the embedded model to this machine.
 func Defaults() Options {
 	return Options{
-		LocalModel: config.Default[recipe.LocalModel](), Addr: "127.0.0.1:8080", TokenEnv: DefaultTokenEnv,
-		MaxNew: serve.DefaultMaxNew, MaxRequest: serve.DefaultMaxRequest, MaxTokens: serve.DefaultMaxTokens,
-		MaxQueue: serve.DefaultMaxQueue, MaxBatch: serve.DefaultRows, Grace: serve.DefaultGrace,
+		LocalModel: config.Default[recipe.LocalModel](), Addr: "127.0.0.1:8080",
+		MaxNew: serve.DefaultMaxNew, MaxTokens: serve.DefaultMaxTokens, MaxQueue: serve.DefaultMaxQueue,
+		MaxBatch: serve.DefaultRows, Grace: serve.DefaultGrace,
 	}
 }
 
@@ -77,21 +71,9 @@ func (o Options) Check() []fault.Fault {
 	if _, _, err := net.SplitHostPort(o.Addr); err != nil {
 		faults.Add("addr", o.Addr, "want HOST:PORT, such as 127.0.0.1:8080")
 	}
-	for _, h := range o.AllowedHosts {
-		if domain := strings.TrimPrefix(h, "*."); h != "*" && (domain == "" || strings.ContainsAny(domain, "*:/ ")) {
-			faults.Add("allowed_hosts", h, "want a host name without port, such as llm.example.org, *.example.org or *")
-		}
-	}
-	if !fault.IsVariable(o.TokenEnv) { // it may be the token itself, which no message shows
-		return faults
-	}
-	token := os.Getenv(o.TokenEnv)
-	if token == "" && o.TokenEnv != DefaultTokenEnv {
-		faults.Add("token_env", o.TokenEnv, "this environment variable is not set")
-	}
-	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		faults.Add("token_env", o.TokenEnv,
-			"the token in it has white space or other characters that no client can send: want one word")
+	if strings.ContainsFunc(os.Getenv(TokenVariable), func(r rune) bool { return r <= ' ' || r > '~' }) {
+		faults = append(faults, fault.Fault{Key: "environment variable", Value: TokenVariable,
+			Problem: "the token in it has white space or other characters that no client can send: want one word"})
 	}
 	return faults
 }
@@ -118,7 +100,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) error {
 	server := o.server(m)
 	if tcp, ok := l.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && server.Token == "" {
 		const open = "addr %s: everyone who can reach this machine is served: set a token in %s"
-		run.Listen(r).Warn(open, o.Addr, o.TokenEnv)
+		run.Listen(r).Warn(open, o.Addr, TokenVariable)
 	}
 	if o.Ready != nil {
 		o.Ready(server.Name, fmt.Sprintf("http://%s/v1", l.Addr()))
@@ -151,9 +133,12 @@ func (o Options) server(m *local.Model) serve.Options {
 	}
 	so := serve.Options{
 		Name: cmp.Or(o.Name, nameOf(o.Model)), Sampler: m.Sampler, Config: m.Model.Config,
-		Encoder: &batch.Encoder{Tokenizer: m.Tokenizer}, Decoder: m.Tokenizer, Token: os.Getenv(o.TokenEnv),
-		MaxNew: o.MaxNew, MaxRequest: o.MaxRequest, MaxTokens: o.MaxTokens, MaxQueue: o.MaxQueue, Rows: o.MaxBatch,
-		Grace: o.Grace, Log: log, Hosts: o.hosts(),
+		Encoder: &batch.Encoder{Tokenizer: m.Tokenizer}, Decoder: m.Tokenizer, Token: os.Getenv(TokenVariable),
+		MaxNew: o.MaxNew, MaxTokens: o.MaxTokens, MaxQueue: o.MaxQueue, Rows: o.MaxBatch,
+		Grace: o.Grace, Log: log,
+	}
+	if host, _, _ := net.SplitHostPort(o.Addr); host != "" { // checked
+		so.Hosts = []string{host}
 	}
 	if o.WeightUpdates {
 		so.Reload = m.Reload
@@ -166,15 +151,6 @@ func (o Options) server(m *local.Model) serve.Options {
 		}
 	}
 	return so
-}
-
-// hosts are the allowed names, with that of the address.
-func (o Options) hosts() []string {
-	host, _, _ := net.SplitHostPort(o.Addr) // checked
-	if host == "" {
-		return o.AllowedHosts
-	}
-	return append([]string{host}, o.AllowedHosts...)
 }
 
 // nameOf names a model by its folder.

@@ -178,7 +178,7 @@ func (h *rehearsal) askServer(ctx context.Context, folder string) ([]rollout.Ans
 		ended <- err
 		return nil, err
 	case url := <-at:
-		return h.askAt(ctx, url, os.Getenv(o.TokenEnv))
+		return h.askAt(ctx, url, os.Getenv(endpoint.TokenVariable))
 	}
 }
 
