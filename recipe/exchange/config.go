@@ -12,6 +12,18 @@ import (
 // architectures are llama.cpp's names of the model types. It runs mistral as a llama.
 var architectures = map[string]string{"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 
+// sizes are numbers of a model that a file must have.
+var sizes = []struct {
+	key string
+	of  func(*model.Config) *int
+}{
+	{"context_length", func(c *model.Config) *int { return &c.MaxPositions }},
+	{"embedding_length", func(c *model.Config) *int { return &c.HiddenSize }},
+	{"block_count", func(c *model.Config) *int { return &c.Layers }},
+	{"feed_forward_length", func(c *model.Config) *int { return &c.IntermediateSize }},
+	{"attention.head_count", func(c *model.Config) *int { return &c.Heads }},
+}
+
 // readConfig makes a model's config of a file's metadata and of the tensors that it has.
 func readConfig(f *gguf.File) (*model.Config, error) {
 	x := &gguf.Fields{File: f}
@@ -21,12 +33,11 @@ func readConfig(f *gguf.File) (*model.Config, error) {
 	}
 	c := &model.Config{ModelType: kind, InitRange: 0.02}
 	key := func(name string) string { return kind + "." + name }
-	c.HiddenSize, c.Layers = x.Need(key("embedding_length")), x.Need(key("block_count"))
-	c.IntermediateSize = x.Need(key("feed_forward_length"))
-	c.Heads = x.Need(key("attention.head_count"))
+	for _, size := range sizes {
+		*size.of(c) = x.Need(key(size.key))
+	}
 	c.KVHeads = x.Whole(key("attention.head_count_kv"), c.Heads)
 	c.HeadDim = x.Whole(key("attention.key_length"), c.HiddenSize/max(1, c.Heads))
-	c.MaxPositions = x.Need(key("context_length"))
 	c.RMSNormEps = x.Float(key("attention.layer_norm_rms_epsilon"), 1e-6)
 	c.RopeTheta = x.Float(key("rope.freq_base"), 10000)
 	c.VocabSize = len(x.Texts("tokenizer.ggml.tokens"))
@@ -34,7 +45,15 @@ func readConfig(f *gguf.File) (*model.Config, error) {
 	if c.SlidingWindow > 0 && kind == "llama" {
 		c.ModelType = "mistral"
 	}
-	refuseParts(x, c, key)
+	for _, part := range []struct {
+		name, without string
+		want          int
+	}{{"attention.value_length", "values of another length than keys are", c.HeadDim},
+		{"rope.dimension_count", "partial rotation is", c.HeadDim}, {"expert_count", "mixtures of experts are", 0}} {
+		if n := x.Whole(key(part.name), part.want); n != part.want {
+			x.Fail(key(part.name), "found %d, want %d: %s not supported", n, part.want, part.without)
+		}
+	}
 	readScaling(x, c, key)
 	readIDs(x, c)
 	if x.Err != nil {
@@ -47,37 +66,13 @@ func readConfig(f *gguf.File) (*model.Config, error) {
 	if table := f.Find("token_embd.weight"); table != nil && len(table.Shape) == 2 {
 		c.VocabSize = max(c.VocabSize, table.Shape[0]) // tables may have rows that no token has
 	}
-	refuseBiases(x, c)
-	if x.Err != nil {
+	// The config of a folder has attention_bias, of all four, and of a qwen2 those of three.
+	if qwen2 := c.ModelType == "qwen2"; c.OBias != (c.QKVBias && !qwen2) || qwen2 && !c.QKVBias {
+		x.Fail("biases", "found blk.0.attn_q.bias %v and blk.0.attn_output.bias %v, want true and false in a qwen2, "+
+			"and both or neither in others", c.QKVBias, c.OBias)
 		return nil, x.Err
 	}
 	return c, c.Validate()
-}
-
-// refuseBiases refuses biases that the config of a folder cannot name.
-func refuseBiases(x *gguf.Fields, c *model.Config) {
-	output := c.QKVBias // they have attention_bias, of all four
-	if c.ModelType == "qwen2" {
-		output = false
-	}
-	if c.OBias != output || c.ModelType == "qwen2" && !c.QKVBias {
-		x.Fail("biases", "found blk.0.attn_q.bias %v and blk.0.attn_output.bias %v, want true and false in a qwen2, "+
-			"and both or neither in others", c.QKVBias, c.OBias)
-	}
-}
-
-// refuseParts refuses what the decoder does not compute.
-func refuseParts(x *gguf.Fields, c *model.Config, key func(string) string) {
-	if d := x.Whole(key("attention.value_length"), c.HeadDim); d != c.HeadDim {
-		x.Fail(key("attention.value_length"), "found %d, want the key's length, %d", d, c.HeadDim)
-	}
-	if d := x.Whole(key("rope.dimension_count"), c.HeadDim); d != c.HeadDim {
-		x.Fail(key("rope.dimension_count"), "found %d, want the head's length, %d: partial rotation is not supported",
-			d, c.HeadDim)
-	}
-	if n := x.Whole(key("expert_count"), 0); n > 0 {
-		x.Fail(key("expert_count"), "found %d, want 0: mixtures of experts are not supported", n)
-	}
 }
 
 // readScaling reads how frequencies are stretched. Llama 3.1's factors are a tensor: the settings that give it are
@@ -170,15 +165,13 @@ func configEntries(c *model.Config) ([]gguf.Entry, error) {
 	add := func(name string, v any) { out = append(out, gguf.Entry{Key: kind + "." + name, Value: v}) }
 	whole := func(name string, n int) { add(name, uint32(n)) }
 	whole("vocab_size", c.VocabSize)
-	whole("context_length", c.MaxPositions)
-	whole("embedding_length", c.HiddenSize)
-	whole("block_count", c.Layers)
-	whole("feed_forward_length", c.IntermediateSize)
-	whole("attention.head_count", c.Heads)
+	for _, size := range sizes {
+		whole(size.key, *size.of(c))
+	}
 	whole("attention.head_count_kv", c.KVHeads)
-	whole("attention.key_length", c.HeadDim)
-	whole("attention.value_length", c.HeadDim)
-	whole("rope.dimension_count", c.HeadDim)
+	for _, name := range []string{"attention.key_length", "attention.value_length", "rope.dimension_count"} {
+		whole(name, c.HeadDim)
+	}
 	add("attention.layer_norm_rms_epsilon", float32(c.RMSNormEps))
 	add("rope.freq_base", float32(c.RopeTheta))
 	if c.SlidingWindow > 0 {

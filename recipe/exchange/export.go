@@ -75,9 +75,14 @@ func (x *exporter) finish(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	said, err := x.say()
+	info, err := os.Stat(x.o.Out)
 	if err != nil {
 		return "", err
+	}
+	said := fmt.Sprintf("%s: %s as %s, %d parameters in %.1f MB\n", x.o.Out, x.o.Model, x.kind,
+		x.model.Config.ParamCount(), float64(info.Size())/1e6)
+	if x.wider > 0 {
+		said += fmt.Sprintf("%d matrices are f16: their rows are no multiple of %d numbers\n", x.wider, x.kind.Block())
 	}
 	said += proof.String()
 	card := recipe.DeriveCard(x.o.Model, "gguf", "Exported by posttrain model export", said)
@@ -190,18 +195,4 @@ func (x *exporter) read(p *model.Param) ([]float32, error) {
 		w = reorder(w, heads, p.Shape[0], true)
 	}
 	return w, err
-}
-
-// say says in words what was made.
-func (x *exporter) say() (string, error) {
-	info, err := os.Stat(x.o.Out)
-	if err != nil {
-		return "", err
-	}
-	said := fmt.Sprintf("%s: %s as %s, %d parameters in %.1f MB\n", x.o.Out, x.o.Model, x.kind,
-		x.model.Config.ParamCount(), float64(info.Size())/1e6)
-	if x.wider > 0 {
-		said += fmt.Sprintf("%d matrices are f16: their rows are no multiple of %d numbers\n", x.wider, x.kind.Block())
-	}
-	return said, nil
 }

@@ -229,8 +229,8 @@ func (v *vocabulary) merges(vocab map[string]int) []string {
 		}
 		for at := range t {
 			left, first := vocab[t[:at]]
-			_, second := vocab[t[at:]]
-			if at > 0 && first && second && v.joins(left) && v.joins(vocab[t[at:]]) {
+			right, second := vocab[t[at:]]
+			if at > 0 && first && second && v.types[left] == normal && v.types[right] == normal {
 				all = append(all, joined{t[:at] + " " + t[at:], at, scores[id], id})
 			}
 		}
@@ -244,9 +244,6 @@ func (v *vocabulary) merges(vocab map[string]int) []string {
 	}
 	return merges
 }
-
-// joins says whether a token can be part of a longer one.
-func (v *vocabulary) joins(id int) bool { return v.types[id] == normal }
 
 // namedTokens are tokens by their names in a file and in a folder.
 var namedTokens = []struct{ file, folder string }{

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -37,7 +38,11 @@ func tokenizerEntries(t *tokenizer.Tokenizer, c *model.Config) (out entries, err
 		}
 		out.add("tokenizer.ggml.model", "gpt2")
 		out.add("tokenizer.ggml.pre", pre)
-		out.add("tokenizer.ggml.merges", mergeLines(t))
+		lines := []string{}
+		for _, m := range t.Merges() {
+			lines = append(lines, m[0]+" "+m[1])
+		}
+		out.add("tokenizer.ggml.merges", lines)
 	}
 	out.add("tokenizer.ggml.tokens", tokens)
 	out.add("tokenizer.ggml.token_type", types)
@@ -63,7 +68,7 @@ func tokenLists(t *tokenizer.Tokenizer, rows int) (texts []string, types []int32
 			kind = control
 		case one.Added:
 			kind = userDefined
-		case t.ByteFallback() && isByte(one.Text):
+		case t.ByteFallback() && byteForm.MatchString(one.Text):
 			kind = byteToken
 		}
 		texts, types = append(texts, one.Text), append(types, kind)
@@ -74,20 +79,8 @@ func tokenLists(t *tokenizer.Tokenizer, rows int) (texts []string, types []int32
 	return texts, types
 }
 
-// isByte reports the token of a byte, such as <0x0A>.
-func isByte(text string) bool {
-	var b byte
-	n, err := fmt.Sscanf(text, "<0x%02X>", &b)
-	return err == nil && n == 1 && text == fmt.Sprintf("<0x%02X>", b)
-}
-
-func mergeLines(t *tokenizer.Tokenizer) []string {
-	lines := []string{}
-	for _, m := range t.Merges() {
-		lines = append(lines, m[0]+" "+m[1])
-	}
-	return lines
-}
+// byteForm is that of tokens of a byte.
+var byteForm = regexp.MustCompile(`^<0x[0-9A-F]{2}>$`)
 
 // scores of tokens make llama.cpp join as the merges do: the token of the first merge has the highest one.
 func scores(t *tokenizer.Tokenizer, tokens []string) []float32 {

@@ -69,8 +69,11 @@ func New(o Options, p Policy, c *model.Config, d rollout.Decoder, warn func(form
 		return nil, err
 	}
 	o.Parallel = cmp.Or(o.Parallel, defaultParallel)
-	f := &Fleet{options: o, protocol: newProtocol(o), policy: p, config: c, decoder: d, warn: warn,
-		run: runName(o.Run), id: strings.ToLower(rand.Text()[:8])}
+	f := &Fleet{options: o, protocol: protocols[o.Engine], policy: p, config: c, decoder: d, warn: warn,
+		id: strings.ToLower(rand.Text()[:8])}
+	if o.Run != "" {
+		f.run = fmt.Sprintf("%.3x-", sha256.Sum256([]byte(o.Run)))
+	}
 	f.free = sync.NewCond(&f.mu)
 	if warn == nil {
 		f.warn = func(string, ...any) {}
@@ -91,20 +94,15 @@ func New(o Options, p Policy, c *model.Config, d rollout.Decoder, warn func(form
 // left unanswered.
 const rounds = 2
 
-// runName is a run in the names of its weights.
-func runName(run string) string {
-	if run == "" {
-		return ""
-	}
-	return fmt.Sprintf("%.3x-", sha256.Sum256([]byte(run)))
-}
-
 // Sample gives every server the present weights and asks them. Completions that no server gives are
 // [rollout.Missing]; it is an error if there is no other, or if a server has another model. An error is a
 // [rollout.ServerError], or the cause of an ended context.
 func (f *Fleet) Sample(ctx context.Context, requests []rollout.Request) ([]rollout.Completion, error) {
 	completions, err := f.sample(ctx, requests)
-	return completions, asServers(ctx, err)
+	if err != nil && ctx.Err() == nil { // it is not the weights'
+		err = rollout.ServerError{Err: err}
+	}
+	return completions, err
 }
 
 func (f *Fleet) sample(ctx context.Context, requests []rollout.Request) ([]rollout.Completion, error) {
@@ -122,20 +120,14 @@ func (f *Fleet) sample(ctx context.Context, requests []rollout.Request) ([]rollo
 		}
 		open = unanswered(completions)
 	}
-	markMissing(completions)
+	for _, i := range open {
+		completions[i].Reason = rollout.Missing
+	}
 	given := func(c rollout.Completion) bool { return c.Reason != rollout.Missing }
 	if len(requests) > 0 && !slices.ContainsFunc(completions, given) {
 		return nil, fmt.Errorf("no server gives a completion: %s", f.whyLost())
 	}
 	return completions, nil
-}
-
-// asServers says that an error is not the weights'.
-func asServers(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() == nil {
-		return rollout.ServerError{Err: err}
-	}
-	return err
 }
 
 // unanswered are the numbers of the completions without a reason.
@@ -148,18 +140,16 @@ func unanswered(completions []rollout.Completion) (open []int) {
 	return open
 }
 
-func markMissing(completions []rollout.Completion) {
-	for _, i := range unanswered(completions) {
-		completions[i].Reason = rollout.Missing
-	}
-}
-
 // answerAll asks for the completions of some requests. Those that no server gives keep no reason.
 func (f *Fleet) answerAll(ctx context.Context, w written, requests []rollout.Request, open []int,
 	completions []rollout.Completion) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(ctx, f.wake)()
+	defer context.AfterFunc(ctx, func() { // take sees that its context has ended
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.free.Broadcast()
+	})()
 	work := make(chan int, len(open))
 	for _, i := range open {
 		work <- i
@@ -203,19 +193,14 @@ func (f *Fleet) answer(ctx context.Context, w written, r rollout.Request) (rollo
 			return c, fmt.Errorf("%s: %w", s.address, err)
 		case failed.Kind == rollout.Refused:
 			f.giveBack(s, nil)
-			f.noteRefusal(err)
+			f.mu.Lock()
+			f.refusal = err
+			f.warn("%v; a completion is missing", err)
+			f.mu.Unlock()
 			return rollout.Completion{Reason: rollout.Missing}, nil
 		}
 		f.giveBack(s, err)
 	}
-}
-
-// noteRefusal notes that a server refuses a request.
-func (f *Fleet) noteRefusal(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.refusal = err
-	f.warn("%v; a completion is missing", err)
 }
 
 // ask asks one server. An error that is no [*rollout.RemoteError] is the reply's.
@@ -282,13 +267,6 @@ func (f *Fleet) giveBack(s *server, failed error) {
 		s.lost, s.left, s.has = failed, append(s.left, s.has...), nil
 		f.warn("%v; its requests go to the other servers", failed)
 	}
-	f.free.Broadcast()
-}
-
-// wake lets take see that its context has ended.
-func (f *Fleet) wake() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.free.Broadcast()
 }
 

@@ -1,12 +1,14 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/posttrain/posttrain/rollout"
@@ -17,33 +19,33 @@ type protocol interface {
 	// give gives a server the weights that were written, and drop frees those of another name.
 	give(ctx context.Context, s *server, w written) error
 	drop(ctx context.Context, s *server, name string) error
-	// several says that a server holds several versions of the weights, by their names.
-	several() bool
+	// holds is how many versions of the weights a server keeps: of vllm the present one and those that completions may
+	// still be drawn from.
+	holds() int
 	// ask returns the path and the body of a request to the weights of that name.
 	ask(r rollout.Request, weights string) (path string, body any)
 	// read returns the tokens of a reply, with their log-probs, and the name of the weights that drew them; "": unknown.
 	read(text json.RawMessage) (tokens []int32, logps []float32, weights string, err error)
 }
 
-func newProtocol(o Options) protocol {
-	if o.Engine == SGLang {
-		return sglang{}
-	}
-	return vllm{}
-}
+var protocols = map[string]protocol{SGLang: sglang{}, VLLM: vllm{}}
 
 // root is an address without the path of OpenAI's protocol.
 func root(address string) string { return strings.TrimSuffix(strings.TrimRight(address, "/"), "/v1") }
 
-// seedOf is a seed as servers take it, a signed number with the same bits.
-func seedOf(r rollout.Request) int64 { return int64(r.Seed) }
+// draws say how tokens are drawn, in the names that both engines have.
+type draws struct {
+	Temperature float64  `json:"temperature"`
+	TopP        float64  `json:"top_p"`
+	TopK        int      `json:"top_k,omitempty"`
+	MinP        float64  `json:"min_p,omitempty"`
+	Stop        []string `json:"stop,omitempty"`
+	StopTokens  []int32  `json:"stop_token_ids,omitempty"`
+	SkipSpecial bool     `json:"skip_special_tokens"`
+}
 
-// topP is 1 where top_p is off.
-func topP(r rollout.Request) float64 {
-	if r.TopP == 0 {
-		return 1
-	}
-	return r.TopP
+func drawsOf(r rollout.Request) draws {
+	return draws{r.Temperature, cmp.Or(r.TopP, 1), r.TopK, r.MinP, r.Stop, r.StopTokens, false} // top_p 0: off
 }
 
 // vllm is the protocol of OpenAI's completions with vLLM's fields for token ids, and its endpoints for adapters.
@@ -51,22 +53,15 @@ type vllm struct{}
 
 func (vllm) ask(r rollout.Request, weights string) (string, any) {
 	return "/v1/completions", struct {
-		Model       string   `json:"model"`
-		Prompt      []int32  `json:"prompt"`
-		MaxNew      int      `json:"max_tokens"`
-		Temperature float64  `json:"temperature"`
-		TopP        float64  `json:"top_p"`
-		TopK        int      `json:"top_k,omitempty"`
-		MinP        float64  `json:"min_p,omitempty"`
-		Stop        []string `json:"stop,omitempty"`
-		StopTokens  []int32  `json:"stop_token_ids,omitempty"`
-		Seed        int64    `json:"seed"`
-		N           int      `json:"n"`
-		Logprobs    int      `json:"logprobs"` // 0: of the drawn tokens alone
-		IDs         bool     `json:"return_token_ids"`
-		SkipSpecial bool     `json:"skip_special_tokens"`
-	}{weights, r.Prompt, r.MaxNew, r.Temperature, topP(r), r.TopK, r.MinP, r.Stop, r.StopTokens, seedOf(r), 1, 0, true,
-		false}
+		draws
+		Model    string  `json:"model"`
+		Prompt   []int32 `json:"prompt"`
+		MaxNew   int     `json:"max_tokens"`
+		Seed     int64   `json:"seed"` // signed, with the same bits
+		N        int     `json:"n"`
+		Logprobs int     `json:"logprobs"` // 0: of the drawn tokens alone
+		IDs      bool    `json:"return_token_ids"`
+	}{drawsOf(r), weights, r.Prompt, r.MaxNew, int64(r.Seed), 1, 0, true}
 }
 
 func (vllm) read(text json.RawMessage) ([]int32, []float32, string, error) {
@@ -104,12 +99,10 @@ func (vllm) give(ctx context.Context, s *server, w written) error {
 	if err := s.Exchange(ctx, "/v1/models", nil, &models); err != nil {
 		return err
 	}
-	for _, m := range models.Data {
-		if m.ID == w.name {
-			return nil
-		}
-	}
-	if refused != nil {
+	switch {
+	case slices.Contains(models.Data, struct{ ID string }{w.name}):
+		return nil
+	case refused != nil:
 		return refused
 	}
 	return s.Fail("/v1/load_lora_adapter accepts %s, but /v1/models does not list it", w.name)
@@ -124,7 +117,7 @@ func (vllm) drop(ctx context.Context, s *server, name string) error {
 	return err
 }
 
-func (vllm) several() bool { return true }
+func (vllm) holds() int { return 2 }
 
 // offers explains an endpoint that is not there, or not allowed.
 func (s *server) offers(err error, otherwise string) error {
@@ -140,22 +133,16 @@ func (s *server) offers(err error, otherwise string) error {
 type sglang struct{}
 
 func (sglang) ask(r rollout.Request, _ string) (string, any) {
-	type draws struct {
-		MaxNew      int      `json:"max_new_tokens"`
-		Temperature float64  `json:"temperature"`
-		TopP        float64  `json:"top_p"`
-		TopK        int      `json:"top_k,omitempty"`
-		MinP        float64  `json:"min_p,omitempty"`
-		Stop        []string `json:"stop,omitempty"`
-		StopTokens  []int32  `json:"stop_token_ids,omitempty"`
-		Seed        int64    `json:"sampling_seed"`
-		SkipSpecial bool     `json:"skip_special_tokens"`
+	type ownDraws struct {
+		draws
+		MaxNew int   `json:"max_new_tokens"`
+		Seed   int64 `json:"sampling_seed"`
 	}
 	return "/generate", struct {
-		Prompt   []int32 `json:"input_ids"`
-		Draws    draws   `json:"sampling_params"`
-		Logprobs bool    `json:"return_logprob"`
-	}{r.Prompt, draws{r.MaxNew, r.Temperature, topP(r), r.TopK, r.MinP, r.Stop, r.StopTokens, seedOf(r), false}, true}
+		Prompt   []int32  `json:"input_ids"`
+		Draws    ownDraws `json:"sampling_params"`
+		Logprobs bool     `json:"return_logprob"`
+	}{r.Prompt, ownDraws{drawsOf(r), r.MaxNew, int64(r.Seed)}, true}
 }
 
 func (sglang) read(text json.RawMessage) (tokens []int32, logps []float32, weights string, err error) {
@@ -207,7 +194,7 @@ func (sglang) give(ctx context.Context, s *server, w written) error {
 // drop has nothing to do: the weights were replaced.
 func (sglang) drop(context.Context, *server, string) error { return nil }
 
-func (sglang) several() bool { return false }
+func (sglang) holds() int { return 1 }
 
 // complete makes a completion of a server's tokens by the rules of the local samplers.
 func (f *Fleet) complete(r rollout.Request, tokens []int32, logps []float32) (rollout.Completion, error) {

@@ -20,15 +20,6 @@ type written struct {
 	folder  string
 }
 
-// held is how many versions of the weights a server keeps: of vllm the present one and those that completions may still
-// be drawn from.
-func (f *Fleet) held() int {
-	if !f.protocol.several() {
-		return 1
-	}
-	return 2
-}
-
 // swap gives the present weights to all servers that do not have them. It fails if no server takes them.
 func (f *Fleet) swap(ctx context.Context) error {
 	switch v := f.policy.Version(); {
@@ -43,24 +34,6 @@ func (f *Fleet) swap(ctx context.Context) error {
 		return fmt.Errorf("the policy's version is %d, but the servers were given %d: versions do not go back", v,
 			f.written.version)
 	}
-	errs := f.giveAll(ctx)
-	for _, err := range errs {
-		if wrong, ok := errors.AsType[mismatch](err); ok {
-			return wrong
-		}
-	}
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case !f.has(f.written.name):
-		return fmt.Errorf("no server takes the weights: %w", errors.Join(errs...))
-	}
-	return nil
-}
-
-// giveAll gives the present weights to all servers that do not have them, and returns the errors of those that do not
-// take them.
-func (f *Fleet) giveAll(ctx context.Context) []error {
 	errs := make([]error, len(f.servers))
 	var wg sync.WaitGroup
 	for i, s := range f.servers {
@@ -69,18 +42,24 @@ func (f *Fleet) giveAll(ctx context.Context) []error {
 		}
 	}
 	wg.Wait()
-	return errs
+	for _, err := range errs {
+		if wrong, ok := errors.AsType[mismatch](err); ok {
+			return wrong
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case !slices.ContainsFunc(f.servers, func(s *server) bool { return f.serverHas(s, f.written.name) }):
+		return fmt.Errorf("no server takes the weights: %w", errors.Join(errs...))
+	}
+	return nil
 }
 
 func (f *Fleet) serverHas(s *server, weights string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Contains(s.has, weights)
-}
-
-// has says whether any server has the weights of a name.
-func (f *Fleet) has(weights string) bool {
-	return slices.ContainsFunc(f.servers, func(s *server) bool { return f.serverHas(s, weights) })
 }
 
 // tidy frees what this run left on servers and in the folder when it was killed.
@@ -126,7 +105,7 @@ func (f *Fleet) write(version int) error {
 		return err
 	}
 	f.written = next
-	for len(f.folders) > f.held()+1 {
+	for len(f.folders) > f.protocol.holds()+1 {
 		if err := os.RemoveAll(f.folders[0]); err != nil {
 			return err
 		}
@@ -181,7 +160,7 @@ func (f *Fleet) noteGiven(s *server, failed error) (drop []string) {
 		return nil
 	}
 	s.has = append(s.has, f.written.name)
-	old := max(len(s.has)-f.held(), 0)
+	old := max(len(s.has)-f.protocol.holds(), 0)
 	drop = append(slices.DeleteFunc(s.left, func(name string) bool { return name == f.written.name }), s.has[:old]...)
 	s.left, s.has = nil, s.has[old:]
 	return drop
