@@ -38,21 +38,20 @@ func (f *fetcher) pinFiles(ctx context.Context, names []string, r run.Reporter) 
 
 // pin gives each id in options, a pointer, the commit that it means, and fetches its files.
 func (f *fetcher) pin(ctx context.Context, options any, r run.Reporter) error {
-	return f.pinBy(ctx, (*hub.Hub).Pin, options, r)
+	return f.pinBy(ctx, hub.AllUses, options, r)
 }
 
 // pinShapes is pin of a command that reads no weights of models: those are not fetched.
 func (f *fetcher) pinShapes(ctx context.Context, options any, r run.Reporter) error {
-	return f.pinBy(ctx, (*hub.Hub).PinShapes, options, r)
+	return f.pinBy(ctx, hub.Shapes, options, r)
 }
 
-func (f *fetcher) pinBy(ctx context.Context, pin func(*hub.Hub, context.Context, any, run.Reporter) error, options any,
-	r run.Reporter) error {
+func (f *fetcher) pinBy(ctx context.Context, of hub.Uses, options any, r run.Reporter) error {
 	if f.hub == nil {
 		f.hub = hub.FromEnv()
 		f.hub.Offline = f.hub.Offline || f.offline
 	}
-	err := pin(f.hub, ctx, options, r)
+	err := f.hub.Pin(ctx, options, of, r)
 	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("%w while a model or data set was downloaded: the same command continues",
 			train.ErrInterrupted)

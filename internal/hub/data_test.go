@@ -31,7 +31,7 @@ func fetchData(t *testing.T, name string) (pinned, said string, err error) {
 		Data string `hub:"data"`
 	}{name}
 	text, out := heard()
-	err = h.Pin(t.Context(), &o, out)
+	err = h.Pin(t.Context(), &o, AllUses, out)
 	return o.Data, text.String(), err
 }
 

@@ -92,11 +92,9 @@ func (r repo) lock(ctx context.Context, f file) (*os.File, error) {
 			lock.Close()
 			return nil, r.diskError(err)
 		}
-		select {
-		case <-ctx.Done():
+		if pause(ctx, 100*time.Millisecond); ctx.Err() != nil {
 			lock.Close()
 			return nil, context.Cause(ctx)
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }

@@ -18,11 +18,13 @@
 package hub
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,35 +50,19 @@ type Hub struct {
 func FromEnv() *Hub {
 	home := hubcache.Home()
 	h := &Hub{
-		Endpoint: strings.TrimRight(firstOf(os.Getenv("HF_ENDPOINT"), "https://huggingface.co"), "/"),
+		Endpoint: strings.TrimRight(cmp.Or(os.Getenv("HF_ENDPOINT"), "https://huggingface.co"), "/"),
 		Token:    strings.TrimSpace(os.Getenv("HF_TOKEN")),
 		Cache:    hubcache.Default(),
-		Offline:  isTrue(os.Getenv("HF_HUB_OFFLINE")),
+		Offline:  slices.Contains([]string{"1", "ON", "YES", "TRUE"}, strings.ToUpper(os.Getenv("HF_HUB_OFFLINE"))),
 		stall:    time.Minute,
+		pinned:   map[string]string{},
 	}
 	if h.Token == "" {
-		stored, _ := os.ReadFile(firstOf(os.Getenv("HF_TOKEN_PATH"), filepath.Join(home, "token"))) // there may be none
+		stored, _ := os.ReadFile(cmp.Or(os.Getenv("HF_TOKEN_PATH"), filepath.Join(home, "token"))) // there may be none
 		h.Token = strings.TrimSpace(string(stored))
 	}
 	h.client = newClient()
 	return h
-}
-
-func firstOf(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
-}
-
-func isTrue(value string) bool {
-	switch strings.ToUpper(value) {
-	case "1", "ON", "YES", "TRUE":
-		return true
-	}
-	return false
 }
 
 // newClient makes a client that tries again where that may help, and that takes the token to no other host.

@@ -48,7 +48,7 @@ func fetch(t *testing.T, name string) (pinned, said string, err error) {
 	h.client.RetryWaitMin, h.client.RetryWaitMax, h.stall = time.Microsecond, time.Microsecond, 10*time.Second
 	o, text := options{Model: name}, (*strings.Builder)(nil)
 	text, out := heard()
-	err = h.Pin(t.Context(), &o, out)
+	err = h.Pin(t.Context(), &o, AllUses, out)
 	return o.Model, text.String(), err
 }
 
@@ -126,7 +126,7 @@ func TestTokenizer(t *testing.T) {
 	s := hubtest.New(t, map[string]hubtest.Repo{"org/tiny": tiny()})
 	var o options
 	o.Other.Tokenizer = "org/tiny"
-	if err := FromEnv().Pin(t.Context(), &o, nil); err != nil || o.Other.Tokenizer != pinnedTiny || o.Model != "" {
+	if err := FromEnv().Pin(t.Context(), &o, AllUses, nil); err != nil || o.Other.Tokenizer != pinnedTiny || o.Model != "" {
 		t.Fatal(o, err)
 	}
 	for _, line := range s.Requests() {
@@ -145,7 +145,7 @@ func TestPinList(t *testing.T) {
 	o := struct {
 		Names []string `hub:"tokenizer"`
 	}{[]string{"a.jsonl", "org/tiny"}}
-	err := FromEnv().Pin(t.Context(), &o, nil)
+	err := FromEnv().Pin(t.Context(), &o, AllUses, nil)
 	if err != nil || !slices.Equal(o.Names, []string{"a.jsonl", pinnedTiny}) {
 		t.Error(o, err)
 	}
@@ -347,7 +347,7 @@ func TestSilentServer(t *testing.T) {
 	t.Setenv("HF_ENDPOINT", silent.URL)
 	h := FromEnv()
 	h.stall = time.Millisecond
-	if err := h.Pin(t.Context(), &options{Model: "org/tiny"}, nil); err == nil ||
+	if err := h.Pin(t.Context(), &options{Model: "org/tiny"}, AllUses, nil); err == nil ||
 		!strings.Contains(err.Error(), silent.URL+" does not answer in time") {
 		t.Error(err)
 	}
@@ -371,7 +371,7 @@ func TestInterrupt(t *testing.T) {
 	hubtest.New(t, map[string]hubtest.Repo{"org/tiny": tiny()})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := FromEnv().Pin(ctx, &options{Model: "org/tiny"}, nil); err != context.Canceled {
+	if err := FromEnv().Pin(ctx, &options{Model: "org/tiny"}, AllUses, nil); err != context.Canceled {
 		t.Error(err)
 	}
 }

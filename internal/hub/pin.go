@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/posttrain/posttrain/internal/hubcache"
 	"github.com/posttrain/posttrain/internal/run"
@@ -35,7 +34,8 @@ var (
 	smallFiles   = []string{configFile, "generation_config.json", "tokenizer.json", "tokenizer_config.json",
 		"special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
 		"chat_template.jinja"}
-	shardForm = regexp.MustCompile(`^model[\w.-]*-\d+-of-\d+\.safetensors$`)
+	shardForm    = regexp.MustCompile(`^model[\w.-]*-\d+-of-\d+\.safetensors$`)
+	otherWeights = regexp.MustCompile(`\.(bin|gguf|pth)$`)
 )
 
 // Used says that options have a field with the tag hub.
@@ -49,55 +49,35 @@ func Used(options any) bool {
 // without its weights), hub:"adapter" or hub:"data" (rows of a data set). It gives each id in them the commit that its
 // revision is at, that of rows also config and split, and downloads the files that the cache lacks. A file or folder on
 // this machine stays as it is. A Hub gives a name the same commit each time. Errors are lines.
-func (h *Hub) Pin(ctx context.Context, options any, out run.Reporter) error {
-	return h.pinAll(ctx, options, func(u use) (use, bool) { return u, true }, out)
-}
-
-// PinShapes is Pin for commands that read no weights of models: those are not downloaded.
-func (h *Hub) PinShapes(ctx context.Context, options any, out run.Reporter) error {
-	return h.pinAll(ctx, options, func(u use) (use, bool) {
-		if u == wholeModel {
-			return tokenizerOnly, true
-		}
-		return u, true
-	}, out)
-}
-
-// PinModels is Pin without the rows of data sets.
-func (h *Hub) PinModels(ctx context.Context, options any, out run.Reporter) error {
-	return h.pinAll(ctx, options, func(u use) (use, bool) { return u, u != dataRows }, out)
-}
-
-// pinAll pins the texts that are wanted, each for the use that wanted makes of it.
-func (h *Hub) pinAll(ctx context.Context, options any, wanted func(use) (use, bool), out run.Reporter) error {
+func (h *Hub) Pin(ctx context.Context, options any, of Uses, out run.Reporter) error {
 	return walk(reflect.ValueOf(options), func(v reflect.Value, u use) error {
-		u, ok := wanted(u)
-		if !ok {
-			return nil
+		u, wanted := of[u]
+		key := string(u) + " " + v.String()
+		pinned, known := h.pinned[key]
+		if wanted && !known {
+			var err error
+			if pinned, err = h.pin(ctx, v.String(), u, run.Listen(out)); err != nil {
+				return err
+			}
+			h.pinned[key] = pinned
 		}
-		pinned, err := h.pinOnce(ctx, v.String(), u, run.Listen(out))
-		if err == nil {
+		if wanted {
 			v.SetString(pinned)
 		}
-		return err
+		return nil
 	})
 }
 
-// pinOnce is pin, or what that has found before.
-func (h *Hub) pinOnce(ctx context.Context, name string, u use, out run.Reporter) (string, error) {
-	key := string(u) + " " + name
-	if pinned, known := h.pinned[key]; known {
-		return pinned, nil
-	}
-	pinned, err := h.pin(ctx, name, u, out)
-	if err == nil && h.pinned == nil {
-		h.pinned = map[string]string{}
-	}
-	if err == nil {
-		h.pinned[key] = pinned
-	}
-	return pinned, err
-}
+// Uses are those that Pin cares for, with what it does for each.
+type Uses map[use]use
+
+var (
+	AllUses = Uses{wholeModel: wholeModel, tokenizerOnly: tokenizerOnly, adapterOnly: adapterOnly, dataRows: dataRows}
+	// Shapes leave out the weights of models.
+	Shapes = Uses{wholeModel: tokenizerOnly, tokenizerOnly: tokenizerOnly, adapterOnly: adapterOnly, dataRows: dataRows}
+	// Models leave out the rows of data sets.
+	Models = Uses{wholeModel: wholeModel, tokenizerOnly: tokenizerOnly, adapterOnly: adapterOnly}
+)
 
 // walk calls visit for the tagged texts of a struct.
 func walk(v reflect.Value, visit func(reflect.Value, use) error) error {
@@ -253,17 +233,11 @@ func (u use) of(names []string) ([]string, error) {
 		weights = keep(func(name string) bool { return name == indexFile || shardForm.MatchString(name) })
 	}
 	if len(weights) == 0 {
-		return nil, fmt.Errorf("on the hub it has no %s: want weights in this form%s", want, others(names))
+		found := ""
+		if others := keep(otherWeights.MatchString); others != nil {
+			found = ", found " + others[0]
+		}
+		return nil, fmt.Errorf("on the hub it has no %s: want weights in this form%s", want, found)
 	}
 	return append(small, weights...), nil
-}
-
-// others names weights in other forms.
-func others(names []string) string {
-	for _, name := range names {
-		if strings.HasSuffix(name, ".bin") || strings.HasSuffix(name, ".gguf") || strings.HasSuffix(name, ".pth") {
-			return ", found " + name
-		}
-	}
-	return ""
 }

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -85,7 +86,7 @@ func (r repo) head(ctx context.Context, commit, name string) (f file, err error)
 	}
 	resp.Body.Close()
 	pick := func(first, second string) string {
-		return firstOf(resp.Header.Get(first), resp.Header.Get(second))
+		return cmp.Or(resp.Header.Get(first), resp.Header.Get(second))
 	}
 	tag := strings.TrimPrefix(pick("X-Linked-Etag", "Etag"), "W/")
 	f = file{commit: commit, name: name, hash: strings.Trim(tag, `"`)}

@@ -33,7 +33,7 @@ func TakePart(ctx context.Context, c Client, r run.Reporter) error {
 	}
 	w := &working{data: c.Data, fetch: func(o *Options) error {
 		o.heard = r
-		return hub.FromEnv().PinModels(ctx, o, r)
+		return hub.FromEnv().Pin(ctx, o, hub.Models, r)
 	}}
 	defer w.close()
 	o := link.AgentOptions{Server: c.Server, Name: c.Agent, Dir: c.State, Build: w.build, Said: r.Say, Warn: r.Warn}
