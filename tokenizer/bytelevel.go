@@ -2,7 +2,8 @@ package tokenizer
 
 import (
 	"strings"
-	"unicode/utf8"
+
+	"golang.org/x/text/encoding/unicode"
 )
 
 // GPT-2's alphabet has a printable character for every byte, so that merges can be written as text. The printable bytes
@@ -49,45 +50,6 @@ func fromAlphabet(s string) (bytes []byte, ok bool) {
 
 // decodeLossy reads bytes as UTF-8. As in Rust and browsers, each maximal part of a broken character becomes U+FFFD.
 func decodeLossy(bytes []byte) string {
-	if utf8.Valid(bytes) {
-		return string(bytes)
-	}
-	var b strings.Builder
-	for len(bytes) > 0 {
-		r, size := utf8.DecodeRune(bytes)
-		if r == utf8.RuneError && size == 1 {
-			size = brokenSize(bytes)
-		}
-		b.WriteRune(r)
-		bytes = bytes[size:]
-	}
-	return b.String()
-}
-
-// brokenSize is the length of the longest prefix of bytes that begins a valid character, at least 1.
-func brokenSize(bytes []byte) int {
-	lead, low, high, size := bytes[0], byte(0x80), byte(0xbf), 1
-	switch {
-	case lead >= 0xc2 && lead <= 0xdf:
-		size = 2
-	case lead >= 0xe0 && lead <= 0xef:
-		size = 3
-	case lead >= 0xf0 && lead <= 0xf4:
-		size = 4
-	}
-	switch lead { // the second byte's range is narrower
-	case 0xe0:
-		low = 0xa0
-	case 0xed:
-		high = 0x9f
-	case 0xf0:
-		low = 0x90
-	case 0xf4:
-		high = 0x8f
-	}
-	n := 1
-	for n < size && n < len(bytes) && bytes[n] >= low && bytes[n] <= high {
-		n, low, high = n+1, 0x80, 0xbf
-	}
-	return n
+	text, _ := unicode.UTF8.NewDecoder().Bytes(bytes) // it has no errors
+	return string(text)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -118,23 +119,8 @@ func fromByteToken(t string) (byte, bool) {
 	if len(t) != 6 || !strings.HasPrefix(t, "<0x") || t[5] != '>' {
 		return 0, false
 	}
-	high, low := hexDigit(t[3]), hexDigit(t[4])
-	if t[3] == '+' {
-		high = 0
-	}
-	return byte(high<<4 | low), high >= 0 && low >= 0
-}
-
-// hexDigit is the value of a hexadecimal digit, or -1.
-func hexDigit(b byte) int {
-	return strings.IndexByte("0123456789abcdef", lowerASCII(b))
-}
-
-func lowerASCII(b byte) byte {
-	if b >= 'A' && b <= 'Z' {
-		return b + 'a' - 'A'
-	}
-	return b
+	b, err := strconv.ParseUint(strings.TrimPrefix(t[3:5], "+"), 16, 8)
+	return byte(b), err == nil
 }
 
 // readStrip reads Strip, which removes up to start and stop copies of a character from the ends of each token.

@@ -27,7 +27,13 @@ func init() {
 		"float":      floatFilter,
 		"indent":     indent,
 		"int":        intFilter,
-		"items":      itemsFilter,
+		"items": func(c *call) any {
+			d, ok := c.self.(Dict)
+			if !ok && c.self != nil {
+				panic(faultf("items: found %s, want a dict", kindOf(c.self)))
+			}
+			return c.pairs(d)
+		},
 		"join":       join,
 		"last":       func(c *call) any { return c.item(c.iterate(c.self), -1) },
 		"length":     length,
@@ -47,12 +53,16 @@ func init() {
 		"sort":       sortFilter,
 		"string":     func(c *call) any { return c.str(c.self) },
 		"sum":        sum,
-		"title":      onText(title),
-		"tojson":     toJSON,
-		"trim":       func(c *call) any { return strip(c.str(c.self), c.arg(0, "chars", None), true, true) },
-		"unique":     unique,
-		"upper":      onText(toUpper),
-		"wordcount":  wordCount,
+		"title": onText(func(s string) string { // letters after a space, hyphen or opening bracket are upper case
+			return titleCase(s, unicode.ToUpper, func(r rune) bool {
+				return isSpace(r) || strings.ContainsRune("-({[<", r)
+			})
+		}),
+		"tojson":    toJSON,
+		"trim":      func(c *call) any { return strip(c.str(c.self), c.arg(0, "chars", None), true, true) },
+		"unique":    unique,
+		"upper":     onText(toUpper),
+		"wordcount": wordCount,
 	}
 }
 
@@ -72,12 +82,6 @@ func capitalize(s string) string {
 		r[0] = unicode.ToTitle(r[0])
 	}
 	return string(r)
-}
-
-// title is Jinja2's filter: letters after a space, hyphen or opening bracket are upper case.
-func title(s string) string {
-	opens := func(r rune) bool { return isSpace(r) || strings.ContainsRune("-({[<", r) }
-	return titleCase(s, unicode.ToUpper, opens)
 }
 
 // titleCase puts the first letter and those after a character for which opens holds in upper case, others in lower.
@@ -260,14 +264,6 @@ func indent(c *call) any {
 	return strings.Join(lines, "\n")
 }
 
-func itemsFilter(c *call) any {
-	d, ok := c.self.(Dict)
-	if !ok && c.self != nil {
-		panic(faultf("items: found %s, want a dict", kindOf(c.self)))
-	}
-	return c.pairs(d)
-}
-
 func join(c *call) any {
 	by, separator := c.arg(1, "attribute", None), c.textArg(0, "d")
 	return c.joinItems(separator, c.iterate(c.self), func(_ int, v any) string { return c.str(c.path(v, by)) })
@@ -395,13 +391,9 @@ func unique(c *call) any {
 }
 
 func wordCount(c *call) any {
-	n := 0
-	for range strings.FieldsFuncSeq(c.str(c.self), func(r rune) bool {
+	return len(strings.FieldsFunc(c.str(c.self), func(r rune) bool {
 		return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
-	}) {
-		n++
-	}
-	return n
+	}))
 }
 
 // A test says whether it holds for v.
@@ -423,7 +415,7 @@ var tests = map[string]test{
 	"none":        onValue(is[none]),
 	"number":      onValue(func(v any) bool { _, _, ok := toNumber(v); return ok }),
 	"odd":         onValue(func(v any) bool { n, whole, _ := toNumber(v); return whole && math.Mod(n, 2) != 0 }),
-	"sameas":      sameAs,
+	"sameas":      func(r *run, v any, args []any) bool { return kindOf(v) == kindOf(args[0]) && r.equal(v, args[0], 0) },
 	"sequence":    onValue(isIterable),
 	"string":      onValue(is[string]),
 	"true":        onValue(func(v any) bool { return v == any(true) }),
@@ -453,10 +445,6 @@ func onValue(f func(v any) bool) test {
 func is[T any](v any) bool {
 	_, ok := v.(T)
 	return ok
-}
-
-func sameAs(r *run, v any, args []any) bool {
-	return kindOf(v) == kindOf(args[0]) && r.equal(v, args[0], 0)
 }
 
 func isDivisible(r *run, v any, args []any) bool {

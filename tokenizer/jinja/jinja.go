@@ -237,10 +237,14 @@ func (c *call) flag(i int, name string) bool { return truth(c.arg(i, name, false
 
 var globals = map[string]any{
 	"raise_exception": function(func(c *call) any { panic(fault{&Exception{c.textArg(0, "message")}}) }),
-	"strftime_now":    function(strftimeNow),
-	"range":           function(makeRange),
-	"namespace":       function(makeNamespace),
-	"dict":            function(makeDict),
+	"strftime_now": function(func(c *call) any {
+		format := c.textArg(0, "format")
+		c.fits(len(format), 16)
+		return strftime(c.now, format)
+	}),
+	"range":     function(makeRange),
+	"namespace": function(makeNamespace),
+	"dict":      function(makeDict),
 }
 
 func makeRange(c *call) any {

@@ -76,18 +76,26 @@ var listMethods = map[string]function{
 }
 
 var stringMethods = map[string]function{
-	"capitalize":   onText(capitalize),
-	"count":        func(c *call) any { return strings.Count(c.self.(string), c.textArg(0, "sub")) },
-	"endswith":     affixTest(strings.HasSuffix),
-	"find":         findMethod(strings.Index, true),
-	"index":        findMethod(strings.Index, false),
-	"isalnum":      every(func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }),
-	"isalpha":      every(unicode.IsLetter),
-	"isdigit":      every(unicode.IsDigit),
-	"islower":      onText(isLower),
-	"isspace":      every(isSpace),
-	"isupper":      onText(isUpper),
-	"join":         joinStrings,
+	"capitalize": onText(capitalize),
+	"count":      func(c *call) any { return strings.Count(c.self.(string), c.textArg(0, "sub")) },
+	"endswith":   affixTest(strings.HasSuffix),
+	"find":       findMethod(strings.Index, true),
+	"index":      findMethod(strings.Index, false),
+	"isalnum":    every(func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }),
+	"isalpha":    every(unicode.IsLetter),
+	"isdigit":    every(unicode.IsDigit),
+	"islower":    onText(isLower),
+	"isspace":    every(isSpace),
+	"isupper":    onText(isUpper),
+	"join": func(c *call) any {
+		return c.joinItems(c.self.(string), c.iterate(c.arg(0, "iterable", None)), func(i int, v any) string {
+			s, ok := v.(string)
+			if !ok {
+				panic(faultf("join: item %d is %s, want a str", i, kindOf(v)))
+			}
+			return s
+		})
+	},
 	"lower":        onText(toLower),
 	"lstrip":       stripMethod(true, false),
 	"partition":    partitionMethod(strings.Index, false),
@@ -102,8 +110,10 @@ var stringMethods = map[string]function{
 	"splitlines":   splitLines,
 	"startswith":   affixTest(strings.HasPrefix),
 	"strip":        stripMethod(true, true),
-	"title":        onText(titleWords),
-	"upper":        onText(toUpper),
+	"title": onText(func(s string) string { // a letter is upper case where no letter is before it
+		return titleCase(s, unicode.ToTitle, func(r rune) bool { return !unicode.IsLetter(r) })
+	}),
+	"upper": onText(toUpper),
 }
 
 func isLower(s string) bool { return s == strings.ToLower(s) && s != strings.ToUpper(s) }
@@ -147,16 +157,6 @@ func findMethod(find func(s, sub string) int, mayMiss bool) function {
 		}
 		return utf8.RuneCountInString(s[:max(0, at)]) - btoi(at < 0)
 	}
-}
-
-func joinStrings(c *call) any {
-	return c.joinItems(c.self.(string), c.iterate(c.arg(0, "iterable", None)), func(i int, v any) string {
-		s, ok := v.(string)
-		if !ok {
-			panic(faultf("join: item %d is %s, want a str", i, kindOf(v)))
-		}
-		return s
-	})
 }
 
 func partitionMethod(find func(s, sub string) int, last bool) function {
@@ -259,9 +259,4 @@ func splitLines(c *call) any {
 
 func isLineEnd(r rune) bool {
 	return r >= '\n' && r <= '\r' || r >= 0x1c && r <= 0x1e || r == 0x85 || r == 0x2028 || r == 0x2029
-}
-
-// titleWords is Python's str.title: a letter is upper case where no letter is before it.
-func titleWords(s string) string {
-	return titleCase(s, unicode.ToTitle, func(r rune) bool { return !unicode.IsLetter(r) })
 }

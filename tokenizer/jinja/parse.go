@@ -261,11 +261,20 @@ func (p *parser) primary() expr {
 	case t.kind == tokName && !keywords[t.text]:
 		return constant(constants[t.text])
 	case t.kind == tokString:
-		return p.strings(t.text)
+		text := t.text
+		for ; p.peek().kind == tokString; p.pos++ { // adjacent ones are one, as in Python
+			text += p.peek().text
+		}
+		return constant(text)
 	case t.kind == tokInt || t.kind == tokFloat:
 		return number(t)
 	case t == tok{tokOp, "("}:
-		return p.parenthesis()
+		if p.skip(tokOp, ")") {
+			return list(nil)
+		}
+		e := p.tuple(p.condition)
+		p.want(tokOp, ")")
+		return e
 	case t == tok{tokOp, "["}:
 		var items []expr
 		p.series("]", func() { items = append(items, p.condition()) })
@@ -293,14 +302,6 @@ func (p *parser) variable() expr {
 	}
 }
 
-// strings joins adjacent literals, as Python does.
-func (p *parser) strings(value string) expr {
-	for ; p.peek().kind == tokString; p.pos++ {
-		value += p.peek().text
-	}
-	return constant(value)
-}
-
 func number(t tok) expr {
 	if t.kind == tokInt {
 		n, err := strconv.Atoi(t.text)
@@ -314,15 +315,6 @@ func number(t tok) expr {
 		panic(faultf("number %s: want a 64-bit float", t.text))
 	}
 	return constant(f)
-}
-
-func (p *parser) parenthesis() expr {
-	if p.skip(tokOp, ")") {
-		return list(nil)
-	}
-	e := p.tuple(p.condition)
-	p.want(tokOp, ")")
-	return e
 }
 
 // series reads items between commas up to the closing bracket, a trailing comma allowed.

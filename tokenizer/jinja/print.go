@@ -1,6 +1,7 @@
 package jinja
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"regexp"
@@ -154,7 +155,8 @@ func (j jsonStyle) dumps(v any, depth int) {
 	case int:
 		j.write(strconv.Itoa(v))
 	case float64:
-		j.write(jsonFloat(v))
+		text := reprFloat(v)
+		j.write(cmp.Or(map[string]string{"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[text], text))
 	case []any:
 		j.block("[", "]", depth, len(v), func(i int) { j.dumps(v[i], depth+1) })
 	case Dict:
@@ -200,18 +202,6 @@ func (j jsonStyle) newLine(depth int) {
 	}
 }
 
-func jsonFloat(f float64) string {
-	switch {
-	case math.IsNaN(f):
-		return "NaN"
-	case math.IsInf(f, 1):
-		return "Infinity"
-	case math.IsInf(f, -1):
-		return "-Infinity"
-	}
-	return reprFloat(f)
-}
-
 var jsonEscapes = [0x80]string{'"': `\"`, '\\': `\\`, '\n': `\n`, '\r': `\r`, '\t': `\t`, '\b': `\b`, '\f': `\f`}
 
 func (j jsonStyle) quote(s string) string {
@@ -240,12 +230,6 @@ var layouts = map[string]string{
 	"X": "15:04:05", "j": "002", "%": "%", "n": "\n", "t": "\t", "z": "", "Z": "",
 }
 
-func strftimeNow(c *call) any {
-	format := c.textArg(0, "format")
-	c.fits(len(format), 16)
-	return strftime(c.now, format)
-}
-
 var strftimeCodes = regexp.MustCompile(`(?s)%(-?)(.)`)
 
 // strftime formats t as Python's strftime does in the C locale; an unknown code stays as it is. A - drops leading
@@ -253,29 +237,20 @@ var strftimeCodes = regexp.MustCompile(`(?s)%(-?)(.)`)
 func strftime(t time.Time, format string) string {
 	return strftimeCodes.ReplaceAllStringFunc(format, func(found string) string {
 		parts := strftimeCodes.FindStringSubmatch(found)
-		out := strftimeCode(t, parts[2])
-		if parts[1] == "-" {
-			if trimmed := strings.TrimLeft(out, "0 "); trimmed != "" {
-				out = trimmed
-			} else if out != "" {
-				out = "0" // such as the hour at midnight
-			}
+		out := "%" + parts[2]
+		switch layout, ok := layouts[parts[2]]; {
+		case ok:
+			out = t.Format(layout)
+		case parts[2] == "f":
+			out = fmt.Sprintf("%06d", t.Nanosecond()/1000)
+		case parts[2] == "w":
+			out = strconv.Itoa(int(t.Weekday()))
+		case parts[2] == "u":
+			out = strconv.Itoa((int(t.Weekday())+6)%7 + 1)
+		}
+		if parts[1] == "-" && out != "" {
+			out = cmp.Or(strings.TrimLeft(out, "0 "), "0") // such as the hour at midnight
 		}
 		return out
 	})
-}
-
-func strftimeCode(t time.Time, code string) string {
-	switch code {
-	case "f":
-		return fmt.Sprintf("%06d", t.Nanosecond()/1000)
-	case "w":
-		return fmt.Sprint(int(t.Weekday()))
-	case "u":
-		return fmt.Sprint((int(t.Weekday())+6)%7 + 1)
-	}
-	if layout, ok := layouts[code]; ok {
-		return t.Format(layout)
-	}
-	return "%" + code
 }

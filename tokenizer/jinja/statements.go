@@ -43,13 +43,16 @@ var statements map[string]func(p *parser) action
 
 func init() {
 	statements = map[string]func(p *parser) action{
-		"if":         parseIf,
-		"for":        parseFor,
-		"set":        parseSet,
-		"macro":      parseMacro,
-		"generation": parseGeneration,
-		"break":      loopControl(breaking),
-		"continue":   loopControl(continuing),
+		"if":    parseIf,
+		"for":   parseFor,
+		"set":   parseSet,
+		"macro": parseMacro,
+		"generation": func(p *parser) action {
+			body := p.rest("generation")
+			return func(s *scope) signal { return s.execute(body, s.inner()) }
+		},
+		"break":    loopControl(breaking),
+		"continue": loopControl(continuing),
 	}
 }
 
@@ -120,11 +123,6 @@ func loopControl(end signal) func(p *parser) action {
 		p.end()
 		return func(*scope) signal { return end }
 	}
-}
-
-func parseGeneration(p *parser) action {
-	body := p.rest("generation")
-	return func(s *scope) signal { return s.execute(body, s.inner()) }
 }
 
 // A branch is an if, elif or else.
@@ -260,22 +258,19 @@ func parseSet(p *parser) action {
 		ns[field] = v
 	}
 	if len(targets) == 1 && p.pos == len(p.toks) {
-		return setBlock(p.rest("set"), assign)
+		body := p.rest("set")
+		return func(s *scope) signal {
+			text, end := s.capture(body, s.inner())
+			if end == proceed {
+				assign(s, text)
+			}
+			return end
+		}
 	}
 	p.want(tokOp, "=")
 	value := p.tuple(p.condition)
 	p.end()
 	return func(s *scope) signal { assign(s, value(s)); return proceed }
-}
-
-func setBlock(body []statement, assign func(s *scope, v any)) action {
-	return func(s *scope) signal {
-		text, end := s.capture(body, s.inner())
-		if end == proceed {
-			assign(s, text)
-		}
-		return end
-	}
 }
 
 type macro struct {

@@ -272,18 +272,15 @@ func kindOf(v any) string {
 }
 
 func (r *run) sign(sign string, v any) any {
-	_, whole, ok := toNumber(v)
+	f, whole, ok := toNumber(v)
+	times := 1 - 2*btoi(sign == "-")
 	switch {
 	case !ok:
 		panic(faultf("cannot put a sign before %s", kindOf(v)))
-	case sign == "-" && whole:
-		return -toInt(v)
-	case sign == "-":
-		return -v.(float64)
 	case whole:
-		return toInt(v)
+		return times * toInt(v)
 	}
-	return v
+	return float64(times) * f
 }
 
 // operate is a op b for the operators of arithmetic.
@@ -415,15 +412,7 @@ func (r *run) compare(op string, a, b any) bool {
 		return !r.contains(b, a)
 	}
 	order := r.order(a, b, 0)
-	switch op {
-	case "<":
-		return order < 0
-	case "<=":
-		return order <= 0
-	case ">":
-		return order > 0
-	}
-	return order >= 0
+	return order < 0 && op[0] == '<' || order > 0 && op[0] == '>' || order == 0 && len(op) == 2
 }
 
 // visit counts a value of a nested one, and bounds the nesting.
