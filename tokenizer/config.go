@@ -209,7 +209,7 @@ func (t *Tokenizer) compareBOS(config configuration) {
 		added []int32
 	}{{"bos_token", t.post.before}, {"eos_token", t.post.after}} {
 		raw := config.values["add_"+c.key]
-		id, ok := t.idOf(c.key)
+		id, ok := t.Named(c.key)
 		does := ok && slices.Contains(c.added, id)
 		if says := string(raw) == "true"; (says || string(raw) == "false") && says != does {
 			t.warnings = append(t.warnings, fmt.Sprintf("%s: add_%s is %s in tokenizer_config.json, "+

@@ -40,9 +40,6 @@ func (t *Tokenizer) Merges() [][2]string {
 // ByteFallback says that characters without a token become tokens of bytes, as SentencePiece does it.
 func (t *Tokenizer) ByteFallback() bool { return t.model.byteFallback }
 
-// Named is the id of a token that tokenizer_config.json names, such as unk_token.
-func (t *Tokenizer) Named(key string) (int32, bool) { return t.idOf(key) }
-
 // Templates are the chat templates by name; a single one is called default.
 func (t *Tokenizer) Templates() map[string]string { return maps.Clone(t.chat.templates) }
 

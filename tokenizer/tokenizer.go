@@ -115,15 +115,16 @@ func (t *Tokenizer) ID(token string) (int32, bool) {
 }
 
 // BOS is the id of the token that tokenizer_config.json names as bos_token.
-func (t *Tokenizer) BOS() (int32, bool) { return t.idOf("bos_token") }
+func (t *Tokenizer) BOS() (int32, bool) { return t.Named("bos_token") }
 
 // EOS is the id of eos_token. A model may stop on more than this one: see its generation_config.json.
-func (t *Tokenizer) EOS() (int32, bool) { return t.idOf("eos_token") }
+func (t *Tokenizer) EOS() (int32, bool) { return t.Named("eos_token") }
 
 // Pad is the id of pad_token.
-func (t *Tokenizer) Pad() (int32, bool) { return t.idOf("pad_token") }
+func (t *Tokenizer) Pad() (int32, bool) { return t.Named("pad_token") }
 
-func (t *Tokenizer) idOf(key string) (int32, bool) {
+// Named is the id of a token that tokenizer_config.json names, such as unk_token.
+func (t *Tokenizer) Named(key string) (int32, bool) {
 	token, ok := t.named[key]
 	if !ok {
 		return 0, false

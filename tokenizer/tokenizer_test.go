@@ -126,7 +126,7 @@ func checkNamed(t *testing.T, tok *Tokenizer, c cases) {
 		t.Errorf("Size %d, want %d", got, c.Size)
 	}
 	for name, want := range map[string]*int32{"bos_token": c.BOS, "eos_token": c.EOS, "pad_token": c.Pad} {
-		if got, ok := tok.idOf(name); ok != (want != nil) || got != or(want, 0) {
+		if got, ok := tok.Named(name); ok != (want != nil) || got != or(want, 0) {
 			t.Errorf("%s: got %d, %v, want %v", name, got, ok, or(want, -1))
 		}
 		if want != nil && !tok.Special(*want) {

@@ -66,12 +66,11 @@ func Open(path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, files.Cause(err))
 	}
+	var out *File
 	info, err := f.Stat()
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("%s: %w", path, files.Cause(err))
+	if err == nil {
+		out, err = Read(f.(io.ReaderAt), info.Size()) // as files of a folder on disk are
 	}
-	out, err := Read(f.(io.ReaderAt), info.Size()) // as files of a folder on disk are
 	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("%s: %w", path, files.Cause(err))

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/posttrain/posttrain/internal/hub/hubtest"
 	"github.com/posttrain/posttrain/internal/hubcache"
@@ -25,14 +24,11 @@ func rows() hubtest.Repo {
 // fetchData pins rows without waiting between tries.
 func fetchData(t *testing.T, name string) (pinned, said string, err error) {
 	t.Helper()
-	h := FromEnv()
-	h.client.RetryWaitMin, h.client.RetryWaitMax, h.stall = time.Microsecond, time.Microsecond, 10*time.Second
 	o := struct {
 		Data string `hub:"data"`
 	}{name}
-	text, out := heard()
-	err = h.Pin(t.Context(), &o, AllUses, out)
-	return o.Data, text.String(), err
+	said, err = pinAll(t, &o)
+	return o.Data, said, err
 }
 
 const pinnedRows = "org/rows@" + hubtest.Commit

@@ -44,12 +44,19 @@ func heard() (*strings.Builder, run.Reporter) {
 // fetch pins a model without waiting between tries.
 func fetch(t *testing.T, name string) (pinned, said string, err error) {
 	t.Helper()
+	o := options{Model: name}
+	said, err = pinAll(t, &o)
+	return o.Model, said, err
+}
+
+// pinAll pins options without waiting between tries.
+func pinAll(t *testing.T, options any) (said string, err error) {
+	t.Helper()
 	h := FromEnv()
 	h.client.RetryWaitMin, h.client.RetryWaitMax, h.stall = time.Microsecond, time.Microsecond, 10*time.Second
-	o, text := options{Model: name}, (*strings.Builder)(nil)
 	text, out := heard()
-	err = h.Pin(t.Context(), &o, AllUses, out)
-	return o.Model, text.String(), err
+	err = h.Pin(t.Context(), options, AllUses, out)
+	return text.String(), err
 }
 
 const pinnedTiny = "org/tiny@" + hubtest.Commit

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -56,10 +55,7 @@ func (r *running) plain(t *testing.T, fields map[string]any) (out plainBody) {
 // seed of the request.
 func TestCompletionsAreTheSamplers(t *testing.T) {
 	r := start(t, nil, nil)
-	prompt, err := (&batch.Encoder{Tokenizer: r.world.tokens}).Prompt(data.Text{Plain: question})
-	if err != nil {
-		t.Fatal(err)
-	}
+	prompt := r.prompt(t, data.Text{Plain: question})
 	one := rollout.Request{Sampling: rollout.Sampling{MaxNew: 40, Temperature: 1}, Prompt: prompt, Seed: 7}
 	for _, c := range []struct {
 		n      int

@@ -12,7 +12,6 @@ import (
 	"github.com/sashabaranov/go-openai"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -25,11 +24,7 @@ func TestChatIsTheSamplers(t *testing.T) {
 	got := r.chat(t, says(question, func(q *openai.ChatCompletionRequest) {
 		q.Seed, q.N, q.LogProbs, q.MaxTokens, q.Temperature = &seed, 3, true, 60, 0.8
 	}))
-	prompt, err := (&batch.Encoder{Tokenizer: r.world.tokens}).Prompt(data.Text{Messages: []data.Message{{Role: "user",
-		Content: question}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	prompt := r.prompt(t, data.Text{Messages: []data.Message{{Role: "user", Content: question}}})
 	want, err := r.world.sampler.Sample(t.Context(), rollout.Request{Sampling: rollout.Sampling{MaxNew: 60,
 		Temperature: float64(float32(0.8))}, Prompt: prompt, Seed: 7}.Samples(3))
 	if err != nil {

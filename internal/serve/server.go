@@ -61,14 +61,6 @@ type Timeouts struct {
 	Idle   time.Duration // for the next request; 0: 2 minutes
 }
 
-func (t *Timeouts) setDefaults() {
-	t.Header = cmp.Or(t.Header, 10*time.Second)
-	t.Body = cmp.Or(t.Body, time.Minute)
-	t.Unread = cmp.Or(t.Unread, 2*time.Second)
-	t.Write = cmp.Or(t.Write, 30*time.Second)
-	t.Idle = cmp.Or(t.Idle, 2*time.Minute)
-}
-
 // Defaults of Options.
 const (
 	DefaultMaxNew    = 1024
@@ -85,7 +77,10 @@ func (o *Options) setDefaults() {
 	o.MaxQueue = cmp.Or(o.MaxQueue, DefaultMaxQueue)
 	o.Rows = cmp.Or(o.Rows, DefaultRows)
 	o.Grace = cmp.Or(o.Grace, DefaultGrace)
-	o.Timeouts.setDefaults()
+	t := &o.Timeouts
+	t.Header, t.Body = cmp.Or(t.Header, 10*time.Second), cmp.Or(t.Body, time.Minute)
+	t.Unread = cmp.Or(t.Unread, 2*time.Second)
+	t.Write, t.Idle = cmp.Or(t.Write, 30*time.Second), cmp.Or(t.Idle, 2*time.Minute)
 	if o.Log == nil {
 		o.Log = func(string) {}
 	}
@@ -218,19 +213,15 @@ func (s *Server) reply(w http.ResponseWriter, j *job, began time.Time) {
 		reply = s.stream
 	}
 	status := reply(w, j)
-	s.options.Log(fmt.Sprintf("%d in %.1f s: %s", status, time.Since(began).Seconds(), j.summary(status)))
+	line := fmt.Sprintf("%d in %.1f s: %d prompt tokens, n %d", status, time.Since(began).Seconds(),
+		len(j.requests[0].Prompt), j.ask.n)
+	if status == http.StatusOK {
+		line += fmt.Sprintf(", %d tokens drawn", j.countTokens())
+	}
+	s.options.Log(line)
 	if status == statusGone { // perhaps it only ended its own side: it must not take an empty reply for an answer
 		panic(http.ErrAbortHandler)
 	}
-}
-
-// summary describes a job in the log.
-func (j *job) summary(status int) string {
-	text := fmt.Sprintf("%d prompt tokens, n %d", len(j.requests[0].Prompt), j.ask.n)
-	if status == http.StatusOK {
-		text += fmt.Sprintf(", %d tokens drawn", j.countTokens())
-	}
-	return text
 }
 
 // accept reads a request and puts it into the queue.
@@ -255,10 +246,7 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request,
 	if a.MaxNew == 0 {
 		a.MaxNew = s.options.MaxNew
 	}
-	if p := s.checkTokens(a, len(prompt)); p != nil {
-		return nil, p
-	}
-	if p := s.checkRoom(a, prompt); p != nil {
+	if p := s.checkAnswer(a, prompt); p != nil {
 		return nil, p
 	}
 	j := newJob(r.Context(), a, prompt, s.options.Config, s.options.Decoder)
@@ -293,18 +281,14 @@ func (s *Server) prompt(a *ask) (ids []int32, p *problem) {
 	return ids, nil
 }
 
-// checkTokens refuses a request that may draw more tokens than the server allows, within the model's positions.
-func (s *Server) checkTokens(a *ask, prompt int) *problem {
-	each := min(a.MaxNew, s.options.Config.MaxPositions-prompt)
-	if each <= s.options.MaxTokens/a.n {
-		return nil
+// checkAnswer refuses a request that may draw more tokens than the server allows, within the model's positions, or whose
+// answer the cache cannot hold to its end, where the sampler knows.
+func (s *Server) checkAnswer(a *ask, prompt []int32) *problem {
+	each := min(a.MaxNew, s.options.Config.MaxPositions-len(prompt))
+	if each > s.options.MaxTokens/a.n {
+		return refuse("max_tokens", "n × max_tokens is %d × %d: this server draws at most %d tokens for a request "+
+			"(--max-request-tokens)", a.n, each, s.options.MaxTokens).withCode("too_many_tokens")
 	}
-	return refuse("max_tokens", "n × max_tokens is %d × %d: this server draws at most %d tokens for a request "+
-		"(--max-request-tokens)", a.n, each, s.options.MaxTokens).withCode("too_many_tokens")
-}
-
-// checkRoom refuses a request whose answer the cache cannot hold to its end, where the sampler knows.
-func (s *Server) checkRoom(a *ask, prompt []int32) *problem {
 	sampler, ok := s.samplerOf(a.model).(interface{ CheckRoom(rollout.Request) error })
 	if !ok {
 		return nil

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/serve"
 	"github.com/posttrain/posttrain/rollout"
 )
@@ -37,10 +36,7 @@ func (r *running) generate(t *testing.T, body string) (out generated) {
 // TestGenerateIsTheSamplers: a request in the form of SGLang gets the sampler's tokens and log-probs.
 func TestGenerateIsTheSamplers(t *testing.T) {
 	r := start(t, nil, nil)
-	prompt, err := (&batch.Encoder{Tokenizer: r.world.tokens}).Prompt(data.Text{Plain: question})
-	if err != nil {
-		t.Fatal(err)
-	}
+	prompt := r.prompt(t, data.Text{Plain: question})
 	want, err := r.world.sampler.Sample(t.Context(), []rollout.Request{{Prompt: prompt, Seed: 9,
 		Sampling: rollout.Sampling{MaxNew: 30, Temperature: 1}}})
 	if err != nil {

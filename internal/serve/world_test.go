@@ -17,6 +17,7 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/sashabaranov/go-openai"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/embedded"
@@ -156,6 +157,16 @@ func (r *running) wait(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("the server does not stop")
 	}
+}
+
+// prompt is a text's tokens.
+func (r *running) prompt(t *testing.T, text data.Text) []int32 {
+	t.Helper()
+	ids, err := (&batch.Encoder{Tokenizer: r.world.tokens}).Prompt(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
 }
 
 // says is a request with one message.

@@ -87,13 +87,18 @@ func newImporter(o ImportOptions, f *gguf.File) (*importer, error) {
 		return nil, named(o.File, err)
 	}
 	in := &importer{file: f, path: o.File, model: &model.Model{Config: c}, dtype: o.DType}
+	names := []string{ropeFactors, "output.weight"}
 	for _, s := range c.ParamSpecs() {
 		in.model.Params = append(in.model.Params, &model.Param{Name: s.Name, Shape: s.Shape, NoDecay: s.NoDecay})
-		if err := in.check(s); err != nil {
-			return nil, named(o.File, err)
+		switch t, name := f.Find(ggufName(s.Name)), ggufName(s.Name); {
+		case t == nil:
+			return nil, fmt.Errorf("%s: tensor %s is missing (%s, %d layers)", o.File, name, c.ModelType, c.Layers)
+		case !slices.Equal(t.Shape, s.Shape):
+			return nil, fmt.Errorf("%s: tensor %s: found shape %v, want %v by the file's keys", o.File, name, t.Shape,
+				s.Shape)
 		}
+		names = append(names, ggufName(s.Name))
 	}
-	names := known(c)
 	for _, t := range f.Tensors {
 		if !slices.Contains(names, t.Name) {
 			return nil, fmt.Errorf("%s: tensor %.80q: a %s model with these keys has no such tensor", o.File, t.Name,
@@ -116,18 +121,6 @@ func named(path string, err error) error {
 		return err
 	}
 	return fmt.Errorf("%s: %w", path, err)
-}
-
-func (in *importer) check(s model.ParamSpec) error {
-	c, name := in.model.Config, ggufName(s.Name)
-	t := in.file.Find(name)
-	if t == nil {
-		return fmt.Errorf("tensor %s is missing (%s, %d layers)", name, c.ModelType, c.Layers)
-	}
-	if !slices.Equal(t.Shape, s.Shape) {
-		return fmt.Errorf("tensor %s: found shape %v, want %v by the file's keys", name, t.Shape, s.Shape)
-	}
-	return nil
 }
 
 // read gives the weights of parameter i. They are valid until the next call.

@@ -1,7 +1,6 @@
 package exchange
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/posttrain/posttrain/model"
@@ -62,12 +61,4 @@ func reorder(x []float32, heads int, rows int, toPairs bool) []float32 {
 		copy(out[to*width:][:width], x[from*width:][:width])
 	}
 	return out
-}
-
-// known lists the tensors that a file of a model may have.
-func known(c *model.Config) (names []string) {
-	for _, s := range c.ParamSpecs() {
-		names = append(names, ggufName(s.Name))
-	}
-	return slices.Concat(names, []string{ropeFactors, "output.weight"})
 }
