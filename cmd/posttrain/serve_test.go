@@ -124,7 +124,7 @@ func TestServeRefusals(t *testing.T) {
 			says: []string{"--addr", `addr "localhost"`, "HOST:PORT"}},
 		{name: "busy port", args: []string{"--addr", busy.Addr().String()}, code: 1,
 			says: []string{"addr " + busy.Addr().String(), "address already in use"}},
-		{name: "odd token", make: func(t *testing.T) { t.Setenv("POSTTRAIN_SERVE_TOKEN", "two words") }, code: 2,
+		{name: "odd token", make: func(t *testing.T) { t.Setenv("POSTTRAIN_SERVE_TOKEN", "two words") }, code: 1,
 			says: []string{"POSTTRAIN_SERVE_TOKEN", "one word"}},
 		{name: "no line", args: []string{"--max-queue", "0"}, code: 2,
 			says: []string{"--max-queue", "max_queue 0", "1 or more"}},

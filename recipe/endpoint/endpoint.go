@@ -65,15 +65,11 @@ func Defaults() Options {
 	}
 }
 
-// Check names the options that are out of range, and a token that no client can send.
+// Check names the options that are out of range.
 func (o Options) Check() []fault.Fault {
 	faults := fault.Check(o)
 	if _, _, err := net.SplitHostPort(o.Addr); err != nil {
 		faults.Add("addr", o.Addr, "want HOST:PORT, such as 127.0.0.1:8080")
-	}
-	if strings.ContainsFunc(os.Getenv(TokenVariable), func(r rune) bool { return r <= ' ' || r > '~' }) {
-		faults = append(faults, fault.Fault{Key: "environment variable", Value: TokenVariable,
-			Problem: "the token in it has white space or other characters that no client can send: want one word"})
 	}
 	return faults
 }
@@ -82,6 +78,10 @@ func (o Options) Check() []fault.Fault {
 func Run(ctx context.Context, o Options, r run.Reporter) error {
 	if err := Spec.Verify(&o); err != nil {
 		return err
+	}
+	if strings.ContainsFunc(os.Getenv(TokenVariable), func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return fmt.Errorf("%s: the token in it has white space or other characters that no client can send: want one word",
+			TokenVariable)
 	}
 	l, err := net.Listen("tcp", o.Addr)
 	if op := (*net.OpError)(nil); errors.As(err, &op) {
