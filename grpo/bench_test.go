@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/adamw"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/batch"
@@ -85,7 +86,7 @@ func benchmarkTraining(b *testing.B, e *backend.Engine, prompt, row int, apart b
 		for i := range groups {
 			groups[i].Reference = logps[i]
 		}
-		if _, err := t.Update(groups, train.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}, 1e-6,
+		if _, err := t.Update(groups, train.AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}}, 1e-6,
 			train.NewMetrics()); err != nil {
 			b.Fatal(err)
 		}

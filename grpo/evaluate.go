@@ -101,34 +101,18 @@ func describe(values map[string]float64, parts map[string]float64) string {
 	return strings.Join(append(words, fmt.Sprintf("format kept %.3f", values["eval_format"])), ", ")
 }
 
-// Row is a line of samples.jsonl.
-type Row struct {
-	Step       int                `json:"step"` // of the weights that wrote it
-	Item       string             `json:"item"` // the task's place in a file
-	Prompt     string             `json:"prompt"`
-	Completion string             `json:"completion"`
-	Tokens     int                `json:"tokens"`
-	Reason     string             `json:"reason"` // why it ends
-	Reward     float64            `json:"reward"`
-	Format     bool               `json:"format"` // whether the format is kept
-	Fault      string             `json:"fault,omitempty"`
-	Parts      map[string]float64 `json:"parts,omitempty"` // of the reward
-}
-
 // show writes the first few answers of a validation into samples.jsonl: always of the same tasks, so that one can watch
 // them change.
 func (rs *Rollouts) show(answers []Answer) error {
+	if rs.Row == nil || rs.t.Folder == nil {
+		return nil
+	}
 	var lines []any
 	for i, a := range answers[:min(rs.Validation.Samples, len(answers))] {
 		t := &rs.Held[i]
-		if rs.Row != nil {
-			lines = append(lines, rs.Row(rs.t.Step(), t, a.Completion, a.Score))
-			continue
-		}
-		lines = append(lines, Row{rs.t.Step(), t.Source, t.Prompt, a.Text, len(a.Tokens), a.Reason, a.Reward,
-			a.Fault == "", a.Fault, a.Parts})
+		lines = append(lines, rs.Row(rs.t.Step(), t, a.Completion, a.Score))
 	}
-	if lines == nil || rs.t.Folder == nil {
+	if lines == nil {
 		return nil
 	}
 	return rs.t.Folder.LogSamples(lines...)

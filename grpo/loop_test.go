@@ -106,6 +106,7 @@ func newTiny(e *backend.Engine, m *model.Model, folder *run.Folder) (*Loop, func
 			ClipLow: 0.2, ClipHigh: 0.2, KL: K3, KLCoef: 0.01, DynamicSampling: 1, MaskTruncated: false},
 		Sampling: rollout.Sampling{MaxNew: 8, Temperature: 1}, Score: integrity,
 		Validation: ValidationOptions{Every: 2, Temperature: 0.7, Samples: 2},
+		Row:        func(step int, t *Task, c rollout.Completion, s Score) any { return sampled{step, *t, c.Text, s} },
 		Sampler:    sampler, Reference: reference, Tasks: all[:10], Held: all[10:],
 	}, &train.Trainer{
 		Options: train.Options{MaxSteps: 4, LearningRate: 1e-2, Schedule: "cosine", WarmupSteps: 2, WeightDecay: 0.1,
@@ -237,6 +238,14 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// sampled is a line of samples.jsonl.
+type sampled struct {
+	Step       int
+	Task       Task
+	Completion string
+	Score
+}
+
 // TestSamples: every validation shows the same tasks, with what was found.
 func TestSamples(t *testing.T) {
 	l := tiny(t, backendtest.Go(t), newFolder(t))
@@ -250,12 +259,12 @@ func TestSamples(t *testing.T) {
 		t.Fatalf("%d lines: want 2 of each of 3 validations", len(lines))
 	}
 	for i, line := range lines {
-		var s Row
+		var s sampled
 		if err := json.Unmarshal([]byte(line), &s); err != nil {
 			t.Fatal(err)
 		}
 		task := l.Held[i%2]
-		if s.Step != i/2*2 || s.Item != task.Source || s.Prompt != task.Prompt || !s.Format {
+		if s.Step != i/2*2 || s.Task.Source != task.Source || s.Task.Prompt != task.Prompt || s.Fault != "" {
 			t.Errorf("line %d: %s", i+1, line)
 		}
 		score := l.Score(&task, s.Completion)

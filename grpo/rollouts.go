@@ -107,7 +107,7 @@ func (rs *Rollouts) tasks(used, n int) []*answered {
 		at := rs.t.State.Position + used + i
 		epoch, at := at/len(rs.Tasks), at%len(rs.Tasks)
 		if order == nil || at == 0 {
-			order = rs.mix.Order(len(rs.Tasks), rs.t.Seed, rs.t.State.Epoch+epoch, rs.t.Options.Shuffle)
+			order = train.Order(len(rs.Tasks), rs.t.Seed, rs.t.State.Epoch+epoch, rs.t.Options.Shuffle)
 		}
 		next[i] = &answered{Task: &rs.Tasks[order[at]]}
 	}

@@ -23,7 +23,6 @@ type Task struct {
 	Source string  // its place in a file, for messages
 	Target string  // what answers are compared with, such as the right one: a run is not resumed with others
 	Data   any     // what else a score function wants, such as the record that the task is from
-	Part   int     // which source of a mix it is from
 }
 
 // Score is what a completion is worth.
@@ -48,7 +47,6 @@ type ValidationOptions struct {
 type Rollouts struct {
 	Options   Options
 	Tasks     []Task
-	Weights   []float64                              // how an epoch mixes the sources of Tasks, see [train.Mix]
 	Score     func(t *Task, completion string) Score // of a completion
 	Sampler   rollout.Sampler                        // of the learner's weights
 	Sampling  rollout.Sampling                       // of rollouts; the objective has temperature 1
@@ -56,10 +54,9 @@ type Rollouts struct {
 
 	Held       []Task // validation; empty: none
 	Validation ValidationOptions
-	Row        func(step int, t *Task, c rollout.Completion, s Score) any // a line of samples.jsonl; nil: a [Row]
+	Row        func(step int, t *Task, c rollout.Completion, s Score) any // a line of samples.jsonl; nil: none
 
 	t      *train.Trainer
-	mix    train.Mix
 	warned map[string]int // the last step of every kind of warning
 }
 
@@ -71,10 +68,7 @@ const (
 
 // Start implements [train.Source].
 func (rs *Rollouts) Start(t *train.Trainer) error {
-	rs.t, rs.mix = t, train.Mix{Weights: rs.Weights}
-	for _, task := range rs.Tasks {
-		rs.mix.Part = append(rs.mix.Part, task.Part)
-	}
+	rs.t = t
 	return rs.check()
 }
 
@@ -100,11 +94,10 @@ func (rs *Rollouts) Evaluation() (every int, metric string) {
 // Hash identifies prompts and targets of all tasks.
 func (rs *Rollouts) Hash() string {
 	h := sha256.New()
-	fmt.Fprintln(h, rs.Weights)
 	for _, tasks := range [][]Task{rs.Tasks, rs.Held} {
 		fmt.Fprintln(h, len(tasks))
 		for _, t := range tasks {
-			fmt.Fprintf(h, "%d %q %d\n", len(t.Tokens), t.Target, t.Part)
+			fmt.Fprintf(h, "%d %q\n", len(t.Tokens), t.Target)
 			binary.Write(h, binary.LittleEndian, t.Tokens) // a hash never fails
 		}
 	}

@@ -38,7 +38,7 @@
 //
 //  1. Defaults gives the paper's options of a loss. The configuration changes some of them and checks the result.
 //  2. Options.Graph builds the loss on GoMLX nodes; Options.Host computes the same in float64 with its gradients.
-//  3. CheckStart compares the first batch with what must hold before training: policy = reference, dpo's loss = ln 2.
+//  3. Options.StepZero is the loss before training, where policy = reference: dpo's is ln 2.
 //  4. Outcome.Metrics names the per-pair diagnostics as TRL does.
-//  5. Options.Describe prints the objective, ListDeviations where it differs from the paper's.
+//  5. Options.Describe prints the objective, Options.Deviations says where it differs from the paper's.
 package losses

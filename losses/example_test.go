@@ -40,7 +40,7 @@ func ExampleOptions_Graph() {
 	loss, err := graph.CallOnce(engine, func(chosen, rejected, lengths *graph.Node) *graph.Node {
 		in := losses.Inputs{PolicyChosen: chosen, PolicyRejected: rejected, ChosenLengths: lengths,
 			RejectedLengths: lengths}
-		return o.Graph(in).Loss
+		return o.Graph(in)
 	}, []float32{-10, -8}, []float32{-20, -6}, []float32{4, 4})
 	if err != nil {
 		fmt.Println(err)

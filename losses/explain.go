@@ -6,17 +6,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
-
-// A Deviation is an option that differs from the paper's.
-type Deviation struct {
-	Key   string // full key, such as "loss.beta"
-	Value string // the value used
-	Paper string // the paper's value
-}
-
-func (d Deviation) String() string { return fmt.Sprintf("%s: %s (paper: %s)", d.Key, d.Value, d.Paper) }
 
 // Name is the objective's short name: "MaPPO-DPO", or "DPO" without the prior.
 func (o Options) Name() string {
@@ -103,19 +95,6 @@ func (o Options) Describe() string {
 	return s.String()
 }
 
-// ListDeviations prints deviations, one a line.
-func ListDeviations(all []Deviation) string {
-	if len(all) == 0 {
-		return "no option deviates from the paper's\n"
-	}
-	var s strings.Builder
-	s.WriteString("not as in the paper:\n")
-	for _, d := range all {
-		fmt.Fprintf(&s, "  %s\n", d)
-	}
-	return s.String()
-}
-
 func (o Options) glossary() []string {
 	if o.Unpaired() {
 		return []string{"A = logπ(y) - logπref(y), logπ(y): sum of the log-probabilities of a response's tokens",
@@ -142,11 +121,11 @@ func (o Options) glossary() []string {
 }
 
 // Deviations lists the options that differ from the paper's, and the choices that its equations leave open.
-func (o Options) Deviations() []Deviation {
-	var all []Deviation
+func (o Options) Deviations() []config.Change {
+	var all []config.Change
 	differ := func(key, value, paper string, differs bool) {
 		if differs {
-			all = append(all, Deviation{"loss." + key, value, paper})
+			all = append(all, config.Change{Key: "loss." + key, Was: paper, Now: value})
 		}
 	}
 	paper := Defaults(o.Type)
@@ -156,7 +135,6 @@ func (o Options) Deviations() []Deviation {
 			differ(key, number(*have), number(*want), *have != *want)
 		}
 	}
-	differ("prior", o.Prior, MaPPO, o.Prior != MaPPO)
 	differFloat("beta", &o.Beta, &paper.Beta)
 	differFloat("gamma", o.Gamma, paper.Gamma)
 	differFloat("lambda", o.Lambda, paper.Lambda)

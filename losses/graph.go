@@ -15,17 +15,9 @@ type Inputs struct {
 	RewardGap                          *graph.Node // Δr; unused (may be nil) if the prior is None
 }
 
-// Result is a loss and its diagnostics, each [pairs]. Only Loss has a gradient.
-type Result struct {
-	Loss            *graph.Node
-	ChosenRewards   *graph.Node // implicit reward of the chosen response (see Outcome)
-	RejectedRewards *graph.Node
-	Margins         *graph.Node // ChosenRewards - RejectedRewards
-}
-
 // Graph builds the loss of every pair, out of operations that every engine has. The options must be valid. Like all
 // functions that build graphs it panics on a programming error, here a missing input.
-func (o Options) Graph(in Inputs) Result {
+func (o Options) Graph(in Inputs) *graph.Node {
 	o.requireInputs(in)
 	chosen, rejected := in.PolicyChosen, in.PolicyRejected
 	if !o.ReferenceFree() {
@@ -39,7 +31,7 @@ func (o Options) Graph(in Inputs) Result {
 	if o.NLL != nil {
 		loss = graph.Add(loss, graph.MulScalar(o.nll(in), ofNLL))
 	}
-	return o.diagnose(loss, graph.StopGradient(chosen), graph.StopGradient(rejected), in)
+	return loss
 }
 
 func (o Options) requireInputs(in Inputs) {
@@ -156,22 +148,4 @@ func sigmas(u *graph.Node) (e, sigma, sigmaNeg *graph.Node) {
 func withSlope(value, slope, u *graph.Node) *graph.Node {
 	zero := graph.Sub(u, graph.StopGradient(u))
 	return graph.Add(graph.StopGradient(value), graph.Mul(graph.StopGradient(slope), zero))
-}
-
-func (o Options) diagnose(loss, chosen, rejected *graph.Node, in Inputs) Result {
-	r := Result{
-		Loss:            loss,
-		ChosenRewards:   o.reward(chosen, in.ChosenLengths),
-		RejectedRewards: o.reward(rejected, in.RejectedLengths),
-	}
-	r.Margins = graph.Sub(r.ChosenRewards, r.RejectedRewards)
-	return r
-}
-
-// reward is the implicit reward (see Outcome) of log-ratios, or of log-probabilities if ReferenceFree.
-func (o Options) reward(logratios, lengths *graph.Node) *graph.Node {
-	if o.rewardsPerToken() {
-		logratios = perToken(logratios, lengths)
-	}
-	return graph.MulScalar(logratios, o.Beta)
 }

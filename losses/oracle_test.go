@@ -80,7 +80,7 @@ func TestOracleHost(t *testing.T) {
 func TestOracleGraph(t *testing.T) {
 	for k, c := range oracle(t) {
 		name := fmt.Sprintf("case %d, %s", k, describe(c.options()))
-		out, _ := runGraph(t, c.options(), c.batch())
+		out := runGraph(t, c.options(), c.batch())
 		compareOracle(t, name, c, out, 2e-5)
 		rounded, err := c.options().Host(c.roundBatch())
 		if err != nil {

@@ -1,12 +1,8 @@
 package recipe
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -25,48 +21,13 @@ import (
 // CardName is the model card of a folder. The Hugging Face hub shows it.
 const CardName = "README.md"
 
-// seal is the last line of a card that nobody has edited: it has the SHA-256 of what is before it.
-var seal = regexp.MustCompile(`<!-- written by posttrain, sha256 ([0-9a-f]{64}) -->\n$`)
-
-// Sealed says that a card is as posttrain wrote it.
-func Sealed(card string) bool {
-	at := seal.FindStringSubmatchIndex(card)
-	return at != nil && card[at[2]:at[3]] == shaOf(card[:at[0]])
-}
-
-func shaOf(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])
-}
-
-// keepCard writes the card that a folder had before it was replaced, if a user wrote or edited it.
-func (r *Run) keepCard(dir string) error {
-	text, err := os.ReadFile(r.Folder.Path(filepath.Join(r.Kind(), CardName)))
-	if errors.Is(err, fs.ErrNotExist) || err == nil && Sealed(string(text)) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, CardName), text, 0o644)
-}
-
-// writeCard describes the result from the run's own config and summary, unless a user has written a card.
+// writeCard describes the result from the run's own config and summary.
 func (r *Run) writeCard(summary string) error {
-	name := filepath.Join(r.Kind(), CardName)
-	if _, err := os.Stat(r.Folder.Path(name)); err == nil { // kept: those of posttrain were left out by Save
-		return nil
-	}
 	text, err := r.card(summary)
 	if err != nil {
 		return err
 	}
-	return r.Folder.WriteFile(name, []byte(sealed(text)))
-}
-
-// sealed is a card with its seal.
-func sealed(text string) string {
-	return text + fmt.Sprintf("<!-- written by posttrain, sha256 %s -->\n", shaOf(text))
+	return r.Folder.WriteFile(filepath.Join(r.Kind(), CardName), []byte(text))
 }
 
 var libraryLine = regexp.MustCompile(`(?m)^library_name: .*$`)
@@ -75,14 +36,13 @@ var libraryLine = regexp.MustCompile(`(?m)^library_name: .*$`)
 // section more.
 func DeriveCard(from, library, heading, text string) string {
 	card, err := os.ReadFile(filepath.Join(from, CardName))
-	body := seal.ReplaceAllString(string(card), "")
+	body := string(card)
 	if err != nil {
 		body = fmt.Sprintf("---\nbase_model: %s\nlibrary_name: any\ntags:\n- posttrain\n---\n\n# %s\n\n",
 			strconv.Quote(baseName(from)), hub.Short(from))
 	}
 	body = strings.TrimRight(body, "\n") + "\n\n" // a heading stands alone
-	return sealed(libraryLine.ReplaceAllString(body, "library_name: "+library) +
-		fmt.Sprintf("## %s\n\n```\n%s```\n\n", heading, text))
+	return libraryLine.ReplaceAllString(body, "library_name: "+library) + fmt.Sprintf("## %s\n\n```\n%s```\n", heading, text)
 }
 
 // card is the text of the model card.
@@ -104,13 +64,10 @@ func (r *Run) card(summary string) (string, error) {
 	for _, f := range of {
 		fmt.Fprintf(&s, "- `%s` `%s`: %s\n", f.key, f.path, f.hash)
 	}
-	if text := r.objective(); text != "" {
-		fmt.Fprintf(&s, "\n## Objective\n\n```\n%s```\n", text)
-	}
-	fmt.Fprintf(&s, "\n## Metrics\n\n```\n%s```\n", summary)
+	fmt.Fprintf(&s, "\n## Objective\n\n```\n%s```\n\n## Metrics\n\n```\n%s```\n", r.objective(), summary)
 	fmt.Fprintf(&s, "\n## Settings, and how to repeat the run\n\nWith the files above and this as config.yaml, the "+
 		"same version, engine and seed give the same bits:\n\n```\nposttrain %s --config config.yaml\n```\n\n"+
-		"```yaml\n%s```\n\n", r.Command, strings.TrimLeft(string(r.resolved), "\n"))
+		"```yaml\n%s```\n", r.Command, strings.TrimLeft(string(r.resolved), "\n"))
 	return s.String(), nil
 }
 
@@ -187,19 +144,13 @@ func dataFiles(values map[string][]string, inputs map[string]string) (out []data
 	return out
 }
 
-// objective is the formula of the command's explanation; "": it has none.
+// objective is the formula of the explanation of the run's options.
 func (r *Run) objective() string {
-	command := config.Find(r.Command)
-	if command == nil {
-		return ""
-	}
-	options, err := command.Read(config.Input{Path: r.Folder.Path("config.yaml")})
-	o, explains := options.(config.Explainer)
-	if err != nil || !explains {
-		return ""
-	}
 	var out strings.Builder
-	for line := range strings.Lines(o.Explain()) {
+	if r.Options == nil {
+		return ""
+	}
+	for line := range strings.Lines(r.Options.Explain()) {
 		if out.Len() > 0 && !strings.HasPrefix(line, " ") {
 			break
 		}

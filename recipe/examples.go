@@ -16,7 +16,7 @@ type Encoding[R any] struct {
 	Unit    string // of the examples: pairs
 	Prompts bool   // what is held out are prompts, with all their answers
 	Read    func(name string) ([]R, error)
-	Fit     func(training [][]R, held []R) error     // looks at all rows ahead of the encoding; may be nil
+	Fit     func(sets ...[]R) error                  // looks at all rows ahead of the encoding; may be nil
 	Prepare func(name string, rows []R) ([]R, error) // of one file; may be nil
 	Encode  func(*batch.Encoder, R) (train.Example, error)
 	Limit   func(name string, groups []batch.Group, drift int) (keep []int, err error)
@@ -32,7 +32,7 @@ func ReadPairs(name string, o data.PreferenceOptions) ([]data.Preference, *data.
 
 // Load reads what is trained on and what is held out, which may be nil, and encodes both.
 func Load[R any](ctx context.Context, r *Run, s Source, e Encoding[R]) (trained, held []train.Example, err error) {
-	rows, err := Each(s.Mix, e.Read)
+	rows, err := ReadAll(s.Files, e.Read)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -47,15 +47,8 @@ func Load[R any](ctx context.Context, r *Run, s Source, e Encoding[R]) (trained,
 			return nil, nil, err
 		}
 	}
-	for k, part := range rows {
-		some, err := e.Examples(ctx, r, s.Train[k], part)
-		if err != nil {
-			return nil, nil, err
-		}
-		for i := range some {
-			some[i].Part = k
-		}
-		trained = append(trained, some...)
+	if trained, err = e.Examples(ctx, r, s.Train.String(), rows); err != nil {
+		return nil, nil, err
 	}
 	switch {
 	case s.Eval != "":
@@ -63,10 +56,7 @@ func Load[R any](ctx context.Context, r *Run, s Source, e Encoding[R]) (trained,
 	case s.EvalFraction > 0:
 		trained, held, err = e.split(s, trained, r.Seed)
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	return trained, held, r.ReportMix(s.Mix, train.MixOf(trained, s.Weights))
+	return trained, held, err
 }
 
 // Examples encodes the rows of a file on all cores, and leaves out what is too long. Where the context has ended, the

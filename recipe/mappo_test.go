@@ -227,7 +227,7 @@ func TestFaults(t *testing.T) {
 				"f.yaml:7: data.on_negative_gap drop: loss.prior none uses no rewards; remove it (for one run: --set " +
 				"data.on_negative_gap=)"},
 		{"section", "command: mappo\nmodel: m\ndata: pairs.jsonl\nloss: [1]\ntrain:", nil,
-			"f.yaml:3: data \"pairs.jsonl\": want a section with train, weights, eval, eval_fraction, score_columns, " +
+			"f.yaml:3: data \"pairs.jsonl\": want a section with train, eval, eval_fraction, score_columns, " +
 				"reward_transform, reward_range, reward_temperature, on_negative_gap, max_prompt_tokens, " +
 				"max_completion_tokens, max_tokens or truncate\n" +
 				"f.yaml:4: loss [1]: want a section with type, prior, beta, gamma, lambda, label_smoothing, logps, " +
@@ -525,7 +525,7 @@ func TestExplain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := paper.Deviations(); len(d) != 1 || d[0].String() != "data.on_negative_gap: clamp (paper: does not say)" {
+	if d := paper.Deviations(); len(d) != 1 || d[0].String() != "data.on_negative_gap: does not say, now clamp" {
 		t.Errorf("the paper's settings deviate: %v", d)
 	}
 	c, err := parse(minimal, "--loss=ipo", "--prior=none", "train.learning_rate=1e-6", "loss.beta=0.5", "--reference=r",

@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -82,7 +83,7 @@ func (b *Base) CheckEval(g *config.Given, s Source, metrics []string) {
 // Source says where examples come from: files, relative to the working directory, or data sets of the hub, such as
 // org/name:config:split.
 type Source struct {
-	Mix          `yaml:",inline"`
+	Files        `yaml:",inline"`
 	Eval         string  `yaml:"eval" hub:"data" words:"a .jsonl, .json or .parquet file (also .gz)" help:"file to evaluate on; empty: none, or a share of data.train"`
 	EvalFraction float64 `yaml:"eval_fraction" want:">=0 <1" help:"share of data.train held out for evaluation; excludes data.eval"`
 }
@@ -104,11 +105,11 @@ func (s Source) HasEval() bool { return s.Eval != "" || s.EvalFraction > 0 }
 func (s Source) String() string {
 	switch {
 	case s.Eval != "":
-		return fmt.Sprintf("%s, evaluated on %s", s.Describe(), s.Eval)
+		return fmt.Sprintf("%s, evaluated on %s", s.Train, s.Eval)
 	case s.EvalFraction > 0:
-		return fmt.Sprintf("%s, of which %v is held out for evaluation", s.Describe(), s.EvalFraction)
+		return fmt.Sprintf("%s, of which %v is held out for evaluation", s.Train, s.EvalFraction)
 	}
-	return s.Describe() + ", no evaluation"
+	return s.Train.String() + ", no evaluation"
 }
 
 // QuickStart reads a released file in the place of the user's, as long as model and data stay the embedded ones: its
@@ -131,6 +132,24 @@ func ReleasedConfig(name string) (string, []byte) {
 		panic(err) // the files are part of the program
 	}
 	return "configs/" + name, text
+}
+
+// Describe says in lines which model is trained, and where.
+func (b *Base) Describe() string {
+	return fmt.Sprintf("model: %s, backend %s, seed %d\n", b.Model, b.Backend, b.Seed) + b.Adapting.Explain() +
+		b.Devices.Explain()
+}
+
+// ListDeviations prints what is not as in a source, one a line.
+func ListDeviations(all []config.Change, source, where string) string {
+	if len(all) == 0 {
+		return fmt.Sprintf("no option deviates from the %s\n", cmp.Or(where, source+"'s"))
+	}
+	text := "not as in the " + source + ":\n"
+	for _, c := range all {
+		text += fmt.Sprintf("  %s: %s (%s: %s)\n", c.Key, c.Now, source, c.Was)
+	}
+	return text
 }
 
 // DescribeTraining says in a line how long and with which optimiser a run trains; batch is the part about batches.

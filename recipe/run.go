@@ -22,12 +22,15 @@ import (
 // Config is what a training run needs to know ahead of its data.
 type Config struct {
 	*Base
-	Command  string        // names the run directory
-	Title    string        // names the run in its summary and picture: MaPPO-DPO
-	Load     Loader        // of the model folder; nil: it is a language model's
-	Samples  bool          // the run samples, too: backend auto takes an engine that is good at it
-	Dry      bool          // a dry run: the model has no weights, and there is no run directory
-	Resolved func() []byte // the configuration in force, as YAML; nil: none is kept
+	Command string      // names the run directory
+	Title   string      // names the run in its summary and picture: MaPPO-DPO
+	Load    Loader      // of the model folder; nil: it is a language model's
+	Samples bool        // the run samples, too: backend auto takes an engine that is good at it
+	Dry     bool        // a dry run: the model has no weights, and there is no run directory
+	Options interface { // may be nil
+		Resolved() []byte // everything in force as YAML
+		Explain() string  // in words
+	}
 }
 
 // Run is a training run: engine, model, tokenizer, run directory and learner.
@@ -60,8 +63,8 @@ func Open(c Config, reporter Reporter) (_ *Run, err error) {
 	if err := r.Dir.keepPrompts(&r.Chat, r.Base.Model); err != nil {
 		return nil, err
 	}
-	if r.Resolved != nil {
-		r.resolved = r.Resolved()
+	if r.Options != nil {
+		r.resolved = r.Options.Resolved()
 	}
 	if err := r.Dir.Check(r.resolved); err != nil {
 		return nil, err
@@ -241,10 +244,7 @@ func (r *Run) Save(t *train.Trainer) (best *run.Best, err error) {
 		return nil, err
 	}
 	err = r.Folder.WriteResult(r.Kind(), func(dir string) error {
-		if err := r.Exporter().Write(dir, r.Learner, r.SaveDType()); err != nil {
-			return err
-		}
-		return r.keepCard(dir)
+		return r.Exporter().Write(dir, r.Learner, r.SaveDType())
 	})
 	if err != nil {
 		return nil, err
@@ -291,6 +291,20 @@ func (r *Run) Finish(t *train.Trainer, best *run.Best, summary string) (*Result,
 	}
 	return &Result{Dir: f.Dir, Steps: t.Step(), Best: best, Summary: summary}, f.WriteManifest(run.Manifest{
 		Version: version, Command: r.Command, Engine: r.Engine.Name, Seed: r.Seed, Steps: t.Step()})
+}
+
+// Learn trains on a data set from the start to the end of the run.
+func (r *Run) Learn(ctx context.Context, set *train.Dataset, report func(records []run.Record) (string, error)) (
+	*Result, error) {
+	if err := r.Start(); err != nil {
+		return nil, err
+	}
+	r.ReportMemory(0)
+	t := r.Trainer(set)
+	if err := r.Fit(ctx, t); err != nil {
+		return nil, err
+	}
+	return r.FinishExamples(t, len(set.Train), report)
 }
 
 // FinishExamples saves the model of a trainer that has learnt from a number of examples, and finishes the run. The

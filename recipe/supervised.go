@@ -104,18 +104,6 @@ type Change struct {
 	Held        bool
 }
 
-// Amount says how far a value moved.
-func (c Change) Amount() string {
-	by := math.Abs(c.Last - c.First)
-	switch {
-	case by == 0:
-		return "did not change"
-	case by < 0.005:
-		return c.Direction() + " by less than 0.01"
-	}
-	return fmt.Sprintf("%s by %.2f", c.Direction(), by)
-}
-
 // Direction is a verb for the change.
 func (c Change) Direction() string {
 	switch {

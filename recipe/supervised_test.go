@@ -9,15 +9,6 @@ import (
 	"github.com/posttrain/posttrain/internal/run"
 )
 
-func TestAmount(t *testing.T) {
-	for want, c := range map[string]Change{"did not change": {}, "rose by 1.50": {First: -2, Last: -0.5},
-		"sank by 0.25": {Last: -0.25}, "rose by less than 0.01": {Last: 0.004}} {
-		if got := c.Amount(); got != want {
-			t.Errorf("%v %s, want %s", c, got, want)
-		}
-	}
-}
-
 // TestChangeOf: held-out measurements win over batches, whose ends are means of a tenth of the run.
 func TestChangeOf(t *testing.T) {
 	var records []run.Record

@@ -31,7 +31,6 @@ type Example struct {
 	Reference  [2]float32 // summed log-probs of both answers under the reference; of kto, of answer and Mismatched
 	Source     string     // its place in a file, for messages
 	Class      string     // by which examples are dealt to agents
-	Part       int        // which source of a mix it is from
 }
 
 // place names the i-th example of a batch.
@@ -46,34 +45,32 @@ func Groups(examples []Example) []Group {
 	return groups
 }
 
-// Dataset is the source of a trainer that learns from examples in batches. Their order follows from seed, epoch and
-// weights alone.
+// Dataset is the source of a trainer that learns from examples in batches. Their order follows from seed and epoch
+// alone.
 type Dataset struct {
-	Method  Method
-	Train   []Example
-	Eval    []Example // nil: no evaluation
-	Weights []float64 // how an epoch mixes the sources of Train, see [Mix]; nil: each example once
-	Share   bool      // answers share their prompt in one row
+	Method Method
+	Train  []Example
+	Eval   []Example // nil: no evaluation
+	Share  bool      // answers share their prompt in one row
 
 	// Of a part of a run, which has other examples before or after it.
 	Steps int    // of the whole run; 0: as the options say
 	ID    string // identifies the examples of all parts; "": a hash of Train and Eval
 
 	t    *Trainer
-	mix  Mix
 	rows batch.Layout // see Layout
 }
 
 // Start implements [Source].
 func (d *Dataset) Start(t *Trainer) error {
-	d.t, d.mix = t, MixOf(d.Train, d.Weights)
+	d.t = t
 	if len(d.Train) == 0 && d.ID == "" {
 		return errors.New("the training split is empty: there is nothing to learn from")
 	}
 	if t.Options.BatchSize < 1 {
 		return fmt.Errorf("train.batch_size %d: want 1 or more", t.Options.BatchSize)
 	}
-	return cmp.Or(d.mix.Err(len(d.Train)), t.Options.Err())
+	return t.Options.Err()
 }
 
 // Size implements [Source].
@@ -101,11 +98,10 @@ func (d *Dataset) Hash() string {
 		return d.ID
 	}
 	h := sha256.New()
-	fmt.Fprintln(h, d.Weights)
 	for _, set := range [][]Example{d.Train, d.Eval} {
 		hashGroups(h, Groups(set))
 		for _, x := range set {
-			fmt.Fprintln(h, x.Gap, x.Scored, x.Desirable, x.Mismatched, x.Part)
+			fmt.Fprintln(h, x.Gap, x.Scored, x.Desirable, x.Mismatched)
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil))
@@ -128,7 +124,7 @@ func (d *Dataset) Next(_ context.Context, _ *Metrics) (*Step, error) {
 // next lists the examples of the next step. The last batch of an epoch may be smaller.
 func (d *Dataset) next() []int {
 	s, o := d.t.State, d.t.Options
-	order := d.mix.Order(len(d.Train), d.t.Seed, s.Epoch, o.Shuffle)
+	order := Order(len(d.Train), d.t.Seed, s.Epoch, o.Shuffle)
 	return order[s.Position:min(s.Position+o.BatchSize, len(order))]
 }
 
@@ -214,6 +210,23 @@ const startTolerance = 1e-3
 // starter is a method with a self-check of step 0.
 type starter interface {
 	CheckStart(examples []Example, p *batch.Packed, outputs [][]float32) error
+}
+
+// checkReference wants the summed log-probs of the first answers of each example to equal those of the reference, but
+// for a tolerance relative to 1 + |logp|; 0: the reference is another model.
+func checkReference(examples []Example, sums []float32, answers int, tolerance float64) error {
+	for i, x := range examples {
+		for a := range answers {
+			policy, reference := float64(sums[answers*i+a]), float64(x.Reference[a])
+			if tolerance != 0 && !(math.Abs(policy-reference) <= tolerance*(1+math.Abs(reference))) {
+				return fmt.Errorf("step 0: before any update policy and reference must agree, but log p of %s is "+
+					"%.4f under the policy and %.4f under the reference: the reference is not the model that training "+
+					"starts from, or its cached log-probabilities are stale (other weights, data or limits)", x.place(i),
+					policy, reference)
+			}
+		}
+	}
+	return nil
 }
 
 // Layout is how examples are laid out, in evaluation as in training, so that their programs have the same shapes. It

@@ -6,8 +6,6 @@ import (
 	"log"
 	"math"
 
-	"github.com/gomlx/gomlx/core/graph"
-
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/testkit"
@@ -70,41 +68,19 @@ func ExampleLearner() {
 
 // DPO on two pairs. Nothing is written, since the trainer has no Folder.
 func ExampleTrainer() {
-	withLearner(func(l *train.Learner) error { return printLosses(l, nil) })
+	withLearner(func(l *train.Learner) error { return printLosses(l) })
 	// Output: the loss fell below ln 2 = 0.69: true
 }
 
-// A hinge loss of one's own: the chosen answer should lead by 1 nat more than under the reference.
-func ExamplePairLoss() {
-	hinge := &train.PairLoss{
-		Key: "hinge 1",
-		Graph: func(in losses.Inputs) *graph.Node {
-			lead := graph.Sub(graph.Sub(in.PolicyChosen, in.ReferenceChosen), graph.Sub(in.PolicyRejected,
-				in.ReferenceRejected))
-			return graph.MaxScalar(graph.AddScalar(graph.Neg(lead), 1), 0)
-		},
-		Host: func(b losses.Batch) []float64 {
-			loss := make([]float64, b.Pairs())
-			for i := range loss {
-				lead := b.PolicyChosen[i] - b.ReferenceChosen[i] - (b.PolicyRejected[i] - b.ReferenceRejected[i])
-				loss[i] = max(0, 1-lead)
-			}
-			return loss
-		},
-	}
-	withLearner(func(l *train.Learner) error { return printLosses(l, hinge) })
-	// Output: the loss fell below 0.5: true
-}
-
-// printLosses trains with DPO, or a loss of one's own, and says whether the loss fell.
-func printLosses(l *train.Learner, custom *train.PairLoss) error {
+// printLosses trains with DPO and says whether the loss fell.
+func printLosses(l *train.Learner) error {
 	o := losses.Defaults(losses.DPO)
 	o.Prior = losses.None
 	reference, err := train.PairSums(l, pairs, l.Layout(pairs, false, 0), nil)
 	if err != nil {
 		return err
 	}
-	set := &train.Dataset{Method: &train.Preference{Options: o, Custom: custom}}
+	set := &train.Dataset{Method: &train.Preference{Options: o}}
 	for i, g := range pairs {
 		set.Train = append(set.Train, train.Example{Group: g, Reference: reference[i]})
 	}
@@ -115,10 +91,6 @@ func printLosses(l *train.Learner, custom *train.PairLoss) error {
 	if err := t.Run(context.Background()); err != nil {
 		return err
 	}
-	if custom != nil {
-		fmt.Println("the loss fell below 0.5:", last < 0.5)
-	} else {
-		fmt.Println("the loss fell below ln 2 = 0.69:", last < math.Ln2)
-	}
+	fmt.Println("the loss fell below ln 2 = 0.69:", last < math.Ln2)
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gomlx/compute"
 
+	"github.com/posttrain/posttrain/internal/adamw"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/batch"
@@ -28,7 +29,7 @@ func TestTrainingNeedsNoHostWeights(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if _, err := l.Update(AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, MaxNorm: 1}, 1e-3); err != nil {
+			if _, err := l.Update(AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, MaxNorm: 1}}, 1e-3); err != nil {
 				t.Fatal(err)
 			}
 			if s, ok := l.store.(*graphStore); ok && e.Name == "xla" {

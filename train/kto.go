@@ -2,7 +2,6 @@ package train
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/gomlx/gomlx/core/graph"
@@ -169,17 +168,5 @@ func (m *KTO) batch(examples []Example, sums []float32) losses.UnpairedBatch {
 
 // CheckStart is the self-check of step 0: policy and reference agree.
 func (m *KTO) CheckStart(examples []Example, _ *batch.Packed, outputs [][]float32) error {
-	if m.Tolerance == 0 {
-		return nil
-	}
-	for i, x := range examples {
-		policy, reference := float64(outputs[0][i]), float64(x.Reference[0])
-		if !(math.Abs(policy-reference) <= m.Tolerance*(1+math.Abs(reference))) {
-			return fmt.Errorf("step 0: before any update policy and reference must agree, but log p of %s is "+
-				"%.4f under the policy and %.4f under the reference: the reference is not the model that training "+
-				"starts from, or its cached log-probabilities are stale (other weights, data or limits)", x.place(i), policy,
-				reference)
-		}
-	}
-	return nil
+	return checkReference(examples, outputs[0], 1, m.Tolerance)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/adamw"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/batch"
@@ -207,7 +208,7 @@ func TestAccumulatedStepEqualsWholeStep(t *testing.T) {
 				}
 			}
 			// Epsilon keeps rounding noise in a gradient of almost 0 from deciding the sign of a step.
-			if _, err := l.Update(AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, WeightDecay: 0.01, MaxNorm: 1},
+			if _, err := l.Update(AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, WeightDecay: 0.01, MaxNorm: 1}},
 				1e-3); err != nil {
 				t.Fatal(err)
 			}
@@ -305,7 +306,7 @@ func TestRowsLookedUpOnTheHostEqualThoseInTheGraph(t *testing.T) {
 			if _, _, err := l.Accumulate(p, method, method.Inputs(pairsOf(groups), p), 0.25); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := l.Update(AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, MaxNorm: 1}, 1e-2); err != nil {
+			if _, err := l.Update(AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, MaxNorm: 1}}, 1e-2); err != nil {
 				t.Fatal(err)
 			}
 			got, _, err := l.Read()

@@ -15,6 +15,7 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/gomlx/core/graph"
 
+	"github.com/posttrain/posttrain/internal/adamw"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/batch"
@@ -58,7 +59,7 @@ func updateTenTimes(t *testing.T, l *Learner, sft bool) (u tenUpdates) {
 			loss += part
 		}
 		u.losses = append(u.losses, loss)
-		rule := AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1, WeightDecay: 0.01}
+		rule := AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1, WeightDecay: 0.01}}
 		if _, err := l.Update(rule, 1e-3); err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package train
 import (
 	"slices"
 
+	"github.com/posttrain/posttrain/internal/adamw"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
@@ -40,8 +41,8 @@ type Options struct {
 
 // Rule is the optimiser's part of the options.
 func (o Options) Rule() AdamW {
-	return AdamW{Beta1: o.AdamBeta1, Beta2: o.AdamBeta2, Epsilon: o.AdamEpsilon, WeightDecay: o.WeightDecay,
-		MaxNorm: o.MaxGradNorm, HalfMoments: o.Moments == "bfloat16"}
+	return AdamW{adamw.Rule{Beta1: o.AdamBeta1, Beta2: o.AdamBeta2, Epsilon: o.AdamEpsilon, WeightDecay: o.WeightDecay,
+		MaxNorm: o.MaxGradNorm}, o.Moments == "bfloat16"}
 }
 
 // Resolve leaves one of epochs and max_steps where both say how long the run is: the command line wins over the file;

@@ -4,10 +4,8 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
-	"github.com/gomlx/gomlx/core/graph"
 
 	"github.com/posttrain/posttrain/internal/backend"
-	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -21,20 +19,6 @@ func Shapes(e *backend.Engine, m *model.Model, o model.GraphOptions) (*Learner, 
 	l := &Learner{engine: e, model: m, graph: o, frozen: frozen, programs: e.NewCache()}
 	l.store = newShapes(e, m, l.BFloat16())
 	return l, nil
-}
-
-// SketchGradient counts the program that adds the gradient of a batch.
-func (l *Learner) SketchGradient(p *batch.Packed, o Objective, inputs []Input) (backend.Sketch, error) {
-	return l.engine.Sketch("gradient/"+o.Key()+"/"+shapeKey(p), func(g *graph.Graph) []*graph.Node {
-		return l.gradient(g, p, o, inputs, !l.engine.Wants.SharedMemory)
-	})
-}
-
-// SketchForward counts the program that measures the log-probs of a batch.
-func (l *Learner) SketchForward(p *batch.Packed) (backend.Sketch, error) {
-	return l.engine.Sketch("logps/"+shapeKey(p), func(g *graph.Graph) []*graph.Node {
-		return []*graph.Node{l.declare(g, p).logProbs(l, p).Sums}
-	})
 }
 
 // shapeStore is a graphStore whose weights have shapes alone.

@@ -1,37 +1,21 @@
 package train
 
 import (
-	"fmt"
-
 	"github.com/gomlx/gomlx/core/graph"
 
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/losses"
 )
 
-// Preference trains on pairs with a loss of the DPO family, with or without MaPPO's prior, or with a loss of one's own.
+// Preference trains on pairs with a loss of the DPO family, with or without MaPPO's prior.
 // Examples are groups of two answers, the chosen one first.
 type Preference struct {
 	Options   losses.Options
-	Custom    *PairLoss // instead of the loss that Options names; nil: that loss
-	Tolerance float64   // of the self-check at step 0, relative; 0: no check, the reference is another model
-}
-
-// PairLoss is a loss of one's own on preference pairs. Beside it, losses.Options says whether there is a reference and
-// how the logged rewards are scaled.
-type PairLoss struct {
-	Key   string                             // the cache key of the compiled graph: it covers every constant of Graph
-	Graph func(in losses.Inputs) *graph.Node // the loss of every pair [pairs]; a padding pair must give a finite number
-	Host  func(b losses.Batch) []float64     // the same on the host, for metrics and the self-check of step 0
+	Tolerance float64 // of the self-check at step 0, relative; 0: no check, the reference is another model
 }
 
 // Key covers every option of the loss: its graph depends on all of them.
-func (m *Preference) Key() string {
-	if m.Custom != nil {
-		return "custom " + m.Custom.Key
-	}
-	return m.Options.Key()
-}
+func (m *Preference) Key() string { return m.Options.Key() }
 
 // Weight counts pairs.
 func (m *Preference) Weight(examples []Example) float64 { return float64(len(examples)) }
@@ -70,15 +54,8 @@ func (m *Preference) Loss(lp LogProbs, inputs []*graph.Node) (*graph.Node, []*gr
 	if !m.Options.ReferenceFree() {
 		in.ReferenceChosen, in.ReferenceRejected = side(inputs[3], 0), side(inputs[3], 1)
 	}
-	loss := m.pairLosses(in)
+	loss := m.Options.Graph(in)
 	return graph.ReduceAllSum(graph.Mul(loss, inputs[0])), []*graph.Node{lp.Sums}
-}
-
-func (m *Preference) pairLosses(in losses.Inputs) *graph.Node {
-	if m.Custom != nil {
-		return m.Custom.Graph(in)
-	}
-	return m.Options.Graph(in).Loss
 }
 
 // Observe computes the diagnostics on the host, in float64, from the answers' log-probs.
@@ -87,12 +64,6 @@ func (m *Preference) Observe(examples []Example, p *batch.Packed, outputs [][]fl
 	out, err := m.Options.Host(b)
 	if err != nil {
 		return err
-	}
-	if m.Custom != nil {
-		if out.Loss = m.Custom.Host(b); len(out.Loss) != b.Pairs() {
-			return fmt.Errorf("loss %q gives %d numbers for %d pairs: want one a pair", m.Custom.Key, len(out.Loss),
-				b.Pairs())
-		}
 	}
 	for name, values := range out.Metrics(b) {
 		for _, v := range values {
@@ -104,12 +75,12 @@ func (m *Preference) Observe(examples []Example, p *batch.Packed, outputs [][]fl
 	return nil
 }
 
-// CheckStart is the self-check of step 0: as long as the policy is the reference, rewards are 0 and the loss is known.
-func (m *Preference) CheckStart(examples []Example, p *batch.Packed, outputs [][]float32) error {
-	if m.Options.ReferenceFree() || m.Tolerance == 0 || m.Custom != nil {
+// CheckStart is the self-check of step 0: policy and reference agree.
+func (m *Preference) CheckStart(examples []Example, _ *batch.Packed, outputs [][]float32) error {
+	if m.Options.ReferenceFree() {
 		return nil
 	}
-	return m.Options.CheckStartWithin(m.batch(examples, p, outputs[0]), m.Tolerance)
+	return checkReference(examples, outputs[0], 2, m.Tolerance)
 }
 
 func (m *Preference) batch(examples []Example, p *batch.Packed, sums []float32) losses.Batch {

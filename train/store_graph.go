@@ -188,9 +188,9 @@ func (s *graphStore) update(rule AdamW, t int, rate float64) (norm float64, err 
 	if norm, err = s.norm(); err != nil || !finite(norm) {
 		return norm, err
 	}
-	f := rule.Numbers().At(t, rate)
+	f := rule.At(t, rate)
 	numbers, err := s.engine.Float32([]float32{float32(f.Decay), float32(f.Step), float32(f.Root),
-		float32(rule.Numbers().Clip(norm))}, 4)
+		float32(rule.Clip(norm))}, 4)
 	if err != nil {
 		return 0, err
 	}

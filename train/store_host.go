@@ -119,7 +119,7 @@ func (s *hostStore) update(rule AdamW, t int, rate float64) (float64, error) {
 	}
 	s.needMoments()
 	state := adamw.State{Weights: s.views, First: s.first, Second: s.second, NoDecay: s.noDecay}
-	return state.Update(rule.Numbers(), s.grads, t, rate, backend.Parallel), nil
+	return state.Update(rule.Rule, s.grads, t, rate, backend.Parallel), nil
 }
 
 // needMoments makes the moments, zero, at their first use: a reference model never has any.

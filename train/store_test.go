@@ -9,6 +9,7 @@ import (
 
 	"github.com/gomlx/compute"
 
+	"github.com/posttrain/posttrain/internal/adamw"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/model"
@@ -106,7 +107,7 @@ func (r *reference) update(m *model.Model, grads [][]float64, rule AdamW, t int,
 
 func TestUpdateEqualsFloat64(t *testing.T) {
 	for _, maxNorm := range []float64{0, 1, 1e9} {
-		rule := AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.1, MaxNorm: maxNorm}
+		rule := AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.1, MaxNorm: maxNorm}}
 		t.Run(fmt.Sprint("max norm ", maxNorm), func(t *testing.T) {
 			m := twoParams(rand.New(rand.NewPCG(1, 1)))
 			everyStore(t, m, func(t *testing.T, e *backend.Engine, s store) { followReference(t, e, s, m, rule) })
@@ -189,7 +190,7 @@ func near(t *testing.T, name string, got [][]float32, want [][]float64, toleranc
 
 func TestUpdateWithABrokenNormChangesNothing(t *testing.T) {
 	m := twoParams(rand.New(rand.NewPCG(1, 1)))
-	rule := AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.1, MaxNorm: 1}
+	rule := AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.1, MaxNorm: 1}}
 	everyStore(t, m, func(t *testing.T, e *backend.Engine, s store) {
 		for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1))} {
 			x := make([]float32, 7)
@@ -289,7 +290,7 @@ func TestRowsAddUpWhereIdsRepeat(t *testing.T) {
 // TestHalfMomentsKeepTheirMean: moments in bfloat16 change by less than half of their step in every update, and follow
 // float32 none the less; training continues from a checkpoint with the same bits.
 func TestHalfMomentsKeepTheirMean(t *testing.T) {
-	rule := AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, HalfMoments: true}
+	rule := AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, HalfMoments: true}
 	m := twoParams(rand.New(rand.NewPCG(1, 1)))
 	for _, e := range backendtest.Engines(t) {
 		if e.Name == "onnx" { // has no bfloat16

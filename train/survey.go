@@ -3,6 +3,8 @@ package train
 import (
 	"slices"
 
+	"github.com/gomlx/gomlx/core/graph"
+
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/batch"
@@ -85,9 +87,13 @@ func (o Options) Evaluations(steps int) int {
 // Sketch counts the program of a part.
 func (l *Learner) Sketch(p Part) (backend.Sketch, error) {
 	if p.Objective == nil {
-		return l.SketchForward(p.Packed)
+		return l.engine.Sketch("logps/"+shapeKey(p.Packed), func(g *graph.Graph) []*graph.Node {
+			return []*graph.Node{l.declare(g, p.Packed).logProbs(l, p.Packed).Sums}
+		})
 	}
-	return l.SketchGradient(p.Packed, p.Objective, p.Inputs)
+	return l.engine.Sketch("gradient/"+p.Objective.Key()+"/"+shapeKey(p.Packed), func(g *graph.Graph) []*graph.Node {
+		return l.gradient(g, p.Packed, p.Objective, p.Inputs, !l.engine.Wants.SharedMemory)
+	})
 }
 
 // Larger orders parts by the size of their programs, the largest first.

@@ -104,7 +104,6 @@ type Trainer struct {
 	// Callbacks, each of which may be nil.
 	OnStep   func(step, total int, values map[string]float64) // after every step
 	OnNotice func(line string)                                // gets evaluations and warnings in words
-	AtEnd    func(context.Context) error                      // while the last step is saved
 	Clock    func() time.Time                                 // says when a checkpoint is due; nil: time.Now
 	Memory   func() uint64                                    // bytes that are free; nil: backend.FreeMemory
 
@@ -151,9 +150,6 @@ func (t *Trainer) Run(ctx context.Context) error {
 	}
 	t.saved = t.now()
 	err := t.steps(ctx)
-	if err == nil && t.AtEnd != nil {
-		err = t.AtEnd(ctx)
-	}
 	if written := t.writer.wait(); err == nil || errors.Is(err, ErrInterrupted) {
 		err = cmp.Or(written, err)
 	}

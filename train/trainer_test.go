@@ -76,31 +76,6 @@ func ticking(by time.Duration) func() time.Time {
 	}
 }
 
-// TestAtEnd: what follows the last step does not wait until that is saved. Interrupted, it is called again after a
-// resume, and the last step is not repeated.
-func TestAtEnd(t *testing.T) {
-	dir, calls, steps := filepath.Join(t.TempDir(), "run"), 0, 0
-	change := func(l *Loop) {
-		l.OnStep = func(int, int, map[string]float64) { steps++ }
-		l.AtEnd = func(context.Context) error {
-			if calls++; calls > 1 {
-				return nil
-			}
-			if l.Step() != fewSteps || l.writer.done == nil {
-				t.Errorf("called at step %d, its checkpoint under way: %v", l.Step(), l.writer.done != nil)
-			}
-			return ErrInterrupted
-		}
-	}
-	if err := follow(t, dir, change); !errors.Is(err, ErrInterrupted) {
-		t.Errorf("error %v, want ErrInterrupted", err)
-	}
-	mustFollow(t, dir, change)
-	if calls != 2 || steps != fewSteps {
-		t.Errorf("called %d times in two runs of %d steps together, want 2 and %d", calls, steps, fewSteps)
-	}
-}
-
 // written waits until the checkpoint under way is on the disk.
 func written(t *testing.T, l *Loop) {
 	t.Helper()

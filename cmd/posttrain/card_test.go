@@ -9,10 +9,9 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/model"
-	"github.com/posttrain/posttrain/recipe"
 )
 
-// TestModelCard: a run's model says what it was made of, in the run's own words. A card that a user has edited stays.
+// TestModelCard: a run's model says what it was made of, in the run's own words.
 func TestModelCard(t *testing.T) {
 	work(t, "llama-newer")
 	args := tinyMappo(2)
@@ -39,17 +38,9 @@ func TestModelCard(t *testing.T) {
 			t.Errorf("%s\nwants %q", card, want)
 		}
 	}
-	if !recipe.Sealed(card) || recipe.Sealed(card+"\n") || recipe.Sealed(strings.Replace(card, "MaPPO", "My", 1)) {
-		t.Error("an edited card counts as posttrain's, or posttrain's as edited")
-	}
 	must(t, "mappo", "--resume", "out")
 	if again := read(t, "out/model/README.md"); again != card {
 		t.Errorf("the card of the resumed run differs:\n%s", again)
-	}
-	write(t, "out/model/README.md", "my own card\n")
-	must(t, "mappo", "--resume", "out")
-	if mine := read(t, "out/model/README.md"); mine != "my own card\n" {
-		t.Errorf("a user's card became\n%s", mine)
 	}
 	must(t, tinyMappo(2, "--lora-rank", "2", "--out", "lora")...)
 	if card := read(t, "lora/adapter/README.md"); !strings.Contains(card, "library_name: peft\n") {
@@ -64,8 +55,8 @@ func TestModelCard(t *testing.T) {
 	} {
 		card := read(t, path)
 		for _, want := range wants {
-			if !strings.Contains(card, want) || !recipe.Sealed(card) || strings.Count(card, "<!--") != 1 {
-				t.Errorf("%s wants %q once sealed:\n%s", path, want, card)
+			if !strings.Contains(card, want) {
+				t.Errorf("%s wants %q:\n%s", path, want, card)
 			}
 		}
 	}

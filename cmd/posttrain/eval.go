@@ -191,16 +191,3 @@ func newEvalCompare(s streams) *cobra.Command {
 	cmd.Flags().StringVar(&out, "out", "", "file to write the comparison to, .json")
 	return cmd
 }
-
-// Stages and comparisons were commands of their own.
-func init() {
-	for _, name := range []string{"privacylens", "alpaca", "arena-hard", "mt-bench", "confaide", "gate"} {
-		for _, stage := range []string{"answers", "judge", "report"} {
-			moved["eval "+name+" "+stage] = "eval " + name + " --stage=" + stage
-		}
-		moved["eval "+name+" compare"] = "eval compare"
-	}
-	moved["eval privacylens actions"] = "eval privacylens --stage=answers"
-	moved["eval privacylens probe"] = "eval privacylens --form=probe"
-	moved["eval privacylens prompts"] = "eval privacylens --write-prompts"
-}

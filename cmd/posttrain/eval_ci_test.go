@@ -571,7 +571,7 @@ func TestEvalCIAsksWhatCIRLAsked(t *testing.T) {
 	write(t, "model/config.json", strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`,
 		`"max_position_embeddings": 4000`, 1))
 	writeItems(t, "items.json", 20)
-	c := &cirlrecipe.Options{Base: recipe.Base{Seed: 7}, Data: cirlrecipe.Data{Mix: recipe.Mix{Train: config.Names{"items.json"}},
+	c := &cirlrecipe.Options{Base: recipe.Base{Seed: 7}, Data: cirlrecipe.Data{Files: recipe.Files{Train: config.Names{"items.json"}},
 		ValidationFraction: 0.2, TestFraction: 0.3,
 		Form: ci.Form{Prompt: ci.PromptCoT, Prefill: true}}}
 	tests := testOf(t, c)

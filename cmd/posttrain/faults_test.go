@@ -84,8 +84,6 @@ var faults = []faultCase{
 		"--config", "bad.yaml"}, 1, []string{"bad.yaml", "posttrain serve", "mappo, sft or ci-rl"}, nil},
 	{"plan online training", nil, []string{"plan", "--mode", "online", "--backend", "go"}, 1,
 		[]string{"mode online", "offline"}, nil},
-	{"plan within a time", nil, []string{"plan", "--within", "20m"}, 2, []string{"--within is gone", "posttrain plan"}, nil},
-	{"plan within memory", nil, []string{"plan", "--memory", "8GB"}, 2, []string{"--memory is gone", "posttrain plan"}, nil},
 	{"explain a bad config", withConfig(mappoHead, "  epochs: 0\n"), []string{"mappo", "--explain", "--config", "bad.yaml"}, 1,
 		[]string{"bad.yaml:9", "train.epochs 0"}, nil},
 

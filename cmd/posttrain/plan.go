@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -74,37 +73,23 @@ func (f *planFlags) plan(cmd *cobra.Command, r run.Reporter) (*plan.Plan, error)
 	if err != nil {
 		return nil, err
 	}
-	if !f.rehearse {
-		return f.make(cmd.Context(), o, r)
-	}
-	again, err := optionsOf[recipe.Rehearser](in, "cannot be rehearsed", rehearsed)
-	if err != nil {
+	again, rehearses := o.(recipe.Rehearser)
+	if f.rehearse && !rehearses {
+		_, err := optionsOf[recipe.Rehearser](in, "cannot be rehearsed", rehearsed)
 		return nil, err
 	}
-	p, err := f.make(cmd.Context(), o, r)
+	if err := f.fetcher.pinShapes(cmd.Context(), o, r); err != nil { // it downloads no weights
+		return nil, err
+	}
+	p, err := plan.Make(cmd.Context(), o, r)
+	if err != nil || !f.rehearse {
+		return p, err
+	}
+	rehearsal, err := again.Rehearsal()
 	if err == nil {
-		p.Rehearsal, err = f.rehearsal(cmd.Context(), again, r)
+		p.Rehearsal, err = plan.Rehearse(cmd.Context(), rehearsal, r)
 	}
 	return p, err
-}
-
-// make plans a run, for which it downloads no weights.
-func (f *planFlags) make(ctx context.Context, o recipe.Planned, r run.Reporter) (*plan.Plan, error) {
-	if err := f.fetcher.pinShapes(ctx, o, r); err != nil {
-		return nil, err
-	}
-	return plan.Make(ctx, o, r)
-}
-
-func (f *planFlags) rehearsal(ctx context.Context, o recipe.Rehearser, r run.Reporter) (*plan.Rehearsal, error) {
-	if err := f.fetcher.pinShapes(ctx, o, r); err != nil {
-		return nil, err
-	}
-	rehearsal, err := o.Rehearsal()
-	if err != nil {
-		return nil, err
-	}
-	return plan.Rehearse(ctx, rehearsal, r)
 }
 
 // planned are the commands with a [recipe.Planned], rehearsed those with a [recipe.Rehearser].

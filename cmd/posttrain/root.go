@@ -36,7 +36,7 @@ func newRoot(s streams) *cobra.Command {
 		section{"Models", []*cobra.Command{newGenerate(s), newServe(s), newModel(s)}},
 		section{"Federated", []*cobra.Command{newFederated(s)}},
 		section{lastSection, []*cobra.Command{newPlan(s), newDoctor(s),
-			newVersion(s), newMan(s)}})
+			newVersion(s)}})
 	root.SetUsageTemplate(usage(root))
 	root.SetIn(s.in)
 	root.SetOut(s.out)
@@ -45,11 +45,8 @@ func newRoot(s streams) *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpCommand(newHelp(root))
 	finishCompletion(root)
-	for old, now := range moved {
-		addMoved(root, old, now)
-	}
-	for old, instead := range gone {
-		addOld(root, old, "is gone: "+instead)
+	for old, line := range oldNames {
+		addOld(root, old, line)
 	}
 	return root
 }
@@ -58,9 +55,7 @@ func newRoot(s streams) *cobra.Command {
 func flagError(cmd *cobra.Command, err error) error {
 	text := err.Error()
 	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
-		if instead := goneFlags[cmd.CommandPath()+" --"+unknown.GetSpecifiedName()]; instead != "" {
-			text = fmt.Sprintf("--%s is gone: %s", unknown.GetSpecifiedName(), instead)
-		} else if others := commandsWithFlag(cmd.Root(), unknown.GetSpecifiedName()); len(others) > 0 {
+		if others := commandsWithFlag(cmd.Root(), unknown.GetSpecifiedName()); len(others) > 0 {
 			text += fmt.Sprintf(": it belongs to %s, not to %s", someOf(others, cmd.CommandPath()), cmd.CommandPath())
 		}
 	}

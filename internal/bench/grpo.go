@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/grpo"
+	"github.com/posttrain/posttrain/internal/adamw"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
@@ -188,7 +189,7 @@ func (p *pupil) do(string, int) (d did, err error) {
 		groups[i].Reference = logps[i]
 	}
 	scored, m := time.Now(), train.NewMetrics()
-	rule := train.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}
+	rule := train.AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}}
 	if d.Norm, err = p.trainer.Update(groups, rule, groupRate, m); err != nil {
 		return d, err
 	}

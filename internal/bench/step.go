@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/adamw"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/losses"
@@ -112,8 +113,8 @@ func (t *trainer) do(string, int) (d did, err error) {
 		}
 		d.Loss += part
 	}
-	_, err = t.learner.Update(train.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: t.problem.WeightDecay,
-		MaxNorm: t.problem.MaxGradNorm}, t.problem.LearningRate)
+	_, err = t.learner.Update(train.AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: t.problem.WeightDecay,
+		MaxNorm: t.problem.MaxGradNorm}}, t.problem.LearningRate)
 	return d, err
 }
 

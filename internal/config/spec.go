@@ -197,8 +197,7 @@ type Command interface {
 	Name() string
 	HasKey(key string) bool
 	Read(Input) (any, error) // a pointer to the options
-	Comment(text []byte) []byte
-	rows() []row
+	Table() []Key
 }
 
 func (s *Spec[T]) Name() string               { return s.Command }

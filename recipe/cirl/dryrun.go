@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/gomlx/compute"
+
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 )

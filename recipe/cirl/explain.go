@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/grpo"
@@ -17,7 +16,7 @@ import (
 // numbers, the training around them, and every option that is not the released one. Its lines end in \n.
 func (o *Options) Explain() string {
 	r, g := o.Reward, o.GRPO
-	from := o.Data.Describe()
+	from := o.Data.Train.String()
 	if o.Data.Scenarios > 0 {
 		from = fmt.Sprintf("%d embedded scenarios", o.Data.Scenarios)
 	}
@@ -29,8 +28,7 @@ func (o *Options) Explain() string {
 		fmt.Sprintf("  R = %v·(required keywords in the answer)/(all required) - %v·(restricted ones in it)/(all "+
 			"restricted), -1 on a broken format\n", r.RequiredWeight, r.RestrictedWeight) +
 		o.explainAdvantage() + o.explainLoss() + o.explainKL() +
-		fmt.Sprintf("model: %s, backend %s, seed %d\n", o.Model, o.Backend, o.Seed) +
-		o.Adapting.Explain() + o.Devices.Explain() +
+		o.Base.Describe() +
 		fmt.Sprintf("data: %s, %s for validation and %s for the test\n", from,
 			cmp.Or(o.Data.Validation, fmt.Sprintf("a share of %v", o.Data.ValidationFraction)),
 			cmp.Or(o.Data.Test, fmt.Sprintf("a share of %v", o.Data.TestFraction))) +
@@ -38,7 +36,7 @@ func (o *Options) Explain() string {
 			recipe.Count(g.Prompts, "prompt"), recipe.Count(g.GroupSize, "completion"),
 			recipe.Count(o.Sampling.MaxNew, "token"), o.Sampling.Temperature, validation) +
 		recipe.DescribeTraining(o.Train, fmt.Sprintf(", %s a step on %d completions each",
-			recipe.Count(g.Updates, "update"), g.Prompts/g.Updates*g.GroupSize)) + o.listDeviations()
+			recipe.Count(g.Updates, "update"), g.Prompts/g.Updates*g.GroupSize)) + recipe.ListDeviations(o.Deviations(), "released", "released run's (configs/ci-rl.yaml)")
 }
 
 func (o *Options) explainAdvantage() string {
@@ -104,18 +102,4 @@ func (o *Options) Deviations() []config.Change {
 		all = append(all, config.Change{Key: "data.train", Was: "a file", Now: embedded.Name})
 	}
 	return all
-}
-
-// listDeviations prints the deviations, one a line.
-func (o *Options) listDeviations() string {
-	all := o.Deviations()
-	if len(all) == 0 {
-		return "no option deviates from the released run's\n"
-	}
-	var s strings.Builder
-	s.WriteString("not as in the released run (configs/ci-rl.yaml):\n")
-	for _, c := range all {
-		fmt.Fprintf(&s, "  %s: %s (released: %s)\n", c.Key, c.Now, c.Was)
-	}
-	return s.String()
 }

@@ -45,7 +45,7 @@ func CheckDraws(s rollout.Sampling) []fault.Fault {
 
 // Data says where the items come from, and how they become prompts. Paths are relative to the working directory.
 type Data struct {
-	recipe.Mix         `yaml:",inline"`
+	recipe.Files       `yaml:",inline"`
 	Scenarios          int     `yaml:"scenarios,omitempty" want:">=0" words:"a whole number, 3 or more" help:"how many embedded scenarios are made, those for validation and test included (2000)"`
 	Items              string  `yaml:"items,omitempty" want:"|all|released" words:"all or released" paper:"released" help:"items of the files: those that the released preprocessing keeps, or all"`
 	ValidationFraction float64 `yaml:"validation_fraction" want:">0 <1" default:"0.09" paper:"0.09" help:"share of the items that chooses the best checkpoint"`

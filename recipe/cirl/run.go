@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/gomlx/compute"
@@ -91,7 +90,7 @@ func (o *Options) open(r run.Reporter, dry bool) (*recipe.Run, error) {
 		return nil, err
 	}
 	return recipe.Open(recipe.Config{Base: &o.Base, Command: Command, Title: "CI-RL", Samples: true,
-		Resolved: o.Resolved, Dry: dry}, r)
+		Options: o, Dry: dry}, r)
 }
 
 // openSampler opens the sampler of this process, or the servers that sample.
@@ -195,7 +194,7 @@ type training struct {
 // trainer learns from the model's own answers.
 func (t *training) trainer() *train.Trainer {
 	all := t.Trainer(&grpo.Rollouts{
-		Options: t.o.GRPO, Tasks: t.train, Weights: t.o.Data.Weights, Score: Score(t.o.Reward),
+		Options: t.o.GRPO, Tasks: t.train, Score: Score(t.o.Reward),
 		Sampler: t.chat.Sampler, Sampling: t.o.Sampling.Sampling, Reference: t.reference,
 		Held: t.held, Validation: t.o.Validation, Row: t.row,
 	})
@@ -230,7 +229,7 @@ func progressMetrics(values map[string]float64) map[string]float64 {
 
 // load reads or makes the items, splits them, and encodes their prompts.
 func (t *training) load() error {
-	parts, from, err := t.o.items(t)
+	parts, err := t.o.Items(t)
 	if err != nil {
 		return err
 	}
@@ -246,15 +245,7 @@ func (t *training) load() error {
 		t.Say("%s: %v", t.o.Data.Train, t.left)
 	}
 	t.train, t.held, t.test = Tasks(cases[0]), Tasks(cases[1]), cases[2]
-	if err := t.check(); err != nil {
-		return err
-	}
-	mix := train.Mix{Weights: t.o.Data.Weights}
-	for i := range t.train {
-		t.train[i].Part = from[t.train[i].Source]
-		mix.Part = append(mix.Part, t.train[i].Part)
-	}
-	return t.ReportMix(t.o.Data.Mix, mix)
+	return t.check()
 }
 
 // Cases are the items of a part as prompts of at most limit tokens, and how many are longer.
@@ -307,16 +298,14 @@ func (t *training) check() error {
 
 // Items reads or makes the items of a run: those to train on, those for validation, and those for the test.
 func (o *Options) Items(r run.Reporter) (parts [3][]ci.Item, err error) {
-	parts, _, err = o.items(r)
-	return parts, err
-}
-
-// items are those of a run, and which source each place of a file belongs to.
-func (o *Options) items(r run.Reporter) (parts [3][]ci.Item, from map[string]int, err error) {
 	d, say := o.Data, run.Listen(r).Say
-	all, from, err := o.readAll(say)
+	read := func(name string) ([]ci.Item, error) { return readItems(name, d.Items, say) }
+	if d.Train.Are(embedded.Name) {
+		read = func(string) ([]ci.Item, error) { return ci.Synthesize(d.Scenarios, o.Seed^embeddedSeed), nil }
+	}
+	all, err := recipe.ReadAll(d.Files, read)
 	if err != nil {
-		return parts, nil, err
+		return parts, err
 	}
 	validation, test := d.shares()
 	first, second, third := ci.Split(len(all), validation, test, o.Seed)
@@ -326,11 +315,11 @@ func (o *Options) items(r run.Reporter) (parts [3][]ci.Item, from map[string]int
 			continue
 		}
 		if parts[part], err = readItems(file, d.Items, say); err != nil {
-			return parts, nil, err
+			return parts, err
 		}
 	}
 	if len(parts[0]) == 0 || len(parts[1]) == 0 || len(parts[2]) == 0 && d.hasTest() {
-		return parts, nil,
+		return parts,
 			fmt.Errorf("%s: data.validation_fraction %v and data.test_fraction %v of %d items leave %d to train "+
 				"on, %d for validation and %d for the test: want at least one of each", d.Train, validation,
 				test, len(all), len(parts[0]), len(parts[1]), len(parts[2]))
@@ -341,24 +330,7 @@ func (o *Options) items(r run.Reporter) (parts [3][]ci.Item, from map[string]int
 	}
 	say(sizes, d.Train, len(parts[0]), len(parts[1]), len(parts[2]))
 	d.warnOfOverlap(parts, run.Listen(r))
-	return parts, from, nil
-}
-
-// readAll reads or makes the items that training has, and those that are split off them.
-func (o *Options) readAll(say func(string, ...any)) (all []ci.Item, from map[string]int, err error) {
-	if o.Data.Train.Are(embedded.Name) {
-		return ci.Synthesize(o.Data.Scenarios, o.Seed^embeddedSeed), nil, nil
-	}
-	sources, err := recipe.Each(o.Data.Mix, func(name string) ([]ci.Item, error) {
-		return readItems(name, o.Data.Items, say)
-	})
-	from = map[string]int{}
-	for k, items := range sources {
-		for _, item := range items {
-			from[item.Source] = k
-		}
-	}
-	return slices.Concat(sources...), from, err
+	return parts, nil
 }
 
 func readItems(path, which string, say func(string, ...any)) ([]ci.Item, error) {

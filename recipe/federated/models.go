@@ -46,7 +46,7 @@ type Validation struct {
 
 // withoutKeys are those of the workloads that agents have no use for.
 var withoutKeys = []string{"ci_rl.grpo.updates_per_rollout", "ci_rl.grpo.dynamic_sampling",
-	"ci_rl.grpo.importance_cap", "ci_rl.data.weights", "ci_rl.split_column", "mappo.data.eval", "mappo.data.weights",
+	"ci_rl.grpo.importance_cap", "ci_rl.split_column", "mappo.data.eval",
 	"mappo.validation.temperature"}
 
 func defaultOfModel(every int, temperature float64) OfModel {

@@ -33,7 +33,12 @@ func (t *training) loadAnswers(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	desirable := len(labelled(t.set.Train, true))
+	desirable := 0
+	for _, x := range t.set.Train {
+		if x.Desirable {
+			desirable++
+		}
+	}
 	if advice := t.o.Loss.AdviseWeights(desirable, len(t.set.Train)-desirable); advice != "" {
 		t.Warn("%s", advice)
 	}
@@ -64,16 +69,6 @@ func readDesirable(path string) (rows []data.Demonstration, err error) {
 	return rows, err
 }
 
-// labelled lists the examples with a label.
-func labelled(examples []train.Example, desirable bool) (indices []int) {
-	for i, x := range examples {
-		if x.Desirable == desirable {
-			indices = append(indices, i)
-		}
-	}
-	return indices
-}
-
 // mismatch gives each example the answer of another one of its batch in the first epoch, or of more examples.
 func (t *training) mismatch(examples, more []train.Example, shuffle bool) error {
 	most := t.o.Data.MaxTokens
@@ -84,36 +79,4 @@ func (t *training) mismatch(examples, more []train.Example, shuffle bool) error 
 	err := train.Mismatch(all, train.Order(len(all), t.Seed, 0, shuffle), t.Train.BatchSize, most)
 	copy(examples, all)
 	return err
-}
-
-// sampleAnswers are training answers of both labels, spread over the whole set.
-func sampleAnswers(examples []train.Example) (indices []int) {
-	for _, label := range []bool{true, false} {
-		of := labelled(examples, label)
-		indices = append(indices, data.Pick(of, spread(len(of), sampleSize/2))...)
-	}
-	return indices
-}
-
-// reportAnswers says how the log-probs of the sample changed.
-func (t *training) reportAnswers(before, after [][2]float32) string {
-	var change [2]recipe.Change // of desirable and undesirable answers
-	var counts [2]float64
-	for i, k := range t.sample() {
-		side := 0
-		if !t.set.Train[k].Desirable {
-			side = 1
-		}
-		change[side].Last += float64(after[i][0] - before[i][0])
-		counts[side]++
-	}
-	text := "On training answers, measured before and after:"
-	for side, what := range []string{"desirable", "undesirable"} {
-		if counts[side] == 0 {
-			return text + fmt.Sprintf(" the set has no %s one.\n", what)
-		}
-		change[side].Last /= counts[side]
-		text += fmt.Sprintf(" log p of %v %s ones %s;", counts[side], what, change[side].Amount())
-	}
-	return text[:len(text)-1] + ".\n"
 }

@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/train"
 
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/run"
@@ -48,7 +46,6 @@ func TestKTO(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(result.Summary, "KTO: 2 steps on ") ||
-		!strings.Contains(result.Summary, "On training answers, measured before and after: log p of ") ||
 		!strings.Contains(result.Summary, "held-out answers: log p(chosen) went from") {
 		t.Error(result.Summary)
 	}
@@ -63,32 +60,6 @@ func TestKTO(t *testing.T) {
 		if _, ok := recipe.ChangeOf(records, name); !ok {
 			t.Errorf("%s is not logged", name)
 		}
-	}
-}
-
-// TestKTOMixes: of two files of 4 answers with weights 1 and 3, an epoch of 8 has 2 and 6.
-func TestKTOMixes(t *testing.T) {
-	rows := ""
-	for i := range 4 {
-		rows += fmt.Sprintf(`{"prompt":"Q%d","completion":"answer %d","label":%v}`+"\n", i, i, i%2 == 0)
-	}
-	o := ktoOptions(t, rows)
-	more := filepath.Join(t.TempDir(), "more.jsonl")
-	if err := os.WriteFile(more, []byte(strings.ReplaceAll(rows, "Q", "R")), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	o.Data.Train, o.Data.Weights, o.Data.EvalFraction = append(o.Data.Train, more), []float64{1, 3}, 0
-	j, err := o.open(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer j.Close()
-	x := &training{Run: j, o: o}
-	if err := x.load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if mix := train.MixOf(x.set.Train, x.set.Weights); !mix.On() || !slices.Equal(mix.Shares(), []int{2, 6}) {
-		t.Errorf("mix %+v, want 2 and 6 rows", mix)
 	}
 }
 
@@ -122,20 +93,5 @@ func TestKTOFaults(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: want %s", err, want)
 		}
-	}
-}
-
-// The sample that is measured before and after has answers of both labels, whatever their order.
-func TestSampleAnswers(t *testing.T) {
-	all := make([]train.Example, 640)
-	for i := range all {
-		all[i].Desirable = i%2 == 0
-	}
-	even, sample := 0, sampleAnswers(all)
-	for _, i := range sample {
-		even += 1 - i%2
-	}
-	if even != sampleSize/2 || len(sample) != sampleSize {
-		t.Errorf("%d desirable answers of %d", even, len(sample))
 	}
 }

@@ -11,17 +11,20 @@ import (
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/recipe/online"
+	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/scorer"
 	"github.com/posttrain/posttrain/train"
 )
 
 // onlineTraining is a run in rounds. In each the model answers prompts, a reward scores the answers, and the model
-// trains on the pairs of the best and the worst.
+// trains on the pairs of the best and the worst. What is sampled and scored is in files of the run folder, from which an
+// interrupted run continues: the same weights give the same answers, bit for bit.
 type onlineTraining struct {
 	*training
-	maker online.Maker
-	id    string // of what the pairs of all rounds come from
+	prompts []prompt
+	sampler *rollout.Cached // of the weights that learn
+	reward  scorer.Source
+	id      string // of what the pairs of all rounds come from
 }
 
 // round is a round under way.
@@ -38,9 +41,9 @@ const roundKey, firstKey = "round", "step before the round"
 
 // learnOnline trains round by round. A run that is continued finds what its round has made in the run folder.
 func (t *training) learnOnline(ctx context.Context) (*recipe.Result, error) {
-	o := &onlineTraining{training: t, maker: online.Maker{Options: t.o.Online, Run: t.Run}}
+	o := &onlineTraining{training: t}
 	var err error
-	if o.maker.Prompts, err = t.o.Online.Read(t.Run, t.o.Data.Mix, t.promptLimit()); err != nil {
+	if o.prompts, err = t.o.Online.readPrompts(t.Run, t.o.Data.Files, t.promptLimit()); err != nil {
 		return nil, err
 	}
 	if err := t.loadHeldOut(ctx); err != nil {
@@ -95,7 +98,7 @@ func (t *training) loadHeldOut(ctx context.Context) error {
 // encode fits the prior to pairs and encodes them.
 func (t *training) encode(ctx context.Context, name string, pairs []data.Preference) ([]train.Example, error) {
 	e := t.pairs()
-	if err := e.Fit([][]data.Preference{pairs}, nil); err != nil {
+	if err := e.Fit(pairs); err != nil {
 		return nil, err
 	}
 	return e.Examples(ctx, t.Run, name, pairs)
@@ -103,23 +106,23 @@ func (t *training) encode(ctx context.Context, name string, pairs []data.Prefere
 
 // open opens the sampler, which draws from the weights that learn, and the reward.
 func (o *onlineTraining) open() (closeAll func(), err error) {
-	sampler := o.Sampler(o.maker.Options.CacheGB)
+	sampler := o.Sampler(o.o.Online.CacheGB)
 	longest := 0
-	for _, p := range o.maker.Prompts {
+	for _, p := range o.prompts {
 		longest = max(longest, len(p.Tokens))
 	}
-	plan, err := sampler.Plan(o.maker.AtOnce(), longest, o.maker.Options.MaxNew)
+	plan, err := sampler.Plan(scorer.PromptsAtOnce(o.o.Online.Samples)*o.o.Online.Samples, longest, o.o.Online.MaxNew)
 	if err == nil {
 		o.Say("answers: %v", plan)
-		o.maker.Sampler = sampler
+		o.sampler = sampler
 		place := scorer.Place{Cache: o.Folder.Path("replies.jsonl"), Warn: o.Warn}
-		o.maker.Reward, err = scorer.Open(o.maker.Options.Reward, place)
+		o.reward, err = scorer.Open(o.o.Online.Reward, place)
 	}
 	if err != nil {
 		sampler.Close()
 		return nil, fmt.Errorf("online.%w", err)
 	}
-	return func() { o.maker.Reward.Close(); sampler.Close() }, nil
+	return func() { o.reward.Close(); sampler.Close() }, nil
 }
 
 // measureHeldOut measures the held-out pairs under the model before training, or the reference that the options name.
@@ -152,7 +155,7 @@ func (o *onlineTraining) measureHeldOut(ctx context.Context) (err error) {
 // identify is a hash of what the pairs of all rounds come from, beside the configuration.
 func (o *onlineTraining) identify() string {
 	h := sha256.New()
-	online.Hash(h, o.maker.Prompts)
+	hashPrompts(h, o.prompts)
 	for _, x := range o.set.Eval {
 		x.Reference = [2]float32{}
 		_ = json.NewEncoder(h).Encode(x)
@@ -163,7 +166,7 @@ func (o *onlineTraining) identify() string {
 // learn goes through the rounds that are left.
 func (o *onlineTraining) learn(ctx context.Context) (*recipe.Result, error) {
 	number, first := int(o.trainer.Kept[roundKey]), int(o.trainer.Kept[firstKey]) // 0 in a new run
-	for ; number < o.maker.Options.Rounds; number++ {
+	for ; number < o.o.Online.Rounds; number++ {
 		r, err := o.begin(ctx, number, first)
 		if err != nil {
 			return nil, err
@@ -190,22 +193,22 @@ func (o *onlineTraining) learn(ctx context.Context) (*recipe.Result, error) {
 // begin makes the pairs of a round with their references, and enters it. A round that is continued has both in files.
 func (o *onlineTraining) begin(ctx context.Context, number, first int) (*round, error) {
 	t, begun := o.training, time.Now()
-	t.Say("round %d of %d: %d answers to each of %d prompts", number+1, o.maker.Options.Rounds, o.maker.Options.Samples,
-		len(o.maker.Part(number)))
-	pairs, tally, err := o.maker.Make(ctx, number)
+	t.Say("round %d of %d: %d answers to each of %d prompts", number+1, o.o.Online.Rounds, o.o.Online.Samples,
+		len(o.part(number)))
+	pairs, tally, err := o.make(ctx, number)
 	if err != nil {
 		return nil, err
 	}
 	t.Say("round %d: %v", number+1, tally)
 	examples, err := t.encode(ctx, fmt.Sprintf("round %d", number+1), pairs)
 	if err != nil {
-		return nil, fmt.Errorf("round %d of %d: %w", number+1, o.maker.Options.Rounds, err)
+		return nil, fmt.Errorf("round %d of %d: %w", number+1, o.o.Online.Rounds, err)
 	}
 	passes := t.o.Train.Passes
 	r := &round{number: number, first: first, last: first + passes(len(examples)), tally: tally, begun: begun}
 	r.total = r.last
-	for later := number + 1; later < o.maker.Options.Rounds; later++ {
-		r.total += passes(len(o.maker.Part(later)))
+	for later := number + 1; later < o.o.Online.Rounds; later++ {
+		r.total += passes(len(o.part(later)))
 	}
 	if err := o.enter(r, examples); err != nil {
 		return nil, err
@@ -238,12 +241,12 @@ func referenceName(n int) string { return fmt.Sprintf("reference-%d.safetensors"
 
 // own names the files that are written under a temporary name first, to the run folder.
 func (o *onlineTraining) own() error {
-	for n := range o.maker.Options.Rounds {
-		if err := o.Folder.Own(referenceName(n), run.PartOf(referenceName(n))); err != nil {
+	for n := range o.o.Online.Rounds {
+		if err := o.Folder.Own(referenceName(n), run.PartOf(referenceName(n)), tableName(n)); err != nil {
 			return err
 		}
 	}
-	return o.maker.Own()
+	return nil
 }
 
 // measureRound measures the reference's log-probs of a round's pairs. Where the round has begun to train, they are in a
@@ -272,14 +275,14 @@ func (o *onlineTraining) measureRound(ctx context.Context, r *round) error {
 		}
 		defer learner.Close()
 	}
-	t.when = fmt.Sprintf("in round %d of %d", r.number+1, o.maker.Options.Rounds)
+	t.when = fmt.Sprintf("in round %d of %d", r.number+1, o.o.Online.Rounds)
 	t.Say("reference log-probs of %d pairs", len(t.set.Train))
 	return t.refer(ctx, name, learner, t.set.Train)
 }
 
 // isReference says that a round begins with the weights of the reference.
 func (o *onlineTraining) isReference(r *round) bool {
-	return o.maker.Options.Reference == online.Round || r.number == 0 && o.o.Reference == ""
+	return o.o.Online.Reference == eachRound || r.number == 0 && o.o.Reference == ""
 }
 
 // openReference loads the reference where it is not the model that learns.
@@ -295,5 +298,10 @@ const watchedPairs = 256
 
 // watchPairs are some pairs of a round, spread over all.
 func (t *training) watchPairs() []train.Example {
-	return data.Pick(t.set.Train, spread(len(t.set.Train), watchedPairs))
+	n := len(t.set.Train)
+	watched := make([]train.Example, min(n, watchedPairs))
+	for i := range watched {
+		watched[i] = t.set.Train[i*n/len(watched)]
+	}
+	return watched
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/recipe/online"
 	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
@@ -160,13 +159,13 @@ func TestInterruptedRoundsEndInTheSameBits(t *testing.T) {
 	prompts, whole, broken := writePrompts(t, t.TempDir(), 16), t.TempDir(), t.TempDir()
 	t.Chdir(whole)
 	o := tinyOnline("out", prompts)
-	o.Online.Reference = online.Round
+	o.Online.Reference = eachRound
 	mustRun(t, o)
 	t.Chdir(broken)
 	stops := map[string]int{}
 	for measured := 0; ; { // what is measured already is a step of the bar, too
 		o := tinyOnline("out", prompts)
-		o.Online.Reference = online.Round
+		o.Online.Reference = eachRound
 		ctx, cancel := context.WithCancel(t.Context())
 		passed := 0
 		_, err := Run(ctx, o, onStep{run.Listen(nil), func(unit string) {
@@ -356,7 +355,7 @@ func TestOnlineVariants(t *testing.T) {
 	if err := os.WriteFile(heldOut, []byte(strings.Repeat(row, 3)), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	for _, reference := range []string{online.Start, online.Round} {
+	for _, reference := range []string{"start", eachRound} {
 		for _, rank := range []int{0, 2} {
 			o := tinyOnline(filepath.Join(dir, fmt.Sprint(reference, rank)), prompts)
 			o.Online.Samples, o.Online.Reference, o.Adapting.LoRA.Rank = 4, reference, rank

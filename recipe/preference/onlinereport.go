@@ -104,7 +104,7 @@ func (o *onlineTraining) report(records []run.Record) string {
 	var s strings.Builder
 	s.WriteString("round  prompts  pairs  ties   equal  score  gap    accuracy on fresh pairs, after  " +
 		"log p(chosen), log p(rejected)\n")
-	for number := range o.maker.Options.Rounds {
+	for number := range o.o.Online.Rounds {
 		before, after := find(records, metricRound, number), find(records, metricDone, number)
 		if before == nil || after == nil {
 			continue

@@ -14,7 +14,6 @@ import (
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/recipe/online"
 )
 
 // Command is the command that runs this recipe.
@@ -28,7 +27,7 @@ type Options struct {
 	Reference   string         `yaml:"reference" hub:"model" words:"a model folder, org/name on the hub, or nothing" flag:"reference" help:"folder of the reference model; empty: the model before training"`
 	Data        Data           `yaml:"data"`
 	Loss        losses.Options `yaml:"loss"`
-	Online      online.Options `yaml:"online"` // of mode online alone
+	Online      Online         `yaml:"online"` // of mode online alone
 }
 
 // Data says where the pairs come from. With prior none the options of scores and rewards keep their defaults: rewards
@@ -137,15 +136,12 @@ func (o *Options) checkMode(g *config.Given) {
 		g.Fault("train.max_steps", "train.max_steps %d: in mode online each round makes train.epochs passes over its "+
 			"pairs, however many there are; remove it", o.Train.MaxSteps)
 	}
-	if o.Reference != "" && o.Online.Reference == online.Round {
+	if o.Reference != "" && o.Online.Reference == eachRound {
 		g.Fault("reference", "reference %q: online.reference round takes the model before each round; remove one of "+
 			"the two", o.Reference)
 	}
-	if o.Loss.ReferenceFree() && o.Online.Reference == online.Round {
+	if o.Loss.ReferenceFree() && o.Online.Reference == eachRound {
 		g.Fault("online.reference", "online.reference round: %s uses no reference model; remove it", o.Loss.Type)
-	}
-	if len(o.Data.Weights) > 0 {
-		g.Fault("data.weights", "data.weights %v: mode online answers each prompt once; remove it", o.Data.Weights)
 	}
 	if !o.Data.Train.Are(embedded.Name) && g.Has("online.scenarios") && o.Online.Scenarios > 0 {
 		g.Fault("online.scenarios", "online.scenarios %d: only embedded scenarios are made to a number, and "+
@@ -177,8 +173,7 @@ func (d Data) CheckPlain(g *config.Given) {
 func (o *Options) Explain() string {
 	var s strings.Builder
 	s.WriteString(o.Loss.Describe())
-	fmt.Fprintf(&s, "model: %s, backend %s, seed %d\n", o.Model, o.Backend, o.Seed)
-	s.WriteString(o.Adapting.Explain() + o.Devices.Explain())
+	s.WriteString(o.Base.Describe())
 	if !o.Loss.ReferenceFree() {
 		fmt.Fprintf(&s, "reference: %s, its log-probabilities computed once ahead of %s\n", o.reference(),
 			map[bool]string{false: "training", true: "each round"}[o.isOnline()])
@@ -190,7 +185,7 @@ func (o *Options) Explain() string {
 		fmt.Fprintf(&s, "data: %s\n", o.Data.Source)
 	}
 	s.WriteString(recipe.DescribeTraining(o.Train, recipe.DescribeBatch(o.Train, o.unit())))
-	s.WriteString(losses.ListDeviations(o.Deviations()))
+	s.WriteString(recipe.ListDeviations(o.Deviations(), "paper", ""))
 	return s.String()
 }
 
@@ -203,7 +198,7 @@ func (o *Options) unit() string {
 }
 
 func (o *Options) reference() string {
-	if o.isOnline() && o.Online.Reference == online.Round {
+	if o.isOnline() && o.Online.Reference == eachRound {
 		return "the model before each round"
 	}
 	return cmp.Or(o.Reference, before)
@@ -212,11 +207,11 @@ func (o *Options) reference() string {
 const before = "the model before training"
 
 // Deviations are the options that are not the paper's, the loss's own among them.
-func (o *Options) Deviations() []losses.Deviation {
+func (o *Options) Deviations() []config.Change {
 	all := o.Loss.Deviations()
 	differ := func(key string, value, paper any) {
 		if value != paper {
-			all = append(all, losses.Deviation{Key: key, Value: fmt.Sprint(value), Paper: fmt.Sprint(paper)})
+			all = append(all, config.Change{Key: key, Was: fmt.Sprint(paper), Now: fmt.Sprint(value)})
 		}
 	}
 	if !o.Loss.ReferenceFree() {
@@ -229,10 +224,7 @@ func (o *Options) Deviations() []losses.Deviation {
 		}
 		differ("data.on_negative_gap", o.Data.OnNegativeGap, "does not say")
 	}
-	for _, c := range Spec.Departures(o) {
-		all = append(all, losses.Deviation{Key: c.Key, Value: c.Now, Paper: c.Was})
-	}
-	return all
+	return append(all, Spec.Departures(o)...)
 }
 
 // Resolved is everything in force as YAML, which loads to the same value.

@@ -21,7 +21,7 @@ import (
 )
 
 // Run trains on preference pairs: it loads model and pairs, measures the reference's log-probs once, trains, saves the
-// best model and reports how the log-probs of the answers changed. A nil Reporter is silent.
+// best model and reports how the log-probs of held-out answers changed. A nil Reporter is silent.
 func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error) {
 	j, err := o.open(r, false)
 	if err != nil {
@@ -42,16 +42,11 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	if err := t.measureReference(ctx); err != nil {
 		return nil, err
 	}
-	before, err := t.measureBefore(ctx)
-	if err != nil {
-		return nil, err
-	}
-	t.trainer.AtEnd = t.measureLast()
 	if err := j.Fit(ctx, t.trainer); err != nil {
 		return nil, err
 	}
 	return j.FinishExamples(t.trainer, len(t.set.Train), func(records []run.Record) (string, error) {
-		return t.report(ctx, before, records)
+		return t.reportHeldOut(records), nil
 	})
 }
 
@@ -81,7 +76,7 @@ func (o *Options) open(r run.Reporter, dry bool) (*recipe.Run, error) {
 		title = "online " + title
 	}
 	return recipe.Open(recipe.Config{Base: &o.Base, Command: Command, Title: title, Samples: o.isOnline(),
-		Resolved: o.Resolved, Dry: dry}, r)
+		Options: o, Dry: dry}, r)
 }
 
 // DryRun makes the run up to its first step without the weights of the model. Close it.
@@ -124,19 +119,20 @@ type training struct {
 	rewards   *data.Rewards
 	set       train.Dataset
 	trainer   *train.Trainer
-	after     [][2]float32 // log-probs of the sample after training; nil: not measured yet
-	when      string       // a measurement of log-probs takes place, in words
+	when      string // a measurement of log-probs takes place, in words
 }
 
 // ReadPairs reads the pairs that data.train names and encodes them, for a loss of pairs. What is too long for the
 // limits, or for a model with that many positions, is left out.
 func (d *Data) ReadPairs(ctx context.Context, loss losses.Options, t *tokenizer.Tokenizer, positions int) (
 	[]train.Example, error) {
-	sources, err := d.readAll()
+	pairs, err := recipe.ReadAll(d.Files, func(name string) ([]data.Preference, error) {
+		pairs, _, err := d.read(name)
+		return pairs, err
+	})
 	if err != nil {
 		return nil, err
 	}
-	pairs := slices.Concat(sources...)
 	rewards, err := d.Fit(pairs)
 	if err != nil && loss.NeedsGap() {
 		return nil, err
@@ -189,16 +185,11 @@ func (t *training) load(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	t.set.Method, t.set.Weights = t.method(), t.o.Data.Weights
+	t.set.Method = t.method()
 	if t.o.Loss.Unpaired() {
 		return t.loadAnswers(ctx)
 	}
 	t.set.Train, t.set.Eval, err = recipe.Load(ctx, t.Run, t.o.Data.Source, t.pairs())
-	if unscored := func(x train.Example) bool { return !x.Scored }; slices.ContainsFunc(t.set.Train, unscored) {
-		for i := range t.set.Train { // of a loss that needs no gaps: all have one, or none
-			t.set.Train[i].Scored = false
-		}
-	}
 	return err
 }
 
@@ -219,8 +210,8 @@ func (t *training) method() train.Method {
 func (t *training) pairs() recipe.Encoding[data.Preference] {
 	return recipe.Encoding[data.Preference]{
 		Unit: "pairs", Read: t.read, Encode: encodePair, Limit: t.limit,
-		Fit: func(training [][]data.Preference, held []data.Preference) (err error) {
-			if t.rewards, err = t.o.Data.Fit(slices.Concat(training...), held); !t.o.Loss.NeedsGap() {
+		Fit: func(sets ...[]data.Preference) (err error) {
+			if t.rewards, err = t.o.Data.Fit(sets...); !t.o.Loss.NeedsGap() {
 				return nil
 			}
 			return err
@@ -262,9 +253,9 @@ func (o *Options) Rehearsal() (*recipe.Rehearsal, error) {
 	if o.Loss.Unpaired() {
 		read = readDesirable
 	}
-	sources, err := recipe.Each(o.Data.Mix, read)
+	rows, err := recipe.ReadAll(o.Data.Files, read)
 	return &recipe.Rehearsal{Model: o.Model, Chat: o.Chat, Backend: o.Backend, Seed: o.Seed, Limits: o.Data.Options,
-		LossOn: "completion", Rows: slices.Concat(sources...)}, err
+		LossOn: "completion", Rows: rows}, err
 }
 
 func (d *Data) readChosen(name string) (rows []data.Demonstration, err error) {
@@ -273,14 +264,6 @@ func (d *Data) readChosen(name string) (rows []data.Demonstration, err error) {
 		rows = append(rows, data.Demonstration{Prompt: p.Prompt, Completion: p.Chosen, Source: p.Source})
 	}
 	return rows, err
-}
-
-// readAll reads the pairs of each source.
-func (d *Data) readAll() ([][]data.Preference, error) {
-	return recipe.Each(d.Mix, func(name string) ([]data.Preference, error) {
-		pairs, _, err := d.read(name)
-		return pairs, err
-	})
 }
 
 func (d *Data) read(path string) ([]data.Preference, *data.Report, error) {

@@ -83,9 +83,7 @@ func (o *Options) Explain() string {
 	if o.Loss.Margin == "scores" {
 		fmt.Fprintf(&s, "margin: %v times the difference of the answers' scores\n", o.Loss.MarginScale)
 	}
-	fmt.Fprintf(&s, "model: %s, with a new head unless it is a reward model, backend %s, seed %d\n", o.Model, o.Backend,
-		o.Seed)
-	fmt.Fprintf(&s, "%sdata: %s\n", o.Devices.Explain(), o.Data.Source)
+	fmt.Fprintf(&s, "head: a new one, unless the model is a reward model\n%sdata: %s\n", o.Base.Describe(), o.Data.Source)
 	s.WriteString(recipe.DescribeTraining(o.Train, recipe.DescribeBatch(o.Train, "pairs")))
 	return s.String()
 }

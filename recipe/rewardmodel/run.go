@@ -22,7 +22,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 		return nil, err
 	}
 	j, err := recipe.Open(recipe.Config{Base: &o.Base, Command: Command, Title: "Reward model", Load: o.open,
-		Resolved: o.Resolved}, r)
+		Options: &o}, r)
 	if err != nil {
 		return nil, err
 	}
@@ -31,16 +31,8 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := j.Start(); err != nil {
-		return nil, err
-	}
-	j.ReportMemory(0)
 	set.Share = j.SharesPrompts(train.Groups(set.Train))
-	t := j.Trainer(set)
-	if err := j.Fit(ctx, t); err != nil {
-		return nil, err
-	}
-	return j.FinishExamples(t, len(set.Train), func(records []run.Record) (string, error) {
+	return j.Learn(ctx, set, func(records []run.Record) (string, error) {
 		return report(records, len(set.Eval)), nil
 	})
 }
@@ -87,7 +79,7 @@ func load(ctx context.Context, j *recipe.Run, o Options) (*train.Dataset, error)
 		},
 	})
 	method := &train.Reward{Options: losses.BradleyTerry{Center: o.Loss.Center}}
-	return &train.Dataset{Method: method, Train: pairs, Eval: held, Weights: o.Data.Weights}, err
+	return &train.Dataset{Method: method, Train: pairs, Eval: held}, err
 }
 
 // margin is a pair's margin; 0 without margins.

@@ -64,8 +64,7 @@ func (o *Options) Explain() string {
 	tokens := map[string]string{"completion": "the completions'", "last": "the last messages'",
 		"all": "all"}[o.Data.LossOn]
 	return fmt.Sprintf("objective: mean negative log-likelihood, -logπ(token), of %s tokens of a batch\n"+
-		"model: %s, backend %s, seed %d\n%s%sdata: %s\n", tokens, o.Model, o.Backend, o.Seed, o.Adapting.Explain(),
-		o.Devices.Explain(), o.Data.Source) +
+		"%sdata: %s\n", tokens, o.Base.Describe(), o.Data.Source) +
 		recipe.DescribeTraining(o.Train, recipe.DescribeBatch(o.Train, "demonstrations"))
 }
 

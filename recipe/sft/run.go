@@ -2,7 +2,6 @@ package sft
 
 import (
 	"context"
-	"slices"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
@@ -25,15 +24,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := j.Start(); err != nil {
-		return nil, err
-	}
-	j.ReportMemory(0)
-	t := j.Trainer(set)
-	if err := j.Fit(ctx, t); err != nil {
-		return nil, err
-	}
-	return j.FinishExamples(t, len(set.Train), func([]run.Record) (string, error) { return "", nil })
+	return j.Learn(ctx, set, func([]run.Record) (string, error) { return "", nil })
 }
 
 // open opens engine and model.
@@ -41,7 +32,7 @@ func (o *Options) open(r run.Reporter, dry bool) (*recipe.Run, error) {
 	if err := Spec.Verify(o); err != nil {
 		return nil, err
 	}
-	return recipe.Open(recipe.Config{Base: &o.Base, Command: Command, Title: "SFT", Resolved: o.Resolved, Dry: dry}, r)
+	return recipe.Open(recipe.Config{Base: &o.Base, Command: Command, Title: "SFT", Options: o, Dry: dry}, r)
 }
 
 // DryRun makes the run up to its first step without the weights of the model. Close it.
@@ -63,11 +54,11 @@ func (o Options) DryRun(ctx context.Context, r run.Reporter) (*recipe.DryRun, er
 
 // Rehearsal reads what a rehearsal tries of the run.
 func (o *Options) Rehearsal() (*recipe.Rehearsal, error) {
-	sources, err := recipe.Each(o.Data.Mix, func(name string) ([]data.Demonstration, error) {
+	rows, err := recipe.ReadAll(o.Data.Files, func(name string) ([]data.Demonstration, error) {
 		return read(run.Listen(nil), name, o.Seed)
 	})
 	return &recipe.Rehearsal{Model: o.Model, Chat: o.Chat, Backend: o.Backend, Seed: o.Seed, Limits: o.Data.Options,
-		LossOn: o.Data.LossOn, Rows: slices.Concat(sources...)}, err
+		LossOn: o.Data.LossOn, Rows: rows}, err
 }
 
 // embeddedDemonstrations is how many scenarios the embedded set has.
@@ -89,7 +80,7 @@ func load(ctx context.Context, j *recipe.Run, o Options) (*train.Dataset, error)
 			return j.Limit(name, groups, o.Data.Options, drift)
 		},
 	})
-	return &train.Dataset{Method: train.SFT{}, Train: demos, Eval: held, Weights: o.Data.Weights}, err
+	return &train.Dataset{Method: train.SFT{}, Train: demos, Eval: held}, err
 }
 
 // read reads a file, or makes the ideal completions of embedded scenarios.

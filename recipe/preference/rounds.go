@@ -1,4 +1,4 @@
-package online
+package preference
 
 import (
 	"context"
@@ -6,44 +6,23 @@ import (
 	"os"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/scorer"
 )
-
-// Maker makes the pairs of rounds. What is sampled and scored is in files of the run folder, from which an interrupted
-// run continues: the same weights give the same answers, bit for bit.
-type Maker struct {
-	Options Options
-	*recipe.Run
-	Prompts []Prompt
-	Sampler rollout.Sampler // with a decoder, of the weights that learn
-	Reward  scorer.Source
-}
-
-// Part is the prompts of round n, counted from 0.
-func (m *Maker) Part(n int) []Prompt {
-	all := len(m.Prompts)
-	return m.Prompts[n*all/m.Options.Rounds : (n+1)*all/m.Options.Rounds]
-}
 
 // Names of the files of round n: the answers as they come, their scores as they come, and both for offline use.
 func answersName(n int) string { return fmt.Sprintf("round-%d-answers.jsonl", n+1) }
 func scoresName(n int) string  { return fmt.Sprintf("round-%d-scores.jsonl", n+1) }
 func tableName(n int) string   { return fmt.Sprintf("round-%d.jsonl", n+1) }
 
-// Own names the files that are written under a temporary name first, to the run folder.
-func (m *Maker) Own() error {
-	for n := range m.Options.Rounds {
-		if err := m.Folder.Own(tableName(n)); err != nil {
-			return err
-		}
-	}
-	return nil
+// part is the prompts of round n, counted from 0.
+func (m *onlineTraining) part(n int) []prompt {
+	all := len(m.prompts)
+	return m.prompts[n*all/m.o.Online.Rounds : (n+1)*all/m.o.Online.Rounds]
 }
 
-// Make makes the pairs of round n. Its error says in which round.
-func (m *Maker) Make(ctx context.Context, n int) ([]data.Preference, scorer.Tally, error) {
+// make makes the pairs of round n. Its error says in which round.
+func (m *onlineTraining) make(ctx context.Context, n int) ([]data.Preference, scorer.Tally, error) {
 	var tally scorer.Tally
 	groups, err := m.sample(ctx, n)
 	if err != nil {
@@ -58,31 +37,28 @@ func (m *Maker) Make(ctx context.Context, n int) ([]data.Preference, scorer.Tall
 	}
 	pairs, tally, err := scorer.Pairs(groups, scores)
 	if err != nil {
-		return nil, tally, fmt.Errorf("round %d of %d: %w", n+1, m.Options.Rounds, err)
+		return nil, tally, fmt.Errorf("round %d of %d: %w", n+1, m.o.Online.Rounds, err)
 	}
 	return pairs, tally, nil
 }
 
 // explain says in which round something stopped, and how to continue.
-func (m *Maker) explain(ctx context.Context, n int, what string, err error) error {
+func (m *onlineTraining) explain(ctx context.Context, n int, what string, err error) error {
 	if ctx.Err() != nil {
-		return m.StopError("in round %d of %d, while %s", n+1, m.Options.Rounds, what)
+		return m.StopError("in round %d of %d, while %s", n+1, m.o.Online.Rounds, what)
 	}
-	return fmt.Errorf("round %d of %d: %w (what is done is in %s: --resume continues it)", n+1, m.Options.Rounds, err,
+	return fmt.Errorf("round %d of %d: %w (what is done is in %s: --resume continues it)", n+1, m.o.Online.Rounds, err,
 		m.Folder.Dir)
 }
 
-// AtOnce is how many answers are drawn at a time.
-func (m *Maker) AtOnce() int { return scorer.PromptsAtOnce(m.Options.Samples) * m.Options.Samples }
-
 // sample draws the answers of a round that are missing.
-func (m *Maker) sample(ctx context.Context, n int) (groups []scorer.Group, err error) {
-	prompts := m.Part(n)
-	drawn, err := scorer.Keep[[]string](m.Folder.Path(answersName(n)), m.identify(n), len(prompts), scorer.Drawn)
+func (m *onlineTraining) sample(ctx context.Context, n int) (groups []scorer.Group, err error) {
+	prompts := m.part(n)
+	drawn, err := scorer.Keep[[]string](m.Folder.Path(answersName(n)), m.identifyRound(n), len(prompts), scorer.Drawn)
 	if err != nil {
 		return nil, err
 	}
-	atOnce := scorer.PromptsAtOnce(m.Options.Samples)
+	atOnce := scorer.PromptsAtOnce(m.o.Online.Samples)
 	err = drawn.Fill(ctx, m, "prompt", atOnce, func(ctx context.Context, from, to int) ([][]string, error) {
 		return m.draw(ctx, n, from, prompts[from:to])
 	})
@@ -96,15 +72,15 @@ func (m *Maker) sample(ctx context.Context, n int) (groups []scorer.Group, err e
 
 // draw samples the answers to prompts of round n, the first of which has this number. A request's draws follow from the
 // run's seed, the round, and the places of prompt and answer.
-func (m *Maker) draw(ctx context.Context, n, first int, prompts []Prompt) (answers [][]string, err error) {
-	samples := m.Options.Samples
+func (m *onlineTraining) draw(ctx context.Context, n, first int, prompts []prompt) (answers [][]string, err error) {
+	samples := m.o.Online.Samples
 	var requests []rollout.Request
 	for i, p := range prompts {
-		one := rollout.Request{Sampling: m.Options.Sampling, Prompt: p.Tokens,
+		one := rollout.Request{Sampling: m.o.Online.Sampling, Prompt: p.Tokens,
 			Seed: rollout.DrawSeed(rollout.DrawSeed(m.Seed, n), first+i)}
 		requests = append(requests, one.Samples(samples)...)
 	}
-	completions, err := m.Sampler.Sample(ctx, requests)
+	completions, err := m.sampler.Sample(ctx, requests)
 	if err != nil {
 		return nil, fmt.Errorf("sampling: %w", err)
 	}
@@ -119,9 +95,9 @@ func (m *Maker) draw(ctx context.Context, n, first int, prompts []Prompt) (answe
 }
 
 // score scores the answers of a round that have no score yet.
-func (m *Maker) score(ctx context.Context, n int, groups []scorer.Group) ([]scorer.Score, error) {
+func (m *onlineTraining) score(ctx context.Context, n int, groups []scorer.Group) ([]scorer.Score, error) {
 	answers := scorer.Answers(groups)
-	kept, err := scorer.Scores(ctx, m, m.Folder.Path(scoresName(n)), m.Reward, m.Options.Reward, answers, m.Options.Samples)
+	kept, err := scorer.Scores(ctx, m, m.Folder.Path(scoresName(n)), m.reward, m.o.Online.Reward, answers, m.o.Online.Samples)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +109,7 @@ func (m *Maker) score(ctx context.Context, n int, groups []scorer.Group) ([]scor
 
 // store writes the answers of a round and their scores as a table, unless it is there. Prompts with fewer than two
 // scored answers are left out.
-func (m *Maker) store(n int, groups []scorer.Group, scores []scorer.Score) error {
+func (m *onlineTraining) store(n int, groups []scorer.Group, scores []scorer.Score) error {
 	path := m.Folder.Path(tableName(n))
 	if _, err := os.Stat(path); err == nil {
 		return nil

@@ -1,11 +1,10 @@
-package online
+package preference
 
 import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"hash"
-	"slices"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
@@ -21,8 +20,8 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// Prompt is what a model answers.
-type Prompt struct {
+// prompt is what a model answers.
+type prompt struct {
 	Text      data.Text
 	Tokens    []int32
 	Head      string   // the beginning of each answer, which belongs to it
@@ -31,14 +30,13 @@ type Prompt struct {
 	Source    string
 }
 
-// Read reads or makes the prompts of a run, in the order in which they are used. Those of more than limit tokens are
+// readPrompts reads or makes the prompts of a run, in the order in which they are used. Those of more than limit tokens are
 // left out.
-func (o *Options) Read(j *recipe.Run, from recipe.Mix, limit int) ([]Prompt, error) {
-	sources, err := recipe.Each(from, func(name string) ([]Prompt, error) { return o.read(j, name, limit) })
+func (o *Online) readPrompts(j *recipe.Run, from recipe.Files, limit int) ([]prompt, error) {
+	all, err := recipe.ReadAll(from, func(name string) ([]prompt, error) { return o.read(j, name, limit) })
 	if err != nil {
 		return nil, err
 	}
-	all := slices.Concat(sources...)
 	for _, p := range all {
 		if p.kind() != all[0].kind() {
 			return nil, fmt.Errorf("%s is %s, %s is %s: want all alike", all[0].Source, all[0].kind(), p.Source,
@@ -61,7 +59,7 @@ func (o *Options) Read(j *recipe.Run, from recipe.Mix, limit int) ([]Prompt, err
 }
 
 // kind is what the prompt is, in words.
-func (p *Prompt) kind() string {
+func (p *prompt) kind() string {
 	switch {
 	case p.Item != nil:
 		return "a contextual-integrity item"
@@ -71,7 +69,7 @@ func (p *Prompt) kind() string {
 	return "a string"
 }
 
-func (o *Options) read(j *recipe.Run, source string, limit int) ([]Prompt, error) {
+func (o *Online) read(j *recipe.Run, source string, limit int) ([]prompt, error) {
 	e := &batch.Encoder{Tokenizer: j.Tokenizer}
 	if source == embedded.Name {
 		return o.items(j, e, source, limit)
@@ -92,8 +90,8 @@ func (o *Options) read(j *recipe.Run, source string, limit int) ([]Prompt, error
 }
 
 // items takes the items that ci-rl trains on, in the same prompts.
-func (o *Options) items(j *recipe.Run, e *batch.Encoder, source string, limit int) (all []Prompt, err error) {
-	c := cirl.Options{Base: recipe.Base{Seed: j.Seed}, Data: cirl.Data{Mix: recipe.Mix{Train: config.Names{source}}, Scenarios: o.Scenarios,
+func (o *Online) items(j *recipe.Run, e *batch.Encoder, source string, limit int) (all []prompt, err error) {
+	c := cirl.Options{Base: recipe.Base{Seed: j.Seed}, Data: cirl.Data{Files: recipe.Files{Train: config.Names{source}}, Scenarios: o.Scenarios,
 		ValidationFraction: o.ValidationFraction, TestFraction: o.TestFraction}}
 	parts, err := c.Items(j)
 	if err != nil {
@@ -114,7 +112,7 @@ func (o *Options) items(j *recipe.Run, e *batch.Encoder, source string, limit in
 		j.Say("%s: %v", source, left)
 	}
 	for _, c := range cases {
-		p := Prompt{Text: data.Text{Messages: c.Messages}, Tokens: c.Tokens, Head: c.Prefill, Item: c.Item,
+		p := prompt{Text: data.Text{Messages: c.Messages}, Tokens: c.Tokens, Head: c.Prefill, Item: c.Item,
 			Prefilled: c.Opened, Source: c.Item.Source}
 		if c.Opened { // the chat template writes it
 			p.Head = ""
@@ -125,7 +123,7 @@ func (o *Options) items(j *recipe.Run, e *batch.Encoder, source string, limit in
 }
 
 // plain encodes prompts that are texts or conversations.
-func plain(j *recipe.Run, e *batch.Encoder, rows []records.Prompt, limit int) (all []Prompt, err error) {
+func plain(j *recipe.Run, e *batch.Encoder, rows []records.Prompt, limit int) (all []prompt, err error) {
 	long := 0
 	for _, r := range rows {
 		tokens, err := e.Prompt(r.Text)
@@ -136,7 +134,7 @@ func plain(j *recipe.Run, e *batch.Encoder, rows []records.Prompt, limit int) (a
 			long++
 			continue
 		}
-		all = append(all, Prompt{Text: r.Text, Tokens: tokens, Source: r.Source})
+		all = append(all, prompt{Text: r.Text, Tokens: tokens, Source: r.Source})
 	}
 	if long > 0 {
 		j.Say("%d of %d prompts left out: they have no token, or more than %d", long, len(rows), limit)
@@ -144,8 +142,8 @@ func plain(j *recipe.Run, e *batch.Encoder, rows []records.Prompt, limit int) (a
 	return all, nil
 }
 
-// Hash adds prompts to a hash.
-func Hash(h hash.Hash, prompts []Prompt) {
+// hashPrompts adds prompts to a hash.
+func hashPrompts(h hash.Hash, prompts []prompt) {
 	for _, p := range prompts {
 		fmt.Fprintf(h, "%d %q %v\n", len(p.Tokens), p.Head, p.Prefilled)
 		binary.Write(h, binary.LittleEndian, p.Tokens) // a hash never fails
@@ -156,9 +154,9 @@ func Hash(h hash.Hash, prompts []Prompt) {
 }
 
 // identify is a hash of what the answers of a round depend on, beside the weights.
-func (m *Maker) identify(n int) string {
+func (m *onlineTraining) identifyRound(n int) string {
 	h := sha256.New()
-	fmt.Fprintln(h, m.Seed, n, m.Options.Samples, m.Options.Sampling)
-	Hash(h, m.Part(n))
+	fmt.Fprintln(h, m.Seed, n, m.o.Online.Samples, m.o.Online.Sampling)
+	hashPrompts(h, m.part(n))
 	return fmt.Sprintf("%x", h.Sum(nil)[:16])
 }

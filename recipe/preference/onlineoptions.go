@@ -1,12 +1,4 @@
-// Package online makes preference pairs while a model trains: its own answers to prompts, which a reward scores.
-//
-//  1. [Options.Read] takes the prompts of a run: embedded scenarios, contextual-integrity items, or those of a file.
-//  2. The seed cuts them into as many parts as there are rounds ([Maker.Part]).
-//  3. [Maker.Make] samples answers to a part with the present weights, scores them, and makes a pair of the best and
-//     the worst answer to each prompt. Answers and scores are in the run folder before they count.
-//
-// Package preference trains on the pairs.
-package online
+package preference
 
 import (
 	"fmt"
@@ -19,14 +11,11 @@ import (
 	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
-// References of the loss.
-const (
-	Start = "start" // the model before training
-	Round = "round" // the model before the round
-)
+// eachRound is the reference of the loss that is the model before the round.
+const eachRound = "round"
 
-// Options say how pairs are made.
-type Options struct {
+// Online says how mode online makes pairs.
+type Online struct {
 	Rounds           int `yaml:"rounds" want:">=1" default:"3" flag:"rounds" help:"online: parts of the prompts, each answered by the model so far"`
 	Prompts          int `yaml:"prompts" want:">=0" zero:"all" help:"of the whole run; 0: all"`
 	Samples          int `yaml:"samples" want:">=2" default:"8" flag:"samples" help:"online: answers to each prompt"`
@@ -47,11 +36,8 @@ type Options struct {
 // embeddedScenarios is how many scenarios are made where the options do not say.
 const embeddedScenarios = 2000
 
-// Defaults are those of the method: three rounds, eight answers at temperature 1.
-func Defaults() Options { return config.Default[Options]() }
-
 // Depend gives the options that depend on the model and on the source of prompts their defaults.
-func (o *Options) Depend(g *config.Given, model, source string) {
+func (o *Online) Depend(g *config.Given, model, source string) {
 	if source == embedded.Name && !g.Has("scenarios") {
 		o.Scenarios = embeddedScenarios
 	}
@@ -64,7 +50,7 @@ func (o *Options) Depend(g *config.Given, model, source string) {
 }
 
 // Check refuses answers that cannot differ.
-func (o Options) Check() []fault.Fault {
+func (o Online) Check() []fault.Fault {
 	faults := fault.Faults(o.CheckVaried("all answers to a prompt would be the same: want "))
 	if o.Prompts > 0 && o.Prompts < o.Rounds {
 		faults.Add("prompts", o.Prompts, "online.rounds %d: want a prompt for each round", o.Rounds)
@@ -80,7 +66,7 @@ func (o Options) Check() []fault.Fault {
 }
 
 // Explain says how pairs are made.
-func (o *Options) Explain(source string) string {
+func (o *Online) Explain(source string) string {
 	prompts := "the prompts"
 	if o.Prompts > 0 {
 		prompts = fmt.Sprintf("%d prompts", o.Prompts)
