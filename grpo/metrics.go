@@ -24,9 +24,6 @@ const (
 	MetricImportanceMin  = "sampling/importance_sampling_ratio/min"
 )
 
-// SpreadLogps are the summed log-probs of the completions that an update learns from, see [train.Metrics.Spread].
-const SpreadLogps = "logps/completions"
-
 // report adds what the minibatch's numbers say to the metrics, in float64. It is false, and adds nothing, where no
 // token trains.
 func (m *minibatch) report(to *train.Metrics) bool {
@@ -48,21 +45,7 @@ func (m *minibatch) report(to *train.Metrics) bool {
 	}
 	m.compareSampler(to)
 	m.reportImportance(to)
-	m.spread(to)
 	return true
-}
-
-// spread keeps the completions' log-probs, summed over their tokens, for a histogram.
-func (m *minibatch) spread(to *train.Metrics) {
-	for _, logps := range m.numbers.Logps {
-		sum := 0.0
-		for _, logp := range logps {
-			sum += logp
-		}
-		if len(logps) > 0 {
-			to.Spread(SpreadLogps, sum)
-		}
-	}
 }
 
 // compareSampler compares the sampler's log-probs with the trainer's of the same weights: the old ones, or without

@@ -146,7 +146,6 @@ func (m *KTO) Observe(examples []Example, p *batch.Packed, outputs [][]float32, 
 		metrics.Add(losses.MetricLoss, out.Loss[i], 1)
 		metrics.Add(losses.MetricKL, b.Point, 1)
 		metrics.Add(logps, b.Policy[i], 1)
-		metrics.Spread(logps, b.Policy[i])
 		metrics.Add(rewards, reward, 1)
 		if all := float64(m.now.desirable + m.now.undesirable); m.now.desirable > 0 && m.now.undesirable > 0 {
 			// Together the examples add the difference of the two means, with a weight of 1.

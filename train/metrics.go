@@ -6,8 +6,7 @@ import "math"
 type Metrics struct {
 	Sums, Weights map[string]float64
 
-	extremes map[string]float64   // least or greatest values
-	spreads  map[string][]float64 // all values
+	extremes map[string]float64 // least or greatest values
 }
 
 // NewMetrics returns an empty collection.
@@ -37,14 +36,6 @@ func (m *Metrics) extreme(name string, value float64, pick func(a, b float64) fl
 	m.extremes[name] = value
 }
 
-// Spread keeps all values of a name, for a histogram: checkpoints and metrics.jsonl do not have them.
-func (m *Metrics) Spread(name string, values ...float64) {
-	if m.spreads == nil {
-		m.spreads = map[string][]float64{}
-	}
-	m.spreads[name] = append(m.spreads[name], values...)
-}
-
 // Join adds everything that another collection has counted.
 func (m *Metrics) Join(other *Metrics) {
 	for name, sum := range other.Sums {
@@ -53,9 +44,6 @@ func (m *Metrics) Join(other *Metrics) {
 	}
 	for name, x := range other.extremes {
 		m.Add(name, x, 1)
-	}
-	for name, values := range other.spreads {
-		m.Spread(name, values...)
 	}
 }
 

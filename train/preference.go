@@ -70,8 +70,6 @@ func (m *Preference) Observe(examples []Example, p *batch.Packed, outputs [][]fl
 			metrics.Add(name, v, 1)
 		}
 	}
-	metrics.Spread(losses.MetricLogpsChosen, b.PolicyChosen...)
-	metrics.Spread(losses.MetricLogpsRejected, b.PolicyRejected...)
 	return nil
 }
 

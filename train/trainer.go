@@ -332,7 +332,7 @@ func (t *Trainer) evaluate(ctx context.Context, name string) (best bool, err err
 		measured := strings.Join(slices.Sorted(maps.Keys(values)), ", ")
 		return false, fmt.Errorf("train.eval_metric %q is not measured: want one of %s", name, measured)
 	}
-	if err := t.Log(values, nil); err != nil {
+	if err := t.Log(values); err != nil {
 		return false, err
 	}
 	t.evaluated, t.clean = t.State.Step, false
@@ -365,19 +365,19 @@ func (t *Trainer) record(m *Metrics, s *Step, seconds float64) error {
 	if !due(t.State.Step, t.Options.LogEvery) && t.State.Step != t.last() {
 		return nil
 	}
-	values, spreads := t.window.Means(""), t.window.spreads
+	values := t.window.Means("")
 	values["num_tokens"] = t.tokens
 	t.window = NewMetrics()
-	return t.Log(values, spreads)
+	return t.Log(values)
 }
 
-// Log writes a metrics line of the present step; spreads, which may be nil, are values for histograms.
-func (t *Trainer) Log(values map[string]float64, spreads map[string][]float64) error {
+// Log writes a metrics line of the present step.
+func (t *Trainer) Log(values map[string]float64) error {
 	if t.Folder == nil {
 		return nil
 	}
 	epoch := float64(t.State.Epoch) + float64(t.State.Position)/float64(t.Source.Size())
-	return t.Folder.Log(run.Record{Step: t.State.Step, Epoch: epoch, Values: values, Spreads: spreads})
+	return t.Folder.Log(run.Record{Step: t.State.Step, Epoch: epoch, Values: values})
 }
 
 // Notice passes a line on to OnNotice.

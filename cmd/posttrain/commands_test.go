@@ -14,7 +14,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/internal/testkit/documents"
+	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/model"
 )
@@ -52,7 +52,7 @@ func TestHelp(t *testing.T) {
 					t.Errorf("help lacks %q:\n%s", part, o.out)
 				}
 			}
-			for _, line := range documents.In("example", "```\n"+c.Example+"\n```") {
+			for _, line := range testkit.CommandsIn("example", "```\n"+c.Example+"\n```") {
 				if err := runnable(t, line); err != nil {
 					t.Errorf("%s: %v", line, err)
 				}

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/internal/testkit/documents"
+	"github.com/posttrain/posttrain/internal/testkit"
 )
 
 // elsewhere are the programs whose command lines nobody checks here: those of others, and the shell's own words. The
@@ -27,14 +27,14 @@ var elsewhere = strings.Fields("python python3 venv/bin/python cuda/bin/pip pip 
 func TestDocs(t *testing.T) {
 	t.Chdir(root)
 	counts := map[string]int{}
-	for _, c := range documents.Commands(t) {
+	for _, c := range testkit.Commands(t) {
 		counts[c.Words[0]]++
 		if err := runnable(t, c); err != nil {
 			t.Errorf("%s: %v", c, err)
 		}
 	}
 	indented := regexp.MustCompile(`(?m)^ {4,}(?:(?:posttrain|go|make|python) |scripts/).*`)
-	for name, text := range documents.Texts(t) {
+	for name, text := range testkit.Documents(t) {
 		if line := indented.FindString(text); line != "" {
 			t.Errorf("%s: %s: want a fenced block, which is checked", name, strings.TrimSpace(line))
 		}
@@ -80,14 +80,14 @@ func TestRunnable(t *testing.T) {
 		"scripts/oracle/lora.py check":                            "cannot be executed",
 		"postrain mappo":                                          "want a program",
 	} {
-		c := documents.In("line", "```\n"+line+"\n```")[0]
+		c := testkit.CommandsIn("line", "```\n"+line+"\n```")[0]
 		if err := runnable(t, c); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", line, err, want)
 		}
 	}
 	for line, ok := range map[string]bool{"`posttrain data score`": true, "`posttrain data stat`": false,
 		"`posttrain mappo --pior`": false, "`posttrain mappo --set loss.beat=1`": false} {
-		if err := runnable(t, documents.In("line", line)[0]); (err == nil) != ok {
+		if err := runnable(t, testkit.CommandsIn("line", line)[0]); (err == nil) != ok {
 			t.Errorf("%s: %v, want it to be right: %v", line, err, ok)
 		}
 	}
@@ -99,7 +99,7 @@ func TestDocsNameFiles(t *testing.T) {
 	t.Chdir(root)
 	links := regexp.MustCompile(`(?:\]\(|src=")([^):#"]*)(?:#([^)]+))?[)"]`)
 	names := regexp.MustCompile("`([\\w-]+/[\\w/.-]+\\.(?:go|py|sh|mjs))`")
-	texts := documents.Texts(t)
+	texts := testkit.Documents(t)
 	for name, text := range texts {
 		for _, m := range names.FindAllStringSubmatch(text, -1) {
 			if _, err := os.Stat(m[1]); err != nil {
@@ -130,7 +130,7 @@ func headings(text string) (all []string) {
 }
 
 // runnable checks a command line, in the repository's folder. It runs nothing. go run ./internal/bench is checked by bench.
-func runnable(t *testing.T, c documents.Command) error {
+func runnable(t *testing.T, c testkit.Command) error {
 	words := c.Words
 	for _, w := range words {
 		if regexp.MustCompile(`^(scripts|configs|bench)/\S+\.\w+$`).MatchString(w) {

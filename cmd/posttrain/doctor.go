@@ -18,15 +18,13 @@ func newDoctor(s streams) *cobra.Command {
 		Long: "Read the log of a training run and say what goes wrong in it: a loss that is not a number, squeezing\n" +
 			"(chosen and rejected answers both become less likely), entropy collapse, length hacking, KL blow-up,\n" +
 			"dead groups, overfitting. Each finding has the numbers and steps that show it, and what may help. RUN\n" +
-			"is a run folder, a folder of TRL with trainer_state.json, or a file: metrics.jsonl,\n" +
-			"trainer_state.json, or a log of verl (console or jsonl). The run may still go on. Once it has ended,\n" +
-			"the files of its folder, and the data and models that it was made of, are compared with the hashes in\n" +
-			"its manifest.json: run it in the folder that the run was started in. The exit code is 0 where nothing\n" +
-			"is found, 1 where something is.",
+			"is a run folder, or its metrics.jsonl. The run may still go on. Once it has ended, the files of its\n" +
+			"folder, and the data and models that it was made of, are compared with the hashes in its\n" +
+			"manifest.json: run it in the folder that the run was started in. The exit code is 0 where nothing is\n" +
+			"found, 1 where something is.",
 		Example: "  posttrain doctor runs/mappo\n" +
-			"  posttrain doctor --json trl_output/checkpoint-500/trainer_state.json\n" +
-			"  posttrain doctor verl.log",
-		Args: oneArg("run folder or log file"),
+			"  posttrain doctor --json runs/mappo/metrics.jsonl",
+		Args: oneArg("run folder, or its metrics.jsonl"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			r, err := doctor.Look(args[0])
 			if err != nil {

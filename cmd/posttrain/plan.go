@@ -24,9 +24,9 @@ func newPlan(s streams) *cobra.Command {
 	f.quickStart, _ = preference.Spec.QuickStart(nil)
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "Say what a run takes before it starts, and rehearse it: memory, disk, steps, hours, faults of its data",
-		Long: "Print what a training run takes before it starts: bytes in memory and on the disk, the shapes of\n" +
-			"batches that are compiled, steps, tokens and hours. It reads the model's config.json, its tokenizer\n" +
+		Short: "Say what a run takes before it starts, and rehearse it: memory, steps, hours, faults of its data",
+		Long: "Print what a training run takes before it starts: bytes in memory, the shapes of batches that are\n" +
+			"compiled, steps, tokens and hours. It reads the model's config.json, its tokenizer\n" +
 			"and the data; the weights need not be there. A run that does not fit ends with exit code 1. The\n" +
 			"config says which command it is for; without --config it is that of mappo.\n\n" +
 			"With --rehearse it also looks for faults of tokenizer, chat template and data: it examines the tokens\n" +

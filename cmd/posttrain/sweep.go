@@ -8,37 +8,36 @@ import (
 
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
-	"github.com/posttrain/posttrain/recipe/sweep"
+	"github.com/posttrain/posttrain/recipe/cirl"
 )
 
-// sweepable is command with a flag for sweeps.
-func (c configured[O]) sweepable(s streams, r sweep.Recipe[O], cmd *cobra.Command) *cobra.Command {
+// sweepable is the command of c with a flag for sweeps.
+func sweepable(c configured[cirl.Options], s streams, cmd *cobra.Command) *cobra.Command {
 	f := c.register(cmd)
 	var axes []string
 	cmd.Flags().StringArrayVar(&axes, "sweep", nil, "train once for each value of a key, such as "+
 		"reward.restricted_weight=0.5,1,2, and compare the runs (may be repeated: a grid)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if len(axes) == 0 && !sweep.Is(f.resume) {
+		if len(axes) == 0 && !cirl.IsSweep(f.resume) {
 			return c.execute(s, f, cmd)
 		}
-		swept, err := c.plan(f, r, axes, cmd)
+		swept, err := planSweep(f, axes, cmd)
 		if err != nil {
 			return err
 		}
-		swept.Fetch = func(ctx context.Context, o *O, r run.Reporter) error { return f.fetcher.pin(ctx, o, r) }
-		result, err := swept.Run(cmd.Context(), run.NewReporter(s.err, s.terminal, f.quiet))
+		swept.Fetch = func(ctx context.Context, o *cirl.Options, r run.Reporter) error { return f.fetcher.pin(ctx, o, r) }
+		table, err := swept.Run(cmd.Context(), run.NewReporter(s.err, s.terminal, f.quiet))
 		if err != nil {
 			return f.ended(err)
 		}
-		_, err = fmt.Fprint(s.out, result)
+		_, err = fmt.Fprint(s.out, table)
 		return err
 	}
 	return cmd
 }
 
-// plan reads a new sweep from the command line, or the one to continue from its folder.
-func (c configured[O]) plan(f *configFlags, r sweep.Recipe[O], axes []string, cmd *cobra.Command) (*sweep.Sweep[O],
-	error) {
+// planSweep reads a new sweep from the command line, or the one to continue from its folder.
+func planSweep(f *configFlags, axes []string, cmd *cobra.Command) (*cirl.Sweep, error) {
 	sets, err := f.overrides(cmd)
 	if err != nil {
 		return nil, err
@@ -48,13 +47,13 @@ func (c configured[O]) plan(f *configFlags, r sweep.Recipe[O], axes []string, cm
 	case err != nil:
 		return nil, err
 	case f.resume == "":
-		return r.New(config.Input{Path: path, Overrides: sets, Flags: f.known}, axes, f.out)
-	case !sweep.Is(f.resume):
+		return cirl.NewSweep(config.Input{Path: path, Overrides: sets, Flags: f.known}, axes, f.out)
+	case !cirl.IsSweep(f.resume):
 		return nil, usageError{fmt.Errorf("--sweep: --resume %s is a single run, which has no sweep: remove one of "+
 			"the two", f.resume)}
 	case len(axes) > 0 || len(sets) > 0 || f.config != "":
 		return nil, usageError{fmt.Errorf("--resume %s: a sweep continues with the values and configs in its folder: "+
 			"want no other flag that sets them", f.resume)}
 	}
-	return r.Open(f.resume)
+	return cirl.OpenSweep(f.resume)
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
-	"github.com/posttrain/posttrain/internal/testkit/documents"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/recipe/federated"
 	"github.com/posttrain/posttrain/recipe/preference"
@@ -239,7 +238,7 @@ func TestFinalReturn(t *testing.T) {
 
 // TestDocs: what the documents run by go run ./internal/bench is a comparison, with flags that it has.
 func TestDocs(t *testing.T) {
-	found := documents.Running(t, "go", "run", "./internal/bench")
+	found := testkit.Running(t, "go", "run", "./internal/bench")
 	for _, c := range found {
 		if strings.HasPrefix(c.Place, "CHANGELOG.md") {
 			continue

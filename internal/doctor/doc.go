@@ -1,9 +1,8 @@
-// Package doctor says in words what goes wrong in a training run ([Look]). It reads the log of a run, ours, TRL's or
-// verl's ([Read]), looks at it with one rule for each known illness ([Examine]), and compares the files and the data of
-// our runs with the manifest that the run left.
+// Package doctor says in words what goes wrong in a training run ([Look]). It looks at the metrics of a run with one rule
+// for each known illness ([Examine]), and compares its files and data with the manifest that the run left.
 //
 // Glossary:
-//   - log: records of metrics under the names of TRL ([Log]); verl's names are translated;
+//   - log: the records of metrics.jsonl ([Log]);
 //   - change: a metric at the beginning and at the end of a run. Of held-out examples, which are the same ones each
 //     time, these are the first and the last value; of batches, the means of the first and the last tenth of the
 //     values, with the standard error of their difference;
@@ -15,6 +14,8 @@ package doctor
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/posttrain/posttrain/internal/run"
@@ -49,7 +50,6 @@ func (e Evidence) String() string {
 // Report is what was found in a log.
 type Report struct {
 	Log        string    `json:"log"`
-	Kind       string    `json:"kind"` // posttrain, TRL or verl
 	Steps      int       `json:"steps"`
 	Findings   []Finding `json:"findings"`
 	Looked     []string  `json:"looked_for"`
@@ -59,13 +59,32 @@ type Report struct {
 	Changed []string `json:"changed"` // those that are not as they were
 }
 
-// Look examines the log at a path; of the folder of a run that has ended it compares the files, too.
+// Log is what a run has measured.
+type Log struct {
+	Path    string
+	Records []run.Record
+}
+
+// Look examines the log of a run folder, or a metrics.jsonl; of a run that has ended it compares the files, too.
 func Look(path string) (*Report, error) {
-	l, err := Read(path)
+	l := &Log{Path: path}
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		l.Path = filepath.Join(path, "metrics.jsonl")
+	}
 	if err != nil {
+		return nil, fmt.Errorf("%s cannot be read: %w", path, run.Cause(err))
+	}
+	if l.Records, err = run.ReadMetrics(l.Path); err != nil {
 		return nil, err
 	}
+	if len(l.Records) == 0 {
+		return nil, fmt.Errorf("%s: there is no log of a run in it: want a run folder, or its metrics.jsonl", path)
+	}
 	r := Examine(l)
+	if !info.IsDir() {
+		return r, nil
+	}
 	m, err := run.ReadManifest(path)
 	if err == nil && m != nil && m.Outputs != nil {
 		r.Files, r.Changed = len(m.Inputs)+len(m.Outputs), append(r.Changed, m.Check(path)...)
@@ -75,7 +94,7 @@ func Look(path string) (*Report, error) {
 
 // Lines say it in words.
 func (r *Report) Lines() []string {
-	lines := []string{fmt.Sprintf("%s: a log of %s, %d steps", r.Log, r.Kind, r.Steps)}
+	lines := []string{fmt.Sprintf("%s: %d steps", r.Log, r.Steps)}
 	for _, f := range r.Findings {
 		lines = append(lines, "", f.Rule+": "+f.Says)
 		for _, e := range f.Evidence {
@@ -88,13 +107,8 @@ func (r *Report) Lines() []string {
 		lines = append(lines, fmt.Sprintf("Not looked for, since the log has too little about it: %s.",
 			names(r.Unmeasured)))
 	}
-	return append(lines, r.fileLines()...)
-}
-
-// fileLines say which files are not as they were.
-func (r *Report) fileLines() (lines []string) {
 	if r.Files == 0 {
-		return nil
+		return lines
 	}
 	for _, c := range r.Changed {
 		lines = append(lines, "changed: "+c)

@@ -22,7 +22,7 @@ var rules = []rule{
 
 // Examine looks at a log with all rules.
 func Examine(l *Log) *Report {
-	r := &Report{Log: l.Path, Kind: l.Kind, Findings: []Finding{}, Looked: []string{}, Unmeasured: []string{},
+	r := &Report{Log: l.Path, Findings: []Finding{}, Looked: []string{}, Unmeasured: []string{},
 		Changed: []string{}}
 	for _, record := range l.Records {
 		r.Steps = max(r.Steps, record.Step)
@@ -57,7 +57,12 @@ const (
 	skippedShare  = 0.05 // of the gradients that are not finite, while the loss is: scaled float16 skips such steps
 )
 
-// notANumber: a loss or a gradient is NaN or infinite, and what is trained from it is lost. Logs have no value then.
+// gradient and the other fragile metrics are those whose NaN says that a run is broken. Others may have no value.
+const gradient = "grad_norm"
+
+var fragile = []string{"loss", gradient, "eval_loss"}
+
+// notANumber: a loss or a gradient is NaN or infinite, and what is trained from it is lost.
 func notANumber(l *Log) (*Finding, bool) {
 	var first *broken
 	looked := false

@@ -87,7 +87,7 @@ func (l *Log) together(a, b string) (r float64, n int) {
 	for _, record := range l.Records {
 		x, okA := record.Values[a]
 		y, okB := record.Values[b]
-		if !okA || !okB || math.IsNaN(x+y) {
+		if !okA || !okB || !(math.Abs(x+y) < 1e150) {
 			continue
 		}
 		if seen {

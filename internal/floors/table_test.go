@@ -107,7 +107,7 @@ var Table = []Row{
 
 // TestsOnly are the packages that only tests, and one another, may import.
 var TestsOnly = []string{"internal/testkit", "internal/testkit/expect", "internal/testkit/expect",
-	"internal/testkit/documents", "internal/testkit/gotest", "internal/testkit/need",
+	"internal/testkit/gotest", "internal/testkit/need",
 	"internal/backend/backendtest", "internal/hub/hubtest", "rollout/metered/meteredtest"}
 
 // never are rules that no row can lift. Those about another module hold for tests too.

@@ -6,7 +6,6 @@ import (
 	"image/color"
 	"math"
 	"slices"
-	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -142,32 +141,7 @@ func newPlot(p Panel, panels int) (*plot.Plot, error) {
 		}
 	}
 	widen(&drawn.Y, len(p.Lines)*panels)
-	drawn.X.Tick.Marker, drawn.Y.Tick.Marker = plot.TickerFunc(roundTicks), plot.TickerFunc(roundTicks)
 	return drawn, nil
-}
-
-// roundTicks are the multiples of 1, 2 or 5 times a power of ten, about six of them.
-func roundTicks(lo, hi float64) (ticks []plot.Tick) {
-	step := math.Pow(10, math.Floor(math.Log10((hi-lo)/6)))
-	for _, factor := range []float64{1, 2, 5, 10} {
-		if (hi-lo)/(step*factor) <= 7 {
-			step *= factor
-			break
-		}
-	}
-	digits := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
-	const slack = 1e-9 // for rounding: 7 * 0.1 is more than 0.7
-	for k := math.Ceil(lo/step - slack); k <= hi/step+slack && len(ticks) < 20; k++ {
-		ticks = append(ticks, plot.Tick{Value: k * step, Label: tickLabel(k*step, digits)})
-	}
-	return ticks
-}
-
-func tickLabel(v float64, digits int) string {
-	if math.Abs(v) >= 1e7 || digits > 6 {
-		return strconv.FormatFloat(v, 'g', 4, 64)
-	}
-	return strconv.FormatFloat(v+0, 'f', digits, 64) // never -0
 }
 
 // widen leaves room above the lines for the legend, whose share of the height grows with the lines and the panels. It

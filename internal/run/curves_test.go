@@ -85,29 +85,6 @@ func TestCurves(t *testing.T) {
 	}
 }
 
-func TestTicks(t *testing.T) {
-	cases := []struct {
-		lo, hi float64
-		want   []string
-	}{
-		{1, 60, []string{"10", "20", "30", "40", "50", "60"}},
-		{-161, 22, []string{"-150", "-100", "-50", "0"}},
-		{-0.5, 6, []string{"0", "1", "2", "3", "4", "5", "6"}},
-		{0, 0.7, []string{"0.0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7"}},
-		{0.69, 0.71, []string{"0.690", "0.695", "0.700", "0.705", "0.710"}},
-		{0, 3e9, []string{"0", "5e+08", "1e+09", "1.5e+09", "2e+09", "2.5e+09", "3e+09"}},
-	}
-	for _, c := range cases {
-		var got []string
-		for _, tick := range roundTicks(c.lo, c.hi) {
-			got = append(got, tick.Label)
-		}
-		if !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%v to %v: %v, want %v", c.lo, c.hi, got, c.want)
-		}
-	}
-}
-
 func TestCurvesOfOddRuns(t *testing.T) {
 	nan := math.NaN()
 	cases := map[string][]Record{

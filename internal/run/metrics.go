@@ -18,9 +18,6 @@ type Record struct {
 	Step   int
 	Epoch  float64 // passes over the data, with their fraction
 	Values map[string]float64
-
-	// Spreads are all values of which some metrics are the means, for watchers: metrics.jsonl does not have them.
-	Spreads map[string][]float64
 }
 
 // OfClock reports whether a metric is a time or a speed. These differ between two runs of the same config, seed, engine

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"math"
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -69,58 +68,6 @@ func text(tag, markdown string) []byte {
 	tensor = appendText(tensor, 8, markdown)
 	v := appendMessage(appendText(nil, 1, tag), 8, tensor)
 	return appendMessage(v, 9, appendMessage(nil, 1, appendText(nil, 1, "text")))
-}
-
-// histogram is a Summary.Value of some numbers: a HistogramProto with buckets of one width, as many as TensorBoard's own
-// summaries have by default. A bucket has its right end. What is not finite is left out; nil where nothing is left.
-func histogram(tag string, values []float64) []byte {
-	values = slices.DeleteFunc(slices.Clone(values), func(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) })
-	if len(values) == 0 {
-		return nil
-	}
-	least, most := slices.Min(values), slices.Max(values)
-	sum, squares := 0.0, 0.0
-	for _, x := range values {
-		sum, squares = sum+x, squares+x*x
-	}
-	limits, counts := buckets(values, least, most)
-	h := []byte(nil)
-	for i, x := range []float64{least, most, float64(len(values)), sum, squares} {
-		if x != 0 { // proto3 leaves zeros out
-			h = appendDouble(h, protowire.Number(i+1), x)
-		}
-	}
-	h = appendDoubles(appendDoubles(h, 6, limits), 7, counts)
-	return appendMessage(appendText(nil, 1, tag), 5, h)
-}
-
-const mostBuckets = 30
-
-// buckets are the right ends of buckets between two values, and how many values each has; one bucket of equal values.
-func buckets(values []float64, least, most float64) (limits, counts []float64) {
-	n, width := mostBuckets, (most-least)/mostBuckets
-	if width == 0 || math.IsInf(width, 0) {
-		n = 1
-	}
-	limits, counts = make([]float64, n), make([]float64, n)
-	for i := range limits {
-		limits[i] = least + float64(i+1)*width
-	}
-	limits[n-1] = most
-	for _, x := range values {
-		at, _ := slices.BinarySearch(limits, x) // the first bucket whose end is x or more
-		counts[at]++
-	}
-	return limits, counts
-}
-
-// appendDoubles writes a packed repeated field.
-func appendDoubles(to []byte, field protowire.Number, all []float64) []byte {
-	var packed []byte
-	for _, x := range all {
-		packed = protowire.AppendFixed64(packed, math.Float64bits(x))
-	}
-	return appendMessage(to, field, packed)
 }
 
 func appendDouble(to []byte, field protowire.Number, x float64) []byte {

@@ -36,14 +36,8 @@ func NewTensorBoard(f *run.Folder, out run.Reporter) *TensorBoard {
 	return &TensorBoard{folder: f, out: run.Listen(out)}
 }
 
-// Logged writes a record's values as scalars, and its spreads as histograms. Those are in no file of the run folder:
-// what a fault keeps back of them is lost.
-func (t *TensorBoard) Logged(r run.Record) {
-	t.add(r.Step, scalars(r))
-	if what := histograms(r); what != nil && !t.failed {
-		t.add(r.Step, what)
-	}
-}
+// Logged writes a record's values as scalars.
+func (t *TensorBoard) Logged(r run.Record) { t.add(r.Step, scalars(r)) }
 
 // Sampled writes samples as texts.
 func (t *TensorBoard) Sampled(step int, lines []byte) { t.add(step, texts(lines)) }
@@ -139,21 +133,6 @@ func scalars(r run.Record) []byte {
 	values := [][]byte{scalar("train/epoch", r.Epoch)}
 	for _, name := range slices.Sorted(maps.Keys(r.Values)) {
 		values = append(values, scalar(tagOf(name), r.Values[name]))
-	}
-	return summary(values...)
-}
-
-// histograms is a summary of a record's spreads, nil without any. A tag of TensorBoard has one kind of values: these
-// are other tags than the means'.
-func histograms(r run.Record) []byte {
-	var values [][]byte
-	for _, name := range slices.Sorted(maps.Keys(r.Spreads)) {
-		if h := histogram("histograms/"+name, r.Spreads[name]); h != nil {
-			values = append(values, h)
-		}
-	}
-	if values == nil {
-		return nil
 	}
 	return summary(values...)
 }

@@ -27,62 +27,9 @@ func TestGolden(t *testing.T) {
 	got := appendRecord(nil, event(at, 0, version()))
 	got = appendRecord(got, event(at, 2, restart()))
 	got = appendRecord(got, event(at, 3, summary(
-		scalar("train/loss", math.Ln2), scalar("train/rewards/chosen", 0), text("samples/1", "a\nb"),
-		histogram("histograms/logps/chosen", []float64{30, 1, math.NaN(), 0, 2}))))
+		scalar("train/loss", math.Ln2), scalar("train/rewards/chosen", 0), text("samples/1", "a\nb"))))
 	if !bytes.Equal(got, want) {
 		t.Errorf("got\n%x, want\n%x", got, want)
-	}
-}
-
-// TestBuckets: each value is in one bucket, whose right end is included, as TensorBoard reads them.
-func TestBuckets(t *testing.T) {
-	for _, c := range []struct {
-		values, limits, counts []float64
-	}{
-		{[]float64{-7}, []float64{-7}, []float64{1}},
-		{[]float64{2, 2, 2}, []float64{2}, []float64{3}},
-		{[]float64{-math.MaxFloat64, math.MaxFloat64}, []float64{math.MaxFloat64}, []float64{2}},
-		{[]float64{0, 29.5, 30}, nil, append(append([]float64{1}, make([]float64, 28)...), 2)},
-	} {
-		limits, counts := buckets(c.values, slices.Min(c.values), slices.Max(c.values))
-		if c.limits != nil && !slices.Equal(limits, c.limits) || !slices.Equal(counts, c.counts) {
-			t.Errorf("%v: %v %v", c.values, limits, counts)
-		}
-	}
-	if h := histogram("x", []float64{math.NaN(), math.Inf(1)}); h != nil {
-		t.Errorf("%x", h)
-	}
-}
-
-// TestHistograms: a record's spreads are histograms of their own tags, also of the record that begins a file.
-func TestHistograms(t *testing.T) {
-	f := newFolder(t)
-	f.Watch(NewTensorBoard(f, nil))
-	for step := 1; step <= 2; step++ {
-		r := loss(step, 9)
-		r.Spreads = map[string][]float64{"logps/chosen": {-1, -3}, "logps/rejected": {-float64(step)}, "none": nil}
-		must(t, f.Log(r))
-	}
-	if text, err := os.ReadFile(f.Path("metrics.jsonl")); err != nil || strings.Contains(string(text), "logps") {
-		t.Errorf("%s %v", text, err)
-	}
-	data, err := os.ReadFile(firstOf(t, f))
-	must(t, err)
-	var found []string
-	for len(data) > 0 {
-		n := binary.LittleEndian.Uint64(data)
-		message := data[12 : 12+n]
-		data = data[16+n:]
-		for value := range all(in(message, 5), 1) {
-			if h := in(value, 5); h != nil {
-				found = append(found, fmt.Sprintf("%d %s %d", varint(message, 2), in(value, 1), len(in(h, 7))/8))
-			}
-		}
-	}
-	want := []string{"1 histograms/logps/chosen 30", "1 histograms/logps/rejected 1", "2 histograms/logps/chosen 30",
-		"2 histograms/logps/rejected 1"}
-	if !slices.Equal(found, want) {
-		t.Errorf("%q, want %q", found, want)
 	}
 }
 

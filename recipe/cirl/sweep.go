@@ -1,60 +1,376 @@
 package cirl
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
 
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/recipe/sweep"
 )
 
-// Sweep is this recipe as a sweep sees it. Runs are compared by their test after training.
-var Sweep = sweep.Register(sweep.Recipe[Options]{
-	Spec: Spec,
-	Dir:  func(o *Options) *recipe.RunDir { return &o.Dir },
-	Run: func(ctx context.Context, o Options, r run.Reporter) error {
-		_, err := Run(ctx, o, r)
-		return err
-	},
-	Check: checkSweep,
-	Read:  readTest,
-})
+// SweepFlag is the flag that gives a key and the numbers that it takes.
+const SweepFlag = "--sweep"
 
-func checkSweep(o *Options) error {
-	if o.Data.hasTest() {
-		return nil
-	}
-	return fault.Fault{Key: sweep.Flag, Value: "data.test_fraction 0",
-		Problem: "runs are compared by their tests: want a number above 0, or data.test"}
+// Sweep trains once for each value of a key of the config, or for each point of a grid of several keys, one run after
+// the other, and compares their tests after training.
+//
+// The folder of a sweep has config.yaml (which keys and values), for each point a config NAME.yaml and a run folder NAME,
+// where NAME is key=value, and table.jsonl of the runs that are finished. The configs are written before the first run: a
+// sweep continues with what it was started with, whatever has become of the config that the user named.
+type Sweep struct {
+	// Fetch brings the models and data that a run's options name to this machine, and names them there.
+	Fetch func(context.Context, *Options, run.Reporter) error
+
+	texts   []string // key=number,number
+	points  []point
+	options []*Options // of a new sweep's points
+	out     string     // the folder to make; "": runs/ci-rl-sweep-<time>
+	resume  string     // the folder to continue; "": a new sweep
 }
 
-// readTest reads the test after training from summary.json.
-func readTest(dir string) (steps int, measures []sweep.Measure, err error) {
+// point is a value of each key.
+type point []config.Override
+
+// name names the folder of the point's run.
+func (p point) name() string {
+	var parts []string
+	for _, o := range p {
+		parts = append(parts, o.Key+"="+o.Value)
+	}
+	return strings.Join(parts, ",")
+}
+
+// sweepSettings is config.yaml of a sweep.
+type sweepSettings struct {
+	Sweep []string `yaml:"sweep"`
+}
+
+var sweepSpec = config.Register(&config.Spec[sweepSettings]{Command: Spec.Command + " " + SweepFlag,
+	Defaults: func(*config.Given) sweepSettings { return sweepSettings{} }})
+
+const (
+	sweepConfig = "config.yaml"
+	tableName   = "table.jsonl"
+	example     = SweepFlag + " reward.restricted_weight=0.5,1,2"
+)
+
+// wrong is what is wrong with a text of the flag.
+func wrong(text, format string, args ...any) error {
+	return fault.Fault{Key: SweepFlag, Value: text, Problem: fmt.Sprintf(format, args...)}
+}
+
+// gridOf reads texts such as key=1,2. It gives all combinations of values, those of the last key changing fastest.
+func gridOf(texts []string) ([]point, error) {
+	points, seen := []point{nil}, map[string]bool{}
+	for _, text := range texts {
+		key, list, found := strings.Cut(text, "=")
+		switch key = strings.TrimSpace(key); {
+		case !found || key == "":
+			return nil, wrong(text, "want a key and its numbers, such as %s", example)
+		case strings.TrimSpace(list) == "":
+			return nil, wrong(text, "there are no values: want numbers with commas between, such as %s", example)
+		case seen[key]:
+			return nil, wrong(text, "another %s has this key: want all its values in one", SweepFlag)
+		}
+		seen[key] = true
+		values, err := numbersOf(text, list)
+		if err != nil {
+			return nil, err
+		}
+		var longer []point
+		for _, p := range points {
+			for _, v := range values {
+				longer = append(longer, append(slices.Clip(p), config.Override{Flag: SweepFlag, Key: key, Value: v}))
+			}
+		}
+		points = longer
+	}
+	return points, nil
+}
+
+// numbersOf are different numbers, as JSON has them, which the table is in.
+func numbersOf(text, list string) (values []string, err error) {
+	seen := map[float64]string{}
+	for value := range strings.SplitSeq(list, ",") {
+		value = strings.TrimSpace(value)
+		x, err := strconv.ParseFloat(value, 64)
+		if err != nil || !json.Valid([]byte(value)) {
+			return nil, wrong(text, "%q is not a number: want numbers with commas between, such as %s", value, example)
+		}
+		if other, twice := seen[x]; twice {
+			return nil, wrong(text, "%s is there twice (%s): want each value once", value, other)
+		}
+		seen[x] = value
+		values = append(values, value)
+	}
+	return values, nil
+}
+
+// IsSweep says that a folder has a sweep.
+func IsSweep(dir string) bool {
+	text, err := config.Open(filepath.Join(dir, sweepConfig))
+	return dir != "" && err == nil && config.CommandOf(text) == sweepSpec.Command
+}
+
+// NewSweep plans a sweep. It reads all configs: those of all points must be right.
+func NewSweep(in config.Input, texts []string, out string) (*Sweep, error) {
+	points, err := gridOf(texts)
+	if err != nil {
+		return nil, err
+	}
+	for i, o := range points[0] {
+		kind := Spec.TypeOf(o.Key)
+		if Spec.HasKey(o.Key) && !slices.Contains([]string{"int", "uint", "float"}, kind) {
+			return nil, wrong(texts[i], "%s is not a number (its type is %s): want a key such as "+
+				"reward.restricted_weight", o.Key, kind)
+		}
+		for _, set := range in.Overrides {
+			if set.Key == o.Key {
+				return nil, wrong(texts[i], "%s sets %s, too: remove one of the two", set.Flag, o.Key)
+			}
+		}
+	}
+	s := &Sweep{texts: texts, points: points, out: out}
+	for _, p := range points {
+		o, err := Spec.Load(config.Input{Path: in.Path, Overrides: slices.Concat(in.Overrides, p), Flags: in.Flags})
+		if err != nil {
+			return nil, err
+		}
+		if !o.Data.hasTest() {
+			return nil, wrong("data.test_fraction 0", "runs are compared by their tests: want a number above 0, or data.test")
+		}
+		s.options = append(s.options, o)
+	}
+	return s, nil
+}
+
+// OpenSweep reads a sweep to continue.
+func OpenSweep(dir string) (*Sweep, error) {
+	path := filepath.Join(dir, sweepConfig)
+	stored, err := sweepSpec.Load(config.Input{Path: path})
+	if err != nil {
+		return nil, err
+	}
+	if len(stored.Sweep) == 0 {
+		return nil, fmt.Errorf("%s: sweep is missing: want its keys and values", path)
+	}
+	points, err := gridOf(stored.Sweep)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &Sweep{texts: stored.Sweep, points: points, resume: dir}, nil
+}
+
+// Run runs what is not finished, and gives the table of all. An interrupted sweep is a recipe.Stopped.
+func (s *Sweep) Run(ctx context.Context, r run.Reporter) (string, error) {
+	for _, o := range s.options {
+		if err := s.Fetch(ctx, o, r); err != nil {
+			return "", err
+		}
+	}
+	folder, err := s.open()
+	if err != nil {
+		return "", err
+	}
+	defer folder.Close()
+	var rows []sweepRow
+	for i, p := range s.points {
+		if err := s.runPoint(ctx, folder, i, run.Listen(r)); err != nil {
+			return "", s.explain(err, folder, i, ctx.Err() != nil)
+		}
+		row, err := readRow(folder.Path(p.name()))
+		if err != nil {
+			return "", err
+		}
+		rows = append(rows, row)
+		if err := writeTable(folder, s.points, rows); err != nil {
+			return "", err
+		}
+	}
+	text := sweepTable(s.points, rows) + fmt.Sprintf("95%% intervals. Table: %s\n", folder.Path(tableName))
+	return text, folder.WriteSummary(text)
+}
+
+// open makes the folder with the configs of all points, or opens the one to continue.
+func (s *Sweep) open() (*run.Folder, error) {
+	if s.resume != "" {
+		folder, err := run.Open(s.resume)
+		if err == nil {
+			err = folder.Own(tableName)
+		}
+		return folder, err
+	}
+	folder, err := run.Create(s.out, Spec.Command+"-sweep")
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range s.points {
+		if err := folder.WriteFile(p.name()+".yaml", Spec.Resolve(s.options[i])); err != nil {
+			return nil, errors.Join(err, folder.Close())
+		}
+	}
+	// The last file: from now on the sweep can be continued.
+	if err := folder.WriteConfig(sweepSpec.Resolve(&sweepSettings{s.texts})); err != nil {
+		return nil, errors.Join(err, folder.Close())
+	}
+	return folder, nil
+}
+
+// runPoint begins a point's run, continues it, or finds it finished.
+func (s *Sweep) runPoint(ctx context.Context, folder *run.Folder, i int, r run.Reporter) error {
+	name := s.points[i].name()
+	dir := folder.Path(name)
+	if run.Finished(dir) {
+		r.Say("run %d of %d, %s: finished before", i+1, len(s.points), name)
+		return nil
+	}
+	r.Say("run %d of %d, %s", i+1, len(s.points), name)
+	path, dirs := dir+".yaml", recipe.RunDir{Out: dir}
+	if begun := filepath.Join(dir, sweepConfig); exists(begun) {
+		path, dirs = begun, recipe.RunDir{Resume: dir}
+	}
+	o, err := Spec.Load(config.Input{Path: path})
+	if err == nil {
+		err = s.Fetch(ctx, o, r)
+	}
+	if err == nil {
+		o.Dir = dirs
+		_, err = Run(ctx, *o, r)
+	}
+	return err
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// explain says where the sweep ended. A new sweep whose first run could not begin leaves nothing.
+func (s *Sweep) explain(err error, folder *run.Folder, i int, interrupted bool) error {
+	name := s.points[i].name()
+	where := fmt.Sprintf("in run %d of %d, %s", i+1, len(s.points), name)
+	if stopped := (*recipe.Stopped)(nil); errors.As(err, &stopped) {
+		return &recipe.Stopped{Where: where + ", " + stopped.Where, Dir: folder.Dir}
+	}
+	if interrupted {
+		return &recipe.Stopped{Where: where, Dir: folder.Dir}
+	}
+	if i == 0 && s.resume == "" && !exists(folder.Path(name)) {
+		return errors.Join(err, folder.Close(), os.RemoveAll(folder.Dir)) // it was empty before
+	}
+	return fmt.Errorf("%s: %w (the sweep continues with --resume %s)", where, err, folder.Dir)
+}
+
+// measured is a number of the test with its 95 % interval, as summary.json has it. Low and High are nil where there is
+// no interval; Count and Total are those of a share.
+type measured struct {
+	Value *float64 `json:"value"`
+	Low   *float64 `json:"low"`
+	High  *float64 `json:"high"`
+	Count int      `json:"count,omitempty"`
+	Total int      `json:"total,omitempty"`
+}
+
+// String is a share in percent with its count, or another number, with the interval.
+func (m measured) String() string {
+	if m.Value == nil {
+		return "-"
+	}
+	text, scale, digits := fmt.Sprintf("%.3f", *m.Value), 1.0, 3
+	if m.Total > 0 {
+		text, scale, digits = fmt.Sprintf("%.1f%% %d/%d", 100**m.Value, m.Count, m.Total), 100, 1
+	}
+	if m.Low != nil && m.High != nil {
+		text += fmt.Sprintf(" (%.*f to %.*f)", digits, scale**m.Low, digits, scale**m.High)
+	}
+	return text
+}
+
+// sweepRow is what the run of a point came to.
+type sweepRow struct {
+	dir      string
+	steps    int
+	seconds  float64 // of steps and validations
+	measures map[string]measured
+}
+
+// sweepColumns are the measures of the table, by their names in summary.json.
+var sweepColumns = []string{"integrity", "utility", "complete", "reward"}
+
+// readRow reads the row of a finished run: its test after training.
+func readRow(dir string) (row sweepRow, err error) {
 	path := filepath.Join(dir, "summary.json")
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return 0, nil, err
+		return row, err
 	}
 	var s struct {
 		Steps int
 		Test  struct {
-			After *struct {
-				All struct{ Integrity, Utility, Complete, Reward sweep.Estimate }
-			}
+			After *struct{ All map[string]json.RawMessage }
 		}
 	}
 	if err := json.Unmarshal(text, &s); err != nil {
-		return 0, nil, fmt.Errorf("%s: %w", path, err)
+		return row, fmt.Errorf("%s: %w", path, err)
 	}
 	if s.Test.After == nil {
-		return 0, nil, fmt.Errorf("%s: it has no test after training", path)
+		return row, fmt.Errorf("%s: it has no test after training", path)
 	}
-	all := s.Test.After.All
-	return s.Steps, []sweep.Measure{{Name: "integrity", Estimate: all.Integrity}, {Name: "utility",
-		Estimate: all.Utility}, {Name: "complete", Estimate: all.Complete}, {Name: "reward", Estimate: all.Reward}}, nil
+	row = sweepRow{dir: dir, steps: s.Steps, measures: map[string]measured{}}
+	for _, name := range sweepColumns {
+		var m measured
+		if err := json.Unmarshal(s.Test.After.All[name], &m); err != nil {
+			return row, fmt.Errorf("%s: %s: %w", path, name, err)
+		}
+		row.measures[name] = m
+	}
+	records, err := run.ReadMetrics(filepath.Join(dir, "metrics.jsonl"))
+	row.seconds = run.Seconds(records)
+	return row, err
+}
+
+func sweepTable(points []point, rows []sweepRow) string {
+	var b bytes.Buffer
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, o := range points[0] {
+		fmt.Fprintf(t, "%s\t", o.Key)
+	}
+	fmt.Fprintln(t, strings.Join(sweepColumns, "\t")+"\tsteps\ttime")
+	for i, row := range rows {
+		for _, o := range points[i] {
+			fmt.Fprintf(t, "%s\t", o.Value)
+		}
+		for _, name := range sweepColumns {
+			fmt.Fprintf(t, "%v\t", row.measures[name])
+		}
+		fmt.Fprintf(t, "%d\t%v\n", row.steps, time.Duration(row.seconds*float64(time.Second)).Round(time.Second))
+	}
+	_ = t.Flush() // a Buffer takes everything
+	return b.String()
+}
+
+// writeTable writes table.jsonl, a line for each row so far.
+func writeTable(folder *run.Folder, points []point, rows []sweepRow) error {
+	var lines []any
+	for i, row := range rows {
+		values := map[string]json.Number{}
+		for _, o := range points[i] {
+			values[o.Key] = json.Number(o.Value)
+		}
+		lines = append(lines, map[string]any{"values": values, "measures": row.measures, "steps": row.steps,
+			"seconds": row.seconds, "run": filepath.Base(row.dir)})
+	}
+	return folder.WriteLines(tableName, lines...)
 }

@@ -66,6 +66,18 @@ func (p *Plan) memory(d *recipe.DryRun, in room) (m Memory) {
 	return m
 }
 
+// checkpoints is how many the run writes: by steps, by minutes, and at the end.
+func (p *Plan) checkpoints(d *recipe.DryRun) int {
+	n := 1
+	if every := d.Train.CheckpointEvery; every > 0 {
+		n += (p.Steps - 1) / every
+	}
+	if m := d.Train.CheckpointMinutes; m > 0 {
+		n += int(p.Time.Likely / 60 / m)
+	}
+	return min(n, max(1, p.Steps))
+}
+
 // measuring is what the engine holds on some devices while a reference of its own measures: there are no moments and
 // gradients yet.
 func (p *Plan) measuring(d *recipe.DryRun, h train.DeviceBytes, reference, devices int) int {
@@ -86,16 +98,12 @@ func (p *Plan) uses(of func(Shape) bool) (uses []backend.Use) {
 	return uses
 }
 
-// Err is an error for a run that does not fit into the memory or onto the disk, or where a rehearsal found faults.
+// Err is an error for a run that does not fit into the memory, or where a rehearsal found faults.
 func (p *Plan) Err() error {
 	if m := p.Memory; m.Peak > m.Available {
 		return fmt.Errorf("the run does not fit into the memory: it takes %s at its peak, %s, and there are %s: "+
 			"want a smaller model, lora.rank, train.gradient_checkpointing or fewer tokens at a time "+
 			"(train.micro_batch_size, data.max_tokens)", size(m.Peak), m.largest(), size(m.Available))
-	}
-	if d := p.Disk; d.Free >= 0 && d.Most > d.Free {
-		return fmt.Errorf("the run does not fit onto the disk: its folder takes up to %s, and %s are free: want a "+
-			"smaller train.checkpoint_keep, or --out on another disk", size(d.Most), size(d.Free))
 	}
 	if p.Rehearsal != nil {
 		return p.Rehearsal.Err()

@@ -33,7 +33,6 @@ type Plan struct {
 	Shapes     []Shape          `json:"shapes"`
 	Sampling   *recipe.Sampling `json:"sampling,omitempty"`
 	Memory     Memory           `json:"memory"`
-	Disk       Disk             `json:"disk"`
 	Time       Time             `json:"time"`
 	Rehearsal  *Rehearsal       `json:"rehearsal,omitempty"` // nil: nothing was rehearsed
 }
@@ -79,7 +78,6 @@ func makeIn(ctx context.Context, o recipe.Planned, r run.Reporter, in room) (*Pl
 		return nil, err
 	}
 	p.Memory = p.memory(d, in)
-	p.Disk = p.disk(d)
 	return p, nil
 }
 

@@ -20,7 +20,6 @@ func (p *Plan) String() string {
 		fmt.Fprintf(&b, "\nsampling: %v; %s answers of at most %d tokens in the run\n", s.Plan, count(s.Answers), s.New)
 	}
 	p.Memory.write(&b)
-	p.Disk.write(&b)
 	fmt.Fprintf(&b, "\n%s\n", p.Time)
 	if p.Rehearsal != nil {
 		fmt.Fprintf(&b, "\n%s", p.Rehearsal)
@@ -47,23 +46,11 @@ func (m *Memory) write(b *strings.Builder) {
 	if m.Devices > 1 {
 		title = fmt.Sprintf("memory of each of %d devices", m.Devices)
 	}
-	writeItems(b, title, m.Items, fmt.Sprintf("%10s  at the peak; there are %s", size(m.Peak), size(m.Available)))
-}
-
-func (d *Disk) write(b *strings.Builder) {
-	free := "nobody says how much is free"
-	if d.Free >= 0 {
-		free = size(d.Free) + " are free"
-	}
-	writeItems(b, "disk", d.Items, fmt.Sprintf("%10s  at most; %s", size(d.Most), free))
-}
-
-func writeItems(b *strings.Builder, title string, items []Item, sum string) {
 	fmt.Fprintf(b, "\n%s\n", title)
-	for _, i := range items {
+	for _, i := range m.Items {
 		fmt.Fprintf(b, "  %10s  %s\n", size(i.Bytes), i.Name)
 	}
-	fmt.Fprintf(b, "  %s\n", sum)
+	fmt.Fprintf(b, "  %10s  at the peak; there are %s\n", size(m.Peak), size(m.Available))
 }
 
 // String says the time with its range.

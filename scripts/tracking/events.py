@@ -38,26 +38,9 @@ def logged(run):
     return want
 
 
-def histogram_faults(tag, found, means):
-    """Steps once each, buckets that hold all values, and the mean that the scalar of the same name has."""
-    faults, steps = [], [e.step for e in found]
-    if steps != sorted(set(steps)):
-        faults.append(f"{tag}: steps {steps}")
-    for e in found:
-        h = e.histogram_value
-        mean = h.sum / h.num
-        if sum(h.bucket) != h.num or h.bucket_limit != sorted(h.bucket_limit) or h.bucket_limit[-1] != h.max:
-            faults.append(f"{tag}: step {e.step}: {h}")
-        if not h.min <= mean <= h.max or h.sum_squares / h.num < mean * mean * (1 - 1e-9):
-            faults.append(f"{tag}: step {e.step}: mean {mean}, squares {h.sum_squares}")
-        if means and abs(mean - means[e.step]) > 1e-5 * abs(mean):
-            faults.append(f"{tag}: step {e.step}: mean {mean}, the scalar says {means[e.step]}")
-    return faults
-
-
 def read(run):
     events = event_accumulator.EventAccumulator(str(run / "tensorboard"), size_guidance={
-        event_accumulator.SCALARS: 0, event_accumulator.TENSORS: 0, event_accumulator.HISTOGRAMS: 0})
+        event_accumulator.SCALARS: 0, event_accumulator.TENSORS: 0})
     events.Reload()
     tags, faults = events.Tags(), []
     want = logged(run)
@@ -73,28 +56,20 @@ def read(run):
     texts = sum(len(events.Tensors(t)) for t in tags["tensors"])
     if texts != len(lines):
         faults.append(f"{texts} samples, want {len(lines)}")
-    for tag in tags["histograms"]:
-        faults += histogram_faults(tag, events.Histograms(tag), dict(want.get(tag.replace("histograms", "train"), [])))
     if faults:
         sys.exit("\n".join(faults))
-    print(f"{len(want)} scalars with {sum(map(len, want.values()))} values equal metrics.jsonl, {texts} samples, "
-          f"{len(tags['histograms'])} histograms with "
-          f"{sum(len(events.Histograms(t)) for t in tags['histograms'])} entries")
+    print(f"{len(want)} scalars with {sum(map(len, want.values()))} values equal metrics.jsonl, {texts} samples")
 
 
 def golden(folder):
-    """Two events that Go writes too: the version, scalars, a text and a histogram at step 3, and a restart at step 2."""
+    """Two events that Go writes too: the version, scalars and a text at step 3, and a restart at step 2."""
     text = tensor_pb2.TensorProto(dtype=7, string_val=["a\nb".encode()], tensor_shape=tensor_shape_pb2.TensorShapeProto(
         dim=[tensor_shape_pb2.TensorShapeProto.Dim(size=1)]))
     metadata = summary_pb2.SummaryMetadata(plugin_data=summary_pb2.SummaryMetadata.PluginData(plugin_name="text"))
-    # 0, 1, 2 and 30 in 30 buckets between them
-    histo = summary_pb2.HistogramProto(min=0, max=30, num=4, sum=33, sum_squares=905, bucket_limit=range(1, 31),
-                                       bucket=[2, 1] + [0] * 27 + [1])
     values = [
         summary_pb2.Summary.Value(tag="train/loss", simple_value=0.6931471805599453),
         summary_pb2.Summary.Value(tag="train/rewards/chosen", simple_value=0),
         summary_pb2.Summary.Value(tag="samples/1", tensor=text, metadata=metadata),
-        summary_pb2.Summary.Value(tag="histograms/logps/chosen", histo=histo),
     ]
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "golden.tfevents", "wb") as f:

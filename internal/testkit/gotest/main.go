@@ -1,7 +1,7 @@
 // Command gotest runs go test with its arguments, prints what go test prints, and then what was left out, for want of
-// what. A test that is skipped without a need fails the run. -slowest N prints the N slowest tests and packages, too.
+// what. A test that is skipped without a need fails the run.
 //
-//	go run ./internal/testkit/gotest [-slowest N] [ARGUMENTS OF GO TEST]
+//	go run ./internal/testkit/gotest [ARGUMENTS OF GO TEST]
 package main
 
 import (
@@ -14,23 +14,13 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 func main() {
-	args, slowest := os.Args[1:], 0
-	if len(args) > 1 && args[0] == "-slowest" {
-		n, err := strconv.Atoi(args[1])
-		if err != nil {
-			fmt.Fprintf(os.Stderr, "gotest: -slowest: found %q: want a number\n", args[1])
-			os.Exit(2)
-		}
-		args, slowest = args[2:], n
-	}
-	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
+	cmd := exec.Command("go", append([]string{"test", "-json"}, os.Args[1:]...)...)
 	cmd.Env = append(os.Environ(), need.FoundVariable+"="+need.Found())
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -46,7 +36,6 @@ func main() {
 		fmt.Fprintln(os.Stderr, "go test -json:", err)
 	}
 	err = cmd.Wait()
-	r.slowest(slowest)
 	if !r.end() || err != nil {
 		os.Exit(1)
 	}
@@ -55,7 +44,6 @@ func main() {
 // An event is a line of go test -json.
 type event struct {
 	Action, Package, Test, Output string
-	Elapsed                       float64
 }
 
 // A report is what became of the tests.
@@ -63,8 +51,7 @@ type report struct {
 	out     io.Writer
 	output  map[[2]string][]string // by package and test
 	lacks   map[string]map[[2]string]bool
-	unknown []string // tests that were skipped without a need
-	times   []event
+	unknown []string        // tests that were skipped without a need
 	broken  map[string]bool // packages with a failed test
 	passed  int
 	failed  int
@@ -124,7 +111,6 @@ func (r *report) takeOutput(key [2]string, line string) {
 }
 
 func (r *report) takeResult(key [2]string, e event) {
-	r.times = append(r.times, e)
 	if key[1] == "" {
 		if e.Action == "fail" {
 			r.failPackage(e.Package)
@@ -165,20 +151,6 @@ func (r *report) failPackage(pkg string) {
 	}
 	if !r.broken[pkg] {
 		r.fail(pkg, "")
-	}
-}
-
-// slowest prints the slowest n tests and packages.
-func (r *report) slowest(n int) {
-	slices.SortFunc(r.times, func(a, b event) int { return cmp.Compare(b.Elapsed, a.Elapsed) })
-	for _, packages := range []bool{true, false} {
-		left := n
-		for _, e := range r.times {
-			if packages == (e.Test == "") && left > 0 && !strings.Contains(e.Test, "/") {
-				left--
-				fmt.Fprintf(r.out, "%8.1f s  %s %s\n", e.Elapsed, e.Package, e.Test)
-			}
-		}
 	}
 }
 

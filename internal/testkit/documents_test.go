@@ -1,4 +1,4 @@
-package documents
+package testkit
 
 import (
 	"slices"
@@ -31,7 +31,7 @@ func TestIn(t *testing.T) {
 		"```",
 	}, "\n")
 	var got []string
-	for _, c := range In("a.md", text) {
+	for _, c := range CommandsIn("a.md", text) {
 		got = append(got, strings.TrimPrefix(c.Place, "a.md:")+" "+strings.Join(c.Words, "|"))
 	}
 	want := []string{

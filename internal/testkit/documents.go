@@ -1,10 +1,4 @@
-// Package documents finds the command lines of this repository's documents, for the tests of the programs that they
-// name.
-//
-// A fenced block without a language, or one of sh or bash, holds commands alone, one a line; or, where a line begins
-// with "$ ", a transcript, whose other lines are output. Blocks of any other language (text, json, go) hold none, but
-// for the arguments of posttrain's image in YAML. Between backquotes a text mentions a command where it begins as one.
-package documents
+package testkit
 
 import (
 	"fmt"
@@ -19,11 +13,17 @@ import (
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
+// This file finds the command lines of this repository's documents, for the tests of the programs that they name.
+//
+// A fenced block without a language, or one of sh or bash, holds commands alone, one a line; or, where a line begins
+// with "$ ", a transcript, whose other lines are output. Blocks of any other language (text, json, go) hold none, but
+// for the arguments of posttrain's image in YAML. Between backquotes a text mentions a command where it begins as one.
+
 // made are folders of what posttrain and its build write, where a model's card is a README.md.
 var made = []string{"runs", "models", "build", "dist", "testdata", "node_modules"}
 
-// Texts are the documents by name, such as docs/data.md.
-func Texts(t testing.TB) map[string]string {
+// Documents are the documents by name, such as docs/data.md.
+func Documents(t testing.TB) map[string]string {
 	t.Helper()
 	texts, root := map[string]string{}, os.DirFS(need.Root)
 	err := fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
@@ -55,8 +55,8 @@ func (c Command) String() string { return c.Place + ": " + strings.Join(c.Words,
 // Commands are the command lines of all documents.
 func Commands(t testing.TB) (all []Command) {
 	t.Helper()
-	for name, text := range Texts(t) {
-		all = append(all, In(name, text)...)
+	for name, text := range Documents(t) {
+		all = append(all, CommandsIn(name, text)...)
 	}
 	return all
 }
@@ -80,8 +80,8 @@ var (
 	args = regexp.MustCompile(`\bargs: \[(.*?)\]`)
 )
 
-// In finds the command lines of a document.
-func In(name, text string) (found []Command) {
+// CommandsIn finds the command lines of a document.
+func CommandsIn(name, text string) (found []Command) {
 	add := func(at int, line string, mention bool) {
 		for _, words := range split(line) {
 			found = append(found, Command{fmt.Sprintf("%s:%d", name, at), words, mention})
