@@ -25,14 +25,16 @@ func TestPreferencesComeBackAsWritten(t *testing.T) {
 		t.Errorf("tags are escaped: %s, %v", text, err)
 	}
 	back, _, err := ReadPreferences(path, PreferenceOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for i := range back {
 		back[i].Source = ""
 	}
-	if !reflect.DeepEqual(back, pairs) {
-		t.Errorf("%+v, want %+v", back, pairs)
+	sameRows(t, back, pairs, err)
+}
+
+func sameRows[T any](t *testing.T, back, written []T, err error) {
+	t.Helper()
+	if err != nil || !reflect.DeepEqual(back, written) {
+		t.Errorf("%+v, want %+v, %v", back, written, err)
 	}
 }
 
@@ -48,15 +50,10 @@ func TestDemonstrationsComeBackAsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	back, _, err := ReadDemonstrations(path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for i := range back {
 		back[i].Source = ""
 	}
-	if !reflect.DeepEqual(back, demos) {
-		t.Errorf("%+v, want %+v", back, demos)
-	}
+	sameRows(t, back, demos, err)
 }
 
 // A failing write leaves the old file and no litter.

@@ -16,14 +16,7 @@ import (
 // padding, and blocks that divide a row or not. The limits are those of engines: processors round float32 differently.
 func TestBlocksInTraining(t *testing.T) {
 	p, forms := repeatedTokens(true), []GraphOptions{{AttentionBlock: 5}, {AttentionBlock: 16, Checkpoint: true}}
-	onEngines(t, func(t *testing.T, e *backend.Engine) {
-		eachModel(t, variedModels(t), func(t *testing.T, i int, m *Model) {
-			want := plainStep(t, m, p)
-			for _, o := range backendtest.Some(t, e, i, forms...) {
-				sameStep(t, m, gradientsOf(t, e, m, p, o, 1)[0], want, 1e-4, 1e-4)
-			}
-		})
-	})
+	sameInForms(t, p, forms, 1e-4, 1e-4)
 }
 
 // In float64 nothing but the order of sums differs.

@@ -22,24 +22,7 @@ const minimalRL = "command: ci-rl\nmodel: m\ndata: {train: d.json}\n"
 
 // parseRL is ParseCIRL of a text under a short name.
 func parseRL(text string, sets ...string) (*cirl.Options, error) {
-	var all []config.Override
-	for _, set := range sets {
-		if flag, ok := strings.CutPrefix(set, "--"); ok {
-			name, value, _ := strings.Cut(flag, "=")
-			for _, f := range cirlFlags {
-				if f.Name == name {
-					all = append(all, f.Override(value))
-				}
-			}
-			continue
-		}
-		o, err := config.ParseSet(set)
-		if err != nil {
-			panic(err)
-		}
-		all = append(all, o)
-	}
-	return parseCIRL("f.yaml", []byte(text), all)
+	return parseCIRL("f.yaml", []byte(text), overridesOf(cirlFlags, sets))
 }
 
 // The defaults are the released settings, and so is the file that shows them.
@@ -71,7 +54,7 @@ func TestMinimalHasTheReleasedSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := parseCIRL("ci-rl.yaml", text, overridesOf([]string{"model=m", "data.train=d.json", "backend=auto",
+	file, err := parseCIRL("ci-rl.yaml", text, overridesOf(cirlFlags, []string{"model=m", "data.train=d.json", "backend=auto",
 		"data.items=", "train.gradient_checkpointing=false", "train.dtype=auto"}))
 	if err != nil || !reflect.DeepEqual(file, c) {
 		t.Errorf("configs/ci-rl.yaml: %v\n%s\nwant\n%s", err, file.Resolved(), c.Resolved())

@@ -1,24 +1,13 @@
 package recipe_test
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
-	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/train"
 )
-
-// said keeps the lines of a report.
-type said struct {
-	run.Reporter
-	lines []string
-}
-
-func (s *said) Say(format string, args ...any) {
-	s.lines = append(s.lines, fmt.Sprintf(format, args...))
-}
 
 // TestAutoSaysWhichEngineAndWhy, in one line; a named engine stays and needs none.
 func TestAutoSaysWhichEngineAndWhy(t *testing.T) {
@@ -26,14 +15,14 @@ func TestAutoSaysWhichEngineAndWhy(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", "")
 	t.Setenv("ONNXRUNTIME_SHARED_LIBRARY_PATH", "")
 	t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", t.TempDir())
-	var s said
+	var s testkit.Ear
 	for given, want := range map[string]string{"auto": "go", "onnx:/lib/x.so": "onnx:/lib/x.so"} {
 		spec := given
 		if recipe.ChooseBackend(&spec, "nowhere", train.Defaults(), recipe.Devices{}, false, &s); spec != want {
 			t.Errorf("%s: %s, want %s", given, spec, want)
 		}
 	}
-	if want := []string{"engine go: no other engine is here"}; !slices.Equal(s.lines, want) {
-		t.Errorf("%q, want %q", s.lines, want)
+	if want := []string{"engine go: no other engine is here"}; !slices.Equal(s.Said, want) {
+		t.Errorf("%q, want %q", s.Said, want)
 	}
 }

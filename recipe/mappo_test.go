@@ -32,16 +32,16 @@ const minimal = "command: mappo\nmodel: embedded\ndata: {train: embedded}\n"
 
 // parse is ParseMappo of a text under a short name.
 func parse(text string, sets ...string) (*preference.Options, error) {
-	return parseMappo("f.yaml", []byte(text), overridesOf(sets))
+	return parseMappo("f.yaml", []byte(text), overridesOf(mappoFlags, sets))
 }
 
 // overridesOf turns "--prior=none" into the flag and "loss.beta=1" into --set.
-func overridesOf(sets []string) []config.Override {
+func overridesOf(flags []config.Flag, sets []string) []config.Override {
 	var all []config.Override
 	for _, set := range sets {
 		if flag, ok := strings.CutPrefix(set, "--"); ok {
 			name, value, _ := strings.Cut(flag, "=")
-			for _, f := range mappoFlags {
+			for _, f := range flags {
 				if f.Name == name {
 					all = append(all, f.Override(value))
 				}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
 	"reflect"
 	"slices"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
-	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -236,20 +234,6 @@ func TestWavesFitTheMemory(t *testing.T) {
 	}
 }
 
-// resident returns this process's memory in bytes.
-func resident(t *testing.T) int {
-	t.Helper()
-	b, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		need.Lack(t, "linux", "no /proc to read the memory of the process from")
-	}
-	var total, pages int
-	if _, err := fmt.Sscan(string(b), &total, &pages); err != nil {
-		t.Fatal(err)
-	}
-	return pages * os.Getpagesize()
-}
-
 // TestSamplingDoesNotLeak: Go's collector does not see ONNX Runtime's tensors. A call makes 10 MB of logits and
 // several caches of 1 MB; one call in four is stopped halfway.
 func TestSamplingDoesNotLeak(t *testing.T) {
@@ -273,9 +257,9 @@ func TestSamplingDoesNotLeak(t *testing.T) {
 			}
 		}
 		calls(8)
-		before := resident(t)
+		before := testkit.Resident(t)
 		calls(20)
-		if grown := resident(t) - before; grown > 30<<20 {
+		if grown := testkit.Resident(t) - before; grown > 30<<20 {
 			t.Errorf("%s: 20 calls left %d MB behind", name, grown>>20)
 		}
 	}

@@ -1,31 +1,14 @@
 package train
 
 import (
-	"fmt"
-	"os"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/adamw"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/testkit"
-	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/model"
 )
-
-// resident is the memory of this process in bytes.
-func resident(t *testing.T) int {
-	t.Helper()
-	b, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		need.Lack(t, "linux", "no /proc to read the memory of the process from")
-	}
-	var total, pages int
-	if _, err := fmt.Sscan(string(b), &total, &pages); err != nil {
-		t.Fatal(err)
-	}
-	return pages * os.Getpagesize()
-}
 
 // TestStepsDoNotLeak: tensors of ONNX Runtime are invisible to Go's collector, so that one forgotten output a step is
 // memory lost for good. A step here makes 1.2 MB of gradients.
@@ -51,9 +34,9 @@ func TestStepsDoNotLeak(t *testing.T) {
 		}
 	}
 	steps(20)
-	before := resident(t)
+	before := testkit.Resident(t)
 	steps(100)
-	if grown := resident(t) - before; grown > 40<<20 {
+	if grown := testkit.Resident(t) - before; grown > 40<<20 {
 		t.Errorf("100 steps of 1.2 MB of gradients each left %d MB behind", grown>>20)
 	}
 }

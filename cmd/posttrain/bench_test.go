@@ -6,11 +6,9 @@ import (
 	"hash/fnv"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
@@ -174,28 +172,11 @@ func TestBenchFaults(t *testing.T) {
 // TestBenchKilled: SIGKILL in the judging, with a question under way; the same command asks that again, and nothing
 // that was answered.
 func TestBenchKilled(t *testing.T) {
-	if child == nil {
-		need.Lack(t, "linux", "no processes of the test binary on this system")
-	}
 	eachBench(t, func(t *testing.T, b benchCase) {
 		workBench(t, b, 6)
-		var mu sync.Mutex
-		var order []string
-		reached, dead := make(chan struct{}), make(chan struct{})
-		s := meteredtest.Start(t, meteredtest.Options{Reply: b.reply, Watch: func(prompt string) {
-			mu.Lock()
-			order = append(order, prompt)
-			n := len(order)
-			mu.Unlock()
-			if n == 4 {
-				close(reached)
-				<-dead
-			}
-		}})
-		args := b.judged("run", s.URL, append(b.recorded, "--judge-parallel", "1")...)
-		killOnce(t, reached, args)
-		close(dead)
-		must(t, args...)
+		order := killedAt(t, 4, b.reply, func(url string) []string {
+			return b.judged("run", url, append(b.recorded, "--judge-parallel", "1")...)
+		})
 		seen := map[string]int{}
 		for _, prompt := range order {
 			seen[prompt]++

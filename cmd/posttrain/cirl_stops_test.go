@@ -27,34 +27,27 @@ func TestInterruptedCIRLEndsLikeAWholeOne(t *testing.T) {
 	}
 }
 
-// TestInterruptedTestBeforeTraining: nothing is lost but the measurement, and the message says so.
-func TestInterruptedTestBeforeTraining(t *testing.T) {
-	workCI(t)
-	args := tinyCIRL(1, "--max-new-tokens", "24")
-	o := cliUntil(t, "test of 2 prompts before training", args...)
-	_, again, found := strings.Cut(o.last(), "interrupted during the test before training; nothing was trained "+
-		"yet: continue with posttrain ")
-	if o.code != exitInterrupted || !found || exists("out/test-before.jsonl") {
-		t.Fatalf("exit code %d: %s", o.code, o.err)
+// TestInterruptedTests: nothing is lost but a measurement before training, and the message says so. After training the
+// model is there, and going on measures it.
+func TestInterruptedTests(t *testing.T) {
+	for _, c := range []struct{ until, says, lacks string }{
+		{"before training", "before training; nothing was trained yet", "out/test-before.jsonl"},
+		{"after training", "after training; the model is in out/model", "out/summary.txt"},
+	} {
+		t.Run(c.until, func(t *testing.T) {
+			workCI(t)
+			args := tinyCIRL(1, "--max-new-tokens", "24")
+			o := cliUntil(t, "test of 2 prompts "+c.until, args...)
+			_, again, found := strings.Cut(o.last(), "interrupted during the test "+c.says+": continue with posttrain ")
+			if o.code != exitInterrupted || !found || exists(c.lacks) ||
+				exists("out/model/model.safetensors") != (c.until == "after training") {
+				t.Fatalf("exit code %d: %s", o.code, o.err)
+			}
+			must(t, words(t, again)...)
+			must(t, append(args, "--out", "whole")...)
+			sameCIRLRun(t, "whole", "out")
+		})
 	}
-	must(t, words(t, again)...)
-	must(t, append(args, "--out", "whole")...)
-	sameCIRLRun(t, "whole", "out")
-}
-
-// TestInterruptedTestAfterTraining: the model is there, and going on measures it.
-func TestInterruptedTestAfterTraining(t *testing.T) {
-	workCI(t)
-	args := tinyCIRL(1, "--max-new-tokens", "24")
-	o := cliUntil(t, "test of 2 prompts after training", args...)
-	_, again, found := strings.Cut(o.last(), "interrupted during the test after training; the model is in "+
-		"out/model: continue with posttrain ")
-	if o.code != exitInterrupted || !found || exists("out/summary.txt") || !exists("out/model/model.safetensors") {
-		t.Fatalf("exit code %d: %s", o.code, o.err)
-	}
-	must(t, words(t, again)...)
-	must(t, append(args, "--out", "whole")...)
-	sameCIRLRun(t, "whole", "out")
 }
 
 // TestTestBeforeTrainingIsKept: a resumed run does not measure again what only the starting model can give, and a

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/testkit/need"
@@ -93,28 +92,13 @@ func TestConfAIdeStopped(t *testing.T) {
 // TestConfAIdeKilled: SIGKILL with a question under way; the same command asks that again, and nothing that was
 // answered.
 func TestConfAIdeKilled(t *testing.T) {
-	if child == nil {
-		need.Lack(t, "linux", "no processes of the test binary on this system")
-	}
 	t.Chdir(t.TempDir())
 	writeConfAIde(t, "data")
-	var mu sync.Mutex
-	var order []string
-	reached, dead := make(chan struct{}), make(chan struct{})
-	s := meteredtest.Start(t, meteredtest.Options{Reply: anyConfAIde, Watch: func(prompt string) {
-		mu.Lock()
-		order = append(order, prompt)
-		n := len(order)
-		mu.Unlock()
-		if n == 8 {
-			close(reached)
-			<-dead
-		}
-	}})
-	args := confAIdeArgs("run", s.URL)
-	killOnce(t, reached, args)
-	close(dead)
-	must(t, args...)
+	server := ""
+	order := killedAt(t, 8, anyConfAIde, func(url string) []string {
+		server = url
+		return confAIdeArgs("run", url)
+	})
 	seen := map[string]int{}
 	for _, prompt := range order {
 		seen[prompt]++
@@ -123,7 +107,7 @@ func TestConfAIdeKilled(t *testing.T) {
 	if len(order) != confAIdeAnswers+1 || seen[order[7]]%3 != 1 {
 		t.Errorf("%d requests, want %d; the eighth prompt came %d times", len(order), confAIdeAnswers+1, seen[order[7]])
 	}
-	must(t, confAIdeArgs("whole", s.URL)...)
+	must(t, confAIdeArgs("whole", server)...)
 	sameFiles(t, "whole", "run", "answers.jsonl", "cases.jsonl")
 }
 

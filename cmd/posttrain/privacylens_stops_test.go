@@ -11,15 +11,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/eval/privacylens"
-	"github.com/posttrain/posttrain/internal/testkit/need"
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 var plGoOn = regexp.MustCompile(`^posttrain: interrupted in stage (\w+): continue with posttrain (.*)$`)
@@ -305,29 +302,15 @@ func TestPLNothingFits(t *testing.T) {
 // TestPLKilled: SIGKILL in the middle of the judging, with a question on its way; going on asks that again, and nothing
 // that was answered, but for the last reply, which may not have reached the disk.
 func TestPLKilled(t *testing.T) {
-	if child == nil {
-		need.Lack(t, "linux", "no processes of the test binary on this system")
-	}
 	workPL(t)
-	var mu sync.Mutex
-	seen, order := map[string]int{}, []string{}
-	reached, dead := make(chan struct{}), make(chan struct{})
-	s := meteredtest.Start(t, meteredtest.Options{Reply: fluJudge, Watch: func(prompt string) {
-		mu.Lock()
+	order := killedAt(t, 7, fluJudge, func(url string) []string {
+		return ofData("run", "--answers", "actions.csv", "--judge-base-url", url, "--judge-model", "flu",
+			"--judge-parallel", "1")
+	})
+	seen := map[string]int{}
+	for _, prompt := range order {
 		seen[prompt]++
-		order = append(order, prompt)
-		n := len(order)
-		mu.Unlock()
-		if n == 7 {
-			close(reached)
-			<-dead
-		}
-	}})
-	args := ofData("run", "--answers", "actions.csv", "--judge-base-url", s.URL, "--judge-model", "flu",
-		"--judge-parallel", "1")
-	killOnce(t, reached, args)
-	close(dead)
-	must(t, args...)
+	}
 	checkCounts(t, "run", 3, 6, 3, 3, 9)
 	if again := len(order) - len(seen); len(seen) != 15 || seen[order[6]] != 2 || again != seen[order[5]] {
 		t.Errorf("%d prompts, %d requests, want the seventh again, and perhaps the sixth: %v", len(seen), len(order),

@@ -8,10 +8,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit/need"
+	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 var goOn = regexp.MustCompile(`^posttrain: interrupted at step (\d+) of (\d+), saved: continue with posttrain (.*)$`)
@@ -297,4 +300,30 @@ func killOnce(t *testing.T, reached <-chan struct{}, args []string) {
 	case err := <-ended:
 		t.Errorf("it ended by itself: %v", err)
 	}
+}
+
+// killedAt runs a command that asks a server, kills it while its nth question is under way, and runs it again. It gives
+// the questions in their order.
+func killedAt(t *testing.T, n int, reply func(string) string, command func(url string) []string) (order []string) {
+	t.Helper()
+	if child == nil {
+		need.Lack(t, "linux", "no processes of the test binary on this system")
+	}
+	var mu sync.Mutex
+	reached, dead := make(chan struct{}), make(chan struct{})
+	s := meteredtest.Start(t, meteredtest.Options{Reply: reply, Watch: func(prompt string) {
+		mu.Lock()
+		order = append(order, prompt)
+		asked := len(order)
+		mu.Unlock()
+		if asked == n {
+			close(reached)
+			<-dead
+		}
+	}})
+	args := command(s.URL)
+	killOnce(t, reached, args)
+	close(dead)
+	must(t, args...)
+	return order
 }

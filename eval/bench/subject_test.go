@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -65,29 +65,19 @@ func folder(t *testing.T, template string) string {
 	return dir
 }
 
-// hearer is a reporter that keeps what it is said.
-type hearer struct {
-	run.Reporter
-	lines []string
-}
-
-func (h *hearer) Say(format string, args ...any) {
-	h.lines = append(h.lines, fmt.Sprintf(format, args...))
-}
-
 // TestSubjectSaysItsEngine, when the model is loaded and auto has chosen.
 func TestSubjectSaysItsEngine(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	t.Setenv("ONNXRUNTIME_SHARED_LIBRARY_PATH", "")
 	t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", t.TempDir())
-	said := &hearer{Reporter: run.Listen(nil)}
+	said := &testkit.Ear{}
 	s, err := OpenSubject(Agent{Model: folder(t, "{{ messages[0].content }}"), Backend: "auto"}, true, said)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if len(said.lines) != 1 || !strings.HasPrefix(said.lines[0], "engine go: ") {
-		t.Errorf("found %q, want the engine and the reason", said.lines)
+	if len(said.Said) != 1 || !strings.HasPrefix(said.Said[0], "engine go: ") {
+		t.Errorf("found %q, want the engine and the reason", said.Said)
 	}
 }
 

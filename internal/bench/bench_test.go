@@ -163,14 +163,7 @@ func TestTables(t *testing.T) {
 			if arm[1] == "minus" {
 				continue
 			}
-			var in config.Input
-			for _, text := range slices.Concat(table.sets, arm[1:]) {
-				o, err := config.ParseSet(text)
-				if err != nil {
-					t.Fatal(err)
-				}
-				in.Overrides = append(in.Overrides, o)
-			}
+			in := config.Input{Overrides: testkit.Overrides(t, slices.Concat(table.sets, arm[1:])...)}
 			if name == "prior" {
 				_, err = preference.Spec.Load(in)
 			} else {

@@ -1,7 +1,6 @@
 package track
 
 import (
-	"fmt"
 	"io"
 	"math"
 	"net"
@@ -13,24 +12,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
-// said keeps what a reporter hears.
-type said struct {
-	run.Reporter
-	lines []string
-}
-
-func (s *said) Say(format string, args ...any) {
-	s.lines = append(s.lines, fmt.Sprintf(format, args...))
-}
-
 // TestPrometheus scrapes a run between two records, and not when it has ended.
 func TestPrometheus(t *testing.T) {
-	f, heard := newFolder(t), &said{Reporter: run.Listen(nil)}
+	f, heard := newFolder(t), &testkit.Ear{}
 	must(t, Options{Listen: "127.0.0.1:0"}.Watch(Subject{Folder: f, Command: "mappo", Reporter: heard}))
-	url := strings.TrimPrefix(heard.lines[0], "metrics for Prometheus: ")
+	url := strings.TrimPrefix(heard.Said[0], "metrics for Prometheus: ")
 	must(t, f.Log(run.Record{Step: 3, Epoch: 0.5, Values: map[string]float64{"eval_loss": 0.25}}),
 		f.Log(run.Record{Step: 4, Epoch: 0.75, Values: map[string]float64{"rewards/margins": math.Inf(1)}}))
 	response, err := http.Get(url)

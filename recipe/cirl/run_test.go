@@ -1,19 +1,18 @@
 package cirl
 
 import (
-	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/recipe"
 
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/embedded"
-	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/reward"
 )
 
@@ -134,12 +133,12 @@ func TestPartsOfFiles(t *testing.T) {
 		{Data{Files: recipe.Files{Train: config.Names{train}}, ValidationFraction: 0.1, TestFraction: 0.2, Validation: validation, Test: test},
 			[3]int{30, 4, 7}, validation + ": 1 of 4 items are in the training data, too"},
 	} {
-		var heard ear
+		var heard testkit.Ear
 		o := Options{Base: recipe.Base{Seed: 1}, Data: c.data}
 		parts, err := o.Items(&heard)
 		if got := [3]int{len(parts[0]), len(parts[1]), len(parts[2])}; err != nil || got != c.sizes ||
-			heard.warnings != c.warns {
-			t.Errorf("%+v: %v, %v, %q, want %v, %q", c.data, err, got, heard.warnings, c.sizes, c.warns)
+			strings.Join(heard.Warned, "\n") != c.warns {
+			t.Errorf("%+v: %v, %v, %q, want %v, %q", c.data, err, got, heard.Warned, c.sizes, c.warns)
 		}
 	}
 	o := Options{Data: Data{Files: recipe.Files{Train: config.Names{train}}, Validation: filepath.Join(dir, "no.json"), TestFraction: 0.2}}
@@ -147,13 +146,3 @@ func TestPartsOfFiles(t *testing.T) {
 		t.Errorf("a file that does not exist: %v", err)
 	}
 }
-
-// ear keeps warnings.
-type ear struct {
-	run.Reporter
-	warnings string
-}
-
-func (e *ear) Say(string, ...any) {}
-
-func (e *ear) Warn(format string, args ...any) { e.warnings += fmt.Sprintf(format, args...) }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/embedded"
-	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/recipe"
 )
@@ -74,14 +72,6 @@ func TestExportReturns(t *testing.T) {
 	}
 }
 
-// warned keeps what a command warns of.
-type warned struct {
-	run.Reporter
-	text string
-}
-
-func (w *warned) Warn(format string, args ...any) { w.text += fmt.Sprintf(format, args...) }
-
 // TestExportNamesEndsLeftOut: a GGUF file names three tokens that end a text.
 func TestExportNamesEndsLeftOut(t *testing.T) {
 	folder := t.TempDir()
@@ -92,12 +82,12 @@ func TestExportNamesEndsLeftOut(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(folder, "generation_config.json"), text, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	heard := &warned{Reporter: run.Listen(nil)}
+	heard := &testkit.Ear{}
 	if _, err := Export(t.Context(), quick(t, folder, "f32"), heard); err != nil {
 		t.Fatal(err)
 	}
-	if want := "has keys for 3 tokens that end a text: ["; !strings.Contains(heard.text, want) {
-		t.Errorf("%q, want %q", heard.text, want)
+	if want := "has keys for 3 tokens that end a text: ["; !strings.Contains(strings.Join(heard.Warned, "\n"), want) {
+		t.Errorf("%q, want %q", heard.Warned, want)
 	}
 }
 

@@ -2,7 +2,6 @@ package federated
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
@@ -101,18 +100,11 @@ func TestOneAgentIsCIRL(t *testing.T) {
 	if _, err := Run(t.Context(), s, nil); err != nil {
 		t.Fatal(err)
 	}
-	var overrides []config.Override
-	for _, text := range []string{"model=" + testkit.CIModel(), "seed=3", "data.train=" + filepath.Join(dir,
+	overrides := testkit.Overrides(t, "model="+testkit.CIModel(), "seed=3", "data.train="+filepath.Join(dir,
 		"items.json"), "data.prompt=compact", "data.validation_fraction=0.04", "data.test_fraction=0", "grpo.prompts_per_step=2",
 		"grpo.group_size=4", "grpo.kl=none", "sampling.max_new_tokens=32", "data.max_prompt_tokens=256",
 		"train.max_steps=2", "train.learning_rate=1e-3", "train.warmup_steps=1", "validation.every=0",
-		"data.scenarios=0"} {
-		o, err := config.ParseSet(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		overrides = append(overrides, o)
-	}
+		"data.scenarios=0")
 	o, err := cirl.Spec.Load(config.Input{Overrides: overrides})
 	if err != nil {
 		t.Fatal(err)
@@ -173,15 +165,7 @@ func TestFaultsOfCIRL(t *testing.T) {
 		{[]string{"rule=normalized", "adamw.beta1=0.1"}, "adamw.beta1 0.1: rule normalized does not use it; remove it"},
 		{[]string{"method=fedavg", "rule=adamw"}, "fedavg does not use it"},
 	} {
-		var overrides []config.Override
-		for _, text := range c.sets {
-			o, err := config.ParseSet(text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			overrides = append(overrides, o)
-		}
-		_, err := Spec.Load(config.Input{Overrides: overrides})
+		_, err := Spec.Load(config.Input{Overrides: testkit.Overrides(t, c.sets...)})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, want %q", c.sets, err, c.want)
 		}
@@ -214,26 +198,16 @@ func TestOwnItems(t *testing.T) {
 	}
 }
 
-// hearer is a reporter that keeps what it is said.
-type hearer struct {
-	run.Reporter
-	lines []string
-}
-
-func (h *hearer) Say(format string, args ...any) {
-	h.lines = append(h.lines, fmt.Sprintf(format, args...))
-}
-
 // TestAdapters: agents train A and B, and the result is an adapter. The run says once which engine auto took.
 func TestAdapters(t *testing.T) {
 	s := tinyCIRL(t, t.TempDir(), protocol.FedAvg, "rounds=1", "ci_rl.lora.rank=2", "local.epochs=1")
-	said := &hearer{Reporter: run.Listen(nil)}
+	said := &testkit.Ear{}
 	if _, err := Run(t.Context(), s, said); err != nil {
 		t.Fatal(err)
 	}
 	of := func(line string) bool { return strings.HasPrefix(line, "engine ") && strings.Contains(line, ": ") }
-	if i := slices.IndexFunc(said.lines, of); i < 0 || slices.ContainsFunc(said.lines[i+1:], of) {
-		t.Errorf("want one line with the engine and the reason: %q", said.lines)
+	if i := slices.IndexFunc(said.Said, of); i < 0 || slices.ContainsFunc(said.Said[i+1:], of) {
+		t.Errorf("want one line with the engine and the reason: %q", said.Said)
 	}
 	base, _, err := local.Load(s.CIRL.Model)
 	if err != nil {

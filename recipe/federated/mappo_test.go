@@ -59,16 +59,9 @@ func TestOneAgentIsMaPPO(t *testing.T) {
 		if _, err := Run(t.Context(), s, nil); err != nil {
 			t.Fatal(err)
 		}
-		var overrides []config.Override
-		for _, text := range append([]string{"model=" + testkit.CIModel(), "seed=3",
+		overrides := testkit.Overrides(t, append([]string{"model=" + testkit.CIModel(), "seed=3",
 			"data.train=" + filepath.Join(dir, "pairs.jsonl"), "data.eval_fraction=0.2", "data.max_tokens=512",
-			"train.batch_size=3", "train.max_steps=6", "train.learning_rate=1e-3", "train.warmup_steps=2", "train.schedule=constant"}, sets...) {
-			o, err := config.ParseSet(text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			overrides = append(overrides, o)
-		}
+			"train.batch_size=3", "train.max_steps=6", "train.learning_rate=1e-3", "train.warmup_steps=2", "train.schedule=constant"}, sets...)...)
 		o, err := preference.Spec.Load(config.Input{Overrides: overrides})
 		if err != nil {
 			t.Fatal(err)
@@ -194,15 +187,7 @@ func TestFaultsOfMaPPO(t *testing.T) {
 		{[]string{"workload=mappo", "mappo.train.micro_batch_size=9"}, "want at most mappo.train.batch_size, 8"},
 		{[]string{"workload=mappo", "mappo.data.eval=x.jsonl"}, "unknown key"},
 	} {
-		var overrides []config.Override
-		for _, text := range c.sets {
-			o, err := config.ParseSet(text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			overrides = append(overrides, o)
-		}
-		_, err := Spec.Load(config.Input{Overrides: overrides})
+		_, err := Spec.Load(config.Input{Overrides: testkit.Overrides(t, c.sets...)})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, want %q", c.sets, err, c.want)
 		}

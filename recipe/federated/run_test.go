@@ -14,21 +14,14 @@ import (
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/recipe"
 )
 
 // load reads a simulation from keys and values.
 func load(t *testing.T, sets ...string) Simulation {
 	t.Helper()
-	var overrides []config.Override
-	for _, text := range sets {
-		o, err := config.ParseSet(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		overrides = append(overrides, o)
-	}
-	s, err := Spec.Load(config.Input{Overrides: overrides})
+	s, err := Spec.Load(config.Input{Overrides: testkit.Overrides(t, sets...)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,12 +299,8 @@ func TestOptions(t *testing.T) {
 // Times on the command line win over a ratio in the file, and not the other way round.
 func TestClockOfTheCommandLine(t *testing.T) {
 	parse := func(file, set string) (*Simulation, error) {
-		o, err := config.ParseSet(set)
-		if err != nil {
-			t.Fatal(err)
-		}
 		return Spec.Parse("a.yaml", []byte("command: federated simulate\nagents: 3\nclock: "+file+"\n"),
-			config.Input{Overrides: []config.Override{o}})
+			config.Input{Overrides: testkit.Overrides(t, set)})
 	}
 	if s, err := parse("{ratio: 3}", "clock.times=1,2,5"); err != nil || !slices.Equal(s.times(), []float64{1, 2, 5}) {
 		t.Errorf("%+v, %v", s, err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/testkit"
 
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/run"
@@ -40,7 +41,7 @@ func TestKTO(t *testing.T) {
 	}
 	o := ktoOptions(t, rows)
 	o.Data.EvalFraction, o.Train.EvalMetric, o.Adapting.LoRA.Rank = 0.3, "eval_rewards/margins", 2
-	w := &warnings{Reporter: run.Listen(nil)}
+	w := &testkit.Ear{}
 	result, err := Run(context.Background(), o, w)
 	if err != nil {
 		t.Fatal(err)
@@ -49,8 +50,8 @@ func TestKTO(t *testing.T) {
 		!strings.Contains(result.Summary, "held-out answers: log p(chosen) went from") {
 		t.Error(result.Summary)
 	}
-	if len(w.lines) != 1 || !strings.Contains(w.lines[0], "the paper of KTO advises a desirable_weight from") {
-		t.Errorf("warnings %q", w.lines)
+	if len(w.Warned) != 1 || !strings.Contains(w.Warned[0], "the paper of KTO advises a desirable_weight from") {
+		t.Errorf("warnings %q", w.Warned)
 	}
 	records, err := run.ReadMetrics(filepath.Join(result.Dir, "metrics.jsonl"))
 	if err != nil {

@@ -2,29 +2,18 @@ package preference
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/testkit"
 
 	"github.com/posttrain/posttrain/internal/embedded"
-	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
 )
-
-// warnings keeps what a run warns about.
-type warnings struct {
-	run.Reporter
-	lines []string
-}
-
-func (w *warnings) Warn(format string, args ...any) {
-	w.lines = append(w.lines, fmt.Sprintf(format, args...))
-}
 
 // TestUselessGapsAreWarnedAbout at the start of a run that uses them.
 func TestUselessGapsAreWarnedAbout(t *testing.T) {
@@ -39,14 +28,14 @@ func TestUselessGapsAreWarnedAbout(t *testing.T) {
 		o.Model, o.Backend, o.Data.Train, o.Loss.Prior = embedded.Name, "go", config.Names{path}, prior
 		o.Train.BatchSize, o.Train.MicroBatchSize, o.Train.MaxSteps, o.Train.Epochs = 2, 2, 1, 0
 		o.Dir = recipe.RunDir{Out: filepath.Join(dir, prior)}
-		w := &warnings{Reporter: run.Listen(nil)}
+		w := &testkit.Ear{}
 		if _, err := Run(context.Background(), o, w); err != nil {
 			t.Fatal(err)
 		}
 		const want = "the median of the prior's gaps is 1e-05"
-		warned := strings.Contains(strings.Join(w.lines, "\n"), path+": "+want)
+		warned := strings.Contains(strings.Join(w.Warned, "\n"), path+": "+want)
 		if warned != (prior == losses.MaPPO) {
-			t.Errorf("prior %s: warnings %q", prior, w.lines)
+			t.Errorf("prior %s: warnings %q", prior, w.Warned)
 		}
 	}
 }

@@ -1,0 +1,54 @@
+package testkit
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit/need"
+)
+
+// Ear is a reporter that prints nothing and keeps what it hears.
+type Ear struct{ Said, Warned []string }
+
+// Say keeps a line.
+func (e *Ear) Say(format string, args ...any) { e.Said = append(e.Said, fmt.Sprintf(format, args...)) }
+
+// Warn keeps a warning.
+func (e *Ear) Warn(format string, args ...any) {
+	e.Warned = append(e.Warned, fmt.Sprintf(format, args...))
+}
+
+// Progress shows nothing.
+func (*Ear) Progress(unit string, start, total int) run.Bar {
+	return run.Listen(nil).Progress(unit, start, total)
+}
+
+// Overrides are arguments of --set.
+func Overrides(t testing.TB, texts ...string) (all []config.Override) {
+	t.Helper()
+	for _, text := range texts {
+		o, err := config.ParseSet(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+// Resident is the memory of this process in bytes.
+func Resident(t testing.TB) int {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		need.Lack(t, "linux", "no /proc to read the memory of the process from")
+	}
+	var total, pages int
+	if _, err := fmt.Sscan(string(b), &total, &pages); err != nil {
+		t.Fatal(err)
+	}
+	return pages * os.Getpagesize()
+}
