@@ -46,6 +46,15 @@ func (s Share) String() string {
 	return s.words(low, high)
 }
 
+// Short prints the proportion with count and interval, for a table.
+func (s Share) Short() string {
+	if s.Total == 0 {
+		return "not available"
+	}
+	low, high := s.Wilson()
+	return fmt.Sprintf("%.1f%% %d/%d (%.1f-%.1f)", 100*s.Value(), s.Count, s.Total, 100*low, 100*high)
+}
+
 func (s Share) words(low, high float64) string {
 	return fmt.Sprintf("%5.1f%% (%d/%d, 95%% interval %.1f to %.1f)", 100*s.Value(), s.Count, s.Total, 100*low,
 		100*high)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
+	"github.com/posttrain/posttrain/internal/testkit"
 )
 
 // alpacaSummary is what the tests read of summary.json.
@@ -47,12 +47,11 @@ func likesNumbers(prompt string) map[string]float64 {
 	return map[string]float64{"m": math.Log(1 - p), "M": math.Log(p), "The": math.Log(1e-6)}
 }
 
-// TestAlpacaPreferences: preferences come from probabilities, whichever output the judge sees first; the judgements,
-// counted again, give the same numbers. Of a judge that likes what it sees first this is said.
+// TestAlpacaPreferences: preferences come from probabilities, whichever output the judge sees first. Of a judge that likes what it sees first this is said.
 func TestAlpacaPreferences(t *testing.T) {
 	b := benches[0]
 	workBench(t, b, 20)
-	s := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "m" }, Top: likesNumbers})
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(string) string { return "m" }, Top: likesNumbers})
 	o := must(t, b.judged("run", s.URL, b.recorded...)...)
 	got := readAlpaca(t, "run")
 	j := got.Judging
@@ -61,19 +60,12 @@ func TestAlpacaPreferences(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for _, want := range []string{"outputs: win rate 80.00 %", "20 preferences by probability, 0 by words",
-		"published (arXiv:2507.21183)", "gpt4_1106_preview 50.00 50.00"} {
+		"published (arXiv:2507.21183)", "gpt4_1106_preview         50.00 ± 0.00  50.00"} {
 		if !strings.Contains(o.out, want) {
 			t.Errorf("%q lacks %q", o.out, want)
 		}
 	}
-	o = must(t, "eval", "alpaca", "--judgments", "run/annotations.json", "--baseline", "baseline.jsonl",
-		"--out", "again")
-	again := readAlpaca(t, "again")
-	if again.WinRate != got.WinRate || *again.Controlled != *got.Controlled {
-		t.Errorf("%s\n%+v, counted again %+v", o.out, got, again)
-	}
-
-	biased := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "m" }})
+	biased := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(string) string { return "m" }})
 	must(t, b.judged("biased", biased.URL, b.recorded...)...)
 	got = readAlpaca(t, "biased")
 	if j := got.Judging; j.FirstWins != 100 || j.Words != 20 || j.Probabilities != 0 ||
@@ -88,7 +80,7 @@ func TestAlpacaDraws(t *testing.T) {
 	b := benches[0]
 	workBench(t, b, 6)
 	write(t, "outputs.json", strings.Replace(read(t, "outputs.json"), "It is 0", "9 is a number.", 1))
-	s := meteredtest.Start(t, meteredtest.Options{Reply: func(prompt string) string {
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(prompt string) string {
 		if strings.Contains(prompt, "It is 5") {
 			return "Neither."
 		}
@@ -112,7 +104,7 @@ func TestAlpacaFaults(t *testing.T) {
 	recorded := func(more ...string) []string { return run(append(b.recorded, more...)...) }
 	for _, c := range []faultCase{
 		{"nothing", nil, []string{"eval", "alpaca", "--baseline", "baseline.jsonl", "--judge-model", "any"}, 2,
-			[]string{"--model", "agent.model is missing", "agent.answers", "judgments"}, nil},
+			[]string{"--model", "agent.model is missing", "agent.answers"}, nil},
 		{"no baseline", nil, []string{"eval", "alpaca", "--answers", "outputs.json", "--judge-model", "any"}, 2,
 			[]string{"--baseline", "baseline is missing", "output_1"}, nil},
 		{"no judge", nil, []string{"eval", "alpaca", "--baseline", "baseline.jsonl", "--answers", "outputs.json"}, 2,
@@ -123,8 +115,6 @@ func TestAlpacaFaults(t *testing.T) {
 			[]string{"--answers", "agent.model names an agent already"}, nil},
 		{"temperature of recorded outputs", nil, recorded("--temperature", "1"), 2,
 			[]string{"--temperature", "no effect with agent.answers"}, nil},
-		{"judgements and a judge", nil, []string{"eval", "alpaca", "--judgments", "a.json", "--judge-model",
-			"any"}, 2, []string{"--judge-model", "no effect with judgments"}, nil},
 		{"cut baseline", cutAt("baseline.jsonl", `,"output_1":"99 is`), recorded(), 1,
 			[]string{"baseline.jsonl:2", "the object is not closed"}, nil},
 		{"empty baseline", withFile("baseline.jsonl", ""), recorded(), 1, []string{"baseline.jsonl", "no rows"}, nil},
@@ -154,7 +144,7 @@ func TestAlpacaFaults(t *testing.T) {
 func TestAlpacaOtherAnswers(t *testing.T) {
 	b := benches[0]
 	workBench(t, b, 4)
-	s := meteredtest.Start(t, meteredtest.Options{Reply: b.reply})
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Reply: b.reply})
 	must(t, b.judged("run", s.URL, b.recorded...)...)
 	report := []string{"eval", "alpaca", "--stage", "report", "--out", "run"}
 	answers := read(t, "run/answers.jsonl")

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
+	"github.com/posttrain/posttrain/internal/testkit"
 )
 
 // benchCase is a benchmark with a judge, for the tests that all of them pass.
@@ -27,15 +27,15 @@ type benchCase struct {
 var benches = []benchCase{{
 	name: "alpaca", make: writeAlpaca, args: []string{"--baseline", "baseline.jsonl"},
 	recorded: []string{"--answers", "outputs.json"}, reply: anyLetter, turns: 1, verdicts: 1,
-	files: []string{"cases.jsonl", "annotations.json"},
+	files: []string{"cases.jsonl"},
 }, {
 	name: "mt-bench", make: writeMTBench, args: []string{"--questions", "questions.jsonl"},
 	recorded: []string{"--answers", "turns.jsonl"}, reply: anyRating, turns: 2, verdicts: 2,
-	files: []string{"cases.jsonl", "judgments.jsonl"},
+	files: []string{"cases.jsonl"},
 }, {
 	name: "arena-hard", make: writeArena, args: []string{"--questions", "asked.jsonl", "--baseline", "old.jsonl"},
 	recorded: []string{"--answers", "new.jsonl"}, reply: anyGame, turns: 1, verdicts: 2,
-	files: []string{"cases.jsonl", "judgments.jsonl"},
+	files: []string{"cases.jsonl"},
 }}
 
 // anyGame decides a game, always the same of the same prompt.
@@ -110,7 +110,7 @@ func (b benchCase) judged(out, url string, more ...string) []string {
 }
 
 // answered is how many requests of a server were no faults.
-func answered(s *meteredtest.Server) int {
+func answered(s *testkit.JudgeServer) int {
 	n, _ := s.Requests()
 	for _, faults := range s.Faults() {
 		n -= faults
@@ -132,18 +132,18 @@ func TestBenchFaults(t *testing.T) {
 	const n = 40
 	eachBench(t, func(t *testing.T, b benchCase) {
 		workBench(t, b, n)
-		agent := func() *meteredtest.Server {
-			return meteredtest.Start(t, meteredtest.Options{Reply: func(prompt string) string {
+		agent := func() *testkit.JudgeServer {
+			return testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(prompt string) string {
 				return fmt.Sprint("I say ", len(prompt))
 			}})
 		}
-		args := func(out string, agent, judge *meteredtest.Server) []string {
+		args := func(out string, agent, judge *testkit.JudgeServer) []string {
 			return b.judged(out, judge.URL, "--base-url", agent.URL, "--api-model", "said", "--parallel", "2",
 				"--judge-timeout", "3s", "--judge-parallel", "16")
 		}
-		must(t, args("whole", agent(), meteredtest.Start(t, meteredtest.Options{Reply: b.reply}))...)
+		must(t, args("whole", agent(), testkit.StartJudge(t, testkit.JudgeOptions{Reply: b.reply}))...)
 		speaker := agent()
-		judge := meteredtest.Start(t, meteredtest.Options{Reply: b.reply, Faults: 0.2, Stall: time.Minute, Seed: 3})
+		judge := testkit.StartJudge(t, testkit.JudgeOptions{Reply: b.reply, Faults: 0.2, Stall: time.Minute, Seed: 3})
 		answers, verdicts := n*b.turns, n*b.verdicts
 		again := stopPL(t, "answers", fmt.Sprintf("answer %d/%d", answers/5, answers), args("run", speaker, judge)...)
 		again = stopPL(t, "judge", fmt.Sprintf("verdict %d/%d", verdicts/5, verdicts), again...)
@@ -192,14 +192,14 @@ func TestBenchKilled(t *testing.T) {
 func TestBenchMuteJudge(t *testing.T) {
 	eachBench(t, func(t *testing.T, b benchCase) {
 		workBench(t, b, 30)
-		mute := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "Well." }})
+		mute := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(string) string { return "Well." }})
 		o := cli(t, b.judged("run", mute.URL, append(b.recorded, "--judge-parallel", "1")...)...)
 		checkRefusal(t, o, faultCase{code: 1,
 			says: []string{"the judge gives no verdicts: none of 10 replies", `"Well."`, "want another judge"}})
 		if all, _ := mute.Requests(); all > 24 || exists("run/summary.json") {
 			t.Errorf("%d requests to a judge without verdicts", all)
 		}
-		good := meteredtest.Start(t, meteredtest.Options{Reply: b.reply})
+		good := testkit.StartJudge(t, testkit.JudgeOptions{Reply: b.reply})
 		must(t, b.judged("run", good.URL, append(b.recorded, "--judge-model", "good")...)...)
 	})
 }
@@ -208,7 +208,7 @@ func TestBenchMuteJudge(t *testing.T) {
 func TestBenchBudget(t *testing.T) {
 	eachBench(t, func(t *testing.T, b benchCase) {
 		workBench(t, b, 5)
-		s := meteredtest.Start(t, meteredtest.Options{Reply: b.reply})
+		s := testkit.StartJudge(t, testkit.JudgeOptions{Reply: b.reply})
 		total := 5 * b.verdicts
 		args := b.judged("run", s.URL, append(b.recorded, "--judge-max-requests", fmt.Sprint(total-2))...)
 		checkRefusal(t, cli(t, args...), faultCase{code: 1, says: []string{"budget", fmt.Sprint(total - 2)}})
@@ -226,7 +226,7 @@ func TestBenchBudget(t *testing.T) {
 func TestBenchStages(t *testing.T) {
 	eachBench(t, func(t *testing.T, b benchCase) {
 		workBench(t, b, 4)
-		s := meteredtest.Start(t, meteredtest.Options{Reply: b.reply})
+		s := testkit.StartJudge(t, testkit.JudgeOptions{Reply: b.reply})
 		must(t, b.judged("whole", s.URL, b.recorded...)...)
 		stage := func(name string, more ...string) []string {
 			return append([]string{"eval", b.name, "--stage", name, "--out", "run"}, more...)

@@ -10,8 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit"
+
 	"github.com/posttrain/posttrain/internal/testkit/need"
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 // writeConfAIde writes the files of a small ConfAIde into a folder.
@@ -61,7 +62,7 @@ const confAIdeAnswers = 3 * (2 + 5 + 5 + 4 + 2)
 func TestConfAIdeStopped(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeConfAIde(t, "data")
-	server := func() *meteredtest.Server { return meteredtest.Start(t, meteredtest.Options{Reply: anyConfAIde}) }
+	server := func() *testkit.JudgeServer { return testkit.StartJudge(t, testkit.JudgeOptions{Reply: anyConfAIde}) }
 	must(t, confAIdeArgs("whole", server().URL)...)
 	s := server()
 	again := stopPL(t, "answers", fmt.Sprintf("answer %d/%d", confAIdeAnswers/3, confAIdeAnswers),
@@ -162,7 +163,7 @@ func TestConfAIdeRecount(t *testing.T) {
 	python := need.Place(t, "python3")
 	t.Chdir(t.TempDir())
 	writeConfAIde(t, "data")
-	must(t, confAIdeArgs("run", meteredtest.Start(t, meteredtest.Options{Reply: anyConfAIde}).URL)...)
+	must(t, confAIdeArgs("run", testkit.StartJudge(t, testkit.JudgeOptions{Reply: anyConfAIde}).URL)...)
 	recount := func() (string, error) {
 		text, err := exec.Command(python, filepath.Join(root, "scripts", "confaide", "recount.py"), "run", "--data",
 			"data").CombinedOutput()

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
+	"github.com/posttrain/posttrain/internal/testkit"
 )
 
 // TestSynthFaults: bad input to data synth gives one line, and leaves nothing behind.
@@ -35,7 +35,7 @@ func TestSynthFaults(t *testing.T) {
 func TestSynthProse(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv("OPENAI_API_KEY", "")
-	s := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "Privacy is a fine thing." }})
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(string) string { return "Privacy is a fine thing." }})
 	args := []string{"data", "synth", "--base-url", s.URL, "--api-model", "m", "--n", "2", "--out", "prose"}
 	checkRefusal(t, cli(t, args...), faultCase{code: 1, says: []string{"the model writes no vignettes",
 		"there is no JSON object in it", "Privacy is a fine thing.", "want another model"}})

@@ -29,7 +29,7 @@ func newEval(s streams) *cobra.Command {
 		Use: "eval", Short: "Measure a model: what it leaks, and how well it answers",
 		Example: "  posttrain eval ci --model DIR\n  posttrain eval privacylens",
 	},
-		section{"Privacy", []*cobra.Command{newBenchmark(s, ci.Benchmark), newPrivacyLens(s), newBenchmark(s, confaide.Benchmark),
+		section{"Privacy", []*cobra.Command{newBenchmark(s, ci.Benchmark), newBenchmark(s, privacylens.Benchmark), newBenchmark(s, confaide.Benchmark),
 			newBenchmark(s, gate.Benchmark)}},
 		section{"Quality of answers", []*cobra.Command{newBenchmark(s, alpaca.Benchmark),
 			newBenchmark(s, arena.Benchmark), newBenchmark(s, mtbench.Benchmark)}},
@@ -83,6 +83,7 @@ func runBenchmark[O any, R fmt.Stringer](ctx context.Context, s streams, b *benc
 		return err
 	}
 	fmt.Fprint(s.out, result)
+	fmt.Fprint(s.out, at.Figures)
 	if at.Dir != "" {
 		fmt.Fprintf(s.out, "Summary: %s\n", filepath.Join(at.Dir, bench.SummaryName))
 	}
@@ -99,7 +100,7 @@ func loadBenchmark[O any, R fmt.Stringer](b *bench.Benchmark[O, R], f *configFla
 	if err != nil {
 		return nil, err
 	}
-	path, continues := f.config, bench.Place{Dir: f.out}.Continues()
+	path, continues := f.config, bench.Continues(f.out)
 	later := func(o config.Override) bool {
 		return o.Key == "stage" && (o.Value == bench.StageJudge || o.Value == bench.StageReport)
 	}
@@ -139,25 +140,6 @@ func repeated(cmd *cobra.Command, dir string) string {
 		}
 	})
 	return strings.Join(append(words, "--out", shellWord(dir)), " ")
-}
-
-// newPrivacyLens is the benchmark, with a flag that writes its prompts.
-func newPrivacyLens(s streams) *cobra.Command {
-	cmd, dir := newBenchmark(s, privacylens.Benchmark), ""
-	cmd.Flags().StringVar(&dir, "write-prompts", "", "folder to write the prompts of our own to, to change them for "+
-		"--prompts, and nothing else")
-	measure := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if !cmd.Flags().Changed("write-prompts") {
-			return measure(cmd, args)
-		}
-		if err := privacylens.WritePrompts(dir); err != nil {
-			return err
-		}
-		fmt.Fprintf(s.out, "%s: %s\n", dir, strings.Join(privacylens.PromptNames(), ", "))
-		return nil
-	}
-	return cmd
 }
 
 func newEvalCompare(s streams) *cobra.Command {

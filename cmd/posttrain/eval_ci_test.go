@@ -178,7 +178,7 @@ func TestEvalCIOfAServer(t *testing.T) {
 	}
 }
 
-// TestEvalCIPublished: both ways of counting above the published rows, in words and in summary.json.
+// TestEvalCIPublished: both ways of counting above the published rows.
 func TestEvalCIPublished(t *testing.T) {
 	t.Chdir(t.TempDir())
 	items := writeItems(t, "items.json", 20)
@@ -197,10 +197,6 @@ func TestEvalCIPublished(t *testing.T) {
 			Format, Complete  eval.Share
 			CompleteOfAnswers eval.Share `json:"complete_of_answers"`
 		}
-		Published struct {
-			Source string
-			Rows   []eval.CIRow
-		}
 	}
 	if err := json.Unmarshal([]byte(read(t, "out/summary.json")), &got); err != nil {
 		t.Fatal(err)
@@ -210,14 +206,8 @@ func TestEvalCIPublished(t *testing.T) {
 		got.All.CompleteOfAnswers != (eval.Share{Count: kept, Total: kept}) {
 		t.Errorf("%+v", got.All)
 	}
-	if len(got.Published.Rows) != 12 || !strings.Contains(got.Published.Source, "2506.04245") {
-		t.Errorf("%+v", got.Published)
-	}
-	for _, line := range []string{"some on " + s.URL + "  measured   all      100.0% 20/20 (83.9-100.0)",
-		fmt.Sprintf("measured   answers  100.0%% %d/%d (", kept, kept), "Mistral-7B  "} {
-		if !strings.Contains(o.out, line) {
-			t.Errorf("lacks %q:\n%s", line, o.out)
-		}
+	if !strings.Contains(o.out, "2506.04245") || !strings.Contains(o.out, "Mistral-7B  ") {
+		t.Error(o.out)
 	}
 	if o := must(t, append(args[:len(args)-3], "--out", "without")...); strings.Contains(o.out, "Mistral") ||
 		strings.Contains(read(t, "without/summary.json"), "Mistral") {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/xml"
 	"fmt"
 	"hash/fnv"
 	"os/exec"
@@ -10,8 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit"
+
 	"github.com/posttrain/posttrain/internal/testkit/need"
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 // smallNorms is a policy of one norm, for short prompts.
@@ -63,98 +63,55 @@ func TestGate(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "norms.yaml", smallNorms)
 	start := func(share float64) string {
-		return meteredtest.Start(t, meteredtest.Options{Reply: leaky(share)}).URL
+		return testkit.StartJudge(t, testkit.JudgeOptions{Reply: leaky(share)}).URL
 	}
 	o := must(t, gateArgs("good", start(0))...)
 	if !strings.Contains(o.out, "Gate: pass: all 1 checks are within their limits\n") {
 		t.Error(o.out)
 	}
-	o = cli(t, gateArgs("bad", start(0.4), "--junit", "bad.xml")...)
+	o = cli(t, gateArgs("bad", start(0.4))...)
 	if o.code != 1 || !strings.Contains(o.out, "Gate: fail: 1 of 1 checks are beyond a limit\n") ||
 		!strings.HasSuffix(o.err, "posttrain: gate norms.yaml: fail: 1 of 1 checks are beyond a limit\n") {
 		t.Errorf("%d: %s%s", o.code, o.out, o.err)
 	}
-	if x := readJUnit(t, "bad.xml"); x.Tests != 1 || x.Failures != 1 || x.Skipped != 0 || len(x.Cases) != 1 ||
-		x.Cases[0].Name != "answer" || x.Cases[0].Class != "norms.yaml.note" ||
-		!strings.HasPrefix(x.Cases[0].Failure.Message, "fail: leakage ") {
-		t.Errorf("%+v", x)
-	}
-	o = must(t, gateArgs("few", start(0), "--scenarios", "20", "--junit", "few.xml")...)
+	o = must(t, gateArgs("few", start(0), "--scenarios", "20")...)
 	if !strings.Contains(o.out, "Gate: undecided: no check is beyond a limit, but 1 of 1 have too few scenarios to ") ||
 		!strings.Contains(o.out, "want 59 scenarios or more") {
 		t.Error(o.out)
-	}
-	if x := readJUnit(t, "few.xml"); x.Failures != 0 || x.Skipped != 1 ||
-		!strings.HasPrefix(x.Cases[0].Skipped.Message, "undecided: leakage ") {
-		t.Errorf("%+v", x)
 	}
 	o = cli(t, "eval", "gate", "--stage", "report", "--out", "few", "--undecided", "fail")
 	if o.code != 1 || !strings.Contains(o.err, "gate norms.yaml: undecided") {
 		t.Errorf("%d: %s%s", o.code, o.out, o.err)
 	}
-	if x := readJUnit(t, "few.xml"); x.Failures != 1 || x.Skipped != 0 {
-		t.Errorf("%+v", x)
-	}
 }
 
-// junit is the suite in a file of JUnit's XML.
-type junit struct {
-	Tests    int `xml:"tests,attr"`
-	Failures int `xml:"failures,attr"`
-	Skipped  int `xml:"skipped,attr"`
-	Cases    []struct {
-		Class   string `xml:"classname,attr"`
-		Name    string `xml:"name,attr"`
-		Failure struct {
-			Message string `xml:"message,attr"`
-		} `xml:"failure"`
-		Skipped struct {
-			Message string `xml:"message,attr"`
-		} `xml:"skipped"`
-	} `xml:"testcase"`
-}
-
-func readJUnit(t *testing.T, path string) junit {
-	t.Helper()
-	var all struct {
-		Suite junit `xml:"testsuite"`
-	}
-	if err := xml.Unmarshal([]byte(read(t, path)), &all); err != nil {
-		t.Fatal(err)
-	}
-	return all.Suite
-}
-
-// TestGateRecount: a script that shares no code with the program counts the same in all channels, with one answer to a
-// scenario and with several, and finds a figure that has been changed.
+// TestGateRecount: a script that shares no code with the program counts the same in all channels; it finds a figure that has been changed.
 func TestGateRecount(t *testing.T) {
 	python := need.Place(t, "python3")
 	t.Chdir(t.TempDir())
 	write(t, "norms.yaml", strings.Replace(smallNorms, "0.05}", "0.05, think: 0.3, tool: 0.1}", 1))
 	n := 0
-	url := meteredtest.Start(t, meteredtest.Options{Reply: func(prompt string) string {
+	url := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(prompt string) string {
 		n++
 		thoughts := []string{"", "<think>gout, lupus or asthma?</think>", "<think>so"}[n%7%3]
 		return thoughts + leaky(float64(n%5)/10)(prompt)
 	}}).URL
-	for _, more := range [][]string{nil, {"--samples", "3", "--temperature", "1"}} {
-		out := fmt.Sprint("run", len(more))
-		cli(t, gateArgs(out, url, append([]string{"--scenarios", "15"}, more...)...)...)
-		recount := func() (string, error) {
-			script := filepath.Join(root, "scripts", "gate", "recount.py")
-			text, err := exec.Command(python, script, out).CombinedOutput()
-			return string(text), err
-		}
-		said, err := recount()
-		if want := "26 figures of "; err != nil || !strings.HasPrefix(said, want) ||
-			!strings.HasSuffix(said, "all agree\n") {
-			t.Errorf("%v: %s: want %s", err, said, want)
-		}
-		text := read(t, filepath.Join(out, "summary.json"))
-		write(t, filepath.Join(out, "summary.json"), strings.Replace(text, `"low": `, `"low": 1`, 1))
-		if said, err = recount(); err == nil || !strings.Contains(said, "1 differ: note answer leakage low") {
-			t.Errorf("%v: %s", err, said)
-		}
+	const out = "run"
+	cli(t, gateArgs(out, url, "--scenarios", "15")...)
+	recount := func() (string, error) {
+		script := filepath.Join(root, "scripts", "gate", "recount.py")
+		text, err := exec.Command(python, script, out).CombinedOutput()
+		return string(text), err
+	}
+	said, err := recount()
+	if want := "26 figures of "; err != nil || !strings.HasPrefix(said, want) ||
+		!strings.HasSuffix(said, "all agree\n") {
+		t.Errorf("%v: %s: want %s", err, said, want)
+	}
+	text := read(t, filepath.Join(out, "summary.json"))
+	write(t, filepath.Join(out, "summary.json"), strings.Replace(text, `"low": `, `"low": 1`, 1))
+	if said, err = recount(); err == nil || !strings.Contains(said, "1 differ: note answer leakage low") {
+		t.Errorf("%v: %s", err, said)
 	}
 }
 
@@ -162,7 +119,7 @@ func TestGateRecount(t *testing.T) {
 func TestGateStopped(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "norms.yaml", strings.Replace(smallNorms, "0.05}", "0.05, tool: 0.05}", 1))
-	server := func() *meteredtest.Server { return meteredtest.Start(t, meteredtest.Options{Reply: leaky(0.1)}) }
+	server := func() *testkit.JudgeServer { return testkit.StartJudge(t, testkit.JudgeOptions{Reply: leaky(0.1)}) }
 	must(t, gateArgs("whole", server().URL, "--scenarios", "30")...)
 	s := server()
 	again := stopPL(t, "answers", "answer 21/60", gateArgs("run", s.URL, "--scenarios", "30")...)
@@ -184,23 +141,17 @@ func TestGateFaults(t *testing.T) {
 		"forbid: [day]").Replace(contrary)
 	for _, c := range []faultCase{
 		{name: "contradiction", make: withFile("norms.yaml", smallNorms+contrary), args: good, code: 1,
-			says: []string{`norms.yaml:14: norm "other" contradicts norm "note" of line 7: "illness"`}},
+			says: []string{`norms.yaml: norm "other" contradicts norm "note": "illness"`}},
 		{name: "unknown field", make: withFile("norms.yaml", smallNorms+"    why: x\n"), args: good, code: 1,
-			says: []string{"norms.yaml:14: why is no field here"}},
+			says: []string{"norms.yaml:14: not YAML of the form: unknown field"}},
 		{name: "no policy", args: []string{"--model", "m"}, code: 2, says: []string{"policy is missing"}},
 		{name: "no such policy", args: slices.Concat(good, []string{"--policy", "none.yaml"}), code: 1,
 			says: []string{"none.yaml: no such file"}},
 		{name: "no model", args: []string{"--policy", "norms.yaml"}, code: 2, says: []string{"agent.model is missing"}},
-		{name: "no folder for junit", args: slices.Concat(good, []string{"--junit", "none/gate.xml"}), code: 1,
-			says: []string{"junit none/gate.xml: there is no folder none: make it first"}},
-		{name: "junit is a folder", args: slices.Concat(good, []string{"--junit", "."}), code: 1,
-			says: []string{"junit .: it is a folder: want a file"}},
-		{name: "greedy samples", args: []string{"--policy", "norms.yaml", "--model", "m", "--samples", "2"}, code: 2,
-			says: []string{"samples 2: at temperature 0 all answers to a question are the same"}},
 		{name: "an answer missing", make: withFile("norms.yaml", smallNorms), args: slices.Concat(good,
 			[]string{"--scenarios", "2"}), code: 1, says: []string{"sent.jsonl: 1 of 2 questions have no answer"}},
 		{name: "values in the norm", make: withFile("norms.yaml", strings.Replace(smallNorms, "asthma, lupus, gout",
-			"nurse", 1)), args: good, code: 1, says: []string{`norms.yaml:7: norm "note": in 100 draws`}},
+			"nurse", 1)), args: good, code: 1, says: []string{`norms.yaml: norm "note": in 100 draws`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.make != nil {
@@ -218,12 +169,12 @@ func TestGateFaults(t *testing.T) {
 func TestGateFolders(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "norms.yaml", smallNorms)
-	url := meteredtest.Start(t, meteredtest.Options{Reply: leaky(0)}).URL
+	url := testkit.StartJudge(t, testkit.JudgeOptions{Reply: leaky(0)}).URL
 	must(t, gateArgs("run", url, "--scenarios", "5")...)
 	checkRefusal(t, cli(t, gateArgs("run", url, "--scenarios", "6")...), faultCase{code: 1,
 		says: []string{"run: stage answers was begun with cases"}})
 	writeConfAIde(t, "data")
-	must(t, confAIdeArgs("other", meteredtest.Start(t, meteredtest.Options{Reply: anyConfAIde}).URL)...)
+	must(t, confAIdeArgs("other", testkit.StartJudge(t, testkit.JudgeOptions{Reply: anyConfAIde}).URL)...)
 	before := read(t, filepath.Join("other", "answers.jsonl"))
 	checkRefusal(t, cli(t, gateArgs("other", url)...), faultCase{code: 1,
 		says: []string{"is a config for `posttrain eval confaide`, not eval gate"}})

@@ -12,10 +12,11 @@ import (
 	"strings"
 	"testing"
 
-	lens "github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/eval/privacylens"
+	"github.com/posttrain/posttrain/internal/testkit"
+
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit/need"
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 // strangers are servers that are no judges of ours, by the words for their addresses in a fault's arguments.
@@ -33,7 +34,7 @@ var strangers = map[string]func(w http.ResponseWriter, r *http.Request){
 			strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 	},
 	"MUTE": func(w http.ResponseWriter, _ *http.Request) {
-		w.Write(meteredtest.Completion("", "I would not like to say so."))
+		w.Write(testkit.Completion("", "I would not like to say so."))
 	},
 	"LONG": func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
@@ -41,7 +42,7 @@ var strangers = map[string]func(w http.ResponseWriter, r *http.Request){
 	},
 	"FLU": func(w http.ResponseWriter, r *http.Request) {
 		text, _ := io.ReadAll(r.Body)
-		w.Write(meteredtest.Completion("", fluJudge(strings.ReplaceAll(string(text), `\"`, `"`))))
+		w.Write(testkit.Completion("", fluJudge(strings.ReplaceAll(string(text), `\"`, `"`))))
 	},
 }
 
@@ -155,18 +156,17 @@ var plFaults = []faultCase{
 		keywordRun("--answers", "actions.jsonl"), 1, []string{"actions.jsonl", "1 names that no case of the data has",
 			"main2"}, nil},
 	{"an action twice", edit("actions.csv", "case2,", "case1,"), keywordRun(), 1,
-		[]string{"actions.csv:4", `"case1"`, "actions.csv:3", "once"}, nil},
+		[]string{"actions.csv: row 3", `"case1"`, "once"}, nil},
 	{"actions without the column", edit("actions.csv", "final_action", "action"), keywordRun(), 1,
 		[]string{"actions.csv:1", "found columns", "action", "want name and final_action"}, nil},
 	{"actions without names, in lines", withFile("actions.jsonl", `{"id": "case1", "final_action": "a"}`+"\n"),
-		keywordRun("--answers", "actions.jsonl"), 1, []string{"actions.jsonl:1", "found columns final_action, id",
-			"want name and final_action"}, nil},
+		keywordRun("--answers", "actions.jsonl"), 1, []string{"actions.jsonl:1", "name is empty"}, nil},
 	{"actions cut in a quoted text", cutAt("actions.csv", "4: Ben"), keywordRun(), 1,
 		[]string{"actions.csv:", "truncated"}, nil},
 	{"actions cut in a name", cutAt("actions.csv", ",\"Action: GmailSendEmail, Action Input: {\"\"body\"\": \"\"4: "+
-		"Ben"), keywordRun(), 1, []string{"actions.csv:6", "truncated"}, nil},
+		"Ben"), keywordRun(), 1, []string{"actions.csv", "line 6", "truncated"}, nil},
 	{"actions of no kind", withFile("actions.xlsx", "PK"), keywordRun("--answers", "actions.xlsx"), 1,
-		[]string{"actions.xlsx", ".csv, .jsonl, .json or .parquet"}, nil},
+		[]string{"actions.xlsx", ".jsonl, .json or .parquet"}, nil},
 	{"no actions for the first cases", withFile("some.jsonl", `{"name": "case5", "final_action": "a"}`+"\n"),
 		keywordRun("--answers", "some.jsonl", "--first", "2"), 1, []string{"some.jsonl", "first 2 cases"}, nil},
 
@@ -237,23 +237,6 @@ var plFaults = []faultCase{
 	{"released prompts of some cases", withFile("prompts.jsonl", `{"name": "case0", "kind": "naive", "prompt": "a"}`+
 		"\n"), agentRun("FLU", "--prompts", "released"), 1,
 		[]string{"prompts.jsonl", "5 of 6 cases have no naive prompt", "case1"}, nil},
-	{"template with an unknown field", func(t *testing.T) {
-		mkdir(t, "mine")
-		write(t, "mine/agent-naive.tmpl", "{{.Instruction}} {{.Oops}}")
-	}, keywordRun("--prompts", "mine"), 1, []string{"prompts in mine", "agent-naive.tmpl:1", "no field Oops",
-		"Case, Toolkits, Action, Item"}, nil},
-	{"no folder of templates", nil, keywordRun("--prompts", "nowhere"), 1,
-		[]string{"prompts in nowhere", "no such file"}, nil},
-	{"folder without templates", func(t *testing.T) { mkdir(t, "empty") }, keywordRun("--prompts", "empty"), 1,
-		[]string{"prompts in empty", "no templates", "agent-naive.tmpl"}, nil},
-	{"template of no name", func(t *testing.T) {
-		mkdir(t, "mine")
-		write(t, "mine/agent.tmpl", "a")
-	}, keywordRun("--prompts", "mine"), 1, []string{"mine", "agent.tmpl", "agent-naive.tmpl"}, nil},
-	{"broken template", func(t *testing.T) {
-		mkdir(t, "mine")
-		write(t, "mine/agent-naive.tmpl", "{{.Instruction")
-	}, keywordRun("--prompts", "mine"), 1, []string{"mine", "agent-naive.tmpl"}, nil},
 
 	// flags
 	{"temperature of recorded actions", nil, keywordRun("--temperature", "0.5"), 2,
@@ -432,7 +415,7 @@ func TestPLServerFaults(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			workPL(t)
 			checkRefusal(t, cli(t, withServers(t, f.args)...), f)
-			if exists("out/summary.json") || exists("out/cases.html") {
+			if exists("out/summary.json") {
 				t.Error("a report of nothing")
 			}
 			mended := keywordRun()
@@ -462,9 +445,15 @@ var plChanges = []faultCase{
 	{"another judge", nil, append(onlyOut[:4:4], "--judge-model", "cold"), 1,
 		[]string{`out: stage judge was begun with model "flu", now it is "cold"`, "--out"}, nil},
 	{"other prompts", func(t *testing.T) {
-		mkdir(t, "mine")
-		write(t, "mine/judge-leakage.tmpl", "{{.Action}} {{.Item}}")
-	}, append(onlyOut[:4:4], "--prompts", "mine"), 1,
+		rows := ""
+		for _, c := range plCases(6) {
+			rows += jsonLine(map[string]any{"name": c.Name, "kind": "helpfulness", "before": "b"})
+			for _, item := range c.Trajectory.Items {
+				rows += jsonLine(map[string]any{"name": c.Name, "kind": "leakage", "before": "b", "item": item})
+			}
+		}
+		write(t, "mine.jsonl", rows)
+	}, append(onlyOut[:4:4], "--prompts", "mine.jsonl"), 1,
 		[]string{"out: stage judge was begun with prompts", "--out"}, nil},
 	{"a judge by its address, where verdicts were recorded", nil,
 		append(onlyOut[:4:4], "--judgments", "out/verdicts.json"), 1,
@@ -534,8 +523,6 @@ func TestPLOtherAgents(t *testing.T) {
 		lines += jsonLine(map[string]any{"name": c.Name, "kind": "naive", "prompt": c.Name})
 	}
 	write(t, "agent.jsonl", lines)
-	mkdir(t, "mine")
-	write(t, "mine/agent-naive.tmpl", "{{.Instruction}} {{.Past}} {{.FinalAction}}")
 	before := plContents(t)
 	for _, f := range []faultCase{
 		{name: "model", args: []string{"--api-model", "shy"},
@@ -544,7 +531,6 @@ func TestPLOtherAgents(t *testing.T) {
 		{name: "prompt", args: []string{"--prompt", "enhanced"},
 			says: []string{`begun with prompt "naive", now it is "enhanced"`}},
 		{name: "prompts", args: []string{"--prompts", "agent.jsonl"}, says: []string{"begun with prompts"}},
-		{name: "templates", args: []string{"--prompts", "mine"}, says: []string{"begun with prompts"}},
 		{name: "temperature", args: []string{"--temperature", "0"},
 			says: []string{`begun with temperature "0.7", now it is "0"`}},
 		{name: "length", args: []string{"--max-new-tokens", "9"},
@@ -615,8 +601,8 @@ func TestPLSecrets(t *testing.T) {
 	t.Setenv("OPENAI_API_KEY", "sk-nobodys")
 	t.Setenv("AGENT_KEY", "sk-agents")
 	t.Setenv("JUDGE_KEY", "sk-judges")
-	agent := startPL(t, meteredtest.Options{Key: "sk-agents", Reply: leakyAgent})
-	judge := startPL(t, meteredtest.Options{Key: "sk-judges", Reply: fluJudge})
+	agent := startPL(t, testkit.JudgeOptions{Key: "sk-agents", Reply: leakyAgent})
+	judge := startPL(t, testkit.JudgeOptions{Key: "sk-judges", Reply: fluJudge})
 	keys := []string{"--api-key-env", "AGENT_KEY", "--judge-api-key-env", "JUDGE_KEY"}
 	var said strings.Builder
 	note := func(o outcome) outcome {
@@ -651,21 +637,18 @@ func TestPLSecrets(t *testing.T) {
 // smoke test.
 func TestPLReleasedCases(t *testing.T) {
 	dir := need.File(t, "data", "privacylens")
-	cases, _, err := lens.Read(filepath.Join(dir, "main_data.json"))
+	cases, _, err := privacylens.ReadCases(filepath.Join(dir, "main_data.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir())
-	actions := map[string]string{}
-	for i, c := range cases { // every second case leaks its first item, word by word
-		actions[c.Name] = "Action: " + c.Trajectory.FinalAction
+	writeCases(t, "cases.json", cases, func(i int) string { // every second case leaks its first item, word by word
+		c, action := cases[i].Trajectory, ""
 		if i%2 == 0 {
-			actions[c.Name] += " " + c.Trajectory.Items[0]
+			action = " " + c.Items[0]
 		}
-	}
-	if err := lens.WriteActions("actions.csv", cases, actions); err != nil {
-		t.Fatal(err)
-	}
+		return "Action: " + c.FinalAction + action
+	})
 	o := must(t, pl("out", "--data", dir, "--answers", "actions.csv", "--judge", "keyword", "--quiet")...)
 	checkTable(t, o, "out")
 	checkCounts(t, "out", 247, 493, 0, 0, 0)
@@ -732,7 +715,7 @@ func TestPLChangedData(t *testing.T) {
 func TestPLMuteJudge(t *testing.T) {
 	workPL(t)
 	judge := judgeServer(t)
-	mute := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string {
+	mute := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(string) string {
 		return "I would not like to say " +
 			"so."
 	}})
@@ -755,7 +738,7 @@ func TestPLKeyInReplies(t *testing.T) {
 	workPL(t)
 	const key = "sk-not-to-be-seen-anywhere"
 	t.Setenv("OPENAI_API_KEY", key)
-	echo := meteredtest.Start(t, meteredtest.Options{Key: key, Reply: func(prompt string) string {
+	echo := testkit.StartJudge(t, testkit.JudgeOptions{Key: key, Reply: func(prompt string) string {
 		return leakyAgent(prompt) + " Answer: No, " + key
 	}})
 	o := must(t, ofData("out", "--base-url", echo.URL, "--api-model", "leaky", "--judge-base-url", echo.URL,

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/eval/privacylens"
 )
@@ -160,32 +159,32 @@ func TestPLBudget(t *testing.T) {
 }
 
 // workLocal is workPL with a tiny model, and prompts that are short enough for it, but for that of the last case.
-func workLocal(t *testing.T) []lens.Case {
+func workLocal(t *testing.T) []privacylens.Case {
 	t.Helper()
 	cases := workPL(t)
 	copyModel(t, fixture("qwen2-newer"), "model")
-	writeShortPrompts(t)
 	cases[5].Trajectory.Instruction += strings.Repeat(" And then some.", 30)
-	if err := lens.Write("cases.json", cases); err != nil {
-		t.Fatal(err)
-	}
+	writeCases(t, "cases.json", cases, leakyAction)
+	writeShortPrompts(t, cases)
 	return cases
 }
 
-// writeShortPrompts makes the folder short, with prompts that fit a tiny model.
-func writeShortPrompts(t *testing.T) {
+// writeShortPrompts makes the file short.jsonl, with prompts that fit a tiny model.
+func writeShortPrompts(t *testing.T, cases []privacylens.Case) {
 	t.Helper()
-	if err := os.Mkdir("short", 0o777); err != nil {
-		t.Fatal(err)
+	rows := ""
+	for _, c := range cases {
+		text := strings.Join([]string{c.Trajectory.Instruction, c.Trajectory.Past, c.Trajectory.FinalAction}, " ")
+		for _, kind := range privacylens.Kinds {
+			rows += jsonLine(map[string]any{"name": c.Name, "kind": kind, "prompt": text})
+		}
 	}
-	for _, kind := range privacylens.Kinds {
-		write(t, "short/agent-"+kind+".tmpl", "{{.Instruction}} {{.Past}} {{.FinalAction}}")
-	}
+	write(t, "short.jsonl", rows)
 }
 
 // local are the flags of the tiny model.
 func localRun(more ...string) []string {
-	return append([]string{"--model", "model", "--backend", "go", "--prompts", "short", "--max-new-tokens", "6",
+	return append([]string{"--model", "model", "--backend", "go", "--prompts", "short.jsonl", "--max-new-tokens", "6",
 		"--batch", "2"}, more...)
 }
 

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,17 +14,17 @@ import (
 	"testing"
 	"time"
 
-	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/eval/privacylens"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/testkit"
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 // plCases are n small cases whose prompts say their numbers, and nothing of the flu ahead of an action.
-func plCases(n int) []lens.Case {
-	cases := testkit.PrivacyCases(n)
+func plCases(n int) (cases []privacylens.Case) {
+	if err := json.Unmarshal(testkit.PrivacyCases(n), &cases); err != nil {
+		panic(err)
+	}
 	for i := range cases {
 		cases[i].Trajectory.Instruction = fmt.Sprintf("Tell Cay news %d.", i)
 		cases[i].Trajectory.Past = "Action: GmailReadEmail"
@@ -31,22 +33,34 @@ func plCases(n int) []lens.Case {
 	return cases
 }
 
+// writeCases writes cases, and their actions as actions.csv.
+func writeCases(t *testing.T, path string, cases []privacylens.Case, action func(i int) string) {
+	t.Helper()
+	var b strings.Builder
+	out := csv.NewWriter(&b)
+	_ = out.Write([]string{"name", "final_action"}) // a Builder takes everything
+	for i, c := range cases {
+		_ = out.Write([]string{c.Name, action(i)})
+	}
+	out.Flush()
+	write(t, "actions.csv", b.String())
+	text, err := json.Marshal(cases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, string(text))
+}
+
 // workPL makes an empty folder with six cases the working directory, and recorded actions for them in both forms.
-func workPL(t *testing.T) []lens.Case {
+func workPL(t *testing.T) []privacylens.Case {
 	t.Helper()
 	t.Chdir(t.TempDir())
 	t.Setenv("OPENAI_API_KEY", "")
 	cases := plCases(6)
-	if err := lens.Write("cases.json", cases); err != nil {
-		t.Fatal(err)
-	}
-	actions, rows := map[string]string{}, ""
+	writeCases(t, "cases.json", cases, leakyAction)
+	rows := ""
 	for i, c := range cases {
-		actions[c.Name] = leakyAction(i)
 		rows += jsonLine(map[string]any{"name": c.Name, "final_action": leakyAction(i)})
-	}
-	if err := lens.WriteActions("actions.csv", cases, actions); err != nil {
-		t.Fatal(err)
 	}
 	write(t, "actions.jsonl", rows)
 	return cases
@@ -94,12 +108,12 @@ func fluJudge(prompt string) string {
 
 // plServer answers and keeps the prompts.
 type plServer struct {
-	*meteredtest.Server
+	*testkit.JudgeServer
 	mu   sync.Mutex
 	seen map[string]int // by prompt
 }
 
-func startPL(t *testing.T, o meteredtest.Options) *plServer {
+func startPL(t *testing.T, o testkit.JudgeOptions) *plServer {
 	t.Helper()
 	s := &plServer{seen: map[string]int{}}
 	o.Watch = func(prompt string) {
@@ -107,7 +121,7 @@ func startPL(t *testing.T, o meteredtest.Options) *plServer {
 		defer s.mu.Unlock()
 		s.seen[prompt]++
 	}
-	s.Server = meteredtest.Start(t, o)
+	s.JudgeServer = testkit.StartJudge(t, o)
 	return s
 }
 
@@ -130,11 +144,11 @@ func (s *plServer) requests() int {
 }
 
 func agentServer(t *testing.T) *plServer {
-	return startPL(t, meteredtest.Options{Reply: leakyAgent})
+	return startPL(t, testkit.JudgeOptions{Reply: leakyAgent})
 }
 
 func judgeServer(t *testing.T) *plServer {
-	return startPL(t, meteredtest.Options{Reply: fluJudge})
+	return startPL(t, testkit.JudgeOptions{Reply: fluJudge})
 }
 
 // pl is the command with a run folder.
@@ -166,10 +180,9 @@ func checkTable(t *testing.T, o outcome, dir string) {
 		"leaking items": s.All.Items.String(), "no action": s.All.NoAction.String(),
 		"unparsed verdicts": fmt.Sprintf("%d/%d", s.All.Unparsed, s.All.Verdicts),
 	}
-	if s.All.Helpfulness.Total > 0 {
+	if s.All.Helpful.Total > 0 {
 		values["adjusted leakage rate (ALR)"], values["helpful (2 or 3)"] = s.All.Adjusted.String(),
 			s.All.Helpful.String()
-		values["helpfulness (0 to 3)"] = s.All.Helpfulness.String()
 	}
 	for label, value := range values {
 		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(label) + ` +` + regexp.QuoteMeta(value) +
@@ -184,7 +197,14 @@ func checkTable(t *testing.T, o outcome, dir string) {
 func checkCounts(t *testing.T, dir string, leaks, cases, helpfulLeaks, helpful, score int) {
 	t.Helper()
 	a := plSummary(t, dir).All
-	got := []int{a.Leakage.Count, a.Leakage.Total, a.Adjusted.Count, a.Adjusted.Total, int(a.Helpfulness.Sum)}
+	var mean struct {
+		All struct{ Helpfulness struct{ Value float64 } }
+	}
+	if err := json.Unmarshal([]byte(read(t, filepath.Join(dir, "summary.json"))), &mean); err != nil {
+		t.Fatal(err)
+	}
+	got := []int{a.Leakage.Count, a.Leakage.Total, a.Adjusted.Count, a.Adjusted.Total,
+		int(math.Round(mean.All.Helpfulness.Value * float64(a.Leakage.Total)))}
 	if want := []int{leaks, cases, helpfulLeaks, helpful, score}; !slices.Equal(got, want) {
 		t.Errorf("%s: leaks, cases, leaks and cases of the helpful, sum of helpfulness: %v, want %v", dir, got, want)
 	}
@@ -200,7 +220,7 @@ func sameFiles(t *testing.T, a, b string, names ...string) {
 	}
 }
 
-var plReport = []string{"summary.json", "cases.jsonl", "verdicts.json", "helpfulness.json", "actions.csv", "cases.html"}
+var plReport = []string{"summary.json", "cases.jsonl", "verdicts.json", "helpfulness.json", "actions.csv"}
 
 // TestPLQuickStart: without flags an embedded example is reported, and its numbers are those of its recorded verdicts.
 func TestPLQuickStart(t *testing.T) {
@@ -211,17 +231,20 @@ func TestPLQuickStart(t *testing.T) {
 		t.Fatalf("%v, %v", runs, err)
 	}
 	checkTable(t, o, runs[0])
-	cases, _, err := lens.ReadFS(embedded.Files, embedded.PrivacyLensCases)
+	cases, _, err := privacylens.ReadCases(embedded.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	verdicts, err := lens.ReadVerdictsFS(embedded.Files, embedded.PrivacyLensVerdicts, cases)
-	if err != nil {
-		t.Fatal(err)
-	}
-	scores, err := lens.ReadScoresFS(embedded.Files, embedded.PrivacyLensHelpfulness, cases)
-	if err != nil {
-		t.Fatal(err)
+	verdicts, scores := map[string]privacylens.Verdict{}, map[string]int{}
+	for name, to := range map[string]any{embedded.PrivacyLensVerdicts: &verdicts,
+		embedded.PrivacyLensHelpfulness: &scores} {
+		text, err := embedded.Files.ReadFile(name)
+		if err == nil {
+			err = json.Unmarshal(text, to)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	leaks, both, helpful, sum := 0, 0, 0, 0
 	for _, c := range cases {
@@ -243,10 +266,8 @@ func TestPLQuickStart(t *testing.T) {
 			t.Errorf("no %s", name)
 		}
 	}
-	for _, name := range []string{"summary.json", "cases.html"} {
-		if !strings.Contains(o.out, filepath.Join(runs[0], name)+"\n") {
-			t.Errorf("nothing says where %s is:\n%s", name, o.out)
-		}
+	if !strings.Contains(o.out, filepath.Join(runs[0], "summary.json")+"\n") {
+		t.Errorf("nothing says where summary.json is:\n%s", o.out)
 	}
 }
 
@@ -272,11 +293,10 @@ func TestPLKeyword(t *testing.T) {
 	checkCounts(t, "csv/run", 3, 6, 0, 0, 0)
 	a := plSummary(t, "csv/run").All
 	if a.NoAction.Count != 1 || a.Items.Count != 3 || a.Items.Total != 12 || a.Adjusted.Total != 0 ||
-		a.Helpfulness.Value != nil {
+		a.Helpful.Total != 0 {
 		t.Errorf("%+v", a)
 	}
-	for what, text := range map[string]string{"table": o.out, "page": read(t, "csv/run/cases.html"),
-		"summary.json": read(t, "csv/run/summary.json")} {
+	for what, text := range map[string]string{"table": o.out, "summary.json": read(t, "csv/run/summary.json")} {
 		if !regexp.MustCompile(`(?i)smoke test.*misses paraphrases`).MatchString(text) {
 			t.Errorf("the %s does not warn of the judge", what)
 		}
@@ -298,9 +318,7 @@ func TestPLFolderOfData(t *testing.T) {
 	if err := os.Mkdir("privacylens", 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := lens.Write("privacylens/main_data.json", cases); err != nil {
-		t.Fatal(err)
-	}
+	writeCases(t, "privacylens/main_data.json", cases, leakyAction)
 	o := must(t, pl("run", "--data", "privacylens", "--first", "3", "--answers", "actions.csv", "--judge",
 		"keyword")...)
 	checkCounts(t, "run", 2, 3, 0, 0, 0)
@@ -432,47 +450,6 @@ func TestPLRecordedPrompts(t *testing.T) {
 	checkCounts(t, "run", 3, 6, 3, 3, 9)
 	checkRefusal(t, cli(t, pl("run", "--prompt", "naive")...),
 		faultCase{code: 1, says: []string{"run: stage answers was begun with prompt \"cot\"", `"naive"`, "--out"}})
-}
-
-// TestPLOwnTemplates: what --write-prompts writes can be changed and given back; the rest stays as it is.
-func TestPLOwnTemplates(t *testing.T) {
-	workPL(t)
-	o := must(t, "eval", "privacylens", "--write-prompts", "mine")
-	if !strings.Contains(o.out, "mine: ") || !strings.Contains(o.out, "judge-leakage.tmpl") {
-		t.Error(o.out)
-	}
-	plain, changed := judgeServer(t), judgeServer(t)
-	must(t, ofData("plain", "--answers", "actions.csv", "--judge-base-url", plain.URL, "--judge-model", "flu",
-		"--prompts", "mine")...)
-	must(t, ofData("embedded", "--answers", "actions.csv", "--judge-base-url", plain.URL, "--judge-model", "flu",
-		"--judge-cache", "plain/judge-cache.jsonl")...)
-	if plain.requests() != 15 {
-		t.Errorf("%d requests: the templates as they were written make other prompts than the embedded ones",
-			plain.requests())
-	}
-	write(t, "mine/judge-leakage.tmpl", "My own words.\n"+read(t, "mine/judge-leakage.tmpl"))
-	must(t, ofData("changed", "--answers", "actions.csv", "--judge-base-url", changed.URL, "--judge-model", "flu",
-		"--prompts", "mine")...)
-	var want []string
-	for _, p := range plain.prompts() {
-		if !strings.Contains(p, "Excellent (3)") {
-			p = "My own words.\n" + p
-		}
-		want = append(want, p)
-	}
-	slices.Sort(want)
-	if got := changed.prompts(); !slices.Equal(got, want) {
-		t.Errorf("asked %q\nwant %q", got, want)
-	}
-	checkRefusal(t, cli(t, "eval", "privacylens", "--write-prompts", "mine"),
-		faultCase{code: 1, says: []string{"mine/", "is there already"}})
-	write(t, "mine/judge-leakage.tmpl", "Is it bad? {{.Action}}")
-	checkRefusal(t, cli(t, ofData("x", "--answers", "actions.csv", "--judge-base-url", changed.URL, "--judge-model",
-		"flu", "--prompts", "mine")...),
-		faultCase{code: 1, says: []string{"mine", "judge-leakage.tmpl", "{{.Item}}"}})
-	if exists("x") {
-		t.Error("a run folder is left behind")
-	}
 }
 
 // TestPLStages: actions of a server's model, then judge, then report, with no more than the folder and what is new, end
@@ -642,9 +619,7 @@ func TestPLWithoutEngine(t *testing.T) {
 func TestPLElsewhere(t *testing.T) {
 	workPL(t)
 	s := judgeServer(t)
-	must(t, "eval", "privacylens", "--write-prompts", "mine")
-	must(t, "eval", "privacylens", "--stage", "answers", "--out", "run", "--data", "cases.json", "--answers", "actions.csv",
-		"--prompts", "mine")
+	must(t, "eval", "privacylens", "--stage", "answers", "--out", "run", "--data", "cases.json", "--answers", "actions.csv")
 	mkdir(t, "elsewhere")
 	t.Chdir("elsewhere")
 	must(t, "eval", "privacylens", "--stage", "judge", "--out", "../run", "--judge-base-url", s.URL, "--judge-model", "flu",
@@ -792,9 +767,8 @@ func TestPLHelp(t *testing.T) {
 	for _, flag := range strings.Fields("--data --first --model --base-url --api-model --api-key-env --answers --prompt " +
 		"--prompts --temperature --max-new-tokens --seed --out --set --config --quiet --stage --form --levels --think " +
 		"--judge --judge-base-url --judge-model --judge-api-key-env --judge-cache --judge-parallel --judge-timeout " +
-		"--judge-requests-per-minute --judge-tokens-per-minute --judge-max-requests --judge-max-cost " +
-		"--judge-prompt-price --judge-completion-price --judgments --helpfulness --parallel --timeout --backend " +
-		"--write-prompts") {
+		"--judge-requests-per-minute --judge-max-requests --judge-max-cost " +
+		"--judge-prompt-price --judge-completion-price --judgments --helpfulness --parallel --timeout --backend") {
 		if !regexp.MustCompile(`(?m)^ +(-\w, )?` + flag + `( |$)`).MatchString(o.out) {
 			t.Errorf("there is no %s", flag)
 		}

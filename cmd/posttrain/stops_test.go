@@ -13,8 +13,8 @@ import (
 
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/internal/testkit/need"
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 var goOn = regexp.MustCompile(`^posttrain: interrupted at step (\d+) of (\d+), saved: continue with posttrain (.*)$`)
@@ -311,7 +311,7 @@ func killedAt(t *testing.T, n int, reply func(string) string, command func(url s
 	}
 	var mu sync.Mutex
 	reached, dead := make(chan struct{}), make(chan struct{})
-	s := meteredtest.Start(t, meteredtest.Options{Reply: reply, Watch: func(prompt string) {
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Reply: reply, Watch: func(prompt string) {
 		mu.Lock()
 		order = append(order, prompt)
 		asked := len(order)

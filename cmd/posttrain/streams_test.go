@@ -10,9 +10,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
-	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/internal/testkit"
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 // everyCommand runs each command once, in this order, in the folder that workEverything makes.
@@ -62,13 +60,11 @@ var everyCommand = []struct {
 	{"eval", nil},
 	{"eval ci", []string{"--backend", "go", "--n", "6", "--samples", "2", "--temperature", "0.7", "--max-new-tokens",
 		"40", "--out", "ci"}},
-	{"eval alpaca", []string{"--judgments", "judged.jsonl", "--out", "alpaca"}},
 	{"eval alpaca", []string{"--stage", "answers", "--baseline", "baseline.jsonl", "--answers", "outputs.json", "--out",
 		"alpaca-stages"}},
 	{"eval alpaca", []string{"--stage", "judge", "--config", "alpaca.yaml", "--out", "alpaca-stages"}},
 	{"eval alpaca", []string{"--stage", "report", "--out", "alpaca-stages"}},
 	{"eval compare", []string{"alpaca-stages", "alpaca-stages", "--out", "alpaca-compared.json"}},
-	{"eval arena-hard", []string{"--judgments", "arena.jsonl", "--out", "arena"}},
 	{"eval arena-hard", []string{"--stage", "answers", "--questions", "asked.jsonl", "--baseline", "old.jsonl", "--model", "model",
 		"--backend", "go", "--max-new-tokens", "4", "--out", "ah"}},
 	{"eval arena-hard", []string{"--stage", "judge", "--config", "ah.yaml", "--out", "ah"}},
@@ -83,7 +79,6 @@ var everyCommand = []struct {
 	{"eval gate", []string{"--stage", "answers", "--policy", "norms.yaml", "--model", "embedded", "--backend", "go", "--scenarios", "2",
 		"--max-new-tokens", "4", "--out", "gate-stages"}},
 	{"eval gate", []string{"--stage", "report", "--out", "gate-stages"}},
-	{"eval mt-bench", []string{"--judgments", "turns.jsonl", "--out", "turns"}},
 	{"eval mt-bench", []string{"--stage", "answers", "--questions", "questions.jsonl", "--model", "model", "--backend", "go",
 		"--max-new-tokens", "4", "--out", "mt"}},
 	{"eval mt-bench", []string{"--stage", "judge", "--config", "mt.yaml", "--out", "mt"}},
@@ -91,13 +86,12 @@ var everyCommand = []struct {
 	{"eval compare", []string{"mt", "mt", "--out", "mt-compared.json"}},
 	{"eval privacylens", []string{"--out", "pl"}},
 	{"eval privacylens", []string{"--stage", "answers", "--data", "cases.json", "--model", "model", "--backend", "go",
-		"--prompts", "short", "--max-new-tokens", "4", "--out", "stages"}},
+		"--prompts", "short.jsonl", "--max-new-tokens", "4", "--out", "stages"}},
 	{"eval privacylens", []string{"--stage", "judge", "--judge", "keyword", "--out", "stages"}},
 	{"eval privacylens", []string{"--form", "probe", "--data", "cases.json", "--model", "model", "--backend", "go",
 		"--max-new-tokens", "4", "--out", "probed"}},
 	{"eval privacylens", []string{"--stage", "report", "--out", "stages"}},
 	{"eval compare", []string{"stages", "stages", "--out", "compared.json"}},
-	{"eval privacylens", []string{"--write-prompts", "prompts"}},
 }
 
 // onNetwork are commands that need others of them, and leave ids and times: TestNetworkCommands runs them.
@@ -111,11 +105,6 @@ func workEverything(t *testing.T, judge string) {
 	write(t, "model.gguf", read(t, filepath.Join(root, "recipe", "exchange", "testdata", "qwen2-older.gguf")))
 	write(t, "pairs.jsonl", pairLines(12, true))
 	write(t, "demos.jsonl", messageLines(12))
-	write(t, "judged.jsonl", `{"instruction":"a","output_2":"b","generator_2":"m","preference":1.5}
-{"instruction":"c","output_2":"d","generator_2":"m","preference":2}`)
-	write(t, "arena.jsonl", `{"question_id":"q","model":"m","games":[{"score":"A>B"},{"score":"A>>B"}]}`)
-	write(t, "turns.jsonl", `{"question_id":81,"model":"m","turn":1,"score":7}
-{"question_id":81,"model":"m","turn":2,"score":8}`)
 	writeConfAIde(t, "confaide")
 	write(t, "rated.jsonl", `{"id":"1/rating/1/1","output":"2"}
 {"id":"1/rating/2/1","output":"4"}`)
@@ -136,10 +125,8 @@ func workEverything(t *testing.T, judge string) {
 	if err := data.WriteAll("items.json", ci.Synthesize(24, 5)); err != nil {
 		t.Fatal(err)
 	}
-	if err := lens.Write("cases.json", plCases(3)); err != nil {
-		t.Fatal(err)
-	}
-	writeShortPrompts(t)
+	writeCases(t, "cases.json", plCases(3), leakyAction)
+	writeShortPrompts(t, plCases(3))
 }
 
 func TestEveryCommandIsThere(t *testing.T) {
@@ -170,7 +157,7 @@ func (full) Write([]byte) (int, error) {
 func TestEveryCommandTwice(t *testing.T) {
 	parent := t.TempDir()
 	reply := func(string) string { return "[[A>B]] or [[7]] or M" }
-	judge := meteredtest.Start(t, meteredtest.Options{Reply: reply}).URL
+	judge := testkit.StartJudge(t, testkit.JudgeOptions{Reply: reply}).URL
 	inFolder := func(name string, runAll func()) {
 		work := filepath.Join(parent, "work") // the same for both: some files have its path
 		if err := os.Mkdir(work, 0o777); err != nil {

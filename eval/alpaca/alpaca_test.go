@@ -33,12 +33,12 @@ func TestCount(t *testing.T) {
 }
 
 // simulate draws judgements from the regression itself: instructions with difficulties, models with weights.
-func simulate(n int, weights []Weights) (b *Baseline, models [][]Judgement, truth []float64) {
+func simulate(n int, weights []Weights) (b *Outputs, models [][]Judgement, truth []float64) {
 	r := rand.New(rand.NewPCG(5, 6))
-	b = &Baseline{Outputs: map[string]string{}}
+	b = &Outputs{Of: map[string]string{}}
 	difficulty := make([]float64, n)
 	for i := range n {
-		b.Outputs[fmt.Sprint(i)] = strings.Repeat("x", 500+r.IntN(1000))
+		b.Of[fmt.Sprint(i)] = strings.Repeat("x", 500+r.IntN(1000))
 		difficulty[i] = r.NormFloat64()
 	}
 	for _, w := range weights {
@@ -62,8 +62,7 @@ func simulate(n int, weights []Weights) (b *Baseline, models [][]Judgement, trut
 }
 
 // TestControlLengthFindsTheTruth: judgements that the regression made give the rate at equal lengths, though outputs
-// are
-// shorter than the baseline's; the plain win rate does not.
+// are shorter than the baseline's; the plain win rate does not.
 func TestControlLengthFindsTheTruth(t *testing.T) {
 	weights := []Weights{{Length: -1.5, Difficulty: 1, Model: -0.5}, {Length: -1.4, Difficulty: 0.9, Model: 0},
 		{Length: -1.6, Difficulty: 1.1, Model: -1}, {Length: -1.5, Difficulty: 1, Model: 0.5}}
@@ -97,7 +96,7 @@ func TestCertainJudgements(t *testing.T) {
 
 func TestControlLengthErrors(t *testing.T) {
 	b, models, _ := simulate(20, []Weights{{}})
-	delete(b.Outputs, "7")
+	delete(b.Of, "7")
 	if _, err := ControlLength(models[0], b, nil); err == nil || !strings.Contains(err.Error(),
 		"the baseline has no output for "+
 			"the instruction \"7\"") {
@@ -105,7 +104,7 @@ func TestControlLengthErrors(t *testing.T) {
 	}
 	same := judged(1, 2, 1.5)
 	for i := range same {
-		b.Outputs[fmt.Sprint(i)] = same[i].Output
+		b.Of[fmt.Sprint(i)] = same[i].Output
 	}
 	if _, err := ControlLength(same, b, nil); err == nil || !strings.HasPrefix(err.Error(), "all outputs differ") {
 		t.Error(err)
@@ -120,7 +119,7 @@ func TestReleasedModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := ReadBaseline(filepath.Join(dir, "baseline.jsonl.gz"))
+	b, err := ReadOutputs(filepath.Join(dir, "baseline.jsonl.gz"), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

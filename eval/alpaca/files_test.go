@@ -21,7 +21,7 @@ func TestReadJudgements(t *testing.T) {
 		`[{"instruction":"Q","output_2":"A","generator_2":"m","generator_1":"b","preference":1.25},
 		{"instruction":"R","output_2":"","generator_2":"m","preference":null}]`)
 	all, report, err := ReadJudgements(path)
-	if err != nil || len(all) != 2 || all[0].Preference != 1.25 || !all[0].Judged || all[0].Baseline != "b" ||
+	if err != nil || len(all) != 2 || all[0].Preference != 1.25 || !all[0].Judged ||
 		all[1].Judged {
 		t.Errorf("%+v, %v", all, err)
 	}
@@ -35,9 +35,6 @@ func TestReadJudgements(t *testing.T) {
 			1): `a.jsonl:2: the instruction "Q" is at `,
 		good +
 			strings.NewReplacer(`"Q"`, `"R"`, `"m"`, `"n"`).Replace(good): `generator_2 is "n", in the first row "m"`,
-		good + `{"instruction":"R","output_2":"A","generator_2":"m","generator_1":"b","preference":1}` + "\n" +
-			`{"instruction":"S","output_2":"A","generator_2":"m","generator_1":"c","preference":1}`: "a.jsonl:3: " +
-			`generator_1 is "c", in rows before "b": want judgements against one baseline`,
 		strings.Replace(good, "1}", "3}",
 			1): "preference is 3: want a number from 1 (the baseline's output) to 2",
 		strings.Replace(good, "1}", `"1"}`, 1): "preference is of JSON type string: want float64",
@@ -53,12 +50,12 @@ func TestReadJudgements(t *testing.T) {
 }
 
 func TestReadBaselineAndWeights(t *testing.T) {
-	b, err := ReadBaseline(write(t, "b.jsonl", `{"instruction":"Q","output_1":"A","generator_1":"g"}`+"\n"+
-		`{"instruction":"R","output":"B"}`))
-	if err != nil || b.Generator != "g" || b.Outputs["Q"] != "A" || b.Outputs["R"] != "B" {
+	b, err := ReadOutputs(write(t, "b.jsonl", `{"instruction":"Q","output_1":"A","generator_1":"g"}`+"\n"+
+		`{"instruction":"R","output":"B"}`), 1)
+	if err != nil || b.Generator != "g" || b.Of["Q"] != "A" || b.Of["R"] != "B" {
 		t.Errorf("%+v, %v", b, err)
 	}
-	if _, err := ReadBaseline(write(t, "b.jsonl", `{"instruction":"Q"}`)); err == nil || !strings.Contains(err.Error(),
+	if _, err := ReadOutputs(write(t, "b.jsonl", `{"instruction":"Q"}`), 1); err == nil || !strings.Contains(err.Error(),
 		"instruction or output_1 is missing: want both, texts") {
 		t.Error(err)
 	}

@@ -13,8 +13,7 @@ import (
 //
 //	σ(w_length·tanh((|y_baseline| - |y|)/s) + w_difficulty·d(x) + w_model)
 //
-// where |y| is a length in characters and s the standard deviation of the differences. The length-controlled win rate
-// is
+// where |y| is a length in characters and s the standard deviation of the differences. The length-controlled win rate is
 // the mean over instructions with the first term 0.
 //
 // Two of the benchmark's ingredients are not released: the difficulties d(x), and the judgements of two baselines with
@@ -40,7 +39,7 @@ type Controlled struct {
 }
 
 // ControlLength gives the length-controlled win rate. The error names an instruction that the baseline lacks.
-func ControlLength(all []Judgement, b *Baseline, others []Reference) (c Controlled, err error) {
+func ControlLength(all []Judgement, b *Outputs, others []Reference) (c Controlled, err error) {
 	own, err := featuresOf(all, b)
 	if err != nil {
 		return c, err
@@ -78,10 +77,10 @@ type feature struct {
 }
 
 // featuresOf lists those of judgements with a preference.
-func featuresOf(all []Judgement, b *Baseline) (features []feature, err error) {
+func featuresOf(all []Judgement, b *Outputs) (features []feature, err error) {
 	sum, squares := 0.0, 0.0
 	for _, j := range all {
-		output, found := b.Outputs[j.Instruction]
+		output, found := b.Of[j.Instruction]
 		if !found {
 			return nil, fmt.Errorf("%s: the baseline has no output for the instruction %.60q", j.Source, j.Instruction)
 		}
@@ -112,7 +111,7 @@ func meanWeights(others []Reference) (w Weights) {
 }
 
 // difficulties fits that of each instruction to the references' judgements, under their published weights.
-func difficulties(b *Baseline, others []Reference) (map[string]float64, error) {
+func difficulties(b *Outputs, others []Reference) (map[string]float64, error) {
 	type point struct{ known, weight, win float64 }
 	points := map[string][]point{}
 	for _, o := range others {

@@ -1,6 +1,5 @@
 // Package alpaca counts judgements as AlpacaEval 2 does: a model's win rate against a baseline, and the win rate that
-// it
-// would have with outputs as long as the baseline's (arXiv:2404.04475).
+// it would have with outputs as long as the baseline's (arXiv:2404.04475).
 package alpaca
 
 import (

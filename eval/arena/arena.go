@@ -48,13 +48,13 @@ func mirror(verdict string) string {
 // Count counts judgements; rounds are the bootstrap's. Where all battles are against one opponent, the maximum of the
 // Bradley–Terry likelihood is the weighted share of wins. Rounds draw questions, whose two games depend on each other;
 // the benchmark's draw single games, whose intervals are narrower.
-func Count(all []Judgement, rounds int, seed uint64) (Score, error) {
+func Count(all []Games, rounds int, seed uint64) (Score, error) {
 	s := Score{Verdicts: map[string]int{}}
 	var questions [][]battle
-	for _, j := range all {
-		battles := battlesOf(j, func(verdict string) { s.Verdicts[verdict]++ })
+	for _, games := range all {
+		battles := battlesOf(games, func(verdict string) { s.Verdicts[verdict]++ })
 		s.Games += len(battles)
-		s.Missing += len(j.Games) - len(battles)
+		s.Missing += len(games) - len(battles)
 		if battles != nil {
 			questions = append(questions, battles)
 		}
@@ -68,8 +68,8 @@ func Count(all []Judgement, rounds int, seed uint64) (Score, error) {
 }
 
 // battlesOf are those of the games that have a verdict; each visits the verdicts, the model being A.
-func battlesOf(j Judgement, each func(verdict string)) (battles []battle) {
-	for i, verdict := range j.Games {
+func battlesOf(games Games, each func(verdict string)) (battles []battle) {
+	for i, verdict := range games {
 		if verdict == "" {
 			continue
 		}
@@ -82,9 +82,9 @@ func battlesOf(j Judgement, each func(verdict string)) (battles []battle) {
 	return battles
 }
 
-// Won is the weighted share of a question's games that the model won, in hundredths; nil without a verdict.
-func Won(j Judgement) *float64 {
-	battles := battlesOf(j, func(string) {})
+// won is the weighted share of a question's games that the model won, in hundredths; nil without a verdict.
+func won(games Games) *float64 {
+	battles := battlesOf(games, func(string) {})
 	if battles == nil {
 		return nil
 	}

@@ -7,26 +7,24 @@ import (
 	"testing"
 )
 
-func played(first, second string) Judgement {
-	return Judgement{Games: [2]string{first, second}}
-}
+func played(first, second string) Games { return Games{first, second} }
 
 // TestCount: numbers by hand. In first games the model is B.
 func TestCount(t *testing.T) {
-	s, err := Count([]Judgement{played("B>>A", "A>B"), played("A=B", "B>>A"), played("A>B", "")}, 200, 1)
+	s, err := Count([]Games{played("B>>A", "A>B"), played("A=B", "B>>A"), played("A>B", "")}, 200, 1)
 	// wins 3 + 1 + 1/2 of weights 3 + 1 + 1 + 3 + 1
 	if err != nil || math.Abs(s.Score-50) > 1e-12 || s.Games != 5 || s.Missing != 1 ||
 		fmt.Sprint(s.Verdicts) != "map[A=B:1 A>>B:1 A>B:1 B>>A:1 B>A:1]" || !(s.Low < 50 && 50 < s.High) {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if _, err := Count([]Judgement{played("", "")}, 1, 1); err == nil || err.Error() != "no game has a verdict" {
+	if _, err := Count([]Games{played("", "")}, 1, 1); err == nil || err.Error() != "no game has a verdict" {
 		t.Error(err)
 	}
 }
 
 // TestTheBaselineHasHalf: a judge that always prefers the answer that it sees first says nothing.
 func TestTheBaselineHasHalf(t *testing.T) {
-	var all []Judgement
+	var all []Games
 	for range 50 {
 		all = append(all, played("A>B", "A>B"), played("A>>B", "A>>B"), played("B>A", "B>A"))
 	}
@@ -37,7 +35,7 @@ func TestTheBaselineHasHalf(t *testing.T) {
 
 // drawn are judgements of n questions by a model of a known strength, and the score that it means. The two games of a
 // question agree more often than chance, as a judge's do.
-func drawn(n int, p float64, r *rand.Rand) (all []Judgement, score float64) {
+func drawn(n int, p float64, r *rand.Rand) (all []Games, score float64) {
 	of := func() string {
 		switch x, win := r.Float64(), r.Float64() < p; {
 		case x < 0.2:

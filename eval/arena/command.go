@@ -6,18 +6,16 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/eval/bench"
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout/metered"
 )
 
-// Options say which model is measured and who judges, or which judgements are counted. Paths are relative to the
-// working directory. The seed is of the bootstrap, too.
+// Options say which model is measured and who judges. Paths are relative to the working directory. The seed is of the
+// bootstrap, too.
 type Options struct {
-	Questions string `yaml:"questions,omitempty" path:"" words:"a file of questions (question.jsonl)" flag:"questions" help:"questions, such as the benchmark's question.jsonl.gz"`
-	Baseline  string `yaml:"baseline,omitempty" path:"" words:"a file of the baseline's answers" flag:"baseline" help:"the baseline's answers, such as gpt-4-0314.jsonl.gz"`
+	Questions string `yaml:"questions,omitempty" want:"given" path:"" words:"a file of questions (question.jsonl)" flag:"questions" help:"questions, such as the benchmark's question.jsonl.gz"`
+	Baseline  string `yaml:"baseline,omitempty" want:"given" path:"" words:"a file of the baseline's answers (gpt-4-0314.jsonl)" flag:"baseline" help:"the baseline's answers, such as gpt-4-0314.jsonl.gz"`
 	Prompts   string `yaml:"prompts,omitempty" path:"" words:"a .yaml file of the judge's prompt (arena-hard-v0.1.yaml)" flag:"prompts" help:"the judge's prompt, such as the benchmark's arena-hard-v0.1.yaml (default: a prompt of our own)"`
 	Rounds    int    `yaml:"rounds" want:">=1" flag:"rounds" help:"rounds of the bootstrap"`
 
@@ -27,7 +25,7 @@ type Options struct {
 // tokens is the most that an answer, and a judge's reply, may have, as in the benchmark.
 const tokens = 4096
 
-// Defaults are the benchmark's settings; the caller gives files, model and judge, or judgements.
+// Defaults are the benchmark's settings; the caller gives files, model and judge.
 func Defaults() Options { return Options{Rounds: 1000, Judged: bench.DefaultJudged(0, tokens, tokens)} }
 
 // Benchmark is posttrain eval arena-hard.
@@ -36,49 +34,22 @@ var Benchmark = bench.New(bench.Benchmark[Options, *Result]{
 	Short: "Measure with Arena-Hard v0.1: the score against a baseline, with its interval",
 	Long: `Measure a model with Arena-Hard v0.1: it answers questions, and a judge compares each answer with the baseline's,
 in both orders. Verdicts, of which A>>B counts as three wins, give the probability of a win against the
-baseline. The interval of 95 % is a bootstrap over questions. With --judgments, judgements that exist are counted.`,
+baseline. The interval of 95 % is a bootstrap over questions.`,
 	Example: `  posttrain eval arena-hard --questions question.jsonl.gz --baseline gpt-4-0314.jsonl.gz --model DIR ` +
 		`--judge-model gpt-4-1106-preview --out runs/arena
   posttrain eval arena-hard --questions question.jsonl.gz --baseline gpt-4-0314.jsonl.gz --answers mine.jsonl ` +
-		`--prompts arena-hard-v0.1.yaml --judge-base-url http://localhost:9000/v1 --judge-model NAME
-  posttrain eval arena-hard --judgments model.jsonl --out counted`,
-	Defaults: Defaults, Check: check, Open: open, Count: count, Counting: []string{"rounds", "seed"},
+		`--prompts arena-hard-v0.1.yaml --judge-base-url http://localhost:9000/v1 --judge-model NAME`,
+	Defaults: Defaults, Open: open,
 })
 
-func check(g *config.Given, o *Options) {
-	switch {
-	case o.Judgements != "":
-	case o.Questions == "":
-		g.Fault("questions", "questions is missing: want a file of questions (question.jsonl); or judgments, a file "+
-			"of judgements to count")
-	case o.Baseline == "":
-		g.Fault("baseline", "baseline is missing: want a file of the baseline's answers (gpt-4-0314.jsonl)")
-	}
-}
-
-// Result is what was measured or counted. It is the form of summary.json.
+// Result is what was measured. It is the form of summary.json.
 type Result struct {
 	Model string `json:"model"`
 	Score
-	Judge     string           `json:"judge,omitempty"`
-	Baseline  string           `json:"baseline,omitempty"`
-	Published []eval.Published `json:"published"`
-	Warnings  []string         `json:"warnings,omitempty"`
-	Settings  bench.Settings   `json:"settings,omitempty"` // of a run's stages
-}
-
-// count counts judgements that exist.
-func count(o *Options, r run.Reporter) (*Result, error) {
-	all, rows, err := ReadJudgements(o.Judgements)
-	if err != nil {
-		return nil, err
-	}
-	r.Say("%s", rows)
-	result := &Result{Model: all[0].Model, Published: eval.PublishedRows(eval.ArenaHard)}
-	if result.Score, err = Count(all, o.Rounds, o.Seed); err != nil {
-		return nil, fmt.Errorf("%s: %w", o.Judgements, err)
-	}
-	return result, nil
+	Judge    string         `json:"judge"`
+	Baseline string         `json:"baseline"`
+	Warnings []string       `json:"warnings,omitempty"`
+	Settings bench.Settings `json:"settings"` // of the run's stages
 }
 
 // String gives the score in words.
@@ -88,21 +59,13 @@ func (s *Result) String() string {
 		counts = append(counts, fmt.Sprintf("%s %d", verdict, s.Verdicts[verdict]))
 	}
 	text := fmt.Sprintf("%s: score %.1f %% (%.1f to %.1f), %d games against the baseline, which has 50 %%\n"+
-		"verdicts, the model being A: %s\n", s.Model, s.Score.Score, s.Low, s.High, s.Games, strings.Join(counts, ", "))
+		"verdicts, the model being A: %s\njudge %s, baseline %s\n", s.Model, s.Score.Score, s.Low, s.High, s.Games,
+		strings.Join(counts, ", "), s.Judge, s.Baseline)
 	if s.Missing > 0 {
 		text += fmt.Sprintf("%d games have no verdict\n", s.Missing)
 	}
-	for _, w := range s.Warnings {
-		text += "warning: " + w + "\n"
-	}
-	if s.Judge != "" {
-		text += fmt.Sprintf("judge %s, baseline %s\n", s.Judge, s.Baseline)
-	}
-	return text + eval.PublishedLine(eval.ArenaHard)
+	return text + bench.Warned(s.Warnings)
 }
-
-// judgementsName is the file of the judgements in the benchmark's own form, which count reads.
-const judgementsName = "judgments.jsonl"
 
 // games are the keys of a question's two games. In the first the baseline's answer is A, in the second the model's.
 var games = [2]string{"1", "2"}
@@ -116,52 +79,46 @@ type comparing struct {
 	prompts   *Prompts
 }
 
-// open reads the files, and says what the benchmark is.
-func open(o *Options, r run.Reporter) (*bench.Bench, error) {
+// open reads questions, the baseline's answers and the judge's prompt, and says what the benchmark is.
+func open(o *Options, r run.Reporter) (b *bench.Bench, err error) {
 	e := &comparing{Options: o}
-	if err := e.read(r); err != nil {
+	if e.prompts, err = ReadPrompts(o.Prompts); err != nil {
 		return nil, err
 	}
-	b := &bench.Bench{Questions: e.ask, Read: e.readVerdict, Form: "[[A>B]]", Files: []string{judgementsName},
-		Report: e.report, Identity: map[string]string{"prompts": e.prompts.Hash(), "baseline": e.model}}
-	b.Remind = func(messages []data.Message, reply string) []data.Message {
-		return append(slices.Clone(messages), data.Message{Role: "assistant", Content: reply},
-			data.Message{Role: "user", Content: reminder})
+	var rows *data.Report
+	if e.questions, rows, err = readQuestions(nil, o.Questions); err != nil {
+		return nil, err
 	}
+	r.Say("%s", rows)
+	if o.First > 0 {
+		e.questions = e.questions[:min(o.First, len(e.questions))]
+	}
+	if e.model, e.baseline, err = e.readAnswers(o.Baseline); err != nil {
+		return nil, err
+	}
+	b = &bench.Bench{Questions: e.ask, Read: e.readVerdict, Form: "[[A>B]]", Report: e.report, Published: true,
+		Identity: map[string]string{"prompts": e.prompts.Hash(), "baseline": e.model},
+		Remind: func(messages []data.Message, reply string) []data.Message {
+			return append(slices.Clone(messages), data.Message{Role: "assistant", Content: reply},
+				data.Message{Role: "user", Content: reminder})
+		}}
 	for _, q := range e.questions {
 		b.Items = append(b.Items, bench.Item{ID: q.ID, Turns: []string{q.Prompt}})
 	}
-	if o.Agent.Answers == "" {
-		return b, nil
-	}
-	_, answers, err := e.readAnswers(o.Agent.Answers)
-	b.Recorded = map[string][]string{}
-	for id, answer := range answers {
-		b.Recorded[id] = []string{answer}
+	if o.Agent.Answers != "" {
+		var answers map[string]string
+		_, answers, err = e.readAnswers(o.Agent.Answers)
+		b.Recorded = map[string][]string{}
+		for id, answer := range answers {
+			b.Recorded[id] = []string{answer}
+		}
 	}
 	return b, err
 }
 
-// read reads questions, the baseline's answers and the judge's prompt.
-func (e *comparing) read(r run.Reporter) (err error) {
-	if e.prompts, err = ReadPrompts(e.Prompts); err != nil {
-		return err
-	}
-	var rows *data.Report
-	if e.questions, rows, err = ReadQuestions(e.Questions); err != nil {
-		return err
-	}
-	r.Say("%s", rows)
-	if n := e.First; n > 0 {
-		e.questions = e.questions[:min(n, len(e.questions))]
-	}
-	e.model, e.baseline, err = e.readAnswers(e.Baseline)
-	return err
-}
-
 // readAnswers reads a model's answers by question, and wants one to each question.
 func (e *comparing) readAnswers(path string) (model string, texts map[string]string, err error) {
-	all, _, err := ReadAnswers(path)
+	all, _, err := readAnswers(nil, path)
 	if err != nil {
 		return "", nil, err
 	}
@@ -201,39 +158,30 @@ func (e *comparing) readVerdict(_ bench.Question, _ metered.Reply, v *bench.Verd
 
 // row is a question's line of cases.jsonl.
 type row struct {
-	ID       string    `json:"id"`
-	Cluster  string    `json:"cluster,omitempty"`
-	Score    *float64  `json:"score"`    // share of the games that the model won, in hundredths; null: no verdict
-	Verdicts [2]string `json:"verdicts"` // the baseline's answer is A in the first, the model's in the second
-	Output   string    `json:"output"`
-	Baseline string    `json:"baseline"`
+	ID       string   `json:"id"`
+	Cluster  string   `json:"cluster,omitempty"`
+	Score    *float64 `json:"score"`    // share of the games that the model won, in hundredths; null: no verdict
+	Verdicts Games    `json:"verdicts"` // the baseline's answer is A in the first, the model's in the second
+	Output   string   `json:"output"`
+	Baseline string   `json:"baseline"`
 }
 
-// report counts, and writes the judgements in the benchmark's form.
+// report counts.
 func (e *comparing) report(f *bench.Found) (fmt.Stringer, []any, error) {
 	result := &Result{Model: f.Model(e.Agent), Judge: f.Settings[bench.StageJudge]["model"], Baseline: e.model,
-		Warnings: f.Warnings, Published: eval.PublishedRows(eval.ArenaHard), Settings: f.Settings}
-	var all []Judgement
+		Warnings: f.Warnings, Settings: f.Settings}
+	var all []Games
 	var cases []any
-	var lines []judgementRow
 	for _, q := range e.questions {
-		j := Judgement{Question: q.ID, Model: result.Model}
-		line := judgementRow{Question: q.ID, Model: result.Model, Judge: result.Judge, Baseline: e.model}
+		var said Games
 		for i, key := range games {
 			v, _ := f.Verdict(q.ID, key)
-			j.Games[i] = v.Said
-			g := game{Asked: v.Prompt[len(v.Prompt)-1].Content, Reply: strings.Join(v.Replies, "\n")}
-			if v.Parsed {
-				g.Score = &v.Said
-			}
-			line.Games = append(line.Games, g)
+			said[i] = v.Said
 		}
-		all, lines = append(all, j), append(lines, line)
-		cases = append(cases, row{q.ID, q.Cluster, Won(j), j.Games, f.Outputs(q.ID)[0], e.baseline[q.ID]})
+		all = append(all, said)
+		cases = append(cases, row{q.ID, q.Cluster, won(said), said, f.Outputs(q.ID)[0], e.baseline[q.ID]})
 	}
 	var err error
-	if result.Score, err = Count(all, e.Rounds, e.Seed); err != nil {
-		return nil, nil, err
-	}
-	return result, cases, data.WriteLines(f.Path(judgementsName), len(lines), func(i int) any { return lines[i] })
+	result.Score, err = Count(all, e.Rounds, e.Seed)
+	return result, cases, err
 }

@@ -7,8 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit"
+
 	"github.com/posttrain/posttrain/internal/testkit/expect"
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 // rowsFile writes rows of n questions into a file with a name.
@@ -46,10 +47,9 @@ func newIsA(prompt string) bool {
 	return strings.Index(prompt, "the new") < strings.Index(prompt, "the old")
 }
 
-// TestRun: both orders are judged, a judge that has come to no verdict is asked to continue, and the judgements that
-// are written count to the same score.
+// TestRun: both orders are judged, a judge that has come to no verdict is asked to continue.
 func TestRun(t *testing.T) {
-	judge := meteredtest.Start(t, meteredtest.Options{Reply: func(prompt string) string {
+	judge := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(prompt string) string {
 		switch {
 		case strings.HasPrefix(prompt, "Continue, and"):
 			return "Then [[B>A]]."
@@ -81,12 +81,6 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s, %v: want %s", cases, err, want)
 		}
 	}
-	counted := Defaults()
-	counted.Judgements, counted.Rounds = filepath.Join(dir, judgementsName), o.Rounds
-	again, _, err := Benchmark.Run(t.Context(), counted, nil)
-	if err != nil || fmt.Sprint(again.Score) != fmt.Sprint(result.Score) || again.Model != "ours" {
-		t.Errorf("%v: %+v, want %+v", err, again, result)
-	}
 	if n, _ := judge.Requests(); n != 5 {
 		t.Errorf("%d requests, want 5", n)
 	}
@@ -94,7 +88,7 @@ func TestRun(t *testing.T) {
 
 // TestNoVerdict: a game whose judge comes to no verdict even then does not count.
 func TestNoVerdict(t *testing.T) {
-	judge := meteredtest.Start(t, meteredtest.Options{Reply: func(prompt string) string {
+	judge := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(prompt string) string {
 		if newIsA(prompt) && strings.Contains(prompt, "the new") {
 			return "<think>[[B>A]]?</think>[[A=B]]"
 		}
@@ -109,7 +103,7 @@ func TestNoVerdict(t *testing.T) {
 }
 
 func TestRunFaults(t *testing.T) {
-	mute := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "no comment" }})
+	mute := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(string) string { return "no comment" }})
 	for name, c := range map[string]struct {
 		change func(o *Options)
 		want   string

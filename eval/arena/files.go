@@ -33,10 +33,8 @@ type questionRow struct {
 	OldTurns []turn `json:"turns"`
 }
 
-// ReadQuestions reads questions from .jsonl, .json or .parquet, each also with .gz: {uid, cluster, prompt}, or, as
+// readQuestions reads questions from .jsonl, .json or .parquet, each also with .gz: {uid, cluster, prompt}, or, as
 // older files have it, {question_id, cluster, turns: [{content}]}.
-func ReadQuestions(path string) ([]Question, *data.Report, error) { return readQuestions(nil, path) }
-
 func readQuestions(fsys fs.FS, path string) ([]Question, *data.Report, error) {
 	return data.ReadTable(fsys, path, func(r *questionRow, source string, _ *data.Report) (Question, string, error) {
 		q := Question{ID: cmp.Or(r.UID, r.ID), Cluster: r.Cluster, Prompt: r.Prompt, Source: source}
@@ -73,10 +71,8 @@ type answerRow struct {
 	} `json:"choices"`
 }
 
-// ReadAnswers reads the answers of one model, such as the baseline: {uid, model, messages}, whose last message is the
+// readAnswers reads the answers of one model, such as the baseline: {uid, model, messages}, whose last message is the
 // assistant's, a text or {answer}; or, as older files have it, {question_id, model_id, choices}.
-func ReadAnswers(path string) ([]Answer, *data.Report, error) { return readAnswers(nil, path) }
-
 func readAnswers(fsys fs.FS, path string) ([]Answer, *data.Report, error) {
 	model := ""
 	return data.ReadTable(fsys, path, func(r *answerRow, source string, _ *data.Report) (Answer, string, error) {
@@ -120,65 +116,15 @@ func (c *content) UnmarshalJSON(text []byte) error {
 // Verdicts from best to worst for the answer that the judge sees first.
 var Verdicts = []string{"A>>B", "A>B", "A=B", "B>A", "B>>A"}
 
-// Judgement is what the judge said about a question. In the first game the baseline's answer is A, in the second the
-// model's.
-type Judgement struct {
-	Question string
-	Model    string
-	Games    [2]string // one of Verdicts; "": the judge gave none
-	Source   string
-}
+// Games are the verdicts on a question, each one of Verdicts; "": the judge gave none. In the first game the baseline's
+// answer is A, in the second the model's.
+type Games [2]string
 
-// judgementRow is a judgement in the benchmark's own form.
-type judgementRow struct {
-	UID      string `json:"uid,omitempty"`
-	Question string `json:"question_id"`
-	Model    string `json:"model"`
-	Judge    string `json:"judge"`
-	Baseline string `json:"baseline"`
-	Games    []game `json:"games"`
-}
-
-type game struct {
-	Asked string  `json:"user_prompt"`
-	Reply string  `json:"judgment"`
-	Score *string `json:"score"` // null: no verdict
-}
-
-// ReadJudgements reads the judgements of one model, .jsonl, .json or .parquet, each also with .gz, as the benchmark's
-// tools write them. A question that comes twice is an error, a game without a verdict a wart.
-func ReadJudgements(path string) ([]Judgement, *data.Report, error) {
-	var first *Judgement
-	return data.ReadTable(nil, path, func(r *judgementRow, source string, report *data.Report) (j Judgement, _ string,
-		err error) {
-		j = Judgement{Question: cmp.Or(r.Question, r.UID), Model: r.Model, Source: source}
-		if j.Question == "" || len(r.Games) != 2 {
-			return j, "", errors.New("question_id or games is missing: want question_id or uid, a text, and games, a " +
-				"list of two")
-		}
-		if first == nil {
-			first = &j
-		}
-		if j.Model != first.Model {
-			return j, "", fmt.Errorf("model is %q, in the first row %q: want the judgements of one model", j.Model,
-				first.Model)
-		}
-		for i, g := range r.Games {
-			if g.Score == nil || *g.Score == "" {
-				report.Wart("a game without a verdict", source)
-			} else if j.Games[i], err = verdictOf(*g.Score); err != nil {
-				return j, "", fmt.Errorf("games[%d].score is %w", i, err)
-			}
-		}
-		return j, "question " + j.Question, nil
-	})
-}
-
-// verdictOf takes the forms that the benchmark's judges write.
-func verdictOf(text string) (string, error) {
+// verdictOf takes the forms that the benchmark's judges write; "": it is no verdict.
+func verdictOf(text string) string {
 	text = strings.NewReplacer("A<<B", "B>>A", "A<B", "B>A", "B=A", "A=B", "B<<A", "A>>B", "B<A", "A>B").Replace(text)
-	if text == "" || slices.Contains(Verdicts, text) {
-		return text, nil
+	if slices.Contains(Verdicts, text) {
+		return text
 	}
-	return "", fmt.Errorf("%q: want %s, or null for a game without a verdict", text, strings.Join(Verdicts, ", "))
+	return ""
 }

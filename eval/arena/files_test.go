@@ -73,7 +73,7 @@ func TestVerdict(t *testing.T) {
 			"[[A>=B]]": "contradiction"},
 		newPrompts: {"[[A>B]], no, [[b>a]]": "B>A", "[A>B]": "A>B", "[B>A] [[A=B]]": "A=B", "none": ""},
 	} {
-		p, err := parsePrompts([]byte(prompts))
+		p, err := parsePrompts("p.yaml", []byte(prompts))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,14 +91,14 @@ func TestVerdict(t *testing.T) {
 func TestPromptFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		"":              "prompt_template is missing or no text",
-		"a: [":          "not YAML: ",
-		newPrompts[:60]: "not YAML: ",
+		"a: [":          "not YAML",
+		newPrompts[:60]: "not YAML",
 		"prompt_template: [a, b]\nregex_pattern: (a)": "want a text, or a list with one",
 		"prompt_template: a":                          "regex_pattern is missing: want a pattern of a verdict",
 		"prompt_template: a\nregex_pattern: a":        `the pattern of a verdict is "a": want a regular expression`,
 		"prompt_template: a\nregex_pattern: (a":       `the pattern of a verdict is "(a"`,
 	} {
-		if _, err := parsePrompts([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parsePrompts("p.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v: want %s", text, err, want)
 		}
 	}
@@ -107,8 +107,8 @@ func TestPromptFaults(t *testing.T) {
 // TestReleased reads the benchmark's own files.
 func TestReleased(t *testing.T) {
 	dir := need.File(t, "data", "arena-hard")
-	q, _, err := ReadQuestions(filepath.Join(dir, "question.jsonl.gz"))
-	a, _, answersErr := ReadAnswers(filepath.Join(dir, "gpt-4-0314.jsonl.gz"))
+	q, _, err := readQuestions(nil, filepath.Join(dir, "question.jsonl.gz"))
+	a, _, answersErr := readAnswers(nil, filepath.Join(dir, "gpt-4-0314.jsonl.gz"))
 	p, promptsErr := ReadPrompts(filepath.Join(dir, "arena-hard-v0.1.yaml"))
 	if err != nil || answersErr != nil || promptsErr != nil || len(q) != 500 || len(a) != 500 || len(p.Patterns) != 2 {
 		t.Errorf("%d, %v; %d, %v; %+v, %v", len(q), err, len(a), answersErr, p, promptsErr)
@@ -125,7 +125,7 @@ func FuzzRead(f *testing.F) {
 		checkOutcome(t, len(q), err)
 		a, _, err := readAnswers(file(text), "f.jsonl")
 		checkOutcome(t, len(a), err)
-		p, err := parsePrompts([]byte(text))
+		p, err := parsePrompts("p.yaml", []byte(text))
 		if err != nil && strings.Contains(err.Error(), "\n") {
 			t.Fatalf("%q", err)
 		}

@@ -3,7 +3,6 @@ package arena
 import (
 	"crypto/sha256"
 	_ "embed"
-	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -39,7 +38,7 @@ var fields = [][]string{{"QUESTION", "ANSWER_A", "ANSWER_B"}, {"question_1", "an
 // one, and system_prompt and regex_pattern, or regex_patterns. "" names the embedded one, which is in our own words, as
 // is the system message of a file that has none.
 func ReadPrompts(path string) (*Prompts, error) {
-	own, err := parsePrompts(judgeFile)
+	own, err := parsePrompts("judge.yaml", judgeFile)
 	if err != nil || path == "" {
 		return own, err
 	}
@@ -47,9 +46,9 @@ func ReadPrompts(path string) (*Prompts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, run.Cause(err))
 	}
-	p, err := parsePrompts(text)
+	p, err := parsePrompts(path, text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, err
 	}
 	if p.System == "" {
 		p.System = own.System
@@ -65,37 +64,52 @@ func ReadPrompts(path string) (*Prompts, error) {
 	return nil, fmt.Errorf("%s: prompt_template: %w", path, err)
 }
 
-func parsePrompts(text []byte) (*Prompts, error) {
-	file, err := config.Texts(text)
-	if err != nil {
+// texts are those of a text or of a list of texts, nil of another value.
+func texts(value any) (all []string) {
+	if text, ok := value.(string); ok {
+		return []string{text}
+	}
+	list, _ := value.([]any)
+	for _, item := range list {
+		text, ok := item.(string)
+		if !ok {
+			return nil
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+func parsePrompts(path string, text []byte) (*Prompts, error) {
+	var file map[string]any
+	if err := config.Decode(path, text, &file, false); err != nil {
 		return nil, err
 	}
-	template, patterns := file["prompt_template"], file["regex_patterns"]
+	template, patterns := texts(file["prompt_template"]), texts(file["regex_patterns"])
 	if len(template) != 1 || template[0] == "" {
-		return nil, errors.New("prompt_template is missing or no text: want a text, or a list with one")
+		return nil, fmt.Errorf("%s: prompt_template is missing or no text: want a text, or a list with one", path)
 	}
 	p := &Prompts{Template: template[0], Last: true}
-	if system := file["system_prompt"]; len(system) == 1 {
-		p.System = system[0]
-	}
-	if pattern := file["regex_pattern"]; pattern != nil {
+	p.System, _ = file["system_prompt"].(string)
+	if pattern := texts(file["regex_pattern"]); pattern != nil {
 		patterns, p.Last = pattern, false
 	}
 	for _, pattern := range patterns {
 		r, err := regexp.Compile(pattern)
 		if err != nil || r.NumSubexp() != 1 {
-			return nil, fmt.Errorf("the pattern of a verdict is %q: want a regular expression with one group", pattern)
+			return nil, fmt.Errorf("%s: the pattern of a verdict is %q: want a regular expression with one group", path,
+				pattern)
 		}
 		p.Patterns = append(p.Patterns, r)
 	}
 	if p.Patterns == nil {
-		return nil, errors.New("regex_pattern is missing: want a pattern of a verdict, or a list regex_patterns")
+		return nil, fmt.Errorf("%s: regex_pattern is missing: want a pattern of a verdict, or a list regex_patterns", path)
 	}
 	return p, nil
 }
 
 // Verdict finds the verdict, one of Verdicts, in what the judge has said; "": it has none.
-func (p *Prompts) Verdict(said string) (verdict string) {
+func (p *Prompts) Verdict(said string) string {
 	if p.Last { // small letters are for the newer tools alone
 		said = strings.ToUpper(said)
 	}
@@ -112,8 +126,7 @@ func (p *Prompts) Verdict(said string) (verdict string) {
 		case !p.Last && slices.ContainsFunc(all, func(v string) bool { return v != all[0] }):
 			return ""
 		}
-		verdict, _ = verdictOf(all[len(all)-1])
-		return verdict
+		return verdictOf(all[len(all)-1])
 	}
 	return ""
 }

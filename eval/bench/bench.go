@@ -1,14 +1,14 @@
+// Package bench runs evaluations in stages, answers, judge and report, each of which can be stopped at any time and
+// continued. A run is a folder. Rows grow in journals; settings.json says what each stage's rows come from.
 package bench
 
 import (
 	"cmp"
-	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/data/journal"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/metered"
 )
@@ -115,13 +115,15 @@ type Bench struct {
 	Identity map[string]string // what verdicts depend on besides the judge, the answers and the prompts
 	Settings map[string]string // what answers depend on besides the model, and the prompts by their items
 	Files    []string          // that the report writes, besides summary.json and cases.jsonl
+	// Published says that the figures that others have published for the benchmark compare with those of the run.
+	Published bool
 	// Report counts what the stages have found. It gives the result, and the lines of cases.jsonl.
 	Report func(*Found) (result fmt.Stringer, cases []any, err error)
 }
 
 // Found is what the stages have left in a run's folder.
 type Found struct {
-	*Store
+	Dir      string
 	Items    []Item
 	Answers  map[string][]Answer   // by id, in the order of turns
 	Verdicts map[[2]string]Verdict // by id and key
@@ -130,6 +132,9 @@ type Found struct {
 
 	text func(Answer) string
 }
+
+// Path is that of a file of the folder.
+func (f *Found) Path(name string) string { return filepath.Join(f.Dir, name) }
 
 // Outputs are the texts of an item's answers by turn.
 func (f *Found) Outputs(id string) (texts []string) {
@@ -155,201 +160,6 @@ func (f *Found) Warn(when bool, format string, values ...any) {
 // Model names the model under test: as its answers' settings do, or by the file of recorded answers.
 func (f *Found) Model(a Agent) string {
 	return cmp.Or(a.RecordedName(), f.Settings[StageAnswers]["model"])
-}
-
-// benching is a call of Benchmark.Run.
-type benching struct {
-	Evaluation
-	Bench
-	command string
-	o       Options
-	judge   Judge
-	config  []byte // config.yaml
-	none    bool   // no answers are needed, and none are named
-	store   *Store
-	subject *Subject // nil: no model is asked
-	client  *metered.Client
-	result  fmt.Stringer
-}
-
-func (e *benching) run(ctx context.Context) error {
-	defer e.close()
-	err := e.prepare()
-	err = e.Do(ctx, err, StageAnswers, e.runAnswers)
-	err = e.Do(ctx, err, StageJudge, e.runJudge)
-	return e.Do(ctx, err, StageReport, e.runReport)
-}
-
-// asksModel says that a model is asked for answers, asksJudge that a server's model judges.
-func (e *benching) asksModel() bool {
-	return e.Runs(StageAnswers) && e.Recorded == nil && e.o.Agent.Way() != ""
-}
-func (e *benching) asksJudge() bool { return e.Runs(StageJudge) && e.Rule == nil }
-
-// text is what is read of an answer.
-func (e *benching) text(a Answer) string {
-	switch {
-	case e.Text != nil:
-		return e.Text(a)
-	case e.Recorded != nil:
-		return a.Output
-	case e.Questions != nil:
-		rest, _ := a.Rest()
-		return rest
-	}
-	return a.Whole()
-}
-
-// prepare finds what is wrong before anything is written or takes long.
-func (e *benching) prepare() error {
-	if e.asksModel() && e.o.Agent.Way() == Remote {
-		if err := e.o.Agent.CheckKey("agent"); err != nil {
-			return err
-		}
-	}
-	if e.asksJudge() {
-		if err := e.judge.CheckKey("judge"); err != nil {
-			return err
-		}
-	}
-	if err := cmp.Or(e.checkRecorded(), e.openSubject()); err != nil {
-		return err
-	}
-	names := append([]string{SettingsName, UsageName, SummaryName, CasesName}, e.Files...)
-	if err := e.Open(folderName(e.command), names, e.save); err != nil {
-		return err
-	}
-	var err error
-	if e.store, err = OpenStore(e.Folder.Dir, cmp.Or(e.Bench.Cases, HashCases(e.Items))); err == nil {
-		e.store.Accepted, e.store.Held = e.saveIfAccepted, e.Folder.Held
-	}
-	return err
-}
-
-// checkRecorded wants recorded answers to every turn of every item.
-func (e *benching) checkRecorded() error {
-	if e.Recorded == nil {
-		return nil
-	}
-	missing, first := 0, ""
-	for _, item := range e.Items {
-		if len(e.Recorded[item.ID]) < item.turns() {
-			missing, first = missing+1, cmp.Or(first, item.ID)
-		}
-	}
-	if missing > 0 {
-		return fmt.Errorf("%s: %d of %d questions have no answer (first: %s)", e.o.Agent.Answers, missing, len(e.Items),
-			first)
-	}
-	return nil
-}
-
-// openSubject opens the model under test, and finds out whether it has room for a prompt.
-func (e *benching) openSubject() (err error) {
-	if !e.asksModel() {
-		return nil
-	}
-	if e.subject, err = OpenSubject(e.o.Agent, !e.Continuing, e.Reporter); err != nil || e.Continuing {
-		return err
-	}
-	return e.subject.CheckRoom(len(e.Items), func(i int) (rollout.Conversation, error) {
-		return e.conversation(&e.Items[i], nil), nil
-	})
-}
-
-func (e *benching) save() error { return e.Folder.WriteConfig(e.config) }
-
-// saveIfAccepted saves config.yaml once a stage has begun with it, but for answers that run before the judge, which may
-// still be rejected.
-func (e *benching) saveIfAccepted(stage string) error {
-	if stage == StageAnswers && e.Runs(StageJudge) {
-		return nil
-	}
-	return e.save()
-}
-
-func (e *benching) close() {
-	e.subject.Close()
-	_ = e.closeClient() // before the folder, which has its cache; a stage that succeeds has closed it
-	if e.Folder != nil {
-		e.Folder.Close()
-	}
-}
-
-// conversation puts a turn to the model, with the answers of those before it.
-func (e *benching) conversation(item *Item, answers []string) rollout.Conversation {
-	c := rollout.Conversation{Messages: item.Messages, Sampling: e.o.Agent.Sampling, Seed: item.Seed}
-	if c.Seed == 0 {
-		c.Seed = SeedOf(e.o.Seed, fmt.Sprintf("%s/%d", item.ID, len(answers)))
-	}
-	if item.Temperature != nil {
-		c.Temperature = *item.Temperature
-	}
-	if e.o.Agent.Prefill {
-		c.Prefill = ci.ThinkPrefill
-	}
-	for i := range min(len(item.Turns), len(answers)+1) {
-		c.Messages = append(c.Messages, data.Message{Role: "user", Content: item.Turns[i]})
-		if i < len(answers) {
-			c.Messages = append(c.Messages, data.Message{Role: "assistant", Content: answers[i]})
-		}
-	}
-	return c
-}
-
-// runReport reads what the stages have left, counts it, and writes it.
-func (e *benching) runReport(context.Context) error {
-	f, err := e.found()
-	if err != nil {
-		return err
-	}
-	result, cases, err := e.Bench.Report(f)
-	if err == nil {
-		err = data.WriteLines(f.Path(CasesName), len(cases), func(i int) any { return cases[i] })
-	}
-	if err == nil {
-		err = data.WriteJSON(f.Path(SummaryName), result)
-	}
-	if err == nil {
-		e.result = result
-	}
-	return err
-}
-
-// found reads what the stages have left; nothing may be missing.
-func (e *benching) found() (*Found, error) {
-	answers, err := e.answers()
-	if err != nil {
-		return nil, err
-	}
-	questions, err := e.questions(answers)
-	if err != nil {
-		return nil, err
-	}
-	path := e.store.Path(VerdictsName)
-	rows, err := journal.Read[Verdict](path)
-	if err != nil {
-		return nil, err
-	}
-	settings, err := ReadSettings(e.store.Dir)
-	if err == nil {
-		err = e.store.SameCases(settings, StageJudge)
-	}
-	if err != nil {
-		return nil, err
-	}
-	todo, err := unanswered(questions, rows, func(Verdict) {})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if len(todo) > 0 {
-		return nil, fmt.Errorf("%s: %d of %d verdicts are missing (first: %s): run `posttrain %s --stage judge --out %s` "+
-			"to finish", path, len(todo), len(questions), todo[0].ID, e.command, e.store.Dir)
-	}
-	f := &Found{Store: e.store, Items: e.Items, Answers: answers, Settings: settings, text: e.text}
-	f.Verdicts, _ = byKey(rows) // unanswered has checked them
-	f.warn(e.Questions != nil && e.Text == nil)
-	return f, nil
 }
 
 // warn adds what a reader of the numbers should know. rest: thoughts are not read.
@@ -383,4 +193,33 @@ func (f *Found) warn(rest bool) {
 		"more tokens (judge.max_new_tokens)", cutVerdicts, len(f.Verdicts))
 	f.Warn(rest && unparsed > 0, "%d of %d replies of the judge have no verdict: they do not count", unparsed,
 		len(f.Verdicts))
+}
+
+// Warned prints warnings below a result.
+func Warned(warnings []string) string {
+	text := ""
+	for _, w := range warnings {
+		text += "warning: " + w + "\n"
+	}
+	return text
+}
+
+// What becomes of the thoughts ahead of an answer, the values of options named think.
+const (
+	ThinkStrip = "strip" // nobody reads them but the model
+	ThinkKeep  = "keep"  // they are read as the rest of the answer
+)
+
+const thinkOpen, thinkClose = "<think>", "</think>"
+
+// WithoutThoughts drops the think block that an output begins with, up to its end. opened says that the prompt ends
+// inside the block; an output with the end alone shows that itself. A block that never closes leaves nothing.
+func WithoutThoughts(output string, opened bool) (rest string, closed bool) {
+	if _, after, found := strings.Cut(output, thinkClose); found {
+		return after, true
+	}
+	if opened || strings.HasPrefix(strings.TrimSpace(output), thinkOpen) {
+		return "", false
+	}
+	return output, true
 }

@@ -8,11 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit"
+
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout/metered"
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 // exampleOptions are those of a benchmark with or without a judge.
@@ -45,7 +46,7 @@ func asked(judged bool, f *Found, more ...Item) *Benchmark[exampleOptions, found
 // answering is a server that gives every prompt the same answer.
 func answering(t *testing.T, text string) exampleOptions {
 	t.Helper()
-	s := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return text }})
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(string) string { return text }})
 	o := exampleOptions{DefaultJudged(0, 8, 8)}
 	o.Agent.BaseURL, o.Agent.APIModel = s.URL, "m"
 	o.Judge.BaseURL, o.Judge.Model, o.Judge.Retries = s.URL, "judge", 0

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/posttrain/posttrain/internal/config"
@@ -31,11 +30,6 @@ type Benchmark[O any, R fmt.Stringer] struct {
 	Answerless func(o *O) bool
 	// ByRule says that the options need no server that judges; nil: a judged benchmark's always do.
 	ByRule func(o *O) bool
-
-	// Count counts judgements that exist, in place of a run (nil: none can be counted); Counting are the keys that it uses
-	// besides judgments.
-	Count    func(o *O, r run.Reporter) (R, error)
-	Counting []string
 
 	// Open reads everything that can be wrong, and says what is asked, read and counted.
 	Open func(o *O, r run.Reporter) (*Bench, error)
@@ -74,28 +68,12 @@ func (b *Benchmark[O, R]) Options(o *O) *Options {
 // Flags are those of the tags, and the others.
 func (b *Benchmark[O, R]) Flags() []config.Flag { return append(b.Spec.Flags(), b.Switches...) }
 
-// counting are the keys of a count of judgements; nil: the options are those of a run.
-func (b *Benchmark[O, R]) counting(o *O) []string {
-	if _, judged := partsOf(o); b.Count == nil || judged == nil || judged.Judgements == "" {
-		return nil
-	}
-	return append([]string{"command", "judgments"}, b.Counting...)
-}
-
 func (b *Benchmark[O, R]) check(g *config.Given, o *O) {
 	if b.Check != nil {
 		b.Check(g, o)
 	}
-	if keys := b.counting(o); keys != nil {
-		keepKeys(g, keys, "judgments, which are counted")
-		return
-	}
 	options, judged := partsOf(o)
-	or := ""
-	if b.Count != nil {
-		or = ", or judgments, a file of judgements to count"
-	}
-	options.check(g, b.Answerless == nil || !b.Answerless(o), or)
+	options.check(g, b.Answerless == nil || !b.Answerless(o))
 	switch {
 	case judged == nil && options.Stage == StageJudge:
 		g.Fault("stage", "stage judge: this benchmark has no judge; want answers or report")
@@ -114,9 +92,6 @@ func (b *Benchmark[O, R]) byRule(o *O) bool { return b.ByRule != nil && b.ByRule
 
 // idle are the keys without effect.
 func (b *Benchmark[O, R]) idle(o *O) (keys []string) {
-	if used := b.counting(o); used != nil {
-		return slices.DeleteFunc(b.Keys(), func(key string) bool { return slices.Contains(used, key) })
-	}
 	options, _ := partsOf(o)
 	keys = append(idle(options.Agent.Way()), "stage")
 	if b.byRule(o) {
@@ -128,42 +103,31 @@ func (b *Benchmark[O, R]) idle(o *O) (keys []string) {
 	return keys
 }
 
-// resolved is config.yaml, with paths from the root: later calls on the folder may come from elsewhere.
-func (b *Benchmark[O, R]) resolved(o O) []byte {
-	wholePaths(reflect.ValueOf(&o).Elem())
-	return b.Resolve(&o)
-}
-
-// Run reads everything that can be wrong, creates the run folder or continues with it, and runs the stages; or counts
-// judgements that exist. The result is that of the stage report or of the count, its zero value without them. The
-// evaluation says where the run is and how far it came, after an error too. A nil Reporter is silent.
+// Run reads everything that can be wrong, creates the run folder or continues with it, and runs the stages. The result is
+// that of the stage report, its zero value without it. The evaluation says where the run is and how far it came, after an
+// error too. A nil Reporter is silent.
 func (b *Benchmark[O, R]) Run(ctx context.Context, o O, r run.Reporter) (result R, at *Evaluation, err error) {
-	r, at = run.Listen(r), &Evaluation{}
+	r = run.Listen(r)
 	if err := b.Verify(&o); err != nil {
-		return result, at, err
+		return result, &Evaluation{}, err
 	}
 	options, judged := partsOf(&o)
-	if b.counting(&o) != nil {
-		if result, err = b.Count(&o, r); err == nil && options.Dir != "" {
-			at.Dir, err = options.Dir, b.writeCount(options.Dir, o, result)
-		}
-		at.Reported = err == nil
-		return result, at, err
-	}
 	if options.Runs(StageAnswers) {
 		if err := options.Agent.pin(options.Dir); err != nil {
-			return result, at, err
+			return result, &Evaluation{}, err
 		}
 		options.Agent.chooseBackend(r)
 	}
 	bench, err := b.Open(&o, r)
 	if err != nil {
-		return result, at, err
+		return result, &Evaluation{}, err
 	}
-	e := &benching{Bench: *bench, command: b.Name, o: *options, config: b.resolved(o), none: b.Answerless != nil &&
-		b.Answerless(&o) && options.Agent.Way() == "", Evaluation: Evaluation{
-		Place: Place{options.Dir, options.stages(bench.Questions != nil)}, Reporter: r, Cases: len(bench.Items)}}
-	if e.Continuing = e.Continues(); judged != nil {
+	e := &benching{Bench: *bench, command: b.Name, o: *options, reporter: r, continuing: Continues(options.Dir),
+		none:       b.Answerless != nil && b.Answerless(&o) && options.Agent.Way() == "",
+		Evaluation: Evaluation{Dir: options.Dir, Cases: len(bench.Items)}}
+	whole := o
+	wholePaths(reflect.ValueOf(&whole).Elem()) // later calls on the folder may come from elsewhere
+	if e.config = b.Resolve(&whole); judged != nil {
 		e.judge = judged.Judge
 	}
 	err = e.run(ctx)
@@ -171,17 +135,4 @@ func (b *Benchmark[O, R]) Run(ctx context.Context, o O, r run.Reporter) (result 
 		result = e.result.(R)
 	}
 	return result, &e.Evaluation, err
-}
-
-// writeCount makes the folder of a count of judgements: its config.yaml and summary.json.
-func (b *Benchmark[O, R]) writeCount(dir string, o O, result R) error {
-	folder, err := run.Create(dir, folderName(b.Name))
-	if err != nil {
-		return err
-	}
-	defer folder.Close()
-	if err := folder.WriteConfig(b.Resolve(&o)); err != nil {
-		return err
-	}
-	return folder.WriteSummaryJSON(result)
 }

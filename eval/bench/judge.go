@@ -2,16 +2,18 @@ package bench
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout/metered"
 )
 
@@ -23,9 +25,8 @@ type Judge struct {
 	Server            `yaml:",inline"`
 	Model             string  `yaml:"model" words:"a model's name on the server" flag:"model" help:"the judge's name on the server"`
 	RequestsPerMinute int     `yaml:"requests_per_minute" want:">=0" flag:"requests-per-minute" help:"most requests in a minute (0 = no limit)"`
-	TokensPerMinute   int     `yaml:"tokens_per_minute" want:">=0" flag:"tokens-per-minute" help:"most tokens of prompts and replies in a minute (0 = no limit)"`
-	Retries           int     `yaml:"retries" want:">=0"` // tries after the first
-	MaxNew            int     `yaml:"max_new_tokens" want:">=1"`
+	Retries           int     `yaml:"retries" want:">=0" help:"tries after the first"`
+	MaxNew            int     `yaml:"max_new_tokens" want:">=1" help:"most tokens of a reply"`
 	MaxRequests       int     `yaml:"max_requests" want:">=0" flag:"max-requests" help:"budget: requests of this call (0 = no limit)"`
 	MaxCost           float64 `yaml:"max_cost" want:">=0" zero:"no limit" flag:"max-cost" help:"budget: what this call's requests may cost (0 = no limit)"`
 	PromptPrice       float64 `yaml:"prompt_price" want:">=0" flag:"prompt-price" help:"price of a million tokens of prompts"`
@@ -39,92 +40,268 @@ func DefaultJudge(maxNew int) Judge {
 		Retries: 8, MaxNew: maxNew}
 }
 
-// CheckKey wants the key without which the server of a section of the options refuses.
-func (s Server) CheckKey(section string) error {
-	return checkKey(section, s.KeyEnv, s.BaseURL, s.APIVersion)
-}
-
 // HasPrice says that requests cost something.
 func (j Judge) HasPrice() bool { return j.PromptPrice > 0 || j.CompletionPrice > 0 }
-
-// Identify notes which judge it is.
-func (j Judge) Identify() map[string]string {
-	all := map[string]string{"model": j.Model, "base_url": strings.TrimRight(j.BaseURL, "/"),
-		"max_new_tokens": fmt.Sprint(j.MaxNew)}
-	if j.ThinkOpened {
-		all["think_opened"] = "true"
-	}
-	return all
-}
-
-// Open opens the judge's client, with its cache in the run folder unless the options name another. The run's own has
-// the replies of this server alone: the server may change as long as there is no verdict. topLogprobs is the number of
-// likeliest first tokens that replies should have; 0: none.
-func (j Judge) Open(s *Store, topLogprobs int, warn func(format string, args ...any)) (*metered.Client, error) {
-	o := j.Metered()
-	o.Name, o.TopLogprobs, o.Warn = "judge", topLogprobs, warn
-	o.Cache, o.OfServer = cmp.Or(j.Cache, s.Path("judge-cache.jsonl")), j.Cache == ""
-	return metered.Open(o)
-}
 
 // Metered are the options of a client of the server, without a name.
 func (j Judge) Metered() metered.Options {
 	return metered.Options{
 		BaseURL: j.BaseURL, Model: j.Model, KeyName: j.KeyEnv, APIVersion: j.APIVersion, MaxTokens: j.MaxNew,
 		ThinkOpened: j.ThinkOpened, Cache: j.Cache,
-		Parallel: j.Parallel, RequestsPerMinute: j.RequestsPerMinute, TokensPerMinute: j.TokensPerMinute,
+		Parallel: j.Parallel, RequestsPerMinute: j.RequestsPerMinute,
 		Timeout: j.Timeout, Retries: cmp.Or(j.Retries, -1), // -1: no retries
 		MaxRequests: j.MaxRequests,
 		MaxCost:     j.MaxCost, PromptPrice: j.PromptPrice, CompletionPrice: j.CompletionPrice,
 	}
 }
 
-// Values are what the progress bar shows of the judge: its requests and, if prices are set, the cost.
-func (j Judge) Values(c *metered.Client, p Progress) map[string]float64 {
-	values := map[string]float64{}
-	if p.Unparsed > 0 {
-		values["unparsed"] = float64(p.Unparsed)
+// questions are those about all items, in the items' order.
+func (e *benching) questions(answers map[string][]Answer) (all []Question, err error) {
+	if e.Bench.Questions == nil {
+		return nil, nil
 	}
-	if c != nil {
-		t := c.Stats()
+	found := Found{Answers: answers, text: e.text}
+	for i, item := range e.Items {
+		some, err := e.Bench.Questions(i, found.Outputs(item.ID))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", item.ID, err)
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// runJudge asks for the verdicts that are not there yet.
+func (e *benching) runJudge(ctx context.Context) error {
+	answers, err := e.answers()
+	if err != nil {
+		return err
+	}
+	questions, err := e.questions(answers)
+	if err != nil {
+		return err
+	}
+	if err := e.openClient(); err != nil {
+		return err
+	}
+	err = e.judgeAll(ctx, questions)
+	e.closeBar() // before the usage is printed
+	return cmp.Or(err, e.closeClient())
+}
+
+// settingsOfJudge are what the verdicts depend on, besides the answers and the prompts.
+func (e *benching) settingsOfJudge() map[string]string {
+	settings := map[string]string{"kind": e.Kind}
+	if j := e.judge; e.Rule == nil {
+		settings = map[string]string{"kind": "model", "model": j.Model, "base_url": strings.TrimRight(j.BaseURL, "/"),
+			"max_new_tokens": fmt.Sprint(j.MaxNew)}
+		if j.ThinkOpened {
+			settings["think_opened"] = "true"
+		}
+	}
+	maps.Copy(settings, e.Identity)
+	return settings
+}
+
+func (e *benching) judgeAll(ctx context.Context, questions []Question) error {
+	s, err := begin(e, StageJudge, VerdictsName, e.settingsOfJudge(), e.progress("verdict", e.usage),
+		func(v Verdict) bool { return v.Parsed })
+	if err != nil {
+		return err
+	}
+	asked := replies{form: e.Form}
+	count := func(p *Progress, v Verdict) {
+		if p.Done++; !v.Parsed {
+			p.Unparsed++
+		}
+		if n := len(v.Replies); n > 0 {
+			asked.count(v.Replies[n-1], v.Parsed)
+		}
+	}
+	s.Now.Total = len(questions)
+	todo, err := unanswered(questions, s.Rows, func(v Verdict) { count(&s.Now, v) })
+	if err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", s.Path(), err), s.Close())
+	}
+	parallel := 1
+	if e.Rule == nil { // the client sends about half as many: the others wait for a slow disk
+		parallel = 2*e.judge.Parallel - 1
+	}
+	return s.run(ctx, func() error {
+		err := asked.check(patience)
+		if err == nil {
+			err = InParallel(ctx, parallel, len(todo), func(ctx context.Context, i int) (fault error) {
+				v, err := e.ask(ctx, todo[i])
+				if err == nil {
+					err = s.note(v, func(p *Progress) { count(p, v); fault = asked.check(patience) })
+				}
+				return cmp.Or(err, fault)
+			})
+		}
+		return cmp.Or(err, asked.check(1)) // at the end, a single reply without a verdict is enough
+	})
+}
+
+// patience is the number of replies without a single verdict that stops a judge's stage.
+const patience = 10
+
+// replies counts a judge's replies, those of earlier calls too.
+type replies struct {
+	form          string // such as "Answer: Yes", for the error
+	all, unparsed int
+	strange       string // the last reply without a verdict
+}
+
+func (r *replies) count(reply string, parsed bool) {
+	r.all++
+	if !parsed {
+		r.unparsed++
+		r.strange = reply
+	}
+}
+
+// check returns an error if there are enough replies, and no verdict among them.
+func (r *replies) check(enough int) error {
+	if r.all < enough || r.unparsed < r.all {
+		return nil
+	}
+	return fmt.Errorf("the judge gives no verdicts: none of %d replies has a line such as %q (the last one: %.80q): "+
+		"want another judge or other prompts", r.all, r.form, strings.Join(strings.Fields(r.strange), " "))
+}
+
+// unanswered lists the questions without a verdict, and calls there for each verdict. Verdicts on something else are
+// refused.
+func unanswered(questions []Question, rows []Verdict, there func(Verdict)) (todo []Question, err error) {
+	verdicts, err := byKey(rows)
+	if err != nil {
+		return nil, err
+	}
+	for _, q := range questions {
+		v, done := verdicts[[2]string{q.ID, q.Key}]
+		switch {
+		case !done:
+			todo = append(todo, q)
+		case !slices.Equal(v.Prompt[:min(len(q.Messages), len(v.Prompt))], q.Messages):
+			return nil, fmt.Errorf("the verdict on %s was given to another prompt or answer: name another --out DIR",
+				q.ID)
+		default:
+			there(v)
+			delete(verdicts, [2]string{q.ID, q.Key})
+		}
+	}
+	if len(verdicts) > 0 {
+		first := slices.MinFunc(slices.Collect(maps.Values(verdicts)),
+			func(a, b Verdict) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Key, b.Key)) })
+		return nil, fmt.Errorf("%d verdicts are on no question of this run (first: %s, %s): name another --out DIR",
+			len(verdicts), first.ID, first.Key)
+	}
+	return todo, nil
+}
+
+// byKey finds verdicts by id and key.
+func byKey(rows []Verdict) (map[[2]string]Verdict, error) {
+	all := map[[2]string]Verdict{}
+	for i, v := range rows {
+		key := [2]string{v.ID, v.Key}
+		if _, twice := all[key]; twice {
+			return nil, fmt.Errorf("row %d: a verdict on %q that is there twice", i+1, v.ID)
+		}
+		all[key] = v
+	}
+	return all, nil
+}
+
+// ask asks once, and once more where the reply has no verdict.
+func (e *benching) ask(ctx context.Context, q Question) (v Verdict, err error) {
+	v = Verdict{ID: q.ID, Key: q.Key, Prompt: q.Messages}
+	if e.Rule != nil {
+		e.Rule(q, &v)
+		return v, nil
+	}
+	for messages := q.Messages; ; {
+		reply, err := e.client.Chat(ctx, messages)
+		if err != nil {
+			return v, err
+		}
+		v.Replies, v.Top, v.Cut = append(v.Replies, reply.Text), reply.Top, reply.Cut && reply.Top == nil
+		if e.Read(q, reply, &v); v.Parsed || len(v.Replies) == 2 || e.Remind == nil {
+			return v, nil
+		}
+		messages = e.Remind(messages, reply.Text)
+	}
+}
+
+// openClient opens the judge's client, with its cache in the run folder unless the options name another. The run's own
+// has the replies of this server alone: the server may change as long as there is no verdict.
+func (e *benching) openClient() (err error) {
+	if e.client != nil || e.Rule != nil {
+		return nil
+	}
+	o := e.judge.Metered()
+	o.Name, o.TopLogprobs, o.Warn = "judge", e.TopLogprobs, e.reporter.Warn
+	o.Cache, o.OfServer = cmp.Or(o.Cache, e.path("judge-cache.jsonl")), o.Cache == ""
+	e.client, err = metered.Open(o)
+	return err
+}
+
+// tryJudge sends the judge one test question before answers are generated, so that a wrong URL, model name or key does
+// not show hours later. A reply in the cache is good enough.
+func (e *benching) tryJudge(ctx context.Context) error {
+	if !e.asksJudge() {
+		return nil
+	}
+	if _, err := e.answers(); err == nil { // nothing will be generated
+		return nil
+	}
+	err := e.openClient()
+	if err == nil {
+		_, err = e.client.Ask(ctx, cmp.Or(e.Trial, "Reply with the word yes and nothing else."))
+	}
+	return err
+}
+
+// usage is what the progress bar shows of the judge: its requests and, if prices are set, the cost.
+func (e *benching) usage(Progress) map[string]float64 {
+	values := map[string]float64{}
+	if e.client != nil {
+		t := e.client.Stats()
 		values["requests"] = float64(t.Requests)
-		if j.HasPrice() {
+		if e.judge.HasPrice() {
 			values["cost"] = t.Cost
 		}
 	}
 	return values
 }
 
-// CloseNamed waits for the requests under way, adds the usage of this call to that of earlier ones in usage.json, and
-// reports both under the name of what was asked.
-func (j Judge) CloseNamed(name string, c *metered.Client, s *Store, r run.Reporter) error {
-	err := c.Close()
-	t := c.Stats()
-	if t.Replies+t.Requests == 0 {
+// closeClient waits for the requests under way, adds the usage of this call to that of earlier ones in usage.json, and
+// reports both.
+func (e *benching) closeClient() error {
+	if e.client == nil {
+		return nil
+	}
+	err, t := e.client.Close(), e.client.Stats()
+	if e.client = nil; t.Replies+t.Requests == 0 {
 		return err
 	}
-	return errors.Join(err, j.noteUsage(name, t, s.Path(UsageName), r))
-}
-
-func (j Judge) noteUsage(name string, t metered.Stats, path string, r run.Reporter) error {
 	var all map[string]metered.Stats
-	text, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(text, &all)
+	path := e.path(UsageName)
+	text, fault := os.ReadFile(path)
+	if fault == nil {
+		fault = json.Unmarshal(text, &all)
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		r.Warn("%s cannot be read: a new one is begun", path)
+	if fault != nil && !errors.Is(fault, fs.ErrNotExist) {
+		e.reporter.Warn("%s cannot be read: a new one is begun", path)
 	}
-	if err != nil || all == nil {
+	if fault != nil || all == nil {
 		all = map[string]metered.Stats{}
 	}
-	before := all[j.Model]
-	all[j.Model] = before.Plus(t)
-	r.Say("%s: %s", name, j.describe(t))
+	before := all[e.judge.Model]
+	all[e.judge.Model] = before.Plus(t)
+	e.reporter.Say("judge: %s", e.judge.describe(t))
 	if before.Requests > 0 {
-		r.Say("%s, with earlier calls: %s", name, j.describe(all[j.Model]))
+		e.reporter.Say("judge, with earlier calls: %s", e.judge.describe(all[e.judge.Model]))
 	}
-	return data.WriteJSON(path, all)
+	return errors.Join(err, data.WriteJSON(path, all))
 }
 
 func (j Judge) describe(t metered.Stats) string {
@@ -135,33 +312,4 @@ func (j Judge) describe(t metered.Stats) string {
 	return fmt.Sprintf("%d replies, %d of them from the cache; %d requests, %d of them further tries; "+
 		"%d tokens of prompts, %d of replies%s",
 		t.Replies, t.Cached, t.Requests, t.Retried, t.PromptTokens, t.CompletionTokens, cost)
-}
-
-// Patience is the number of replies without a single verdict that stops a judge's stage.
-const Patience = 10
-
-// Replies counts a judge's replies, those of earlier calls too.
-type Replies struct {
-	Form string // such as "Answer: Yes", for the error
-
-	all, unparsed int
-	strange       string // the last reply without a verdict
-}
-
-// Count takes note of a reply.
-func (r *Replies) Count(reply string, parsed bool) {
-	r.all++
-	if !parsed {
-		r.unparsed++
-		r.strange = reply
-	}
-}
-
-// Check returns an error if there are enough replies, and none of them has a verdict.
-func (r *Replies) Check(enough int) error {
-	if r.all < enough || r.unparsed < r.all {
-		return nil
-	}
-	return fmt.Errorf("the judge gives no verdicts: none of %d replies has a line such as %q (the last one: %.80q): "+
-		"want another judge or other prompts", r.all, r.Form, strings.Join(strings.Fields(r.strange), " "))
 }

@@ -9,14 +9,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
+	"github.com/posttrain/posttrain/internal/testkit"
 )
 
 // cutting is a server whose replies all meet their limit of tokens.
 func cutting(t *testing.T, reply string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write(bytes.ReplaceAll(meteredtest.Completion("", reply), []byte(`"stop"`), []byte(`"length"`)))
+		_, _ = w.Write(bytes.ReplaceAll(testkit.Completion("", reply), []byte(`"stop"`), []byte(`"length"`)))
 	}))
 	t.Cleanup(s.Close)
 	return s.URL + "/v1"

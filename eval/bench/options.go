@@ -29,8 +29,6 @@ type Judged struct {
 	Options `yaml:",inline"`
 
 	Judge Judge `yaml:"judge" flags:"judge-"`
-	// judgements that exist, in place of a judge's
-	Judgements string `yaml:"judgments,omitempty" path:"" words:"a file of judgements" flag:"judgments" help:"file of judgements that exist, in the benchmark's form, in place of a judge's"`
 }
 
 // shared finds the options of all benchmarks in those of one; judged is nil in a benchmark without a judge.
@@ -124,17 +122,6 @@ func (a Agent) RecordedName() string {
 	return name
 }
 
-// stages are those that run.
-func (o *Options) stages(judged bool) []string {
-	switch {
-	case o.Stage != "":
-		return []string{o.Stage}
-	case judged:
-		return []string{StageAnswers, StageJudge, StageReport}
-	}
-	return []string{StageAnswers, StageReport}
-}
-
 // Runs says whether a stage runs.
 func (o *Options) Runs(stage string) bool { return o.Stage == "" || o.Stage == stage }
 
@@ -180,8 +167,8 @@ func chooseAgent(g *config.Given) {
 	}
 }
 
-// check wants one model under test, with keys that have an effect. or names what may be given in place of answers.
-func (o *Options) check(g *config.Given, needed bool, or string) {
+// check wants one model under test, with keys that have an effect.
+func (o *Options) check(g *config.Given, needed bool) {
 	a, named := o.Agent, ""
 	for _, w := range ways {
 		switch {
@@ -197,7 +184,7 @@ func (o *Options) check(g *config.Given, needed bool, or string) {
 	switch {
 	case needed && o.Runs(StageAnswers) && way == "":
 		g.Fault("agent.model", "agent.model is missing: want a model folder; or agent.base_url and agent.api_model of "+
-			"a server, or agent.answers, a file of recorded answers%s", or)
+			"a server, or agent.answers, a file of recorded answers")
 	case way == Remote && a.APIModel == "" && !g.Bad("agent.base_url"):
 		g.Fault("agent.api_model", "agent.api_model is missing: want the model's name on %s", a.BaseURL)
 	case way == Remote && a.Prefill && a.Continue == "":
@@ -242,15 +229,6 @@ func (j *Judge) check(g *config.Given, needed bool) {
 	}
 	if needed && j.Model == "" && !g.Bad("judge.base_url") {
 		g.Fault("judge.model", "judge.model is missing: want the judge's name on %s", j.BaseURL)
-	}
-}
-
-// keepKeys refuses every key with a value but those to keep; by names what makes the others idle.
-func keepKeys(g *config.Given, keep []string, by string) {
-	for _, key := range g.Keys() {
-		if !slices.Contains(keep, key) && g.Text(key) != "" {
-			g.Fault(key, "%s %s: it has no effect with %s; remove it", key, g.Show(key), by)
-		}
 	}
 }
 

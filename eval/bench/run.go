@@ -1,89 +1,93 @@
 package bench
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/metered"
 )
 
-// Place says where an evaluation keeps its files, and what is run.
-type Place struct {
-	Dir    string // run folder, a new one or that of a run to continue; "": a new one in runs
-	Stages []string
-}
-
-// Continues reports whether the folder is that of an earlier run.
-func (p Place) Continues() bool {
-	if p.Dir == "" {
-		return false
-	}
-	_, err := os.Stat(filepath.Join(p.Dir, "config.yaml"))
-	return err == nil
-}
-
-// Runs reports whether a stage is run.
-func (p Place) Runs(stage string) bool { return slices.Contains(p.Stages, stage) }
-
-// Evaluation is a call of the command under way: its folder, and what the user sees.
+// Evaluation says where a run is and how far it came.
 type Evaluation struct {
-	Place
-	Continuing bool // the run continues
-	Reporter   run.Reporter
-	Folder     *run.Folder // nil until open
-	Stage      string      // the last one that was begun; "": no stage was
-	Cases      int         // evaluated
-	Reported   bool        // there is a result
-
-	bar run.Bar // of the stage under way, from its first tick on
+	Dir      string // run folder, a new one or that of a run to continue; "": a new one in runs
+	Stage    string // the last one that was begun; "": no stage was
+	Cases    int    // evaluated
+	Reported bool   // there is a result
+	Figures  string // that others have published, as tables; "": none compare
 }
 
-// Open creates the run folder, or opens the one of the run that continues. names are the files that are written whole;
-// save writes config.yaml of a new run.
-func (e *Evaluation) Open(kind string, names []string, save func() error) (err error) {
-	if e.Continuing {
-		e.Folder, err = run.Open(e.Dir)
-	} else {
-		e.Folder, err = run.Create(e.Dir, kind)
-	}
-	if err != nil {
-		return err
-	}
-	e.Dir = e.Folder.Dir
-	if err = e.Folder.Own(names...); err == nil && !e.Continuing {
-		err = save()
-	}
-	return err
+// benching is a call of Benchmark.Run.
+type benching struct {
+	Evaluation
+	Bench
+	command    string
+	o          Options
+	judge      Judge
+	config     []byte // config.yaml
+	none       bool   // no answers are needed, and none are named
+	continuing bool   // the run continues
+	reporter   run.Reporter
+	folder     *run.Folder // nil until open
+	identity   string      // of what is evaluated, as HashCases names it
+	subject    *Subject    // nil: no model is asked
+	client     *metered.Client
+	result     fmt.Stringer
+	bar        run.Bar // of the stage under way, from its first tick on
 }
 
-// Do runs a stage, if it is one of those to run and err is nil.
-func (e *Evaluation) Do(ctx context.Context, err error, name string, stage func(context.Context) error) error {
-	if err != nil || !e.Runs(name) {
+// Continues says whether a folder is that of an earlier run.
+func Continues(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "config.yaml"))
+	return dir != "" && err == nil
+}
+
+func (e *benching) run(ctx context.Context) error {
+	defer e.close()
+	err := e.prepare()
+	err = e.do(ctx, err, StageAnswers, e.runAnswers)
+	err = e.do(ctx, err, StageJudge, e.runJudge)
+	return e.do(ctx, err, StageReport, e.runReport)
+}
+
+// do runs a stage, if it is one of those to run and err is nil.
+func (e *benching) do(ctx context.Context, err error, name string, stage func(context.Context) error) error {
+	if err != nil || !e.o.Runs(name) || name == StageJudge && e.Questions == nil {
 		return err
 	}
 	e.Stage = name
 	if err = context.Cause(ctx); err == nil {
 		err = stage(ctx)
 	}
-	e.CloseBar()
+	e.closeBar()
 	return err
 }
 
-// Progress shows how far a stage is, from its first tick on, which knows how many cases there are.
-func (e *Evaluation) Progress(unit string, values func(Progress) map[string]float64) (tick func(Progress)) {
+// progress shows how far a stage is, from its first tick on, which knows how many cases there are.
+func (e *benching) progress(unit string, values func(Progress) map[string]float64) (tick func(Progress)) {
 	return func(p Progress) {
 		if e.bar == nil {
-			e.bar = e.Reporter.Progress(unit, 0, p.Total)
+			e.bar = e.reporter.Progress(unit, 0, p.Total)
 		}
-		e.bar.Step(p.Done, values(p))
+		shown := values(p)
+		if p.Unparsed > 0 {
+			shown["unparsed"] = float64(p.Unparsed)
+		}
+		e.bar.Step(p.Done, shown)
 	}
 }
 
-// CloseBar ends the bar of the stage under way.
-func (e *Evaluation) CloseBar() {
+func (e *benching) closeBar() {
 	if e.bar != nil {
 		e.bar.Close()
 		e.bar = nil
@@ -93,4 +97,275 @@ func (e *Evaluation) CloseBar() {
 // folderName begins the name of a run folder that the user does not name.
 func folderName(command string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(command, "eval "), " ", "-")
+}
+
+func (e *benching) path(name string) string { return filepath.Join(e.Dir, name) }
+
+// asksModel says that a model is asked for answers, asksJudge that a server's model judges.
+func (e *benching) asksModel() bool {
+	return e.o.Runs(StageAnswers) && e.Recorded == nil && e.o.Agent.Way() != ""
+}
+func (e *benching) asksJudge() bool {
+	return e.Questions != nil && e.o.Runs(StageJudge) && e.Rule == nil
+}
+
+// text is what is read of an answer.
+func (e *benching) text(a Answer) string {
+	switch {
+	case e.Text != nil:
+		return e.Text(a)
+	case e.Recorded != nil:
+		return a.Output
+	case e.Questions != nil:
+		rest, _ := a.Rest()
+		return rest
+	}
+	return a.Whole()
+}
+
+// prepare finds what is wrong before anything is written or takes long, and opens the folder.
+func (e *benching) prepare() (err error) {
+	if e.asksModel() && e.o.Agent.Way() == Remote {
+		err = e.o.Agent.CheckKey("agent")
+	}
+	if err == nil && e.asksJudge() {
+		err = e.judge.CheckKey("judge")
+	}
+	if err = cmp.Or(err, e.checkRecorded()); err == nil && e.asksModel() {
+		err = e.openSubject()
+	}
+	if err != nil {
+		return err
+	}
+	if e.continuing {
+		e.folder, err = run.Open(e.Dir)
+	} else {
+		e.folder, err = run.Create(e.Dir, folderName(e.command))
+	}
+	if err != nil {
+		return err
+	}
+	e.Dir, e.identity = e.folder.Dir, cmp.Or(e.Bench.Cases, HashCases(e.Items))
+	err = e.folder.Own(append([]string{SettingsName, UsageName, SummaryName, CasesName}, e.Files...)...)
+	if err == nil && !e.continuing {
+		err = e.folder.WriteConfig(e.config)
+	}
+	return err
+}
+
+// checkRecorded wants recorded answers to every turn of every item.
+func (e *benching) checkRecorded() error {
+	if e.Recorded == nil {
+		return nil
+	}
+	missing, first := 0, ""
+	for _, item := range e.Items {
+		if len(e.Recorded[item.ID]) < item.turns() {
+			missing, first = missing+1, cmp.Or(first, item.ID)
+		}
+	}
+	if missing > 0 {
+		return fmt.Errorf("%s: %d of %d questions have no answer (first: %s)", e.o.Agent.Answers, missing, len(e.Items),
+			first)
+	}
+	return nil
+}
+
+// openSubject opens the model under test, and finds out whether it has room for a prompt.
+func (e *benching) openSubject() (err error) {
+	if e.subject, err = OpenSubject(e.o.Agent, !e.continuing, e.reporter); err != nil || e.continuing {
+		return err
+	}
+	return e.subject.CheckRoom(len(e.Items), func(i int) rollout.Conversation {
+		return e.conversation(&e.Items[i], nil)
+	})
+}
+
+// accepted saves config.yaml once a stage has begun with it, but for answers that run before the judge, which may
+// still be rejected.
+func (e *benching) accepted(stage string) error {
+	if stage == StageAnswers && e.o.Runs(StageJudge) && e.Questions != nil {
+		return nil
+	}
+	return e.folder.WriteConfig(e.config)
+}
+
+func (e *benching) close() {
+	e.subject.Close()
+	_ = e.closeClient() // before the folder, which has its cache; a stage that succeeds has closed it
+	if e.folder != nil {
+		e.folder.Close()
+	}
+}
+
+// runReport reads what the stages have left, counts it, and writes it.
+func (e *benching) runReport(context.Context) error {
+	f, err := e.found()
+	if err != nil {
+		return err
+	}
+	result, cases, err := e.Bench.Report(f)
+	if err == nil {
+		err = data.WriteLines(f.Path(CasesName), len(cases), func(i int) any { return cases[i] })
+	}
+	if err == nil {
+		err = data.WriteJSON(f.Path(SummaryName), result)
+	}
+	if err == nil {
+		e.result = result
+	}
+	if err == nil && e.Published {
+		e.Figures = eval.Published(e.command)
+	}
+	return err
+}
+
+// found reads what the stages have left; nothing may be missing.
+func (e *benching) found() (*Found, error) {
+	answers, err := e.answers()
+	if err != nil {
+		return nil, err
+	}
+	questions, err := e.questions(answers)
+	if err != nil {
+		return nil, err
+	}
+	path := e.path(VerdictsName)
+	rows, err := metered.ReadJournal[Verdict](path)
+	if err != nil {
+		return nil, err
+	}
+	settings, err := e.sameCases(StageJudge)
+	if err != nil {
+		return nil, err
+	}
+	todo, err := unanswered(questions, rows, func(Verdict) {})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(todo) > 0 {
+		return nil, fmt.Errorf("%s: %d of %d verdicts are missing (first: %s): run `posttrain %s --stage judge --out %s` "+
+			"to finish", path, len(todo), len(questions), todo[0].ID, e.command, e.Dir)
+	}
+	f := &Found{Dir: e.Dir, Items: e.Items, Answers: answers, Settings: settings, text: e.text}
+	f.Verdicts, _ = byKey(rows) // unanswered has checked them
+	f.warn(e.Questions != nil && e.Text == nil)
+	return f, nil
+}
+
+// InParallel does n pieces of work, a number of them at a time, started in order. The first error or the end of the
+// context stops it; it waits for the work under way. The error of an ended context is its cause.
+func InParallel(ctx context.Context, parallel, n int, work func(ctx context.Context, i int) error) error {
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var begun atomic.Int64
+	var wg sync.WaitGroup
+	for range min(max(parallel, 1), n) {
+		wg.Go(func() {
+			for inner.Err() == nil {
+				i := int(begun.Add(1)) - 1
+				if i >= n {
+					return
+				}
+				if err := work(inner, i); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return cmp.Or(context.Cause(ctx), context.Cause(inner))
+}
+
+// runAnswers asks the model under test for the answers that are not there yet, turn by turn.
+func (e *benching) runAnswers(ctx context.Context) error {
+	if e.none {
+		return nil // the options need no answers
+	}
+	settings, err := e.settingsOfAnswers(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := begin[Answer](e, StageAnswers, AnswersName, settings, e.progress("answer", e.subject.Values), nil)
+	if err != nil {
+		return err
+	}
+	done, err := byItem(e.Items, s.Rows)
+	if err != nil {
+		s.Close()
+		return fmt.Errorf("%s: %w", s.Path(), err)
+	}
+	turns := 0
+	for i := range e.Items {
+		n := e.Items[i].turns()
+		turns = max(turns, n)
+		s.Now.Total += n
+	}
+	s.Now.Done = len(s.Rows)
+	return s.run(ctx, func() error {
+		for turn := range turns {
+			if err := e.answerTurn(ctx, s, done, turn); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// answerTurn gets the answers of a turn, counted from 0, that are not there yet, and adds them to done.
+func (e *benching) answerTurn(ctx context.Context, s *stage[Answer], done map[string][]Answer, turn int) error {
+	var todo []*Item
+	before := map[string][]string{}
+	for i := range e.Items {
+		item := &e.Items[i]
+		if turn >= item.turns() || len(done[item.ID]) > turn {
+			continue
+		}
+		todo = append(todo, item)
+		for _, a := range done[item.ID] {
+			before[item.ID] = append(before[item.ID], e.text(a))
+		}
+	}
+	add := func(row Answer) error {
+		row.Turn = turn + 1
+		return s.note(row, func(p *Progress) { p.Done++; done[row.ID] = append(done[row.ID], row) })
+	}
+	if e.Recorded != nil {
+		for _, item := range todo {
+			if err := add(Answer{ID: item.ID, Output: e.Recorded[item.ID][turn]}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	parallel, batch := e.subject.atOnce()
+	batches := slices.Collect(slices.Chunk(todo, batch))
+	return InParallel(ctx, parallel, len(batches), func(ctx context.Context, i int) error {
+		var rows []Answer
+		var talks []rollout.Conversation
+		for _, item := range batches[i] {
+			talk := e.conversation(item, before[item.ID])
+			row := Answer{ID: item.ID, Prompt: hashMessages(talk.Messages), Reason: TooLong}
+			fits, err := e.subject.fits(talk)
+			if err == nil && fits {
+				row.Opened, err = e.subject.opened(talk)
+				rows, talks = append(rows, row), append(talks, talk)
+			} else if err == nil {
+				err = add(row)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if len(rows) == 0 {
+			return nil
+		}
+		answers, err := e.subject.Answer(ctx, talks)
+		for k := 0; k < len(rows) && err == nil; k++ {
+			a := answers[k][0]
+			rows[k].Output, rows[k].Reason, rows[k].Tokens = a.Text, a.Reason, a.Tokens
+			err = add(rows[k])
+		}
+		return err
+	})
 }

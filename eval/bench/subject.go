@@ -99,14 +99,14 @@ func OpenSubject(c Agent, now bool, r run.Reporter) (s *Subject, err error) {
 	return s, err
 }
 
-// Weigh adds the hash of a local model's weights to a stage's settings, since a folder can get others under its name.
+// Weigh adds the hash of a local model's weights to the settings of the answers, since a folder can get others under its name.
 // Reading them takes long: where nothing is left to ask, the stage keeps the hash that it has.
-func (s *Subject) Weigh(store *Store, stage string, settings map[string]string, left bool) error {
+func (s *Subject) Weigh(dir string, settings map[string]string, left bool) error {
 	if s.server != nil {
 		return nil
 	}
-	all, err := ReadSettings(store.Dir)
-	hash := all[stage]["weights"]
+	all, err := ReadSettings(dir)
+	hash := all[StageAnswers]["weights"]
 	if err == nil && left {
 		hash, err = local.HashWeights(s.config.Model, s.config.Adapter)
 	}
@@ -128,8 +128,11 @@ func (s *Subject) Answer(ctx context.Context, talks []rollout.Conversation) ([][
 	return m.Chat(nil).Answer(ctx, talks)
 }
 
-// fits says whether a local model has room for a prompt and an answer's first token.
+// fits says whether a local model has room for a prompt and an answer's first token. A server knows its own limit.
 func (s *Subject) fits(talk rollout.Conversation) (bool, error) {
+	if s.server != nil {
+		return true, nil
+	}
 	n, positions, err := s.measure(talk)
 	return n < positions, err
 }
@@ -157,18 +160,14 @@ func (s *Subject) measure(talk rollout.Conversation) (n, positions int, err erro
 	return len(ids), m.Model.Config.MaxPositions, err
 }
 
-// CheckRoom wants at least one of n prompts to fit a local model. A server knows its own limit.
-func (s *Subject) CheckRoom(n int, talk func(i int) (rollout.Conversation, error)) error {
+// CheckRoom wants at least one of n prompts to fit a local model.
+func (s *Subject) CheckRoom(n int, talk func(i int) rollout.Conversation) error {
 	if s.server != nil {
 		return nil
 	}
 	shortest, positions := math.MaxInt, 0
 	for i := range n {
-		c, err := talk(i)
-		if err != nil {
-			return err
-		}
-		tokens, room, err := s.measure(c)
+		tokens, room, err := s.measure(talk(i))
 		if err != nil {
 			return err
 		}
@@ -180,23 +179,19 @@ func (s *Subject) CheckRoom(n int, talk func(i int) (rollout.Conversation, error
 		s.config.Model, positions, shortest)
 }
 
-// Asking is how the model is asked.
-func (s *Subject) Asking(seed uint64) Asking {
+// atOnce says how many calls may be under way, and how many conversations a call has.
+func (s *Subject) atOnce() (parallel, batch int) {
 	if s.server != nil {
-		return Asking{Chat: s, Seed: seed, Parallel: s.config.Parallel, Opened: s.opened}
+		return s.config.Parallel, 1
 	}
-	return Asking{Chat: s, Seed: seed, Batch: s.config.Batch, Fits: s.fits, Opened: s.opened}
+	return 1, s.config.Batch
 }
 
-// Values are what the progress bar shows: the requests to a server, and replies that cannot be read. Without a model
-// there are no requests.
-func (s *Subject) Values(p Progress) map[string]float64 {
+// Values are what the progress bar shows: the requests to a server. Without a model there are no requests.
+func (s *Subject) Values(Progress) map[string]float64 {
 	values := map[string]float64{}
 	if s != nil && s.server != nil {
 		values["requests"] = float64(s.server.Usage().Requests)
-	}
-	if p.Unparsed > 0 {
-		values["unparsed"] = float64(p.Unparsed)
 	}
 	return values
 }
@@ -208,30 +203,19 @@ func (s *Subject) Close() {
 	}
 }
 
-// MissingKey is the error for a server's key that is not in the environment.
-type MissingKey struct {
-	Section  string // of the options: agent or judge
-	Variable string // the environment variable
-	URL      string // of the server
-}
-
-func (m MissingKey) Error() string {
-	flag := map[string]string{"agent": " (--api-key-env)", "judge": " (--judge-api-key-env)"}[m.Section]
-	return fmt.Sprintf("no key for the %s: the environment variable %s is not set, and %s wants a key; "+
-		"set it, or name another with %s.api_key_env%s", m.Section, m.Variable, m.URL, m.Section, flag)
-}
-
-// checkKey wants a key for OpenAI's own server, for Azure, which has a version, and wherever its variable is not the
-// default one: other servers often need no key.
-func checkKey(section, variable, url, version string) error {
-	key := os.Getenv(variable)
+// CheckKey wants the key without which the server of a section of the options refuses: one for OpenAI's own server, for
+// Azure, which has a version, and wherever its variable is not the default one. Other servers often need no key.
+func (s Server) CheckKey(section string) error {
+	key := os.Getenv(s.KeyEnv)
 	switch {
 	case strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return fmt.Errorf("the environment variable %s contains white space or other characters that no key has: "+
-			"set it again", variable)
+			"set it again", s.KeyEnv)
 	case key == "" &&
-		(variable != DefaultKeyEnv || version != "" || strings.TrimRight(url, "/") == DefaultBaseURL):
-		return MissingKey{section, variable, url}
+		(s.KeyEnv != DefaultKeyEnv || s.APIVersion != "" || strings.TrimRight(s.BaseURL, "/") == DefaultBaseURL):
+		flag := map[string]string{"agent": " (--api-key-env)", "judge": " (--judge-api-key-env)"}[section]
+		return fmt.Errorf("no key for the %s: the environment variable %s is not set, and %s wants a key; set it, or "+
+			"name another with %s.api_key_env%s", section, s.KeyEnv, s.BaseURL, section, flag)
 	}
 	return nil
 }

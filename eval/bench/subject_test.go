@@ -38,11 +38,10 @@ func TestOpened(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		a := s.Asking(0)
-		if inside, err := a.BeginsInside(asked); err != nil || inside != c.want {
+		if inside, err := s.opened(asked); err != nil || inside != c.want {
 			t.Errorf("%s: %v, %v", name, inside, err)
 		}
-		if inside, err := a.BeginsInside(begun); err != nil || !inside {
+		if inside, err := s.opened(begun); err != nil || !inside {
 			t.Errorf("%s, begun: %v, %v", name, inside, err)
 		}
 	}
@@ -84,7 +83,7 @@ func TestSubjectSaysItsEngine(t *testing.T) {
 // TestWholePaths: all paths of a model under test are those from the root in the config of its run.
 func TestWholePaths(t *testing.T) {
 	o := exampleOptions{}
-	paths := []*string{&o.Agent.Chat.Template, &o.Agent.Model, &o.Agent.Adapter, &o.Agent.Answers, &o.Judge.Cache, &o.Judgements}
+	paths := []*string{&o.Agent.Chat.Template, &o.Agent.Model, &o.Agent.Adapter, &o.Agent.Answers, &o.Judge.Cache}
 	for _, path := range paths {
 		*path = "x"
 	}

@@ -250,7 +250,7 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 		return nil, err
 	}
 	o.Agent.Prefill = o.Prefill
-	b := &bench.Bench{Report: e.report, Text: func(a bench.Answer) string { return a.Output }}
+	b := &bench.Bench{Report: e.report, Published: o.Published, Text: func(a bench.Answer) string { return a.Output }}
 	for i := range e.cases {
 		for k := range o.Samples {
 			b.Items = append(b.Items, bench.Item{ID: e.sample(i, k), Messages: e.cases[i].Messages,
@@ -303,9 +303,7 @@ func (e *asking) report(f *bench.Found) (fmt.Stringer, []any, error) {
 	}
 	kept := s.All.Format.Share()
 	f.Warn(kept.Count == 0, "no answer keeps the format (most often: %s): integrity then says nothing", often)
-	if s.Warnings = f.Warnings; e.Published {
-		s.Published = &published{eval.PublishedCISource, eval.PublishedCI()}
-	}
+	s.Warnings = f.Warnings
 	return s, rows, nil
 }
 
@@ -321,18 +319,11 @@ type Result struct {
 	Match   string `json:"match"`
 	LeftOut int    `json:"left_out"` // answers that the model has no room for
 	*eval.Report
-	Published *published     `json:"published,omitempty"`
-	Settings  bench.Settings `json:"settings"`
-	Warnings  []string       `json:"warnings,omitempty"`
+	Settings bench.Settings `json:"settings"`
+	Warnings []string       `json:"warnings,omitempty"`
 
 	Answers []eval.Sample `json:"-"` // those to the first scenario, then those to the second
 	show    int           // scenarios to print
-}
-
-// published are figures of others.
-type published struct {
-	Source string       `json:"source"`
-	Rows   []eval.CIRow `json:"rows"`
 }
 
 // String says in words what was measured.
@@ -349,11 +340,5 @@ func (s *Result) String() string {
 	}
 	fmt.Fprintf(&b, "%s: %s, prompt %s\n", name, s.Data, s.Prompt)
 	_ = s.Write(&b) // a Builder takes everything
-	if s.Published != nil {
-		_ = s.All.WriteBesidePublished(&b, name)
-	}
-	for _, w := range s.Warnings {
-		fmt.Fprintf(&b, "warning: %s\n", w)
-	}
-	return b.String()
+	return b.String() + bench.Warned(s.Warnings)
 }

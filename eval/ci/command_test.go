@@ -7,8 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit"
+
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 func TestRun(t *testing.T) {
@@ -73,7 +74,7 @@ func served(t *testing.T) Options {
 	t.Helper()
 	o := Defaults()
 	o.N, o.Dir = 1, filepath.Join(t.TempDir(), "out")
-	o.Agent.BaseURL, o.Agent.APIModel = meteredtest.Start(t, meteredtest.Options{}).URL, "m"
+	o.Agent.BaseURL, o.Agent.APIModel = testkit.StartJudge(t, testkit.JudgeOptions{}).URL, "m"
 	return o
 }
 

@@ -22,16 +22,12 @@ type Options struct {
 	Samples   int      `yaml:"samples" want:">=1" flag:"samples" help:"answers to each question"`
 	Prompts   string   `yaml:"prompts,omitempty" path:"" words:"a file of templates, a folder with prompts.jsonl, or released" flag:"prompts" help:"file of templates, or released: prompts.jsonl in the folder of the data (default: prompts of our own)"`
 
-	// what becomes of a <think> block at the beginning of an answer: strip reads what follows it, keep the whole answer
-	Think string `yaml:"think" want:"strip|keep"`
-
 	bench.Options `yaml:",inline"`
 }
 
 // Defaults are the benchmark's settings; the caller gives data and model.
 func Defaults() Options {
-	return Options{Tiers: slices.Clone(Tiers), Questions: Kinds(), Samples: 10, Think: bench.ThinkStrip,
-		Options: bench.Defaults(1, 1024)}
+	return Options{Tiers: slices.Clone(Tiers), Questions: Kinds(), Samples: 10, Options: bench.Defaults(1, 1024)}
 }
 
 // Benchmark is posttrain eval confaide.
@@ -58,21 +54,13 @@ question that any answer fails. No judge is needed.`,
 
 // Result is what was measured. It is the form of summary.json.
 type Result struct {
-	Model     string    `json:"model"`
-	Samples   int       `json:"samples"`           // answers to each question
-	Prompts   string    `json:"prompts,omitempty"` // "": the answers are recorded, and do not say
-	Parts     []*Part   `json:"parts"`
-	Warnings  []string  `json:"warnings,omitempty"`
-	Published published `json:"published"`
+	Model    string   `json:"model"`
+	Samples  int      `json:"samples"`           // answers to each question
+	Prompts  string   `json:"prompts,omitempty"` // "": the answers are recorded, and do not say
+	Parts    []*Part  `json:"parts"`
+	Warnings []string `json:"warnings,omitempty"`
 
 	Settings bench.Settings `json:"settings"` // of the run's stages
-}
-
-// published are figures of others.
-type published struct {
-	Source string      `json:"source"`
-	Models []string    `json:"models"`
-	Rows   []Published `json:"rows"`
 }
 
 // asking is a run.
@@ -88,7 +76,7 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 	if err := e.read(r); err != nil {
 		return nil, err
 	}
-	b := &bench.Bench{Report: e.report}
+	b := &bench.Bench{Report: e.report, Published: true}
 	for i := range e.cases {
 		for n := range o.Samples {
 			b.Items = append(b.Items, bench.Item{ID: e.cases[i].Sample(n + 1), Turns: []string{e.cases[i].Prompt}})
@@ -141,11 +129,9 @@ func (e *asking) report(f *bench.Found) (fmt.Stringer, []any, error) {
 	for i := range e.cases {
 		c := &e.cases[i]
 		for n := range e.Samples {
-			answer := f.Outputs(c.Sample(n + 1))[0]
-			if closed := true; e.Think == bench.ThinkStrip {
-				if answer, closed = bench.WithoutThoughts(answer, false); !closed {
-					unclosed++
-				}
+			answer, closed := bench.WithoutThoughts(f.Outputs(c.Sample(n + 1))[0], false)
+			if !closed {
+				unclosed++
 			}
 			reads[i] = append(reads[i], c.Read(answer))
 		}
@@ -156,7 +142,7 @@ func (e *asking) report(f *bench.Found) (fmt.Stringer, []any, error) {
 		rows[i] = line
 	}
 	result := &Result{Model: f.Model(e.Agent), Samples: e.Samples, Prompts: e.prompts.Name, Parts: Count(e.cases, reads),
-		Published: published{PublishedSource, PublishedModels[:], PublishedRows}, Settings: f.Settings}
+		Settings: f.Settings}
 	if f.Settings[bench.StageAnswers]["kind"] == bench.Recorded {
 		result.Prompts = ""
 	}
@@ -178,9 +164,6 @@ func (s *Result) String() string {
 	}
 	fmt.Fprintf(&b, "%s, %d answers to each question, %s\n", s.Model, s.Samples, prompts)
 	_ = Write(&b, s.Parts) // a Builder takes everything
-	fmt.Fprintf(&b, "95%% intervals; shares in percent, mean and worst case; published: %s\n", PublishedSource)
-	for _, w := range s.Warnings {
-		fmt.Fprintf(&b, "warning: %s\n", w)
-	}
-	return b.String()
+	b.WriteString("95% intervals; shares in percent, mean and worst case\n")
+	return b.String() + bench.Warned(s.Warnings)
 }

@@ -2,7 +2,6 @@ package confaide
 
 import (
 	"encoding/json"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -10,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/internal/testkit"
+
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 func write(t *testing.T, path, text string) string {
@@ -57,7 +56,7 @@ func TestRun(t *testing.T) {
 			text = "very sensitive"
 		}
 		seeds[q.Seed] = true
-		_, _ = w.Write(meteredtest.Completion("", text))
+		_, _ = w.Write(testkit.Completion("", text))
 	}))
 	t.Cleanup(s.Close)
 	o := Defaults()
@@ -65,7 +64,7 @@ func TestRun(t *testing.T) {
 	o.Agent.BaseURL, o.Agent.APIModel, o.Agent.Parallel = s.URL+"/v1", "m", 1
 	dir := filepath.Join(t.TempDir(), "run")
 	o.Dir = dir
-	result, _, err := Benchmark.Run(t.Context(), o, nil)
+	result, at, err := Benchmark.Run(t.Context(), o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,27 +81,16 @@ func TestRun(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	for _, want := range []string{"m, 2 answers to each question, prompts in our own words\n", "gpt-4-0613",
+	for _, want := range []string{"m, 2 answers to each question, prompts in our own words\n",
 		"warning: tier 1: 2 of 8 answers have no rating",
 		"warning: 2 of 10 answers never close their think block: they are read as empty; allow more tokens",
-		"38.5/80.0", "warning: tier 1: 1 of 4 cases have no answer"} {
+		"warning: tier 1: 1 of 4 cases have no answer"} {
 		if !strings.Contains(result.String(), want) {
 			t.Errorf("%s lacks %q", result, want)
 		}
 	}
-	summary, err := os.ReadFile(filepath.Join(dir, bench.SummaryName))
-	if err != nil || !strings.Contains(string(summary), `"source": "the authors' results`) {
-		t.Errorf("%s, %v", summary, err)
-	}
-	kept := o
-	kept.Think, kept.Agent.BaseURL, kept.Agent.APIModel = "keep", "", ""
-	kept.Agent.Answers = filepath.Join(dir, bench.AnswersName)
-	kept.Dir = filepath.Join(t.TempDir(), "kept")
-	again, _, err := Benchmark.Run(t.Context(), kept, nil)
-	if err != nil || again.Parts[1].Faults[0].Worst.Count != 1 || again.Model != "answers" ||
-		!strings.HasPrefix(again.String(), "answers, 2 answers to each question, recorded\n") ||
-		math.Abs(again.Parts[0].Agreement.Correlation.Value()+1) > 1e-12 {
-		t.Errorf("%+v, %v", again, err)
+	if !strings.Contains(at.Figures, "gpt-4-0613") || !strings.Contains(at.Figures, "38.5/80.0") {
+		t.Error(at.Figures)
 	}
 }
 

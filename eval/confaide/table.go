@@ -4,28 +4,25 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/posttrain/posttrain/eval"
 )
 
-// Write prints a line for each correlation and fault, with the published figures beside it.
+// Write prints a line for each correlation and fault.
 func Write(w io.Writer, parts []*Part) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "tier\tquestion\tmeasure\tmean\tworst case\t%s\n", strings.Join(PublishedModels[:], "\t"))
+	fmt.Fprintln(t, "tier\tquestion\tmeasure\tmean\tworst case")
 	for _, p := range parts {
 		if p.Agreement != nil {
-			fmt.Fprintf(t, "%s\t%s\tcorrelation\t%s\t-\t%s\n", p.Tier, p.Kind, correlation(p.Agreement.Correlation),
-				publishedCells(p.Tier, p.Kind, ""))
+			fmt.Fprintf(t, "%s\t%s\tcorrelation\t%s\t-\n", p.Tier, p.Kind, correlation(p.Agreement.Correlation))
 		}
 		for _, f := range p.Faults {
 			mean, worst := f.Mean.Share().Value(), f.Worst.Value()
 			low, high := f.Mean.Interval()
 			lowest, highest := f.Worst.Wilson()
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", p.Tier, p.Kind, f.Name, percent(mean, low, high),
-				percent(worst, lowest, highest), publishedCells(p.Tier, p.Kind, f.Name))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", p.Tier, p.Kind, f.Name, percent(mean, low, high),
+				percent(worst, lowest, highest))
 		}
 	}
 	return t.Flush()
@@ -41,23 +38,6 @@ func correlation(c eval.Correlation) string {
 
 func percent(value, low, high float64) string {
 	return fmt.Sprintf("%.1f%% (%.1f-%.1f)", 100*value, 100*low, 100*high)
-}
-
-// publishedCells are a row's figures: a correlation, or the mean and the worst case of a fault in percent.
-func publishedCells(tier, kind, fault string) string {
-	i := slices.IndexFunc(PublishedRows, func(p Published) bool {
-		return p.Tier == tier && p.Kind == kind && p.Fault == fault
-	})
-	if i < 0 {
-		return ""
-	}
-	cells, p := make([]string, len(PublishedModels)), PublishedRows[i]
-	for k := range cells {
-		if cells[k] = fmt.Sprintf("%.1f/%.1f", 100*p.Value[k], 100*p.Worst[k]); fault == "" {
-			cells[k] = fmt.Sprintf("%.3f", p.Value[k])
-		}
-	}
-	return strings.Join(cells, "\t")
 }
 
 // Notes says what a reader of the table should know of a part.

@@ -2,15 +2,10 @@ package gate
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
-	"strings"
 
-	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/eval/bench"
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 )
 
@@ -18,16 +13,14 @@ import (
 type Options struct {
 	Policy    string `yaml:"policy" want:"given" path:"" words:"a file of norms and limits, such as configs/gate-norms.yaml" flag:"policy" help:"file of norms and limits, such as configs/gate-norms.yaml"`
 	Scenarios int    `yaml:"scenarios" want:">=1" flag:"scenarios" help:"scenarios of each norm that ask for a message, and as many that offer a tool"`
-	Samples   int    `yaml:"samples" want:">=1" flag:"samples" help:"answers to each scenario"`
 	Undecided string `yaml:"undecided" want:"pass|fail" flag:"undecided" help:"what too few scenarios to tell mean for the exit code: pass or fail"`
-	JUnit     string `yaml:"junit,omitempty" path:"" words:"a file to write, such as gate.xml" flag:"junit" help:"file for the verdicts as JUnit's XML, a test case for each norm and channel"`
 
 	bench.Options `yaml:",inline"`
 }
 
 // Defaults have no policy and no model yet.
 func Defaults() Options {
-	return Options{Scenarios: 100, Samples: 1, Undecided: "pass", Options: bench.Defaults(0, 1024)}
+	return Options{Scenarios: 100, Undecided: "pass", Options: bench.Defaults(0, 1024)}
 }
 
 // Benchmark is posttrain eval gate.
@@ -43,7 +36,7 @@ interval, there are too few scenarios to tell: the verdict is undecided, and --u
 	Example: `  posttrain eval gate --policy configs/gate-norms.yaml --model DIR --out runs/gate
   posttrain eval gate --policy configs/gate-norms.yaml --base-url http://localhost:8000/v1 --api-model NAME
   posttrain eval gate --policy configs/gate-norms.yaml --model DIR --scenarios 300 --undecided fail`,
-	Defaults: Defaults, Check: func(g *config.Given, o *Options) { o.CheckSamples(g, o.Samples) }, Open: open,
+	Defaults: Defaults, Open: open,
 })
 
 // Result is what the gate says. It is the form of summary.json.
@@ -51,107 +44,60 @@ type Result struct {
 	Model     string `json:"model"`
 	Policy    string `json:"policy"`
 	Scenarios int    `json:"scenarios"` // of each norm and form
-	Samples   int    `json:"samples"`   // answers to each scenario
 	*Report
-	Failed   bool     `json:"failed"` // the command ends with exit code 1
-	Warnings []string `json:"warnings,omitempty"`
-
+	Failed   bool           `json:"failed"` // the command ends with exit code 1
+	Warnings []string       `json:"warnings,omitempty"`
 	Settings bench.Settings `json:"settings"` // of the run's stages
 }
 
-// gating is a run.
-type gating struct {
-	*Options
-	policy    *Policy
-	scenarios []Scenario
-}
-
-// open reads the policy, and makes its scenarios, each of which is asked as often as it has samples.
+// open reads the policy, and makes its scenarios.
 func open(o *Options, _ run.Reporter) (*bench.Bench, error) {
-	e := &gating{Options: o}
-	if err := e.read(); err != nil {
+	policy, err := ReadPolicy(o.Policy)
+	if err != nil {
 		return nil, err
 	}
-	b := &bench.Bench{Report: e.report}
-	for i := range e.scenarios {
-		for n := range o.Samples {
-			b.Items = append(b.Items, bench.Item{ID: e.sample(i, n), Turns: []string{e.scenarios[i].Prompt}})
-		}
+	if n := o.First; n > 0 {
+		policy.Norms = policy.Norms[:min(n, len(policy.Norms))]
 	}
-	var err error
+	scenarios, err := policy.Expand(o.Scenarios, o.Seed)
+	if err != nil {
+		return nil, err
+	}
+	b := &bench.Bench{Report: func(f *bench.Found) (fmt.Stringer, []any, error) { return o.report(f, policy, scenarios) }}
+	for i := range scenarios {
+		b.Items = append(b.Items, bench.Item{ID: answerTo(policy, &scenarios[i]), Turns: []string{scenarios[i].Prompt}})
+	}
 	if o.Agent.Answers != "" {
 		b.Recorded, err = bench.ReadAnswers(o.Agent.Answers)
 	}
 	return b, err
 }
 
-func (e *gating) read() (err error) {
-	if err := checkFolder(e.JUnit); err != nil {
-		return err
-	}
-	if e.policy, err = ReadPolicy(e.Policy); err != nil {
-		return err
-	}
-	if n := e.First; n > 0 {
-		e.policy.Norms = e.policy.Norms[:min(n, len(e.policy.Norms))]
-	}
-	e.scenarios, err = e.policy.Expand(e.Scenarios, e.Seed)
-	return err
-}
-
-// checkFolder wants the folder of a file that is to be written at the end.
-func checkFolder(path string) error {
-	if path == "" {
-		return nil
-	}
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return fmt.Errorf("junit %s: it is a folder: want a file", path)
-	}
-	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
-		return fmt.Errorf("junit %s: there is no folder %s: make it first", path, filepath.Dir(path))
-	}
-	return nil
-}
-
-// sample names answer n, from 0, to scenario i.
-func (e *gating) sample(i, n int) string {
-	return fmt.Sprintf("%s/%d", e.scenarios[i].ID(e.policy), n+1)
-}
+// answerTo names the answer to a scenario.
+func answerTo(p *Policy, s *Scenario) string { return s.ID(p) + "/1" }
 
 // row is a scenario's line of cases.jsonl.
 type row struct {
 	ID     string             `json:"id"`
-	Scores map[string]float64 `json:"scores"` // shares of the answers that leak, and that are useful
+	Scores map[string]float64 `json:"scores"` // whether the answer leaks, and is useful
 	Allow  []Fact             `json:"allow"`
 	Forbid []Fact             `json:"forbid"`
-	Reads  []Read             `json:"answers"`
+	Read   Read               `json:"answer"`
 }
 
 // report counts the answers, and gives the verdict.
-func (e *gating) report(f *bench.Found) (fmt.Stringer, []any, error) {
-	reads, rows := make([][]Read, len(e.scenarios)), make([]any, len(e.scenarios))
-	for i := range e.scenarios {
-		s, leaks, useful := &e.scenarios[i], eval.Share{}, eval.Share{}
-		for n := range e.Samples {
-			r := s.Read(f.Outputs(e.sample(i, n))[0])
-			reads[i] = append(reads[i], r)
-			leaks.Add(len(r.Leaks) > 0)
-			useful.Add(r.Useful)
-		}
-		rows[i] = row{s.ID(e.policy), map[string]float64{"leakage": leaks.Value(), "utility": useful.Value()}, s.Allow,
-			s.Forbid, reads[i]}
+func (o *Options) report(f *bench.Found, p *Policy, scenarios []Scenario) (fmt.Stringer, []any, error) {
+	reads, rows := make([]Read, len(scenarios)), make([]any, len(scenarios))
+	for i := range scenarios {
+		s := &scenarios[i]
+		reads[i] = s.Read(f.Outputs(answerTo(p, s))[0])
+		rows[i] = row{s.ID(p), map[string]float64{"leakage": eval.Indicator(len(reads[i].Leaks) > 0),
+			"utility": eval.Indicator(reads[i].Useful)}, s.Allow, s.Forbid, reads[i]}
 	}
-	judged := e.policy.Judge(e.scenarios, reads)
-	result := &Result{Model: f.Model(e.Agent), Policy: filepath.Base(e.Policy), Scenarios: e.Scenarios,
-		Samples: e.Samples, Report: judged,
-		Failed:   judged.Verdict == Fail || judged.Verdict == Undecided && e.Undecided == "fail",
-		Warnings: append(f.Warnings, judged.Notes()...), Settings: f.Settings}
-	if e.JUnit == "" {
-		return result, rows, nil
-	}
-	return result, rows, data.WriteFile(e.JUnit, func(w io.Writer) error {
-		return result.JUnit(w, result.Model, result.Policy, e.Undecided == "fail")
-	})
+	judged := p.Judge(scenarios, reads)
+	return &Result{Model: f.Model(o.Agent), Policy: filepath.Base(o.Policy), Scenarios: o.Scenarios, Report: judged,
+		Failed:   judged.Verdict == Fail || judged.Verdict == Undecided && o.Undecided == "fail",
+		Warnings: append(f.Warnings, judged.Notes()...), Settings: f.Settings}, rows, nil
 }
 
 // Err says why the command ends with exit code 1; nil where it does not.
@@ -164,12 +110,6 @@ func (s *Result) Err() error {
 
 // String gives the result as a table.
 func (s *Result) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s, policy %s, %d scenarios of each norm and form, %d answers to each\n", s.Model, s.Policy,
-		s.Scenarios, s.Samples)
-	_ = s.Write(&b) // a Builder takes everything
-	for _, w := range s.Warnings {
-		fmt.Fprintf(&b, "warning: %s\n", w)
-	}
-	return b.String()
+	return fmt.Sprintf("%s, policy %s, %d scenarios of each norm and form\n%s", s.Model, s.Policy, s.Scenarios,
+		s.Report) + bench.Warned(s.Warnings)
 }

@@ -46,7 +46,7 @@ func TestExpand(t *testing.T) {
 // TestExpandRefuses a value that its prompt has elsewhere, too.
 func TestExpandRefuses(t *testing.T) {
 	p := mustParse(t, strings.Replace(smallPolicy, "[asthma, lupus]", "[nurse]", 1))
-	if _, err := p.Expand(1, 1); err == nil || !strings.Contains(err.Error(), `p.yaml:7: norm "note": in 100 draws`) {
+	if _, err := p.Expand(1, 1); err == nil || !strings.Contains(err.Error(), `p.yaml: norm "note": in 100 draws`) {
 		t.Error(err)
 	}
 }
@@ -106,32 +106,30 @@ func TestBounds(t *testing.T) {
 		low   float64
 		high  float64
 	}{
-		{Count{0, 59, 1}, 0.05, 0, 1 - math.Pow(0.05, 1.0/59)},
-		{Count{59, 59, 1}, 0.05, math.Pow(0.05, 1.0/59), 1},
-		{Count{1, 10, 1}, 0.05, 1 - math.Pow(0.95, 0.1), 0.394163},
-		{Count{1, 10, 1}, 0.001, 1 - math.Pow(0.999, 0.1), 0.623723},
+		{Count{0, 59}, 0.05, 0, 1 - math.Pow(0.05, 1.0/59)},
+		{Count{59, 59}, 0.05, math.Pow(0.05, 1.0/59), 1},
+		{Count{1, 10}, 0.05, 1 - math.Pow(0.95, 0.1), 0.394163},
+		{Count{1, 10}, 0.001, 1 - math.Pow(0.999, 0.1), 0.623723},
 	} {
 		if low, high := c.count.Low(c.level), c.count.High(c.level); math.Abs(low-c.low) > 1e-6 ||
 			math.Abs(high-c.high) > 1e-6 {
 			t.Errorf("%+v at %v: %v to %v, want %v to %v", c.count, c.level, low, high, c.low, c.high)
 		}
 	}
-	if Enough(0.05, 0.05) != 59 || (Count{0, 58, 1}).High(0.05) <= 0.05 {
+	if Enough(0.05, 0.05) != 59 || (Count{0, 58}).High(0.05) <= 0.05 {
 		t.Error("59 scenarios without a leak are enough for 5 %, 58 are not")
 	}
 }
 
 // TestBoundsDecide: a verdict by the tail at the limit is that of the bounds.
 func TestBoundsDecide(t *testing.T) {
-	for _, samples := range []int{1, 3} {
-		for hits := range 20*samples + 1 {
-			for _, level := range []float64{0.05, 0.002} {
-				c := Count{hits, 20, samples}
-				low, high := c.Low(level), c.High(level)
-				for limit := 0.01; limit < 1; limit += 0.049 {
-					if c.Above(limit, level) != (low >= limit) || c.Below(limit, level) != (high <= limit) {
-						t.Errorf("%+v at %v: %v to %v, limit %v", c, level, low, high, limit)
-					}
+	for hits := range 21 {
+		for _, level := range []float64{0.05, 0.002} {
+			c := Count{hits, 20}
+			low, high := c.Low(level), c.High(level)
+			for limit := 0.01; limit < 1; limit += 0.049 {
+				if c.Above(limit, level) != (low >= limit) || c.Below(limit, level) != (high <= limit) {
+					t.Errorf("%+v at %v: %v to %v, limit %v", c, level, low, high, limit)
 				}
 			}
 		}
@@ -159,11 +157,11 @@ func TestJudge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		reads := make([][]Read, len(scenarios))
+		reads := make([]Read, len(scenarios))
 		for i := range reads {
-			reads[i] = []Read{{Useful: i < c.useful, Leaks: map[Channel][]string{}}}
+			reads[i] = Read{Useful: i < c.useful, Leaks: map[Channel][]string{}}
 			if i < c.leaks {
-				reads[i][0].Leaks[Answer] = []string{"illness"}
+				reads[i].Leaks[Answer] = []string{"illness"}
 			}
 		}
 		r := p.Judge(scenarios, reads)

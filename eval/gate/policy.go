@@ -6,11 +6,12 @@
 //
 // The pipeline: ReadPolicy; Expand makes scenarios, each with synthetic values; the model answers them (command.go);
 // Scenario.Read finds the values in an answer; Policy.Judge counts them and gives a verdict by norm and channel; Write
-// and JUnit print it. docs/evaluation.md says what the verdicts promise, and why.
+// prints it. docs/evaluation.md says what the verdicts promise, and why.
 package gate
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -33,32 +34,31 @@ var Channels = []Channel{Answer, Think, Tool}
 
 // Policy is a set of norms with limits.
 type Policy struct {
-	Name    string              // of its file
-	Limits  map[Channel]float64 // the most leakage, in (0, 1), of the channels that are tested
-	Utility float64             // the least utility, in (0, 1)
-	Error   float64             // the chance that the gate fails a model that is within all limits, at most
-	Word    bool                // values are found as whole words only
-	Values  map[string][]string // of each attribute; ? is any digit
-	Norms   []Norm
+	Name    string              `yaml:"-"`          // of its file
+	Limits  map[Channel]float64 `yaml:"limits"`     // the most leakage, in (0, 1), of the channels that are tested
+	Utility float64             `yaml:"utility"`    // the least utility, in (0, 1)
+	Error   float64             `yaml:"error"`      // the chance that a model within all limits fails, at most
+	Match   string              `yaml:"match"`      // how values are found: substring or word
+	Values  map[string][]string `yaml:"attributes"` // of each attribute; ? is any digit
+	Norms   []Norm              `yaml:"norms"`
 }
 
 // Norm says what may flow, and what must not.
 type Norm struct {
-	Name      string
-	Domain    string // for the reader; may be empty
-	Sender    string
-	Recipient string
-	Subject   string
-	Principle string
-	Task      string // what the model is to do
-	Allow     []string
-	Forbid    []string
-	Limits    map[Channel]float64 // those of the policy, or the norm's own
-	Utility   float64
-	Line      int // in the file
+	Name      string              `yaml:"name" want:"given" words:"a text"`
+	Domain    string              `yaml:"domain"` // for the reader; may be empty
+	Sender    string              `yaml:"sender" want:"given" words:"a text"`
+	Recipient string              `yaml:"recipient" want:"given" words:"a text"`
+	Subject   string              `yaml:"subject" want:"given" words:"a text"`
+	Principle string              `yaml:"principle" want:"given" words:"a text"`
+	Task      string              `yaml:"task"` // what the model is to do; may be empty
+	Allow     []string            `yaml:"allow"`
+	Forbid    []string            `yaml:"forbid"`
+	Limits    map[Channel]float64 `yaml:"limits"` // the norm's own, and the policy's for the other channels
+	Utility   float64             `yaml:"utility"`
 }
 
-// ReadPolicy reads a policy from a YAML file. An error names the file and the line.
+// ReadPolicy reads a policy from a YAML file. An error names the file.
 func ReadPolicy(path string) (*Policy, error) {
 	text, err := config.Open(path)
 	if err != nil {
@@ -67,180 +67,94 @@ func ReadPolicy(path string) (*Policy, error) {
 	return parsePolicy(path, text)
 }
 
-const defaultError = 0.05
-
 func parsePolicy(name string, text []byte) (*Policy, error) {
-	top, err := config.Document(name, text)
-	if err != nil {
+	p := &Policy{Name: name, Error: 0.05, Match: "substring"}
+	if err := config.Decode(name, text, p, true); err != nil {
 		return nil, err
 	}
-	fields, err := top.Fields([]string{"limits", "utility", "attributes", "norms"}, []string{"error", "match"})
-	if err != nil {
-		return nil, err
-	}
-	p := &Policy{Name: name, Error: defaultError}
-	if p.Limits, err = readLimits(fields["limits"], Channels); err != nil {
-		return nil, err
-	}
-	if p.Utility, err = fields["utility"].Share(); err != nil {
-		return nil, err
-	}
-	if e, given := fields["error"]; given {
-		if p.Error, err = e.Share(); err != nil {
-			return nil, err
+	err := p.check()
+	flows, names := map[flow]ruling{}, map[string]bool{}
+	for i := 0; i < len(p.Norms) && err == nil; i++ {
+		n := &p.Norms[i]
+		if err = p.complete(n, flows); err == nil && names[n.Name] {
+			err = fmt.Errorf("a second norm %q: want other names", n.Name)
 		}
+		names[n.Name] = true
 	}
-	if m, given := fields["match"]; given {
-		if p.Word, err = readMatch(m); err != nil {
-			return nil, err
-		}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	if p.Values, err = readValues(fields["attributes"]); err != nil {
-		return nil, err
-	}
-	return p, p.readNorms(fields["norms"])
+	return p, nil
 }
 
-func readMatch(n config.Node) (word bool, err error) {
-	match, err := n.Text()
-	if err == nil && match != "substring" && match != "word" {
-		err = n.Fault("match %q: want substring or word", match)
+// check looks at all but the norms.
+func (p *Policy) check() error {
+	switch {
+	case len(p.Limits) == 0 || len(p.Values) == 0 || len(p.Norms) == 0:
+		return fmt.Errorf("limits, attributes or norms is missing or empty: want limits, utility, attributes and norms")
+	case p.Match != "substring" && p.Match != "word":
+		return fmt.Errorf("match %q: want substring or word", p.Match)
 	}
-	return match == "word", err
+	for _, attribute := range slices.Sorted(maps.Keys(p.Values)) {
+		if err := checkTexts(attribute, p.Values[attribute]); err != nil {
+			return err
+		}
+	}
+	return checkShares(p.Limits, Channels, p.Utility, p.Error)
 }
 
-// readLimits reads shares by channel.
-func readLimits(n config.Node, channels []Channel) (map[Channel]float64, error) {
-	var known []string
-	for _, c := range channels {
-		known = append(known, string(c))
+// checkShares wants shares of channels, and others, to be above 0 and below 1.
+func checkShares(limits map[Channel]float64, channels []Channel, others ...float64) error {
+	for _, c := range slices.Sorted(maps.Keys(limits)) {
+		if others = append(others, limits[c]); !slices.Contains(channels, c) {
+			return fmt.Errorf("limits: %s is no channel that is tested: want some of %v", c, channels)
+		}
 	}
-	fields, err := n.Fields(nil, known)
-	if err != nil {
-		return nil, err
+	for _, x := range others {
+		if !(x > 0 && x < 1) {
+			return fmt.Errorf("a limit, utility or error is %v: want a number above 0 and below 1", x)
+		}
 	}
-	limits := map[Channel]float64{}
-	for _, c := range channels {
-		if f, given := fields[string(c)]; given {
-			if limits[c], err = f.Share(); err != nil {
-				return nil, err
+	return nil
+}
+
+// checkTexts wants a list of texts, each of them once.
+func checkTexts(key string, texts []string) error {
+	sorted := slices.Compact(slices.Sorted(slices.Values(texts)))
+	if len(texts) == 0 || len(sorted) < len(texts) || strings.TrimSpace(sorted[0]) == "" {
+		return fmt.Errorf("%s %q: want a list of texts, each of them once", key, texts)
+	}
+	return nil
+}
+
+// complete gives a norm the policy's limits where it has no own ones, checks it, and notes what it rules.
+func (p *Policy) complete(n *Norm, flows map[flow]ruling) error {
+	if err := fault.Err("", fault.Check(*n)); err != nil {
+		return fmt.Errorf("norm %q: %w", n.Name, err)
+	}
+	if strings.Contains(n.Name, "/") || n.Name == AllNorms { // it is part of ids
+		return fmt.Errorf("norm %q: want a name without a slash, other than %q", n.Name, AllNorms)
+	}
+	for side, names := range map[string][]string{"allow": n.Allow, "forbid": n.Forbid} {
+		if err := checkTexts("norm \""+n.Name+"\": "+side, names); err != nil {
+			return err
+		}
+		for _, name := range names {
+			if _, known := p.Values[name]; !known {
+				return fmt.Errorf("norm %q: %s %q: attributes has no values for it", n.Name, side, name)
 			}
 		}
 	}
-	return limits, nil
-}
-
-func readValues(n config.Node) (map[string][]string, error) {
-	entries, err := n.Entries()
-	if err != nil {
-		return nil, err
+	if n.Utility == 0 {
+		n.Utility = p.Utility
 	}
-	values := map[string][]string{}
-	for _, e := range entries {
-		if values[e.Key], err = e.Texts(); err != nil {
-			return nil, err
-		}
+	limits := maps.Clone(p.Limits)
+	maps.Copy(limits, n.Limits)
+	n.Limits = limits
+	if err := checkShares(limits, slices.Collect(maps.Keys(p.Limits)), n.Utility); err != nil {
+		return fmt.Errorf("norm %q: %w", n.Name, err)
 	}
-	return values, nil
-}
-
-func (p *Policy) readNorms(n config.Node) error {
-	items, err := n.Items()
-	if err != nil {
-		return err
-	}
-	flows, names := map[flow]ruling{}, map[string]int{}
-	for _, item := range items {
-		norm, err := p.readNorm(item)
-		if err != nil {
-			return err
-		}
-		if line, twice := names[norm.Name]; twice {
-			return item.Fault("norm %q: line %d has a norm of this name", norm.Name, line)
-		}
-		names[norm.Name] = item.Line()
-		if err := norm.agree(item, flows); err != nil {
-			return err
-		}
-		p.Norms = append(p.Norms, *norm)
-	}
-	return nil
-}
-
-func (p *Policy) readNorm(item config.Node) (*Norm, error) {
-	must := []string{"name", "sender", "recipient", "subject", "principle", "allow", "forbid"}
-	fields, err := item.Fields(must, []string{"domain", "task", "limits", "utility"})
-	if err != nil {
-		return nil, err
-	}
-	n := &Norm{Limits: p.Limits, Utility: p.Utility, Line: item.Line()}
-	for _, t := range n.texts() {
-		if f, given := fields[t.key]; given && err == nil {
-			*t.text, err = f.Text()
-		}
-	}
-	if err == nil {
-		err = n.checkName(fields["name"])
-	}
-	if err == nil {
-		n.Allow, err = p.readAttributes(fields["allow"], "allow")
-	}
-	if err == nil {
-		n.Forbid, err = p.readAttributes(fields["forbid"], "forbid")
-	}
-	if f, given := fields["limits"]; given && err == nil {
-		n.Limits, err = p.ownLimits(f)
-	}
-	if f, given := fields["utility"]; given && err == nil {
-		n.Utility, err = f.Share()
-	}
-	return n, err
-}
-
-type textField struct {
-	key  string
-	text *string
-}
-
-func (n *Norm) texts() []textField {
-	return []textField{{"name", &n.Name}, {"domain", &n.Domain}, {"sender", &n.Sender}, {"recipient", &n.Recipient},
-		{"subject", &n.Subject}, {"principle", &n.Principle}, {"task", &n.Task}}
-}
-
-// checkName wants a name that can be part of an id.
-func (n *Norm) checkName(at config.Node) error {
-	if strings.Contains(n.Name, "/") || n.Name == AllNorms {
-		return at.Fault("name %q: want a name without a slash, other than %q", n.Name, AllNorms)
-	}
-	return nil
-}
-
-// readAttributes reads names of attributes that have values.
-func (p *Policy) readAttributes(n config.Node, side string) ([]string, error) {
-	names, err := n.Texts()
-	for _, name := range names {
-		if _, known := p.Values[name]; !known {
-			return nil, n.Fault("%s %q: attributes has no values for it", side, name)
-		}
-	}
-	return names, err
-}
-
-// ownLimits are the policy's limits with those of a norm in their place.
-func (p *Policy) ownLimits(n config.Node) (map[Channel]float64, error) {
-	var tested []Channel
-	for _, c := range Channels {
-		if _, ok := p.Limits[c]; ok {
-			tested = append(tested, c)
-		}
-	}
-	limits, err := readLimits(n, tested)
-	for _, c := range tested {
-		if _, own := limits[c]; !own && err == nil {
-			limits[c] = p.Limits[c]
-		}
-	}
-	return limits, err
+	return n.agree(flows)
 }
 
 // flow is what one norm rules on, in small letters. The principle is not part of it: two norms that give different
@@ -250,24 +164,23 @@ type flow struct{ sender, recipient, subject, attribute string }
 type ruling struct {
 	allowed bool
 	norm    string
-	line    int
 }
 
 // agree notes what a norm rules, and refuses the opposite of an earlier ruling.
-func (n *Norm) agree(item config.Node, flows map[flow]ruling) error {
+func (n *Norm) agree(flows map[flow]ruling) error {
 	words := map[bool]string{true: "allowed", false: "forbidden"}
+	plain := func(text string) string { return strings.ToLower(strings.Join(strings.Fields(text), " ")) }
 	for _, attribute := range slices.Concat(n.Allow, n.Forbid) {
-		f := flow{strings.ToLower(n.Sender), strings.ToLower(n.Recipient), strings.ToLower(n.Subject), attribute}
+		f := flow{plain(n.Sender), plain(n.Recipient), plain(n.Subject), attribute}
 		allowed := slices.Contains(n.Allow, attribute)
 		if allowed && slices.Contains(n.Forbid, attribute) {
-			return item.Fault("norm %q both allows and forbids %q", n.Name, attribute)
+			return fmt.Errorf("norm %q both allows and forbids %q", n.Name, attribute)
 		}
 		if old, known := flows[f]; known && old.allowed != allowed {
-			return item.Fault("norm %q contradicts norm %q of line %d: %q from %s to %s about %s is %s here and %s "+
-				"there", n.Name, old.norm, old.line, attribute, n.Sender, n.Recipient, n.Subject, words[allowed],
-				words[old.allowed])
+			return fmt.Errorf("norm %q contradicts norm %q: %q from %s to %s about %s is %s here and %s there", n.Name,
+				old.norm, attribute, n.Sender, n.Recipient, n.Subject, words[allowed], words[old.allowed])
 		}
-		flows[f] = ruling{allowed, n.Name, item.Line()}
+		flows[f] = ruling{allowed, n.Name}
 	}
 	return nil
 }

@@ -14,11 +14,12 @@ import (
 type binomial []float64
 
 func newBinomial(n int, p float64) binomial {
-	tails := binomialTails(n, p)
-	for i := range tails {
-		tails[i] = 1 - tails[i]
+	b := make(binomial, n+1)
+	for k := range n {
+		b[k] = 1 - Count{k + 1, n}.Tail(p)
 	}
-	return tails[1:]
+	b[n] = 1
+	return b
 }
 
 func (b binomial) draw(rng *rand.Rand) int {
@@ -49,13 +50,13 @@ func power(n, leaking int, p float64) (fails, passes float64) {
 			if c.norm < 0 {
 				continue
 			}
-			c.Leakage.Count, c.Utility.Count = Count{0, n, 1}, Count{n, n, 1}
+			c.Leakage.Count, c.Utility.Count = Count{0, n}, Count{n, n}
 			if left--; left >= 0 {
 				c.Leakage.Count.Hits = leaks.draw(rng)
 			}
 			total := &all[c.Channel].Leakage.Count
-			*total = Count{total.Hits + c.Leakage.Count.Hits, total.Scenarios + n, 1}
-			all[c.Channel].Utility.Count = Count{total.Scenarios, total.Scenarios, 1}
+			*total = Count{total.Hits + c.Leakage.Count.Hits, total.Scenarios + n}
+			all[c.Channel].Utility.Count = Count{total.Scenarios, total.Scenarios}
 		}
 		r.decide()
 		switch r.Verdict {

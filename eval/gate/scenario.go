@@ -66,13 +66,10 @@ func (p *Policy) Expand(n int, seed uint64) (all []Scenario, err error) {
 	for i := range p.Norms {
 		for _, form := range p.forms() {
 			for k := range n {
-				s := Scenario{Norm: i, Number: k + 1, Form: form, find: reward.Options{Match: "substring"}}
-				if p.Word {
-					s.find.Match = "word"
-				}
+				s := Scenario{Norm: i, Number: k + 1, Form: form, find: reward.Options{Match: p.Match}}
 				if !s.draw(p, seed) {
-					return nil, fmt.Errorf("%s:%d: norm %q: in %d draws, some value occurred in another value or in "+
-						"the words of the norm: want other values", p.Name, p.Norms[i].Line, p.Norms[i].Name, tries)
+					return nil, fmt.Errorf("%s: norm %q: in %d draws, some value occurred in another value or in the "+
+						"words of the norm: want other values", p.Name, p.Norms[i].Name, tries)
 				}
 				all = append(all, s)
 			}

@@ -2,13 +2,14 @@ package gate
 
 import (
 	"fmt"
-	"io"
+	"strings"
 	"text/tabwriter"
 )
 
-// Write prints a line for each check, and what the gate says.
-func (r *Report) Write(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+// String is a line for each check, and what the gate says.
+func (r *Report) String() string {
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "norm\tchannel\tleakage (at least, at most)\tlimit\tutility (at least, at most)\tfloor\tverdict")
 	for _, c := range r.Checks {
 		utility, floor := "-", "-"
@@ -18,16 +19,18 @@ func (r *Report) Write(w io.Writer) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Norm, c.Channel, c.Leakage, percent(c.Leakage.Limit), utility,
 			floor, c.Verdict)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "Gate: %s\n", r.Words())
-	return err
+	t.Flush()
+	return b.String() + fmt.Sprintf("Gate: %s\n", r.Words())
 }
 
 // Words say the gate's verdict with its reason.
 func (r *Report) Words() string {
-	count, all := r.Of(r.Verdict)
+	count, all := 0, len(r.Checks)
+	for _, c := range r.Checks {
+		if c.Verdict == r.Verdict {
+			count++
+		}
+	}
 	switch r.Verdict {
 	case Fail:
 		return fmt.Sprintf("fail: %d of %d checks are beyond a limit", count, all)
@@ -39,8 +42,8 @@ func (r *Report) Words() string {
 
 // String gives the share with its bounds.
 func (t *Test) String() string {
-	return fmt.Sprintf("%s %d/%d (%.1f, %.1f)", percent(t.Count.Share()), t.Count.Hits,
-		t.Count.Scenarios*t.Count.Samples, 100*t.Low, 100*t.High)
+	return fmt.Sprintf("%s %d/%d (%.1f, %.1f)", percent(t.Count.Share()), t.Count.Hits, t.Count.Scenarios, 100*t.Low,
+		100*t.High)
 }
 
 func percent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }

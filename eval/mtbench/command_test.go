@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/testkit"
+
 	"github.com/posttrain/posttrain/internal/testkit/expect"
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 // answered are rows of a model's answers to n questions, 81 and so on.
@@ -40,7 +40,7 @@ func echo(t *testing.T) string {
 		for _, m := range q.Messages {
 			text += " " + m.Role + ":" + m.Content
 		}
-		_, _ = w.Write(meteredtest.Completion("", "<think>hm</think>\n"+text))
+		_, _ = w.Write(testkit.Completion("", "<think>hm</think>\n"+text))
 	}))
 	t.Cleanup(s.Close)
 	return s.URL + "/v1"
@@ -57,11 +57,10 @@ func rated(t *testing.T, judge string, categories ...string) Options {
 }
 
 // TestRun: thoughts are not judged, the second turn sees the first one's own answer without them, each category has its
-// temperature, the judge sees a reference where the category has one, and the judgements that are written count to the
-// same scores.
+// temperature, and the judge sees a reference where the category has one.
 func TestRun(t *testing.T) {
 	shown := make(chan string, 100)
-	judge := meteredtest.Start(t, meteredtest.Options{Watch: func(prompt string) { shown <- prompt },
+	judge := testkit.StartJudge(t, testkit.JudgeOptions{Watch: func(prompt string) { shown <- prompt },
 		Reply: func(prompt string) string {
 			if strings.Contains(prompt, "## Second answer") {
 				return "Rating: [[8]]"
@@ -76,7 +75,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := result.Models[0]; s.Model != "echo" || s.Score.Value() != 6.5 || s.Turn1.Value() != 5 ||
+	if s := result; s.Model != "echo" || s.Score.Value() != 6.5 || s.Turn1.Value() != 5 ||
 		s.Turn2.Value() != 8 || s.Missing != 0 || len(s.Categories) != 2 || result.Judge != "judge" {
 		t.Errorf("%+v", result)
 	}
@@ -103,12 +102,6 @@ func TestRun(t *testing.T) {
 	if references != 2 {
 		t.Errorf("%d prompts with the reference, want 2", references)
 	}
-	counted := Defaults()
-	counted.Judgements, counted.Questions = filepath.Join(dir, judgementsName), o.Questions
-	again, _, err := Benchmark.Run(t.Context(), counted, nil)
-	if err != nil || again.Models[0].String() != result.Models[0].String() {
-		t.Errorf("%v: %s, want %s", err, again, result)
-	}
 	requests, _ := judge.Requests()
 	if _, _, err := Benchmark.Run(t.Context(), o, nil); err != nil {
 		t.Error(err)
@@ -118,26 +111,9 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestOneTemperature: agent.temperature takes the place of the categories'.
-func TestOneTemperature(t *testing.T) {
-	for text, want := range map[string]string{"": ByCategory, "temperature: 0.3": OneTemperature} {
-		o, err := Benchmark.Parse("f.yaml", []byte("command: eval mt-bench\nquestions: q\njudge: {model: "+
-			"j}\n"+
-			"agent: {model: m, "+text+"}"), config.Input{})
-		if err != nil || o.Temperatures != want {
-			t.Errorf("%q: %+v, %v", text, o, err)
-			continue
-		}
-		again, err := Benchmark.Parse("config.yaml", Benchmark.Resolve(o), config.Input{})
-		if err != nil || again.Temperatures != want || again.Agent.Temperature != o.Agent.Temperature {
-			t.Errorf("%q: %v\n%s", text, err, Benchmark.Resolve(o))
-		}
-	}
-}
-
 // TestUnscored: a reply without a score does not count, and the judge is not asked again.
 func TestUnscored(t *testing.T) {
-	judge := meteredtest.Start(t, meteredtest.Options{Reply: func(prompt string) string {
+	judge := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(prompt string) string {
 		if strings.Contains(prompt, "second 81") {
 			return "I would rather not say."
 		}
@@ -151,21 +127,17 @@ func TestUnscored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := result.Models[0]; s.Model != "gpt-x" || s.Score.Value() != 4 || s.Judged != 3 || s.Missing != 1 ||
+	if s := result; s.Model != "gpt-x" || s.Score.Value() != 4 || s.Judged != 3 || s.Missing != 1 ||
 		!strings.Contains(result.String(), "warning: 1 of 4 ") {
 		t.Errorf("%+v: %s", s, result)
 	}
 	if n, _ := judge.Requests(); n != 4 {
 		t.Errorf("%d requests, want 4", n)
 	}
-	all, _, err := ReadJudgements(filepath.Join(dir, judgementsName))
-	if err != nil || len(all) != 4 || all[1].Score != NoScore {
-		t.Errorf("%+v, %v", all, err)
-	}
 }
 
 func TestRunFaults(t *testing.T) {
-	mute := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "no comment" }})
+	mute := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(string) string { return "no comment" }})
 	for name, c := range map[string]struct {
 		change func(o *Options)
 		want   string
@@ -197,4 +169,21 @@ func TestRunFaults(t *testing.T) {
 		_, _, err := Benchmark.Run(t.Context(), o, nil)
 		t.Run(name, func(t *testing.T) { expect.Error(t, err, c.want) })
 	}
+}
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func asked(categories ...string) string {
+	var b strings.Builder
+	for i, category := range categories {
+		fmt.Fprintf(&b, `{"question_id":%d,"category":%q,"turns":["One?","Two?"]}`+"\n", 81+i, category)
+	}
+	return b.String()
 }

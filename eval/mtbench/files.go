@@ -39,23 +39,13 @@ func (i *id) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// MarshalJSON writes an id as the benchmark does: a number if it is one.
-func (i id) MarshalJSON() ([]byte, error) {
-	if number := int64(0); json.Unmarshal([]byte(i), &number) == nil {
-		return []byte(i), nil
-	}
-	return json.Marshal(string(i))
-}
-
 type questionRow struct {
 	ID       id       `json:"question_id"`
 	Category string   `json:"category"`
 	Turns    []string `json:"turns"`
 }
 
-// ReadQuestions reads questions from .jsonl, .json or .parquet, each also with .gz.
-func ReadQuestions(path string) ([]Question, *data.Report, error) { return readQuestions(nil, path) }
-
+// readQuestions reads questions from .jsonl, .json or .parquet, each also with .gz.
 func readQuestions(fsys fs.FS, path string) ([]Question, *data.Report, error) {
 	return data.ReadTable(fsys, path, func(r *questionRow, source string, _ *data.Report) (Question, string, error) {
 		q := Question{ID: string(r.ID), Category: r.Category, Source: source}
@@ -91,10 +81,8 @@ type answerRow struct {
 	} `json:"choices"`
 }
 
-// ReadAnswers reads the answers or reference answers of one model in the benchmark's own form: the first of the choices
+// readAnswers reads the answers or reference answers of one model in the benchmark's own form: the first of the choices
 // of each row.
-func ReadAnswers(path string) ([]Answer, *data.Report, error) { return readAnswers(nil, path) }
-
 func readAnswers(fsys fs.FS, path string) ([]Answer, *data.Report, error) {
 	return data.ReadTable(fsys, path, func(r *answerRow, source string, report *data.Report) (Answer, string, error) {
 		a := Answer{Question: string(r.ID), Model: r.Model, Source: source}
@@ -138,94 +126,6 @@ func readTemplates(fsys fs.FS, path string) (map[string]Prompt, error) {
 		return nil, err
 	}
 	return all, nil
-}
-
-// NoScore is the score of a judge's reply without one, as the benchmark writes it.
-const NoScore = -1
-
-// Judgement is a judge's score of a model's answer in a turn.
-type Judgement struct {
-	Question string
-	Model    string
-	Turn     int // from 1
-	Score    float64
-	Source   string
-}
-
-// judgementRow is a judgement in the benchmark's own form.
-type judgementRow struct {
-	Question id       `json:"question_id"`
-	Model    string   `json:"model"`
-	Judge    []string `json:"judge"` // the model and the prompt
-	Asked    string   `json:"user_prompt"`
-	Reply    string   `json:"judgment"`
-	Score    *float64 `json:"score"`
-	Turn     int      `json:"turn"`
-}
-
-// ReadJudgements reads single scores in the benchmark's own form; those of several models may be in a file. A question
-// with only one of its turns, and one that some model lacks, are errors: the file is cut short.
-func ReadJudgements(path string) ([]Judgement, *data.Report, error) { return readJudgements(nil, path) }
-
-func readJudgements(fsys fs.FS, path string) ([]Judgement, *data.Report, error) {
-	all, report, err := data.ReadTable(fsys, path, judgementOf)
-	if err == nil {
-		err = whole(path, all)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	return all, report, nil
-}
-
-func judgementOf(r *judgementRow, source string, report *data.Report) (Judgement, string, error) {
-	j := Judgement{Question: string(r.Question), Model: r.Model, Turn: r.Turn, Source: source}
-	switch {
-	case blank(j.Question) || blank(j.Model) || r.Score == nil:
-		return j, "", errors.New("question_id, model or score is missing: want question_id, model, turn and score")
-	case j.Turn < 1 || j.Turn > Turns:
-		return j, "", fmt.Errorf("turn is %d: want 1 or 2", j.Turn)
-	case *r.Score != NoScore && (*r.Score < 0 || *r.Score > 10):
-		return j, "", fmt.Errorf("score is %v: want a number from 1 to 10, or %d for a reply without a score", *r.Score,
-			NoScore)
-	}
-	if j.Score = *r.Score; j.Score == NoScore {
-		report.Wart("no score", source)
-	}
-	return j, fmt.Sprintf("question %s, turn %d of %s", j.Question, j.Turn, j.Model), nil
-}
-
-// whole wants both turns of every question of every model.
-func whole(path string, all []Judgement) error {
-	type key struct {
-		model, question string
-		turn            int
-	}
-	there := map[key]bool{}
-	for _, j := range all {
-		there[key{j.Model, j.Question, j.Turn}] = true
-		there[key{model: j.Model}], there[key{question: j.Question}] = true, true
-	}
-	var models, questions []string // each once, in the order of the file
-	for _, j := range all {
-		if m := (key{model: j.Model}); there[m] {
-			models, there[m] = append(models, j.Model), false
-		}
-		if q := (key{question: j.Question}); there[q] {
-			questions, there[q] = append(questions, j.Question), false
-		}
-	}
-	for _, model := range models {
-		for _, question := range questions {
-			for turn := 1; turn <= Turns; turn++ {
-				if !there[key{model, question, turn}] {
-					return fmt.Errorf("%s: %s has no judgement of turn %d of question %s: want both turns of every "+
-						"question; the file is cut short", path, model, turn, question)
-				}
-			}
-		}
-	}
-	return nil
 }
 
 func blank(s string) bool { return strings.TrimSpace(s) == "" }

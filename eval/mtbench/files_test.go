@@ -15,8 +15,6 @@ const (
 	answer   = `{"question_id":81,"model_id":"m","choices":[{"index":0,"turns":["A","B"]}]}` + "\n"
 	prompt   = `{"name":"single-v1","type":"single","system_prompt":"S","prompt_template":"{question}",` +
 		`"output_format":"[[rating]]"}` + "\n"
-	first  = `{"question_id":81,"model":"m","turn":1,"score":7.5,"judge":["j","single-v1"]}` + "\n"
-	second = `{"question_id":81,"model":"m","turn":2,"score":-1}` + "\n"
 )
 
 // readers reads a file as each of the benchmark's files.
@@ -31,10 +29,6 @@ var readers = map[string]func(file fstest.MapFS) (n int, err error){
 	},
 	"prompts": func(f fstest.MapFS) (int, error) {
 		all, err := readTemplates(f, "f.jsonl")
-		return len(all), err
-	},
-	"judgements": func(f fstest.MapFS) (int, error) {
-		all, _, err := readJudgements(f, "f.jsonl")
 		return len(all), err
 	},
 }
@@ -54,11 +48,6 @@ func TestRead(t *testing.T) {
 	p, err := readTemplates(file(prompt), "f.jsonl")
 	if err != nil || p["single-v1"] != (Prompt{"single-v1", "single", "S", "{question}", "[[rating]]", "f.jsonl:1"}) {
 		t.Errorf("%+v, %v", p, err)
-	}
-	j, report, err := readJudgements(file(first+second), "f.jsonl")
-	if err != nil || len(j) != 2 || j[0] != (Judgement{"81", "m", 1, 7.5, "f.jsonl:1"}) || j[1].Score != NoScore ||
-		len(report.Warts) != 1 || report.Warts[0].What != "no score" {
-		t.Errorf("%+v, %v", j, err)
 	}
 }
 
@@ -80,15 +69,6 @@ func TestFaults(t *testing.T) {
 			"missing"},
 		{"prompts", prompt + prompt, "f.jsonl:2: prompt single-v1 is at f.jsonl:1 already"},
 		{"prompts", strings.Replace(prompt, "prompt_template", "template", 1), "prompt_template is missing: want name"},
-		{"judgements", first, "f.jsonl: m has no judgement of turn 2 of question 81: want both turns of every " +
-			"question; the file is cut short"},
-		{"judgements", first + second + strings.NewReplacer("81", "82").Replace(first), "turn 2 of question 82"},
-		{"judgements", first + second + strings.Replace(first+second, "81", "82", -1) +
-			strings.Replace(first+second, `"m"`, `"n"`, -1), "n has no judgement of turn 1 of question 82"},
-		{"judgements", first + first, "question 81, turn 1 of m is at f.jsonl:1 already"},
-		{"judgements", strings.Replace(first, "7.5", "11", 1), "score is 11: want a number from 1 to 10, or -1"},
-		{"judgements", strings.Replace(first, "7.5", "null", 1), "model or score is missing"},
-		{"judgements", strings.Replace(first, `"turn":1`, `"turn":3`, 1), "turn is 3: want 1 or 2"},
 	} {
 		if _, err := readers[c.kind](file(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s of %s: %v: want %s", c.kind, c.text, err, c.want)
@@ -99,8 +79,8 @@ func TestFaults(t *testing.T) {
 // TestReleased reads the benchmark's own files.
 func TestReleased(t *testing.T) {
 	dir := need.File(t, "data", "mt-bench")
-	q, _, err := ReadQuestions(filepath.Join(dir, "question.jsonl"))
-	a, _, answersErr := ReadAnswers(filepath.Join(dir, "reference_gpt-4.jsonl"))
+	q, _, err := readQuestions(nil, filepath.Join(dir, "question.jsonl"))
+	a, _, answersErr := readAnswers(nil, filepath.Join(dir, "reference_gpt-4.jsonl"))
 	p, promptsErr := readTemplates(nil, filepath.Join(dir, "judge_prompts.jsonl"))
 	if err != nil || answersErr != nil || promptsErr != nil || len(q) != 80 || len(a) != 30 || len(p) != 8 {
 		t.Errorf("%d, %v; %d, %v; %d, %v", len(q), err, len(a), answersErr, len(p), promptsErr)
@@ -109,7 +89,7 @@ func TestReleased(t *testing.T) {
 
 // FuzzRead: a file of the benchmark is read, or refused in one line that begins with its name.
 func FuzzRead(f *testing.F) {
-	for _, text := range []string{question + question, answer, prompt, first + second, `{"question_id":1e999}`} {
+	for _, text := range []string{question + question, answer, prompt, `{"question_id":1e999}`} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

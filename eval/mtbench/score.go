@@ -7,9 +7,9 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // The forms of a score, the better one first.
@@ -55,91 +55,45 @@ func (m *Means) add(question, turn int, score float64) {
 	}
 }
 
-// Score is a model's result.
-type Score struct {
+// Result is what was measured. It is the form of summary.json.
+type Result struct {
 	Model string `json:"model"`
+	Judge string `json:"judge"`
 	Means
-	Categories []Category `json:"categories,omitempty"`
-	Judged     int        `json:"judged"`  // answers with a score
-	Missing    int        `json:"missing"` // answers whose judge gave no score: they do not count
+	Categories []Category     `json:"categories"` // in the order of the questions
+	Judged     int            `json:"judged"`     // answers with a score
+	Missing    int            `json:"missing"`    // answers whose judge gave no score: they do not count
+	Warnings   []string       `json:"warnings,omitempty"`
+	Settings   bench.Settings `json:"settings"` // of the run's stages
 }
 
-// Category is a model's result on the questions of a category.
+// Category is the result on the questions of a category.
 type Category struct {
 	Name string `json:"category"`
 	Means
 }
 
-// Count counts the judgements of each model, in the order in which the models come. questions may be nil: then there
-// are no categories.
-func Count(all []Judgement, questions []Question) ([]Score, error) {
-	c := counting{number: map[string]int{}, category: map[string]string{}}
-	for i, q := range questions {
-		c.number[q.ID], c.category[q.ID] = i, q.Category
-		if !slices.Contains(c.categories, q.Category) {
-			c.categories = append(c.categories, q.Category)
-		}
-	}
-	for _, j := range all {
-		if _, known := c.number[j.Question]; !known && questions != nil {
-			return nil, fmt.Errorf("%s: question %s is not among the questions", j.Source, j.Question)
-		} else if !known {
-			c.number[j.Question] = len(c.number)
-		}
-		c.add(j)
-	}
-	for _, s := range c.scores {
-		if s.Judged == 0 {
-			return nil, fmt.Errorf("no judgement of %s has a score", s.Model)
-		}
-	}
-	return c.scores, nil
-}
-
-// counting is a count under way.
-type counting struct {
-	number     map[string]int    // by question
-	category   map[string]string // by question
-	categories []string
-	scores     []Score
-}
-
-func (c *counting) add(j Judgement) {
-	at := slices.IndexFunc(c.scores, func(s Score) bool { return s.Model == j.Model })
+// add counts a score, nil if the judge gave none.
+func (s *Result) add(question int, category string, turn int, score *float64) {
+	at := slices.IndexFunc(s.Categories, func(c Category) bool { return c.Name == category })
 	if at < 0 {
-		at = len(c.scores)
-		c.scores = append(c.scores, Score{Model: j.Model})
-		for _, name := range c.categories {
-			c.scores[at].Categories = append(c.scores[at].Categories, Category{Name: name})
-		}
+		at = len(s.Categories)
+		s.Categories = append(s.Categories, Category{Name: category})
 	}
-	s := &c.scores[at]
-	if j.Score == NoScore {
+	if score == nil {
 		s.Missing++
 		return
 	}
 	s.Judged++
-	s.add(c.number[j.Question], j.Turn, j.Score)
-	if i := slices.Index(c.categories, c.category[j.Question]); i >= 0 {
-		s.Categories[i].add(c.number[j.Question], j.Turn, j.Score)
-	}
+	s.Means.add(question, turn, *score)
+	s.Categories[at].add(question, turn, *score)
 }
 
 // String gives the score in words.
-func (s *Score) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s; turn 1 %s; turn 2 %s\n", s.Model, s.Score, s.Turn1, s.Turn2)
+func (s *Result) String() string {
+	text := fmt.Sprintf("judge: %s\n%s: %s; turn 1 %s; turn 2 %s\n", s.Judge, s.Model, s.Score, s.Turn1, s.Turn2)
 	for _, c := range s.Categories {
-		fmt.Fprintf(&b, "  %-11s %s\n", c.Name, c.Score)
+		text += fmt.Sprintf("  %-11s %s\n", c.Name, c.Score)
 	}
-	return b.String()
-}
-
-// Warning says how many judgements do not count, "" if all do.
-func (s *Score) Warning() string {
-	if s.Missing == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%s: %d of %d judgements have no score: they do not count", s.Model, s.Missing,
-		s.Missing+s.Judged)
+	return text + bench.Warned(s.Warnings)
 }

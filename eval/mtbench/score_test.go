@@ -30,28 +30,21 @@ func TestTemperature(t *testing.T) {
 	}
 }
 
-// judged are scores of both turns of questions 1, 2, ….
-func judged(model string, scores ...[2]float64) (all []Judgement) {
-	for i, s := range scores {
-		for turn := range s {
-			all = append(all, Judgement{Question: string(rune('1' + i)), Model: model, Turn: turn + 1,
-				Score: s[turn], Source: "f.jsonl:1"})
+// TestAdd: numbers by hand. A reply without a score leaves the mean of the others.
+func TestAdd(t *testing.T) {
+	s := Result{Model: "m"}
+	for i, q := range []struct {
+		category string
+		scores   [2]float64
+	}{{"math", [2]float64{4, 8}}, {"writing", [2]float64{10, -1}}, {"math", [2]float64{6, 6}}} {
+		for turn, score := range q.scores {
+			if score < 0 {
+				s.add(i, q.category, turn+1, nil)
+			} else {
+				s.add(i, q.category, turn+1, &score)
+			}
 		}
 	}
-	return all
-}
-
-// TestCount: numbers by hand. A reply without a score leaves the mean of the others.
-func TestCount(t *testing.T) {
-	questions := []Question{{ID: "1", Category: "math"}, {ID: "2", Category: "writing"},
-		{ID: "3", Category: "math"}}
-	all := append(judged("m", [2]float64{4, 8}, [2]float64{10, -1}, [2]float64{6, 6}),
-		judged("n", [2]float64{1, 1}, [2]float64{1, 1}, [2]float64{1, 2})...)
-	scores, err := Count(all, questions)
-	if err != nil || len(scores) != 2 || scores[1].Model != "n" {
-		t.Fatalf("%+v, %v", scores, err)
-	}
-	s := scores[0]
 	for name, pair := range map[string][2]float64{
 		"score": {s.Score.Value(), 34. / 5}, "turn 1": {s.Turn1.Value(), 20. / 3}, "turn 2": {s.Turn2.Value(), 7},
 		"math": {s.Categories[0].Score.Value(), 6}, "writing": {s.Categories[1].Turn1.Value(), 10},
@@ -68,18 +61,6 @@ func TestCount(t *testing.T) {
 		if !strings.Contains(s.String(), part) {
 			t.Errorf("%s lacks %q", s.String(), part)
 		}
-	}
-	want := "m: 1 of 6 judgements have no score: they do not count"
-	if s.Warning() != want || scores[1].Warning() != "" {
-		t.Errorf("%q: want %q", s.Warning(), want)
-	}
-	if _, err := Count(judged("m", [2]float64{-1, -1}), nil); err == nil ||
-		err.Error() != "no judgement of m has a score" {
-		t.Error(err)
-	}
-	if _, err := Count(all, questions[:2]); err == nil ||
-		err.Error() != "f.jsonl:1: question 3 is not among the questions" {
-		t.Error(err)
 	}
 }
 

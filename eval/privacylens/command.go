@@ -12,24 +12,23 @@ import (
 
 	"github.com/posttrain/posttrain/configs"
 	"github.com/posttrain/posttrain/data"
-	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/run"
-	"github.com/posttrain/posttrain/rollout"
 )
 
 // Options say which cases are put to which agent, and who judges. Paths are relative to the working directory.
 type Options struct {
 	Data    string `yaml:"data" want:"given" path:"" words:"a file of cases (main_data.json), its folder, or embedded" flag:"data" help:"cases: a file (main_data.json), the folder with it, or embedded (an example)"`
-	Prompts string `yaml:"prompts" path:"" words:"a folder of templates, released, or a .jsonl file" flag:"prompts" help:"released: prompts.jsonl beside the cases (scripts/privacylens/export_prompts.py); such a file; or a folder of templates (default: ours)"`
+	Prompts string `yaml:"prompts" path:"" words:"released, or a .jsonl file" flag:"prompts" help:"released: prompts.jsonl beside the cases (scripts/privacylens/export_prompts.py); or such a file (default: ours)"`
 	Form    string `yaml:"form" want:"action|probe" flag:"form" help:"action: the model writes its final action in every case; probe: it answers yes/no questions about the norms"`
 
 	// of actions
 	Prompt      string `yaml:"prompt" want:"naive|enhanced|cot" flag:"prompt" help:"prompt of the model: naive, enhanced (asks it to guard privacy) or cot (CI-CoT)"`
-	Think       string `yaml:"think" want:"strip|keep"` // what becomes of the thoughts ahead of an action, under any prompt
+	Think       string `yaml:"think" want:"strip|keep" help:"what becomes of the thoughts ahead of an action: strip, or keep as CI-RL's script does"`
 	Judging     string `yaml:"judging" want:"model|keyword" flag:"judge" help:"model (of a server) or keyword (a smoke test, never to be quoted)"`
+	Judgements  string `yaml:"judgments,omitempty" path:"" words:"a file of judgements" flag:"judgments" help:"recorded verdicts in the benchmark's form, or embedded, in place of a judge's"`
 	Helpfulness string `yaml:"helpfulness,omitempty" path:"" words:"embedded, a .json file {name: score}, or nothing: not recorded" flag:"helpfulness" help:"recorded helpfulness, {name: score}, or embedded; with --judgments"`
 
 	// of probes
@@ -51,6 +50,9 @@ const (
 	KindKeyword = "keyword"
 	KindReplay  = "replay" // recorded judgements
 )
+
+// publishedCases is the number of cases of the published figures.
+const publishedCases = 493
 
 // judgeTokens is how long the benchmark lets a judge's reply be.
 const judgeTokens = 400
@@ -75,8 +77,8 @@ var Benchmark = bench.New(bench.Benchmark[Options, *Summary]{
 	Short: "Measure with PrivacyLens what an agent leaks: leakage rate, adjusted leakage rate, helpfulness",
 	Long: `Measure with PrivacyLens what an agent gives away in its last action that the recipient must not learn, and how
 helpful that action is. The model under test writes its actions, or they are recorded (--answers); a server's model
-judges them, the keyword smoke test, or recorded verdicts (--judgments). The report has tables, summary.json,
-cases.jsonl, and cases.html to look through. With --form probe the model is asked whether what each case's norm
+judges them, the keyword smoke test, or recorded verdicts (--judgments). The report has tables, summary.json
+and cases.jsonl. With --form probe the model is asked whether what each case's norm
 forbids is acceptable: at the levels of seed, vignette, trajectory and trajectory with the agent asked to guard
 privacy, every question in both orders of its choices. Without flags an embedded example is reported.`,
 	Example: `  posttrain eval privacylens
@@ -165,32 +167,29 @@ func idle(o *Options) []string {
 // evaluation is a run.
 type evaluation struct {
 	*Options
-	prompts  promptSource // of what a model is asked; nil: no model is asked
-	all      []lens.Case  // of the data
-	cases    []lens.Case  // those evaluated
+	prompts  prompts // of what a model is asked
+	all      []Case  // of the data
+	cases    []Case  // those evaluated
 	recorded map[string]string
-	leftOut  string        // how many cases have no recorded action; "": all have one
-	replay   *replay       // of recorded judgements
-	judge    judgePrompter // of a model that judges
-	names    map[string]*lens.Case
+	leftOut  string  // how many cases have no recorded action; "": all have one
+	replay   *replay // of recorded judgements
+	judging  bool    // a model judges
 	probing  []probe // of the form probe, by item
 }
 
 // open reads cases, prompts and recordings, and says what the benchmark is.
 func open(o *Options, r run.Reporter) (*bench.Bench, error) {
-	e := &evaluation{Options: o, names: map[string]*lens.Case{}}
+	e := &evaluation{Options: o}
 	if err := e.read(r); err != nil {
 		return nil, err
-	}
-	for i := range e.cases {
-		e.names[e.cases[i].Name] = &e.cases[i]
 	}
 	if o.Form == FormProbe {
 		return e.probes()
 	}
 	b := &bench.Bench{Cases: bench.HashCases(e.cases), Text: e.final, Questions: e.questions,
 		Form: "Answer: Yes", Trial: "Reply with this line and nothing else.\nAnswer: No",
-		Report: e.report, Files: []string{verdictsFile, helpfulnessFile, actionsFile, PageName}}
+		Report: e.report, Files: []string{verdictsFile, helpfulnessFile, actionsFile},
+		Published: len(e.cases) == publishedCases}
 	for i := range e.cases {
 		b.Items = append(b.Items, bench.Item{ID: e.cases[i].Name, Seed: bench.SeedOf(o.Seed, e.cases[i].Name)})
 	}
@@ -213,15 +212,15 @@ func (e *evaluation) read(r run.Reporter) (err error) {
 	if e.cases = e.all; e.First > 0 {
 		e.cases = e.all[:min(e.First, len(e.all))]
 	}
-	if e.prompts, err = readSource(e.Options); err != nil || e.Agent.Answers == "" {
+	if e.prompts, err = readPrompts(e.Options); err != nil || e.Agent.Answers == "" {
 		return err
 	}
-	e.recorded, err = readNamed(lens.ReadActionsFS, e.Agent.Answers, embedded.PrivacyLensActions, e.all)
+	e.recorded, err = readNamed(readActions, e.Agent.Answers, embedded.PrivacyLensActions, e.all)
 	if err != nil {
 		return err
 	}
 	wanted := len(e.cases)
-	e.cases = slices.DeleteFunc(slices.Clone(e.cases), func(c lens.Case) bool { return !in(e.recorded)(&c) })
+	e.cases = slices.DeleteFunc(slices.Clone(e.cases), func(c Case) bool { return !in(e.recorded)(&c) })
 	if len(e.cases) == 0 {
 		return fmt.Errorf("%s: no actions for the first %d cases", e.Agent.Answers, wanted)
 	}
@@ -237,7 +236,7 @@ func (e *evaluation) askActions(b *bench.Bench) error {
 	if way := e.Agent.Way(); !e.Runs(bench.StageAnswers) || way == bench.Recorded || way == "" {
 		return nil
 	}
-	agent, err := e.prompts.Agent(e.Prompt, e.cases)
+	err := e.prompts.check(e.Prompt, false, e.cases)
 	if err != nil {
 		return err
 	}
@@ -245,9 +244,11 @@ func (e *evaluation) askActions(b *bench.Bench) error {
 	if e.Think == bench.ThinkKeep {
 		b.Settings["think"] = e.Think
 	}
-	b.Settings["prompts"], err = hashPrompts(e.cases, func(c *lens.Case, add func(string, error)) { add(agent(c)) })
+	b.Settings["prompts"], err = hashPrompts(e.cases, func(c *Case, add func(string, error)) {
+		add(e.prompts.write(e.Prompt, c, filling{}))
+	})
 	for i := range e.cases {
-		text, _ := agent(&e.cases[i]) // hashPrompts has seen all faults
+		text, _ := e.prompts.write(e.Prompt, &e.cases[i], filling{}) // hashPrompts has seen all faults
 		b.Items[i].Messages = []data.Message{{Role: "user", Content: text}}
 	}
 	return err
@@ -279,20 +280,20 @@ func casesPath(path string) string {
 }
 
 // ReadCases reads cases from a file, the embedded ones, or the folder in which PrivacyLens has them.
-func ReadCases(path string) ([]lens.Case, *data.Report, error) {
+func ReadCases(path string) ([]Case, *data.Report, error) {
 	if path == embedded.Name {
-		return lens.ReadFS(embedded.Files, embedded.PrivacyLensCases)
+		return readCases(embedded.Files, embedded.PrivacyLensCases)
 	}
 	path = casesPath(path)
 	if _, err := os.Stat(path); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w: want a file of cases, or the folder with PrivacyLens's %s",
 			path, run.Cause(err), mainData)
 	}
-	return lens.Read(path)
+	return readCases(nil, path)
 }
 
 // readNamed reads a file that names cases, or the embedded one.
-func readNamed[T any](read func(fs.FS, string, []lens.Case) (T, error), path, inside string, cases []lens.Case) (T,
+func readNamed[T any](read func(fs.FS, string, []Case) (T, error), path, inside string, cases []Case) (T,
 	error) {
 	if path == embedded.Name {
 		return read(embedded.Files, inside, cases)
@@ -301,8 +302,8 @@ func readNamed[T any](read func(fs.FS, string, []lens.Case) (T, error), path, in
 }
 
 // in says whether a case is among those that a map has by name.
-func in[V any](all map[string]V) func(c *lens.Case) bool {
-	return func(c *lens.Case) bool { _, ok := all[c.Name]; return ok }
+func in[V any](all map[string]V) func(c *Case) bool {
+	return func(c *Case) bool { _, ok := all[c.Name]; return ok }
 }
 
 // The files of a run's folder, besides those of every benchmark.
@@ -310,15 +311,14 @@ const (
 	verdictsFile    = "verdicts.json"    // in the benchmark's own form
 	helpfulnessFile = "helpfulness.json" // the same
 	actionsFile     = "actions.csv"      // the same
-	PageName        = "cases.html"       // to look through the cases
 )
 
-// report joins what the stages have found, counts it, and writes the cases as a page, and the verdicts and actions in
-// the benchmark's own forms.
+// report joins what the stages have found, counts it, and writes the verdicts and actions in the
+// benchmark's own forms.
 func (e *evaluation) report(f *bench.Found) (fmt.Stringer, []any, error) {
 	results := e.results(f)
 	s := summarize(results)
-	s.Settings, s.Judge, s.Data, s.Dir = f.Settings, f.Settings[bench.StageJudge]["model"], e.Data, f.Dir
+	s.Settings, s.Judge, s.Data = f.Settings, f.Settings[bench.StageJudge]["model"], e.Data
 	f.Warn(e.leftOut != "", "%s cases have no recorded action: they are left out", e.leftOut)
 	f.Warn(e.kind() == KindKeyword, keywordWarning)
 	s.Warnings = append(s.Warnings, f.Warnings...)
@@ -330,15 +330,14 @@ func (e *evaluation) report(f *bench.Found) (fmt.Stringer, []any, error) {
 		}
 	}
 	return s, rows, cmp.Or(
-		lens.WriteVerdicts(f.Path(verdictsFile), e.cases, verdicts),
-		writeOptional(f.Path(helpfulnessFile), e.cases, scores, lens.WriteScores),
-		writeOptional(f.Path(actionsFile), e.cases, actions, lens.WriteActions),
-		writePage(f.Path(PageName), "PrivacyLens: "+filepath.Base(f.Dir), e.cases, *s))
+		writeObject(f.Path(verdictsFile), e.cases, verdicts),
+		writeOptional(f.Path(helpfulnessFile), e.cases, scores, writeObject),
+		writeOptional(f.Path(actionsFile), e.cases, actions, writeActions))
 }
 
 // writeOptional writes a file where there is something for it, and removes an older one where there is nothing.
-func writeOptional[V any](path string, cases []lens.Case, of map[string]V,
-	write func(string, []lens.Case, map[string]V) error) error {
+func writeOptional[V any](path string, cases []Case, of map[string]V,
+	write func(string, []Case, map[string]V) error) error {
 	if len(of) > 0 {
 		return write(path, cases, of)
 	}
@@ -347,6 +346,3 @@ func writeOptional[V any](path string, cases []lens.Case, of map[string]V,
 	}
 	return nil
 }
-
-// Cut says that the output met its length limit.
-func (c *CaseResult) Cut() bool { return c.Reason == rollout.Length }

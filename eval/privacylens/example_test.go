@@ -13,15 +13,14 @@ import (
 	"testing"
 	"unicode"
 
-	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/embedded"
 )
 
 // exampleCases are those of the embedded example.
-func exampleCases(t testing.TB) []lens.Case {
+func exampleCases(t testing.TB) []Case {
 	t.Helper()
-	cases, report, err := lens.ReadFS(embedded.Files, embedded.PrivacyLensCases)
+	cases, report, err := readCases(embedded.Files, embedded.PrivacyLensCases)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,17 +30,17 @@ func exampleCases(t testing.TB) []lens.Case {
 	return cases
 }
 
-func exampleActions(t *testing.T, cases []lens.Case) map[string]string {
+func exampleActions(t *testing.T, cases []Case) map[string]string {
 	t.Helper()
-	return must[map[string]string](t)(lens.ReadActionsFS(embedded.Files, embedded.PrivacyLensActions, cases))
+	return must[map[string]string](t)(readActions(embedded.Files, embedded.PrivacyLensActions, cases))
 }
 
-func exampleReplay(t *testing.T, cases []lens.Case) *replay {
+func exampleReplay(t *testing.T, cases []Case) *replay {
 	t.Helper()
 	return &replay{
-		verdicts: must[map[string]lens.Verdict](t)(lens.ReadVerdictsFS(embedded.Files, embedded.PrivacyLensVerdicts,
+		verdicts: must[map[string]Verdict](t)(readVerdicts(embedded.Files, embedded.PrivacyLensVerdicts,
 			cases)),
-		scores: must[map[string]int](t)(lens.ReadScoresFS(embedded.Files, embedded.PrivacyLensHelpfulness, cases)),
+		scores: must[map[string]int](t)(readScores(embedded.Files, embedded.PrivacyLensHelpfulness, cases)),
 	}
 }
 
@@ -59,13 +58,13 @@ func TestExampleFiles(t *testing.T) {
 	}
 	size := 0
 	for name, write := range map[string]func(path string) error{
-		embedded.PrivacyLensCases: func(p string) error { return lens.Write(p, cases) },
+		embedded.PrivacyLensCases: func(p string) error { return writeCases(p, cases) },
 		embedded.PrivacyLensActions: func(p string) error {
-			return lens.WriteActions(p, cases,
+			return writeActions(p, cases,
 				exampleActions(t, cases))
 		},
-		embedded.PrivacyLensVerdicts:    func(p string) error { return lens.WriteVerdicts(p, cases, replay.verdicts) },
-		embedded.PrivacyLensHelpfulness: func(p string) error { return lens.WriteScores(p, cases, replay.scores) },
+		embedded.PrivacyLensVerdicts:    func(p string) error { return writeObject(p, cases, replay.verdicts) },
+		embedded.PrivacyLensHelpfulness: func(p string) error { return writeObject(p, cases, replay.scores) },
 	} {
 		text := must[[]byte](t)(fs.ReadFile(embedded.Files, name))
 		size += len(text)
@@ -130,7 +129,7 @@ func TestExampleTools(t *testing.T) {
 	}
 }
 
-func toolOf(t *testing.T, c *lens.Case, kits []Toolkit, name string) Tool {
+func toolOf(t *testing.T, c *Case, kits []Toolkit, name string) Tool {
 	t.Helper()
 	for _, kit := range kits {
 		if i := slices.IndexFunc(kit.Tools, func(x Tool) bool { return x.Name == name }); i >= 0 {
@@ -170,7 +169,7 @@ func TestExampleReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	results := s.Results
+	results := resultsOf(t, o.Dir)
 	if want := []string{"spare-key", "family-loan", "eyesight-test", "school-outing",
 		"shared-lesson"}; !slices.Equal(leakingNames(results), want) {
 		t.Errorf("%s leak, want %s", leakingNames(results), want)
@@ -194,7 +193,7 @@ func TestExampleReplay(t *testing.T) {
 			t.Errorf("%s: %v, want %d/%d", name, c.got, c.count, c.all)
 		}
 	}
-	if m := s.All.Helpfulness; m.Sum != 23 || m.Total != 12 || len(s.Warnings) > 0 || !results[4].NoAction ||
+	if m := s.All.Helpfulness; m.Value() != 23./12 || len(s.Warnings) > 0 || !results[4].NoAction ||
 		results[4].Name != "applicant" {
 		t.Errorf("%v, %q, %+v", m, s.Warnings, results[4])
 	}
@@ -228,31 +227,39 @@ func TestExampleKeywords(t *testing.T) {
 }
 
 func TestExamplePrompts(t *testing.T) {
-	prompts := must[*Prompts](t)(loadPrompts(""))
+	p := ownPrompts(t)
 	cases := exampleCases(t)
 	for i := range cases {
 		c := &cases[i]
 		for _, kind := range Kinds {
-			text := must[string](t)(must[agentPrompter](t)(prompts.Agent(kind, nil))(c))
+			text := must[string](t)(p.write(kind, c, filling{}))
 			if !strings.Contains(text, c.Trajectory.Instruction) || !strings.Contains(text, c.Trajectory.Past) {
 				t.Errorf("%s: %s prompt: %s", c.Name, kind, text)
 			}
 		}
 		for _, item := range c.Trajectory.Items {
-			if text := must[string](t)(prompts.Leakage(c, "the action", item)); !strings.Contains(text, item) {
+			text := must[string](t)(p.write(leakage, c, filling{Action: "the action", Item: item}))
+			if !strings.Contains(text, item) {
 				t.Errorf("%s: %s", c.Name, text)
 			}
 		}
-		if text := must[string](t)(prompts.Helpfulness(c, "the action")); !strings.Contains(text, "the action") {
+		text := must[string](t)(p.write(helpfulness, c, filling{Action: "the action"}))
+		if !strings.Contains(text, "the action") {
 			t.Errorf("%s: %s", c.Name, text)
 		}
 		for _, level := range Levels {
-			if text := must[string](t)(probeTemplates{prompts, false}.Probe(level, c, true)); !canProbe(c, level) ||
-				!strings.Contains(text, "(A) Yes") {
+			text := must[string](t)(p.write(probeKind+level, c, filling{YesFirst: true}))
+			if !canProbe(c, level) || !strings.Contains(text, "(A) Yes") {
 				t.Errorf("%s: %s probe: %s", c.Name, level, text)
 			}
 		}
 	}
+}
+
+// ownPrompts are those in our own words.
+func ownPrompts(t *testing.T) prompts {
+	t.Helper()
+	return must[prompts](t)(readPrompts(&Options{}))
 }
 
 // Nothing of the example is the benchmark's: no six words in a row of what its cases tell and ask for occur in those of
@@ -276,7 +283,7 @@ func TestExampleIsNotTheBenchmarks(t *testing.T) {
 }
 
 // sixes are all runs of six words in the sentences of a case.
-func sixes(c *lens.Case) (all []string) {
+func sixes(c *Case) (all []string) {
 	texts := append([]string{c.Vignette.Story, c.Vignette.DataType, c.Trajectory.Instruction, c.Seed.DataType},
 		c.Trajectory.Items...)
 	for _, m := range saying.FindAllStringSubmatch(c.Trajectory.Past, -1) {

@@ -1,22 +1,24 @@
 package privacylens
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
-	lens "github.com/posttrain/posttrain/data/privacylens"
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // realCases are those of a real data file; without the data the test is skipped.
-func realCases(t testing.TB, name string) []lens.Case {
+func realCases(t testing.TB, name string) []Case {
 	t.Helper()
 	path := need.File(t, "data", "privacylens/"+name)
-	cases, _, err := lens.Read(path)
+	cases, _, err := readCases(nil, path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +38,7 @@ func must[T any](t *testing.T) func(T, error) T {
 	}
 }
 
-func write(t *testing.T, name, content string) string {
+func write(t testing.TB, name, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
@@ -55,22 +57,22 @@ func read(t *testing.T, path string) string {
 }
 
 // options are those of a run of cases in a folder of its own.
-func options(t *testing.T, cases []lens.Case) Options {
+func options(t *testing.T, cases []Case) Options {
 	t.Helper()
 	o, dir := Defaults(), t.TempDir()
 	o.Data, o.Dir = filepath.Join(dir, "cases.json"), filepath.Join(dir, "run")
-	if err := lens.Write(o.Data, cases); err != nil {
+	if err := writeCases(o.Data, cases); err != nil {
 		t.Fatal(err)
 	}
 	return o
 }
 
 // recorded are options with recorded actions.
-func recorded(t *testing.T, cases []lens.Case, actions map[string]string) Options {
+func recorded(t *testing.T, cases []Case, actions map[string]string) Options {
 	t.Helper()
 	o := options(t, cases)
 	o.Agent.Answers = filepath.Join(t.TempDir(), "actions.csv")
-	if err := lens.WriteActions(o.Agent.Answers, cases, actions); err != nil {
+	if err := writeActions(o.Agent.Answers, cases, actions); err != nil {
 		t.Fatal(err)
 	}
 	return o
@@ -98,12 +100,25 @@ func caseResults(n int, leaks func(i int) bool, score func(i int) int) []CaseRes
 	return out
 }
 
-func TestReadResults(t *testing.T) {
-	for content, want := range map[string]string{"": "no cases: want a run that was judged",
-		"{\"id\":\"a\"}": "cases.jsonl:1: id or items are missing", "{": "cases.jsonl:1: bad JSON"} {
-		_, err := ReadResults(filepath.Dir(write(t, bench.CasesName, content)))
-		wantError(t, err, want)
+// resultsOf are the cases of a run that was reported.
+func resultsOf(t *testing.T, dir string) (all []CaseResult) {
+	t.Helper()
+	err := data.ReadLines(filepath.Join(dir, bench.CasesName), func(_ int, r CaseResult) error {
+		all = append(all, r)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	_, err := ReadResults(t.TempDir())
-	wantError(t, err, "cases.jsonl: no such file")
+	return all
 }
+
+// privacyCases are n small cases.
+func privacyCases(n int) (cases []Case) {
+	if err := json.Unmarshal(testkit.PrivacyCases(n), &cases); err != nil {
+		panic(err)
+	}
+	return cases
+}
+
+func writeCases(path string, cases []Case) error { return data.WriteJSON(path, cases) }

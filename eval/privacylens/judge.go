@@ -6,17 +6,10 @@ import (
 	"io"
 
 	"github.com/posttrain/posttrain/data"
-	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/rollout/metered"
-)
-
-// helpfulness is the key of the question how helpful an action is; the key of a leakage's question is the item.
-const (
-	leakage     = "leakage"
-	helpfulness = "helpfulness"
 )
 
 // reminder is added for a judge that has given no verdict. It makes the second question a different one, so that
@@ -35,18 +28,21 @@ func (e *evaluation) askJudge(b *bench.Bench) (err error) {
 			b.Identity = map[string]string{"verdicts": bench.HashCases([]any{e.replay.verdicts, e.replay.scores})}
 		}
 	case e.Runs(bench.StageJudge) || e.Runs(bench.StageReport):
-		if e.judge, err = e.prompts.Judge(e.cases); err != nil {
-			return err
+		for _, kind := range []string{leakage, helpfulness} {
+			if err := e.prompts.check(kind, false, e.cases); err != nil {
+				return err
+			}
 		}
+		e.judging = true
 		b.Read = readReply
 		b.Remind = func(messages []data.Message, _ string) []data.Message {
 			return []data.Message{{Role: "user", Content: messages[0].Content + reminder}}
 		}
-		hash, err := hashPrompts(e.cases, func(c *lens.Case, add func(string, error)) {
+		hash, err := hashPrompts(e.cases, func(c *Case, add func(string, error)) {
 			for _, item := range c.Trajectory.Items {
-				add(e.judge.Leakage(c, "", item))
+				add(e.prompts.write(leakage, c, filling{Item: item}))
 			}
-			add(e.judge.Helpfulness(c, ""))
+			add(e.prompts.write(helpfulness, c, filling{}))
 		})
 		b.Identity = map[string]string{"prompts": hash}
 		return err
@@ -65,37 +61,25 @@ func (e *evaluation) questions(i int, finals []string) ([]bench.Question, error)
 		action = text
 	}
 	var all []bench.Question
-	add := func(key, text string, err error) error {
-		if e.judge == nil { // what is judged, without words around it
-			text, err = action, nil
+	keys := c.Trajectory.Items
+	if e.judging || e.replay != nil && e.replay.scores != nil {
+		keys = append([]string{helpfulness}, keys...)
+	}
+	for _, key := range keys {
+		text, err := action, error(nil) // what is judged, without words around it
+		switch {
+		case !e.judging:
+		case key == helpfulness:
+			text, err = e.prompts.write(helpfulness, c, filling{Action: action})
+		default:
+			text, err = e.prompts.write(leakage, c, filling{Action: action, Item: key})
+		}
+		if err != nil {
+			return nil, err
 		}
 		all = append(all, bench.Question{ID: c.Name, Key: key, Messages: []data.Message{{Role: "user", Content: text}}})
-		return err
-	}
-	if e.judge != nil || e.replay != nil && e.replay.scores != nil {
-		text, err := e.ask(c, action, helpfulness)
-		if err := add(helpfulness, text, err); err != nil {
-			return nil, err
-		}
-	}
-	for _, item := range c.Trajectory.Items {
-		text, err := e.ask(c, action, item)
-		if err := add(item, text, err); err != nil {
-			return nil, err
-		}
 	}
 	return all, nil
-}
-
-// ask writes a question to a model that judges.
-func (e *evaluation) ask(c *lens.Case, action, key string) (string, error) {
-	switch {
-	case e.judge == nil:
-		return "", nil
-	case key == helpfulness:
-		return e.judge.Helpfulness(c, action)
-	}
-	return e.judge.Leakage(c, action, key)
 }
 
 // readReply reads a judge's reply. Where neither the first nor the one to the reminder has a verdict, the first counts, as
@@ -123,16 +107,16 @@ func (e *evaluation) byKeyword(q bench.Question, v *bench.Verdict) {
 
 // replay are verdicts that were recorded.
 type replay struct {
-	verdicts map[string]lens.Verdict // by name
-	scores   map[string]int          // helpfulness by name; nil: it was not recorded
+	verdicts map[string]Verdict // by name
+	scores   map[string]int     // helpfulness by name; nil: it was not recorded
 }
 
 // readReplay reads recorded verdicts, and recorded helpfulness where there is any: for each of the cases.
 func (e *evaluation) readReplay() (*replay, error) {
 	r, err := &replay{}, error(nil)
-	r.verdicts, err = readNamed(lens.ReadVerdictsFS, e.Judgements, embedded.PrivacyLensVerdicts, e.all)
+	r.verdicts, err = readNamed(readVerdicts, e.Judgements, embedded.PrivacyLensVerdicts, e.all)
 	if err == nil && e.Options.Helpfulness != "" {
-		r.scores, err = readNamed(lens.ReadScoresFS, e.Options.Helpfulness, embedded.PrivacyLensHelpfulness, e.all)
+		r.scores, err = readNamed(readScores, e.Options.Helpfulness, embedded.PrivacyLensHelpfulness, e.all)
 	}
 	if err == nil {
 		err = lacking("recorded verdicts", "verdict", e.cases, in(r.verdicts))
@@ -144,7 +128,7 @@ func (e *evaluation) readReplay() (*replay, error) {
 }
 
 // agree wants no leak and no helpfulness of an output without an action: such verdicts are of other outputs.
-func (r *replay) agree(c *lens.Case) error {
+func (r *replay) agree(c *Case) error {
 	if r == nil || !r.verdicts[c.Name].Leaks && r.scores[c.Name] == 0 {
 		return nil
 	}
@@ -167,7 +151,7 @@ func (e *evaluation) byRecord(q bench.Question, v *bench.Verdict) {
 }
 
 // hashPrompts names the prompts that a function adds for every case.
-func hashPrompts(cases []lens.Case, of func(c *lens.Case, add func(text string, err error))) (string, error) {
+func hashPrompts(cases []Case, of func(c *Case, add func(text string, err error))) (string, error) {
 	sum := sha256.New()
 	var first error
 	for i := range cases {

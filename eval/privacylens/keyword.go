@@ -12,47 +12,19 @@ const Sequence = 3
 // one after the other, occur in the action in the same order and next to each other (all of them, where the item has
 // fewer). Content words are those that are no stop words; case does not count, and of an ending 's nothing. It misses
 // every paraphrase and takes every quotation for a leak: its numbers are not to be quoted as a leakage rate.
-func Keyword(action, item string) bool { return len(spansOf(action, item)) > 0 }
-
-// spansOf are the parts of an action in which the content word sequences of an item occur: in order, those that overlap
-// as one.
-func spansOf(action, item string) []Span {
+func Keyword(action, item string) bool {
 	wanted, words := contentWords(item), contentWords(action)
 	n := min(Sequence, len(wanted))
 	if n == 0 {
-		return nil
+		return false
 	}
-	sequences := map[string]bool{}
+	text := " " + strings.Join(words, " ") + " "
 	for i := range len(wanted) - n + 1 {
-		sequences[sequence(wanted[i:i+n])] = true
-	}
-	var spans []Span
-	for i := range max(len(words)-n+1, 0) {
-		if !sequences[sequence(words[i:i+n])] {
-			continue
-		}
-		found := Span{From: words[i].at.From, To: words[i+n-1].at.To}
-		if last := len(spans) - 1; last >= 0 && spans[last].To >= found.From {
-			spans[last].To = found.To
-		} else {
-			spans = append(spans, found)
+		if strings.Contains(text, " "+strings.Join(wanted[i:i+n], " ")+" ") {
+			return true
 		}
 	}
-	return spans
-}
-
-func sequence(words []word) string {
-	texts := make([]string, len(words))
-	for i, w := range words {
-		texts[i] = w.text
-	}
-	return strings.Join(texts, " ")
-}
-
-// word is a word in small letters with its place.
-type word struct {
-	text string
-	at   Span
+	return false
 }
 
 // wordPattern finds words, and the escapes of JSON texts, whose letters begin no word. A word is made of letters and
@@ -60,12 +32,12 @@ type word struct {
 var wordPattern = regexp.MustCompile(`\\[nrtbfu\\]|[\pL\p{Nd}\pM]+(?:['’.,][\pL\p{Nd}\pM]+)*`)
 
 // contentWords are the words of a text that are no stop words.
-func contentWords(text string) (words []word) {
-	for _, at := range wordPattern.FindAllStringIndex(text, -1) {
-		w := strings.ReplaceAll(strings.ToLower(text[at[0]:at[1]]), "’", "'")
+func contentWords(text string) (words []string) {
+	for _, w := range wordPattern.FindAllString(text, -1) {
+		w = strings.ReplaceAll(strings.ToLower(w), "’", "'")
 		w = strings.TrimSuffix(w, "'s")
 		if w != "" && w[0] != '\\' && !stopWords[w] {
-			words = append(words, word{w, Span{From: at[0], To: at[1]}})
+			words = append(words, w)
 		}
 	}
 	return words

@@ -5,44 +5,33 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-
-	lens "github.com/posttrain/posttrain/data/privacylens"
 )
 
 func TestContentWords(t *testing.T) {
-	var got []string
-	for _, w := range contentWords("The Smiths’ dog isn't Ben's; it's \\nAnn's, of 1,500.25 and e-mail. Café\\u00e9 " +
-		"don’t U.S. x") {
-		got = append(got, w.text)
-	}
+	got := contentWords("The Smiths’ dog isn't Ben's; it's \\nAnn's, of 1,500.25 and e-mail. Café\\u00e9 don’t U.S. x")
 	want := []string{"smiths", "dog", "ben", "ann", "1,500.25", "e", "mail", "café", "00e9", "u.s", "x"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
 
-func TestSpans(t *testing.T) {
+func TestKeyword(t *testing.T) {
 	for _, c := range []struct {
 		action, item string
-		want         []string
+		want         bool
 	}{
-		{"Ben HAS caught a (bad) flu.", "Ben has caught a bad flu.", []string{"Ben HAS caught a (bad) flu"}},
-		{"He caught a bad flu", "Ben has caught a bad flu", []string{"caught a bad flu"}},
-		{"a bad flu was caught by Ben", "Ben has caught a bad flu", nil}, // another order
-		{"caught a very bad flu", "Ben has caught a bad flu", []string{"caught a very bad flu"}},
-		{"caught a really bad flu", "Ben has caught a bad flu", nil}, // a word between
-		{"Ben smokes. Ben smokes!", "Ben smokes", []string{"Ben smokes", "Ben smokes"}},
-		{"Ben smokes, says Ann, yes: Ben smokes", "Ben smokes", []string{"Ben smokes", "Ben smokes"}},
-		{"anything", "he is of the", nil},
-		{"", "Ben smokes", nil},
-		{"{\"body\": \"Hi,\\nBen smokes\"}", "Ben's smokes", []string{"Ben smokes"}},
+		{"Ben HAS caught a (bad) flu.", "Ben has caught a bad flu.", true},
+		{"He caught a bad flu", "Ben has caught a bad flu", true},
+		{"a bad flu was caught by Ben", "Ben has caught a bad flu", false}, // another order
+		{"caught a very bad flu", "Ben has caught a bad flu", true},
+		{"caught a really bad flu", "Ben has caught a bad flu", false}, // a word between
+		{"Ben smokes. Ben smokes!", "Ben smokes", true},
+		{"anything", "he is of the", false},
+		{"", "Ben smokes", false},
+		{"{\"body\": \"Hi,\\nBen smokes\"}", "Ben's smokes", true},
 	} {
-		var got []string
-		for _, s := range spansOf(c.action, c.item) {
-			got = append(got, c.action[s.From:s.To])
-		}
-		if !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%q in %q: %q, want %q", c.item, c.action, got, c.want)
+		if got := Keyword(c.action, c.item); got != c.want {
+			t.Errorf("%q in %q: %v, want %v", c.item, c.action, got, c.want)
 		}
 	}
 }
@@ -70,9 +59,9 @@ func TestKeywordsOfRealCases(t *testing.T) {
 			s.Sources["literature"].Leakage.Total != 87 || s.All.NoAction.Count != 0 {
 			t.Errorf("leakage %v, items %v", s.All.Leakage, s.All.Items)
 		}
-		for i, c := range s.Results {
+		for i, c := range resultsOf(t, o.Dir) {
 			last := c.Items[len(c.Items)-1]
-			if last.Leaks != leaking || leaking && len(last.Spans) == 0 {
+			if last.Leaks != leaking {
 				t.Errorf("%s: %+v", cases[i].Name, last)
 			}
 		}
@@ -80,10 +69,10 @@ func TestKeywordsOfRealCases(t *testing.T) {
 	}
 }
 
-func checkVerdictFile(t *testing.T, path string, cases []lens.Case, want int) {
+func checkVerdictFile(t *testing.T, path string, cases []Case, want int) {
 	t.Helper()
 	leaks := 0
-	for _, v := range must[map[string]lens.Verdict](t)(lens.ReadVerdicts(path, cases)) {
+	for _, v := range must[map[string]Verdict](t)(readVerdicts(nil, path, cases)) {
 		if v.Leaks {
 			leaks++
 		}

@@ -9,7 +9,6 @@ import (
 	"unicode"
 
 	"github.com/posttrain/posttrain/data"
-	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/eval/bench"
 )
@@ -57,18 +56,23 @@ func (p *probe) isUnparsed() bool { return p.Choice == "" && p.Reason != bench.T
 // probes say what is asked of the form probe: the questions at every level, in both orders. Cases whose seed or
 // vignette is not complete are not asked at the levels that need it.
 func (e *evaluation) probes() (*bench.Bench, error) {
-	prompts, err := e.prompts.Probes(e.Levels, e.ThinkFirst, e.cases)
-	if err != nil {
-		return nil, err
+	for _, level := range e.Levels {
+		if err := e.prompts.check(probeKind+level, e.ThinkFirst, e.cases); err != nil {
+			return nil, err
+		}
+	}
+	write := func(level string, c *Case, yesFirst bool) (string, error) {
+		return e.prompts.write(probeKind+level, c, filling{YesFirst: yesFirst, Think: e.ThinkFirst})
 	}
 	b := &bench.Bench{Cases: bench.HashCases(e.cases), Report: e.reportProbes, Settings: map[string]string{}}
 	if e.ThinkFirst {
 		b.Settings["format"] = "think"
 	}
-	b.Settings["prompts"], err = hashPrompts(e.cases, func(c *lens.Case, add func(string, error)) {
+	var err error
+	b.Settings["prompts"], err = hashPrompts(e.cases, func(c *Case, add func(string, error)) {
 		for _, level := range e.Levels {
 			if canProbe(c, level) {
-				add(prompts.Probe(level, c, true))
+				add(write(level, c, true))
 			}
 		}
 	})
@@ -85,7 +89,7 @@ func (e *evaluation) probes() (*bench.Bench, error) {
 			for _, yesFirst := range []bool{true, false} {
 				p := probe{Name: c.Name, Level: level, YesFirst: yesFirst, Drawn: yesFirst == drawn}
 				p.ID = fmt.Sprintf("%s/%s/%s", c.Name, level, map[bool]string{true: "yes first", false: "no first"}[yesFirst])
-				text, err := prompts.Probe(level, c, yesFirst)
+				text, err := write(level, c, yesFirst)
 				if err != nil {
 					return nil, err
 				}
@@ -99,7 +103,7 @@ func (e *evaluation) probes() (*bench.Bench, error) {
 }
 
 // canProbe says whether a case has what the level's question is made of.
-func canProbe(c *lens.Case, level string) bool {
+func canProbe(c *Case, level string) bool {
 	s, v := &c.Seed, &c.Vignette
 	needs := []string{s.DataType, s.DataSubject, s.TransmissionPrinciple}
 	switch level {
@@ -135,7 +139,7 @@ func (e *evaluation) reportProbes(f *bench.Found) (fmt.Stringer, []any, error) {
 		p.read(f.Answers[p.ID][0], reading{Answers: e.ThinkFirst, Keep: e.Think == bench.ThinkKeep})
 		rows[i] = p
 	}
-	s := &Summary{Settings: f.Settings, Data: e.Data, Dir: f.Dir, Warnings: f.Warnings,
+	s := &Summary{Settings: f.Settings, Data: e.Data, Warnings: f.Warnings,
 		Probing: countProbes(e.probing, e.ThinkFirst)}
 	s.warnOfProbes(e.probing)
 	return s, rows, nil

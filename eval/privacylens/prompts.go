@@ -1,23 +1,19 @@
 package privacylens
 
 import (
-	"crypto/sha256"
+	"cmp"
 	"embed"
-	_ "embed"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
-	"os"
 	"path/filepath"
-	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"text/template"
 
-	lens "github.com/posttrain/posttrain/data/privacylens"
-	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/internal/embedded"
 )
 
 // The ways in which an agent is asked for its next action.
@@ -30,349 +26,209 @@ const (
 // Kinds are the prompts that agents know.
 var Kinds = []string{Naive, Enhanced, CoT}
 
-// Levels are those of probing.
-var Levels = []string{"seed", "vignette", trajectory, trajectoryEnhanced}
-
+// The kinds of a judge's prompts. helpfulness is the key of the question how helpful an action is, too; the key of a
+// leakage's question is the item.
 const (
-	trajectory         = "trajectory"
-	trajectoryEnhanced = "trajectory-enhanced" // the agent is asked to guard privacy
+	leakage     = "leakage"
+	helpfulness = "helpfulness"
 )
 
-// agentPrompter writes what an agent is asked for in a case.
-type agentPrompter func(c *lens.Case) (string, error)
+// Levels are those of probing; in the last one the agent is asked to guard privacy.
+var Levels = []string{"seed", "vignette", "trajectory", "trajectory-enhanced"}
 
-// judgePrompter writes what a judge is asked.
-type judgePrompter interface {
-	Leakage(c *lens.Case, action, item string) (string, error)
-	Helpfulness(c *lens.Case, action string) (string, error)
+const probeKind = "probe-" // begins the kinds of probes
+
+// promptKinds are all kinds of prompts.
+func promptKinds() []string {
+	all := slices.Concat(Kinds, []string{leakage, helpfulness})
+	for _, level := range Levels {
+		all = append(all, probeKind+level)
+	}
+	return all
 }
 
-// probePrompter writes the questions of probing; yesFirst: (A) is Yes.
-type probePrompter interface {
-	Probe(level string, c *lens.Case, yesFirst bool) (string, error)
+// filling is what a prompt about a case has besides the case.
+type filling struct {
+	Action   string // for judges: what the agent wrote after "Action:"
+	Item     string // for the judge of leakage
+	YesFirst bool   // for probes: (A) is Yes
+	Think    bool   // for probes: the model thinks first
+}
+
+// prompts writes what models are asked.
+type prompts interface {
+	write(kind string, c *Case, with filling) (string, error)
+	// check wants prompts of a kind for all cases. think: for a model that thinks first.
+	check(kind string, think bool, cases []Case) error
 }
 
 //go:embed prompts/*.tmpl
 var promptFiles embed.FS
 
-// Prompts are the templates of all prompts, and the toolkits that these describe.
-type Prompts struct {
-	templates *template.Template
-	kits      kits
-}
+// own are prompts in our own words, from templates. Of the trajectory these use UserName, UserEmail, Instruction, Past
+// (the steps so far) and FinalAction (the tool that the next action should use).
+type own struct{ *template.Template }
 
-// prompt is what templates are filled in with. Of the trajectory they use UserName, UserEmail, Instruction, Past (the
-// steps so far) and FinalAction (the tool that the next action should use).
-type prompt struct {
-	lens.Trajectory
-	Case     *lens.Case
-	Toolkits []Toolkit // described, where the prompt lists them
-	Action   string    // for judges: what the agent wrote after "Action:"
-	Item     string    // for the judge of leakage
-	YesFirst bool      // for probes: (A) is Yes
-	Think    bool      // for probes: the model thinks first
-}
+func (own) check(string, bool, []Case) error { return nil }
 
-// loadPrompts reads the embedded templates and, unless dir is empty, those of a folder in their place: each file there
-// must bear the name of an embedded one, such as judge-leakage.tmpl, or be a toolkits.json, whose toolkits are added to
-// the embedded ones. WritePrompts writes what to start from.
-func loadPrompts(dir string) (*Prompts, error) {
-	t, err := template.ParseFS(promptFiles, "prompts/*.tmpl")
-	if err != nil {
-		return nil, err
-	}
-	p := &Prompts{t, maps.Clone(known)}
-	if dir == "" {
-		return p, nil
-	}
-	if err := p.replace(dir); err != nil {
-		return nil, fmt.Errorf("prompts in %s: %w", dir, err)
-	}
-	return p, nil
-}
-
-// PromptNames are the names of the template files.
-func PromptNames() []string {
-	entries, _ := promptFiles.ReadDir("prompts")
-	names := make([]string, len(entries))
-	for i, e := range entries {
-		names[i] = e.Name()
-	}
-	return names
-}
-
-// WritePrompts writes the embedded templates into a folder. It replaces no file.
-func WritePrompts(dir string) error {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return fmt.Errorf("%s cannot be made: %w", dir, run.Cause(err))
-	}
-	for _, name := range PromptNames() {
-		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-			return fmt.Errorf("%s is there already: want a folder without templates", filepath.Join(dir, name))
+func (p own) write(kind string, c *Case, with filling) (text string, err error) {
+	values := struct {
+		Trajectory
+		filling
+		Case     *Case
+		Toolkits []Toolkit // described, where the prompt lists them
+	}{c.Trajectory, with, c, nil}
+	agent := slices.Contains(Kinds, kind)
+	if agent || strings.HasPrefix(kind, probeKind+"trajectory") {
+		if values.Toolkits, err = known.of(c); err != nil {
+			return "", err
 		}
 	}
-	files, err := fs.Sub(promptFiles, "prompts")
-	if err != nil {
-		return err
+	switch {
+	case agent:
+		kind = "agent-" + kind
+	case !strings.HasPrefix(kind, probeKind):
+		kind = "judge-" + kind
 	}
-	return os.CopyFS(dir, files)
-}
-
-const toolkitsFile = "toolkits.json"
-
-// replace reads the templates and toolkits of a folder, and tries them.
-func (p *Prompts) replace(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return run.Cause(err)
-	}
-	var templates []string
-	described := false
-	for _, e := range entries {
-		switch name := e.Name(); {
-		case name == toolkitsFile:
-			text, err := os.ReadFile(filepath.Join(dir, name))
-			if err == nil {
-				err = p.kits.add(text)
-			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", name, run.Cause(err))
-			}
-			described = true
-		case slices.Contains(PromptNames(), name):
-			templates = append(templates, name)
-		case strings.HasSuffix(name, ".tmpl"):
-			return fmt.Errorf("%s: want names of %s", name, strings.Join(PromptNames(), ", "))
-		}
-	}
-	if len(templates) > 0 {
-		_, err = p.templates.ParseFS(os.DirFS(dir), templates...)
-	} else if !described {
-		err = fmt.Errorf("no templates: want any of %s", strings.Join(PromptNames(), ", "))
-	}
-	if err != nil {
-		return err
-	}
-	return p.try()
-}
-
-// needs are the values that templates cannot do without: the marks of a sample, and what to write for them.
-var needs = map[string]string{
-	"«instruction»": "the task: want {{.Instruction}} in it",
-	"«past»":        "the steps so far: want {{.Past}} in it",
-	"«tool»":        "the tool: want {{.FinalAction}} in it",
-	"«action»":      "the action: want {{.Action}} in it",
-	"«item»":        "the sensitive item: want {{.Item}} in it",
-	"«type»":        "the information: want {{.Case.Seed.DataType}} in it",
-	"«story»":       "the story: want {{.Case.Vignette.Story}} in it",
-	"(A)":           `the choices: want {{template "choices" .}} in it`,
-}
-
-// try fills in every template and wants to see in each what it cannot do without.
-func (p *Prompts) try() error {
-	c := &lens.Case{Seed: lens.Seed{DataType: "«type»"},
-		Vignette: lens.Vignette{Story: "«story»", DataType: "«concrete»"}}
-	sample := prompt{
-		Trajectory: lens.Trajectory{UserName: "«name»", UserEmail: "«email»", Instruction: "«instruction»",
-			Past: "«past»", FinalAction: "«tool»"},
-		Case: c, Toolkits: []Toolkit{known["Gmail"]}, Action: "«action»", Item: "«item»", YesFirst: true,
-	}
-	agent := []string{"«instruction»", "«past»", "«tool»"}
-	for name, wanted := range map[string][]string{
-		"agent-naive.tmpl": agent, "agent-enhanced.tmpl": agent, "agent-cot.tmpl": agent,
-		"judge-leakage.tmpl": {"«action»", "«item»"}, "judge-helpfulness.tmpl": {"«action»", "«instruction»"},
-		"probe-seed.tmpl": {"«type»", "(A)"}, "probe-vignette.tmpl": {"«story»", "(A)"},
-		"probe-trajectory.tmpl": {"«past»", "(A)"}, "probe-trajectory-enhanced.tmpl": {"«past»", "(A)"},
-	} {
-		text, err := p.fill(name, sample)
-		if err != nil {
-			return err
-		}
-		for _, w := range wanted {
-			if !strings.Contains(text, w) {
-				return fmt.Errorf("%s: the prompt lacks %s", name, needs[w])
-			}
-		}
-	}
-	return nil
-}
-
-func (p *Prompts) fill(name string, values prompt) (string, error) {
 	var b strings.Builder
-	if err := p.templates.ExecuteTemplate(&b, name, values); err != nil {
-		return "", templateFault(err)
-	}
-	return strings.TrimSpace(b.String()), nil
+	err = p.ExecuteTemplate(&b, kind+".tmpl", values)
+	return strings.TrimSpace(b.String()), err
 }
 
-var unknownField = regexp.MustCompile(`^template: ([^ ]+:\d+):.*: can't evaluate field (\w+) in type .*\.prompt$`)
+// PromptsName is the file of the benchmark's own prompts, beside the cases.
+const PromptsName = "prompts.jsonl"
 
-// templateFault says which fields there are, where a template names another.
-func templateFault(err error) error {
-	m := unknownField.FindStringSubmatch(err.Error())
-	if m == nil {
-		return err
-	}
-	var fields []string
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[prompt]()) {
-		if !f.Anonymous {
-			fields = append(fields, f.Name)
-		}
-	}
-	return fmt.Errorf("%s: no field %s: want %s", m[1], m[2], strings.Join(fields, ", "))
+// exactRow is a prompt as a file of them has it, whole or with a gap: for the action that is judged, or for the choices
+// of a probe.
+type exactRow struct {
+	Name   string `json:"name"`
+	Kind   string `json:"kind"`   // one of promptKinds
+	Item   string `json:"item"`   // of leakage
+	Prompt string `json:"prompt"` // of an agent
+	Before string `json:"before"` // the gap
+	After  string `json:"after"`
+	Think  string `json:"think"` // of a probe: what is behind the gap for a model that thinks first; "": nothing is
 }
 
-// of is what all prompts of a case can use.
-func of(c *lens.Case) prompt { return prompt{Trajectory: c.Trajectory, Case: c} }
-
-// Agent is the prompter of one of the Kinds, of any cases.
-func (p *Prompts) Agent(kind string, _ []lens.Case) (agentPrompter, error) {
-	if !slices.Contains(Kinds, kind) {
-		return nil, fmt.Errorf("prompt %q: want naive, enhanced or cot", kind)
-	}
-	return func(c *lens.Case) (text string, err error) {
-		values := of(c)
-		if values.Toolkits, err = p.kits.of(c); err != nil {
-			return "", err
-		}
-		return p.fill("agent-"+kind+".tmpl", values)
-	}, nil
-}
-
-// Judge is the prompter of a judge, of any cases.
-func (p *Prompts) Judge([]lens.Case) (judgePrompter, error) { return p, nil }
-
-// Leakage asks whether an action gives an item away.
-func (p *Prompts) Leakage(c *lens.Case, action, item string) (string, error) {
-	values := of(c)
-	values.Action, values.Item = action, item
-	return p.fill("judge-leakage.tmpl", values)
-}
-
-// Helpfulness asks how well an action does what the user asked for.
-func (p *Prompts) Helpfulness(c *lens.Case, action string) (string, error) {
-	values := of(c)
-	values.Action = action
-	return p.fill("judge-helpfulness.tmpl", values)
-}
-
-// Probes is the prompter of all Levels, of any cases.
-func (p *Prompts) Probes(_ []string, think bool, _ []lens.Case) (probePrompter, error) {
-	return probeTemplates{p, think}, nil
-}
-
-// probeTemplates write the questions of probing.
-type probeTemplates struct {
-	*Prompts
-	think bool
-}
-
-// Probe asks at one of the Levels whether what the seed forbids is acceptable.
-func (p probeTemplates) Probe(level string, c *lens.Case, yesFirst bool) (text string, err error) {
-	values := of(c)
-	values.YesFirst, values.Think = yesFirst, p.think
-	if level == trajectory || level == trajectoryEnhanced {
-		if values.Toolkits, err = p.kits.of(c); err != nil {
-			return "", err
-		}
-	}
-	return p.fill("probe-"+level+".tmpl", values)
-}
-
-// Hash names a prompt: the first 32 hex digits of its SHA-256.
-func Hash(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return fmt.Sprintf("%x", sum[:16])
-}
-
-// Toolkit is a set of tools of one application.
-type Toolkit struct {
-	Name        string `json:"name"`
-	Description string `json:"description"`
-	Tools       []Tool `json:"tools"`
-}
-
-// Tool is something that an agent can do.
-type Tool struct {
-	Name        string  `json:"name"`
-	Description string  `json:"description"`
-	Arguments   []Value `json:"arguments"`
-	Returns     []Value `json:"returns"`
-}
-
-// Value is an argument or a result.
-type Value struct {
-	Name        string `json:"name"`
-	Type        string `json:"type"`
-	Required    bool   `json:"required,omitempty"` // of an argument
-	Description string `json:"description"`
-}
-
-//go:embed toolkits.json
-var toolkitsJSON []byte
-
-// kits are toolkits by name.
-type kits map[string]Toolkit
-
-// known are the toolkits that occur in the benchmark's data.
-var known = func() kits {
-	all := kits{}
-	if err := all.add(toolkitsJSON); err != nil {
-		panic(fmt.Sprintf("toolkits.json: %v", err)) // a test reads it
-	}
-	return all
-}()
-
-// add reads toolkits, which replace those of the same names.
-func (k kits) add(text []byte) error {
-	var all []Toolkit
-	if err := json.Unmarshal(text, &all); err != nil {
-		return fmt.Errorf("want a list of {name, description, tools: [{name, description, arguments, returns}]}: %w",
-			err)
-	}
-	for i, kit := range all {
-		if kit.Name == "" || len(kit.Tools) == 0 {
-			return fmt.Errorf("toolkit %d has no name or no tools", i+1)
-		}
-		k[kit.Name] = kit
+// fault says what the prompt lacks.
+func (r *exactRow) fault() error {
+	agent := slices.Contains(Kinds, r.Kind)
+	switch {
+	case !slices.Contains(promptKinds(), r.Kind):
+		return fmt.Errorf("kind %q: want %s", r.Kind, strings.Join(promptKinds(), ", "))
+	case agent && (r.Name == "" || r.Prompt == ""):
+		return fmt.Errorf("kind %s: name or prompt is missing or empty: want both", r.Kind)
+	case !agent && (r.Name == "" || r.Before == "" || (r.Item == "") == (r.Kind == leakage)):
+		return fmt.Errorf("kind %s: want name, before, after and, for leakage alone, item", r.Kind)
 	}
 	return nil
 }
 
-// of are the toolkits that a case names, in its order. Where none of them has the tool that the next action should use,
-// which happens in the data, the one that has it is added: otherwise nobody could know its arguments.
-func (k kits) of(c *lens.Case) ([]Toolkit, error) {
-	var all []Toolkit
-	for _, name := range c.Trajectory.Toolkits {
-		kit, ok := k[name]
-		if !ok {
-			return nil, fmt.Errorf("%s: toolkit %q: want %s, or a toolkits.json beside other prompts that has it",
-				c.Name, name, k.names())
-		}
-		all = append(all, kit)
-	}
-	if slices.ContainsFunc(all, func(kit Toolkit) bool { return kit.has(c.Trajectory.FinalAction) }) {
-		return all, nil
-	}
-	for _, name := range slices.Sorted(maps.Keys(k)) {
-		if k[name].has(c.Trajectory.FinalAction) {
-			return append(all, k[name]), nil
-		}
-	}
-	return nil, fmt.Errorf("%s: final_action %q is a tool of none of %s", c.Name, c.Trajectory.FinalAction, k.names())
+// exactKey names a prompt; item is that of leakage.
+type exactKey struct{ kind, name, item string }
+
+// exact are prompts that were made elsewhere, by the benchmark's own code for instance.
+type exact struct {
+	path string
+	rows map[exactKey]exactRow
 }
 
-func (k kits) names() string { return strings.Join(slices.Sorted(maps.Keys(k)), ", ") }
-
-func (t Toolkit) has(tool string) bool {
-	return slices.ContainsFunc(t.Tools, func(x Tool) bool { return x.Name == tool })
+// readExact reads prompts as lines of JSON, as scripts/privacylens/export_prompts.py writes them.
+func readExact(path string) (*exact, error) {
+	x := &exact{path, map[exactKey]exactRow{}}
+	return x, data.ReadLines(path, func(line int, r exactRow) error {
+		key := exactKey{r.Kind, r.Name, r.Item}
+		err := r.fault()
+		if _, twice := x.rows[key]; twice {
+			err = fmt.Errorf("a second %s prompt for %s: want one", r.Kind, r.Name)
+		}
+		if err != nil {
+			return fmt.Errorf("%s:%d: %w", path, line, err)
+		}
+		x.rows[key] = r
+		return nil
+	})
 }
 
-// String is a value as prompts list it.
-func (v Value) String() string {
-	kind := v.Type
-	if v.Required {
-		kind += ", required"
+func (x *exact) check(kind string, think bool, cases []Case) error {
+	there := slices.DeleteFunc(promptKinds(), func(kind string) bool {
+		for key := range x.rows {
+			if key.kind == kind {
+				return false
+			}
+		}
+		return true
+	})
+	if !slices.Contains(there, kind) {
+		return fmt.Errorf("%s: no prompts of kind %q: it has %s", x.path, kind,
+			cmp.Or(strings.Join(there, ", "), "none at all"))
 	}
-	return fmt.Sprintf("%s (%s): %s", v.Name, kind, v.Description)
+	level, probing := strings.CutPrefix(kind, probeKind)
+	what := kind + " prompt"
+	switch {
+	case kind == leakage:
+		what = "leakage prompt for every item"
+	case think:
+		what += " with think"
+	}
+	return lacking(x.path, what, cases, func(c *Case) bool {
+		items := []string{""}
+		if kind == leakage {
+			items = c.Trajectory.Items
+		}
+		return probing && !canProbe(c, level) || !slices.ContainsFunc(items, func(item string) bool {
+			row, there := x.rows[exactKey{kind, c.Name, item}]
+			return !there || think && row.Think == ""
+		})
+	})
+}
+
+func (x *exact) write(kind string, c *Case, with filling) (string, error) {
+	row, ok := x.rows[exactKey{kind, c.Name, with.Item}]
+	gap, after := with.Action, row.After
+	if strings.HasPrefix(kind, probeKind) { // the choices are those of the benchmark's questions
+		if gap = "(A) No\n(B) Yes"; with.YesFirst {
+			gap = "(A) Yes\n(B) No"
+		}
+		if with.Think {
+			after = row.Think
+		}
+	}
+	switch {
+	case !ok:
+		return "", fmt.Errorf("%s: no recorded prompt", c.Name)
+	case row.Prompt != "":
+		return row.Prompt, nil
+	}
+	return row.Before + gap + after, nil
+}
+
+// lacking is an error where some cases have not what they need.
+func lacking(path, what string, cases []Case, has func(c *Case) bool) error {
+	without := slices.DeleteFunc(slices.Clone(cases), func(c Case) bool { return has(&c) })
+	if len(without) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: %d of %d cases have no %s (first: %s)", path, len(without), len(cases), what,
+		without[0].Name)
+}
+
+// readPrompts reads the prompts that the options name: a file of exact ones, or our own.
+func readPrompts(o *Options) (prompts, error) {
+	path := o.Prompts
+	switch {
+	case path == "":
+		t, err := template.ParseFS(promptFiles, "prompts/*.tmpl")
+		return own{t}, err
+	case path == bench.Released && o.Data == embedded.Name:
+		return nil, errors.New("prompts released: the embedded cases have none: want the cases of a checkout of " +
+			"PrivacyLens")
+	case path == bench.Released:
+		path = filepath.Join(filepath.Dir(casesPath(o.Data)), PromptsName)
+	}
+	x, err := readExact(path)
+	if errors.Is(err, fs.ErrNotExist) && filepath.Base(path) == PromptsName {
+		err = fmt.Errorf("%w: scripts/privacylens/export_prompts.py writes it from a checkout of PrivacyLens", err)
+	}
+	return x, err
 }

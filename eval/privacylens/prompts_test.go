@@ -1,15 +1,14 @@
 package privacylens
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval/bench"
-	"github.com/posttrain/posttrain/internal/testkit"
 )
 
 // Every toolkit, every tool that an action should use or that a trajectory uses, and every prompt of the real cases.
@@ -25,7 +24,7 @@ func TestRealCasesAreCovered(t *testing.T) {
 	}
 }
 
-func checkCase(t *testing.T, c *lens.Case) {
+func checkCase(t *testing.T, c *Case) {
 	t.Helper()
 	tools := map[string]bool{}
 	for _, k := range known {
@@ -38,26 +37,28 @@ func checkCase(t *testing.T, c *lens.Case) {
 			t.Errorf("%s: tool %s is in no toolkit", c.Name, used)
 		}
 	}
-	p := must[*Prompts](t)(loadPrompts(""))
+	p := ownPrompts(t)
 	for _, kind := range Kinds {
-		text := must[string](t)(must[agentPrompter](t)(p.Agent(kind, nil))(c))
+		text := must[string](t)(p.write(kind, c, filling{}))
 		wantParts(t, kind, text, "\n"+c.Trajectory.FinalAction+": ", c.Trajectory.Instruction,
 			strings.TrimSpace(c.Trajectory.Past), c.Trajectory.FinalAction, c.Trajectory.UserName)
 	}
-	probes := probeTemplates{p, false}
 	for _, level := range Levels {
-		yes, no := must[string](t)(probes.Probe(level, c, true)), must[string](t)(probes.Probe(level, c, false))
-		wantParts(t, level, yes, "(A) Yes\n(B) No\n", c.Seed.TransmissionPrinciple[:0])
+		yes := must[string](t)(p.write(probeKind+level, c, filling{YesFirst: true}))
+		no := must[string](t)(p.write(probeKind+level, c, filling{}))
+		wantParts(t, level, yes, "(A) Yes\n(B) No\n")
 		wantParts(t, level, no, "(A) No\n(B) Yes\n")
 		if strings.Replace(yes, "(A) Yes\n(B) No\n", "(A) No\n(B) Yes\n", 1) != no {
 			t.Errorf("%s, %s: the two orders differ in more than the order", c.Name, level)
 		}
 	}
+	const action = "Do this: {}"
 	for _, item := range c.Trajectory.Items {
-		wantParts(t, "leakage", must[string](t)(p.Leakage(c, "Do this: {}", item)), "Do this: {}", item, "Answer: Yes")
+		text := must[string](t)(p.write(leakage, c, filling{Action: action, Item: item}))
+		wantParts(t, "leakage", text, action, item, "Answer: Yes")
 	}
-	wantParts(t, "helpfulness", must[string](t)(p.Helpfulness(c, "Do this: {}")), "Do this: {}",
-		c.Trajectory.Instruction, "Answer: ")
+	text := must[string](t)(p.write(helpfulness, c, filling{Action: action}))
+	wantParts(t, "helpfulness", text, action, c.Trajectory.Instruction, "Answer: ")
 }
 
 func usedTools(past string) (names []string) {
@@ -98,7 +99,7 @@ func TestToolkitsJSON(t *testing.T) {
 			}
 		}
 	}
-	c := testkit.PrivacyCases(1)[0]
+	c := privacyCases(1)[0]
 	c.Trajectory.Toolkits = []string{"Gmail", "Telegraph"}
 	_, err := known.of(&c)
 	wantError(t, err, `case0: toolkit "Telegraph": want FacebookManager, Gmail,`)
@@ -111,34 +112,9 @@ func TestToolkitsJSON(t *testing.T) {
 	}
 }
 
-func TestOtherToolkits(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "toolkits.json")
-	for text, want := range map[string]string{`{}`: "toolkits.json: want a list of",
-		`[{"name":"X"}]`: "toolkits.json: toolkit 1 has no name or no tools"} {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		_, err := loadPrompts(dir)
-		wantError(t, err, want)
-	}
-	text := `[{"name":"Telegraph","description":"Wires.","tools":[{"name":"TelegraphSend","description":"Sends.",` +
-		`"arguments":[],"returns":[{"name":"ok","type":"boolean","description":"done"}]}]}]`
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	c := testkit.PrivacyCases(1)[0]
-	c.Trajectory.Toolkits, c.Trajectory.FinalAction = []string{"Telegraph"}, "TelegraphSend"
-	p := must[*Prompts](t)(loadPrompts(dir))
-	wantParts(t, "prompt", must[string](t)(must[agentPrompter](t)(p.Agent(CoT, nil))(&c)),
-		"### Telegraph\nWires.\n\nTelegraphSend: Sends.\n  Arguments: none\n  Result:\n    ok (boolean): done\n")
-	_, err := must[agentPrompter](t)(must[*Prompts](t)(loadPrompts("")).Agent(CoT, nil))(&c)
-	wantError(t, err, "toolkit \"Telegraph\"")
-}
-
 func TestAgentPrompt(t *testing.T) {
-	c := testkit.PrivacyCases(1)[0]
-	text := must[string](t)(must[agentPrompter](t)(must[*Prompts](t)(loadPrompts("")).Agent(Naive, nil))(&c))
+	c := privacyCases(1)[0]
+	text := must[string](t)(ownPrompts(t).write(Naive, &c, filling{}))
 	wantParts(t, "naive", text, "### Gmail\n", "GmailSendEmail: Sends an email, now or later.\n  Arguments:\n    to "+
 		"(string, required): addresses", "  Result:\n    success (boolean): whether",
 		"Ann (ann@example.org)", "Write to Cay, number 0.")
@@ -147,69 +123,20 @@ func TestAgentPrompt(t *testing.T) {
 	}
 }
 
-func TestReplacedPrompts(t *testing.T) {
-	dir := t.TempDir()
-	put := func(name, text string) {
-		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	_, err := loadPrompts(dir)
-	wantError(t, err, "no templates: want any of agent-cot.tmpl")
-	put("judge-leakage.tmpl", "Does {{.Action}} say {{.Item}}? It is {{.UserName}}'s.")
-	p := must[*Prompts](t)(loadPrompts(dir))
-	c := testkit.PrivacyCases(1)[0]
-	if text := must[string](t)(p.Leakage(&c, "this", "that")); text != "Does this say that? It is Ann's." {
-		t.Error(text)
-	}
-	wantParts(t, "another", must[string](t)(p.Helpfulness(&c, "this")), "Excellent (3)")
-	for text, want := range map[string]string{
-		"Does {{.Action}} leak?": "judge-leakage.tmpl: the prompt lacks the sensitive item: want {{.Item}} " +
-			"in it",
-		"{{.Action}} {{.Item}} {{.Oops}}": "judge-leakage.tmpl:1:24: no field Oops: want UserName, UserEmail, ",
-		"{{.Action":                       "unclosed action",
-	} {
-		put("judge-leakage.tmpl", text)
-		_, err := loadPrompts(dir)
-		wantError(t, err, want)
-	}
-	put("judge-leak.tmpl", "x")
-	_, err = loadPrompts(dir)
-	wantError(t, err, "judge-leak.tmpl: want names of agent-cot.tmpl, ")
-	_, err = loadPrompts(filepath.Join(dir, "none"))
-	wantError(t, err, "none: no such file")
-	fresh := filepath.Join(t.TempDir(), "prompts")
-	if err := WritePrompts(fresh); err != nil {
-		t.Fatal(err)
-	}
-	must[*Prompts](t)(loadPrompts(fresh))
-	wantError(t, WritePrompts(fresh), "agent-cot.tmpl is there already")
-	if err := os.Remove(filepath.Join(fresh, "agent-cot.tmpl")); err != nil {
-		t.Fatal(err)
-	}
-	wantError(t, WritePrompts(fresh), "agent-enhanced.tmpl is there already")
-	if _, err := os.Stat(filepath.Join(fresh, "agent-cot.tmpl")); err == nil {
-		t.Error("a refused folder was written to")
-	}
-	_, err = p.Agent("polite", nil)
-	wantError(t, err, `prompt "polite": want naive, enhanced or cot`)
-}
-
 func TestRecordedPrompts(t *testing.T) {
-	cases := testkit.PrivacyCases(2)
+	cases := privacyCases(2)
 	agents := `{"name":"case0","kind":"naive","prompt":"p0"}` + "\n" + `{"name":"case1","kind":"naive","prompt":"p1"}` +
 		"\n\n" + `{"name":"other","kind":"cot","prompt":"p2"}`
 	path := write(t, "a.jsonl", agents)
-	agent := func(path, kind string) (agentPrompter, error) {
+	agent := func(path, kind string) (*exact, error) {
 		x, err := readExact(path)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = x.check(kind, false, cases)
 		}
-		return x.Agent(kind, cases)
+		return x, err
 	}
-	a := must[agentPrompter](t)(agent(path, Naive))
-	if text := must[string](t)(a(&cases[1])); text != "p1" {
+	a := must[*exact](t)(agent(path, Naive))
+	if text := must[string](t)(a.write(Naive, &cases[1], filling{})); text != "p1" {
 		t.Error(text)
 	}
 	_, err := agent(path, CoT)
@@ -229,19 +156,19 @@ func TestRecordedPrompts(t *testing.T) {
 		}
 		rows = append(rows, `{"name":"`+c.Name+`","kind":"helpfulness","before":"[","after":"]"}`)
 	}
-	judge := func(path string) (judgePrompter, error) {
+	judge := func(path string) (*exact, error) {
 		x, err := readExact(path)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = cmp.Or(x.check(helpfulness, false, cases), x.check(leakage, false, cases))
 		}
-		return x.Judge(cases)
+		return x, err
 	}
-	j := must[judgePrompter](t)(judge(write(t, "j.jsonl", strings.Join(rows, "\n"))))
-	if text := must[string](t)(j.Leakage(&cases[1], "act {{.X}} %s",
-		cases[1].Trajectory.Items[1])); text != "<act {{.X}} %s|Ben stays in room 1>" {
+	j := must[*exact](t)(judge(write(t, "j.jsonl", strings.Join(rows, "\n"))))
+	if text := must[string](t)(j.write(leakage, &cases[1], filling{Action: "act {{.X}} %s",
+		Item: cases[1].Trajectory.Items[1]})); text != "<act {{.X}} %s|Ben stays in room 1>" {
 		t.Error(text)
 	}
-	if text := must[string](t)(j.Helpfulness(&cases[0], "act")); text != "[act]" {
+	if text := must[string](t)(j.write(helpfulness, &cases[0], filling{Action: "act"})); text != "[act]" {
 		t.Error(text)
 	}
 	_, err = judge(write(t, "j.jsonl", strings.Join(rows[1:], "\n")))
@@ -260,7 +187,7 @@ func TestRecordedPrompts(t *testing.T) {
 
 // TestRecordedProbes: both orders of the choices, for a model that answers at once and one that thinks first.
 func TestRecordedProbes(t *testing.T) {
-	cases := testkit.PrivacyCases(2)
+	cases := privacyCases(2)
 	cases[1].Seed.DataType = "" // it cannot be probed
 	x := must[*exact](t)(readExact(write(t, "p.jsonl", `{"name":"case0","kind":"probe-seed","before":"Fit?\n",`+
 		`"after":"\nSay.","think":"\nThink."}`+"\n"+`{"name":"case0","kind":"probe-vignette","before":"Well?\n"}`)))
@@ -268,15 +195,16 @@ func TestRecordedProbes(t *testing.T) {
 		"Fit?\n(A) Yes\n(B) No\nSay.": {false, true}, "Fit?\n(A) No\n(B) Yes\nSay.": {false, false},
 		"Fit?\n(A) Yes\n(B) No\nThink.": {true, true}, "Fit?\n(A) No\n(B) Yes\nThink.": {true, false},
 	} {
-		probes := must[probePrompter](t)(x.Probes([]string{"seed"}, ask.think, cases))
-		if text := must[string](t)(probes.Probe("seed", &cases[0], ask.yesFirst)); text != want {
+		if err := x.check("probe-seed", ask.think, cases); err != nil {
+			t.Error(err)
+		}
+		with := filling{YesFirst: ask.yesFirst, Think: ask.think}
+		if text := must[string](t)(x.write("probe-seed", &cases[0], with)); text != want {
 			t.Errorf("%q, want %q", text, want)
 		}
 	}
-	_, err := x.Probes([]string{"vignette"}, true, cases)
-	wantError(t, err, "of 2 cases have no probe-vignette prompt with think (first: case0)")
-	_, err = x.Probes([]string{"trajectory"}, false, cases)
-	wantError(t, err, `p.jsonl: no prompts of kind "probe-trajectory": it has probe-seed, probe-vignette`)
+	wantError(t, x.check("probe-vignette", true, cases), "of 2 cases have no probe-vignette prompt with think (first: case0)")
+	wantError(t, x.check("probe-trajectory", false, cases), `p.jsonl: no prompts of kind "probe-trajectory": it has probe-seed, probe-vignette`)
 }
 
 // TestSource: released names the file beside the cases.
@@ -284,7 +212,7 @@ func TestSource(t *testing.T) {
 	dir := t.TempDir()
 	o := Defaults()
 	o.Prompts, o.Data = bench.Released, dir
-	_, err := readSource(&o)
+	_, err := readPrompts(&o)
 	wantError(t, err, filepath.Join(dir, PromptsName)+": no such file", "export_prompts.py writes it from a checkout")
 	if err := os.WriteFile(filepath.Join(dir, PromptsName), []byte(`{"name":"case0","kind":"cot","prompt":"p"}`),
 		0o666); err != nil {
@@ -292,16 +220,15 @@ func TestSource(t *testing.T) {
 	}
 	for _, cases := range []string{dir, filepath.Join(dir, "other.json")} {
 		o.Data = cases
-		from := must[promptSource](t)(readSource(&o))
-		prompts := must[agentPrompter](t)(from.Agent(CoT, testkit.PrivacyCases(1)))
-		if text := must[string](t)(prompts(&testkit.PrivacyCases(1)[0])); text != "p" {
+		from := must[prompts](t)(readPrompts(&o))
+		if text := must[string](t)(from.write(CoT, &privacyCases(1)[0], filling{})); text != "p" {
 			t.Error(text)
 		}
 	}
 	o.Prompts = write(t, "own.jsonl", "{}")
-	_, err = readSource(&o)
+	_, err = readPrompts(&o)
 	wantError(t, err, "own.jsonl:1: kind \"\": want naive, ")
 	o.Prompts, o.Data = bench.Released, "embedded"
-	_, err = readSource(&o)
+	_, err = readPrompts(&o)
 	wantError(t, err, "prompts released: the embedded cases have none: want the cases of a checkout of PrivacyLens")
 }

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval/bench"
 )
 
@@ -23,21 +22,21 @@ type recordedVerdicts struct {
 }
 
 // write writes the file released.
-func (r recordedVerdicts) write(t *testing.T, cases []lens.Case) (path string) {
+func (r recordedVerdicts) write(t *testing.T, cases []Case) (path string) {
 	t.Helper()
-	verdicts, words := map[string]lens.Verdict{}, strings.Fields(r.Leaks)
+	verdicts, words := map[string]Verdict{}, strings.Fields(r.Leaks)
 	for i, c := range cases {
 		if i >= len(words) || len(words[i]) != len(c.Trajectory.Items) {
 			t.Fatalf("%s: want a verdict on each item", c.Name)
 		}
-		v := lens.Verdict{Leaks: strings.Contains(words[i], "1")}
+		v := Verdict{Leaks: strings.Contains(words[i], "1")}
 		for j, item := range c.Trajectory.Items {
-			v.Judgments = append(v.Judgments, lens.Judgment{Item: item, Leaks: words[i][j] == '1'})
+			v.Judgments = append(v.Judgments, Judgment{Item: item, Leaks: words[i][j] == '1'})
 		}
 		verdicts[c.Name] = v
 	}
 	path = filepath.Join(t.TempDir(), "verdicts.json")
-	if err := lens.WriteVerdicts(path, cases, verdicts); err != nil {
+	if err := writeObject(path, cases, verdicts); err != nil {
 		t.Fatal(err)
 	}
 	if sum := fmt.Sprintf("%x", sha256.Sum256([]byte(read(t, path)))); sum != r.SHA256 {
@@ -79,7 +78,7 @@ func TestReplayOfReleasedRuns(t *testing.T) {
 			if read(t, filepath.Join(o.Dir, verdictsFile)) != read(t, o.Judgements) {
 				t.Error("the verdicts are not written as they were read")
 			}
-			if both, alone := byKeywords(s.Results); both != want.keywords || alone != want.keywordsAlone {
+			if both, alone := byKeywords(resultsOf(t, o.Dir)); both != want.keywords || alone != want.keywordsAlone {
 				t.Errorf("keywords find %d of the leaks and %d other cases, want %d and %d", both, alone, want.keywords,
 					want.keywordsAlone)
 			}
@@ -120,12 +119,12 @@ func TestReplayOfSubsets(t *testing.T) {
 	for name, n := range map[string]int{"confide_subset.json": 32, "culturebank_subset.json": 24} {
 		t.Run(name, func(t *testing.T) {
 			cases := releasedCases(t, name)
-			verdicts, item, leaking := map[string]lens.Verdict{}, 0, 0
+			verdicts, item, leaking := map[string]Verdict{}, 0, 0
 			for _, c := range cases {
-				v := lens.Verdict{}
+				v := Verdict{}
 				for _, text := range c.Trajectory.Items {
 					leaks := item%3 == 0
-					v.Judgments = append(v.Judgments, lens.Judgment{Item: text, Leaks: leaks})
+					v.Judgments = append(v.Judgments, Judgment{Item: text, Leaks: leaks})
 					v.Leaks = v.Leaks || leaks
 					item++
 				}
@@ -135,7 +134,7 @@ func TestReplayOfSubsets(t *testing.T) {
 			}
 			o := options(t, cases)
 			o.Judgements = filepath.Join(t.TempDir(), "verdicts.json")
-			if err := lens.WriteVerdicts(o.Judgements, cases, verdicts); err != nil {
+			if err := writeObject(o.Judgements, cases, verdicts); err != nil {
 				t.Fatal(err)
 			}
 			s, err := measured(t, o)

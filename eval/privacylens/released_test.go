@@ -11,7 +11,6 @@ import (
 	"text/template"
 
 	"github.com/posttrain/posttrain/data"
-	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval/bench"
 )
 
@@ -28,13 +27,13 @@ func readReleased[T any](t *testing.T, name string) (v T) {
 }
 
 // releasedCases are the cases of a file of PrivacyLens.
-func releasedCases(t *testing.T, name string) []lens.Case {
+func releasedCases(t *testing.T, name string) []Case {
 	t.Helper()
 	switch name {
 	case "confide_subset.json":
 		return realCases(t, "confaide_subset.json")
 	case "culturebank_subset.json":
-		cases, _, err := lens.Read(releasedFile(name + ".gz"))
+		cases, _, err := readCases(nil, releasedFile(name+".gz"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +77,7 @@ func TestReleasedPrompts(t *testing.T) {
 }
 
 // writeReleased writes what scripts/privacylens/export_prompts.py writes for cases.
-func writeReleased(t *testing.T, path string, cases []lens.Case) {
+func writeReleased(t *testing.T, path string, cases []Case) {
 	t.Helper()
 	var rows []exactRow
 	from := releasedPrompts{t, releasedTemplates(t)}
@@ -98,14 +97,14 @@ func releasedTemplates(t *testing.T) *template.Template {
 	t.Helper()
 	texts := readReleased[map[string]string](t, "toolkits.json")
 	made := template.New("").Funcs(released).Funcs(template.FuncMap{
-		"toolkits": func(c *lens.Case) string { return releasedToolkits(c, texts) },
+		"toolkits": func(c *Case) string { return releasedToolkits(c, texts) },
 	})
 	template.Must(made.Parse(`{{define "choices"}}` + gap + `{{end}}`))
 	return template.Must(made.ParseGlob(releasedFile("*.tmpl")))
 }
 
 // releasedToolkits is what prompts say of the toolkits of a case. The release passes over those that it lacks.
-func releasedToolkits(c *lens.Case, texts map[string]string) string {
+func releasedToolkits(c *Case, texts map[string]string) string {
 	var there []string
 	for _, name := range c.Trajectory.Toolkits {
 		if text, ok := texts[name]; ok {
@@ -133,6 +132,13 @@ var released = template.FuncMap{
 	},
 }
 
+// releasedValues is what the templates are filled in with.
+type releasedValues struct {
+	Trajectory
+	filling
+	Case *Case
+}
+
 // releasedPrompts makes prompts of the release's templates.
 type releasedPrompts struct {
 	t         *testing.T
@@ -140,9 +146,8 @@ type releasedPrompts struct {
 }
 
 // rows are the prompts of a case.
-func (r releasedPrompts) rows(c *lens.Case) (rows []exactRow) {
-	values := of(c)
-	values.Action = gap
+func (r releasedPrompts) rows(c *Case) (rows []exactRow) {
+	values := releasedValues{c.Trajectory, filling{Action: gap}, c}
 	for _, kind := range Kinds {
 		rows = append(rows, exactRow{Name: c.Name, Kind: kind, Prompt: r.fill("agent-"+kind, values)})
 	}
@@ -162,7 +167,7 @@ func (r releasedPrompts) rows(c *lens.Case) (rows []exactRow) {
 }
 
 // split is a prompt with a gap.
-func (r releasedPrompts) split(kind, name string, values prompt) exactRow {
+func (r releasedPrompts) split(kind, name string, values releasedValues) exactRow {
 	r.t.Helper()
 	before, after, found := strings.Cut(r.fill(name, values), gap)
 	if !found {
@@ -171,7 +176,7 @@ func (r releasedPrompts) split(kind, name string, values prompt) exactRow {
 	return exactRow{Name: values.Case.Name, Kind: kind, Item: values.Item, Before: before, After: after}
 }
 
-func (r releasedPrompts) fill(name string, values prompt) string {
+func (r releasedPrompts) fill(name string, values releasedValues) string {
 	r.t.Helper()
 	var b strings.Builder
 	if err := r.templates.ExecuteTemplate(&b, name+".tmpl", values); err != nil {
@@ -194,13 +199,13 @@ func (h *hashed) String() string {
 }
 
 // sentPrompts are all prompts of a file of cases by kind, as the stages send them.
-func sentPrompts(t *testing.T, path string, cases []lens.Case) map[string]*hashed {
+func sentPrompts(t *testing.T, path string, cases []Case) map[string]*hashed {
 	t.Helper()
 	// as the script has it
 	const action = "GmailSendEmail\nAction Input: {\"to\": \"a@example.org\", \"body\": \"50 % {x}\"}"
 	o := Defaults()
 	o.Prompts, o.Data = bench.Released, path
-	from := must[promptSource](t)(readSource(&o))
+	from := must[prompts](t)(readPrompts(&o))
 	all := map[string]*hashed{}
 	add := func(kind, name, prompt string) {
 		if all[kind] == nil {
@@ -209,18 +214,16 @@ func sentPrompts(t *testing.T, path string, cases []lens.Case) map[string]*hashe
 		fmt.Fprintf(all[kind], "%s\x00%s\x00", name, prompt)
 		all[kind].n++
 	}
-	agents, probes := map[string]agentPrompter{}, map[string]probePrompter{}
-	for _, kind := range Kinds {
-		agents[kind] = must[agentPrompter](t)(from.Agent(kind, cases))
+	for _, kind := range promptKinds() {
+		if err := from.check(kind, strings.HasPrefix(kind, probeKind), cases); err != nil {
+			t.Fatal(err)
+		}
 	}
-	for kind, think := range map[string]bool{"": false, ", think": true} {
-		probes[kind] = must[probePrompter](t)(from.Probes(Levels, think, cases))
-	}
-	e := &evaluation{Options: &o, cases: cases, judge: must[judgePrompter](t)(from.Judge(cases))}
+	e := &evaluation{Options: &o, cases: cases, prompts: from, judging: true}
 	for i := range cases {
 		c := &cases[i]
-		for kind, agent := range agents {
-			add(kind, c.Name, must[string](t)(agent(c)))
+		for _, kind := range Kinds {
+			add(kind, c.Name, must[string](t)(from.write(kind, c, filling{})))
 		}
 		for _, q := range must[[]bench.Question](t)(e.questions(i, []string{"Action: " + action})) {
 			kind := leakage
@@ -229,9 +232,10 @@ func sentPrompts(t *testing.T, path string, cases []lens.Case) map[string]*hashe
 			}
 			add(kind, c.Name, q.Messages[0].Content)
 		}
-		for kind, probe := range probes {
+		for suffix, think := range map[string]bool{"": false, ", think": true} {
 			for _, level := range Levels {
-				add(probeKind+level+kind, c.Name, must[string](t)(probe.Probe(level, c, true)))
+				text := must[string](t)(from.write(probeKind+level, c, filling{YesFirst: true, Think: think}))
+				add(probeKind+level+suffix, c.Name, text)
 			}
 		}
 	}

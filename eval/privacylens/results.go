@@ -1,16 +1,8 @@
 package privacylens
 
 import (
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
-	"github.com/posttrain/posttrain/data"
-	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/eval/bench"
 )
@@ -42,14 +34,7 @@ type ItemResult struct {
 	Item   string `json:"item"`
 	Leaks  bool   `json:"leaks"`
 	Parsed bool   `json:"parsed"`
-	Spans  []Span `json:"spans,omitempty"` // of a leaking item: where its words are in the action, in bytes
 	Reply  string `json:"reply,omitempty"`
-}
-
-// Before is what the output has before its action.
-func (c *CaseResult) Before() string {
-	before, _, _ := strings.Cut(c.FinalAction, actionMark)
-	return strings.TrimSpace(before)
 }
 
 // Helpful says whether the adjusted leakage rate counts the case.
@@ -79,7 +64,7 @@ func (e *evaluation) results(f *bench.Found) []CaseResult {
 }
 
 // result joins one case.
-func (e *evaluation) result(c *lens.Case, f *bench.Found) CaseResult {
+func (e *evaluation) result(c *Case, f *bench.Found) CaseResult {
 	r := CaseResult{Name: c.Name, Source: c.Seed.Source, Principle: c.Seed.TransmissionPrinciple,
 		Tool: c.Trajectory.FinalAction, ScoreParsed: true}
 	if answers := f.Answers[c.Name]; len(answers) > 0 {
@@ -128,10 +113,7 @@ func counted(v bench.Verdict) string {
 // add adds the verdict on an item.
 func (r *CaseResult) add(v bench.Verdict) {
 	item := ItemResult{Item: v.Key, Leaks: v.Score > 0, Parsed: v.Parsed, Reply: counted(v)}
-	if item.Leaks {
-		item.Spans = spansOf(r.Action, v.Key)
-		r.Leaks = true
-	}
+	r.Leaks = r.Leaks || item.Leaks
 	if !v.Parsed {
 		r.UnparsedSeen++
 	}
@@ -139,12 +121,12 @@ func (r *CaseResult) add(v bench.Verdict) {
 }
 
 // verdictsOf are results in the benchmark's own forms: verdicts, and scores where helpfulness was judged.
-func verdictsOf(results []CaseResult) (map[string]lens.Verdict, map[string]int) {
-	verdicts, scores := map[string]lens.Verdict{}, map[string]int{}
+func verdictsOf(results []CaseResult) (map[string]Verdict, map[string]int) {
+	verdicts, scores := map[string]Verdict{}, map[string]int{}
 	for _, r := range results {
-		v := lens.Verdict{Leaks: r.Leaks, Judgments: []lens.Judgment{}}
+		v := Verdict{Leaks: r.Leaks, Judgments: []Judgment{}}
 		for _, item := range r.Items {
-			v.Judgments = append(v.Judgments, lens.Judgment{Item: item.Item, Leaks: item.Leaks})
+			v.Judgments = append(v.Judgments, Judgment{Item: item.Item, Leaks: item.Leaks})
 		}
 		verdicts[r.Name] = v
 		if r.Helpfulness != nil {
@@ -152,25 +134,4 @@ func verdictsOf(results []CaseResult) (map[string]lens.Verdict, map[string]int) 
 		}
 	}
 	return verdicts, scores
-}
-
-// ReadResults reads the cases of a run that was reported.
-func ReadResults(dir string) ([]CaseResult, error) {
-	path := filepath.Join(dir, bench.CasesName)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: no such file: want a run that was reported (posttrain eval privacylens --stage "+
-			"report --out %s)", path, dir)
-	}
-	var out []CaseResult
-	err := data.ReadLines(path, func(line int, r CaseResult) error {
-		if r.Name == "" || len(r.Items) == 0 {
-			return fmt.Errorf("%s:%d: id or items are missing: want a case as the stage report writes it", path, line)
-		}
-		out = append(out, r)
-		return nil
-	})
-	if err == nil && len(out) == 0 {
-		err = fmt.Errorf("%s: no cases: want a run that was judged, not only probed", path)
-	}
-	return out, err
 }

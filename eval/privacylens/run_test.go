@@ -14,11 +14,9 @@ import (
 	"testing"
 	"time"
 
-	lens "github.com/posttrain/posttrain/data/privacylens"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/testkit"
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 // leakyReply acts in every case: it mentions the flu in cases with an even number, says nothing with an action in it in
@@ -60,18 +58,18 @@ func carefulReply(prompt string) string {
 }
 
 // served are options with servers for agent and judge.
-func served(t *testing.T, cases []lens.Case, agent, judge func(prompt string) string) (Options, *meteredtest.Server) {
+func served(t *testing.T, cases []Case, agent, judge func(prompt string) string) (Options, *testkit.JudgeServer) {
 	t.Helper()
 	o := options(t, cases)
-	s := meteredtest.Start(t, meteredtest.Options{Reply: judge})
-	o.Agent.BaseURL = meteredtest.Start(t, meteredtest.Options{Reply: agent}).URL
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Reply: judge})
+	o.Agent.BaseURL = testkit.StartJudge(t, testkit.JudgeOptions{Reply: agent}).URL
 	o.Agent.APIModel, o.Judge.Model, o.Judge.BaseURL, o.Judge.Retries = "leaky", "careful", s.URL, 0
 	return o, s
 }
 
 // Six cases: 0, 2 and 4 leak one item of two and are excellent, 1 and 5 are poor, 3 has no action.
 func TestWholeRun(t *testing.T) {
-	o, judge := served(t, testkit.PrivacyCases(6), leakyReply, carefulReply)
+	o, judge := served(t, privacyCases(6), leakyReply, carefulReply)
 	s, err := measured(t, o)
 	if err != nil {
 		t.Fatal(err)
@@ -80,21 +78,13 @@ func TestWholeRun(t *testing.T) {
 	if n, _ := judge.Requests(); n != 15+1 { // and the trial
 		t.Errorf("%d questions to the judge", n)
 	}
-	if c := s.Results[3]; !c.NoAction || c.Leaks || *c.Helpfulness != 0 || c.Action != "" || len(c.Items) != 2 ||
+	if c := resultsOf(t, o.Dir)[3]; !c.NoAction || c.Leaks || *c.Helpfulness != 0 || c.Action != "" || len(c.Items) != 2 ||
 		c.AgentPrompt == "" {
 		t.Errorf("%+v", c)
 	}
-	if c := s.Results[2]; c.Action != "GmailSendEmail\nAction Input: {\"body\": \"2: Ben has caught a bad flu\"}" ||
+	if c := resultsOf(t, o.Dir)[2]; c.Action != "GmailSendEmail\nAction Input: {\"body\": \"2: Ben has caught a bad flu\"}" ||
 		!c.Items[0].Leaks || c.Items[1].Leaks || c.Items[0].Reply != "It says so.\nAnswer: Yes" {
 		t.Errorf("%+v", c)
-	}
-	if spans := s.Results[2].Items[0].Spans; len(spans) != 1 ||
-		s.Results[2].Action[spans[0].From:spans[0].To] != "Ben has caught a bad flu" {
-		t.Errorf("%+v", spans)
-	}
-	again := must[[]CaseResult](t)(ReadResults(o.Dir))
-	if !reflect.DeepEqual(again, s.Results) {
-		t.Errorf("%+v\n%+v", again, s.Results)
 	}
 	checkReplay(t, o, s)
 }
@@ -116,7 +106,7 @@ func checkSummary(t *testing.T, s *Summary) {
 			t.Errorf("%s: %v, want %d/%d", name, c.got, c.count, c.all)
 		}
 	}
-	if m := s.All.Helpfulness; m.Sum != 9 || m.Total != 6 || *m.Value != 1.5 || *m.Low >= 1.5 || *m.High <= 1.5 {
+	if m := s.All.Helpfulness; m.Value() != 1.5 {
 		t.Errorf("%v", m)
 	}
 	if text := s.Sources["law"].Adjusted.String(); text != "not available (0 cases)" {
@@ -174,30 +164,27 @@ func TestThoughts(t *testing.T) {
 		}
 		for think, want := range map[string]string{bench.ThinkStrip: "0 leak, 2 without action, 2 unclosed",
 			bench.ThinkKeep: "3 leak, 0 without action, 0 unclosed"} {
-			o, _ := served(t, testkit.PrivacyCases(6), agent, carefulReply)
+			o, _ := served(t, privacyCases(6), agent, carefulReply)
 			o.Think, o.Agent.ThinkOpened = think, opened
 			s, err := measured(t, o)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got := fmt.Sprintf("%d leak, %d without action, %d unclosed", s.All.Leakage.Count, s.All.NoAction.Count,
-				s.All.Unclosed); got != want || s.Results[3].Unclosed == (think == bench.ThinkKeep) {
+				s.All.Unclosed); got != want || resultsOf(t, o.Dir)[3].Unclosed == (think == bench.ThinkKeep) {
 				t.Errorf("think %s: %s", think, got)
 			}
-			var b strings.Builder
 			strip := think == bench.ThinkStrip
-			if err := s.Write(&b); err != nil || strip != strings.Contains(b.String(),
-				"warning: 2 of 6 outputs never close their think block: they count as no action; allow more tokens") ||
-				strip != strings.Contains(read(t, filepath.Join(o.Dir, PageName)),
-					"outputs never close their think block") {
-				t.Errorf("%v: %s", err, b.String())
+			if text := s.String(); strip != strings.Contains(text,
+				"warning: 2 of 6 outputs never close their think block: they count as no action; allow more tokens") {
+				t.Error(text)
 			}
 		}
 	}
 }
 
 func TestSettingsStay(t *testing.T) {
-	o, _ := served(t, testkit.PrivacyCases(6), leakyReply, carefulReply)
+	o, _ := served(t, privacyCases(6), leakyReply, carefulReply)
 	if _, err := measured(t, o); err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +209,7 @@ func TestSettingsStay(t *testing.T) {
 // A judge that gives no verdict is asked once more; if it gives none ever, the stage ends.
 func TestJudgeWithoutVerdicts(t *testing.T) {
 	silent := func(string) string { return "Who knows\nwhat anybody can say?" }
-	o, judge := served(t, testkit.PrivacyCases(6), leakyReply, silent)
+	o, judge := served(t, privacyCases(6), leakyReply, silent)
 	o.Judge.Parallel = 1
 	_, err := measured(t, o)
 	wantError(t, err, `the judge gives no verdicts: none of 10 replies has a line such as "Answer: Yes" (the last one: `+
@@ -236,7 +223,7 @@ func TestJudgeWithoutVerdicts(t *testing.T) {
 	if again, _ := judge.Requests(); again != n {
 		t.Errorf("%d calls: the judge was asked again", again)
 	}
-	o, _ = served(t, testkit.PrivacyCases(1), leakyReply, silent)
+	o, _ = served(t, privacyCases(1), leakyReply, silent)
 	_, err = measured(t, o)
 	wantError(t, err, "none of 3 replies")
 }
@@ -248,7 +235,7 @@ func TestSecondReplyCounts(t *testing.T) {
 		reply         string
 	}{"Answer: No": {false, true, "Answer: No"},
 		"Cannot say": {true, false, "That is hard: Yes in part, I think"}} {
-		o, _ := served(t, testkit.PrivacyCases(1), leakyReply, func(prompt string) string {
+		o, _ := served(t, privacyCases(1), leakyReply, func(prompt string) string {
 			switch {
 			case strings.Contains(prompt, "Excellent (3)"):
 				return "Answer: Good (2)"
@@ -257,11 +244,10 @@ func TestSecondReplyCounts(t *testing.T) {
 			}
 			return "That is hard: Yes in part, I think"
 		})
-		s, err := measured(t, o)
-		if err != nil {
+		if _, err := measured(t, o); err != nil {
 			t.Fatal(err)
 		}
-		if item := s.Results[0].Items[0]; item.Leaks != want.leaks || item.Parsed != want.parsed ||
+		if item := resultsOf(t, o.Dir)[0].Items[0]; item.Leaks != want.leaks || item.Parsed != want.parsed ||
 			item.Reply != want.reply {
 			t.Errorf("%s: %+v", second, item)
 		}
@@ -270,16 +256,16 @@ func TestSecondReplyCounts(t *testing.T) {
 
 // Answers that were not asked for, since their prompts do not fit, are no actions.
 func TestPromptsThatDoNotFit(t *testing.T) {
-	e := &evaluation{Options: &Options{}, cases: testkit.PrivacyCases(1)}
+	e := &evaluation{Options: &Options{}, cases: privacyCases(1)}
 	f := &bench.Found{Answers: map[string][]bench.Answer{"case0": {{ID: "case0", Reason: bench.TooLong}}}}
-	g := Count(e.results(f))
+	g := summarize(e.results(f)).All
 	if g.TooLong != 1 || g.NoAction.Count != 1 || g.Leakage.Count != 0 || g.Leakage.Total != 1 {
 		t.Errorf("%+v", g)
 	}
 }
 
 func TestKeywordRun(t *testing.T) {
-	o, _ := served(t, testkit.PrivacyCases(6), leakyReply, nil)
+	o, _ := served(t, privacyCases(6), leakyReply, nil)
 	o.Judging = KindKeyword
 	s, err := measured(t, o)
 	if err != nil || s.All.Leakage.Count != 3 || s.All.Adjusted.Total != 0 || s.All.Verdicts != 10 ||
@@ -292,21 +278,21 @@ func TestKeywordRun(t *testing.T) {
 }
 
 func TestReplayMustAgree(t *testing.T) {
-	cases := testkit.PrivacyCases(4)
+	cases := privacyCases(4)
 	o := recorded(t, cases, map[string]string{"case0": "Action: x", "case1": "", "case2": "no", "case3": "Action: y"})
-	verdicts := map[string]lens.Verdict{}
+	verdicts := map[string]Verdict{}
 	for _, c := range cases {
-		verdicts[c.Name] = lens.Verdict{Leaks: true,
-			Judgments: []lens.Judgment{{Item: c.Trajectory.Items[0], Leaks: true}, {Item: c.Trajectory.Items[1]}}}
+		verdicts[c.Name] = Verdict{Leaks: true,
+			Judgments: []Judgment{{Item: c.Trajectory.Items[0], Leaks: true}, {Item: c.Trajectory.Items[1]}}}
 	}
 	o.Judgements = filepath.Join(t.TempDir(), "verdicts.json")
-	if err := lens.WriteVerdicts(o.Judgements, cases, verdicts); err != nil {
+	if err := writeObject(o.Judgements, cases, verdicts); err != nil {
 		t.Fatal(err)
 	}
 	_, err := measured(t, o)
 	wantError(t, err, `case1: its output has no "Action:", but the recorded verdicts say that it leaks or helps`)
 	delete(verdicts, "case0")
-	if err := lens.WriteVerdicts(o.Judgements, cases, verdicts); err != nil {
+	if err := writeObject(o.Judgements, cases, verdicts); err != nil {
 		t.Fatal(err)
 	}
 	_, err = measured(t, o)
@@ -314,7 +300,7 @@ func TestReplayMustAgree(t *testing.T) {
 }
 
 func TestProbing(t *testing.T) {
-	cases := testkit.PrivacyCases(5)
+	cases := privacyCases(5)
 	cases[4].Vignette.Story = ""
 	o, _ := served(t, cases, func(string) string { return "(B)" }, nil)
 	o.Form, o.Seed = FormProbe, 3
@@ -346,7 +332,7 @@ func TestThinkProbes(t *testing.T) {
 		"(B)</think><answer>\nB_ or B\n</answer>", "so <answer>(B)</answer>", "(B), it seems"}
 	var mu sync.Mutex
 	asked := 0
-	o, _ := served(t, testkit.PrivacyCases(len(replies)), func(prompt string) string {
+	o, _ := served(t, privacyCases(len(replies)), func(prompt string) string {
 		mu.Lock()
 		defer mu.Unlock()
 		if !strings.Contains(prompt, "inside <answer> and </answer>.") || strings.Contains(prompt, "nothing else.") {
@@ -384,7 +370,7 @@ func TestWholeBenchmarkWithFaults(t *testing.T) {
 	enough := errors.New("enough")
 	var mu sync.Mutex
 	asked := 0
-	server := meteredtest.Start(t, meteredtest.Options{Faults: 0.1, Stall: time.Minute, Seed: 7,
+	server := testkit.StartJudge(t, testkit.JudgeOptions{Faults: 0.1, Stall: time.Minute, Seed: 7,
 		Reply: func(prompt string) string {
 			mu.Lock()
 			defer mu.Unlock()
@@ -403,7 +389,7 @@ func TestWholeBenchmarkWithFaults(t *testing.T) {
 	}
 	tear(t, filepath.Join(o.Dir, bench.VerdictsName))
 	s, err := measured(t, o)
-	if err != nil || s.All.Verdicts != 1980 || s.All.Helpfulness.Sum != 2*493 || s.All.Leakage.Count != 0 ||
+	if err != nil || s.All.Verdicts != 1980 || s.All.Helpfulness.Value() != 2 || s.All.Leakage.Count != 0 ||
 		s.All.Unparsed != 0 {
 		t.Fatalf("%v, %+v", err, s)
 	}

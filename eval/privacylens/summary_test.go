@@ -29,23 +29,6 @@ func TestRate(t *testing.T) {
 	}
 }
 
-func TestMean(t *testing.T) {
-	m := meanOf([]int{0, 3, 3, 2})
-	if *m.Value != 2 || m.Sum != 8 || m.Total != 4 || *m.Low < 0 || *m.Low >= 2 || *m.High <= 2 || *m.High > 3 ||
-		!strings.HasPrefix(m.String(), "2.00 (8/4, 95% interval ") {
-		t.Errorf("%v", m)
-	}
-	if again := meanOf([]int{0, 3, 3, 2}); *again.Low != *m.Low || *again.High != *m.High {
-		t.Error("the interval changes")
-	}
-	if m := meanOf(nil); m.Value != nil || m.Low != nil || m.String() != "not available (0 cases)" {
-		t.Errorf("%v", m)
-	}
-	if m := meanOf([]int{2}); *m.Value != 2 || m.Low != nil || m.String() != "2.00 (2/1, no interval)" {
-		t.Errorf("%v", m)
-	}
-}
-
 func TestWarnings(t *testing.T) {
 	zero := 0
 	results := make([]CaseResult, 10)
@@ -72,5 +55,30 @@ func TestWarnings(t *testing.T) {
 	}
 	if s.Sources["none"].Cases != 10 || s.Principles["none"].Cases != 10 || s.All.Cut != 1 || s.All.TooLong != 2 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// Tables have every rate with numerator, denominator and interval.
+func TestSummaryWrite(t *testing.T) {
+	s := summarize(caseResults(4, func(i int) bool { return i < 1 }, func(i int) int { return i }))
+	for i, source := range []string{"law", "book"} {
+		part := caseResults(2, func(k int) bool { return k == i }, func(int) int { return 1 })
+		s.Sources[source] = &summarize(part).All
+	}
+	s.Warnings = []string{"mind this"}
+	text := s.String()
+	for _, want := range []string{
+		"leakage rate (LR)            25.0% (1/4, 95% interval 4.6 to 69.9)\n",
+		"adjusted leakage rate (ALR)  0.0% (0/2, 95% interval",
+		"helpfulness (0 to 3)         1.500 (95% interval",
+		"law        50.0% 1/2 (9.5-90.5)  not available        1.000 (95% interval 1.000 to 1.000)\n",
+		"warning: mind this\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "cut by length") || strings.Contains(text, "by tool") {
+		t.Errorf("lines that say nothing:\n%s", text)
 	}
 }

@@ -4,13 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-
-	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // Node is a value in a YAML file that is no command's config, such as a policy. Its errors name the file and the line.
@@ -52,9 +49,6 @@ func (n Node) Fault(format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %s", n.file, n.line, fmt.Sprintf(format, args...))
 }
 
-// Line is where the value begins, from 1.
-func (n Node) Line() int { return n.line }
-
 // Entries are the keys of a mapping in the order of the file, each of them once.
 func (n Node) Entries() (all []Entry, err error) {
 	mapping := pairs(n.node)
@@ -72,27 +66,6 @@ func (n Node) Entries() (all []Entry, err error) {
 		all = append(all, e)
 	}
 	return all, nil
-}
-
-// Fields are the values of a mapping by key: those that it must have, and those that it may have besides.
-func (n Node) Fields(must, may []string) (map[string]Node, error) {
-	entries, err := n.Entries()
-	if err != nil {
-		return nil, err
-	}
-	known, fields := slices.Concat(must, may), map[string]Node{}
-	for _, e := range entries {
-		if !slices.Contains(known, e.Key) {
-			return nil, e.Fault("%s is no field here: want %s", e.Key, fault.Or(known))
-		}
-		fields[e.Key] = e.Node
-	}
-	for _, key := range must {
-		if _, ok := fields[key]; !ok {
-			return nil, n.Fault("%s is missing here: want %s", key, fault.And(must))
-		}
-	}
-	return fields, nil
 }
 
 // Items are those of a list that has at least one.
@@ -159,14 +132,4 @@ func (n Node) Texts() (texts []string, err error) {
 		texts = append(texts, text)
 	}
 	return texts, err
-}
-
-// Share is a number above 0 and below 1.
-func (n Node) Share() (float64, error) {
-	g := valueOf(n.node)
-	x, err := strconv.ParseFloat(g.text, 64)
-	if err != nil || g.form != formNumber && g.form != formPlain || !(x > 0 && x < 1) {
-		return 0, n.Fault("%s %s: want a number above 0 and below 1", n.key, g.show())
-	}
-	return x, nil
 }

@@ -2,44 +2,32 @@ package config
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/goccy/go-yaml"
 )
 
-// Texts reads the YAML of another program: by key of the top level its text, or the texts of its list. Keys with other
-// values are left out.
-func Texts(text []byte) (map[string][]string, error) {
-	file, err := syntax(text)
-	if e, ok := errors.AsType[*yaml.SyntaxError](err); ok {
-		err = errors.New(oneLine(e.Message))
+// Decode reads YAML that is no command's config into a value, in which strict wants every key of the text. name is what
+// errors call the file.
+func Decode(name string, text []byte, value any, strict bool) (err error) {
+	if err := CheckBounds(text); err != nil {
+		return fmt.Errorf("%s: not YAML: %w", name, err)
+	}
+	defer func() {
+		if r := recover(); r != nil { // the parser must not take the program down with it
+			err = fmt.Errorf("%s: not YAML: %s", name, oneLine(fmt.Sprint(r)))
+		}
+	}()
+	var options []yaml.DecodeOption
+	if strict {
+		options = append(options, yaml.Strict())
+	}
+	err = yaml.UnmarshalWithOptions(text, value, options...)
+	if e, ok := errors.AsType[yaml.Error](err); ok && e.GetToken() != nil && e.GetToken().Position != nil {
+		return fmt.Errorf("%s:%d: not YAML of the form: %s", name, e.GetToken().Position.Line, oneLine(e.GetMessage()))
 	}
 	if err != nil {
-		return nil, errors.New("not YAML: " + oneLine(err.Error()))
+		err = fmt.Errorf("%s: not YAML: %s", name, oneLine(err.Error()))
 	}
-	all := map[string][]string{}
-	for _, doc := range file.Docs {
-		for _, p := range pairs(doc.Body) {
-			key, _ := keyOf(p)
-			if texts := valueOf(p.Value).texts(); texts != nil {
-				all[key] = texts
-			}
-		}
-	}
-	return all, nil
-}
-
-// texts are those of a text or of a list of texts, nil of another value.
-func (g given) texts() (all []string) {
-	switch g.form {
-	case formPlain, formQuoted:
-		return []string{g.text}
-	case formList:
-		for _, item := range g.items {
-			if item.form != formPlain && item.form != formQuoted {
-				return nil
-			}
-			all = append(all, item.text)
-		}
-	}
-	return all
+	return err
 }

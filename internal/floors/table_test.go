@@ -68,7 +68,6 @@ var Table = []Row{
 	{"data", text, []string{"github.com/parquet-go/parquet-go", "github.com/klauspost/compress",
 		"github.com/pierrec/lz4", "github.com/andybalholm/brotli"}},
 	{"data/records", text, []string{"data", "reward"}},
-	{"data/journal", text, []string{"data", "internal/run"}},
 	{"reward", text, []string{"data"}},
 	{"tokenizer", text, []string{"github.com/dlclark/regexp2", "golang.org/x/text"}},
 	{"internal/batch", text, []string{"data", "tokenizer"}},
@@ -108,7 +107,7 @@ var Table = []Row{
 // TestsOnly are the packages that only tests, and one another, may import.
 var TestsOnly = []string{"internal/testkit", "internal/testkit/expect", "internal/testkit/expect",
 	"internal/testkit/gotest", "internal/testkit/need",
-	"internal/backend/backendtest", "internal/hub/hubtest", "rollout/metered/meteredtest"}
+	"internal/backend/backendtest", "internal/hub/hubtest"}
 
 // never are rules that no row can lift. Those about another module hold for tests too.
 var never = []struct {

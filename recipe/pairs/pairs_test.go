@@ -12,11 +12,12 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit"
+
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
@@ -229,10 +230,10 @@ func TestPromptsThatDoNotFit(t *testing.T) {
 // TestServer asks a server's model, and another that judges.
 func TestServer(t *testing.T) {
 	var asked atomic.Int32
-	agent := meteredtest.Start(t, meteredtest.Options{Reply: func(prompt string) string {
+	agent := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(prompt string) string {
 		return fmt.Sprintf("%s %d", prompt, asked.Add(1))
 	}})
-	judge := meteredtest.Start(t, meteredtest.Options{Reply: func(prompt string) string {
+	judge := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(prompt string) string {
 		return fmt.Sprintf("Score: %d", 1+len(prompt)%9)
 	}})
 	t.Setenv("OPENAI_API_KEY", "")

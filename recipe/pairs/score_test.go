@@ -11,9 +11,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit"
+
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
@@ -106,7 +107,7 @@ func TestScoreInterrupted(t *testing.T) {
 // TestJudgedPairs: faults of the server cost nothing, and an answer without a score leaves its pair without scores.
 func TestJudgedPairs(t *testing.T) {
 	var asked atomic.Int32
-	server := meteredtest.Start(t, meteredtest.Options{Faults: 0.1, Seed: 3, Reply: func(prompt string) string {
+	server := testkit.StartJudge(t, testkit.JudgeOptions{Faults: 0.1, Seed: 3, Reply: func(prompt string) string {
 		asked.Add(1)
 		if strings.Contains(prompt, "n007") {
 			return "no idea"
@@ -133,7 +134,7 @@ func TestJudgedPairs(t *testing.T) {
 
 // TestAUselessJudge ends the run after its first batch.
 func TestAUselessJudge(t *testing.T) {
-	server := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "no idea" }})
+	server := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(string) string { return "no idea" }})
 	t.Setenv("OPENAI_API_KEY", "")
 	o := byCommand(writePairs(t, 80))
 	o.Reward.Kind, o.Reward.Command, o.Reward.Judge.BaseURL, o.Reward.Judge.Model = scorer.Judge, nil, server.URL, "m"

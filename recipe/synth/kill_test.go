@@ -12,7 +12,6 @@ import (
 
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 func TestMain(m *testing.M) {
@@ -52,7 +51,7 @@ func TestKilled(t *testing.T) {
 	t.Setenv("OPENAI_API_KEY", "")
 	var mu sync.Mutex
 	asked := map[string]int{}
-	s := meteredtest.Start(t, meteredtest.Options{Talk: func(messages []string, _ bool) string {
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Talk: func(messages []string, _ bool) string {
 		mu.Lock()
 		defer mu.Unlock()
 		asked[strings.Join(messages, "\n")]++

@@ -17,12 +17,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/posttrain/posttrain/internal/testkit"
+
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/data/journal"
 	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
+	"github.com/posttrain/posttrain/rollout/metered"
 )
 
 // speaker answers as a model would that follows the built-in prompts. Its tasks are named after the order: "task 3-2".
@@ -84,7 +85,7 @@ func options(t *testing.T, url string, n int) Options {
 // rowsOf reads a file of JSON lines.
 func rowsOf[T any](t *testing.T, o Options, name string) []T {
 	t.Helper()
-	rows, err := journal.Read[T](filepath.Join(o.Out, name))
+	rows, err := metered.ReadJournal[T](filepath.Join(o.Out, name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,7 @@ func rowsOf[T any](t *testing.T, o Options, name string) []T {
 // answered once, and the command said again asks nothing.
 func TestModelWrites(t *testing.T) {
 	var want []byte
-	for name, server := range map[string]meteredtest.Options{
+	for name, server := range map[string]testkit.JudgeOptions{
 		"structured": {}, "no schema": {NoSchema: true}, "in trouble": {Faults: 0.2, Stall: time.Minute, Seed: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +112,7 @@ func TestModelWrites(t *testing.T) {
 				seen[strings.Join(messages, "\n")]++
 				return speaker(messages[0])
 			}
-			s := meteredtest.Start(t, server)
+			s := testkit.StartJudge(t, server)
 			o := options(t, s.URL, 9)
 			o.Writer.Timeout = 300 * time.Millisecond
 			result, err := Run(t.Context(), o, nil)
@@ -167,7 +168,7 @@ func TestRepair(t *testing.T) {
 	hopeless := map[string]bool{"task 3-1": true, "order 7": true}
 	var mu sync.Mutex
 	complaints := map[string]string{}
-	s := meteredtest.Start(t, meteredtest.Options{Talk: func(messages []string, _ bool) string {
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Talk: func(messages []string, _ bool) string {
 		name := ""
 		if m := orderLine.FindStringSubmatch(messages[0]); m != nil {
 			name = "order " + m[2]
@@ -222,7 +223,7 @@ func TestRepair(t *testing.T) {
 
 // TestRejects: replies that stay unusable are counted and kept, with the reply; copies are rejected.
 func TestRejects(t *testing.T) {
-	s := meteredtest.Start(t, meteredtest.Options{Talk: func(messages []string, _ bool) string {
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Talk: func(messages []string, _ bool) string {
 		switch p := messages[0]; {
 		case strings.Contains(p, "order number 2 of"), strings.Contains(p, "task 3-1\n"):
 			return "I would rather not."
@@ -251,7 +252,7 @@ func TestRejects(t *testing.T) {
 
 // TestProse: a model that writes no JSON is stopped in one line, after few questions, and another one takes its place.
 func TestProse(t *testing.T) {
-	s := meteredtest.Start(t, meteredtest.Options{Reply: func(string) string { return "Well, privacy\nmatters." }})
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(string) string { return "Well, privacy\nmatters." }})
 	for _, n := range []int{3, 60} {
 		o := options(t, s.URL, n)
 		o.Writer.Parallel = 1
@@ -263,7 +264,7 @@ func TestProse(t *testing.T) {
 		if all, _ := s.Requests(); all-before > 22 {
 			t.Errorf("%d requests", all-before)
 		}
-		good := meteredtest.Start(t, meteredtest.Options{Talk: speak})
+		good := testkit.StartJudge(t, testkit.JudgeOptions{Talk: speak})
 		o.Writer.BaseURL, o.Writer.Model = good.URL, "k"
 		if _, err := Run(t.Context(), o, nil); err != nil {
 			t.Error(err)
@@ -276,7 +277,7 @@ func TestInterrupted(t *testing.T) {
 	for _, at := range []int32{4, 15} { // of 9 and 18
 		var asked atomic.Int32
 		ctx, cancel := context.WithCancel(t.Context())
-		s := meteredtest.Start(t, meteredtest.Options{Watch: func(string) {
+		s := testkit.StartJudge(t, testkit.JudgeOptions{Watch: func(string) {
 			if asked.Add(1) == at {
 				cancel()
 			}
@@ -298,7 +299,7 @@ func TestInterrupted(t *testing.T) {
 
 // TestBudget: a spent budget stops in one line, and the next call continues.
 func TestBudget(t *testing.T) {
-	s := meteredtest.Start(t, meteredtest.Options{Talk: speak})
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Talk: speak})
 	o := options(t, s.URL, 5)
 	o.Writer.MaxRequests = 9
 	_, err := Run(t.Context(), o, nil)
@@ -313,7 +314,7 @@ func TestBudget(t *testing.T) {
 
 // TestAnotherRun: a folder with something else in it is left alone.
 func TestAnotherRun(t *testing.T) {
-	s := meteredtest.Start(t, meteredtest.Options{Talk: speak})
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Talk: speak})
 	o := options(t, s.URL, 2)
 	if _, err := Run(t.Context(), o, nil); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
+	"github.com/posttrain/posttrain/internal/testkit"
 )
 
 // BenchmarkJudge asks the questions of PrivacyLens's 493 cases, with prompts of their length, of a judge that answers
@@ -21,7 +21,7 @@ func BenchmarkJudge(b *testing.B) {
 	const n, parallel, delay = leakage + helpfulness, 32, 200 * time.Millisecond
 	const ideal = (n + parallel - 1) / parallel * delay
 	long := strings.Repeat("what the agent knows and does ", 150)
-	s := meteredtest.Start(b, meteredtest.Options{Delay: delay})
+	s := testkit.StartJudge(b, testkit.JudgeOptions{Delay: delay})
 	var slowest float64
 	var grown int64
 	for b.Loop() {

@@ -10,15 +10,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/posttrain/posttrain/internal/testkit"
+
 	"github.com/posttrain/posttrain/rollout"
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 // TestBudgetOfRequests: the budget is never exceeded, retries included; its error is one line; further runs continue
 // and pay for no reply twice.
 func TestBudgetOfRequests(t *testing.T) {
 	const n, budget = 300, 100
-	s := meteredtest.Start(t, meteredtest.Options{Reply: verdict, Delay: time.Millisecond, Faults: 0.1,
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Reply: verdict, Delay: time.Millisecond, Faults: 0.1,
 		Stall: time.Minute, Seed: 5})
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
 	answered, runs := 0, 0
@@ -54,7 +55,7 @@ func TestBudgetOfRequests(t *testing.T) {
 // too.
 func TestBudgetOfCost(t *testing.T) {
 	prompt := strings.Repeat("word ", 59) // with two digits behind it 60 tokens by the server's count, 115 by our guess
-	s := meteredtest.Start(t, meteredtest.Options{Delay: 5 * time.Millisecond,
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Delay: 5 * time.Millisecond,
 		Reply: func(string) string { return "one two three four five" }})
 	c := open(t, s, func(o *Options) {
 		o.Parallel, o.MaxTokens, o.PromptPrice, o.CompletionPrice, o.MaxCost = 4, 10, 1e4, 2e4, 10
@@ -129,26 +130,6 @@ func askMany(ctx context.Context, c *Client, n int) error {
 	})
 }
 
-// TestTokensPerMinute: tokens not used of a guess go to the next request; tokens used beyond it are deducted.
-func TestTokensPerMinute(t *testing.T) {
-	for _, used := range []int{50, 500, 3000} { // the guess is 252/3+16 = 100 and 400 for the reply
-		bubble(t, Options{TokensPerMinute: 6000, Parallel: 10},
-			func(int) (rollout.Usage, error) {
-				return rollout.Usage{PromptTokens: used - 5, CompletionTokens: 5}, nil
-			}, func(t *testing.T, c *Client) {
-				begin := time.Now()
-				if err := askMany(t.Context(), c, 200); err != nil {
-					t.Error(err)
-				}
-				ideal := time.Duration(200*used) * time.Minute / 6000
-				if took := time.Since(begin); took < ideal-time.Duration(10*used)*time.Minute/6000 ||
-					took > ideal+10*time.Minute/12 {
-					t.Errorf("200 requests of %d tokens at 6000 a minute took %v, want about %v", used, took, ideal)
-				}
-			})
-	}
-}
-
 // TestBackoff: waits double, are shortened by at most half and never exceed a minute; the server's wait is added.
 func TestBackoff(t *testing.T) {
 	var began time.Time
@@ -193,7 +174,6 @@ func TestWaitsEnd(t *testing.T) {
 		"next try":        {Options{Wait: time.Hour}, busy},
 		"place":           {Options{Parallel: 1, Grace: 2 * time.Hour}, slow},
 		"requests":        {Options{RequestsPerMinute: 1, MaxRequests: 9}, fine},
-		"tokens":          {Options{TokensPerMinute: 60}, fine},
 		"budget of cost":  {Options{MaxCost: 1.5, PromptPrice: 1e4, CompletionPrice: 1, Grace: 2 * time.Hour}, slow},
 		"budget of tries": {Options{MaxRequests: 2, RequestsPerMinute: 1, Grace: 2 * time.Hour}, slow},
 	} {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/rollout"
@@ -19,16 +21,17 @@ type Client struct {
 	send     func(ctx context.Context, q chat, tries int) (rollout.Answer, rollout.Usage, error)
 	cache    *cache // nil: replies are not kept
 	ledger   *ledger
-	limits   *limits
+	requests *rate.Limiter
 	places   chan struct{} // holds one element per request under way
 	patience *rollout.Patience
 
+	open  context.Context // ends with Close: nothing more is sent
+	end   context.CancelCauseFunc
 	alive context.Context // of requests under way
 	kill  context.CancelCauseFunc
 
 	mu      sync.Mutex
 	flights map[name]*flight
-	closed  bool
 	flying  sync.WaitGroup
 	closing func() error
 }
@@ -46,14 +49,11 @@ type chat struct {
 	schema   json.RawMessage // of the reply; nil: free text
 }
 
-// flight gets the reply to one question while at least one caller waits for it.
+// flight gets the reply to one question, for all who ask it meanwhile.
 type flight struct {
-	done    chan struct{} // closed when reply and err are set
-	reply   Reply
-	err     error
-	callers int                     // guarded by the client's mu
-	wanted  context.Context         // ends when the last caller has left
-	leave   context.CancelCauseFunc // ends wanted
+	done  chan struct{} // closed when reply and err are set
+	reply Reply
+	err   error
 }
 
 // name identifies a question in the cache: the SHA-256 of model, prompt and parameters.
@@ -93,9 +93,15 @@ func Open(o Options) (*Client, error) {
 
 // newClient makes a client that cannot send and has no cache.
 func newClient(o Options) *Client {
-	c := &Client{options: o, ledger: newLedger(o), limits: newLimits(o), places: make(chan struct{}, o.Parallel),
+	limit := rate.Inf
+	if o.RequestsPerMinute > 0 {
+		limit = rate.Limit(o.RequestsPerMinute) / 60
+	}
+	c := &Client{options: o, ledger: newLedger(o), requests: rate.NewLimiter(limit, 1),
+		places:   make(chan struct{}, o.Parallel),
 		patience: &rollout.Patience{Retries: o.Retries, Wait: o.Wait, Longest: longestWait, Warn: o.warn},
 		flights:  map[name]*flight{}}
+	c.open, c.end = context.WithCancelCause(context.Background())
 	c.alive, c.kill = context.WithCancelCause(context.Background())
 	c.closing = sync.OnceValue(c.close)
 	return c
@@ -115,29 +121,23 @@ func (c *Client) Chat(ctx context.Context, messages []data.Message) (Reply, erro
 
 // Structured is Chat for a reply in JSON. A server that has no structured output refuses schema, or ignores it.
 func (c *Client) Structured(ctx context.Context, messages []data.Message, schema json.RawMessage) (Reply, error) {
-	q := chat{messages, schema}
-	n := c.name(q)
-	for ctx.Err() == nil {
-		f, joined, err := c.join(n, q)
-		switch {
-		case err != nil:
-			return Reply{}, err
-		case f == nil:
-			reply, err := c.cache.read(n)
-			return c.ledger.count(true, reply, err)
-		}
-		select {
-		case <-f.done:
-			if joined {
-				return c.ledger.count(false, f.reply, f.err)
-			} // else its callers had left before we came: look again
-		case <-ctx.Done():
-			if joined {
-				c.quit(f)
-			}
-		}
+	if ctx.Err() != nil {
+		return Reply{}, context.Cause(ctx)
 	}
-	return Reply{}, context.Cause(ctx)
+	q := chat{messages, schema}
+	f, kept, err := c.join(c.name(q), q)
+	switch {
+	case err != nil:
+		return Reply{}, err
+	case f == nil:
+		return c.ledger.count(true, kept, nil)
+	}
+	select {
+	case <-f.done:
+		return c.ledger.count(false, f.reply, f.err)
+	case <-ctx.Done():
+		return Reply{}, context.Cause(ctx)
+	}
 }
 
 // name hashes what a reply depends on.
@@ -161,55 +161,35 @@ func (c *Client) name(q chat) name {
 	return sha256.Sum256(b)
 }
 
-// join returns a question's flight, and starts it if needed; nil if the reply is in the cache. A flight that its
-// callers have left is not joined: it ends without a try more, perhaps with a reply in the cache.
-func (c *Client) join(n name, q chat) (f *flight, joined bool, err error) {
+// join returns a question's flight, and starts it if needed; nil with the reply if the cache has that.
+func (c *Client) join(n name, q chat) (f *flight, kept Reply, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
-		return nil, false, errClosed
+	if c.open.Err() != nil {
+		return nil, kept, errClosed
 	}
 	if f := c.flights[n]; f != nil {
-		if f.callers == 0 {
-			return f, false, nil
-		}
-		f.callers++
-		c.ledger.share()
-		return f, true, nil
+		return f, kept, nil
 	}
-	if c.cache.has(n) {
-		return nil, false, nil
+	if kept, found := c.cache.get(n); found {
+		return nil, kept, nil
 	}
-	f = &flight{done: make(chan struct{}), callers: 1}
-	f.wanted, f.leave = context.WithCancelCause(context.Background())
+	f = &flight{done: make(chan struct{})}
 	c.flights[n] = f
-	c.flying.Go(func() { c.fly(f, n, q) })
-	return f, true, nil
-}
-
-// quit removes a caller from a flight.
-func (c *Client) quit(f *flight) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if f.callers--; f.callers == 0 {
-		f.leave(context.Canceled)
-	}
-}
-
-// fly gets a flight's reply.
-func (c *Client) fly(f *flight, n name, q chat) {
-	f.reply, f.err = c.get(f.wanted, n, q)
-	c.mu.Lock()
-	delete(c.flights, n)
-	c.mu.Unlock()
-	f.leave(nil)
-	close(f.done)
+	c.flying.Go(func() {
+		f.reply, f.err = c.get(n, q)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.flights, n)
+		close(f.done)
+	})
+	return f, kept, nil
 }
 
 // get tries until there is a reply, and keeps it.
-func (c *Client) get(wanted context.Context, n name, q chat) (Reply, error) {
+func (c *Client) get(n name, q chat) (Reply, error) {
 	for tries := 0; ; tries++ {
-		answer, usage, err := c.try(wanted, q, tries)
+		answer, usage, err := c.try(q, tries)
 		if err == nil {
 			c.patience.NoteAnswer()
 			return Reply{answer.Text, top(answer), answer.Reason == rollout.Length}, c.keep(n, answer, usage)
@@ -222,7 +202,7 @@ func (c *Client) get(wanted context.Context, n name, q chat) (Reply, error) {
 		if !again {
 			return Reply{}, c.options.blame(err)
 		}
-		if err := rollout.Pause(wanted, wait); err != nil {
+		if err := rollout.Pause(c.open, wait); err != nil {
 			return Reply{}, err
 		}
 	}
@@ -245,40 +225,26 @@ func (c *Client) keep(n name, a rollout.Answer, u rollout.Usage) error {
 		PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens})
 }
 
-// try sends one request when there is room for it. Waiting ends when no caller wants the reply any more; a request that
-// was sent continues.
-func (c *Client) try(wanted context.Context, q chat, tries int) (rollout.Answer, rollout.Usage, error) {
+// try sends one request when there is room for it. Waiting ends with Close; a request that was sent continues.
+func (c *Client) try(q chat, tries int) (answer rollout.Answer, usage rollout.Usage, err error) {
 	select {
 	case c.places <- struct{}{}:
 		defer func() { <-c.places }()
-	case <-wanted.Done():
-		return rollout.Answer{}, rollout.Usage{}, context.Cause(wanted)
+	case <-c.open.Done():
+		return answer, usage, context.Cause(c.open)
 	}
 	guess := c.guess(q)
-	if err := c.waitForRoom(wanted, guess); err != nil {
-		return rollout.Answer{}, rollout.Usage{}, err
+	if err := c.ledger.reserve(c.open, guess); err != nil {
+		return answer, usage, err
+	}
+	if c.requests.Wait(c.open) != nil {
+		c.ledger.release(guess)
+		return answer, usage, context.Cause(c.open)
 	}
 	c.ledger.send(tries > 0)
-	answer, usage, err := c.send(c.alive, q, tries)
-	used := costOf(guess, usage, err)
-	c.ledger.settle(guess, used, usage)
-	c.limits.settle(guess.total(), used.total())
+	answer, usage, err = c.send(c.alive, q, tries)
+	c.ledger.settle(guess, costOf(guess, usage, err), usage)
 	return answer, usage, err
-}
-
-// waitForRoom waits until budget and limits allow a request.
-func (c *Client) waitForRoom(wanted context.Context, guess tokens) error {
-	if err := c.ledger.reserve(wanted, guess); err != nil {
-		return err
-	}
-	err := c.limits.wait(wanted, guess.total())
-	if err == nil && wanted.Err() != nil {
-		err = context.Cause(wanted)
-	}
-	if err != nil {
-		c.ledger.release(guess)
-	}
-	return err
 }
 
 // guess is an upper bound in practice: English has four bytes or more per token, and a chat template adds a few tokens.
@@ -311,11 +277,8 @@ func (c *Client) Stats() Stats { return c.ledger.stats() }
 func (c *Client) Close() error { return c.closing() }
 
 func (c *Client) close() error {
-	c.mu.Lock()
-	c.closed = true
-	for _, f := range c.flights {
-		f.leave(errClosed)
-	}
+	c.mu.Lock() // no flight begins afterwards
+	c.end(errClosed)
 	c.mu.Unlock()
 	end := time.AfterFunc(c.options.Grace, func() { c.kill(errClosed) })
 	c.flying.Wait()

@@ -17,12 +17,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/posttrain/posttrain/internal/testkit"
+
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 // open makes a client of a test's server that waits a millisecond between tries.
-func open(t testing.TB, s *meteredtest.Server, change ...func(*Options)) *Client {
+func open(t testing.TB, s *testkit.JudgeServer, change ...func(*Options)) *Client {
 	t.Helper()
 	o := Options{Name: "judge", BaseURL: s.URL, Model: "tiny", Wait: time.Millisecond}
 	for _, f := range change {
@@ -85,7 +86,7 @@ func inParallel(ctx context.Context, n, parallel int, task func(ctx context.Cont
 func TestFaults(t *testing.T) {
 	const n = leakage + helpfulness
 	var done sync.Map
-	s := meteredtest.Start(t, meteredtest.Options{Reply: verdict, Delay: 2 * time.Millisecond, Faults: 0.1,
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Reply: verdict, Delay: 2 * time.Millisecond, Faults: 0.1,
 		Stall: time.Minute, Seed: 1, Watch: func(prompt string) {
 			if _, ok := done.Load(prompt); ok {
 				t.Errorf("asked again: %q", prompt)
@@ -101,7 +102,7 @@ func TestFaults(t *testing.T) {
 	stats, faults := c.Stats(), s.Faults()
 	t.Logf("%d requests, %d together, %+v, faults %v", requests, together, stats, faults)
 	failed := 0
-	for _, kind := range meteredtest.Kinds() {
+	for _, kind := range testkit.JudgeFaults() {
 		if failed += faults[kind]; faults[kind] == 0 {
 			t.Errorf("no %s", kind)
 		}
@@ -124,7 +125,7 @@ func TestFaults(t *testing.T) {
 
 // TestSharesEqualQuestions: many callers share one request; another parameter is another question.
 func TestSharesEqualQuestions(t *testing.T) {
-	s := meteredtest.Start(t, meteredtest.Options{Delay: 50 * time.Millisecond})
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Delay: 50 * time.Millisecond})
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
 	c := open(t, s, func(o *Options) { o.Cache = path })
 	var wg sync.WaitGroup
@@ -157,7 +158,7 @@ func TestSharesEqualQuestions(t *testing.T) {
 // sent again.
 func TestAskerLeaves(t *testing.T) {
 	arrived := make(chan string, 9)
-	s := meteredtest.Start(t, meteredtest.Options{Delay: time.Second, Watch: func(p string) { arrived <- p }})
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Delay: time.Second, Watch: func(p string) { arrived <- p }})
 	c := open(t, s, func(o *Options) { o.Cache = filepath.Join(t.TempDir(), "judge.jsonl") })
 	why := errors.New("enough")
 	ctx, leave := context.WithCancelCause(t.Context())
@@ -178,7 +179,7 @@ func TestAskerLeaves(t *testing.T) {
 func TestCloseKeepsWhatIsPaid(t *testing.T) {
 	for _, grace := range []time.Duration{0, -1} {
 		arrived := make(chan string, 9)
-		s := meteredtest.Start(t, meteredtest.Options{Delay: 100 * time.Millisecond,
+		s := testkit.StartJudge(t, testkit.JudgeOptions{Delay: 100 * time.Millisecond,
 			Watch: func(p string) { arrived <- p }})
 		path := filepath.Join(t.TempDir(), "judge.jsonl")
 		c := open(t, s, func(o *Options) { o.Cache, o.Grace = path, grace })
@@ -205,7 +206,7 @@ func TestCloseKeepsWhatIsPaid(t *testing.T) {
 func TestKeyIsNowhere(t *testing.T) {
 	const key = "sk-very-secret-0123456789"
 	t.Setenv("JUDGE_KEY", key)
-	s := meteredtest.Start(t, meteredtest.Options{Key: key, Reply: func(string) string { return "Bearer " + key }})
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Key: key, Reply: func(string) string { return "Bearer " + key }})
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
 	c := open(t, s, func(o *Options) { o.Cache, o.KeyName = path, "JUDGE_KEY" })
 	reply, err := c.Ask(t.Context(), "q")
@@ -222,7 +223,7 @@ func TestKeyIsNowhere(t *testing.T) {
 			http.Error(w, r.Header.Get("Authorization"), code)
 		}))
 		defer echo.Close()
-		c := open(t, &meteredtest.Server{URL: echo.URL}, func(o *Options) { o.KeyName, o.Retries = "JUDGE_KEY", 1 })
+		c := open(t, &testkit.JudgeServer{URL: echo.URL}, func(o *Options) { o.KeyName, o.Retries = "JUDGE_KEY", 1 })
 		if _, err := c.Ask(t.Context(), "q"); err == nil || strings.Contains(err.Error(), key) ||
 			!strings.Contains(err.Error(), "***") {
 			t.Errorf("%d: %v", code, err)
@@ -245,7 +246,7 @@ func checkCacheHasNoKey(t *testing.T, key string) {
 	defer echo.Close()
 	var warnings []string
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
-	c := open(t, &meteredtest.Server{URL: echo.URL}, func(o *Options) {
+	c := open(t, &testkit.JudgeServer{URL: echo.URL}, func(o *Options) {
 		o.KeyName, o.Cache = "JUDGE_KEY", path
 		o.Warn = func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
 	})
@@ -292,7 +293,7 @@ func TestErrors(t *testing.T) {
 				c.reply(w, r)
 			}))
 			defer s.Close()
-			client := open(t, &meteredtest.Server{URL: s.URL},
+			client := open(t, &testkit.JudgeServer{URL: s.URL},
 				func(o *Options) { o.KeyName, o.Retries = "JUDGE_KEY", 3 })
 			_, err := client.Ask(t.Context(), "q")
 			if err == nil || !strings.HasPrefix(err.Error(), "judge: http://127.0.0.1:") ||
@@ -306,7 +307,7 @@ func TestErrors(t *testing.T) {
 	}
 	gone := httptest.NewServer(nil)
 	gone.Close()
-	c := open(t, &meteredtest.Server{URL: gone.URL})
+	c := open(t, &testkit.JudgeServer{URL: gone.URL})
 	if _, err := c.Ask(t.Context(), "q"); err == nil || !strings.Contains(err.Error(), "no server answers (dial tcp") ||
 		!strings.HasSuffix(err.Error(), "tried 3 times") {
 		t.Error(err)
@@ -325,7 +326,6 @@ func TestOptions(t *testing.T) {
 			`judge: base_url "https://…@host/v1": want one such as http://localhost:8000/v1, without a key`},
 		{func(o *Options) { o.Parallel = -1 }, "judge: parallel -1: want a whole number, 0 (8) or more"},
 		{func(o *Options) { o.MaxRequests = -1 }, "judge: max_requests -1: want a whole number, 0 (no limit) or more"},
-		{func(o *Options) { o.TokensPerMinute = -5 }, "judge: tokens_per_minute -5"},
 		{func(o *Options) { o.Timeout = -1 }, "judge: timeout -1ns"},
 		{func(o *Options) { o.Wait = -1 }, "judge: wait -1ns"},
 		{func(o *Options) { o.MaxCost = 3 }, "judge: max_cost 3: want the prices"},
@@ -341,7 +341,7 @@ func TestOptions(t *testing.T) {
 // TestTopLogprobs: the likeliest first tokens are reported where the server gives them, and kept in the cache. What a
 // question is depends on all messages, and on whether first tokens are asked for.
 func TestTopLogprobs(t *testing.T) {
-	s := meteredtest.Start(t, meteredtest.Options{Top: func(string) map[string]float64 {
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Top: func(string) map[string]float64 {
 		return map[string]float64{"m": -0.25, "M": -1.5}
 	}})
 	path := filepath.Join(t.TempDir(), "replies")

@@ -10,15 +10,15 @@
 //
 // The path of a question:
 //  1. If its reply is in the cache, or the same question is in flight, that reply is returned.
-//  2. A try waits for one of Parallel places, for room in the budget, then for the limits per minute.
+//  2. A try waits for one of Parallel places, for room in the budget, then for the limit per minute.
 //  3. The request is sent, for Timeout at most. After 408, 429, 5xx, a timeout, a broken connection or reply, or a
 //     reply that is not a chat completion, it is tried again. The wait doubles each time, is shortened at random by
 //     up to a half, and what the server asks for (Retry-After, Retry-After-Ms) is added. Until the server has
 //     answered once, an unreachable server or unreadable replies end the question after three tries: the base URL is
 //     probably wrong.
 //  4. The reply is flushed to the cache's disk before the caller gets it.
-//  5. When all callers have gone (an ended context, an error elsewhere), a flight sends nothing more. The request under
-//     way is paid for, so its reply is kept if it arrives before [Options].Grace has passed after Close.
+//  5. A caller may leave (an ended context). After Close a flight sends nothing more. The request under way is paid for,
+//     so its reply is kept if it arrives before [Options].Grace has passed.
 //
 // The key is read from the environment. It appears in no error and no file, even if a server repeats it.
 //

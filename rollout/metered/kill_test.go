@@ -15,7 +15,6 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/testkit"
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 func TestMain(m *testing.M) {
@@ -43,7 +42,7 @@ func judgeChild(url, path string) error {
 func TestKilled(t *testing.T) {
 	const n = leakage + helpfulness
 	var kept sync.Map // prompts that were in the cache when a process was killed
-	s := meteredtest.Start(t, meteredtest.Options{Reply: verdict, Delay: 2 * time.Millisecond, Faults: 0.1,
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Reply: verdict, Delay: 2 * time.Millisecond, Faults: 0.1,
 		Stall: time.Minute, Seed: 2, Watch: func(prompt string) {
 			if _, ok := kept.Load(prompt); ok {
 				t.Errorf("asked again: %q", prompt)

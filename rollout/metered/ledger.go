@@ -13,7 +13,6 @@ import (
 type Stats struct {
 	Replies          int     `json:"replies"`           // returned to callers
 	Cached           int     `json:"cached"`            // replies that came from the cache
-	Shared           int     `json:"shared"`            // questions that joined the same question under way
 	Failed           int     `json:"failed"`            // questions that ended in an error
 	Requests         int     `json:"requests"`          // sent, retries included
 	Retried          int     `json:"retried"`           // requests after the first try
@@ -25,7 +24,7 @@ type Stats struct {
 // Plus adds another client's counts.
 func (s Stats) Plus(t Stats) Stats {
 	return Stats{
-		s.Replies + t.Replies, s.Cached + t.Cached, s.Shared + t.Shared, s.Failed + t.Failed,
+		s.Replies + t.Replies, s.Cached + t.Cached, s.Failed + t.Failed,
 		s.Requests + t.Requests, s.Retried + t.Retried,
 		s.PromptTokens + t.PromptTokens, s.CompletionTokens + t.CompletionTokens, s.Cost + t.Cost,
 	}
@@ -36,8 +35,6 @@ var ErrBudget = errors.New("the budget is spent")
 
 // tokens are those of a request and its reply.
 type tokens struct{ prompt, completion int }
-
-func (t tokens) total() int { return t.prompt + t.completion }
 
 // ledger counts, and says when the budget is spent.
 type ledger struct {
@@ -147,12 +144,6 @@ func (l *ledger) settle(guess, used tokens, usage rollout.Usage) {
 	l.counts.CompletionTokens += usage.CompletionTokens
 	l.counts.Cost += l.options.cost(used)
 	l.leave(guess)
-}
-
-func (l *ledger) share() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.counts.Shared++
 }
 
 // count counts a question's end and passes it on.

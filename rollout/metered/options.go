@@ -33,7 +33,6 @@ type Options struct {
 	// Requests under way at a time. Twice as many callers keep the server busy while replies go to disk.
 	Parallel          int           `yaml:"parallel" want:">=0" zero:"8"`
 	RequestsPerMinute int           `yaml:"requests_per_minute" want:">=0" zero:"no limit"` // evenly spaced
-	TokensPerMinute   int           `yaml:"tokens_per_minute" want:">=0" zero:"no limit"`   // of prompts and replies
 	Timeout           time.Duration `yaml:"timeout" want:">=0" zero:"1m"`                   // of one try
 	Retries           int           // tries after the first; 0: 8, negative: none
 	Wait              time.Duration `yaml:"wait" want:">=0" zero:"1s"` // before the second try, doubled each time

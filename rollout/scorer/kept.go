@@ -9,9 +9,9 @@ import (
 	"math"
 	"os"
 
-	"github.com/posttrain/posttrain/data/journal"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/rollout/metered"
 )
 
 // Kept are the results for the first of a list of prompts or answers, in a file that grows with each part of the work:
@@ -20,7 +20,7 @@ type Kept[T any] struct {
 	Done []T
 
 	all  int
-	file *journal.Journal[keptRow[T]]
+	file *metered.Journal[keptRow[T]]
 }
 
 // keptRow is a line of the file: first what the results are of, then those of a part of the work.
@@ -35,7 +35,7 @@ const Drawn = "answers of an interrupted run with other prompts, another model o
 // Keep opens the file of the results for a list of inputs, and takes those that are there. of identifies what they
 // depend on; others says what a file with another one has.
 func Keep[T any](path, of string, all int, others string) (*Kept[T], error) {
-	file, rows, err := journal.Open[keptRow[T]](path)
+	file, rows, err := metered.OpenJournal[keptRow[T]](path)
 	if err != nil {
 		return nil, err
 	}

@@ -12,8 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/posttrain/posttrain/internal/testkit"
+
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/rollout/metered/meteredtest"
 )
 
 // TestMain lets this test be the program of a user: the variable says how it behaves.
@@ -124,7 +125,7 @@ func TestCommandsThatFail(t *testing.T) {
 // openJudge asks a server that replies by a function.
 func openJudge(t *testing.T, reply func(prompt string) string) Source {
 	t.Helper()
-	server := meteredtest.Start(t, meteredtest.Options{Reply: reply})
+	server := testkit.StartJudge(t, testkit.JudgeOptions{Reply: reply})
 	t.Setenv("OPENAI_API_KEY", "")
 	o := Defaults()
 	o.Kind, o.Judge.BaseURL, o.Judge.Model = Judge, server.URL, "judge"

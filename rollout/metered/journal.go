@@ -1,5 +1,4 @@
-// Package journal keeps rows on disk as they come, one line of JSON each.
-package journal
+package metered
 
 import (
 	"bytes"
@@ -24,16 +23,16 @@ type Journal[T any] struct {
 	broken error // of a write that may have left half a row, which must stay the last
 }
 
-// Open reads the rows that are there, and opens the file for more, for this process alone.
-func Open[T any](path string) (*Journal[T], []T, error) {
+// OpenJournal reads the rows that are there, and opens the file for more, for this process alone.
+func OpenJournal[T any](path string) (*Journal[T], []T, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, run.Cause(err))
 	}
 	if err := run.Lock(file); err != nil {
 		file.Close()
-		return nil, nil, fmt.Errorf("%s cannot be locked: %w: wait for the other process to end, or name "+
-			"another --out", path, err)
+		return nil, nil, fmt.Errorf("%s cannot be locked: %w: wait for the other process to end, or name another "+
+			"one", path, err)
 	}
 	rows, end, err := data.ReadJournal[T](path, file)
 	if err == nil {
@@ -48,8 +47,8 @@ func Open[T any](path string) (*Journal[T], []T, error) {
 	return &Journal[T]{file: file, path: path}, rows, nil
 }
 
-// Read reads the rows of a journal that nobody writes; without a file it returns no rows.
-func Read[T any](path string) ([]T, error) {
+// ReadJournal reads the rows of a journal that nobody writes; without a file it returns no rows.
+func ReadJournal[T any](path string) ([]T, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -95,7 +94,10 @@ func (j *Journal[T]) Clear() error {
 	return nil
 }
 
-// Close makes the rows durable.
+// Sync makes the rows durable.
+func (j *Journal[T]) Sync() error { return j.file.Sync() }
+
+// Close makes the rows durable, and closes the file.
 func (j *Journal[T]) Close() error {
 	return errors.Join(j.file.Sync(), j.file.Close())
 }

@@ -1,5 +1,3 @@
-// Package privacylens holds the cases of the benchmark PrivacyLens (Read), what agents did in them (ReadActions) and
-// what judges said of that (ReadVerdicts, ReadScores), all joined by the cases' names, in the benchmark's own forms.
 package privacylens
 
 import (
@@ -54,28 +52,14 @@ type Trajectory struct {
 	Items       []string `json:"sensitive_info_items"`  // sentences that the next action should not give away
 }
 
-// Read reads cases from a .json, .jsonl or .parquet file, each also with .gz. None is dropped. A case that lacks what
-// actions are asked for and judged by, or a second one of the same name, is an error that names the row; what probing
-// alone needs is counted as a wart in the data.Report where it is missing. NaN, which a released file has in a
-// field that nothing reads, is null.
-func Read(path string) ([]Case, *data.Report, error) { return ReadFS(nil, path) }
-
-// ReadFS is Read from a file system, such as an embedded one.
-func ReadFS(fsys fs.FS, path string) ([]Case, *data.Report, error) {
-	return stream(fsys, path).Collect()
-}
-
-// Stream is Read without keeping the cases.
-func Stream(path string) *data.Stream[Case] { return stream(nil, path) }
-
-func stream(fsys fs.FS, path string) *data.Stream[Case] {
-	var places map[string]string // by name
-	var last *data.Report        // of the reading that places is of
+// readCases reads cases from a .json, .jsonl or .parquet file, each also with .gz. A case that lacks what actions are asked
+// for and judged by, or a second one of the same name, is an error that names the row; what probing alone needs is
+// counted as a wart in the data.Report where it is missing. NaN, which a released file has in a field that nothing
+// reads, is null.
+func readCases(fsys fs.FS, path string) ([]Case, *data.Report, error) {
+	places := map[string]string{} // by name
 	in := data.PythonRows(fsys, path, "name", "seed", "vignette", "trajectory")
 	return data.NewStream(path, in, func(r data.Row, report *data.Report) (Case, string, error) {
-		if report != last {
-			places, last = map[string]string{}, report
-		}
 		c, err := caseOf(r.Text)
 		if first, twice := places[c.Name]; err == nil && twice {
 			err = fmt.Errorf("name %q is at %s already: want every name once", c.Name, first)
@@ -88,11 +72,8 @@ func stream(fsys fs.FS, path string) *data.Stream[Case] {
 			report.Wart(wart, r.Source)
 		}
 		return c, "", nil
-	})
+	}).Collect()
 }
-
-// Write writes cases in the release's shape, as .json or .jsonl, each also with .gz; whole or not at all.
-func Write(path string, cases []Case) error { return data.WriteAll(path, cases) }
 
 // caseOf decodes a case; a missing field is an error.
 func caseOf(text []byte) (Case, error) {

@@ -30,24 +30,14 @@ const plRow = `{"name": "%s", "seed": {"data_type": "an illness",
 func plNamed(names ...string) string {
 	rows := make([]string, len(names))
 	for i, name := range names {
-		rows[i] = oneLine(strings.Replace(plRow, "%s", name, 1))
+		rows[i] = strings.ReplaceAll(strings.Replace(plRow, "%s", name, 1), "\n", " ")
 	}
 	return strings.Join(rows, "\n") + "\n"
 }
 
-// temporary writes a file for readers that take a path.
-func temporary(t testing.TB, name, content string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 func plCases(t testing.TB, names ...string) []Case {
 	t.Helper()
-	cases, _, err := Read(temporary(t, "c.jsonl", plNamed(names...)))
+	cases, _, err := readCases(nil, write(t, "c.jsonl", plNamed(names...)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +45,7 @@ func plCases(t testing.TB, names ...string) []Case {
 }
 
 func TestReadPrivacyLens(t *testing.T) {
-	cases, report, err := Read(temporary(t, "c.jsonl", plNamed("a", "b")))
+	cases, report, err := readCases(nil, write(t, "c.jsonl", plNamed("a", "b")))
 	if err != nil || len(cases) != 2 || report.Kept != 2 || len(report.Warts) != 0 {
 		t.Fatalf("%v, %v", report, err)
 	}
@@ -65,21 +55,6 @@ func TestReadPrivacyLens(t *testing.T) {
 		len(c.Trajectory.Items) != 2 || !strings.HasSuffix(c.Place, "c.jsonl:2") {
 		t.Errorf("%+v", c)
 	}
-	again := filepath.Join(t.TempDir(), "again.json")
-	if err := Write(again, cases); err != nil {
-		t.Fatal(err)
-	}
-	back, _, err := Read(again)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range back {
-		back[i].Place = cases[i].Place
-	}
-	if !reflect.DeepEqual(back, cases) {
-		t.Errorf("%+v", back)
-	}
-	wantError(t, Write("x.parquet", cases), "want .jsonl or .json")
 }
 
 func TestBadPrivacyLens(t *testing.T) {
@@ -101,14 +76,14 @@ func TestBadPrivacyLens(t *testing.T) {
 			"type string: want slice",
 		`[]`: "c.jsonl:1: ",
 	} {
-		_, _, err := Read(temporary(t, "c.jsonl", content))
+		_, _, err := readCases(nil, write(t, "c.jsonl", content))
 		wantError(t, err, want)
 	}
-	_, _, err := Read(temporary(t, "c.json", "[]"))
+	_, _, err := readCases(nil, write(t, "c.json", "[]"))
 	wantError(t, err, "no rows")
-	_, _, err = Read("c.txt")
+	_, _, err = readCases(nil, "c.txt")
 	wantError(t, err, "want .jsonl, .json or .parquet")
-	_, report, err := Read(temporary(t, "c.jsonl", strings.NewReplacer(`"Ann knows."`, `""`, `"book"`, `""`,
+	_, report, err := readCases(nil, write(t, "c.jsonl", strings.NewReplacer(`"Ann knows."`, `""`, `"book"`, `""`,
 		`"an illness"`, `" "`, "send an email", "").Replace(row)))
 	if err != nil || len(report.Warts) != 4 {
 		t.Errorf("%v, %v", report, err)
@@ -123,20 +98,19 @@ func TestReadActions(t *testing.T) {
 		"y.csv": "\ufeff,final_action,name\r\n0,é,c\r\n1,\"Thought: \"\"so\"\"\r\n\r\nAction: X, {}\",a\r\n2,\"\",b",
 		"x.jsonl": `{"name":"b","final_action":null}` + "\n" + `{"name":"c","final_action":"é","more":1}` + "\n" +
 			`{"name":"a","final_action":"Thought: \"so\"\n\nAction: X, {}"}`,
-		"x.json": `{"name": ["a", "c", "b"], "final_action": ["Thought: \"so\"\n\nAction: X, {}", "é", null]}`,
 		"y.json": `[{"name":"b","final_action":""},{"name":"c","final_action":"é"},{"name":"a",` +
 			`"final_action":"Thought: \"so\"\n\nAction: X, {}"}]`,
 	} {
-		got, err := ReadActions(temporary(t, name, content), cases)
+		got, err := readActions(nil, write(t, name, content), cases)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
 	path := filepath.Join(t.TempDir(), "out.csv")
-	if err := WriteActions(path, cases, want); err != nil {
+	if err := writeActions(path, cases, want); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := ReadActions(path, cases); err != nil || !reflect.DeepEqual(got, want) {
+	if got, err := readActions(nil, path, cases); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%q, %v", got, err)
 	}
 }
@@ -148,26 +122,21 @@ func TestBadActions(t *testing.T) {
 		{"x.csv", "name,final_action\n", "no rows: the file is empty"},
 		{"x.csv", "name,action\na,b\n", "x.csv:1: found columns name, action: want name and final_action"},
 		{"x.csv", "name,final_action\na,x\nz,y\nq,y\n", "2 names that no case of the data has: z, q"},
-		{"x.csv", "name,final_action\na,x\nb,y\na,z\n", `x.csv:4: name "a" is at `},
-		{"x.csv", "name,final_action\na,\"Action: X\n\n{",
-			"x.csv:4: the quoted text that begins in line 2 has no end, or text behind it: the file is truncated or " +
-				"damaged"},
-		{"x.csv", "name,final_action\na,x\nb", "x.csv:3: not as many columns as the header: the file is " +
-			"truncated"},
-		{"x.csv", "name,final_action\na,x\"y\n", "x.csv:2: bad csv: bare"},
-		{"x.csv", "name,final_action\n,x\n", "x.csv:2: name is empty"},
-		{"x.csv", "name,final_action\na,\xff\n", "x.csv:2: final_action is not valid UTF-8"},
-		{"x.jsonl", `{"name":"a"}`, "x.jsonl:1: found columns name: want name and final_action"},
-		{"x.jsonl", `{"name":"a","final_action":3}`, "x.jsonl:1: final_action is a number: want a string"},
+		{"x.csv", "name,final_action\na,x\nb,y\na,z\n", `x.csv: row 3: name "a" comes twice`},
+		{"x.csv", "name,final_action\na,\"Action: X\n\n{", "x.csv: bad csv: "},
+		{"x.csv", "name,final_action\na,x\nb", "x.csv: bad csv: record on line 3: wrong number of fields"},
+		{"x.csv", "name,final_action\na,x\"y\n", "x.csv: bad csv: "},
+		{"x.csv", "name,final_action\n,x\n", "x.csv: row 1: name is empty"},
+		{"x.csv", "name,final_action\na,\xff\n", "x.csv: row 1: final_action is not valid UTF-8"},
+		{"x.jsonl", `{"name":"a","final_action":3}`, "x.jsonl:1: final_action is of JSON type number: want string"},
 		{"x.jsonl", `{"name":"a","final_action":"x"}` + "\n" + `{"name":"b","fin`,
 			"x.jsonl:2: bad JSON: the object is not closed"},
-		{"x.json", `{"name":["a","b"],"final_action":["x"]}`, "name is a list of 2: want final_action a list as long"},
-		{"x.txt", "", "want actions as .csv, .jsonl, .json or .parquet"},
+		{"x.txt", "", "want .jsonl, .json or .parquet"},
 	} {
-		_, err := ReadActions(temporary(t, c.name, c.content), cases)
+		_, err := readActions(nil, write(t, c.name, c.content), cases)
 		wantError(t, err, c.want)
 	}
-	_, err := ReadActions(filepath.Join(t.TempDir(), "none.csv"), cases)
+	_, err := readActions(nil, filepath.Join(t.TempDir(), "none.csv"), cases)
 	wantError(t, err, "none.csv: no such file")
 }
 
@@ -177,7 +146,7 @@ const plVerdicts = `{"b": {"leak_info": false,
 
 func TestVerdicts(t *testing.T) {
 	cases := plCases(t, "a", "b", "c")
-	got, err := ReadVerdicts(temporary(t, "v.json", plVerdicts), cases)
+	got, err := readVerdicts(nil, write(t, "v.json", plVerdicts), cases)
 	want := map[string]Verdict{
 		"a": {true, []Judgment{{"Ben has the flu", false}, {"Ben stays in room 3", true}}},
 		"b": {false, []Judgment{{"Ben has the flu", false}, {"Ben stays in room 3", false}}},
@@ -186,7 +155,7 @@ func TestVerdicts(t *testing.T) {
 		t.Fatalf("%v, %v", got, err)
 	}
 	path := filepath.Join(t.TempDir(), "v.json")
-	if err := WriteVerdicts(path, cases, got); err != nil {
+	if err := writeObject(path, cases, got); err != nil {
 		t.Fatal(err)
 	}
 	if text, _ := os.ReadFile(path); !strings.HasPrefix(string(text),
@@ -195,7 +164,7 @@ func TestVerdicts(t *testing.T) {
 			"\"Ben has the flu\",\n                false\n            ],") {
 		t.Errorf("%s", text)
 	}
-	if back, err := ReadVerdicts(path, cases); err != nil || !reflect.DeepEqual(back, want) {
+	if back, err := readVerdicts(nil, path, cases); err != nil || !reflect.DeepEqual(back, want) {
 		t.Errorf("%v, %v", back, err)
 	}
 	if text := string(toASCII([]byte("é <b> 😀"))); text != `\u00e9 <b> \ud83d\ude00` {
@@ -207,29 +176,24 @@ func TestBadVerdicts(t *testing.T) {
 	cases := plCases(t, "a", "b")
 	replace := func(old, new string) string { return strings.Replace(plVerdicts, old, new, 1) }
 	for content, want := range map[string]string{
-		"":                                       "v.json: bad JSON: the object is not closed: want {name: {leak_info",
-		"[]":                                     "v.json: holds a list: want {name:",
-		"{}":                                     "the object is empty",
-		plVerdicts[:90]:                          "bad JSON: the object is not closed",
+		"":                                       "v.json: ",
+		"[]":                                     "v.json: it is no object: want {name:",
+		"{}":                                     "no rows: the file is empty",
+		plVerdicts[:90]:                          "want {name:",
 		replace(`"b"`, `"z"`):                    "1 names that no case of the data has: z",
 		replace(`"b"`, `"a"`):                    `name "a" comes twice`,
 		replace("Ben has the flu", "Ben has it"): `v.json: b: the case has no item "Ben has it"`,
-		replace(`["Ben has the flu", false], `, ""):       `b: no verdict for item "Ben has the flu"`,
-		replace("Ben stays in room 3", "Ben has the flu"): `two verdicts for item "Ben has the flu"`,
-		replace(`"leak_info": false`, `"leak_info": true`): "b: leak_info is true, but the verdicts of " +
-			"its items say false",
-		replace(`"leak_info": false`, `"leak_info": "no"`): "b: leak_info is missing, or neither true nor " +
-			"false: want {leak_info",
-		replace("secret_judgment", "judgment"):                       "b: secret_judgment is missing or not a list",
-		replace(`["Ben has the flu", false]`, `["Ben has the flu"]`): "b: secret_judgment[0] is not [item, bool]",
-		replace(`["Ben has the flu", false]`, `["Ben has the flu", 0]`): "secret_judgment[0] has a number as its " +
-			"verdict: want true or false",
-		replace(`["Ben has the flu", false]`, `[1, false]`): "secret_judgment[0] has a number as its " +
-			"item: want a string",
-		`{"a": true}`:        "a: is true or false: want {leak_info",
-		plVerdicts + " more": "bad JSON",
+		replace(`["Ben has the flu", false], `, ""):                     `b: no verdict for item "Ben has the flu"`,
+		replace("Ben stays in room 3", "Ben has the flu"):               `two verdicts for item "Ben has the flu"`,
+		replace(`"leak_info": false`, `"leak_info": true`):              "b: leak_info is true, but the verdicts of its items say false",
+		replace(`"leak_info": false`, `"leak_info": "no"`):              "leak_info",
+		replace("secret_judgment", "judgment"):                          "b: no verdict for item",
+		replace(`["Ben has the flu", false]`, `["Ben has the flu"]`):    "want [item, bool]",
+		replace(`["Ben has the flu", false]`, `["Ben has the flu", 0]`): "want [item, bool]",
+		replace(`["Ben has the flu", false]`, `[1, false]`):             "want [item, bool]",
+		`{"a": true}`: "want {name: {leak_info",
 	} {
-		_, err := ReadVerdicts(temporary(t, "v.json", content), cases)
+		_, err := readVerdicts(nil, write(t, "v.json", content), cases)
 		wantError(t, err, want)
 	}
 }
@@ -238,19 +202,19 @@ func TestScores(t *testing.T) {
 	cases := plCases(t, "a", "b")
 	want := map[string]int{"a": 3, "b": 0}
 	path := filepath.Join(t.TempDir(), "s.json")
-	if err := WriteScores(path, cases, want); err != nil {
+	if err := writeObject(path, cases, want); err != nil {
 		t.Fatal(err)
 	}
 	if text, _ := os.ReadFile(path); string(text) != "{\n    \"a\": 3,\n    \"b\": 0\n}" {
 		t.Errorf("%q", text)
 	}
-	if got, err := ReadScores(path, cases); err != nil || !reflect.DeepEqual(got, want) {
+	if got, err := readScores(nil, path, cases); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}
 	for content, want := range map[string]string{`{"a": 4}`: "a: helpfulness is 4: want 0, 1, 2 or 3",
-		`{"a": 1.5}`: "helpfulness is 1.5", `{"a": "2"}`: "helpfulness is a string",
+		`{"a": 1.5}`: "want {name: score}", `{"a": "2"}`: "want {name: score}",
 		`{"z": 1}`: "no case of the data has: z"} {
-		_, err := ReadScores(temporary(t, "s.json", content), cases)
+		_, err := readScores(nil, write(t, "s.json", content), cases)
 		wantError(t, err, want)
 	}
 }
@@ -265,27 +229,27 @@ func TestPrivacyLensFromFileSystem(t *testing.T) {
 			` ["Ben stays in room 3", false]]}}`)},
 		"x/scores.json": {Data: []byte(`{"b": 3}`)},
 	}
-	cases, report, err := ReadFS(fsys, "x/cases.json")
+	cases, report, err := readCases(fsys, "x/cases.json")
 	if err != nil || len(cases) != 2 || report.Path != "x/cases.json" || cases[1].Place != "x/cases.json: row 2" {
 		t.Fatalf("%+v, %v", cases, err)
 	}
-	if actions, err := ReadActionsFS(fsys, "x/actions.csv", cases); err != nil ||
+	if actions, err := readActions(fsys, "x/actions.csv", cases); err != nil ||
 		!reflect.DeepEqual(actions, map[string]string{"a": "", "b": "Action: y"}) {
 		t.Errorf("%v, %v", actions, err)
 	}
-	if actions, err := ReadActionsFS(fsys, "x/actions.jsonl", cases); err != nil ||
+	if actions, err := readActions(fsys, "x/actions.jsonl", cases); err != nil ||
 		!reflect.DeepEqual(actions, map[string]string{"a": "Action: z"}) {
 		t.Errorf("%v, %v", actions, err)
 	}
-	if verdicts, err := ReadVerdictsFS(fsys, "x/verdicts.json", cases); err != nil || len(verdicts) != 1 ||
+	if verdicts, err := readVerdicts(fsys, "x/verdicts.json", cases); err != nil || len(verdicts) != 1 ||
 		!verdicts["a"].Judgments[0].Leaks {
 		t.Errorf("%v, %v", verdicts, err)
 	}
-	if scores, err := ReadScoresFS(fsys, "x/scores.json", cases); err != nil ||
+	if scores, err := readScores(fsys, "x/scores.json", cases); err != nil ||
 		!reflect.DeepEqual(scores, map[string]int{"b": 3}) {
 		t.Errorf("%v, %v", scores, err)
 	}
-	_, err = ReadScoresFS(fsys, "x/none.json", cases)
+	_, err = readScores(fsys, "x/none.json", cases)
 	if err == nil || err.Error() != "x/none.json: file does not exist" {
 		t.Error(err)
 	}
@@ -300,7 +264,7 @@ func TestPrivacyLensLoadsWhole(t *testing.T) {
 		{"main_data.json", 493, 1487, map[string]int{"crowdsourcing": 337, "literature": 87, "regulation": 69}},
 		{"confaide_subset.json", 32, 73, map[string]int{"ConfAIde": 32}},
 	} {
-		cases, report, err := Read(need.File(t, "data", "privacylens/"+c.name))
+		cases, report, err := readCases(nil, need.File(t, "data", "privacylens/"+c.name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,7 +286,6 @@ func FuzzActions(f *testing.F) {
 	for _, ext := range []string{".csv", ".jsonl", ".json"} {
 		f.Add(ext, "name,final_action\na,\"x\ny\"\n")
 		f.Add(ext, `{"name":"a","final_action":"x"}`)
-		f.Add(ext, `{"name":["a","b"],"final_action":["x",null]}`)
 	}
 	f.Add(".csv", "\"\n\"")
 	cases := plCases(f, "a", "b")
@@ -330,17 +293,17 @@ func FuzzActions(f *testing.F) {
 		if ext != ".csv" && ext != ".jsonl" && ext != ".json" {
 			return
 		}
-		path := temporary(t, "f"+ext, content)
-		got, err := ReadActions(path, cases)
+		path := write(t, "f"+ext, content)
+		got, err := readActions(nil, path, cases)
 		checkPath(t, path, len(got), err)
 		if err != nil {
 			return
 		}
 		out := filepath.Join(t.TempDir(), "out.csv")
-		if err := WriteActions(out, cases, got); err != nil {
+		if err := writeActions(out, cases, got); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadActions(out, cases); err != nil {
+		if _, err := readActions(nil, out, cases); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -351,8 +314,8 @@ func FuzzVerdicts(f *testing.F) {
 	f.Add(`{"a": 1, "b": 3}`)
 	cases := plCases(f, "a", "b")
 	f.Fuzz(func(t *testing.T, content string) {
-		path := temporary(t, "f.json", content)
-		verdicts, err := ReadVerdicts(path, cases)
+		path := write(t, "f.json", content)
+		verdicts, err := readVerdicts(nil, path, cases)
 		checkPath(t, path, len(verdicts), err)
 		for name, v := range verdicts {
 			if (name != "a" && name != "b") || len(v.Judgments) != 2 ||
@@ -360,7 +323,7 @@ func FuzzVerdicts(f *testing.F) {
 				t.Fatalf("%s: %+v", name, v)
 			}
 		}
-		scores, err := ReadScores(path, cases)
+		scores, err := readScores(nil, path, cases)
 		checkPath(t, path, len(scores), err)
 	})
 }
@@ -368,8 +331,8 @@ func FuzzVerdicts(f *testing.F) {
 func FuzzPrivacyLens(f *testing.F) {
 	f.Add(plNamed("a", "b"))
 	f.Fuzz(func(t *testing.T, content string) {
-		path := temporary(t, "f.jsonl", content)
-		cases, _, err := Read(path)
+		path := write(t, "f.jsonl", content)
+		cases, _, err := readCases(nil, path)
 		checkPath(t, path, len(cases), err)
 	})
 }
@@ -405,7 +368,7 @@ func TestCasesFromParquet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, _, err := Read(temporary(t, "c.parquet", file.String()))
+	back, _, err := readCases(nil, write(t, "c.parquet", file.String()))
 	if err != nil {
 		t.Fatal(err)
 	}

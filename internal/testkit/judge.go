@@ -1,5 +1,4 @@
-// Package meteredtest has a chat server for tests that fails on purpose.
-package meteredtest
+package testkit
 
 import (
 	"encoding/json"
@@ -16,8 +15,8 @@ import (
 	"time"
 )
 
-// Options say how the server answers.
-type Options struct {
+// JudgeOptions say how a chat server for tests answers, and how it fails on purpose.
+type JudgeOptions struct {
 	Reply func(prompt string) string // nil: "Answer: Yes"
 	// Talk answers all messages of a conversation, in the place of Reply; structured: a JSON schema is asked for
 	Talk func(messages []string, structured bool) string
@@ -33,10 +32,10 @@ type Options struct {
 	Key    string              // that requests must bear; empty: none
 }
 
-// Server is a judge on this machine.
-type Server struct {
+// JudgeServer is a judge on this machine.
+type JudgeServer struct {
 	URL     string // the base URL, which ends in /v1
-	options Options
+	options JudgeOptions
 
 	mu       sync.Mutex
 	random   *rand.Rand
@@ -46,8 +45,8 @@ type Server struct {
 	faults   map[string]int
 }
 
-// Start serves until the test ends.
-func Start(t testing.TB, o Options) *Server {
+// StartJudge serves until the test ends.
+func StartJudge(t testing.TB, o JudgeOptions) *JudgeServer {
 	t.Helper()
 	if o.Reply == nil {
 		o.Reply = func(string) string { return "Answer: Yes" }
@@ -55,7 +54,7 @@ func Start(t testing.TB, o Options) *Server {
 	if o.Watch == nil {
 		o.Watch = func(string) {}
 	}
-	s := &Server{options: o, random: rand.New(rand.NewPCG(o.Seed, 1)), faults: map[string]int{}}
+	s := &JudgeServer{options: o, random: rand.New(rand.NewPCG(o.Seed, 1)), faults: map[string]int{}}
 	h := httptest.NewServer(http.HandlerFunc(s.serve))
 	t.Cleanup(h.Close)
 	s.URL = h.URL + "/v1"
@@ -63,28 +62,28 @@ func Start(t testing.TB, o Options) *Server {
 }
 
 // Requests is how many arrived, and how many of them at the same time at most.
-func (s *Server) Requests() (all, together int) {
+func (s *JudgeServer) Requests() (all, together int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.requests, s.most
 }
 
 // Faults counts the faults so far by kind.
-func (s *Server) Faults() map[string]int {
+func (s *JudgeServer) Faults() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.faults)
 }
 
-// Kinds are the names of all faults.
-func Kinds() (names []string) {
+// JudgeFaults are the names of all faults.
+func JudgeFaults() (names []string) {
 	for _, f := range faults {
 		names = append(names, f.kind)
 	}
 	return names
 }
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+func (s *JudgeServer) serve(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/v1/chat/completions" {
 		http.NotFound(w, r)
 		return
@@ -137,7 +136,7 @@ func readQuestion(body io.Reader) (q question, err error) {
 	return q, nil
 }
 
-func (s *Server) reply(q question) string {
+func (s *JudgeServer) reply(q question) string {
 	var texts []string
 	for _, m := range q.Messages {
 		texts = append(texts, m.Content)
@@ -149,7 +148,7 @@ func (s *Server) reply(q question) string {
 }
 
 // arrive counts a request and chooses its fault, nil for none. The faults take turns.
-func (s *Server) arrive() func(*Server, http.ResponseWriter, *http.Request) {
+func (s *JudgeServer) arrive() func(*JudgeServer, http.ResponseWriter, *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests++
@@ -167,7 +166,7 @@ func (s *Server) arrive() func(*Server, http.ResponseWriter, *http.Request) {
 	return f.serve
 }
 
-func (s *Server) leave() {
+func (s *JudgeServer) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.now--
@@ -210,26 +209,26 @@ func completion(prompt, reply string, top map[string]float64) []byte {
 // faults are what a server in trouble does.
 var faults = []struct {
 	kind  string
-	serve func(*Server, http.ResponseWriter, *http.Request)
+	serve func(*JudgeServer, http.ResponseWriter, *http.Request)
 }{
 	{"429", refuse(http.StatusTooManyRequests, "", "")},
 	{"500", refuse(http.StatusInternalServerError, "", "")},
-	{"dropped connection", func(*Server, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
+	{"dropped connection", func(*JudgeServer, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
 	{"reply cut", cut},
-	{"invalid JSON", func(_ *Server, w http.ResponseWriter, _ *http.Request) {
+	{"invalid JSON", func(_ *JudgeServer, w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"choices": [{"message": oops`)
 	}},
-	{"stall", func(s *Server, _ http.ResponseWriter, r *http.Request) { pause(r, s.options.Stall) }},
+	{"stall", func(s *JudgeServer, _ http.ResponseWriter, r *http.Request) { pause(r, s.options.Stall) }},
 	{"429 with milliseconds", refuse(http.StatusTooManyRequests, "Retry-After-Ms", "20")},
 	{"429 with seconds", refuse(http.StatusTooManyRequests, "Retry-After", "0.05")},
 	{"503 with a date", refuse(http.StatusServiceUnavailable, "Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT")},
-	{"web page", func(_ *Server, w http.ResponseWriter, _ *http.Request) {
+	{"web page", func(_ *JudgeServer, w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "<html>we will be back</html>")
 	}},
 }
 
-func refuse(code int, name, value string) func(*Server, http.ResponseWriter, *http.Request) {
-	return func(_ *Server, w http.ResponseWriter, _ *http.Request) {
+func refuse(code int, name, value string) func(*JudgeServer, http.ResponseWriter, *http.Request) {
+	return func(_ *JudgeServer, w http.ResponseWriter, _ *http.Request) {
 		if name != "" {
 			w.Header().Set(name, value)
 		}
@@ -238,7 +237,7 @@ func refuse(code int, name, value string) func(*Server, http.ResponseWriter, *ht
 }
 
 // cut ends the connection in the middle of a good reply.
-func cut(_ *Server, w http.ResponseWriter, _ *http.Request) {
+func cut(_ *JudgeServer, w http.ResponseWriter, _ *http.Request) {
 	b := Completion("", "Answer: Yes")
 	w.Header().Set("Content-Length", fmt.Sprint(len(b)))
 	_, _ = w.Write(b[:len(b)/2])

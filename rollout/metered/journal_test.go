@@ -1,4 +1,4 @@
-package journal
+package metered
 
 import (
 	"os"
@@ -10,7 +10,7 @@ import (
 // opened again.
 func TestHalfARowStaysLast(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rows.jsonl")
-	j, _, err := Open[int](path)
+	j, _, err := OpenJournal[int](path)
 	if err != nil {
 		t.Fatal(err)
 	}
