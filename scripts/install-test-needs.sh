@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs for this user what tests want beyond Go, and prints where it is. CONTRIBUTING.md says what each name is.
 #
-#   scripts/install-test-needs.sh [NAME…]    NAME: onnx, xla, mujoco, huggingface_hub, openai-node, jsdom, model or
+#   scripts/install-test-needs.sh [NAME…]    NAME: onnx, xla, mujoco, huggingface_hub, openai-node, model or
 #                                            templates; without names all of them
 #
 # The first three go to ${XDG_DATA_HOME:-~/.local/share}/posttrain, with their own scripts, the others to the folder
@@ -9,7 +9,7 @@
 # error. A failure prints one line, and the exit code is 1.
 . "$(dirname "${BASH_SOURCE[0]}")/install-common.sh"
 
-names="onnx xla mujoco huggingface_hub openai-node jsdom model templates"
+names="onnx xla mujoco huggingface_hub openai-node model templates"
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 
 hub=huggingface_hub==2.4.0
@@ -25,7 +25,6 @@ get() {
     mujoco) "$here/install-mujoco.sh" ;;
     huggingface_hub) keep "$1" "$hub" venv "$hub" ;;
     openai-node) keep "$1" "$(sha "$here/serve/package-lock.json")" npm_packages "$here/serve" ;;
-    jsdom) keep "$1" "$(sha "$here/page/package-lock.json")" npm_packages "$here/page" ;;
     model) "$here/models/smollm2.sh" "$dir/$1" ;;
     templates) keep "$1.json" "$trl, $renderer, $(sha "$here/oracle/released_templates.py")" templates ;;
   esac
