@@ -98,7 +98,7 @@ func TestExplain(t *testing.T) {
 		"cpo-paper.yaml":         {"objective: CPO", "128 pairs", "loss.prior: none (paper: mappo)\n"},
 		"kto.yaml":               {"objective: KTO", "(A - z)", "50 steps of 16 answers", "loss.prior: none"},
 		"reward-model.yaml": {"-log σ(r(chosen) - r(rejected)) + 0.01·(r(chosen) + r(rejected))²",
-			"with a new head unless it is a reward model", "16 pairs"},
+			"head: a new one, unless the model is a reward model", "16 pairs"},
 		"sft.yaml":   {"negative log-likelihood", "the completions' tokens"},
 		"simpo.yaml": {"MaPPO-SimPO", "no reference model"},
 	}

@@ -604,7 +604,7 @@ func TestEvalCIOfAConfig(t *testing.T) {
 			{"bad.yaml:5", `reward.format "lax"`, "paper or strict"}}})
 }
 
-// TestATemplateOfOnesOwn: ci-rl, eval ci and data best put items into it. A run keeps its text: it continues, and is
+// TestATemplateOfOnesOwn: ci-rl, eval ci and data pairs put items into it. A run keeps its text: it continues, and is
 // measured, without the file. What the command line names wins over what a run kept.
 func TestATemplateOfOnesOwn(t *testing.T) {
 	workCI(t)
@@ -639,9 +639,9 @@ func TestATemplateOfOnesOwn(t *testing.T) {
 	if row := rowsOf(t, "other/cases.jsonl")[0]; !strings.HasPrefix(row.Prompt.Messages[0].Content, "Other. ") {
 		t.Errorf("%+v", row)
 	}
-	must(t, append([]string{"data", "pairs", "--write", "demonstrations", "--data", "items.json", "--prompt", "own.tmpl", "--min-score", "0",
+	must(t, append([]string{"data", "pairs", "--write", "demonstrations", "--config", "out/config.yaml", "--min-score", "0",
 		"--answers", "1", "--out", "best.jsonl"}, small...)...)
-	if lines := read(t, "best.jsonl"); !strings.Contains(lines, `"Other. `) {
+	if lines := read(t, "best.jsonl"); !strings.Contains(lines, `answer. Begin. \n \n`) {
 		t.Error(lines)
 	}
 	c, err = cirlrecipe.Spec.Load(config.Input{Path: "out/config.yaml", Overrides: []config.Override{

@@ -109,10 +109,18 @@ func (b *bowl) slope(theta []float64) []float64 {
 func (b *bowl) Gradient() ([]float64, error) { return b.slope(b.theta), nil }
 
 // Product takes Q for the Fisher matrix, as if KL were ½(θ'−θ)ᵀQ(θ'−θ).
-func (b *bowl) Product(v []float64) ([]float64, error) { return b.times(v), nil }
+func (b *bowl) Product(v []float64) ([]float64, error) {
+	if err := CheckLength(v, len(b.theta)); err != nil {
+		return nil, err
+	}
+	return b.times(v), nil
+}
 
 // Search has finite numbers only: what overflows is cut.
 func (b *bowl) Search(direction []float64, scales []float64) (kl, gain []float64, err error) {
+	if err := CheckLength(direction, len(b.theta)); err != nil {
+		return nil, nil, err
+	}
 	curvature, slope := federated.Dot(direction, b.times(direction)), federated.Dot(direction, b.slope(b.theta))
 	for _, s := range scales {
 		half := s * s * curvature / 2
