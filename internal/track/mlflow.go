@@ -87,10 +87,11 @@ func NewMLflow(o Options, s Subject) (*MLflow, error) {
 	return m, nil
 }
 
-// retry sends a request again only where the server says that it did nothing: a request whose answer was lost may have
-// made a run.
+// retry sends a request again where a server is busy, but for one that makes a run: a gateway may say 503 of a server
+// that has made it. Where an answer was lost, the run is looked for by its tag: see create.
 func retry(ctx context.Context, r *http.Response, err error) (bool, error) {
-	busy := err == nil && (r.StatusCode == http.StatusTooManyRequests || r.StatusCode == http.StatusServiceUnavailable)
+	busy := err == nil && (r.StatusCode == http.StatusTooManyRequests ||
+		r.StatusCode == http.StatusServiceUnavailable && !strings.HasSuffix(r.Request.URL.Path, "/runs/create"))
 	return busy, ctx.Err()
 }
 

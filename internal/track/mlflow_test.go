@@ -28,7 +28,7 @@ type fakeMLflow struct {
 	statuses []string
 	made     map[string]string                                  // names of runs by their tags
 	lost     int                                                // answers to runs/create that do not arrive
-	gateway  bool                                               // something answers 502 in their place
+	gateway  int                                                // the status that something answers in their place
 	created  int                                                // calls of runs/create
 	fault    func(call string, n int) (status int, body string) // n: how often it was called before; status 0: none
 }
@@ -95,8 +95,8 @@ func (f *fakeMLflow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		f.created++
-		if f.lost--; f.lost >= 0 && f.gateway {
-			w.WriteHeader(http.StatusBadGateway)
+		if f.lost--; f.lost >= 0 && f.gateway > 0 {
+			w.WriteHeader(f.gateway)
 			return
 		} else if f.lost >= 0 { // the run is made, and the connection breaks
 			panic(http.ErrAbortHandler)
@@ -179,8 +179,8 @@ func TestMLflowResumes(t *testing.T) {
 func TestMLflowAnswerIsLost(t *testing.T) {
 	for _, c := range []struct {
 		lost    int
-		gateway bool
-	}{{1, false}, {9, false}, {1, true}, {9, true}} {
+		gateway int
+	}{{1, 0}, {9, 0}, {1, 502}, {9, 502}, {1, 503}, {9, 503}} {
 		server, dir, warnings := newFakeMLflow(t), filepath.Join(t.TempDir(), "run"), []string(nil)
 		server.lost, server.gateway = c.lost, c.gateway
 		f := watched(t, dir, server.URL, &warnings)
@@ -254,7 +254,8 @@ func TestMLflowFaults(t *testing.T) {
 		fault func(string, int) (int, string)
 		want  string // the warning; "": no warning
 	}{
-		{"busy", first("runs/create", 2, 503, "later"), ""},
+		{"busy", first("runs/log-batch", 2, 503, "later"), ""},
+		{"busy with a run", first("runs/create", 1, 503, "later"), "runs/create: 503 Service Unavailable"},
 		{"too many requests", first("runs/log-batch", 1, 429, ""), ""},
 		{"no key", first("experiments/get-by-name", 1, 401, "<html>who are you</html>"),
 			"experiments/get-by-name: 401 Unauthorized"},
