@@ -41,7 +41,8 @@ type Run struct {
 	Folder   *run.Folder // the run directory, from Start on
 	Learner  *train.Learner
 	resolved []byte
-	bar      run.Bar // of the steps
+	bar      run.Bar  // of the steps
+	changed  []string // what is different since the start of a run that continues
 }
 
 // Reporter hears what a run says.
@@ -118,7 +119,7 @@ func (r *Run) Start() (err error) {
 	if r.Folder, err = r.Dir.Open(r.Command, r.resolved); err != nil {
 		return err
 	}
-	if err := r.Folder.NoteInputs(); err != nil {
+	if r.changed, err = r.Folder.NoteInputs(version()); err != nil {
 		return err
 	}
 	return r.Tracking.Watch(track.Subject{Folder: r.Folder, Command: r.Command, Config: r.resolved, Reporter: r})
@@ -234,6 +235,9 @@ func (r *Run) Resume(t *train.Trainer) error {
 		of = fmt.Sprintf(" of %d", n)
 	}
 	r.Say("%s: continuing after step %d%s", r.Folder.Dir, t.Step(), of)
+	for _, c := range r.changed {
+		r.Warn("since the run was started: %s", c)
+	}
 	return nil
 }
 
@@ -285,12 +289,17 @@ func (r *Run) Finish(t *train.Trainer, best *run.Best, summary string) (*Result,
 	if err := f.WriteSummary(summary); err != nil {
 		return nil, err
 	}
-	version := ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		version = info.Main.Version // such as v1.2.3
-	}
 	return &Result{Dir: f.Dir, Steps: t.Step(), Best: best, Summary: summary}, f.WriteManifest(run.Manifest{
-		Version: version, Command: r.Command, Engine: r.Engine.Name, Seed: r.Seed, Steps: t.Step()})
+		Version: version(), Command: r.Command, Engine: r.Engine.Name, Seed: r.Seed, Steps: t.Step()})
+}
+
+// version is the program's, such as v1.2.3.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	return info.Main.Version
 }
 
 // Learn trains on a data set from the start to the end of the run.

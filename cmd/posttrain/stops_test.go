@@ -201,6 +201,23 @@ func TestResumeOfAFinishedRun(t *testing.T) {
 	sameRun(t, "copy", "out")
 }
 
+// TestResumeSaysWhatChanged: a run continues with another base model and another version of the program, and says so.
+func TestResumeSaysWhatChanged(t *testing.T) {
+	work(t, "qwen2-newer")
+	must(t, tinyMappo(2)...)
+	manifest := strings.TrimSuffix(strings.TrimSpace(read(t, "out/manifest.json")), "}")
+	write(t, "out/manifest.json", manifest+`, "version": "v0.0.1"}`)
+	path := filepath.Join("model", "config.json")
+	write(t, path, read(t, path)+"\n")
+	o := must(t, "mappo", "--resume", "out", "--quiet")
+	for _, want := range []string{"warning: since the run was started: model/config.json: its SHA-256 begins with ",
+		"warning: since the run was started: the program's version is "} {
+		if !strings.Contains(o.err, want) || strings.Count(o.err, "\n") != 2 {
+			t.Errorf("standard error %q, want %q", o.err, want)
+		}
+	}
+}
+
 // TestNaNKeepsTheLastGoodCheckpoint: the rate explodes in the second step. Checkpoint 1 holds good weights; checkpoint
 // 2 holds those that gave the NaN, and is not recommended.
 func TestNaNKeepsTheLastGoodCheckpoint(t *testing.T) {

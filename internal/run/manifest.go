@@ -15,8 +15,8 @@ import (
 
 const manifestName = "manifest.json"
 
-// Manifest says what a run was made of and what it left, by the SHA-256 of files. The inputs are there from the start
-// of the run, since they may change while it is under way; the rest is there when it has ended.
+// Manifest says what a run was made of and what it left, by the SHA-256 of files. Version and inputs are there from the
+// start of the run, since they may change while it is under way; the rest is there when it has ended.
 type Manifest struct {
 	Version string `json:"version,omitempty"` // of the program
 	Command string `json:"command,omitempty"`
@@ -38,29 +38,35 @@ const embeddedName = "embedded" // a model or data that the program carries
 // the weights that servers of rollouts read while a run is under way.
 var outside = []string{lockName, manifestName, "tensorboard", "mlflow.json", "served"}
 
-// NoteInputs hashes the files that the config names. In a run that continues from a checkpoint, what was found at its
-// start stays. Without a checkpoint the run starts over.
-func (f *Folder) NoteInputs() error {
+// NoteInputs notes the program's version and the hashes of the files that the config names. In a run that continues from
+// a checkpoint, what was noted at its start stays, and changed has a line for what is different now. Without a
+// checkpoint the run starts over.
+func (f *Folder) NoteInputs(version string) (changed []string, err error) {
 	all, err := f.All()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	m, err := ReadManifest(f.Dir)
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case m != nil && len(all) > 0:
-		return f.replaceJSON(manifestName, Manifest{Inputs: m.Inputs}) // what it left may change again
+		begun := Manifest{Version: m.Version, Inputs: m.Inputs} // what it left may change again
+		if changed = begun.Check(f.Dir); begun.Version != "" && begun.Version != version {
+			changed = append(changed, fmt.Sprintf("the program's version is %s, it was %s: numbers may round differently",
+				version, begun.Version))
+		}
+		return changed, f.replaceJSON(manifestName, begun)
 	}
 	text, err := os.ReadFile(f.Path(configName))
 	if err != nil {
-		return fmt.Errorf("%s cannot be read: %w", f.Path(configName), Cause(err))
+		return nil, fmt.Errorf("%s cannot be read: %w", f.Path(configName), Cause(err))
 	}
 	inputs, err := inputsOf(text)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return f.replaceJSON(manifestName, Manifest{Inputs: inputs})
+	return nil, f.replaceJSON(manifestName, Manifest{Version: version, Inputs: inputs})
 }
 
 // Inputs are the hashes of the files that NoteInputs found, by their paths.

@@ -30,13 +30,15 @@ func finished(t *testing.T) (f *Folder, data string, m *Manifest) {
 		func() error { return os.Mkdir(base, 0o777) },
 		func() error { return os.WriteFile(filepath.Join(base, "model.safetensors"), content(1, "base"), 0o666) },
 		func() error { return f.WriteConfig([]byte(text)) },
-		f.NoteInputs,
+		func() error { _, err := f.NoteInputs("v1"); return err },
 		func() error { return f.Log(Record{Step: 1, Values: map[string]float64{"loss": 0.5}}) },
 		func() error { return f.Log(Record{Step: 2, Values: map[string]float64{"loss": 0.4}}) },
 		func() error { _, err := f.WriteCheckpoint(1, writeContent(1)); return err },
 		func() error { _, err := f.WriteCheckpoint(2, writeContent(2)); return err },
 		func() error { return f.WriteSummary("done\n") },
-		func() error { return f.WriteManifest(Manifest{Command: "mappo", Engine: "go", Seed: 1, Steps: 2}) },
+		func() error {
+			return f.WriteManifest(Manifest{Version: "v1", Command: "mappo", Engine: "go", Seed: 1, Steps: 2})
+		},
 	} {
 		if err := do(); err != nil {
 			t.Fatal(err)
@@ -155,7 +157,14 @@ func TestManifestHasTheInputsOfTheStart(t *testing.T) {
 	if err := os.WriteFile(data, []byte("{}\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	for _, do := range []func() error{f.NoteInputs, func() error { return f.WriteManifest(Manifest{}) }} {
+	for _, do := range []func() error{func() error {
+		changed, err := f.NoteInputs("v2")
+		if len(changed) != 2 || !strings.HasPrefix(changed[0], data+": its SHA-256 begins with ") ||
+			changed[1] != "the program's version is v2, it was v1: numbers may round differently" {
+			t.Errorf("changed: %q", changed)
+		}
+		return err
+	}, func() error { return f.WriteManifest(Manifest{}) }} {
 		if err := do(); err != nil {
 			t.Fatal(err)
 		}
@@ -167,8 +176,8 @@ func TestManifestHasTheInputsOfTheStart(t *testing.T) {
 	if err := os.RemoveAll(f.Path(checkpointsName)); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.NoteInputs(); err != nil {
-		t.Fatal(err)
+	if changed, err := f.NoteInputs("v2"); err != nil || changed != nil {
+		t.Fatal(changed, err)
 	}
 	if m := manifestOf(t, f); m.Inputs[data] == was || m.Outputs != nil {
 		t.Error("without a checkpoint the changed data is not the run's")
