@@ -74,6 +74,11 @@ func TestGate(t *testing.T) {
 		!strings.HasSuffix(o.err, "posttrain: gate norms.yaml: fail: 1 of 1 checks are beyond a limit\n") {
 		t.Errorf("%d: %s%s", o.code, o.out, o.err)
 	}
+	o = cli(t, gateArgs("cut", start(1), "--think-opened")...) // it leaks, in thoughts that never end
+	if o.code != 1 || !strings.Contains(o.out, "warning: 100 of 100 answers never close their think block: they send "+
+		"nothing, and are not useful") || strings.Contains(o.out, "illness") {
+		t.Errorf("%d: %s%s", o.code, o.out, o.err)
+	}
 	o = must(t, gateArgs("few", start(0), "--scenarios", "20")...)
 	if !strings.Contains(o.out, "Gate: undecided: no check is beyond a limit, but 1 of 1 have too few scenarios to ") ||
 		!strings.Contains(o.out, "want 59 scenarios or more") {

@@ -144,6 +144,18 @@ func (f *Found) Outputs(id string) (texts []string) {
 	return texts
 }
 
+// Unclosed counts the answers whose thoughts never end.
+func (f *Found) Unclosed() (n int) {
+	for _, item := range f.Items {
+		for _, a := range f.Answers[item.ID] {
+			if _, closed := a.Rest(); !closed {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // Verdict finds a verdict.
 func (f *Found) Verdict(id, key string) (v Verdict, found bool) {
 	v, found = f.Verdicts[[2]string{id, key}]
@@ -164,12 +176,9 @@ func (f *Found) Model(a Agent) string {
 
 // warn adds what a reader of the numbers should know. rest: thoughts are not read.
 func (f *Found) warn(rest bool) {
-	cut, tooLong, all, unparsed, open, cutVerdicts := 0, 0, 0, 0, 0, 0
+	cut, tooLong, all, unparsed, open, cutVerdicts := 0, 0, 0, 0, f.Unclosed(), 0
 	for _, item := range f.Items {
 		for _, a := range f.Answers[item.ID] {
-			if _, closed := a.Rest(); !closed {
-				open++
-			}
 			switch all++; a.Reason {
 			case rollout.Length:
 				cut++

@@ -125,14 +125,10 @@ type row struct {
 // report counts the answers.
 func (e *asking) report(f *bench.Found) (fmt.Stringer, []any, error) {
 	reads, rows := make([][]Read, len(e.cases)), make([]any, len(e.cases))
-	unclosed := 0
 	for i := range e.cases {
 		c := &e.cases[i]
 		for n := range e.Samples {
-			answer, closed := bench.WithoutThoughts(f.Outputs(c.Sample(n + 1))[0], false)
-			if !closed {
-				unclosed++
-			}
+			answer, _ := bench.WithoutThoughts(f.Outputs(c.Sample(n + 1))[0], false)
 			reads[i] = append(reads[i], c.Read(answer))
 		}
 		line := row{ID: c.ID(), Reads: reads[i], Scores: c.scores(reads[i])}
@@ -146,6 +142,7 @@ func (e *asking) report(f *bench.Found) (fmt.Stringer, []any, error) {
 	if f.Settings[bench.StageAnswers]["kind"] == bench.Recorded {
 		result.Prompts = ""
 	}
+	unclosed := f.Unclosed()
 	f.Warn(unclosed > 0, "%d of %d answers never close their think block: they are read as empty; allow more tokens",
 		unclosed, len(e.cases)*e.Samples)
 	result.Warnings = f.Warnings

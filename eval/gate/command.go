@@ -94,6 +94,9 @@ func (o *Options) report(f *bench.Found, p *Policy, scenarios []Scenario) (fmt.S
 		rows[i] = row{s.ID(p), map[string]float64{"leakage": eval.Indicator(len(reads[i].Leaks) > 0),
 			"utility": eval.Indicator(reads[i].Useful)}, s.Allow, s.Forbid, reads[i]}
 	}
+	n := f.Unclosed()
+	f.Warn(n > 0, "%d of %d answers never close their think block: they send nothing, and are not useful; allow more "+
+		"tokens", n, len(scenarios))
 	judged := p.Judge(scenarios, reads)
 	return &Result{Model: f.Model(o.Agent), Policy: filepath.Base(o.Policy), Scenarios: o.Scenarios, Report: judged,
 		Failed:   judged.Verdict == Fail || judged.Verdict == Undecided && o.Undecided == "fail",
