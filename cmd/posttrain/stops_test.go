@@ -240,6 +240,23 @@ func TestNaNKeepsTheLastGoodCheckpoint(t *testing.T) {
 	}
 }
 
+// TestNoModelOfInfinity: the only step of a run makes weights of infinity, which are not saved. A rate of 1e6 breaks the
+// model, and the run says so where its loss is a number no more.
+func TestNoModelOfInfinity(t *testing.T) {
+	for rate, says := range map[string][]string{
+		"1e39": {"checkpoint not saved: out/checkpoints/step-00000001: tensor ", "not finite"},
+		"1e6":  {"step ", " is NaN in the batch of rows pairs.jsonl:", "lower train.learning_rate"},
+	} {
+		work(t, "qwen2-newer")
+		steps := map[string]int{"1e39": 1, "1e6": 30}[rate]
+		checkRefusal(t, cli(t, tinyMappo(steps, "--set", "train.learning_rate="+rate, "--set", "train.warmup_steps=0")...),
+			faultCase{code: 1, says: says})
+		if exists("out/model") || exists("out/best.json") {
+			t.Errorf("rate %s: a failed run has a model", rate)
+		}
+	}
+}
+
 // TestDamagedCheckpointIsPassedOver: a resumed run warns, continues from the one before, and ends like a whole one.
 func TestDamagedCheckpointIsPassedOver(t *testing.T) {
 	work(t, "qwen2-newer")
