@@ -334,3 +334,27 @@ func FuzzParseConfig(f *testing.F) {
 		}
 	})
 }
+
+// TestDiffersFrom: what changes the function of the weights is named, what does not is not.
+func TestDiffersFrom(t *testing.T) {
+	c := Config{ModelType: "llama", RMSNormEps: 1e-5, RopeTheta: 1e4, HeadDim: 4, EOS: []int{2}}
+	for want, change := range map[string]func(d *Config){
+		"":                               func(d *Config) { d.DType, d.MaxPositions, d.RotaryDim = "float16", 9, 4 },
+		"RMSNormEps 0.01, not 1e-05":     func(d *Config) { d.RMSNormEps = 0.01 },
+		"RopeTheta 5000, not 10000":      func(d *Config) { d.RopeTheta = 5e3 },
+		"LocalTheta 10, not 0":           func(d *Config) { d.LocalTheta = 10 },
+		"SlidingWindow 8, not 0":         func(d *Config) { d.SlidingWindow = 8 },
+		"WindowLayers [true], not []":    func(d *Config) { d.WindowLayers = []bool{true} },
+		"ScoreCap 50, not 0":             func(d *Config) { d.ScoreCap = 50 },
+		"NormExperts true, not false":    func(d *Config) { d.NormExperts = true },
+		"ModelType gemma2, not llama":    func(d *Config) { d.ModelType = "gemma2" },
+		"EOS [3], not [2]":               func(d *Config) { d.EOS = []int{3} },
+		"RopeScaling {Type:linear Facto": func(d *Config) { d.RopeScaling = &RopeScaling{Type: "linear", Factor: 2} },
+	} {
+		d := c
+		change(&d)
+		if got := d.DiffersFrom(&c); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -266,3 +266,14 @@ func TestOptionsThatContradict(t *testing.T) {
 		expect.Error(t, err, want)
 	}
 }
+
+// TestAnswersOfOtherTools: kept answers to prompts with other tools are not taken.
+func TestAnswersOfOtherTools(t *testing.T) {
+	of := func(tools string) string {
+		text := data.Text{Messages: []data.Message{{Role: "user", Content: "Q", Tools: tools}}}
+		return (&work{prompts: []prompt{{PromptRow: data.PromptRow{Prompt: text}}}}).identify()
+	}
+	if of("[1]") == of("[2]") || of("[1]") != of("[1]") || of("") == of("[1]") {
+		t.Error("tools are not part of what answers are of")
+	}
+}
