@@ -22,7 +22,7 @@ import (
 type Base struct {
 	Model    string        `yaml:"model" want:"@model" hub:"model" flag:"model" help:"the model to train: folder in Hugging Face layout, org/name[@revision] on the hub, or embedded"`
 	Adapting Adapting      `yaml:",inline"`
-	Backend  string        `yaml:"backend" want:"@backend" default:"auto" flag:"backend" help:"engine:"`
+	Backend  string        `yaml:"backend" want:"@backend" needs:"libraries" default:"auto" flag:"backend" help:"engine:"`
 	Devices  Devices       `yaml:"engine"`
 	Seed     uint64        `yaml:"seed" flag:"seed" help:"of every random choice: the same seed repeats the run"`
 	Chat     local.Chat    `yaml:"chat" flags:"-"`
@@ -56,7 +56,7 @@ type LocalModel struct {
 	Model   string  `yaml:"model" want:"@model" hub:"model" default:"embedded" flag:"model" help:"model folder in Hugging Face layout, org/name[@revision] on the hub, or embedded"`
 	Adapter string  `yaml:"adapter,omitempty" hub:"adapter" words:"an adapter's folder, or org/name on the hub" flag:"adapter" help:"folder of a LoRA adapter for the model, as peft or this program saves it"`
 	CacheGB float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory" flag:"cache-gb" help:"most gigabytes of the cache of keys and values; 0: a quarter of the memory"`
-	Backend string  `yaml:"backend" want:"@backend" default:"auto" flag:"backend" help:"engine:"`
+	Backend string  `yaml:"backend" want:"@backend" needs:"libraries" default:"auto" flag:"backend" help:"engine:"`
 }
 
 // EvaluateOn chooses the metric of the best checkpoint where there are examples to evaluate on.

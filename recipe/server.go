@@ -10,7 +10,7 @@ import (
 
 // Server is a model that an OpenAI-compatible server has, in the place of a model folder.
 type Server struct {
-	BaseURL    string        `yaml:"base_url" want:"@url" flag:"base-url" help:"OpenAI-compatible server to ask instead of a model folder, such as http://localhost:8000/v1"`
+	BaseURL    string        `yaml:"base_url" want:"@url" needs:"hosts api_key_env" flag:"base-url" help:"OpenAI-compatible server to ask instead of a model folder, such as http://localhost:8000/v1"`
 	Model      string        `yaml:"api_model" words:"the model's name on the server" flag:"api-model" help:"the model's name on the server"`
 	APIVersion string        `yaml:"api_version,omitempty" words:"one such as 2024-10-21" flag:"api-version" help:"of Azure OpenAI's API, such as 2024-10-21: the model is the name of a deployment"`
 	KeyEnv     string        `yaml:"api_key_env" want:"@variable" default:"OPENAI_API_KEY" flag:"api-key-env" help:"environment variable with the server's key; no key is sent where it is not set"`

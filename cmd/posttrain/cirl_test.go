@@ -25,6 +25,11 @@ import (
 func workCI(t *testing.T) {
 	t.Helper()
 	t.Chdir(t.TempDir())
+	workItems(t)
+}
+
+func workItems(t *testing.T) {
+	t.Helper()
 	if err := data.WriteAll("items.json", ci.Synthesize(24, 5)); err != nil {
 		t.Fatal(err)
 	}

@@ -114,7 +114,11 @@ func loadBenchmark[O any, R fmt.Stringer](b *bench.Benchmark[O, R], f *configFla
 	if b.HasKey("run") && isRun(path) {
 		sets, path = append(sets, config.Override{Flag: "--config", Key: "run", Value: path}), ""
 	}
-	o, err := b.Load(config.Input{Path: path, Overrides: sets, Flags: f.known})
+	in, err := f.input(path, sets)
+	if err != nil {
+		return nil, err
+	}
+	o, err := b.Load(in)
 	if err == nil {
 		b.Options(o).Dir = f.out
 	}

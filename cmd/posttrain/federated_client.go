@@ -6,12 +6,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/federated"
 )
 
 func newFederatedClient(s streams) *cobra.Command {
-	c, quiet, untilEOF := federated.Client{}, false, false
+	c, quiet, untilEOF, allow := federated.Client{}, false, false, ""
 	cmd := &cobra.Command{
 		Use:   "client",
 		Short: "Take part in a federated run as one agent",
@@ -29,6 +30,10 @@ func newFederatedClient(s streams) *cobra.Command {
 				go func() { io.Copy(io.Discard, s.in); stop() }()
 				ctx = limited
 			}
+			var err error
+			if c.Allow, err = config.ParseGrants(allow); err != nil {
+				return usageError{err}
+			}
 			return federated.TakePart(ctx, c, run.NewReporter(s.err, s.terminal, quiet))
 		},
 	}
@@ -40,6 +45,8 @@ func newFederatedClient(s streams) *cobra.Command {
 	flags.StringVar(&c.State, "state", "federated-agents", "folder for what agents have learned")
 	flags.StringVar(&c.Data, "data", "", "file with the agent's own items or pairs, in workloads ci-rl and\n"+
 		"mappo (default: those that it is dealt)")
+	flags.StringVar(&allow, "allow", "", "libraries: load one that the server names by path (default: $POSTTRAIN_ALLOW,\n"+
+		"else nothing)")
 	flags.BoolVar(&quiet, "quiet", false, "print only warnings and errors")
 	flags.BoolVar(&untilEOF, "until-eof", false, "end when standard input ends, for programs that start agents")
 	return cmd

@@ -113,15 +113,20 @@ func (c configured[O]) load(f *configFlags, cmd *cobra.Command) (*O, error) {
 		return nil, err
 	}
 	if c.spec.HasKey("run") && isRun(path) {
-		if _, err := cirl.Spec.Load(config.Input{Path: path}); err != nil {
+		if _, err := cirl.Spec.Load(config.Input{Path: path, Allow: config.Anything}); err != nil {
 			return nil, err
 		}
 		sets, path = append(sets, config.Override{Flag: "--config", Key: "run", Value: path}), ""
 	}
-	o, err := c.spec.Load(config.Input{Path: path, Overrides: sets, Flags: f.known})
+	in, err := f.input(path, sets)
 	if err != nil {
 		return nil, err
 	}
+	o, err := c.spec.Load(in)
+	if err != nil {
+		return nil, err
+	}
+	f.needs = c.spec.Needs(o)
 	if place := dirOf(o); place != nil {
 		place.Out, place.Resume = f.out, f.resume
 	}
@@ -144,6 +149,8 @@ type configFlags struct {
 	resume     string
 	quiet      bool
 	explain    bool
+	allow      string
+	needs      config.Grants // of a run with these options that is resumed
 	fetcher    fetcher
 	known      []config.Flag // that set keys
 	kind       func(key string) string
@@ -211,6 +218,8 @@ func (f *configFlags) registerConfig(cmd *cobra.Command) {
 		file = "config file (default: " + f.quickStart + " for the embedded model and data, else every key's default)"
 	}
 	flags.StringVar(&f.config, "config", "", file)
+	flags.StringVar(&f.allow, "allow", "", "what the config file may have done: libraries (loaded by path), commands (run), "+
+		"hosts (sent to, with keys), with commas (default: $POSTTRAIN_ALLOW, else nothing)")
 	flags.StringArrayVar(&f.sets, "set", nil, "set a key of the config, such as seed=3 (may be repeated)")
 	f.keys = addKeyFlags(cmd, f.known, f.kind)
 }
@@ -264,9 +273,26 @@ func (f *configFlags) path() (string, error) {
 	return path, nil
 }
 
+// input is what Load reads: a file, and what the command line sets and allows.
+func (f *configFlags) input(path string, sets []config.Override) (config.Input, error) {
+	in := config.Input{Path: path, Overrides: sets, Flags: f.known, Allow: config.Anything}
+	if f.explain {
+		return in, nil
+	}
+	var err error
+	if in.Allow, err = config.ParseGrants(f.allow); err != nil {
+		err = usageError{err}
+	}
+	return in, err
+}
+
 // resumeLine gives the command line that continues a run.
 func (f *configFlags) resumeLine(dir string) string {
-	return fmt.Sprintf("posttrain %s --resume %s", f.command, shellWord(dir))
+	line := fmt.Sprintf("posttrain %s --resume %s", f.command, shellWord(dir))
+	if len(f.needs) > 0 {
+		line += " --allow " + strings.Join(f.needs, ",")
+	}
+	return line
 }
 
 const (

@@ -68,7 +68,11 @@ func (f *planFlags) plan(cmd *cobra.Command, r run.Reporter) (*plan.Plan, error)
 	if err != nil {
 		return nil, err
 	}
-	in := config.Input{Path: f.config, Overrides: sets, Flags: f.known}
+	in, err := f.input(f.config, sets)
+	if err != nil {
+		return nil, err
+	}
+	in.Allow = append(in.Allow, config.Unsent...)
 	o, err := optionsOf[recipe.Planned](in, "cannot be planned", planned)
 	if err != nil {
 		return nil, err

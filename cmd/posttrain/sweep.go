@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/cirl"
 )
@@ -26,6 +25,7 @@ func sweepable(c configured[cirl.Options], s streams, cmd *cobra.Command) *cobra
 			return err
 		}
 		swept.Fetch = func(ctx context.Context, o *cirl.Options, r run.Reporter) error { return f.fetcher.pin(ctx, o, r) }
+		f.needs = swept.Allow
 		table, err := swept.Run(cmd.Context(), run.NewReporter(s.err, s.terminal, f.quiet))
 		if err != nil {
 			return f.ended(err)
@@ -43,11 +43,15 @@ func planSweep(f *configFlags, axes []string, cmd *cobra.Command) (*cirl.Sweep, 
 		return nil, err
 	}
 	path, err := f.path()
+	if err != nil {
+		return nil, err
+	}
+	in, err := f.input(path, sets)
 	switch {
 	case err != nil:
 		return nil, err
 	case f.resume == "":
-		return cirl.NewSweep(config.Input{Path: path, Overrides: sets, Flags: f.known}, axes, f.out)
+		return cirl.NewSweep(in, axes, f.out)
 	case !cirl.IsSweep(f.resume):
 		return nil, usageError{fmt.Errorf("--sweep: --resume %s is a single run, which has no sweep: remove one of "+
 			"the two", f.resume)}
@@ -55,5 +59,5 @@ func planSweep(f *configFlags, axes []string, cmd *cobra.Command) (*cirl.Sweep, 
 		return nil, usageError{fmt.Errorf("--resume %s: a sweep continues with the values and configs in its folder: "+
 			"want no other flag that sets them", f.resume)}
 	}
-	return cirl.OpenSweep(f.resume)
+	return cirl.OpenSweep(f.resume, in.Allow)
 }

@@ -39,7 +39,7 @@ func (o *Judged) parts() (*Options, *Judged)  { return &o.Options, o }
 
 // Server is an OpenAI-compatible server.
 type Server struct {
-	BaseURL string `yaml:"base_url" want:"@url" flag:"base-url" help:"OpenAI-compatible server, such as http://localhost:8000/v1"`
+	BaseURL string `yaml:"base_url" want:"@url" needs:"hosts api_key_env" flag:"base-url" help:"OpenAI-compatible server, such as http://localhost:8000/v1"`
 	// of Azure OpenAI: the model is the name of a deployment
 	APIVersion string `yaml:"api_version,omitempty" words:"one such as 2024-10-21" flag:"api-version" help:"version of Azure OpenAI's API, such as 2024-10-21: the server is an Azure resource, the model's name that of a deployment"`
 	// the server's chat template opens the think block, so that replies begin inside it
@@ -55,7 +55,7 @@ type Agent struct {
 	Adapter string `yaml:"adapter,omitempty" hub:"adapter" path:"" words:"an adapter's folder, or org/name on the hub" flag:"adapter" help:"folder of a LoRA adapter for the model, as peft or this program saves it"`
 	// the most memory of the cache of keys and values, in gigabytes
 	CacheGB float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory" flag:"cache-gb" help:"most gigabytes of the cache of keys and values (default a quarter of the memory)"`
-	Backend string  `yaml:"backend" want:"@backend" flag:"backend" help:"auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN"`
+	Backend string  `yaml:"backend" want:"@backend" needs:"libraries" flag:"backend" help:"auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN"`
 	// cases that a local model answers together
 	Batch int        `yaml:"batch" want:">=1" flag:"batch" help:"cases that a model folder answers together"`
 	Chat  local.Chat `yaml:"chat"` // of a folder's model

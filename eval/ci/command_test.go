@@ -57,12 +57,14 @@ func TestSettles(t *testing.T) {
 			return !o.Prefill && o.Agent.Parallel == 8
 		},
 	} {
-		o, err := Benchmark.Spec.Parse("f.yaml", []byte("command: eval ci\n"+text), config.Input{})
+		o, err := Benchmark.Spec.Parse("f.yaml", []byte("command: eval ci\n"+text),
+			config.Input{Allow: config.Anything})
 		if err != nil || !holds(o) {
 			t.Errorf("%q: %v, %+v", text, err, o)
 			continue
 		}
-		again, err := Benchmark.Spec.Parse("config.yaml", Benchmark.Spec.Resolve(o), config.Input{})
+		again, err := Benchmark.Spec.Parse("config.yaml", Benchmark.Spec.Resolve(o),
+			config.Input{Allow: config.Anything})
 		if err != nil || !reflect.DeepEqual(o, again) {
 			t.Errorf("%q: %v\n%s", text, err, Benchmark.Spec.Resolve(o))
 		}

@@ -22,6 +22,7 @@
 //  4. Resolve: a section with such a method gives the options that depend on others their defaults, inner sections first.
 //  5. Validate: every value is compared with the tags of its field (package fault), and every section is asked by its
 //     methods Check and Validate, whose keys are the section's own.
+//  6. Permit: values of the file that load, run or send something need a grant ([Grants]).
 //
 // [Spec.Resolve] writes the options in force as YAML that loads to the same value; [Diff] names what two of them differ
 // in. The package knows no command: recipes register theirs.

@@ -28,6 +28,7 @@ type leaf struct {
 	flag      Flag // that sets the key; without a name: none
 	help      string
 	paper     *string // the paper's value; nil: it has none
+	needs     string  // see Grants; "": nothing
 }
 
 // about is the help of the key. The accepted values follow a help that ends in a colon.
@@ -122,7 +123,7 @@ func (s *schema) walk(t reflect.Type, prefix, flags string, index []int) {
 				paper = &value
 			}
 			s.leaves = append(s.leaves, leaf{key, at, fault.RuleOf(f), kind == "omitempty", flagOf(f, key, flags),
-				f.Tag.Get("help"), paper})
+				f.Tag.Get("help"), paper, f.Tag.Get("needs")})
 		}
 	}
 }

@@ -33,6 +33,7 @@ type Input struct {
 	Path      string     // of the file; "": the quick start
 	Overrides []Override // from the command line
 	Flags     []Flag     // of the command, for messages about keys that are missing
+	Allow     Grants     // what the file may have done
 }
 
 // Load reads a configuration. The error is a [Faults] where the file can be read and something is wrong with it.
@@ -70,6 +71,9 @@ func (s *Spec[T]) Parse(name string, text []byte, in Input) (*T, error) {
 		s.Settle(g, &c)
 	}
 	if err := s.check(g, &c); err != nil {
+		return nil, err
+	}
+	if err := s.permit(g, &c, in.Allow); err != nil {
 		return nil, err
 	}
 	return &c, nil

@@ -19,7 +19,7 @@ import (
 // Options say where a run is shown, beside its folder. They change no result: a run may resume with others.
 type Options struct {
 	TensorBoard bool   `yaml:"tensorboard,omitempty" flag:"tensorboard" help:"write event files for TensorBoard into RUN/tensorboard"`
-	MLflow      string `yaml:"mlflow,omitempty" flag:"mlflow" help:"URL of an MLflow server that gets metrics and config"`
+	MLflow      string `yaml:"mlflow,omitempty" needs:"hosts" flag:"mlflow" help:"URL of an MLflow server that gets metrics and config"`
 	Experiment  string `yaml:"mlflow_experiment,omitempty" help:"the experiment that its run belongs to; empty: posttrain"`
 	Listen      string `yaml:"metrics_listen,omitempty" flag:"metrics-listen" help:"HOST:PORT where /metrics is served to Prometheus while the run goes on"`
 }

@@ -32,6 +32,7 @@ const SweepFlag = "--sweep"
 type Sweep struct {
 	// Fetch brings the models and data that a run's options name to this machine, and names them there.
 	Fetch func(context.Context, *Options, run.Reporter) error
+	Allow config.Grants // what the configs in its folder may have done
 
 	texts   []string // key=number,number
 	points  []point
@@ -144,20 +145,21 @@ func NewSweep(in config.Input, texts []string, out string) (*Sweep, error) {
 	}
 	s := &Sweep{texts: texts, points: points, out: out}
 	for _, p := range points {
-		o, err := Spec.Load(config.Input{Path: in.Path, Overrides: slices.Concat(in.Overrides, p), Flags: in.Flags})
+		o, err := Spec.Load(config.Input{Path: in.Path, Overrides: slices.Concat(in.Overrides, p), Flags: in.Flags,
+			Allow: in.Allow})
 		if err != nil {
 			return nil, err
 		}
 		if !o.Data.hasTest() {
 			return nil, wrong("data.test_fraction 0", "runs are compared by their tests: want a number above 0, or data.test")
 		}
-		s.options = append(s.options, o)
+		s.options, s.Allow = append(s.options, o), Spec.Needs(o)
 	}
 	return s, nil
 }
 
-// OpenSweep reads a sweep to continue.
-func OpenSweep(dir string) (*Sweep, error) {
+// OpenSweep reads a sweep to continue; what its configs may have done is allowed.
+func OpenSweep(dir string, allowed config.Grants) (*Sweep, error) {
 	path := filepath.Join(dir, sweepConfig)
 	stored, err := sweepSpec.Load(config.Input{Path: path})
 	if err != nil {
@@ -170,7 +172,7 @@ func OpenSweep(dir string) (*Sweep, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return &Sweep{texts: stored.Sweep, points: points, resume: dir}, nil
+	return &Sweep{texts: stored.Sweep, points: points, resume: dir, Allow: allowed}, nil
 }
 
 // Run runs what is not finished, and gives the table of all. An interrupted sweep is a recipe.Stopped.
@@ -241,7 +243,7 @@ func (s *Sweep) runPoint(ctx context.Context, folder *run.Folder, i int, r run.R
 	if begun := filepath.Join(dir, sweepConfig); exists(begun) {
 		path, dirs = begun, recipe.RunDir{Resume: dir}
 	}
-	o, err := Spec.Load(config.Input{Path: path})
+	o, err := Spec.Load(config.Input{Path: path, Allow: s.Allow})
 	if err == nil {
 		err = s.Fetch(ctx, o, r)
 	}

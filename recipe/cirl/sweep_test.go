@@ -105,7 +105,7 @@ func TestOpenSweepRefuses(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, sweepConfig), []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		_, err := OpenSweep(dir)
+		_, err := OpenSweep(dir, nil)
 		expect.Error(t, err, want)
 	}
 }

@@ -18,11 +18,12 @@ import (
 
 // Client is an agent's process.
 type Client struct {
-	Server      string // URL; "": that of the credentials
-	Agent       string // name; "": that of the credentials
-	Credentials string // file; "": none, for a loopback address
-	State       string // folder
-	Data        string // file with the agent's own items or pairs; "": those that it is dealt
+	Server      string        // URL; "": that of the credentials
+	Agent       string        // name; "": that of the credentials
+	Credentials string        // file; "": none, for a loopback address
+	State       string        // folder
+	Allow       config.Grants // what the server's configuration may have done
+	Data        string        // file with the agent's own items or pairs; "": those that it is dealt
 }
 
 // TakePart works for a run until its server ends it.
@@ -31,7 +32,7 @@ func TakePart(ctx context.Context, c Client, r run.Reporter) error {
 	if _, err := os.Stat(c.Data); c.Data != "" && err != nil {
 		return fmt.Errorf("--data %s: %w", c.Data, run.Cause(err))
 	}
-	w := &working{data: c.Data, fetch: func(o *Options) error {
+	w := &working{data: c.Data, allow: c.Allow, fetch: func(o *Options) error {
 		o.heard = r
 		return hub.FromEnv().Pin(ctx, o, hub.Models, r)
 	}}
@@ -70,7 +71,8 @@ func TakePart(ctx context.Context, c Client, r run.Reporter) error {
 // working has the options of a run that an agent takes part in.
 type working struct {
 	*Options
-	data  string               // the agent's own file
+	data  string // the agent's own file
+	allow config.Grants
 	fetch func(*Options) error // a model of the hub; nil: the cache has it
 }
 
@@ -82,7 +84,8 @@ func (w *working) close() {
 
 // build makes the worker from the server's configuration.
 func (w *working) build(number int, text string) (link.Worker, int, error) {
-	o, err := agentSpec.Parse("the server's configuration", []byte(text), config.Input{})
+	o, err := agentSpec.Parse("the server's configuration", []byte(text),
+		config.Input{Allow: w.allow})
 	if err != nil {
 		return nil, 0, err
 	}

@@ -50,7 +50,7 @@ func (s *service) start(ctx context.Context, all *sync.WaitGroup, name, dir stri
 		return fmt.Errorf("agent %s: %w", name, err)
 	}
 	cmd := exec.CommandContext(ctx, program, "federated", "client", "--server", s.linked.Server, "--agent", name,
-		"--state", dir, "--until-eof")
+		"--state", dir, "--until-eof", "--allow", "libraries") // of our own configuration
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = log, log, patience
 	input, err := cmd.StdinPipe()
 	if err == nil {

@@ -26,7 +26,7 @@ import (
 type OfModel struct {
 	Model    string          `yaml:"model" want:"@model" hub:"model"`
 	Adapting recipe.Adapting `yaml:",inline"`
-	Backend  string          `yaml:"backend" want:"@backend"`
+	Backend  string          `yaml:"backend" want:"@backend" needs:"libraries"`
 	// how items are dealt: in turn; all of a class to one agent; or those of each class by shares of its own. A pair's
 	// class is its value in a column, an item's its domain and principle
 	Split string `yaml:"split" want:"equal|column|dirichlet"`

@@ -73,7 +73,7 @@ func defaults(g *config.Given) Options {
 	if path == "" {
 		return o
 	}
-	c, err := cirl.Spec.Load(config.Input{Path: path})
+	c, err := cirl.Spec.Load(config.Input{Path: path, Allow: config.Anything})
 	if err != nil {
 		g.Fault("run", "run %s: %s", path, strings.ReplaceAll(err.Error(), "\n", "; "))
 		return o

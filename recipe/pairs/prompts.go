@@ -62,7 +62,7 @@ func (w *work) readItems() error {
 	var items []ci.Item
 	switch {
 	case w.o.Run != "":
-		c, err := cirl.Spec.Load(config.Input{Path: w.o.Run})
+		c, err := cirl.Spec.Load(config.Input{Path: w.o.Run, Allow: config.Anything})
 		if err != nil {
 			return err
 		}

@@ -19,7 +19,7 @@ const KeyVariable = "POSTTRAIN_ROLLOUT_KEY"
 // Options name the servers. The zero value is no fleet.
 type Options struct {
 	Engine string   `yaml:"engine,omitempty" want:"|sglang|vllm" words:"sglang, vllm, or nothing to sample here"`
-	URLs   []string `yaml:"urls,omitempty" words:"addresses of servers, such as http://localhost:30000"`
+	URLs   []string `yaml:"urls,omitempty" needs:"hosts" words:"addresses of servers, such as http://localhost:30000"`
 	Key    string   `yaml:"-"` // secret; may be empty
 
 	// prompts that are drawn from after every swap, to compare the log-probs with the trainer's; nil: no probe

@@ -18,7 +18,7 @@ import (
 // ModelOptions say which reward model scores, and where it computes.
 type ModelOptions struct {
 	Folder  string `yaml:"folder,omitempty" hub:"model" words:"the folder of a reward model, or org/name on the hub" flag:"reward-model" help:"folder of the reward model"`
-	Backend string `yaml:"backend" want:"@backend" default:"auto" help:"the reward model's engine:"`
+	Backend string `yaml:"backend" want:"@backend" needs:"libraries" default:"auto" help:"the reward model's engine:"`
 	Batch   int    `yaml:"batch_size" want:">=1" default:"8" help:"answers that go through the model at a time"`
 }
 

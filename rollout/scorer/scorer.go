@@ -38,7 +38,7 @@ const (
 // Options choose a source.
 type Options struct {
 	Kind    string        `yaml:"kind" want:"command|judge|model|ci" flag:"reward" help:"who scores answers:"`
-	Command []string      `yaml:"command,omitempty" words:"a program and its arguments" flag:"command,exact" help:"the program that scores, with its arguments behind blanks"`
+	Command []string      `yaml:"command,omitempty" needs:"commands" words:"a program and its arguments" flag:"command,exact" help:"the program that scores, with its arguments behind blanks"`
 	Timeout time.Duration `yaml:"timeout" want:">0" default:"5m" help:"of a call of the program, or of a request"`
 	Judge   JudgeOptions  `yaml:"judge"`
 	Model   ModelOptions  `yaml:"model"`
@@ -48,7 +48,7 @@ type Options struct {
 // JudgeOptions say which model judges, how, and at what cost. A rubric is a template over .Prompt, .Answer, .Lowest and
 // .Highest.
 type JudgeOptions struct {
-	BaseURL    string    `yaml:"base_url" want:"@url" flag:"judge-base-url" help:"URL of the judge's server"`
+	BaseURL    string    `yaml:"base_url" want:"@url" needs:"hosts api_key_env" flag:"judge-base-url" help:"URL of the judge's server"`
 	Model      string    `yaml:"model,omitempty" words:"a model's name on the server" flag:"judge-model" help:"the judge's name on the server"`
 	APIVersion string    `yaml:"api_version,omitempty" words:"one such as 2024-10-21" help:"of Azure OpenAI: the model is the name of a deployment"`
 	KeyEnv     string    `yaml:"api_key_env" want:"@variable" default:"OPENAI_API_KEY" help:"environment variable with the server's key"`
