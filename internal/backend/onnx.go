@@ -46,6 +46,7 @@ func loadONNX(path string) (*onnxbackend.Backend, error) {
 			onnxLibrary.path, path)
 	}
 	onnxbackend.EnableAutoInstall(false)
+	_ = os.Setenv("ORT_DISABLE_TELEMETRY", "1") // from 1.29 on it sends names and hashes of graphs to its makers
 	restore := setenv(onnxLibraryEnv, path)
 	defer restore()
 	b, err := onnxbackend.New("cpu")
