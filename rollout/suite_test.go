@@ -18,8 +18,11 @@ import (
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 )
+
+func TestMain(m *testing.M) { os.Exit(expect.NoLeaks(m)) }
 
 // implementation makes a sampler of a model whose weights are given, on an engine.
 type implementation struct {

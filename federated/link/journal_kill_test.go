@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // childVar makes the test binary a server that is killed, or that runs out of disk.
@@ -22,7 +23,7 @@ const childVar = "POSTTRAIN_JOURNAL_TEST_CHILD"
 func TestMain(m *testing.M) {
 	how := os.Getenv(childVar)
 	if how == "" {
-		os.Exit(m.Run())
+		os.Exit(expect.NoLeaks(m))
 	}
 	if err := child(os.Args[1], how); err != nil {
 		fmt.Println("error:", err)

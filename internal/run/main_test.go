@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // childVar makes the test binary do the work of a process that is killed, or that runs out of disk.
@@ -17,7 +19,7 @@ func TestMain(m *testing.M) {
 	children := map[string]func(dir string) error{"checkpoints": writeForever, "hold": holdLock, "full": fillDisk}
 	child, ok := children[os.Getenv(childVar)]
 	if !ok {
-		os.Exit(m.Run())
+		os.Exit(expect.NoLeaks(m))
 	}
 	if err := child(os.Args[1]); err != nil {
 		fmt.Println("error:", err)

@@ -18,6 +18,8 @@ import (
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
+func TestMain(m *testing.M) { os.Exit(expect.NoLeaks(m)) }
+
 // fakeMLflow keeps what it is sent. fault may answer in its place.
 type fakeMLflow struct {
 	*httptest.Server

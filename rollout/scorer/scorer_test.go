@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/posttrain/posttrain/internal/testkit"
-
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestMain lets this test be the program of a user: the variable says how it behaves.
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	if act := os.Getenv("SCORER_TEST_ACT"); act != "" {
 		behave(act)
 	}
-	os.Exit(m.Run())
+	os.Exit(expect.NoLeaks(m))
 }
 
 // behave scores answers by their length, or fails.
