@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -22,11 +24,14 @@ import (
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/serve"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/fleet"
 	"github.com/posttrain/posttrain/rollout/local"
 )
+
+func TestMain(m *testing.M) { os.Exit(expect.NoLeaks(m)) }
 
 // policy is the embedded model with weights that a test changes.
 type policy struct {
@@ -560,5 +565,51 @@ func TestAdaptersOfAServerThatFailed(t *testing.T) {
 	}
 	if err := f.Close(); err != nil || len(s.names) != 0 {
 		t.Errorf("%v, %v", s.names, err)
+	}
+}
+
+// TestCloseBesideAHungServer: a server that never answers keeps Close neither for long nor from the other servers.
+func TestCloseBesideAHungServer(t *testing.T) {
+	t.Parallel()
+	good, hung := &adapters{}, &adapters{}
+	hangs, asked := make(chan struct{}), make(chan struct{})
+	beside := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/unload_lora_adapter" {
+			close(asked)
+			<-hangs
+		}
+		hung.ServeHTTP(w, r)
+	}))
+	defer beside.Close()
+	defer close(hangs)
+	server := httptest.NewServer(good)
+	defer server.Close()
+	_, tok, err := local.Load(embedded.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Join(t.TempDir(), "weights")
+	f, err := fleet.New(fleet.Options{Engine: fleet.VLLM, URLs: []string{beside.URL, server.URL}, Folder: folder,
+		Retries: 5}, &noisy{}, load(t).Config, tok, t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	few := requests()[:2]
+	few[0].MaxNew, few[1].MaxNew = 2, 2
+	if _, err := f.Sample(t.Context(), few); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	err = f.Close()
+	expect.Error(t, err, beside.URL, "no reply within 10s; it may keep weights that are used no more")
+	if took := time.Since(start); took > 15*time.Second {
+		t.Errorf("Close took %v: want 10 s", took)
+	}
+	<-asked
+	if len(good.names) != 0 || len(good.gone) != 1 {
+		t.Errorf("the server that answers has %v and freed %v: want none and one", good.names, good.gone)
+	}
+	if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v: want no folder of weights", err)
 	}
 }

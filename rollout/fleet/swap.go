@@ -114,24 +114,39 @@ func (f *Fleet) write(version int) error {
 	return nil
 }
 
-// farewell is how long all servers together may take to free weights when a run ends.
+// farewell is how long the servers may take to free weights when a run ends.
 const farewell = 10 * time.Second
 
-// Close waits for calls that draw, frees the weights on the servers, and removes those that were written.
+// Close frees the weights on all servers at once, as one may hang, and removes those that were written. Calls of Sample
+// must have ended.
 func (f *Fleet) Close() error {
-	var errs []error
-	ctx, stop := context.WithTimeout(context.Background(), farewell) // a server may hang
+	ctx, stop := context.WithTimeout(context.Background(), farewell)
 	defer stop()
-	for _, s := range f.servers {
-		for _, name := range s.has {
-			errs = append(errs, f.protocol.drop(ctx, s, name))
-		}
+	errs := make([]error, len(f.servers))
+	var wg sync.WaitGroup
+	for i, s := range f.servers {
+		wg.Go(func() { errs[i] = f.release(ctx, s) })
 	}
+	wg.Wait()
 	for _, folder := range f.folders {
 		errs = append(errs, os.RemoveAll(folder))
 	}
 	os.Remove(f.options.Folder) // fails if others use it
 	return errors.Join(errs...)
+}
+
+// release frees all weights on a server. It ends with the first that the server does not free.
+func (f *Fleet) release(ctx context.Context, s *server) error {
+	for _, name := range s.has {
+		err := f.protocol.drop(ctx, s, name)
+		if ctx.Err() != nil {
+			return s.Fail("no reply within %v; it may keep weights that are used no more", farewell)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // give gives a server the weights that were written, and frees those that no completion is drawn from any more. A
