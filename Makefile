@@ -1,6 +1,10 @@
 # make test    all tests: offline, on a CPU, in ten minutes; the last lines say what was left out
 # make plain   the tests of the engine go without its vector kernels (two minutes)
-# make check   what else a change must pass: format, vet, tidy, a build without a C compiler, floors, every config
+# make check   what else a change must pass: format, vet, tidy, lint, a build without a C compiler, floors, every config
+# make lint    staticcheck (two minutes of processor time)
+# make race    tests of what does several things at once, with the race detector; RUN=regexp takes some of them
+# make race-short   those of them that .ci/run runs, in three minutes of two cores
+# make vulns   known vulnerabilities in what is called: needs https://vuln.go.dev
 # make cross   build for macOS and Windows
 # make slow    every test of the engines on xla too, in all variants, with XLA's own flags (half an hour), and small
 #              runs killed at every rename, unlink, fsync, … (needs strace; ten minutes)
@@ -13,11 +17,12 @@ PYTHON ?= python3
 FUZZTIME ?= 60s
 PACKAGES ?= ./...
 DATA ?=
+RUN ?=
 
 # What is built has the vector kernels of the engine go (amd64; elsewhere it changes nothing).
 export GOEXPERIMENT ?= simd
 
-.PHONY: test plain check format vet tidy static cross floors picture configs slow bench fuzz
+.PHONY: test plain check format vet tidy lint static cross floors picture configs race race-short vulns slow bench fuzz
 
 # go vet is part of make check.
 test:
@@ -27,7 +32,7 @@ plain:
 	GOEXPERIMENT= $(GO) run ./internal/testkit/gotest -run '/^go' ./internal/backend ./losses ./model ./rollout ./train ./grpo \
 		./federated/control
 
-check: format vet tidy static floors configs
+check: format vet tidy lint static floors configs
 
 # Prints the files that gofmt would change, and fails where there are any.
 format:
@@ -41,6 +46,11 @@ vet:
 # Prints what go mod tidy would change, and fails where there is anything.
 tidy:
 	$(GO) mod tidy -diff
+
+# Mistakes (SA), needless code (S1) and what is unused (U1000), but nothing about deprecated names (SA1019), such as
+# max_tokens, the only one that most servers know. The other checks are about style: CONTRIBUTING.md has ours.
+lint:
+	$(GO) tool staticcheck -checks 'SA*,-SA1019,S1*,U1000' ./...
 
 # The pure Go engine must build where there is no C compiler. Without optimisation that is known sooner.
 static:
@@ -60,6 +70,22 @@ picture:
 
 configs:
 	$(GO) test ./internal/config/... ./recipe ./eval/privacylens -run "Config|Options|Released|Reference|Faults|Settings"
+
+# One package at a time: each takes a GiB to compile. GoMLX's products of matrices compute with addresses, which the
+# checks of pointers that come with the detector refuse.
+RACE := $(GO) run ./internal/testkit/gotest -race -p 1 -vet=off -timeout 60m
+race:
+	$(RACE) -gcflags='github.com/gomlx/compute/...=-d=checkptr=0' -run '$(RUN)' ./rollout/... ./internal/serve \
+		./federated/... ./internal/track ./internal/run ./eval/bench
+
+# What .ci/run runs of race: no engine is at work in it.
+race-short:
+	$(RACE) ./internal/run ./internal/track ./rollout/metered
+	$(RACE) -run 'Close|Adapters|Restart|Refused|Missing|Noise|Damaged|Failure|Twice|Unsent|Lost|Killed|Stuck' \
+		./federated/link ./rollout/fleet
+
+vulns:
+	$(GO) tool govulncheck ./...
 
 slow:
 	POSTTRAIN_NEEDS=xla,slow $(GO) run ./internal/testkit/gotest -timeout 2h ./internal/backend ./model ./train ./rollout \

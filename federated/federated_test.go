@@ -165,12 +165,13 @@ func TestAFedPGStepLength(t *testing.T) {
 func TestRefusedRoundsRestart(t *testing.T) {
 	a := NewADMM(2, 2, Hold, 0)
 	a.Round([]float64{1, 1}, [][]float64{{2, 0}, nil})
-	if a.Refuse() || a.Refuse() {
-		t.Error("it restarted before the third refusal")
-	}
-	a.Accept()
-	if a.Refuse() || a.Refuse() || !a.Refuse() {
-		t.Error("a step did not end the row of refusals, or three did not restart")
+	for i, restarts := range []bool{false, false, false, false, true} {
+		if i == 2 { // a step ends the row of refusals
+			a.Accept()
+		}
+		if a.Refuse() != restarts {
+			t.Errorf("refusal %d restarts: %t, want %t", i, !restarts, restarts)
+		}
 	}
 	nearAll(t, "y", a.Round([]float64{1, 1}, [][]float64{nil, {4, 0}}), []float64{2, 0})
 	for _, y := range [][]float64{{-1, 0}, {0, 0}, {math.NaN(), 1}, {1e-320, 0}, {math.Inf(1), 0}} {

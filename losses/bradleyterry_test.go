@@ -20,7 +20,7 @@ func TestBradleyTerry(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer exec.Finalize()
-		results, err := exec.Exec(toFloat32(chosen), toFloat32(rejected), toFloat32(margin))
+		results, err := exec.Call(toFloat32(chosen), toFloat32(rejected), toFloat32(margin))
 		if err != nil {
 			t.Fatal(err)
 		}

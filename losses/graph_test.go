@@ -45,7 +45,7 @@ func runGraph(t *testing.T, o Options, b Batch) Outcome {
 		t.Fatal(err)
 	}
 	defer exec.Finalize()
-	results, err := exec.Exec(vectors...)
+	results, err := exec.Call(vectors...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,7 +101,7 @@ func runUnpaired(t *testing.T, o Options, b UnpairedBatch) (loss, grad []float64
 			labels[i] = 1
 		}
 	}
-	out, err := exec.Exec(toFloat32(b.Policy), toFloat32(b.Reference), labels, []float32{float32(b.Point)})
+	out, err := exec.Call(toFloat32(b.Policy), toFloat32(b.Reference), labels, []float32{float32(b.Point)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -116,8 +116,8 @@ func (c *Item) add(f fact, w *world) {
 	k := known.Kinds[f.kind]
 	value := generators[k.Value](w)
 	text := strings.Replace(w.one(k.Phrases), "{}", value, 1)
-	if strings.Contains(text, "{friend}") {
-		text = strings.Replace(text, "{friend}", w.firstName(), 1)
+	if before, after, found := strings.Cut(text, "{friend}"); found {
+		text = before + w.firstName() + after
 	}
 	d, types := &c.DatasetItem, &c.Seed.InformationType
 	d.Information = append(d.Information, Field{k.Key, text})

@@ -190,7 +190,7 @@ func TestVariablesAreNotBakedIn(t *testing.T) {
 			if err := v.SetValue(tensors.FromValue(value)); err != nil {
 				t.Fatal(err)
 			}
-			got, err := exec.Exec1(float32(3))
+			got, err := exec.Call1(float32(3))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -303,7 +303,7 @@ func TestRsqrtIsAnErrorAndSqrtWorks(t *testing.T) {
 		}
 		in := []tensor{{dims: []int{2}, data: []float32{4, 16}}}
 		got := evaluate(t, e, in,
-			withGradients(func(x []*graph.Node) *graph.Node { return graph.Inverse(graph.Sqrt(x[0])) }))
+			withGradients(func(x []*graph.Node) *graph.Node { return graph.Reciprocal(graph.Sqrt(x[0])) }))
 		near(t, e.Name, got, [][]float32{{0.5, 0.25}, {0, -1.0 / 128}}, 1e-6)
 	})
 }

@@ -32,7 +32,7 @@ type options struct {
 	Other struct {
 		Tokenizer string `hub:"tokenizer"`
 	}
-	note string
+	_ string // not exported: reflection cannot read it
 }
 
 // heard is a Reporter's text.
