@@ -9,12 +9,34 @@ import (
 
 // oldNames are the names of commands that are gone, each with what to write in its place.
 var oldNames = map[string]string{
-	"explain":    "is now posttrain mappo --explain",
-	"rehearse":   "is now posttrain plan --rehearse",
-	"verify":     "is now posttrain doctor",
-	"score":      "is now posttrain data score",
-	"data stats": "is now posttrain data check",
-	"view":       "is gone: TensorBoard and MLflow show runs (tracking.tensorboard, tracking.mlflow)",
+	"explain":          "is now posttrain mappo --explain",
+	"backends":         "is now posttrain version",
+	"rehearse":         "is now posttrain plan --rehearse",
+	"verify":           "is now posttrain doctor",
+	"score":            "is now posttrain data score",
+	"data stats":       "is now posttrain data check",
+	"data best":        "is now posttrain data pairs --write demonstrations",
+	"model merge":      "is now posttrain model export --adapter",
+	"federated run":    "is now posttrain federated server --spawn",
+	"federated invite": "is now posttrain federated server --run DIR --invite NAME",
+	"federated status": "is now posttrain federated server --status DIR",
+	"federated replay": "is now posttrain federated server --resume DIR",
+	"federated step":   "is now posttrain federated client",
+	"man":              "is gone: posttrain help and docs/commands.md say the same",
+	"view":             "is gone: TensorBoard and MLflow show runs (tracking.tensorboard, tracking.mlflow)",
+
+	"eval privacylens actions": "is now posttrain eval privacylens --stage=answers",
+	"eval privacylens probe":   "is now posttrain eval privacylens --form=probe",
+	"eval privacylens prompts": "is gone: --prompts takes prompts that are written out by case",
+}
+
+func init() {
+	for _, name := range []string{"privacylens", "alpaca", "arena-hard", "mt-bench", "confaide", "gate"} {
+		for _, stage := range []string{"answers", "judge", "report"} {
+			oldNames["eval "+name+" "+stage] = "is now posttrain eval " + name + " --stage=" + stage
+		}
+		oldNames["eval "+name+" compare"] = "is now posttrain eval compare"
+	}
 }
 
 // addOld makes an old name end with one line about it.

@@ -21,7 +21,6 @@ var everyCommand = []struct {
 	{"", nil},
 	{"help", []string{"mappo"}},
 	{"version", nil},
-	{"man", []string{"manuals"}},
 	{"mappo", []string{"--explain"}},
 	{"plan", []string{"--backend", "go"}},
 	{"plan", []string{"--backend", "go", "--json"}},

@@ -120,7 +120,7 @@ func TestPartsOfFiles(t *testing.T) {
 		return path
 	}
 	train, validation := write("train.json", items[:30]), write("v.jsonl", items[29:33])
-	test := write("t.parquet", items[33:])
+	test := write("t.jsonl.gz", items[33:])
 	for _, c := range []struct {
 		data  Data
 		sizes [3]int
