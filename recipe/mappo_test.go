@@ -81,7 +81,7 @@ func TestValuesReachTheirOptions(t *testing.T) {
 command: mappo
 model: "models/qwen"
 reference: 'other'
-backend: onnx:/lib/x.so
+backend: onnx
 seed: 18446744073709551615
 data:
   train: a.jsonl
@@ -104,7 +104,7 @@ train:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Model != "models/qwen" || c.Reference != "" || c.Backend != "onnx:/lib/x.so" || c.Seed != 1<<64-1 {
+	if c.Model != "models/qwen" || c.Reference != "" || c.Backend != "onnx" || c.Seed != 1<<64-1 {
 		t.Errorf("top: %+v", c)
 	}
 	if d := c.Data; !d.Train.Are("a.jsonl") || d.Eval != "b.parquet" || strings.Join(d.ScoreColumns, "|") != "good|bad" ||
