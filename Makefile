@@ -82,7 +82,7 @@ race:
 race-short:
 	$(RACE) ./internal/run ./internal/track ./rollout/metered
 	$(RACE) -run 'Close|Adapters|Restart|Refused|Missing|Noise|Damaged|Failure|Twice|Unsent|Lost|Killed|Stuck' \
-		./federated/link ./rollout/fleet
+		./federated/link
 
 vulns:
 	$(GO) tool govulncheck ./...
