@@ -40,16 +40,16 @@ func TestUselessGapsAreWarnedAbout(t *testing.T) {
 	}
 }
 
-// TestThePlainLossNeedsNoRewards: it trains on pairs whose scores make none.
+// TestThePlainLossNeedsNoRewards: it trains on pairs of which some have no scores.
 func TestThePlainLossNeedsNoRewards(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "pairs.jsonl")
 	rows := `{"prompt":"Q","chosen":"yes","rejected":"no","chosen_score":1,"rejected_score":0}` + "\n" +
-		`{"prompt":"R","chosen":"yes","rejected":"no","margin":1}`
+		`{"prompt":"R","chosen":"yes","rejected":"no"}`
 	if err := os.WriteFile(path, []byte(rows), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	for prior, want := range map[string]string{losses.MaPPO: "one has scores, the other a margin", losses.None: ""} {
+	for prior, want := range map[string]string{losses.MaPPO: "no scores, which the prior needs (1 of 2 pairs lack them)", losses.None: ""} {
 		o := Defaults("dpo")
 		o.Model, o.Backend, o.Data.Train, o.Loss.Prior = embedded.Name, "go", config.Names{path}, prior
 		o.Train.BatchSize, o.Train.MicroBatchSize, o.Train.MaxSteps, o.Train.Epochs = 2, 2, 1, 0
