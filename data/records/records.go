@@ -146,7 +146,7 @@ func kindOf(given data.Row) (kind Kind, err error) {
 		"and completion (demonstrations)", data.List(given.Columns()))
 }
 
-// checkScores refuses score columns that are none, or for a file without preference pairs.
+// checkScores refuses an empty column of scores, and columns of scores for a file without preference pairs.
 func (k Kind) checkScores(path string, o data.PreferenceOptions) error {
 	if k == KindPreference || len(o.ScoreColumns) == 0 {
 		return fault.Err("data", o.Check())
