@@ -112,7 +112,7 @@ func TestHeadChunk(t *testing.T) {
 // bfloat16 stays near float32, in log-probs and in the direction of the gradient.
 func TestBFloat16(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
-		if e.Name != "go" && !e.Wants.BFloat16 {
+		if !e.Wants.BFloat16 {
 			return // it has none
 		}
 		eachModel(t, variedModels(t), func(t *testing.T, i int, m *Model) {

@@ -417,34 +417,31 @@ func TestCachedLogitsOfLongRotations(t *testing.T) {
 
 // bfloat16 stays near float32.
 func TestCachedLogitsInBFloat16(t *testing.T) {
-	e := backendtest.Go(t)
-	for name, m := range variedModels(t) {
-		t.Run(name, func(t *testing.T) {
-			c, one := texts(2), texts(1)
-			one.prompts, one.answers = one.prompts[:1], one.answers[:1]
-			checkBFloat16Steps(t, e, m, c)
-			checkBFloat16Steps(t, e, m, one)
-		})
+	e := backendtest.XLA(t)
+	many, one := texts(2), texts(1)
+	one.prompts, one.answers = one.prompts[:1], one.answers[:1]
+	inGraph := func(c cachedText) cachedText {
+		c.inGraph = true
+		return c
 	}
-}
-
-func checkBFloat16Steps(t *testing.T, e *backend.Engine, m *Model, c cachedText) {
-	t.Helper()
-	want, least := c.wholeLogits(t, e, m), 0.99
-	if m.Config.Experts > 0 { // rounding makes a router choose another expert
-		least = 0.95
-	}
-	c.options.DType = dtypes.BFloat16
-	for _, c.inGraph = range []bool{true, false} {
-		got := c.decode(t, e, m)
-		for r := range got {
-			for i := range want[r] {
-				if cosine(got[r].logits[i], want[r][i]) < least {
-					t.Fatalf("row %d, token %d: cosine %.4f", r, i, cosine(got[r].logits[i], want[r][i]))
+	eachModel(t, variedModels(t), func(t *testing.T, i int, m *Model) {
+		least := 0.99
+		if m.Config.Experts > 0 { // rounding makes a router choose another expert
+			least = 0.95
+		}
+		for _, c := range backendtest.Some(t, e, i, many, inGraph(one), one, inGraph(many)) {
+			want := c.wholeLogits(t, e, m)
+			c.options.DType = dtypes.BFloat16
+			got := c.decode(t, e, m)
+			for r := range got {
+				for i := range want[r] {
+					if cosine(got[r].logits[i], want[r][i]) < least {
+						t.Fatalf("row %d, token %d: cosine %.4f", r, i, cosine(got[r].logits[i], want[r][i]))
+					}
 				}
 			}
 		}
-	}
+	})
 }
 
 // benchModel is the config of the smaller model of internal/bench.
@@ -476,7 +473,7 @@ func TestBFloat16MultipliesRowsByWeights(t *testing.T) {
 	o := GraphOptions{DType: dtypes.BFloat16}
 	for _, rows := range []int{1, 16, 128} {
 		products := 0
-		compile(t, backendtest.Go(t), "step", func(g *graph.Graph) []*graph.Node {
+		compile(t, backendtest.XLA(t), "step", func(g *graph.Graph) []*graph.Node {
 			in := c.StepInputs(g, StepShape{Prompts: rows, Samples: 1, Suffix: 8, InGraph: true}, false, o)
 			out := c.Step(c.ParametersIn(g, o.DType), in, o).Nodes()
 			for _, n := range g.Nodes() {
