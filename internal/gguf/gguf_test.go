@@ -38,19 +38,18 @@ func numbers(t testing.TB, f *File, name string) []float32 {
 	return x
 }
 
-// names are gguf-py's.
-var names = map[Type]string{F32: "F32", F16: "F16", BF16: "BF16", Q80: "Q8_0", Q40: "Q4_0", Q41: "Q4_1", Q4K: "Q4_K",
-	Q6K: "Q6_K"}
+// named is gguf-py's name.
+func named(t Type) string { return strings.ToUpper(t.String()) }
 
 // TestBlocksAreThoseOfGGUFPy: the same bits, of every type.
 func TestBlocksAreThoseOfGGUFPy(t *testing.T) {
 	f := open(t, fixture)
 	for _, of := range Readable {
-		if tensor := f.Find(names[of]); tensor == nil || tensor.Type != of || tensor.Shape[0] != 4 {
+		if tensor := f.Find(named(of)); tensor == nil || tensor.Type != of || tensor.Shape[0] != 4 {
 			t.Errorf("%s: %+v", of, tensor)
 			continue
 		}
-		got, want := numbers(t, f, names[of]), numbers(t, f, names[of]+".f32")
+		got, want := numbers(t, f, named(of)), numbers(t, f, named(of)+".f32")
 		for i := range want {
 			if math.Float32bits(got[i]) != math.Float32bits(want[i]) && got[i]+want[i] != 0 { // -0 is 0
 				t.Errorf("%s: number %d is %g, want %g", of, i, got[i], want[i])
@@ -69,7 +68,7 @@ func TestWritesAsGGUFPy(t *testing.T) {
 	}
 	x := numbers(t, f, "source.f32")
 	for _, of := range Writable {
-		source, tensor, out := Source{Shape: []int{4, 512}, Type: of}, f.Find(names[of]), bytes.Buffer{}
+		source, tensor, out := Source{Shape: []int{4, 512}, Type: of}, f.Find(named(of)), bytes.Buffer{}
 		if err := source.write(&out, x); err != nil {
 			t.Errorf("%s: %v", of, err)
 		}
@@ -173,7 +172,7 @@ func TestNothingIsHalfWritten(t *testing.T) {
 		{Source{"w", []int{2}, F32, all(1)}, nil, "tensor w: found 1 numbers, want 2 for shape [2]"},
 		{Source{"w", []int{2}, Q80, all(1, 2)}, nil,
 			"tensor w: found rows of 2 numbers, want a multiple of 32 for q8_0"},
-		{Source{"w", []int{2}, Q4K, all(1, 2)}, nil, "q4_K, which is not written: want f32, f16, bf16, q8_0"},
+		{Source{"w", []int{2}, Type(12), all(1, 2)}, nil, "q4_K, which is not written: want f32, f16, bf16, q8_0"},
 		{Source{"w", nil, F32, all()}, nil, "found shape [], want 1 to 4 dimensions"},
 		{Source{"w", []int{2}, F16, all(1, 65520)}, nil, "tensor w: found 65520 as number 1, which is not"},
 		{Source{"w", []int{1}, F32, all(float32(math.NaN()))}, nil, "found NaN as number 0"},
@@ -230,8 +229,8 @@ func TestBadFiles(t *testing.T) {
 		{"dimensions", change(b, vector, 5), "tensor vector: found 5 dimensions, want 1 to 4"},
 		{"no numbers", change(b, vector+4, 0), "tensor vector: found 0 as a dimension"},
 		{"size", change(b, vector+4, huge...), "tensor vector: found 9187201950435737471 numbers, want at most 2^50"},
-		{"type", change(b, vector+12, 13), "tensor vector: found q5_K, which is not read: want f32, f16, bf16, q8_0, " +
-			"q4_0, q4_1, q4_K, q6_K"},
+		{"type", change(b, vector+12, 9), "tensor vector: found q8_1, which is not read: want f32, f16, q4_0, q4_1, q5_0, " +
+			"q5_1, q8_0, q2_K, q3_K, q4_K, q5_K, q6_K, iq2_xxs, "},
 		{"unknown type", change(b, vector+12, 99), "tensor vector: found type 99, which is not read: want f32"},
 		{"blocks", change(b, after("matrix")+4, 33), "tensor matrix: found rows of 33 numbers, want a multiple of 32"},
 		{"place", change(b, vector+16, 1), "tensor vector: found it at byte 1, want a multiple of 32"},

@@ -3,6 +3,7 @@ package gguf
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -13,22 +14,18 @@ import (
 // Type is how a tensor's numbers are stored, with the format's number for it.
 type Type uint32
 
-// The types that can be read. Those up to Q80 in this list can be written.
+// The types that can be written.
 const (
 	F32  Type = 0
 	F16  Type = 1
 	BF16 Type = 30
 	Q80  Type = 8
-	Q40  Type = 2
-	Q41  Type = 3
-	Q4K  Type = 12
-	Q6K  Type = 14
 )
 
-// Readable lists the types that can be read, Writable those that can be written.
+// Writable lists the types that can be written, Readable all that can be read: those too.
 var (
-	Readable = []Type{F32, F16, BF16, Q80, Q40, Q41, Q4K, Q6K}
-	Writable = Readable[:4]
+	Writable = []Type{F32, F16, BF16, Q80}
+	Readable = slices.Sorted(maps.Keys(codecs))
 )
 
 // codec is a type's name, its block and the block's numbers.
@@ -52,16 +49,32 @@ var codecs = map[Type]codec{
 		decode: func(b []byte, x []float32) { x[0] = float.FromBFloat16(binary.LittleEndian.Uint16(b)) },
 		encode: func(x []float32, b []byte) { binary.LittleEndian.PutUint16(b, float.BFloat16(x[0])) }},
 	Q80: {name: "q8_0", block: 32, bytes: 34, decode: decodeQ80, encode: encodeQ80, most: 65504 * 127},
-	Q40: {name: "q4_0", block: 32, bytes: 18, decode: decodeQ40},
-	Q41: {name: "q4_1", block: 32, bytes: 20, decode: decodeQ41},
-	Q4K: {name: "q4_K", block: 256, bytes: 144, decode: decodeQ4K},
-	Q6K: {name: "q6_K", block: 256, bytes: 210, decode: decodeQ6K},
+	2:   {name: "q4_0", block: 32, bytes: 18, decode: decodeQ40},
+	3:   {name: "q4_1", block: 32, bytes: 20, decode: decodeQ41},
+	6:   {name: "q5_0", block: 32, bytes: 22, decode: decodeQ50},
+	7:   {name: "q5_1", block: 32, bytes: 24, decode: decodeQ51},
+	10:  {name: "q2_K", block: 256, bytes: 84, decode: decodeQ2K},
+	11:  {name: "q3_K", block: 256, bytes: 110, decode: decodeQ3K},
+	12:  {name: "q4_K", block: 256, bytes: 144, decode: decodeQ4K},
+	13:  {name: "q5_K", block: 256, bytes: 176, decode: decodeQ5K},
+	14:  {name: "q6_K", block: 256, bytes: 210, decode: decodeQ6K},
+	16:  {name: "iq2_xxs", block: 256, bytes: 66, decode: decodeIQ2XXS},
+	17:  {name: "iq2_xs", block: 256, bytes: 74, decode: decodeIQ2XS},
+	18:  {name: "iq3_xxs", block: 256, bytes: 98, decode: decodeIQ3XXS},
+	19:  {name: "iq1_s", block: 256, bytes: 50, decode: decodeIQ1S},
+	20:  {name: "iq4_nl", block: 32, bytes: 18, decode: decodeIQ4NL},
+	21:  {name: "iq3_s", block: 256, bytes: 110, decode: decodeIQ3S},
+	22:  {name: "iq2_s", block: 256, bytes: 82, decode: decodeIQ2S},
+	23:  {name: "iq4_xs", block: 256, bytes: 136, decode: decodeIQ4XS},
+	29:  {name: "iq1_m", block: 256, bytes: 56, decode: decodeIQ1M},
+	34:  {name: "tq1_0", block: 256, bytes: 54, decode: decodeTQ10},
+	35:  {name: "tq2_0", block: 256, bytes: 66, decode: decodeTQ20},
+	39:  {name: "mxfp4", block: 32, bytes: 17, decode: decodeMXFP4},
+	40:  {name: "nvfp4", block: 64, bytes: 36, decode: decodeNVFP4},
 }
 
-// others are names of types that are not read, for messages.
-var others = map[Type]string{6: "q5_0", 7: "q5_1", 9: "q8_1", 10: "q2_K", 11: "q3_K", 13: "q5_K", 15: "q8_K",
-	16: "iq2_xxs", 17: "iq2_xs", 18: "iq3_xxs", 19: "iq1_s", 20: "iq4_nl", 21: "iq3_s", 22: "iq2_s", 23: "iq4_xs",
-	24: "i8", 25: "i16", 26: "i32", 27: "i64", 28: "f64", 29: "iq1_m", 34: "tq1_0", 35: "tq2_0", 39: "mxfp4"}
+// others are names of types that are not read, for messages: no weights are stored in them.
+var others = map[Type]string{9: "q8_1", 15: "q8_K", 24: "i8", 25: "i16", 26: "i32", 27: "i64", 28: "f64"}
 
 // String is the type's name, such as q8_0.
 func (t Type) String() string {
@@ -99,16 +112,6 @@ func half(b []byte) float32 { return float.FromFloat16(binary.LittleEndian.Uint1
 
 func putHalf(b []byte, x float32) { binary.LittleEndian.PutUint16(b, float.Float16(x)) }
 
-// A product is rounded to float32 before it is added to, here and below: no engine may fuse the two.
-
-// decodeQ80: a float16 scale, and 32 signed bytes.
-func decodeQ80(b []byte, x []float32) {
-	d := half(b)
-	for i := range x {
-		x[i] = d * float32(int8(b[2+i]))
-	}
-}
-
 // encodeQ80 rounds as ggml's reference does: half away from zero, by the inverse of a scale in float32.
 func encodeQ80(x []float32, b []byte) {
 	most := float32(0)
@@ -122,58 +125,5 @@ func encodeQ80(x []float32, b []byte) {
 	putHalf(b, d)
 	for i, v := range x {
 		b[2+i] = byte(int8(math.Round(float64(v * inverse))))
-	}
-}
-
-// decodeQ40: a float16 scale, and 32 numbers of 4 bits less 8. A byte has numbers i and i+16.
-func decodeQ40(b []byte, x []float32) {
-	d := half(b)
-	for i, q := range b[2:18] {
-		x[i], x[i+16] = d*float32(int(q&15)-8), d*float32(int(q>>4)-8)
-	}
-}
-
-// decodeQ41: a float16 scale, a float16 minimum, and 32 numbers of 4 bits.
-func decodeQ41(b []byte, x []float32) {
-	d, m := half(b), half(b[2:])
-	for i, q := range b[4:20] {
-		x[i], x[i+16] = float32(d*float32(q&15))+m, float32(d*float32(q>>4))+m
-	}
-}
-
-// decodeQ4K: float16 scales of the scales and of the minima, 8 of each in 6 bits, and 8 times 32 numbers of 4 bits.
-func decodeQ4K(b []byte, x []float32) {
-	d, m := half(b), half(b[2:])
-	scales, quants := b[4:16], b[16:144]
-	for j := range 8 {
-		scale, least := scaleAndMinimum(scales, j)
-		ds, dm := d*float32(scale), m*float32(least)
-		for i, q := range quants[j/2*32:][:32] {
-			x[32*j+i] = float32(ds*float32(q>>(j%2*4)&15)) - dm
-		}
-	}
-}
-
-// scaleAndMinimum unpacks number j of the 6-bit scales and minima of a block of q4_K.
-func scaleAndMinimum(b []byte, j int) (scale, least byte) {
-	if j < 4 {
-		return b[j] & 63, b[j+4] & 63
-	}
-	return b[j+4]&15 | b[j-4]>>6<<4, b[j+4]>>4 | b[j]>>6<<4
-}
-
-// decodeQ6K: 256 numbers of 6 bits less 32 (128 bytes of low halves, 64 of high quarters), 16 signed scales, and their
-// float16 scale.
-func decodeQ6K(b []byte, x []float32) {
-	d := half(b[208:])
-	for n := range 2 { // halves of the block
-		low, high, scales, out := b[64*n:], b[128+32*n:], b[192+8*n:], x[128*n:]
-		for i := range 32 {
-			for part := range 4 {
-				q := low[i+part%2*32]>>(part/2*4)&15 | high[i]>>(2*part)&3<<4
-				scale := d * float32(int8(scales[i/16+2*part]))
-				out[32*part+i] = scale * float32(int(q)-32)
-			}
-		}
 	}
 }
