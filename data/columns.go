@@ -54,7 +54,7 @@ func messagesOf(column string, list []any) ([]Message, error) {
 		var errs [3]error
 		messages[i].Role, errs[0] = roleField(column, i, object)
 		messages[i].Content, errs[1] = contentField(column, i, object)
-		messages[i].Untrained, errs[2] = untrained(column, i, object["train"])
+		messages[i].Untrained, errs[2] = untrained(column, i, object)
 		messages[i].Untrained = messages[i].Untrained || silent(object) && !callsTools(object)
 		messages[i].Whole = textIn(object, wholeKey)
 		messages[i].Tools = textIn(object, toolsKey)
@@ -71,13 +71,30 @@ func textIn(object map[string]any, key string) string {
 	return string(text)
 }
 
-// untrained reads "train": false.
-func untrained(column string, i int, value any) (bool, error) {
-	train, ok := value.(bool)
-	if !ok && value != nil {
-		return false, fmt.Errorf("%s[%d].train is %s: want true or false", column, i, KindOf(value))
+// untrained reads "train": false, by other programs' names, too.
+func untrained(column string, i int, object map[string]any) (untrained bool, err error) {
+	for _, key := range trainKeys {
+		value := object[key]
+		if value == nil {
+			continue
+		}
+		train, ok := value.(bool)
+		if x, err := toFloat(value); err == nil {
+			train, ok = x == 1, x == 0 || x == 1
+		}
+		if !ok {
+			found := KindOf(value)
+			if found == "a number" {
+				found = fmt.Sprint(value)
+			}
+			return false, fmt.Errorf("%s[%d].%s is %s: want true or false, or 1 or 0", column, i, key, found)
+		}
+		untrained = untrained || !train
 	}
-	return ok && !train, nil
+	if filled(object["train_detail"]) {
+		err = fmt.Errorf("%s[%d].train_detail is not read: want train, true or false, of whole messages", column, i)
+	}
+	return untrained, err
 }
 
 // roleField reads a role, by ShareGPT's name, too.

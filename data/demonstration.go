@@ -26,17 +26,26 @@ func StreamDemonstrations(fsys fs.FS, path string) *Stream[Demonstration] {
 
 // demonstrationOf makes a demonstration of a row; why is the reason to drop it, "" to keep it.
 func demonstrationOf(r Row, report *Report) (demo Demonstration, why string, err error) {
-	demo.Source = r.Source
 	given := r
 	if r, err = Canonical(r); err != nil {
 		return demo, "", err
 	}
+	return demonstration(r, given, report)
+}
+
+// demonstration is demonstrationOf a row in TRL's columns.
+func demonstration(r, given Row, report *Report) (demo Demonstration, why string, err error) {
+	demo.Source = r.Source
+	var read []string
 	switch {
 	case r.Has("prompt") && r.Has("completion"):
+		read = []string{"prompt", "completion"}
 		err = demo.fromCompletion(r.Fields)
 	case r.Has("messages"):
+		read = []string{"messages"}
 		why, err = demo.fromMessages(r.Fields["messages"])
 	case r.Has("text"):
+		read = []string{"text"}
 		demo.Completion, err = textOf("text", r.Fields["text"])
 		if err == nil && demo.Completion.IsChat() {
 			err = errors.New("text is a list: want a string, or the column named messages")
@@ -52,6 +61,9 @@ func demonstrationOf(r Row, report *Report) (demo Demonstration, why string, err
 		why = "completion is empty"
 	case demo.Completion.Blank():
 		report.Wart("completion is only white space", r.Source)
+	}
+	if err == nil && why == "" {
+		err = unused(r, report, read, demo.Prompt, demo.Completion)
 	}
 	return demo, why, err
 }
@@ -117,7 +129,7 @@ func StreamPrompts(fsys fs.FS, path string) *Stream[PromptRow] {
 }
 
 // promptOf makes a prompt of a row; why is the reason to drop it, "" to keep it.
-func promptOf(r Row, _ *Report) (p PromptRow, why string, err error) {
+func promptOf(r Row, report *Report) (p PromptRow, why string, err error) {
 	p.Source = r.Source
 	given := r
 	if r, err = canonicalPrompt(r); err != nil {
@@ -143,5 +155,14 @@ func promptOf(r Row, _ *Report) (p PromptRow, why string, err error) {
 	if m := p.Prompt.Messages; m != nil && m[len(m)-1].Role == "assistant" {
 		return p, "the last message is the assistant's", nil
 	}
-	return p, "", nil
+	read := "prompt"
+	if !r.Has("prompt") {
+		read = "messages"
+	}
+	for _, talk := range talkColumns { // has the answers, too
+		if list, _ := r.Fields[talk].([]any); len(list) > 0 {
+			r.Fields[talk] = list[:1]
+		}
+	}
+	return p, "", unused(r, report, []string{read}, p.Prompt)
 }

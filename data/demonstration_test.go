@@ -16,9 +16,9 @@ func TestDemonstrationColumns(t *testing.T) {
 		{`{"text":"a b"}`, Demonstration{Completion: plainText("a b")}},
 		{`{"prompt":"Q","completion":" A"}`, Demonstration{Prompt: plainText("Q"), Completion: plainText(" A")}},
 		{`{"prompt":[{"role":"user","content":"Q"}],"completion":[{"role":"assistant","content":"A"}],` +
-			`"text":"not this"}`,
+			`"text":"<q>Q<a>A"}`,
 			Demonstration{Prompt: talk("user", "Q"), Completion: talk("assistant", "A")}},
-		{`{"prompt":"not this","messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},` +
+		{`{"prompt":"Q","messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},` +
 			`{"role":"user","content":"R"},{"role":"assistant","content":"B"}]}`,
 			turns(talk("user", "Q"), "assistant A", "-user R", "assistant B")},
 		{`{"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A","train":false},` +
@@ -109,8 +109,10 @@ func TestDemonstrationErrors(t *testing.T) {
 		`{"text":""}`: "d.jsonl: all 1 rows dropped",
 		`{"messages":[{"role":5,"content":"A"}]}`: "messages[0].role is a number: want a " +
 			"string",
-		`{"messages":[{"role":"assistant","content":"A","train":0}]}`: "d.jsonl:1: messages[0].train is a number: " +
-			"want true or false",
+		`{"messages":[{"role":"assistant","content":"A","train":0.5}]}`: "d.jsonl:1: messages[0].train is 0.5: " +
+			"want true or false, or 1 or 0",
+		`{"prompt":"no","messages":[{"role":"assistant","content":"A"}]}`: `the column prompt has "no", which the ` +
+			"record lacks: want it in the columns that are read (messages), or the column left out",
 		`{"prompt":"Q","completion":` + strings.Repeat("[", 20000) +
 			`"A"]}`: "d.jsonl:1: bad JSON: invalid character '[' exceeded max depth",
 	} {
@@ -124,11 +126,11 @@ func TestDemonstrationErrors(t *testing.T) {
 
 func TestPromptColumns(t *testing.T) {
 	for row, want := range map[string]Text{
-		`{"prompt":"Q","answer":5}`:                                              plainText("Q"),
-		`{"prompt":[{"role":"user","content":"Q"}]}`:                             talk("user", "Q"),
-		`{"messages":[{"role":"user","content":"Q"}]}`:                           talk("user", "Q"),
-		`{"prompt":"Q","messages":[{"role":"user","content":"not this"}]}`:       plainText("Q"),
-		`{"prompt":null,"messages":[{"role":"user","content":"Q"}],"chosen":""}`: talk("user", "Q"),
+		`{"prompt":"Q","answer":5}`:                    plainText("Q"),
+		`{"prompt":[{"role":"user","content":"Q"}]}`:   talk("user", "Q"),
+		`{"messages":[{"role":"user","content":"Q"}]}`: talk("user", "Q"),
+		`{"prompt":"Q","messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"not this"}]}`: plainText("Q"),
+		`{"prompt":null,"messages":[{"role":"user","content":"Q"}],"chosen":""}`:                              talk("user", "Q"),
 	} {
 		got, _, err := StreamPrompts(mapFS("p.jsonl", row), "p.jsonl").Collect()
 		if err != nil || !reflect.DeepEqual(got, []PromptRow{{want, "p.jsonl:1"}}) {

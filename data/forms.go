@@ -12,13 +12,18 @@ import (
 // to read another form, add its names here.
 var (
 	questionColumns = []string{"question", "instruction", "query"}
-	contextColumns  = []string{"input", "context"}             // what an instruction is about (Alpaca, Dolly)
-	answerColumns   = []string{"output", "response", "answer"} // of a demonstration
-	talkColumns     = []string{"conversations"}                // a conversation; in a pair the prompt (ShareGPT)
-	systemColumns   = []string{"system"}                       // what begins the conversation
+	contextColumns  = []string{"input", "context"} // what an instruction is about (Alpaca, Dolly)
+	// of a demonstration
+	answerColumns = []string{"output", "response", "answer", "generation"}
+	talkColumns   = []string{"messages", "conversations", "conversation"} // a conversation; in a pair the prompt
+	systemColumns = []string{"system", "system_prompt"}                   // what begins the conversation
 
 	roleKeys    = []string{"role", "from"} // of a message
 	contentKeys = []string{"content", "value"}
+	// of a message: whether the loss is on it
+	trainKeys = []string{"train", "training", "weight", "loss", "loss_mask", "loss_scale"}
+	// of an object with two turns, the user's and the assistant's
+	exchangeKeys = [][2]string{{"human", "assistant"}, {"input", "output"}}
 	// of an object with a text and a score
 	textKeys = []string{"content", "text", "response", "completion", "answer"}
 )
@@ -48,12 +53,14 @@ var turnRoles = map[string]string{"human": "user", "user": "user", "gpt": "assis
 	"chatgpt": "assistant", "bing": "assistant", "bard": "assistant", "model": "assistant", "system": "system",
 	"tool": "tool", "observation": "tool", "function_response": "tool"}
 
-// Canonical gives a row TRL's columns in the place of ShareGPT's, of Alpaca's, or of a question beside its answers. A
+// Canonical gives a row TRL's columns in the place of those of other programs: docs/data.md has a table of them. A
 // question becomes the user's message and its answers the assistant's; a column system begins the conversation. A row
 // of another form stays as it is.
 func Canonical(r Row) (Row, error) {
-	f := form{Fields: maps.Clone(r.Fields), pair: r.Has("chosen") || r.Has("rejected")}
-	err := cmp.Or(f.shareGPT(), f.question(), f.answer(), f.system(), f.tools())
+	f := form{Fields: maps.Clone(r.Fields)}
+	f.renames()
+	f.pair = f.has("chosen") || f.has("rejected")
+	err := cmp.Or(f.talk(), f.question(), f.answer(), f.history(), f.system(), f.tools())
 	r.Fields = f.Fields
 	return r, err
 }
@@ -86,29 +93,141 @@ func (f *form) take(columns []string) (name string, value any) {
 	return "", nil
 }
 
-// shareGPT renames conversations: in a pair they are the prompt.
-func (f *form) shareGPT() error {
+// move gives a column another name.
+func (f *form) move(from, to string) {
+	f.Fields[to] = f.Fields[from]
+	delete(f.Fields, from)
+}
+
+// renames makes lists of single messages, and names the columns of pairs and labels as TRL does.
+func (f *form) renames() {
+	for _, column := range talks {
+		if object, is := f.Fields[column].(map[string]any); is && roleOf(object) != nil {
+			f.Fields[column] = []any{object}
+		}
+	}
+	if !f.has("label") && f.has("kto_tag") { // LLaMA-Factory
+		f.move("kto_tag", "label")
+	}
+	input, is := f.Fields["input"].(map[string]any)
+	switch {
+	case f.has("chosen") || f.has("rejected"):
+	case is && f.has("preferred_output") && f.has("non_preferred_output"): // OpenAI, Together
+		delete(f.Fields, "input")
+		f.Fields["prompt"], f.Fields["tools"] = input["messages"], input["tools"]
+		f.move("preferred_output", "chosen")
+		f.move("non_preferred_output", "rejected")
+	case f.has("rejected_messages") && f.has("messages"): // ms-swift
+		f.move("messages", "chosen")
+		f.move("rejected_messages", "rejected")
+	case f.has("rejected_response"): // ms-swift; Axolotl beside chosen_response
+		f.preferred()
+	}
+}
+
+// preferred finds the chosen answer beside rejected_response: in its column, or as the last message.
+func (f *form) preferred() {
+	for _, column := range talkColumns {
+		if list, _ := f.Fields[column].([]any); len(list) > 0 && isAssistant(list[len(list)-1]) {
+			delete(f.Fields, column)
+			f.Fields["prompt"], f.Fields["chosen"] = list[:len(list)-1], list[len(list)-1:]
+			f.move("rejected_response", "rejected")
+			f.converse("rejected")
+			return
+		}
+	}
+	if _, chosen := f.take(slices.Concat([]string{"chosen_response", "completion"}, answerColumns)); chosen != nil {
+		f.Fields["chosen"] = chosen
+		f.move("rejected_response", "rejected")
+	}
+}
+
+// talk renames conversations: in a pair they are the prompt, unless the answers have it or a column does.
+func (f *form) talk() error {
 	column := "messages"
 	if f.pair {
 		column = "prompt"
 	}
-	if f.has(column) {
+	if f.has(column) || f.pair && f.whole() {
 		return nil
 	}
 	name, talk := f.take(talkColumns)
 	if name == "" {
 		return nil
 	}
+	list, is := talk.([]any)
+	if is {
+		list = exchanges(list)
+		talk = list
+	}
 	f.Fields[column] = talk
 	if !f.pair {
 		return nil
 	}
-	for _, answer := range []string{"chosen", "rejected"} { // of one message
-		if object, is := f.Fields[answer].(map[string]any); is && roleOf(object) != nil {
-			f.Fields[answer] = []any{object}
-		}
+	if len(list) > 0 && isAssistant(list[len(list)-1]) {
+		return fmt.Errorf("%s ends with the assistant's message, beside chosen and rejected: want it to end with "+
+			"what they answer", name)
 	}
 	return f.converse("chosen", "rejected")
+}
+
+// exchanges makes two messages of each object with the user's turn and the assistant's.
+func exchanges(list []any) (turns []any) {
+	for _, item := range list {
+		object, _ := item.(map[string]any)
+		turns = append(turns, exchange(object, item)...)
+	}
+	return turns
+}
+
+func exchange(object map[string]any, item any) (turns []any) {
+	for _, keys := range exchangeKeys {
+		if roleOf(object) == nil && object[keys[0]] != nil && object[keys[1]] != nil {
+			if system, is := object["system"].(string); is && system != "" {
+				turns = append(turns, turn("system", system))
+			}
+			return append(turns, message("user", object[keys[0]]), message("assistant", object[keys[1]]))
+		}
+	}
+	return []any{item}
+}
+
+// history puts earlier turns, a list of [question, answer] or of messages, before a question.
+func (f *form) history() error {
+	value := f.Fields["history"]
+	prompt := f.Fields["prompt"]
+	list, is := prompt.([]any)
+	if !filled(value) || !f.has("prompt") || f.whole() || is && (len(list) != 1 || isAssistant(list[0])) {
+		return nil
+	}
+	all, is := value.([]any)
+	if !is {
+		return fmt.Errorf("history is %s: want a list of [question, answer], or of messages", KindOf(value))
+	}
+	var turns []any
+	for i, item := range exchanges(all) {
+		switch item := item.(type) {
+		case map[string]any:
+			turns = append(turns, item)
+		case []any:
+			if len(item) != 2 {
+				return fmt.Errorf("history[%d] has %d texts: want [question, answer]", i, len(item))
+			}
+			turns = append(turns, message("user", item[0]), message("assistant", item[1]))
+		default:
+			return fmt.Errorf("history[%d] is %s: want [question, answer], or a message", i, KindOf(item))
+		}
+	}
+	if list == nil {
+		text, err := textOf("prompt", prompt)
+		if err != nil {
+			return err
+		}
+		list = []any{turn("user", text.Plain)}
+	}
+	delete(f.Fields, "history")
+	f.Fields["prompt"] = slices.Concat(turns, list)
+	return f.converse("chosen", "rejected", "completion")
 }
 
 // question makes the user's message of a question, or of an instruction with what it is about.
@@ -245,8 +364,17 @@ func roleOf(message map[string]any) any {
 	return role
 }
 
-func turn(role, content string) map[string]any {
+func turn(role, content string) map[string]any { return message(role, content) }
+
+func message(role string, content any) map[string]any {
 	return map[string]any{"role": role, "content": content}
+}
+
+// isAssistant says that a message is the assistant's.
+func isAssistant(message any) bool {
+	object, _ := message.(map[string]any)
+	role, _ := roleOf(object).(string)
+	return turnRoles[role] == "assistant"
 }
 
 // guesses is an error where a prompt would be guessed from plain answers although other columns hold texts.
@@ -350,6 +478,8 @@ func filled(value any) bool {
 		return v != "" && v != "[]"
 	case []any:
 		return len(v) > 0
+	case map[string]any: // of a table, where each row has all keys
+		return slices.ContainsFunc(slices.Collect(maps.Values(v)), filled)
 	}
 	return true
 }

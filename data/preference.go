@@ -38,7 +38,7 @@ func StreamPreferences(fsys fs.FS, path string, o PreferenceOptions) *Stream[Pre
 		if report.Read == 1 {
 			found = r.Columns()
 		}
-		pair, columns, why, err := preferenceOf(r, o)
+		pair, columns, why, err := preferenceOf(r, report, o)
 		if err == nil {
 			err = pair.classify(r, o.ClassColumn)
 		}
@@ -61,7 +61,7 @@ func StreamPreferences(fsys fs.FS, path string, o PreferenceOptions) *Stream[Pre
 }
 
 // preferenceOf makes a pair of a row; columns names the source of its scores, why says why there is no pair.
-func preferenceOf(r Row, o PreferenceOptions) (pair Preference, columns, why string, err error) {
+func preferenceOf(r Row, report *Report, o PreferenceOptions) (pair Preference, columns, why string, err error) {
 	pair.Source = r.Source
 	given := r
 	if r, err = Canonical(r); err != nil {
@@ -69,7 +69,10 @@ func preferenceOf(r Row, o PreferenceOptions) (pair Preference, columns, why str
 	}
 	if !r.Has("chosen") || !r.Has("rejected") {
 		if a, err := answersOf(r.Fields); a != nil || err != nil {
-			return a.pair(r, err)
+			if pair, columns, why, err = a.pair(r, err); err == nil {
+				err = unused(r, report, []string{"prompt"}, pair.Prompt, Text{Plain: strings.Join(a.texts, "\n")})
+			}
+			return pair, columns, why, err
 		}
 		return pair, "", "", fmt.Errorf("found columns %s: %s", List(given.Columns()), preferenceColumns)
 	}
@@ -79,10 +82,18 @@ func preferenceOf(r Row, o PreferenceOptions) (pair Preference, columns, why str
 	if err = cmp.Or(errs[:]...); err == nil {
 		err = pair.splitPrompt(r.Fields)
 	}
+	if err == nil && len(pair.Chosen.Trained())+len(pair.Rejected.Trained()) <
+		len(pair.Chosen.Messages)+len(pair.Rejected.Messages) {
+		err = errors.New(`an answer has "train": false, or content null: both answers of a pair are trained on whole`)
+	}
+	if err == nil {
+		read := append([]string{"prompt", "chosen", "rejected", o.ClassColumn}, o.ScoreColumns...)
+		err = unused(r, report, read, pair.Prompt, pair.Chosen, pair.Rejected)
+	}
 	if err != nil {
 		return pair, "", "", err
 	}
-	columns, err = pair.readScores(r.Fields, o)
+	columns, err = pair.readScores(given.Fields, o)
 	return pair, columns, "", err
 }
 

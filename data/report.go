@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 )
 
@@ -26,6 +27,29 @@ type Report struct {
 	ScoreColumns string // the columns the scores came from, "chosen_score, rejected_score"; empty without scores
 	Dropped      []Tally
 	Warts        []Tally
+	Unread       []Tally // columns that no reader knows, with the rows that have a value there
+}
+
+// mostUnread are the columns that are counted: rows can each have others.
+const mostUnread = 100
+
+func (r *Report) unread(column, source string) {
+	known := func(t Tally) bool { return t.What == column }
+	if len(r.Unread) < mostUnread || slices.ContainsFunc(r.Unread, known) {
+		r.Unread = count(r.Unread, column, source)
+	}
+}
+
+// UnreadColumns names the columns that no reader knows, in one line; "" without any.
+func (r *Report) UnreadColumns() string {
+	var names []string
+	for _, t := range r.Unread {
+		names = append(names, fmt.Sprintf("%s (%d)", Beginning(t.What, longestName), t.Count))
+	}
+	if names == nil {
+		return ""
+	}
+	return "columns that are not read, with their rows: " + List(names)
 }
 
 // Lines returns the report as short lines, the first one a total.
@@ -40,6 +64,9 @@ func (r *Report) Lines() []string {
 	}
 	for _, t := range r.Warts {
 		lines = append(lines, "  note: "+t.String())
+	}
+	if names := r.UnreadColumns(); names != "" {
+		lines = append(lines, "  note: "+names)
 	}
 	return lines
 }

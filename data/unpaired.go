@@ -32,19 +32,24 @@ func StreamLabelled(fsys fs.FS, path string) *Stream[[]Labelled] {
 
 // labelledOf makes answers of a row; why is the reason to drop it, "" to keep it.
 func labelledOf(r Row, report *Report) (all []Labelled, why string, err error) {
-	if r.Has("chosen") || r.Has("rejected") || HasAnswers(r.Fields) {
-		return splitPair(r, report)
-	}
 	given := r
 	if r, err = Canonical(r); err != nil {
 		return nil, "", err
+	}
+	if r.Has("chosen") || r.Has("rejected") || HasAnswers(r.Fields) {
+		return splitPair(given, report)
+	}
+	if list, _ := r.Fields["messages"].([]any); len(list) > 0 && !r.Has("completion") && !r.Has("prompt") {
+		r.Fields["prompt"], r.Fields["completion"] = list[:len(list)-1], list[len(list)-1:]
+		delete(r.Fields, "messages")
 	}
 	if !r.Has("prompt") || !r.Has("completion") || !r.Has("label") {
 		return nil, "", fmt.Errorf("found columns %s: %s", List(given.Columns()), labelledColumns)
 	}
 	var a Labelled
 	if a.Desirable, err = labelOf(r.Fields["label"]); err == nil {
-		a.Demonstration, why, err = demonstrationOf(r, report)
+		delete(r.Fields, "label")
+		a.Demonstration, why, err = demonstration(r, given, report)
 	}
 	if err == nil && len(a.Completion.Trained()) < len(a.Completion.Messages) {
 		err = errors.New(`completion has "train": false, or content null: a labelled answer is trained on whole`)
@@ -60,7 +65,7 @@ const SplitPair = "a pair is split into a desirable answer and an undesirable on
 
 // splitPair makes two answers of a pair.
 func splitPair(r Row, report *Report) (all []Labelled, why string, err error) {
-	p, _, why, err := preferenceOf(r, PreferenceOptions{})
+	p, _, why, err := preferenceOf(r, report, PreferenceOptions{})
 	if err == nil && why == "" {
 		why = reasonUnusable(p)
 	}

@@ -10,22 +10,24 @@ import (
 type JSON string
 
 // wholeKey is the key of a message under which Rows keeps all of it, as [JSON], where it has more than role, content and
-// train. It is no column of a file.
+// whether it is trained on. It is no column of a file.
 const wholeKey = "(whole)"
 
 // The columns of conversations, and a message's keys that readers understand.
 var (
-	talks     = slices.Concat([]string{"messages", "prompt", "completion", "chosen", "rejected"}, talkColumns)
-	knownKeys = slices.Concat(roleKeys, contentKeys, []string{"train", wholeKey})
+	talks = slices.Concat([]string{"prompt", "completion", "chosen", "rejected", "history", "preferred_output",
+		"non_preferred_output", "rejected_messages"}, talkColumns)
+	knownKeys = slices.Concat(roleKeys, contentKeys, trainKeys, []string{wholeKey})
 )
 
 // keepWhole keeps the column tools and the messages with more keys as texts. text is the row's JSON, nil for a row of a
 // table: then keys are in alphabetical order, and those that are null are left out.
 func keepWhole(fields map[string]any, text []byte) error {
-	var ordered Object
-	if fields["tools"] == nil && !slices.ContainsFunc(talks, func(c string) bool { return rich(fields[c]) }) {
+	input, _ := fields["input"].(map[string]any) // OpenAI's, with messages and tools
+	if !tells(fields) && !tells(input) {
 		return nil
 	}
+	var ordered Object
 	if text != nil {
 		value, err := Decode(text)
 		if err != nil {
@@ -33,11 +35,20 @@ func keepWhole(fields map[string]any, text []byte) error {
 		}
 		ordered, _ = value.(Object)
 	}
+	of, _ := ordered.last("input").(Object)
+	return errors.Join(keepTalks(fields, ordered), keepTalks(input, of))
+}
+
+// tells says that a row has tools, or a conversation with more than roles and contents.
+func tells(fields map[string]any) bool {
+	return fields["tools"] != nil || slices.ContainsFunc(talks, func(c string) bool { return rich(fields[c]) })
+}
+
+func keepTalks(fields map[string]any, ordered Object) error {
 	var errs []error
 	for _, column := range talks {
-		whole, _ := ordered.last(column).([]any)
-		list, _ := fields[column].([]any)
-		for i, item := range list {
+		whole := listOf(ordered.last(column))
+		for i, item := range listOf(fields[column]) {
 			if message, is := item.(map[string]any); is && hasMore(message) {
 				errs = append(errs, keepMessage(message, at(whole, i)))
 			}
@@ -51,15 +62,26 @@ func keepWhole(fields map[string]any, text []byte) error {
 	return errors.Join(errs...)
 }
 
-// keepMessage keeps a message, whose value in order is whole or unknown, less the key train.
+// listOf is a list, or the list of a single message.
+func listOf(value any) []any {
+	switch value := value.(type) {
+	case []any:
+		return value
+	case map[string]any, Object:
+		return []any{value}
+	}
+	return nil
+}
+
+// keepMessage keeps a message, whose value in order is whole or unknown, less the keys of what is trained on.
 func keepMessage(message map[string]any, whole any) error {
 	object, _ := whole.(Object)
-	object = slices.DeleteFunc(slices.Clone(object), func(e Entry) bool { return e.Key == "train" })
+	object = slices.DeleteFunc(slices.Clone(object), func(e Entry) bool { return slices.Contains(trainKeys, e.Key) })
 	var in any
 	if len(object) > 0 {
 		in = object
 	}
-	text, err := jsonText(without(message, "train"), in)
+	text, err := jsonText(without(message, trainKeys), in)
 	message[wholeKey] = text
 	return err
 }
@@ -76,10 +98,10 @@ func jsonText(value, ordered any) (JSON, error) {
 	return JSON(text), err
 }
 
-func without(object map[string]any, key string) map[string]any {
+func without(object map[string]any, keys []string) map[string]any {
 	out := map[string]any{}
 	for name, value := range object {
-		if name != key {
+		if !slices.Contains(keys, name) {
 			out[name] = value
 		}
 	}
@@ -88,8 +110,7 @@ func without(object map[string]any, key string) map[string]any {
 
 // rich says that a conversation has a message with more.
 func rich(value any) bool {
-	list, _ := value.([]any)
-	return slices.ContainsFunc(list, func(item any) bool {
+	return slices.ContainsFunc(listOf(value), func(item any) bool {
 		message, is := item.(map[string]any)
 		return is && hasMore(message)
 	})

@@ -152,6 +152,9 @@ func (r *Report) scan(ctx context.Context, s *data.Stream[Record], rules rules) 
 		}
 		r.tally(Rule{severity, "odd", t.What}, t)
 	}
+	if names := report.UnreadColumns(); names != "" {
+		r.group(Rule{Note, "columns", names}).Count = len(report.Unread)
+	}
 	rules.finish()
 	r.Groups = slices.DeleteFunc(r.Groups, func(g *Group) bool { return g.Count == 0 })
 	slices.SortStableFunc(r.Groups, func(a, b *Group) int {

@@ -136,7 +136,7 @@ func kindOf(given data.Row) (kind Kind, err error) {
 	switch {
 	case row.Has("chosen") || row.Has("rejected") || data.HasAnswers(row.Fields):
 		return KindPreference, nil
-	case row.Has("completion") && data.HasLabel(row.Fields):
+	case (row.Has("completion") || row.Has("messages")) && data.HasLabel(row.Fields):
 		return KindLabelled, nil
 	case row.Has("messages") || row.Has("text") || row.Has("completion"):
 		return KindDemonstration, nil
