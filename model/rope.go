@@ -89,7 +89,7 @@ func newRotation(positions *Node, r rope, d int) rotation {
 	at := Reshape(ConvertDType(positions, dtypes.Float32), rows, 1, tokens, 1)
 	angle := Mul(at, Reshape(Const(positions.Graph(), r.frequencies()), 1, 1, 1, -1))
 	all := func(x *Node, rest float64) *Node {
-		if by := r.scaling.attention(); by != 1 {
+		if by := r.scaling.AttentionFactor(); by != 1 {
 			x = MulScalar(x, by)
 		}
 		x = Concatenate([]*Node{x, x}, -1)
@@ -136,7 +136,7 @@ type Rotary struct {
 // Rotaries gives one for each of the model's ropes.
 func (c *Config) Rotaries() (all []*Rotary) {
 	for _, r := range c.ropes() {
-		all = append(all, &Rotary{frequencies: r.frequencies(), factor: r.scaling.attention(), d: c.HeadDim})
+		all = append(all, &Rotary{frequencies: r.frequencies(), factor: r.scaling.AttentionFactor(), d: c.HeadDim})
 	}
 	return all
 }

@@ -35,8 +35,8 @@ type RopeScaling struct {
 // decoder does not take, and nothing in others.
 var scalings = []string{"linear", "llama3", "dynamic", "yarn", "longrope"}
 
-// attention is the factor of the rotated queries and keys.
-func (r *RopeScaling) attention() float64 {
+// AttentionFactor is the factor of the rotated queries and keys.
+func (r *RopeScaling) AttentionFactor() float64 {
 	switch {
 	case r == nil:
 		return 1

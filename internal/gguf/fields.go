@@ -98,13 +98,18 @@ func asWhole(v any) (int, bool) {
 func asFloat(v any) (float64, bool) {
 	switch n := v.(type) {
 	case float32:
-		out, err := strconv.ParseFloat(strconv.FormatFloat(float64(n), 'g', -1, 32), 64)
-		return out, err == nil
+		return Decimal(n), true
 	case float64:
 		return n, true
 	}
 	n, ok := asWhole(v)
 	return float64(n), ok
+}
+
+// Decimal is the shortest decimal that rounds to a number of 32 bits.
+func Decimal(x float32) float64 {
+	out, _ := strconv.ParseFloat(strconv.FormatFloat(float64(x), 'g', -1, 32), 64) // it reads what Go writes
+	return out
 }
 
 func list[T any](one func(any) (T, bool)) func(any) ([]T, bool) {

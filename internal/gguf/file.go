@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/posttrain/posttrain/internal/files"
 )
@@ -29,7 +31,8 @@ type Tensor struct {
 	Shape []int // row-major: a matrix is [rows, columns]; the file lists columns first
 	Type  Type
 
-	at int64 // of the first byte in the file
+	in io.ReaderAt // the file
+	at int64       // of the first byte in it
 }
 
 // Size is the number of numbers.
@@ -47,6 +50,13 @@ func (t *Tensor) bytes() int64 {
 	return int64(t.Size() / c.block * c.bytes)
 }
 
+// Part is matrix i of a tensor of several, [parts, rows, columns].
+func (t *Tensor) Part(i int) *Tensor {
+	part := Tensor{Name: t.Name, Shape: t.Shape[1:], Type: t.Type, in: t.in}
+	part.at = t.at + int64(i)*part.bytes()
+	return &part
+}
+
 // File is an open file. Its metadata is in memory, its tensors are not.
 type File struct {
 	Version uint32
@@ -54,13 +64,25 @@ type File struct {
 	Tensors []Tensor // in the order of the file
 
 	label  string
-	data   io.ReaderAt
-	closer io.Closer
+	closer []io.Closer
 	buffer []byte
 }
 
-// Open reads the metadata of a file and the list of its tensors. Errors begin with the path.
+// Open reads the metadata of a file and the list of its tensors, and those of the parts that follow the first of a
+// model in several files, NAME-00001-of-00003.gguf. Errors begin with the path.
 func Open(path string) (*File, error) {
+	f, err := openOne(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.openParts(path); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func openOne(path string) (*File, error) {
 	dir, name := filepath.Split(path)
 	f, err := files.Open(os.DirFS(cmp.Or(dir, ".")), name)
 	if err != nil {
@@ -75,22 +97,66 @@ func Open(path string) (*File, error) {
 		f.Close()
 		return nil, fmt.Errorf("%s: %w", path, files.Cause(err))
 	}
-	out.label, out.closer = path+": ", f
+	out.label, out.closer = path+": ", []io.Closer{f}
 	return out, nil
 }
 
-// Close closes the file that Open opened.
-func (f *File) Close() error {
-	if f.closer == nil {
-		return nil
+// maxParts is the most files of a model: their names have five digits.
+const maxParts = 99999
+
+// openParts adds the tensors of the other files of a model.
+func (f *File) openParts(path string) error {
+	x := &Fields{File: f}
+	count, number := x.Whole("split.count", 1), x.Whole("split.no", 0)
+	first := fmt.Sprintf("-00001-of-%05d.gguf", count)
+	switch {
+	case x.Err != nil || count == 1:
+		return x.Err
+	case count < 1 || count > maxParts:
+		x.Fail("split.count", "found %d, want 1 to %d", count, maxParts)
+	case number != 0:
+		x.Fail("split.no", "found %d, want 0: name the first of the %d files", number, count)
+	case !strings.HasSuffix(path, first):
+		x.Fail("split.count", "found %d, want a file whose name ends with %s beside the others", count, first)
 	}
-	return f.closer.Close()
+	for i := 1; i < count && x.Err == nil; i++ {
+		part, err := openOne(fmt.Sprintf("%s-%05d-of-%05d.gguf", strings.TrimSuffix(path, first), i+1, count))
+		if err != nil {
+			return err
+		}
+		f.closer, f.Tensors = append(f.closer, part.closer...), append(f.Tensors, part.Tensors...)
+		of := &Fields{File: part}
+		if n := of.Whole("split.no", 0); n != i {
+			of.Fail("split.no", "found %d, want %d", n, i)
+		}
+		x.Err = of.Err
+	}
+	if n := x.Whole("split.tensors.count", len(f.Tensors)); n != len(f.Tensors) {
+		x.Fail("split.tensors.count", "found %d, want %d, which the files have", n, len(f.Tensors))
+	}
+	seen := map[string]bool{}
+	for _, t := range f.Tensors {
+		if seen[t.Name] {
+			x.Fail("tensor "+quoted(t.Name), "found it in two files, want each name once")
+		}
+		seen[t.Name] = true
+	}
+	return x.Err
+}
+
+// Close closes the files that Open opened.
+func (f *File) Close() error {
+	var all []error
+	for _, c := range f.closer {
+		all = append(all, c.Close())
+	}
+	return errors.Join(all...)
 }
 
 // Read is Open of bytes that need not be a file.
 func Read(r io.ReaderAt, size int64) (*File, error) {
 	s := &scanner{r: bufio.NewReaderSize(io.NewSectionReader(r, 0, size), 1<<16), size: size}
-	f := &File{data: r}
+	f := &File{}
 	tensors, entries := s.header(f)
 	seen := map[string]bool{}
 	for i := 0; i < entries && s.err == nil; i++ {
@@ -110,7 +176,7 @@ func Read(r io.ReaderAt, size int64) (*File, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	return f, f.place(s.at, size)
+	return f, f.place(r, s.at, size)
 }
 
 // header reads the first part.
@@ -168,7 +234,7 @@ func (s *scanner) tensor() Tensor {
 }
 
 // place makes the tensors' places those in the file, and refuses places beyond its end or within each other.
-func (f *File) place(end, size int64) error {
+func (f *File) place(in io.ReaderAt, end, size int64) error {
 	align := int64(32)
 	if v, ok := f.Get(alignKey); ok {
 		n, whole := asWhole(v)
@@ -193,7 +259,7 @@ func (f *File) place(end, size int64) error {
 			return fmt.Errorf("truncated: tensor %s ends at byte %d, the file has %d", quoted(t.Name),
 				start+t.at+t.bytes(), size)
 		}
-		t.at += start
+		t.in, t.at = in, t.at+start
 	}
 	slices.SortFunc(order, func(a, b *Tensor) int { return cmp.Compare(a.at, b.at) })
 	for i := 1; i < len(order); i++ {
@@ -237,7 +303,7 @@ func (f *File) Read(t *Tensor, to []float32) error {
 	at := t.at
 	for x := range slices.Chunk(to, pieceSize) {
 		b := f.buffer[:len(x)/c.block*c.bytes]
-		if n, err := f.data.ReadAt(b, at); n < len(b) {
+		if n, err := t.in.ReadAt(b, at); n < len(b) {
 			return fmt.Errorf("%stensor %s: %w", f.label, t.Name, files.Cause(err))
 		}
 		at += int64(len(b))

@@ -253,6 +253,52 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
+// TestParts: a model in several files is read from the first of them.
+func TestParts(t *testing.T) {
+	write := func(name string, meta []Entry, tensor string, x float32) string {
+		path := filepath.Join(t.TempDir(), name)
+		source := Source{tensor, []int{1}, F32, func() ([]float32, error) { return []float32{x}, nil }}
+		if err := Write(path, meta, []Source{source}, func(int) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	split := func(number, count, tensors int) []Entry {
+		return []Entry{{"split.no", uint16(number)}, {"split.count", uint16(count)},
+			{"split.tensors.count", int32(tensors)}}
+	}
+	beside := func(first string, meta []Entry, tensor string) {
+		second := write("x", meta, tensor, 2)
+		if err := os.Rename(second, strings.Replace(first, "00001", "00002", 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := write("m-00001-of-00002.gguf", split(0, 2, 2), "a", 1)
+	beside(first, split(1, 2, 2), "b")
+	f := open(t, first)
+	if a, b := numbers(t, f, "a"), numbers(t, f, "b"); a[0] != 1 || b[0] != 2 {
+		t.Errorf("found %v and %v", a, b)
+	}
+	second := strings.Replace(first, "00001", "00002", 1)
+	for _, c := range []struct {
+		path   string
+		change func()
+		want   string
+	}{
+		{second, func() {}, "split.no: found 1, want 0: name the first of the 2 files"},
+		{write("other.gguf", split(0, 2, 2), "a", 1), func() {}, "want a file whose name ends with -00001-of-00002.gguf"},
+		{first, func() { beside(first, split(1, 2, 2), "a") }, "tensor a: found it in two files"},
+		{first, func() { beside(first, split(2, 3, 2), "b") }, "split.no: found 2, want 1"},
+		{first, func() { os.Remove(second) }, "m-00002-of-00002.gguf: no such file"},
+		{write("m-00001-of-00001.gguf", split(0, 0, 2), "a", 1), func() {}, "split.count: found 0, want 1 to 99999"},
+	} {
+		c.change()
+		if _, err := Open(c.path); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
+
 // TestHugeCountsTakeNoMemory: what a file says of its sizes is believed as far as the file has bytes for them.
 func TestHugeCountsTakeNoMemory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "small.gguf")

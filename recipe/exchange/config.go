@@ -1,16 +1,30 @@
 package exchange
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/posttrain/posttrain/internal/gguf"
 	"github.com/posttrain/posttrain/model"
 )
 
-// architectures are llama.cpp's names of the model types. It runs mistral as a llama.
-var architectures = map[string]string{"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
+// architectures are llama.cpp's names of the model types. It runs mistral and mixtral as a llama.
+var architectures = map[string]string{"llama": "llama", "mistral": "llama", "mixtral": "llama", "qwen2": "qwen2",
+	"qwen3": "qwen3", "qwen3_moe": "qwen3moe", "gemma2": "gemma2", "gemma3_text": "gemma3", "phi3": "phi3"}
+
+// typeOf is the model type of an architecture: of llama, the first.
+func typeOf(architecture string) string {
+	for _, kind := range model.Types {
+		if architectures[kind] == architecture {
+			return kind
+		}
+	}
+	return ""
+}
 
 // sizes are numbers of a model that a file must have.
 var sizes = []struct {
@@ -28,10 +42,11 @@ var sizes = []struct {
 func readConfig(f *gguf.File) (*model.Config, error) {
 	x := &gguf.Fields{File: f}
 	kind := x.Text("general.architecture", "")
-	if architectures[kind] != kind || kind == "" {
-		x.Fail("general.architecture", "found %q, want llama, qwen2 or qwen3", kind)
+	c := &model.Config{ModelType: typeOf(kind), InitRange: 0.02}
+	if c.ModelType == "" {
+		x.Fail("general.architecture", "found %q, want %s", kind,
+			strings.Join(slices.Compact(slices.Sorted(maps.Values(architectures))), ", "))
 	}
-	c := &model.Config{ModelType: kind, InitRange: 0.02}
 	key := func(name string) string { return kind + "." + name }
 	for _, size := range sizes {
 		*size.of(c) = x.Need(key(size.key))
@@ -42,17 +57,20 @@ func readConfig(f *gguf.File) (*model.Config, error) {
 	c.RopeTheta = x.Float(key("rope.freq_base"), 10000)
 	c.VocabSize = len(x.Texts("tokenizer.ggml.tokens"))
 	c.SlidingWindow = x.Whole(key("attention.sliding_window"), 0)
-	if c.SlidingWindow > 0 && kind == "llama" {
+	readExperts(x, c, key)
+	if c.SlidingWindow > 0 && c.ModelType == "llama" {
 		c.ModelType = "mistral"
 	}
-	for _, part := range []struct {
-		name, without string
-		want          int
-	}{{"attention.value_length", "values of another length than keys are", c.HeadDim},
-		{"rope.dimension_count", "partial rotation is", c.HeadDim}, {"expert_count", "mixtures of experts are", 0}} {
-		if n := x.Whole(key(part.name), part.want); n != part.want {
-			x.Fail(key(part.name), "found %d, want %d: %s not supported", n, part.want, part.without)
-		}
+	readGemma(x, c, key)
+	if n := x.Whole(key("attention.value_length"), c.HeadDim); n != c.HeadDim {
+		x.Fail(key("attention.value_length"), "found %d, want %d: values of another length than keys are not supported",
+			n, c.HeadDim)
+	}
+	switch n := x.Whole(key("rope.dimension_count"), c.HeadDim); {
+	case n != c.HeadDim && kind != "phi3":
+		x.Fail(key("rope.dimension_count"), "found %d, want %d: partial rotation is not supported", n, c.HeadDim)
+	case n != c.HeadDim:
+		c.RotaryDim = n
 	}
 	readScaling(x, c, key)
 	readIDs(x, c)
@@ -62,7 +80,7 @@ func readConfig(f *gguf.File) (*model.Config, error) {
 	has := func(name string) bool { return f.Find(name) != nil }
 	c.TieEmbeddings = !has("output.weight")
 	c.QKVBias, c.OBias = has("blk.0.attn_q.bias"), has("blk.0.attn_output.bias")
-	c.MLPBias, c.QKNorm = has("blk.0.ffn_up.bias"), kind == "qwen3"
+	c.MLPBias = has("blk.0.ffn_up.bias")
 	if table := f.Find("token_embd.weight"); table != nil && len(table.Shape) == 2 {
 		c.VocabSize = max(c.VocabSize, table.Shape[0]) // tables may have rows that no token has
 	}
@@ -75,15 +93,92 @@ func readConfig(f *gguf.File) (*model.Config, error) {
 	return c, c.Validate()
 }
 
+// readExperts reads mixtures of experts, of which a llama is a mixtral. llama.cpp lets their weights add up to 1.
+func readExperts(x *gguf.Fields, c *model.Config, key func(string) string) {
+	c.Experts = x.Whole(key("expert_count"), 0)
+	c.QKNorm = slices.Contains([]string{"qwen3", "qwen3_moe", "gemma3_text"}, c.ModelType)
+	switch {
+	case c.Experts == 0 && c.ModelType != "qwen3_moe":
+		return
+	case c.ModelType == "llama":
+		c.ModelType = "mixtral"
+	case c.ModelType != "qwen3_moe" || c.Experts == 0:
+		x.Fail(key("expert_count"), "found %d, which a %s does not have", c.Experts, c.ModelType)
+	}
+	c.NormExperts, c.ActiveExperts = true, x.Need(key("expert_used_count"))
+	c.ExpertSize = x.Whole(key("expert_feed_forward_length"), c.IntermediateSize)
+}
+
+// gemma says what llama.cpp does for a gemma without asking the file.
+func gemma(c *model.Config) bool { return c.ModelType == "gemma2" || c.ModelType == "gemma3_text" }
+
+// queryScale is what llama.cpp divides a gemma's scores by the root of: the largest model of each has another one.
+func queryScale(c *model.Config) float64 {
+	if largest := map[string]int{"gemma2": 46, "gemma3_text": 62}; c.Layers == largest[c.ModelType] {
+		return float64(c.HiddenSize) / float64(max(1, c.Heads))
+	}
+	return float64(c.HeadDim)
+}
+
+// windowEvery is the number of layers of a gemma of which the last has no window.
+func windowEvery(c *model.Config) int {
+	if c.ModelType == "gemma2" {
+		return 2
+	}
+	return 6
+}
+
+func windowLayers(layers, every int) []bool {
+	out := make([]bool, layers)
+	for i := range out {
+		out[i] = (i+1)%every != 0
+	}
+	return out
+}
+
+// windowsAsUsual says whether the layers have the window that llama.cpp gives them.
+func windowsAsUsual(c *model.Config) bool {
+	for i, has := range windowLayers(c.Layers, windowEvery(c)) {
+		if has != (c.Window(i) > 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// readGemma reads a gemma's keys. A limit that a gemma2's file leaves out is Google's.
+func readGemma(x *gguf.Fields, c *model.Config, key func(string) string) {
+	if !gemma(c) || x.Err != nil {
+		return
+	}
+	const pattern = "attention.sliding_window_pattern"
+	every := x.Whole(key(pattern), windowEvery(c))
+	if every < 1 || c.Layers > 4096 { // Validate reports the layers
+		x.Fail(key(pattern), "found %d, want 1 or more", every)
+		return
+	}
+	c.QueryScale, c.WindowLayers = queryScale(c), windowLayers(c.Layers, every)
+	if c.ModelType == "gemma2" {
+		c.ScoreCap = x.Float(key("attn_logit_softcapping"), 50)
+		c.LogitCap = x.Float(key("final_logit_softcapping"), 30)
+		return
+	}
+	c.LogitCap, c.LocalTheta = x.Float(key("final_logit_softcapping"), 0), x.Float(key("rope.freq_base_swa"), 10000)
+}
+
 // readScaling reads how frequencies are stretched. Llama 3.1's factors are a tensor: the settings that give it are
 // looked for among those of released models.
 func readScaling(x *gguf.Fields, c *model.Config, key func(string) string) {
 	switch kind := x.Text(key("rope.scaling.type"), "none"); kind {
-	case "none":
+	case "none", "longrope":
 	case "linear":
 		c.RopeScaling = &model.RopeScaling{Type: "linear", Factor: x.Float(key("rope.scaling.factor"), 0)}
 	default:
-		x.Fail(key("rope.scaling.type"), "found %q, want none or linear", kind)
+		x.Fail(key("rope.scaling.type"), "found %q, want none, linear or longrope", kind)
+	}
+	if x.File.Find(shortFactors) != nil {
+		readLongRope(x, c, key)
+		return
 	}
 	t := x.File.Find(ropeFactors)
 	if t == nil || x.Err != nil {
@@ -111,6 +206,33 @@ func readScaling(x *gguf.Fields, c *model.Config, key func(string) string) {
 	}
 	x.Fail(ropeFactors, "found factors up to %g that are not Llama 3.1's: want those of low_freq_factor 1, "+
 		"high_freq_factor 4 and %d positions", slices.Max(factors), trained[0])
+}
+
+// readLongRope reads a phi3's factors for short and for long texts.
+func readLongRope(x *gguf.Fields, c *model.Config, key func(string) string) {
+	s := &model.RopeScaling{Type: "longrope", LongPositions: c.MaxPositions,
+		OriginalMaxPositions: x.Need(key("rope.scaling.original_context_length"))}
+	for name, to := range map[string]*[]float64{shortFactors: &s.Short, longFactors: &s.Long} {
+		t := x.File.Find(name)
+		if t == nil || t.Size() > c.HeadDim {
+			x.Fail(name, "found nothing or too much, want a factor for each of %d frequencies", c.HeadDim/2)
+			return
+		}
+		factors := make([]float32, t.Size())
+		if err := x.File.Read(t, factors); err != nil {
+			x.Err = err
+			return
+		}
+		for _, f := range factors {
+			*to = append(*to, gguf.Decimal(f))
+		}
+	}
+	s.Factor = float64(s.LongPositions) / float64(max(1, s.OriginalMaxPositions))
+	given := x.Float(key("rope.scaling.attn_factor"), 0)
+	if given > 0 && !near(float32(given), float32(s.AttentionFactor())) {
+		s.Attention = given
+	}
+	c.RopeScaling, c.MaxPositions = s, min(c.MaxPositions, s.OriginalMaxPositions)
 }
 
 func near(a, b float32) bool { return math.Abs(float64(a)-float64(b)) <= 1e-5*math.Abs(float64(b)) }
@@ -145,43 +267,85 @@ func readIDs(x *gguf.Fields, c *model.Config) {
 	}
 }
 
-// configEntries are the metadata of a model's config.
-func configEntries(c *model.Config) ([]gguf.Entry, error) {
+// checkExport refuses what llama.cpp has no keys for.
+func checkExport(c *model.Config) error {
 	kind := architectures[c.ModelType]
 	switch {
-	case kind == "":
-		return nil, fmt.Errorf("model_type: %s cannot be exported, only llama, mistral, qwen2 and qwen3", c.ModelType)
 	case c.Reward:
-		return nil, fmt.Errorf("it is a reward model (%s), which llama.cpp does not run: want a language model",
+		return fmt.Errorf("it is a reward model (%s), which llama.cpp does not run: want a language model",
 			c.Class())
-	case c.WindowLayers != nil:
-		return nil, fmt.Errorf("layer_types: a sliding window in some layers has no place in a GGUF file of %s", kind)
-	case c.RopeScaling != nil && !slices.Contains([]string{"linear", "llama3"}, c.RopeScaling.Type):
-		return nil, fmt.Errorf("rope_scaling: %s cannot be exported, only linear and llama3", c.RopeScaling.Type)
-	case kind == "qwen3" && c.QKVBias:
-		return nil, fmt.Errorf("attention_bias: llama.cpp has no biases in qwen3")
+	case gemma(c) && !windowsAsUsual(c):
+		return fmt.Errorf("layer_types: want every layer but each %d-th with the window: a GGUF file of %s has no "+
+			"place for others", windowEvery(c), kind)
+	case gemma(c) && c.QueryScale != queryScale(c):
+		return fmt.Errorf("query_pre_attn_scalar: found %g, want %g, which llama.cpp takes in a %s of these sizes",
+			c.QueryScale, queryScale(c), kind)
+	case c.ModelType == "gemma2" && (c.ScoreCap == 0 || c.LogitCap == 0):
+		return fmt.Errorf("attn_logit_softcapping, final_logit_softcapping: found null, want numbers: llama.cpp has " +
+			"limits in every gemma2")
+	case !gemma(c) && c.WindowLayers != nil:
+		return fmt.Errorf("layer_types: a sliding window in some layers has no place in a GGUF file of %s", kind)
+	case c.RopeScaling != nil && !slices.Contains([]string{"linear", "llama3", "longrope"}, c.RopeScaling.Type):
+		return fmt.Errorf("rope_scaling: %s cannot be exported, only linear, llama3 and longrope", c.RopeScaling.Type)
+	case c.QKVBias && (kind == "qwen3" || kind == "qwen3moe"):
+		return fmt.Errorf("attention_bias: llama.cpp has no biases in %s", kind)
+	case c.Experts > 0 && !c.NormExperts:
+		return fmt.Errorf("norm_topk_prob: found false, want true, which llama.cpp takes in every %s", kind)
 	}
+	return nil
+}
+
+// configEntries are the metadata of a model's config.
+func configEntries(c *model.Config) ([]gguf.Entry, error) {
+	if err := checkExport(c); err != nil {
+		return nil, err
+	}
+	kind := architectures[c.ModelType]
 	var out []gguf.Entry
 	add := func(name string, v any) { out = append(out, gguf.Entry{Key: kind + "." + name, Value: v}) }
+	float := func(name string, x float64) { add(name, float32(x)) }
 	whole := func(name string, n int) { add(name, uint32(n)) }
 	whole("vocab_size", c.VocabSize)
 	for _, size := range sizes {
-		whole(size.key, *size.of(c))
+		n := *size.of(c)
+		if s := c.RopeScaling; size.key == "context_length" && s != nil && s.Type == "longrope" {
+			n = s.LongPositions
+		}
+		whole(size.key, n)
 	}
 	whole("attention.head_count_kv", c.KVHeads)
-	for _, name := range []string{"attention.key_length", "attention.value_length", "rope.dimension_count"} {
+	for _, name := range []string{"attention.key_length", "attention.value_length"} {
 		whole(name, c.HeadDim)
 	}
-	add("attention.layer_norm_rms_epsilon", float32(c.RMSNormEps))
-	add("rope.freq_base", float32(c.RopeTheta))
+	whole("rope.dimension_count", cmp.Or(c.RotaryDim, c.HeadDim))
+	float("attention.layer_norm_rms_epsilon", c.RMSNormEps)
+	float("rope.freq_base", c.RopeTheta)
 	if c.SlidingWindow > 0 {
 		whole("attention.sliding_window", c.SlidingWindow)
 	}
+	if c.Experts > 0 {
+		whole("expert_count", c.Experts)
+		whole("expert_used_count", c.ActiveExperts)
+		whole("expert_feed_forward_length", c.ExpertSize)
+	}
+	for _, of := range []struct {
+		name string
+		x    float64
+	}{{"attn_logit_softcapping", c.ScoreCap}, {"final_logit_softcapping", c.LogitCap},
+		{"rope.freq_base_swa", c.LocalTheta}} {
+		if of.x > 0 {
+			float(of.name, of.x)
+		}
+	}
 	switch s := c.RopeScaling; {
-	case s != nil && s.Type == "linear":
+	case s == nil:
+	case s.Type == "linear":
 		add("rope.scaling.type", "linear")
-		add("rope.scaling.factor", float32(s.Factor))
-	case s != nil:
+		float("rope.scaling.factor", s.Factor)
+	case s.Type == "longrope":
+		float("rope.scaling.attn_factor", s.AttentionFactor())
+		whole("rope.scaling.original_context_length", s.OriginalMaxPositions)
+	default:
 		whole("rope.scaling.original_context_length", s.OriginalMaxPositions)
 	}
 	return out, nil

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -147,7 +148,7 @@ func (x *exporter) meta() ([]gguf.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.SlidingWindow > 0 && c.MaxPositions > c.SlidingWindow {
+	if c.SlidingWindow > 0 && c.MaxPositions > c.SlidingWindow && architectures[c.ModelType] != "phi3" && !gemma(c) {
 		x.Warn("llama.cpp has no sliding window in a %s: texts of more than %d tokens will differ",
 			architectures[c.ModelType], c.SlidingWindow)
 	}
@@ -158,7 +159,7 @@ func (x *exporter) meta() ([]gguf.Entry, error) {
 	var out entries
 	out.add("general.architecture", architectures[c.ModelType])
 	out.add("general.type", "model")
-	out.add("general.name", strings.TrimSuffix(filepath.Base(x.o.Out), ".gguf"))
+	out.add("general.name", modelName(strings.TrimSuffix(filepath.Base(x.o.Out), ".gguf"), x.tokens))
 	out.add("general.file_type", fileTypes[x.kind])
 	out.add("general.quantization_version", uint32(2))
 	tokens, err := tokenizerEntries(x.tokens, c)
@@ -168,11 +169,21 @@ func (x *exporter) meta() ([]gguf.Entry, error) {
 	return append(append(out, config...), tokens...), nil
 }
 
-// tensors are those of the file: matrices in the type that was asked for, vectors in float32.
+// tensors are those of the file: matrices in the type that was asked for, vectors in float32, an expert behind the
+// other in one.
 func (x *exporter) tensors() (out []gguf.Source) {
+	c, parts := x.model.Config, map[string][]*model.Param{}
 	for _, p := range x.model.Params {
-		t := gguf.Source{Name: ggufName(p.Name), Shape: p.Shape, Read: func() ([]float32, error) { return x.read(p) }}
-		if len(p.Shape) > 1 {
+		at := placeOf(c, p.Name)
+		parts[at.name] = append(parts[at.name], p)
+		if at.expert > 0 {
+			continue
+		}
+		t := gguf.Source{Name: at.name, Shape: p.Shape, Read: func() ([]float32, error) { return x.read(parts[at.name]) }}
+		if at.expert == 0 {
+			t.Shape = append([]int{c.Experts}, p.Shape...)
+		}
+		if len(p.Shape) > 1 && !strings.HasSuffix(at.name, "ffn_gate_inp.weight") { // routers are float32
 			t.Type = x.kind
 		}
 		if p.Shape[len(p.Shape)-1]%t.Type.Block() != 0 {
@@ -181,18 +192,49 @@ func (x *exporter) tensors() (out []gguf.Source) {
 		}
 		out = append(out, t)
 	}
-	if s := x.model.Config.RopeScaling; s != nil && s.Type == "llama3" {
-		factors := llamaFactors(x.model.Config, s)
-		out = append(out, gguf.Source{Name: ropeFactors, Shape: []int{len(factors)}, Type: gguf.F32,
-			Read: func() ([]float32, error) { return factors, nil }})
+	vector := func(name string, of []float32) {
+		out = append(out, gguf.Source{Name: name, Shape: []int{len(of)}, Type: gguf.F32,
+			Read: func() ([]float32, error) { return of, nil }})
+	}
+	switch s := c.RopeScaling; {
+	case s == nil:
+	case s.Type == "llama3":
+		vector(ropeFactors, llamaFactors(c, s))
+	case s.Type == "longrope":
+		vector(longFactors, singles(s.Long))
+		vector(shortFactors, singles(s.Short))
 	}
 	return out
 }
 
-func (x *exporter) read(p *model.Param) ([]float32, error) {
-	w, err := x.reader.Read(p)
-	if heads := permuted(x.model.Config, p.Name); err == nil && heads > 0 {
-		w = reorder(w, heads, p.Shape[0], true)
+func singles(of []float64) []float32 {
+	out := make([]float32, len(of))
+	for i, x := range of {
+		out[i] = float32(x)
 	}
-	return w, err
+	return out
+}
+
+// read gives the numbers of a tensor of the file, of which the folder has one or more.
+func (x *exporter) read(parts []*model.Param) (all []float32, err error) {
+	for _, p := range parts {
+		w, err := x.reader.Read(p)
+		if err != nil {
+			return nil, err
+		}
+		if by := lift(x.model.Config, p); by != 0 {
+			w = slices.Clone(w)
+			for i := range w {
+				w[i] += by
+			}
+		}
+		if heads := permuted(x.model.Config, p.Name); heads > 0 {
+			w = reorder(w, heads, p.Shape[0], true)
+		}
+		if len(parts) == 1 {
+			return w, nil
+		}
+		all = append(all, w...)
+	}
+	return all, nil
 }

@@ -87,20 +87,24 @@ func newImporter(o ImportOptions, f *gguf.File) (*importer, error) {
 		return nil, named(o.File, err)
 	}
 	in := &importer{file: f, path: o.File, model: &model.Model{Config: c}, dtype: o.DType}
-	names := []string{ropeFactors, "output.weight"}
+	used := map[string]bool{ropeFactors: true, "output.weight": true}
+	if c.RopeScaling != nil && c.RopeScaling.Type == "longrope" {
+		used[shortFactors], used[longFactors] = true, true
+	}
 	for _, s := range c.ParamSpecs() {
 		in.model.Params = append(in.model.Params, &model.Param{Name: s.Name, Shape: s.Shape, NoDecay: s.NoDecay})
-		switch t, name := f.Find(ggufName(s.Name)), ggufName(s.Name); {
+		t, name := in.find(s.Name)
+		switch {
 		case t == nil:
 			return nil, fmt.Errorf("%s: tensor %s is missing (%s, %d layers)", o.File, name, c.ModelType, c.Layers)
 		case !slices.Equal(t.Shape, s.Shape):
 			return nil, fmt.Errorf("%s: tensor %s: found shape %v, want %v by the file's keys", o.File, name, t.Shape,
 				s.Shape)
 		}
-		names = append(names, ggufName(s.Name))
+		used[name] = true
 	}
 	for _, t := range f.Tensors {
-		if !slices.Contains(names, t.Name) {
+		if !used[t.Name] {
 			return nil, fmt.Errorf("%s: tensor %.80q: a %s model with these keys has no such tensor", o.File, t.Name,
 				c.ModelType)
 		}
@@ -123,12 +127,34 @@ func named(path string, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
+// find gives a tensor of the folder, and the name of the one in the file that has it.
+func (in *importer) find(name string) (*gguf.Tensor, string) {
+	at := placeOf(in.model.Config, name)
+	if at.expert < 0 {
+		return in.file.Find(at.name), at.name
+	}
+	if t := in.file.Find(at.alone); t != nil {
+		return t, at.alone
+	}
+	all := in.file.Find(at.name)
+	if all == nil || len(all.Shape) != 3 || all.Shape[0] != in.model.Config.Experts {
+		return all, at.name
+	}
+	return all.Part(at.expert), at.name
+}
+
 // read gives the weights of parameter i. They are valid until the next call.
 func (in *importer) read(i int) ([]float32, error) {
 	p := in.model.Params[i]
 	x := in.memory[:p.Size()]
-	if err := in.file.Read(in.file.Find(ggufName(p.Name)), x); err != nil {
+	t, _ := in.find(p.Name)
+	if err := in.file.Read(t, x); err != nil {
 		return nil, err
+	}
+	if by := lift(in.model.Config, p); by != 0 {
+		for j := range x {
+			x[j] -= by
+		}
 	}
 	if heads := permuted(in.model.Config, p.Name); heads > 0 {
 		return reorder(x, heads, p.Shape[0], false), nil
@@ -145,8 +171,8 @@ func (in *importer) smallest() (string, error) {
 		return "float32", nil
 	}
 	for i, p := range in.model.Params {
-		t := in.file.Find(ggufName(p.Name)).Type
-		if t == stored {
+		t, _ := in.find(p.Name)
+		if t.Type == stored {
 			continue
 		}
 		if len(p.Shape) > 1 {

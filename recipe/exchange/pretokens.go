@@ -30,6 +30,10 @@ var pretokenizers = []pretokenizer{
 	{names: []string{"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"}, whole: true, bos: true,
 		pattern: contractions +
 			`|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`},
+	{names: []string{"gpt-4o", "llama4"}, whole: true, pattern: `[^\r\n\p{L}\p{N}]?` +
+		`[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+` + contractions + `?|[^\r\n\p{L}\p{N}]?` +
+		`[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*` + contractions +
+		`?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`},
 	{names: []string{"tekken"}, whole: true, bos: true, pattern: `[^\r\n\p{L}\p{N}]?` +
 		`[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?` +
 		`[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|` +

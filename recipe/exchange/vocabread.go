@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/posttrain/posttrain/internal/gguf"
@@ -114,11 +115,21 @@ func (v *vocabulary) added() []object {
 		if t == "" || kind != control && kind != userDefined && kind != unknown {
 			continue
 		}
-		list = append(list, object{"id": id, "content": t, "single_word": false, "lstrip": false, "rstrip": false,
-			"normalized": false, "special": kind != userDefined})
+		list = append(list, object{"id": id, "content": t, "single_word": false, "lstrip": false,
+			"rstrip": v.stripsBehind(t), "normalized": false, "special": kind != userDefined})
 	}
 	return list
 }
+
+// stripsBehind says whether blanks behind an added token go with it. A file does not say so: llama.cpp takes it from the
+// name of a Phi 3.
+func (v *vocabulary) stripsBehind(token string) bool {
+	name := strings.ToLower(v.Text("general.name", ""))
+	return (strings.Contains(name, "phi-3") || strings.Contains(name, phi3)) &&
+		!slices.Contains([]string{"<unk>", "<s>", "<|endoftext|>"}, token)
+}
+
+const phi3 = "phi3"
 
 // around is the post-processor that adds BOS and EOS to a text.
 func (v *vocabulary) around(bos bool) any {

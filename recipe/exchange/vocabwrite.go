@@ -107,6 +107,19 @@ func spacePrefix(t *tokenizer.Tokenizer, tokens []string, types []int32) bool {
 	return err == nil && len(ids) > 1 && strings.HasPrefix(tokens[ids[1]], mark)
 }
 
+// modelName is general.name of a file. llama.cpp takes from the name of a Phi 3 that blanks behind its added tokens go
+// with them.
+func modelName(name string, t *tokenizer.Tokenizer) string {
+	var spec struct {
+		Added []struct{ Rstrip bool } `json:"added_tokens"`
+	}
+	err := json.Unmarshal(t.File("tokenizer.json"), &spec)
+	if err != nil || !slices.ContainsFunc(spec.Added, func(one struct{ Rstrip bool }) bool { return one.Rstrip }) {
+		return name
+	}
+	return phi3 + " " + name
+}
+
 // addAround says whether BOS and EOS are added to a text.
 func (e *entries) addAround(t *tokenizer.Tokenizer) error {
 	plain, err := t.Encode("a", false)
