@@ -84,7 +84,7 @@ func open(folder *run.Folder, disk disk, server protocol.Server, o Options) (*Ke
 // tidy makes the folder of updates, and removes the unfinished files that a kill has left there.
 func (k *Keeper) tidy() error {
 	dir := k.folder.Path(updatesName)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := files.MakeAll(dir, 0o777); err != nil {
 		return fmt.Errorf("%s cannot be made: %w", dir, run.Cause(err))
 	}
 	left, err := filepath.Glob(filepath.Join(dir, ".*"))

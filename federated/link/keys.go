@@ -96,7 +96,7 @@ func makeKeys(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := files.MakeAll(dir, 0o700); err != nil {
 		return err
 	}
 	for _, f := range []struct {
@@ -259,7 +259,7 @@ func (c Credentials) Write(path string) error {
 	}
 	if err == nil {
 		_, err = f.Write(append(text, '\n'))
-		err = errors.Join(err, f.Close())
+		err = errors.Join(err, f.Sync(), f.Close(), files.SyncDir(filepath.Dir(path)))
 	}
 	if err != nil {
 		return fmt.Errorf("credentials %s cannot be written: %w", path, files.Cause(err))

@@ -36,7 +36,7 @@ type memory struct {
 func openMemory(dir, runID, agent string) (m *memory, damaged error, err error) {
 	dir = filepath.Join(dir, runID+"-"+agent)
 	m = &memory{path: filepath.Join(dir, "memory"), run: runID}
-	if err = os.MkdirAll(dir, 0o700); err == nil {
+	if err = files.MakeAll(dir, 0o700); err == nil {
 		m.lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	}
 	if err != nil {
@@ -82,7 +82,7 @@ func (m *memory) secret() ([]byte, error) {
 	}
 	secret = make([]byte, 32)
 	rand.Read(secret)
-	if err := os.WriteFile(path, secret, 0o600); err != nil {
+	if err := files.Replace(path, secret, 0o600); err != nil {
 		return nil, fmt.Errorf("state folder %s: %w", filepath.Dir(path), files.Cause(err))
 	}
 	return secret, nil

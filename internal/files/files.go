@@ -3,6 +3,7 @@
 package files
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -84,14 +85,15 @@ func CheckNew(dir string) error {
 	return nil
 }
 
-// MakeFolder makes a folder with what write puts into it, whole or not at all. There may be an empty one of its name.
+// MakeFolder makes a folder with what write puts into it, whole or not at all, and flushed to the disk. There may be an
+// empty one of its name.
 func MakeFolder(path string, write func(dir string) error) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return err
 	}
 	parent := filepath.Dir(path)
-	if err := os.MkdirAll(parent, 0o777); err != nil {
+	if err := MakeAll(parent, 0o777); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp(parent, "."+filepath.Base(path)+"-")
@@ -99,13 +101,13 @@ func MakeFolder(path string, write func(dir string) error) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := errors.Join(write(dir), os.Chmod(dir, 0o755)); err != nil {
+	if err := cmp.Or(write(dir), os.Chmod(dir, 0o755), SyncAll(dir)); err != nil {
 		return err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return os.Rename(dir, path)
+	return cmp.Or(os.Rename(dir, path), SyncDir(parent))
 }
 
 // SHA256 is the hash of a regular file, in hexadecimal.

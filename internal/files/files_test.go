@@ -56,6 +56,23 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestMakeAll makes folders, and refuses a file in their place.
+func TestMakeAll(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("file", nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]bool{"a/b/c": true, "a": true, ".": true, "/": true, "d/": true, "file": false,
+		"file/a": false} {
+		if err := MakeAll(dir, 0o777); (err == nil) != want {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+	if info, err := os.Stat("a/b/c"); err != nil || !info.IsDir() {
+		t.Error(err)
+	}
+}
+
 // TestMatch: a pattern means its files in order, a file's own name goes before what it matches as a pattern.
 func TestMatch(t *testing.T) {
 	t.Chdir(t.TempDir())

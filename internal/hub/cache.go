@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/internal/hubcache"
 	"github.com/posttrain/posttrain/internal/run"
 )
@@ -93,7 +94,7 @@ func (r repo) remember(commit string) error {
 	if err := os.MkdirAll(filepath.Dir(r.refFile()), 0o777); err != nil {
 		return r.diskError(err)
 	}
-	if err := os.WriteFile(r.refFile(), []byte(commit), 0o666); err != nil {
+	if err := files.Replace(r.refFile(), []byte(commit), 0o666); err != nil {
 		return r.diskError(err)
 	}
 	return nil

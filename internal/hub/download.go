@@ -218,6 +218,9 @@ func (s *sink) Write(p []byte) (int, error) {
 
 // verify compares a file with its hash and makes sure that the disk has it. A wrong one is deleted.
 func (r repo) verify(f file, got *os.File) error {
+	if err := got.Sync(); err != nil {
+		return r.diskError(err)
+	}
 	sum, name := f.hasher()
 	if sum == nil {
 		return nil
@@ -225,9 +228,6 @@ func (r repo) verify(f file, got *os.File) error {
 	_, err := got.Seek(0, io.SeekStart)
 	if err == nil {
 		_, err = io.Copy(sum, got)
-	}
-	if err == nil {
-		err = got.Sync()
 	}
 	if err != nil {
 		return r.diskError(err)

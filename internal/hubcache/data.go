@@ -90,7 +90,12 @@ func KeepListing(folder, commit string, files []string) error {
 		return err
 	}
 	temporary := path + "." + strconv.Itoa(os.Getpid())
-	if err := os.WriteFile(temporary, []byte(strings.Join(files, "\n")), 0o666); err != nil {
+	file, err := os.Create(temporary)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(strings.Join(files, "\n"))
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil { // a power cut would leave an empty list
 		return err
 	}
 	return os.Rename(temporary, path)

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -117,7 +118,6 @@ func (f *Folder) writeFolder(what, final string, write func(dir string) error) e
 		func() error { return write(dir) },
 		f.Held, // writing may take long
 		func() error { return place(dir, final) },
-		func() error { return syncDir(parent) },
 	} {
 		if err := do(); err != nil {
 			if lost := f.Held(); lost != nil {
@@ -155,6 +155,9 @@ func place(dir, final string) error {
 	}
 	if err := os.Rename(dir, final); err != nil {
 		_ = os.Rename(aside, final) // there may be no older one
+		return err
+	}
+	if err := syncDir(filepath.Dir(final)); err != nil { // before the older one loses a file
 		return err
 	}
 	return os.RemoveAll(aside)
@@ -336,11 +339,12 @@ func (f *Folder) discardExcept(kept map[string]bool) error {
 
 // discard renames a checkpoint before it removes the files, so that half a checkpoint never has a checkpoint's name.
 func discard(dir string) error {
-	aside := filepath.Join(filepath.Dir(dir), removedStart+filepath.Base(dir))
+	parent := filepath.Dir(dir)
+	aside := filepath.Join(parent, removedStart+filepath.Base(dir))
 	if err := os.RemoveAll(aside); err != nil {
 		return err
 	}
-	if err := os.Rename(dir, aside); err != nil {
+	if err := cmp.Or(os.Rename(dir, aside), syncDir(parent)); err != nil {
 		return err
 	}
 	return os.RemoveAll(aside)

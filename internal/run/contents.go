@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/posttrain/posttrain/internal/files"
 )
 
 // contents lists the files of a checkpoint. It is written last, so that a folder without it is unfinished.
@@ -22,23 +24,10 @@ type fileEntry struct {
 	SHA256 string `json:"sha256"`
 }
 
-// flush writes every file and folder under dir to the disk.
-func flush(dir string) error {
-	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() {
-			return syncDir(path)
-		}
-		return syncFile(path)
-	})
-}
-
 // seal flushes every file under dir to the disk and lists them in manifest.json. It reads those that are not known by
 // their paths.
 func seal(dir string, step int, known map[string]fileEntry) error {
-	if err := flush(dir); err != nil {
+	if err := files.SyncAll(dir); err != nil {
 		return err
 	}
 	m := contents{Step: step, Files: []fileEntry{}}

@@ -6,39 +6,27 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/posttrain/posttrain/internal/files"
 )
 
-// replaceFile writes a whole file, at once or not at all. Its error names the file.
+// replaceFile writes a whole file, at once or not at all, and flushes it. Its error names the file.
 func replaceFile(path string, data []byte) error {
 	if err := files.Replace(path, data, 0o666); err != nil {
 		return &fs.PathError{Op: "write", Path: path, Err: Cause(err)} // without the temporary name
 	}
-	return syncDir(filepath.Dir(path))
+	return nil
 }
 
 // Cause is [files.Cause].
 func Cause(err error) error { return files.Cause(err) }
 
-// syncFile flushes a file to the disk: a rename alone promises nothing about the content.
-func syncFile(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR, 0) // Windows flushes files alone that are open for writing
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
-
-// syncDir flushes a folder's names to the disk. Some file systems cannot, which is no error.
+// syncDir flushes a folder's names to the disk.
 func syncDir(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
+	if err := files.SyncDir(path); err != nil {
 		return fmt.Errorf("folder %s cannot be flushed: %w", path, Cause(err))
 	}
-	_ = f.Sync()
-	return f.Close()
+	return nil
 }
 
 // readJSON reads a file into v; what says what the file should be, for the message.

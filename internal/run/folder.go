@@ -8,9 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/posttrain/posttrain/internal/files"
 )
 
 // Names in a run folder.
@@ -73,7 +76,7 @@ func Create(dir, command string) (*Folder, error) {
 			return nil, err
 		}
 	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := files.MakeAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("run folder %s cannot be made: %w", dir, Cause(err))
 	}
 	if err := mustBeEmpty(dir); err != nil {
@@ -98,6 +101,10 @@ func Create(dir, command string) (*Folder, error) {
 // Such a folder counts as empty.
 func isNothing(name string) bool { return isTemporary(name, []string{configName}) }
 
+// unbegun are the configs that a sweep writes for each of its runs before its own, such as seed=1.yaml. They stay if it is
+// killed in between: the same command writes them again.
+var unbegun = regexp.MustCompile(`^\.?[a-z0-9_.]+=[^/]*\.yaml\d*$`)
+
 // CheckNew returns the error that [Create] would return for a folder that is not empty. It makes nothing: callers use
 // it before long work.
 func CheckNew(dir string) error {
@@ -109,7 +116,7 @@ func CheckNew(dir string) error {
 
 // freshDir makes a folder that did not exist, named after the command and the time to the second.
 func freshDir(parent, command string, now time.Time) (string, error) {
-	if err := os.MkdirAll(parent, 0o777); err != nil {
+	if err := files.MakeAll(parent, 0o777); err != nil {
 		return "", fmt.Errorf("run folder %s cannot be made: %w", parent, Cause(err))
 	}
 	base := filepath.Join(parent, command+"-"+now.Format("20060102-150405"))
@@ -117,7 +124,7 @@ func freshDir(parent, command string, now time.Time) (string, error) {
 	for n := 2; ; n++ {
 		err := os.Mkdir(dir, 0o777)
 		if err == nil {
-			return dir, nil
+			return dir, syncDir(parent)
 		}
 		if !errors.Is(err, fs.ErrExist) {
 			return "", fmt.Errorf("run folder %s cannot be made: %w", dir, Cause(err))
@@ -132,7 +139,7 @@ func mustBeEmpty(dir string) error {
 		return fmt.Errorf("run folder %s cannot be read: %w", dir, Cause(err))
 	}
 	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool {
-		return e.Name() == lockName || isNothing(e.Name())
+		return e.Name() == lockName || isNothing(e.Name()) || unbegun.MatchString(e.Name())
 	})
 	if len(entries) == 0 {
 		return nil
@@ -144,10 +151,12 @@ func mustBeEmpty(dir string) error {
 	return fmt.Errorf("run folder %s is not empty (it holds %s): name another with --out DIR", dir, entries[0].Name())
 }
 
-// Finished says that a folder has a run that came to its end: the summary is the last that a run writes.
+// Finished says that a folder has a run that came to its end: the summary is the last that a run writes, but for what
+// the manifest says of its files, where it has one.
 func Finished(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, summaryName))
-	return err == nil
+	m, err := ReadManifest(dir)
+	_, none := os.Stat(filepath.Join(dir, summaryName))
+	return err == nil && none == nil && (m == nil || m.Outputs != nil)
 }
 
 // Open locks the folder of an existing run, and removes what an interrupted process left unfinished.
@@ -264,7 +273,7 @@ func (f *Folder) WriteResult(name string, write func(dir string) error) error {
 		if err := write(dir); err != nil {
 			return err
 		}
-		return flush(dir)
+		return files.SyncAll(dir)
 	})
 }
 

@@ -114,11 +114,38 @@ func TestCreateTakesAnEmptyFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	// A process that died before it wrote anything leaves only the lock.
+	// A process that died before it wrote its config leaves the lock, and a sweep the configs of its runs.
+	for _, name := range []string{"reward.restricted_weight=0.5,seed=1.yaml", ".seed=2.yaml77"} {
+		writeFile(t, f.Path(name), "half")
+	}
 	if f, err = Create(f.Dir, "mappo"); err != nil {
 		t.Fatal(err)
 	}
 	f.Close()
+}
+
+// TestFinished: a run has ended when its manifest says what it left, if it has one.
+func TestFinished(t *testing.T) {
+	f := newFolder(t)
+	check := func(want bool) {
+		t.Helper()
+		if Finished(f.Dir) != want {
+			t.Errorf("finished: %v", !want)
+		}
+	}
+	check(false)
+	if err := f.WriteSummary("done"); err != nil {
+		t.Fatal(err)
+	}
+	check(true)
+	if _, err := f.NoteInputs("1"); err != nil {
+		t.Fatal(err)
+	}
+	check(false)
+	if err := f.WriteManifest(Manifest{}); err != nil {
+		t.Fatal(err)
+	}
+	check(true)
 }
 
 func TestCreateNamesAnUnusablePath(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+
+	"github.com/posttrain/posttrain/internal/files"
 )
 
 // SamplesPath is the file of completions that a run shows: one JSON object a line, each with the "step" of its weights.
@@ -76,7 +78,7 @@ func (f *Folder) Append(name string, text []byte) error {
 	if err := f.AppendLoose(name, text); err != nil {
 		return err
 	}
-	return errors.Join(syncFile(f.Path(name)), syncDir(f.Dir))
+	return errors.Join(files.SyncFile(f.Path(name)), syncDir(f.Dir))
 }
 
 // CutSamples removes the samples after the given step, which a resumed run is about to draw again.

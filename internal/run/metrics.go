@@ -10,6 +10,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/posttrain/posttrain/internal/files"
 )
 
 // Record is one line of metrics.jsonl: what was measured at a step. Values have TRL's names (loss, logps/chosen,
@@ -142,7 +144,7 @@ func (f *Folder) Log(r Record) error {
 
 // syncMetrics flushes the records logged so far to the disk: a run that resumes from a checkpoint relies on them.
 func (f *Folder) syncMetrics() error {
-	err := syncFile(f.Path(metricsName))
+	err := files.SyncFile(f.Path(metricsName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

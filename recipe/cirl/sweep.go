@@ -219,6 +219,9 @@ func (s *Sweep) open() (*run.Folder, error) {
 		return nil, err
 	}
 	for i, p := range s.points {
+		if err := folder.Own(p.name() + ".yaml"); err != nil {
+			return nil, errors.Join(err, folder.Close())
+		}
 		if err := folder.WriteFile(p.name()+".yaml", Spec.Resolve(s.options[i])); err != nil {
 			return nil, errors.Join(err, folder.Close())
 		}

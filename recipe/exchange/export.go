@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/internal/gguf"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/model"
@@ -87,7 +88,7 @@ func (x *exporter) finish(ctx context.Context) (string, error) {
 	}
 	said += proof.String()
 	card := recipe.DeriveCard(x.o.Model, "gguf", "Exported by posttrain model export", said)
-	return said, os.WriteFile(x.o.beside(cardEnding), []byte(card), 0o644)
+	return said, files.Replace(x.o.beside(cardEnding), []byte(card), 0o644)
 }
 
 // The files that an export makes are NAME with these endings.

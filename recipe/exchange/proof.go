@@ -110,7 +110,7 @@ func (x *exporter) prove(ctx context.Context) (*Proof, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p, os.WriteFile(x.o.beside(proofEnding), append(text, '\n'), 0o644)
+	return p, files.Replace(x.o.beside(proofEnding), append(text, '\n'), 0o644)
 }
 
 func (p *Proof) compareWeights(file, folder *model.Model) error {

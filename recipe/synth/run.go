@@ -17,6 +17,7 @@ import (
 	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 )
@@ -140,11 +141,11 @@ func (w *writing) openFolder() error {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w", w.path(settingsName), run.Cause(err))
 	}
-	if err := os.MkdirAll(w.o.Out, 0o777); err != nil {
+	if err := files.MakeAll(w.o.Out, 0o777); err != nil {
 		return fmt.Errorf("out %s: %w", w.o.Out, run.Cause(err))
 	}
 	return errors.Join(data.WriteJSON(w.path(settingsName), now),
-		os.WriteFile(w.path("config.yaml"), Spec.Resolve(&w.o), 0o666),
+		files.Replace(w.path("config.yaml"), Spec.Resolve(&w.o), 0o666),
 		data.WriteLines(w.path(SeedsName), len(w.seeds), func(i int) any { return w.seeds[i] }))
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/internal/run"
 )
 
@@ -40,6 +41,9 @@ func OpenJournal[T any](path string) (*Journal[T], []T, error) {
 	}
 	if err == nil {
 		_, err = file.Seek(end, io.SeekStart)
+	}
+	if err == nil {
+		err = files.SyncDir(filepath.Dir(path))
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, file.Close())
