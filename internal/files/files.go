@@ -110,6 +110,35 @@ func MakeFolder(path string, write func(dir string) error) error {
 	return cmp.Or(os.Rename(dir, path), SyncDir(parent))
 }
 
+// CheckContained refuses a folder that has a link which leads out of it, or to nothing, and one that has a pipe, socket
+// or device: what a program writes into such a folder may land elsewhere, and what it reads may never end.
+func CheckContained(dir string) error {
+	root, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name, _ := filepath.Rel(root, path)
+		if d.Type()&fs.ModeSymlink == 0 {
+			err = checkMode(d.Type())
+		} else if to, fault := filepath.EvalSymlinks(path); fault != nil || !isBelow(root, to) {
+			err = fmt.Errorf("found a link that leads out of %s or to nothing, want the file or folder itself", dir)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
+		}
+		return nil
+	})
+}
+
+func isBelow(root, path string) bool {
+	name, err := filepath.Rel(root, path)
+	return err == nil && filepath.IsLocal(name)
+}
+
 // SHA256 is the hash of a regular file, in hexadecimal.
 func SHA256(path string) (string, error) {
 	info, err := os.Stat(path)
@@ -149,8 +178,9 @@ func Cause(err error) error {
 	return err
 }
 
-func check(info fs.FileInfo) error {
-	mode := info.Mode()
+func check(info fs.FileInfo) error { return checkMode(info.Mode()) }
+
+func checkMode(mode fs.FileMode) error {
 	kind := "special file"
 	switch {
 	case mode.IsRegular():

@@ -56,6 +56,40 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestCheckContained: a link may stay in the folder, and nothing else but files and folders may be there.
+func TestCheckContained(t *testing.T) {
+	for name, c := range map[string]struct {
+		make func(path string) error
+		want string
+	}{
+		"file":    {func(path string) error { return os.WriteFile(path, nil, 0o666) }, ""},
+		"inside":  {func(path string) error { return os.Symlink("../below/other", path) }, ""},
+		"outside": {func(path string) error { return os.Symlink("../../secret", path) }, "leads out of"},
+		"root":    {func(path string) error { return os.Symlink("/", path) }, "leads out of"},
+		"beside":  {func(path string) error { return os.Symlink("../../run-2", path) }, "leads out of"},
+		"nothing": {func(path string) error { return os.Symlink("none", path) }, "or to nothing"},
+		"pipe":    {func(path string) error { return syscall.Mkfifo(path, 0o666) }, "found a pipe"},
+	} {
+		dir := filepath.Join(t.TempDir(), "run")
+		path := filepath.Join(dir, "below", name)
+		for _, err := range []error{os.MkdirAll(filepath.Dir(path), 0o777), os.Mkdir(dir+"-2", 0o777),
+			os.WriteFile(filepath.Join(dir, "below", "other"), nil, 0o666),
+			os.WriteFile(filepath.Join(dir, "..", "secret"), nil, 0o666), c.make(path), os.Symlink(dir, dir+"-3")} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, dir := range []string{dir, dir + "-3"} { // the folder's own name may be a link
+			path := filepath.Join(dir, "below", name)
+			err := CheckContained(dir)
+			if c.want == "" && err != nil || c.want != "" && (err == nil ||
+				!strings.HasPrefix(err.Error(), path+": ") || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%s: %v, want %q", path, err, c.want)
+			}
+		}
+	}
+}
+
 // TestMakeAll makes folders, and refuses a file in their place.
 func TestMakeAll(t *testing.T) {
 	t.Chdir(t.TempDir())

@@ -2,6 +2,7 @@ package run
 
 import (
 	"bufio"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -122,6 +123,46 @@ func TestCreateTakesAnEmptyFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
+}
+
+// TestLinksOutOfARun: nothing is written through a link in a run folder from elsewhere, not even the lock.
+func TestLinksOutOfARun(t *testing.T) {
+	for _, name := range []string{lockName, metricsName, samplesName, configName, checkpointsName, "tensorboard",
+		"checkpoints/step-00000001", ModelName} {
+		f := newFolder(t)
+		f.Close()
+		secret, outside := t.TempDir(), filepath.Join(t.TempDir(), "file")
+		writeFile(t, filepath.Join(secret, "step-00000001", "a"), "precious")
+		writeFile(t, outside, "precious")
+		for _, target := range []string{secret, outside, outside + "-new"} {
+			if err := errors.Join(os.RemoveAll(f.Path(name)), os.MkdirAll(filepath.Dir(f.Path(name)), 0o777),
+				os.Symlink(target, f.Path(name))); err != nil {
+				t.Fatal(err)
+			}
+			if target == outside || name != configName {
+				_, err := Open(f.Dir)
+				wantError(t, err, "run folder "+f.Path(name), "found a link that leads out of")
+			}
+		}
+		for _, path := range []string{filepath.Join(secret, "step-00000001", "a"), outside} {
+			if text, err := os.ReadFile(path); err != nil || string(text) != "precious" {
+				t.Errorf("%s: %q, %v", name, text, err)
+			}
+		}
+		if _, err := os.Stat(outside + "-new"); err == nil {
+			t.Errorf("%s: a file was made outside", name)
+		}
+	}
+	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "file")
+	writeFile(t, outside, "precious")
+	if err := os.Symlink(outside, filepath.Join(dir, lockName)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Create(dir, "mappo")
+	wantError(t, err, "run folder "+filepath.Join(dir, lockName), "leads out of")
+	if text, err := os.ReadFile(outside); err != nil || string(text) != "precious" {
+		t.Errorf("%q, %v", text, err)
+	}
 }
 
 // TestFinished: a run has ended when its manifest says what it left, if it has one.

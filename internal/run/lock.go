@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/posttrain/posttrain/internal/files"
 )
 
 // ErrInUse says that another process has locked a file.
@@ -19,8 +21,12 @@ var ErrLost = errors.New("the run folder is lost")
 // removes the file lock; and the file, for file systems that lock no folders.
 type claim struct{ dir, file *os.File }
 
-// acquire takes the folder's locks. The file holds the process id, for the message that another process prints.
+// acquire takes the folder's locks. The file holds the process id, for the message that another process prints. A folder
+// from elsewhere may have a link in the place of any file, also of the lock.
 func acquire(dir string) (*claim, error) {
+	if err := files.CheckContained(dir); err != nil {
+		return nil, fmt.Errorf("run folder %w", err)
+	}
 	c := new(claim)
 	err := c.take(dir)
 	if err == nil {

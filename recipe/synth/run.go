@@ -126,6 +126,9 @@ func (w *writing) openFolder() error {
 	} else if entries, err := os.ReadDir(w.o.Out); err == nil && len(entries) > 0 {
 		return fmt.Errorf("out %s is not empty (it holds %s): name another folder", w.o.Out, entries[0].Name())
 	}
+	if err := files.CheckContained(w.o.Out); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("out %w", err)
+	}
 	now, before := w.settings(), map[string]string{}
 	text, err := os.ReadFile(w.path(settingsName))
 	if err == nil {
