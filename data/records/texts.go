@@ -22,6 +22,8 @@ var reversed = Rule{Warning, "contradiction", "an earlier row prefers the same t
 func (c *pairs) look(r Record) {
 	p := *r.Pair
 	c.talk(p.Source, "prompt", p.Prompt)
+	c.thoughts(p.Source, "chosen", p.Chosen)
+	c.thoughts(p.Source, "rejected", p.Rejected)
 	texts := []string{p.Prompt.Words(), p.Chosen.Words(), p.Rejected.Words()}
 	if first, found := c.twins.seen[hashOf(p.Prompt, p.Rejected, p.Chosen)]; found {
 		c.add(reversed, p.Source, "", "as "+c.twins.name(p.Source, first))
@@ -80,7 +82,16 @@ var (
 	lateSystem = Rule{Warning, "system", "a message of the system is not the first"}
 	sameRole   = Rule{Note, "turns", "two messages in a row are the user's, or the assistant's"}
 	emptyTurn  = Rule{Warning, "empty", "a message of the prompt is empty"}
+	unended    = Rule{Warning, "thought", "an answer begins a thought, <think>, that it does not end"}
 )
+
+// thoughts looks at the thoughts of an answer.
+func (r *Report) thoughts(row, column string, answer data.Text) {
+	words := answer.Words()
+	if i := strings.LastIndex(words, "<think>"); i >= 0 && !strings.Contains(words[i:], "</think>") {
+		r.add(unended, row, column, "")
+	}
+}
 
 // talk looks at the messages of a prompt.
 func (r *Report) talk(row, column string, t data.Text) {
@@ -109,6 +120,7 @@ type demonstrations struct {
 func (c *demonstrations) look(r Record) {
 	d := r.Demo
 	c.talk(d.Source, "messages", d.Prompt)
+	c.thoughts(d.Source, "completion", d.Completion)
 	c.twins.look(d.Source, hashOf(d.Prompt, d.Completion), d.Prompt.Words(), d.Completion.Words())
 }
 
@@ -132,6 +144,7 @@ func (c *labelled) look(r Record) {
 	var texts []string
 	for _, a := range answers {
 		c.labels[a.Desirable]++
+		c.thoughts(a.Source, "completion", a.Completion)
 		if first, found := c.twins.seen[hashOf(a.Prompt, a.Completion, !a.Desirable)]; found {
 			c.add(bothLabels, a.Source, "", "as "+c.twins.name(a.Source, first))
 			continue

@@ -52,6 +52,8 @@ func TestTexts(t *testing.T) {
 		{"demonstrations", []string{`{"messages":[{"role":"user","content":" "},{"role":"assistant","content":"A"}]}`},
 			"warning empty 1/1"},
 		{"demonstrations", []string{`{"prompt":"Q","completion":" "}`}, "warning odd 1/1"},
+		{"demonstrations", []string{`{"prompt":"Q","completion":"<think>a</think>b <think>c"}`,
+			`{"prompt":"Q","completion":"<think>a</think>b"}`}, "warning thought 1/1"},
 		{"demonstrations", []string{`{"question":"Q"}`}, "error row 1/1"},
 
 		{"labelled", []string{`{"prompt":"Q","completion":"A","label":true}`,

@@ -20,9 +20,13 @@ func (e *Encoder) Prefilled(t data.Text, prefill string) ([]int32, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !endsWith(text, prefill) {
-		text += prefill
+	if endsWith(text, prefill) {
+		prefill = ""
 	}
+	if err := checkThought(text, prefill+closeThought); err != nil {
+		return nil, err
+	}
+	text += prefill
 	return e.Tokenizer.Encode(text, false)
 }
 

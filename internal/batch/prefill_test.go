@@ -57,7 +57,7 @@ func TestPrefilledOnce(t *testing.T) {
 	for _, c := range []struct {
 		opened string
 		opens  bool
-	}{{"", false}, {"<think>", true}, {"<think>\n", true}, {"<think>\n\n", true}, {"<think></think>", false}} {
+	}{{"", false}, {"<think>", true}, {"<think>\n", true}, {"<think>\n\n", true}} {
 		e := withTemplate(t, "qwen2-newer", template(c.opened))
 		ids, err := e.Prefilled(ask("hello"), ci.ThinkPrefill)
 		if err != nil {
@@ -73,6 +73,14 @@ func TestPrefilledOnce(t *testing.T) {
 		if opens, err := e.Opens(ask("hello"), ci.ThinkPrefill); err != nil || opens != c.opens {
 			t.Errorf("template ending in %q: opens %v, %v", c.opened, opens, err)
 		}
+	}
+}
+
+// A template that has ended the thought takes no other one.
+func TestPrefilledBehindAThought(t *testing.T) {
+	_, err := withTemplate(t, "qwen2-newer", template("<think>\n\n</think>\n\n")).Prefilled(ask("hello"), ci.ThinkPrefill)
+	if err == nil || !strings.Contains(err.Error(), "the chat template ends the thought before the answer") {
+		t.Error(err)
 	}
 }
 

@@ -23,6 +23,10 @@ func (e *Encoder) Scored(source string, pad *int, prompt data.Text, answers ...d
 			return Group{}, fmt.Errorf("%s: %w", source, err)
 		}
 		texts[i] = withoutPadding(ids, pad)
+		if i > 0 && slices.Equal(texts[i], texts[0]) && !a.Equal(answers[0]) {
+			return Group{}, fmt.Errorf("%s: the chat template writes the same for two answers that differ: it drops "+
+				"their thoughts, or other parts; want answers that differ in the rest", source)
+		}
 	}
 	n := commonPrefix(texts)
 	g := Group{Prompt: texts[0][:n:n]}

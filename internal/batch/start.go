@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -71,23 +72,31 @@ func (s *start) after(full []int32, tail string) ([]int32, error) {
 
 // turn gives the text that the template writes behind the prompt for these messages. Templates that rewrite an answer
 // (strip its think block, say) would train another text than the data's: then the content is set in by hand between
-// what the template puts before and after an answer.
+// what the template puts before and after an answer, without the <think> that the prompt ends with.
 func (s *start) turn(answer []data.Message) (string, error) {
 	full, err := s.render(slices.Concat(s.prompt.Messages, answer), false)
 	if err != nil {
 		return "", err
 	}
 	tail, ok := strings.CutPrefix(full, s.text)
-	content := answer[len(answer)-1].Content
-	if ok && strings.Contains(tail, strings.TrimSpace(content)) {
-		return tail, nil
+	last := answer[len(answer)-1]
+	content := withoutThought(s.text, last.Content)
+	if ok && holds(thought(s.text)+tail, last) {
+		if err = checkThought(s.text, tail); err == nil || content == last.Content {
+			return tail, err
+		}
 	}
-	if len(answer) != 1 || answer[0].Whole != "" {
+	if len(answer) != 1 {
 		return "", fmt.Errorf("the chat template rewrites the prompt when the answer of %d messages follows it",
 			len(answer))
 	}
-	end, err := s.end(answer[0].Role)
-	return content + end, err
+	if last.Whole != "" {
+		return "", fmt.Errorf("the chat template does not write the whole answer, or rewrites the prompt before it: " +
+			"want its thoughts in content, as <think>…</think>, or a template that writes them")
+	}
+	end, err := s.end(last.Role)
+	tail = content + end
+	return tail, cmp.Or(err, checkThought(s.text, tail))
 }
 
 // end is what the template puts behind the content of an answer, seen with a word that no template rewrites.

@@ -51,32 +51,65 @@ func (e *Encoder) spans(d data.Demonstration) (spans []span, err error) {
 		if msgs[i].Untrained {
 			continue
 		}
-		var from, to int
-		if from, to, err = e.find(whole, msgs, i); err == nil {
-			spans = append(spans, span{whole[at:from], false}, span{whole[from:to], true})
-			at = to
+		var p place
+		if p, err = e.find(whole, msgs, i); err == nil {
+			spans = append(spans, span{whole[at:p.from] + p.lead, false}, span{p.text, true})
+			at = p.to
 		}
 	}
 	return spans, err
 }
 
-// find gives the place in the text of a conversation of what a model writes as message i.
-func (e *Encoder) find(whole string, msgs []data.Message, i int) (from, to int, err error) {
+// place is where what a model writes, text, belongs in the text of a conversation; lead is what is missing before it.
+type place struct {
+	from, to   int
+	lead, text string
+}
+
+// find gives the place in the text of a conversation of what a model writes as message i. It is there as the template
+// writes it when it is the last, but for an end-of-text token behind the last turn, and for an empty thought, which
+// Qwen3's template writes in the last turn alone. The row has the thought in each turn, as with TRL's template.
+func (e *Encoder) find(whole string, msgs []data.Message, i int) (p place, err error) {
 	before, err := e.render(msgs[:i], true)
 	if err != nil {
-		return 0, 0, err
+		return p, err
 	}
 	through, err := e.render(msgs[:i+1], false)
 	if err != nil {
-		return 0, 0, err
+		return p, err
 	}
 	answer, ok := strings.CutPrefix(through, before)
-	if !ok || !strings.HasPrefix(whole, through) || !strings.Contains(answer, strings.TrimSpace(msgs[i].Content)) {
-		return 0, 0, fmt.Errorf("the chat template rewrites messages[%d] where more messages follow, so that it "+
-			"cannot be trained in one row with them: want data.loss_on last, or a row for each of the assistant's "+
-			"turns", i)
+	lead := thought(before)
+	base := strings.TrimSuffix(before, lead)
+	for _, end := range e.lastTokens(answer) {
+		if !ok || !strings.HasSuffix(whole, end) || !holds(lead+answer, msgs[i]) {
+			continue
+		}
+		text := strings.TrimSuffix(answer, end)
+		bare := emptyThought.start.ReplaceAllString(lead+text, "")
+		switch {
+		case strings.HasPrefix(whole, before+text):
+			return place{len(before), len(before) + len(text), "", text}, checkThought(before, text)
+		case strings.HasPrefix(whole, base+bare):
+			return place{len(base), len(base) + len(bare), lead, text}, checkThought(before, text)
+		}
 	}
-	return len(before), len(through), nil
+	return p, fmt.Errorf("the chat template rewrites messages[%d] where more messages follow, so that it "+
+		"cannot be trained in one row with them: want data.loss_on last, or a row for each of the assistant's "+
+		"turns", i)
+}
+
+// lastTokens are nothing, and the last token of a text: some templates write an end-of-text token behind the last turn.
+func (e *Encoder) lastTokens(text string) []string {
+	ids, err := e.Tokenizer.Encode(text, false)
+	if err != nil || len(ids) == 0 {
+		return []string{""}
+	}
+	last := e.Tokenizer.Decode(ids[len(ids)-1:], false)
+	if !e.Tokenizer.Special(ids[len(ids)-1]) || !strings.HasSuffix(text, last) {
+		return []string{""}
+	}
+	return []string{"", last}
 }
 
 // encodeSpans gives the tokens of each span. They are those of the whole text, unless a token crosses the end of a

@@ -134,15 +134,7 @@ func TestUntrainedTurns(t *testing.T) {
 			messages[i].Untrained = true
 		}
 		ids, trained := encodeTalk(t, e, turnsOf(messages...))
-		var got []string
-		for i := range ids {
-			if trained[i] && !trained[i-1] {
-				got = append(got, "")
-			}
-			if trained[i] {
-				got[len(got)-1] += e.Tokenizer.Decode(ids[i:i+1], false)
-			}
-		}
+		got := trainedText(e, ids, trained)
 		if text := e.Tokenizer.Decode(ids, false); !slices.Equal(got, c.want) || !strings.HasSuffix(text, c.ends) {
 			t.Errorf("untrained %v: trained %q of %q, want %q", c.untrained, got, text, c.want)
 		}

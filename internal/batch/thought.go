@@ -1,0 +1,78 @@
+package batch
+
+import (
+	"encoding/json"
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+// The marks of a thought. Templates of thinking models end their generation prompt with the first, or with an empty
+// thought where thinking is switched off.
+const openThought, closeThought = "<think>", "</think>"
+
+var (
+	emptyThought = struct{ start, end *regexp.Regexp }{regexp.MustCompile(`^<think>\s*</think>\s*`),
+		regexp.MustCompile(`<think>\s*</think>\s*$`)}
+	lastThought = regexp.MustCompile(`<think>\s*(</think>\s*)?$`)
+)
+
+// thought is the beginning of a thought, or the empty one, with which a prompt ends.
+func thought(prompt string) string { return lastThought.FindString(prompt) }
+
+// withoutThought cuts off an answer what the prompt has of its thought.
+func withoutThought(prompt, answer string) string {
+	switch {
+	case emptyThought.end.MatchString(prompt):
+		return emptyThought.start.ReplaceAllString(answer, "")
+	case thought(prompt) != "":
+		if inside, opens := strings.CutPrefix(strings.TrimSpace(answer), openThought); opens {
+			return strings.TrimLeft(inside, "\n")
+		}
+	}
+	return answer
+}
+
+// checkThought refuses an answer behind a prompt that would give two thoughts, or one that never ends.
+func checkThought(prompt, answer string) error {
+	end := strings.Index(answer, closeThought)
+	begin := strings.Index(answer, openThought)
+	switch {
+	case endsWith(prompt, openThought) && end < 0:
+		return errors.New("the chat template begins a thought that the answer does not end: want answers with " +
+			"<think>…</think>, or a template, or chat.variables, for answers without thoughts")
+	case endsWith(prompt, openThought) && begin >= 0 && begin < end:
+		return errors.New("the chat template and the answer both begin a thought: want <think> once")
+	case emptyThought.end.MatchString(prompt) && end >= 0:
+		return errors.New("the chat template ends the thought before the answer, which has another: want thinking " +
+			"switched on (such as chat.variables enable_thinking=true), or no thoughts in answers")
+	}
+	return nil
+}
+
+// holds says that a text has all that a message says, and thinks in a key of its own; white space may differ.
+func holds(text string, m data.Message) bool {
+	var keys struct {
+		Reasoning, Thinking any
+		ReasoningContent    any `json:"reasoning_content"`
+	}
+	json.Unmarshal([]byte(m.Whole), &keys)
+	squeezed := ""
+	for _, part := range []any{m.Content, keys.ReasoningContent, keys.Reasoning, keys.Thinking} {
+		part, _ := part.(string)
+		if strings.Contains(text, strings.TrimSpace(part)) {
+			continue
+		}
+		if squeezed == "" {
+			squeezed = squeeze(text)
+		}
+		if !strings.Contains(squeezed, squeeze(part)) {
+			return false
+		}
+	}
+	return true
+}
+
+func squeeze(text string) string { return strings.Join(strings.Fields(text), "") }
