@@ -5,13 +5,12 @@ import (
 	"crypto/subtle"
 	"errors"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"time"
+
+	"github.com/posttrain/posttrain/internal/config"
 )
 
 // connections gives every connection its limits and rejects requests to other host names.
@@ -26,9 +25,9 @@ func (s *Server) connections(next http.Handler) http.Handler {
 			control.SetReadDeadline(time.Now().Add(s.options.Timeouts.Unread)) // fails harmlessly without a connection
 		}
 		w = &patient{w, control, s.options.Timeouts.Write}
-		if s.options.Token == "" && !s.isOwnHost(r.Host) {
+		if s.options.Token == "" && !s.hosts.Own(r.Host) {
 			newProblem(http.StatusForbidden, "cross_origin", "the host name %q is not this server's: want an address, "+
-				"localhost or this machine's name, or a server with a token", short([]byte(hostOf(r.Host)))).write(w)
+				"localhost or this machine's name, or a server with a token", short([]byte(config.HostOf(r.Host)))).write(w)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -57,37 +56,6 @@ func (p *patient) Write(text []byte) (written int, err error) {
 
 // Unwrap is for http.ResponseController.
 func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
-
-// hostOf returns the host of a Host header in lower case.
-func hostOf(header string) string {
-	host, _, err := net.SplitHostPort(header)
-	if err != nil {
-		host = strings.Trim(header, "[]")
-	}
-	return strings.ToLower(strings.TrimSuffix(host, "."))
-}
-
-// ownHosts are the names of this machine, and others, in lower case.
-func ownHosts(others []string) (hosts []string) {
-	if name, err := os.Hostname(); err == nil {
-		hosts = append(hosts, strings.ToLower(name), strings.ToLower(name)+".local")
-	}
-	for _, h := range others {
-		hosts = append(hosts, strings.ToLower(h))
-	}
-	return hosts
-}
-
-// isOwnHost says whether a Host header is one that clients use for this server: one of its names, an address or
-// localhost. A site whose own name was pointed at this server (DNS rebinding) is not: its pages would pass for the
-// server's.
-func (s *Server) isOwnHost(header string) bool {
-	host := hostOf(header)
-	if _, err := netip.ParseAddr(host); err == nil || host == "" { // browsers always name a host
-		return true
-	}
-	return host == "localhost" || strings.HasSuffix(host, ".localhost") || slices.Contains(s.hosts, host)
-}
 
 // guard rejects requests from other sites' web pages, requests without the token, and all requests while the server
 // stops. A web page can make a browser send requests to this machine; the browser names the page's origin.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
 )
@@ -95,14 +96,14 @@ type Server struct {
 	began    time.Time
 	stopping atomic.Bool
 	origins  *http.CrossOriginProtection
-	hosts    []string // in lower case
+	hosts    config.Hosts
 }
 
 // New makes a server for [Server.Run].
 func New(o Options) *Server {
 	o.setDefaults()
 	s := &Server{options: o, queue: newQueue(o.MaxQueue, o.Rows), changes: make(chan func()), began: time.Now(),
-		origins: http.NewCrossOriginProtection(), hosts: ownHosts(o.Hosts)}
+		origins: http.NewCrossOriginProtection(), hosts: config.OwnHosts(o.Hosts...)}
 	s.adapters.Store(&map[string]*Adapter{})
 	return s
 }

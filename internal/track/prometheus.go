@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 )
 
@@ -47,10 +48,24 @@ func NewPrometheus(addr string, s Subject) (*Prometheus, error) {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	p.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	p.server = &http.Server{Handler: ownHosts(mux, addr), ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second}
 	go p.server.Serve(l) // until Close
 	s.Say("metrics for Prometheus: http://%s/metrics", l.Addr())
 	return p, nil
+}
+
+// ownHosts refuses requests that use another name than this machine's or the one of tracking.metrics_listen: those of
+// pages of a site that points its own name here (DNS rebinding).
+func ownHosts(next http.Handler, addr string) http.Handler {
+	hosts := config.OwnHosts(config.HostOf(addr))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !hosts.Own(r.Host) {
+			http.Error(w, "want an address, localhost, this machine's name or the host of tracking.metrics_listen in "+
+				"the place of this host name", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // labelsOf names a run by its command and its folder. Labels are UTF-8, and a folder's name need not be.

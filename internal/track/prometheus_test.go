@@ -43,6 +43,39 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
+// TestPrometheusAndOtherSites: a page of a site whose name was pointed here reads nothing, whatever the address.
+func TestPrometheusAndOtherSites(t *testing.T) {
+	for _, listen := range []string{"127.0.0.1:0", ":0"} {
+		f, heard := newFolder(t), &testkit.Ear{}
+		must(t, Options{Listen: listen}.Watch(Subject{Folder: f, Command: "mappo", Reporter: heard}))
+		_, port, err := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(heard.Said[0],
+			"metrics for Prometheus: http://"), "/metrics"))
+		must(t, err)
+		for _, c := range []struct {
+			method, path, host string
+			want               int
+		}{
+			{"GET", "/metrics", "", 200}, {"GET", "/metrics", "localhost:" + port, 200},
+			{"GET", "/metrics", "[::1]:80", 200}, {"GET", "/metrics", "attacker.test", 403},
+			{"GET", "/metrics", "127.0.0.1.attacker.test:" + port, 403}, {"GET", "/", "attacker.test", 403},
+			{"GET", "/metrics/../../etc/passwd", "", 404}, {"OPTIONS", "/metrics", "", 405}, {"POST", "/metrics", "", 405},
+		} {
+			q, err := http.NewRequest(c.method, "http://127.0.0.1:"+port+c.path, nil)
+			must(t, err)
+			q.Host = c.host
+			response, err := http.DefaultClient.Do(q)
+			must(t, err)
+			text, err := io.ReadAll(response.Body)
+			must(t, err, response.Body.Close())
+			if response.StatusCode != c.want || response.Header.Get("Access-Control-Allow-Origin") != "" ||
+				c.want != 200 && strings.Contains(string(text), "posttrain_step") {
+				t.Errorf("%s, %+v: %d %s", listen, c, response.StatusCode, text)
+			}
+		}
+		must(t, f.Close())
+	}
+}
+
 // TestPrometheusOfAnyFolder: a folder's name that is no UTF-8 cannot be a label as it is.
 func TestPrometheusOfAnyFolder(t *testing.T) {
 	labels := labelsOf("mappo", filepath.Join(t.TempDir(), "r\xff"))
