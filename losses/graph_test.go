@@ -111,6 +111,34 @@ func TestGraphExtremeMarginsStayFinite(t *testing.T) {
 	}
 }
 
+// NaN in any input makes the pair's loss NaN, in the graph as on the host: that ends a run. The other pairs are as they
+// were.
+func TestNaNStaysNaN(t *testing.T) {
+	for _, o := range everyOption() {
+		whole := runGraph(t, o, randomBatch(2, 5))
+		for place := range 5 {
+			b := randomBatch(2, 5)
+			vectors := [][]float64{b.PolicyChosen, b.PolicyRejected, b.ReferenceChosen, b.ReferenceRejected, b.RewardGap}
+			if place == 4 && !o.NeedsGap() || (place == 2 || place == 3) && o.ReferenceFree() {
+				continue
+			}
+			vectors[place][1] = math.NaN()
+			host, err := o.Host(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := runGraph(t, o, b)
+			if !math.IsNaN(host.Loss[1]) || !math.IsNaN(got.Loss[1]) {
+				t.Errorf("%s, NaN in vector %d: loss %v on the host, %v in the graph", describe(o), place, host.Loss[1],
+					got.Loss[1])
+			}
+			if got.Loss[0] != whole.Loss[0] || got.GradChosen[0] != whole.GradChosen[0] {
+				t.Errorf("%s, NaN in vector %d changes the other pair", describe(o), place)
+			}
+		}
+	}
+}
+
 // Training starts at u = 0, where a derivative taken through |u| or max would be wrong; and a large margin's gradient
 // is small, not zero: σ(-30) = 9.4e-14.
 func TestGraphGradientAtTheEdges(t *testing.T) {

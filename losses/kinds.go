@@ -67,10 +67,10 @@ var square = &link{graph.Square, func(u float64) (loss, slope float64) { return 
 var hinge = &link{
 	func(u *graph.Node) *graph.Node { return graph.MaxScalar(graph.OneMinus(u), 0.0) },
 	func(u float64) (loss, slope float64) {
-		if u < 1 {
-			return 1 - u, -1
+		if u >= 1 {
+			return 0, 0
 		}
-		return 0, 0
+		return 1 - u, -1 // NaN is no margin that is enough
 	},
 	"max(0, 1 - u), u = %s",
 }

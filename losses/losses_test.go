@@ -193,23 +193,31 @@ func TestGapOfOneIsThePlainLoss(t *testing.T) {
 		if got, want := fmt.Sprint(with), fmt.Sprint(without); got != want {
 			t.Errorf("%s with Δr = 1:\n%s\nplain:\n%s", describe(o), got, want)
 		}
+		if got, want := runGraph(t, o, b), runGraph(t, plain(o), b); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s with Δr = 1 in the graph:\n%v\nplain:\n%v", describe(o), got, want)
+		}
 	}
 }
 
-// With Δr = 0 the prior only raises the chosen response: nothing pushes the rejected one down.
+// With Δr = 0 the prior only raises the chosen response: nothing pushes the rejected one down, in the graph as on the
+// host, also at margins of a million.
 func TestGapOfZeroLeavesTheRejectedAlone(t *testing.T) {
 	for _, o := range everyOption() {
 		if o.Prior == None {
 			continue
 		}
-		b := randomBatch(8, 13)
-		b.RewardGap = make([]float64, 8)
-		out, err := o.Host(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range out.GradRejected {
-			near(t, describe(o)+" grad rejected", out.GradRejected[i], 0, 0)
+		for _, b := range []Batch{randomBatch(8, 13), extremeBatch()} {
+			b.RewardGap = make([]float64, b.Pairs())
+			host, err := o.Host(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := runGraph(t, o, b)
+			for i := range b.Pairs() {
+				near(t, describe(o)+" grad rejected", host.GradRejected[i], 0, 0)
+				near(t, describe(o)+" grad rejected in the graph", got.GradRejected[i], 0, 0)
+			}
+			nearAll(t, describe(o)+" grad chosen", got.GradChosen, host.GradChosen, 2e-5)
 		}
 	}
 }

@@ -143,7 +143,7 @@ func (d *Dataset) Minibatch(indices []int) (*Minibatch, error) {
 	}
 	scale := 1 / d.Method.Weight(examples)
 	b := &Minibatch{Blame: func(norm float64) error {
-		return badRows(d.t.State.Step+1, "the gradient's norm", norm, examples)
+		return d.badRows(d.t.State.Step+1, "the gradient's norm", norm, examples)
 	}}
 	for p := range pieces(examples, d.Layout()) {
 		b.Pieces = append(b.Pieces, Piece{Packed: p.Packed, Objective: d.Method, Scale: scale,
@@ -177,14 +177,31 @@ func (d *Dataset) prepare(examples []Example) error {
 // observe adds what a piece says to the metrics. Before the first update it is held to what must be so.
 func (d *Dataset) observe(p piece, scale, loss float64, outputs [][]float32, m *Metrics) error {
 	if !finite(loss) {
-		return badRows(d.t.State.Step+1, "the loss", loss, p.examples)
+		return d.badRows(d.t.State.Step+1, "the loss", loss, p.examples)
 	}
 	before := m.Sums["loss"]
-	if err := d.Method.Observe(p.examples, p.Packed, outputs, m); err != nil {
+	if err := d.count(p, outputs, m, d.t.State.Step+1, "the loss"); err != nil {
 		return err
 	}
 	if d.t.State.Step == 0 {
 		return d.checkStart(p, outputs, loss, (m.Sums["loss"]-before)*scale)
+	}
+	return nil
+}
+
+// count adds a piece's outputs, the answers' log-probs or scores first, to the metrics. They must be finite, since a
+// loss may have a limit at infinity.
+func (d *Dataset) count(p piece, outputs [][]float32, m *Metrics, step int, what string) error {
+	if err := d.Method.Observe(p.examples, p.Packed, outputs, m); err != nil {
+		return err
+	}
+	if loss := m.Sums["loss"]; !finite(loss) {
+		return d.badRows(step, what, loss, p.examples)
+	}
+	for _, x := range outputs[0] {
+		if !finite(float64(x)) {
+			return d.badRows(step, "what the model gives for an answer", float64(x), p.examples)
+		}
 	}
 	return nil
 }
@@ -280,25 +297,26 @@ func (d *Dataset) Measure(ctx context.Context, examples []Example) (map[string]f
 		if err != nil {
 			return nil, err
 		}
-		if err := d.Method.Observe(p.examples, p.Packed, [][]float32{sums}, metrics); err != nil {
+		err = d.count(p, [][]float32{sums}, metrics, d.t.State.Step, "the evaluation loss")
+		if err != nil {
 			return nil, err
-		}
-		if loss := metrics.Sums["loss"]; !finite(loss) {
-			return nil, badRows(d.t.State.Step, "the evaluation loss", loss, p.examples)
 		}
 	}
 	return metrics.Means("eval_"), nil
 }
 
 // badRows says which rows gave a number that is not finite.
-func badRows(step int, what string, value float64, examples []Example) error {
+func (d *Dataset) badRows(step int, what string, value float64, examples []Example) error {
 	rows := make([]string, len(examples))
 	for i, x := range examples {
 		rows[i] = x.place(i)
 	}
-	return BadWeights{fmt.Errorf("step %d: %s is %v in the batch of rows %s: lower train.learning_rate, or look at "+
-		"these rows",
-		step, what, value, places(rows))}
+	advice := "lower train.learning_rate, or look at these rows"
+	if d.t.State.Step == 0 {
+		advice = "no step has been made: look at the model's weights and at these rows"
+	}
+	return BadWeights{fmt.Errorf("step %d: %s is %v in the batch of rows %s: %s", step, what, value, places(rows),
+		advice)}
 }
 
 // places lists rows, the file only where it changes: pairs.jsonl:3, 8, 12.

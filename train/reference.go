@@ -95,7 +95,12 @@ func measureSums(l *Learner, groups []Group, layout batch.Layout, sums [][2]floa
 				return fmt.Errorf("log-probs of pairs %v: %w", members, err)
 			}
 			for i, e := range members {
-				sums[e] = [2]float32{measured[2*i], measured[2*i+1]}
+				chosen, rejected := measured[2*i], measured[2*i+1]
+				if !finite(float64(chosen)) || !finite(float64(rejected)) {
+					return fmt.Errorf("log-probs of pair %d: found %v and %v, want finite numbers: the model's weights "+
+						"are broken, or too large for the type it computes in", e+1, chosen, rejected)
+				}
+				sums[e] = [2]float32{chosen, rejected}
 			}
 		}
 		done += len(members)

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +15,8 @@ import (
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/losses"
+	"github.com/posttrain/posttrain/model"
 )
 
 const fewSteps = 10
@@ -332,5 +335,45 @@ func TestBestThatIsGone(t *testing.T) {
 	best, err := filepath.Glob(filepath.Join(dir, "checkpoints", "best-*"))
 	if !strings.Contains(notice, "of step 7, are gone") || err != nil || len(best) != 1 {
 		t.Errorf("%q, best weights %v, %v", notice, best, err)
+	}
+}
+
+// TestLogProbsThatAreNotFinite: the weights are finite, but not what a model with them says of answers. A step, an
+// evaluation and the measurement of a reference end with one line, also where a loss has a limit: kto's at minus infinity.
+func TestLogProbsThatAreNotFinite(t *testing.T) {
+	for name, method := range map[string]Method{"sft": SFT{}, "mappo": mappo(),
+		"hinge": &Preference{Options: losses.Defaults(losses.Hinge)}, "kto": &KTO{Options: losses.Defaults(losses.KTO)}} {
+		for _, norm := range []float32{3e37, 3e38} { // log-probs of minus infinity, NaN
+			m := testkit.Model(t, "llama")
+			i := slices.IndexFunc(m.Params, func(p *model.Param) bool { return p.Name == "model.norm.weight" })
+			copy(m.Params[i].Data, slices.Repeat([]float32{norm}, m.Params[i].Size()))
+			l := tinyLoop(learner(t, backendtest.Go(t), m), m)
+			if _, pairs := method.(*Preference); !pairs {
+				l.Train = examplesOf(testkit.Groups(9, 11, 1))
+				if err := Mismatch(l.Train, Order(11, 0, 0, false), 4, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l.Method, l.Eval = method, l.Train[:3]
+			err := l.Run(t.Context()) // evaluates first
+			wantBadWeights(t, name, err, "step 0: ")
+			l.Eval = nil
+			wantBadWeights(t, name, l.Run(t.Context()), "step 1: ")
+			if l.Step() != 0 || l.State.Best != nil {
+				t.Errorf("%s: %d steps are done, the best is %v", name, l.Step(), l.State.Best)
+			}
+			_, err = PairSums(l.Learner, testkit.Groups(9, 11, 2), l.Layout(), nil)
+			if err == nil || !strings.Contains(err.Error(), "want finite numbers") {
+				t.Errorf("%v: the reference's log-probs are measured: %v", norm, err)
+			}
+		}
+	}
+}
+
+func wantBadWeights(t *testing.T, name string, err error, begins string) {
+	t.Helper()
+	if !errors.As(err, new(BadWeights)) || !strings.HasPrefix(err.Error(), begins) ||
+		!strings.Contains(err.Error(), "no step has been made: look at the model's weights") {
+		t.Errorf("%s: %v, want an error that begins with %q", name, err, begins)
 	}
 }
