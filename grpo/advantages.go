@@ -1,16 +1,17 @@
 package grpo
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // epsilon keeps a small deviation from blowing advantages up.
 const epsilon = 1e-6
 
 // Advantages are the rewards of one group less their mean, divided by their deviation plus 1e-6 (std: sample,
-// population) or not at all (none). A reward that is not finite has advantage 0 and counts in neither mean nor
-// deviation.
+// population) or not at all (none). Rewards are finite.
 //
-// degenerate says that all of them are 0, since the finite rewards are equal or fewer than two: the group teaches
-// nothing.
+// degenerate says that all of them are 0, since the rewards are equal or fewer than two: the group teaches nothing.
 func Advantages(rewards []float64, std string) (advantages []float64, degenerate bool) {
 	advantages = make([]float64, len(rewards))
 	if equalRewards(rewards) {
@@ -18,42 +19,26 @@ func Advantages(rewards []float64, std string) (advantages []float64, degenerate
 	}
 	mean, deviation := moments(rewards, std)
 	for i, r := range rewards {
-		if finite(r) {
-			advantages[i] = (r - mean) / deviation
-		}
+		advantages[i] = (r - mean) / deviation
 	}
 	return advantages, false
 }
 
 // equalRewards compares them with each other and not with their mean, which rounding may move.
 func equalRewards(rewards []float64) bool {
-	first := math.NaN()
-	for _, r := range rewards {
-		switch {
-		case !finite(r):
-		case math.IsNaN(first):
-			first = r
-		case r != first:
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(rewards, func(r float64) bool { return r != rewards[0] })
 }
 
-// moments are the mean of the finite rewards and what their distance from it is divided by.
+// moments are the mean of the rewards and what their distance from it is divided by.
 func moments(rewards []float64, std string) (mean, divisor float64) {
-	n, sum := 0.0, 0.0
+	n, sum := float64(len(rewards)), 0.0
 	for _, r := range rewards {
-		if finite(r) {
-			n, sum = n+1, sum+r
-		}
+		sum += r
 	}
 	mean = sum / n
 	squares := 0.0
 	for _, r := range rewards {
-		if finite(r) {
-			squares += (r - mean) * (r - mean)
-		}
+		squares += (r - mean) * (r - mean)
 	}
 	switch std {
 	case Sample:

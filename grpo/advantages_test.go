@@ -20,22 +20,12 @@ func TestAdvantagesByHand(t *testing.T) {
 
 func TestEqualRewardsHaveNoAdvantage(t *testing.T) {
 	for _, std := range []string{Sample, Population, None} {
-		for _, rewards := range [][]float64{nil, {3}, {0.1, 0.1, 0.1}, {-1, -1}, {math.NaN(), 2},
-			{math.NaN(), math.NaN()}, {1, math.NaN(), 1, math.Inf(1)}} {
+		for _, rewards := range [][]float64{nil, {3}, {0.1, 0.1, 0.1}, {-1, -1}} {
 			got, degenerate := Advantages(rewards, std)
 			nearAll(t, std, got, make([]float64, len(rewards)), 0)
 			if !degenerate {
 				t.Errorf("%v: the group is said to teach something", rewards)
 			}
 		}
-	}
-}
-
-// TestBrokenRewardsCountNowhere: the others' advantages are those of a group without them.
-func TestBrokenRewardsCountNowhere(t *testing.T) {
-	for _, std := range []string{Sample, Population, None} {
-		want, _ := Advantages([]float64{0.25, 1, -1}, std)
-		got, _ := Advantages([]float64{0.25, math.NaN(), 1, math.Inf(-1), -1}, std)
-		nearAll(t, std, got, []float64{want[0], 0, want[1], 0, want[2]}, 1e-12)
 	}
 }

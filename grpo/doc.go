@@ -48,7 +48,6 @@
 //     without a gradient. The ratio is 1 then, and nothing is ever clipped.
 //   - Masked answers (truncated ones, where mask_truncated is on) and answers without tokens count in neither N nor T.
 //     Groups of equal rewards do: their gradient is that of KL alone.
-//   - A reward that is not finite has advantage 0 and counts in neither mean nor deviation.
 //   - The entropy that is logged is an estimate from the sampled tokens alone, the mean of -log p; it costs nothing.
 //   - KL is not weighted with the ratio, as TRL's GRPOTrainer does by default since use_bias_correction_kl; without
 //     that option updates equal TRL's (trl_test.go).

@@ -43,7 +43,11 @@ func (rs *Rollouts) Validate(ctx context.Context) (map[string]float64, []Answer,
 		return nil, nil, fmt.Errorf("validation after step %d: %w", rs.t.Step(), err)
 	}
 	m := train.NewMetrics()
-	for _, a := range answers {
+	for i := range answers {
+		a := &answers[i]
+		if a.Score, err = rs.scoreOf(&rs.Held[i], a.Text); err != nil {
+			return nil, nil, fmt.Errorf("validation after step %d: %w", rs.t.Step(), err)
+		}
 		observe(m, a.Reward, a.Parts)
 		m.Add("format", one(a.Fault == ""), 1)
 		m.Add("completions/mean_length", float64(len(a.Tokens)), 1)
@@ -55,7 +59,7 @@ func (rs *Rollouts) Validate(ctx context.Context) (map[string]float64, []Answer,
 // together is how many held-out tasks are answered at a time.
 const together = 128
 
-// answer draws one completion of every held-out task and scores it.
+// answer draws one completion of every held-out task.
 func (rs *Rollouts) answer(ctx context.Context) (answers []Answer, err error) {
 	s, seed := rs.Sampling, seedOf(rs.t.Seed, "validation", 0, 0)
 	s.Temperature = rs.Validation.Temperature
@@ -76,7 +80,7 @@ func (rs *Rollouts) answer(ctx context.Context) (answers []Answer, err error) {
 			if c.Reason == rollout.Missing {
 				return nil, rollout.ServerError{Err: fmt.Errorf("prompt %d: no server gives an answer", from+i)}
 			}
-			answers = append(answers, Answer{c, rs.Score(&held[i], c.Text)})
+			answers = append(answers, Answer{Completion: c})
 		}
 	}
 	return answers, nil

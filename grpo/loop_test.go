@@ -527,6 +527,54 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// TestEqualRewardsForAHundredSteps: without KL nothing moves the weights but their decay, which a float64 twin computes;
+// with KL they stay at the reference, where they began. The run says what it lacks at step 1, and again after 50 steps.
+func TestEqualRewardsForAHundredSteps(t *testing.T) {
+	for kl, c := range map[string]struct {
+		steps, warnings int
+		decay           float64
+	}{None: {100, 2, 0.1}, K3: {3, 1, 0}} {
+		l := tiny(t, backendtest.Go(t), nil)
+		l.Options.KL, l.Options.Updates, l.Options.DynamicSampling, l.Held, l.Validation.Every = kl, 1, 0, nil, 0
+		l.Options.Prompts, l.Options.GroupSize, l.Sampling.MaxNew = 1, 2, 2
+		l.Train.MaxSteps, l.Train.WeightDecay, l.Train.CheckpointEvery, l.Train.LearningRate = c.steps, c.decay, 0, 1e-3
+		l.Score = func(*Task, string) Score { return Score{Reward: 0.3} }
+		if kl == None {
+			l.Options.KLCoef, l.Reference = 0, nil
+		}
+		notices := listen(l)
+		before, err := l.Learner.ReadWeights()
+		if err != nil {
+			t.Fatal(err)
+		}
+		factor := 1.0
+		for step := range c.steps {
+			factor *= 1 - c.decay*l.Train.RateAt(step, c.steps)
+		}
+		mustRun(t, l)
+		after, err := l.Learner.ReadWeights()
+		if err != nil {
+			t.Fatal(err)
+		}
+		moved := 0.0
+		for i, p := range l.Export.Model.Params {
+			for k, w := range before[i] {
+				twin := float64(w)
+				if !p.NoDecay {
+					twin *= factor
+				}
+				moved = max(moved, math.Abs(float64(after[i][k])-twin))
+			}
+		}
+		if moved > 1e-5*c.decay { // of rounding
+			t.Errorf("kl %s: a weight is %v from where it must be", kl, moved)
+		}
+		if warned := strings.Count(strings.Join(*notices, "\n"), "all rewards are equal"); warned != c.warnings {
+			t.Errorf("kl %s: %d warnings of equal rewards in %d steps, want %d", kl, warned, c.steps, c.warnings)
+		}
+	}
+}
+
 func listen(l *Loop) *[]string {
 	var notices []string
 	l.OnNotice = func(line string) { notices = append(notices, line) }

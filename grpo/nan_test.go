@@ -3,6 +3,8 @@ package grpo
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
@@ -62,5 +64,28 @@ func TestValidationWithoutAnAnswer(t *testing.T) {
 	_, _, err := l.Validate(t.Context())
 	if !errors.As(err, new(rollout.ServerError)) || errors.As(err, new(train.BadWeights)) {
 		t.Errorf("found %v, want an error of the servers", err)
+	}
+}
+
+// TestRewardsThatAreNotFinite: they end the run, in a step and in a validation, and no advantage and no best weights come
+// of them.
+func TestRewardsThatAreNotFinite(t *testing.T) {
+	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 1e39} {
+		for calls, where := range map[int]string{1: "validation after step 0: ", 9: "step 1: "} {
+			l := tiny(t, backendtest.Go(t), newFolder(t))
+			score := l.Score
+			l.Score = func(task *Task, completion string) Score {
+				s := score(task, completion)
+				if calls--; calls == 0 {
+					s.Reward = bad
+				}
+				return s
+			}
+			err := l.Run(t.Context())
+			wantError(t, err, where+"the reward of a completion of ", fmt.Sprintf(" is %v: want a finite number", bad))
+			if errors.As(err, new(train.BadWeights)) || l.Step() != 0 {
+				t.Errorf("after %d steps: %v", l.Step(), err)
+			}
+		}
 	}
 }

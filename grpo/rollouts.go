@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
@@ -77,7 +78,9 @@ func (rs *Rollouts) take(r *rolled, groups []*answered, completions []rollout.Co
 	started := time.Now()
 	for i, a := range groups {
 		r.missing += a.take(completions[i*rs.Options.GroupSize:][:rs.Options.GroupSize])
-		rs.score(a)
+		if err := rs.score(a); err != nil {
+			return fmt.Errorf("step %d: %w", rs.t.State.Step+1, err)
+		}
 		if len(a.completions) > 0 {
 			r.drawn = append(r.drawn, a)
 		}
@@ -143,12 +146,25 @@ func seedOf(seed uint64, purpose string, step, place int) uint64 {
 }
 
 // score gives the completions of a group their rewards and advantages.
-func (rs *Rollouts) score(a *answered) {
+func (rs *Rollouts) score(a *answered) (err error) {
 	a.scores = make([]Score, len(a.completions))
 	for i, c := range a.completions {
-		a.scores[i] = rs.Score(a.Task, c.Text)
+		if a.scores[i], err = rs.scoreOf(a.Task, c.Text); err != nil {
+			return err
+		}
 	}
 	a.advantages, a.degenerate = Advantages(a.rewards(), rs.Options.Std)
+	return nil
+}
+
+// scoreOf refuses a reward that is not finite in the graph: no mean and no best checkpoint of it would mean anything.
+func (rs *Rollouts) scoreOf(t *Task, completion string) (Score, error) {
+	s := rs.Score(t, completion)
+	if !finite(float64(float32(s.Reward))) {
+		return s, fmt.Errorf("the reward of a completion of %s is %v: want a finite number of float32; the completion "+
+			"begins %q", t.Source, s.Reward, data.Beginning(completion, 200))
+	}
+	return s, nil
 }
 
 func (a *answered) rewards() []float64 {

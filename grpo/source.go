@@ -27,7 +27,7 @@ type Task struct {
 
 // Score is what a completion is worth.
 type Score struct {
-	Reward float64
+	Reward float64            // finite, as a float32, too
 	Fault  string             // how the completion breaks the format; "": it is right
 	Parts  map[string]float64 // numbers that are logged beside the reward, under their names
 }

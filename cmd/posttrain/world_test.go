@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // childVar makes the test binary do the work of a process that the system refuses something; its value is the text of
@@ -31,7 +32,7 @@ var child func(until string, args []string) int
 func TestMain(m *testing.M) {
 	switch until := os.Getenv(childVar); until {
 	case "":
-		os.Exit(m.Run())
+		os.Exit(expect.NoLeaks(m))
 	case wholeProgram:
 		runtime.LockOSThread() // what main does itself, it does in one thread: see killpoints_test.go
 		main()
