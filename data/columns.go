@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -178,7 +177,7 @@ func numberOf(fields map[string]any, column string) (x float64, ok bool, err err
 		return 0, false, nil
 	}
 	x, err = toFloat(value)
-	if err == nil && (math.IsNaN(x) || math.IsInf(x, 0)) {
+	if err == nil && !finite(x) {
 		err = fmt.Errorf("%v", x)
 	}
 	if err != nil {

@@ -30,6 +30,10 @@ func (r *Rewards) Gaps(pairs []Preference) (kept []Preference, gaps []float64, r
 	var negative []string
 	for _, p := range pairs {
 		gap := r.gap(p)
+		if !finite(float64(float32(gap))) { // as a loss takes it
+			return nil, nil, nil, fmt.Errorf("%s: scores %v and %v: with reward_transform %s their gap is %v: want "+
+				"scores that are nearer to 0", p.Source, p.ChosenScore, p.RejectedScore, r.Transform, gap)
+		}
 		if gap < 0 {
 			negative = append(negative, p.Source)
 			if r.onNegativeGap == "drop" {
@@ -80,7 +84,7 @@ func requireScores(pairs []Preference) error {
 	for _, p := range pairs {
 		if !p.Scored {
 			missing = append(missing, p.Source)
-		} else if sum := p.ChosenScore + p.RejectedScore; math.IsNaN(sum) || math.IsInf(sum, 0) {
+		} else if !finite(p.ChosenScore) || !finite(p.RejectedScore) {
 			return fmt.Errorf("%s: scores %v and %v: want finite numbers", p.Source, p.ChosenScore, p.RejectedScore)
 		}
 	}
@@ -89,6 +93,8 @@ func requireScores(pairs []Preference) error {
 	}
 	return &MissingScoresError{Missing: missing, Pairs: len(pairs)}
 }
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // MissingScoresError lists the pairs without scores, which the prior cannot use, and says what to do.
 type MissingScoresError struct {

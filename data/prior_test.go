@@ -93,6 +93,10 @@ func TestPriorErrors(t *testing.T) {
 			"`posttrain data pairs` samples pairs that have them; name other columns with --score-columns " +
 			"CHOSEN,REJECTED, or train without the prior with --prior none"},
 		{scoredPairs([2]float64{1, nan()}), DefaultRewardOptions(), "p.jsonl:1: scores 1 and NaN: want finite numbers"},
+		{scoredPairs([2]float64{1e308, -1e308}), DefaultRewardOptions(), "p.jsonl:1: scores 1e+308 and -1e+308: with " +
+			"reward_transform logistic their gap is NaN: want scores that are nearer to 0"},
+		{scoredPairs([2]float64{1e39, 1}), RewardOptions{Transform: "none", OnNegativeGap: "clamp"},
+			"p.jsonl:1: scores 1e+39 and 1: with reward_transform none their gap is 1e+39: want"},
 		{swapped, RewardOptions{Transform: "auto", OnNegativeGap: "error"},
 			"p.jsonl:1, 2: rejected scores higher than chosen; on_negative_gap " +
 				"also takes clamp, drop or swap"},

@@ -67,7 +67,7 @@ func (o RewardOptions) Fit(sets ...[]Preference) (*Rewards, error) {
 	r, all := &Rewards{onNegativeGap: o.OnNegativeGap}, slices.Concat(sets...)
 	for _, p := range all {
 		for _, x := range []float64{p.ChosenScore, p.RejectedScore} {
-			if p.Scored && !math.IsNaN(x) && !math.IsInf(x, 0) {
+			if p.Scored && finite(x) {
 				r.fitted = append(r.fitted, x)
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"math"
 	"path"
 	"path/filepath"
 	"strings"
@@ -96,7 +95,7 @@ func FormOf(name string) (ext string, zipped bool) {
 func (p Preference) columns() (Object, error) {
 	row := Object{{"prompt", p.Prompt}, {"chosen", p.Chosen}, {"rejected", p.Rejected}}
 	if p.Scored {
-		if sum := p.ChosenScore + p.RejectedScore; math.IsNaN(sum) || math.IsInf(sum, 0) {
+		if !finite(p.ChosenScore) || !finite(p.RejectedScore) {
 			return nil, fmt.Errorf("pair from %s: scores %v and %v: want finite numbers", p.Source, p.ChosenScore,
 				p.RejectedScore)
 		}

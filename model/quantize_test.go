@@ -109,6 +109,22 @@ func TestBitsandbytesCodes(t *testing.T) {
 	}
 }
 
+// TestQuantizedIsFinite: weights of any finite size become finite ones, no further from them than a sixth of the largest
+// of their block, the widest step of the codes in float64.
+func TestQuantizedIsFinite(t *testing.T) {
+	for _, most := range []float32{0, 1e-37, 1, 1e38, math.MaxFloat32} {
+		x := make([]float32, 100)
+		for i := range x {
+			x[i] = most * (float32(i-50) / 50)
+		}
+		for i, y := range Quantize(x).Dequantize(len(x)) {
+			if d := math.Abs(float64(y) - float64(x[i])); !(d <= float64(most)/6) {
+				t.Errorf("largest %v: %v becomes %v", most, x[i], y)
+			}
+		}
+	}
+}
+
 // TestParityWithBitsandbytes: a model on a quantised base has the logits of transformers with bitsandbytes.
 func TestParityWithBitsandbytes(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {

@@ -338,7 +338,9 @@ func (r *Remote) first(c choice) *FirstToken {
 	}
 	all := map[string]float64{}
 	for _, t := range c.Logprobs.Content[0].Top {
-		all[r.hideKey(t.Token)] = t.Logprob // JSON has no NaN
+		if t.Logprob != nil {
+			all[r.hideKey(t.Token)] = *t.Logprob
+		}
 	}
 	return &FirstToken{all}
 }

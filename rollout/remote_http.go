@@ -227,7 +227,7 @@ type choice struct {
 		Content []struct {
 			Top []struct {
 				Token   string
-				Logprob float64
+				Logprob *float64 // null: NaN or infinite
 			} `json:"top_logprobs"`
 		}
 	}

@@ -185,6 +185,13 @@ var faults = []faultCase{
 			return all
 		})
 	}, tinyMappo(2), 1, []string{"model/model.safetensors", "model.norm.weight", "NaN", "element 3", "finite"}, nil},
+	{"weights that are infinite, for few bits", func(t *testing.T) {
+		reweigh(t, func(all []model.Tensor) []model.Tensor {
+			tensor(all, "model.layers.1.mlp.up_proj.weight").Floats[7] = float32(math.Inf(-1))
+			return all
+		})
+	}, tinyMappo(2, "--lora-rank", "2", "--quantize", "nf4"), 1, []string{"model/model.safetensors",
+		"model.layers.1.mlp.up_proj.weight", "-Inf", "element 7", "finite"}, nil},
 	{"tokenizer and model disagree", func(t *testing.T) {
 		write(t, "model/tokenizer.json", read(t, filepath.Join(fixture("mistral-newer"), "tokenizer.json")))
 	}, tinyMappo(2), 1, []string{"model/tokenizer.json", "ids go up to", "vocab_size", "304"}, nil},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -153,6 +154,35 @@ func equal(a, b any) bool {
 		return slices.Equal(f, b.([]int32))
 	}
 	return a == b
+}
+
+// TestBrokenScalesShow: the numbers of a quantised block are all finite exactly where its float16 numbers are: who refuses
+// NaN and infinity refuses such a block. Types whose scales are no float16 numbers are not here.
+func TestBrokenScalesShow(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 1))
+	for of, places := range map[Type][]int{Q80: {0}, 2: {0}, 3: {0, 2}, 6: {0}, 7: {0, 2}, 10: {80, 82}, 11: {108},
+		12: {0, 2}, 13: {0, 2}, 14: {208}, 16: {0}, 17: {0}, 18: {0}, 19: {0}, 20: {0}, 21: {0}, 22: {0}, 23: {0},
+		34: {52}, 35: {64}} {
+		c := codecs[of]
+		b, x := make([]byte, c.bytes), make([]float32, c.block)
+		for try := range 400 {
+			for i := range b {
+				b[i] = byte(r.Uint32())
+			}
+			want := true
+			for _, at := range places {
+				if try%2 == 0 { // else what is drawn, of which a share of 1/32 is NaN or infinite
+					b[at+1] |= 0x7c
+				}
+				want = want && !math.IsInf(float64(half(b[at:])), 0) && half(b[at:]) == half(b[at:])
+			}
+			c.decode(b, x)
+			finite := !slices.ContainsFunc(x, func(v float32) bool { return v-v != 0 })
+			if finite != want {
+				t.Fatalf("%v: block % x: finite %v, want %v", of, b, finite, want)
+			}
+		}
+	}
 }
 
 // TestNothingIsHalfWritten: a fault leaves the old file, and no other.

@@ -1,7 +1,9 @@
 package exchange
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"math"
 	"os"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/internal/gguf"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/local"
@@ -245,6 +248,34 @@ func TestImportRefuses(t *testing.T) {
 		}
 		if left, err := os.ReadDir(filepath.Dir(out)); err != nil || len(left) > 0 {
 			t.Errorf("%s: left %v, %v", c.want, left, err)
+		}
+	}
+}
+
+// TestImportRefusesBrokenBlocks: a block of q8_0 whose scale is NaN or infinite.
+func TestImportRefusesBrokenBlocks(t *testing.T) {
+	path := edit(t, "qwen2-older", func(meta []gguf.Entry, all []gguf.Source) ([]gguf.Entry, []gguf.Source) {
+		i := slices.IndexFunc(all, func(s gguf.Source) bool { return s.Name == "blk.1.ffn_up.weight" })
+		n := (&gguf.Tensor{Shape: all[i].Shape}).Size()
+		all[i].Type, all[i].Read = gguf.Q80, func() ([]float32, error) { return slices.Repeat([]float32{63.5}, n), nil }
+		return meta, all
+	})
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := append([]byte{0x00, 0x38}, bytes.Repeat([]byte{127}, 32)...) // 0.5, and 32 times 127
+	at := bytes.LastIndex(whole, block)
+	for scale, found := range map[uint16]string{0x7e00: "NaN", 0x7c00: "+Inf", 0xfc00: "-Inf"} {
+		binary.LittleEndian.PutUint16(whole[at:], scale)
+		if err := os.WriteFile(path, whole, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		out := filepath.Join(t.TempDir(), "out")
+		_, err := Import(t.Context(), ImportOptions{File: path, Out: out, DType: "auto"}, nil)
+		expect.Error(t, err, path+": tensor model.layers.1.mlp.up_proj.weight: found "+found+" at element ")
+		if _, err := os.Stat(out); err == nil {
+			t.Error("a folder is left")
 		}
 	}
 }

@@ -33,6 +33,26 @@ var protocols = map[string]protocol{SGLang: sglang{}, VLLM: vllm{}}
 // root is an address without the path of OpenAI's protocol.
 func root(address string) string { return strings.TrimSuffix(strings.TrimRight(address, "/"), "/v1") }
 
+// given is a number of a reply. It is not null, which Go reads as 0, the log-prob of a token that is certain: servers
+// write null for NaN and infinity.
+type given[T int32 | float32] struct{ value T }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (g *given[T]) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		return errors.New("found null: want a number")
+	}
+	return json.Unmarshal(text, &g.value)
+}
+
+func plain[T int32 | float32](numbers []given[T]) []T {
+	all := make([]T, len(numbers))
+	for i, g := range numbers {
+		all[i] = g.value
+	}
+	return all
+}
+
 // draws say how tokens are drawn, in the names that both engines have.
 type draws struct {
 	Temperature float64  `json:"temperature"`
@@ -68,9 +88,9 @@ func (vllm) read(text json.RawMessage) ([]int32, []float32, string, error) {
 	var reply struct {
 		Model   string
 		Choices []struct {
-			Tokens   []int32 `json:"token_ids"`
+			Tokens   []given[int32] `json:"token_ids"`
 			Logprobs struct {
-				Logps []float32 `json:"token_logprobs"`
+				Logps []given[float32] `json:"token_logprobs"`
 			}
 		}
 	}
@@ -82,7 +102,7 @@ func (vllm) read(text json.RawMessage) ([]int32, []float32, string, error) {
 			len(reply.Choices))
 	}
 	c := reply.Choices[0]
-	return c.Tokens, c.Logprobs.Logps, reply.Model, nil
+	return plain(c.Tokens), plain(c.Logprobs.Logps), reply.Model, nil
 }
 
 // give loads an adapter under a name of its own, and looks whether it is there: servers have said so of missing
@@ -156,12 +176,12 @@ func (sglang) read(text json.RawMessage) (tokens []int32, logps []float32, weigh
 		return nil, nil, "", err
 	}
 	for i, l := range reply.Meta.Logprobs {
-		var logp float32
-		var token int32
+		var logp given[float32]
+		var token given[int32]
 		if json.Unmarshal(l[0], &logp) != nil || json.Unmarshal(l[1], &token) != nil {
 			return nil, nil, "", fmt.Errorf("output_token_logprobs %d is %s: want log-prob and token id", i, l)
 		}
-		tokens, logps = append(tokens, token), append(logps, logp)
+		tokens, logps = append(tokens, token.value), append(logps, logp.value)
 	}
 	if len(tokens) == 0 {
 		return nil, nil, "", fmt.Errorf("no output_token_logprobs: want one for each token")
