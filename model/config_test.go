@@ -223,6 +223,41 @@ func TestGenerationConfigHasPrecedence(t *testing.T) {
 	}
 }
 
+// TestBothRopes: of both spellings transformers 5.24 reads rope_scaling, and theta beside it; of gemma3 rope_scaling's keys
+// come over those of full_attention (AutoConfig.from_pretrained(...).rope_parameters).
+func TestBothRopes(t *testing.T) {
+	linear := map[string]any{"rope_type": "linear", "factor": 2.0}
+	newer := map[string]any{"rope_type": "linear", "factor": 4.0, "rope_theta": 5e5}
+	gemma := map[string]any{"full_attention": map[string]any{"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+		"sliding_attention": map[string]any{"rope_type": "default", "rope_theta": 1e4}}
+	plain := map[string]any{"full_attention": map[string]any{"rope_type": "default", "rope_theta": 3e6}}
+	for _, c := range []struct {
+		kind                 string
+		scaling, parameters  any
+		theta, factor, local float64
+	}{
+		{"llama", linear, newer, 2e6, 2, 0},
+		{"llama", linear, map[string]any{"rope_type": "default", "rope_theta": 5e5}, 2e6, 2, 0},
+		{"llama", nil, newer, 5e5, 4, 0},
+		{"llama", map[string]any{}, newer, 5e5, 4, 0},
+		{"gemma3_text", linear, gemma, 1e6, 2, 1e4},
+		{"gemma3_text", linear, plain, 3e6, 2, 2e4},
+		{"gemma3_text", nil, gemma, 1e6, 8, 1e4},
+		{"gemma3_text", linear, drop, 2e6, 2, 2e4},
+	} {
+		m := with(base(c.kind), "rope_theta", 2e6, "rope_scaling", c.scaling, "rope_parameters", c.parameters)
+		if c.local > 0 {
+			m["rope_local_base_freq"] = 2e4
+		}
+		got := parse(t, m)
+		if got.RopeScaling == nil || got.RopeTheta != c.theta || got.RopeScaling.Factor != c.factor ||
+			got.LocalTheta != c.local {
+			t.Errorf("%s %v %v: theta %v, %+v, local %v", c.kind, c.scaling, c.parameters, got.RopeTheta, got.RopeScaling,
+				got.LocalTheta)
+		}
+	}
+}
+
 // A config that is written and read again is the same, with the keys that the decoder does not use.
 func TestConfigRoundTrip(t *testing.T) {
 	scaling := map[string]any{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

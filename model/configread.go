@@ -145,7 +145,8 @@ func (c *Config) defaultHeadDim(f *fields) int {
 	return c.HiddenSize / c.Heads
 }
 
-// readRope reads rope_parameters (transformers 5), or rope_theta and rope_scaling (transformers 4).
+// readRope reads rope_parameters (transformers 5), or rope_theta and rope_scaling (transformers 4). Of both, rope_scaling
+// counts, as in transformers 5.
 func (c *Config) readRope(f *fields) {
 	c.RopeTheta = f.float("rope_theta", cmp.Or(c.family().theta, 1e4))
 	c.rotatePart(f, f)
@@ -153,9 +154,9 @@ func (c *Config) readRope(f *fields) {
 		c.readGemmaRope(f)
 		return
 	}
-	r := f.object("rope_parameters")
-	if r == nil {
-		r = f.object("rope_scaling")
+	r := f.object("rope_scaling")
+	if r == nil || len(r.values) == 0 {
+		r = f.object("rope_parameters")
 	}
 	if r == nil {
 		return

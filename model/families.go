@@ -176,18 +176,22 @@ func (c *Config) readCap(f *fields, key string, def float64) float64 {
 }
 
 // readGemmaRope reads the two ropes of gemma3: rope_parameters by type of layer (transformers 5), or rope_theta,
-// rope_scaling and rope_local_base_freq (transformers 4).
+// rope_scaling and rope_local_base_freq (transformers 4). Of both, the keys of rope_scaling count, as in transformers 5.
 func (c *Config) readGemmaRope(f *fields) {
 	c.RopeTheta, c.LocalTheta = f.float("rope_theta", 1e6), f.float("rope_local_base_freq", 1e4)
-	if r := f.object("rope_scaling"); r != nil {
-		c.takeRope(f, r)
-	}
 	all := f.object("rope_parameters")
 	if all == nil {
-		return
+		all = &fields{}
 	}
-	if r := all.object("full_attention"); r != nil {
-		c.takeRope(f, r)
+	full := all.object("full_attention")
+	if r := f.object("rope_scaling"); full == nil {
+		full = r
+	} else if r != nil {
+		full.values = maps.Clone(full.values)
+		maps.Copy(full.values, r.values)
+	}
+	if full != nil {
+		c.takeRope(f, full)
 	}
 	if r := all.object("sliding_attention"); r != nil {
 		c.LocalTheta = r.float("rope_theta", c.LocalTheta)

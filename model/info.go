@@ -17,6 +17,7 @@ type Info struct {
 	Modules    []ModuleInfo // in the order of ParamSpecs
 	Stored     []string     // dtypes of the weight files, such as "BF16"; nil: no files read
 	Bytes      int64        // size of the tensors in the weight files
+	Unread     []string     // names of tensors of the files that no one reads
 }
 
 // ModuleInfo is one kind of tensor. Tensors of the same name in all layers are one entry, with "*" for the layer.
@@ -61,6 +62,7 @@ func DescribeFS(fsys fs.FS, name string) (*Info, error) {
 	}
 	defer s.Close()
 	info := c.Info()
+	info.Unread = s.unread
 	seen := map[string]bool{}
 	for _, spec := range c.ParamSpecs() {
 		t := s.find(spec.Name).Tensors[spec.Name]
@@ -118,5 +120,9 @@ func (i *Info) Write(w io.Writer) error {
 	for _, m := range i.Modules {
 		fmt.Fprintf(t, "%s\t%v\t%d\t%d\n", m.Name, m.Shape, m.Count, m.Parameters)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil || len(i.Unread) == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "not read: %d tensors: %s\n", len(i.Unread), strings.Join(i.Unread, ", "))
+	return err
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -50,7 +51,7 @@ func OpenFS(fsys fs.FS, name string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{Config: c, files: s}
+	m := &Model{Config: c, Unread: s.unread, files: s}
 	for _, spec := range c.ParamSpecs() {
 		p, err := s.param(spec, byConfig)
 		if err != nil {
@@ -75,23 +76,59 @@ func openFolder(fsys fs.FS, name string) (*Config, *Stored, error) {
 	if c.textPart {
 		s.takeTextPart()
 	}
-	if s.find(headName) == nil && !c.Reward {
-		c.TieEmbeddings = true
-	}
 	if f := s.find(embedName); f != nil {
 		c.DType = configDTypes[f.Tensors[embedName].DType]
 	}
-	if err := s.checkNames(c); err != nil {
+	if err = s.tie(c); err == nil {
+		err = s.checkNames(c)
+	}
+	if err != nil {
 		s.Close()
 		return nil, nil, err
 	}
 	return c, s, nil
 }
 
+// tie decides whether the head is the embedding's table. A head of its own that is stored is read, though the config says
+// that they are tied, as transformers 5 does; without a head they are tied, unless the config says that they are not.
+func (s *Stored) tie(c *Config) (err error) {
+	switch embed, head := s.find(embedName), s.find(headName); {
+	case c.Reward:
+	case head != nil && embed != nil && c.TieEmbeddings:
+		c.TieEmbeddings, err = sameTensor(embed, embedName, head, headName)
+	case head == nil && c.Raw["tie_word_embeddings"] == false:
+		return fmt.Errorf("%s: tensor %s is missing, though tie_word_embeddings is false in config.json: want the "+
+			"tensor, or true", s.label, headName)
+	case head == nil:
+		c.TieEmbeddings = true
+	}
+	return err
+}
+
+// sameTensor compares the bytes of two tensors.
+func sameTensor(f *tensorFile, name string, g *tensorFile, other string) (same bool, err error) {
+	a, b := f.Tensors[name], g.Tensors[other]
+	if a.DType != b.DType || !slices.Equal(a.Shape, b.Shape) {
+		return false, nil
+	}
+	same = true
+	theirs := make([]byte, 8*stretchSize)
+	return same, f.read(name, make([]byte, 8*stretchSize), func(ours []byte, at int) error {
+		theirs := theirs[:len(ours)]
+		off := g.Start + b.Offsets[0] + int64(at)*int64(dtypeSizes[a.DType])
+		if n, err := g.data.ReadAt(theirs, off); n < len(theirs) {
+			return fmt.Errorf("%s: tensor %s: %w", g.label, other, files.Cause(err))
+		}
+		same = same && bytes.Equal(ours, theirs)
+		return nil
+	})
+}
+
 // Stored is an open safetensors file, or the shards of a model's.
 type Stored struct {
-	label string // the folder, or the single file
-	files []*tensorFile
+	label  string // the folder, or the single file
+	files  []*tensorFile
+	unread []string // names of a model's tensors that no one reads
 }
 
 // Close closes the files.
@@ -118,9 +155,11 @@ func (s *Stored) find(tensor string) *tensorFile {
 func (s *Stored) takeTextPart() {
 	for _, f := range s.files {
 		part := map[string]tensorInfo{}
-		for name, info := range f.Tensors {
+		for _, name := range f.namesByOffset() {
 			if short := textName(name); short != "" {
-				part[short] = info
+				part[short] = f.Tensors[name]
+			} else {
+				s.unread = append(s.unread, name)
 			}
 		}
 		header := *f.tensorHeader
@@ -205,7 +244,9 @@ func (s *Stored) checkNames(c *Config) error {
 	}
 	for _, f := range s.files {
 		for _, name := range f.namesByOffset() {
-			if !known[name] && !strings.HasSuffix(name, "rotary_emb.inv_freq") {
+			if strings.HasSuffix(name, "rotary_emb.inv_freq") || name == headName && c.Reward {
+				s.unread = append(s.unread, name)
+			} else if !known[name] {
 				return fmt.Errorf("%s: tensor %s: a %s model with this config has no such tensor", f.label, name,
 					c.ModelType)
 			}

@@ -89,6 +89,7 @@ type Model struct {
 	Config *Config
 	Params []*Param // in the order of Config.ParamSpecs
 	Known  string   // the weights' Hash, for checks of adapters after Release; "": unknown
+	Unread []string // names of tensors of its files that no one reads, such as those of images
 
 	files *Stored // of Params; nil: none
 }

@@ -11,9 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 func tiny(t testing.TB, modelType string, pairs ...any) *Model {
@@ -368,24 +371,46 @@ func FuzzParseIndex(f *testing.F) {
 	})
 }
 
-// If the weights have no head, it is tied to the embedding, whatever the config says. A tied model that stores its head
-// again is still tied.
+// A head that is missing, or stored although tied, as transformers 5 reads it: without a word in the config a missing one
+// is the embedding's table; one that is stored counts, and is saved as what it is, unless it has the embedding's bits.
 func TestTiedHead(t *testing.T) {
 	untied, tied := tiny(t, "llama"), tiny(t, "llama", "tie_word_embeddings", true)
-	for name, fsys := range map[string]fs.FS{
-		"no head": rewrite(t, untied, func(ts []Tensor) []Tensor { return ts[:len(ts)-1] }),
-		"head twice": rewrite(t, tied, func(ts []Tensor) []Tensor {
-			return append(ts, Tensor{Name: headName, Shape: ts[0].Shape, Floats: ts[0].Floats})
-		}),
+	withHead := func(of *Model) func(ts []Tensor) []Tensor {
+		return func(ts []Tensor) []Tensor {
+			table := of.Params[of.HeadTable()]
+			return append(ts, Tensor{Name: headName, Shape: table.Shape, Floats: table.Data})
+		}
+	}
+	for name, c := range map[string]struct {
+		fsys fs.FS
+		tied bool
+	}{
+		"no head":    {rewrite(t, tied, func(ts []Tensor) []Tensor { return ts }), true},
+		"head twice": {rewrite(t, tied, withHead(tied)), true},
+		"own head":   {rewrite(t, tied, withHead(untied)), false},
 	} {
-		m, err := LoadFS(fsys, "dir")
+		m, err := LoadFS(c.fsys, "dir")
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if !m.Config.TieEmbeddings || m.HeadTable() != m.EmbedTable() || len(m.Params) != len(tied.Params) {
-			t.Errorf("%s: tied %v, head's table %d, %d tensors", name, m.Config.TieEmbeddings, m.HeadTable(),
-				len(m.Params))
+		if m.Config.TieEmbeddings != c.tied || (m.HeadTable() == m.EmbedTable()) != c.tied || len(m.Unread) > 0 {
+			t.Errorf("%s: tied %v, head's table %d", name, m.Config.TieEmbeddings, m.HeadTable())
 		}
+		dir := t.TempDir()
+		err = m.Save(dir, "")
+		again, err2 := Load(dir)
+		if err != nil || err2 != nil || again.Config.TieEmbeddings != c.tied ||
+			!slices.Equal(again.Params[again.HeadTable()].Data, m.Params[m.HeadTable()].Data) {
+			t.Errorf("%s: saved %+v, %v, %v", name, again, err, err2)
+		}
+	}
+	_, err := LoadFS(rewrite(t, untied, func(ts []Tensor) []Tensor { return ts[:len(ts)-1] }), "dir")
+	expect.Error(t, err, "dir/model.safetensors: tensor lm_head.weight is missing, though tie_word_embeddings is false")
+	m, err := LoadFS(rewrite(t, tied, func(ts []Tensor) []Tensor {
+		return append(ts, Tensor{Name: "model.layers.0.self_attn.rotary_emb.inv_freq", Shape: []int{1}, Floats: []float32{1}})
+	}), "dir")
+	if err != nil || len(m.Unread) != 1 {
+		t.Errorf("%v, want the name of a tensor that no one reads", err)
 	}
 	if untied.HeadTable() != len(untied.Params)-1 {
 		t.Errorf("the head's table is %d of %d, want the last", untied.HeadTable(), len(untied.Params))

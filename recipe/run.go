@@ -96,6 +96,9 @@ func (r *Run) adapt() (err error) {
 	if advice := r.Adapting.advise(r.Engine); advice != "" {
 		r.Warn("%s", advice)
 	}
+	if unread := r.Model.Unread; len(unread) > 0 {
+		r.Warn("%s: tensors that are not read: %s", r.Base.Model, data.List(unread))
+	}
 	adapted, err := r.Adapting.Adapt(r.Model, r.Base.Model, r.Seed)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package recipe
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/records"
@@ -96,7 +97,7 @@ func shown(t *tokenizer.Tokenizer, name string, g batch.Group, a int, mark func(
 	trained, lines := 0, []string{"", "place      id weight text"}
 	add := func(id int32, weighs bool) {
 		weight := map[bool]int{true: 1}[weighs]
-		line := fmt.Sprintf("%5d %7d %6d %q", len(lines)-2, id, weight, t.Decode([]int32{id}, false))
+		line := fmt.Sprintf("%5d %7d %6d %q", len(lines)-2, id, weight, textOf(t, id))
 		if weighs {
 			line, trained = mark(line), trained+1
 		}
@@ -110,4 +111,9 @@ func shown(t *tokenizer.Tokenizer, name string, g batch.Group, a int, mark func(
 	}
 	lines[0] = fmt.Sprintf("%s: %d tokens, %d with a weight in the loss", name, len(lines)-2, trained)
 	return lines
+}
+
+// textOf is a token's text within others: some decoders cut off the blank that a text begins with.
+func textOf(t *tokenizer.Tokenizer, id int32) string {
+	return strings.TrimPrefix(t.Decode([]int32{id, id}, false), t.Decode([]int32{id}, false))
 }

@@ -17,8 +17,8 @@ func talk(i int) data.Preference {
 	say := func(role, format string) data.Text {
 		return data.Text{Messages: []data.Message{{Role: role, Content: fmt.Sprintf(format, i)}}}
 	}
-	return data.Preference{Source: fmt.Sprint("pairs.jsonl:", i), Prompt: say("user", "%d e"),
-		Chosen: say("assistant", "\u0301 %d"), Rejected: say("assistant", " no %d")}
+	return data.Preference{Source: fmt.Sprint("pairs.jsonl:", i), Prompt: say("user", "%d wh"),
+		Chosen: say("assistant", "at %d"), Rejected: say("assistant", " no %d")}
 }
 
 // onCores gives the test two cores.

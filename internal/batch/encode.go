@@ -13,7 +13,8 @@ import (
 //
 // The boundary between prompt and completion is decided here, once: the whole text is tokenised, and its tokens after
 // the prompt's own are the completion. Where the prompt's tokens are no prefix of the whole text's (a merge crosses
-// the boundary), prompt and completion are tokenised apart, as they are when a model is sampled; Drift counts these.
+// the boundary), prompt and completion are tokenised apart, as they are when a model is sampled; Drift counts these. Where
+// that would change the text, the prompt ends before the token that crosses the boundary.
 type Encoder struct {
 	Tokenizer *tokenizer.Tokenizer
 	Drift     int
@@ -84,15 +85,30 @@ func (e *Encoder) answers(prompt data.Text, answers []data.Text) ([][]int32, err
 	if len(p.ids) == 0 {
 		return nil, fmt.Errorf("the prompt has no tokens: want at least one")
 	}
-	all := [][]int32{p.ids}
+	all, common := [][]int32{p.ids}, [][]int32{p.ids}
 	for _, a := range answers {
-		tokens, err := p.answer(a)
+		tokens, full, err := p.answer(a)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, tokens)
+		all, common = append(all, tokens), append(common, full)
 	}
-	return all, nil
+	if !p.merged {
+		return all, nil
+	}
+	n := len(p.ids)
+	for _, full := range common {
+		n = min(n, shared(p.ids, full))
+	}
+	if n == 0 { // nothing is before the answer
+		e.Drift++
+		return all, nil
+	}
+	for i := range common {
+		common[i] = common[i][n:]
+	}
+	common[0] = p.ids[:n:n]
+	return common, nil
 }
 
 // encodeStart gives the tokens of plain text with what the tokenizer puts before a text (BOS), but without what some

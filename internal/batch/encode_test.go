@@ -162,3 +162,56 @@ func TestConversationWithoutATemplateIsAnError(t *testing.T) {
 		t.Errorf("error %v: want one that says the chat template is missing", err)
 	}
 }
+
+// TestMarksAtBoundaries: tokenizers of Llama 2's and Mistral's kind, which put a blank before every text, train the text
+// of the data. The whole text's tokens are those of tokenizers 0.23 (with TRL 1.16's SFTTrainer); the one that crosses
+// the boundary is trained.
+func TestMarksAtBoundaries(t *testing.T) {
+	text, err := os.ReadFile("testdata/llama2-marks.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const config = `{"bos_token":"<s>","eos_token":"</s>","unk_token":"<unk>"}`
+	const template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+	tok, err := tokenizer.LoadFS(fstest.MapFS{"tokenizer.json": {Data: text}, "tokenizer_config.json": {Data: []byte(config)},
+		"chat_template.jinja": {Data: []byte(template)}}, "marks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Encoder{Tokenizer: tok}
+	tokens := func(ids []int32) (names []string) {
+		for _, id := range ids {
+			names = append(names, tok.Tokens()[id].Text)
+		}
+		return names
+	}
+	for _, c := range []struct {
+		prompt string
+		answer []string
+		want   []string // the prompt's tokens, and those of prompt and answer for each
+	}{
+		{"Name: An", []string{"na Lee"}, []string{"<s> ▁Name:", "▁Anna ▁Lee </s>"}},
+		{"Q: two? A: ", []string{"four"}, []string{"<s> ▁Q: ▁two? ▁A:", "▁four </s>"}},
+		{"Q: two? A:", []string{" four"}, []string{"<s> ▁Q: ▁two? ▁A:", "▁four </s>"}},
+		{"Name: An", []string{" Lee", "na Lee"}, []string{"<s> ▁Name:", "▁An ▁Lee </s>", "▁Anna ▁Lee </s>"}},
+	} {
+		var answers []data.Text
+		for _, a := range c.answer {
+			answers = append(answers, data.Text{Plain: a})
+		}
+		g, err := e.group("x.jsonl:1", data.Text{Plain: c.prompt}, answers...)
+		got := []string{strings.Join(tokens(g.Prompt), " ")}
+		for _, a := range g.Answers {
+			got = append(got, strings.Join(tokens(a), " "))
+		}
+		if err != nil || !slices.Equal(got, c.want) || e.Drift != 0 {
+			t.Errorf("%q %q: %q, %v, %d apart, want %q", c.prompt, c.answer, got, err, e.Drift, c.want)
+		}
+	}
+	ids, trained := encodeTalk(t, e, turnsOf(says("user", "Q: two? A: "), says("assistant", "four"), says("user", " Name: An"),
+		says("assistant", "na Lee")))
+	if got := strings.Join(tokens(ids), " "); got != "▁Q: ▁two? ▁A: ▁four ▁Name: ▁Anna ▁Lee" ||
+		!slices.Equal(trained, []bool{false, false, false, true, false, true, true}) {
+		t.Errorf("%q, trained %v", got, trained)
+	}
+}

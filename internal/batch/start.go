@@ -16,6 +16,7 @@ type start struct {
 	prompt data.Text
 	text   string // the prompt as the template writes it
 	ids    []int32
+	merged bool              // the prompt's last token is part of a longer one in a whole text
 	ends   map[string]string // what the template writes behind an answer, by its role
 }
 
@@ -29,28 +30,27 @@ func (s *start) encode() (err error) {
 	return err
 }
 
-// answer encodes one completion.
-func (s *start) answer(a data.Text) ([]int32, error) {
+// answer encodes one completion: its tokens behind the prompt, and those of the whole text.
+func (s *start) answer(a data.Text) (tokens, full []int32, err error) {
 	if err := sameForm(s.prompt, a); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if a.IsChat() {
 		tail, err := s.turn(a.Messages)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		full, err := s.Tokenizer.Encode(s.text+tail, false)
-		if err != nil {
-			return nil, err
+		if full, err = s.Tokenizer.Encode(s.text+tail, false); err != nil {
+			return nil, nil, err
 		}
-		return s.after(full, tail)
+		tokens, err = s.after(full, tail)
+		return tokens, full, err
 	}
-	full, err := s.encodeStart(s.text + a.Plain)
-	if err != nil {
-		return nil, err
+	if full, err = s.encodeStart(s.text + a.Plain); err != nil {
+		return nil, nil, err
 	}
-	tokens, err := s.after(full, a.Plain)
-	return s.withEOS(tokens), err
+	tokens, err = s.after(full, a.Plain)
+	return s.withEOS(tokens), s.withEOS(full), err
 }
 
 // sameForm refuses a conversation beside plain text.
@@ -66,8 +66,27 @@ func (s *start) after(full []int32, tail string) ([]int32, error) {
 	if n := len(s.ids); len(full) >= n && slices.Equal(full[:n], s.ids) {
 		return full[n:], nil
 	}
-	s.Drift++
-	return s.Tokenizer.Encode(tail, false)
+	apart, err := s.Tokenizer.Encode(tail, false)
+	if err == nil && s.changes(full, s.ids, apart) {
+		s.merged = true
+	} else {
+		s.Drift++
+	}
+	return apart, err
+}
+
+// changes says that stretches that are tokenised apart have another text than the whole: tokenizers such as Llama 2's and
+// Mistral's begin every text with a blank.
+func (e *Encoder) changes(full []int32, apart ...[]int32) bool {
+	return e.Tokenizer.Decode(slices.Concat(apart...), false) != e.Tokenizer.Decode(full, false)
+}
+
+// shared is how many tokens two texts have in common at their beginning.
+func shared(a, b []int32) (n int) {
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
 }
 
 // turn gives the text that the template writes behind the prompt for these messages. Templates that rewrite an answer

@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -113,7 +114,7 @@ func (e *Encoder) lastTokens(text string) []string {
 }
 
 // encodeSpans gives the tokens of each span. They are those of the whole text, unless a token crosses the end of a
-// span: then the spans are tokenised apart.
+// span: then the spans are tokenised apart, or where that would change the text, such a token belongs to the next span.
 func (e *Encoder) encodeSpans(spans []span) (ids [][]int32, err error) {
 	text, done := "", 0
 	for _, s := range spans {
@@ -127,15 +128,7 @@ func (e *Encoder) encodeSpans(spans []span) (ids [][]int32, err error) {
 			break
 		}
 		if len(part) < done || len(part) > len(full) || !slices.Equal(part, full[:len(part)]) {
-			e.Drift++
-			ids = nil
-			for _, s := range spans {
-				if part, err = e.Tokenizer.Encode(s.text, false); err != nil {
-					return nil, err
-				}
-				ids = append(ids, part)
-			}
-			return ids, nil
+			return e.crossed(full, spans)
 		}
 		ids = append(ids, full[done:len(part):len(part)])
 		done = len(part)
@@ -144,4 +137,29 @@ func (e *Encoder) encodeSpans(spans []span) (ids [][]int32, err error) {
 		err = errors.New("the prompt has no tokens: want at least one")
 	}
 	return ids, err
+}
+
+// crossed gives the tokens of spans where a token crosses the end of one.
+func (e *Encoder) crossed(full []int32, spans []span) (ids [][]int32, err error) {
+	var cut [][]int32
+	text, done := "", 0
+	for i, s := range spans {
+		apart, err1 := e.Tokenizer.Encode(s.text, false)
+		text += s.text
+		through, err2 := e.Tokenizer.Encode(text, false)
+		if err := cmp.Or(err1, err2); err != nil {
+			return nil, err
+		}
+		end := max(done, shared(through, full))
+		if i == len(spans)-1 {
+			end = len(full)
+		}
+		ids, cut = append(ids, apart), append(cut, full[done:end:end])
+		done = end
+	}
+	if e.changes(full, ids...) && len(cut[0]) > 0 {
+		return cut, nil
+	}
+	e.Drift++
+	return ids, nil
 }
