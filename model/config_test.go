@@ -2,12 +2,16 @@ package model
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+	"testing/fstest"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // base is a small valid config as transformers 4 writes it.
@@ -334,6 +338,22 @@ func TestConfigLike(t *testing.T) {
 		if c, err := ConfigLike(p); err != nil || c.HiddenSize != 16 {
 			t.Errorf("%s: %+v %v", p, c, err)
 		}
+	}
+}
+
+// TestLargeConfigs: read, a list of numbers takes forty times its text, and an index may name very many files.
+func TestLargeConfigs(t *testing.T) {
+	large := fstest.MapFS{"config.json": {Data: []byte(`{"a": [` + strings.Repeat("0,", maxJSON/2) + `0]}`)}}
+	_, err := ReadConfig(large, "dir")
+	expect.Error(t, err, "dir: cannot read config.json: longer than 4 MiB")
+	var index strings.Builder
+	index.WriteString(`{"weight_map": {`)
+	for i := range 200_000 {
+		fmt.Fprintf(&index, `"%d": "f%d",`, i, i)
+	}
+	names, err := parseIndex([]byte(index.String() + `"a": "f1"}}`))
+	if err != nil || len(names) != 200_000 {
+		t.Errorf("%d files, %v", len(names), err)
 	}
 }
 

@@ -13,8 +13,11 @@ import (
 	"github.com/posttrain/posttrain/internal/files"
 )
 
-// maxJSON bounds config.json, generation_config.json and an index of weights in bytes.
-const maxJSON = 64 << 20
+// Bounds in bytes. A config has a few thousand, and read it takes forty times that; an index has a hundred a tensor.
+const (
+	maxJSON  = 4 << 20 // config.json, generation_config.json and adapter_config.json
+	maxIndex = 64 << 20
+)
 
 // ReadConfig reads a model folder's config.json and, if there is one, generation_config.json. Errors call the folder
 // name.

@@ -198,7 +198,7 @@ func (s *Stored) open(fsys fs.FS, folder string, names []string) error {
 
 // readIndex lists the shards that an index in a folder names.
 func readIndex(fsys fs.FS, folder, index string) ([]string, error) {
-	data, err := files.Read(fsys, index, maxJSON)
+	data, err := files.Read(fsys, index, maxIndex)
 	if err != nil {
 		return nil, fmt.Errorf("%s/%s: %w", folder, index, files.Cause(err))
 	}
@@ -222,15 +222,13 @@ func parseIndex(data []byte) ([]string, error) {
 		if !fs.ValidPath(file) || strings.Contains(file, "/") {
 			return nil, fmt.Errorf("weight_map: tensor %s: found %q, want a file of the same folder", tensor, file)
 		}
-		if !slices.Contains(files, file) {
-			files = append(files, file)
-		}
+		files = append(files, file)
 	}
 	if len(files) == 0 {
 		return nil, errors.New("weight_map: found nothing, want tensor names and their files")
 	}
 	slices.Sort(files)
-	return files, nil
+	return slices.Compact(files), nil
 }
 
 // checkNames reports a tensor that is missing or that the model does not have.

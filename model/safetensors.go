@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -15,8 +16,14 @@ import (
 	"github.com/posttrain/posttrain/internal/files"
 )
 
-// maxHeader limits the JSON header of a safetensors file, as the reference implementation does.
-const maxHeader = 100 << 20
+// Bounds of the JSON header of a safetensors file, the first as in the reference implementation. A hundred bytes of
+// header are a tensor; models have some thousand in a file.
+const (
+	maxHeader  = 100 << 20
+	maxTensors = 1 << 17
+	maxEntry   = 1 << 10 // bytes of a tensor's entry
+	maxMeta    = 8 << 20 // bytes of the metadata
+)
 
 // dtypeSizes are the sizes of the format's element types in bytes. Tensors of a few types only can be read.
 var dtypeSizes = map[string]int{
@@ -75,32 +82,73 @@ func readHeader(r io.ReaderAt, fileSize int64) (*tensorHeader, error) {
 	return h, h.checkLayout(fileSize - h.Start)
 }
 
+// parseHeader reads the entries one after the other: a map of them all would take many times the text.
 func parseHeader(text []byte) (*tensorHeader, error) {
-	var entries map[string]json.RawMessage
-	if err := json.Unmarshal(text, &entries); err != nil {
-		return nil, fmt.Errorf("header: not a JSON object: %v", err)
+	h, seen := &tensorHeader{Tensors: map[string]tensorInfo{}}, map[string]bool{}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	begin, err := dec.Token()
+	if err == nil && begin != json.Delim('{') {
+		return nil, fmt.Errorf("header: not a JSON object: it begins with %v", begin)
 	}
-	h := &tensorHeader{Tensors: map[string]tensorInfo{}}
-	for name, entry := range entries {
-		if name == "__metadata__" {
-			if err := json.Unmarshal(entry, &h.Meta); err != nil {
-				return nil, fmt.Errorf("header: __metadata__: want an object of strings: %v", err)
-			}
-			continue
+	for err == nil && dec.More() {
+		var key json.Token
+		var entry json.RawMessage
+		if key, err = dec.Token(); err == nil {
+			err = dec.Decode(&entry)
 		}
-		info, err := parseEntry(entry)
 		if err != nil {
-			return nil, fmt.Errorf("tensor %s: %w", name, err)
+			break
 		}
-		h.Tensors[name] = info
+		name := key.(string) // More and Token give nothing else
+		if seen[name] {
+			return nil, fmt.Errorf("header: found %s twice, want each name once", name)
+		}
+		if seen[name] = true; len(seen) > maxTensors {
+			return nil, fmt.Errorf("header: found more than %d tensors", maxTensors)
+		}
+		if err := h.add(name, entry); err != nil {
+			return nil, err
+		}
 	}
-	return h, nil
+	if err == nil {
+		_, err = dec.Token() // the last brace
+	}
+	if err == nil {
+		if _, err = dec.Token(); err == io.EOF {
+			return h, nil
+		}
+		err = cmp.Or(err, errors.New("more text follows it"))
+	}
+	return nil, fmt.Errorf("header: not a JSON object: %v", err)
 }
 
-func parseEntry(entry json.RawMessage) (tensorInfo, error) {
+// add takes an entry of the header.
+func (h *tensorHeader) add(name string, entry []byte) (err error) {
+	if name != "__metadata__" {
+		if h.Tensors[name], err = parseEntry(entry); err != nil {
+			return fmt.Errorf("tensor %s: %w", name, err)
+		}
+		return nil
+	}
+	if len(entry) > maxMeta {
+		return fmt.Errorf("header: __metadata__: found %d bytes, want at most %d", len(entry), maxMeta)
+	}
+	if err := json.Unmarshal(entry, &h.Meta); err != nil {
+		return fmt.Errorf("header: __metadata__: want an object of strings: %v", err)
+	}
+	return nil
+}
+
+func parseEntry(entry []byte) (tensorInfo, error) {
 	var t tensorInfo
+	if len(entry) > maxEntry {
+		return t, fmt.Errorf("header entry: found %d bytes, want at most %d", len(entry), maxEntry)
+	}
 	if err := json.Unmarshal(entry, &t); err != nil {
 		return t, fmt.Errorf("header entry: %v", err)
+	}
+	if bytes.Count(entry, []byte{'"'}) != 8 { // of three keys and a value: other readers take another one of two
+		return t, fmt.Errorf("header entry: found %s, want dtype, shape and data_offsets, each once", entry)
 	}
 	width, ok := dtypeSizes[t.DType]
 	if !ok {

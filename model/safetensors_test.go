@@ -287,16 +287,38 @@ func TestHeaderRefuses(t *testing.T) {
 		{`{"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}`,
 			"truncated: tensor a ends at byte 16 of the data, the file has 8"},
 		{`{"__metadata__": {"a": 1}}`, "__metadata__"},
+		{`{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}`, "header: not a JSON object"},
+		{`{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}} {}`, "header: not a JSON object"},
+		{`{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+			"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}`, "header: found a twice"},
+		{`{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], "dtype": "I32"}}`, "each once"},
+		{`{"a": {"dtype": "F32", "DType": "I32", "shape": [2], "data_offsets": [0, 8]}}`, "each once"},
+		{`{"a": {"dtype": "F32", "data_offsets": [0, 8], "shape": [` + strings.Repeat("1,", 1000) + `2]}}`,
+			"tensor a: header entry: found 2054 bytes, want at most 1024"},
+		{`{"__metadata__": {"a": "` + strings.Repeat("x", maxMeta) + `"}}`, "__metadata__: found 8388617 bytes"},
 	} {
 		b := file(c.header, 8)
 		_, err := readHeader(bytes.NewReader(b), int64(len(b)))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got %v, want %q", c.header, err, c.want)
+			t.Errorf("%.200s: got %v, want %q", c.header, err, c.want)
 		}
 	}
 }
 
+// TestHeaderOfManyTensors: a header of a hundred MB, of entries of a few bytes, is counted while it is read.
+func TestHeaderOfManyTensors(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("{")
+	for i := range maxTensors + 1 {
+		fmt.Fprintf(&b, `"%d": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]},`, i)
+	}
+	header := file(b.String(), 0)
+	_, err := readHeader(bytes.NewReader(header), int64(len(header)))
+	expect.Error(t, err, "header: found more than 131072 tensors")
+}
+
 func FuzzReadHeader(f *testing.F) {
+	f.Add(file(`{"a": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}, "a": {}, "b": []}`, 8))
 	f.Add(file(`{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "__metadata__": {"format": "pt"}}`, 8))
 	f.Add(file(`{"a": {"dtype": "I64", "shape": [], "data_offsets": [0, 8]}}`, 8))
 	f.Add([]byte{1, 2, 3})

@@ -31,26 +31,40 @@ type addedTokens struct {
 	ignoreSpecial bool // special tokens in a text count as text
 }
 
-// Bounds on added tokens; models have thousands of a few characters.
+// Bounds on added tokens; models have thousands of a few characters. MaxAdded is their number.
 const (
-	maxAdded      = 1 << 20 // bytes of all
-	maxAddedText  = 256     // bytes of one
-	maxAddedCount = 1 << 17
+	maxAdded     = 1 << 20 // bytes of all
+	maxAddedText = 256     // bytes of one
+	MaxAdded     = 1 << 17 // added tokens
 )
 
-// An addedList is counted before it is read: an entry of three bytes takes eight times that.
+// An addedList is counted before it is read: an entry of two bytes takes twelve times that.
 type addedList []addedToken
 
 func (l *addedList) UnmarshalJSON(data []byte) error {
-	if n := bytes.Count(data, []byte("{")); n > maxAddedCount {
-		return fmt.Errorf("added_tokens: found %d, want at most %d", n, maxAddedCount)
+	if n := bytes.Count(data, []byte("{")); n > MaxAdded {
+		return fmt.Errorf("added_tokens: found %d, want at most %d", n, MaxAdded)
+	}
+	if err := checkCommas("added_tokens", data, 8*MaxAdded); err != nil { // a token has seven fields
+		return err
 	}
 	return json.Unmarshal(data, (*[]addedToken)(l))
+}
+
+// checkCommas refuses a list or an object of far too many values before it is read.
+func checkCommas(what string, data []byte, most int) error {
+	if n := bytes.Count(data, []byte(",")); n > most {
+		return fmt.Errorf("%s: found %d commas, want at most %d", what, n, most)
+	}
+	return nil
 }
 
 // check refuses added tokens that would make the search slow or large; list names them.
 func (a *addedTokens) check(tokens []addedToken, list string) error {
 	all := 0
+	if len(tokens) > MaxAdded {
+		return fmt.Errorf("%s: found %d, want at most %d", list, len(tokens), MaxAdded)
+	}
 	for i, t := range tokens {
 		if len(t.Content) > maxAddedText {
 			return fmt.Errorf("%s[%d].content: found %d bytes, want at most %d", list, i, len(t.Content), maxAddedText)

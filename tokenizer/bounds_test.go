@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestSlowRegexIsAnError: an expression whose time is exponential ends with an error, in a pre-tokenizer and in a
@@ -67,12 +69,18 @@ func TestPipelinesAreBounded(t *testing.T) {
 		{`"added_tokens": [` + many(`{"content": "`+strings.Repeat("x", 250)+`"}`, 5000) + `]`,
 			"found 1250000 bytes of text in 5000 tokens"},
 		{`"added_tokens": [` + many(`{}`, 200_000) + `]`, "added_tokens: found 200000, want at most 131072"},
+		{`"added_tokens": [` + many(`null`, 1<<20+2) + `]`, "added_tokens: found 1048577 commas, want at most 1048576"},
+		{`"normalizer": {"type": "Sequence", "normalizers": [` + many(`0`, maxPart/2) + `]}`,
+			"normalizer: found 1572901 bytes, want at most 1048576"},
+		{`"model": {"vocab": {` + many(`"": 0`, maxVocab+2) + `}}`, "vocab: found 1048577 commas"},
+		{`"model": {"vocab": {"a": 0}, "merges": [` + many(`"#version"`, 2*maxMerges+2) + `]}`,
+			"merges: found 2097153 commas"},
 		{`"post_processor": {"type": "TemplateProcessing", "special_tokens": {"x": {"ids": [` +
 			many("1", 2000) + `]}}, ` +
 			`"single": [{"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "x"}}]}`,
 			"found 2000 tokens around the text"},
 	} {
-		_, err := loadFiles(map[string][]byte{"tokenizer.json": []byte(`{` + c.part + `, ` + tinyModel + `}`)})
+		_, err := loadFiles(map[string][]byte{"tokenizer.json": []byte(`{` + tinyModel + `, ` + c.part + `}`)})
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%.100s: %v, want %s", c.part, err, c.want)
 		}
@@ -100,6 +108,16 @@ func TestAddedTokensTakeLittleMemory(t *testing.T) {
 		t.Errorf("%v: %d MiB for %d KiB", err, used>>20, len(spec)>>10)
 	}
 	runtime.KeepAlive(tok)
+}
+
+// TestManyTokensInTheConfiguration: they are counted, too.
+func TestManyTokensInTheConfiguration(t *testing.T) {
+	_, err := loadFiles(map[string][]byte{"tokenizer.json": []byte(`{` + tinyModel + `}`), "tokenizer_config.json": []byte(
+		`{"extra_special_tokens": [` + strings.Repeat(`"a",`, MaxAdded) + `"a"]}`)})
+	expect.Error(t, err, "memory/tokenizer_config.json: added tokens: found 131073, want at most 131072")
+	_, err = loadFiles(map[string][]byte{"tokenizer.json": []byte(`{` + tinyModel + `}`),
+		"tokenizer_config.json": []byte(`{"a": [` + strings.Repeat("0,", maxOther/2) + `0]}`)})
+	expect.Error(t, err, "memory/tokenizer_config.json: longer than 4 MiB")
 }
 
 // TestWhiteSpaceOfAddedTokensIsLinear: tokens that take the white space around them, in a text of white space.

@@ -102,16 +102,21 @@ func (t *Tokenizer) addTokens(config configuration) error {
 		return err
 	}
 	t.added.ignoreSpecial = string(config.values["split_special_tokens"]) == "true"
+	listed, isNamed := map[string]bool{}, map[string]bool{}
+	for _, a := range tokens {
+		listed[a.Content] = true
+	}
+	for _, n := range named {
+		isNamed[n.Content] = true
+	}
 	for _, n := range append(named, extra...) {
-		_, known := t.added.ids[n.Content]
-		known = known || slices.ContainsFunc(tokens, func(a addedToken) bool { return a.Content == n.Content })
-		if !known {
+		if _, known := t.added.ids[n.Content]; !known && !listed[n.Content] {
+			listed[n.Content] = true
 			tokens = append(tokens, n)
 		}
 	}
-	for i := range tokens {
-		isNamed := slices.ContainsFunc(named, func(n addedToken) bool { return n.Content == tokens[i].Content })
-		if isNamed && t.added.byID[t.added.ids[tokens[i].Content]] != tokens[i] {
+	for i, a := range tokens {
+		if isNamed[a.Content] && t.added.byID[t.added.ids[a.Content]] != a {
 			tokens[i].Special = true
 		}
 	}

@@ -23,8 +23,15 @@ var fileNames = []string{"tokenizer.json", "tokenizer_config.json", "special_tok
 
 const templateFile = "chat_template.jinja"
 
-// maxFile bounds each of them in bytes; the largest are those of 40 MB with 260,000 tokens.
-const maxFile = 64 << 20
+// Bounds of the files in bytes, and of what is in tokenizer.json: read, it takes many times its size. The largest have
+// 40 MB with 262,144 tokens and 580,000 merges; the other files have up to 1.2 MB.
+const (
+	maxFile   = 64 << 20 // tokenizer.json
+	maxOther  = 4 << 20  // another file
+	maxPart   = 1 << 20  // bytes of a part but model and added_tokens
+	maxVocab  = 1 << 20  // tokens
+	maxMerges = 1 << 20
+)
 
 // Load reads the tokenizer of the model folder dir. Its errors name the file and the field.
 func Load(dir string) (*Tokenizer, error) { return LoadFS(os.DirFS(dir), dir) }
@@ -39,8 +46,12 @@ func Exists(fsys fs.FS) bool {
 func LoadFS(fsys fs.FS, name string) (*Tokenizer, error) {
 	t := &Tokenizer{name: name}
 	contents := map[string][]byte{}
-	for _, f := range fileNames {
-		data, err := files.Read(fsys, f, maxFile)
+	for i, f := range fileNames {
+		most := int64(maxOther)
+		if i == 0 {
+			most = maxFile
+		}
+		data, err := files.Read(fsys, f, most)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -126,6 +137,26 @@ func (t *Tokenizer) readPipeline(data []byte) error {
 	return nil
 }
 
+// vocabSpec and mergeList are counted before they are read, as addedList is.
+type (
+	vocabSpec map[string]int32
+	mergeList []mergeSpec
+)
+
+func (v *vocabSpec) UnmarshalJSON(data []byte) error {
+	if err := checkCommas("vocab", data, maxVocab); err != nil {
+		return err
+	}
+	return json.Unmarshal(data, (*map[string]int32)(v))
+}
+
+func (l *mergeList) UnmarshalJSON(data []byte) error {
+	if err := checkCommas("merges", data, 2*maxMerges); err != nil { // one between two, and one in each
+		return err
+	}
+	return json.Unmarshal(data, (*[]mergeSpec)(l))
+}
+
 // mergeSpec is one merge: "a b" in older files, ["a", "b"] in newer ones.
 type mergeSpec struct{ left, right string }
 
@@ -161,8 +192,8 @@ type modelSpec struct {
 	FuseUnk      bool    `json:"fuse_unk"`
 	ByteFallback bool    `json:"byte_fallback"`
 	IgnoreMerges bool    `json:"ignore_merges"`
-	Vocab        map[string]int32
-	Merges       []mergeSpec
+	Vocab        vocabSpec
+	Merges       mergeList
 }
 
 func readModel(raw json.RawMessage, at string) (*bpe, error) {
@@ -265,6 +296,9 @@ const maxSteps = 64
 
 func (s stage[T]) read(raw json.RawMessage, at string) (T, error) {
 	left := maxSteps
+	if len(raw) > maxPart {
+		return s.absent, fmt.Errorf("%s: found %d bytes, want at most %d", at, len(raw), maxPart)
+	}
 	return s.readStep(raw, at, &left)
 }
 

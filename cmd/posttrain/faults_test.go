@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -334,6 +335,14 @@ func TestFaults(t *testing.T) {
 				t.Errorf("left behind:\n%s\nbefore:\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))
 			}
 		})
+	}
+}
+
+// TestLongMessages: a message that quotes a whole file keeps its beginning and its end.
+func TestLongMessages(t *testing.T) {
+	got := oneLine(fmt.Errorf("file: found %s\n, want less", strings.Repeat("x", 1<<20)))
+	if !strings.HasPrefix(got, "file: found xxx") || !strings.HasSuffix(got, "xxx , want less") || len(got) > maxMessage+8 {
+		t.Errorf("%d bytes: %.1200s", len(got), got)
 	}
 }
 

@@ -92,11 +92,17 @@ func lines(err error) []string {
 	return all
 }
 
+// maxMessage bounds an error's text in bytes: what it quotes of a file may be as long as the file.
+const maxMessage = 1000
+
 // oneLine gives an error's text without line ends, and without the system call if it is an error of package os.
 func oneLine(err error) string {
 	text := err.Error()
 	if e, ok := err.(*fs.PathError); ok {
 		text = e.Path + ": " + e.Err.Error()
+	}
+	if len(text) > maxMessage {
+		text = text[:maxMessage*3/4] + " […] " + text[len(text)-maxMessage/4:]
 	}
 	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
 	return fault.Escape(strings.Join(lines, " "))

@@ -33,6 +33,9 @@ func field[T any](x *Fields, key string, absent T, want string, as func(any) (T,
 	}
 	out, ok := as(v)
 	if !ok {
+		if of := reflect.ValueOf(v); of.Kind() == reflect.Slice {
+			v = fmt.Sprintf("a list of %d values", of.Len())
+		}
 		x.Fail(key, "found %.60v, want %s", v, want)
 		return absent
 	}

@@ -63,9 +63,11 @@ type File struct {
 	Meta    []Entry
 	Tensors []Tensor // in the order of the file
 
-	label  string
-	closer []io.Closer
-	buffer []byte
+	keys    map[string]int // places in Meta
+	tensors map[string]int // places in Tensors
+	label   string
+	closer  []io.Closer
+	buffer  []byte
 }
 
 // Open reads the metadata of a file and the list of its tensors, and those of the parts that follow the first of a
@@ -134,12 +136,12 @@ func (f *File) openParts(path string) error {
 	if n := x.Whole("split.tensors.count", len(f.Tensors)); n != len(f.Tensors) {
 		x.Fail("split.tensors.count", "found %d, want %d, which the files have", n, len(f.Tensors))
 	}
-	seen := map[string]bool{}
-	for _, t := range f.Tensors {
-		if seen[t.Name] {
+	clear(f.tensors)
+	for i, t := range f.Tensors {
+		if _, twice := f.tensors[t.Name]; twice {
 			x.Fail("tensor "+quoted(t.Name), "found it in two files, want each name once")
 		}
-		seen[t.Name] = true
+		f.tensors[t.Name] = i
 	}
 	return x.Err
 }
@@ -156,17 +158,17 @@ func (f *File) Close() error {
 // Read is Open of bytes that need not be a file.
 func Read(r io.ReaderAt, size int64) (*File, error) {
 	s := &scanner{r: bufio.NewReaderSize(io.NewSectionReader(r, 0, size), 1<<16), size: size}
-	f := &File{}
+	f := &File{keys: map[string]int{}, tensors: map[string]int{}}
 	tensors, entries := s.header(f)
-	seen := map[string]bool{}
 	for i := 0; i < entries && s.err == nil; i++ {
 		s.where = fmt.Sprintf("key %d of %d", i+1, entries)
 		e := Entry{Key: s.text()}
 		s.where = "key " + quoted(e.Key)
-		if e.Value = s.value(); seen[e.Key] {
+		e.Value = s.value()
+		if _, twice := f.keys[e.Key]; twice {
 			s.fail("found it twice, want each key once")
 		}
-		seen[e.Key] = true
+		f.keys[e.Key] = i
 		f.Meta = append(f.Meta, e)
 	}
 	for i := 0; i < tensors && s.err == nil; i++ {
@@ -245,13 +247,12 @@ func (f *File) place(in io.ReaderAt, end, size int64) error {
 	}
 	start := (end + align - 1) / align * align
 	order := make([]*Tensor, len(f.Tensors))
-	seen := map[string]bool{}
 	for i := range f.Tensors {
 		t := &f.Tensors[i]
-		if seen[t.Name] {
+		if _, twice := f.tensors[t.Name]; twice {
 			return fmt.Errorf("tensor %s: found it twice, want each name once", quoted(t.Name))
 		}
-		seen[t.Name], order[i] = true, t
+		f.tensors[t.Name], order[i] = i, t
 		switch {
 		case t.at%align != 0:
 			return fmt.Errorf("tensor %s: found it at byte %d, want a multiple of %d", quoted(t.Name), t.at, align)
@@ -272,8 +273,8 @@ func (f *File) place(in io.ReaderAt, end, size int64) error {
 
 // Get is the value of a key.
 func (f *File) Get(key string) (any, bool) {
-	i := slices.IndexFunc(f.Meta, func(e Entry) bool { return e.Key == key })
-	if i < 0 {
+	i, ok := f.keys[key]
+	if !ok {
 		return nil, false
 	}
 	return f.Meta[i].Value, true
@@ -281,11 +282,10 @@ func (f *File) Get(key string) (any, bool) {
 
 // Find is the tensor of a name, or nil.
 func (f *File) Find(name string) *Tensor {
-	i := slices.IndexFunc(f.Tensors, func(t Tensor) bool { return t.Name == name })
-	if i < 0 {
-		return nil
+	if i, ok := f.tensors[name]; ok {
+		return &f.Tensors[i]
 	}
-	return &f.Tensors[i]
+	return nil
 }
 
 // pieceSize is the number of numbers that are read at once: whole blocks of every type.

@@ -2,15 +2,18 @@ package exchange
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/internal/gguf"
@@ -217,6 +220,8 @@ func TestImportRefuses(t *testing.T) {
 		{with("tokenizer.ggml.tokens", slices.Repeat([]string{"\xff"}, 304)), `found "\xff" as token 0, want UTF-8`},
 		{with("tokenizer.ggml.merges", []string{"a nowhere"}), `model.merges[0]: "nowhere" is not in model.vocab`},
 		{with("tokenizer.ggml.eos_token_id", uint32(9999)), "eos_token_id: found 9999, want an id below vocab_size"},
+		{with("general.architecture", slices.Repeat([]uint8{255}, 1<<20)),
+			"general.architecture: found a list of 1048576 values, want a text"},
 		{with("tokenizer.ggml.model", "llama"), "tokenizer.ggml.scores: found 0 scores, want one for each of 304"},
 		{tensors(func(t []gguf.Source) []gguf.Source {
 			return append(t, gguf.Source{Name: "extra", Shape: []int{1}, Read: fill(1, 0)})
@@ -280,6 +285,53 @@ func TestImportRefusesBrokenBlocks(t *testing.T) {
 	}
 }
 
+// TestVocabulariesAreBounded: a few bytes of a file may ask for many merges, or for much text in JSON.
+func TestVocabulariesAreBounded(t *testing.T) {
+	binary := []string{} // all texts of 0 and 1: each is joined of two others in many ways
+	for n := 1; n <= 15; n++ {
+		for i := range 1 << n {
+			binary = append(binary, fmt.Sprintf("%0*b", n, i))
+		}
+	}
+	for want, c := range map[string]struct {
+		kind           string
+		tokens, merges []string
+		types          []int32
+		template       string
+	}{
+		"tokenizer.ggml.tokens: found 1048576 bytes in token 1, want at most 256": {kind: "llama",
+			tokens: []string{"a", strings.Repeat("a", 1<<20)}},
+		"tokenizer.ggml.scores: found more than 32 MiB":         {kind: "llama", tokens: binary},
+		"tokenizer.ggml.merges: found more than 32 MiB":         {merges: slices.Repeat([]string{""}, maxTexts/perText)},
+		"tokenizer.chat_template: found more than 32 MiB":       {template: strings.Repeat("\x01", maxTexts/8)},
+		"token_type: found more than 131072 tokens that are no": {types: slices.Repeat([]int32{control}, 1<<17+1)},
+	} {
+		tokens, types := c.tokens, c.types
+		for i := len(tokens); i < max(1, len(types)); i++ {
+			tokens = append(tokens, fmt.Sprint(i))
+		}
+		if types == nil {
+			types = slices.Repeat([]int32{normal}, len(tokens))
+		}
+		path := filepath.Join(t.TempDir(), "x.gguf")
+		err := gguf.Write(path, []gguf.Entry{{Key: "tokenizer.ggml.model", Value: cmp.Or(c.kind, "gpt2")},
+			{Key: "tokenizer.ggml.tokens", Value: tokens}, {Key: "tokenizer.ggml.token_type", Value: types},
+			{Key: "tokenizer.ggml.scores", Value: make([]float32, len(tokens))},
+			{Key: "tokenizer.ggml.merges", Value: c.merges}, {Key: "tokenizer.chat_template", Value: c.template},
+			{Key: "tokenizer.ggml.add_bos_token", Value: false}}, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := gguf.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = readTokenizer(f)
+		expect.Error(t, err, path, want)
+		f.Close()
+	}
+}
+
 func TestImportRefusesFolders(t *testing.T) {
 	full := t.TempDir()
 	if err := os.WriteFile(filepath.Join(full, "x"), nil, 0o666); err != nil {
@@ -319,4 +371,37 @@ func TestFactors(t *testing.T) {
 			t.Errorf("factor %d is %g, want %g", i, got[i], want)
 		}
 	}
+}
+
+// FuzzImport changes all that comes before the weights. An import is refused in one line that begins with the file's
+// name, or its tokenizer is one that can be read or is refused so.
+func FuzzImport(f *testing.F) {
+	expect.LimitMemory(f)
+	const weights = 1 << 17
+	for _, name := range fixtures {
+		b, err := os.ReadFile(fileOf(name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		const last = "output_norm.weight" // and 24 bytes: one dimension, type and place
+		f.Add(b[:bytes.LastIndex(b, []byte(last))+len(last)+24])
+	}
+	f.Fuzz(func(t *testing.T, head []byte) {
+		defer expect.Within(string(head[:min(len(head), 200)]))()
+		file, err := gguf.Read(bytes.NewReader(append(head, make([]byte, weights)...)), int64(len(head)+weights))
+		if err != nil {
+			return
+		}
+		in, err := newImporter(ImportOptions{File: "x.gguf", DType: "auto"}, file)
+		if err == nil {
+			folder := fstest.MapFS{}
+			for name, text := range in.vocab {
+				folder[name] = &fstest.MapFile{Data: text}
+			}
+			_, err = tokenizer.LoadFS(folder, "x.gguf")
+		}
+		if err != nil && (!strings.HasPrefix(err.Error(), "x.gguf") || strings.Contains(err.Error(), "\n")) {
+			t.Fatalf("%q", err)
+		}
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/posttrain/posttrain/internal/gguf"
+	"github.com/posttrain/posttrain/tokenizer"
 )
 
 // The types of tokens in a file.
@@ -23,16 +24,42 @@ const (
 	byteToken   = 6
 )
 
+// Bounds of a vocabulary: what is made of it takes many times its bytes in the file. The largest that are published have
+// 262,144 tokens and 580,000 merges of 9 bytes.
+const (
+	maxJoined    = 256      // bytes of a token that others are joined to
+	maxTexts     = 32 << 20 // bytes of all tokens, merges and templates in JSON
+	perText      = 24       // bytes that a text takes besides
+	maxTemplates = 64
+)
+
 // vocabulary is a file's tokenizer.
 type vocabulary struct {
 	*gguf.Fields
 	tokens []string
 	types  []int // [tokens]
+	left   int   // of maxTexts
+}
+
+// take counts texts of the tokenizer's files, and gives them back.
+func (v *vocabulary) take(key string, texts ...string) []string {
+	for _, t := range texts {
+		v.left -= perText + len(t)
+		for _, r := range t {
+			if r < ' ' || r == utf8.RuneError { // which become \u0001 and so on
+				v.left -= 10
+			}
+		}
+	}
+	if v.left < 0 {
+		v.Fail(key, "found more than %d MiB of tokens, merges and templates, want less", maxTexts>>20)
+	}
+	return texts
 }
 
 // readTokenizer makes the files of a folder's tokenizer.
 func readTokenizer(f *gguf.File) (map[string][]byte, error) {
-	v := vocabulary{Fields: &gguf.Fields{File: f}}
+	v := &vocabulary{Fields: &gguf.Fields{File: f}, left: maxTexts}
 	if err := v.read(); err != nil {
 		return nil, err
 	}
@@ -54,7 +81,6 @@ func readTokenizer(f *gguf.File) (map[string][]byte, error) {
 		var out bytes.Buffer
 		e := json.NewEncoder(&out)
 		e.SetEscapeHTML(false)
-		e.SetIndent("", " ")
 		if err := e.Encode(content); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -81,6 +107,7 @@ func (v *vocabulary) read() error {
 			v.Fail(tokens, "found %.60q as token %d, want UTF-8", text, i)
 		}
 	}
+	v.take(tokens, v.tokens...)
 	for i := range v.tokens { // rows of an embedding that no token has
 		if v.Err == nil && v.types[i] == unused && v.tokens[i] == padName(i) {
 			v.tokens[i] = ""
@@ -107,26 +134,40 @@ func (v *vocabulary) vocab() map[string]int {
 	return out
 }
 
+// addedToken is a token of tokenizer.json's added_tokens. A map would take ten times as much.
+type addedToken struct {
+	Content    string `json:"content"`
+	ID         int    `json:"id"`
+	LStrip     bool   `json:"lstrip"`
+	Normalized bool   `json:"normalized"`
+	RStrip     bool   `json:"rstrip"`
+	SingleWord bool   `json:"single_word"`
+	Special    bool   `json:"special"`
+}
+
 // added lists the tokens that are cut out of a text first.
-func (v *vocabulary) added() []object {
-	list := []object{}
+func (v *vocabulary) added() []addedToken {
+	list, phi := []addedToken{}, v.isPhi3()
 	for id, t := range v.tokens {
 		kind := v.types[id]
 		if t == "" || kind != control && kind != userDefined && kind != unknown {
 			continue
 		}
-		list = append(list, object{"id": id, "content": t, "single_word": false, "lstrip": false,
-			"rstrip": v.stripsBehind(t), "normalized": false, "special": kind != userDefined})
+		if len(list) == tokenizer.MaxAdded {
+			v.Fail("tokenizer.ggml.token_type", "found more than %d tokens that are no normal ones", len(list))
+			break
+		}
+		list = append(list, addedToken{ID: id, Content: t, Special: kind != userDefined,
+			RStrip: phi && !slices.Contains([]string{"<unk>", "<s>", "<|endoftext|>"}, t)})
 	}
 	return list
 }
 
-// stripsBehind says whether blanks behind an added token go with it. A file does not say so: llama.cpp takes it from the
-// name of a Phi 3.
-func (v *vocabulary) stripsBehind(token string) bool {
+// isPhi3 says whether blanks behind an added token go with it. A file does not say so: llama.cpp takes it from the name
+// of a Phi 3.
+func (v *vocabulary) isPhi3() bool {
 	name := strings.ToLower(v.Text("general.name", ""))
-	return (strings.Contains(name, "phi-3") || strings.Contains(name, phi3)) &&
-		!slices.Contains([]string{"<unk>", "<s>", "<|endoftext|>"}, token)
+	return strings.Contains(name, "phi-3") || strings.Contains(name, phi3)
 }
 
 const phi3 = "phi3"
@@ -183,7 +224,8 @@ func (v *vocabulary) byteLevel() object {
 	if err != nil {
 		v.Fail(pre, "%v", err)
 	}
-	m := bpe(v.vocab(), v.Texts("tokenizer.ggml.merges"))
+	const merges = "tokenizer.ggml.merges"
+	m := bpe(v.vocab(), v.take(merges, v.Texts(merges)...))
 	m["ignore_merges"] = p.whole
 	out := pipeline(m)
 	if p.nfc {
@@ -238,11 +280,18 @@ func (v *vocabulary) merges(vocab map[string]int) []string {
 		if v.types[id] != normal || math.IsNaN(scores[id]) {
 			continue
 		}
+		if len(t) > maxJoined {
+			v.Fail("tokenizer.ggml.tokens", "found %d bytes in token %d, want at most %d", len(t), id, maxJoined)
+		}
+		if v.Err != nil {
+			return nil
+		}
 		for at := range t {
 			left, first := vocab[t[:at]]
 			right, second := vocab[t[at:]]
 			if at > 0 && first && second && v.types[left] == normal && v.types[right] == normal {
 				all = append(all, joined{t[:at] + " " + t[at:], at, scores[id], id})
+				v.take(key, all[len(all)-1].text)
 			}
 		}
 	}
@@ -284,13 +333,18 @@ func (v *vocabulary) templates() any {
 	if !v.Has(key) {
 		return nil
 	}
-	text := v.Text(key, "")
+	text := v.take(key, v.Text(key, ""))[0]
 	if len(names) == 0 {
 		return text
 	}
+	if len(names) > maxTemplates {
+		v.Fail("tokenizer.chat_templates", "found %d names, want at most %d", len(names), maxTemplates)
+		return nil
+	}
 	list := []object{{"name": "default", "template": text}}
 	for _, name := range names {
-		list = append(list, object{"name": name, "template": v.Text(key+"."+name, "")})
+		text := v.take(key, name+v.Text(key+"."+name, ""))[0]
+		list = append(list, object{"name": name, "template": text[len(name):]})
 	}
 	return list
 }
