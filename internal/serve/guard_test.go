@@ -64,6 +64,16 @@ func TestOtherSites(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
+	got := r.send(t, "OPTIONS", "/v1/chat/completions", "", func(q *http.Request) {
+		q.Header.Set("Origin", "https://example.org")
+		q.Header.Set("Access-Control-Request-Method", "POST")
+		q.Header.Set("Access-Control-Request-Private-Network", "true")
+	})
+	for name := range got.header {
+		if got.status != http.StatusMethodNotAllowed || strings.HasPrefix(name, "Access-Control") {
+			t.Errorf("preflight: %+v", got)
+		}
+	}
 	for _, host := range []string{"localhost", "localhost:1", "[::1]:80", "127.0.0.2"} {
 		got := r.send(t, "GET", "/v1/models", "", func(q *http.Request) { q.Host = host })
 		if got.status != http.StatusOK {
