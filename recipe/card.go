@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/internal/hub"
 	"github.com/posttrain/posttrain/internal/hubcache"
@@ -39,10 +40,44 @@ func DeriveCard(from, library, heading, text string) string {
 	body := string(card)
 	if err != nil {
 		body = fmt.Sprintf("---\nbase_model: %s\nlibrary_name: any\ntags:\n- posttrain\n---\n\n# %s\n\n",
-			strconv.Quote(baseName(from)), hub.Short(from))
+			strconv.Quote(baseName(from)), words(hub.Short(from)))
 	}
 	body = strings.TrimRight(body, "\n") + "\n\n" // a heading stands alone
-	return libraryLine.ReplaceAllString(body, "library_name: "+library) + fmt.Sprintf("## %s\n\n```\n%s```\n", heading, text)
+	return libraryLine.ReplaceAllString(body, "library_name: "+library) + "## " + heading + "\n\n" + block("", text)
+}
+
+// Names of files, values of a config and a summary may come from elsewhere: in a card they are text, and neither
+// Markdown nor HTML.
+
+var markup = regexp.MustCompile("[\\\\`*<>&\\[\\]]")
+
+// words are a text of a line.
+func words(s string) string { return markup.ReplaceAllString(fault.Line(s), `\$0`) }
+
+var backticks = regexp.MustCompile("`+")
+
+// fence is at least that many backticks, and more than the text has in a row.
+func fence(least int, text string) string {
+	for _, some := range backticks.FindAllString(text, -1) {
+		least = max(least, len(some)+1)
+	}
+	return strings.Repeat("`", least)
+}
+
+// span is a text of a line as code.
+func span(s string) string {
+	s = fault.Line(s)
+	f := fence(1, s)
+	if strings.HasPrefix(s, "`") || strings.HasSuffix(s, "`") {
+		s = " " + s + " " // Markdown removes them
+	}
+	return f + s + f
+}
+
+// block is a text as lines of code.
+func block(language, text string) string {
+	f := fence(3, text)
+	return fmt.Sprintf("%s%s\n%s%s\n", f, language, fault.Escape(text), f)
 }
 
 // card is the text of the model card.
@@ -58,16 +93,16 @@ func (r *Run) card(summary string) (string, error) {
 	of := dataFiles(values, inputs)
 	var s strings.Builder
 	r.frontMatter(&s, of)
-	fmt.Fprintf(&s, "# %s of %s\n\nTrained by `posttrain %s`.\n\n## Base model\n\n`%s`, weights %s.\n", r.Title,
-		hub.Short(r.Base.Model), r.Command, r.Base.Model, r.baseHash())
+	fmt.Fprintf(&s, "# %s of %s\n\nTrained by `posttrain %s`.\n\n## Base model\n\n%s, weights %s.\n", r.Title,
+		words(hub.Short(r.Base.Model)), r.Command, span(r.Base.Model), r.baseHash())
 	fmt.Fprint(&s, "\n## Data\n\n")
 	for _, f := range of {
-		fmt.Fprintf(&s, "- `%s` `%s`: %s\n", f.key, f.path, f.hash)
+		fmt.Fprintf(&s, "- `%s` %s: %s\n", f.key, span(f.path), f.hash)
 	}
-	fmt.Fprintf(&s, "\n## Objective\n\n```\n%s```\n\n## Metrics\n\n```\n%s```\n", r.objective(), summary)
+	fmt.Fprintf(&s, "\n## Objective\n\n%s\n## Metrics\n\n%s", block("", r.objective()), block("", summary))
 	fmt.Fprintf(&s, "\n## Settings, and how to repeat the run\n\nWith the files above and this as config.yaml, the "+
-		"same version, engine and seed give the same bits:\n\n```\nposttrain %s --config config.yaml\n```\n\n"+
-		"```yaml\n%s```\n", r.Command, strings.TrimLeft(string(r.resolved), "\n"))
+		"same version, engine and seed give the same bits:\n\n```\nposttrain %s --config config.yaml\n```\n\n%s",
+		r.Command, block("yaml", strings.TrimLeft(string(r.resolved), "\n")))
 	return s.String(), nil
 }
 

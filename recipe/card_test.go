@@ -3,6 +3,7 @@ package recipe
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -17,6 +18,27 @@ func TestDeriveCard(t *testing.T) {
 		if card != "# Mine\n\n## Exported\n\n```\nas f16\n```\n" {
 			t.Errorf("%q becomes\n%s", "# Mine"+end, card)
 		}
+	}
+}
+
+// TestForeignTextInACard: names and values are shown as they are: no markup, no end of a block, nothing for a terminal.
+func TestForeignTextInACard(t *testing.T) {
+	for _, c := range []struct{ got, want string }{
+		{words("a_b <img src=x onerror=f()> [x](javascript:1) `*&\x1b[2J\n# b"),
+			`a_b \<img src=x onerror=f()\> \[x\](javascript:1) \` + "`" + `\*\&\\x1b\[2J\\n# b`},
+		{span("a.jsonl"), "`a.jsonl`"},
+		{span("a`<b>``c\n\x1b[31m\u202e"), "```a`<b>``c\\n\\x1b[31m\\u202e```"},
+		{span("`"), "`` ` ``"},
+		{block("", "a\n"), "```\na\n```\n"},
+		{block("yaml", "a: |\n  ````\n```\n<script>\x1b[31m\n"), "`````yaml\na: |\n  ````\n```\n<script>\\x1b[31m\n`````\n"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%q, want %q", c.got, c.want)
+		}
+	}
+	if card := DeriveCard(filepath.Join(t.TempDir(), "<b>"), "gguf", "Exported", "f16\n"); !strings.Contains(card,
+		"\n# \\<b\\>\n") {
+		t.Error(card)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/files"
 )
 
@@ -304,9 +305,9 @@ func HashConfig(resolved []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// WriteSummary stores the run's summary in words.
+// WriteSummary stores the run's summary in words. It may have names of files, which say nothing to a terminal.
 func (f *Folder) WriteSummary(text string) error {
-	return f.WriteFile(summaryName, []byte(text))
+	return f.WriteFile(summaryName, []byte(fault.Escape(text)))
 }
 
 // WriteSummaryJSON stores the run's summary in numbers.

@@ -175,8 +175,11 @@ func TestFinished(t *testing.T) {
 		}
 	}
 	check(false)
-	if err := f.WriteSummary("done"); err != nil {
+	if err := f.WriteSummary("done\t\x1b[2J\n"); err != nil {
 		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(f.Path(summaryName)); err != nil || string(text) != "done\t\\x1b[2J\n" {
+		t.Errorf("%q, %v", text, err)
 	}
 	check(true)
 	if _, err := f.NoteInputs("1"); err != nil {

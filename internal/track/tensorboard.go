@@ -171,7 +171,8 @@ func markdown(line []byte) string {
 	return b.String()
 }
 
+// ends are what ends a line in Markdown, each with the indent of the next.
+var ends = strings.NewReplacer("\r\n", "\n    ", "\r", "\n    ", "\n", "\n    ")
+
 // indent makes a text a block that Markdown leaves alone.
-func indent(s string) string {
-	return "    " + strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n    ") + "\n"
-}
+func indent(s string) string { return "    " + ends.Replace(strings.TrimRight(s, "\n")) + "\n" }

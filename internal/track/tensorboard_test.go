@@ -33,6 +33,15 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// TestMarkdown: no line of a sample is outside of its block, whatever ends it.
+func TestMarkdown(t *testing.T) {
+	got := markdown([]byte(`{"completion": "a\r<script>\r\n<b>\n\n# c\n", "step": 3}`))
+	const want = "**completion**\n\n    a\n    <script>\n    <b>\n    \n    # c\n\n**step**\n\n    3\n\n"
+	if got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // point is a scalar read back.
 type point struct {
 	step  int
