@@ -84,6 +84,19 @@ func derive(secret []byte, use string, facts ...any) ([]byte, error) {
 	return hkdf.Key(sha256.New, secret, nil, info, 32)
 }
 
+// CheckSumKey refuses a public key that no agent can share a secret with: one of another length or of low order.
+func CheckSumKey(public []byte) error {
+	other, err := ecdh.X25519().NewPublicKey(public)
+	if err != nil {
+		return err
+	}
+	key, err := ecdh.X25519().NewPrivateKey(make([]byte, KeySize)) // any one shows it
+	if err == nil {
+		_, err = key.ECDH(other)
+	}
+	return err
+}
+
 // Sum names one secure sum. All that take part must see the same one: every fact of it is in the masks.
 type Sum struct {
 	Run     string // id of the run

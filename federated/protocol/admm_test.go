@@ -431,12 +431,12 @@ func turns(r *trial, before func(i int)) {
 // Who is late, foreign or sends the wrong thing is refused with a reason, and the round continues.
 func TestSynchronousRefusals(t *testing.T) {
 	o := Defaults(FedPG)
-	o.Agents, o.Wire = 4, "float64"
+	o.Agents, o.Wire = 5, "float64"
 	s, err := NewServer(o, []float64{1, 2}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 4 {
+	for i := range 5 {
 		s.Join(i)
 	}
 	g := [][]float64{{1, 1}}
@@ -448,7 +448,7 @@ func TestSynchronousRefusals(t *testing.T) {
 		{Update{Agent: -1, Kind: Gradient, Vectors: g}, ReasonAgent},
 		{Update{Agent: 0, Kind: Gradient, Version: 1, Vectors: g}, federated.ReasonVersion},
 		{Update{Agent: 0, Kind: Search, Vectors: g}, federated.ReasonVersion},
-		{Update{Agent: 0, Kind: Gradient}, ReasonKind},
+		{Update{Agent: 4, Kind: Gradient}, ReasonKind},
 		{Update{Agent: 0, Kind: Gradient, Vectors: g}, ""},
 		{Update{Agent: 0, Kind: Gradient, Vectors: g}, federated.ReasonDuplicate},
 		{Update{Agent: 1, Kind: Gradient, Vectors: [][]float64{{1}}}, federated.ReasonLength},

@@ -210,6 +210,43 @@ func TestTurnWithoutAnswers(t *testing.T) {
 	}
 }
 
+// An agent that leaves when it has answered a turn is not waited for in the next.
+func TestLeftAfterAnAnswer(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		o := secureOptions(protocol.FedNPGADMM)
+		o.Secure = secure
+		w := newWorld(t, o)
+		if secure {
+			w.startSum()
+		}
+		w.do(2)
+		w.take(second(w.server.Leave(2)))
+		for w.step() {
+		}
+		if !w.server.Done() {
+			t.Errorf("secure %v: the run waits at version %d", secure, w.server.Version())
+		}
+	}
+}
+
+// Parameters that the wire cannot carry would end every agent: a round that leads there has no step.
+func TestParametersThatOverflow(t *testing.T) {
+	for _, method := range []string{protocol.FedAvg, protocol.FedPPO} {
+		o := options(method)
+		w := newWorld(t, o)
+		for n := 0; w.server.Version() < 2; n++ {
+			u := protocol.Update{Agent: n % o.Agents, Kind: protocol.Train, Version: w.server.Version(),
+				Vectors: [][]float64{slices.Repeat([]float64{math.MaxFloat32}, 5)}}
+			w.give(u)
+		}
+		theta := w.server.Params()
+		federated.RoundFloat32(theta)
+		if last := w.log[len(w.log)-1]; !federated.Finite(theta) || last.Metrics["refused/step"] != 1 {
+			t.Errorf("%s: θ %v, %+v", method, theta, last)
+		}
+	}
+}
+
 // Rule adamw is the textbook's: two updates by hand in float64, after a warm-up of one, with decay on one tensor alone.
 func TestAdamWByHand(t *testing.T) {
 	o := protocol.Defaults(protocol.AFedPG)

@@ -331,6 +331,9 @@ func (o Options) round(v []float64) []float64 {
 	return v
 }
 
+// carries reports whether the wire has these numbers: parameters that overflow on it would end every agent.
+func (o Options) carries(v []float64) bool { return federated.Finite(o.round(v)) }
+
 // Width is the bytes of a number on the wire.
 func (o Options) Width() int {
 	if o.Wire == "float32" {

@@ -40,6 +40,11 @@ const (
 	Stop     Kind = "stop"     // the run has ended; there is no answer
 )
 
+// Known reports whether it is one of them.
+func (k Kind) Known() bool {
+	return slices.Contains([]Kind{Gradient, Solve, Product, Search, Train, Stop}, k)
+}
+
 // Task is what the server asks of one agent. The slices belong to the server: an agent does not write to them.
 type Task struct {
 	Kind    Kind `json:"kind"`

@@ -13,7 +13,7 @@ func newMethod(o Options, start []float64) method {
 	case FedPG:
 		return &meanGradient{Rule: newRule(o, start)}
 	}
-	return &average{start}
+	return &average{o, start}
 }
 
 // parts are one vector of each answer, nil for the absent, or nil if all are absent.
@@ -54,6 +54,7 @@ func (m *meanGradient) next(_ Task, weights []float64, answers []*Update) outcom
 // average is the server of FedPPO and FedAvg: agents train for themselves, and the mean change of their weights is added
 // to θ.
 type average struct {
+	o     Options
 	Theta []float64 `json:"-"`
 }
 
@@ -63,7 +64,7 @@ func (a *average) leave(int)        {}
 
 func (a *average) next(_ Task, weights []float64, answers []*Update) outcome {
 	change := federated.Mean(weights, parts(answers, 0))
-	if change == nil {
+	if change == nil || !a.o.carries(federated.FedAvg(a.Theta, change)) {
 		return outcome{refused: true}
 	}
 	a.Theta = federated.FedAvg(a.Theta, change)
@@ -92,8 +93,7 @@ func (t *trust) along(y []float64) outcome {
 	if t.Scale = scale; *t.o.LineSearch == "on" {
 		return outcome{task: &Task{Kind: Search, Direction: y, Scale: t.Scale}}
 	}
-	t.Theta = federated.Ahead(t.Theta, t.Scale, y)
-	return t.outcome(y, outcome{})
+	return t.outcome(y, outcome{refused: !t.step(t.Scale, y)})
 }
 
 // searched ends the round with the answers of the line search.
@@ -116,8 +116,18 @@ func (t *trust) searched(y, weights []float64, answers []*Update) outcome {
 		return t.outcome(y, outcome{refused: true, values: values})
 	}
 	values["kl"], values["gain"] = kl, gain
-	t.Theta = federated.Ahead(t.Theta, federated.SearchScales(t.Scale)[j], y)
-	return t.outcome(y, outcome{values: values})
+	refused := !t.step(federated.SearchScales(t.Scale)[j], y)
+	return t.outcome(y, outcome{values: values, refused: refused})
+}
+
+// step goes along y, unless the wire cannot carry where that leads.
+func (t *trust) step(scale float64, y []float64) bool {
+	theta := federated.Ahead(t.Theta, scale, y)
+	if !t.o.carries(theta) {
+		return false
+	}
+	t.Theta = theta
+	return true
 }
 
 func (t *trust) outcome(y []float64, out outcome) outcome {

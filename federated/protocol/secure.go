@@ -26,6 +26,10 @@ type sums struct {
 	Total    fixedPoint // of these, [vectors·d]
 }
 
+// has reports whether an agent has sent its part of the sum under way. It counts whatever becomes of the agent: without
+// it the sum would begin again, and the messages that are on their way would show the first one, too.
+func (s *sums) has(agent int) bool { return s.Present != nil && slices.Contains(s.Answered, agent) }
+
 // drop ends the sum under way if the agent is in it.
 func (s *sums) drop(agent int) {
 	if slices.Contains(s.Present, agent) {
@@ -69,39 +73,42 @@ func (s *synchronous) vectors() int {
 }
 
 func (s *synchronous) receiveSecure(u Update) (Receipt, []Send) {
-	switch {
-	case len(u.Vectors) > 0:
-		return s.refuse(ReasonKind, "plain vectors, want masked ones: this run makes secure sums"), nil
-	case u.Attempt > 0:
+	if u.Attempt > 0 {
 		return s.masked(u)
 	}
 	if refusal, ok := s.late(&u); !ok {
 		return refusal, nil
 	}
-	if len(u.Key) != federated.KeySize {
-		return s.refuse(ReasonKind, fmt.Sprintf("a key of %d bytes, want %d", len(u.Key), federated.KeySize)), nil
+	fault := ""
+	switch err := federated.CheckSumKey(u.Key); {
+	case len(u.Vectors) > 0:
+		fault = "plain vectors, want masked ones: this run makes secure sums"
+	case len(u.Numbers)+len(u.Masked) > 0:
+		fault = fmt.Sprintf("%d numbers and %d masked ones with a key, want none", len(u.Numbers), len(u.Masked))
+	case err != nil:
+		fault = fmt.Sprintf("a key of %d bytes: %s, want one of X25519", len(u.Key), err)
+	default:
+		return s.ready(u)
 	}
-	return s.ready(u)
+	return s.without(u.Agent, s.refuse(ReasonKind, fault))
 }
 
-// ready notes that an agent has its vectors. One that was killed has done its task again.
+// ready notes that an agent has its vectors. One that was killed has done its task again; what it has sent for the sum
+// under way still counts.
 func (s *synchronous) ready(u Update) (Receipt, []Send) {
 	s.Members[u.Agent].Joined = true
+	if s.Sums.has(u.Agent) {
+		return Receipt{Accepted: true}, nil
+	}
 	before := s.Turn.Answers[u.Agent]
 	s.Turn.Answers[u.Agent] = &answer{Update: u}
 	if slices.Contains(s.Sums.Present, u.Agent) {
-		switch {
-		case !slices.Equal(before.Update.Key, u.Key):
-			s.Sums.drop(u.Agent) // begun again, with the other key
-		case slices.Contains(s.Sums.Answered, u.Agent):
-			return Receipt{Accepted: true}, nil
-		default:
+		if slices.Equal(before.Update.Key, u.Key) {
 			return Receipt{Accepted: true}, []Send{s.send(u.Agent, s.summand(u.Agent))}
 		}
+		s.Sums.drop(u.Agent) // begun again, with the other key
 	}
-	receipt, sends := s.advance()
-	receipt.Accepted = true
-	return receipt, sends
+	return s.proceed(Receipt{Accepted: true})
 }
 
 // sum begins the sum of a turn that all have answered, unless it is under way. One agent makes no sum: it is absent.
@@ -142,21 +149,17 @@ func (s *synchronous) weight(agent int) float64 {
 }
 
 // masked adds an agent's masked vectors.
-func (s *synchronous) masked(u Update) (receipt Receipt, sends []Send) {
+func (s *synchronous) masked(u Update) (Receipt, []Send) {
 	s.Members[u.Agent].Up += u.Payload(s.o.Width())
 	switch {
 	case s.Sums.Present == nil || u.Attempt != s.Sums.Attempts || !slices.Contains(s.Sums.Present, u.Agent):
 		return s.refuse(federated.ReasonVersion,
 			fmt.Sprintf("attempt %d of a sum, which is not under way", u.Attempt)), nil
-	case slices.Contains(s.Sums.Answered, u.Agent):
+	case s.Sums.has(u.Agent):
 		return s.refuse(federated.ReasonDuplicate, fmt.Sprintf("agent %d has answered this sum before", u.Agent)), nil
 	case len(u.Masked) != len(s.Sums.Total):
-		receipt = s.refuse(federated.ReasonLength,
-			fmt.Sprintf("%d masked numbers, want %d", len(u.Masked), len(s.Sums.Total)))
-		s.drop([]int{u.Agent})
-		closed, sends := s.advance()
-		receipt.Stepped, receipt.Metrics = closed.Stepped, closed.Metrics
-		return receipt, sends
+		return s.without(u.Agent, s.refuse(federated.ReasonLength,
+			fmt.Sprintf("%d masked numbers, want %d", len(u.Masked), len(s.Sums.Total))))
 	}
 	federated.AddFixed(s.Sums.Total, u.Masked)
 	if s.Sums.Answered = append(s.Sums.Answered, u.Agent); len(s.Sums.Answered) < len(s.Sums.Present) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -309,8 +310,8 @@ func TestNoSumOfOne(t *testing.T) {
 }
 
 func TestSecureServerRefuses(t *testing.T) {
-	w := newWorld(t, secureOptions(protocol.FedPG))
 	u := protocol.Update{Agent: 1, Kind: protocol.Gradient, Vectors: [][]float64{{1, 2, 3, 4, 5}}}
+	base := append([]byte{9}, make([]byte, federated.KeySize-1)...) // a good key
 	cases := map[string]struct {
 		reason string
 		change func(*protocol.Update)
@@ -320,14 +321,31 @@ func TestSecureServerRefuses(t *testing.T) {
 		"no sum under way": {federated.ReasonVersion, func(u *protocol.Update) { u.Vectors, u.Attempt = nil, 1 }},
 		"another round":    {federated.ReasonVersion, func(u *protocol.Update) { u.Vectors, u.Version = nil, 3 }},
 		"a stranger":       {protocol.ReasonAgent, func(u *protocol.Update) { u.Vectors, u.Agent = nil, 9 }},
+		"a key of low order, which would end all others": {protocol.ReasonKind,
+			func(u *protocol.Update) { u.Vectors, u.Key = nil, make([]byte, federated.KeySize) }},
+		"numbers that no snapshot can hold": {protocol.ReasonKind,
+			func(u *protocol.Update) { u.Vectors, u.Key, u.Numbers = nil, base, []float64{math.NaN()} }},
+		"a sum with a key": {protocol.ReasonKind,
+			func(u *protocol.Update) { u.Vectors, u.Key, u.Masked = nil, base, make([]uint64, 5) }},
 	}
 	for name, c := range cases {
 		bad := u
 		c.change(&bad)
+		w := newWorld(t, secureOptions(protocol.FedPG))
 		if r, _ := w.server.Receive(bad); r.Accepted || r.Reason != c.reason || r.Detail == "" {
 			t.Errorf("%s: %+v, want a refusal for %s", name, r, c.reason)
 		}
+		if c.reason != protocol.ReasonKind { // else the agent is absent from the round, which does not wait for it
+			continue
+		}
+		for _, i := range []int{0, 2, 3, 0, 2, 3} {
+			w.do(i)
+		}
+		if w.server.Version() != 1 {
+			t.Errorf("%s: the round does not end", name)
+		}
 	}
+	w := newWorld(t, secureOptions(protocol.FedPG))
 	load := protocol.RandomQuadratic(5, 7).Of(0, 7)
 	a, err := protocol.NewAgent(0, load, w.o)
 	if err != nil {
@@ -449,5 +467,185 @@ func TestMasksAreUsedOnce(t *testing.T) {
 	}
 	if _, err := again.Do(t.Context(), sum); err == nil || !strings.Contains(err.Error(), "must not be used twice") {
 		t.Errorf("other vectors: %v", err)
+	}
+}
+
+// curious is a server that looks at all that passes.
+type curious struct {
+	*world
+	sums map[int]*sumSeen // by attempt
+}
+
+type sumSeen struct {
+	task     protocol.Task
+	messages map[int][]uint64 // masked, by agent
+}
+
+// do has an agent do its newest task.
+func (c *curious) do(agent int) {
+	c.t.Helper()
+	c.deliver(c.make(agent))
+}
+
+func (c *curious) make(agent int) (protocol.Task, protocol.Update) {
+	c.t.Helper()
+	tasks := c.tasks[agent]
+	task := tasks[len(tasks)-1]
+	u, err := c.agents[agent].Do(c.t.Context(), task)
+	if c.tasks[agent] = nil; err != nil {
+		c.t.Fatal(err)
+	}
+	return task, u
+}
+
+func (c *curious) deliver(task protocol.Task, u protocol.Update) {
+	if u.Masked != nil {
+		if c.sums[task.Attempt] == nil {
+			c.sums[task.Attempt] = &sumSeen{task, map[int][]uint64{}}
+		}
+		c.sums[task.Attempt].messages[u.Agent] = u.Masked
+	}
+	c.give(u)
+}
+
+func (c *curious) all(agents ...int) {
+	c.t.Helper()
+	for _, i := range agents {
+		c.do(i)
+	}
+}
+
+func (c *curious) deadline()       { c.take(second(c.server.Deadline())) }
+func (c *curious) leave(agent int) { c.take(second(c.server.Leave(agent))) }
+
+// killed has an agent come back without its state.
+func (c *curious) killed(agent int, secret byte) {
+	q := protocol.RandomQuadratic(5, 7)
+	q.Noise = 0.3
+	a, err := protocol.NewAgent(agent, q.Of(agent, 7), c.o)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	a.Secure(slices.Repeat([]byte{secret}, 32), "run")
+	c.agents[agent], c.tasks[agent] = a, nil
+	c.take(second(c.server.Join(agent)))
+}
+
+// learned are the means that the server can read: of the sums whose messages it has from all.
+func (c *curious) learned(vectors [][]float64) (means []string, read map[int][]float64) {
+	read = map[int][]float64{}
+	for attempt := 1; attempt <= len(c.sums); attempt++ {
+		s, total, plain := c.sums[attempt], make([]uint64, 5), make([]float64, 5)
+		for agent, m := range s.messages {
+			federated.AddFixed(total, m)
+			federated.AddScaled(plain, 1/float64(len(s.task.Present)), vectors[agent])
+		}
+		far := federated.Norm(federated.Difference(federated.FromFixed(total), plain))
+		switch whole := len(s.messages) == len(s.task.Present); {
+		case whole && far < 1e-9:
+			means, read[attempt] = append(means, fmt.Sprint(s.task.Present)), federated.FromFixed(total)
+		case whole || far < 1:
+			c.t.Errorf("attempt %d: %d of %v have sent, and the sum is off by %g", attempt, len(s.messages),
+				s.task.Present, far)
+		}
+	}
+	return means, read
+}
+
+// TestWhatDropoutsShow: what a curious server learns of the vectors where agent 2 drops out is what the table of
+// docs/federated.md says.
+func TestWhatDropoutsShow(t *testing.T) {
+	text, err := os.ReadFile("../../docs/federated.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for row, phase := range map[string]struct {
+		do    func(*curious)
+		means string
+	}{
+		"before it is ready | the mean of the others |": {func(c *curious) {
+			c.all(0, 1, 3)
+			c.deadline()
+			c.all(0, 1, 3)
+		}, "[0 1 3]"},
+		"when it is ready, and no sum is named | the mean of the others |": {func(c *curious) {
+			c.all(2, 0, 1)
+			c.leave(2)
+			c.all(3, 0, 1, 3)
+		}, "[0 1 3]"},
+		"named in a sum, before it sends | the mean of the others, who repeat the sum with new masks |": {func(c *curious) {
+			c.all(0, 1, 2, 3, 0, 1, 3)
+			c.deadline()
+			c.all(0, 1, 3)
+		}, "[0 1 3]"},
+		"the same, but its message comes later | the mean with it and that of the others, and so its vector |": {
+			func(c *curious) {
+				c.all(0, 1, 2, 3, 0, 1, 3)
+				task, late := c.make(2)
+				c.deadline()
+				c.all(0, 1, 3)
+				c.deliver(task, late)
+			}, "[0 1 2 3] [0 1 3]"},
+		"the same, with another agent | the mean with both and that of the others, and so the sum of the two |": {
+			func(c *curious) {
+				c.all(0, 1, 2, 3, 0, 1)
+				task, late := c.make(2)
+				other, later := c.make(3)
+				c.deadline()
+				c.all(0, 1)
+				c.deliver(task, late)
+				c.deliver(other, later)
+			}, "[0 1 2 3] [0 1]"},
+		"when it has sent | the mean with it |": {func(c *curious) {
+			c.all(0, 1, 2, 3, 0, 2)
+			c.leave(2)
+			c.all(1, 3)
+		}, "[0 1 2 3]"},
+		"named in a sum; it comes back with its secret | the mean with it |": {func(c *curious) {
+			c.all(0, 1, 2, 3, 0)
+			c.killed(2, 3)
+			c.all(2, 1, 2, 3)
+		}, "[0 1 2 3]"},
+		"named in a sum; it comes back without its secret | the mean with it, by another sum |": {func(c *curious) {
+			c.all(0, 1, 2, 3, 0, 1)
+			c.killed(2, 99)
+			c.all(2, 0, 1, 2, 3)
+		}, "[0 1 2 3]"},
+		"when it has sent; it comes back without its secret | the mean with it |": {func(c *curious) {
+			c.all(0, 1, 2, 3, 0, 1, 2)
+			c.killed(2, 99)
+			c.all(2, 3)
+		}, "[0 1 2 3]"},
+		"and all others but one | nothing |": {func(c *curious) {
+			c.all(0, 1, 2, 3)
+			for _, i := range []int{2, 1, 3} {
+				c.do(0)
+				c.leave(i)
+			}
+		}, ""},
+	} {
+		o := secureOptions(protocol.FedPG)
+		o.Quorum = new(0.5)
+		c := &curious{newWorld(t, o), map[int]*sumSeen{}}
+		o.Secure = false
+		var vectors [][]float64
+		for i, plain := range newWorld(t, o).agents {
+			u, err := plain.Do(t.Context(), c.tasks[i][0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			vectors = append(vectors, u.Vectors[0])
+		}
+		phase.do(c)
+		means, read := c.learned(vectors)
+		if got := strings.Join(means, " "); got != phase.means || c.server.Version() != 1 {
+			t.Errorf("%s the server, at version %d, has learned %q, want %q", row, c.server.Version(), got, phase.means)
+		}
+		if phase.means == "[0 1 2 3] [0 1 3]" {
+			nearly(t, row, federated.Difference(federated.Scaled(4, read[1]), federated.Scaled(3, read[2])), vectors[2], 1e-9)
+		}
+		if !strings.Contains(string(text), "| "+row+"\n") {
+			t.Errorf("docs/federated.md lacks the row %q", row)
+		}
 	}
 }

@@ -144,9 +144,9 @@ func (c *core) arrive(u *Update, kind Kind, vectors, numbers int) (refusal Recei
 		return c.refuse(ReasonEnded, "the run is over"), false
 	case u.Kind != kind:
 		return c.refuse(ReasonKind, fmt.Sprintf("kind %q, want %s", u.Kind, kind)), false
-	case len(u.Vectors) != vectors || len(u.Numbers) != numbers:
-		return c.refuse(ReasonKind, fmt.Sprintf("%d vectors and %d numbers, want %d and %d", len(u.Vectors),
-			len(u.Numbers), vectors, numbers)), false
+	case len(u.Vectors) != vectors || len(u.Numbers) != numbers || len(u.Key)+len(u.Masked) > 0:
+		return c.refuse(ReasonKind, fmt.Sprintf("%d vectors, %d numbers and %d for secure sums, want %d, %d and 0",
+			len(u.Vectors), len(u.Numbers), len(u.Key)+len(u.Masked), vectors, numbers)), false
 	}
 	return Receipt{}, true
 }

@@ -104,13 +104,14 @@ func (s *synchronous) choose() (chosen []int) {
 	return chosen
 }
 
-// ask opens a turn.
+// ask opens a turn for those of the agents that have not left.
 func (s *synchronous) ask(t Task, agents []int) (sends []Send) {
 	if t.Direction = s.o.round(t.Direction); t.Params == nil {
 		t.Params = s.Turn.Task.Params // those of the round
 	} else {
 		t.Params = s.o.round(t.Params)
 	}
+	agents = slices.DeleteFunc(agents, func(i int) bool { return s.Members[i].Left })
 	s.Turn.Task, s.Turn.Open, s.Turn.Answers = t, agents, make([]*answer, len(s.Members))
 	s.Turn.Number++
 	for _, i := range agents {
@@ -149,7 +150,7 @@ func (s *synchronous) Join(agent int) (Receipt, []Send) {
 	case !s.waits(agent):
 		return Receipt{}, nil
 	case t.Kind == Solve && t.Step > 0:
-		return s.without(agent)
+		return s.without(agent, Receipt{})
 	case s.Now == 0 && t.Samples():
 		t = s.own(agent) // there is nothing that it could have lost
 	}
@@ -162,10 +163,17 @@ func (s *synchronous) waits(agent int) bool {
 	return slices.Contains(s.Turn.Open, agent) && (a == nil || s.summing() && !a.Refused)
 }
 
-// without continues as if an agent were absent from the turn.
-func (s *synchronous) without(agent int) (Receipt, []Send) {
+// without continues as if an agent were absent from the turn, whose update has that receipt.
+func (s *synchronous) without(agent int, receipt Receipt) (Receipt, []Send) {
 	s.drop([]int{agent})
-	return s.advance()
+	return s.proceed(receipt)
+}
+
+// proceed closes the turn if all have answered, and adds to the receipt of the last update what that has led to.
+func (s *synchronous) proceed(receipt Receipt) (Receipt, []Send) {
+	closed, sends := s.advance()
+	receipt.Stepped, receipt.Metrics = closed.Stepped, closed.Metrics
+	return receipt, sends
 }
 
 // drop makes agents absent from the rest of the round.
@@ -186,13 +194,13 @@ func (s *synchronous) Receive(u Update) (Receipt, []Send) {
 		return refusal, nil
 	}
 	refusal, ok := s.arrive(&u, t.Kind, len(vectors), numbers)
-	if !ok {
+	switch {
+	case !ok && refusal.Reason == ReasonKind:
+		return s.without(u.Agent, refusal)
+	case !ok:
 		return refusal, nil
 	}
-	receipt := s.count(u)
-	closed, sends := s.advance()
-	receipt.Stepped, receipt.Metrics = closed.Stepped, closed.Metrics
-	return receipt, sends
+	return s.proceed(s.count(u))
 }
 
 // count judges an answer and keeps it.
@@ -299,7 +307,7 @@ func (s *synchronous) close() (Receipt, []Send) {
 	out := s.Method.next(t, s.Turn.Weights, updates)
 	if out.task != nil {
 		sends := s.ask(*out.task, present)
-		if len(present) == 0 { // nobody will answer
+		if len(s.Turn.Open) == 0 { // nobody will answer
 			return s.close()
 		}
 		return Receipt{}, sends
@@ -376,10 +384,10 @@ func (s *synchronous) Leave(agent int) (Receipt, []Send) {
 	}
 	s.Members[agent].Left = true
 	s.Method.leave(agent)
-	if s.Done() || !s.waits(agent) {
+	if s.Done() || !s.waits(agent) || s.Sums.has(agent) {
 		return Receipt{}, nil
 	}
-	return s.without(agent)
+	return s.without(agent, Receipt{})
 }
 
 func (s *synchronous) State() (State, error)     { return Pack(s) }
