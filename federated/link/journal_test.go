@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // failing is a disk that fails at one of its calls, in one of three ways.
@@ -167,9 +169,11 @@ func cut(t *testing.T, every int) (*diary, []byte) {
 	return w, text
 }
 
-// TestCutAnywhere: a journal that ends after any of its bytes is read up to its last whole line.
+// TestCutAnywhere: a journal that ends after any of its bytes is read up to its last whole line. A line says how many
+// updates that costs. One without a whole line is refused.
 func TestCutAnywhere(t *testing.T) {
 	w, text := cut(t, 0)
+	first := bytes.IndexByte(text, '\n')
 	for n := range len(text) + 1 {
 		if n%37 > 1 && n > 0 && text[n-1] != '\n' && n < len(text)-2 {
 			continue
@@ -178,8 +182,17 @@ func TestCutAnywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := bytes.Count(text[:n], []byte("\n"))
+		for _, path := range must[[]string](t)(filepath.Glob(filepath.Join(w.dir, updatesName, "*"+lostEnd))) {
+			if err := os.Rename(path, strings.TrimSuffix(path, lostEnd)+updateEnd); err != nil {
+				t.Fatal(err)
+			}
+		}
 		w.warned, w.agents, w.acked, w.turn = nil, []int{-1, -1, -1}, map[[2]int]int{}, 0
 		server, err := w.work(0, plain)
+		if n <= first {
+			expect.Error(t, err, Name+" has no lines, but there are 5 updates such as")
+			continue
+		}
 		if err != nil {
 			t.Fatalf("%d bytes: %v", n, err)
 		}
@@ -190,6 +203,26 @@ func TestCutAnywhere(t *testing.T) {
 		says := fmt.Sprintf("%s:%d: half", Name, lines+1)
 		if said := strings.Join(w.warned, " "); half != strings.Contains(said, says) {
 			t.Errorf("%d bytes: warnings %q", n, said)
+		}
+		says = fmt.Sprintf("%s ends in event %d: %d in ", Name, lines-1, 5-server.Version())
+		if said := strings.Join(w.warned, " "); (server.Version() < 5) != strings.Contains(said, says) {
+			t.Errorf("%d bytes: warnings %q, want %q", n, said, says)
+		}
+	}
+}
+
+// TestDoubledAnywhere: a piece of a journal that comes twice is an error that names a line, or half a last line.
+func TestDoubledAnywhere(t *testing.T) {
+	_, text := cut(t, 0)
+	whole := must[*reader](t)(readText(text))
+	for end := 1; end <= len(text); end++ {
+		for _, n := range []int{1, 2, 8, 64, 200, end} {
+			r, err := readText(slices.Concat(text[:end], text[max(0, end-n):]))
+			switch {
+			case err == nil && (r.torn || end == len(text)) && r.line <= whole.line && r.last <= whole.last:
+			case err == nil || !strings.HasPrefix(err.Error(), Name+":"):
+				t.Errorf("%d bytes before byte %d twice: error %v, %d lines", n, end, err, r.line)
+			}
 		}
 	}
 }
@@ -203,12 +236,16 @@ func readText(text []byte) (*reader, error) {
 // TestFlippedBytes: a changed byte is an error that names its line, except where it makes half a last line.
 func TestFlippedBytes(t *testing.T) {
 	_, text := cut(t, 0)
-	for i := range text {
-		damaged := bytes.Clone(text)
-		damaged[i] ^= 4
+	for i := range 6 * len(text) {
+		damaged, how := bytes.Clone(text), []byte{1, 4, 0x20, 0x80, text[i/6] ^ '\n', text[i/6]}[i%6]
+		i /= 6
+		if damaged[i] ^= how; how == 0 {
+			continue
+		}
 		line := 1 + bytes.Count(text[:i], []byte("\n"))
 		r, err := readText(damaged)
-		if i == len(text)-1 {
+		// a zero in what is the last line then may be left by a power cut
+		if i == len(text)-1 || damaged[i] == 0 && !bytes.Contains(damaged[i:len(text)-1], []byte("\n")) {
 			if err != nil || !r.torn {
 				t.Errorf("last byte: torn %v, error %v", r.torn, err)
 			}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/files"
@@ -17,6 +19,7 @@ const (
 	Name         = "journal.jsonl"
 	updatesName  = "updates"
 	updateEnd    = ".bin"
+	lostEnd      = ".lost" // instead of updateEnd: in no line of the journal
 	stateName    = "state.bin"
 	snapshotName = "snapshot.json"
 )
@@ -45,6 +48,8 @@ type Keeper struct {
 	n       int // of the last event
 	updates int // since the last snapshot
 	err     error
+
+	named map[string]bool // files of updates that the journal names, while it is read
 }
 
 // disk is what a Keeper writes to, a [run.Folder]. Everything is flushed when it returns.
@@ -64,7 +69,7 @@ func open(folder *run.Folder, disk disk, server protocol.Server, o Options) (*Ke
 	if err := o.Form.Check(); err != nil {
 		return nil, err
 	}
-	k := &Keeper{folder: folder, disk: disk, server: server, o: o}
+	k := &Keeper{folder: folder, disk: disk, server: server, o: o, named: map[string]bool{}}
 	from, err := k.restore()
 	if err == nil && o.Restored != nil {
 		err = o.Restored(server.Version())
@@ -78,10 +83,12 @@ func open(folder *run.Folder, disk disk, server protocol.Server, o Options) (*Ke
 	if err != nil {
 		return nil, err
 	}
+	k.named = nil
 	return k, k.snapshotIfDue()
 }
 
-// tidy makes the folder of updates, and removes the unfinished files that a kill has left there.
+// tidy makes the folder of updates, and removes the unfinished files that a kill has left there. Updates that no line
+// names do not count: a kill leaves one, whose agent makes it again, and a journal without its end has more.
 func (k *Keeper) tidy() error {
 	dir := k.folder.Path(updatesName)
 	if err := files.MakeAll(dir, 0o777); err != nil {
@@ -91,7 +98,21 @@ func (k *Keeper) tidy() error {
 	for _, path := range left {
 		err = errors.Join(err, os.Remove(path))
 	}
+	lost := k.unnamed()
+	for _, path := range lost {
+		err = errors.Join(err, os.Rename(path, strings.TrimSuffix(path, updateEnd)+lostEnd))
+	}
+	if len(lost) > 0 {
+		k.warn(run.Warning(fmt.Sprintf("%s ends in event %d: %d in %s are in no line and do not count; they are now *%s",
+			k.folder.Path(Name), k.n, len(lost), dir, lostEnd)))
+	}
 	return err
+}
+
+// unnamed are the files of updates that no line names.
+func (k *Keeper) unnamed() []string {
+	all, _ := filepath.Glob(k.folder.Path(updatePath("*"))) // an error: of another pattern than this
+	return slices.DeleteFunc(all, func(path string) bool { return k.named[filepath.Base(path)] })
 }
 
 func (k *Keeper) warn(w run.Warning) {
@@ -133,6 +154,7 @@ func (k *Keeper) restore() (event int, err error) {
 func (k *Keeper) repeat(from int) error {
 	r := &reader{path: k.folder.Path(Name), form: k.o.Form}
 	r.event = func(e Event) error {
+		k.named[e.File+updateEnd] = true
 		if k.n = e.N; e.N <= from {
 			return nil
 		}
@@ -145,6 +167,10 @@ func (k *Keeper) repeat(from int) error {
 	defer file.Close()
 	if err := r.read(file); err != nil {
 		return err
+	}
+	if lost := k.unnamed(); r.line == 0 && len(lost) > 0 {
+		return fmt.Errorf("%s has no lines, but there are %d updates such as %s: want the journal that names them, or "+
+			"another folder", r.path, len(lost), lost[0])
 	}
 	if k.n < from {
 		return fmt.Errorf("%s ends in event %d, but the newest snapshot is of event %d", r.path, k.n, from)
