@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -24,9 +25,17 @@ type BrokerOptions struct {
 type Broker struct {
 	BrokerOptions
 	server *server.Server
+	lines  limiter // about connections
 }
 
 const startTimeout = 20 * time.Second
+
+// What one connection may take: the server subscribes to requests of each agent, of which a run has at most 4096; an
+// agent needs three. A key has few connections, so that the newest processes of its agent always get in.
+const (
+	maxSubscriptions = 5000
+	maxConnections   = 4
+)
 
 // StartBroker starts a broker.
 func StartBroker(o BrokerOptions) (*Broker, error) {
@@ -44,6 +53,7 @@ func StartBroker(o BrokerOptions) (*Broker, error) {
 	s := &server.Options{
 		ServerName: "posttrain-" + o.Run, Host: host, Port: port, NoSigs: true,
 		AuthTimeout: 10, TLSTimeout: 10, PingInterval: 20 * time.Second, MaxPingsOut: 2,
+		MaxPayload: 2 * chunk, MaxSubs: maxSubscriptions,
 	}
 	b := &Broker{BrokerOptions: o}
 	if o.Keys != nil {
@@ -123,7 +133,7 @@ func (b *Broker) Check(c server.ClientAuthentication) bool {
 		err = fmt.Errorf("it does not hold the secret of agent %q's key", who)
 	}
 	if err != nil {
-		b.Warn("connection from %s refused: %s", c.RemoteAddress(), err)
+		b.lines.warn(b.Warn, "connection from %s refused: %s", c.RemoteAddress(), err)
 		return false
 	}
 	if who == "" { // the server itself
@@ -139,14 +149,19 @@ func (b *Broker) Check(c server.ClientAuthentication) bool {
 	return true
 }
 
-// expel closes the connections of agents that are revoked.
-func (b *Broker) expel() {
+// expel closes the connections of agents that are revoked, and the oldest ones of a key that has too many.
+func (b *Broker) expel(invited map[string]entry) {
 	all, err := b.server.Connz(&server.ConnzOptions{Username: true, Limit: 1 << 20})
 	if err != nil {
 		return // the broker ends
 	}
-	for _, c := range all.Conns {
-		if _, err := b.Keys.holder(c.AuthorizedUser); c.AuthorizedUser != "" && err != nil {
+	open := map[string]int{}
+	for _, c := range slices.Backward(all.Conns) {
+		key := c.AuthorizedUser
+		if open[key]++; key == "" || key == b.Keys.public { // not let in yet, or the server
+			continue
+		}
+		if _, err := holder(invited, key); err != nil || open[key] > maxConnections {
 			b.server.DisconnectClientByID(c.Cid) // an error: it has gone by itself
 		}
 	}
@@ -155,7 +170,7 @@ func (b *Broker) expel() {
 // connect connects this process to its broker, without a socket.
 func (b *Broker) connect() (*nats.Conn, error) {
 	more := []nats.Option{nats.InProcessServer(b.server),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { b.Warn("broker: %s", err) })}
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { b.lines.warn(b.Warn, "broker: %s", err) })}
 	if b.Keys != nil {
 		proof, err := withKey(b.Keys.signer)
 		if err != nil {

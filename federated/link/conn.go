@@ -43,6 +43,7 @@ func withKey(pair nkeys.KeyPair) (nats.Option, error) {
 
 // offer is a blob that the other side reads in chunks, when it likes. It is safe for concurrent use.
 type offer struct {
+	to   string // what the subjects of answers begin with: who asks names one, and has not all rights of who answers
 	mu   sync.Mutex
 	sum  string
 	blob []byte
@@ -60,6 +61,9 @@ func (o *offer) put(blob []byte) *object {
 // answer sends the chunk that a request names: the blob's hash and where the chunk begins. What is not there has no
 // bytes.
 func (o *offer) answer(m *nats.Msg) {
+	if !strings.HasPrefix(m.Reply, o.to) {
+		return
+	}
 	sum, text, _ := strings.Cut(string(m.Data), " ")
 	from, err := strconv.Atoi(text)
 	o.mu.Lock()

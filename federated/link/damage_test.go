@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/posttrain/posttrain/federated/protocol"
 )
 
@@ -74,27 +72,23 @@ func TestDamagedUpdates(t *testing.T) {
 	defer stop()
 	served := make(chan error, 1)
 	go func() { served <- w.serve(ctx) }()
-	nc := w.open()
-	if _, err := nc.Subscribe(instanceOf(subject(w.run, "get", "a"), "x"), from.answer); err != nil {
+	h := w.hand(w.agent("a"))
+	if _, err := h.nc.Subscribe(instanceOf(subject(w.run, "get", "a"), "x"), from.answer); err != nil {
 		t.Fatal(err)
 	}
+	task := h.join()
 	for i, c := range cases {
 		blob := w.update(protocol.Update{Kind: protocol.Gradient, Vectors: [][]float64{make([]float64, d)}})
-		l := &letter{Op: opUpdate, Run: w.run, Agent: "a", Instance: "x", Object: from.put(blob)}
+		l := &letter{Op: opUpdate, Key: task.Key, Object: from.put(blob)}
 		c.change(l)
-		m, err := l.seal(subject(w.run, "up", "a"), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := nc.PublishMsg(m); err != nil {
-			t.Fatal(err)
-		}
+		h.send("up", *l)
 		waitFor(t, c.name, func() bool { return len(w.refusals()) == i+1 })
 		if last := w.refusals()[i]; !strings.Contains(last, "("+c.reason+")") || strings.Contains(last, "\n") {
 			t.Errorf("%s: %s, want %s", c.name, last, c.reason)
 		}
 	}
-	nc.Publish(subject(w.run, "ask", "a"), []byte("not a letter"))
+	h.nc.Publish(subject(w.run, "ask", "a"), []byte("not a letter"))
+	h.nc.Close()
 	if <-seen; len(w.keeper.got) != 0 {
 		t.Errorf("%d updates", len(w.keeper.got))
 	}
@@ -124,45 +118,16 @@ func (w *world) update(u protocol.Update) []byte {
 	return b
 }
 
-// open connects to a broker without keys, once the server listens.
-func (w *world) open() *nats.Conn {
-	w.t.Helper()
-	nc, err := nats.Connect(w.broker.URL())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(nc.Close)
-	waitFor(w.t, "the server", func() bool { _, err := nc.Request(openRun, nil, time.Second); return err == nil })
-	return nc
-}
-
 // TestProtocolVersion: an agent of another version is refused with both.
 func TestProtocolVersion(t *testing.T) {
 	w := newWorld(t, 5, 1, false)
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	go w.serve(ctx)
-	nc := w.open()
-	answers, err := nc.SubscribeSync(instanceOf(subject(w.run, "to", "a"), "x"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &letter{Op: opHello, Run: w.run, Agent: "a", Instance: "x", Protocol: protocol.Version + 1}
-	m, err := l.seal(subject(w.run, "ask", "a"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.PublishMsg(m); err != nil {
-		t.Fatal(err)
-	}
-	answer, err := answers.NextMsg(10 * time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := unseal(answer, w.run, "")
-	if err != nil || got.Op != opRefuse || got.Reason != "protocol version: found 2, want 1: want the same version of "+
+	h := w.hand(w.agent("a"))
+	if got := h.ask(letter{Op: opHello, Protocol: protocol.Version + 1}); got.Op != opRefuse || got.Reason != "protocol version: found 2, want 1: want the same version of "+
 		"posttrain on both sides" {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("%+v", got)
 	}
 }
 
@@ -174,37 +139,9 @@ func TestJoinsTwice(t *testing.T) {
 	defer stop()
 	served := make(chan error, 1)
 	go func() { served <- w.serve(ctx) }()
-	nc := w.open()
-	answers, err := nc.SubscribeSync(instanceOf(subject(w.run, "to", "a"), "x"))
-	q, bad := newQuad(w.d, 0)
-	if err != nil || bad != nil {
-		t.Fatal(err, bad)
-	}
-	identity := q.Workload.Identity()
-	ask := func(l letter) *letter {
-		l.Run, l.Agent, l.Instance, l.Protocol = w.run, "a", "x", protocol.Version
-		m, err := l.seal(subject(w.run, "ask", "a"), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := nc.PublishMsg(m); err != nil {
-			t.Fatal(err)
-		}
-		got, err := answers.NextMsg(10 * time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, err := unseal(got, w.run, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return answer
-	}
-	ask(letter{Op: opHello})
-	first := ask(letter{Op: opJoin, Identity: &identity})
-	ask(letter{Op: opHello})
-	second := ask(letter{Op: opJoin, Identity: &identity})
-	whole := ask(letter{Op: opJoin, Identity: &identity, Whole: true})
+	h := w.hand(w.agent("a"))
+	first, second := h.join(), h.join()
+	whole := h.ask(letter{Op: opJoin, Identity: h.identity(), Whole: true})
 	if first.Object == nil || second.Object == nil || *first.Object != *second.Object {
 		t.Errorf("%+v, then %+v", first.Object, second.Object)
 	}

@@ -17,7 +17,7 @@ import (
 func (s *serving) answer(ctx context.Context, m *nats.Msg, name string) error {
 	l, err := s.unseal(m, name)
 	if err != nil || CheckName(l.Instance) != nil {
-		s.Warn("a letter of agent %q is dropped: %v", name, err)
+		s.complain(name, "a letter of agent %q is dropped: %v", name, err)
 		return nil
 	}
 	switch a := s.members[name]; {
@@ -45,10 +45,10 @@ func (s *serving) answer(ctx context.Context, m *nats.Msg, name string) error {
 
 // reject refuses an agent for good.
 func (s *serving) reject(l *letter, why error) error {
-	s.Warn("agent %q refused: %s", l.Agent, why)
+	s.complain(l.Agent, "agent %q refused: %s", l.Agent, why)
 	a := &member{name: l.Agent, instance: l.Instance}
 	if err := s.publish(a, &letter{Op: opRefuse, Reason: why.Error()}); err != nil {
-		s.Warn("agent %q: %s", l.Agent, err)
+		s.complain(l.Agent, "agent %q: %s", l.Agent, err)
 	}
 	return nil
 }
@@ -71,10 +71,16 @@ func (s *serving) hello(ctx context.Context, l *letter) error {
 	if a.left {
 		return s.reject(l, fmt.Errorf("agent %q was revoked and has left this run for good: want another name", l.Agent))
 	}
-	if a.instance != l.Instance && s.alive(a) {
-		return s.reject(l, fmt.Errorf("agent %q takes part in another process already: want another --agent, or end "+
-			"that process first", l.Agent))
+	if a.instance != "" && a.instance != l.Instance {
+		s.look(ctx, a, l)
+		return nil
 	}
+	s.greet(a, l)
+	return nil
+}
+
+// greet answers the process that takes part.
+func (s *serving) greet(a *member, l *letter) {
 	if a.instance != l.Instance {
 		a.instance, a.joined, a.letter = l.Instance, false, nil
 	}
@@ -82,21 +88,53 @@ func (s *serving) hello(ctx context.Context, l *letter) error {
 	err := s.publish(a, &letter{Op: opConfig, Config: &runConfig{Number: a.number, Text: s.Config,
 		Type: string(s.Form.Type)}})
 	if err != nil {
-		s.Warn("agent %q: not answered, it will ask again: %s", a.name, err)
+		s.complain(a.name, "agent %q: not answered, it will ask again: %s", a.name, err)
 	}
-	return nil
 }
 
 // pingTimeout is how long another process of an agent has to show that it lives. One that is gone is known at once,
 // unless its machine vanished without a word.
 const pingTimeout = time.Second
 
-func (s *serving) alive(a *member) bool {
-	if a.instance == "" {
-		return false
+// pinged says whether the process that takes part lives, though another has greeted.
+type pinged struct {
+	who      *member
+	instance string
+	alive    bool
+	other    *letter
+}
+
+// look sees beside everything else whether the process of an agent lives, where another greets.
+func (s *serving) look(ctx context.Context, a *member, other *letter) {
+	if a.pinging {
+		return
 	}
-	_, err := s.nc.Request(instanceOf(subject(s.Form.Run, "get", a.name), a.instance), nil, pingTimeout)
-	return err == nil
+	a.pinging = true
+	p := pinged{who: a, instance: a.instance, other: other}
+	go func() {
+		limited, stop := context.WithTimeout(ctx, pingTimeout)
+		defer stop()
+		_, err := s.nc.RequestWithContext(limited, instanceOf(subject(s.Form.Run, "get", a.name), p.instance), nil)
+		p.alive = err == nil
+		select {
+		case s.pinged <- p:
+		case <-ctx.Done():
+		}
+	}()
+}
+
+// ping refuses another process of an agent while the first lives.
+func (s *serving) ping(p pinged) error {
+	p.who.pinging = false
+	switch {
+	case p.who.left || p.who.instance != "" && p.who.instance != p.instance:
+		return nil // what has changed in between is answered when it asks again
+	case p.alive && p.who.instance != "":
+		return s.reject(p.other, fmt.Errorf("agent %q takes part in another process already: want another --agent, or "+
+			"end that process first", p.other.Agent))
+	}
+	s.greet(p.who, p.other)
+	return nil
 }
 
 // free is a number for a new agent: the one that its name ends in, such as 3 in agent-3, or else the lowest.
@@ -122,7 +160,7 @@ func (s *serving) free(name string) (int, error) {
 // place makes an agent known, and answers its requests for chunks of its task.
 func (s *serving) place(name string, number int) (*member, error) {
 	a := &member{name: name, number: number, status: &AgentStatus{Name: name, Number: number}}
-	a.left = slices.Contains(s.Left, number)
+	a.left, a.offered.to = slices.Contains(s.Left, number), inboxPrefix(name)+"."
 	if _, err := s.nc.Subscribe(subject(s.Form.Run, "get", name), a.offered.answer); err != nil {
 		return nil, err
 	}
@@ -144,6 +182,9 @@ func (s *serving) join(ctx context.Context, a *member, l *letter) error {
 	if a.joined && !l.Whole {
 		s.send(ctx, a)
 		return nil
+	}
+	if ok, _ := a.joins.pass(); !ok {
+		return nil // it will ask again
 	}
 	_, sends, err := s.Keeper.Do(Join, a.number)
 	if err != nil {

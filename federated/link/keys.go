@@ -35,7 +35,8 @@ const (
 // server's machine does not matter.
 const commonName = "posttrain-federated"
 
-// validity of certificates. They end with the run.
+// validity of certificates, before and after they are made. They end with the run, and agents trust them for what they
+// are: no clock matters.
 const validity = 10 * 365 * 24 * time.Hour
 
 // Keys are the certificates and keys of a run's server, in a folder of their own.
@@ -132,7 +133,7 @@ func makeCertificate() (cert, key []byte, err error) {
 	serial, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)) // crypto/rand never fails
 	now := time.Now()
 	c := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: commonName},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(validity), DNSNames: []string{commonName},
+		NotBefore: now.Add(-validity), NotAfter: now.Add(validity), DNSNames: []string{commonName},
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &own.PublicKey, own)
 	if err != nil {
@@ -180,7 +181,11 @@ func (k *Keys) holder(key string) (agent string, err error) {
 	if err != nil {
 		return "", err
 	}
-	for name, e := range all {
+	return holder(all, key)
+}
+
+func holder(invited map[string]entry, key string) (agent string, err error) {
+	for name, e := range invited {
 		switch {
 		case e.Key == key && e.Revoked:
 			return "", fmt.Errorf("the key of agent %q is revoked", name)

@@ -158,7 +158,7 @@ func unseal(m *nats.Msg, run, public string) (*letter, error) {
 	}
 	line, blob, ok := bytes.Cut(m.Data, []byte{'\n'})
 	l := new(letter)
-	if !ok || json.Unmarshal(line, l) != nil {
+	if !ok || json.Unmarshal(line, l) != nil || !l.Key.Kind.Known() && l.Key.Kind != "" {
 		return nil, fmt.Errorf("%w: not a letter of posttrain federated", ErrForeign)
 	}
 	if l.Run != run {

@@ -102,7 +102,9 @@ func (f Form) DecodeUpdate(b []byte) (u protocol.Update, err error) {
 	if err != nil {
 		return u, err
 	}
-	u.Numbers = nil
+	if u.Numbers = nil; !u.Kind.Known() {
+		return u, fmt.Errorf("update: %w: a kind of %.20q", ErrDamaged, u.Kind)
+	}
 	for _, p := range parts {
 		switch p.Name {
 		case "vector":

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
 	"github.com/posttrain/posttrain/federated/protocol"
@@ -173,74 +172,6 @@ func TestRevokedWhileItWorks(t *testing.T) {
 	}
 	if err := <-served; err != nil {
 		t.Error(err)
-	}
-}
-
-// TestRights: what agent a may not do with its own credentials: publish as b or as the server, read what b or the
-// server is sent, ask for b's task or update, use what else NATS has.
-func TestRights(t *testing.T) {
-	w := newWorld(t, 300_000, 1000, true)
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-	defer stop()
-	go w.serve(ctx)
-	began := make(chan bool, 1)
-	o := w.agent("b")
-	build := o.Build
-	o.Build = func(number int, config string) (Worker, int, error) {
-		worker, d, err := build(number, config)
-		return stuck{worker.(numbered), began}, d, err
-	}
-	go RunAgent(ctx, o)
-	<-began // b's task is offered
-	nc, denied := w.raw("a")
-	for _, subject := range []string{subject(w.run, "up", "b"), subject(w.run, "ask", "b"), subject(w.run, "get", "b"),
-		subject(w.run, "get", "b") + ".x", subject(w.run, "to", "b") + ".x", subject(w.run, "to", "a") + ".x",
-		subject(w.run, "get", "a") + ".x", "_INBOX.x", inboxPrefix("b") + ".x", "fed.x", "$JS.API.INFO",
-		"$JS.API.STREAM.CREATE.x", "$SYS.REQ.SERVER.PING"} {
-		nc.Publish(subject, []byte("{}"))
-		denied(t, subject)
-	}
-	for _, subject := range []string{subject(w.run, "to", "b") + ".>", subject(w.run, "up", "b"),
-		subject(w.run, "up", "a"), subject(w.run, "get", "b") + ".>", subject(w.run, "get", "b"), "fed.>", ">", "$SYS.>",
-		inboxPrefix("b") + ".>"} {
-		if _, err := nc.SubscribeSync(subject); err != nil {
-			t.Fatal(err)
-		}
-		nc.Flush()
-		denied(t, subject)
-	}
-}
-
-// raw connects as an agent, without its program. denied waits for the broker's refusal.
-func (w *world) raw(agent string) (*nats.Conn, func(t *testing.T, what string)) {
-	w.t.Helper()
-	c := w.agent(agent).Credentials
-	pair, err := nkeys.FromSeed([]byte(c.Seed))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	proof, err := withKey(pair)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	faults := make(chan error, 16)
-	nc, err := nats.Connect(w.broker.URL(), proof, nats.Secure(trusting(c.CA)),
-		nats.CustomInboxPrefix(inboxPrefix(agent)),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { faults <- err }))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(nc.Close)
-	return nc, func(t *testing.T, what string) {
-		t.Helper()
-		select {
-		case err := <-faults:
-			if !errors.Is(err, nats.ErrPermissionViolation) {
-				t.Errorf("%s: %v", what, err)
-			}
-		case <-time.After(10 * time.Second):
-			t.Errorf("%s is allowed", what)
-		}
 	}
 }
 

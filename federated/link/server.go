@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
+	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
 )
 
@@ -48,6 +48,13 @@ const (
 	reasonDamaged = "damaged" // its SHA-256 does not fit
 	reasonForeign = "foreign" // of another run, agent or protocol version, or not signed
 	reasonTooLong = "length"  // more numbers than the run's parameters allow
+	reasonFlood   = "flood"   // letters of any kind, too many at a time
+)
+
+// Updates that the keeper need not see: its journal has those that answer a task, and each once.
+var (
+	errAgain   = errors.New("it has come before")
+	errUnasked = errors.New("answers no open task of its agent")
 )
 
 // serving is a running server's state. One goroutine owns it.
@@ -55,9 +62,11 @@ type serving struct {
 	ServerOptions
 	nc      *nats.Conn
 	pulled  chan pulled
+	pinged  chan pinged
+	letters *sieve
 	key     nkeys.KeyPair // nil: a run without keys
-	invited map[string]entry
 	members map[string]*member
+	strange limiter // of lines about those that are no members
 	status  *Status
 	round   *time.Timer // nil before the first round, and without a deadline
 	open    taskKey     // of the round that the timer is for
@@ -77,7 +86,11 @@ type member struct {
 	receipt  *receipt
 	offered  offer              // the task, where it is long
 	pulling  *letter            // brings an update that is on its way; nil: none
-	stop     context.CancelFunc // of that
+	next     *letter            // brings one to read instead, when that has ended
+	stop     context.CancelFunc // of pulling
+	pinging  bool
+	lines    limiter // about it
+	joins    limiter
 	status   *AgentStatus
 }
 
@@ -99,7 +112,8 @@ func Serve(ctx context.Context, o ServerOptions) error {
 		return err
 	}
 	defer nc.Close()
-	s := &serving{ServerOptions: o, nc: nc, members: map[string]*member{}, pulled: make(chan pulled)}
+	s := &serving{ServerOptions: o, nc: nc, members: map[string]*member{}, pulled: make(chan pulled),
+		pinged: make(chan pinged), letters: newSieve()}
 	s.status = &Status{Run: o.Form.Run, Refused: map[string]int{}}
 	for name, number := range o.Places {
 		if _, err := s.place(name, number); err != nil {
@@ -117,11 +131,9 @@ func Serve(ctx context.Context, o ServerOptions) error {
 // loop handles one thing at a time, so that the keeper sees them in one order. Letters of an agent come in the order in
 // which it has sent them: it asks after its update.
 func (s *serving) loop(ctx context.Context) error {
-	letters := make(chan *nats.Msg, 2048)
-	for _, what := range []string{"up", "ask"} {
-		if _, err := s.nc.ChanSubscribe(subject(s.Form.Run, what, "*"), letters); err != nil {
-			return err
-		}
+	_, err := s.nc.Subscribe(subject(s.Form.Run, "*", "*"), func(m *nats.Msg) { s.letters.pass(ctx, m) })
+	if err != nil {
+		return err
 	}
 	if s.Deadline > 0 && len(s.Places) > 0 { // those who answered before the restart get no task that starts the clock
 		s.round = time.NewTimer(s.Deadline)
@@ -137,7 +149,7 @@ func (s *serving) loop(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case m := <-letters:
+		case m := <-s.letters.out:
 			if name, update := s.isUpdate(m); update {
 				err = s.take(ctx, m, name)
 			} else {
@@ -145,6 +157,8 @@ func (s *serving) loop(ctx context.Context) error {
 			}
 		case p := <-s.pulled:
 			err = s.arrived(ctx, p)
+		case p := <-s.pinged:
+			err = s.ping(p)
 		case <-late:
 			err = s.late(ctx)
 		case <-tick.C:
@@ -154,12 +168,22 @@ func (s *serving) loop(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.finish(ctx, letters)
+	return s.finish(ctx)
 }
 
-// isUpdate names the agent of a letter, and says whether it has an update.
+// complain says what is wrong with what an agent has sent.
+func (s *serving) complain(name, format string, args ...any) {
+	limit := &s.strange
+	if a := s.members[name]; a != nil {
+		limit = &a.lines
+	}
+	limit.warn(s.Warn, format, args...)
+}
+
+// isUpdate names the agent of a letter that waits no longer, and says whether it has an update.
 func (s *serving) isUpdate(m *nats.Msg) (name string, update bool) {
-	name = m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
+	name = nameOf(m)
+	s.letters.read(name)
 	return name, m.Subject == subject(s.Form.Run, "up", name)
 }
 
@@ -168,14 +192,14 @@ func (s *serving) take(ctx context.Context, m *nats.Msg, name string) error {
 	a := s.members[name]
 	if a == nil {
 		s.status.Refused[reasonForeign]++
-		s.Warn("an update of agent %q, which has not joined, is dropped", name)
+		s.complain(name, "an update of agent %q, which has not joined, is dropped", name)
 		return nil
 	}
 	l, err := s.unseal(m, name)
 	switch {
 	case err != nil:
 		return s.settle(ctx, pulled{from: a, err: err})
-	case l.Object == nil:
+	case l.Object == nil || a.asked(l.Key) != nil:
 		return s.settle(ctx, pulled{from: a, letter: l, blob: l.blob})
 	case CheckName(l.Instance) != nil:
 		return s.settle(ctx, pulled{from: a, letter: l, err: fmt.Errorf("%w: its process has no name", ErrForeign)})
@@ -186,10 +210,24 @@ func (s *serving) take(ctx context.Context, m *nats.Msg, name string) error {
 	return nil
 }
 
-// pull reads a long update, instead of the one that is on its way.
+// asked refuses an update that is not the answer to the agent's open task.
+func (a *member) asked(key taskKey) error {
+	switch {
+	case a.task != nil && keyOfTask(*a.task) == key:
+		return nil
+	case a.receipt != nil && a.receipt.Key == key:
+		return errAgain
+	}
+	return fmt.Errorf("%s %w", key, errUnasked)
+}
+
+// pull reads a long update, instead of the one that is on its way, when that has ended: an agent has the server hold
+// one at a time.
 func (s *serving) pull(ctx context.Context, a *member, l *letter) {
-	if a.stop != nil {
+	if a.pulling != nil {
 		a.stop()
+		a.next = l
+		return
 	}
 	limited, stop := context.WithCancel(ctx)
 	a.pulling, a.stop = l, stop
@@ -205,13 +243,16 @@ func (s *serving) pull(ctx context.Context, a *member, l *letter) {
 
 // arrived takes an update that was pulled. One that was not transferred is sent again when its agent asks.
 func (s *serving) arrived(ctx context.Context, p pulled) error {
-	if p.from.pulling != p.letter {
-		return nil // another one has come between
-	}
+	next := p.from.next
 	p.from.stop()
-	p.from.pulling, p.from.stop = nil, nil
+	p.from.pulling, p.from.next = nil, nil
+	if next != nil {
+		s.pull(ctx, p.from, next)
+		return nil
+	}
 	if p.err != nil && !errors.Is(p.err, ErrDamaged) {
-		s.Warn("update %s of agent %q is not transferred, it will come again: %s", p.letter.Key, p.from.name, p.err)
+		s.complain(p.from.name, "update %s of agent %q is not transferred, it will come again: %s", p.letter.Key,
+			p.from.name, p.err)
 		return nil
 	}
 	return s.settle(ctx, p)
@@ -223,16 +264,25 @@ func (s *serving) settle(ctx context.Context, p pulled) error {
 	var u protocol.Update
 	err := p.err
 	if err == nil {
+		err = a.asked(l.Key)
+	}
+	if err == nil {
 		u, err = s.Form.DecodeUpdate(p.blob)
 	}
-	if err == nil && u.Agent != a.number {
-		err = fmt.Errorf("%w: found agent %d, want %d", ErrForeign, u.Agent, a.number)
+	if err == nil && (u.Agent != a.number || keyOfUpdate(u) != l.Key) {
+		err = fmt.Errorf("%w: found %s of agent %d, want %s of agent %d", ErrForeign, keyOfUpdate(u), u.Agent, l.Key,
+			a.number)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errAgain): // its agent has not heard what became of it
+		s.status.Refused[federated.ReasonDuplicate]++
+		s.send(ctx, a)
+	case err != nil:
 		s.refuse(ctx, a, l, err)
-		return nil
+	default:
+		return s.receive(ctx, a, u, p.blob)
 	}
-	return s.receive(ctx, a, u, p.blob)
+	return nil
 }
 
 // unseal reads a letter of an agent, whose name is that of the subject.
@@ -264,11 +314,9 @@ func (s *serving) receive(ctx context.Context, a *member, u protocol.Update, mes
 	a.receipt = &receipt{Key: keyOfUpdate(u), Accepted: r.Accepted, Reason: r.Reason, Detail: r.Detail, Bound: r.Bound,
 		Version: s.Keeper.Version()}
 	if !r.Accepted {
-		s.Warn("update %s of agent %q refused (%s): %s", a.receipt.Key, a.name, r.Reason, r.Detail)
+		s.complain(a.name, "update %s of agent %q refused (%s): %s", a.receipt.Key, a.name, r.Reason, r.Detail)
 	}
-	if a.task != nil && keyOfTask(*a.task) == a.receipt.Key { // else it came again, and the agent has its next task
-		a.task, a.letter = nil, nil
-	}
+	a.task, a.letter = nil, nil
 	if s.deliver(ctx, sends); a.letter == nil || a.letter.Receipt != a.receipt {
 		s.send(ctx, a)
 	}
@@ -309,9 +357,11 @@ func (s *serving) refuse(ctx context.Context, a *member, l *letter, err error) {
 		r.Reason = reasonTooLong
 	case errors.Is(err, ErrForeign):
 		r.Reason = reasonForeign
+	case errors.Is(err, errUnasked):
+		r.Reason = federated.ReasonVersion
 	}
 	s.status.Refused[r.Reason]++
-	s.Warn("update of agent %q refused (%s): %s", a.name, r.Reason, err)
+	s.complain(a.name, "update of agent %q refused (%s): %s", a.name, r.Reason, err)
 	switch {
 	case l != nil:
 		r.Key, a.receipt = l.Key, r
@@ -373,7 +423,7 @@ func (s *serving) send(ctx context.Context, a *member) {
 		err = s.publish(a, l)
 	}
 	if err != nil && ctx.Err() == nil {
-		s.Warn("agent %q: task not sent, it will ask again: %s", a.name, err)
+		s.complain(a.name, "agent %q: task not sent, it will ask again: %s", a.name, err)
 	}
 }
 
@@ -418,10 +468,7 @@ func (s *serving) tick(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !maps.Equal(all, s.invited) {
-			s.invited = all
-			s.Broker.expel()
-		}
+		s.Broker.expel(all)
 		for _, name := range slices.Sorted(maps.Keys(s.members)) {
 			if a := s.members[name]; !a.left && all[name].Revoked {
 				if err := s.leave(ctx, a); err != nil {
@@ -429,6 +476,12 @@ func (s *serving) tick(ctx context.Context) error {
 				}
 			}
 		}
+	}
+	dropped := s.letters.report()
+	for _, name := range slices.Sorted(maps.Keys(dropped)) {
+		s.status.Refused[reasonFlood] += dropped[name]
+		s.complain(name, "%d letters of agent %q are dropped: it sends more than %d at a time", dropped[name], name,
+			mostWaiting)
 	}
 	s.Tick(s.status)
 	return nil
@@ -451,7 +504,7 @@ func (s *serving) leave(ctx context.Context, a *member) error {
 const farewell = 3 * time.Second
 
 // finish has every agent stop, and waits until they have said goodbye.
-func (s *serving) finish(ctx context.Context, letters <-chan *nats.Msg) error {
+func (s *serving) finish(ctx context.Context) error {
 	s.Tick(s.status)
 	defer s.Tick(s.status) // with the agents' last letters
 	for _, a := range s.members {
@@ -470,7 +523,11 @@ func (s *serving) finish(ctx context.Context, letters <-chan *nats.Msg) error {
 			return nil // the run is done all the same
 		case <-end:
 			return s.nc.FlushTimeout(farewell)
-		case m := <-letters:
+		case p := <-s.pinged:
+			if err := s.ping(p); err != nil {
+				return err
+			}
+		case m := <-s.letters.out:
 			name, update := s.isUpdate(m)
 			if update { // it comes too late
 				continue

@@ -154,6 +154,7 @@ type world struct {
 	keys   *Keys
 	broker *Broker
 	keeper *sum
+	real   *Keeper // instead of keeper; nil: none
 	status *Status
 	places map[string]int
 	most   int           // agents
@@ -210,10 +211,14 @@ func (w *world) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var keeper durable = w.keeper
+	if w.real != nil {
+		keeper = w.real
+	}
 	return Serve(ctx, ServerOptions{
 		Broker: w.broker,
 		Form:   Form{Run: w.run, Type: Float32, D: w.d}, Agents: w.most, Config: "a: b\n",
-		Identity: q.Workload.Identity(), Keeper: w.keeper, Warn: w.warn,
+		Identity: q.Workload.Identity(), Keeper: keeper, Warn: w.warn,
 		Places: w.places, Deadline: w.deadline, Left: w.left,
 		NewPlace: func(name string, number int) error { w.places[name] = number; return nil },
 		Tick: func(s *Status) {
