@@ -159,6 +159,10 @@ func (s *serving) free(name string) (int, error) {
 
 // place makes an agent known, and answers its requests for chunks of its task.
 func (s *serving) place(name string, number int) (*member, error) {
+	if number < 0 || number >= s.Agents || s.byNumber(number) != nil {
+		return nil, fmt.Errorf("agent %q has number %d: want 0 to %d, each once: is link.json damaged?", name, number,
+			s.Agents-1)
+	}
 	a := &member{name: name, number: number, status: &AgentStatus{Name: name, Number: number}}
 	a.left, a.offered.to = slices.Contains(s.Left, number), inboxPrefix(name)+"."
 	if _, err := s.nc.Subscribe(subject(s.Form.Run, "get", name), a.offered.answer); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestRefusedAgents: each fault is one line, at once.
@@ -347,6 +348,15 @@ func TestRevokedWhileAway(t *testing.T) {
 		}
 		stop()
 		<-served
+	}
+}
+
+// TestDamagedPlaces: numbers that a run cannot have are one line, and no panic.
+func TestDamagedPlaces(t *testing.T) {
+	for _, places := range []map[string]int{{"a": 8}, {"a": -1}, {"a": 1, "b": 1}} {
+		w := newWorld(t, 5, 1, false)
+		w.places = places
+		expect.Error(t, w.serve(t.Context()), "want 0 to 7, each once: is link.json damaged?")
 	}
 }
 
