@@ -3,7 +3,7 @@
 # make check   what else a change must pass: format, vet, tidy, lint, a build without a C compiler, floors, every config
 # make lint    staticcheck (two minutes of processor time)
 # make race    tests of what does several things at once, with the race detector; RUN=regexp takes some of them
-# make race-short   those of them that .ci/run runs, in three minutes of two cores
+# make race-short   those of them that .ci/run runs, in five minutes of two cores
 # make vulns   known vulnerabilities in what is called: needs https://vuln.go.dev
 # make cross   build for macOS and Windows
 # make slow    every test of the engines on xla too, in all variants, with XLA's own flags (half an hour), and small
@@ -73,16 +73,18 @@ configs:
 
 # One package at a time: each takes a GiB to compile. GoMLX's products of matrices compute with addresses, which the
 # checks of pointers that come with the detector refuse.
-RACE := $(GO) run ./internal/testkit/gotest -race -p 1 -vet=off -timeout 60m
+RACE := $(GO) run ./internal/testkit/gotest -race -p 1 -vet=off -timeout 60m \
+	-gcflags='github.com/gomlx/compute/...=-d=checkptr=0'
 race:
-	$(RACE) -gcflags='github.com/gomlx/compute/...=-d=checkptr=0' -run '$(RUN)' ./rollout/... ./internal/serve \
-		./federated/... ./internal/track ./internal/run ./eval/bench
+	$(RACE) -run '$(RUN)' ./rollout/... ./internal/serve ./federated/... ./internal/track ./internal/run ./eval/bench
 
-# What .ci/run runs of race: no engine is at work in it.
+# What .ci/run runs of race: an engine is at work in few of these tests.
 race-short:
-	$(RACE) ./internal/run ./internal/track ./rollout/metered
-	$(RACE) -run 'Close|Adapters|Restart|Refused|Missing|Noise|Damaged|Failure|Twice|Unsent|Lost|Killed|Stuck' \
-		./federated/link
+	$(RACE) ./internal/run ./internal/track ./rollout/metered ./rollout/scorer ./eval/bench
+	$(RACE) -run 'Close|Adapters|Restart|Refused|Missing|Noise|Damaged|Failure|Twice|Unsent|Lost|Killed|Stuck|SecureRun' \
+		./federated/link ./federated/protocol
+	$(RACE) -run 'Remote|ShortDoes|^TestToken$$|Sites|Hosts|HalfClosed|WhoWaits|Leave|Finishes|Pause|SamplerFails' ./rollout \
+		./internal/serve
 
 vulns:
 	$(GO) tool govulncheck ./...

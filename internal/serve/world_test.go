@@ -31,6 +31,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(expect.NoLeaks(m)) }
 
+// patience is how long a test waits for what must come, also with the race detector on a busy machine.
+const patience = 2 * time.Minute
+
 // world is the embedded model on the go engine, for all tests of the package.
 type world struct {
 	config  *model.Config
@@ -146,7 +149,7 @@ func start(t *testing.T, sampler serve.Sampler, change func(o *serve.Options)) *
 // with returns a client with a token.
 func (r *running) with(token string) *openai.Client {
 	c := openai.DefaultConfig(token)
-	c.BaseURL, c.HTTPClient = r.url+"/v1", &http.Client{Timeout: 20 * time.Second}
+	c.BaseURL, c.HTTPClient = r.url+"/v1", &http.Client{Timeout: patience}
 	return openai.NewClientWithConfig(c)
 }
 
@@ -158,7 +161,7 @@ func (r *running) wait(t *testing.T) {
 		if r.stopped <- nil; err != nil {
 			t.Errorf("the server stopped with %v", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the server does not stop")
 	}
 }
@@ -287,9 +290,9 @@ func (r *running) send(t *testing.T, method, path, body string, change func(q *h
 // until waits for something to become true.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%s: not within 10 s", what)
+			t.Fatalf("%s: not within %v", what, patience)
 		}
 	}
 }
@@ -374,7 +377,7 @@ func (p *paced) step(t *testing.T) {
 	t.Helper()
 	select {
 	case p.steps <- struct{}{}:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the sampler is not at work")
 	}
 }
@@ -392,8 +395,8 @@ func soon[T any](t *testing.T, what string, c <-chan T) (value T) {
 	t.Helper()
 	select {
 	case value = <-c:
-	case <-time.After(10 * time.Second):
-		t.Fatalf("%s: not within 10 s", what)
+	case <-time.After(patience):
+		t.Fatalf("%s: not within %v", what, patience)
 	}
 	return value
 }

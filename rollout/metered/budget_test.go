@@ -26,7 +26,7 @@ func TestBudgetOfRequests(t *testing.T) {
 	for ; runs < 10; runs++ {
 		before, _ := s.Requests()
 		c := open(t, s, func(o *Options) {
-			o.Cache, o.Parallel, o.MaxRequests, o.Timeout = path, 16, budget, 300*time.Millisecond
+			o.Cache, o.Parallel, o.MaxRequests, o.Timeout = path, 16, budget, stall
 		})
 		err := judgeAll(t.Context(), c, n, func(int) {})
 		c.Close()

@@ -93,7 +93,7 @@ func TestFaults(t *testing.T) {
 			}
 		}})
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
-	options := func(o *Options) { o.Cache, o.Parallel, o.Timeout = path, 32, 300*time.Millisecond }
+	options := func(o *Options) { o.Cache, o.Parallel, o.Timeout = path, 32, stall }
 	c := open(t, s, options)
 	if err := judgeAll(t.Context(), c, n, func(i int) { done.Store(question(i), true) }); err != nil {
 		t.Fatal(err)
