@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
+	"reflect"
 
 	"github.com/parquet-go/parquet-go"
 
@@ -176,6 +178,14 @@ func (k *keeper) value(value any) any {
 	case map[string]any:
 		for name := range v {
 			v[name] = k.value(v[name])
+		}
+	case *big.Float:
+		return pages.Number(v)
+	default:
+		if p := reflect.ValueOf(value); p.Kind() == reflect.Pointer { // as the values of maps are
+			if plain, err := tidy("", p); err == nil {
+				return k.value(plain)
+			}
 		}
 	}
 	return value

@@ -191,6 +191,9 @@ func toFloat(value any) (float64, error) {
 	switch v := value.(type) {
 	case json.Number:
 		x, err := v.Float64()
+		if strings.TrimPrefix(v.String(), "-") == notFinite {
+			return 0, errors.New("NaN or Infinity")
+		}
 		if err != nil {
 			return 0, errors.New(v.String())
 		}

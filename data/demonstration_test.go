@@ -204,3 +204,14 @@ func TestWriteLines(t *testing.T) {
 		t.Errorf("%d files left", len(entries))
 	}
 }
+
+// TestPythonsNaN: NaN and Infinity, as Python writes them, harm no one in a column that is not read.
+func TestPythonsNaN(t *testing.T) {
+	const row = `{"prompt":"Q NaN","completion":"A","x":NaN,"y":[-Infinity,Infinity]}`
+	for name, text := range map[string]string{"d.jsonl": row, "d.json": "[" + row + "]"} {
+		demos, _, err := StreamDemonstrations(mapFS(name, text), name).Collect()
+		if err != nil || len(demos) != 1 || demos[0].Prompt.Plain != "Q NaN" {
+			t.Errorf("%s: %+v, %v", name, demos, err)
+		}
+	}
+}

@@ -11,17 +11,24 @@ import (
 func PythonRows(fsys fs.FS, name string, columns ...string) RowSeq {
 	return stream(fsys, name, func(f format, in source) RowSeq {
 		if ext, _ := FormOf(name); ext != ".parquet" {
-			in.content = &withoutNaN{in: bufio.NewReader(in.content)}
+			in.content = &withoutNaN{in: bufio.NewReader(in.content), as: "null"}
 		}
 		return f.raw(in, columns)
 	})
 }
 
-// withoutNaN has null for each NaN that is not in a string.
+// notFinite is JSON for the NaN and Infinity of Python: no float64 holds it.
+const notFinite = "1e99999"
+
+// asNumbers gives Python's JSON in which NaN and Infinity are numbers that are not finite.
+func asNumbers(in io.Reader) io.Reader { return &withoutNaN{in: bufio.NewReader(in), as: notFinite} }
+
+// withoutNaN has something else for each NaN, or Infinity, that is not in a string.
 type withoutNaN struct {
 	in              *bufio.Reader
+	as              string // null, or notFinite
 	quoted, escaped bool
-	rest            string // of a null
+	rest            string // of it
 }
 
 func (r *withoutNaN) Read(p []byte) (n int, err error) {
@@ -52,11 +59,19 @@ func (r *withoutNaN) next(b byte) byte {
 	case b == '"':
 		r.quoted = !r.quoted
 	case b == 'N' && !r.quoted:
-		if ahead, _ := r.in.Peek(2); string(ahead) == "aN" {
-			r.in.Discard(2)
-			r.rest = "ull"
-			return 'n'
-		}
+		return r.replace(b, "aN")
+	case b == 'I' && !r.quoted && r.as == notFinite:
+		return r.replace(b, "nfinity")
 	}
 	return b
+}
+
+// replace takes a word that begins with b.
+func (r *withoutNaN) replace(b byte, rest string) byte {
+	if ahead, _ := r.in.Peek(len(rest)); string(ahead) != rest {
+		return b
+	}
+	r.in.Discard(len(rest))
+	r.rest = r.as[1:]
+	return r.as[0]
 }

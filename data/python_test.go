@@ -17,7 +17,7 @@ func TestWithoutNaN(t *testing.T) {
 		`{"a": Na}`:                    `{"a": Na}`, "N": "N", "": "",
 	} {
 		for _, in := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text))} {
-			got, err := io.ReadAll(iotest.OneByteReader(&withoutNaN{in: bufio.NewReader(in)}))
+			got, err := io.ReadAll(iotest.OneByteReader(&withoutNaN{in: bufio.NewReader(in), as: "null"}))
 			if err != nil || string(got) != want {
 				t.Errorf("%s: %s, %v", text, got, err)
 			}

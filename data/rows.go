@@ -1,6 +1,7 @@
 package data
 
 import (
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -63,8 +64,14 @@ type format struct {
 
 var formats = map[string]format{
 	".jsonl":   {rows: decode(jsonlRows), raw: jsonlRows},
-	".json":    {rows: decode(jsonRows), raw: jsonRows},
+	".json":    {rows: decode(finiteRows), raw: jsonRows},
 	".parquet": {rows: parquetRows, raw: parquetTexts},
+}
+
+// finiteRows are jsonRows of a file that may have Python's NaN.
+func finiteRows(in source, columns []string) RowSeq {
+	in.content = asNumbers(in.content)
+	return jsonRows(in, columns)
 }
 
 // decode makes a reader of rows from a reader of JSON texts.
@@ -74,6 +81,10 @@ func decode(raw func(source, []string) RowSeq) func(source) RowSeq {
 			for row, err := range raw(in, nil) {
 				if err == nil {
 					if row.Fields, err = parseObject(row.Text); err != nil {
+						row.Text, _ = io.ReadAll(asNumbers(bytes.NewReader(row.Text)))
+						row.Fields, err = parseObject(row.Text)
+					}
+					if err != nil {
 						err = fmt.Errorf("%s: %w", row.Source, err)
 					} else {
 						err = keepWhole(row.Fields, row.Text)

@@ -36,3 +36,32 @@ func TestShards(t *testing.T) {
 	_, _, err = ReadDemonstrations(at("none*.jsonl"))
 	wantError(t, err, at("none*.jsonl")+": no such file")
 }
+
+// TestPyarrow: files that pyarrow 26 has written: half floats, which pandas reads as these numbers, decimals, lists of
+// maps, and a shard with a row group of no rows.
+func TestPyarrow(t *testing.T) {
+	at := func(name string) string { return filepath.Join("testdata", "pyarrow", name+".parquet") }
+	for name, want := range map[string][4]float64{
+		"half":      {0.89990234375, 0.0999755859375, 0.75, 0.25},
+		"half-list": {0.89990234375, 0.0999755859375, 0.75, 0.25},
+		"decimal":   {0.9, 0.1, 0.75, 0.25},
+	} {
+		pairs, report, err := ReadPreferences(at(name), PreferenceOptions{})
+		if err != nil || report.Scored != 2 {
+			t.Fatalf("%s: %v, %v", name, report, err)
+		}
+		got := [4]float64{pairs[0].ChosenScore, pairs[0].RejectedScore, pairs[1].ChosenScore, pairs[1].RejectedScore}
+		if got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	demos, _, err := ReadDemonstrations(at("maps"))
+	if err != nil || len(demos) != 2 || !demos[1].Prompt.Equal(talk("user", "Name a lake.")) ||
+		!demos[1].Completion.Equal(talk("assistant", "Geneva.")) {
+		t.Errorf("maps: %+v, %v", demos, err)
+	}
+	demos, report, err := ReadDemonstrations(at("empty-*"))
+	if err != nil || report.Read != 2 || demos[1].Completion.Plain != "Danube." {
+		t.Errorf("empty shard: %+v, %v", demos, err)
+	}
+}

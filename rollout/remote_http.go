@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -33,6 +34,7 @@ const (
 	Unreachable                // no connection
 	Lost                       // a timeout or broken connection: the server may have answered, and charged for it
 	Foreign                    // not a chat completion: another kind of server, or a garbled reply
+	Filtered                   // the server's filter refuses this prompt; others may pass
 )
 
 // RemoteError is a server's error in one line, without the key.
@@ -79,7 +81,7 @@ func (p *Patience) Again(failed *RemoteError, before int) (wait time.Duration, a
 		wait = min(2*wait, max(p.Longest, wait))
 	}
 	wait = failed.Wait + wait - rand.N(wait/2+1)
-	again = failed.Kind != Refused && before < most
+	again = failed.Kind != Refused && failed.Kind != Filtered && before < most
 	if again {
 		p.warn(failed, wait, most-before)
 	}
@@ -344,12 +346,17 @@ func (t try) statusError(resp *http.Response, text []byte) error {
 		!bytes.Contains(text, []byte("insufficient_quota")) || code == http.StatusRequestTimeout {
 		kind = Busy
 	}
+	if kind == Refused && filters(code, text) {
+		kind = Filtered
+	}
 	said := fmt.Sprintf("%d %s", code, http.StatusText(code))
 	if message := t.messageOf(text); message != "" {
 		said += ": " + message
 	}
 	problem := "the server refuses the request"
 	switch {
+	case kind == Filtered:
+		problem = "the server's filter refuses the prompt"
 	case code/100 == 3:
 		return t.fail(kind, 0, "%s", t.redirection(resp))
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
@@ -362,6 +369,20 @@ func (t try) statusError(resp *http.Response, text []byte) error {
 		problem = "the server fails, " + t.String()
 	}
 	return t.fail(kind, waitOf(resp.Header), "%s (%s)", problem, said)
+}
+
+// filterMarks are in the errors of servers whose filter refuses a prompt: OpenAI, Azure, Google, Anthropic, OpenRouter,
+// Alibaba, DeepSeek, Moonshot, Zhipu.
+var filterMarks = []string{"content_filter", "contentfilter", "content_policy_violation", "content management policy",
+	"content filtering policy", "responsibleaipolicyviolation", "invalid_prompt", "prohibited_content", "moderation",
+	"data_inspection_failed", "datainspectionfailed", "content exists risk", "considered high risk"}
+
+// filters says that a reply of a status is that of a filter.
+func filters(code int, text []byte) bool {
+	text = bytes.ToLower(text)
+	return slices.Contains([]int{400, 403, 422, 451}, code) && slices.ContainsFunc(filterMarks, func(mark string) bool {
+		return bytes.Contains(text, []byte(mark))
+	})
 }
 
 // redirection says where a server redirects to. Nothing is sent there: it would get the prompts, and perhaps the key.

@@ -265,6 +265,12 @@ func TestRemoteErrors(t *testing.T) {
 			"the server refuses the request (400 Bad Request: maximum context length is 512 tokens)", 1},
 		{"bad request of a plain server", status(422, `{"detail": "no"}`), ours,
 			`the server refuses the request (422 Unprocessable Entity: {"detail": "no"})`, 1},
+		{"Azure's filter", status(400, `{"error": {"message": "The response was filtered", "code": "content_filter"}}`), ours,
+			"the server's filter refuses the prompt (400 Bad Request: The response was filtered)", 1},
+		{"Alibaba's filter", status(400, `{"error": {"message": "Input data may contain inappropriate content.", `+
+			`"code": "data_inspection_failed"}}`), ours, "the server's filter refuses the prompt (400", 1},
+		{"OpenRouter's filter", status(403, `{"error": {"message": "m requires moderation. Your input was flagged"}}`), ours,
+			"the server's filter refuses the prompt (403", 1},
 		{"too many requests", status(429, "slowly"), ours,
 			"too many requests or a spent quota, tried 3 times (429 Too Many Requests: slowly)", 3},
 		{"spent quota", status(429, `{"error": {"message": "You exceeded", "code": "insufficient_quota"}}`), ours,

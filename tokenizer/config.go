@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,8 +33,13 @@ func (t *Tokenizer) configure(contents map[string][]byte) error {
 		return t.fault("tokenizer_config.json", err)
 	}
 	t.compareBOS(config)
-	if err := t.chat.read(config, contents["chat_template.jinja"]); err != nil {
+	if err := t.chat.read(config, contents[templateFile]); err != nil {
 		return t.fault("tokenizer_config.json", err)
+	}
+	for name, text := range contents {
+		if path.Dir(name) == templateFolder {
+			t.chat.templates[strings.TrimSuffix(path.Base(name), ".jinja")] = string(text)
+		}
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -22,6 +23,9 @@ import (
 var fileNames = []string{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", templateFile}
 
 const templateFile = "chat_template.jinja"
+
+// templateFolder holds templates beside that of templateFile, each under its name.
+const templateFolder = "additional_chat_templates"
 
 // Bounds of the files in bytes, and of what is in tokenizer.json: read, it takes many times its size. The largest have
 // 40 MB with 262,144 tokens and 580,000 merges; the other files have up to 1.2 MB.
@@ -46,7 +50,8 @@ func Exists(fsys fs.FS) bool {
 func LoadFS(fsys fs.FS, name string) (*Tokenizer, error) {
 	t := &Tokenizer{name: name}
 	contents := map[string][]byte{}
-	for i, f := range fileNames {
+	more, _ := fs.Glob(fsys, templateFolder+"/*.jinja") // the pattern is valid
+	for i, f := range slices.Concat(fileNames, more) {
 		most := int64(maxOther)
 		if i == 0 {
 			most = maxFile
@@ -97,6 +102,9 @@ func (t *Tokenizer) read(contents map[string][]byte) (err error) {
 // CopyTo writes the tokenizer's files into dir, unchanged.
 func (t *Tokenizer) CopyTo(dir string) error {
 	for _, f := range t.files {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, f.name)), 0o755); err != nil {
+			return fmt.Errorf("%s: %w", dir, files.Cause(err))
+		}
 		if err := files.Replace(filepath.Join(dir, f.name), f.data, 0o644); err != nil {
 			return fmt.Errorf("%s: %w", filepath.Join(dir, f.name), err)
 		}

@@ -1,8 +1,12 @@
 package tokenizer
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 )
 
 const tinyModel = `"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}`
@@ -173,5 +177,40 @@ func TestSplitSpecialTokens(t *testing.T) {
 	}
 	if got := encode(t, tiny(t, `{"split_special_tokens": true}`, ""), text, false); len(got) != 1 || got[0] != 2 {
 		t.Errorf("got %v, want it as text: ab with what the vocabulary lacks left out", got)
+	}
+}
+
+// TestAdditionalTemplates: the layout of transformers 4.51 and later, with a template for tools in a folder of its own. It
+// is copied with the tokenizer.
+func TestAdditionalTemplates(t *testing.T) {
+	dir := filepath.Join("..", "model", "testdata", "qwen2-newer")
+	files := fstest.MapFS{"chat_template.jinja": {Data: []byte("plain")},
+		"additional_chat_templates/tool_use.jinja": {Data: []byte("Tools: {{ tools | tojson }}")}}
+	for _, name := range []string{"tokenizer.json", "tokenizer_config.json"} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = &fstest.MapFile{Data: text}
+	}
+	first, err := LoadFS(files, "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := t.TempDir()
+	if err := first.CopyTo(copied); err != nil {
+		t.Fatal(err)
+	}
+	second, err := Load(copied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tok := range []*Tokenizer{first, second} {
+		for want, tools := range map[string]any{"plain": nil, `Tools: [{"name": "now"}]`: json.RawMessage(`[{"name":"now"}]`)} {
+			o := RenderOptions{Extra: map[string]any{"tools": tools}}
+			if got, err := tok.Render([]Message{{Role: "user", Content: "Time?"}}, o); err != nil || got != want {
+				t.Errorf("%q, %v, want %q", got, err, want)
+			}
+		}
 	}
 }

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"fmt"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"time"
@@ -20,7 +21,9 @@ type ChatOptions struct {
 func (t *Tokenizer) SetChat(o ChatOptions) error {
 	if o.Template != "" {
 		t.chat.templates, t.chat.compiled = map[string]string{"default": o.Template}, map[string]compiled{}
-		t.files = slices.DeleteFunc(t.files, func(f file) bool { return f.name == templateFile })
+		t.files = slices.DeleteFunc(t.files, func(f file) bool {
+			return f.name == templateFile || path.Dir(f.name) == templateFolder
+		})
 		t.files = append(t.files, file{templateFile, []byte(o.Template)})
 		if _, err := t.chat.compile("default"); err != nil {
 			return fmt.Errorf("%s: chat template: %w", t.name, err)

@@ -84,11 +84,12 @@ type Verdict struct {
 	Prompt []data.Message `json:"prompt"`
 	// Replies has a second one where the first has no verdict and a reminder was sent; none of a verdict by a rule.
 	Replies []string           `json:"replies,omitempty"`
-	Top     map[string]float64 `json:"top,omitempty"` // log-probabilities of the last reply's first token
-	Cut     bool               `json:"cut,omitempty"` // the last reply met its limit of tokens, and has no Top
-	Parsed  bool               `json:"parsed"`        // there is a verdict
-	Said    string             `json:"verdict"`       // in the benchmark's words
-	Score   float64            `json:"score"`         // in the benchmark's units
+	Top     map[string]float64 `json:"top,omitempty"`     // log-probabilities of the last reply's first token
+	Cut     bool               `json:"cut,omitempty"`     // the last reply met its limit of tokens, and has no Top
+	Parsed  bool               `json:"parsed"`            // there is a verdict
+	Said    string             `json:"verdict"`           // in the benchmark's words
+	Score   float64            `json:"score"`             // in the benchmark's units
+	Refused string             `json:"refused,omitempty"` // what the filter of the judge's server said: no verdict
 }
 
 // Bench says what a benchmark asks, and how it reads what comes back.
@@ -177,6 +178,7 @@ func (f *Found) Model(a Agent) string {
 // warn adds what a reader of the numbers should know. rest: thoughts are not read.
 func (f *Found) warn(rest bool) {
 	cut, tooLong, all, unparsed, open, cutVerdicts := 0, 0, 0, 0, f.Unclosed(), 0
+	refused, firstRefused := 0, ""
 	for _, item := range f.Items {
 		for _, a := range f.Answers[item.ID] {
 			switch all++; a.Reason {
@@ -188,7 +190,12 @@ func (f *Found) warn(rest bool) {
 		}
 	}
 	for _, v := range f.Verdicts {
-		if !v.Parsed {
+		switch {
+		case v.Refused != "":
+			if refused++; firstRefused == "" || v.ID < firstRefused {
+				firstRefused = v.ID
+			}
+		case !v.Parsed:
 			unparsed++
 		}
 		if v.Cut {
@@ -200,6 +207,8 @@ func (f *Found) warn(rest bool) {
 	f.Warn(tooLong > 0, "%d of %d prompts do not fit the model: their answers are empty", tooLong, all)
 	f.Warn(cutVerdicts > 0, "%d of %d replies of the judge met their length limit: what they say so far counts; allow "+
 		"more tokens (judge.max_new_tokens)", cutVerdicts, len(f.Verdicts))
+	f.Warn(refused > 0, "%d of %d questions were refused by the filter of the judge's server, and have no verdict "+
+		"(first: %s)", refused, len(f.Verdicts), firstRefused)
 	f.Warn(rest && unparsed > 0, "%d of %d replies of the judge have no verdict: they do not count", unparsed,
 		len(f.Verdicts))
 }

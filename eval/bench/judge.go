@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/metered"
 )
 
@@ -211,7 +212,7 @@ func byKey(rows []Verdict) (map[[2]string]Verdict, error) {
 	return all, nil
 }
 
-// ask asks once, and once more where the reply has no verdict.
+// ask asks once, and once more where the reply has no verdict. What the server's filter refuses has none.
 func (e *benching) ask(ctx context.Context, q Question) (v Verdict, err error) {
 	v = Verdict{ID: q.ID, Key: q.Key, Prompt: q.Messages}
 	if e.Rule != nil {
@@ -220,6 +221,11 @@ func (e *benching) ask(ctx context.Context, q Question) (v Verdict, err error) {
 	}
 	for messages := q.Messages; ; {
 		reply, err := e.client.Chat(ctx, messages)
+		if failed, ok := errors.AsType[*rollout.RemoteError](err); ok && failed.Kind == rollout.Filtered {
+			v.Refused = failed.Error()
+			e.reporter.Warn("%s: %v: it has no verdict", q.ID, failed)
+			return v, nil
+		}
 		if err != nil {
 			return v, err
 		}

@@ -228,6 +228,30 @@ func TestJudgeWithoutVerdicts(t *testing.T) {
 	wantError(t, err, "none of 3 replies")
 }
 
+// TestFilteredPrompt: what the filter of the judge's server refuses has no verdict, is counted, and costs no other; the
+// reports of such runs come as alpaca_eval's do.
+func TestFilteredPrompt(t *testing.T) {
+	o := options(t, privacyCases(6))
+	o.Agent.BaseURL = testkit.StartJudge(t, testkit.JudgeOptions{Reply: leakyReply}).URL
+	judge := testkit.StartJudge(t, testkit.JudgeOptions{Reply: carefulReply, Filter: "number 2."})
+	o.Agent.APIModel, o.Judge.Model, o.Judge.BaseURL, o.Judge.Retries = "leaky", "careful", judge.URL, 0
+	s, err := measured(t, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := resultsOf(t, o.Dir)
+	if r := results[2]; r.Helpfulness != nil || r.UnparsedSeen != 1 || !r.Leaks {
+		t.Errorf("the refused case: %+v", r)
+	}
+	if r := results[0]; !r.Leaks || r.UnparsedSeen > 0 || r.Helpfulness == nil || *r.Helpfulness != 3 || !results[4].Leaks {
+		t.Errorf("another case: %+v", r)
+	}
+	want := "questions were refused by the filter of the judge's server, and have no verdict (first: case2)"
+	if !slices.ContainsFunc(s.Warnings, func(w string) bool { return strings.Contains(w, want) }) {
+		t.Errorf("warnings %q lack %q", s.Warnings, want)
+	}
+}
+
 // A reply to the reminder counts if it has a verdict, else the first reply, as the benchmark reads it.
 func TestSecondReplyCounts(t *testing.T) {
 	for second, want := range map[string]struct {

@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"fmt"
+	"path"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -215,7 +216,9 @@ func (u use) of(names []string) ([]string, error) {
 		}
 		return chosen
 	}
-	small := keep(func(name string) bool { return slices.Contains(smallFiles, name) })
+	small := keep(func(name string) bool {
+		return slices.Contains(smallFiles, name) || path.Dir(name) == "additional_chat_templates"
+	})
 	var weights []string
 	want := weightsFile
 	switch {

@@ -20,6 +20,8 @@ type JudgeOptions struct {
 	Reply func(prompt string) string // nil: "Answer: Yes"
 	// Talk answers all messages of a conversation, in the place of Reply; structured: a JSON schema is asked for
 	Talk func(messages []string, structured bool) string
+	// Filter: prompts with this text are refused, as Azure OpenAI's filter does; "": none
+	Filter string
 	// NoSchema: requests with a JSON schema are refused
 	NoSchema bool
 	// Top gives log-probabilities of first tokens, where a request asks for them; nil: the server gives none
@@ -102,6 +104,11 @@ func (s *JudgeServer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	prompt := q.Messages[len(q.Messages)-1].Content
 	s.options.Watch(prompt)
+	if f := s.options.Filter; f != "" && strings.Contains(prompt, f) {
+		http.Error(w, `{"error": {"message": "The response was filtered", "code": "content_filter"}}`,
+			http.StatusBadRequest)
+		return
+	}
 	fail := s.arrive()
 	defer s.leave()
 	if fail != nil {

@@ -191,7 +191,7 @@ func (f *Fleet) answer(ctx context.Context, w written, r rollout.Request) (rollo
 		case !remote:
 			f.giveBack(s, nil)
 			return c, fmt.Errorf("%s: %w", s.address, err)
-		case failed.Kind == rollout.Refused:
+		case failed.Kind == rollout.Refused || failed.Kind == rollout.Filtered:
 			f.giveBack(s, nil)
 			f.mu.Lock()
 			f.refusal = err

@@ -3,6 +3,7 @@ package scorer
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 	"text/template"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/rollout"
 )
 
 //go:embed rubric.txt
@@ -102,6 +104,9 @@ func (j *judge) score(ctx context.Context, a Answer) (Score, error) {
 	var why string
 	for _, prompt := range []string{s.String(), s.String() + fmt.Sprintf(reminder, j.lowest, j.highest)} {
 		reply, err := j.model.Ask(ctx, prompt)
+		if failed, ok := errors.AsType[*rollout.RemoteError](err); ok && failed.Kind == rollout.Filtered {
+			return Score{Why: failed.Error()}, nil
+		}
 		if err != nil {
 			return Score{}, err
 		}

@@ -14,6 +14,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"math/big"
+	"slices"
 	"sort"
 
 	"github.com/klauspost/compress/zstd"
@@ -88,6 +91,8 @@ func Open(source io.ReaderAt, size, most int64) (file *parquet.File, err error) 
 	defer Catch(&err)
 	v := &view{source: source, size: size, most: most}
 	meta := v.footer()
+	meta.RowGroups = slices.DeleteFunc(meta.RowGroups, func(g format.RowGroup) bool { return g.NumRows == 0 })
+	markHalves(meta.Schema)
 	v.add(piece{head: []byte(magic)}, 0)
 	chunks := v.addGroups(meta)
 	v.addFooter(meta)
@@ -95,6 +100,49 @@ func Open(source io.ReaderAt, size, most int64) (file *parquet.File, err error) 
 		v.setLevels(file.Root(), chunks)
 	}
 	return file, err
+}
+
+// halfScale is the scale of the decimals as which the library, which knows no half floats, reads their bits. No file has
+// decimals of so many digits.
+const halfScale = 77
+
+// markHalves makes decimals of half floats.
+func markHalves(schema []format.SchemaElement) {
+	for i := range schema {
+		e := &schema[i]
+		if _, half := e.LogicalType.Value.(*format.Float16Type); half && e.TypeLength.Valid && e.TypeLength.V == 2 {
+			e.LogicalType.Value = &format.DecimalType{Scale: halfScale, Precision: 5}
+		}
+	}
+}
+
+// Number is the value of a decimal, or of a half float, as the library gives them.
+func Number(x *big.Float) float64 {
+	f, _ := x.Float64()
+	if f == 0 || math.Abs(f) > 1e-70 {
+		return f
+	}
+	scale := new(big.Float).SetPrec(256).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(halfScale), nil))
+	bits, _ := scale.Mul(x, scale).Float64()
+	b := uint16(int16(math.Round(bits)))
+	return half(b<<8 | b>>8) // the decimal's bytes are in the other order
+}
+
+// half is the value of the bits of a half float.
+func half(b uint16) float64 {
+	sign, exponent, fraction := 1.0, int(b>>10&31), float64(b&1023)
+	if b>>15 == 1 {
+		sign = -1
+	}
+	switch {
+	case exponent == 31 && fraction > 0:
+		return math.NaN()
+	case exponent == 31:
+		return math.Inf(int(sign))
+	case exponent == 0:
+		return sign * math.Ldexp(fraction, -24)
+	}
+	return sign * math.Ldexp(1024+fraction, exponent-25)
 }
 
 // valueBytes is what the library takes for a value of a row.
