@@ -560,7 +560,7 @@ func TestEnemy(t *testing.T) {
 			}
 		}},
 		{"replays after the server has restarted",
-			"`duplicate` or `version`, or it counts, once", with, func(e *enemy) {
+			"`version`: it counts once", with, func(e *enemy) {
 				m := e.sealedUpdate(e.update())
 				e.nc.PublishMsg(m)
 				e.answer()
