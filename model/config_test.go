@@ -355,6 +355,8 @@ func TestLargeConfigs(t *testing.T) {
 	if err != nil || len(names) != 200_000 {
 		t.Errorf("%d files, %v", len(names), err)
 	}
+	_, err = parseIndex([]byte(strings.Repeat(",", maxIndexed+1)))
+	expect.Error(t, err, "found 1048577 commas, want at most 1048576")
 }
 
 func FuzzParseConfig(f *testing.F) {

@@ -17,6 +17,8 @@ import (
 const (
 	maxJSON  = 4 << 20 // config.json, generation_config.json and adapter_config.json
 	maxIndex = 64 << 20
+
+	maxIndexed = 1 << 20 // tensors in an index
 )
 
 // ReadConfig reads a model folder's config.json and, if there is one, generation_config.json. Errors call the folder

@@ -211,6 +211,9 @@ func readIndex(fsys fs.FS, folder, index string) ([]string, error) {
 
 // parseIndex returns the distinct files of a weight map, sorted.
 func parseIndex(data []byte) ([]string, error) {
+	if n := bytes.Count(data, []byte(",")); n > maxIndexed {
+		return nil, fmt.Errorf("found %d commas, want at most %d: a tensor has one", n, maxIndexed)
+	}
 	var index struct {
 		WeightMap map[string]string `json:"weight_map"`
 	}

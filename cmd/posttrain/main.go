@@ -101,11 +101,16 @@ func oneLine(err error) string {
 	if e, ok := err.(*fs.PathError); ok {
 		text = e.Path + ": " + e.Err.Error()
 	}
-	if len(text) > maxMessage {
-		text = text[:maxMessage*3/4] + " […] " + text[len(text)-maxMessage/4:]
+	lines := strings.FieldsFunc(shorten(text), func(r rune) bool { return r == '\n' || r == '\r' })
+	return shorten(fault.Escape(strings.Join(lines, " "))) // escaped, a character may be eight
+}
+
+func shorten(text string) string {
+	if len(text) <= maxMessage {
+		return text
 	}
-	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
-	return fault.Escape(strings.Join(lines, " "))
+	cut := text[:maxMessage*3/4] + " […] " + text[len(text)-maxMessage/4:]
+	return strings.ToValidUTF8(cut, "")
 }
 
 // usageError is wrong use of the command line.

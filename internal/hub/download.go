@@ -20,11 +20,15 @@ import (
 // download brings files of a commit into the cache, with a bar.
 func (r repo) download(ctx context.Context, commit string, names []string, out run.Reporter) error {
 	var all []file
-	total := int64(0)
+	total, room := int64(0), freeBytes(r.hub.Cache)
 	for _, name := range names {
 		f, err := r.head(ctx, commit, name)
 		if err != nil {
 			return err
+		}
+		if room -= f.size - r.begun(f); room < 0 {
+			return fmt.Errorf("%s: %s says that it has %d MB, for which the cache %s has no room", name, r.hub.Endpoint,
+				megabytes(f.size), r.hub.Cache)
 		}
 		all, total = append(all, f), total+f.size
 	}
@@ -46,8 +50,18 @@ func (r repo) download(ctx context.Context, commit string, names []string, out r
 	return nil
 }
 
+// begun is how many bytes of a file the cache has.
+func (r repo) begun(f file) int64 {
+	for _, path := range []string{r.blob(f), r.blob(f) + ".incomplete"} {
+		if info, err := os.Stat(path); err == nil {
+			return min(info.Size(), f.size)
+		}
+	}
+	return 0
+}
+
 // megabytes rounds up.
-func megabytes(n int64) int64 { return (n + 999_999) / 1_000_000 }
+func megabytes(n int64) int64 { return n/1_000_000 + min(1, n%1_000_000) }
 
 // bring makes a blob of a file, unless it is there. tick hears the bytes that came.
 func (r repo) bring(ctx context.Context, f file, tick func(int64)) error {

@@ -360,6 +360,33 @@ func TestSilentServer(t *testing.T) {
 	}
 }
 
+// TestHostileSizes: a server that names files without end, or says that they are larger than the disk, is refused before
+// any of them is asked for.
+func TestHostileSizes(t *testing.T) {
+	for want, c := range map[string]struct{ files, size string }{
+		"says that it has 262145 files, want at most 262144": {strings.Repeat("{},", mostFiles-1) + `{}`, "1"},
+		"files of weights, want at most 8192": {`{"rfilename": "model.safetensors.index.json"}` +
+			strings.Repeat(`, {"rfilename": "model-00001-of-00002.safetensors"}`, mostShards), "1"},
+		"config.json: http://127.0.0.1": {`{"rfilename": "config.json"}, {"rfilename": "model.safetensors"}`, "67108865"},
+		"for which the cache":           {`{"rfilename": "model.safetensors"}`, "4611686018427387904"},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Linked-Etag", strings.Repeat("0", 64))
+			w.Header().Set("X-Linked-Size", c.size)
+			if r.Method == http.MethodGet && !strings.HasPrefix(r.URL.Path, "/api/") {
+				t.Errorf("%s is asked for", r.URL.Path)
+			}
+			fmt.Fprintf(w, `{"sha": %q, "siblings": [%s]}`, hubtest.Commit, c.files)
+		}))
+		t.Setenv("HF_ENDPOINT", server.URL)
+		t.Setenv("HF_HUB_CACHE", t.TempDir())
+		if _, _, err := fetch(t, "org/tiny"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+		server.Close()
+	}
+}
+
 // TestWrongHashIsGone: after damage the next try is as the first.
 func TestWrongHashIsGone(t *testing.T) {
 	s := hubtest.New(t, map[string]hubtest.Repo{"org/tiny": tiny()})

@@ -39,6 +39,9 @@ var (
 	otherWeights = regexp.MustCompile(`\.(bin|gguf|pth)$`)
 )
 
+// mostShards bounds the files of a model's weights, which are asked for one after the other. The largest have hundreds.
+const mostShards = 1 << 13
+
 // Used says that options have a field with the tag hub.
 func Used(options any) bool {
 	found := false
@@ -234,6 +237,9 @@ func (u use) of(names []string) ([]string, error) {
 		weights = []string{weightsFile}
 	case slices.Contains(names, indexFile):
 		weights = keep(func(name string) bool { return name == indexFile || shardForm.MatchString(name) })
+	}
+	if len(weights) > mostShards {
+		return nil, fmt.Errorf("on the hub it has %d files of weights, want at most %d", len(weights), mostShards)
 	}
 	if len(weights) == 0 {
 		found := ""

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,8 +23,13 @@ import (
 	"github.com/posttrain/posttrain/internal/hubcache"
 )
 
-// mostInfo bounds what a server says about a model or data set. Its list of files has some hundred bytes for each.
-const mostInfo = 32 << 20
+// Bounds of what a server says about a model or data set, in bytes, and of its list of files, which has some hundred
+// bytes for each; and of the bytes of a file without weights or rows.
+const (
+	mostInfo  = 32 << 20
+	mostFiles = 1 << 18
+	mostSmall = 64 << 20
+)
 
 // info is what the hub says about a revision.
 type info struct {
@@ -60,6 +67,9 @@ func (r repo) ask(ctx context.Context) (said info, err error) {
 	case err != nil:
 		return said, r.transportError(err)
 	}
+	if n := bytes.Count(text, []byte("{")); n > mostFiles {
+		return said, fmt.Errorf("%s says that it has %d files, want at most %d", r.hub.Endpoint, n, mostFiles)
+	}
 	if json.Unmarshal(text, &said) != nil || !hubcache.IsCommit(said.Commit) {
 		return said, fmt.Errorf("%s does not speak the hub's protocol: want the address of a Hugging Face hub in "+
 			"HF_ENDPOINT", r.hub.Endpoint)
@@ -94,6 +104,9 @@ func (r repo) head(ctx context.Context, commit, name string) (f file, err error)
 	if err != nil || f.size < 0 || !hashForm.MatchString(f.hash) {
 		return f, fmt.Errorf("%s: %s gives no size or no hash of it: want the address of a Hugging Face hub in "+
 			"HF_ENDPOINT", name, r.hub.Endpoint)
+	}
+	if slices.Contains(smallFiles, name) && f.size > mostSmall {
+		return f, fmt.Errorf("%s: %s says that it has %d bytes, want at most %d", name, r.hub.Endpoint, f.size, mostSmall)
 	}
 	return f, nil
 }
