@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/files"
 )
 
@@ -167,7 +168,11 @@ func ReadManifest(dir string) (*Manifest, error) {
 // that differs.
 func (m *Manifest) Check(dir string) (differences []string) {
 	for _, name := range slices.Sorted(maps.Keys(m.Outputs)) {
-		differences = append(differences, difference(filepath.Join(dir, filepath.FromSlash(name)), m.Outputs[name])...)
+		if path := filepath.FromSlash(name); filepath.IsLocal(path) {
+			differences = append(differences, difference(filepath.Join(dir, path), m.Outputs[name])...)
+		} else {
+			differences = append(differences, fmt.Sprintf("%s leads out of the run folder", fault.Line(name)))
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Inputs)) {
 		differences = append(differences, difference(filepath.FromSlash(name), m.Inputs[name])...)
@@ -179,9 +184,10 @@ func (m *Manifest) Check(dir string) (differences []string) {
 func difference(path, was string) []string {
 	switch now, err := files.SHA256(path); {
 	case err != nil:
-		return []string{fmt.Sprintf("%s cannot be read: %v", path, Cause(err))}
+		return []string{fmt.Sprintf("%s cannot be read: %v", fault.Line(path), Cause(err))}
 	case now != was:
-		return []string{fmt.Sprintf("%s: its SHA-256 begins with %.8s, the run's with %.8s", path, now, was)}
+		return []string{fmt.Sprintf("%s: its SHA-256 begins with %.8s, the run's with %.8s", fault.Line(path), now,
+			fault.Line(was))}
 	}
 	return nil
 }

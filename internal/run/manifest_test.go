@@ -196,3 +196,15 @@ func TestManifestFaults(t *testing.T) {
 		t.Error(m, err)
 	}
 }
+
+// TestManifestFromElsewhere: its names are compared within the folder alone, and say nothing to a terminal.
+func TestManifestFromElsewhere(t *testing.T) {
+	m := Manifest{Outputs: map[string]string{"../secret": "0", "/etc/passwd": "0", "a\nb\x1b[2J": "0"},
+		Inputs: map[string]string{"/dev/zero": "0"}}
+	want := []string{"../secret leads out of the run folder", "/etc/passwd leads out of the run folder",
+		`dir/a\nb\x1b[2J cannot be read: no such file or directory`,
+		"/dev/zero cannot be read: found a device, want a regular file"}
+	if got := m.Check("dir"); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
