@@ -102,8 +102,10 @@ func (t *Tokenizer) read(contents map[string][]byte) (err error) {
 // CopyTo writes the tokenizer's files into dir, unchanged.
 func (t *Tokenizer) CopyTo(dir string) error {
 	for _, f := range t.files {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, f.name)), 0o755); err != nil {
-			return fmt.Errorf("%s: %w", dir, files.Cause(err))
+		if sub := path.Dir(f.name); sub != "." {
+			if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+				return fmt.Errorf("%s: %w", filepath.Join(dir, sub), files.Cause(err))
+			}
 		}
 		if err := files.Replace(filepath.Join(dir, f.name), f.data, 0o644); err != nil {
 			return fmt.Errorf("%s: %w", filepath.Join(dir, f.name), err)
