@@ -503,8 +503,10 @@ func TestEnemy(t *testing.T) {
 		}},
 		{"join again and again", "20 events at once, and one a second", with, func(e *enemy) {
 			before, began := e.events(), time.Now()
-			m := e.sealed("ask", letter{Op: opJoin, Identity: e.identity(), Whole: true})
-			e.flood(full(5_000), func(int) *nats.Msg { return m })
+			for range 3 * mostAtOnce {
+				e.send("ask", letter{Op: opJoin, Identity: e.identity(), Whole: true})
+				e.ask(letter{Op: opAsk}) // the server has read it
+			}
 			if n := e.events() - before; n > mostAtOnce+2+int(time.Since(began).Seconds()) {
 				e.t.Errorf("%d events", n)
 			}
@@ -632,4 +634,20 @@ func reference(t *testing.T, change func(*protocol.Update)) string {
 		return p.byWire(m)
 	})
 	return Hash(server.Params())
+}
+
+// TestSieve: of an agent eight letters wait, others pass, and what is dropped is counted.
+func TestSieve(t *testing.T) {
+	s := newSieve()
+	for _, name := range []string{"m", "a"} {
+		for range map[string]int{"m": 20, "a": 3}[name] {
+			s.pass(t.Context(), nats.NewMsg(subject("r", "ask", name)))
+		}
+	}
+	s.pass(t.Context(), nats.NewMsg(subject("r", "get", "b"))) // is for the offers
+	s.read("m")
+	s.pass(t.Context(), nats.NewMsg(subject("r", "up", "m")))
+	if dropped := s.report(); len(s.out) != mostWaiting+3+1 || len(dropped) != 1 || dropped["m"] != 20-mostWaiting {
+		t.Errorf("%d letters wait, %v are dropped", len(s.out), dropped)
+	}
 }
