@@ -4,13 +4,16 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
+	"runtime"
+	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/posttrain/posttrain/internal/adamw"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
-	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/train"
 )
@@ -69,6 +72,63 @@ func BenchmarkTraining(b *testing.B) {
 }
 
 func benchmarkTraining(b *testing.B, e *backend.Engine, prompt, row int, apart bool) {
+	step := trainingStep(b, e, prompt, row, apart)
+	step()
+	for b.Loop() {
+		step()
+	}
+}
+
+// BenchmarkBesideOthers is that step beside a busy process for each processor, in rounds with steps alone: a fair share
+// is "times" 2.
+//
+//	go test ./grpo -run '^$' -bench BesideOthers -benchtime 5x
+func BenchmarkBesideOthers(b *testing.B) {
+	for _, e := range backendtest.Engines(b) {
+		b.Run(e.Name, func(b *testing.B) {
+			step := trainingStep(b, e, 64, 0, false)
+			took := func() float64 {
+				begin := time.Now()
+				step()
+				return time.Since(begin).Seconds()
+			}
+			step()
+			var alone, beside []float64
+			for b.Loop() {
+				alone = append(alone, took())
+				rest := keepBusy(b)
+				beside = append(beside, took())
+				rest()
+			}
+			slices.Sort(alone)
+			slices.Sort(beside)
+			middle := len(alone) / 2
+			b.ReportMetric(alone[middle], "s-alone")
+			b.ReportMetric(beside[middle], "s-beside")
+			b.ReportMetric(beside[middle]/alone[middle], "times")
+		})
+	}
+}
+
+// keepBusy starts processes that compute without end, until rest.
+func keepBusy(b *testing.B) (rest func()) {
+	var all []*exec.Cmd
+	for range runtime.NumCPU() {
+		c := exec.Command("sh", "-c", "while :; do :; done")
+		if err := c.Start(); err != nil {
+			b.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	return func() {
+		for _, c := range all {
+			_ = c.Process.Kill()
+			_ = c.Wait() // it was killed
+		}
+	}
+}
+
+func trainingStep(b *testing.B, e *backend.Engine, prompt, row int, apart bool) (step func()) {
 	c, err := model.ParseConfig([]byte(small), nil)
 	if err != nil {
 		b.Fatal(err)
@@ -78,7 +138,7 @@ func benchmarkTraining(b *testing.B, e *backend.Engine, prompt, row int, apart b
 	t := trainer(b, e, model.Init(c, 1), o)
 	t.Tokens, t.Apart, t.row = 0, apart, row
 	groups := benchmarkGroups(o.Prompts, prompt, o.GroupSize, 64)
-	step := func() {
+	return func() {
 		logps, err := t.Measure(groups, nil)
 		if err != nil {
 			b.Fatal(err)
@@ -90,18 +150,5 @@ func benchmarkTraining(b *testing.B, e *backend.Engine, prompt, row int, apart b
 			train.NewMetrics()); err != nil {
 			b.Fatal(err)
 		}
-	}
-	step()
-	plain := make([]batch.Group, len(groups))
-	for i, g := range groups {
-		plain[i] = g.Group
-	}
-	parts := t.spread(plain)
-	b.ReportMetric(float64(len(parts)), "parts")
-	b.ReportMetric(float64(parts[0].Len), "row")
-	b.ReportMetric(float64(parts[0].Rows), "rows")
-	b.ReportMetric(float64(parts[0].Slots), "slots")
-	for b.Loop() {
-		step()
 	}
 }

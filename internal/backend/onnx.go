@@ -53,6 +53,11 @@ func loadONNX(path string) (*onnxbackend.Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backend onnx: load %s: %s", path, oneLine(err.Error()))
 	}
+	if onnxLibrary.path == "" {
+		if err := spareProcessors(path); err != nil {
+			return nil, err
+		}
+	}
 	onnxLibrary.path = path
 	return b.(*onnxbackend.Backend), nil
 }
