@@ -184,15 +184,22 @@ func (x *examiner) examineWords(r row) {
 	if r.cut {
 		return
 	}
-	text := x.tokenizer.Decode(slices.Concat(r.Prompt, r.Answers[0]), false)
+	text := joinThoughts(x.tokenizer.Decode(slices.Concat(r.Prompt, r.Answers[0]), false))
 	for i, m := range slices.Concat(r.demo.Prompt.Messages, r.demo.Completion.Messages) {
 		before := i < len(r.demo.Prompt.Messages)
-		if m.Whole != "" || before && m.Role == "assistant" || strings.Contains(text, strings.TrimSpace(m.Content)) {
+		if m.Whole != "" || before && m.Role == "assistant" || strings.Contains(text, joinThoughts(m.Content)) {
 			continue
 		}
 		x.add(fmt.Sprintf("the words of a message of role %s are not among the tokens: the chat template drops or "+
 			"changes them, or the tokenizer does", m.Role), fmt.Sprintf("missing %.60q", m.Content), r.demo.Source)
 	}
+}
+
+var thoughtMarks = regexp.MustCompile(`\s*(</?think>)\s*`)
+
+// joinThoughts is a text without white space around it and around the marks of thoughts, which templates set anew.
+func joinThoughts(text string) string {
+	return strings.TrimSpace(thoughtMarks.ReplaceAllString(text, "$1"))
 }
 
 // emptyThought is what templates put before an answer without thoughts.
@@ -208,7 +215,8 @@ func (x *examiner) examineAnswer(r row) {
 	if !ok || r.cut || r.bare() || x.LossOn == "all" || len(r.demo.Completion.Messages) > 1 {
 		return
 	}
-	got := x.tokenizer.Decode(ids, true)
+	want = joinThoughts(want)
+	got := joinThoughts(x.tokenizer.Decode(ids, true))
 	before, after, found := strings.Cut(got, want)
 	switch {
 	case !found:

@@ -204,7 +204,7 @@ func (h *rehearsal) askAt(ctx context.Context, url, token string) ([]rollout.Ans
 func (h *rehearsal) judge(answers []rollout.Answer) {
 	for i, r := range h.rows {
 		_, want := r.split(h.tokenizer.Decode)
-		got := strings.TrimSpace(answers[i].Text)
+		want, got := joinThoughts(want), joinThoughts(answers[i].Text)
 		same := got == want || strings.HasSuffix(got, want) && emptyThought.MatchString(strings.TrimSuffix(got, want))
 		switch {
 		case answers[i].Reason != rollout.EOS && strings.Contains(got, want):
