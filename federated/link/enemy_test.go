@@ -522,13 +522,6 @@ func TestEnemy(t *testing.T) {
 				if n := len(pings); n > 2 {
 					e.t.Errorf("the server has asked %d times", n)
 				}
-				other := e.world.hand(e.options)
-				(<-pings).Respond(nil)
-				waitFor(e.t, "the refusal of another session", func() bool {
-					other.send("ask", letter{Op: opHello, Instance: "z"})
-					(<-pings).Respond(nil)
-					return strings.Contains(other.answer().Reason, "takes part in another process already")
-				})
 			}},
 		{"many connections", "the oldest above 4 are closed", with, func(e *enemy) {
 			var all []*nats.Conn
