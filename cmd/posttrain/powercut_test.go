@@ -16,7 +16,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -26,56 +25,37 @@ func TestPowerCut(t *testing.T) {
 	need.Ask(t, "slow")
 	need.Place(t, "strace") // notes the operations
 	work(t, "qwen2-newer")
-	write(t, "prompts.jsonl", "{\"prompt\": \"Where is p1?\"}\n{\"prompt\": \"Who is p2?\"}\n")
-	few := []string{"--set", "train.eval_every=2", "--set", "train.checkpoint_every=1", "--set", "train.checkpoint_keep=1"}
-	t.Run("mappo", func(t *testing.T) {
-		cutEach(t, 25, tiny("mappo", 3, append(few, "--data", "pairs.jsonl")...), []string{"mappo", "--resume", "out"})
-	})
-	t.Run("federated simulate", func(t *testing.T) {
-		cutEach(t, 60, simulate("--out", "out", "--agents", "2", "--updates", "5", "--set", "control.steps=20", "--set",
-			"control.hidden=[3]", "--set", "checkpoint_every=2", "--set", "checkpoint_keep=1"), simulate("--resume", "out"))
-	})
-	t.Run("eval privacylens", func(t *testing.T) {
-		args := []string{"eval", "privacylens", "--out", "out"}
-		cutEach(t, 60, args, args)
-	})
+	for _, r := range smallRuns() {
+		t.Run(r.name, func(t *testing.T) { cutSome(t, r) })
+	}
 }
 
-// cutEach continues a run into the folder out after most of its cuts, drawn at random.
-func cutEach(t *testing.T, most int, start, resume []string) {
+// mostCuts are the cuts that are tried of a run.
+const mostCuts = 40
+
+// cutSome continues a run after some of its cuts, drawn at random.
+func cutSome(t *testing.T, r smallRun) {
 	const calls = "trace=openat,close,write,pwrite64,fsync,?rename,renameat,?renameat2,?unlink,unlinkat,?rmdir,?mkdir," +
 		"mkdirat,ftruncate,?truncate,lseek"
-	if out, err := traced(start, "-o", "calls", "-xx", "-s", "100000000", "-e", calls).CombinedOutput(); err != nil {
+	if out, err := traced(r.start, "-o", "calls", "-xx", "-s", "100000000", "-e", calls).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	whole, cuts := "whole "+start[0], cutsOf(t, read(t, "calls"))
+	whole, cuts := "whole "+r.name, cutsOf(t, read(t, "calls"))
 	if err := os.Rename("out", whole); err != nil {
 		t.Fatal(err)
 	}
 	keys := slices.Sorted(maps.Keys(cuts))
 	rand.New(rand.NewPCG(1, 2)).Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
-	for _, key := range keys[:min(most, len(keys))] {
+	for _, key := range keys[:min(mostCuts, len(keys))] {
 		for name, text := range cuts[key] {
 			if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
 				t.Fatal(err)
 			}
 			write(t, name, text)
 		}
-		args := start
-		if exists("out/config.yaml") {
-			args = resume
-		}
-		if o := cli(t, args...); o.code != 0 {
-			t.Fatalf("after a cut at %s the run cannot continue: %s", key, o.err)
-		}
-		if testkit.SameFolders(t, whole, "out"); t.Failed() {
-			t.Fatalf("after a cut at %s", key)
-		}
-		if err := os.RemoveAll("out"); err != nil {
-			t.Fatal(err)
-		}
+		r.continues(t, "a cut at "+key, whole)
 	}
-	t.Logf("%d of %d cuts: same bits", min(most, len(keys)), len(keys))
+	t.Logf("%d of %d cuts: same bits", min(mostCuts, len(keys)), len(keys))
 }
 
 // node is a file or folder: what it has now, and what is on the disk.

@@ -3,12 +3,13 @@ package link
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
+	"golang.org/x/time/rate"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // mostWaiting letters of an agent wait for the server. More are dropped: what an agent sends costs itself, and nobody
@@ -76,24 +77,23 @@ const mostAtOnce = 20
 // limiter bounds what an agent has the server write: lines for people, and events that bring nothing. It is safe for
 // concurrent use.
 type limiter struct {
-	mu   sync.Mutex
-	used float64
-	at   time.Time
-	held int // since the last that passed
+	mu     sync.Mutex
+	bucket *rate.Limiter
+	held   int // since the last that passed
 }
 
 // pass reports whether one more may pass, and how many were held back before it.
 func (l *limiter) pass() (ok bool, held int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now()
-	l.used = max(0, l.used-now.Sub(l.at).Seconds())
-	if l.at = now; l.used > mostAtOnce-1 {
+	if l.bucket == nil {
+		l.bucket = rate.NewLimiter(1, mostAtOnce)
+	}
+	if !l.bucket.Allow() {
 		l.held++
 		return false, 0
 	}
 	held, l.held = l.held, 0
-	l.used++
 	return true, held
 }
 
@@ -107,16 +107,8 @@ func (l *limiter) warn(to func(format string, args ...any), format string, args 
 		return
 	}
 	text := fmt.Sprintf(format, args...)
-	if text = strings.Map(printable, text[:min(len(text), mostText)]); held > 0 {
+	if text = fault.Line(text[:min(len(text), mostText)]); held > 0 {
 		text += fmt.Sprintf(" (%d lines like it were left out)", held)
 	}
 	to("%s", text)
-}
-
-// printable replaces what could move the cursor of a terminal or begin another line.
-func printable(r rune) rune {
-	if strconv.IsPrint(r) {
-		return r
-	}
-	return '?'
 }

@@ -17,7 +17,8 @@ const onnxBuilt = true // this program can load ONNX Runtime
 // onnxLibrary is the library that this process has loaded; a process can load only one.
 var onnxLibrary struct {
 	sync.Mutex
-	path string
+	path  string
+	spins bool // its threads wait for each other awake
 }
 
 // openONNX opens ONNX Runtime's CPU engine with the library at path; "" searches for it.
@@ -33,6 +34,9 @@ func openONNX(path string) (*Engine, error) {
 	wants := Wants{SharedMemory: true, HostRows: true, Tokens: 1024, Overhead: 64, Compile: 6e9, LiveGraphs: 6,
 		HoldsMemory: true, KeepsUnpacked: true}
 	detail := fmt.Sprintf("ONNX Runtime %s, CPU, %s", b.Version(), found)
+	if onnxLibrary.spins {
+		detail += ", slow beside other work: its threads spin"
+	}
 	return &Engine{Backend: &onnxEngine{Backend: b}, owner: b, Name: "onnx", Detail: detail, Wants: wants}, nil
 }
 
@@ -54,9 +58,7 @@ func loadONNX(path string) (*onnxbackend.Backend, error) {
 		return nil, fmt.Errorf("backend onnx: load %s: %s", path, oneLine(err.Error()))
 	}
 	if onnxLibrary.path == "" {
-		if err := spareProcessors(path); err != nil {
-			return nil, err
-		}
+		onnxLibrary.spins = !spareProcessors(path)
 	}
 	onnxLibrary.path = path
 	return b.(*onnxbackend.Backend), nil

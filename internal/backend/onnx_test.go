@@ -26,6 +26,9 @@ func TestONNXReportsNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if strings.Contains(e.Detail, "spin") {
+			t.Errorf("%s: this library has the known table of functions", e.Detail)
+		}
 		e.Finalize()
 		return
 	}

@@ -36,7 +36,6 @@ int posttrain_spare(const char *path, int processors) {
 	if (!table || mprotect((void *)page, size, PROT_READ | PROT_WRITE))
 		return 0;
 	threads = processors, create = table[CREATE_OPTIONS], set_threads = table[SET_THREADS], add_entry = table[ADD_ENTRY];
-	table[CREATE_OPTIONS] = create_sparing;
-	mprotect((void *)page, size, PROT_READ);
+	table[CREATE_OPTIONS] = create_sparing; // the page stays writable: it may have been so before
 	return 1;
 }

@@ -7,7 +7,6 @@ package backend
 import "C"
 
 import (
-	"fmt"
 	"runtime"
 	"unsafe"
 )
@@ -16,12 +15,10 @@ import (
 // spin while they wait for each other: beside two busy processes on two cores a step takes eight times as long as alone,
 // where a fair share would be twice (grpo's BenchmarkBesideOthers). It also has a thread for each core of the machine,
 // whatever the process may use; Go's number follows the affinity and the limit of a container. compute-onnx sets no
-// options of sessions, so that the library's own table gets a function that makes them with these.
-func spareProcessors(path string) error {
+// options of sessions, so that the library's own table gets a function that makes them with these. It is false where that
+// cannot be: then the threads spin.
+func spareProcessors(path string) bool {
 	text := C.CString(path)
 	defer C.free(unsafe.Pointer(text))
-	if C.posttrain_spare(text, C.int(runtime.GOMAXPROCS(0))) == 0 {
-		return fmt.Errorf("backend onnx: %s has another table of functions than ONNX Runtime's", path)
-	}
-	return nil
+	return C.posttrain_spare(text, C.int(runtime.GOMAXPROCS(0))) != 0
 }

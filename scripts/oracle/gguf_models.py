@@ -1,6 +1,6 @@
 """Writes recipe/exchange/testdata/NAME.gguf: folders of model/testdata as llama.cpp's converter would write them.
 
-  pip install gguf==0.19.0 numpy==2.4.6 ml_dtypes safetensors==0.8.0
+  pip install gguf==0.19.0 numpy==2.4.6 ml_dtypes==0.6.0 safetensors==0.8.0
   python scripts/oracle/gguf_models.py
 
 Matrices are float16, vectors float32, as with llama.cpp's --outtype f16. The order of rows of q and k is that of its

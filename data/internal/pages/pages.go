@@ -16,6 +16,7 @@ import (
 	"io"
 	"math"
 	"math/big"
+	"math/bits"
 	"slices"
 	"sort"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 const magic = "PAR1"
@@ -102,8 +104,8 @@ func Open(source io.ReaderAt, size, most int64) (file *parquet.File, err error) 
 	return file, err
 }
 
-// halfScale is the scale of the decimals as which the library, which knows no half floats, reads their bits. No file has
-// decimals of so many digits.
+// halfScale is the scale of the decimals as which the library, which knows no half floats, reads their bits. A
+// file's own decimals have at most 76 digits behind the point.
 const halfScale = 77
 
 // markHalves makes decimals of half floats.
@@ -123,26 +125,9 @@ func Number(x *big.Float) float64 {
 		return f
 	}
 	scale := new(big.Float).SetPrec(256).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(halfScale), nil))
-	bits, _ := scale.Mul(x, scale).Float64()
-	b := uint16(int16(math.Round(bits)))
-	return half(b<<8 | b>>8) // the decimal's bytes are in the other order
-}
-
-// half is the value of the bits of a half float.
-func half(b uint16) float64 {
-	sign, exponent, fraction := 1.0, int(b>>10&31), float64(b&1023)
-	if b>>15 == 1 {
-		sign = -1
-	}
-	switch {
-	case exponent == 31 && fraction > 0:
-		return math.NaN()
-	case exponent == 31:
-		return math.Inf(int(sign))
-	case exponent == 0:
-		return sign * math.Ldexp(fraction, -24)
-	}
-	return sign * math.Ldexp(1024+fraction, exponent-25)
+	whole, _ := scale.Mul(x, scale).Float64()
+	b := uint16(int16(math.Round(whole)))
+	return float64(float.FromFloat16(bits.ReverseBytes16(b))) // the decimal's bytes are in the other order
 }
 
 // valueBytes is what the library takes for a value of a row.
