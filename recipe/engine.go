@@ -96,7 +96,7 @@ func graphOptions(e *backend.Engine, m *model.Model, o train.Options) (model.Gra
 
 // Tolerance is how far policy and reference may be apart at step 0.
 func (w *Opened) Tolerance() float64 {
-	if w.Graph.DType == dtypes.BFloat16 {
+	if w.Graph.DType == dtypes.BFloat16 || w.Engine.Wants.TF32 {
 		return losses.ToleranceBFloat16
 	}
 	return losses.ToleranceFloat32

@@ -18,6 +18,8 @@ type Wants struct {
 	HostRows bool
 	// BFloat16: the engine computes in bfloat16, and is faster so.
 	BFloat16 bool
+	// TF32: products of float32 keep 10 bits of each factor's 23.
+	TF32 bool
 	// Tokens is the best number of tokens for one program of a training step. More are no faster, but cost memory and
 	// padding. 0: all tokens of the step.
 	Tokens int

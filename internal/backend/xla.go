@@ -3,12 +3,14 @@
 package backend
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/go-logr/logr"
 	"github.com/gomlx/go-xla/compute/xla"
@@ -17,7 +19,7 @@ import (
 )
 
 // openXLA opens a PJRT plugin: the first that is found (""), one by name (cpu, cuda), or one by path, each with
-// go-xla's options after a comma (tf32=false, preallocate=true, memory_fraction=0.9, visible_devices=0;1). A CPU is cut
+// go-xla's options after a comma (tf32=true, preallocate=true, memory_fraction=0.9, visible_devices=0;1). A CPU is cut
 // into as many devices.
 func openXLA(arg string, devices int) (*Engine, error) {
 	xla.EnableAutoInstall(false) // never download
@@ -25,7 +27,13 @@ func openXLA(arg string, devices int) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backend xla: %w: %s", err, xlaHowToGet)
 	}
-	for key, value := range pluginEnvironment(plugin) {
+	cuda := pjrt.IsCUDAName(plugin)
+	tf32 := cuda && strings.Contains(config, ",tf32=true")
+	if cuda && !strings.Contains(config, ",tf32=") {
+		config += ",tf32=false" // as PyTorch does; go-xla would round the factors
+	}
+	has := func(flag string) bool { return cuda && holds(plugin, flag) }
+	for key, value := range pluginEnvironment(plugin, has) {
 		if err := os.Setenv(key, value); err != nil {
 			return nil, fmt.Errorf("backend xla: set %s: %w", key, err)
 		}
@@ -55,9 +63,29 @@ func openXLA(arg string, devices int) (*Engine, error) {
 		b.Finalize()
 		return nil, fmt.Errorf("backend xla: %s: %w", plugin, err)
 	}
-	detail := describePlugin(b, plugin)
-	return &Engine{Backend: b, owner: b, Name: "xla", Detail: detail, memory: gpuMemory(plugin),
-		rows: !pjrt.IsCUDAName(plugin), Wants: wantsXLA(plugin), listen: kept.listen}, nil
+	wants := wantsXLA(plugin)
+	wants.TF32 = tf32
+	return &Engine{Backend: b, owner: b, Name: "xla", Detail: describePlugin(b, plugin), memory: gpuMemory(plugin),
+		rows: !cuda, Wants: wants, listen: kept.listen}, nil
+}
+
+// holds says whether a file holds a text. The plugin of CUDA has 400 MB, which loading it reads anyway.
+func holds(path, text string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return false
+	}
+	all, err := syscall.Mmap(int(f.Fd()), 0, int(info.Size()), syscall.PROT_READ, syscall.MAP_PRIVATE)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = syscall.Munmap(all) }() // which has nothing to write
+	return bytes.Contains(all, []byte(text))
 }
 
 // cutCPU gives the option that cuts a CPU into devices.

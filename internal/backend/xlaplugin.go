@@ -15,12 +15,12 @@ import (
 const (
 	pluginPathEnv = "PJRT_PLUGIN_LIBRARY_PATH"
 	xlaHowToGet   = "run scripts/install-pjrt-cpu.sh for a CPU, or give a plugin as xla:/path/plugin.so (of JAX: " +
-		"jax_plugins/xla_cuda13/xla_cuda_plugin.so in its site-packages), or name the folder that holds " +
-		"pjrt_c_api_<name>_plugin.so in " + pluginPathEnv + " (docs/scale.md)"
+		"jax_plugins/xla_cuda13/xla_cuda_plugin.so in its site-packages), or name the folder that holds it in " +
+		pluginPathEnv + " (docs/scale.md)"
 )
 
 // pluginPatterns are the names of plugin files.
-var pluginPatterns = []string{"pjrt_c_api_*_plugin.so", "pjrt_plugin_*.so", "pjrt-plugin-*.so"}
+var pluginPatterns = []string{"pjrt_c_api_*_plugin.so", "pjrt_plugin_*.so", "pjrt-plugin-*.so", "xla_*_plugin.so"}
 
 // PluginFolders lists the folders that are searched for plugins, without the system's library folders. Relative ones
 // are left out.
@@ -59,7 +59,7 @@ func findPlugins() []string {
 // pluginName is the part of a plugin file's name that the patterns leave open, such as cpu.
 func pluginName(path string) string {
 	name := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), ".so"), "_plugin")
-	for _, prefix := range []string{"pjrt_c_api_", "pjrt_plugin_", "pjrt-plugin-"} {
+	for _, prefix := range []string{"pjrt_c_api_", "pjrt_plugin_", "pjrt-plugin-", "xla_"} {
 		name = strings.TrimPrefix(name, prefix)
 	}
 	return name
@@ -107,18 +107,37 @@ func noPluginError(arg string) error {
 	return fmt.Errorf("no PJRT plugin %sin %s", strings.TrimLeft(name+" ", " "), strings.Join(PluginFolders(), ", "))
 }
 
+// slowFlags are flags of XLA that are on where nothing is said. With them it compiles tens of kernels for every product
+// and tries which is fastest: a program of the embedded model took minutes on an H200, and 4 s without, for steps that
+// are as fast.
+var slowFlags = []string{"xla_gpu_experimental_enable_fusion_autotuner", "xla_gpu_enable_triton_gemm"}
+
 // pluginEnvironment gives the variables to set before a plugin is opened, unless the user has set them. go-xla looks
 // for CUDA's libraries only beside plugins that it installed itself, and otherwise warns. XLA needs to know where a
-// plugin from Python's site-packages has its CUDA tools.
-func pluginEnvironment(plugin string) map[string]string {
+// plugin from Python's site-packages has its CUDA tools. It ends the process at a flag that it does not know, so that
+// only those that the plugin has are set.
+func pluginEnvironment(plugin string, has func(flag string) bool) map[string]string {
 	set := map[string]string{}
 	if os.Getenv("GOPJRT_CUDA_CHECKS") == "" {
 		set["GOPJRT_CUDA_CHECKS"] = "0"
 	}
-	const flag = "--xla_gpu_cuda_data_dir="
-	flags := os.Getenv("XLA_FLAGS")
-	if dir := cudaDataDir(plugin); dir != "" && !strings.Contains(flags, flag) {
-		set["XLA_FLAGS"] = strings.TrimSpace(flags + " " + flag + dir)
+	flags := strings.Fields(os.Getenv("XLA_FLAGS"))
+	add := func(name, value string) {
+		flag := "--" + name + "="
+		if !slices.ContainsFunc(flags, func(f string) bool { return strings.HasPrefix(f, flag) }) {
+			flags = append(flags, flag+value)
+		}
+	}
+	if dir := cudaDataDir(plugin); dir != "" {
+		add("xla_gpu_cuda_data_dir", dir)
+	}
+	for _, flag := range slowFlags {
+		if has(flag) {
+			add(flag, "false")
+		}
+	}
+	if all := strings.Join(flags, " "); all != os.Getenv("XLA_FLAGS") {
+		set["XLA_FLAGS"] = all
 	}
 	return set
 }

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// For a plugin in Python's site-packages XLA_FLAGS names CUDA's tools. Variables that the user has set stay.
+// For a plugin in Python's site-packages XLA_FLAGS names CUDA's tools. Flags that a plugin knows, and that make it slow,
+// are turned off. What the user has set stays.
 func TestPluginEnvironment(t *testing.T) {
 	site := t.TempDir()
 	plugin := filepath.Join(site, "jax_plugins", "xla_cuda13", "xla_cuda_plugin.so")
@@ -27,13 +28,18 @@ func TestPluginEnvironment(t *testing.T) {
 		{"other flags stay", plugin, "--xla_dump_to=x", "", map[string]string{"XLA_FLAGS": "--xla_dump_to=x " + data,
 			"GOPJRT_CUDA_CHECKS": "0"}},
 		{"the user's folder stays", plugin, "--xla_gpu_cuda_data_dir=/mine", "1", map[string]string{}},
+		{"slow flags", "cuda.so", "", "0", map[string]string{
+			"XLA_FLAGS": "--xla_gpu_experimental_enable_fusion_autotuner=false --xla_gpu_enable_triton_gemm=false"}},
+		{"the user's flag stays", "cuda.so", "--xla_gpu_enable_triton_gemm=true", "0", map[string]string{"XLA_FLAGS":
+		"--xla_gpu_enable_triton_gemm=true --xla_gpu_experimental_enable_fusion_autotuner=false"}},
 		{"no site-packages", filepath.Join(t.TempDir(), "plugin.so"), "", "0", map[string]string{}},
 		{"by name", "cuda", "", "0", map[string]string{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Setenv("XLA_FLAGS", tc.flags)
 			t.Setenv("GOPJRT_CUDA_CHECKS", tc.checks)
-			if got := pluginEnvironment(tc.plugin); !maps.Equal(got, tc.want) {
+			known := func(string) bool { return tc.plugin == "cuda.so" }
+			if got := pluginEnvironment(tc.plugin, known); !maps.Equal(got, tc.want) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
@@ -49,6 +55,7 @@ func TestFindPlugin(t *testing.T) {
 		{"pjrt_c_api_cpu_plugin.so", "", "pjrt_c_api_cpu_plugin.so"},
 		{"pjrt_c_api_cuda_plugin.so", "", "pjrt_c_api_cuda_plugin.so"},
 		{"", "amx", "pjrt_c_api_amx_plugin.so"}, {"", "cpu", "pjrt_c_api_cpu_plugin.so"}, {"", "cp", ""},
+		{"xla_gpu_plugin.so", "gpu", "xla_gpu_plugin.so"},
 		{"", "tpu", ""},
 	} {
 		if tc.file != "" {
