@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
@@ -49,7 +50,7 @@ func tableOf(name string) (t seedsTable, err error) {
 // seedsOptions are where the runs are, and what holds for all of them.
 type seedsOptions struct {
 	binary, dir string
-	seeds       int
+	seeds, jobs int
 	set         []string
 }
 
@@ -70,7 +71,9 @@ has ended there is not run again, what was interrupted continues. Then it prints
 		}}
 	flags := cmd.Flags()
 	flags.StringVar(&o.dir, "runs", "runs", "folder of the runs")
+	flags.StringVar(&o.binary, "posttrain", "", "the program that trains (default: built with go)")
 	flags.IntVar(&o.seeds, "seeds", 5, "seeds of each arm, from 1")
+	flags.IntVar(&o.jobs, "jobs", 1, "runs at a time")
 	flags.StringArrayVar(&o.set, "set", nil, "a key of all runs, such as control.steps=512")
 	return cmd
 }
@@ -84,6 +87,9 @@ func (o *seedsOptions) run(t seedsTable, out io.Writer) error {
 		if err := buildPosttrain(o.binary); err != nil {
 			return err
 		}
+	}
+	if err := o.train(t); err != nil {
+		return err
 	}
 	measures := federatedMeasures
 	if t.command[0] == "mappo" {
@@ -116,6 +122,24 @@ func (o *seedsOptions) run(t seedsTable, out io.Writer) error {
 	return nil
 }
 
+// train makes all runs of a table, the first seed of all arms first.
+func (o *seedsOptions) train(t seedsTable) error {
+	var all errgroup.Group
+	all.SetLimit(o.jobs)
+	for seed := range o.seeds {
+		for _, arm := range t.arms {
+			if arm[1] == "minus" {
+				continue
+			}
+			all.Go(func() error {
+				_, err := o.records(t, arm, seed+1)
+				return err
+			})
+		}
+	}
+	return all.Wait()
+}
+
 // measure takes the measures of an arm's runs.
 func (o *seedsOptions) measure(t seedsTable, arm []string, measures []measure, row [][]float64) error {
 	for seed := 1; seed <= o.seeds; seed++ {
@@ -139,8 +163,11 @@ func (o *seedsOptions) records(t seedsTable, arm []string, seed int) ([]run.Reco
 			args = append(args, "--resume", dir)
 		} else {
 			args = append(args, "--out", dir)
+			plain := slices.Contains(arm, "loss.prior=none") // which refuses keys of rewards
 			for _, s := range slices.Concat(t.sets, arm[1:], o.set, []string{fmt.Sprint("seed=", seed)}) {
-				args = append(args, "--set", s)
+				if !plain || !strings.HasPrefix(s, "data.reward_transform=") {
+					args = append(args, "--set", s)
+				}
 			}
 		}
 		c, said := call(o.binary, args...), new(strings.Builder)
@@ -215,6 +242,9 @@ var priorMeasures = []measure{
 	{"log p(rejected)", "%+.2f", changeOf(losses.MetricLogpsRejected)},
 	{"chosen − rejected", "%+.2f", func(all []run.Record, _ []string) float64 {
 		return changeOf(losses.MetricLogpsChosen)(all, nil) - changeOf(losses.MetricLogpsRejected)(all, nil)
+	}},
+	{"margin at the end", "%+.3f", func(all []run.Record, _ []string) float64 {
+		return evaluated(all, losses.MetricMargins, true)
 	}},
 	{"accuracy at the end, %", "%.2f", func(all []run.Record, _ []string) float64 {
 		return 100 * evaluated(all, losses.MetricAccuracies, true)

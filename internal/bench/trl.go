@@ -23,11 +23,11 @@ import (
 
 // trlOptions are the options of the comparison with TRL.
 type trlOptions struct {
-	python, data, model, backend string
-	dtype, prior, device         string
-	pairs, batch                 int
-	rate                         float64
-	set                          []string
+	python, data, model, backend  string
+	dtype, prior, device, program string
+	pairs, batch                  int
+	rate                          float64
+	set                           []string
 }
 
 func newTRL() *cobra.Command {
@@ -41,6 +41,7 @@ training. Python's imports are in another column; TRL does not save.`,
 	flags := cmd.Flags()
 	flags.StringVar(&o.python, "python", "python3", "interpreter with TRL (scripts/oracle/requirements.txt)")
 	flags.StringVar(&o.data, "data", "", "preference pairs, .jsonl or .jsonl.gz")
+	flags.StringVar(&o.program, "posttrain", "", "the program that is measured (default: built with go)")
 	flags.StringVar(&o.model, "model", "", "model folder (default: a new one by make_model.py)")
 	flags.StringVar(&o.backend, "backend", "auto", "posttrain's engine")
 	flags.StringVar(&o.dtype, "dtype", "float32", "type that both sides compute in: float32 or bfloat16")
@@ -75,7 +76,7 @@ func (o *trlOptions) run(out io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	pairs, binary := filepath.Join(dir, "pairs.jsonl"), filepath.Join(dir, "posttrain")
+	pairs, binary := filepath.Join(dir, "pairs.jsonl"), o.program
 	if err := firstPairs(o.data, pairs, o.pairs); err != nil {
 		return err
 	}
@@ -85,8 +86,11 @@ func (o *trlOptions) run(out io.Writer) error {
 			return fmt.Errorf("make_model.py: %w", err)
 		}
 	}
-	if err := buildPosttrain(binary); err != nil {
-		return err
+	if binary == "" {
+		binary = filepath.Join(dir, "posttrain")
+		if err := buildPosttrain(binary); err != nil {
+			return err
+		}
 	}
 	// Programs that XLA compiled before must not count as compiled at once.
 	if err := os.Setenv("POSTTRAIN_XLA_CACHE", filepath.Join(dir, "programs")); err != nil {

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Runs everything that needs a GPU in at most 40 minutes and writes one report: docs/scale.md says what is in it.
+# Runs everything that needs a GPU in at most 15 minutes and writes one report: docs/scale.md says what is in it.
 #
 #   scripts/gpu/run.sh /path/to/xla_cuda_plugin.so [PYTHON with torch, transformers and trl]
 #
 # Each part has its own time limit. A part that fails is written down, and the next one runs. Ctrl-C keeps the report
-# of what has run. A trial without a GPU: PRESET=tiny BACKEND=xla:cpu scripts/gpu/run.sh "" [PYTHON].
+# of what has run. Without Go it takes build/posttrain and build/bench as they are. A trial without a GPU:
+# PRESET=tiny BACKEND=xla:cpu scripts/gpu/run.sh "" [PYTHON].
 #
-# Variables: REPORT (build/gpu-report.md), MINUTES (40), PRESET (tiny: small models everywhere), BACKEND (xla:PLUGIN),
-# MODEL and DATA (a model folder and pairs for the run beside TRL; the embedded ones).
+# Variables: REPORT (build/gpu-report.md), MINUTES (15), PARTS (a pattern of titles; all), PRESET (tiny: small models
+# everywhere), BACKEND (xla:PLUGIN), MODEL and DATA (a model folder and pairs for the run beside TRL; the embedded ones).
 set -uo pipefail
 plugin=${1:-}
 python=${2:-}
@@ -25,8 +26,8 @@ cd "$(dirname "$0")/../.." || exit 1
 export GOEXPERIMENT=simd
 report=${REPORT:-build/gpu-report.md}
 [[ $report == /* || -z ${REPORT:-} ]] || report=$start/$report
-end=$((SECONDS + 60 * ${MINUTES:-40}))
-exact=$backend large=(qwen2.5-0.5b qwen2.5-1.5b) batches=128,512 device=cuda dtype=bfloat16 small=5.4M
+end=$((SECONDS + 60 * ${MINUTES:-15}))
+exact=$backend large=(qwen2.5-0.5b qwen2.5-1.5b) batches=128 device=cuda dtype=bfloat16 small=5.4M
 shape=(--length 512 --prompt 256) lengths=64,256 fresh=64
 if [[ -n $plugin ]]; then # whose options end with what float32 needs
     exact=$backend,tf32=false
@@ -50,6 +51,7 @@ part() {
     local title=$1 limit=$2 begin=$SECONDS left=$((end - SECONDS)) state code log=$logs/part
     shift 2
     [[ -n $stopped ]] && return 1
+    [[ $title =~ ${PARTS:-.} ]] || return 0
     ((left < limit)) && limit=$left
     printf '== %s (at most %d s)\n' "$title" "$((limit > 0 ? limit : 0))" >&2
     if ((limit <= 0)); then
@@ -103,25 +105,31 @@ print("PyTorch", torch.__version__, "transformers", transformers.__version__, "T
     fi
 } >"$report"
 
-part "Build" 180 sh -c 'go build -o build/posttrain ./cmd/posttrain && go build -o build/bench ./internal/bench' || exit 1
+build() { go build -o build/posttrain ./cmd/posttrain && go build -o build/bench ./internal/bench; }
+export -f build
+if [[ -n $(command -v go) ]]; then
+    part "Build" 180 bash -c build || exit 1
+fi
 part "Engines" 60 build/posttrain version
-part "The quick start" 90 build/posttrain mappo --backend "$backend" --out "$logs/quickstart" --max-steps 40
+part "Quick start" 90 build/posttrain mappo --backend "$backend" --out "$logs/quickstart" --max-steps 40
 [[ -n $python ]] || exit $((failed > 0))
 peer=(--python "$python" --device "$device")
-part "A whole run beside TRL" 300 build/bench trl "${peer[@]}" --backend "$backend" --dtype "$dtype" --pairs 64 \
-    --model "${MODEL:-internal/embedded/model}" --data "${DATA:-internal/embedded/pairs.jsonl}"
-part "DPO step in float32" 240 build/bench step "${peer[@]}" --backend "$exact" --preset "$small" --rounds 3
-for model in "${large[@]}"; do
-    part "DPO step, $model" 300 build/bench step "${peer[@]}" --backend "$backend" --preset "$model" --dtype "$dtype" \
+part "DPO step in float32" 90 build/bench step "${peer[@]}" --backend "$exact" --preset "$small" --rounds 3
+part "DPO step, ${large[0]}" 150 build/bench step "${peer[@]}" --backend "$backend" --preset "${large[0]}" \
+    --dtype "$dtype" "${shape[@]}"
+part "Rollouts" 150 build/bench sample "${peer[@]}" --backend "$backend" --preset "${large[0]}" --dtype "$dtype" \
+    --batch "$batches" --new "$fresh"
+part "GRPO step" 150 build/bench grpo "${peer[@]}" --backend "$backend" --preset "${large[0]}" --dtype "$dtype" \
+    --prompt "$lengths" --new "$fresh"
+part "A whole run beside TRL" 120 build/bench trl "${peer[@]}" --backend "$backend" --dtype "$dtype" --pairs 64 \
+    --posttrain build/posttrain --model "${MODEL:-internal/embedded/model}" --data "${DATA:-internal/embedded/pairs.jsonl}"
+for model in "${large[@]:1}"; do
+    part "DPO step, $model" 150 build/bench step "${peer[@]}" --backend "$backend" --preset "$model" --dtype "$dtype" \
         "${shape[@]}"
 done
-part "Rollouts" 330 build/bench sample "${peer[@]}" --backend "$backend" --preset "${large[0]}" --dtype "$dtype" \
-    --batch "$batches" --new "$fresh"
-part "GRPO step" 330 build/bench grpo "${peer[@]}" --backend "$backend" --preset "${large[0]}" --dtype "$dtype" \
-    --prompt "$lengths" --new "$fresh"
 if [[ $device == cuda ]]; then
     if "$python" -c 'import vllm' 2>/dev/null; then
-        part "GRPO step, vLLM samples for TRL" 330 build/bench grpo "${peer[@]}" --backend "$backend" \
+        part "GRPO step, vLLM samples for TRL" 240 build/bench grpo "${peer[@]}" --backend "$backend" \
             --preset "${large[0]}" --dtype "$dtype" --prompt "${lengths%%,*}" --rounds 3 --vllm
     else
         printf '\n## GRPO step, vLLM samples for TRL\n\nnot run: %s has no vllm\n' "$python" >>"$report"
