@@ -191,7 +191,7 @@ func TestSeeds(t *testing.T) {
 			part := float64(step) / 2
 			err = errors.Join(err, f.Log(run.Record{Step: step, Values: map[string]float64{
 				"eval_logps/chosen": -10 + part*x[0], "eval_logps/rejected": -20 + part*x[1],
-				"eval_rewards/accuracies": x[2]}}))
+				"eval_rewards/accuracies": x[2], "eval_rewards/margins": part * x[2]}}))
 		}
 		if err := errors.Join(err, f.WriteSummary("done"), f.Close()); err != nil {
 			t.Fatal(err)
@@ -203,8 +203,8 @@ func TestSeeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{ // the accuracies' difference is 0 but for rounding
-		"| none | -2.00 ± 12.71 | -4.00 | +2.00 ± 12.71 | 60.00 ± 127.06 |\n",
-		"| mappo | +0.00 ± 12.71 | -1.50 ± 6.35 | +1.50 ± 6.35 | 60.00 |\n",
+		"| none | -2.00 ± 12.71 | -4.00 | +2.00 ± 12.71 | +0.600 ± 1.271 | 60.00 ± 127.06 |\n",
+		"| mappo | +0.00 ± 12.71 | -1.50 ± 6.35 | +1.50 ± 6.35 | +0.600 | 60.00 |\n",
 		"| mappo minus none | +2.00 | +2.50 ± 6.35 | -0.50 ± 6.35 | ",
 	} {
 		if !strings.Contains(out.String(), want) {

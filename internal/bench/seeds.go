@@ -125,7 +125,7 @@ func (o *seedsOptions) run(t seedsTable, out io.Writer) error {
 // train makes all runs of a table, the first seed of all arms first.
 func (o *seedsOptions) train(t seedsTable) error {
 	var all errgroup.Group
-	all.SetLimit(o.jobs)
+	all.SetLimit(max(1, o.jobs))
 	for seed := range o.seeds {
 		for _, arm := range t.arms {
 			if arm[1] == "minus" {
