@@ -50,7 +50,7 @@ func attend(q, k, v *Node, s attentionMask) *Node {
 	if s.blocks != nil {
 		mixed = s.blocks.mix(q, k, v)
 	} else {
-		mixed = mix(q, k, v, s.mask, queryEnds(tokens), s.cap)
+		mixed = mix(q, k, v, s.mask, queryEnds(tokens), s.cap, rows*h*tokens*tokens >= largeValue)
 	}
 	return Reshape(TransposeAllAxes(mixed, 0, 2, 1, 3), rows*tokens, h*d)
 }
@@ -66,22 +66,39 @@ func queryEnds(tokens int) (ends []int) {
 	return append(ends, tokens)
 }
 
-// mix is softmax(cap(q k') + mask) v for blocks of queries with these ends: [rows, h, T, D].
-func mix(q, k, v, mask *Node, ends []int, cap softCap) *Node {
+// mix is softmax(cap(q k') + mask) v for blocks of queries with these ends: [rows, h, T, D]. With again, the backward pass
+// computes the weights of one block after the other again, else all are kept until then.
+func mix(q, k, v, mask *Node, ends []int, cap softCap, again bool) *Node {
 	n, starts := len(ends), append([]int{0}, ends...)
-	blocks := make([]queryBlock, n)
 	outs := make([]*Node, n)
-	for i, to := range ends {
-		from := starts[i]
-		cut := func(x *Node) *Node { return sliceAxis(x, 2, 0, to) }
-		blocks[i] = newQueryBlock(sliceAxis(q, 2, from, to), cut(k), cut(v),
-			sliceAxis(sliceAxis(mask, 2, from, to), 3, 0, to), cap)
-		outs[i] = blocks[i].out
+	cut := func(i int, q, k, v *Node) queryBlock {
+		from, to := starts[i], ends[i]
+		seen := func(x *Node) *Node { return sliceAxis(x, 2, 0, to) }
+		return queryBlock{q: sliceAxis(q, 2, from, to), k: seen(k), v: seen(v),
+			mask: sliceAxis(sliceAxis(mask, 2, from, to), 3, 0, to)}
+	}
+	blocks := make([]queryBlock, n)
+	for i := range ends {
+		blocks[i] = cut(i, q, k, v)
+		blocks[i].weigh(cap)
+		outs[i] = blocks[i].mix()
 	}
 	return ownGradient(concat(outs, 2), []*Node{q, k, v}, func(g *Node) []*Node {
+		late := func(x *Node) *Node { return x }
+		if again { // the slices of q, k and v, too
+			late = func(x *Node) *Node { return computeAfter(x, g) }
+		}
+		q, k, v := late(q), late(k), late(v)
 		dq := make([]*Node, n)
 		var dk, dv *Node
 		for i, b := range blocks {
+			if again {
+				if b = cut(i, q, k, v); i > 0 {
+					b.q = computeAfter(b.q, dq[i-1], dk, dv)
+				}
+				b.weigh(cap)
+			}
+			b.out = outs[i]
 			q, k, v := b.gradients(sliceAxis(g, 2, starts[i], ends[i]))
 			dq[i], dk, dv = q, addFirst(dk, k, ends[n-1]), addFirst(dv, v, ends[n-1])
 		}
@@ -123,19 +140,23 @@ func addTo(sum, x *Node) *Node {
 // queryBlock is the attention of some queries of every row, q [rows, h, M, D], to keys k and values v [rows, kv, T, D].
 type queryBlock struct {
 	q, k, v *Node
+	mask    *Node // [rows, 1, M, T]
 	p       *Node // weights [rows, h, M, T], in the wideType
 	slope   *Node // of the cap, like p; nil: no cap
 	out     *Node // [rows, h, M, D]
 }
 
-func newQueryBlock(q, k, v, mask *Node, cap softCap) queryBlock {
-	b := queryBlock{q: q, k: k, v: v}
-	dims := q.Shape().Dimensions
-	scores := Reshape(dot(b.group(q), 3, k, 3, 2, wideType(q.DType())), dims[0], dims[1], dims[2], k.Shape().Dim(2))
-	scores, b.slope = cap.apply(scores)
-	b.p = Softmax(Add(scores, ConvertDType(mask, scores.DType())), -1)
-	b.out = Reshape(dot(b.weights(), 3, v, 2, 2, v.DType()), dims...)
-	return b
+// weigh computes the weights.
+func (b *queryBlock) weigh(cap softCap) {
+	dims := b.q.Shape().Dimensions
+	scores := dot(b.group(b.q), 3, b.k, 3, 2, wideType(b.q.DType()))
+	scores, b.slope = cap.apply(Reshape(scores, dims[0], dims[1], dims[2], b.k.Shape().Dim(2)))
+	b.p = Softmax(Add(scores, ConvertDType(b.mask, scores.DType())), -1)
+}
+
+// mix is the weighted mean of the values.
+func (b *queryBlock) mix() *Node {
+	return Reshape(dot(b.weights(), 3, b.v, 2, 2, b.v.DType()), b.q.Shape().Dimensions...)
 }
 
 // group joins the queries that share a head of keys, [rows, kv, h/kv*M, last], so that keys and values are never

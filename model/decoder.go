@@ -1,6 +1,7 @@
 package model
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -272,8 +273,38 @@ func (c *Config) mlp(x *Node, w layerWeights) *Node {
 		return c.mixture(x, func(x *Node, name string) *Node { return c.affine(x, w, name) })
 	}
 	gate, up := c.gateUp(1, func(name string) *Node { return c.affine(x, w, name) })
-	return c.normOut(c.affine(c.gate(gate, up), w, "mlp.down_proj"), w, "post_feedforward_layernorm")
+	return c.normOut(c.down(gate, up, w), w, "post_feedforward_layernorm")
 }
+
+// down is the MLP's last layer. Of large values the backward pass computes the product of gate and up again, which costs
+// little, and not that with the weight, whose value no gradient needs.
+func (c *Config) down(gate, up *Node, w layerWeights) *Node {
+	const name = "mlp.down_proj"
+	build := func(gate, up *Node, w layerWeights) *Node { return c.affine(c.gate(gate, up), w, name) }
+	if gate.Shape().Size() < largeValue {
+		return build(gate, up, w)
+	}
+	trained := []string{name + ".weight", name + ".bias", name + loraA, name + loraB}
+	if c.LoRA != nil { // nobody asks for the others' gradients
+		trained = trained[2:]
+	}
+	trained = slices.DeleteFunc(trained, func(name string) bool { return w[name] == nil })
+	inputs := []*Node{up}
+	for _, name := range trained {
+		inputs = append(inputs, w[name])
+	}
+	return recompute(gate, inputs, func(gate *Node, inputs []*Node) *Node {
+		own := maps.Clone(w)
+		for i, name := range trained {
+			own[name] = inputs[1+i]
+		}
+		return build(gate, inputs[0], own)
+	})
+}
+
+// largeValue is the number of elements from which on values of a layer that cost little, such as attention's weights, are
+// computed again in the backward pass. Kept, they are half of what a layer keeps.
+const largeValue = 1 << 19
 
 // qkv gives queries, keys and values [..., h*D]. layer applies the linear layer of a name.
 func (c *Config) qkv(layer func(name string) *Node) (q, k, v *Node) {

@@ -278,11 +278,14 @@ var ownGradients = map[string]gradientCase{
 			inner := graph.MulScalar(graph.Add(a, cubic), math.Sqrt(2/math.Pi))
 			return graph.Mul(graph.Mul(graph.MulScalar(a, 0.5), graph.OnePlus(graph.Tanh(inner))), xs[1])
 		}},
-	"attention":                  mixCase(0, 6),
-	"attention in 2 blocks":      mixCase(0, 3, 6),
-	"attention in 3 blocks":      mixCase(0, 1, 4, 6),
-	"capped attention":           mixCase(2, 6),
-	"capped attention in blocks": mixCase(2, 4, 6),
+	"attention":                  mixCase(false, 0, 6),
+	"attention in 2 blocks":      mixCase(false, 0, 3, 6),
+	"attention in 3 blocks":      mixCase(false, 0, 1, 4, 6),
+	"attention, again":           mixCase(true, 0, 6),
+	"attention in 3, again":      mixCase(true, 0, 1, 4, 6),
+	"capped attention, again":    mixCase(true, 2, 4, 6),
+	"capped attention":           mixCase(false, 2, 6),
+	"capped attention in blocks": mixCase(false, 2, 4, 6),
 	"rotation": {[][]int{{2, 3, 4, 6}},
 		func(xs []*graph.Node) *graph.Node { return testRotation(xs[0]).apply(xs[0]) },
 		func(xs []*graph.Node) *graph.Node {
@@ -356,12 +359,12 @@ func causalMask(n int) [][]float32 {
 }
 
 // mixCase is attention of 4 heads to 2 heads of keys over 6 tokens, with capped scores and blocks of queries that end
-// there, and its formula.
-func mixCase(cap softCap, ends ...int) gradientCase {
+// there, whose weights are computed again or kept, and its formula.
+func mixCase(again bool, cap softCap, ends ...int) gradientCase {
 	scores := func(q, k *graph.Node) *graph.Node { return graph.Einsum("rghqd,rgkd->rghqk", q, k) }
 	mask := func(q *graph.Node) *graph.Node { return graph.Const(q.Graph(), [][][][]float32{{causalMask(6)}}) }
 	return gradientCase{[][]int{{2, 4, 6, 5}, {2, 2, 6, 5}, {2, 2, 6, 5}},
-		func(xs []*graph.Node) *graph.Node { return mix(xs[0], xs[1], xs[2], mask(xs[0]), ends, cap) },
+		func(xs []*graph.Node) *graph.Node { return mix(xs[0], xs[1], xs[2], mask(xs[0]), ends, cap, again) },
 		func(xs []*graph.Node) *graph.Node {
 			z := plainCap(graph.Reshape(scores(graph.Reshape(xs[0], 2, 2, 2, 6, 5), xs[1]), 2, 4, 6, 6), cap)
 			e := graph.Exp(graph.Add(z, mask(xs[0])))

@@ -8,8 +8,8 @@ import (
 	. "github.com/gomlx/gomlx/core/graph"
 )
 
-// headElements limits chunk*V if HeadChunk is 0: logits of 128 MiB in float32.
-const headElements = 32 << 20
+// headElements limits chunk*V if HeadChunk is 0: logits of 64 MiB in float32.
+const headElements = 16 << 20
 
 // Logits builds the float32 logits [S, V] of the token after each source position.
 func (c *Config) Logits(params []*Node, in Inputs, o GraphOptions) *Node {

@@ -146,6 +146,22 @@ func TestAccumulatedEqualsWhole(t *testing.T) {
 	})
 }
 
+// TestLargeBatchesEqualSmallOnes: what the backward pass computes again in large batches, it keeps in small ones.
+func TestLargeBatchesEqualSmallOnes(t *testing.T) {
+	data, c := pairsOf(testkit.Groups(3, 256, 2)), testkit.Config(t, "llama")
+	c.IntermediateSize = 128
+	whole := model.Init(c, 1)
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		for name, m := range map[string]*model.Model{"weights": whole, "adapter": withLoRA(whole)} {
+			l := learner(t, e, m)
+			large, small := gradients(t, l, mappo(), data, 256, false), gradients(t, l, mappo(), data, 32, false)
+			if d, i := farthest(large, small); d > 1e-5 {
+				t.Errorf("%s: the gradient of %s is off by %.1e of its maximum", name, m.Trained()[i].Name, d)
+			}
+		}
+	})
+}
+
 // TestBlocksChangeRoundingAlone: rows and slots in blocks, as on several devices, give the sums and the gradient of one
 // block.
 func TestBlocksChangeRoundingAlone(t *testing.T) {

@@ -33,9 +33,8 @@ type Wants struct {
 	Shapes int
 	// LiveGraphs is the most compiled programs that one [Cache] keeps.
 	LiveGraphs int
-	// HoldsMemory: a program keeps the memory of its largest run until it is closed, some GB for a training step of a
-	// model of 135M parameters. A [Cache] then keeps fewer programs where memory is short.
-	HoldsMemory bool
+	// Collected: values are Go's, and the collector frees them.
+	Collected bool
 	// KeepsUnpacked: weights of few bits take more memory than float32 ones, since what unpacks them is kept.
 	KeepsUnpacked bool
 	// Widens: values of 16 bits are computed, and kept, in float32.

@@ -21,7 +21,7 @@ func openGo() (*Engine, error) {
 		return nil, err
 	}
 	chooseKernels()
-	wants := Wants{SharedMemory: true, HostRows: true, Tokens: 1024, Overhead: 16, LiveGraphs: 64}
+	wants := Wants{SharedMemory: true, HostRows: true, Collected: true, Tokens: 1024, Overhead: 16, LiveGraphs: 64}
 	return &Engine{Backend: b, owner: b, Name: "go", Wants: wants, hint: goHint}, nil
 }
 

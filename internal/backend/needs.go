@@ -1,10 +1,5 @@
 package backend
 
-import (
-	"cmp"
-	"slices"
-)
-
 // This file says what engines take for their programs beside the inputs. The factors were fitted to the peaks of runs
 // on this machine's engines; docs/runs.md says how near they come to others.
 
@@ -25,10 +20,7 @@ type Needs struct {
 // and a reference, and gradients are those among them.
 func (e *Engine) Needs(state, gradients int, uses []Use) (n Needs) {
 	switch {
-	case e.Wants.HoldsMemory: // gradients are outputs of programs, in their memory
-		n.Programs = max(0, keptByAll(uses, e.Wants.LiveGraphs)-gradients)
-		n.Stays = n.Programs
-	case e.Wants.SharedMemory:
+	case e.Wants.Collected:
 		garbage := 0 // what programs leave to the collector in all
 		for _, u := range uses {
 			garbage += int(goGarbage * u.Runs * float64(u.Written))
@@ -36,6 +28,10 @@ func (e *Engine) Needs(state, gradients int, uses []Use) (n Needs) {
 		n.Programs = largest(uses, func(u Use) int { return u.Alive })
 		n.Stays = n.Programs                                // in the engine's pools of buffers
 		n.Engine = goFloor + min(state+n.Programs, garbage) // the collector lets the heap double at most
+	case e.Wants.SharedMemory:
+		n.Programs = largest(uses, func(u Use) int { return int(onnxAlive * float64(u.Alive)) })
+		n.Programs = max(0, n.Programs-gradients/2) // gradients are those of one part, its program's outputs, and a sum
+		n.Engine = onnxProgram * min(len(uses), e.Wants.LiveGraphs)
 	default:
 		n.Programs = largest(uses, e.fused)
 		n.Engine = xlaFloor + largest(uses, e.code)
@@ -66,10 +62,10 @@ func (e *Engine) code(u Use) int {
 // StepBytes is what the engine keeps of a program that is as small as a step of sampling.
 func (e *Engine) StepBytes() int {
 	switch {
-	case e.Wants.HoldsMemory:
-		return onnxStep
-	case e.Wants.SharedMemory:
+	case e.Wants.Collected:
 		return 0
+	case e.Wants.SharedMemory:
+		return onnxStep
 	}
 	return xlaStep
 }
@@ -85,31 +81,12 @@ const (
 	// of the bytes in float32, by the buffers that XLA assigns to the gradients of two models in bfloat16: 882 of 633
 	// MB, and 4,641 of 3,364
 	xlaRounded = 1.39
-	// what ONNX Runtime keeps of each program, and shares of its bytes alive: after its first run, which asks for
-	// memory piece by piece, and after later ones, which have a block beside it; and of its outputs
-	onnxProgram         = 26e6
-	onnxOnce, onnxAgain = 1.3, 2.4
-	onnxOutputs         = 0.9
+	// what ONNX Runtime keeps of each program, and of the bytes alive
+	onnxProgram = 26e6
+	onnxAlive   = 1.5
 	// of a program of sampling
 	xlaStep, onnxStep = 25e6, 30e6
 )
-
-// keptByAll is what the largest programs keep, as many as the cache has room for.
-func keptByAll(uses []Use, most int) (sum int) {
-	all := make([]int, len(uses))
-	for i, u := range uses {
-		alive := onnxOnce
-		if u.Runs > 1 {
-			alive = onnxAgain
-		}
-		all[i] = int(onnxProgram + alive*float64(u.Alive) + onnxOutputs*float64(u.Outputs))
-	}
-	slices.SortFunc(all, func(a, b int) int { return cmp.Compare(b, a) })
-	for _, n := range all[:min(most, len(all))] {
-		sum += n
-	}
-	return sum
-}
 
 func largest(uses []Use, of func(Use) int) (most int) {
 	for _, u := range uses {

@@ -32,7 +32,7 @@ func openONNX(path string) (*Engine, error) {
 		return nil, err
 	}
 	wants := Wants{SharedMemory: true, HostRows: true, Tokens: 1024, Overhead: 64, Compile: 6e9, LiveGraphs: 6,
-		HoldsMemory: true, KeepsUnpacked: true}
+		KeepsUnpacked: true}
 	detail := fmt.Sprintf("ONNX Runtime %s, CPU, %s", b.Version(), found)
 	if onnxLibrary.spins {
 		detail += ", slow beside other work: its threads spin"

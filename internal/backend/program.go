@@ -275,15 +275,14 @@ func (p *Program) Close() {
 	p.exec = nil
 }
 
-// Cache keeps the programs used last and closes those that it drops: more than Wants.LiveGraphs, and where memory is
-// short and programs hold it (Wants.HoldsMemory), more than fit. A program's key names the shapes of its batch.
+// Cache keeps the Wants.LiveGraphs programs used last and closes those that it drops. A program's key names the shapes
+// of its batch.
 //
 // Use a program only until the next call of Cache.Program, which may drop it.
 type Cache struct {
 	engine *Engine
 	live   int
-	short  func() bool // memory is, for another program beside those that are held
-	trim   func()      // gives the system back what closed programs and earlier runs left
+	trim   func() // gives the system back what closed programs and earlier runs left
 
 	mu       sync.Mutex
 	programs map[string]*Program
@@ -292,13 +291,8 @@ type Cache struct {
 
 // NewCache makes a cache of Wants.LiveGraphs programs, at least one.
 func (e *Engine) NewCache() *Cache {
-	short := func() bool { return e.Wants.HoldsMemory && shortOfMemory(FreeMemory(), ResidentMemory(), HostMemory()) }
-	return &Cache{engine: e, live: max(1, e.Wants.LiveGraphs), short: short, trim: trimHeap,
-		programs: map[string]*Program{}}
+	return &Cache{engine: e, live: max(1, e.Wants.LiveGraphs), trim: trimHeap, programs: map[string]*Program{}}
 }
-
-// shortOfMemory: less than a third of the host's memory is free, and this process, not another, has much of it.
-func shortOfMemory(free, own, host uint64) bool { return free < host/3 && own > host/4 }
 
 // Program gives the program of a key. It compiles it, with the options, if the cache does not hold it.
 func (c *Cache) Program(key string, build func(g *graph.Graph) []*graph.Node, options ...Option) (*Program, error) {
@@ -313,8 +307,8 @@ func (c *Cache) Program(key string, build func(g *graph.Graph) []*graph.Node, op
 		c.recent = append(slices.Delete(c.recent, i, i+1), key)
 		return p, nil
 	}
-	c.trim()                                                        // ahead of short, which counts what the process has
-	for len(c.recent) >= c.live || len(c.recent) > 0 && c.short() { // before compiling: never both at once
+	c.trim()
+	for len(c.recent) >= c.live { // before compiling: never both at once
 		c.drop(c.recent[0])
 	}
 	p, err := c.engine.Compile(key, build, options...)
