@@ -204,6 +204,9 @@ func (r *Run) Fit(ctx context.Context, t *train.Trainer) error {
 	case interface{ Rows() batch.GroupLayout }:
 		r.reportShapes(s.Rows())
 	}
+	if err := r.checkRoom(t); err != nil {
+		return err
+	}
 	if err := r.Resume(t); err != nil {
 		return err
 	}

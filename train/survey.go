@@ -96,6 +96,13 @@ func (l *Learner) Sketch(p Part) (backend.Sketch, error) {
 	})
 }
 
+// Recomputing is a learner to sketch with, whose layers are computed again in the backward pass.
+func (l *Learner) Recomputing() *Learner {
+	other := *l
+	other.graph.Checkpoint = true
+	return &other
+}
+
 // Larger orders parts by the size of their programs, the largest first.
 func Larger(a, b Part) int {
 	size := func(p Part) []int { return []int{p.Packed.Rows * p.Packed.Len, p.Packed.Len, p.Packed.Slots} }
