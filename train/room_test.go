@@ -18,7 +18,8 @@ func TestCheckpointsWithLittleMemory(t *testing.T) {
 	whole := filepath.Join(dirs, "whole")
 	mustFollow(t, whole, func(*Loop) {})
 	weights := uint64(4 * testkit.Config(t, "llama").ParamCount())
-	for name, free := range map[string]uint64{"none": 0, "for the best weights": 2 * weights, "enough": 6 * weights} {
+	for name, free := range map[string]uint64{"none": 0, "for the best weights": CopyShare * weights,
+		"enough": 3 * CopyShare * weights} {
 		dir, notices := filepath.Join(dirs, name), 0
 		mustFollow(t, dir, func(l *Loop) {
 			l.Options.CheckpointEvery, l.Memory = 1, func() uint64 { return free }
@@ -83,7 +84,7 @@ func TestACheckpointNeedsOneTensor(t *testing.T) {
 func TestAnAdaptersCheckpointIsSmall(t *testing.T) {
 	m := withLoRA(testkit.Model(t, "llama"))
 	l := tinyLoop(learner(t, backendtest.Go(t), m), m)
-	free := uint64(2 * 3 * 4 * l.Learner.Size())
+	free := uint64(CopyShare * 3 * 4 * l.Learner.Size())
 	l.Memory = func() uint64 { return free }
 	if !l.hasRoom(true) {
 		t.Errorf("no room for an adapter of %d weights in %d bytes", l.Learner.Size(), free)

@@ -44,7 +44,11 @@ func (t *Trainer) save(whole, best bool) error {
 	return t.writer.start(func() error { return t.write(s) })
 }
 
-// hasRoom says whether a copy of the state takes at most half of the free memory, so that the steps have the rest.
+// CopyShare is the share of the free memory that a copy of the state may take. A larger state is written in place, while
+// the steps wait some seconds.
+const CopyShare = 16
+
+// hasRoom says whether there is room for a copy of the state.
 func (t *Trainer) hasRoom(whole bool) bool {
 	need := uint64(4 * t.Learner.Size())
 	if whole {
@@ -55,13 +59,13 @@ func (t *Trainer) hasRoom(whole bool) bool {
 		free = t.Memory
 	}
 	left := free()
-	if need <= left/2 {
+	if need <= left/CopyShare {
 		return true
 	}
 	if !t.short {
 		t.short = true
-		t.Notice("checkpoints: steps wait while one is written, since a copy of weights and moments takes %.2f GB and "+
-			"%.2f GB of memory are free", float64(need)/1e9, float64(left)/1e9)
+		t.Notice("checkpoints: steps wait while one is written, since a copy of weights and moments would take %.2f GB, more "+
+			"than a sixteenth of the free %.2f GB", float64(need)/1e9, float64(left)/1e9)
 	}
 	return false
 }

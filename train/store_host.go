@@ -16,9 +16,11 @@ import (
 // hostStore keeps weights in buffers that the engine reads where they lie, and updates them in fused loops over host
 // memory: no copy of a weight is ever made.
 type hostStore struct {
+	engine        *backend.Engine
 	buffers       []compute.Buffer
 	views         [][]float32 // the buffers' memory
 	first, second [][]float32
+	moments       []compute.Buffer // behind first and second
 	grads         [][]float32
 	owned         []compute.Buffer // buffers behind grads, nil where the gradient is our own memory
 	noDecay       []bool
@@ -27,7 +29,7 @@ type hostStore struct {
 }
 
 func newHostStore(e *backend.Engine, m *model.Model) (*hostStore, error) {
-	s := &hostStore{}
+	s := &hostStore{engine: e}
 	for _, p := range m.Trained() {
 		b, view, err := e.SharedFrom(p.Read, p.Shape...)
 		if err != nil {
@@ -128,8 +130,19 @@ func (s *hostStore) needMoments() {
 		return
 	}
 	for _, v := range s.views {
-		s.first, s.second = append(s.first, make([]float32, len(v))), append(s.second, make([]float32, len(v)))
+		s.first, s.second = append(s.first, s.moment(len(v))), append(s.second, s.moment(len(v)))
 	}
+}
+
+// moment is in the engine's memory. In Go's, the collector would leave as much garbage as there are moments.
+func (s *hostStore) moment(n int) []float32 {
+	b, view, err := s.engine.SharedFloat32(n)
+	if err != nil {
+		return make([]float32, n)
+	}
+	clear(view)
+	s.moments = append(s.moments, b)
+	return view
 }
 
 func (s *hostStore) clear() {
@@ -173,7 +186,7 @@ func (s *hostStore) write(from source, parts ...part) error {
 
 func (s *hostStore) close() {
 	s.clear()
-	for _, b := range s.buffers {
+	for _, b := range slices.Concat(s.buffers, s.moments) {
 		b.Finalize()
 	}
 }

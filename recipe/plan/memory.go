@@ -50,7 +50,7 @@ func (p *Plan) memory(d *recipe.DryRun, in room) (m Memory) {
 	m.add("reference", devices*h.Reference)
 	m.add("activations", devices*n.Programs/d.Engine.Devices())
 	m.add("engine: compiled programs, memory not given back", n.Engine)
-	if copied := 12 * f.Parameters; !in.apart && copied <= (m.Available-m.Peak)/2 { // else it is not in this memory
+	if copied := 12 * f.Parameters; !in.apart && copied <= (m.Available-m.Peak)/train.CopyShare { // else it is not in this memory
 		if p.checkpoints(d) == 1 { // after the last step
 			copied -= n.Programs - n.Stays
 		}
