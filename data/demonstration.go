@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 )
 
@@ -111,7 +112,8 @@ func isTrained(m Message) bool { return m.Role == "assistant" && !m.Untrained }
 // PromptRow is a text or conversation that a model continues.
 type PromptRow struct {
 	Prompt Text
-	Source string // as in Preference
+	Row    map[string]any // the other columns that have a value: a reward may use them; nil: none
+	Source string         // as in Preference
 }
 
 const promptColumns = "want prompt (a string or a list of {role, content}) or messages"
@@ -126,6 +128,18 @@ func ReadPrompts(path string) ([]PromptRow, *Report, error) {
 // StreamPrompts is ReadPrompts without keeping the prompts.
 func StreamPrompts(fsys fs.FS, path string) *Stream[PromptRow] {
 	return NewStream(path, Rows(fsys, path), promptOf)
+}
+
+// otherColumns are those of a row that are no prompt and have a value.
+func otherColumns(fields map[string]any) map[string]any {
+	others := maps.Clone(fields)
+	maps.DeleteFunc(others, func(name string, value any) bool {
+		return value == nil || name == "prompt" || name == "messages" || slices.Contains(questionColumns, name)
+	})
+	if len(others) == 0 {
+		return nil
+	}
+	return others
 }
 
 // promptOf makes a prompt of a row; why is the reason to drop it, "" to keep it.
@@ -159,6 +173,7 @@ func promptOf(r Row, report *Report) (p PromptRow, why string, err error) {
 	if !r.Has("prompt") {
 		read = "messages"
 	}
+	p.Row = otherColumns(given.Fields)
 	for _, talk := range talkColumns { // has the answers, too
 		if list, _ := r.Fields[talk].([]any); len(list) > 0 {
 			r.Fields[talk] = list[:1]

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -133,8 +134,11 @@ func TestPromptColumns(t *testing.T) {
 		`{"prompt":null,"messages":[{"role":"user","content":"Q"}],"chosen":""}`:                              talk("user", "Q"),
 	} {
 		got, _, err := StreamPrompts(mapFS("p.jsonl", row), "p.jsonl").Collect()
-		if err != nil || !reflect.DeepEqual(got, []PromptRow{{want, "p.jsonl:1"}}) {
+		if err != nil || len(got) != 1 || !reflect.DeepEqual(got[0].Prompt, want) || got[0].Source != "p.jsonl:1" {
 			t.Errorf("%s: %+v, %v", row, got, err)
+		}
+		if others := got[0].Row; strings.Contains(row, "answer") != (len(others) == 1 && others["answer"] == json.Number("5")) {
+			t.Errorf("%s: other columns %v", row, others)
 		}
 	}
 }
@@ -143,7 +147,7 @@ func TestPromptsOfParquet(t *testing.T) {
 	got, _, err := StreamPrompts(mapFS("p.parquet", parquetOf(t, struct {
 		Prompt string `parquet:"prompt"`
 	}{"Q"})), "p.parquet").Collect()
-	if err != nil || !reflect.DeepEqual(got, []PromptRow{{plainText("Q"), "p.parquet: row 1"}}) {
+	if err != nil || !reflect.DeepEqual(got, []PromptRow{{Prompt: plainText("Q"), Source: "p.parquet: row 1"}}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -13,15 +13,99 @@ const epsilon = 1e-6
 //
 // degenerate says that all of them are 0, since the rewards are equal or fewer than two: the group teaches nothing.
 func Advantages(rewards []float64, std string) (advantages []float64, degenerate bool) {
-	advantages = make([]float64, len(rewards))
-	if equalRewards(rewards) {
-		return advantages, true
+	o := Options{Std: std}
+	return o.Advantages([][]float64{rewards})[0], equalRewards(rewards)
+}
+
+// Advantages are those of a rollout batch, of rewards [groups][answers] that are finite:
+//
+//	A(i) = (r(i) - b(i)) / s
+//
+//	baseline        b(i)
+//	group           the mean of the group's rewards: GRPO
+//	leave-one-out   the mean of the group's other rewards, so that r - b is G/(G-1) times that of group: RLOO, Ahmadian
+//	                et al. 2024, arXiv:2402.14740, equation 7
+//	batch           the mean of all rewards of the batch: REINFORCE++, Hu et al. 2025, arXiv:2501.03262
+//
+//	std             s
+//	sample          the standard deviation of the group's rewards with divisor G-1, plus 1e-6
+//	population      with divisor G
+//	batch           the standard deviation of all r - b of the batch, with divisor n-1, plus 1e-6: the global
+//	                normalisation of REINFORCE++, with the baseline group that of REINFORCE++-baseline
+//	none            1
+//
+// A group of equal rewards has advantages of 0, unless the baseline is the batch's.
+func (o Options) Advantages(rewards [][]float64) [][]float64 {
+	out := make([][]float64, len(rewards))
+	all, _ := moments(slices.Concat(rewards...), None)
+	for g, group := range rewards {
+		out[g] = make([]float64, len(group))
+		if equalRewards(group) && o.Baseline != OfBatch {
+			continue
+		}
+		mean, deviation := moments(group, o.Std)
+		for i, r := range group {
+			switch o.Baseline {
+			case LeaveOneOut:
+				n := float64(len(group))
+				out[g][i] = (r - mean) * (n / (n - 1)) / deviation
+			case OfBatch:
+				out[g][i] = (r - all) / deviation
+			default:
+				out[g][i] = (r - mean) / deviation
+			}
+		}
 	}
-	mean, deviation := moments(rewards, std)
-	for i, r := range rewards {
-		advantages[i] = (r - mean) / deviation
+	if o.Std == OfBatch {
+		scale(out)
 	}
-	return advantages, false
+	return out
+}
+
+// Combined are the advantages of several rewards [rewards][groups][answers] with weights: those of their weighted sum,
+// or with combine each the weighted sum of every reward's own advantages, divided by its standard deviation over the
+// batch (GDPO, Liu et al. 2026, arXiv:2601.05242, equations 4 to 6):
+//
+//	A(i) = Σ w(k)·A(k,i) / (std + 1e-6)
+//
+// so that a reward with large numbers does not drown one with small ones.
+func (o Options) Combined(rewards [][][]float64, weights []float64) [][]float64 {
+	if o.Combine == EachReward {
+		own := make([][][]float64, len(rewards))
+		for k := range rewards {
+			own[k] = o.Advantages(rewards[k])
+		}
+		sum := weightedSum(own, weights)
+		scale(sum)
+		return sum
+	}
+	return o.Advantages(weightedSum(rewards, weights))
+}
+
+// weightedSum is Σ weights[k]·x[k], [groups][answers].
+func weightedSum(x [][][]float64, weights []float64) [][]float64 {
+	sum := make([][]float64, len(x[0]))
+	for g := range sum {
+		sum[g] = make([]float64, len(x[0][g]))
+		for i := range sum[g] {
+			for k, w := range weights {
+				sum[g][i] += w * x[k][g][i]
+			}
+		}
+	}
+	return sum
+}
+
+// scale divides the advantages of a batch, whose mean is 0, by their standard deviation.
+func scale(groups [][]float64) {
+	_, deviation := moments(slices.Concat(groups...), Sample)
+	for _, group := range groups {
+		for i := range group {
+			if group[i] != 0 { // of a single answer the deviation is not a number
+				group[i] /= deviation
+			}
+		}
+	}
 }
 
 // equalRewards compares them with each other and not with their mean, which rounding may move.

@@ -23,8 +23,11 @@ func (rs *Rollouts) Evaluate(ctx context.Context) (map[string]float64, error) {
 		return nil, err
 	}
 	values["eval_runtime"] = time.Since(started).Seconds()
-	rs.t.Notice("step %d: %s %.3f (%s)", rs.t.Step(), rewardMetric, values[rewardMetric],
-		describe(values, answers[0].Parts))
+	more := ""
+	if words := describe(values, answers[0].Parts); words != "" {
+		more = " (" + words + ")"
+	}
+	rs.t.Notice("step %d: %s %.3f%s", rs.t.Step(), rewardMetric, values[rewardMetric], more)
 	return values, rs.show(answers)
 }
 
@@ -38,33 +41,52 @@ type Answer struct {
 // "eval_", and one answer to each task. The draws follow from the seed alone: two validations differ by the weights,
 // not by luck.
 func (rs *Rollouts) Validate(ctx context.Context) (map[string]float64, []Answer, error) {
-	answers, err := rs.answer(ctx)
-	if err = explain(ctx, err); err != nil {
+	answers, err := rs.Ask(ctx, rs.Held, seedOf(rs.t.Seed, "validation", 0, 0), func(int) {})
+	if err != nil {
 		return nil, nil, fmt.Errorf("validation after step %d: %w", rs.t.Step(), err)
 	}
 	m := train.NewMetrics()
-	for i := range answers {
-		a := &answers[i]
-		if a.Score, err = rs.scoreOf(&rs.Held[i], a.Text); err != nil {
-			return nil, nil, fmt.Errorf("validation after step %d: %w", rs.t.Step(), err)
+	for _, a := range answers {
+		if a.Missing != "" {
+			continue
 		}
 		observe(m, a.Reward, a.Parts)
-		m.Add("format", one(a.Fault == ""), 1)
+		if !rs.Formless {
+			m.Add("format", one(a.Fault == ""), 1)
+		}
 		m.Add("completions/mean_length", float64(len(a.Tokens)), 1)
 		m.Add("completions/clipped_ratio", one(a.Reason == rollout.Length), 1)
 	}
 	return m.Means("eval_"), answers, nil
 }
 
-// together is how many held-out tasks are answered at a time.
+// Ask draws one completion of each task with the present weights, at the temperature of validation, and scores them.
+// The draws follow from the seed and the tasks' places. tick gets the number of tasks that are answered.
+func (rs *Rollouts) Ask(ctx context.Context, tasks []Task, seed uint64, tick func(done int)) ([]Answer, error) {
+	answers, err := rs.answer(ctx, tasks, seed, tick)
+	if err = explain(ctx, err); err != nil {
+		return nil, err
+	}
+	replies := make([]Reply, len(answers))
+	for i, a := range answers {
+		replies[i] = Reply{&tasks[i], a.Text}
+	}
+	scores, err := rs.scores(ctx, replies)
+	for i := range scores {
+		answers[i].Score = scores[i]
+	}
+	return answers, err
+}
+
+// together is how many tasks are answered at a time.
 const together = 128
 
-// answer draws one completion of every held-out task.
-func (rs *Rollouts) answer(ctx context.Context) (answers []Answer, err error) {
-	s, seed := rs.Sampling, seedOf(rs.t.Seed, "validation", 0, 0)
+// answer draws one completion of every task.
+func (rs *Rollouts) answer(ctx context.Context, tasks []Task, seed uint64, tick func(int)) (answers []Answer, err error) {
+	s := rs.Sampling
 	s.Temperature = rs.Validation.Temperature
-	for from := 0; from < len(rs.Held); from += together {
-		held := rs.Held[from:min(from+together, len(rs.Held))]
+	for from := 0; from < len(tasks); from += together {
+		held := tasks[from:min(from+together, len(tasks))]
 		requests := make([]rollout.Request, len(held))
 		for i, t := range held {
 			requests[i] = rollout.Request{Sampling: s, Prompt: t.Tokens, Seed: seedOf(seed, "evaluation", 0, from+i)}
@@ -82,6 +104,7 @@ func (rs *Rollouts) answer(ctx context.Context) (answers []Answer, err error) {
 			}
 			answers = append(answers, Answer{Completion: c})
 		}
+		tick(len(answers))
 	}
 	return answers, nil
 }
@@ -102,7 +125,10 @@ func describe(values map[string]float64, parts map[string]float64) string {
 			words = append(words, fmt.Sprintf("%s %.3f", name, values["eval_"+name]))
 		}
 	}
-	return strings.Join(append(words, fmt.Sprintf("format kept %.3f", values["eval_format"])), ", ")
+	if kept, has := values["eval_format"]; has {
+		words = append(words, fmt.Sprintf("format kept %.3f", kept))
+	}
+	return strings.Join(words, ", ")
 }
 
 // show writes the first few answers of a validation into samples.jsonl: always of the same tasks, so that one can watch

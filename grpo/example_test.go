@@ -64,7 +64,7 @@ func learnSums(steps int) (rewards []float64, err error) {
 	sampler := rollout.NewCached(e, config, learner.Weights, rollout.Options{Decoder: digits{}})
 	defer sampler.Close()
 
-	source := &grpo.Rollouts{Options: grpo.DefaultOptions(), Tasks: sums(), Score: exact, Sampler: sampler,
+	source := &grpo.Rollouts{Options: grpo.DefaultOptions(), Tasks: sums(), Score: grpo.Each(exact), Sampler: sampler,
 		Sampling: rollout.Sampling{MaxNew: 1, Temperature: 1}}
 	source.Options.Prompts, source.Options.GroupSize, source.Options.KL = 25, 16, grpo.None
 	t := &train.Trainer{Learner: learner, Source: source, Options: train.Defaults(), Seed: 1}

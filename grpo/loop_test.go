@@ -104,7 +104,7 @@ func newTiny(e *backend.Engine, m *model.Model, folder *run.Folder) (*Loop, func
 	l := newLoop(&Rollouts{
 		Options: Options{Prompts: 4, GroupSize: 4, Updates: 2, Std: Sample, RatioLevel: Token, Aggregation: TokenMean,
 			ClipLow: 0.2, ClipHigh: 0.2, KL: K3, KLCoef: 0.01, DynamicSampling: 1, MaskTruncated: false},
-		Sampling: rollout.Sampling{MaxNew: 8, Temperature: 1}, Score: integrity,
+		Sampling: rollout.Sampling{MaxNew: 8, Temperature: 1}, Score: Each(integrity),
 		Validation: ValidationOptions{Every: 2, Temperature: 0.7, Samples: 2},
 		Row:        func(step int, t *Task, c rollout.Completion, s Score) any { return sampled{step, *t, c.Text, s} },
 		Sampler:    sampler, Reference: reference, Tasks: all[:10], Held: all[10:],
@@ -267,7 +267,7 @@ func TestSamples(t *testing.T) {
 		if s.Step != i/2*2 || s.Task.Source != task.Source || s.Task.Prompt != task.Prompt || s.Fault != "" {
 			t.Errorf("line %d: %s", i+1, line)
 		}
-		score := l.Score(&task, s.Completion)
+		score := integrity(&task, s.Completion)
 		if score.Reward != s.Reward ||
 			s.Parts["rewards/required/mean"]-s.Parts["rewards/restricted/mean"] != s.Reward {
 			t.Errorf("line %d: %s: want a reward of %v", i+1, line, score.Reward)
@@ -313,7 +313,7 @@ func TestDynamicSampling(t *testing.T) {
 		t.Errorf("places %v of %d tasks, %d requests: want %v of 7, 28", places, r.used, len(s.Asked), want)
 	}
 	m := train.NewMetrics()
-	r.observe(m)
+	r.observe(m, false)
 	if got := m.Means("")["frac_reward_zero_std"]; math.Abs(got-3.0/7) > 1e-12 {
 		t.Errorf("frac_reward_zero_std %v: want 3 of 7", got)
 	}
@@ -538,7 +538,7 @@ func TestEqualRewardsForAHundredSteps(t *testing.T) {
 		l.Options.KL, l.Options.Updates, l.Options.DynamicSampling, l.Held, l.Validation.Every = kl, 1, 0, nil, 0
 		l.Options.Prompts, l.Options.GroupSize, l.Sampling.MaxNew = 1, 2, 2
 		l.Train.MaxSteps, l.Train.WeightDecay, l.Train.CheckpointEvery, l.Train.LearningRate = c.steps, c.decay, 0, 1e-3
-		l.Score = func(*Task, string) Score { return Score{Reward: 0.3} }
+		l.Score = Each(func(*Task, string) Score { return Score{Reward: 0.3} })
 		if kl == None {
 			l.Options.KLCoef, l.Reference = 0, nil
 		}

@@ -73,14 +73,13 @@ func TestRewardsThatAreNotFinite(t *testing.T) {
 	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 1e39} {
 		for calls, where := range map[int]string{1: "validation after step 0: ", 9: "step 1: "} {
 			l := tiny(t, backendtest.Go(t), newFolder(t))
-			score := l.Score
-			l.Score = func(task *Task, completion string) Score {
-				s := score(task, completion)
+			l.Score = Each(func(task *Task, completion string) Score {
+				s := integrity(task, completion)
 				if calls--; calls == 0 {
 					s.Reward = bad
 				}
 				return s
-			}
+			})
 			err := l.Run(t.Context())
 			wantError(t, err, where+"the reward of a completion of ", fmt.Sprintf(" is %v: want a finite number", bad))
 			if errors.As(err, new(train.BadWeights)) || l.Step() != 0 {

@@ -62,16 +62,21 @@ func (o Options) Host(b Batch) Outcome {
 // answer adds the tokens of answer i.
 func (o Options) answer(b Batch, i int, w float64, out *Outcome) {
 	ratios := o.ratios(b, i)
+	reach := 1.0 // tokens that every token's value depends on with its full slope
+	if o.RatioLevel == Whole {
+		reach = float64(len(ratios))
+	}
+	distances := o.distances(b, i)
 	for t, logp := range b.Logps[i] {
 		advantage := b.advantage(i, t)
-		value, slope, clipped := o.surrogate(ratios[t], advantage)
+		value, slope, clipped := o.surrogate(ratios[t], advantage, logp)
 		if o.NeedsReference() {
-			kl, klSlope := o.kl(b.Reference[i][t] - logp)
+			kl, klSlope := o.kl(distances[t])
 			value, slope = value+o.KLCoef*kl, slope+o.KLCoef*klSlope
 			out.KL += kl
 		}
 		out.Loss += w * value
-		out.Grad[i][t] = w * slope
+		out.Grad[i][t] = w * reach * slope
 		out.count(ratios[t], advantage, clipped)
 		out.Entropy -= logp
 	}
@@ -122,34 +127,64 @@ func (o Options) divisor(n, answers, tokens float64) float64 {
 }
 
 // ratios are those of answer i's tokens. The level sequence gives every token the geometric mean; since its gradient
-// goes to all tokens alike, and all have the same slope, a token's share of it is its own slope.
+// goes to all tokens alike, and all have the same slope, a token's share of it is its own slope. The level answer gives
+// every token the ratio of the whole answer:
+//
+//	ρ(i) = π(answer)/π_old(answer) = exp(Σ_t (logπ - logπ_old))
+//
+// as CI-RL's paper prints the objective. With the aggregation seq-mean-token-mean the loss is the mean over the answers
+// of -min(ρ(i)·A(i), clip(ρ(i))·A(i)) + β·KL(i), where d of KL is Σ_t (logπ_ref - logπ).
 func (o Options) ratios(b Batch, i int) []float64 {
 	ratios := make([]float64, len(b.Logps[i]))
-	if b.Old == nil {
-		for t := range ratios {
-			ratios[t] = 1
-		}
-		return ratios
-	}
-	mean := 0.0
-	for t, logp := range b.Logps[i] {
-		ratios[t] = logp - b.Old[i][t]
-		mean += ratios[t] / float64(len(ratios))
+	if b.Old != nil {
+		ratios = o.level(b.Logps[i], b.Old[i])
 	}
 	for t, r := range ratios {
-		if o.RatioLevel == Sequence {
-			r = mean
-		}
 		ratios[t] = exp(r)
 	}
 	return ratios
 }
 
+// level is x - y of every token, or its mean or sum over all where the level is that of a sequence or an answer.
+func (o Options) level(x, y []float64) []float64 {
+	d, sum := make([]float64, len(x)), 0.0
+	for t := range d {
+		d[t] = x[t] - y[t]
+		sum += d[t]
+	}
+	for t := range d {
+		switch o.RatioLevel {
+		case Sequence:
+			d[t] = sum / float64(len(d))
+		case Whole:
+			d[t] = sum
+		}
+	}
+	return d
+}
+
+// distances are the d of KL of answer i's tokens: each token's own, but for the level answer.
+func (o Options) distances(b Batch, i int) []float64 {
+	if !o.NeedsReference() {
+		return nil
+	}
+	if o.RatioLevel == Sequence {
+		o.RatioLevel = Token
+	}
+	return o.level(b.Reference[i], b.Logps[i])
+}
+
 func exp(d float64) float64 { return float.Exp(max(-bound, min(bound, d))) }
 
-// surrogate is -min(ρA, clip(ρ)A), its derivative by log ρ, and whether the clipped side decides.
-func (o Options) surrogate(ratio, advantage float64) (value, slope float64, clipped bool) {
+// surrogate is -min(ρA, clip(ρ)A), its derivative by log ρ, and whether the clipped side decides. That of CISPO
+// (MiniMax-M1, arXiv:2506.13585, equations 4 and 5) is -sg(clip(ρ))·A·logπ: the clipped ratio is a constant weight, so
+// that every token has a gradient. The paper clips above alone: clip_low 1.
+func (o Options) surrogate(ratio, advantage, logp float64) (value, slope float64, clipped bool) {
 	low, high := 1-o.ClipLow, 1+o.ClipHigh
+	if o.Surrogate == CISPO {
+		slope = -min(max(ratio, low), high) * advantage
+		return slope * logp, slope, advantage > 0 && ratio > high || advantage < 0 && ratio < low
+	}
 	switch {
 	case advantage > 0 && ratio > high:
 		return -high * advantage, 0, true
@@ -159,19 +194,12 @@ func (o Options) surrogate(ratio, advantage float64) (value, slope float64, clip
 	return -ratio * advantage, -ratio * advantage, false
 }
 
-// importance is min(π_old/π_sampler, cap) of every token, or with the level sequence that of the tokens' geometric
-// mean. The surrogate is linear in the advantage, and this is no less than 0, so that it may multiply the advantage
-// instead of the loss.
+// importance is min(π_old/π_sampler, cap) of every token, or that of the level. The surrogate is linear in the advantage,
+// and this is no less than 0, so that it may multiply the advantage instead of the loss.
 func (o Options) importance(old, sampled []float32) []float64 {
-	factors, mean := make([]float64, len(old)), 0.0
-	for t := range old {
-		factors[t] = float64(old[t]) - float64(sampled[t])
-		mean += factors[t] / float64(len(old))
-	}
+	both := wide([][]float32{old, sampled})
+	factors := o.level(both[0], both[1])
 	for t, d := range factors {
-		if o.RatioLevel == Sequence {
-			d = mean
-		}
 		factors[t] = min(exp(d), o.ImportanceCap)
 	}
 	return factors
@@ -206,7 +234,7 @@ type Inputs struct {
 	Old       *graph.Node // nil: the policy itself
 	Reference *graph.Node // nil where the objective needs none
 
-	// Only with the level sequence and Old:
+	// Only with the level answer, or the level sequence and Old:
 	Answer  *graph.Node // number of the slot's answer, from 0
 	Share   *graph.Node // 1/tokens of that answer
 	Answers int         // numbers that there are
@@ -218,11 +246,18 @@ type Inputs struct {
 func (o Options) Graph(in Inputs) *graph.Node {
 	logps := graph.StopGradient(in.Logps)
 	trains := graph.GreaterThan(in.Weight, graph.ZerosLike(in.Weight))
-	value, slope := o.surrogateOf(o.logRatio(logps, in, trains), in.Advantage)
+	value, slope := o.surrogateOf(o.logRatio(logps, in, trains), in.Advantage, among(trains, logps))
 	if o.NeedsReference() {
-		kl, klSlope := o.klOf(among(trains, graph.Sub(in.Reference, logps)))
+		d := among(trains, graph.Sub(in.Reference, logps))
+		if o.RatioLevel == Whole {
+			d = answerSums(d, in)
+		}
+		kl, klSlope := o.klOf(d)
 		value = graph.Add(value, graph.MulScalar(kl, o.KLCoef))
 		slope = graph.Add(slope, graph.MulScalar(klSlope, o.KLCoef))
+	}
+	if o.RatioLevel == Whole {
+		slope = among(trains, graph.Div(slope, in.Share))
 	}
 	value = graph.Add(graph.Mul(in.Weight, value), graph.Mul(graph.Mul(in.Weight, slope), graph.Sub(in.Logps, logps)))
 	return graph.ReduceAllSum(value)
@@ -238,33 +273,42 @@ func (o Options) logRatio(logps *graph.Node, in Inputs, trains *graph.Node) *gra
 		return nil
 	}
 	r := among(trains, graph.Sub(logps, in.Old))
-	if o.RatioLevel == Sequence {
-		r = answerMeans(r, in)
+	switch o.RatioLevel {
+	case Sequence:
+		r = answerSums(graph.Mul(r, in.Share), in)
+	case Whole:
+		r = answerSums(r, in)
 	}
 	return graph.ClipScalar(r, -bound, bound)
 }
 
-// answerMeans gives every slot the mean over its answer. Masked sums, not a scatter and a gather: a scatter with
+// answerSums gives every slot the sum over its answer. Masked sums, not a scatter and a gather: a scatter with
 // repeated indices races on onnx.
-func answerMeans(r *graph.Node, in Inputs) *graph.Node {
+func answerSums(r *graph.Node, in Inputs) *graph.Node {
 	slots := r.Shape().Dim(0)
 	number := graph.ConvertDType(graph.Iota(r.Graph(), shapes.Make(dtypes.Int32, in.Answers, 1), 0), r.DType())
 	member := graph.ConvertDType(graph.Equal(number, graph.Reshape(in.Answer, 1, slots)), r.DType())
-	means := graph.ReduceAndKeep(graph.Mul(member, graph.Reshape(graph.Mul(r, in.Share), 1, slots)), graph.ReduceSum,
-		-1)
-	return graph.ReduceSum(graph.Mul(member, means), 0)
+	sums := graph.ReduceAndKeep(graph.Mul(member, graph.Reshape(r, 1, slots)), graph.ReduceSum, -1)
+	return graph.ReduceSum(graph.Mul(member, sums), 0)
 }
 
 // surrogateOf is surrogate in the graph.
-func (o Options) surrogateOf(logRatio, advantage *graph.Node) (value, slope *graph.Node) {
+func (o Options) surrogateOf(logRatio, advantage, logps *graph.Node) (value, slope *graph.Node) {
 	if logRatio == nil {
-		value = graph.Neg(advantage)
-		return value, value
+		slope = graph.Neg(advantage)
+		if o.Surrogate == CISPO {
+			return graph.Mul(slope, logps), slope
+		}
+		return slope, slope
 	}
 	ratio, zero := graph.Exp(logRatio), graph.ZerosLike(advantage)
 	positive := graph.GreaterThan(advantage, zero)
 	low, high := graph.Scalar(ratio.Graph(), ratio.DType(), 1-o.ClipLow), graph.Scalar(ratio.Graph(), ratio.DType(),
 		1+o.ClipHigh)
+	if o.Surrogate == CISPO {
+		slope = graph.Neg(graph.Mul(graph.Max(graph.Min(ratio, high), low), advantage))
+		return graph.Mul(slope, logps), slope
+	}
 	over := graph.LogicalAnd(positive, graph.GreaterThan(ratio, high))
 	under := graph.LogicalAnd(graph.LessThan(advantage, zero), graph.LessThan(ratio, low))
 	slope = graph.Neg(graph.Mul(ratio, advantage))
@@ -311,14 +355,17 @@ func (o objective) Key() string {
 	if o.old {
 		name += fmt.Sprintf(" %s clip=%v,%v", o.RatioLevel, o.ClipLow, o.ClipHigh)
 	}
+	if o.RatioLevel == Whole || o.Surrogate == CISPO {
+		name += " " + o.RatioLevel + " " + o.Surrogate
+	}
 	if o.NeedsReference() {
 		name += fmt.Sprintf(" %s=%v", o.KL, o.KLCoef)
 	}
 	return name
 }
 
-// sequence says that the graph takes means over answers.
-func (o objective) sequence() bool { return o.old && o.RatioLevel == Sequence }
+// sequence says that the graph takes sums over answers.
+func (o objective) sequence() bool { return o.old && o.RatioLevel == Sequence || o.RatioLevel == Whole }
 
 // Loss reads inputs in the order of minibatch.inputs; output: the log-probs [slots].
 func (o objective) Loss(lp train.LogProbs, inputs []*graph.Node) (*graph.Node, []*graph.Node) {

@@ -204,9 +204,72 @@ func TestImportanceByHand(t *testing.T) {
 		[]float64{root, root, root}, 1e-6)
 }
 
+// TestWholeAnswersByHand: the objective as CI-RL's paper prints it, with the ratio and the KL of whole answers and the mean
+// over the answers, written out: answer 1 has log-ratio ln 1.5, is clipped at 1.2, and is ln 2 below the reference;
+// answer 2 has ln 0.9, and the reference's log-prob.
+func TestWholeAnswersByHand(t *testing.T) {
+	o := DefaultOptions()
+	o.RatioLevel, o.Aggregation, o.KL, o.KLCoef = Whole, SeqMeanMean, K3, 0.1
+	ln := math.Log
+	b := Batch{Logps: [][]float64{{-1, -2}, {-3, -0.5, -0.25}}, Advantages: []float64{1, -1},
+		Old:       [][]float64{{-1 - ln(3), -2 + ln(2)}, {-3, -0.5 - ln(0.9), -0.25}},
+		Reference: [][]float64{{-1, -2 + ln(2)}, {-3.5, -0.25, 0}}}
+	kl := 2 - ln(2) - 1
+	out := o.Host(b)
+	near(t, "loss", out.Loss, ((-1.2+0.1*kl)+(0.9+0.1*0))/2, 1e-12)
+	nearAll(t, "gradient of the first", out.Grad[0], []float64{-0.1 / 2, -0.1 / 2}, 1e-12)
+	nearAll(t, "gradient of the second", out.Grad[1], []float64{0.45, 0.45, 0.45}, 1e-12)
+}
+
+// TestCISPOByHand: ratios 1.5, 1 and 0.5, clipped above at 1.2, weigh the log-probs -1, -2 and -3; every token has a
+// gradient.
+func TestCISPOByHand(t *testing.T) {
+	o := DefaultOptions()
+	o.Surrogate, o.ClipLow, o.KL, o.KLCoef = CISPO, 1, None, 0
+	b := Batch{Logps: [][]float64{{-1}, {-2, -3}}, Old: [][]float64{{-1 - math.Log(1.5)}, {-2, -3 + math.Log(2)}},
+		Advantages: []float64{1, -1}}
+	out := o.Host(b)
+	near(t, "loss", out.Loss, (1.2*1-1*2-0.5*3)/3, 1e-12)
+	nearAll(t, "gradient of the first", out.Grad[0], []float64{-1.2 / 3}, 1e-12)
+	nearAll(t, "gradient of the second", out.Grad[1], []float64{1.0 / 3, 0.5 / 3}, 1e-12)
+	if out.ClippedHigh != 1 || out.ClippedLow != 0 {
+		t.Errorf("%+v", out)
+	}
+	o.ClipLow = 0.2
+	near(t, "clipped below", o.Host(b).Loss, (1.2*1-1*2-0.8*3)/3, 1e-12)
+}
+
+// TestGraphEqualsHost for every objective, on numbers that are rounded to float32.
+func TestGraphEqualsHost(t *testing.T) {
+	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
+		for name, o := range objectives() {
+			for _, old := range []bool{true, false} {
+				b := roundBatch(Batch{Logps: [][]float64{{-1, -0.5, -2}, {-3, -0.1}, {-0.7}},
+					Old:       [][]float64{{-1.4, -0.45, -2.1}, {-2.7, -0.6}, {-0.75}},
+					Reference: [][]float64{{-1.1, -0.9, -1.2}, {-2, -0.3}, {-1}}, Advantages: []float64{1.2, -0.7, 0}})
+				if !o.NeedsReference() {
+					b.Reference = nil
+				}
+				if !old {
+					b.Old = nil
+				}
+				want := o.Host(b)
+				loss, grad := inGraph(t, e, o, b)
+				near(t, name+" loss", loss, want.Loss, 2e-5)
+				for i := range grad {
+					nearAll(t, name+" gradient", grad[i], want.Grad[i], 2e-5)
+				}
+			}
+		}
+	})
+}
+
 // TestHostFollowsFiniteDifferences for every option, away from the edges of clipping.
 func TestHostFollowsFiniteDifferences(t *testing.T) {
 	for name, o := range objectives() {
+		if o.Surrogate == CISPO { // its weights are constants: TestCISPOByHand
+			continue
+		}
 		b := Batch{Logps: [][]float64{{-1, -0.5, -2}, {-3, -0.1}, {-0.7}}, Old: [][]float64{{-1.4, -0.45, -2.1},
 			{-2.7, -0.6}, {-0.75}},
 			Reference: [][]float64{{-1.1, -0.9, -1.2}, {-2, -0.3}, {-1}}, Advantages: []float64{1.2, -0.7, 0}}
@@ -236,7 +299,7 @@ func TestExtremesStayFinite(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		for name, o := range objectives() {
 			b := Batch{Logps: [][]float64{{-700, 0, -300}, {0, -700}}, Old: [][]float64{{0, -700, -300}, {-700, 0}},
-				Reference: [][]float64{{0, -700, -300}, {-700, 0}}, Advantages: []float64{2, -2}}
+				Reference: [][]float64{{0, -700, -300}, {-700, 0}}, Advantages: []float64{2, -1.5}}
 			if !o.NeedsReference() {
 				b.Reference = nil
 			}

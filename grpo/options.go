@@ -14,11 +14,24 @@ const (
 // None is no division of advantages, and no KL.
 const None = "none"
 
-// The levels of the ratio.
+// What is taken from a reward; "" is the mean of its group.
+const (
+	LeaveOneOut = "leave-one-out"
+	OfBatch     = "batch" // of the standard deviation, too
+)
+
+// EachReward normalises each of several rewards by itself; "" their sum.
+const EachReward = "each"
+
+// The levels of the ratio. That of Whole is the product over the answer's tokens, and its KL that of the whole answer.
 const (
 	Token    = "token"
 	Sequence = "sequence"
+	Whole    = "answer"
 )
+
+// CISPO is the surrogate whose clipped ratio is a weight; "" is PPO's.
+const CISPO = "cispo"
 
 // The aggregations; package grpo has their weights.
 const (
@@ -41,12 +54,15 @@ type Options struct {
 	GroupSize int `yaml:"group_size" want:">=2" default:"16" paper:"16" flag:"group-size" help:"completions of a prompt, which are compared with each other"`
 	Updates   int `yaml:"updates_per_rollout" want:">=1" default:"1" paper:"1" help:"optimiser updates per rollout batch, each on prompts/updates groups"`
 
-	Std         string `yaml:"std" want:"sample|population|none" default:"sample" paper:"sample" help:"what a reward less its group's mean is divided by: divisor G-1, G, or nothing"`
-	RatioLevel  string `yaml:"ratio_level" want:"token|sequence" default:"token" paper:"token" help:"ratio of each token, or of each completion"`
+	Baseline    string `yaml:"baseline,omitempty" want:"|group|leave-one-out|batch" words:"group, leave-one-out or batch" paper:"" help:"mean that is taken from a reward (group): of its group, of the group's other rewards (RLOO), or of the batch (REINFORCE++)"`
+	Std         string `yaml:"std" want:"sample|population|batch|none" default:"sample" paper:"sample" help:"standard deviation that this is divided by: of its group with divisor G-1 or G, of the batch, or none"`
+	Combine     string `yaml:"combine,omitempty" want:"|sum|each" words:"sum or each" help:"of several rewards: their sum is normalised (sum), or each by itself"`
+	RatioLevel  string `yaml:"ratio_level" want:"token|sequence|answer" default:"token" paper:"token" help:"ratio of each token; the completion's geometric mean; or ratio and KL of the whole completion"`
+	Surrogate   string `yaml:"surrogate,omitempty" want:"|ppo|cispo" words:"ppo or cispo" paper:"" help:"what is clipped: the objective (ppo), or the ratio as a weight of log π (cispo)"`
 	Aggregation string `yaml:"aggregation" want:"token-mean|seq-mean-token-mean|seq-mean-token-sum|seq-mean-token-sum-norm" default:"token-mean" paper:"token-mean" help:"how the losses of tokens become one"`
 	NormLength  int    `yaml:"norm_length,omitempty" want:">=0" help:"seq-mean-token-sum-norm: the constant length in tokens"`
 
-	ClipLow  float64 `yaml:"clip_low" want:">0 <1" default:"0.2" paper:"0.2" help:"the ratio is clipped to 1-clip_low …"`
+	ClipLow  float64 `yaml:"clip_low" want:">0 <=1" default:"0.2" paper:"0.2" help:"the ratio is clipped to 1-clip_low …"`
 	ClipHigh float64 `yaml:"clip_high" want:">0" default:"0.2" paper:"0.2" help:"… and 1+clip_high"`
 	KL       string  `yaml:"kl" want:"none|k1|k2|k3" default:"k3" paper:"k3" flag:"kl" help:"estimator of the distance to the model before training:"`
 	KLCoef   float64 `yaml:"kl_coef" want:">=0" default:"0.001" paper:"0.001" flag:"kl-coef" help:"β, the weight of that distance in the loss"`
@@ -59,6 +75,15 @@ type Options struct {
 // DefaultOptions are the released settings of CI-RL. Its script asks for minibatches of 128 prompts, of which a step
 // has 32, so that a step makes one update.
 func DefaultOptions() Options { return config.Default[Options]() }
+
+// Resolve writes the forms of GRPO that keys have by default as "", however they are given.
+func (o *Options) Resolve(*config.Given) {
+	for key, usual := range map[*string]string{&o.Baseline: "group", &o.Combine: "sum", &o.Surrogate: "ppo"} {
+		if *key == usual {
+			*key = ""
+		}
+	}
+}
 
 // NeedsReference says that the objective needs the reference's log-probs.
 func (o Options) NeedsReference() bool { return o.KL != None && o.KLCoef != 0 }
@@ -78,6 +103,9 @@ func (o Options) Check() []fault.Fault {
 	case !constant && o.NormLength > 0:
 		faults.Add("norm_length", o.NormLength, "aggregation %s does not use it, only %s does; remove it",
 			o.Aggregation, SeqMeanConstant)
+	}
+	if o.Surrogate == CISPO && o.RatioLevel == Whole {
+		faults.Add("surrogate", o.Surrogate, "it weighs tokens: want ratio_level token or sequence")
 	}
 	switch {
 	case o.KL != None && o.KLCoef == 0:

@@ -33,13 +33,14 @@ func TestOptionsSayWhatIsWrong(t *testing.T) {
 			"prompts_per_step 32": func(o *Options) { o.Updates = 5 },
 		"grpo.updates_per_rollout 0: want a whole number, 1 or " +
 			"more": func(o *Options) { o.Updates = 0 },
-		`grpo.std "sampled": want sample, population or none`:  func(o *Options) { o.Std = "sampled" },
-		`grpo.ratio_level "word": want token or sequence`:      func(o *Options) { o.RatioLevel = "word" },
-		`grpo.kl "k4": want none, k1, k2 or k3`:                func(o *Options) { o.KL = "k4" },
-		"grpo.kl_coef 0: want a number above 0, or kl none":    func(o *Options) { o.KLCoef = 0 },
-		"grpo.kl_coef 0.5: kl none does not use it; remove it": func(o *Options) { o.KL, o.KLCoef = None, 0.5 },
-		"grpo.clip_low 1: want a number above 0 and below 1":   func(o *Options) { o.ClipLow = 1 },
-		"grpo.clip_high NaN: want a number above 0":            func(o *Options) { o.ClipHigh = math.NaN() },
+		`grpo.std "sampled": want sample, population, batch or none`:                   func(o *Options) { o.Std = "sampled" },
+		`grpo.ratio_level "word": want token, sequence or answer`:                      func(o *Options) { o.RatioLevel = "word" },
+		`grpo.kl "k4": want none, k1, k2 or k3`:                                        func(o *Options) { o.KL = "k4" },
+		"grpo.kl_coef 0: want a number above 0, or kl none":                            func(o *Options) { o.KLCoef = 0 },
+		"grpo.kl_coef 0.5: kl none does not use it; remove it":                         func(o *Options) { o.KL, o.KLCoef = None, 0.5 },
+		"grpo.clip_low 2: want a number above 0 and at most 1":                         func(o *Options) { o.ClipLow = 2 },
+		`grpo.surrogate "cispo": it weighs tokens: want ratio_level token or sequence`: func(o *Options) { o.Surrogate, o.RatioLevel = CISPO, Whole },
+		"grpo.clip_high NaN: want a number above 0":                                    func(o *Options) { o.ClipHigh = math.NaN() },
 		"grpo.dynamic_sampling -1: want a whole number, 0 (off) or " +
 			"more": func(o *Options) { o.DynamicSampling = -1 },
 		"grpo.norm_length 0: want a length of 1 or more tokens for aggregation " +

@@ -31,6 +31,7 @@ type rolled struct {
 	drawn          []*answered // all that was sampled: with dynamic sampling, more
 	used           int         // tasks
 	missing        int         // completions that the sampler could not give
+	unscored       int         // … and that the scorer has no reward for
 	rollout, score float64     // seconds
 }
 
@@ -49,7 +50,41 @@ func (rs *Rollouts) roll(ctx context.Context) (*rolled, error) {
 		}
 		open = slices.DeleteFunc(open, func(place int) bool { return !r.places[place].degenerate })
 	}
+	rs.weigh(r.places)
 	return r, nil
+}
+
+// weigh gives groups their advantages.
+func (rs *Rollouts) weigh(groups []*answered) {
+	several := max(1, len(rs.Weights))
+	rewards := make([][][]float64, several)
+	for _, a := range groups {
+		for k := range rewards {
+			own := a.rewards()
+			if len(rs.Weights) > 0 {
+				own = a.part(k)
+			}
+			rewards[k] = append(rewards[k], own)
+		}
+	}
+	advantages := [][]float64(nil)
+	if len(rs.Weights) > 0 {
+		advantages = rs.Options.Combined(rewards, rs.Weights)
+	} else {
+		advantages = rs.Options.Advantages(rewards[0])
+	}
+	for i, a := range groups {
+		a.advantages = advantages[i]
+	}
+}
+
+// part are the answers' numbers of one of several rewards.
+func (a *answered) part(k int) []float64 {
+	numbers := make([]float64, len(a.scores))
+	for i, s := range a.scores {
+		numbers[i] = s.Rewards[k]
+	}
+	return numbers
 }
 
 // draw samples and scores groups of the next n tasks.
@@ -61,7 +96,7 @@ func (rs *Rollouts) draw(ctx context.Context, r *rolled, n int) ([]*answered, er
 		return nil, fmt.Errorf("step %d: %w", rs.t.State.Step+1, err)
 	}
 	r.rollout += time.Since(started).Seconds()
-	return fresh, rs.take(r, fresh, completions)
+	return fresh, rs.take(ctx, r, fresh, completions)
 }
 
 // requests are those of a step's groups, the first of which is at a place in the step.
@@ -74,14 +109,23 @@ func (rs *Rollouts) requests(groups []*answered, step, place int) (requests []ro
 }
 
 // take gives groups their completions, and scores them.
-func (rs *Rollouts) take(r *rolled, groups []*answered, completions []rollout.Completion) error {
+func (rs *Rollouts) take(ctx context.Context, r *rolled, groups []*answered, completions []rollout.Completion) error {
 	started := time.Now()
+	var replies []Reply
 	for i, a := range groups {
 		r.missing += a.take(completions[i*rs.Options.GroupSize:][:rs.Options.GroupSize])
-		if err := rs.score(a); err != nil {
-			return fmt.Errorf("step %d: %w", rs.t.State.Step+1, err)
+		for _, c := range a.completions {
+			replies = append(replies, Reply{a.Task, c.Text})
 		}
-		if len(a.completions) > 0 {
+	}
+	scores, err := rs.scores(ctx, replies)
+	if err != nil {
+		return fmt.Errorf("step %d: %w", rs.t.State.Step+1, err)
+	}
+	for _, a := range groups {
+		n := len(a.completions)
+		r.unscored += a.grade(scores[:n])
+		if scores = scores[n:]; len(a.completions) > 0 {
 			r.drawn = append(r.drawn, a)
 		}
 	}
@@ -90,6 +134,20 @@ func (rs *Rollouts) take(r *rolled, groups []*answered, completions []rollout.Co
 		return fmt.Errorf("step %d: the sampler gave none of %d completions", rs.t.State.Step+1, len(completions))
 	}
 	return nil
+}
+
+// grade keeps the completions that have a reward, and counts the others.
+func (a *answered) grade(scores []Score) (unscored int) {
+	var kept []rollout.Completion
+	for i, s := range scores {
+		if s.Missing != "" {
+			unscored++
+			continue
+		}
+		kept, a.scores = append(kept, a.completions[i]), append(a.scores, s)
+	}
+	a.completions, a.degenerate = kept, equalRewards(a.rewards())
+	return unscored
 }
 
 // take keeps the completions that there are, and counts those that are missing.
@@ -145,26 +203,35 @@ func seedOf(seed uint64, purpose string, step, place int) uint64 {
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
-// score gives the completions of a group their rewards and advantages.
-func (rs *Rollouts) score(a *answered) (err error) {
-	a.scores = make([]Score, len(a.completions))
-	for i, c := range a.completions {
-		if a.scores[i], err = rs.scoreOf(a.Task, c.Text); err != nil {
-			return err
+// scores asks the scorer. It refuses rewards that are not finite in the graph, since no mean and no best checkpoint of
+// them would mean anything, and to go on where most completions have none. What fails outside is a ServerError.
+func (rs *Rollouts) scores(ctx context.Context, replies []Reply) ([]Score, error) {
+	scores, err := rs.Score(ctx, replies)
+	if err == nil && len(scores) != len(replies) {
+		err = fmt.Errorf("%d scores of %d completions", len(scores), len(replies))
+	}
+	if ctx.Err() != nil {
+		return nil, train.ErrInterrupted
+	}
+	missing, why := 0, ""
+	for i, s := range scores {
+		if s.Missing != "" {
+			missing, why = missing+1, s.Missing
+		}
+		for _, x := range append([]float64{s.Reward}, s.Rewards...) {
+			if err == nil && !finite(float64(float32(x))) {
+				err = fmt.Errorf("the reward of a completion of %s is %v: want a finite number of float32; the completion "+
+					"begins %q", replies[i].Task.Source, x, data.Beginning(replies[i].Text, 200))
+			}
 		}
 	}
-	a.advantages, a.degenerate = Advantages(a.rewards(), rs.Options.Std)
-	return nil
-}
-
-// scoreOf refuses a reward that is not finite in the graph: no mean and no best checkpoint of it would mean anything.
-func (rs *Rollouts) scoreOf(t *Task, completion string) (Score, error) {
-	s := rs.Score(t, completion)
-	if !finite(float64(float32(s.Reward))) {
-		return s, fmt.Errorf("the reward of a completion of %s is %v: want a finite number of float32; the completion "+
-			"begins %q", t.Source, s.Reward, data.Beginning(completion, 200))
+	if err == nil && 2*missing > len(replies) {
+		err = fmt.Errorf("%d of %d completions have no reward: %s", missing, len(replies), why)
 	}
-	return s, nil
+	if err != nil {
+		return nil, train.ServerError{Err: err}
+	}
+	return scores, nil
 }
 
 func (a *answered) rewards() []float64 {
@@ -212,11 +279,13 @@ func (r *rolled) tokens() float64 {
 }
 
 // observe adds what was sampled to the metrics, groups that dynamic sampling dropped included.
-func (r *rolled) observe(m *train.Metrics) {
+func (r *rolled) observe(m *train.Metrics, formless bool) {
 	for _, a := range r.drawn {
 		for _, s := range a.scores {
 			observe(m, s.Reward, s.Parts)
-			m.Add("rewards/format/mean", one(s.Fault == ""), 1)
+			if !formless {
+				m.Add("rewards/format/mean", one(s.Fault == ""), 1)
+			}
 		}
 		m.Add("reward_std", deviation(a.rewards()), 1)
 		m.Add("frac_reward_zero_std", one(a.degenerate), 1)
@@ -228,6 +297,9 @@ func (r *rolled) observe(m *train.Metrics) {
 	m.Add("rollout/groups", float64(len(r.drawn)), 1)
 	if r.missing > 0 {
 		m.Add("rollout/missing", float64(r.missing), 1)
+	}
+	if r.unscored > 0 {
+		m.Add("rollout/unscored", float64(r.unscored), 1)
 	}
 }
 

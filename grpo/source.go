@@ -25,11 +25,34 @@ type Task struct {
 	Data   any     // what else a score function wants, such as the record that the task is from
 }
 
+// Reply is a completion of a task.
+type Reply struct {
+	Task *Task
+	Text string
+}
+
 // Score is what a completion is worth.
 type Score struct {
-	Reward float64            // finite, as a float32, too
-	Fault  string             // how the completion breaks the format; "": it is right
-	Parts  map[string]float64 // numbers that are logged beside the reward, under their names
+	Reward  float64            // finite, as a float32, too
+	Rewards []float64          // of a scorer of several rewards: each, finite; Reward is their weighted sum
+	Missing string             // why there is no reward; "": there is one
+	Fault   string             // how the completion breaks the format; "": it is right
+	Parts   map[string]float64 // numbers that are logged beside the reward, under their names
+}
+
+// Scorer gives scores to replies [n], all at once. The same reply has the same score. An error ends the run, which can
+// be continued.
+type Scorer func(ctx context.Context, replies []Reply) ([]Score, error)
+
+// Each is the scorer that asks a function for one completion after the other.
+func Each(score func(t *Task, completion string) Score) Scorer {
+	return func(_ context.Context, replies []Reply) ([]Score, error) {
+		scores := make([]Score, len(replies))
+		for i, r := range replies {
+			scores[i] = score(r.Task, r.Text)
+		}
+		return scores, nil
+	}
 }
 
 // ValidationOptions say how the held-out tasks are measured while training.
@@ -47,10 +70,12 @@ type ValidationOptions struct {
 type Rollouts struct {
 	Options   Options
 	Tasks     []Task
-	Score     func(t *Task, completion string) Score // of a completion
-	Sampler   rollout.Sampler                        // of the learner's weights
-	Sampling  rollout.Sampling                       // of rollouts; the objective has temperature 1
-	Reference []compute.Buffer                       // KL is measured to these weights; nil without KL
+	Score     Scorer
+	Weights   []float64        // of a scorer of several rewards, each reward's
+	Formless  bool             // the scorer knows no format: how many answers keep it is not logged
+	Sampler   rollout.Sampler  // of the learner's weights
+	Sampling  rollout.Sampling // of rollouts; the objective has temperature 1
+	Reference []compute.Buffer // KL is measured to these weights; nil without KL
 
 	Held       []Task // validation; empty: none
 	Validation ValidationOptions
@@ -110,7 +135,7 @@ func (rs *Rollouts) Next(ctx context.Context, m *train.Metrics) (*train.Step, er
 	if err != nil {
 		return nil, err
 	}
-	r.observe(m)
+	r.observe(m, rs.Formless)
 	if err := rs.checkAnswers(r); err != nil {
 		return nil, err
 	}

@@ -115,7 +115,7 @@ func TestRLFaults(t *testing.T) {
 				"f.yaml:8: grpo.norm_length 100: aggregation token-mean does not use it, only " +
 				"seq-mean-token-sum-norm " +
 				"does; remove it (for one run: --set grpo.norm_length=)\n" +
-				"f.yaml:9: grpo.std \"yes\": want sample, population or none\n" +
+				"f.yaml:9: grpo.std \"yes\": want sample, population, batch or none\n" +
 				"f.yaml:11: grpo.kl_coef 0.5: kl none does not use it; remove it (for one run: --set grpo.kl_coef=)"},
 		{"across keys", data + "  scenarios: 100\n  validation_fraction: 0.5\n  test_fraction: 0.5\n  prompt: " +
 			"compact\n  prefill: true\nsampling: {temperature: 0, top_k: 1}\nreward: {required_weight: 0, " +

@@ -44,7 +44,7 @@ func teach(ctx context.Context, folder, out string, tasks []grpo.Task, o train.O
 	}
 	sampler := r.Sampler(0)
 	defer sampler.Close()
-	t := r.Trainer(&grpo.Rollouts{Options: g, Tasks: tasks, Score: score, Sampler: sampler,
+	t := r.Trainer(&grpo.Rollouts{Options: g, Tasks: tasks, Score: grpo.Each(score), Sampler: sampler,
 		Sampling: rollout.Sampling{MaxNew: 64, Temperature: 1}})
 	if err := r.Fit(ctx, t); err != nil {
 		return err

@@ -24,6 +24,7 @@ import (
 	"github.com/posttrain/posttrain/recipe/federated"
 	"github.com/posttrain/posttrain/recipe/preference"
 	"github.com/posttrain/posttrain/recipe/rewardmodel"
+	"github.com/posttrain/posttrain/recipe/rl"
 	"github.com/posttrain/posttrain/recipe/sft"
 	"github.com/posttrain/posttrain/recipe/synth"
 )
@@ -650,6 +651,8 @@ func resolve(name string, text []byte) ([]byte, any, error) {
 		return cirl.Spec.Resolve(c), c, err
 	case federated.Command:
 		return parsed(federated.Spec, name, text)
+	case rl.Command:
+		return parsed(rl.Spec, name, text)
 	case privacylens.Benchmark.Name:
 		return parsed(privacylens.Benchmark.Spec, name, text)
 	case alpaca.Benchmark.Name:
@@ -670,7 +673,7 @@ func resolve(name string, text []byte) ([]byte, any, error) {
 }
 
 func parsed[O any](s *config.Spec[O], name string, text []byte) ([]byte, any, error) {
-	c, err := s.Parse(name, text, config.Input{})
+	c, err := s.Parse(name, text, config.Input{Allow: config.Anything})
 	return s.Resolve(c), c, err
 }
 

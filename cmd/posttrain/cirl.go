@@ -8,7 +8,7 @@ import (
 
 func newCIRL(s streams) *cobra.Command {
 	c := configured[cirl.Options]{spec: cirl.Spec, run: summary(cirl.Run)}
-	return sweepable(c, s, &cobra.Command{
+	return sweepable(c, cirl.Sweeps, s, &cobra.Command{
 		Use:   "ci-rl",
 		Short: "Teach contextual integrity by reinforcement learning (GRPO)",
 		Long: "Teach a model to share what a task needs and to keep the rest to itself: GRPO on the\n" +

@@ -60,6 +60,9 @@ func reference() string {
 	all := config.Commands()
 	slices.SortStableFunc(all, func(a, b config.Command) int { return cmp.Compare(a.Name(), b.Name()) })
 	for _, c := range all {
+		if strings.Contains(c.Name(), "--") { // of a sweep's folder, which the program alone writes
+			continue
+		}
 		fmt.Fprintf(&b, "\n## posttrain %s\n\n", c.Name())
 		known := map[string][]string{}
 		var rows []string

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/posttrain/posttrain/recipe"
 	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/recipe/rl"
 
 	"bufio"
 	"context"
@@ -562,8 +563,8 @@ func TestEvalCIAsksWhatCIRLAsked(t *testing.T) {
 		`"max_position_embeddings": 4000`, 1))
 	writeItems(t, "items.json", 20)
 	c := &cirlrecipe.Options{Base: recipe.Base{Seed: 7}, Data: cirlrecipe.Data{Files: recipe.Files{Train: config.Names{"items.json"}},
-		ValidationFraction: 0.2, TestFraction: 0.3,
-		Form: ci.Form{Prompt: ci.PromptCoT, Prefill: true}}}
+		Parts: rl.Parts{ValidationFraction: 0.2, TestFraction: 0.3},
+		Form:  ci.Form{Prompt: ci.PromptCoT, Prefill: true}}}
 	tests := testOf(t, c)
 	must(t, "eval", "ci", "--model", "model", "--backend", "go", "--data", "items.json", "--cot", "--split-seed",
 		"7", "--validation-fraction", "0.2", "--test-fraction", "0.3",

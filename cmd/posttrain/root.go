@@ -30,7 +30,7 @@ func newRoot(s streams) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	},
-		section{"Train", []*cobra.Command{newMappo(s), newSFT(s), newRewardModel(s), newCIRL(s)}},
+		section{"Train", []*cobra.Command{newMappo(s), newSFT(s), newRewardModel(s), newGRPO(s), newCIRL(s)}},
 		section{"Measure", []*cobra.Command{newEval(s)}},
 		section{"Data", []*cobra.Command{newData(s)}},
 		section{"Models", []*cobra.Command{newGenerate(s), newServe(s), newModel(s)}},

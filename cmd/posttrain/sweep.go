@@ -7,26 +7,26 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/internal/run"
-	"github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/recipe/rl"
 )
 
 // sweepable is the command of c with a flag for sweeps.
-func sweepable(c configured[cirl.Options], s streams, cmd *cobra.Command) *cobra.Command {
+func sweepable[O any](c configured[O], sweeps *rl.Sweeps[O], s streams, cmd *cobra.Command) *cobra.Command {
 	f := c.register(cmd)
 	var axes []string
 	cmd.Flags().StringArrayVar(&axes, "sweep", nil, "train once for each value of a key, such as "+
-		"reward.restricted_weight=0.5,1,2, and compare the runs (may be repeated: a grid)")
+		sweeps.Example+", and compare the runs (may be repeated: a grid)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if len(axes) == 0 && !cirl.IsSweep(f.resume) {
+		if len(axes) == 0 && !sweeps.In(f.resume) {
 			return c.execute(s, f, cmd)
 		}
-		swept, err := planSweep(f, axes, cmd)
+		swept, err := planSweep(sweeps, f, axes, cmd)
 		if err != nil {
 			return err
 		}
-		swept.Fetch = func(ctx context.Context, o *cirl.Options, r run.Reporter) error { return f.fetcher.pin(ctx, o, r) }
+		swept.Fetch = func(ctx context.Context, o *O, r run.Reporter) error { return f.fetcher.pin(ctx, o, r) }
 		f.needs = swept.Allow
-		table, err := swept.Run(cmd.Context(), run.NewReporter(s.err, s.terminal, f.quiet))
+		table, err := swept.Train(cmd.Context(), run.NewReporter(s.err, s.terminal, f.quiet))
 		if err != nil {
 			return f.ended(err)
 		}
@@ -37,7 +37,7 @@ func sweepable(c configured[cirl.Options], s streams, cmd *cobra.Command) *cobra
 }
 
 // planSweep reads a new sweep from the command line, or the one to continue from its folder.
-func planSweep(f *configFlags, axes []string, cmd *cobra.Command) (*cirl.Sweep, error) {
+func planSweep[O any](sweeps *rl.Sweeps[O], f *configFlags, axes []string, cmd *cobra.Command) (*rl.Sweep[O], error) {
 	sets, err := f.overrides(cmd)
 	if err != nil {
 		return nil, err
@@ -51,13 +51,13 @@ func planSweep(f *configFlags, axes []string, cmd *cobra.Command) (*cirl.Sweep, 
 	case err != nil:
 		return nil, err
 	case f.resume == "":
-		return cirl.NewSweep(in, axes, f.out)
-	case !cirl.IsSweep(f.resume):
+		return sweeps.New(in, axes, f.out)
+	case !sweeps.In(f.resume):
 		return nil, usageError{fmt.Errorf("--sweep: --resume %s is a single run, which has no sweep: remove one of "+
 			"the two", f.resume)}
 	case len(axes) > 0 || len(sets) > 0 || f.config != "":
 		return nil, usageError{fmt.Errorf("--resume %s: a sweep continues with the values and configs in its folder: "+
 			"want no other flag that sets them", f.resume)}
 	}
-	return cirl.OpenSweep(f.resume, in.Allow)
+	return sweeps.Open(f.resume, in.Allow)
 }

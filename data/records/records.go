@@ -201,8 +201,9 @@ func checkOutput(in, out string) error {
 // Prompt is a prompt of a file. A contextual-integrity item becomes one by [ci.Prompt]; its Text is empty here.
 type Prompt struct {
 	Text   data.Text
-	Item   *ci.Item // nil: the file has other records
-	Source string   // the row
+	Row    map[string]any // as in [data.PromptRow]
+	Item   *ci.Item       // nil: the file has other records
+	Source string         // the row
 }
 
 // ReadPrompts reads the prompts of a file: contextual-integrity items, the prompts of preference pairs, or a column
@@ -222,7 +223,7 @@ func ReadPrompts(path string) (prompts []Prompt, report *data.Report, err error)
 	}
 	rows, report, err := data.ReadPrompts(path) // for a file of another kind, its error says what it wants
 	for _, r := range rows {
-		prompts = append(prompts, Prompt{Text: r.Prompt, Source: r.Source})
+		prompts = append(prompts, Prompt{Text: r.Prompt, Row: r.Row, Source: r.Source})
 	}
 	return prompts, report, err
 }

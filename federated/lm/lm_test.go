@@ -105,7 +105,7 @@ func training(t *testing.T, e *backend.Engine, a Agent, change func(*train.Optio
 	s := rollout.NewCached(e, l.Config(), l.Weights, rollout.Options{Decoder: letters{}})
 	defer s.Close()
 	loop := &train.Trainer{Learner: l, Seed: seed, Options: train.Defaults(), Source: &grpo.Rollouts{
-		Options: a.Options, Sampling: a.Sampling, Score: a.Score, Sampler: s, Tasks: a.Tasks}}
+		Options: a.Options, Sampling: a.Sampling, Score: grpo.Each(a.Score), Sampler: s, Tasks: a.Tasks}}
 	loop.Options.MaxSteps, loop.Options.Schedule = 3, "constant"
 	change(&loop.Options)
 	loop.OnStep = func(int, int, map[string]float64) { show(l) }

@@ -185,7 +185,7 @@ type Workload struct {
 // New makes the workload of an agent. Agent 0 has the draws of a training run of this seed.
 func New(p *Policy, a Agent, number int, seed uint64) *Workload {
 	w := &Workload{agent: newAgent(p, train.Defaults(), a.Rule, number, seed), memory: a.Memory,
-		source: grpo.Rollouts{Options: a.Options, Sampling: a.Sampling, Score: a.Score, Tasks: a.Tasks, Held: a.Held,
+		source: grpo.Rollouts{Options: a.Options, Sampling: a.Sampling, Score: grpo.Each(a.Score), Tasks: a.Tasks, Held: a.Held,
 			Validation: grpo.ValidationOptions{Temperature: a.Temperature}}}
 	w.trainer.Source = &w.source
 	return w

@@ -9,6 +9,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/recipe/rl"
 
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/eval"
@@ -78,7 +79,7 @@ func TestVerdictOfTheTest(t *testing.T) {
 // TestEmbeddedItems: sizes by the fractions, distinct scenarios, other ones by seed, and nothing that is tested has
 // values which training shows.
 func TestEmbeddedItems(t *testing.T) {
-	o := Options{Base: recipe.Base{Seed: 1}, Data: Data{Files: recipe.Files{Train: config.Names{embedded.Name}}, Scenarios: 200, ValidationFraction: 0.1, TestFraction: 0.2}}
+	o := Options{Base: recipe.Base{Seed: 1}, Data: Data{Files: recipe.Files{Train: config.Names{embedded.Name}}, Scenarios: 200, Parts: rl.Parts{ValidationFraction: 0.1, TestFraction: 0.2}}}
 	parts, err := o.Items(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -126,11 +127,11 @@ func TestPartsOfFiles(t *testing.T) {
 		sizes [3]int
 		warns string
 	}{
-		{Data{Files: recipe.Files{Train: config.Names{train}}, ValidationFraction: 0.1, TestFraction: 0.2}, [3]int{21, 3, 6}, ""},
-		{Data{Files: recipe.Files{Train: config.Names{train}}, ValidationFraction: 0.1, TestFraction: 0.2, Test: test}, [3]int{27, 3, 7}, ""},
-		{Data{Files: recipe.Files{Train: config.Names{train}}, ValidationFraction: 0.1, TestFraction: 0, Validation: validation}, [3]int{30, 4, 0},
+		{Data{Files: recipe.Files{Train: config.Names{train}}, Parts: rl.Parts{ValidationFraction: 0.1, TestFraction: 0.2}}, [3]int{21, 3, 6}, ""},
+		{Data{Files: recipe.Files{Train: config.Names{train}}, Parts: rl.Parts{ValidationFraction: 0.1, TestFraction: 0.2, Test: test}}, [3]int{27, 3, 7}, ""},
+		{Data{Files: recipe.Files{Train: config.Names{train}}, Parts: rl.Parts{ValidationFraction: 0.1, TestFraction: 0, Validation: validation}}, [3]int{30, 4, 0},
 			validation + ": 1 of 4 items are in the training data, too"},
-		{Data{Files: recipe.Files{Train: config.Names{train}}, ValidationFraction: 0.1, TestFraction: 0.2, Validation: validation, Test: test},
+		{Data{Files: recipe.Files{Train: config.Names{train}}, Parts: rl.Parts{ValidationFraction: 0.1, TestFraction: 0.2, Validation: validation, Test: test}},
 			[3]int{30, 4, 7}, validation + ": 1 of 4 items are in the training data, too"},
 	} {
 		var heard testkit.Ear
@@ -141,7 +142,8 @@ func TestPartsOfFiles(t *testing.T) {
 			t.Errorf("%+v: %v, %v, %q, want %v, %q", c.data, err, got, heard.Warned, c.sizes, c.warns)
 		}
 	}
-	o := Options{Data: Data{Files: recipe.Files{Train: config.Names{train}}, Validation: filepath.Join(dir, "no.json"), TestFraction: 0.2}}
+	o := Options{Data: Data{Files: recipe.Files{Train: config.Names{train}},
+		Parts: rl.Parts{Validation: filepath.Join(dir, "no.json"), TestFraction: 0.2}}}
 	if _, err := o.Items(nil); err == nil || !strings.Contains(err.Error(), "no.json: no such file") {
 		t.Errorf("a file that does not exist: %v", err)
 	}

@@ -1,66 +1,13 @@
 package cirl
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
-
-// TestSweepTable: what finished runs came to, by hand: two steps of 0.5 seconds are 1.
-func TestSweepTable(t *testing.T) {
-	points, err := gridOf([]string{"seed=1, 2", "reward.restricted_weight=0.5"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := run.Create(filepath.Join(t.TempDir(), "s"), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	var rows []sweepRow
-	for _, p := range points {
-		f, err := run.Create(out.Path(p.name()), "test")
-		if err != nil {
-			t.Fatal(err)
-		}
-		share := measured{Value: new(0.05), Low: new(0.0), High: new(0.1), Count: 5, Total: 100}
-		all := map[string]any{"integrity": share, "utility": share, "complete": share,
-			"reward": measured{Value: new(-1.0)}}
-		for _, err := range []error{f.Log(run.Record{Step: 2, Values: map[string]float64{"step_time": 0.5}}),
-			f.WriteSummaryJSON(map[string]any{"steps": 2, "test": map[string]any{"after": map[string]any{"all": all}}}),
-			f.Close()} {
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		row, err := readRow(f.Dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rows = append(rows, row)
-	}
-	lines := strings.Split(sweepTable(points, rows), "\n")
-	if want := "2     0.5                       " + strings.Repeat("5.0% 5/100 (0.0 to 10.0)  ", 3) +
-		"-1.000  2      1s"; lines[2] != want || !strings.HasPrefix(lines[0], "seed  reward.restricted_weight  integrity") {
-		t.Errorf("%q, want %q", lines, want)
-	}
-	if err := writeTable(out, points, rows); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(out.Path(tableName))
-	var line map[string]any
-	if err != nil || strings.Count(string(text), "\n") != 2 ||
-		json.Unmarshal(text[:strings.Index(string(text), "\n")], &line) != nil ||
-		line["run"] != "seed=1,reward.restricted_weight=0.5" || line["seconds"] != 1.0 {
-		t.Errorf("%s, %v", text, err)
-	}
-}
 
 // TestSweepRefuses: one line for each bad sweep, before anything is made.
 func TestSweepRefuses(t *testing.T) {
@@ -88,7 +35,7 @@ func TestSweepRefuses(t *testing.T) {
 		{"--sweep train.max_steps=1: --max-steps sets train.max_steps, too: remove one of the two",
 			[]string{"train.max_steps=1"}},
 	} {
-		_, err := NewSweep(config.Input{Overrides: set}, c.texts, "")
+		_, err := Sweeps.New(config.Input{Overrides: set}, c.texts, "")
 		expect.Error(t, err, c.want)
 	}
 }
@@ -102,23 +49,10 @@ func TestOpenSweepRefuses(t *testing.T) {
 		"command: ci-rl --sweep\nswep: [seed=1]\n":  `unknown key "swep": did you mean sweep?`,
 	} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, sweepConfig), []byte(text), 0o666); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		_, err := OpenSweep(dir, nil)
+		_, err := Sweeps.Open(dir, nil)
 		expect.Error(t, err, want)
-	}
-}
-
-// TestGrid: the last key changes fastest, and no point shares memory with another.
-func TestGrid(t *testing.T) {
-	points, err := gridOf([]string{"a=1,2", "b=3,4", "c=5,6"})
-	var names []string
-	for _, p := range points {
-		names = append(names, p.name())
-	}
-	if got := strings.Join(names, " "); err != nil || got != "a=1,b=3,c=5 a=1,b=3,c=6 a=1,b=4,c=5 a=1,b=4,c=6 "+
-		"a=2,b=3,c=5 a=2,b=3,c=6 a=2,b=4,c=5 a=2,b=4,c=6" {
-		t.Error(got, err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/losses"
-	"github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/recipe/rl"
 )
 
 // The workloads.
@@ -168,7 +168,7 @@ func (o *Options) Validate(g *config.Given) {
 	}
 	switch o.Workload {
 	case CIRLName:
-		g.In("ci_rl.sampling.").Take(cirl.CheckDraws(o.CIRL.Sampling)...)
+		g.In("ci_rl.sampling.").Take(rl.CheckDraws(o.CIRL.Sampling)...)
 		if e := o.Local.Entropy; e != nil && *e != 0 {
 			g.Fault("local.entropy", "local.entropy %v: workload ci-rl has no such term; remove it", *e)
 		}

@@ -131,7 +131,7 @@ func (o *Options) Validate(g *config.Given) {
 	idle(o.Run != "", fmt.Sprintf("the run %s has that; remove one of the two", o.Run), ofSynthetic, ofReward, ofTemplate)
 	idle(o.Server.BaseURL != "", "it is about a model in this process, server.base_url about one that a server has; remove "+
 		"one of the two", ofFolder)
-	switch ofItems := o.Reward.Kind == scorer.CI; {
+	switch ofItems := o.Reward.Has(scorer.CI); {
 	case o.Input == "" && !ofItems && !g.Bad("reward.kind"):
 		g.Fault("reward.kind", "reward.kind %s: contextual-integrity items have the reward ci; add input for others",
 			o.Reward.Kind)

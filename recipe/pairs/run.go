@@ -120,8 +120,8 @@ func (w *work) sample(ctx context.Context) error {
 			w.tooLong++
 			continue
 		}
-		w.groups = append(w.groups, scorer.Group{Prompt: p.Prompt, Answers: texts, Item: p.item, Source: p.Source,
-			Prefilled: p.opened})
+		w.groups = append(w.groups, scorer.Group{Prompt: p.Prompt, Answers: texts, Row: p.Row, Item: p.item,
+			Source: p.Source, Prefilled: p.opened})
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ var ScoreSpec = config.Register(&config.Spec[ScoreOptions]{
 
 // Validate refuses a reward that pairs say nothing for.
 func (o *ScoreOptions) Validate(g *config.Given) {
-	if o.Reward.Kind == scorer.CI {
+	if o.Reward.Has(scorer.CI) {
 		g.Fault("reward.kind", "reward.kind ci: pairs say nothing of the items that this reward scores by: want "+
 			"command or judge")
 	}

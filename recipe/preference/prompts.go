@@ -15,6 +15,7 @@ import (
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/recipe/rl"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/scorer"
 	"github.com/posttrain/posttrain/train"
@@ -23,6 +24,7 @@ import (
 // prompt is what a model answers.
 type prompt struct {
 	Text      data.Text
+	Row       map[string]any // the other columns of its row
 	Tokens    []int32
 	Head      string   // the beginning of each answer, which belongs to it
 	Item      *ci.Item // nil: none
@@ -81,18 +83,18 @@ func (o *Online) read(j *recipe.Run, source string, limit int) ([]prompt, error)
 	if len(rows) > 0 && rows[0].Item != nil {
 		return o.items(j, e, source, limit)
 	}
-	if o.Reward.Kind == scorer.CI {
+	if o.Reward.Has(scorer.CI) {
 		return nil, fmt.Errorf("%s: its prompts are no contextual-integrity items, by which online.reward.kind ci "+
 			"scores: want items, or another kind", source)
 	}
 	j.Say("%s", report)
-	return plain(j, e, rows, limit)
+	return plain(j, rows, limit)
 }
 
 // items takes the items that ci-rl trains on, in the same prompts.
 func (o *Online) items(j *recipe.Run, e *batch.Encoder, source string, limit int) (all []prompt, err error) {
 	c := cirl.Options{Base: recipe.Base{Seed: j.Seed}, Data: cirl.Data{Files: recipe.Files{Train: config.Names{source}}, Scenarios: o.Scenarios,
-		ValidationFraction: o.ValidationFraction, TestFraction: o.TestFraction}}
+		Parts: rl.Parts{ValidationFraction: o.ValidationFraction, TestFraction: o.TestFraction}}}
 	parts, err := c.Items(j)
 	if err != nil {
 		return nil, err
@@ -123,23 +125,12 @@ func (o *Online) items(j *recipe.Run, e *batch.Encoder, source string, limit int
 }
 
 // plain encodes prompts that are texts or conversations.
-func plain(j *recipe.Run, e *batch.Encoder, rows []records.Prompt, limit int) (all []prompt, err error) {
-	long := 0
-	for _, r := range rows {
-		tokens, err := e.Prompt(r.Text)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", r.Source, err)
-		}
-		if len(tokens) == 0 || len(tokens) > limit {
-			long++
-			continue
-		}
-		all = append(all, prompt{Text: r.Text, Tokens: tokens, Source: r.Source})
+func plain(j *recipe.Run, rows []records.Prompt, limit int) (all []prompt, err error) {
+	kept, tokens, err := rl.EncodePrompts(j, rows, limit)
+	for i, r := range kept {
+		all = append(all, prompt{Text: r.Text, Row: r.Row, Tokens: tokens[i], Source: r.Source})
 	}
-	if long > 0 {
-		j.Say("%d of %d prompts left out: they have no token, or more than %d", long, len(rows), limit)
-	}
-	return all, nil
+	return all, err
 }
 
 // hashPrompts adds prompts to a hash.

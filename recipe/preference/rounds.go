@@ -64,7 +64,7 @@ func (m *onlineTraining) sample(ctx context.Context, n int) (groups []scorer.Gro
 	})
 	for i, texts := range drawn.Done {
 		p := prompts[i]
-		groups = append(groups, scorer.Group{Prompt: p.Text, Answers: texts, Item: p.Item, Prefilled: p.Prefilled,
+		groups = append(groups, scorer.Group{Prompt: p.Text, Answers: texts, Row: p.Row, Item: p.Item, Prefilled: p.Prefilled,
 			Source: p.Source})
 	}
 	return groups, err

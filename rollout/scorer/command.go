@@ -14,9 +14,9 @@ import (
 	"github.com/posttrain/posttrain/data"
 )
 
-// program is a program of the user. It is started for each batch. It reads one JSON object {"prompt", "response"} a
-// line, each a string or a list of {role, content}, and writes for each, in the same order, a line with a number or
-// {"score": number}.
+// program is a program of the user. It is started for each batch. It reads one JSON object {"prompt", "response", "row"} a
+// line, and writes for each, in the same order, a line with a number or {"score": number}. Prompt and response are a
+// string or a list of {role, content}; row has the other columns of the prompt's row, where there are any.
 type program struct {
 	name    string
 	args    []string
@@ -37,7 +37,11 @@ func (p program) Score(ctx context.Context, answers []Answer) ([]Score, error) {
 	defer cancel()
 	cmd := exec.CommandContext(limited, p.name, p.args...)
 	cmd.WaitDelay = lingering
-	cmd.Stdin = bytes.NewReader(lines(answers))
+	in, err := lines(answers)
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stdin = bytes.NewReader(in)
 	out, err := cmd.Output()
 	switch {
 	case ctx.Err() != nil:
@@ -70,7 +74,7 @@ func explain(err error) error {
 }
 
 // lines writes answers as JSON, one a line.
-func lines(answers []Answer) []byte {
+func lines(answers []Answer) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -78,12 +82,16 @@ func lines(answers []Answer) []byte {
 		line := struct {
 			Prompt   any `json:"prompt"`
 			Response any `json:"response"`
-		}{value(a.Prompt), value(a.Response)}
+			Row      any `json:"row,omitempty"`
+		}{Prompt: value(a.Prompt), Response: value(a.Response)}
+		if len(a.Row) > 0 {
+			line.Row = a.Row
+		}
 		if err := enc.Encode(line); err != nil {
-			panic(err) // strings alone
+			return nil, fmt.Errorf("%s: a column cannot be written for a reward program: %w", a.Source, err)
 		}
 	}
-	return b.Bytes()
+	return b.Bytes(), nil
 }
 
 func value(t data.Text) any {

@@ -13,17 +13,18 @@ import (
 type Group struct {
 	Prompt    data.Text
 	Answers   []string
-	Item      *ci.Item // for the source ci; nil: none
-	Prefilled bool     // the prompt ends inside the think block
-	Source    string   // the prompt's row, for messages
+	Row       map[string]any // the other columns of the prompt's row
+	Item      *ci.Item       // for the source ci; nil: none
+	Prefilled bool           // the prompt ends inside the think block
+	Source    string         // the prompt's row, for messages
 }
 
 // Answers lists the answers of all groups, one group after the other.
 func Answers(groups []Group) (all []Answer) {
 	for _, g := range groups {
 		for _, text := range g.Answers {
-			all = append(all, Answer{Prompt: g.Prompt, Response: g.Prompt.Reply(text), Source: g.Source, Item: g.Item,
-				Prefilled: g.Prefilled})
+			all = append(all, Answer{Prompt: g.Prompt, Response: g.Prompt.Reply(text), Source: g.Source, Row: g.Row,
+				Item: g.Item, Prefilled: g.Prefilled})
 		}
 	}
 	return all

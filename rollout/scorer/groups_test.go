@@ -79,7 +79,7 @@ func TestCISource(t *testing.T) {
 		Answers: []string{perfect, "no tags", "<think></think><answer></answer>"}}
 	opened := Group{Item: &item, Prefilled: true, Answers: []string{strings.TrimPrefix(perfect, "<think>")}}
 	scores, err := s.Score(t.Context(), Answers([]Group{g, opened, group("x", "y")}))
-	if err != nil || fmt.Sprint(scores[:4]) != "[{1 } {0 } {0.5 } {1 }]" || scores[4].Why == "" {
+	if err != nil || fmt.Sprint(scores[:4]) != "[{1  []} {0  []} {0.5  []} {1  []}]" || scores[4].Why == "" {
 		t.Errorf("%+v, %v", scores, err)
 	}
 }
@@ -120,7 +120,7 @@ func TestKept(t *testing.T) {
 		t.Error(err)
 	}
 	k, err := keep(groups, &failing{1, length})
-	if err != nil || fmt.Sprint(k.Done) != "[{1 } {2 } {3 } {4 } {1 } {2 }]" {
+	if err != nil || fmt.Sprint(k.Done) != "[{1  []} {2  []} {3  []} {4  []} {1  []} {2  []}]" {
 		t.Error(k, err)
 	}
 	for want, score := range map[string]Score{"the score NaN to an answer of a: want a finite": {Value: math.NaN()},

@@ -152,10 +152,16 @@ func (o Options) identify(answers []Answer) string {
 	enc := json.NewEncoder(h)
 	_ = enc.Encode([]any{o.Kind, o.Command, j.BaseURL, j.APIVersion, j.Model, rubricText(j.Rubric), j.Range, j.MaxNew,
 		o.CI, o.Model.Folder, weightsOf(o.Model.Folder)})
+	if len(o.Weights) > 0 || o.Has(Exact) || o.Has(Pattern) {
+		_ = enc.Encode([]any{o.Weights, o.FunctionOptions})
+	}
 	for _, a := range answers {
 		_ = enc.Encode([]any{a.Prompt, a.Response, a.Prefilled})
 		if more := append(a.Prompt.Unwritten(), a.Response.Unwritten()...); more != nil {
 			_ = enc.Encode(more)
+		}
+		if len(a.Row) > 0 {
+			_ = enc.Encode(a.Row)
 		}
 		if a.Item != nil {
 			_ = enc.Encode([][]string{a.Item.Required(), a.Item.Restricted()})

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -101,7 +102,7 @@ func TestModelIsDeterministic(t *testing.T) {
 			if first == nil {
 				first = scores
 			}
-			if !slices.Equal(scores, first) {
+			if !reflect.DeepEqual(scores, first) {
 				t.Errorf("%v, then %v", first, scores)
 			}
 		}

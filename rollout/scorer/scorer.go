@@ -1,5 +1,5 @@
-// Package scorer gives answers scores, for the prior of MaPPO: by a program of the user, by a model that judges, by a
-// reward model, or by the contextual-integrity reward.
+// Package scorer gives answers scores, for the prior of MaPPO and for GRPO: by a program of the user, by a model that
+// judges, by a reward model, by a function, or by several of them with weights.
 //
 // Glossary:
 //   - answer: a response to a prompt ([Answer]);
@@ -9,13 +9,15 @@
 // [Open] makes a source of [Options]. A program (command.go) gets answers as lines of JSON and writes a score for each.
 // A judge (judge.go) asks a model on a server by a rubric, through the client that keeps replies and holds to limits.
 // A reward model (model.go) computes in this process: its head gives each prompt with its answer a number.
-// The contextual-integrity reward (ci.go) looks for the keywords of an item. [Keep] keeps scores on disk as they come
+// Functions (function.go) compare an answer with the right one, or with a pattern. The contextual-integrity reward (ci.go)
+// looks for the keywords of an item. Several sources are added up (several.go). [Keep] keeps scores on disk as they come
 // (kept.go), and [Pairs] makes pairs of several scored answers to a prompt (groups.go).
 package scorer
 
 import (
 	"cmp"
 	"context"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -33,16 +35,43 @@ const (
 	Judge   = "judge"
 	Model   = "model"
 	CI      = "ci"
+	Exact   = "exact"   // 1 where the answer is that of the row
+	Pattern = "pattern" // 1 where the answer matches
 )
 
-// Options choose a source.
+var kinds = []string{Command, Judge, Model, CI, Exact, Pattern}
+
+// Options choose a source, or several whose scores are added up with weights.
 type Options struct {
-	Kind    string        `yaml:"kind" want:"command|judge|model|ci" flag:"reward" help:"who scores answers:"`
+	Kind    string        `yaml:"kind" want:"given" words:"command, judge, model, ci, exact or pattern, or several with commas" flag:"reward" help:"who scores answers:"`
+	Weights []float64     `yaml:"weights,omitempty" flag:"weights" help:"of several kinds, in their order (1)"`
 	Command []string      `yaml:"command,omitempty" needs:"commands" words:"a program and its arguments" flag:"command,exact" help:"the program that scores, with its arguments behind blanks"`
 	Timeout time.Duration `yaml:"timeout" want:">0" default:"5m" help:"of a call of the program, or of a request"`
 	Judge   JudgeOptions  `yaml:"judge"`
 	Model   ModelOptions  `yaml:"model"`
 	CI      CIOptions     `yaml:"ci"`
+
+	FunctionOptions `yaml:",inline"`
+}
+
+// Kinds are the kinds of the sources.
+func (o Options) Kinds() []string {
+	all := strings.Split(o.Kind, ",")
+	for i := range all {
+		all[i] = strings.TrimSpace(all[i])
+	}
+	return all
+}
+
+// Has says that a source is of a kind.
+func (o Options) Has(kind string) bool { return slices.Contains(o.Kinds(), kind) }
+
+// Weigh are the weights of the kinds, in their order.
+func (o Options) Weigh() []float64 {
+	if len(o.Weights) == 0 {
+		return slices.Repeat([]float64{1}, len(o.Kinds()))
+	}
+	return o.Weights
 }
 
 // JudgeOptions say which model judges, how, and at what cost. A rubric is a template over .Prompt, .Answer, .Lowest and
@@ -78,21 +107,24 @@ func (o *Options) Resolve(*config.Given) {
 // Check names every fault of the options.
 func (o Options) Check() []fault.Fault {
 	faults := fault.Faults(fault.Check(o))
+	if o.Kind != "" {
+		faults = append(faults, o.checkKinds()...)
+	}
 	switch {
-	case o.Kind == Command && len(o.Command) == 0:
+	case o.Has(Command) && len(o.Command) == 0:
 		faults.Add("command", o.Command, "want a program and its arguments")
-	case o.Kind != Command && o.Kind != "" && len(o.Command) > 0:
-		faults.Add("command", o.Command, "%s scores without a program: remove it, or set kind to "+
-			"command", o.Kind)
-	case o.Kind == Model && o.Model.Folder == "":
+	case o.Has(Model) && o.Model.Folder == "":
 		faults.Add("model.folder", o.Model.Folder, "want the folder of a reward model")
-	case o.Kind != Model && o.Kind != "" && o.Model.Folder != "":
-		faults.Add("model.folder", o.Model.Folder, "%s scores without a reward model: remove it, or set kind to model",
-			o.Kind)
-	case o.Kind == Judge && o.Judge.Model == "":
+	case o.Has(Judge) && o.Judge.Model == "":
 		faults.Add("judge.model", o.Judge.Model, "want the model's name on the server")
-	case o.Kind == Judge && o.Judge.BaseURL == "":
+	case o.Has(Judge) && o.Judge.BaseURL == "":
 		faults.Add("judge.base_url", o.Judge.BaseURL, "want the URL of an OpenAI-compatible server")
+	case o.Has(Pattern) && o.Pattern == "":
+		faults.Add("pattern", o.Pattern, "want a regular expression")
+	}
+	if _, err := regexp.Compile(o.Pattern); err != nil {
+		faults.Add("pattern", o.Pattern, "%s: want a regular expression", strings.TrimPrefix(err.Error(),
+			"error parsing regexp: "))
 	}
 	if r := o.Judge.Range; len(r) != 2 || !(r[0] < r[1]) {
 		faults.Add("judge.range", r, "want the lowest and the highest score, such as [1, 10]")
@@ -103,18 +135,46 @@ func (o Options) Check() []fault.Fault {
 	return faults
 }
 
+// checkKinds refuses unknown kinds, one twice, other numbers of weights, and what only other kinds use.
+func (o Options) checkKinds() (faults fault.Faults) {
+	named := o.Kinds()
+	for i, kind := range named {
+		if !slices.Contains(kinds, kind) {
+			faults.Add("kind", o.Kind, "want %s, or several with commas", fault.Or(kinds))
+			return faults
+		}
+		if slices.Contains(named[:i], kind) {
+			faults.Add("kind", o.Kind, "%s is there twice: want each once; one command can run several programs", kind)
+		}
+	}
+	if len(o.Weights) > 0 && len(o.Weights) != len(named) {
+		faults.Add("weights", o.Weights, "kind %s: want %d, one for each", o.Kind, len(named))
+	}
+	unused := func(key string, value any, given bool, of, what string) {
+		if given && !o.Has(of) {
+			faults.Add(key, value, "%s scores without %s: remove it, or set kind to %s", o.Kind, what, of)
+		}
+	}
+	unused("command", o.Command, len(o.Command) > 0, Command, "a program")
+	unused("model.folder", o.Model.Folder, o.Model.Folder != "", Model, "a reward model")
+	unused("pattern", o.Pattern, o.Pattern != "", Pattern, "a pattern")
+	return faults
+}
+
 // Answer is a response to a prompt.
 type Answer struct {
 	Prompt, Response data.Text
-	Source           string   // its row, for messages
-	Item             *ci.Item // what the source ci scores by; nil: none
-	Prefilled        bool     // the prompt ends inside the think block
+	Source           string         // its row, for messages
+	Row              map[string]any // the other columns of its row, which a program gets, too; nil: none
+	Item             *ci.Item       // what the source ci scores by; nil: none
+	Prefilled        bool           // the prompt ends inside the think block
 }
 
 // Score is what a source says of an answer.
 type Score struct {
-	Value float64 `json:"value"`
-	Why   string  `json:"why,omitempty"` // why there is no value; "": there is one
+	Value float64   `json:"value"`
+	Why   string    `json:"why,omitempty"`   // why there is no value; "": there is one
+	Parts []float64 `json:"parts,omitempty"` // of several kinds: the value of each, without its weight
 }
 
 // Source scores answers. The same answer has the same score.
@@ -137,13 +197,25 @@ func Open(o Options, p Place) (Source, error) {
 	if err := fault.Err("reward", o.Check()); err != nil {
 		return nil, err
 	}
-	switch o.Kind {
+	if len(o.Kinds()) > 1 || len(o.Weights) > 0 {
+		return openSeveral(o, p)
+	}
+	return openKind(o.Kind, o, p)
+}
+
+// openKind makes a source of one kind.
+func openKind(kind string, o Options, p Place) (Source, error) {
+	switch kind {
 	case Command:
 		return program{name: o.Command[0], args: slices.Clone(o.Command[1:]), timeout: o.Timeout}, nil
 	case Model:
 		return openModel(o.Model, p)
 	case CI:
 		return openCI(o.CI), nil
+	case Exact:
+		return openExact(o.FunctionOptions), nil
+	case Pattern:
+		return openPattern(o.FunctionOptions), nil
 	}
 	rubric, err := readRubric(o.Judge.Rubric)
 	if err != nil {

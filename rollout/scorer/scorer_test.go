@@ -85,7 +85,7 @@ func openCommand(t *testing.T, act string, timeout time.Duration) Source {
 func TestCommand(t *testing.T) {
 	for _, act := range []string{"numbers", "objects"} {
 		scores, err := openCommand(t, act, time.Minute).Score(t.Context(), plain("a", "", "<é>\n"))
-		if err != nil || fmt.Sprint(scores) != "[{1 } {0 } {5 }]" {
+		if err != nil || fmt.Sprint(scores) != "[{1  []} {0  []} {5  []}]" {
 			t.Errorf("%s: %v, %v", act, scores, err)
 		}
 	}
@@ -154,8 +154,8 @@ func TestJudge(t *testing.T) {
 		return "Fine.\nScore: 3"
 	})
 	scores, err := s.Score(t.Context(), plain("thinks", "forgets", "plain", "beyond", "never"))
-	want := `[{7.5 } {3 } {3 } {0 the judge's score is 11: want one from 1 to 10} {0 the judge's last line is "I ` +
-		`would say Score: 4 of 5": want "Score: " and a number}]`
+	want := `[{7.5  []} {3  []} {3  []} {0 the judge's score is 11: want one from 1 to 10 []} {0 the judge's last line is "I ` +
+		`would say Score: 4 of 5": want "Score: " and a number []}]`
 	if err != nil || fmt.Sprint(scores) != want || asked.Load() != 8 {
 		t.Errorf("%v after %d questions, %v: want %s", scores, asked.Load(), err, want)
 	}
@@ -193,7 +193,7 @@ func TestRubrics(t *testing.T) {
 
 func TestCheckNamesEveryFault(t *testing.T) {
 	for want, change := range map[string]func(*Options){
-		`kind "": want command, judge, model or ci`:               func(o *Options) { o.Kind = "" },
+		`kind "": want command, judge, model, ci, exact or pat`:   func(o *Options) { o.Kind = "" },
 		"command []: want a program and its arguments":            func(o *Options) { o.Kind = Command },
 		"command [x]: judge scores without a program: remove it":  func(o *Options) { o.Command = []string{"x"} },
 		`judge.model "": want the model's name on the server`:     func(o *Options) { o.Judge.Model = "" },

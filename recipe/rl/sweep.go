@@ -1,4 +1,4 @@
-package cirl
+package rl
 
 import (
 	"bytes"
@@ -23,22 +23,40 @@ import (
 // SweepFlag is the flag that gives a key and the numbers that it takes.
 const SweepFlag = "--sweep"
 
+// Sweeps are the sweeps of a command with options O, a type whose pointer has RunDirectory.
+type Sweeps[O any] struct {
+	Spec    *config.Spec[O]
+	Run     func(context.Context, O, run.Reporter) error
+	Tested  func(*O) bool // a run with the options has a test, which sweeps are compared by
+	Columns []string      // measures of the table, by their names in summary.json
+	Example string        // a key with values, for messages
+
+	settings *config.Spec[sweepSettings]
+}
+
+// NewSweeps registers the sweeps of a command.
+func NewSweeps[O any](s Sweeps[O]) *Sweeps[O] {
+	s.settings = config.Register(&config.Spec[sweepSettings]{Command: s.Spec.Command + " " + SweepFlag})
+	return &s
+}
+
 // Sweep trains once for each value of a key of the config, or for each point of a grid of several keys, one run after
 // the other, and compares their tests after training.
 //
 // The folder of a sweep has config.yaml (which keys and values), for each point a config NAME.yaml and a run folder NAME,
 // where NAME is key=value, and table.jsonl of the runs that are finished. The configs are written before the first run: a
 // sweep continues with what it was started with, whatever has become of the config that the user named.
-type Sweep struct {
+type Sweep[O any] struct {
 	// Fetch brings the models and data that a run's options name to this machine, and names them there.
-	Fetch func(context.Context, *Options, run.Reporter) error
+	Fetch func(context.Context, *O, run.Reporter) error
 	Allow config.Grants // what the configs in its folder may have done
 
+	*Sweeps[O]
 	texts   []string // key=number,number
 	points  []point
-	options []*Options // of a new sweep's points
-	out     string     // the folder to make; "": runs/ci-rl-sweep-<time>
-	resume  string     // the folder to continue; "": a new sweep
+	options []*O   // of a new sweep's points
+	out     string // the folder to make; "": runs/<command>-sweep-<time>
+	resume  string // the folder to continue; "": a new sweep
 }
 
 // point is a value of each key.
@@ -58,13 +76,9 @@ type sweepSettings struct {
 	Sweep []string `yaml:"sweep"`
 }
 
-var sweepSpec = config.Register(&config.Spec[sweepSettings]{Command: Spec.Command + " " + SweepFlag,
-	Defaults: func(*config.Given) sweepSettings { return sweepSettings{} }})
-
 const (
 	sweepConfig = "config.yaml"
 	tableName   = "table.jsonl"
-	example     = SweepFlag + " reward.restricted_weight=0.5,1,2"
 )
 
 // wrong is what is wrong with a text of the flag.
@@ -73,7 +87,8 @@ func wrong(text, format string, args ...any) error {
 }
 
 // gridOf reads texts such as key=1,2. It gives all combinations of values, those of the last key changing fastest.
-func gridOf(texts []string) ([]point, error) {
+func gridOf(texts []string, example string) ([]point, error) {
+	example = SweepFlag + " " + example
 	points, seen := []point{nil}, map[string]bool{}
 	for _, text := range texts {
 		key, list, found := strings.Cut(text, "=")
@@ -86,7 +101,7 @@ func gridOf(texts []string) ([]point, error) {
 			return nil, wrong(text, "another %s has this key: want all its values in one", SweepFlag)
 		}
 		seen[key] = true
-		values, err := numbersOf(text, list)
+		values, err := numbersOf(text, list, example)
 		if err != nil {
 			return nil, err
 		}
@@ -102,7 +117,7 @@ func gridOf(texts []string) ([]point, error) {
 }
 
 // numbersOf are different numbers, as JSON has them, which the table is in.
-func numbersOf(text, list string) (values []string, err error) {
+func numbersOf(text, list, example string) (values []string, err error) {
 	seen := map[float64]string{}
 	for value := range strings.SplitSeq(list, ",") {
 		value = strings.TrimSpace(value)
@@ -119,23 +134,23 @@ func numbersOf(text, list string) (values []string, err error) {
 	return values, nil
 }
 
-// IsSweep says that a folder has a sweep.
-func IsSweep(dir string) bool {
+// In says that a folder has a sweep.
+func (s *Sweeps[O]) In(dir string) bool {
 	text, err := config.Open(filepath.Join(dir, sweepConfig))
-	return dir != "" && err == nil && config.CommandOf(text) == sweepSpec.Command
+	return dir != "" && err == nil && config.CommandOf(text) == s.settings.Command
 }
 
-// NewSweep plans a sweep. It reads all configs: those of all points must be right.
-func NewSweep(in config.Input, texts []string, out string) (*Sweep, error) {
-	points, err := gridOf(texts)
+// New plans a sweep. It reads all configs: those of all points must be right.
+func (all *Sweeps[O]) New(in config.Input, texts []string, out string) (*Sweep[O], error) {
+	points, err := gridOf(texts, all.Example)
 	if err != nil {
 		return nil, err
 	}
 	for i, o := range points[0] {
-		kind := Spec.TypeOf(o.Key)
-		if Spec.HasKey(o.Key) && !slices.Contains([]string{"int", "uint", "float"}, kind) {
-			return nil, wrong(texts[i], "%s is not a number (its type is %s): want a key such as "+
-				"reward.restricted_weight", o.Key, kind)
+		kind := all.Spec.TypeOf(o.Key)
+		if all.Spec.HasKey(o.Key) && !slices.Contains([]string{"int", "uint", "float"}, kind) {
+			return nil, wrong(texts[i], "%s is not a number (its type is %s): want a key such as %s",
+				o.Key, kind, strings.Split(all.Example, "=")[0])
 		}
 		for _, set := range in.Overrides {
 			if set.Key == o.Key {
@@ -143,40 +158,40 @@ func NewSweep(in config.Input, texts []string, out string) (*Sweep, error) {
 			}
 		}
 	}
-	s := &Sweep{texts: texts, points: points, out: out}
+	s := &Sweep[O]{Sweeps: all, texts: texts, points: points, out: out}
 	for _, p := range points {
-		o, err := Spec.Load(config.Input{Path: in.Path, Overrides: slices.Concat(in.Overrides, p), Flags: in.Flags,
+		o, err := all.Spec.Load(config.Input{Path: in.Path, Overrides: slices.Concat(in.Overrides, p), Flags: in.Flags,
 			Allow: in.Allow})
 		if err != nil {
 			return nil, err
 		}
-		if !o.Data.hasTest() {
+		if !all.Tested(o) {
 			return nil, wrong("data.test_fraction 0", "runs are compared by their tests: want a number above 0, or data.test")
 		}
-		s.options, s.Allow = append(s.options, o), Spec.Needs(o)
+		s.options, s.Allow = append(s.options, o), all.Spec.Needs(o)
 	}
 	return s, nil
 }
 
-// OpenSweep reads a sweep to continue; what its configs may have done is allowed.
-func OpenSweep(dir string, allowed config.Grants) (*Sweep, error) {
+// Open reads a sweep to continue; what its configs may have done is allowed.
+func (all *Sweeps[O]) Open(dir string, allowed config.Grants) (*Sweep[O], error) {
 	path := filepath.Join(dir, sweepConfig)
-	stored, err := sweepSpec.Load(config.Input{Path: path})
+	stored, err := all.settings.Load(config.Input{Path: path})
 	if err != nil {
 		return nil, err
 	}
 	if len(stored.Sweep) == 0 {
 		return nil, fmt.Errorf("%s: sweep is missing: want its keys and values", path)
 	}
-	points, err := gridOf(stored.Sweep)
+	points, err := gridOf(stored.Sweep, all.Example)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return &Sweep{texts: stored.Sweep, points: points, resume: dir, Allow: allowed}, nil
+	return &Sweep[O]{Sweeps: all, texts: stored.Sweep, points: points, resume: dir, Allow: allowed}, nil
 }
 
-// Run runs what is not finished, and gives the table of all. An interrupted sweep is a recipe.Stopped.
-func (s *Sweep) Run(ctx context.Context, r run.Reporter) (string, error) {
+// Train runs what is not finished, and gives the table of all. An interrupted sweep is a recipe.Stopped.
+func (s *Sweep[O]) Train(ctx context.Context, r run.Reporter) (string, error) {
 	for _, o := range s.options {
 		if err := s.Fetch(ctx, o, r); err != nil {
 			return "", err
@@ -192,7 +207,7 @@ func (s *Sweep) Run(ctx context.Context, r run.Reporter) (string, error) {
 		if err := s.runPoint(ctx, folder, i, run.Listen(r)); err != nil {
 			return "", s.explain(err, folder, i, ctx.Err() != nil)
 		}
-		row, err := readRow(folder.Path(p.name()))
+		row, err := readRow(folder.Path(p.name()), s.Columns)
 		if err != nil {
 			return "", err
 		}
@@ -201,12 +216,12 @@ func (s *Sweep) Run(ctx context.Context, r run.Reporter) (string, error) {
 			return "", err
 		}
 	}
-	text := sweepTable(s.points, rows) + fmt.Sprintf("95%% intervals. Table: %s\n", folder.Path(tableName))
+	text := sweepTable(s.points, rows, s.Columns) + fmt.Sprintf("95%% intervals. Table: %s\n", folder.Path(tableName))
 	return text, folder.WriteSummary(text)
 }
 
 // open makes the folder with the configs of all points, or opens the one to continue.
-func (s *Sweep) open() (*run.Folder, error) {
+func (s *Sweep[O]) open() (*run.Folder, error) {
 	if s.resume != "" {
 		folder, err := run.Open(s.resume)
 		if err == nil {
@@ -214,7 +229,7 @@ func (s *Sweep) open() (*run.Folder, error) {
 		}
 		return folder, err
 	}
-	folder, err := run.Create(s.out, Spec.Command+"-sweep")
+	folder, err := run.Create(s.out, s.Spec.Command+"-sweep")
 	if err != nil {
 		return nil, err
 	}
@@ -222,19 +237,19 @@ func (s *Sweep) open() (*run.Folder, error) {
 		if err := folder.Own(p.name() + ".yaml"); err != nil {
 			return nil, errors.Join(err, folder.Close())
 		}
-		if err := folder.WriteFile(p.name()+".yaml", Spec.Resolve(s.options[i])); err != nil {
+		if err := folder.WriteFile(p.name()+".yaml", s.Spec.Resolve(s.options[i])); err != nil {
 			return nil, errors.Join(err, folder.Close())
 		}
 	}
 	// The last file: from now on the sweep can be continued.
-	if err := folder.WriteConfig(sweepSpec.Resolve(&sweepSettings{s.texts})); err != nil {
+	if err := folder.WriteConfig(s.settings.Resolve(&sweepSettings{s.texts})); err != nil {
 		return nil, errors.Join(err, folder.Close())
 	}
 	return folder, nil
 }
 
 // runPoint begins a point's run, continues it, or finds it finished.
-func (s *Sweep) runPoint(ctx context.Context, folder *run.Folder, i int, r run.Reporter) error {
+func (s *Sweep[O]) runPoint(ctx context.Context, folder *run.Folder, i int, r run.Reporter) error {
 	name := s.points[i].name()
 	dir := folder.Path(name)
 	if run.Finished(dir) {
@@ -246,13 +261,13 @@ func (s *Sweep) runPoint(ctx context.Context, folder *run.Folder, i int, r run.R
 	if begun := filepath.Join(dir, sweepConfig); exists(begun) {
 		path, dirs = begun, recipe.RunDir{Resume: dir}
 	}
-	o, err := Spec.Load(config.Input{Path: path, Allow: s.Allow})
+	o, err := s.Spec.Load(config.Input{Path: path, Allow: s.Allow})
 	if err == nil {
 		err = s.Fetch(ctx, o, r)
 	}
 	if err == nil {
-		o.Dir = dirs
-		_, err = Run(ctx, *o, r)
+		*any(o).(interface{ RunDirectory() *recipe.RunDir }).RunDirectory() = dirs
+		err = s.Sweeps.Run(ctx, *o, r)
 	}
 	return err
 }
@@ -263,7 +278,7 @@ func exists(path string) bool {
 }
 
 // explain says where the sweep ended. A new sweep whose first run could not begin leaves nothing.
-func (s *Sweep) explain(err error, folder *run.Folder, i int, interrupted bool) error {
+func (s *Sweep[O]) explain(err error, folder *run.Folder, i int, interrupted bool) error {
 	name := s.points[i].name()
 	where := fmt.Sprintf("in run %d of %d, %s", i+1, len(s.points), name)
 	if stopped := (*recipe.Stopped)(nil); errors.As(err, &stopped) {
@@ -311,11 +326,8 @@ type sweepRow struct {
 	measures map[string]measured
 }
 
-// sweepColumns are the measures of the table, by their names in summary.json.
-var sweepColumns = []string{"integrity", "utility", "complete", "reward"}
-
 // readRow reads the row of a finished run: its test after training.
-func readRow(dir string) (row sweepRow, err error) {
+func readRow(dir string, columns []string) (row sweepRow, err error) {
 	path := filepath.Join(dir, "summary.json")
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -334,7 +346,7 @@ func readRow(dir string) (row sweepRow, err error) {
 		return row, fmt.Errorf("%s: it has no test after training", path)
 	}
 	row = sweepRow{dir: dir, steps: s.Steps, measures: map[string]measured{}}
-	for _, name := range sweepColumns {
+	for _, name := range columns {
 		var m measured
 		if err := json.Unmarshal(s.Test.After.All[name], &m); err != nil {
 			return row, fmt.Errorf("%s: %s: %w", path, name, err)
@@ -346,18 +358,18 @@ func readRow(dir string) (row sweepRow, err error) {
 	return row, err
 }
 
-func sweepTable(points []point, rows []sweepRow) string {
+func sweepTable(points []point, rows []sweepRow, columns []string) string {
 	var b bytes.Buffer
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, o := range points[0] {
 		fmt.Fprintf(t, "%s\t", o.Key)
 	}
-	fmt.Fprintln(t, strings.Join(sweepColumns, "\t")+"\tsteps\ttime")
+	fmt.Fprintln(t, strings.Join(columns, "\t")+"\tsteps\ttime")
 	for i, row := range rows {
 		for _, o := range points[i] {
 			fmt.Fprintf(t, "%s\t", o.Value)
 		}
-		for _, name := range sweepColumns {
+		for _, name := range columns {
 			fmt.Fprintf(t, "%v\t", row.measures[name])
 		}
 		fmt.Fprintf(t, "%d\t%v\n", row.steps, time.Duration(row.seconds*float64(time.Second)).Round(time.Second))

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/posttrain/posttrain/recipe/rl"
+)
+
+func newGRPO(s streams) *cobra.Command {
+	c := configured[rl.Options]{spec: rl.Spec, run: summary(rl.Run)}
+	return sweepable(c, rl.Runs, s, &cobra.Command{
+		Use:   "grpo",
+		Short: "Train on the rewards of the model's own answers (GRPO), by any reward",
+		Long: "Train a model on its own answers: it answers each prompt several times, a reward scores the answers,\n" +
+			"and the model learns which were better than the others (GRPO, and its variants as options). The\n" +
+			"reward is a program, which gets answers as lines of JSON and writes a number for each, a judge on a\n" +
+			"server, a reward model, a function, or several of them with weights. A test split is measured before\n" +
+			"and after.",
+		Example: "  posttrain grpo --model DIR --data prompts.jsonl --reward command --command \"python3 score.py\"\n" +
+			"  posttrain grpo --model DIR --data prompts.jsonl --reward model --reward-model RM\n" +
+			"  posttrain grpo --model DIR --data gsm8k.parquet --reward exact,pattern --pattern '####' --weights 1,0.2\n" +
+			"  posttrain grpo --model DIR --data prompts.jsonl --reward exact --set grpo.baseline=leave-one-out --set grpo.std=none\n" +
+			"  posttrain grpo --resume runs/grpo-20260102-150405",
+	})
+}
