@@ -239,10 +239,10 @@ func TestCISPOByHand(t *testing.T) {
 	near(t, "clipped below", o.Host(b).Loss, (1.2*1-1*2-0.8*3)/3, 1e-12)
 }
 
-// TestGraphEqualsHost for every objective, on numbers that are rounded to float32.
+// TestGraphEqualsHost: on numbers that are rounded to float32.
 func TestGraphEqualsHost(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
-		for name, o := range objectives() {
+		for name, o := range objectivesOn(t, e) {
 			for _, old := range []bool{true, false} {
 				b := roundBatch(Batch{Logps: [][]float64{{-1, -0.5, -2}, {-3, -0.1}, {-0.7}},
 					Old:       [][]float64{{-1.4, -0.45, -2.1}, {-2.7, -0.6}, {-0.75}},

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,6 +37,7 @@ type trlRun struct {
 	Prompts     [][]int32            `json:"prompts"`
 	Completions [][]int32            `json:"completions"`
 	Rewards     []float64            `json:"rewards"`
+	Others      []float64            `json:"others"` // a second reward with weight 0.5; nil: none
 	Masked      []bool               `json:"masked"`
 	Steps       []map[string]float64 `json:"steps"`
 }
@@ -47,7 +49,16 @@ func (r trlRun) options() Options {
 	o.Std = map[string]string{"group": Sample, "none": None}[r.Options.ScaleRewards]
 	o.RatioLevel, o.ClipLow, o.ClipHigh = r.Options.Level, r.Options.Epsilon, r.Options.EpsilonHigh
 	o.Aggregation = map[string]string{"bnpo": TokenMean, "grpo": SeqMeanMean,
-		"dr_grpo": SeqMeanConstant}[r.Options.LossType]
+		"dr_grpo": SeqMeanConstant, "cispo": TokenMean, "rloo": SeqMeanMean}[r.Options.LossType]
+	switch r.Options.LossType {
+	case "cispo": // TRL's bound is that of the ratio
+		o.Surrogate, o.ClipLow, o.ClipHigh = CISPO, 1, r.Options.EpsilonHigh-1
+	case "rloo":
+		o.Baseline = LeaveOneOut
+	}
+	if r.Others != nil {
+		o.Combine = EachReward
+	}
 	if o.Aggregation == SeqMeanConstant {
 		o.NormLength = r.Options.MaxLength
 	}
@@ -58,13 +69,16 @@ func (r trlRun) options() Options {
 }
 
 // groups are the rollouts with the advantages that we compute.
-func (r trlRun) groups(std string) []Group {
+func (r trlRun) groups(o Options) []Group {
+	n := r.Options.Group
+	rewards, weights := [][][]float64{slices.Collect(slices.Chunk(r.Rewards, n))}, []float64{1}
+	if r.Others != nil {
+		rewards, weights = append(rewards, slices.Collect(slices.Chunk(r.Others, n))), []float64{1, 0.5}
+	}
 	var groups []Group
-	for i, prompt := range r.Prompts {
-		at, n := i*r.Options.Group, r.Options.Group
-		a, _ := Advantages(r.Rewards[at:at+n], std)
-		groups = append(groups, Group{Group: batch.Group{Prompt: prompt, Answers: r.Completions[at : at+n]},
-			Advantages: a, Masked: r.Masked[at : at+n]})
+	for i, a := range o.Combined(rewards, weights) {
+		groups = append(groups, Group{Group: batch.Group{Prompt: r.Prompts[i], Answers: r.Completions[i*n : (i+1)*n]},
+			Advantages: a, Masked: r.Masked[i*n : (i+1)*n]})
 	}
 	return groups
 }
@@ -98,7 +112,7 @@ func repeatTRL(t *testing.T, e *backend.Engine, r trlRun) {
 		t.Fatal(err)
 	}
 	tr := trainer(t, e, m, r.options())
-	groups := r.groups(tr.Options.Std)
+	groups := r.groups(tr.Options)
 	logps, err := tr.Measure(groups, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +130,7 @@ func repeatTRL(t *testing.T, e *backend.Engine, r trlRun) {
 		got := values.Means("")
 		got["grad_norm"], got["weight_change"] = norm, distance(t, tr, m)
 		for name, w := range want {
-			if r.Options.Level == Sequence && strings.HasPrefix(name, "clip_ratio/") {
+			if r.Options.Level != Token && strings.HasPrefix(name, "clip_ratio/") {
 				continue // TRL counts answers there, not tokens
 			}
 			if d := math.Abs(got[name] - w); d > 1e-3*math.Abs(w)+2e-5 {

@@ -1,4 +1,4 @@
-"""Records updates of TRL's GRPOTrainer on given completions and rewards, for grpo's tests.
+"""Records updates of TRL's GRPOTrainer and RLOOTrainer on given completions and rewards, for grpo's tests.
 
 Writes grpo/testdata/trl-<run>.json:
 
@@ -6,6 +6,7 @@ Writes grpo/testdata/trl-<run>.json:
   prompts         token ids; every one has `group` completions
   completions     [prompts*group] token ids
   rewards         [prompts*group]
+  others          [prompts*group] a second reward with weight 0.5, where each is normalised by itself
   masked          [prompts*group] true if mask_truncated_completions leaves the completion out
   steps[i]        the trainer's own log of update i+1 on the same rollouts: loss, grad_norm (before clipping), kl,
                   clip_ratio/*, and weight_change, the distance that all weights together have travelled so far
@@ -30,7 +31,7 @@ import transformers
 import trl
 from models import compact, significant
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 from trl_runs import MODELS, ROOT, quiet
 
 BASE = dict(learning_rate=1e-3, prompts=3, group=4, updates=3, beta=0.05, epsilon=0.2, epsilon_high=0.28,
@@ -42,6 +43,11 @@ RUNS = {
     "llama-newer-seq-mean": dict(loss_type="grpo", importance_sampling_level="sequence"),
     "qwen3-newer-norm": dict(loss_type="dr_grpo", scale_rewards="none", beta=0.0),
     "mistral-newer-masked": dict(loss_type="bnpo", mask_truncated_completions=True, epsilon_high=0.2),
+    # the bound of the ratio itself, and none below
+    "qwen2-newer-cispo": dict(loss_type="cispo", epsilon_high=1.28),
+    "qwen3-newer-each": dict(loss_type="bnpo", multi_objective_aggregation="normalize_then_sum"),
+    # the ratio of whole answers; RLOOTrainer puts KL into the reward, which is another objective
+    "llama-newer-rloo": dict(loss_type="rloo", scale_rewards="none", importance_sampling_level="answer", beta=0.0),
 }
 LOGGED = ("loss", "grad_norm", "kl", "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean")
 
@@ -69,22 +75,36 @@ class Given(GRPOTrainer):
         return ids, self.given[1], None, ["-"] * len(ids), None, {}, None, None
 
 
+class GivenRLOO(RLOOTrainer):
+    """The same of the other trainer."""
+
+    def _generate(self, prompts):
+        ids = [p for p in self.given[0] for _ in range(self.args.num_generations)]
+        return ids, self.given[1], ["-"] * len(ids)
+
+
 def config(options, folder):
-    return GRPOConfig(
+    rloo, own = options["loss_type"] == "rloo", {}
+    if not rloo:
+        own = dict(loss_type=options["loss_type"], scale_rewards=options["scale_rewards"],
+                   importance_sampling_level=options["importance_sampling_level"], use_bias_correction_kl=False,
+                   multi_objective_aggregation=options.get("multi_objective_aggregation", "sum_then_normalize"))
+    if "multi_objective_aggregation" in options:
+        own["reward_weights"] = [1.0, 0.5]
+    return (RLOOConfig if rloo else GRPOConfig)(
         output_dir=folder, learning_rate=options["learning_rate"], lr_scheduler_type="constant", warmup_steps=0,
         weight_decay=0.0,
         per_device_train_batch_size=options["prompts"] * options["group"], gradient_accumulation_steps=1,
         num_generations=options["group"],
         steps_per_generation=1, num_iterations=options["updates"], max_steps=options["updates"], beta=options["beta"],
-        epsilon=options["epsilon"], epsilon_high=options["epsilon_high"], loss_type=options["loss_type"],
-        scale_rewards=options["scale_rewards"], importance_sampling_level=options["importance_sampling_level"],
+        epsilon=options["epsilon"], epsilon_high=options["epsilon_high"],
         max_completion_length=options["max_completion_length"],
         mask_truncated_completions=options["mask_truncated_completions"],
         max_grad_norm=options["max_grad_norm"], temperature=1.0, shuffle_dataset=False, disable_dropout=True,
         bf16=False, fp16=False,
         gradient_checkpointing=False, use_cpu=True, logging_steps=1, save_strategy="no", report_to=[],
         disable_tqdm=True, seed=0,
-        optim="adamw_torch", use_bias_correction_kl=False,
+        optim="adamw_torch", **own,
     )
 
 
@@ -99,6 +119,8 @@ def run_once(name):
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     before = {k: p.detach().clone() for k, p in model.named_parameters()}
     prompts, completions, rewards = rollouts(options, tok)
+    others = [(7 * i) % 5 * 10.0 for i in range(len(rewards))]
+    several = "multi_objective_aggregation" in options
     changes = []
 
     class Watch(transformers.TrainerCallback):
@@ -106,10 +128,10 @@ def run_once(name):
             changes.append(distance(before, model))
 
     with tempfile.TemporaryDirectory() as out:
-        trainer = Given(model=model, args=config(options, out), processing_class=tok, callbacks=[Watch()],
+        trainer = (GivenRLOO if options["loss_type"] == "rloo" else Given)(model=model, args=config(options, out), processing_class=tok, callbacks=[Watch()],
                         train_dataset=datasets.Dataset.from_list(
                             [{"prompt": str(i)} for i in range(options["prompts"])]),
-                        reward_funcs=lambda **_: rewards)
+                        reward_funcs=[lambda **_: rewards] + [lambda **_: others] * several)
         trainer.given = (prompts, completions)
         if trainer.ref_model is not None:  # the same weights in float32
             trainer.ref_model.load_state_dict(before, strict=False)  # a tied head is stored once
@@ -122,7 +144,7 @@ def run_once(name):
     masked = [options["mask_truncated_completions"] and ids[-1] != tok.eos_token_id for ids in completions]
     return {"made_by": {"trl": trl.__version__, "transformers": transformers.__version__, "torch": torch.__version__},
             "model": folder.name, "options": options, "prompts": prompts, "completions": completions,
-            "rewards": rewards,
+            "rewards": rewards, **({"others": others} if several else {}),
             "masked": masked, "steps": steps}
 
 
