@@ -87,7 +87,7 @@ func TestRLFaults(t *testing.T) {
 				"f.yaml:6: grpo.group_size \"many\": want a whole number, 2 or more\n" +
 				"f.yaml:6: grpo.kl 3: want none, k1, k2 or k3\n" +
 				"f.yaml:7: sampling.top_k 1.5: want a whole number, 0 (off) or more\n" +
-				"f.yaml:8: reward.format 1: want paper or strict\n" +
+				"f.yaml:8: reward.format 1: want paper, strict or answer\n" +
 				"f.yaml:9: validation.every \"often\": want a whole number, 0 (only at the end) or more"},
 		{"ranges and words", data + "  validation_fraction: 0\n  test_fraction: 1\n  prompt: long\n  " +
 			"max_prompt_tokens: -1\n" +
@@ -95,7 +95,7 @@ func TestRLFaults(t *testing.T) {
 			"required_weight: -1}\nvalidation: {temperature: -1, samples: -1, every: -2}", nil,
 			"f.yaml:5: data.validation_fraction 0: want a number above 0 and below 1\n" +
 				"f.yaml:6: data.test_fraction 1: want a number, 0 or more and below 1\n" +
-				"f.yaml:7: data.prompt \"long\": want compact, plain, cot or a file such as ./prompt.tmpl\n" +
+				"f.yaml:7: data.prompt \"long\": want compact, plain, cot, answer or a file such as ./prompt.tmpl\n" +
 				"f.yaml:8: data.max_prompt_tokens -1: want a whole number, 0 or more\n" +
 				"f.yaml:9: sampling.max_new_tokens 0: want a whole number, 1 or more\n" +
 				"f.yaml:9: sampling.temperature -1: want a number, 0 (greedy) or more\n" +
@@ -152,7 +152,7 @@ func TestRLFaults(t *testing.T) {
 			"--group-size: grpo.group_size 1: want a whole number, 2 or more\n" +
 				"--kl: grpo.kl \"k4\": want none, k1, k2 or k3\n" +
 				"--max-new-tokens: sampling.max_new_tokens \"x\": want a whole number, 1 or more\n" +
-				"--prompt: data.prompt \"cod\": want compact, plain, cot or a file such as ./prompt.tmpl\n" +
+				"--prompt: data.prompt \"cod\": want compact, plain, cot, answer or a file such as ./prompt.tmpl\n" +
 				"--temperature: sampling.temperature 0: all completions of a prompt would be the same, and their " +
 				"advantages 0: want a number above 0"},
 		{"missing", "command: ci-rl", nil,

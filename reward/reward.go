@@ -6,7 +6,7 @@
 // <answer>…</answer> contains it, in upper or lower case. The paper has w_A = w_D = 1. An empty A or D contributes 0,
 // where the paper's equation divides by zero.
 //
-// Options beyond the paper: strict format, matching of whole words, weights. The tags are case-sensitive. Case is
+// Options beyond the paper: strict format, a format without thoughts, matching of whole words, weights. The tags are case-sensitive. Case is
 // folded rune by rune (Unicode simple folding: "JOSÉ" matches "José", "STRASSE" does not match "Straße"). Combining
 // marks are not composed.
 package reward
@@ -23,7 +23,7 @@ import (
 
 // Options choose the variant of the reward.
 type Options struct {
-	Format           string  `yaml:"format" want:"paper|strict" default:"paper" paper:"paper" flag:"format" help:"of an answer: paper (the tags occur) or strict (one think block, one answer block, nothing else)"`
+	Format           string  `yaml:"format" want:"paper|strict|answer" default:"paper" paper:"paper" flag:"format" help:"of an answer: paper (the tags occur), strict (one think block, one answer block, nothing else) or answer (its tags occur: no thoughts)"`
 	Match            string  `yaml:"match" want:"substring|word" default:"substring" paper:"substring" flag:"match" help:"how keywords are found: substring, or word (4 is not in 2024)"`
 	RequiredWeight   float64 `yaml:"required_weight" want:">=0" default:"1" paper:"1" help:"w_A, of the share of required keywords that the answer has"`
 	RestrictedWeight float64 `yaml:"restricted_weight" want:">=0" default:"1" paper:"1" help:"w_D, of the share of restricted ones that it has"`
@@ -117,7 +117,7 @@ func Unit(r float64) float64 { return (r + 1) / 2 }
 // Evaluate scores a completion. prefilled says that the prompt ends with "<think>", so that the completion starts
 // inside the think block and need not open it.
 func Evaluate(k Keywords, completion string, prefilled bool, o Options) Score {
-	fault := formatFault(completion, prefilled, o.Format == "strict")
+	fault := formatFault(completion, prefilled, o.Format)
 	if fault != "" {
 		return Score{Reward: -1, Fault: fault}
 	}
@@ -172,8 +172,12 @@ func Think(completion string, prefilled bool) (think string, ok bool) {
 }
 
 // formatFault says how the format is broken, "" if it is right.
-func formatFault(completion string, prefilled, strict bool) string {
-	for _, tag := range []string{thinkOpen, thinkClose, answerOpen, answerClose} {
+func formatFault(completion string, prefilled bool, format string) string {
+	tags := []string{thinkOpen, thinkClose, answerOpen, answerClose}
+	if format == "answer" {
+		tags = tags[2:]
+	}
+	for _, tag := range tags {
 		if !strings.Contains(completion, tag) && !(tag == thinkOpen && prefilled) {
 			return "no " + tag
 		}
@@ -181,7 +185,7 @@ func formatFault(completion string, prefilled, strict bool) string {
 	if _, ok := Answer(completion); !ok {
 		return answerClose + " only before " + answerOpen
 	}
-	if strict {
+	if format == "strict" {
 		return strictFault(completion, prefilled)
 	}
 	return ""

@@ -19,6 +19,7 @@ func with(change func(*Options)) Options {
 var (
 	paper  = DefaultOptions()
 	strict = with(func(o *Options) { o.Format = "strict" })
+	alone  = with(func(o *Options) { o.Format = "answer" })
 	word   = with(func(o *Options) { o.Match = "word" })
 )
 
@@ -59,6 +60,10 @@ func TestRewardByHand(t *testing.T) {
 		{"word mode finds later words", "<think></think><answer>Miranda or Mira? May 43 or May 4.</answer>", word, 1},
 		{"weights", "<think></think><answer>Mira, 4821</answer>",
 			with(func(o *Options) { o.RequiredWeight, o.RestrictedWeight = 1, 3 }), -1},
+		{"an answer without thoughts", "<answer>Mira on May 4</answer>", alone, 1},
+		{"thoughts that nobody asked for", "<think>asthma</think><answer>Mira</answer>", alone, 0.5},
+		{"no answer block", "Mira on May 4", alone, -1},
+		{"no thoughts where they are wanted", "<answer>Mira on May 4</answer>", paper, -1},
 		{"no tags", "Mira, May 4", paper, -1},
 		{"tags in capitals", "<THINK></THINK><ANSWER>Mira</ANSWER>", paper, -1},
 	} {
@@ -229,7 +234,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		change func(*Options)
 		want   string
 	}{
-		{func(o *Options) { o.Format = "Paper" }, `format "Paper": want paper or strict`},
+		{func(o *Options) { o.Format = "Paper" }, `format "Paper": want paper, strict or answer`},
 		{func(o *Options) { o.Match = "" }, `match "": want substring or word`},
 		{func(o *Options) { o.RequiredWeight = math.NaN() }, "required_weight NaN"},
 		{func(o *Options) { o.RestrictedWeight = -1 }, "restricted_weight -1"},

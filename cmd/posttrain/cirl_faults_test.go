@@ -73,7 +73,7 @@ var cirlFaults = []faultCase{
 	{"cold draws", nil, tinyCIRL(2, "--temperature", "0"), 2, []string{"--temperature",
 		"all completions of a prompt would be the same"}, nil},
 	{"no such prompt", nil, tinyCIRL(2, "--prompt", "short"), 2, []string{"--prompt", `"short"`,
-		"compact, plain, cot or a file"}, nil},
+		"compact, plain, cot, answer or a file"}, nil},
 	{"a template with a field that no item has", withTemplate("{{.Task}}\n{{range .Attributes}}{{.Text}}{{end}}" +
 		"{{.Recipent}}"), tinyCIRL(2, "--prompt", "own.tmpl"), 2, []string{"--prompt", "own.tmpl:2",
 		"an item has no field .Recipent: want .Scenario, ", ".Recipient", ".Key, .Text"}, nil},
@@ -85,6 +85,10 @@ var cirlFaults = []faultCase{
 		"a file with a template"}, nil},
 	{"a template beside a form", nil, tinyCIRL(2, "--prompt", "cot", "--set", "data.template=x"), 2, []string{
 		"--prompt", "prompt cot has its own words", "remove one"}, nil},
+	{"thoughts that the prompt does not ask for", nil, tinyCIRL(2, "--prompt", "answer", "--format", "strict"), 2, []string{
+		"--format", "reward.format strict: data.prompt answer asks for no thoughts"}, nil},
+	{"prefilled answer", nil, tinyCIRL(2, "--prompt", "answer", "--set", "data.prefill=true"), 2, []string{"--set",
+		"data.prefill true: data.prompt answer asks for no thoughts"}, nil},
 	{"prefilled miniature", nil, tinyCIRL(2, "--set", "data.prefill=true"), 2, []string{"--set", "data.prefill true",
 		"compact"}, nil},
 	{"everything held out", nil, tinyCIRL(2, "--set", "data.validation_fraction=0.6", "--set",

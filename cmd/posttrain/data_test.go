@@ -47,7 +47,7 @@ func TestDataFaults(t *testing.T) {
 		{"best of no answers", nil, best("--answers", "0"), 2, []string{"--answers: answers 0", "1 or more"}, nil},
 		{"best of no scenarios", nil, best("--n", "0"), 2, []string{"--n: n 0", "1 or more"}, nil},
 		{"best of an unknown format", nil, best("--set", "reward.ci.format=xml"), 2, []string{`reward.ci.format "xml"`,
-			"paper or strict"}, nil},
+			"paper, strict or answer"}, nil},
 		{"best of an unknown match", nil, best("--set", "reward.ci.match=exact"), 2, []string{`reward.ci.match "exact"`,
 			"substring or word"}, nil},
 		{"best of a config without name", nil, []string{"data", "pairs", "--write", "demonstrations", "--config", "", "--out", "x.jsonl"}, 2,

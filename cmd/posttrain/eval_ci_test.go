@@ -395,7 +395,7 @@ func TestEvalCIFaults(t *testing.T) {
 			evalCI("--config", "run.yaml", "--published"), 2, []string{"--published", "synthetic"}, nil},
 		{"empty folder name", nil, evalCI("--out", ""), 2, []string{"--out is empty"}, nil},
 		{"format", nil, evalCI("--format", "lax"), 2,
-			[]string{`--format: reward.format "lax"`, "paper or strict"}, nil},
+			[]string{`--format: reward.format "lax"`, "paper, strict or answer"}, nil},
 		{"match", nil, evalCI("--match", "fuzzy"), 2,
 			[]string{`--match: reward.match "fuzzy"`, "substring or word"}, nil},
 		{"no file", nil, evalCI("--data", "no.json"), 1, []string{"no.json: no such file"}, nil},
@@ -602,7 +602,7 @@ func TestEvalCIOfAConfig(t *testing.T) {
 	checkRefusal(t, cli(t, "eval", "ci", "--config", "bad.yaml"), faultCase{code: 1,
 		says: []string{"bad.yaml:2: samples 0", "1 or more"},
 		also: [][]string{{"bad.yaml:3", `split "dev"`}, {"bad.yaml:4", "agent.timeout", "add agent.base_url"},
-			{"bad.yaml:5", `reward.format "lax"`, "paper or strict"}}})
+			{"bad.yaml:5", `reward.format "lax"`, "paper, strict or answer"}}})
 }
 
 // TestATemplateOfOnesOwn: ci-rl, eval ci and data pairs put items into it. A run keeps its text: it continues, and is

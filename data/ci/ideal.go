@@ -7,7 +7,7 @@ import (
 
 // Ideal is a completion of an item's prompt, written from its annotation: the think block judges the attributes in the
 // order of the prompt, and the answer shares those that are required. Its CI reward is 1 wherever an answer can reach
-// that. Of the compact prompt it is Reference; of the others it begins with ThinkPrefill:
+// that. Of the compact prompt it is Reference, of answer it has no think block; of the others it begins with ThinkPrefill:
 //
 //	<think>
 //	Task: Email the hotel desk to book a room.
@@ -32,8 +32,11 @@ func Ideal(item Item, kind string, order uint64) string {
 		thoughts.WriteString("- " + a.Key + ": necessary for this task, so I share it.\n")
 		shared.WriteString(a.Key + ": " + a.shared(restricted) + "\n")
 	}
-	return ThinkPrefill + "Task: " + item.DatasetItem.UserTask + "\n" + thoughts.String() + "</think>\n<answer>\n" +
-		"Hello, here is what you need:\n" + shared.String() + "</answer>"
+	answer := "<answer>\nHello, here is what you need:\n" + shared.String() + "</answer>"
+	if kind == PromptAnswer {
+		return answer
+	}
+	return ThinkPrefill + "Task: " + item.DatasetItem.UserTask + "\n" + thoughts.String() + "</think>\n" + answer
 }
 
 // longestShared is the length in bytes up to which a text is shared whole. Of a longer one, such as a conversation, its

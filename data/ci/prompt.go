@@ -13,13 +13,14 @@ const (
 	PromptCompact = "compact" // the miniature that the embedded model knows: what compact writes
 	PromptPlain   = "plain"   // the scenario, the task, the information, and a request for the format
 	PromptCoT     = "cot"     // the same with the CI-CoT instruction, which CI-RL trains with
+	PromptAnswer  = "answer"  // the same with a request for the answer alone: CI-RL without chain of thought
 )
 
 // PromptKinds are the forms of Prompt.
-var PromptKinds = []string{PromptCompact, PromptPlain, PromptCoT}
+var PromptKinds = []string{PromptCompact, PromptPlain, PromptCoT, PromptAnswer}
 
 // accepted are the forms, in words.
-const accepted = "compact, plain, cot or a file with a template"
+const accepted = "compact, plain, cot, answer or a file with a template"
 
 // ThinkPrefill follows the generation prompt in CI-RL, so that every completion begins inside a think block.
 const ThinkPrefill = "<think>\n"
@@ -47,6 +48,8 @@ func Prompt(item Item, kind string, order uint64) []data.Message {
 		return compact(item, order)
 	case PromptPlain:
 		return []data.Message{{Role: "user", Content: item.taskText(order) + plainInstruction}}
+	case PromptAnswer:
+		return []data.Message{{Role: "user", Content: item.taskText(order) + answerInstruction}}
 	case PromptCoT:
 		return []data.Message{{Role: "user", Content: item.taskText(order) + strings.TrimSpace(cotInstruction)}}
 	}
@@ -56,6 +59,9 @@ func Prompt(item Item, kind string, order uint64) []data.Message {
 // plainInstruction asks for the format alone: the reward cannot judge an answer without it.
 const plainInstruction = "Think first, inside <think> and </think>; then write the final message, and nothing else, " +
 	"inside <answer> and </answer>."
+
+// answerInstruction asks for no thoughts.
+const answerInstruction = "Write the final message, and nothing else, inside <answer> and </answer>."
 
 // cotInstruction is that of the CI-CoT figure of the dissertation, word for word.
 //

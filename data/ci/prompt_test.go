@@ -46,6 +46,14 @@ func TestPromptsByHand(t *testing.T) {
 			}
 		}
 	}
+	alone := Prompt(item, PromptAnswer, 3)[0].Content
+	if !strings.HasPrefix(alone, frame) || strings.Contains(alone, "think") || !strings.Contains(alone, "<answer> and </answer>") {
+		t.Errorf("answer: %s", alone)
+	}
+	if ideal := Ideal(item, PromptAnswer, 3); !strings.HasPrefix(ideal, "<answer>\n") || strings.Contains(ideal, "think") ||
+		!strings.HasSuffix(Ideal(item, PromptCoT, 3), "</think>\n"+ideal) {
+		t.Errorf("ideal: %s", ideal)
+	}
 	if got := Prompt(item, PromptCompact, 3); !slices.Equal(got, compact(item, 3)) {
 		t.Errorf("compact %+v", got)
 	}

@@ -17,7 +17,7 @@ import (
 
 // Form is the form of prompts.
 type Form struct {
-	Prompt   string `yaml:"prompt" want:"compact|plain|cot|@file" flag:"prompt" help:"form of the prompts: cot (CI-CoT: think about every piece of information), plain, compact (the embedded model's), or a template's file (docs/data.md)"`
+	Prompt   string `yaml:"prompt" want:"compact|plain|cot|answer|@file" flag:"prompt" help:"form of the prompts: cot (CI-CoT: think about every piece of information), plain, compact (the embedded model's), answer (no thoughts), or a template's file (docs/data.md)"`
 	Template string `yaml:"template,omitempty" want:"@text" help:"the text of the template's file, which a run keeps"`
 	Prefill  bool   `yaml:"prefill" help:"answers begin with <think>; default: for the forms cot and a file"`
 }
@@ -55,7 +55,15 @@ func (f *Form) IsFile() bool { return !slices.Contains(PromptKinds, f.Prompt) }
 
 // Thinks says that the form asks for thoughts as CI-RL does, so that answers begin with <think> unless the user says
 // otherwise.
-func (f *Form) Thinks() bool { return f.Prompt != PromptCompact && f.Prompt != PromptPlain }
+func (f *Form) Thinks() bool { return f.IsFile() || f.Prompt == PromptCoT }
+
+// Suits is the format of answers that the form asks for, as the reward names it, where the user names none.
+func (f *Form) Suits(format string, given bool) string {
+	if f.Prompt == PromptAnswer && !given {
+		return "answer"
+	}
+	return format
+}
 
 // Load reads the template's file, unless its text is there, and checks the form.
 func (f *Form) Load() error {

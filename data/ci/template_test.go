@@ -118,10 +118,10 @@ func TestLoad(t *testing.T) {
 	if err := kept.Load(); err != nil {
 		t.Error(err)
 	}
-	wantError(t, (&Form{Prompt: "gone.tmpl"}).Load(), "gone.tmpl: no such file", "cot or a file with a template")
+	wantError(t, (&Form{Prompt: "gone.tmpl"}).Load(), "gone.tmpl: no such file", "cot, answer or a file with a template")
 	wantError(t, (&Form{Prompt: t.TempDir()}).Load(), "is a directory", "a file with a template")
 	wantError(t, (&Form{Prompt: PromptCoT, Template: "x"}).Load(), "prompt cot has its own words", "remove one")
-	for kind, thinks := range map[string]bool{PromptCompact: false, PromptPlain: false, PromptCoT: true,
+	for kind, thinks := range map[string]bool{PromptCompact: false, PromptPlain: false, PromptCoT: true, PromptAnswer: false,
 		"own.tmpl": true} {
 		f := Form{Prompt: kind}
 		if f.Thinks() != thinks || f.IsFile() != strings.HasSuffix(kind, ".tmpl") {

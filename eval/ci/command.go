@@ -113,6 +113,7 @@ func settle(g *config.Given, o *Options) {
 			o.Agent.MaxNew = FileMaxNew
 		}
 	}
+	o.Reward.Format = o.Suits(o.Reward.Format, g.Has("reward.format"))
 	if !g.Has("prefill") {
 		o.Prefill = o.Thinks() && o.Agent.CanPrefill()
 	}

@@ -74,6 +74,7 @@ func (o *Options) Resolve(g *config.Given) {
 	if !g.Has("data.prefill") {
 		o.Data.Prefill = o.Data.Thinks()
 	}
+	o.Reward.Format = o.Data.Suits(o.Reward.Format, g.Has("reward.format"))
 	o.settings().Resolve(g)
 }
 
@@ -81,6 +82,10 @@ func (o *Options) Resolve(g *config.Given) {
 func (o *Options) Validate(g *config.Given) {
 	o.Data.CheckFiles(g)
 	o.settings().Validate(g)
+	if o.Data.Prompt == ci.PromptAnswer && o.Reward.Format != "answer" && !g.Bad("reward.format") {
+		g.Fault("reward.format", "reward.format %s: data.prompt answer asks for no thoughts, which this format wants: want "+
+			"answer", o.Reward.Format)
+	}
 }
 
 // SyntheticTest says that the test items are embedded scenarios, not those of a file.
@@ -100,6 +105,9 @@ func (d Data) Check() []fault.Fault {
 		faults.Add("items", d.Items, "it is about files, and data.train is %s; remove it", d.Train)
 	}
 	d.CheckShares(&faults)
+	if d.Prefill && d.Prompt == ci.PromptAnswer {
+		faults.Add("prefill", true, "data.prompt answer asks for no thoughts: want false, or another data.prompt")
+	}
 	if d.Prefill && d.Prompt == ci.PromptCompact {
 		faults.Add("prefill", true, "with data.prompt compact the model opens the think block itself, as the "+
 			"embedded one was taught to; "+

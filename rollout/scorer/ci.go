@@ -9,7 +9,7 @@ import (
 // CIOptions choose the variant of the contextual-integrity reward. Its weights are those of the paper, so that the
 // scores are in [0, 1].
 type CIOptions struct {
-	Format string `yaml:"format" want:"paper|strict" default:"paper" help:"paper: the tags must occur; strict: one think block, one answer block, nothing else"`
+	Format string `yaml:"format" want:"paper|strict|answer" default:"paper" help:"paper: the tags must occur; strict: one think block, one answer block, nothing else; answer: its tags must occur"`
 	Match  string `yaml:"match" want:"substring|word" default:"substring" help:"how keywords are found:"`
 }
 
