@@ -2,19 +2,19 @@
 //
 // Sources: GRPO, Shao et al. 2024 (DeepSeekMath, arXiv:2402.03300), equations 3 and 4; the CI-RL paper's use of it
 // with its released settings; the wider clipping range and the masking of truncated answers are DAPO's
-// (arXiv:2503.14476), the constant length is Dr. GRPO's (arXiv:2503.20783), the ratio of a whole sequence GSPO's
-// (arXiv:2507.18071).
+// (arXiv:2503.14476), the constant length is Dr. GRPO's (arXiv:2503.20783), the mean ratio of a sequence GSPO's
+// (arXiv:2507.18071), the clipped weight CISPO's (arXiv:2506.13585). advantages.go names those of the baselines.
 //
 // Glossary:
 //
 //	rollout batch  prompts with G sampled answers each, all of one state of the weights
 //	group          one prompt and its G answers
-//	advantage      A: how much better an answer's reward is than its group's mean, in standard deviations
+//	advantage      A: how much better an answer's reward is than a baseline, the group's mean, in standard deviations
 //	old            the policy that the ratio is measured against: the one before the first update of the rollout batch
-//	ratio          ρ = π/π_old, of a token, or of a sequence (the geometric mean over its tokens)
+//	ratio          ρ = π/π_old, of a token, of a sequence (the geometric mean over its tokens), or of the answer
 //	reference      the frozen model that training started from, which the KL term holds the policy to
 //	minibatch      the groups of one optimiser update: prompts/updates of them
-//	task           a prompt with the keywords that its answers are scored by
+//	task           a prompt with what its answers are scored by
 //	step           of a [Loop]: a rollout batch and the updates on it
 //
 // The loss, which is minimised, is the weighted sum over the tokens t of all answers i of a minibatch
@@ -27,11 +27,12 @@
 //	seq-mean-token-sum        1/N
 //	seq-mean-token-sum-norm   1/(N·norm_length)
 //
-// with d = logπ_ref - logπ: k1 is -d, k2 is d²/2, k3 is exp(d) - d - 1.
+// with d = logπ_ref - logπ: k1 is -d, k2 is d²/2, k3 is exp(d) - d - 1. objective.go has what ratio and d are with the
+// ratio of whole answers, and CISPO's surrogate in the place of the minimum.
 //
 // The pipeline of a step:
 //
-//  1. the sampler answers the next tasks, G times each, and package reward scores the answers (rollouts.go);
+//  1. the sampler answers the next tasks, G times each, and a [Scorer] scores the answers (rollouts.go);
 //  2. rewards become advantages ([Advantages]); groups of equal rewards may make room for others (dynamic sampling);
 //  3. [Trainer.Measure] gives the reference's log-probs of every token, and the old policy's where a rollout batch
 //     serves several updates;

@@ -54,37 +54,25 @@ func (rs *Rollouts) roll(ctx context.Context) (*rolled, error) {
 	return r, nil
 }
 
-// weigh gives groups their advantages.
+// weigh gives groups their advantages, of one reward or of several.
 func (rs *Rollouts) weigh(groups []*answered) {
-	several := max(1, len(rs.Weights))
-	rewards := make([][][]float64, several)
-	for _, a := range groups {
-		for k := range rewards {
-			own := a.rewards()
-			if len(rs.Weights) > 0 {
-				own = a.part(k)
+	weights, number := rs.Weights, func(s Score, k int) float64 { return s.Rewards[k] }
+	if len(weights) == 0 {
+		weights, number = []float64{1}, func(s Score, _ int) float64 { return s.Reward }
+	}
+	rewards := make([][][]float64, len(weights))
+	for k := range rewards {
+		for _, a := range groups {
+			own := make([]float64, len(a.scores))
+			for i, s := range a.scores {
+				own[i] = number(s, k)
 			}
 			rewards[k] = append(rewards[k], own)
 		}
 	}
-	advantages := [][]float64(nil)
-	if len(rs.Weights) > 0 {
-		advantages = rs.Options.Combined(rewards, rs.Weights)
-	} else {
-		advantages = rs.Options.Advantages(rewards[0])
+	for i, advantages := range rs.Options.Combined(rewards, weights) {
+		groups[i].advantages = advantages
 	}
-	for i, a := range groups {
-		a.advantages = advantages[i]
-	}
-}
-
-// part are the answers' numbers of one of several rewards.
-func (a *answered) part(k int) []float64 {
-	numbers := make([]float64, len(a.scores))
-	for i, s := range a.scores {
-		numbers[i] = s.Rewards[k]
-	}
-	return numbers
 }
 
 // draw samples and scores groups of the next n tasks.

@@ -41,31 +41,65 @@ func (p program) Score(ctx context.Context, answers []Answer) ([]Score, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd.Stdin = bytes.NewReader(in)
-	out, err := cmd.Output()
+	out, complaints := &bounded{most: outputBytes * (1 + len(answers)), stop: cancel}, &tail{}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), out, complaints
+	err = cmd.Run()
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
+	case out.over:
+		return nil, fmt.Errorf("reward command %s: it wrote more than %d bytes: want a line with a number for each answer",
+			p.name, out.most)
 	case limited.Err() != nil:
 		return nil, fmt.Errorf("reward command %s: it took longer than %v for %d answers from %s on, and was ended",
 			p.name, p.timeout, len(answers), answers[0].Source)
 	case err != nil:
-		return nil, fmt.Errorf("reward command %s: %w", p.name, explain(err))
+		return nil, fmt.Errorf("reward command %s: %w", p.name, explain(err, string(*complaints)))
 	}
-	scores, err := readScores(out, answers)
+	scores, err := readScores(out.text, answers)
 	if err != nil {
 		return nil, fmt.Errorf("reward command %s: %w", p.name, err)
 	}
 	return scores, nil
 }
 
+// outputBytes are the most that a program may write for an answer.
+const outputBytes = 4096
+
+// bounded takes so many bytes, and stops who writes more.
+type bounded struct {
+	text []byte
+	most int
+	stop func()
+	over bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if len(b.text)+len(p) > b.most {
+		b.over = true
+		b.stop()
+	} else {
+		b.text = append(b.text, p...)
+	}
+	return len(p), nil
+}
+
+// tail keeps the end of what is written.
+type tail []byte
+
+func (t *tail) Write(p []byte) (int, error) {
+	*t = append(*t, p...)
+	*t = (*t)[max(0, len(*t)-outputBytes):]
+	return len(p), nil
+}
+
 // explain adds the last line of a program's complaints to its error.
-func explain(err error) error {
+func explain(err error, complaints string) error {
 	if missing, is := errors.AsType[*exec.Error](err); is {
 		return missing.Err
 	}
-	if exit, is := errors.AsType[*exec.ExitError](err); is {
-		text := strings.TrimSpace(string(exit.Stderr))
+	if _, is := errors.AsType[*exec.ExitError](err); is {
+		text := strings.TrimSpace(complaints)
 		if text = text[strings.LastIndexByte(text, '\n')+1:]; text != "" {
 			return fmt.Errorf("%w: %s", err, data.OneLine(text, 200))
 		}

@@ -50,6 +50,12 @@ func behave(act string) {
 			fmt.Println("NaN")
 		case act == "null" && n == 2:
 			fmt.Println("null")
+		case act == "flood":
+			for {
+				if _, err := fmt.Println(strings.Repeat("very good ", 100)); err != nil {
+					os.Exit(0)
+				}
+			}
 		case act == "objects":
 			fmt.Printf("{\"score\": %d, \"why\": \"length\"}\n", len(a.Response))
 		default:
@@ -98,6 +104,7 @@ func TestCommandsThatFail(t *testing.T) {
 		"few":   "it wrote 1 scores for 3 answers from p.jsonl:1 on: want one a line for each",
 		"many":  "it wrote 6 scores for 3 answers from p.jsonl:1 on",
 		"words": `line 2 of its output is "very good": want a finite number, or {"score": number}`,
+		"flood": "it wrote more than 16384 bytes: want a line with a number for each answer",
 		"NaN":   `line 2 of its output is "NaN": want a finite number`,
 		"null":  `line 2 of its output is "null": want a finite number`,
 	} {
