@@ -1,6 +1,7 @@
 package scorer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -12,7 +13,7 @@ import (
 
 // FunctionOptions are those of the rewards that are functions of an answer and its row.
 type FunctionOptions struct {
-	Column  string `yaml:"column" want:"given" words:"the name of a column" default:"answer" help:"exact: the column with the right answer"`
+	Column  string `yaml:"column,omitempty" words:"the name of a column" help:"exact: the column with the right answer (answer)"`
 	Pattern string `yaml:"pattern,omitempty" want:"@text" words:"a regular expression" flag:"pattern,exact" help:"pattern: regular expression that a good answer matches"`
 }
 
@@ -33,11 +34,12 @@ func (f function) Score(_ context.Context, answers []Answer) ([]Score, error) {
 
 // openExact compares an answer with the column that has the right one: as texts, or as numbers.
 func openExact(o FunctionOptions) Source {
+	column := cmp.Or(o.Column, "answer")
 	return function(func(a Answer) Score {
-		right := a.Row[o.Column]
+		right := a.Row[column]
 		if right == nil {
 			return Score{Why: fmt.Sprintf("%s: the row has no %s, with which the reward exact compares answers", a.Source,
-				o.Column)}
+				column)}
 		}
 		return Score{Value: one(same(final(a.Response.Last()), final(fmt.Sprint(right))))}
 	})
