@@ -72,21 +72,21 @@ func BenchmarkTraining(b *testing.B) {
 }
 
 func benchmarkTraining(b *testing.B, e *backend.Engine, prompt, row int, apart bool) {
-	step := trainingStep(b, e, prompt, row, apart)
+	step := trainingStep(b, e, 8, prompt, row, apart)
 	step()
 	for b.Loop() {
 		step()
 	}
 }
 
-// BenchmarkBesideOthers is that step beside a busy process for each processor, in rounds with steps alone: a fair share
-// is "times" 2.
+// BenchmarkBesideOthers is that step with one prompt, beside a busy process for each processor, in rounds with steps
+// alone: a fair share is "times" 2. XLA's programs are those of runs if XLA_FLAGS is set, to nothing.
 //
-//	go test ./grpo -run '^$' -bench BesideOthers -benchtime 5x
+//	XLA_FLAGS= POSTTRAIN_NEEDS=onnx,xla go test ./grpo -run '^$' -bench BesideOthers -benchtime 5x
 func BenchmarkBesideOthers(b *testing.B) {
 	for _, e := range backendtest.Engines(b) {
 		b.Run(e.Name, func(b *testing.B) {
-			step := trainingStep(b, e, 64, 0, false)
+			step := trainingStep(b, e, 1, 64, 0, false)
 			took := func() float64 {
 				begin := time.Now()
 				step()
@@ -128,13 +128,13 @@ func keepBusy(b *testing.B) (rest func()) {
 	}
 }
 
-func trainingStep(b *testing.B, e *backend.Engine, prompt, row int, apart bool) (step func()) {
+func trainingStep(b *testing.B, e *backend.Engine, prompts, prompt, row int, apart bool) (step func()) {
 	c, err := model.ParseConfig([]byte(small), nil)
 	if err != nil {
 		b.Fatal(err)
 	}
 	o := DefaultOptions()
-	o.Prompts, o.Updates = 8, 1
+	o.Prompts, o.Updates = prompts, 1
 	t := trainer(b, e, model.Init(c, 1), o)
 	t.Tokens, t.Apart, t.row = 0, apart, row
 	groups := benchmarkGroups(o.Prompts, prompt, o.GroupSize, 64)
