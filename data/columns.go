@@ -90,10 +90,12 @@ func untrained(column string, i int, object map[string]any) (untrained bool, err
 		}
 		untrained = untrained || !train
 	}
-	if filled(object["train_detail"]) {
-		err = fmt.Errorf("%s[%d].train_detail is not read: want train, true or false, of whole messages", column, i)
+	for _, key := range []string{"train_detail", "mask", "masked"} {
+		if filled(object[key]) {
+			return false, fmt.Errorf("%s[%d].%s is not read: want train, true or false, of whole messages", column, i, key)
+		}
 	}
-	return untrained, err
+	return untrained, nil
 }
 
 // roleField reads a role, by ShareGPT's name, too.

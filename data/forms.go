@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -21,7 +22,7 @@ var (
 	roleKeys    = []string{"role", "from"} // of a message
 	contentKeys = []string{"content", "value"}
 	// of a message: whether the loss is on it
-	trainKeys = []string{"train", "training", "weight", "loss", "loss_mask", "loss_scale"}
+	trainKeys = []string{"train", "training", "trainable", "weight", "loss", "loss_mask", "loss_scale", "loss_weight"}
 	// of an object with two turns, the user's and the assistant's
 	exchangeKeys = [][2]string{{"human", "assistant"}, {"input", "output"}}
 	// of an object with a text and a score
@@ -60,7 +61,7 @@ func Canonical(r Row) (Row, error) {
 	f := form{Fields: maps.Clone(r.Fields)}
 	f.renames()
 	f.pair = f.has("chosen") || f.has("rejected")
-	err := cmp.Or(f.talk(), f.question(), f.answer(), f.history(), f.system(), f.tools())
+	err := cmp.Or(f.written(), f.talk(), f.question(), f.answer(), f.history(), f.system(), f.tools())
 	r.Fields = f.Fields
 	return r, err
 }
@@ -123,6 +124,24 @@ func (f *form) renames() {
 	case f.has("rejected_response"): // ms-swift; Axolotl beside chosen_response
 		f.preferred()
 	}
+}
+
+// writtenTalk is the beginning of a list of messages that is a text, of JSON or as Python prints it.
+var writtenTalk = regexp.MustCompile(`^\s*\[\s*\{\s*["'](role|from|content|value)["']\s*:`)
+
+// written refuses conversations that are texts, which would be trained on with their brackets. An answer to a question
+// in words may be such a text.
+func (f *form) written() error {
+	columns := append([]string{"prompt", "history"}, talkColumns...)
+	if !f.has("prompt") {
+		columns = append(columns, "chosen", "rejected", "completion")
+	}
+	for _, column := range columns {
+		if text, is := f.Fields[column].(string); is && writtenTalk.MatchString(text) {
+			return fmt.Errorf("%s is a conversation as a text: want a list of {role, content}", column)
+		}
+	}
+	return nil
 }
 
 // preferred finds the chosen answer beside rejected_response: in its column, or as the last message.

@@ -106,14 +106,22 @@ func TestPeersForms(t *testing.T) {
 			`],"non_preferred_output":[` + b + `]}`, pair},
 		{`{"input":{"messages":[` + q + `],"tools":[{"name":"t"}]},"preferred_output":[` + a +
 			`],"non_preferred_output":[` + b + `]}`, pair[:len(pair)-1] + `,"tools":[{"name":"t"}]}`},
+		// conversations as texts, as tables and files of Python have them
+		{`{"messages":"[{\"role\":\"user\",\"content\":\"Q\"}]","chosen":"A a","rejected":"B b"}`,
+			"messages is a conversation as a text: want a list of {role, content}"},
+		{`{"prompt":"[{'role': 'user', 'content': 'Q'}]","completion":"A a"}`, "prompt is a conversation as a text"},
+		{`{"chosen":"[{\"from\": \"human\", \"value\": \"Q\"}]","rejected":"[]"}`, "chosen is a conversation as a text"},
+		{`{"prompt":"A chat?","completion":"[{\"role\": \"user\"}]"}`,
+			`{"prompt":"A chat?","completion":"[{\"role\": \"user\"}]"}`},
 		// switches of single messages
+		{`{"messages":[` + other + `,"masked":true}` + rest, "messages[1].masked is not read: want train, true or false"},
 		{`{"messages":[` + other + `,"weight":0.5}` + rest, "messages[1].weight is 0.5: want true or false, or 1 or 0"},
 		{`{"messages":[` + other + `,"loss":"no"}` + rest, "messages[1].loss is a string: want true or false, or 1 or 0"},
 		{`{"prompt":"Q q","chosen":[{"role":"assistant","content":"A a","weight":0}],"rejected":[` + b + `]}`,
 			`an answer has "train": false, or content null: both answers of a pair are trained on whole`},
 	}
 	for _, off := range []string{`"train":false`, `"training":false`, `"weight":0`, `"loss":false`, `"loss_mask":0`,
-		`"loss_scale":0.0`} {
+		`"loss_scale":0.0`, `"trainable":false`, `"loss_weight":0`} {
 		forms = append(forms, form{`{"messages":[` + other + `,` + off + `}` + rest, muted})
 	}
 	for _, c := range forms {

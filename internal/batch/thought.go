@@ -28,6 +28,9 @@ func withoutThought(prompt, answer string) string {
 	case emptyThought.end.MatchString(prompt):
 		return emptyThought.start.ReplaceAllString(answer, "")
 	case thought(prompt) != "":
+		if rest, repeats := strings.CutPrefix(answer, thought(prompt)); repeats {
+			return rest
+		}
 		if inside, opens := strings.CutPrefix(strings.TrimSpace(answer), openThought); opens {
 			return strings.TrimLeft(inside, "\n")
 		}
@@ -43,7 +46,8 @@ func checkThought(prompt, answer string) error {
 	case endsWith(prompt, openThought) && end < 0:
 		return errors.New("the chat template begins a thought that the answer does not end: want answers with " +
 			"<think>…</think>, or a template, or chat.variables, for answers without thoughts")
-	case endsWith(prompt, openThought) && begin >= 0 && begin < end:
+	case endsWith(prompt, openThought) && (begin >= 0 && begin < end ||
+		strings.HasPrefix(strings.TrimSpace(answer[end+len(closeThought):]), openThought)):
 		return errors.New("the chat template and the answer both begin a thought: want <think> once")
 	case emptyThought.end.MatchString(prompt) && end >= 0:
 		return errors.New("the chat template ends the thought before the answer, which has another: want thinking " +
