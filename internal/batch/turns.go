@@ -87,6 +87,9 @@ func (e *Encoder) find(whole string, msgs []data.Message, i int) (p place, err e
 			continue
 		}
 		text := strings.TrimSuffix(answer, end)
+		if end != "" && strings.HasSuffix(text, strings.TrimSpace(msgs[i].Content)) {
+			continue // the turn would have no end
+		}
 		bare := emptyThought.start.ReplaceAllString(lead+text, "")
 		switch {
 		case strings.HasPrefix(whole, before+text):

@@ -171,6 +171,8 @@ func TestRewrittenTurns(t *testing.T) {
 	for name, template := range map[string]string{
 		"thoughts": forgets,
 		"answers":  strings.Replace(chatML, "{{ m.content }}", "{{ m.content | upper }}", 1),
+		"ends": strings.Replace(chatML, "<|im_end|>\n", "{% if loop.last %}<|endoftext|>{% else %}<|im_end|>\n{% endif %}",
+			1),
 	} {
 		e := withTemplate(t, "qwen2-newer", template)
 		if _, err := e.Demonstration(thinks, false); err == nil || err.Error() != rewrites {
