@@ -268,6 +268,9 @@ func (r *Remote) read(text []byte, n int) (whole reply, err error) {
 		return reply{}, r.fail(Foreign, 0, "the reply is no chat completion (%s): want the base URL of an "+
 			"OpenAI-compatible server, which usually ends in /v1", r.short(err.Error()))
 	}
+	if len(whole.Choices) == 0 && marked(text) { // Google
+		return reply{}, r.fail(Filtered, 0, "the server's filter refuses the prompt (the reply has no choices)")
+	}
 	if len(whole.Choices) == 0 {
 		return reply{}, r.fail(Foreign, 0, "the reply has no choices")
 	}
@@ -375,14 +378,16 @@ func (t try) statusError(resp *http.Response, text []byte) error {
 // Alibaba, DeepSeek, Moonshot, Zhipu.
 var filterMarks = []string{"content_filter", "contentfilter", "content_policy_violation", "content management policy",
 	"content filtering policy", "responsibleaipolicyviolation", "invalid_prompt", "prohibited_content", "moderation",
-	"data_inspection_failed", "datainspectionfailed", "content exists risk", "considered high risk"}
+	"data_inspection_failed", "datainspectionfailed", "content exists risk", "considered high risk", `"1301"`}
 
 // filters says that a reply of a status is that of a filter.
 func filters(code int, text []byte) bool {
+	return slices.Contains([]int{400, 403, 422, 451}, code) && marked(text)
+}
+
+func marked(text []byte) bool {
 	text = bytes.ToLower(text)
-	return slices.Contains([]int{400, 403, 422, 451}, code) && slices.ContainsFunc(filterMarks, func(mark string) bool {
-		return bytes.Contains(text, []byte(mark))
-	})
+	return slices.ContainsFunc(filterMarks, func(mark string) bool { return bytes.Contains(text, []byte(mark)) })
 }
 
 // redirection says where a server redirects to. Nothing is sent there: it would get the prompts, and perhaps the key.

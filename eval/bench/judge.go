@@ -221,12 +221,15 @@ func (e *benching) ask(ctx context.Context, q Question) (v Verdict, err error) {
 	}
 	for messages := q.Messages; ; {
 		reply, err := e.client.Chat(ctx, messages)
-		if failed, ok := errors.AsType[*rollout.RemoteError](err); ok && failed.Kind == rollout.Filtered {
+		failed, ok := errors.AsType[*rollout.RemoteError](err)
+		switch {
+		case ok && failed.Kind == rollout.Filtered:
 			v.Refused = failed.Error()
 			e.reporter.Warn("%s: %v: it has no verdict", q.ID, failed)
 			return v, nil
-		}
-		if err != nil {
+		case ok && failed.Kind == rollout.Refused:
+			return v, fmt.Errorf("%s: %w", q.ID, err)
+		case err != nil:
 			return v, err
 		}
 		v.Replies, v.Top, v.Cut = append(v.Replies, reply.Text), reply.Top, reply.Cut && reply.Top == nil
