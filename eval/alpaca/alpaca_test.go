@@ -1,9 +1,11 @@
 package alpaca
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -29,6 +31,44 @@ func TestCount(t *testing.T) {
 	}
 	if _, err := Count(judged(1, -1)); err == nil || err.Error() != "1 judgements with a preference: want two or more" {
 		t.Error(err)
+	}
+}
+
+// TestCountsOfAlpacaEval: the numbers are those of alpaca_eval 0.6.6 where preferences are missing (null, or Python's NaN)
+// or draws (scripts/oracle/alpaca_counts.py).
+func TestCountsOfAlpacaEval(t *testing.T) {
+	var files []struct {
+		Preferences string // a list
+		Counts      Counts
+	}
+	text, err := os.ReadFile("testdata/counts.json")
+	if err == nil {
+		err = json.Unmarshal(text, &files)
+	}
+	if err != nil || len(files) != 5 {
+		t.Fatal(len(files), err)
+	}
+	for _, f := range files {
+		var rows strings.Builder
+		for i, p := range strings.Split(strings.Trim(f.Preferences, "[]"), ", ") {
+			fmt.Fprintf(&rows, `{"instruction":"%d","output_2":"é","generator_2":"m","preference":%s}`+"\n", i, p)
+		}
+		path := filepath.Join(t.TempDir(), "annotations.jsonl")
+		if err := os.WriteFile(path, []byte(rows.String()), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		all, _, err := ReadJudgements(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Count(all)
+		for _, x := range []*float64{&got.WinRate, &got.StandardError, &got.DiscreteWinRate, &f.Counts.WinRate,
+			&f.Counts.StandardError, &f.Counts.DiscreteWinRate} {
+			*x = math.Round(1e9*(*x)) / 1e9
+		}
+		if f.Counts.AvgLength = 1; err != nil || got != f.Counts {
+			t.Errorf("%s: %+v, %v, want %+v", f.Preferences, got, err, f.Counts)
+		}
 	}
 }
 
