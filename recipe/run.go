@@ -11,6 +11,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/doctor"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/track"
 	"github.com/posttrain/posttrain/model"
@@ -211,6 +212,11 @@ func (r *Run) Fit(ctx context.Context, t *train.Trainer) error {
 		return err
 	}
 	return r.Continue(ctx, t)
+}
+
+// Attend says, once, what each rule of posttrain doctor finds while the run trains.
+func (r *Run) Attend() {
+	doctor.Attend(r.Folder, func(line string) { r.bar.Notice("warning: " + line) })
 }
 
 // Continue is Fit of a trainer that is where it should be.

@@ -136,3 +136,14 @@ func TestPeersForms(t *testing.T) {
 		}
 	}
 }
+
+// TestUnreadColumns: columns that no reader knows are named once, with their rows.
+func TestUnreadColumns(t *testing.T) {
+	path := lineFile(t, t.TempDir(), `{"prompt":"Q","completion":"A","source":"web","id":1}`+"\n"+
+		`{"prompt":"R","completion":"A","source":null,"id":2}`)
+	_, _, report, err := Read(path, data.PreferenceOptions{})
+	if want := "columns that are not read, with their rows: id (2), source (1)"; err != nil ||
+		report.UnreadColumns() != want {
+		t.Errorf("%v, %v, want %s", report, err, want)
+	}
+}

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -30,7 +31,8 @@ func planted(seed uint64, batches map[string][3]float64, held map[string][]float
 		}
 		values := map[string]float64{}
 		for _, name := range []string{"loss", "entropy", "reward", "kl", "completions/mean_length",
-			"completions/clipped_ratio", "frac_reward_zero_std", "logps/chosen", "logps/rejected"} {
+			"completions/clipped_ratio", "frac_reward_zero_std", "logps/chosen", "logps/rejected",
+			"rewards/format/mean"} {
 			if v, ok := batches[name]; ok { // in this order, so that a seed gives the same noise
 				values[name] = v[0] + (v[1]-v[0])*float64(step)/100 + v[2]*rng.NormFloat64()
 			}
@@ -51,7 +53,8 @@ func preference() (map[string][3]float64, map[string][]float64) {
 func reinforcement() (map[string][3]float64, map[string][]float64) {
 	return map[string][3]float64{"loss": {0, 0, 0.02}, "entropy": {0.8, 0.4, 0.05}, "reward": {0.2, 0.6, 0.08},
 			"kl": {0.001, 0.08, 0.01}, "completions/mean_length": {200, 230, 20},
-			"completions/clipped_ratio": {0.05, 0.02, 0.02}, "frac_reward_zero_std": {0.1, 0.5, 0.05}},
+			"completions/clipped_ratio": {0.05, 0.02, 0.02}, "frac_reward_zero_std": {0.1, 0.5, 0.05},
+			"rewards/format/mean": {0.6, 0.98, 0.1}},
 		map[string][]float64{"eval_reward": {0.2, 0.3, 0.4, 0.5, 0.55, 0.6}}
 }
 
@@ -72,6 +75,13 @@ func TestRules(t *testing.T) {
 		{rule: "entropy collapse", rl: true, says: "of the entropy at the beginning ",
 			evidence: "(means of the values up to there)",
 			batches:  map[string][3]float64{"entropy": {0.8, 0.02, 0.01}}},
+		{rule: "entropy blow-up", rl: true, says: "times that of the beginning: answers become noise",
+			evidence: "(means of the values up to there)", batches: map[string][3]float64{"entropy": {0.8, 3, 0.1}}},
+		{rule: "broken format", rl: true, says: "% of the answers keep the format, after ",
+			evidence: "rewards/format/mean: ", batches: map[string][3]float64{"rewards/format/mean": {0.98, 0.3, 0.1}}},
+		{rule: "length hacking", rl: true, says: "answers became 1.2 times as long, and 8",
+			evidence: "completions/clipped_ratio: ", batches: map[string][3]float64{"completions/mean_length": {200, 250, 5},
+				"completions/clipped_ratio": {0.1, 0.9, 0.02}}},
 		{rule: "length hacking", rl: true, says: "and the reward did not rise",
 			evidence: "eval_reward: 0.2 at step 0, 0.2 at step 100 (held-out examples)",
 			batches:  map[string][3]float64{"completions/mean_length": {200, 600, 20}},
@@ -105,6 +115,36 @@ func TestRules(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		}
+	}
+}
+
+// TestAttend: a run that trains hears of each illness once, when its numbers show it, and after a resumption, too.
+func TestAttend(t *testing.T) {
+	f, err := run.Create(filepath.Join(t.TempDir(), "run"), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var said []string
+	at := 0
+	Attend(f, func(line string) { said = append(said, fmt.Sprint(at, " ", line)) })
+	for at = 1; at <= 40; at++ {
+		if at == 30 {
+			if _, err := f.CutMetrics(25); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kl := 0.01
+		if at > 20 {
+			kl = 2
+		}
+		if err := f.Log(run.Record{Step: at, Values: map[string]float64{"kl": kl, "entropy": 1}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(said) != 1 || !strings.HasPrefix(said[0], "21 KL blow-up: the distance to the model before training jumped") ||
+		!strings.Contains(said[0], "; what may help: a lower train.learning_rate") {
+		t.Error(said)
 	}
 }
 

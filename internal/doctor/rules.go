@@ -16,8 +16,8 @@ type rule struct {
 
 var rules = []rule{
 	{"not a number", notANumber}, {"squeezing", squeezing}, {"entropy collapse", entropyCollapse},
-	{"length hacking", lengthHacking}, {"KL blow-up", klBlowUp}, {"dead groups", deadGroups},
-	{"overfitting", overfitting},
+	{"entropy blow-up", entropyBlowUp}, {"broken format", brokenFormat}, {"length hacking", lengthHacking},
+	{"KL blow-up", klBlowUp}, {"dead groups", deadGroups}, {"overfitting", overfitting},
 }
 
 // Examine looks at a log with all rules.
@@ -46,11 +46,15 @@ func Examine(l *Log) *Report {
 const (
 	squeezedShare = 0.1 // of |log p(chosen)| at the beginning that it falls by
 	collapsed     = 0.2 // of the entropy at the beginning that is left
-	grown         = 1.5 // times the length at the beginning
-	cutShare      = 0.2 // of the completions that are cut
-	follows       = 0.5 // correlation of reward and length
-	farKL         = 1.0 // nats a token at the end
-	peakKL        = 0.5 // nats a token, and peakTimes the median
+	blownUp       = 2.0 // times the entropy at the beginning, and blownBy nats a token more
+	blownBy       = 0.5
+	lostFormat    = 0.25 // of the answers that have kept the format in the best steps
+	grown         = 1.5  // times the length at the beginning
+	cutShare      = 0.2  // of the completions that are cut
+	mostCut       = 0.5  // whatever their length
+	follows       = 0.5  // correlation of reward and length
+	farKL         = 1.0  // nats a token at the end
+	peakKL        = 0.5  // nats a token, and peakTimes the median
 	peakTimes     = 10
 	deadShare     = 0.8  // of the groups, in the second half of the run
 	worseShare    = 0.05 // of the best held-out loss
@@ -161,13 +165,51 @@ func entropyCollapse(l *Log) (*Finding, bool) {
 	}, true
 }
 
+// entropyBlowUp: the answers become noise.
+func entropyBlowUp(l *Log) (*Finding, bool) {
+	c, ok := l.batches("entropy")
+	if !ok {
+		return nil, false
+	}
+	if c.rise() < blownBy || c.To < blownUp*c.From {
+		return nil, true
+	}
+	return &Finding{
+		Says: fmt.Sprintf("the entropy is %.2f nats a token, %.1f times that of the beginning: answers become noise",
+			c.To, c.To/c.From),
+		Evidence: []Evidence{c.Evidence},
+		Advice:   steadier,
+	}, true
+}
+
+const steadier = "a checkpoint before it to continue from, a lower train.learning_rate, a distance to the model before " +
+	"training (grpo.kl, grpo.kl_coef), a smaller train.max_grad_norm, or fewer updates of the same answers"
+
+// brokenFormat: fewer answers keep the format than did before.
+func brokenFormat(l *Log) (*Finding, bool) {
+	c, ok := l.fromBest("rewards/format/mean")
+	if !ok {
+		return nil, false
+	}
+	if c.rise() > -lostFormat {
+		return nil, true
+	}
+	return &Finding{
+		Says:     fmt.Sprintf("%.0f%% of the answers keep the format, after %.0f%%", 100*c.To, 100*c.From),
+		Evidence: []Evidence{c.Evidence},
+		Advice:   steadier,
+	}, true
+}
+
 // lengthHacking: answers become longer, and the reward does not say that they become better.
 func lengthHacking(l *Log) (*Finding, bool) {
 	length, ok := l.batches("completions/mean_length")
 	if !ok {
 		return nil, false
 	}
-	if length.rise() <= 0 || length.To < grown*length.From {
+	cut, _ := l.batches("completions/clipped_ratio")
+	full := cut.rise() > 0 && cut.To >= mostCut
+	if length.rise() <= 0 || length.To < grown*length.From && !full {
 		return nil, true
 	}
 	f := &Finding{Evidence: []Evidence{length.Evidence},
@@ -175,9 +217,11 @@ func lengthHacking(l *Log) (*Finding, bool) {
 			"sampling.max_new_tokens, or a mean over all tokens of a step (grpo.aggregation) in the place of " +
 			"each answer's"}
 	longer := fmt.Sprintf("answers became %.1f times as long", length.To/length.From)
-	cut, _ := l.batches("completions/clipped_ratio")
 	reward, rewarded := l.change("reward")
 	switch r, n := l.together("completions/mean_length", "reward"); {
+	case full:
+		f.Says, f.Evidence = fmt.Sprintf("%s, and %.0f%% of them reach the limit", longer, 100*cut.To), append(f.Evidence,
+			cut.Evidence)
 	case rewarded && reward.rise() <= 0:
 		f.Says, f.Evidence = longer+", and the reward did not rise", append(f.Evidence, reward.Evidence)
 	case cut.rise() > 0 && cut.To >= cutShare:

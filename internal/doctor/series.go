@@ -63,12 +63,36 @@ func (l *Log) batches(metric string) (change, bool) {
 	if len(all) < leastBatches {
 		return change{}, false
 	}
-	n := max(leastWindow, len(all)/10)
-	first, last := all[:n], all[len(all)-n:]
+	n := all.window()
+	return all.between(metric, all[:n]), true
+}
+
+// fromBest is the change over the batches from the best time of the run, when the metric was largest.
+func (l *Log) fromBest(metric string) (c change, ok bool) {
+	all := l.of(metric)
+	if len(all) < leastBatches {
+		return c, false
+	}
+	n := all.window()
+	for k := 0; k+2*n <= len(all); k += n {
+		if d := all.between(metric, all[k:k+n]); k == 0 || d.From > c.From {
+			c = d
+		}
+	}
+	return c, true
+}
+
+// window is the number of values that a mean is of.
+func (s series) window() int { return max(leastWindow, len(s)/10) }
+
+// between is the change from some values to the last ones.
+func (s series) between(metric string, first series) change {
+	n := len(first)
+	last := s[len(s)-n:]
 	a, sa := stat.MeanStdDev(first.values(), nil)
 	b, sb := stat.MeanStdDev(last.values(), nil)
 	return change{Evidence{metric, first[n-1].step, a, last[n-1].step, b, "means of the values up to there"},
-		math.Sqrt((sa*sa + sb*sb) / float64(n))}, true
+		math.Sqrt((sa*sa + sb*sb) / float64(n))}
 }
 
 // rise is how much more the end is than the beginning; 0 where it may be chance.
