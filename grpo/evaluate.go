@@ -82,7 +82,8 @@ func (rs *Rollouts) Ask(ctx context.Context, tasks []Task, seed uint64, tick fun
 const together = 128
 
 // answer draws one completion of every task.
-func (rs *Rollouts) answer(ctx context.Context, tasks []Task, seed uint64, tick func(int)) (answers []Answer, err error) {
+func (rs *Rollouts) answer(ctx context.Context, tasks []Task, seed uint64, tick func(int)) (answers []Answer,
+	err error) {
 	s := rs.Sampling
 	s.Temperature = rs.Validation.Temperature
 	for from := 0; from < len(tasks); from += together {

@@ -194,8 +194,8 @@ func (o Options) surrogate(ratio, advantage, logp float64) (value, slope float64
 	return -ratio * advantage, -ratio * advantage, false
 }
 
-// importance is min(π_old/π_sampler, cap) of every token, or that of the level. The surrogate is linear in the advantage,
-// and this is no less than 0, so that it may multiply the advantage instead of the loss.
+// importance is min(π_old/π_sampler, cap) of every token, or that of the level. The surrogate is linear in the
+// advantage, and this is no less than 0, so that it may multiply the advantage instead of the loss.
 func (o Options) importance(old, sampled []float32) []float64 {
 	both := wide([][]float32{old, sampled})
 	factors := o.level(both[0], both[1])

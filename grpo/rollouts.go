@@ -208,8 +208,8 @@ func (rs *Rollouts) scores(ctx context.Context, replies []Reply) ([]Score, error
 		}
 		for _, x := range append([]float64{s.Reward}, s.Rewards...) {
 			if err == nil && !finite(float64(float32(x))) {
-				err = fmt.Errorf("the reward of a completion of %s is %v: want a finite number of float32; the completion "+
-					"begins %q", replies[i].Task.Source, x, data.Beginning(replies[i].Text, 200))
+				err = fmt.Errorf("the reward of a completion of %s is %v: want a finite number of float32; the "+
+					"completion begins %q", replies[i].Task.Source, x, data.Beginning(replies[i].Text, 200))
 			}
 		}
 	}

@@ -6,9 +6,9 @@
 // <answer>…</answer> contains it, in upper or lower case. The paper has w_A = w_D = 1. An empty A or D contributes 0,
 // where the paper's equation divides by zero.
 //
-// Options beyond the paper: strict format, a format without thoughts, matching of whole words, weights. The tags are case-sensitive. Case is
-// folded rune by rune (Unicode simple folding: "JOSÉ" matches "José", "STRASSE" does not match "Straße"). Combining
-// marks are not composed.
+// Options beyond the paper: strict format, a format without thoughts, matching of whole words, weights. The tags are
+// case-sensitive. Case is folded rune by rune (Unicode simple folding: "JOSÉ" matches "José", "STRASSE" does not match
+// "Straße"). Combining marks are not composed.
 package reward
 
 import (

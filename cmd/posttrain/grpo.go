@@ -18,8 +18,8 @@ func newGRPO(s streams) *cobra.Command {
 			"and after.",
 		Example: "  posttrain grpo --model DIR --data prompts.jsonl --reward command --command \"python3 score.py\"\n" +
 			"  posttrain grpo --model DIR --data prompts.jsonl --reward model --reward-model RM\n" +
-			"  posttrain grpo --model DIR --data gsm8k.parquet --reward exact,pattern --pattern '####' --weights 1,0.2\n" +
-			"  posttrain grpo --model DIR --data prompts.jsonl --reward exact --set grpo.baseline=leave-one-out --set grpo.std=none\n" +
+			"  posttrain grpo --model DIR --data gsm8k.jsonl --reward exact,pattern --pattern '####' --weights 1,0.2\n" +
+			"  posttrain grpo --model DIR --data prompts.jsonl --reward exact --set grpo.baseline=leave-one-out\n" +
 			"  posttrain grpo --resume runs/grpo-20260102-150405",
 	})
 }

@@ -7,7 +7,8 @@ import (
 
 // Ideal is a completion of an item's prompt, written from its annotation: the think block judges the attributes in the
 // order of the prompt, and the answer shares those that are required. Its CI reward is 1 wherever an answer can reach
-// that. Of the compact prompt it is Reference, of answer it has no think block; of the others it begins with ThinkPrefill:
+// that. Of the compact prompt it is Reference, of answer it has no think block; of the others it begins with
+// ThinkPrefill:
 //
 //	<think>
 //	Task: Email the hotel desk to book a room.

@@ -39,7 +39,8 @@ type Data struct {
 
 // settings are what the loop reads of the options.
 func (o *Options) settings() rl.Settings {
-	return rl.Settings{Base: &o.Base, Sampling: &o.Sampling, Rollout: &o.Rollout, GRPO: &o.GRPO, Validation: &o.Validation}
+	return rl.Settings{Base: &o.Base, Sampling: &o.Sampling, Rollout: &o.Rollout, GRPO: &o.GRPO,
+		Validation: &o.Validation}
 }
 
 // Spec says how a configuration becomes Options.
@@ -83,8 +84,8 @@ func (o *Options) Validate(g *config.Given) {
 	o.Data.CheckFiles(g)
 	o.settings().Validate(g)
 	if o.Data.Prompt == ci.PromptAnswer && o.Reward.Format != "answer" && !g.Bad("reward.format") {
-		g.Fault("reward.format", "reward.format %s: data.prompt answer asks for no thoughts, which this format wants: want "+
-			"answer", o.Reward.Format)
+		g.Fault("reward.format", "reward.format %s: data.prompt answer asks for no thoughts, which this format wants: "+
+			"want answer", o.Reward.Format)
 	}
 }
 

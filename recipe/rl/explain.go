@@ -46,7 +46,8 @@ func (s Settings) loss() string {
 		grpo.Whole:    "of each completion: exp of its tokens' summed log-ratios"}[g.RatioLevel]
 	surrogate := fmt.Sprintf("-min(ρ·A, clip(ρ, %.4g, %.4g)·A)", 1-g.ClipLow, 1+g.ClipHigh)
 	if g.Surrogate == grpo.CISPO {
-		surrogate = fmt.Sprintf("-clip(ρ, %.4g, %.4g)·A·logπ, the clipped ratio without a gradient,", 1-g.ClipLow, 1+g.ClipHigh)
+		surrogate = fmt.Sprintf("-clip(ρ, %.4g, %.4g)·A·logπ, the clipped ratio without a gradient,", 1-g.ClipLow,
+			1+g.ClipHigh)
 	}
 	return fmt.Sprintf("  loss = %s of %s%s\n  ρ = π/π_old %s; π_old is the policy before the step's first update\n",
 		weights, surrogate, kl, ratio)

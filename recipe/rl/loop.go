@@ -221,8 +221,8 @@ func (l *Loop) Rollouts() *grpo.Rollouts {
 		Sampling: l.Settings.Sampling.Sampling, Reference: l.reference, Validation: *l.Validation}
 }
 
-// Trainer learns from the model's own answers. Progress shows the reward and these metrics; not the loss, which is about
-// 0 at every step, because a group's advantages sum to 0.
+// Trainer learns from the model's own answers. Progress shows the reward and these metrics; not the loss, which is
+// about 0 at every step, because a group's advantages sum to 0.
 func (l *Loop) Trainer(rs *grpo.Rollouts, shown ...string) *train.Trainer {
 	t := l.Run.Trainer(rs)
 	show := t.OnStep

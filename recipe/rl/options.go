@@ -1,8 +1,8 @@
 // Package rl is the recipe of posttrain grpo, reinforcement learning with any reward, and the loop that posttrain ci-rl
 // shares with it.
 //
-//  1. prompts are read, split into those to train on, those for validation and those for the test, and encoded (parts.go,
-//     prompts.go);
+//  1. prompts are read, split into those to train on, those for validation and those for the test, and encoded
+//     (parts.go, prompts.go);
 //  2. the test prompts are answered and scored by the model before training (tested.go);
 //  3. a step answers prompts, scores the answers and updates the weights (loop.go, packages grpo and scorer);
 //  4. the test prompts are answered by the best model, and both tests are compared (run.go, report.go).
@@ -71,8 +71,8 @@ func (o *Options) Validate(g *config.Given) {
 	o.Data.CheckFiles(g)
 	o.settings().Validate(g)
 	if o.Reward.Has(scorer.CI) && !g.Bad("reward.kind") {
-		g.Fault("reward.kind", "reward.kind %s: the reward ci is that of `posttrain ci-rl`: want command, judge, model, "+
-			"exact or pattern", o.Reward.Kind)
+		g.Fault("reward.kind", "reward.kind %s: the reward ci is that of `posttrain ci-rl`: want command, judge, "+
+			"model, exact or pattern", o.Reward.Kind)
 	}
 	if o.GRPO.Combine == grpo.EachReward && len(o.Reward.Kinds()) < 2 {
 		g.Fault("grpo.combine", "grpo.combine each: reward.kind %s is one reward: want several, or no grpo.combine",

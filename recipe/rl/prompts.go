@@ -33,7 +33,8 @@ func (t *training) readPrompts(name string) (rows []records.Prompt, err error) {
 }
 
 // EncodePrompts gives the tokens of prompts. Those without a token, or with more than limit, are left out and counted.
-func EncodePrompts(r *recipe.Run, rows []records.Prompt, limit int) (kept []records.Prompt, tokens [][]int32, err error) {
+func EncodePrompts(r *recipe.Run, rows []records.Prompt, limit int) (kept []records.Prompt, tokens [][]int32,
+	err error) {
 	e := &batch.Encoder{Tokenizer: r.Tokenizer}
 	for _, row := range rows {
 		ids, err := e.Prompt(row.Text)

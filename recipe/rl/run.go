@@ -108,8 +108,8 @@ func (t *training) load() error {
 		}
 	}
 	if len(t.Tasks) == 0 || len(t.Held) == 0 || len(t.test) == 0 && t.o.Data.HasTest() {
-		return fmt.Errorf("%s: prompts of at most %d tokens leave %d to train on, %d for validation and %d for the test: "+
-			"want at least one of each (data.max_prompt_tokens %d, where 0 is no limit; the model takes %d tokens)",
+		return fmt.Errorf("%s: prompts of at most %d tokens leave %d to train on, %d for validation and %d for the "+
+			"test: want at least one of each (data.max_prompt_tokens %d, where 0 is no limit; the model takes %d tokens)",
 			t.o.Data.Train, t.Limit(t.o.Data.MaxPromptTokens), len(t.Tasks), len(t.Held), len(t.test),
 			t.o.Data.MaxPromptTokens, t.Model.Config.MaxPositions)
 	}
@@ -134,7 +134,8 @@ func (t *training) rollouts() *grpo.Rollouts {
 // lineOf is an answer as a line.
 func lineOf(task *grpo.Task, a grpo.Answer) answer {
 	return answer{Source: task.Source, Prompt: task.Data.(*records.Prompt).Text, Completion: a.Text,
-		Tokens: len(a.Tokens), Cut: a.Reason == rollout.Length, Reward: a.Reward, Rewards: a.Rewards, Missing: a.Missing}
+		Tokens: len(a.Tokens), Cut: a.Reason == rollout.Length, Reward: a.Reward, Rewards: a.Rewards,
+		Missing: a.Missing}
 }
 
 // score asks the reward.
@@ -244,7 +245,8 @@ func (t *training) table(before, after *Tally) string {
 	}
 	text += Row("tokens", MeanCell(&before.Length), MeanCell(&after.Length))
 	if n := max(before.Unscored, after.Unscored); n > 0 {
-		text += fmt.Sprintf("Without a reward, and left out: %d answers before, %d after.\n", before.Unscored, after.Unscored)
+		text += fmt.Sprintf("Without a reward, and left out: %d answers before, %d after.\n", before.Unscored,
+			after.Unscored)
 	}
 	return text + fmt.Sprintf("The mean reward %s.\n", Direction(OfMean(&before.Reward), OfMean(&after.Reward)))
 }

@@ -10,8 +10,8 @@ import (
 // Draws makes the draws of a test other ones than those of the same seed elsewhere.
 const Draws = 0x74657374
 
-// Test measures a test split before and after training; T is an answer with its score. The draws follow from the seed and
-// the prompt's place alone, so before and after differ by the weights, not by luck.
+// Test measures a test split before and after training; T is an answer with its score. The draws follow from the seed
+// and the prompt's place alone, so before and after differ by the weights, not by luck.
 type Test[T any] struct {
 	Loop *Loop
 	Size int                                                             // prompts; 0: no test

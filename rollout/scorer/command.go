@@ -14,9 +14,9 @@ import (
 	"github.com/posttrain/posttrain/data"
 )
 
-// program is a program of the user. It is started for each batch. It reads one JSON object {"prompt", "response", "row"} a
-// line, and writes for each, in the same order, a line with a number or {"score": number}. Prompt and response are a
-// string or a list of {role, content}; row has the other columns of the prompt's row, where there are any.
+// program is a program of the user. It is started for each batch. It reads one JSON object {"prompt", "response",
+// "row"} a line, and writes for each, in the same order, a line with a number or {"score": number}. Prompt and response
+// are a string or a list of {role, content}; row has the other columns of the prompt's row, where there are any.
 type program struct {
 	name    string
 	args    []string
@@ -48,8 +48,8 @@ func (p program) Score(ctx context.Context, answers []Answer) ([]Score, error) {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case out.over:
-		return nil, fmt.Errorf("reward command %s: it wrote more than %d bytes: want a line with a number for each answer",
-			p.name, out.most)
+		return nil, fmt.Errorf("reward command %s: it wrote more than %d bytes: want a line with a number for each "+
+			"answer", p.name, out.most)
 	case limited.Err() != nil:
 		return nil, fmt.Errorf("reward command %s: it took longer than %v for %d answers from %s on, and was ended",
 			p.name, p.timeout, len(answers), answers[0].Source)

@@ -38,8 +38,8 @@ func openExact(o FunctionOptions) Source {
 	return function(func(a Answer) Score {
 		right := a.Row[column]
 		if right == nil {
-			return Score{Why: fmt.Sprintf("%s: the row has no %s, with which the reward exact compares answers", a.Source,
-				column)}
+			return Score{Why: fmt.Sprintf("%s: the row has no %s, with which the reward exact compares answers",
+				a.Source, column)}
 		}
 		return Score{Value: one(same(final(a.Response.Last()), final(fmt.Sprint(right))))}
 	})

@@ -9,9 +9,9 @@
 // [Open] makes a source of [Options]. A program (command.go) gets answers as lines of JSON and writes a score for each.
 // A judge (judge.go) asks a model on a server by a rubric, through the client that keeps replies and holds to limits.
 // A reward model (model.go) computes in this process: its head gives each prompt with its answer a number.
-// Functions (function.go) compare an answer with the right one, or with a pattern. The contextual-integrity reward (ci.go)
-// looks for the keywords of an item. Several sources are added up (several.go). [Keep] keeps scores on disk as they come
-// (kept.go), and [Pairs] makes pairs of several scored answers to a prompt (groups.go).
+// Functions (function.go) compare an answer with the right one, or with a pattern. The contextual-integrity reward
+// (ci.go) looks for the keywords of an item. Several sources are added up (several.go). [Keep] keeps scores on disk as
+// they come (kept.go), and [Pairs] makes pairs of several scored answers to a prompt (groups.go).
 package scorer
 
 import (
