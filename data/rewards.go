@@ -11,7 +11,7 @@ import (
 
 // RewardOptions say how the scores of answers become rewards in [0, 1], whose differences are the prior gap of MaPPO.
 type RewardOptions struct {
-	Transform     string    `yaml:"reward_transform" want:"auto|none|scale|rank|logistic" default:"auto" paper:"auto" help:"how scores become rewards in [0,1] (docs/data.md):"`
+	Transform     string    `yaml:"reward_transform" want:"auto|none|scale|rank|logistic" default:"auto" help:"how scores become rewards in [0,1] (docs/data.md):"`
 	Range         []float64 `yaml:"reward_range,omitempty" words:"two numbers, the lowest and the highest score" help:"scale: the lowest and the highest score, such as [1, 10]"`
 	Temperature   float64   `yaml:"reward_temperature,omitempty" want:">=0" zero:"from the quartiles" help:"logistic: T of σ(score/T); 0: from the quartiles"`
 	OnNegativeGap string    `yaml:"on_negative_gap" want:"clamp|drop|swap|error" default:"clamp" help:"where the rejected answer has the higher reward:"`

@@ -522,12 +522,18 @@ func TestExplain(t *testing.T) {
 	paper, err := loadMappo("", []config.Override{{Flag: "--set", Key: "train.batch_size", Value: "128"},
 		{Flag: "--set", Key: "train.learning_rate", Value: "5e-7"},
 		{Flag: "--set", Key: "train.warmup_steps", Value: "100"},
+		{Flag: "--set", Key: "data.reward_transform", Value: "logistic"},
 		{Flag: "--set", Key: "train.dtype", Value: "bfloat16"}, {Flag: "--backend", Key: "backend", Value: "xla"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d := paper.Deviations(); len(d) != 1 || d[0].String() != "data.on_negative_gap: does not say, now clamp" {
 		t.Errorf("the paper's settings deviate: %v", d)
+	}
+	paper.Data.Transform = "auto"
+	if want := "data.reward_transform: auto (paper: logistic, of the reward model's own scores)"; !strings.Contains(
+		paper.Explain(), want) {
+		t.Errorf("lacks %q:\n%s", want, paper.Explain())
 	}
 	c, err := parse(minimal, "--loss=ipo", "--prior=none", "train.learning_rate=1e-6", "loss.beta=0.5", "--reference=r",
 		"train.max_steps=7")

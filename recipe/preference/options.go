@@ -218,9 +218,8 @@ func (o *Options) Deviations() []config.Change {
 		differ("reference", o.reference(), before)
 	}
 	if o.Loss.NeedsGap() {
-		if o.Data.Transform != "auto" {
-			differ("data.reward_transform", o.Data.Transform,
-				"rewards in [0,1], or through the logistic function (auto)")
+		if o.Data.Transform != "logistic" {
+			differ("data.reward_transform", o.Data.Transform, "logistic, of the reward model's own scores")
 		}
 		differ("data.on_negative_gap", o.Data.OnNegativeGap, "does not say")
 	}
