@@ -57,7 +57,8 @@ func (p *Plan) memory(d *recipe.DryRun, in room) (m Memory) {
 		m.add("copy for a checkpoint, beyond what steps leave", copied)
 	}
 	if s := d.Sampling; s != nil {
-		m.add(fmt.Sprintf("cache of %d rows of %d tokens", s.Rows, s.Tokens), devices*s.Bytes()/max(1, s.Devices))
+		m.add(fmt.Sprintf("cache of %d rows of %d tokens, beyond what steps leave", s.Rows, s.Tokens),
+			devices*s.Bytes()/max(1, s.Devices)-devices*(n.Programs-n.Stays)/d.Engine.Devices())
 		m.add("programs of sampling", s.Programs*d.Engine.StepBytes())
 	}
 	if once := d.ReferenceOnce; once > 0 {
