@@ -47,7 +47,8 @@ func TestPromptsByHand(t *testing.T) {
 		}
 	}
 	alone := Prompt(item, PromptAnswer, 3)[0].Content
-	if !strings.HasPrefix(alone, frame) || strings.Contains(alone, "think") || !strings.Contains(alone, "<answer> and </answer>") {
+	if !strings.HasPrefix(alone, frame) || strings.Contains(alone, "think") ||
+		!strings.Contains(alone, "<answer> and </answer>") {
 		t.Errorf("answer: %s", alone)
 	}
 	if ideal := Ideal(item, PromptAnswer, 3); !strings.HasPrefix(ideal, "<answer>\n") || strings.Contains(ideal, "think") ||
