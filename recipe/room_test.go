@@ -14,7 +14,8 @@ func TestWhatFitsIsNamed(t *testing.T) {
 		{room{There: 6e9, Kept: 6e9, Again: 4e9, Adapter: 3e9}, ""},
 		{room{There: 5e9, Kept: 6e9, Again: 4e9, Adapter: 3e9}, "about 6.0 GB, and there are 5.0 GB: want " +
 			"train.gradient_checkpointing: true, with which it takes 4.0 GB"},
-		{room{There: 3.5e9, Kept: 6e9, Again: 4e9, Adapter: 3e9}, "want an adapter (lora.rank: 16), with which it takes about 3.0 GB"},
+		{room{There: 3.5e9, Kept: 6e9, Again: 4e9, Adapter: 3e9}, "want an adapter (lora.rank: 16), with which it " +
+			"takes about 3.0 GB"},
 		{room{There: 2e9, Kept: 6e9, Again: 4e9, Adapter: 3e9}, "want a smaller model"},
 	} {
 		switch err := c.err(); {

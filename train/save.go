@@ -64,8 +64,8 @@ func (t *Trainer) hasRoom(whole bool) bool {
 	}
 	if !t.short {
 		t.short = true
-		t.Notice("checkpoints: steps wait while one is written, since a copy of weights and moments would take %.2f GB, more "+
-			"than a sixteenth of the free %.2f GB", float64(need)/1e9, float64(left)/1e9)
+		t.Notice("checkpoints: steps wait while one is written, since a copy of weights and moments would take %.2f GB, "+
+			"more than a sixteenth of the free %.2f GB", float64(need)/1e9, float64(left)/1e9)
 	}
 	return false
 }

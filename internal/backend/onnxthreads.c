@@ -8,7 +8,8 @@
 
 typedef struct { void **(*table)(uint32_t version); } posttrain_base;
 
-enum { CREATE_OPTIONS = 10, NO_PATTERN = 17, NO_ARENA = 19, SET_THREADS = 24, ADD_ENTRY = 130 }; // places in the table, which only grows at its end
+// Places in the table, which only grows at its end.
+enum { CREATE_OPTIONS = 10, NO_PATTERN = 17, NO_ARENA = 19, SET_THREADS = 24, ADD_ENTRY = 130 };
 
 static void *(*create)(void **options);
 static void *(*no_pattern)(void *options);
