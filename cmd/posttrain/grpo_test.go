@@ -26,6 +26,12 @@ const lengths = "awk {print(length%7)}"
 func workPrompts(t *testing.T) {
 	t.Helper()
 	t.Chdir(t.TempDir())
+	writePrompts(t)
+}
+
+// writePrompts makes prompts.jsonl.
+func writePrompts(t *testing.T) {
+	t.Helper()
 	var b strings.Builder
 	for i := range 24 {
 		fmt.Fprintf(&b, "{\"prompt\": \"Where is key %d?\", \"answer\": %d}\n", i, i*i)

@@ -52,6 +52,7 @@ var everyCommand = []struct {
 	{"mappo", tinyMappo(3, "--set", "train.log_every=2", "--out", "mappo")[1:]},
 	{"sft", tiny("sft", 3, "--data", "demos.jsonl", "--set", "train.eval_every=2", "--out", "sft")[1:]},
 	{"ci-rl", tinyCIRL(2, "--max-new-tokens", "16", "--group-size", "2", "--out", "ci-rl")[1:]},
+	{"grpo", tinyGRPO(2, "--reward", "pattern", "--pattern", "e", "--out", "grpo")[1:]},
 	{"federated", nil},
 	{"federated simulate", tinySimulation("--out", "simulated")},
 	{"generate", []string{"--model", "model", "--backend", "go", "--prompt", "Hi", "--max-new-tokens", "4"}},
@@ -104,6 +105,7 @@ func workEverything(t *testing.T, judge string) {
 	write(t, "model.gguf", read(t, filepath.Join(root, "recipe", "exchange", "testdata", "qwen2-older.gguf")))
 	write(t, "pairs.jsonl", pairLines(12, true))
 	write(t, "demos.jsonl", messageLines(12))
+	writePrompts(t)
 	writeConfAIde(t, "confaide")
 	write(t, "rated.jsonl", `{"id":"1/rating/1/1","output":"2"}
 {"id":"1/rating/2/1","output":"4"}`)
