@@ -66,7 +66,7 @@ func (p program) Score(ctx context.Context, answers []Answer) ([]Score, error) {
 // outputBytes are the most that a program may write for an answer.
 const outputBytes = 4096
 
-// bounded takes so many bytes, and stops who writes more.
+// bounded keeps what a program writes, at most that many bytes. At more, it stops the program.
 type bounded struct {
 	text []byte
 	most int
