@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/tokenizer"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -26,6 +29,7 @@ type groupOptions struct {
 	groups, fresh int
 	micro         int
 	vllm          bool
+	model, data   string // of real prompts
 }
 
 // klCoef is the weight of KL, that of the paper's released config; groupRate is the learning rate.
@@ -35,8 +39,19 @@ func newGRPO() *cobra.Command {
 	o := &groupOptions{options: options{presets: []string{"5.4M"}}}
 	cmd := newComparison(&o.options, "grpo", "A whole step of GRPO against TRL's GRPOTrainer with transformers' generate",
 		func(preset string, out io.Writer) error {
+			if o.model != "" {
+				world, err := itemWorld(o.model, o.data, o.groups, o.fresh)
+				if err != nil {
+					return err
+				}
+				return o.compare(world, "CI-CoT prompts", out)
+			}
 			for _, length := range o.prompts {
-				if err := o.compare(preset, length, out); err != nil {
+				world, err := promptWorld(preset, o.groups, length, o.fresh)
+				if err == nil {
+					err = o.compare(world, fmt.Sprintf("%s, prompts of %d tokens", preset, length), out)
+				}
+				if err != nil {
 					return err
 				}
 			}
@@ -48,6 +63,11 @@ func newGRPO() *cobra.Command {
 	flags.IntVar(&o.Samples, "samples", 16, "samples of each")
 	flags.IntVar(&o.fresh, "new", 64, "tokens of a sample")
 	flags.IntVar(&o.micro, "micro", 0, "TRL's completions a forward pass; 0: all of a step")
+	flags.StringVar(&o.model, "model", "", "model folder, instead of a preset: it answers contextual-integrity items")
+	flags.StringVar(&o.data, "data", "", "file of these items, such as the released dataset.json")
+	cmd.MarkFlagsRequiredTogether("model", "data")
+	cmd.MarkFlagsMutuallyExclusive("model", "preset")
+	cmd.MarkFlagsMutuallyExclusive("model", "prompt")
 	flags.BoolVar(&o.vllm, "vllm", false, "vLLM samples for TRL, on a GPU")
 	return cmd
 }
@@ -64,12 +84,8 @@ var means = []struct {
 	{medianOf("gradient", "%.3f", func(d did) float64 { return d.Norm }), 0.15},
 }
 
-// compare compares whole steps at one length of prompts.
-func (o *groupOptions) compare(preset string, length int, out io.Writer) error {
-	world, err := promptWorld(preset, o.groups, length, o.fresh)
-	if err != nil {
-		return err
-	}
+// compare compares whole steps in a world.
+func (o *groupOptions) compare(world, what string, out io.Writer) error {
 	args := []string{"--world", world, "--group", fmt.Sprint(o.Samples), "--micro", fmt.Sprint(o.micro), "--kl",
 		fmt.Sprint(klCoef), "--rate", fmt.Sprint(groupRate)}
 	if o.vllm {
@@ -87,8 +103,8 @@ func (o *groupOptions) compare(preset string, length int, out io.Writer) error {
 		for _, m := range means {
 			columns = append(columns, m.column)
 		}
-		report(out, fmt.Sprintf("a step of GRPO, %s, %d prompts of %d tokens x %d answers of %d, %s", preset, o.groups,
-			length, o.Samples, o.fresh, o.dtype), all, columns...)
+		report(out, fmt.Sprintf("a step of GRPO, %s, %d prompts x %d answers of %d, %s", what, o.groups, o.Samples,
+			o.fresh, o.dtype), all, columns...)
 		return o.compareMeans(all)
 	})
 }
@@ -134,8 +150,14 @@ func openPupil(dir string, s setup) (_ worker, err error) {
 	if err != nil { // the process ends
 		return nil, err
 	}
+	var decoder rollout.Decoder = words{}
+	if _, err := os.Stat(filepath.Join(dir, "tokenizer.json")); err == nil {
+		if decoder, err = tokenizer.Load(dir); err != nil {
+			return nil, err
+		}
+	}
 	p.sampler = rollout.NewCached(p.engine, m.Config, p.learner.Weights, rollout.Options{Graph: s.graph(),
-		Decoder: words{}})
+		Decoder: decoder})
 	o := grpo.DefaultOptions()
 	o.Prompts, o.GroupSize, o.Updates, o.KL, o.KLCoef = len(p.world.Prompts), s.Samples, 1, grpo.K3, klCoef
 	p.trainer = &grpo.Trainer{Learner: p.learner, Options: o}

@@ -4,10 +4,10 @@ A driver alternates it with posttrain:
 
   python internal/bench/peer_grpo.py --world DIR --group 16
 
-DIR is a world of the driver: a Hugging Face model folder and prompts.json ({"new", "prompts"}), prompts of one length.
+DIR is a world of the driver: a Hugging Face model folder and prompts.json ({"new", "prompts"}).
 A step is GRPO with the k3 estimate of KL: a rollout of `group` completions a prompt by transformers' generate, rewards,
 the reference's log-probs, forward, backward, clip, AdamW. The reward is the share of even token ids, which both sides
-can compute. Text is words t2, t3, ... of one token each, so that prompts keep their lengths.
+can compute. Without a tokenizer in the folder text is words t2, t3, ... of one token each.
 
 First line out: {"ready": true, ...}. Then for each line in, one line out:
   step       {"did": "step", "seconds", "rollout_seconds", "scoring_seconds", "training_seconds", "tokens", ...}
@@ -148,10 +148,13 @@ class OnDemand(transformers.TrainerCallback):
 
 
 def train(args, world, out, say):
-    vocab = json.loads((args.world / "config.json").read_text())["vocab_size"]
-    prompts, tokenizer = [" ".join(f"t{i}" for i in ids) for ids in world["prompts"]], words(vocab)
+    if (args.world / "tokenizer.json").exists():
+        tokenizer = transformers.AutoTokenizer.from_pretrained(args.world, padding_side="left")
+    else:
+        tokenizer = words(json.loads((args.world / "config.json").read_text())["vocab_size"])
+    prompts = [tokenizer.decode(ids) for ids in world["prompts"]]
     if tokenizer(text=prompts)["input_ids"] != world["prompts"]:
-        raise SystemExit("the prompts' words are not the prompts' tokens")
+        raise SystemExit("the prompts' text does not have the prompts' tokens")
     wait = torch.cuda.synchronize if args.device != "cpu" else (lambda: None)
     callback = OnDemand(len(prompts) * args.group, say, wait)
     trainer = Timed(

@@ -8,8 +8,13 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/tokenizer"
 )
 
 // Files of worlds, beside the model.
@@ -36,7 +41,7 @@ func (p *problem) groups() []batch.Group {
 	return groups
 }
 
-// prompts is prompts.json: prompts of one length. peer_sample.py and peer_grpo.py read it too.
+// prompts is prompts.json: prompts, of one length unless they are a file's. peer_sample.py and peer_grpo.py read it too.
 type prompts struct {
 	New     int       `json:"new"` // tokens of every completion
 	Prompts [][]int32 `json:"prompts"`
@@ -89,6 +94,43 @@ func configOf(preset string) (*model.Config, error) {
 		"rms_norm_eps": %g, "rope_theta": %f, "hidden_act": "silu", "max_position_embeddings": 32768,
 		"tie_word_embeddings": true, "initializer_range": 0.08, "eos_token_id": 0, "torch_dtype": "float32"}`,
 		kind, p[0], p[1], p[2], p[3], p[4], p[5], p[6], epsilon, theta), nil)
+}
+
+// itemWorld makes a world of a model folder, with the CI-CoT prompts of the first n contextual-integrity items of a file
+// that are trained on by default.
+func itemWorld(folder, items string, n, fresh int) (dir string, err error) {
+	tok, err := tokenizer.Load(folder)
+	if err != nil {
+		return "", err
+	}
+	o := cirl.Defaults()
+	o.Model, o.Data.Train = folder, config.Names{items}
+	parts, err := o.Items(nil)
+	if err != nil {
+		return "", err
+	}
+	chat := &rollout.Local{Encoder: &batch.Encoder{Tokenizer: tok}}
+	cases, _, err := o.Cases(chat, ci.Train, parts[ci.Train], o.Data.MaxPromptTokens)
+	if err != nil {
+		return "", err
+	}
+	if len(cases) < n {
+		return "", fmt.Errorf("%s: %d items to train on, want %d or more", items, len(cases), n)
+	}
+	p := &prompts{New: fresh}
+	for _, c := range cases[:n] {
+		p.Prompts = append(p.Prompts, c.Tokens)
+	}
+	if dir, err = os.MkdirTemp("", "bench-"); err != nil {
+		return "", err
+	}
+	if err = os.CopyFS(dir, os.DirFS(folder)); err == nil {
+		err = writeJSON(dir, promptsFile, p)
+	}
+	if err != nil {
+		return "", errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, nil
 }
 
 // promptWorld makes a world of a preset with n random prompts. Tokens 0 and 1, which end and pad texts, do not occur.
