@@ -40,16 +40,8 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	}
 	defer closeAll()
 	t.chat.Sampler = t.Sampler
-	before, err := t.measure().Before(ctx)
-	if err != nil {
-		return nil, err
-	}
 	trainer := t.Trainer(t.rollouts(), "complete")
-	best, err := t.Learn(ctx, trainer)
-	if err != nil {
-		return nil, err
-	}
-	after, err := t.measure().After(ctx)
+	before, after, best, err := t.measure().Around(ctx, trainer)
 	if err != nil {
 		return nil, err
 	}

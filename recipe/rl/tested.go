@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/train"
 )
 
 // Draws makes the draws of a test other ones than those of the same seed elsewhere.
@@ -20,8 +21,21 @@ type Test[T any] struct {
 	Read func(i int, line []byte) (answer T, ofThisTest bool, err error) // the answer to prompt i of a line
 }
 
-// Before measures with the model before training, or takes the measurement from the folder of a run that is continued.
-func (t Test[T]) Before(ctx context.Context) ([]T, error) {
+// Around measures, trains to the last step, and measures with the best model.
+func (t Test[T]) Around(ctx context.Context, trainer *train.Trainer) (before, after []T, best *run.Best, err error) {
+	if before, err = t.before(ctx); err == nil {
+		best, err = t.Loop.Learn(ctx, trainer)
+	}
+	if err == nil {
+		kind := t.Loop.Kind()
+		done := fmt.Sprintf("the %s is in %s", kind, t.Loop.Folder.Path(kind))
+		after, err = t.measure(ctx, run.TestAfterName, "after", done)
+	}
+	return before, after, best, err
+}
+
+// before measures with the model before training, or takes the measurement from the folder of a run that is continued.
+func (t Test[T]) before(ctx context.Context) ([]T, error) {
 	answers, err := t.stored(run.TestBeforeName)
 	if err != nil {
 		return nil, err
@@ -31,12 +45,6 @@ func (t Test[T]) Before(ctx context.Context) ([]T, error) {
 		return answers, nil
 	}
 	return t.measure(ctx, run.TestBeforeName, "before", "nothing was trained yet")
-}
-
-// After measures with the trained model.
-func (t Test[T]) After(ctx context.Context) ([]T, error) {
-	kind := t.Loop.Kind()
-	return t.measure(ctx, run.TestAfterName, "after", fmt.Sprintf("the %s is in %s", kind, t.Loop.Folder.Path(kind)))
 }
 
 // stored reads a measurement of this very test split; it is empty where there is no file.
