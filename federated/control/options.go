@@ -20,17 +20,19 @@ type Options struct {
 	Environment string `yaml:"environment" want:"cartpole|swimmer|hopper|walker2d|humanoid" flag:"environment" help:"cartpole, or with MuJoCo (scripts/install-mujoco.sh) swimmer, hopper, walker2d or humanoid"`
 	// time steps of a batch; it begins with a fresh episode, and the last one is cut
 	Steps int `yaml:"steps" want:">=1 <=1048576" words:"a whole number from 1 to 1048576"`
+	// instead of steps: a batch is as many whole episodes
+	Trajectories int `yaml:"trajectories,omitempty" want:">=0 <=1024" zero:"a batch has steps" help:"whole episodes of a batch, which then has no number of steps; 0: it has control.steps"`
 	// the units of the hidden layers, of the policy and of the critic
 	Hidden     []int  `yaml:"hidden" want:">=1 <=65536" words:"whole numbers from 1 to 65536, such as [64, 64]"`
-	Activation string `yaml:"activation" want:"tanh|relu"`
+	Activation string `yaml:"activation" want:"tanh|relu" paper:"relu"`
 	// the means of continuous actions pass through tanh
-	OutputTanh bool `yaml:"output_tanh"`
+	OutputTanh bool `yaml:"output_tanh" paper:"true"`
 	// the logarithm of the standard deviation of continuous actions at the start; it is trained
 	LogStd float64 `yaml:"log_std"`
-	Gamma  float64 `yaml:"gamma" want:">0 <=1"`
-	Lambda float64 `yaml:"lambda" want:">=0 <=1"`
+	Gamma  float64 `yaml:"gamma" want:">0 <=1" paper:"0.99"`
+	Lambda float64 `yaml:"lambda" want:">=0 <=1" paper:"0.95"`
 	// what advantages are: gae, or discounted rewards from the step on (causal) or from the start (letter)
-	Returns string `yaml:"returns" want:"gae|causal|letter"`
+	Returns string `yaml:"returns" want:"gae|causal|letter" paper:"gae"`
 	// advantages have mean 0 and standard deviation 1 in a batch
 	Normalize bool `yaml:"normalize"`
 	// what the sum of the gradients is divided by

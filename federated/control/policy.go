@@ -36,6 +36,14 @@ func (s *samples) row(values []float64, i int) []float64 {
 	return values[i*width : (i+1)*width : (i+1)*width]
 }
 
+// cut keeps the first n steps.
+func (s *samples) cut(n int) {
+	for _, v := range []*[]float64{&s.observations, &s.actions, &s.advantages, &s.logp, &s.tapes} {
+		*v = (*v)[:len(*v)/s.n*n]
+	}
+	s.n = n
+}
+
 // forward fills the tape of one observation and returns the outputs.
 func (p *policy) forward(theta, x, tape []float64) []float64 {
 	p.net.forward(theta, x, tape)

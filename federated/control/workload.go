@@ -119,6 +119,9 @@ func (w *Workload) Collect(ctx context.Context, params []float64, version int) (
 		w.critic.learned = w.before
 	}
 	n, width := w.options.Steps, w.space
+	if k := w.options.Trajectories; k > 0 {
+		n = k * width.limit
+	}
 	b := &batch{workload: w, version: version, theta: slices.Clone(params), samples: samples{n: n,
 		observations: make([]float64, n*width.observations), actions: make([]float64, n*width.actions()),
 		advantages: make([]float64, n), logp: make([]float64, n), tapes: make([]float64, n*w.policy.net.tape())}}
@@ -139,12 +142,16 @@ func (w *Workload) sample(ctx context.Context, b *batch) (targets []float64, err
 	s, r := &b.samples, w.random("sample", b.version)
 	rewards := make([]float64, s.n)
 	var episodes []episode
-	for first := 0; first < s.n; first = episodes[len(episodes)-1].last {
+	end, most := 0, w.options.Trajectories
+	for end < s.n && (most == 0 || len(episodes) < most) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		episodes = append(episodes, w.episode(b, first, r, rewards))
+		e := w.episode(b, end, r, rewards)
+		episodes, end = append(episodes, e), e.last
 	}
+	s.cut(end)
+	rewards = rewards[:end]
 	values := make([]float64, s.n)
 	for i := range values {
 		values[i] = w.critic.value(s.row(s.observations, i))

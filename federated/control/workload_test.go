@@ -2,6 +2,7 @@ package control
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,6 +54,31 @@ func TestNorm(t *testing.T) {
 		g[i] *= float64(o.Steps) / float64(trajectories)
 	}
 	nearAll(t, "gradient by trajectories", h, g, 1e-12)
+}
+
+// TestWholeEpisodes: a batch of episodes is the batch of as many steps as they have.
+func TestWholeEpisodes(t *testing.T) {
+	o := small("cartpole")
+	o.Trajectories = 3
+	w, theta := started(t, o)
+	a, err := w.Collect(t.Context(), theta, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Trajectories, o.Steps = 0, a.Stats().Steps
+	other, _ := started(t, o)
+	b, err := other.Collect(t.Context(), theta, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Stats().Episodes != 3 || a.Stats() != b.Stats() {
+		t.Errorf("%+v, want 3 episodes and %+v", a.Stats(), b.Stats())
+	}
+	g, _ := a.Gradient()
+	want, _ := b.Gradient()
+	if !slices.Equal(g, want) {
+		t.Error("another gradient")
+	}
 }
 
 // TestEntropy: its weight adds the entropy's gradient, which differences give.

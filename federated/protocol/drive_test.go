@@ -16,6 +16,9 @@ import (
 // options of a method on the quadratic workload.
 func options(method string) protocol.Options {
 	o := protocol.Defaults(method)
+	if method == protocol.FedNPGADMM { // with all that its options add
+		o.Damping, o.LineSearch, o.Absent, o.Clip = new(0.1), new("on"), new("hold"), 3
+	}
 	o.Agents = 4
 	if protocol.Asynchronous(method) {
 		o.Updates = new(24)

@@ -57,7 +57,7 @@ type Options struct {
 	// The step of afedpg, fedpg, vanilla, and a3c's rate.
 	LR       *float64 `yaml:"lr,omitempty" want:">0" of:"momentum a3c" flag:"lr" help:"learning rate of the server's step"`
 	Rate     *string  `yaml:"rate,omitempty" want:"adam|published" of:"momentum" paper:"published"` // η = lr·sqrt(d), or η = lr
-	Schedule *string  `yaml:"schedule,omitempty" want:"constant|global|fosp" of:"momentum"`
+	Schedule *string  `yaml:"schedule,omitempty" want:"constant|global|fosp" of:"momentum" paper:"constant"`
 	Alpha    *float64 `yaml:"alpha,omitempty" want:">0 <=1" of:"momentum" paper:"0.001"` // of schedule constant
 
 	// The rule of afedpg, fedpg and vanilla: with adamw, rate, schedule and alpha have no effect.
@@ -69,13 +69,13 @@ type Options struct {
 	ValidateEvery int `yaml:"-"` // an agent's batches from one validation to the next; 0: no validation
 
 	// The step of fednpg-admm and fednpg.
-	Rho        *float64 `yaml:"rho,omitempty" want:">0" of:"fednpg-admm"`          // ADMM's penalty
-	Damping    *float64 `yaml:"damping,omitempty" want:">=0" of:"trust" paper:"0"` // added to the Fisher matrix
-	Delta      *float64 `yaml:"delta,omitempty" want:">0" of:"trust"`              // KL radius
-	Eta        *float64 `yaml:"eta,omitempty" want:">0" of:"trust"`                // factor of the step
-	Step       *string  `yaml:"step,omitempty" want:"trust|fixed" of:"trust"`      // η·sqrt(2δ/(gᵀy))·y, or η·y
+	Rho        *float64 `yaml:"rho,omitempty" want:">0" of:"fednpg-admm"`                   // ADMM's penalty
+	Damping    *float64 `yaml:"damping,omitempty" want:">=0" of:"trust" paper:"0"`          // added to the Fisher matrix
+	Delta      *float64 `yaml:"delta,omitempty" want:">0" of:"trust" paper:"0.01"`          // KL radius
+	Eta        *float64 `yaml:"eta,omitempty" want:">0" of:"trust"`                         // factor of the step
+	Step       *string  `yaml:"step,omitempty" want:"trust|fixed" of:"trust" paper:"trust"` // η·sqrt(2δ/(gᵀy))·y, or η·y
 	LineSearch *string  `yaml:"line_search,omitempty" want:"on|off" of:"trust" paper:"off"`
-	Inner      *int     `yaml:"inner,omitempty" want:">=1" of:"fednpg-admm"` // steps of ADMM in a round
+	Inner      *int     `yaml:"inner,omitempty" want:">=1" of:"fednpg-admm" paper:"1"` // steps of ADMM in a round
 	Absent     *string  `yaml:"absent,omitempty" want:"hold|drop" of:"fednpg-admm" paper:"drop"`
 	Forget     *int     `yaml:"forget,omitempty" want:">=1" of:"fednpg-admm"` // rounds that hold remembers an agent
 	CG         CG       `yaml:"cg"`
@@ -84,7 +84,7 @@ type Options struct {
 	Weights  *string        `yaml:"weights,omitempty" want:"equal|samples" of:"sync"`
 	Select   *float64       `yaml:"select,omitempty" want:">0 <=1" of:"sync"` // share of the agents in a round
 	Quorum   *float64       `yaml:"quorum,omitempty" want:">0 <=1" of:"sync"` // share of those to close when late
-	Deadline *time.Duration `yaml:"deadline,omitempty" want:">=0" zero:"wait for all" of:"sync"`
+	Deadline *time.Duration `yaml:"deadline,omitempty" want:">=0" zero:"wait for all" of:"sync" paper:"0s"`
 
 	// What the server accepts.
 	MaxDelay *int    `yaml:"max_delay,omitempty" want:">=0" zero:"4 for each agent" of:"async"`
@@ -92,7 +92,7 @@ type Options struct {
 
 	// Secure sums of methods in rounds: the server sees sums of masked updates alone, see [federated.Sum]. Each vector is
 	// first shortened to the norm Privacy.Clip, and gets its share of Gaussian noise.
-	Secure  bool              `yaml:"secure"`
+	Secure  bool              `yaml:"secure" paper:"false"`
 	Privacy federated.Privacy `yaml:"privacy"`
 
 	Local Training `yaml:"local"`
@@ -166,6 +166,9 @@ func Defaults(method string) Options {
 		o.Weights = new("samples")
 	}
 	o.Method, o.Agents, o.Wire, o.Clip, o.Privacy.Delta = method, 4, "float32", 3, 1e-5
+	if method == FedNPGADMM { // Algorithm 1 to the letter: docs/federated.md has what the options cost and bring
+		o.Damping, o.LineSearch, o.Absent, o.Clip = new(0.0), new("off"), new("drop"), 0
+	}
 	clearUnused(reflect.ValueOf(&o).Elem(), method)
 	return o
 }

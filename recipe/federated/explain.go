@@ -9,7 +9,6 @@ import (
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/control"
 	"github.com/posttrain/posttrain/federated/protocol"
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe"
 )
 
@@ -39,6 +38,7 @@ type explained struct {
 	Limits     string
 	Simulator  string
 	Departures string
+	Open       string // what the papers leave open
 
 	Shrink  float64
 	LastTry int
@@ -66,13 +66,14 @@ var titles = map[string]string{
 // Explain says in plain text what the options train: the algorithm with its numbers, and what it sends.
 func (o *Options) Explain() string {
 	e := explained{Options: o, Shared: o.ofModel(), Title: titles[o.Method], Waits: !protocol.Asynchronous(o.Method),
-		Shrink: federated.Shrink, LastTry: federated.Tries - 1, Limits: o.limits(), Departures: o.departures()}
+		Shrink: federated.Shrink, LastTry: federated.Tries - 1, Limits: o.limits(), Open: o.open()}
 	if o.world == nil {
 		defer o.Close()
 	}
 	if t, err := o.task(); err == nil {
 		e.D = len(t.Start())
 	}
+	e.Departures = o.departures()
 	if o.Rule != nil && *o.Rule == protocol.AdamW { // nothing is left of the method's own step
 		e.Title = o.Method + " with AdamW at the server: a step on the mean gradient of all agents, in rounds"
 		if !e.Waits {
@@ -125,18 +126,4 @@ func (o *Options) traffic(d int) (bytes federated.Traffic, sums int) {
 		bytes.Up = 8*(t.Up-search) + int64(o.Width())*search
 	}
 	return bytes, sums
-}
-
-// departures say where the method is not its paper's to the letter.
-func (o *Options) departures() string {
-	var all []string
-	for _, c := range new(config.Spec[protocol.Options]).Departures(&o.Options) {
-		if c.Now != "not given" {
-			all = append(all, fmt.Sprintf("%s: %s (paper: %s)", c.Key, c.Now, c.Was))
-		}
-	}
-	if all == nil {
-		return "none"
-	}
-	return strings.Join(all, "; ")
 }

@@ -94,6 +94,9 @@ func (o *Options) forModels(pairs bool) {
 	if o.Local.LR != nil {
 		o.Local.LR, o.Local.Epochs, o.Local.Minibatch = &local, &epochs, &minibatch
 	}
+	if o.Method == protocol.FedNPGADMM { // measured with these: docs/federated.md
+		o.Damping, o.LineSearch, o.Absent, o.Clip = new(0.1), new("on"), new(string(federated.Hold)), 3
+	}
 	switch {
 	case o.LR == nil:
 	case pairs:
@@ -145,6 +148,9 @@ func (o *Options) idle() map[string]string {
 	}
 	if o.ofModels() {
 		o.idleOfModels(all)
+	}
+	if o.Control.Trajectories > 0 {
+		all["control.steps"] = "a batch has control.trajectories whole episodes; remove one of the two"
 	}
 	return all
 }

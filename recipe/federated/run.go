@@ -363,7 +363,7 @@ func (m *simulating) other(samples int) protocol.Options {
 	}
 	o := defaultsOn(m.Workload, m.Compare, rule).Options
 	o.Agents, o.Wire, o.Samples = m.Agents, m.Wire, samples
-	if rule != protocol.AdamW { // it has no clip
+	if own := defaultsOn(m.Workload, m.Method, rule).Clip; rule != protocol.AdamW && m.Clip != own { // it has no clip
 		o.Clip = m.Clip
 	}
 	if o.Rounds != nil {
