@@ -55,7 +55,7 @@ func TestMinimalHasTheReleasedSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	file, err := parseCIRL("ci-rl.yaml", text, overridesOf(cirlFlags, []string{"model=m", "data.train=d.json", "backend=auto",
-		"data.items=", "train.gradient_checkpointing=false", "train.dtype=auto"}))
+		"data.items=", "data.prompt=cot", "train.max_grad_norm=1", "train.gradient_checkpointing=false", "train.dtype=auto"}))
 	if err != nil || !reflect.DeepEqual(file, c) {
 		t.Errorf("configs/ci-rl.yaml: %v\n%s\nwant\n%s", err, file.Resolved(), c.Resolved())
 	}
@@ -95,7 +95,7 @@ func TestRLFaults(t *testing.T) {
 			"required_weight: -1}\nvalidation: {temperature: -1, samples: -1, every: -2}", nil,
 			"f.yaml:5: data.validation_fraction 0: want a number above 0 and below 1\n" +
 				"f.yaml:6: data.test_fraction 1: want a number, 0 or more and below 1\n" +
-				"f.yaml:7: data.prompt \"long\": want compact, plain, cot, answer or a file such as ./prompt.tmpl\n" +
+				"f.yaml:7: data.prompt \"long\": want compact, plain, cot, released, answer or a file such as ./prompt.tmpl\n" +
 				"f.yaml:8: data.max_prompt_tokens -1: want a whole number, 0 or more\n" +
 				"f.yaml:9: sampling.max_new_tokens 0: want a whole number, 1 or more\n" +
 				"f.yaml:9: sampling.temperature -1: want a number, 0 (greedy) or more\n" +
@@ -152,7 +152,7 @@ func TestRLFaults(t *testing.T) {
 			"--group-size: grpo.group_size 1: want a whole number, 2 or more\n" +
 				"--kl: grpo.kl \"k4\": want none, k1, k2 or k3\n" +
 				"--max-new-tokens: sampling.max_new_tokens \"x\": want a whole number, 1 or more\n" +
-				"--prompt: data.prompt \"cod\": want compact, plain, cot, answer or a file such as ./prompt.tmpl\n" +
+				"--prompt: data.prompt \"cod\": want compact, plain, cot, released, answer or a file such as ./prompt.tmpl\n" +
 				"--temperature: sampling.temperature 0: all completions of a prompt would be the same, and their " +
 				"advantages 0: want a number above 0"},
 		{"missing", "command: ci-rl", nil,
@@ -289,8 +289,9 @@ func TestDeviationsFromTheReleasedRun(t *testing.T) {
 		"data.items": "all", "data.validation_fraction": "0.1",
 	}
 	released := map[string]string{
-		"data.prompt": "cot", "sampling.max_new_tokens": "2048", "grpo.updates_per_rollout": "1", "grpo.kl": "k3",
-		"data.items": "released", "validation.every": "240", "train.epochs": "150", "lora.rank": "not given",
+		"data.prompt": "released", "sampling.max_new_tokens": "2048", "grpo.updates_per_rollout": "1, paper: 4",
+		"grpo.kl": "k3", "sampling.temperature": "1, paper: 0.7", "train.max_grad_norm": "4, paper: does not say",
+		"data.items": "released, paper: all", "validation.every": "240", "train.epochs": "150", "lora.rank": "not given",
 		"train.dtype": "bfloat16",
 	}
 	var sets []string
@@ -304,6 +305,9 @@ func TestDeviationsFromTheReleasedRun(t *testing.T) {
 	}
 	for _, c := range o.Deviations() {
 		value, given := set[c.Key]
+		if c.Key == "grpo.ratio_level" || c.Key == "grpo.aggregation" { // as released, not as in the paper
+			value, given = c.Now, strings.HasPrefix(c.Was, c.Now+", paper: ")
+		}
 		if was, ok := released[c.Key]; !given || ok && was != c.Was {
 			t.Errorf("%v, want %s", c, released[c.Key])
 		}

@@ -1,6 +1,7 @@
 package recipe_test
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -527,8 +528,26 @@ func TestExplain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := paper.Deviations(); len(d) != 1 || d[0].String() != "data.on_negative_gap: does not say, now clamp" {
-		t.Errorf("the paper's settings deviate: %v", d)
+	for _, part := range []string{"no option deviates from the paper's\n", "does not say: train.schedule constant, " +
+		"train.max_grad_norm 1, data.on_negative_gap clamp\n", "not compared: the prompts (paper: UltraFeedback's)"} {
+		if !strings.Contains(paper.Explain(), part) {
+			t.Errorf("the paper's settings: lacks %q:\n%s", part, paper.Explain())
+		}
+	}
+	for set, line := range map[string]string{
+		"lora.rank=8": "lora.rank: 8 (paper: not given)", "chat.variables=[a=b]": "chat: a=b (paper: the model's own template)",
+		"mode=online": "", // the defaults of online training are the paper's, but for the reward
+	} {
+		c, err := parse(minimal, set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := cmp.Or(line, "online.reward.kind: ci (paper: model)"); !strings.Contains(c.Explain(), want) {
+			t.Errorf("%s: lacks %q:\n%s", set, want, c.Explain())
+		}
+		if strings.Contains(c.Explain(), "online.rounds") {
+			t.Errorf("%s: rounds are the paper's:\n%s", set, c.Explain())
+		}
 	}
 	paper.Data.Transform = "auto"
 	if want := "data.reward_transform: auto (paper: logistic, of the reward model's own scores)"; !strings.Contains(
@@ -736,7 +755,13 @@ func TestReferenceFilesHaveEveryKey(t *testing.T) {
 		}
 	}
 	text, _ := configs.Files.ReadFile("ci-rl.yaml")
-	if c, err := parseCIRL("ci-rl.yaml", text, nil); err != nil || len(c.Deviations()) > 0 {
-		t.Errorf("%v: the released run deviates from itself: %v", err, c.Deviations())
+	c, err := parseCIRL("ci-rl.yaml", text, nil)
+	if err != nil || len(c.Deviations()) != 6 {
+		t.Errorf("%v: release and paper contradict each other in six keys: %v", err, c.Deviations())
+	}
+	for _, d := range c.Deviations() {
+		if !strings.HasPrefix(d.Was, d.Now+", paper: ") {
+			t.Errorf("the released run deviates from itself: %v", d)
+		}
 	}
 }

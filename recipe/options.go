@@ -140,12 +140,21 @@ func (b *Base) Describe() string {
 		b.Devices.Explain()
 }
 
+// OtherChat is a deviation where prompts are not laid out by the model's own chat template, as they are in the papers.
+func (b *Base) OtherChat() []config.Change {
+	if b.Chat.Template == "" && len(b.Chat.Variables) == 0 {
+		return nil
+	}
+	return []config.Change{{Key: "chat", Was: "the model's own template",
+		Now: strings.TrimSpace(b.Chat.Template + " " + strings.Join(b.Chat.Variables, " "))}}
+}
+
 // ListDeviations prints what is not as in a source, one a line.
 func ListDeviations(all []config.Change, source, where string) string {
 	if len(all) == 0 {
 		return fmt.Sprintf("no option deviates from the %s\n", cmp.Or(where, source+"'s"))
 	}
-	text := "not as in the " + source + ":\n"
+	text := "not as in the " + cmp.Or(where, source) + ":\n"
 	for _, c := range all {
 		text += fmt.Sprintf("  %s: %s (%s: %s)\n", c.Key, c.Now, source, c.Was)
 	}

@@ -73,7 +73,7 @@ var cirlFaults = []faultCase{
 	{"cold draws", nil, tinyCIRL(2, "--temperature", "0"), 2, []string{"--temperature",
 		"all completions of a prompt would be the same"}, nil},
 	{"no such prompt", nil, tinyCIRL(2, "--prompt", "short"), 2, []string{"--prompt", `"short"`,
-		"compact, plain, cot, answer or a file"}, nil},
+		"compact, plain, cot, released, answer or a file"}, nil},
 	{"a template with a field that no item has", withTemplate("{{.Task}}\n{{range .Attributes}}{{.Text}}{{end}}" +
 		"{{.Recipent}}"), tinyCIRL(2, "--prompt", "own.tmpl"), 2, []string{"--prompt", "own.tmpl:2",
 		"an item has no field .Recipent: want .Scenario, ", ".Recipient", ".Key, .Text"}, nil},

@@ -79,7 +79,11 @@ func TestExplain(t *testing.T) {
 	}
 	want := map[string][]string{
 		"ci-rl.yaml": {"GRPO", "clip(ρ, 0.8, 1.2)", "0.001·KL", "32 prompts a step, 16 completions each",
-			"1 update a step on 512 completions each", "every 240 steps", "AdamW at 1e-06", "no option deviates"},
+			"1 update a step on 512 completions each", "every 240 steps", "AdamW at 1e-06",
+			"ρ is 1, and the clip never acts", "grpo.updates_per_rollout: 1 (released: 1, paper: 4)",
+			"sampling.temperature: 1 (released: 1, paper: 0.7)", "whatever the options, not as in the release"},
+		"ci-rl-paper.yaml": {"4 updates a step on 128 completions each", "temperature 0.7",
+			"of each completion: exp of its tokens' summed log-ratios", "data.items: all (released: released, paper: all)"},
 		"federated.yaml": {"AFedPG", "α = 0.2", "θ̃ = θ + ((1-α)/α)", "a delay above 32", "each agent sends 5128 bytes",
 			"ends after 400 updates", "a factor of 2.21"},
 		"federated-admm.yaml": {"FedNPG-ADMM", "(H_i + (0.1 + 0.1)·I)⁻¹", "sqrt(2·0.01/gᵀy)·0.8^j", "for 10 rounds",

@@ -4,23 +4,25 @@ import (
 	_ "embed"
 	"fmt"
 	"strings"
+	"text/template"
 
 	"github.com/posttrain/posttrain/data"
 )
 
 // The forms of a prompt.
 const (
-	PromptCompact = "compact" // the miniature that the embedded model knows: what compact writes
-	PromptPlain   = "plain"   // the scenario, the task, the information, and a request for the format
-	PromptCoT     = "cot"     // the same with the CI-CoT instruction, which CI-RL trains with
-	PromptAnswer  = "answer"  // the same with a request for the answer alone: CI-RL without chain of thought
+	PromptCompact  = "compact"  // the miniature that the embedded model knows: what compact writes
+	PromptPlain    = "plain"    // the scenario, the task, the information, and a request for the format
+	PromptCoT      = "cot"      // the same with the CI-CoT instruction of the dissertation's figure
+	PromptReleased = "released" // the whole text that CI-RL's release trains with
+	PromptAnswer   = "answer"   // as plain with a request for the answer alone: CI-RL without chain of thought
 )
 
 // PromptKinds are the forms of Prompt.
-var PromptKinds = []string{PromptCompact, PromptPlain, PromptCoT, PromptAnswer}
+var PromptKinds = []string{PromptCompact, PromptPlain, PromptCoT, PromptReleased, PromptAnswer}
 
 // accepted are the forms, in words.
-const accepted = "compact, plain, cot, answer or a file with a template"
+const accepted = "compact, plain, cot, released, answer or a file with a template"
 
 // ThinkPrefill follows the generation prompt in CI-RL, so that every completion begins inside a think block.
 const ThinkPrefill = "<think>\n"
@@ -52,6 +54,12 @@ func Prompt(item Item, kind string, order uint64) []data.Message {
 		return []data.Message{{Role: "user", Content: item.taskText(order) + answerInstruction}}
 	case PromptCoT:
 		return []data.Message{{Role: "user", Content: item.taskText(order) + strings.TrimSpace(cotInstruction)}}
+	case PromptReleased:
+		messages, err := released.fill(item.fields(order, true))
+		if err != nil {
+			panic(err) // the template is part of the program
+		}
+		return messages
 	}
 	panic(fmt.Sprintf("prompt %q: want one of %v", kind, PromptKinds))
 }
@@ -62,6 +70,13 @@ const plainInstruction = "Think first, inside <think> and </think>; then write t
 
 // answerInstruction asks for no thoughts.
 const answerInstruction = "Write the final message, and nothing else, inside <answer> and </answer>."
+
+// releasedTemplate is the prompt of CI-RL's release as a template (released/README.md): Apache-2.0.
+//
+//go:embed released/prompt.tmpl
+var releasedTemplate string
+
+var released = promptTemplate{template.Must(template.New(PromptReleased).Parse(releasedTemplate))}
 
 // cotInstruction is that of the CI-CoT figure of the dissertation, word for word.
 //

@@ -17,9 +17,9 @@ import (
 
 // Form is the form of prompts.
 type Form struct {
-	Prompt   string `yaml:"prompt" want:"compact|plain|cot|answer|@file" flag:"prompt" help:"form of the prompts: cot (CI-CoT: think about every piece of information), plain, compact (the embedded model's), answer (no thoughts), or a template's file (docs/data.md)"`
+	Prompt   string `yaml:"prompt" want:"compact|plain|cot|released|answer|@file" flag:"prompt" help:"form of the prompts: cot (CI-CoT: think about every piece of information), released (CI-RL's own text), plain, compact (the embedded model's), answer (no thoughts), or a template's file (docs/data.md)"`
 	Template string `yaml:"template,omitempty" want:"@text" help:"the text of the template's file, which a run keeps"`
-	Prefill  bool   `yaml:"prefill" help:"answers begin with <think>; default: for the forms cot and a file"`
+	Prefill  bool   `yaml:"prefill" help:"answers begin with <think>; default: for the forms cot, released and a file"`
 }
 
 // Resolve forgets the text of a template that the file has where the command line names another form.
@@ -55,7 +55,12 @@ func (f *Form) IsFile() bool { return !slices.Contains(PromptKinds, f.Prompt) }
 
 // Thinks says that the form asks for thoughts as CI-RL does, so that answers begin with <think> unless the user says
 // otherwise.
-func (f *Form) Thinks() bool { return f.IsFile() || f.Prompt == PromptCoT }
+func (f *Form) Thinks() bool {
+	return f.IsFile() || f.Prompt == PromptCoT || f.Prompt == PromptReleased
+}
+
+// IsReleased says that the prompts are those of CI-RL's release, under whatever name.
+func (f *Form) IsReleased() bool { return f.Prompt == PromptReleased || f.Template == releasedTemplate }
 
 // Suits is the format of answers that the form asks for, as the reward names it, where the user names none.
 func (f *Form) Suits(format string, given bool) string {

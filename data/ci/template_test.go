@@ -118,11 +118,11 @@ func TestLoad(t *testing.T) {
 	if err := kept.Load(); err != nil {
 		t.Error(err)
 	}
-	wantError(t, (&Form{Prompt: "gone.tmpl"}).Load(), "gone.tmpl: no such file", "cot, answer or a file with a template")
+	wantError(t, (&Form{Prompt: "gone.tmpl"}).Load(), "gone.tmpl: no such file", "released, answer or a file with a template")
 	wantError(t, (&Form{Prompt: t.TempDir()}).Load(), "is a directory", "a file with a template")
 	wantError(t, (&Form{Prompt: PromptCoT, Template: "x"}).Load(), "prompt cot has its own words", "remove one")
 	for kind, thinks := range map[string]bool{PromptCompact: false, PromptPlain: false, PromptCoT: true, PromptAnswer: false,
-		"own.tmpl": true} {
+		PromptReleased: true, "own.tmpl": true} {
 		f := Form{Prompt: kind}
 		if f.Thinks() != thinks || f.IsFile() != strings.HasSuffix(kind, ".tmpl") {
 			t.Errorf("%s: thinks %v, file %v", kind, f.Thinks(), f.IsFile())
@@ -130,20 +130,20 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// exported is what scripts/ci-rl/export_prompts.py --fixtures writes of an item.
+// exported is a line of hashes.jsonl, about an item.
 type exported struct {
 	Row    int      `json:"row"` // of the data file, from 1
 	Keys   []string `json:"keys"`
 	SHA256 string   `json:"sha256"` // of the prompt
 }
 
-// TestReleasedPrompts: the template that scripts/ci-rl/export_prompts.py exports from CI-RL's release gives, for every
-// item that the release keeps, the prompt that the release's own code gave, in the order that it drew.
+// TestReleasedPrompts: the form released gives, for every item that the release keeps, the prompt that the release's own
+// code gave, in the order that it drew.
 func TestReleasedPrompts(t *testing.T) {
-	f := Form{Prompt: "testdata/released/released.tmpl", Prefill: true}
-	if err := f.Load(); err != nil {
-		t.Fatal(err)
+	if f := (Form{Prompt: "released/prompt.tmpl"}); f.Load() != nil || !f.IsReleased() {
+		t.Error("the template's file is not the form released")
 	}
+	f := Form{Prompt: PromptReleased, Prefill: true}
 	items, _, err := ReadItems(need.File(t, "data", "contextual-integrity/dataset.json"), ReleasedItems)
 	if err != nil || len(items) != 639 {
 		t.Fatalf("%d items, want 639: %v", len(items), err)
@@ -169,10 +169,6 @@ func TestReleasedPrompts(t *testing.T) {
 // inOrder is the prompt of an item whose attributes are listed in the order of keys.
 func inOrder(t *testing.T, f *Form, item Item, keys []string) string {
 	t.Helper()
-	parsed, err := parseTemplate(f.Prompt, f.Template)
-	if err != nil {
-		t.Fatal(err)
-	}
 	values, texts := item.fields(0, f.Prefill), map[string]string{}
 	var ours []string
 	for _, a := range values.Annotated {
@@ -185,7 +181,7 @@ func inOrder(t *testing.T, f *Form, item Item, keys []string) string {
 	for _, key := range keys {
 		values.Annotated = append(values.Annotated, listed{key, texts[key]})
 	}
-	messages, err := parsed.fill(values)
+	messages, err := released.fill(values)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // Explain says in plain text what the configuration trains: the reward and the objective as formulas with their
-// numbers, the training around them, and every option that is not the released one. Its lines end in \n.
+// numbers, the training around them, and what is not as in the released run or the paper. Its lines end in \n.
 func (o *Options) Explain() string {
 	r, from := o.Reward, o.Data.Train.String()
 	if o.Data.Scenarios > 0 {
@@ -24,20 +24,54 @@ func (o *Options) Explain() string {
 			"restricted), -1 on a broken format\n", r.RequiredWeight, r.RestrictedWeight) +
 		o.settings().Objective() + o.Base.Describe() +
 		fmt.Sprintf("data: %s, %s\n", from, o.Data.Describe()) + o.settings().Course() +
-		recipe.ListDeviations(o.Deviations(), "released", "released run's (configs/ci-rl.yaml)")
+		recipe.ListDeviations(o.Deviations(), "released", "release (configs/ci-rl.yaml) or not as in the paper "+
+			"(configs/ci-rl-paper.yaml)") + differences
 }
 
-// Deviations are the keys in which a run differs from the released one: Was is the released value, Now the run's. Keys
-// that are left out change what is computed by rounding alone, or follow from another one that is listed.
+// differences are those that no option removes.
+const differences = `whatever the options, not as in the release:
+  the split is another draw; the last, smaller batch of an epoch is filled up; norms and biases do not decay;
+  token-mean is over all tokens of an update, not over those of micro-batches of 8,192 tokens
+`
+
+// Deviations are the keys in which a run differs from the released run or from the paper: Was is the released value,
+// with the paper's beside it where the two contradict each other, Now the run's. Keys that are left out change what is
+// computed by rounding alone, or follow from another one that is listed.
 func (o *Options) Deviations() []config.Change {
+	all := o.departures()
+	name, text := recipe.ReleasedConfig("ci-rl-paper.yaml")
+	paper, err := Spec.Parse(name, text, config.Input{})
+	if err != nil {
+		panic(err) // the file is part of the program
+	}
+	for _, p := range paper.departures() {
+		if p.Key == "data.items" && o.Data.Train.Are(embedded.Name) {
+			continue
+		}
+		at := slices.IndexFunc(all, func(c config.Change) bool { return c.Key == p.Key })
+		if at < 0 { // the run is as released
+			at, all = len(all), append(all, config.Change{Key: p.Key, Was: p.Was, Now: p.Was})
+		}
+		said := p.Now
+		if p.Key == "train.max_grad_norm" {
+			said = "does not say"
+		}
+		all[at].Was += ", paper: " + said
+	}
+	return all
+}
+
+// departures are those from the released run.
+func (o *Options) departures() []config.Change {
 	mine := *o
 	mine.Data.Items = cmp.Or(mine.Data.Items, ci.AllItems)
+	if mine.Data.IsReleased() {
+		mine.Data.Prompt = ci.PromptReleased
+	}
 	all := slices.DeleteFunc(Spec.Departures(&mine), func(c config.Change) bool {
 		switch c.Key {
 		case "data.items":
 			return o.Data.Train.Are(embedded.Name)
-		case "train.dtype":
-			return o.Train.DType == "auto"
 		case "train.epochs":
 			return o.Train.MaxSteps > 0
 		case "grpo.kl_coef":
@@ -48,5 +82,5 @@ func (o *Options) Deviations() []config.Change {
 	if o.Data.Train.Are(embedded.Name) {
 		all = append(all, config.Change{Key: "data.train", Was: "a file", Now: embedded.Name})
 	}
-	return all
+	return append(all, o.OtherChat()...)
 }

@@ -18,10 +18,11 @@ const Command = "ci-rl"
 
 // Options say what is trained, on what and how. A training step is a rollout batch with its updates.
 type Options struct {
-	recipe.Base `yaml:",inline" defaults:"train.epochs=150 train.learning_rate=1e-6 train.schedule=constant train.weight_decay=0.01 train.checkpoint_every=240 train.share_prefix=" paper:"adapter= lora.rank=0 lora.alpha=0 lora.rslora=false lora.targets= quantize= train.epochs=150 train.max_steps=0 train.learning_rate=1e-6 train.schedule=constant train.warmup_steps=0 train.weight_decay=0.01 train.adam_beta1=0.9 train.adam_beta2=0.999 train.adam_epsilon=1e-8 train.max_grad_norm=1 train.dtype=bfloat16 train.moments= train.shuffle=true"`
+	// The tags paper are the released run; explain.go adds what the paper says.
+	recipe.Base `yaml:",inline" defaults:"train.epochs=150 train.learning_rate=1e-6 train.schedule=constant train.weight_decay=0.01 train.checkpoint_every=240 train.share_prefix=" paper:"adapter= lora.rank=0 lora.alpha=0 lora.rslora=false lora.targets= quantize= train.epochs=150 train.max_steps=0 train.learning_rate=1e-6 train.schedule=constant train.warmup_steps=0 train.weight_decay=0.01 train.adam_beta1=0.9 train.adam_beta2=0.999 train.adam_epsilon=1e-8 train.max_grad_norm=4 train.dtype=bfloat16 train.moments= train.shuffle=true"`
 	Data        Data                   `yaml:"data"`
 	Sampling    rl.Sampling            `yaml:"sampling"`
-	Rollout     fleet.Options          `yaml:"rollout,omitempty" paper:"ahead=0"`
+	Rollout     fleet.Options          `yaml:"rollout,omitempty"`
 	Reward      reward.Options         `yaml:"reward"`
 	GRPO        grpo.Options           `yaml:"grpo" paper:"importance_cap=0 norm_length=0"`
 	Validation  grpo.ValidationOptions `yaml:"validation"`
@@ -33,7 +34,7 @@ type Data struct {
 	Scenarios       int    `yaml:"scenarios,omitempty" want:">=0" words:"a whole number, 3 or more" help:"how many embedded scenarios are made, those for validation and test included (2000)"`
 	Items           string `yaml:"items,omitempty" want:"|all|released" words:"all or released" paper:"released" help:"items of the files: those that the released preprocessing keeps, or all"`
 	rl.Parts        `yaml:",inline"`
-	ci.Form         `yaml:",inline" paper:"prompt=cot prefill=true"`
+	ci.Form         `yaml:",inline" paper:"prompt=released prefill=true"`
 	MaxPromptTokens int `yaml:"max_prompt_tokens" want:">=0" default:"768" paper:"768" help:"longer prompts are dropped and counted; 0: no limit"`
 }
 

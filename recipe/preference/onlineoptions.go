@@ -16,14 +16,14 @@ const eachRound = "round"
 
 // Online says how mode online makes pairs.
 type Online struct {
-	Rounds           int `yaml:"rounds" want:">=1" default:"3" flag:"rounds" help:"online: parts of the prompts, each answered by the model so far"`
+	Rounds           int `yaml:"rounds" want:">=1" default:"3" paper:"3" flag:"rounds" help:"online: parts of the prompts, each answered by the model so far"`
 	Prompts          int `yaml:"prompts" want:">=0" zero:"all" help:"of the whole run; 0: all"`
-	Samples          int `yaml:"samples" want:">=2" default:"8" flag:"samples" help:"online: answers to each prompt"`
-	rollout.Sampling `yaml:",inline" flags:"-" defaults:"max_new_tokens=512 temperature=1"`
+	Samples          int `yaml:"samples" want:">=2" default:"8" paper:"8" flag:"samples" help:"online: answers to each prompt"`
+	rollout.Sampling `yaml:",inline" flags:"-" defaults:"max_new_tokens=512 temperature=1" paper:"temperature=1 top_k=0 top_p=0 min_p=0"`
 	CacheGB          float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory" help:"most gigabytes of the cache of keys and values; 0: a quarter of the memory"`
 
 	Reference string         `yaml:"reference" want:"start|round" default:"start" help:"of the loss: the model before training (start), or before each round"`
-	Reward    scorer.Options `yaml:"reward" defaults:"kind=ci"`
+	Reward    scorer.Options `yaml:"reward" defaults:"kind=ci" paper:"kind=model"`
 
 	// Of contextual-integrity items: how many embedded ones are made, the shares that ci-rl with the same seed and
 	// shares validates and tests on, which no round has, and the form of their prompts.

@@ -23,7 +23,7 @@ const Command = "mappo"
 type Options struct {
 	// where the pairs come from: a file, or answers that the model gives while it trains; "": offline
 	Mode        string `yaml:"mode,omitempty" want:"|offline|online" words:"offline or online" flag:"mode" help:"offline: pairs of a file; online: pairs of the model's own answers"`
-	recipe.Base `yaml:",inline" defaults:"train.batch_size=128 train.learning_rate=5e-7 train.warmup_steps=100 train.weight_decay=0.01" paper:"train.batch_size=128 train.learning_rate=5e-7 train.warmup_steps=100 train.weight_decay=0.01 train.dtype=bfloat16"`
+	recipe.Base `yaml:",inline" defaults:"train.batch_size=128 train.learning_rate=5e-7 train.warmup_steps=100 train.weight_decay=0.01" paper:"adapter= lora.rank=0 quantize= train.moments= train.batch_size=128 train.learning_rate=5e-7 train.warmup_steps=100 train.weight_decay=0.01 train.dtype=bfloat16"`
 	Reference   string         `yaml:"reference" hub:"model" words:"a model folder, org/name on the hub, or nothing" flag:"reference" help:"folder of the reference model; empty: the model before training"`
 	Data        Data           `yaml:"data"`
 	Loss        losses.Options `yaml:"loss"`
@@ -185,7 +185,7 @@ func (o *Options) Explain() string {
 		fmt.Fprintf(&s, "data: %s\n", o.Data.Source)
 	}
 	s.WriteString(recipe.DescribeTraining(o.Train, recipe.DescribeBatch(o.Train, o.unit())))
-	s.WriteString(recipe.ListDeviations(o.Deviations(), "paper", ""))
+	s.WriteString(recipe.ListDeviations(o.Deviations(), "paper", "") + o.leftOpen())
 	return s.String()
 }
 
@@ -206,6 +206,25 @@ func (o *Options) reference() string {
 
 const before = "the model before training"
 
+// leftOpen are the choices in force that the paper leaves open, and what cannot be compared with it.
+func (o *Options) leftOpen() string {
+	t, choices := o.Train, []string{}
+	choice := func(key string, value any) { choices = append(choices, fmt.Sprint(key, " ", value)) }
+	if choice("train.schedule", t.Schedule); t.MaxSteps == 0 {
+		choice("train.epochs", t.Epochs)
+	}
+	choice("train.max_grad_norm", t.MaxGradNorm)
+	if o.Loss.NeedsGap() {
+		choice("data.on_negative_gap", o.Data.OnNegativeGap)
+	}
+	if o.isOnline() {
+		choice("online.reference", o.Online.Reference)
+		choice("online.max_new_tokens", o.Online.MaxNew)
+	}
+	return "the paper does not say: " + strings.Join(choices, ", ") + "\nnot compared: the prompts (paper: " +
+		"UltraFeedback's), the pairs (best and worst of the model's own 8 answers) and the reward model (FsfairX)\n"
+}
+
 // Deviations are the options that are not the paper's, the loss's own among them.
 func (o *Options) Deviations() []config.Change {
 	all := o.Loss.Deviations()
@@ -221,9 +240,11 @@ func (o *Options) Deviations() []config.Change {
 		if o.Data.Transform != "logistic" {
 			differ("data.reward_transform", o.Data.Transform, "logistic, of the reward model's own scores")
 		}
-		differ("data.on_negative_gap", o.Data.OnNegativeGap, "does not say")
 	}
-	return append(all, Spec.Departures(o)...)
+	all = append(all, slices.DeleteFunc(Spec.Departures(o), func(c config.Change) bool {
+		return strings.HasPrefix(c.Key, onlineKey+".") && !o.isOnline()
+	})...)
+	return append(all, o.OtherChat()...)
 }
 
 // Resolved is everything in force as YAML, which loads to the same value.

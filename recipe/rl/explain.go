@@ -49,8 +49,12 @@ func (s Settings) loss() string {
 		surrogate = fmt.Sprintf("-clip(ρ, %.4g, %.4g)·A·logπ, the clipped ratio without a gradient,", 1-g.ClipLow,
 			1+g.ClipHigh)
 	}
-	return fmt.Sprintf("  loss = %s of %s%s\n  ρ = π/π_old %s; π_old is the policy before the step's first update\n",
-		weights, surrogate, kl, ratio)
+	clip := ""
+	if g.Updates == 1 {
+		clip = ", and there is one: ρ is 1, and the clip never acts"
+	}
+	return fmt.Sprintf("  loss = %s of %s%s\n  ρ = π/π_old %s; π_old is the policy before the step's first update%s\n",
+		weights, surrogate, kl, ratio, clip)
 }
 
 func (s Settings) kl() string {
