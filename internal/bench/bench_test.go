@@ -152,7 +152,8 @@ func TestFirstPairsOfAPackedFile(t *testing.T) {
 
 // TestTables: every arm of every table is a run that posttrain takes.
 func TestTables(t *testing.T) {
-	for _, name := range []string{"cartpole", "swimmer", "natural", "absent", "ci-rl", "prior"} {
+	for _, name := range []string{"cartpole", "swimmer", "natural", "absent", "ci-rl", "prior", "claims",
+		"fedppo-rates"} {
 		table, err := tableOf(name)
 		if err != nil || len(table.arms) == 0 {
 			t.Fatal(name, err)
@@ -180,7 +181,7 @@ func TestTables(t *testing.T) {
 // TestSeeds: the table has the mean of the seeds with Student's interval, and pairs the runs of a seed for a difference.
 // With two values Student's t is 12.706, and half the interval 12.706 times half their distance.
 func TestSeeds(t *testing.T) {
-	o, out := &seedsOptions{binary: "none", dir: t.TempDir(), seeds: 2}, new(strings.Builder)
+	o, out := &seedsOptions{binary: "none", dir: t.TempDir(), seeds: 2, first: 1}, new(strings.Builder)
 	for name, x := range map[string][3]float64{"none-1": {-1, -4, 0.5}, "none-2": {-3, -4, 0.7},
 		"mappo-1": {1, -1, 0.6}, "mappo-2": {-1, -2, 0.6}} {
 		f, err := run.Create(filepath.Join(o.dir, name), "test")
@@ -221,9 +222,14 @@ func TestFinalReturn(t *testing.T) {
 			"bytes_up/1": 3e3}})
 	}
 	delete(all[39].Values, "return")
-	final, up := federatedMeasures[0].of, federatedMeasures[1].of
-	if a, b, c := final(all, nil), final(all, []string{"a", "updates=40"}), up(all, nil); a != 34 || b != 29 || c != 2 {
+	final, up := federatedMeasures[0].of, federatedMeasures[3].of
+	a, c := final(all), up(all)
+	all[0].Values["bytes_up/1"] = 0 // an update: its agent alone has sent
+	if b := final(all); a != 34 || b != 29 || c != 2 {
 		t.Errorf("%v, %v and %v kB", a, b, c)
+	}
+	if got := iterations(all); len(got) != 20 || got[0] != 0.5 || got[19] != 38 {
+		t.Errorf("%v", got)
 	}
 }
 

@@ -1,24 +1,31 @@
 package main
 
 import (
+	"cmp"
 	_ "embed"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
-	"gonum.org/v1/gonum/stat/distuv"
 
 	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/losses"
+	"github.com/posttrain/posttrain/recipe/federated"
 )
 
 //go:embed tables.txt
@@ -29,6 +36,7 @@ type seedsTable struct {
 	command []string
 	sets    []string // of all arms
 	arms    [][]string
+	tasked  bool // it is for each of the four tasks
 }
 
 // tableOf reads a table: a line [NAME] COMMAND: KEY=VALUE…, then a line ARM KEY=VALUE… for each row, or ARM minus ARM.
@@ -47,54 +55,120 @@ func tableOf(name string) (t seedsTable, err error) {
 	return t, nil
 }
 
+// words are those of the command, before its flags.
+func (t seedsTable) words() int {
+	if i := slices.Index(t.command, "--config"); i >= 0 {
+		return i
+	}
+	return len(t.command)
+}
+
 // seedsOptions are where the runs are, and what holds for all of them.
 type seedsOptions struct {
-	binary, dir string
-	seeds, jobs int
-	set         []string
+	binary, dir     string
+	results, figure string
+	against         string // of the figure: iterations or time
+	task            string // of the tables for all four
+	iterations      int    // of these; 0: those of the preset
+	seeds, first    int
+	jobs            int
+	set             []string
+
+	mu    sync.Mutex
+	known []outcome
+}
+
+// outcome is what is kept of a run: a line of a file in internal/bench/results.
+type outcome struct {
+	Arm      string             `json:"arm"`
+	Seed     int                `json:"seed"`
+	Sets     string             `json:"sets"` // a run with others is another run
+	Measures map[string]float64 `json:"measures"`
+	Returns  []float64          `json:"returns,omitempty"` // of each iteration of agents; null: no episode ended
 }
 
 func newSeeds() *cobra.Command {
 	o := &seedsOptions{}
 	cmd := &cobra.Command{Use: "seeds TABLE",
-		Short: "A table of docs/federated.md or docs/mappo.md, from runs of several seeds",
+		Short: "A table of docs/federated.md or docs/mappo.md, and its figure, from runs of several seeds",
 		Long: `An arm of a table (internal/bench/tables.txt) runs once for each seed in the folder DIR/TABLE/ARM-SEED. What
-has ended there is not run again, what was interrupted continues. Then it prints a row for each arm, with 95% intervals
-(Student's t over seeds). A row minus another one has the differences of the runs of a seed.`,
+has ended there is not run again, what was interrupted continues, and what RESULTS/TABLE.jsonl has is taken from there.
+Then it prints a row for each arm, with 95% intervals (Student's t over seeds). A row minus another one has the
+differences of the runs of a seed. In names of tables with TASK, --task takes its place, with the length of its preset.`,
 		Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := tableOf(args[0])
+			if err == nil {
+				err = o.fill(&t)
+			}
 			if err != nil {
 				return err
 			}
-			o.dir = filepath.Join(o.dir, args[0])
+			name := args[0]
+			if t.tasked {
+				name += "-" + o.task
+			}
+			o.dir = filepath.Join(o.dir, name)
+			if o.results != "" {
+				o.results = filepath.Join(o.results, name+".jsonl")
+			}
 			return o.run(t, cmd.OutOrStdout())
 		}}
 	flags := cmd.Flags()
 	flags.StringVar(&o.dir, "runs", "runs", "folder of the runs")
+	flags.StringVar(&o.results, "results", "internal/bench/results", "folder of what is kept of the runs; \"\": nothing is")
+	flags.StringVar(&o.figure, "figure", "", "PNG file with the arms' mean returns and their 95% bands")
+	flags.StringVar(&o.against, "against", "iterations", "horizontal axis of the figure: iterations or time (virtual)")
+	flags.StringVar(&o.task, "task", "swimmer", "task of the tables for all four: swimmer, hopper, walker2d or humanoid")
+	flags.IntVar(&o.iterations, "iterations", 0, "rounds, or gradients of an agent, of these tables; 0: those of the preset")
 	flags.StringVar(&o.binary, "posttrain", "", "the program that trains (default: built with go)")
-	flags.IntVar(&o.seeds, "seeds", 5, "seeds of each arm, from 1")
+	flags.IntVar(&o.seeds, "seeds", 5, "seeds of each arm")
+	flags.IntVar(&o.first, "first", 1, "the first of them")
 	flags.IntVar(&o.jobs, "jobs", 1, "runs at a time")
 	flags.StringArrayVar(&o.set, "set", nil, "a key of all runs, such as control.steps=512")
 	return cmd
 }
 
-func (o *seedsOptions) run(t seedsTable, out io.Writer) error {
-	if err := os.MkdirAll(o.dir, 0o777); err != nil {
-		return err
-	}
-	if o.binary == "" {
-		o.binary = filepath.Join(o.dir, "posttrain")
-		if err := buildPosttrain(o.binary); err != nil {
+// fill puts the task and the number of iterations K into a table, as in rounds=K and updates=K*8.
+func (o *seedsOptions) fill(t *seedsTable) error {
+	for i, word := range t.command {
+		if !strings.Contains(word, "TASK") {
+			continue
+		}
+		t.command[i] = strings.ReplaceAll(word, "TASK", o.task)
+		preset, err := federated.Spec.Load(config.Input{Path: t.command[i]})
+		if err != nil {
 			return err
 		}
+		if t.tasked = true; o.iterations == 0 {
+			if o.iterations = preset.Most(); protocol.Asynchronous(preset.Method) {
+				o.iterations /= preset.Agents
+			}
+		}
+	}
+	for _, arm := range t.arms {
+		for i, word := range arm {
+			key, n, is := strings.Cut(word, "=K")
+			if !is {
+				continue
+			}
+			agents, err := strconv.Atoi(cmp.Or(strings.TrimPrefix(n, "*"), "1"))
+			if err != nil {
+				return fmt.Errorf("%s: %w", arm[0], err)
+			}
+			arm[i] = fmt.Sprint(key, "=", agents*o.iterations)
+		}
+	}
+	return nil
+}
+
+func (o *seedsOptions) run(t seedsTable, out io.Writer) error {
+	if err := errors.Join(os.MkdirAll(o.dir, 0o777), o.read()); err != nil {
+		return err
 	}
 	if err := o.train(t); err != nil {
 		return err
 	}
-	measures := federatedMeasures
-	if t.command[0] == "mappo" {
-		measures = priorMeasures
-	}
+	measures := measuresOf(t)
 	head, rule := "| arm |", "|---|"
 	for _, m := range measures {
 		head, rule = head+" "+m.title+" |", rule+"---|"
@@ -109,17 +183,63 @@ func (o *seedsOptions) run(t seedsTable, out io.Writer) error {
 				row[i] = slices.Clone(values[arm[0]][i])
 				floats.Sub(row[i], values[arm[2]][i])
 			}
-		} else if err := o.measure(t, arm, measures, row); err != nil {
+		} else if err := o.measure(t, arm, row); err != nil {
 			return err
 		}
 		values[name] = row
 		text := "| " + name + " |"
 		for i, m := range measures {
-			text += " " + interval(m.form, row[i]) + " |"
+			text += " " + run.Interval(m.form, row[i]) + " |"
 		}
 		fmt.Fprintln(out, text)
 	}
-	return nil
+	if o.figure == "" {
+		return nil
+	}
+	return o.draw(t)
+}
+
+func measuresOf(t seedsTable) []measure {
+	if t.command[0] == "mappo" {
+		return priorMeasures
+	}
+	return federatedMeasures
+}
+
+// read takes what is known from the file of results, which need not be there.
+func (o *seedsOptions) read() error {
+	text, err := os.ReadFile(o.results)
+	if o.results == "" || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for line := range strings.Lines(string(text)) {
+		var r outcome
+		if err == nil {
+			err = json.Unmarshal([]byte(line), &r)
+		}
+		o.known = append(o.known, r)
+	}
+	return err
+}
+
+// keep adds a result to the file.
+func (o *seedsOptions) keep(r outcome) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.known = append(o.known, r)
+	if o.results == "" {
+		return nil
+	}
+	line, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(o.results, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(line, '\n'))
+	return errors.Join(err, f.Close())
 }
 
 // train makes all runs of a table, the first seed of all arms first.
@@ -132,7 +252,7 @@ func (o *seedsOptions) train(t seedsTable) error {
 				continue
 			}
 			all.Go(func() error {
-				_, err := o.records(t, arm, seed+1)
+				_, err := o.result(t, arm, o.first+seed)
 				return err
 			})
 		}
@@ -141,26 +261,100 @@ func (o *seedsOptions) train(t seedsTable) error {
 }
 
 // measure takes the measures of an arm's runs.
-func (o *seedsOptions) measure(t seedsTable, arm []string, measures []measure, row [][]float64) error {
-	for seed := 1; seed <= o.seeds; seed++ {
-		records, err := o.records(t, arm, seed)
+func (o *seedsOptions) measure(t seedsTable, arm []string, row [][]float64) error {
+	for seed := range o.seeds {
+		r, err := o.result(t, arm, o.first+seed)
 		if err != nil {
 			return err
 		}
-		for i, m := range measures {
-			row[i] = append(row[i], m.of(records, arm))
+		for i, m := range measuresOf(t) {
+			x, has := r.Measures[m.title]
+			if !has {
+				x = math.NaN()
+			}
+			row[i] = append(row[i], x)
 		}
 	}
 	return nil
+}
+
+// result is what is known of the run of an arm and a seed, which is made first if need be.
+func (o *seedsOptions) result(t seedsTable, arm []string, seed int) (outcome, error) {
+	r := outcome{Arm: arm[0], Seed: seed, Sets: strings.Join(slices.Concat(t.command, t.sets, arm[1:], o.set), " "),
+		Measures: map[string]float64{}}
+	o.mu.Lock()
+	i := slices.IndexFunc(o.known, func(k outcome) bool { return k.Arm == r.Arm && k.Seed == seed && k.Sets == r.Sets })
+	if i >= 0 {
+		r = o.known[i]
+	}
+	o.mu.Unlock()
+	if i >= 0 {
+		return r, nil
+	}
+	records, err := o.records(t, arm, seed)
+	if err != nil {
+		return r, err
+	}
+	for _, m := range measuresOf(t) {
+		if x := m.of(records); !math.IsNaN(x) {
+			r.Measures[m.title] = math.Round(1e4*x) / 1e4
+		}
+	}
+	if t.command[0] != "mappo" {
+		r.Returns = iterations(records)
+	}
+	return r, o.keep(r)
+}
+
+// draw makes the figure: a panel for each beginning of the arms' names, up to the last -.
+func (o *seedsOptions) draw(t seedsTable) error {
+	var panels []run.Panel
+	for _, arm := range t.arms {
+		if arm[1] == "minus" {
+			continue
+		}
+		at := strings.LastIndex(arm[0], "-")
+		name, label := arm[0][at+1:], arm[0][:max(at, 0)]
+		var lines []run.Line
+		for seed := range o.seeds {
+			r, err := o.result(t, arm, o.first+seed)
+			if err != nil {
+				return err
+			}
+			l := run.Line{Y: r.Returns}
+			for i := range r.Returns {
+				x := float64(i + 1)
+				if o.against == "time" {
+					x *= r.Measures["virtual time"] / float64(len(r.Returns))
+				}
+				l.X = append(l.X, x)
+			}
+			lines = append(lines, l)
+		}
+		i := slices.IndexFunc(panels, func(p run.Panel) bool { return p.Label == label })
+		if i < 0 {
+			i = len(panels)
+			panels = append(panels, run.Panel{Label: label, X: map[string]string{"time": "virtual time, seconds"}[o.against]})
+		}
+		if panels[i].X == "" {
+			panels[i].X = "rounds, or gradients of an agent"
+		}
+		panels[i].Lines = append(panels[i].Lines, run.Band(name, lines))
+	}
+	return run.Curves(o.figure, fmt.Sprintf("mean return and its 95%% interval over %d seeds", o.seeds), panels)
 }
 
 // records makes the run of an arm and a seed, unless it has ended before, and reads its metrics.
 func (o *seedsOptions) records(t seedsTable, arm []string, seed int) ([]run.Record, error) {
 	dir := filepath.Join(o.dir, fmt.Sprint(arm[0], "-", seed))
 	if !run.Finished(dir) {
+		binary, err := o.build()
+		if err != nil {
+			return nil, err
+		}
 		args := append(slices.Clone(t.command), "--quiet")
 		if _, err := os.Stat(filepath.Join(dir, "config.yaml")); err == nil {
-			args = append(args, "--resume", dir)
+			args = append(slices.Clone(t.command[:t.words()]), "--quiet", "--resume", dir)
 		} else {
 			args = append(args, "--out", dir)
 			plain := slices.Contains(arm, "loss.prior=none") // which refuses keys of rewards
@@ -170,8 +364,8 @@ func (o *seedsOptions) records(t seedsTable, arm []string, seed int) ([]run.Reco
 				}
 			}
 		}
-		c, said := call(o.binary, args...), new(strings.Builder)
-		c.Stderr = io.MultiWriter(os.Stderr, said)
+		c, said := call(binary, args...), new(strings.Builder)
+		c.Stdout, c.Stderr = io.Discard, io.MultiWriter(os.Stderr, said)
 		// A policy that is certain of every action has no gradient left: its run ends early, and keeps its return.
 		if err := c.Run(); err != nil && !strings.Contains(said.String(), protocol.ErrStuck.Error()) {
 			return nil, fmt.Errorf("posttrain %s: %w", strings.Join(args, " "), err)
@@ -184,30 +378,87 @@ func (o *seedsOptions) records(t seedsTable, arm []string, seed int) ([]run.Reco
 	return records, err
 }
 
+// build gives the program that trains.
+func (o *seedsOptions) build() (string, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.binary != "" {
+		return o.binary, nil
+	}
+	path := filepath.Join(o.dir, "posttrain")
+	err := buildPosttrain(path)
+	if err == nil {
+		o.binary = path
+	}
+	return path, err
+}
+
 // measure is a number of a run; form is how it is printed.
 type measure struct {
 	title, form string
-	of          func(all []run.Record, arm []string) float64
+	of          func(all []run.Record) float64
 }
 
 // federatedMeasures are of runs of agents. An iteration is as many gradients as there are agents: a round, or as many
 // updates as there are agents. The final return is the mean over the last ten iterations.
 var federatedMeasures = []measure{
-	{"final return", "%.1f", func(all []run.Record, arm []string) float64 {
-		window := 10
-		if slices.ContainsFunc(arm, func(key string) bool { return strings.HasPrefix(key, "updates=") }) {
-			window *= agents(all[0]) // a record is an update
-		}
-		var returns []float64
-		for _, r := range all[max(0, len(all)-window):] {
-			if x, ok := r.Values["return"]; ok { // an episode ended in it
-				returns = append(returns, x)
-			}
-		}
-		return stat.Mean(returns, nil)
+	{"final return", "%.1f", func(all []run.Record) float64 {
+		return meanReturn(all[max(0, len(all)-lately*perIteration(all)):])
 	}},
+	{"over the run", "%.1f", meanReturn},
+	{"steps to 400, thousands", "%.1f", stepsTo400},
 	{"kB up, an agent", "%.1f", bytesOf("bytes_up/")}, {"down", "%.1f", bytesOf("bytes_down/")},
 	{"virtual time", "%.1f", ofLast("time")}, {"rounds without a step", "%.1f", ofLast("refused/step")},
+}
+
+const lately = 10 // iterations of a final return
+
+// meanReturn is that of the records in which an episode ended.
+func meanReturn(all []run.Record) float64 {
+	var returns []float64
+	for _, r := range all {
+		if x, ok := r.Values["return"]; ok {
+			returns = append(returns, x)
+		}
+	}
+	return stat.Mean(returns, nil)
+}
+
+// perIteration are the records of an iteration: one of a method in rounds, else one for each agent.
+func perIteration(all []run.Record) int {
+	n := agents(all[0])
+	for name, x := range all[0].Values {
+		if strings.HasPrefix(name, "bytes_up/") && x == 0 { // the others send later
+			return n
+		}
+	}
+	return 1
+}
+
+// iterations are the mean returns of the iterations, to a tenth. One in which no episode ended has that before it.
+func iterations(all []run.Record) (returns []float64) {
+	last := 0.0
+	for part := range slices.Chunk(all, perIteration(all)) {
+		if x := meanReturn(part); !math.IsNaN(x) {
+			last = math.Round(10*x) / 10
+		}
+		returns = append(returns, last)
+	}
+	return returns
+}
+
+// stepsTo400 are the time steps of an agent, in thousands, until the mean return of ten iterations is 400; those of the
+// whole run where it never is.
+func stepsTo400(all []run.Record) float64 {
+	window := lately * perIteration(all)
+	end := len(all)
+	for i := window; i < len(all); i++ {
+		if meanReturn(all[i-window:i]) >= 400 {
+			end = i
+			break
+		}
+	}
+	return all[end-1].Values["samples"] / 1e3 / float64(agents(all[0]))
 }
 
 // agents counts the agents of a run.
@@ -220,13 +471,13 @@ func agents(r run.Record) (n int) {
 	return n
 }
 
-func ofLast(metric string) func([]run.Record, []string) float64 {
-	return func(all []run.Record, _ []string) float64 { return all[len(all)-1].Values[metric] }
+func ofLast(metric string) func([]run.Record) float64 {
+	return func(all []run.Record) float64 { return all[len(all)-1].Values[metric] }
 }
 
 // bytesOf is the mean of the agents' kilobytes.
-func bytesOf(prefix string) func([]run.Record, []string) float64 {
-	return func(all []run.Record, _ []string) (sum float64) {
+func bytesOf(prefix string) func([]run.Record) float64 {
+	return func(all []run.Record) (sum float64) {
 		last := all[len(all)-1]
 		for i := range agents(last) {
 			sum += last.Values[fmt.Sprint(prefix, i)] / 1e3
@@ -240,19 +491,19 @@ func bytesOf(prefix string) func([]run.Record, []string) float64 {
 var priorMeasures = []measure{
 	{"log p(chosen)", "%+.2f", changeOf(losses.MetricLogpsChosen)},
 	{"log p(rejected)", "%+.2f", changeOf(losses.MetricLogpsRejected)},
-	{"chosen − rejected", "%+.2f", func(all []run.Record, _ []string) float64 {
-		return changeOf(losses.MetricLogpsChosen)(all, nil) - changeOf(losses.MetricLogpsRejected)(all, nil)
+	{"chosen − rejected", "%+.2f", func(all []run.Record) float64 {
+		return changeOf(losses.MetricLogpsChosen)(all) - changeOf(losses.MetricLogpsRejected)(all)
 	}},
-	{"margin at the end", "%+.3f", func(all []run.Record, _ []string) float64 {
+	{"margin at the end", "%+.3f", func(all []run.Record) float64 {
 		return evaluated(all, losses.MetricMargins, true)
 	}},
-	{"accuracy at the end, %", "%.2f", func(all []run.Record, _ []string) float64 {
+	{"accuracy at the end, %", "%.2f", func(all []run.Record) float64 {
 		return 100 * evaluated(all, losses.MetricAccuracies, true)
 	}},
 }
 
-func changeOf(metric string) func([]run.Record, []string) float64 {
-	return func(all []run.Record, _ []string) float64 {
+func changeOf(metric string) func([]run.Record) float64 {
+	return func(all []run.Record) float64 {
 		return evaluated(all, metric, true) - evaluated(all, metric, false)
 	}
 }
@@ -266,15 +517,4 @@ func evaluated(all []run.Record, metric string, last bool) float64 {
 		}
 	}
 	return found
-}
-
-// interval is a mean with its 95% interval over seeds. Equal values, and single ones, have no interval.
-func interval(form string, x []float64) string {
-	mean, deviation := stat.MeanStdDev(x, nil)
-	text, n := fmt.Sprintf(form, mean), float64(len(x))
-	if n > 1 && deviation > 0 {
-		t := distuv.StudentsT{Sigma: 1, Nu: n - 1}.Quantile(0.975)
-		text += fmt.Sprintf(" ± "+strings.Replace(form, "+", "", 1), t*deviation/math.Sqrt(n))
-	}
-	return text
 }

@@ -38,6 +38,8 @@ type Line struct {
 	Name   string
 	X, Y   []float64
 	Dashed bool // measured on held-out data
+
+	Low, High []float64 // a band around the line; nil: none
 }
 
 // kinds are the panels of every kind of run, with their metrics: rewards, then how far the policy has moved, how sure
@@ -160,6 +162,9 @@ func addLine(drawn *plot.Plot, l Line, c color.Color) error {
 	points := l.points()
 	if len(points) == 0 {
 		return nil
+	}
+	if err := addBand(drawn, l, c); err != nil {
+		return err
 	}
 	line, marks, err := plotter.NewLinePoints(points)
 	if err != nil {
