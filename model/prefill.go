@@ -11,6 +11,7 @@ type PrefillShape struct {
 	Prompts int  // B rows
 	Tokens  int  // P; shorter prompts are padded on the right
 	InGraph bool // the cache stays on the engine in the activations' type; otherwise it is float32 for the host
+	Echo    bool // how likely the prompts' own tokens are is wanted, and no cache
 }
 
 // PrefillInputs are a prefill's inputs as nodes. They need no mask: no token sees a later one, and padding comes last.
@@ -21,17 +22,23 @@ type PrefillInputs struct {
 
 	Inverse *Node // float32 [B, 1], 1/temperature
 
+	Next *Node // int32 [B*P], the token after each; of an Echo, which has no Source and no Inverse
+
 	shape PrefillShape
 }
 
 // PrefillInputs makes the graph's parameters for a prefill, in this order: embed rows (if hostRows) or tokens, source,
-// inverse temperature.
+// inverse temperature; or next.
 func (c *Config) PrefillInputs(g *Graph, s PrefillShape, hostRows bool) PrefillInputs {
 	in := PrefillInputs{shape: s}
 	if hostRows {
 		in.EmbedRows = Parameter(g, "embed_rows", shapes.Make(dtypes.Float32, s.Prompts*s.Tokens, c.HiddenSize))
 	} else {
 		in.Tokens = Parameter(g, "tokens", shapes.Make(dtypes.Int32, s.Prompts, s.Tokens))
+	}
+	if s.Echo {
+		in.Next = Parameter(g, "next", shapes.Make(dtypes.Int32, s.Prompts*s.Tokens))
+		return in
 	}
 	in.Source = Parameter(g, "source", shapes.Make(dtypes.Int32, s.Prompts))
 	in.Inverse = Parameter(g, "inverse_temperature", shapes.Make(dtypes.Float32, s.Prompts, 1))
@@ -57,10 +64,41 @@ func (d Decoded) Nodes() []*Node {
 // Prefill builds the pass over the prompts. Each layer's keys are [B, kv, D, P], rotated, with InGraph [B, kv, P, D],
 // and its values [B, kv, P, D]. Those of padding have no meaning. params are the weights in the order of Held.
 func (c *Config) Prefill(params []*Node, in PrefillInputs, o GraphOptions) Decoded {
-	c.checkParams(params)
-	s := c.newPrefill(in, o)
-	x := Reshape(ConvertDType(c.embed(params, in.EmbedRows, in.Tokens), o.ComputeType()), s.rowDims(c.HiddenSize)...)
 	var out Decoded
+	x := c.prefillRows(params, in, o, &out)
+	out.Head = c.sampleHead(x, params[c.HeadTable()], in.Inverse, nil)
+	return out
+}
+
+// Echo builds the same pass for inputs of an Echo. For each position p of [B*P] it gives log p of the token after it,
+// log p of the likeliest token there, both float32, and that token, int32. Those of padding have no meaning.
+func (c *Config) Echo(params []*Node, in PrefillInputs, o GraphOptions) []*Node {
+	x, table := c.prefillRows(params, in, o, &Decoded{}), params[c.HeadTable()]
+	n := x.Shape().Dim(0)
+	h := head{table: table, blocks: 1, chunk: c.headChunk(n, o)}
+	var parts [3][]*Node
+	for i, cut := range h.cuts(n) {
+		piece := cut(x)
+		if i > 0 {
+			piece = computeAfter(piece, parts[0][i-1])
+		}
+		z, _ := c.logitCap().apply(ConvertDType(logits(piece, table), dtypes.Float32))
+		y, _, _ := rowLogSumExp(z)
+		top, zero := ReduceAndKeep(z, ReduceMax, -1), ScalarZero(z.Graph(), dtypes.Float32)
+		own := ReduceSum(Where(Equal(places(z), asColumn(cut(in.Next))), z, zero), -1) // the very logit: it may be top
+		for k, part := range []*Node{Sub(own, y), Sub(Reshape(top, -1), y), Reshape(firstOf(z, top), -1)} {
+			parts[k] = append(parts[k], part)
+		}
+	}
+	return []*Node{h.join(parts[0]), h.join(parts[1]), h.join(parts[2])}
+}
+
+// prefillRows builds the layers up to the head: the hidden states of the prompts' last tokens [B, H], or in an Echo of
+// all [B*P, H]. out gets keys and values.
+func (c *Config) prefillRows(params []*Node, in PrefillInputs, o GraphOptions, out *Decoded) *Node {
+	c.checkParams(params)
+	s := c.newPrefill(params[0].Graph(), in, o)
+	x := Reshape(ConvertDType(c.embed(params, in.EmbedRows, in.Tokens), o.ComputeType()), s.rowDims(c.HiddenSize)...)
 	for layer := range c.Layers {
 		w := c.nameWeights(c.layerParams(params, layer), x)
 		q, k, v := s.project(layer, x, w)
@@ -71,16 +109,14 @@ func (c *Config) Prefill(params []*Node, in PrefillInputs, o GraphOptions) Decod
 		out.Keys = append(out.Keys, toCacheType(keys, in.shape.InGraph))
 		out.Values = append(out.Values, toCacheType(v, in.shape.InGraph))
 		mixed := attend(q, k, v, s.masks[c.Window(layer)])
-		if layer == c.Layers-1 {
+		if layer == c.Layers-1 && !in.shape.Echo {
 			s.inference.rows, s.swapped = in.shape.Prompts, swapsOperands(in.shape.Prompts, s.turn.DType())
 			x, mixed = s.lastRow(x), s.lastRow(mixed)
 		}
 		x = Add(x, s.attentionOut(Reshape(mixed, s.rowDims(c.Heads*c.HeadDim)...), w))
 		x = Add(x, s.mlp(x, w))
 	}
-	x = Reshape(inferenceNorm(x, c.lastNorm(params, x), c.RMSNormEps), -1, c.HiddenSize)
-	out.Head = c.sampleHead(x, params[c.HeadTable()], in.Inverse, nil)
-	return out
+	return Reshape(inferenceNorm(x, c.lastNorm(params, x), c.RMSNormEps), -1, c.HiddenSize)
 }
 
 // toCacheType converts x to the type of the cache.
@@ -99,8 +135,7 @@ type prefill struct {
 	masks     map[int]attentionMask // by window, of one row
 }
 
-func (c *Config) newPrefill(in PrefillInputs, o GraphOptions) *prefill {
-	g := in.Source.Graph()
+func (c *Config) newPrefill(g *Graph, in PrefillInputs, o GraphOptions) *prefill {
 	positions := Iota(g, shapes.Make(dtypes.Int32, 1, in.shape.Tokens), 1)
 	zeros := Zeros(g, positions.Shape())
 	row, rows := Inputs{Positions: positions, Groups: zeros, Segments: zeros}, in.shape.Prompts

@@ -11,16 +11,22 @@ import (
 	"unicode/utf8"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/rollout"
 )
 
 // plainAsk is what only a request without a chat template has.
 type plainAsk struct {
+	prompts []plainPrompt
+	stops   []int32 // end an answer like the model's own
+	ids     bool    // the reply has token ids
+	echo    bool    // the reply has the prompt, too
+	none    bool    // and no answer
+	native  bool    // of /generate
+}
+
+// plainPrompt is a text or token ids.
+type plainPrompt struct {
 	text   string
 	tokens []int32 // nil: text
-	stops  []int32 // end an answer like the model's own
-	ids    bool    // the reply has token ids
-	native bool    // of /generate
 }
 
 // readPlainAsk reads the body of a request of /v1/completions.
@@ -31,6 +37,8 @@ func readPlainAsk(body []byte) (*ask, *problem) {
 	maps.Copy(readers, map[string]reader{
 		"prompt":           a.plain.readPrompt,
 		"logprobs":         between(&top, 0, mostAlternative),
+		"max_tokens":       between(&a.MaxNew, 0, math.MaxInt32),
+		"echo":             value(&a.plain.echo, "true or false"),
 		"stop_token_ids":   value(&a.plain.stops, "a list of token ids"),
 		"return_token_ids": value(&a.plain.ids, "true or false"),
 	})
@@ -39,23 +47,50 @@ func readPlainAsk(body []byte) (*ask, *problem) {
 		return nil, p
 	}
 	a.logprobs, a.top = top >= 0, max(top, 0)
-	if !fields.has("prompt") {
+	a.plain.none = fields.has("max_tokens") && a.MaxNew == 0
+	switch {
+	case !fields.has("prompt"):
 		return nil, refuse("prompt", "want a text or a list of token ids")
+	case a.plain.none && !a.plain.echo:
+		return nil, refuse("max_tokens", "found 0: want 1 or more, or echo true as well")
+	case a.plain.none:
+		a.MaxNew = 1 // which is not drawn
 	}
 	return a, a.checkTop("logprobs")
 }
 
-// readPrompt reads a text or a list of token ids. OpenAI's protocol also has lists of these.
+// mostPrompts of a request.
+const mostPrompts = 1024
+
+// readPrompt reads a text or a list of token ids, or a list of these.
 func (p *plainAsk) readPrompt(raw json.RawMessage) error {
-	if json.Unmarshal(raw, &p.text) == nil {
-		return nil
+	var one plainPrompt
+	var texts []string
+	var lists [][]int32
+	switch {
+	case json.Unmarshal(raw, &one.text) == nil, json.Unmarshal(raw, &one.tokens) == nil:
+		p.prompts = []plainPrompt{one}
+	case json.Unmarshal(raw, &texts) == nil:
+		for _, text := range texts {
+			p.prompts = append(p.prompts, plainPrompt{text: text})
+		}
+	default:
+		if err := value(&lists, "a text or a list of token ids, or a list of either")(raw); err != nil {
+			return err
+		}
+		for _, ids := range lists {
+			p.prompts = append(p.prompts, plainPrompt{tokens: append([]int32{}, ids...)})
+		}
 	}
-	return value(&p.tokens, "one text, or one list of token ids")(raw)
+	if len(p.prompts) > mostPrompts {
+		return fmt.Errorf("found %d prompts: want at most %d", len(p.prompts), mostPrompts)
+	}
+	return nil
 }
 
 // readGenerate reads a request in the form of SGLang's own servers.
 func readGenerate(body []byte) (*ask, *problem) {
-	a := newAsk()
+	a, prompt := newAsk(), plainPrompt{}
 	a.plain = &plainAsk{native: true, ids: true}
 	draws := a.readers()
 	maps.DeleteFunc(draws, func(name string, _ reader) bool {
@@ -67,8 +102,8 @@ func readGenerate(body []byte) (*ask, *problem) {
 		"stop_token_ids": value(&a.plain.stops, "a list of token ids"),
 	})
 	fields, p := a.read(body, map[string]reader{
-		"text":            value(&a.plain.text, "a text"),
-		"input_ids":       value(&a.plain.tokens, "one list of token ids"),
+		"text":            value(&prompt.text, "a text"),
+		"input_ids":       value(&prompt.tokens, "one list of token ids"),
 		"sampling_params": within(draws, "leave it out"),
 		"return_logprob":  value(&a.logprobs, "true or false"),
 	})
@@ -78,13 +113,14 @@ func readGenerate(body []byte) (*ask, *problem) {
 	case fields.has("text") == fields.has("input_ids"):
 		return nil, refuse("input_ids", "want input_ids or text, one of the two")
 	}
+	a.plain.prompts = []plainPrompt{prompt}
 	return a, nil
 }
 
-// encode returns the tokens of the prompt. Ids are taken as they are.
-func (s *Server) encode(p *plainAsk) ([]int32, error) {
+// encode returns the tokens of a prompt. Ids are taken as they are.
+func (s *Server) encode(p plainPrompt, stops []int32) ([]int32, error) {
 	vocabulary := s.options.Config.VocabSize
-	for _, list := range [][]int32{p.tokens, p.stops} {
+	for _, list := range [][]int32{p.tokens, stops} {
 		unknown := func(id int32) bool { return id < 0 || int(id) >= vocabulary }
 		if i := slices.IndexFunc(list, unknown); i >= 0 {
 			return nil, fmt.Errorf("token id %d: the model has ids 0 to %d", list[i], vocabulary-1)
@@ -114,12 +150,12 @@ type (
 		Prompt   []int32        `json:"prompt_token_ids,omitempty"`
 		Tokens   []int32        `json:"token_ids,omitempty"` // with the stop token
 	}
-	// plainLogprobs has an element for every token that was drawn, the stop token included.
+	// plainLogprobs has an element for every token that was drawn, the stop token included, after those of an echo.
 	plainLogprobs struct {
 		Tokens  []string             `json:"tokens"`
-		Logps   []float32            `json:"token_logprobs"`
-		Top     []map[string]float32 `json:"top_logprobs"` // null unless asked for
-		Offsets []int                `json:"text_offset"`  // characters
+		Logps   []*float32           `json:"token_logprobs"` // null for the first token of an echo
+		Top     []map[string]float32 `json:"top_logprobs"`   // null unless asked for
+		Offsets []int                `json:"text_offset"`    // characters
 	}
 )
 
@@ -128,8 +164,11 @@ func (s *Server) plainReply(j *job) plainReply {
 		Model: j.ask.model, Usage: j.usage()}
 	for i, c := range j.choices {
 		choice := plainChoice{Index: i, Text: c.Text, Finish: finish(c.Reason)}
+		if j.ask.plain.echo {
+			choice.Text = s.echoText(j.ask.plain.prompts[i/j.ask.n]) + c.Text
+		}
 		if j.ask.logprobs {
-			choice.Logprobs = s.plainLogprobs(j.ask, c.Completion)
+			choice.Logprobs = s.plainLogprobs(j, i)
 		}
 		if j.ask.plain.ids {
 			choice.Prompt, choice.Tokens = j.requests[i].Prompt, c.Tokens
@@ -139,13 +178,37 @@ func (s *Server) plainReply(j *job) plainReply {
 	return r
 }
 
-func (s *Server) plainLogprobs(a *ask, c rollout.Completion) *plainLogprobs {
-	p, at := &plainLogprobs{Logps: c.Logps}, 0
-	for _, l := range s.logprobs(a, nil, c.Tokens, c.Logps) {
-		p.Tokens, p.Offsets = append(p.Tokens, l.Token), append(p.Offsets, at)
-		at += utf8.RuneCountInString(l.Token)
-		if a.top > 0 {
-			p.Top = append(p.Top, map[string]float32{l.Token: l.Logprob})
+// echoText is a prompt's text.
+func (s *Server) echoText(p plainPrompt) string {
+	if p.tokens == nil {
+		return p.text
+	}
+	return s.options.Decoder.Decode(p.tokens, false)
+}
+
+// plainLogprobs describes the tokens of a choice, after those of its prompt where that is echoed.
+func (s *Server) plainLogprobs(j *job, i int) *plainLogprobs {
+	tokens, logps, best, top := j.choices[i].Tokens, j.choices[i].Logps, j.choices[i].Tokens, j.choices[i].Logps
+	if j.ask.plain.echo {
+		prompt, e := j.requests[i].Prompt, j.echoes[i/j.ask.n]
+		n := len(prompt) - 1
+		tokens, logps = slices.Concat(prompt, tokens), slices.Concat([]float32{0}, e.Logps[:n], logps)
+		best, top = slices.Concat([]int32{0}, e.Best[:n], best), slices.Concat([]float32{0}, e.Top[:n], top)
+	}
+	p, at := &plainLogprobs{}, 0
+	for k, token := range tokens {
+		text, logp := s.text(tokens[:k], token), &logps[k]
+		likely := map[string]float32{text: *logp}
+		if best[k] != token {
+			likely[s.text(tokens[:k], best[k])] = top[k]
+		}
+		if k == 0 && j.ask.plain.echo { // nothing comes before it
+			logp, likely = nil, nil
+		}
+		p.Tokens, p.Offsets, p.Logps = append(p.Tokens, text), append(p.Offsets, at), append(p.Logps, logp)
+		at += utf8.RuneCountInString(text)
+		if j.ask.top > 0 {
+			p.Top = append(p.Top, likely)
 		}
 	}
 	return p

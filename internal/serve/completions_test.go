@@ -2,12 +2,16 @@ package serve_test
 
 import (
 	"encoding/json"
+	"maps"
+	"math"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/serve"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -21,8 +25,9 @@ type plainBody struct {
 		Tokens   []int32 `json:"token_ids"`
 		Logprobs struct {
 			Tokens  []string
-			Logps   []float32 `json:"token_logprobs"`
-			Offsets []int     `json:"text_offset"`
+			Logps   []float32            `json:"token_logprobs"`
+			Offsets []int                `json:"text_offset"`
+			Top     []map[string]float32 `json:"top_logprobs"`
 		}
 	}
 	Usage struct {
@@ -110,25 +115,150 @@ func TestCompletionsRefuse(t *testing.T) {
 		`{}`:                    "prompt: want a text or a list of token ids",
 		`{"prompt":null}`:       "prompt: want a text or a list of token ids",
 		`{"prompt":[]}`:         "prompt: the prompt has no tokens",
-		`{"prompt":["a","b"]}`:  "one text, or one list of token ids",
+		`{"prompt":["a",1]}`:    "a text or a list of token ids, or a list of either",
+		`{"prompt":["a",""]}`:   "prompt: the prompt has no tokens",
+		`{"prompt":[[1],[-1]]}`: "prompt: token id -1",
 		`{"prompt":[99999999]}`: "prompt: token id 99999999: the model has ids 0 to",
 		`{"prompt":[-1]}`:       "prompt: token id -1",
-		`{"prompt":[1.5]}`:      "one list of token ids",
-		`{"prompt":"a","stop_token_ids":[900000]}`: "token id 900000",
-		`{"prompt":"a","logprobs":2}`:              "logprobs: 2 is not supported",
-		`{"prompt":"a","logprobs":1}`:              "logprobs: 1 is not supported",
-		`{"prompt":"a","echo":true}`:               "echo: true is not supported",
-		`{"prompt":"a","stream":true}`:             "stream: true is not supported",
-		`{"prompt":"a","prompt_logprobs":0}`:       "prompt_logprobs: 0 is not supported",
-		`{"prompt":"a","messages":[]}`:             "messages: unknown field",
-		`{"prompt":"a","n":0}`:                     "n: found 0",
-		`{"prompt":"a","model":"other"}`:           "there is no",
-		`{"prompt":"a","max_tokens":99999999999}`:  "max_tokens",
+		`{"prompt":[1.5]}`:      "a list of token ids",
+		`{"prompt":"a","stop_token_ids":[900000]}`:             "token id 900000",
+		`{"prompt":"a","logprobs":2}`:                          "logprobs: 2 is not supported",
+		`{"prompt":"a","logprobs":1}`:                          "logprobs: 1 is not supported",
+		`{"prompt":"a","echo":1}`:                              "echo: found 1: want true or false",
+		`{"prompt":"a","max_tokens":0}`:                        "max_tokens: found 0: want 1 or more, or echo true as well",
+		`{"prompt":["a","b","c"],"n":100,"max_tokens":500}`:    "n × max_tokens is 300 × 500",
+		`{"prompt":[` + strings.Repeat(`"a",`, 1024) + `"a"]}`: "found 1025 prompts: want at most 1024",
+		`{"prompt":"a","stream":true}`:                         "stream: true is not supported",
+		`{"prompt":"a","prompt_logprobs":0}`:                   "prompt_logprobs: 0 is not supported",
+		`{"prompt":"a","messages":[]}`:                         "messages: unknown field",
+		`{"prompt":"a","n":0}`:                                 "n: found 0",
+		`{"prompt":"a","model":"other"}`:                       "there is no",
+		`{"prompt":"a","max_tokens":99999999999}`:              "max_tokens",
 	} {
 		got := r.send(t, "POST", "/v1/completions", body, nil)
 		message, _, _, _ := got.error(t)
 		if got.status/100 != 4 || !strings.Contains(message, want) {
 			t.Errorf("%s: %d %q, want %q", body, got.status, message, want)
 		}
+	}
+}
+
+// TestEcho: the prompt comes before the answer, its tokens with the log-probs of a pass over it, with no answer, with
+// one token, which that pass decides, or with more, which are the sampler's. A sampler may be unable to.
+func TestEcho(t *testing.T) {
+	r := start(t, nil, nil)
+	prompt := r.prompt(t, data.Text{Plain: question})
+	want, err := r.world.sampler.Echo([][]int32{prompt})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{0, 1, 2} {
+		ask := map[string]any{"prompt": prompt, "temperature": 0, "max_tokens": n, "logprobs": 1, "seed": 3,
+			"return_token_ids": true}
+		answer := plainBody{}.Choices
+		if n > 0 {
+			answer = r.plain(t, ask).Choices
+		}
+		ask["echo"] = true
+		got := r.plain(t, ask)
+		c := got.Choices[0]
+		tokens, text := prompt, question
+		if n > 0 {
+			tokens, text = slices.Concat(tokens, answer[0].Tokens), text+answer[0].Text
+		}
+		l := c.Logprobs
+		if c.Text != text || c.Finish != "length" || len(l.Logps) != len(tokens) || len(l.Top) != len(tokens) ||
+			l.Top[0] != nil || strings.Join(l.Tokens, "") != text || got.Usage.Prompt != len(prompt) ||
+			got.Usage.Completion != n || !slices.Equal(c.Tokens, tokens[len(prompt):]) {
+			t.Fatalf("max_tokens %d: %+v, want %q", n, got, text)
+		}
+		for k := 1; k < len(tokens); k++ {
+			logp, likeliest := l.Logps[k], slices.Max(slices.Collect(maps.Values(l.Top[k])))
+			if own, has := l.Top[k][l.Tokens[k]]; !has || own != logp {
+				t.Errorf("token %d: %v is not among %v", k, logp, l.Top[k])
+			}
+			if k < len(prompt) && (logp != want[0].Logps[k-1] || likeliest != want[0].Top[k-1]) {
+				t.Errorf("token %d: %v, at most %v, want %v and %v", k, logp, likeliest, want[0].Logps[k-1],
+					want[0].Top[k-1])
+			}
+		}
+	}
+	r = start(t, nil, func(o *serve.Options) { o.Sampler = narrow{o.Sampler} })
+	got := r.send(t, "POST", "/v1/completions", `{"prompt":"a","echo":true}`, nil)
+	if message, _, _, _ := got.error(t); message != "echo: true is not supported here: leave it out" {
+		t.Error(message)
+	}
+}
+
+// TestSeveralPrompts: each gets the choices that it gets alone, in the order of the prompts.
+func TestSeveralPrompts(t *testing.T) {
+	r := start(t, nil, nil)
+	prompts := []string{question, "Hello", "A much longer question than the others, to be read in another pass."}
+	ask := map[string]any{"seed": 4, "max_tokens": 7, "n": 2, "logprobs": 0, "echo": true}
+	var want []string
+	total := 0
+	for _, prompt := range prompts {
+		ask["prompt"] = prompt
+		alone := r.plain(t, ask)
+		want, total = append(want, alone.Choices[0].Text, alone.Choices[1].Text), total+alone.Usage.Prompt
+	}
+	ask["prompt"] = prompts
+	var got []string
+	all := r.plain(t, ask)
+	for i, c := range all.Choices {
+		if got = append(got, c.Text); !strings.HasPrefix(c.Text, prompts[i/2]) {
+			t.Errorf("choice %d: %q", i, c.Text)
+		}
+	}
+	if !slices.Equal(got, want) || all.Usage.Prompt != total {
+		t.Errorf("%q of %d tokens, alone %q of %d", got, all.Usage.Prompt, want, total)
+	}
+}
+
+// TestHarness sends what EleutherAI's harness sent for two tasks, and reads the replies as it does: they give the
+// numbers and texts of transformers (scripts/serve/harness.py).
+func TestHarness(t *testing.T) {
+	text, err := os.ReadFile("testdata/harness.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var requests []struct {
+		Body   map[string]any
+		Texts  []string
+		Scores []struct {
+			Context int
+			Logp    float64
+			Greedy  bool
+		}
+	}
+	if err := json.Unmarshal(text, &requests); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, nil, nil)
+	scores, texts := 0, 0
+	for i, q := range requests {
+		got := r.plain(t, q.Body)
+		if len(got.Choices) != len(q.Texts)+len(q.Scores) {
+			t.Fatalf("request %d: %d choices, want %d", i, len(got.Choices), len(q.Texts)+len(q.Scores))
+		}
+		for k, want := range q.Texts {
+			if texts++; got.Choices[k].Text != want {
+				t.Errorf("request %d: %q, transformers %q", i, got.Choices[k].Text, want)
+			}
+		}
+		for k, want := range q.Scores {
+			scores++
+			l, sum, greedy := got.Choices[k].Logprobs, 0.0, true
+			for at := want.Context; at < len(l.Logps)-1; at++ {
+				sum += float64(l.Logps[at])
+				greedy = greedy && l.Logps[at] == slices.Max(slices.Collect(maps.Values(l.Top[at])))
+			}
+			if math.Abs(sum-want.Logp) > 1e-3 || greedy != want.Greedy {
+				t.Errorf("request %d, choice %d: %v, greedy %v, transformers %+v", i, k, sum, greedy, want)
+			}
+		}
+	}
+	if scores < 30 || texts < 10 {
+		t.Errorf("%d log-likelihoods and %d texts: want more", scores, texts)
 	}
 }

@@ -13,7 +13,8 @@
 //     that a client asks for is silently ignored (fields.go, messages.go).
 //  3. The chat template turns the messages into a prompt, and the job joins the queue (job.go).
 //  4. One goroutine samples (queue.go). Between two steps the sampler takes requests from the queue into its free rows,
-//     so that a short answer does not wait for a long one. Tokens reach their jobs one by one.
+//     so that a short answer does not wait for a long one. Tokens reach their jobs one by one. Prompts to be echoed are
+//     measured before that, by the same goroutine.
 //  5. The handler writes the reply (reply.go) or streams it as server-sent events (stream.go).
 //
 // When a client disconnects, its job leaves the queue and its rows become free.

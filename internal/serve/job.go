@@ -14,12 +14,13 @@ import (
 // job is an ask being answered. The sampler's goroutine writes into it; the handler reads.
 type job struct {
 	ask      *ask
-	ctx      context.Context // ends when the client has gone
-	requests []rollout.Request
-	choices  []*choice // owned by the sampler until the job is over
-	handed   int       // requests that the sampler has or had; this and the next one belong to the queue
-	began    time.Time // when it got the first
-	version  string    // of the weights then
+	ctx      context.Context   // ends when the client has gone
+	requests []rollout.Request // n of each prompt
+	choices  []*choice         // owned by the sampler until the job is over
+	echoes   []rollout.Echo    // of the prompts, where they are echoed; the same
+	handed   int               // requests that the sampler has or had; this and the next one belong to the queue
+	began    time.Time         // when it got the first
+	version  string            // of the weights then
 
 	mu     sync.Mutex
 	open   int     // unfinished choices
@@ -44,26 +45,29 @@ type event struct {
 	reason string // of the end; "": the choice continues
 }
 
-// newJob makes the sampler's requests.
-func newJob(ctx context.Context, a *ask, prompt []int32, c *model.Config, d rollout.Decoder) *job {
+// newJob makes the sampler's requests. Each prompt gets the answers that it would get alone.
+func newJob(ctx context.Context, a *ask, prompts [][]int32, c *model.Config, d rollout.Decoder) *job {
 	seed := rand.Uint64()
 	if a.seed != nil {
 		seed = uint64(*a.seed)
 	}
-	r := rollout.Request{Sampling: a.Sampling, Prompt: prompt, Seed: seed}
-	j := &job{ask: a, ctx: ctx, open: a.n, news: make(signal, 1)}
+	r := rollout.Request{Sampling: a.Sampling, Seed: seed}
+	j := &job{ask: a, ctx: ctx, open: a.n * len(prompts), news: make(signal, 1)}
 	if a.plain != nil && a.plain.stops != nil { // the model's own end an answer, too
 		r.StopTokens = slices.Clone(a.plain.stops)
 		for _, id := range c.EOS {
 			r.StopTokens = append(r.StopTokens, int32(id))
 		}
 	}
-	j.requests = r.Samples(a.n)
-	if a.plain != nil && a.n == 1 { // with the seed itself, for a trainer that draws every sample's
-		j.requests = []rollout.Request{r}
+	for _, r.Prompt = range prompts {
+		if a.plain != nil && a.n == 1 { // with the seed itself, for a trainer that draws every sample's
+			j.requests = append(j.requests, r)
+		} else {
+			j.requests = append(j.requests, r.Samples(a.n)...)
+		}
 	}
 	for i := range j.requests {
-		j.choices = append(j.choices, &choice{Stream: rollout.NewStream(r, c, d)})
+		j.choices = append(j.choices, &choice{Stream: rollout.NewStream(j.requests[i], c, d)})
 		j.requests[i].OnToken = func(token int32, logp float32) { j.take(i, token, logp) }
 	}
 	return j
@@ -73,12 +77,33 @@ func newJob(ctx context.Context, a *ask, prompt []int32, c *model.Config, d roll
 func (j *job) next(n, share int) (out []rollout.Arrival) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	n = min(n, len(j.requests)-j.handed, share-(j.handed-(j.ask.n-j.open)))
+	n = min(n, len(j.requests)-j.handed, share-(j.handed-(len(j.requests)-j.open)))
 	for !j.over && len(out) < n {
 		out = append(out, rollout.Arrival{Request: j.requests[j.handed], Left: j.ctx.Done()})
 		j.handed++
 	}
 	return out
+}
+
+// hasEcho says that the job wants an echo that is not measured yet.
+func (j *job) hasEcho() bool { return j.ask.plain != nil && j.ask.plain.echo && j.echoes == nil }
+
+// answerWith ends the job where the echoes have all of its answers: no token, or the likeliest one.
+func (j *job) answerWith(echoes []rollout.Echo) {
+	j.echoes = echoes
+	switch {
+	case j.ask.plain.none:
+		for _, c := range j.choices {
+			c.Reason = rollout.Length
+		}
+		j.end(nil)
+	case j.ask.MaxNew == 1 && j.ask.Temperature == 0:
+		for i := range j.choices {
+			e := echoes[i/j.ask.n]
+			last := len(e.Best) - 1
+			j.take(i, e.Best[last], e.Top[last])
+		}
+	}
 }
 
 // take adds a token to choice i.
@@ -147,6 +172,14 @@ func (j *job) wait() (events []event, over bool, err error) {
 	defer j.mu.Unlock()
 	events, j.events = j.events, nil
 	return events, j.over, j.err
+}
+
+// countPrompts counts the tokens of all prompts.
+func (j *job) countPrompts() (n int) {
+	for i := 0; i < len(j.requests); i += j.ask.n {
+		n += len(j.requests[i].Prompt)
+	}
+	return n
 }
 
 // countTokens counts the tokens of all choices of a job that is over.

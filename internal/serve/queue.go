@@ -71,17 +71,42 @@ func (q *queue) next(n int, model string) (out []rollout.Arrival) {
 	other := false
 	q.waiting = slices.DeleteFunc(q.waiting, func(j *job) bool {
 		other = other || j.ask.model != model && !j.isOver()
-		if other || j.handed == 0 && (q.holds > 0 || q.paused) {
+		if other || j.began.IsZero() && (q.holds > 0 || q.paused) || j.hasEcho() {
 			return j.isOver()
 		}
 		more := j.next(n-len(out), q.share)
-		if len(more) > 0 && !slices.Contains(q.running, j) {
-			j.began, j.version, q.running = time.Now(), q.version, append(q.running, j)
+		if len(more) > 0 {
+			q.begin(j)
 		}
 		out = append(out, more...)
 		return len(j.requests) == j.handed || j.isOver()
 	})
 	return out
+}
+
+// begin notes that a job is under way, unless it was.
+func (q *queue) begin(j *job) {
+	if j.began.IsZero() {
+		j.began, j.version, q.running = time.Now(), q.version, append(q.running, j)
+	}
+}
+
+// nextEcho begins the first job to a model that wants an echo, of those before the first one to another model; nil:
+// there is none that may.
+func (q *queue) nextEcho(model string) *job {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, j := range q.waiting {
+		switch {
+		case j.isOver():
+		case j.ask.model != model:
+			return nil
+		case j.hasEcho() && !(q.holds > 0 || q.paused):
+			q.begin(j)
+			return j
+		}
+	}
+	return nil
 }
 
 // first is the model of the job that has waited longest.
@@ -128,7 +153,7 @@ func (q *queue) counts() (running, waiting int, held bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, j := range q.waiting {
-		if j.handed == 0 {
+		if j.began.IsZero() {
 			waiting++
 		}
 	}
@@ -178,5 +203,32 @@ func (s *Server) sample(ctx context.Context) (err error) {
 		s.queue.endWaiting(model, errUnloaded)
 		return nil
 	}
-	return sampler.SampleContinuously(ctx, s.options.Rows, func(n int) []rollout.Arrival { return s.queue.next(n, model) })
+	return sampler.SampleContinuously(ctx, s.options.Rows, func(n int) []rollout.Arrival {
+		s.echo(sampler, model)
+		return s.queue.next(n, model)
+	})
+}
+
+// echoTokens are those of prompts that are measured between two steps, so that running answers go on.
+const echoTokens = 1024
+
+// echo measures the prompts of jobs that wait for it.
+func (s *Server) echo(sampler Sampler, model string) {
+	for measured := 0; measured < echoTokens; {
+		j := s.queue.nextEcho(model)
+		if j == nil {
+			return
+		}
+		var prompts [][]int32
+		for i := 0; i < len(j.requests); i += j.ask.n {
+			prompts = append(prompts, j.requests[i].Prompt)
+		}
+		echoes, err := sampler.(echoer).Echo(prompts)
+		if err != nil {
+			j.end(err)
+			continue
+		}
+		j.answerWith(echoes)
+		measured += j.countPrompts()
+	}
 }

@@ -105,7 +105,7 @@ func (s *Server) chatReply(j *job) reply {
 }
 
 func (j *job) usage() *usage {
-	u := usage{Prompt: len(j.requests[0].Prompt), Completion: j.countTokens()}
+	u := usage{Prompt: j.countPrompts(), Completion: j.countTokens()}
 	u.Total = u.Prompt + u.Completion
 	return &u
 }

@@ -9,6 +9,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,11 @@ import (
 // Sampler answers requests that join others under way ([rollout.Cached]).
 type Sampler interface {
 	SampleContinuously(ctx context.Context, rows int, next func(n int) []rollout.Arrival) error
+}
+
+// echoer is a sampler that measures prompts ([rollout.Cached]).
+type echoer interface {
+	Echo(prompts [][]int32) ([]rollout.Echo, error)
 }
 
 // Options of a server. Those without a default are required.
@@ -215,7 +221,7 @@ func (s *Server) reply(w http.ResponseWriter, j *job, began time.Time) {
 	}
 	status := reply(w, j)
 	line := fmt.Sprintf("%d in %.1f s: %d prompt tokens, n %d", status, time.Since(began).Seconds(),
-		len(j.requests[0].Prompt), j.ask.n)
+		j.countPrompts(), j.ask.n)
 	if status == http.StatusOK {
 		line += fmt.Sprintf(", %d tokens drawn", j.countTokens())
 	}
@@ -240,17 +246,17 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request,
 		return nil, p
 	}
 	a.model = cmp.Or(a.model, s.options.Name)
-	prompt, p := s.prompt(a)
+	prompts, p := s.prompts(a)
 	if p != nil {
 		return nil, p
 	}
 	if a.MaxNew == 0 {
 		a.MaxNew = s.options.MaxNew
 	}
-	if p := s.checkAnswer(a, prompt); p != nil {
+	if p := s.checkAnswer(a, prompts); p != nil {
 		return nil, p
 	}
-	j := newJob(r.Context(), a, prompt, s.options.Config, s.options.Decoder)
+	j := newJob(r.Context(), a, prompts, s.options.Config, s.options.Decoder)
 	if retry, ok := s.queue.join(j); !ok {
 		p := newProblem(http.StatusTooManyRequests, "queue_full",
 			"%d requests are waiting: try again later", s.options.MaxQueue)
@@ -260,42 +266,60 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request,
 	return j, nil
 }
 
-// prompt returns the tokens of a prompt.
-func (s *Server) prompt(a *ask) (ids []int32, p *problem) {
-	field, err := "messages", error(nil)
+// prompts returns the tokens of the prompts, of a chat's only one.
+func (s *Server) prompts(a *ask) (all [][]int32, p *problem) {
 	if a.plain == nil {
-		ids, err = s.options.Encoder.Prompt(data.Text{Messages: a.messages})
-	} else {
-		field = "prompt"
-		ids, err = s.encode(a.plain)
+		ids, err := s.options.Encoder.Prompt(data.Text{Messages: a.messages})
+		return [][]int32{ids}, s.checkPrompt("messages", ids, err)
 	}
+	for _, prompt := range a.plain.prompts {
+		ids, err := s.encode(prompt, a.plain.stops)
+		if p := s.checkPrompt("prompt", ids, err); p != nil {
+			return nil, p
+		}
+		all = append(all, ids)
+	}
+	if len(all) == 0 {
+		return nil, refuse("prompt", "the list is empty: want one prompt or more")
+	}
+	return all, nil
+}
+
+func (s *Server) checkPrompt(field string, ids []int32, err error) *problem {
 	if err != nil {
-		return nil, refuse(field, "%v", err)
+		return refuse(field, "%v", err)
 	}
 	if positions := s.options.Config.MaxPositions; len(ids) >= positions {
-		return nil, refuse(field, "the prompt has %d tokens: the model has %d positions for prompt and answer "+
+		return refuse(field, "the prompt has %d tokens: the model has %d positions for prompt and answer "+
 			"together", len(ids), positions).withCode("context_length_exceeded")
 	}
 	if len(ids) == 0 {
-		return nil, refuse(field, "the prompt has no tokens: want at least one")
+		return refuse(field, "the prompt has no tokens: want at least one")
 	}
-	return ids, nil
+	return nil
 }
 
 // checkAnswer refuses a request that may draw more tokens than the server allows, within the model's positions, or whose
-// answer the cache cannot hold to its end, where the sampler knows.
-func (s *Server) checkAnswer(a *ask, prompt []int32) *problem {
-	each := min(a.MaxNew, s.options.Config.MaxPositions-len(prompt))
-	if each > s.options.MaxTokens/a.n {
+// answer the cache cannot hold to its end, where the sampler knows; and an echo by a sampler that has none.
+func (s *Server) checkAnswer(a *ask, prompts [][]int32) *problem {
+	short := slices.MinFunc(prompts, func(a, b []int32) int { return len(a) - len(b) })
+	answers, each := a.n*len(prompts), min(a.MaxNew, s.options.Config.MaxPositions-len(short))
+	if each > s.options.MaxTokens/answers {
 		return refuse("max_tokens", "n × max_tokens is %d × %d: this server draws at most %d tokens for a request "+
-			"(--max-request-tokens)", a.n, each, s.options.MaxTokens).withCode("too_many_tokens")
+			"(--max-request-tokens)", answers, each, s.options.MaxTokens).withCode("too_many_tokens")
 	}
-	sampler, ok := s.samplerOf(a.model).(interface{ CheckRoom(rollout.Request) error })
+	sampler := s.samplerOf(a.model)
+	if _, ok := sampler.(echoer); !ok && a.plain != nil && a.plain.echo {
+		return refuse("echo", "true is not supported here: leave it out")
+	}
+	room, ok := sampler.(interface{ CheckRoom(rollout.Request) error })
 	if !ok {
 		return nil
 	}
-	if err := sampler.CheckRoom(rollout.Request{Sampling: a.Sampling, Prompt: prompt}); err != nil {
-		return refuse("max_tokens", "the server has no room for it: %v", err).withCode("too_many_tokens")
+	for _, prompt := range prompts {
+		if err := room.CheckRoom(rollout.Request{Sampling: a.Sampling, Prompt: prompt}); err != nil {
+			return refuse("max_tokens", "the server has no room for it: %v", err).withCode("too_many_tokens")
+		}
 	}
 	return nil
 }
