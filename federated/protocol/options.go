@@ -199,6 +199,16 @@ func users(tag string) (all []string) {
 	return all
 }
 
+// Foreign are the keys of options that a method does not use.
+func Foreign(method string) (keys []string) {
+	eachOption(reflect.ValueOf(Options{}), "", func(key string, users []string, _ reflect.Value) {
+		if !slices.Contains(users, method) {
+			keys = append(keys, key)
+		}
+	})
+	return keys
+}
+
 func clearUnused(v reflect.Value, method string) {
 	eachOption(v, "", func(_ string, users []string, p reflect.Value) {
 		if !slices.Contains(users, method) {

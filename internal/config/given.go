@@ -345,9 +345,22 @@ func (g *Given) override(overrides []Override) {
 		case o.Value == "":
 			delete(g.values, o.Key)
 		default:
-			g.values[o.Key] = given{place: o.Flag, form: formRaw, text: o.Value}
+			v := given{place: o.Flag, form: formRaw, text: o.Value}
+			if was, has := g.values[o.Key]; has && was.form != formRaw {
+				v.file = &was.text
+			}
+			g.values[o.Key] = v
 		}
 	}
+}
+
+// Changed says that a flag or --set gives a key another value than the file, or than it has by default.
+func (g *Given) Changed(key, byDefault string) bool {
+	v := g.values[g.prefix+key]
+	if v.file != nil {
+		byDefault = *v.file
+	}
+	return g.FromCommandLine(key) && v.text != byDefault
 }
 
 // decode writes the given values over options.

@@ -39,6 +39,7 @@ type given struct {
 	text  string  // the value, without its quotes
 	items []given // of a list
 	other bool    // the file writes this whole number in another way, such as 0x10
+	file  *string // the file's text, where an override takes its place
 }
 
 // valueOf reads a value from the syntax tree.

@@ -39,6 +39,7 @@ type explained struct {
 	Simulator  string
 	Departures string
 	Open       string // what the papers leave open
+	Ignored    string // keys of the file
 
 	Shrink  float64
 	LastTry int
@@ -66,7 +67,8 @@ var titles = map[string]string{
 // Explain says in plain text what the options train: the algorithm with its numbers, and what it sends.
 func (o *Options) Explain() string {
 	e := explained{Options: o, Shared: o.ofModel(), Title: titles[o.Method], Waits: !protocol.Asynchronous(o.Method),
-		Shrink: federated.Shrink, LastTry: federated.Tries - 1, Limits: o.limits(), Open: o.open()}
+		Shrink: federated.Shrink, LastTry: federated.Tries - 1, Limits: o.limits(), Open: o.open(),
+		Ignored: strings.Join(o.ignored, ", ")}
 	if o.world == nil {
 		defer o.Close()
 	}

@@ -42,6 +42,8 @@ type Options struct {
 	CIRL             CIRL            `yaml:"ci_rl" flags:"-"`
 	MaPPO            MaPPO           `yaml:"mappo" flags:"-"`
 
+	ignored []string `yaml:"-"` // keys of the file without effect, as the command line changed the method
+
 	heard run.Reporter `yaml:"-"` // hears of the engine; nil: nobody does
 	world *world       `yaml:"-"` // of a workload of language models, made at its first use
 	items string       `yaml:"-"` // a file with the data of this process's only agent; "": it has what it is dealt
@@ -61,9 +63,39 @@ func (o *Options) ofModels() bool { return o.Workload == CIRLName || o.Workload 
 
 // defaultsOf are the defaults of the method that is given, or of AFedPG.
 func defaultsOf(g *config.Given) Options {
+	ignored := dropForeign(g)
 	o := defaultsOn(g.Text("workload"), cmp.Or(g.Text("method"), protocol.AFedPG), g.Text("rule"))
 	o.MaPPO = defaultMaPPO(cmp.Or(g.Text("mappo.loss.type"), losses.DPO))
+	o.ignored = ignored
 	return o
+}
+
+// dropForeign forgets what the file gives for its own method alone, where the command line names another method. What
+// the command line gives, and all of a file whose method stays, must fit the method.
+func dropForeign(g *config.Given) (keys []string) {
+	method := g.Text("method")
+	if !g.Changed("method", protocol.AFedPG) || !slices.Contains(protocol.Methods(), method) {
+		return nil
+	}
+	foreign := protocol.Foreign(method)
+	if g.Text("compare") == method {
+		foreign = append(foreign, "compare")
+	}
+	for _, key := range foreign {
+		if g.Has(key) && !g.FromCommandLine(key) {
+			keys = append(keys, key)
+			g.Drop(key)
+		}
+	}
+	return keys
+}
+
+// sayIgnored names the keys that [dropForeign] has dropped, in one line.
+func (o *Options) sayIgnored(r run.Reporter) {
+	if o.ignored != nil {
+		r.Say("method %s, as the command line says: %s of the config file have no effect", o.Method,
+			strings.Join(o.ignored, ", "))
+	}
 }
 
 // defaultsOn are the defaults of a method on a workload, "" being control, with a rule of its server's step; "" is the

@@ -27,6 +27,7 @@ func Run(ctx context.Context, s Simulation, r run.Reporter) (*Result, error) {
 	}
 	s.heard = r
 	m := &simulating{Simulation: s, Reporter: run.Listen(r), known: map[string]bool{}, work: newWork()}
+	s.sayIgnored(m)
 	if err := m.open(ctx); err != nil {
 		return nil, err
 	}

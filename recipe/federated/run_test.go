@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/configs"
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/config"
@@ -313,6 +314,50 @@ func TestClockOfTheCommandLine(t *testing.T) {
 	}
 	if _, err := parse("{times: [1, 2, 5]}", "clock.ratio=9"); err == nil || !strings.Contains(err.Error(), "remove one") {
 		t.Error(err)
+	}
+}
+
+// TestMethodOfTheCommandLine: every released config runs with every method that its workload has; what its own method
+// alone uses is named in one line. Keys that do not fit the file's own method, or that the command line gives, are faults.
+func TestMethodOfTheCommandLine(t *testing.T) {
+	for _, name := range []string{"federated", "federated-admm", "federated-ci-rl", "federated-mappo"} {
+		text, err := configs.Files.ReadFile(name + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, method := range protocol.Methods() {
+			s, err := Spec.Parse(name, text, config.Input{Overrides: testkit.Overrides(t, "method="+method)})
+			if name == "federated-mappo" && !slices.Contains(pairMethods, method) {
+				if err == nil || strings.Contains(err.Error(), "does not use") {
+					t.Errorf("%s, %s: %v", name, method, err)
+				}
+				continue
+			}
+			if err != nil {
+				t.Errorf("%s, %s: %v", name, method, err)
+				continue
+			}
+			own := method == protocol.FedNPGADMM
+			if name != "federated-admm" {
+				own = method == protocol.AFedPG || method == protocol.Vanilla // which have the same keys
+			}
+			if own != (s.ignored == nil) {
+				t.Errorf("%s, %s: without effect: %v", name, method, s.ignored)
+			}
+			var said strings.Builder
+			s.sayIgnored(run.NewReporter(&said, false, false))
+			if lines := strings.Count(said.String(), "\n"); lines > 1 || own != (lines == 0) {
+				t.Errorf("%s, %s: %s", name, method, &said)
+			}
+		}
+	}
+	for file, set := range map[string]string{"method: a3c\nalpha: 0.1": "method=a3c", "alpha: 0.1\nrho: 1": "seed=1",
+		"rho: 1": "method=afedpg", "alpha: 0.1": "alpha=0.2 method=a3c"} {
+		_, err := Spec.Parse("a.yaml", []byte("command: federated simulate\n"+file+"\n"),
+			config.Input{Overrides: testkit.Overrides(t, strings.Fields(set)...)})
+		if err == nil || !strings.Contains(err.Error(), "does not use it") {
+			t.Errorf("%s, %s: %v", file, set, err)
+		}
 	}
 }
 

@@ -114,6 +114,7 @@ func Serve(ctx context.Context, o Service, r run.Reporter) (string, error) {
 	if err := s.Dir.Check(ServerSpec.Resolve(&s.Service)); err != nil {
 		return "", err
 	}
+	s.sayIgnored(s)
 	if s.server, s.same, err = s.NewServer(); err != nil {
 		return "", err
 	}
