@@ -21,7 +21,8 @@ var update = flag.Bool("update", false, "write what is generated: the comments o
 func TestGenerated(t *testing.T) {
 	t.Chdir(root)
 	paths, err := filepath.Glob("configs/*.yaml")
-	if err != nil || len(paths) < 6 {
+	presets, _ := filepath.Glob("configs/*/*.yaml")
+	if paths = append(paths, presets...); err != nil || len(presets) < 8 || len(paths) < 14 {
 		t.Fatal(paths, err)
 	}
 	for _, path := range paths {

@@ -152,9 +152,12 @@ func TestFirstPairsOfAPackedFile(t *testing.T) {
 
 // TestTables: every arm of every table is a run that posttrain takes.
 func TestTables(t *testing.T) {
-	for _, name := range []string{"cartpole", "swimmer", "natural", "absent", "ci-rl", "prior", "claims",
-		"fedppo-rates"} {
+	t.Chdir("../..")
+	for _, name := range []string{"cartpole", "rounds", "selection", "async", "ci-rl", "prior", "claims", "fedppo-rates"} {
 		table, err := tableOf(name)
+		if o := (&seedsOptions{task: "humanoid"}); err == nil {
+			err = o.fill(&table)
+		}
 		if err != nil || len(table.arms) == 0 {
 			t.Fatal(name, err)
 		}
@@ -163,6 +166,9 @@ func TestTables(t *testing.T) {
 				continue
 			}
 			in := config.Input{Overrides: testkit.Overrides(t, slices.Concat(table.sets, arm[1:])...)}
+			if i := slices.Index(table.command, "--config"); i >= 0 {
+				in.Path = table.command[i+1]
+			}
 			if name == "prior" {
 				_, err = preference.Spec.Load(in)
 			} else {

@@ -145,17 +145,17 @@ func (o *seedsOptions) fill(t *seedsTable) error {
 			}
 		}
 	}
-	for _, arm := range t.arms {
-		for i, word := range arm {
+	for _, words := range append(t.arms, t.sets) {
+		for i, word := range words {
 			key, n, is := strings.Cut(word, "=K")
 			if !is {
 				continue
 			}
 			agents, err := strconv.Atoi(cmp.Or(strings.TrimPrefix(n, "*"), "1"))
 			if err != nil {
-				return fmt.Errorf("%s: %w", arm[0], err)
+				return fmt.Errorf("%s: %w", word, err)
 			}
-			arm[i] = fmt.Sprint(key, "=", agents*o.iterations)
+			words[i] = fmt.Sprint(key, "=", agents*o.iterations)
 		}
 	}
 	return nil

@@ -73,7 +73,7 @@ var Table = []Row{
 	{"internal/batch", text, []string{"data", "tokenizer"}},
 	{"internal/hub", text, []string{"internal/run", retry}},
 	{"internal/run", text, []string{"golang.org/x/sys/windows", "golang.org/x/term", "gonum.org/v1/plot",
-		"github.com/schollz/progressbar/v3"}},
+		"github.com/schollz/progressbar/v3", "gonum.org/v1/gonum"}},
 	{"internal/doctor", text, []string{"internal/run", "gonum.org/v1/gonum"}},
 	{"internal/track", text, []string{"internal/run", retry, metrics, "google.golang.org/protobuf/encoding/protowire"}},
 

@@ -93,6 +93,7 @@ func (o *Options) departInControl(all *departing, papers map[string]experiment) 
 	if p.steps == 0 {
 		want = "1 episodes"
 	}
+	all.add(c.Trajectories > 0 || o.Step != nil && *o.Step == "fixed", "norm", c.Norm, control.Trajectories)
 	rounds := papers["walker2d"].hidden == nil
 	all.add(known || !rounds, "batch", strings.Replace(batch, "1 episodes", "1 episode", 1),
 		strings.Replace(want, "1 episodes", "1 episode", 1))

@@ -1,8 +1,15 @@
 package federated
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/mujoco"
+	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // TestDepartures: a run that does all as its paper says so, and one change, given or by default, ends that.
@@ -11,7 +18,7 @@ func TestDepartures(t *testing.T) {
 		"control.hidden=[64,64]", "control.output_tanh=true", "control.steps=2048", "control.critic.lr=3e-4"}
 	asynchronous := []string{"agents=8", "updates=40000", "max_delay=40000", "rate=published", "lr=5e-5", "alpha=0.001",
 		"clip=0", "control.environment=walker2d", "control.hidden=[512,512]", "control.output_tanh=true",
-		"control.trajectories=1"}
+		"control.trajectories=1", "control.norm=trajectories"}
 	with := func(base []string, sets ...string) []string { return append(base[:len(base):len(base)], sets...) }
 	for _, c := range []struct {
 		sets []string
@@ -26,7 +33,7 @@ func TestDepartures(t *testing.T) {
 		{with(admm, "inner=2"), "inner: 2 (paper: 1)"},
 		{with(admm, "rho=0.2"), "rho: 0.2 (paper: 0.1)"},
 		{with(admm, "delta=0.02"), "delta: 0.02 (paper: 0.01)"},
-		{with(admm, "step=fixed"), "step: fixed (paper: trust)"},
+		{with(admm, "step=fixed"), "step: fixed (paper: trust); norm: timesteps (paper: trajectories)"},
 		{with(admm, "deadline=3s"), "deadline: 3s (paper: 0s)"},
 		{with(admm, "weights=samples"), "weights: samples (paper: equal)"},
 		{with(admm, "wire=float32"), "messages: float32 (paper: float64)"},
@@ -62,6 +69,51 @@ func TestDepartures(t *testing.T) {
 		_, got, _ := strings.Cut(s.Options.Explain(), "departures: ")
 		if got = strings.TrimSpace(got); got != c.want {
 			t.Errorf("%v:\n%s\nwant\n%s", c.sets, got, c.want)
+		}
+	}
+}
+
+// TestPresets: each preset is its paper's run, but for what is said here, and a short form of it, with a tiny network,
+// learns from whole batches.
+func TestPresets(t *testing.T) {
+	paths, err := filepath.Glob("../../configs/federated/*.yaml")
+	if err != nil || len(paths) != 8 {
+		t.Fatal(paths, err)
+	}
+	for _, path := range paths {
+		name := strings.TrimSuffix(filepath.Base(path), ".yaml")
+		s, err := Spec.Load(config.Input{Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{"swimmer-fednpg-admm": "damping: 0.1 (paper: 0)",
+			"walker2d-fednpg-admm": "environment: walker2d (paper: swimmer, hopper, humanoid)"}[name]
+		if got := s.departures(); got != want && (want != "" || got != "none") {
+			t.Errorf("%s: departures: %s, want %s", name, got, want)
+		}
+		if task, method, _ := strings.Cut(name, "-"); s.Control.Environment != task || s.Method != method || s.Agents != 8 {
+			t.Errorf("%s: %s of %d agents on %s", name, s.Method, s.Agents, s.Control.Environment)
+		}
+		sets := []string{"agents=2", "control.hidden=[4]", "control.critic.epochs=1"}
+		if protocol.Asynchronous(s.Method) {
+			sets = append(sets, "updates=3")
+		} else {
+			sets = append(sets, "rounds=2", "control.steps=50")
+		}
+		if s, err = Spec.Load(config.Input{Path: path, Overrides: testkit.Overrides(t, sets...)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := mujoco.Find(); err != nil {
+			need.Lack(t, "mujoco", err.Error())
+		}
+		s.Dir.Out = filepath.Join(t.TempDir(), "run")
+		result, err := Run(t.Context(), *s, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		side := result.Sides[0]
+		if protocol.Asynchronous(s.Method) && (side.Updates != 3 || side.Return.Count != 3) || side.Updates < 1 {
+			t.Errorf("%s: %+v", name, side)
 		}
 	}
 }
