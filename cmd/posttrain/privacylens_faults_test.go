@@ -223,20 +223,13 @@ var plFaults = []faultCase{
 	}, replayRun("verdicts.json", "--helpfulness", "scores.json"), 1,
 		[]string{"recorded helpfulness", "5 of 6 cases have no score"}, nil},
 
-	// recorded prompts and templates
-	{"no prompts of that kind", withFile("agent.jsonl", `{"name": "case0", "kind": "naive", "prompt": "a"}`+"\n"),
-		agentRun("FLU", "--prompts", "agent.jsonl", "--prompt", "cot"), 1,
-		[]string{"agent.jsonl", `kind "cot"`, "naive"}, nil},
-	{"prompts of some cases", withFile("agent.jsonl", `{"name": "case0", "kind": "naive", "prompt": "a"}`+"\n"),
-		agentRun("FLU", "--prompts", "agent.jsonl"), 1,
-		[]string{"agent.jsonl", "5 of 6 cases have no naive prompt", "case1"}, nil},
-	{"judge's prompts of a wrong form", nil, judgeRun("FLU", "--prompts", "actions.jsonl"), 1,
-		[]string{"actions.jsonl:1", "kind", "want naive, enhanced, cot, leakage, helpfulness, probe-seed"}, nil},
-	{"no released prompts", nil, judgeRun("FLU", "--prompts", "released"), 1,
-		[]string{"prompts.jsonl: no such file", "export_prompts.py writes it from a checkout"}, nil},
-	{"released prompts of some cases", withFile("prompts.jsonl", `{"name": "case0", "kind": "naive", "prompt": "a"}`+
-		"\n"), agentRun("FLU", "--prompts", "released"), 1,
-		[]string{"prompts.jsonl", "5 of 6 cases have no naive prompt", "case1"}, nil},
+	// templates
+	{"no template", nil, agentRun("FLU", "--prompts", "none"), 1,
+		[]string{"prompts none: ", "want released, or a folder with templates such as agent-naive.tmpl"}, nil},
+	{"a broken template", withFile("mine/agent-naive.tmpl", "a\n{{.Name"), agentRun("FLU", "--prompts", "mine"), 1,
+		[]string{"prompts mine: ", "agent-naive.tmpl:2"}, nil},
+	{"a template with an unknown field", withFile("mine/judge-leakage.tmpl", "{{.Secret}}"),
+		judgeRun("FLU", "--prompts", "mine"), 1, []string{"judge-leakage.tmpl:1", "Secret"}, nil},
 
 	// flags
 	{"temperature of recorded actions", nil, keywordRun("--temperature", "0.5"), 2,
@@ -252,7 +245,7 @@ var plFaults = []faultCase{
 	{"no such judge", nil, keywordRun("--judge", "gpt-4o"), 2,
 		[]string{"--judge", `"gpt-4o"`, "model or keyword"}, nil},
 	{"no such prompt", nil, agentRun("FLU", "--prompt", "kind"), 2,
-		[]string{"--prompt", `"kind"`, "naive, enhanced or cot"}, nil},
+		[]string{"--prompt", `"kind"`, "naive, enhanced, cot or ci-rl"}, nil},
 	{"fewer than no cases", nil, keywordRun("--first", "-1"), 2, []string{"--first", "-1", "0 or more"}, nil},
 	{"no parallel requests", nil, judgeRun("FLU", "--judge-parallel", "0"), 2,
 		[]string{"--judge-parallel", "0", "1 or more"}, nil},
@@ -444,16 +437,8 @@ var plChanges = []faultCase{
 		[]string{"out: stage judge was begun with", "--out"}, nil},
 	{"another judge", nil, append(onlyOut[:4:4], "--judge-model", "cold"), 1,
 		[]string{`out: stage judge was begun with model "flu", now it is "cold"`, "--out"}, nil},
-	{"other prompts", func(t *testing.T) {
-		rows := ""
-		for _, c := range plCases(6) {
-			rows += jsonLine(map[string]any{"name": c.Name, "kind": "helpfulness", "before": "b"})
-			for _, item := range c.Trajectory.Items {
-				rows += jsonLine(map[string]any{"name": c.Name, "kind": "leakage", "before": "b", "item": item})
-			}
-		}
-		write(t, "mine.jsonl", rows)
-	}, append(onlyOut[:4:4], "--prompts", "mine.jsonl"), 1,
+	{"other prompts", withFile("mine/judge-leakage.tmpl", "{{.Item}} in {{.Action}}?"),
+		append(onlyOut[:4:4], "--prompts", "mine"), 1,
 		[]string{"out: stage judge was begun with prompts", "--out"}, nil},
 	{"a judge by its address, where verdicts were recorded", nil,
 		append(onlyOut[:4:4], "--judgments", "out/verdicts.json"), 1,
@@ -513,16 +498,12 @@ func TestPLChanges(t *testing.T) {
 
 // TestPLOtherAgents: the actions of one model are not mixed with those of another, or of the same asked otherwise.
 func TestPLOtherAgents(t *testing.T) {
-	cases := workPL(t)
+	workPL(t)
 	agent, other := agentServer(t), agentServer(t)
 	actions := []string{"eval", "privacylens", "--stage", "answers", "--out", "out", "--data", "cases.json", "--base-url",
 		agent.URL, "--api-model", "leaky"}
 	must(t, actions...)
-	lines := ""
-	for _, c := range cases {
-		lines += jsonLine(map[string]any{"name": c.Name, "kind": "naive", "prompt": c.Name})
-	}
-	write(t, "agent.jsonl", lines)
+	write(t, "mine/agent-naive.tmpl", "{{.Case.Name}}")
 	before := plContents(t)
 	for _, f := range []faultCase{
 		{name: "model", args: []string{"--api-model", "shy"},
@@ -530,7 +511,7 @@ func TestPLOtherAgents(t *testing.T) {
 		{name: "server", args: []string{"--base-url", other.URL}, says: []string{"begun with base_url", other.URL}},
 		{name: "prompt", args: []string{"--prompt", "enhanced"},
 			says: []string{`begun with prompt "naive", now it is "enhanced"`}},
-		{name: "prompts", args: []string{"--prompts", "agent.jsonl"}, says: []string{"begun with prompts"}},
+		{name: "prompts", args: []string{"--prompts", "mine"}, says: []string{"begun with prompts"}},
 		{name: "temperature", args: []string{"--temperature", "0"},
 			says: []string{`begun with temperature "0.7", now it is "0"`}},
 		{name: "length", args: []string{"--max-new-tokens", "9"},

@@ -149,10 +149,10 @@ func TestPLBudget(t *testing.T) {
 	rich := judgeServer(t)
 	args = ofData("cost", "--answers", "actions.csv", "--judge-base-url", rich.URL, "--judge-model", "flu",
 		"--judge-prompt-price", "1e6", "--judge-completion-price", "1e6")
-	checkRefusal(t, cli(t, append(args, "--judge-max-cost", "1000")...), faultCase{code: 1, says: []string{"budget", "1000"}})
+	checkRefusal(t, cli(t, append(args, "--judge-max-cost", "5000")...), faultCase{code: 1, says: []string{"budget", "5000"}})
 	spent := rich.requests()
 	if spent == 0 || spent > 14 {
-		t.Errorf("%d requests for 1000 at a price of 1 a token", spent)
+		t.Errorf("%d requests for 5000 at a price of 1 a token", spent)
 	}
 	must(t, append(args, "--judge-max-cost", "0")...) // the folder's config keeps the budget of its first command
 	rich.once(t, 15)
@@ -165,26 +165,21 @@ func workLocal(t *testing.T) []privacylens.Case {
 	copyModel(t, fixture("qwen2-newer"), "model")
 	cases[5].Trajectory.Instruction += strings.Repeat(" And then some.", 30)
 	writeCases(t, "cases.json", cases, leakyAction)
-	writeShortPrompts(t, cases)
+	writeShortPrompts(t)
 	return cases
 }
 
-// writeShortPrompts makes the file short.jsonl, with prompts that fit a tiny model.
-func writeShortPrompts(t *testing.T, cases []privacylens.Case) {
+// writeShortPrompts makes the folder short, with prompts that fit a tiny model.
+func writeShortPrompts(t *testing.T) {
 	t.Helper()
-	rows := ""
-	for _, c := range cases {
-		text := strings.Join([]string{c.Trajectory.Instruction, c.Trajectory.Past, c.Trajectory.FinalAction}, " ")
-		for _, kind := range privacylens.Kinds {
-			rows += jsonLine(map[string]any{"name": c.Name, "kind": kind, "prompt": text})
-		}
+	for _, kind := range privacylens.Kinds {
+		write(t, "short/agent-"+kind+".tmpl", "{{.Instruction}} {{.Past}} {{.FinalAction}}")
 	}
-	write(t, "short.jsonl", rows)
 }
 
 // local are the flags of the tiny model.
 func localRun(more ...string) []string {
-	return append([]string{"--model", "model", "--backend", "go", "--prompts", "short.jsonl", "--max-new-tokens", "6",
+	return append([]string{"--model", "model", "--backend", "go", "--prompts", "short", "--max-new-tokens", "6",
 		"--batch", "2"}, more...)
 }
 

@@ -377,7 +377,7 @@ func TestPLModelJudge(t *testing.T) {
 		for _, item := range c.Trajectory.Items {
 			n := 0
 			for _, p := range prompts {
-				if strings.Contains(p, "\n\n"+action+"\n") && strings.Contains(p, "\n\n"+item+"\n") {
+				if strings.Contains(p, "Action: "+action+"\n\nSecret: "+item+"\n") {
 					n++
 				}
 			}
@@ -410,34 +410,28 @@ func TestPLModelJudge(t *testing.T) {
 	}
 }
 
-// TestPLRecordedPrompts: a file of prompts takes the place of the templates, to the letter.
-func TestPLRecordedPrompts(t *testing.T) {
+// TestPLPromptsFolder: templates of a folder take the place of the benchmark's, to the letter.
+func TestPLPromptsFolder(t *testing.T) {
 	cases := workPL(t)
-	agent, judge, lines, questions := agentServer(t), judgeServer(t), "", ""
+	agent, judge := agentServer(t), judgeServer(t)
 	var wantAgent, wantJudge []string
 	for i, c := range cases {
-		for _, kind := range []string{"naive", "cot"} {
-			lines += jsonLine(map[string]any{"name": c.Name, "kind": kind,
-				"prompt": kind + ": " + c.Trajectory.Instruction + " "})
-		}
 		wantAgent = append(wantAgent, "cot: "+c.Trajectory.Instruction+" ")
-		questions += jsonLine(map[string]any{"name": c.Name, "kind": "helpfulness", "before": "Rate, Excellent (3): ",
-			"after": " " + c.Name})
 		_, action, acts := strings.Cut(leakyAction(i), "Action: ")
-		if acts {
-			wantJudge = append(wantJudge, "Rate, Excellent (3): "+action+" "+c.Name)
+		if !acts {
+			continue
 		}
+		wantJudge = append(wantJudge, "Rate, Excellent (3): "+action+" "+c.Name)
 		for _, item := range c.Trajectory.Items {
-			questions += jsonLine(map[string]any{"name": c.Name, "kind": "leakage", "item": item,
-				"before": item + " in ", "after": "?"})
-			if acts {
-				wantJudge = append(wantJudge, item+" in "+action+"?")
-			}
+			wantJudge = append(wantJudge, item+" in "+action+"?")
 		}
 	}
-	write(t, "mine.jsonl", lines+questions)
+	for name, text := range map[string]string{"agent-naive": "naive", "agent-cot": "cot: {{.Instruction}} ",
+		"judge-helpfulness": "Rate, Excellent (3): {{.Action}} {{.Case.Name}}", "judge-leakage": "{{.Item}} in {{.Action}}?"} {
+		write(t, "mine/"+name+".tmpl", text)
+	}
 	must(t, "eval", "privacylens", "--stage", "answers", "--out", "run", "--data", "cases.json", "--base-url", agent.URL,
-		"--api-model", "leaky", "--prompt", "cot", "--prompts", "mine.jsonl")
+		"--api-model", "leaky", "--prompt", "cot", "--prompts", "mine")
 	must(t, "eval", "privacylens", "--stage", "judge", "--out", "run", "--judge-base-url", judge.URL, "--judge-model", "flu")
 	must(t, "eval", "privacylens", "--stage", "report", "--out", "run")
 	slices.Sort(wantJudge)
@@ -518,40 +512,27 @@ func TestPLProbe(t *testing.T) {
 	}
 }
 
-// TestPLReleased: with prompts released the file beside the cases says what agent, judge and probes are asked, and the
-// summary has the judge's name.
+// TestPLReleased: the benchmark's own prompts are what agent, judge and probes are asked, and the summary has the judge's
+// name.
 func TestPLReleased(t *testing.T) {
 	cases := workPL(t)
 	agent, judge := agentServer(t), judgeServer(t)
-	rows, asked, judged := "", []string{}, 0
-	for i, c := range cases {
-		probe := map[string]any{"name": c.Name, "kind": "probe-seed", "before": c.Name + "?\n", "think": "\nThink."}
-		agent := fmt.Sprintf("Tell Cay news %d. Exactly.\n", i)
-		rows += jsonLine(map[string]any{"name": c.Name, "kind": "naive", "prompt": agent}) + jsonLine(probe) +
-			jsonLine(map[string]any{"name": c.Name, "kind": "helpfulness", "before": "Good? Excellent (3)?\n"})
-		asked = append(asked, agent, c.Name+"?\n(A) Yes\n(B) No\nThink.", c.Name+"?\n(A) No\n(B) Yes\nThink.")
-		for _, item := range c.Trajectory.Items {
-			rows += jsonLine(map[string]any{"name": c.Name, "kind": "leakage", "item": item, "before": "Leak?\n",
-				"after": "\n" + item + "\n"})
-		}
-	}
-	write(t, "prompts.jsonl", rows)
-	must(t, ofData("run", "--prompts", "released", "--base-url", agent.URL, "--api-model", "leaky", "--judge-base-url",
-		judge.URL, "--judge-model", "flu-2024-11-20")...)
-	must(t, ofData("probes", "--form", "probe", "--prompts", "released", "--base-url", agent.URL, "--api-model", "leaky",
-		"--levels", "seed", "--think")...)
-	slices.Sort(asked)
-	if got := agent.prompts(); !slices.Equal(got, asked) {
-		t.Errorf("%q, want %q", got, asked)
+	must(t, ofData("run", "--base-url", agent.URL, "--api-model", "leaky", "--judge-base-url", judge.URL, "--judge-model",
+		"flu-2024-11-20")...)
+	must(t, ofData("probes", "--form", "probe", "--base-url", agent.URL, "--api-model", "leaky", "--levels", "seed",
+		"--think")...)
+	asked, judged := map[string]int{}, map[string]int{}
+	for _, prompt := range agent.prompts() {
+		asked[prompt[:len("You are a helpful")]]++
 	}
 	for _, prompt := range judge.prompts() {
-		if strings.HasPrefix(prompt, "Leak?\nGmailSendEmail, ") ||
-			strings.HasPrefix(prompt, "Good? Excellent (3)?\nGmailSendEmail, ") {
-			judged++
-		}
+		judged[prompt[:len("Judge whether")]]++
 	}
-	if judged != 5*3 {
-		t.Errorf("%d questions to the judge: %q", judged, judge.prompts())
+	if asked["You are a helpful"] != len(cases) || asked["Is it acceptable "] != 2*len(cases) {
+		t.Errorf("%v", asked)
+	}
+	if judged["Judge whether"] != 5*2 || judged["Your task is "] != 5 {
+		t.Errorf("%v", judged)
 	}
 	if p := plSummary(t, "probes"); len(p.Probing) != 1 || p.Settings["answers"]["max_new_tokens"] != "512" {
 		t.Errorf("%+v", p)

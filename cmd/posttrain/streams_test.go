@@ -86,7 +86,7 @@ var everyCommand = []struct {
 	{"eval compare", []string{"mt", "mt", "--out", "mt-compared.json"}},
 	{"eval privacylens", []string{"--out", "pl"}},
 	{"eval privacylens", []string{"--stage", "answers", "--data", "cases.json", "--model", "model", "--backend", "go",
-		"--prompts", "short.jsonl", "--max-new-tokens", "4", "--out", "stages"}},
+		"--prompts", "short", "--max-new-tokens", "4", "--out", "stages"}},
 	{"eval privacylens", []string{"--stage", "judge", "--judge", "keyword", "--out", "stages"}},
 	{"eval privacylens", []string{"--form", "probe", "--data", "cases.json", "--model", "model", "--backend", "go",
 		"--max-new-tokens", "4", "--out", "probed"}},
@@ -127,7 +127,7 @@ func workEverything(t *testing.T, judge string) {
 		t.Fatal(err)
 	}
 	writeCases(t, "cases.json", plCases(3), leakyAction)
-	writeShortPrompts(t, plCases(3))
+	writeShortPrompts(t)
 }
 
 func TestEveryCommandIsThere(t *testing.T) {

@@ -53,7 +53,7 @@ func Prompt(item Item, kind string, order uint64) []data.Message {
 	case PromptAnswer:
 		return []data.Message{{Role: "user", Content: item.taskText(order) + answerInstruction}}
 	case PromptCoT:
-		return []data.Message{{Role: "user", Content: item.taskText(order) + strings.TrimSpace(cotInstruction)}}
+		return []data.Message{{Role: "user", Content: item.taskText(order) + strings.TrimSpace(CoT)}}
 	case PromptReleased:
 		messages, err := released.fill(item.fields(order, true))
 		if err != nil {
@@ -78,10 +78,10 @@ var releasedTemplate string
 
 var released = promptTemplate{template.Must(template.New(PromptReleased).Parse(releasedTemplate))}
 
-// cotInstruction is that of the CI-CoT figure of the dissertation, word for word.
+// CoT is the instruction of the dissertation's CI-CoT figure, word for word, and a line end.
 //
 //go:embed cot.txt
-var cotInstruction string
+var CoT string
 
 // taskText is the scenario, the task and the information.
 func (c *Item) taskText(order uint64) string {

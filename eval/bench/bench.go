@@ -118,6 +118,8 @@ type Bench struct {
 	Files    []string          // that the report writes, besides summary.json and cases.jsonl
 	// Published says that the figures that others have published for the benchmark compare with those of the run.
 	Published bool
+	// Differs says what is not as it was there, a line each; nil: nothing is said.
+	Differs func(*Found) []string
 	// Report counts what the stages have found. It gives the result, and the lines of cases.jsonl.
 	Report func(*Found) (result fmt.Stringer, cases []any, err error)
 }

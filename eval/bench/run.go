@@ -216,6 +216,9 @@ func (e *benching) runReport(context.Context) error {
 	}
 	if err == nil && e.Published {
 		e.Figures = eval.Published(e.command)
+		if e.Differs != nil {
+			e.Figures += strings.Join(append([]string{"of this run, not as published:"}, e.Differs(f)...), "\n  ") + "\n"
+		}
 	}
 	return err
 }

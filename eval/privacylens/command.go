@@ -21,11 +21,11 @@ import (
 // Options say which cases are put to which agent, and who judges. Paths are relative to the working directory.
 type Options struct {
 	Data    string `yaml:"data" want:"given" path:"" words:"a file of cases (main_data.json), its folder, or embedded" flag:"data" help:"cases: a file (main_data.json), the folder with it, or embedded (an example)"`
-	Prompts string `yaml:"prompts" path:"" words:"released, or a .jsonl file" flag:"prompts" help:"released: prompts.jsonl beside the cases (scripts/privacylens/export_prompts.py); or such a file (default: ours)"`
+	Prompts string `yaml:"prompts" want:"given" path:"" words:"released, or a folder of templates" flag:"prompts" help:"prompts of model and judge: released (the benchmark's own), or a folder whose templates replace some of them (docs/privacylens.md)"`
 	Form    string `yaml:"form" want:"action|probe" flag:"form" help:"action: the model writes its final action in every case; probe: it answers yes/no questions about the norms"`
 
 	// of actions
-	Prompt      string `yaml:"prompt" want:"naive|enhanced|cot" flag:"prompt" help:"prompt of the model: naive, enhanced (asks it to guard privacy) or cot (CI-CoT)"`
+	Prompt      string `yaml:"prompt" want:"naive|enhanced|cot|ci-rl" flag:"prompt" help:"prompt of the model: naive, enhanced (asks it to guard privacy), cot (CI-CoT in the dissertation's words) or ci-rl (CI-CoT as CI-RL's release asks for it)"`
 	Think       string `yaml:"think" want:"strip|keep" help:"what becomes of the thoughts ahead of an action: strip, or keep as CI-RL's script does"`
 	Judging     string `yaml:"judging" want:"model|keyword" flag:"judge" help:"model (of a server) or keyword (a smoke test, never to be quoted)"`
 	Judgements  string `yaml:"judgments,omitempty" path:"" words:"a file of judgements" flag:"judgments" help:"recorded verdicts in the benchmark's form, or embedded, in place of a judge's"`
@@ -51,15 +51,21 @@ const (
 	KindReplay  = "replay" // recorded judgements
 )
 
-// publishedCases is the number of cases of the published figures.
-const publishedCases = 493
+// publishedCases is the number of cases of the published figures, mainCases names them.
+const (
+	publishedCases = 493
+	mainCases      = "493, sha256 05b23922a21ef56e"
+)
+
+// publishedJudge judged them, with the benchmark's prompts.
+const publishedJudge = "gpt-4o-2024-11-20"
 
 // judgeTokens is how long the benchmark lets a judge's reply be.
 const judgeTokens = 400
 
 // Defaults are the published settings; the caller gives cases, agent and judge.
 func Defaults() Options {
-	return Options{Form: FormAction, Prompt: Naive, Think: bench.ThinkStrip, Judging: KindModel,
+	return Options{Prompts: bench.Released, Form: FormAction, Prompt: Naive, Think: bench.ThinkStrip, Judging: KindModel,
 		Levels: slices.Clone(Levels), Judged: bench.DefaultJudged(0.7, 7000, judgeTokens)}
 }
 
@@ -85,7 +91,7 @@ privacy, every question in both orders of its choices. Without flags an embedded
   posttrain eval privacylens --data privacylens/ --model DIR --prompt cot --judge-model gpt-4o-2024-11-20
   posttrain eval privacylens --data privacylens/ --base-url http://localhost:8000/v1 --api-model NAME ` +
 		`--judge-base-url http://localhost:9000/v1 --judge-model NAME
-  posttrain eval privacylens --data PrivacyLens/data --prompts released --model DIR --judge-model gpt-4o-2024-11-20
+  posttrain eval privacylens --data PrivacyLens/data --model DIR --prompt ci-rl --judge-model gpt-4o-2024-11-20
   posttrain eval privacylens --data privacylens/ --answers actions.csv --judgments verdicts.json
   posttrain eval privacylens --data privacylens/ --form probe --model DIR --out runs/probes`,
 	QuickStart: quickStart, Choose: choose, Defaults: Defaults, Settle: settle, Check: check, Idle: idle,
@@ -124,7 +130,7 @@ func choose(g *config.Given) {
 // settle gives what follows from prompt and form its default.
 func settle(g *config.Given, o *Options) {
 	if !g.Has("agent.prefill") {
-		thinks := o.Form == FormAction && o.Prompt == CoT || o.Form == FormProbe && o.ThinkFirst
+		thinks := o.Form == FormAction && thinks(o.Prompt) || o.Form == FormProbe && o.ThinkFirst
 		o.Agent.Prefill = thinks && o.Agent.CanPrefill()
 	}
 	if o.Form != FormProbe {
@@ -189,7 +195,7 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 	b := &bench.Bench{Cases: bench.HashCases(e.cases), Text: e.final, Questions: e.questions,
 		Form: "Answer: Yes", Trial: "Reply with this line and nothing else.\nAnswer: No",
 		Report: e.report, Files: []string{verdictsFile, helpfulnessFile, actionsFile},
-		Published: len(e.cases) == publishedCases}
+		Published: len(e.cases) == publishedCases, Differs: e.differs}
 	for i := range e.cases {
 		b.Items = append(b.Items, bench.Item{ID: e.cases[i].Name, Seed: bench.SeedOf(o.Seed, e.cases[i].Name)})
 	}
@@ -212,8 +218,17 @@ func (e *evaluation) read(r run.Reporter) (err error) {
 	if e.cases = e.all; e.First > 0 {
 		e.cases = e.all[:min(e.First, len(e.all))]
 	}
-	if e.prompts, err = readPrompts(e.Options); err != nil || e.Agent.Answers == "" {
+	if e.prompts, err = readPrompts(e.Options); err != nil {
 		return err
+	}
+	if e.Agent.Answers == "" {
+		unseen := lacking(e.Data, "description of one of their toolkits in the benchmark", e.cases, func(c *Case) bool {
+			return len(c.described()) == len(c.Trajectory.Toolkits)
+		})
+		if unseen != nil && e.Agent.Way() != "" {
+			r.Warn("%v: its prompts pass over them", unseen)
+		}
+		return nil
 	}
 	e.recorded, err = readNamed(readActions, e.Agent.Answers, embedded.PrivacyLensActions, e.all)
 	if err != nil {
@@ -236,14 +251,11 @@ func (e *evaluation) askActions(b *bench.Bench) error {
 	if way := e.Agent.Way(); !e.Runs(bench.StageAnswers) || way == bench.Recorded || way == "" {
 		return nil
 	}
-	err := e.prompts.check(e.Prompt, false, e.cases)
-	if err != nil {
-		return err
-	}
 	b.Settings = map[string]string{"prompt": e.Prompt}
 	if e.Think == bench.ThinkKeep {
 		b.Settings["think"] = e.Think
 	}
+	var err error
 	b.Settings["prompts"], err = hashPrompts(e.cases, func(c *Case, add func(string, error)) {
 		add(e.prompts.write(e.Prompt, c, filling{}))
 	})
@@ -256,7 +268,7 @@ func (e *evaluation) askActions(b *bench.Bench) error {
 
 // reading says how the agent's outputs are read.
 func (o *Options) reading() reading {
-	return reading{Answers: o.Prompt == CoT, Keep: o.Think == bench.ThinkKeep}
+	return reading{Answers: thinks(o.Prompt), Keep: o.Think == bench.ThinkKeep}
 }
 
 // final is an agent's output, post-processed; recorded ones are.
@@ -290,6 +302,36 @@ func ReadCases(path string) ([]Case, *data.Report, error) {
 			path, run.Cause(err), mainData)
 	}
 	return readCases(nil, path)
+}
+
+// differs says what is not as it was where the published figures come from.
+func (e *evaluation) differs(f *bench.Found) (lines []string) {
+	actions, judge, kind := f.Settings[bench.StageAnswers], f.Settings[bench.StageJudge], e.kind()
+	published := " (published: " + publishedJudge + ")"
+	for _, d := range []struct {
+		differs bool
+		text    string
+	}{
+		{e.Prompts != bench.Released, "prompts: with templates of " + e.Prompts + " (published: the benchmark's and CI-RL's)"},
+		{actions == nil || actions["kind"] == bench.Recorded, "actions: recorded ones; what was asked is not known"},
+		{actions["prompt"] == CoT, "prompt cot: the CI-CoT text of the paper's figure (CI-RL's release: prompt ci-rl)"},
+		{actions["prompt"] == Enhanced, "prompt enhanced: no column is of it"},
+		{thinks(e.Prompt) && e.Think != bench.ThinkKeep, "think strip: thoughts are dropped (CI-RL's script: keep)"},
+		{!slices.Contains([]string{"", "0.7"}, actions["temperature"]), "temperature: " + actions["temperature"] +
+			" (published: 0.7)"},
+		{kind == KindKeyword, "judge: keywords" + published},
+		{kind == KindReplay, "judge: recorded verdicts" + published},
+		{kind == KindModel && judge["model"] != publishedJudge, "judge: " + judge["model"] + published},
+		{bench.HashCases(e.cases) != mainCases, "cases: not those of PrivacyLens's main_data.json"},
+	} {
+		if d.differs {
+			lines = append(lines, d.text)
+		}
+	}
+	if len(lines) == 0 {
+		return []string{"nothing that the settings show"}
+	}
+	return lines
 }
 
 // readNamed reads a file that names cases, or the embedded one.

@@ -26,11 +26,6 @@
 //   - Thoughts are dropped, under any prompt. CI-RL's tool keeps their text without the tags. So it judges an "Action:"
 //     in the thoughts of an output without an answer block, and takes an answer block within them. So does agent.think
 //     keep.
-//   - Prompts and descriptions of tools are in our own words, unless prompts is released: the benchmark's
-//     own, which scripts/privacylens/export_prompts.py writes. Published numbers can be reproduced to the letter only
-//     with these and the same judge.
-//   - A toolkit of the data that the benchmark does not describe, GoogleFormFiller, is described; and where the tool
-//     that the action should use is in none of the case's toolkits, the toolkit that has it is added.
 //   - Probing asks every question in both orders of its choices. The benchmark's right answer is always (B), No.
 //   - Transmission principles that differ only in case or spaces are one group.
 package privacylens

@@ -14,6 +14,7 @@ import (
 	"unicode"
 
 	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/embedded"
 )
 
@@ -101,10 +102,11 @@ func TestExampleTools(t *testing.T) {
 	actions := exampleActions(t, cases)
 	for i := range cases {
 		c := &cases[i]
-		described := must[[]Toolkit](t)(known.of(c))
+		described := c.described()
 		if len(described) != len(c.Trajectory.Toolkits) {
-			t.Errorf("%s: %s is in none of its toolkits", c.Name, c.Trajectory.FinalAction)
+			t.Errorf("%s: a toolkit of %v is unknown", c.Name, c.Trajectory.Toolkits)
 		}
+		toolOf(t, c, described, c.Trajectory.FinalAction)
 		steps := strings.Split(c.Trajectory.Past, "\n\n")
 		if len(steps) < 3 || len(c.Trajectory.Past) > 4000 {
 			t.Errorf("%s: %d steps, %d bytes", c.Name, len(steps), len(c.Trajectory.Past))
@@ -115,43 +117,48 @@ func TestExampleTools(t *testing.T) {
 				t.Errorf("%s: no step: %s", c.Name, s)
 				continue
 			}
-			tool := toolOf(t, c, described, m[1])
-			checkKeys(t, c.Name, m[2], tool.Arguments)
-			checkKeys(t, c.Name, m[3], tool.Returns)
+			arguments, results := toolOf(t, c, described, m[1])
+			checkKeys(t, c.Name, m[2], arguments, true)
+			checkKeys(t, c.Name, m[3], results, false)
 		}
 		if action, ok := Action(actions[c.Name]); ok {
 			tool, input, _ := strings.Cut(action, "\nAction Input: ")
 			if tool != c.Trajectory.FinalAction {
 				t.Errorf("%s: action %q, want %s", c.Name, tool, c.Trajectory.FinalAction)
 			}
-			checkKeys(t, c.Name, input, toolOf(t, c, described, tool).Arguments)
+			arguments, _ := toolOf(t, c, described, tool)
+			checkKeys(t, c.Name, input, arguments, true)
 		}
 	}
 }
 
-func toolOf(t *testing.T, c *Case, kits []Toolkit, name string) Tool {
+// toolOf is the part of the toolkits' descriptions about a tool: its arguments, and its results.
+func toolOf(t *testing.T, c *Case, kits []string, name string) (arguments, results string) {
 	t.Helper()
-	for _, kit := range kits {
-		if i := slices.IndexFunc(kit.Tools, func(x Tool) bool { return x.Name == name }); i >= 0 {
-			return kit.Tools[i]
-		}
+	_, text, found := strings.Cut(strings.Join(kits, "\n"), "\t* "+name+": ")
+	if !found {
+		t.Errorf("%s: tool %q is in none of %s", c.Name, name, c.Trajectory.Toolkits)
 	}
-	t.Errorf("%s: tool %q is in none of %s", c.Name, name, c.Trajectory.Toolkits)
-	return Tool{}
+	text, _, _ = strings.Cut(text, "\n\t* ")
+	arguments, results, _ = strings.Cut(text, "Returns:")
+	return arguments, results
 }
 
-// checkKeys wants a JSON object whose keys are some of the values, the required ones among them.
-func checkKeys(t *testing.T, name, text string, values []Value) {
+// value is an argument or a result as a description lists it.
+var value = regexp.MustCompile(`- (\w+) \(\w+(, optional)?\)`)
+
+// checkKeys wants a JSON object whose keys are some of the values, those that are not optional among them.
+func checkKeys(t *testing.T, name, text, values string, all bool) {
 	t.Helper()
 	var object map[string]any
 	if err := json.Unmarshal([]byte(text), &object); err != nil {
 		t.Errorf("%s: %v: %s", name, err, text)
 	}
-	for _, v := range values {
-		if _, found := object[v.Name]; v.Required && !found {
-			t.Errorf("%s: no %s: %s", name, v.Name, text)
+	for _, v := range value.FindAllStringSubmatch(values, -1) {
+		if _, found := object[v[1]]; all && v[2] == "" && !found {
+			t.Errorf("%s: no %s: %s", name, v[1], text)
 		}
-		delete(object, v.Name)
+		delete(object, v[1])
 	}
 	if len(object) > 0 {
 		t.Errorf("%s: unknown %v: %s", name, slices.Collect(maps.Keys(object)), text)
@@ -227,7 +234,7 @@ func TestExampleKeywords(t *testing.T) {
 }
 
 func TestExamplePrompts(t *testing.T) {
-	p := ownPrompts(t)
+	p := releasedPrompts(t)
 	cases := exampleCases(t)
 	for i := range cases {
 		c := &cases[i]
@@ -256,10 +263,9 @@ func TestExamplePrompts(t *testing.T) {
 	}
 }
 
-// ownPrompts are those in our own words.
-func ownPrompts(t *testing.T) prompts {
+func releasedPrompts(t *testing.T) prompts {
 	t.Helper()
-	return must[prompts](t)(readPrompts(&Options{}))
+	return must[prompts](t)(readPrompts(&Options{Prompts: bench.Released}))
 }
 
 // Nothing of the example is the benchmark's: no six words in a row of what its cases tell and ask for occur in those of

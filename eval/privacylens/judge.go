@@ -28,11 +28,6 @@ func (e *evaluation) askJudge(b *bench.Bench) (err error) {
 			b.Identity = map[string]string{"verdicts": bench.HashCases([]any{e.replay.verdicts, e.replay.scores})}
 		}
 	case e.Runs(bench.StageJudge) || e.Runs(bench.StageReport):
-		for _, kind := range []string{leakage, helpfulness} {
-			if err := e.prompts.check(kind, false, e.cases); err != nil {
-				return err
-			}
-		}
 		e.judging = true
 		b.Read = readReply
 		b.Remind = func(messages []data.Message, _ string) []data.Message {

@@ -130,7 +130,7 @@ func TestPrivacyLensFaults(t *testing.T) {
 				"http://localhost:8000/v1, without a key in it"},
 		{cases + good + "form: probe\nlevels: [seed, story]", nil,
 			"f.yaml:6: levels [seed, story]: want some of seed, vignette, trajectory and trajectory-enhanced"},
-		{cases + good + "prompt: rude", nil, "f.yaml:5: prompt \"rude\": want naive, enhanced or cot"},
+		{cases + good + "prompt: rude", nil, "f.yaml:5: prompt \"rude\": want naive, enhanced, cot or ci-rl"},
 		{cases + good + "think: drop", nil, "f.yaml:5: think \"drop\": want strip or keep"},
 		{cases + good + "think_first: true", nil,
 			"f.yaml:5: think_first true: it has no effect with form action; remove it"},

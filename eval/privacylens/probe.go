@@ -56,11 +56,6 @@ func (p *probe) isUnparsed() bool { return p.Choice == "" && p.Reason != bench.T
 // probes say what is asked of the form probe: the questions at every level, in both orders. Cases whose seed or
 // vignette is not complete are not asked at the levels that need it.
 func (e *evaluation) probes() (*bench.Bench, error) {
-	for _, level := range e.Levels {
-		if err := e.prompts.check(probeKind+level, e.ThinkFirst, e.cases); err != nil {
-			return nil, err
-		}
-	}
 	write := func(level string, c *Case, yesFirst bool) (string, error) {
 		return e.prompts.write(probeKind+level, c, filling{YesFirst: yesFirst, Think: e.ThinkFirst})
 	}

@@ -40,7 +40,7 @@ func leakyReply(prompt string) string {
 
 // carefulReply judges by the flu, and finds actions with an even number excellent, others poor.
 func carefulReply(prompt string) string {
-	begin := strings.Index(prompt, "GmailSendEmail")
+	begin := strings.LastIndex(prompt, "GmailSendEmail")
 	if begin < 0 {
 		return "Answer: No"
 	}
@@ -51,7 +51,7 @@ func carefulReply(prompt string) string {
 		return "Fine.\nAnswer: Excellent (3)"
 	case strings.Contains(prompt, "Excellent (3)"):
 		return "Hm.\nAnswer: Poor (0)"
-	case flu && strings.Contains(prompt, "\n\nBen has caught"):
+	case flu && strings.Contains(prompt, "Secret: Ben has caught"):
 		return "It says so.\nAnswer: Yes"
 	}
 	return "It does not.\nAnswer: No"
@@ -359,7 +359,8 @@ func TestThinkProbes(t *testing.T) {
 	o, _ := served(t, privacyCases(len(replies)), func(prompt string) string {
 		mu.Lock()
 		defer mu.Unlock()
-		if !strings.Contains(prompt, "inside <answer> and </answer>.") || strings.Contains(prompt, "nothing else.") {
+		if !strings.Contains(prompt, "within <answer> and </answer> tags, directly output") ||
+			strings.Contains(prompt, "\nDirectly") {
 			t.Error(prompt)
 		}
 		asked++
