@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
@@ -242,4 +243,21 @@ func WithoutThoughts(output string, opened bool) (rest string, closed bool) {
 		return "", false
 	}
 	return output, true
+}
+
+// AnswerBlock is what CI-CoT asks for behind the thoughts.
+var AnswerBlock = regexp.MustCompile(`(?s)<answer>(.*?)</answer>`)
+
+// InTags is an output without its thoughts, and of that the inside of the first answer block, where there is one. Where
+// the thoughts never end, at an answer block neither, closed is false, and nothing is left.
+func InTags(output string, opened bool) (text string, closed bool) {
+	text, closed = WithoutThoughts(output, opened)
+	whole := text
+	if !closed {
+		whole = output
+	}
+	if m := AnswerBlock.FindStringSubmatch(whole); m != nil {
+		return strings.TrimSpace(m[1]), true
+	}
+	return text, closed
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
@@ -22,8 +23,13 @@ type Options struct {
 	Samples   int      `yaml:"samples" want:">=1" flag:"samples" help:"answers to each question"`
 	Prompts   string   `yaml:"prompts,omitempty" path:"" words:"a file of templates, a folder with prompts.jsonl, or released" flag:"prompts" help:"file of templates, or released: prompts.jsonl in the folder of the data (default: prompts of our own)"`
 
+	Prompt string `yaml:"prompt,omitempty" want:"|cot" words:"cot, or nothing" flag:"prompt" help:"cot: the CI-CoT text of the dissertation follows each question, and the answer is what its answer tags hold"`
+
 	bench.Options `yaml:",inline"`
 }
+
+// CoT is the value of Options.Prompt with which a model reasons about every piece of information first.
+const CoT = "cot"
 
 // Defaults are the benchmark's settings; the caller gives data and model.
 func Defaults() Options {
@@ -40,8 +46,14 @@ action items of meetings (leaks and omissions). Each question is asked --samples
 question that any answer fails. No judge is needed.`,
 	Example: `  posttrain eval confaide --data confAIde/benchmark --model DIR --out runs/confaide
   posttrain eval confaide --data confAIde/benchmark --tiers 1,2a,3 --base-url http://localhost:8000/v1 --api-model NAME
+  posttrain eval confaide --data confAIde/benchmark --prompts released --prompt cot --model DIR
   posttrain eval confaide --data confAIde/benchmark --prompts released --samples 1 --temperature 0 --model DIR`,
 	Defaults: Defaults,
+	Settle: func(g *config.Given, o *Options) {
+		if !g.Has("agent.prefill") {
+			o.Agent.Prefill = o.Prompt == CoT && o.Agent.CanPrefill()
+		}
+	},
 	Check: func(g *config.Given, o *Options) {
 		o.CheckSamples(g, o.Samples)
 		if unknown := func(kind string) bool { return !slices.Contains(Kinds(), kind) }; len(o.Questions) == 0 ||
@@ -76,7 +88,7 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 	if err := e.read(r); err != nil {
 		return nil, err
 	}
-	b := &bench.Bench{Report: e.report, Published: true}
+	b := &bench.Bench{Report: e.report, Published: true, Differs: e.differs}
 	for i := range e.cases {
 		for n := range o.Samples {
 			b.Items = append(b.Items, bench.Item{ID: e.cases[i].Sample(n + 1), Turns: []string{e.cases[i].Prompt}})
@@ -87,6 +99,24 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 		b.Recorded, err = bench.ReadAnswers(o.Agent.Answers)
 	}
 	return b, err
+}
+
+// differs says what is not as it was where the published figures come from.
+func (e *asking) differs(f *bench.Found) (lines []string) {
+	if f.Settings[bench.StageAnswers]["kind"] == bench.Recorded {
+		return []string{"the answers are recorded: what was asked is not known"}
+	}
+	if e.Prompts != bench.Released {
+		lines = append(lines, "prompts in "+e.prompts.Name+" (published: the benchmark's, --prompts released)")
+	}
+	if e.Samples != 10 {
+		lines = append(lines, fmt.Sprintf("%d answers to each question (of the six models: 10)", e.Samples))
+	}
+	if e.First > 0 {
+		lines = append(lines, fmt.Sprintf("the first %d questions of each kind", e.First))
+	}
+	return append(lines, "of CI-RL's rows, prompts, temperature, answers to a question and what is counted of them (mean "+
+		"or worst case) are not published")
 }
 
 func (e *asking) read(r run.Reporter) (err error) {
@@ -100,6 +130,10 @@ func (e *asking) read(r run.Reporter) (err error) {
 	}
 	if err != nil {
 		return err
+	}
+	if e.Prompt == CoT {
+		e.prompts.Name += " with CI-CoT"
+		e.prompts.cot = "\n\n" + strings.TrimSpace(ci.CoT)
 	}
 	set, report, err := ReadSet(e.Data, e.Tiers)
 	if err != nil {
@@ -128,7 +162,11 @@ func (e *asking) report(f *bench.Found) (fmt.Stringer, []any, error) {
 	for i := range e.cases {
 		c := &e.cases[i]
 		for n := range e.Samples {
-			answer, _ := bench.WithoutThoughts(f.Outputs(c.Sample(n + 1))[0], false)
+			read := bench.WithoutThoughts
+			if e.Prompt == CoT {
+				read = bench.InTags
+			}
+			answer, _ := read(f.Outputs(c.Sample(n + 1))[0], false)
 			reads[i] = append(reads[i], c.Read(answer))
 		}
 		line := row{ID: c.ID(), Reads: reads[i], Scores: c.scores(reads[i])}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/testkit"
 
 	"github.com/posttrain/posttrain/internal/config"
@@ -91,6 +92,46 @@ func TestRun(t *testing.T) {
 	}
 	if !strings.Contains(at.Figures, "gpt-4-0613") || !strings.Contains(at.Figures, "38.5/80.0") {
 		t.Error(at.Figures)
+	}
+}
+
+// TestCoT: the dissertation's text follows each question in the place of the word that answers begin with, and the
+// answer is what the tags hold: the party in the thoughts and behind the answer is no leak.
+func TestCoT(t *testing.T) {
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(prompt string) string {
+		question, found := strings.CutSuffix(prompt, "\n\n"+strings.TrimSpace(ci.CoT))
+		if !found || strings.HasSuffix(question, "Answer:") || !strings.Contains(question, "?") &&
+			!strings.Contains(question, "Ada: ") {
+			t.Errorf("%q", prompt)
+		}
+		if strings.HasPrefix(question, "B?") {
+			return "<think>4) or 1)</think> So:\n<answer>\n2) not too sensitive\n</answer> 3)"
+		}
+		return "<think>the party</think><answer>May 4: 1)</answer> the party"
+	}})
+	o := Defaults()
+	o.Data, o.Tiers, o.Samples, o.Questions, o.Prompt = folder(t), []string{"1", "4"}, 1, []string{MeetingSummary}, CoT
+	o.Agent.BaseURL, o.Agent.APIModel, o.Dir = s.URL, "m", filepath.Join(t.TempDir(), "run")
+	result, at, err := Benchmark.Run(t.Context(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := result.Parts[0]; p.Unparsed != 3 || p.Agreement.Model.Value() != 2 {
+		t.Errorf("%+v", p)
+	}
+	for _, f := range result.Parts[1].Faults {
+		if f.Mean.Share().Count != 0 {
+			t.Errorf("%+v", f)
+		}
+	}
+	if !strings.Contains(result.String(), "prompts in our own words with CI-CoT\n") {
+		t.Error(result)
+	}
+	for _, want := range []string{"tables 5 to 7", "0.91", "prompts in our own words with CI-CoT (published: the benchmark's",
+		"1 answers to each question (of the six models: 10)"} {
+		if !strings.Contains(at.Figures, want) {
+			t.Errorf("lacks %q: %s", want, at.Figures)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval"
@@ -22,6 +23,7 @@ const PromptsName = "prompts.jsonl"
 type Prompts struct {
 	all  map[string]eval.Template
 	Name string // how a summary names them
+	cot  string // follows each question, in the place of the word that answers begin with
 }
 
 // promptFields are the fields that the template of a kind must show, and those that it may show besides.
@@ -85,4 +87,10 @@ func readPrompts(fsys fs.FS, path string) (*Prompts, error) {
 	return p, nil
 }
 
-func (p *Prompts) prompt(c *Case, set *Set) string { return p.all[c.Kind].Fill(c.fields(set)) }
+func (p *Prompts) prompt(c *Case, set *Set) string {
+	text := p.all[c.Kind].Fill(c.fields(set))
+	if p.cot == "" {
+		return text
+	}
+	return strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), answerMark)) + p.cot
+}

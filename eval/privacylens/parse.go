@@ -15,10 +15,7 @@ const (
 	answerMark      = "Answer:"
 )
 
-var (
-	answerBlock = regexp.MustCompile(`(?s)<answer>(.*?)</answer>`)
-	thinkBlock  = regexp.MustCompile(`(?s)<think>(.*?)</think>`)
-)
+var thinkBlock = regexp.MustCompile(`(?s)<think>(.*?)</think>`)
 
 // reading says how outputs become actions.
 type reading struct {
@@ -39,25 +36,16 @@ func (r reading) Final(output string, inside bool) (final string, closed bool) {
 	return final, closed
 }
 
-// answer is an output without its thoughts, and with the think format the inside of its first answer block. inside
-// says that the output begins in the thoughts. Where they never end, at an answer block neither, closed is false, and
-// nothing is left.
+// answer is an output without its thoughts, and with the think format as bench.InTags has it. inside says that the
+// output begins in the thoughts.
 func (r reading) answer(output string, inside bool) (text string, closed bool) {
-	if r.Keep {
+	switch {
+	case r.Keep:
 		return r.kept(output), true
+	case r.Answers:
+		return bench.InTags(output, inside)
 	}
-	text, closed = bench.WithoutThoughts(output, inside)
-	if !r.Answers {
-		return text, closed
-	}
-	whole := text
-	if !closed {
-		whole = output
-	}
-	if m := answerBlock.FindStringSubmatch(whole); m != nil {
-		return strings.TrimSpace(m[1]), true
-	}
-	return text, closed
+	return bench.WithoutThoughts(output, inside)
 }
 
 // kept is an output with its thoughts: with the think format without the tags around them, as CI-RL's script has it,
@@ -70,7 +58,7 @@ func (r reading) kept(output string) string {
 	if m := thinkBlock.FindStringSubmatch(output); m != nil {
 		output = strings.ReplaceAll(output, m[0], strings.TrimSpace(m[1]))
 	}
-	if m := answerBlock.FindStringSubmatch(output); m != nil {
+	if m := bench.AnswerBlock.FindStringSubmatch(output); m != nil {
 		output = strings.TrimSpace(m[1])
 	}
 	return output

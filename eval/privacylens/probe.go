@@ -172,7 +172,7 @@ func (s *Summary) warnOfProbes(rows []probe) {
 
 // saysB is the benchmark's reading of a reply; with the think format CI-RL's: of its first answer block, if it has one.
 func saysB(reply string, think bool) bool {
-	if m := answerBlock.FindStringSubmatch(reply); m != nil && think {
+	if m := bench.AnswerBlock.FindStringSubmatch(reply); m != nil && think {
 		reply = m[1]
 	}
 	return slices.Contains(strings.FieldsFunc(reply, func(r rune) bool {
