@@ -47,10 +47,8 @@ func (s Spread) String() string {
 	if s.Count == 0 {
 		return "no episode ended"
 	}
-	if math.Abs(s.Mean) < 5 { // rewards, not returns
-		return fmt.Sprintf("%.3f ± %.3f", s.Mean, s.Std)
-	}
-	return fmt.Sprintf("%.1f ± %.1f", s.Mean, s.Std)
+	one := form(s.Mean, "")
+	return fmt.Sprintf(one+" ± "+one, s.Mean, s.Std)
 }
 
 // window is the number of updates or rounds, with an episode that ended, whose returns are averaged.

@@ -25,6 +25,9 @@ func Run(ctx context.Context, s Simulation, r run.Reporter) (*Result, error) {
 	if err := s.Dir.Check(s.Resolved()); err != nil {
 		return nil, err
 	}
+	if s.Seeds > 0 {
+		return runSeeds(ctx, s, run.Listen(r))
+	}
 	s.heard = r
 	m := &simulating{Simulation: s, Reporter: run.Listen(r), known: map[string]bool{}, work: newWork()}
 	s.sayIgnored(m)

@@ -2,8 +2,10 @@ package federated
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -253,6 +255,72 @@ func TestCompare(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// TestSeeds: each seed's run is that run by itself, an interruption in the second run resumes with the same end, and the
+// table has the mean of the seeds with Student's interval (t is 12.706 for two) and that of the differences.
+func TestSeeds(t *testing.T) {
+	sets := []string{"seeds=2", "seed=3", "compare=fedpg", "updates=30"}
+	whole := tiny(t, protocol.AFedPG, sets...)
+	result, err := Run(t.Context(), whole, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	single := tiny(t, protocol.AFedPG, "seed=4", "compare=fedpg", "updates=30")
+	one, err := Run(t.Context(), single, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, got := contentsOf(t, single.Dir.Out), contentsOf(t, filepath.Join(whole.Dir.Out, "seed-4")); want["metrics.jsonl"] !=
+		got["metrics.jsonl"] {
+		t.Error("another run of seed 4")
+	}
+	stopped := tiny(t, protocol.AFedPG, sets...)
+	ctx, stop := context.WithCancel(t.Context())
+	s := &stopper{run.Listen(nil), math.MaxInt, stop}
+	if _, err = Run(ctx, stopped, &seedStopper{s, 0}); !errors.Is(err, recipe.ErrInterrupted) ||
+		!strings.Contains(err.Error(), "in run 2 of 2, ") {
+		t.Errorf("interrupted: %v", err)
+	}
+	stopped.Dir = recipe.RunDir{Resume: stopped.Dir.Out}
+	again, err := Run(t.Context(), stopped, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.ReplaceAll(result.Summary, result.Dir, again.Dir); again.Summary != want {
+		t.Errorf("resumed:\n%s\nwant\n%s", again.Summary, want)
+	}
+	text, err := os.ReadFile(filepath.Join(result.Dir, "summary.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct{ Methods []seeded }
+	if err := json.Unmarshal(text, &file); err != nil || len(file.Methods) != 2 {
+		t.Fatalf("%v: %s", err, text)
+	}
+	a, b := file.Methods[0].Return, file.Methods[1].Return
+	half := 12.7062047 * math.Abs(a.Each[0]-a.Each[1]) / 2
+	if a.Each[1] != one.Sides[0].Return.Mean || math.Abs(a.Mean-(a.Each[0]+a.Each[1])/2) > 1e-9 ||
+		math.Abs(a.Half-half) > 1e-6*half {
+		t.Errorf("%+v, want %v ± %v", a, one.Sides[0].Return, half)
+	}
+	difference := run.Interval(form(a.Mean, "+"), []float64{a.Each[0] - b.Each[0], a.Each[1] - b.Each[1]})
+	if want := "afedpg less fedpg, by seed: " + difference; !strings.Contains(result.Summary, want) {
+		t.Errorf("%q is not in\n%s", want, result.Summary)
+	}
+}
+
+// seedStopper interrupts the third bar, which is that of the second seed's run.
+type seedStopper struct {
+	*stopper
+	bars int
+}
+
+func (s *seedStopper) Progress(unit string, start, total int) run.Bar {
+	if s.bars++; s.bars == 3 {
+		s.at = 5
+	}
+	return s.stopper.Progress(unit, start, total)
 }
 
 // TestComparedEntropy: the method that is compared has its own weight of the entropy, unless another one was chosen for

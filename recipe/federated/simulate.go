@@ -17,6 +17,7 @@ const Command = "federated simulate"
 type Simulation struct {
 	Options `yaml:",inline"`
 	Clock   Clock  `yaml:"clock"`
+	Seeds   int    `yaml:"seeds,omitempty" want:">=0" zero:"one" flag:"seeds" help:"runs of as many seeds, from seed on: their means, with 95% bands in curves.png; 0: one run"`
 	Compare string `yaml:"compare" flag:"compare" help:"method that gets as many samples afterwards, or none"`
 
 	CheckpointEvery int `yaml:"checkpoint_every" want:">=0"` // updates or rounds; 0: at the end and on Ctrl-C

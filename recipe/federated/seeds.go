@@ -1,0 +1,195 @@
+package federated
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/recipe"
+)
+
+// runSeeds simulates the run once for each seed, in the folders seed-N, and reports their means. What has ended there
+// is not run again.
+func runSeeds(ctx context.Context, s Simulation, r run.Reporter) (*Result, error) {
+	folder, err := s.Dir.Open(Command, s.Resolved())
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	var sides [][]Side // by method and seed
+	var task string
+	for i := range s.Seeds {
+		one := s
+		one.Seeds, one.Seed = 0, s.Seed+uint64(i)
+		name := fmt.Sprint("seed-", one.Seed)
+		r.Say("%s, run %d of %d", name, i+1, s.Seeds)
+		one.Dir = recipe.RunDir{Out: folder.Path(name)}
+		if _, err := os.Stat(folder.Path(filepath.Join(name, "config.yaml"))); err == nil {
+			one.Dir = recipe.RunDir{Resume: folder.Path(name)}
+		}
+		if !run.Finished(folder.Path(name)) {
+			_, err = Run(ctx, one, r)
+		}
+		if stopped := (*recipe.Stopped)(nil); errors.As(err, &stopped) {
+			return nil, &recipe.Stopped{Where: fmt.Sprintf("in run %d of %d, %s", i+1, s.Seeds, stopped.Where), Dir: folder.Dir}
+		}
+		if errors.Is(err, protocol.ErrStuck) { // a policy that is certain of every action has no gradient left
+			r.Warn("%s: %v; its returns so far count", name, err)
+			err = nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		of, err := one.read(folder.Path(name))
+		if err != nil {
+			return nil, err
+		}
+		for m, side := range of {
+			if len(sides) <= m {
+				sides = append(sides, nil)
+			}
+			sides[m] = append(sides[m], side)
+		}
+	}
+	if t, err := s.task(); err == nil {
+		task = t.Identity().Task
+	}
+	return s.reportSeeds(folder, task, sides)
+}
+
+// read gives the sides of a run that has ended, without its model.
+func (s *Simulation) read(dir string) (sides []Side, err error) {
+	for _, of := range []struct{ method, file string }{{s.Method, "metrics.jsonl"}, {s.Compare, compareName}} {
+		records, err := run.ReadMetrics(filepath.Join(dir, of.file))
+		if of.method == none || errors.Is(err, os.ErrNotExist) {
+			continue // a run that got stuck has no comparison
+		}
+		if err != nil {
+			return nil, err
+		}
+		m := simulating{Simulation: *s}
+		m.Method = of.method
+		sides = append(sides, m.side(records))
+	}
+	return sides, nil
+}
+
+// seeded is what the seeds of a method came to: means, with half their 95% intervals by Student's t.
+type seeded struct {
+	Method string `json:"method"`
+	Return mean   `json:"return"` // of the last updates
+	First  mean   `json:"first_return"`
+	Runs   []Side `json:"runs"`
+}
+
+type mean struct {
+	Mean float64   `json:"mean"`
+	Half float64   `json:"half_interval"`
+	Each []float64 `json:"each"`
+}
+
+func meanOf(sides []Side, of func(Side) float64) (m mean) {
+	for _, s := range sides {
+		m.Each = append(m.Each, of(s))
+	}
+	m.Mean, m.Half = run.MeanInterval(m.Each)
+	return m
+}
+
+// reportSeeds writes picture and summaries.
+func (s *Simulation) reportSeeds(folder *run.Folder, task string, sides [][]Side) (*Result, error) {
+	var all []seeded
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s on %s, %s, %d seeds from %d on: means ± 95%% intervals (Student's t).\n%-12s %6s %9s %10s %11s %11s  "+
+		"%s\n", s.Method, task, recipe.Count(s.Agents, "agent"), s.Seeds, s.Seed, "", "seeds", "samples", "time (s)", "sent up",
+		"sent down", "return at the end")
+	for _, of := range sides {
+		one := seeded{of[0].Method, meanOf(of, func(s Side) float64 { return s.Return.Mean }),
+			meanOf(of, func(s Side) float64 { return s.First.Mean }), of}
+		at := func(number func(Side) float64) float64 { return meanOf(of, number).Mean }
+		fmt.Fprintf(&text, "%-12s %6d %9.0f %10.1f %11s %11s  %s\n", one.Method, len(of),
+			at(func(s Side) float64 { return float64(s.Samples) }), at(func(s Side) float64 { return s.Time }),
+			bytesText(int64(at(func(s Side) float64 { return float64(s.Up) }))),
+			bytesText(int64(at(func(s Side) float64 { return float64(s.Down) }))), run.Interval(form(one.Return.Mean, ""), one.Return.Each))
+		all = append(all, one)
+	}
+	if len(all) == 2 && len(all[0].Runs) == len(all[1].Runs) {
+		differences := slices.Clone(all[0].Return.Each)
+		for i, x := range all[1].Return.Each {
+			differences[i] -= x
+		}
+		fmt.Fprintf(&text, "Return at the end, %s less %s, by seed: %s\n", all[0].Method, all[1].Method,
+			run.Interval(form(all[0].Return.Mean, "+"), differences))
+	}
+	fmt.Fprintf(&text, "Runs: %s\nCurves: %s\n", folder.Path("seed-*"), folder.Path("curves.png"))
+	title := fmt.Sprintf("%s on %s, %s, %d seeds with 95%% bands (posttrain %s)", s.Method, task,
+		recipe.Count(s.Agents, "agent"), s.Seeds, Command)
+	file := map[string]any{"command": Command, "task": task, "agents": s.Agents, "seed": s.Seed, "seeds": s.Seeds,
+		"times": s.times(), "methods": all}
+	return &Result{Dir: folder.Dir, Summary: text.String()}, errors.Join(folder.WritePanels(title, s.bands(sides)),
+		folder.WriteSummaryJSON(file), folder.WriteSummary(text.String()))
+}
+
+// form prints returns, or rewards, which are small.
+func form(of float64, sign string) string {
+	if math.Abs(of) < 5 {
+		return "%" + sign + ".3f"
+	}
+	return "%" + sign + ".1f"
+}
+
+// bands are the panels of a run with the means of all seeds as lines, each with its 95% band.
+func (s *Simulation) bands(sides [][]Side) (drawn []run.Panel) {
+	for _, of := range sides {
+		var single [][]run.Panel // by seed
+		for _, side := range of {
+			if protocol.Asynchronous(side.Method) {
+				side.records = blocks(side.records, s.Agents)
+			}
+			single = append(single, panels([]Side{side}, s.Agents))
+		}
+		for i, p := range single[0] {
+			var lines []run.Line
+			for _, other := range single {
+				if i < len(other) && len(other[i].Lines) > 0 {
+					lines = append(lines, other[i].Lines[0])
+				}
+			}
+			at := len(drawn)
+			for k := range drawn {
+				if drawn[k].Label == p.Label && drawn[k].X == p.X {
+					at = k
+				}
+			}
+			if at == len(drawn) {
+				drawn = append(drawn, run.Panel{Label: p.Label, X: p.X})
+			}
+			drawn[at].Lines = append(drawn[at].Lines, run.Band(of[0].Method, lines))
+		}
+	}
+	return drawn
+}
+
+// blocks are the means of so many records each, as single updates scatter.
+func blocks(records []run.Record, size int) (means []run.Record) {
+	for ; len(records) > 0; records = records[min(size, len(records)):] {
+		block := run.Record{Values: map[string]float64{}}
+		count := map[string]float64{}
+		for _, r := range records[:min(size, len(records))] {
+			block.Step = r.Step
+			for name, x := range r.Values {
+				count[name]++
+				block.Values[name] += (x - block.Values[name]) / count[name]
+			}
+		}
+		means = append(means, block)
+	}
+	return means
+}
