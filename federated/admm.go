@@ -139,6 +139,25 @@ func TrustScale(g, y []float64, delta, eta float64) (float64, bool) {
 	return scale, scale > 0 && !math.IsInf(scale, 0)
 }
 
+// Theorem are the constants of the paper's theorem about the step [Fixed], for a policy and its return J.
+type Theorem struct {
+	G       float64 `yaml:"g,omitempty" want:">=0" zero:"not given" help:"bound of the norm of ∇log π; 0: not given"`
+	Mu      float64 `yaml:"mu,omitempty" want:">=0" zero:"not given" help:"least eigenvalue of the Fisher matrix, at most g²; 0: not given"`
+	L       float64 `yaml:"l,omitempty" want:">=0" zero:"not given" help:"bound of the curvature of the return J; 0: not given"`
+	Gap     float64 `yaml:"gap,omitempty" want:">=0" zero:"not given" help:"what J can gain from the start on; 0: not given"`
+	Epsilon float64 `yaml:"epsilon,omitempty" want:">=0" zero:"not given" help:"the mean of ‖∇J‖² to reach; 0: not given"`
+}
+
+// Eta is the theorem's step, μ²/(4G²(56G² + L)).
+func (t Theorem) Eta() float64 { return t.Mu * t.Mu / (4 * t.G * t.G * (56*t.G*t.G + t.L)) }
+
+// Rounds are enough for a mean of ‖∇J‖² over them of Epsilon at most, with the step Eta along exact directions H⁻¹∇J:
+// 8G²·Gap/(7·η·Epsilon). For a round gains η(1/G² − Lη/(2μ²))‖∇J‖² at least, as μI ≤ H ≤ G²I, and Lη/(2μ²) ≤ 1/(8G²). The
+// theorem, about directions from samples, has the order 1/((1−γ)²ε) without its constant.
+func (t Theorem) Rounds() float64 {
+	return math.Ceil(8 * t.G * t.G * t.Gap / (7 * t.Eta() * t.Epsilon))
+}
+
 // Scale returns the factor of y in the step, or false for a refusal.
 func (k StepKind) Scale(g, y []float64, delta, eta float64) (float64, bool) {
 	if k == Fixed {

@@ -341,3 +341,21 @@ func TestBaselines(t *testing.T) {
 	nearAll(t, "A3C", a.Theta, []float64{1 + 0.1*2/(0.2+1e-5), 1})
 	near(t, "η of Adam's rate", EtaOfRate(3e-4, 10_000), 0.03)
 }
+
+// TestTheorem: step and rounds by hand, and as many rounds are enough on a return with curvature L and H of G² and μ. By
+// hand: 0.5²/(4·2²·(56·2² + 76)) = 0.25/4800; 8·2²·10·4800/(7·0.25·0.01) = 87771428.57.
+func TestTheorem(t *testing.T) {
+	c := Theorem{G: 2, Mu: 0.5, L: 76, Gap: 10, Epsilon: 0.01}
+	if c.Eta() != 0.25/4800 || c.Rounds() != 87771429 {
+		t.Errorf("%v, %v", c.Eta(), c.Rounds())
+	}
+	c = Theorem{G: 1, Mu: 1, L: 3, Gap: 6, Epsilon: 2} // J = -1.5‖x‖², from x = (2, 0)
+	x, squares := 2.0, 0.0
+	for range int(c.Rounds()) {
+		squares += 9 * x * x
+		x -= c.Eta() * 3 * x
+	}
+	if mean := squares / c.Rounds(); mean > c.Epsilon || c.Rounds() > 1000 {
+		t.Errorf("mean ‖∇J‖² %v after %v rounds", mean, c.Rounds())
+	}
+}

@@ -80,6 +80,8 @@ type Options struct {
 	Forget     *int     `yaml:"forget,omitempty" want:">=1" of:"fednpg-admm"` // rounds that hold remembers an agent
 	CG         CG       `yaml:"cg"`
 
+	Theorem federated.Theorem `yaml:"theorem"` // its step is the default of eta with step fixed
+
 	// Rounds of synchronous methods.
 	Weights  *string        `yaml:"weights,omitempty" want:"equal|samples" of:"sync"`
 	Select   *float64       `yaml:"select,omitempty" want:">0 <=1" of:"sync"` // share of the agents in a round
@@ -247,7 +249,7 @@ func (o Options) Check() []fault.Fault {
 // by the privacy account, is a fault too.
 func (o Options) checkTogether(faults *fault.Faults) {
 	is := func(p *string, value string) bool { return p != nil && *p == value }
-	p, limit := o.Privacy, "rounds"
+	p, limit, th := o.Privacy, "rounds", o.Theorem
 	if Asynchronous(o.Method) {
 		limit = "updates"
 	}
@@ -261,6 +263,9 @@ func (o Options) checkTogether(faults *fault.Faults) {
 			"the schedule has its own α; remove it"},
 		{is(o.Step, "fixed") && is(o.LineSearch, "on"), "line_search", "on",
 			"step fixed has the length that the theorem says: want off, or step trust"},
+		{th != federated.Theorem{} && !is(o.Step, "fixed"), "theorem.g", th.G, "the theorem is about step fixed: want step fixed"},
+		{th != federated.Theorem{} && (th.G*th.Mu*th.L == 0 || th.Mu > th.G*th.G), "theorem.mu", th.Mu,
+			"want theorem.g, mu and l above 0, and mu at most g²"},
 		{is(o.Absent, "drop") && *o.Forget != *Defaults(o.Method).Forget, "forget", o.Forget,
 			"absent drop remembers no agent; remove it"},
 		{!o.Secure && p.Clip+p.Noise > 0, "privacy.noise", p.Noise,

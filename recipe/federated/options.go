@@ -161,6 +161,9 @@ func (o *Options) Resolve(g *config.Given) {
 		o.Absent = new(string(federated.Drop))
 	}
 	fixed := o.Step != nil && *o.Step == string(federated.Fixed)
+	if t := o.Theorem; fixed && !g.Has("eta") && t.G*t.Mu*t.L > 0 {
+		o.Eta = new(t.Eta())
+	}
 	if o.LineSearch != nil && (fixed || noise) && !g.Has("line_search") {
 		o.LineSearch = new("off")
 	}

@@ -455,6 +455,32 @@ func TestInterruptedFirst(t *testing.T) {
 	}
 }
 
+// TestTheoremExplained: with the theorem's constants, step fixed has its length, and --explain its numbers.
+func TestTheoremExplained(t *testing.T) {
+	sets := []string{"method=fednpg-admm", "step=fixed", "theorem.g=2", "theorem.mu=0.5", "theorem.l=76", "theorem.gap=10",
+		"theorem.epsilon=0.01"}
+	s := load(t, sets...)
+	for _, want := range []string{"θ ← θ + 5.208333333333334e-05·y", "= 5.20833e-05; along", "0.01 after 87771429 rounds",
+		"1/((1-γ)²ε), is 1e+06, without"} {
+		if text := s.Explain(); !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+	if s = load(t, append(sets, "eta=0.5")...); *s.Eta != 0.5 {
+		t.Errorf("η %v", *s.Eta)
+	}
+	for set, want := range map[string]string{"step=trust": "want step fixed", "theorem.mu=5": "mu at most g²",
+		"theorem.l=": "l above 0", "method=fedavg": "want step fixed"} {
+		all := slices.DeleteFunc(append(slices.Clone(sets), set), func(s string) bool {
+			return set == "method=fedavg" && (strings.HasPrefix(s, "step") || s == sets[0])
+		})
+		_, err := Spec.Load(config.Input{Overrides: testkit.Overrides(t, all...)})
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %q", set, err, want)
+		}
+	}
+}
+
 // TestExplainNamesTheRule: AFedPG's title and its letter's departures are those of the step that the server makes.
 func TestExplainNamesTheRule(t *testing.T) {
 	const adamw, own = "afedpg with AdamW at the server", "with momentum and lookahead at the server"
