@@ -45,7 +45,8 @@ type Config struct {
 	ScoreCap   float64 // scores z of attention become cap*tanh(z/cap) (gemma2); 0: as they are
 	LogitCap   float64 // the same for the head's logits
 
-	Reward bool // the head gives a text one score, score.weight [1, H]; false: a logit for each token
+	Reward bool       // the head gives a text one score; false: a logit for each token
+	Head   *ScoreHead // of a reward model; nil: score.weight [1, H]
 
 	LoRA *LoRA // the adapter; nil: none
 

@@ -20,7 +20,7 @@ func base(modelType string) map[string]any {
 		"model_type": modelType, "vocab_size": 64, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3,
 		"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5,
 		"rope_theta": 50000.0, "rope_scaling": nil, "torch_dtype": "bfloat16", "tie_word_embeddings": false,
-		"hidden_act":   "silu",
+		"hidden_act":   map[bool]string{true: geluTanh, false: "silu"}[modelType == "gemma"],
 		"eos_token_id": 2,
 	}
 }
@@ -133,7 +133,7 @@ func TestConfigRefuses(t *testing.T) {
 		m    map[string]any
 		want string
 	}{
-		{"type", base("gpt2"), `model_type: found "gpt2", supported are llama, mistral, qwen2, qwen3, gemma2, ` +
+		{"type", base("gpt2"), `model_type: found "gpt2", supported are llama, mistral, qwen2, qwen3, gemma, gemma2, ` +
 			"gemma3_text, phi3, mixtral and qwen3_moe"},
 		{"no type", with(base("llama"), "model_type", drop), `model_type: found ""`},
 		{"activation", with(base("llama"), "hidden_act", "gelu"), `hidden_act: found "gelu", want "silu"`},
@@ -167,6 +167,8 @@ func TestConfigRefuses(t *testing.T) {
 			"use_bidirectional_attention: found true, want false"},
 		{"gemma's activation", with(base("gemma2"), "hidden_activation", "gelu"),
 			`hidden_activation: found "gelu", want "gelu_pytorch_tanh"`},
+		{"first gemma's activation", with(base("gemma"), "hidden_act", "silu"),
+			`hidden_act: found "silu", want "gelu_pytorch_tanh"`},
 		{"gemma's cap", with(base("gemma2"), "attn_logit_softcapping", -1),
 			"attn_logit_softcapping: found -1, want more than 0, or null for off"},
 		{"a model that sees, without text", map[string]any{"model_type": "gemma3"}, "text_config: found nothing"},

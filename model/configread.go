@@ -272,24 +272,37 @@ func (c *Config) setLayers(f *fields, layers []bool, mixed bool) {
 // classifier is the end of the names of transformers' classes with a head that scores texts.
 const classifier = "ForSequenceClassification"
 
-// readHead reads which head the model has. Without a number of labels, transformers' classes have two.
+// readHead reads which head the model has.
 func (c *Config) readHead(f *fields) {
 	names, _ := f.values["architectures"].([]any)
-	c.Reward = slices.ContainsFunc(names, func(n any) bool {
+	plain := false
+	for _, n := range names {
 		name, _ := n.(string)
-		return strings.HasSuffix(name, classifier)
-	})
-	if !c.Reward {
+		plain = plain || strings.HasSuffix(name, classifier)
+		if c.Head = cmp.Or(c.Head, c.readScoreHead(f, name)); c.Head == nil && strings.Contains(name, "Reward") {
+			f.fail("architectures", name, "…"+classifier+" with one label, "+armoClass+" (ArmoRM) or "+urmClass+
+				" (URM): other heads that score are not supported")
+		}
+	}
+	if c.Reward = plain || c.Head != nil; !c.Reward {
 		return
 	}
 	c.TieEmbeddings = false
-	key, labels := "num_labels", f.whole("num_labels", 2)
-	if names := f.object("id2label"); names != nil {
-		key, labels = "id2label", len(names.values)
-	}
-	if labels != 1 {
+	if labels := labelsOf(f); labels != 1 && c.Head == nil {
+		key := "num_labels"
+		if f.object("id2label") != nil {
+			key = "id2label"
+		}
 		f.fail(key, fmt.Sprintf("%d labels", labels), "1: the head of a reward model gives one number")
 	}
+}
+
+// labelsOf is the number of labels; transformers' classes have two where nothing says it.
+func labelsOf(f *fields) int {
+	if names := f.object("id2label"); names != nil {
+		return len(names.values)
+	}
+	return f.whole("num_labels", 2)
 }
 
 // refuse reports options that change the computation and that the decoder does not support.

@@ -12,6 +12,9 @@ import (
 
 // Class is the name of transformers' class.
 func (c *Config) Class() string {
+	if c.Head != nil {
+		return c.Head.Class
+	}
 	if c.Reward && c.ModelType == gemma3 {
 		return "Gemma3Text" + classifier
 	}
@@ -42,7 +45,7 @@ func (c *Config) JSON(dtype string) ([]byte, error) {
 	if _, ok := m["architectures"]; !ok || c.Reward {
 		m["architectures"] = []string{c.Class()}
 	}
-	if c.Reward {
+	if c.Reward && c.Head == nil {
 		delete(m, "num_labels")
 		m["id2label"], m["label2id"] = map[string]string{"0": "LABEL_0"}, map[string]int{"LABEL_0": 0}
 	}

@@ -327,7 +327,7 @@ func (c *Config) gateUp(axis int, layer func(name string) *Node) (gate, up *Node
 
 // mlpNorm is the weight of the norm before the MLP.
 func (c *Config) mlpNorm() string {
-	if c.gemma() {
+	if c.outerNorms() {
 		return "pre_feedforward_layernorm.weight"
 	}
 	return "post_attention_layernorm.weight"
@@ -335,7 +335,7 @@ func (c *Config) mlpNorm() string {
 
 // normOut normalises what a block adds to the hidden states, if the model does that.
 func (c *Config) normOut(x *Node, w layerWeights, name string) *Node {
-	if !c.gemma() {
+	if !c.outerNorms() {
 		return x
 	}
 	return rmsNorm(x, w[name+".weight"], c.RMSNormEps)

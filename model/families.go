@@ -27,7 +27,8 @@ type family struct {
 	windowLayers func(c *Config, f *fields)
 
 	phi   bool // one layer for q, k and v and one for gate and up; part of a head rotates; longrope's keys lie apart
-	gemma bool // norms multiply by 1 + weight, the blocks' outputs have norms, the embedding is times √H, GELU
+	gemma bool // norms multiply by 1 + weight, the embedding is times √H, GELU
+	outer bool // the blocks' outputs have norms
 
 	experts *expertNames // nil: no mixture of experts
 
@@ -72,15 +73,18 @@ func init() {
 			window: windowIfUsed, windowLayers: (*Config).windowFromLayer},
 		{name: "qwen3", class: "Qwen3", sizes: map[string]int{"num_key_value_heads": 32}, headDim: 128, bias: biasAsked,
 			qkNorm: true, window: windowIfUsed, windowLayers: (*Config).windowFromLayer},
+		{name: "gemma", class: "Gemma", sizes: map[string]int{"num_key_value_heads": 16, "head_dim": 256,
+			"max_position_embeddings": 8192}, gemma: true, read: (*Config).readGemma1,
+			write: func(c *Config, m map[string]any) { m["hidden_act"], m["head_dim"] = geluTanh, c.HeadDim }},
 		{name: "gemma2", class: "Gemma2", sizes: map[string]int{"num_key_value_heads": 4, "head_dim": 256,
 			"max_position_embeddings": 8192}, window: windowAlways,
-			windowLayers: func(c *Config, f *fields) { c.windowPattern(f, 2) }, gemma: true, read: (*Config).readGemma,
-			write: (*Config).writeGemma},
+			windowLayers: func(c *Config, f *fields) { c.windowPattern(f, 2) }, gemma: true, outer: true,
+			read: (*Config).readGemma, write: (*Config).writeGemma},
 		{name: gemma3, class: "Gemma3", sizes: map[string]int{"vocab_size": 262208, "hidden_size": 2304,
 			"intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4,
 			"head_dim": 256, "max_position_embeddings": 131072}, qkNorm: true, window: windowAlways,
 			windowLayers: func(c *Config, f *fields) { c.windowPattern(f, f.whole("sliding_window_pattern", 6)) },
-			gemma:        true, read: (*Config).readGemma, write: (*Config).writeGemma},
+			gemma:        true, outer: true, read: (*Config).readGemma, write: (*Config).writeGemma},
 		{name: "phi3", class: "Phi3", sizes: map[string]int{"max_position_embeddings": 4096}, eps: 1e-5,
 			window: windowIfGiven, phi: true},
 		{name: "mixtral", class: "Mixtral", sizes: map[string]int{"num_key_value_heads": 8,
@@ -107,8 +111,9 @@ func (c *Config) family() family {
 	return family{}
 }
 
-func (c *Config) gemma() bool { return c.family().gemma }
-func (c *Config) phi() bool   { return c.family().phi }
+func (c *Config) gemma() bool      { return c.family().gemma }
+func (c *Config) outerNorms() bool { return c.family().outer }
+func (c *Config) phi() bool        { return c.family().phi }
 
 // windowFromLayer gives the window to the layers from max_window_layers on (qwen).
 func (c *Config) windowFromLayer(f *fields) {
@@ -144,11 +149,19 @@ func (c *Config) windowPattern(f *fields, every int) {
 	c.setLayers(f, layers, true)
 }
 
-func (c *Config) readGemma(f *fields) {
+// readGemma1 reads the first gemma. Its hidden_act says gelu in early folders, which means the same as the other name.
+func (c *Config) readGemma1(f *fields) {
 	c.BOS, c.EOS, c.Pad = new(2), []int{1}, new(0)
 	if f.boolean("use_bidirectional_attention", false) {
 		f.fail("use_bidirectional_attention", "true", "false: a decoder sees earlier tokens only")
 	}
+	if act := f.text("hidden_act", geluTanh); c.ModelType == "gemma" && act != geluTanh && act != "gelu" {
+		f.fail("hidden_act", fmt.Sprintf("%q", act), fmt.Sprintf("%q: others are not supported", geluTanh))
+	}
+}
+
+func (c *Config) readGemma(f *fields) {
+	c.readGemma1(f)
 	if act := f.text("hidden_activation", geluTanh); act != geluTanh {
 		f.fail("hidden_activation", fmt.Sprintf("%q", act), fmt.Sprintf("%q: others are not supported", geluTanh))
 	}

@@ -34,7 +34,11 @@ func (c *Config) LogProbs(params []*Node, in Inputs, o GraphOptions) *Node {
 
 // Scores builds a reward model's scores [S] in float32, each of the text that ends at a source position.
 func (c *Config) Scores(params []*Node, in Inputs, o GraphOptions) *Node {
-	return rowDot(c.Hidden(params, in, o), params[c.HeadTable()])
+	x := c.Hidden(params, in, o)
+	if c.Head != nil {
+		return c.Head.scores(x, c.headParams(params))
+	}
+	return rowDot(x, params[c.HeadTable()])
 }
 
 // headChunk is the number of slots of a block whose logits exist at once.

@@ -103,7 +103,7 @@ func (n inference) attentionOut(mixed *Node, w layerWeights) *Node {
 
 // normOut normalises what a block adds to the hidden states, if the model does that.
 func (n inference) normOut(x *Node, w layerWeights, name string) *Node {
-	if !n.gemma() {
+	if !n.outerNorms() {
 		return x
 	}
 	return inferenceNorm(x, w[name+".weight"], n.RMSNormEps)

@@ -98,6 +98,9 @@ func (i *Info) Architecture() string {
 			s += fmt.Sprintf(" in %d of %d layers", len(has), c.Layers)
 		}
 	}
+	if c.Head != nil {
+		return s + fmt.Sprintf(", head of %d scores that are weighed (%s)", c.Head.Aspects, c.Head.Class)
+	}
 	if c.Reward {
 		return s + ", head of one score"
 	}

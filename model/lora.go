@@ -104,10 +104,7 @@ func (c *Config) Frozen() int {
 
 // baseCount is the number of tensors without an adapter's.
 func (c *Config) baseCount() int {
-	if c.TieEmbeddings {
-		return c.normIndex() + 1
-	}
-	return c.normIndex() + 2
+	return c.normIndex() + 1 + len(c.headSpecs())
 }
 
 // Base is the model without its adapter. It shares the tensors.

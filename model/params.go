@@ -123,7 +123,7 @@ const (
 // ParamSpecs lists a model's tensors. Their order is fixed, since checkpoints and optimiser moments depend on it: the
 // embedding; for each layer input norm, q, k, v, o (each weight before its bias, then the norms of q and k),
 // post-attention norm, gate, up, down; the last norm; the head unless it is tied; then the adapter's, if there is one.
-// gemma has norms before and after gate, up, down. phi has one layer for q, k, v and one for gate, up. Mixtures of
+// gemma2 has norms before and after gate, up, down. phi has one layer for q, k, v and one for gate, up. Mixtures of
 // experts have a router and each expert's gate, up, down.
 func (c *Config) ParamSpecs() []ParamSpec {
 	specs := []ParamSpec{{Name: embedName, Shape: []int{c.VocabSize, c.HiddenSize}}}
@@ -131,12 +131,7 @@ func (c *Config) ParamSpecs() []ParamSpec {
 		specs = append(specs, c.layerSpecs(i)...)
 	}
 	specs = append(specs, ParamSpec{Name: normName, Shape: []int{c.HiddenSize}, NoDecay: true})
-	switch {
-	case c.Reward:
-		specs = append(specs, ParamSpec{Name: scoreName, Shape: []int{1, c.HiddenSize}})
-	case !c.TieEmbeddings:
-		specs = append(specs, ParamSpec{Name: headName, Shape: []int{c.VocabSize, c.HiddenSize}})
-	}
+	specs = append(specs, c.headSpecs()...)
 	for i := range c.Layers {
 		specs = append(specs, c.loraSpecs(i)...)
 	}
@@ -169,7 +164,7 @@ func (c *Config) layerSpecs(layer int) (specs []ParamSpec) {
 		vector("self_attn.k_norm.weight", c.HeadDim)
 	}
 	vector("post_attention_layernorm.weight", h)
-	if c.gemma() {
+	if c.outerNorms() {
 		vector("pre_feedforward_layernorm.weight", h)
 	}
 	switch {
@@ -190,7 +185,7 @@ func (c *Config) layerSpecs(layer int) (specs []ParamSpec) {
 		linear("mlp.up_proj", h, mlp, c.MLPBias)
 	}
 	linear("mlp.down_proj", mlp, h, c.MLPBias)
-	if c.gemma() {
+	if c.outerNorms() {
 		vector("post_feedforward_layernorm.weight", h)
 	}
 	return specs
@@ -224,7 +219,7 @@ func (s ParamSpec) elements() float64 {
 func (c *Config) EmbedTable() int { return 0 }
 
 // HeadTable is the index in Params of the head's table, which is the embedding's if they are tied; of a reward model,
-// of the head's row.
+// of the head's row or rows.
 func (c *Config) HeadTable() int {
 	if c.TieEmbeddings {
 		return 0

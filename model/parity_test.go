@@ -40,8 +40,8 @@ type oracle struct {
 func fixtures(t testing.TB) []string {
 	t.Helper()
 	dirs, err := filepath.Glob("testdata/*-*")
-	if err != nil || len(dirs) != 21 {
-		t.Fatalf("want 21 folders under testdata, found %v (%v)", dirs, err)
+	if err != nil || len(dirs) != 23 {
+		t.Fatalf("want 23 folders under testdata, found %v (%v)", dirs, err)
 	}
 	return dirs
 }

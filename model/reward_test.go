@@ -17,6 +17,11 @@ func rewardFolder(t *testing.T, kind string) (dir string, head []float32) {
 		Model  string          `json:"model"`
 		Config json.RawMessage `json:"config"`
 		Score  []float32       `json:"score"`
+		// of heads of several rows
+		Tensors map[string]struct {
+			Shape []int
+			Data  []float32
+		}
 	}
 	b, err := os.ReadFile(filepath.Join("testdata", "reward", kind+".json"))
 	if err == nil {
@@ -30,7 +35,12 @@ func rewardFolder(t *testing.T, kind string) (dir string, head []float32) {
 		t.Fatal(err)
 	}
 	tensors = slices.DeleteFunc(tensors, func(x Tensor) bool { return x.Name == headName })
-	tensors = append(tensors, Tensor{Name: scoreName, Shape: []int{1, len(f.Score)}, Floats: f.Score})
+	if f.Score != nil {
+		tensors = append(tensors, Tensor{Name: scoreName, Shape: []int{1, len(f.Score)}, Floats: f.Score})
+	}
+	for name, x := range f.Tensors {
+		tensors = append(tensors, Tensor{Name: name, Shape: x.Shape, Floats: x.Data})
+	}
 	dir = t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), f.Config, 0o644); err != nil {
 		t.Fatal(err)
@@ -44,7 +54,7 @@ func rewardFolder(t *testing.T, kind string) (dir string, head []float32) {
 // TestRewardModelsOfTransformers: they load, and what is saved of them loads to the same, under transformers' names.
 func TestRewardModelsOfTransformers(t *testing.T) {
 	for kind, class := range map[string]string{"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2",
-		"qwen3": "Qwen3"} {
+		"qwen3": "Qwen3", "gemma": "Gemma"} {
 		dir, head := rewardFolder(t, kind)
 		m := load(t, dir)
 		last := m.Params[m.HeadTable()]
@@ -73,6 +83,26 @@ func TestRewardModelsOfTransformers(t *testing.T) {
 		}
 		if _, err := os.Stat(filepath.Join(again, "generation_config.json")); err == nil {
 			t.Errorf("%s: a reward model has a generation_config.json", kind)
+		}
+	}
+}
+
+// TestScoreHeads: the published heads of several rows load, and what is saved of them loads to the same.
+func TestScoreHeads(t *testing.T) {
+	for kind, want := range map[string]string{"armo": ", head of 3 scores that are weighed (" + armoClass + ")",
+		"urm": ", head of 3 scores that are weighed (" + urmClass + ")"} {
+		dir, _ := rewardFolder(t, kind)
+		m, again := load(t, dir), t.TempDir()
+		if err := m.Save(again, ""); err != nil {
+			t.Fatal(err)
+		}
+		n := load(t, again)
+		if !reflect.DeepEqual(n.Params, m.Params) || n.Config.DiffersFrom(m.Config) != "" ||
+			n.Config.Class() != m.Config.Head.Class {
+			t.Errorf("%s: what was saved loads to another model", kind)
+		}
+		if info, err := DescribeFS(os.DirFS(dir), kind); err != nil || !strings.HasSuffix(info.Architecture(), want) {
+			t.Errorf("%v, %v: want %s", info, err, want)
 		}
 	}
 }
@@ -107,6 +137,16 @@ func TestRewardConfigFaults(t *testing.T) {
 		"config.json: num_labels: found 2 labels, want 1: the head of a reward model": classes,
 		"config.json: num_labels: found 5 labels, want 1":                             with(classes, "num_labels", 5),
 		"config.json: id2label: found 3 labels, want 1":                               with(classes, "id2label", three),
+		"config.json: architectures: found Qwen2ForRewardModel, want …ForSequenceClassification with one label, " +
+			armoClass + " (ArmoRM) or " + urmClass + " (URM): other heads that score are not supported": with(base("qwen2"),
+			"architectures", []string{"Qwen2ForRewardModel"}),
+		"config.json: num_labels: found 5, want an even number": with(classes, "architectures", []string{urmClass},
+			"num_labels", 5),
+		"config.json: gating_temperature: found 0, want more than 0": with(classes, "architectures", []string{armoClass},
+			"gating_temperature", 0),
+		"config.json: gating_n_hidden: found 65": with(classes, "architectures", []string{armoClass}, "gating_n_hidden", 65),
+		"config.json: architectures: found " + armoClass + ", want a class of qwen2": with(base("qwen2"), "architectures",
+			[]string{armoClass}),
 	} {
 		if _, err := ParseConfig(text(t, m), nil); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v: want %s", err, want)

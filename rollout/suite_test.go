@@ -191,7 +191,7 @@ func TestTokensAreThePlainSamplers(t *testing.T) {
 // (scripts/oracle/models.py).
 func TestGreedyIsTransformers(t *testing.T) {
 	files, err := filepath.Glob("../model/testdata/*/oracle.json")
-	if err != nil || len(files) < 21 {
+	if err != nil || len(files) < 23 {
 		t.Fatalf("found %v (%v)", files, err)
 	}
 	suite(t, func(t *testing.T, s setup) {

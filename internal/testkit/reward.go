@@ -2,8 +2,10 @@ package testkit
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
@@ -22,10 +24,14 @@ type RewardRow struct {
 func RewardModel(t testing.TB, fixtures, kind string) (dir string, rows []RewardRow) {
 	t.Helper()
 	var f struct {
-		Model  string          `json:"model"`
-		Config json.RawMessage `json:"config"`
-		Score  []float32       `json:"score"`
-		Rows   []struct {
+		Model   string              `json:"model"`
+		Config  json.RawMessage     `json:"config"`
+		Score   []float32           `json:"score"` // of a head of one row
+		Tensors map[string]struct { // of others
+			Shape []int
+			Data  []float32
+		}
+		Rows []struct {
 			Prompt, Response json.RawMessage
 			IDs              []int32
 			Score            float64
@@ -40,13 +46,21 @@ func RewardModel(t testing.TB, fixtures, kind string) (dir string, rows []Reward
 	b, err := os.ReadFile(filepath.Join(fixtures, "reward", kind+".json"))
 	fatal(err)
 	fatal(json.Unmarshal(b, &f))
-	m, err := model.Load(filepath.Join(fixtures, f.Model))
+	const weights = "model.safetensors"
+	tensors, _, err := model.ReadTensors(filepath.Join(fixtures, f.Model, weights))
 	fatal(err)
-	m = m.ToReward(0)
-	copy(m.Params[m.HeadTable()].Data, f.Score)
+	tensors = slices.DeleteFunc(tensors, func(x model.Tensor) bool { return x.Name == "lm_head.weight" })
+	if f.Score != nil {
+		tensors = append(tensors, model.Tensor{Name: "score.weight", Shape: []int{1, len(f.Score)}, Floats: f.Score})
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Tensors)) {
+		x := f.Tensors[name]
+		tensors = append(tensors, model.Tensor{Name: name, Shape: x.Shape, Floats: x.Data})
+	}
 	dir = t.TempDir()
 	fatal(os.CopyFS(dir, os.DirFS(filepath.Join(fixtures, f.Model))))
-	fatal(m.Save(dir, "float32"))
+	fatal(os.Remove(filepath.Join(dir, weights)))
+	fatal(model.WriteTensors(filepath.Join(dir, weights), tensors, nil))
 	fatal(os.WriteFile(filepath.Join(dir, "config.json"), f.Config, 0o644))
 	for _, r := range f.Rows {
 		rows = append(rows, RewardRow{textOf(r.Prompt), textOf(r.Response), r.IDs, r.Score})

@@ -4,6 +4,7 @@ package testkit
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/batch"
@@ -23,6 +24,9 @@ func Config(t testing.TB, modelType string) *model.Config {
 		"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
 		"initializer_range": 0.3, "eos_token_id": 1,
 		"torch_dtype": "float32"}`
+	if modelType == "gemma" {
+		json = strings.Replace(json, "silu", "gelu", 1)
+	}
 	c, err := model.ParseConfig([]byte(json), nil)
 	if err != nil {
 		t.Fatal(err)

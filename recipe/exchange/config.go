@@ -274,6 +274,8 @@ func checkExport(c *model.Config) error {
 	case c.Reward:
 		return fmt.Errorf("it is a reward model (%s), which llama.cpp does not run: want a language model",
 			c.Class())
+	case kind == "":
+		return fmt.Errorf("model_type: %s is not exported", c.ModelType)
 	case gemma(c) && !windowsAsUsual(c):
 		return fmt.Errorf("layer_types: want every layer but each %d-th with the window: a GGUF file of %s has no "+
 			"place for others", windowEvery(c), kind)

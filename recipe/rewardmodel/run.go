@@ -41,6 +41,11 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 // end-of-text token, then is what a score passes over at the end of a text.
 func (o *Options) open(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
 	m, t, err := local.LoadAny(folder)
+	if err == nil && m.Config.Head != nil {
+		m.Release()
+		return nil, nil, fmt.Errorf("%s: the head of %s is for scoring, not for training: want a language model, or a "+
+			"reward model with one score", folder, m.Config.Class())
+	}
 	if err != nil || m.Config.Reward {
 		return m, t, err
 	}

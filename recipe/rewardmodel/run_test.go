@@ -162,11 +162,15 @@ func TestMargins(t *testing.T) {
 // TestFaults gives each a line.
 func TestFaults(t *testing.T) {
 	path := writePairs(t, 2, true)
+	urm, _ := testkit.RewardModel(t, fixtures, "urm")
 	for want, change := range map[string]func(*Options){
 		"lora.rank 4: a reward model is trained whole":                 func(o *Options) { o.Adapting.LoRA.Rank = 4 },
 		"adapter a: a reward model is trained whole":                   func(o *Options) { o.Adapting.Adapter = "a" },
 		"loss.margin_scale 2: without loss.margin scores":              func(o *Options) { o.Loss.MarginScale = 2 },
 		"loss.center_rewards_coefficient -1: want a number, 0 or more": func(o *Options) { o.Loss.Center = -1 },
+		"the head of LlamaForSequenceClassificationWithNormal_Weights is for scoring, not for training": func(o *Options) {
+			o.Model = urm
+		},
 		"no pair is left: all have more than 8 tokens":                 func(o *Options) { o.Data.MaxTokens = 8 },
 		"train.eval_metric \"eval_logps\": want eval_loss, eval_accuracy or eval_margin": func(o *Options) {
 			o.Data.EvalFraction, o.Train.EvalMetric = 0.5, "eval_logps"

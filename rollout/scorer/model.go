@@ -29,7 +29,8 @@ type network struct {
 	learner   *train.Learner // of which nothing is trained
 	encoder   batch.Encoder
 	pad       *int
-	positions int // tokens of the longest text
+	gate      []int32 // that begins the answer; nil: the head does not look at it
+	positions int     // tokens of the longest text
 	batch     int
 }
 
@@ -39,6 +40,12 @@ func openModel(o ModelOptions, p Place) (Source, error) {
 		return nil, fmt.Errorf("reward: model.folder: %w", err)
 	}
 	defer m.Release()
+	var gate []int32
+	if m.Config.Head.Gated() {
+		if gate, err = t.Encode(model.Gate, false); err != nil {
+			return nil, fmt.Errorf("reward: model.folder: %w", err)
+		}
+	}
 	e, err := openEngine(o)
 	if err != nil {
 		return nil, err
@@ -56,7 +63,7 @@ func openModel(o ModelOptions, p Place) (Source, error) {
 		return nil, err
 	}
 	return &network{folder: o.Folder, engine: e, learner: l, encoder: batch.Encoder{Tokenizer: t}, pad: m.Config.Pad,
-		positions: m.Config.MaxPositions, batch: o.Batch}, nil
+		gate: gate, positions: m.Config.MaxPositions, batch: o.Batch}, nil
 }
 
 func openEngine(o ModelOptions) (*backend.Engine, error) {
@@ -110,7 +117,10 @@ func (n *network) Score(ctx context.Context, answers []Answer) ([]Score, error) 
 func (n *network) encode(answers []Answer, scores []Score) (groups []batch.Group, of []int, err error) {
 	all := make([]batch.Group, len(answers))
 	for i, a := range answers {
-		if all[i], err = n.encoder.Scored(a.Source, n.pad, a.Prompt, a.Response); err != nil {
+		if all[i], err = n.encoder.Scored(a.Source, n.pad, a.Prompt, a.Response); err == nil && n.gate != nil {
+			all[i], err = n.splitAtGate(a.Source, all[i])
+		}
+		if err != nil {
 			return nil, nil, fmt.Errorf("reward model %s: %w", n.folder, err)
 		}
 		if length := all[i].ScoredTokens(); length > n.positions {
@@ -125,4 +135,19 @@ func (n *network) encode(answers []Answer, scores []Score) (groups []batch.Group
 		groups = append(groups, all[i])
 	}
 	return groups, of, nil
+}
+
+// splitAtGate gives a text a second slot before the one of its score: at the first token of the last gate.
+func (n *network) splitAtGate(source string, g batch.Group) (batch.Group, error) {
+	ids := append(slices.Clone(g.Prompt), g.Answers[0]...)
+	at := len(ids) - 1 - len(n.gate)
+	for ; at >= 0 && !slices.Equal(ids[at:at+len(n.gate)], n.gate); at-- {
+	}
+	if at < 0 {
+		return g, fmt.Errorf("%s: the text has no turn of an assistant (%q), where this model's head weighs its scores: "+
+			"want a conversation in its chat template", source, model.Gate)
+	}
+	slots := make([]bool, len(ids)-at-1)
+	slots[0], slots[len(slots)-1] = true, true
+	return batch.Group{Prompt: ids[: at+1 : at+1], Answers: [][]int32{ids[at+1:]}, Trained: [][]bool{slots}}, nil
 }

@@ -47,7 +47,7 @@ func answersOf(rows []testkit.RewardRow) (answers []Answer) {
 // TestModelScoresAsTransformers: conversations and plain texts, alone and among others, on every engine.
 func TestModelScoresAsTransformers(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
-		for _, kind := range []string{"llama", "mistral", "qwen2", "qwen3"} {
+		for _, kind := range []string{"llama", "mistral", "qwen2", "qwen3", "gemma", "armo", "urm"} {
 			dir, rows := testkit.RewardModel(t, fixtures, kind)
 			if kind != "llama" && !backendtest.AllVariants(t, e) {
 				continue
@@ -72,7 +72,7 @@ func TestModelScoresAsTransformers(t *testing.T) {
 // TestModelEncodesAsTransformers: the tokens are those of the chat template over the whole conversation, without the
 // pad tokens at their end.
 func TestModelEncodesAsTransformers(t *testing.T) {
-	for _, kind := range []string{"llama", "mistral", "qwen2", "qwen3"} {
+	for _, kind := range []string{"llama", "mistral", "qwen2", "qwen3", "gemma", "urm"} {
 		dir, rows := testkit.RewardModel(t, fixtures, kind)
 		n := openModelOf(t, byModel(dir, "go")).(*network)
 		for i, a := range answersOf(rows) {
@@ -85,6 +85,27 @@ func TestModelEncodesAsTransformers(t *testing.T) {
 				t.Errorf("%s: text %d: %v %v: transformers has %v", kind, i, g.Prompt, err, want)
 			}
 		}
+	}
+}
+
+// TestGate: ArmoRM's head looks at the turn that begins the answer, the last one, and refuses a text without one.
+func TestGate(t *testing.T) {
+	dir, rows := testkit.RewardModel(t, fixtures, "armo")
+	s, answers := openModelOf(t, byModel(dir, "go")), answersOf(rows)
+	alone, err := s.Score(t.Context(), answers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	longer := answers[0]
+	longer.Prompt.Messages = append([]data.Message{{Role: "user", Content: "Hello?"},
+		{Role: "assistant", Content: "Yes."}}, longer.Prompt.Messages...)
+	scores, err := s.Score(t.Context(), []Answer{longer, answers[1]})
+	if err != nil || scores[0].Value == alone[0].Value || math.Abs(scores[1].Value-alone[1].Value) > 1e-5 {
+		t.Errorf("%v, %v: alone %v", scores, err, alone[:2])
+	}
+	_, err = s.Score(t.Context(), plain("a"))
+	if err == nil || !strings.Contains(err.Error(), ": the text has no turn of an assistant (") {
+		t.Error(err)
 	}
 }
 

@@ -1,6 +1,6 @@
 """Makes the tiny model folders under model/testdata and what transformers computes with them.
 
-For each of qwen2, qwen3, llama, mistral, gemma2, gemma3, phi3, mixtral and qwen3moe there are two folders, one in each
+For each of qwen2, qwen3, llama, mistral, gemma, gemma2, gemma3, phi3, mixtral and qwen3moe there are two folders, one in each
 generation of the Hugging Face layout: `<type>-older` as transformers 4 wrote it (and most of the hub still is),
 `<type>-newer` as transformers 5 saves it. gemma3-older is a model that also sees, with its text part and one tensor of
 another. Weights are random but large enough that logits are far from flat. Each folder has its own tokenizer, trained
@@ -252,7 +252,7 @@ def base(kind, raw, **more):
     """What every config shares. Heads 4, key/value heads 2, so that grouped attention is exercised."""
     cfg = {
         "architectures": [{"qwen2": "Qwen2", "qwen3": "Qwen3", "llama": "Llama", "mistral": "Mistral",
-            "gemma2": "Gemma2", "gemma3": "Gemma3", "phi3": "Phi3", "mixtral": "Mixtral", "qwen3moe": "Qwen3Moe"}[kind]
+            "gemma": "Gemma", "gemma2": "Gemma2", "gemma3": "Gemma3", "phi3": "Phi3", "mixtral": "Mixtral", "qwen3moe": "Qwen3Moe"}[kind]
             + "ForCausalLM"],
         "model_type": {"gemma3": "gemma3_text", "qwen3moe": "qwen3_moe"}.get(kind, kind),
         "vocab_size": raw.get_vocab_size(),
@@ -318,6 +318,10 @@ FOLDERS = {
         intermediate_size=40,
         rms_norm_eps=1e-5),
         "float32", None),
+    "gemma-older": (dict(head_dim=12, intermediate_size=40, rope_theta=10000.0, hidden_act="gelu",
+        num_key_value_heads=1, tie_word_embeddings=True), "bfloat16", None),
+    "gemma-newer": (dict(head_dim=12, intermediate_size=40, rope_theta=500.0, hidden_act="gelu_pytorch_tanh",
+        tie_word_embeddings=True), "float32", None),
     "gemma2-older": (dict(head_dim=12, intermediate_size=40, rope_theta=10000.0,
         hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=10,
         sliding_window=8, attn_logit_softcapping=5.0, final_logit_softcapping=9.0, tie_word_embeddings=True),
