@@ -19,7 +19,7 @@ var architectures = map[string]string{"llama": "llama", "mistral": "llama", "mix
 // typeOf is the model type of an architecture: of llama, the first.
 func typeOf(architecture string) string {
 	for _, kind := range model.Types {
-		if architectures[kind] == architecture {
+		if own := architectures[kind]; own == architecture && own != "" {
 			return kind
 		}
 	}

@@ -171,7 +171,7 @@ func TestFaults(t *testing.T) {
 		"the head of LlamaForSequenceClassificationWithNormal_Weights is for scoring, not for training": func(o *Options) {
 			o.Model = urm
 		},
-		"no pair is left: all have more than 8 tokens":                 func(o *Options) { o.Data.MaxTokens = 8 },
+		"no pair is left: all have more than 8 tokens": func(o *Options) { o.Data.MaxTokens = 8 },
 		"train.eval_metric \"eval_logps\": want eval_loss, eval_accuracy or eval_margin": func(o *Options) {
 			o.Data.EvalFraction, o.Train.EvalMetric = 0.5, "eval_logps"
 		},
