@@ -11,6 +11,32 @@ import (
 	"github.com/posttrain/posttrain/reward"
 )
 
+// TestPublished: a percentage beside a count is that count's, and every row has all columns.
+func TestPublished(t *testing.T) {
+	var all map[string][]struct {
+		Columns []string
+		Rows    [][]string
+	}
+	if err := json.Unmarshal(publishedFile, &all); err != nil || len(all) != 6 {
+		t.Fatalf("%d benchmarks: %v", len(all), err)
+	}
+	for name, tables := range all {
+		for _, table := range tables {
+			for _, row := range table.Rows {
+				if len(row) != len(table.Columns) {
+					t.Errorf("%s: %v of %v", name, row, table.Columns)
+				}
+				for _, cell := range row {
+					var p, k, n float64
+					if got, _ := fmt.Sscanf(cell, "%f%% %f/%f", &p, &k, &n); got == 3 && math.Abs(100*k/n-p) > 0.06 {
+						t.Errorf("%s: %s is %.2f%%", name, cell, 100*k/n)
+					}
+				}
+			}
+		}
+	}
+}
+
 // rateOf has items of size cases each, as many of them yes as counts says.
 func rateOf(size int, counts ...int) *Rate {
 	var r Rate

@@ -60,7 +60,7 @@ func TestAlpacaPreferences(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for _, want := range []string{"outputs: win rate 80.00 %", "20 preferences by probability, 0 by words",
-		"published (arXiv:2507.21183)", "gpt4_1106_preview         50.00 ± 0.00  50.00"} {
+		"published (arXiv:2507.21183v5, table 3, length-controlled", "gpt4_1106_preview         50.00 ± 0.00  50.00"} {
 		if !strings.Contains(o.out, want) {
 			t.Errorf("%q lacks %q", o.out, want)
 		}

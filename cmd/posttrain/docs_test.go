@@ -20,7 +20,7 @@ import (
 // elsewhere are the programs whose command lines nobody checks here: those of others, and the shell's own words. The
 // files of this repository that they name must exist.
 var elsewhere = strings.Fields("python python3 venv/bin/python cuda/bin/pip pip node git ollama tensorboard cat man " +
-	"set mkdir for until sleep done wait")
+	"set mkdir for until sleep done wait jq")
 
 // TestDocs: every command line of every document can be run: programs, targets, packages, tests, files and flags exist,
 // and posttrain takes the values.

@@ -119,7 +119,7 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 	if o.First > 0 {
 		all = all[:min(len(all), o.First)]
 	}
-	b := &bench.Bench{Questions: e.questions, Read: read, Form: "m or M", Report: e.report, Published: true}
+	b := &bench.Bench{Questions: e.questions, Read: read, Form: "m or M", Report: e.report, Published: true, Differs: e.differs}
 	if o.Logprobs {
 		b.TopLogprobs = topLogprobs
 	}
@@ -144,6 +144,19 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 		}
 	}
 	return b, nil
+}
+
+// differs says what is not as it was where the published figures come from.
+func (e *comparing) differs(f *bench.Found) []string {
+	lines := f.Unlike(&e.Judged, "gpt-4-1106-preview", e.Prompts)
+	if name := e.baseline.Generator; name != "gpt4_1106_preview" {
+		lines = append(lines, "baseline: "+cmp.Or(name, "without a name")+" (published: gpt4_1106_preview; in table 9 the "+
+			"outputs of the model after DPO)")
+	}
+	if len(e.Others) == 0 {
+		lines = append(lines, "no length-controlled win rate (--others, --weights)")
+	}
+	return lines
 }
 
 // questions are one about each output that differs from the baseline's.

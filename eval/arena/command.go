@@ -96,7 +96,7 @@ func open(o *Options, r run.Reporter) (b *bench.Bench, err error) {
 	if e.model, e.baseline, err = e.readAnswers(o.Baseline); err != nil {
 		return nil, err
 	}
-	b = &bench.Bench{Questions: e.ask, Read: e.readVerdict, Form: "[[A>B]]", Report: e.report, Published: true,
+	b = &bench.Bench{Questions: e.ask, Read: e.readVerdict, Form: "[[A>B]]", Report: e.report, Published: true, Differs: e.differs,
 		Identity: map[string]string{"prompts": e.prompts.Hash(), "baseline": e.model},
 		Remind: func(messages []data.Message, reply string) []data.Message {
 			return append(slices.Clone(messages), data.Message{Role: "assistant", Content: reply},
@@ -114,6 +114,15 @@ func open(o *Options, r run.Reporter) (b *bench.Bench, err error) {
 		}
 	}
 	return b, err
+}
+
+// differs says what is not as it was where the published figures come from.
+func (e *comparing) differs(f *bench.Found) []string {
+	lines := f.Unlike(&e.Judged, "gpt-4-1106-preview", e.Prompts)
+	if e.model != "gpt-4-0314" {
+		lines = append(lines, "baseline: "+e.model+" (published: gpt-4-0314)")
+	}
+	return lines
 }
 
 // readAnswers reads a model's answers by question, and wants one to each question.

@@ -76,6 +76,7 @@ func (a Answer) Whole() string {
 type Question struct {
 	ID, Key  string
 	Messages []data.Message
+	Again    int // tells apart questions with the same messages: each is asked for itself
 }
 
 // Verdict is a judge's reply to a question, a line of verdicts.jsonl.
@@ -171,6 +172,21 @@ func (f *Found) Warn(when bool, format string, values ...any) {
 	if when {
 		f.Warnings = append(f.Warnings, fmt.Sprintf(format, values...))
 	}
+}
+
+// Unlike says what of a judged run is not as it was where the published figures come from: the judge, its prompts ("": our
+// own words), the number of questions.
+func (f *Found) Unlike(o *Judged, judge, prompts string) (lines []string) {
+	if model := f.Settings[StageJudge]["model"]; model != judge {
+		lines = append(lines, fmt.Sprintf("judge: %s (published: %s)", model, judge))
+	}
+	if prompts == "" {
+		lines = append(lines, "the judge's prompts: our own words (published: the benchmark's, --prompts FILE)")
+	}
+	if o.First > 0 {
+		lines = append(lines, fmt.Sprintf("questions: the first %d", o.First))
+	}
+	return lines
 }
 
 // Model names the model under test: as its answers' settings do, or by the file of recorded answers.

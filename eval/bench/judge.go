@@ -220,7 +220,7 @@ func (e *benching) ask(ctx context.Context, q Question) (v Verdict, err error) {
 		return v, nil
 	}
 	for messages := q.Messages; ; {
-		reply, err := e.client.Chat(ctx, messages)
+		reply, err := e.client.Again(ctx, messages, q.Again)
 		failed, ok := errors.AsType[*rollout.RemoteError](err)
 		switch {
 		case ok && failed.Kind == rollout.Filtered:

@@ -217,7 +217,11 @@ func (e *benching) runReport(context.Context) error {
 	if err == nil && e.Published {
 		e.Figures = eval.Published(e.command)
 		if e.Differs != nil {
-			e.Figures += strings.Join(append([]string{"of this run, not as published:"}, e.Differs(f)...), "\n  ") + "\n"
+			unlike := e.Differs(f)
+			if len(unlike) == 0 {
+				unlike = []string{"nothing that the settings show"}
+			}
+			e.Figures += strings.Join(append([]string{"\nof this run, not as published:"}, unlike...), "\n  ") + "\n"
 		}
 	}
 	return err

@@ -251,7 +251,7 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 		return nil, err
 	}
 	o.Agent.Prefill = o.Prefill
-	b := &bench.Bench{Report: e.report, Published: o.Published, Text: func(a bench.Answer) string { return a.Output }}
+	b := &bench.Bench{Report: e.report, Published: o.Published, Differs: e.differs, Text: func(a bench.Answer) string { return a.Output }}
 	for i := range e.cases {
 		for k := range o.Samples {
 			b.Items = append(b.Items, bench.Item{ID: e.sample(i, k), Messages: e.cases[i].Messages,
@@ -262,6 +262,17 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 		b.Recorded, err = bench.ReadAnswers(o.Agent.Answers)
 	}
 	return b, err
+}
+
+// differs says what is not as it was where the published figures come from.
+func (e *asking) differs(*bench.Found) (lines []string) {
+	if !e.IsReleased() {
+		lines = append(lines, fmt.Sprintf("prompt: %s (published: CI-RL's, --prompt released)", e.Prompt))
+	}
+	if e.Items != ci.ReleasedItems || e.Split != "test" {
+		lines = append(lines, "items: not the test split of those that the release keeps (--items released)")
+	}
+	return append(lines, "items: another draw of 64, for the release splits without a seed")
 }
 
 // sample names answer k, from 0, to case i.

@@ -17,6 +17,9 @@ type Options struct {
 	References string `yaml:"references,omitempty" path:"" words:"a file of reference answers (reference_gpt-4.jsonl)" flag:"references" help:"reference answers for math, reasoning and coding, such as reference_gpt-4.jsonl"`
 	Prompts    string `yaml:"prompts,omitempty" path:"" words:"a file of the judge's prompts (judge_prompts.jsonl)" flag:"prompts" help:"the judge's prompts, such as the benchmark's judge_prompts.jsonl (default: prompts of our own)"`
 
+	// judgements of each answer
+	Ratings int `yaml:"ratings" want:">=1" flag:"ratings" help:"how often the judge rates each answer; the mean is its score (the MaPPO paper: 3)"`
+
 	bench.Judged `yaml:",inline"`
 }
 
@@ -27,7 +30,9 @@ const (
 )
 
 // Defaults are the benchmark's settings; the caller gives files, model and judge.
-func Defaults() Options { return Options{Judged: bench.DefaultJudged(0, answerTokens, judgeTokens)} }
+func Defaults() Options {
+	return Options{Ratings: 1, Judged: bench.DefaultJudged(0, answerTokens, judgeTokens)}
+}
 
 // Benchmark is posttrain eval mt-bench.
 var Benchmark = bench.New(bench.Benchmark[Options, *Result]{
@@ -57,7 +62,7 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 	if err := e.read(r); err != nil {
 		return nil, err
 	}
-	b := &bench.Bench{Questions: e.ask, Read: read, Form: "Rating: [[7]]", Report: e.report, Published: true,
+	b := &bench.Bench{Questions: e.ask, Read: read, Form: "Rating: [[7]]", Report: e.report, Published: true, Differs: e.differs,
 		Identity: map[string]string{"prompts": e.prompts.Hash()}}
 	for _, q := range e.questions {
 		t := Temperature(q.Category)
@@ -72,6 +77,15 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 		b.Recorded[a.Question] = a.Turns[:]
 	}
 	return b, err
+}
+
+// differs says what is not as it was where the published figures come from.
+func (e *rating) differs(f *bench.Found) []string {
+	lines := f.Unlike(&e.Judged, "gpt-4", e.Prompts)
+	if e.Ratings != 3 {
+		lines = append(lines, fmt.Sprintf("ratings of an answer: %d (published: the mean of 3, --ratings 3)", e.Ratings))
+	}
+	return lines
 }
 
 // read reads questions, references and prompts.
@@ -120,12 +134,22 @@ func (e *rating) readReferences() error {
 	return err
 }
 
-// ask puts both turns of a question to the judge, one by one.
+// key names a judgement of a turn, from 1, among several of the same answer.
+func key(turn, rating int) string {
+	if rating == 0 {
+		return fmt.Sprint(turn)
+	}
+	return fmt.Sprintf("%d, again %d", turn, rating)
+}
+
+// ask puts both turns of a question to the judge, one by one, as often as it is to rate them.
 func (e *rating) ask(i int, outputs []string) (asked []bench.Question, err error) {
 	q := &e.questions[i]
 	for turn := 1; turn <= Turns; turn++ {
-		asked = append(asked, bench.Question{ID: q.ID, Key: fmt.Sprint(turn),
-			Messages: e.prompts.Messages(q, e.references[q.ID], [Turns]string(outputs), turn)})
+		for again := range e.Ratings {
+			asked = append(asked, bench.Question{ID: q.ID, Key: key(turn, again), Again: again,
+				Messages: e.prompts.Messages(q, e.references[q.ID], [Turns]string(outputs), turn)})
+		}
 	}
 	return asked, nil
 }
@@ -148,17 +172,21 @@ type row struct {
 
 // report counts.
 func (e *rating) report(f *bench.Found) (fmt.Stringer, []any, error) {
-	result := &Result{Model: f.Model(e.Agent), Judge: f.Settings[bench.StageJudge]["model"], Settings: f.Settings,
+	result := &Result{Model: f.Model(e.Agent), Ratings: e.Ratings, Judge: f.Settings[bench.StageJudge]["model"], Settings: f.Settings,
 		Warnings: f.Warnings}
 	var cases []any
 	for i, q := range e.questions {
 		c, mean := row{ID: q.ID, Category: q.Category, Outputs: f.Outputs(q.ID)}, eval.Mean{}
 		for turn := 1; turn <= Turns; turn++ {
-			v, _ := f.Verdict(q.ID, fmt.Sprint(turn))
-			var score *float64
-			if v.Parsed {
-				score = &v.Score
-				mean.Add(turn, v.Score)
+			ratings := eval.Mean{}
+			for again := range e.Ratings {
+				if v, _ := f.Verdict(q.ID, key(turn, again)); v.Parsed {
+					ratings.Add(again, v.Score)
+				}
+			}
+			score := eval.Finite(ratings.Value())
+			if score != nil {
+				mean.Add(turn, *score)
 			}
 			result.add(i, q.Category, turn, score)
 			c.Turns = append(c.Turns, score)

@@ -8,8 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/testkit"
 
 	"github.com/posttrain/posttrain/internal/testkit/expect"
@@ -108,6 +110,43 @@ func TestRun(t *testing.T) {
 	}
 	if now, _ := judge.Requests(); now != requests {
 		t.Errorf("a finished run asks %d questions more", now-requests)
+	}
+}
+
+// TestRatings: each answer is rated three times, by three replies, and their mean is its score; one without a score does
+// not count. The published figures come with what is not as it was there.
+func TestRatings(t *testing.T) {
+	var mu sync.Mutex
+	seen := map[string]int{}
+	judge := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(prompt string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[prompt]++
+		return []string{"[[6]]", "[[7]]", "[[8]]"}[seen[prompt]-1]
+	}})
+	o := rated(t, judge.URL, "writing", "math")
+	o.Agent.Answers, o.Ratings, o.Dir = write(t, "a.jsonl", answered(2)), 3, filepath.Join(t.TempDir(), "run")
+	s, at, err := Benchmark.Run(t.Context(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := judge.Requests(); n != 2*Turns*3 || s.Score.Value() != 7 || s.Judged != 4 || s.Ratings != 3 ||
+		!strings.Contains(s.String(), "judge: judge, the mean of 3 ratings of each answer\n") {
+		t.Errorf("%d requests, %+v", n, s)
+	}
+	for _, want := range []string{"table 3, mean of 3 judge scores", "Qwen2.5-32B-Instruct", "not as published:\n" +
+		"  judge: judge (published: gpt-4)\n  the judge's prompts: our own words (published: the benchmark's, --prompts " +
+		"FILE)\n"} {
+		if !strings.Contains(at.Figures, want) {
+			t.Errorf("lacks %q: %s", want, at.Figures)
+		}
+	}
+	if o.Ratings = 1; strings.Contains(at.Figures, "ratings of an answer") || len((&rating{Options: &o}).differs(
+		&bench.Found{})) != 3 {
+		t.Error(at.Figures)
+	}
+	if _, _, err := Benchmark.Run(t.Context(), o, nil); err == nil || !strings.Contains(err.Error(), "question") {
+		t.Errorf("fewer ratings than there are: %v", err)
 	}
 }
 

@@ -59,6 +59,8 @@ func (m *Means) add(question, turn int, score float64) {
 type Result struct {
 	Model string `json:"model"`
 	Judge string `json:"judge"`
+	// how often the judge has rated each answer
+	Ratings int `json:"ratings"`
 	Means
 	Categories []Category     `json:"categories"` // in the order of the questions
 	Judged     int            `json:"judged"`     // answers with a score
@@ -91,7 +93,11 @@ func (s *Result) add(question int, category string, turn int, score *float64) {
 
 // String gives the score in words.
 func (s *Result) String() string {
-	text := fmt.Sprintf("judge: %s\n%s: %s; turn 1 %s; turn 2 %s\n", s.Judge, s.Model, s.Score, s.Turn1, s.Turn2)
+	judge := s.Judge
+	if s.Ratings > 1 {
+		judge += fmt.Sprintf(", the mean of %d ratings of each answer", s.Ratings)
+	}
+	text := fmt.Sprintf("judge: %s\n%s: %s; turn 1 %s; turn 2 %s\n", judge, s.Model, s.Score, s.Turn1, s.Turn2)
 	for _, c := range s.Categories {
 		text += fmt.Sprintf("  %-11s %s\n", c.Name, c.Score)
 	}

@@ -108,8 +108,8 @@ func TestDiffers(t *testing.T) {
 		cases         []Case
 		want          string
 	}{
-		{Naive, publishedJudge, func(*Options) {}, main, "nothing that the settings show"},
-		{CIRL, publishedJudge, func(o *Options) { o.Think = bench.ThinkKeep }, main, "nothing that the settings show"},
+		{Naive, publishedJudge, func(*Options) {}, main, ""},
+		{CIRL, publishedJudge, func(o *Options) { o.Think = bench.ThinkKeep }, main, ""},
 		{CoT, "gpt-4o", func(o *Options) {}, main[1:], "prompt cot: the CI-CoT text of the paper's figure (CI-RL's release: " +
 			"prompt ci-rl)\nthink strip: thoughts are dropped (CI-RL's script: keep)\njudge: gpt-4o (published: " +
 			"gpt-4o-2024-11-20)\ncases: not those of PrivacyLens's main_data.json"},

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -47,6 +48,7 @@ type Reply struct {
 type chat struct {
 	messages []data.Message
 	schema   json.RawMessage // of the reply; nil: free text
+	again    int             // how often it was asked before, where each reply counts
 }
 
 // flight gets the reply to one question, for all who ask it meanwhile.
@@ -116,15 +118,23 @@ func (c *Client) Ask(ctx context.Context, prompt string) (string, error) {
 
 // Chat is Ask for messages: a system's and a user's, say.
 func (c *Client) Chat(ctx context.Context, messages []data.Message) (Reply, error) {
-	return c.Structured(ctx, messages, nil)
+	return c.reply(ctx, chat{messages: messages})
+}
+
+// Again is Chat for a question that is asked several times, each time for a reply of its own; n counts from 0.
+func (c *Client) Again(ctx context.Context, messages []data.Message, n int) (Reply, error) {
+	return c.reply(ctx, chat{messages: messages, again: n})
 }
 
 // Structured is Chat for a reply in JSON. A server that has no structured output refuses schema, or ignores it.
 func (c *Client) Structured(ctx context.Context, messages []data.Message, schema json.RawMessage) (Reply, error) {
+	return c.reply(ctx, chat{messages: messages, schema: schema})
+}
+
+func (c *Client) reply(ctx context.Context, q chat) (Reply, error) {
 	if ctx.Err() != nil {
 		return Reply{}, context.Cause(ctx)
 	}
-	q := chat{messages, schema}
 	f, kept, err := c.join(c.name(q), q)
 	switch {
 	case err != nil:
@@ -153,6 +163,9 @@ func (c *Client) name(q chat) name {
 	}
 	if q.schema != nil {
 		all = append(all, q.schema)
+	}
+	if q.again > 0 {
+		all = append(all, fmt.Sprint("again ", q.again))
 	}
 	if o.ThinkOpened { // replies get a beginning
 		all = append(all, "think opened")
