@@ -287,9 +287,13 @@ type Result struct {
 // String gives the summary.
 func (r *Result) String() string { return r.Summary }
 
-// Finish writes the summary into the run directory, and the card into the result's. best is what Save gave.
-func (r *Run) Finish(t *train.Trainer, best *run.Best, summary string) (*Result, error) {
+// Finish writes the summary into the run directory, in words and for programs, and the card into the result's. best is
+// what Save gave.
+func (r *Run) Finish(t *train.Trainer, best *run.Best, summary string, o Outcome) (*Result, error) {
 	if err := r.writeCard(summary); err != nil {
+		return nil, err
+	}
+	if err := r.writeSummary(t, best, o); err != nil {
 		return nil, err
 	}
 	f, name := r.Folder, strings.ToUpper(r.Kind()[:1])+r.Kind()[1:]
@@ -325,13 +329,14 @@ func (r *Run) Learn(ctx context.Context, set *train.Dataset, report func(records
 	if err := r.Fit(ctx, t); err != nil {
 		return nil, err
 	}
-	return r.FinishExamples(t, len(set.Train), report)
+	return r.FinishExamples(t, len(set.Train), len(set.Eval), report)
 }
 
-// FinishExamples saves the model of a trainer that has learnt from a number of examples, and finishes the run. The
-// report of what changed goes into the summary; the learner has the weights of the saved model then.
-func (r *Run) FinishExamples(t *train.Trainer, examples int, report func(records []run.Record) (string, error)) (
-	*Result, error) {
+// FinishExamples saves the model of a trainer that has learnt from a number of examples, and was evaluated on a number of
+// held-out ones, and finishes the run. The report of what changed goes into the summary; the learner has the weights of
+// the saved model then.
+func (r *Run) FinishExamples(t *train.Trainer, examples, held int,
+	report func(records []run.Record) (string, error)) (*Result, error) {
 	best, err := r.Save(t)
 	if err != nil {
 		return nil, err
@@ -346,7 +351,7 @@ func (r *Run) FinishExamples(t *train.Trainer, examples int, report func(records
 	}
 	head := fmt.Sprintf("%s: %s on %d examples, engine %s.\n", r.Title, Count(t.Step(), "step"), examples,
 		r.Engine.Name)
-	return r.Finish(t, best, head+change+LossChange(records)+r.WhichModel(best, t.Step()))
+	return r.Finish(t, best, head+change+LossChange(records)+r.WhichModel(best, t.Step()), outcomeOf(records, held))
 }
 
 // ErrInterrupted is the cause of every Stopped.

@@ -100,8 +100,9 @@ func (r *Run) WhichModel(best *run.Best, last int) string {
 // Change is how a metric moved over a run: on the held-out examples where there are some, else over the batches at both
 // ends of the run.
 type Change struct {
-	First, Last float64
-	Held        bool
+	First float64 `json:"first"`
+	Last  float64 `json:"last"`
+	Held  bool    `json:"held_out"`
 }
 
 // Direction is a verb for the change.

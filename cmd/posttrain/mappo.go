@@ -8,7 +8,7 @@ import (
 
 func newMappo(s streams) *cobra.Command {
 	c := configured[preference.Options]{spec: preference.Spec, run: summary(preference.Run)}
-	return c.command(s, &cobra.Command{
+	return sweepable(c, preference.Sweeps, s, &cobra.Command{
 		Use:   "mappo",
 		Short: "Train on preference pairs with MaPPO, or plain DPO, IPO, SimPO, CPO, KTO and others",
 		Long: "Train a model on preference pairs. The loss is one of the DPO family; with the MaPPO prior (arXiv\n" +
@@ -22,6 +22,7 @@ func newMappo(s streams) *cobra.Command {
 			"  posttrain mappo --mode online\n" +
 			"  posttrain mappo --mode online --model DIR --data prompts.jsonl --reward command --command ./score.py\n" +
 			"  posttrain mappo --config configs/mappo-paper-dpo.yaml --model DIR --data pairs.jsonl\n" +
+			"  posttrain mappo --sweep loss.beta=0.05,0.1,0.2 --out runs/sweep\n" +
 			"  posttrain mappo --resume runs/mappo-20260102-150405",
 	})
 }

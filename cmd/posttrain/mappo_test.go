@@ -15,7 +15,9 @@ import (
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/model"
+	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/preference"
 	"github.com/posttrain/posttrain/tokenizer"
 )
@@ -46,7 +48,7 @@ func TestMappoLeavesAWholeRun(t *testing.T) {
 
 func checkFiles(t *testing.T) {
 	t.Helper()
-	for _, name := range []string{"config.yaml", "metrics.jsonl", "curves.png", "summary.txt", "best.json",
+	for _, name := range []string{"config.yaml", "metrics.jsonl", "curves.png", "summary.txt", "summary.json", "best.json",
 		"reference.safetensors", "reference-eval.safetensors",
 		"model/config.json", "model/model.safetensors", "model/tokenizer.json",
 		"checkpoints/step-00000004/manifest.json"} {
@@ -188,6 +190,40 @@ func checkSummary(t *testing.T, o outcome) {
 			t.Errorf("summary lacks %q:\n%s", part, o.out)
 		}
 	}
+	after := tested(t, "out").Test.After.All
+	for name, part := range map[string]string{losses.MetricLogpsChosen: " to %.2f, log p(rejected) from ",
+		losses.MetricLogpsRejected: " to %.2f.\n", losses.MetricMargins: ", margin %.3f.\n",
+		losses.MetricLoss: " to %.4f on the held-out examples"} {
+		if part = fmt.Sprintf(part, after[name].Value); !strings.Contains(o.out, part) {
+			t.Errorf("summary.json has %+v as %s, for which %q lacks in\n%s", after[name], name, part, o.out)
+		}
+	}
+	if a := after[losses.MetricAccuracies]; !strings.Contains(o.out, fmt.Sprintf("(%d/%d, ", a.Count, a.Total)) {
+		t.Errorf("summary.json has %+v of accuracy:\n%s", a, o.out)
+	}
+}
+
+// summaryFile is the part of summary.json that the tests read.
+type summaryFile struct {
+	Command, Model, Data string
+	Steps                int
+	Loss                 recipe.Change
+	Test                 struct {
+		After struct {
+			All map[string]struct {
+				Value        float64
+				Count, Total int
+			}
+		}
+	}
+}
+
+func tested(t *testing.T, dir string) (s summaryFile) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(read(t, dir+"/summary.json")), &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // TestSameSeedSameRun: seed and inputs fix every bit.

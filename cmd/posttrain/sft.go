@@ -8,7 +8,7 @@ import (
 
 func newSFT(s streams) *cobra.Command {
 	c := configured[sft.Options]{spec: sft.Spec, run: summary(sft.Run)}
-	return c.command(s, &cobra.Command{
+	return sweepable(c, sft.Sweeps, s, &cobra.Command{
 		Use:   "sft",
 		Short: "Fine-tune on demonstrations: messages, prompt and completion, or text",
 		Example: "  posttrain sft\n" +

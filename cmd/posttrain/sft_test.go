@@ -85,6 +85,10 @@ func TestSFTOnEveryForm(t *testing.T) {
 					t.Errorf("%s is missing", name)
 				}
 			}
+			if s := tested(t, "out"); s.Command != "sft" || s.Data != "demos.jsonl" || s.Steps != 12 || s.Loss.Held ||
+				!strings.Contains(o.out, fmt.Sprintf("from %.4f to %.4f (", s.Loss.First, s.Loss.Last)) {
+				t.Errorf("summary.json %+v of\n%s", s, o.out)
+			}
 			if exists("out/reference.safetensors") || !strings.HasPrefix(o.out,
 				"SFT: 12 steps on 12 examples, engine go.\nThe loss went from ") {
 				t.Errorf("summary %q", o.out)

@@ -7,11 +7,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/internal/run"
-	"github.com/posttrain/posttrain/recipe/rl"
+	"github.com/posttrain/posttrain/recipe"
 )
 
 // sweepable is the command of c with a flag for sweeps.
-func sweepable[O any](c configured[O], sweeps *rl.Sweeps[O], s streams, cmd *cobra.Command) *cobra.Command {
+func sweepable[O any](c configured[O], sweeps *recipe.Sweeps[O], s streams, cmd *cobra.Command) *cobra.Command {
 	f := c.register(cmd)
 	var axes []string
 	cmd.Flags().StringArrayVar(&axes, "sweep", nil, "train once for each value of a key, such as "+
@@ -37,7 +37,7 @@ func sweepable[O any](c configured[O], sweeps *rl.Sweeps[O], s streams, cmd *cob
 }
 
 // planSweep reads a new sweep from the command line, or the one to continue from its folder.
-func planSweep[O any](sweeps *rl.Sweeps[O], f *configFlags, axes []string, cmd *cobra.Command) (*rl.Sweep[O], error) {
+func planSweep[O any](sweeps *recipe.Sweeps[O], f *configFlags, axes []string, cmd *cobra.Command) (*recipe.Sweep[O], error) {
 	sets, err := f.overrides(cmd)
 	if err != nil {
 		return nil, err

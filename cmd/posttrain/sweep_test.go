@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -45,6 +47,29 @@ func TestSweep(t *testing.T) {
 	}
 	sameCIRLRun(t, "whole/reward.restricted_weight=0.5", "stopped/reward.restricted_weight=0.5")
 	sameCIRLRun(t, "whole/"+second, "stopped/"+second)
+}
+
+// TestSweepsOfExamples: mappo and sft compare what they hold out, as their runs by themselves do.
+func TestSweepsOfExamples(t *testing.T) {
+	work(t, "qwen2-newer")
+	write(t, "demos.jsonl", demoLines(12, textRow))
+	for command, c := range map[string]struct{ data, key, columns string }{
+		"mappo": {"pairs.jsonl", "loss.beta", "loss  rewards/accuracies  rewards/margins  logps/chosen  logps/rejected"},
+		"sft":   {"demos.jsonl", "train.weight_decay", "loss"},
+	} {
+		args := tiny(command, 2, "--data", c.data, "--set", "train.eval_every=2")
+		o := must(t, append(args, "--out", command, "--sweep", c.key+"=0.01,0.2")...)
+		want := strings.Join(append([]string{c.key}, strings.Fields(c.columns+" steps time")...), " ")
+		if head, _, _ := strings.Cut(o.out, "\n"); strings.Join(strings.Fields(head), " ") != want {
+			t.Errorf("%s: the table begins with %q, want %q", command, head, want)
+		}
+		must(t, append(args, "--out", command+"-alone", "--set", c.key+"=0.2")...)
+		swept, alone := tested(t, command+"/"+c.key+"=0.2"), tested(t, command+"-alone")
+		if loss := fmt.Sprintf("%.3f", alone.Test.After.All["loss"].Value); !reflect.DeepEqual(swept, alone) ||
+			!strings.Contains(o.out, "\n0.2 ") || !strings.Contains(o.out, loss) {
+			t.Errorf("%s: %+v, alone %+v:\n%s", command, swept, alone, o.out)
+		}
+	}
 }
 
 // TestSweepOfTheHub: all runs have the commit that the branch was at when the sweep began.
@@ -114,6 +139,9 @@ func TestSweepFaults(t *testing.T) {
 			[]string{"s/config.yaml:1: is a config for `posttrain ci-rl --sweep`, not sft"}, nil},
 		{"no test", nil, ciRL("--sweep", values, "--set", "data.test_fraction=0"), 2,
 			[]string{"data.test_fraction 0: runs are compared by their tests"}, nil},
+		{"no held-out pairs", nil, []string{"mappo", "--sweep", "loss.beta=1", "--set", "data.eval_fraction=0", "--set",
+			"train.eval_every=0", "--set", "train.eval_metric="}, 2,
+			[]string{"data.eval_fraction 0: runs are compared by their tests: want a number above 0, or data.eval"}, nil},
 		{"no data", nil, ciRL("--model", "embedded", "--data", "no.json", "--sweep", values, "--out", "s"), 1,
 			[]string{"no.json: no such file"}, nil},
 	})

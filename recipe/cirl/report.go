@@ -12,21 +12,15 @@ import (
 
 // report writes the summary, for programs and in words.
 func (t *training) report(trainer *train.Trainer, best *run.Best, before, after *eval.Report) (*Result, error) {
-	tests := rl.Tests{}
-	if before != nil && after != nil {
-		tests = rl.Tests{Before: before, After: after}
-	}
-	if err := t.WriteSummary(trainer, best, tests); err != nil {
-		return nil, err
-	}
-	text := t.Head(trainer)
+	text, outcome := t.Head(trainer), t.Outcome(nil, nil)
 	if before != nil && after != nil {
 		text += fmt.Sprintf("Test of %d prompts, one completion each at temperature %v; "+
 			"in brackets the 95%% intervals:\n",
 			len(t.test), t.o.Validation.Temperature)
+		outcome = t.Outcome(before, after)
 		text += table(&before.All, &after.All) + verdict(&before.All, &after.All)
 	}
-	result, err := t.Finish(trainer, best, text+t.WhichModel(best, trainer.Step()))
+	result, err := t.Finish(trainer, best, text+t.WhichModel(best, trainer.Step()), outcome)
 	if err != nil {
 		return nil, err
 	}

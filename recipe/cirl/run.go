@@ -223,7 +223,7 @@ func plainRow(s eval.Sample) eval.Row {
 }
 
 // Sweeps are those of the command.
-var Sweeps = rl.NewSweeps(rl.Sweeps[Options]{Spec: Spec, Example: "reward.restricted_weight=0.5,1,2",
+var Sweeps = recipe.NewSweeps(recipe.Sweeps[Options]{Spec: Spec, Example: "reward.restricted_weight=0.5,1,2", Split: "test",
 	Columns: []string{"integrity", "utility", "complete", "reward"},
 	Tested:  func(o *Options) bool { return o.Data.HasTest() },
 	Run: func(ctx context.Context, o Options, r run.Reporter) error {

@@ -187,7 +187,9 @@ func (o *onlineTraining) learn(ctx context.Context) (*recipe.Result, error) {
 	for _, r := range records {
 		pairs += int(r.Values[metricPairs])
 	}
-	return o.FinishExamples(o.trainer, pairs, func(records []run.Record) (string, error) { return o.report(records), nil })
+	return o.FinishExamples(o.trainer, pairs, len(o.set.Eval), func(records []run.Record) (string, error) {
+		return o.report(records), nil
+	})
 }
 
 // begin makes the pairs of a round with their references, and enters it. A round that is continued has both in files.

@@ -45,7 +45,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	if err := j.Fit(ctx, t.trainer); err != nil {
 		return nil, err
 	}
-	return j.FinishExamples(t.trainer, len(t.set.Train), func(records []run.Record) (string, error) {
+	return j.FinishExamples(t.trainer, len(t.set.Train), len(t.set.Eval), func(records []run.Record) (string, error) {
 		return t.reportHeldOut(records), nil
 	})
 }
@@ -354,3 +354,13 @@ func (t *training) layout() batch.Layout {
 	}
 	return t.Learner.Layout(t.groups(t.set.Train), t.set.Share, t.Train.Micro(), t.groups(t.set.Eval))
 }
+
+// Sweeps are those of the command.
+var Sweeps = recipe.NewSweeps(recipe.Sweeps[Options]{Spec: Spec, Example: "loss.beta=0.05,0.1,0.2", Split: "eval",
+	Columns: []string{"loss", losses.MetricAccuracies, losses.MetricMargins, losses.MetricLogpsChosen,
+		losses.MetricLogpsRejected},
+	Tested: func(o *Options) bool { return o.Data.HasEval() },
+	Run: func(ctx context.Context, o Options, r run.Reporter) error {
+		_, err := Run(ctx, o, r)
+		return err
+	}})

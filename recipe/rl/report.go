@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/posttrain/posttrain/eval"
-	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/train"
 )
@@ -41,27 +40,10 @@ func Direction(before, after Estimate) string {
 	return word + ", but the intervals overlap"
 }
 
-// Tests are a test split before and after training in summary.json, both nil without a test.
-type Tests struct{ Before, After any }
-
-// WriteSummary writes summary.json.
-func (l *Loop) WriteSummary(t *train.Trainer, best *run.Best, tests Tests) error {
-	type test struct {
-		Temperature float64 `json:"temperature"`
-		Before      any     `json:"before"`
-		After       any     `json:"after"`
-	}
-	return l.Folder.WriteSummaryJSON(struct {
-		Command string    `json:"command"`
-		Model   string    `json:"model"`
-		Data    string    `json:"data"`
-		Engine  string    `json:"engine"`
-		Seed    uint64    `json:"seed"`
-		Steps   int       `json:"steps"`
-		Best    *run.Best `json:"best"` // null where nothing was validated
-		Test    test      `json:"test"`
-	}{l.Command, l.Settings.Base.Model, l.Data, l.Engine.Name, l.Seed, t.Step(), best,
-		test{l.Validation.Temperature, tests.Before, tests.After}})
+// Outcome is what a run has come to, with a test split before and after training, both nil without a test.
+func (l *Loop) Outcome(before, after any) recipe.Outcome {
+	return recipe.Outcome{Data: l.Data, Test: recipe.Tests{Temperature: &l.Validation.Temperature, Before: before,
+		After: after}}
 }
 
 // Head is the first line of a summary.

@@ -202,16 +202,13 @@ func (t *training) tally(answers []answer) *Tally {
 
 // report writes the summary, for programs and in words.
 func (t *training) report(trainer *train.Trainer, best *run.Best, before, after *Tally) (*Result, error) {
-	err := t.WriteSummary(trainer, best, Tests{asAll(before), asAll(after)})
-	if err != nil {
-		return nil, err
-	}
 	text := t.Head(trainer)
 	if before != nil {
 		text += fmt.Sprintf("Test of %d prompts, one completion each at temperature %v; in brackets the 95%% "+
 			"intervals:\n", len(t.test), t.o.Validation.Temperature) + t.table(before, after)
 	}
-	result, err := t.Finish(trainer, best, text+t.WhichModel(best, trainer.Step()))
+	result, err := t.Finish(trainer, best, text+t.WhichModel(best, trainer.Step()),
+		t.Outcome(asAll(before), asAll(after)))
 	if err != nil {
 		return nil, err
 	}
@@ -244,8 +241,9 @@ func (t *training) table(before, after *Tally) string {
 }
 
 // Runs are the sweeps of the command.
-var Runs = NewSweeps(Sweeps[Options]{Spec: Spec, Example: "seed=1,2,3", Columns: []string{"reward", "tokens"},
-	Tested: func(o *Options) bool { return o.Data.HasTest() },
+var Runs = recipe.NewSweeps(recipe.Sweeps[Options]{Spec: Spec, Example: "seed=1,2,3", Split: "test",
+	Columns: []string{"reward", "tokens"},
+	Tested:  func(o *Options) bool { return o.Data.HasTest() },
 	Run: func(ctx context.Context, o Options, r run.Reporter) error {
 		_, err := Run(ctx, o, r)
 		return err

@@ -1,4 +1,4 @@
-package rl
+package recipe
 
 import (
 	"bytes"
@@ -17,7 +17,6 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/run"
-	"github.com/posttrain/posttrain/recipe"
 )
 
 // SweepFlag is the flag that gives a key and the numbers that it takes.
@@ -28,6 +27,7 @@ type Sweeps[O any] struct {
 	Spec    *config.Spec[O]
 	Run     func(context.Context, O, run.Reporter) error
 	Tested  func(*O) bool // a run with the options has a test, which sweeps are compared by
+	Split   string        // of the test in the options' data: test or eval
 	Columns []string      // measures of the table, by their names in summary.json
 	Example string        // a key with values, for messages
 
@@ -166,7 +166,8 @@ func (all *Sweeps[O]) New(in config.Input, texts []string, out string) (*Sweep[O
 			return nil, err
 		}
 		if !all.Tested(o) {
-			return nil, wrong("data.test_fraction 0", "runs are compared by their tests: want a number above 0, or data.test")
+			return nil, wrong("data."+all.Split+"_fraction 0", "runs are compared by their tests: want a number above 0, or "+
+				"data.%s", all.Split)
 		}
 		s.options, s.Allow = append(s.options, o), all.Spec.Needs(o)
 	}
@@ -190,7 +191,7 @@ func (all *Sweeps[O]) Open(dir string, allowed config.Grants) (*Sweep[O], error)
 	return &Sweep[O]{Sweeps: all, texts: stored.Sweep, points: points, resume: dir, Allow: allowed}, nil
 }
 
-// Train runs what is not finished, and gives the table of all. An interrupted sweep is a recipe.Stopped.
+// Train runs what is not finished, and gives the table of all. An interrupted sweep is a Stopped.
 func (s *Sweep[O]) Train(ctx context.Context, r run.Reporter) (string, error) {
 	for _, o := range s.options {
 		if err := s.Fetch(ctx, o, r); err != nil {
@@ -257,16 +258,16 @@ func (s *Sweep[O]) runPoint(ctx context.Context, folder *run.Folder, i int, r ru
 		return nil
 	}
 	r.Say("run %d of %d, %s", i+1, len(s.points), name)
-	path, dirs := dir+".yaml", recipe.RunDir{Out: dir}
+	path, dirs := dir+".yaml", RunDir{Out: dir}
 	if begun := filepath.Join(dir, sweepConfig); exists(begun) {
-		path, dirs = begun, recipe.RunDir{Resume: dir}
+		path, dirs = begun, RunDir{Resume: dir}
 	}
 	o, err := s.Spec.Load(config.Input{Path: path, Allow: s.Allow})
 	if err == nil {
 		err = s.Fetch(ctx, o, r)
 	}
 	if err == nil {
-		*any(o).(interface{ RunDirectory() *recipe.RunDir }).RunDirectory() = dirs
+		*any(o).(interface{ RunDirectory() *RunDir }).RunDirectory() = dirs
 		err = s.Sweeps.Run(ctx, *o, r)
 	}
 	return err
@@ -281,11 +282,11 @@ func exists(path string) bool {
 func (s *Sweep[O]) explain(err error, folder *run.Folder, i int, interrupted bool) error {
 	name := s.points[i].name()
 	where := fmt.Sprintf("in run %d of %d, %s", i+1, len(s.points), name)
-	if stopped := (*recipe.Stopped)(nil); errors.As(err, &stopped) {
-		return &recipe.Stopped{Where: where + ", " + stopped.Where, Dir: folder.Dir}
+	if stopped := (*Stopped)(nil); errors.As(err, &stopped) {
+		return &Stopped{Where: where + ", " + stopped.Where, Dir: folder.Dir}
 	}
 	if interrupted {
-		return &recipe.Stopped{Where: where, Dir: folder.Dir}
+		return &Stopped{Where: where, Dir: folder.Dir}
 	}
 	if i == 0 && s.resume == "" && !exists(folder.Path(name)) {
 		return errors.Join(err, folder.Close(), os.RemoveAll(folder.Dir)) // it was empty before
@@ -347,8 +348,12 @@ func readRow(dir string, columns []string) (row sweepRow, err error) {
 	}
 	row = sweepRow{dir: dir, steps: s.Steps, measures: map[string]measured{}}
 	for _, name := range columns {
+		text, has := s.Test.After.All[name]
+		if !has { // not every loss has all measures
+			continue
+		}
 		var m measured
-		if err := json.Unmarshal(s.Test.After.All[name], &m); err != nil {
+		if err := json.Unmarshal(text, &m); err != nil {
 			return row, fmt.Errorf("%s: %s: %w", path, name, err)
 		}
 		row.measures[name] = m

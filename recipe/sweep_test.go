@@ -1,4 +1,4 @@
-package rl
+package recipe
 
 import (
 	"encoding/json"
