@@ -27,7 +27,7 @@ func newParty(t *testing.T, method string) *party {
 	p := &party{t: t, o: protocol.Defaults(method), form: Form{Run: method, Type: Float32, D: size}}
 	p.o.Agents = 3
 	if method == protocol.FedNPGADMM { // with all that its options add
-		p.o.Damping, p.o.LineSearch, p.o.Absent, p.o.Clip = new(0.1), new("on"), new("hold"), 3
+		p.o.Damping, p.o.LineSearch, p.o.Clip = new(0.1), new("on"), 3
 	}
 	if p.o.Secure = secure; secure {
 		p.o.Clip = 0

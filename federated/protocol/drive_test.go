@@ -17,7 +17,7 @@ import (
 func options(method string) protocol.Options {
 	o := protocol.Defaults(method)
 	if method == protocol.FedNPGADMM { // with all that its options add
-		o.Damping, o.LineSearch, o.Absent, o.Clip = new(0.1), new("on"), new("hold"), 3
+		o.Damping, o.LineSearch, o.Clip = new(0.1), new("on"), 3
 	}
 	o.Agents = 4
 	if protocol.Asynchronous(method) {

@@ -168,8 +168,8 @@ func Defaults(method string) Options {
 		o.Weights = new("samples")
 	}
 	o.Method, o.Agents, o.Wire, o.Clip, o.Privacy.Delta = method, 4, "float32", 3, 1e-5
-	if method == FedNPGADMM { // Algorithm 1 to the letter: docs/federated.md has what the options cost and bring
-		o.Damping, o.LineSearch, o.Absent, o.Clip = new(0.0), new("off"), new("drop"), 0
+	if method == FedNPGADMM { // Algorithm 1 to the letter, where nobody is absent: docs/federated.md has what options bring
+		o.Damping, o.LineSearch, o.Clip = new(0.0), new("off"), 0
 	}
 	clearUnused(reflect.ValueOf(&o).Elem(), method)
 	return o

@@ -424,15 +424,13 @@ func meanReturn(all []run.Record) float64 {
 	return stat.Mean(returns, nil)
 }
 
-// perIteration are the records of an iteration: one of a method in rounds, else one for each agent.
+// perIteration are the records of an iteration: one of a method in rounds, which says how many agents were present,
+// else one for each agent.
 func perIteration(all []run.Record) int {
-	n := agents(all[0])
-	for name, x := range all[0].Values {
-		if strings.HasPrefix(name, "bytes_up/") && x == 0 { // the others send later
-			return n
-		}
+	if _, rounds := all[0].Values["present"]; rounds {
+		return 1
 	}
-	return 1
+	return agents(all[0])
 }
 
 // iterations are the mean returns of the iterations, to a tenth. One in which no episode ended has that before it.

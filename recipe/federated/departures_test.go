@@ -14,7 +14,7 @@ import (
 
 // TestDepartures: a run that does all as its paper says so, and one change, given or by default, ends that.
 func TestDepartures(t *testing.T) {
-	admm := []string{"method=fednpg-admm", "agents=8", "wire=float64", "rounds=1000", "control.environment=swimmer",
+	admm := []string{"method=fednpg-admm", "agents=8", "wire=float64", "rounds=1000", "absent=drop", "control.environment=swimmer",
 		"control.hidden=[64,64]", "control.output_tanh=true", "control.steps=2048", "control.critic.lr=3e-4"}
 	asynchronous := []string{"agents=8", "updates=40000", "max_delay=40000", "rate=published", "lr=5e-5", "alpha=0.001",
 		"clip=0", "control.environment=walker2d", "control.hidden=[512,512]", "control.output_tanh=true",
@@ -60,9 +60,9 @@ func TestDepartures(t *testing.T) {
 		{nil, "rate: adam (paper: published); alpha: 0.2 (paper: 0.001); clip: 3 (paper: 0); delay: at most 16 versions " +
 			"(paper: any); environment: cartpole (paper: swimmer, hopper, walker2d, humanoid); batch: 1024 steps (paper: " +
 			"1 episode)"},
-		{[]string{"method=fednpg-admm"}, "messages: float32 (paper: float64); environment: cartpole (paper: swimmer, " +
+		{[]string{"method=fednpg-admm"}, "absent: hold (paper: drop); messages: float32 (paper: float64); environment: cartpole (paper: swimmer, " +
 			"hopper, humanoid)"},
-		{[]string{"workload=quadratic", "method=fednpg-admm", "wire=float64"},
+		{[]string{"workload=quadratic", "method=fednpg-admm", "wire=float64", "absent=drop"},
 			"workload: quadratic (paper: control tasks)"},
 	} {
 		s := load(t, c.sets...)

@@ -127,7 +127,7 @@ func (o *Options) forModels(pairs bool) {
 		o.Local.LR, o.Local.Epochs, o.Local.Minibatch = &local, &epochs, &minibatch
 	}
 	if o.Method == protocol.FedNPGADMM { // measured with these: docs/federated.md
-		o.Damping, o.LineSearch, o.Absent, o.Clip = new(0.1), new("on"), new(string(federated.Hold)), 3
+		o.Damping, o.LineSearch, o.Clip = new(0.1), new("on"), 3
 	}
 	switch {
 	case o.LR == nil:

@@ -25,12 +25,12 @@ func Run(ctx context.Context, s Simulation, r run.Reporter) (*Result, error) {
 	if err := s.Dir.Check(s.Resolved()); err != nil {
 		return nil, err
 	}
+	s.sayIgnored(run.Listen(r))
 	if s.Seeds > 0 {
 		return runSeeds(ctx, s, run.Listen(r))
 	}
 	s.heard = r
 	m := &simulating{Simulation: s, Reporter: run.Listen(r), known: map[string]bool{}, work: newWork()}
-	s.sayIgnored(m)
 	if err := m.open(ctx); err != nil {
 		return nil, err
 	}

@@ -23,11 +23,12 @@ func runSeeds(ctx context.Context, s Simulation, r run.Reporter) (*Result, error
 		return nil, err
 	}
 	defer folder.Close()
+	defer s.Close()
 	var sides [][]Side // by method and seed
 	var task string
 	for i := range s.Seeds {
 		one := s
-		one.Seeds, one.Seed = 0, s.Seed+uint64(i)
+		one.Seeds, one.Seed, one.ignored = 0, s.Seed+uint64(i), nil
 		name := fmt.Sprint("seed-", one.Seed)
 		r.Say("%s, run %d of %d", name, i+1, s.Seeds)
 		one.Dir = recipe.RunDir{Out: folder.Path(name)}
