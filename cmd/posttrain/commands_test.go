@@ -96,11 +96,14 @@ func TestExplain(t *testing.T) {
 		"mappo-paper-ipo.yaml":   {"MaPPO-IPO", "128 pairs", "AdamW at 5e-07", "dtype bfloat16"},
 		"mappo-paper-simpo.yaml": {"MaPPO-SimPO", "128 pairs", "AdamW at 5e-07", "no reference model", "- 1)"},
 		"mappo-paper-cpo.yaml":   {"MaPPO-CPO", "128 pairs", "AdamW at 5e-07", "no reference model", "0.2/|yw|"},
-		"dpo-paper.yaml":         {"objective: DPO", "128 pairs", "loss.prior: none (paper: mappo)\n"},
-		"ipo-paper.yaml":         {"objective: IPO", "128 pairs", "loss.prior: none (paper: mappo)\n"},
-		"simpo-paper.yaml":       {"objective: SimPO", "128 pairs", "loss.prior: none (paper: mappo)\n"},
-		"cpo-paper.yaml":         {"objective: CPO", "128 pairs", "loss.prior: none (paper: mappo)\n"},
-		"kto.yaml":               {"objective: KTO", "(A - z)", "50 steps of 16 answers", "loss.prior: none"},
+		"mappo-paper-online.yaml": {"MaPPO-DPO", "128 pairs", "AdamW at 5e-07", "in 3 parts",
+			"answers each prompt 8 times (temperature 1,", "the reward model scores the answers",
+			"HuggingFaceH4/ultrafeedback_binarized:train_prefs"},
+		"dpo-paper.yaml":   {"objective: DPO", "128 pairs", "loss.prior: none (paper: mappo)\n"},
+		"ipo-paper.yaml":   {"objective: IPO", "128 pairs", "loss.prior: none (paper: mappo)\n"},
+		"simpo-paper.yaml": {"objective: SimPO", "128 pairs", "loss.prior: none (paper: mappo)\n"},
+		"cpo-paper.yaml":   {"objective: CPO", "128 pairs", "loss.prior: none (paper: mappo)\n"},
+		"kto.yaml":         {"objective: KTO", "(A - z)", "50 steps of 16 answers", "loss.prior: none"},
 		"reward-model.yaml": {"-log σ(r(chosen) - r(rejected)) + 0.01·(r(chosen) + r(rejected))²",
 			"head: a new one, unless the model is a reward model", "16 pairs"},
 		"sft.yaml":   {"negative log-likelihood", "the completions' tokens"},
@@ -130,6 +133,10 @@ func TestExplain(t *testing.T) {
 	paper := must(t, "mappo", "--explain", "--config", filepath.Join(root, "configs", "mappo-paper-dpo.yaml")).out
 	if strings.Contains(paper, "train.learning_rate:") || strings.Contains(paper, "loss.beta:") {
 		t.Errorf("the paper's config deviates from the paper:\n%s", paper)
+	}
+	online := must(t, "mappo", "--explain", "--config", filepath.Join(root, "configs", "mappo-paper-online.yaml")).out
+	if !strings.Contains(online, "\nno option deviates from the paper's\n") {
+		t.Errorf("the paper's online config:\n%s", online)
 	}
 	plain := must(t, "mappo", "--explain", "--prior", "none", "--set", "loss.beta=0.25").out
 	if !strings.Contains(plain, "objective: DPO") || !strings.Contains(plain, "0.25") ||
