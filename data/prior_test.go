@@ -68,7 +68,7 @@ func TestPriorReportInWords(t *testing.T) {
 	}
 	want := `prior: 2 of 2 pairs, gap median 0.888, mean 0.444 (0.000 to 0.888)
   gaps by tenths, from 0 to 1: █▁▁▁▁▁▁▁█▁  (50, 0, 0, 0, 0, 0, 0, 0, 50, 0 %)
-  reward_transform logistic: scores have no known bounds: rewards are σ((score − 1)/0.4551), by the median and the ` +
+  reward_transform quartiles: scores have no known bounds: rewards are σ((score − 1)/0.4551), by the median and the ` +
 		`quartiles
   1 pairs where rejected scores higher than chosen: gap set to 0
   1 pairs with gap 0: only their chosen answer is raised`
@@ -94,7 +94,7 @@ func TestPriorErrors(t *testing.T) {
 			"CHOSEN,REJECTED, or train without the prior with --prior none"},
 		{scoredPairs([2]float64{1, nan()}), DefaultRewardOptions(), "p.jsonl:1: scores 1 and NaN: want finite numbers"},
 		{scoredPairs([2]float64{1e308, -1e308}), DefaultRewardOptions(), "p.jsonl:1: scores 1e+308 and -1e+308: with " +
-			"reward_transform logistic their gap is NaN: want scores that are nearer to 0"},
+			"reward_transform quartiles their gap is NaN: want scores that are nearer to 0"},
 		{scoredPairs([2]float64{1e39, 1}), RewardOptions{Transform: "none", OnNegativeGap: "clamp"},
 			"p.jsonl:1: scores 1e+39 and 1: with reward_transform none their gap is 1e+39: want"},
 		{swapped, RewardOptions{Transform: "auto", OnNegativeGap: "error"},
@@ -103,7 +103,7 @@ func TestPriorErrors(t *testing.T) {
 		{swapped, RewardOptions{Transform: "auto", OnNegativeGap: "drop"}, "all 2 pairs have a negative gap"},
 		{nil, DefaultRewardOptions(), "no pairs"},
 		{swapped, RewardOptions{Transform: "sigmoid", OnNegativeGap: "clamp"},
-			`reward_transform "sigmoid": want auto, none, scale, rank or logistic`},
+			`reward_transform "sigmoid": want auto, none, scale, rank, logistic or quartiles`},
 		{swapped, RewardOptions{Transform: "auto", OnNegativeGap: "keep"},
 			`on_negative_gap "keep": want clamp, drop, swap or error`},
 	} {

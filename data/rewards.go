@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -11,19 +12,20 @@ import (
 
 // RewardOptions say how the scores of answers become rewards in [0, 1], whose differences are the prior gap of MaPPO.
 type RewardOptions struct {
-	Transform     string    `yaml:"reward_transform" want:"auto|none|scale|rank|logistic" default:"auto" help:"how scores become rewards in [0,1] (docs/data.md):"`
+	Transform     string    `yaml:"reward_transform" want:"auto|none|scale|rank|logistic|quartiles" default:"auto" help:"how scores become rewards in [0,1] (docs/data.md):"`
 	Range         []float64 `yaml:"reward_range,omitempty" words:"two numbers, the lowest and the highest score" help:"scale: the lowest and the highest score, such as [1, 10]"`
-	Temperature   float64   `yaml:"reward_temperature,omitempty" want:">=0" zero:"from the quartiles" help:"logistic: T of σ(score/T); 0: from the quartiles"`
+	Temperature   float64   `yaml:"reward_temperature,omitempty" want:">=0" zero:"1" help:"logistic: T of σ(score/T); 0: 1, the paper's"`
 	OnNegativeGap string    `yaml:"on_negative_gap" want:"clamp|drop|swap|error" default:"clamp" help:"where the rejected answer has the higher reward:"`
 }
 
 // Transforms of scores. With s a score, q its set's quantiles:
 const (
-	TransformAuto     = "auto"     // one of none, scale and logistic, by the quantiles
-	TransformNone     = "none"     // s
-	TransformScale    = "scale"    // (s − lo)/(hi − lo) of the range
-	TransformRank     = "rank"     // the share of scores below s, and half of those equal to it
-	TransformLogistic = "logistic" // σ(s/T), or σ((s − q(50 %))/T) with quartiles at 1/4 and 3/4
+	TransformAuto      = "auto"      // one of none, scale and quartiles, by the quantiles
+	TransformNone      = "none"      // s
+	TransformScale     = "scale"     // (s − lo)/(hi − lo) of the range
+	TransformRank      = "rank"      // the share of scores below s, and half of those equal to it
+	TransformLogistic  = "logistic"  // σ(s/T), with T 1 the paper's
+	TransformQuartiles = "quartiles" // σ((s − q(50 %))/T) with quartiles at 1/4 and 3/4
 )
 
 // DefaultRewardOptions are those of the method: auto, clamp.
@@ -93,8 +95,8 @@ func (o RewardOptions) accepts(all []Preference, q quantiles) error {
 			case o.Transform == TransformScale && (s < o.Range[0] || s > o.Range[1]):
 				return fmt.Errorf("%s: score %v: reward_transform scale wants scores from %v to %v", p.Source, s,
 					o.Range[0], o.Range[1])
-			case o.Transform == TransformLogistic && o.Temperature == 0 && q.at(0) == q.at(1):
-				return fmt.Errorf("%s: all scores are %v: reward_transform logistic wants different ones", p.Source, s)
+			case o.Transform == TransformQuartiles && q.at(0) == q.at(1):
+				return fmt.Errorf("%s: all scores are %v: reward_transform quartiles wants different ones", p.Source, s)
 			}
 		}
 	}
@@ -109,10 +111,9 @@ func (o RewardOptions) function(q quantiles) (of func(s float64) float64, words 
 	case TransformRank:
 		return q.rank, "rewards are the shares of scores that are lower"
 	case TransformLogistic:
-		if o.Temperature > 0 {
-			return sigmoid(0, o.Temperature, "")
-		}
-		return q.logistic()
+		return sigmoid(0, cmp.Or(o.Temperature, 1), "")
+	case TransformQuartiles:
+		return q.quartiles()
 	}
 	return func(s float64) float64 { return s }, "rewards are the scores"
 }
@@ -170,8 +171,8 @@ func (q quantiles) rank(s float64) float64 {
 	return float64(below+upTo) / 2 / float64(max(1, len(q)))
 }
 
-// logistic makes the median 1/2, and puts the quartiles at 1/4 and 3/4, if they are as far from it as each other.
-func (q quantiles) logistic() (of func(x float64) float64, words string) {
+// quartiles makes the median 1/2, and puts the quartiles at 1/4 and 3/4, if they are as far from it as each other.
+func (q quantiles) quartiles() (of func(x float64) float64, words string) {
 	middle, lo, hi, end := q.at(0.5), q.at(0.25), q.at(0.75), 0.75
 	if lo == hi {
 		lo, hi = q.inner()
@@ -186,12 +187,15 @@ func (q quantiles) logistic() (of func(x float64) float64, words string) {
 
 // sigmoid is σ((score − middle)/t).
 func sigmoid(middle, t float64, why string) (of func(x float64) float64, words string) {
-	return func(x float64) float64 { return 1 / (1 + math.Exp(-(x-middle)/t)) },
-		fmt.Sprintf("rewards are σ(%s/%.4g)%s", less(middle), t, why)
+	words = less(middle)
+	if t != 1 {
+		words += fmt.Sprintf("/%.4g", t)
+	}
+	return func(x float64) float64 { return 1 / (1 + math.Exp(-(x-middle)/t)) }, "rewards are σ(" + words + ")" + why
 }
 
 // choose settles auto: scores in [0, 1] are rewards; ratings, that is few different numbers up to 5, 10 or 100, are
-// scaled; others have no known bounds and go through the logistic function.
+// scaled; others have no known bounds and go through the logistic function, by their quartiles.
 func (q quantiles) choose(o RewardOptions) (RewardOptions, string) {
 	const slack = 1e-6 // of rounding
 	lo, hi := q.inner()
@@ -206,7 +210,7 @@ func (q quantiles) choose(o RewardOptions) (RewardOptions, string) {
 		o.Transform, o.Range = TransformScale, ratingRange(lo, hi)
 		return o, fmt.Sprintf("scores are of ratings from %v to %v: ", o.Range[0], o.Range[1])
 	}
-	o.Transform = TransformLogistic
+	o.Transform = TransformQuartiles
 	return o, "scores have no known bounds: "
 }
 

@@ -32,7 +32,8 @@ func TestTransforms(t *testing.T) {
 		{RewardOptions{Transform: "scale", Range: []float64{1, 5}}, five, map[float64]float64{1: 0, 2: 0.25, 5: 1}},
 		{RewardOptions{Transform: "rank"}, five, map[float64]float64{1: 0.5 / 6, 5: 5. / 6, 2.5: 2. / 6, 0: 0, 6: 1}},
 		{RewardOptions{Transform: "logistic", Temperature: 2}, five, map[float64]float64{0: 0.5, 3: sigma(1.5)}},
-		{RewardOptions{Transform: "logistic"}, five, map[float64]float64{4: 0.5, 5: sigma(2 * math.Log(3) / 3)}},
+		{RewardOptions{Transform: "logistic"}, five, map[float64]float64{0: 0.5, 3: sigma(3), -2: sigma(-2)}},
+		{RewardOptions{Transform: "quartiles"}, five, map[float64]float64{4: 0.5, 5: sigma(2 * math.Log(3) / 3)}},
 	} {
 		r := rewardsOf(t, c.o, c.scores...)
 		for score, want := range c.want {
@@ -122,7 +123,7 @@ func TestTransformsThatDoNotFit(t *testing.T) {
 	}{
 		{RewardOptions{Transform: "scale", Range: []float64{1, 5}}, [][2]float64{{3, 2}, {8, 2}},
 			"p.jsonl:2: score 8: reward_transform scale wants scores from 1 to 5"},
-		{RewardOptions{Transform: "logistic"}, same, "p.jsonl:1: all scores are 3: reward_transform logistic wants"},
+		{RewardOptions{Transform: "quartiles"}, same, "p.jsonl:1: all scores are 3: reward_transform quartiles wants"},
 		{RewardOptions{Transform: "scale"}, same, "data.reward_range []: reward_transform scale wants the lowest and " +
 			"the highest score, such as [1, 10]"},
 		{RewardOptions{Transform: "scale", Range: []float64{5, 5}}, same,
@@ -132,7 +133,7 @@ func TestTransformsThatDoNotFit(t *testing.T) {
 		{RewardOptions{Transform: "auto", Temperature: 2}, same,
 			"data.reward_temperature 2: only reward_transform logistic has a temperature: remove it"},
 		{RewardOptions{Transform: "logistic", Temperature: -1}, same,
-			"data.reward_temperature -1: want a number, 0 (from the quartiles) or more"},
+			"data.reward_temperature -1: want a number, 0 (1) or more"},
 	} {
 		c.o.OnNegativeGap = "clamp"
 		_, err := c.o.Fit(scoredPairs(c.scores...))

@@ -549,7 +549,11 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%s: rounds are the paper's:\n%s", set, c.Explain())
 		}
 	}
-	paper.Data.Transform = "auto"
+	paper.Data.Temperature = 2
+	if want := "data.reward_temperature: 2 (paper: 1)"; !strings.Contains(paper.Explain(), want) {
+		t.Errorf("lacks %q:\n%s", want, paper.Explain())
+	}
+	paper.Data.Transform, paper.Data.Temperature = "auto", 0
 	if want := "data.reward_transform: auto (paper: logistic, of the reward model's own scores)"; !strings.Contains(
 		paper.Explain(), want) {
 		t.Errorf("lacks %q:\n%s", want, paper.Explain())

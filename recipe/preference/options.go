@@ -237,9 +237,10 @@ func (o *Options) Deviations() []config.Change {
 		differ("reference", o.reference(), before)
 	}
 	if o.Loss.NeedsGap() {
-		if o.Data.Transform != "logistic" {
+		if o.Data.Transform != data.TransformLogistic {
 			differ("data.reward_transform", o.Data.Transform, "logistic, of the reward model's own scores")
 		}
+		differ("data.reward_temperature", cmp.Or(o.Data.Temperature, 1), 1.0)
 	}
 	all = append(all, slices.DeleteFunc(Spec.Departures(o), func(c config.Change) bool {
 		return strings.HasPrefix(c.Key, onlineKey+".") && !o.isOnline()
