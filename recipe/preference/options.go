@@ -217,6 +217,9 @@ func (o *Options) leftOpen() string {
 	if o.Loss.NeedsGap() {
 		choice("data.on_negative_gap", o.Data.OnNegativeGap)
 	}
+	if o.Data.MaxTokens > 0 {
+		choice("data.max_tokens", o.Data.MaxTokens)
+	}
 	if o.isOnline() {
 		choice("online.reference", o.Online.Reference)
 		choice("online.max_new_tokens", o.Online.MaxNew)
