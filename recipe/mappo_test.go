@@ -529,7 +529,8 @@ func TestExplain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, part := range []string{"no option deviates from the paper's\n", "does not say: train.schedule constant, " +
-		"train.max_grad_norm 1, data.on_negative_gap clamp, data.max_tokens 512\n", "not compared: the prompts (paper: UltraFeedback's)"} {
+		"train.max_grad_norm 1, data.on_negative_gap clamp, data.max_tokens 512\n",
+		"not compared: the prompts (paper: UltraFeedback's)"} {
 		if !strings.Contains(paper.Explain(), part) {
 			t.Errorf("the paper's settings: lacks %q:\n%s", part, paper.Explain())
 		}
