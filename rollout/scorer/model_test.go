@@ -49,7 +49,7 @@ func TestModelScoresAsTransformers(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		for _, kind := range []string{"llama", "mistral", "qwen2", "qwen3", "gemma", "armo", "urm"} {
 			dir, rows := testkit.RewardModel(t, fixtures, kind)
-			if kind != "llama" && !backendtest.AllVariants(t, e) {
+			if !slices.Contains([]string{"llama", "armo", "urm"}, kind) && !backendtest.AllVariants(t, e) {
 				continue
 			}
 			s := openModelOf(t, byModel(dir, e.Name))
