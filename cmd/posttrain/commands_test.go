@@ -135,7 +135,8 @@ func TestExplain(t *testing.T) {
 		t.Errorf("the paper's config deviates from the paper:\n%s", paper)
 	}
 	online := must(t, "mappo", "--explain", "--config", filepath.Join(root, "configs", "mappo-paper-online.yaml")).out
-	if !strings.Contains(online, "\nno option deviates from the paper's\n") {
+	if !strings.Contains(online, "\nno option deviates from the paper's\n") ||
+		!strings.Contains(online, "\nnot compared: the prompts (paper: UltraFeedback's) and the reward model (FsfairX)\n") {
 		t.Errorf("the paper's online config:\n%s", online)
 	}
 	plain := must(t, "mappo", "--explain", "--prior", "none", "--set", "loss.beta=0.25").out

@@ -220,12 +220,14 @@ func (o *Options) leftOpen() string {
 	if o.Data.MaxTokens > 0 {
 		choice("data.max_tokens", o.Data.MaxTokens)
 	}
-	if o.isOnline() {
+	pairs := ", the pairs (best and worst of the model's own 8 answers)"
+	if o.isOnline() { // online.samples and other keys say it
 		choice("online.reference", o.Online.Reference)
 		choice("online.max_new_tokens", o.Online.MaxNew)
+		pairs = ""
 	}
 	return "the paper does not say: " + strings.Join(choices, ", ") + "\nnot compared: the prompts (paper: " +
-		"UltraFeedback's), the pairs (best and worst of the model's own 8 answers) and the reward model (FsfairX)\n"
+		"UltraFeedback's)" + pairs + " and the reward model (FsfairX)\n"
 }
 
 // Deviations are the options that are not the paper's, the loss's own among them.
