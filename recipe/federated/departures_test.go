@@ -57,9 +57,9 @@ func TestDepartures(t *testing.T) {
 		{with(asynchronous, "wire=float64"), "messages: float64 (paper: float32)"},
 		{with(asynchronous, "updates=40001", "control.trajectories=", "control.steps=9"),
 			"delay: at most 40000 versions (paper: any); batch: 9 steps (paper: 1 episode); updates: 40001 (paper: 40000)"},
-		{nil, "rate: adam (paper: published); alpha: 0.2 (paper: 0.001); clip: 3 (paper: 0); delay: at most 16 versions " +
-			"(paper: any); environment: cartpole (paper: swimmer, hopper, walker2d, humanoid); batch: 1024 steps (paper: " +
-			"1 episode)"},
+		{nil, "rate: adam (paper: published); alpha: 0.2 (paper: 0.001); clip: 3 (paper: 0); " +
+			"delay: at most 16 versions (paper: any); environment: cartpole (paper: swimmer, hopper, walker2d, humanoid); " +
+			"batch: 1024 steps (paper: 1 episode)"},
 		{[]string{"method=fednpg-admm"}, "absent: hold (paper: drop); messages: float32 (paper: float64); environment: cartpole (paper: swimmer, " +
 			"hopper, humanoid)"},
 		{[]string{"workload=quadratic", "method=fednpg-admm", "wire=float64", "absent=drop"},

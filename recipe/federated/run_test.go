@@ -271,8 +271,8 @@ func TestSeeds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want, got := contentsOf(t, single.Dir.Out), contentsOf(t, filepath.Join(whole.Dir.Out, "seed-4")); want["metrics.jsonl"] !=
-		got["metrics.jsonl"] {
+	want, got := contentsOf(t, single.Dir.Out), contentsOf(t, filepath.Join(whole.Dir.Out, "seed-4"))
+	if want["metrics.jsonl"] != got["metrics.jsonl"] {
 		t.Error("another run of seed 4")
 	}
 	stopped := tiny(t, protocol.AFedPG, sets...)

@@ -39,7 +39,8 @@ func runSeeds(ctx context.Context, s Simulation, r run.Reporter) (*Result, error
 			_, err = Run(ctx, one, r)
 		}
 		if stopped := (*recipe.Stopped)(nil); errors.As(err, &stopped) {
-			return nil, &recipe.Stopped{Where: fmt.Sprintf("in run %d of %d, %s", i+1, s.Seeds, stopped.Where), Dir: folder.Dir}
+			where := fmt.Sprintf("in run %d of %d, %s", i+1, s.Seeds, stopped.Where)
+			return nil, &recipe.Stopped{Where: where, Dir: folder.Dir}
 		}
 		if errors.Is(err, protocol.ErrStuck) { // a policy that is certain of every action has no gradient left
 			r.Warn("%s: %v; its returns so far count", name, err)
@@ -108,9 +109,10 @@ func meanOf(sides []Side, of func(Side) float64) (m mean) {
 func (s *Simulation) reportSeeds(folder *run.Folder, task string, sides [][]Side) (*Result, error) {
 	var all []seeded
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s on %s, %s, %d seeds from %d on: means ± 95%% intervals (Student's t).\n%-12s %6s %9s %10s %11s %11s  "+
-		"%s\n", s.Method, task, recipe.Count(s.Agents, "agent"), s.Seeds, s.Seed, "", "seeds", "samples", "time (s)", "sent up",
-		"sent down", "return at the end")
+	fmt.Fprintf(&text, "%s on %s, %s, %d seeds from %d on: means ± 95%% intervals (Student's t).\n", s.Method, task,
+		recipe.Count(s.Agents, "agent"), s.Seeds, s.Seed)
+	fmt.Fprintf(&text, "%-12s %6s %9s %10s %11s %11s  %s\n", "", "seeds", "samples", "time (s)", "sent up", "sent down",
+		"return at the end")
 	for _, of := range sides {
 		one := seeded{of[0].Method, meanOf(of, func(s Side) float64 { return s.Return.Mean }),
 			meanOf(of, func(s Side) float64 { return s.First.Mean }), of}
@@ -118,7 +120,8 @@ func (s *Simulation) reportSeeds(folder *run.Folder, task string, sides [][]Side
 		fmt.Fprintf(&text, "%-12s %6d %9.0f %10.1f %11s %11s  %s\n", one.Method, len(of),
 			at(func(s Side) float64 { return float64(s.Samples) }), at(func(s Side) float64 { return s.Time }),
 			bytesText(int64(at(func(s Side) float64 { return float64(s.Up) }))),
-			bytesText(int64(at(func(s Side) float64 { return float64(s.Down) }))), run.Interval(form(one.Return.Mean, ""), one.Return.Each))
+			bytesText(int64(at(func(s Side) float64 { return float64(s.Down) }))),
+			run.Interval(form(one.Return.Mean, ""), one.Return.Each))
 		all = append(all, one)
 	}
 	if len(all) == 2 && len(all[0].Runs) == len(all[1].Runs) {

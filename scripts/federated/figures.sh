@@ -1,7 +1,7 @@
 #!/bin/sh
-# Figures of the two papers for a task: mean returns with their 95% bands over SEEDS (10) seeds, in OUT (figures), and the
-# tables behind them. TASKS are swimmer, hopper, walker2d and humanoid; ITERATIONS (those of the presets) shortens the runs,
-# which take hours to weeks. What has ended is kept in OUT and internal/bench/results, so the script resumes.
+# Figures of the two papers for a task: mean returns with their 95% bands over SEEDS (10) seeds, in OUT (figures), and
+# the tables behind them. TASKS are swimmer, hopper, walker2d and humanoid; ITERATIONS (those of the presets) shortens
+# the runs, which take hours to weeks. What has ended is kept in OUT and internal/bench/results, so the script resumes.
 set -eu
 cd "$(dirname "$0")/../.."
 out="${OUT:-figures}"
@@ -10,8 +10,8 @@ go build -o "$out/bench" ./internal/bench
 for task in ${TASKS:-swimmer hopper walker2d humanoid}; do
 	for table in rounds selection async; do
 		for axis in iterations time; do
-			"$out/bench" seeds "$table" --task "$task" --seeds "${SEEDS:-10}" --iterations "${ITERATIONS:-0}" --runs "$out/runs" \
-				--against "$axis" --figure "$out/$task-$table-$axis.png" >"$out/$task-$table.md"
+			"$out/bench" seeds "$table" --task "$task" --seeds "${SEEDS:-10}" --iterations "${ITERATIONS:-0}" \
+				--runs "$out/runs" --against "$axis" --figure "$out/$task-$table-$axis.png" >"$out/$task-$table.md"
 		done
 	done
 done
