@@ -105,6 +105,7 @@ func itemWorld(folder, items string, n, fresh int) (dir string, err error) {
 	}
 	o := cirl.Defaults()
 	o.Model, o.Data.Train = folder, config.Names{items}
+	o.Data.Form = ci.Form{Prompt: ci.PromptCoT, Prefill: true}
 	parts, err := o.Items(nil)
 	if err != nil {
 		return "", err
