@@ -93,19 +93,16 @@ func TestKilledRunsEndInTheSameBits(t *testing.T) {
 	})
 }
 
-// killTiny kills a tiny run until it is done: first as often as it must be, in turn right after a step and at the start,
-// which takes longer than within, then at random points, within a time after one of its first lines.
+// killTiny kills a tiny run until it is done: first as often as it must be, in turn right after a step and right after
+// the start, then at random points, within a time after one of its first lines.
 func killTiny(t *testing.T, within time.Duration, args ...string) {
 	t.Helper()
 	r, tried := rand.New(rand.NewPCG(uint64(len(args[0])), 11)), 0
 	steps, least := tinyLength(args[0])
 	kills := testkit.UntilDone(t, 100, func() (killed bool) {
 		after, delay := 1+r.IntN(3), rand.N(within)
-		if tried++; tried <= least {
-			after = 1 + tried%2
-		}
-		if tried <= least && after == 2 { // the other steps may take no longer than this one
-			delay = rand.N(within / 20)
+		if tried++; tried <= least { // the other steps may take far shorter than this one
+			after, delay = 1+tried%2, rand.N(within/20)
 		}
 		_, killed = testkit.Child(t, after, delay, args...)
 		return killed

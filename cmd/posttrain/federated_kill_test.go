@@ -232,7 +232,7 @@ func TestFaultsServerKilled(t *testing.T) {
 	})
 	t.Run("fednpg-admm", func(t *testing.T) {
 		flags := []string{"--method", "fednpg-admm", "--rounds", "30", "--set", "checkpoint_every=20", "--set",
-			"checkpoint_keep=100"}
+			"checkpoint_keep=100", "--set", "line_search=on"}
 		whole := newFederation(t, flags...)
 		whole.startClients()
 		whole.serve(1 << 62)
