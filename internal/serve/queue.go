@@ -91,8 +91,8 @@ func (q *queue) begin(j *job) {
 	}
 }
 
-// nextEcho begins the first job to a model that wants an echo, of those before the first one to another model; nil:
-// there is none that may.
+// nextEcho begins the first job to a model that wants an echo, of those before the first one to another model. It is
+// nil where no job wants one, and while the queue pauses or is held.
 func (q *queue) nextEcho(model string) *job {
 	q.mu.Lock()
 	defer q.mu.Unlock()

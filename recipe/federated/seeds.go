@@ -181,7 +181,7 @@ func (s *Simulation) bands(sides [][]Side) (drawn []run.Panel) {
 	return drawn
 }
 
-// blocks are the means of so many records each, as single updates scatter.
+// blocks are the means of size records each: single updates scatter.
 func blocks(records []run.Record, size int) (means []run.Record) {
 	for ; len(records) > 0; records = records[min(size, len(records)):] {
 		block := run.Record{Values: map[string]float64{}}
