@@ -275,7 +275,8 @@ func checkExport(c *model.Config) error {
 		return fmt.Errorf("it is a reward model (%s), which llama.cpp does not run: want a language model",
 			c.Class())
 	case kind == "":
-		return fmt.Errorf("model_type: %s is not exported", c.ModelType)
+		return fmt.Errorf("model_type: found %s, want one of %s", c.ModelType,
+			strings.Join(slices.Sorted(maps.Keys(architectures)), ", "))
 	case gemma(c) && !windowsAsUsual(c):
 		return fmt.Errorf("layer_types: want every layer but each %d-th with the window: a GGUF file of %s has no "+
 			"place for others", windowEvery(c), kind)

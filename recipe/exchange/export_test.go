@@ -209,6 +209,7 @@ func TestExportRefuses(t *testing.T) {
 		{change(func(o *ExportOptions) { o.GGUF = "q4_0" }), `gguf "q4_0": want f32, f16, bf16 or q8_0`},
 		{change(func(o *ExportOptions) { o.Out = "model.bin" }), `out "model.bin": want a file to make, NAME.gguf`},
 		{change(func(o *ExportOptions) { o.Answers = 9 }), "answers 9: want"},
+		{change(func(o *ExportOptions) { o.Model = folderOf("gemma-newer") }), "model_type: found gemma, want one of gemma2, "},
 		{change(func(o *ExportOptions) { o.Model = folderOf("gemma2-newer") }), "query_pre_attn_scalar: found 14, want 12, which "},
 		{change(func(o *ExportOptions) { o.Model = folderOf("gemma3-newer") }), "layer_types: want every layer but each 6-th"},
 		{change(func(o *ExportOptions) { o.Model = folderOf("qwen3moe-newer") }), "norm_topk_prob: found false, want true"},
