@@ -72,7 +72,7 @@ type seedsOptions struct {
 	iterations      int    // of these; 0: those of the preset
 	seeds, first    int
 	jobs            int
-	set             []string
+	set, only       []string
 
 	mu    sync.Mutex
 	known []outcome
@@ -103,6 +103,9 @@ differences of the runs of a seed. In names of tables with TASK, --task takes it
 			if err != nil {
 				return err
 			}
+			if o.only != nil {
+				t.arms = slices.DeleteFunc(t.arms, func(arm []string) bool { return !slices.Contains(o.only, arm[0]) })
+			}
 			name := args[0]
 			if t.tasked {
 				name += "-" + o.task
@@ -124,6 +127,7 @@ differences of the runs of a seed. In names of tables with TASK, --task takes it
 	flags.IntVar(&o.seeds, "seeds", 5, "seeds of each arm")
 	flags.IntVar(&o.first, "first", 1, "the first of them")
 	flags.IntVar(&o.jobs, "jobs", 1, "runs at a time")
+	flags.StringSliceVar(&o.only, "arms", nil, "only these arms (default: all)")
 	flags.StringArrayVar(&o.set, "set", nil, "a key of all runs, such as control.steps=512")
 	return cmd
 }
