@@ -54,7 +54,7 @@ func (rs *Rollouts) Validate(ctx context.Context) (map[string]float64, []Answer,
 		if !rs.Formless {
 			m.Add("format", one(a.Fault == ""), 1)
 		}
-		m.Add("completions/mean_length", float64(len(a.Tokens)), 1)
+		m.Add("completions/mean_length", float64(a.DrawnTokens()), 1)
 		m.Add("completions/clipped_ratio", one(a.Reason == rollout.Length), 1)
 	}
 	return m.Means("eval_"), answers, nil
@@ -69,7 +69,7 @@ func (rs *Rollouts) Ask(ctx context.Context, tasks []Task, seed uint64, tick fun
 	}
 	replies := make([]Reply, len(answers))
 	for i, a := range answers {
-		replies[i] = Reply{&tasks[i], a.Text}
+		replies[i] = Reply{&tasks[i], a.Text, a.World}
 	}
 	scores, err := rs.scores(ctx, replies)
 	for i := range scores {
@@ -90,7 +90,8 @@ func (rs *Rollouts) answer(ctx context.Context, tasks []Task, seed uint64, tick 
 		held := tasks[from:min(from+together, len(tasks))]
 		requests := make([]rollout.Request, len(held))
 		for i, t := range held {
-			requests[i] = rollout.Request{Sampling: s, Prompt: t.Tokens, Seed: seedOf(seed, "evaluation", 0, from+i)}
+			requests[i] = rollout.Request{Sampling: s, Prompt: t.Tokens, Open: t.Open,
+				Seed: seedOf(seed, "evaluation", 0, from+i)}
 		}
 		completions, err := rs.Sampler.Sample(ctx, requests)
 		if err != nil {

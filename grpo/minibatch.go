@@ -19,7 +19,9 @@ func newMinibatch(o Options, groups []Group) *minibatch {
 	var lens []int
 	for _, g := range groups {
 		m.first = append(m.first, len(lens))
-		lens = append(lens, lengths(g.Answers)...)
+		for a := range g.Answers {
+			lens = append(lens, g.Predicted(a))
+		}
 		m.numbers.Advantages = append(m.numbers.Advantages, g.Advantages...)
 		m.numbers.Masked = append(m.numbers.Masked, masks(g)...)
 		if m.old {
@@ -84,7 +86,8 @@ func (m *minibatch) training() (training, idle []batch.Group) {
 		if still {
 			to, other = other, to
 		}
-		*to, *other = batch.Group{Prompt: g.Prompt, Answers: answers}, batch.Group{Prompt: g.Prompt}
+		*to = batch.Group{Prompt: g.Prompt, Answers: answers, Trained: g.Trained}
+		*other = batch.Group{Prompt: g.Prompt}
 	}
 	return training, idle
 }

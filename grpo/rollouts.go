@@ -90,7 +90,8 @@ func (rs *Rollouts) draw(ctx context.Context, r *rolled, n int) ([]*answered, er
 // requests are those of a step's groups, the first of which is at a place in the step.
 func (rs *Rollouts) requests(groups []*answered, step, place int) (requests []rollout.Request) {
 	for i, a := range groups {
-		one := rollout.Request{Sampling: rs.Sampling, Prompt: a.Tokens, Seed: seedOf(rs.t.Seed, "rollout", step, place+i)}
+		one := rollout.Request{Sampling: rs.Sampling, Prompt: a.Tokens, Open: a.Open,
+			Seed: seedOf(rs.t.Seed, "rollout", step, place+i)}
 		requests = append(requests, one.Samples(rs.Options.GroupSize)...)
 	}
 	return requests
@@ -103,7 +104,7 @@ func (rs *Rollouts) take(ctx context.Context, r *rolled, groups []*answered, com
 	for i, a := range groups {
 		r.missing += a.take(completions[i*rs.Options.GroupSize:][:rs.Options.GroupSize])
 		for _, c := range a.completions {
-			replies = append(replies, Reply{a.Task, c.Text})
+			replies = append(replies, Reply{a.Task, c.Text, c.World})
 		}
 	}
 	scores, err := rs.scores(ctx, replies)
@@ -244,7 +245,8 @@ func (r *rolled) groups(maskTruncated bool) []Group {
 func (a *answered) group(maskTruncated bool) Group {
 	g := Group{Group: batch.Group{Prompt: a.Tokens}, Advantages: a.advantages}
 	for _, c := range a.completions {
-		g.Answers, g.Sampled = append(g.Answers, c.Tokens), append(g.Sampled, c.Logps)
+		g.Answers, g.Trained = append(g.Answers, c.Tokens), append(g.Trained, c.Drawn)
+		g.Sampled = append(g.Sampled, c.DrawnLogps())
 		if maskTruncated {
 			g.Masked = append(g.Masked, c.Reason == rollout.Length)
 		}
@@ -296,7 +298,7 @@ func (r *rolled) lengths(m *train.Metrics) (tokens float64) {
 	least, most := math.Inf(1), 0.0
 	for _, a := range r.drawn {
 		for _, c := range a.completions {
-			n := float64(len(c.Tokens))
+			n := float64(c.DrawnTokens())
 			tokens, least, most = tokens+n, min(least, n), max(most, n)
 			m.Add("completions/mean_length", n, 1)
 			m.Add("completions/clipped_ratio", one(c.Reason == rollout.Length), 1)

@@ -23,12 +23,15 @@ type Task struct {
 	Source string  // its place in a file, for messages
 	Target string  // what answers are compared with, such as the right one: a run is not resumed with others
 	Data   any     // what else a score function wants, such as the record that the task is from
+
+	Open func() rollout.World `json:"-"` // the world of an episode of it; nil: an answer is one message
 }
 
 // Reply is a completion of a task.
 type Reply struct {
-	Task *Task
-	Text string
+	Task  *Task
+	Text  string        // of an episode its last message
+	World rollout.World // of an episode, as the last message left it
 }
 
 // Score is what a completion is worth.

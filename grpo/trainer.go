@@ -19,9 +19,9 @@ type Group struct {
 	batch.Group
 	Advantages []float64   // [answers]
 	Masked     []bool      // [answers] true: the answer does not train; nil: all do
-	Sampled    [][]float32 // [answers][tokens] the sampler's log-probs; nil: unknown
-	Old        [][]float32 // [answers][tokens] the old policy's log-probs; nil in all groups: this very policy's
-	Reference  [][]float32 // [answers][tokens] the reference's log-probs; nil: no KL
+	Sampled    [][]float32 // [answers][predicted tokens] the sampler's log-probs; nil: unknown
+	Old        [][]float32 // [answers][predicted tokens] the old policy's log-probs; nil in all groups: this very policy's
+	Reference  [][]float32 // [answers][predicted tokens] the reference's log-probs; nil: no KL
 }
 
 // Trainer measures groups and trains on them.
@@ -48,7 +48,7 @@ func (t *Trainer) spread(groups []batch.Group) []batch.GroupPart {
 	return batch.PackGroups(groups, s.Fit(groups, t.Learner.Config().HiddenSize))
 }
 
-// Measure returns the log-probs [groups][answers][tokens] of every answer's tokens under weights (nil: the learner's
+// Measure returns the log-probs [groups][answers][predicted tokens] of every answer under weights (nil: the learner's
 // own). Of a group it reads prompt and answers.
 func (t *Trainer) Measure(groups []Group, weights []compute.Buffer) ([][][]float32, error) {
 	if err := t.checkTokens(groups); err != nil {
@@ -122,13 +122,12 @@ func (t *Trainer) Gradient(groups []Group, m *train.Metrics) ([]float32, error) 
 }
 
 // Scores is Σ weight·∇logp over the answers' tokens, [weights] in the order of [train.Learner.Flat]: one backward pass
-// with a given weight for every token, [groups][answers][tokens].
+// with a given weight for every predicted token, [groups][answers][tokens].
 func (t *Trainer) Scores(groups []Group, weights [][][]float32) ([]float32, error) {
 	if err := t.checkTokens(groups); err != nil {
 		return nil, err
 	}
-	same := func(a [][]int32, b [][]float32) bool { return slices.EqualFunc(a, b, sameLength) }
-	if !slices.EqualFunc(groups, weights, func(g Group, w [][]float32) bool { return same(g.Answers, w) }) {
+	if !slices.EqualFunc(groups, weights, Group.fits) {
 		return nil, fmt.Errorf("the weights have other lengths than the answers: want one for every token")
 	}
 	plain := make([]batch.Group, len(groups))
@@ -146,7 +145,18 @@ func (t *Trainer) Scores(groups []Group, weights [][][]float32) ([]float32, erro
 	return t.Learner.TakeGradient()
 }
 
-func sameLength(tokens []int32, weights []float32) bool { return len(tokens) == len(weights) }
+// fits says that there is a number for every predicted token.
+func (g Group) fits(numbers [][]float32) bool {
+	if len(numbers) != len(g.Answers) {
+		return false
+	}
+	for a, row := range numbers {
+		if len(row) != g.Predicted(a) {
+			return false
+		}
+	}
+	return true
+}
 
 // weighted is the sum of the log-probs [slots], each with a weight. Padding slots have weight 0.
 type weighted struct{}
@@ -208,8 +218,7 @@ func (t *Trainer) checkNumbers(g Group, old bool) error {
 		needed bool
 	}{{"old", g.Old, old}, {"reference", g.Reference, t.Options.NeedsReference()}, {"sampled", g.Sampled,
 		g.Sampled != nil}} {
-		same := func(logps []float32, tokens []int32) bool { return len(logps) == len(tokens) }
-		if x.needed && !slices.EqualFunc(x.logps, g.Answers, same) {
+		if x.needed && !g.fits(x.logps) {
 			return fmt.Errorf("the %s log-probs have other lengths than the answers: want one for every token", x.name)
 		}
 	}

@@ -80,6 +80,8 @@ type Request struct {
 	Seed       uint64  // of the draws
 	StopTokens []int32 // end the completion; nil: the model's EOS ids
 
+	Open func() World // the world of an episode, see [Episodes]; nil: the completion is one message
+
 	// OnToken is called with every token as it is drawn, in Sample's goroutine; may be nil.
 	OnToken func(token int32, logp float32)
 }
@@ -99,13 +101,19 @@ func (r Request) Samples(n int) []Request {
 
 // Completion is a model's answer to a request.
 type Completion struct {
-	Tokens []int32   // all drawn tokens
+	Tokens []int32   // all drawn tokens; of an episode with what the world replied
 	Logps  []float32 // log-prob of each token under the model: at temperature 1, as a trainer measures it
-	Reason string    // EOS, Length or StopString
+	Reason string    // EOS, Length or StopString; of an episode its last message's, or Turns
+
+	// Of an episode.
+	Drawn    []bool // the tokens that the model drew; nil: all. The others' log-probs are 0
+	Messages int    // of the model
+	World    World  // that the episode was with
 
 	Version int // of the weights that drew it, where they are on servers: it counts their changes
 
-	// Text is the decoded tokens up to a stop token or stop text, special tokens included; "" without a Decoder.
+	// Text is the decoded tokens up to a stop token or stop text, special tokens included; "" without a Decoder. Of
+	// an episode it is the last message.
 	Text string
 }
 

@@ -7,23 +7,25 @@ import "slices"
 type Group struct {
 	Prompt  []int32
 	Answers [][]int32
-	Trained [][]bool // of each answer the tokens that are predicted, its first one always; nil: all
+	Trained [][]bool // of each answer the tokens that are predicted, its first one always; nil: all, as of an answer
 }
 
 // AnswerTokens counts the predicted tokens of all answers.
 func (g Group) AnswerTokens() int {
 	n := 0
 	for a := range g.Answers {
-		n += g.predicted(a)
+		n += g.Predicted(a)
 	}
 	return n
 }
 
 // IsPredicted says whether token i of answer a is predicted; else it is only read.
-func (g Group) IsPredicted(a, i int) bool { return g.Trained == nil || g.Trained[a][i] }
+func (g Group) IsPredicted(a, i int) bool {
+	return g.Trained == nil || g.Trained[a] == nil || g.Trained[a][i]
+}
 
-// predicted counts the predicted tokens of answer a.
-func (g Group) predicted(a int) int {
+// Predicted counts the predicted tokens of answer a.
+func (g Group) Predicted(a int) int {
 	n := 0
 	for i := range g.Answers[a] {
 		if g.IsPredicted(a, i) {
@@ -68,7 +70,7 @@ func (g Group) slots(share bool) []int {
 	}
 	slots := make([]int, len(g.Answers))
 	for a := range slots {
-		slots[a] = g.predicted(a)
+		slots[a] = g.Predicted(a)
 	}
 	return slots
 }

@@ -243,7 +243,11 @@ func (g Group) sets(i int, answers []int, length int, apart bool) (sets []Answer
 // group is the set as a group of its own.
 func (s AnswerSet) group(groups []Group) Group {
 	g := groups[s.Group]
-	return Group{Prompt: g.Prompt, Answers: data.Pick(g.Answers, s.Answers)}
+	part := Group{Prompt: g.Prompt, Answers: data.Pick(g.Answers, s.Answers)}
+	if g.Trained != nil {
+		part.Trained = data.Pick(g.Trained, s.Answers)
+	}
+	return part
 }
 
 // packAt fills rows of one length with sets of answers, the longest first, and cuts them into parts.

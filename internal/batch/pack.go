@@ -218,7 +218,7 @@ func (w *writer) segment(g Group, a int, seg int32) {
 		}
 		in = t
 	}
-	w.p.Lengths[w.answer] = int32(g.predicted(a))
+	w.p.Lengths[w.answer] = int32(g.Predicted(a))
 	w.answer++
 }
 
