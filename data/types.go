@@ -94,3 +94,9 @@ func (d Demonstration) Last() Demonstration {
 	}
 	return d
 }
+
+// Call is a tool call in a model's message.
+type Call struct {
+	Name      string
+	Arguments map[string]any
+}
