@@ -6,15 +6,13 @@ import (
 	"github.com/posttrain/posttrain/rollout/local"
 )
 
-// Rehearsal is what a rehearsal tries of a run: the rows as answers to learn, and all that makes tokens of them.
+// Rehearsal is what a rehearsal looks at: the rows as answers to learn, and all that makes tokens of them.
 type Rehearsal struct {
-	Model   string
-	Chat    local.Chat
-	Backend string
-	Seed    uint64
-	Limits  batch.Options
-	LossOn  string // as in data.loss_on of sft
-	Rows    []data.Demonstration
+	Model  string
+	Chat   local.Chat
+	Limits batch.Options
+	LossOn string // as in data.loss_on of sft
+	Rows   []data.Demonstration
 }
 
 // Rehearser are the options of a recipe that can be rehearsed.

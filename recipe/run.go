@@ -75,9 +75,6 @@ func Open(c Config, reporter Reporter) (_ *Run, err error) {
 		return nil, fmt.Errorf("quantize %s: weights in few bits cannot be cut over devices yet: remove it or "+
 			"engine.devices", r.Adapting.Quantize)
 	}
-	if err := r.Tracking.Try(); err != nil {
-		return nil, err
-	}
 	if r.Opened, err = OpenModel(r.Load, r.Backend, r.Base.Model, r.Train, r.Devices); err != nil {
 		return nil, err
 	}

@@ -29,10 +29,8 @@ func newPlan(s streams) *cobra.Command {
 			"compiled, steps, tokens and hours. It reads the model's config.json, its tokenizer\n" +
 			"and the data; the weights need not be there. A run that does not fit ends with exit code 1. The\n" +
 			"config says which command it is for; without --config it is that of mappo.\n\n" +
-			"With --rehearse it also looks for faults of tokenizer, chat template and data: it examines the tokens\n" +
-			"of the run's rows, then has a tiny model with the same vocabulary learn eight of them by heart. It is\n" +
-			"saved, loaded and served, and must give each answer back word by word and stop. The exit code is 1\n" +
-			"where a fault was found.",
+			"With --rehearse it also looks for faults of tokenizer, chat template and data in the tokens of the\n" +
+			"run's rows, such as answers without an end. The exit code is 1 where a fault was found.",
 		Example: "  posttrain plan --config configs/mappo.yaml\n" +
 			"  posttrain plan --config configs/sft.yaml --json\n" +
 			"  posttrain plan --model DIR --data pairs.jsonl --lora-rank 16\n" +
@@ -58,7 +56,7 @@ func newPlan(s streams) *cobra.Command {
 	f.registerQuiet(cmd)
 	f.fetcher.register(cmd)
 	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print JSON, sizes in bytes, times in seconds")
-	cmd.Flags().BoolVar(&f.rehearse, "rehearse", false, "have a tiny model learn eight rows by heart (mappo, sft)")
+	cmd.Flags().BoolVar(&f.rehearse, "rehearse", false, "examine the tokens of the run's rows (mappo, sft)")
 	return cmd
 }
 
@@ -91,7 +89,7 @@ func (f *planFlags) plan(cmd *cobra.Command, r run.Reporter) (*plan.Plan, error)
 	}
 	rehearsal, err := again.Rehearsal()
 	if err == nil {
-		p.Rehearsal, err = plan.Rehearse(cmd.Context(), rehearsal, r)
+		p.Rehearsal, err = plan.Rehearse(cmd.Context(), rehearsal)
 	}
 	return p, err
 }

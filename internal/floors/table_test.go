@@ -49,7 +49,6 @@ const (
 	yaml    = "github.com/goccy/go-yaml"
 	rename  = "github.com/google/renameio/v2"
 	nats    = "github.com/nats-io"
-	metrics = "github.com/prometheus/client_golang/prometheus"
 	rate    = "golang.org/x/time/rate"
 )
 
@@ -75,7 +74,7 @@ var Table = []Row{
 	{"internal/run", text, []string{"golang.org/x/sys/windows", "golang.org/x/term", "gonum.org/v1/plot",
 		"github.com/schollz/progressbar/v3", "gonum.org/v1/gonum"}},
 	{"internal/doctor", text, []string{"internal/run", "gonum.org/v1/gonum"}},
-	{"internal/track", text, []string{"internal/run", retry, metrics, "google.golang.org/protobuf/encoding/protowire"}},
+	{"internal/track", text, []string{"internal/run", retry, "google.golang.org/protobuf/encoding/protowire"}},
 
 	{"internal/backend", tensor, []string{gomlx, compute, onnx, xla, "github.com/go-logr/logr", "k8s.io/klog/v2"}},
 	{"losses", tensor, []string{gomlx}},

@@ -33,7 +33,6 @@ const mostMetrics, mostParams, longestParam = 1000, 100, 500
 // fault is a warning, and what was not sent goes with the next record, or when the run is resumed. It sends the records
 // of metrics.jsonl in their order, each once: an interrupted run has the same records as one without interruption.
 type MLflow struct {
-	quiet
 	Subject
 	api        mlflowAPI
 	experiment string
@@ -102,6 +101,12 @@ func (m *MLflow) Logged(run.Record) {
 	default: // the sender is about to look
 	}
 }
+
+// Sampled does nothing: samples stay in the run folder.
+func (*MLflow) Sampled(int, []byte) {}
+
+// Cut does nothing: what was removed is measured again.
+func (*MLflow) Cut() {}
 
 // Close sends what is left and ends the server's run, within the patience.
 func (m *MLflow) Close() {

@@ -3,9 +3,8 @@
 // run's programs from shapes alone, and counts their values and products.
 //
 // A rehearsal ([Rehearse]) finds what would make a run useless. Rows go through the run's own tokenizer, chat template
-// and limits. First their tokens are examined: do the answers end with a token that the model stops at, is every
-// message among the tokens, does the loss see the answers? Then a tiny model with the same vocabulary learns eight rows
-// by heart, is saved, loaded and served, and must give each answer back word by word and stop.
+// and limits, and their tokens are examined: do the answers end with a token that the model stops at, is every message
+// among the tokens, does the loss see the answers?
 package plan
 
 import (

@@ -243,7 +243,7 @@ func (t *training) read(path string) (pairs []data.Preference, err error) {
 	return pairs, err
 }
 
-// Rehearsal reads what a rehearsal tries of the run: the chosen answers, or the desirable ones.
+// Rehearsal reads what a rehearsal looks at: the chosen answers, or the desirable ones.
 func (o *Options) Rehearsal() (*recipe.Rehearsal, error) {
 	if o.isOnline() {
 		return nil, errors.New("mode online cannot be rehearsed, since its data have no answers: want pairs, answers " +
@@ -254,8 +254,7 @@ func (o *Options) Rehearsal() (*recipe.Rehearsal, error) {
 		read = readDesirable
 	}
 	rows, err := recipe.ReadAll(o.Data.Files, read)
-	return &recipe.Rehearsal{Model: o.Model, Chat: o.Chat, Backend: o.Backend, Seed: o.Seed, Limits: o.Data.Options,
-		LossOn: "completion", Rows: rows}, err
+	return &recipe.Rehearsal{Model: o.Model, Chat: o.Chat, Limits: o.Data.Options, LossOn: "completion", Rows: rows}, err
 }
 
 func (d *Data) readChosen(name string) (rows []data.Demonstration, err error) {

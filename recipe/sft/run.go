@@ -52,13 +52,12 @@ func (o Options) DryRun(ctx context.Context, r run.Reporter) (*recipe.DryRun, er
 	return d.Or(err)
 }
 
-// Rehearsal reads what a rehearsal tries of the run.
+// Rehearsal reads what a rehearsal looks at.
 func (o *Options) Rehearsal() (*recipe.Rehearsal, error) {
 	rows, err := recipe.ReadAll(o.Data.Files, func(name string) ([]data.Demonstration, error) {
 		return read(run.Listen(nil), name, o.Seed)
 	})
-	return &recipe.Rehearsal{Model: o.Model, Chat: o.Chat, Backend: o.Backend, Seed: o.Seed, Limits: o.Data.Options,
-		LossOn: o.Data.LossOn, Rows: rows}, err
+	return &recipe.Rehearsal{Model: o.Model, Chat: o.Chat, Limits: o.Data.Options, LossOn: o.Data.LossOn, Rows: rows}, err
 }
 
 // embeddedDemonstrations is how many scenarios the embedded set has.
