@@ -277,6 +277,7 @@ func FuzzReply(f *testing.F) {
 	for _, body := range []string{replyJSON("yes"), replyJSON("yes", "no"), `{}`, `{"choices": null}`, `{"choices": [`,
 		`{"choices": [{"message": {"content": null}, "finish_reason": "KEY"}], "usage": {"prompt_tokens": -1}}`,
 		`{"error": {"message": "Incorrect API key provided: KEY"}}`, "<html>\x1b[31mKEY</html>", "insufficient_quota",
+		`{"choices": [{"message": {"tool_calls": [{"function": {"name": "KEY", "arguments": "{KEY"}}, null]}}]}`,
 		`{"choices": [{"message": {"content": ["a"]}}]}`, strings.Repeat("[", 100), ""} {
 		for i, code := range []int{200, 401, 307, 429, 500} {
 			wait := []string{"", "3", "NaN", "1e300", "Fri, 31 Dec 1999 23:59:59 GMT"}[i]

@@ -15,7 +15,6 @@ import (
 
 	"github.com/sashabaranov/go-openai"
 
-	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
@@ -167,9 +166,6 @@ func (r *Remote) check(c Conversation) error {
 		return fmt.Errorf("top_k %d: OpenAI's protocol has no top_k: want 0 (off)", c.TopK)
 	case c.MinP != 0:
 		return fmt.Errorf("min_p %v: OpenAI's protocol has no min_p: want 0 (off)", c.MinP)
-	case slices.ContainsFunc(c.Messages, func(m data.Message) bool { return m.Tools+m.Whole != "" }):
-		return errors.New("the conversation has tools, which are not sent to a server: want a model folder, or rows " +
-			"whose messages have role and content alone")
 	}
 	return nil
 }
@@ -260,10 +256,12 @@ func (r *Remote) complete(ctx context.Context, q request, tries int) (reply, err
 	return response, nil
 }
 
-// A request sends a temperature of 0 too, which the library omits although servers have other defaults.
+// A request sends a temperature of 0 too, which the library omits although servers have other defaults, and tools as they
+// are.
 type request struct {
 	openai.ChatCompletionRequest
-	Temperature *float64 `json:"temperature,omitempty"`
+	Temperature *float64        `json:"temperature,omitempty"`
+	Tools       json.RawMessage `json:"tools,omitempty"`
 	continuation
 }
 
@@ -290,8 +288,11 @@ func (r *Remote) request(c Conversation, n, after int) request {
 			JSONSchema: &openai.ChatCompletionResponseFormatJSONSchema{Name: "reply", Strict: true, Schema: c.Schema},
 		}
 	}
-	for _, m := range c.Messages {
-		q.Messages = append(q.Messages, openai.ChatCompletionMessage{Role: m.Role, Content: m.Content})
+	for i, m := range c.Messages {
+		q.Messages = append(q.Messages, sent(m))
+		if i == 0 && m.Tools != "" {
+			q.Tools = json.RawMessage(m.Tools)
+		}
 	}
 	if c.Prefill != "" {
 		q.prefill(c.Prefill)
@@ -310,8 +311,8 @@ func reasons(model string) bool {
 const shortestSecret = 16
 
 // answerOf returns the answer of a choice without its beginning. Reasoning that the server returns separately is put
-// back in think tags, the first of which the beginning may have. Some servers echo the key: it is removed, because
-// answers are stored.
+// back in think tags, the first of which the beginning may have; tool calls follow in the form of Hermes's models. Some
+// servers echo the key: it is removed, because answers are stored.
 func (r *Remote) answerOf(c choice, beginning string) Answer {
 	a := Answer{Text: c.Message.Content, Reason: reasonOf(c.Finish), First: r.first(c)}
 	if think := c.thoughts(); think != "" {
@@ -320,7 +321,7 @@ func (r *Remote) answerOf(c choice, beginning string) Answer {
 			a.Text = "<think>" + a.Text
 		}
 	}
-	a.Text = r.hideKey(a.Text)
+	a.Text = r.hideKey(a.Text + c.calls())
 	return a
 }
 

@@ -223,6 +223,12 @@ type choice struct {
 		// thoughts: the older name, and that of newer vLLM, OpenRouter and Ollama; some servers send both
 		Reasoning string `json:"reasoning_content"`
 		Newer     string `json:"reasoning"`
+		ToolCalls []struct {
+			Function struct {
+				Name      string
+				Arguments json.RawMessage // a text that should be JSON; of some servers an object
+			}
+		} `json:"tool_calls"`
 	}
 	Finish   openai.FinishReason `json:"finish_reason"`
 	Logprobs *struct {

@@ -28,6 +28,7 @@ type asked struct {
 	MaxNew      int     `json:"max_completion_tokens"`
 	Stop        []string
 	Messages    []data.Message
+	whole       string
 }
 
 // replyJSON returns a reply with these answers.
@@ -56,9 +57,11 @@ func serve(t *testing.T, handle func(w http.ResponseWriter, a asked, try int), c
 			return
 		}
 		var a asked
-		if err := json.NewDecoder(r.Body).Decode(&a); err != nil {
+		body, err := io.ReadAll(r.Body)
+		if err := errors.Join(err, json.Unmarshal(body, &a)); err != nil {
 			t.Error(err)
 		}
+		a.whole = string(body)
 		handle(w, a, int(tries.Add(1))-1)
 	}))
 	t.Cleanup(s.Close)
@@ -118,6 +121,36 @@ func TestRemoteAnswers(t *testing.T) {
 	}
 	if u := r.Usage(); u != (Usage{10, 30, 40}) {
 		t.Errorf("usage %+v", u)
+	}
+}
+
+// TestRemoteTools: tools, calls and results are sent in OpenAI's form, and calls come back as text, also those whose
+// arguments are no JSON.
+func TestRemoteTools(t *testing.T) {
+	const call = `{"id": "c1", "type": "function", "function": {"name": "look", "arguments": `
+	r := serve(t, func(w http.ResponseWriter, a asked, _ int) {
+		for _, want := range []string{`"tools":[{"type":"function","b":1,"a":2}]`,
+			`{"role":"assistant","content":"So.","tool_calls":[{"id":"c1","type":"function","function":{"name":"look",` +
+				`"arguments":"{\"at\": 1}"}},{"type":"function","function":{"name":"look","arguments":"{at"}}]},` +
+				`{"role":"tool","content":"a tree","name":"look","tool_call_id":"c1"}]`} {
+			if !strings.Contains(a.whole, want) {
+				t.Errorf("%s\nhas no %s", a.whole, want)
+			}
+		}
+		io.WriteString(w, `{"choices": [{"finish_reason": "tool_calls", "message": {"content": "Again.", "tool_calls": [`+
+			call+`"{\"at\": <1>}"}}, `+call+`{"at": 1}}}, `+call+`"{at"}}]}}]}`)
+	})
+	got, err := r.Answer(t.Context(), []Conversation{{Messages: []data.Message{
+		{Role: "user", Content: "Look.", Tools: `[{"type": "function", "b": 1, "a": 2}]`},
+		{Role: "assistant", Content: "So.", Whole: `{"role": "assistant", "content": "So.", "tool_calls": [` + call +
+			`{"at": 1}}}, {"function": {"name": "look", "arguments": "{at"}}]}`},
+		{Role: "tool", Content: "a tree", Whole: `{"role": "tool", "content": "a tree", "name": "look", "tool_call_id": "c1"}`},
+	}}})
+	const want = "Again.\n<tool_call>\n{\"name\":\"look\",\"arguments\":\"{\\\"at\\\": <1>}\"}\n</tool_call>" +
+		"\n<tool_call>\n{\"name\":\"look\",\"arguments\":{\"at\":1}}\n</tool_call>" +
+		"\n<tool_call>\n{\"name\":\"look\",\"arguments\":\"{at\"}\n</tool_call>"
+	if err != nil || got[0][0].Text != want {
+		t.Errorf("%+v, %v, want\n%q", got[0], err, want)
 	}
 }
 

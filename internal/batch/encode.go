@@ -130,7 +130,8 @@ func (e *Encoder) encodeStart(text string) ([]int32, error) {
 	return ids, nil
 }
 
-func (e *Encoder) render(msgs []data.Message, generate bool) (string, error) {
+// Render writes messages with the chat template, and with generate the beginning of the next one.
+func (e *Encoder) Render(msgs []data.Message, generate bool) (string, error) {
 	if !e.Tokenizer.HasTemplate() {
 		_, err := e.Tokenizer.Render(nil, tokenizer.RenderOptions{}) // names the folder and the files
 		return "", fmt.Errorf("the row is a conversation, for which the model must have a chat template (plain "+

@@ -16,7 +16,7 @@ func (e *Encoder) Prefilled(t data.Text, prefill string) ([]int32, error) {
 	if t.Messages == nil {
 		return e.encodeStart(t.Plain + prefill)
 	}
-	text, err := e.render(t.Messages, true)
+	text, err := e.Render(t.Messages, true)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func (e *Encoder) Opens(t data.Text, prefill string) (bool, error) {
 	if t.Messages == nil {
 		return false, nil
 	}
-	text, err := e.render(t.Messages, true)
+	text, err := e.Render(t.Messages, true)
 	return err == nil && endsWith(text, prefill), err
 }
 

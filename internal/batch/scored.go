@@ -45,7 +45,7 @@ func (e *Encoder) whole(prompt, answer data.Text) ([]int32, error) {
 		ids, err := e.encodeStart(prompt.Plain + answer.Plain)
 		return e.withEOS(ids), err
 	}
-	text, err := e.render(slices.Concat(prompt.Messages, answer.Messages), false)
+	text, err := e.Render(slices.Concat(prompt.Messages, answer.Messages), false)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func (s *start) encode() (err error) {
 	if !s.prompt.IsChat() {
 		s.text = s.prompt.Plain
 		s.ids, err = s.encodeStart(s.text)
-	} else if s.text, err = s.render(s.prompt.Messages, true); err == nil {
+	} else if s.text, err = s.Render(s.prompt.Messages, true); err == nil {
 		s.ids, err = s.Tokenizer.Encode(s.text, false)
 	}
 	return err
@@ -93,7 +93,7 @@ func shared(a, b []int32) (n int) {
 // (strip its think block, say) would train another text than the data's: then the content is set in by hand between
 // what the template puts before and after an answer, without the <think> that the prompt ends with.
 func (s *start) turn(answer []data.Message) (string, error) {
-	full, err := s.render(slices.Concat(s.prompt.Messages, answer), false)
+	full, err := s.Render(slices.Concat(s.prompt.Messages, answer), false)
 	if err != nil {
 		return "", err
 	}
@@ -124,7 +124,7 @@ func (s *start) end(role string) (string, error) {
 		return end, nil
 	}
 	const probe = "posttrain-probe"
-	full, err := s.render(append(slices.Clone(s.prompt.Messages), data.Message{Role: role, Content: probe}), false)
+	full, err := s.Render(append(slices.Clone(s.prompt.Messages), data.Message{Role: role, Content: probe}), false)
 	if err != nil {
 		return "", err
 	}

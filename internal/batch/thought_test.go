@@ -111,7 +111,7 @@ func TestTurnsOfReleasedTemplates(t *testing.T) {
 	} {
 		e := withTemplate(t, "qwen2-newer", released.Sources[name+".jinja"])
 		ids, loss := encodeTalk(t, e, turnsOf(messages...))
-		want, err := withTemplate(t, "qwen2-newer", released.Sources[name+"_training.jinja"]).render(messages, false)
+		want, err := withTemplate(t, "qwen2-newer", released.Sources[name+"_training.jinja"]).Render(messages, false)
 		if got := e.Tokenizer.Decode(ids, false); err != nil || got != want {
 			t.Errorf("%s: %q, want %q, %v", name, got, want, err)
 		}

@@ -47,7 +47,7 @@ func (e *Encoder) spans(d data.Demonstration) (spans []span, err error) {
 		return nil, errors.New(`the message to train on has "train": false`)
 	}
 	msgs, at := slices.Concat(d.Prompt.Messages, completion), 0
-	whole, err := e.render(msgs, false)
+	whole, err := e.Render(msgs, false)
 	for i := len(d.Prompt.Messages); i < len(msgs) && err == nil; i++ {
 		if msgs[i].Untrained {
 			continue
@@ -71,11 +71,11 @@ type place struct {
 // writes it when it is the last, but for an end-of-text token behind the last turn, and for an empty thought, which
 // Qwen3's template writes in the last turn alone. The row has the thought in each turn, as with TRL's template.
 func (e *Encoder) find(whole string, msgs []data.Message, i int) (p place, err error) {
-	before, err := e.render(msgs[:i], true)
+	before, err := e.Render(msgs[:i], true)
 	if err != nil {
 		return p, err
 	}
-	through, err := e.render(msgs[:i+1], false)
+	through, err := e.Render(msgs[:i+1], false)
 	if err != nil {
 		return p, err
 	}

@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,6 +21,8 @@ type JudgeOptions struct {
 	Reply func(prompt string) string // nil: "Answer: Yes"
 	// Talk answers all messages of a conversation, in the place of Reply; structured: a JSON schema is asked for
 	Talk func(messages []string, structured bool) string
+	// Act answers a whole request with a message, both in JSON, in the place of Reply
+	Act func(request []byte) string
 	// Filter: prompts with this text are refused, as Azure OpenAI's filter does; "": none
 	Filter string
 	// NoSchema: requests with a JSON schema are refused
@@ -94,7 +97,8 @@ func (s *JudgeServer) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, `{"error": {"message": "Incorrect API key provided"}}`, http.StatusUnauthorized)
 		return
 	}
-	q, err := readQuestion(r.Body)
+	var body bytes.Buffer
+	q, err := readQuestion(io.TeeReader(r.Body, &body))
 	if err == nil && q.structured() && s.options.NoSchema {
 		err = fmt.Errorf("response_format is not supported")
 	}
@@ -119,6 +123,10 @@ func (s *JudgeServer) serve(w http.ResponseWriter, r *http.Request) {
 		var top map[string]float64
 		if q.Logprobs && s.options.Top != nil {
 			top = s.options.Top(prompt)
+		}
+		if s.options.Act != nil {
+			_, _ = fmt.Fprintf(w, `{"choices": [{"message": %s, "finish_reason": "stop"}]}`, s.options.Act(body.Bytes()))
+			return
 		}
 		_, _ = w.Write(completion(prompt, s.reply(q), top))
 	}

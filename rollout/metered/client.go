@@ -164,6 +164,9 @@ func (c *Client) name(q chat) name {
 	if q.schema != nil {
 		all = append(all, q.schema)
 	}
+	if tools := (data.Text{Messages: q.messages}).Unwritten(); tools != nil {
+		all = append(all, tools)
+	}
 	if q.again > 0 {
 		all = append(all, fmt.Sprint("again ", q.again))
 	}

@@ -152,6 +152,13 @@ func TestSharesEqualQuestions(t *testing.T) {
 			t.Errorf("%d requests, want %d", n, 1+want)
 		}
 	}
+	tools := open(t, s, func(o *Options) { o.Cache = path }) // which are part of a question
+	if _, err := tools.Chat(t.Context(), []data.Message{{Role: "user", Content: "same", Tools: "[]"}}); err != nil {
+		t.Error(err)
+	}
+	if n, _ := s.Requests(); n != 5 {
+		t.Errorf("%d requests, want 5", n)
+	}
 }
 
 // TestAskerLeaves: a caller that leaves gets the cause at once; the reply already paid for is kept, and nothing is
