@@ -12,6 +12,8 @@
 package reward
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -63,7 +65,7 @@ type Match struct {
 type Score struct {
 	Reward     float64
 	Fault      string  // how the format is broken; empty: the format is right
-	Format     bool    // the format is right; if not, Reward is -1 and the lists below are empty
+	Format     bool    // the format is right; if not, Reward is -1 and the lists below are empty, but for what an agent has leaked
 	Answer     string  // the inside of the answer block, trimmed
 	Required   []Match // every required keyword
 	Restricted []Match // every restricted keyword
@@ -122,15 +124,44 @@ func Evaluate(k Keywords, completion string, prefilled bool, o Options) Score {
 		return Score{Reward: -1, Fault: fault}
 	}
 	answer, _ := Answer(completion)
-	text := fold(answer)
-	s := Score{
-		Format:     true,
-		Answer:     answer,
-		Required:   text.find(k.Required, o.Match == "word"),
-		Restricted: text.find(k.Restricted, o.Match == "word"),
+	return k.weigh(answer, answer, o)
+}
+
+// EvaluateSent scores what an agent has sent to others in an episode, the final action last: required keywords must be in
+// the final action, restricted ones in none. fault says how the episode breaks the format, such as by no final action.
+func EvaluateSent(k Keywords, sent []string, fault string, o Options) Score {
+	if fault != "" || len(sent) == 0 {
+		s := Score{Reward: -1, Fault: cmp.Or(fault, "nothing is sent"), Answer: strings.Join(sent, "\n")}
+		s.Restricted = Find(k.Restricted, s.Answer, o)
+		return s
 	}
+	return k.weigh(strings.Join(sent, "\n"), sent[len(sent)-1], o)
+}
+
+// weigh scores a text that has the right format. Required keywords must be in its end.
+func (k Keywords) weigh(text, end string, o Options) Score {
+	s := Score{Format: true, Answer: text, Required: Find(k.Required, end, o), Restricted: Find(k.Restricted, text, o)}
+	for i := range s.Required {
+		if s.Required[i].At >= 0 {
+			s.Required[i].At += len(text) - len(end)
+		}
+	}
+	return s.weigh(o)
+}
+
+func (s Score) weigh(o Options) Score {
 	s.Reward = o.RequiredWeight*s.RequiredShare() - o.RestrictedWeight*s.RestrictedShare()
 	return s
+}
+
+// Leak counts restricted keyword i as shared, though the text has it in other words.
+func (s Score) Leak(i int, o Options) Score {
+	s.Restricted = slices.Clone(s.Restricted)
+	s.Restricted[i].At = 0
+	if !s.Format {
+		return s
+	}
+	return s.weigh(o)
 }
 
 const (

@@ -24,7 +24,8 @@ import (
 type Item struct {
 	Seed        Seed        `json:"seed"`
 	DatasetItem DatasetItem `json:"dataset_item"`
-	Source      string      `json:"-"` // "dataset.json: row 41"
+	Scene       Scene       `json:"scene,omitzero"` // for agents
+	Source      string      `json:"-"`              // "dataset.json: row 41"
 }
 
 // Seed is the context that a scenario was made from.

@@ -19,6 +19,11 @@ func SynthesizeHeldOut(n int, seed uint64) []Item { return synthesize(n, seed, t
 
 func synthesize(n int, seed uint64, heldOut bool) []Item {
 	w := &world{rng: rand.New(rand.NewPCG(seed, 0x6369)), heldOut: heldOut}
+	return w.distinct(n)
+}
+
+// distinct makes scenarios that differ.
+func (w *world) distinct(n int) []Item {
 	items := make([]Item, 0, max(n, 0))
 	seen := map[string]bool{}
 	for len(items) < n {
@@ -42,9 +47,14 @@ type fact struct {
 var shapes = [][2]int{{1, 2}, {2, 1}, {2, 2}, {3, 1}, {3, 2}}
 
 func (w *world) scenario() Item {
-	n := known.Norms[w.rng.IntN(len(known.Norms))]
-	principle := w.principle(n)
-	facts := w.facts(n, principle, shapes[w.rng.IntN(len(shapes))])
+	n, principle, facts := norm{}, confidentiality, []fact(nil)
+	if w.drawn {
+		n, facts = w.drawnNorm()
+	} else {
+		n = known.Norms[w.rng.IntN(len(known.Norms))]
+		principle = w.principle(n)
+		facts = w.facts(n, principle, shapes[w.rng.IntN(len(shapes))])
+	}
 	w.rng.Shuffle(len(facts), func(i, j int) { facts[i], facts[j] = facts[j], facts[i] })
 	item := setting(n, principle, Scenarios[1-w.rng.IntN(2)])
 	for _, f := range facts {
@@ -186,6 +196,7 @@ func shuffle(list []Attribute, order uint64) {
 type world struct {
 	rng     *rand.Rand
 	heldOut bool
+	drawn   bool // which information fits is drawn for each scenario
 }
 
 // heldOutShare is 8: one value in eight is held out.

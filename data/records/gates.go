@@ -23,6 +23,7 @@ var gates = []Rule{
 	{Warning, "elsewhere", "a restricted keyword occurs in the context or in required information"},
 	{Error, "sides", "a keyword is on both sides"},
 	{Error, "inside", "a restricted keyword is part of a required one: the full reward cannot be reached"},
+	{Error, "document", "a keyword occurs in no document of the scene, or in its norm"},
 	{Note, "neutral key", "a key gives the label of its information away"},
 	{Error, "attainable", "the ideal answer has a reward below 1"},
 	{Warning, "discriminates", "repeating all information has a reward above 0"},
@@ -94,6 +95,7 @@ func Gates(item *ci.Item) []Finding {
 	c.labels()
 	c.keywords()
 	c.sides()
+	c.documents()
 	c.keys()
 	c.reward()
 	slices.SortStableFunc(c.found, func(a, b Finding) int {
@@ -246,6 +248,30 @@ func (c *checking) sides() {
 					c.add("sides", place, "%s is required, too", quote(word))
 				case contains(required, word):
 					c.add("inside", place, "%s is part of the required keyword %s", quote(word), quote(required))
+				}
+			}
+		}
+	}
+}
+
+// documents wants what an agent is to find, where the item has a scene.
+func (c *checking) documents() {
+	if len(c.Scene.Documents) == 0 {
+		return
+	}
+	var texts []string
+	for _, d := range c.Scene.Documents {
+		texts = append(texts, d.Text)
+	}
+	all := strings.Join(texts, "\n")
+	for _, s := range c.annotation() {
+		for _, k := range s.words {
+			for _, word := range k.Words {
+				if !contains(all, word) {
+					c.add("document", s.place+"."+k.Key, "%s occurs in none of %d documents", quote(word), len(texts))
+				}
+				if contains(c.Scene.Policy, word) {
+					c.add("document", s.place+"."+k.Key, "%s occurs in the norm, %s", quote(word), quote(c.Scene.Policy))
 				}
 			}
 		}

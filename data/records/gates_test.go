@@ -98,6 +98,13 @@ func TestGates(t *testing.T) {
 			{"sides", "dataset_item.annotation.disallowed.Notes", `"may 14" is required, too`},
 			{"attainable", "dataset_item.annotation",
 				"the answer with the required keywords alone has the reward 0: want 1"}}},
+		{"in no document", func(c *ci.Item) {
+			c.Scene = ci.Scene{Policy: "Keep back: Levopam.", Documents: []ci.Document{{ID: "note 1",
+				Text: "Kato Holden, I take Levopam"}}}
+		}, []Finding{
+			{"document", "dataset_item.annotation.allowed.Arrival", `"May 14" occurs in none of 1 documents`},
+			{"document", "dataset_item.annotation.disallowed.Notes",
+				`"Levopam" occurs in the norm, "Keep back: Levopam."`}}},
 		{"a telling key", func(c *ci.Item) {
 			const key = "PrivateNotes"
 			c.DatasetItem.Information[2].Key, c.DatasetItem.Annotation.Disallowed[0].Key = key, key
