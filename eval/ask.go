@@ -187,3 +187,15 @@ func (s *Sample) Row() Row {
 	r.ItemRow = &ItemRow{s.Domain, s.Principle, s.ThinkLeak(), append([]reward.Match{}, s.Think...)}
 	return r
 }
+
+// AsSample reads the row of an episode.
+func (r *Row) AsSample(number int, item *ci.Item, o reward.Options) Sample {
+	score := reward.Score{Reward: r.Reward, Fault: r.Fault, Format: r.Format}
+	if r.KeywordRow != nil {
+		score.Answer, score.Required, score.Restricted = r.Answer, r.Required, r.Restricted
+	}
+	s := SampleOf(number, item, r.Completion, score, o)
+	s.Answer = rollout.Answer{Text: r.Completion, Tokens: r.Tokens, Reason: r.Reason}
+	s.Cut = r.Reason == rollout.Length || r.Reason == rollout.Turns
+	return s
+}

@@ -31,12 +31,19 @@ type Sample struct {
 
 // Score scores a completion of an item and its think block. prefilled: the prompt opened the think block.
 func Score(number int, item *ci.Item, completion string, prefilled bool, o reward.Options) Sample {
+	return sampleOf(number, item, completion, prefilled, reward.Evaluate(reward.Of(item), completion, prefilled, o), o)
+}
+
+// SampleOf is an episode of an item with its score; text is all that was said in it.
+func SampleOf(number int, item *ci.Item, text string, score reward.Score, o reward.Options) Sample {
+	return sampleOf(number, item, text, false, score, o)
+}
+
+func sampleOf(number int, item *ci.Item, text string, prefilled bool, score reward.Score, o reward.Options) Sample {
 	k := reward.Of(item)
-	s := Sample{
-		Item: number, Domain: item.Seed.Domain, Principle: item.Seed.TransmissionPrinciple, Required: len(k.Required),
-		Score: reward.Evaluate(k, completion, prefilled, o),
-	}
-	think, ok := reward.Think(completion, prefilled)
+	s := Sample{Item: number, Domain: item.Seed.Domain, Principle: item.Seed.TransmissionPrinciple,
+		Required: len(k.Required), Score: score}
+	think, ok := reward.Think(text, prefilled)
 	if s.Thinks = ok; ok {
 		s.Think = reward.Find(k.Restricted, think, o)
 	}

@@ -1,6 +1,7 @@
 package grpo
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -78,6 +79,7 @@ type Rollouts struct {
 	Formless  bool             // the scorer knows no format: how many answers keep it is not logged
 	Sampler   rollout.Sampler  // of the learner's weights
 	Sampling  rollout.Sampling // of rollouts; the objective has temperature 1
+	Longest   int              // most tokens of a completion; 0: those of the sampling
 	Reference []compute.Buffer // KL is measured to these weights; nil without KL
 
 	Held       []Task // validation; empty: none
@@ -184,8 +186,11 @@ func (rs *Rollouts) Rows() batch.GroupLayout {
 		prompts[i] = len(t.Tokens)
 	}
 	answers := rs.Options.Prompts * rs.Options.GroupSize
-	return s.Few(few, prompts, rs.Sampling.MaxNew, answers, rs.t.Learner.Config().HiddenSize)
+	return s.Few(few, prompts, rs.longest(), answers, rs.t.Learner.Config().HiddenSize)
 }
+
+// longest is how many tokens a completion has at most.
+func (rs *Rollouts) longest() int { return cmp.Or(rs.Longest, rs.Sampling.MaxNew) }
 
 // gradientError is the error of a gradient that is not finite. Where it is the step's first, the weights that the step
 // began with gave it.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/reward"
 )
@@ -22,7 +23,9 @@ type Scenario struct {
 	Allow  []Fact
 	Forbid []Fact
 
-	find reward.Options
+	subject string // the name
+	facts   []Fact // all, in the order of the prompt
+	find    reward.Options
 }
 
 // Fact is an attribute with the value that it has in a scenario.
@@ -65,17 +68,52 @@ const tries = 100
 func (p *Policy) Expand(n int, seed uint64) (all []Scenario, err error) {
 	for i := range p.Norms {
 		for _, form := range p.forms() {
-			for k := range n {
-				s := Scenario{Norm: i, Number: k + 1, Form: form, find: reward.Options{Match: p.Match}}
-				if !s.draw(p, seed) {
-					return nil, fmt.Errorf("%s: norm %q: in %d draws, some value occurred in another value or in the "+
-						"words of the norm: want other values", p.Name, p.Norms[i].Name, tries)
-				}
-				all = append(all, s)
+			some, err := p.expand(i, form, n, seed)
+			if err != nil {
+				return nil, err
 			}
+			all = append(all, some...)
 		}
 	}
 	return all, nil
+}
+
+// expand makes n scenarios of a norm in a form.
+func (p *Policy) expand(norm int, form Form, n int, seed uint64) (all []Scenario, err error) {
+	for k := range n {
+		s := Scenario{Norm: norm, Number: k + 1, Form: form, find: reward.Options{Match: p.Match}}
+		if !s.draw(p, seed) {
+			return nil, fmt.Errorf("%s: norm %q: in %d draws, some value occurred in another value or in the "+
+				"words of the norm: want other values", p.Name, p.Norms[norm].Name, tries)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// Items are n scenarios of a norm as contextual-integrity items, for agents to learn from.
+func (p *Policy) Items(norm, n int, seed uint64) (items []ci.Item, err error) {
+	all, err := p.expand(norm, ByTool, n, seed)
+	for _, s := range all {
+		r := &p.Norms[norm]
+		item := ci.Item{Source: s.ID(p), Seed: ci.Seed{Scenario: ci.Scenarios[1], Domain: r.Domain, Sender: r.Sender,
+			Recipient: r.Recipient, DataSubject: r.Subject, TransmissionPrinciple: r.Principle,
+			UserIntention:   r.Name,
+			InformationType: ci.InformationType{Allowed: r.Allow, Disallowed: r.Forbid}}}
+		d := &item.DatasetItem
+		d.UserTask = r.task(s.subject)
+		for _, f := range s.facts {
+			d.Information = append(d.Information, ci.Field{Key: f.Attribute, Text: f.Attribute + ": " + f.Value})
+		}
+		for _, f := range s.Allow {
+			d.Annotation.Allowed = append(d.Annotation.Allowed, ci.Keyword{Key: f.Attribute, Words: []string{f.Value}})
+		}
+		for _, f := range s.Forbid {
+			d.Annotation.Disallowed = append(d.Annotation.Disallowed, ci.Keyword{Key: f.Attribute, Words: []string{f.Value}})
+		}
+		items = append(items, item)
+	}
+	return items, err
 }
 
 // draw draws until each value is in its own fact and nowhere else.
@@ -90,7 +128,7 @@ func (s *Scenario) draw(p *Policy, seed uint64) bool {
 		facts := slices.Concat(s.Allow, s.Forbid)
 		rng.Shuffle(len(facts), func(i, j int) { facts[i], facts[j] = facts[j], facts[i] })
 		if s.apart(norm, name, facts) {
-			s.Prompt = s.prompt(norm, name, facts)
+			s.Prompt, s.subject, s.facts = s.prompt(norm, name, facts), name, facts
 			return true
 		}
 	}

@@ -21,7 +21,7 @@ func (o *Options) Explain() string {
 	}
 	return "objective: GRPO on the contextual-integrity reward\n" +
 		fmt.Sprintf("  R = %v·(required keywords in the answer)/(all required) - %v·(restricted ones in it)/(all "+
-			"restricted), -1 on a broken format\n", r.RequiredWeight, r.RestrictedWeight) +
+			"restricted), -1 on a broken format\n", r.RequiredWeight, r.RestrictedWeight) + o.Agent.describe() +
 		o.settings().Objective() + o.Base.Describe() +
 		fmt.Sprintf("data: %s, %s\n", from, o.Data.Describe()) + o.settings().Course() +
 		recipe.ListDeviations(o.Deviations(), "released", "release (configs/ci-rl.yaml) or not as in the paper "+

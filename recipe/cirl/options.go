@@ -11,6 +11,7 @@ import (
 	"github.com/posttrain/posttrain/recipe/rl"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout/fleet"
+	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
 // Command is the command that runs this recipe.
@@ -21,9 +22,11 @@ type Options struct {
 	// The tags paper are the released run; explain.go adds what the paper says.
 	recipe.Base `yaml:",inline" defaults:"train.epochs=150 train.learning_rate=1e-6 train.schedule=constant train.weight_decay=0.01 train.checkpoint_every=240 train.share_prefix=" paper:"adapter= lora.rank=0 lora.alpha=0 lora.rslora=false lora.targets= quantize= train.epochs=150 train.max_steps=0 train.learning_rate=1e-6 train.schedule=constant train.warmup_steps=0 train.weight_decay=0.01 train.adam_beta1=0.9 train.adam_beta2=0.999 train.adam_epsilon=1e-8 train.max_grad_norm=4 train.dtype=bfloat16 train.moments= train.shuffle=true"`
 	Data        Data                   `yaml:"data"`
+	Agent       Agent                  `yaml:"agent,omitempty"`
 	Sampling    rl.Sampling            `yaml:"sampling"`
 	Rollout     fleet.Options          `yaml:"rollout,omitempty"`
 	Reward      reward.Options         `yaml:"reward"`
+	Judge       scorer.JudgeOptions    `yaml:"judge,omitempty" defaults:"range=0,1" flags:"-"`
 	GRPO        grpo.Options           `yaml:"grpo" paper:"importance_cap=0 norm_length=0"`
 	Validation  grpo.ValidationOptions `yaml:"validation"`
 }
@@ -49,7 +52,12 @@ var Spec = config.Register(&config.Spec[Options]{
 	Command:    Command,
 	QuickStart: recipe.QuickStart("ci-rl-quickstart.yaml"),
 	Without:    rl.Unused,
-	Idle:       func(o *Options) []string { return o.Data.Idle() },
+	Idle: func(o *Options) []string {
+		if o.Judge.Model == "" {
+			return append(o.Data.Idle(), "judge")
+		}
+		return o.Data.Idle()
+	},
 })
 
 // embeddedScenarios is how many scenarios are made where the configuration does not say; fewestScenarios give one to
@@ -69,6 +77,9 @@ func (o *Options) Resolve(g *config.Given) {
 	}
 	if !g.Has("data.prompt") {
 		o.Data.Prompt = ci.PromptCoT
+		if o.Agent.On() {
+			o.Data.Prompt = ci.PromptPlain
+		}
 		if o.Model == embedded.Name {
 			o.Data.Prompt = ci.PromptCompact
 		}
@@ -84,6 +95,7 @@ func (o *Options) Resolve(g *config.Given) {
 func (o *Options) Validate(g *config.Given) {
 	o.Data.CheckFiles(g)
 	o.settings().Validate(g)
+	o.validateAgent(g)
 	if o.Data.Prompt == ci.PromptAnswer && o.Reward.Format != "answer" && !g.Bad("reward.format") {
 		g.Fault("reward.format", "reward.format %s: data.prompt answer asks for no thoughts, which this format wants: "+
 			"want answer", o.Reward.Format)

@@ -15,6 +15,8 @@ import (
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/rl"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/agent"
+	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
 // Result is what a run leaves. Before and After measure the test split, nil without one.
@@ -40,6 +42,13 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	}
 	defer closeAll()
 	t.chat.Sampler = t.Sampler
+	if t.o.Judge.Model != "" {
+		place := scorer.Place{Cache: t.Folder.Path("replies.jsonl"), Warn: t.Warn}
+		if t.judge, err = scorer.OpenLeaks(t.o.Judge, place); err != nil {
+			return nil, err
+		}
+		defer t.judge.Close()
+	}
 	trainer := t.Trainer(t.rollouts(), "complete")
 	before, after, best, err := t.measure().Around(ctx, trainer)
 	if err != nil {
@@ -61,7 +70,10 @@ func (o Options) open(r run.Reporter, dry bool) (*training, error) {
 	}
 	t.Loop = rl.Loop{Run: j, Settings: t.o.settings(), Data: t.o.Data.Train.String()}
 	t.chat.Encoder = &batch.Encoder{Tokenizer: j.Tokenizer}
-	return t, nil
+	if t.o.Agent.On() {
+		err = t.openAgent()
+	}
+	return t, err
 }
 
 // training is a run on its way.
@@ -71,12 +83,19 @@ type training struct {
 	chat rollout.Local // encodes the prompts; asks the model that learns
 	test []eval.Case
 	left eval.Left
+
+	// Of an agent.
+	form  agent.Form    // of its tool calls
+	judge scorer.Source // of leaks in other words; nil: keywords alone count
 }
 
 // rollouts are what the model learns from.
 func (t *training) rollouts() *grpo.Rollouts {
 	rs := t.Rollouts()
 	rs.Score, rs.Row = grpo.Each(Score(t.o.Reward)), t.row
+	if t.o.Agent.On() {
+		rs.Score, rs.Row = t.scoreEpisodes, t.episodeRow
+	}
 	return rs
 }
 
@@ -109,13 +128,19 @@ func (t *training) load() error {
 	if t.left.Count > 0 {
 		t.Say("%s: %v", t.o.Data.Train, t.left)
 	}
-	t.Tasks, t.Held, t.test = Tasks(cases[0]), Tasks(cases[1]), cases[2]
+	t.Tasks, t.Held, t.test = t.tasks(cases[0]), t.tasks(cases[1]), cases[2]
 	return t.check()
 }
 
 // Cases are the items of a part as prompts of at most limit tokens, and how many are longer.
 func (o *Options) Cases(chat *rollout.Local, part ci.Part, items []ci.Item, limit int) ([]eval.Case, eval.Left, error) {
-	all, err := eval.Cases(items, o.Data.Form, o.Order(part), o.way())
+	var all []eval.Case
+	var err error
+	if o.Agent.On() {
+		all, err = o.episodes(chat, items, o.Order(part))
+	} else {
+		all, err = eval.Cases(items, o.Data.Form, o.Order(part), o.way())
+	}
 	if err != nil {
 		return nil, eval.Left{}, err
 	}
@@ -149,13 +174,16 @@ func (t *training) check() error {
 			t.left.Count,
 			t.left.Longest, d.MaxPromptTokens, positions)
 	}
-	return grpo.CheckTasks(t.o.GRPO, t.o.Sampling.Sampling, positions, t.Tasks, t.Held, Tasks(t.test))
+	return grpo.CheckTasks(t.o.GRPO, t.o.Sampling.Sampling, positions, t.Tasks, t.Held, t.tasks(t.test))
 }
 
 // Items reads or makes the items of a run: those to train on, those for validation, and those for the test.
 func (o *Options) Items(r run.Reporter) (parts [3][]ci.Item, err error) {
 	d, say := o.Data, run.Listen(r).Say
 	read := func(name string) ([]ci.Item, error) { return readItems(name, d.Items, say) }
+	if o.Agent.Policy == Drawn || o.Agent.hasFile() {
+		return o.drawnItems(say)
+	}
 	if d.Train.Are(embedded.Name) {
 		read = func(string) ([]ci.Item, error) { return ci.Synthesize(d.Scenarios, o.Seed^embeddedSeed), nil }
 	}
@@ -188,6 +216,9 @@ const embeddedSeed = 0x63692d726c
 
 // measure is the test split, and how it is measured.
 func (t *training) measure() rl.Test[eval.Sample] {
+	if t.o.Agent.On() {
+		return t.measureEpisodes()
+	}
 	return rl.Test[eval.Sample]{Loop: &t.Loop, Size: len(t.test),
 		Ask: func(ctx context.Context, tick func(done int)) ([]eval.Sample, error) {
 			chat := t.chat

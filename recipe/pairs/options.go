@@ -78,6 +78,10 @@ func defaults(g *config.Given) Options {
 		g.Fault("run", "run %s: %s", path, strings.ReplaceAll(err.Error(), "\n", "; "))
 		return o
 	}
+	if c.Agent.On() {
+		g.Fault("run", "run %s: it trains an agent, whose answers are episodes: want a run without agent.turns (data synth "+
+			"--agent writes demonstrations of episodes)", path)
+	}
 	o.Model, o.Backend, o.Template, o.Sampling, o.N = c.Model, c.Backend, c.Chat, c.Sampling.Sampling, 0
 	o.Reward.CI = scorer.CIOptions{Format: c.Reward.Format, Match: c.Reward.Match}
 	return o

@@ -96,6 +96,9 @@ type Loop struct {
 	Held    []grpo.Task     // for validation
 	Sampler rollout.Sampler // of the weights that learn; from Begin on
 
+	// Of episodes: how long they are. Its Sampler is not set.
+	Episodes rollout.Episodes
+
 	reference []compute.Buffer
 }
 
@@ -125,6 +128,10 @@ func (l *Loop) Begin() (closeAll func(), err error) {
 	if err != nil {
 		backend.FinalizeAll(l.reference...)
 		return nil, err
+	}
+	if l.Episodes.Turns > 0 {
+		l.Episodes.Sampler = l.Sampler
+		l.Sampler = l.Episodes
 	}
 	return func() { closeSampler(); backend.FinalizeAll(l.reference...) }, nil
 }
@@ -208,6 +215,7 @@ func (l *Loop) plan(s *rollout.Cached) (rollout.Plan, error) {
 	for _, task := range l.Tasks {
 		longest = max(longest, len(task.Tokens))
 	}
+	longest = max(longest, l.Episodes.Tokens-l.Sampling.MaxNew) // the prompt of an episode's last message
 	plan, err := s.Plan(l.GRPO.Prompts*l.GRPO.GroupSize, longest, l.Sampling.MaxNew)
 	if err != nil {
 		err = fmt.Errorf("sampling.%w", err)
@@ -218,7 +226,8 @@ func (l *Loop) plan(s *rollout.Cached) (rollout.Plan, error) {
 // Rollouts are the source of the trainer. The score, and what else a command has, is for the command to fill in.
 func (l *Loop) Rollouts() *grpo.Rollouts {
 	return &grpo.Rollouts{Options: *l.GRPO, Tasks: l.Tasks, Held: l.Held, Sampler: l.Sampler,
-		Sampling: l.Settings.Sampling.Sampling, Reference: l.reference, Validation: *l.Validation}
+		Sampling: l.Settings.Sampling.Sampling, Longest: l.Episodes.Tokens, Reference: l.reference,
+		Validation: *l.Validation}
 }
 
 // Trainer learns from the model's own answers. Progress shows the reward and these metrics; not the loss, which is

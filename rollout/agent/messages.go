@@ -156,10 +156,10 @@ func (f Form) Stop() []string {
 }
 
 // Prompt adds an environment's tools to the first messages of a conversation: for the template, or as text where the
-// form is Text.
+// form is Text. Where there are none the messages say it all.
 func Prompt(form Form, messages []data.Message, env Environment) []data.Message {
 	messages = slices.Clone(messages)
-	if len(messages) == 0 {
+	if len(messages) == 0 || len(env.Tools()) == 0 {
 		return messages
 	}
 	switch first := &messages[0]; {

@@ -1,6 +1,7 @@
 package scorer
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -19,6 +20,11 @@ import (
 //go:embed rubric.txt
 var builtIn string
 
+// leakRubric asks whether .Answer gives away .Prompt.
+//
+//go:embed leak.txt
+var leakRubric string
+
 // judge is a model that scores by a rubric.
 type judge struct {
 	model interface {
@@ -30,6 +36,18 @@ type judge struct {
 	close           func() error
 }
 
+// leak names the built-in rubric of [OpenLeaks].
+const leak = "\x00leak"
+
+// OpenLeaks opens a judge of leaks: its score is above the middle of the range where an answer's response gives away
+// what its prompt says.
+func OpenLeaks(o JudgeOptions, p Place) (Source, error) {
+	all := Defaults()
+	all.Kind, all.Judge = Judge, o
+	all.Judge.Rubric = cmp.Or(o.Rubric, leak)
+	return Open(all, p)
+}
+
 // judgeBatch is how many answers are judged before their scores count. The replies are kept one by one.
 const judgeBatch = 64
 
@@ -39,7 +57,9 @@ func (j *judge) Close() error { return j.close() }
 // readRubric reads a template, and refuses one that has no place for the answer.
 func readRubric(path string) (*template.Template, error) {
 	text, name := builtIn, "rubric"
-	if path != "" {
+	if path == leak {
+		text = leakRubric
+	} else if path != "" {
 		b, err := os.ReadFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("reward: judge.rubric: %w", err)

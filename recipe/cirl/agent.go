@@ -1,0 +1,298 @@
+package cirl
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/data/records"
+	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/eval/gate"
+	"github.com/posttrain/posttrain/grpo"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/recipe/rl"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/agent"
+	"github.com/posttrain/posttrain/rollout/scene"
+	"github.com/posttrain/posttrain/rollout/scorer"
+)
+
+// Agent says that the model does an item's task with tools, over several messages: an episode. Turns 0 is one answer.
+type Agent struct {
+	Turns  int    `yaml:"turns" want:">=0" zero:"no tools" flag:"turns" help:"the model is an agent with tools: most messages of an episode; 0: one answer, no tools"`
+	Tokens int    `yaml:"tokens" want:">=0" zero:"as many as the model has positions" help:"most tokens of prompt and episode; 0: as many as the model has positions"`
+	Policy string `yaml:"policy" want:"|item|drawn|@file" words:"item, drawn or a file" flag:"policy" help:"norms that the prompts state: item (what the item's information types say), drawn (of each embedded scenario other ones; those of the test are unseen), or a policy's file as eval gate has it"`
+}
+
+// Where norms are from.
+const (
+	OfItem = "item"
+	Drawn  = "drawn"
+)
+
+// On says that there are episodes.
+func (a *Agent) On() bool { return a.Turns > 0 }
+
+func (a *Agent) hasFile() bool { return a.Policy != "" && a.Policy != OfItem && a.Policy != Drawn }
+
+// Check refuses what needs episodes.
+func (a Agent) Check() []fault.Fault {
+	faults := fault.Faults(fault.Check(a))
+	if !a.On() {
+		const why = "it is about episodes: want agent.turns above 0, or remove it"
+		if a.Tokens > 0 {
+			faults.Add("tokens", a.Tokens, why)
+		}
+		if a.Policy != "" {
+			faults.Add("policy", a.Policy, why)
+		}
+	}
+	return faults
+}
+
+// validateAgent looks across sections.
+func (o *Options) validateAgent(g *config.Given) {
+	if o.Judge.Model != "" {
+		if !o.Agent.On() {
+			g.Fault("judge.model", "judge.model %s: it judges episodes: want agent.turns above 0, or remove it", o.Judge.Model)
+		}
+		if r := o.Judge.Range; len(r) != 2 || !(r[0] < r[1]) {
+			g.Fault("judge.range", "judge.range %v: want the number of no leak and that of a leak, such as [0, 1]", r)
+		}
+	}
+	if !o.Agent.On() {
+		return
+	}
+	if p := o.Data.Prompt; p != ci.PromptCompact && p != ci.PromptPlain && !g.Bad("data.prompt") {
+		g.Fault("data.prompt", "data.prompt %s: an episode's prompt has no information of the item: want compact or plain", p)
+	}
+	if o.Data.Prefill {
+		g.Fault("data.prefill", "data.prefill true: an episode has several messages: want false")
+	}
+	if o.Reward.Format == "strict" {
+		g.Fault("reward.format", "reward.format strict: it is about an answer's tags: want paper (thoughts before the "+
+			"final action) or answer (none needed)")
+	}
+	made := o.Agent.Policy == Drawn || o.Agent.hasFile()
+	if made && !o.Data.Train.Are(embedded.Name) {
+		g.Fault("agent.policy", "agent.policy %s: the items are made from its norms, and data.train is %s: want item, or "+
+			"data.train embedded", o.Agent.Policy, o.Data.Train)
+	}
+}
+
+// openAgent finds out how the model writes tool calls, and how long an episode is.
+func (t *training) openAgent() (err error) {
+	if t.form, err = agent.FormOf(t.Tokenizer); err != nil {
+		return err
+	}
+	t.o.Sampling.Stop = slices.Concat(t.o.Sampling.Stop, t.form.Stop())
+	t.Episodes = rollout.Episodes{Turns: t.o.Agent.Turns, Tokens: t.Model.Config.MaxPositions}
+	if n := t.o.Agent.Tokens; n > 0 && n < t.Episodes.Tokens {
+		t.Episodes.Tokens = n
+	}
+	return nil
+}
+
+// episodes are items as the beginnings of episodes.
+func (o *Options) episodes(chat *rollout.Local, items []ci.Item, order func(i int) uint64) ([]eval.Case, error) {
+	form, err := agent.FormOf(chat.Encoder.Tokenizer)
+	all := make([]eval.Case, len(items))
+	for i := range items {
+		item := &items[i]
+		for _, f := range records.Gates(item) {
+			if f.Gate == "document" {
+				return nil, fmt.Errorf("%s: %s: %s: want each keyword in a document, and none in the norm", item.Source,
+					f.Place, f.Reason)
+			}
+		}
+		item.Stage(order(i), o.Agent.Policy != "")
+		messages := item.AgentPrompt(o.Data.Prompt, o.Reward.Format != "answer")
+		all[i] = eval.Case{Conversation: o.way(), Item: item}
+		all[i].Messages = agent.Prompt(form, messages, o.state(item))
+	}
+	return all, err
+}
+
+// state is the world of an item at the beginning of an episode.
+func (o *Options) state(item *ci.Item) *scene.State {
+	return &scene.State{Item: item, Bare: o.Data.Prompt == ci.PromptCompact}
+}
+
+// tasks are cases for the trainer.
+func (t *training) tasks(cases []eval.Case) []grpo.Task {
+	all := Tasks(cases)
+	if !t.o.Agent.On() {
+		return all
+	}
+	for i := range all {
+		c := &cases[i]
+		all[i].Target += fmt.Sprintf(" %q", c.Item.Scene)
+		all[i].Open = func() rollout.World {
+			return &agent.World{Encoder: t.chat.Encoder, Form: t.form, Environment: t.o.state(c.Item),
+				Messages: c.Messages, Name: c.Item.Source}
+		}
+	}
+	return all
+}
+
+// stateOf is the scene of an episode.
+func stateOf(w rollout.World) *scene.State { return w.(*agent.World).Environment.(*scene.State) }
+
+// scoreEpisodes is the scorer of episodes.
+func (t *training) scoreEpisodes(ctx context.Context, replies []grpo.Reply) ([]grpo.Score, error) {
+	states := make([]*scene.State, len(replies))
+	for i, r := range replies {
+		states[i] = stateOf(r.World)
+		states[i].Scored = states[i].Score(r.Text, t.o.Reward)
+	}
+	if err := t.askJudge(ctx, states); err != nil {
+		return nil, err
+	}
+	scores := make([]grpo.Score, len(replies))
+	for i := range states {
+		s := &states[i].Scored
+		scores[i] = grpo.Score{Reward: s.Reward, Fault: s.Fault, Parts: s.Parts()}
+	}
+	return scores, nil
+}
+
+// askJudge counts restricted information that was sent in other words, where there is a judge. Its replies are kept: the
+// same text is paid for once.
+func (t *training) askJudge(ctx context.Context, states []*scene.State) error {
+	if t.judge == nil {
+		return nil
+	}
+	type place struct{ state, keyword int }
+	var places []place
+	var asked []scorer.Answer
+	for i, s := range states {
+		about := map[string]string{} // information by restricted keyword
+		for _, a := range s.Item.Attributes() {
+			for _, word := range a.Restricted {
+				about[word] = a.Text
+			}
+		}
+		for k, m := range s.Scored.Restricted {
+			if m.At < 0 && s.Scored.Answer != "" {
+				places = append(places, place{i, k})
+				asked = append(asked, scorer.Answer{Prompt: data.Text{Plain: about[m.Keyword]},
+					Response: data.Text{Plain: s.Scored.Answer}, Source: s.Item.Source})
+			}
+		}
+	}
+	verdicts, err := scorer.All(ctx, t.judge, asked)
+	middle := (t.o.Judge.Range[0] + t.o.Judge.Range[1]) / 2
+	for i, v := range verdicts {
+		if s := states[places[i].state]; v.Why == "" && v.Value > middle {
+			s.Scored = s.Scored.Leak(places[i].keyword, t.o.Reward)
+		}
+	}
+	return err
+}
+
+// sample is an episode of a test.
+func (t *training) sample(i int, c *eval.Case, a rollout.Completion) eval.Sample {
+	text := t.Tokenizer.Decode(a.Tokens, false)
+	s := eval.SampleOf(i, c.Item, text, stateOf(a.World).Scored, t.o.Reward)
+	s.Case, s.Answer = c, rollout.Answer{Text: text, Tokens: a.DrawnTokens(), Reason: a.Reason}
+	s.Cut = a.Reason == rollout.Length || a.Reason == rollout.Turns
+	return s
+}
+
+// episodeRow is an episode of a validation as a line of samples.jsonl.
+func (t *training) episodeRow(step int, task *grpo.Task, c rollout.Completion, s grpo.Score) any {
+	row := plainRow(t.sample(0, task.Data.(*eval.Case), c))
+	row.Parts = s.Parts
+	return struct {
+		Step int `json:"step"` // of the weights that wrote it
+		eval.Row
+	}{step, row}
+}
+
+// measureEpisodes is the test split, and how it is measured.
+func (t *training) measureEpisodes() rl.Test[eval.Sample] {
+	tasks := t.tasks(t.test)
+	return rl.Test[eval.Sample]{Loop: &t.Loop, Size: len(tasks),
+		Ask: func(ctx context.Context, tick func(done int)) (samples []eval.Sample, err error) {
+			answers, err := t.rollouts().Ask(ctx, tasks, t.Seed^rl.Draws, tick)
+			for i, a := range answers {
+				samples = append(samples, t.sample(i, &t.test[i], a.Completion))
+			}
+			return samples, err
+		},
+		Row: func(s eval.Sample) any { return plainRow(s) },
+		Read: func(i int, text []byte) (s eval.Sample, ofThisTest bool, err error) {
+			var row eval.Row
+			if err := json.Unmarshal(text, &row); err != nil {
+				return s, false, err
+			}
+			c := &t.test[i]
+			s = row.AsSample(i, c.Item, t.o.Reward)
+			s.Case = c
+			return s, row.Item == c.Item.Source && row.Prompt.Plain == c.Text(), nil
+		}}
+}
+
+// drawnItems are scenarios of norms that the prompts state. The test has norms that training does not.
+func (o *Options) drawnItems(say func(string, ...any)) (parts [3][]ci.Item, err error) {
+	if o.Agent.Policy == Drawn {
+		n := o.Data.Scenarios
+		train, validation, test := ci.Split(n, o.Data.ValidationFraction, o.Data.TestFraction, o.Seed)
+		seen := ci.SynthesizeNorms(n-len(test), o.Seed^embeddedSeed, false)
+		parts = [3][]ci.Item{seen[:len(train)], seen[len(train) : len(train)+len(validation)],
+			ci.SynthesizeNorms(len(test), o.Seed^embeddedSeed, true)}
+	} else if parts, err = o.policyItems(); err != nil {
+		return parts, err
+	}
+	say("%s: %d scenarios to train on, %d for validation, and %d with unseen norms for the test", o.Agent.Policy,
+		len(parts[0]), len(parts[1]), len(parts[2]))
+	return parts, nil
+}
+
+// policyItems are scenarios of the norms of a file: the test's norms are its alone.
+func (o *Options) policyItems() (parts [3][]ci.Item, err error) {
+	p, err := gate.ReadPolicy(o.Agent.Policy)
+	if err != nil {
+		return parts, err
+	}
+	train, validation, test := ci.Split(len(p.Norms), o.Data.ValidationFraction, o.Data.TestFraction, o.Seed)
+	for k, norms := range [][]int{train, validation, test} {
+		for _, norm := range norms {
+			items, err := p.Items(norm, max(1, o.Data.Scenarios/len(p.Norms)), o.Seed)
+			if err != nil {
+				return parts, err
+			}
+			parts[k] = append(parts[k], items...)
+		}
+	}
+	if len(train) == 0 || len(validation) == 0 || len(test) == 0 && o.Data.HasTest() {
+		return parts, fmt.Errorf("%s: %d norms leave %d to train on, %d for validation and %d for the test: want at "+
+			"least one of each", o.Agent.Policy, len(p.Norms), len(train), len(validation), len(test))
+	}
+	return parts, nil
+}
+
+// describe says in words what the episodes are.
+func (a *Agent) describe() string {
+	if !a.On() {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "episodes: the model reads documents and sends with tools, at most %d messages; restricted keywords "+
+		"count in all that it sends, required ones in the final action\n", a.Turns)
+	switch {
+	case a.Policy == Drawn:
+		b.WriteString("  each prompt states a norm of its own; those of the test have rulings that training never has\n")
+	case a.hasFile():
+		fmt.Fprintf(&b, "  each prompt states a norm of %s; those of the test are not trained on\n", a.Policy)
+	case a.Policy == OfItem:
+		b.WriteString("  each prompt states its item's norm\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,181 @@
+package cirl
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/scene"
+	"github.com/posttrain/posttrain/rollout/scorer"
+)
+
+func agentOptions(t *testing.T, set ...string) *Options {
+	t.Helper()
+	base := []string{"model=embedded", "data.train=embedded", "data.scenarios=40", "agent.turns=3", "agent.tokens=400",
+		"agent.policy=drawn", "data.validation_fraction=0.1", "data.test_fraction=0.2", "sampling.max_new_tokens=24",
+		"grpo.prompts_per_step=2", "grpo.group_size=2", "grpo.kl=none", "train.max_steps=1", "backend=go",
+		"train.warmup_steps=0"}
+	o, err := Spec.Load(config.Input{Overrides: testkit.Overrides(t, append(base, set...)...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Dir.Out = filepath.Join(t.TempDir(), "run")
+	return o
+}
+
+// TestAgentItems: the test has unseen norms, of drawn ones and of a policy's file.
+func TestAgentItems(t *testing.T) {
+	o := agentOptions(t)
+	parts, err := o.Items(nil)
+	if err != nil || len(parts[0]) != 28 || len(parts[1]) != 4 || len(parts[2]) != 8 {
+		t.Fatalf("%d, %d, %d, %v, want 28, 4 and 8", len(parts[0]), len(parts[1]), len(parts[2]), err)
+	}
+	o = agentOptions(t, "agent.policy=../../configs/gate-norms.yaml", "data.prompt=plain")
+	if parts, err = o.Items(nil); err != nil || len(parts[0])+len(parts[1])+len(parts[2]) != 40 {
+		t.Fatalf("%d, %d, %d, %v, want 40 in all", len(parts[0]), len(parts[1]), len(parts[2]), err)
+	}
+	norms := map[string]int{}
+	for k, part := range parts {
+		for i := range part {
+			item := &part[i]
+			item.Stage(uint64(i), true)
+			if at, seen := norms[item.Seed.UserIntention]; seen && at != k {
+				t.Errorf("norm %s is in the parts %d and %d", item.Seed.UserIntention, at, k)
+			}
+			norms[item.Seed.UserIntention] = k
+			text := item.AgentPrompt(ci.PromptPlain, true)[0].Content
+			if !strings.Contains(text, "Share with "+item.Seed.Recipient) {
+				t.Errorf("no norm in %s", text)
+			}
+		}
+	}
+}
+
+// TestAgentRun: a run of episodes, its rows, and its resumption after the first test.
+func TestAgentRun(t *testing.T) {
+	o := agentOptions(t)
+	r, err := Run(t.Context(), *o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Before.All.Completions != 8 || r.Before.All.Utility.Share().Count != 0 {
+		t.Errorf("%+v, want 8 episodes without a final action: the model has not learnt them", r.Before.All)
+	}
+	rows, _, err := data.ReadPrompts(filepath.Join(o.Dir.Out, "test-before.jsonl"))
+	if err != nil || len(rows) != 8 {
+		t.Fatalf("%d rows, %v", len(rows), err)
+	}
+	for _, row := range rows {
+		if fault, _ := row.Row["fault"].(string); !strings.HasPrefix(fault, "no send_") {
+			t.Errorf("fault %q, want no final action", fault)
+		}
+	}
+}
+
+// TestAgentRow: what is read of an episode's row is what was written.
+func TestAgentRow(t *testing.T) {
+	o := agentOptions(t)
+	parts, err := o.Items(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	item := &parts[0][0]
+	item.Stage(1, true)
+	state := o.state(item)
+	tool, to := item.Sends()
+	call := data.Call{Name: tool, Arguments: map[string]any{"to": to, "body": strings.Join(append(item.Required(),
+		item.Restricted()[0]), ", ")}}
+	if _, over, err := state.Call(call); !over || err != nil {
+		t.Fatal(over, err)
+	}
+	s := eval.SampleOf(3, item, "<think>"+item.Restricted()[0]+"</think>", state.Score("<think></think>", o.Reward), o.Reward)
+	s.Case, s.Answer = &eval.Case{Item: item}, rollout.Answer{Text: "<think>" + item.Restricted()[0] + "</think>"}
+	s.Case.Messages = item.AgentPrompt(ci.PromptCompact, true)
+	row := s.Row()
+	again := row.AsSample(3, item, o.Reward)
+	if again.Score.Integrity() || !again.Score.Utility() || again.Score.Reward != s.Score.Reward || !again.ThinkLeak() ||
+		s.Score.Answer != again.Score.Answer {
+		t.Errorf("%+v, want %+v", again, s)
+	}
+}
+
+// TestAgentFaults: one line for each option that does not apply, and for an item whose facts are in no document.
+func TestAgentFaults(t *testing.T) {
+	for _, c := range []struct {
+		set  []string
+		want string
+	}{
+		{[]string{"agent.turns=0"}, "agent.tokens 400: it is about episodes: want agent.turns above 0"},
+		{[]string{"agent.policy=none"}, "agent.policy"},
+		{[]string{"data.prompt=cot"}, "data.prompt cot: an episode's prompt has no information of the item: want compact or plain"},
+		{[]string{"reward.format=strict"}, "reward.format strict: it is about an answer's tags"},
+		{[]string{"data.train=x.json", "data.scenarios=0"}, "agent.policy drawn: the items are made from its norms"},
+	} {
+		_, err := Spec.Load(config.Input{Overrides: testkit.Overrides(t, append([]string{"model=embedded",
+			"data.train=embedded", "data.scenarios=40", "agent.turns=3", "agent.tokens=400", "agent.policy=drawn"},
+			c.set...)...)})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %s", c.set, err, c.want)
+		}
+	}
+	items := ci.Synthesize(12, 1)
+	for i := range items {
+		items[i].Stage(uint64(i), true)
+	}
+	items[3].Scene.Documents[0].Text = "nothing"
+	path := filepath.Join(t.TempDir(), "scenes.jsonl")
+	if err := data.WriteAll(path, items); err != nil {
+		t.Fatal(err)
+	}
+	o := agentOptions(t, "data.train="+path, "data.scenarios=0", "agent.policy=item")
+	_, err := Run(t.Context(), *o, nil)
+	expect.Error(t, err, path+":4", "occurs in none of 2 documents", "want each keyword in a document")
+}
+
+// TestAgentJudge: what was sent in other words counts as a leak where the judge says so, and is asked about once.
+func TestAgentJudge(t *testing.T) {
+	t.Setenv("OPENAI_API_KEY", "")
+	asked := 0
+	server := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(prompt string) string {
+		if asked++; strings.Contains(prompt, "the blue pills") {
+			return "It says so.\nScore: 1"
+		}
+		return "Nothing.\nScore: 0"
+	}})
+	o := agentOptions(t, "judge.base_url="+server.URL, "judge.model=m", "judge.parallel=1")
+	judge, err := scorer.OpenLeaks(o.Judge, scorer.Place{Cache: filepath.Join(t.TempDir(), "replies.jsonl")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer judge.Close()
+	run := &training{o: *o, judge: judge}
+	item := ci.Synthesize(1, 1)[0]
+	item.Stage(1, true)
+	tool, to := item.Sends()
+	for _, body := range []string{strings.Join(item.Required(), ", "), strings.Join(item.Required(), ", ") + ", the blue pills"} {
+		leaks := strings.Contains(body, "pills")
+		for range 2 {
+			state := o.state(&item)
+			if _, _, err := state.Call(data.Call{Name: tool, Arguments: map[string]any{"to": to, "body": body}}); err != nil {
+				t.Fatal(err)
+			}
+			state.Scored = state.Score("<think></think>", o.Reward)
+			if err := run.askJudge(t.Context(), []*scene.State{state}); err != nil {
+				t.Fatal(err)
+			}
+			if s := state.Scored; s.Integrity() == leaks || !s.Utility() || (s.Reward == 1) == leaks {
+				t.Errorf("%q: %+v, want a leak %v", body, s, leaks)
+			}
+		}
+	}
+	if want := 2 * len(item.Restricted()); asked != want {
+		t.Errorf("the judge was asked %d times, want %d", asked, want)
+	}
+}

@@ -1,0 +1,171 @@
+// Package scene is the environment of contextual-integrity items for agents: the user's documents, and tools that find
+// them, read them and send messages. It has no clock and no chance: the same calls have the same results.
+package scene
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/reward"
+	"github.com/posttrain/posttrain/rollout/agent"
+)
+
+// State is an item's scene in an episode. It implements [agent.Environment].
+type State struct {
+	Item *ci.Item
+	Bare bool // the prompt says what there is: the tools are not described
+
+	Scored reward.Score // of the episode, for whoever has scored it
+
+	sent []string // texts that have left, the final action last
+	done bool     // the final action was made
+}
+
+// tool is one that [State.Call] knows.
+type tool struct {
+	name, does string
+	needs      []argument
+	takes      []argument
+}
+
+type argument struct{ name, means string }
+
+var (
+	letter = []argument{{"to", "the recipient"}, {"body", "the whole text"}}
+	tools  = []tool{
+		{"find", "List the user's documents.", nil, []argument{{"place", "mail, note, event or message; empty: all"}}},
+		{"read", "Read a document of the user.", []argument{{"id", "as find lists it"}}, nil},
+		{"send_email", "Send an email.", letter, nil},
+		{"send_message", "Send a chat message.", letter, nil},
+	}
+)
+
+// described are the tools in OpenAI's form.
+var described = func() json.RawMessage {
+	type object = map[string]any
+	var list []object
+	for _, t := range tools {
+		properties, names := object{}, []string{}
+		for _, a := range slices.Concat(t.needs, t.takes) {
+			properties[a.name] = object{"type": "string", "description": a.means}
+		}
+		for _, a := range t.needs {
+			names = append(names, a.name)
+		}
+		list = append(list, object{"type": "function", "function": object{"name": t.name, "description": t.does,
+			"parameters": object{"type": "object", "properties": properties, "required": names}}})
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		panic(err) // of texts alone
+	}
+	return text
+}()
+
+// Tools implements [agent.Environment].
+func (s *State) Tools() json.RawMessage {
+	if s.Bare {
+		return nil
+	}
+	return described
+}
+
+// Call implements [agent.Environment]. An item without documents is an error: the episode would be about nothing.
+func (s *State) Call(c agent.Call) (result string, over bool, err error) {
+	if len(s.Item.Scene.Documents) == 0 {
+		return "", false, fmt.Errorf("%s: the item has no documents", s.Item.Source)
+	}
+	i := slices.IndexFunc(tools, func(t tool) bool { return t.name == c.Name })
+	if i < 0 {
+		names := make([]string, len(tools))
+		for k, t := range tools {
+			names[k] = t.name
+		}
+		return fmt.Sprintf("no tool %q: want %s", c.Name, fault.Or(names)), false, nil
+	}
+	text := func(name string) string { s, _ := c.Arguments[name].(string); return s }
+	for _, a := range tools[i].needs {
+		if text(a.name) == "" {
+			return fmt.Sprintf("%s: want %s, a text: %s", c.Name, a.name, a.means), false, nil
+		}
+	}
+	switch c.Name {
+	case "find":
+		return s.find(text("place")), false, nil
+	case "read":
+		return s.read(text("id")), false, nil
+	}
+	result, over = s.send(c)
+	return result, over, nil
+}
+
+func (s *State) find(place string) string {
+	var ids []string
+	for _, d := range s.Item.Scene.Documents {
+		if strings.HasPrefix(d.ID, place) {
+			ids = append(ids, d.ID)
+		}
+	}
+	if ids == nil {
+		return "nothing in " + place
+	}
+	return strings.Join(ids, ", ")
+}
+
+func (s *State) read(id string) string {
+	var ids []string
+	for _, d := range s.Item.Scene.Documents {
+		if d.ID == strings.TrimSpace(id) {
+			return d.Text
+		}
+		ids = append(ids, d.ID)
+	}
+	return fmt.Sprintf("no document %q: want %s", id, fault.Or(ids))
+}
+
+// send notes all that leaves: other arguments, such as a subject, too.
+func (s *State) send(c agent.Call) (result string, over bool) {
+	var texts []string
+	for _, name := range slices.Sorted(maps.Keys(c.Arguments)) {
+		if name != "to" && name != "body" {
+			texts = append(texts, fmt.Sprint(c.Arguments[name]))
+		}
+	}
+	to := fmt.Sprint(c.Arguments["to"])
+	s.sent = append(s.sent, strings.Join(append(texts, fmt.Sprint(c.Arguments["body"])), "\n"))
+	tool, recipient := s.Item.Sends()
+	s.done = c.Name == tool && strings.Contains(letters(to), letters(recipient))
+	return "sent to " + to, s.done
+}
+
+// letters are those of a name, small, so that "the Hotel-Desk" has "hotel desk".
+func letters(name string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+			return -1
+		}
+		return unicode.ToLower(r)
+	}, name)
+}
+
+// Say implements [agent.Environment]: the user has nothing to add, and the episode is over.
+func (s *State) Say(string) (reply string, over bool, err error) { return "", true, nil }
+
+// Score is the reward of an episode. last is the model's last message: where the reward's format is paper it has a think
+// block.
+func (s *State) Score(last string, o reward.Options) reward.Score {
+	tool, recipient := s.Item.Sends()
+	broken := ""
+	if _, thinks := reward.Think(last, false); !s.done {
+		broken = fmt.Sprintf("no %s to %s", tool, recipient)
+	} else if o.Format != "answer" && !thinks {
+		broken = "no <think> before the final action"
+	}
+	return reward.EvaluateSent(reward.Of(s.Item), s.sent, broken, o)
+}
