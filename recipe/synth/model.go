@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/metered"
@@ -52,12 +54,14 @@ type model struct {
 	client   *metered.Client
 	reporter run.Reporter
 	plain    atomic.Bool // the server refuses schemas
+	agent    bool        // items have documents
+	named    bool        // and a norm
 	luck     [2]luck     // with vignettes, with items
 }
 
 // openModel opens the server's client, which keeps every reply in the file before it counts.
 func openModel(o Options, replies string, r run.Reporter) (*model, error) {
-	m := &model{reporter: r, luck: [2]luck{{what: "vignettes"}, {what: "items"}}}
+	m := &model{reporter: r, agent: o.Agent != "", named: o.Policy != "", luck: [2]luck{{what: "vignettes"}, {what: "items"}}}
 	options := o.Writer.Metered()
 	options.Name, options.Temperature, options.Warn = writerName, o.Writer.Temperature, r.Warn
 	options.Cache = cmp.Or(options.Cache, replies)
@@ -104,7 +108,41 @@ func (m *model) item(ctx context.Context, v ci.Seed) (item *ci.Item, o Outcome, 
 	if err == nil {
 		err = m.luck[1].count(item != nil, o)
 	}
+	if err == nil && m.agent && item != nil && len(o.Faults) == 0 {
+		if o, err = m.documents(ctx, item); len(item.Scene.Documents) > 0 {
+			item.Stage(0, m.named) // names the norm
+		}
+	}
 	return item, o, err
+}
+
+// documents asks for the files in which an agent finds the information of an item. Where two replies have faults, the
+// gates reject the item.
+func (m *model) documents(ctx context.Context, item *ci.Item) (Outcome, error) {
+	return m.ask(ctx, fill("documents.tmpl", item), documentsSchema, func(reply string) (faults []string) {
+		var r struct {
+			Documents []struct{ Place, Text string }
+		}
+		item.Scene.Documents = nil
+		if faults = decode(reply, &r); faults != nil {
+			return faults
+		}
+		for i, d := range r.Documents {
+			if !slices.Contains(ci.Places, d.Place) {
+				faults = append(faults, fmt.Sprintf("the place %q: want %s", data.OneLine(d.Place, 40), fault.Or(ci.Places)))
+			}
+			item.Scene.Documents = append(item.Scene.Documents, ci.Document{ID: fmt.Sprintf("%s %d", d.Place, i+1), Text: d.Text})
+		}
+		if len(r.Documents) < 2 {
+			faults = append(faults, fmt.Sprintf("there are %d documents: want two or three", len(r.Documents)))
+		}
+		for _, f := range records.Gates(item) {
+			if f.Gate == "document" {
+				faults = append(faults, inWordsOfReply.Replace(f.String()))
+			}
+		}
+		return faults
+	})
 }
 
 // luck counts replies that can be used.
@@ -186,7 +224,8 @@ var (
 		"data_subject", text, "required", list(text), "restricted", list(text))))
 	itemSchema = object("user_task", text, "information", list(object("key", text, "value", text, "keyword", text,
 		"label", json.RawMessage(`{"type":"string","enum":["required","restricted"]}`))))
-	text = json.RawMessage(`{"type":"string"}`)
+	documentsSchema = object("documents", list(object("place", text, "text", text)))
+	text            = json.RawMessage(`{"type":"string"}`)
 )
 
 func list(of json.RawMessage) json.RawMessage {

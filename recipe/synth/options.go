@@ -26,6 +26,8 @@ type Options struct {
 	HeldOut  bool `yaml:"held_out" flag:"held-out" help:"names and values that training scenarios never have"`
 	ci.Flaws `yaml:",inline"`
 
+	Episodes `yaml:",inline"`
+
 	// Of items.
 	ci.Plan `yaml:",inline"`
 	PerSeed []int   `yaml:"per_seed" want:">=1 <=9" default:"3,5" words:"the fewest and the most, from 1 to 9, such as 3,5" flag:"per-seed" help:"fewest and most vignettes of a seed"`
@@ -65,7 +67,7 @@ func (o *Options) writes() bool { return o.Writer.Model != "" }
 // idle are the keys and sections without effect.
 func (o *Options) idle() []string {
 	if o.writes() {
-		return []string{"held_out", "leak", "omit", "garble", "leak_habit", "omit_habit"}
+		return []string{"held_out", "leak", "omit", "garble", "leak_habit", "omit_habit", "write"}
 	}
 	return []string{"domains", "principles", "scenarios", "per_seed", "near", "writer"}
 }
@@ -89,6 +91,7 @@ func (o *Options) Validate(g *config.Given) {
 			g.Fault(key, "%s %s: %s", key, g.Show(key), why)
 		}
 	}
+	o.validateEpisodes(g)
 	if !o.writes() {
 		for _, f := range recipe.CheckOut(o.Out) {
 			g.Fault("out", "%s", f)

@@ -68,9 +68,9 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 		return nil, err
 	}
 	if !o.writes() {
-		items := ci.Synthesize(o.N, o.Seed)
-		if o.HeldOut {
-			items = ci.SynthesizeHeldOut(o.N, o.Seed)
+		items := o.items()
+		if o.Agent != "" {
+			return o.writeEpisodes(items)
 		}
 		err := data.WriteAll(o.Out, ci.Demonstrations(items, o.Flaws, o.Seed))
 		return &Result{fmt.Sprintf("%s: %d demonstrations\n", o.Out, o.N)}, err
@@ -80,6 +80,17 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 		err = fmt.Errorf("%w while %s was written; the same command continues", recipe.ErrInterrupted, o.Out)
 	}
 	return result, err
+}
+
+// items are synthetic scenarios.
+func (o *Options) items() []ci.Item {
+	switch {
+	case o.Policy == drawn:
+		return ci.SynthesizeNorms(o.N, o.Seed, o.HeldOut)
+	case o.HeldOut:
+		return ci.SynthesizeHeldOut(o.N, o.Seed)
+	}
+	return ci.Synthesize(o.N, o.Seed)
 }
 
 // writing is a run.
@@ -158,7 +169,7 @@ func (w *writing) settings() map[string]string {
 	return map[string]string{"seed": fmt.Sprint(o.Seed), "per_seed": fmt.Sprint(o.PerSeed), "n": fmt.Sprint(o.N),
 		"seeds": bench.HashCases(w.seeds), "domains": strings.Join(o.Domains, ","),
 		"principles": strings.Join(o.Principles, ","), "scenarios": strings.Join(o.Scenarios, ","),
-		"model": o.Writer.Model, "temperature": fmt.Sprint(o.Writer.Temperature)}
+		"model": o.Writer.Model, "temperature": fmt.Sprint(o.Writer.Temperature), "agent": o.Agent, "policy": o.Policy}
 }
 
 // draw draws the seeds, and the number of vignettes of each.
@@ -250,7 +261,11 @@ func (w *writing) sort() (accepted []ci.Item, rejected []Rejected) {
 	for _, d := range w.drafts {
 		findings := []records.Finding{{Gate: "schema", Place: "reply", Reason: strings.Join(d.Faults, "; ")}}
 		if d.Item != nil {
-			d.Reply, findings = "", records.Gates(d.Item)
+			if findings = records.Gates(d.Item); w.o.Agent != "" && len(d.Item.Scene.Documents) == 0 {
+				findings = append(findings, records.Finding{Gate: "document", Place: "reply",
+					Reason: strings.Join(append(d.Faults, "it has no documents"), "; ")})
+			}
+			d.Reply = ""
 		}
 		if len(findings) > 0 {
 			rejected = append(rejected, Rejected{d.ID, findings, d.Item, d.Reply})

@@ -37,6 +37,9 @@ func speaker(prompt string) string {
 		}
 		return `{"vignettes":[` + strings.Join(all, ",") + `]}`
 	}
+	if strings.Contains(prompt, "Write these files.") {
+		return documentsOf(prompt)
+	}
 	task := taskLine.FindStringSubmatch(prompt)[1]
 	var all []string
 	for i, label := range []string{"required", "restricted", "required", "restricted"} {
@@ -46,6 +49,45 @@ func speaker(prompt string) string {
 	}
 	return fmt.Sprintf("<think>hm {</think>```json\n{\"user_task\":\"Write to the desk about %s.\","+
 		"\"information\":[%s]}\n```", task, strings.Join(all, ","))
+}
+
+// documentsOf are two documents with all information of a prompt. Of the task 1-2 they lack the last piece.
+func documentsOf(prompt string) string {
+	pieces := piece.FindAllStringSubmatch(prompt, -1)
+	var texts [2][]string
+	for i, m := range pieces {
+		if i < len(pieces)-1 || !strings.Contains(prompt, "about task 1-2.") {
+			texts[i%2] = append(texts[i%2], m[1])
+		}
+	}
+	return fmt.Sprintf(`{"documents":[{"place":"mail","text":%q},{"place":"event","text":%q}]}`,
+		strings.Join(texts[0], "; "), strings.Join(texts[1], "; "))
+}
+
+var piece = regexp.MustCompile(`(?m)^  - (.*) \(keyword: `)
+
+// TestDocuments: a model writes the files of an agent's user; an item whose files lack a keyword is rejected.
+func TestDocuments(t *testing.T) {
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Talk: speak})
+	o := options(t, s.URL, 2)
+	o.Agent, o.Policy = "plain", "item"
+	if _, err := Run(context.Background(), o, nil); err != nil {
+		t.Fatal(err)
+	}
+	items, _, err := ci.Read(filepath.Join(o.Out, ItemsName))
+	if err != nil || len(items) != 3 {
+		t.Fatalf("%d items, %v, want 3", len(items), err)
+	}
+	for _, item := range items {
+		if s := item.Scene; len(s.Documents) != 2 || s.Documents[1].ID != "event 2" ||
+			!strings.HasPrefix(s.Policy, "Share with desk: name, date") {
+			t.Errorf("%+v, want two documents and a norm", s)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(o.Out, RejectedName))
+	if err != nil || !strings.Contains(string(text), "0001-2") || strings.Count(string(text), `"kind":"document"`) != 1 {
+		t.Errorf("%s, %v, want 0001-2 rejected for its documents", text, err)
+	}
 }
 
 // speak is a server's speaker.
