@@ -14,7 +14,6 @@ import (
 
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/model"
 )
@@ -49,7 +48,7 @@ func TestHelp(t *testing.T) {
 					t.Errorf("help lacks %q:\n%s", part, o.out)
 				}
 			}
-			for _, line := range testkit.CommandsIn("example", "```\n"+c.Example+"\n```") {
+			for _, line := range commandLinesIn("example", "```\n"+c.Example+"\n```") {
 				if err := runnable(t, line); err != nil {
 					t.Errorf("%s: %v", line, err)
 				}

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/internal/testkit"
 )
 
 // elsewhere are the programs whose command lines nobody checks here: those of others, and the shell's own words. The
@@ -27,14 +26,14 @@ var elsewhere = strings.Fields("python python3 venv/bin/python cuda/bin/pip pip 
 func TestDocs(t *testing.T) {
 	t.Chdir(root)
 	counts := map[string]int{}
-	for _, c := range testkit.Commands(t) {
+	for _, c := range documentCommands(t) {
 		counts[c.Words[0]]++
 		if err := runnable(t, c); err != nil {
 			t.Errorf("%s: %v", c, err)
 		}
 	}
 	indented := regexp.MustCompile(`(?m)^ {4,}(?:(?:posttrain|go|make|python) |scripts/).*`)
-	for name, text := range testkit.Documents(t) {
+	for name, text := range documents(t) {
 		if line := indented.FindString(text); line != "" {
 			t.Errorf("%s: %s: want a fenced block, which is checked", name, strings.TrimSpace(line))
 		}
@@ -80,14 +79,14 @@ func TestRunnable(t *testing.T) {
 		"scripts/oracle/lora.py check":                            "cannot be executed",
 		"postrain mappo":                                          "want a program",
 	} {
-		c := testkit.CommandsIn("line", "```\n"+line+"\n```")[0]
+		c := commandLinesIn("line", "```\n"+line+"\n```")[0]
 		if err := runnable(t, c); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", line, err, want)
 		}
 	}
 	for line, ok := range map[string]bool{"`posttrain data score`": true, "`posttrain data stat`": false,
 		"`posttrain mappo --pior`": false, "`posttrain mappo --set loss.beat=1`": false} {
-		if err := runnable(t, testkit.CommandsIn("line", line)[0]); (err == nil) != ok {
+		if err := runnable(t, commandLinesIn("line", line)[0]); (err == nil) != ok {
 			t.Errorf("%s: %v, want it to be right: %v", line, err, ok)
 		}
 	}
@@ -99,7 +98,7 @@ func TestDocsNameFiles(t *testing.T) {
 	t.Chdir(root)
 	links := regexp.MustCompile(`(?:\]\(|src=")([^):#"]*)(?:#([^)]+))?[)"]`)
 	names := regexp.MustCompile("`([\\w-]+/[\\w/.-]+\\.(?:go|py|sh|mjs))`")
-	texts := testkit.Documents(t)
+	texts := documents(t)
 	for name, text := range texts {
 		for _, m := range names.FindAllStringSubmatch(text, -1) {
 			if _, err := os.Stat(m[1]); err != nil {
@@ -130,7 +129,7 @@ func headings(text string) (all []string) {
 }
 
 // runnable checks a command line, in the repository's folder. It runs nothing. go run ./internal/bench is checked by bench.
-func runnable(t *testing.T, c testkit.Command) error {
+func runnable(t *testing.T, c commandLine) error {
 	words := c.Words
 	for _, w := range words {
 		if regexp.MustCompile(`^(scripts|configs|bench)/\S+\.\w+$`).MatchString(w) {

@@ -7,8 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/posttrain/posttrain/internal/testkit"
 )
 
 // TestFlagSections: help shows each flag once, at most ten of them above the others, and of mappo's ten.
@@ -41,7 +39,7 @@ func TestFlagSections(t *testing.T) {
 // TestCommandGroups: every command is in a group of the help above it. README.md has a row for each of the program's
 // groups, and docs/commands.md a part for each, with all commands that have none below them.
 func TestCommandGroups(t *testing.T) {
-	texts := testkit.Documents(t)
+	texts := documents(t)
 	rows := map[string][]string{}
 	for _, c := range allCommands()[1:] {
 		if c.GroupID == "" && len(c.Parent().Groups()) > 0 {
