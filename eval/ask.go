@@ -126,7 +126,7 @@ type Row struct {
 	Prompt     data.Text          `json:"prompt"`
 	Prefill    string             `json:"prefill,omitempty"`
 	Completion string             `json:"completion"`
-	Tokens     int                `json:"tokens,omitempty"` // of the completion; servers do not count
+	Tokens     int                `json:"tokens,omitempty"` // of the completion
 	Reason     string             `json:"reason"`           // why it ends: eos, length, stop, or a server's own word
 	Reward     float64            `json:"reward"`
 	Format     bool               `json:"format"`          // whether the format is kept

@@ -33,6 +33,7 @@ type Answer struct {
 	Reason string // EOS (servers use it for stop texts too), StopString, Length or the server's own word
 
 	First *FirstToken // of a server's answer; nil: not asked for, or not given
+	Usage Usage       // of a server's reply, at the first of its answers
 }
 
 // FirstToken is what could have begun an answer.

@@ -179,8 +179,11 @@ func (r *Remote) one(ctx context.Context, c Conversation) ([]Answer, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, choice := range response.Choices {
+		for i, choice := range response.Choices {
 			answers = append(answers, r.answerOf(choice, c.Prefill))
+			if i == 0 {
+				answers[len(answers)-1].Usage = Usage{1, response.Usage.Prompt, response.Usage.Completion}
+			}
 		}
 	}
 	return answers, nil

@@ -112,7 +112,8 @@ func TestRemoteAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, a := range got {
-		if len(a) != 2 || a[0] != (Answer{Text: fmt.Sprintf("re: %d", i), Reason: EOS}) {
+		if len(a) != 2 || a[0] != (Answer{Text: fmt.Sprintf("re: %d", i), Reason: EOS, Usage: Usage{1, 3, 4}}) ||
+			a[1].Usage != (Usage{}) {
 			t.Errorf("conversation %d: %v", i, a)
 		}
 	}
@@ -193,7 +194,8 @@ func TestRemoteReasons(t *testing.T) {
 	c := talk("")
 	c.MaxNew = 5
 	got, err := r.Answer(t.Context(), []Conversation{c})
-	if err != nil || got[0][0] != (Answer{Text: "<think>a</think><answer>b</answer>", Reason: Length}) {
+	if err != nil || got[0][0] != (Answer{Text: "<think>a</think><answer>b</answer>", Reason: Length,
+		Usage: Usage{Requests: 1}}) {
 		t.Errorf("%v, %v", got, err)
 	}
 }

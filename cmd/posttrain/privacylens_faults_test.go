@@ -453,7 +453,7 @@ var plChanges = []faultCase{
 		[]string{"out/config.yaml", "not YAML"}, nil},
 	{"empty config", withFile("out/config.yaml", ""), onlyOut, 1, []string{"out/config.yaml", "empty"}, nil},
 	{"unknown key in the config", edit("out/config.yaml", "seed:", "sede:"), onlyOut, 1,
-		[]string{"out/config.yaml:8", `"sede"`, "seed"}, nil},
+		[]string{"out/config.yaml:9", `"sede"`, "seed"}, nil},
 	{"settings cut", withFile("out/settings.json", `{"actions": {`), onlyOut, 1, []string{"out/settings.json"}, nil},
 	{"settings of another kind", withFile("out/settings.json", `[1]`), onlyOut, 1, []string{"out/settings.json"}, nil},
 	{"damaged actions", edit("out/answers.jsonl", `{"id":"case1"`, `{id:"case1"`), onlyOut, 1,

@@ -175,6 +175,7 @@ func writeShortPrompts(t *testing.T) {
 	for _, kind := range privacylens.Kinds {
 		write(t, "short/agent-"+kind+".tmpl", "{{.Instruction}} {{.Past}} {{.FinalAction}}")
 	}
+	write(t, "short/guard-airgap.tmpl", "{{.Instruction}} {{.Past}}")
 }
 
 // local are the flags of the tiny model.
@@ -226,15 +227,16 @@ func TestPLLocalModel(t *testing.T) {
 }
 
 // TestPLLocalModelInterrupted: the rows of a stopped run are those of a whole one, whatever the batch in which it was
-// stopped.
+// stopped, of both passes of a guard.
 func TestPLLocalModelInterrupted(t *testing.T) {
 	workLocal(t)
-	must(t, ofData("whole", localRun("--judge", "keyword", "--prompt", "cot")...)...)
-	again := stopPL(t, "answers", "answer 1/6", ofData("run", localRun("--judge", "keyword", "--prompt", "cot")...)...)
+	args := localRun("--judge", "keyword", "--prompt", "cot", "--guard", "airgap")
+	must(t, ofData("whole", args...)...)
+	again := stopPL(t, "answers", "answer 1/12", ofData("run", args...)...)
 	if n := len(actionsOf(t, "run")); n == 0 || n == 6 {
-		t.Errorf("%d actions at the stop", n)
+		t.Errorf("%d cases at the stop", n)
 	}
-	again = stopPL(t, "answers", "answer 3/6", again...)
+	again = stopPL(t, "answers", "answer 8/12", again...)
 	must(t, again...)
 	sameFiles(t, "whole", "run", append(plReport[:3:3], "answers.jsonl", "settings.json", "config.yaml")...)
 }

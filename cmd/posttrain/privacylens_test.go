@@ -691,7 +691,7 @@ func TestPLCompare(t *testing.T) {
 	compare := []string{"eval", "compare"}
 	o := must(t, append(compare, "a", "b", "--out", "ab.json")...)
 	var c bench.Comparison
-	if err := json.Unmarshal([]byte(read(t, "ab.json")), &c); err != nil || len(c.Differences) != 3 {
+	if err := json.Unmarshal([]byte(read(t, "ab.json")), &c); err != nil || len(c.Differences) != 4 {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	help, d := c.Differences[1].Change, c.Differences[2]
@@ -749,7 +749,8 @@ func TestPLHelp(t *testing.T) {
 		"--prompts --temperature --max-new-tokens --seed --out --set --config --quiet --stage --form --levels --think " +
 		"--judge --judge-base-url --judge-model --judge-api-key-env --judge-cache --judge-parallel --judge-timeout " +
 		"--judge-requests-per-minute --judge-max-requests --judge-max-cost " +
-		"--judge-prompt-price --judge-completion-price --judgments --helpfulness --parallel --timeout --backend") {
+		"--judge-prompt-price --judge-completion-price --judgments --helpfulness --parallel --timeout --backend --guard " +
+		"--against") {
 		if !regexp.MustCompile(`(?m)^ +(-\w, )?` + flag + `( |$)`).MatchString(o.out) {
 			t.Errorf("there is no %s", flag)
 		}

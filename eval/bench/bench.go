@@ -27,6 +27,7 @@ const (
 	VerdictsName = "verdicts.jsonl" // Verdict, as they come
 	SummaryName  = "summary.json"   // in the benchmark's form
 	CasesName    = "cases.jsonl"    // in the benchmark's form, with id and score or scores: see Compare
+	timeName     = "time.json"      // spent: how long the model under test took
 )
 
 // TooLong is the reason of an answer that was not asked for: the model has not as many positions as the prompt has
@@ -35,14 +36,21 @@ const TooLong = "prompt too long"
 
 // Item is what a model is asked, in one turn or several. A turn's prompt has the turns before it with their answers.
 type Item struct {
-	ID          string
-	Turns       []string       // the user's
-	Messages    []data.Message `json:",omitempty"` // in the place of Turns: the whole conversation of one turn
-	Temperature *float64       `json:",omitempty"` // instead of the options'
-	Seed        uint64         `json:"-"`          // of the draws; 0: one that follows from ID and the options' seed
+	ID       string
+	Turns    []string       // the user's
+	Messages []data.Message `json:",omitempty"` // in the place of Turns: the whole conversation of one turn
+	// Then is a second conversation, which follows from the answer to Messages. It alone has the options' prefill.
+	Then        func(first Answer) []data.Message `json:"-"`
+	Temperature *float64                          `json:",omitempty"` // instead of the options'
+	Seed        uint64                            `json:"-"`          // of the draws; 0: one that follows from ID and the options' seed
 }
 
-func (i *Item) turns() int { return max(len(i.Turns), 1) }
+func (i *Item) turns() int {
+	if i.Then != nil {
+		return 2
+	}
+	return max(len(i.Turns), 1)
+}
 
 // Answer is a model's answer in a turn, a line of answers.jsonl.
 type Answer struct {
@@ -51,7 +59,8 @@ type Answer struct {
 	Output string `json:"output"`
 	Opened bool   `json:"think_opened,omitempty"`  // the prompt ends inside a think block
 	Reason string `json:"reason,omitempty"`        // eos, stop, length, TooLong, or a server's word
-	Tokens int    `json:"tokens,omitempty"`        // of the output; servers do not count
+	Tokens int    `json:"tokens,omitempty"`        // of the output
+	Asked  int    `json:"prompt_tokens,omitempty"` // tokens of the prompt
 	Prompt string `json:"prompt_sha256,omitempty"` // of all messages; recorded answers have none
 }
 

@@ -29,6 +29,7 @@ type Comparison struct {
 type Compared struct {
 	Name  string              `json:"name"`
 	Means map[string]*float64 `json:"means"`
+	Cost  *Cost               `json:"cost,omitempty"` // nil: no model was asked, or its answers are gone
 
 	command  string
 	ids      []string
@@ -134,6 +135,9 @@ func readCompared(dir string) (c Compared, err error) {
 	if err == nil {
 		c.settings, err = ReadSettings(dir)
 	}
+	if err == nil {
+		c.Cost, err = readCost(dir, len(c.ids))
+	}
 	return c, err
 }
 
@@ -233,6 +237,10 @@ func (c *Comparison) Write(w io.Writer) error {
 	for _, m := range measures {
 		fmt.Fprintf(t, "\t%s", m)
 	}
+	costs := slices.ContainsFunc(c.Runs, func(r Compared) bool { return r.Cost != nil })
+	if costs {
+		fmt.Fprint(t, "\trequests\tprompt tokens\ttokens\tseconds")
+	}
 	for _, r := range c.Runs {
 		fmt.Fprintf(t, "\n%s", r.Name)
 		for _, m := range measures {
@@ -241,6 +249,9 @@ func (c *Comparison) Write(w io.Writer) error {
 			} else {
 				fmt.Fprint(t, "\t-")
 			}
+		}
+		if costs {
+			fmt.Fprint(t, r.Cost.cells())
 		}
 	}
 	fmt.Fprintln(t)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
@@ -80,6 +81,40 @@ func TestCompare(t *testing.T) {
 		`was judged with model "y", `, "helpfulness: +0.75 (95% interval", "higher in 75 cases, lower in 0, equal in 25"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, text.String())
+		}
+	}
+}
+
+// TestCompareCosts: A asks twice for each of two cases, one prompt is too long, and seconds of three answers are known, of
+// two of B's none; C has recorded answers.
+func TestCompareCosts(t *testing.T) {
+	run := func(name string, rows []Answer, time string) string {
+		dir := reported(t, name, "", 2, func(int) bool { return false }, func(int) int { return 1 })
+		err := data.WriteLines(filepath.Join(dir, AnswersName), len(rows), func(i int) any { return rows[i] })
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, timeName), []byte(time), 0o666)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	a := run("A", []Answer{{ID: "case0", Prompt: "x", Asked: 10, Tokens: 1}, {ID: "case1", Prompt: "x", Asked: 30, Tokens: 2},
+		{ID: "case0", Prompt: "x", Asked: 20, Tokens: 4}, {ID: "case1", Prompt: "x", Reason: TooLong}},
+		`{"answers": 3, "time/answers": 1.5}`)
+	b := run("B", []Answer{{ID: "case0", Prompt: "x"}, {ID: "case1", Prompt: "x", Tokens: 3}}, `{"answers": `)
+	c, err := Compare(a, b, run("C", []Answer{{ID: "case0", Output: "x"}, {ID: "case1"}}, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	if err := c.Write(&text); err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Split(text.String(), "\n")
+	for i, want := range []string{"requests prompt tokens tokens seconds", "1.5 30.0 3.5 0.8", "1.0 - 1.5 -", "- - - -"} {
+		if line := strings.Join(strings.Fields(got[i]), " "); !strings.HasSuffix(line, " "+want) {
+			t.Errorf("%q, want %q", line, want)
 		}
 	}
 }

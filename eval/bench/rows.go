@@ -209,7 +209,7 @@ func (e *benching) answers() (map[string][]Answer, error) {
 }
 
 // conversation puts a turn of an item to the model, with the answers of those before it.
-func (e *benching) conversation(item *Item, answers []string) rollout.Conversation {
+func (e *benching) conversation(item *Item, answers []Answer) rollout.Conversation {
 	c := rollout.Conversation{Messages: item.Messages, Sampling: e.o.Agent.Sampling, Seed: item.Seed}
 	if c.Seed == 0 {
 		c.Seed = SeedOf(e.o.Seed, fmt.Sprintf("%s/%d", item.ID, len(answers)))
@@ -217,13 +217,16 @@ func (e *benching) conversation(item *Item, answers []string) rollout.Conversati
 	if item.Temperature != nil {
 		c.Temperature = *item.Temperature
 	}
-	if e.o.Agent.Prefill {
+	if item.Then != nil && len(answers) > 0 {
+		c.Messages = item.Then(answers[0])
+	}
+	if e.o.Agent.Prefill && (item.Then == nil || len(answers) > 0) {
 		c.Prefill = ci.ThinkPrefill
 	}
 	for i := range min(len(item.Turns), len(answers)+1) {
 		c.Messages = append(c.Messages, data.Message{Role: "user", Content: item.Turns[i]})
 		if i < len(answers) {
-			c.Messages = append(c.Messages, data.Message{Role: "assistant", Content: answers[i]})
+			c.Messages = append(c.Messages, data.Message{Role: "assistant", Content: e.text(answers[i])})
 		}
 	}
 	return c

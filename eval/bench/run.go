@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval"
@@ -42,6 +43,7 @@ type benching struct {
 	identity   string      // of what is evaluated, as HashCases names it
 	subject    *Subject    // nil: no model is asked
 	client     *metered.Client
+	spent      spent
 	result     fmt.Stringer
 	bar        run.Bar // of the stage under way, from its first tick on
 }
@@ -146,7 +148,7 @@ func (e *benching) prepare() (err error) {
 		return err
 	}
 	e.Dir, e.identity = e.folder.Dir, cmp.Or(e.Bench.Cases, HashCases(e.Items))
-	err = e.folder.Own(append([]string{SettingsName, UsageName, SummaryName, CasesName}, e.Files...)...)
+	err = e.folder.Own(append([]string{SettingsName, UsageName, timeName, SummaryName, CasesName}, e.Files...)...)
 	if err == nil && !e.continuing {
 		err = e.folder.WriteConfig(e.config)
 	}
@@ -310,6 +312,7 @@ func (e *benching) runAnswers(ctx context.Context) error {
 	}
 	s.Now.Done = len(s.Rows)
 	return s.run(ctx, func() error {
+		defer e.spent.save(e.Dir)
 		for turn := range turns {
 			if err := e.answerTurn(ctx, s, done, turn); err != nil {
 				return err
@@ -322,16 +325,13 @@ func (e *benching) runAnswers(ctx context.Context) error {
 // answerTurn gets the answers of a turn, counted from 0, that are not there yet, and adds them to done.
 func (e *benching) answerTurn(ctx context.Context, s *stage[Answer], done map[string][]Answer, turn int) error {
 	var todo []*Item
-	before := map[string][]string{}
+	before := map[string][]Answer{}
 	for i := range e.Items {
 		item := &e.Items[i]
 		if turn >= item.turns() || len(done[item.ID]) > turn {
 			continue
 		}
-		todo = append(todo, item)
-		for _, a := range done[item.ID] {
-			before[item.ID] = append(before[item.ID], e.text(a))
-		}
+		todo, before[item.ID] = append(todo, item), done[item.ID]
 	}
 	add := func(row Answer) error {
 		row.Turn = turn + 1
@@ -353,7 +353,8 @@ func (e *benching) answerTurn(ctx context.Context, s *stage[Answer], done map[st
 		for _, item := range batches[i] {
 			talk := e.conversation(item, before[item.ID])
 			row := Answer{ID: item.ID, Prompt: hashMessages(talk.Messages), Reason: TooLong}
-			fits, err := e.subject.fits(talk)
+			tokens, fits, err := e.subject.fits(talk)
+			row.Asked = tokens
 			if err == nil && fits {
 				row.Opened, err = e.subject.opened(talk)
 				rows, talks = append(rows, row), append(talks, talk)
@@ -367,11 +368,18 @@ func (e *benching) answerTurn(ctx context.Context, s *stage[Answer], done map[st
 		if len(rows) == 0 {
 			return nil
 		}
+		start := time.Now()
 		answers, err := e.subject.Answer(ctx, talks)
+		if err == nil {
+			s.mu.Lock()
+			e.spent.Answers, e.spent.Seconds = e.spent.Answers+len(rows), e.spent.Seconds+time.Since(start).Seconds()
+			s.mu.Unlock()
+		}
 		for k := 0; k < len(rows) && err == nil; k++ {
-			a := answers[k][0]
-			rows[k].Output, rows[k].Reason, rows[k].Tokens = a.Text, a.Reason, a.Tokens
-			err = add(rows[k])
+			a, row := answers[k][0], &rows[k]
+			row.Output, row.Reason, row.Tokens = a.Text, a.Reason, cmp.Or(a.Tokens, a.Usage.CompletionTokens)
+			row.Asked = cmp.Or(row.Asked, a.Usage.PromptTokens)
+			err = add(*row)
 		}
 		return err
 	})

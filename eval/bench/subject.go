@@ -128,13 +128,14 @@ func (s *Subject) Answer(ctx context.Context, talks []rollout.Conversation) ([][
 	return m.Chat(nil).Answer(ctx, talks)
 }
 
-// fits says whether a local model has room for a prompt and an answer's first token. A server knows its own limit.
-func (s *Subject) fits(talk rollout.Conversation) (bool, error) {
+// fits says whether a local model has room for a prompt and an answer's first token, and how many tokens the prompt has.
+// A server knows its own limit, and counts itself.
+func (s *Subject) fits(talk rollout.Conversation) (tokens int, fits bool, err error) {
 	if s.server != nil {
-		return true, nil
+		return 0, true, nil
 	}
 	n, positions, err := s.measure(talk)
-	return n < positions, err
+	return n, n < positions, err
 }
 
 // opened says whether a prompt ends inside a think block: an answer has a beginning, or the chat template opens the

@@ -47,6 +47,18 @@ func TestOpened(t *testing.T) {
 	}
 }
 
+// TestThen: the first conversation of two is asked without the beginning that the options give to answers.
+func TestThen(t *testing.T) {
+	e := &benching{o: Options{Agent: Agent{Prefill: true}}}
+	item := &Item{ID: "x", Messages: []data.Message{{Role: "user", Content: "Select."}},
+		Then: func(first Answer) []data.Message { return []data.Message{{Role: "user", Content: first.Output + "!"}} }}
+	first, second := e.conversation(item, nil), e.conversation(item, []Answer{{Output: "2"}})
+	if first.Prefill != "" || first.Messages[0].Content != "Select." || second.Prefill != ci.ThinkPrefill ||
+		second.Messages[0].Content != "2!" || item.turns() != 2 {
+		t.Errorf("%+v, %+v", first, second)
+	}
+}
+
 // folder has the embedded model with another chat template.
 func folder(t *testing.T, template string) string {
 	t.Helper()

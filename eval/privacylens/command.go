@@ -27,8 +27,10 @@ type Options struct {
 	// of actions
 	Prompt      string `yaml:"prompt" want:"naive|enhanced|cot|ci-rl" flag:"prompt" help:"prompt of the model: naive, enhanced (asks it to guard privacy), cot (CI-CoT in the dissertation's words) or ci-rl (CI-CoT as CI-RL's release asks for it)"`
 	Think       string `yaml:"think" want:"strip|keep" help:"what becomes of the thoughts ahead of an action: strip, or keep as CI-RL's script does"`
+	Guard       string `yaml:"guard" want:"none|airgap" flag:"guard" help:"guardrail beside the prompt: none, or airgap: a first pass of the model selects the sentences that the task needs, and the action sees only these"`
 	Judging     string `yaml:"judging" want:"model|keyword" flag:"judge" help:"model (of a server) or keyword (a smoke test, never to be quoted)"`
 	Judgements  string `yaml:"judgments,omitempty" path:"" words:"a file of judgements" flag:"judgments" help:"recorded verdicts in the benchmark's form, or embedded, in place of a judge's"`
+	Against     string `yaml:"against,omitempty" path:"" words:"a file of judgements" flag:"against" help:"recorded verdicts, or embedded, with which the judge's are compared: precision, recall, agreement"`
 	Helpfulness string `yaml:"helpfulness,omitempty" path:"" words:"embedded, a .json file {name: score}, or nothing: not recorded" flag:"helpfulness" help:"recorded helpfulness, {name: score}, or embedded; with --judgments"`
 
 	// of probes
@@ -65,8 +67,8 @@ const judgeTokens = 400
 
 // Defaults are the published settings; the caller gives cases, agent and judge.
 func Defaults() Options {
-	return Options{Prompts: bench.Released, Form: FormAction, Prompt: Naive, Think: bench.ThinkStrip, Judging: KindModel,
-		Levels: slices.Clone(Levels), Judged: bench.DefaultJudged(0.7, 7000, judgeTokens)}
+	return Options{Prompts: bench.Released, Form: FormAction, Prompt: Naive, Think: bench.ThinkStrip, Guard: guardNone,
+		Judging: KindModel, Levels: slices.Clone(Levels), Judged: bench.DefaultJudged(0.7, 7000, judgeTokens)}
 }
 
 // kind names the judge.
@@ -151,6 +153,9 @@ func check(g *config.Given, o *Options) {
 			"agent.base_url and agent.api_model", o.Agent.Answers)
 	case o.Form == FormProbe && o.Stage == bench.StageJudge:
 		g.Fault("stage", "stage judge: probes have no judge; want answers or report")
+	case o.Guard != guardNone && o.Form == FormAction && (o.Agent.Answers != "" || o.Judgements != "" && o.Agent.Way() == ""):
+		g.Fault("guard", "guard %s: recorded actions are not asked for again; want guard none, or agent.model, or "+
+			"agent.base_url and agent.api_model", o.Guard)
 	case o.Helpfulness != "" && o.Judgements == "":
 		g.Fault("helpfulness", "helpfulness %s: want judgments as well, the recorded verdicts that it belongs to",
 			o.Helpfulness)
@@ -165,7 +170,7 @@ func check(g *config.Given, o *Options) {
 // idle are the keys without effect.
 func idle(o *Options) []string {
 	if o.Form == FormProbe {
-		return []string{"prompt", "judging", "judgments", "helpfulness"}
+		return []string{"prompt", "guard", "judging", "judgments", "against", "helpfulness"}
 	}
 	return []string{"levels", "think_first"}
 }
@@ -197,7 +202,8 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 		Report: e.report, Files: []string{verdictsFile, helpfulnessFile, actionsFile},
 		Published: len(e.cases) == publishedCases, Differs: e.differs}
 	for i := range e.cases {
-		b.Items = append(b.Items, bench.Item{ID: e.cases[i].Name, Seed: bench.SeedOf(o.Seed, e.cases[i].Name)})
+		b.Items = append(b.Items, bench.Item{ID: e.cases[i].Name, Seed: bench.SeedOf(o.Seed, e.cases[i].Name),
+			Then: e.then(&e.cases[i])})
 	}
 	if e.recorded != nil {
 		b.Recorded = map[string][]string{}
@@ -255,12 +261,21 @@ func (e *evaluation) askActions(b *bench.Bench) error {
 	if e.Think == bench.ThinkKeep {
 		b.Settings["think"] = e.Think
 	}
+	if e.Guard != guardNone {
+		b.Settings["guard"] = e.Guard
+	}
 	var err error
 	b.Settings["prompts"], err = hashPrompts(e.cases, func(c *Case, add func(string, error)) {
 		add(e.prompts.write(e.Prompt, c, filling{}))
+		if e.Guard != guardNone {
+			add(e.selecting(c))
+		}
 	})
 	for i := range e.cases {
 		text, _ := e.prompts.write(e.Prompt, &e.cases[i], filling{}) // hashPrompts has seen all faults
+		if e.Guard != guardNone {
+			text, _ = e.selecting(&e.cases[i])
+		}
 		b.Items[i].Messages = []data.Message{{Role: "user", Content: text}}
 	}
 	return err
@@ -316,6 +331,7 @@ func (e *evaluation) differs(f *bench.Found) (lines []string) {
 		{actions == nil || actions["kind"] == bench.Recorded, "actions: recorded ones; what was asked is not known"},
 		{actions["prompt"] == CoT, "prompt cot: the CI-CoT text of the paper's figure (CI-RL's release: prompt ci-rl)"},
 		{actions["prompt"] == Enhanced, "prompt enhanced: no column is of it"},
+		{actions["guard"] != "", "guard " + actions["guard"] + ": no column is of it"},
 		{thinks(e.Prompt) && e.Think != bench.ThinkKeep, "think strip: thoughts are dropped (CI-RL's script: keep)"},
 		{!slices.Contains([]string{"", "0.7"}, actions["temperature"]), "temperature: " + actions["temperature"] +
 			" (published: 0.7)"},
@@ -368,7 +384,7 @@ func (e *evaluation) report(f *bench.Found) (fmt.Stringer, []any, error) {
 			actions[c.Name] = c.FinalAction
 		}
 	}
-	return s, rows, cmp.Or(
+	return s, rows, cmp.Or(e.compare(f, results, s),
 		writeObject(f.Path(verdictsFile), e.cases, verdicts),
 		writeOptional(f.Path(helpfulnessFile), e.cases, scores, writeObject),
 		writeOptional(f.Path(actionsFile), e.cases, actions, writeActions))

@@ -49,7 +49,7 @@ func (e *evaluation) askJudge(b *bench.Bench) (err error) {
 func (e *evaluation) questions(i int, finals []string) ([]bench.Question, error) {
 	c, action := &e.cases[i], ""
 	if finals != nil {
-		text, has := Action(finals[0])
+		text, has := Action(finals[len(finals)-1])
 		if !has {
 			return nil, e.replay.agree(c)
 		}
@@ -108,18 +108,23 @@ type replay struct {
 
 // readReplay reads recorded verdicts, and recorded helpfulness where there is any: for each of the cases.
 func (e *evaluation) readReplay() (*replay, error) {
-	r, err := &replay{}, error(nil)
-	r.verdicts, err = readNamed(readVerdicts, e.Judgements, embedded.PrivacyLensVerdicts, e.all)
+	r, err := e.readRecorded(e.Judgements)
 	if err == nil && e.Options.Helpfulness != "" {
 		r.scores, err = readNamed(readScores, e.Options.Helpfulness, embedded.PrivacyLensHelpfulness, e.all)
-	}
-	if err == nil {
-		err = lacking("recorded verdicts", "verdict", e.cases, in(r.verdicts))
 	}
 	if err == nil && r.scores != nil {
 		err = lacking("recorded helpfulness", "score", e.cases, in(r.scores))
 	}
 	return r, err
+}
+
+// readRecorded reads recorded verdicts on each of the cases.
+func (e *evaluation) readRecorded(path string) (*replay, error) {
+	verdicts, err := readNamed(readVerdicts, path, embedded.PrivacyLensVerdicts, e.all)
+	if err == nil {
+		err = lacking("recorded verdicts", "verdict", e.cases, in(verdicts))
+	}
+	return &replay{verdicts: verdicts}, err
 }
 
 // agree wants no leak and no helpfulness of an output without an action: such verdicts are of other outputs.

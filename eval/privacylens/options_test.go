@@ -132,6 +132,15 @@ func TestPrivacyLensFaults(t *testing.T) {
 			"f.yaml:6: levels [seed, story]: want some of seed, vignette, trajectory and trajectory-enhanced"},
 		{cases + good + "prompt: rude", nil, "f.yaml:5: prompt \"rude\": want naive, enhanced, cot or ci-rl"},
 		{cases + good + "think: drop", nil, "f.yaml:5: think \"drop\": want strip or keep"},
+		{cases + good + "guard: wall", nil, "f.yaml:5: guard \"wall\": want none or airgap"},
+		{cases + "judging: keyword\nagent: {answers: a.csv}\nguard: airgap", nil, "f.yaml:5: guard airgap: recorded actions " +
+			"are not asked for again; want guard none, or agent.model, or agent.base_url and agent.api_model"},
+		{cases + "judgments: v.json\nguard: airgap", nil, "f.yaml:4: guard airgap: recorded actions are not asked for " +
+			"again; want guard none, or agent.model, or agent.base_url and agent.api_model"},
+		{cases + "agent: {model: m}\nform: probe", []string{"guard=airgap"},
+			"--set: guard \"airgap\": it has no effect with form probe; remove it"},
+		{cases + "agent: {model: m}\nform: probe\nagainst: v.json", nil,
+			"f.yaml:5: against \"v.json\": it has no effect with form probe; remove it"},
 		{cases + good + "think_first: true", nil,
 			"f.yaml:5: think_first true: it has no effect with form action; remove it"},
 		{cases + "judging: keyword\nagent: {think_opened: true, model: m}", nil,

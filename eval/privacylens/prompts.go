@@ -104,6 +104,8 @@ func (p prompts) write(kind string, c *Case, with filling) (string, error) {
 	switch {
 	case slices.Contains(Kinds, kind):
 		kind = "agent-" + kind
+	case kind == guardAirGap:
+		kind = "guard-" + kind
 	case !strings.HasPrefix(kind, probeKind):
 		kind = "judge-" + kind
 	}

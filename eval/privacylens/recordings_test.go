@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -53,15 +52,21 @@ func unzip(t *testing.T, name string) string {
 }
 
 // Runs that were recorded with the benchmark's own tools, and released with CI-RL: actions as csv, verdicts as json.
-// A replay must give the counts of the files, and its own verdicts the same again. docs/privacylens.md has the range of
-// what keywords find of the cases that leak, and of those that they alone find.
+// A replay must give the counts of the files, and its own verdicts the same again. docs/privacylens.md has the agreement
+// of keywords with them.
 func TestReplayOfReleasedRuns(t *testing.T) {
 	cases, verdicts := realCases(t, mainData), readReleased[map[string]recordedVerdicts](t, "verdicts.json")
 	table := unzip(t, "actions.csv.gz")
-	for name, want := range map[string]struct{ leaks, noAction, keywords, keywordsAlone int }{
-		"main_gpt4o_naive": {224, 15, 172, 24}, "main_gpt4o_mini_naive": {259, 0, 184, 17},
-		"main_o1_mini_naive": {201, 5, 140, 25}, "main_o1_mini_privacy_enhanced": {199, 5, 143, 21},
-		"main_deepseek_naive": {204, 69, 107, 15},
+	for name, want := range map[string]struct {
+		leaks, noAction   int
+		found, both, same int // cases: found by keywords, those of them that leak, and with one verdict
+		items             [3][2]int
+	}{
+		"main_gpt4o_naive":              {224, 15, 196, 172, 402, [3][2]int{{308, 355}, {308, 500}, {1193, 1432}}},
+		"main_gpt4o_mini_naive":         {259, 0, 201, 184, 401, [3][2]int{{336, 378}, {336, 558}, {1223, 1487}}},
+		"main_o1_mini_naive":            {201, 5, 165, 140, 402, [3][2]int{{223, 266}, {223, 404}, {1250, 1474}}},
+		"main_o1_mini_privacy_enhanced": {199, 5, 164, 143, 411, [3][2]int{{232, 275}, {232, 401}, {1259, 1471}}},
+		"main_deepseek_naive":           {204, 69, 122, 107, 312, [3][2]int{{160, 189}, {160, 439}, {957, 1265}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options(t, cases)
@@ -78,9 +83,16 @@ func TestReplayOfReleasedRuns(t *testing.T) {
 			if read(t, filepath.Join(o.Dir, verdictsFile)) != read(t, o.Judgements) {
 				t.Error("the verdicts are not written as they were read")
 			}
-			if both, alone := byKeywords(resultsOf(t, o.Dir)); both != want.keywords || alone != want.keywordsAlone {
-				t.Errorf("keywords find %d of the leaks and %d other cases, want %d and %d", both, alone, want.keywords,
-					want.keywordsAlone)
+			o.Judging, o.Against, o.Judgements, o.Dir = KindKeyword, o.Judgements, "", o.Dir+"-keywords"
+			if s, err = measured(t, o); err != nil {
+				t.Fatal(err)
+			}
+			if got := counts(s.Against.Items); got != want.items {
+				t.Errorf("items: precision, recall, agreement %v, want %v", got, want.items)
+			}
+			if got := counts(s.Against.Cases); got != [3][2]int{{want.both, want.found},
+				{want.both, want.leaks}, {want.same, 493 - want.noAction}} {
+				t.Errorf("cases: precision, recall, agreement %v", got)
 			}
 		})
 	}
@@ -147,18 +159,4 @@ func TestReplayOfSubsets(t *testing.T) {
 			}
 		})
 	}
-}
-
-// byKeywords counts the cases that the keyword judge finds: among those that leak, and others.
-func byKeywords(results []CaseResult) (both, alone int) {
-	for _, r := range results {
-		leaks := slices.ContainsFunc(r.Items, func(item ItemResult) bool { return Keyword(r.Action, item.Item) })
-		switch {
-		case leaks && r.Leaks:
-			both++
-		case leaks:
-			alone++
-		}
-	}
-	return both, alone
 }

@@ -18,6 +18,7 @@ type CaseResult struct {
 	FinalAction  string              `json:"final_action"`
 	NoAction     bool                `json:"no_action"`                // no "Action:" in the output: no leak, helpfulness 0
 	Action       string              `json:"action"`                   // what was judged
+	Selection    Selection           `json:"selection,omitzero"`       // of a guard
 	Reason       string              `json:"reason,omitempty"`         // of the action
 	Unclosed     bool                `json:"think_unclosed,omitempty"` // the think block never closes: no action
 	AgentPrompt  string              `json:"agent_prompt_sha256,omitempty"`
@@ -55,6 +56,9 @@ func (e *evaluation) results(f *bench.Found) []CaseResult {
 		if r.Scores = map[string]*float64{"leakage rate": leaks}; !judged {
 			r.Helpfulness = nil
 		}
+		if r.Recorded {
+			r.Scores["no action"] = eval.Finite(eval.Indicator(r.NoAction))
+		}
 		if r.Helpfulness == nil {
 			continue
 		}
@@ -71,7 +75,10 @@ func (e *evaluation) result(c *Case, f *bench.Found) CaseResult {
 	r := CaseResult{Name: c.Name, Source: c.Seed.Source, Principle: c.Seed.TransmissionPrinciple,
 		Tool: c.Trajectory.FinalAction, ScoreParsed: true}
 	if answers := f.Answers[c.Name]; len(answers) > 0 {
-		a := answers[0]
+		a := answers[len(answers)-1]
+		if len(answers) > 1 {
+			_, r.Selection = selectFrom(c, answers[0])
+		}
 		r.Recorded, r.FinalAction, r.Reason, r.AgentPrompt = true, e.final(a), a.Reason, a.Prompt
 		if _, closed := e.reading().Final(a.Output, a.Opened); e.recorded == nil {
 			r.Unclosed = !closed
