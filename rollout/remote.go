@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sashabaranov/go-openai"
@@ -121,39 +120,22 @@ func (r *Remote) Answer(ctx context.Context, conversations []Conversation) ([][]
 			return nil, err
 		}
 	}
-	inner, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	answers := make([][]Answer, len(conversations))
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	done := 0
-	for range min(r.options.Parallel, len(conversations)) {
-		wg.Go(func() {
-			for inner.Err() == nil {
-				i := int(next.Add(1)) - 1
-				if i >= len(conversations) {
-					return
-				}
-				a, err := r.one(inner, conversations[i])
-				if err != nil {
-					cancel(err)
-					return
-				}
-				r.mu.Lock()
-				answers[i], done = a, done+1
-				r.options.Tick(done)
-				r.mu.Unlock()
-			}
-		})
+	answers, done := make([][]Answer, len(conversations)), 0
+	err := InParallel(ctx, r.options.Parallel, len(conversations), func(ctx context.Context, i int) error {
+		a, err := r.one(ctx, conversations[i])
+		if err != nil {
+			return err
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		answers[i], done = a, done+1
+		r.options.Tick(done)
+		return nil
+	})
+	if done < len(conversations) {
+		return nil, err
 	}
-	wg.Wait()
-	switch {
-	case done == len(conversations): // even if the context has ended meanwhile
-		return answers, nil
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	}
-	return nil, context.Cause(inner)
+	return answers, nil // even if the context has ended meanwhile
 }
 
 // check refuses what OpenAI's protocol cannot ask for.

@@ -131,7 +131,7 @@ func (e *benching) judgeAll(ctx context.Context, questions []Question) error {
 	return s.run(ctx, func() error {
 		err := asked.check(patience)
 		if err == nil {
-			err = InParallel(ctx, parallel, len(todo), func(ctx context.Context, i int) (fault error) {
+			err = rollout.InParallel(ctx, parallel, len(todo), func(ctx context.Context, i int) (fault error) {
 				v, err := e.ask(ctx, todo[i])
 				if err == nil {
 					err = s.note(v, func(p *Progress) { count(p, v); fault = asked.check(patience) })

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/posttrain/posttrain/data"
@@ -262,30 +260,6 @@ func (e *benching) found() (*Found, error) {
 	return f, nil
 }
 
-// InParallel does n pieces of work, a number of them at a time, started in order. The first error or the end of the
-// context stops it; it waits for the work under way. The error of an ended context is its cause.
-func InParallel(ctx context.Context, parallel, n int, work func(ctx context.Context, i int) error) error {
-	inner, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var begun atomic.Int64
-	var wg sync.WaitGroup
-	for range min(max(parallel, 1), n) {
-		wg.Go(func() {
-			for inner.Err() == nil {
-				i := int(begun.Add(1)) - 1
-				if i >= n {
-					return
-				}
-				if err := work(inner, i); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return cmp.Or(context.Cause(ctx), context.Cause(inner))
-}
-
 // runAnswers asks the model under test for the answers that are not there yet, turn by turn.
 func (e *benching) runAnswers(ctx context.Context) error {
 	if e.none {
@@ -347,7 +321,7 @@ func (e *benching) answerTurn(ctx context.Context, s *stage[Answer], done map[st
 	}
 	parallel, batch := e.subject.atOnce()
 	batches := slices.Collect(slices.Chunk(todo, batch))
-	return InParallel(ctx, parallel, len(batches), func(ctx context.Context, i int) error {
+	return rollout.InParallel(ctx, parallel, len(batches), func(ctx context.Context, i int) error {
 		var rows []Answer
 		var talks []rollout.Conversation
 		for _, item := range batches[i] {

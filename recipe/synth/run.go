@@ -20,6 +20,7 @@ import (
 	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/rollout"
 )
 
 // The files of a run's folder, beside its config and, of a model, its replies.
@@ -190,7 +191,7 @@ func (w *writing) write(ctx context.Context, m *model) error {
 	defer bar.Close()
 	done := make(chan int, len(w.seeds))
 	// Twice as many callers keep the server busy while replies go to disk.
-	err := bench.InParallel(ctx, 2*w.o.Writer.Parallel-1, len(w.seeds), func(ctx context.Context, i int) (err error) {
+	err := rollout.InParallel(ctx, 2*w.o.Writer.Parallel-1, len(w.seeds), func(ctx context.Context, i int) (err error) {
 		s := w.seeds[i]
 		if w.sketches[i], w.asked[i], err = m.vignettes(ctx, s); err != nil {
 			return err

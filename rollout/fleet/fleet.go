@@ -150,29 +150,15 @@ func (f *Fleet) answerAll(ctx context.Context, w written, requests []rollout.Req
 		defer f.mu.Unlock()
 		f.free.Broadcast()
 	})()
-	work := make(chan int, len(open))
-	for _, i := range open {
-		work <- i
-	}
-	close(work)
-	var wg sync.WaitGroup
-	for range min(len(open), f.options.Parallel*len(f.servers)) {
-		wg.Go(func() {
-			for i := range work {
-				c, err := f.answer(ctx, w, requests[i])
-				if err != nil {
-					cancel(fmt.Errorf("request %d: %w", i, err))
-					return
-				}
-				completions[i] = c
-			}
-		})
-	}
-	wg.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil
+	return rollout.InParallel(ctx, f.options.Parallel*len(f.servers), len(open), func(ctx context.Context, k int) error {
+		c, err := f.answer(ctx, w, requests[open[k]])
+		if err != nil {
+			cancel(fmt.Errorf("request %d: %w", open[k], err))
+			return err
+		}
+		completions[open[k]] = c
+		return nil
+	})
 }
 
 // answer asks servers until one gives a completion, or none is left that has the weights.

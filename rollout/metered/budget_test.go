@@ -61,7 +61,7 @@ func TestBudgetOfCost(t *testing.T) {
 		o.Parallel, o.MaxTokens, o.PromptPrice, o.CompletionPrice, o.MaxCost = 4, 10, 1e4, 2e4, 10
 	})
 	// A request costs 60/100 + 5/50 = 0.7; before, 115/100 + 10/50 = 1.35 is set aside.
-	err := inParallel(t.Context(), 100, 4, func(ctx context.Context, i int) error {
+	err := rollout.InParallel(t.Context(), 4, 100, func(ctx context.Context, i int) error {
 		_, err := c.Ask(ctx, fmt.Sprintf("%s%02d", prompt, i))
 		return err
 	})
@@ -124,7 +124,7 @@ func TestRequestsPerMinute(t *testing.T) {
 }
 
 func askMany(ctx context.Context, c *Client, n int) error {
-	return inParallel(ctx, n, c.options.Parallel, func(ctx context.Context, i int) error {
+	return rollout.InParallel(ctx, c.options.Parallel, n, func(ctx context.Context, i int) error {
 		_, err := c.Ask(ctx, fmt.Sprintf("%252d", i))
 		return err
 	})

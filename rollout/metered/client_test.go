@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/rollout"
 
 	"github.com/posttrain/posttrain/data"
 )
@@ -52,7 +53,7 @@ func verdict(prompt string) string { return "Answer: Yes, to <" + prompt + ">" }
 
 // judgeAll asks all questions and checks every reply.
 func judgeAll(ctx context.Context, c *Client, n int, each func(i int)) error {
-	return inParallel(ctx, n, c.options.Parallel, func(ctx context.Context, i int) error {
+	return rollout.InParallel(ctx, c.options.Parallel, n, func(ctx context.Context, i int) error {
 		reply, err := c.Ask(ctx, question(i))
 		if err == nil && reply != verdict(question(i)) {
 			err = fmt.Errorf("question %d: reply %q", i, reply)
@@ -60,25 +61,6 @@ func judgeAll(ctx context.Context, c *Client, n int, each func(i int)) error {
 		each(i)
 		return err
 	})
-}
-
-// inParallel runs n tasks in order, several at a time, until the first error or the context's end.
-func inParallel(ctx context.Context, n, parallel int, task func(ctx context.Context, i int) error) error {
-	inner, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var begun atomic.Int64
-	var workers sync.WaitGroup
-	for range parallel {
-		workers.Go(func() {
-			for i := begun.Add(1) - 1; i < int64(n) && inner.Err() == nil; i = begun.Add(1) - 1 {
-				if err := task(inner, int(i)); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	workers.Wait()
-	return context.Cause(inner)
 }
 
 // TestFaults: a tenth of the requests fail in all ways; all questions are answered, and none is asked after its

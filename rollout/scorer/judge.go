@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"text/template"
 
 	"github.com/posttrain/posttrain/data"
@@ -89,27 +88,13 @@ type question struct {
 }
 
 func (j *judge) Score(ctx context.Context, answers []Answer) ([]Score, error) {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	scores, next := make([]Score, len(answers)), make(chan int)
-	var workers sync.WaitGroup
-	for range min(j.parallel, len(answers)) {
-		workers.Go(func() {
-			for i := range next {
-				var err error
-				if scores[i], err = j.score(ctx, answers[i]); err != nil {
-					stop(err)
-				}
-			}
-		})
-	}
-	for i := range answers {
-		next <- i
-	}
-	close(next)
-	workers.Wait()
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+	scores := make([]Score, len(answers))
+	err := rollout.InParallel(ctx, j.parallel, len(answers), func(ctx context.Context, i int) (err error) {
+		scores[i], err = j.score(ctx, answers[i])
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	return scores, nil
 }
