@@ -7,13 +7,14 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/rollout/agent"
 	"github.com/posttrain/posttrain/rollout/scene"
 )
 
 // Episodes say that the synthetic items are for agents with tools: each has a scene, and a demonstration is an episode.
 type Episodes struct {
-	Agent  string `yaml:"agent" want:"|compact|plain" flag:"agent" help:"episodes of an agent with tools, with prompts and calls as the embedded model reads them (compact) or as chat templates write them (plain)"`
-	Policy string `yaml:"policy" want:"|item|drawn" flag:"policy" help:"norms that the prompts of episodes state: item (the usual ones) or drawn (of each scenario other ones; with --held-out those of ci-rl's test)"`
+	Agent  string `yaml:"agent" want:"|compact|text|tools" words:"compact, text or tools" flag:"agent" help:"episodes of an agent with tools: in the embedded model's form (compact), with calls as text (text), or as chat templates with tools write them (tools)"`
+	Policy string `yaml:"policy" want:"|item|drawn" words:"item or drawn" flag:"policy" help:"norms that the prompts of episodes state: item (the usual ones) or drawn (of each scenario other ones; with --held-out those of ci-rl's test)"`
 	Write  string `yaml:"write" want:"demonstrations|items" default:"demonstrations" flag:"write" help:"of episodes: demonstrations, or the items with their scenes, which ci-rl takes"`
 }
 
@@ -29,7 +30,7 @@ func (o *Options) validateEpisodes(g *config.Given) {
 	}
 	for _, key := range []string{"policy", "write"} {
 		if g.Has(key) && g.Text(key) != "" {
-			g.Fault(key, "%s %s: it is about episodes: want agent compact or plain, or remove it", key, g.Show(key))
+			g.Fault(key, "%s %s: it is about episodes: want agent compact, text or tools, or remove it", key, g.Show(key))
 		}
 	}
 }
@@ -52,10 +53,14 @@ func (o *Options) writeEpisodes(items []ci.Item) (*Result, error) {
 // demonstration writes an episode as a conversation: the loss is on what the agent says.
 func (o *Options) demonstration(item *ci.Item, turns []ci.Turn) data.Demonstration {
 	d := data.Demonstration{Source: item.Source}
-	d.Prompt.Messages = item.AgentPrompt(o.Agent, true)
-	if o.Agent == ci.PromptPlain {
-		d.Prompt.Messages[0].Tools = string((&scene.State{}).Tools())
+	kind, form := ci.PromptPlain, agent.Text
+	switch o.Agent {
+	case "compact":
+		kind = ci.PromptCompact
+	case "tools":
+		form = agent.Hermes // the model's own template writes them
 	}
+	d.Prompt.Messages = agent.Prompt(form, item.AgentPrompt(kind, true), &scene.State{Bare: kind == ci.PromptCompact})
 	for i, t := range turns {
 		call, result := o.turn(t)
 		d.Completion.Messages = append(d.Completion.Messages, call)
@@ -68,7 +73,7 @@ func (o *Options) demonstration(item *ci.Item, turns []ci.Turn) data.Demonstrati
 
 // turn is a call and its result as messages.
 func (o *Options) turn(t ci.Turn) (call, result data.Message) {
-	if o.Agent == ci.PromptCompact {
+	if o.Agent != "tools" {
 		text := fmt.Sprintf("Action: %s\nAction Input: %s", t.Tool, marshal(t.Arguments))
 		if t.Think != "" {
 			text = t.Think + "\n" + text

@@ -70,7 +70,7 @@ var piece = regexp.MustCompile(`(?m)^  - (.*) \(keyword: `)
 func TestDocuments(t *testing.T) {
 	s := testkit.StartJudge(t, testkit.JudgeOptions{Talk: speak})
 	o := options(t, s.URL, 2)
-	o.Agent, o.Policy = "plain", "item"
+	o.Agent, o.Policy = "tools", "item"
 	if _, err := Run(context.Background(), o, nil); err != nil {
 		t.Fatal(err)
 	}
