@@ -39,17 +39,35 @@ type Item struct {
 	ID       string
 	Turns    []string       // the user's
 	Messages []data.Message `json:",omitempty"` // in the place of Turns: the whole conversation of one turn
-	// Then is a second conversation, which follows from the answer to Messages. It alone has the options' prefill.
-	Then        func(first Answer) []data.Message `json:"-"`
-	Temperature *float64                          `json:",omitempty"` // instead of the options'
-	Seed        uint64                            `json:"-"`          // of the draws; 0: one that follows from ID and the options' seed
+	// Then gives the conversation that follows from answers, nil where none does: Messages is the first of Most at most.
+	// The last of them alone has the options' prefill.
+	Then        func(said []Answer) ([]data.Message, error) `json:"-"`
+	Most        int                                         `json:",omitempty"`
+	Temperature *float64                                    `json:",omitempty"` // instead of the options'
+	Seed        uint64                                      `json:"-"`          // of the draws; 0: one that follows from ID and the options' seed
 }
 
-func (i *Item) turns() int {
-	if i.Then != nil {
-		return 2
+// turns is how many answers there are at most.
+func (i *Item) turns() int { return max(len(i.Turns), i.Most, 1) }
+
+// next is the conversation that follows from answers; ended: there is none.
+func (i *Item) next(said []Answer) (messages []data.Message, ended bool, err error) {
+	if len(said) >= i.turns() {
+		return nil, true, nil
 	}
-	return max(len(i.Turns), 1)
+	if i.Then == nil || len(said) == 0 {
+		return i.Messages, false, nil
+	}
+	messages, err = i.Then(said)
+	return messages, messages == nil, err
+}
+
+// spared is how many turns an item has not that it could have.
+func (i *Item) spared(said []Answer) int {
+	if _, ended, err := i.next(said); err == nil && ended {
+		return i.turns() - len(said)
+	}
+	return 0
 }
 
 // Answer is a model's answer in a turn, a line of answers.jsonl.

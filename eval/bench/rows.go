@@ -200,7 +200,11 @@ func (e *benching) answers() (map[string][]Answer, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	for _, item := range e.Items {
-		if len(all[item.ID]) < item.turns() {
+		_, ended, err := item.next(all[item.ID])
+		if err != nil {
+			return nil, err
+		}
+		if !ended {
 			return nil, fmt.Errorf("%s: %d of %d questions are answered (first without: %s): the stage answers adds "+
 				"the others", path, len(all), len(e.Items), item.ID)
 		}
@@ -209,8 +213,9 @@ func (e *benching) answers() (map[string][]Answer, error) {
 }
 
 // conversation puts a turn of an item to the model, with the answers of those before it.
-func (e *benching) conversation(item *Item, answers []Answer) rollout.Conversation {
-	c := rollout.Conversation{Messages: item.Messages, Sampling: e.o.Agent.Sampling, Seed: item.Seed}
+func (e *benching) conversation(item *Item, answers []Answer) (rollout.Conversation, error) {
+	messages, _, err := item.next(answers)
+	c := rollout.Conversation{Messages: messages, Sampling: e.o.Agent.Sampling, Seed: item.Seed}
 	if c.Seed == 0 {
 		c.Seed = SeedOf(e.o.Seed, fmt.Sprintf("%s/%d", item.ID, len(answers)))
 	}
@@ -218,9 +223,9 @@ func (e *benching) conversation(item *Item, answers []Answer) rollout.Conversati
 		c.Temperature = *item.Temperature
 	}
 	if item.Then != nil && len(answers) > 0 {
-		c.Messages = item.Then(answers[0])
+		c.Seed = rollout.DrawSeed(c.Seed, len(answers))
 	}
-	if e.o.Agent.Prefill && (item.Then == nil || len(answers) > 0) {
+	if e.o.Agent.Prefill && (item.Then == nil || len(answers)+1 == item.turns()) {
 		c.Prefill = ci.ThinkPrefill
 	}
 	for i := range min(len(item.Turns), len(answers)+1) {
@@ -229,7 +234,7 @@ func (e *benching) conversation(item *Item, answers []Answer) rollout.Conversati
 			c.Messages = append(c.Messages, data.Message{Role: "assistant", Content: e.text(answers[i])})
 		}
 	}
-	return c
+	return c, err
 }
 
 // hashMessages names messages.

@@ -177,7 +177,8 @@ func (e *benching) openSubject() (err error) {
 		return err
 	}
 	return e.subject.CheckRoom(len(e.Items), func(i int) rollout.Conversation {
-		return e.conversation(&e.Items[i], nil)
+		talk, _ := e.conversation(&e.Items[i], nil) // the first follows from nothing
+		return talk
 	})
 }
 
@@ -280,9 +281,9 @@ func (e *benching) runAnswers(ctx context.Context) error {
 	}
 	turns := 0
 	for i := range e.Items {
-		n := e.Items[i].turns()
-		turns = max(turns, n)
-		s.Now.Total += n
+		item := &e.Items[i]
+		turns = max(turns, item.turns())
+		s.Now.Total += item.turns() - item.spared(done[item.ID])
 	}
 	s.Now.Done = len(s.Rows)
 	return s.run(ctx, func() error {
@@ -299,17 +300,26 @@ func (e *benching) runAnswers(ctx context.Context) error {
 // answerTurn gets the answers of a turn, counted from 0, that are not there yet, and adds them to done.
 func (e *benching) answerTurn(ctx context.Context, s *stage[Answer], done map[string][]Answer, turn int) error {
 	var todo []*Item
-	before := map[string][]Answer{}
+	before, items := map[string][]Answer{}, map[string]*Item{}
 	for i := range e.Items {
 		item := &e.Items[i]
-		if turn >= item.turns() || len(done[item.ID]) > turn {
+		_, ended, err := item.next(done[item.ID])
+		if err != nil {
+			return err
+		}
+		if ended || len(done[item.ID]) > turn {
 			continue
 		}
+		items[item.ID] = item
 		todo, before[item.ID] = append(todo, item), done[item.ID]
 	}
 	add := func(row Answer) error {
 		row.Turn = turn + 1
-		return s.note(row, func(p *Progress) { p.Done++; done[row.ID] = append(done[row.ID], row) })
+		return s.note(row, func(p *Progress) {
+			p.Done++
+			done[row.ID] = append(done[row.ID], row)
+			p.Total -= items[row.ID].spared(done[row.ID])
+		})
 	}
 	if e.Recorded != nil {
 		for _, item := range todo {
@@ -325,7 +335,10 @@ func (e *benching) answerTurn(ctx context.Context, s *stage[Answer], done map[st
 		var rows []Answer
 		var talks []rollout.Conversation
 		for _, item := range batches[i] {
-			talk := e.conversation(item, before[item.ID])
+			talk, err := e.conversation(item, before[item.ID])
+			if err != nil {
+				return err
+			}
 			row := Answer{ID: item.ID, Prompt: hashMessages(talk.Messages), Reason: TooLong}
 			tokens, fits, err := e.subject.fits(talk)
 			row.Asked = tokens

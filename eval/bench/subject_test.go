@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -47,15 +48,34 @@ func TestOpened(t *testing.T) {
 	}
 }
 
-// TestThen: the first conversation of two is asked without the beginning that the options give to answers.
+// TestThen: of conversations that follow from answers the last alone has the beginning that the options give to answers;
+// an item may end early, and an error is the run's.
 func TestThen(t *testing.T) {
 	e := &benching{o: Options{Agent: Agent{Prefill: true}}}
-	item := &Item{ID: "x", Messages: []data.Message{{Role: "user", Content: "Select."}},
-		Then: func(first Answer) []data.Message { return []data.Message{{Role: "user", Content: first.Output + "!"}} }}
-	first, second := e.conversation(item, nil), e.conversation(item, []Answer{{Output: "2"}})
+	broken := errors.New("broken")
+	item := &Item{ID: "x", Messages: []data.Message{{Role: "user", Content: "Select."}}, Seed: 1, Most: 2,
+		Then: func(said []Answer) ([]data.Message, error) {
+			switch said[0].Output {
+			case "end":
+				return nil, nil
+			case "break":
+				return nil, broken
+			}
+			return []data.Message{{Role: "user", Content: said[0].Output + "!"}}, nil
+		}}
+	first, err := e.conversation(item, nil)
+	second, err2 := e.conversation(item, []Answer{{Output: "2"}})
 	if first.Prefill != "" || first.Messages[0].Content != "Select." || second.Prefill != ci.ThinkPrefill ||
-		second.Messages[0].Content != "2!" || item.turns() != 2 {
-		t.Errorf("%+v, %+v", first, second)
+		second.Messages[0].Content != "2!" || first.Seed == second.Seed || err != nil || err2 != nil {
+		t.Errorf("%+v, %+v, %v, %v", first, second, err, err2)
+	}
+	for output, spared := range map[string]int{"2": 0, "end": 1, "break": 0} {
+		if got := item.spared([]Answer{{Output: output}}); got != spared {
+			t.Errorf("%s: %d turns are spared, want %d", output, got, spared)
+		}
+	}
+	if _, err := e.conversation(item, []Answer{{Output: "break"}}); err != broken {
+		t.Errorf("%v, want %v", err, broken)
 	}
 }
 

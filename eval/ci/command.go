@@ -17,6 +17,7 @@ import (
 	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/agent"
 )
 
 // Options say what is measured on what. Paths are relative to the working directory.
@@ -33,6 +34,10 @@ type Options struct {
 	ValidationFraction float64 `yaml:"validation_fraction" want:">=0 <=1" flag:"validation-fraction" help:"share of --data that the split gives to validation"`
 	TestFraction       float64 `yaml:"test_fraction" want:">=0 <=1" flag:"test-fraction" help:"share of --data that the split gives to test"`
 
+	// Episodes of an agent with tools.
+	Episodes cirl.Agent `yaml:"episodes,omitempty"`
+	Calls    string     `yaml:"calls,omitempty" want:"|native|text" words:"native or text" flag:"calls" help:"of episodes: how tools are called on a server: native (tool_calls, the default) or text (for servers without tools)"`
+
 	ci.Form   `yaml:",inline"`
 	Samples   int            `yaml:"samples" want:">=1" flag:"samples" help:"answers to each scenario"`
 	Show      int            `yaml:"show" want:">=0" flag:"show" help:"scenarios to print with their answers"`
@@ -46,6 +51,7 @@ type Options struct {
 // of a file the released length.
 const (
 	DefaultMaxNew = 128
+	EpisodeMaxNew = 256 // of a message
 	FileMaxNew    = 2048
 )
 
@@ -94,7 +100,8 @@ func follow(g *config.Given, o *Options) {
 	}
 	o.Run, o.Split, o.SplitSeed, o.N = path, "test", c.Seed, 0
 	o.Agent.Model, o.Agent.Backend, o.Agent.Chat, o.Agent.Sampling = c.Model, c.Backend, c.Chat, c.TestSampling()
-	o.Form, o.Reward = c.Data.Form, c.Reward
+	o.Form, o.Reward, o.Episodes = c.Data.Form, c.Reward, c.Agent
+	o.Episodes.Tokens = 0
 }
 
 func settle(g *config.Given, o *Options) {
@@ -113,6 +120,14 @@ func settle(g *config.Given, o *Options) {
 			o.Agent.MaxNew = FileMaxNew
 		}
 	}
+	if o.Episodes.On() {
+		if o.Agent.BaseURL != "" && !g.Has("prompt") {
+			o.Prompt = ci.PromptPlain
+		}
+		if !g.Has("agent.max_new_tokens") {
+			o.Agent.MaxNew = EpisodeMaxNew
+		}
+	}
 	o.Reward.Format = o.Suits(o.Reward.Format, g.Has("reward.format"))
 	if !g.Has("prefill") {
 		o.Prefill = o.Thinks() && o.Agent.CanPrefill()
@@ -122,7 +137,8 @@ func settle(g *config.Given, o *Options) {
 // ofRun are the keys whose values a run has.
 var ofRun = []string{"data", "items", "n", "prompt", "template", "prefill", "split", "split_seed", "validation_fraction",
 	"test_fraction", "agent.chat.template", "agent.chat.template_sha256", "agent.chat.variables", "agent.chat.date",
-	"reward.format", "reward.match", "reward.required_weight", "reward.restricted_weight"}
+	"reward.format", "reward.match", "reward.required_weight", "reward.restricted_weight", "episodes.turns", "episodes.tokens",
+	"episodes.policy"}
 
 // idle are the keys without effect: those that the run has, or those about a split where nothing is split.
 func (o *Options) idle() []string {
@@ -168,6 +184,7 @@ func check(g *config.Given, o *Options) {
 		g.Fault("test_fraction", "test_fraction %v: with validation_fraction %v the sum is above 1: want 1 at most",
 			t, v)
 	}
+	checkEpisodes(g, o)
 	o.CheckSamples(g, o.Samples)
 	if a := o.Agent; o.Run != "" && a.BaseURL != "" && (a.TopK != 0 || a.MinP != 0) {
 		g.Fault("run", "run %s: it draws with top_k %d and min_p %v, which OpenAI's protocol has not: want 0 (off)", o.Run,
@@ -203,6 +220,9 @@ func (o *Options) scenarios(r run.Reporter) (items []ci.Item, order func(i int) 
 	case o.Data != "":
 		return o.ofFile(r)
 	}
+	if o.Episodes.Policy != "" && o.Episodes.Policy != cirl.OfItem {
+		return o.ofNorms()
+	}
 	return ci.SynthesizeHeldOut(o.N, o.Seed), func(i int) uint64 { return uint64(i) },
 		fmt.Sprintf("%d held-out synthetic scenarios", o.N), nil
 }
@@ -232,10 +252,21 @@ func (o *Options) ofFile(r run.Reporter) (items []ci.Item, order func(i int) uin
 	return data.Pick(all, part), order, what, nil
 }
 
+// ofNorms are scenarios of unseen norms, or of all that a policy's file has.
+func (o *Options) ofNorms() (items []ci.Item, order func(i int) uint64, what string, err error) {
+	order = func(i int) uint64 { return uint64(i) }
+	if o.Episodes.Policy == cirl.Drawn {
+		return ci.SynthesizeNorms(o.N, o.Seed, true), order, fmt.Sprintf("%d scenarios of unseen norms", o.N), nil
+	}
+	items, err = cirl.OfPolicy(o.Episodes.Policy, o.N, o.Seed)
+	return items, order, fmt.Sprintf("%d scenarios of %s", len(items), o.Episodes.Policy), err
+}
+
 // asking is a run.
 type asking struct {
 	*Options
 	cases []eval.Case
+	talks []agent.Conversation // of each case: episodes alone
 	what  string
 }
 
@@ -243,8 +274,8 @@ type asking struct {
 func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 	e := &asking{Options: o}
 	items, order, what, err := o.scenarios(r)
-	if err == nil {
-		e.what = what
+	e.what = what
+	if err == nil && !o.Episodes.On() {
 		e.cases, err = eval.Cases(items, o.Form, order, rollout.Conversation{})
 	}
 	if err != nil {
@@ -252,6 +283,9 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 	}
 	o.Agent.Prefill = o.Prefill
 	b := &bench.Bench{Report: e.report, Published: o.Published, Differs: e.differs, Text: func(a bench.Answer) string { return a.Output }}
+	if o.Episodes.On() {
+		return b, e.openEpisodes(items, order, b)
+	}
 	for i := range e.cases {
 		for k := range o.Samples {
 			b.Items = append(b.Items, bench.Item{ID: e.sample(i, k), Messages: e.cases[i].Messages,
@@ -302,6 +336,12 @@ func (e *asking) report(f *bench.Found) (fmt.Stringer, []any, error) {
 			}
 			c.Opened, c.Prefill = a.Opened, map[bool]string{true: ci.ThinkPrefill}[e.Prefill]
 			sample := c.Score(i, k, rollout.Answer{Text: a.Output, Reason: a.Reason, Tokens: a.Tokens}, e.Reward)
+			if e.Episodes.On() {
+				var err error
+				if sample, err = e.episode(i, k, f.Answers[e.sample(i, k)]); err != nil {
+					return nil, nil, err
+				}
+			}
 			s.Answers = append(s.Answers, sample)
 			s.Add(sample)
 			if faults[sample.Score.Fault]++; faults[sample.Score.Fault] > faults[often] {

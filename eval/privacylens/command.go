@@ -203,7 +203,7 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 		Published: len(e.cases) == publishedCases, Differs: e.differs}
 	for i := range e.cases {
 		b.Items = append(b.Items, bench.Item{ID: e.cases[i].Name, Seed: bench.SeedOf(o.Seed, e.cases[i].Name),
-			Then: e.then(&e.cases[i])})
+			Then: e.then(&e.cases[i]), Most: e.passes()})
 	}
 	if e.recorded != nil {
 		b.Recorded = map[string][]string{}

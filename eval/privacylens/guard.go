@@ -39,16 +39,24 @@ func (e *evaluation) selecting(c *Case) (string, error) {
 
 // then writes what the second pass is asked: as ever, with what the first has selected in place of all observations.
 // Without a guard there is no second pass.
-func (e *evaluation) then(c *Case) func(bench.Answer) []data.Message {
+func (e *evaluation) then(c *Case) func([]bench.Answer) ([]data.Message, error) {
 	if e.Guard != guardAirGap {
 		return nil
 	}
-	return func(first bench.Answer) []data.Message {
+	return func(said []bench.Answer) ([]data.Message, error) {
 		less := *c
-		less.Trajectory.Past, _ = selectFrom(c, first)
-		text, _ := e.prompts.write(e.Prompt, &less, filling{}) // hashPrompts has seen all faults
-		return []data.Message{{Role: "user", Content: text}}
+		less.Trajectory.Past, _ = selectFrom(c, said[0])
+		text, err := e.prompts.write(e.Prompt, &less, filling{})
+		return []data.Message{{Role: "user", Content: text}}, err
 	}
+}
+
+// passes is how often the agent is asked about a case.
+func (e *evaluation) passes() int {
+	if e.Guard == guardAirGap {
+		return 2
+	}
+	return 1
 }
 
 // selectFrom is the past of a case with the sentences alone that an answer names.

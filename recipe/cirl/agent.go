@@ -45,7 +45,7 @@ func (a *Agent) hasFile() bool { return a.Policy != "" && a.Policy != OfItem && 
 func (a Agent) Check() []fault.Fault {
 	faults := fault.Faults(fault.Check(a))
 	if !a.On() {
-		const why = "it is about episodes: want agent.turns above 0, or remove it"
+		const why = "it is about episodes: want turns above 0, or remove it"
 		if a.Tokens > 0 {
 			faults.Add("tokens", a.Tokens, why)
 		}
@@ -102,6 +102,16 @@ func (t *training) openAgent() (err error) {
 // episodes are items as the beginnings of episodes.
 func (o *Options) episodes(chat *rollout.Local, items []ci.Item, order func(i int) uint64) ([]eval.Case, error) {
 	form, err := agent.FormOf(chat.Encoder.Tokenizer)
+	if err != nil {
+		return nil, err
+	}
+	return o.Agent.Cases(items, form, o.Data.Prompt, o.Reward.Format != "answer", order, o.way())
+}
+
+// Cases are items as the beginnings of episodes with prompts of a kind, compact or plain. think asks for a think block,
+// order gives the seed of item i's scene.
+func (a *Agent) Cases(items []ci.Item, form agent.Form, kind string, think bool, order func(i int) uint64,
+	way rollout.Conversation) ([]eval.Case, error) {
 	all := make([]eval.Case, len(items))
 	for i := range items {
 		item := &items[i]
@@ -111,17 +121,16 @@ func (o *Options) episodes(chat *rollout.Local, items []ci.Item, order func(i in
 					f.Place, f.Reason)
 			}
 		}
-		item.Stage(order(i), o.Agent.Policy != "")
-		messages := item.AgentPrompt(o.Data.Prompt, o.Reward.Format != "answer")
-		all[i] = eval.Case{Conversation: o.way(), Item: item}
-		all[i].Messages = agent.Prompt(form, messages, o.state(item))
+		item.Stage(order(i), a.Policy != "")
+		all[i] = eval.Case{Conversation: way, Item: item}
+		all[i].Messages = agent.Prompt(form, item.AgentPrompt(kind, think), State(item, kind))
 	}
-	return all, err
+	return all, nil
 }
 
-// state is the world of an item at the beginning of an episode.
-func (o *Options) state(item *ci.Item) *scene.State {
-	return &scene.State{Item: item, Bare: o.Data.Prompt == ci.PromptCompact}
+// State is the world of an item at the beginning of an episode, of a prompt of that kind.
+func State(item *ci.Item, kind string) *scene.State {
+	return &scene.State{Item: item, Bare: kind == ci.PromptCompact}
 }
 
 // tasks are cases for the trainer.
@@ -134,7 +143,7 @@ func (t *training) tasks(cases []eval.Case) []grpo.Task {
 		c := &cases[i]
 		all[i].Target += fmt.Sprintf(" %q", c.Item.Scene)
 		all[i].Open = func() rollout.World {
-			return &agent.World{Encoder: t.chat.Encoder, Form: t.form, Environment: t.o.state(c.Item),
+			return &agent.World{Encoder: t.chat.Encoder, Form: t.form, Environment: State(c.Item, t.o.Data.Prompt),
 				Messages: c.Messages, Name: c.Item.Source}
 		}
 	}
@@ -257,25 +266,42 @@ func (o *Options) drawnItems(say func(string, ...any)) (parts [3][]ci.Item, err 
 
 // policyItems are scenarios of the norms of a file: the test's norms are its alone.
 func (o *Options) policyItems() (parts [3][]ci.Item, err error) {
-	p, err := gate.ReadPolicy(o.Agent.Policy)
+	items, err := OfPolicy(o.Agent.Policy, o.Data.Scenarios, o.Seed)
 	if err != nil {
 		return parts, err
 	}
-	train, validation, test := ci.Split(len(p.Norms), o.Data.ValidationFraction, o.Data.TestFraction, o.Seed)
-	for k, norms := range [][]int{train, validation, test} {
-		for _, norm := range norms {
-			items, err := p.Items(norm, max(1, o.Data.Scenarios/len(p.Norms)), o.Seed)
-			if err != nil {
-				return parts, err
-			}
-			parts[k] = append(parts[k], items...)
+	part, norms := map[string]int{}, []string{}
+	for _, item := range items {
+		if n := item.Seed.UserIntention; !slices.Contains(norms, n) {
+			norms = append(norms, n)
 		}
+	}
+	train, validation, test := ci.Split(len(norms), o.Data.ValidationFraction, o.Data.TestFraction, o.Seed)
+	for k, of := range [][]int{train, validation, test} {
+		for _, norm := range of {
+			part[norms[norm]] = k
+		}
+	}
+	for _, item := range items {
+		k := part[item.Seed.UserIntention]
+		parts[k] = append(parts[k], item)
 	}
 	if len(train) == 0 || len(validation) == 0 || len(test) == 0 && o.Data.HasTest() {
 		return parts, fmt.Errorf("%s: %d norms leave %d to train on, %d for validation and %d for the test: want at "+
-			"least one of each", o.Agent.Policy, len(p.Norms), len(train), len(validation), len(test))
+			"least one of each", o.Agent.Policy, len(norms), len(train), len(validation), len(test))
 	}
 	return parts, nil
+}
+
+// OfPolicy are n scenarios in all of the norms of a policy's file, one of each at least.
+func OfPolicy(path string, n int, seed uint64) (items []ci.Item, err error) {
+	p, err := gate.ReadPolicy(path)
+	for norm := 0; err == nil && norm < len(p.Norms); norm++ {
+		var some []ci.Item
+		some, err = p.Items(norm, max(1, n/len(p.Norms)), seed)
+		items = append(items, some...)
+	}
+	return items, err
 }
 
 // describe says in words what the episodes are.

@@ -88,7 +88,7 @@ func TestAgentRow(t *testing.T) {
 	}
 	item := &parts[0][0]
 	item.Stage(1, true)
-	state := o.state(item)
+	state := State(item, o.Data.Prompt)
 	tool, to := item.Sends()
 	call := data.Call{Name: tool, Arguments: map[string]any{"to": to, "body": strings.Join(append(item.Required(),
 		item.Restricted()[0]), ", ")}}
@@ -112,7 +112,7 @@ func TestAgentFaults(t *testing.T) {
 		set  []string
 		want string
 	}{
-		{[]string{"agent.turns=0"}, "agent.tokens 400: it is about episodes: want agent.turns above 0"},
+		{[]string{"agent.turns=0"}, "agent.tokens 400: it is about episodes: want turns above 0"},
 		{[]string{"agent.policy=none"}, "agent.policy"},
 		{[]string{"data.prompt=cot"}, "data.prompt cot: an episode's prompt has no information of the item: want compact or plain"},
 		{[]string{"reward.format=strict"}, "reward.format strict: it is about an answer's tags"},
@@ -162,7 +162,7 @@ func TestAgentJudge(t *testing.T) {
 	for _, body := range []string{strings.Join(item.Required(), ", "), strings.Join(item.Required(), ", ") + ", the blue pills"} {
 		leaks := strings.Contains(body, "pills")
 		for range 2 {
-			state := o.state(&item)
+			state := State(&item, o.Data.Prompt)
 			if _, _, err := state.Call(data.Call{Name: tool, Arguments: map[string]any{"to": to, "body": body}}); err != nil {
 				t.Fatal(err)
 			}

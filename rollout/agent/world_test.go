@@ -216,8 +216,8 @@ func TestFaults(t *testing.T) {
 	w := &World{Encoder: e, Form: Hermes, Environment: env, Messages: Prompt(Hermes, ask, env), Name: "items.jsonl:3"}
 	_, err := w.Reply(rollout.Completion{Text: callOf[Hermes]})
 	expect.Error(t, err, "items.jsonl:3, message 1: the environment fails: the mailbox is shut")
-	_, err = Converse(t.Context(), scripted{"Hello."}, []Conversation{{Conversation: rollout.Conversation{Messages: ask},
-		Name: "items.jsonl:3", Form: Text, Environment: env}}, 3)
+	_, _, _, err = Conversation{Messages: ask, Name: "items.jsonl:3", Form: Text,
+		Open: func() Environment { return env }}.Follow([]string{"Hello."})
 	expect.Error(t, err, "items.jsonl:3, message 1: the environment fails: the mailbox is shut")
 
 	lost := load(t, "qwen2-older", tokenizer.ChatOptions{Template: "{% if tools %}t{% endif %}{{ messages[0].content }}"})

@@ -1,0 +1,148 @@
+package ci
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/agent"
+	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/rollout/scene"
+	"github.com/posttrain/posttrain/tokenizer"
+)
+
+// How a model writes tool calls.
+const (
+	nativeCalls = "native"
+	textCalls   = "text"
+)
+
+// checkEpisodes refuses what an episode has not, and what needs one.
+func checkEpisodes(g *config.Given, o *Options) {
+	if !o.Episodes.On() {
+		if o.Calls != "" {
+			g.Fault("calls", "calls %s: it is about episodes: want turns above 0, or remove it", o.Calls)
+		}
+		return
+	}
+	switch {
+	case o.Prompt != ci.PromptCompact && o.Prompt != ci.PromptPlain:
+		g.Fault("prompt", "prompt %s: an episode's prompt has no information of the item: want compact or plain", o.Prompt)
+	case o.Reward.Format == "strict":
+		g.Fault("reward.format", "reward.format strict: it is about an answer's tags: want paper or answer")
+	case o.Episodes.Tokens > 0:
+		g.Fault("episodes.tokens", "episodes.tokens %d: here an episode has as many as the model has positions: want 0",
+			o.Episodes.Tokens)
+	case o.Agent.Answers != "":
+		g.Fault("agent.answers", "agent.answers %s: recorded answers are no episodes: want agent.model, or agent.base_url "+
+			"and agent.api_model", o.Agent.Answers)
+	case o.Data != "" && o.Episodes.Policy != "" && o.Episodes.Policy != cirl.OfItem:
+		g.Fault("episodes.policy", "episodes.policy %s: the items are made from its norms: want item, or no data",
+			o.Episodes.Policy)
+	case o.Calls == nativeCalls && o.Agent.Way() == bench.Local:
+		g.Fault("calls", "calls native: of a model in this process its chat template decides: want text, or remove it")
+	}
+}
+
+// openEpisodes puts the scenarios into the prompts of episodes.
+func (e *asking) openEpisodes(items []ci.Item, order func(i int) uint64, b *bench.Bench) (err error) {
+	form, encoder := agent.Hermes, (*batch.Encoder)(nil) // servers give calls apart
+	if e.Agent.Way() == bench.Local {
+		if form, encoder, err = e.readForm(); err != nil {
+			return err
+		}
+	}
+	if e.Calls == textCalls {
+		form = agent.Text
+	}
+	e.cases, err = e.Episodes.Cases(items, form, e.Prompt, e.Reward.Format != "answer", order, rollout.Conversation{})
+	if err != nil {
+		return err
+	}
+	e.Agent.Stop = slices.Concat(e.Agent.Stop, form.Stop())
+	for i := range e.cases {
+		c := &e.cases[i]
+		talk := agent.Conversation{Messages: c.Messages, Form: form, Encoder: encoder, Name: c.Item.Source,
+			Open: func() agent.Environment { return cirl.State(c.Item, e.Prompt) }}
+		e.talks = append(e.talks, talk)
+		for k := range e.Samples {
+			b.Items = append(b.Items, bench.Item{ID: e.sample(i, k), Messages: c.Messages, Most: e.Episodes.Turns,
+				Seed: rollout.DrawSeed(e.Seed, i*e.Samples+k),
+				Then: func(said []bench.Answer) ([]data.Message, error) {
+					if cut(said[len(said)-1]) {
+						return nil, nil
+					}
+					messages, _, over, err := talk.Follow(outputs(said))
+					if over {
+						messages = nil
+					}
+					return messages, err
+				}})
+		}
+	}
+	return nil
+}
+
+// readForm finds out how the model writes tool calls.
+func (e *asking) readForm() (agent.Form, *batch.Encoder, error) {
+	fsys, name, err := local.FS(e.Agent.Model)
+	if err != nil {
+		return "", nil, err
+	}
+	t, err := tokenizer.LoadFS(fsys, name)
+	if err == nil {
+		err = e.Agent.Chat.Apply(t)
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	form, err := agent.FormOf(t)
+	return form, &batch.Encoder{Tokenizer: t}, err
+}
+
+// cut says that a message has no end, so that nobody hears it.
+func cut(a bench.Answer) bool { return a.Reason == rollout.Length || a.Reason == bench.TooLong }
+
+func outputs(said []bench.Answer) []string {
+	texts := make([]string, len(said))
+	for i, a := range said {
+		texts[i] = a.Output
+	}
+	return texts
+}
+
+// episode is the sample of an episode.
+func (e *asking) episode(i, k int, said []bench.Answer) (eval.Sample, error) {
+	c, last := &e.cases[i], said[len(said)-1]
+	heard := said
+	if cut(last) {
+		heard = said[:len(said)-1]
+	}
+	messages, env, over, err := e.talks[i].Follow(outputs(heard))
+	if err != nil {
+		return eval.Sample{}, err
+	}
+	var texts []string
+	for _, m := range messages[len(c.Messages):] {
+		texts = append(texts, strings.TrimSpace(m.Content+"\n"+m.Whole))
+	}
+	tokens := 0
+	for _, a := range said {
+		tokens += a.Tokens
+	}
+	if cut(last) {
+		texts = append(texts, last.Output)
+	}
+	text := strings.Join(texts, "\n")
+	s := eval.SampleOf(i, c.Item, text, env.(*scene.State).Score(last.Output, e.Reward), e.Reward)
+	s.Case, s.Number, s.Cut = c, k, !over
+	s.Answer = rollout.Answer{Text: text, Reason: last.Reason, Tokens: tokens}
+	return s, nil
+}
