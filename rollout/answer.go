@@ -18,6 +18,7 @@ type answer struct {
 	most    int // tokens of prompt and completion
 	decoder Decoder
 	done    *Completion
+	given   []int32 // tokens that follow, which are read and not drawn
 }
 
 // newAnswer starts the answer to a request.
@@ -52,6 +53,10 @@ func (a *answer) drawsInGraph(v int) bool {
 
 // take adds a token and ends the answer if it is the last.
 func (a *answer) take(token int32, logp float32) {
+	if len(a.given) > 0 {
+		a.tokens, a.given = append(a.tokens, token), a.given[1:]
+		return
+	}
 	c := a.done
 	c.Tokens, c.Logps, a.tokens = append(c.Tokens, token), append(c.Logps, logp), append(a.tokens, token)
 	switch {
@@ -113,15 +118,38 @@ func (a *answer) end(reason string) {
 	}
 }
 
+// goOn continues an answer that has ended with what its request wants more. Its row keeps what it has read.
+func (a *answer) goOn() error {
+	if !a.isFinished() || a.request.more == nil {
+		return nil
+	}
+	next, err := a.request.more(*a.done)
+	if err != nil || next == nil {
+		return err
+	}
+	a.request.Seed, a.given, a.done = next.Seed, next.Prompt[len(a.tokens):], &Completion{}
+	a.most = len(next.Prompt) + next.MaxNew
+	return nil
+}
+
 // extend chooses the next token of every answer on all cores, then adds them in order.
 func extend(answers []*answer, choose func(i int) (token int32, logp float32, err error)) error {
 	tokens, logps, errs := make([]int32, len(answers)), make([]float32, len(answers)), make([]error, len(answers))
-	backend.Parallel(len(answers), func(i int) { tokens[i], logps[i], errs[i] = choose(i) })
+	backend.Parallel(len(answers), func(i int) {
+		if given := answers[i].given; len(given) > 0 {
+			tokens[i] = given[0]
+			return
+		}
+		tokens[i], logps[i], errs[i] = choose(i)
+	})
 	for i, a := range answers {
 		if errs[i] != nil {
 			return fmt.Errorf("request %d, token %d: %w", a.index, len(a.done.Tokens), errs[i])
 		}
 		a.take(tokens[i], logps[i])
+		if err := a.goOn(); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -25,7 +25,8 @@ type Episodes struct {
 	Tokens int // most tokens of prompt and episode together: no more than the model has positions
 }
 
-// Sample implements [Sampler]. All episodes take a turn together.
+// Sample implements [Sampler]. All episodes take a turn together, and each turn reads its prompt anew: with a cache in
+// the host's memory they are one call, in which a row keeps what it has read, and its group's prompt is there once.
 func (e Episodes) Sample(ctx context.Context, requests []Request) ([]Completion, error) {
 	all := make([]Completion, len(requests))
 	open := make([]*episode, len(requests))
@@ -34,6 +35,9 @@ func (e Episodes) Sample(ctx context.Context, requests []Request) ([]Completion,
 		if r.Open != nil {
 			all[i].World = r.Open()
 		}
+	}
+	if c, ok := e.Sampler.(*Cached); ok && c.engine.Wants.SharedMemory {
+		return all, e.inOneCall(ctx, c, open)
 	}
 	for turn := 0; len(open) > 0; turn++ {
 		next := make([]Request, len(open))
@@ -61,6 +65,41 @@ func (e Episodes) Sample(ctx context.Context, requests []Request) ([]Completion,
 	}
 	return all, nil
 }
+
+// inOneCall samples all turns in one call.
+func (e Episodes) inOneCall(ctx context.Context, c *Cached, open []*episode) error {
+	requests := make([]Request, len(open))
+	for i, o := range open {
+		requests[i] = o.next(0, e.Tokens)
+		if o.Open == nil {
+			continue
+		}
+		turn := 0
+		requests[i].about = min(e.Tokens-len(o.Prompt), aboutMessages*e.Turns*o.MaxNew)
+		requests[i].more = func(m Completion) (*Request, error) {
+			turn++
+			goes, err := o.take(m, turn == e.Turns, e.Tokens)
+			if err != nil || !goes {
+				return nil, err
+			}
+			next := o.next(turn, e.Tokens)
+			return &next, nil
+		}
+	}
+	messages, err := c.Sample(ctx, requests)
+	if err != nil {
+		return err
+	}
+	for i, o := range open {
+		if o.Open == nil {
+			*o.done = messages[i]
+		}
+	}
+	return nil
+}
+
+// aboutMessages is how much longer an episode is than its messages, about.
+const aboutMessages = 2
 
 // episode is a request on its way.
 type episode struct {

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
+	"github.com/posttrain/posttrain/model"
 )
 
 // echoing replies to a message with its own tokens, backwards, and to the nth with nothing.
@@ -69,9 +71,65 @@ func TestEpisodes(t *testing.T) {
 	})
 }
 
+// unseen hides what a sampler is.
+type unseen struct{ Sampler }
+
+// talking replies with many tokens.
+type talking struct{}
+
+func (talking) Reply(Completion) ([]int32, error) {
+	return slices.Repeat([]int32{3, 40, 4, 9, 2}, 10), nil
+}
+
+// TestEpisodesInOneCall: a cache in the host's memory answers all turns in one call, and reads a group's prompt once. Its
+// episodes are those of one call a turn, which reads all that was said before. They outgrow their rows, and end at
+// different times.
+func TestEpisodesInOneCall(t *testing.T) {
+	c := testkit.Config(t, "llama")
+	c.MaxPositions = 512
+	s := setup{implementation: implementations[1], engine: backendtest.Go(t)}.of(t, model.Init(c, 7), Options{}).(*Cached)
+	var prefills []string
+	s.trace = func(program string) {
+		if strings.HasPrefix(program, "prefill") {
+			prefills = append(prefills, program)
+		}
+	}
+	rs := requests(8, 32, 1)
+	for i := range rs { // two groups, of 50 and 60 tokens
+		rs[i].Prompt = slices.Repeat([]int32{7, 33, 12, 40, 8}, 10+i/4*2)
+		rs[i].StopTokens, rs[i].Open = []int32{5, 21, 37, 53}, func() World { return talking{} }
+	}
+	together := sample(t, Episodes{s, 4, c.MaxPositions}, rs...)
+	if len(prefills) != 1 || !strings.HasPrefix(prefills[0], "prefill/2x") {
+		t.Errorf("prefills %v, want one of two prompts", prefills)
+	}
+	prefills = nil
+	apart, longest := sample(t, Episodes{unseen{s}, 4, c.MaxPositions}, rs...), 0
+	if len(prefills) < 4 {
+		t.Errorf("prefills %v, want one a turn or more", prefills)
+	}
+	for i, c := range together {
+		want := apart[i]
+		if c.Messages != want.Messages || !slices.Equal(c.Tokens, want.Tokens) || !slices.Equal(c.Drawn, want.Drawn) ||
+			c.Reason != want.Reason {
+			t.Errorf("request %d: %+v, want %+v", i, c, want)
+		}
+		longest = max(longest, c.Messages)
+	}
+	if longest < 4 {
+		t.Errorf("the longest episode has %d messages, want 4", longest)
+	}
+}
+
 func TestEndsOfEpisodes(t *testing.T) {
 	m := testkit.Model(t, "llama")
-	s := setup{implementation: implementations[0], engine: backendtest.Go(t)}.of(t, m, Options{})
+	for _, i := range implementations {
+		endsOfEpisodes(t, m, setup{implementation: i, engine: backendtest.Go(t)}.of(t, m, Options{}))
+	}
+}
+
+func endsOfEpisodes(t *testing.T, m *model.Model, s Sampler) {
+	t.Helper()
 	rs := episodes(100)[:1]
 	if c := sample(t, Episodes{s, 4, m.Config.MaxPositions}, rs...)[0]; c.Messages != 4 || c.Reason != Turns {
 		t.Errorf("%d messages, %s", c.Messages, c.Reason)

@@ -110,7 +110,9 @@ func (p planner) lengthOf(r Request) int {
 }
 
 // afterOf is the most tokens after a request's prompt.
-func (p planner) afterOf(r Request) int { return min(r.MaxNew, p.positions-len(r.Prompt)) }
+func (p planner) afterOf(r Request) int {
+	return min(max(r.MaxNew, r.about), p.positions-len(r.Prompt))
+}
 
 func (p planner) check(r Request) error {
 	need := p.lengthOf(r) * p.slotBytes

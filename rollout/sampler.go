@@ -82,6 +82,11 @@ type Request struct {
 
 	Open func() World // the world of an episode, see [Episodes]; nil: the completion is one message
 
+	// more gives what continues a completion: a prompt that begins with all its tokens; nil: it is over. Only [Cached] asks,
+	// on engines that share the host's memory.
+	more  func(Completion) (*Request, error)
+	about int // tokens after the prompt that the cache of a request with more should have room for
+
 	// OnToken is called with every token as it is drawn, in Sample's goroutine; may be nil.
 	OnToken func(token int32, logp float32)
 }
