@@ -154,7 +154,7 @@ func (c *Config) defaultHeadDim(f *fields) int {
 // counts, as in transformers 5.
 func (c *Config) readRope(f *fields) {
 	c.RopeTheta = f.float("rope_theta", cmp.Or(c.family().theta, 1e4))
-	c.rotatePart(f, f)
+	c.rotatePart(f)
 	if c.ModelType == gemma3 {
 		c.readGemmaRope(f)
 		return
@@ -177,13 +177,13 @@ func (c *Config) readRope(f *fields) {
 // takeRope reads one set of rope parameters.
 func (c *Config) takeRope(f, r *fields) {
 	c.RopeTheta = r.float("rope_theta", c.RopeTheta)
-	c.rotatePart(f, r)
+	c.rotatePart(r)
 	c.RopeScaling = c.readScaling(f, r)
 	f.take(r)
 }
 
 // rotatePart reads which part of a head rotates.
-func (c *Config) rotatePart(f, r *fields) {
+func (c *Config) rotatePart(r *fields) {
 	share := r.float("partial_rotary_factor", 1)
 	switch {
 	case share == 1:

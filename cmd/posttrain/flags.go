@@ -297,8 +297,6 @@ func (f *configFlags) resumeLine(dir string) string {
 
 const (
 	modelHelp   = "model folder in Hugging Face layout, org/name[@revision] on the hub, or embedded"
-	hubRows     = "org/name[@revision][:config][:split] on the hub"
-	cacheHelp   = "most gigabytes of the cache of keys and values (default a quarter of the memory)"
 	adapterHelp = "folder of a LoRA adapter for the model, as peft or this program saves it"
 	backendHelp = "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN"
 )

@@ -58,7 +58,7 @@ func Cases(set *Set, tiers, wanted []string, first int, p *Prompts) (all []Case)
 			if kind != Rating && !slices.Contains(wanted, kind) {
 				continue
 			}
-			cases := casesOf(set, tier, kind)
+			cases := casesOf(set, tier)
 			if first > 0 {
 				cases = cases[:min(first, len(cases))]
 			}
@@ -72,8 +72,8 @@ func Cases(set *Set, tiers, wanted []string, first int, p *Prompts) (all []Case)
 	return all
 }
 
-// casesOf are the cases of a kind, without their names and prompts.
-func casesOf(set *Set, tier, kind string) (all []Case) {
+// casesOf are the cases of a tier, without their names and prompts.
+func casesOf(set *Set, tier string) (all []Case) {
 	switch tier {
 	case "3":
 		for i := range set.Scenarios {

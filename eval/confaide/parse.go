@@ -40,7 +40,7 @@ func ParseRating(tier, reply string) (rating int, ok bool) {
 		s = sensitivity
 	}
 	reply = strings.TrimSpace(reply)
-	if _, after, found := cutLast(reply, answerMark); found {
+	if after, found := behindLast(reply, answerMark); found {
 		reply, _, _ = strings.Cut(strings.TrimSpace(after), "\n")
 	}
 	head, _, _ := strings.Cut(reply, ")")
@@ -65,18 +65,18 @@ func ParseRating(tier, reply string) (rating int, ok bool) {
 // ParseText is a reply of tiers 3 and 4 without what it repeats of the prompt.
 func ParseText(reply string) string {
 	reply = strings.TrimSpace(reply)
-	if _, after, found := cutLast(reply, answerMark); found {
+	if after, found := behindLast(reply, answerMark); found {
 		return after
 	}
 	return reply
 }
 
-func cutLast(text, mark string) (before, after string, found bool) {
+func behindLast(text, mark string) (after string, found bool) {
 	i := strings.LastIndex(text, mark)
 	if i < 0 {
-		return text, "", false
+		return "", false
 	}
-	return text[:i], text[i+len(mark):], true
+	return text[i+len(mark):], true
 }
 
 // The signs of a no and of a yes, as the benchmark looks for them: at the beginning of a reply, or anywhere in it.
