@@ -51,7 +51,7 @@ func TestAgentItems(t *testing.T) {
 			}
 			norms[item.Seed.UserIntention] = k
 			text := item.AgentPrompt(ci.PromptPlain, true)[0].Content
-			if !strings.Contains(text, "Share with "+item.Seed.Recipient) {
+			if !strings.Contains(text, "May "+item.Seed.Recipient+" learn it") {
 				t.Errorf("no norm in %s", text)
 			}
 		}

@@ -80,7 +80,7 @@ func TestDocuments(t *testing.T) {
 	}
 	for _, item := range items {
 		if s := item.Scene; len(s.Documents) != 2 || s.Documents[1].ID != "event 2" ||
-			!strings.HasPrefix(s.Policy, "Share with desk: name, date") {
+			!strings.HasPrefix(s.Policy, "May desk learn it: ") {
 			t.Errorf("%+v, want two documents and a norm", s)
 		}
 	}
