@@ -25,7 +25,7 @@ import (
 
 // Agent says that the model does an item's task with tools, over several messages: an episode. Turns 0 is one answer.
 type Agent struct {
-	Turns  int    `yaml:"turns" want:">=0" zero:"no tools" flag:"turns" help:"the model is an agent with tools: most messages of an episode; 0: one answer, no tools"`
+	Turns  int    `yaml:"turns" want:">=0" zero:"no tools" paper:"0" flag:"turns" help:"the model is an agent with tools: most messages of an episode; 0: one answer, no tools"`
 	Tokens int    `yaml:"tokens" want:">=0" zero:"as many as the model has positions" help:"most tokens of prompt and episode; 0: as many as the model has positions"`
 	Policy string `yaml:"policy" want:"|item|drawn|@file" words:"item, drawn or a file" flag:"policy" help:"norms that the prompts state: item (what the item's information types say), drawn (of each embedded scenario other ones; those of the test are unseen), or a policy's file as eval gate has it"`
 }
