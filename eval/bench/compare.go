@@ -29,7 +29,7 @@ type Comparison struct {
 type Compared struct {
 	Name  string              `json:"name"`
 	Means map[string]*float64 `json:"means"`
-	Cost  *Cost               `json:"cost,omitempty"` // nil: no model was asked, or its answers are gone
+	Cost  Cost                `json:"cost,omitzero"`
 
 	command  string
 	ids      []string
@@ -237,7 +237,7 @@ func (c *Comparison) Write(w io.Writer) error {
 	for _, m := range measures {
 		fmt.Fprintf(t, "\t%s", m)
 	}
-	costs := slices.ContainsFunc(c.Runs, func(r Compared) bool { return r.Cost != nil })
+	costs := slices.ContainsFunc(c.Runs, func(r Compared) bool { return r.Cost.Requests > 0 })
 	if costs {
 		fmt.Fprint(t, "\trequests\tprompt tokens\ttokens\tseconds")
 	}

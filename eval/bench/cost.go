@@ -10,7 +10,7 @@ import (
 	"github.com/posttrain/posttrain/rollout/metered"
 )
 
-// Cost is what the model under test took for a case, all of its turns together; 0: not known.
+// Cost is what the model under test took for a case, all of its turns together; 0: not known, or not asked.
 type Cost struct {
 	Requests     float64 `json:"requests"`
 	PromptTokens float64 `json:"prompt_tokens,omitempty"`
@@ -19,31 +19,23 @@ type Cost struct {
 	Seconds float64 `json:"time/answers,omitempty"`
 }
 
-// readCost reads that of a run of a number of cases; nil where no model was asked.
-func readCost(dir string, cases int) (*Cost, error) {
+// readCost reads that of a run of a number of cases.
+func readCost(dir string, cases int) (c Cost, err error) {
 	answers, err := metered.ReadJournal[Answer](filepath.Join(dir, AnswersName))
-	c, one := &Cost{}, 1/float64(cases)
 	for _, a := range answers {
 		if a.Prompt != "" && a.Reason != TooLong {
-			c.Requests += one
-			c.PromptTokens += float64(a.Asked) * one
-			c.Tokens += float64(a.Tokens) * one
+			c.Requests, c.PromptTokens, c.Tokens = c.Requests+1, c.PromptTokens+float64(a.Asked), c.Tokens+float64(a.Tokens)
 		}
-	}
-	if c.Requests == 0 {
-		return nil, err
 	}
 	if s := readSpent(dir); s.Answers > 0 {
 		c.Seconds = s.Seconds / float64(s.Answers) * c.Requests
 	}
-	return c, err
+	n := float64(cases)
+	return Cost{c.Requests / n, c.PromptTokens / n, c.Tokens / n, c.Seconds / n}, err
 }
 
 // cells are those of a table.
-func (c *Cost) cells() (cells string) {
-	if c == nil {
-		c = &Cost{}
-	}
+func (c Cost) cells() (cells string) {
 	for _, x := range []float64{c.Requests, c.PromptTokens, c.Tokens, c.Seconds} {
 		if cells += "\t-"; x > 0 {
 			cells = fmt.Sprintf("%s%.1f", cells[:len(cells)-1], x)
