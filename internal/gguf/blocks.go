@@ -1,6 +1,9 @@
 package gguf
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // The decoders of blocks, each with the arithmetic of gguf-py's to the bit: a product is rounded to float32 before it is
 // added to, so that no engine fuses the two.
@@ -124,6 +127,63 @@ func decodeQ6K(b []byte, x []float32) {
 			}
 		}
 	}
+}
+
+// decodeTQ10: 256 numbers of -1, 0 and 1, five in a byte (the last 16: four) as a fraction of three's powers, and their
+// float16 scale.
+func decodeTQ10(b []byte, x []float32) {
+	d, at := half(b[52:]), 0
+	for _, part := range []struct{ first, bytes, digits int }{{0, 32, 5}, {32, 16, 5}, {48, 4, 4}} {
+		power := byte(1)
+		for range part.digits {
+			for _, q := range b[part.first:][:part.bytes] {
+				x[at] = d * float32(int(uint16(q*power)*3>>8)-1)
+				at++
+			}
+			power *= 3
+		}
+	}
+}
+
+// decodeTQ20: 256 numbers of 2 bits less 1, and their float16 scale.
+func decodeTQ20(b []byte, x []float32) {
+	d := half(b[64:])
+	for i := range x {
+		x[i] = d * float32(int(b[i/128*32+i%32]>>(i/32%4*2)&3)-1)
+	}
+}
+
+// fourBits are twice the numbers of a float of 4 bits: a sign, two bits of exponent, one of mantissa.
+var fourBits = [16]float32{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
+
+// decodeMXFP4: an exponent of two, and 32 floats of 4 bits.
+func decodeMXFP4(b []byte, x []float32) {
+	d := float32(math.Ldexp(0.5, int(b[0])-127))
+	for i, q := range b[1:17] {
+		x[i], x[i+16] = d*fourBits[q&15], d*fourBits[q>>4]
+	}
+}
+
+// decodeNVFP4: four scales of 8 bits (four of exponent, three of mantissa), and four times 16 floats of 4 bits.
+func decodeNVFP4(b []byte, x []float32) {
+	for j, scale := range b[:4] {
+		d := eightBits(scale) / 2
+		for i, q := range b[4+8*j:][:8] {
+			x[16*j+i], x[16*j+i+8] = d*fourBits[q&15], d*fourBits[q>>4]
+		}
+	}
+}
+
+// eightBits is a float of 8 bits without a sign. The largest, which is no number, is 0.
+func eightBits(b byte) float32 {
+	exponent, mantissa := int(b>>3&15), float64(b&7)
+	switch {
+	case b == 0x7f:
+		return 0
+	case exponent == 0:
+		return float32(math.Ldexp(mantissa, -9))
+	}
+	return float32(math.Ldexp(1+mantissa/8, exponent-7))
 }
 
 // curve are the numbers that 4 bits stand for in iq4_nl and iq4_xs.

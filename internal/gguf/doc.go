@@ -6,7 +6,7 @@
 //  1. magic, version, number of tensors, number of keys
 //  2. the keys: a name, a kind and a value each; an array has a kind and a length (values.go)
 //  3. a line for each tensor: name, dimensions from the fastest on, type, place (file.go)
-//  4. from the next multiple of general.alignment on, the tensors' bytes (types.go, blocks.go)
+//  4. from the next multiple of general.alignment on, the tensors' bytes (types.go, blocks.go, grids.go)
 //
 // Glossary:
 //

@@ -58,14 +58,23 @@ var codecs = map[Type]codec{
 	12:  {name: "q4_K", block: 256, bytes: 144, decode: decodeQ4K},
 	13:  {name: "q5_K", block: 256, bytes: 176, decode: decodeQ5K},
 	14:  {name: "q6_K", block: 256, bytes: 210, decode: decodeQ6K},
+	16:  {name: "iq2_xxs", block: 256, bytes: 66, decode: decodeIQ2XXS},
+	17:  {name: "iq2_xs", block: 256, bytes: 74, decode: decodeIQ2XS},
+	18:  {name: "iq3_xxs", block: 256, bytes: 98, decode: decodeIQ3XXS},
+	19:  {name: "iq1_s", block: 256, bytes: 50, decode: decodeIQ1S},
 	20:  {name: "iq4_nl", block: 32, bytes: 18, decode: decodeIQ4NL},
+	21:  {name: "iq3_s", block: 256, bytes: 110, decode: decodeIQ3S},
+	22:  {name: "iq2_s", block: 256, bytes: 82, decode: decodeIQ2S},
 	23:  {name: "iq4_xs", block: 256, bytes: 136, decode: decodeIQ4XS},
+	29:  {name: "iq1_m", block: 256, bytes: 56, decode: decodeIQ1M},
+	34:  {name: "tq1_0", block: 256, bytes: 54, decode: decodeTQ10},
+	35:  {name: "tq2_0", block: 256, bytes: 66, decode: decodeTQ20},
+	39:  {name: "mxfp4", block: 32, bytes: 17, decode: decodeMXFP4},
+	40:  {name: "nvfp4", block: 64, bytes: 36, decode: decodeNVFP4},
 }
 
-// others are names of types that are not read, for messages.
-var others = map[Type]string{9: "q8_1", 15: "q8_K", 16: "iq2_xxs", 17: "iq2_xs", 18: "iq3_xxs", 19: "iq1_s", 21: "iq3_s",
-	22: "iq2_s", 24: "i8", 25: "i16", 26: "i32", 27: "i64", 28: "f64", 29: "iq1_m", 34: "tq1_0", 35: "tq2_0",
-	39: "mxfp4", 40: "nvfp4"}
+// others are names of types that are not read, for messages: no weights are stored in them.
+var others = map[Type]string{9: "q8_1", 15: "q8_K", 24: "i8", 25: "i16", 26: "i32", 27: "i64", 28: "f64"}
 
 // String is the type's name, such as q8_0.
 func (t Type) String() string {
