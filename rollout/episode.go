@@ -15,10 +15,10 @@ type World interface {
 // Turns is the reason of an episode that reached its most messages.
 const Turns = "turns"
 
-// Episodes samples conversations of a model with worlds: a request that has a World goes on after its first message
+// Episodes samples conversations of a model with worlds: a request that has a World continues after its first message
 // with what the world replies, until that is nothing, or an episode has Turns messages or Tokens tokens. What the world
 // says is among the completion's tokens and not Drawn. A message has at most MaxNew tokens; its draws depend on the
-// request's seed and the message's number. A request without a World is answered as ever.
+// request's seed and the message's number. A request without a World has one message.
 type Episodes struct {
 	Sampler
 	Turns  int // most messages of the model
