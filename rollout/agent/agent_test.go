@@ -96,7 +96,7 @@ func (c chat) follow(t *testing.T, e *batch.Encoder, tools string) {
 	if c.Form != Text {
 		w.Messages = Prompt(c.Form, asked, env)
 	}
-	ids, err := w.Prompt()
+	ids, err := w.prompt()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,4 +218,12 @@ func (c chat) date() string {
 	_, after, _ := strings.Cut(c.Text, "Today Date: ")
 	date, _, _ := strings.Cut(after, "\n")
 	return date
+}
+
+// prompt encodes the conversation so far. Without a chat template it is the messages' texts.
+func (w *World) prompt() ([]int32, error) {
+	if w.Encoder.Tokenizer.HasTemplate() {
+		return w.Encoder.Prompt(data.Text{Messages: w.Messages})
+	}
+	return w.Encoder.Prompt(data.Text{Plain: data.Text{Messages: w.Messages}.Words() + "\n"})
 }

@@ -24,14 +24,6 @@ type World struct {
 	turns, calls int
 }
 
-// Prompt encodes the conversation so far. Without a chat template it is the messages' texts.
-func (w *World) Prompt() ([]int32, error) {
-	if w.Encoder.Tokenizer.HasTemplate() {
-		return w.Encoder.Prompt(data.Text{Messages: w.Messages})
-	}
-	return w.Encoder.Prompt(data.Text{Plain: data.Text{Messages: w.Messages}.Words() + "\n"})
-}
-
 // Reply implements [rollout.World].
 func (w *World) Reply(m rollout.Completion) (reply []int32, err error) {
 	x, over, err := w.hear(m.Text)

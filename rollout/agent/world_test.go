@@ -79,7 +79,7 @@ func TestEpisodes(t *testing.T) {
 				env := &recorder{tools: lookTools, results: []string{"a tree", "a house"}, over: 2 + i%2}
 				return acting{&World{Encoder: e, Form: form, Environment: env, Messages: Prompt(form, ask, env), Name: "x"}}
 			}
-			prompt, err := open().(acting).Prompt()
+			prompt, err := open().(acting).prompt()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -172,7 +172,7 @@ func TestReplies(t *testing.T) {
 		if form, err := FormOf(e.Tokenizer); err != nil || c.form != Text && form != c.form {
 			t.Errorf("form %s, %v, want %s", form, err, c.form)
 		}
-		if _, err := w.Prompt(); err != nil {
+		if _, err := w.prompt(); err != nil {
 			t.Error(err)
 		}
 		said := c.text
