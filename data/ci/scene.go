@@ -27,8 +27,8 @@ type Document struct {
 var Places = []string{"mail", "note", "event", "message"}
 
 // Stage gives an item without documents a scene by templates: its information, required and restricted mixed, in two
-// documents, or three where there are six pieces or more. Each piece is named as the information types name it, where
-// they are one for each. named adds the norm in words, from these types. The draws follow from the seed.
+// documents, or three where there are six pieces or more. Each piece of a synthetic item is named as its information
+// types name it. named adds the norm in words, from these types. The draws follow from the seed.
 func (c *Item) Stage(seed uint64, named bool) {
 	rng := rand.New(rand.NewPCG(seed, 0x7363656e65))
 	if named && c.Scene.Policy == "" {
@@ -63,16 +63,13 @@ func (c *Item) Stage(seed uint64, named bool) {
 	}
 }
 
-// label is what the information types call an attribute; "" where they are not one for each.
+// label is what the information types of a synthetic item call an attribute; "" of other items, whose types are in an
+// order of their own.
 func (c *Item) label(a Attribute) string {
-	for _, side := range []struct {
-		of    Keywords
-		types []string
-	}{{c.DatasetItem.Annotation.Allowed, c.Seed.InformationType.Allowed},
-		{c.DatasetItem.Annotation.Disallowed, c.Seed.InformationType.Disallowed}} {
-		i := slices.IndexFunc(side.of, func(k Keyword) bool { return k.Key == a.Key })
-		if i >= 0 && len(side.of) == len(side.types) {
-			return side.types[i]
+	t := c.Seed.InformationType
+	for _, kind := range slices.Concat(t.Allowed, t.Disallowed) {
+		if known.Kinds[kind].Key == a.Key {
+			return kind
 		}
 	}
 	return ""

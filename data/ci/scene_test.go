@@ -94,6 +94,15 @@ func TestScenesOfOtherItems(t *testing.T) {
 	if len(item.Scene.Documents) != 3 || item.Scene.Policy != "" {
 		t.Errorf("%+v, want three documents and no norm", item.Scene)
 	}
+	// types in another order than the annotation: no piece gets the name of another
+	item = Synthesize(1, 1)[0]
+	item.Seed.InformationType = InformationType{Allowed: []string{"what he does", "where he lives"}, Disallowed: []string{"x"}}
+	item.Stage(1, true)
+	for _, d := range item.Scene.Documents {
+		if strings.Contains(d.Text, ": ") {
+			t.Errorf("%+v: want the pieces alone", d)
+		}
+	}
 	before := item.Scene.Documents
 	if item.Stage(2, false); !reflect.DeepEqual(before, item.Scene.Documents) {
 		t.Errorf("documents changed: %+v", item.Scene)

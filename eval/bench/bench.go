@@ -50,7 +50,7 @@ type Item struct {
 // turns is how many answers there are at most.
 func (i *Item) turns() int { return max(len(i.Turns), i.Most, 1) }
 
-// next is the conversation that follows from answers; ended: there is none.
+// next gives the conversation that follows from answers, and whether the item has ended.
 func (i *Item) next(said []Answer) (messages []data.Message, ended bool, err error) {
 	if len(said) >= i.turns() {
 		return nil, true, nil

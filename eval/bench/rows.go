@@ -244,7 +244,7 @@ func hashMessages(messages []data.Message) string {
 	}
 	sum := sha256.New()
 	for _, m := range messages {
-		fmt.Fprintf(sum, "%s\x00%s\x00", m.Role, m.Content)
+		fmt.Fprintf(sum, "%s\x00%s\x00%s%s", m.Role, m.Content, m.Whole, m.Tools)
 	}
 	return hex.EncodeToString(sum.Sum(nil))
 }

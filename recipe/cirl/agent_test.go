@@ -58,7 +58,7 @@ func TestAgentItems(t *testing.T) {
 	}
 }
 
-// TestAgentRun: a run of episodes, its rows, and its resumption after the first test.
+// TestAgentRun: a run of episodes, and the rows of its first test.
 func TestAgentRun(t *testing.T) {
 	o := agentOptions(t)
 	r, err := Run(t.Context(), *o, nil)

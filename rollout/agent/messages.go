@@ -156,7 +156,7 @@ func (f Form) Stop() []string {
 }
 
 // Prompt adds an environment's tools to the first messages of a conversation: for the template, or as text where the
-// form is Text. Where there are none the messages say it all.
+// form is Text. An environment without tools leaves the messages as they are.
 func Prompt(form Form, messages []data.Message, env Environment) []data.Message {
 	messages = slices.Clone(messages)
 	if len(messages) == 0 || len(env.Tools()) == 0 {
