@@ -3,6 +3,7 @@ package synth
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
@@ -50,7 +51,8 @@ func (o *Options) writeEpisodes(items []ci.Item) (*Result, error) {
 	return &Result{fmt.Sprintf("%s: %d demonstrations of episodes\n", o.Out, o.N)}, data.WriteAll(o.Out, demos)
 }
 
-// demonstration writes an episode as a conversation: the loss is on what the agent says.
+// demonstration writes an episode as a conversation: the loss is on what the agent says. Where the prompt does not name the
+// documents, the agent finds them first.
 func (o *Options) demonstration(item *ci.Item, turns []ci.Turn) data.Demonstration {
 	d := data.Demonstration{Source: item.Source}
 	kind, form := ci.PromptPlain, agent.Text
@@ -60,7 +62,11 @@ func (o *Options) demonstration(item *ci.Item, turns []ci.Turn) data.Demonstrati
 	case "tools":
 		form = agent.Hermes // the model's own template writes them
 	}
-	d.Prompt.Messages = agent.Prompt(form, item.AgentPrompt(kind, true), &scene.State{Bare: kind == ci.PromptCompact})
+	state := &scene.State{Item: item, Bare: kind == ci.PromptCompact}
+	d.Prompt.Messages = agent.Prompt(form, item.AgentPrompt(kind, true), state)
+	if !state.Bare {
+		turns = slices.Insert(turns, 0, ci.Turn{Tool: "find", Arguments: data.Object{}, Result: state.Find("")})
+	}
 	for i, t := range turns {
 		call, result := o.turn(t)
 		d.Completion.Messages = append(d.Completion.Messages, call)

@@ -17,10 +17,11 @@ import (
 func TestEpisodes(t *testing.T) {
 	for _, c := range []struct {
 		agent, prompt, call string
+		messages            int
 	}{
-		{"compact", "Read ", "Action: read\nAction Input: {\"id\":"},
-		{"text", "You have these tools:\n- find: ", "Action: read\nAction Input: {\"id\":"},
-		{"tools", "Scenario: ", `"tool_calls":[{"type":"function","function":{"name":"read"`},
+		{"compact", "Read ", "Action: read\nAction Input: {\"id\":", 5},
+		{"text", "You have these tools:\n- find: ", "Action: find\nAction Input: {}", 7},
+		{"tools", "Scenario: ", `"tool_calls":[{"type":"function","function":{"name":"find","arguments":{}`, 7},
 	} {
 		o := Defaults()
 		o.N, o.Agent, o.Policy, o.Out = 5, c.agent, "drawn", filepath.Join(t.TempDir(), "demos.jsonl")
@@ -36,9 +37,13 @@ func TestEpisodes(t *testing.T) {
 			if !strings.Contains(first.Content, c.prompt) || (first.Tools != "") != (c.agent == "tools") {
 				t.Errorf("%s: prompt %+v", c.agent, first)
 			}
-			if text := said[0].Content + said[0].Whole; !strings.Contains(text, c.call) || len(said) != 5 ||
-				said[0].Untrained || !said[1].Untrained || said[4].Untrained {
+			if text := said[0].Content + said[0].Whole; !strings.Contains(text, c.call) || len(said) != c.messages ||
+				said[0].Untrained || !said[1].Untrained || said[len(said)-1].Untrained {
 				t.Errorf("%s: %+v", c.agent, said)
+			}
+			if found, read := said[1].Content, said[2].Content+said[2].Whole; c.messages == 7 &&
+				!strings.Contains(read, strings.Split(strings.TrimPrefix(found, "Observation: "), ", ")[0]) {
+				t.Errorf("%s: found %q, and then %q: want the first of them read", c.agent, found, read)
 			}
 		}
 	}

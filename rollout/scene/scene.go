@@ -97,7 +97,7 @@ func (s *State) Call(c agent.Call) (result string, over bool, err error) {
 	}
 	switch c.Name {
 	case "find":
-		return s.find(text("place")), false, nil
+		return s.Find(text("place")), false, nil
 	case "read":
 		return s.read(text("id")), false, nil
 	}
@@ -105,7 +105,8 @@ func (s *State) Call(c agent.Call) (result string, over bool, err error) {
 	return result, over, nil
 }
 
-func (s *State) find(place string) string {
+// Find lists the documents in a place; "": all.
+func (s *State) Find(place string) string {
 	var ids []string
 	for _, d := range s.Item.Scene.Documents {
 		if strings.HasPrefix(d.ID, place) {
