@@ -1,15 +1,43 @@
 #!/bin/sh
-# An agent with tools on the embedded model: demonstrations of episodes by a writer that leaks, sft on them, then CI-RL
-# on norms that each prompt states. FOLDER (runs/agent) has all of it; what has ended is not made again. SEED (1).
+# An agent with tools learns to keep to norms that each prompt states. Three steps: sft on demonstrations of a careful
+# writer, for the form of an episode and for reading the norm; a little sft on those of a writer who leaks 35% of what
+# the norm restricts; ci-rl, which takes the leaks away. FOLDER (runs/agent) has all of it, and what has ended is not
+# made again. SEED (1) is that of ci-rl. MODEL is a folder of another model than the embedded one: it writes calls as
+# text and learns from the second writer alone, and ci-rl takes 40 steps of 4 prompts with 4 completions each.
 set -eu
 cd "$(dirname "$0")/../.."
-folder="${FOLDER:-runs/agent}"
+folder="${FOLDER:-runs/agent}" seed="${SEED:-1}" model="${MODEL:-embedded}"
 mkdir -p "$folder"
 [ -x "$folder/posttrain" ] || GOEXPERIMENT=simd go build -o "$folder/posttrain" ./cmd/posttrain
 posttrain="$folder/posttrain"
-[ -f "$folder/demos.jsonl" ] ||
-	"$posttrain" data synth --agent compact --policy drawn --n 8000 --seed 5 --leak 0.25 --omit 0.1 --out "$folder/demos.jsonl"
-[ -d "$folder/sft/model" ] ||
-	"$posttrain" sft --config scripts/ci-rl/agent-sft.yaml --data "$folder/demos.jsonl" --out "$folder/sft"
-exec "$posttrain" ci-rl --config configs/ci-rl-agent.yaml --model "$folder/sft/model" --seed "${SEED:-1}" \
-	--out "$folder/ci-rl-${SEED:-1}"
+
+# demos NAME FLAG… writes demonstrations.
+demos() {
+	name="$folder/$1.jsonl"
+	shift
+	[ -f "$name" ] || "$posttrain" data synth --policy drawn "$@" --out "$name"
+}
+
+# tuned NAME DATA FLAG… fine-tunes on them.
+tuned() {
+	name="$folder/$1" data="$folder/$2.jsonl"
+	shift 2
+	[ -d "$name/model" ] || "$posttrain" sft --data "$data" --out "$name" "$@"
+}
+
+if [ "$model" = embedded ]; then
+	demos careful --agent compact --n 24000 --seed 5 --leak 0 --omit 0
+	demos careless --agent compact --n 4000 --seed 6 --leak 0.35 --omit 0.05
+	tuned careful careful --config scripts/ci-rl/agent-sft.yaml
+	tuned sft careless --config scripts/ci-rl/agent-sft.yaml --model "$folder/careful/model" --max-steps 80 \
+		--set train.learning_rate=5e-4
+	exec "$posttrain" ci-rl --config configs/ci-rl-agent.yaml --model "$folder/sft/model" --seed "$seed" \
+		--out "$folder/ci-rl-$seed"
+fi
+demos careless-text --agent text --n 2000 --seed 5 --leak 0.35 --omit 0.05
+tuned sft-text careless-text --model "$model" --max-steps 24 --set data.max_tokens=1024 --set train.batch_size=8 \
+	--set train.micro_batch_size=4 --set train.learning_rate=1e-4 --set train.warmup_steps=3 --set data.eval_fraction=0.02
+exec "$posttrain" ci-rl --config configs/ci-rl-agent.yaml --model "$folder/sft-text/model" --seed "$seed" --turns 5 \
+	--set data.prompt=plain --set data.max_prompt_tokens=0 --set data.scenarios=800 --set data.validation_fraction=0.03 \
+	--set agent.tokens=768 --set sampling.max_new_tokens=256 --set grpo.prompts_per_step=4 --set grpo.group_size=4 \
+	--set train.max_steps=40 --set train.learning_rate=1e-5 --set train.warmup_steps=2 --out "$folder/ci-rl-text-$seed"
