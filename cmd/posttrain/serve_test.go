@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/sashabaranov/go-openai"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // locked is a stream that several goroutines write.
@@ -111,6 +113,27 @@ func TestServeConfig(t *testing.T) {
 	}
 }
 
+// TestServeBase: a model without a chat template completes texts and refuses chats.
+func TestServeBase(t *testing.T) {
+	work(t, "qwen2-newer")
+	remove(t, "model/chat_template.jinja")
+	s := serveTiny(t, "--max-new-tokens", "4")
+	c := openai.DefaultConfig("none")
+	c.BaseURL = s.url
+	client := openai.NewClientWithConfig(c)
+	got, err := client.CreateCompletion(t.Context(), openai.CompletionRequest{Model: "model", Prompt: "Where is key 3?"})
+	if err != nil || got.Usage.CompletionTokens == 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	_, err = client.CreateChatCompletion(t.Context(), openai.ChatCompletionRequest{Model: "model",
+		Messages: []openai.ChatCompletionMessage{{Role: "user", Content: "Where is key 3?"}}})
+	expect.Error(t, err, "status code: 400", "no chat template: want chat_template.jinja")
+	if code, log := s.stop(), s.err.String(); code != 0 ||
+		!strings.Contains(log, "model has no chat template: chats are refused") {
+		t.Errorf("exit code %d: %s", code, log)
+	}
+}
+
 // TestServeRefusals: what cannot be served is refused in one line.
 func TestServeRefusals(t *testing.T) {
 	work(t, "qwen2-newer")
@@ -135,8 +158,6 @@ func TestServeRefusals(t *testing.T) {
 		{name: "no grace", args: []string{"--grace", "-1s"}, code: 2,
 			says: []string{"--grace", `grace "-1s"`, "above 0"}},
 		{name: "no name", args: []string{"--name", ""}, code: 2, says: []string{"--name is empty"}},
-		{name: "no template", make: func(t *testing.T) { remove(t, "model/chat_template.jinja") }, code: 1,
-			says: []string{"model has no chat template"}},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			if f.make != nil {

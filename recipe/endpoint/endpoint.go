@@ -102,25 +102,22 @@ func Run(ctx context.Context, o Options, r run.Reporter) error {
 		const open = "addr %s: everyone who can reach this machine is served: set a token in %s"
 		run.Listen(r).Warn(open, o.Addr, TokenVariable)
 	}
+	if !m.Tokenizer.HasTemplate() {
+		run.Listen(r).Warn("%s has no chat template: chats are refused, and /v1/completions answers", o.Model)
+	}
 	if o.Ready != nil {
 		o.Ready(server.Name, fmt.Sprintf("http://%s/v1", l.Addr()))
 	}
 	return serve.New(server).Run(ctx, l)
 }
 
-// open opens a model that can make prompts of messages.
 func open(o Options) (*local.Model, error) {
 	m, err := local.OpenWith(local.Options{Backend: o.Backend, Model: o.Model, Adapter: o.Adapter, CacheGB: o.CacheGB,
 		Chat: o.Chat})
 	if err != nil {
 		return nil, err
 	}
-	err = recipe.CheckLength(o.MaxNew, serve.DefaultMaxNew, m.Model.Config.MaxPositions)
-	if err == nil && !m.Tokenizer.HasTemplate() {
-		err = fmt.Errorf("%s has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json): "+
-			"there is no way to make prompts of messages", o.Model)
-	}
-	if err != nil {
+	if err = recipe.CheckLength(o.MaxNew, serve.DefaultMaxNew, m.Model.Config.MaxPositions); err != nil {
 		m.Close()
 	}
 	return m, err
