@@ -189,7 +189,7 @@ func (rs *Rollouts) diagnose(v map[string]float64) {
 		100*v["completions/clipped_ratio"], rs.Sampling.MaxNew)
 	rs.warn("equal", v["frac_reward_zero_std"] >= manyEqual, "in %.0f%% of the groups all rewards are equal, so "+
 		"that they teach nothing: %s",
-		100*v["frac_reward_zero_std"], rs.againstEqual())
+		100*v["frac_reward_zero_std"], rs.againstEqual(v))
 	rs.warn("clipped", v[MetricClipRegion] >= manyClipped, "%.0f%% of the ratios were clipped: lower "+
 		"train.learning_rate or grpo.updates_per_rollout",
 		100*v[MetricClipRegion])
@@ -205,7 +205,11 @@ func (rs *Rollouts) diagnose(v map[string]float64) {
 }
 
 // againstEqual is what helps against groups of equal rewards.
-func (rs *Rollouts) againstEqual() string {
+func (rs *Rollouts) againstEqual(v map[string]float64) string {
+	if format, has := v["rewards/format/mean"]; has && format == 0 {
+		return "no completion keeps the format that the reward wants; begin with a model that writes such answers " +
+			"(posttrain sft)"
+	}
 	ways := []string{"raise grpo.group_size", "use tasks that the model solves sometimes"}
 	if rs.Options.DynamicSampling == 0 {
 		ways = append(ways, "set grpo.dynamic_sampling to sample such groups anew")

@@ -506,7 +506,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestWarnings: rollouts that are all cut, groups that are all equal, are worth a word.
+// TestWarnings: rollouts that are all cut, groups that are all equal, are worth a word, and another one where the format
+// is to blame.
 func TestWarnings(t *testing.T) {
 	l := tiny(t, backendtest.Go(t), newFolder(t))
 	l.Options.DynamicSampling, l.Held, l.Validation.Every, l.Train.MaxSteps = 0, nil, 0, 2
@@ -524,6 +525,15 @@ func TestWarnings(t *testing.T) {
 			"such groups anew"}
 	if !reflect.DeepEqual(*notices, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(*notices, "\n"), strings.Join(want, "\n"))
+	}
+
+	l = tiny(t, backendtest.Go(t), newFolder(t))
+	l.Options.DynamicSampling, l.Held, l.Validation.Every, l.Train.MaxSteps = 0, nil, 0, 1
+	l.Score = Each(func(*Task, string) Score { return Score{Reward: -1, Fault: "no <think>"} })
+	notices = listen(l)
+	mustRun(t, l)
+	if all := strings.Join(*notices, "\n"); !strings.Contains(all, "teach nothing: no completion keeps the format") {
+		t.Errorf("got %s", all)
 	}
 }
 
