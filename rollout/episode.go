@@ -98,7 +98,7 @@ func (e Episodes) inOneCall(ctx context.Context, c *Cached, open []*episode) err
 	return nil
 }
 
-// aboutMessages is how much longer an episode is than its messages, about.
+// aboutMessages is an estimate: an episode is so many times as long as the messages that the model draws.
 const aboutMessages = 2
 
 // episode is a request on its way.

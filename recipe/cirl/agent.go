@@ -41,6 +41,9 @@ func (a *Agent) On() bool { return a.Turns > 0 }
 
 func (a *Agent) hasFile() bool { return a.Policy != "" && a.Policy != OfItem && a.Policy != Drawn }
 
+// makes says that the items are made from the policy's norms.
+func (a *Agent) makes() bool { return a.Policy == Drawn || a.hasFile() }
+
 // Check refuses what needs episodes.
 func (a Agent) Check() []fault.Fault {
 	faults := fault.Faults(fault.Check(a))
@@ -79,10 +82,18 @@ func (o *Options) validateAgent(g *config.Given) {
 		g.Fault("reward.format", "reward.format strict: it is about an answer's tags: want paper (thoughts before the "+
 			"final action) or answer (none needed)")
 	}
-	made := o.Agent.Policy == Drawn || o.Agent.hasFile()
-	if made && !o.Data.Train.Are(embedded.Name) {
+	if !o.Agent.makes() {
+		return
+	}
+	if !o.Data.Train.Are(embedded.Name) {
 		g.Fault("agent.policy", "agent.policy %s: the items are made from its norms, and data.train is %s: want item, or "+
 			"data.train embedded", o.Agent.Policy, o.Data.Train)
+	}
+	for _, key := range []string{"data.validation", "data.test"} {
+		if g.Has(key) && g.Text(key) != "" {
+			g.Fault(key, "%s %s: with agent.policy %s all items are made from its norms: remove it, or want policy item", key,
+				g.Show(key), o.Agent.Policy)
+		}
 	}
 }
 
@@ -99,6 +110,17 @@ func (t *training) openAgent() (err error) {
 	return nil
 }
 
+// checkTokens refuses prompts that leave an episode no token.
+func (t *training) checkTokens() error {
+	for _, task := range slices.Concat(t.Tasks, t.Held, t.tasks(t.test)) {
+		if n := len(task.Tokens); t.o.Agent.On() && n >= t.Episodes.Tokens {
+			return fmt.Errorf("agent.tokens %d: the prompt of %s has %d tokens: want more, or a lower "+
+				"data.max_prompt_tokens to drop such prompts", t.Episodes.Tokens, task.Source, n)
+		}
+	}
+	return nil
+}
+
 // episodes are items as the beginnings of episodes.
 func (o *Options) episodes(chat *rollout.Local, items []ci.Item, order func(i int) uint64) ([]eval.Case, error) {
 	form, err := agent.FormOf(chat.Encoder.Tokenizer)
@@ -109,23 +131,44 @@ func (o *Options) episodes(chat *rollout.Local, items []ci.Item, order func(i in
 }
 
 // Cases are items as the beginnings of episodes with prompts of a kind, compact or plain. think asks for a think block,
-// order gives the seed of item i's scene.
+// order gives the seed of item i's scene. Items whose scene is made here and cannot be done right are left out: a keyword
+// is in no document, or in the norm. One that comes with such documents is an error.
 func (a *Agent) Cases(items []ci.Item, form agent.Form, kind string, think bool, order func(i int) uint64,
 	way rollout.Conversation) ([]eval.Case, error) {
-	all := make([]eval.Case, len(items))
+	var all []eval.Case
 	for i := range items {
 		item := &items[i]
-		for _, f := range records.Gates(item) {
-			if f.Gate == "document" {
-				return nil, fmt.Errorf("%s: %s: %s: want each keyword in a document, and none in the norm", item.Source,
-					f.Place, f.Reason)
-			}
+		if fault := sceneFault(item); fault != "" {
+			return nil, fmt.Errorf("%s: %s: want each keyword in a document, and none in the norm", item.Source, fault)
 		}
 		item.Stage(order(i), a.Policy != "")
-		all[i] = eval.Case{Conversation: way, Item: item}
-		all[i].Messages = agent.Prompt(form, item.AgentPrompt(kind, think), State(item, kind))
+		if len(item.Scene.Documents) == 0 || sceneFault(item) != "" {
+			continue
+		}
+		c := eval.Case{Conversation: way, Item: item}
+		c.Messages = agent.Prompt(form, item.AgentPrompt(kind, think), State(item, kind))
+		all = append(all, c)
 	}
 	return all, nil
+}
+
+// sceneFault says what documents lack, or give away; "": nothing.
+func sceneFault(item *ci.Item) string {
+	for _, f := range records.Gates(item) {
+		if f.Gate == "document" {
+			return f.Place + ": " + f.Reason
+		}
+	}
+	return ""
+}
+
+// LeftOut says how many items have no scene that can be done right, "" where all have.
+func LeftOut(items, cases int) string {
+	if items == cases {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d items are left out: a keyword is in no piece of their information, or in the norm", items-cases,
+		items)
 }
 
 // State is the world of an item at the beginning of an episode, of a prompt of that kind.
@@ -158,24 +201,30 @@ func (t *training) scoreEpisodes(ctx context.Context, replies []grpo.Reply) ([]g
 	states := make([]*scene.State, len(replies))
 	for i, r := range replies {
 		states[i] = stateOf(r.World)
-		states[i].Scored = states[i].Score(r.Text, t.o.Reward)
+		text := r.Text
+		if r.Task.Data.(*eval.Case).Opened {
+			text = ci.ThinkPrefill + text
+		}
+		states[i].Scored = states[i].Score(text, t.o.Reward)
 	}
-	if err := t.askJudge(ctx, states); err != nil {
+	missing, err := t.askJudge(ctx, states)
+	if err != nil {
 		return nil, err
 	}
 	scores := make([]grpo.Score, len(replies))
 	for i := range states {
 		s := &states[i].Scored
-		scores[i] = grpo.Score{Reward: s.Reward, Fault: s.Fault, Parts: s.Parts()}
+		scores[i] = grpo.Score{Reward: s.Reward, Fault: s.Fault, Parts: s.Parts(), Missing: missing[i]}
 	}
 	return scores, nil
 }
 
 // askJudge counts restricted information that was sent in other words, where there is a judge. Its replies are kept: the
-// same text is paid for once.
-func (t *training) askJudge(ctx context.Context, states []*scene.State) error {
+// same text is paid for once. missing says why there is no verdict on a text of an episode, "" where there are all.
+func (t *training) askJudge(ctx context.Context, states []*scene.State) (missing []string, err error) {
+	missing = make([]string, len(states))
 	if t.judge == nil {
-		return nil
+		return missing, nil
 	}
 	type place struct{ state, keyword int }
 	var places []place
@@ -198,11 +247,14 @@ func (t *training) askJudge(ctx context.Context, states []*scene.State) error {
 	verdicts, err := scorer.All(ctx, t.judge, asked)
 	middle := (t.o.Judge.Range[0] + t.o.Judge.Range[1]) / 2
 	for i, v := range verdicts {
-		if s := states[places[i].state]; v.Why == "" && v.Value > middle {
-			s.Scored = s.Scored.Leak(places[i].keyword, t.o.Reward)
+		at := places[i]
+		if v.Why != "" {
+			missing[at.state] = "the judge of leaks: " + v.Why
+		} else if s := states[at.state]; v.Value > middle {
+			s.Scored = s.Scored.Leak(at.keyword, t.o.Reward)
 		}
 	}
-	return err
+	return missing, err
 }
 
 // sample is an episode of a test.
@@ -230,8 +282,15 @@ func (t *training) measureEpisodes() rl.Test[eval.Sample] {
 	return rl.Test[eval.Sample]{Loop: &t.Loop, Size: len(tasks),
 		Ask: func(ctx context.Context, tick func(done int)) (samples []eval.Sample, err error) {
 			answers, err := t.rollouts().Ask(ctx, tasks, t.Seed^rl.Draws, tick)
+			unjudged, why := 0, ""
 			for i, a := range answers {
 				samples = append(samples, t.sample(i, &t.test[i], a.Completion))
+				if a.Missing != "" {
+					unjudged, why = unjudged+1, a.Missing
+				}
+			}
+			if unjudged > 0 {
+				t.Warn("test: %d of %d episodes are judged by their keywords alone: %s", unjudged, len(answers), why)
 			}
 			return samples, err
 		},

@@ -8,10 +8,12 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/agent"
 	"github.com/posttrain/posttrain/rollout/scene"
 	"github.com/posttrain/posttrain/rollout/scorer"
 )
@@ -106,6 +108,26 @@ func TestAgentRow(t *testing.T) {
 	}
 }
 
+// TestAgentOpened: where the prompt has opened the think block, a message that begins inside it has thoughts.
+func TestAgentOpened(t *testing.T) {
+	item := ci.Synthesize(1, 1)[0]
+	item.Stage(1, true)
+	run := &training{o: *agentOptions(t)}
+	for _, opened := range []bool{true, false} {
+		state := State(&item, ci.PromptCompact)
+		tool, to := item.Sends()
+		if _, _, err := state.Call(data.Call{Name: tool, Arguments: map[string]any{"to": to,
+			"body": strings.Join(item.Required(), ", ")}}); err != nil {
+			t.Fatal(err)
+		}
+		scores, err := run.scoreEpisodes(t.Context(), []grpo.Reply{{Task: &grpo.Task{Data: &eval.Case{Item: &item,
+			Opened: opened}}, Text: "it fits</think>", World: &agent.World{Environment: state}}})
+		if err != nil || (scores[0].Reward == 1) != opened {
+			t.Errorf("opened %v: %+v, %v", opened, scores, err)
+		}
+	}
+}
+
 // TestAgentFaults: one line for each option that does not apply, and for an item whose facts are in no document.
 func TestAgentFaults(t *testing.T) {
 	for _, c := range []struct {
@@ -115,6 +137,7 @@ func TestAgentFaults(t *testing.T) {
 		{[]string{"agent.turns=0"}, "agent.tokens 400: it is about episodes: want turns above 0"},
 		{[]string{"agent.policy=none"}, "agent.policy"},
 		{[]string{"data.prompt=cot"}, "data.prompt cot: an episode's prompt has no information of the item: want compact or plain"},
+		{[]string{"data.test=x.json"}, `data.test "x.json": with agent.policy drawn all items are made from its norms`},
 		{[]string{"reward.format=strict"}, "reward.format strict: it is about an answer's tags"},
 		{[]string{"data.train=x.json", "data.scenarios=0"}, "agent.policy drawn: the items are made from its norms"},
 	} {
@@ -137,6 +160,31 @@ func TestAgentFaults(t *testing.T) {
 	o := agentOptions(t, "data.train="+path, "data.scenarios=0", "agent.policy=item")
 	_, err := Run(t.Context(), *o, nil)
 	expect.Error(t, err, path+":4", "occurs in none of 2 documents", "want each keyword in a document")
+	_, err = Run(t.Context(), *agentOptions(t, "agent.tokens=40"), nil)
+	expect.Error(t, err, "agent.tokens 40: the prompt of synthetic", "want more, or a lower data.max_prompt_tokens")
+}
+
+// TestAgentFiles: a file of the test is read beside the embedded scenarios, and items whose made scenes lack a keyword, or
+// have it in their norm, are left out.
+func TestAgentFiles(t *testing.T) {
+	items := ci.Synthesize(12, 1)
+	items[3].DatasetItem.Annotation.Allowed[0].Words = []string{"nowhere"}
+	items[5].DatasetItem.Annotation.Disallowed[0].Words = []string{items[5].Seed.InformationType.Allowed[0]}
+	items[7].DatasetItem.Information = []ci.Field{{Key: "Other", Text: "nothing"}}
+	path := filepath.Join(t.TempDir(), "items.jsonl")
+	if err := data.WriteAll(path, items); err != nil {
+		t.Fatal(err)
+	}
+	o := agentOptions(t, "agent.policy=item", "data.test="+path, "data.test_fraction=")
+	parts, err := o.Items(nil)
+	if err != nil || len(parts[ci.Test]) != 12 || !strings.HasPrefix(parts[ci.Test][0].Source, path) {
+		t.Fatalf("%d, %v, want the file's", len(parts[ci.Test]), err)
+	}
+	cases, err := o.Agent.Cases(parts[ci.Test], agent.Text, ci.PromptPlain, true, func(i int) uint64 { return uint64(i) },
+		rollout.Conversation{})
+	if err != nil || len(cases) != 9 || LeftOut(12, len(cases)) == "" || LeftOut(9, 9) != "" {
+		t.Errorf("%d cases, %v, want 9 of 12", len(cases), err)
+	}
 }
 
 // TestAgentJudge: what was sent in other words counts as a leak where the judge says so, and is asked about once.
@@ -144,7 +192,9 @@ func TestAgentJudge(t *testing.T) {
 	t.Setenv("OPENAI_API_KEY", "")
 	asked := 0
 	server := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(prompt string) string {
-		if asked++; strings.Contains(prompt, "the blue pills") {
+		if asked++; strings.Contains(prompt, "I am not asked") {
+			return "I cannot help with that."
+		} else if strings.Contains(prompt, "the blue pills") {
 			return "It says so.\nScore: 1"
 		}
 		return "Nothing.\nScore: 0"
@@ -167,8 +217,8 @@ func TestAgentJudge(t *testing.T) {
 				t.Fatal(err)
 			}
 			state.Scored = state.Score("<think></think>", o.Reward)
-			if err := run.askJudge(t.Context(), []*scene.State{state}); err != nil {
-				t.Fatal(err)
+			if missing, err := run.askJudge(t.Context(), []*scene.State{state}); err != nil || missing[0] != "" {
+				t.Fatal(missing, err)
 			}
 			if s := state.Scored; s.Integrity() == leaks || !s.Utility() || (s.Reward == 1) == leaks {
 				t.Errorf("%q: %+v, want a leak %v", body, s, leaks)
@@ -177,5 +227,13 @@ func TestAgentJudge(t *testing.T) {
 	}
 	if want := 2 * len(item.Restricted()); asked != want {
 		t.Errorf("the judge was asked %d times, want %d", asked, want)
+	}
+	state := State(&item, o.Data.Prompt)
+	if _, _, err := state.Call(data.Call{Name: tool, Arguments: map[string]any{"to": to, "body": "I am not asked"}}); err != nil {
+		t.Fatal(err)
+	}
+	state.Scored = state.Score("<think></think>", o.Reward)
+	if missing, err := run.askJudge(t.Context(), []*scene.State{state}); err != nil || !strings.HasPrefix(missing[0], "the judge of leaks: ") {
+		t.Errorf("%q, %v: want no verdict, and so no reward", missing, err)
 	}
 }

@@ -124,6 +124,9 @@ func (t *training) load() error {
 			return err
 		}
 		t.left = t.left.And(left)
+		if text := LeftOut(len(items), left.Of); text != "" {
+			t.Say("%s: %s", t.o.Data.Train, text)
+		}
 	}
 	if t.left.Count > 0 {
 		t.Say("%s: %v", t.o.Data.Train, t.left)
@@ -174,18 +177,23 @@ func (t *training) check() error {
 			t.left.Count,
 			t.left.Longest, d.MaxPromptTokens, positions)
 	}
+	if err := t.checkTokens(); err != nil {
+		return err
+	}
 	return grpo.CheckTasks(t.o.GRPO, t.o.Sampling.Sampling, positions, t.Tasks, t.Held, t.tasks(t.test))
 }
 
 // Items reads or makes the items of a run: those to train on, those for validation, and those for the test.
 func (o *Options) Items(r run.Reporter) (parts [3][]ci.Item, err error) {
 	d, say := o.Data, run.Listen(r).Say
-	read := func(name string) ([]ci.Item, error) { return readItems(name, d.Items, say) }
-	if o.Agent.Policy == Drawn || o.Agent.hasFile() {
+	if o.Agent.makes() {
 		return o.drawnItems(say)
 	}
-	if d.Train.Are(embedded.Name) {
-		read = func(string) ([]ci.Item, error) { return ci.Synthesize(d.Scenarios, o.Seed^embeddedSeed), nil }
+	read := func(name string) ([]ci.Item, error) {
+		if name == embedded.Name {
+			return ci.Synthesize(d.Scenarios, o.Seed^embeddedSeed), nil
+		}
+		return readItems(name, d.Items, say)
 	}
 	identity := func(item ci.Item) string {
 		item.Source = ""

@@ -57,6 +57,13 @@ func TestFollow(t *testing.T) {
 	if !over || len(said) != 3 || roles(messages) != "user assistant tool assistant tool assistant tool" {
 		t.Fatalf("%v, %d said, %s", over, len(said), roles(messages))
 	}
+	// calls behind the one that ends it are made, too
+	env := &recorder{tools: lookTools, results: []string{"a tree"}, over: 1}
+	messages, _, over = hold(t, scripted{callOf[Hermes] + callOf[Hermes]}, asked(Hermes, env), 5)
+	if !over || len(env.calls) != 2 || roles(messages) != "user assistant tool tool" {
+		t.Errorf("%v, %d calls, %s: want both", over, len(env.calls), roles(messages))
+	}
+	messages, _, _ = hold(t, chat, asked(Hermes, &recorder{tools: lookTools, results: []string{"a tree"}, over: 2}), 5)
 	if want := "No tool was called: the call is no JSON object; want " + accepted[Hermes]; messages[4].Content != want {
 		t.Errorf("%+v, want %s", messages[4], want)
 	}

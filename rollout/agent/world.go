@@ -36,7 +36,7 @@ func (w *World) Reply(m rollout.Completion) (reply []int32, err error) {
 	})
 }
 
-// hear acts on a message. Where the episode is over, the conversation has the message, and the results so far.
+// hear acts on a message: it makes all calls, also those behind one that ends the episode.
 func (w *World) hear(text string) (x exchange, over bool, err error) {
 	w.turns++
 	x = exchange{said: w.Form.read(text), form: w.Form}
@@ -45,11 +45,13 @@ func (w *World) hear(text string) (x exchange, over bool, err error) {
 		reply, over, err = w.Environment.Say(x.content)
 		x.heard = []string{reply}
 	}
-	for i := 0; i < len(x.calls) && !over && err == nil; i++ {
+	for i := 0; i < len(x.calls) && err == nil; i++ {
 		w.calls++
 		result := x.calls[i].fault
 		if result == "" {
-			result, over, err = w.Environment.Call(x.calls[i].Call)
+			var ends bool
+			result, ends, err = w.Environment.Call(x.calls[i].Call)
+			over = over || ends
 		}
 		x.ids, x.heard = append(x.ids, fmt.Sprintf("call%05d", w.calls)), append(x.heard, result)
 	}
@@ -62,8 +64,8 @@ func (w *World) hear(text string) (x exchange, over bool, err error) {
 	return x, over, nil
 }
 
-// add adds an exchange to the conversation: calls as such, where the template takes them, or else as the model wrote
-// them. What is no call comes in the other order.
+// add adds an exchange to the conversation: calls as such where the template takes them, or else as the model wrote
+// them. Where one of the calls is none, the model's own words are tried first.
 func (w *World) add(x exchange, fits func(writing) error) error {
 	faulty := slices.ContainsFunc(x.calls, func(c made) bool { return c.fault != "" })
 	how := writing{verbatim: faulty}

@@ -23,8 +23,9 @@ type State struct {
 
 	Scored reward.Score // of the episode, for whoever has scored it
 
-	sent []string // texts that have left, the final action last
-	done bool     // the final action was made
+	sent  []string // what has left, but for the final action
+	final string   // the last final action's text
+	done  bool     // there is one
 }
 
 // tool is one that [State.Call] knows.
@@ -107,6 +108,10 @@ func (s *State) Call(c agent.Call) (result string, over bool, err error) {
 
 // Find lists the documents in a place; "": all.
 func (s *State) Find(place string) string {
+	place = strings.ToLower(strings.TrimSpace(place))
+	if place != "" && !slices.Contains(ci.Places, place) {
+		return fmt.Sprintf("no place %q: want %s, or nothing for all", place, fault.Or(ci.Places))
+	}
 	var ids []string
 	for _, d := range s.Item.Scene.Documents {
 		if strings.HasPrefix(d.ID, place) {
@@ -130,43 +135,63 @@ func (s *State) read(id string) string {
 	return fmt.Sprintf("no document %q: want %s", id, fault.Or(ids))
 }
 
-// send notes all that leaves: other arguments, such as a subject, too.
+// send notes all that leaves: other arguments with their names, such as a subject, and the recipient where it is not
+// just who the item names.
 func (s *State) send(c agent.Call) (result string, over bool) {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(c.Arguments)) {
 		if name != "to" && name != "body" {
-			texts = append(texts, fmt.Sprint(c.Arguments[name]))
+			texts = append(texts, fmt.Sprintf("%s: %v", name, c.Arguments[name]))
 		}
 	}
+	text := strings.Join(append(texts, fmt.Sprint(c.Arguments["body"])), "\n")
 	to := fmt.Sprint(c.Arguments["to"])
-	s.sent = append(s.sent, strings.Join(append(texts, fmt.Sprint(c.Arguments["body"])), "\n"))
 	tool, recipient := s.Item.Sends()
-	s.done = c.Name == tool && strings.Contains(letters(to), letters(recipient))
-	return "sent to " + to, s.done
+	if !slices.Equal(words(to), words(recipient)) {
+		s.sent = append(s.sent, "to: "+to)
+	}
+	if c.Name != tool || !has(words(to), words(recipient)) {
+		s.sent = append(s.sent, text)
+		return "sent to " + to, false
+	}
+	if s.done {
+		s.sent = append(s.sent, s.final)
+	}
+	s.final, s.done = text, true
+	return "sent to " + to, true
 }
 
-// letters are those of a name, small, so that "the Hotel-Desk" has "hotel desk".
-func letters(name string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
-			return -1
+// words are those of a name, small, so that "the Hotel-Desk" has those of "hotel desk".
+func words(name string) []string {
+	return strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+}
+
+// has says whether words are in a list, one behind the other.
+func has(list, words []string) bool {
+	for i := 0; i+len(words) <= len(list); i++ {
+		if slices.Equal(list[i:i+len(words)], words) {
+			return true
 		}
-		return unicode.ToLower(r)
-	}, name)
+	}
+	return false
 }
 
 // Say implements [agent.Environment]: the user has nothing to add, and the episode is over.
 func (s *State) Say(string) (reply string, over bool, err error) { return "", true, nil }
 
-// Score is the reward of an episode. last is the model's last message: where the reward's format is paper it has a think
-// block.
+// Score is the reward of an episode. last is the model's last message, with what its prompt has opened: where the
+// reward's format is paper it begins with a think block.
 func (s *State) Score(last string, o reward.Options) reward.Score {
 	tool, recipient := s.Item.Sends()
-	broken := ""
-	if _, thinks := reward.Think(last, false); !s.done {
-		broken = fmt.Sprintf("no %s to %s", tool, recipient)
-	} else if o.Format != "answer" && !thinks {
-		broken = "no <think> before the final action"
+	begins, _, closed := strings.Cut(strings.TrimSpace(last), "</think>")
+	broken, sent := "", s.sent
+	if s.done {
+		sent = append(slices.Clip(sent), s.final)
 	}
-	return reward.EvaluateSent(reward.Of(s.Item), s.sent, broken, o)
+	if !s.done {
+		broken = fmt.Sprintf("no %s to %s", tool, recipient)
+	} else if o.Format != "answer" && (!closed || !strings.HasPrefix(begins, "<think>")) {
+		broken = "no <think>…</think> at the beginning of the message of the final action"
+	}
+	return reward.EvaluateSent(reward.Of(s.Item), sent, broken, o)
 }
