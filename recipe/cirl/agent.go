@@ -27,7 +27,7 @@ import (
 type Agent struct {
 	Turns  int    `yaml:"turns" want:">=0" zero:"no tools" paper:"0" flag:"turns" help:"the model is an agent with tools: most messages of an episode; 0: one answer, no tools"`
 	Tokens int    `yaml:"tokens" want:">=0" zero:"as many as the model has positions" help:"most tokens of prompt and episode; 0: as many as the model has positions"`
-	Policy string `yaml:"policy" want:"|item|drawn|@file" words:"item, drawn or a file" flag:"policy" help:"norms that the prompts state: item (what the item's information types say), drawn (of each embedded scenario other ones; those of the test are unseen), or a policy's file as eval gate has it"`
+	Policy string `yaml:"policy" want:"|item|drawn|@file" words:"item, drawn or a file" flag:"policy" help:"norms that the prompts state: item (what the item's information types say), drawn (other ones of each embedded scenario; the test has rulings that training never has), or a file of norms as for eval gate"`
 }
 
 // Where norms are from.

@@ -19,7 +19,7 @@ import (
 // State is an item's scene in an episode. It implements [agent.Environment].
 type State struct {
 	Item *ci.Item
-	Bare bool // the prompt says what there is: the tools are not described
+	Bare bool // the prompt names the documents, and does not describe the tools: the compact form
 
 	Scored reward.Score // of the episode, for whoever has scored it
 
