@@ -3,7 +3,6 @@ package ci
 import (
 	"cmp"
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -187,37 +186,4 @@ func (c *Item) Episode(f Flaws, rng *rand.Rand) (turns []Turn) {
 	}
 	return append(turns, Turn{Think: "<think> " + strings.Join(thoughts, "; ") + ".</think>", Tool: tool,
 		Arguments: data.Object{{Key: "to", Value: recipient}, {Key: "body", Value: body + "."}}})
-}
-
-// heldRuling says whether a norm's word on one kind of information is kept from training. A hash decides it for good.
-func heldRuling(task string, f fact) bool {
-	h := fnv.New32a()
-	fmt.Fprint(h, task, "|", f.kind, "|", f.fits)
-	sum := h.Sum32()
-	return (sum^sum>>16)%heldOutShare == 0
-}
-
-// SynthesizeNorms is Synthesize with a norm of its own for each scenario: which kinds of information fit is drawn, so
-// that the policy of the item's scene alone says it. unseen scenarios have a ruling, at least one, that seen ones never
-// have: of a task and a kind, whether it fits.
-func SynthesizeNorms(n int, seed uint64, unseen bool) []Item {
-	w := &world{rng: rand.New(rand.NewPCG(seed, 0x6e6f726d)), heldOut: unseen, drawn: true}
-	return w.distinct(n)
-}
-
-// drawnNorm draws a task, kinds and rulings. Not every task has a held ruling.
-func (w *world) drawnNorm() (n norm, facts []fact) {
-	for {
-		n, facts = known.Norms[w.rng.IntN(len(known.Norms))], nil
-		shape, held := shapes[w.rng.IntN(len(shapes))], false
-		kinds := w.shuffle(slices.Concat(n.Fits, n.Unrelated, n.TooMuch))
-		for i, k := range kinds[:min(shape[0]+shape[1], len(kinds))] {
-			f := fact{k, i < shape[0]}
-			held = held || heldRuling(n.Task, f)
-			facts = append(facts, f)
-		}
-		if held == w.heldOut {
-			return n, facts
-		}
-	}
 }

@@ -268,3 +268,36 @@ func join(first []string, between string, last []string) func(w *world) string {
 func (w *world) firstName() string { return join(lists.NameHeads, "", lists.NameTails)(w) }
 
 func (w *world) familyName() string { return join(lists.FamilyHeads, "", lists.FamilyTails)(w) }
+
+// heldRuling says whether a norm's word on one kind of information is kept from training. A hash decides it for good.
+func heldRuling(task string, f fact) bool {
+	h := fnv.New32a()
+	fmt.Fprint(h, task, "|", f.kind, "|", f.fits)
+	sum := h.Sum32()
+	return (sum^sum>>16)%heldOutShare == 0
+}
+
+// SynthesizeNorms is Synthesize with a norm of its own for each scenario: which kinds of information fit is drawn, so
+// that the policy of the item's scene alone says it. unseen scenarios have a ruling, at least one, that seen ones never
+// have: of a task and a kind, whether it fits.
+func SynthesizeNorms(n int, seed uint64, unseen bool) []Item {
+	w := &world{rng: rand.New(rand.NewPCG(seed, 0x6e6f726d)), heldOut: unseen, drawn: true}
+	return w.distinct(n)
+}
+
+// drawnNorm draws a task, kinds and rulings. Not every task has a held ruling.
+func (w *world) drawnNorm() (n norm, facts []fact) {
+	for {
+		n, facts = known.Norms[w.rng.IntN(len(known.Norms))], nil
+		shape, held := shapes[w.rng.IntN(len(shapes))], false
+		kinds := w.shuffle(slices.Concat(n.Fits, n.Unrelated, n.TooMuch))
+		for i, k := range kinds[:min(shape[0]+shape[1], len(kinds))] {
+			f := fact{k, i < shape[0]}
+			held = held || heldRuling(n.Task, f)
+			facts = append(facts, f)
+		}
+		if held == w.heldOut {
+			return n, facts
+		}
+	}
+}
