@@ -116,11 +116,15 @@ func sentences(text string) (all []string) {
 	return all
 }
 
+const gap = `[^\pL\d\n]`
+
 var (
-	// a line that names sentences begins with their numbers, perhaps behind a label; a sentence may be repeated behind its
-	// number
-	numberLine = regexp.MustCompile(`(?im)^[^\pL\d\n]*(?:(?:answer|numbers?|sentences?|selection)[^\pL\d\n]*)*` +
-		`(\d+(?:[^\pL\d\n]+(?:(?:and|to)[^\pL\d\n]+)?\d+)*)(?:[^\pL\d]|$)`)
+	// A line that names sentences begins with their numbers, perhaps behind a label. A sentence may be repeated behind its
+	// number, and begin with a number of its own. So numbers with blanks alone between them are a list only where the line
+	// has nothing else; behind ], ), : or a point another number needs a comma, a word, a dash or a bracket before it.
+	numberLine = regexp.MustCompile(`(?im)^` + gap + `*(?:(?:answer|numbers?|sentences?|selection)` + gap + `*)*(?:` +
+		`(\d+(?:(?:[^\pL\d\n\]):.]+|` + gap + `*(?:[,;([–-]|\b(?:and|to)\b)` + gap + `*)\d+)*)` + gap + `*$|` +
+		`(\d+(?:(?:[-–]|[ *]*[,;][ *]*(?:and )?| (?:and|to) |\][,; ]*(?:(?:and|to) )?\[)\d+)*)(?:[^\pL\d]|$))`)
 	numberSpan = regexp.MustCompile(`(\d+)(?:\s*(?:-|–|to)\s*(\d+))?`)
 	saysNone   = regexp.MustCompile(`(?i)^\W*none\b`)
 )
@@ -130,7 +134,7 @@ var (
 func readNumbers(reply string, n int) map[int]bool {
 	chosen, found := map[int]bool{}, saysNone.MatchString(reply)
 	for _, line := range numberLine.FindAllStringSubmatch(reply, -1) {
-		for _, span := range numberSpan.FindAllStringSubmatch(line[1], -1) {
+		for _, span := range numberSpan.FindAllStringSubmatch(line[1]+line[2], -1) {
 			from, _ := strconv.Atoi(span[1]) // too large a number is the largest
 			to, _ := strconv.Atoi(span[2])
 			found = found || from <= n
