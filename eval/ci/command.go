@@ -93,7 +93,7 @@ func follow(g *config.Given, o *Options) {
 	if path == "" {
 		return
 	}
-	c, err := cirl.Spec.Load(config.Input{Path: path, Allow: config.Anything})
+	c, err := readRun(path)
 	if err != nil {
 		g.Fault("run", "run %s: %s", path, strings.ReplaceAll(err.Error(), "\n", "; "))
 		return
@@ -101,7 +101,10 @@ func follow(g *config.Given, o *Options) {
 	o.Run, o.Split, o.SplitSeed, o.N = path, "test", c.Seed, 0
 	o.Agent.Model, o.Agent.Backend, o.Agent.Chat, o.Agent.Sampling = c.Model, c.Backend, c.Chat, c.TestSampling()
 	o.Form, o.Reward, o.Episodes = c.Data.Form, c.Reward, c.Agent
-	o.Episodes.Tokens = 0
+}
+
+func readRun(path string) (*cirl.Options, error) {
+	return cirl.Spec.Load(config.Input{Path: path, Allow: config.Anything})
 }
 
 func settle(g *config.Given, o *Options) {
@@ -159,7 +162,7 @@ func (o *Options) synthetic() bool {
 	if o.Run == "" {
 		return o.Data == ""
 	}
-	c, err := cirl.Spec.Load(config.Input{Path: o.Run, Allow: config.Anything})
+	c, err := readRun(o.Run)
 	return err == nil && c.Data.SyntheticTest()
 }
 
@@ -204,13 +207,14 @@ var parts = map[string]ci.Part{"train": ci.Train, "validation": ci.Validation, "
 
 // scenarios are those to put to a model; order is the seed of the order in which the prompt of item i lists its
 // attributes.
-func (o *Options) scenarios(r run.Reporter) (items []ci.Item, order func(i int) uint64, what string, err error) {
+func (o *asking) scenarios(r run.Reporter) (items []ci.Item, order func(i int) uint64, what string, err error) {
 	switch {
 	case o.Run != "":
-		c, err := cirl.Spec.Load(config.Input{Path: o.Run, Allow: config.Anything})
+		c, err := readRun(o.Run)
 		if err != nil {
 			return nil, nil, "", err
 		}
+		o.judge = c.Judge.Model
 		all, err := c.Items(nil) // the sizes of the other parts are of no interest
 		if err == nil && len(all[ci.Test]) == 0 {
 			err = fmt.Errorf("%s: the run has no test split (data.test_fraction 0)", o.Run)
@@ -268,12 +272,15 @@ type asking struct {
 	cases []eval.Case
 	talks []agent.Conversation // of each case: episodes alone
 	what  string
+	judge string // of the run, which asks it about its episodes
+
+	uncounted bool // a server does not say how many tokens a prompt has
 }
 
 // open puts the scenarios into prompts, each of which is asked as often as it has samples.
 func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 	e := &asking{Options: o}
-	items, order, what, err := o.scenarios(r)
+	items, order, what, err := e.scenarios(r)
 	e.what = what
 	if err == nil && !o.Episodes.On() {
 		e.cases, err = eval.Cases(items, o.Form, order, rollout.Conversation{})
@@ -306,6 +313,9 @@ func (e *asking) differs(*bench.Found) (lines []string) {
 	if e.Items != ci.ReleasedItems || e.Split != "test" {
 		lines = append(lines, "items: not the test split of those that the release keeps (--items released)")
 	}
+	if e.Episodes.On() {
+		lines = append(lines, fmt.Sprintf("turns: %d at most, with tools (published: one answer)", e.Episodes.Turns))
+	}
 	return append(lines, "items: another draw of 64, for the release splits without a seed")
 }
 
@@ -329,18 +339,21 @@ func (e *asking) report(f *bench.Found) (fmt.Stringer, []any, error) {
 	for i := range e.cases {
 		c := &e.cases[i]
 		for k := range e.Samples {
-			a := f.Answers[e.sample(i, k)][0]
+			said := f.Answers[e.sample(i, k)]
+			a := said[0]
 			if a.Reason == bench.TooLong {
 				s.LeftOut++
 				continue
 			}
-			c.Opened, c.Prefill = a.Opened, map[bool]string{true: ci.ThinkPrefill}[e.Prefill]
-			sample := c.Score(i, k, rollout.Answer{Text: a.Output, Reason: a.Reason, Tokens: a.Tokens}, e.Reward)
+			var sample eval.Sample
 			if e.Episodes.On() {
 				var err error
-				if sample, err = e.episode(i, k, f.Answers[e.sample(i, k)]); err != nil {
+				if sample, err = e.episode(i, k, said); err != nil {
 					return nil, nil, err
 				}
+			} else {
+				c.Opened, c.Prefill = a.Opened, map[bool]string{true: ci.ThinkPrefill}[e.Prefill]
+				sample = c.Score(i, k, rollout.Answer{Text: a.Output, Reason: a.Reason, Tokens: a.Tokens}, e.Reward)
 			}
 			s.Answers = append(s.Answers, sample)
 			s.Add(sample)
@@ -355,6 +368,10 @@ func (e *asking) report(f *bench.Found) (fmt.Stringer, []any, error) {
 	}
 	kept := s.All.Format.Share()
 	f.Warn(kept.Count == 0, "no answer keeps the format (most often: %s): integrity then says nothing", often)
+	f.Warn(e.judge != "", "the run counts what its judge (judge.model %s) calls a leak, too: here keywords alone count, so "+
+		"that the figures do not compare with the run's own test", e.judge)
+	f.Warn(e.uncounted && e.Episodes.Tokens > 0, "the server does not count the tokens of prompts: episodes of more than "+
+		"%d tokens are not cut", e.Episodes.Tokens)
 	s.Warnings = f.Warnings
 	return s, rows, nil
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -92,5 +93,17 @@ Write for the {{.Sender}}: {{.Task}}{{range .Attributes}} {{.Key}}={{.Text}}{{en
 	got, _, err := Benchmark.Run(t.Context(), o, nil)
 	if err != nil || !strings.HasPrefix(got.String(), "Write for the ") {
 		t.Errorf("%v, %v", err, got)
+	}
+}
+
+// TestDiffers: episodes are not what the published figures are of.
+func TestDiffers(t *testing.T) {
+	o := Defaults()
+	e := asking{Options: &o}
+	before := len(e.differs(nil))
+	o.Episodes.Turns = 8
+	if lines := e.differs(nil); len(lines) != before+1 ||
+		!slices.Contains(lines, "turns: 8 at most, with tools (published: one answer)") {
+		t.Errorf("%q", lines)
 	}
 }

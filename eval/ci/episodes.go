@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -15,7 +16,6 @@ import (
 	"github.com/posttrain/posttrain/rollout/agent"
 	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/rollout/scene"
-	"github.com/posttrain/posttrain/tokenizer"
 )
 
 // How a model writes tool calls.
@@ -35,11 +35,10 @@ func checkEpisodes(g *config.Given, o *Options) {
 	switch {
 	case o.Prompt != ci.PromptCompact && o.Prompt != ci.PromptPlain:
 		g.Fault("prompt", "prompt %s: an episode's prompt has no information of the item: want compact or plain", o.Prompt)
+	case o.Prefill:
+		g.Fault("prefill", "prefill true: an episode has several messages: want false")
 	case o.Reward.Format == "strict":
 		g.Fault("reward.format", "reward.format strict: it is about an answer's tags: want paper or answer")
-	case o.Episodes.Tokens > 0:
-		g.Fault("episodes.tokens", "episodes.tokens %d: here an episode has as many as the model has positions: want 0",
-			o.Episodes.Tokens)
 	case o.Agent.Answers != "":
 		g.Fault("agent.answers", "agent.answers %s: recorded answers are no episodes: want agent.model, or agent.base_url "+
 			"and agent.api_model", o.Agent.Answers)
@@ -66,6 +65,9 @@ func (e *asking) openEpisodes(items []ci.Item, order func(i int) uint64, b *benc
 	if err != nil {
 		return err
 	}
+	if n := e.Episodes.Tokens; n > 0 {
+		b.Settings = map[string]string{"tokens": fmt.Sprint(n)}
+	}
 	e.Agent.Stop = slices.Concat(e.Agent.Stop, form.Stop())
 	for i := range e.cases {
 		c := &e.cases[i]
@@ -76,10 +78,10 @@ func (e *asking) openEpisodes(items []ci.Item, order func(i int) uint64, b *benc
 			b.Items = append(b.Items, bench.Item{ID: e.sample(i, k), Messages: c.Messages, Most: e.Episodes.Turns,
 				Seed: rollout.DrawSeed(e.Seed, i*e.Samples+k),
 				Then: func(said []bench.Answer) ([]data.Message, error) {
-					if cut(said[len(said)-1]) {
+					if e.cut(said[len(said)-1]) {
 						return nil, nil
 					}
-					messages, _, over, err := talk.Follow(outputs(said))
+					messages, _, over, err := talk.Follow(texts(said))
 					if over {
 						messages = nil
 					}
@@ -92,11 +94,7 @@ func (e *asking) openEpisodes(items []ci.Item, order func(i int) uint64, b *benc
 
 // readForm finds out how the model writes tool calls.
 func (e *asking) readForm() (agent.Form, *batch.Encoder, error) {
-	fsys, name, err := local.FS(e.Agent.Model)
-	if err != nil {
-		return "", nil, err
-	}
-	t, err := tokenizer.LoadFS(fsys, name)
+	_, t, err := local.LoadShapes(e.Agent.Model)
 	if err == nil {
 		err = e.Agent.Chat.Apply(t)
 	}
@@ -107,41 +105,46 @@ func (e *asking) readForm() (agent.Form, *batch.Encoder, error) {
 	return form, &batch.Encoder{Tokenizer: t}, err
 }
 
-// cut says that a message has no end, so that nobody hears it.
-func cut(a bench.Answer) bool { return a.Reason == rollout.Length || a.Reason == bench.TooLong }
+// cut says that a message has no end within the limits, so that nobody hears it.
+func (e *asking) cut(a bench.Answer) bool {
+	most := e.Episodes.Tokens
+	return a.Reason == rollout.Length || a.Reason == bench.TooLong || most > 0 && a.Asked+a.Tokens > most
+}
 
-func outputs(said []bench.Answer) []string {
-	texts := make([]string, len(said))
+// texts are whole messages: with the mark of a think block that the prompt has opened.
+func texts(said []bench.Answer) []string {
+	all := make([]string, len(said))
 	for i, a := range said {
-		texts[i] = a.Output
+		all[i] = a.Whole()
 	}
-	return texts
+	return all
 }
 
 // episode is the sample of an episode.
 func (e *asking) episode(i, k int, said []bench.Answer) (eval.Sample, error) {
 	c, last := &e.cases[i], said[len(said)-1]
-	heard := said
-	if cut(last) {
-		heard = said[:len(said)-1]
+	heard, unheard := said, []string(nil)
+	if e.cut(last) {
+		heard, unheard = said[:len(said)-1], []string{last.Whole()}
+		if last.Reason != bench.TooLong {
+			last.Reason = rollout.Length
+		}
 	}
-	messages, env, over, err := e.talks[i].Follow(outputs(heard))
+	messages, env, over, err := e.talks[i].Follow(texts(heard))
 	if err != nil {
 		return eval.Sample{}, err
 	}
-	var texts []string
+	var all []string
 	for _, m := range messages[len(c.Messages):] {
-		texts = append(texts, strings.TrimSpace(m.Content+"\n"+m.Whole))
+		all = append(all, strings.TrimSpace(m.Content+"\n"+m.Whole))
 	}
 	tokens := 0
 	for _, a := range said {
 		tokens += a.Tokens
+		e.uncounted = e.uncounted || a.Asked == 0
 	}
-	if cut(last) {
-		texts = append(texts, last.Output)
-	}
-	text := strings.Join(texts, "\n")
-	s := eval.SampleOf(i, c.Item, text, env.(*scene.State).Score(last.Output, e.Reward), e.Reward)
+	text := strings.Join(append(all, unheard...), "\n")
+	s := eval.SampleOf(i, c.Item, text, env.(*scene.State).Score(last.Whole(), e.Reward), e.Reward)
 	s.Case, s.Number, s.Cut = c, k, !over
 	s.Answer = rollout.Answer{Text: text, Reason: last.Reason, Tokens: tokens}
 	return s, nil
