@@ -68,7 +68,11 @@ func (e *asking) openEpisodes(items []ci.Item, order func(i int) uint64, b *benc
 	if n := e.Episodes.Tokens; n > 0 {
 		b.Settings = map[string]string{"tokens": fmt.Sprint(n)}
 	}
-	e.Agent.Stop = slices.Concat(e.Agent.Stop, form.Stop())
+	for _, text := range form.Stop() {
+		if !slices.Contains(e.Agent.Stop, text) { // the config of a run that continues has it
+			e.Agent.Stop = append(e.Agent.Stop[:len(e.Agent.Stop):len(e.Agent.Stop)], text)
+		}
+	}
 	for i := range e.cases {
 		c := &e.cases[i]
 		talk := agent.Conversation{Messages: c.Messages, Form: form, Encoder: encoder, Name: c.Item.Source,

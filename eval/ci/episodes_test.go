@@ -77,7 +77,14 @@ func TestEpisodesOnAServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.Dir = filepath.Join(t.TempDir(), "run")
-		for range 2 { // the second run asks nothing
+		for again := range 2 { // the second run, of the folder's config, asks nothing
+			if again > 0 {
+				dir := o.Dir
+				if o, err = Benchmark.Spec.Load(config.Input{Path: filepath.Join(dir, "config.yaml")}); err != nil {
+					t.Fatal(err)
+				}
+				o.Dir = dir
+			}
 			got, _, err := Benchmark.Run(t.Context(), *o, nil)
 			if err != nil {
 				t.Fatal(err)
