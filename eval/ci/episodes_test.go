@@ -172,7 +172,7 @@ func TestEpisode(t *testing.T) {
 	}{
 		{"<think>I think.</think>", false, 0, "", false},
 		{"I think.</think>", true, 0, "", false},
-		{"", false, 0, "no <think> before", false},
+		{"", false, 0, "no <think>", false},
 		{"I think.</think>", true, 40, "", false},
 		{"I think.</think>", true, 39, "no send_", true},
 	} {
