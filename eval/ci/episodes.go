@@ -65,6 +65,9 @@ func (e *asking) openEpisodes(items []ci.Item, order func(i int) uint64, b *benc
 	if err != nil {
 		return err
 	}
+	if left := cirl.LeftOut(len(items), len(e.cases)); left != "" {
+		e.what += "; " + left
+	}
 	if n := e.Episodes.Tokens; n > 0 {
 		b.Settings = map[string]string{"tokens": fmt.Sprint(n)}
 	}
