@@ -22,6 +22,7 @@ func newSynth(s streams) *cobra.Command {
 			"Without a model, templates write synthetic scenarios with answers into the file --out (columns prompt\n" +
 			"and completion). With flaws the writer errs at the given rates.",
 		Example: "  posttrain data synth --n 8000 --seed 1 --leak 0.1 --omit 0.1 --out demos.jsonl\n" +
+			"  posttrain data synth --agent tools --model DIR --n 2000 --out episodes.jsonl\n" +
 			"  posttrain data synth --base-url http://localhost:8000/v1 --api-model NAME --n 200 --out runs/items\n" +
 			"  posttrain data synth --api-model gpt-4o --domains Healthcare,Family --out runs/items",
 	})

@@ -1,6 +1,7 @@
 package synth
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -8,100 +9,102 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/rollout/agent"
-	"github.com/posttrain/posttrain/rollout/scene"
+	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/tokenizer"
 )
 
 // Episodes say that the synthetic items are for agents with tools: each has a scene, and a demonstration is an episode.
 type Episodes struct {
-	Agent  string `yaml:"agent" want:"|compact|text|tools" words:"compact, text or tools" flag:"agent" help:"episodes of an agent with tools: in the embedded model's form (compact), with calls as text (text), or as chat templates with tools write them (tools)"`
+	Agent  string `yaml:"agent" want:"|compact|text|tools" words:"compact, text or tools" flag:"agent" help:"episodes of an agent with tools: in the embedded model's form (compact), with calls as text (text), or as the chat template of model writes them (tools)"`
+	Model  string `yaml:"model" hub:"tokenizer" words:"a model folder, org/name on the hub, or embedded" flag:"model" help:"of agent tools: the model for sft and ci-rl, a folder in Hugging Face layout, org/name[@revision] on the hub, or embedded; only its tokenizer is read"`
 	Policy string `yaml:"policy" want:"|item|drawn" words:"item or drawn" flag:"policy" help:"norms that the prompts of episodes state: item (the usual ones) or drawn (of each scenario other ones; with --held-out those of ci-rl's test)"`
 	Write  string `yaml:"write" want:"demonstrations|items" default:"demonstrations" flag:"write" help:"of episodes: demonstrations, or the items with their scenes, which ci-rl takes"`
 }
 
-const drawn = "drawn"
+// needsModel says that a chat template writes the calls.
+func (o *Options) needsModel() bool { return o.Agent == "tools" && o.Write != "items" && !o.writes() }
 
-// validate refuses keys that need episodes, and norms that a model cannot write.
+// validateEpisodes refuses norms that a model cannot write, and calls that no template writes.
 func (o *Options) validateEpisodes(g *config.Given) {
-	if o.writes() && o.Policy == drawn {
+	if o.writes() && o.Policy == cirl.Drawn {
 		g.Fault("policy", "policy drawn: templates alone draw norms, and a model writes items: want item")
 	}
-	if o.Agent != "" {
-		return
+	if o.needsModel() && o.Model == "" {
+		g.Fault("model", "agent tools: a model's chat template writes the calls: want model, its folder, org/name on the "+
+			"hub, or embedded")
 	}
-	for _, key := range []string{"policy", "write"} {
-		if g.Has(key) && g.Text(key) != "" {
-			g.Fault(key, "%s %s: it is about episodes: want agent compact, text or tools, or remove it", key, g.Show(key))
-		}
+}
+
+// openTemplate finds out how the model writes calls.
+func (o *Options) openTemplate() (form agent.Form, t *tokenizer.Tokenizer, err error) {
+	if !o.needsModel() {
+		return agent.Text, nil, nil
 	}
+	fsys, name, err := local.FS(o.Model)
+	if err == nil {
+		t, err = tokenizer.LoadFS(fsys, name)
+	}
+	if err == nil {
+		form, err = agent.FormOf(t)
+	}
+	return form, t, err
 }
 
 // writeEpisodes writes items with their scenes, or demonstrations of them.
 func (o *Options) writeEpisodes(items []ci.Item) (*Result, error) {
+	form, t, err := o.openTemplate()
 	rng := rand.New(rand.NewPCG(o.Seed, 0x65706973))
 	demos := make([]data.Demonstration, len(items))
-	for i := range items {
+	for i := 0; i < len(items) && err == nil; i++ {
 		item := &items[i]
 		item.Stage(rng.Uint64(), o.Policy != "")
-		demos[i] = o.demonstration(item, item.Episode(o.Flaws, rng))
+		demos[i], err = o.demonstration(form, t, item, item.Episode(o.Flaws, rng))
+	}
+	if err != nil {
+		return nil, err
 	}
 	if o.Write == "items" {
 		return &Result{fmt.Sprintf("%s: %d items with scenes\n", o.Out, o.N)}, data.WriteAll(o.Out, items)
 	}
-	return &Result{fmt.Sprintf("%s: %d demonstrations of episodes\n", o.Out, o.N)}, data.WriteAll(o.Out, demos)
+	return &Result{fmt.Sprintf("%s: %d demonstrations of episodes, calls in the form %s\n", o.Out, o.N, form)},
+		data.WriteAll(o.Out, demos)
 }
 
-// demonstration writes an episode as a conversation: the loss is on what the agent says. Where the prompt does not name the
-// documents, the agent finds them first.
-func (o *Options) demonstration(item *ci.Item, turns []ci.Turn) data.Demonstration {
-	d := data.Demonstration{Source: item.Source}
-	kind, form := ci.PromptPlain, agent.Text
-	switch o.Agent {
-	case "compact":
+// demonstration writes an episode as the conversation that it is in training: the loss is on what the agent says. Where
+// the prompt does not name the documents, the agent finds them first. The last message, which thinks, has its call in the
+// content: templates leave out a thought beside tool_calls.
+func (o *Options) demonstration(form agent.Form, t *tokenizer.Tokenizer, item *ci.Item, turns []ci.Turn) (
+	d data.Demonstration, err error) {
+	kind := ci.PromptPlain
+	if o.Agent == "compact" {
 		kind = ci.PromptCompact
-	case "tools":
-		form = agent.Hermes // the model's own template writes them
+	} else {
+		turns = slices.Insert(turns, 0, ci.Turn{Tool: "find", Arguments: data.Object{}})
 	}
-	state := &scene.State{Item: item, Bare: kind == ci.PromptCompact}
-	d.Prompt.Messages = agent.Prompt(form, item.AgentPrompt(kind, true), state)
-	if !state.Bare {
-		turns = slices.Insert(turns, 0, ci.Turn{Tool: "find", Arguments: data.Object{}, Result: state.Find("")})
-	}
-	for i, t := range turns {
-		call, result := o.turn(t)
-		d.Completion.Messages = append(d.Completion.Messages, call)
-		if i < len(turns)-1 {
-			d.Completion.Messages = append(d.Completion.Messages, result)
+	state, said := cirl.State(item, kind), make([]string, len(turns))
+	for i, turn := range turns {
+		var arguments json.RawMessage
+		if arguments, err = data.Marshal(turn.Arguments); err == nil {
+			said[i], err = form.Write(t, turn.Think, turn.Tool, arguments, i+1)
+		}
+		if err != nil {
+			return d, err
 		}
 	}
-	return d
-}
-
-// turn is a call and its result as messages.
-func (o *Options) turn(t ci.Turn) (call, result data.Message) {
-	if o.Agent != "tools" {
-		text := fmt.Sprintf("Action: %s\nAction Input: %s", t.Tool, marshal(t.Arguments))
-		if t.Think != "" {
-			text = t.Think + "\n" + text
-		}
-		return data.Message{Role: "assistant", Content: text},
-			data.Message{Role: "user", Content: "Observation: " + t.Result, Untrained: true}
-	}
-	call, result = data.Message{Role: "assistant", Content: t.Think},
-		data.Message{Role: "tool", Content: t.Result, Untrained: true}
-	call.Whole = marshal(data.Object{{Key: "role", Value: call.Role}, {Key: "content", Value: call.Content},
-		{Key: "tool_calls", Value: []any{data.Object{{Key: "type", Value: "function"},
-			{Key: "function", Value: data.Object{{Key: "name", Value: t.Tool}, {Key: "arguments", Value: t.Arguments}}}}}}})
-	result.Whole = marshal(data.Object{{Key: "role", Value: result.Role}, {Key: "name", Value: t.Tool},
-		{Key: "content", Value: t.Result}})
-	return call, result
-}
-
-// marshal writes texts and objects of them.
-func marshal(o data.Object) string {
-	text, err := data.Marshal(o)
+	first := agent.Prompt(form, item.AgentPrompt(kind, true), state)
+	all, _, _, err := agent.Conversation{Messages: first, Form: form, Name: item.Source,
+		Open: func() agent.Environment { return state }}.Follow(said)
 	if err != nil {
-		panic(err) // of texts alone
+		return d, err
 	}
-	return string(text)
+	d.Source, d.Prompt.Messages = item.Source, first
+	for _, m := range all[len(first) : len(all)-2] {
+		m.Untrained = m.Role != "assistant"
+		d.Completion.Messages = append(d.Completion.Messages, m)
+	}
+	last := data.Message{Role: "assistant", Content: said[len(said)-1]}
+	d.Completion.Messages = append(d.Completion.Messages, last)
+	return d, nil
 }

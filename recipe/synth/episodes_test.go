@@ -1,15 +1,25 @@
 package synth
 
 import (
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
+	"github.com/posttrain/posttrain/internal/testkit/need"
+	"github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/reward"
+	"github.com/posttrain/posttrain/rollout/agent"
+	"github.com/posttrain/posttrain/tokenizer"
 )
 
 // TestEpisodes: demonstrations in each form are read again, with the loss on what the agent says alone; items keep their
@@ -21,9 +31,12 @@ func TestEpisodes(t *testing.T) {
 	}{
 		{"compact", "Read ", "Action: read\nAction Input: {\"id\":", 5},
 		{"text", "You have these tools:\n- find: ", "Action: find\nAction Input: {}", 7},
-		{"tools", "Scenario: ", `"tool_calls":[{"type":"function","function":{"name":"find","arguments":{}`, 7},
+		{"tools", "Scenario: ", `"tool_calls":[{"id":"call00001","type":"function","function":{"name":"find","arguments":{}`, 7},
 	} {
 		o := Defaults()
+		if c.agent == "tools" {
+			o.Model = filepath.Join(tokenizers, "llama3-newer")
+		}
 		o.N, o.Agent, o.Policy, o.Out = 5, c.agent, "drawn", filepath.Join(t.TempDir(), "demos.jsonl")
 		if _, err := Run(t.Context(), o, nil); err != nil {
 			t.Fatal(err)
@@ -56,9 +69,88 @@ func TestEpisodes(t *testing.T) {
 	if err != nil || len(items) != 5 || len(items[4].Scene.Documents) != 2 || items[4].Scene.Policy != "" {
 		t.Errorf("%+v, %v", items, err)
 	}
-	for set, want := range map[string]string{"policy=item": `policy "item": it is about episodes`,
-		"write=items": `write "items": it is about episodes`, "agent=plain": `agent "plain": want compact, text or tools`} {
-		_, err := Spec.Load(config.Input{Overrides: testkit.Overrides(t, "out=x.jsonl", set)})
+	for sets, want := range map[string]string{"policy=item": `policy "item": it is about episodes`,
+		"write=items": `write "items": it is about episodes`, "agent=plain": `agent "plain": want compact, text or tools`,
+		"agent=tools":                            "agent tools: a model's chat template writes the calls: want model",
+		"agent=text model=embedded":              `model "embedded": its chat template writes the calls in demonstrations`,
+		"agent=tools write=items model=embedded": `model "embedded": its chat template writes the calls in demonstrations`,
+		"agent=compact garble=1":                 "garble 1: it breaks the form of answers, and episodes keep theirs",
+		"agent=text write=items leak=0.9":        "leak 0.9: items have no writer who errs: want write demonstrations"} {
+		_, err := Spec.Load(config.Input{Overrides: testkit.Overrides(t, append(strings.Fields(sets), "out=x.jsonl")...)})
 		expect.Error(t, err, want)
+	}
+}
+
+const tokenizers = "../../tokenizer/testdata"
+
+// TestEpisodesAreLearnt: what sft trains on is an episode that ci-rl rewards, with the thought and every call, in each
+// form of calls and in the templates of released models that have one.
+func TestEpisodesAreLearnt(t *testing.T) {
+	learn := func(name, folder, template string) agent.Form {
+		o := Defaults()
+		o.Agent, o.Model = "tools", filepath.Join(tokenizers, folder)
+		form, tok, err := o.openTemplate()
+		if template != "" && err == nil {
+			if err = tok.SetChat(tokenizer.ChatOptions{Template: template}); err == nil {
+				form, err = agent.FormOf(tok)
+			}
+		}
+		if err != nil || form == agent.Text {
+			return "none"
+		}
+		e := &batch.Encoder{Tokenizer: tok}
+		item := ci.SynthesizeNorms(1, 3, false)[0]
+		item.Stage(3, true)
+		d, err := o.demonstration(form, tok, &item, item.Episode(ci.Flaws{}, rand.New(rand.NewPCG(1, 1))))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		g, err := e.Demonstration(d, false)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			return form
+		}
+		var said [][]int32
+		for i, id := range g.Answers[0] {
+			if g.Trained[0][i] && (i == 0 || !g.Trained[0][i-1]) {
+				said = append(said, nil)
+			}
+			if g.Trained[0][i] {
+				said[len(said)-1] = append(said[len(said)-1], id)
+			}
+		}
+		var texts []string
+		for _, ids := range said {
+			texts = append(texts, tok.Decode(ids, false))
+		}
+		state := cirl.State(&item, ci.PromptPlain)
+		_, _, over, err := agent.Conversation{Messages: d.Prompt.Messages, Form: form, Encoder: e,
+			Open: func() agent.Environment { return state }}.Follow(texts)
+		last := d.Completion.Messages[len(d.Completion.Messages)-1].Content
+		s, turns := state.Score(texts[len(texts)-1], reward.DefaultOptions()), 2+len(item.Scene.Documents)
+		if err != nil || !over || len(texts) != turns || s.Reward != 1 || strings.Contains(last, "<|") {
+			t.Errorf("%s, %s: over %v, %v, reward %+v of %q", name, form, over, err, s, texts)
+		}
+		return form
+	}
+	for folder, want := range map[string]agent.Form{"qwen2-older": agent.Hermes, "llama3-newer": agent.Llama3,
+		"mistral-newer": agent.Mistral} {
+		if form := learn(folder, folder, ""); form != want {
+			t.Errorf("%s: form %s, want %s", folder, form, want)
+		}
+	}
+	text, err := os.ReadFile(need.Place(t, "templates"))
+	var released struct{ Sources map[string]string }
+	if err := errors.Join(err, json.Unmarshal(text, &released)); err != nil {
+		t.Fatal(err)
+	}
+	forms := map[agent.Form][]string{}
+	for name, source := range released.Sources {
+		form := learn(name, "llama3-newer", source)
+		forms[form] = append(forms[form], strings.TrimSuffix(name, ".jinja"))
+	}
+	t.Log(forms)
+	if len(forms[agent.Hermes]) < 4 || len(forms[agent.Llama3]) < 2 {
+		t.Errorf("%v: want Qwen's and Llama's templates", forms)
 	}
 }

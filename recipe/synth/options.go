@@ -3,6 +3,7 @@
 package synth
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -65,11 +66,36 @@ var Spec = config.Register(&config.Spec[Options]{
 func (o *Options) writes() bool { return o.Writer.Model != "" }
 
 // idle are the keys and sections without effect.
-func (o *Options) idle() []string {
-	if o.writes() {
-		return []string{"held_out", "leak", "omit", "garble", "leak_habit", "omit_habit", "write"}
+func (o *Options) idle() []string { return slices.Sorted(maps.Keys(o.reasons())) }
+
+// reasons say of keys and sections why they have no effect.
+func (o *Options) reasons() map[string]string {
+	all := map[string]string{}
+	because := func(why string, keys ...string) {
+		for _, key := range keys {
+			all[key] = why
+		}
 	}
-	return []string{"domains", "principles", "scenarios", "per_seed", "near", "writer"}
+	rates := []string{"leak", "omit", "leak_habit", "omit_habit"}
+	if o.Agent == "" {
+		because("it is about episodes: want agent compact, text or tools, or remove it", "policy", "write")
+	} else {
+		because("it breaks the form of answers, and episodes keep theirs: remove it", "garble")
+	}
+	if o.Agent != "" && o.Write == "items" {
+		because("items have no writer who errs: want write demonstrations, or remove it", rates...)
+	}
+	if !o.needsModel() {
+		because("its chat template writes the calls in demonstrations of agent tools: want these, or remove it", "model")
+	}
+	if o.writes() {
+		because("it is about demonstrations, and a model writes items; remove it",
+			append(rates, "held_out", "garble", "write", "model")...)
+	} else {
+		because("it is about items that a model writes: add writer.model, or remove it", "domains", "principles", "scenarios",
+			"per_seed", "near", "writer")
+	}
+	return all
 }
 
 // Resolve chooses how many seeds there are.
@@ -81,13 +107,10 @@ func (o *Options) Resolve(g *config.Given) {
 
 // Validate refuses keys without effect, and what one form alone needs.
 func (o *Options) Validate(g *config.Given) {
-	why := "it is about items that a model writes: add writer.model, or remove it"
-	if o.writes() {
-		why = "it is about demonstrations, and a model writes items; remove it"
-	}
+	reasons := o.reasons()
 	for _, key := range g.Keys() {
 		section, _, _ := strings.Cut(key, ".")
-		if g.Text(key) != "" && slices.Contains(o.idle(), section) {
+		if why := reasons[section]; why != "" && g.Text(key) != "" {
 			g.Fault(key, "%s %s: %s", key, g.Show(key), why)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -86,7 +87,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 // items are synthetic scenarios.
 func (o *Options) items() []ci.Item {
 	switch {
-	case o.Policy == drawn:
+	case o.Policy == cirl.Drawn:
 		return ci.SynthesizeNorms(o.N, o.Seed, o.HeldOut)
 	case o.HeldOut:
 		return ci.SynthesizeHeldOut(o.N, o.Seed)

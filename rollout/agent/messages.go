@@ -113,30 +113,30 @@ func (x exchange) plain(stopped bool) string {
 	return "\n" + x.observations() + "\n"
 }
 
+// greeting is the beginning of a conversation with a tool.
+var greeting = []data.Message{{Role: "user", Content: "Hello", Tools: `[{"type": "function", "function": {"name": ` +
+	`"look", "description": "Looks.", "parameters": {"type": "object", "properties": {"at": {"type": "string", ` +
+	`"description": "What?"}}}}}]`}}
+
 // FormOf is the form in which a chat template writes tool calls: that in which they are read again. It is Text where
 // there is no template, or one that leaves out tools.
 func FormOf(t *tokenizer.Tokenizer) (Form, error) {
 	if !t.HasTemplate() {
 		return Text, nil
 	}
-	ask := []data.Message{{Role: "user", Content: "Hello", Tools: `[{"type": "function", "function": {"name": "look", ` +
-		`"description": "Looks.", "parameters": {"type": "object", "properties": {"at": {"type": "string", ` +
-		`"description": "What?"}}}}}]`}}
 	e := &batch.Encoder{Tokenizer: t}
 	without, err := e.Render([]data.Message{{Role: "user", Content: "Hello"}}, true)
 	if err != nil {
 		return "", err
 	}
-	prompt, err := e.Render(ask, true)
+	prompt, err := e.Render(greeting, true)
 	if err != nil || prompt == without {
 		return Text, err
 	}
-	x := exchange{said: said{calls: []made{call("look", json.RawMessage(`{"at": "posttrain"}`))}}, ids: []string{"call00001"}}
-	text, err := e.Render(append(ask, x.structured(false).whole()), false)
+	text, err := callText(e, "look", json.RawMessage(`{"at": "posttrain"}`), 1)
 	if err != nil {
 		return "", err
 	}
-	text = strings.TrimPrefix(text, prompt)
 	for _, f := range []Form{Hermes, Mistral, Llama3} {
 		s := f.read(text)
 		if len(s.calls) == 1 && s.calls[0].Name == "look" && s.calls[0].Arguments["at"] == "posttrain" {
@@ -145,6 +145,43 @@ func FormOf(t *tokenizer.Tokenizer) (Form, error) {
 	}
 	return "", fmt.Errorf("the chat template writes a tool call as %.80q: want a template with calls of the form %s, %s or "+
 		"%s, or one without tools, for the form %s", text, Hermes, Llama3, Mistral, Text)
+}
+
+// callText is the n-th call of a conversation as the chat template writes it behind a prompt.
+func callText(e *batch.Encoder, tool string, arguments json.RawMessage, n int) (string, error) {
+	x := exchange{said: said{calls: []made{call(tool, arguments)}}, ids: []string{fmt.Sprintf("call%05d", n)}}
+	prompt, err := e.Render(greeting, true)
+	if err != nil {
+		return "", err
+	}
+	text, err := e.Render(slices.Concat(greeting, []data.Message{x.structured(false).whole()}), false)
+	return strings.TrimPrefix(text, prompt), err
+}
+
+// Write is a message of a model that thinks and makes its n-th call: in the form Text, or as the chat template writes
+// a call.
+func (f Form) Write(t *tokenizer.Tokenizer, think, tool string, arguments json.RawMessage, n int) (string, error) {
+	text, lead := fmt.Sprintf("%s %s\n%s %s", actionMark, tool, inputMark, arguments), ""
+	if think != "" {
+		lead = think + "\n"
+	}
+	if f == Text {
+		return lead + text, nil
+	}
+	w := World{Encoder: &batch.Encoder{Tokenizer: t}}
+	text, err := callText(w.Encoder, tool, arguments, n)
+	if err != nil {
+		return "", err
+	}
+	end, err := w.tail(slices.Concat(greeting, []data.Message{{Role: "assistant", Content: probe}}), false)
+	if err != nil {
+		return "", err
+	}
+	text, ends := strings.CutSuffix(text, end)
+	if !ends {
+		return "", fmt.Errorf("the chat template does not end a message with tool calls as other messages (%q)", end)
+	}
+	return lead + strings.TrimSpace(withoutThoughts(text)), nil
 }
 
 // Stop are the texts that end a message in this form.

@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
+	"github.com/posttrain/posttrain/tokenizer"
 )
 
 // written is what was read, in short: calls, then what is said.
@@ -77,6 +80,34 @@ func TestRead(t *testing.T) {
 			t.Errorf("%s, %q:\n got  %s\n want %s", c.form, c.text, got, c.want)
 		}
 	}
+}
+
+// TestWrite: a message that a form writes is read again, with its thought.
+func TestWrite(t *testing.T) {
+	for _, c := range []struct {
+		form             Form
+		folder, template string
+		want             string
+	}{
+		{Hermes, "qwen2-older", "", callOf[Hermes]},
+		{Llama3, "llama3-newer", "", callOf[Llama3]},
+		{Mistral, "mistral-newer", "", `[TOOL_CALLS] [{"name": "look", "arguments": {"at": "x"}, "id": "call00002"}]`},
+		{Mistral, "mistral-newer", newer, `[TOOL_CALLS]look[ARGS]{"at": "x"}`},
+		{Text, "qwen2-older", "", strings.TrimSpace(callOf[Text])},
+	} {
+		tok := load(t, c.folder, tokenizer.ChatOptions{Template: c.template}).Tokenizer
+		text, err := c.form.Write(tok, "<think>so</think>", "look", json.RawMessage(`{"at": "x"}`), 2)
+		if want := "<think>so</think>\n" + c.want; err != nil || text != want {
+			t.Errorf("%s: got %q, %v, want %q", c.form, text, err, want)
+		}
+		if s := c.form.read(text); written(s) != `look{"at":"x"} | ` || s.before != "<think>so</think>" {
+			t.Errorf("%s: read %s behind %q", c.form, written(s), s.before)
+		}
+	}
+	tok := load(t, "llama3-newer", tokenizer.ChatOptions{Template: "{% for m in messages %}{{ m.content }}" +
+		"{% if not m.tool_calls %}!{% endif %}{% endfor %}"}).Tokenizer
+	_, err := Llama3.Write(tok, "", "look", json.RawMessage("{}"), 1)
+	expect.Error(t, err, `the chat template does not end a message with tool calls as other messages ("!")`)
 }
 
 // FuzzRead: whatever a model writes, its calls have a name and arguments, or one line that says what is wrong, and its
