@@ -17,7 +17,7 @@ import (
 
 // Episodes say that the synthetic items are for agents with tools: each has a scene, and a demonstration is an episode.
 type Episodes struct {
-	Agent  string `yaml:"agent" want:"|compact|text|tools" words:"compact, text or tools" flag:"agent" help:"episodes of an agent with tools: in the embedded model's form (compact), with calls as text (text), or as the chat template of model writes them (tools)"`
+	Agent  string `yaml:"agent" want:"|compact|text|tools" words:"compact, text or tools" flag:"agent" help:"episodes of an agent with tools: in the embedded model's form (compact), with calls as text (text), or as the chat template of model writes them, and ci-rl reads them (tools)"`
 	Model  string `yaml:"model" hub:"tokenizer" words:"a model folder, org/name on the hub, or embedded" flag:"model" help:"of agent tools: the model for sft and ci-rl, a folder in Hugging Face layout, org/name[@revision] on the hub, or embedded; only its tokenizer is read"`
 	Policy string `yaml:"policy" want:"|item|drawn" words:"item or drawn" flag:"policy" help:"norms that the prompts of episodes state: item (the usual ones) or drawn (of each scenario other ones; with --held-out those of ci-rl's test)"`
 	Write  string `yaml:"write" want:"demonstrations|items" default:"demonstrations" flag:"write" help:"of episodes: demonstrations, or the items with their scenes, which ci-rl takes"`
@@ -32,8 +32,8 @@ func (o *Options) validateEpisodes(g *config.Given) {
 		g.Fault("policy", "policy drawn: templates alone draw norms, and a model writes items: want item")
 	}
 	if o.needsModel() && o.Model == "" {
-		g.Fault("model", "agent tools: a model's chat template writes the calls: want model, its folder, org/name on the "+
-			"hub, or embedded")
+		g.Fault("model", "agent tools: a model's chat template writes the calls: want model, its folder, org/name on "+
+			"the hub, or embedded")
 	}
 }
 
@@ -73,8 +73,8 @@ func (o *Options) writeEpisodes(items []ci.Item) (*Result, error) {
 }
 
 // demonstration writes an episode as the conversation that it is in training: the loss is on what the agent says. Where
-// the prompt does not name the documents, the agent finds them first. The last message, which thinks, has its call in the
-// content: templates leave out a thought beside tool_calls.
+// the prompt does not name the documents, the agent finds them first. The last message, which thinks, has its call in
+// the content: some templates leave out a thought beside tool_calls.
 func (o *Options) demonstration(form agent.Form, t *tokenizer.Tokenizer, item *ci.Item, turns []ci.Turn) (
 	d data.Demonstration, err error) {
 	kind := ci.PromptPlain

@@ -86,14 +86,14 @@ func (o *Options) reasons() map[string]string {
 		because("items have no writer who errs: want write demonstrations, or remove it", rates...)
 	}
 	if !o.needsModel() {
-		because("its chat template writes the calls in demonstrations of agent tools: want these, or remove it", "model")
+		because("its chat template writes the calls of agent tools' demonstrations: want these, or remove it", "model")
 	}
 	if o.writes() {
 		because("it is about demonstrations, and a model writes items; remove it",
 			append(rates, "held_out", "garble", "write", "model")...)
 	} else {
-		because("it is about items that a model writes: add writer.model, or remove it", "domains", "principles", "scenarios",
-			"per_seed", "near", "writer")
+		because("it is about items that a model writes: add writer.model, or remove it", "domains", "principles",
+			"scenarios", "per_seed", "near", "writer")
 	}
 	return all
 }
