@@ -146,12 +146,11 @@ func (c *Item) AgentPrompt(kind string, think bool) []data.Message {
 	return []data.Message{{Role: "user", Content: b.String()}}
 }
 
-// Turn is a tool call of a demonstration, or what the agent reads after it.
+// Turn is a message of a demonstration: a tool call, and thoughts before it.
 type Turn struct {
 	Think     string
 	Tool      string
 	Arguments data.Object
-	Result    string
 }
 
 // Episode is how an agent with these flaws does an item's task: it reads the documents in their order, judges what they
@@ -159,7 +158,7 @@ type Turn struct {
 func (c *Item) Episode(f Flaws, rng *rand.Rand) (turns []Turn) {
 	var list []Attribute
 	for _, d := range c.Scene.Documents {
-		turns = append(turns, Turn{Tool: "read", Arguments: data.Object{{Key: "id", Value: d.ID}}, Result: d.Text})
+		turns = append(turns, Turn{Tool: "read", Arguments: data.Object{{Key: "id", Value: d.ID}}})
 		var here []Attribute
 		for _, a := range c.Attributes() {
 			if strings.Contains(d.Text, a.Text) {

@@ -270,7 +270,9 @@ func (w *world) firstName() string { return join(lists.NameHeads, "", lists.Name
 func (w *world) familyName() string { return join(lists.FamilyHeads, "", lists.FamilyTails)(w) }
 
 // heldRuling says whether a norm's word on one kind of information is kept from training. A hash decides it for good.
-func heldRuling(task string, f fact) bool { return isHeldOut(fmt.Sprintf("%s|%s|%v", task, f.kind, f.fits)) }
+func heldRuling(task string, f fact) bool {
+	return isHeldOut(fmt.Sprintf("%s|%s|%v", task, f.kind, f.fits))
+}
 
 // SynthesizeNorms is Synthesize with a norm of its own for each scenario: which kinds of information fit is drawn, so
 // that the policy of the item's scene alone says it. unseen scenarios have a ruling, at least one, that seen ones never
