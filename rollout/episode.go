@@ -98,7 +98,7 @@ func (e Episodes) inOneCall(ctx context.Context, c *Cached, open []*episode) err
 	return nil
 }
 
-// aboutMessages is an estimate: an episode is so many times as long as the messages that the model draws.
+// aboutMessages: an episode has about twice the tokens of the model's messages. The environment writes the others.
 const aboutMessages = 2
 
 // episode is a request on its way.

@@ -112,8 +112,11 @@ func (t *training) openAgent() (err error) {
 
 // checkTokens refuses prompts that leave an episode no token.
 func (t *training) checkTokens() error {
+	if !t.o.Agent.On() {
+		return nil
+	}
 	for _, task := range slices.Concat(t.Tasks, t.Held, t.tasks(t.test)) {
-		if n := len(task.Tokens); t.o.Agent.On() && n >= t.Episodes.Tokens {
+		if n := len(task.Tokens); n >= t.Episodes.Tokens {
 			return fmt.Errorf("agent.tokens %d: the prompt of %s has %d tokens: want more, or a lower "+
 				"data.max_prompt_tokens to drop such prompts", t.Episodes.Tokens, task.Source, n)
 		}
@@ -132,7 +135,8 @@ func (o *Options) episodes(chat *rollout.Local, items []ci.Item, order func(i in
 
 // Cases are items as the beginnings of episodes with prompts of a kind, compact or plain. think asks for a think block,
 // order gives the seed of item i's scene. Items whose scene is made here and cannot be done right are left out: a keyword
-// is in no document, or in the norm. One that comes with such documents is an error.
+// is in no document, or in the norm. One that comes with such documents is an error, and so are items that are all left
+// out.
 func (a *Agent) Cases(items []ci.Item, form agent.Form, kind string, think bool, order func(i int) uint64,
 	way rollout.Conversation) ([]eval.Case, error) {
 	var all []eval.Case
@@ -148,6 +152,10 @@ func (a *Agent) Cases(items []ci.Item, form agent.Form, kind string, think bool,
 		c := eval.Case{Conversation: way, Item: item}
 		c.Messages = agent.Prompt(form, item.AgentPrompt(kind, think), State(item, kind))
 		all = append(all, c)
+	}
+	if len(items) > 0 && len(all) == 0 {
+		return nil, fmt.Errorf("%s: %s: want an item with each keyword in its information, and none in the norm",
+			items[0].Source, LeftOut(len(items), 0))
 	}
 	return all, nil
 }

@@ -185,6 +185,9 @@ func TestAgentFiles(t *testing.T) {
 	if err != nil || len(cases) != 9 || LeftOut(12, len(cases)) == "" || LeftOut(9, 9) != "" {
 		t.Errorf("%d cases, %v, want 9 of 12", len(cases), err)
 	}
+	_, err = o.Agent.Cases(parts[ci.Test][7:8], agent.Text, ci.PromptPlain, true, func(int) uint64 { return 0 },
+		rollout.Conversation{})
+	expect.Error(t, err, path+":8: 1 of 1 items are left out", "want an item with each keyword in its information")
 }
 
 // TestAgentJudge: what was sent in other words counts as a leak where the judge says so, and is asked about once.

@@ -75,6 +75,9 @@ func (x exchange) messages(how writing) []data.Message {
 	return all
 }
 
+// callID is the id of a conversation's n-th call: nine letters and digits, as Mistral's templates want it.
+func callID(n int) string { return fmt.Sprintf("call%05d", n) }
+
 // structured is the model's message with its calls apart.
 func (x exchange) structured(probing bool) message {
 	m := message{Role: "assistant", Content: x.before}
@@ -149,7 +152,7 @@ func FormOf(t *tokenizer.Tokenizer) (Form, error) {
 
 // callText is the n-th call of a conversation as the chat template writes it behind a prompt.
 func callText(e *batch.Encoder, tool string, arguments json.RawMessage, n int) (string, error) {
-	x := exchange{said: said{calls: []made{call(tool, arguments)}}, ids: []string{fmt.Sprintf("call%05d", n)}}
+	x := exchange{said: said{calls: []made{call(tool, arguments)}}, ids: []string{callID(n)}}
 	prompt, err := e.Render(greeting, true)
 	if err != nil {
 		return "", err

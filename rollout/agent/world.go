@@ -53,7 +53,7 @@ func (w *World) hear(text string) (x exchange, over bool, err error) {
 			result, ends, err = w.Environment.Call(x.calls[i].Call)
 			over = over || ends
 		}
-		x.ids, x.heard = append(x.ids, fmt.Sprintf("call%05d", w.calls)), append(x.heard, result)
+		x.ids, x.heard = append(x.ids, callID(w.calls)), append(x.heard, result)
 	}
 	if err != nil {
 		return x, false, fmt.Errorf("%s, message %d: the environment fails: %w", w.Name, w.turns, err)
@@ -65,7 +65,7 @@ func (w *World) hear(text string) (x exchange, over bool, err error) {
 }
 
 // add adds an exchange to the conversation: calls as such where the template takes them, or else as the model wrote
-// them. Where one of the calls is none, the model's own words are tried first.
+// them. Where a call cannot be read, the message as the model wrote it is tried first.
 func (w *World) add(x exchange, fits func(writing) error) error {
 	faulty := slices.ContainsFunc(x.calls, func(c made) bool { return c.fault != "" })
 	how := writing{verbatim: faulty}

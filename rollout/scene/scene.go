@@ -24,8 +24,7 @@ type State struct {
 	Scored reward.Score // of the episode, for whoever has scored it
 
 	sent  []string // what has left, but for the final action
-	final string   // the last final action's text
-	done  bool     // there is one
+	final string   // the text of the last final action; "": there is none yet
 }
 
 // tool is one that [State.Call] knows.
@@ -98,7 +97,7 @@ func (s *State) Call(c agent.Call) (result string, over bool, err error) {
 	}
 	switch c.Name {
 	case "find":
-		return s.Find(text("place")), false, nil
+		return s.find(text("place")), false, nil
 	case "read":
 		return s.read(text("id")), false, nil
 	}
@@ -106,8 +105,8 @@ func (s *State) Call(c agent.Call) (result string, over bool, err error) {
 	return result, over, nil
 }
 
-// Find lists the documents in a place; "": all.
-func (s *State) Find(place string) string {
+// find lists the documents in a place; "": all.
+func (s *State) find(place string) string {
 	place = strings.ToLower(strings.TrimSpace(place))
 	if place != "" && !slices.Contains(ci.Places, place) {
 		return fmt.Sprintf("no place %q: want %s, or nothing for all", place, fault.Or(ci.Places))
@@ -147,33 +146,25 @@ func (s *State) send(c agent.Call) (result string, over bool) {
 	text := strings.Join(append(texts, fmt.Sprint(c.Arguments["body"])), "\n")
 	to := fmt.Sprint(c.Arguments["to"])
 	tool, recipient := s.Item.Sends()
-	if !slices.Equal(words(to), words(recipient)) {
+	if words(to) != words(recipient) {
 		s.sent = append(s.sent, "to: "+to)
 	}
-	if c.Name != tool || !has(words(to), words(recipient)) {
+	if c.Name != tool || !strings.Contains(words(to), words(recipient)) {
 		s.sent = append(s.sent, text)
 		return "sent to " + to, false
 	}
-	if s.done {
+	if s.final != "" {
 		s.sent = append(s.sent, s.final)
 	}
-	s.final, s.done = text, true
+	s.final = text
 	return "sent to " + to, true
 }
 
-// words are those of a name, small, so that "the Hotel-Desk" has those of "hotel desk".
-func words(name string) []string {
-	return strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-}
-
-// has says whether words are in a list, one behind the other.
-func has(list, words []string) bool {
-	for i := 0; i+len(words) <= len(list); i++ {
-		if slices.Equal(list[i:i+len(words)], words) {
-			return true
-		}
-	}
-	return false
+// words are a name's, small, with a blank around each, so that "the Hotel-Desk" contains "hotel desk", and "Joanna" not
+// "Ann".
+func words(name string) string {
+	apart := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
+	return " " + strings.Join(strings.FieldsFunc(strings.ToLower(name), apart), " ") + " "
 }
 
 // Say implements [agent.Environment]: the user has nothing to add, and the episode is over.
@@ -184,14 +175,12 @@ func (s *State) Say(string) (reply string, over bool, err error) { return "", tr
 func (s *State) Score(last string, o reward.Options) reward.Score {
 	tool, recipient := s.Item.Sends()
 	begins, _, closed := strings.Cut(strings.TrimSpace(last), "</think>")
-	broken, sent := "", s.sent
-	if s.done {
-		sent = append(slices.Clip(sent), s.final)
+	if s.final == "" {
+		return reward.EvaluateSent(reward.Of(s.Item), s.sent, fmt.Sprintf("no %s to %s", tool, recipient), o)
 	}
-	if !s.done {
-		broken = fmt.Sprintf("no %s to %s", tool, recipient)
-	} else if o.Format != "answer" && (!closed || !strings.HasPrefix(begins, "<think>")) {
+	broken := ""
+	if o.Format != "answer" && (!closed || !strings.HasPrefix(begins, "<think>")) {
 		broken = "no <think>…</think> at the beginning of the message of the final action"
 	}
-	return reward.EvaluateSent(reward.Of(s.Item), sent, broken, o)
+	return reward.EvaluateSent(reward.Of(s.Item), append(slices.Clip(s.sent), s.final), broken, o)
 }

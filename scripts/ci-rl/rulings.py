@@ -31,7 +31,9 @@ def count(path):
     seen = {}
     for line in open(path, encoding="utf-8"):
         row = json.loads(line)
-        norm = next(n for n in NORMS if f" to {n['task']}.\n" in row["prompt"])
+        norm = next((n for n in NORMS if f" to {n['task']}.\n" in row["prompt"]), None)
+        if norm is None or "learn it:" not in row["prompt"]:
+            sys.exit(f"{path}: {row['item']}: want the test of a run with agent.policy drawn")
         thought = re.search(r"<think>(.*?)</think>", row["completion"], re.S)
         judged = dict(rulings(thought[1])) if thought else {}
         for kind, fits in rulings(row["prompt"].split("learn it:")[1].split("\n")[0]):
