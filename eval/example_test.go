@@ -3,20 +3,25 @@ package eval_test
 import (
 	"fmt"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/reward"
+	"github.com/posttrain/posttrain/rollout"
 )
 
 // Two scenarios are answered ideally, and one of them once more without the format.
 func ExampleNewReport() {
 	items := ci.Synthesize(2, 1)
 	var samples []eval.Sample
-	for i := range items {
-		answer := ci.Reference(items[i], 0)
-		samples = append(samples, eval.Score(i, &items[i], answer, false, reward.DefaultOptions()))
+	add := func(i int, text string) {
+		a := ask.Answer{To: &ask.Question{Item: &items[i]}, Completion: rollout.Completion{Text: text}}
+		samples = append(samples, eval.SampleOf(i, a, reward.DefaultOptions()))
 	}
-	samples = append(samples, eval.Score(1, &items[1], "I would rather not say.", false, reward.DefaultOptions()))
+	for i := range items {
+		add(i, ci.Reference(items[i], 0))
+	}
+	add(1, "I would rather not say.")
 	all := eval.NewReport(samples).All
 	fmt.Println("complete   ", all.Complete.Share())
 	fmt.Println("format kept", all.Format.Share())

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 )
@@ -24,26 +24,27 @@ type Sample struct {
 	Think     []reward.Match // the item's restricted keywords, looked for in the think block
 	Cut       bool           // the completion met its length limit
 
-	Case   *Case // what was asked; Number and Answer: which answer to it. Not set by Score.
-	Number int
-	Answer rollout.Answer
+	Answer ask.Answer // To is what was asked
+	Number int        // which answer to it
 }
 
-// Score scores a completion of an item and its think block. prefilled: the prompt opened the think block.
-func Score(number int, item *ci.Item, completion string, prefilled bool, o reward.Options) Sample {
-	return sampleOf(number, item, completion, prefilled, reward.Evaluate(reward.Of(item), completion, prefilled, o), o)
+// SampleOf scores an answer to item number i, and its think block.
+func SampleOf(number int, a ask.Answer, o reward.Options) Sample {
+	score := reward.Evaluate(reward.Of(a.To.Item), a.Text, a.To.Thinks(), o)
+	return sampleOf(number, a, a.To.Thinks(), score, o)
 }
 
-// SampleOf is an episode of an item with its score; text is all that was said in it.
-func SampleOf(number int, item *ci.Item, text string, score reward.Score, o reward.Options) Sample {
-	return sampleOf(number, item, text, false, score, o)
+// EpisodeOf is an episode of item number i with its score; the answer's text is all that was said in it.
+func EpisodeOf(number int, a ask.Answer, score reward.Score, o reward.Options) Sample {
+	return sampleOf(number, a, false, score, o)
 }
 
-func sampleOf(number int, item *ci.Item, text string, prefilled bool, score reward.Score, o reward.Options) Sample {
+func sampleOf(number int, a ask.Answer, prefilled bool, score reward.Score, o reward.Options) Sample {
+	item := a.To.Item
 	k := reward.Of(item)
 	s := Sample{Item: number, Domain: item.Seed.Domain, Principle: item.Seed.TransmissionPrinciple,
-		Required: len(k.Required), Score: score}
-	think, ok := reward.Think(text, prefilled)
+		Required: len(k.Required), Score: score, Answer: a, Cut: a.Reason == rollout.Length || a.Reason == rollout.Turns}
+	think, ok := reward.Think(a.Text, prefilled)
 	if s.Thinks = ok; ok {
 		s.Think = reward.Find(k.Restricted, think, o)
 	}

@@ -7,8 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/reward"
+	"github.com/posttrain/posttrain/rollout"
 )
 
 // TestPublished: a percentage beside a count is that count's, and every row has all columns.
@@ -117,6 +119,12 @@ func item(domain, principle string) *ci.Item {
 	}
 }
 
+// sample is an answer to an item, scored.
+func sample(number int, item *ci.Item, text string) Sample {
+	return SampleOf(number, ask.Answer{To: &ask.Question{Item: item}, Completion: rollout.Completion{Text: text}},
+		reward.DefaultOptions())
+}
+
 func testReport() *Report {
 	var r Report
 	for i, c := range []struct{ domain, principle, completion string }{
@@ -125,7 +133,7 @@ func testReport() *Report {
 		{"Family", "Consent", "<think>so</think><answer>Levopam</answer>"},              // leaks in the answer only
 		{"Family", "", "May 14"}, // no format, no thoughts
 	} {
-		s := Score(i, item(c.domain, c.principle), c.completion, false, reward.DefaultOptions())
+		s := sample(i, item(c.domain, c.principle), c.completion)
 		s.Cut = i == 3
 		r.Add(s)
 	}
@@ -217,7 +225,7 @@ func TestReportTable(t *testing.T) {
 // Of one kind alone there is no table of kinds.
 func TestReportOfOneDomain(t *testing.T) {
 	var r Report
-	r.Add(Score(0, item("Work", "Consent"), "May 14", false, reward.DefaultOptions()))
+	r.Add(sample(0, item("Work", "Consent"), "May 14"))
 	var b strings.Builder
 	r.Write(&b)
 	if strings.Contains(b.String(), "domain") || !strings.Contains(b.String(),

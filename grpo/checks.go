@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/rollout"
@@ -21,8 +22,8 @@ func (rs *Rollouts) check() error {
 		return err
 	}
 	switch {
-	case rs.Score == nil:
-		return errors.New("there is no score function: set Score")
+	case rs.Judge == nil:
+		return errors.New("there is no judge: set Judge")
 	case len(rs.Held) == 0 && rs.Validation.Every > 0:
 		return errors.New("the validation split is empty: raise data.validation_fraction, or set validation.every 0 " +
 			"to do without a best checkpoint")
@@ -37,7 +38,7 @@ func (rs *Rollouts) check() error {
 
 // CheckTasks refuses a step of more prompts than there are tasks, and prompts and completions that do not fit a model's
 // positions. The tasks of other sets, such as validation, only need room.
-func CheckTasks(o Options, s rollout.Sampling, positions int, tasks []Task, others ...[]Task) error {
+func CheckTasks(o Options, s rollout.Sampling, positions int, tasks []ask.Question, others ...[]ask.Question) error {
 	if len(tasks) == 0 {
 		return errors.New("the training split is empty: there is no task to learn from")
 	}
@@ -45,8 +46,8 @@ func CheckTasks(o Options, s rollout.Sampling, positions int, tasks []Task, othe
 		return fmt.Errorf("grpo.prompts_per_step %d: there are %d prompts to train on: want at most as many",
 			o.Prompts, len(tasks))
 	}
-	longest := Task{}
-	for _, t := range slices.Concat(append([][]Task{tasks}, others...)...) {
+	longest := ask.Question{}
+	for _, t := range slices.Concat(append([][]ask.Question{tasks}, others...)...) {
 		if len(t.Tokens) >= positions {
 			return fmt.Errorf("%s: the prompt has %d tokens, the model %d positions: lower data.max_prompt_tokens to "+
 				"drop such prompts", t.Source, len(t.Tokens), positions)
@@ -135,8 +136,8 @@ const fruitlessSteps = 5
 // checkAnswers counts steps without one readable answer, and stops the run where they do not end.
 func (rs *Rollouts) checkAnswers(r *rolled) error {
 	for _, a := range r.drawn {
-		for _, s := range a.scores {
-			if s.Fault == "" {
+		for _, x := range a.answers {
+			if x.Score.Fault == "" {
 				rs.t.Kept[fruitless] = 0
 				return nil
 			}
@@ -148,15 +149,15 @@ func (rs *Rollouts) checkAnswers(r *rolled) error {
 	first := r.drawn[0]
 	return fmt.Errorf("step %d: all completions of %d steps broke the format, so there is nothing to learn from: "+
 		"one of %s begins %q (%s); %s",
-		rs.t.State.Step+1, fruitlessSteps, first.Source, data.Beginning(first.completions[0].Text, 200),
-		first.scores[0].Fault, rs.advice(r))
+		rs.t.State.Step+1, fruitlessSteps, first.Source, data.Beginning(first.answers[0].Text, 200),
+		first.answers[0].Score.Fault, rs.advice(r))
 }
 
 // advice for a model that never keeps the format.
 func (rs *Rollouts) advice(r *rolled) string {
 	cut, n := 0, 0
 	for _, a := range r.drawn {
-		for _, c := range a.completions {
+		for _, c := range a.answers {
 			n++
 			if c.Reason == rollout.Length {
 				cut++

@@ -24,7 +24,7 @@ func (rs *Rollouts) Draw(ctx context.Context, step int) (*Drawn, error) {
 	d := &Drawn{Groups: r.groups(rs.Options.MaskTruncated)}
 	for _, a := range r.places {
 		d.Rewards = append(d.Rewards, a.rewards()...)
-		for _, c := range a.completions {
+		for _, c := range a.answers {
 			d.Tokens += len(c.Tokens)
 		}
 	}

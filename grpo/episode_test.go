@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/batch"
@@ -75,17 +76,10 @@ func TestEpisodesTrain(t *testing.T) {
 		l.Sampler = rollout.Episodes{Sampler: l.Sampler, Turns: 4, Tokens: m.Config.MaxPositions}
 		l.Rollouts.Options.DynamicSampling, l.Train.MaxSteps, l.Train.LogEvery, l.Validation.Every = 0, 2, 1, 0
 		l.Held, l.Sampling.MaxNew = nil, 5
-		l.Score = Each(func(task *Task, text string) Score { return Score{Reward: float64(len(text)%7) / 7} })
-		heard := 0
-		score := l.Score
-		l.Score = func(ctx context.Context, replies []Reply) ([]Score, error) {
-			for _, r := range replies {
-				if w, ok := r.World.(*polite); ok {
-					heard += w.heard
-				}
-			}
-			return score(ctx, replies)
-		}
+		heard := &listener{Rule: func(_ *ask.Question, text string) ask.Score {
+			return ask.Score{Value: float64(len(text)%7) / 7}
+		}}
+		l.Judge = heard
 		mustStart(t, l)
 		mustRun(t, l)
 		for _, r := range metrics(t, folder) {
@@ -96,8 +90,23 @@ func TestEpisodesTrain(t *testing.T) {
 				t.Errorf("step %d: %v tokens drawn, want 10 or fewer", r.Step, n)
 			}
 		}
-		if heard == 0 {
+		if heard.messages == 0 {
 			t.Error("no world heard a message")
 		}
 	})
+}
+
+// listener is a rule that counts the messages which worlds have heard.
+type listener struct {
+	ask.Rule
+	messages int
+}
+
+func (l *listener) Score(ctx context.Context, answers []ask.Answer) ([]ask.Score, error) {
+	for _, a := range answers {
+		if w, ok := a.World.(*polite); ok {
+			l.messages += w.heard
+		}
+	}
+	return l.Rule.Score(ctx, answers)
 }

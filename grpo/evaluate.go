@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
 )
@@ -24,35 +25,29 @@ func (rs *Rollouts) Evaluate(ctx context.Context) (map[string]float64, error) {
 	}
 	values["eval_runtime"] = time.Since(started).Seconds()
 	more := ""
-	if words := describe(values, answers[0].Parts); words != "" {
+	if words := describe(values, answers[0].Score.Parts); words != "" {
 		more = " (" + words + ")"
 	}
 	rs.t.Notice("step %d: %s %.3f%s", rs.t.Step(), rewardMetric, values[rewardMetric], more)
 	return values, rs.show(answers)
 }
 
-// Answer is a completion of a held-out task with its score.
-type Answer struct {
-	rollout.Completion
-	Score
-}
-
 // Validate measures the held-out tasks with the present weights and returns the means, by names that begin with
 // "eval_", and one answer to each task. The draws follow from the seed alone: two validations differ by the weights,
 // not by luck.
-func (rs *Rollouts) Validate(ctx context.Context) (map[string]float64, []Answer, error) {
-	answers, err := rs.Ask(ctx, rs.Held, seedOf(rs.t.Seed, "validation", 0, 0), func(int) {})
+func (rs *Rollouts) Validate(ctx context.Context) (map[string]float64, []ask.Answer, error) {
+	answers, err := rs.Answer(ctx, rs.ForTest(rs.Held, seedOf(rs.t.Seed, "validation", 0, 0)))
 	if err != nil {
 		return nil, nil, fmt.Errorf("validation after step %d: %w", rs.t.Step(), err)
 	}
 	m := train.NewMetrics()
 	for _, a := range answers {
-		if a.Missing != "" {
+		if a.Score.Missing != "" {
 			continue
 		}
-		observe(m, a.Reward, a.Parts)
+		observe(m, a.Score.Value, a.Score.Parts)
 		if !rs.Formless {
-			m.Add("format", one(a.Fault == ""), 1)
+			m.Add("format", one(a.Score.Fault == ""), 1)
 		}
 		m.Add("completions/mean_length", float64(a.DrawnTokens()), 1)
 		m.Add("completions/clipped_ratio", one(a.Reason == rollout.Length), 1)
@@ -60,55 +55,27 @@ func (rs *Rollouts) Validate(ctx context.Context) (map[string]float64, []Answer,
 	return m.Means("eval_"), answers, nil
 }
 
-// Ask draws one completion of each task with the present weights, at the temperature of validation, and scores them.
-// The draws follow from the seed and the tasks' places. tick gets the number of tasks that are answered.
-func (rs *Rollouts) Ask(ctx context.Context, tasks []Task, seed uint64, tick func(done int)) ([]Answer, error) {
-	answers, err := rs.answer(ctx, tasks, seed, tick)
+// ForTest are questions that are answered once, at the temperature of validation. Their draws follow from the seed and
+// their places.
+func (rs *Rollouts) ForTest(tasks []ask.Question, seed uint64) []ask.Question {
+	questions := slices.Clone(tasks)
+	for i := range questions {
+		q := &questions[i]
+		q.Sampling, q.OneDraw, q.Seed = rs.Sampling, true, seedOf(seed, "evaluation", 0, i)
+		q.Temperature = rs.Validation.Temperature
+	}
+	return questions
+}
+
+// Answer draws the completions of questions that have one each, with the present weights, and scores them.
+func (rs *Rollouts) Answer(ctx context.Context, questions []ask.Question) ([]ask.Answer, error) {
+	model := ask.Local{Sampler: rs.Sampler}
+	groups, err := model.Answer(ctx, questions)
 	if err = explain(ctx, err); err != nil {
 		return nil, err
 	}
-	replies := make([]Reply, len(answers))
-	for i, a := range answers {
-		replies[i] = Reply{&tasks[i], a.Text, a.World}
-	}
-	scores, err := rs.scores(ctx, replies)
-	for i := range scores {
-		answers[i].Score = scores[i]
-	}
-	return answers, err
-}
-
-// together is how many tasks are answered at a time.
-const together = 128
-
-// answer draws one completion of every task.
-func (rs *Rollouts) answer(ctx context.Context, tasks []Task, seed uint64, tick func(int)) (answers []Answer,
-	err error) {
-	s := rs.Sampling
-	s.Temperature = rs.Validation.Temperature
-	for from := 0; from < len(tasks); from += together {
-		held := tasks[from:min(from+together, len(tasks))]
-		requests := make([]rollout.Request, len(held))
-		for i, t := range held {
-			requests[i] = rollout.Request{Sampling: s, Prompt: t.Tokens, Open: t.Open,
-				Seed: seedOf(seed, "evaluation", 0, from+i)}
-		}
-		completions, err := rs.Sampler.Sample(ctx, requests)
-		if err != nil {
-			return nil, err
-		}
-		if len(completions) != len(held) {
-			return nil, fmt.Errorf("%d completions of %d prompts", len(completions), len(held))
-		}
-		for i, c := range completions {
-			if c.Reason == rollout.Missing {
-				return nil, rollout.ServerError{Err: fmt.Errorf("prompt %d: no server gives an answer", from+i)}
-			}
-			answers = append(answers, Answer{Completion: c})
-		}
-		tick(len(answers))
-	}
-	return answers, nil
+	answers := slices.Concat(groups...)
+	return answers, rs.score(ctx, answers)
 }
 
 // observe adds a reward and its parts to the metrics.
@@ -135,14 +102,13 @@ func describe(values map[string]float64, parts map[string]float64) string {
 
 // show writes the first few answers of a validation into samples.jsonl: always of the same tasks, so that one can watch
 // them change.
-func (rs *Rollouts) show(answers []Answer) error {
+func (rs *Rollouts) show(answers []ask.Answer) error {
 	if rs.Row == nil || rs.t.Folder == nil {
 		return nil
 	}
 	var lines []any
-	for i, a := range answers[:min(rs.Validation.Samples, len(answers))] {
-		t := &rs.Held[i]
-		lines = append(lines, rs.Row(rs.t.Step(), t, a.Completion, a.Score))
+	for _, a := range answers[:min(rs.Validation.Samples, len(answers))] {
+		lines = append(lines, rs.Row(rs.t.Step(), a))
 	}
 	if lines == nil {
 		return nil

@@ -6,6 +6,8 @@ import (
 	"log"
 	"strconv"
 
+	"github.com/posttrain/posttrain/ask"
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/testkit"
@@ -25,12 +27,12 @@ func (digits) Decode(ids []int32, _ bool) (text string) {
 }
 
 // sums are the tasks "a+b=" for a and b from 0 to 4.
-func sums() (tasks []grpo.Task) {
+func sums() (tasks []ask.Question) {
 	for a := range 5 {
 		for b := range 5 {
-			tasks = append(tasks, grpo.Task{
+			tasks = append(tasks, ask.Question{
 				Tokens: []int32{int32(20 + a), 31, int32(40 + b), 32},
-				Prompt: fmt.Sprintf("%d+%d=", a, b), Target: strconv.Itoa(a + b),
+				Prompt: data.Text{Plain: fmt.Sprintf("%d+%d=", a, b)}, Target: strconv.Itoa(a + b),
 			})
 		}
 	}
@@ -38,11 +40,11 @@ func sums() (tasks []grpo.Task) {
 }
 
 // exact is a reward of one's own: 1 for the right answer, 0 for any other.
-func exact(t *grpo.Task, completion string) grpo.Score {
-	if completion == t.Target {
-		return grpo.Score{Reward: 1}
+func exact(q *ask.Question, completion string) ask.Score {
+	if completion == q.Target {
+		return ask.Score{Value: 1}
 	}
-	return grpo.Score{}
+	return ask.Score{}
 }
 
 // learnSums trains a random model on the sums with a reward, and returns the mean reward of every step.
@@ -64,7 +66,7 @@ func learnSums(steps int) (rewards []float64, err error) {
 	sampler := rollout.NewCached(e, config, learner.Weights, rollout.Options{Decoder: digits{}})
 	defer sampler.Close()
 
-	source := &grpo.Rollouts{Options: grpo.DefaultOptions(), Tasks: sums(), Score: grpo.Each(exact), Sampler: sampler,
+	source := &grpo.Rollouts{Options: grpo.DefaultOptions(), Tasks: sums(), Judge: ask.Rule(exact), Sampler: sampler,
 		Sampling: rollout.Sampling{MaxNew: 1, Temperature: 1}}
 	source.Options.Prompts, source.Options.GroupSize, source.Options.KL = 25, 16, grpo.None
 	t := &train.Trainer{Learner: learner, Source: source, Options: train.Defaults(), Seed: 1}

@@ -14,6 +14,8 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
 
+	"github.com/posttrain/posttrain/ask"
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/run"
@@ -41,22 +43,22 @@ func (framed) Decode(ids []int32, _ bool) string {
 }
 
 // tinyTasks ask for one or two letters, which the prompt has, and restrict a third.
-func tinyTasks(n int) []Task {
-	tasks := make([]Task, n)
+func tinyTasks(n int) []ask.Question {
+	tasks := make([]ask.Question, n)
 	for i := range tasks {
 		a, b, c := int32(32+i%5), int32(32+(i+1)%5), int32(50+i%3)
 		letter := func(id int32) string { return string(rune('a' + id - 32)) }
 		k := reward.Keywords{Required: []string{letter(a), letter(b)}, Restricted: []string{letter(c)}}
-		tasks[i] = Task{Tokens: []int32{2, a, b, 3, c, 4}, Source: fmt.Sprintf("items:%d", i+1),
-			Prompt: "write " + letter(a), Target: fmt.Sprint(k), Data: k}
+		tasks[i] = ask.Question{Tokens: []int32{2, a, b, 3, c, 4}, Source: fmt.Sprintf("items:%d", i+1),
+			Prompt: data.Text{Plain: "write " + letter(a)}, Target: fmt.Sprint(k), Row: map[string]any{"keywords": k}}
 	}
 	return tasks
 }
 
 // integrity is the contextual-integrity reward of tinyTasks, whose prompts begin the think block.
-func integrity(t *Task, completion string) Score {
-	s := reward.Evaluate(t.Data.(reward.Keywords), completion, true, reward.DefaultOptions())
-	return Score{Reward: s.Reward, Fault: s.Fault, Parts: s.Parts()}
+func integrity(q *ask.Question, completion string) ask.Score {
+	s := reward.Evaluate(q.Row["keywords"].(reward.Keywords), completion, true, reward.DefaultOptions())
+	return ask.Score{Value: s.Reward, Fault: s.Fault, Parts: s.Parts()}
 }
 
 // Loop is a trainer with its rollouts.
@@ -104,9 +106,9 @@ func newTiny(e *backend.Engine, m *model.Model, folder *run.Folder) (*Loop, func
 	l := newLoop(&Rollouts{
 		Options: Options{Prompts: 4, GroupSize: 4, Updates: 2, Std: Sample, RatioLevel: Token, Aggregation: TokenMean,
 			ClipLow: 0.2, ClipHigh: 0.2, KL: K3, KLCoef: 0.01, DynamicSampling: 1, MaskTruncated: false},
-		Sampling: rollout.Sampling{MaxNew: 8, Temperature: 1}, Score: Each(integrity),
+		Sampling: rollout.Sampling{MaxNew: 8, Temperature: 1}, Judge: ask.Rule(integrity),
 		Validation: ValidationOptions{Every: 2, Temperature: 0.7, Samples: 2},
-		Row:        func(step int, t *Task, c rollout.Completion, s Score) any { return sampled{step, *t, c.Text, s} },
+		Row:        func(step int, a ask.Answer) any { return sampled{step, a.To.Source, a.To.Prompt, a.Text, a.Score} },
 		Sampler:    sampler, Reference: reference, Tasks: all[:10], Held: all[10:],
 	}, &train.Trainer{
 		Options: train.Options{MaxSteps: 4, LearningRate: 1e-2, Schedule: "cosine", WarmupSteps: 2, WeightDecay: 0.1,
@@ -241,9 +243,10 @@ func TestMetrics(t *testing.T) {
 // sampled is a line of samples.jsonl.
 type sampled struct {
 	Step       int
-	Task       Task
+	Source     string
+	Prompt     data.Text
 	Completion string
-	Score
+	ask.Score
 }
 
 // TestSamples: every validation shows the same tasks, with what was found.
@@ -264,13 +267,13 @@ func TestSamples(t *testing.T) {
 			t.Fatal(err)
 		}
 		task := l.Held[i%2]
-		if s.Step != i/2*2 || s.Task.Source != task.Source || s.Task.Prompt != task.Prompt || s.Fault != "" {
+		if s.Step != i/2*2 || s.Source != task.Source || !s.Prompt.Equal(task.Prompt) || s.Fault != "" {
 			t.Errorf("line %d: %s", i+1, line)
 		}
 		score := integrity(&task, s.Completion)
-		if score.Reward != s.Reward ||
-			s.Parts["rewards/required/mean"]-s.Parts["rewards/restricted/mean"] != s.Reward {
-			t.Errorf("line %d: %s: want a reward of %v", i+1, line, score.Reward)
+		if score.Value != s.Value ||
+			s.Parts["rewards/required/mean"]-s.Parts["rewards/restricted/mean"] != s.Value {
+			t.Errorf("line %d: %s: want a reward of %v", i+1, line, score.Value)
 		}
 	}
 }
@@ -353,12 +356,14 @@ func TestTasksGoOnIntoTheNextEpoch(t *testing.T) {
 
 // TestMaskTruncated: only what the length limit cut is masked.
 func TestMaskTruncated(t *testing.T) {
-	a := &answered{Task: &Task{}, completions: []rollout.Completion{{Reason: rollout.EOS}, {Reason: rollout.Length},
-		{Reason: rollout.StopString}}}
-	if g := a.group(true); !reflect.DeepEqual(g.Masked, []bool{false, true, false}) {
+	a := &group{Question: &ask.Question{}}
+	for _, reason := range []string{rollout.EOS, rollout.Length, rollout.StopString} {
+		a.answers = append(a.answers, ask.Answer{Completion: rollout.Completion{Reason: reason}})
+	}
+	if g := a.train(true); !reflect.DeepEqual(g.Masked, []bool{false, true, false}) {
 		t.Errorf("masked %v", g.Masked)
 	}
-	if g := a.group(false); g.Masked != nil {
+	if g := a.train(false); g.Masked != nil {
 		t.Errorf("masked %v: want none", g.Masked)
 	}
 }
@@ -491,7 +496,7 @@ func TestValidate(t *testing.T) {
 	script(l, func(_ rollout.Request, nth int) string { return texts[nth] })
 	l.Held = tinyTasks(3)
 	for i := range l.Held {
-		l.Held[i].Data = reward.Keywords{Required: []string{"a", "b"}, Restricted: []string{"s"}}
+		l.Held[i].Row = map[string]any{"keywords": reward.Keywords{Required: []string{"a", "b"}, Restricted: []string{"s"}}}
 	}
 	mustStart(t, l)
 	m, err := l.Evaluate(t.Context())
@@ -529,7 +534,7 @@ func TestWarnings(t *testing.T) {
 
 	l = tiny(t, backendtest.Go(t), newFolder(t))
 	l.Options.DynamicSampling, l.Held, l.Validation.Every, l.Train.MaxSteps = 0, nil, 0, 1
-	l.Score = Each(func(*Task, string) Score { return Score{Reward: -1, Fault: "no <think>"} })
+	l.Judge = ask.Rule(func(*ask.Question, string) ask.Score { return ask.Score{Value: -1, Fault: "no <think>"} })
 	notices = listen(l)
 	mustRun(t, l)
 	if all := strings.Join(*notices, "\n"); !strings.Contains(all, "teach nothing: no completion keeps the format") {
@@ -548,7 +553,7 @@ func TestEqualRewardsForAHundredSteps(t *testing.T) {
 		l.Options.KL, l.Options.Updates, l.Options.DynamicSampling, l.Held, l.Validation.Every = kl, 1, 0, nil, 0
 		l.Options.Prompts, l.Options.GroupSize, l.Sampling.MaxNew = 1, 2, 2
 		l.Train.MaxSteps, l.Train.WeightDecay, l.Train.CheckpointEvery, l.Train.LearningRate = c.steps, c.decay, 0, 1e-3
-		l.Score = Each(func(*Task, string) Score { return Score{Reward: 0.3} })
+		l.Judge = ask.Rule(func(*ask.Question, string) ask.Score { return ask.Score{Value: 0.3} })
 		if kl == None {
 			l.Options.KLCoef, l.Reference = 0, nil
 		}

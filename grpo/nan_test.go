@@ -7,6 +7,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
@@ -73,10 +74,10 @@ func TestRewardsThatAreNotFinite(t *testing.T) {
 	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 1e39} {
 		for calls, where := range map[int]string{1: "validation after step 0: ", 9: "step 1: "} {
 			l := tiny(t, backendtest.Go(t), newFolder(t))
-			l.Score = Each(func(task *Task, completion string) Score {
+			l.Judge = ask.Rule(func(task *ask.Question, completion string) ask.Score {
 				s := integrity(task, completion)
 				if calls--; calls == 0 {
-					s.Reward = bad
+					s.Value = bad
 				}
 				return s
 			})

@@ -10,35 +10,34 @@ import (
 	"slices"
 	"time"
 
-	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
 )
 
-// answered is a task with a group of completions and what they are worth.
-type answered struct {
-	*Task
-	completions []rollout.Completion
-	scores      []Score
-	advantages  []float64
-	degenerate  bool // all rewards are equal
+// group is a question with its answers and what they are worth.
+type group struct {
+	*ask.Question
+	answers    []ask.Answer
+	advantages []float64
+	degenerate bool // all rewards are equal
 }
 
 // rolled is the rollout batch of a step.
 type rolled struct {
-	places         []*answered // [prompts] what is learnt from
-	drawn          []*answered // all that was sampled: with dynamic sampling, more
-	used           int         // tasks
-	missing        int         // completions that the sampler could not give
-	unscored       int         // … and that the scorer has no reward for
-	rollout, score float64     // seconds
+	places         []*group // [prompts] what is learnt from
+	drawn          []*group // all that was sampled: with dynamic sampling, more
+	used           int      // tasks
+	missing        int      // completions that the sampler could not give
+	unscored       int      // … and that the scorer has no reward for
+	rollout, score float64  // seconds
 }
 
 // roll samples and scores the groups of a step. With dynamic sampling, groups of equal rewards make room for the
 // tasks that follow, as often as the option says; what is equal then stays.
 func (rs *Rollouts) roll(ctx context.Context) (*rolled, error) {
-	r := &rolled{places: make([]*answered, rs.Options.Prompts)}
+	r := &rolled{places: make([]*group, rs.Options.Prompts)}
 	open := train.Order(rs.Options.Prompts, 0, 0, false) // places to fill
 	for round := 0; round <= rs.Options.DynamicSampling && len(open) > 0; round++ {
 		fresh, err := rs.draw(ctx, r, len(open))
@@ -55,17 +54,17 @@ func (rs *Rollouts) roll(ctx context.Context) (*rolled, error) {
 }
 
 // weigh gives groups their advantages, of one reward or of several.
-func (rs *Rollouts) weigh(groups []*answered) {
-	weights, number := rs.Weights, func(s Score, k int) float64 { return s.Rewards[k] }
+func (rs *Rollouts) weigh(groups []*group) {
+	weights, number := rs.Weights, func(s ask.Score, k int) float64 { return s.Each[k] }
 	if len(weights) == 0 {
-		weights, number = []float64{1}, func(s Score, _ int) float64 { return s.Reward }
+		weights, number = []float64{1}, func(s ask.Score, _ int) float64 { return s.Value }
 	}
 	rewards := make([][][]float64, len(weights))
 	for k := range rewards {
 		for _, a := range groups {
-			own := make([]float64, len(a.scores))
-			for i, s := range a.scores {
-				own[i] = number(s, k)
+			own := make([]float64, len(a.answers))
+			for i, x := range a.answers {
+				own[i] = number(x.Score, k)
 			}
 			rewards[k] = append(rewards[k], own)
 		}
@@ -76,82 +75,77 @@ func (rs *Rollouts) weigh(groups []*answered) {
 }
 
 // draw samples and scores groups of the next n tasks.
-func (rs *Rollouts) draw(ctx context.Context, r *rolled, n int) ([]*answered, error) {
+func (rs *Rollouts) draw(ctx context.Context, r *rolled, n int) ([]*group, error) {
 	started := time.Now()
 	fresh := rs.tasks(r.used, n)
-	completions, err := rs.sample(ctx, rs.requests(fresh, rs.t.State.Step, r.used))
-	if err != nil {
+	questions := make([]ask.Question, n)
+	for i, a := range fresh {
+		questions[i] = *a.Question
+		questions[i].Sampling, questions[i].Samples = rs.Sampling, rs.Options.GroupSize
+		questions[i].Seed = seedOf(rs.t.Seed, "rollout", rs.t.State.Step, r.used+i)
+	}
+	answers, err := ask.Sample(ctx, rs.Sampler, questions)
+	if err = explain(ctx, err); err != nil {
 		return nil, fmt.Errorf("step %d: %w", rs.t.State.Step+1, err)
 	}
 	r.rollout += time.Since(started).Seconds()
-	return fresh, rs.take(ctx, r, fresh, completions)
+	return fresh, rs.take(ctx, r, fresh, answers)
 }
 
-// requests are those of a step's groups, the first of which is at a place in the step.
-func (rs *Rollouts) requests(groups []*answered, step, place int) (requests []rollout.Request) {
+// take gives groups their answers, and scores them.
+func (rs *Rollouts) take(ctx context.Context, r *rolled, groups []*group, answers [][]ask.Answer) error {
+	started, drawn := time.Now(), 0
+	var all []ask.Answer
 	for i, a := range groups {
-		one := rollout.Request{Sampling: rs.Sampling, Prompt: a.Tokens, Open: a.Open,
-			Seed: seedOf(rs.t.Seed, "rollout", step, place+i)}
-		requests = append(requests, one.Samples(rs.Options.GroupSize)...)
+		drawn += len(answers[i])
+		r.missing += a.take(answers[i])
+		all = append(all, a.answers...)
 	}
-	return requests
-}
-
-// take gives groups their completions, and scores them.
-func (rs *Rollouts) take(ctx context.Context, r *rolled, groups []*answered, completions []rollout.Completion) error {
-	started := time.Now()
-	var replies []Reply
-	for i, a := range groups {
-		r.missing += a.take(completions[i*rs.Options.GroupSize:][:rs.Options.GroupSize])
-		for _, c := range a.completions {
-			replies = append(replies, Reply{a.Task, c.Text, c.World})
-		}
-	}
-	scores, err := rs.scores(ctx, replies)
-	if err != nil {
+	if err := rs.score(ctx, all); err != nil {
 		return fmt.Errorf("step %d: %w", rs.t.State.Step+1, err)
 	}
 	for _, a := range groups {
-		n := len(a.completions)
-		r.unscored += a.grade(scores[:n])
-		if scores = scores[n:]; len(a.completions) > 0 {
+		n := len(a.answers)
+		r.unscored += a.grade(all[:n])
+		if all = all[n:]; len(a.answers) > 0 {
 			r.drawn = append(r.drawn, a)
 		}
 	}
 	r.score, r.used = r.score+time.Since(started).Seconds(), r.used+len(groups)
 	if len(r.drawn) == 0 {
-		return fmt.Errorf("step %d: the sampler gave none of %d completions", rs.t.State.Step+1, len(completions))
+		return fmt.Errorf("step %d: the sampler gave none of %d completions", rs.t.State.Step+1, drawn)
 	}
 	return nil
 }
 
-// grade keeps the completions that have a reward, and counts the others.
-func (a *answered) grade(scores []Score) (unscored int) {
-	var kept []rollout.Completion
-	for i, s := range scores {
-		if s.Missing != "" {
+// grade keeps the answers that have a reward, and counts the others.
+func (a *group) grade(scored []ask.Answer) (unscored int) {
+	a.answers = nil
+	for _, x := range scored {
+		if x.Score.Missing != "" {
 			unscored++
 			continue
 		}
-		kept, a.scores = append(kept, a.completions[i]), append(a.scores, s)
+		a.answers = append(a.answers, x)
 	}
-	a.completions, a.degenerate = kept, equalRewards(a.rewards())
+	a.degenerate = equalRewards(a.rewards())
 	return unscored
 }
 
-// take keeps the completions that there are, and counts those that are missing.
-func (a *answered) take(completions []rollout.Completion) (missing int) {
-	for _, c := range completions {
-		if c.Reason != rollout.Missing {
-			a.completions = append(a.completions, c)
+// take keeps the answers that there are, and counts those that are missing.
+func (a *group) take(answers []ask.Answer) (missing int) {
+	for _, x := range answers {
+		if x.Reason != rollout.Missing {
+			x.To = a.Question
+			a.answers = append(a.answers, x)
 		}
 	}
-	return len(completions) - len(a.completions)
+	return len(answers) - len(a.answers)
 }
 
 // tasks are the next n, after those that the running step has used. They run into the next epoch.
-func (rs *Rollouts) tasks(used, n int) []*answered {
-	next := make([]*answered, n)
+func (rs *Rollouts) tasks(used, n int) []*group {
+	next := make([]*group, n)
 	var order []int
 	for i := range next {
 		at := rs.t.State.Position + used + i
@@ -159,18 +153,9 @@ func (rs *Rollouts) tasks(used, n int) []*answered {
 		if order == nil || at == 0 {
 			order = train.Order(len(rs.Tasks), rs.t.Seed, rs.t.State.Epoch+epoch, rs.t.Options.Shuffle)
 		}
-		next[i] = &answered{Task: &rs.Tasks[order[at]]}
+		next[i] = &group{Question: &rs.Tasks[order[at]]}
 	}
 	return next
-}
-
-// sample asks the sampler; an ended context abandons what it was for.
-func (rs *Rollouts) sample(ctx context.Context, requests []rollout.Request) ([]rollout.Completion, error) {
-	completions, err := rs.Sampler.Sample(ctx, requests)
-	if err == nil && len(completions) != len(requests) {
-		err = fmt.Errorf("%d completions of %d requests", len(completions), len(requests))
-	}
-	return completions, explain(ctx, err)
 }
 
 // explain says why no completion came: the run was interrupted, servers failed, or, as a rule, the weights are broken.
@@ -192,41 +177,29 @@ func seedOf(seed uint64, purpose string, step, place int) uint64 {
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
-// scores asks the scorer. It refuses rewards that are not finite in the graph, since no mean and no best checkpoint of
-// them would mean anything, and to go on where most completions have none. What fails outside is a ServerError.
-func (rs *Rollouts) scores(ctx context.Context, replies []Reply) ([]Score, error) {
-	scores, err := rs.Score(ctx, replies)
-	if err == nil && len(scores) != len(replies) {
-		err = fmt.Errorf("%d scores of %d completions", len(scores), len(replies))
-	}
+// score gives answers their scores. It refuses rewards that are not finite in the graph, since no mean and no best
+// checkpoint of them would mean anything, and to go on where most answers have none. What fails outside is a ServerError.
+func (rs *Rollouts) score(ctx context.Context, answers []ask.Answer) error {
+	scores, err := ask.Judged(ctx, rs.Judge, answers)
 	if ctx.Err() != nil {
-		return nil, train.ErrInterrupted
+		return train.ErrInterrupted
 	}
-	missing, why := 0, ""
-	for i, s := range scores {
-		if s.Missing != "" {
-			missing, why = missing+1, s.Missing
-		}
-		for _, x := range append([]float64{s.Reward}, s.Rewards...) {
-			if err == nil && !finite(float64(float32(x))) {
-				err = fmt.Errorf("the reward of a completion of %s is %v: want a finite number of float32; the "+
-					"completion begins %q", replies[i].Task.Source, x, data.Beginning(replies[i].Text, 200))
-			}
-		}
-	}
-	if err == nil && 2*missing > len(replies) {
-		err = fmt.Errorf("%d of %d completions have no reward: %s", missing, len(replies), why)
+	if missing, why := ask.Unscored(scores); err == nil && 2*missing > len(answers) {
+		err = fmt.Errorf("%d of %d completions have no reward: %s", missing, len(answers), why)
 	}
 	if err != nil {
-		return nil, train.ServerError{Err: err}
+		return train.ServerError{Err: err}
 	}
-	return scores, nil
+	for i := range answers {
+		answers[i].Score = scores[i]
+	}
+	return nil
 }
 
-func (a *answered) rewards() []float64 {
-	rewards := make([]float64, len(a.scores))
-	for i, s := range a.scores {
-		rewards[i] = s.Reward
+func (a *group) rewards() []float64 {
+	rewards := make([]float64, len(a.answers))
+	for i, x := range a.answers {
+		rewards[i] = x.Score.Value
 	}
 	return rewards
 }
@@ -235,23 +208,23 @@ func (a *answered) rewards() []float64 {
 func (r *rolled) groups(maskTruncated bool) []Group {
 	var groups []Group
 	for _, a := range r.places {
-		if len(a.completions) > 0 {
-			groups = append(groups, a.group(maskTruncated))
+		if len(a.answers) > 0 {
+			groups = append(groups, a.train(maskTruncated))
 		}
 	}
 	return groups
 }
 
-func (a *answered) group(maskTruncated bool) Group {
+func (a *group) train(maskTruncated bool) Group {
 	g := Group{Group: batch.Group{Prompt: a.Tokens}, Advantages: a.advantages}
-	for _, c := range a.completions {
+	for _, c := range a.answers {
 		g.Answers, g.Trained = append(g.Answers, c.Tokens), append(g.Trained, c.Drawn)
 		g.Sampled = append(g.Sampled, c.DrawnLogps())
 		if maskTruncated {
 			g.Masked = append(g.Masked, c.Reason == rollout.Length)
 		}
 	}
-	if slices.ContainsFunc(a.completions, func(c rollout.Completion) bool { return len(c.Logps) != len(c.Tokens) }) {
+	if slices.ContainsFunc(a.answers, func(c ask.Answer) bool { return len(c.Logps) != len(c.Tokens) }) {
 		g.Sampled = nil // the sampler does not say
 	}
 	return g
@@ -261,7 +234,7 @@ func (a *answered) group(maskTruncated bool) Group {
 func (r *rolled) tokens() float64 {
 	n := 0
 	for _, a := range r.drawn {
-		for _, c := range a.completions {
+		for _, c := range a.answers {
 			n += len(a.Tokens) + len(c.Tokens)
 		}
 	}
@@ -271,8 +244,9 @@ func (r *rolled) tokens() float64 {
 // observe adds what was sampled to the metrics, groups that dynamic sampling dropped included.
 func (r *rolled) observe(m *train.Metrics, formless bool) {
 	for _, a := range r.drawn {
-		for _, s := range a.scores {
-			observe(m, s.Reward, s.Parts)
+		for _, x := range a.answers {
+			s := x.Score
+			observe(m, s.Value, s.Parts)
 			if !formless {
 				m.Add("rewards/format/mean", one(s.Fault == ""), 1)
 			}
@@ -297,7 +271,7 @@ func (r *rolled) observe(m *train.Metrics, formless bool) {
 func (r *rolled) lengths(m *train.Metrics) (tokens float64) {
 	least, most := math.Inf(1), 0.0
 	for _, a := range r.drawn {
-		for _, c := range a.completions {
+		for _, c := range a.answers {
 			n := float64(c.DrawnTokens())
 			tokens, least, most = tokens+n, min(least, n), max(most, n)
 			m.Add("completions/mean_length", n, 1)

@@ -12,52 +12,11 @@ import (
 
 	"github.com/gomlx/compute"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
 )
-
-// Task is a prompt with what its answers are scored by.
-type Task struct {
-	Tokens []int32 // the prompt
-	Prompt string  // the prompt as text, for samples.jsonl
-	Source string  // its place in a file, for messages
-	Target string  // what answers are compared with, such as the right one: a run is not resumed with others
-	Data   any     // what else a score function wants, such as the record that the task is from
-
-	Open func() rollout.World `json:"-"` // the world of an episode of it; nil: an answer is one message
-}
-
-// Reply is a completion of a task.
-type Reply struct {
-	Task  *Task
-	Text  string        // of an episode its last message
-	World rollout.World // of an episode, as the last message left it
-}
-
-// Score is what a completion is worth.
-type Score struct {
-	Reward  float64            // finite, as a float32, too
-	Rewards []float64          // of a scorer of several rewards: each, finite; Reward is their weighted sum
-	Missing string             // why there is no reward; "": there is one
-	Fault   string             // how the completion breaks the format; "": it is right
-	Parts   map[string]float64 // numbers that are logged beside the reward, under their names
-}
-
-// Scorer gives scores to replies [n], all at once. The same reply has the same score. An error ends the run, which can
-// be continued.
-type Scorer func(ctx context.Context, replies []Reply) ([]Score, error)
-
-// Each is the scorer that asks a function for one completion after the other.
-func Each(score func(t *Task, completion string) Score) Scorer {
-	return func(_ context.Context, replies []Reply) ([]Score, error) {
-		scores := make([]Score, len(replies))
-		for i, r := range replies {
-			scores[i] = score(r.Task, r.Text)
-		}
-		return scores, nil
-	}
-}
 
 // ValidationOptions say how the held-out tasks are measured while training.
 type ValidationOptions struct {
@@ -73,18 +32,18 @@ type ValidationOptions struct {
 // place in the step alone.
 type Rollouts struct {
 	Options   Options
-	Tasks     []Task
-	Score     Scorer
-	Weights   []float64        // of a scorer of several rewards, each reward's
-	Formless  bool             // the scorer knows no format: how many answers keep it is not logged
+	Tasks     []ask.Question   // with Tokens; how they are answered is for Sampling to say
+	Judge     ask.Judge        // of the reward; its error ends the run, which can be continued
+	Weights   []float64        // of a judge of several rewards, each reward's
+	Formless  bool             // the judge knows no format: how many answers keep it is not logged
 	Sampler   rollout.Sampler  // of the learner's weights
 	Sampling  rollout.Sampling // of rollouts; the objective has temperature 1
 	Longest   int              // most tokens of a completion; 0: those of the sampling
 	Reference []compute.Buffer // KL is measured to these weights; nil without KL
 
-	Held       []Task // validation; empty: none
+	Held       []ask.Question // validation; empty: none
 	Validation ValidationOptions
-	Row        func(step int, t *Task, c rollout.Completion, s Score) any // a line of samples.jsonl; nil: none
+	Row        func(step int, a ask.Answer) any // a line of samples.jsonl; nil: none
 
 	t      *train.Trainer
 	warned map[string]int // the last step of every kind of warning
@@ -124,7 +83,7 @@ func (rs *Rollouts) Evaluation() (every int, metric string) {
 // Hash identifies prompts and targets of all tasks.
 func (rs *Rollouts) Hash() string {
 	h := sha256.New()
-	for _, tasks := range [][]Task{rs.Tasks, rs.Held} {
+	for _, tasks := range [][]ask.Question{rs.Tasks, rs.Held} {
 		fmt.Fprintln(h, len(tasks))
 		for _, t := range tasks {
 			fmt.Fprintf(h, "%d %q\n", len(t.Tokens), t.Target)

@@ -14,14 +14,14 @@ import (
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
-	"github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/recipe/rl"
 	"github.com/posttrain/posttrain/reward"
 )
 
 const minimalRL = "command: ci-rl\nmodel: m\ndata: {train: d.json}\n"
 
 // parseRL is ParseCIRL of a text under a short name.
-func parseRL(text string, sets ...string) (*cirl.Options, error) {
+func parseRL(text string, sets ...string) (*rl.CI, error) {
 	return parseCIRL("f.yaml", []byte(text), overridesOf(cirlFlags, sets))
 }
 
@@ -196,37 +196,37 @@ func TestRLSettles(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
 		sets       []string
-		holds      func(c *cirl.Options) bool
+		holds      func(c *rl.CI) bool
 	}{
 		{"the embedded model knows the short form", "command: ci-rl\nmodel: embedded\ndata: {train: d.json}", nil,
-			func(c *cirl.Options) bool {
+			func(c *rl.CI) bool {
 				return c.Data.Prompt == "compact" && !c.Data.Prefill && c.Data.Scenarios == 0
 			}},
 		{"others get CI-CoT, prefilled", minimalRL, nil,
-			func(c *cirl.Options) bool { return c.Data.Prompt == "cot" && c.Data.Prefill }},
+			func(c *rl.CI) bool { return c.Data.Prompt == "cot" && c.Data.Prefill }},
 		{"plain is not prefilled", minimalRL, []string{"--prompt=plain"},
-			func(c *cirl.Options) bool { return !c.Data.Prefill }},
+			func(c *rl.CI) bool { return !c.Data.Prefill }},
 		{"unless asked for", minimalRL, []string{"--prompt=plain", "data.prefill=true"},
-			func(c *cirl.Options) bool { return c.Data.Prefill }},
+			func(c *rl.CI) bool { return c.Data.Prefill }},
 		{"scenarios are made", "command: ci-rl\nmodel: m\ndata: {train: embedded}", nil,
-			func(c *cirl.Options) bool { return c.Data.Scenarios == 2000 && c.Data.Prompt == "cot" }},
+			func(c *rl.CI) bool { return c.Data.Scenarios == 2000 && c.Data.Prompt == "cot" }},
 		{"to a number", "command: ci-rl\nmodel: m\ndata: {train: embedded, scenarios: 3}", nil,
-			func(c *cirl.Options) bool { return c.Data.Scenarios == 3 }},
+			func(c *rl.CI) bool { return c.Data.Scenarios == 3 }},
 		{"no KL, no weight", minimalRL, []string{"--kl=none"},
-			func(c *cirl.Options) bool { return c.GRPO.KLCoef == 0 && !c.GRPO.NeedsReference() }},
+			func(c *rl.CI) bool { return c.GRPO.KLCoef == 0 && !c.GRPO.NeedsReference() }},
 		{"the constant length", minimalRL, []string{"grpo.aggregation=seq-mean-token-sum-norm", "--max-new-tokens=77"},
-			func(c *cirl.Options) bool { return c.GRPO.NormLength == 77 }},
+			func(c *rl.CI) bool { return c.GRPO.NormLength == 77 }},
 		{"or another one", minimalRL, []string{"grpo.aggregation=seq-mean-token-sum-norm", "grpo.norm_length=5"},
-			func(c *cirl.Options) bool { return c.GRPO.NormLength == 5 }},
+			func(c *rl.CI) bool { return c.GRPO.NormLength == 5 }},
 		{"parts of files", minimalRL, []string{"data.test=t.json", "data.validation=v.json", "data.items=released"},
-			func(c *cirl.Options) bool {
+			func(c *rl.CI) bool {
 				return c.Data.Test == "t.json" && !strings.Contains(string(c.Resolved()), "fraction") &&
 					strings.Contains(c.Explain(), "v.json for validation and t.json for the test")
 			}},
 		{"steps stand for epochs", minimalRL, []string{"--max-steps=9"},
-			func(c *cirl.Options) bool { return c.Train.MaxSteps == 9 && c.Train.Epochs == 0 }},
+			func(c *rl.CI) bool { return c.Train.MaxSteps == 9 && c.Train.Epochs == 0 }},
 		{"epochs again", "command: ci-rl\nmodel: m\ndata: {train: d.json}\ntrain: {max_steps: 9}",
-			[]string{"train.epochs=2"}, func(c *cirl.Options) bool {
+			[]string{"train.epochs=2"}, func(c *rl.CI) bool {
 				return c.Train.MaxSteps == 0 &&
 					c.Train.Epochs == 2
 			}},
@@ -262,7 +262,7 @@ func TestRLQuickStart(t *testing.T) {
 	}
 	own, err := loadCIRL("", []config.Override{{Flag: "--model", Key: "model", Value: "m"},
 		{Flag: "--data", Key: "data.train", Value: "d.json"}})
-	want := cirl.Defaults()
+	want := rl.CIDefaults()
 	want.Model, want.Data.Train, want.Data.Prompt, want.Data.Prefill = "m", config.Names{"d.json"}, "cot", true
 	if err != nil || !reflect.DeepEqual(*own, want) {
 		t.Errorf("%v\n%s", err, own.Resolved())
@@ -365,7 +365,7 @@ func TestExplainRL(t *testing.T) {
 func TestCIRLStops(t *testing.T) {
 	text := minimalRL + "sampling: {stop: [\"\\n\\n\", \" \\n\"]}\n"
 	for range 2 {
-		o, err := cirl.Spec.Parse("f.yaml", []byte(text), config.Input{})
+		o, err := rl.CISpec.Parse("f.yaml", []byte(text), config.Input{})
 		if err != nil || !slices.Equal(o.Sampling.Stop, []string{"\n\n", " \n"}) {
 			t.Fatalf("%v\n%s", err, text)
 		}

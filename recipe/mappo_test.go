@@ -21,7 +21,6 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/losses"
-	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/recipe/federated"
 	"github.com/posttrain/posttrain/recipe/preference"
 	"github.com/posttrain/posttrain/recipe/rewardmodel"
@@ -660,12 +659,12 @@ func parseSFT(name string, text []byte, sets []config.Override) (*sft.Options, e
 	return sft.Spec.Parse(name, text, config.Input{Overrides: sets, Flags: mappoFlags})
 }
 
-func loadCIRL(path string, sets []config.Override) (*cirl.Options, error) {
-	return cirl.Spec.Load(config.Input{Path: path, Overrides: sets, Flags: cirlFlags})
+func loadCIRL(path string, sets []config.Override) (*rl.CI, error) {
+	return rl.CISpec.Load(config.Input{Path: path, Overrides: sets, Flags: cirlFlags})
 }
 
-func parseCIRL(name string, text []byte, sets []config.Override) (*cirl.Options, error) {
-	return cirl.Spec.Parse(name, text, config.Input{Overrides: sets, Flags: cirlFlags})
+func parseCIRL(name string, text []byte, sets []config.Override) (*rl.CI, error) {
+	return rl.CISpec.Parse(name, text, config.Input{Overrides: sets, Flags: cirlFlags})
 }
 
 // resolve reads a configuration of any registered command and gives it back resolved.
@@ -676,9 +675,9 @@ func resolve(name string, text []byte) ([]byte, any, error) {
 		return sft.Spec.Resolve(c), c, err
 	case rewardmodel.Command:
 		return parsed(rewardmodel.Spec, name, text)
-	case cirl.Command:
+	case rl.CICommand:
 		c, err := parseCIRL(name, text, nil)
-		return cirl.Spec.Resolve(c), c, err
+		return rl.CISpec.Resolve(c), c, err
 	case federated.Command:
 		return parsed(federated.Spec, name, text)
 	case rl.Command:

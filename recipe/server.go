@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/remote"
 )
 
 // Server is a model that an OpenAI-compatible server has, in the place of a model folder.
@@ -42,14 +42,14 @@ func (s *Server) Validate(g *config.Given) {
 }
 
 // Open connects to the server; tick hears of answers, and may be nil.
-func (s Server) Open(tick func(done int), warn func(format string, args ...any)) (*rollout.Remote, error) {
-	return s.OpenAs(rollout.Dialect{APIVersion: s.APIVersion}, tick, warn)
+func (s Server) Open(tick func(done int), warn func(format string, args ...any)) (*remote.Client, error) {
+	return s.OpenAs(remote.Dialect{APIVersion: s.APIVersion}, tick, warn)
 }
 
 // OpenAs is Open for a server that speaks a dialect.
 func (s Server) OpenAs(
-	d rollout.Dialect, tick func(done int), warn func(format string, args ...any),
-) (*rollout.Remote, error) {
-	return rollout.NewRemote(rollout.RemoteOptions{BaseURL: s.BaseURL, Dialect: d, Model: s.Model,
+	d remote.Dialect, tick func(done int), warn func(format string, args ...any),
+) (*remote.Client, error) {
+	return remote.New(remote.Options{BaseURL: s.BaseURL, Dialect: d, Model: s.Model,
 		Key: os.Getenv(s.KeyEnv), KeyName: s.KeyEnv, Parallel: s.Parallel, Timeout: s.Timeout, Tick: tick, Warn: warn})
 }

@@ -9,11 +9,11 @@ import (
 // draw returns the uniform number in [0, 1) that decides a request's token at index. It depends on nothing else, so
 // there is no generator whose state would have to be kept.
 func draw(seed uint64, index int) float64 {
-	return float64(mix(mix(seed)+uint64(index))>>11) / (1 << 53)
+	return float64(Mix(Mix(seed)+uint64(index))>>11) / (1 << 53)
 }
 
-// mix is one step of splitmix64 (Steele, Lea, Flood, 2014): neighbouring inputs give unrelated outputs.
-func mix(x uint64) uint64 {
+// Mix is one step of splitmix64 (Steele, Lea, Flood, 2014): neighbouring inputs give unrelated outputs.
+func Mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

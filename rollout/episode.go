@@ -115,7 +115,7 @@ func (o *episode) next(turn, most int) Request {
 		return r
 	}
 	if turn > 0 {
-		r.Prompt, r.Seed = append(r.Prompt[:len(r.Prompt):len(r.Prompt)], o.done.Tokens...), mix(r.Seed^mix(uint64(turn)))
+		r.Prompt, r.Seed = append(r.Prompt[:len(r.Prompt):len(r.Prompt)], o.done.Tokens...), Mix(r.Seed^Mix(uint64(turn)))
 	}
 	r.MaxNew = min(r.MaxNew, most-len(r.Prompt))
 	return r

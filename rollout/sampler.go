@@ -99,7 +99,7 @@ func (r Request) Samples(n int) []Request {
 	out := make([]Request, n)
 	for i := range out {
 		out[i] = r
-		out[i].Seed = mix(r.Seed ^ mix(uint64(i)+1))
+		out[i].Seed = Mix(r.Seed ^ Mix(uint64(i)+1))
 	}
 	return out
 }

@@ -3,12 +3,12 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/recipe/rl"
 )
 
 func newCIRL(s streams) *cobra.Command {
-	c := configured[cirl.Options]{spec: cirl.Spec, run: summary(cirl.Run)}
-	return sweepable(c, cirl.Sweeps, s, &cobra.Command{
+	c := configured[rl.CI]{spec: rl.CISpec, run: summary(rl.RunCI)}
+	return sweepable(c, rl.CISweeps, s, &cobra.Command{
 		Use:   "ci-rl",
 		Short: "Teach contextual integrity by reinforcement learning (GRPO)",
 		Long: "Teach a model to share what a task needs and to keep the rest to itself: GRPO on the\n" +

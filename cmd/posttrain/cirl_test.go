@@ -18,7 +18,7 @@ import (
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/model"
-	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/recipe/rl"
 )
 
 // workCI makes an empty folder with items.json, 24 scenarios, the working directory.
@@ -57,7 +57,7 @@ func TestCIRLLeavesAWholeRun(t *testing.T) {
 			t.Errorf("%s is missing", name)
 		}
 	}
-	c, err := cirlrecipe.Spec.Load(config.Input{Path: "out/config.yaml"})
+	c, err := rl.CISpec.Load(config.Input{Path: "out/config.yaml"})
 	if err != nil || c.Train.MaxSteps != 3 || c.GRPO.Updates != 2 || c.Data.Prompt != "compact" ||
 		string(c.Resolved()) != read(t, "out/config.yaml") {
 		t.Errorf("config.yaml: %v\n%s", err, read(t, "out/config.yaml"))

@@ -10,7 +10,7 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/testkit/need"
-	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/recipe/rl"
 )
 
 // ciLine is a scenario in the release's shape, with a value that is a list and a restricted keyword inside a required
@@ -239,7 +239,7 @@ func TestDataBestOfARun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := cirlrecipe.Spec.Load(config.Input{Path: "rl.yaml"})
+	c, err := rl.CISpec.Load(config.Input{Path: "rl.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/recipe"
-	cirlrecipe "github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/recipe/rl"
 
 	"bufio"
@@ -243,17 +243,17 @@ func TestEvalCISplits(t *testing.T) {
 }
 
 // testOf is the test split of a ci-rl run as the run asks it.
-func testOf(t *testing.T, c *cirlrecipe.Options) []eval.Case {
+func testOf(t *testing.T, c *rl.CI) []ask.Question {
 	t.Helper()
 	parts, err := c.Items(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cases, err := eval.Cases(parts[2], c.Data.Form, c.Order(ci.Test), rollout.Conversation{})
+	questions, err := eval.Questions(parts[2], c.Data.Form, c.Order(ci.Test))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return cases
+	return questions
 }
 
 // TestEvalCIOfARun: --config asks exactly what the test split of the run asks, and takes the length of answers from it.
@@ -264,7 +264,7 @@ func TestEvalCIOfARun(t *testing.T) {
 	if err := os.WriteFile("run.yaml", []byte(text), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	c, err := cirlrecipe.Spec.Load(config.Input{Path: "run.yaml"})
+	c, err := rl.CISpec.Load(config.Input{Path: "run.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,9 +283,9 @@ func TestEvalCIOfARun(t *testing.T) {
 		t.Fatalf("%d rows, the run tests %d", len(rows), len(tests))
 	}
 	for i, test := range tests {
-		if rows[i].Item != test.Item.Source || rows[i].Prompt.Messages[0].Content != test.Text() {
+		if rows[i].Item != test.Item.Source || rows[i].Prompt.Messages[0].Content != test.Prompt.Last() {
 			t.Errorf("row %d asks %q of %s, the run %q of %s", i, rows[i].Prompt.Messages[0].Content, rows[i].Item,
-				test.Text(), test.Item.Source)
+				test.Prompt.Last(), test.Item.Source)
 		}
 	}
 	if text := read(t, "out/summary.json"); !strings.Contains(text, `test scenarios of run.yaml"`) || !strings.Contains(text,
@@ -562,7 +562,7 @@ func TestEvalCIAsksWhatCIRLAsked(t *testing.T) {
 	write(t, "model/config.json", strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`,
 		`"max_position_embeddings": 4000`, 1))
 	writeItems(t, "items.json", 20)
-	c := &cirlrecipe.Options{Base: recipe.Base{Seed: 7}, Data: cirlrecipe.Data{Files: recipe.Files{Train: config.Names{"items.json"}},
+	c := &rl.CI{Base: recipe.Base{Seed: 7}, Data: rl.CIData{Files: recipe.Files{Train: config.Names{"items.json"}},
 		Parts: rl.Parts{ValidationFraction: 0.2, TestFraction: 0.3},
 		Form:  ci.Form{Prompt: ci.PromptCoT, Prefill: true}}}
 	tests := testOf(t, c)
@@ -574,10 +574,10 @@ func TestEvalCIAsksWhatCIRLAsked(t *testing.T) {
 		t.Fatalf("%d rows, %d tasks", len(rows), len(tests))
 	}
 	for i, task := range tests {
-		if r := rows[i]; r.Item != task.Item.Source || r.Prompt.Messages[0].Content != task.Text() ||
+		if r := rows[i]; r.Item != task.Item.Source || r.Prompt.Messages[0].Content != task.Prompt.Last() ||
 			r.Prefill != ci.ThinkPrefill {
 			t.Errorf("row %d: %s %q, ci-rl asks %s %q", i, r.Item, r.Prompt.Messages[0].Content, task.Item.Source,
-				task.Text())
+				task.Prompt.Last())
 		}
 	}
 }
@@ -614,12 +614,12 @@ func TestATemplateOfOnesOwn(t *testing.T) {
 	small := []string{"--model", "embedded", "--backend", "go", "--max-new-tokens", "4"}
 	must(t, tinyCIRL(2, "--prompt", "own.tmpl", "--max-new-tokens", "4", "--set", "train.checkpoint_every=1")...)
 	remove(t, "own.tmpl")
-	c, err := cirlrecipe.Spec.Load(config.Input{Path: "out/config.yaml"})
+	c, err := rl.CISpec.Load(config.Input{Path: "out/config.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	tests := testOf(t, c)
-	text := tests[0].Text()
+	text := tests[0].Prompt.Last()
 	if !c.Data.Prefill || !strings.Contains(text, "\r\n- ") || !strings.HasSuffix(text, "answer. Begin. \n \n") {
 		t.Errorf("prefill %v, prompt %q", c.Data.Prefill, text)
 	}
@@ -645,7 +645,7 @@ func TestATemplateOfOnesOwn(t *testing.T) {
 	if lines := read(t, "best.jsonl"); !strings.Contains(lines, `answer. Begin. \n \n`) {
 		t.Error(lines)
 	}
-	c, err = cirlrecipe.Spec.Load(config.Input{Path: "out/config.yaml", Overrides: []config.Override{
+	c, err = rl.CISpec.Load(config.Input{Path: "out/config.yaml", Overrides: []config.Override{
 		{Flag: "--prompt", Key: "data.prompt", Value: "own.tmpl"}}})
 	if err != nil || !strings.HasPrefix(c.Data.Template, "Other. ") {
 		t.Errorf("%v, %+v", err, c)

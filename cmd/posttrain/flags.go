@@ -16,8 +16,8 @@ import (
 	"github.com/posttrain/posttrain/internal/hub"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/recipe/preference"
+	"github.com/posttrain/posttrain/recipe/rl"
 )
 
 // configured is a command whose options O come from a YAML file, from flags that set its keys, and from --set.
@@ -113,7 +113,7 @@ func (c configured[O]) load(f *configFlags, cmd *cobra.Command) (*O, error) {
 		return nil, err
 	}
 	if c.spec.HasKey("run") && isRun(path) {
-		if _, err := cirl.Spec.Load(config.Input{Path: path, Allow: config.Anything}); err != nil {
+		if _, err := rl.CISpec.Load(config.Input{Path: path, Allow: config.Anything}); err != nil {
 			return nil, err
 		}
 		sets, path = append(sets, config.Override{Flag: "--config", Key: "run", Value: path}), ""
@@ -136,7 +136,7 @@ func (c configured[O]) load(f *configFlags, cmd *cobra.Command) (*O, error) {
 // isRun says that a config is that of a ci-rl run. Commands that can follow such a run take its config as their own.
 func isRun(path string) bool {
 	text, err := config.Open(path)
-	return err == nil && config.CommandOf(text) == cirl.Command
+	return err == nil && config.CommandOf(text) == rl.CICommand
 }
 
 // configFlags are the flags of a command with a configuration.

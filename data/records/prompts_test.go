@@ -29,7 +29,7 @@ func TestReadPrompts(t *testing.T) {
 		`{"messages":[{"role":"user","content":"Q"}]}`: {Messages: []data.Message{{Role: "user", Content: "Q"}}},
 	} {
 		got, _, err := ReadPrompts(lineFile(t, dir, text))
-		if err != nil || len(got) != 1 || !got[0].Text.Equal(want) || got[0].Item != nil {
+		if err != nil || len(got) != 1 || !got[0].Prompt.Equal(want) || got[0].Item != nil {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}

@@ -198,12 +198,10 @@ func checkOutput(in, out string) error {
 	return data.CheckWritable(out)
 }
 
-// Prompt is a prompt of a file. A contextual-integrity item becomes one by [ci.Prompt]; its Text is empty here.
+// Prompt is a prompt of a file. A contextual-integrity item becomes one by [ci.Prompt]; its text is empty here.
 type Prompt struct {
-	Text   data.Text
-	Row    map[string]any // as in [data.PromptRow]
-	Item   *ci.Item       // nil: the file has other records
-	Source string         // the row
+	data.PromptRow
+	Item *ci.Item // nil: the file has other records
 }
 
 // ReadPrompts reads the prompts of a file: contextual-integrity items, the prompts of preference pairs, or a column
@@ -213,9 +211,9 @@ func ReadPrompts(path string) (prompts []Prompt, report *data.Report, err error)
 	if err == nil && (kind == KindCI || kind == KindPreference) {
 		_, all, report, err := Read(path, data.PreferenceOptions{})
 		for _, r := range all {
-			p := Prompt{Item: r.Item, Source: r.Source()}
-			if r.Pair != nil {
-				p.Text = r.Pair.Prompt
+			p := Prompt{Item: r.Item}
+			if p.Source = r.Source(); r.Pair != nil {
+				p.Prompt = r.Pair.Prompt
 			}
 			prompts = append(prompts, p)
 		}
@@ -223,7 +221,7 @@ func ReadPrompts(path string) (prompts []Prompt, report *data.Report, err error)
 	}
 	rows, report, err := data.ReadPrompts(path) // for a file of another kind, its error says what it wants
 	for _, r := range rows {
-		prompts = append(prompts, Prompt{Text: r.Prompt, Row: r.Row, Source: r.Source})
+		prompts = append(prompts, Prompt{PromptRow: r})
 	}
 	return prompts, report, err
 }

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/rollout/metered"
+	"github.com/posttrain/posttrain/internal/run"
 )
 
 // Cost is what the model under test took for a case, all of its turns together; 0: not known, or not asked.
@@ -21,7 +21,7 @@ type Cost struct {
 
 // readCost reads that of a run of a number of cases.
 func readCost(dir string, cases int) (c Cost, err error) {
-	answers, err := metered.ReadJournal[Answer](filepath.Join(dir, AnswersName))
+	answers, err := run.ReadJournal[Answer](filepath.Join(dir, AnswersName))
 	for _, a := range answers {
 		if a.Prompt != "" && a.Reason != TooLong {
 			c.Requests, c.PromptTokens, c.Tokens = c.Requests+1, c.PromptTokens+float64(a.Asked), c.Tokens+float64(a.Tokens)

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/metered"
+	"github.com/posttrain/posttrain/rollout/remote"
 )
 
 // UsageName is the file that says what all calls of the command have asked the judge for, by the judge's name.
@@ -131,7 +131,7 @@ func (e *benching) judgeAll(ctx context.Context, questions []Question) error {
 	return s.run(ctx, func() error {
 		err := asked.check(patience)
 		if err == nil {
-			err = rollout.InParallel(ctx, parallel, len(todo), func(ctx context.Context, i int) (fault error) {
+			err = remote.InParallel(ctx, parallel, len(todo), func(ctx context.Context, i int) (fault error) {
 				v, err := e.ask(ctx, todo[i])
 				if err == nil {
 					err = s.note(v, func(p *Progress) { count(p, v); fault = asked.check(patience) })
@@ -221,13 +221,13 @@ func (e *benching) ask(ctx context.Context, q Question) (v Verdict, err error) {
 	}
 	for messages := q.Messages; ; {
 		reply, err := e.client.Again(ctx, messages, q.Again)
-		failed, ok := errors.AsType[*rollout.RemoteError](err)
+		failed, ok := errors.AsType[*remote.Error](err)
 		switch {
-		case ok && failed.Kind == rollout.Filtered:
+		case ok && failed.Kind == remote.Filtered:
 			v.Refused = failed.Error()
 			e.reporter.Warn("%s: %v: it has no verdict", q.ID, failed)
 			return v, nil
-		case ok && failed.Kind == rollout.Refused:
+		case ok && failed.Kind == remote.Refused:
 			return v, fmt.Errorf("%s: %w", q.ID, err)
 		case err != nil:
 			return v, err

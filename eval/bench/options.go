@@ -11,6 +11,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/rollout/remote"
 )
 
 // Options are what every benchmark has that asks a model. Paths are relative to the working directory; those of the
@@ -217,8 +218,8 @@ func (o *Options) CheckSamples(g *config.Given, samples int) {
 	}
 }
 
-func (a Agent) dialect() rollout.Dialect {
-	return rollout.Dialect{APIVersion: a.APIVersion, Continue: a.Continue}
+func (a Agent) dialect() remote.Dialect {
+	return remote.Dialect{APIVersion: a.APIVersion, Continue: a.Continue}
 }
 
 // check looks across the section judge.

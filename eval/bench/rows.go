@@ -16,13 +16,13 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/hub"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout"
-	"github.com/posttrain/posttrain/rollout/metered"
 )
 
 // SettingsName is the file that says what each stage was run with.
@@ -41,7 +41,7 @@ type Progress struct {
 // stage is a stage under way. R is a row of its journal. It can be stopped at any time, by the context or by force.
 // Called again, it continues where it was and repeats nothing.
 type stage[R any] struct {
-	*metered.Journal[R]
+	*run.Journal[R]
 	Rows []R      // of earlier calls
 	Now  Progress // set before run; note changes it afterwards
 
@@ -56,7 +56,7 @@ type stage[R any] struct {
 // verdict, say), the settings may change, and these rows are removed.
 func begin[R any](e *benching, name, file string, settings map[string]string, tick func(Progress),
 	binds func(row R) bool) (*stage[R], error) {
-	j, rows, err := metered.OpenJournal[R](e.path(file))
+	j, rows, err := run.OpenJournal[R](e.path(file))
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +188,7 @@ func (e *benching) answers() (map[string][]Answer, error) {
 		return nil, nil
 	}
 	path := e.path(AnswersName)
-	rows, err := metered.ReadJournal[Answer](path)
+	rows, err := run.ReadJournal[Answer](path)
 	if err == nil {
 		_, err = e.sameCases(StageAnswers)
 	}
@@ -213,9 +213,10 @@ func (e *benching) answers() (map[string][]Answer, error) {
 }
 
 // conversation puts a turn of an item to the model, with the answers of those before it.
-func (e *benching) conversation(item *Item, answers []Answer) (rollout.Conversation, error) {
+func (e *benching) conversation(item *Item, answers []Answer) (ask.Question, error) {
 	messages, _, err := item.next(answers)
-	c := rollout.Conversation{Messages: messages, Sampling: e.o.Agent.Sampling, Seed: item.Seed}
+	c := ask.Question{Prompt: data.Text{Messages: messages}, Source: item.ID, Sampling: e.o.Agent.Sampling, Seed: item.Seed}
+	said := &c.Prompt.Messages
 	if c.Seed == 0 {
 		c.Seed = SeedOf(e.o.Seed, fmt.Sprintf("%s/%d", item.ID, len(answers)))
 	}
@@ -229,9 +230,9 @@ func (e *benching) conversation(item *Item, answers []Answer) (rollout.Conversat
 		c.Prefill = ci.ThinkPrefill
 	}
 	for i := range min(len(item.Turns), len(answers)+1) {
-		c.Messages = append(c.Messages, data.Message{Role: "user", Content: item.Turns[i]})
+		*said = append(*said, data.Message{Role: "user", Content: item.Turns[i]})
 		if i < len(answers) {
-			c.Messages = append(c.Messages, data.Message{Role: "assistant", Content: e.text(answers[i])})
+			*said = append(*said, data.Message{Role: "assistant", Content: e.text(answers[i])})
 		}
 	}
 	return c, err

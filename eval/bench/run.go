@@ -10,11 +10,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/run"
-	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/metered"
+	"github.com/posttrain/posttrain/rollout/remote"
 )
 
 // Evaluation says where a run is and how far it came.
@@ -176,9 +177,9 @@ func (e *benching) openSubject() (err error) {
 	if e.subject, err = OpenSubject(e.o.Agent, !e.continuing, e.reporter); err != nil || e.continuing {
 		return err
 	}
-	return e.subject.CheckRoom(len(e.Items), func(i int) rollout.Conversation {
-		talk, _ := e.conversation(&e.Items[i], nil) // the first follows from nothing
-		return talk
+	return e.subject.CheckRoom(len(e.Items), func(i int) ask.Question {
+		question, _ := e.conversation(&e.Items[i], nil) // the first follows from nothing
+		return question
 	})
 }
 
@@ -239,7 +240,7 @@ func (e *benching) found() (*Found, error) {
 		return nil, err
 	}
 	path := e.path(VerdictsName)
-	rows, err := metered.ReadJournal[Verdict](path)
+	rows, err := run.ReadJournal[Verdict](path)
 	if err != nil {
 		return nil, err
 	}
@@ -331,20 +332,20 @@ func (e *benching) answerTurn(ctx context.Context, s *stage[Answer], done map[st
 	}
 	parallel, batch := e.subject.atOnce()
 	batches := slices.Collect(slices.Chunk(todo, batch))
-	return rollout.InParallel(ctx, parallel, len(batches), func(ctx context.Context, i int) error {
+	return remote.InParallel(ctx, parallel, len(batches), func(ctx context.Context, i int) error {
 		var rows []Answer
-		var talks []rollout.Conversation
+		var questions []ask.Question
 		for _, item := range batches[i] {
-			talk, err := e.conversation(item, before[item.ID])
+			question, err := e.conversation(item, before[item.ID])
 			if err != nil {
 				return err
 			}
-			row := Answer{ID: item.ID, Prompt: hashMessages(talk.Messages), Reason: TooLong}
-			tokens, fits, err := e.subject.fits(talk)
+			row := Answer{ID: item.ID, Prompt: hashMessages(question.Prompt.Messages), Reason: TooLong}
+			tokens, fits, err := e.subject.fits(question)
 			row.Asked = tokens
 			if err == nil && fits {
-				row.Opened, err = e.subject.opened(talk)
-				rows, talks = append(rows, row), append(talks, talk)
+				row.Opened, err = e.subject.opened(question)
+				rows, questions = append(rows, row), append(questions, question)
 			} else if err == nil {
 				err = add(row)
 			}
@@ -356,7 +357,7 @@ func (e *benching) answerTurn(ctx context.Context, s *stage[Answer], done map[st
 			return nil
 		}
 		start := time.Now()
-		answers, err := e.subject.Answer(ctx, talks)
+		answers, err := e.subject.Answer(ctx, questions)
 		if err == nil {
 			s.mu.Lock()
 			e.spent.Answers, e.spent.Seconds = e.spent.Answers+len(rows), e.spent.Seconds+time.Since(start).Seconds()
@@ -364,7 +365,7 @@ func (e *benching) answerTurn(ctx context.Context, s *stage[Answer], done map[st
 		}
 		for k := 0; k < len(rows) && err == nil; k++ {
 			a, row := answers[k][0], &rows[k]
-			row.Output, row.Reason, row.Tokens = a.Text, a.Reason, cmp.Or(a.Tokens, a.Usage.CompletionTokens)
+			row.Output, row.Reason, row.Tokens = a.Text, a.Reason, a.Length()
 			row.Asked = cmp.Or(row.Asked, a.Usage.PromptTokens)
 			err = add(*row)
 		}

@@ -11,12 +11,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/run"
-	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/rollout/remote"
 )
 
 // chooseBackend settles which engine auto is. A server's model needs no engine, and none is opened for it.
@@ -67,7 +67,7 @@ func agentFault(err error) error {
 // does without.
 type Subject struct {
 	config Agent
-	server *rollout.Remote // nil: a local model
+	server *remote.Client // nil: a local model
 	load   func() (*local.Model, error)
 	loaded *local.Model
 }
@@ -88,7 +88,7 @@ func OpenSubject(c Agent, now bool, r run.Reporter) (s *Subject, err error) {
 		return s.loaded, err
 	})
 	if c.Way() == Remote {
-		s.server, err = rollout.NewRemote(rollout.RemoteOptions{
+		s.server, err = remote.New(remote.Options{
 			Dialect: c.dialect(),
 			BaseURL: c.BaseURL, Model: c.APIModel, Key: os.Getenv(c.KeyEnv), KeyName: c.KeyEnv,
 			Parallel: c.Parallel, Timeout: c.Timeout, Grace: grace, Warn: r.Warn,
@@ -116,59 +116,59 @@ func (s *Subject) Weigh(dir string, settings map[string]string, left bool) error
 	return err
 }
 
-// Answer implements [rollout.Chat].
-func (s *Subject) Answer(ctx context.Context, talks []rollout.Conversation) ([][]rollout.Answer, error) {
+// Answer implements [ask.Model].
+func (s *Subject) Answer(ctx context.Context, questions []ask.Question) ([][]ask.Answer, error) {
 	if s.server != nil {
-		return s.server.Answer(ctx, talks)
+		return s.server.Answer(ctx, questions)
 	}
 	m, err := s.load()
 	if err != nil {
 		return nil, err
 	}
-	return m.Chat(nil).Answer(ctx, talks)
+	return m.Chat(nil).Answer(ctx, questions)
 }
 
 // fits says whether a local model has room for a prompt and an answer's first token, and how many tokens the prompt has.
 // A server knows its own limit, and counts itself.
-func (s *Subject) fits(talk rollout.Conversation) (tokens int, fits bool, err error) {
+func (s *Subject) fits(q ask.Question) (tokens int, fits bool, err error) {
 	if s.server != nil {
 		return 0, true, nil
 	}
-	n, positions, err := s.measure(talk)
+	n, positions, err := s.measure(q)
 	return n, n < positions, err
 }
 
 // opened says whether a prompt ends inside a think block: an answer has a beginning, or the chat template opens the
 // block. Of a server the user says so.
-func (s *Subject) opened(talk rollout.Conversation) (bool, error) {
-	if talk.Prefill != "" || s.server != nil {
-		return talk.Prefill != "" || s.config.ThinkOpened, nil
+func (s *Subject) opened(q ask.Question) (bool, error) {
+	if q.Prefill != "" || s.server != nil {
+		return q.Prefill != "" || s.config.ThinkOpened, nil
 	}
 	m, err := s.load()
 	if err != nil {
 		return false, err
 	}
-	return m.Chat(nil).Encoder.Opens(data.Text{Messages: talk.Messages}, ci.ThinkPrefill)
+	return m.Chat(nil).Encoder.Opens(q.Prompt, ci.ThinkPrefill)
 }
 
 // measure gives the length of a prompt in tokens, and the number of positions of the local model.
-func (s *Subject) measure(talk rollout.Conversation) (n, positions int, err error) {
+func (s *Subject) measure(q ask.Question) (n, positions int, err error) {
 	m, err := s.load()
 	if err != nil {
 		return 0, 0, err
 	}
-	ids, err := m.Chat(nil).Prompt(talk)
+	ids, err := m.Chat(nil).Prompt(&q)
 	return len(ids), m.Model.Config.MaxPositions, err
 }
 
 // CheckRoom wants at least one of n prompts to fit a local model.
-func (s *Subject) CheckRoom(n int, talk func(i int) rollout.Conversation) error {
+func (s *Subject) CheckRoom(n int, question func(i int) ask.Question) error {
 	if s.server != nil {
 		return nil
 	}
 	shortest, positions := math.MaxInt, 0
 	for i := range n {
-		tokens, room, err := s.measure(talk(i))
+		tokens, room, err := s.measure(question(i))
 		if err != nil {
 			return err
 		}

@@ -9,18 +9,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
-	"github.com/posttrain/posttrain/rollout"
 )
 
 // TestOpened: a beginning opens the think block, and so does a chat template. Of a server's nobody knows unless the
 // user says so.
 func TestOpened(t *testing.T) {
-	asked := rollout.Conversation{Messages: []data.Message{{Role: "user", Content: "Hello"}}}
+	asked := ask.Question{Prompt: data.Text{Messages: []data.Message{{Role: "user", Content: "Hello"}}}}
 	begun := asked
 	begun.Prefill = ci.ThinkPrefill
 	server := Agent{Server: Server{BaseURL: "http://localhost:1/v1", Parallel: 1}, APIModel: "m"}
@@ -65,8 +65,8 @@ func TestThen(t *testing.T) {
 		}}
 	first, err := e.conversation(item, nil)
 	second, err2 := e.conversation(item, []Answer{{Output: "2"}})
-	if first.Prefill != "" || first.Messages[0].Content != "Select." || second.Prefill != ci.ThinkPrefill ||
-		second.Messages[0].Content != "2!" || first.Seed == second.Seed || err != nil || err2 != nil {
+	if first.Prefill != "" || first.Prompt.Messages[0].Content != "Select." || second.Prefill != ci.ThinkPrefill ||
+		second.Prompt.Messages[0].Content != "2!" || first.Seed == second.Seed || err != nil || err2 != nil {
 		t.Errorf("%+v, %+v, %v, %v", first, second, err, err2)
 	}
 	for output, spared := range map[string]int{"2": 0, "end": 1, "break": 0} {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/eval"
@@ -14,7 +15,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/run"
-	"github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/recipe/rl"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/agent"
@@ -35,8 +36,8 @@ type Options struct {
 	TestFraction       float64 `yaml:"test_fraction" want:">=0 <=1" flag:"test-fraction" help:"share of --data that the split gives to test"`
 
 	// Episodes of an agent with tools.
-	Episodes cirl.Agent `yaml:"episodes,omitempty"`
-	Calls    string     `yaml:"calls,omitempty" want:"|native|text" words:"native or text" flag:"calls" help:"of episodes: how tools are called on a server: native (tool_calls, the default) or text (for servers without tools)"`
+	Episodes rl.Agent `yaml:"episodes,omitempty"`
+	Calls    string   `yaml:"calls,omitempty" want:"|native|text" words:"native or text" flag:"calls" help:"of episodes: how tools are called on a server: native (tool_calls, the default) or text (for servers without tools)"`
 
 	ci.Form   `yaml:",inline"`
 	Samples   int            `yaml:"samples" want:">=1" flag:"samples" help:"answers to each scenario"`
@@ -103,8 +104,8 @@ func follow(g *config.Given, o *Options) {
 	o.Form, o.Reward, o.Episodes = c.Data.Form, c.Reward, c.Agent
 }
 
-func readRun(path string) (*cirl.Options, error) {
-	return cirl.Spec.Load(config.Input{Path: path, Allow: config.Anything})
+func readRun(path string) (*rl.CI, error) {
+	return rl.CISpec.Load(config.Input{Path: path, Allow: config.Anything})
 }
 
 func settle(g *config.Given, o *Options) {
@@ -224,7 +225,7 @@ func (o *asking) scenarios(r run.Reporter) (items []ci.Item, order func(i int) u
 	case o.Data != "":
 		return o.ofFile(r)
 	}
-	if o.Episodes.Policy != "" && o.Episodes.Policy != cirl.OfItem {
+	if o.Episodes.Policy != "" && o.Episodes.Policy != rl.OfItem {
 		return o.ofNorms()
 	}
 	return ci.SynthesizeHeldOut(o.N, o.Seed), func(i int) uint64 { return uint64(i) },
@@ -259,20 +260,20 @@ func (o *Options) ofFile(r run.Reporter) (items []ci.Item, order func(i int) uin
 // ofNorms are scenarios of unseen norms, or of all that a policy's file has.
 func (o *Options) ofNorms() (items []ci.Item, order func(i int) uint64, what string, err error) {
 	order = func(i int) uint64 { return uint64(i) }
-	if o.Episodes.Policy == cirl.Drawn {
+	if o.Episodes.Policy == rl.Drawn {
 		return ci.SynthesizeNorms(o.N, o.Seed, true), order, fmt.Sprintf("%d scenarios of unseen norms", o.N), nil
 	}
-	items, err = cirl.OfPolicy(o.Episodes.Policy, o.N, o.Seed)
+	items, err = rl.OfPolicy(o.Episodes.Policy, o.N, o.Seed)
 	return items, order, fmt.Sprintf("%d scenarios of %s", len(items), o.Episodes.Policy), err
 }
 
 // asking is a run.
 type asking struct {
 	*Options
-	cases []eval.Case
-	talks []agent.Conversation // of each case: episodes alone
-	what  string
-	judge string // of the run, which asks it about its episodes
+	questions []ask.Question
+	talks     []agent.Conversation // of each case: episodes alone
+	what      string
+	judge     string // of the run, which asks it about its episodes
 
 	uncounted bool // a server does not say how many tokens a prompt has
 }
@@ -283,7 +284,7 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 	items, order, what, err := e.scenarios(r)
 	e.what = what
 	if err == nil && !o.Episodes.On() {
-		e.cases, err = eval.Cases(items, o.Form, order, rollout.Conversation{})
+		e.questions, err = eval.Questions(items, o.Form, order)
 	}
 	if err != nil {
 		return nil, err
@@ -293,9 +294,9 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 	if o.Episodes.On() {
 		return b, e.openEpisodes(items, order, b)
 	}
-	for i := range e.cases {
+	for i := range e.questions {
 		for k := range o.Samples {
-			b.Items = append(b.Items, bench.Item{ID: e.sample(i, k), Messages: e.cases[i].Messages,
+			b.Items = append(b.Items, bench.Item{ID: e.sample(i, k), Messages: e.questions[i].Prompt.Messages,
 				Seed: rollout.DrawSeed(o.Seed, i*o.Samples+k)})
 		}
 	}
@@ -320,7 +321,7 @@ func (e *asking) differs(*bench.Found) (lines []string) {
 }
 
 // sample names answer k, from 0, to case i.
-func (e *asking) sample(i, k int) string { return fmt.Sprintf("%s/%d", e.cases[i].Item.Source, k+1) }
+func (e *asking) sample(i, k int) string { return fmt.Sprintf("%s/%d", e.questions[i].Source, k+1) }
 
 // row is an answer's line of cases.jsonl.
 type row struct {
@@ -336,8 +337,8 @@ func (e *asking) report(f *bench.Found) (fmt.Stringer, []any, error) {
 		BaseURL: e.Agent.BaseURL, show: e.Show}
 	faults, often := map[string]int{}, ""
 	var rows []any
-	for i := range e.cases {
-		c := &e.cases[i]
+	for i := range e.questions {
+		q := &e.questions[i]
 		for k := range e.Samples {
 			said := f.Answers[e.sample(i, k)]
 			a := said[0]
@@ -352,8 +353,9 @@ func (e *asking) report(f *bench.Found) (fmt.Stringer, []any, error) {
 					return nil, nil, err
 				}
 			} else {
-				c.Opened, c.Prefill = a.Opened, map[bool]string{true: ci.ThinkPrefill}[e.Prefill]
-				sample = c.Score(i, k, rollout.Answer{Text: a.Output, Reason: a.Reason, Tokens: a.Tokens}, e.Reward)
+				q.Opened, q.Prefill = a.Opened, map[bool]string{true: ci.ThinkPrefill}[e.Prefill]
+				sample = eval.SampleOf(i, answerOf(q, a.Output, a.Reason, a.Tokens), e.Reward)
+				sample.Number = k
 			}
 			s.Answers = append(s.Answers, sample)
 			s.Add(sample)
@@ -374,6 +376,12 @@ func (e *asking) report(f *bench.Found) (fmt.Stringer, []any, error) {
 		"%d tokens are not cut", e.Episodes.Tokens)
 	s.Warnings = f.Warnings
 	return s, rows, nil
+}
+
+// answerOf is an answer of a run's folder.
+func answerOf(q *ask.Question, text, reason string, tokens int) ask.Answer {
+	return ask.Answer{To: q, Completion: rollout.Completion{Text: text, Reason: reason},
+		Usage: ask.Usage{CompletionTokens: tokens}}
 }
 
 // Result is what was measured, the form of summary.json.
@@ -400,7 +408,7 @@ func (s *Result) String() string {
 	var b strings.Builder
 	for _, a := range s.Answers {
 		if a.Item < s.show {
-			fmt.Fprintf(&b, "%s\n%s\nreward %.2f\n\n", a.Case.Text(), a.Answer.Text, a.Score.Reward)
+			fmt.Fprintf(&b, "%s\n%s\nreward %.2f\n\n", a.Answer.To.Prompt.Last(), a.Answer.Text, a.Score.Reward)
 		}
 	}
 	name := s.Model

@@ -11,7 +11,7 @@ import (
 	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/recipe/rl"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/agent"
 	"github.com/posttrain/posttrain/rollout/local"
@@ -42,7 +42,7 @@ func checkEpisodes(g *config.Given, o *Options) {
 	case o.Agent.Answers != "":
 		g.Fault("agent.answers", "agent.answers %s: recorded answers are no episodes: want agent.model, or agent.base_url "+
 			"and agent.api_model", o.Agent.Answers)
-	case o.Data != "" && o.Episodes.Policy != "" && o.Episodes.Policy != cirl.OfItem:
+	case o.Data != "" && o.Episodes.Policy != "" && o.Episodes.Policy != rl.OfItem:
 		g.Fault("episodes.policy", "episodes.policy %s: the items are made from its norms: want item, or no data",
 			o.Episodes.Policy)
 	case o.Calls == nativeCalls && o.Agent.Way() == bench.Local:
@@ -61,11 +61,11 @@ func (e *asking) openEpisodes(items []ci.Item, order func(i int) uint64, b *benc
 	if e.Calls == textCalls {
 		form = agent.Text
 	}
-	e.cases, err = e.Episodes.Cases(items, form, e.Prompt, e.Reward.Format != "answer", order, rollout.Conversation{})
+	e.questions, err = e.Episodes.Questions(items, form, e.Prompt, e.Reward.Format != "answer", order)
 	if err != nil {
 		return err
 	}
-	if left := cirl.LeftOut(len(items), len(e.cases)); left != "" {
+	if left := rl.LeftOut(len(items), len(e.questions)); left != "" {
 		e.what += "; " + left
 	}
 	if n := e.Episodes.Tokens; n > 0 {
@@ -76,13 +76,13 @@ func (e *asking) openEpisodes(items []ci.Item, order func(i int) uint64, b *benc
 			e.Agent.Stop = append(e.Agent.Stop[:len(e.Agent.Stop):len(e.Agent.Stop)], text)
 		}
 	}
-	for i := range e.cases {
-		c := &e.cases[i]
-		talk := agent.Conversation{Messages: c.Messages, Form: form, Encoder: encoder, Name: c.Item.Source,
-			Open: func() agent.Environment { return cirl.State(c.Item, e.Prompt) }}
+	for i := range e.questions {
+		q := &e.questions[i]
+		talk := agent.Conversation{Messages: q.Prompt.Messages, Form: form, Encoder: encoder, Name: q.Source,
+			Open: func() agent.Environment { return rl.State(q.Item, e.Prompt) }}
 		e.talks = append(e.talks, talk)
 		for k := range e.Samples {
-			b.Items = append(b.Items, bench.Item{ID: e.sample(i, k), Messages: c.Messages, Most: e.Episodes.Turns,
+			b.Items = append(b.Items, bench.Item{ID: e.sample(i, k), Messages: q.Prompt.Messages, Most: e.Episodes.Turns,
 				Seed: rollout.DrawSeed(e.Seed, i*e.Samples+k),
 				Then: func(said []bench.Answer) ([]data.Message, error) {
 					if e.cut(said[len(said)-1]) {
@@ -129,7 +129,7 @@ func texts(said []bench.Answer) []string {
 
 // episode is the sample of an episode.
 func (e *asking) episode(i, k int, said []bench.Answer) (eval.Sample, error) {
-	c, last := &e.cases[i], said[len(said)-1]
+	q, last := &e.questions[i], said[len(said)-1]
 	heard, unheard := said, []string(nil)
 	if e.cut(last) {
 		heard, unheard = said[:len(said)-1], []string{last.Whole()}
@@ -142,7 +142,7 @@ func (e *asking) episode(i, k int, said []bench.Answer) (eval.Sample, error) {
 		return eval.Sample{}, err
 	}
 	var all []string
-	for _, m := range messages[len(c.Messages):] {
+	for _, m := range messages[len(q.Prompt.Messages):] {
 		all = append(all, strings.TrimSpace(m.Content+"\n"+m.Whole))
 	}
 	tokens := 0
@@ -151,8 +151,8 @@ func (e *asking) episode(i, k int, said []bench.Answer) (eval.Sample, error) {
 		e.uncounted = e.uncounted || a.Asked == 0
 	}
 	text := strings.Join(append(all, unheard...), "\n")
-	s := eval.SampleOf(i, c.Item, text, env.(*scene.State).Score(last.Whole(), e.Reward), e.Reward)
-	s.Case, s.Number, s.Cut = c, k, !over
-	s.Answer = rollout.Answer{Text: text, Reason: last.Reason, Tokens: tokens}
+	score := env.(*scene.State).Score(last.Whole(), e.Reward)
+	s := eval.EpisodeOf(i, answerOf(q, text, last.Reason, tokens), score, e.Reward)
+	s.Number, s.Cut = k, !over
 	return s, nil
 }

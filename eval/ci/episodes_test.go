@@ -14,7 +14,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
-	"github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/recipe/rl"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -177,7 +177,7 @@ func TestEpisode(t *testing.T) {
 		{"I think.</think>", true, 39, "no send_", true},
 	} {
 		o := Defaults()
-		o.Agent.BaseURL, o.Agent.APIModel, o.Episodes = "http://localhost:9/v1", "m", cirl.Agent{Turns: 3, Tokens: c.tokens}
+		o.Agent.BaseURL, o.Agent.APIModel, o.Episodes = "http://localhost:9/v1", "m", rl.Agent{Turns: 3, Tokens: c.tokens}
 		item := ci.SynthesizeHeldOut(1, 1)[0]
 		item.Stage(0, false)
 		tool, to := item.Sends()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/grpo"
@@ -35,11 +36,11 @@ func tiny() Agent {
 	o.Prompts, o.GroupSize, o.KL, o.KLCoef = 3, 4, grpo.None, 0
 	a := Agent{Options: o, Sampling: rollout.Sampling{MaxNew: 6, Temperature: 1}, Memory: 1e9,
 		Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1},
-		Score: func(t *grpo.Task, text string) grpo.Score {
-			return grpo.Score{Reward: float64(strings.Count(text, t.Target)) / float64(len(text)+1)}
-		}}
+		Judge: ask.Rule(func(t *ask.Question, text string) ask.Score {
+			return ask.Score{Value: float64(strings.Count(text, t.Target)) / float64(len(text)+1)}
+		})}
 	for i := range 7 {
-		a.Tasks = append(a.Tasks, grpo.Task{Tokens: []int32{int32(3 + i), int32(9 - i)}, Target: "abc"[i%3 : i%3+1]})
+		a.Tasks = append(a.Tasks, ask.Question{Tokens: []int32{int32(3 + i), int32(9 - i)}, Target: "abc"[i%3 : i%3+1]})
 	}
 	return a
 }
@@ -105,7 +106,7 @@ func training(t *testing.T, e *backend.Engine, a Agent, change func(*train.Optio
 	s := rollout.NewCached(e, l.Config(), l.Weights, rollout.Options{Decoder: letters{}})
 	defer s.Close()
 	loop := &train.Trainer{Learner: l, Seed: seed, Options: train.Defaults(), Source: &grpo.Rollouts{
-		Options: a.Options, Sampling: a.Sampling, Score: grpo.Each(a.Score), Sampler: s, Tasks: a.Tasks}}
+		Options: a.Options, Sampling: a.Sampling, Judge: a.Judge, Sampler: s, Tasks: a.Tasks}}
 	loop.Options.MaxSteps, loop.Options.Schedule = 3, "constant"
 	change(&loop.Options)
 	loop.OnStep = func(int, int, map[string]float64) { show(l) }
@@ -202,7 +203,7 @@ func follow(t *testing.T, o protocol.Options, w *Workload, n int) (all [][]float
 // end, also by changes of the weights.
 func TestFlatBatches(t *testing.T) {
 	a := tiny()
-	a.Score = func(*grpo.Task, string) grpo.Score { return grpo.Score{Reward: -1} }
+	a.Judge = ask.Rule(func(*ask.Question, string) ask.Score { return ask.Score{Value: -1} })
 	p := policy(t, backendtest.Go(t))
 	w := New(p, a, 0, seed)
 	b, err := w.Collect(t.Context(), p.start, 0)
@@ -243,7 +244,7 @@ func TestValidate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want += a.Score(&task, c[0].Text).Reward / 3
+		want += a.Judge.(ask.Rule)(&task, c[0].Text).Value / 3
 	}
 	if math.Abs(got.Means["reward"]-want) > 1e-12 || got.Means["format"] != 1 {
 		t.Errorf("%v, want the reward %v", got, want)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gomlx/compute"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/grpo"
@@ -166,13 +167,13 @@ func (a *agent) train(theta []float64, version int, how protocol.Local, n, size 
 type Agent struct {
 	Options  grpo.Options
 	Sampling rollout.Sampling
-	Score    func(t *grpo.Task, completion string) grpo.Score
-	Tasks    []grpo.Task
+	Judge    ask.Judge
+	Tasks    []ask.Question
 
-	Held        []grpo.Task // that it does not train on
-	Temperature float64     // at which it answers them
-	Rule        adamw.Rule  // of local training
-	Memory      float64     // bytes that the scores of a batch's completions may take, for natural gradients
+	Held        []ask.Question // that it does not train on
+	Temperature float64        // at which it answers them
+	Rule        adamw.Rule     // of local training
+	Memory      float64        // bytes that the scores of a batch's completions may take, for natural gradients
 }
 
 // Workload implements [protocol.Workload].
@@ -185,7 +186,7 @@ type Workload struct {
 // New makes the workload of an agent. Agent 0 has the draws of a training run of this seed.
 func New(p *Policy, a Agent, number int, seed uint64) *Workload {
 	w := &Workload{agent: newAgent(p, train.Defaults(), a.Rule, number, seed), memory: a.Memory,
-		source: grpo.Rollouts{Options: a.Options, Sampling: a.Sampling, Score: grpo.Each(a.Score), Tasks: a.Tasks, Held: a.Held,
+		source: grpo.Rollouts{Options: a.Options, Sampling: a.Sampling, Judge: a.Judge, Tasks: a.Tasks, Held: a.Held,
 			Validation: grpo.ValidationOptions{Temperature: a.Temperature}}}
 	w.trainer.Source = &w.source
 	return w

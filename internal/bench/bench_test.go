@@ -43,8 +43,8 @@ func tinyProblem(t *testing.T) string {
 	return dir
 }
 
-// ask runs one of posttrain's sides on some lines and returns its answers, without the line that says it is ready.
-func ask(t *testing.T, kind, dir string, s setup, lines string) (all []did) {
+// query runs one of posttrain's sides on some lines and returns its answers, without the line that says it is ready.
+func query(t *testing.T, kind, dir string, s setup, lines string) (all []did) {
 	t.Helper()
 	var out strings.Builder
 	s.Backend = "go"
@@ -68,7 +68,7 @@ func ask(t *testing.T, kind, dir string, s setup, lines string) (all []did) {
 
 func TestSteps(t *testing.T) {
 	dir := tinyProblem(t)
-	if all := ask(t, "step", dir, setup{}, "step\nstep"); len(all) != 2 || all[1].Loss >= all[0].Loss {
+	if all := query(t, "step", dir, setup{}, "step\nstep"); len(all) != 2 || all[1].Loss >= all[0].Loss {
 		t.Errorf("answers %+v: a step should lower the loss", all)
 	}
 }
@@ -85,18 +85,18 @@ func tinyPrompts(t *testing.T) string {
 
 func TestSampling(t *testing.T) {
 	dir := tinyPrompts(t)
-	first := ask(t, "sample", dir, setup{}, "greedy 3\nsample 2")
+	first := query(t, "sample", dir, setup{}, "greedy 3\nsample 2")
 	if first[0].Tokens != 3*5 || first[1].Tokens != 2*5 || first[1].IDs != nil {
 		t.Errorf("answers %+v", first)
 	}
-	again := ask(t, "sample", dir, setup{Slots: 2}, "greedy 3")
+	again := query(t, "sample", dir, setup{Slots: 2}, "greedy 3")
 	if same, worst := compareTokens(first[0], again[0]); same != 3 || worst > 1e-4 {
 		t.Errorf("%d of 3 rows the same, log-probs within %.1e", same, worst)
 	}
 }
 
 func TestGRPOSteps(t *testing.T) {
-	for i, d := range ask(t, "grpo", tinyPrompts(t), setup{Samples: 4}, "step\nstep") {
+	for i, d := range query(t, "grpo", tinyPrompts(t), setup{Samples: 4}, "step\nstep") {
 		if d.Tokens < 3*4 || d.Tokens > 3*4*5 || d.Reward <= 0 || d.Reward >= 1 || d.Norm <= 0 || d.Entropy <= 0 ||
 			math.Abs(d.Rollout+d.Scoring+d.Training-d.Seconds) > 0.1*d.Seconds+1e-3 {
 			t.Errorf("step %d: %+v", i, d)

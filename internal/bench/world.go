@@ -12,8 +12,7 @@ import (
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/model"
-	"github.com/posttrain/posttrain/recipe/cirl"
-	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/recipe/rl"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
@@ -103,15 +102,14 @@ func itemWorld(folder, items string, n, fresh int) (dir string, err error) {
 	if err != nil {
 		return "", err
 	}
-	o := cirl.Defaults()
+	o := rl.CIDefaults()
 	o.Model, o.Data.Train = folder, config.Names{items}
 	o.Data.Form = ci.Form{Prompt: ci.PromptCoT, Prefill: true}
 	parts, err := o.Items(nil)
 	if err != nil {
 		return "", err
 	}
-	chat := &rollout.Local{Encoder: &batch.Encoder{Tokenizer: tok}}
-	cases, _, err := o.Cases(chat, ci.Train, parts[ci.Train], o.Data.MaxPromptTokens)
+	cases, _, err := o.Questions(&batch.Encoder{Tokenizer: tok}, ci.Train, parts[ci.Train], o.Data.MaxPromptTokens)
 	if err != nil {
 		return "", err
 	}

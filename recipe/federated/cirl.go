@@ -1,6 +1,7 @@
 package federated
 
 import (
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/federated/lm"
@@ -9,9 +10,10 @@ import (
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
-	"github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/recipe/rl"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/scorer"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -19,7 +21,7 @@ import (
 // agents.
 type CIRL struct {
 	OfModel  `yaml:",inline"`
-	Data     cirl.Data        `yaml:"data"`
+	Data     rl.CIData        `yaml:"data"`
 	Sampling rollout.Sampling `yaml:"sampling"`
 	Reward   reward.Options   `yaml:"reward"`
 	GRPO     grpo.Options     `yaml:"grpo"`
@@ -29,7 +31,7 @@ type CIRL struct {
 
 // defaultCIRL is the embedded model with a batch that is small for the sake of many agents.
 func defaultCIRL() CIRL {
-	d := cirl.Defaults()
+	d := rl.CIDefaults()
 	c := CIRL{OfModel: defaultOfModel(5, d.Validation.Temperature), Data: d.Data, Sampling: d.Sampling.Sampling,
 		Reward: d.Reward, GRPO: d.GRPO, Memory: 0.5}
 	c.Data.Train, c.Data.Scenarios, c.Data.Prompt, c.Data.MaxPromptTokens = config.Names{embedded.Name}, 5000, ci.PromptCompact, 256
@@ -56,11 +58,11 @@ func (c *CIRL) Resolve(g *config.Given) {
 }
 
 // items are what the agents of ci-rl learn from.
-type items struct{ tasks, held []grpo.Task }
+type items struct{ tasks, held []ask.Question }
 
 // read reads or makes the items.
 func (s *items) read(w *world) (classes, others []string, err error) {
-	c, training := w.o.CIRL, cirl.Defaults()
+	c, training := w.o.CIRL, rl.CIDefaults()
 	training.Model, training.Seed, training.Data, training.Reward, training.GRPO = c.Model, w.o.Seed, c.Data, c.Reward,
 		c.GRPO
 	training.Sampling.Sampling = c.Sampling
@@ -94,23 +96,22 @@ func (s *items) read(w *world) (classes, others []string, err error) {
 }
 
 // cases are items of a part as tasks, with their classes.
-func (s *items) cases(w *world, training *cirl.Options, part ci.Part, all []ci.Item) ([]grpo.Task, []string, error) {
+func (s *items) cases(w *world, training *rl.CI, part ci.Part, all []ci.Item) ([]ask.Question, []string, error) {
 	limit := w.model.Config.MaxPositions - 1
 	if most := training.Data.MaxPromptTokens; most > 0 {
 		limit = min(limit, most)
 	}
-	chat := &rollout.Local{Encoder: &batch.Encoder{Tokenizer: w.tokenizer}}
-	cases, _, err := training.Cases(chat, part, all, limit)
-	classes := make([]string, len(cases))
-	for i, one := range cases {
+	tasks, _, err := training.Questions(&batch.Encoder{Tokenizer: w.tokenizer}, part, all, limit)
+	classes := make([]string, len(tasks))
+	for i, one := range tasks {
 		classes[i] = one.Item.Seed.Domain + "/" + one.Item.Seed.TransmissionPrinciple
 	}
-	return cirl.Tasks(cases), classes, err
+	return tasks, classes, err
 }
 
 func (s *items) agent(w *world, number int, own, held []int) protocol.Workload {
 	c, o := w.o.CIRL, train.Defaults()
 	return lm.New(w.policy, lm.Agent{Tasks: data.Pick(s.tasks, own), Held: data.Pick(s.held, held),
-		Temperature: c.Validation.Temperature, Options: c.GRPO, Sampling: c.Sampling, Score: cirl.Score(c.Reward),
+		Temperature: c.Validation.Temperature, Options: c.GRPO, Sampling: c.Sampling, Judge: scorer.Keywords(c.Reward),
 		Rule: o.Rule().Rule, Memory: c.Memory * 1e9}, number, w.o.Seed)
 }

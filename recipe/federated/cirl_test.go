@@ -15,7 +15,7 @@ import (
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/recipe/rl"
 	"github.com/posttrain/posttrain/rollout/local"
 )
 
@@ -105,12 +105,12 @@ func TestOneAgentIsCIRL(t *testing.T) {
 		"grpo.group_size=4", "grpo.kl=none", "sampling.max_new_tokens=32", "data.max_prompt_tokens=256",
 		"train.max_steps=2", "train.learning_rate=1e-3", "train.warmup_steps=1", "validation.every=0",
 		"data.scenarios=0")
-	o, err := cirl.Spec.Load(config.Input{Overrides: overrides})
+	o, err := rl.CISpec.Load(config.Input{Overrides: overrides})
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.Dir.Out = filepath.Join(dir, "ci-rl")
-	if _, err := cirl.Run(t.Context(), *o, nil); err != nil {
+	if _, err := rl.RunCI(t.Context(), *o, nil); err != nil {
 		t.Fatal(err)
 	}
 	last := filepath.Join(o.Dir.Out, "checkpoints", "step-00000002", "model")

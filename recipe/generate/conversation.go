@@ -4,9 +4,9 @@ import (
 	"context"
 	"strings"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/run"
-	"github.com/posttrain/posttrain/rollout"
 )
 
 // Conversation is a model that answers one message after the other. Close it.
@@ -41,11 +41,11 @@ func (c *Conversation) Reply(ctx context.Context, message string) error {
 		return nil
 	}
 	c.history = append(c.history, data.Message{Role: "user", Content: message})
-	r, err := c.request()
+	q, err := c.question()
 	if err != nil {
 		return err
 	}
-	answer, err := c.g.stream(ctx, r)
+	answer, err := c.g.stream(ctx, q)
 	if err != nil {
 		return c.g.stopError(ctx, err)
 	}
@@ -53,21 +53,21 @@ func (c *Conversation) Reply(ctx context.Context, message string) error {
 	return nil
 }
 
-// request forgets the oldest messages and answers where the model has no positions for them beside the answer, or
+// question forgets the oldest messages and answers where the model has no positions for them beside the answer, or
 // beside half its positions.
-func (c *Conversation) request() (rollout.Request, error) {
+func (c *Conversation) question() (*ask.Question, error) {
 	positions := c.g.positions()
 	for forgotten := false; ; forgotten = true {
-		prompt := data.PromptRow{Prompt: data.Text{Messages: c.history}, Source: "the conversation"}
-		r, err := c.g.request(prompt, c.turn)
-		tooLong := len(r.Prompt)+min(c.g.o.MaxNew, positions/2) > positions
-		if len(c.history) > 2 && len(r.Prompt) > 0 && tooLong {
+		q := &ask.Question{Prompt: data.Text{Messages: c.history}, Source: "the conversation"}
+		err := c.g.encode(q, c.turn)
+		tooLong := len(q.Tokens)+min(c.g.o.MaxNew, positions/2) > positions
+		if len(c.history) > 2 && len(q.Tokens) > 0 && tooLong {
 			c.history = c.history[2:]
 			continue
 		}
 		if forgotten {
 			c.g.Say("(the oldest messages are forgotten: the model has %d positions)", positions)
 		}
-		return r, err
+		return q, err
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"io"
 	"slices"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
-	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
 // Row is an answer as a file has it. Prompt and completion are columns that the recipe sft reads.
@@ -48,7 +48,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	}
 	result := &Result{}
 	if o.Prompt != nil && o.Out == "" {
-		result.Rows, err = g.show(ctx, g.prompts[0])
+		result.Rows, err = g.show(ctx)
 	} else if result.Rows, err = g.answer(ctx); err == nil && o.Out != "" {
 		result.Summary = g.summary(result.Rows)
 	}
@@ -61,7 +61,7 @@ type generator struct {
 	o       Options
 	model   *local.Model
 	encoder batch.Encoder
-	prompts []data.PromptRow
+	prompts []ask.Question
 }
 
 // open reads the prompts and opens the model.
@@ -98,15 +98,18 @@ func open(o Options, r run.Reporter) (*generator, error) {
 func (g *generator) positions() int { return g.model.Model.Config.MaxPositions }
 
 // read reads the prompts. A conversation has none.
-func (g *generator) read() (prompts []data.PromptRow, err error) {
+func (g *generator) read() (prompts []ask.Question, err error) {
 	if g.o.Prompt != nil {
-		prompts = []data.PromptRow{{Prompt: data.Text{Plain: *g.o.Prompt}, Source: "prompt"}}
+		prompts = []ask.Question{{Prompt: data.Text{Plain: *g.o.Prompt}, Source: "prompt"}}
 	} else if g.o.Input != "" {
-		var report *data.Report
-		if prompts, report, err = data.ReadPrompts(g.o.Input); err != nil {
+		rows, report, err := data.ReadPrompts(g.o.Input)
+		if err != nil {
 			return nil, err
 		}
 		g.Say("%s", report)
+		for _, row := range rows {
+			prompts = append(prompts, ask.Of(row))
+		}
 	}
 	for i := range prompts {
 		if p := &prompts[i].Prompt; g.o.Chat && !p.IsChat() {
@@ -116,33 +119,33 @@ func (g *generator) read() (prompts []data.PromptRow, err error) {
 	return prompts, nil
 }
 
-// request is a prompt, number n, as the sampler takes it.
-func (g *generator) request(p data.PromptRow, n int) (rollout.Request, error) {
-	ids, err := g.encoder.Prompt(p.Prompt)
+// encode gives question number n its tokens, and how it is answered.
+func (g *generator) encode(q *ask.Question, n int) (err error) {
+	q.Tokens, err = g.encoder.Prompt(q.Prompt)
 	switch {
 	case err != nil:
-		err = fmt.Errorf("%s: %w", p.Source, err)
-	case len(ids) == 0:
-		err = fmt.Errorf("%s: the prompt has no tokens: want at least one", p.Source)
-	case len(ids) >= g.positions():
+		err = fmt.Errorf("%s: %w", q.Source, err)
+	case len(q.Tokens) == 0:
+		err = fmt.Errorf("%s: the prompt has no tokens: want at least one", q.Source)
+	case len(q.Tokens) >= g.positions():
 		err = fmt.Errorf("%s: the prompt has %d tokens: the model has %d positions, want fewer tokens",
-			p.Source, len(ids), g.positions())
+			q.Source, len(q.Tokens), g.positions())
 	}
-	seed := rollout.DrawSeed(g.o.Seed, n)
-	return rollout.Request{Sampling: g.o.Sampling, Prompt: ids, Seed: seed}, err
+	q.Sampling, q.Samples, q.Seed = g.o.Sampling, g.o.Samples, rollout.DrawSeed(g.o.Seed, n)
+	return err
 }
 
-// show prints the answers to a prompt, a single one while it is drawn. The draws are those that a file would have.
-func (g *generator) show(ctx context.Context, p data.PromptRow) ([]Row, error) {
-	r, err := g.request(p, 0)
-	if err != nil {
+// show prints the answers to the prompt, a single one while it is drawn. The draws are those that a file would have.
+func (g *generator) show(ctx context.Context) ([]Row, error) {
+	q := &g.prompts[0]
+	if err := g.encode(q, 0); err != nil {
 		return nil, err
 	}
 	if g.o.Samples == 1 {
-		c, err := g.stream(ctx, r.Samples(1)[0])
-		return []Row{g.row(p.Prompt, c)}, err
+		c, err := g.stream(ctx, q)
+		return []Row{g.row(&ask.Answer{To: q, Completion: c})}, err
 	}
-	rows, err := g.some(ctx, []data.PromptRow{p}, []rollout.Request{r})
+	rows, err := g.some(ctx, g.prompts)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +156,8 @@ func (g *generator) show(ctx context.Context, p data.PromptRow) ([]Row, error) {
 }
 
 // stream prints an answer while it is drawn.
-func (g *generator) stream(ctx context.Context, r rollout.Request) (c rollout.Completion, err error) {
+func (g *generator) stream(ctx context.Context, q *ask.Question) (c rollout.Completion, err error) {
+	r := q.Requests()[0]
 	s, begun := rollout.NewStream(r, g.model.Model.Config, g.model.Tokenizer), false
 	r.OnToken = func(token int32, logp float32) {
 		piece := s.Take(token, logp)
@@ -176,19 +180,16 @@ func (g *generator) stream(ctx context.Context, r rollout.Request) (c rollout.Co
 // answer answers all prompts. Without a file to write, the rows are printed; with one, they are kept beside it until all
 // are there.
 func (g *generator) answer(ctx context.Context) (rows []Row, err error) {
-	requests := make([]rollout.Request, len(g.prompts))
-	for i, p := range g.prompts {
-		if requests[i], err = g.request(p, i); err != nil {
+	for i := range g.prompts {
+		if err = g.encode(&g.prompts[i], i); err != nil {
 			return nil, err
 		}
 	}
-	do := func(ctx context.Context, from, to int) ([][]Row, error) {
-		return g.some(ctx, g.prompts[from:to], requests[from:to])
-	}
-	atOnce := scorer.PromptsAtOnce(g.o.Samples)
+	do := func(ctx context.Context, from, to int) ([][]Row, error) { return g.some(ctx, g.prompts[from:to]) }
+	atOnce := ask.AtOnce(g.o.Samples)
 	if g.o.Out == "" {
-		for at := 0; at < len(requests); at += atOnce {
-			part, err := do(ctx, at, min(at+atOnce, len(requests)))
+		for at := 0; at < len(g.prompts); at += atOnce {
+			part, err := do(ctx, at, min(at+atOnce, len(g.prompts)))
 			if err == nil {
 				for _, row := range slices.Concat(part...) {
 					err = cmp.Or(err, data.WriteLine(g.o.Writer, row))
@@ -201,7 +202,7 @@ func (g *generator) answer(ctx context.Context) (rows []Row, err error) {
 		}
 		return rows, nil
 	}
-	kept, err := scorer.Keep[[]Row](g.o.Out+".answers", g.identify(requests), len(requests), scorer.Drawn)
+	kept, err := ask.Keep[[]Row](g.o.Out+".answers", g.identify(), len(g.prompts), ask.Drawn)
 	if err == nil {
 		err = kept.Fill(ctx, g, "prompt", atOnce, do)
 	}
@@ -216,38 +217,35 @@ func (g *generator) answer(ctx context.Context) (rows []Row, err error) {
 }
 
 // identify is a hash of what the answers depend on.
-func (g *generator) identify(requests []rollout.Request) string {
+func (g *generator) identify() string {
 	h, o := sha256.New(), g.o
 	enc := json.NewEncoder(h) // a hash never fails
 	_ = enc.Encode([]any{o.Model, o.Adapter, o.Backend, o.Seed, o.Samples, o.Sampling, o.Logps})
-	for _, r := range requests {
-		_ = enc.Encode(r.Prompt)
+	for _, q := range g.prompts {
+		_ = enc.Encode(q.Tokens)
 	}
 	return fmt.Sprintf("%x", h.Sum(nil)[:16])
 }
 
 // some answers some prompts together, each several times.
-func (g *generator) some(ctx context.Context, prompts []data.PromptRow, requests []rollout.Request) ([][]Row, error) {
-	var all []rollout.Request
-	for _, r := range requests {
-		all = append(all, r.Samples(g.o.Samples)...)
-	}
-	completions, err := g.model.Sampler.Sample(ctx, all)
+func (g *generator) some(ctx context.Context, prompts []ask.Question) ([][]Row, error) {
+	groups, err := ask.Sample(ctx, g.model.Sampler, prompts)
 	if err != nil {
 		return nil, err
 	}
-	rows := make([][]Row, len(prompts))
-	for i, c := range completions {
-		k := i / g.o.Samples
-		rows[k] = append(rows[k], g.row(prompts[k].Prompt, c))
+	rows := make([][]Row, len(groups))
+	for i, answers := range groups {
+		for k := range answers {
+			rows[i] = append(rows[i], g.row(&answers[k]))
+		}
 	}
 	return rows, nil
 }
 
-func (g *generator) row(p data.Text, c rollout.Completion) Row {
-	r := Row{Prompt: p, Completion: p.Reply(c.Text), Reason: c.Reason, Tokens: c.Tokens}
+func (g *generator) row(a *ask.Answer) Row {
+	r := Row{Prompt: a.To.Prompt, Completion: a.Response(), Reason: a.Reason, Tokens: a.Tokens}
 	if g.o.Logps {
-		r.Logps = c.Logps
+		r.Logps = a.Logps
 	}
 	return r
 }

@@ -6,22 +6,24 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
 // rejection has the demonstrations of answers to an item that is put to a model several times.
-func rejection(t *testing.T, o Options, p prompt, answers ...[]string) ([]string, string) {
+func rejection(t *testing.T, o Options, q ask.Question, answers ...[]string) ([]string, string) {
 	t.Helper()
 	o.Out = filepath.Join(t.TempDir(), "demos.jsonl")
 	w := &work{Reporter: run.Listen(nil), o: o}
 	for _, texts := range answers {
-		g := scorer.Group{Prompt: data.Text{Messages: []data.Message{{Role: "user", Content: "Q"}}}, Item: p.item,
-			Prefilled: p.opened}
+		q.Prompt = data.Text{Messages: []data.Message{{Role: "user", Content: "Q"}}}
+		var g []ask.Answer
 		for _, text := range texts {
-			g.Answers = append(g.Answers, p.head()+text)
+			g = append(g, ask.Answer{To: &q, Completion: rollout.Completion{Text: text}})
 		}
 		w.groups = append(w.groups, g)
 	}
@@ -30,11 +32,12 @@ func rejection(t *testing.T, o Options, p prompt, answers ...[]string) ([]string
 	if err != nil {
 		t.Fatal(err)
 	}
-	scores, err := source.Score(t.Context(), scorer.Answers(w.groups))
+	scores, err := source.Score(t.Context(), slices.Concat(w.groups...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	result, err := w.demonstrations(scores)
+	ask.Assign(w.groups, scores)
+	result, err := w.demonstrations()
 	if err != nil {
 		return nil, err.Error()
 	}
@@ -63,7 +66,7 @@ func TestRejection(t *testing.T) {
 	} {
 		o := Defaults()
 		o.MinScore, o.Most = c.least, c.most
-		got, summary := rejection(t, o, prompt{item: &item}, []string{broken, silent, perfect, perfect},
+		got, summary := rejection(t, o, ask.Question{Item: &item}, []string{broken, silent, perfect, perfect},
 			[]string{broken, broken})
 		if !slices.Equal(got, c.want) || !strings.Contains(summary, c.summary) {
 			t.Errorf("least %v, most %d: %q, %s", c.least, c.most, got, summary)
@@ -81,7 +84,7 @@ func TestRejectionPrefilled(t *testing.T) {
 		want    []string
 	}{{ci.ThinkPrefill, false, []string{ci.ThinkPrefill + tail}}, {ci.ThinkPrefill, true, []string{tail}},
 		{"", true, []string{tail}}, {"", false, nil}} {
-		got, _ := rejection(t, Defaults(), prompt{item: &item, prefill: c.prefill, opened: c.opens}, []string{tail})
+		got, _ := rejection(t, Defaults(), ask.Question{Item: &item, Prefill: c.prefill, Opened: c.opens}, []string{tail})
 		if !slices.Equal(got, c.want) {
 			t.Errorf("prefill %q, template opens %v: %q, want %q", c.prefill, c.opens, got, c.want)
 		}

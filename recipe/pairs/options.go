@@ -15,8 +15,8 @@ import (
 
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/recipe/generate"
+	"github.com/posttrain/posttrain/recipe/rl"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/rollout/scorer"
@@ -73,7 +73,7 @@ func defaults(g *config.Given) Options {
 	if path == "" {
 		return o
 	}
-	c, err := cirl.Spec.Load(config.Input{Path: path, Allow: config.Anything})
+	c, err := rl.CISpec.Load(config.Input{Path: path, Allow: config.Anything})
 	if err != nil {
 		g.Fault("run", "run %s: %s", path, strings.ReplaceAll(err.Error(), "\n", "; "))
 		return o

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/internal/testkit"
 
 	"github.com/posttrain/posttrain/data"
@@ -271,7 +272,7 @@ func TestOptionsThatContradict(t *testing.T) {
 func TestAnswersOfOtherTools(t *testing.T) {
 	of := func(tools string) string {
 		text := data.Text{Messages: []data.Message{{Role: "user", Content: "Q", Tools: tools}}}
-		return (&work{prompts: []prompt{{PromptRow: data.PromptRow{Prompt: text}}}}).identify()
+		return (&work{questions: []ask.Question{{Prompt: text}}}).identify()
 	}
 	first, again := of("[1]"), of("[1]")
 	if first == of("[2]") || first != again || first == of("") {

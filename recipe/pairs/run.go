@@ -10,6 +10,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/batch"
@@ -53,11 +54,11 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	if err := w.sample(ctx); err != nil {
 		return nil, err
 	}
-	all := scorer.Answers(w.groups)
-	kept, err := score(ctx, w, source, o.Reward, o.Out, all, o.Answers)
+	kept, err := score(ctx, w, source, o.Reward, o.Out, slices.Concat(w.groups...), o.Answers)
 	if err != nil {
 		return nil, err
 	}
+	ask.Assign(w.groups, kept.Done)
 	result, err := w.conclude(kept.Done)
 	if err != nil {
 		return nil, err
@@ -68,61 +69,57 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 // work is a run.
 type work struct {
 	run.Reporter
-	o       Options
-	prompts []prompt
-	drawn   *scorer.Kept[[]string] // answers to the prompts
-	form    ci.Form                // of the prompts of items
-	limit   int                    // most tokens of a prompt; 0: what the model takes
-	groups  []scorer.Group         // prompts with their answers
-	tooLong int                    // prompts without
+	o         Options
+	questions []ask.Question
+	drawn     *ask.Texts
+	form      ci.Form            // of the prompts of items
+	order     func(i int) uint64 // of item i's attributes
+	limit     int                // most tokens of a prompt; 0: what the model takes
+	groups    [][]ask.Answer     // to each question
+	tooLong   int                // prompts without answers
 }
 
 // ideal writes demonstrations without a model. A prefill belongs to the answer.
 func (w *work) ideal() (*Result, error) {
-	var groups []scorer.Group
-	for _, p := range w.prompts {
-		groups = append(groups, scorer.Group{Prompt: p.Prompt, Item: p.item, Source: p.Source,
-			Answers: []string{ci.Ideal(*p.item, w.form.Prompt, p.order)}})
-	}
 	source, err := scorer.Open(w.o.Reward, scorer.Place{})
 	if err != nil {
 		return nil, err
 	}
-	scores, err := source.Score(context.Background(), scorer.Answers(groups))
+	for i := range w.questions {
+		q := &w.questions[i]
+		q.Prefill = ""
+		w.groups = append(w.groups, []ask.Answer{{To: q, Completion: rollout.Completion{
+			Text: ci.Ideal(*q.Item, w.form.Prompt, w.order(i))}}})
+	}
+	scores, err := source.Score(context.Background(), slices.Concat(w.groups...))
 	if err != nil {
 		return nil, err
 	}
-	w.groups = groups
-	return w.demonstrations(scores)
+	ask.Assign(w.groups, scores)
+	return w.demonstrations()
 }
 
-// sample draws the answers that are missing, and makes the groups. The beginning of an answer that the prompt has
-// belongs to it, unless the chat template writes it.
+// sample draws the answers that are missing, and makes the groups.
 func (w *work) sample(ctx context.Context) error {
-	draw, closeModel, err := w.openModel()
+	ask.SeedDraws(w.questions, w.o.Seed)
+	for i := range w.questions {
+		w.questions[i].Sampling, w.questions[i].Samples = w.o.Sampling, w.o.Answers
+	}
+	m, closeModel, err := w.openModel()
 	if err != nil {
 		return err
 	}
 	defer closeModel()
-	w.drawn, err = scorer.Keep[[]string](w.o.Out+".answers", w.identify(), len(w.prompts), scorer.Drawn)
-	if err != nil {
+	if w.drawn, err = ask.KeepTexts(w.o.Out+".answers", w.identify(), w.questions, w.o.Answers); err != nil {
 		return err
 	}
-	if err := w.drawn.Fill(ctx, w, "prompt", scorer.PromptsAtOnce(w.o.Answers), draw); ctx.Err() != nil {
+	if err := w.drawn.Fill(ctx, w, m.Answer); ctx.Err() != nil {
 		return fmt.Errorf("%w: %d of %d prompts are answered; the same command continues", recipe.ErrInterrupted,
-			len(w.drawn.Done), len(w.prompts))
+			len(w.drawn.Done), len(w.questions))
 	} else if err != nil {
 		return err
 	}
-	for i, texts := range w.drawn.Done {
-		p := &w.prompts[i]
-		if texts == nil {
-			w.tooLong++
-			continue
-		}
-		w.groups = append(w.groups, scorer.Group{Prompt: p.Prompt, Answers: texts, Row: p.Row, Item: p.item,
-			Source: p.Source, Prefilled: p.opened})
-	}
+	w.groups = w.drawn.Answers()
 	return nil
 }
 
@@ -135,19 +132,17 @@ func (w *work) identify() string {
 	if chat, err := o.Template.Identify(); chat != "" && err == nil { // reading the prompts says what is wrong
 		_ = enc.Encode(chat)
 	}
-	for _, p := range w.prompts {
-		_ = enc.Encode([]any{p.Prompt, p.Prompt.Unwritten(), p.prefill})
+	for _, q := range w.questions {
+		_ = enc.Encode([]any{q.Prompt, q.Prompt.Unwritten(), q.Prefill})
 	}
 	return fmt.Sprintf("%x", h.Sum(nil)[:16])
 }
 
-// drawer gives answers to the prompts from..to-1; nil to one that is too long.
-type drawer func(ctx context.Context, from, to int) ([][]string, error)
-
-func (w *work) openModel() (drawer, func(), error) {
+// openModel opens the model of a folder or a server.
+func (w *work) openModel() (_ ask.Model, closeModel func(), err error) {
 	if w.o.Server.BaseURL != "" {
-		remote, err := w.o.Server.Open(nil, w.Warn)
-		return w.fromServer(remote), func() {}, err
+		client, err := w.o.Server.Open(nil, w.Warn)
+		return client, func() {}, err
 	}
 	m, err := local.OpenWith(local.Options{Backend: w.o.Backend, Model: w.o.Model, Adapter: w.o.Adapter,
 		CacheGB: w.o.CacheGB, Chat: w.o.Template})
@@ -171,76 +166,27 @@ func (w *work) openModel() (drawer, func(), error) {
 		m.Close()
 		return nil, nil, err
 	}
-	return w.fromFolder(m), m.Close, nil
-}
-
-// fromFolder draws with a model in this process.
-func (w *work) fromFolder(m *local.Model) drawer {
-	e := &batch.Encoder{Tokenizer: m.Tokenizer}
-	return func(ctx context.Context, from, to int) ([][]string, error) {
-		var requests []rollout.Request
-		var owners []int
-		for i := from; i < to; i++ {
-			p := &w.prompts[i]
-			if p.long {
-				continue
-			}
-			ids, err := e.Prefilled(p.Prompt, p.prefill)
-			if err != nil {
-				return nil, err
-			}
-			r := rollout.Request{Sampling: w.o.Sampling, Prompt: ids, Seed: rollout.DrawSeed(w.o.Seed, i)}
-			for _, one := range r.Samples(w.o.Answers) {
-				requests, owners = append(requests, one), append(owners, i)
-			}
-		}
-		completions, err := m.Sampler.Sample(ctx, requests)
-		texts := make([][]string, to-from)
-		for k, c := range completions {
-			texts[owners[k]-from] = append(texts[owners[k]-from], w.prompts[owners[k]].head()+c.Text)
-		}
-		return texts, err
-	}
-}
-
-// fromServer draws with a server's model.
-func (w *work) fromServer(remote *rollout.Remote) drawer {
-	return func(ctx context.Context, from, to int) ([][]string, error) {
-		var talks []rollout.Conversation
-		for i := from; i < to; i++ {
-			p := &w.prompts[i]
-			talks = append(talks, rollout.Conversation{Sampling: w.o.Sampling, Messages: p.Prompt.Messages,
-				Prefill: p.prefill, Samples: w.o.Answers, Seed: rollout.DrawSeed(w.o.Seed, i)})
-		}
-		replies, err := remote.Answer(ctx, talks)
-		texts := make([][]string, len(replies))
-		for i := range replies {
-			for _, a := range replies[i] {
-				texts[i] = append(texts[i], w.prompts[from+i].head()+a.Text)
-			}
-		}
-		return texts, err
-	}
+	return m.Chat(nil), m.Close, nil
 }
 
 // conclude writes the files.
-func (w *work) conclude(scores []scorer.Score) (*Result, error) {
+func (w *work) conclude(scores []ask.Score) (*Result, error) {
 	kept := ""
 	if w.o.Keep != "" {
-		all := scorer.Table(w.groups, scores)
+		all := ask.Table(w.groups)
 		if err := data.WriteAll(w.o.Keep, all); err != nil {
 			return nil, err
 		}
 		kept = fmt.Sprintf("%s: the answers to %d prompts with their scores\n", w.o.Keep, len(all))
 	}
 	if w.o.Write == Demonstrations {
-		result, err := w.demonstrations(scores)
+		result, err := w.demonstrations()
 		if err == nil {
 			result.Summary += kept
 		}
 		return result, err
 	}
-	pairs, tally, err := scorer.Pairs(w.groups, scores)
+	pairs, tally, err := ask.Pairs(w.groups)
 	if err != nil {
 		return nil, fmt.Errorf("%s%w", w.name(), err)
 	}
@@ -251,7 +197,7 @@ func (w *work) conclude(scores []scorer.Score) (*Result, error) {
 	if w.tooLong > 0 {
 		summary += fmt.Sprintf("%d prompts are too long for the model and have no answers\n", w.tooLong)
 	}
-	if _, why := scorer.Unscored(scores); why != "" {
+	if _, why := ask.Unscored(scores); why != "" {
 		summary += fmt.Sprintf("the last answer without a score: %s\n", why)
 	}
 	return &Result{Pairs: pairs, Summary: summary + gaps(pairs)}, nil
@@ -279,34 +225,33 @@ func gaps(pairs []data.Preference) string {
 }
 
 // demonstrations writes the distinct answers to each prompt that are good enough, the best first.
-func (w *work) demonstrations(scores []scorer.Score) (*Result, error) {
+func (w *work) demonstrations() (*Result, error) {
 	var demos []data.Demonstration
-	good, met, sum, best, all := 0, 0, 0.0, math.Inf(-1), len(scores)
+	good, met, sum, best, all := 0, 0, 0.0, math.Inf(-1), 0
 	for _, g := range w.groups {
-		var chosen []int
-		mine := scores[:len(g.Answers)]
-		scores = scores[len(g.Answers):]
-		for i, s := range mine {
-			if s.Why != "" {
+		var chosen []*ask.Answer
+		all += len(g)
+		for i := range g {
+			a := &g[i]
+			if a.Score.Missing != "" {
 				continue
 			}
-			sum, best = sum+s.Value, max(best, s.Value)
-			if s.Value < w.o.MinScore {
+			sum, best = sum+a.Score.Value, max(best, a.Score.Value)
+			if a.Score.Value < w.o.MinScore {
 				continue
 			}
 			good++
-			if !slices.ContainsFunc(chosen, func(k int) bool { return g.Answers[k] == g.Answers[i] }) {
-				chosen = append(chosen, i)
+			if !slices.ContainsFunc(chosen, func(other *ask.Answer) bool { return other.Text == a.Text }) {
+				chosen = append(chosen, a)
 			}
 		}
-		slices.SortStableFunc(chosen, func(i, k int) int { return cmp.Compare(mine[k].Value, mine[i].Value) })
+		slices.SortStableFunc(chosen, func(a, b *ask.Answer) int { return cmp.Compare(b.Score.Value, a.Score.Value) })
 		met += min(1, len(chosen))
 		if w.o.Most > 0 {
 			chosen = chosen[:min(w.o.Most, len(chosen))]
 		}
-		for _, i := range chosen {
-			demos = append(demos, data.Demonstration{Prompt: g.Prompt, Completion: g.Prompt.Reply(g.Answers[i]),
-				Source: g.Source})
+		for _, a := range chosen {
+			demos = append(demos, data.Demonstration{Prompt: a.To.Prompt, Completion: a.Response(), Source: a.To.Source})
 		}
 	}
 	mean := sum / float64(max(1, all))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
@@ -53,10 +54,14 @@ func Score(ctx context.Context, o ScoreOptions, r run.Reporter) (*Result, error)
 		return nil, err
 	}
 	defer source.Close()
-	var all []scorer.Answer
+	var all []ask.Answer
 	for _, p := range pairs {
-		all = append(all, scorer.Answer{Prompt: p.Prompt, Response: p.Chosen, Source: p.Source},
-			scorer.Answer{Prompt: p.Prompt, Response: p.Rejected, Source: p.Source})
+		q := &ask.Question{Prompt: p.Prompt, Source: p.Source}
+		for _, said := range []data.Text{p.Chosen, p.Rejected} {
+			a := ask.Answer{To: q, Said: said}
+			a.Text = said.Last()
+			all = append(all, a)
+		}
 	}
 	kept, err := score(ctx, r, source, o.Reward, o.Out, all, 2)
 	if err != nil {
@@ -65,7 +70,7 @@ func Score(ctx context.Context, o ScoreOptions, r run.Reporter) (*Result, error)
 	for i := range pairs {
 		p, chosen, rejected := &pairs[i], kept.Done[2*i], kept.Done[2*i+1]
 		p.ChosenScore, p.RejectedScore = chosen.Value, rejected.Value
-		p.Scored = chosen.Why == "" && rejected.Why == ""
+		p.Scored = chosen.Missing == "" && rejected.Missing == ""
 	}
 	if err := data.WriteAll(o.Out, pairs); err != nil {
 		return nil, err
@@ -74,9 +79,9 @@ func Score(ctx context.Context, o ScoreOptions, r run.Reporter) (*Result, error)
 }
 
 // score lets a reward score answers, and keeps the scores in a file beside out; together is how many are of one prompt.
-func score(ctx context.Context, r run.Reporter, source scorer.Source, o scorer.Options, out string,
-	all []scorer.Answer, together int) (*scorer.Kept[scorer.Score], error) {
-	kept, err := scorer.Scores(ctx, r, out+".scores", source, o, all, together)
+func score(ctx context.Context, r run.Reporter, source ask.Judge, o scorer.Options, out string,
+	all []ask.Answer, together int) (*ask.Kept[ask.Score], error) {
+	kept, err := o.Scores(ctx, r, out+".scores", source, all, together)
 	if ctx.Err() != nil && kept != nil {
 		err = fmt.Errorf("%w: %d of %d answers are scored; the same command continues", recipe.ErrInterrupted,
 			len(kept.Done), len(all))
@@ -85,7 +90,7 @@ func score(ctx context.Context, r run.Reporter, source scorer.Source, o scorer.O
 }
 
 // summarize says how many pairs have scores, and which.
-func summarize(out string, pairs []data.Preference, scores []scorer.Score) string {
+func summarize(out string, pairs []data.Preference, scores []ask.Score) string {
 	var scored []data.Preference
 	higher, equal := 0, 0
 	for _, p := range pairs {
@@ -101,7 +106,7 @@ func summarize(out string, pairs []data.Preference, scores []scorer.Score) strin
 	}
 	text := fmt.Sprintf("%s: %d pairs, %d scored: chosen scores higher in %d, the same in %d, lower in %d\n", out,
 		len(pairs), len(scored), higher, equal, len(scored)-higher-equal)
-	if unscored, why := scorer.Unscored(scores); unscored > 0 {
+	if unscored, why := ask.Unscored(scores); unscored > 0 {
 		text += fmt.Sprintf("%d answers have no score; the last: %s\n", unscored, why)
 	}
 	return text + gaps(scored)

@@ -11,8 +11,8 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/recipe/preference"
+	"github.com/posttrain/posttrain/recipe/rl"
 	"github.com/posttrain/posttrain/recipe/sft"
 )
 
@@ -103,7 +103,7 @@ func TestRefusal(t *testing.T) {
 
 // TestPlanOfCIRL: a step has 2 prompts with 4 answers each, of 16 tokens at most; the reference stays loaded.
 func TestPlanOfCIRL(t *testing.T) {
-	p, err := makeOf(t, cirl.Spec, "model: embedded\ndata: {train: embedded, scenarios: 40}\n"+
+	p, err := makeOf(t, rl.CISpec, "model: embedded\ndata: {train: embedded, scenarios: 40}\n"+
 		"sampling: {max_new_tokens: 16}\ngrpo: {prompts_per_step: 2, group_size: 4}\ntrain: {max_steps: 3}\n"+
 		"validation: {every: 0}\n")
 	if err != nil {

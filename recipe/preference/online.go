@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/model"
@@ -21,9 +22,9 @@ import (
 // interrupted run continues: the same weights give the same answers, bit for bit.
 type onlineTraining struct {
 	*training
-	prompts []prompt
+	prompts []ask.Question
 	sampler *rollout.Cached // of the weights that learn
-	reward  scorer.Source
+	reward  ask.Judge
 	id      string // of what the pairs of all rounds come from
 }
 
@@ -32,7 +33,7 @@ type round struct {
 	number      int // from 0
 	first, last int // steps done before and after it
 	total       int // steps of the whole run as far as is known, over which the learning rate's schedule goes
-	tally       scorer.Tally
+	tally       ask.Tally
 	begun       time.Time
 }
 
@@ -111,7 +112,7 @@ func (o *onlineTraining) open() (closeAll func(), err error) {
 	for _, p := range o.prompts {
 		longest = max(longest, len(p.Tokens))
 	}
-	plan, err := sampler.Plan(scorer.PromptsAtOnce(o.o.Online.Samples)*o.o.Online.Samples, longest, o.o.Online.MaxNew)
+	plan, err := sampler.Plan(ask.AtOnce(o.o.Online.Samples)*o.o.Online.Samples, longest, o.o.Online.MaxNew)
 	if err == nil {
 		o.Say("answers: %v", plan)
 		o.sampler = sampler

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/data/records"
@@ -14,35 +15,22 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/recipe/cirl"
 	"github.com/posttrain/posttrain/recipe/rl"
-	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/scorer"
 	"github.com/posttrain/posttrain/train"
 )
 
-// prompt is what a model answers.
-type prompt struct {
-	Text      data.Text
-	Row       map[string]any // the other columns of its row
-	Tokens    []int32
-	Head      string   // the beginning of each answer, which belongs to it
-	Item      *ci.Item // nil: none
-	Prefilled bool     // the chat template opens the think block
-	Source    string
-}
-
 // readPrompts reads or makes the prompts of a run, in the order in which they are used. Those of more than limit tokens are
 // left out.
-func (o *Online) readPrompts(j *recipe.Run, from recipe.Files, limit int) ([]prompt, error) {
-	all, err := recipe.ReadAll(from, func(name string) ([]prompt, error) { return o.read(j, name, limit) })
+func (o *Online) readPrompts(j *recipe.Run, from recipe.Files, limit int) ([]ask.Question, error) {
+	all, err := recipe.ReadAll(from, func(name string) ([]ask.Question, error) { return o.read(j, name, limit) })
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range all {
-		if p.kind() != all[0].kind() {
-			return nil, fmt.Errorf("%s is %s, %s is %s: want all alike", all[0].Source, all[0].kind(), p.Source,
-				p.kind())
+		if kindOf(&p) != kindOf(&all[0]) {
+			return nil, fmt.Errorf("%s is %s, %s is %s: want all alike", all[0].Source, kindOf(&all[0]), p.Source,
+				kindOf(&p))
 		}
 	}
 	all = data.Pick(all, train.Order(len(all), j.Seed, 0, true))
@@ -60,83 +48,67 @@ func (o *Online) readPrompts(j *recipe.Run, from recipe.Files, limit int) ([]pro
 	return all, nil
 }
 
-// kind is what the prompt is, in words.
-func (p *prompt) kind() string {
+// kindOf is what a prompt is, in words.
+func kindOf(p *ask.Question) string {
 	switch {
 	case p.Item != nil:
 		return "a contextual-integrity item"
-	case p.Text.IsChat():
+	case p.Prompt.IsChat():
 		return "a conversation"
 	}
 	return "a string"
 }
 
-func (o *Online) read(j *recipe.Run, source string, limit int) ([]prompt, error) {
-	e := &batch.Encoder{Tokenizer: j.Tokenizer}
+func (o *Online) read(j *recipe.Run, source string, limit int) ([]ask.Question, error) {
 	if source == embedded.Name {
-		return o.items(j, e, source, limit)
+		return o.items(j, source, limit)
 	}
 	rows, report, err := records.ReadPrompts(source)
 	if err != nil {
 		return nil, err
 	}
 	if len(rows) > 0 && rows[0].Item != nil {
-		return o.items(j, e, source, limit)
+		return o.items(j, source, limit)
 	}
 	if o.Reward.Has(scorer.CI) {
 		return nil, fmt.Errorf("%s: its prompts are no contextual-integrity items, by which online.reward.kind ci "+
 			"scores: want items, or another kind", source)
 	}
 	j.Say("%s", report)
-	return plain(j, rows, limit)
+	return fit(j, source, rl.Questions(rows), limit)
 }
 
 // items takes the items that ci-rl trains on, in the same prompts.
-func (o *Online) items(j *recipe.Run, e *batch.Encoder, source string, limit int) (all []prompt, err error) {
-	c := cirl.Options{Base: recipe.Base{Seed: j.Seed}, Data: cirl.Data{Files: recipe.Files{Train: config.Names{source}}, Scenarios: o.Scenarios,
-		Parts: rl.Parts{ValidationFraction: o.ValidationFraction, TestFraction: o.TestFraction}}}
+func (o *Online) items(j *recipe.Run, source string, limit int) ([]ask.Question, error) {
+	c := rl.CI{Base: recipe.Base{Seed: j.Seed}, Data: rl.CIData{Files: recipe.Files{Train: config.Names{source}},
+		Scenarios: o.Scenarios, Parts: rl.Parts{ValidationFraction: o.ValidationFraction, TestFraction: o.TestFraction}}}
 	parts, err := c.Items(j)
 	if err != nil {
 		return nil, err
 	}
-	cases, err := eval.Cases(parts[ci.Train], o.Form, c.Order(ci.Train), rollout.Conversation{})
+	all, err := eval.Questions(parts[ci.Train], o.Form, c.Order(ci.Train))
 	if err != nil {
 		return nil, err
 	}
-	cases, left, err := eval.Fit(&rollout.Local{Encoder: e}, cases, limit)
+	return fit(j, source, all, limit)
+}
+
+// fit encodes the prompts of a source and leaves out those that are too long.
+func fit(j *recipe.Run, source string, all []ask.Question, limit int) ([]ask.Question, error) {
+	kept, left, err := ask.Fit(&batch.Encoder{Tokenizer: j.Tokenizer}, all, limit)
 	if err == nil {
 		err = left.Err()
 	}
-	if err != nil {
-		return nil, err
-	}
-	if left.Count > 0 {
+	if err == nil && left.Count > 0 {
 		j.Say("%s: %v", source, left)
 	}
-	for _, c := range cases {
-		p := prompt{Text: data.Text{Messages: c.Messages}, Tokens: c.Tokens, Head: c.Prefill, Item: c.Item,
-			Prefilled: c.Opened, Source: c.Item.Source}
-		if c.Opened { // the chat template writes it
-			p.Head = ""
-		}
-		all = append(all, p)
-	}
-	return all, nil
-}
-
-// plain encodes prompts that are texts or conversations.
-func plain(j *recipe.Run, rows []records.Prompt, limit int) (all []prompt, err error) {
-	kept, tokens, err := rl.EncodePrompts(j, rows, limit)
-	for i, r := range kept {
-		all = append(all, prompt{Text: r.Text, Row: r.Row, Tokens: tokens[i], Source: r.Source})
-	}
-	return all, err
+	return kept, err
 }
 
 // hashPrompts adds prompts to a hash.
-func hashPrompts(h hash.Hash, prompts []prompt) {
+func hashPrompts(h hash.Hash, prompts []ask.Question) {
 	for _, p := range prompts {
-		fmt.Fprintf(h, "%d %q %v\n", len(p.Tokens), p.Head, p.Prefilled)
+		fmt.Fprintf(h, "%d %q %v\n", len(p.Tokens), p.Head(), p.Opened)
 		binary.Write(h, binary.LittleEndian, p.Tokens) // a hash never fails
 		if p.Item != nil {
 			fmt.Fprintf(h, "%q %q\n", p.Item.Required(), p.Item.Restricted())

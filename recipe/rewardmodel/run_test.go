@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/internal/config"
 
 	"github.com/posttrain/posttrain/data"
@@ -117,8 +118,8 @@ func scores(t *testing.T, folder, path string) (values []float64) {
 		t.Fatal(err)
 	}
 	for _, p := range pairs {
-		both, err := s.Score(t.Context(), []scorer.Answer{{Prompt: p.Prompt, Response: p.Chosen},
-			{Prompt: p.Prompt, Response: p.Rejected}})
+		q := &ask.Question{Prompt: p.Prompt}
+		both, err := s.Score(t.Context(), []ask.Answer{{To: q, Said: p.Chosen}, {To: q, Said: p.Rejected}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,9 @@ import (
 
 	"github.com/gomlx/compute"
 
+	"github.com/posttrain/posttrain/ask"
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/batch"
@@ -21,6 +24,7 @@ import (
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/fleet"
+	"github.com/posttrain/posttrain/rollout/scorer"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -43,13 +47,20 @@ func CheckDraws(s rollout.Sampling) []fault.Fault {
 var Unused = []string{"train.batch_size", "train.micro_batch_size", "train.share_prefix", "train.eval_every",
 	"train.eval_metric"}
 
-// Settings are the sections of a command's options that the loop reads.
+// Settings are what the loop reads of a command's options.
 type Settings struct {
+	Command, Title string
+	Shown          []string // metrics of the progress, besides the reward
+
 	Base       *recipe.Base
 	Sampling   *Sampling
 	Rollout    *fleet.Options
 	GRPO       *grpo.Options
 	Validation *grpo.ValidationOptions
+
+	recipe.Files
+	Parts           Parts
+	MaxPromptTokens int
 }
 
 // usualCap bounds the ratios of truncated importance sampling where other servers sample, as in TRL and verl.
@@ -87,37 +98,39 @@ func (s Settings) Validate(g *config.Given) {
 	}
 }
 
-// Loop is a run on its way: rollouts, rewards, updates.
-type Loop struct {
+// loop is a run on its way: rollouts, rewards, updates.
+type loop struct {
 	*recipe.Run
-	Settings
-	Data    string          // names the training data
-	Tasks   []grpo.Task     // to train on
-	Held    []grpo.Task     // for validation
-	Sampler rollout.Sampler // of the weights that learn; from Begin on
+	set       Settings
+	task      task
+	questions [3][]ask.Question // to train on, for validation, for the test
+	left      ask.Left          // out of them
 
-	// Of episodes: how long they are. Its Sampler is not set.
-	Episodes rollout.Episodes
+	episodes rollout.Episodes // how long they are; without Turns there are none
+	sampler  rollout.Sampler  // of the weights that learn; from begin on
+	judge    ask.Judge
 
 	reference []compute.Buffer
 }
 
-// Limit is the most tokens of a prompt: the configuration's (0: no limit), and room for one more in the model.
-func (l *Loop) Limit(most int) int {
-	room := l.Model.Config.MaxPositions - 1
+// PromptLimit is the most tokens of a prompt: the configuration's (0: no limit), and room for one more in the model.
+func PromptLimit(r *recipe.Run, most int) int {
+	room := r.Model.Config.MaxPositions - 1
 	if most > 0 {
 		return min(most, room)
 	}
 	return room
 }
 
-// Begin puts the model, the reference and the sampler in place. Call what it returns ahead of closing the run.
-func (l *Loop) Begin() (closeAll func(), err error) {
+func (l *loop) encoder() *batch.Encoder { return &batch.Encoder{Tokenizer: l.Tokenizer} }
+
+// begin puts the model, the reference, the sampler and the judge in place. Call what it returns ahead of closing the run.
+func (l *loop) begin() (closeAll func(), err error) {
 	if err := l.Start(); err != nil {
 		return nil, err
 	}
 	size := 0
-	if l.GRPO.NeedsReference() {
+	if l.set.GRPO.NeedsReference() {
 		if l.reference, err = l.Learner.Upload(l.Model); err != nil {
 			return nil, err
 		}
@@ -129,36 +142,43 @@ func (l *Loop) Begin() (closeAll func(), err error) {
 		backend.FinalizeAll(l.reference...)
 		return nil, err
 	}
-	if l.Episodes.Turns > 0 {
-		l.Episodes.Sampler = l.Sampler
-		l.Sampler = l.Episodes
+	closeRest := func() { closeSampler(); backend.FinalizeAll(l.reference...) }
+	place := scorer.Place{Cache: l.Folder.Path("replies.jsonl"), Warn: l.Warn}
+	if l.judge, err = l.task.openJudge(place); err != nil {
+		closeRest()
+		return nil, err
 	}
-	return func() { closeSampler(); backend.FinalizeAll(l.reference...) }, nil
+	return func() { l.judge.Close(); closeRest() }, nil
 }
 
 // openSampler opens the sampler of this process, or the servers that sample.
-func (l *Loop) openSampler() (closeSampler func(), err error) {
-	if l.Rollout.Engine != "" {
-		return l.openFleet()
+func (l *loop) openSampler() (closeSampler func(), err error) {
+	if l.set.Rollout.Engine != "" {
+		closeSampler, err = l.openFleet()
+	} else {
+		sampler := l.Sampler(l.set.Sampling.CacheGB)
+		plan, err := l.plan(sampler)
+		if err != nil {
+			sampler.Close()
+			return nil, err
+		}
+		l.Say("rollouts: %v", plan)
+		l.sampler, closeSampler = sampler, sampler.Close
 	}
-	sampler := l.Run.Sampler(l.Sampling.CacheGB)
-	plan, err := l.plan(sampler)
-	if err != nil {
-		sampler.Close()
-		return nil, err
+	if l.episodes.Turns > 0 {
+		l.episodes.Sampler = l.sampler
+		l.sampler = l.episodes
 	}
-	l.Say("rollouts: %v", plan)
-	l.Sampler = sampler
-	return sampler.Close, nil
+	return closeSampler, err
 }
 
-func (l *Loop) openFleet() (closeFleet func(), err error) {
-	o := *l.Rollout
+func (l *loop) openFleet() (closeFleet func(), err error) {
+	o := *l.set.Rollout
 	o.Key, o.Folder = os.Getenv(fleet.KeyVariable), cmp.Or(o.Folder, l.Folder.Path("served"))
 	if dir, err := filepath.Abs(l.Folder.Dir); err == nil {
 		o.Run = dir
 	}
-	for _, task := range l.Tasks[:min(len(l.Tasks), probes)] {
+	for _, task := range l.train()[:min(len(l.train()), probes)] {
 		o.Probes = append(o.Probes, task.Tokens)
 	}
 	f, err := fleet.New(o, policy{l.Run}, l.Model.Config, l.Tokenizer, l.Warn)
@@ -166,7 +186,7 @@ func (l *Loop) openFleet() (closeFleet func(), err error) {
 		return nil, err
 	}
 	l.Say("rollouts: %s on %s, which read the weights from %s", o.Engine, strings.Join(o.URLs, ", "), o.Folder)
-	l.Sampler = f
+	l.sampler = f
 	return func() {
 		if err := f.Close(); err != nil {
 			l.Warn("%v", err)
@@ -210,34 +230,46 @@ func (p policy) Logps(prompts, answers [][]int32) ([][]float32, error) {
 }
 
 // plan says how many completions of a step are drawn at once.
-func (l *Loop) plan(s *rollout.Cached) (rollout.Plan, error) {
+func (l *loop) plan(s *rollout.Cached) (rollout.Plan, error) {
 	longest := 0
-	for _, task := range l.Tasks {
+	for _, task := range l.train() {
 		longest = max(longest, len(task.Tokens))
 	}
-	longest = max(longest, l.Episodes.Tokens-l.Sampling.MaxNew) // the prompt of an episode's last message
-	plan, err := s.Plan(l.GRPO.Prompts*l.GRPO.GroupSize, longest, l.Sampling.MaxNew)
+	longest = max(longest, l.episodes.Tokens-l.set.Sampling.MaxNew) // the prompt of an episode's last message
+	plan, err := s.Plan(l.set.GRPO.Prompts*l.set.GRPO.GroupSize, longest, l.set.Sampling.MaxNew)
 	if err != nil {
 		err = fmt.Errorf("sampling.%w", err)
 	}
 	return plan, err
 }
 
-// Rollouts are the source of the trainer. The score, and what else a command has, is for the command to fill in.
-func (l *Loop) Rollouts() *grpo.Rollouts {
-	return &grpo.Rollouts{Options: *l.GRPO, Tasks: l.Tasks, Held: l.Held, Sampler: l.Sampler,
-		Sampling: l.Settings.Sampling.Sampling, Longest: l.Episodes.Tokens, Reference: l.reference,
-		Validation: *l.Validation}
+func (l *loop) train() []ask.Question { return l.questions[ci.Train] }
+
+// rollouts are the source of the trainer.
+func (l *loop) rollouts() *grpo.Rollouts {
+	rs := &grpo.Rollouts{Options: *l.set.GRPO, Tasks: l.train(), Held: l.questions[ci.Validation], Sampler: l.sampler,
+		Judge: l.judge, Sampling: l.set.Sampling.Sampling, Longest: l.episodes.Tokens, Reference: l.reference,
+		Validation: *l.set.Validation}
+	l.task.prepare(rs)
+	rs.Row = func(step int, a ask.Answer) any {
+		row := l.task.row(&a)
+		row.Parts = a.Score.Parts
+		return struct {
+			Step int `json:"step"` // of the weights that wrote it
+			eval.Row
+		}{step, row}
+	}
+	return rs
 }
 
-// Trainer learns from the model's own answers. Progress shows the reward and these metrics; not the loss, which is
+// trainer learns from the model's own answers. Progress shows the reward and the command's metrics; not the loss, which is
 // about 0 at every step, because a group's advantages sum to 0.
-func (l *Loop) Trainer(rs *grpo.Rollouts, shown ...string) *train.Trainer {
-	t := l.Run.Trainer(rs)
+func (l *loop) trainer() *train.Trainer {
+	t := l.Trainer(l.rollouts())
 	show := t.OnStep
 	t.OnStep = func(step, last int, values map[string]float64) {
 		picked := map[string]float64{}
-		for _, name := range slices.Concat([]string{"reward"}, shown, []string{"tokens_per_second"}) {
+		for _, name := range slices.Concat([]string{"reward"}, l.set.Shown, []string{"tokens_per_second"}) {
 			if v, ok := values[name]; ok {
 				picked[name] = v
 			}
@@ -247,8 +279,8 @@ func (l *Loop) Trainer(rs *grpo.Rollouts, shown ...string) *train.Trainer {
 	return t
 }
 
-// Learn trains to the last step, and saves the best weights.
-func (l *Loop) Learn(ctx context.Context, t *train.Trainer) (*run.Best, error) {
+// fit trains to the last step, and saves the best weights.
+func (l *loop) fit(ctx context.Context, t *train.Trainer) (*run.Best, error) {
 	l.Attend()
 	if err := l.Fit(ctx, t); err != nil {
 		return nil, l.sayResume(err)
@@ -257,39 +289,39 @@ func (l *Loop) Learn(ctx context.Context, t *train.Trainer) (*run.Best, error) {
 }
 
 // sayResume says how a run continues that something outside has ended, such as a reward or a server that is away.
-func (l *Loop) sayResume(err error) error {
+func (l *loop) sayResume(err error) error {
 	if l.Folder == nil || !errors.As(err, new(train.ServerError)) {
 		return err
 	}
 	return fmt.Errorf("%w; --resume %s continues", err, l.Folder.Dir)
 }
 
-// Count fills in what a run does that tests on a number of prompts at both ends.
-func (l *Loop) Count(d *recipe.DryRun, rs func() *grpo.Rollouts, tests int) error {
+// count fills in what the run does, with its tests at both ends.
+func (l *loop) count(d *recipe.DryRun) error {
 	if err := l.Start(); err != nil {
 		return err
 	}
-	if l.GRPO.NeedsReference() {
+	if l.set.GRPO.NeedsReference() {
 		d.ReferenceBytes, l.reference = l.Learner.ReferenceBytes(), []compute.Buffer{} // of which nothing is read
 	}
-	if err := d.Count(l.Trainer(rs())); err != nil {
+	if err := d.Count(l.trainer()); err != nil {
 		return err
 	}
-	if l.Settings.Rollout.Engine != "" { // other machines sample
+	if l.set.Rollout.Engine != "" { // other machines sample
 		return nil
 	}
-	sampler := l.Run.Sampler(l.Sampling.CacheGB)
+	sampler := l.Sampler(l.set.Sampling.CacheGB)
 	defer sampler.Close()
 	plan, err := l.plan(sampler)
-	d.Sampling = &recipe.Sampling{Plan: plan, New: l.Sampling.MaxNew, Answers: l.answers(d.Steps, tests)}
+	d.Sampling = &recipe.Sampling{Plan: plan, New: l.set.Sampling.MaxNew, Answers: l.answers(d.Steps)}
 	return err
 }
 
-// answers is how many completions a run of that length draws: those of its groups, of validations and of the tests at
-// both ends.
-func (l *Loop) answers(steps, tests int) float64 {
-	evaluated := l.Settings.Base.Train
-	evaluated.EvalEvery = l.Validation.Every
-	return float64(steps*l.GRPO.Prompts*l.GRPO.GroupSize) + float64(evaluated.Evaluations(steps)*len(l.Held)) +
-		2*float64(tests)
+// answers is how many completions a run of that length draws: for its groups, for validations, and for the tests at both
+// ends.
+func (l *loop) answers(steps int) float64 {
+	evaluated := l.set.Base.Train
+	evaluated.EvalEvery = l.set.Validation.Every
+	return float64(steps*l.set.GRPO.Prompts*l.set.GRPO.GroupSize) +
+		float64(evaluated.Evaluations(steps)*len(l.questions[ci.Validation])) + 2*float64(len(l.questions[ci.Test]))
 }

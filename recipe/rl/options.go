@@ -1,20 +1,19 @@
-// Package rl is the recipe of posttrain grpo, reinforcement learning with any reward, and the loop that posttrain ci-rl
-// shares with it.
+// Package rl is the recipe of reinforcement learning from rewards: posttrain grpo with any prompts and rewards, and
+// posttrain ci-rl, which is the same with contextual-integrity items, their keyword reward, and episodes with tools.
 //
-//  1. prompts are read, split into those to train on, those for validation and those for the test, and encoded
-//     (parts.go, prompts.go);
+//  1. prompts are read, split into those to train on, those for validation and those for the test, and encoded: plain ones
+//     (prompts.go), items (items.go) or the beginnings of episodes (agent.go), in parts (parts.go);
 //  2. the test prompts are answered and scored by the model before training (tested.go);
-//  3. a step answers prompts, scores the answers and updates the weights (loop.go, packages grpo and scorer);
+//  3. a step answers prompts, scores the answers and updates the weights (loop.go, packages ask and grpo);
 //  4. the test prompts are answered by the best model, and both tests are compared (run.go, report.go).
 //
-// A sweep repeats that for several values of a key (sweep.go).
+// A sweep repeats that for several values of a key.
 package rl
 
 import (
 	"fmt"
 	"strings"
 
-	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
@@ -23,8 +22,11 @@ import (
 	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
-// Command is the command that runs this recipe.
-const Command = "grpo"
+// The commands that run this recipe.
+const (
+	Command   = "grpo"
+	CICommand = "ci-rl"
+)
 
 // Options say what is trained, on what and how. A training step is a rollout batch with its updates.
 type Options struct {
@@ -60,8 +62,13 @@ var Spec = config.Register(&config.Spec[Options]{
 
 // settings are what the loop reads of the options.
 func (o *Options) settings() Settings {
-	return Settings{&o.Base, &o.Sampling, &o.Rollout, &o.GRPO, &o.Validation}
+	return Settings{Command: Command, Title: "GRPO", Base: &o.Base, Sampling: &o.Sampling, Rollout: &o.Rollout,
+		GRPO: &o.GRPO, Validation: &o.Validation, Files: o.Data.Files, Parts: o.Data.Parts,
+		MaxPromptTokens: o.Data.MaxPromptTokens}
 }
+
+func (o *Options) verify() error              { return Spec.Verify(o) }
+func (o *Options) task(l *loop) (task, error) { return &prompts{loop: l, o: o}, nil }
 
 // Resolve gives the options that depend on others their defaults.
 func (o *Options) Resolve(g *config.Given) { o.settings().Resolve(g) }
@@ -105,15 +112,3 @@ func (o *Options) Explain() string {
 
 // Resolved is everything in force as YAML, which loads to the same value.
 func (o *Options) Resolved() []byte { return Spec.Resolve(o) }
-
-// answer is a completion with its reward, as a line of the run folder has it.
-type answer struct {
-	Source     string    `json:"source"`
-	Prompt     data.Text `json:"prompt"`
-	Completion string    `json:"completion"`
-	Tokens     int       `json:"tokens"`
-	Cut        bool      `json:"cut,omitempty"` // at the most tokens
-	Reward     float64   `json:"reward"`
-	Rewards    []float64 `json:"rewards,omitempty"` // of several kinds: each
-	Missing    string    `json:"why,omitempty"`     // why there is no reward
-}

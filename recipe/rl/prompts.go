@@ -3,20 +3,48 @@ package rl
 import (
 	"fmt"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/data/records"
+	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/grpo"
-	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
-// readPrompts reads the prompts of a file, or those of the embedded pairs.
-func (t *training) readPrompts(name string) (rows []records.Prompt, err error) {
+// prompts is the task of grpo: prompts of files, which any reward scores.
+type prompts struct {
+	*loop
+	o *Options
+}
+
+func (t *prompts) load() (parts [3][]ask.Question, err error) {
+	rows, err := Read(t.o.Data.Files, t.o.Data.Parts, t.Seed, t.read,
+		func(p records.Prompt) string { return fmt.Sprint(p.Prompt, p.Row) }, t.Warn)
+	if err != nil {
+		return parts, err
+	}
+	for k := range parts {
+		if parts[k], err = t.fitPrompts(Questions(rows[k])); err != nil {
+			return parts, err
+		}
+	}
+	if t.left.Count > 0 {
+		t.Say("%s: %v", t.o.Data.Train, t.left)
+	}
+	t.Say("%s: %d prompts to train on, %d for validation, %d for the test", t.o.Data.Train, len(parts[ci.Train]),
+		len(parts[ci.Validation]), len(parts[ci.Test]))
+	return parts, nil
+}
+
+// read reads the prompts of a file, or those of the embedded pairs.
+func (t *prompts) read(name string) (rows []records.Prompt, err error) {
 	if name == embedded.Name {
 		pairs, _, err := recipe.ReadPairs(name, data.PreferenceOptions{})
 		for _, p := range pairs {
-			rows = append(rows, records.Prompt{Text: p.Prompt, Source: p.Source})
+			rows = append(rows, records.Prompt{PromptRow: data.PromptRow{Prompt: p.Prompt, Source: p.Source}})
 		}
 		return rows, err
 	}
@@ -32,35 +60,72 @@ func (t *training) readPrompts(name string) (rows []records.Prompt, err error) {
 	return rows, nil
 }
 
-// EncodePrompts gives the tokens of prompts. Those without a token, or with more than limit, are left out and counted.
-func EncodePrompts(r *recipe.Run, rows []records.Prompt, limit int) (kept []records.Prompt, tokens [][]int32,
-	err error) {
-	e := &batch.Encoder{Tokenizer: r.Tokenizer}
-	for _, row := range rows {
-		ids, err := e.Prompt(row.Text)
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", row.Source, err)
-		}
-		if len(ids) > 0 && len(ids) <= limit {
-			kept, tokens = append(kept, row), append(tokens, ids)
+// Questions are prompts of a file that a judge scores the answers to.
+func Questions(rows []records.Prompt) []ask.Question {
+	all := make([]ask.Question, len(rows))
+	for i, p := range rows {
+		all[i] = ask.Of(p.PromptRow)
+		if len(p.Row) > 0 {
+			all[i].Target = fmt.Sprint(p.Row) // in the order of the columns' names
 		}
 	}
-	if long := len(rows) - len(kept); long > 0 {
-		r.Say("%d of %d prompts left out: they have no token, or more than %d", long, len(rows), limit)
-	}
-	return kept, tokens, nil
+	return all
 }
 
-// tasks are prompts that rewards are given for.
-func (t *training) tasks(rows []records.Prompt) ([]grpo.Task, error) {
-	kept, tokens, err := EncodePrompts(t.Run, rows, t.Limit(t.o.Data.MaxPromptTokens))
-	tasks := make([]grpo.Task, len(kept))
-	for i := range kept {
-		p := &kept[i]
-		tasks[i] = grpo.Task{Tokens: tokens[i], Prompt: p.Text.Words(), Source: p.Source, Data: p}
-		if len(p.Row) > 0 {
-			tasks[i].Target = fmt.Sprint(p.Row) // in the order of the columns' names
+func (t *prompts) openJudge(p scorer.Place) (ask.Judge, error) { return scorer.Open(t.o.Reward, p) }
+func (t *prompts) prepare(rs *grpo.Rollouts)                   { rs.Weights, rs.Formless = t.o.weights(), true }
+func (t *prompts) seed([]ask.Question, uint64)                 {}
+func (t *prompts) row(a *ask.Answer) eval.Row                  { return eval.NewRow(a) }
+
+// Tally is what a test came to.
+type Tally struct {
+	Reward   eval.Mean            `json:"reward"`
+	Rewards  map[string]eval.Mean `json:"rewards,omitempty"` // of several kinds: each, without its weight
+	Length   eval.Mean            `json:"tokens"`
+	Unscored int                  `json:"unscored"` // answers that have no reward
+}
+
+// PromptReport is what a test came to, as summary.json has it.
+type PromptReport struct {
+	All Tally `json:"all"`
+}
+
+// tally counts the answers to the test.
+func (t *prompts) tally(rows []eval.Row) *PromptReport {
+	all := Tally{Rewards: map[string]eval.Mean{}}
+	for i, a := range rows {
+		if a.Missing != "" {
+			all.Unscored++
+			continue
+		}
+		all.Reward.Add(i, a.Reward)
+		all.Length.Add(i, float64(a.Tokens))
+		for k, x := range a.Rewards {
+			kind := t.o.Reward.Kinds()[k]
+			m := all.Rewards[kind]
+			m.Add(i, x)
+			all.Rewards[kind] = m
 		}
 	}
-	return tasks, err
+	return &PromptReport{all}
+}
+
+// compare shows a test split before and after training, and says what the intervals prove.
+func (t *prompts) compare(rowsBefore, rowsAfter []eval.Row) (text string, first, last any) {
+	reports := [2]*PromptReport{t.tally(rowsBefore), t.tally(rowsAfter)}
+	before, after := &reports[0].All, &reports[1].All
+	text = tableRow("", "before", "after") + tableRow("mean reward", meanCell(&before.Reward), meanCell(&after.Reward))
+	if len(before.Rewards) > 1 {
+		for _, kind := range t.o.Reward.Kinds() {
+			b, a := before.Rewards[kind], after.Rewards[kind]
+			text += tableRow("  "+kind, meanCell(&b), meanCell(&a))
+		}
+	}
+	text += tableRow("tokens", meanCell(&before.Length), meanCell(&after.Length))
+	if n := max(before.Unscored, after.Unscored); n > 0 {
+		text += fmt.Sprintf("Without a reward, and left out: %d answers before, %d after.\n", before.Unscored,
+			after.Unscored)
+	}
+	text += fmt.Sprintf("The mean reward %s.\n", direction(ofMean(&before.Reward), ofMean(&after.Reward)))
+	return text, reports[0], reports[1]
 }

@@ -2,34 +2,34 @@ package rl
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/train"
 )
 
-// Row is a line of a table of before and after.
-func Row(name, before, after string) string {
+// tableRow is a line of a table of before and after.
+func tableRow(name, before, after string) string {
 	return fmt.Sprintf("%-12s  %-36s  %s\n", name, before, after)
 }
 
-// MeanCell is a mean with its interval.
-func MeanCell(m *eval.Mean) string {
+// meanCell is a mean with its interval.
+func meanCell(m *eval.Mean) string {
 	low, high := m.Interval()
 	return fmt.Sprintf("%6.3f  %-9s (%.3f to %.3f)", m.Value(), "", low, high)
 }
 
-// Estimate is a value with its interval.
-type Estimate struct{ Value, Low, High float64 }
+// estimate is a value with its interval.
+type estimate struct{ Value, Low, High float64 }
 
-// OfMean is the estimate of a mean.
-func OfMean(m *eval.Mean) Estimate {
+// ofMean is the estimate of a mean.
+func ofMean(m *eval.Mean) estimate {
 	low, high := m.Interval()
-	return Estimate{m.Value(), low, high}
+	return estimate{m.Value(), low, high}
 }
 
-// Direction says in words how an estimate changed, and whether the intervals prove it.
-func Direction(before, after Estimate) string {
+// direction says in words how an estimate changed, and whether the intervals prove it.
+func direction(before, after estimate) string {
 	if after.Value == before.Value {
 		return "stayed the same"
 	}
@@ -40,14 +40,34 @@ func Direction(before, after Estimate) string {
 	return word + ", but the intervals overlap"
 }
 
-// Outcome is what a run has come to, with a test split before and after training, both nil without a test.
-func (l *Loop) Outcome(before, after any) recipe.Outcome {
-	return recipe.Outcome{Data: l.Data, Test: recipe.Tests{Temperature: &l.Validation.Temperature, Before: before,
-		After: after}}
+// table shows a test split before and after training.
+func table(before, after *eval.Tally) string {
+	var s strings.Builder
+	line := func(name, before, after string) { s.WriteString(tableRow(name, before, after)) }
+	line("", "before", "after")
+	line("integrity", rateCell(&before.Integrity), rateCell(&after.Integrity))
+	line("utility", rateCell(&before.Utility), rateCell(&after.Utility))
+	line("complete", rateCell(&before.Complete), rateCell(&after.Complete))
+	line("format kept", rateCell(&before.Format), rateCell(&after.Format))
+	line("mean reward", meanCell(&before.Reward), meanCell(&after.Reward))
+	return s.String()
 }
 
-// Head is the first line of a summary.
-func (l *Loop) Head(t *train.Trainer) string {
-	return fmt.Sprintf("%s: %s of %d prompts with %d completions each, from %d training prompts, engine %s.\n", l.Title,
-		recipe.Count(t.Step(), "step"), l.GRPO.Prompts, l.GRPO.GroupSize, len(l.Tasks), l.Engine.Name)
+// rateCell is a proportion with its counts and its interval, in percent.
+func rateCell(r *eval.Rate) string {
+	low, high := r.Interval()
+	all := r.Share()
+	counts := fmt.Sprintf("%d/%d", all.Count, all.Total)
+	return fmt.Sprintf("%5.1f%%  %-9s (%.1f to %.1f)", 100*all.Value(), counts, 100*low, 100*high)
+}
+
+// verdict says which changes the intervals prove.
+func verdict(before, after *eval.Tally) string {
+	rate := func(r *eval.Rate) estimate {
+		low, high := r.Interval()
+		return estimate{Value: r.Share().Value(), Low: low, High: high}
+	}
+	return fmt.Sprintf("The share of complete answers %s; the mean reward %s.\n",
+		direction(rate(&before.Complete), rate(&after.Complete)),
+		direction(ofMean(&before.Reward), ofMean(&after.Reward)))
 }

@@ -2,249 +2,211 @@ package rl
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
-	"github.com/posttrain/posttrain/data/records"
+	"github.com/posttrain/posttrain/ask"
+	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/grpo"
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/scorer"
 	"github.com/posttrain/posttrain/train"
 )
 
-// Result is what a run leaves. Before and After measure the test split, nil without one.
+// command are the options of a command that learns from rewards: [Options] or [CI].
+type command interface {
+	Resolved() []byte
+	Explain() string
+	verify() error
+	settings() Settings
+	task(*loop) (task, error) // after the model is open
+}
+
+// task is what a command trains for.
+type task interface {
+	// load reads the questions to train on, those for validation and those for the test, with Tokens.
+	load() (parts [3][]ask.Question, err error)
+	openJudge(scorer.Place) (ask.Judge, error)
+	// prepare says what the judge's scores are: their weights, or that it knows no format.
+	prepare(*grpo.Rollouts)
+	// seed gives the questions of a test their draws.
+	seed(test []ask.Question, seed uint64)
+	// row is an answer with its score as a line of a file.
+	row(*ask.Answer) eval.Row
+	// compare counts the answers to the test before and after training: as a table, and for programs.
+	compare(before, after []eval.Row) (table string, first, last any)
+}
+
+// Result is what a run leaves. Before and After measure the test split: a [*PromptReport] of grpo, an [*eval.Report] of ci-rl, nil
+// without a test.
 type Result struct {
 	recipe.Result
-	Before, After *Tally
+	Before, After any
 }
 
 // Run trains a model on the rewards of its own answers: it loads model and prompts, measures the test split, trains,
 // measures the test split with the best model, and reports. A nil Reporter is silent.
-func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
-	t, err := o.open(r, false)
+func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) { return learn(ctx, &o, r) }
+
+// RunCI is [Run] with contextual-integrity items and their reward.
+func RunCI(ctx context.Context, o CI, r run.Reporter) (*Result, error) { return learn(ctx, &o, r) }
+
+func learn(ctx context.Context, c command, r run.Reporter) (*Result, error) {
+	l, err := open(c, r, false)
 	if err != nil {
 		return nil, err
 	}
-	defer t.Close()
-	if err := t.load(); err != nil {
+	defer l.Close()
+	if err := l.load(); err != nil {
 		return nil, err
 	}
-	closeAll, err := t.Begin()
+	closeAll, err := l.begin()
 	if err != nil {
 		return nil, err
 	}
 	defer closeAll()
-	place := scorer.Place{Cache: t.Folder.Path("replies.jsonl"), Warn: t.Warn}
-	if t.reward, err = scorer.Open(t.o.Reward, place); err != nil {
-		return nil, err
-	}
-	defer t.reward.Close()
-	trainer := t.Trainer(t.rollouts())
-	before, after, best, err := t.measure().Around(ctx, trainer)
+	t := l.trainer()
+	before, err := l.testBefore(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return t.report(trainer, best, t.tally(before), t.tally(after))
+	best, err := l.fit(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	after, err := l.testAfter(ctx, best)
+	if err != nil {
+		return nil, err
+	}
+	return l.report(t, best, before, after)
 }
 
 // DryRun makes the run up to its first step without the weights of the model. Every answer is as long as
 // sampling.max_new_tokens allows. Close it.
 func (o Options) DryRun(_ context.Context, r run.Reporter) (*recipe.DryRun, error) {
-	t, err := o.open(r, true)
+	return dryRun(&o, r)
+}
+
+// DryRun is that of [Options].
+func (o CI) DryRun(_ context.Context, r run.Reporter) (*recipe.DryRun, error) { return dryRun(&o, r) }
+
+func dryRun(c command, r run.Reporter) (*recipe.DryRun, error) {
+	l, err := open(c, r, true)
 	if err != nil {
 		return nil, err
 	}
-	d := &recipe.DryRun{Run: t.Run, Unit: "prompts"}
-	if err = t.load(); err == nil {
-		err = t.Count(d, t.rollouts, len(t.test))
+	d := &recipe.DryRun{Run: l.Run, Unit: "prompts"}
+	if err = l.load(); err == nil {
+		err = l.count(d)
 	}
 	return d.Or(err)
 }
 
 // open opens engine and model.
-func (o Options) open(r run.Reporter, dry bool) (*training, error) {
-	if err := Spec.Verify(&o); err != nil {
+func open(c command, r run.Reporter, dry bool) (*loop, error) {
+	if err := c.verify(); err != nil {
 		return nil, err
 	}
-	t := &training{o: o}
-	j, err := recipe.Open(recipe.Config{Base: &t.o.Base, Command: Command, Title: "GRPO", Samples: true, Options: &t.o,
+	s := c.settings()
+	opened, err := recipe.Open(recipe.Config{Base: s.Base, Command: s.Command, Title: s.Title, Samples: true, Options: c,
 		Dry: dry}, r)
 	if err != nil {
 		return nil, err
 	}
-	t.Loop = Loop{Run: j, Settings: t.o.settings(), Data: t.o.Data.Train.String()}
-	return t, nil
+	l := &loop{Run: opened, set: s}
+	if l.task, err = c.task(l); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
 }
 
-// training is a run on its way.
-type training struct {
-	Loop
-	o      Options
-	reward scorer.Source
-	test   []grpo.Task
-}
-
-// load reads the prompts, splits them, and encodes them.
-func (t *training) load() error {
-	parts, err := Read(t.o.Data.Files, t.o.Data.Parts, t.Seed, t.readPrompts,
-		func(p records.Prompt) string { return fmt.Sprint(p.Text, p.Row) }, t.Warn)
-	if err != nil {
+// load reads the questions, and refuses limits that leave nothing, and completions that the model has no positions for.
+func (l *loop) load() (err error) {
+	if l.questions, err = l.task.load(); err != nil {
 		return err
 	}
-	for k, to := range []*[]grpo.Task{&t.Tasks, &t.Held, &t.test} {
-		if *to, err = t.tasks(parts[k]); err != nil {
-			return err
-		}
-	}
-	if len(t.Tasks) == 0 || len(t.Held) == 0 || len(t.test) == 0 && t.o.Data.HasTest() {
+	q, positions := l.questions, l.Model.Config.MaxPositions
+	if len(q[ci.Train]) == 0 || len(q[ci.Validation]) == 0 || len(q[ci.Test]) == 0 && l.set.Parts.HasTest() {
 		return fmt.Errorf("%s: prompts of at most %d tokens leave %d to train on, %d for validation and %d for the "+
-			"test: want at least one of each (data.max_prompt_tokens %d, where 0 is no limit; the model takes %d tokens)",
-			t.o.Data.Train, t.Limit(t.o.Data.MaxPromptTokens), len(t.Tasks), len(t.Held), len(t.test),
-			t.o.Data.MaxPromptTokens, t.Model.Config.MaxPositions)
+			"test: want at least one of each; %d were dropped, the longest has %d tokens (data.max_prompt_tokens %d, "+
+			"where 0 is no limit; the model takes %d tokens)", l.set.Train, l.limit(), len(q[ci.Train]),
+			len(q[ci.Validation]), len(q[ci.Test]), l.left.Count, l.left.Longest, l.set.MaxPromptTokens, positions)
 	}
-	t.Say("%s: %d prompts to train on, %d for validation, %d for the test", t.o.Data.Train, len(t.Tasks), len(t.Held),
-		len(t.test))
-	return grpo.CheckTasks(t.o.GRPO, t.o.Sampling.Sampling, t.Model.Config.MaxPositions, t.Tasks, t.Held, t.test)
-}
-
-// rollouts are what the model learns from.
-func (t *training) rollouts() *grpo.Rollouts {
-	rs := t.Rollouts()
-	rs.Score, rs.Weights, rs.Formless = t.score, t.o.weights(), true
-	rs.Row = func(step int, task *grpo.Task, c rollout.Completion, s grpo.Score) any {
-		return struct {
-			Step int `json:"step"` // of the weights that wrote it
-			answer
-		}{step, lineOf(task, grpo.Answer{Completion: c, Score: s})}
+	if err := l.checkEpisodes(); err != nil {
+		return err
 	}
-	return rs
+	return grpo.CheckTasks(*l.set.GRPO, l.set.Sampling.Sampling, positions, q[ci.Train], q[ci.Validation], q[ci.Test])
 }
 
-// lineOf is an answer as a line.
-func lineOf(task *grpo.Task, a grpo.Answer) answer {
-	return answer{Source: task.Source, Prompt: task.Data.(*records.Prompt).Text, Completion: a.Text,
-		Tokens: len(a.Tokens), Cut: a.Reason == rollout.Length, Reward: a.Reward, Rewards: a.Rewards,
-		Missing: a.Missing}
-}
-
-// score asks the reward.
-func (t *training) score(ctx context.Context, replies []grpo.Reply) ([]grpo.Score, error) {
-	answers := make([]scorer.Answer, len(replies))
-	for i, r := range replies {
-		p := r.Task.Data.(*records.Prompt)
-		answers[i] = scorer.Answer{Prompt: p.Text, Response: p.Text.Reply(r.Text), Source: p.Source, Row: p.Row}
-	}
-	all, err := scorer.All(ctx, t.reward, answers)
-	scores := make([]grpo.Score, len(all))
-	for i, s := range all {
-		scores[i] = grpo.Score{Reward: s.Value, Rewards: s.Parts, Missing: s.Why, Parts: map[string]float64{}}
-		for k, x := range s.Parts {
-			scores[i].Parts[partName(t.o.Reward.Kinds()[k])] = x
-		}
-	}
-	return scores, err
-}
-
-// partName is the metric of one of several rewards.
-func partName(kind string) string { return "rewards/" + kind + "/mean" }
-
-// measure is the test split, and how it is measured.
-func (t *training) measure() Test[answer] {
-	return Test[answer]{Loop: &t.Loop, Size: len(t.test),
-		Ask: func(ctx context.Context, tick func(done int)) (lines []answer, err error) {
-			answers, err := t.rollouts().Ask(ctx, t.test, t.Seed^Draws, tick)
-			for i, a := range answers {
-				lines = append(lines, lineOf(&t.test[i], a))
-			}
-			return lines, err
-		},
-		Row: func(a answer) any { return a },
-		Read: func(i int, text []byte) (a answer, ofThisTest bool, err error) {
-			err = json.Unmarshal(text, &a)
-			task := &t.test[i]
-			return a, a.Source == task.Source && a.Prompt.Equal(task.Data.(*records.Prompt).Text), err
-		}}
-}
-
-// Tally is what a test came to.
-type Tally struct {
-	Reward   eval.Mean            `json:"reward"`
-	Rewards  map[string]eval.Mean `json:"rewards,omitempty"` // of several kinds: each, without its weight
-	Length   eval.Mean            `json:"tokens"`
-	Unscored int                  `json:"unscored"` // answers that have no reward
-}
-
-// tally counts the answers to the test, nil without one.
-func (t *training) tally(answers []answer) *Tally {
-	if len(t.test) == 0 {
+// checkEpisodes refuses prompts that leave an episode no token.
+func (l *loop) checkEpisodes() error {
+	if l.episodes.Turns == 0 {
 		return nil
 	}
-	all := &Tally{Rewards: map[string]eval.Mean{}}
-	for i, a := range answers {
-		if a.Missing != "" {
-			all.Unscored++
-			continue
-		}
-		all.Reward.Add(i, a.Reward)
-		all.Length.Add(i, float64(a.Tokens))
-		for k, x := range a.Rewards {
-			kind := t.o.Reward.Kinds()[k]
-			m := all.Rewards[kind]
-			m.Add(i, x)
-			all.Rewards[kind] = m
+	for _, part := range l.questions {
+		for _, q := range part {
+			if n := len(q.Tokens); n >= l.episodes.Tokens {
+				return fmt.Errorf("agent.tokens %d: the prompt of %s has %d tokens: want more, or a lower "+
+					"data.max_prompt_tokens to drop such prompts", l.episodes.Tokens, q.Source, n)
+			}
 		}
 	}
-	return all
+	return nil
 }
 
+// fitPrompts leaves out the questions of a part whose prompts are too long, and says so at the end of the last part.
+func (l *loop) fitPrompts(questions []ask.Question) ([]ask.Question, error) {
+	kept, left, err := ask.Fit(l.encoder(), questions, l.limit())
+	l.left = l.left.And(left)
+	return kept, err
+}
+
+// limit is the most tokens of a prompt: the configuration's, and room for one more in the model.
+func (l *loop) limit() int { return PromptLimit(l.Run, l.set.MaxPromptTokens) }
+
 // report writes the summary, for programs and in words.
-func (t *training) report(trainer *train.Trainer, best *run.Best, before, after *Tally) (*Result, error) {
-	text := t.Head(trainer)
-	if before != nil {
+func (l *loop) report(t *train.Trainer, best *run.Best, before, after []eval.Row) (*Result, error) {
+	text, result := l.head(t), &Result{}
+	if n := len(l.questions[ci.Test]); n > 0 {
 		text += fmt.Sprintf("Test of %d prompts, one completion each at temperature %v; in brackets the 95%% "+
-			"intervals:\n", len(t.test), t.o.Validation.Temperature) + t.table(before, after)
+			"intervals:\n", n, l.set.Validation.Temperature)
+		var table string
+		table, result.Before, result.After = l.task.compare(before, after)
+		text += table
 	}
-	result, err := t.Finish(trainer, best, text+t.WhichModel(best, trainer.Step()),
-		t.Outcome(asAll(before), asAll(after)))
+	finished, err := l.Finish(t, best, text+l.WhichModel(best, t.Step()), recipe.Outcome{Data: l.set.Train.String(),
+		Test: recipe.Tests{Temperature: &l.set.Validation.Temperature, Before: result.Before, After: result.After}})
 	if err != nil {
 		return nil, err
 	}
-	return &Result{*result, before, after}, nil
+	result.Result = *finished
+	return result, nil
 }
 
-// asAll is the place of a tally in summary.json, nil of none.
-func asAll(t *Tally) any {
-	if t == nil {
-		return nil
-	}
-	return map[string]any{"all": t}
+// head is the first line of a summary.
+func (l *loop) head(t *train.Trainer) string {
+	return fmt.Sprintf("%s: %s of %d prompts with %d completions each, from %d training prompts, engine %s.\n", l.Title,
+		recipe.Count(t.Step(), "step"), l.set.GRPO.Prompts, l.set.GRPO.GroupSize, len(l.questions[ci.Train]), l.Engine.Name)
 }
 
-// table shows a test split before and after training, and says what the intervals prove.
-func (t *training) table(before, after *Tally) string {
-	text := Row("", "before", "after") + Row("mean reward", MeanCell(&before.Reward), MeanCell(&after.Reward))
-	if len(before.Rewards) > 1 {
-		for _, kind := range t.o.Reward.Kinds() {
-			b, a := before.Rewards[kind], after.Rewards[kind]
-			text += Row("  "+kind, MeanCell(&b), MeanCell(&a))
-		}
-	}
-	text += Row("tokens", MeanCell(&before.Length), MeanCell(&after.Length))
-	if n := max(before.Unscored, after.Unscored); n > 0 {
-		text += fmt.Sprintf("Without a reward, and left out: %d answers before, %d after.\n", before.Unscored,
-			after.Unscored)
-	}
-	return text + fmt.Sprintf("The mean reward %s.\n", Direction(OfMean(&before.Reward), OfMean(&after.Reward)))
-}
+// Sweeps are those of grpo.
+var Sweeps = sweeps(Spec, Run, "seed=1,2,3", (*Options).tests, "reward", "tokens")
 
-// Runs are the sweeps of the command.
-var Runs = recipe.NewSweeps(recipe.Sweeps[Options]{Spec: Spec, Example: "seed=1,2,3", Split: "test",
-	Columns: []string{"reward", "tokens"},
-	Tested:  func(o *Options) bool { return o.Data.HasTest() },
-	Run: func(ctx context.Context, o Options, r run.Reporter) error {
-		_, err := Run(ctx, o, r)
-		return err
-	}})
+// CISweeps are those of ci-rl.
+var CISweeps = sweeps(CISpec, RunCI, "reward.restricted_weight=0.5,1,2", (*CI).tests, "integrity", "utility", "complete",
+	"reward")
+
+func (o *Options) tests() bool { return o.Data.HasTest() }
+func (o *CI) tests() bool      { return o.Data.HasTest() }
+
+func sweeps[O any](spec *config.Spec[O], r func(context.Context, O, run.Reporter) (*Result, error), example string,
+	tested func(*O) bool, columns ...string) *recipe.Sweeps[O] {
+	return recipe.NewSweeps(recipe.Sweeps[O]{Spec: spec, Example: example, Split: "test", Columns: columns, Tested: tested,
+		Run: func(ctx context.Context, o O, reporter run.Reporter) error {
+			_, err := r(ctx, o, reporter)
+			return err
+		}})
+}

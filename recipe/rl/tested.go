@@ -2,89 +2,120 @@ package rl
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
 	"fmt"
 
+	"github.com/posttrain/posttrain/ask"
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/run"
-	"github.com/posttrain/posttrain/train"
 )
 
-// Draws makes the draws of a test other ones than those of the same seed elsewhere.
-const Draws = 0x74657374
+// testDraws makes the draws of a test other ones than those of the same seed elsewhere.
+const testDraws = 0x74657374
 
-// Test measures a test split before and after training; T is an answer with its score. The draws follow from the seed
-// and the prompt's place alone, so before and after differ by the weights, not by luck.
-type Test[T any] struct {
-	Loop *Loop
-	Size int                                                             // prompts; 0: no test
-	Ask  func(ctx context.Context, tick func(done int)) ([]T, error)     // all prompts, of the present weights
-	Row  func(T) any                                                     // an answer's line in the run folder
-	Read func(i int, line []byte) (answer T, ofThisTest bool, err error) // the answer to prompt i of a line
+// testBefore measures the test split with the model before training, or takes the measurement from the folder of a run
+// that is continued. The draws follow from the seed and the prompt's place alone, so before and after differ by the
+// weights, not by luck.
+func (l *loop) testBefore(ctx context.Context) ([]eval.Row, error) {
+	rows, err := l.stored(run.TestBeforeName)
+	if err != nil || len(rows) > 0 {
+		return rows, err
+	}
+	return l.test(ctx, run.TestBeforeName, "before", "", "nothing was trained yet")
 }
 
-// Around measures, trains to the last step, and measures with the best model.
-func (t Test[T]) Around(ctx context.Context, trainer *train.Trainer) (before, after []T, best *run.Best, err error) {
-	if before, err = t.before(ctx); err == nil {
-		best, err = t.Loop.Learn(ctx, trainer)
+// testAfter measures the test split with the best model.
+func (l *loop) testAfter(ctx context.Context, best *run.Best) ([]eval.Row, error) {
+	weights := "the last step"
+	if best != nil {
+		weights = fmt.Sprintf("step %d", best.Step)
 	}
-	if err == nil {
-		kind := t.Loop.Kind()
-		done := fmt.Sprintf("the %s is in %s", kind, t.Loop.Folder.Path(kind))
-		after, err = t.measure(ctx, run.TestAfterName, "after", done)
-	}
-	return before, after, best, err
-}
-
-// before measures with the model before training, or takes the measurement from the folder of a run that is continued.
-func (t Test[T]) before(ctx context.Context) ([]T, error) {
-	answers, err := t.stored(run.TestBeforeName)
-	if err != nil {
-		return nil, err
-	}
-	if len(answers) > 0 {
-		t.Loop.Say("test before training: taken from %s", t.Loop.Folder.Path(run.TestBeforeName))
-		return answers, nil
-	}
-	return t.measure(ctx, run.TestBeforeName, "before", "nothing was trained yet")
+	return l.test(ctx, run.TestAfterName, "after", weights, fmt.Sprintf("the %s is in %s", l.Kind(), l.Folder.Path(l.Kind())))
 }
 
 // stored reads a measurement of this very test split; it is empty where there is no file.
-func (t Test[T]) stored(name string) (answers []T, err error) {
-	same := true
-	err = t.Loop.Folder.ReadLines(name, func(text []byte) error {
-		if same = same && len(answers) < t.Size; !same {
+func (l *loop) stored(name string) (rows []eval.Row, err error) {
+	test, same := l.questions[ci.Test], true
+	err = l.Folder.ReadLines(name, func(text []byte) error {
+		var row eval.Row
+		if same = same && len(rows) < len(test); !same {
 			return nil
 		}
-		answer, ofThisTest, err := t.Read(len(answers), text)
-		answers, same = append(answers, answer), ofThisTest
+		err := json.Unmarshal(text, &row)
+		same = l.isOf(row, &test[len(rows)])
+		rows = append(rows, row)
 		return err
 	})
-	if err != nil || same && len(answers) == 0 {
+	if err != nil || same && len(rows) == 0 {
 		return nil, err
 	}
-	if !same || len(answers) != t.Size {
+	if !same || len(rows) != len(test) {
 		return nil, fmt.Errorf("%s: the test data is not what the run was started with: start a new run with --out DIR",
-			t.Loop.Folder.Path(name))
+			l.Folder.Path(name))
 	}
-	return answers, nil
+	l.Say("test before training: taken from %s", l.Folder.Path(name))
+	return rows, nil
 }
 
-func (t Test[T]) measure(ctx context.Context, name, when, done string) ([]T, error) {
-	if t.Size == 0 {
+// isOf says that a row is an answer to a question.
+func (l *loop) isOf(row eval.Row, q *ask.Question) bool {
+	return row.Item == q.Source && row.Prompt.Equal(promptOf(q))
+}
+
+// promptOf is a question's prompt as rows have it: an item's as plain text, without the chat template.
+func promptOf(q *ask.Question) data.Text {
+	if n := len(q.Prompt.Messages); q.Item != nil && n > 0 {
+		return data.Text{Plain: q.Prompt.Messages[n-1].Content}
+	}
+	return q.Prompt
+}
+
+// test answers the test split with the present weights, and writes the rows. What an interrupted run has answered with
+// these weights is kept, and continues; done says what the run has come to.
+func (l *loop) test(ctx context.Context, name, when, weights, done string) ([]eval.Row, error) {
+	test := l.questions[ci.Test]
+	if len(test) == 0 {
 		return nil, nil
 	}
-	t.Loop.Say("test of %d prompts %s training", t.Size, when)
-	bar := t.Loop.Progress("prompt", 0, t.Size)
-	defer bar.Close()
-	answers, err := t.Ask(ctx, func(done int) { bar.Step(done, nil) })
+	l.Say("test of %d prompts %s training", len(test), when)
+	rs := l.rollouts()
+	questions := rs.ForTest(test, l.Seed^testDraws)
+	l.task.seed(questions, l.Seed^testDraws)
+	path := l.Folder.Path("answers-" + name)
+	kept, err := ask.Keep[eval.Row](path, identify(questions, weights), len(questions), "")
+	if err != nil {
+		return nil, err
+	}
+	err = kept.Fill(ctx, l, "prompt", ask.AtOnce(1), func(ctx context.Context, from, to int) (rows []eval.Row, err error) {
+		answers, err := rs.Answer(ctx, questions[from:to])
+		for i := range answers {
+			rows = append(rows, l.task.row(&answers[i]))
+		}
+		return rows, err
+	})
 	if err != nil && ctx.Err() != nil {
-		return nil, t.Loop.StopError("during the test %s training; %s", when, done)
+		return nil, l.StopError("during the test %s training; %s", when, done)
 	}
 	if err != nil {
-		return nil, t.Loop.sayResume(fmt.Errorf("test %s training: %w", when, err))
+		return nil, l.sayResume(fmt.Errorf("test %s training: %w", when, err))
 	}
-	rows := make([]any, len(answers))
-	for i, a := range answers {
-		rows[i] = t.Row(a)
+	lines := make([]any, len(kept.Done))
+	for i, row := range kept.Done {
+		lines[i] = row
 	}
-	return answers, t.Loop.Folder.WriteLines(name, rows...)
+	return kept.Done, errors.Join(l.Folder.WriteLines(name, lines...), kept.Remove())
+}
+
+// identify is a hash of what the answers of a test depend on.
+func identify(questions []ask.Question, weights string) string {
+	h := sha256.New()
+	fmt.Fprintln(h, weights)
+	for _, q := range questions {
+		fmt.Fprintln(h, q.Tokens, q.Target, q.Seed, q.Sampling)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)[:16])
 }

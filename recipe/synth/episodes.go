@@ -9,7 +9,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/recipe/rl"
 	"github.com/posttrain/posttrain/rollout/agent"
 	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/tokenizer"
@@ -28,7 +28,7 @@ func (o *Options) needsModel() bool { return o.Agent == "tools" && o.Write != "i
 
 // validateEpisodes refuses norms that a model cannot write, and calls that no template writes.
 func (o *Options) validateEpisodes(g *config.Given) {
-	if o.writes() && o.Policy == cirl.Drawn {
+	if o.writes() && o.Policy == rl.Drawn {
 		g.Fault("policy", "policy drawn: templates alone draw norms, and a model writes items: want item")
 	}
 	if o.needsModel() && o.Model == "" {
@@ -83,7 +83,7 @@ func (o *Options) demonstration(form agent.Form, t *tokenizer.Tokenizer, item *c
 	} else {
 		turns = slices.Insert(turns, 0, ci.Turn{Tool: "find", Arguments: data.Object{}})
 	}
-	state, said := cirl.State(item, kind), make([]string, len(turns))
+	state, said := rl.State(item, kind), make([]string, len(turns))
 	for i, turn := range turns {
 		var arguments json.RawMessage
 		if arguments, err = data.Marshal(turn.Arguments); err == nil {

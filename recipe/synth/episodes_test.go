@@ -17,7 +17,7 @@ import (
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
-	"github.com/posttrain/posttrain/recipe/cirl"
+	"github.com/posttrain/posttrain/recipe/rl"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout/agent"
 	"github.com/posttrain/posttrain/tokenizer"
@@ -130,7 +130,7 @@ func TestEpisodesAreLearnt(t *testing.T) {
 		for _, ids := range said {
 			texts = append(texts, tok.Decode(ids, false))
 		}
-		state := cirl.State(&item, ci.PromptPlain)
+		state := rl.State(&item, ci.PromptPlain)
 		_, _, over, err := agent.Conversation{Messages: d.Prompt.Messages, Form: form, Encoder: e,
 			Open: func() agent.Environment { return state }}.Follow(texts)
 		last := d.Completion.Messages[len(d.Completion.Messages)-1].Content

@@ -20,8 +20,8 @@ import (
 	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/run"
-	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/metered"
+	"github.com/posttrain/posttrain/rollout/remote"
 )
 
 // writerName is what errors and messages call the model.
@@ -205,7 +205,7 @@ func (m *model) structured(ctx context.Context, messages []data.Message, schema 
 		return reply.Text, err
 	}
 	reply, err := m.client.Structured(ctx, messages, schema)
-	refused, ok := errors.AsType[*rollout.RemoteError](err)
+	refused, ok := errors.AsType[*remote.Error](err)
 	if !ok || refused.Status != http.StatusBadRequest && refused.Status != http.StatusUnprocessableEntity {
 		return reply.Text, err
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/recipe/cirl"
-	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/recipe/rl"
+	"github.com/posttrain/posttrain/rollout/remote"
 )
 
 // The files of a run's folder, beside its config and, of a model, its replies.
@@ -87,7 +87,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 // items are synthetic scenarios.
 func (o *Options) items() []ci.Item {
 	switch {
-	case o.Policy == cirl.Drawn:
+	case o.Policy == rl.Drawn:
 		return ci.SynthesizeNorms(o.N, o.Seed, o.HeldOut)
 	case o.HeldOut:
 		return ci.SynthesizeHeldOut(o.N, o.Seed)
@@ -192,7 +192,7 @@ func (w *writing) write(ctx context.Context, m *model) error {
 	defer bar.Close()
 	done := make(chan int, len(w.seeds))
 	// Twice as many callers keep the server busy while replies go to disk.
-	err := rollout.InParallel(ctx, 2*w.o.Writer.Parallel-1, len(w.seeds), func(ctx context.Context, i int) (err error) {
+	err := remote.InParallel(ctx, 2*w.o.Writer.Parallel-1, len(w.seeds), func(ctx context.Context, i int) (err error) {
 		s := w.seeds[i]
 		if w.sketches[i], w.asked[i], err = m.vignettes(ctx, s); err != nil {
 			return err

@@ -17,13 +17,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
 
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/rollout/metered"
 )
 
 // speaker answers as a model would that follows the built-in prompts. Its tasks are named after the order: "task 3-2".
@@ -127,7 +127,7 @@ func options(t *testing.T, url string, n int) Options {
 // rowsOf reads a file of JSON lines.
 func rowsOf[T any](t *testing.T, o Options, name string) []T {
 	t.Helper()
-	rows, err := metered.ReadJournal[T](filepath.Join(o.Out, name))
+	rows, err := run.ReadJournal[T](filepath.Join(o.Out, name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,26 +6,28 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/remote"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
 // asked is a conversation of a form. Each time that it is followed the environment begins again.
 func asked(form Form, env *recorder) Conversation {
-	return Conversation{Messages: Prompt(form, ask, env), Name: "x", Form: form, Open: func() Environment {
+	return Conversation{Messages: Prompt(form, asks, env), Name: "x", Form: form, Open: func() Environment {
 		env.heard, env.calls = nil, nil
 		return env
 	}}
 }
 
 // hold asks a chat for messages until the environment ends the conversation, or it has turns of them.
-func hold(t *testing.T, chat rollout.Chat, c Conversation, turns int) (messages []data.Message, said []string, over bool) {
+func hold(t *testing.T, chat ask.Model, c Conversation, turns int) (messages []data.Message, said []string, over bool) {
 	t.Helper()
 	for messages = c.Messages; len(said) < turns && !over; {
-		answers, err := chat.Answer(t.Context(), []rollout.Conversation{{Messages: messages, Sampling: rollout.Sampling{
-			MaxNew: 5, Temperature: 1, Stop: c.Form.Stop()}}})
+		answers, err := chat.Answer(t.Context(), []ask.Question{{Prompt: data.Text{Messages: messages},
+			Sampling: rollout.Sampling{MaxNew: 5, Temperature: 1, Stop: c.Form.Stop()}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +76,7 @@ func TestFollow(t *testing.T) {
 func TestFollowLocally(t *testing.T) {
 	e := load(t, "llama3-newer", tokenizer.ChatOptions{})
 	s, _ := sampler(t, e)
-	local := &rollout.Local{Sampler: s, Encoder: e}
+	local := &ask.Local{Sampler: s, Encoder: e}
 	c := asked(Llama3, &recorder{tools: lookTools, results: []string{"a tree that is rather tall"}})
 	c.Encoder = e
 	if messages, said, over := hold(t, local, c, 3); over || len(said) != 3 || len(messages) != 7 {
@@ -121,7 +123,7 @@ func TestFollowWithAServer(t *testing.T) {
 		}
 		return native[min(len(last.Messages)/2, 1)]
 	}})
-	chat, err := rollout.NewRemote(rollout.RemoteOptions{BaseURL: server.URL, Model: "m", Retries: -1})
+	chat, err := remote.New(remote.Options{BaseURL: server.URL, Model: "m", Retries: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

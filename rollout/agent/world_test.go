@@ -11,6 +11,7 @@ import (
 
 	"github.com/gomlx/compute"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
@@ -25,7 +26,7 @@ import (
 const lookTools = `[{"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": ` +
 	`{"type": "object", "properties": {"at": {"type": "string", "description": "What?"}}}}}]`
 
-var ask = []data.Message{{Role: "user", Content: "What is there?"}}
+var asks = []data.Message{{Role: "user", Content: "What is there?"}}
 
 // callOf is a call as models write it, by form.
 var callOf = map[Form]string{
@@ -77,7 +78,7 @@ func TestEpisodes(t *testing.T) {
 		for i := range 4 {
 			open := func() rollout.World {
 				env := &recorder{tools: lookTools, results: []string{"a tree", "a house"}, over: 2 + i%2}
-				return acting{&World{Encoder: e, Form: form, Environment: env, Messages: Prompt(form, ask, env), Name: "x"}}
+				return acting{&World{Encoder: e, Form: form, Environment: env, Messages: Prompt(form, asks, env), Name: "x"}}
 			}
 			prompt, err := open().(acting).prompt()
 			if err != nil {
@@ -168,7 +169,7 @@ func TestReplies(t *testing.T) {
 			e = bare(t)
 		}
 		env := &recorder{tools: lookTools, results: []string{"A", "B"}}
-		w := &World{Encoder: e, Form: c.form, Environment: env, Messages: Prompt(c.form, ask, env), Name: "x"}
+		w := &World{Encoder: e, Form: c.form, Environment: env, Messages: Prompt(c.form, asks, env), Name: "x"}
 		if form, err := FormOf(e.Tokenizer); err != nil || c.form != Text && form != c.form {
 			t.Errorf("form %s, %v, want %s", form, err, c.form)
 		}
@@ -213,34 +214,34 @@ func bare(t *testing.T) *batch.Encoder {
 func TestFaults(t *testing.T) {
 	e := load(t, "qwen2-older", tokenizer.ChatOptions{})
 	env := &recorder{tools: lookTools, results: []string{"A"}, fails: errors.New("the mailbox is shut")}
-	w := &World{Encoder: e, Form: Hermes, Environment: env, Messages: Prompt(Hermes, ask, env), Name: "items.jsonl:3"}
+	w := &World{Encoder: e, Form: Hermes, Environment: env, Messages: Prompt(Hermes, asks, env), Name: "items.jsonl:3"}
 	_, err := w.Reply(rollout.Completion{Text: callOf[Hermes]})
 	expect.Error(t, err, "items.jsonl:3, message 1: the environment fails: the mailbox is shut")
-	_, _, _, err = Conversation{Messages: ask, Name: "items.jsonl:3", Form: Text,
+	_, _, _, err = Conversation{Messages: asks, Name: "items.jsonl:3", Form: Text,
 		Open: func() Environment { return env }}.Follow([]string{"Hello."})
 	expect.Error(t, err, "items.jsonl:3, message 1: the environment fails: the mailbox is shut")
 
 	lost := load(t, "qwen2-older", tokenizer.ChatOptions{Template: "{% if tools %}t{% endif %}{{ messages[0].content }}"})
-	w = &World{Encoder: lost, Form: Hermes, Environment: &recorder{results: []string{"A"}}, Messages: ask, Name: "x"}
+	w = &World{Encoder: lost, Form: Hermes, Environment: &recorder{results: []string{"A"}}, Messages: asks, Name: "x"}
 	_, err = w.Reply(rollout.Completion{Text: callOf[Hermes]})
 	expect.Error(t, err, "x, message 1: the chat template does not write what a model says")
 	_, err = FormOf(lost.Tokenizer)
 	expect.Error(t, err, `the chat template writes a tool call as "": want a template with calls of the form`)
 }
 
-// scripted answers turn after turn, each conversation alike, and then with the last answer again.
+// scripted answers turn after turn, each question alike, and then with the last answer again.
 type scripted []string
 
-func (s scripted) Answer(_ context.Context, cs []rollout.Conversation) ([][]rollout.Answer, error) {
-	var all [][]rollout.Answer
-	for _, c := range cs {
+func (s scripted) Answer(_ context.Context, questions []ask.Question) ([][]ask.Answer, error) {
+	var all [][]ask.Answer
+	for _, q := range questions {
 		turn := 0
-		for _, m := range c.Messages {
+		for _, m := range q.Prompt.Messages {
 			if m.Role == "assistant" {
 				turn++
 			}
 		}
-		all = append(all, []rollout.Answer{{Text: s[min(turn, len(s)-1)], Tokens: 2, Reason: rollout.EOS}})
+		all = append(all, []ask.Answer{{Completion: rollout.Completion{Text: s[min(turn, len(s)-1)], Reason: rollout.EOS}}})
 	}
 	return all, nil
 }
@@ -248,7 +249,7 @@ func (s scripted) Answer(_ context.Context, cs []rollout.Conversation) ([][]roll
 // TestPrompt: tools are the template's, or described.
 func TestPrompt(t *testing.T) {
 	env := &recorder{tools: lookTools}
-	if got := Prompt(Hermes, ask, env); got[0].Tools != lookTools || got[0].Content != ask[0].Content || ask[0].Tools != "" {
+	if got := Prompt(Hermes, asks, env); got[0].Tools != lookTools || got[0].Content != asks[0].Content || asks[0].Tools != "" {
 		t.Errorf("%+v", got)
 	}
 	const described = "You have these tools:\n- look: Looks. Input: {\"at\": {\"type\": \"string\", \"description\": \"What?\"}}\n"

@@ -17,6 +17,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/remote"
 )
 
 // Policy is the model that learns.
@@ -54,7 +55,7 @@ type Fleet struct {
 
 // server is one of a fleet. Its fields are guarded by the fleet's lock.
 type server struct {
-	*rollout.Remote
+	*remote.Client
 	address string
 	busy    int      // requests under way
 	has     []string // names of the weights that it surely has, oldest first
@@ -79,13 +80,13 @@ func New(o Options, p Policy, c *model.Config, d rollout.Decoder, warn func(form
 		f.warn = func(string, ...any) {}
 	}
 	for _, address := range o.URLs {
-		r, err := rollout.NewRemote(rollout.RemoteOptions{BaseURL: root(address), Model: "policy",
+		r, err := remote.New(remote.Options{BaseURL: root(address), Model: "policy",
 			Key: o.Key, KeyName: KeyVariable,
 			Parallel: o.Parallel, Timeout: o.Timeout, Retries: cmp.Or(o.Retries, 2), Wait: cmp.Or(o.Wait, time.Second)})
 		if err != nil {
 			return nil, err
 		}
-		f.servers = append(f.servers, &server{Remote: r, address: root(address)})
+		f.servers = append(f.servers, &server{Client: r, address: root(address)})
 	}
 	return f, nil
 }
@@ -150,7 +151,7 @@ func (f *Fleet) answerAll(ctx context.Context, w written, requests []rollout.Req
 		defer f.mu.Unlock()
 		f.free.Broadcast()
 	})()
-	return rollout.InParallel(ctx, f.options.Parallel*len(f.servers), len(open), func(ctx context.Context, k int) error {
+	return remote.InParallel(ctx, f.options.Parallel*len(f.servers), len(open), func(ctx context.Context, k int) error {
 		c, err := f.answer(ctx, w, requests[open[k]])
 		if err != nil {
 			cancel(fmt.Errorf("request %d: %w", open[k], err))
@@ -169,15 +170,15 @@ func (f *Fleet) answer(ctx context.Context, w written, r rollout.Request) (rollo
 			return rollout.Completion{}, context.Cause(ctx)
 		}
 		c, err := f.ask(ctx, s, w, r)
-		failed, remote := errors.AsType[*rollout.RemoteError](err)
+		failed, ofServer := errors.AsType[*remote.Error](err)
 		switch {
 		case err == nil || ctx.Err() != nil:
 			f.giveBack(s, nil)
 			return c, context.Cause(ctx)
-		case !remote:
+		case !ofServer:
 			f.giveBack(s, nil)
 			return c, fmt.Errorf("%s: %w", s.address, err)
-		case failed.Kind == rollout.Refused || failed.Kind == rollout.Filtered:
+		case failed.Kind == remote.Refused || failed.Kind == remote.Filtered:
 			f.giveBack(s, nil)
 			f.mu.Lock()
 			f.refusal = err
@@ -189,7 +190,7 @@ func (f *Fleet) answer(ctx context.Context, w written, r rollout.Request) (rollo
 	}
 }
 
-// ask asks one server. An error that is no [*rollout.RemoteError] is the reply's.
+// ask asks one server. An error that is no [*remote.Error] is the reply's.
 func (f *Fleet) ask(ctx context.Context, s *server, w written, r rollout.Request) (rollout.Completion, error) {
 	if r.StopTokens == nil { // servers may have other ones
 		for _, id := range f.config.EOS {
@@ -199,7 +200,7 @@ func (f *Fleet) ask(ctx context.Context, s *server, w written, r rollout.Request
 	path, body := f.protocol.ask(r, w.name)
 	var text json.RawMessage
 	err := s.Exchange(ctx, path, body, &text)
-	if failed, ok := errors.AsType[*rollout.RemoteError](err); ok && failed.Status == http.StatusNotFound {
+	if failed, ok := errors.AsType[*remote.Error](err); ok && failed.Status == http.StatusNotFound {
 		err = s.Fail("it has no weights %s any more", w.name) // as one that was started anew
 	}
 	if err != nil {

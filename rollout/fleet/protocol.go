@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/remote"
 )
 
 // protocol is how an engine is given weights and asked for a completion.
@@ -110,7 +111,7 @@ func (vllm) read(text json.RawMessage) ([]int32, []float32, string, error) {
 func (vllm) give(ctx context.Context, s *server, w written) error {
 	adapter := map[string]any{"lora_name": w.name, "lora_path": w.folder}
 	refused := s.Exchange(ctx, "/v1/load_lora_adapter", adapter, nil)
-	failed, ok := errors.AsType[*rollout.RemoteError](refused)
+	failed, ok := errors.AsType[*remote.Error](refused)
 	if refused != nil && (!ok || failed.Status != http.StatusBadRequest) { // 400 where it has the name already
 		return s.offers(refused, "takes no adapters: start vLLM with --enable-lora and "+
 			"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
@@ -131,7 +132,7 @@ func (vllm) give(ctx context.Context, s *server, w written) error {
 // drop ignores names that the server does not have, as one that was started anew.
 func (vllm) drop(ctx context.Context, s *server, name string) error {
 	err := s.Exchange(ctx, "/v1/unload_lora_adapter", map[string]any{"lora_name": name}, nil)
-	if failed, ok := errors.AsType[*rollout.RemoteError](err); ok && failed.Status == http.StatusNotFound {
+	if failed, ok := errors.AsType[*remote.Error](err); ok && failed.Status == http.StatusNotFound {
 		return nil
 	}
 	return err
@@ -141,7 +142,7 @@ func (vllm) holds() int { return 2 }
 
 // offers explains an endpoint that is not there, or not allowed.
 func (s *server) offers(err error, otherwise string) error {
-	failed, ok := errors.AsType[*rollout.RemoteError](err)
+	failed, ok := errors.AsType[*remote.Error](err)
 	if ok && (failed.Status == http.StatusNotFound || failed.Status == http.StatusForbidden) {
 		return s.Fail("the server %s, or posttrain serve with --weight-updates (%d %s)", otherwise, failed.Status,
 			http.StatusText(failed.Status))

@@ -12,6 +12,7 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/embedded"
@@ -287,8 +288,8 @@ func release(m *model.Model) {
 }
 
 // Chat lets the model answer conversations; tick gets the number of those answered and may be nil.
-func (m *Model) Chat(tick func(done int)) *rollout.Local {
-	return &rollout.Local{Sampler: m.Sampler, Encoder: &batch.Encoder{Tokenizer: m.Tokenizer}, Tick: tick}
+func (m *Model) Chat(tick func(done int)) *ask.Local {
+	return &ask.Local{Sampler: m.Sampler, Encoder: &batch.Encoder{Tokenizer: m.Tokenizer}, Tick: tick}
 }
 
 // Close frees the weights and the engine, or what an adapter added to them.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/testkit"
@@ -12,6 +13,12 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
 )
+
+// hello is a question whose answer has so many tokens at most.
+func hello(most int) ask.Question {
+	return ask.Question{Prompt: data.Text{Messages: []data.Message{{Role: "user", Content: "Hello"}}},
+		Sampling: rollout.Sampling{MaxNew: most}}
+}
 
 func TestOpenAnswers(t *testing.T) {
 	m, err := local.Open("go", embedded.Name)
@@ -22,11 +29,8 @@ func TestOpenAnswers(t *testing.T) {
 	if m.Model.Params[0].Data != nil {
 		t.Error("the host keeps a copy of the weights that the engine has")
 	}
-	ask := rollout.Conversation{
-		Messages: []data.Message{{Role: "user", Content: "Hello"}}, Sampling: rollout.Sampling{MaxNew: 3},
-	}
-	done := 0
-	answers, err := m.Chat(func(n int) { done = n }).Answer(t.Context(), []rollout.Conversation{ask, ask})
+	q, done := hello(3), 0
+	answers, err := m.Chat(func(n int) { done = n }).Answer(t.Context(), []ask.Question{q, q})
 	if err != nil || done != 2 || len(answers) != 2 || answers[0][0].Text != answers[1][0].Text {
 		t.Errorf("%v, %d done: %+v", err, done, answers)
 	}
@@ -60,9 +64,7 @@ func TestRewardModelsDoNotAnswer(t *testing.T) {
 // answer is what the model says now.
 func answer(t *testing.T, m *local.Model) string {
 	t.Helper()
-	ask := rollout.Conversation{Messages: []data.Message{{Role: "user", Content: "Hello"}},
-		Sampling: rollout.Sampling{MaxNew: 12}}
-	answers, err := m.Chat(nil).Answer(t.Context(), []rollout.Conversation{ask})
+	answers, err := m.Chat(nil).Answer(t.Context(), []ask.Question{hello(12)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/internal/testkit"
-	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/remote"
 )
 
 // BenchmarkJudge asks the questions of PrivacyLens's 493 cases, with prompts of their length, of a judge that answers
@@ -31,7 +31,7 @@ func BenchmarkJudge(b *testing.B) {
 		var done int
 		var early, most int64
 		begin := time.Now()
-		err := rollout.InParallel(b.Context(), parallel, n, func(ctx context.Context, i int) error {
+		err := remote.InParallel(b.Context(), parallel, n, func(ctx context.Context, i int) error {
 			_, err := c.Ask(ctx, long+question(i))
 			mu.Lock()
 			defer mu.Unlock()

@@ -10,9 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/internal/testkit"
-
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/remote"
 )
 
 // TestBudgetOfRequests: the budget is never exceeded, retries included; its error is one line; further runs continue
@@ -61,7 +62,7 @@ func TestBudgetOfCost(t *testing.T) {
 		o.Parallel, o.MaxTokens, o.PromptPrice, o.CompletionPrice, o.MaxCost = 4, 10, 1e4, 2e4, 10
 	})
 	// A request costs 60/100 + 5/50 = 0.7; before, 115/100 + 10/50 = 1.35 is set aside.
-	err := rollout.InParallel(t.Context(), 4, 100, func(ctx context.Context, i int) error {
+	err := remote.InParallel(t.Context(), 4, 100, func(ctx context.Context, i int) error {
 		_, err := c.Ask(ctx, fmt.Sprintf("%s%02d", prompt, i))
 		return err
 	})
@@ -79,14 +80,14 @@ func TestBudgetOfCost(t *testing.T) {
 // TestLostRepliesCost: a reply that may have been made costs the guess; a refused one costs nothing.
 func TestLostRepliesCost(t *testing.T) {
 	for _, c := range []struct {
-		kind rollout.Failure
+		kind remote.Failure
 		want float64
-	}{{rollout.Lost, 21}, {rollout.Foreign, 21}, {rollout.Busy, 0}, {rollout.Unreachable, 0}} {
+	}{{remote.Lost, 21}, {remote.Foreign, 21}, {remote.Busy, 0}, {remote.Unreachable, 0}} {
 		o := Options{Model: "m", MaxTokens: 4, PromptPrice: 1e6, CompletionPrice: 1e6, Retries: -1}
 		o.setDefaults()
 		client := newClient(o)
-		client.send = func(context.Context, chat, int) (rollout.Answer, rollout.Usage, error) {
-			return rollout.Answer{}, rollout.Usage{}, &rollout.RemoteError{Kind: c.kind}
+		client.send = func(context.Context, chat, int) (ask.Answer, ask.Usage, error) {
+			return ask.Answer{}, ask.Usage{}, &remote.Error{Kind: c.kind}
 		}
 		if _, err := client.Ask(t.Context(), "abc"); err == nil || client.Stats().Cost != c.want {
 			t.Errorf("kind %d: %v, cost %v, want %v", c.kind, err, client.Stats().Cost, c.want)
@@ -95,14 +96,14 @@ func TestLostRepliesCost(t *testing.T) {
 }
 
 // bubble runs a client with a synthetic clock and this answer to every try.
-func bubble(t *testing.T, o Options, send func(tries int) (rollout.Usage, error), test func(t *testing.T, c *Client)) {
+func bubble(t *testing.T, o Options, send func(tries int) (ask.Usage, error), test func(t *testing.T, c *Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		o.Model = "m"
 		o.setDefaults()
 		c := newClient(o)
-		c.send = func(_ context.Context, _ chat, tries int) (rollout.Answer, rollout.Usage, error) {
+		c.send = func(_ context.Context, _ chat, tries int) (ask.Answer, ask.Usage, error) {
 			u, err := send(tries)
-			return rollout.Answer{Text: "yes"}, u, err
+			return ask.Answer{Completion: rollout.Completion{Text: "yes"}}, u, err
 		}
 		test(t, c)
 		c.Close()
@@ -112,7 +113,7 @@ func bubble(t *testing.T, o Options, send func(tries int) (rollout.Usage, error)
 // TestRequestsPerMinute: requests are evenly spaced from the first one on.
 func TestRequestsPerMinute(t *testing.T) {
 	bubble(t, Options{RequestsPerMinute: 120, Parallel: 10},
-		func(int) (rollout.Usage, error) { return rollout.Usage{}, nil }, func(t *testing.T, c *Client) {
+		func(int) (ask.Usage, error) { return ask.Usage{}, nil }, func(t *testing.T, c *Client) {
 			begin := time.Now()
 			if err := askMany(t.Context(), c, 241); err != nil {
 				t.Error(err)
@@ -124,7 +125,7 @@ func TestRequestsPerMinute(t *testing.T) {
 }
 
 func askMany(ctx context.Context, c *Client, n int) error {
-	return rollout.InParallel(ctx, c.options.Parallel, n, func(ctx context.Context, i int) error {
+	return remote.InParallel(ctx, c.options.Parallel, n, func(ctx context.Context, i int) error {
 		_, err := c.Ask(ctx, fmt.Sprintf("%252d", i))
 		return err
 	})
@@ -134,13 +135,13 @@ func askMany(ctx context.Context, c *Client, n int) error {
 func TestBackoff(t *testing.T) {
 	var began time.Time
 	var waits []time.Duration
-	asked := rollout.RemoteError{Kind: rollout.Busy}
-	send := func(int) (rollout.Usage, error) {
+	asked := remote.Error{Kind: remote.Busy}
+	send := func(int) (ask.Usage, error) {
 		if !began.IsZero() {
 			waits = append(waits, time.Since(began))
 		}
 		began = time.Now()
-		return rollout.Usage{}, &asked
+		return ask.Usage{}, &asked
 	}
 	for _, asked.Wait = range []time.Duration{0, 90 * time.Second} {
 		began, waits = time.Time{}, nil
@@ -164,12 +165,12 @@ func TestBackoff(t *testing.T) {
 // TestWaitsEnd: waiting for a limit, a place, the next try or the budget ends at once with the context and gives
 // back what it held.
 func TestWaitsEnd(t *testing.T) {
-	busy := func(int) (rollout.Usage, error) { return rollout.Usage{}, &rollout.RemoteError{Kind: rollout.Busy} }
-	slow := func(int) (rollout.Usage, error) { time.Sleep(time.Hour); return rollout.Usage{}, nil }
-	fine := func(int) (rollout.Usage, error) { return rollout.Usage{}, nil }
+	busy := func(int) (ask.Usage, error) { return ask.Usage{}, &remote.Error{Kind: remote.Busy} }
+	slow := func(int) (ask.Usage, error) { time.Sleep(time.Hour); return ask.Usage{}, nil }
+	fine := func(int) (ask.Usage, error) { return ask.Usage{}, nil }
 	for name, c := range map[string]struct {
 		o    Options
-		send func(int) (rollout.Usage, error)
+		send func(int) (ask.Usage, error)
 	}{
 		"next try":        {Options{Wait: time.Hour}, busy},
 		"place":           {Options{Parallel: 1, Grace: 2 * time.Hour}, slow},

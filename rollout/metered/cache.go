@@ -36,7 +36,7 @@ func (e *entry) answer() Reply { return Reply{e.Reply, e.Top, e.Reason == rollou
 
 // cache keeps replies in a journal, and in memory. A nil cache keeps nothing.
 type cache struct {
-	file *Journal[json.RawMessage]
+	file *run.Journal[json.RawMessage]
 
 	mu      sync.Mutex
 	replies map[string]Reply // by name
@@ -50,7 +50,7 @@ func openCache(path, server string) (*cache, error) {
 	}
 	c := &cache{replies: map[string]Reply{}}
 	var lines []json.RawMessage
-	if c.file, lines, err = OpenJournal[json.RawMessage](path); err != nil {
+	if c.file, lines, err = run.OpenJournal[json.RawMessage](path); err != nil {
 		return nil, fmt.Errorf("the cache of replies: %w", err)
 	}
 	if len(lines) == 0 {
@@ -65,7 +65,7 @@ func openCache(path, server string) (*cache, error) {
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(err, c.file.file.Close())
+		return nil, errors.Join(err, c.file.Close())
 	}
 	return c, nil
 }

@@ -11,20 +11,22 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/remote"
 )
 
 // Client asks a server's model. It is safe for concurrent use.
 type Client struct {
 	options  Options
-	send     func(ctx context.Context, q chat, tries int) (rollout.Answer, rollout.Usage, error)
+	send     func(ctx context.Context, q chat, tries int) (ask.Answer, ask.Usage, error)
 	cache    *cache // nil: replies are not kept
 	ledger   *ledger
 	requests *rate.Limiter
 	places   chan struct{} // holds one element per request under way
-	patience *rollout.Patience
+	patience *remote.Patience
 
 	open  context.Context // ends with Close: nothing more is sent
 	end   context.CancelCauseFunc
@@ -75,10 +77,10 @@ func Open(o Options) (*Client, error) {
 		return nil, o.blame(err)
 	}
 	c := newClient(o)
-	c.send = func(ctx context.Context, q chat, tries int) (rollout.Answer, rollout.Usage, error) {
-		return remote.Ask(ctx, rollout.Conversation{
+	c.send = func(ctx context.Context, q chat, tries int) (ask.Answer, ask.Usage, error) {
+		return remote.Ask(ctx, ask.Question{
 			Sampling: rollout.Sampling{Temperature: o.Temperature, MaxNew: o.MaxTokens},
-			Messages: q.messages, Schema: q.schema, TopLogprobs: o.TopLogprobs,
+			Prompt:   data.Text{Messages: q.messages}, Schema: q.schema, TopLogprobs: o.TopLogprobs,
 		}, tries)
 	}
 	if o.Cache != "" {
@@ -101,7 +103,7 @@ func newClient(o Options) *Client {
 	}
 	c := &Client{options: o, ledger: newLedger(o), requests: rate.NewLimiter(limit, 1),
 		places:   make(chan struct{}, o.Parallel),
-		patience: &rollout.Patience{Retries: o.Retries, Wait: o.Wait, Longest: longestWait, Warn: o.warn},
+		patience: &remote.Patience{Retries: o.Retries, Wait: o.Wait, Longest: longestWait, Warn: o.warn},
 		flights:  map[name]*flight{}}
 	c.open, c.end = context.WithCancelCause(context.Background())
 	c.alive, c.kill = context.WithCancelCause(context.Background())
@@ -210,7 +212,7 @@ func (c *Client) get(n name, q chat) (Reply, error) {
 			c.patience.NoteAnswer()
 			return Reply{answer.Text, top(answer), answer.Reason == rollout.Length}, c.keep(n, answer, usage)
 		}
-		failed, ok := errors.AsType[*rollout.RemoteError](err)
+		failed, ok := errors.AsType[*remote.Error](err)
 		if !ok {
 			return Reply{}, err
 		}
@@ -218,20 +220,20 @@ func (c *Client) get(n name, q chat) (Reply, error) {
 		if !again {
 			return Reply{}, c.options.blame(err)
 		}
-		if err := rollout.Pause(c.open, wait); err != nil {
+		if err := remote.Pause(c.open, wait); err != nil {
 			return Reply{}, err
 		}
 	}
 }
 
-func top(a rollout.Answer) map[string]float64 {
+func top(a ask.Answer) map[string]float64 {
 	if a.First == nil {
 		return nil
 	}
 	return a.First.Logprobs
 }
 
-func (c *Client) keep(n name, a rollout.Answer, u rollout.Usage) error {
+func (c *Client) keep(n name, a ask.Answer, u ask.Usage) error {
 	if c.cache == nil {
 		return nil
 	}
@@ -242,7 +244,7 @@ func (c *Client) keep(n name, a rollout.Answer, u rollout.Usage) error {
 }
 
 // try sends one request when there is room for it. Waiting ends with Close; a request that was sent continues.
-func (c *Client) try(q chat, tries int) (answer rollout.Answer, usage rollout.Usage, err error) {
+func (c *Client) try(q chat, tries int) (answer ask.Answer, usage ask.Usage, err error) {
 	select {
 	case c.places <- struct{}{}:
 		defer func() { <-c.places }()
@@ -274,9 +276,9 @@ func (c *Client) guess(q chat) tokens {
 
 // costOf is what a request costs in tokens: the guess if the server does not say, or if its reply was lost after it may
 // have been made; nothing if the server made no reply.
-func costOf(guess tokens, usage rollout.Usage, err error) tokens {
-	failed, ok := errors.AsType[*rollout.RemoteError](err)
-	if ok && failed.Kind != rollout.Lost && failed.Kind != rollout.Foreign {
+func costOf(guess tokens, usage ask.Usage, err error) tokens {
+	failed, ok := errors.AsType[*remote.Error](err)
+	if ok && failed.Kind != remote.Lost && failed.Kind != remote.Foreign {
 		return tokens{}
 	}
 	if usage.PromptTokens+usage.CompletionTokens > 0 {

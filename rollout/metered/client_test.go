@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/internal/testkit"
-	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/remote"
 
 	"github.com/posttrain/posttrain/data"
 )
@@ -53,7 +53,7 @@ func verdict(prompt string) string { return "Answer: Yes, to <" + prompt + ">" }
 
 // judgeAll asks all questions and checks every reply.
 func judgeAll(ctx context.Context, c *Client, n int, each func(i int)) error {
-	return rollout.InParallel(ctx, c.options.Parallel, n, func(ctx context.Context, i int) error {
+	return remote.InParallel(ctx, c.options.Parallel, n, func(ctx context.Context, i int) error {
 		reply, err := c.Ask(ctx, question(i))
 		if err == nil && reply != verdict(question(i)) {
 			err = fmt.Errorf("question %d: reply %q", i, reply)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/ask"
 )
 
 // Stats are a client's counts since it was opened.
@@ -137,7 +137,7 @@ func (l *ledger) send(retry bool) {
 }
 
 // settle counts what a sent request used: the tokens paid for, and the server's own counts.
-func (l *ledger) settle(guess, used tokens, usage rollout.Usage) {
+func (l *ledger) settle(guess, used tokens, usage ask.Usage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.counts.PromptTokens += usage.PromptTokens

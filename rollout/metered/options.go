@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
-	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/remote"
 )
 
 // Options say which model is asked, how fast and at what cost.
@@ -18,9 +18,9 @@ type Options struct {
 	Model   string // as the server calls it
 	KeyName string // environment variable with the key; no key is sent if it is empty or not set
 
-	APIVersion string // of Azure OpenAI, see [rollout.Dialect]; "": another server
+	APIVersion string // of Azure OpenAI, see [remote.Dialect]; "": another server
 
-	ThinkOpened bool // the chat template opens the think block: see [rollout.Remote.Ask]
+	ThinkOpened bool // the chat template opens the think block: see [remote.Client.Ask]
 
 	Temperature float64 `yaml:"temperature" want:">=0"`
 	MaxTokens   int     `yaml:"max_tokens" want:">=0" zero:"400"` // of a reply
@@ -84,9 +84,9 @@ func (o *Options) warn(format string, args ...any) {
 }
 
 // remote makes a client that sends each request once; waits and retries are ours.
-func (o *Options) remote() (*rollout.Remote, error) {
-	return rollout.NewRemote(rollout.RemoteOptions{BaseURL: o.BaseURL, Model: o.Model, Key: os.Getenv(o.KeyName),
-		KeyName: o.KeyName, Dialect: rollout.Dialect{APIVersion: o.APIVersion}, ThinkOpened: o.ThinkOpened,
+func (o *Options) remote() (*remote.Client, error) {
+	return remote.New(remote.Options{BaseURL: o.BaseURL, Model: o.Model, Key: os.Getenv(o.KeyName),
+		KeyName: o.KeyName, Dialect: remote.Dialect{APIVersion: o.APIVersion}, ThinkOpened: o.ThinkOpened,
 		Parallel: o.Parallel, Timeout: o.Timeout, Retries: -1})
 }
 

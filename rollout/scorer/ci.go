@@ -1,8 +1,7 @@
 package scorer
 
 import (
-	"context"
-
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/reward"
 )
 
@@ -13,29 +12,26 @@ type CIOptions struct {
 	Match  string `yaml:"match" want:"substring|word" default:"substring" help:"how keywords are found:"`
 }
 
-// keywords is the contextual-integrity reward R of answers to CI items, mapped to [0, 1] by (R+1)/2.
-type keywords struct{ o reward.Options }
-
-func openCI(o CIOptions) Source {
+// openCI is the contextual-integrity reward R of answers to CI items, mapped to [0, 1] by (R+1)/2.
+func openCI(o CIOptions) ask.Judge {
 	all := reward.DefaultOptions()
 	all.Format, all.Match = o.Format, o.Match
-	return keywords{all}
+	score := Keywords(all)
+	return ask.Rule(func(q *ask.Question, text string) ask.Score {
+		s := score(q, text)
+		s.Value = reward.Unit(s.Value)
+		return s
+	})
 }
 
-// Batch is large: a score costs nothing.
-func (keywords) Batch() int   { return 4096 }
-func (keywords) Close() error { return nil }
-
-func (k keywords) Score(_ context.Context, answers []Answer) ([]Score, error) {
-	scores := make([]Score, len(answers))
-	for i, a := range answers {
-		if a.Item == nil {
-			scores[i].Why = "the reward ci scores answers to contextual-integrity items alone, and the prompt has no " +
-				"item"
-			continue
+// Keywords is the contextual-integrity reward R, in [-1, 1] with weights of 1.
+func Keywords(o reward.Options) ask.Rule {
+	return func(q *ask.Question, text string) ask.Score {
+		if q.Item == nil {
+			return ask.Score{Missing: "the reward ci scores answers to contextual-integrity items alone, and the prompt " +
+				"has no item"}
 		}
-		s := reward.Evaluate(reward.Of(a.Item), a.Response.Last(), a.Prefilled, k.o)
-		scores[i].Value = reward.Unit(s.Reward)
+		s := reward.Evaluate(reward.Of(q.Item), text, q.Thinks(), o)
+		return ask.Score{Value: s.Reward, Fault: s.Fault, Parts: s.Parts()}
 	}
-	return scores, nil
 }

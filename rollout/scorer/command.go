@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 )
 
@@ -32,7 +33,7 @@ func (program) Close() error { return nil }
 // lingering is how long a killed program's children may keep its output open.
 const lingering = time.Second
 
-func (p program) Score(ctx context.Context, answers []Answer) ([]Score, error) {
+func (p program) Score(ctx context.Context, answers []ask.Answer) ([]ask.Score, error) {
 	limited, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	cmd := exec.CommandContext(limited, p.name, p.args...)
@@ -52,7 +53,7 @@ func (p program) Score(ctx context.Context, answers []Answer) ([]Score, error) {
 			"answer", p.name, out.most)
 	case limited.Err() != nil:
 		return nil, fmt.Errorf("reward command %s: it took longer than %v for %d answers from %s on, and was ended",
-			p.name, p.timeout, len(answers), answers[0].Source)
+			p.name, p.timeout, len(answers), answers[0].To.Source)
 	case err != nil:
 		return nil, fmt.Errorf("reward command %s: %w", p.name, explain(err, string(*complaints)))
 	}
@@ -108,21 +109,22 @@ func explain(err error, complaints string) error {
 }
 
 // lines writes answers as JSON, one a line.
-func lines(answers []Answer) ([]byte, error) {
+func lines(answers []ask.Answer) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	for _, a := range answers {
+	for i := range answers {
+		a, q := &answers[i], answers[i].To
 		line := struct {
 			Prompt   any `json:"prompt"`
 			Response any `json:"response"`
 			Row      any `json:"row,omitempty"`
-		}{Prompt: value(a.Prompt), Response: value(a.Response)}
-		if len(a.Row) > 0 {
-			line.Row = a.Row
+		}{Prompt: value(q.Prompt), Response: value(a.Response())}
+		if len(q.Row) > 0 {
+			line.Row = q.Row
 		}
 		if err := enc.Encode(line); err != nil {
-			return nil, fmt.Errorf("%s: a column cannot be written for a reward program: %w", a.Source, err)
+			return nil, fmt.Errorf("%s: a column cannot be written for a reward program: %w", q.Source, err)
 		}
 	}
 	return b.Bytes(), nil
@@ -136,7 +138,7 @@ func value(t data.Text) any {
 }
 
 // readScores reads a number for each answer.
-func readScores(out []byte, answers []Answer) (scores []Score, err error) {
+func readScores(out []byte, answers []ask.Answer) (scores []ask.Score, err error) {
 	for n, line := range bytes.Split(bytes.TrimSuffix(out, []byte("\n")), []byte("\n")) {
 		if line = bytes.TrimSpace(line); len(line) == 0 && len(out) == 0 {
 			break
@@ -146,11 +148,11 @@ func readScores(out []byte, answers []Answer) (scores []Score, err error) {
 			return nil, fmt.Errorf("line %d of its output is %q: want a finite number, or {\"score\": number}", n+1,
 				data.OneLine(string(line), 60))
 		}
-		scores = append(scores, Score{Value: x})
+		scores = append(scores, ask.Score{Value: x})
 	}
 	if len(scores) != len(answers) {
 		return nil, fmt.Errorf("it wrote %d scores for %d answers from %s on: want one a line for each", len(scores),
-			len(answers), answers[0].Source)
+			len(answers), answers[0].To.Source)
 	}
 	return scores, nil
 }

@@ -2,12 +2,12 @@ package scorer
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/reward"
 )
 
@@ -17,38 +17,23 @@ type FunctionOptions struct {
 	Pattern string `yaml:"pattern,omitempty" want:"@text" words:"a regular expression" flag:"pattern,exact" help:"pattern: regular expression that a good answer matches"`
 }
 
-// function is a reward that is a function: 1 for a good answer, 0 for others.
-type function func(Answer) Score
-
-// Batch is large: a score costs nothing.
-func (function) Batch() int   { return 4096 }
-func (function) Close() error { return nil }
-
-func (f function) Score(_ context.Context, answers []Answer) ([]Score, error) {
-	scores := make([]Score, len(answers))
-	for i, a := range answers {
-		scores[i] = f(a)
-	}
-	return scores, nil
-}
-
 // openExact compares an answer with the column that has the right one: as texts, or as numbers.
-func openExact(o FunctionOptions) Source {
+func openExact(o FunctionOptions) ask.Judge {
 	column := cmp.Or(o.Column, "answer")
-	return function(func(a Answer) Score {
-		right := a.Row[column]
+	return ask.Rule(func(q *ask.Question, text string) ask.Score {
+		right := q.Row[column]
 		if right == nil {
-			return Score{Why: fmt.Sprintf("%s: the row has no %s, with which the reward exact compares answers",
-				a.Source, column)}
+			return ask.Score{Missing: fmt.Sprintf("%s: the row has no %s, with which the reward exact compares answers",
+				q.Source, column)}
 		}
-		return Score{Value: one(same(final(a.Response.Last()), final(fmt.Sprint(right))))}
+		return ask.Score{Value: one(same(final(text), final(fmt.Sprint(right))))}
 	})
 }
 
 // openPattern looks for a pattern in answers.
-func openPattern(o FunctionOptions) Source {
+func openPattern(o FunctionOptions) ask.Judge {
 	p := regexp.MustCompile(o.Pattern) // Check has compiled it
-	return function(func(a Answer) Score { return Score{Value: one(p.MatchString(a.Response.Last()))} })
+	return ask.Rule(func(_ *ask.Question, text string) ask.Score { return ask.Score{Value: one(p.MatchString(text))} })
 }
 
 func one(yes bool) float64 {

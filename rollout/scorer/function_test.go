@@ -8,19 +8,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/ask"
 )
 
 // rowed are answers to a prompt whose row has a right answer.
-func rowed(right any, texts ...string) []Answer {
+func rowed(right any, texts ...string) []ask.Answer {
 	answers := plain(texts...)
 	for i := range answers {
-		answers[i].Row = map[string]any{"answer": right}
+		answers[i].To.Row = map[string]any{"answer": right}
 	}
 	return answers
 }
 
-func openKinds(t *testing.T, change func(o *Options)) Source {
+func openKinds(t *testing.T, change func(o *Options)) ask.Judge {
 	t.Helper()
 	o := Defaults()
 	change(&o)
@@ -46,13 +46,13 @@ func TestExact(t *testing.T) {
 			if i < len(texts) {
 				want = 1
 			}
-			if err != nil || score.Value != want || score.Why != "" {
+			if err != nil || score.Value != want || score.Missing != "" {
 				t.Errorf("%v: answer %d has %+v, want %v; %v", right, i, score, want, err)
 			}
 		}
 	}
 	scores, err := s.Score(t.Context(), plain("1"))
-	if err != nil || scores[0].Why != "p.jsonl:1: the row has no answer, with which the reward exact compares answers" {
+	if err != nil || scores[0].Missing != "p.jsonl:1: the row has no answer, with which the reward exact compares answers" {
 		t.Errorf("%+v, %v", scores, err)
 	}
 }
@@ -65,8 +65,9 @@ func TestSeveral(t *testing.T) {
 		o.Command, o.FunctionOptions.Pattern = []string{os.Args[0]}, "^b+$"
 	})
 	answers := append(rowed("bb", "bb", "a"), plain("c")...)
-	scores, err := All(t.Context(), s, answers)
-	if err != nil || fmt.Sprint(scores[:2]) != "[{10  [2 1 1]} {0.5  [1 0 0]}]" || scores[2].Why == "" {
+	scores, err := ask.Judged(t.Context(), s, answers)
+	if err != nil || verdicts(scores[:2]) != "[{10 } {0.5 }]" || scores[2].Missing == "" ||
+		fmt.Sprint(scores[0].Each, scores[1].Each) != "[2 1 1] [1 0 0]" {
 		t.Errorf("%+v, %v", scores, err)
 	}
 	if s.Batch() != 4096 {
@@ -76,7 +77,7 @@ func TestSeveral(t *testing.T) {
 
 // TestRowsReachThePrograms: beside prompt and response, where a row has other columns.
 func TestRowsReachThePrograms(t *testing.T) {
-	text, err := lines(append(rowed(json.Number("7"), "x"), Answer{Prompt: data.Text{Plain: "Q"}}))
+	text, err := lines(append(rowed(json.Number("7"), "x"), plain("")...))
 	got := string(text)
 	if want := `{"prompt":"Q","response":"x","row":{"answer":7}}` + "\n" + `{"prompt":"Q","response":""}` + "\n"; got != want || err != nil {
 		t.Errorf("%s, %v, want %s", got, err, want)

@@ -12,8 +12,9 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/remote"
 )
 
 //go:embed rubric.txt
@@ -40,7 +41,7 @@ const leak = "\x00leak"
 
 // OpenLeaks opens a judge of leaks: its score is above the middle of the range where an answer's response gives away
 // what its prompt says.
-func OpenLeaks(o JudgeOptions, p Place) (Source, error) {
+func OpenLeaks(o JudgeOptions, p Place) (ask.Judge, error) {
 	all := Defaults()
 	all.Kind, all.Judge = Judge, o
 	all.Judge.Rubric = cmp.Or(o.Rubric, leak)
@@ -87,10 +88,10 @@ type question struct {
 	Lowest, Highest float64
 }
 
-func (j *judge) Score(ctx context.Context, answers []Answer) ([]Score, error) {
-	scores := make([]Score, len(answers))
-	err := rollout.InParallel(ctx, j.parallel, len(answers), func(ctx context.Context, i int) (err error) {
-		scores[i], err = j.score(ctx, answers[i])
+func (j *judge) Score(ctx context.Context, answers []ask.Answer) ([]ask.Score, error) {
+	scores := make([]ask.Score, len(answers))
+	err := remote.InParallel(ctx, j.parallel, len(answers), func(ctx context.Context, i int) (err error) {
+		scores[i], err = j.score(ctx, &answers[i])
 		return err
 	})
 	if err != nil {
@@ -100,27 +101,27 @@ func (j *judge) Score(ctx context.Context, answers []Answer) ([]Score, error) {
 }
 
 // score asks once, and once more where the reply has no score.
-func (j *judge) score(ctx context.Context, a Answer) (Score, error) {
+func (j *judge) score(ctx context.Context, a *ask.Answer) (ask.Score, error) {
 	var s strings.Builder
-	q := question{transcript(a.Prompt), transcript(a.Response), j.lowest, j.highest}
+	q := question{transcript(a.To.Prompt), transcript(a.Response()), j.lowest, j.highest}
 	if err := j.rubric.Execute(&s, q); err != nil {
-		return Score{}, fmt.Errorf("reward: judge.rubric: %w", err)
+		return ask.Score{}, fmt.Errorf("reward: judge.rubric: %w", err)
 	}
 	var why string
 	for _, prompt := range []string{s.String(), s.String() + fmt.Sprintf(reminder, j.lowest, j.highest)} {
 		reply, err := j.model.Ask(ctx, prompt)
-		if failed, ok := errors.AsType[*rollout.RemoteError](err); ok && failed.Kind == rollout.Filtered {
-			return Score{Why: failed.Error()}, nil
+		if failed, ok := errors.AsType[*remote.Error](err); ok && failed.Kind == remote.Filtered {
+			return ask.Score{Missing: failed.Error()}, nil
 		}
 		if err != nil {
-			return Score{}, err
+			return ask.Score{}, err
 		}
 		var x float64
 		if x, why = j.read(reply); why == "" {
-			return Score{Value: x}, nil
+			return ask.Score{Value: x}, nil
 		}
 	}
-	return Score{Why: why}, nil
+	return ask.Score{Missing: why}, nil
 }
 
 // reminder makes the second question a different one, so that no cache repeats the first reply.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gomlx/compute/dtypes"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/model"
@@ -34,7 +35,7 @@ type network struct {
 	batch     int
 }
 
-func openModel(o ModelOptions, p Place) (Source, error) {
+func openModel(o ModelOptions, p Place) (ask.Judge, error) {
 	m, t, err := local.LoadReward(o.Folder)
 	if err != nil {
 		return nil, fmt.Errorf("reward: model.folder: %w", err)
@@ -84,8 +85,8 @@ func (n *network) Close() error {
 	return nil
 }
 
-func (n *network) Score(ctx context.Context, answers []Answer) ([]Score, error) {
-	scores := make([]Score, len(answers))
+func (n *network) Score(ctx context.Context, answers []ask.Answer) ([]ask.Score, error) {
+	scores := make([]ask.Score, len(answers))
 	groups, of, err := n.encode(answers, scores)
 	if err != nil {
 		return nil, err
@@ -104,7 +105,7 @@ func (n *network) Score(ctx context.Context, answers []Answer) ([]Score, error) 
 			if math.IsNaN(x) || math.IsInf(x, 0) {
 				return nil, fmt.Errorf("reward model %s: it gives %v for the answer of %s: want a finite number; its "+
 					"weights may be damaged, or too large for the type it computes in", n.folder, x,
-					answers[of[member]].Source)
+					answers[of[member]].To.Source)
 			}
 			scores[of[member]].Value = x
 		}
@@ -114,17 +115,18 @@ func (n *network) Score(ctx context.Context, answers []Answer) ([]Score, error) 
 
 // encode makes a group of each answer that the model has positions for, the longest first; of gives the groups' answers.
 // For an answer that is too long it writes the reason into scores.
-func (n *network) encode(answers []Answer, scores []Score) (groups []batch.Group, of []int, err error) {
+func (n *network) encode(answers []ask.Answer, scores []ask.Score) (groups []batch.Group, of []int, err error) {
 	all := make([]batch.Group, len(answers))
-	for i, a := range answers {
-		if all[i], err = n.encoder.Scored(a.Source, n.pad, a.Prompt, a.Response); err == nil && n.gate != nil {
-			all[i], err = n.splitAtGate(a.Source, all[i])
+	for i := range answers {
+		q := answers[i].To
+		if all[i], err = n.encoder.Scored(q.Source, n.pad, q.Prompt, answers[i].Response()); err == nil && n.gate != nil {
+			all[i], err = n.splitAtGate(q.Source, all[i])
 		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("reward model %s: %w", n.folder, err)
 		}
 		if length := all[i].ScoredTokens(); length > n.positions {
-			scores[i].Why = fmt.Sprintf("prompt and answer have %d tokens, and reward model %s has positions for %d",
+			scores[i].Missing = fmt.Sprintf("prompt and answer have %d tokens, and reward model %s has positions for %d",
 				length, n.folder, n.positions)
 		} else {
 			of = append(of, i)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
@@ -26,7 +27,7 @@ func byModel(dir, engine string) Options {
 	return o
 }
 
-func openModelOf(t *testing.T, o Options) Source {
+func openModelOf(t *testing.T, o Options) ask.Judge {
 	t.Helper()
 	s, err := Open(o, Place{Warn: t.Logf})
 	if err != nil {
@@ -36,10 +37,10 @@ func openModelOf(t *testing.T, o Options) Source {
 	return s
 }
 
-func answersOf(rows []testkit.RewardRow) (answers []Answer) {
+func answersOf(rows []testkit.RewardRow) (answers []ask.Answer) {
 	for i, r := range rows {
-		source := fmt.Sprintf("p.jsonl:%d", i+1)
-		answers = append(answers, Answer{Prompt: r.Prompt, Response: r.Response, Source: source})
+		q := &ask.Question{Prompt: r.Prompt, Source: fmt.Sprintf("p.jsonl:%d", i+1)}
+		answers = append(answers, ask.Answer{To: q, Said: r.Response})
 	}
 	return answers
 }
@@ -54,13 +55,13 @@ func TestModelScoresAsTransformers(t *testing.T) {
 			}
 			s := openModelOf(t, byModel(dir, e.Name))
 			all := answersOf(rows)
-			for _, call := range [][]Answer{all, all[:1], all} {
+			for _, call := range [][]ask.Answer{all, all[:1], all} {
 				scores, err := s.Score(t.Context(), call)
 				if err != nil {
 					t.Fatal(err)
 				}
 				for i, x := range scores {
-					if x.Why != "" || math.Abs(x.Value-rows[i].Score) > 1e-4 {
+					if x.Missing != "" || math.Abs(x.Value-rows[i].Score) > 1e-4 {
 						t.Errorf("%s: text %d: %+v: transformers has %v", kind, i, x, rows[i].Score)
 					}
 				}
@@ -76,7 +77,7 @@ func TestModelEncodesAsTransformers(t *testing.T) {
 		dir, rows := testkit.RewardModel(t, fixtures, kind)
 		n := openModelOf(t, byModel(dir, "go")).(*network)
 		for i, a := range answersOf(rows) {
-			g, err := n.encoder.Scored(a.Source, n.pad, a.Prompt, a.Response)
+			g, err := n.encoder.Scored(a.To.Source, n.pad, a.To.Prompt, a.Response())
 			want := rows[i].IDs
 			for n.pad != nil && int(want[len(want)-1]) == *n.pad {
 				want = want[:len(want)-1]
@@ -96,10 +97,11 @@ func TestGate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	longer := answers[0]
-	longer.Prompt.Messages = append([]data.Message{{Role: "user", Content: "Hello?"},
-		{Role: "assistant", Content: "Yes."}}, longer.Prompt.Messages...)
-	scores, err := s.Score(t.Context(), []Answer{longer, answers[1]})
+	longer, q := answers[0], *answers[0].To
+	q.Prompt.Messages = append([]data.Message{{Role: "user", Content: "Hello?"},
+		{Role: "assistant", Content: "Yes."}}, q.Prompt.Messages...)
+	longer.To = &q
+	scores, err := s.Score(t.Context(), []ask.Answer{longer, answers[1]})
 	if err != nil || scores[0].Value == alone[0].Value || math.Abs(scores[1].Value-alone[1].Value) > 1e-5 {
 		t.Errorf("%v, %v: alone %v", scores, err, alone[:2])
 	}
@@ -112,7 +114,7 @@ func TestGate(t *testing.T) {
 // TestModelIsDeterministic: the same answers have the same bits, also in another process's place: a second source.
 func TestModelIsDeterministic(t *testing.T) {
 	dir, rows := testkit.RewardModel(t, fixtures, "qwen2")
-	var first []Score
+	var first []ask.Score
 	for range 2 {
 		s := openModelOf(t, byModel(dir, "go"))
 		for range 2 {
@@ -134,10 +136,10 @@ func TestModelIsDeterministic(t *testing.T) {
 func TestLongAnswersHaveNoScore(t *testing.T) {
 	dir, rows := testkit.RewardModel(t, fixtures, "llama")
 	answers := answersOf(rows[:2])
-	answers[0].Response = data.Text{Messages: []data.Message{{Role: "assistant", Content: strings.Repeat("no ", 300)}}}
+	answers[0].Said = data.Text{Messages: []data.Message{{Role: "assistant", Content: strings.Repeat("no ", 300)}}}
 	scores, err := openModelOf(t, byModel(dir, "go")).Score(t.Context(), answers)
 	want := "tokens, and reward model " + dir + " has positions for 256"
-	if err != nil || !strings.HasSuffix(scores[0].Why, want) || math.Abs(scores[1].Value-rows[1].Score) > 1e-4 {
+	if err != nil || !strings.HasSuffix(scores[0].Missing, want) || math.Abs(scores[1].Value-rows[1].Score) > 1e-4 {
 		t.Errorf("%v, %v: want %s", scores, err, want)
 	}
 }
@@ -205,7 +207,7 @@ func TestConversationsNeedATemplate(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("%v: want %s", err, want)
 	}
-	texts := slices.DeleteFunc(answers, func(a Answer) bool { return a.Prompt.IsChat() })
+	texts := slices.DeleteFunc(answers, func(a ask.Answer) bool { return a.To.Prompt.IsChat() })
 	if _, err := s.Score(t.Context(), texts); err != nil || len(texts) == 0 {
 		t.Error(err)
 	}

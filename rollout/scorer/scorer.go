@@ -1,29 +1,22 @@
 // Package scorer gives answers scores, for the prior of MaPPO and for GRPO: by a program of the user, by a model that
 // judges, by a reward model, by a function, or by several of them with weights.
 //
-// Glossary:
-//   - answer: a response to a prompt ([Answer]);
-//   - score: a number, higher for a better answer. What becomes of scores is for data.RewardOptions to say;
-//   - source: whatever scores ([Source]).
-//
-// [Open] makes a source of [Options]. A program (command.go) gets answers as lines of JSON and writes a score for each.
+// [Open] makes a judge ([ask.Judge]) of [Options]. What becomes of scores is for data.RewardOptions to say.
+// A program (command.go) gets answers as lines of JSON and writes a score for each.
 // A judge (judge.go) asks a model on a server by a rubric, through the client that keeps replies and holds to limits.
 // A reward model (model.go) computes in this process: its head gives each prompt with its answer a number.
 // Functions (function.go) compare an answer with the right one, or with a pattern. The contextual-integrity reward
-// (ci.go) looks for the keywords of an item. Several sources are added up (several.go). [Keep] keeps scores on disk as
-// they come (kept.go), and [Pairs] makes pairs of several scored answers to a prompt (groups.go).
+// (ci.go) looks for the keywords of an item. Several judges are added up (several.go).
 package scorer
 
 import (
 	"cmp"
-	"context"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/rollout/metered"
@@ -161,39 +154,14 @@ func (o Options) checkKinds() (faults fault.Faults) {
 	return faults
 }
 
-// Answer is a response to a prompt.
-type Answer struct {
-	Prompt, Response data.Text
-	Source           string         // its row, for messages
-	Row              map[string]any // the other columns of its row, which a program gets, too; nil: none
-	Item             *ci.Item       // what the source ci scores by; nil: none
-	Prefilled        bool           // the prompt ends inside the think block
-}
-
-// Score is what a source says of an answer.
-type Score struct {
-	Value float64   `json:"value"`
-	Why   string    `json:"why,omitempty"`   // why there is no value; "": there is one
-	Parts []float64 `json:"parts,omitempty"` // of several kinds: the value of each, without its weight
-}
-
-// Source scores answers. The same answer has the same score.
-type Source interface {
-	// Score gives a score for each answer [n]. Its error says in one line what is wrong with the source.
-	Score(ctx context.Context, answers []Answer) ([]Score, error)
-	// Batch is how many answers one call should have.
-	Batch() int
-	Close() error
-}
-
-// Place says where a source keeps what it may need again, and who hears its warnings.
+// Place says where a judge keeps what it may need again, and who hears its warnings.
 type Place struct {
 	Cache string // file of a judge's replies; "": they are not kept
 	Warn  func(format string, args ...any)
 }
 
-// Open makes a source.
-func Open(o Options, p Place) (Source, error) {
+// Open makes a judge.
+func Open(o Options, p Place) (ask.Judge, error) {
 	if err := fault.Err("reward", o.Check()); err != nil {
 		return nil, err
 	}
@@ -203,8 +171,8 @@ func Open(o Options, p Place) (Source, error) {
 	return openKind(o.Kind, o, p)
 }
 
-// openKind makes a source of one kind.
-func openKind(kind string, o Options, p Place) (Source, error) {
+// openKind makes a judge of one kind.
+func openKind(kind string, o Options, p Place) (ask.Judge, error) {
 	switch kind {
 	case Command:
 		return program{name: o.Command[0], args: slices.Clone(o.Command[1:]), timeout: o.Timeout}, nil

@@ -12,9 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
+	"github.com/posttrain/posttrain/rollout"
 )
 
 // TestMain lets this test be the program of a user: the variable says how it behaves.
@@ -68,15 +70,28 @@ func behave(act string) {
 	os.Exit(0)
 }
 
-func plain(texts ...string) (answers []Answer) {
+func plain(texts ...string) (answers []ask.Answer) {
 	for i, text := range texts {
-		answers = append(answers, Answer{Prompt: data.Text{Plain: "Q"}, Response: data.Text{Plain: text},
-			Source: fmt.Sprintf("p.jsonl:%d", i+1)})
+		q := &ask.Question{Prompt: data.Text{Plain: "Q"}, Source: fmt.Sprintf("p.jsonl:%d", i+1)}
+		answers = append(answers, ask.Answer{Completion: rollout.Completion{Text: text}, To: q})
 	}
 	return answers
 }
 
-func openCommand(t *testing.T, act string, timeout time.Duration) Source {
+// verdicts are the values of scores, each with the reason why there is none.
+func verdicts(scores []ask.Score) string {
+	type verdict struct {
+		value   float64
+		missing string
+	}
+	var all []verdict
+	for _, s := range scores {
+		all = append(all, verdict{s.Value, s.Missing})
+	}
+	return fmt.Sprint(all)
+}
+
+func openCommand(t *testing.T, act string, timeout time.Duration) ask.Judge {
 	t.Helper()
 	t.Setenv("SCORER_TEST_ACT", act)
 	o := Defaults()
@@ -91,7 +106,7 @@ func openCommand(t *testing.T, act string, timeout time.Duration) Source {
 func TestCommand(t *testing.T) {
 	for _, act := range []string{"numbers", "objects"} {
 		scores, err := openCommand(t, act, time.Minute).Score(t.Context(), plain("a", "", "<é>\n"))
-		if err != nil || fmt.Sprint(scores) != "[{1  []} {0  []} {5  []}]" {
+		if err != nil || verdicts(scores) != "[{1 } {0 } {5 }]" {
 			t.Errorf("%s: %v, %v", act, scores, err)
 		}
 	}
@@ -130,7 +145,7 @@ func TestCommandsThatFail(t *testing.T) {
 }
 
 // openJudge asks a server that replies by a function.
-func openJudge(t *testing.T, reply func(prompt string) string) Source {
+func openJudge(t *testing.T, reply func(prompt string) string) ask.Judge {
 	t.Helper()
 	server := testkit.StartJudge(t, testkit.JudgeOptions{Reply: reply})
 	t.Setenv("OPENAI_API_KEY", "")
@@ -161,9 +176,9 @@ func TestJudge(t *testing.T) {
 		return "Fine.\nScore: 3"
 	})
 	scores, err := s.Score(t.Context(), plain("thinks", "forgets", "plain", "beyond", "never"))
-	want := `[{7.5  []} {3  []} {3  []} {0 the judge's score is 11: want one from 1 to 10 []} {0 the judge's last line is "I ` +
-		`would say Score: 4 of 5": want "Score: " and a number []}]`
-	if err != nil || fmt.Sprint(scores) != want || asked.Load() != 8 {
+	want := `[{7.5 } {3 } {3 } {0 the judge's score is 11: want one from 1 to 10} {0 the judge's last line is "I ` +
+		`would say Score: 4 of 5": want "Score: " and a number}]`
+	if err != nil || verdicts(scores) != want || asked.Load() != 8 {
 		t.Errorf("%v after %d questions, %v: want %s", scores, asked.Load(), err, want)
 	}
 	if _, err := s.Score(t.Context(), plain("thinks", "plain")); err != nil || asked.Load() != 8 {

@@ -24,6 +24,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
+
 	"github.com/posttrain/posttrain/internal/float"
 )
 

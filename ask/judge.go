@@ -1,0 +1,86 @@
+package ask
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/posttrain/posttrain/data"
+)
+
+// Score is what an answer is worth.
+type Score struct {
+	Value   float64            `json:"value"`             // finite
+	Each    []float64          `json:"parts,omitempty"`   // of several judges: the value of each, without its weight
+	Missing string             `json:"why,omitempty"`     // why there is no value; "": there is one
+	Fault   string             `json:"fault,omitempty"`   // how the answer breaks the format; "": it is right
+	Parts   map[string]float64 `json:"numbers,omitempty"` // what is logged beside the value, by name
+}
+
+// Judge scores answers. The same answer has the same score.
+type Judge interface {
+	// Score gives a score for each answer [n], of which To is set. Its error says in one line what is wrong with the judge.
+	Score(ctx context.Context, answers []Answer) ([]Score, error)
+	// Batch is how many answers one call should have.
+	Batch() int
+	Close() error
+}
+
+// Rule is a judge that is a function of the question and the answer's text. It costs nothing.
+type Rule func(q *Question, text string) Score
+
+// Batch is large.
+func (Rule) Batch() int   { return 4096 }
+func (Rule) Close() error { return nil }
+
+func (r Rule) Score(_ context.Context, answers []Answer) ([]Score, error) {
+	scores := make([]Score, len(answers))
+	for i := range answers {
+		scores[i] = r(answers[i].To, answers[i].Text)
+	}
+	return scores, nil
+}
+
+// Judged asks a judge for the scores of answers [n], as many in a call as it wants, and refuses scores that nothing can be
+// learnt from.
+func Judged(ctx context.Context, j Judge, answers []Answer) (scores []Score, err error) {
+	for part := range slices.Chunk(answers, j.Batch()) {
+		some, err := j.Score(ctx, part)
+		if err == nil {
+			err = checkScores(part, some)
+		}
+		if err != nil {
+			return nil, err
+		}
+		scores = append(scores, some...)
+	}
+	return scores, nil
+}
+
+// checkScores refuses scores that nothing can be learnt from.
+func checkScores(answers []Answer, scores []Score) error {
+	if len(scores) != len(answers) {
+		return fmt.Errorf("the reward gave %d scores for %d answers from %s on", len(scores), len(answers),
+			answers[0].To.Source)
+	}
+	for i, s := range scores {
+		for _, x := range append([]float64{s.Value}, s.Each...) {
+			if wide := float64(float32(x)); math.IsNaN(wide) || math.IsInf(wide, 0) {
+				return fmt.Errorf("the reward of a completion of %s is %v: want a finite number of float32; the "+
+					"completion begins %q", answers[i].To.Source, x, data.Beginning(answers[i].Text, 200))
+			}
+		}
+	}
+	return nil
+}
+
+// Unscored counts the scores without a value, and says why the last of them has none.
+func Unscored(scores []Score) (n int, why string) {
+	for _, s := range scores {
+		if s.Missing != "" {
+			n, why = n+1, s.Missing
+		}
+	}
+	return n, why
+}
