@@ -20,7 +20,8 @@ type Score struct {
 
 // Judge scores answers. The same answer has the same score.
 type Judge interface {
-	// Score gives a score for each answer [n], of which To is set. Its error says in one line what is wrong with the judge.
+	// Score gives a score for each answer [n], of which To is set. Its error says in one line what is wrong with the
+	// judge.
 	Score(ctx context.Context, answers []Answer) ([]Score, error)
 	// Batch is how many answers one call should have.
 	Batch() int
@@ -42,8 +43,8 @@ func (r Rule) Score(_ context.Context, answers []Answer) ([]Score, error) {
 	return scores, nil
 }
 
-// Judged asks a judge for the scores of answers [n], as many in a call as it wants, and refuses scores that nothing can be
-// learnt from.
+// Judged asks a judge for the scores of answers [n], as many in a call as it wants, and refuses scores that nothing can
+// be learnt from.
 func Judged(ctx context.Context, j Judge, answers []Answer) (scores []Score, err error) {
 	for part := range slices.Chunk(answers, j.Batch()) {
 		some, err := j.Score(ctx, part)

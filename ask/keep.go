@@ -19,7 +19,7 @@ type Kept[T any] struct {
 	file *run.Journal[keptRow[T]]
 }
 
-// keptRow is a line of the file: first what the results are of, then those of a part of the work.
+// keptRow is a line of the file: first what the results are of, then the results of a part of the work.
 type keptRow[T any] struct {
 	Of   string `json:"of,omitempty"`
 	Rows []T    `json:"rows,omitempty"`
@@ -57,9 +57,9 @@ func Keep[T any](path, of string, all int, others string) (*Kept[T], error) {
 	return k, nil
 }
 
-// Fill gets the results that are missing, atOnce in a call: do gives those from from to to-1. They are in the file before
-// the reporter's bar gets their number; what is the unit of the bar. Where the context has ended, the error is its cause.
-// The file is durable then, and takes no more.
+// Fill gets the results that are missing, atOnce in a call: do gives those from from to to-1. They are in the file
+// before the reporter's bar gets their number; what is the unit of the bar. Where the context has ended, the error is
+// its cause. The file is durable then, and takes no more.
 func (k *Kept[T]) Fill(ctx context.Context, r run.Reporter, what string, atOnce int,
 	do func(ctx context.Context, from, to int) ([]T, error)) error {
 	if n := len(k.Done); n > 0 {
@@ -87,8 +87,8 @@ func (k *Kept[T]) Fill(ctx context.Context, r run.Reporter, what string, atOnce 
 func (k *Kept[T]) Remove() error { return os.Remove(k.file.Path()) }
 
 // Scores asks a judge for the scores of answers, which are kept in a file. of identifies what they depend on. One call
-// always has whole groups of together answers, such as the two of a pair. More than half of the answers without a score are
-// an error.
+// always has whole groups of together answers, such as the two of a pair. More than half of the answers without a score
+// are an error.
 func Scores(ctx context.Context, r run.Reporter, path, of string, j Judge, answers []Answer, together int) (
 	*Kept[Score], error) {
 	k, err := Keep[Score](path, of, len(answers), "scores of an interrupted run with other answers or another reward")

@@ -66,7 +66,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestDrawnAnswersAreKept: answers that were drawn are not drawn again, and those of another run are refused.
+// TestDrawnAnswersAreKept: answers that were drawn are not drawn again, and another run's are refused.
 func TestDrawnAnswersAreKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "answers")
 	var questions []Question

@@ -62,8 +62,8 @@ func (l *Local) Answer(ctx context.Context, questions []Question) ([][]Answer, e
 	return answers, nil
 }
 
-// together is how many requests a call of a sampler has. It decodes about that many together anyway, so that smaller calls
-// report progress at no cost.
+// together is how many requests a call of a sampler has. It decodes about that many together anyway, so that smaller
+// calls report progress at no cost.
 const together = 128
 
 // batchOf is how many questions one call of the sampler answers.
@@ -77,8 +77,8 @@ func batchOf(questions []Question) int {
 	return len(questions)
 }
 
-// AtOnce is how many questions with this number of answers each a call has. It is the same in a run that was interrupted,
-// so that its answers are, too: rounding may depend on what is decoded together.
+// AtOnce is how many questions with this number of answers each a call has. It is the same in a run that was
+// interrupted, so that its answers are, too: rounding may depend on what is decoded together.
 func AtOnce(samples int) int { return max(1, together/samples) }
 
 // Sample draws the answers to questions with Tokens in one call of a sampler, for each question in the order of its

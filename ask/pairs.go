@@ -52,8 +52,8 @@ func (t Tally) lost() string {
 }
 
 // Pairs makes a pair of the best and the worst answer of each group, with their scores; a group are the answers to one
-// question. Groups whose answers all score the same, whose best and worst answer are equal, or with fewer than two scored
-// answers give no pair and are counted. A group of one answer, and groups without any pair, are errors.
+// question. Groups whose answers all score the same, whose best and worst answer are equal, or with fewer than two
+// scored answers give no pair and are counted. A group of one answer, and groups without any pair, are errors.
 func Pairs(groups [][]Answer) ([]data.Preference, Tally, error) {
 	t, pairs, sum, all := Tally{Prompts: len(groups)}, []data.Preference(nil), 0.0, 0
 	for _, g := range groups {

@@ -22,7 +22,8 @@ type Question struct {
 
 	Samples int    // answers wanted; 0: 1
 	Seed    uint64 // of the draws; a server may ignore it
-	// OneDraw: Seed is the request's own, as in a call of the sampler. Otherwise the samples' seeds are derived from it.
+	// OneDraw: Seed is the request's own, as in a call of the sampler. Otherwise the samples' seeds are derived from
+	// it.
 	OneDraw bool
 
 	Item   *ci.Item       // whose keywords a judge looks for; nil: none

@@ -17,13 +17,13 @@ func Advantages(rewards []float64, std string) (advantages []float64, degenerate
 	return o.Advantages([][]float64{rewards})[0], equalRewards(rewards)
 }
 
-// Advantages are those of a rollout batch, of rewards [groups][answers] that are finite:
+// Advantages are the advantages A of a rollout batch, from rewards [groups][answers] that are finite:
 //
 //	A(i) = (r(i) - b(i)) / s
 //
 //	baseline        b(i)
 //	group           the mean of the group's rewards: GRPO
-//	leave-one-out   the mean of the group's other rewards, so that r - b is G/(G-1) times that of group: RLOO, Ahmadian
+//	leave-one-out   the mean of the group's other rewards, so that r - b is G/(G-1) times as large: RLOO, Ahmadian
 //	                et al. 2024, arXiv:2402.14740, equation 7
 //	batch           the mean of all rewards of the batch: REINFORCE++, Hu et al. 2025, arXiv:2501.03262
 //
@@ -31,7 +31,7 @@ func Advantages(rewards []float64, std string) (advantages []float64, degenerate
 //	sample          the standard deviation of the group's rewards with divisor G-1, plus 1e-6
 //	population      with divisor G
 //	batch           the standard deviation of all r - b of the batch, with divisor n-1, plus 1e-6: the global
-//	                normalisation of REINFORCE++, with the baseline group that of REINFORCE++-baseline
+//	                normalisation of REINFORCE++, with the baseline group REINFORCE++-baseline
 //	none            1
 //
 // A group of equal rewards has advantages of 0, unless the baseline is the batch's.
@@ -62,7 +62,7 @@ func (o Options) Advantages(rewards [][]float64) [][]float64 {
 	return out
 }
 
-// Combined are the advantages of several rewards [rewards][groups][answers] with weights: those of their weighted sum,
+// Combined are the advantages of several rewards [rewards][groups][answers] with weights: of their weighted sum,
 // or with combine each the weighted sum of every reward's own advantages, divided by its standard deviation over the
 // batch (GDPO, Liu et al. 2026, arXiv:2601.05242, equations 4 to 6):
 //

@@ -80,7 +80,7 @@ func benchmarkTraining(b *testing.B, e *backend.Engine, prompt, row int, apart b
 }
 
 // BenchmarkBesideOthers is that step with one prompt, beside a busy process for each processor, in rounds with steps
-// alone: a fair share is "times" 2. XLA's programs are those of runs if XLA_FLAGS is set, to nothing.
+// alone: a fair share is "times" 2. XLA's programs are the same as in runs if XLA_FLAGS is set, to nothing.
 //
 //	XLA_FLAGS= POSTTRAIN_NEEDS=onnx,xla go test ./grpo -run '^$' -bench BesideOthers -benchtime 5x
 func BenchmarkBesideOthers(b *testing.B) {

@@ -74,7 +74,7 @@ type bounds struct {
 	stop    float64 // … that stops a run at its first step: sampler and trainer are not the same model
 }
 
-// bounds are those of a graph in float32, or in bfloat16.
+// bounds gives the bounds for a graph in float32, or in bfloat16.
 func (rs *Rollouts) bounds() bounds {
 	if rs.t.Learner.BFloat16() {
 		return bounds{mean: 0.05, single: 2, clipped: 0.05, warn: 0.05, stop: 0.5}

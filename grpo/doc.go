@@ -3,7 +3,7 @@
 // Sources: GRPO, Shao et al. 2024 (DeepSeekMath, arXiv:2402.03300), equations 3 and 4; the CI-RL paper's use of it
 // with its released settings; the wider clipping range and the masking of truncated answers are DAPO's
 // (arXiv:2503.14476), the constant length is Dr. GRPO's (arXiv:2503.20783), the mean ratio of a sequence GSPO's
-// (arXiv:2507.18071), the clipped weight CISPO's (arXiv:2506.13585). advantages.go names those of the baselines.
+// (arXiv:2507.18071), the clipped weight CISPO's (arXiv:2506.13585). advantages.go names the papers of the baselines.
 //
 // Glossary:
 //
@@ -45,10 +45,10 @@
 //
 // Departures:
 //
-//   - With one update per rollout batch the old policy is the policy itself: its log-probs are those of the same pass,
+//   - With one update per rollout batch the old policy is the policy itself: its log-probs come from the same pass,
 //     without a gradient. The ratio is 1 then, and nothing is ever clipped.
 //   - Masked answers (truncated ones, where mask_truncated is on) and answers without tokens count in neither N nor T.
-//     Groups of equal rewards do: their gradient is that of KL alone.
+//     Groups of equal rewards do: their gradient is KL's alone.
 //   - The entropy that is logged is an estimate from the sampled tokens alone, the mean of -log p; it costs nothing.
 //   - KL is not weighted with the ratio, as TRL's GRPOTrainer does by default since use_bias_correction_kl; without
 //     that option updates equal TRL's (trl_test.go).

@@ -12,8 +12,8 @@ type Drawn struct {
 	Tokens  int // of the completions
 }
 
-// Draw samples and scores the groups of a step, counted from 0, with the present weights. They are those of the step in
-// a run without dynamic sampling: tasks and draws follow from the seed and the step alone. Nothing is learnt.
+// Draw samples and scores the groups of a step, counted from 0, with the present weights. They are the groups of the
+// step in a run without dynamic sampling: tasks and draws follow from the seed and the step alone. Nothing is learnt.
 // It comes after Start.
 func (rs *Rollouts) Draw(ctx context.Context, step int) (*Drawn, error) {
 	rs.t.State.Step, rs.t.State.Epoch, rs.t.State.Position = step, 0, step*rs.Options.Prompts
@@ -36,8 +36,8 @@ func (rs *Rollouts) Trainer() *Trainer {
 	return &Trainer{Learner: rs.t.Learner, Options: rs.Options, Rows: rs.Rows()}
 }
 
-// Gradient is the gradient of the loss on a rollout batch, [weights]: that of the step's update. It holds the sampler to
-// the learner, as a step does.
+// Gradient is the gradient of the loss on a rollout batch, [weights]: the step's update has the same. It holds the
+// sampler to the learner, as a step does.
 func (rs *Rollouts) Gradient(d *Drawn) ([]float32, error) {
 	b, err := rs.minibatch(d.Groups, true)
 	if err != nil {
@@ -47,8 +47,8 @@ func (rs *Rollouts) Gradient(d *Drawn) ([]float32, error) {
 	return g, err
 }
 
-// Unclipped is the loss on groups of which logps are the log-probs [groups][answers][tokens] and old those of the
-// policy that they came from: ratios without a clip.
+// Unclipped is the loss on groups of which logps are the log-probs [groups][answers][tokens] and old the log-probs of
+// the policy that they came from: ratios without a clip.
 func (o Options) Unclipped(groups []Group, logps, old [][][]float32) float64 {
 	o.ClipLow, o.ClipHigh = 1, math.Inf(1)
 	with := append([]Group{}, groups...)

@@ -13,8 +13,8 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 )
 
-// TestEpisodesAreTheirMessages: an episode's gradient is that of its messages as answers to all that was before them,
-// with a weight for every token that the model drew; what it read trains nothing.
+// TestEpisodesAreTheirMessages: an episode's gradient is the gradient of its messages as answers to all that was before
+// them, with a weight for every token that the model drew; what it read trains nothing.
 func TestEpisodesAreTheirMessages(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		o := DefaultOptions()

@@ -275,8 +275,8 @@ func TestServersEqualTheSampler(t *testing.T) {
 	}
 }
 
-// TestAnotherModelIsNamed: servers of another model than the adapter's end the run before a step, also where nothing says
-// on which weights the adapter was trained.
+// TestAnotherModelIsNamed: servers of another model than the adapter's end the run before a step, also where nothing
+// says on which weights the adapter was trained.
 func TestAnotherModelIsNamed(t *testing.T) {
 	other := serveTiny(t, model.Init(testkit.Config(t, "llama"), 8), nil)
 	for _, want := range []string{"the adapter was trained on other weights than the model's", "another model's"} {

@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	testkit.Main(m, func(args []string) error { return runTiny(args[0], args[1], args[2:]) })
 }
 
-// tinyLength is the steps of the tiny run, and how often it must be killed. An engine that compiles for seconds whenever
-// the run continues has fewer: the places where the go engine is killed are its own, too.
+// tinyLength is the steps of the tiny run, and how often it must be killed. An engine that compiles for seconds
+// whenever the run continues has fewer: the places where the go engine is killed are its own, too.
 func tinyLength(engine string) (steps, kills int) {
 	if engine == "go" {
 		return 14, 6
@@ -86,7 +86,7 @@ func TestKilledRunsEndInTheSameBits(t *testing.T) {
 		steps, _ := tinyLength(e.Name)
 		started := time.Now()
 		testkit.Child(t, 0, 0, e.Name, whole)
-		step := time.Since(started) / time.Duration(steps) // that of the beginning is longer: programs are compiled
+		step := time.Since(started) / time.Duration(steps) // the first is longer: programs are compiled
 		killTiny(t, step, e.Name, broken)
 		testkit.SameFiles(t, whole, broken, append(testkit.CheckpointFiles(steps), "samples.jsonl", "best.json")...)
 		testkit.SameMetrics(t, whole, broken)
@@ -114,7 +114,8 @@ func killTiny(t *testing.T, within time.Duration, args ...string) {
 }
 
 // TestKilledAdaptersEndInTheSameBits: as TestKilledRunsEndInTheSameBits, of a run that trains an adapter by itself, and
-// of one whose completions a server draws: what the killed runs leave on it is freed, or it would take no more adapters.
+// of one whose completions a server draws: what the killed runs leave on it is freed, or it would take no more
+// adapters.
 func TestKilledAdaptersEndInTheSameBits(t *testing.T) {
 	config, err := testkit.Llama()
 	if err != nil {

@@ -511,8 +511,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestWarnings: rollouts that are all cut, groups that are all equal, are worth a word, and another one where the format
-// is to blame.
+// TestWarnings: rollouts that are all cut, groups that are all equal, are worth a word, and another one where the
+// format is to blame.
 func TestWarnings(t *testing.T) {
 	l := tiny(t, backendtest.Go(t), newFolder(t))
 	l.Options.DynamicSampling, l.Held, l.Validation.Every, l.Train.MaxSteps = 0, nil, 0, 2
@@ -542,8 +542,9 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestEqualRewardsForAHundredSteps: without KL nothing moves the weights but their decay, which a float64 twin computes;
-// with KL they stay at the reference, where they began. The run says what it lacks at step 1, and again after 50 steps.
+// TestEqualRewardsForAHundredSteps: without KL nothing moves the weights but their decay, which a float64 twin
+// computes; with KL they stay at the reference, where they began. The run says what it lacks at step 1, and again after
+// 50 steps.
 func TestEqualRewardsForAHundredSteps(t *testing.T) {
 	for kl, c := range map[string]struct {
 		steps, warnings int
@@ -642,7 +643,7 @@ func TestStaleSampler(t *testing.T) {
 	wantError(t, l.Run(t.Context()), "step 0: the mean difference of the sampler's log-probs")
 }
 
-// TestSelfChecks: that of step 0 knows every figure, those of later steps what must hold there.
+// TestSelfChecks: the check of step 0 knows every figure, the checks of later steps what must hold there.
 func TestSelfChecks(t *testing.T) {
 	l := tiny(t, backendtest.Go(t), newFolder(t))
 	if err := l.Trainer.Start(); err != nil {

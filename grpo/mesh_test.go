@@ -12,7 +12,7 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// TestUpdatesOnAMesh: on 4 devices, updates by the clipped objective with a KL are those of one device.
+// TestUpdatesOnAMesh: on 4 devices, updates by the clipped objective with a KL are the same as on one device.
 func TestUpdatesOnAMesh(t *testing.T) {
 	e := backendtest.Mesh(t, backend.Mesh{Data: 4, Shard: backend.ShardMoments})
 	c := testkit.Config(t, "qwen3")

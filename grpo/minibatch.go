@@ -71,7 +71,7 @@ func wide(rows [][]float32) [][]float64 {
 	return out
 }
 
-// training are the groups whose answers have a gradient, and idle those of which only the log-probs are of interest:
+// training are the groups whose answers have a gradient, and idle the groups whose log-probs alone are of interest:
 // with equal rewards and no KL. Answers that do not train are left empty.
 func (m *minibatch) training() (training, idle []batch.Group) {
 	training, idle = make([]batch.Group, len(m.groups)), make([]batch.Group, len(m.groups))

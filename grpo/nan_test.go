@@ -21,8 +21,8 @@ func TestBrokenWeights(t *testing.T) {
 		"the last good checkpoint is", "step-00000001")
 }
 
-// TestSamplingFails: where the weights that a step begins with are broken, a good checkpoint is of an earlier step. Servers
-// that fail are no fault of the weights, and what was learnt until then is saved.
+// TestSamplingFails: where the weights that a step begins with are broken, a good checkpoint is of an earlier step.
+// Servers that fail are no fault of the weights, and what was learnt until then is saved.
 func TestSamplingFails(t *testing.T) {
 	broken := errors.New("the logit of token 3 is NaN")
 	for err, step := range map[error]string{broken: "step-00000002", rollout.ServerError{Err: broken}: "step-00000003"} {
@@ -68,8 +68,8 @@ func TestValidationWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// TestRewardsThatAreNotFinite: they end the run, in a step and in a validation, and no advantage and no best weights come
-// of them.
+// TestRewardsThatAreNotFinite: they end the run, in a step and in a validation, and no advantage and no best weights
+// come of them.
 func TestRewardsThatAreNotFinite(t *testing.T) {
 	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 1e39} {
 		for calls, where := range map[int]string{1: "validation after step 0: ", 9: "step 1: "} {

@@ -25,7 +25,7 @@ type Batch struct {
 	Importance [][]float64 // [answers][tokens] factors of the advantage; nil: 1
 }
 
-// advantage is that of a token.
+// advantage is a token's advantage A.
 func (b Batch) advantage(answer, token int) float64 {
 	if b.Importance == nil {
 		return b.Advantages[answer]
@@ -94,7 +94,7 @@ func (out *Outcome) count(ratio, advantage float64, clipped bool) {
 	}
 }
 
-// weights are those of one token of every answer, [answers]: 0 where it does not train. They depend on the whole
+// weights are the weights of one token of every answer, [answers]: 0 where it does not train. They depend on the whole
 // minibatch, so that the parts of one add up to it.
 func (o Options) weights(lengths []int, masked []bool) []float64 {
 	answers, tokens := 0, 0
@@ -113,7 +113,7 @@ func (o Options) weights(lengths []int, masked []bool) []float64 {
 	return weights
 }
 
-// divisor is that of a token of an answer of n tokens, in a minibatch of this many answers and tokens.
+// divisor divides the loss of a token of an answer of n tokens, in a minibatch of this many answers and tokens.
 func (o Options) divisor(n, answers, tokens float64) float64 {
 	switch o.Aggregation {
 	case SeqMeanMean:
@@ -126,9 +126,9 @@ func (o Options) divisor(n, answers, tokens float64) float64 {
 	return tokens
 }
 
-// ratios are those of answer i's tokens. The level sequence gives every token the geometric mean; since its gradient
-// goes to all tokens alike, and all have the same slope, a token's share of it is its own slope. The level answer gives
-// every token the ratio of the whole answer:
+// ratios are the ratios ρ of answer i's tokens. The level sequence gives every token the geometric mean; since its
+// gradient goes to all tokens alike, and all have the same slope, a token's share of it is its own slope. The level
+// answer gives every token the ratio of the whole answer:
 //
 //	ρ(i) = π(answer)/π_old(answer) = exp(Σ_t (logπ - logπ_old))
 //
@@ -145,7 +145,7 @@ func (o Options) ratios(b Batch, i int) []float64 {
 	return ratios
 }
 
-// level is x - y of every token, or its mean or sum over all where the level is that of a sequence or an answer.
+// level is x - y of every token, or its mean or sum over all where the level is a sequence's or an answer's.
 func (o Options) level(x, y []float64) []float64 {
 	d, sum := make([]float64, len(x)), 0.0
 	for t := range d {
@@ -176,7 +176,7 @@ func (o Options) distances(b Batch, i int) []float64 {
 
 func exp(d float64) float64 { return float.Exp(max(-bound, min(bound, d))) }
 
-// surrogate is -min(ρA, clip(ρ)A), its derivative by log ρ, and whether the clipped side decides. That of CISPO
+// surrogate is -min(ρA, clip(ρ)A), its derivative by log ρ, and whether the clipped side decides. CISPO's
 // (MiniMax-M1, arXiv:2506.13585, equations 4 and 5) is -sg(clip(ρ))·A·logπ: the clipped ratio is a constant weight, so
 // that every token has a gradient. The paper clips above alone: clip_low 1.
 func (o Options) surrogate(ratio, advantage, logp float64) (value, slope float64, clipped bool) {
@@ -194,7 +194,7 @@ func (o Options) surrogate(ratio, advantage, logp float64) (value, slope float64
 	return -ratio * advantage, -ratio * advantage, false
 }
 
-// importance is min(π_old/π_sampler, cap) of every token, or that of the level. The surrogate is linear in the
+// importance is min(π_old/π_sampler, cap) of every token, or of the level. The surrogate is linear in the
 // advantage, and this is no less than 0, so that it may multiply the advantage instead of the loss.
 func (o Options) importance(old, sampled []float32) []float64 {
 	both := wide([][]float32{old, sampled})

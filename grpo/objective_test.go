@@ -103,7 +103,7 @@ func inGraph(t *testing.T, e *backend.Engine, o Options, b Batch) (loss float64,
 	return float64(value[0]), byAnswer(t, b, flat)
 }
 
-// byAnswer takes a gradient apart; that of padding must be 0.
+// byAnswer takes a gradient apart; padding's must be 0.
 func byAnswer(t *testing.T, b Batch, flat []float32) (grad [][]float64) {
 	t.Helper()
 	for k := range padding {
@@ -204,9 +204,9 @@ func TestImportanceByHand(t *testing.T) {
 		[]float64{root, root, root}, 1e-6)
 }
 
-// TestWholeAnswersByHand: the objective as CI-RL's paper prints it, with the ratio and the KL of whole answers and the mean
-// over the answers, written out: answer 1 has log-ratio ln 1.5, is clipped at 1.2, and is ln 2 below the reference;
-// answer 2 has ln 0.9, and the reference's log-prob.
+// TestWholeAnswersByHand: the objective as CI-RL's paper prints it, with the ratio and the KL of whole answers and the
+// mean over the answers, written out: answer 1 has log-ratio ln 1.5, is clipped at 1.2, and is ln 2 below the
+// reference; answer 2 has ln 0.9, and the reference's log-prob.
 func TestWholeAnswersByHand(t *testing.T) {
 	o := DefaultOptions()
 	o.RatioLevel, o.Aggregation, o.KL, o.KLCoef = Whole, SeqMeanMean, K3, 0.1

@@ -23,7 +23,7 @@ const (
 // EachReward normalises each of several rewards by itself; "" their sum.
 const EachReward = "each"
 
-// The levels of the ratio. That of Whole is the product over the answer's tokens, and its KL that of the whole answer.
+// The levels of the ratio. Whole's ratio is the product over the answer's tokens, and its KL the whole answer's.
 const (
 	Token    = "token"
 	Sequence = "sequence"

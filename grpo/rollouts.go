@@ -178,7 +178,8 @@ func seedOf(seed uint64, purpose string, step, place int) uint64 {
 }
 
 // score gives answers their scores. It refuses rewards that are not finite in the graph, since no mean and no best
-// checkpoint of them would mean anything, and to go on where most answers have none. What fails outside is a ServerError.
+// checkpoint of them would mean anything, and to go on where most answers have none. What fails outside is a
+// ServerError.
 func (rs *Rollouts) score(ctx context.Context, answers []ask.Answer) error {
 	scores, err := ask.Judged(ctx, rs.Judge, answers)
 	if ctx.Err() != nil {

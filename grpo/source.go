@@ -26,7 +26,8 @@ type ValidationOptions struct {
 }
 
 // Rollouts are the source of a trainer that learns from its model's own answers. A step is one rollout batch: some
-// prompts, a group of completions of each, their rewards, and the optimiser's updates on them, all at one learning rate.
+// prompts, a group of completions of each, their rewards, and the optimiser's updates on them, all at one learning
+// rate.
 //
 // The tasks of a step follow from the seed and how many tasks were used before, a request's draws from seed, step and
 // place in the step alone.
@@ -38,7 +39,7 @@ type Rollouts struct {
 	Formless  bool             // the judge knows no format: how many answers keep it is not logged
 	Sampler   rollout.Sampler  // of the learner's weights
 	Sampling  rollout.Sampling // of rollouts; the objective has temperature 1
-	Longest   int              // most tokens of a completion; 0: those of the sampling
+	Longest   int              // most tokens of a completion; 0: as many as the sampling has
 	Reference []compute.Buffer // KL is measured to these weights; nil without KL
 
 	Held       []ask.Question // validation; empty: none

@@ -7,8 +7,8 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// Survey counts the batches of the run's updates, if every answer is as long as the sampling allows, by those of one step.
-// The learner may have shapes alone. What the reference and the old policy measure is counted, too.
+// Survey counts the batches of the run's updates, if every answer is as long as the sampling allows, by the batches of
+// one step. The learner may have shapes alone. What the reference and the old policy measure is counted, too.
 func (rs *Rollouts) Survey(s *train.Survey) error {
 	groups, t, steps := rs.supposed(rs.longest()), rs.Trainer(), float64(rs.Total())
 	plain := make([]batch.Group, len(groups))

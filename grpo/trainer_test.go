@@ -71,7 +71,7 @@ func perturb(r *rand.Rand, logps [][]float32, by float64) [][]float32 {
 	return out
 }
 
-// gradient is that of the trainer's objective on the groups, read from an update.
+// gradient is the gradient of the trainer's objective on the groups, read from an update.
 func gradient(t *testing.T, tr *Trainer, groups []Group) (grads [][]float64, norm float64, metrics map[string]float64) {
 	t.Helper()
 	before, updates, err := tr.Learner.Read()
@@ -265,8 +265,8 @@ func hostLoss(t *testing.T, tr *Trainer, groups []Group) float64 {
 }
 
 // TestUpdateFollowsFiniteDifferences: the gradient along random directions against differences of the loss that the
-// host computes from measured log-probs. With one update per rollout batch the old policy is that of the groups' own
-// log-probs.
+// host computes from measured log-probs. With one update per rollout batch the old policy is the policy of the groups'
+// own log-probs.
 func TestUpdateFollowsFiniteDifferences(t *testing.T) {
 	for name, o := range objectives() {
 		if o.Surrogate == CISPO { // its weights are constants, which differences move
@@ -412,7 +412,7 @@ func TestUpdatesMoveTheRatio(t *testing.T) {
 	})
 }
 
-// TestEqualRewardsGiveNoGradient: none without KL, that of KL with it; and they count in the mean over tokens.
+// TestEqualRewardsGiveNoGradient: none without KL, KL's alone with it; and they count in the mean over tokens.
 func TestEqualRewardsGiveNoGradient(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		o := DefaultOptions()
@@ -576,8 +576,8 @@ func flat(t *testing.T, tr *Trainer) []float32 {
 	return w
 }
 
-// TestScoresAreTheGradientWithAdvantagesAsWeights: GRPO's gradient at ratio 1 and without KL is that of -weight·A·logp.
-// Its own test compares it with differences.
+// TestScoresAreTheGradientWithAdvantagesAsWeights: GRPO's gradient at ratio 1 and without KL is the gradient of
+// -weight·A·logp. Its own test compares it with differences.
 func TestScoresAreTheGradientWithAdvantagesAsWeights(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		tr := trainer(t, e, testkit.Model(t, "llama"), objectives()["one update without KL"])

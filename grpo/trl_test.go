@@ -51,7 +51,7 @@ func (r trlRun) options() Options {
 	o.Aggregation = map[string]string{"bnpo": TokenMean, "grpo": SeqMeanMean,
 		"dr_grpo": SeqMeanConstant, "cispo": TokenMean, "rloo": SeqMeanMean}[r.Options.LossType]
 	switch r.Options.LossType {
-	case "cispo": // TRL's bound is that of the ratio
+	case "cispo": // TRL's bound is on the ratio itself
 		o.Surrogate, o.ClipLow, o.ClipHigh = CISPO, 1, r.Options.EpsilonHigh-1
 	case "rloo":
 		o.Baseline = LeaveOneOut

@@ -33,8 +33,8 @@ func (r *Run) writeCard(summary string) error {
 
 var libraryLine = regexp.MustCompile(`(?m)^library_name: .*$`)
 
-// DeriveCard is the card of what was made of a model: that of from, which may have none, for another library, with a
-// section more.
+// DeriveCard is the card of what was made of a model: the card of from, which may have none, for another library, with
+// a section more.
 func DeriveCard(from, library, heading, text string) string {
 	card, err := os.ReadFile(filepath.Join(from, CardName))
 	body := string(card)

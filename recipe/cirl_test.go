@@ -176,7 +176,7 @@ func TestRLFaults(t *testing.T) {
 	}
 }
 
-// inOrder joins faults; those of the command line, which have no lines, by their place.
+// inOrder joins faults; faults of the command line, which have no lines, by their place.
 func inOrder(name string, faults config.Faults) string {
 	lines := strings.Split(faults.Error(), "\n")
 	if name == "flags" {

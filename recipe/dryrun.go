@@ -24,7 +24,7 @@ type DryRun struct {
 // Sampling is what a run samples.
 type Sampling struct {
 	rollout.Plan         // of a step
-	Answers      float64 // in the whole run, those of the evaluations included
+	Answers      float64 // in the whole run, with its evaluations
 	New          int     // tokens of an answer at most
 }
 

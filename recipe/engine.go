@@ -25,8 +25,8 @@ type Opened struct {
 // Loader opens a model folder with its tokenizer.
 type Loader func(folder string) (*model.Model, *tokenizer.Tokenizer, error)
 
-// OpenModel opens the engine, the model and its tokenizer, and checks that they fit. A loader of nil is that of language
-// models.
+// OpenModel opens the engine, the model and its tokenizer, and checks that they fit. A loader of nil is the loader of
+// language models.
 func OpenModel(load Loader, engine, folder string, o train.Options, d Devices) (*Opened, error) {
 	if load == nil {
 		load = local.Load

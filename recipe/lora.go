@@ -66,7 +66,7 @@ func (l *LoRA) Resolve(g *config.Given) {
 // On says that an adapter is trained.
 func (a Adapting) On() bool { return a.Adapter != "" || a.LoRA.Rank > 0 }
 
-// quantization is that of the frozen weights, by the model's name.
+// quantization is the type of the frozen weights, by the model's name.
 func (a Adapting) quantization() string {
 	if a.Quantize == "none" {
 		return ""

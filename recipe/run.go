@@ -127,7 +127,8 @@ func (r *Run) Start() (err error) {
 }
 
 // ReportMemory says how much memory training takes for every parameter, reference bytes of them for a reference that
-// stays loaded, and closes the files of the weights: the engine has them. It comes after everything that reads the model.
+// stays loaded, and closes the files of the weights: the engine has them. It comes after everything that reads the
+// model.
 func (r *Run) ReportMemory(reference int) {
 	f := r.Learner.Footprint(r.Train.Rule())
 	f.Reference = reference
@@ -251,7 +252,7 @@ func (r *Run) Resume(t *train.Trainer) error {
 }
 
 // Save writes the best weights of a finished run as the trained model, and the picture. best is nil where nothing was
-// evaluated: the model is that of the last step.
+// evaluated: the model is the last step's.
 func (r *Run) Save(t *train.Trainer) (best *run.Best, err error) {
 	if best, err = t.LoadBest(); err != nil {
 		return nil, err
@@ -329,9 +330,9 @@ func (r *Run) Learn(ctx context.Context, set *train.Dataset, report func(records
 	return r.FinishExamples(t, len(set.Train), len(set.Eval), report)
 }
 
-// FinishExamples saves the model of a trainer that has learnt from a number of examples, and was evaluated on a number of
-// held-out ones, and finishes the run. The report of what changed goes into the summary; the learner has the weights of
-// the saved model then.
+// FinishExamples saves the model of a trainer that has learnt from a number of examples, and was evaluated on a number
+// of held-out ones, and finishes the run. The report of what changed goes into the summary; the learner has the weights
+// of the saved model then.
 func (r *Run) FinishExamples(t *train.Trainer, examples, held int,
 	report func(records []run.Record) (string, error)) (*Result, error) {
 	best, err := r.Save(t)

@@ -36,8 +36,8 @@ func (o ShowOptions) Check() (faults fault.Faults) {
 	return faults
 }
 
-// Show writes one row of a file of pairs, demonstrations or labelled answers as training has it: for each of its texts a
-// line with the number of tokens, then position, id, weight in the loss and text of each; mark changes the line of a
+// Show writes one row of a file of pairs, demonstrations or labelled answers as training has it: for each of its texts
+// a line with the number of tokens, then position, id, weight in the loss and text of each; mark changes the line of a
 // token with a weight.
 func Show(path string, o ShowOptions, mark func(string) string) (lines []string, err error) {
 	if faults := o.Check(); len(faults) > 0 {

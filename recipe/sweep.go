@@ -43,9 +43,9 @@ func NewSweeps[O any](s Sweeps[O]) *Sweeps[O] {
 // Sweep trains once for each value of a key of the config, or for each point of a grid of several keys, one run after
 // the other, and compares their tests after training.
 //
-// The folder of a sweep has config.yaml (which keys and values), for each point a config NAME.yaml and a run folder NAME,
-// where NAME is key=value, and table.jsonl of the runs that are finished. The configs are written before the first run: a
-// sweep continues with what it was started with, whatever has become of the config that the user named.
+// The folder of a sweep has config.yaml (which keys and values), for each point a config NAME.yaml and a run folder
+// NAME, where NAME is key=value, and table.jsonl of the runs that are finished. The configs are written before the
+// first run: a sweep continues with what it was started with, whatever has become of the config that the user named.
 type Sweep[O any] struct {
 	// Fetch brings the models and data that a run's options name to this machine, and names them there.
 	Fetch func(context.Context, *O, run.Reporter) error
@@ -86,7 +86,7 @@ func wrong(text, format string, args ...any) error {
 	return fault.Fault{Key: SweepFlag, Value: text, Problem: fmt.Sprintf(format, args...)}
 }
 
-// gridOf reads texts such as key=1,2. It gives all combinations of values, those of the last key changing fastest.
+// gridOf reads texts such as key=1,2. It gives all combinations of values, the last key's changing fastest.
 func gridOf(texts []string, example string) ([]point, error) {
 	example = SweepFlag + " " + example
 	points, seen := []point{nil}, map[string]bool{}
@@ -140,7 +140,7 @@ func (s *Sweeps[O]) In(dir string) bool {
 	return dir != "" && err == nil && config.CommandOf(text) == s.settings.Command
 }
 
-// New plans a sweep. It reads all configs: those of all points must be right.
+// New plans a sweep. It reads all configs: every point's must be right.
 func (all *Sweeps[O]) New(in config.Input, texts []string, out string) (*Sweep[O], error) {
 	points, err := gridOf(texts, all.Example)
 	if err != nil {
@@ -295,7 +295,7 @@ func (s *Sweep[O]) explain(err error, folder *run.Folder, i int, interrupted boo
 }
 
 // measured is a number of the test with its 95 % interval, as summary.json has it. Low and High are nil where there is
-// no interval; Count and Total are those of a share.
+// no interval; Count and Total belong to a share.
 type measured struct {
 	Value *float64 `json:"value"`
 	Low   *float64 `json:"low"`

@@ -22,10 +22,10 @@ import (
 // token after that costs one row of a decoding step.
 //
 // A call answers its requests in batches of at most Options.Slots rows, and as many as the cache has memory for. A
-// batch's prompts are read in a few prefills, then all its rows step together. When enough rows have ended, the others move into a step
-// of fewer rows (compaction); when their texts outgrow the cache, into a longer one. Steps are compiled for few shapes
-// (layout.go). On engines with memory of their own a call is one batch, in which waiting requests take over the rows of
-// those that have ended.
+// batch's prompts are read in a few prefills, then all its rows step together. When enough rows have ended, the others
+// move into a step of fewer rows (compaction); when their texts outgrow the cache, into a longer one. Steps are
+// compiled for few shapes (layout.go). On engines with memory of their own a call is one batch, in which waiting
+// requests take over the rows of those that have ended.
 type Cached struct {
 	engine   *backend.Engine
 	config   *model.Config
@@ -116,7 +116,7 @@ func (s *Cached) check(requests []Request) error {
 	return nil
 }
 
-// answer answers those of a call's requests that have these numbers.
+// answer answers the requests of a call that have these numbers.
 func (s *Cached) answer(ctx context.Context, weights []compute.Buffer, requests []Request, numbers []int,
 	completions []Completion) error {
 	p, own := s.planner(), data.Pick(requests, numbers)
@@ -168,7 +168,7 @@ func (s *Cached) cacheBytes() int {
 	return int(s.engine.Memory()/cacheShare) * s.engine.Devices()
 }
 
-// matrixType is the type of the matrices that programs take. On engines with memory of their own it is that of the
+// matrixType is the type of the matrices that programs take. On engines with memory of their own it is the type of the
 // products: a float32 matrix would be read and converted for every token.
 func (s *Cached) matrixType() dtypes.DType {
 	if s.engine.Wants.SharedMemory {

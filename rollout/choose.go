@@ -29,7 +29,7 @@ func (s Sampling) usesTopK(v int) bool { return s.TopK > 0 && s.TopK < v }
 
 func (s Sampling) usesTopP() bool { return s.TopP > 0 && s.TopP < 1 }
 
-// weight is a token's probability relative to that of the likeliest token, whose logit is top.
+// weight is a token's probability relative to the likeliest token's, whose logit is top.
 func (s *Sampling) weight(z float32, top float64) float64 {
 	return float.Exp((float64(z) - top) / s.Temperature)
 }

@@ -20,10 +20,11 @@ const (
 	calmSteps  = 8    // that a smaller layout must suffice for before the rows move: others may join
 )
 
-// SampleContinuously answers requests as they arrive (continuous batching). Between two steps it asks next for at most n
-// requests, reads their prompts and answers them in free rows of the step, of which there are as many as Options.Slots
-// and the rows allow; nothing waits for the answers under way. It returns when it has no request left and next gives
-// none, and with an error at a request that no sampler accepts. Tokens go to OnToken; they are those of [Cached.Sample].
+// SampleContinuously answers requests as they arrive (continuous batching). Between two steps it asks next for at most
+// n requests, reads their prompts and answers them in free rows of the step, of which there are as many as
+// Options.Slots and the rows allow; nothing waits for the answers under way. It returns when it has no request left and
+// next gives none, and with an error at a request that no sampler accepts. Tokens go to OnToken; they are the tokens of
+// [Cached.Sample].
 //
 // If the answers outgrow the memory of the cache, the youngest ones give up their rows. They go on, from all tokens
 // that they have, when others have ended.
@@ -55,7 +56,7 @@ type arrivals struct {
 	calm    int // steps for which a smaller layout would have sufficed
 }
 
-// admit returns those of the waiting requests that join now.
+// admit returns the waiting requests that join now.
 func (w *runningBatch) admit() ([]*sequence, error) {
 	w.waiting = slices.DeleteFunc(w.waiting, (*sequence).isOver)
 	for _, a := range w.arrivals.next(w.planner.slots - len(w.sequences) - len(w.waiting)) {

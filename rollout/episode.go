@@ -7,8 +7,8 @@ import (
 
 // World is what the messages of one episode act on: tools, a user, a game.
 type World interface {
-	// Reply is what the model reads after its message, up to where its next message begins; nothing where the episode is
-	// over.
+	// Reply is what the model reads after its message, up to where its next message begins; nothing where the episode
+	// is over.
 	Reply(message Completion) ([]int32, error)
 }
 

@@ -81,9 +81,9 @@ func (talking) Reply(Completion) ([]int32, error) {
 	return slices.Repeat([]int32{3, 40, 4, 9, 2}, 10), nil
 }
 
-// TestEpisodesInOneCall: a cache in the host's memory answers all turns in one call, and reads a group's prompt once. Its
-// episodes are those of one call a turn, which reads all that was said before. They outgrow their rows, and end at
-// different times.
+// TestEpisodesInOneCall: a cache in the host's memory answers all turns in one call, and reads a group's prompt once.
+// Its episodes are the same as with one call a turn, which reads all that was said before. They outgrow their rows, and
+// end at different times.
 func TestEpisodesInOneCall(t *testing.T) {
 	c := testkit.Config(t, "llama")
 	c.MaxPositions = 512

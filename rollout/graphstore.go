@@ -192,7 +192,7 @@ func (g *graphStore) run(p *backend.Program, buffers []compute.Buffer, indices .
 	return nil
 }
 
-// step runs a step's program. The ring's memory is that of the outputs after it.
+// step runs a step's program. The ring's memory belongs to the outputs after it.
 func (g *graphStore) step(p *backend.Program, weights []compute.Buffer, state model.StepState) ([]compute.Buffer,
 	error) {
 	state.SetSlot(int32(g.steps % g.layout.shape.Suffix))

@@ -123,7 +123,8 @@ func (p planner) check(r Request) error {
 		"smaller max_new_tokens", float64(p.most)/1e9, math.Ceil(float64(need)/1e6)/1e3, p.afterOf(r), len(r.Prompt))
 }
 
-// forAll is the planner of a call whose cache stays in the engine: one batch of as many rows as the memory has room for.
+// forAll is the planner of a call whose cache stays in the engine: one batch of as many rows as the memory has room
+// for.
 func (p planner) forAll(requests []Request) planner {
 	for _, r := range requests {
 		p.prompt, p.after = max(p.prompt, len(r.Prompt)), max(p.after, p.afterOf(r))

@@ -31,7 +31,7 @@ type row struct {
 	vocabulary  int       // V
 }
 
-// choose picks the token for the draw u, in float64, and returns its log-prob at temperature 1. The token is that of
+// choose picks the token for the draw u, in float64, and returns its log-prob at temperature 1. The token is the one of
 // the function choose, unless u is within the rounding of the sums, 1e-6, of the boundary between two tokens.
 func (x row) choose(s Sampling, u float64) (token int32, logp float32, err error) {
 	if err := x.check(); err != nil {

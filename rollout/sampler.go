@@ -16,7 +16,7 @@ const (
 	Length     = "length" // MaxNew tokens, or no position left
 	StopString = "stop"   // the text has one of the request's stop strings
 
-	// Missing is that of a completion that no server gave; it has no tokens.
+	// Missing is the reason of a completion that no server gave; it has no tokens.
 	Missing = "missing"
 )
 
@@ -82,8 +82,8 @@ type Request struct {
 
 	Open func() World // the world of an episode, see [Episodes]; nil: the completion is one message
 
-	// more gives what continues a completion: a prompt that begins with all its tokens; nil: it is over. Only [Cached] asks,
-	// on engines that share the host's memory.
+	// more gives what continues a completion: a prompt that begins with all its tokens; nil: it is over. Only [Cached]
+	// asks, on engines that share the host's memory.
 	more  func(Completion) (*Request, error)
 	about int // tokens after the prompt that the cache of a request with more should have room for
 

@@ -168,7 +168,7 @@ func everyTokenizer(t *testing.T) map[string]*tokenizer.Tokenizer {
 	return all
 }
 
-// anyTokens draws ids of a tokenizer: any of them, ids that do not exist too, and in rows those of its byte tokens.
+// anyTokens draws ids of a tokenizer: any of them, ids that do not exist too, and in rows the ids of its byte tokens.
 func anyTokens(rng *rand.Rand, tok *tokenizer.Tokenizer) (ids []int32) {
 	for range rng.IntN(16) {
 		id := int32(rng.IntN(tok.Size() + 2))

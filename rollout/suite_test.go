@@ -169,7 +169,7 @@ func mixedRequests() []Request {
 	return rs
 }
 
-// TestTokensAreThePlainSamplers: every token and log-prob is that of the sampler that recomputes everything.
+// TestTokensAreThePlainSamplers: every token and log-prob is as the sampler gives it that recomputes everything.
 func TestTokensAreThePlainSamplers(t *testing.T) {
 	plain := map[string][]Completion{}
 	suite(t, func(t *testing.T, s setup) {

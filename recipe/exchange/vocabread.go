@@ -24,8 +24,8 @@ const (
 	byteToken   = 6
 )
 
-// Bounds of a vocabulary: what is made of it takes many times its bytes in the file. The largest that are published have
-// 262,144 tokens and 580,000 merges of 9 bytes.
+// Bounds of a vocabulary: what is made of it takes many times its bytes in the file. The largest that are published
+// have 262,144 tokens and 580,000 merges of 9 bytes.
 const (
 	maxJoined    = 256      // bytes of a token that others are joined to
 	maxTexts     = 32 << 20 // bytes of all tokens, merges and templates in JSON

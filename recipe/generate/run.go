@@ -177,8 +177,8 @@ func (g *generator) stream(ctx context.Context, q *ask.Question) (c rollout.Comp
 	return c, nil
 }
 
-// answer answers all prompts. Without a file to write, the rows are printed; with one, they are kept beside it until all
-// are there.
+// answer answers all prompts. Without a file to write, the rows are printed; with one, they are kept beside it until
+// all are there.
 func (g *generator) answer(ctx context.Context) (rows []Row, err error) {
 	for i := range g.prompts {
 		if err = g.encode(&g.prompts[i], i); err != nil {

@@ -1,8 +1,8 @@
-// Package pairs is the recipe of posttrain data pairs and data score. A model answers prompts several times and a reward
-// scores the answers: the best and the worst to each prompt are a preference pair, or the good ones demonstrations
-// (rejection sampling). [Score] lets a reward score pairs that are there.
+// Package pairs is the recipe of posttrain data pairs and data score. A model answers prompts several times and a
+// reward scores the answers: the best and the worst to each prompt are a preference pair, or the good ones
+// demonstrations (rejection sampling). [Score] lets a reward score pairs that are there.
 //
-//  1. prompts: those of a file, of the items of a ci-rl run, or of synthetic ones (prompts.go);
+//  1. prompts: of a file, of the items of a ci-rl run, or of synthetic ones (prompts.go);
 //  2. answers, by a folder's model or a server's, and scores, each kept in a file beside the result until all are there
 //     (run.go, package scorer): an interrupted run continues with the same options;
 //  3. pairs or demonstrations of the answers (run.go).
@@ -32,7 +32,7 @@ type Options struct {
 	Server            recipe.Server `yaml:"server"`
 	Seed              uint64        `yaml:"seed" default:"1" flag:"seed" help:"seed of synthetic scenarios and draws"`
 
-	// The prompts: those of a file, or contextual-integrity items: those that a ci-rl run trains on, or synthetic ones.
+	// The prompts: of a file, or contextual-integrity items: what a ci-rl run trains on, or synthetic ones.
 	Input   string `yaml:"input,omitempty" hub:"data" words:"a .jsonl, .json or .parquet file of prompts (also .gz)" flag:"input" help:"prompts, .jsonl, .json or .parquet, or org/name[@revision][:config][:split] on the hub: column prompt (text or messages) or messages"`
 	Chat    bool   `yaml:"chat" flag:"chat" help:"apply the chat template to plain prompts; a server always does"`
 	Run     string `yaml:"run,omitempty" words:"the config of a ci-rl run" help:"config of a ci-rl run, whose prompts, model and sampling are taken (as --config)"`

@@ -53,7 +53,7 @@ func byCommand(path string) ScoreOptions {
 	return o
 }
 
-// TestScoresSurviveACrash: a program that dies loses its batch alone, and the result is that of an undisturbed run.
+// TestScoresSurviveACrash: a program that dies loses its batch alone, and the result is an undisturbed run's.
 func TestScoresSurviveACrash(t *testing.T) {
 	o := byCommand(writePairs(t, 300))
 	t.Setenv("SCORE_TEST_FAIL", "n200") // in the second batch of 128 pairs

@@ -125,8 +125,8 @@ func TestPlanOfCIRL(t *testing.T) {
 	}
 }
 
-// TestPlanCopies: a checkpoint is a copy of weights and moments beside all that steps take, and that the go engine keeps
-// after the last one.
+// TestPlanCopies: a checkpoint is a copy of weights and moments beside all that steps take, and that the go engine
+// keeps after the last one.
 func TestPlanCopies(t *testing.T) {
 	for _, every := range []string{"2", "0"} {
 		p, err := makeOf(t, sft.Spec, "model: embedded\ndata: {train: embedded}\ntrain: {max_steps: 5, batch_size: 8, "+

@@ -18,8 +18,8 @@ import (
 )
 
 // onlineTraining is a run in rounds. In each the model answers prompts, a reward scores the answers, and the model
-// trains on the pairs of the best and the worst. What is sampled and scored is in files of the run folder, from which an
-// interrupted run continues: the same weights give the same answers, bit for bit.
+// trains on the pairs of the best and the worst. What is sampled and scored is in files of the run folder, from which
+// an interrupted run continues: the same weights give the same answers, bit for bit.
 type onlineTraining struct {
 	*training
 	prompts []ask.Question

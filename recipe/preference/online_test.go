@@ -287,7 +287,7 @@ func mustRun(t *testing.T, o Options) *recipe.Result {
 	return r
 }
 
-// TestRoundsGoOn: steps, moments and the schedule go on over the rounds; the second round's answers are those of the
+// TestRoundsGoOn: steps, moments and the schedule go on over the rounds; the second round's answers are drawn from the
 // weights that the first left; each prompt has one round; the diagnostics are there.
 func TestRoundsGoOn(t *testing.T) {
 	dir := t.TempDir()
@@ -342,7 +342,7 @@ func TestRoundsGoOn(t *testing.T) {
 	testkit.SameFiles(t, o.Dir.Out, still.Dir.Out, "round-1.jsonl")
 	x, _ := os.ReadFile(filepath.Join(o.Dir.Out, "round-2.jsonl"))
 	if y, _ := os.ReadFile(filepath.Join(still.Dir.Out, "round-2.jsonl")); string(x) == string(y) {
-		t.Error("the second round's answers are those of the model before training")
+		t.Error("the second round's answers are drawn from the model before training")
 	}
 }
 

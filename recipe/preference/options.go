@@ -88,7 +88,8 @@ func Defaults(loss string) Options {
 var watched = []string{"eval_" + losses.MetricLoss, "eval_" + losses.MetricAccuracies, "eval_" + losses.MetricMargins,
 	"eval_" + losses.MetricLogpsChosen, "eval_" + losses.MetricRewardsChosen}
 
-// Validate looks across sections. It checks values, not who gave them, so that the resolved configuration passes as well.
+// Validate looks across sections. It checks values, not who gave them, so that the resolved configuration passes as
+// well.
 func (o *Options) Validate(g *config.Given) {
 	metrics := watched
 	if o.Loss.Unpaired() {
@@ -153,7 +154,7 @@ func (o *Options) checkMode(g *config.Given) {
 }
 
 // CheckPlain refuses options of rewards for a loss that uses none. It accepts their defaults, which a resolved
-// configuration names. prefix is that of the keys before "data.".
+// configuration names. prefix is what the keys have before "data.".
 func (d Data) CheckPlain(g *config.Given) {
 	unused := func(key string, value any, given bool) {
 		if given {

@@ -20,8 +20,8 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// readPrompts reads or makes the prompts of a run, in the order in which they are used. Those of more than limit tokens are
-// left out.
+// readPrompts reads or makes the prompts of a run, in the order in which they are used. Prompts of more than limit
+// tokens are left out.
 func (o *Online) readPrompts(j *recipe.Run, from recipe.Files, limit int) ([]ask.Question, error) {
 	all, err := recipe.ReadAll(from, func(name string) ([]ask.Question, error) { return o.read(j, name, limit) })
 	if err != nil {

@@ -168,7 +168,7 @@ func addGaps(pairs []data.Preference, rewards *data.Rewards, loss losses.Options
 	return kept, report, err
 }
 
-// encodePair encodes a pair whose scores are those of addGaps.
+// encodePair encodes a pair whose scores addGaps has made.
 func encodePair(e *batch.Encoder, p data.Preference) (train.Example, error) {
 	g, err := e.Preference(p)
 	x := train.Example{Group: g, Scored: p.Scored, Source: p.Source, Class: p.Class}
@@ -354,7 +354,7 @@ func (t *training) layout() batch.Layout {
 	return t.Learner.Layout(t.groups(t.set.Train), t.set.Share, t.Train.Micro(), t.groups(t.set.Eval))
 }
 
-// Sweeps are those of the command.
+// Sweeps are the sweeps of the command.
 var Sweeps = recipe.NewSweeps(recipe.Sweeps[Options]{Spec: Spec, Example: "loss.beta=0.05,0.1,0.2", Split: "eval",
 	Columns: []string{"loss", losses.MetricAccuracies, losses.MetricMargins, losses.MetricLogpsChosen,
 		losses.MetricLogpsRejected},

@@ -61,7 +61,7 @@ func TestThePlainLossNeedsNoRewards(t *testing.T) {
 	}
 }
 
-// Options that a program makes are checked as those of a user are.
+// Options that a program makes are checked as a user's are.
 func TestRunChecksItsOptions(t *testing.T) {
 	o := Defaults("dpo")
 	o.Loss.Type, o.Train.LearningRate = "dop", -1

@@ -15,8 +15,8 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// Run trains a reward model on pairs: it loads model and pairs, trains, saves the best model and reports. A nil Reporter
-// is silent.
+// Run trains a reward model on pairs: it loads model and pairs, trains, saves the best model and reports. A nil
+// Reporter is silent.
 func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error) {
 	if err := Spec.Verify(&o); err != nil {
 		return nil, err

@@ -52,8 +52,8 @@ func tiny(t *testing.T, folder, pairs string) Options {
 	return o
 }
 
-// TestRewardModel: a language model becomes a reward model that prefers the chosen answers, which posttrain data score reads
-// and which trains further.
+// TestRewardModel: a language model becomes a reward model that prefers the chosen answers, which posttrain data score
+// reads and which trains further.
 func TestRewardModel(t *testing.T) {
 	o := tiny(t, filepath.Join(fixtures, "qwen2-newer"), writePairs(t, 16, false))
 	o.Data.EvalFraction, o.Train.EvalMetric, o.Train.EvalEvery = 0.25, "eval_accuracy", 4

@@ -140,10 +140,10 @@ func (o *CI) episodes(e *batch.Encoder, items []ci.Item, order func(i int) uint6
 	return o.Agent.Questions(items, form, o.Data.Prompt, o.Reward.Format != "answer", order)
 }
 
-// Questions are items as the beginnings of episodes with prompts of a kind, compact or plain. think asks for a think block,
-// order gives the seed of item i's scene. Items whose scene is made here and cannot be done right are left out: a keyword
-// is in no document, or in the norm. One that comes with such documents is an error, and so are items that are all left
-// out.
+// Questions are items as the beginnings of episodes with prompts of a kind, compact or plain. think asks for a think
+// block, order gives the seed of item i's scene. Items whose scene is made here and cannot be done right are left out:
+// a keyword is in no document, or in the norm. One that comes with such documents is an error, and so are items that
+// are all left out.
 func (a *Agent) Questions(items []ci.Item, form agent.Form, kind string, think bool, order func(i int) uint64) (
 	[]ask.Question, error) {
 	var all []ask.Question
@@ -243,8 +243,8 @@ func (j sceneJudge) Score(ctx context.Context, answers []ask.Answer) ([]ask.Scor
 	return scores, nil
 }
 
-// askLeaks counts restricted information that was sent in other words, where there is a judge. Its replies are kept: the
-// same text is paid for once. missing says why there is no verdict on a text of an episode, "" where there are all.
+// askLeaks counts restricted information that was sent in other words, where there is a judge. Its replies are kept:
+// the same text is paid for once. missing says why there is no verdict on a text of an episode, "" where there are all.
 func (j sceneJudge) askLeaks(ctx context.Context, states []*scene.State) (missing []string, err error) {
 	missing = make([]string, len(states))
 	if j.leaks == nil {

@@ -166,8 +166,8 @@ func TestAgentFaults(t *testing.T) {
 	expect.Error(t, err, "agent.tokens 40: the prompt of synthetic", "want more, or a lower data.max_prompt_tokens")
 }
 
-// TestAgentFiles: a file of the test is read beside the embedded scenarios, and items whose made scenes lack a keyword, or
-// have it in their norm, are left out.
+// TestAgentFiles: a file of the test is read beside the embedded scenarios, and items whose made scenes lack a keyword,
+// or have it in their norm, are left out.
 func TestAgentFiles(t *testing.T) {
 	items := ci.Synthesize(12, 1)
 	items[3].DatasetItem.Annotation.Allowed[0].Words = []string{"nowhere"}

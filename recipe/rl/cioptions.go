@@ -100,7 +100,7 @@ func (o *CI) Validate(g *config.Given) {
 	}
 }
 
-// SyntheticTest says that the test items are embedded scenarios, not those of a file.
+// SyntheticTest says that the test items are embedded scenarios, not a file's.
 func (d CIData) SyntheticTest() bool { return d.Train.Are(embedded.Name) && d.Test == "" }
 
 // Check looks across the keys of the section.

@@ -124,7 +124,8 @@ func PromptLimit(r *recipe.Run, most int) int {
 
 func (l *loop) encoder() *batch.Encoder { return &batch.Encoder{Tokenizer: l.Tokenizer} }
 
-// begin puts the model, the reference, the sampler and the judge in place. Call what it returns ahead of closing the run.
+// begin puts the model, the reference, the sampler and the judge in place. Call what it returns ahead of closing the
+// run.
 func (l *loop) begin() (closeAll func(), err error) {
 	if err := l.Start(); err != nil {
 		return nil, err
@@ -262,8 +263,8 @@ func (l *loop) rollouts() *grpo.Rollouts {
 	return rs
 }
 
-// trainer learns from the model's own answers. Progress shows the reward and the command's metrics; not the loss, which is
-// about 0 at every step, because a group's advantages sum to 0.
+// trainer learns from the model's own answers. Progress shows the reward and the command's metrics; not the loss, which
+// is about 0 at every step, because a group's advantages sum to 0.
 func (l *loop) trainer() *train.Trainer {
 	t := l.Trainer(l.rollouts())
 	show := t.OnStep
@@ -317,8 +318,8 @@ func (l *loop) count(d *recipe.DryRun) error {
 	return err
 }
 
-// answers is how many completions a run of that length draws: for its groups, for validations, and for the tests at both
-// ends.
+// answers is how many completions a run of that length draws: for its groups, for validations, and for the tests at
+// both ends.
 func (l *loop) answers(steps int) float64 {
 	evaluated := l.set.Base.Train
 	evaluated.EvalEvery = l.set.Validation.Every

@@ -87,7 +87,7 @@ func (o *Options) Validate(g *config.Given) {
 	}
 }
 
-// weights are those of several rewards, nil of one.
+// weights are the weights of several rewards, nil of one.
 func (o *Options) weights() []float64 {
 	if len(o.Reward.Kinds()) < 2 && len(o.Reward.Weights) == 0 {
 		return nil

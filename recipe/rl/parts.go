@@ -21,7 +21,7 @@ type Parts struct {
 	Test               string  `yaml:"test,omitempty" hub:"data" paper:"" help:"the file of these items, instead of the share"`
 }
 
-// files are those of the parts that have one of their own, "" where a share of the training data is the part.
+// files are the files of parts that have one of their own, "" where a share of the training data is the part.
 func (p Parts) files() [3]string { return [3]string{ci.Validation: p.Validation, ci.Test: p.Test} }
 
 // Idle are the shares of parts that have files of their own.
@@ -35,7 +35,7 @@ func (p Parts) Idle() (keys []string) {
 	return keys
 }
 
-// shares are those of the training data that are held out for validation and for the test.
+// shares are the shares of the training data that are held out for validation and for the test.
 func (p Parts) shares() (validation, test float64) {
 	validation, test = p.ValidationFraction, p.TestFraction
 	if p.Validation != "" {

@@ -39,7 +39,7 @@ func (t *prompts) load() (parts [3][]ask.Question, err error) {
 	return parts, nil
 }
 
-// read reads the prompts of a file, or those of the embedded pairs.
+// read reads the prompts of a file, or of the embedded pairs.
 func (t *prompts) read(name string) (rows []records.Prompt, err error) {
 	if name == embedded.Name {
 		pairs, _, err := recipe.ReadPairs(name, data.PreferenceOptions{})

@@ -39,8 +39,8 @@ type task interface {
 	compare(before, after []eval.Row) (table string, first, last any)
 }
 
-// Result is what a run leaves. Before and After measure the test split: a [*PromptReport] of grpo, an [*eval.Report] of ci-rl, nil
-// without a test.
+// Result is what a run leaves. Before and After measure the test split: a [*PromptReport] of grpo, an [*eval.Report] of
+// ci-rl, nil without a test.
 type Result struct {
 	recipe.Result
 	Before, After any
@@ -89,7 +89,7 @@ func (o Options) DryRun(_ context.Context, r run.Reporter) (*recipe.DryRun, erro
 	return dryRun(&o, r)
 }
 
-// DryRun is that of [Options].
+// DryRun is as of [Options].
 func (o CI) DryRun(_ context.Context, r run.Reporter) (*recipe.DryRun, error) { return dryRun(&o, r) }
 
 func dryRun(c command, r run.Reporter) (*recipe.DryRun, error) {
@@ -192,10 +192,10 @@ func (l *loop) head(t *train.Trainer) string {
 		recipe.Count(t.Step(), "step"), l.set.GRPO.Prompts, l.set.GRPO.GroupSize, len(l.questions[ci.Train]), l.Engine.Name)
 }
 
-// Sweeps are those of grpo.
+// Sweeps are the sweeps of grpo.
 var Sweeps = sweeps(Spec, Run, "seed=1,2,3", (*Options).tests, "reward", "tokens")
 
-// CISweeps are those of ci-rl.
+// CISweeps are the sweeps of ci-rl.
 var CISweeps = sweeps(CISpec, RunCI, "reward.restricted_weight=0.5,1,2", (*CI).tests, "integrity", "utility", "complete",
 	"reward")
 

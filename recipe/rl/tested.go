@@ -14,7 +14,7 @@ import (
 	"github.com/posttrain/posttrain/internal/run"
 )
 
-// testDraws makes the draws of a test other ones than those of the same seed elsewhere.
+// testDraws makes the draws of a test other ones than the same seed gives elsewhere.
 const testDraws = 0x74657374
 
 // testBefore measures the test split with the model before training, or takes the measurement from the folder of a run

@@ -96,7 +96,7 @@ func read(r run.Reporter, path string, seed uint64) ([]data.Demonstration, error
 	return demos, nil
 }
 
-// Sweeps are those of the command.
+// Sweeps are the sweeps of the command.
 var Sweeps = recipe.NewSweeps(recipe.Sweeps[Options]{Spec: Spec, Example: "train.learning_rate=1e-5,2e-5,5e-5",
 	Split: "eval", Columns: []string{"loss"},
 	Tested: func(o *Options) bool { return o.Data.HasEval() },

@@ -46,7 +46,7 @@ func (steps) Notice(string) {}
 func (steps) Close()        {}
 
 // TestKilled kills the process again and again, at any point. Each kill costs the question under way, no
-// other is asked twice, and the items are those of an undisturbed run.
+// other is asked twice, and the items are an undisturbed run's.
 func TestKilled(t *testing.T) {
 	t.Setenv("OPENAI_API_KEY", "")
 	var mu sync.Mutex

@@ -355,6 +355,6 @@ func readItem(reply string, v ci.Seed) (item *ci.Item, faults []string) {
 	return item, faults
 }
 
-// inWordsOfReply turns the names of an item's fields into those of a reply.
+// inWordsOfReply turns the names of an item's fields into a reply's.
 var inWordsOfReply = strings.NewReplacer("dataset_item.", "", "annotation.allowed", "required keyword",
 	"annotation.disallowed", "restricted keyword", "allowed", "required", "disallowed", "restricted")

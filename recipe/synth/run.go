@@ -62,9 +62,9 @@ type Result struct{ Summary string }
 // String gives the summary.
 func (r *Result) String() string { return r.Summary }
 
-// Run writes demonstrations into the file Options.Out, or items into the folder Options.Out. Each reply of a model is in
-// the folder before the next question: an interrupted run continues with the same options, and asks nothing twice. A nil
-// Reporter is silent.
+// Run writes demonstrations into the file Options.Out, or items into the folder Options.Out. Each reply of a model is
+// in the folder before the next question: an interrupted run continues with the same options, and asks nothing twice. A
+// nil Reporter is silent.
 func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	if err := Spec.Verify(&o); err != nil {
 		return nil, err

@@ -33,8 +33,8 @@ func (c Conversation) Follow(said []string) (messages []data.Message, env Enviro
 	return w.Messages, w.Environment, over, err
 }
 
-// takes is an error where the chat does not take an exchange in that writing. A server takes a result only with its call
-// in tool_calls.
+// takes is an error where the chat does not take an exchange in that writing. A server takes a result only with its
+// call in tool_calls.
 func (w *World) takes(x exchange, how writing) error {
 	if w.Encoder == nil {
 		if how.verbatim && len(x.calls) > 0 && x.form != Text {

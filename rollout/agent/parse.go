@@ -69,8 +69,8 @@ func (f Form) read(text string) said {
 	return s
 }
 
-// withoutThoughts drops the thoughts that a message begins with. The prompt may have opened the first. One that does not
-// end leaves nothing.
+// withoutThoughts drops the thoughts that a message begins with. The prompt may have opened the first. One that does
+// not end leaves nothing.
 func withoutThoughts(text string) string {
 	_, after, closed := strings.Cut(text, thinkClose)
 	if closed {

@@ -209,8 +209,8 @@ func bare(t *testing.T) *batch.Encoder {
 	return &batch.Encoder{Tokenizer: tok}
 }
 
-// TestFaults: an environment that fails ends the run with a line that has the item and the turn; so does a template that
-// cannot write results.
+// TestFaults: an environment that fails ends the run with a line that has the item and the turn; so does a template
+// that cannot write results.
 func TestFaults(t *testing.T) {
 	e := load(t, "qwen2-older", tokenizer.ChatOptions{})
 	env := &recorder{tools: lookTools, results: []string{"A"}, fails: errors.New("the mailbox is shut")}

@@ -1,5 +1,5 @@
-// Package fleet samples on servers that other programs run: vLLM, SGLang, posttrain serve, or others that speak OpenAI's
-// protocol with token ids.
+// Package fleet samples on servers that other programs run: vLLM, SGLang, posttrain serve, or others that speak
+// OpenAI's protocol with token ids.
 //
 // Glossary:
 //   - policy: the model that learns ([Policy]); its version counts the updates;

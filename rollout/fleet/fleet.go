@@ -25,8 +25,8 @@ type Policy interface {
 	Version() int              // updates so far
 	Write(folder string) error // the present weights: a model folder, for vllm an adapter's
 
-	// Logps are the log-probs of the answers' tokens under the present weights. Only a fleet with probes calls it, once at
-	// a time.
+	// Logps are the log-probs of the answers' tokens under the present weights. Only a fleet with probes calls it, once
+	// at a time.
 	Logps(prompts, answers [][]int32) ([][]float32, error)
 }
 

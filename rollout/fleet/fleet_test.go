@@ -160,7 +160,7 @@ func localSample(t *testing.T, p *policy) []rollout.Completion {
 	return out
 }
 
-// same checks that completions are those of the local sampler.
+// same checks that completions are the local sampler's.
 func same(t *testing.T, got, want []rollout.Completion) {
 	t.Helper()
 	for i, w := range want {
@@ -473,7 +473,7 @@ func TestNoiseIsNoAlarm(t *testing.T) {
 	}
 }
 
-// TestVersionsDoNotGoBack: neither those of the policy, nor those of a server.
+// TestVersionsDoNotGoBack: neither the policy's, nor a server's.
 func TestVersionsDoNotGoBack(t *testing.T) {
 	twelve := strings.TrimSuffix(strings.Repeat(`[-1,3,null],`, 12), ",")
 	first := ""
@@ -541,7 +541,7 @@ func (s *adapters) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // TestAdaptersOfAServerThatFailed: a server that still has an adapter when it is given that again goes on, and frees
-// those of before.
+// the ones of before.
 func TestAdaptersOfAServerThatFailed(t *testing.T) {
 	s := &adapters{}
 	server := httptest.NewServer(s)

@@ -17,7 +17,7 @@ import (
 
 // protocol is how an engine is given weights and asked for a completion.
 type protocol interface {
-	// give gives a server the weights that were written, and drop frees those of another name.
+	// give gives a server the weights that were written, and drop frees the weights of another name.
 	give(ctx context.Context, s *server, w written) error
 	drop(ctx context.Context, s *server, name string) error
 	// holds is how many versions of the weights a server keeps: of vllm the present one and those that completions may
@@ -25,7 +25,8 @@ type protocol interface {
 	holds() int
 	// ask returns the path and the body of a request to the weights of that name.
 	ask(r rollout.Request, weights string) (path string, body any)
-	// read returns the tokens of a reply, with their log-probs, and the name of the weights that drew them; "": unknown.
+	// read returns the tokens of a reply, with their log-probs, and the name of the weights that drew them; "":
+	// unknown.
 	read(text json.RawMessage) (tokens []int32, logps []float32, weights string, err error)
 }
 

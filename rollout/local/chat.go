@@ -57,7 +57,7 @@ func (c Chat) now() (time.Time, error) {
 }
 
 // Pin notes for a new run of a model what its prompts depend on besides the rows: the template's hash and, where the
-// template prints the date, that of today. Prompts stay the same when the run is resumed another day.
+// template prints the date, today. Prompts stay the same when the run is resumed another day.
 func (c *Chat) Pin(model string) error {
 	text, err := c.read()
 	if err != nil {

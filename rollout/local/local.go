@@ -167,7 +167,7 @@ func OpenWith(o Options) (*Model, error) {
 	return opened, nil
 }
 
-// Reload replaces the weights by those of another folder, of a model of the same shape. The sampler must not be at
+// Reload replaces the weights by another folder's, of a model of the same shape. The sampler must not be at
 // work, and models that Adapted made must be closed: they share the weights. After an error the weights are as they
 // were.
 func (m *Model) Reload(folder string) error {

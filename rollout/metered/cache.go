@@ -14,7 +14,7 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 )
 
-// header is the first line of a cache. Its wording is that of the first caches, so that they still load.
+// header is the first line of a cache. Its wording is as in the first caches, so that they still load.
 const header = `{"file":"replies of a posttrain judge","version":1}`
 
 // entry is a line of a cache: a reply and the parameters that it depends on, but for the prompt.
@@ -42,7 +42,8 @@ type cache struct {
 	replies map[string]Reply // by name
 }
 
-// openCache opens or creates a cache for this process alone. Only the replies of a server are used; "": those of all.
+// openCache opens or creates a cache for this process alone. Only the replies of a server are used; "": all servers'
+// replies.
 func openCache(path, server string) (*cache, error) {
 	err := checkHeader(path)
 	if err != nil {

@@ -157,8 +157,8 @@ func TestReplyNotWritten(t *testing.T) {
 	holds(t, path, 0)
 }
 
-// TestCacheOfServer: a client that wants this server's replies alone does not see those of another server's model of
-// the same name.
+// TestCacheOfServer: a client that wants this server's replies alone does not see the replies of another server's model
+// of the same name.
 func TestCacheOfServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache")
 	first := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(string) string { return "first" }})

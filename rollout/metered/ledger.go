@@ -33,7 +33,7 @@ func (s Stats) Plus(t Stats) Stats {
 // ErrBudget is wrapped by the error of a spent budget.
 var ErrBudget = errors.New("the budget is spent")
 
-// tokens are those of a request and its reply.
+// tokens count a request and its reply.
 type tokens struct{ prompt, completion int }
 
 // ledger counts, and says when the budget is spent.

@@ -28,7 +28,7 @@ type Options struct {
 	TopLogprobs int // likeliest first tokens of a reply to report (Reply.Top), where the server can; 0: none
 
 	Cache    string // file that keeps the replies; "": they are not kept
-	OfServer bool   // of the replies in the cache only those of this base URL are used
+	OfServer bool   // of the replies in the cache only this base URL's are used
 
 	// Requests under way at a time. Twice as many callers keep the server busy while replies go to disk.
 	Parallel          int           `yaml:"parallel" want:">=0" zero:"8"`

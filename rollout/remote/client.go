@@ -55,7 +55,8 @@ func (o Options) Check() []fault.Fault {
 // longestWait bounds the wait between two tries, whatever a server says.
 const longestWait = 2 * time.Minute
 
-// Client is an [ask.Model] with a server that speaks OpenAI's protocol, such as vLLM, llama.cpp, Ollama or OpenAI itself.
+// Client is an [ask.Model] with a server that speaks OpenAI's protocol, such as vLLM, llama.cpp, Ollama or OpenAI
+// itself.
 type Client struct {
 	options  Options
 	key      secret
@@ -244,8 +245,8 @@ func (r *Client) complete(ctx context.Context, q request, tries int) (reply, err
 	return response, nil
 }
 
-// A request sends a temperature of 0 too, which the library omits although servers have other defaults, and tools as they
-// are.
+// A request sends a temperature of 0 too, which the library omits although servers have other defaults, and tools as
+// they are.
 type request struct {
 	openai.ChatCompletionRequest
 	Temperature *float64        `json:"temperature,omitempty"`
@@ -335,8 +336,8 @@ func (r *Client) first(c choice) *ask.FirstToken {
 	return &ask.FirstToken{Logprobs: all}
 }
 
-// reasonOf is why an answer ended: rollout.EOS, or one of the protocol's other words. Any other word could be anything, even
-// the key.
+// reasonOf is why an answer ended: rollout.EOS, or one of the protocol's other words. Any other word could be anything,
+// even the key.
 func reasonOf(f openai.FinishReason) string {
 	switch f {
 	case openai.FinishReasonStop:

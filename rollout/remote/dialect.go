@@ -17,7 +17,7 @@ import (
 
 // Dialect says where a server differs from OpenAI's own.
 type Dialect struct {
-	// the base URL is that of an Azure OpenAI resource, and the model the name of a deployment there
+	// the base URL is an Azure OpenAI resource's, and the model the name of a deployment there
 	APIVersion string `yaml:"api_version,omitempty" words:"one such as 2024-10-21"`
 	// the server continues the beginning of an answer
 	Continue string `yaml:"continue,omitempty" want:"|vllm" words:"vllm, or nothing: the server cannot"`

@@ -220,7 +220,7 @@ type reply struct {
 type choice struct {
 	Message struct {
 		Content string
-		// thoughts: the older name, and that of newer vLLM, OpenRouter and Ollama; some servers send both
+		// thoughts: the older name, and the name in newer vLLM, OpenRouter and Ollama; some servers send both
 		Reasoning string `json:"reasoning_content"`
 		Newer     string `json:"reasoning"`
 		ToolCalls []struct {
@@ -386,7 +386,7 @@ var filterMarks = []string{"content_filter", "contentfilter", "content_policy_vi
 	"content filtering policy", "responsibleaipolicyviolation", "invalid_prompt", "prohibited_content", "moderation",
 	"data_inspection_failed", "datainspectionfailed", "content exists risk", "considered high risk", `"1301"`}
 
-// filters says that a reply of a status is that of a filter.
+// filters says that a reply of a status comes from a filter.
 func filters(code int, text []byte) bool {
 	return slices.Contains([]int{400, 403, 422, 451}, code) && marked(text)
 }

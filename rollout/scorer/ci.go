@@ -5,7 +5,7 @@ import (
 	"github.com/posttrain/posttrain/reward"
 )
 
-// CIOptions choose the variant of the contextual-integrity reward. Its weights are those of the paper, so that the
+// CIOptions choose the variant of the contextual-integrity reward. Its weights are the paper's, so that the
 // scores are in [0, 1].
 type CIOptions struct {
 	Format string `yaml:"format" want:"paper|strict|answer" default:"paper" help:"paper: the tags must occur; strict: one think block, one answer block, nothing else; answer: its tags must occur"`

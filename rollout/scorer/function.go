@@ -11,7 +11,7 @@ import (
 	"github.com/posttrain/posttrain/reward"
 )
 
-// FunctionOptions are those of the rewards that are functions of an answer and its row.
+// FunctionOptions are the options of rewards that are functions of an answer and its row.
 type FunctionOptions struct {
 	Column  string `yaml:"column,omitempty" words:"the name of a column" help:"exact: the column with the right answer (answer)"`
 	Pattern string `yaml:"pattern,omitempty" want:"@text" words:"a regular expression" flag:"pattern,exact" help:"pattern: regular expression that a good answer matches"`

@@ -24,7 +24,7 @@ func TestKeptOfOtherTools(t *testing.T) {
 }
 
 // TestScoresOfAnotherRubric: a rubric that was changed in its file gives other scores, which are not mixed; nor are
-// those of other answers.
+// the scores of other answers.
 func TestScoresOfAnotherRubric(t *testing.T) {
 	dir := t.TempDir()
 	path, rubric := filepath.Join(dir, "scores"), filepath.Join(dir, "rubric.txt")

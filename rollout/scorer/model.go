@@ -113,8 +113,8 @@ func (n *network) Score(ctx context.Context, answers []ask.Answer) ([]ask.Score,
 	return scores, nil
 }
 
-// encode makes a group of each answer that the model has positions for, the longest first; of gives the groups' answers.
-// For an answer that is too long it writes the reason into scores.
+// encode makes a group of each answer that the model has positions for, the longest first; of gives the groups'
+// answers. For an answer that is too long it writes the reason into scores.
 func (n *network) encode(answers []ask.Answer, scores []ask.Score) (groups []batch.Group, of []int, err error) {
 	all := make([]batch.Group, len(answers))
 	for i := range answers {

@@ -70,7 +70,7 @@ func TestModelScoresAsTransformers(t *testing.T) {
 	})
 }
 
-// TestModelEncodesAsTransformers: the tokens are those of the chat template over the whole conversation, without the
+// TestModelEncodesAsTransformers: the tokens are what the chat template gives for the whole conversation, without the
 // pad tokens at their end.
 func TestModelEncodesAsTransformers(t *testing.T) {
 	for _, kind := range []string{"llama", "mistral", "qwen2", "qwen3", "gemma", "urm"} {

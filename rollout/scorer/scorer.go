@@ -28,7 +28,7 @@ const (
 	Judge   = "judge"
 	Model   = "model"
 	CI      = "ci"
-	Exact   = "exact"   // 1 where the answer is that of the row
+	Exact   = "exact"   // 1 where the answer is the row's
 	Pattern = "pattern" // 1 where the answer matches
 )
 
@@ -87,7 +87,7 @@ type JudgeOptions struct {
 	CompletionPrice   float64 `yaml:"completion_price" want:">=0" help:"of a million tokens of replies"`
 }
 
-// Defaults are those of all kinds; the caller gives a kind, and a program, a server's model or a reward model.
+// Defaults are the defaults of all kinds; the caller gives a kind, and a program, a server's model or a reward model.
 func Defaults() Options { return config.Default[Options]() }
 
 // Resolve parts a command that is given as one text at its blanks.
