@@ -76,14 +76,14 @@ configs:
 RACE := $(GO) run ./internal/testkit/gotest -race -p 1 -vet=off -timeout 60m \
 	-gcflags='github.com/gomlx/compute/...=-d=checkptr=0'
 race:
-	$(RACE) -run '$(RUN)' ./rollout/... ./internal/serve ./federated/... ./internal/track ./internal/run ./eval/bench
+	$(RACE) -run '$(RUN)' ./ask ./rollout/... ./internal/serve ./federated/... ./internal/track ./internal/run ./eval/bench
 
 # What .ci/run runs of race: an engine is at work in few of these tests.
 race-short:
-	$(RACE) ./internal/run ./internal/track ./rollout/metered ./rollout/scorer ./eval/bench
+	$(RACE) ./internal/run ./internal/track ./ask ./rollout/remote ./rollout/metered ./rollout/scorer ./eval/bench
 	$(RACE) -run 'Close|Adapters|Restart|Refused|Missing|Noise|Damaged|Failure|Twice|Unsent|Lost|Killed|Stuck|SecureRun' \
 		./federated/link ./federated/protocol
-	$(RACE) -run 'Remote|ShortDoes|^TestToken$$|Sites|Hosts|HalfClosed|WhoWaits|Leave|Finishes|Pause|SamplerFails' ./rollout \
+	$(RACE) -run 'ShortDoes|^TestToken$$|Sites|Hosts|HalfClosed|WhoWaits|Leave|Finishes|Pause|SamplerFails' ./rollout \
 		./internal/serve
 
 vulns:

@@ -14,8 +14,8 @@
 //	ratio          ρ = π/π_old, of a token, of a sequence (the geometric mean over its tokens), or of the answer
 //	reference      the frozen model that training started from, which the KL term holds the policy to
 //	minibatch      the groups of one optimiser update: prompts/updates of them
-//	task           a prompt with what its answers are scored by
-//	step           of a [Loop]: a rollout batch and the updates on it
+//	task           a question: a prompt with what its answers are scored by (package ask)
+//	step           a rollout batch and the updates on it
 //
 // The loss, which is minimised, is the weighted sum over the tokens t of all answers i of a minibatch
 //
@@ -32,14 +32,14 @@
 //
 // The pipeline of a step:
 //
-//  1. the sampler answers the next tasks, G times each, and a [Scorer] scores the answers (rollouts.go);
+//  1. the sampler answers the next tasks, G times each, and a judge scores the answers (rollouts.go);
 //  2. rewards become advantages ([Advantages]); groups of equal rewards may make room for others (dynamic sampling);
 //  3. [Trainer.Measure] gives the reference's log-probs of every token, and the old policy's where a rollout batch
 //     serves several updates;
 //  4. [Trainer.Update] lays groups out in rows that hold a prompt once (batch.PackGroups), adds up the gradient part by
 //     part and updates the weights once, for every minibatch;
-//  5. now and then the held-out tasks are answered and scored (evaluate.go), a few answers are shown (samples.go), and
-//     a checkpoint is written (train.Course). The best by held-out reward is the result.
+//  5. now and then the held-out tasks are answered and scored (evaluate.go), a few answers are shown, and a
+//     checkpoint is written ([train.Trainer]). The best by held-out reward is the result.
 //
 // checks.go holds the warnings and self-checks.
 //

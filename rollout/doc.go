@@ -17,7 +17,7 @@
 //  2. The graph returns logits with sums and maxima of their blocks. The host chooses the token in float64, without
 //     sorting the vocabulary and mostly without reading it (row.go).
 //  3. On a mesh one [Cached] samples on all devices, over which the rows are cut.
-//  4. [Remote] asks a server that speaks OpenAI's protocol; package metered adds a cache, a budget and limits.
+//  4. Package remote asks a server that speaks OpenAI's protocol; package metered adds a cache, a budget and limits.
 //
 // The tests hold a plain sampler (slow_test.go): a forward pass over the whole text for every token, then a sort and
 // full sums. It is slow and easy to verify; [Cached] is tested against it.
