@@ -266,7 +266,7 @@ func TestCIRLDropsLongPrompts(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := must(t, tinyCIRL(1, "--set", "data.max_prompt_tokens=200")...)
-	if !strings.Contains(o.err, "items.json: 3 of 24 scenarios left out: their prompts have more than 200 tokens "+
+	if !strings.Contains(o.err, "items.json: 3 of 24 prompts left out: they have no token, or more than 200 tokens "+
 		"(the longest has ") {
 		t.Errorf("%s", o.err)
 	}
@@ -284,7 +284,7 @@ func TestCIRLOfTheReleasedData(t *testing.T) {
 		t.Errorf("%s", o.err)
 	}
 	// The embedded model has too few positions for most of these prompts: they are counted, not cut.
-	if !strings.Contains(o.err, "scenarios left out: their prompts have more than") {
+	if !strings.Contains(o.err, "prompts left out: they have no token, or more than") {
 		t.Errorf("%s", o.err)
 	}
 }

@@ -86,7 +86,7 @@ func TestGRPOLeavesAWholeRun(t *testing.T) {
 			t.Errorf("the summary lacks %q:\n%s", want, o.out)
 		}
 	}
-	if line := read(t, "out/samples.jsonl"); !strings.HasPrefix(line, `{"step":0,"source":"prompts.jsonl:`) ||
+	if line := read(t, "out/samples.jsonl"); !strings.HasPrefix(line, `{"step":0,"item":"prompts.jsonl:`) ||
 		!strings.Contains(line, `"rewards":[`) {
 		t.Error(line)
 	}

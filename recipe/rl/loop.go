@@ -254,7 +254,9 @@ func (l *loop) rollouts() *grpo.Rollouts {
 	l.task.prepare(rs)
 	rs.Row = func(step int, a ask.Answer) any {
 		row := l.task.row(&a)
-		row.Parts = a.Score.Parts
+		if len(row.Rewards) == 0 { // which are the parts
+			row.Parts = a.Score.Parts
+		}
 		return struct {
 			Step int `json:"step"` // of the weights that wrote it
 			eval.Row
@@ -302,6 +304,7 @@ func (l *loop) count(d *recipe.DryRun) error {
 	if err := l.Start(); err != nil {
 		return err
 	}
+	l.judge = ask.Rule(nil) // who is asked nothing
 	if l.set.GRPO.NeedsReference() {
 		d.ReferenceBytes, l.reference = l.Learner.ReferenceBytes(), []compute.Buffer{} // of which nothing is read
 	}
