@@ -112,6 +112,9 @@ func exactly(o Override) given {
 	return g
 }
 
+// says is false of a value that is empty.
+func (g given) says() bool { return g.text != "" || g.items != nil }
+
 func (g given) isText() bool {
 	return g.form == formRaw || g.form == formExact || g.form == formPlain || g.form == formQuoted
 }

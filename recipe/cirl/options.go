@@ -52,12 +52,6 @@ var Spec = config.Register(&config.Spec[Options]{
 	Command:    Command,
 	QuickStart: recipe.QuickStart("ci-rl-quickstart.yaml"),
 	Without:    rl.Unused,
-	Idle: func(o *Options) []string {
-		if o.Judge.Model == "" {
-			return append(o.Data.Idle(), "judge")
-		}
-		return o.Data.Idle()
-	},
 })
 
 // embeddedScenarios is how many scenarios are made where the configuration does not say; fewestScenarios give one to
@@ -69,6 +63,15 @@ const (
 
 // Defaults are the released settings; the caller gives model and data.
 func Defaults() Options { return config.Default[Options]() }
+
+// Idle are the shares of parts that have files, and a judge without a name.
+func (o *Options) Idle(g *config.Given) config.Idle {
+	idle := o.Data.Unshared(g)
+	if o.Judge.Model == "" {
+		idle.Add("", "judge")
+	}
+	return idle
+}
 
 // Resolve gives the options that depend on others their defaults.
 func (o *Options) Resolve(g *config.Given) {
@@ -93,7 +96,6 @@ func (o *Options) Resolve(g *config.Given) {
 
 // Validate looks across sections.
 func (o *Options) Validate(g *config.Given) {
-	o.Data.CheckFiles(g)
 	o.settings().Validate(g)
 	o.validateAgent(g)
 	if o.Data.Prompt == ci.PromptAnswer && o.Reward.Format != "answer" && !g.Bad("reward.format") {

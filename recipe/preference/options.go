@@ -43,13 +43,6 @@ type Data struct {
 var Spec = config.Register(&config.Spec[Options]{
 	Command:    Command,
 	QuickStart: quickStart,
-	Defaults:   func(g *config.Given) Options { return Defaults(cmp.Or(g.Text("loss.type"), losses.DPO)) },
-	Idle: func(o *Options) []string {
-		if o.isOnline() {
-			return []string{"train.max_steps"}
-		}
-		return []string{onlineKey}
-	},
 })
 
 // onlineKey is the section, and the mode, of online training.
@@ -64,6 +57,14 @@ func quickStart(overrides []config.Override) (string, []byte) {
 		name = "mappo-online.yaml"
 	}
 	return recipe.QuickStart(name)(overrides)
+}
+
+// Idle are the keys of the other mode.
+func (o *Options) Idle(*config.Given) config.Idle {
+	if o.isOnline() {
+		return config.Idle{"train.max_steps": ""}
+	}
+	return config.Idle{onlineKey: "the pairs come from a file; remove it, or set mode online"}
 }
 
 // Resolve gives the options that depend on others their defaults.
@@ -113,11 +114,6 @@ func (o *Options) Validate(g *config.Given) {
 // checkMode refuses options that have no effect in the mode.
 func (o *Options) checkMode(g *config.Given) {
 	if !o.isOnline() {
-		for _, key := range g.Keys() {
-			if strings.HasPrefix(key, onlineKey+".") && g.Has(key) {
-				g.Fault(key, "%s %s: the pairs come from a file; remove it, or set mode online", key, g.Show(key))
-			}
-		}
 		return
 	}
 	if o.Loss.Unpaired() {
