@@ -61,9 +61,6 @@ const (
 	fewestScenarios   = 3
 )
 
-// Defaults are the released settings; the caller gives model and data.
-func Defaults() Options { return config.Default[Options]() }
-
 // Idle are the shares of parts that have files, and a judge without a name.
 func (o *Options) Idle(g *config.Given) config.Idle {
 	idle := o.Data.Unshared(g)

@@ -63,9 +63,6 @@ const (
 // Spec says how a configuration becomes Options.
 var Spec = config.Register(&config.Spec[Options]{Command: Command})
 
-// Defaults draw 8 answers to each of 300 synthetic scenarios, which the contextual-integrity reward scores.
-func Defaults() Options { return config.Default[Options]() }
-
 // Defaults follows the ci-rl run that the user names, if any: its model, sampling and reward.
 func (o *Options) Defaults(g *config.Given) {
 	path := g.Text("run")

@@ -78,13 +78,6 @@ func (o *Options) Resolve(g *config.Given) {
 	}
 }
 
-// Defaults are the paper's settings of a loss, where the paper has them; the caller gives model and data.
-func Defaults(loss string) Options {
-	o := config.Default[Options]()
-	o.Loss = losses.Defaults(loss)
-	return o
-}
-
 // watched are the metrics that may name the best checkpoint: a smaller loss is better, and more of the rest.
 var watched = []string{"eval_" + losses.MetricLoss, "eval_" + losses.MetricAccuracies, "eval_" + losses.MetricMargins,
 	"eval_" + losses.MetricLogpsChosen, "eval_" + losses.MetricRewardsChosen}

@@ -39,9 +39,6 @@ type Writer struct {
 	Structured  bool    `yaml:"structured" default:"true" help:"ask for JSON by a schema, as long as the server does not refuse it"`
 }
 
-// Defaults write demonstrations by templates.
-func Defaults() Options { return config.Default[Options]() }
-
 // defaultSeeds are the seeds of items where the options do not say: four items of each are the paper's 795, and some.
 const defaultSeeds = 200
 
