@@ -17,7 +17,7 @@ type Benchmark[O any, R fmt.Stringer] struct {
 	Name, Short, Long, Example string
 
 	Without    []string                                                     // keys that the benchmark does not have
-	Switches   []config.Flag                                                // besides those of the tags
+	Switches   []config.Flag                                                // besides the flags of the tags
 	QuickStart func(overrides []config.Override) (name string, text []byte) // may be nil
 
 	// Open reads everything that can be wrong, and says what is asked, read and counted.
@@ -30,18 +30,18 @@ func New[O any, R fmt.Stringer](b Benchmark[O, R]) *Benchmark[O, R] {
 	return &b
 }
 
-// Options are those of every benchmark within o.
+// Options are the options that every benchmark has, within o.
 func (b *Benchmark[O, R]) Options(o *O) *Options {
 	options, _ := any(o).(shared).parts()
 	return options
 }
 
-// Flags are those of the tags, and the others.
+// Flags are the flags of the tags, and the others.
 func (b *Benchmark[O, R]) Flags() []config.Flag { return append(b.Spec.Flags(), b.Switches...) }
 
 // Run reads everything that can be wrong, creates the run folder or continues with it, and runs the stages. The result is
-// that of the stage report, its zero value without it. The evaluation says where the run is and how far it came, after an
-// error too. A nil Reporter is silent.
+// what the stage report finds, its zero value without it. The evaluation says where the run is and how far it came,
+// after an error too. A nil Reporter is silent.
 func (b *Benchmark[O, R]) Run(ctx context.Context, o O, r run.Reporter) (result R, at *Evaluation, err error) {
 	r = run.Listen(r)
 	if err := b.Verify(&o); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/posttrain/posttrain/rollout/local"
 )
 
-// Options are what every benchmark has that asks a model. Paths are relative to the working directory; those of the
-// fields with a tag path are made whole in the config of a run.
+// Options are what every benchmark has that asks a model. Paths are relative to the working directory; fields with a
+// tag path are made whole in the config of a run.
 type Options struct {
 	Stage string `yaml:"stage,omitempty" want:"|answers|judge|report" flag:"stage" help:"run one stage alone: answers, judge or report (default: all)"`
 	// of the model's draws, and of orders in which a judge sees answers
@@ -33,7 +33,7 @@ type Judged struct {
 	Judge Judge `yaml:"judge" flags:"judge-"`
 }
 
-// shared is what a benchmark's options have: those of all benchmarks, nil for the judge's where there is none, and
+// shared is what a benchmark's options have: every benchmark's options, nil for the judge's where there is none, and
 // whether they need a model under test, and a server that judges. A benchmark may have other needs.
 type shared interface {
 	parts() (*Options, *Judge)
@@ -118,7 +118,7 @@ func (a Agent) CanPrefill() bool {
 	return a.Way() == Local || a.Way() == Remote && a.Continue != "" && !a.ThinkOpened
 }
 
-// RecordedName is the name of the model whose answers are recorded, from that of their file; "" of another agent.
+// RecordedName is the name of the model whose answers are recorded, from the name of their file; "" of another agent.
 func (a Agent) RecordedName() string {
 	if a.Answers == "" {
 		return ""
@@ -209,7 +209,8 @@ func (a *Agent) Validate(g *config.Given) {
 		g.Refuse("prefill", true, "this server does not continue the beginning of an answer; want false, or "+
 			"agent.continue vllm for a server that does")
 	case way == Remote && a.Prefill && a.ThinkOpened:
-		g.Refuse("prefill", true, "with agent.think_opened the chat template has opened the think block already; want false")
+		g.Refuse("prefill", true, "with agent.think_opened the chat template has opened the think block already; want "+
+			"false")
 	}
 }
 
@@ -223,8 +224,8 @@ func (o *Options) Idle(*config.Given) config.Idle { return config.Idle{"stage": 
 func (o *Options) Validate(g *config.Given) {
 	whole := g.Whole().(shared)
 	if whole.NeedsModel() && o.Runs(StageAnswers) && o.Agent.Way() == "" {
-		g.Fault("agent.model", "agent.model is missing: want a model folder; or agent.base_url and agent.api_model of a "+
-			"server, or agent.answers, a file of recorded answers")
+		g.Fault("agent.model", "agent.model is missing: want a model folder; or agent.base_url and agent.api_model of "+
+			"a server, or agent.answers, a file of recorded answers")
 	}
 	if _, judge := whole.parts(); judge == nil && o.Stage == StageJudge {
 		g.Refuse("stage", StageJudge, "this benchmark has no judge; want answers or report")

@@ -21,7 +21,7 @@ import (
 
 // Options say what is measured on what. Paths are relative to the working directory.
 type Options struct {
-	// The scenarios: those of a ci-rl run, the items of a file, or held-out synthetic ones.
+	// The scenarios: the test split of a ci-rl run, the items of a file, or held-out synthetic ones.
 	Run  string `yaml:"run,omitempty" path:"" words:"the config of a ci-rl run"`
 	Data string `yaml:"data,omitempty" hub:"data" path:"" words:"a .jsonl, .json or .parquet file of items (also .gz)" flag:"data" help:"contextual-integrity items, .json, .jsonl or .parquet, or org/name[@revision][:config][:split] on the hub (default: synthetic scenarios)"`
 	N    int    `yaml:"n,omitempty" want:">=0" default:"200" flag:"n" help:"number of synthetic scenarios; of --data the first n (default all)"`
@@ -46,8 +46,8 @@ type Options struct {
 	bench.Options `yaml:",inline" defaults:"seed=1000 agent.model=embedded agent.max_new_tokens=128"`
 }
 
-// How many tokens an answer has at most where the options do not say, and it is not to an embedded scenario: a message of
-// an episode, and an answer to an item of a file, which has the released length.
+// How many tokens an answer has at most where the options do not say: a message of an episode, and an answer to an item
+// of a file, which has the released length.
 const (
 	EpisodeMaxNew = 256
 	FileMaxNew    = 2048

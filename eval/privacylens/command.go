@@ -354,7 +354,7 @@ func in[V any](all map[string]V) func(c *Case) bool {
 	return func(c *Case) bool { _, ok := all[c.Name]; return ok }
 }
 
-// The files of a run's folder, besides those of every benchmark.
+// The files of a run's folder, besides the ones that every benchmark has.
 const (
 	verdictsFile    = "verdicts.json"    // in the benchmark's own form
 	helpfulnessFile = "helpfulness.json" // the same

@@ -44,7 +44,8 @@ func TestPrivacyLensFileHasEveryKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range slices.AppendSeq([]string{"agent.base_url", "agent.api_model", "agent.answers", "agent.continue"}, maps.Keys(c.Idle(nil))) {
+	others := []string{"agent.base_url", "agent.api_model", "agent.answers", "agent.continue"}
+	for _, key := range slices.AppendSeq(others, maps.Keys(c.Idle(nil))) {
 		if word := key[strings.Index(key, ".")+1:] + ":"; !strings.Contains(string(text), "# "+word) {
 			t.Errorf("%s is not there", key)
 		}

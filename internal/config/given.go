@@ -17,7 +17,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
-// Given holds the values that the user gave, by key, and collects faults. That of a section has keys of the section:
+// Given holds the values that the user gave, by key, and collects faults. In a section the keys are the section's own:
 // "dtype" is train.dtype.
 type Given struct {
 	*reading
@@ -68,7 +68,7 @@ func (g *Given) Positive(key string) bool {
 // Drop forgets a given value.
 func (g *Given) Drop(key string) { delete(g.values, g.prefix+key) }
 
-// Keys are those of the schema, in its order.
+// Keys are all keys of the command, in the order of its options.
 func (g *Given) Keys() (keys []string) {
 	for _, l := range g.schema.leaves {
 		keys = append(keys, l.key)

@@ -29,7 +29,7 @@ var Unsent = Anything[1:]
 // allowVariable is the environment variable with grants.
 const allowVariable = "POSTTRAIN_ALLOW"
 
-// ParseGrants reads grants, with commas between: those of the environment where the text is empty.
+// ParseGrants reads grants, with commas between; where the text is empty, the environment has them.
 func ParseGrants(text string) (Grants, error) {
 	from := "--allow"
 	if text == "" {

@@ -50,7 +50,8 @@ func TestMethods(t *testing.T) {
 	if err != nil || o.Model != (model{"", "v", 80}) {
 		t.Errorf("%+v, %v", o, err)
 	}
-	if o, err = spec.Parse("a.yaml", []byte("command: ask\nmodel: {url: v}\n"), Input{Overrides: []Override{named}}); err != nil {
+	o, err = spec.Parse("a.yaml", []byte("command: ask\nmodel: {url: v}\n"), Input{Overrides: []Override{named}})
+	if err != nil {
 		t.Fatal(err)
 	}
 	const want = "command: ask\nstrict: false\nmodel:\n  name: m\n"
@@ -61,7 +62,8 @@ func TestMethods(t *testing.T) {
 		"model: {name: m, port: 3}": "a.yaml:2: model.port 3: there is no server",
 		"strict: true":              "a.yaml: model.name is missing",
 	} {
-		if _, err := spec.Parse("a.yaml", []byte("command: ask\n"+text), Input{}); err == nil || !strings.HasPrefix(err.Error(), want) {
+		_, err := spec.Parse("a.yaml", []byte("command: ask\n"+text), Input{})
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}

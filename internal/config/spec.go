@@ -84,7 +84,7 @@ func (s *Spec[T]) given(name string) *Given {
 		bad: map[string]bool{}}, ""}
 }
 
-// Verify checks options that a program made, as Load checks those of a user.
+// Verify checks options that a program made, as Load checks a user's.
 func (s *Spec[T]) Verify(c *T) error { return s.check(s.given("options"), c) }
 
 func (s *Spec[T]) check(g *Given, c *T) error {
@@ -113,7 +113,7 @@ func (s *Spec[T]) Resolve(c *T) []byte {
 	return text
 }
 
-// plainText quotes texts with line ends or other characters that do not print, also those of a list: YAML's plain form
+// plainText quotes texts with line ends or other characters that do not print, in lists, too: YAML's plain form
 // would lose \r, tabs, and blanks at the end of a line.
 func plainText(v reflect.Value) any {
 	text := reflect.Indirect(v)
@@ -183,7 +183,7 @@ func (l leaf) text(v reflect.Value) string {
 	return plainValue(reflect.Indirect(v).Interface())
 }
 
-// schema is that of T, with the key command, less the keys that the command does not have.
+// schema has the keys of T and the key command, less the keys that the command does not have.
 func (s *Spec[T]) schema() *schema { return schemaOf(reflect.TypeFor[T](), s.Without) }
 
 // A Command is a registered Spec of whatever options.

@@ -81,7 +81,8 @@ func TestRejectionPrefilled(t *testing.T) {
 		want    []string
 	}{{ci.ThinkPrefill, false, []string{ci.ThinkPrefill + tail}}, {ci.ThinkPrefill, true, []string{tail}},
 		{"", true, []string{tail}}, {"", false, nil}} {
-		got, _ := rejection(t, Spec.Defaults(), prompt{item: &item, prefill: c.prefill, opened: c.opens}, []string{tail})
+		got, _ := rejection(t, Spec.Defaults(), prompt{item: &item, prefill: c.prefill, opened: c.opens},
+			[]string{tail})
 		if !slices.Equal(got, c.want) {
 			t.Errorf("prefill %q, template opens %v: %q, want %q", c.prefill, c.opens, got, c.want)
 		}
