@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Mean is the mean of a number over cases that come in clusters, as those of a Rate. The zero value is ready for use.
+// Mean is the mean of a number over cases that come in clusters, as for a Rate. The zero value is ready for use.
 type Mean struct{ items map[int]sum }
 
 type sum struct {
@@ -29,7 +29,7 @@ func (m *Mean) Add(item int, x float64) {
 // Value is the mean over all cases, NaN of none.
 func (m Mean) Value() float64 { return mean(m.sums()) }
 
-// sums are those of the items, in the items' order.
+// sums has the sum of each item, in the order of the items.
 func (m Mean) sums() []sum {
 	var all []sum
 	for _, item := range slices.Sorted(maps.Keys(m.items)) {

@@ -37,7 +37,7 @@ const (
 	pairedSeed      = 0x70616972
 )
 
-// Paired compares the means that two runs, from and to, have over the same n cases. value is that of a case in a run;
+// Paired compares the means that two runs, from and to, have over the same n cases. value is a case's in a run;
 // ok is false where it does not count. The bootstrap draws cases, each with both of its runs; draws in which one of the
 // runs has no case that counts are left out, and if they are many there is no interval.
 func Paired(n int, value func(to bool, i int) (x float64, ok bool)) (d Difference) {

@@ -12,7 +12,7 @@ import (
 var publishedFile []byte
 
 // Published are the figures that others have published for a benchmark, as tables; "" without any. The paper on CI-RL has
-// percentages only: those of the untrained Llama and Mistral fit no number of 64 items; 42 and 49 are the only
+// percentages only: the untrained Llama and Mistral have ones that fit no number of 64 items; 42 and 49 are the only
 // denominators that fit all three of a row, so they are of answers.
 func Published(benchmark string) string {
 	var all map[string][]struct {

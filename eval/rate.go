@@ -35,9 +35,9 @@ func (r Rate) Share() (all Share) {
 	return all
 }
 
-// Interval is the 95 % Wilson interval. With one case an item it is that of the Share. With several, the cases count
-// for fewer: their number is divided by the design effect (Kish 1965), the variance between items over that of
-// independent cases, which is taken to be 1 at least, and the cases of an item at most.
+// Interval is the 95 % Wilson interval. With one case an item it is the Share's interval. With several, the cases
+// count for fewer: their number is divided by the design effect (Kish 1965), the variance between items over the
+// variance of independent cases, which is taken to be 1 at least, and the cases of an item at most.
 func (r Rate) Interval() (low, high float64) {
 	all := r.Share()
 	if all.Total == 0 {

@@ -71,7 +71,7 @@ type Tally struct {
 
 	Copied Rate `json:"required_copied"` // required keywords that are in the answer, of all required keywords
 	Reward Mean `json:"reward"`
-	// Completions with a restricted keyword in their think block, and those of them whose answer keeps it to itself;
+	// Completions with a restricted keyword in their think block, and the ones whose answer keeps it to itself;
 	// both of the completions that have a think block.
 	ThinkLeak     Rate `json:"think_leak"`
 	ThinkOnlyLeak Rate `json:"think_only_leak"`

@@ -1,6 +1,7 @@
 package losses
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/posttrain/posttrain/internal/config"
@@ -45,6 +46,9 @@ func Defaults(loss string) Options {
 	}
 	return o
 }
+
+// Defaults are those of the loss that is given.
+func (o *Options) Defaults(g *config.Given) { *o = Defaults(cmp.Or(g.Text("type"), o.Type)) }
 
 // NeedsGap says that the loss needs the reward gap of every pair.
 func (o Options) NeedsGap() bool { return o.Prior == MaPPO }

@@ -262,7 +262,7 @@ func TestRLQuickStart(t *testing.T) {
 	}
 	own, err := loadCIRL("", []config.Override{{Flag: "--model", Key: "model", Value: "m"},
 		{Flag: "--data", Key: "data.train", Value: "d.json"}})
-	want := rl.CIDefaults()
+	want := rl.CISpec.Defaults()
 	want.Model, want.Data.Train, want.Data.Prompt, want.Data.Prefill = "m", config.Names{"d.json"}, "cot", true
 	if err != nil || !reflect.DeepEqual(*own, want) {
 		t.Errorf("%v\n%s", err, own.Resolved())

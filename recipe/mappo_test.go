@@ -63,7 +63,7 @@ func TestMinimalHasThePapersSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := preference.Defaults(losses.DPO)
+	want := preference.Spec.Defaults()
 	want.Model, want.Data.Train, want.Train.MicroBatchSize = embedded.Name, config.Names{embedded.Name}, 8
 	if !reflect.DeepEqual(*c, want) {
 		t.Errorf("got\n%s", c.Resolved())
@@ -406,7 +406,7 @@ func TestQuickStartIsForTheEmbeddedModelOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := preference.Defaults(losses.DPO)
+	want := preference.Spec.Defaults()
 	want.Model, want.Data.Train, want.Train.MicroBatchSize = "m", config.Names{"p.jsonl"}, 8
 	if !reflect.DeepEqual(*c, want) {
 		t.Errorf("got\n%s", c.Resolved())
@@ -416,7 +416,7 @@ func TestQuickStartIsForTheEmbeddedModelOnly(t *testing.T) {
 		t.Errorf("not the paper's:\n%s", text)
 	}
 	s, err := loadSFT("", other)
-	if wantSFT := sft.Defaults(); err != nil || s.Train.LearningRate != wantSFT.Train.LearningRate ||
+	if wantSFT := sft.Spec.Defaults(); err != nil || s.Train.LearningRate != wantSFT.Train.LearningRate ||
 		s.Train.MaxSteps != 0 || s.Data.MaxTokens != 0 {
 		t.Errorf("sft: %v\n%s", err, s.Resolved())
 	}

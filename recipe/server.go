@@ -18,9 +18,6 @@ type Server struct {
 	Timeout    time.Duration `yaml:"timeout" want:">0" default:"5m" flag:"timeout" help:"of one request; after it, and after passing failures, the request is sent again"`
 }
 
-// DefaultServer has no URL: the model is a folder's.
-func DefaultServer() Server { return config.Default[Server]() }
-
 // ServerKeys are the keys of a section server that need server.base_url.
 func ServerKeys() []string {
 	return []string{"server.api_model", "server.api_version", "server.api_key_env", "server.parallel", "server.timeout"}
@@ -35,7 +32,7 @@ func (s *Server) Validate(g *config.Given) {
 	if s.Model == "" {
 		g.Fault("api_model", "%s is missing: want the model's name on the server", g.Key("api_model"))
 	}
-	named := g.FromCommandLine("api_key_env") || s.KeyEnv != DefaultServer().KeyEnv
+	named := g.FromCommandLine("api_key_env") || s.KeyEnv != config.Default[Server]().KeyEnv
 	if g.Has("api_key_env") && named && os.Getenv(s.KeyEnv) == "" {
 		g.Refuse("api_key_env", s.KeyEnv, "this environment variable is not set")
 	}

@@ -18,22 +18,22 @@ type Options struct {
 	Others   []string `yaml:"others,omitempty" path:"" words:"files of other models' judgements" flag:"others" help:"files of other models' judgements, with commas between"`
 	Weights  string   `yaml:"weights,omitempty" path:"" words:"a .csv file of published weights" flag:"weights" help:".csv with the published weights of these models"`
 	Prompts  string   `yaml:"prompts" path:"" words:"a .jsonl file of the judge's messages, or nothing: our own" flag:"prompts" help:"file of the judge's messages in place of ours (scripts/alignment/export_prompts.py)"`
-	Logprobs bool     `yaml:"logprobs" help:"ask the judge's server for the probabilities of its first token"`
+	Logprobs bool     `yaml:"logprobs" default:"true" help:"ask the judge's server for the probabilities of its first token"`
 
-	bench.Judged `yaml:",inline"`
+	// Eight tokens are enough for the judge's letter and what may be around it.
+	bench.Judged `yaml:",inline" defaults:"agent.max_new_tokens=2048 judge.max_new_tokens=8"`
 }
 
-// Defaults are the benchmark's: answers of at most 2048 tokens, greedy, and a judge that says one letter.
-func Defaults() Options {
-	return Options{Logprobs: true, Judged: bench.DefaultJudged(0, 2048, judgeTokens)}
+// Validate wants judgements and weights of other models, or neither.
+func (o *Options) Validate(g *config.Given) {
+	if (len(o.Others) > 0) != (o.Weights != "") {
+		g.Fault("others", "others %s, weights %q: want both or none, which the length-controlled win rate uses",
+			strings.Join(o.Others, ","), o.Weights)
+	}
 }
 
-// judgeTokens are enough for a letter and what may be around it; topLogprobs is how many likeliest first tokens the
-// benchmark asks its judge for.
-const (
-	judgeTokens = 8
-	topLogprobs = 5
-)
+// topLogprobs is how many likeliest first tokens the benchmark asks its judge for.
+const topLogprobs = 5
 
 // Benchmark is posttrain eval alpaca.
 var Benchmark = bench.New(bench.Benchmark[Options, *Result]{
@@ -47,13 +47,7 @@ weights give the difficulties of the instructions for the length-controlled win 
 		`http://localhost:9000/v1 --judge-model NAME
   posttrain eval alpaca --baseline baseline.jsonl.gz --others a.jsonl,b.jsonl --weights lc_weights.csv --model DIR ` +
 		`--judge-model gpt-4o`,
-	Defaults: Defaults, Open: open,
-	Check: func(g *config.Given, o *Options) {
-		if (len(o.Others) > 0) != (o.Weights != "") {
-			g.Fault("others", "others %s, weights %q: want both or none, which the length-controlled win rate uses",
-				strings.Join(o.Others, ","), o.Weights)
-		}
-	},
+	Open: open,
 })
 
 // Result is what was measured. It is the form of summary.json.

@@ -88,14 +88,14 @@ func ReadOutputs(path string, number int) (*Outputs, error) {
 	return b, err
 }
 
-// Weights are those of a model in the regression that controls for length.
+// Weights are the weights of a model in the regression that controls for length.
 type Weights struct {
 	Length     float64 `json:"length"`     // of tanh of the standardised difference of lengths
 	Difficulty float64 `json:"difficulty"` // of the instruction's
 	Model      float64 `json:"model"`
 }
 
-// ReadWeights reads published weights by model: a .csv file whose columns are the name, and those of Weights.
+// ReadWeights reads published weights by model: a .csv file whose columns are the name, and the fields of Weights.
 func ReadWeights(path string) (map[string]Weights, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -31,8 +31,8 @@ type Prompts struct {
 	Hash     string
 }
 
-// ReadPrompts reads messages from JSON lines {role, content}, as scripts/alignment/export_prompts.py writes those of
-// the benchmark; "" names the embedded ones, which are in our own words.
+// ReadPrompts reads messages from JSON lines {role, content}, as scripts/alignment/export_prompts.py writes the
+// benchmark's; "" names the embedded ones, which are in our own words.
 func ReadPrompts(path string) (*Prompts, error) {
 	var files fs.FS
 	if path == "" {
@@ -90,9 +90,9 @@ func HasChoice(top map[string]float64) bool {
 	return hasFirst || hasSecond
 }
 
-// ReadChoice reads a judge's reply. Where the server gives the log-probabilities of the first token, the probability is
-// that of M among m and M; one of them that is not among the likeliest counts as the least likely of these, as in the
-// benchmark. Elsewhere the words say 0, 1 or, for a tie, 1/2.
+// ReadChoice reads a judge's reply. Where the server gives the log-probabilities of the first token, it is the
+// probability of M among m and M; one of them that is not among the likeliest counts as the least likely of these, as
+// in the benchmark. Elsewhere the words say 0, 1 or, for a tie, 1/2.
 func ReadChoice(reply string, top map[string]float64) Choice {
 	if !HasChoice(top) {
 		return choiceOf(reply)

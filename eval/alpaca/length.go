@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// The regression is that of a win's probability,
+// The regression is of a win's probability,
 //
 //	σ(w_length·tanh((|y_baseline| - |y|)/s) + w_difficulty·d(x) + w_model)
 //
@@ -76,7 +76,7 @@ type feature struct {
 	length, win float64
 }
 
-// featuresOf lists those of judgements with a preference.
+// featuresOf lists the features of judgements with a preference.
 func featuresOf(all []Judgement, b *Outputs) (features []feature, err error) {
 	sum, squares := 0.0, 0.0
 	for _, j := range all {
@@ -110,7 +110,7 @@ func meanWeights(others []Reference) (w Weights) {
 	return w
 }
 
-// difficulties fits that of each instruction to the references' judgements, under their published weights.
+// difficulties fits the difficulty of each instruction to the references' judgements, under their published weights.
 func difficulties(b *Outputs, others []Reference) (map[string]float64, error) {
 	type point struct{ known, weight, win float64 }
 	points := map[string][]point{}

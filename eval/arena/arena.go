@@ -67,7 +67,7 @@ func Count(all []Games, rounds int, seed uint64) (Score, error) {
 	return s, nil
 }
 
-// battlesOf are those of the games that have a verdict; each visits the verdicts, the model being A.
+// battlesOf are the battles of the games that have a verdict; each visits the verdicts, the model being A.
 func battlesOf(games Games, each func(verdict string)) (battles []battle) {
 	for i, verdict := range games {
 		if verdict == "" {

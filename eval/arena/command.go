@@ -17,16 +17,11 @@ type Options struct {
 	Questions string `yaml:"questions,omitempty" want:"given" path:"" words:"a file of questions (question.jsonl)" flag:"questions" help:"questions, such as the benchmark's question.jsonl.gz"`
 	Baseline  string `yaml:"baseline,omitempty" want:"given" path:"" words:"a file of the baseline's answers (gpt-4-0314.jsonl)" flag:"baseline" help:"the baseline's answers, such as gpt-4-0314.jsonl.gz"`
 	Prompts   string `yaml:"prompts,omitempty" path:"" words:"a .yaml file of the judge's prompt (arena-hard-v0.1.yaml)" flag:"prompts" help:"the judge's prompt, such as the benchmark's arena-hard-v0.1.yaml (default: a prompt of our own)"`
-	Rounds    int    `yaml:"rounds" want:">=1" flag:"rounds" help:"rounds of the bootstrap"`
+	Rounds    int    `yaml:"rounds" want:">=1" default:"1000" flag:"rounds" help:"rounds of the bootstrap"`
 
-	bench.Judged `yaml:",inline"`
+	// Answers and replies are as long as in the benchmark.
+	bench.Judged `yaml:",inline" defaults:"agent.max_new_tokens=4096 judge.max_new_tokens=4096"`
 }
-
-// tokens is the most that an answer, and a judge's reply, may have, as in the benchmark.
-const tokens = 4096
-
-// Defaults are the benchmark's settings; the caller gives files, model and judge.
-func Defaults() Options { return Options{Rounds: 1000, Judged: bench.DefaultJudged(0, tokens, tokens)} }
 
 // Benchmark is posttrain eval arena-hard.
 var Benchmark = bench.New(bench.Benchmark[Options, *Result]{
@@ -39,7 +34,7 @@ baseline. The interval of 95 % is a bootstrap over questions.`,
 		`--judge-model gpt-4-1106-preview --out runs/arena
   posttrain eval arena-hard --questions question.jsonl.gz --baseline gpt-4-0314.jsonl.gz --answers mine.jsonl ` +
 		`--prompts arena-hard-v0.1.yaml --judge-base-url http://localhost:9000/v1 --judge-model NAME`,
-	Defaults: Defaults, Open: open,
+	Open: open,
 })
 
 // Result is what was measured. It is the form of summary.json.

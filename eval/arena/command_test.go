@@ -34,7 +34,7 @@ const (
 
 // judged are options of a run of n questions with recorded answers and a judge.
 func judged(t *testing.T, judge string, n int) Options {
-	o := Defaults()
+	o := Benchmark.Defaults()
 	o.Rounds = 50
 	o.Questions, o.Baseline = rowsFile(t, "question.jsonl", asked, n), rowsFile(t, "base.jsonl", base, n)
 	o.Agent.Answers = rowsFile(t, "ours.jsonl", ours, n)

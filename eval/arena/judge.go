@@ -31,7 +31,7 @@ type Prompts struct {
 	Last bool
 }
 
-// The names of the template's fields: those of the benchmark's newer tools, and of the older ones.
+// The names of the template's fields in the benchmark's newer tools, and in the older ones.
 var fields = [][]string{{"QUESTION", "ANSWER_A", "ANSWER_B"}, {"question_1", "answer_1", "answer_2"}}
 
 // ReadPrompts reads the benchmark's configuration of a judge, a .yaml file with prompt_template, a text or a list with
@@ -64,7 +64,7 @@ func ReadPrompts(path string) (*Prompts, error) {
 	return nil, fmt.Errorf("%s: prompt_template: %w", path, err)
 }
 
-// texts are those of a text or of a list of texts, nil of another value.
+// texts lists a text, or the texts of a list; nil for another value.
 func texts(value any) (all []string) {
 	if text, ok := value.(string); ok {
 		return []string{text}

@@ -145,7 +145,7 @@ type Bench struct {
 	Identity map[string]string // what verdicts depend on besides the judge, the answers and the prompts
 	Settings map[string]string // what answers depend on besides the model, and the prompts by their items
 	Files    []string          // that the report writes, besides summary.json and cases.jsonl
-	// Published says that the figures that others have published for the benchmark compare with those of the run.
+	// Published says that the figures that others have published for the benchmark compare with the run's.
 	Published bool
 	// Differs says what is not as it was there, a line each; nil: nothing is said.
 	Differs func(*Found) []string
@@ -165,7 +165,7 @@ type Found struct {
 	text func(Answer) string
 }
 
-// Path is that of a file of the folder.
+// Path is the path of a file of the folder.
 func (f *Found) Path(name string) string { return filepath.Join(f.Dir, name) }
 
 // Outputs are the texts of an item's answers by turn.

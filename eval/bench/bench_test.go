@@ -18,8 +18,11 @@ import (
 
 // exampleOptions are those of a benchmark with or without a judge.
 type exampleOptions struct {
-	Judged `yaml:",inline"`
+	Judged `yaml:",inline" defaults:"agent.max_new_tokens=8 judge.max_new_tokens=8"`
 }
+
+// NeedsJudge says that a judge is named.
+func (o *exampleOptions) NeedsJudge() bool { return o.Judge.Model != "" }
 
 type found struct {
 	*Found `json:"-"`
@@ -38,16 +41,14 @@ func asked(judged bool, f *Found, more ...Item) *Benchmark[exampleOptions, found
 		bench.Read = func(_ Question, r metered.Reply, v *Verdict) { v.Parsed, v.Said = r.Text == "Yes", r.Text }
 	}
 	return New(Benchmark[exampleOptions, found]{Name: "eval example",
-		Defaults: func() exampleOptions { return exampleOptions{DefaultJudged(0, 8, 8)} },
-		ByRule:   func(*exampleOptions) bool { return !judged },
-		Open:     func(*exampleOptions, run.Reporter) (*Bench, error) { return bench, nil }})
+		Open: func(*exampleOptions, run.Reporter) (*Bench, error) { return bench, nil }})
 }
 
 // answering is a server that gives every prompt the same answer.
 func answering(t *testing.T, text string) exampleOptions {
 	t.Helper()
 	s := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(string) string { return text }})
-	o := exampleOptions{DefaultJudged(0, 8, 8)}
+	o := config.Default[exampleOptions]()
 	o.Agent.BaseURL, o.Agent.APIModel = s.URL, "m"
 	o.Judge.BaseURL, o.Judge.Model, o.Judge.Retries = s.URL, "judge", 0
 	return o
@@ -85,7 +86,7 @@ func TestThinkOpened(t *testing.T) {
 
 // TestWeights: answers continue with the weights that they began with, and a run that has all of them needs no model.
 func TestWeights(t *testing.T) {
-	o := exampleOptions{DefaultJudged(0, 2, 8)}
+	o := config.Default[exampleOptions]("agent.max_new_tokens=2")
 	o.Agent.Model, o.Agent.Backend = folder(t, "{{ messages[-1].content }}"), "go"
 	measure := func(dir string, f *Found) error {
 		o.Dir = dir

@@ -37,8 +37,8 @@ type Compared struct {
 	settings Settings
 }
 
-// Difference is that of a run from another, over the same cases, in a measure. Each run has the mean of its own cases
-// that have the measure.
+// Difference is how a run differs from another, over the same cases, in a measure. Each run has the mean of its own
+// cases that have the measure.
 type Difference struct {
 	From    string          `json:"from"`
 	To      string          `json:"to"`

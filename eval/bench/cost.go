@@ -19,7 +19,7 @@ type Cost struct {
 	Seconds float64 `json:"time/answers,omitempty"`
 }
 
-// readCost reads that of a run of a number of cases.
+// readCost reads what a run of a number of cases has cost.
 func readCost(dir string, cases int) (c Cost, err error) {
 	answers, err := run.ReadJournal[Answer](filepath.Join(dir, AnswersName))
 	for _, a := range answers {
@@ -34,7 +34,7 @@ func readCost(dir string, cases int) (c Cost, err error) {
 	return Cost{c.Requests / n, c.PromptTokens / n, c.Tokens / n, c.Seconds / n}, err
 }
 
-// cells are those of a table.
+// cells are the cells of a row of the table.
 func (c Cost) cells() (cells string) {
 	for _, x := range []float64{c.Requests, c.PromptTokens, c.Tokens, c.Seconds} {
 		if cells += "\t-"; x > 0 {
@@ -57,7 +57,7 @@ func (s *spent) save(dir string) {
 	}
 }
 
-// readSpent reads that of earlier calls; a file that is missing or damaged says nothing.
+// readSpent reads what earlier calls have spent; a file that is missing or damaged says nothing.
 func readSpent(dir string) (s spent) {
 	text, err := os.ReadFile(filepath.Join(dir, timeName))
 	if err != nil || json.Unmarshal(text, &s) != nil {

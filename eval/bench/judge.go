@@ -11,7 +11,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/rollout/metered"
@@ -23,22 +22,16 @@ const UsageName = "usage.json"
 
 // Judge is a server's model that judges, with how fast and at what cost it is asked.
 type Judge struct {
-	Server            `yaml:",inline"`
+	Server            `yaml:",inline" defaults:"base_url=https://api.openai.com/v1 timeout=1m"`
 	Model             string  `yaml:"model" words:"a model's name on the server" flag:"model" help:"the judge's name on the server"`
 	RequestsPerMinute int     `yaml:"requests_per_minute" want:">=0" flag:"requests-per-minute" help:"most requests in a minute (0 = no limit)"`
-	Retries           int     `yaml:"retries" want:">=0" help:"tries after the first"`
+	Retries           int     `yaml:"retries" want:">=0" default:"8" help:"tries after the first"`
 	MaxNew            int     `yaml:"max_new_tokens" want:">=1" help:"most tokens of a reply"`
 	MaxRequests       int     `yaml:"max_requests" want:">=0" flag:"max-requests" help:"budget: requests of this call (0 = no limit)"`
 	MaxCost           float64 `yaml:"max_cost" want:">=0" zero:"no limit" flag:"max-cost" help:"budget: what this call's requests may cost (0 = no limit)"`
 	PromptPrice       float64 `yaml:"prompt_price" want:">=0" flag:"prompt-price" help:"price of a million tokens of prompts"`
 	CompletionPrice   float64 `yaml:"completion_price" want:">=0" flag:"completion-price" help:"price of a million tokens of replies"`
 	Cache             string  `yaml:"cache" path:"" words:"a file, or nothing: one in the run folder" flag:"cache" help:"file that keeps the replies (default: in the run folder)"`
-}
-
-// DefaultJudge has no model yet.
-func DefaultJudge(maxNew int) Judge {
-	return Judge{Server: Server{BaseURL: DefaultBaseURL, KeyEnv: DefaultKeyEnv, Parallel: 8, Timeout: time.Minute},
-		Retries: 8, MaxNew: maxNew}
 }
 
 // HasPrice says that requests cost something.

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"reflect"
@@ -9,13 +10,14 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/rollout/remote"
 )
 
-// Options are what every benchmark has that asks a model. Paths are relative to the working directory; those of the
-// fields with a tag path are made whole in the config of a run.
+// Options are what every benchmark has that asks a model. Paths are relative to the working directory; fields with a
+// tag path are made whole in the config of a run.
 type Options struct {
 	Stage string `yaml:"stage,omitempty" want:"|answers|judge|report" flag:"stage" help:"run one stage alone: answers, judge or report (default: all)"`
 	// of the model's draws, and of orders in which a judge sees answers
@@ -32,11 +34,25 @@ type Judged struct {
 	Judge Judge `yaml:"judge" flags:"judge-"`
 }
 
-// shared finds the options of all benchmarks in those of one; judged is nil in a benchmark without a judge.
-type shared interface{ parts() (*Options, *Judged) }
+// shared is what a benchmark's options have: every benchmark's options, nil for the judge's where there is none, and
+// whether they need a model under test, and a server that judges. A benchmark may have other needs.
+type shared interface {
+	parts() (*Options, *Judge)
+	NeedsModel() bool
+	NeedsJudge() bool
+}
 
-func (o *Options) parts() (*Options, *Judged) { return o, nil }
-func (o *Judged) parts() (*Options, *Judged)  { return &o.Options, o }
+func (o *Options) parts() (*Options, *Judge) { return o, nil }
+func (o *Judged) parts() (*Options, *Judge)  { return &o.Options, &o.Judge }
+
+// NeedsModel says that a model under test is needed.
+func (o *Options) NeedsModel() bool { return true }
+
+// NeedsJudge says that a server that judges is needed.
+func (o *Options) NeedsJudge() bool { return false }
+
+// NeedsJudge says that a server that judges is needed.
+func (o *Judged) NeedsJudge() bool { return true }
 
 // Server is an OpenAI-compatible server.
 type Server struct {
@@ -45,9 +61,9 @@ type Server struct {
 	APIVersion string `yaml:"api_version,omitempty" words:"one such as 2024-10-21" flag:"api-version" help:"version of Azure OpenAI's API, such as 2024-10-21: the server is an Azure resource, the model's name that of a deployment"`
 	// the server's chat template opens the think block, so that replies begin inside it
 	ThinkOpened bool          `yaml:"think_opened,omitempty" flag:"think-opened" help:"the server's chat template opens the think block, so that replies begin inside it"`
-	KeyEnv      string        `yaml:"api_key_env" want:"@variable" flag:"api-key-env" help:"environment variable with the server's key"`
-	Parallel    int           `yaml:"parallel" want:">=1" flag:"parallel" help:"requests at the same time"`
-	Timeout     time.Duration `yaml:"timeout" want:">0" flag:"timeout" help:"timeout of one request"`
+	KeyEnv      string        `yaml:"api_key_env" want:"@variable" default:"OPENAI_API_KEY" flag:"api-key-env" help:"environment variable with the server's key"`
+	Parallel    int           `yaml:"parallel" want:">=1" default:"8" flag:"parallel" help:"requests at the same time"`
+	Timeout     time.Duration `yaml:"timeout" want:">0" default:"5m" flag:"timeout" help:"timeout of one request"`
 }
 
 // Agent is the model under test: a folder's, a server's, or one whose answers are recorded.
@@ -56,9 +72,9 @@ type Agent struct {
 	Adapter string `yaml:"adapter,omitempty" hub:"adapter" path:"" words:"an adapter's folder, or org/name on the hub" flag:"adapter" help:"folder of a LoRA adapter for the model, as peft or this program saves it"`
 	// the most memory of the cache of keys and values, in gigabytes
 	CacheGB float64 `yaml:"cache_gb,omitempty" want:">=0" zero:"a quarter of the memory" flag:"cache-gb" help:"most gigabytes of the cache of keys and values (default a quarter of the memory)"`
-	Backend string  `yaml:"backend" want:"@backend" needs:"libraries" flag:"backend" help:"auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN"`
+	Backend string  `yaml:"backend" want:"@backend" needs:"libraries" default:"auto" flag:"backend" help:"auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN"`
 	// cases that a local model answers together
-	Batch int        `yaml:"batch" want:">=1" flag:"batch" help:"cases that a model folder answers together"`
+	Batch int        `yaml:"batch" want:">=1" default:"16" flag:"batch" help:"cases that a model folder answers together"`
 	Chat  local.Chat `yaml:"chat"` // of a folder's model
 
 	Server   `yaml:",inline"`
@@ -72,22 +88,11 @@ type Agent struct {
 	rollout.Sampling `yaml:",inline"`
 }
 
-// The default server of a judge, and the default environment variable with a server's key.
+// DefaultBaseURL is the default server of a judge, DefaultKeyEnv the default environment variable with a server's key.
 const (
 	DefaultBaseURL = "https://api.openai.com/v1"
 	DefaultKeyEnv  = "OPENAI_API_KEY"
 )
-
-// Defaults have no model yet.
-func Defaults(temperature float64, maxNew int) Options {
-	return Options{Agent: Agent{Backend: "auto", Batch: 16, Server: Server{KeyEnv: DefaultKeyEnv, Parallel: 8,
-		Timeout: 5 * time.Minute}, Sampling: rollout.Sampling{Temperature: temperature, MaxNew: maxNew}}}
-}
-
-// DefaultJudged have no model and no judge yet.
-func DefaultJudged(temperature float64, maxNew, judgeTokens int) Judged {
-	return Judged{Options: Defaults(temperature, maxNew), Judge: DefaultJudge(judgeTokens)}
-}
 
 // The ways in which answers come about.
 const (
@@ -114,7 +119,7 @@ func (a Agent) CanPrefill() bool {
 	return a.Way() == Local || a.Way() == Remote && a.Continue != "" && !a.ThinkOpened
 }
 
-// RecordedName is the name of the model whose answers are recorded, from that of their file; "" of another agent.
+// RecordedName is the name of the model whose answers are recorded, from the name of their file; "" of another agent.
 func (a Agent) RecordedName() string {
 	if a.Answers == "" {
 		return ""
@@ -126,16 +131,16 @@ func (a Agent) RecordedName() string {
 // Runs says whether a stage runs.
 func (o *Options) Runs(stage string) bool { return o.Stage == "" || o.Stage == stage }
 
-// ways are those to answers: the key that chooses each, and the keys of the section agent that it uses.
+// ways are those to answers: the key of the section agent that chooses each, and the keys that it uses.
 var ways = []struct{ way, key, uses string }{
-	{Local, "agent.model", "model adapter cache_gb backend batch temperature top_k top_p min_p stop max_new_tokens " +
+	{Local, "model", "model adapter cache_gb backend batch temperature top_k top_p min_p stop max_new_tokens " +
 		"prefill chat.template chat.template_sha256 chat.variables chat.date"},
-	{Remote, "agent.base_url", "base_url api_model api_version api_key_env parallel timeout think_opened temperature " +
+	{Remote, "base_url", "base_url api_model api_version api_key_env parallel timeout think_opened temperature " +
 		"top_p stop max_new_tokens prefill continue"},
-	{Recorded, "agent.answers", "answers"},
+	{Recorded, "answers", "answers"},
 }
 
-// idle are the keys of the section agent without effect where answers come about in a way; "": none.
+// idle are the keys without effect where answers come about in a way; "": none.
 func idle(way string) (keys []string) {
 	var used []string
 	for _, w := range ways {
@@ -146,15 +151,15 @@ func idle(way string) (keys []string) {
 	for _, w := range ways {
 		for _, key := range strings.Fields(w.uses) {
 			if way != "" && !slices.Contains(used, key) {
-				keys = append(keys, "agent."+key)
+				keys = append(keys, key)
 			}
 		}
 	}
 	return keys
 }
 
-// chooseAgent drops what the file says of another model than the command line chooses.
-func chooseAgent(g *config.Given) {
+// Defaults drops what the file says of another model than the command line chooses.
+func (a *Agent) Defaults(g *config.Given) {
 	for _, w := range ways {
 		if !g.FromCommandLine(w.key) {
 			continue
@@ -168,45 +173,63 @@ func chooseAgent(g *config.Given) {
 	}
 }
 
-// check wants one model under test, with keys that have an effect.
-func (o *Options) check(g *config.Given, needed bool) {
-	a, named := o.Agent, ""
+// Idle are the keys that are not about the way in which answers come about; none where two ways are given.
+func (a *Agent) Idle(g *config.Given) config.Idle {
+	with, all := "", config.Idle{}
+	for _, w := range ways {
+		switch {
+		case g.Text(w.key) == "":
+		case with != "":
+			return nil
+		default:
+			with = g.Key(w.key) + "; remove it"
+		}
+	}
+	all.Add("it has no effect with "+cmp.Or(with, "a model in this process; add agent.base_url, or remove it"),
+		idle(a.Way())...)
+	return all
+}
+
+// Validate wants one model at most, and of a server its name and no beginning of an answer that it cannot continue.
+func (a *Agent) Validate(g *config.Given) {
+	named := ""
 	for _, w := range ways {
 		switch {
 		case g.Text(w.key) == "":
 		case named != "":
-			g.Fault(w.key, "%s %s: %s names an agent already; remove one of the two", w.key, g.Show(w.key), named)
+			g.Refuse(w.key, g.Show(w.key), "%s names an agent already; remove one of the two", named)
 			return
 		default:
-			named = w.key
+			named = g.Key(w.key)
 		}
 	}
-	way := a.Way()
-	switch {
-	case needed && o.Runs(StageAnswers) && way == "":
+	switch way := a.Way(); {
+	case way == Remote && a.APIModel == "" && !g.Bad("base_url"):
+		g.Fault("api_model", "agent.api_model is missing: want the model's name on %s", a.BaseURL)
+	case way == Remote && a.Prefill && a.Continue == "":
+		g.Refuse("prefill", true, "this server does not continue the beginning of an answer; want false, or "+
+			"agent.continue vllm for a server that does")
+	case way == Remote && a.Prefill && a.ThinkOpened:
+		g.Refuse("prefill", true, "with agent.think_opened the chat template has opened the think block already; want "+
+			"false")
+	}
+}
+
+// Check wants a server that continues the beginning of an answer, where the options say that it does.
+func (a Agent) Check() []fault.Fault { return a.dialect().Check(a.BaseURL) }
+
+// Idle is the stage, which is of a call, not of a run.
+func (o *Options) Idle(*config.Given) config.Idle { return config.Idle{"stage": ""} }
+
+// Validate wants a model under test, and refuses the stage of a judge where there is none.
+func (o *Options) Validate(g *config.Given) {
+	whole := g.Whole().(shared)
+	if whole.NeedsModel() && o.Runs(StageAnswers) && o.Agent.Way() == "" {
 		g.Fault("agent.model", "agent.model is missing: want a model folder; or agent.base_url and agent.api_model of "+
 			"a server, or agent.answers, a file of recorded answers")
-	case way == Remote && a.APIModel == "" && !g.Bad("agent.base_url"):
-		g.Fault("agent.api_model", "agent.api_model is missing: want the model's name on %s", a.BaseURL)
-	case way == Remote && a.Prefill && a.Continue == "":
-		g.Fault("agent.prefill", "agent.prefill true: this server does not continue the beginning of an answer; want "+
-			"false, or agent.continue vllm for a server that does")
-	case way == Remote && a.Prefill && a.ThinkOpened:
-		g.Fault("agent.prefill", "agent.prefill true: with agent.think_opened the chat template has opened the think "+
-			"block already; want false")
 	}
-	for _, f := range a.dialect().Check(a.BaseURL) {
-		g.Fault("agent."+f.Key, "agent.%v", f)
-	}
-	keys := idle(way)
-	for _, key := range g.Keys() {
-		if g.Text(key) != "" && slices.Contains(keys, key) {
-			with := named + "; remove it"
-			if named == "" {
-				with = "a model in this process; add agent.base_url, or remove it"
-			}
-			g.Fault(key, "%s %s: it has no effect with %s", key, g.Show(key), with)
-		}
+	if _, judge := whole.parts(); judge == nil && o.Stage == StageJudge {
+		g.Refuse("stage", StageJudge, "this benchmark has no judge; want answers or report")
 	}
 }
 
@@ -222,13 +245,31 @@ func (a Agent) dialect() remote.Dialect {
 	return remote.Dialect{APIVersion: a.APIVersion, Continue: a.Continue}
 }
 
-// check looks across the section judge.
-func (j *Judge) check(g *config.Given, needed bool) {
-	if j.MaxCost > 0 && !j.HasPrice() {
-		g.Fault("judge.max_cost", "judge.max_cost %v: without prices nothing costs anything; give judge.prompt_price "+
-			"and judge.completion_price, each of a million tokens", j.MaxCost)
+// Idle is the judge where none is asked: a file may have it, the command line may not.
+func (o *Judged) Idle(g *config.Given) config.Idle {
+	if g.Whole().(shared).NeedsJudge() {
+		return nil
 	}
-	if needed && j.Model == "" && !g.Bad("judge.base_url") {
+	all := config.Idle{"judge": ""}
+	for _, key := range g.Keys() {
+		if strings.HasPrefix(key, "judge.") && g.FromCommandLine(key) {
+			all[key] = "it has no effect, no server's model judges here; remove it"
+		}
+	}
+	return all
+}
+
+// Validate wants the name of a judge that is asked, and prices where its cost is bounded.
+func (o *Judged) Validate(g *config.Given) {
+	if !g.Whole().(shared).NeedsJudge() {
+		return
+	}
+	j := o.Judge
+	if j.MaxCost > 0 && !j.HasPrice() {
+		g.Refuse("judge.max_cost", j.MaxCost, "without prices nothing costs anything; give judge.prompt_price and "+
+			"judge.completion_price, each of a million tokens")
+	}
+	if o.Runs(StageJudge) && j.Model == "" && !g.Bad("judge.base_url") {
 		g.Fault("judge.model", "judge.model is missing: want the judge's name on %s", j.BaseURL)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/rl"
 	"github.com/posttrain/posttrain/reward"
@@ -23,47 +22,37 @@ import (
 
 // Options say what is measured on what. Paths are relative to the working directory.
 type Options struct {
-	// The scenarios: those of a ci-rl run, the items of a file, or held-out synthetic ones.
+	// The scenarios: the test split of a ci-rl run, the items of a file, or held-out synthetic ones.
 	Run  string `yaml:"run,omitempty" path:"" words:"the config of a ci-rl run"`
 	Data string `yaml:"data,omitempty" hub:"data" path:"" words:"a .jsonl, .json or .parquet file of items (also .gz)" flag:"data" help:"contextual-integrity items, .json, .jsonl or .parquet, or org/name[@revision][:config][:split] on the hub (default: synthetic scenarios)"`
-	N    int    `yaml:"n,omitempty" want:">=0" flag:"n" help:"number of synthetic scenarios; of --data the first n (default all)"`
+	N    int    `yaml:"n,omitempty" want:">=0" default:"200" flag:"n" help:"number of synthetic scenarios; of --data the first n (default all)"`
 	// which items of Data: those that the released preprocessing keeps, or all, as with ""
 	Items string `yaml:"items,omitempty" want:"|all|released" words:"all or released" flag:"items" help:"items of --data: all, or released, without those that the released preprocessing drops"`
 	// The part of Data. ci-rl with SplitSeed for its seed and the same fractions splits it in the same way.
-	Split              string  `yaml:"split" want:"test|validation|train|all" flag:"split" help:"part of --data: test, validation, train or all, as ci-rl splits it with --split-seed for its seed"`
+	Split              string  `yaml:"split" want:"test|validation|train|all" default:"test" flag:"split" help:"part of --data: test, validation, train or all, as ci-rl splits it with --split-seed for its seed"`
 	SplitSeed          uint64  `yaml:"split_seed" flag:"split-seed" help:"seed of the split"`
-	ValidationFraction float64 `yaml:"validation_fraction" want:">=0 <=1" flag:"validation-fraction" help:"share of --data that the split gives to validation"`
-	TestFraction       float64 `yaml:"test_fraction" want:">=0 <=1" flag:"test-fraction" help:"share of --data that the split gives to test"`
+	ValidationFraction float64 `yaml:"validation_fraction" want:">=0 <=1" default:"0.09" flag:"validation-fraction" help:"share of --data that the split gives to validation"`
+	TestFraction       float64 `yaml:"test_fraction" want:">=0 <=1" default:"0.10" flag:"test-fraction" help:"share of --data that the split gives to test"`
 
 	// Episodes of an agent with tools.
 	Episodes rl.Agent `yaml:"episodes,omitempty"`
 	Calls    string   `yaml:"calls,omitempty" want:"|native|text" words:"native or text" flag:"calls" help:"of episodes: how tools are called on a server: native (tool_calls, the default) or text (for servers without tools)"`
 
-	ci.Form   `yaml:",inline"`
-	Samples   int            `yaml:"samples" want:">=1" flag:"samples" help:"answers to each scenario"`
+	ci.Form   `yaml:",inline" defaults:"prompt=compact"`
+	Samples   int            `yaml:"samples" want:">=1" default:"1" flag:"samples" help:"answers to each scenario"`
 	Show      int            `yaml:"show" want:">=0" flag:"show" help:"scenarios to print with their answers"`
 	Published bool           `yaml:"published" flag:"published" help:"print the figures of the CI-RL paper's six models beside (needs items of a file)"`
 	Reward    reward.Options `yaml:"reward"`
 
-	bench.Options `yaml:",inline"`
+	bench.Options `yaml:",inline" defaults:"seed=1000 agent.model=embedded agent.max_new_tokens=128"`
 }
 
-// How many tokens an answer has at most where the options do not say: enough for the embedded scenarios, and for items
-// of a file the released length.
+// How many tokens an answer has at most where the options do not say: a message of an episode, and an answer to an item
+// of a file, which has the released length.
 const (
-	DefaultMaxNew = 128
-	EpisodeMaxNew = 256 // of a message
+	EpisodeMaxNew = 256
 	FileMaxNew    = 2048
 )
-
-// Defaults measure the embedded model on held-out synthetic scenarios.
-func Defaults() Options {
-	o := Options{N: 200, Split: "test", ValidationFraction: 0.09, TestFraction: 0.10,
-		Form: ci.Form{Prompt: ci.PromptCompact}, Samples: 1, Reward: reward.DefaultOptions(),
-		Options: bench.Defaults(0, DefaultMaxNew)}
-	o.Agent.Model, o.Seed = embedded.Name, 1000
-	return o
-}
 
 // Benchmark is posttrain eval ci.
 var Benchmark = bench.New(bench.Benchmark[Options, *Result]{
@@ -85,11 +74,11 @@ integrity, because it shares nothing that can be read, and not for utility.`,
 	Switches: []config.Flag{{Name: "cot", Key: "prompt", Value: ci.PromptCoT, Help: "ask for CI-CoT reasoning: --prompt cot"},
 		{Name: "prefill", Key: "prefill", Help: "begin every answer with <think>, as ci-rl does (default: unless compact or " +
 			"plain; of a server only with --continue)"}},
-	Defaults: Defaults, Follow: follow, Settle: settle, Check: check, Idle: (*Options).idle, Open: open,
+	Open: open,
 })
 
-// follow takes model, prompts, sampling and reward from the config of the ci-rl run that the user names, if any.
-func follow(g *config.Given, o *Options) {
+// Defaults takes model, prompts, sampling and reward from the config of the ci-rl run that the user names, if any.
+func (o *Options) Defaults(g *config.Given) {
 	path := g.Text("run")
 	if path == "" {
 		return
@@ -108,7 +97,8 @@ func readRun(path string) (*rl.CI, error) {
 	return rl.CISpec.Load(config.Input{Path: path, Allow: config.Anything})
 }
 
-func settle(g *config.Given, o *Options) {
+// Resolve gives what follows from the source of scenarios, and from the form of prompts, its default.
+func (o *Options) Resolve(g *config.Given) {
 	if o.Run != "" {
 		o.Prefill = o.Prefill && o.Agent.CanPrefill()
 		return
@@ -144,18 +134,19 @@ var ofRun = []string{"data", "items", "n", "prompt", "template", "prefill", "spl
 	"reward.format", "reward.match", "reward.required_weight", "reward.restricted_weight", "episodes.turns", "episodes.tokens",
 	"episodes.policy"}
 
-// idle are the keys without effect: those that the run has, or those about a split where nothing is split.
-func (o *Options) idle() []string {
+// Idle are the keys that the run has, or those about a split where nothing is split.
+func (o *Options) Idle(*config.Given) config.Idle {
+	all := config.Idle{}
 	split := []string{"split_seed", "validation_fraction", "test_fraction"}
 	switch {
 	case o.Run != "":
-		return ofRun
+		all.Add(fmt.Sprintf("the run %s has that; remove one of the two", o.Run), ofRun...)
 	case o.Data == "":
-		return append(split, "items", "split")
+		all.Add("only a file of items is split: add data", append(split, "items", "split")...)
 	case o.Split == "all":
-		return split
+		all.Add("split all takes the whole file; remove one of the two", split...)
 	}
-	return nil
+	return all
 }
 
 // synthetic says that the scenarios are made, not read from a file.
@@ -167,20 +158,8 @@ func (o *Options) synthetic() bool {
 	return err == nil && c.Data.SyntheticTest()
 }
 
-// check refuses given keys that have no effect, and values that do not go together.
-func check(g *config.Given, o *Options) {
-	for _, key := range o.idle() {
-		what := "only a file of items is split: add data"
-		switch {
-		case !g.Has(key):
-			continue
-		case o.Run != "":
-			what = fmt.Sprintf("the run %s has that; remove one of the two", o.Run)
-		case o.Data != "":
-			what = "split all takes the whole file; remove one of the two"
-		}
-		g.Fault(key, "%s %s: %s", key, g.Show(key), what)
-	}
+// Validate refuses values that do not go together.
+func (o *Options) Validate(g *config.Given) {
 	if o.N < 1 && (o.Run == "" && o.Data == "" || g.Has("n")) {
 		g.Fault("n", "n %d: want a whole number, 1 or more", o.N)
 	}
@@ -188,7 +167,7 @@ func check(g *config.Given, o *Options) {
 		g.Fault("test_fraction", "test_fraction %v: with validation_fraction %v the sum is above 1: want 1 at most",
 			t, v)
 	}
-	checkEpisodes(g, o)
+	o.checkEpisodes(g)
 	o.CheckSamples(g, o.Samples)
 	if a := o.Agent; o.Run != "" && a.BaseURL != "" && (a.TopK != 0 || a.MinP != 0) {
 		g.Fault("run", "run %s: it draws with top_k %d and min_p %v, which OpenAI's protocol has not: want 0 (off)", o.Run,

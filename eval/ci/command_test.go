@@ -14,7 +14,7 @@ import (
 )
 
 func TestRun(t *testing.T) {
-	o := Defaults()
+	o := Benchmark.Defaults()
 	o.Agent.Backend, o.Agent.MaxNew, o.N, o.Show, o.Dir = "go", 4, 2, 1, filepath.Join(t.TempDir(), "a")
 	got, _, err := Benchmark.Run(t.Context(), o, nil)
 	if err != nil {
@@ -75,7 +75,7 @@ func TestSettles(t *testing.T) {
 // served are options of one scenario that a server answers.
 func served(t *testing.T) Options {
 	t.Helper()
-	o := Defaults()
+	o := Benchmark.Defaults()
 	o.N, o.Dir = 1, filepath.Join(t.TempDir(), "out")
 	o.Agent.BaseURL, o.Agent.APIModel = testkit.StartJudge(t, testkit.JudgeOptions{}).URL, "m"
 	return o
@@ -98,7 +98,7 @@ Write for the {{.Sender}}: {{.Task}}{{range .Attributes}} {{.Key}}={{.Text}}{{en
 
 // TestDiffers: episodes are not what the published figures are of.
 func TestDiffers(t *testing.T) {
-	o := Defaults()
+	o := Benchmark.Defaults()
 	e := asking{Options: &o}
 	before := len(e.differs(nil))
 	o.Episodes.Turns = 8

@@ -25,7 +25,7 @@ const (
 )
 
 // checkEpisodes refuses what an episode has not, and what needs one.
-func checkEpisodes(g *config.Given, o *Options) {
+func (o *Options) checkEpisodes(g *config.Given) {
 	if !o.Episodes.On() {
 		if o.Calls != "" {
 			g.Fault("calls", "calls %s: it is about episodes: want turns above 0, or remove it", o.Calls)

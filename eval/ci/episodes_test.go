@@ -176,7 +176,7 @@ func TestEpisode(t *testing.T) {
 		{"I think.</think>", true, 40, "", false},
 		{"I think.</think>", true, 39, "no send_", true},
 	} {
-		o := Defaults()
+		o := Benchmark.Defaults()
 		o.Agent.BaseURL, o.Agent.APIModel, o.Episodes = "http://localhost:9/v1", "m", rl.Agent{Turns: 3, Tokens: c.tokens}
 		item := ci.SynthesizeHeldOut(1, 1)[0]
 		item.Stage(0, false)

@@ -47,8 +47,8 @@ func (c *Case) ID() string { return fmt.Sprintf("%s/%s/%d", c.Tier, c.Kind, c.Nu
 // Sample names an answer to a case, from 1: "3/control/17/1".
 func (c *Case) Sample(n int) string { return fmt.Sprintf("%s/%d", c.ID(), n) }
 
-// Cases are the questions about a set, in the order of tiers and kinds; those of tiers 3 and 4 are of the wanted kinds.
-// first restricts each kind to its first cases; 0: all.
+// Cases are the questions about a set, in the order of tiers and kinds; of tiers 3 and 4 only the
+// wanted kinds. first restricts each kind to its first cases; 0: all.
 func Cases(set *Set, tiers, wanted []string, first int, p *Prompts) (all []Case) {
 	for _, tier := range Tiers {
 		if !slices.Contains(tiers, tier) {

@@ -17,23 +17,34 @@ import (
 // Options say which model is measured, with what. Paths are relative to the working directory.
 type Options struct {
 	Data  string   `yaml:"data" want:"given" path:"" words:"the folder of the benchmark's files (tier_1.txt and so on)" flag:"data" help:"folder of the benchmark's files, tier_1.txt and so on"`
-	Tiers []string `yaml:"tiers" want:"1|2a|2b|3|4" flag:"tiers" help:"which tiers, with commas"`
+	Tiers []string `yaml:"tiers" want:"1|2a|2b|3|4" default:"1,2a,2b,3,4" flag:"tiers" help:"which tiers, with commas"`
 	// of tiers 3 and 4
-	Questions []string `yaml:"questions" words:"kinds of questions, such as free-response" flag:"questions" help:"which kinds of questions of tiers 3 and 4, with commas"`
-	Samples   int      `yaml:"samples" want:">=1" flag:"samples" help:"answers to each question"`
+	Questions []string `yaml:"questions" default:"free-response,info-accessibility,privacy-sharing,control,meeting-summary,action-item" words:"kinds of questions, such as free-response" flag:"questions" help:"which kinds of questions of tiers 3 and 4, with commas"`
+	Samples   int      `yaml:"samples" want:">=1" default:"10" flag:"samples" help:"answers to each question"`
 	Prompts   string   `yaml:"prompts,omitempty" path:"" words:"a file of templates, a folder with prompts.jsonl, or released" flag:"prompts" help:"file of templates, or released: prompts.jsonl in the folder of the data (default: prompts of our own)"`
 
 	Prompt string `yaml:"prompt,omitempty" want:"|cot" words:"cot, or nothing" flag:"prompt" help:"cot: the CI-CoT text of the dissertation follows each question, and the answer is what its answer tags hold"`
 
-	bench.Options `yaml:",inline"`
+	bench.Options `yaml:",inline" defaults:"agent.temperature=1 agent.max_new_tokens=1024"`
 }
 
 // CoT is the value of Options.Prompt with which a model reasons about every piece of information first.
 const CoT = "cot"
 
-// Defaults are the benchmark's settings; the caller gives data and model.
-func Defaults() Options {
-	return Options{Tiers: slices.Clone(Tiers), Questions: Kinds(), Samples: 10, Options: bench.Defaults(1, 1024)}
+// Resolve lets answers begin with their thoughts where these are asked for.
+func (o *Options) Resolve(g *config.Given) {
+	if !g.Has("agent.prefill") {
+		o.Agent.Prefill = o.Prompt == CoT && o.Agent.CanPrefill()
+	}
+}
+
+// Validate wants answers that differ, and known kinds of questions.
+func (o *Options) Validate(g *config.Given) {
+	o.CheckSamples(g, o.Samples)
+	if unknown := func(kind string) bool { return !slices.Contains(Kinds(), kind) }; len(o.Questions) == 0 ||
+		slices.ContainsFunc(o.Questions, unknown) {
+		g.Fault("questions", "questions %v: want some of %s", o.Questions, strings.Join(Kinds(), ", "))
+	}
 }
 
 // Benchmark is posttrain eval confaide.
@@ -48,19 +59,6 @@ question that any answer fails. No judge is needed.`,
   posttrain eval confaide --data confAIde/benchmark --tiers 1,2a,3 --base-url http://localhost:8000/v1 --api-model NAME
   posttrain eval confaide --data confAIde/benchmark --prompts released --prompt cot --model DIR
   posttrain eval confaide --data confAIde/benchmark --prompts released --samples 1 --temperature 0 --model DIR`,
-	Defaults: Defaults,
-	Settle: func(g *config.Given, o *Options) {
-		if !g.Has("agent.prefill") {
-			o.Agent.Prefill = o.Prompt == CoT && o.Agent.CanPrefill()
-		}
-	},
-	Check: func(g *config.Given, o *Options) {
-		o.CheckSamples(g, o.Samples)
-		if unknown := func(kind string) bool { return !slices.Contains(Kinds(), kind) }; len(o.Questions) == 0 ||
-			slices.ContainsFunc(o.Questions, unknown) {
-			g.Fault("questions", "questions %v: want some of %s", o.Questions, strings.Join(Kinds(), ", "))
-		}
-	},
 	Open: open,
 })
 

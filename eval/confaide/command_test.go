@@ -60,7 +60,7 @@ func TestRun(t *testing.T) {
 		_, _ = w.Write(testkit.Completion("", text))
 	}))
 	t.Cleanup(s.Close)
-	o := Defaults()
+	o := Benchmark.Defaults()
 	o.Data, o.Tiers, o.Samples, o.Questions = folder(t), []string{"1", "4"}, 2, []string{"meeting-summary"}
 	o.Agent.BaseURL, o.Agent.APIModel, o.Agent.Parallel = s.URL+"/v1", "m", 1
 	dir := filepath.Join(t.TempDir(), "run")
@@ -109,7 +109,7 @@ func TestCoT(t *testing.T) {
 		}
 		return "<think>the party</think><answer>May 4: 1)</answer> the party"
 	}})
-	o := Defaults()
+	o := Benchmark.Defaults()
 	o.Data, o.Tiers, o.Samples, o.Questions, o.Prompt = folder(t), []string{"1", "4"}, 1, []string{MeetingSummary}, CoT
 	o.Agent.BaseURL, o.Agent.APIModel, o.Dir = s.URL, "m", filepath.Join(t.TempDir(), "run")
 	result, at, err := Benchmark.Run(t.Context(), o, nil)
@@ -151,7 +151,7 @@ func TestTiers(t *testing.T) {
 
 // TestDate: the config of a run whose template prints the date has the day of its start.
 func TestDate(t *testing.T) {
-	o := Defaults()
+	o := Benchmark.Defaults()
 	o.Data, o.Tiers = folder(t), []string{"1"}
 	o.Agent.Model, o.Agent.Backend, o.Agent.MaxNew = "embedded", "go", 2
 	o.Agent.Chat.Template = write(t, filepath.Join(t.TempDir(), "dated.jinja"), "{{ strftime_now('%Y') }}: ")

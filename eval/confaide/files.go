@@ -12,7 +12,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 )
 
-// Tiers are those of the benchmark, in order.
+// Tiers are the benchmark's tiers, in order.
 var Tiers = []string{"1", "2a", "2b", "3", "4"}
 
 // Set is what was read of the benchmark.

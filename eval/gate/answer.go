@@ -71,7 +71,7 @@ const (
 	callClose = "</tool_call>"
 )
 
-// arguments are those of all tool calls in a text; a text that is JSON as a whole is a call, too.
+// arguments joins the arguments of all tool calls in a text; a text that is JSON as a whole is a call, too.
 func arguments(text string) (all string, called bool) {
 	var calls []string
 	for rest := text; ; {

@@ -47,7 +47,7 @@ func (c Count) Above(limit, level float64) bool { return c.Tail(limit) <= level 
 func (c Count) Below(limit, level float64) bool { return c.without().Above(1-limit, level) }
 
 // Low is the lower bound of the true share at a one-sided level, such as 0.05: the largest share with a Tail of no more
-// than the level, that of Clopper and Pearson (1934).
+// than the level, the bound of Clopper and Pearson (1934).
 func (c Count) Low(level float64) float64 {
 	if c.Hits == 0 {
 		return 0

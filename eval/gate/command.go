@@ -12,15 +12,10 @@ import (
 // Options say which model is tested, with what. Paths are relative to the working directory.
 type Options struct {
 	Policy    string `yaml:"policy" want:"given" path:"" words:"a file of norms and limits, such as configs/gate-norms.yaml" flag:"policy" help:"file of norms and limits, such as configs/gate-norms.yaml"`
-	Scenarios int    `yaml:"scenarios" want:">=1" flag:"scenarios" help:"scenarios of each norm that ask for a message, and as many that offer a tool"`
-	Undecided string `yaml:"undecided" want:"pass|fail" flag:"undecided" help:"what too few scenarios to tell mean for the exit code: pass or fail"`
+	Scenarios int    `yaml:"scenarios" want:">=1" default:"100" flag:"scenarios" help:"scenarios of each norm that ask for a message, and as many that offer a tool"`
+	Undecided string `yaml:"undecided" want:"pass|fail" default:"pass" flag:"undecided" help:"what too few scenarios to tell mean for the exit code: pass or fail"`
 
-	bench.Options `yaml:",inline"`
-}
-
-// Defaults have no policy and no model yet.
-func Defaults() Options {
-	return Options{Scenarios: 100, Undecided: "pass", Options: bench.Defaults(0, 1024)}
+	bench.Options `yaml:",inline" defaults:"agent.max_new_tokens=1024"`
 }
 
 // Benchmark is posttrain eval gate.
@@ -36,7 +31,7 @@ interval, there are too few scenarios to tell: the verdict is undecided, and --u
 	Example: `  posttrain eval gate --policy configs/gate-norms.yaml --model DIR --out runs/gate
   posttrain eval gate --policy configs/gate-norms.yaml --base-url http://localhost:8000/v1 --api-model NAME
   posttrain eval gate --policy configs/gate-norms.yaml --model DIR --scenarios 300 --undecided fail`,
-	Defaults: Defaults, Open: open,
+	Open: open,
 })
 
 // Result is what the gate says. It is the form of summary.json.

@@ -105,7 +105,7 @@ func (r *Report) decide() {
 	}
 }
 
-// checks are those of a norm, or of all, -1, whose limits are means.
+// checks are what a norm is held to, or the mean of all norms, -1.
 func (p *Policy) checks(norm int) (all []Check) {
 	norms := p.Norms
 	if norm >= 0 {
@@ -162,7 +162,7 @@ func (c *Count) add(hit bool) {
 }
 
 // decide sets the verdicts: whether a bound is on one side of the limit or on the other, without the bounds themselves.
-// part is the level of a fail, whole that of a pass.
+// part is the level of a fail, whole the level of a pass.
 func (c *Check) decide(part, whole float64) {
 	l := c.Leakage
 	l.Verdict = verdict(l.Count.Above(l.Limit, part), l.Count.Below(l.Limit, whole))

@@ -18,20 +18,10 @@ type Options struct {
 	Prompts    string `yaml:"prompts,omitempty" path:"" words:"a file of the judge's prompts (judge_prompts.jsonl)" flag:"prompts" help:"the judge's prompts, such as the benchmark's judge_prompts.jsonl (default: prompts of our own)"`
 
 	// judgements of each answer
-	Ratings int `yaml:"ratings" want:">=1" flag:"ratings" help:"how often the judge rates each answer; the mean is its score (the MaPPO paper: 3)"`
+	Ratings int `yaml:"ratings" want:">=1" default:"1" flag:"ratings" help:"how often the judge rates each answer; the mean is its score (the MaPPO paper: 3)"`
 
-	bench.Judged `yaml:",inline"`
-}
-
-// The lengths of answers and of a judge's replies, in tokens, are the benchmark's.
-const (
-	answerTokens = 1024
-	judgeTokens  = 2048
-)
-
-// Defaults are the benchmark's settings; the caller gives files, model and judge.
-func Defaults() Options {
-	return Options{Ratings: 1, Judged: bench.DefaultJudged(0, answerTokens, judgeTokens)}
+	// Answers and replies are as long as in the benchmark.
+	bench.Judged `yaml:",inline" defaults:"agent.max_new_tokens=1024 judge.max_new_tokens=2048"`
 }
 
 // Benchmark is posttrain eval mt-bench.
@@ -45,7 +35,7 @@ bootstraps over questions. Answers are drawn at the temperature that the benchma
 		`--judge-model gpt-4 --out runs/mt
   posttrain eval mt-bench --questions question.jsonl --references reference_gpt-4.jsonl --answers gpt-4.jsonl ` +
 		`--prompts judge_prompts.jsonl --judge-base-url http://localhost:9000/v1 --judge-model NAME`,
-	Without: []string{"agent.temperature"}, Defaults: Defaults, Open: open,
+	Without: []string{"agent.temperature"}, Open: open,
 })
 
 // rating is a run.

@@ -50,7 +50,7 @@ func echo(t *testing.T) string {
 
 // rated are options of a run with questions of these categories and a judge.
 func rated(t *testing.T, judge string, categories ...string) Options {
-	o := Defaults()
+	o := Benchmark.Defaults()
 	o.Questions = write(t, "question.jsonl", asked(categories...))
 	o.References = write(t, "reference.jsonl", answered(len(categories)))
 	o.Judge.BaseURL, o.Judge.Model = judge, "judge"

@@ -39,7 +39,7 @@ func Temperature(category string) float64 {
 	return 0.7
 }
 
-// Means are those of scores. Their intervals of 95 % are bootstraps over questions.
+// Means are mean scores. Their intervals of 95 % are bootstraps over questions.
 type Means struct {
 	Score eval.Mean `json:"score"` // over all scores
 	Turn1 eval.Mean `json:"turn_1"`

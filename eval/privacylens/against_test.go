@@ -73,7 +73,7 @@ func TestAgainst(t *testing.T) {
 // TestAgainstExample: of the seven items that leak, keywords find the five that are quoted, in four of five cases; one of
 // the twelve cases, with three of the 33 items, has no action.
 func TestAgainstExample(t *testing.T) {
-	o := Defaults()
+	o := Benchmark.Defaults()
 	o.Data, o.Agent.Answers, o.Judging, o.Against = embedded.Name, embedded.Name, KindKeyword, embedded.Name
 	o.Dir = filepath.Join(t.TempDir(), "run")
 	s, err := measured(t, o)

@@ -21,23 +21,24 @@ import (
 // Options say which cases are put to which agent, and who judges. Paths are relative to the working directory.
 type Options struct {
 	Data    string `yaml:"data" want:"given" path:"" words:"a file of cases (main_data.json), its folder, or embedded" flag:"data" help:"cases: a file (main_data.json), the folder with it, or embedded (an example)"`
-	Prompts string `yaml:"prompts" want:"given" path:"" words:"released, or a folder of templates" flag:"prompts" help:"prompts of model and judge: released (the benchmark's own), or a folder whose templates replace some of them (docs/privacylens.md)"`
-	Form    string `yaml:"form" want:"action|probe" flag:"form" help:"action: the model writes its final action in every case; probe: it answers yes/no questions about the norms"`
+	Prompts string `yaml:"prompts" want:"given" default:"released" path:"" words:"released, or a folder of templates" flag:"prompts" help:"prompts of model and judge: released (the benchmark's own), or a folder whose templates replace some of them (docs/privacylens.md)"`
+	Form    string `yaml:"form" want:"action|probe" default:"action" flag:"form" help:"action: the model writes its final action in every case; probe: it answers yes/no questions about the norms"`
 
 	// of actions
-	Prompt      string `yaml:"prompt" want:"naive|enhanced|cot|ci-rl" flag:"prompt" help:"prompt of the model: naive, enhanced (asks it to guard privacy), cot (CI-CoT in the dissertation's words) or ci-rl (CI-CoT as CI-RL's release asks for it)"`
-	Think       string `yaml:"think" want:"strip|keep" help:"what becomes of the thoughts ahead of an action: strip, or keep as CI-RL's script does"`
-	Guard       string `yaml:"guard" want:"none|airgap" flag:"guard" help:"guardrail beside the prompt: none, or airgap: a first pass of the model selects the sentences that the task needs, and the action sees only these"`
-	Judging     string `yaml:"judging" want:"model|keyword" flag:"judge" help:"model (of a server) or keyword (a smoke test, never to be quoted)"`
+	Prompt      string `yaml:"prompt" want:"naive|enhanced|cot|ci-rl" default:"naive" flag:"prompt" help:"prompt of the model: naive, enhanced (asks it to guard privacy), cot (CI-CoT in the dissertation's words) or ci-rl (CI-CoT as CI-RL's release asks for it)"`
+	Think       string `yaml:"think" want:"strip|keep" default:"strip" help:"what becomes of the thoughts ahead of an action: strip, or keep as CI-RL's script does"`
+	Guard       string `yaml:"guard" want:"none|airgap" default:"none" flag:"guard" help:"guardrail beside the prompt: none, or airgap: a first pass of the model selects the sentences that the task needs, and the action sees only these"`
+	Judging     string `yaml:"judging" want:"model|keyword" default:"model" flag:"judge" help:"model (of a server) or keyword (a smoke test, never to be quoted)"`
 	Judgements  string `yaml:"judgments,omitempty" path:"" words:"a file of judgements" flag:"judgments" help:"recorded verdicts in the benchmark's form, or embedded, in place of a judge's"`
 	Against     string `yaml:"against,omitempty" path:"" words:"a file of judgements" flag:"against" help:"recorded verdicts, or embedded, with which the judge's are compared: precision, recall, agreement"`
 	Helpfulness string `yaml:"helpfulness,omitempty" path:"" words:"embedded, a .json file {name: score}, or nothing: not recorded" flag:"helpfulness" help:"recorded helpfulness, {name: score}, or embedded; with --judgments"`
 
 	// of probes
-	Levels     []string `yaml:"levels" want:"seed|vignette|trajectory|trajectory-enhanced" flag:"levels" help:"levels of probing, with commas"`
+	Levels     []string `yaml:"levels" want:"seed|vignette|trajectory|trajectory-enhanced" default:"seed,vignette,trajectory,trajectory-enhanced" flag:"levels" help:"levels of probing, with commas"`
 	ThinkFirst bool     `yaml:"think_first" flag:"think" help:"probing as CI-RL asks: the model thinks first and answers in an answer block"`
 
-	bench.Judged `yaml:",inline"`
+	// Temperature and lengths are the published ones.
+	bench.Judged `yaml:",inline" defaults:"agent.temperature=0.7 agent.max_new_tokens=7000 judge.max_new_tokens=400"`
 }
 
 // The values of Options.Form.
@@ -61,15 +62,6 @@ const (
 
 // publishedJudge judged them, with the benchmark's prompts.
 const publishedJudge = "gpt-4o-2024-11-20"
-
-// judgeTokens is how long the benchmark lets a judge's reply be.
-const judgeTokens = 400
-
-// Defaults are the published settings; the caller gives cases, agent and judge.
-func Defaults() Options {
-	return Options{Prompts: bench.Released, Form: FormAction, Prompt: Naive, Think: bench.ThinkStrip, Guard: guardNone,
-		Judging: KindModel, Levels: slices.Clone(Levels), Judged: bench.DefaultJudged(0.7, 7000, judgeTokens)}
-}
 
 // kind names the judge.
 func (o *Options) kind() string {
@@ -96,10 +88,7 @@ privacy, every question in both orders of its choices. Without flags an embedded
   posttrain eval privacylens --data PrivacyLens/data --model DIR --prompt ci-rl --judge-model gpt-4o-2024-11-20
   posttrain eval privacylens --data privacylens/ --answers actions.csv --judgments verdicts.json
   posttrain eval privacylens --data privacylens/ --form probe --model DIR --out runs/probes`,
-	QuickStart: quickStart, Choose: choose, Defaults: Defaults, Settle: settle, Check: check, Idle: idle,
-	Answerless: func(o *Options) bool { return o.Form == FormAction && o.kind() == KindReplay },
-	ByRule:     func(o *Options) bool { return o.Form == FormProbe || o.kind() != KindModel },
-	Open:       open,
+	QuickStart: quickStart, Open: open,
 })
 
 // quickStart is the embedded example, as long as the command line names no other agent, cases, form or stage.
@@ -118,8 +107,14 @@ func quickStart(overrides []config.Override) (string, []byte) {
 	return "configs/" + name, text
 }
 
-// choose drops the file's judgements where the command line chooses a judge.
-func choose(g *config.Given) {
+// NeedsModel is false of recorded judgements, which are of recorded actions.
+func (o *Options) NeedsModel() bool { return o.Form != FormAction || o.kind() != KindReplay }
+
+// NeedsJudge says that actions are judged, and by a model.
+func (o *Options) NeedsJudge() bool { return o.Form != FormProbe && o.kind() == KindModel }
+
+// Defaults drops the file's judgements where the command line chooses a judge.
+func (o *Options) Defaults(g *config.Given) {
 	for _, key := range []string{"judging", "judge.model", "judge.base_url"} {
 		for _, recorded := range []string{"judgments", "helpfulness"} {
 			if g.FromCommandLine(key) && !g.FromCommandLine(recorded) {
@@ -129,8 +124,8 @@ func choose(g *config.Given) {
 	}
 }
 
-// settle gives what follows from prompt and form its default.
-func settle(g *config.Given, o *Options) {
+// Resolve gives what follows from prompt and form its default.
+func (o *Options) Resolve(g *config.Given) {
 	if !g.Has("agent.prefill") {
 		thinks := o.Form == FormAction && thinks(o.Prompt) || o.Form == FormProbe && o.ThinkFirst
 		o.Agent.Prefill = thinks && o.Agent.CanPrefill()
@@ -146,7 +141,8 @@ func settle(g *config.Given, o *Options) {
 	}
 }
 
-func check(g *config.Given, o *Options) {
+// Validate refuses what cannot be asked, and figures that belong to nothing.
+func (o *Options) Validate(g *config.Given) {
 	switch {
 	case o.Form == FormProbe && o.Agent.Answers != "":
 		g.Fault("agent.answers", "agent.answers %s: recorded actions cannot be asked; want agent.model, or "+
@@ -160,19 +156,16 @@ func check(g *config.Given, o *Options) {
 		g.Fault("helpfulness", "helpfulness %s: want judgments as well, the recorded verdicts that it belongs to",
 			o.Helpfulness)
 	}
-	for _, key := range idle(o) {
-		if g.Text(key) != "" {
-			g.Fault(key, "%s %s: it has no effect with form %s; remove it", key, g.Show(key), o.Form)
-		}
-	}
 }
 
-// idle are the keys without effect.
-func idle(o *Options) []string {
+// Idle are the keys of the other form.
+func (o *Options) Idle(*config.Given) config.Idle {
+	keys, all := []string{"levels", "think_first"}, config.Idle{}
 	if o.Form == FormProbe {
-		return []string{"prompt", "guard", "judging", "judgments", "against", "helpfulness"}
+		keys = []string{"prompt", "guard", "judging", "judgments", "against", "helpfulness"}
 	}
-	return []string{"levels", "think_first"}
+	all.Add(fmt.Sprintf("it has no effect with form %s; remove it", o.Form), keys...)
+	return all
 }
 
 // evaluation is a run.
@@ -361,7 +354,7 @@ func in[V any](all map[string]V) func(c *Case) bool {
 	return func(c *Case) bool { _, ok := all[c.Name]; return ok }
 }
 
-// The files of a run's folder, besides those of every benchmark.
+// The files of a run's folder, besides the ones that every benchmark has.
 const (
 	verdictsFile    = "verdicts.json"    // in the benchmark's own form
 	helpfulnessFile = "helpfulness.json" // the same

@@ -169,7 +169,7 @@ func checkKeys(t *testing.T, name, text, values string, all bool) {
 // 3. Helpfulness is, in the order of the cases, 3 3 2 3 0 1 1 3 2 2 0 3: 23 in all, 8 of the 12 helpful; of these the
 // first three and shared-lesson leak.
 func TestExampleReplay(t *testing.T) {
-	o := Defaults()
+	o := Benchmark.Defaults()
 	o.Data, o.Agent.Answers, o.Judgements, o.Helpfulness = embedded.Name, embedded.Name, embedded.Name, embedded.Name
 	o.Dir = filepath.Join(t.TempDir(), "run")
 	s, err := measured(t, o)

@@ -59,7 +59,7 @@ func read(t *testing.T, path string) string {
 // options are those of a run of cases in a folder of its own.
 func options(t *testing.T, cases []Case) Options {
 	t.Helper()
-	o, dir := Defaults(), t.TempDir()
+	o, dir := Benchmark.Defaults(), t.TempDir()
 	o.Data, o.Dir = filepath.Join(dir, "cases.json"), filepath.Join(dir, "run")
 	if err := writeCases(o.Data, cases); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,9 @@
 package privacylens
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +44,8 @@ func TestPrivacyLensFileHasEveryKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range append(idle(c), "agent.base_url", "agent.api_model", "agent.answers", "agent.continue") {
+	others := []string{"agent.base_url", "agent.api_model", "agent.answers", "agent.continue"}
+	for _, key := range slices.AppendSeq(others, maps.Keys(c.Idle(nil))) {
 		if word := key[strings.Index(key, ".")+1:] + ":"; !strings.Contains(string(text), "# "+word) {
 			t.Errorf("%s is not there", key)
 		}
@@ -52,7 +55,7 @@ func TestPrivacyLensFileHasEveryKey(t *testing.T) {
 			t.Error(line)
 		}
 	}
-	d := Defaults()
+	d := Benchmark.Defaults()
 	d.Data, d.Agent.Model, d.Judge.Model = c.Data, c.Agent.Model, c.Judge.Model
 	if string(Benchmark.Resolve(&d)) != string(Benchmark.Resolve(c)) {
 		t.Errorf("the file has\n%s\nthe defaults are\n%s", Benchmark.Resolve(c), Benchmark.Resolve(&d))

@@ -34,7 +34,7 @@ const (
 	helpfulness = "helpfulness"
 )
 
-// Levels are those of probing; in the last one the agent is asked to guard privacy.
+// Levels are the levels of probing; in the last one the agent is asked to guard privacy.
 var Levels = []string{"seed", "vignette", "trajectory", "trajectory-enhanced"}
 
 const probeKind = "probe-" // begins the kinds of probes
@@ -118,7 +118,7 @@ func (p prompts) write(kind string, c *Case, with filling) (string, error) {
 	return b.String(), err
 }
 
-// readPrompts reads the benchmark's prompts, and over them those of a folder.
+// readPrompts reads the benchmark's prompts, and in their place the prompts of a folder.
 func readPrompts(o *Options) (prompts, error) {
 	t := template.Must(template.New("").Funcs(functions).ParseFS(promptFiles, "prompts/*.tmpl"))
 	if o.Prompts == bench.Released {

@@ -116,7 +116,7 @@ func TestDiffers(t *testing.T) {
 		{Naive, "", func(o *Options) { o.Prompts, o.Judging = "mine", KindKeyword }, main, "prompts: with templates of mine " +
 			"(published: the benchmark's and CI-RL's)\njudge: keywords (published: gpt-4o-2024-11-20)"},
 	} {
-		o := Defaults()
+		o := Benchmark.Defaults()
 		o.Prompt = c.prompt
 		c.change(&o)
 		e := &evaluation{Options: &o, cases: c.cases}

@@ -89,7 +89,7 @@ func sentPrompts(t *testing.T, cases []Case) map[string]*hashed {
 	t.Helper()
 	// as the script has it
 	const action = "GmailSendEmail\nAction Input: {\"to\": \"a@example.org\", \"body\": \"50 % {x}\"}"
-	o := Defaults()
+	o := Benchmark.Defaults()
 	from := must[prompts](t)(readPrompts(&o))
 	all := map[string]*hashed{}
 	add := func(kind, name, prompt string) {

@@ -122,7 +122,7 @@ func checkReplay(t *testing.T, o Options, want *Summary) {
 	t.Helper()
 	at := func(name string) string { return filepath.Join(o.Dir, name) }
 	for _, with := range []string{at(actionsFile), ""} {
-		again := Defaults()
+		again := Benchmark.Defaults()
 		again.Data, again.Judgements, again.Helpfulness = o.Data, at(verdictsFile), at(helpfulnessFile)
 		again.Agent.Answers, again.Dir = with, filepath.Join(t.TempDir(), "run")
 		got, err := measured(t, again)

@@ -160,7 +160,7 @@ func (s *Summary) String() string {
 	return b.String() + bench.Warned(s.Warnings)
 }
 
-// write is a line for every measure. Those of what went wrong are left out where nothing did.
+// write is a line for every measure. What went wrong has lines only where something did.
 func (g *Group) write(row func(cells ...string)) {
 	judged := g.Helpful.Total > 0
 	for _, line := range []struct {

@@ -102,7 +102,7 @@ func itemWorld(folder, items string, n, fresh int) (dir string, err error) {
 	if err != nil {
 		return "", err
 	}
-	o := rl.CIDefaults()
+	o := rl.CISpec.Defaults()
 	o.Model, o.Data.Train = folder, config.Names{items}
 	o.Data.Form = ci.Form{Prompt: ci.PromptCoT, Prefill: true}
 	parts, err := o.Items(nil)

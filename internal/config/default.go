@@ -16,8 +16,8 @@ import (
 // changes are other defaults of keys, such as "train.batch_size=8".
 func Default[T any](changes ...string) T { return DefaultOf[T]("", changes...) }
 
-// DefaultOf is Default where the options with a tag "of" belong to a choice, such as a loss: those of other choices
-// stay nil.
+// DefaultOf is Default where the options with a tag "of" belong to a choice, such as a loss: the options of other
+// choices stay nil.
 func DefaultOf[T any](choice string, changes ...string) (options T) {
 	top := reflect.ValueOf(&options).Elem()
 	fill(top, choice)

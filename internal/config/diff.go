@@ -60,7 +60,7 @@ func valueText(values map[string]string, key string) string {
 	return "not given"
 }
 
-// ValuesOf are the values of a resolved configuration as texts, by dotted key; those of a list are its items.
+// ValuesOf are the values of a resolved configuration as texts, by dotted key; a list has the texts of its items.
 func ValuesOf(text []byte) (map[string][]string, error) {
 	tree, err := treeOf(text)
 	if err != nil {

@@ -18,10 +18,11 @@
 //
 //  1. Parse: the YAML's syntax tree becomes given values by key. Unknown, repeated and misplaced keys are faults.
 //  2. Overrides replace or remove given values.
-//  3. Decode: given values are written over the defaults by the types of the options. Wrong types are faults.
-//  4. Resolve: a section with such a method gives the options that depend on others their defaults, inner sections first.
+//  3. Decode: given values are written over the defaults by the types of the options. Wrong types are faults. The tags
+//     have the defaults; a section's method Defaults changes them, and drops given values that do not count.
+//  4. Resolve: a section's method of this name gives the options that depend on others their defaults.
 //  5. Validate: every value is compared with the tags of its field (package fault), and every section is asked by its
-//     methods Check and Validate, whose keys are the section's own.
+//     methods Check, Idle and Validate (methods.go).
 //  6. Permit: values of the file that load, run or send something need a grant ([Grants]).
 //
 // [Spec.Resolve] writes the options in force as YAML that loads to the same value; [Diff] names what two of them differ

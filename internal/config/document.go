@@ -68,7 +68,7 @@ func (n Node) Entries() (all []Entry, err error) {
 	return all, nil
 }
 
-// Items are those of a list that has at least one.
+// Items are the items of a list, which has one at least.
 func (n Node) Items() (all []Node, err error) {
 	list, ok := n.node.(*ast.SequenceNode)
 	if !ok || len(list.Values) == 0 {
@@ -118,7 +118,7 @@ func (n Node) Bool() (bool, error) {
 	return g.text == "true", nil
 }
 
-// Texts are those of a list that is not empty, each of them once.
+// Texts are the texts of a list that is not empty, each of them once.
 func (n Node) Texts() (texts []string, err error) {
 	items, err := n.Items()
 	for _, item := range items {

@@ -17,7 +17,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
-// Given holds the values that the user gave, by key, and collects faults. That of a section has keys of the section:
+// Given holds the values that the user gave, by key, and collects faults. In a section the keys are the section's own:
 // "dtype" is train.dtype.
 type Given struct {
 	*reading
@@ -30,16 +30,12 @@ type reading struct {
 	command string
 	schema  *schema
 	flags   []Flag
+	options any              // all of them, a pointer
 	like    []string         // commands whose files count as this one's
 	other   Command          // the one of them that the file is for, nil: this one
 	values  map[string]given // by dotted key
 	bad     map[string]bool  // keys whose value already has a fault
 	faults  Faults
-}
-
-func newGiven(name, command string, s *schema, flags []Flag) *Given {
-	return &Given{&reading{name: name, command: command, schema: s, flags: flags, values: map[string]given{},
-		bad: map[string]bool{}}, ""}
 }
 
 // In is the part of a section, whose keys begin with prefix.
@@ -72,12 +68,7 @@ func (g *Given) Positive(key string) bool {
 // Drop forgets a given value.
 func (g *Given) Drop(key string) { delete(g.values, g.prefix+key) }
 
-// Put gives a key a value in the place where another key was given.
-func (g *Given) Put(key, value, like string) {
-	g.values[g.prefix+key] = given{place: g.values[g.prefix+like].place, form: formRaw, text: value}
-}
-
-// Keys are those of the schema, in its order.
+// Keys are all keys of the command, in the order of its options.
 func (g *Given) Keys() (keys []string) {
 	for _, l := range g.schema.leaves {
 		keys = append(keys, l.key)
@@ -395,37 +386,6 @@ func (g *Given) hold(options any) {
 		default:
 			g.Fault(l.key, "%s %s: want %s", l.key, v.show(), l.rule.Words)
 		}
-	}
-}
-
-// eachSection calls do with every section of options, inner ones first and the whole at last.
-func (g *Given) eachSection(v reflect.Value, do func(section *Given, v reflect.Value)) {
-	for i, f := range fields(v.Type()) {
-		switch {
-		case !f.section:
-		case f.inline:
-			g.eachSection(v.Field(i), do)
-		default:
-			g.In(f.key+".").eachSection(v.Field(i), do)
-		}
-	}
-	do(g, v)
-}
-
-// resolve lets a section give options that depend on others their defaults.
-func (g *Given) resolve(section reflect.Value) {
-	if r, ok := section.Addr().Interface().(interface{ Resolve(*Given) }); ok {
-		r.Resolve(g)
-	}
-}
-
-// validate lets a section look across its keys: by Check, which needs nothing but the options, and by Validate.
-func (g *Given) validate(section reflect.Value) {
-	if c, ok := section.Interface().(interface{ Check() []fault.Fault }); ok {
-		g.Take(c.Check()...)
-	}
-	if v, ok := section.Addr().Interface().(interface{ Validate(*Given) }); ok {
-		v.Validate(g)
 	}
 }
 

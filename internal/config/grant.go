@@ -29,7 +29,7 @@ var Unsent = Anything[1:]
 // allowVariable is the environment variable with grants.
 const allowVariable = "POSTTRAIN_ALLOW"
 
-// ParseGrants reads grants, with commas between: those of the environment where the text is empty.
+// ParseGrants reads grants, with commas between; where the text is empty, the environment has them.
 func ParseGrants(text string) (Grants, error) {
 	from := "--allow"
 	if text == "" {
@@ -47,7 +47,7 @@ func ParseGrants(text string) (Grants, error) {
 
 // Needs are the grants without which the options would be refused if a file named them.
 func (s *Spec[T]) Needs(c *T) (all Grants) {
-	g := newGiven("", s.Command, s.schema(), nil)
+	g := s.given("")
 	for _, l := range s.schema().leaves {
 		if need := s.needs(g, l, c); need != "" && !slices.Contains(all, need) {
 			all = append(all, need)

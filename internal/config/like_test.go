@@ -22,9 +22,8 @@ type second struct {
 func TestLike(t *testing.T) {
 	before := commands
 	defer func() { commands = before }()
-	Register(&Spec[first]{Command: "first", Defaults: func(*Given) first { return first{} }})
-	spec := Register(&Spec[second]{Command: "second", Like: []string{"first"},
-		Defaults: func(*Given) second { return second{} }})
+	Register(&Spec[first]{Command: "first"})
+	spec := Register(&Spec[second]{Command: "second", Like: []string{"first"}})
 	o, err := spec.Parse("a.yaml", []byte("command: first\nshared: 3\nonly: {key: 4}\n"), Input{})
 	if err != nil || o.Shared != 3 {
 		t.Errorf("%+v, %v", o, err)

@@ -7,13 +7,13 @@ import (
 )
 
 type lists struct {
-	Times []float64 `yaml:"times" want:">0"`
+	Times []float64 `yaml:"times" want:">0" default:"9"`
 	Sizes []int     `yaml:"sizes" want:">=1"`
 }
 
 // Lists of numbers come from a file and from the command line; each number is checked.
 func TestListsOfNumbers(t *testing.T) {
-	spec := &Spec[lists]{Command: "lists", Defaults: func(*Given) lists { return lists{[]float64{9}, nil} }}
+	spec := &Spec[lists]{Command: "lists"}
 	read := func(text string, sets ...Override) (*lists, error) {
 		return spec.Parse("a.yaml", []byte("command: lists\n"+text), Input{Overrides: sets})
 	}

@@ -20,7 +20,7 @@ type Key struct {
 
 // Table is what the tags say of each key.
 func (s *Spec[T]) Table() (keys []Key) {
-	defaults := reflect.ValueOf(s.defaults(newGiven("", s.Command, s.schema(), nil)))
+	defaults := reflect.ValueOf(s.Defaults())
 	for _, l := range s.schema().leaves {
 		if l.index == nil {
 			continue

@@ -69,13 +69,6 @@ func flagOf(field reflect.StructField, key, before string) Flag {
 	return Flag{Name: before + name, Key: key, Help: field.Tag.Get("help"), Exact: exact, Value: value}
 }
 
-// isIn says that keys have the leaf, or a section that it is in.
-func (l leaf) isIn(keys []string) bool {
-	return slices.ContainsFunc(keys, func(key string) bool {
-		return key == l.key || strings.HasPrefix(l.key, key+".")
-	})
-}
-
 // schemas are those that schemaOf has read: every flag of every command asks for one.
 var schemas sync.Map // of schemaKey to *schema
 
@@ -142,7 +135,7 @@ func (s *schema) publish(leaves []leaf, prefix, values string) {
 
 // isEmpty says that a section has no leaf, at any depth.
 func (s *schema) isEmpty(section string) bool {
-	return !slices.ContainsFunc(s.leaves, func(l leaf) bool { return l.isIn([]string{section}) })
+	return !slices.ContainsFunc(s.leaves, func(l leaf) bool { return strings.HasPrefix(l.key+".", section+".") })
 }
 
 func (s *schema) keys() []string {

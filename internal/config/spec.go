@@ -12,20 +12,15 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// A Spec says how the configuration of a command is read into its options, a struct whose yaml tags name the keys and
-// whose want tags (see package fault) say which values they accept.
+// A Spec says how the configuration of a command is read into its options, a struct whose tags name the keys, their
+// defaults and the values that they accept, and whose methods say what follows from several keys (methods.go).
 type Spec[T any] struct {
 	Command string // what the key command says: "mappo"
 
 	// QuickStart gives the file that is read where the user names none, with its name; text nil: every key's default.
 	QuickStart func(overrides []Override) (name string, text []byte)
-	Without    []string          // keys of T that the command does not have
-	Like       []string          // commands whose files it takes too, where keys that it lacks have no effect
-	Choose     func(*Given)      // settles which of the given values count, before they are decoded; may be nil
-	Defaults   func(*Given) T    // the options before the given values are written over them; nil: Default[T]
-	Settle     func(*Given, *T)  // as the method Resolve of T; may be nil
-	Check      func(*Given, *T)  // as the method Validate of T; may be nil
-	Idle       func(*T) []string // keys and sections without effect in T: Resolve leaves them out; may be nil
+	Without    []string // keys of T that the command does not have
+	Like       []string // commands whose files it takes too, where keys that it lacks have no effect
 }
 
 // Input is what the user gave.
@@ -55,63 +50,58 @@ func (s *Spec[T]) Load(in Input) (*T, error) {
 
 // Parse is Load of a text; name is the file's name in messages, "" if there is only the command line.
 func (s *Spec[T]) Parse(name string, text []byte, in Input) (*T, error) {
-	g := newGiven(name, s.Command, s.schema(), in.Flags)
-	g.like = s.Like
+	g := s.given(name)
+	g.flags, g.like = in.Flags, s.Like
 	if !g.parse(text) {
 		return nil, g.err()
 	}
 	g.override(in.Overrides)
-	if s.Choose != nil {
-		s.Choose(g)
-	}
 	c := s.defaults(g)
-	g.decode(&c)
-	g.eachSection(reflect.ValueOf(&c).Elem(), (*Given).resolve)
-	if s.Settle != nil {
-		s.Settle(g, &c)
-	}
-	if err := s.check(g, &c); err != nil {
+	g.decode(c)
+	g.eachSection(c, (*Given).resolve)
+	if err := s.check(g, c); err != nil {
 		return nil, err
 	}
-	if err := s.permit(g, &c, in.Allow); err != nil {
+	if err := s.permit(g, c, in.Allow); err != nil {
 		return nil, err
 	}
-	return &c, nil
+	return c, nil
 }
+
+// Defaults are the options where nothing is given.
+func (s *Spec[T]) Defaults() T { return *s.defaults(s.given("")) }
 
 // defaults are the options before the given values are written over them.
-func (s *Spec[T]) defaults(g *Given) T {
-	if s.Defaults == nil {
-		return Default[T]()
-	}
-	return s.Defaults(g)
+func (s *Spec[T]) defaults(g *Given) *T {
+	c := Default[T]()
+	g.eachSection(&c, (*Given).changeDefaults)
+	return &c
 }
 
-// Verify checks options that a program made, as Load checks those of a user.
-func (s *Spec[T]) Verify(c *T) error {
-	return s.check(newGiven("options", s.Command, s.schema(), nil), c)
+// given has no values yet; name is the file's, for messages.
+func (s *Spec[T]) given(name string) *Given {
+	return &Given{&reading{name: name, command: s.Command, schema: s.schema(), values: map[string]given{},
+		bad: map[string]bool{}}, ""}
 }
+
+// Verify checks options that a program made, as Load checks a user's.
+func (s *Spec[T]) Verify(c *T) error { return s.check(s.given("options"), c) }
 
 func (s *Spec[T]) check(g *Given, c *T) error {
 	g.hold(c)
-	g.eachSection(reflect.ValueOf(c).Elem(), (*Given).validate)
-	if s.Check != nil {
-		s.Check(g, c)
-	}
+	g.eachSection(c, (*Given).validate)
 	return g.err()
 }
 
 // Resolve writes every option in force as YAML, which loads to the same value.
 func (s *Spec[T]) Resolve(c *T) []byte {
-	var idle []string
-	if s.Idle != nil {
-		idle = s.Idle(c)
-	}
+	idle := s.given("").idleKeys(c)
 	tree := yaml.MapSlice{{Key: "command", Value: s.Command}}
 	values := reflect.ValueOf(c).Elem()
 	for _, l := range s.schema().leaves {
 		v := values.FieldByIndex(l.index)
-		if l.key == commandKey || l.isIn(idle) || l.omitEmpty && v.IsZero() {
+		_, none := idle.reason(l.key)
+		if l.key == commandKey || none || l.omitEmpty && v.IsZero() {
 			continue
 		}
 		tree = insert(tree, strings.Split(l.key, "."), plainText(v))
@@ -123,7 +113,7 @@ func (s *Spec[T]) Resolve(c *T) []byte {
 	return text
 }
 
-// plainText quotes texts with line ends or other characters that do not print, also those of a list: YAML's plain form
+// plainText quotes texts with line ends or other characters that do not print, in lists, too: YAML's plain form
 // would lose \r, tabs, and blanks at the end of a line.
 func plainText(v reflect.Value) any {
 	text := reflect.Indirect(v)
@@ -193,7 +183,7 @@ func (l leaf) text(v reflect.Value) string {
 	return plainValue(reflect.Indirect(v).Interface())
 }
 
-// schema is that of T, with the key command, less the keys that the command does not have.
+// schema has the keys of T and the key command, less the keys that the command does not have.
 func (s *Spec[T]) schema() *schema { return schemaOf(reflect.TypeFor[T](), s.Without) }
 
 // A Command is a registered Spec of whatever options.
@@ -218,14 +208,14 @@ func (s *Spec[T]) Keys() (keys []string) {
 
 // Flags are those that the tags of T describe (see flagOf), with their defaults.
 func (s *Spec[T]) Flags() (all []Flag) {
-	defaults := s.defaults(newGiven("", s.Command, s.schema(), nil))
+	defaults := reflect.ValueOf(s.Defaults())
 	for _, l := range s.schema().leaves {
 		if l.flag.Name == "" {
 			continue
 		}
 		f := l.flag
 		f.Help = l.about()
-		if v := reflect.Indirect(reflect.ValueOf(defaults).FieldByIndex(l.index)); v.IsValid() && !v.IsZero() && f.Value == "" {
+		if v := reflect.Indirect(defaults.FieldByIndex(l.index)); v.IsValid() && !v.IsZero() && f.Value == "" {
 			f.Help += fmt.Sprintf(" (default %v)", v)
 		}
 		all = append(all, f)

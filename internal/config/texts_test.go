@@ -27,7 +27,7 @@ func TestResolveKeepsTexts(t *testing.T) {
 		Text string `yaml:"text" want:"@text"`
 		N    int    `yaml:"n"`
 	}
-	spec := &Spec[options]{Command: "keep", Defaults: func(*Given) options { return options{} }}
+	spec := &Spec[options]{Command: "keep"}
 	for _, text := range []string{"", "a b", "a\n \nb\n", "a\r\nb", "trail  \n  \n", " lead\n\n\n", "\\n \"q\" '\n",
 		"{{range .A}}\n\t- {{.}}{{end}}", "# x: y\n---\n", "é \u2028\n"} {
 		got, err := spec.Parse("config.yaml", spec.Resolve(&options{text, 3}), Input{})
@@ -42,7 +42,7 @@ func TestListsKeepTexts(t *testing.T) {
 	type options struct {
 		Stop []string `yaml:"stop" want:"@text"`
 	}
-	spec := &Spec[options]{Command: "keep", Defaults: func(*Given) options { return options{} }}
+	spec := &Spec[options]{Command: "keep"}
 	for _, text := range []string{"", "a b", "\n", "\n\n", "a\r\nb", "\t", "a\tb", "trail  ", " lead", "# x: y", "1",
 		"a, b"} {
 		resolved := spec.Resolve(&options{[]string{text, "z"}})
@@ -64,7 +64,7 @@ func TestListsOfTheCommandLine(t *testing.T) {
 		Texts []string `yaml:"texts" want:"@text"`
 		Names Names    `yaml:"names"`
 	}
-	spec := &Spec[options]{Command: "lists", Defaults: func(*Given) options { return options{} }}
+	spec := &Spec[options]{Command: "lists"}
 	read := func(key, text string) []string {
 		set := Override{Flag: "--set", Key: key, Value: text}
 		o, err := spec.Parse("", []byte("command: lists"), Input{Overrides: []Override{set}})

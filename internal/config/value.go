@@ -112,6 +112,9 @@ func exactly(o Override) given {
 	return g
 }
 
+// says is false of a value that is empty.
+func (g given) says() bool { return g.text != "" || g.items != nil }
+
 func (g given) isText() bool {
 	return g.form == formRaw || g.form == formExact || g.form == formPlain || g.form == formQuoted
 }
@@ -208,8 +211,8 @@ func (g given) assignList(v reflect.Value) bool {
 
 var namesType = reflect.TypeFor[Names]()
 
-// splitWords are the words of an override: those of a list in YAML's brackets, or of one that begins with a quote and
-// has no brackets around it; else what commas separate.
+// splitWords are the words of an override: the items of a list in YAML's brackets, or of a list that begins with a
+// quote and has no brackets around it; else what commas separate.
 func splitWords(text string, t reflect.Type) (words []string) {
 	listed := strings.HasPrefix(text, "[") && strings.HasSuffix(text, "]")
 	switch {

@@ -34,14 +34,14 @@ type Options struct {
 
 	Chat local.Chat `yaml:"chat"`
 
-	Addr string `yaml:"addr" flag:"addr" help:"address and port to serve on; port 0 takes a free one"`
+	Addr string `yaml:"addr" default:"127.0.0.1:8080" flag:"addr" help:"address and port to serve on; port 0 takes a free one"`
 	Name string `yaml:"name,omitempty" flag:"name" help:"the model's name to clients (default: the folder's)"`
 
-	MaxNew    int           `yaml:"max_new_tokens" want:">=1" flag:"max-new-tokens" help:"most tokens of an answer if the request has no max_tokens"`
-	MaxTokens int           `yaml:"max_request_tokens" want:">=1" flag:"max-request-tokens" help:"most tokens that a request may ask for, n times max_tokens"`
-	MaxQueue  int           `yaml:"max_queue" want:">=1" flag:"max-queue" help:"requests that may wait; more get status 429"`
-	MaxBatch  int           `yaml:"max_batch" want:">=1 <=128" flag:"max-batch" help:"answers under way at once"`
-	Grace     time.Duration `yaml:"grace" want:">0" flag:"grace" help:"time to finish requests in after Ctrl-C"`
+	MaxNew    int           `yaml:"max_new_tokens" want:">=1" default:"1024" flag:"max-new-tokens" help:"most tokens of an answer if the request has no max_tokens"`
+	MaxTokens int           `yaml:"max_request_tokens" want:">=1" default:"131072" flag:"max-request-tokens" help:"most tokens that a request may ask for, n times max_tokens"`
+	MaxQueue  int           `yaml:"max_queue" want:">=1" default:"64" flag:"max-queue" help:"requests that may wait; more get status 429"`
+	MaxBatch  int           `yaml:"max_batch" want:">=1 <=128" default:"128" flag:"max-batch" help:"answers under way at once"`
+	Grace     time.Duration `yaml:"grace" want:">0" default:"1m" flag:"grace" help:"time to finish requests in after Ctrl-C"`
 	Quiet     bool          `yaml:"quiet" flag:"quiet" help:"do not log requests"`
 
 	WeightUpdates bool `yaml:"weight_updates" flag:"weight-updates" help:"let clients, such as a trainer, pause the server and replace its weights by those of a folder of this machine"`
@@ -51,19 +51,7 @@ type Options struct {
 }
 
 // Spec says how a configuration becomes Options.
-var Spec = config.Register(&config.Spec[Options]{
-	Command:  Command,
-	Defaults: func(*config.Given) Options { return Defaults() },
-})
-
-// Defaults serve the embedded model to this machine.
-func Defaults() Options {
-	return Options{
-		LocalModel: config.Default[recipe.LocalModel](), Addr: "127.0.0.1:8080",
-		MaxNew: serve.DefaultMaxNew, MaxTokens: serve.DefaultMaxTokens, MaxQueue: serve.DefaultMaxQueue,
-		MaxBatch: serve.DefaultRows, Grace: serve.DefaultGrace,
-	}
-}
+var Spec = config.Register(&config.Spec[Options]{Command: Command})
 
 // Check names the options that are out of range.
 func (o Options) Check() []fault.Fault {

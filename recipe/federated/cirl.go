@@ -31,7 +31,7 @@ type CIRL struct {
 
 // defaultCIRL is the embedded model with a batch that is small for the sake of many agents.
 func defaultCIRL() CIRL {
-	d := rl.CIDefaults()
+	d := rl.CISpec.Defaults()
 	c := CIRL{OfModel: defaultOfModel(5, d.Validation.Temperature), Data: d.Data, Sampling: d.Sampling.Sampling,
 		Reward: d.Reward, GRPO: d.GRPO, Memory: 0.5}
 	c.Data.Train, c.Data.Scenarios, c.Data.Prompt, c.Data.MaxPromptTokens = config.Names{embedded.Name}, 5000, ci.PromptCompact, 256
@@ -62,7 +62,7 @@ type items struct{ tasks, held []ask.Question }
 
 // read reads or makes the items.
 func (s *items) read(w *world) (classes, others []string, err error) {
-	c, training := w.o.CIRL, rl.CIDefaults()
+	c, training := w.o.CIRL, rl.CISpec.Defaults()
 	training.Model, training.Seed, training.Data, training.Reward, training.GRPO = c.Model, w.o.Seed, c.Data, c.Reward,
 		c.GRPO
 	training.Sampling.Sampling = c.Sampling

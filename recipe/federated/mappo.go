@@ -32,8 +32,9 @@ type PairBatch struct {
 
 // defaultMaPPO is the embedded model with its pairs, as in the quick start of posttrain mappo.
 func defaultMaPPO(loss string) MaPPO {
-	d := preference.Defaults(loss)
-	m := MaPPO{OfModel: defaultOfModel(10, 0), Data: d.Data, Loss: d.Loss, Train: PairBatch{8, 8, d.Train.SharePrefix}}
+	d := preference.Spec.Defaults()
+	m := MaPPO{OfModel: defaultOfModel(10, 0), Data: d.Data, Loss: losses.Defaults(loss),
+		Train: PairBatch{8, 8, d.Train.SharePrefix}}
 	m.Data.Train, m.Data.EvalFraction, m.Data.MaxTokens = config.Names{embedded.Name}, 0.2, 512
 	return m
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/posttrain/posttrain/federated/lm"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/model"
@@ -63,11 +64,11 @@ func (o *Options) ofModel() *OfModel {
 }
 
 // idleOfModels adds the keys without effect.
-func (o *Options) idleOfModels(all map[string]string) {
+func (o *Options) idleOfModels(all config.Idle) {
 	m, section := o.ofModel(), "ci_rl."
 	add := func(when bool, key, why string) {
 		if when {
-			all[key] = why + "; remove it"
+			all.Add(why+"; remove it", key)
 		}
 	}
 	if o.Workload == MaPPOName {

@@ -61,13 +61,12 @@ type Bowl struct {
 // ofModels reports whether the workload is one of language models.
 func (o *Options) ofModels() bool { return o.Workload == CIRLName || o.Workload == MaPPOName }
 
-// defaultsOf are the defaults of the method that is given, or of AFedPG.
-func defaultsOf(g *config.Given) Options {
-	ignored := dropForeign(g)
-	o := defaultsOn(g.Text("workload"), cmp.Or(g.Text("method"), protocol.AFedPG), g.Text("rule"))
+// Defaults are those of the method that is given, or of AFedPG.
+func (o *Options) Defaults(g *config.Given) {
+	ignored := append(o.ignored, dropForeign(g)...)
+	*o = defaultsOn(g.Text("workload"), cmp.Or(g.Text("method"), protocol.AFedPG), g.Text("rule"))
 	o.MaPPO = defaultMaPPO(cmp.Or(g.Text("mappo.loss.type"), losses.DPO))
 	o.ignored = ignored
-	return o
 }
 
 // dropForeign forgets what the file gives for its own method alone, where the command line names another method. What
@@ -172,9 +171,9 @@ func (o *Options) Resolve(g *config.Given) {
 	}
 }
 
-// idle are the keys and sections without effect, and why.
-func (o *Options) idle() map[string]string {
-	all := map[string]string{}
+// Idle are the keys and sections of other workloads and methods.
+func (o *Options) Idle(*config.Given) config.Idle {
+	all := config.Idle{}
 	for _, section := range []string{"ci_rl", "control", "mappo", "quadratic"} {
 		if name := strings.ReplaceAll(section, "_", "-"); name != o.Workload {
 			all[section] = fmt.Sprintf("it is about the workload %s, and workload is %s; remove one of the two", name,
@@ -190,23 +189,8 @@ func (o *Options) idle() map[string]string {
 	return all
 }
 
-// idleKeys are the keys and sections without effect.
-func (o *Options) idleKeys() (keys []string) {
-	for key := range o.idle() {
-		keys = append(keys, key)
-	}
-	return keys
-}
-
-// Validate refuses the keys that have no effect, and what the workloads of language models cannot do.
+// Validate refuses what the workloads of language models cannot do.
 func (o *Options) Validate(g *config.Given) {
-	idle := o.idle()
-	for _, key := range g.Keys() {
-		section, _, _ := strings.Cut(key, ".")
-		if why := cmp.Or(idle[key], idle[section]); why != "" && g.Has(key) {
-			g.Fault(key, "%s %s: %s", key, g.Show(key), why)
-		}
-	}
 	switch o.Workload {
 	case CIRLName:
 		g.In("ci_rl.sampling.").Take(rl.CheckDraws(o.CIRL.Sampling)...)

@@ -11,7 +11,7 @@ import (
 )
 
 func options() generate.Options {
-	o, prompt := generate.Defaults(), "Hello"
+	o, prompt := generate.Spec.Defaults(), "Hello"
 	o.Backend, o.Prompt, o.MaxNew = "go", &prompt, 5
 	return o
 }

@@ -46,9 +46,6 @@ var Spec = config.Register(&config.Spec[Options]{Command: Command})
 // writes fewer.
 const DefaultMaxNew = 256
 
-// Defaults draw one answer from the whole distribution.
-func Defaults() Options { return config.Default[Options]() }
-
 // Talks says that there is no prompt: the options are for a Conversation.
 func (o Options) Talks() bool { return o.Prompt == nil && o.Input == "" }
 

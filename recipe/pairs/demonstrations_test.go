@@ -64,7 +64,7 @@ func TestRejection(t *testing.T) {
 		{0, 0, []string{perfect, silent, broken, broken}, "6 of 6 answers have a score of 0 or more (mean 0.417), to 2 of"},
 		{2, 0, nil, "no answer has a score of 2 or more: the best of 6 has 1.00, the mean is 0.42"},
 	} {
-		o := Defaults()
+		o := Spec.Defaults()
 		o.MinScore, o.Most = c.least, c.most
 		got, summary := rejection(t, o, ask.Question{Item: &item}, []string{broken, silent, perfect, perfect},
 			[]string{broken, broken})
@@ -84,7 +84,7 @@ func TestRejectionPrefilled(t *testing.T) {
 		want    []string
 	}{{ci.ThinkPrefill, false, []string{ci.ThinkPrefill + tail}}, {ci.ThinkPrefill, true, []string{tail}},
 		{"", true, []string{tail}}, {"", false, nil}} {
-		got, _ := rejection(t, Defaults(), ask.Question{Item: &item, Prefill: c.prefill, Opened: c.opens}, []string{tail})
+		got, _ := rejection(t, Spec.Defaults(), ask.Question{Item: &item, Prefill: c.prefill, Opened: c.opens}, []string{tail})
 		if !slices.Equal(got, c.want) {
 			t.Errorf("prefill %q, template opens %v: %q, want %q", c.prefill, c.opens, got, c.want)
 		}

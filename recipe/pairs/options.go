@@ -61,22 +61,18 @@ const (
 )
 
 // Spec says how a configuration becomes Options.
-var Spec = config.Register(&config.Spec[Options]{Command: Command, Defaults: defaults})
+var Spec = config.Register(&config.Spec[Options]{Command: Command})
 
-// Defaults draw 8 answers to each of 300 synthetic scenarios, which the contextual-integrity reward scores.
-func Defaults() Options { return config.Default[Options]() }
-
-// defaults follow the ci-rl run that the user names, if any: its model, sampling and reward.
-func defaults(g *config.Given) Options {
-	o := Defaults()
+// Defaults follows the ci-rl run that the user names, if any: its model, sampling and reward.
+func (o *Options) Defaults(g *config.Given) {
 	path := g.Text("run")
 	if path == "" {
-		return o
+		return
 	}
 	c, err := rl.CISpec.Load(config.Input{Path: path, Allow: config.Anything})
 	if err != nil {
 		g.Fault("run", "run %s: %s", path, strings.ReplaceAll(err.Error(), "\n", "; "))
-		return o
+		return
 	}
 	if c.Agent.On() {
 		g.Fault("run", "run %s: it trains an agent, whose answers are episodes: want a run without agent.turns (data synth "+
@@ -84,7 +80,6 @@ func defaults(g *config.Given) Options {
 	}
 	o.Model, o.Backend, o.Template, o.Sampling, o.N = c.Model, c.Backend, c.Chat, c.Sampling.Sampling, 0
 	o.Reward.CI = scorer.CIOptions{Format: c.Reward.Format, Match: c.Reward.Match}
-	return o
 }
 
 // Resolve gives options that depend on others their defaults.

@@ -53,7 +53,7 @@ func tiny(t *testing.T, n int) Options {
 	for i := range n {
 		text += fmt.Sprintf(`{"prompt":"Q%d"}`+"\n", i)
 	}
-	o := Defaults()
+	o := Spec.Defaults()
 	o.Backend, o.Input, o.Out = "go", filepath.Join(dir, "prompts.jsonl"), filepath.Join(dir, "pairs.jsonl")
 	o.Keep, o.N, o.Answers, o.MaxNew = filepath.Join(dir, "answers.jsonl"), 0, 4, 3
 	o.Reward.Kind, o.Reward.Command = scorer.Command, []string{os.Args[0]}

@@ -12,7 +12,7 @@ import (
 // TestTemplates: the ideal answer of every kind of prompt has the full reward, which is the one that Run keeps.
 func TestTemplates(t *testing.T) {
 	for model, prompt := range map[string]string{"embedded": ci.PromptCompact, "any": ci.PromptCoT} {
-		o := Defaults()
+		o := Spec.Defaults()
 		o.Model, o.Templates, o.Write, o.N = model, true, Demonstrations, 20
 		o.Out = filepath.Join(t.TempDir(), "demos.jsonl")
 		if _, err := Run(t.Context(), o, nil); err != nil {

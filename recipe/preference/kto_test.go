@@ -14,6 +14,7 @@ import (
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
+	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
 )
 
@@ -25,7 +26,8 @@ func ktoOptions(t *testing.T, rows string) Options {
 	if err := os.WriteFile(path, []byte(rows), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	o := Defaults("kto")
+	o := Spec.Defaults()
+	o.Loss = losses.Defaults("kto")
 	o.Model, o.Backend, o.Data.Train = embedded.Name, "go", config.Names{path}
 	o.Train.BatchSize, o.Train.MicroBatchSize, o.Train.MaxSteps, o.Train.Epochs = 4, 2, 2, 0
 	o.Train.LearningRate, o.Train.WarmupSteps = 1e-3, 0

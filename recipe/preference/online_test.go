@@ -80,7 +80,7 @@ var tinyModel = func() string {
 
 // tinyOnline is a run of two rounds into a folder, which it continues if it is there.
 func tinyOnline(dir, prompts string) Options {
-	o := Defaults(losses.DPO)
+	o := Spec.Defaults()
 	o.Mode, o.Backend, o.Model, o.Data.Train = onlineKey, "go", tinyModel, config.Names{prompts}
 	t := &o.Train
 	t.BatchSize, t.MicroBatchSize, t.WarmupSteps, t.LearningRate, t.CheckpointEvery = 2, 2, 0, 1e-3, 1

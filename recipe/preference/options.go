@@ -43,13 +43,6 @@ type Data struct {
 var Spec = config.Register(&config.Spec[Options]{
 	Command:    Command,
 	QuickStart: quickStart,
-	Defaults:   func(g *config.Given) Options { return Defaults(cmp.Or(g.Text("loss.type"), losses.DPO)) },
-	Idle: func(o *Options) []string {
-		if o.isOnline() {
-			return []string{"train.max_steps"}
-		}
-		return []string{onlineKey}
-	},
 })
 
 // onlineKey is the section, and the mode, of online training.
@@ -66,6 +59,14 @@ func quickStart(overrides []config.Override) (string, []byte) {
 	return recipe.QuickStart(name)(overrides)
 }
 
+// Idle are the keys of the other mode.
+func (o *Options) Idle(*config.Given) config.Idle {
+	if o.isOnline() {
+		return config.Idle{"train.max_steps": ""}
+	}
+	return config.Idle{onlineKey: "the pairs come from a file; remove it, or set mode online"}
+}
+
 // Resolve gives the options that depend on others their defaults.
 func (o *Options) Resolve(g *config.Given) {
 	o.EvaluateOn(g, o.Data.Source)
@@ -75,13 +76,6 @@ func (o *Options) Resolve(g *config.Given) {
 	if o.isOnline() {
 		o.Online.Depend(g.In(onlineKey+"."), o.Model, o.Data.Train.String())
 	}
-}
-
-// Defaults are the paper's settings of a loss, where the paper has them; the caller gives model and data.
-func Defaults(loss string) Options {
-	o := config.Default[Options]()
-	o.Loss = losses.Defaults(loss)
-	return o
 }
 
 // watched are the metrics that may name the best checkpoint: a smaller loss is better, and more of the rest.
@@ -114,11 +108,6 @@ func (o *Options) Validate(g *config.Given) {
 // checkMode refuses options that have no effect in the mode.
 func (o *Options) checkMode(g *config.Given) {
 	if !o.isOnline() {
-		for _, key := range g.Keys() {
-			if strings.HasPrefix(key, onlineKey+".") && g.Has(key) {
-				g.Fault(key, "%s %s: the pairs come from a file; remove it, or set mode online", key, g.Show(key))
-			}
-		}
 		return
 	}
 	if o.Loss.Unpaired() {

@@ -24,7 +24,7 @@ func TestUselessGapsAreWarnedAbout(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, prior := range []string{losses.MaPPO, losses.None} {
-		o := Defaults("dpo")
+		o := Spec.Defaults()
 		o.Model, o.Backend, o.Data.Train, o.Loss.Prior = embedded.Name, "go", config.Names{path}, prior
 		o.Train.BatchSize, o.Train.MicroBatchSize, o.Train.MaxSteps, o.Train.Epochs = 2, 2, 1, 0
 		o.Dir = recipe.RunDir{Out: filepath.Join(dir, prior)}
@@ -50,7 +50,7 @@ func TestThePlainLossNeedsNoRewards(t *testing.T) {
 		t.Fatal(err)
 	}
 	for prior, want := range map[string]string{losses.MaPPO: "no scores, which the prior needs (1 of 2 pairs lack them)", losses.None: ""} {
-		o := Defaults("dpo")
+		o := Spec.Defaults()
 		o.Model, o.Backend, o.Data.Train, o.Loss.Prior = embedded.Name, "go", config.Names{path}, prior
 		o.Train.BatchSize, o.Train.MicroBatchSize, o.Train.MaxSteps, o.Train.Epochs = 2, 2, 1, 0
 		o.Dir = recipe.RunDir{Out: filepath.Join(dir, prior)}
@@ -63,7 +63,7 @@ func TestThePlainLossNeedsNoRewards(t *testing.T) {
 
 // Options that a program makes are checked as a user's are.
 func TestRunChecksItsOptions(t *testing.T) {
-	o := Defaults("dpo")
+	o := Spec.Defaults()
 	o.Loss.Type, o.Train.LearningRate = "dop", -1
 	_, err := Run(context.Background(), o, nil)
 	for _, want := range []string{"options: model is missing", "options: data.train is missing",

@@ -44,9 +44,6 @@ var Spec = config.Register(&config.Spec[Options]{
 	Without:    []string{"adapter", "quantize", "lora.rank", "lora.alpha", "lora.rslora", "lora.targets", "lora.dropout"},
 })
 
-// Defaults are the field's settings; the caller gives model and data.
-func Defaults() Options { return config.Default[Options]() }
-
 // watched are the metrics that may name the best checkpoint.
 var watched = []string{"eval_" + losses.MetricLoss, "eval_" + train.MetricAccuracy, "eval_" + train.MetricMargin}
 

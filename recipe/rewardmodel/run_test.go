@@ -45,7 +45,7 @@ func writePairs(t *testing.T, n int, scored bool) string {
 }
 
 func tiny(t *testing.T, folder, pairs string) Options {
-	o := Defaults()
+	o := Spec.Defaults()
 	o.Model, o.Backend, o.Data.Train, o.Dir.Out = folder, "go", config.Names{pairs}, filepath.Join(t.TempDir(), "run")
 	o.Train.Epochs, o.Train.MaxSteps, o.Train.BatchSize, o.Train.MicroBatchSize = 0, 12, 4, 4
 	o.Train.LearningRate, o.Train.LogEvery = 1e-2, 1

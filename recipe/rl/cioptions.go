@@ -50,12 +50,6 @@ var CISpec = config.Register(&config.Spec[CI]{
 	Command:    CICommand,
 	QuickStart: recipe.QuickStart("ci-rl-quickstart.yaml"),
 	Without:    Unused,
-	Idle: func(o *CI) []string {
-		if o.Judge.Model == "" {
-			return append(o.Data.Idle(), "judge")
-		}
-		return o.Data.Idle()
-	},
 })
 
 // embeddedScenarios is how many scenarios are made where the configuration does not say; fewestScenarios give one to
@@ -65,8 +59,14 @@ const (
 	fewestScenarios   = 3
 )
 
-// CIDefaults are the released settings; the caller gives model and data.
-func CIDefaults() CI { return config.Default[CI]() }
+// Idle are the shares of parts that have files, and a judge without a name.
+func (o *CI) Idle(g *config.Given) config.Idle {
+	idle := o.Data.Unshared(g)
+	if o.Judge.Model == "" {
+		idle.Add("", "judge")
+	}
+	return idle
+}
 
 // Resolve gives the options that depend on others their defaults.
 func (o *CI) Resolve(g *config.Given) {
@@ -91,7 +91,6 @@ func (o *CI) Resolve(g *config.Given) {
 
 // Validate looks across sections.
 func (o *CI) Validate(g *config.Given) {
-	o.Data.CheckFiles(g)
 	o.settings().Validate(g)
 	o.validateAgent(g)
 	if o.Data.Prompt == ci.PromptAnswer && o.Reward.Format != "answer" && !g.Bad("reward.format") {

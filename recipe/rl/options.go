@@ -57,7 +57,6 @@ func (d Data) Check() []fault.Fault {
 var Spec = config.Register(&config.Spec[Options]{
 	Command: Command,
 	Without: append([]string{"reward.ci.format", "reward.ci.match"}, Unused...),
-	Idle:    func(o *Options) []string { return o.Data.Idle() },
 })
 
 // settings are what the loop reads of the options.
@@ -70,12 +69,14 @@ func (o *Options) settings() Settings {
 func (o *Options) verify() error              { return Spec.Verify(o) }
 func (o *Options) task(l *loop) (task, error) { return &prompts{loop: l, o: o}, nil }
 
+// Idle are the shares of parts that have files.
+func (o *Options) Idle(g *config.Given) config.Idle { return o.Data.Unshared(g) }
+
 // Resolve gives the options that depend on others their defaults.
 func (o *Options) Resolve(g *config.Given) { o.settings().Resolve(g) }
 
 // Validate looks across sections.
 func (o *Options) Validate(g *config.Given) {
-	o.Data.CheckFiles(g)
 	o.settings().Validate(g)
 	if o.Reward.Has(scorer.CI) && !g.Bad("reward.kind") {
 		g.Fault("reward.kind", "reward.kind %s: the reward ci is that of `posttrain ci-rl`: want command, judge, "+

@@ -3,7 +3,6 @@ package rl
 import (
 	"cmp"
 	"fmt"
-	"strings"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
@@ -24,15 +23,16 @@ type Parts struct {
 // files are the files of parts that have one of their own, "" where a share of the training data is the part.
 func (p Parts) files() [3]string { return [3]string{ci.Validation: p.Validation, ci.Test: p.Test} }
 
-// Idle are the shares of parts that have files of their own.
-func (p Parts) Idle() (keys []string) {
-	if p.Validation != "" {
-		keys = append(keys, "data.validation_fraction")
+// Unshared are the shares of parts that have files of their own. Keys are of the whole options.
+func (p Parts) Unshared(g *config.Given) config.Idle {
+	idle := config.Idle{}
+	for file, given := range map[string]string{"data.validation": p.Validation, "data.test": p.Test} {
+		if key := file + "_fraction"; given != "" {
+			idle.Add(fmt.Sprintf("%s %s names the file of these items; remove one of the two (for one run: --set %s=)",
+				file, g.Show(file), key), key)
+		}
 	}
-	if p.Test != "" {
-		keys = append(keys, "data.test_fraction")
-	}
-	return keys
+	return idle
 }
 
 // shares are the shares of the training data that are held out for validation and for the test.
@@ -55,17 +55,6 @@ func (p Parts) Describe() string {
 	return fmt.Sprintf("%s for validation and %s for the test",
 		cmp.Or(p.Validation, fmt.Sprintf("a share of %v", p.ValidationFraction)),
 		cmp.Or(p.Test, fmt.Sprintf("a share of %v", p.TestFraction)))
-}
-
-// CheckFiles refuses a part that has a share and a file.
-func (p Parts) CheckFiles(g *config.Given) {
-	for _, key := range p.Idle() {
-		if g.Has(key) {
-			file := strings.TrimSuffix(key, "_fraction")
-			g.Fault(key, "%s %s: %s %s names the file of these items; remove one of the two (for one run: --set %s=)",
-				key, g.Show(key), file, g.Show(file), key)
-		}
-	}
 }
 
 // CheckShares refuses shares that leave nothing.

@@ -34,9 +34,6 @@ var Spec = config.Register(&config.Spec[Options]{
 	Without:    []string{"train.share_prefix"},
 })
 
-// Defaults are the field's settings; the caller gives model and data.
-func Defaults() Options { return config.Default[Options]() }
-
 // Resolve chooses the metric.
 func (o *Options) Resolve(g *config.Given) { o.EvaluateOn(g, o.Data.Source) }
 

@@ -34,7 +34,7 @@ func TestEpisodes(t *testing.T) {
 		{"text", "You have these tools:\n- find: ", "Action: find\nAction Input: {}", 7},
 		{"tools", "Scenario: ", `"tool_calls":[{"id":"call00001","type":"function","function":{"name":"find",`, 7},
 	} {
-		o := Defaults()
+		o := Spec.Defaults()
 		if c.agent == "tools" {
 			o.Model = filepath.Join(tokenizers, "llama3-newer")
 		}
@@ -61,7 +61,7 @@ func TestEpisodes(t *testing.T) {
 			}
 		}
 	}
-	o := Defaults()
+	o := Spec.Defaults()
 	o.N, o.Agent, o.Write, o.Out = 5, "text", "items", filepath.Join(t.TempDir(), "items.jsonl")
 	if _, err := Run(t.Context(), o, nil); err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ const tokenizers = "../../tokenizer/testdata"
 // form of calls and in the templates of released models.
 func TestEpisodesAreLearnt(t *testing.T) {
 	learn := func(name, folder, template string) agent.Form {
-		o := Defaults()
+		o := Spec.Defaults()
 		o.Agent, o.Model = "tools", filepath.Join(tokenizers, folder)
 		form, tok, err := o.openTemplate()
 		if template != "" && err == nil {

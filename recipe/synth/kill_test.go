@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 
 // ofChild asks one question at a time.
 func ofChild(url, out string) Options {
-	o := Defaults()
+	o := Spec.Defaults()
 	o.N, o.PerSeed, o.Out = 9, []int{2, 2}, out
 	o.Writer.BaseURL, o.Writer.Model, o.Writer.Parallel = url, "m", 1
 	return o

@@ -3,11 +3,6 @@
 package synth
 
 import (
-	"maps"
-	"slices"
-	"strings"
-	"time"
-
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
@@ -38,61 +33,41 @@ type Options struct {
 
 // Writer is the model that writes, on an OpenAI-compatible server.
 type Writer struct {
-	bench.Judge `yaml:",inline" flags:"-"`
+	bench.Judge `yaml:",inline" flags:"-" defaults:"max_new_tokens=4000 timeout=5m"`
 
 	Temperature float64 `yaml:"temperature" want:">=0" default:"1" flag:"temperature" help:"temperature of the model's draws"`
 	Structured  bool    `yaml:"structured" default:"true" help:"ask for JSON by a schema, as long as the server does not refuse it"`
-}
-
-// Defaults write demonstrations by templates.
-func Defaults() Options {
-	o := config.Default[Options]()
-	o.Writer.Judge = bench.DefaultJudge(4000)
-	o.Writer.Timeout = 5 * time.Minute
-	return o
 }
 
 // defaultSeeds are the seeds of items where the options do not say: four items of each are the paper's 795, and some.
 const defaultSeeds = 200
 
 // Spec says how a configuration becomes Options.
-var Spec = config.Register(&config.Spec[Options]{
-	Command:  Command,
-	Defaults: func(*config.Given) Options { return Defaults() },
-	Idle:     (*Options).idle,
-})
+var Spec = config.Register(&config.Spec[Options]{Command: Command})
 
 // writes says that a model writes items.
 func (o *Options) writes() bool { return o.Writer.Model != "" }
 
-// idle are the keys and sections without effect.
-func (o *Options) idle() []string { return slices.Sorted(maps.Keys(o.reasons())) }
-
-// reasons say of keys and sections why they have no effect.
-func (o *Options) reasons() map[string]string {
-	all := map[string]string{}
-	because := func(why string, keys ...string) {
-		for _, key := range keys {
-			all[key] = why
-		}
-	}
+// Idle are the keys of the other forms.
+func (o *Options) Idle(*config.Given) config.Idle {
+	all := config.Idle{}
 	rates := []string{"leak", "omit", "leak_habit", "omit_habit"}
 	if o.Agent == "" {
-		because("it is about episodes: want agent compact, text or tools, or remove it", "policy", "write")
+		all.Add("it is about episodes: want agent compact, text or tools, or remove it", "policy", "write")
 	} else {
-		because("it breaks the form of answers, and episodes keep theirs: remove it", "garble")
+		all.Add("it breaks the form of answers, and episodes keep theirs: remove it", "garble")
 	}
 	if o.Agent != "" && o.Write == "items" {
-		because("items have no writer who errs: want write demonstrations, or remove it", rates...)
+		all.Add("items have no writer who errs: want write demonstrations, or remove it", rates...)
 	}
 	if !o.needsModel() {
-		because("its chat template writes the calls of agent tools' demonstrations: want these, or remove it", "model")
+		all.Add("its chat template writes the calls of agent tools' demonstrations: want these, or remove it", "model")
 	}
 	if o.writes() {
-		because("it is about demonstrations, and a model writes items; remove it",
+		all.Add("it is about demonstrations, and a model writes items; remove it",
 			append(rates, "held_out", "garble", "write", "model")...)
 	} else {
-		because("it is about items that a model writes: add writer.model, or remove it", "domains", "principles",
+		all.Add("it is about items that a model writes: add writer.model, or remove it", "domains", "principles",
 			"scenarios", "per_seed", "near", "writer")
 	}
 	return all
@@ -105,15 +80,8 @@ func (o *Options) Resolve(g *config.Given) {
 	}
 }
 
-// Validate refuses keys without effect, and what one form alone needs.
+// Validate refuses what one form alone needs.
 func (o *Options) Validate(g *config.Given) {
-	reasons := o.reasons()
-	for _, key := range g.Keys() {
-		section, _, _ := strings.Cut(key, ".")
-		if why := reasons[section]; why != "" && g.Text(key) != "" {
-			g.Fault(key, "%s %s: %s", key, g.Show(key), why)
-		}
-	}
 	o.validateEpisodes(g)
 	if !o.writes() {
 		for _, f := range recipe.CheckOut(o.Out) {

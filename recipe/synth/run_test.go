@@ -118,7 +118,7 @@ func wordsOf(of string, n int) string {
 func options(t *testing.T, url string, n int) Options {
 	t.Helper()
 	t.Setenv("OPENAI_API_KEY", "")
-	o := Defaults()
+	o := Spec.Defaults()
 	o.N, o.PerSeed, o.Out = n, []int{2, 2}, filepath.Join(t.TempDir(), "run")
 	o.Writer.BaseURL, o.Writer.Model, o.Writer.Timeout = url, "m", 3*time.Second
 	return o
