@@ -8,7 +8,7 @@
 # make cross   build for macOS and Windows
 # make slow    every test of the engines on xla too, in all variants, with XLA's own flags (half an hour), and small
 #              runs killed at every rename, unlink, fsync, … (needs strace; ten minutes)
-# make bench   speed against PyTorch and TRL, with PYTHON=venv/bin/python; with DATA=pairs.jsonl.gz also on real pairs
+# make speed   speed against PyTorch and TRL, with PYTHON=venv/bin/python; with DATA=pairs.jsonl.gz also on real pairs
 # make fuzz    every fuzz target of PACKAGES (./...) for FUZZTIME (60s) each: prints how many inputs each has tried
 # make picture draw the floors again
 
@@ -22,7 +22,7 @@ RUN ?=
 # What is built has the vector kernels of the engine go (amd64; elsewhere it changes nothing).
 export GOEXPERIMENT ?= simd
 
-.PHONY: test plain check format vet tidy lint static cross floors picture configs race race-short vulns slow bench fuzz
+.PHONY: test plain check format vet tidy lint static cross floors picture configs race race-short vulns slow speed fuzz
 
 # go vet is part of make check.
 test:
@@ -96,8 +96,8 @@ slow:
 fuzz:
 	GO=$(GO) FUZZTIME=$(FUZZTIME) PACKAGES="$(PACKAGES)" scripts/fuzz.sh
 
-bench:
-	set -e; for c in step sample grpo; do $(GO) run ./internal/bench $$c --python $(PYTHON); done
+speed:
+	set -e; for c in step sample grpo; do $(GO) run ./internal/speed $$c --python $(PYTHON); done
 ifneq ($(DATA),)
-	$(GO) run ./internal/bench trl --python $(PYTHON) --data $(DATA)
+	$(GO) run ./internal/speed trl --python $(PYTHON) --data $(DATA)
 endif

@@ -61,7 +61,7 @@ func demonstration(r, given Row, report *Report) (demo Demonstration, why string
 	case demo.Completion.Empty():
 		why = "completion is empty"
 	case demo.Completion.Blank():
-		report.Wart("completion is only white space", r.Source)
+		report.Remark("completion is only white space", r.Source)
 	}
 	if err == nil && why == "" {
 		err = unused(r, report, read, demo.Prompt, demo.Completion)

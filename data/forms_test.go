@@ -98,7 +98,7 @@ func TestToolCalls(t *testing.T) {
 		row := `{"tools":` + written + `,"messages":[{"role":"user","content":"When?"},` + call +
 			`,{"role":"tool","name":"clock","content":"9:30"},{"role":"assistant","content":"At 9:30.","train":true}]}`
 		got, report, err := StreamDemonstrations(mapFS("d.jsonl", row), "d.jsonl").Collect()
-		if err != nil || len(got) != 1 || len(report.Warts) > 0 {
+		if err != nil || len(got) != 1 || len(report.Remarks) > 0 {
 			t.Fatalf("%+v, %v, %v", got, report, err)
 		}
 		all := slices.Concat(got[0].Prompt.Messages, got[0].Completion.Messages)
@@ -126,7 +126,7 @@ func TestTools(t *testing.T) {
 		t.Error(report, err)
 	}
 	_, report, err = StreamDemonstrations(mapFS("d.jsonl", `{"tools":[],"text":"a"}`), "d.jsonl").Collect()
-	if err != nil || len(report.Warts) > 0 {
+	if err != nil || len(report.Remarks) > 0 {
 		t.Error(report, err)
 	}
 	for tools, want := range map[string]string{`3`: "d.jsonl:1: tools is a number: want a list",

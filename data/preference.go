@@ -160,10 +160,10 @@ func reasonUnusable(p Preference) string {
 	return ""
 }
 
-// SeveralTurns is the wart of an answer that continues after the assistant's own turn.
+// SeveralTurns is the remark of an answer that continues after the assistant's own turn.
 const SeveralTurns = "an answer has turns of the user"
 
-// note counts the warts and scores of a kept pair.
+// note counts the remarks and scores of a kept pair.
 func (r *Report) note(p Preference, columns string) {
 	if p.Scored {
 		r.Scored++
@@ -172,16 +172,16 @@ func (r *Report) note(p Preference, columns string) {
 		}
 	}
 	if p.Chosen.Blank() {
-		r.Wart("chosen is only white space", p.Source)
+		r.Remark("chosen is only white space", p.Source)
 	}
 	if p.Rejected.Blank() {
-		r.Wart("rejected is only white space", p.Source)
+		r.Remark("rejected is only white space", p.Source)
 	}
 	if severalTurns(p.Chosen) || severalTurns(p.Rejected) {
-		r.Wart(SeveralTurns, p.Source)
+		r.Remark(SeveralTurns, p.Source)
 	}
 	if p.Scored && p.ChosenScore < p.RejectedScore {
-		r.Wart("rejected scores higher than chosen", p.Source)
+		r.Remark("rejected scores higher than chosen", p.Source)
 	}
 }
 

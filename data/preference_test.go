@@ -218,7 +218,7 @@ func TestParquetAsHuggingFaceWritesIt(t *testing.T) {
 	}
 }
 
-func TestDropsAndWartsAreCounted(t *testing.T) {
+func TestDropsAndRemarksAreCounted(t *testing.T) {
 	rows := `{"prompt":"Q","chosen":"a","rejected":"b","chosen_score":1,"rejected_score":2}
 {"prompt":"","chosen":"a","rejected":"b"}
 {"prompt":"Q","chosen":"","rejected":"b"}

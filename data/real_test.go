@@ -28,8 +28,8 @@ func TestHHRLHFLoadsWhole(t *testing.T) {
 			t.Fatalf("%s: scores from nowhere", p.Source)
 		}
 	}
-	if len(report.Warts) != 1 || report.Warts[0].Count != 4 {
-		t.Errorf("warts %v, want the 4 chosen answers of white space", report.Warts)
+	if len(report.Remarks) != 1 || report.Remarks[0].Count != 4 {
+		t.Errorf("remarks %v, want the 4 chosen answers of white space", report.Remarks)
 	}
 	if _, _, _, err := Prior(pairs, DefaultRewardOptions()); err == nil ||
 		!strings.Contains(err.Error(), "2312 of 2312") {

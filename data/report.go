@@ -19,14 +19,14 @@ type Tally struct {
 
 const keptPlaces = 20
 
-// Report is what a reader found in a file. The result has the rows with warts and lacks the dropped rows.
+// Report is what a reader found in a file. The result has the rows with remarks and lacks the dropped rows.
 type Report struct {
 	Path         string
 	Read, Kept   int
 	Scored       int    // kept rows with both scores
 	ScoreColumns string // the columns the scores came from, "chosen_score, rejected_score"; empty without scores
 	Dropped      []Tally
-	Warts        []Tally
+	Remarks      []Tally
 	Unread       []Tally // columns that no reader knows, with the rows that have a value there
 }
 
@@ -62,7 +62,7 @@ func (r *Report) Lines() []string {
 	for _, t := range r.Dropped {
 		lines = append(lines, "  dropped "+t.String())
 	}
-	for _, t := range r.Warts {
+	for _, t := range r.Remarks {
 		lines = append(lines, "  note: "+t.String())
 	}
 	if names := r.UnreadColumns(); names != "" {
@@ -83,8 +83,8 @@ func (t Tally) String() string {
 	return fmt.Sprintf("%d: %s (first: %s)", t.Count, t.What, t.First)
 }
 
-// Wart counts a remark about a kept row.
-func (r *Report) Wart(what, source string) { r.Warts = count(r.Warts, what, source) }
+// Remark counts a remark about a kept row.
+func (r *Report) Remark(what, source string) { r.Remarks = count(r.Remarks, what, source) }
 
 // count adds one to the tally of what, which keeps the order in which remarks first appear.
 func count(tallies []Tally, what, source string) []Tally {
@@ -109,7 +109,7 @@ type Stream[T any] struct {
 	bad  func(source string, err error) // gets the errors; nil: the first ends the reading
 }
 
-// NewStream makes records of rows. of makes a record of a row; why is the reason to drop the row, "" to keep it. Warts
+// NewStream makes records of rows. of makes a record of a row; why is the reason to drop the row, "" to keep it. Remarks
 // belong into the report only for rows that are kept.
 func NewStream[T any](path string, in RowSeq, of func(Row, *Report) (record T, why string, err error)) (
 	s *Stream[T]) {
@@ -176,8 +176,8 @@ func (s *Stream[T]) Each(visit func(T) error) (*Report, error) {
 			report.Dropped = count(report.Dropped, why, row.Source)
 			continue
 		}
-		for _, wart := range unusedTools(row) {
-			report.Wart(wart, row.Source)
+		for _, remark := range unusedTools(row) {
+			report.Remark(remark, row.Source)
 		}
 		report.Kept++
 		if err := visit(record); err != nil {

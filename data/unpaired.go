@@ -60,7 +60,7 @@ func labelledOf(r Row, report *Report) (all []Labelled, why string, err error) {
 	return []Labelled{a}, why, err
 }
 
-// SplitPair is the wart of a pair that is read as two answers.
+// SplitPair is the remark of a pair that is read as two answers.
 const SplitPair = "a pair is split into a desirable answer and an undesirable one"
 
 // splitPair makes two answers of a pair.
@@ -73,7 +73,7 @@ func splitPair(r Row, report *Report) (all []Labelled, why string, err error) {
 		return nil, why, err
 	}
 	report.note(Preference{Chosen: p.Chosen, Rejected: p.Rejected, Source: p.Source}, "")
-	report.Wart(SplitPair, r.Source)
+	report.Remark(SplitPair, r.Source)
 	return []Labelled{{Demonstration{p.Prompt, p.Chosen, p.Source}, true},
 		{Demonstration{p.Prompt, p.Rejected, p.Source}, false}}, "", nil
 }

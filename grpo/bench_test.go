@@ -18,7 +18,7 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// small is the 5.4M preset of package bench.
+// small is the 5.4M preset of internal/speed.
 const small = `{"model_type": "llama", "hidden_size": 256,
 	"num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4,
 	"head_dim": 32, "intermediate_size": 688, "vocab_size": 4096, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,

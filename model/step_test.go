@@ -444,7 +444,7 @@ func TestCachedLogitsInBFloat16(t *testing.T) {
 	})
 }
 
-// benchModel is the config of the smaller model of internal/bench.
+// benchModel is the config of the smaller model of internal/speed.
 func benchModel() *Config {
 	return &Config{ModelType: "llama", VocabSize: 4096, HiddenSize: 256, IntermediateSize: 688, Layers: 6, Heads: 8,
 		KVHeads: 4, HeadDim: 32, TieEmbeddings: true, RMSNormEps: 1e-6, RopeTheta: 10000, MaxPositions: 2048}

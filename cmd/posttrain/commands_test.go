@@ -23,9 +23,6 @@ func allCommands() []*cobra.Command {
 	var all []*cobra.Command
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
-		if c.Annotations["moved"] != "" {
-			return
-		}
 		if all = append(all, c); c.Hidden {
 			return
 		}
@@ -57,16 +54,6 @@ func TestHelp(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestMoved: the old name of a command ends with one line that says what to write, whatever follows it.
-func TestMoved(t *testing.T) {
-	for old, line := range oldNames {
-		o := cli(t, append(strings.Fields(old), "--config", "x", "y")...)
-		if want := "posttrain: posttrain " + old + " " + line + "\n"; o.code != exitUsage || o.err != want {
-			t.Errorf("%s: %d, %q", old, o.code, o.err)
-		}
 	}
 }
 

@@ -174,7 +174,7 @@ func TestCommandLines(t *testing.T) {
 		"POSTTRAIN_X=1 posttrain sft --model 'my model' > log 2>&1   # comment; with a semicolon",
 		"cd posttrain && time ./posttrain version | head -1",
 		"for i in 1 2; do posttrain eval ci --seed \"$i\" & done",
-		"go run ./bench trl … --pairs 3 [--large] [--data FILE] --set 'a=[b]'",
+		"go run ./internal/speed trl … --pairs 3 [--large] [--data FILE] --set 'a=[b]'",
 		"```",
 		"~~~",
 		"$ posttrain mappo --prior none \\",
@@ -195,7 +195,7 @@ func TestCommandLines(t *testing.T) {
 	want := []string{
 		"4 go|run|./cmd/posttrain|mappo", "5 posttrain|sft|--model|my model", "6 cd|posttrain",
 		"6 ./posttrain|version", "6 head|-1", "7 for|i|in|1|2", "7 posttrain|eval|ci|--seed|$i", "7 done",
-		"8 go|run|./bench|trl|--pairs|3|--large|--data|FILE|--set|a=[b]",
+		"8 go|run|./internal/speed|trl|--pairs|3|--large|--data|FILE|--set|a=[b]",
 		"12 posttrain|mappo|--prior|none|--out|runs/dpo", "19 posttrain|serve|--addr|0.0.0.0:1", "1 posttrain|mappo|--out|x", "2 make|test",
 	}
 	if !slices.Equal(got, want) {

@@ -45,9 +45,6 @@ func newRoot(s streams) *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpCommand(newHelp(root))
 	finishCompletion(root)
-	for old, line := range oldNames {
-		addOld(root, old, line)
-	}
 	return root
 }
 

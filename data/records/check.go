@@ -145,7 +145,7 @@ func (r *Report) scan(ctx context.Context, s *data.Stream[Record], rules rules) 
 		r.leave(rule, t.Count)
 		r.Errors += t.Count
 	}
-	for _, t := range report.Warts {
+	for _, t := range report.Remarks {
 		severity := Warning
 		if t.What == data.SplitPair || t.What == data.SeveralTurns {
 			severity = Note

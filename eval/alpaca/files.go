@@ -23,7 +23,7 @@ type Judgement struct {
 }
 
 // ReadJudgements reads a file of another model's judgements in the benchmark's own form, .json, .jsonl or .parquet, each
-// also with .gz. All are of one model, each of another instruction; those without a preference are counted as warts.
+// also with .gz. All are of one model, each of another instruction; those without a preference are counted as remarks.
 func ReadJudgements(path string) ([]Judgement, *data.Report, error) {
 	type annotation struct {
 		Instruction *string  `json:"instruction"`
@@ -39,7 +39,7 @@ func ReadJudgements(path string) ([]Judgement, *data.Report, error) {
 		}
 		j = Judgement{*r.Instruction, *r.Output2, r.Generator2, 0, r.Preference != nil, source}
 		if !j.Judged {
-			report.Wart("no preference", source)
+			report.Remark("no preference", source)
 		} else if j.Preference = *r.Preference; !(j.Preference == 0 || j.Preference >= 1 && j.Preference <= 2) {
 			return j, "", fmt.Errorf("preference is %v: want a number from 1 (the baseline's output) to 2 (the "+
 				"model's), or null", j.Preference)

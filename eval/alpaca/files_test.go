@@ -25,7 +25,7 @@ func TestReadJudgements(t *testing.T) {
 		all[1].Judged {
 		t.Errorf("%+v, %v", all, err)
 	}
-	if len(report.Warts) != 1 || report.Warts[0].What != "no preference" {
+	if len(report.Remarks) != 1 || report.Remarks[0].What != "no preference" {
 		t.Error(report)
 	}
 	const good = `{"instruction":"Q","output_2":"A","generator_2":"m","preference":1}` + "\n"

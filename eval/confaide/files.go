@@ -149,14 +149,14 @@ func readScenarios(fsys fs.FS, path, controlPath string, report *data.Report) ([
 			return nil, err
 		}
 		all[i].Control = controls[i]
-		for _, wart := range all[i].warts() {
-			report.Wart(wart, b.begin)
+		for _, remark := range all[i].remarks() {
+			report.Remark(remark, b.begin)
 		}
 	}
 	return all, nil
 }
 
-func (s *Scenario) warts() (found []string) {
+func (s *Scenario) remarks() (found []string) {
 	if !strings.Contains(s.Story, s.About) {
 		found = append(found, "the story does not name whom the secret is about")
 	}

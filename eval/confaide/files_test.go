@@ -59,7 +59,7 @@ func TestRead(t *testing.T) {
 		{"the move", "noon", "Ada: We move at noon.\n", "tier_4.txt:11"}}) {
 		t.Errorf("%+v", m)
 	}
-	if report.Kept != 10 || len(report.Warts) != 2 || report.Warts[0].First != "tier_3.txt:9" {
+	if report.Kept != 10 || len(report.Remarks) != 2 || report.Remarks[0].First != "tier_3.txt:9" {
 		t.Errorf("%+v", report)
 	}
 }
@@ -135,7 +135,7 @@ func TestReleased(t *testing.T) {
 	if s := set.Scenarios[269]; s.Questionee == "" || !strings.HasSuffix(s.Story, ".") {
 		t.Errorf("%+v", s)
 	}
-	if len(report.Warts) != 2 {
+	if len(report.Remarks) != 2 {
 		t.Error(report)
 	}
 }

@@ -91,7 +91,7 @@ func readAnswers(fsys fs.FS, path string) ([]Answer, *data.Report, error) {
 				"[{turns}]")
 		}
 		if len(r.Choices) > 1 {
-			report.Wart("several choices, of which the first is taken", source)
+			report.Remark("several choices, of which the first is taken", source)
 		}
 		if n := len(r.Choices[0].Turns); n != Turns {
 			return a, "", fmt.Errorf("choices[0].turns is a list of %d: want %d texts", n, Turns)

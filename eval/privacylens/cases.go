@@ -54,7 +54,7 @@ type Trajectory struct {
 
 // readCases reads cases from a .json, .jsonl or .parquet file, each also with .gz. A case that lacks what actions are asked
 // for and judged by, or a second one of the same name, is an error that names the row; what probing alone needs is
-// counted as a wart in the data.Report where it is missing. NaN, which a released file has in a field that nothing
+// counted as a remark in the data.Report where it is missing. NaN, which a released file has in a field that nothing
 // reads, is null.
 func readCases(fsys fs.FS, path string) ([]Case, *data.Report, error) {
 	places := map[string]string{} // by name
@@ -68,8 +68,8 @@ func readCases(fsys fs.FS, path string) ([]Case, *data.Report, error) {
 			return c, "", err
 		}
 		c.Place, places[c.Name] = r.Source, r.Source
-		for _, wart := range c.warts() {
-			report.Wart(wart, r.Source)
+		for _, remark := range c.remarks() {
+			report.Remark(remark, r.Source)
 		}
 		return c, "", nil
 	}).Collect()
@@ -119,9 +119,9 @@ func (c *Case) checkItems() error {
 	return nil
 }
 
-// warts are the fields that probing or the groups of a report lack.
-func (c *Case) warts() []string {
-	var warts []string
+// remarks are the fields that probing or the groups of a report lack.
+func (c *Case) remarks() []string {
+	var remarks []string
 	s, v := &c.Seed, &c.Vignette
 	for _, w := range []struct {
 		what string
@@ -135,8 +135,8 @@ func (c *Case) warts() []string {
 			blank(v.DataSubject) || blank(v.DataSender) || blank(v.DataRecipient)},
 	} {
 		if w.is {
-			warts = append(warts, w.what)
+			remarks = append(remarks, w.what)
 		}
 	}
-	return warts
+	return remarks
 }

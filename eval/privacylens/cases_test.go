@@ -46,7 +46,7 @@ func plCases(t testing.TB, names ...string) []Case {
 
 func TestReadPrivacyLens(t *testing.T) {
 	cases, report, err := readCases(nil, write(t, "c.jsonl", plNamed("a", "b")))
-	if err != nil || len(cases) != 2 || report.Kept != 2 || len(report.Warts) != 0 {
+	if err != nil || len(cases) != 2 || report.Kept != 2 || len(report.Remarks) != 0 {
 		t.Fatalf("%v, %v", report, err)
 	}
 	c := cases[1]
@@ -85,7 +85,7 @@ func TestBadPrivacyLens(t *testing.T) {
 	wantError(t, err, "want .jsonl, .json or .parquet")
 	_, report, err := readCases(nil, write(t, "c.jsonl", strings.NewReplacer(`"Ann knows."`, `""`, `"book"`, `""`,
 		`"an illness"`, `" "`, "send an email", "").Replace(row)))
-	if err != nil || len(report.Warts) != 4 {
+	if err != nil || len(report.Remarks) != 4 {
 		t.Errorf("%v, %v", report, err)
 	}
 }
@@ -274,7 +274,7 @@ func TestPrivacyLensLoadsWhole(t *testing.T) {
 			sources[cases[i].Seed.Source]++
 		}
 		if len(cases) != c.cases || items != c.items || !reflect.DeepEqual(sources, c.sources) ||
-			len(report.Warts) > 0 {
+			len(report.Remarks) > 0 {
 			t.Errorf("%s: %d cases, %d items, %v\n%v", c.name, len(cases), items, sources, report)
 		}
 	}

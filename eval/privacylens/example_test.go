@@ -25,7 +25,7 @@ func exampleCases(t testing.TB) []Case {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(report.Warts) > 0 || report.Kept != report.Read {
+	if len(report.Remarks) > 0 || report.Kept != report.Read {
 		t.Errorf("%+v", report)
 	}
 	return cases

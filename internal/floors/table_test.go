@@ -102,7 +102,7 @@ var Table = []Row{
 	{"internal/testkit", roof, nil},
 	{"internal/floors", roof, nil},
 	{"cmd", roof, []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}},
-	{"internal/bench", roof, []string{compute, "github.com/spf13/cobra", "golang.org/x/sync/errgroup", "gonum.org/v1/gonum"}},
+	{"internal/speed", roof, []string{compute, "github.com/spf13/cobra", "golang.org/x/sync/errgroup", "gonum.org/v1/gonum"}},
 }
 
 // TestsOnly are the packages that only tests, and one another, may import.

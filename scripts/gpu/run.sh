@@ -4,7 +4,7 @@
 #   scripts/gpu/run.sh /path/to/xla_cuda_plugin.so [PYTHON with torch, transformers and trl]
 #
 # Each part has its own time limit. A part that fails is written down, and the next one runs. Ctrl-C keeps the report
-# of what has run. Without Go it takes build/posttrain and build/bench as they are. A trial without a GPU:
+# of what has run. Without Go it takes build/posttrain and build/speed as they are. A trial without a GPU:
 # PRESET=tiny BACKEND=xla:cpu scripts/gpu/run.sh "" [PYTHON].
 #
 # Variables: REPORT (build/gpu-report.md), MINUTES (15), PARTS (a pattern of titles; all), PRESET (tiny: small models
@@ -105,7 +105,7 @@ print("PyTorch", torch.__version__, "transformers", transformers.__version__, "T
     fi
 } >"$report"
 
-build() { go build -o build/posttrain ./cmd/posttrain && go build -o build/bench ./internal/bench; }
+build() { go build -o build/posttrain ./cmd/posttrain && go build -o build/speed ./internal/speed; }
 export -f build
 if [[ -n $(command -v go) ]]; then
     part "Build" 180 bash -c build || exit 1
@@ -114,22 +114,22 @@ part "Engines" 60 build/posttrain version
 part "Quick start" 90 build/posttrain mappo --backend "$backend" --out "$logs/quickstart" --max-steps 40
 [[ -n $python ]] || exit $((failed > 0))
 peer=(--python "$python" --device "$device")
-part "DPO step in float32" 90 build/bench step "${peer[@]}" --backend "$exact" --preset "$small" --rounds 3
-part "DPO step, ${large[0]}" 150 build/bench step "${peer[@]}" --backend "$backend" --preset "${large[0]}" \
+part "DPO step in float32" 90 build/speed step "${peer[@]}" --backend "$exact" --preset "$small" --rounds 3
+part "DPO step, ${large[0]}" 150 build/speed step "${peer[@]}" --backend "$backend" --preset "${large[0]}" \
     --dtype "$dtype" "${shape[@]}"
-part "Rollouts" 150 build/bench sample "${peer[@]}" --backend "$backend" --preset "${large[0]}" --dtype "$dtype" \
+part "Rollouts" 150 build/speed sample "${peer[@]}" --backend "$backend" --preset "${large[0]}" --dtype "$dtype" \
     --batch "$batches" --new "$fresh"
-part "GRPO step" 150 build/bench grpo "${peer[@]}" --backend "$backend" --preset "${large[0]}" --dtype "$dtype" \
+part "GRPO step" 150 build/speed grpo "${peer[@]}" --backend "$backend" --preset "${large[0]}" --dtype "$dtype" \
     --prompt "$lengths" --new "$fresh"
-part "A whole run beside TRL" 120 build/bench trl "${peer[@]}" --backend "$backend" --dtype "$dtype" --pairs 64 \
+part "A whole run beside TRL" 120 build/speed trl "${peer[@]}" --backend "$backend" --dtype "$dtype" --pairs 64 \
     --posttrain build/posttrain --model "${MODEL:-internal/embedded/model}" --data "${DATA:-internal/embedded/pairs.jsonl}"
 for model in "${large[@]:1}"; do
-    part "DPO step, $model" 150 build/bench step "${peer[@]}" --backend "$backend" --preset "$model" --dtype "$dtype" \
+    part "DPO step, $model" 150 build/speed step "${peer[@]}" --backend "$backend" --preset "$model" --dtype "$dtype" \
         "${shape[@]}"
 done
 if [[ $device == cuda ]]; then
     if "$python" -c 'import vllm' 2>/dev/null; then
-        part "GRPO step, vLLM samples for TRL" 240 build/bench grpo "${peer[@]}" --backend "$backend" \
+        part "GRPO step, vLLM samples for TRL" 240 build/speed grpo "${peer[@]}" --backend "$backend" \
             --preset "${large[0]}" --dtype "$dtype" --prompt "${lengths%%,*}" --rounds 3 --vllm
     else
         printf '\n## GRPO step, vLLM samples for TRL\n\nnot run: %s has no vllm\n' "$python" >>"$report"

@@ -2,7 +2,7 @@
 
 A driver alternates it with posttrain:
 
-  python internal/bench/peer_grpo.py --world DIR --group 16
+  python internal/speed/peer_grpo.py --world DIR --group 16
 
 DIR is a world of the driver: a Hugging Face model folder and prompts.json ({"new", "prompts"}).
 A step is GRPO with the k3 estimate of KL: a rollout of `group` completions a prompt by transformers' generate, rewards,

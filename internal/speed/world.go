@@ -120,7 +120,7 @@ func itemWorld(folder, items string, n, fresh int) (dir string, err error) {
 	for _, c := range cases[:n] {
 		p.Prompts = append(p.Prompts, c.Tokens)
 	}
-	if dir, err = os.MkdirTemp("", "bench-"); err != nil {
+	if dir, err = os.MkdirTemp("", "speed-"); err != nil {
 		return "", err
 	}
 	if err = os.CopyFS(dir, os.DirFS(folder)); err == nil {
@@ -145,7 +145,7 @@ func promptWorld(preset string, n, length, fresh int) (dir string, err error) {
 			p.Prompts[i] = append(p.Prompts[i], 2+r.Int32N(int32(c.VocabSize-2)))
 		}
 	}
-	if dir, err = os.MkdirTemp("", "bench-"); err != nil {
+	if dir, err = os.MkdirTemp("", "speed-"); err != nil {
 		return "", err
 	}
 	if err = model.Init(c, 1).Save(dir, "float32"); err == nil {

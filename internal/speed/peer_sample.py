@@ -2,8 +2,8 @@
 
 A driver alternates it with posttrain:
 
-  python internal/bench/peer_sample.py --world DIR --side generate
-  python internal/bench/peer_sample.py --world DIR --side loop
+  python internal/speed/peer_sample.py --world DIR --side generate
+  python internal/speed/peer_sample.py --world DIR --side loop
 
 DIR is a world of the driver: a Hugging Face model folder and prompts.json ({"new", "prompts"}), prompts of one length.
 generate is transformers' model.generate, loop a hand-written PyTorch loop over a preallocated cache of keys and values.

@@ -71,7 +71,7 @@ type result struct {
 }
 
 func (o *trlOptions) run(out io.Writer) error {
-	dir, err := os.MkdirTemp("", "bench-trl-")
+	dir, err := os.MkdirTemp("", "speed-trl-")
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (o *trlOptions) run(out io.Writer) error {
 	}
 	if o.model == "" {
 		o.model = filepath.Join(dir, "model")
-		if err := call(o.python, "internal/bench/make_model.py", "--data", o.data, o.model).Run(); err != nil {
+		if err := call(o.python, "internal/speed/make_model.py", "--data", o.data, o.model).Run(); err != nil {
 			return fmt.Errorf("make_model.py: %w", err)
 		}
 	}
@@ -152,7 +152,7 @@ func (o *trlOptions) posttrain(binary, folder, pairs string) (r result, err erro
 
 func (o *trlOptions) trl(pairs string) (r result, err error) {
 	begin := time.Now()
-	c := exec.Command(o.python, "internal/bench/peer_trl.py", "--model", o.model, "--data", pairs, "--pairs",
+	c := exec.Command(o.python, "internal/speed/peer_trl.py", "--model", o.model, "--data", pairs, "--pairs",
 		strconv.Itoa(o.pairs), "--batch", strconv.Itoa(o.batch), "--rate", fmt.Sprint(o.rate), "--dtype", o.dtype,
 		"--prior", o.prior, "--device", o.device)
 	var log strings.Builder // TRL prints a lot

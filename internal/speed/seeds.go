@@ -43,7 +43,7 @@ type seedsTable struct {
 func tableOf(name string) (t seedsTable, err error) {
 	_, rest, found := strings.Cut(tables, "\n["+name+"] ")
 	if !found {
-		return t, fmt.Errorf("table %q: want one of internal/bench/tables.txt", name)
+		return t, fmt.Errorf("table %q: want one of internal/speed/tables.txt", name)
 	}
 	rest, _, _ = strings.Cut(rest, "\n\n")
 	head, arms, _ := strings.Cut(rest, "\n")
@@ -78,7 +78,7 @@ type seedsOptions struct {
 	known []outcome
 }
 
-// outcome is what is kept of a run: a line of a file in internal/bench/results.
+// outcome is what is kept of a run: a line of a file in internal/speed/results.
 type outcome struct {
 	Arm      string             `json:"arm"`
 	Seed     int                `json:"seed"`
@@ -91,7 +91,7 @@ func newSeeds() *cobra.Command {
 	o := &seedsOptions{}
 	cmd := &cobra.Command{Use: "seeds TABLE",
 		Short: "A table of docs/federated.md or docs/mappo.md, and its figure, from runs of several seeds",
-		Long: `An arm of a table (internal/bench/tables.txt) runs once for each seed in the folder DIR/TABLE/ARM-SEED. What
+		Long: `An arm of a table (internal/speed/tables.txt) runs once for each seed in the folder DIR/TABLE/ARM-SEED. What
 has ended there is not run again, what was interrupted continues, and what RESULTS/TABLE.jsonl has is taken from there.
 Then it prints a row for each arm, with 95% intervals (Student's t over seeds). A row minus another one has the
 differences of the runs of a seed. In names of tables with TASK, --task takes its place, with the length of its preset.`,
@@ -118,7 +118,7 @@ differences of the runs of a seed. In names of tables with TASK, --task takes it
 		}}
 	flags := cmd.Flags()
 	flags.StringVar(&o.dir, "runs", "runs", "folder of the runs")
-	flags.StringVar(&o.results, "results", "internal/bench/results", "folder of what is kept of the runs; \"\": nothing is")
+	flags.StringVar(&o.results, "results", "internal/speed/results", "folder of what is kept of the runs; \"\": nothing is")
 	flags.StringVar(&o.figure, "figure", "", "PNG file with the arms' mean returns and their 95% bands")
 	flags.StringVar(&o.against, "against", "iterations", "horizontal axis of the figure: iterations or time (virtual)")
 	flags.StringVar(&o.task, "task", "swimmer", "task of the tables for all four: swimmer, hopper, walker2d or humanoid")

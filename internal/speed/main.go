@@ -1,5 +1,5 @@
-// Command bench measures posttrain against its peers, on one machine in one run, and makes the tables of several seeds
-// in docs/: go run ./internal/bench COMMAND.
+// Command speed measures posttrain against its peers, on one machine in one run, and makes the tables of several seeds
+// in docs/: go run ./internal/speed COMMAND.
 //
 // Glossary:
 //   - side: a child process that does one step for each line it reads (peer_torch.py, or this program's own side). It
@@ -26,7 +26,7 @@ import (
 
 func main() {
 	if err := newRoot().Execute(); err != nil {
-		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
+		fmt.Fprintln(os.Stderr, "speed: "+err.Error())
 		os.Exit(1)
 	}
 }
@@ -34,13 +34,13 @@ func main() {
 // newRoot makes the whole command tree.
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "bench",
+		Use:   "speed",
 		Short: "Measure posttrain against its peers, alternating in one run",
-		Example: `  go run ./internal/bench step --python venv/bin/python
-  go run ./internal/bench sample --python venv/bin/python
-  go run ./internal/bench grpo --python venv/bin/python
-  go run ./internal/bench trl --python venv/bin/python --data pairs.jsonl.gz
-  go run ./internal/bench seeds prior`,
+		Example: `  go run ./internal/speed step --python venv/bin/python
+  go run ./internal/speed sample --python venv/bin/python
+  go run ./internal/speed grpo --python venv/bin/python
+  go run ./internal/speed trl --python venv/bin/python --data pairs.jsonl.gz
+  go run ./internal/speed seeds prior`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -82,6 +82,6 @@ func newComparison(o *options, use, short string, compare func(preset string, ou
 
 // peer is one of Python's sides.
 func (o *options) peer(name, script string, args ...string) launch {
-	args = append([]string{"internal/bench/" + script, "--device", o.device, "--dtype", o.dtype}, args...)
+	args = append([]string{"internal/speed/" + script, "--device", o.device, "--dtype", o.dtype}, args...)
 	return launch{name, o.python, args}
 }

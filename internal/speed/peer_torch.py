@@ -2,7 +2,7 @@
 
 A driver alternates it with posttrain, so that both meet the same machine at the same time:
 
-  python internal/bench/peer_torch.py --preset 5.4M --write DIR
+  python internal/speed/peer_torch.py --preset 5.4M --write DIR
 
 With --write it first writes DIR: a Hugging Face model folder with its weights, and batch.json with its batch and
 reference log-probs, so that the other side can train the same thing. Then it prints a ready line. For each line read

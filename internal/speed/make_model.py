@@ -1,6 +1,6 @@
 """Makes a random model folder with a tokenizer trained on real text, for the benchmarks.
 
-  python bench/make_model.py --data ../shared/data/hh-rlhf/harmless-base-test.jsonl.gz DIR
+  python internal/speed/make_model.py --data ../shared/data/hh-rlhf/harmless-base-test.jsonl.gz DIR
 
 DIR becomes a Hugging Face folder: a Llama of the preset's size with random weights, and a byte-level BPE tokenizer of
 the preset's vocabulary trained on the dialogues, with <|endoftext|> as end of text and <|pad|> as padding, no beginning

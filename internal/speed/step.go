@@ -34,7 +34,7 @@ AdamW, and beside posttrain's own float32.`
 
 // compareSteps compares one preset: PyTorch makes the world, posttrain loads it.
 func (o *options) compareSteps(preset string, shape map[string]*int, out io.Writer) error {
-	world, err := os.MkdirTemp("", "bench-")
+	world, err := os.MkdirTemp("", "speed-")
 	if err != nil {
 		return err
 	}

@@ -241,7 +241,7 @@ func TestFinalReturn(t *testing.T) {
 	}
 }
 
-// TestDocs: what the documents run by go run ./internal/bench is a comparison, with flags that it has.
+// TestDocs: what the documents run by go run ./internal/speed is a comparison, with flags that it has.
 func TestDocs(t *testing.T) {
 	documents, err := filepath.Glob("../../docs/*.md")
 	if err != nil {
@@ -249,7 +249,7 @@ func TestDocs(t *testing.T) {
 	}
 	found := 0
 	// between backquotes, or a line of a block with those that it continues on
-	command := regexp.MustCompile("`go run ./internal/bench ([^`]+)`|(?m)^go run ./internal/bench ((?:.*\\\\\n)*.*)$")
+	command := regexp.MustCompile("`go run ./internal/speed ([^`]+)`|(?m)^go run ./internal/speed ((?:.*\\\\\n)*.*)$")
 	for _, path := range documents {
 		text, err := os.ReadFile(path)
 		if err != nil {

@@ -1,6 +1,6 @@
 """TRL's DPOTrainer on real preference pairs, timed as a user meets it: tokenisation, reference pass and training.
 
-  python internal/bench/peer_trl.py --model DIR --data ../shared/data/hh-rlhf/harmless-base-test.jsonl.gz --pairs 256
+  python internal/speed/peer_trl.py --model DIR --data ../shared/data/hh-rlhf/harmless-base-test.jsonl.gz --pairs 256
 
 DIR is a model folder. One epoch over the first --pairs rows in file order, batch 8, with precomputed reference
 log-probs, without gradient checkpointing (TRL's default would recompute every layer). --dtype bfloat16 is TRL's
