@@ -134,7 +134,7 @@ type selfCheck struct {
 const fruitlessSteps = 5
 
 // checkAnswers counts steps without one readable answer, and stops the run where they do not end.
-func (rs *Rollouts) checkAnswers(r *rolled) error {
+func (rs *Rollouts) checkAnswers(r *rolloutBatch) error {
 	for _, a := range r.drawn {
 		for _, x := range a.answers {
 			if x.Score.Fault == "" {
@@ -154,7 +154,7 @@ func (rs *Rollouts) checkAnswers(r *rolled) error {
 }
 
 // advice for a model that never keeps the format.
-func (rs *Rollouts) advice(r *rolled) string {
+func (rs *Rollouts) advice(r *rolloutBatch) string {
 	cut, n := 0, 0
 	for _, a := range r.drawn {
 		for _, c := range a.answers {

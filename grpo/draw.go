@@ -21,8 +21,8 @@ func (rs *Rollouts) Draw(ctx context.Context, step int) (*Drawn, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Drawn{Groups: r.groups(rs.Options.MaskTruncated)}
-	for _, a := range r.places {
+	d := &Drawn{Groups: r.training(rs.Options.MaskTruncated)}
+	for _, a := range r.groups {
 		d.Rewards = append(d.Rewards, a.rewards()...)
 		for _, c := range a.answers {
 			d.Tokens += len(c.Tokens)

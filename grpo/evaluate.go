@@ -46,7 +46,7 @@ func (rs *Rollouts) Validate(ctx context.Context) (map[string]float64, []ask.Ans
 			continue
 		}
 		observe(m, a.Score.Value, a.Score.Parts)
-		if !rs.Formless {
+		if !rs.NoFormat {
 			m.Add("format", one(a.Score.Fault == ""), 1)
 		}
 		m.Add("completions/mean_length", float64(a.DrawnTokens()), 1)

@@ -308,7 +308,7 @@ func TestDynamicSampling(t *testing.T) {
 	}
 	// The first round takes tasks 0 to 3, of which 1 and 3 fall; the second 4 and 5, of which 4 falls; the third 6.
 	var places []string
-	for _, a := range r.places {
+	for _, a := range r.groups {
 		places = append(places, a.Source)
 	}
 	if want := []string{"items:1", "items:7", "items:3", "items:6"}; !reflect.DeepEqual(places, want) ||
@@ -360,10 +360,10 @@ func TestMaskTruncated(t *testing.T) {
 	for _, reason := range []string{rollout.EOS, rollout.Length, rollout.StopString} {
 		a.answers = append(a.answers, ask.Answer{Completion: rollout.Completion{Reason: reason}})
 	}
-	if g := a.train(true); !reflect.DeepEqual(g.Masked, []bool{false, true, false}) {
+	if g := a.training(true); !reflect.DeepEqual(g.Masked, []bool{false, true, false}) {
 		t.Errorf("masked %v", g.Masked)
 	}
-	if g := a.train(false); g.Masked != nil {
+	if g := a.training(false); g.Masked != nil {
 		t.Errorf("masked %v: want none", g.Masked)
 	}
 }

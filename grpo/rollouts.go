@@ -24,9 +24,9 @@ type group struct {
 	degenerate bool // all rewards are equal
 }
 
-// rolled is the rollout batch of a step.
-type rolled struct {
-	places         []*group // [prompts] what is learnt from
+// rolloutBatch is the rollout batch of a step.
+type rolloutBatch struct {
+	groups         []*group // [prompts] what is learnt from
 	drawn          []*group // all that was sampled: with dynamic sampling, more
 	used           int      // tasks
 	missing        int      // completions that the sampler could not give
@@ -36,8 +36,8 @@ type rolled struct {
 
 // roll samples and scores the groups of a step. With dynamic sampling, groups of equal rewards make room for the
 // tasks that follow, as often as the option says; what is equal then stays.
-func (rs *Rollouts) roll(ctx context.Context) (*rolled, error) {
-	r := &rolled{places: make([]*group, rs.Options.Prompts)}
+func (rs *Rollouts) roll(ctx context.Context) (*rolloutBatch, error) {
+	r := &rolloutBatch{groups: make([]*group, rs.Options.Prompts)}
 	open := train.Order(rs.Options.Prompts, 0, 0, false) // places to fill
 	for round := 0; round <= rs.Options.DynamicSampling && len(open) > 0; round++ {
 		fresh, err := rs.draw(ctx, r, len(open))
@@ -45,11 +45,11 @@ func (rs *Rollouts) roll(ctx context.Context) (*rolled, error) {
 			return nil, err
 		}
 		for i, place := range open {
-			r.places[place] = fresh[i]
+			r.groups[place] = fresh[i]
 		}
-		open = slices.DeleteFunc(open, func(place int) bool { return !r.places[place].degenerate })
+		open = slices.DeleteFunc(open, func(place int) bool { return !r.groups[place].degenerate })
 	}
-	rs.weigh(r.places)
+	rs.weigh(r.groups)
 	return r, nil
 }
 
@@ -75,7 +75,7 @@ func (rs *Rollouts) weigh(groups []*group) {
 }
 
 // draw samples and scores groups of the next n tasks.
-func (rs *Rollouts) draw(ctx context.Context, r *rolled, n int) ([]*group, error) {
+func (rs *Rollouts) draw(ctx context.Context, r *rolloutBatch, n int) ([]*group, error) {
 	started := time.Now()
 	fresh := rs.tasks(r.used, n)
 	questions := make([]ask.Question, n)
@@ -93,7 +93,7 @@ func (rs *Rollouts) draw(ctx context.Context, r *rolled, n int) ([]*group, error
 }
 
 // take gives groups their answers, and scores them.
-func (rs *Rollouts) take(ctx context.Context, r *rolled, groups []*group, answers [][]ask.Answer) error {
+func (rs *Rollouts) take(ctx context.Context, r *rolloutBatch, groups []*group, answers [][]ask.Answer) error {
 	started, drawn := time.Now(), 0
 	var all []ask.Answer
 	for i, a := range groups {
@@ -205,18 +205,18 @@ func (a *group) rewards() []float64 {
 	return rewards
 }
 
-// groups are what the places hold, for the trainer.
-func (r *rolled) groups(maskTruncated bool) []Group {
+// training are the groups for the trainer.
+func (r *rolloutBatch) training(maskTruncated bool) []Group {
 	var groups []Group
-	for _, a := range r.places {
+	for _, a := range r.groups {
 		if len(a.answers) > 0 {
-			groups = append(groups, a.train(maskTruncated))
+			groups = append(groups, a.training(maskTruncated))
 		}
 	}
 	return groups
 }
 
-func (a *group) train(maskTruncated bool) Group {
+func (a *group) training(maskTruncated bool) Group {
 	g := Group{Group: batch.Group{Prompt: a.Tokens}, Advantages: a.advantages}
 	for _, c := range a.answers {
 		g.Answers, g.Trained = append(g.Answers, c.Tokens), append(g.Trained, c.Drawn)
@@ -232,7 +232,7 @@ func (a *group) train(maskTruncated bool) Group {
 }
 
 // tokens of all sequences, prompts and completions.
-func (r *rolled) tokens() float64 {
+func (r *rolloutBatch) tokens() float64 {
 	n := 0
 	for _, a := range r.drawn {
 		for _, c := range a.answers {
@@ -243,12 +243,12 @@ func (r *rolled) tokens() float64 {
 }
 
 // observe adds what was sampled to the metrics, groups that dynamic sampling dropped included.
-func (r *rolled) observe(m *train.Metrics, formless bool) {
+func (r *rolloutBatch) observe(m *train.Metrics, noFormat bool) {
 	for _, a := range r.drawn {
 		for _, x := range a.answers {
 			s := x.Score
 			observe(m, s.Value, s.Parts)
-			if !formless {
+			if !noFormat {
 				m.Add("rewards/format/mean", one(s.Fault == ""), 1)
 			}
 		}
@@ -269,7 +269,7 @@ func (r *rolled) observe(m *train.Metrics, formless bool) {
 }
 
 // lengths adds what the completions' lengths are, and returns their sum in tokens.
-func (r *rolled) lengths(m *train.Metrics) (tokens float64) {
+func (r *rolloutBatch) lengths(m *train.Metrics) (tokens float64) {
 	least, most := math.Inf(1), 0.0
 	for _, a := range r.drawn {
 		for _, c := range a.answers {

@@ -36,7 +36,7 @@ type Rollouts struct {
 	Tasks     []ask.Question   // with Tokens; how they are answered is for Sampling to say
 	Judge     ask.Judge        // of the reward; its error ends the run, which can be continued
 	Weights   []float64        // of a judge of several rewards, each reward's
-	Formless  bool             // the judge knows no format: how many answers keep it is not logged
+	NoFormat  bool             // the judge knows no format: how many answers keep it is not logged
 	Sampler   rollout.Sampler  // of the learner's weights
 	Sampling  rollout.Sampling // of rollouts; the objective has temperature 1
 	Longest   int              // most tokens of a completion; 0: as many as the sampling has
@@ -100,13 +100,13 @@ func (rs *Rollouts) Next(ctx context.Context, m *train.Metrics) (*train.Step, er
 	if err != nil {
 		return nil, err
 	}
-	r.observe(m, rs.Formless)
+	r.observe(m, rs.NoFormat)
 	if err := rs.checkAnswers(r); err != nil {
 		return nil, err
 	}
 	s := &train.Step{Examples: r.used, Tokens: r.tokens(), Learning: time.Now(),
 		Done: func(m *train.Metrics) { rs.diagnose(m.Means("")) }}
-	groups := r.groups(rs.Options.MaskTruncated)
+	groups := r.training(rs.Options.MaskTruncated)
 	if err := rs.measure(groups); err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func (o *CI) Explain() string {
 		fmt.Sprintf("  R = %v·(required keywords in the answer)/(all required) - %v·(restricted ones in it)/(all "+
 			"restricted), -1 on a broken format\n", r.RequiredWeight, r.RestrictedWeight) + o.Agent.describe() +
 		o.settings().Objective() + o.Base.Describe() +
-		fmt.Sprintf("data: %s, %s\n", from, o.Data.Describe()) + o.settings().Course() +
+		fmt.Sprintf("data: %s, %s\n", from, o.Data.Describe()) + o.settings().DescribeTraining() +
 		recipe.ListDeviations(o.Deviations(), "released", "release (configs/ci-rl.yaml) or not as in the paper "+
 			"(configs/ci-rl-paper.yaml)") + differences
 }

@@ -70,8 +70,8 @@ func (s Settings) kl() string {
 		"before training\n", form, s.GRPO.KL, of)
 }
 
-// Course are the lines of an explanation about rollouts and training.
-func (s Settings) Course() string {
+// DescribeTraining gives the lines of an explanation about rollouts and training.
+func (s Settings) DescribeTraining() string {
 	g, validation := s.GRPO, "at both ends"
 	if n := s.Validation.Every; n > 0 {
 		validation = "every " + recipe.Count(n, "step")
