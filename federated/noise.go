@@ -10,9 +10,9 @@ import (
 // agent shortens its vector to a norm and adds its share of Gaussian noise, so that the sum has the wanted noise and no
 // single party knows it.
 type Privacy struct {
-	Clip  float64 `yaml:"clip" want:">=0" zero:"off"`  // norm that each agent shortens each vector to
-	Noise float64 `yaml:"noise" want:">=0" zero:"off"` // standard deviation of the noise of a sum, in units of Clip
-	Delta float64 `yaml:"delta" want:">0 <1"`          // of (ε, δ)
+	Clip  float64 `yaml:"clip" want:">=0" zero:"off" help:"each agent shortens its vectors to this norm; 0: off"`
+	Noise float64 `yaml:"noise" want:">=0" zero:"off" help:"deviation of the sum's Gaussian noise, in units of privacy.clip; 0: none"`
+	Delta float64 `yaml:"delta" want:">0 <1" default:"1e-5" help:"δ of (ε, δ), for which ε is computed"`
 }
 
 // Protect shortens v to the norm Clip and adds this agent's share of the noise, a standard deviation of

@@ -682,19 +682,19 @@ func resolve(name string, text []byte) ([]byte, any, error) {
 		return parsed(federated.Spec, name, text)
 	case rl.Command:
 		return parsed(rl.Spec, name, text)
-	case privacylens.Benchmark.Name:
+	case privacylens.Benchmark.Command:
 		return parsed(privacylens.Benchmark.Spec, name, text)
-	case alpaca.Benchmark.Name:
+	case alpaca.Benchmark.Command:
 		return parsed(alpaca.Benchmark.Spec, name, text)
-	case arena.Benchmark.Name:
+	case arena.Benchmark.Command:
 		return parsed(arena.Benchmark.Spec, name, text)
 	case synth.Command:
 		return parsed(synth.Spec, name, text)
-	case mtbench.Benchmark.Name:
+	case mtbench.Benchmark.Command:
 		return parsed(mtbench.Benchmark.Spec, name, text)
-	case confaide.Benchmark.Name:
+	case confaide.Benchmark.Command:
 		return parsed(confaide.Benchmark.Spec, name, text)
-	case gate.Benchmark.Name:
+	case gate.Benchmark.Command:
 		return parsed(gate.Benchmark.Spec, name, text)
 	}
 	c, err := parseMappo(name, text, nil)

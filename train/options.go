@@ -51,7 +51,7 @@ func (o *Options) Resolve(g *config.Given) {
 	if g.Text("epochs") == "0" {
 		g.Refuse("epochs", 0, "want a whole number, 1 or more")
 	}
-	if g.Positive("epochs") && g.Positive("max_steps") {
+	if g.Has("epochs") && o.Epochs > 0 && g.Has("max_steps") && o.MaxSteps > 0 {
 		switch e, s := g.FromCommandLine("epochs"), g.FromCommandLine("max_steps"); {
 		case e == s:
 			g.Refuse("max_steps", o.MaxSteps, "train.epochs %d also says how long the run is; give one of the two", o.Epochs)

@@ -45,9 +45,9 @@ environment (OPENAI_API_KEY, or what --api-key-env and --judge-api-key-env name)
 
 // newBenchmark makes the command of a benchmark.
 func newBenchmark[O any, R fmt.Stringer](s streams, b *bench.Benchmark[O, R]) *cobra.Command {
-	f := &configFlags{command: b.Name, known: b.Flags(), kind: b.TypeOf}
+	f := &configFlags{command: b.Command, known: b.Flags(), kind: b.TypeOf}
 	cmd := &cobra.Command{
-		Use: strings.TrimPrefix(b.Name, "eval "), Short: b.Short, Long: b.Long + stagesHelp, Example: b.Example,
+		Use: strings.TrimPrefix(b.Command, "eval "), Short: b.Short, Long: b.Long + stagesHelp, Example: b.Example,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBenchmark(cmd.Context(), s, b, f, cmd) },
 	}
@@ -79,7 +79,7 @@ func runBenchmark[O any, R fmt.Stringer](ctx context.Context, s streams, b *benc
 	case err != nil:
 		return err
 	case !at.Reported:
-		_, err = fmt.Fprintf(s.out, "%s: stage %s of %d cases is done; then: posttrain %s --out %s\n", at.Dir, at.Stage, at.Cases, b.Name, shellWord(at.Dir))
+		_, err = fmt.Fprintf(s.out, "%s: stage %s of %d cases is done; then: posttrain %s --out %s\n", at.Dir, at.Stage, at.Cases, b.Command, shellWord(at.Dir))
 		return err
 	}
 	fmt.Fprint(s.out, result)

@@ -37,7 +37,7 @@ const topLogprobs = 5
 
 // Benchmark is posttrain eval alpaca.
 var Benchmark = bench.New(bench.Benchmark[Options, *Result]{
-	Name:  "eval alpaca",
+	Spec:  &config.Spec[Options]{Command: "eval alpaca"},
 	Short: "AlpacaEval 2: win rate against a baseline's outputs, standard error, length-controlled win rate",
 	Long: `Let a model answer the instructions of AlpacaEval 2, and a judge compare each output with the baseline's. The
 report has win rates, summary.json and cases.jsonl. Judgements of other models (--others) with their published

@@ -7,6 +7,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout/metered"
 )
@@ -25,7 +26,7 @@ type Options struct {
 
 // Benchmark is posttrain eval arena-hard.
 var Benchmark = bench.New(bench.Benchmark[Options, *Result]{
-	Name:  "eval arena-hard",
+	Spec:  &config.Spec[Options]{Command: "eval arena-hard"},
 	Short: "Measure with Arena-Hard v0.1: the score against a baseline, with its interval",
 	Long: `Measure a model with Arena-Hard v0.1: it answers questions, and a judge compares each answer with the baseline's,
 in both orders. Verdicts, of which A>>B counts as three wins, give the probability of a win against the

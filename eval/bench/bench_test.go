@@ -40,7 +40,7 @@ func asked(judged bool, f *Found, more ...Item) *Benchmark[exampleOptions, found
 		}
 		bench.Read = func(_ Question, r metered.Reply, v *Verdict) { v.Parsed, v.Said = r.Text == "Yes", r.Text }
 	}
-	return New(Benchmark[exampleOptions, found]{Name: "eval example",
+	return New(Benchmark[exampleOptions, found]{Spec: &config.Spec[exampleOptions]{Command: "eval example"},
 		Open: func(*exampleOptions, run.Reporter) (*Bench, error) { return bench, nil }})
 }
 

@@ -12,21 +12,19 @@ import (
 // Benchmark is a command that measures with a benchmark. O are its options, which embed [Options] or [Judged]; R is what
 // it finds, a pointer: the form of summary.json, whose String is printed.
 type Benchmark[O any, R fmt.Stringer] struct {
-	*config.Spec[O] // which New makes
+	*config.Spec[O]
 
-	Name, Short, Long, Example string
+	Short, Long, Example string
 
-	Without    []string                                                     // keys that the benchmark does not have
-	Switches   []config.Flag                                                // besides the flags of the tags
-	QuickStart func(overrides []config.Override) (name string, text []byte) // may be nil
+	Switches []config.Flag // besides the flags of the tags
 
 	// Open reads everything that can be wrong, and says what is asked, read and counted.
 	Open func(o *O, r run.Reporter) (*Bench, error)
 }
 
-// New completes a benchmark, and makes its command known to the configuration.
+// New makes the command of a benchmark known to the configuration.
 func New[O any, R fmt.Stringer](b Benchmark[O, R]) *Benchmark[O, R] {
-	b.Spec = config.Register(&config.Spec[O]{Command: b.Name, QuickStart: b.QuickStart, Without: b.Without})
+	config.Register(b.Spec)
 	return &b
 }
 
@@ -59,7 +57,7 @@ func (b *Benchmark[O, R]) Run(ctx context.Context, o O, r run.Reporter) (result 
 	if err != nil {
 		return result, &Evaluation{}, err
 	}
-	e := &benching{Bench: *bench, command: b.Name, o: *options, reporter: r, continuing: Continues(options.Dir),
+	e := &benching{Bench: *bench, command: b.Command, o: *options, reporter: r, continuing: Continues(options.Dir),
 		none:       !shared.NeedsModel() && options.Agent.Way() == "",
 		Evaluation: Evaluation{Dir: options.Dir, Cases: len(bench.Items)}}
 	whole := o

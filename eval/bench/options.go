@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"cmp"
 	"fmt"
 	"path/filepath"
 	"reflect"
@@ -142,17 +141,19 @@ var ways = []struct{ way, key, uses string }{
 
 // idle are the keys without effect where answers come about in a way; "": none.
 func idle(way string) (keys []string) {
-	var used []string
+	used := map[string][]string{}
 	for _, w := range ways {
-		if w.way == way {
-			used = strings.Fields(w.uses)
-		}
+		used[w.way] = strings.Fields(w.uses)
+		keys = append(keys, used[w.way]...)
 	}
+	return slices.DeleteFunc(keys, func(key string) bool { return way == "" || slices.Contains(used[way], key) })
+}
+
+// named are the keys that are given of those that choose a way.
+func named(g *config.Given) (keys []string) {
 	for _, w := range ways {
-		for _, key := range strings.Fields(w.uses) {
-			if way != "" && !slices.Contains(used, key) {
-				keys = append(keys, key)
-			}
+		if g.Text(w.key) != "" {
+			keys = append(keys, w.key)
 		}
 	}
 	return keys
@@ -175,33 +176,21 @@ func (a *Agent) Defaults(g *config.Given) {
 
 // Idle are the keys that are not about the way in which answers come about; none where two ways are given.
 func (a *Agent) Idle(g *config.Given) config.Idle {
-	with, all := "", config.Idle{}
-	for _, w := range ways {
-		switch {
-		case g.Text(w.key) == "":
-		case with != "":
-			return nil
-		default:
-			with = g.Key(w.key) + "; remove it"
-		}
+	all := config.Idle{}
+	switch keys := named(g); len(keys) {
+	case 0:
+		all.Add("it has no effect with a model in this process; add agent.base_url, or remove it", idle(a.Way())...)
+	case 1:
+		all.Add("it has no effect with "+g.Key(keys[0])+"; remove it", idle(a.Way())...)
 	}
-	all.Add("it has no effect with "+cmp.Or(with, "a model in this process; add agent.base_url, or remove it"),
-		idle(a.Way())...)
 	return all
 }
 
 // Validate wants one model at most, and of a server its name and no beginning of an answer that it cannot continue.
 func (a *Agent) Validate(g *config.Given) {
-	named := ""
-	for _, w := range ways {
-		switch {
-		case g.Text(w.key) == "":
-		case named != "":
-			g.Refuse(w.key, g.Show(w.key), "%s names an agent already; remove one of the two", named)
-			return
-		default:
-			named = g.Key(w.key)
-		}
+	if keys := named(g); len(keys) > 1 {
+		g.Refuse(keys[1], g.Show(keys[1]), "%s names an agent already; remove one of the two", g.Key(keys[0]))
+		return
 	}
 	switch way := a.Way(); {
 	case way == Remote && a.APIModel == "" && !g.Bad("base_url"):

@@ -56,7 +56,7 @@ const (
 
 // Benchmark is posttrain eval ci.
 var Benchmark = bench.New(bench.Benchmark[Options, *Result]{
-	Name:  "eval ci",
+	Spec:  &config.Spec[Options]{Command: "eval ci", Without: []string{"first", "agent.prefill"}},
 	Short: "Measure contextual integrity: what a model shares that it should not, and what it should",
 	Long: `Let a model answer contextual-integrity scenarios and count what it shares: integrity (nothing restricted),
 utility (everything required) and complete (both), each with its 95 % interval, by domain and by transmission
@@ -70,7 +70,6 @@ integrity, because it shares nothing that can be read, and not for utility.`,
   posttrain eval ci --model DIR --config runs/ci-rl-20260102-150405/config.yaml
   posttrain eval ci --model DIR --data dataset.json --items released --cot --published
   posttrain eval ci --base-url http://localhost:8000/v1 --api-model NAME --data dataset.json --cot`,
-	Without: []string{"first", "agent.prefill"},
 	Switches: []config.Flag{{Name: "cot", Key: "prompt", Value: ci.PromptCoT, Help: "ask for CI-CoT reasoning: --prompt cot"},
 		{Name: "prefill", Key: "prefill", Help: "begin every answer with <think>, as ci-rl does (default: unless compact or " +
 			"plain; of a server only with --continue)"}},

@@ -49,7 +49,7 @@ func (o *Options) Validate(g *config.Given) {
 
 // Benchmark is posttrain eval confaide.
 var Benchmark = bench.New(bench.Benchmark[Options, *Result]{
-	Name:  "eval confaide",
+	Spec:  &config.Spec[Options]{Command: "eval confaide"},
 	Short: "Measure with ConfAIde: does a model know, and keep, what is private",
 	Long: `Measure a model with ConfAIde, in tiers: 1 how sensitive information is and 2a, 2b which flows of it people
 expect (correlation with people's ratings), 3 secrets in stories (who learns them, who knows them), 4 summaries and

@@ -6,6 +6,7 @@ import (
 
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 )
 
@@ -20,7 +21,7 @@ type Options struct {
 
 // Benchmark is posttrain eval gate.
 var Benchmark = bench.New(bench.Benchmark[Options, *Result]{
-	Name:  "eval gate",
+	Spec:  &config.Spec[Options]{Command: "eval gate"},
 	Short: "Fail a build when a model leaks what the norms of a policy forbid",
 	Long: `Test a model with a policy: norms that say which attributes may flow from a sender to a recipient and which
 must not, with limits of leakage and a floor of utility. Each norm is expanded to --scenarios scenarios with synthetic

@@ -7,6 +7,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout/metered"
 )
@@ -26,7 +27,7 @@ type Options struct {
 
 // Benchmark is posttrain eval mt-bench.
 var Benchmark = bench.New(bench.Benchmark[Options, *Result]{
-	Name:  "eval mt-bench",
+	Spec:  &config.Spec[Options]{Command: "eval mt-bench", Without: []string{"agent.temperature"}},
 	Short: "Measure with MT-Bench: scores of answers in two turns, by turn and category",
 	Long: `Measure a model with MT-Bench: it answers questions of two turns, the second of which sees its own first answer,
 and a judge gives each answer a score from 1 to 10. A reply without a score does not count. Intervals of 95 % are
@@ -35,7 +36,7 @@ bootstraps over questions. Answers are drawn at the temperature that the benchma
 		`--judge-model gpt-4 --out runs/mt
   posttrain eval mt-bench --questions question.jsonl --references reference_gpt-4.jsonl --answers gpt-4.jsonl ` +
 		`--prompts judge_prompts.jsonl --judge-base-url http://localhost:9000/v1 --judge-model NAME`,
-	Without: []string{"agent.temperature"}, Open: open,
+	Open: open,
 })
 
 // rating is a run.

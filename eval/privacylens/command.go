@@ -73,7 +73,7 @@ func (o *Options) kind() string {
 
 // Benchmark is posttrain eval privacylens.
 var Benchmark = bench.New(bench.Benchmark[Options, *Summary]{
-	Name:  "eval privacylens",
+	Spec:  &config.Spec[Options]{Command: "eval privacylens", QuickStart: quickStart},
 	Short: "Measure with PrivacyLens what an agent leaks: leakage rate, adjusted leakage rate, helpfulness",
 	Long: `Measure with PrivacyLens what an agent gives away in its last action that the recipient must not learn, and how
 helpful that action is. The model under test writes its actions, or they are recorded (--answers); a server's model
@@ -88,7 +88,7 @@ privacy, every question in both orders of its choices. Without flags an embedded
   posttrain eval privacylens --data PrivacyLens/data --model DIR --prompt ci-rl --judge-model gpt-4o-2024-11-20
   posttrain eval privacylens --data privacylens/ --answers actions.csv --judgments verdicts.json
   posttrain eval privacylens --data privacylens/ --form probe --model DIR --out runs/probes`,
-	QuickStart: quickStart, Open: open,
+	Open: open,
 })
 
 // quickStart is the embedded example, as long as the command line names no other agent, cases, form or stage.

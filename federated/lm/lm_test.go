@@ -145,8 +145,7 @@ func TestOneAgentAndAdamWAreTraining(t *testing.T) {
 			t.Fatalf("%d of %d steps have equal rewards: want some", n, len(want))
 		}
 		for _, method := range []string{protocol.FedPG, protocol.AFedPG} {
-			p, o := policy(t, e), protocol.Defaults(method)
-			o.UseAdamW()
+			p, o := policy(t, e), protocol.Defaults(method, "rule=adamw")
 			o.Agents, o.Clip, o.Tensors, o.LR = 1, 0, p.identity.Tensors, new(1e-2)
 			o.AdamW.Warmup, o.AdamW.WeightDecay, o.AdamW.MaxNorm = new(2), new(0.1), new(0.05)
 			for step, got := range follow(t, o, New(p, a, 0, seed), len(want)) {

@@ -13,9 +13,9 @@ import (
 	"github.com/posttrain/posttrain/federated/protocol"
 )
 
-// options of a method on the quadratic workload.
-func options(method string) protocol.Options {
-	o := protocol.Defaults(method)
+// options of a method on the quadratic workload, with other defaults.
+func options(method string, changes ...string) protocol.Options {
+	o := protocol.Defaults(method, changes...)
 	if method == protocol.FedNPGADMM { // with all that its options add
 		o.Damping, o.LineSearch, o.Clip = new(0.1), new("on"), 3
 	}
@@ -142,8 +142,8 @@ func TestRestoredServerGoesOn(t *testing.T) {
 			func(*protocol.Options) {},
 			func(o *protocol.Options) { o.Wire = "float64" },
 			func(o *protocol.Options) {
-				if o.UseAdamW(); o.Rule != nil {
-					o.LR, o.AdamW.Warmup = new(0.05), new(2)
+				if o.Rule != nil {
+					*o = options(o.Method, "rule=adamw", "lr=0.05", "adamw.warmup_steps=2")
 					o.Tensors = []protocol.Tensor{{Shape: []int{2}, NoDecay: true}, {Shape: []int{3, 1}}}
 				}
 			},
@@ -252,8 +252,7 @@ func TestParametersThatOverflow(t *testing.T) {
 
 // Rule adamw is the textbook's: two updates by hand in float64, after a warm-up of one, with decay on one tensor alone.
 func TestAdamWByHand(t *testing.T) {
-	o := protocol.Defaults(protocol.AFedPG)
-	o.UseAdamW()
+	o := protocol.Defaults(protocol.AFedPG, "rule=adamw")
 	o.Agents, o.Clip, o.LR = 1, 0, new(0.1)
 	o.AdamW.Warmup, o.AdamW.WeightDecay, o.AdamW.MaxNorm = new(1), new(0.5), new(2.5)
 	o.Tensors = []protocol.Tensor{{Shape: []int{1}, NoDecay: true}, {Shape: []int{1}}}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/internal/adamw"
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
@@ -45,23 +46,23 @@ func Asynchronous(method string) bool { return slices.Contains(groups["async"], 
 // Options choose the method. An option that only some methods use is a pointer with their names in its tag "of": nil
 // means "not given", and giving one to a method that does not use it is a fault. Start from Defaults.
 type Options struct {
-	Method string `yaml:"method" flag:"method" help:"fednpg-admm, fednpg, afedpg, fedpg, vanilla, a3c, fedppo or fedavg"`
-	Agents int    `yaml:"agents" want:">=1 <=4096" flag:"agents" help:"number of agents"`
-	Wire   string `yaml:"wire" want:"float32|float64" flag:"wire" help:"type of the numbers that travel: float32 or float64"`
+	Method string `yaml:"method" want:"fednpg-admm|fednpg|afedpg|fedpg|vanilla|a3c|fedppo|fedavg" default:"afedpg" flag:"method" help:"the method:"`
+	Agents int    `yaml:"agents" want:">=1 <=4096" default:"4" flag:"agents" help:"number of agents"`
+	Wire   string `yaml:"wire" want:"float32|float64" default:"float32" flag:"wire" help:"type of the numbers that travel:"`
 
 	// The run ends at the first of these limits.
-	Rounds  *int `yaml:"rounds,omitempty" want:">=0" zero:"no limit" of:"sync" flag:"rounds" help:"end after this many rounds, of synchronous methods (50); 0: no limit"`
-	Updates *int `yaml:"updates,omitempty" want:">=0" zero:"no limit" of:"async" flag:"updates" help:"end after this many updates, of asynchronous methods; 0: no limit"`
+	Rounds  *int `yaml:"rounds,omitempty" want:">=0" zero:"no limit" of:"sync" default:"50" flag:"rounds" help:"end after this many rounds, of synchronous methods (50); 0: no limit"`
+	Updates *int `yaml:"updates,omitempty" want:">=0" zero:"no limit" of:"async" default:"200" flag:"updates" help:"end after this many updates, of asynchronous methods; 0: no limit"`
 	Samples int  `yaml:"samples" want:">=0" zero:"no limit" flag:"samples" help:"end after this many samples of all agents; 0: no limit"`
 
 	// The step of afedpg, fedpg, vanilla, and a3c's rate.
-	LR       *float64 `yaml:"lr,omitempty" want:">0" of:"momentum a3c" flag:"lr" help:"learning rate of the server's step"`
-	Rate     *string  `yaml:"rate,omitempty" want:"adam|published" of:"momentum" paper:"published"` // η = lr·sqrt(d), or η = lr
-	Schedule *string  `yaml:"schedule,omitempty" want:"constant|global|fosp" of:"momentum" paper:"constant"`
-	Alpha    *float64 `yaml:"alpha,omitempty" want:">0 <=1" of:"momentum" paper:"0.001"` // of schedule constant
+	LR       *float64 `yaml:"lr,omitempty" want:">0" of:"momentum a3c" default:"1e-3" flag:"lr" help:"learning rate of the server's step"`
+	Rate     *string  `yaml:"rate,omitempty" want:"adam|published" of:"momentum" default:"adam" paper:"published" help:"adam: the step's numbers have the root mean square lr, as an Adam step has; published: the step has the length lr"`
+	Schedule *string  `yaml:"schedule,omitempty" want:"constant|global|fosp" of:"momentum" default:"constant" paper:"constant" help:"constant; global or fosp: the falling α and η of the paper's two theorems"`
+	Alpha    *float64 `yaml:"alpha,omitempty" want:">0 <=1" of:"momentum" default:"0.2" paper:"0.001" help:"schedule constant: weight of a new gradient in the direction; the lookahead is (1-α)/α steps"`
 
 	// The rule of afedpg, fedpg and vanilla: with adamw, rate, schedule and alpha have no effect.
-	Rule  *string  `yaml:"rule,omitempty" want:"normalized|adamw" of:"momentum" paper:"normalized"`
+	Rule  *string  `yaml:"rule,omitempty" want:"normalized|adamw" of:"momentum" default:"normalized" paper:"normalized" help:"normalized: AFedPG's step; adamw: the trainer's AdamW at the server, which language models have by default"`
 	AdamW Adaptive `yaml:"adamw"`
 
 	Tensors []Tensor `yaml:"-"` // the parameters in their order in θ, which rule adamw reads; nil: one tensor
@@ -69,59 +70,50 @@ type Options struct {
 	ValidateEvery int `yaml:"-"` // an agent's batches from one validation to the next; 0: no validation
 
 	// The step of fednpg-admm and fednpg.
-	Rho        *float64 `yaml:"rho,omitempty" want:">0" of:"fednpg-admm"`                   // ADMM's penalty
-	Damping    *float64 `yaml:"damping,omitempty" want:">=0" of:"trust" paper:"0"`          // added to the Fisher matrix
-	Delta      *float64 `yaml:"delta,omitempty" want:">0" of:"trust" paper:"0.01"`          // KL radius
-	Eta        *float64 `yaml:"eta,omitempty" want:">0" of:"trust"`                         // factor of the step
-	Step       *string  `yaml:"step,omitempty" want:"trust|fixed" of:"trust" paper:"trust"` // η·sqrt(2δ/(gᵀy))·y, or η·y
-	LineSearch *string  `yaml:"line_search,omitempty" want:"on|off" of:"trust" paper:"off"`
-	Inner      *int     `yaml:"inner,omitempty" want:">=1" of:"fednpg-admm" paper:"1"` // steps of ADMM in a round
-	Absent     *string  `yaml:"absent,omitempty" want:"hold|drop" of:"fednpg-admm" paper:"drop"`
-	Forget     *int     `yaml:"forget,omitempty" want:">=1" of:"fednpg-admm"` // rounds that hold remembers an agent
+	Rho        *float64 `yaml:"rho,omitempty" want:">0" of:"fednpg-admm" default:"0.1" help:"ADMM's penalty, which damps each agent's solve too"`
+	Damping    *float64 `yaml:"damping,omitempty" want:">=0" of:"trust" default:"0.1" paper:"0" help:"added to each agent's Fisher matrix (fednpg: 0.1; fednpg-admm: 0, as in Algorithm 1)"`
+	Delta      *float64 `yaml:"delta,omitempty" want:">0" of:"trust" default:"0.01" paper:"0.01" help:"KL radius of the trust region"`
+	Eta        *float64 `yaml:"eta,omitempty" want:">0" of:"trust" default:"1" help:"factor of the step"`
+	Step       *string  `yaml:"step,omitempty" want:"trust|fixed" of:"trust" default:"trust" paper:"trust" help:"trust: η·sqrt(2δ/gᵀy)·y; fixed: η·y, the step that the theorem is about"`
+	LineSearch *string  `yaml:"line_search,omitempty" want:"on|off" of:"trust" default:"on" paper:"off" help:"off: as in Algorithm 1; on: all agents evaluate ten steps, and the first within the radius that gains is taken"`
+	Inner      *int     `yaml:"inner,omitempty" want:">=1" of:"fednpg-admm" default:"1" paper:"1" help:"ADMM steps in a round; each more sends two vectors more"`
+	Absent     *string  `yaml:"absent,omitempty" want:"hold|drop" of:"fednpg-admm" default:"hold" paper:"drop" help:"agents that miss a round count with what they sent last (hold), or not at all (drop: the letter of the paper's agent selection)"`
+	Forget     *int     `yaml:"forget,omitempty" want:">=1" of:"fednpg-admm" default:"10" help:"hold forgets an agent that has missed this many rounds"`
 	CG         CG       `yaml:"cg"`
 
 	Theorem federated.Theorem `yaml:"theorem"` // its step is the default of eta with step fixed
 
 	// Rounds of synchronous methods.
-	Weights  *string        `yaml:"weights,omitempty" want:"equal|samples" of:"sync"`
-	Select   *float64       `yaml:"select,omitempty" want:">0 <=1" of:"sync"` // share of the agents in a round
-	Quorum   *float64       `yaml:"quorum,omitempty" want:">0 <=1" of:"sync"` // share of those to close when late
-	Deadline *time.Duration `yaml:"deadline,omitempty" want:">=0" zero:"wait for all" of:"sync" paper:"0s"`
+	Weights  *string        `yaml:"weights,omitempty" want:"equal|samples" of:"sync" default:"equal" help:"of the agents in the mean: equal, or by samples"`
+	Select   *float64       `yaml:"select,omitempty" want:">0 <=1" of:"sync" default:"1" help:"share of the agents that take part in a round, drawn from the seed"`
+	Quorum   *float64       `yaml:"quorum,omitempty" want:">0 <=1" of:"sync" default:"0.5" help:"share of these that closes a round at the deadline"`
+	Deadline *time.Duration `yaml:"deadline,omitempty" want:">=0" zero:"wait for all" of:"sync" default:"0s" paper:"0s" help:"time after which a round closes without the late, virtual in a simulation; 0s: it waits for all"`
 
 	// What the server accepts.
-	MaxDelay *int    `yaml:"max_delay,omitempty" want:">=0" zero:"4 for each agent" of:"async"`
-	Clip     float64 `yaml:"clip" want:">=0" zero:"off" paper:"0"` // longest norm, in medians of the last ones
+	MaxDelay *int    `yaml:"max_delay,omitempty" want:">=0" zero:"4 for each agent" of:"async" default:"0" help:"a gradient of older parameters than this many versions is refused; 0: 4 for each agent"`
+	Clip     float64 `yaml:"clip" want:">=0" zero:"off" default:"3" paper:"0" help:"a longer vector than this, times the median of the last 20, is shortened; 0: off"`
 
 	// Secure sums of methods in rounds: the server sees sums of masked updates alone, see [federated.Sum]. Each vector is
 	// first shortened to the norm Privacy.Clip, and gets its share of Gaussian noise.
-	Secure  bool              `yaml:"secure" paper:"false"`
+	Secure  bool              `yaml:"secure" paper:"false" help:"true: the server sees sums of updates alone, which takes a method in rounds, absent drop and clip 0"`
 	Privacy federated.Privacy `yaml:"privacy"`
 
 	Local Training `yaml:"local"`
 }
 
-// Adaptive are the constants of rule adamw.
+// Adaptive are the constants of rule adamw: the trainer's defaults, and ci-rl's weight decay.
 type Adaptive struct {
-	Warmup      *int     `yaml:"warmup_steps,omitempty" want:">=0" of:"momentum"` // linear rise of lr from 0
-	Beta1       *float64 `yaml:"beta1,omitempty" want:">=0 <1" of:"momentum"`
-	Beta2       *float64 `yaml:"beta2,omitempty" want:">=0 <1" of:"momentum"`
-	Epsilon     *float64 `yaml:"epsilon,omitempty" want:">0" of:"momentum"`
-	WeightDecay *float64 `yaml:"weight_decay,omitempty" want:">=0" of:"momentum"`
-	MaxNorm     *float64 `yaml:"max_grad_norm,omitempty" want:">=0" zero:"off" of:"momentum"`
+	Warmup      *int     `yaml:"warmup_steps,omitempty" want:">=0" of:"momentum" default:"0" help:"linear rise of lr from 0"`
+	Beta1       *float64 `yaml:"beta1,omitempty" want:">=0 <1" of:"momentum" default:"0.9" help:"decay of the first moment"`
+	Beta2       *float64 `yaml:"beta2,omitempty" want:">=0 <1" of:"momentum" default:"0.999" help:"decay of the second moment"`
+	Epsilon     *float64 `yaml:"epsilon,omitempty" want:">0" of:"momentum" default:"1e-8" help:"added to the root of the second moment"`
+	WeightDecay *float64 `yaml:"weight_decay,omitempty" want:">=0" of:"momentum" default:"0.01" help:"decoupled; norms and biases are exempt"`
+	MaxNorm     *float64 `yaml:"max_grad_norm,omitempty" want:">=0" zero:"off" of:"momentum" default:"1" help:"clip the norm of the whole gradient; 0: off"`
 }
 
 func (a Adaptive) rule() adamw.Rule {
 	return adamw.Rule{Beta1: *a.Beta1, Beta2: *a.Beta2, Epsilon: *a.Epsilon, WeightDecay: *a.WeightDecay,
 		MaxNorm: *a.MaxNorm}
-}
-
-// UseAdamW changes the rule, and gives its constants the trainer's defaults and ci-rl's weight decay.
-func (o *Options) UseAdamW() {
-	if o.Rule == nil {
-		return
-	}
-	o.Rule, o.Rate, o.Schedule, o.Alpha = new(AdamW), nil, nil, nil
-	o.AdamW = Adaptive{new(0), new(0.9), new(0.999), new(1e-8), new(0.01), new(1.0)}
 }
 
 // ruledOut reports whether the rule does not use an option that the method has.
@@ -134,44 +126,39 @@ func (o Options) ruledOut(key string) bool {
 
 // CG is conjugate gradient: at the agents of fednpg-admm, by all agents together in fednpg.
 type CG struct {
-	Iters *int     `yaml:"iters,omitempty" want:">=1" of:"trust"`
-	Tol   *float64 `yaml:"tol,omitempty" want:">0" of:"trust"`                    // of the residual over ‖b‖
-	Start *string  `yaml:"start,omitempty" want:"previous|zero" of:"fednpg-admm"` // at the agent's y_i of before
+	Iters *int     `yaml:"iters,omitempty" want:">=1" of:"trust" default:"15" help:"most products with the Fisher matrix"`
+	Tol   *float64 `yaml:"tol,omitempty" want:">0" of:"trust" default:"1e-10" help:"residual over the right side at which it stops"`
+	Start *string  `yaml:"start,omitempty" want:"previous|zero" of:"fednpg-admm" default:"previous" help:"at the agent's previous direction, or at zero"`
 }
 
 // Training is how agents train for themselves.
 type Training struct {
-	Epochs    *int     `yaml:"epochs,omitempty" want:">=1" of:"local"`    // over the samples of a round
-	Minibatch *int     `yaml:"minibatch,omitempty" want:">=1" of:"local"` // samples of a step
-	LR        *float64 `yaml:"lr,omitempty" want:">0" of:"local"`         // of Adam
-	Clip      *float64 `yaml:"clip,omitempty" want:">0" of:"local"`       // of PPO's ratio
-	Entropy   *float64 `yaml:"entropy,omitempty" want:">=0" of:"local"`
+	Epochs    *int     `yaml:"epochs,omitempty" want:">=1" of:"local" default:"10" help:"passes over the samples of a round"`
+	Minibatch *int     `yaml:"minibatch,omitempty" want:">=1" of:"local" default:"64" help:"samples of a step"`
+	LR        *float64 `yaml:"lr,omitempty" want:">0" of:"local" default:"3e-4" help:"learning rate of Adam"`
+	Clip      *float64 `yaml:"clip,omitempty" want:">0" of:"local" default:"0.2" help:"bound of PPO's ratio"`
+	Entropy   *float64 `yaml:"entropy,omitempty" want:">=0" of:"local" default:"0" help:"weight of the policy's entropy"`
+}
+
+// own are the defaults in which a method differs from the tags.
+var own = map[string][]string{
+	// Algorithm 1 to the letter, where nobody is absent: docs/federated.md has what options bring
+	FedNPGADMM: {"damping=0", "line_search=off", "clip=0"},
+	FedPG:      {"lr=2e-3"}, // a step has the gradients of all agents, and there are fewer steps
+	FedAvg:     {"weights=samples"},
 }
 
 // Defaults are a method's options: the papers', and where they leave a choice open, the project's (docs/federated.md
-// lists these). An unknown method gets only what all methods share, and Check names the fault.
-func Defaults(method string) Options {
-	o := Options{
-		Rounds: new(50), Updates: new(200),
-		LR: new(1e-3), Rate: new("adam"), Schedule: new(string(federated.Constant)), Alpha: new(0.2),
-		Rule: new(Normalized),
-		Rho:  new(0.1), Damping: new(0.1), Delta: new(0.01), Eta: new(1.0), Step: new("trust"), LineSearch: new("on"),
-		Inner: new(1), Absent: new("hold"), Forget: new(10),
-		CG:      CG{new(15), new(1e-10), new("previous")},
-		Weights: new("equal"), Select: new(1.0), Quorum: new(0.5), Deadline: new(time.Duration(0)), MaxDelay: new(0),
-		Local: Training{Epochs: new(10), Minibatch: new(64), LR: new(3e-4), Clip: new(0.2), Entropy: new(0.0)},
-	}
-	switch method {
-	case FedPG:
-		o.LR = new(2e-3) // a step has the gradients of all agents, and there are fewer steps
-	case FedAvg:
-		o.Weights = new("samples")
-	}
-	o.Method, o.Agents, o.Wire, o.Clip, o.Privacy.Delta = method, 4, "float32", 3, 1e-5
-	if method == FedNPGADMM { // Algorithm 1 to the letter, where nobody is absent: docs/federated.md has what options bring
-		o.Damping, o.LineSearch, o.Clip = new(0.0), new("off"), 0
-	}
-	clearUnused(reflect.ValueOf(&o).Elem(), method)
+// lists these). changes are other defaults, such as "rule=adamw". An unknown method gets only what all methods share,
+// and Check names the fault.
+func Defaults(method string, changes ...string) Options {
+	o := config.Default[Options](slices.Concat(own[method], changes)...)
+	o.Method = method
+	eachOption(reflect.ValueOf(&o).Elem(), "", func(key string, users []string, p reflect.Value) {
+		if !slices.Contains(users, method) || o.ruledOut(key) {
+			p.SetZero()
+		}
+	})
 	return o
 }
 
@@ -211,19 +198,10 @@ func Foreign(method string) (keys []string) {
 	return keys
 }
 
-func clearUnused(v reflect.Value, method string) {
-	eachOption(v, "", func(_ string, users []string, p reflect.Value) {
-		if !slices.Contains(users, method) {
-			p.SetZero()
-		}
-	})
-}
-
 // Check names every fault of the options. An option that the method does not use is one.
 func (o Options) Check() []fault.Fault {
 	faults := fault.Faults(fault.Check(o))
 	if !slices.Contains(Methods(), o.Method) {
-		faults.Add("method", o.Method, "want %s", fault.Or(Methods()))
 		return faults
 	}
 	eachOption(reflect.ValueOf(o), "", func(key string, users []string, p reflect.Value) {

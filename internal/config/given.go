@@ -58,13 +58,6 @@ func (g *Given) FromCommandLine(key string) bool {
 	return g.values[g.prefix+key].form == formRaw && g.Has(key)
 }
 
-// Positive says that a whole number above 0 is given.
-func (g *Given) Positive(key string) bool {
-	var n int64
-	v, ok := g.values[g.prefix+key]
-	return ok && v.assign(reflect.ValueOf(&n).Elem()) && n > 0
-}
-
 // Drop forgets a given value.
 func (g *Given) Drop(key string) { delete(g.values, g.prefix+key) }
 
@@ -393,7 +386,7 @@ func (g *Given) hold(options any) {
 func (g *Given) Take(faults ...fault.Fault) {
 	for _, f := range faults {
 		key, text := g.prefix+f.Key, g.prefix+f.Error()
-		if !slices.Contains(g.Keys(), key) {
+		if !g.schema.has(key) {
 			continue // a key that this command does not have
 		}
 		if strings.HasSuffix(text, "; remove it") && g.values[key].form != formRaw {

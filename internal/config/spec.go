@@ -198,15 +198,7 @@ func (s *Spec[T]) Name() string               { return s.Command }
 func (s *Spec[T]) HasKey(key string) bool     { return s.schema().has(key) }
 func (s *Spec[T]) Read(in Input) (any, error) { return s.Load(in) }
 
-// Keys are those that the command has, with the key command.
-func (s *Spec[T]) Keys() (keys []string) {
-	for _, l := range s.schema().leaves {
-		keys = append(keys, l.key)
-	}
-	return keys
-}
-
-// Flags are those that the tags of T describe (see flagOf), with their defaults.
+// Flags are the flags that the tags of T describe (see flagOf), with their defaults.
 func (s *Spec[T]) Flags() (all []Flag) {
 	defaults := reflect.ValueOf(s.Defaults())
 	for _, l := range s.schema().leaves {

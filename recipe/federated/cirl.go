@@ -18,27 +18,14 @@ import (
 )
 
 // CIRL is the workload ci-rl: a model, items and rewards as posttrain ci-rl has them, the training items dealt to the
-// agents.
+// agents. By default it is the embedded model with a batch that is small for the sake of many agents.
 type CIRL struct {
-	OfModel  `yaml:",inline"`
-	Data     rl.CIData        `yaml:"data"`
-	Sampling rollout.Sampling `yaml:"sampling"`
+	OfModel  `yaml:",inline" defaults:"validation.every=5 validation.temperature=0.7"`
+	Data     rl.CIData        `yaml:"data" defaults:"train=embedded scenarios=5000 prompt=compact max_prompt_tokens=256 validation_fraction=0.04 test_fraction=0.2"`
+	Sampling rollout.Sampling `yaml:"sampling" defaults:"max_new_tokens=128 temperature=1"`
 	Reward   reward.Options   `yaml:"reward"`
-	GRPO     grpo.Options     `yaml:"grpo"`
-	// gigabytes for the gradients of a batch's completions, one by one, which natural gradients are made of
-	Memory float64 `yaml:"memory_gb" want:">=0"`
-}
-
-// defaultCIRL is the embedded model with a batch that is small for the sake of many agents.
-func defaultCIRL() CIRL {
-	d := rl.CISpec.Defaults()
-	c := CIRL{OfModel: defaultOfModel(5, d.Validation.Temperature), Data: d.Data, Sampling: d.Sampling.Sampling,
-		Reward: d.Reward, GRPO: d.GRPO, Memory: 0.5}
-	c.Data.Train, c.Data.Scenarios, c.Data.Prompt, c.Data.MaxPromptTokens = config.Names{embedded.Name}, 5000, ci.PromptCompact, 256
-	c.Data.ValidationFraction, c.Data.TestFraction = 0.04, 0.2
-	c.Sampling.MaxNew = 128
-	c.GRPO.Prompts, c.GRPO.GroupSize, c.GRPO.Updates, c.GRPO.KL, c.GRPO.KLCoef = 4, 8, 1, grpo.None, 0
-	return c
+	GRPO     grpo.Options     `yaml:"grpo" defaults:"prompts_per_step=4 group_size=8 kl=none kl_coef=0"`
+	Memory   float64          `yaml:"memory_gb" want:">=0" default:"0.5" help:"gigabytes for the gradients of a batch's completions, one by one, which natural gradients are made of"`
 }
 
 // Resolve gives the options that depend on others their defaults.

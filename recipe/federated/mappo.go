@@ -7,7 +7,6 @@ import (
 	"github.com/posttrain/posttrain/federated/lm"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/preference"
@@ -15,28 +14,20 @@ import (
 )
 
 // MaPPO is the workload mappo: a model, preference pairs and a loss as posttrain mappo has them, the pairs dealt to the
-// agents. The reference is the model at the start.
+// agents. The reference is the model at the start. By default it is the embedded model with its pairs, as in the quick
+// start of posttrain mappo.
 type MaPPO struct {
-	OfModel `yaml:",inline"`
-	Data    preference.Data `yaml:"data"`
+	OfModel `yaml:",inline" defaults:"validation.every=10"`
+	Data    preference.Data `yaml:"data" defaults:"train=embedded eval_fraction=0.2 max_tokens=512"`
 	Loss    losses.Options  `yaml:"loss"`
 	Train   PairBatch       `yaml:"train"`
 }
 
 // PairBatch is what an agent's batch is, as in training.
 type PairBatch struct {
-	Size        int    `yaml:"batch_size" want:">=1"`       // pairs; an agent with fewer takes all of its own
-	Micro       int    `yaml:"micro_batch_size" want:">=0"` // pairs of a forward pass; 0: the whole batch
-	SharePrefix string `yaml:"share_prefix" want:"auto|on|off"`
-}
-
-// defaultMaPPO is the embedded model with its pairs, as in the quick start of posttrain mappo.
-func defaultMaPPO(loss string) MaPPO {
-	d := preference.Spec.Defaults()
-	m := MaPPO{OfModel: defaultOfModel(10, 0), Data: d.Data, Loss: losses.Defaults(loss),
-		Train: PairBatch{8, 8, d.Train.SharePrefix}}
-	m.Data.Train, m.Data.EvalFraction, m.Data.MaxTokens = config.Names{embedded.Name}, 0.2, 512
-	return m
+	Size        int    `yaml:"batch_size" want:">=1" default:"8" help:"pairs of an agent's batch, which gives one gradient; an agent with fewer takes all of its own"`
+	Micro       int    `yaml:"micro_batch_size" want:">=0" default:"8" help:"pairs of a forward pass; 0: the whole batch"`
+	SharePrefix string `yaml:"share_prefix" want:"auto|on|off" default:"auto" help:"a row holds the prompt once and each answer to it; auto: if that saves time"`
 }
 
 // Resolve gives the options that depend on others their defaults. Where nothing is held out there is no validation.

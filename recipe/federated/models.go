@@ -13,7 +13,6 @@ import (
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
@@ -25,35 +24,25 @@ import (
 
 // OfModel are the keys that the workloads of language models share.
 type OfModel struct {
-	Model    string          `yaml:"model" want:"@model" hub:"model"`
-	Adapting recipe.Adapting `yaml:",inline"`
-	Backend  string          `yaml:"backend" want:"@backend" needs:"libraries"`
-	// how items are dealt: in turn; all of a class to one agent; or those of each class by shares of its own. A pair's
-	// class is its value in a column, an item's its domain and principle
-	Split string `yaml:"split" want:"equal|column|dirichlet"`
-	// such as annotator or domain: every row has it
-	Column string `yaml:"split_column,omitempty" words:"the name of a column"`
-	// the smaller, the more the agents' items differ
-	Alpha      float64    `yaml:"dirichlet_alpha" want:">=0.01"`
-	Validation Validation `yaml:"validation"`
+	Model      string          `yaml:"model" want:"@model" hub:"model" default:"embedded" help:"the model to train: folder in Hugging Face layout, org/name[@revision] on the hub, or embedded"`
+	Adapting   recipe.Adapting `yaml:",inline"`
+	Backend    string          `yaml:"backend" want:"@backend" needs:"libraries" default:"auto" help:"engine:"`
+	Split      string          `yaml:"split" want:"equal|column|dirichlet" default:"equal" help:"equal: dealt in turn; column: all pairs with one value in split_column to one agent; dirichlet: pairs of each value, or items of each domain and principle, by shares from Dirichlet(dirichlet_alpha)"`
+	Column     string          `yaml:"split_column,omitempty" words:"the name of a column" help:"a column that every row has, such as annotator or domain"`
+	Alpha      float64         `yaml:"dirichlet_alpha" want:">=0.01" default:"0.3" help:"the smaller, the more the agents' shares differ"`
+	Validation Validation      `yaml:"validation"`
 }
 
 // Validation says how agents measure what they hold out: a share of the run's items, or of their own file.
 type Validation struct {
-	// an agent's batches from one validation to the next
-	Every       int     `yaml:"every" want:">=0" zero:"off"`
-	Temperature float64 `yaml:"temperature" want:">=0" zero:"greedy"` // of the answers, one an item
+	Every       int     `yaml:"every" want:">=0" zero:"off" help:"batches of an agent from one measurement of what it holds out to the next; 0: off"`
+	Temperature float64 `yaml:"temperature" want:">=0" zero:"greedy" help:"of the answers, one an item; 0: greedy"`
 }
 
 // withoutKeys are those of the workloads that agents have no use for.
 var withoutKeys = []string{"ci_rl.grpo.updates_per_rollout", "ci_rl.grpo.dynamic_sampling",
 	"ci_rl.grpo.importance_cap", "ci_rl.split_column", "mappo.data.eval",
 	"mappo.validation.temperature"}
-
-func defaultOfModel(every int, temperature float64) OfModel {
-	return OfModel{Model: embedded.Name, Backend: "auto", Split: lm.Equal, Alpha: 0.3,
-		Validation: Validation{every, temperature}}
-}
 
 // ofModel are the keys of the workload.
 func (o *Options) ofModel() *OfModel {

@@ -17,7 +17,6 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/run"
-	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe/rl"
 )
 
@@ -35,7 +34,7 @@ var family = []string{Command, ServerCommand}
 // Options are what the server and the agents of a run share.
 type Options struct {
 	protocol.Options `yaml:",inline"`
-	Workload         string          `yaml:"workload" want:"control|ci-rl|mappo|quadratic" flag:"workload" help:"what agents learn; quadratic is for dry runs"`
+	Workload         string          `yaml:"workload" want:"control|ci-rl|mappo|quadratic" default:"control" flag:"workload" help:"what agents learn; quadratic is for dry runs"`
 	Seed             uint64          `yaml:"seed" flag:"seed" help:"seed of every random choice"`
 	Control          control.Options `yaml:"control"`
 	Quadratic        Bowl            `yaml:"quadratic"`
@@ -51,11 +50,10 @@ type Options struct {
 
 // Bowl is the workload quadratic. Its curvature, best point and start are drawn from the seed.
 type Bowl struct {
-	// parameters
-	Size  int           `yaml:"size" want:">=1 <=16777216" words:"a whole number from 1 to 16777216"`
-	Noise float64       `yaml:"noise" want:">=0"` // standard deviation of that in each number of a gradient
-	Pause time.Duration `yaml:"pause" want:">=0"` // that a gradient takes agent 0
-	Ratio float64       `yaml:"ratio" want:">=1"` // of the last agent's pause to it; geometric between
+	Size  int           `yaml:"size" want:">=1 <=16777216" words:"a whole number from 1 to 16777216" default:"100" help:"number of parameters"`
+	Noise float64       `yaml:"noise" want:">=0" default:"0.1" help:"deviation of the noise in each number of a gradient"`
+	Pause time.Duration `yaml:"pause" want:">=0" help:"time that a gradient takes agent 0"`
+	Ratio float64       `yaml:"ratio" want:">=1" default:"1" help:"the last agent's pause over agent 0's; geometric between"`
 }
 
 // ofModels reports whether the workload is one of language models.
@@ -63,10 +61,9 @@ func (o *Options) ofModels() bool { return o.Workload == CIRLName || o.Workload 
 
 // Defaults are those of the method that is given, or of AFedPG.
 func (o *Options) Defaults(g *config.Given) {
-	ignored := append(o.ignored, dropForeign(g)...)
-	*o = defaultsOn(g.Text("workload"), cmp.Or(g.Text("method"), protocol.AFedPG), g.Text("rule"))
-	o.MaPPO = defaultMaPPO(cmp.Or(g.Text("mappo.loss.type"), losses.DPO))
-	o.ignored = ignored
+	o.ignored = append(o.ignored, dropForeign(g)...)
+	o.Options = methodOn(g.Text("workload"), cmp.Or(g.Text("method"), o.Method), g.Text("rule"))
+	o.Control.Entropy = entropyOf(o.Method)
 }
 
 // dropForeign forgets what the file gives for its own method alone, where the command line names another method. What
@@ -97,53 +94,39 @@ func (o *Options) sayIgnored(r run.Reporter) {
 	}
 }
 
-// defaultsOn are the defaults of a method on a workload, "" being control, with a rule of its server's step; "" is the
-// rule by default.
-func defaultsOn(workload, method, rule string) Options {
-	o := Options{Options: protocol.Defaults(method), Workload: Control, Control: control.DefaultOptions(),
-		Quadratic: Bowl{Size: 100, Noise: 0.1, Ratio: 1}, CIRL: defaultCIRL(), MaPPO: defaultMaPPO(losses.DPO)}
+// entropyOf is the default of control.entropy.
+func entropyOf(method string) float64 {
 	if method == protocol.A3C {
-		o.Control.Entropy = 0.01
+		return 0.01
 	}
-	language := workload == CIRLName || workload == MaPPOName
-	if o.Rule != nil && (rule == protocol.AdamW || language && rule == "") {
-		o.UseAdamW()
-		o.Clip = 0 // the rule has max_grad_norm
-	}
-	if language {
-		o.forModels(workload == MaPPOName)
-	}
-	return o
+	return 0
 }
 
-// forModels lowers the rates to those of the quick starts of ci-rl and mappo, and makes local training short.
-func (o *Options) forModels(pairs bool) {
-	local, epochs, minibatch := 2e-4, 2, 16
-	if pairs {
-		local, epochs, minibatch = 1e-4, 1, 8
-	}
-	if o.Local.LR != nil {
-		o.Local.LR, o.Local.Epochs, o.Local.Minibatch = &local, &epochs, &minibatch
-	}
-	if o.Method == protocol.FedNPGADMM { // measured with these: docs/federated.md
-		o.Damping, o.LineSearch, o.Clip = new(0.1), new("on"), 3
-	}
+// onModels are defaults of all methods on language models: short local training, and the rates of the quick starts of
+// ci-rl and mappo.
+var onModels = map[string][]string{
+	CIRLName:  {"lr=2e-4", "local.lr=2e-4", "local.epochs=2", "local.minibatch=16", "adamw.warmup_steps=5"},
+	MaPPOName: {"lr=1e-4", "local.lr=1e-4", "local.epochs=1", "local.minibatch=8", "adamw.warmup_steps=5"},
+}
+
+// methodOn are the defaults of a method on a workload, "" being control, with a rule of its server's step; "" is the
+// rule by default. docs/federated.md has the measurements.
+func methodOn(workload, method, rule string) protocol.Options {
+	changes, language := onModels[workload]
+	ruled := protocol.Defaults(method).Rule != nil
 	switch {
-	case o.LR == nil:
-	case pairs:
-		o.LR = new(1e-4)
-	default:
-		*o.LR /= 5 // 2e-4, and 4e-4 of fedpg
+	case ruled && (rule == protocol.AdamW || language && rule == ""):
+		changes = slices.Concat(changes, []string{"rule=adamw", "clip=0"}) // the rule has max_grad_norm
+	case ruled && language: // a normalised step is longer than AdamW's at the same rate
+		changes = slices.Concat(changes, []string{"lr=2e-5"})
+	case method == protocol.FedNPGADMM && language:
+		changes = slices.Concat(changes, []string{"damping=0.1", "line_search=on", "clip=3"})
 	}
-	switch {
-	case o.Rule == nil:
-	case *o.Rule == protocol.AdamW:
-		o.AdamW.Warmup = new(5)
-	case pairs: // a normalised step is longer than AdamW's at the same rate: docs/federated.md has the measurements
-		o.LR = new(2e-5)
-	default:
-		*o.LR /= 10
+	o := protocol.Defaults(method, changes...)
+	if method == protocol.FedPG && workload == CIRLName {
+		*o.LR *= 2 // as on control
 	}
+	return o
 }
 
 // Resolve gives the options that depend on others their defaults. Secure sums give up what needs single updates, unless

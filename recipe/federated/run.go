@@ -328,8 +328,8 @@ func (m *simulating) compare(ctx context.Context, first Side) (Side, error) {
 	o.known, o.work = map[string]bool{}, newWork()
 	defer o.work.stop()
 	o.Method, o.Options.Options = m.Compare, m.other(first.Samples)
-	if own := defaultsOn("", m.Method, "").Control.Entropy; m.Control.Entropy == own {
-		o.Control.Entropy = defaultsOn("", m.Compare, "").Control.Entropy
+	if m.Control.Entropy == entropyOf(m.Method) {
+		o.Control.Entropy = entropyOf(m.Compare)
 	}
 	var err error
 	if o.clock, _, err = o.newClock(ctx); err != nil {
@@ -365,9 +365,9 @@ func (m *simulating) other(samples int) protocol.Options {
 	if m.Rule != nil {
 		rule = *m.Rule
 	}
-	o := defaultsOn(m.Workload, m.Compare, rule).Options
+	o := methodOn(m.Workload, m.Compare, rule)
 	o.Agents, o.Wire, o.Samples = m.Agents, m.Wire, samples
-	if own := defaultsOn(m.Workload, m.Method, rule).Clip; rule != protocol.AdamW && m.Clip != own { // it has no clip
+	if own := methodOn(m.Workload, m.Method, rule).Clip; rule != protocol.AdamW && m.Clip != own { // it has no clip
 		o.Clip = m.Clip
 	}
 	if o.Rounds != nil {

@@ -40,8 +40,9 @@ func TestSecureOptions(t *testing.T) {
 
 // Agents of a simulation can make secure sums, and equal seeds make equal messages.
 func TestSimulatedSecrets(t *testing.T) {
-	o := defaultsOn("", "fedpg", "")
-	o.Workload, o.Secure, o.Clip = Quadratic, true, 0
+	o := config.Default[Options]()
+	o.Options, o.Workload = protocol.Defaults("fedpg"), Quadratic
+	o.Secure, o.Clip = true, 0
 	key := func(agent int, seed uint64) string {
 		o.Seed = seed
 		a, err := o.NewAgent(agent)

@@ -23,12 +23,12 @@ const ServerCommand = "federated server"
 // Service is a run whose agents are processes on a network.
 type Service struct {
 	Options `yaml:",inline"`
-	Listen  string `yaml:"listen" want:"given" default:"127.0.0.1:4222" words:"an address and a port, such as 127.0.0.1:4222" flag:"listen" help:"address and port for agents; port 0 takes a free one"`
+	Listen  string `yaml:"listen" want:"given" words:"an address and a port, such as 127.0.0.1:4222" default:"127.0.0.1:4222" flag:"listen" help:"address and port for agents; port 0 takes a free one"`
 	TLS     string `yaml:"tls" want:"auto|on|off" default:"auto" flag:"tls" help:"auto: where other machines reach the address, or agents were invited"`
 	Spawn   bool   `yaml:"spawn" flag:"spawn=true" help:"start all agents, as processes of this machine"`
 
-	CheckpointEvery int `yaml:"checkpoint_every" want:">=1" default:"100"` // updates
-	CheckpointKeep  int `yaml:"checkpoint_keep" want:">=1" default:"2"`
+	CheckpointEvery int `yaml:"checkpoint_every" want:">=1" default:"100" help:"updates or rounds between checkpoints"`
+	CheckpointKeep  int `yaml:"checkpoint_keep" want:">=1" default:"2" help:"how many of the newest are kept"`
 
 	Dir recipe.RunDir `yaml:"-"`
 }
@@ -43,7 +43,7 @@ var ServerSpec = config.Register(&config.Spec[Service]{
 	Without: withoutKeys,
 })
 
-// Resolve takes a free port where this machine has all agents.
+// Resolve takes a free port for agents that the server starts.
 func (s *Service) Resolve(g *config.Given) {
 	if s.Spawn && !g.Has("listen") {
 		s.Listen = "127.0.0.1:0"

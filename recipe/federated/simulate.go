@@ -20,8 +20,8 @@ type Simulation struct {
 	Seeds   int    `yaml:"seeds,omitempty" want:">=0" zero:"one" flag:"seeds" help:"runs of as many seeds, from seed on: their means, with 95% bands in curves.png; 0: one run"`
 	Compare string `yaml:"compare" flag:"compare" help:"method that gets as many samples afterwards, or none"`
 
-	CheckpointEvery int `yaml:"checkpoint_every" want:">=0" default:"100"` // updates or rounds; 0: at the end and on Ctrl-C
-	CheckpointKeep  int `yaml:"checkpoint_keep" want:">=1" default:"2"`
+	CheckpointEvery int `yaml:"checkpoint_every" want:">=0" default:"100" help:"updates or rounds between checkpoints; 0: only at the end and on Ctrl-C"`
+	CheckpointKeep  int `yaml:"checkpoint_keep" want:">=1" default:"2" help:"how many of the newest are kept"`
 
 	Dir recipe.RunDir `yaml:"-"`
 }
@@ -31,8 +31,7 @@ func (s *Simulation) RunDirectory() *recipe.RunDir { return &s.Dir }
 
 // Clock says how long agents need for a gradient, in virtual seconds.
 type Clock struct {
-	// of each agent; empty: from 1 to ratio, by equal factors
-	Times []float64 `yaml:"times" want:">0" flag:"times" help:"each agent's seconds for a gradient, such as 1,1,4"`
+	Times []float64 `yaml:"times" want:">0" flag:"times" help:"each agent's seconds for a gradient, such as 1,1,4; empty: from 1 to clock.ratio, by equal factors"`
 	Ratio float64   `yaml:"ratio" want:">=1" default:"4" flag:"ratio" help:"longest time over the shortest, which is 1"`
 }
 
