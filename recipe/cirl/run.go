@@ -43,7 +43,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	defer closeAll()
 	t.chat.Sampler = t.Sampler
 	if t.o.Judge.Model != "" {
-		place := scorer.Place{Cache: t.Folder.Path("replies.jsonl"), Warn: t.Warn}
+		place := scorer.Caller{Cache: t.Folder.Path("replies.jsonl"), Warn: t.Warn}
 		if t.judge, err = scorer.OpenLeaks(t.o.Judge, place); err != nil {
 			return nil, err
 		}

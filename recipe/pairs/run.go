@@ -45,7 +45,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	if o.Templates {
 		return w.ideal()
 	}
-	source, err := scorer.Open(o.Reward, scorer.Place{Cache: o.Out + ".replies", Warn: w.Warn})
+	source, err := scorer.Open(o.Reward, scorer.Caller{Cache: o.Out + ".replies", Warn: w.Warn})
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (w *work) ideal() (*Result, error) {
 		groups = append(groups, scorer.Group{Prompt: p.Prompt, Item: p.item, Source: p.Source,
 			Answers: []string{ci.Ideal(*p.item, w.form.Prompt, p.order)}})
 	}
-	source, err := scorer.Open(w.o.Reward, scorer.Place{})
+	source, err := scorer.Open(w.o.Reward, scorer.Caller{})
 	if err != nil {
 		return nil, err
 	}

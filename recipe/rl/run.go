@@ -37,7 +37,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 		return nil, err
 	}
 	defer closeAll()
-	place := scorer.Place{Cache: t.Folder.Path("replies.jsonl"), Warn: t.Warn}
+	place := scorer.Caller{Cache: t.Folder.Path("replies.jsonl"), Warn: t.Warn}
 	if t.reward, err = scorer.Open(t.o.Reward, place); err != nil {
 		return nil, err
 	}

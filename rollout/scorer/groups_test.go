@@ -69,7 +69,7 @@ func TestPairsRefuse(t *testing.T) {
 func TestCISource(t *testing.T) {
 	o := Defaults()
 	o.Kind = CI
-	s, err := Open(o, Place{})
+	s, err := Open(o, Caller{})
 	if err != nil {
 		t.Fatal(err)
 	}

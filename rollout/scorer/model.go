@@ -34,7 +34,7 @@ type network struct {
 	batch     int
 }
 
-func openModel(o ModelOptions, p Place) (Source, error) {
+func openModel(o ModelOptions, p Caller) (Source, error) {
 	m, t, err := local.LoadReward(o.Folder)
 	if err != nil {
 		return nil, fmt.Errorf("reward: model.folder: %w", err)

@@ -186,14 +186,14 @@ type Source interface {
 	Close() error
 }
 
-// Place says where a source keeps what it may need again, and who hears its warnings.
-type Place struct {
+// Caller says where a source keeps what it may need again, and who hears its warnings.
+type Caller struct {
 	Cache string // file of a judge's replies; "": they are not kept
 	Warn  func(format string, args ...any)
 }
 
 // Open makes a source.
-func Open(o Options, p Place) (Source, error) {
+func Open(o Options, p Caller) (Source, error) {
 	if err := fault.Err("reward", o.Check()); err != nil {
 		return nil, err
 	}
@@ -204,7 +204,7 @@ func Open(o Options, p Place) (Source, error) {
 }
 
 // openKind makes a source of one kind.
-func openKind(kind string, o Options, p Place) (Source, error) {
+func openKind(kind string, o Options, p Caller) (Source, error) {
 	switch kind {
 	case Command:
 		return program{name: o.Command[0], args: slices.Clone(o.Command[1:]), timeout: o.Timeout}, nil

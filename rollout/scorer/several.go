@@ -14,7 +14,7 @@ type several struct {
 }
 
 // openSeveral opens a source for each kind.
-func openSeveral(o Options, p Place) (Source, error) {
+func openSeveral(o Options, p Caller) (Source, error) {
 	s := several{weights: o.Weigh()}
 	for _, kind := range o.Kinds() {
 		one, err := openKind(kind, o, p)
