@@ -48,7 +48,7 @@ func (l *Learner) Footprint(rule AdamW) Footprint {
 	}
 	f.Moments = 2 * rule.momentType().Size()
 	if l.engine.Wants.SharedMemory {
-		f.Gradients = 8 // the next part's is computed beside the sum
+		f.Gradients = 8 // the next microbatch's is computed beside the sum
 	}
 	if l.engine.Mesh != nil {
 		f.Device = l.deviceBytes(f)

@@ -80,7 +80,7 @@ func (l *Learner) Wants() backend.Wants { return l.engine.Wants }
 func (l *Learner) Config() *model.Config { return l.model.Config }
 
 // Layout says how groups like these, and other sets of the run, are laid out for this engine, pad examples at most in a
-// piece (batch.Split).
+// microbatch (batch.Split).
 func (l *Learner) Layout(groups []batch.Group, share bool, pad int, others ...[]batch.Group) batch.Layout {
 	w := l.engine.Wants
 	groups = slices.Concat(append(others, groups)...)

@@ -31,7 +31,7 @@ func cutModel(t *testing.T) *model.Model {
 	return model.Init(c, 7)
 }
 
-// tenUpdates are the losses of ten updates, of two parts each, and the weights behind them.
+// tenUpdates are the losses of ten updates, of two microbatches each, and the weights behind them.
 type tenUpdates struct {
 	losses  []float64
 	weights [][]float32

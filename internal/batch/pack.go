@@ -25,13 +25,13 @@ type Layout struct {
 	Share bool // a group's prompt is there once, its answers blind to each other; else every answer repeats the prompt
 	Pad   int  // groups in a full batch: a smaller one is padded to the same number of answers; 0: no padding
 
-	Tokens int     // most tokens of a part that Split makes, unless a group needs more; 0: all groups are one part
-	Few    int     // most shapes of parts; 0: any number
+	Tokens int     // most tokens of a microbatch of Split, unless a group needs more; 0: all groups are one
+	Few    int     // most shapes of microbatches; 0: any number
 	Shapes []Shape // those that Split makes; see Fit
-	Slots  int     // sixteenths of a part's tokens that have a slot in most parts, or 16; see Fit
+	Slots  int     // sixteenths of a microbatch's tokens that have a slot in most of them, or 16; see Fit
 
 	// What Fit weighs shapes with.
-	Overhead int     // tokens that take as long as what a part costs apart from its own
+	Overhead int     // tokens that take as long as what a microbatch costs apart from its own
 	Compile  float64 // tokens that take as long as compiling for a shape
 	Hidden   int     // size of the model's hidden states, for the cost of attention; 0: attention costs nothing
 
