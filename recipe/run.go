@@ -56,7 +56,7 @@ func NewReporter(w io.Writer) Reporter { return run.NewReporter(w, false, false)
 func Open(c Config, reporter Reporter) (_ *Run, err error) {
 	r := &Run{Config: c, Reporter: run.Listen(reporter)}
 	if r.Dry {
-		r.Load, r.Tracking = local.LoadShapes, track.Options{}
+		r.Load, r.Tracking = local.LoadWeightless, track.Options{}
 	}
 	if r.Backend == "" {
 		r.Backend = "auto"
@@ -111,7 +111,7 @@ func (r *Run) adapt() (err error) {
 // Start puts the model into the engine, and makes the run directory or opens the one to continue.
 func (r *Run) Start() (err error) {
 	if r.Dry {
-		r.Learner, err = train.Shapes(r.Engine, r.Model, r.Graph)
+		r.Learner, err = train.NewWeightless(r.Engine, r.Model, r.Graph)
 		return err
 	}
 	if r.Learner, err = train.NewLearner(r.Engine, r.Model, r.Graph); err != nil {

@@ -45,7 +45,7 @@ func (s *Survey) Measure(groups []Group, layout batch.Layout, times float64) {
 // surveyed is the most steps that a survey looks at; those of a longer run are counted by these.
 const surveyed = 200
 
-// Survey counts the batches of the steps and of the evaluations. The learner may have shapes alone.
+// Survey counts the batches of the steps and of the evaluations. The learner may be weightless.
 func (d *Dataset) Survey(s *Survey) error {
 	if err := d.Start(d.t); err != nil {
 		return err
