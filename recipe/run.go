@@ -211,9 +211,9 @@ func (r *Run) Fit(ctx context.Context, t *train.Trainer) error {
 	return r.Continue(ctx, t)
 }
 
-// Attend says, once, what each rule of posttrain doctor finds while the run trains.
-func (r *Run) Attend() {
-	doctor.Attend(r.Folder, func(line string) { r.bar.Notice("warning: " + line) })
+// WatchHealth says, once, what posttrain doctor finds while the run trains.
+func (r *Run) WatchHealth() {
+	doctor.Watch(r.Folder, func(line string) { r.bar.Notice("warning: " + line) })
 }
 
 // Continue is Fit of a trainer that is where it should be.

@@ -249,7 +249,7 @@ func (l *Loop) Trainer(rs *grpo.Rollouts, shown ...string) *train.Trainer {
 
 // Learn trains to the last step, and saves the best weights.
 func (l *Loop) Learn(ctx context.Context, t *train.Trainer) (*run.Best, error) {
-	l.Attend()
+	l.WatchHealth()
 	if err := l.Fit(ctx, t); err != nil {
 		return nil, l.sayResume(err)
 	}
