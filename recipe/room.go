@@ -21,7 +21,7 @@ type room struct {
 // in the same bits. Models whose state is a small part of the memory are not looked at.
 func (r *Run) checkRoom(t *train.Trainer) error {
 	source, ok := t.Source.(interface{ Survey(*train.Survey) error })
-	state, process := r.Learner.Footprint(r.Train.Rule()).Each(), backend.ResidentMemory()
+	state, process := r.Learner.Footprint(r.Train.AdamW()).Each(), backend.ResidentMemory()
 	there := r.Engine.Room(process)
 	if !ok || r.Engine.Mesh != nil || there > smallState*uint64(state.Sum()) {
 		return nil

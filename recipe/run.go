@@ -129,7 +129,7 @@ func (r *Run) Start() (err error) {
 // ReportMemory says how much memory training takes for every parameter, reference bytes of them for a reference that
 // stays loaded, and closes the files of the weights: the engine has them. It comes after everything that reads the model.
 func (r *Run) ReportMemory(reference int) {
-	f := r.Learner.Footprint(r.Train.Rule())
+	f := r.Learner.Footprint(r.Train.AdamW())
 	f.Reference = reference
 	r.Say("%s", f)
 	r.Model.Release()

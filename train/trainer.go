@@ -215,7 +215,7 @@ func (t *Trainer) update(b *Minibatch, rate float64, m *Metrics) error {
 	}
 	norm := 0.0
 	if learns {
-		norm, err = t.Learner.Update(t.Options.Rule(), rate)
+		norm, err = t.Learner.Update(t.Options.AdamW(), rate)
 	}
 	if err != nil {
 		return err

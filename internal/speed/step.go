@@ -113,8 +113,8 @@ func (t *trainer) do(string, int) (d did, err error) {
 		}
 		d.Loss += loss
 	}
-	_, err = t.learner.Update(train.AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: t.problem.WeightDecay,
-		MaxNorm: t.problem.MaxGradNorm}}, t.problem.LearningRate)
+	_, err = t.learner.Update(train.AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8,
+		WeightDecay: t.problem.WeightDecay, MaxNorm: t.problem.MaxGradNorm}}, t.problem.LearningRate)
 	return d, err
 }
 
