@@ -146,8 +146,8 @@ func trainingStep(b *testing.B, e *backend.Engine, prompts, prompt, row int, apa
 		for i := range groups {
 			groups[i].Reference = logps[i]
 		}
-		if _, err := t.Update(groups, train.AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}}, 1e-6,
-			train.NewMetrics()); err != nil {
+		if _, err := t.Update(groups, train.AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8,
+			MaxNorm: 1}}, 1e-6, train.NewMetrics()); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -112,7 +112,7 @@ func ExampleTrainer_Update() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := t.Update([]grpo.Group{g}, train.Defaults().Rule(), 1e-2, train.NewMetrics()); err != nil {
+	if _, err := t.Update([]grpo.Group{g}, train.Defaults().AdamW(), 1e-2, train.NewMetrics()); err != nil {
 		log.Fatal(err)
 	}
 	then, err := t.Measure([]grpo.Group{g}, nil)

@@ -19,7 +19,7 @@ func TestUpdatesOnAMesh(t *testing.T) {
 	c.Layers = 1
 	m, o := model.Init(c, 7), DefaultOptions()
 	o.Updates, o.KLCoef = 4, 0.1
-	rule := train.AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}}
+	rule := train.AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}}
 	one, several := trainer(t, backendtest.Go(t), m, o), trainer(t, e, m, o)
 	groups := rollouts(t, one, 3, 4, 4)
 	for step := range 3 {

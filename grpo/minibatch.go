@@ -94,7 +94,7 @@ func (m *minibatch) training() (training, idle []batch.Group) {
 
 // inputs are the objective's own for a part, in the order of Loss. Padding slots are 0 throughout: weight and share
 // above all.
-func (m *minibatch) inputs(p batch.GroupPart) []train.Input {
+func (m *minibatch) inputs(p batch.GroupMicrobatch) []train.Input {
 	var in []train.Input
 	column := func(given bool) []float32 {
 		if !given {
@@ -123,7 +123,7 @@ func (m *minibatch) inputs(p batch.GroupPart) []train.Input {
 }
 
 // keep takes the log-probs [slots] of a part.
-func (m *minibatch) keep(p batch.GroupPart, logps []float32) {
+func (m *minibatch) keep(p batch.GroupMicrobatch, logps []float32) {
 	eachSlot(p, func(slot, _, group, answer, _ int) {
 		row := &m.numbers.Logps[m.first[group]+answer]
 		*row = append(*row, float64(logps[slot]))
@@ -132,7 +132,7 @@ func (m *minibatch) keep(p batch.GroupPart, logps []float32) {
 
 // eachSlot goes through the slots that are no padding: slot, the packed answer's number, group, answer, token. An
 // answer's slots are in order.
-func eachSlot(p batch.GroupPart, f func(slot, packed, group, answer, token int)) {
+func eachSlot(p batch.GroupMicrobatch, f func(slot, packed, group, answer, token int)) {
 	var group, answer []int
 	for _, s := range p.Sets {
 		for _, a := range s.Answers {

@@ -19,7 +19,7 @@ func (rs *Rollouts) Survey(s *train.Survey) error {
 		b := newMinibatch(rs.Options, part)
 		training, _ := b.training()
 		for _, p := range t.spread(training) {
-			s.Add(train.Part{Packed: p.Packed, Objective: b.objective, Inputs: b.inputs(p), Count: steps})
+			s.Add(train.ShapeCount{Packed: p.Packed, Objective: b.objective, Inputs: b.inputs(p), Count: steps})
 		}
 	}
 	for _, measures := range []bool{rs.Options.NeedsReference(), rs.Options.NeedsOld()} {
@@ -27,7 +27,7 @@ func (rs *Rollouts) Survey(s *train.Survey) error {
 			continue
 		}
 		for _, p := range t.spread(plain) {
-			s.Add(train.Part{Packed: p.Packed, Count: steps})
+			s.Add(train.ShapeCount{Packed: p.Packed, Count: steps})
 		}
 	}
 	return nil

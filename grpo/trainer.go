@@ -41,7 +41,7 @@ const deviceTokens = 8192
 func tokensFor(l *train.Learner) int { return cmp.Or(l.Wants().Tokens, deviceTokens) }
 
 // spread lays groups out in parts.
-func (t *Trainer) spread(groups []batch.Group) []batch.GroupPart {
+func (t *Trainer) spread(groups []batch.Group) []batch.GroupMicrobatch {
 	s := t.Rows
 	s.Short, s.Apart, s.Tokens = t.row, t.Apart, cmp.Or(t.Tokens, tokensFor(t.Learner))
 	s.Blocks = cmp.Or(s.Blocks, t.Learner.Blocks())
@@ -78,9 +78,9 @@ func (t *Trainer) Minibatch(groups []Group) (*train.Minibatch, error) {
 	}
 	b := newMinibatch(t.Options, groups)
 	out := &train.Minibatch{Report: b.report}
-	add := func(p batch.GroupPart, o train.Objective, in []train.Input) {
-		out.Pieces = append(out.Pieces, train.Piece{Packed: p.Packed, Objective: o, Inputs: in, Scale: 1,
-			Observe: func(_ float64, outputs [][]float32, _ *train.Metrics) error {
+	add := func(p batch.GroupMicrobatch, o train.Objective, in []train.Input) {
+		out.Microbatches = append(out.Microbatches, train.Microbatch{Packed: p.Packed, Objective: o, Inputs: in,
+			Scale: 1, Observe: func(_ float64, outputs [][]float32, _ *train.Metrics) error {
 				b.keep(p, outputs[0])
 				return nil
 			}})

@@ -18,7 +18,7 @@ import (
 
 // sgd makes an update from which the gradient can be read: with this rule, at step 1, weights move by
 // -rate·g/(|g|+ε), and a huge ε makes that proportional to g.
-var sgd = train.AdamW{Rule: adamw.Rule{Beta1: 0, Beta2: 0, Epsilon: 1e6}}
+var sgd = train.AdamW{Options: adamw.Options{Beta1: 0, Beta2: 0, Epsilon: 1e6}}
 
 // trainer puts a model into an engine.
 func trainer(t testing.TB, e *backend.Engine, m *model.Model, o Options) *Trainer {
@@ -390,7 +390,7 @@ func TestUpdatesMoveTheRatio(t *testing.T) {
 		for i := range groups {
 			groups[i].Old, groups[i].Reference = groups[i].Sampled, groups[i].Sampled
 		}
-		rule := train.AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}}
+		rule := train.AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}}
 		var losses []float64
 		for range 8 {
 			m := train.NewMetrics()
@@ -495,7 +495,8 @@ func TestNothingTrains(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := train.NewMetrics()
-	norm, err := tr.Update(groups, train.AdamW{Rule: adamw.Rule{WeightDecay: 0.1, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}}, 1, m)
+	norm, err := tr.Update(groups, train.AdamW{Options: adamw.Options{WeightDecay: 0.1, Beta1: 0.9, Beta2: 0.999,
+		Epsilon: 1e-8}}, 1, m)
 	if err != nil || norm != 0 || len(m.Means("")) != 0 {
 		t.Errorf("norm %v, metrics %v, error %v: want 0, none, none", norm, m.Means(""), err)
 	}
@@ -665,8 +666,8 @@ func TestUpdatesOnADeviceEqualThoseOnTheHost(t *testing.T) {
 		tr := trainer(t, e, testkit.Model(t, "qwen2"), objectives()["several updates"])
 		groups := rollouts(t, tr, 13, 4, 4)
 		for range 2 {
-			if _, err := tr.Update(groups, train.AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, MaxNorm: 1}}, 1e-2,
-				train.NewMetrics()); err != nil {
+			if _, err := tr.Update(groups, train.AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3,
+				MaxNorm: 1}}, 1e-2, train.NewMetrics()); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -120,7 +120,7 @@ func repeatTRL(t *testing.T, e *backend.Engine, r trlRun) {
 	for i := range groups {
 		groups[i].Old, groups[i].Reference = logps[i], logps[i]
 	}
-	rule := train.AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: r.Options.MaxGradNorm}}
+	rule := train.AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: r.Options.MaxGradNorm}}
 	for i, want := range r.Steps {
 		values := train.NewMetrics()
 		norm, err := tr.Update(groups, rule, r.Options.LearningRate, values)

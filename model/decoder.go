@@ -192,19 +192,19 @@ func (c *Config) layerParams(params []*Node, layer int) (own []*Node) {
 	return own
 }
 
-// LayerTensors are the places in Held of a layer's tensors: those of layerSpecs, the scales of quantised ones, and
+// LayerTensors are the indices in Held of a layer's tensors: those of layerSpecs, the scales of quantised ones, and
 // those of loraSpecs.
-func (c *Config) LayerTensors(layer int) (places []int) {
+func (c *Config) LayerTensors(layer int) (indices []int) {
 	add := func(first, n int) {
 		for i := range n {
-			places = append(places, first+layer*n+i)
+			indices = append(indices, first+layer*n+i)
 		}
 	}
 	scales, base := c.quantizedOfLayer(), c.baseCount()
 	add(1, len(c.layerSpecs(0)))
 	add(base, scales)
 	add(base+c.Layers*scales, len(c.loraSpecs(0)))
-	return places
+	return indices
 }
 
 // layerWeights are a layer's tensors by name, without "model.layers.N.".

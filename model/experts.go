@@ -59,7 +59,7 @@ func (c *Config) route(logits *Node) *Node {
 func likeliest(p *Node, k int) *Node {
 	left, chosen := p, (*Node)(nil)
 	for range k {
-		hit := Equal(places(p), firstOf(left, ReduceAndKeep(left, ReduceMax, -1)))
+		hit := Equal(positions(p), firstOf(left, ReduceAndKeep(left, ReduceMax, -1)))
 		chosen = addTo(chosen, ConvertDType(hit, p.DType()))
 		left = Where(hit, Neg(OnesLike(p)), left)
 	}

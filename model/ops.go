@@ -120,10 +120,10 @@ func geluShare(a *Node) *Node {
 	return Sigmoid(MulScalar(Mul(a, AddScalar(MulScalar(Square(a), geluCubic), 1)), 2*geluFactor))
 }
 
-// rowsAt takes rows of x [N, d] by index [S]: [S, d]. inverse [N] gives for each row its place in the result, or S if
-// it is not taken: the gradient is then a gather by inverse, not a scatter, which would race on onnx. If several places
-// take a row, as padding places do, only the place in inverse has a gradient. If inverse is nil, the gradient is
-// GoMLX's, which onnx refuses. With more than one block, indices are those within a block; see Inputs.
+// rowsAt takes rows of x [N, d] by index [S]: [S, d]. inverse [N] gives for each row its position in the result, or S
+// if it is not taken: the gradient is then a gather by inverse, not a scatter, which would race on onnx. If several
+// positions take a row, as padding positions do, only the one in inverse has a gradient. If inverse is nil, the
+// gradient is GoMLX's, which onnx refuses. With more than one block, indices are those within a block; see Inputs.
 func rowsAt(x, index, inverse *Node, blocks int) *Node {
 	y := take(x, index, blocks)
 	if inverse == nil {

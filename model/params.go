@@ -253,8 +253,8 @@ func Init(c *Config, seed uint64) *Model {
 	return m
 }
 
-// Unfilled is a model whose tensors have names and shapes alone.
-func Unfilled(c *Config) *Model {
+// Weightless is a model without weights: its tensors have names and shapes alone.
+func Weightless(c *Config) *Model {
 	m := &Model{Config: c}
 	for _, s := range c.ParamSpecs() {
 		m.Params = append(m.Params, &Param{Name: s.Name, Shape: s.Shape, NoDecay: s.NoDecay})

@@ -85,7 +85,8 @@ func (c *Config) Echo(params []*Node, in PrefillInputs, o GraphOptions) []*Node 
 		z, _ := c.logitCap().apply(ConvertDType(logits(piece, table), dtypes.Float32))
 		y, _, _ := rowLogSumExp(z)
 		top, zero := ReduceAndKeep(z, ReduceMax, -1), ScalarZero(z.Graph(), dtypes.Float32)
-		own := ReduceSum(Where(Equal(places(z), asColumn(cut(in.Next))), z, zero), -1) // the very logit: it may be top
+		// the very logit: it may be top
+		own := ReduceSum(Where(Equal(positions(z), asColumn(cut(in.Next))), z, zero), -1)
 		for k, part := range []*Node{Sub(own, y), Sub(Reshape(top, -1), y), Reshape(firstOf(z, top), -1)} {
 			parts[k] = append(parts[k], part)
 		}

@@ -33,7 +33,7 @@ type realText struct {
 // TestRealLogits holds a real model's log-probs of real texts to transformers', every token's, and its logits at some
 // positions. The longest text has a row for itself, the others share one. The go engine has the shortest text.
 func TestRealLogits(t *testing.T) {
-	m, answers := load(t, need.Place(t, "model")), readRealAnswers(t)
+	m, answers := load(t, need.Path(t, "model")), readRealAnswers(t)
 	last := len(answers.Texts) - 1
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
 		rows := [][]realText{answers.Texts[:last], answers.Texts[last:]}

@@ -148,12 +148,12 @@ func (h *SampleHead) draw(blocks, top, inverse, draw *Node) {
 	inBlock, _ := pick(Exp(Mul(Sub(z, top), inverse)), share)
 	inBlock = Where(greedy, firstOf(z, top), inBlock)
 	h.Token = Reshape(Add(MulScalar(block, SampleBlock), inBlock), -1)
-	logit := ReduceSum(Where(Equal(places(z), inBlock), z, ScalarZero(g, dtypes.Float32)), -1)
+	logit := ReduceSum(Where(Equal(positions(z), inBlock), z, ScalarZero(g, dtypes.Float32)), -1)
 	h.LogProb = Sub(logit, h.LogSumExp)
 }
 
-// places numbers the last axis of x [B, n].
-func places(x *Node) *Node {
+// positions numbers the last axis of x [B, n].
+func positions(x *Node) *Node {
 	return Iota(x.Graph(), shapes.Make(dtypes.Int32, x.Shape().Dimensions...), -1)
 }
 
@@ -163,31 +163,31 @@ func rowAt(x, index *Node) *Node {
 	return Gather(x, Concatenate([]*Node{rows, index}, 1))
 }
 
-// firstOf is the first place [B, 1] of the value [B, 1] in x [B, n], or 0.
+// firstOf is the first position [B, 1] of the value [B, 1] in x [B, n], or 0.
 func firstOf(x, value *Node) *Node { return firstTrue(Equal(x, value), x, 0) }
 
-// firstTrue is the first place [B, 1] where a row of is is true, or none.
+// firstTrue is the first position [B, 1] where a row of is is true, or none.
 func firstTrue(is, x *Node, none int) *Node {
 	never := Const(x.Graph(), int32(x.Shape().Dim(-1)))
-	first := ReduceAndKeep(Where(is, places(x), never), ReduceMin, -1)
+	first := ReduceAndKeep(Where(is, positions(x), never), ReduceMin, -1)
 	return Where(Equal(first, never), Const(x.Graph(), int32(none)), first)
 }
 
-// pick returns the place [B, 1] of weights [B, n] where their running sum exceeds the share [B, 1] of their total, and
-// what remains of the share as a share of that weight, in [0, 1).
-func pick(weights, share *Node) (place, rest *Node) {
+// pick returns the position [B, 1] of weights [B, n] where their running sum exceeds the share [B, 1] of their total,
+// and what remains of the share as a share of that weight, in [0, 1).
+func pick(weights, share *Node) (position, rest *Node) {
 	zero := ScalarZero(weights.Graph(), dtypes.Float32)
 	target := Mul(share, ReduceAndKeep(weights, ReduceSum, -1))
 	sums := runningSums(weights)
-	at := places(weights)
+	at := positions(weights)
 	last := ReduceAndKeep(Where(GreaterThan(weights, zero), at, ScalarZero(at.Graph(), at.DType())), ReduceMax, -1)
-	place = Min(firstTrue(GreaterThan(sums, target), weights, weights.Shape().Dim(1)-1), last)
-	before := ReduceAndKeep(Where(LessThan(at, place), weights, zero), ReduceSum, -1)
-	own := ReduceAndKeep(Where(Equal(at, place), weights, zero), ReduceSum, -1)
-	return place, ClipScalar(Div(Sub(target, before), own), 0, 1-1.0/(1<<23))
+	position = Min(firstTrue(GreaterThan(sums, target), weights, weights.Shape().Dim(1)-1), last)
+	before := ReduceAndKeep(Where(LessThan(at, position), weights, zero), ReduceSum, -1)
+	own := ReduceAndKeep(Where(Equal(at, position), weights, zero), ReduceSum, -1)
+	return position, ClipScalar(Div(Sub(target, before), own), 0, 1-1.0/(1<<23))
 }
 
-// runningSums are the sums of x [B, n] up to each place. Products are not used: some engines round them.
+// runningSums are the sums of x [B, n] up to each position. Products are not used: some engines round them.
 func runningSums(x *Node) *Node {
 	rows, n := x.Shape().Dim(0), x.Shape().Dim(1)
 	g := x.Graph()

@@ -45,7 +45,7 @@ type tensorHeader struct {
 	Start   int64 // file offset of the first tensor byte
 }
 
-// namesByOffset lists the tensors' names by their place in the file.
+// namesByOffset lists the tensors' names by their offset in the file.
 func (h *tensorHeader) namesByOffset() []string {
 	return slices.SortedFunc(maps.Keys(h.Tensors), func(a, b string) int {
 		x, y := h.Tensors[a].Offsets, h.Tensors[b].Offsets

@@ -21,7 +21,7 @@ type room struct {
 // in the same bits. Models whose state is a small part of the memory are not looked at.
 func (r *Run) checkRoom(t *train.Trainer) error {
 	source, ok := t.Source.(interface{ Survey(*train.Survey) error })
-	state, process := r.Learner.Footprint(r.Train.Rule()).Each(), backend.ResidentMemory()
+	state, process := r.Learner.Footprint(r.Train.AdamW()).Each(), backend.ResidentMemory()
 	there := r.Engine.Room(process)
 	if !ok || r.Engine.Mesh != nil || there > smallState*uint64(state.Sum()) {
 		return nil
@@ -30,18 +30,18 @@ func (r *Run) checkRoom(t *train.Trainer) error {
 	if err := source.Survey(&survey); err != nil {
 		return err
 	}
-	trains := slices.DeleteFunc(survey.Parts, func(p train.Part) bool { return p.Objective == nil })
+	trains := slices.DeleteFunc(survey.Shapes, func(p train.ShapeCount) bool { return p.Objective == nil })
 	if len(trains) == 0 {
 		return nil
 	}
-	part := slices.MinFunc(trains, train.Larger)
+	largest := slices.MinFunc(trains, train.Larger)
 	has := int(process)
 	if r.Engine.OwnsMemory() {
 		has = state.Weights + state.Frozen
 	}
 	need := func(l *train.Learner) (int, error) {
-		sketch, err := l.Sketch(part)
-		n := r.Engine.Needs(state.Sum(), state.Gradients, []backend.Use{{Sketch: sketch, Runs: part.Count}})
+		sketch, err := l.Sketch(largest)
+		n := r.Engine.Needs(state.Sum(), state.Gradients, []backend.Use{{Sketch: sketch, Runs: largest.Count}})
 		return has + state.Moments + state.Gradients + n.Programs + n.Engine, err
 	}
 	kept, err := need(r.Learner)
@@ -57,7 +57,7 @@ func (r *Run) checkRoom(t *train.Trainer) error {
 		layers = "are computed again"
 	}
 	r.Say("the largest batch has %d rows of %d tokens, its layers %s: the steps take about %.1f GB, there are %.1f GB",
-		part.Packed.Rows, part.Packed.Len, layers, float64(kept)/1e9, float64(there)/1e9)
+		largest.Packed.Rows, largest.Packed.Len, layers, float64(kept)/1e9, float64(there)/1e9)
 	return room{There: int(there), Kept: kept, Again: again, Adapter: kept - state.Moments - state.Gradients}.err()
 }
 

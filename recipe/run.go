@@ -56,7 +56,7 @@ func NewReporter(w io.Writer) Reporter { return run.NewReporter(w, false, false)
 func Open(c Config, reporter Reporter) (_ *Run, err error) {
 	r := &Run{Config: c, Reporter: run.Listen(reporter)}
 	if r.Dry {
-		r.Load, r.Tracking = local.LoadShapes, track.Options{}
+		r.Load, r.Tracking = local.LoadWeightless, track.Options{}
 	}
 	if r.Backend == "" {
 		r.Backend = "auto"
@@ -111,7 +111,7 @@ func (r *Run) adapt() (err error) {
 // Start puts the model into the engine, and makes the run directory or opens the one to continue.
 func (r *Run) Start() (err error) {
 	if r.Dry {
-		r.Learner, err = train.Shapes(r.Engine, r.Model, r.Graph)
+		r.Learner, err = train.NewWeightless(r.Engine, r.Model, r.Graph)
 		return err
 	}
 	if r.Learner, err = train.NewLearner(r.Engine, r.Model, r.Graph); err != nil {
@@ -130,7 +130,7 @@ func (r *Run) Start() (err error) {
 // stays loaded, and closes the files of the weights: the engine has them. It comes after everything that reads the
 // model.
 func (r *Run) ReportMemory(reference int) {
-	f := r.Learner.Footprint(r.Train.Rule())
+	f := r.Learner.Footprint(r.Train.AdamW())
 	f.Reference = reference
 	r.Say("%s", f)
 	r.Model.Release()
@@ -212,9 +212,9 @@ func (r *Run) Fit(ctx context.Context, t *train.Trainer) error {
 	return r.Continue(ctx, t)
 }
 
-// Attend says, once, what each rule of posttrain doctor finds while the run trains.
-func (r *Run) Attend() {
-	doctor.Attend(r.Folder, func(line string) { r.bar.Notice("warning: " + line) })
+// WatchHealth says, once, what posttrain doctor finds while the run trains.
+func (r *Run) WatchHealth() {
+	doctor.Watch(r.Folder, func(line string) { r.bar.Notice("warning: " + line) })
 }
 
 // Continue is Fit of a trainer that is where it should be.

@@ -47,7 +47,7 @@ func TestRealGreedy(t *testing.T) {
 
 func loadReal(t *testing.T) (*model.Model, []realPrompt) {
 	t.Helper()
-	m, err := model.Load(need.Place(t, "model"))
+	m, err := model.Load(need.Path(t, "model"))
 	var answers struct{ Prompts []realPrompt }
 	var raw []byte
 	if err == nil {

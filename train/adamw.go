@@ -6,10 +6,10 @@ import (
 	"github.com/posttrain/posttrain/internal/adamw"
 )
 
-// AdamW is the rule of one update (Loshchilov and Hutter 2019), after clipping by the global norm as PyTorch does it.
-// Two implementations carry it out, one over host memory ([adamw.State]) and one as a graph ([graphStore]).
+// AdamW is one update of the weights (Loshchilov and Hutter 2019), after clipping by the global norm as PyTorch does
+// it. Two implementations carry it out, one over host memory ([adamw.State]) and one as a graph ([graphStore]).
 type AdamW struct {
-	adamw.Rule
+	adamw.Options
 	HalfMoments bool // moments are kept in bfloat16
 }
 

@@ -115,7 +115,7 @@ func (d *Dataset) Next(_ context.Context, _ *Metrics) (*Step, error) {
 		return nil, err
 	}
 	s := &Step{Minibatches: []*Minibatch{b}, Examples: len(indices)}
-	for _, p := range b.Pieces {
+	for _, p := range b.Microbatches {
 		s.Tokens += float64(p.Count)
 	}
 	return s, nil
@@ -145,8 +145,8 @@ func (d *Dataset) Minibatch(indices []int) (*Minibatch, error) {
 	b := &Minibatch{Blame: func(norm float64) error {
 		return d.badRows(d.t.State.Step+1, "the gradient's norm", norm, examples)
 	}}
-	for p := range pieces(examples, d.Layout()) {
-		b.Pieces = append(b.Pieces, Piece{Packed: p.Packed, Objective: d.Method, Scale: scale,
+	for p := range split(examples, d.Layout()) {
+		b.Microbatches = append(b.Microbatches, Microbatch{Packed: p.Packed, Objective: d.Method, Scale: scale,
 			Inputs: d.Method.Inputs(p.examples, p.Packed),
 			Observe: func(loss float64, outputs [][]float32, m *Metrics) error {
 				return d.observe(p, scale, loss, outputs, m)
@@ -155,7 +155,7 @@ func (d *Dataset) Minibatch(indices []int) (*Minibatch, error) {
 	if d.t.State.Step%2 == 1 {
 		// It begins with the program that the step before ended with. Changing programs costs time, since on onnx the
 		// threads of the one before spin for a while.
-		slices.Reverse(b.Pieces)
+		slices.Reverse(b.Microbatches)
 	}
 	return b, nil
 }
@@ -174,8 +174,8 @@ func (d *Dataset) prepare(examples []Example) error {
 	return nil
 }
 
-// observe adds what a piece says to the metrics. Before the first update it is held to what must be so.
-func (d *Dataset) observe(p piece, scale, loss float64, outputs [][]float32, m *Metrics) error {
+// observe adds what a microbatch says to the metrics. Before the first update it is held to what must be so.
+func (d *Dataset) observe(p microbatch, scale, loss float64, outputs [][]float32, m *Metrics) error {
 	if !finite(loss) {
 		return d.badRows(d.t.State.Step+1, "the loss", loss, p.examples)
 	}
@@ -189,9 +189,9 @@ func (d *Dataset) observe(p piece, scale, loss float64, outputs [][]float32, m *
 	return nil
 }
 
-// count adds a piece's outputs, the answers' log-probs or scores first, to the metrics. They must be finite, since a
-// loss may have a limit at infinity.
-func (d *Dataset) count(p piece, outputs [][]float32, m *Metrics, step int, what string) error {
+// count adds a microbatch's outputs, the answers' log-probs or scores first, to the metrics. They must be finite, since
+// a loss may have a limit at infinity.
+func (d *Dataset) count(p microbatch, outputs [][]float32, m *Metrics, step int, what string) error {
 	if err := d.Method.Observe(p.examples, p.Packed, outputs, m); err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (d *Dataset) count(p piece, outputs [][]float32, m *Metrics, step int, what
 
 // checkStart is the self-check of step 0: the method's own, and that the loss which is differentiated in the graph is
 // the one which the host computes and logs.
-func (d *Dataset) checkStart(p piece, outputs [][]float32, graph, host float64) error {
+func (d *Dataset) checkStart(p microbatch, outputs [][]float32, graph, host float64) error {
 	if c, ok := d.Method.(starter); ok {
 		if err := c.CheckStart(p.examples, p.Packed, outputs); err != nil {
 			return err
@@ -289,7 +289,7 @@ func (d *Dataset) Measure(ctx context.Context, examples []Example) (map[string]f
 	if err := d.prepare(examples); err != nil {
 		return nil, err
 	}
-	for p := range pieces(examples, d.Layout()) {
+	for p := range split(examples, d.Layout()) {
 		if ctx.Err() != nil {
 			return nil, ErrInterrupted
 		}
@@ -333,8 +333,8 @@ func places(rows []string) string {
 	return strings.Join(rows, ", ")
 }
 
-// piece is a share of some examples that goes through the model at once.
-type piece struct {
+// microbatch is examples that go through the model at once, as they are laid out.
+type microbatch struct {
 	examples []Example
 	*batch.Packed
 }
@@ -343,19 +343,19 @@ type piece struct {
 // packed.
 const window = 4096
 
-// pieces cuts examples into what goes through the model at once.
-func pieces(examples []Example, layout batch.Layout) iter.Seq[piece] {
-	return func(yield func(piece) bool) {
-		for members, p := range cut(Groups(examples), layout) {
-			if !yield(piece{data.Pick(examples, members), p}) {
+// split cuts examples into microbatches.
+func split(examples []Example, layout batch.Layout) iter.Seq[microbatch] {
+	return func(yield func(microbatch) bool) {
+		for members, p := range splitGroups(Groups(examples), layout) {
+			if !yield(microbatch{data.Pick(examples, members), p}) {
 				return
 			}
 		}
 	}
 }
 
-// cut is that for groups: the members of each piece, and how they are laid out.
-func cut(groups []Group, layout batch.Layout) iter.Seq2[[]int, *batch.Packed] {
+// splitGroups cuts groups into microbatches: the members of each, and how they are laid out.
+func splitGroups(groups []Group, layout batch.Layout) iter.Seq2[[]int, *batch.Packed] {
 	return func(yield func([]int, *batch.Packed) bool) {
 		for from := 0; from < len(groups); from += window {
 			for _, p := range batch.Split(groups[from:min(from+window, len(groups))], layout) {

@@ -53,7 +53,7 @@ func ExampleLearner() {
 		if _, _, err := l.Accumulate(p, method, nil, 1/float64(len(groups[0].Answers[0]))); err != nil {
 			return err
 		}
-		if _, err := l.Update(train.Defaults().Rule(), 1e-2); err != nil {
+		if _, err := l.Update(train.Defaults().AdamW(), 1e-2); err != nil {
 			return err
 		}
 		then, err := l.Sums(p)

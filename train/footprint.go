@@ -41,14 +41,14 @@ func (f Footprint) Each() DeviceBytes {
 }
 
 // Footprint is the learner's, without a reference.
-func (l *Learner) Footprint(rule AdamW) Footprint {
+func (l *Learner) Footprint(optimizer AdamW) Footprint {
 	f := Footprint{Parameters: sizeOf(l.model.Trained()), Weights: 4, Gradients: 4}
 	if n := l.model.Config.Frozen(); n > 0 {
 		f.Frozen, f.FrozenBytes = sizeOf(l.model.Params[:n]), l.model.Config.FrozenBytes(l.graph.ComputeType())
 	}
-	f.Moments = 2 * rule.momentType().Size()
+	f.Moments = 2 * optimizer.momentType().Size()
 	if l.engine.Wants.SharedMemory {
-		f.Gradients = 8 // the next part's is computed beside the sum
+		f.Gradients = 8 // the next microbatch's is computed beside the sum
 	}
 	if l.engine.Mesh != nil {
 		f.Device = l.deviceBytes(f)

@@ -29,7 +29,8 @@ func TestTrainingNeedsNoHostWeights(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if _, err := l.Update(AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, MaxNorm: 1}}, 1e-3); err != nil {
+			if _, err := l.Update(AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, MaxNorm: 1}},
+				1e-3); err != nil {
 				t.Fatal(err)
 			}
 			if s, ok := l.store.(*graphStore); ok && e.Name == "xla" {

@@ -93,7 +93,7 @@ func (m *KTO) others(examples []Example) []Group {
 func (m *KTO) prepare(l *Learner, examples []Example, layout batch.Layout) error {
 	m.now = point{}
 	sum := 0.0
-	for members, p := range cut(m.others(examples), layout) {
+	for members, p := range splitGroups(m.others(examples), layout) {
 		sums, err := l.Sums(p)
 		if err != nil {
 			return err

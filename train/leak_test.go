@@ -25,7 +25,8 @@ func TestStepsDoNotLeak(t *testing.T) {
 			if _, _, err := l.Accumulate(p, method, method.Inputs(pairsOf(groups), p), 0.25); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := l.Update(AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}}, 1e-4); err != nil {
+			if _, err := l.Update(AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}},
+				1e-4); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := l.Sums(p); err != nil {

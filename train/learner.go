@@ -80,7 +80,7 @@ func (l *Learner) Wants() backend.Wants { return l.engine.Wants }
 func (l *Learner) Config() *model.Config { return l.model.Config }
 
 // Layout says how groups like these, and other sets of the run, are laid out for this engine, pad examples at most in a
-// piece (batch.Split).
+// microbatch (batch.Split).
 func (l *Learner) Layout(groups []batch.Group, share bool, pad int, others ...[]batch.Group) batch.Layout {
 	w := l.engine.Wants
 	groups = slices.Concat(append(others, groups)...)
@@ -355,10 +355,10 @@ func (l *Learner) cutState() (specs []*distributed.ShardingSpec) {
 	return specs
 }
 
-// Update applies the rule to the accumulated gradient and clears it. A norm that is not finite leaves the weights as
-// they were.
-func (l *Learner) Update(rule AdamW, rate float64) (norm float64, err error) {
-	norm, err = l.store.update(rule, l.updates+1, rate)
+// Update applies the optimiser to the accumulated gradient and clears it. A norm that is not finite leaves the weights
+// as they were.
+func (l *Learner) Update(optimizer AdamW, rate float64) (norm float64, err error) {
+	norm, err = l.store.update(optimizer, l.updates+1, rate)
 	l.updates, l.version, l.hashed = l.updates+1, l.version+1, hashed{}
 	return norm, adviseMemory(err)
 }

@@ -224,8 +224,8 @@ func TestAccumulatedStepEqualsWholeStep(t *testing.T) {
 				}
 			}
 			// Epsilon keeps rounding noise in a gradient of almost 0 from deciding the sign of a step.
-			if _, err := l.Update(AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, WeightDecay: 0.01, MaxNorm: 1}},
-				1e-3); err != nil {
+			if _, err := l.Update(AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3,
+				WeightDecay: 0.01, MaxNorm: 1}}, 1e-3); err != nil {
 				t.Fatal(err)
 			}
 			got, _, err := l.Read()
@@ -322,7 +322,8 @@ func TestRowsLookedUpOnTheHostEqualThoseInTheGraph(t *testing.T) {
 			if _, _, err := l.Accumulate(p, method, method.Inputs(pairsOf(groups), p), 0.25); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := l.Update(AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, MaxNorm: 1}}, 1e-2); err != nil {
+			if _, err := l.Update(AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, MaxNorm: 1}},
+				1e-2); err != nil {
 				t.Fatal(err)
 			}
 			got, _, err := l.Read()

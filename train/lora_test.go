@@ -94,7 +94,8 @@ func TestAdapterOffIsTheReference(t *testing.T) {
 			if _, _, err := l.Accumulate(p, method, method.Inputs(pairsOf(groups), p), 0.25); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := l.Update(AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}}, 1e-2); err != nil {
+			if _, err := l.Update(AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}},
+				1e-2); err != nil {
 				t.Fatal(err)
 			}
 			if got, err := l.TokenLogps(p, reference); err != nil || !slices.Equal(got, want) {
@@ -141,7 +142,7 @@ func TestLoRAInBFloat16(t *testing.T) {
 	for range 8 {
 		loss, _, err := l.Accumulate(p, method, method.Inputs(pairsOf(groups), p), 0.25)
 		if err == nil {
-			_, err = l.Update(AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}}, 1e-2)
+			_, err = l.Update(AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}}, 1e-2)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -31,7 +31,7 @@ func cutModel(t *testing.T) *model.Model {
 	return model.Init(c, 7)
 }
 
-// tenUpdates are the losses of ten updates, of two parts each, and the weights behind them.
+// tenUpdates are the losses of ten updates, of two microbatches each, and the weights behind them.
 type tenUpdates struct {
 	losses  []float64
 	weights [][]float32
@@ -59,8 +59,9 @@ func updateTenTimes(t *testing.T, l *Learner, sft bool) (u tenUpdates) {
 			loss += part
 		}
 		u.losses = append(u.losses, loss)
-		rule := AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1, WeightDecay: 0.01}}
-		if _, err := l.Update(rule, 1e-3); err != nil {
+		optimizer := AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1,
+			WeightDecay: 0.01}}
+		if _, err := l.Update(optimizer, 1e-3); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -39,10 +39,10 @@ type Options struct {
 	CheckpointKeep    int     `yaml:"checkpoint_keep" want:">=1" default:"2" help:"how many of the newest are kept, beside the best weights"`
 }
 
-// Rule is the optimiser's part of the options.
-func (o Options) Rule() AdamW {
-	return AdamW{adamw.Rule{Beta1: o.AdamBeta1, Beta2: o.AdamBeta2, Epsilon: o.AdamEpsilon, WeightDecay: o.WeightDecay,
-		MaxNorm: o.MaxGradNorm}, o.Moments == "bfloat16"}
+// AdamW is the optimiser's part of the options.
+func (o Options) AdamW() AdamW {
+	return AdamW{adamw.Options{Beta1: o.AdamBeta1, Beta2: o.AdamBeta2, Epsilon: o.AdamEpsilon,
+		WeightDecay: o.WeightDecay, MaxNorm: o.MaxGradNorm}, o.Moments == "bfloat16"}
 }
 
 // Resolve leaves one of epochs and max_steps where both say how long the run is: the command line wins over the file;

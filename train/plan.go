@@ -9,26 +9,26 @@ import (
 	"github.com/posttrain/posttrain/model"
 )
 
-// Shapes is a learner of a model that has no weights: it can lay out and count batches and compile programs, and holds
-// no memory of the model's size.
-func Shapes(e *backend.Engine, m *model.Model, o model.GraphOptions) (*Learner, error) {
+// NewWeightless is a learner of a weightless model: it can lay out and count batches and compile programs, and holds no
+// memory of the model's size.
+func NewWeightless(e *backend.Engine, m *model.Model, o model.GraphOptions) (*Learner, error) {
 	if err := m.Config.CheckMesh(e.Mesh, e.Shard == backend.ShardMoments); err != nil {
 		return nil, err
 	}
 	frozen := make([]compute.Buffer, len(m.Config.Held())-len(m.Trained()))
 	l := &Learner{engine: e, model: m, graph: o, frozen: frozen, programs: e.NewCache()}
-	l.store = newShapes(e, m, l.BFloat16())
+	l.store = newWeightlessStore(e, m, l.BFloat16())
 	return l, nil
 }
 
-// shapeStore is a graphStore whose weights have shapes alone.
-type shapeStore struct{ *graphStore }
+// weightlessStore is a graphStore of a weightless model.
+type weightlessStore struct{ *graphStore }
 
-func newShapes(e *backend.Engine, m *model.Model, half bool) shapeStore {
-	return shapeStore{newGroups(e, m, half)}
+func newWeightlessStore(e *backend.Engine, m *model.Model, half bool) weightlessStore {
+	return weightlessStore{newGroups(e, m, half)}
 }
 
-func (s shapeStore) weights() []compute.Buffer {
+func (s weightlessStore) weights() []compute.Buffer {
 	dtype := dtypes.Float32
 	if s.engine.Shard == backend.ShardMoments {
 		dtype = copyType(s.params[0], s.half)

@@ -45,7 +45,7 @@ func TestQuantizedBase(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		linear := AdamW{Rule: adamw.Rule{Epsilon: 1}} // the change is about the gradient
+		linear := AdamW{Options: adamw.Options{Epsilon: 1}} // the change is about the gradient
 		for range 2 {
 			if loss, _, err = l.Accumulate(p, method, method.Inputs(pairsOf(groups), p), 0.25); err == nil {
 				_, err = l.Update(linear, 0.1)

@@ -88,7 +88,7 @@ func unmeasured(n int) [][2]float32 {
 // already, if it did so at first: the bits may depend on them.
 func measureSums(l *Learner, groups []Group, layout batch.Layout, sums [][2]float32, tick func(done int) error) error {
 	done := 0
-	for members, p := range cut(groups, layout) {
+	for members, p := range splitGroups(groups, layout) {
 		if slices.ContainsFunc(members, func(e int) bool { return sums[e] != sums[e] }) {
 			measured, err := l.Sums(p)
 			if err != nil {

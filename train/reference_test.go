@@ -128,7 +128,7 @@ func TestFingerprint(t *testing.T) {
 	if _, _, err := l.Accumulate(p, method, method.Inputs(pairsOf(groups[:2]), p), 1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Update(AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}}, 0.1); err != nil {
+	if _, err := l.Update(AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}}, 0.1); err != nil {
 		t.Fatal(err)
 	}
 	check("an update", groups, batch.Layout{Pad: 4})

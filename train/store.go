@@ -23,8 +23,8 @@ type store interface {
 	addRows(table int, ids []int32, rows []float32)
 	// gradient copies the gradients so far to the host, one after the other in the order of weights, and clears them.
 	gradient() ([]float32, error)
-	// update applies the rule with step number t and returns the gradients' global norm before clipping.
-	update(rule AdamW, t int, rate float64) (norm float64, err error)
+	// update is update number t and returns the gradients' global norm before clipping.
+	update(optimizer AdamW, t int, rate float64) (norm float64, err error)
 	// read copies weights and both moments to the host.
 	read() (Tensors, error)
 	source

@@ -173,7 +173,7 @@ func (s *graphStore) gradient() (flat []float32, err error) {
 	return flat, nil
 }
 
-func (s *graphStore) update(rule AdamW, t int, rate float64) (norm float64, err error) {
+func (s *graphStore) update(optimizer AdamW, t int, rate float64) (norm float64, err error) {
 	if !s.summed { // a batch that gave none, such as groups of equal rewards
 		backend.FinalizeAll(s.grads...)
 		s.grads = nil
@@ -182,21 +182,21 @@ func (s *graphStore) update(rule AdamW, t int, rate float64) (norm float64, err 
 		return 0, err
 	}
 	s.summed = false
-	if err := s.needMoments(rule.momentType()); err != nil {
+	if err := s.needMoments(optimizer.momentType()); err != nil {
 		return 0, err
 	}
 	if norm, err = s.norm(); err != nil || !finite(norm) {
 		return norm, err
 	}
-	f := rule.At(t, rate)
+	f := optimizer.At(t, rate)
 	numbers, err := s.engine.Float32([]float32{float32(f.Decay), float32(f.Step), float32(f.Root),
-		float32(rule.Clip(norm))}, 4)
+		float32(optimizer.Clip(norm))}, 4)
 	if err != nil {
 		return 0, err
 	}
 	defer backend.FinalizeAll(numbers)
 	for k, group := range s.groups {
-		if err := s.updateGroup(group, rule, numbers, roundingSeed(t, k)); err != nil {
+		if err := s.updateGroup(group, optimizer, numbers, roundingSeed(t, k)); err != nil {
 			return 0, err
 		}
 	}
@@ -232,7 +232,7 @@ func (s *graphStore) norm() (float64, error) {
 }
 
 // updateGroup updates the tensors of a group.
-func (s *graphStore) updateGroup(group []int, rule AdamW, numbers compute.Buffer, seed int32) error {
+func (s *graphStore) updateGroup(group []int, optimizer AdamW, numbers compute.Buffer, seed int32) error {
 	moment, err := dtypeOf(s.m[group[0]])
 	if err != nil {
 		return err
@@ -240,7 +240,7 @@ func (s *graphStore) updateGroup(group []int, rule AdamW, numbers compute.Buffer
 	if s.copies != nil {
 		backend.FinalizeAll(data.Pick(s.copies, group)...)
 	}
-	program, err := s.updateProgram(group, rule, moment)
+	program, err := s.updateProgram(group, optimizer, moment)
 	if err != nil {
 		return err
 	}
@@ -267,9 +267,9 @@ func (s *graphStore) updateGroup(group []int, rule AdamW, numbers compute.Buffer
 }
 
 // updateProgram is the program of a group whose moments have a type.
-func (s *graphStore) updateProgram(group []int, rule AdamW, moment dtypes.DType) (*backend.Program, error) {
+func (s *graphStore) updateProgram(group []int, optimizer AdamW, moment dtypes.DType) (*backend.Program, error) {
 	first := s.params[group[0]]
-	u := groupUpdate{rule: rule, param: first, n: len(group), cut: cutState(s.engine, first), moment: moment}
+	u := groupUpdate{optimizer: optimizer, param: first, n: len(group), cut: cutState(s.engine, first), moment: moment}
 	cut := slices.Repeat([]*distributed.ShardingSpec{u.cut}, 3*u.n)
 	if s.engine.Shard == backend.ShardMoments {
 		u.copies = copyType(first, s.half)
@@ -285,17 +285,17 @@ func dtypeOf(b compute.Buffer) (dtypes.DType, error) {
 
 // groupUpdate is the program that updates n tensors of one shape.
 type groupUpdate struct {
-	rule   AdamW
-	param  *model.Param
-	n      int
-	moment dtypes.DType // of the moments that go in; those that come out have the rule's
-	cut    *distributed.ShardingSpec
-	copies dtypes.DType // of copies of the weights, which come last; InvalidDType: no copies
+	optimizer AdamW
+	param     *model.Param
+	n         int
+	moment    dtypes.DType // of the moments that go in; what comes out has the type of the optimiser
+	cut       *distributed.ShardingSpec
+	copies    dtypes.DType // of copies of the weights, which come last; InvalidDType: no copies
 }
 
 // String is the key of the compiled program.
 func (u groupUpdate) String() string {
-	return fmt.Sprint(u.rule, u.param.Shape, u.param.NoDecay, u.n, u.moment, u.cut, u.copies)
+	return fmt.Sprint(u.optimizer, u.param.Shape, u.param.NoDecay, u.n, u.moment, u.cut, u.copies)
 }
 
 // graph builds the update: numbers [4], seed [1], then gradients, weights and moments; the new weights and moments, and
@@ -320,10 +320,10 @@ func (u groupUpdate) graph(g *graph.Graph) []*graph.Node {
 	m, v := declare("m", u.moment), declare("v", u.moment)
 	for i := range p {
 		gi := graph.Mul(grads[i], number(3))
-		mi := graph.Add(graph.MulScalar(float32s(m[i]), u.rule.Beta1), graph.MulScalar(gi, 1-u.rule.Beta1))
-		vi := graph.Add(graph.MulScalar(float32s(v[i]), u.rule.Beta2),
-			graph.MulScalar(graph.Mul(gi, gi), 1-u.rule.Beta2))
-		root := graph.AddScalar(graph.Mul(graph.Sqrt(vi), number(2)), u.rule.Epsilon)
+		mi := graph.Add(graph.MulScalar(float32s(m[i]), u.optimizer.Beta1), graph.MulScalar(gi, 1-u.optimizer.Beta1))
+		vi := graph.Add(graph.MulScalar(float32s(v[i]), u.optimizer.Beta2),
+			graph.MulScalar(graph.Mul(gi, gi), 1-u.optimizer.Beta2))
+		root := graph.AddScalar(graph.Mul(graph.Sqrt(vi), number(2)), u.optimizer.Epsilon)
 		p[i] = graph.Sub(graph.Mul(p[i], decay), graph.Div(graph.Mul(mi, number(1)), root))
 		m[i], v[i] = u.round(mi, seed, 2*i), u.round(vi, seed, 2*i+1)
 	}
@@ -336,7 +336,7 @@ func (u groupUpdate) graph(g *graph.Graph) []*graph.Node {
 
 // round gives a moment the type in which it is kept.
 func (u groupUpdate) round(x, seed *graph.Node, number int) *graph.Node {
-	if u.rule.momentType() == dtypes.Float32 {
+	if u.optimizer.momentType() == dtypes.Float32 {
 		return x
 	}
 	return roundAtRandom(x, graph.AddScalar(seed, number))

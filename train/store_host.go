@@ -109,8 +109,8 @@ func (s *hostStore) gradient() (flat []float32, err error) {
 	return flat, nil
 }
 
-func (s *hostStore) update(rule AdamW, t int, rate float64) (float64, error) {
-	if rule.momentType() != dtypes.Float32 {
+func (s *hostStore) update(optimizer AdamW, t int, rate float64) (float64, error) {
+	if optimizer.momentType() != dtypes.Float32 {
 		return 0, errors.New("moments in bfloat16: this engine keeps them on the host, in float32: use xla")
 	}
 	defer s.clear()
@@ -121,7 +121,7 @@ func (s *hostStore) update(rule AdamW, t int, rate float64) (float64, error) {
 	}
 	s.needMoments()
 	state := adamw.State{Weights: s.views, First: s.first, Second: s.second, NoDecay: s.noDecay}
-	return state.Update(rule.Rule, s.grads, t, rate, backend.Parallel), nil
+	return state.Update(optimizer.Options, s.grads, t, rate, backend.Parallel), nil
 }
 
 // needMoments makes the moments, zero, at their first use: a reference model never has any.

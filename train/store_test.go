@@ -77,7 +77,7 @@ func newReference(m *model.Model) *reference {
 	return r
 }
 
-func (r *reference) update(m *model.Model, grads [][]float64, rule AdamW, t int, rate float64) float64 {
+func (r *reference) update(m *model.Model, grads [][]float64, optimizer AdamW, t int, rate float64) float64 {
 	norm := 0.0
 	for _, g := range grads {
 		for _, x := range g {
@@ -86,20 +86,20 @@ func (r *reference) update(m *model.Model, grads [][]float64, rule AdamW, t int,
 	}
 	norm = math.Sqrt(norm)
 	clip := 1.0
-	if rule.MaxNorm > 0 && norm+1e-6 > rule.MaxNorm {
-		clip = rule.MaxNorm / (norm + 1e-6)
+	if optimizer.MaxNorm > 0 && norm+1e-6 > optimizer.MaxNorm {
+		clip = optimizer.MaxNorm / (norm + 1e-6)
 	}
 	for k, g := range grads {
 		for i, x := range g {
 			x *= clip
-			r.m[k][i] = rule.Beta1*r.m[k][i] + (1-rule.Beta1)*x
-			r.v[k][i] = rule.Beta2*r.v[k][i] + (1-rule.Beta2)*x*x
-			mhat := r.m[k][i] / (1 - math.Pow(rule.Beta1, float64(t)))
-			vhat := r.v[k][i] / (1 - math.Pow(rule.Beta2, float64(t)))
+			r.m[k][i] = optimizer.Beta1*r.m[k][i] + (1-optimizer.Beta1)*x
+			r.v[k][i] = optimizer.Beta2*r.v[k][i] + (1-optimizer.Beta2)*x*x
+			mhat := r.m[k][i] / (1 - math.Pow(optimizer.Beta1, float64(t)))
+			vhat := r.v[k][i] / (1 - math.Pow(optimizer.Beta2, float64(t)))
 			if !m.Params[k].NoDecay {
-				r.p[k][i] -= rate * rule.WeightDecay * r.p[k][i]
+				r.p[k][i] -= rate * optimizer.WeightDecay * r.p[k][i]
 			}
-			r.p[k][i] -= rate * mhat / (math.Sqrt(vhat) + rule.Epsilon)
+			r.p[k][i] -= rate * mhat / (math.Sqrt(vhat) + optimizer.Epsilon)
 		}
 	}
 	return norm
@@ -107,22 +107,23 @@ func (r *reference) update(m *model.Model, grads [][]float64, rule AdamW, t int,
 
 func TestUpdateEqualsFloat64(t *testing.T) {
 	for _, maxNorm := range []float64{0, 1, 1e9} {
-		rule := AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.1, MaxNorm: maxNorm}}
+		optimizer := AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.1,
+			MaxNorm: maxNorm}}
 		t.Run(fmt.Sprint("max norm ", maxNorm), func(t *testing.T) {
 			m := twoParams(rand.New(rand.NewPCG(1, 1)))
-			everyStore(t, m, func(t *testing.T, e *backend.Engine, s store) { followReference(t, e, s, m, rule) })
+			everyStore(t, m, func(t *testing.T, e *backend.Engine, s store) { followReference(t, e, s, m, optimizer) })
 		})
 	}
 }
 
-func followReference(t *testing.T, e *backend.Engine, s store, m *model.Model, rule AdamW) {
+func followReference(t *testing.T, e *backend.Engine, s store, m *model.Model, optimizer AdamW) {
 	r := rand.New(rand.NewPCG(2, 2))
 	ref := newReference(m)
 	for step := 1; step <= 6; step++ {
 		sum := addRandom(t, e, s, m, r, step%4) // none at step 4: momentum moves the weights on
 		rate := 0.01 * float64(step)
-		want := ref.update(m, sum, rule, step, rate)
-		norm, err := s.update(rule, step, rate)
+		want := ref.update(m, sum, optimizer, step, rate)
+		norm, err := s.update(optimizer, step, rate)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +191,7 @@ func near(t *testing.T, name string, got [][]float32, want [][]float64, toleranc
 
 func TestUpdateWithABrokenNormChangesNothing(t *testing.T) {
 	m := twoParams(rand.New(rand.NewPCG(1, 1)))
-	rule := AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.1, MaxNorm: 1}}
+	optimizer := AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.1, MaxNorm: 1}}
 	everyStore(t, m, func(t *testing.T, e *backend.Engine, s store) {
 		for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1))} {
 			x := make([]float32, 7)
@@ -202,7 +203,7 @@ func TestUpdateWithABrokenNormChangesNothing(t *testing.T) {
 			if err := s.add([]compute.Buffer{nil, b}); err != nil {
 				t.Fatal(err)
 			}
-			norm, err := s.update(rule, 1, 0.1)
+			norm, err := s.update(optimizer, 1, 0.1)
 			if err != nil || finite(norm) {
 				t.Fatalf("norm %v, error %v: want a norm that is not finite", norm, err)
 			}
@@ -290,7 +291,7 @@ func TestRowsAddUpWhereIdsRepeat(t *testing.T) {
 // TestHalfMomentsKeepTheirMean: moments in bfloat16 change by less than half of their step in every update, and follow
 // float32 none the less; training continues from a checkpoint with the same bits.
 func TestHalfMomentsKeepTheirMean(t *testing.T) {
-	rule := AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, HalfMoments: true}
+	optimizer := AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, HalfMoments: true}
 	m := twoParams(rand.New(rand.NewPCG(1, 1)))
 	for _, e := range backendtest.Engines(t) {
 		if e.Name == "onnx" { // has no bfloat16
@@ -312,8 +313,8 @@ func TestHalfMomentsKeepTheirMean(t *testing.T) {
 				t.Fatal(err)
 			}
 			for step := 1; step <= 60; step++ {
-				ref.update(m, addRandom(t, e, s, m, r, 1), rule, step, 1e-3)
-				if _, err := s.update(rule, step, 1e-3); err != nil {
+				ref.update(m, addRandom(t, e, s, m, r, 1), optimizer, step, 1e-3)
+				if _, err := s.update(optimizer, step, 1e-3); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -334,7 +335,7 @@ func TestHalfMomentsKeepTheirMean(t *testing.T) {
 			}
 			for _, x := range []*graphStore{s, other} {
 				addRandom(t, e, x, m, rand.New(rand.NewPCG(3, 3)), 1)
-				if _, err := x.update(rule, 61, 1e-3); err != nil {
+				if _, err := x.update(optimizer, 61, 1e-3); err != nil {
 					t.Fatal(err)
 				}
 			}

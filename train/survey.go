@@ -10,8 +10,8 @@ import (
 	"github.com/posttrain/posttrain/internal/batch"
 )
 
-// Part counts the batches of one shape that go through the model in a run.
-type Part struct {
+// ShapeCount counts the batches of one shape that go through the model in a run.
+type ShapeCount struct {
 	Packed    *batch.Packed // one of them
 	Objective Objective     // that its gradient is of; nil: its log-probs are measured
 	Inputs    []Input       // of the objective
@@ -20,32 +20,32 @@ type Part struct {
 }
 
 // Survey gathers the batches of a run by their shapes, in the order in which they come first. The zero value is empty.
-type Survey struct{ Parts []Part }
+type Survey struct{ Shapes []ShapeCount }
 
-// Add counts a batch. The part of other batches of its shape stays as it is.
-func (s *Survey) Add(p Part) {
-	p.Tokens = p.Count * float64(p.Packed.Count)
-	for i, q := range s.Parts {
-		if shapeKey(p.Packed) == shapeKey(q.Packed) && (p.Objective == nil) == (q.Objective == nil) {
-			s.Parts[i].Count += p.Count
-			s.Parts[i].Tokens += p.Tokens
+// Add counts a batch. Of the batches of a shape the first is kept.
+func (s *Survey) Add(c ShapeCount) {
+	c.Tokens = c.Count * float64(c.Packed.Count)
+	for i, old := range s.Shapes {
+		if shapeKey(c.Packed) == shapeKey(old.Packed) && (c.Objective == nil) == (old.Objective == nil) {
+			s.Shapes[i].Count += c.Count
+			s.Shapes[i].Tokens += c.Tokens
 			return
 		}
 	}
-	s.Parts = append(s.Parts, p)
+	s.Shapes = append(s.Shapes, c)
 }
 
 // Measure counts the batches in which groups are measured, times over.
 func (s *Survey) Measure(groups []Group, layout batch.Layout, times float64) {
-	for _, p := range cut(groups, layout) {
-		s.Add(Part{Packed: p, Count: times})
+	for _, p := range splitGroups(groups, layout) {
+		s.Add(ShapeCount{Packed: p, Count: times})
 	}
 }
 
 // surveyed is the most steps that a survey looks at; those of a longer run are counted by these.
 const surveyed = 200
 
-// Survey counts the batches of the steps and of the evaluations. The learner may have shapes alone.
+// Survey counts the batches of the steps and of the evaluations. The learner may be weightless.
 func (d *Dataset) Survey(s *Survey) error {
 	if err := d.Start(d.t); err != nil {
 		return err
@@ -57,8 +57,8 @@ func (d *Dataset) Survey(s *Survey) error {
 	method, measures := d.Method.(preparer)
 	for i := range look {
 		examples := data.Pick(d.Train, d.Seek(i))
-		for p := range pieces(examples, d.Layout()) {
-			s.Add(Part{Packed: p.Packed, Objective: d.Method, Inputs: d.Method.Inputs(p.examples, p.Packed),
+		for p := range split(examples, d.Layout()) {
+			s.Add(ShapeCount{Packed: p.Packed, Objective: d.Method, Inputs: d.Method.Inputs(p.examples, p.Packed),
 				Count: count})
 		}
 		if measures {
@@ -84,8 +84,8 @@ func (o Options) Evaluations(steps int) int {
 	return n
 }
 
-// Sketch counts the program of a part.
-func (l *Learner) Sketch(p Part) (backend.Sketch, error) {
+// Sketch counts the program of a shape.
+func (l *Learner) Sketch(p ShapeCount) (backend.Sketch, error) {
 	if p.Objective == nil {
 		return l.engine.Sketch("logps/"+shapeKey(p.Packed), func(g *graph.Graph) []*graph.Node {
 			return []*graph.Node{l.declare(g, p.Packed).logProbs(l, p.Packed).Sums}
@@ -103,8 +103,8 @@ func (l *Learner) Recomputing() *Learner {
 	return &other
 }
 
-// Larger orders parts by the size of their programs, the largest first.
-func Larger(a, b Part) int {
-	size := func(p Part) []int { return []int{p.Packed.Rows * p.Packed.Len, p.Packed.Len, p.Packed.Slots} }
+// Larger orders shapes by the size of their programs, the largest first.
+func Larger(a, b ShapeCount) int {
+	size := func(p ShapeCount) []int { return []int{p.Packed.Rows * p.Packed.Len, p.Packed.Len, p.Packed.Slots} }
 	return slices.Compare(size(b), size(a))
 }

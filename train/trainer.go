@@ -5,14 +5,14 @@
 //
 //	example    an encoded prompt with its answers, and what a loss needs beside them ([Example])
 //	step       one rollout batch or one batch of examples: for each of its minibatches one update of the optimiser
-//	minibatch  what one update learns from, cut into pieces that go through the model one after the other
-//	objective  a loss over the log-probs of a piece, in the graph
+//	minibatch  what one update learns from, cut into microbatches that go through the model one after the other
+//	objective  a loss over the log-probs of a microbatch, in the graph
 //	method     an objective, and what it needs of examples: [SFT], [Preference], [KTO], [Reward]
 //
 // The sources are [Dataset], examples of a file, and those of other packages, such as grpo.Rollouts, which samples and
-// scores. The pipeline of a step: the source gives minibatches; [Learner.Accumulate] adds up the gradient of each,
-// piece by piece; [Learner.Update] applies AdamW; metrics are logged; an evaluation and a checkpoint follow where they
-// are due.
+// scores. The pipeline of a step: the source gives minibatches; [Learner.Accumulate] adds up the gradient of each, one
+// microbatch after the other; [Learner.Update] applies AdamW; metrics are logged; an evaluation and a checkpoint follow
+// where they are due.
 package train
 
 import (
@@ -65,7 +65,7 @@ type Step struct {
 
 // Minibatch is what one update of the optimiser learns from.
 type Minibatch struct {
-	Pieces []Piece
+	Microbatches []Microbatch
 	// Report adds what was observed to the metrics of the update. It is false where nothing trains: then there is no
 	// update. nil: all is said.
 	Report func(m *Metrics) bool
@@ -75,8 +75,8 @@ type Minibatch struct {
 	Blame func(norm float64) error
 }
 
-// Piece goes through the model at once. Together the pieces of a minibatch have the gradient of the whole.
-type Piece struct {
+// Microbatch goes through the model at once. The gradients of a minibatch's microbatches add up to its own.
+type Microbatch struct {
 	*batch.Packed
 	Objective Objective // nil: the log-probs of its tokens are measured, without a gradient
 	Inputs    []Input   // of the objective
@@ -215,7 +215,7 @@ func (t *Trainer) update(b *Minibatch, rate float64, m *Metrics) error {
 	}
 	norm := 0.0
 	if learns {
-		norm, err = t.Learner.Update(t.Options.Rule(), rate)
+		norm, err = t.Learner.Update(t.Options.AdamW(), rate)
 	}
 	if err != nil {
 		return err
@@ -235,7 +235,7 @@ func (t *Trainer) update(b *Minibatch, rate float64, m *Metrics) error {
 
 // Pass adds up the gradient of a minibatch, and adds what it observes to the metrics. It is false where nothing trains.
 func (l *Learner) Pass(b *Minibatch, m *Metrics) (learns bool, err error) {
-	for _, p := range b.Pieces {
+	for _, p := range b.Microbatches {
 		if err := l.pass(p, m); err != nil {
 			return false, err
 		}
@@ -243,8 +243,8 @@ func (l *Learner) Pass(b *Minibatch, m *Metrics) (learns bool, err error) {
 	return b.Report == nil || b.Report(m), nil
 }
 
-// pass lets a piece through the model.
-func (l *Learner) pass(p Piece, m *Metrics) error {
+// pass lets a microbatch through the model.
+func (l *Learner) pass(p Microbatch, m *Metrics) error {
 	if p.Objective == nil {
 		logps, err := l.TokenLogps(p.Packed, nil)
 		if err != nil {

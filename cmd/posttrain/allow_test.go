@@ -29,7 +29,7 @@ func TestForeignLibraries(t *testing.T) {
 	work(t, "qwen2-newer")
 	write(t, "e.c", `#include <stdio.h>
 __attribute__((constructor)) static void f(void) { fclose(fopen("LOADED", "w")); }`)
-	if out, err := exec.Command(need.Place(t, "cc"), "-shared", "-fPIC", "-o", "e.so", "e.c").CombinedOutput(); err != nil {
+	if out, err := exec.Command(need.Path(t, "cc"), "-shared", "-fPIC", "-o", "e.so", "e.c").CombinedOutput(); err != nil {
 		need.Lack(t, "cc", string(out))
 	}
 	workItems(t)

@@ -160,7 +160,7 @@ func TestConfAIdeFaults(t *testing.T) {
 // TestConfAIdeRecount: a script that shares no code with the program counts the same from the answers, and finds a
 // figure that has been changed.
 func TestConfAIdeRecount(t *testing.T) {
-	python := need.Place(t, "python3")
+	python := need.Path(t, "python3")
 	t.Chdir(t.TempDir())
 	writeConfAIde(t, "data")
 	must(t, confAIdeArgs("run", testkit.StartJudge(t, testkit.JudgeOptions{Reply: anyConfAIde}).URL)...)

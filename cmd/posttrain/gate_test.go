@@ -92,7 +92,7 @@ func TestGate(t *testing.T) {
 
 // TestGateRecount: a script that shares no code with the program counts the same in all channels; it finds a figure that has been changed.
 func TestGateRecount(t *testing.T) {
-	python := need.Place(t, "python3")
+	python := need.Path(t, "python3")
 	t.Chdir(t.TempDir())
 	write(t, "norms.yaml", strings.Replace(smallNorms, "0.05}", "0.05, think: 0.3, tool: 0.1}", 1))
 	n := 0

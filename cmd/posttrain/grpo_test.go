@@ -134,7 +134,7 @@ func TestGRPOPlanAndExplain(t *testing.T) {
 
 // TestSums: the example of docs/grpo.md. Its program and the built-in reward agree.
 func TestSums(t *testing.T) {
-	python, script := need.Place(t, "python3"), filepath.Join(root, "scripts", "grpo", "sums.py")
+	python, script := need.Path(t, "python3"), filepath.Join(root, "scripts", "grpo", "sums.py")
 	workPrompts(t)
 	rows, err := exec.Command(python, script, "prompts", "0", "24").Output()
 	if err != nil {

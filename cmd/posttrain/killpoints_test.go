@@ -26,7 +26,7 @@ var callLine = regexp.MustCompile(`(?m)^(\d+) +([a-z0-9]+)\(`)
 // removals fail once. What is left must continue, and end in the folder that an undisturbed run leaves, bit for bit.
 func TestKillPoints(t *testing.T) {
 	need.Ask(t, "slow")
-	need.Place(t, "strace") // kills the runs
+	need.Path(t, "strace") // kills the runs
 	work(t, "qwen2-newer")
 	for _, r := range smallRuns() {
 		t.Run(r.name, func(t *testing.T) { disturbEachCall(t, r) })

@@ -23,7 +23,7 @@ import (
 // continues from there: each must end in the folder that an undisturbed run leaves, bit for bit.
 func TestPowerCut(t *testing.T) {
 	need.Ask(t, "slow")
-	need.Place(t, "strace") // notes the operations
+	need.Path(t, "strace") // notes the operations
 	work(t, "qwen2-newer")
 	for _, r := range smallRuns() {
 		t.Run(r.name, func(t *testing.T) { cutSome(t, r) })

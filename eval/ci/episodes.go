@@ -101,7 +101,7 @@ func (e *asking) openEpisodes(items []ci.Item, order func(i int) uint64, b *benc
 
 // readForm finds out how the model writes tool calls.
 func (e *asking) readForm() (agent.Form, *batch.Encoder, error) {
-	_, t, err := local.LoadShapes(e.Agent.Model)
+	_, t, err := local.LoadWeightless(e.Agent.Model)
 	if err == nil {
 		err = e.Agent.Chat.Apply(t)
 	}

@@ -35,7 +35,7 @@ func tiny() Agent {
 	o := grpo.DefaultOptions()
 	o.Prompts, o.GroupSize, o.KL, o.KLCoef = 3, 4, grpo.None, 0
 	a := Agent{Options: o, Sampling: rollout.Sampling{MaxNew: 6, Temperature: 1}, Memory: 1e9,
-		Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1},
+		Optimizer: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1},
 		Judge: ask.Rule(func(t *ask.Question, text string) ask.Score {
 			return ask.Score{Value: float64(strings.Count(text, t.Target)) / float64(len(text)+1)}
 		})}
@@ -65,7 +65,7 @@ func policy(t *testing.T, e *backend.Engine) *Policy {
 }
 
 // TestGradientIsThatOfAStep: agent 0 of a run sends the bits by which the trainer's step of the same seed moves the
-// weights, at any step of it. (With a rule that has no momentum, the first moment is the gradient.)
+// weights, at any step of it. (With an optimiser that has no momentum, the first moment is the gradient.)
 func TestGradientIsThatOfAStep(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		p, a := policy(t, e), tiny()

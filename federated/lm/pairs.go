@@ -16,12 +16,12 @@ import (
 
 // PairAgent says what an agent learns from, and how.
 type PairAgent struct {
-	Loss  losses.Options // of pairs
-	Pairs []train.Example
-	Held  []train.Example // that it does not train on
-	Train train.Options   // batches, and how rows are laid out
-	Share bool            // both answers share their prompt in one row
-	Rule  adamw.Rule      // of local training
+	Loss      losses.Options // of pairs
+	Pairs     []train.Example
+	Held      []train.Example // that it does not train on
+	Train     train.Options   // batches, and how rows are laid out
+	Share     bool            // both answers share their prompt in one row
+	Optimizer adamw.Options   // of local training
 }
 
 // PairWorkload implements [protocol.Workload] for preference pairs. A batch of version k has the pairs of step k of a
@@ -34,8 +34,9 @@ type PairWorkload struct {
 
 // NewPairs makes the workload of an agent. Agent 0 has the order of a training run of this seed.
 func NewPairs(p *Policy, a PairAgent, number int, seed uint64) *PairWorkload {
-	w := &PairWorkload{agent: newAgent(p, a.Train, a.Rule, number, seed), pairs: train.Dataset{Method: &train.Preference{Options: a.Loss}, Train: slices.Clone(a.Pairs),
-		Eval: slices.Clone(a.Held), Share: a.Share}, measured: map[bool]bool{}}
+	w := &PairWorkload{agent: newAgent(p, a.Train, a.Optimizer, number, seed),
+		pairs: train.Dataset{Method: &train.Preference{Options: a.Loss}, Train: slices.Clone(a.Pairs),
+			Eval: slices.Clone(a.Held), Share: a.Share}, measured: map[bool]bool{}}
 	w.trainer.Source = &w.pairs
 	return w
 }

@@ -25,7 +25,7 @@ func tinyPairs() PairAgent {
 	o := train.Defaults()
 	o.BatchSize, o.MicroBatchSize, o.Schedule = 3, 2, "constant"
 	a := PairAgent{Loss: losses.Defaults(losses.DPO), Train: o,
-		Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}}
+		Optimizer: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}}
 	for i := range int32(7) {
 		g := rows.Group{Prompt: []int32{3 + i, 9 - i}, Answers: [][]int32{{1 + i, 2, 5 + i}, {4, 8 - i}}}
 		a.Pairs = append(a.Pairs, train.Example{Group: g, Gap: float64(i) / 7, Scored: true})
@@ -55,7 +55,7 @@ func TestPairGradientIsThatOfAStep(t *testing.T) {
 		for i := range sums {
 			set.Train[i].Reference = sums[i]
 		}
-		o := &loop.Options // with a rule that has no momentum, the first moment is the gradient
+		o := &loop.Options // with an optimiser that has no momentum, the first moment is the gradient
 		o.MaxSteps, o.LearningRate, o.AdamBeta1, o.AdamBeta2, o.MaxGradNorm = 6, 1e-30, 0, 0, 0
 		var steps [][]float32
 		loop.OnStep = func(int, int, map[string]float64) {

@@ -109,19 +109,19 @@ func (p *Policy) check(params []float64) error {
 // agent is what both workloads have.
 type agent struct {
 	*Policy
-	trainer train.Trainer
-	rule    adamw.Rule // of local training
+	trainer   train.Trainer
+	optimizer adamw.Options // of local training
 }
 
 // newAgent is an agent with the draws of a training run, agent 0 with those of this seed. A step is the server's, so
 // that the learning rate is 1.
-func newAgent(p *Policy, o train.Options, rule adamw.Rule, number int, seed uint64) agent {
+func newAgent(p *Policy, o train.Options, optimizer adamw.Options, number int, seed uint64) agent {
 	if o.LearningRate = 1; number > 0 {
 		h := fnv.New64a()
 		fmt.Fprintf(h, "agent %d", number)
 		seed ^= h.Sum64()
 	}
-	return agent{p, train.Trainer{Options: o, Seed: seed}, rule}
+	return agent{p, train.Trainer{Options: o, Seed: seed}, optimizer}
 }
 
 // turn works with the policy at params, at a step of the trainer.
@@ -156,7 +156,7 @@ func (a *agent) train(theta []float64, version int, how protocol.Local, n, size 
 			if err != nil {
 				return nil, err
 			}
-			state.Update(a.rule, protocol.Split(g, tensors), t, how.LR, adamw.InOrder)
+			state.Update(a.optimizer, protocol.Split(g, tensors), t, how.LR, adamw.InOrder)
 			t++
 		}
 	}
@@ -172,7 +172,7 @@ type Agent struct {
 
 	Held        []ask.Question // that it does not train on
 	Temperature float64        // at which it answers them
-	Rule        adamw.Rule     // of local training
+	Optimizer   adamw.Options  // of local training
 	Memory      float64        // bytes that the scores of a batch's completions may take, for natural gradients
 }
 
@@ -185,7 +185,7 @@ type Workload struct {
 
 // New makes the workload of an agent. Agent 0 has the draws of a training run of this seed.
 func New(p *Policy, a Agent, number int, seed uint64) *Workload {
-	w := &Workload{agent: newAgent(p, train.Defaults(), a.Rule, number, seed), memory: a.Memory,
+	w := &Workload{agent: newAgent(p, train.Defaults(), a.Optimizer, number, seed), memory: a.Memory,
 		source: grpo.Rollouts{Options: a.Options, Sampling: a.Sampling, Judge: a.Judge, Tasks: a.Tasks, Held: a.Held,
 			Validation: grpo.ValidationOptions{Temperature: a.Temperature}}}
 	w.trainer.Source = &w.source

@@ -111,8 +111,8 @@ type Adaptive struct {
 	MaxNorm     *float64 `yaml:"max_grad_norm,omitempty" want:">=0" zero:"off" of:"momentum" default:"1" help:"clip the norm of the whole gradient; 0: off"`
 }
 
-func (a Adaptive) rule() adamw.Rule {
-	return adamw.Rule{Beta1: *a.Beta1, Beta2: *a.Beta2, Epsilon: *a.Epsilon, WeightDecay: *a.WeightDecay,
+func (a Adaptive) rule() adamw.Options {
+	return adamw.Options{Beta1: *a.Beta1, Beta2: *a.Beta2, Epsilon: *a.Epsilon, WeightDecay: *a.WeightDecay,
 		MaxNorm: *a.MaxNorm}
 }
 

@@ -1,12 +1,12 @@
-// Package adamw is the rule of one update over weights in host memory: AdamW (Loshchilov and Hutter 2019), after
-// clipping by the global norm as PyTorch does it. The trainer and the server of a federated run share it, so that both
-// make the same bits of the same gradients.
+// Package adamw is one update of weights in host memory: AdamW (Loshchilov and Hutter 2019), after clipping by the
+// global norm as PyTorch does it. The trainer and the server of a federated run share it, so that both make the same
+// bits of the same gradients.
 package adamw
 
 import "math"
 
-// Rule has the constants of an update.
-type Rule struct {
+// Options are the constants of an update.
+type Options struct {
 	Beta1, Beta2, Epsilon float64
 	WeightDecay           float64
 	MaxNorm               float64 // 0: no clipping
@@ -21,21 +21,21 @@ type Factors struct {
 }
 
 // At has the factors of update t at a learning rate.
-func (r Rule) At(t int, rate float64) Factors {
+func (o Options) At(t int, rate float64) Factors {
 	return Factors{
 		Rate:  rate,
-		Decay: 1 - rate*r.WeightDecay,
-		Step:  rate / (1 - math.Pow(r.Beta1, float64(t))),
-		Root:  1 / math.Sqrt(1-math.Pow(r.Beta2, float64(t))),
+		Decay: 1 - rate*o.WeightDecay,
+		Step:  rate / (1 - math.Pow(o.Beta1, float64(t))),
+		Root:  1 / math.Sqrt(1-math.Pow(o.Beta2, float64(t))),
 	}
 }
 
 // Clip is what gradients of this norm are multiplied with.
-func (r Rule) Clip(norm float64) float64 {
-	if r.MaxNorm <= 0 {
+func (o Options) Clip(norm float64) float64 {
+	if o.MaxNorm <= 0 {
 		return 1
 	}
-	return math.Min(1, r.MaxNorm/(norm+1e-6))
+	return math.Min(1, o.MaxNorm/(norm+1e-6))
 }
 
 // State is weights with their moments, by tensor.
@@ -54,16 +54,16 @@ func InOrder(n int, f func(i int)) {
 	}
 }
 
-// Update applies the rule with step number t and returns the gradients' global norm before clipping. Where that is not
-// finite, nothing changes. The result does not depend on each.
-func (s *State) Update(r Rule, grads [][]float32, t int, rate float64, each Each) (norm float64) {
+// Update is update number t and returns the gradients' global norm before clipping. Where that is not finite, nothing
+// changes. The result does not depend on each.
+func (s *State) Update(o Options, grads [][]float32, t int, rate float64, each Each) (norm float64) {
 	spans := Spans(s.Weights)
 	norm = globalNorm(grads, spans, each)
 	if math.IsNaN(norm) || math.IsInf(norm, 0) {
 		return norm
 	}
-	f, clip := r.At(t, rate), float32(r.Clip(norm))
-	each(len(spans), func(k int) { s.step(spans[k], grads, r, f, clip) })
+	f, clip := o.At(t, rate), float32(o.Clip(norm))
+	each(len(spans), func(k int) { s.step(spans[k], grads, o, f, clip) })
 	return norm
 }
 
@@ -96,7 +96,7 @@ func sumSquares(g []float32) float64 {
 }
 
 // step is AdamW on one span, everything in one pass over memory.
-func (s *State) step(x Span, grads [][]float32, rule Rule, f Factors, clip float32) {
+func (s *State) step(x Span, grads [][]float32, o Options, f Factors, clip float32) {
 	p, g := s.Weights[x.Tensor][x.From:x.To], grads[x.Tensor][x.From:x.To]
 	m, v := s.First[x.Tensor][x.From:x.To], s.Second[x.Tensor][x.From:x.To]
 	g, m, v = g[:len(p)], m[:len(p)], v[:len(p)]
@@ -104,9 +104,9 @@ func (s *State) step(x Span, grads [][]float32, rule Rule, f Factors, clip float
 	if s.NoDecay[x.Tensor] {
 		decay = 1
 	}
-	b1, b2, step, root, eps := float32(rule.Beta1), float32(rule.Beta2), float32(f.Step), float32(f.Root),
-		float32(rule.Epsilon)
-	c1, c2 := float32(1-rule.Beta1), float32(1-rule.Beta2)
+	b1, b2, step, root, eps := float32(o.Beta1), float32(o.Beta2), float32(f.Step), float32(f.Root),
+		float32(o.Epsilon)
+	c1, c2 := float32(1-o.Beta1), float32(1-o.Beta2)
 	for i := range p {
 		gi := g[i] * clip
 		mi := b1*m[i] + c1*gi

@@ -29,8 +29,8 @@ func (e *Engine) Int32(data []int32, dims ...int) (compute.Buffer, error) {
 	return e.On(nil).Int32(data, dims...)
 }
 
-// Place is where on a mesh arrays go.
-type Place struct {
+// Placement is where on a mesh arrays go.
+type Placement struct {
 	engine *Engine
 	spec   *distributed.ShardingSpec
 }
@@ -40,34 +40,34 @@ func (e *Engine) Float64(data []float64, dims ...int) (compute.Buffer, error) {
 	return e.On(nil).upload(data, len(data), dtypes.Float64, dims)
 }
 
-// On is the place of arrays that are cut over the engine's mesh; nil: whole on every device.
-func (e *Engine) On(spec *distributed.ShardingSpec) Place { return Place{e, spec} }
+// On is the placement of arrays that are cut over the engine's mesh; nil: whole on every device.
+func (e *Engine) On(spec *distributed.ShardingSpec) Placement { return Placement{e, spec} }
 
-// Float32 is [Engine.Float32] at the place.
-func (p Place) Float32(data []float32, dims ...int) (compute.Buffer, error) {
+// Float32 is [Engine.Float32] there.
+func (p Placement) Float32(data []float32, dims ...int) (compute.Buffer, error) {
 	return p.upload(data, len(data), dtypes.Float32, dims)
 }
 
-// Int32 is [Engine.Int32] at the place.
-func (p Place) Int32(data []int32, dims ...int) (compute.Buffer, error) {
+// Int32 is [Engine.Int32] there.
+func (p Placement) Int32(data []int32, dims ...int) (compute.Buffer, error) {
 	return p.upload(data, len(data), dtypes.Int32, dims)
 }
 
-// Floats is [Engine.Floats] at the place.
-func (p Place) Floats(dtype dtypes.DType, data []float32, dims ...int) (compute.Buffer, error) {
+// Floats is [Engine.Floats] there.
+func (p Placement) Floats(dtype dtypes.DType, data []float32, dims ...int) (compute.Buffer, error) {
 	if dtype != dtypes.BFloat16 {
 		return p.Float32(data, dims...)
 	}
 	return p.upload(roundTo(make([]bfloat16.BFloat16, len(data)), data), len(data), dtype, dims)
 }
 
-// Uint8 copies data, row-major, into a new buffer [dims] at the place. The caller finalises it.
-func (p Place) Uint8(data []uint8, dims ...int) (compute.Buffer, error) {
+// Uint8 copies data, row-major, into a new buffer [dims] there. The caller finalises it.
+func (p Placement) Uint8(data []uint8, dims ...int) (compute.Buffer, error) {
 	return p.upload(data, len(data), dtypes.Uint8, dims)
 }
 
 // upload copies a slice of n values into a new buffer.
-func (p Place) upload(flat any, n int, dtype dtypes.DType, dims []int) (b compute.Buffer, err error) {
+func (p Placement) upload(flat any, n int, dtype dtypes.DType, dims []int) (b compute.Buffer, err error) {
 	defer catchPanic(&err, "copy a buffer")
 	e := p.engine
 	if err := e.failed.err(); err != nil {

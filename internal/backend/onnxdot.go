@@ -196,23 +196,23 @@ func runs(dims, perm []int) (source, order []int) {
 }
 
 func targetRuns(dims, perm []int) []run {
-	place := placesOf(dims)
+	index := indicesOf(dims)
 	var out []run
 	for _, axis := range perm {
 		if dims[axis] == 1 {
 			continue
 		}
-		if n := len(out); n > 0 && out[n-1].last+1 == place[axis] {
-			out[n-1].last, out[n-1].size = place[axis], out[n-1].size*dims[axis]
+		if n := len(out); n > 0 && out[n-1].last+1 == index[axis] {
+			out[n-1].last, out[n-1].size = index[axis], out[n-1].size*dims[axis]
 			continue
 		}
-		out = append(out, run{place[axis], place[axis], dims[axis]})
+		out = append(out, run{index[axis], index[axis], dims[axis]})
 	}
 	return out
 }
 
-// placesOf numbers the axes, without counting axes of one element.
-func placesOf(dims []int) []int {
+// indicesOf numbers the axes, without counting axes of one element.
+func indicesOf(dims []int) []int {
 	out, next := make([]int, len(dims)), 0
 	for axis, d := range dims {
 		out[axis] = next

@@ -16,9 +16,9 @@ type Uploader struct {
 // NewUploader makes an uploader of buffers of at most this many elements.
 func NewUploader(largest int) *Uploader { return &Uploader{largest: largest} }
 
-// Floats makes a buffer [dims] of float32 or bfloat16 at a place, of the values that read writes: into the buffer
+// Floats makes a buffer [dims] of float32 or bfloat16 where at says, of the values that read writes: into the buffer
 // itself where the engine shares memory with the host. The caller finalises it.
-func (u *Uploader) Floats(at Place, dtype dtypes.DType, read func(to []float32) error, dims ...int) (compute.Buffer,
+func (u *Uploader) Floats(at Placement, dtype dtypes.DType, read func(to []float32) error, dims ...int) (compute.Buffer,
 	error) {
 	if at.engine.Wants.SharedMemory && dtype == dtypes.Float32 {
 		b, _, err := at.engine.SharedFrom(read, dims...)

@@ -17,7 +17,7 @@ import (
 // TestPluginsThatAreNone: a library that is no PJRT plugin, or has a version that go-xla's calls do not fit, is one
 // line that says what was found; nothing of it is called.
 func TestPluginsThatAreNone(t *testing.T) {
-	compiler := need.Place(t, "cc")
+	compiler := need.Path(t, "cc")
 	const table = "#include <stddef.h>\nvoid *GetPjrtApi(void) { static struct { size_t size; void *none; " +
 		"struct { size_t size; void *none; int major, minor; } v; } t = {40, 0, {24, 0, %d, %d}}; return &t; }\n"
 	dir := t.TempDir()

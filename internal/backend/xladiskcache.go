@@ -90,8 +90,8 @@ func (s *diskCache) stop(reason error) {
 	s.say("compiled programs are not kept for the next run: %v", reason)
 }
 
-// place is the folder, or "".
-func (s *diskCache) place() string {
+// dir is the folder, or "".
+func (s *diskCache) dir() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.folder
@@ -136,7 +136,7 @@ func seal(key string, program []byte) []byte {
 
 // take gives a program, or nil if it is not there, or its file cannot be used.
 func (s *diskCache) take(key string) []byte {
-	folder := s.place()
+	folder := s.dir()
 	if folder == "" {
 		return nil
 	}
@@ -159,14 +159,14 @@ func (s *diskCache) take(key string) []byte {
 
 // drop removes a file that cannot be used.
 func (s *diskCache) drop(key string, reason error) {
-	path := filepath.Join(s.place(), key+programSuffix)
+	path := filepath.Join(s.dir(), key+programSuffix)
 	_ = os.Remove(path)
 	s.say("compiled program %s: %v: it is compiled again", path, reason)
 }
 
 // put keeps a program. Its file appears as a whole; the hash covers what a power cut may leave of it.
 func (s *diskCache) put(key string, program []byte) {
-	folder := s.place()
+	folder := s.dir()
 	if folder == "" {
 		return
 	}

@@ -96,7 +96,7 @@ func posttrainCompile(slot C.int, arguments unsafe.Pointer) unsafe.Pointer {
 	k := *keepers.all[slot]
 	keepers.mu.Unlock()
 	args := (*C.posttrain_compile_args)(arguments)
-	if k.diskCache.place() == "" {
+	if k.diskCache.dir() == "" {
 		return C.posttrain_compile(slot, args)
 	}
 	key := k.key(args)

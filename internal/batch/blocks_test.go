@@ -40,7 +40,7 @@ func TestBlocksHoldTheirOwnSlots(t *testing.T) {
 		all, members := allLayouts(groups, trial%2 == 0, blocks, 256)
 		for i, p := range all {
 			if p.Blocks != blocks {
-				t.Fatalf("a part of %d blocks: want %d", p.Blocks, blocks)
+				t.Fatalf("a microbatch of %d blocks: want %d", p.Blocks, blocks)
 			}
 			checkSlots(t, p, members[i])
 		}

@@ -5,6 +5,7 @@
 //   - group: one prompt and the n answers to it (a preference pair has two, a demonstration one, a GRPO group many);
 //   - row: T tokens of one forward pass; it holds one group or several, or one answer of a group where prompts are
 //     not shared;
+//   - microbatch: the rows that go through the model at once; a minibatch, what one update learns from, has several;
 //   - slot: one predicted token, that is one log-prob that the model computes;
 //   - block: the rows, and their slots, that one of several devices gets.
 //

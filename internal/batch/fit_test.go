@@ -19,7 +19,7 @@ func driftingRollouts(r *rand.Rand, prompt int, mean float64) (groups []Group) {
 	return groups
 }
 
-// TestRunsNeedFewShapes: every shape of a part is compiled for, once for log-probs and once for gradients, and an
+// TestRunsNeedFewShapes: every shape of a microbatch is compiled for, once for log-probs and once for gradients, and an
 // engine keeps six programs. So a step needs one or two, and those of many steps are the same.
 func TestRunsNeedFewShapes(t *testing.T) {
 	for _, prompt := range []int{20, 64, 256, 700} {

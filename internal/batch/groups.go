@@ -20,14 +20,14 @@ type AnswerSet struct {
 // GroupLayout says how large groups are laid out ([PackGroups]).
 type GroupLayout struct {
 	Short  int  // tokens of a row; see Fit
-	Tokens int  // tokens of a part, about: a part is at least one row
+	Tokens int  // tokens of a microbatch, about: it is at least one row
 	Apart  bool // every answer brings a prompt of its own
 	Blocks int  // see Layout
 
 	// A run of few shapes; see Few.
 	lens    []int // row lengths, in order; nil: any
 	prompt  int   // tokens of the shortest prompt
-	answers int   // of every part
+	answers int   // of every microbatch
 }
 
 // Few limits all groups of a run to at most that many shapes, two for each row length. The lengths are halves of one
@@ -65,7 +65,7 @@ func (s GroupLayout) DescribeShapes() string {
 		strings.Join(text, ", "))
 }
 
-// rows are those of a full part.
+// rows is the number of rows of a full microbatch.
 func (s GroupLayout) rows(length int) int {
 	return roundUp(max(1, (s.Tokens+length/2)/max(1, length)), s.blocks())
 }
@@ -82,8 +82,8 @@ func (s GroupLayout) table() []int {
 	return rowLengths
 }
 
-// GroupPart is a part of what was packed: the answers, in the order of the packed answers, and their rows.
-type GroupPart struct {
+// GroupMicrobatch is a microbatch of large groups: the answers, in the order of the packed answers, and their rows.
+type GroupMicrobatch struct {
 	Sets []AnswerSet
 	*Packed
 }
@@ -93,9 +93,9 @@ type GroupPart struct {
 // other groups. An answer that is too long even alone goes, with its kind, to rows whose length is the next power of
 // two.
 //
-// Shapes are few: all parts of a length have one shape, but for the last, which may have half the rows. Slots are
-// counted in eighths of a part's tokens, answers in powers of two. The result depends on the arguments alone.
-func PackGroups(groups []Group, s GroupLayout) []GroupPart {
+// Shapes are few: all microbatches of a length have one shape, but for the last, which may have half the rows. Slots
+// are counted in eighths of a microbatch's tokens, answers in powers of two. The result depends on the arguments alone.
+func PackGroups(groups []Group, s GroupLayout) []GroupMicrobatch {
 	var short, long []AnswerSet
 	longer := longestOver(groups, s.Short)
 	if s.lens != nil {
@@ -250,8 +250,8 @@ func (s AnswerSet) group(groups []Group) Group {
 	return part
 }
 
-// packAt fills rows of one length with sets of answers, the longest first, and cuts them into parts.
-func (s GroupLayout) packAt(groups []Group, sets []AnswerSet, length int) []GroupPart {
+// packAt fills rows of one length with sets of answers, the longest first, and cuts them into microbatches.
+func (s GroupLayout) packAt(groups []Group, sets []AnswerSet, length int) []GroupMicrobatch {
 	lengthOf := func(k int) int { return sets[k].group(groups).sharedLen() }
 	fill, rows := plan{len: length}, [][]AnswerSet{}
 	for _, k := range byLength(len(sets), lengthOf) {
@@ -264,8 +264,8 @@ func (s GroupLayout) packAt(groups []Group, sets []AnswerSet, length int) []Grou
 	return s.cutRows(groups, rows, length)
 }
 
-// cutRows makes parts of most rows each, and one of half as many where the rest needs no more.
-func (s GroupLayout) cutRows(groups []Group, rows [][]AnswerSet, length int) (parts []GroupPart) {
+// cutRows makes microbatches of most rows each, and one of half as many where the rest needs no more.
+func (s GroupLayout) cutRows(groups []Group, rows [][]AnswerSet, length int) (microbatches []GroupMicrobatch) {
 	var plans []*plan
 	most := s.rows(length)
 	for part := range slices.Chunk(rows, most) {
@@ -274,16 +274,16 @@ func (s GroupLayout) cutRows(groups []Group, rows [][]AnswerSet, length int) (pa
 			n = half
 		}
 		plans = append(plans, s.planOf(groups, part, length, n))
-		parts = append(parts, GroupPart{Sets: slices.Concat(part...)})
+		microbatches = append(microbatches, GroupMicrobatch{Sets: slices.Concat(part...)})
 	}
 	s.equalize(plans)
 	for i, p := range plans {
-		parts[i].Packed = write(p, parts[i].groups(groups), Layout{Share: true})
+		microbatches[i].Packed = write(p, microbatches[i].groups(groups), Layout{Share: true})
 	}
-	return parts
+	return microbatches
 }
 
-// planOf is the plan of a part whose rows hold these sets.
+// planOf is the plan of a microbatch whose rows hold these sets.
 func (s GroupLayout) planOf(groups []Group, sets [][]AnswerSet, length, rows int) *plan {
 	p := &plan{len: length, rows: rows, blocks: s.blocks(), held: make([]int, len(sets))}
 	for r, row := range sets {
@@ -311,8 +311,8 @@ func (s GroupLayout) equalize(plans []*plan) {
 	}
 }
 
-// groups are the part's sets as groups.
-func (s GroupPart) groups(groups []Group) []Group {
+// groups are the microbatch's sets as groups.
+func (s GroupMicrobatch) groups(groups []Group) []Group {
 	out := make([]Group, len(s.Sets))
 	for i, x := range s.Sets {
 		out[i] = x.group(groups)

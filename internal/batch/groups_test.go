@@ -54,13 +54,13 @@ func fewSpreading(groups []Group) GroupLayout {
 	return GroupLayout{Tokens: 128}.Few(4, prompts, longest, answers, 16)
 }
 
-func checkSpread(t *testing.T, p GroupPart, s GroupLayout) {
+func checkSpread(t *testing.T, p GroupMicrobatch, s GroupLayout) {
 	t.Helper()
 	if p.Len != s.Short && p.Len != powerOfTwo(p.Len) && !slices.Contains(s.lens, p.Len) || p.Len < s.Short {
 		t.Fatalf("a row of %d tokens, where short ones have %d", p.Len, s.Short)
 	}
 	if p.Rows > 1 && p.Rows*p.Len > s.Tokens+p.Len/2 {
-		t.Fatalf("a part of %d rows of %d tokens: want about %d", p.Rows, p.Len, s.Tokens)
+		t.Fatalf("a microbatch of %d rows of %d tokens: want about %d", p.Rows, p.Len, s.Tokens)
 	}
 	for _, x := range p.Sets {
 		if s.Apart && len(x.Answers) != 1 {
@@ -76,11 +76,11 @@ func TestSpreadRepeatsPromptsSeldom(t *testing.T) {
 	for range 16 {
 		g.Answers = append(g.Answers, make([]int32, 64))
 	}
-	parts := PackGroups([]Group{g, g, g}, GroupLayout{Short: 768, Tokens: 1024})
-	if len(parts) != 6 {
-		t.Fatalf("%d parts: want 6", len(parts))
+	microbatches := PackGroups([]Group{g, g, g}, GroupLayout{Short: 768, Tokens: 1024})
+	if len(microbatches) != 6 {
+		t.Fatalf("%d microbatches: want 6", len(microbatches))
 	}
-	for _, p := range parts {
+	for _, p := range microbatches {
 		if p.Rows != 1 || p.Count != 255+8*64 || p.Slots != 576 || p.Answers != 64 {
 			t.Errorf("%d rows, %d tokens, %d slots, %d answers: want 1, 767, 576, 64", p.Rows, p.Count, p.Slots,
 				p.Answers)

@@ -25,13 +25,13 @@ type Layout struct {
 	Share bool // a group's prompt is there once, its answers blind to each other; else every answer repeats the prompt
 	Pad   int  // groups in a full batch: a smaller one is padded to the same number of answers; 0: no padding
 
-	Tokens int     // most tokens of a part that Split makes, unless a group needs more; 0: all groups are one part
-	Few    int     // most shapes of parts; 0: any number
+	Tokens int     // most tokens of a microbatch of Split, unless a group needs more; 0: all groups are one
+	Few    int     // most shapes of microbatches; 0: any number
 	Shapes []Shape // those that Split makes; see Fit
-	Slots  int     // sixteenths of a part's tokens that have a slot in most parts, or 16; see Fit
+	Slots  int     // sixteenths of a microbatch's tokens that have a slot in most of them, or 16; see Fit
 
 	// What Fit weighs shapes with.
-	Overhead int     // tokens that take as long as what a part costs apart from its own
+	Overhead int     // tokens that take as long as what a microbatch costs apart from its own
 	Compile  float64 // tokens that take as long as compiling for a shape
 	Hidden   int     // size of the model's hidden states, for the cost of attention; 0: attention costs nothing
 
@@ -122,10 +122,10 @@ func (pl *plan) place(n, slots int) int {
 	return len(pl.used) - 1
 }
 
-// deal gives every row its place among rows, as many in each block, and the slots of the fullest block: rows of many
+// deal gives every row its index among rows, as many in each block, and the slots of the fullest block: rows of many
 // slots first, each to the block that has the fewest. Within a block they keep their order.
-func (pl *plan) deal(rows int) (place []int, fullest int) {
-	place, slots, count := make([]int, len(pl.held)), make([]int, pl.blocks), make([]int, pl.blocks)
+func (pl *plan) deal(rows int) (at []int, fullest int) {
+	at, slots, count := make([]int, len(pl.held)), make([]int, pl.blocks), make([]int, pl.blocks)
 	for _, r := range byLength(len(pl.held), func(r int) int { return pl.held[r] }) {
 		b := -1
 		for k := range slots {
@@ -133,14 +133,14 @@ func (pl *plan) deal(rows int) (place []int, fullest int) {
 				b = k
 			}
 		}
-		place[r], slots[b], count[b] = b, slots[b]+pl.held[r], count[b]+1
+		at[r], slots[b], count[b] = b, slots[b]+pl.held[r], count[b]+1
 	}
 	clear(count)
-	for r, b := range place {
-		place[r] = b*rows/pl.blocks + count[b]
+	for r, b := range at {
+		at[r] = b*rows/pl.blocks + count[b]
 		count[b]++
 	}
-	return place, slices.Max(slots)
+	return at, slices.Max(slots)
 }
 
 // round makes the shape one of few: rows in quarters, slots in buckets, answers as in a full batch.
@@ -174,7 +174,7 @@ func fill(n int, v int32) []int32 { return slices.Repeat([]int32{v}, n) }
 type writer struct {
 	p      *Packed
 	plan   *plan
-	rows   []int // place of every row of the plan
+	rows   []int // index of every row of the plan
 	unit   int
 	slots  []int // of every block
 	answer int

@@ -10,14 +10,14 @@ import (
 	"github.com/posttrain/posttrain/data"
 )
 
-// Shape is that of a part; a program is compiled for each.
+// Shape is the shape of a microbatch; a program is compiled for each.
 type Shape struct{ Rows, Len, Slots int }
 
-// fewShapes chooses at most l.Few shapes for parts of groups like these. The first has room for any of them. The others
-// join one by one: each time the shape that saves most of the time of a sample of batches, while it saves more in all
-// batches than compiling for it takes.
+// fewShapes chooses at most l.Few shapes for microbatches of groups like these. The first has room for any of them. The
+// others join one by one: each time the shape that saves most of the time of a sample of batches, while it saves more
+// in all batches than compiling for it takes.
 func (l Layout) fewShapes(groups []Group) []Shape {
-	if l.Pad == 0 { // any number of groups in a part
+	if l.Pad == 0 { // any number of groups in a microbatch
 		l.Pad = len(groups)
 	}
 	batches, offers := l.sample(groups), l.offers(groups)
@@ -114,12 +114,12 @@ func (l Layout) time(batches []*packer, shapes []Shape) (sum float64) {
 	return sum
 }
 
-// cost estimates the time of a part, in tokens.
+// cost estimates the time of a microbatch, in tokens.
 func (l Layout) cost(s Shape) float64 {
 	return float64(l.Overhead) + (&Packed{Rows: s.Rows, Len: s.Len}).Cost(l.Hidden)
 }
 
-// packer divides groups among parts of few shapes.
+// packer divides groups among microbatches of few shapes.
 type packer struct {
 	l      Layout
 	groups []Group
@@ -136,7 +136,7 @@ func (l Layout) packer(groups []Group) *packer {
 	return p
 }
 
-// drafts divides the groups among parts of the shapes. A group that no shape holds gets one of its own.
+// drafts divides the groups among microbatches of the shapes. A group that no shape holds gets one of its own.
 func (p *packer) drafts(shapes []Shape) (drafts []*draft) {
 	for left := slices.Clone(p.order); len(left) > 0; {
 		d := p.densest(left, shapes)
@@ -149,7 +149,7 @@ func (p *packer) drafts(shapes []Shape) (drafts []*draft) {
 	return drafts
 }
 
-// densest is a part with the first group that is left, of the shape that then holds most tokens for its cost.
+// densest is a microbatch with the first group that is left, of the shape that then holds most tokens for its cost.
 func (p *packer) densest(left []int, shapes []Shape) (best *draft) {
 	most := 0.0
 	for _, s := range shapes {
@@ -168,7 +168,7 @@ func (l Layout) shapeOf(g Group) Shape {
 	return Shape{rows, p.len, min(rows*p.len, roundUp(p.fullest(rows), tile)*l.blocks())}
 }
 
-// fill puts groups into a part of the shape, each that fits. It is empty where the first does not.
+// fill puts groups into a microbatch of the shape, each that fits. It is empty where the first does not.
 func (p *packer) fill(left []int, s Shape) *draft {
 	d := &draft{plan: plan{len: s.Len, blocks: p.l.blocks()}, shape: s}
 	for k := 0; k < len(left) && len(d.members) < p.l.Pad; k++ {

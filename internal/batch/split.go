@@ -8,13 +8,13 @@ import (
 	"github.com/posttrain/posttrain/data"
 )
 
-// Part is the share of a batch that one run of a program takes.
-type Part struct {
+// Microbatch is what goes through the model in one run of a program.
+type Microbatch struct {
 	Members []int // its groups, as indices into those that were split, in the order of the packed answers
 	*Packed
 }
 
-// Fit completes a layout for groups like these: with the share of predicted tokens and the shapes of parts.
+// Fit completes a layout for groups like these: with the share of predicted tokens and the shapes of microbatches.
 func (l Layout) Fit(groups []Group) Layout {
 	if l.Tokens == 0 || len(groups) == 0 {
 		return l
@@ -42,39 +42,41 @@ func (l Layout) slotShare(groups []Group) (mean, deviation float64) {
 	return mean, math.Sqrt(max(0, squares/max(1, tokens)-mean*mean))
 }
 
-// Split lays groups out in parts of the layout's shapes with little padding. Each part has the longest group that is
-// left, others that fit in, and l.Pad groups at most. Where l.Tokens is 0, parts are l.Pad groups each, as they stand.
+// Split lays groups out in microbatches of the layout's shapes with little padding. Each has the longest group that is
+// left, others that fit in, and l.Pad groups at most. Where l.Tokens is 0, microbatches are l.Pad groups each, as they
+// stand.
 //
-// The parts of a batch have the gradient of the whole: it is the sum of theirs. They come in the order of their
-// shapes, the longest rows first, so that a program is used for all its parts before the next. The result depends on
+// The microbatches of a batch have the gradient of the whole: it is the sum of theirs. They come in the order of their
+// shapes, the longest rows first, so that a program is used for all of its own before the next. The result depends on
 // the groups and the layout alone.
-func Split(groups []Group, l Layout) (parts []Part) {
+func Split(groups []Group, l Layout) (microbatches []Microbatch) {
 	if l.Pad == 0 {
 		l.Pad = len(groups)
 	}
 	if l.Tokens == 0 {
 		for members := range slices.Chunk(upTo(len(groups)), max(1, l.Pad)) {
-			parts = append(parts, Part{Members: members, Packed: Pack(data.Pick(groups, members), l)})
+			packed := Pack(data.Pick(groups, members), l)
+			microbatches = append(microbatches, Microbatch{Members: members, Packed: packed})
 		}
-		return parts
+		return microbatches
 	}
 	for from := 0; from < len(groups); from += together {
 		some := groups[from:min(from+together, len(groups))]
 		for _, d := range l.packer(some).drafts(l.Shapes) {
-			p := d.part(some, l)
+			p := d.pack(some, l)
 			for k := range p.Members {
 				p.Members[k] += from
 			}
-			parts = append(parts, p)
+			microbatches = append(microbatches, p)
 		}
 	}
-	slices.SortStableFunc(parts, func(a, b Part) int {
+	slices.SortStableFunc(microbatches, func(a, b Microbatch) int {
 		return cmp.Or(cmp.Compare(b.Len, a.Len), cmp.Compare(b.Rows, a.Rows), cmp.Compare(b.Slots, a.Slots))
 	})
-	return parts
+	return microbatches
 }
 
-// together is how many groups at a time are divided among parts.
+// together is how many groups at a time are divided among microbatches.
 const together = 512
 
 func upTo(n int) []int {
@@ -95,7 +97,7 @@ func byLength(n int, length func(i int) int) []int {
 	return order
 }
 
-// draft is a part that is being filled.
+// draft is a microbatch that is being filled.
 type draft struct {
 	plan
 	shape   Shape
@@ -130,12 +132,12 @@ func (d *draft) tokens() (sum int) {
 	return sum
 }
 
-// part packs what the draft holds.
-func (d *draft) part(groups []Group, l Layout) Part {
+// pack lays out what the draft holds.
+func (d *draft) pack(groups []Group, l Layout) Microbatch {
 	members, answers := data.Pick(groups, d.members), 0
 	for _, g := range members {
 		answers = max(answers, len(g.Answers))
 	}
 	d.rows, d.slots, d.answers = d.shape.Rows, d.shape.Slots, answers*l.Pad
-	return Part{Members: d.members, Packed: write(&d.plan, members, l)}
+	return Microbatch{Members: d.members, Packed: write(&d.plan, members, l)}
 }

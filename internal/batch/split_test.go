@@ -24,16 +24,16 @@ func TestSplitHoldsEveryGroupOnce(t *testing.T) {
 				checkSlots(t, p.Packed, members)
 				checkShape(t, p.Packed, l.Pad*answers)
 				if len(p.Members) > l.Pad {
-					t.Fatalf("a part holds %d groups: want %d at most", len(p.Members), l.Pad)
+					t.Fatalf("a microbatch holds %d groups: want %d at most", len(p.Members), l.Pad)
 				}
 				if p.Rows > max(answers, l.Tokens/p.Len) {
-					t.Fatalf("a part has %d rows of %d tokens: want %d tokens at most, or one group", p.Rows, p.Len,
+					t.Fatalf("found %d rows of %d tokens: want %d tokens at most, or one group", p.Rows, p.Len,
 						l.Tokens)
 				}
 			}
 			slices.Sort(seen)
 			if !slices.Equal(seen, upTo(len(groups))) {
-				t.Fatalf("the parts hold groups %v: want each of %d once", seen, len(groups))
+				t.Fatalf("the microbatches hold groups %v: want each of %d once", seen, len(groups))
 			}
 		}
 	}
@@ -42,15 +42,15 @@ func TestSplitHoldsEveryGroupOnce(t *testing.T) {
 func TestSplitWithoutABudgetIsPack(t *testing.T) {
 	groups := randomGroups(rand.New(rand.NewPCG(5, 6)), 9, 2)
 	l := Layout{Share: true, Pad: 4}.Fit(groups)
-	parts := Split(groups, l)
-	if len(parts) != 3 {
-		t.Fatalf("%d parts of 9 groups, 4 at once: want 3", len(parts))
+	microbatches := Split(groups, l)
+	if len(microbatches) != 3 {
+		t.Fatalf("%d microbatches of 9 groups, 4 at once: want 3", len(microbatches))
 	}
-	for k, p := range parts {
+	for k, p := range microbatches {
 		from, to := 4*k, min(4*k+4, 9)
 		if fmt.Sprint(*p.Packed) != fmt.Sprint(*Pack(groups[from:to], l)) || !slices.Equal(p.Members,
 			upTo(9)[from:to]) {
-			t.Errorf("part %d is not groups %d to %d as Pack lays them out", k, from, to)
+			t.Errorf("microbatch %d is not groups %d to %d as Pack lays them out", k, from, to)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestSplitOfEqualPairsWastesNothing(t *testing.T) {
 	}
 	for _, p := range Split(groups, Layout{Share: true, Pad: 8, Tokens: 1024, Overhead: 64}.Fit(groups)) {
 		if p.Rows != 4 || p.Len != 192 {
-			t.Errorf("a part of %d rows of %d tokens: want 4 of 192", p.Rows, p.Len)
+			t.Errorf("a microbatch of %d rows of %d tokens: want 4 of 192", p.Rows, p.Len)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func TestSplitKeepsToTheLayoutsShapes(t *testing.T) {
 		for at := 0; at < len(groups); at += 8 {
 			for _, p := range Split(groups[at:at+8], l) {
 				if !slices.Contains(l.Shapes, Shape{p.Rows, p.Len, p.Slots}) || p.Answers != 2*l.Pad {
-					t.Fatalf("a part of %d rows × %d, %d slots, %d answers: want one of %v", p.Rows, p.Len, p.Slots,
+					t.Fatalf("found %d rows × %d, %d slots, %d answers: want one of %v", p.Rows, p.Len, p.Slots,
 						p.Answers, l.Shapes)
 				}
 				fed, real, seen = fed+p.Rows*p.Len, real+p.Count, seen+len(p.Members)
@@ -119,7 +119,7 @@ func TestSplitKeepsToTheLayoutsShapes(t *testing.T) {
 	}
 }
 
-// A layout without a bound of groups in a part can be fitted and split.
+// A layout without a bound of groups in a microbatch can be fitted and split.
 func TestSplitOfAnyNumberOfGroups(t *testing.T) {
 	groups := randomGroups(rand.New(rand.NewPCG(5, 6)), 9, 2)
 	seen := 0
@@ -127,7 +127,7 @@ func TestSplitOfAnyNumberOfGroups(t *testing.T) {
 		seen += len(p.Members)
 	}
 	if seen != 9 {
-		t.Errorf("%d groups in parts, want 9", seen)
+		t.Errorf("%d groups in microbatches, want 9", seen)
 	}
 }
 
@@ -156,7 +156,7 @@ func TestFewShapesHaveSlotsForAll(t *testing.T) {
 	l := Layout{Share: true, Pad: 8, Tokens: 1024, Few: 3, Overhead: 64}.Fit(groups)
 	for _, p := range Split(groups, l) {
 		if s := (Shape{p.Rows, p.Len, p.Slots}); !slices.Contains(l.Shapes, s) {
-			t.Errorf("a part of shape %v: want one of %v", s, l.Shapes)
+			t.Errorf("a microbatch of shape %v: want one of %v", s, l.Shapes)
 		}
 	}
 }
@@ -171,6 +171,6 @@ func TestSplitOfALongerGroup(t *testing.T) {
 		seen += len(p.Members)
 	}
 	if seen != 2 {
-		t.Errorf("%d groups in parts, want 2", seen)
+		t.Errorf("%d groups in microbatches, want 2", seen)
 	}
 }

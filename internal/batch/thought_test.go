@@ -95,7 +95,7 @@ func TestScoredThoughts(t *testing.T) {
 // writes an empty thought in each turn where the released one has it in the last alone. Phi's end-of-text token comes
 // once, and is trained.
 func TestTurnsOfReleasedTemplates(t *testing.T) {
-	text, err := os.ReadFile(need.Place(t, "templates"))
+	text, err := os.ReadFile(need.Path(t, "templates"))
 	var released struct{ Sources map[string]string }
 	if err == nil {
 		err = json.Unmarshal(text, &released)

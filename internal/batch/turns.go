@@ -52,7 +52,7 @@ func (e *Encoder) spans(d data.Demonstration) (spans []span, err error) {
 		if msgs[i].Untrained {
 			continue
 		}
-		var p place
+		var p position
 		if p, err = e.find(whole, msgs, i); err == nil {
 			spans = append(spans, span{whole[at:p.from] + p.lead, false}, span{p.text, true})
 			at = p.to
@@ -61,16 +61,17 @@ func (e *Encoder) spans(d data.Demonstration) (spans []span, err error) {
 	return spans, err
 }
 
-// place is where what a model writes, text, belongs in the text of a conversation; lead is what is missing before it.
-type place struct {
+// position is where what a model writes, text, belongs in the text of a conversation; lead is what is missing before
+// it.
+type position struct {
 	from, to   int
 	lead, text string
 }
 
-// find gives the place in the text of a conversation of what a model writes as message i. It is there as the template
-// writes it when it is the last, but for an end-of-text token behind the last turn, and for an empty thought, which
-// Qwen3's template writes in the last turn alone. The row has the thought in each turn, as with TRL's template.
-func (e *Encoder) find(whole string, msgs []data.Message, i int) (p place, err error) {
+// find gives the position in the text of a conversation of what a model writes as message i. It is there as the
+// template writes it when it is the last, but for an end-of-text token behind the last turn, and for an empty thought,
+// which Qwen3's template writes in the last turn alone. The row has the thought in each turn, as with TRL's template.
+func (e *Encoder) find(whole string, msgs []data.Message, i int) (p position, err error) {
 	before, err := e.Render(msgs[:i], true)
 	if err != nil {
 		return p, err
@@ -93,9 +94,9 @@ func (e *Encoder) find(whole string, msgs []data.Message, i int) (p place, err e
 		bare := emptyThought.start.ReplaceAllString(lead+text, "")
 		switch {
 		case strings.HasPrefix(whole, before+text):
-			return place{len(before), len(before) + len(text), "", text}, checkThought(before, text)
+			return position{len(before), len(before) + len(text), "", text}, checkThought(before, text)
 		case strings.HasPrefix(whole, base+bare):
-			return place{len(base), len(base) + len(bare), lead, text}, checkThought(before, text)
+			return position{len(base), len(base) + len(bare), lead, text}, checkThought(before, text)
 		}
 	}
 	return p, fmt.Errorf("the chat template rewrites messages[%d] where more messages follow, so that it "+

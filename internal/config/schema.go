@@ -23,7 +23,7 @@ type schema struct {
 type leaf struct {
 	key       string
 	index     []int // for reflect.Value.FieldByIndex; nil for the key command
-	rule      fault.Rule
+	rule      fault.Constraint
 	omitEmpty bool // a zero value is left out of what Resolve writes
 	flag      Flag // that sets the key; without a name: none
 	help      string
@@ -115,7 +115,7 @@ func (s *schema) walk(t reflect.Type, prefix, flags string, index []int) {
 			if value, has := f.Tag.Lookup("paper"); has {
 				paper = &value
 			}
-			s.leaves = append(s.leaves, leaf{key, at, fault.RuleOf(f), kind == "omitempty", flagOf(f, key, flags),
+			s.leaves = append(s.leaves, leaf{key, at, fault.ConstraintOf(f), kind == "omitempty", flagOf(f, key, flags),
 				f.Tag.Get("help"), paper, f.Tag.Get("needs")})
 		}
 	}

@@ -1,15 +1,16 @@
-// Package doctor says in words what goes wrong in a training run ([Look]). It looks at the metrics of a run with one rule
-// for each known illness ([Examine]), and compares its files and data with the manifest that the run left.
+// Package doctor says in words what goes wrong in a training run ([Look]). It looks for known symptoms in the metrics
+// of a run ([Examine]), and compares its files and data with the manifest that the run left.
 //
 // Glossary:
 //   - log: the records of metrics.jsonl ([Log]);
 //   - change: a metric at the beginning and at the end of a run. Of held-out examples, which are the same ones each
 //     time, these are the first and the last value; of batches, the means of the first and the last tenth of the
 //     values, with the standard error of their difference;
-//   - finding: an illness with the numbers and steps that show it, and what one may change ([Finding]).
+//   - symptom: what is wrong with a run, and how a log shows it: overfitting;
+//   - finding: a symptom with the numbers and steps that show it, and what one may change ([Finding]).
 //
-// A rule speaks only where the change is more than three standard errors, and large beside a threshold that its
-// constants name. What they say is a warning to look, no proof.
+// A symptom is found only where the change is more than three standard errors, and large beside a threshold that its
+// constants name. A finding is a warning to look, no proof.
 package doctor
 
 import (
@@ -23,7 +24,7 @@ import (
 
 // Finding is something that is wrong with a run.
 type Finding struct {
-	Rule     string     `json:"rule"`
+	Symptom  string     `json:"rule"`
 	Says     string     `json:"says"`
 	Evidence []Evidence `json:"evidence"`
 	Advice   string     `json:"advice"`
@@ -53,7 +54,7 @@ type Report struct {
 	Steps      int       `json:"steps"`
 	Findings   []Finding `json:"findings"`
 	Looked     []string  `json:"looked_for"`
-	Unmeasured []string  `json:"not_measured"` // rules whose metrics the log lacks, or has too few of
+	Unmeasured []string  `json:"not_measured"` // symptoms whose metrics the log lacks, or has too few of
 
 	Files   int      `json:"files"`   // of the run and its inputs that were compared with its manifest
 	Changed []string `json:"changed"` // those that are not as they were
@@ -96,7 +97,7 @@ func Look(path string) (*Report, error) {
 func (r *Report) Lines() []string {
 	lines := []string{fmt.Sprintf("%s: %d steps", r.Log, r.Steps)}
 	for _, f := range r.Findings {
-		lines = append(lines, "", f.Rule+": "+f.Says)
+		lines = append(lines, "", f.Symptom+": "+f.Says)
 		for _, e := range f.Evidence {
 			lines = append(lines, "  "+e.String())
 		}
@@ -127,7 +128,7 @@ func names(all []string) string {
 func (r *Report) Err() error {
 	var found []string
 	for _, f := range r.Findings {
-		found = append(found, f.Rule)
+		found = append(found, f.Symptom)
 	}
 	if len(r.Changed) > 0 {
 		found = append(found, "changed files")

@@ -58,40 +58,40 @@ func reinforcement() (map[string][3]float64, map[string][]float64) {
 		map[string][]float64{"eval_reward": {0.2, 0.3, 0.4, 0.5, 0.55, 0.6}}
 }
 
-// TestRules: each planted illness is found, alone, with its numbers.
-func TestRules(t *testing.T) {
+// TestSymptoms: each planted symptom is found, alone, with its numbers.
+func TestSymptoms(t *testing.T) {
 	for _, c := range []struct {
-		rule, says, evidence string
-		rl                   bool
-		batches              map[string][3]float64
-		held                 map[string][]float64
+		symptom, says, evidence string
+		rl                      bool
+		batches                 map[string][3]float64
+		held                    map[string][]float64
 	}{
-		{rule: "squeezing", says: "log p(chosen) fell by 30.0%",
+		{symptom: "squeezing", says: "log p(chosen) fell by 30.0%",
 			evidence: "eval_logps/chosen: -100 at step 0, -130 at step 100 (held-out examples)",
 			held:     map[string][]float64{"eval_logps/chosen": {-100, -105, -110, -120, -125, -130}}},
-		{rule: "overfitting", says: "the held-out loss was best at step 40 and is 20.0% worse at the end",
+		{symptom: "overfitting", says: "the held-out loss was best at step 40 and is 20.0% worse at the end",
 			evidence: "eval_loss: 0.6 at step 40, 0.72 at step 100 (the best and the last)",
 			held:     map[string][]float64{"eval_loss": {0.69, 0.65, 0.6, 0.62, 0.67, 0.72}}},
-		{rule: "entropy collapse", rl: true, says: "of the entropy at the beginning ",
+		{symptom: "entropy collapse", rl: true, says: "of the entropy at the beginning ",
 			evidence: "(means of the values up to there)",
 			batches:  map[string][3]float64{"entropy": {0.8, 0.02, 0.01}}},
-		{rule: "entropy blow-up", rl: true, says: "times that of the beginning: answers become noise",
+		{symptom: "entropy blow-up", rl: true, says: "times that of the beginning: answers become noise",
 			evidence: "(means of the values up to there)", batches: map[string][3]float64{"entropy": {0.8, 3, 0.1}}},
-		{rule: "broken format", rl: true, says: "% of the answers keep the format, after ",
+		{symptom: "broken format", rl: true, says: "% of the answers keep the format, after ",
 			evidence: "rewards/format/mean: ", batches: map[string][3]float64{"rewards/format/mean": {0.98, 0.3, 0.1}}},
-		{rule: "length hacking", rl: true, says: "answers became 1.2 times as long, and 8",
+		{symptom: "length hacking", rl: true, says: "answers became 1.2 times as long, and 8",
 			evidence: "completions/clipped_ratio: ", batches: map[string][3]float64{"completions/mean_length": {200, 250, 5},
 				"completions/clipped_ratio": {0.1, 0.9, 0.02}}},
-		{rule: "length hacking", rl: true, says: "and the reward did not rise",
+		{symptom: "length hacking", rl: true, says: "and the reward did not rise",
 			evidence: "eval_reward: 0.2 at step 0, 0.2 at step 100 (held-out examples)",
 			batches:  map[string][3]float64{"completions/mean_length": {200, 600, 20}},
 			held:     map[string][]float64{"eval_reward": {0.2, 0.2, 0.2, 0.2, 0.2, 0.2}}},
-		{rule: "length hacking", rl: true, says: "% of them reach the limit", evidence: "completions/clipped_ratio: ",
-			batches: map[string][3]float64{"completions/mean_length": {200, 600, 20},
+		{symptom: "length hacking", rl: true, says: "% of them reach the limit",
+			evidence: "completions/clipped_ratio: ", batches: map[string][3]float64{"completions/mean_length": {200, 600, 20},
 				"completions/clipped_ratio": {0.02, 0.5, 0.02}}},
-		{rule: "KL blow-up", rl: true, says: "nats a token away from the one before training", evidence: "kl: ",
+		{symptom: "KL blow-up", rl: true, says: "nats a token away from the one before training", evidence: "kl: ",
 			batches: map[string][3]float64{"kl": {0, 3, 0.01}}},
-		{rule: "dead groups", rl: true, says: "of the groups of the second half all answers have the same reward",
+		{symptom: "dead groups", rl: true, says: "of the groups of the second half all answers have the same reward",
 			evidence: "mean 0.8", batches: map[string][3]float64{"frac_reward_zero_std": {0.5, 1, 0.01}}},
 	} {
 		for seed := range uint64(5) {
@@ -106,20 +106,20 @@ func TestRules(t *testing.T) {
 				held[name] = v
 			}
 			r := Examine(planted(seed, batches, held))
-			if len(r.Findings) != 1 || r.Findings[0].Rule != c.rule || r.Findings[0].Advice == "" ||
+			if len(r.Findings) != 1 || r.Findings[0].Symptom != c.symptom || r.Findings[0].Advice == "" ||
 				!strings.Contains(r.Findings[0].Says, c.says) ||
 				!strings.Contains(strings.Join(r.Lines(), "\n"), c.evidence) {
-				t.Errorf("%s, seed %d: %s", c.rule, seed, strings.Join(r.Lines(), "\n"))
+				t.Errorf("%s, seed %d: %s", c.symptom, seed, strings.Join(r.Lines(), "\n"))
 			}
-			if err := r.Err(); err == nil || err.Error() != "run: found "+c.rule {
+			if err := r.Err(); err == nil || err.Error() != "run: found "+c.symptom {
 				t.Errorf("%v", err)
 			}
 		}
 	}
 }
 
-// TestAttend: a run that trains hears of each illness once, when its numbers show it, and after a resumption, too.
-func TestAttend(t *testing.T) {
+// TestWatch: a run that trains hears of each symptom once, when its numbers show it, and after a resumption, too.
+func TestWatch(t *testing.T) {
 	f, err := run.Create(filepath.Join(t.TempDir(), "run"), "test")
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func TestAttend(t *testing.T) {
 	defer f.Close()
 	var said []string
 	at := 0
-	Attend(f, func(line string) { said = append(said, fmt.Sprint(at, " ", line)) })
+	Watch(f, func(line string) { said = append(said, fmt.Sprint(at, " ", line)) })
 	for at = 1; at <= 40; at++ {
 		if at == 30 {
 			if _, err := f.CutMetrics(25); err != nil {
@@ -195,7 +195,7 @@ func TestHealthy(t *testing.T) {
 // TestTooShort: a run of a few steps says what it has too little about.
 func TestTooShort(t *testing.T) {
 	r := Examine(&Log{Records: []run.Record{{Step: 1, Values: map[string]float64{"entropy": math.NaN(), "kl": 9}}}})
-	if len(r.Findings) > 0 || len(r.Looked) != 0 || len(r.Unmeasured) != len(rules) {
+	if len(r.Findings) > 0 || len(r.Looked) != 0 || len(r.Unmeasured) != len(symptoms) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -233,7 +233,7 @@ func TestNotANumber(t *testing.T) {
 			}
 			continue
 		}
-		if len(r.Findings) != 1 || r.Findings[0].Rule != "not a number" || !strings.Contains(text, c.says) ||
+		if len(r.Findings) != 1 || r.Findings[0].Symptom != "not a number" || !strings.Contains(text, c.says) ||
 			!strings.Contains(text, c.evidence) || !strings.Contains(text, "a lower train.learning_rate") {
 			t.Errorf("%s: %s", c.metric, text)
 		}

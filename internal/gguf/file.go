@@ -63,8 +63,8 @@ type File struct {
 	Meta    []Entry
 	Tensors []Tensor // in the order of the file
 
-	keys    map[string]int // places in Meta
-	tensors map[string]int // places in Tensors
+	keys    map[string]int // indices in Meta
+	tensors map[string]int // indices in Tensors
 	label   string
 	closer  []io.Closer
 	buffer  []byte
@@ -178,7 +178,7 @@ func Read(r io.ReaderAt, size int64) (*File, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	return f, f.place(r, s.at, size)
+	return f, f.locate(r, s.at, size)
 }
 
 // header reads the first part.
@@ -235,8 +235,8 @@ func (s *scanner) tensor() Tensor {
 	return t
 }
 
-// place makes the tensors' places those in the file, and refuses places beyond its end or within each other.
-func (f *File) place(in io.ReaderAt, end, size int64) error {
+// locate says where in the file each tensor is, and refuses places beyond its end or within each other.
+func (f *File) locate(in io.ReaderAt, end, size int64) error {
 	align := int64(32)
 	if v, ok := f.Get(alignKey); ok {
 		n, whole := asWhole(v)

@@ -13,7 +13,7 @@ import (
 // TestHuggingFaceHub: huggingface_hub finds what this package downloaded, leaves the same cache from the same server,
 // and this package finds what huggingface_hub downloaded. It runs in a Python of its own.
 func TestHuggingFaceHub(t *testing.T) {
-	python := testneed.Place(t, "huggingface_hub")
+	python := testneed.Path(t, "huggingface_hub")
 	hubtest.New(t, map[string]hubtest.Repo{"org/tiny": tiny()})
 	call := func(how string) string {
 		args := []string{"testdata/hub.py", how, "org/tiny", "config.json", "tokenizer.json", "model.safetensors"}

@@ -25,7 +25,7 @@ func (f *Folder) LogSamples(samples ...any) error {
 		return err
 	}
 	return bySteps(lines, func(step int, lines []byte) error {
-		f.tell(func(w Watcher) { w.Sampled(step, lines) })
+		f.tell(func(w Watcher) { w.AddSamples(step, lines) })
 		return nil
 	})
 }
@@ -87,7 +87,7 @@ func (f *Folder) CutSamples(step int) error {
 		of, err := sampleStep(line)
 		return of <= step, err
 	})
-	f.tell(Watcher.Cut)
+	f.tell(Watcher.Rewind)
 	return err
 }
 

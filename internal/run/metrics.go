@@ -138,7 +138,7 @@ func (f *Folder) Log(r Record) error {
 	if err := f.AppendLoose(metricsName, append(line, '\n')); err != nil {
 		return err
 	}
-	f.tell(func(w Watcher) { w.Logged(r) })
+	f.tell(func(w Watcher) { w.AddRecord(r) })
 	return nil
 }
 
@@ -189,7 +189,7 @@ func (f *Folder) DropMetrics(which func(Record) bool) (int, error) {
 		}
 		return !which(r), nil
 	})
-	f.tell(Watcher.Cut)
+	f.tell(Watcher.Rewind)
 	return removed, err
 }
 

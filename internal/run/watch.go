@@ -3,12 +3,12 @@ package run
 // Watcher hears what a run logs, once the folder has it: an event file, a tracking server. It may read the folder. No
 // method returns an error, since a training does not stop for what only shows it: a watcher warns.
 type Watcher interface {
-	// Logged is called with every record.
-	Logged(Record)
-	// Sampled is called with the lines of samples that were logged together, all of one step.
-	Sampled(step int, lines []byte)
-	// Cut says that records or samples were removed: a resumed run is about to measure them again.
-	Cut()
+	// AddRecord is called with every record.
+	AddRecord(Record)
+	// AddSamples is called with the lines of samples that were logged together, all of one step.
+	AddSamples(step int, lines []byte)
+	// Rewind says that records or samples were removed: a resumed run is about to measure them again.
+	Rewind()
 	// Close is called once, when the folder is released.
 	Close()
 }

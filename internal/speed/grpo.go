@@ -211,7 +211,7 @@ func (p *pupil) do(string, int) (d did, err error) {
 		groups[i].Reference = logps[i]
 	}
 	scored, m := time.Now(), train.NewMetrics()
-	rule := train.AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}}
+	rule := train.AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}}
 	if d.Norm, err = p.trainer.Update(groups, rule, groupRate, m); err != nil {
 		return d, err
 	}

@@ -64,12 +64,12 @@ func (o *options) compareSteps(preset string, shape map[string]*int, out io.Writ
 
 // trainer repeats the step of one problem with posttrain's own Learner. Its loss is DPO without a prior.
 type trainer struct {
-	engine  *backend.Engine
-	learner *train.Learner
-	problem problem
-	method  *train.Preference
-	pairs   []train.Example
-	parts   []batch.Part
+	engine       *backend.Engine
+	learner      *train.Learner
+	problem      problem
+	method       *train.Preference
+	pairs        []train.Example
+	microbatches []batch.Microbatch
 }
 
 func openTrainer(dir string, s setup) (worker, error) {
@@ -91,7 +91,7 @@ func openTrainer(dir string, s setup) (worker, error) {
 	groups, loss := t.problem.groups(), losses.Defaults(losses.DPO)
 	loss.Prior, loss.Beta = losses.None, t.problem.Beta
 	t.method = &train.Preference{Options: loss}
-	t.parts = batch.Split(groups, t.learner.Layout(groups, false, len(groups)))
+	t.microbatches = batch.Split(groups, t.learner.Layout(groups, false, len(groups)))
 	for i, g := range groups {
 		t.pairs = append(t.pairs, train.Example{Group: g,
 			Reference: [2]float32{t.problem.Reference[i], t.problem.Reference[i+len(groups)]}})
@@ -105,16 +105,16 @@ func (t *trainer) ready() ready {
 
 // do is one update, whatever the word; the answer has the loss before it.
 func (t *trainer) do(string, int) (d did, err error) {
-	for _, p := range t.parts {
+	for _, p := range t.microbatches {
 		inputs := t.method.Inputs(data.Pick(t.pairs, p.Members), p.Packed)
-		part, _, err := t.learner.Accumulate(p.Packed, t.method, inputs, 1/float64(len(t.pairs)))
+		loss, _, err := t.learner.Accumulate(p.Packed, t.method, inputs, 1/float64(len(t.pairs)))
 		if err != nil {
 			return d, err
 		}
-		d.Loss += part
+		d.Loss += loss
 	}
-	_, err = t.learner.Update(train.AdamW{Rule: adamw.Rule{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: t.problem.WeightDecay,
-		MaxNorm: t.problem.MaxGradNorm}}, t.problem.LearningRate)
+	_, err = t.learner.Update(train.AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8,
+		WeightDecay: t.problem.WeightDecay, MaxNorm: t.problem.MaxGradNorm}}, t.problem.LearningRate)
 	return d, err
 }
 

@@ -12,7 +12,7 @@ import (
 // Node is the command that runs a script with an npm package, which is a need of the test.
 func Node(t *testing.T, pkg, script string, args ...string) *exec.Cmd {
 	t.Helper()
-	modules := filepath.Join(need.Place(t, pkg), "node_modules")
+	modules := filepath.Join(need.Path(t, pkg), "node_modules")
 	text, err := os.ReadFile(script)
 	if err != nil {
 		t.Fatal(err)

@@ -94,19 +94,19 @@ func retry(ctx context.Context, r *http.Response, err error) (bool, error) {
 	return busy, ctx.Err()
 }
 
-// Logged has the sender look at metrics.jsonl.
-func (m *MLflow) Logged(run.Record) {
+// AddRecord has the sender look at metrics.jsonl.
+func (m *MLflow) AddRecord(run.Record) {
 	select {
 	case m.wake <- struct{}{}:
 	default: // the sender is about to look
 	}
 }
 
-// Sampled does nothing: samples stay in the run folder.
-func (*MLflow) Sampled(int, []byte) {}
+// AddSamples does nothing: samples stay in the run folder.
+func (*MLflow) AddSamples(int, []byte) {}
 
-// Cut does nothing: what was removed is measured again.
-func (*MLflow) Cut() {}
+// Rewind does nothing: what was removed is measured again.
+func (*MLflow) Rewind() {}
 
 // Close sends what is left and ends the server's run, within the patience.
 func (m *MLflow) Close() {

@@ -36,14 +36,14 @@ func NewTensorBoard(f *run.Folder, out run.Reporter) *TensorBoard {
 	return &TensorBoard{folder: f, out: run.Listen(out)}
 }
 
-// Logged writes a record's values as scalars.
-func (t *TensorBoard) Logged(r run.Record) { t.add(r.Step, scalars(r)) }
+// AddRecord writes a record's values as scalars.
+func (t *TensorBoard) AddRecord(r run.Record) { t.add(r.Step, scalars(r)) }
 
-// Sampled writes samples as texts.
-func (t *TensorBoard) Sampled(step int, lines []byte) { t.add(step, texts(lines)) }
+// AddSamples writes samples as texts.
+func (t *TensorBoard) AddSamples(step int, lines []byte) { t.add(step, texts(lines)) }
 
-// Cut ends the file: another begins with what is logged next.
-func (t *TensorBoard) Cut() { t.file = "" }
+// Rewind ends the file: another begins with what is logged next.
+func (t *TensorBoard) Rewind() { t.file = "" }
 
 // Close does nothing, since every event is in the file.
 func (t *TensorBoard) Close() {}

@@ -100,5 +100,5 @@ func (s *items) agent(w *world, number int, own, held []int) protocol.Workload {
 	c, o := w.o.CIRL, train.Defaults()
 	return lm.New(w.policy, lm.Agent{Tasks: data.Pick(s.tasks, own), Held: data.Pick(s.held, held),
 		Temperature: c.Validation.Temperature, Options: c.GRPO, Sampling: c.Sampling, Judge: scorer.Keywords(c.Reward),
-		Rule: o.Rule().Rule, Memory: c.Memory * 1e9}, number, w.o.Seed)
+		Optimizer: o.AdamW().Options, Memory: c.Memory * 1e9}, number, w.o.Seed)
 }

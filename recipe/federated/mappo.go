@@ -88,7 +88,7 @@ func (s *pairs) agent(w *world, number int, own, held []int) protocol.Workload {
 	m, o := w.o.MaPPO, train.Defaults()
 	o.BatchSize, o.MicroBatchSize = m.Train.Size, m.Train.Micro
 	a := lm.PairAgent{Loss: m.Loss, Pairs: data.Pick(s.kept, own), Held: data.Pick(s.held, held), Train: o,
-		Rule: o.Rule().Rule}
+		Optimizer: o.AdamW().Options}
 	a.Share = recipe.SharesPrompts(m.Train.SharePrefix, train.Groups(a.Pairs), o.Micro(), w.model.Config.HiddenSize)
 	return lm.NewPairs(w.policy, a, number, w.o.Seed)
 }

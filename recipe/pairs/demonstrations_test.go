@@ -28,7 +28,7 @@ func rejection(t *testing.T, o Options, q ask.Question, answers ...[]string) ([]
 		w.groups = append(w.groups, g)
 	}
 	o.Reward.Kind = scorer.CI
-	source, err := scorer.Open(o.Reward, scorer.Place{})
+	source, err := scorer.Open(o.Reward, scorer.Caller{})
 	if err != nil {
 		t.Fatal(err)
 	}

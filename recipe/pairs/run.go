@@ -46,7 +46,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	if o.Templates {
 		return w.ideal()
 	}
-	source, err := scorer.Open(o.Reward, scorer.Place{Cache: o.Out + ".replies", Warn: w.Warn})
+	source, err := scorer.Open(o.Reward, scorer.Caller{Cache: o.Out + ".replies", Warn: w.Warn})
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ type work struct {
 
 // ideal writes demonstrations without a model. A prefill belongs to the answer.
 func (w *work) ideal() (*Result, error) {
-	source, err := scorer.Open(w.o.Reward, scorer.Place{})
+	source, err := scorer.Open(w.o.Reward, scorer.Caller{})
 	if err != nil {
 		return nil, err
 	}

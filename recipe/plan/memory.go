@@ -38,7 +38,7 @@ func (p *Plan) memory(d *recipe.DryRun, in room) (m Memory) {
 	if in.apart {
 		m.Devices, devices = devices, 1
 	}
-	f := d.Learner.Footprint(d.Train.Rule())
+	f := d.Learner.Footprint(d.Train.AdamW())
 	f.Reference = d.ReferenceBytes
 	h := f.Each()
 	n := d.Engine.Needs(h.Sum(), h.Gradients, p.uses(always))

@@ -95,22 +95,22 @@ const sketched = 12
 
 // sketch counts the programs: those that train first, of each kind the largest first.
 func (p *Plan) sketch(d *recipe.DryRun) error {
-	parts, counted := slices.Clone(d.Parts), map[bool]int{}
-	slices.SortStableFunc(parts, func(a, b train.Part) int {
+	shapes, counted := slices.Clone(d.Survey.Shapes), map[bool]int{}
+	slices.SortStableFunc(shapes, func(a, b train.ShapeCount) int {
 		if measures := a.Objective == nil; measures != (b.Objective == nil) {
 			return map[bool]int{false: -1, true: 1}[measures]
 		}
 		return train.Larger(a, b)
 	})
-	for _, part := range parts {
-		s := Shape{Rows: part.Packed.Rows, Len: part.Packed.Len, Slots: part.Packed.Slots, Batches: part.Count,
-			Trains: part.Objective != nil}
+	for _, count := range shapes {
+		s := Shape{Rows: count.Packed.Rows, Len: count.Packed.Len, Slots: count.Packed.Slots, Batches: count.Count,
+			Trains: count.Objective != nil}
 		if s.Trains {
-			p.Tokens += part.Tokens
+			p.Tokens += count.Tokens
 		}
 		if counted[s.Trains]++; counted[s.Trains] > sketched {
 			s.scale(p.Shapes[len(p.Shapes)-1])
-		} else if k, err := d.Learner.Sketch(part); err != nil {
+		} else if k, err := d.Learner.Sketch(count); err != nil {
 			return err
 		} else {
 			s.Sketch = k

@@ -19,7 +19,7 @@ func (r row) bare() bool { return r.demo.Prompt.Empty() && !r.demo.Completion.Is
 
 // open reads what makes tokens, without the weights.
 func open(p *recipe.Rehearsal) (*examiner, error) {
-	m, t, err := local.LoadShapes(p.Model)
+	m, t, err := local.LoadWeightless(p.Model)
 	if err != nil {
 		return nil, err
 	}

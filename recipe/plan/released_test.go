@@ -66,7 +66,7 @@ func TestReleasedTemplates(t *testing.T) {
 // releasedSources are the templates by the names of their files.
 func releasedSources(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile(need.Place(t, "templates"))
+	text, err := os.ReadFile(need.Path(t, "templates"))
 	var f struct{ Sources map[string]string }
 	if err == nil {
 		err = json.Unmarshal(text, &f)

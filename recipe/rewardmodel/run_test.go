@@ -108,7 +108,7 @@ func scores(t *testing.T, folder, path string) (values []float64) {
 	t.Helper()
 	o := scorer.Defaults()
 	o.Kind, o.Model.Folder, o.Model.Backend = scorer.Model, folder, "go"
-	s, err := scorer.Open(o, scorer.Place{})
+	s, err := scorer.Open(o, scorer.Caller{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -193,7 +193,7 @@ func State(item *ci.Item, kind string) *scene.State {
 // stateOf is the scene of an episode.
 func stateOf(w rollout.World) *scene.State { return w.(*agent.World).Environment.(*scene.State) }
 
-func (t *episodes) openJudge(p scorer.Place) (_ ask.Judge, err error) {
+func (t *episodes) openJudge(p scorer.Caller) (_ ask.Judge, err error) {
 	j := sceneJudge{o: t.o}
 	if t.o.Judge.Model != "" {
 		j.leaks, err = scorer.OpenLeaks(t.o.Judge, p)

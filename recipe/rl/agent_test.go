@@ -203,7 +203,7 @@ func TestAgentJudge(t *testing.T) {
 		return "Nothing.\nScore: 0"
 	}})
 	o := agentOptions(t, "judge.base_url="+server.URL, "judge.model=m", "judge.parallel=1")
-	leaks, err := scorer.OpenLeaks(o.Judge, scorer.Place{Cache: filepath.Join(t.TempDir(), "replies.jsonl")})
+	leaks, err := scorer.OpenLeaks(o.Judge, scorer.Caller{Cache: filepath.Join(t.TempDir(), "replies.jsonl")})
 	if err != nil {
 		t.Fatal(err)
 	}

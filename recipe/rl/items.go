@@ -125,9 +125,9 @@ func readItems(path, which string, say func(string, ...any)) ([]ci.Item, error) 
 // embeddedSeed makes the scenarios of ci-rl other ones than those that the embedded model was taught with.
 const embeddedSeed = 0x63692d726c
 
-func (t *items) openJudge(scorer.Place) (ask.Judge, error) { return scorer.Keywords(t.o.Reward), nil }
-func (t *items) prepare(*grpo.Rollouts)                    {}
-func (t *items) seed(test []ask.Question, seed uint64)     { ask.SeedDraws(test, seed) }
+func (t *items) openJudge(scorer.Caller) (ask.Judge, error) { return scorer.Keywords(t.o.Reward), nil }
+func (t *items) prepare(*grpo.Rollouts)                     {}
+func (t *items) seed(test []ask.Question, seed uint64)      { ask.SeedDraws(test, seed) }
 
 func (t *items) row(a *ask.Answer) eval.Row { return rowOf(eval.SampleOf(0, *a, t.o.Reward)) }
 

@@ -144,7 +144,7 @@ func (l *loop) begin() (closeAll func(), err error) {
 		return nil, err
 	}
 	closeRest := func() { closeSampler(); backend.FinalizeAll(l.reference...) }
-	place := scorer.Place{Cache: l.Folder.Path("replies.jsonl"), Warn: l.Warn}
+	place := scorer.Caller{Cache: l.Folder.Path("replies.jsonl"), Warn: l.Warn}
 	if l.judge, err = l.task.openJudge(place); err != nil {
 		closeRest()
 		return nil, err
@@ -284,7 +284,7 @@ func (l *loop) trainer() *train.Trainer {
 
 // fit trains to the last step, and saves the best weights.
 func (l *loop) fit(ctx context.Context, t *train.Trainer) (*run.Best, error) {
-	l.Attend()
+	l.WatchHealth()
 	if err := l.Fit(ctx, t); err != nil {
 		return nil, l.sayResume(err)
 	}

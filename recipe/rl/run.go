@@ -28,7 +28,7 @@ type command interface {
 type task interface {
 	// load reads the questions to train on, those for validation and those for the test, with Tokens.
 	load() (parts [3][]ask.Question, err error)
-	openJudge(scorer.Place) (ask.Judge, error)
+	openJudge(scorer.Caller) (ask.Judge, error)
 	// prepare says what the judge's scores are: their weights, or that it knows no format.
 	prepare(*grpo.Rollouts)
 	// seed gives the questions of a test their draws.

@@ -146,7 +146,7 @@ func TestEpisodesAreLearnt(t *testing.T) {
 			t.Errorf("%s: form %s, want %s", folder, form, want)
 		}
 	}
-	text, err := os.ReadFile(need.Place(t, "templates"))
+	text, err := os.ReadFile(need.Path(t, "templates"))
 	var released struct{ Sources map[string]string }
 	if err := errors.Join(err, json.Unmarshal(text, &released)); err != nil {
 		t.Fatal(err)

@@ -151,7 +151,7 @@ func TestAsTransformers(t *testing.T) {
 
 // TestReleasedTemplates: the same with templates of released models, and which form each has.
 func TestReleasedTemplates(t *testing.T) {
-	text, err := os.ReadFile(need.Place(t, "templates"))
+	text, err := os.ReadFile(need.Path(t, "templates"))
 	var f struct {
 		Sources map[string]string
 		Cases   []struct {

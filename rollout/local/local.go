@@ -44,14 +44,14 @@ func Load(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
 	return m, t, err
 }
 
-// LoadShapes is Load without weights, which need not be there: it reads config.json and the tokenizer.
-func LoadShapes(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
+// LoadWeightless is Load of a weightless model (model.Weightless): it reads config.json and the tokenizer.
+func LoadWeightless(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
 	return load(folder, func(fsys fs.FS, name string) (*model.Model, error) {
 		c, err := model.ReadConfig(fsys, name)
 		if err != nil {
 			return nil, err
 		}
-		return model.Unfilled(c), nil
+		return model.Weightless(c), nil
 	})
 }
 

@@ -24,7 +24,7 @@ func openKinds(t *testing.T, change func(o *Options)) ask.Judge {
 	t.Helper()
 	o := Defaults()
 	change(&o)
-	s, err := Open(o, Place{})
+	s, err := Open(o, Caller{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ const leak = "\x00leak"
 
 // OpenLeaks opens a judge of leaks: its score is above the middle of the range where an answer's response gives away
 // what its prompt says.
-func OpenLeaks(o JudgeOptions, p Place) (ask.Judge, error) {
+func OpenLeaks(o JudgeOptions, p Caller) (ask.Judge, error) {
 	all := Defaults()
 	all.Kind, all.Judge = Judge, o
 	all.Judge.Rubric = cmp.Or(o.Rubric, leak)

@@ -35,7 +35,7 @@ type network struct {
 	batch     int
 }
 
-func openModel(o ModelOptions, p Place) (ask.Judge, error) {
+func openModel(o ModelOptions, p Caller) (ask.Judge, error) {
 	m, t, err := local.LoadReward(o.Folder)
 	if err != nil {
 		return nil, fmt.Errorf("reward: model.folder: %w", err)

@@ -29,7 +29,7 @@ func byModel(dir, engine string) Options {
 
 func openModelOf(t *testing.T, o Options) ask.Judge {
 	t.Helper()
-	s, err := Open(o, Place{Warn: t.Logf})
+	s, err := Open(o, Caller{Warn: t.Logf})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestModelsThatCannotScore(t *testing.T) {
 			"labels, want 1: the head of a reward model gives one number",
 		"nowhere": "nowhere: cannot read config.json: no such file or directory",
 	} {
-		_, err := Open(byModel(dir, "go"), Place{})
+		_, err := Open(byModel(dir, "go"), Caller{})
 		if err == nil || !strings.HasPrefix(err.Error(), "reward: model.folder: ") ||
 			!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v: want %s", err, want)
@@ -187,7 +187,7 @@ func TestVocabularyOfAnotherModel(t *testing.T) {
 	if err := m.Save(dir, ""); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Open(byModel(dir, "go"), Place{})
+	_, err = Open(byModel(dir, "go"), Caller{})
 	want := "reward: model.folder: " + dir + "/tokenizer.json: ids go up to 307, but vocab_size in config.json is 303: "
 	if err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("%v: want %s", err, want)

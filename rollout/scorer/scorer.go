@@ -154,14 +154,14 @@ func (o Options) checkKinds() (faults fault.Faults) {
 	return faults
 }
 
-// Place says where a judge keeps what it may need again, and who hears its warnings.
-type Place struct {
+// Caller says where a judge keeps what it may need again, and who hears its warnings.
+type Caller struct {
 	Cache string // file of a judge's replies; "": they are not kept
 	Warn  func(format string, args ...any)
 }
 
 // Open makes a judge.
-func Open(o Options, p Place) (ask.Judge, error) {
+func Open(o Options, p Caller) (ask.Judge, error) {
 	if err := fault.Err("reward", o.Check()); err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func Open(o Options, p Place) (ask.Judge, error) {
 }
 
 // openKind makes a judge of one kind.
-func openKind(kind string, o Options, p Place) (ask.Judge, error) {
+func openKind(kind string, o Options, p Caller) (ask.Judge, error) {
 	switch kind {
 	case Command:
 		return program{name: o.Command[0], args: slices.Clone(o.Command[1:]), timeout: o.Timeout}, nil

@@ -96,7 +96,7 @@ func openCommand(t *testing.T, act string, timeout time.Duration) ask.Judge {
 	t.Setenv("SCORER_TEST_ACT", act)
 	o := Defaults()
 	o.Kind, o.Command, o.Timeout = Command, []string{os.Args[0]}, timeout
-	s, err := Open(o, Place{})
+	s, err := Open(o, Caller{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func openJudge(t *testing.T, reply func(prompt string) string) ask.Judge {
 	t.Setenv("OPENAI_API_KEY", "")
 	o := Defaults()
 	o.Kind, o.Judge.BaseURL, o.Judge.Model = Judge, server.URL, "judge"
-	s, err := Open(o, Place{Cache: filepath.Join(t.TempDir(), "replies")})
+	s, err := Open(o, Caller{Cache: filepath.Join(t.TempDir(), "replies")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ type several struct {
 }
 
 // openSeveral opens a judge for each kind.
-func openSeveral(o Options, p Place) (ask.Judge, error) {
+func openSeveral(o Options, p Caller) (ask.Judge, error) {
 	s := several{kinds: o.Kinds(), weights: o.Weigh()}
 	for _, kind := range o.Kinds() {
 		one, err := openKind(kind, o, p)

@@ -73,7 +73,7 @@ func TestSameAsTransformers(t *testing.T) {
 // TestReleasedTemplates: templates of released models give what transformers gives, or an error where it has one.
 // scripts/oracle/released_templates.py makes the cases of templates that are not in this repository.
 func TestReleasedTemplates(t *testing.T) {
-	data, err := os.ReadFile(need.Place(t, "templates"))
+	data, err := os.ReadFile(need.Path(t, "templates"))
 	if err != nil {
 		t.Fatal(err)
 	}

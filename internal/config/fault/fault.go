@@ -70,8 +70,8 @@ func check(v reflect.Value, prefix string, faults *Faults) {
 		case field.Type.Kind() == reflect.Struct:
 			check(v.Field(i), prefix+name+".", faults)
 		default:
-			if r := RuleOf(field); !r.Accepts(v.Field(i)) {
-				faults.Add(prefix+name, r.conceal(v.Field(i)), "want %s", r.Words)
+			if c := ConstraintOf(field); !c.Accepts(v.Field(i)) {
+				faults.Add(prefix+name, c.conceal(v.Field(i)), "want %s", c.Words)
 			}
 		}
 	}

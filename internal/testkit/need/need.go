@@ -62,8 +62,8 @@ var Needs = []Need{
 
 const install = "run scripts/install-test-needs.sh"
 
-// Place is where a need is found. Without it the test ends here: it is left out, or fails if the need must be there.
-func Place(t testing.TB, name string) string {
+// Path is where a need is found. Without it the test ends here: it is left out, or fails if the need must be there.
+func Path(t testing.TB, name string) string {
 	t.Helper()
 	n := find(t, name)
 	if n.check == nil {
@@ -228,7 +228,7 @@ func nodePackage(name string) func(string) error {
 // File is a file or folder in the place of a need, by a path with slashes.
 func File(t testing.TB, name, path string) string {
 	t.Helper()
-	path = filepath.Join(Place(t, name), filepath.FromSlash(path))
+	path = filepath.Join(Path(t, name), filepath.FromSlash(path))
 	if _, err := os.Stat(path); err != nil {
 		t.Fatalf("need %s: %v", name, err)
 	}

@@ -32,14 +32,14 @@ func (f *fake) SkipNow() {
 	runtime.Goexit()
 }
 
-// place asks for a need's place with a value of the variable, where nothing is installed.
-func place(t *testing.T, needs, name string) (path string, f *fake) {
+// pathOf asks for a need's path with a value of the variable, where nothing is installed.
+func pathOf(t *testing.T, needs, name string) (path string, f *fake) {
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	t.Setenv(Variable, needs)
 	f, done := &fake{TB: t}, make(chan bool)
 	go func() {
 		defer close(done)
-		path = Place(f, name)
+		path = Path(f, name)
 	}()
 	<-done
 	return path, f
@@ -47,7 +47,7 @@ func place(t *testing.T, needs, name string) (path string, f *fake) {
 
 func TestUnlisted(t *testing.T) {
 	for _, needs := range []string{"", "onnx,data=/srv"} {
-		if path, f := place(t, needs, "model"); path != "" || !f.skipped || f.fatal != "" ||
+		if path, f := pathOf(t, needs, "model"); path != "" || !f.skipped || f.fatal != "" ||
 			!strings.HasPrefix(f.log, "left out for want of model: ") {
 			t.Errorf("%q: %+v", needs, f)
 		}
@@ -55,7 +55,7 @@ func TestUnlisted(t *testing.T) {
 }
 
 func TestListed(t *testing.T) {
-	_, f := place(t, "onnx,model", "model")
+	_, f := pathOf(t, "onnx,model", "model")
 	if f.skipped || !strings.HasPrefix(f.fatal, "POSTTRAIN_NEEDS names model: ") ||
 		!strings.HasSuffix(f.fatal, ": run scripts/install-test-needs.sh") || strings.Contains(f.fatal, "\n") {
 		t.Errorf("%+v", f)
@@ -65,7 +65,7 @@ func TestListed(t *testing.T) {
 // TestUnknown: a misspelt name, which would leave tests out unseen, is found whatever a test asks for.
 func TestUnknown(t *testing.T) {
 	for _, name := range []string{"model", "python3"} {
-		_, f := place(t, "onnx,modle=/srv,xla", name)
+		_, f := pathOf(t, "onnx,modle=/srv,xla", name)
 		want := `POSTTRAIN_NEEDS: found "modle": want some of ` + Names() + ", with commas between them"
 		if f.fatal != want {
 			t.Errorf("%q, want %q", f.fatal, want)
@@ -75,13 +75,13 @@ func TestUnknown(t *testing.T) {
 
 func TestGivenPlace(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "t.json")
-	if _, f := place(t, "templates="+file, "templates"); !strings.Contains(f.fatal, file) {
+	if _, f := pathOf(t, "templates="+file, "templates"); !strings.Contains(f.fatal, file) {
 		t.Errorf("%+v", f)
 	}
 	if err := os.WriteFile(file, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if path, f := place(t, "onnx,templates="+file, "templates"); path != file || f.fatal+f.log != "" {
+	if path, f := pathOf(t, "onnx,templates="+file, "templates"); path != file || f.fatal+f.log != "" {
 		t.Errorf("%q, %+v", path, f)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A Rule is what the tags of a field say.
-type Rule struct {
+// A Constraint is what the tags of a field say.
+type Constraint struct {
 	Words  string // the values accepted, in words, after "want"
 	Secret bool   // a wrong value may be a key: messages do not show it
 	Free   bool   // a text may have line breaks and control characters
@@ -21,19 +21,19 @@ type Rule struct {
 	ok func(reflect.Value) bool // nil: every value of the type
 }
 
-// Accepts says whether a field's value follows the rule. A nil pointer is an option that is not given.
-func (r Rule) Accepts(v reflect.Value) bool {
+// Accepts says whether a field's value keeps to the constraint. A nil pointer is an option that is not given.
+func (c Constraint) Accepts(v reflect.Value) bool {
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {
 			return true
 		}
 		v = v.Elem()
 	}
-	return r.ok == nil || r.ok(v)
+	return c.ok == nil || c.ok(v)
 }
 
-func (r Rule) conceal(v reflect.Value) any {
-	if r.Secret {
+func (c Constraint) conceal(v reflect.Value) any {
+	if c.Secret {
 		return hidden{}
 	}
 	return v.Interface()
@@ -44,7 +44,7 @@ type hidden struct{}
 
 func (hidden) String() string { return "…" }
 
-// A format is a named rule for texts.
+// A format is a named constraint on texts.
 type format struct {
 	words  string
 	ok     func(string) bool
@@ -63,31 +63,31 @@ var formats = map[string]format{
 	"@text": {words: "text", ok: func(string) bool { return true }, free: true},
 }
 
-// RuleOf reads the tags want, zero and words of a field.
-func RuleOf(field reflect.StructField) Rule {
+// ConstraintOf reads the tags want, zero and words of a field.
+func ConstraintOf(field reflect.StructField) Constraint {
 	want, t := field.Tag.Get("want"), field.Type
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	r := ruleOf(want, t, field.Tag.Get("zero"))
+	c := constraintOf(want, t, field.Tag.Get("zero"))
 	if words := field.Tag.Get("words"); words != "" {
-		r.Words = words
+		c.Words = words
 	}
-	return r
+	return c
 }
 
-func ruleOf(want string, t reflect.Type, zero string) Rule {
+func constraintOf(want string, t reflect.Type, zero string) Constraint {
 	switch f, named := formats[want]; {
 	case named:
-		return Rule{f.words, f.secret, f.free, func(v reflect.Value) bool { return f.ok(v.String()) }}
+		return Constraint{f.words, f.secret, f.free, func(v reflect.Value) bool { return f.ok(v.String()) }}
 	case want == "given":
-		return Rule{Words: "text", ok: func(v reflect.Value) bool { return v.Len() > 0 }}
+		return Constraint{Words: "text", ok: func(v reflect.Value) bool { return v.Len() > 0 }}
 	case strings.ContainsAny(want, "<>"):
-		return rangeRule(want, t, zero)
+		return rangeConstraint(want, t, zero)
 	case want != "":
-		return wordRule(strings.Split(want, "|"), t)
+		return wordConstraint(strings.Split(want, "|"), t)
 	}
-	return Rule{Words: typeWords(t)}
+	return Constraint{Words: typeWords(t)}
 }
 
 // typeWords describes a type whose every value is accepted.
@@ -120,19 +120,19 @@ func number(t reflect.Type) string {
 	return "a whole number"
 }
 
-// wordRule accepts one of some words; of a list, at least one, and only these. The word @file accepts what looks like a
-// file's path: it has a separator or an extension.
-func wordRule(words []string, t reflect.Type) Rule {
+// wordConstraint accepts one of some words; of a list, at least one, and only these. The word @file accepts what looks
+// like a file's path: it has a separator or an extension.
+func wordConstraint(words []string, t reflect.Type) Constraint {
 	if t.Kind() != reflect.Slice {
 		said, file := slices.Clone(words), slices.Index(words, "@file")
 		if file >= 0 {
 			said[file] = "a file such as ./prompt.tmpl"
 		}
-		return Rule{Words: Or(said), ok: func(v reflect.Value) bool {
+		return Constraint{Words: Or(said), ok: func(v reflect.Value) bool {
 			return slices.Contains(words, v.String()) || file >= 0 && looksLikeFile(v.String())
 		}}
 	}
-	return Rule{Words: "some of " + And(words), ok: func(v reflect.Value) bool {
+	return Constraint{Words: "some of " + And(words), ok: func(v reflect.Value) bool {
 		for i := range v.Len() {
 			if !slices.Contains(words, v.Index(i).String()) {
 				return false
@@ -146,8 +146,8 @@ func looksLikeFile(text string) bool {
 	return strings.ContainsRune(text, '/') || strings.ContainsRune(text, filepath.Separator) || filepath.Ext(text) != ""
 }
 
-// rangeRule accepts the finite numbers within bounds such as ">=0 <1", and lists of them.
-func rangeRule(want string, t reflect.Type, zero string) Rule {
+// rangeConstraint accepts the finite numbers within bounds such as ">=0 <1", and lists of them.
+func rangeConstraint(want string, t reflect.Type, zero string) Constraint {
 	var bounds []bound
 	var words []string
 	for _, text := range strings.Fields(want) {
@@ -167,7 +167,7 @@ func rangeRule(want string, t reflect.Type, zero string) Rule {
 		x := float(v)
 		return !math.IsInf(x, 0) && !slices.ContainsFunc(bounds, func(b bound) bool { return !b.holds(x) })
 	}
-	return Rule{Words: number(t) + text, ok: func(v reflect.Value) bool {
+	return Constraint{Words: number(t) + text, ok: func(v reflect.Value) bool {
 		if v.Kind() != reflect.Slice {
 			return within(v)
 		}

@@ -8,41 +8,41 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// rule looks for one illness. looked is false where the log has too little about it.
-type rule struct {
+// symptom is what may be wrong with a run. looked is false where the log has too little about it.
+type symptom struct {
 	name  string
 	check func(l *Log) (f *Finding, looked bool)
 }
 
-var rules = []rule{
+var symptoms = []symptom{
 	{"not a number", notANumber}, {"squeezing", squeezing}, {"entropy collapse", entropyCollapse},
 	{"entropy blow-up", entropyBlowUp}, {"broken format", brokenFormat}, {"length hacking", lengthHacking},
 	{"KL blow-up", klBlowUp}, {"dead groups", deadGroups}, {"overfitting", overfitting},
 }
 
-// Examine looks at a log with all rules.
+// Examine looks for all symptoms in a log.
 func Examine(l *Log) *Report {
 	r := &Report{Log: l.Path, Findings: []Finding{}, Looked: []string{}, Unmeasured: []string{},
 		Changed: []string{}}
 	for _, record := range l.Records {
 		r.Steps = max(r.Steps, record.Step)
 	}
-	for _, rule := range rules {
-		f, looked := rule.check(l)
+	for _, s := range symptoms {
+		f, looked := s.check(l)
 		if !looked {
-			r.Unmeasured = append(r.Unmeasured, rule.name)
+			r.Unmeasured = append(r.Unmeasured, s.name)
 			continue
 		}
-		r.Looked = append(r.Looked, rule.name)
+		r.Looked = append(r.Looked, s.name)
 		if f != nil {
-			f.Rule = rule.name
+			f.Symptom = s.name
 			r.Findings = append(r.Findings, *f)
 		}
 	}
 	return r
 }
 
-// Thresholds of the rules.
+// Thresholds of the symptoms.
 const (
 	squeezedShare = 0.1 // of |log p(chosen)| at the beginning that it falls by
 	collapsed     = 0.2 // of the entropy at the beginning that is left
