@@ -251,3 +251,28 @@ func TestBenchStages(t *testing.T) {
 		}
 	})
 }
+
+// TestBenchJudgments: the verdicts of a run count in another run of the same answers, without a judge. Those of other
+// answers, and half of them, are refused in one line.
+func TestBenchJudgments(t *testing.T) {
+	eachBench(t, func(t *testing.T, b benchCase) {
+		workBench(t, b, 4)
+		s := testkit.StartJudge(t, testkit.JudgeOptions{Reply: b.reply})
+		must(t, b.judged("judged", s.URL, b.recorded...)...)
+		recount := func(out, file string) []string {
+			return slices.Concat([]string{"eval", b.name, "--out", out, "--judgments", file}, b.args, b.recorded)
+		}
+		o := must(t, recount("again", "judged/verdicts.jsonl")...)
+		sameFiles(t, "judged", "again", b.files...)
+		if !strings.Contains(o.out, "recorded in verdicts.jsonl") {
+			t.Error(o.out)
+		}
+		lines := linesOf(t, "judged/verdicts.jsonl")
+		write(t, "half.jsonl", strings.Join(lines[1:], "\n")+"\n")
+		checkRefusal(t, cli(t, recount("half", "half.jsonl")...), faultCase{code: 1, says: []string{
+			fmt.Sprintf("half.jsonl: 1 of %d questions have no verdict", 4*b.verdicts)}})
+		write(t, "other.jsonl", strings.ReplaceAll(strings.Join(lines, "\n")+"\n", `"content":"`, `"content":"Oh. `))
+		checkRefusal(t, cli(t, recount("other", "other.jsonl")...), faultCase{code: 1, says: []string{
+			"other.jsonl: the verdict on", "was given to another prompt or answer"}})
+	})
+}

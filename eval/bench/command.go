@@ -48,7 +48,7 @@ func (b *Benchmark[O, R]) Run(ctx context.Context, o O, r run.Reporter) (result 
 		return result, &Evaluation{}, err
 	}
 	shared := any(&o).(shared)
-	options, judge := shared.parts()
+	options, judged := shared.parts()
 	if options.Runs(StageAnswers) {
 		if err := options.Agent.pin(options.Dir); err != nil {
 			return result, &Evaluation{}, err
@@ -64,10 +64,14 @@ func (b *Benchmark[O, R]) Run(ctx context.Context, o O, r run.Reporter) (result 
 		Evaluation: Evaluation{Dir: options.Dir, Cases: len(bench.Items)}}
 	whole := o
 	wholePaths(reflect.ValueOf(&whole).Elem()) // later calls on the folder may come from elsewhere
-	if e.config = b.Resolve(&whole); judge != nil {
-		e.judge = *judge
+	if e.config = b.Resolve(&whole); judged != nil {
+		if e.judge = judged.Judge; judged.Judgments != "" && bench.Questions != nil {
+			err = e.readReplay(judged.Judgments)
+		}
 	}
-	err = e.run(ctx)
+	if err == nil {
+		err = e.run(ctx)
+	}
 	if e.Reported = e.result != nil; e.Reported {
 		result = e.result.(R)
 	}
