@@ -114,16 +114,13 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 	}
 	all := e.baseline.Instructions
 	r.Say("%s: %d instructions, baseline %s", o.Baseline, len(all), cmp.Or(e.baseline.Generator, "without a name"))
-	if o.First > 0 {
-		all = all[:min(len(all), o.First)]
-	}
 	b := &bench.Bench{Questions: e.questions, Read: read, Form: "m or M", Report: e.report, Published: true,
 		Differs: e.differs, Released: e.released}
 	if o.Logprobs {
 		b.TopLogprobs = topLogprobs
 	}
 	var outputs []string
-	for i, text := range all {
+	for i, text := range bench.Head(all, o.First) {
 		b.Items = append(b.Items, bench.Item{ID: fmt.Sprint(i + 1), Turns: []string{text}})
 		outputs = append(outputs, e.baseline.Of[text])
 	}

@@ -87,9 +87,7 @@ func open(o *Options, r run.Reporter) (b *bench.Bench, err error) {
 		return nil, err
 	}
 	r.Say("%s", rows)
-	if o.First > 0 {
-		e.questions = e.questions[:min(o.First, len(e.questions))]
-	}
+	e.questions = bench.Head(e.questions, o.First)
 	if e.model, e.baseline, err = e.readAnswers(o.Baseline); err != nil {
 		return nil, err
 	}

@@ -125,7 +125,8 @@ type Verdict struct {
 type Bench struct {
 	Items []Item
 	Cases string // names what is evaluated, whatever the prompts; "": the items do, as HashCases has it
-	// Recorded are the answers by id and turn, in place of a model's; nil: the model is asked.
+	// Recorded are the answers by id and turn, in place of a model's; nil: the model is asked, or the options name a file
+	// of lines of id and output.
 	Recorded map[string][]string
 	// Text is what judges and counts read of an answer; nil: without its thoughts where there is a judge, else the whole.
 	Text func(Answer) string

@@ -59,6 +59,11 @@ func (b *Benchmark[O, R]) Run(ctx context.Context, o O, r run.Reporter) (result 
 	if err != nil {
 		return result, &Evaluation{}, err
 	}
+	if bench.Recorded == nil && options.Agent.Answers != "" {
+		if bench.Recorded, err = readAnswers(options.Agent.Answers); err != nil {
+			return result, &Evaluation{}, err
+		}
+	}
 	e := &benching{Bench: *bench, command: b.Name, o: *options, reporter: r, continuing: Continues(options.Dir),
 		none:       !shared.NeedsModel() && options.Agent.Way() == "",
 		Evaluation: Evaluation{Dir: options.Dir, Cases: len(bench.Items)}}

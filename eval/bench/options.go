@@ -234,6 +234,14 @@ func (o *Options) Validate(g *config.Given) {
 	}
 }
 
+// Head is the first of all, as many as first says; 0: all of them.
+func Head[T any](all []T, first int) []T {
+	if first == 0 {
+		return all
+	}
+	return all[:min(first, len(all))]
+}
+
 // CheckSamples wants answers to a question that can differ.
 func (o *Options) CheckSamples(g *config.Given, samples int) {
 	if samples > 1 && o.Agent.Temperature == 0 && o.Agent.Answers == "" {

@@ -95,9 +95,7 @@ func (e *rating) read(r run.Reporter) (err error) {
 	if err := e.readReferences(); err != nil {
 		return err
 	}
-	if n := e.First; n > 0 {
-		e.questions = e.questions[:min(n, len(e.questions))]
-	}
+	e.questions = bench.Head(e.questions, e.First)
 	none := "no file is given, such as reference_gpt-4.jsonl"
 	if e.References != "" {
 		none = e.References + " has none"

@@ -212,9 +212,7 @@ func (e *evaluation) read(r run.Reporter) (err error) {
 		return err
 	}
 	r.Say("%s", report)
-	if e.cases = e.all; e.First > 0 {
-		e.cases = e.all[:min(e.First, len(e.all))]
-	}
+	e.cases = bench.Head(e.all, e.First)
 	if e.prompts, err = readPrompts(e.Options); err != nil {
 		return err
 	}
