@@ -61,8 +61,8 @@ func (e *benching) readReplay(path string) (err error) {
 func readVerdicts(path string) (rows []Verdict, err error) {
 	err = data.ReadLines(path, func(line int, v Verdict) error {
 		if rows = append(rows, v); v.ID == "" {
-			return fmt.Errorf("%s:%d: id is missing: want id, key, verdict, score and parsed, as verdicts.jsonl of a run "+
-				"has them", path, line)
+			return fmt.Errorf("%s:%d: id is missing: want id, key, verdict, score and parsed, as verdicts.jsonl of a "+
+				"run has them", path, line)
 		}
 		return nil
 	})

@@ -24,7 +24,8 @@ func (e *evaluation) askJudge(b *bench.Bench) (err error) {
 	case b.Kind == bench.Replay && !bench.IsVerdicts(e.Judgments):
 		b.Released = e.released
 	case b.Kind == bench.Replay && e.Options.Helpfulness != "":
-		return fmt.Errorf("helpfulness %s: %s has the helpfulness of its run; remove it", e.Options.Helpfulness, e.Judgments)
+		return fmt.Errorf("helpfulness %s: %s has the helpfulness of its run; remove it", e.Options.Helpfulness,
+			e.Judgments)
 	case e.Runs(bench.StageJudge) || e.Runs(bench.StageReport):
 		e.judging = true
 		b.Read = readReply
