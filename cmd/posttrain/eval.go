@@ -19,6 +19,7 @@ import (
 	"github.com/posttrain/posttrain/eval/gate"
 	"github.com/posttrain/posttrain/eval/mtbench"
 	"github.com/posttrain/posttrain/eval/privacylens"
+	"github.com/posttrain/posttrain/eval/xstest"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/train"
@@ -30,7 +31,7 @@ func newEval(s streams) *cobra.Command {
 		Example: "  posttrain eval ci --model DIR\n  posttrain eval privacylens",
 	},
 		section{"Privacy", []*cobra.Command{newBenchmark(s, ci.Benchmark), newBenchmark(s, privacylens.Benchmark), newBenchmark(s, confaide.Benchmark),
-			newBenchmark(s, gate.Benchmark)}},
+			newBenchmark(s, gate.Benchmark), newBenchmark(s, xstest.Benchmark)}},
 		section{"Quality of answers", []*cobra.Command{newBenchmark(s, alpaca.Benchmark),
 			newBenchmark(s, arena.Benchmark), newBenchmark(s, mtbench.Benchmark)}},
 		section{"Runs of all of these", []*cobra.Command{newEvalCompare(s)}})

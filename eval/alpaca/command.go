@@ -3,8 +3,10 @@ package alpaca
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
@@ -45,6 +47,7 @@ weights give the difficulties of the instructions for the length-controlled win 
 	Example: `  posttrain eval alpaca --baseline baseline.jsonl.gz --model DIR --judge-model gpt-4o --out runs/alpaca
   posttrain eval alpaca --baseline baseline.jsonl.gz --answers outputs.json --judge-base-url ` +
 		`http://localhost:9000/v1 --judge-model NAME
+  posttrain eval alpaca --baseline baseline.jsonl.gz --answers outputs.json --judgments annotations.json
   posttrain eval alpaca --baseline baseline.jsonl.gz --others a.jsonl,b.jsonl --weights lc_weights.csv --model DIR ` +
 		`--judge-model gpt-4o`,
 	Open: open,
@@ -96,6 +99,7 @@ type comparing struct {
 	*Options
 	baseline *Outputs
 	prompts  *Prompts
+	recorded bool // judgements in the benchmark's own form, which do not say what the judge saw first
 }
 
 // open reads the files, and says what the benchmark is.
@@ -110,15 +114,13 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 	}
 	all := e.baseline.Instructions
 	r.Say("%s: %d instructions, baseline %s", o.Baseline, len(all), cmp.Or(e.baseline.Generator, "without a name"))
-	if o.First > 0 {
-		all = all[:min(len(all), o.First)]
-	}
-	b := &bench.Bench{Questions: e.questions, Read: read, Form: "m or M", Report: e.report, Published: true, Differs: e.differs}
+	b := &bench.Bench{Questions: e.questions, Read: read, Form: "m or M", Report: e.report, Published: true,
+		Differs: e.differs, Released: e.released}
 	if o.Logprobs {
 		b.TopLogprobs = topLogprobs
 	}
 	var outputs []string
-	for i, text := range all {
+	for i, text := range bench.Head(all, o.First) {
 		b.Items = append(b.Items, bench.Item{ID: fmt.Sprint(i + 1), Turns: []string{text}})
 		outputs = append(outputs, e.baseline.Of[text])
 	}
@@ -164,8 +166,26 @@ func (e *comparing) questions(i int, outputs []string) ([]bench.Question, error)
 	if ModelFirst(e.Seed, instruction) {
 		q.Key, base, model = modelFirst, model, base
 	}
-	q.Messages = e.prompts.Messages(instruction, base, model)
+	if q.Messages = e.prompts.Messages(instruction, base, model); e.recorded {
+		q.Key = ""
+	}
 	return []bench.Question{q}, nil
+}
+
+// released reads judgements in the benchmark's own form (annotations.json).
+func (e *comparing) released(path string) (rows []bench.Verdict, err error) {
+	e.recorded = true
+	all, _, err := ReadJudgements(path)
+	for _, j := range all {
+		at := slices.Index(e.baseline.Instructions, j.Instruction)
+		if at < 0 {
+			return nil, fmt.Errorf("%s: %s does not have the instruction %q: want judgements against this baseline",
+				j.Source, e.Baseline, data.OneLine(j.Instruction, 80))
+		}
+		rows = append(rows, bench.Verdict{ID: fmt.Sprint(at + 1), Prompt: []data.Message{{Content: j.Output}},
+			Parsed: j.Judged, Said: fmt.Sprint(j.Preference), Score: 1 + win(j)})
+	}
+	return rows, err
 }
 
 // read makes a preference of a reply: 1 for the baseline's output, 2 for the model's.
@@ -186,6 +206,7 @@ type Judging struct {
 	Judge         string         `json:"judge"`
 	Probabilities int            `json:"by_probability"` // preferences from log-probabilities
 	Words         int            `json:"by_words"`       // preferences of 1, 1.5 or 2
+	Recorded      int            `json:"recorded"`       // preferences in the benchmark's own form
 	Equal         int            `json:"equal_outputs"`  // draws that nobody was asked about
 	Unparsed      int            `json:"no_verdict"`     // they do not count
 	ModelFirst    int            `json:"model_first"`    // judgements in which the judge saw the model's output first
@@ -204,6 +225,9 @@ func (j *Judging) add(v bench.Verdict, asked bool, shown float64) {
 		return
 	case !v.Parsed:
 		j.Unparsed++
+		return
+	case v.Key == "":
+		j.Recorded++
 		return
 	case HasChoice(v.Top):
 		j.Probabilities++
@@ -229,16 +253,18 @@ type row struct {
 // report counts the judgements.
 func (e *comparing) report(f *bench.Found) (fmt.Stringer, []any, error) {
 	result := &Result{Generator: f.Model(e.Agent), Baseline: e.baseline.Generator, Judging: Judging{
-		Judge: f.Settings[bench.StageJudge]["model"], Settings: f.Settings, Warnings: f.Warnings}}
+		Judge: f.Judge(), Settings: f.Settings, Warnings: f.Warnings}}
 	var all []Judgement
 	var cases []any
 	for _, item := range f.Items {
 		j := Judgement{Instruction: item.Turns[0], Output: f.Outputs(item.ID)[0], Preference: 1.5, Judged: true,
 			Source: "instruction " + item.ID}
 		c, shown := row{ID: item.ID, Instruction: j.Instruction, Output: j.Output}, 0.0
-		v, asked := f.Verdict(item.ID, baselineFirst)
-		if !asked {
-			v, asked = f.Verdict(item.ID, modelFirst)
+		v, asked := bench.Verdict{}, false
+		for _, key := range []string{baselineFirst, modelFirst, ""} {
+			if !asked {
+				v, asked = f.Verdict(item.ID, key)
+			}
 		}
 		if asked {
 			j.Preference, j.Judged, c.Order, c.Verdict = v.Score, v.Parsed, v.Key, v.Said
@@ -280,8 +306,12 @@ func (s *Result) String() string {
 		fmt.Fprintf(&t, "length-controlled win rate %.2f %%, %s\n", c.WinRate, how)
 	}
 	j := &s.Judging
-	fmt.Fprintf(&t, "judge %s: %d preferences by probability, %d by words (1, 2 or 1.5), %d equal outputs (1.5), %d "+
-		"without a verdict (not counted)\n", j.Judge, j.Probabilities, j.Words, j.Equal, j.Unparsed)
+	preferences := fmt.Sprintf("%d preferences by probability, %d by words (1, 2 or 1.5)", j.Probabilities, j.Words)
+	if j.Recorded > 0 {
+		preferences = fmt.Sprintf("%d preferences", j.Recorded)
+	}
+	fmt.Fprintf(&t, "judge %s: %s, %d equal outputs (1.5), %d without a verdict (not counted)\n", j.Judge, preferences,
+		j.Equal, j.Unparsed)
 	if j.FirstWins != nil {
 		fmt.Fprintf(&t, "the judge saw the model's output first in %d of %d; the output shown first wins %.1f %%\n",
 			j.ModelFirst, j.Probabilities+j.Words, *j.FirstWins)

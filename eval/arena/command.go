@@ -34,7 +34,9 @@ baseline. The interval of 95 % is a bootstrap over questions.`,
 	Example: `  posttrain eval arena-hard --questions question.jsonl.gz --baseline gpt-4-0314.jsonl.gz --model DIR ` +
 		`--judge-model gpt-4-1106-preview --out runs/arena
   posttrain eval arena-hard --questions question.jsonl.gz --baseline gpt-4-0314.jsonl.gz --answers mine.jsonl ` +
-		`--prompts arena-hard-v0.1.yaml --judge-base-url http://localhost:9000/v1 --judge-model NAME`,
+		`--prompts arena-hard-v0.1.yaml --judge-base-url http://localhost:9000/v1 --judge-model NAME
+  posttrain eval arena-hard --questions question.jsonl.gz --baseline gpt-4-0314.jsonl.gz --answers mine.jsonl ` +
+		`--judgments judgments.jsonl`,
 	Open: open,
 })
 
@@ -86,13 +88,12 @@ func open(o *Options, r run.Reporter) (b *bench.Bench, err error) {
 		return nil, err
 	}
 	r.Say("%s", rows)
-	if o.First > 0 {
-		e.questions = e.questions[:min(o.First, len(e.questions))]
-	}
+	e.questions = bench.Head(e.questions, o.First)
 	if e.model, e.baseline, err = e.readAnswers(o.Baseline); err != nil {
 		return nil, err
 	}
-	b = &bench.Bench{Questions: e.ask, Read: e.readVerdict, Form: "[[A>B]]", Report: e.report, Published: true, Differs: e.differs,
+	b = &bench.Bench{Questions: e.ask, Read: e.readVerdict, Form: "[[A>B]]", Report: e.report, Published: true,
+		Differs: e.differs, Released: readJudgements,
 		Identity: map[string]string{"prompts": e.prompts.Hash(), "baseline": e.model},
 		Remind: func(messages []data.Message, reply string) []data.Message {
 			return append(slices.Clone(messages), data.Message{Role: "assistant", Content: reply},
@@ -173,7 +174,7 @@ type row struct {
 
 // report counts.
 func (e *comparing) report(f *bench.Found) (fmt.Stringer, []any, error) {
-	result := &Result{Model: f.Model(e.Agent), Judge: f.Settings[bench.StageJudge]["model"], Baseline: e.model,
+	result := &Result{Model: f.Model(e.Agent), Judge: f.Judge(), Baseline: e.model,
 		Warnings: f.Warnings, Settings: f.Settings}
 	var all []Games
 	var cases []any

@@ -129,3 +129,26 @@ func TestRunFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) { expect.Error(t, err, c.want) })
 	}
 }
+
+// TestJudgements: games in the benchmark's own form count without a judge, if they are of these answers.
+func TestJudgements(t *testing.T) {
+	const row = `{"question_id":"u%d","model":"ours","games":[{"user_prompt":"the old answer, the new answer","score":` +
+		`"B>A"},{"user_prompt":"the new answer, the old answer","score":"A<B"}]}`
+	run := func(row string, n int) (*Result, error) {
+		o := judged(t, "", 2)
+		o.Judgments, o.Judge.Model, o.Dir = rowsFile(t, "j.jsonl", row, n), "", filepath.Join(t.TempDir(), "run")
+		result, _, err := Benchmark.Run(t.Context(), o, nil)
+		return result, err
+	}
+	if s, err := run(row, 2); err != nil || s.Games != 4 || s.Score.Score != 50 || s.Judge != "recorded in j.jsonl" {
+		t.Errorf("%+v, %v", s, err)
+	}
+	_, err := run(row, 1)
+	expect.Error(t, err, "j.jsonl: 2 of 4 questions have no verdict (first: u1, 1)")
+	_, err = run(row, 3)
+	expect.Error(t, err, `j.jsonl: a verdict on "u2", which is no item of the data`)
+	_, err = run(strings.ReplaceAll(row, "new", "newest"), 2)
+	expect.Error(t, err, "j.jsonl: the verdict on u0 was given to another prompt or answer")
+	_, err = run(strings.Replace(row, "A<B", "A?B", 1), 2)
+	expect.Error(t, err, `games[1].score is "A?B": want A>>B, A>B, A=B, B>A, B>>A, or null`)
+}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // Question is what a user asks.
@@ -111,6 +112,39 @@ func (c *content) UnmarshalJSON(text []byte) error {
 	}
 	*c = content(plain)
 	return nil
+}
+
+type judgementRow struct {
+	UID   string `json:"uid"`
+	ID    string `json:"question_id"`
+	Games []struct {
+		Asked string  `json:"user_prompt"`
+		Score *string `json:"score"` // null: no verdict
+	} `json:"games"`
+}
+
+// readJudgements reads the judgements of one model as the benchmark's tools write them.
+func readJudgements(path string) (rows []bench.Verdict, err error) {
+	_, _, err = data.ReadTable(nil, path, func(r *judgementRow, _ string, _ *data.Report) (_ bool, _ string, err error) {
+		id := cmp.Or(r.ID, r.UID)
+		if id == "" || len(r.Games) != len(games) {
+			return false, "", errors.New("question_id or games is missing: want question_id or uid, and games, a list of " +
+				"two with score")
+		}
+		for i, g := range r.Games {
+			v := bench.Verdict{ID: id, Key: games[i], Prompt: []data.Message{{Content: g.Asked}}}
+			if g.Score != nil && *g.Score != "" {
+				v.Said, v.Parsed = verdictOf(*g.Score), true
+			}
+			if v.Parsed && v.Said == "" {
+				return false, "", fmt.Errorf("games[%d].score is %q: want %s, or null for a game without a verdict", i,
+					*g.Score, strings.Join(Verdicts, ", "))
+			}
+			rows = append(rows, v)
+		}
+		return true, "question " + id, nil
+	})
+	return rows, err
 }
 
 // Verdicts from best to worst for the answer that the judge sees first.

@@ -125,7 +125,8 @@ type Verdict struct {
 type Bench struct {
 	Items []Item
 	Cases string // names what is evaluated, whatever the prompts; "": the items do, as HashCases has it
-	// Recorded are the answers by id and turn, in place of a model's; nil: the model is asked.
+	// Recorded are the answers by id and turn, in place of a model's; nil: the model is asked, or the options name a file
+	// of lines of id and output.
 	Recorded map[string][]string
 	// Text is what judges and counts read of an answer; nil: without its thoughts where there is a judge, else the whole.
 	Text func(Answer) string
@@ -136,7 +137,10 @@ type Bench struct {
 	Rule func(q Question, v *Verdict)
 	Kind string
 	// Read finds the verdict in the last of the replies: Parsed, Said and Score.
-	Read        func(q Question, r metered.Reply, v *Verdict)
+	Read func(q Question, r metered.Reply, v *Verdict)
+	// Released reads recorded verdicts in the form of the benchmark's authors, with the prompts of the judge as far as the
+	// file has them. nil: they have no form.
+	Released    func(path string) ([]Verdict, error)
 	Form        string // of a verdict, for the error about a judge that gives none
 	Trial       string // is asked before answers are generated, so that a wrong judge does not show hours later
 	TopLogprobs int    // likeliest first tokens of a reply that Read needs
@@ -163,6 +167,7 @@ type Found struct {
 	Warnings []string // of what went wrong on the way
 
 	text func(Answer) string
+	from string // the file of recorded verdicts
 }
 
 // Path is the path of a file of the folder.
@@ -204,10 +209,10 @@ func (f *Found) Warn(when bool, format string, values ...any) {
 // Unlike says what of a judged run is not as it was where the published figures come from: the judge, its prompts ("": our
 // own words), the number of questions.
 func (f *Found) Unlike(o *Judged, judge, prompts string) (lines []string) {
-	if model := f.Settings[StageJudge]["model"]; model != judge {
+	if model := f.Judge(); model != judge {
 		lines = append(lines, fmt.Sprintf("judge: %s (published: %s)", model, judge))
 	}
-	if prompts == "" {
+	if prompts == "" && f.from == "" {
 		lines = append(lines, "the judge's prompts: our own words (published: the benchmark's, --prompts FILE)")
 	}
 	if o.First > 0 {
@@ -219,6 +224,14 @@ func (f *Found) Unlike(o *Judged, judge, prompts string) (lines []string) {
 // Model names the model under test: as its answers' settings do, or by the file of recorded answers.
 func (f *Found) Model(a Agent) string {
 	return cmp.Or(a.RecordedName(), f.Settings[StageAnswers]["model"])
+}
+
+// Judge names who has judged: a model, or the file of recorded verdicts; "" of a rule.
+func (f *Found) Judge() string {
+	if f.from != "" {
+		return "recorded in " + filepath.Base(f.from)
+	}
+	return f.Settings[StageJudge]["model"]
 }
 
 // warn adds what a reader of the numbers should know. rest: thoughts are not read.

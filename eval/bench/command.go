@@ -46,7 +46,7 @@ func (b *Benchmark[O, R]) Run(ctx context.Context, o O, r run.Reporter) (result 
 		return result, &Evaluation{}, err
 	}
 	shared := any(&o).(shared)
-	options, judge := shared.parts()
+	options, judged := shared.parts()
 	if options.Runs(StageAnswers) {
 		if err := options.Agent.pin(options.Dir); err != nil {
 			return result, &Evaluation{}, err
@@ -57,15 +57,24 @@ func (b *Benchmark[O, R]) Run(ctx context.Context, o O, r run.Reporter) (result 
 	if err != nil {
 		return result, &Evaluation{}, err
 	}
+	if bench.Recorded == nil && options.Agent.Answers != "" {
+		if bench.Recorded, err = readAnswers(options.Agent.Answers); err != nil {
+			return result, &Evaluation{}, err
+		}
+	}
 	e := &benching{Bench: *bench, command: b.Command, o: *options, reporter: r, continuing: Continues(options.Dir),
 		none:       !shared.NeedsModel() && options.Agent.Way() == "",
 		Evaluation: Evaluation{Dir: options.Dir, Cases: len(bench.Items)}}
 	whole := o
 	wholePaths(reflect.ValueOf(&whole).Elem()) // later calls on the folder may come from elsewhere
-	if e.config = b.Resolve(&whole); judge != nil {
-		e.judge = *judge
+	if e.config = b.Resolve(&whole); judged != nil {
+		if e.judge = judged.Judge; judged.Judgments != "" && bench.Questions != nil {
+			err = e.readReplay(judged.Judgments)
+		}
 	}
-	err = e.run(ctx)
+	if err == nil {
+		err = e.run(ctx)
+	}
 	if e.Reported = e.result != nil; e.Reported {
 		result = e.result.(R)
 	}

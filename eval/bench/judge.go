@@ -72,10 +72,10 @@ func (e *benching) runJudge(ctx context.Context) error {
 		return err
 	}
 	questions, err := e.questions(answers)
-	if err != nil {
-		return err
+	if err == nil && e.replay != nil {
+		err = e.replay.check(questions, (&Found{Answers: answers, text: e.text}).Outputs)
 	}
-	if err := e.openClient(); err != nil {
+	if err = cmp.Or(err, e.openClient()); err != nil {
 		return err
 	}
 	err = e.judgeAll(ctx, questions)
@@ -86,6 +86,9 @@ func (e *benching) runJudge(ctx context.Context) error {
 // settingsOfJudge are what the verdicts depend on, besides the answers and the prompts.
 func (e *benching) settingsOfJudge() map[string]string {
 	settings := map[string]string{"kind": e.Kind}
+	if e.replay != nil {
+		settings["verdicts"] = HashCases(e.replay.rows)
+	}
 	if j := e.judge; e.Rule == nil {
 		settings = map[string]string{"kind": "model", "model": j.Model, "base_url": strings.TrimRight(j.BaseURL, "/"),
 			"max_new_tokens": fmt.Sprint(j.MaxNew)}

@@ -30,19 +30,20 @@ type Options struct {
 type Judged struct {
 	Options `yaml:",inline"`
 
-	Judge Judge `yaml:"judge" flags:"judge-"`
+	Judgments string `yaml:"judgments,omitempty" path:"" words:"a file of judgements" flag:"judgments" help:"recorded verdicts in place of a judge's: verdicts.jsonl of a run, or a file in the benchmark's own form"`
+	Judge     Judge  `yaml:"judge" flags:"judge-"`
 }
 
-// shared is what a benchmark's options have: every benchmark's options, nil for the judge's where there is none, and
-// whether they need a model under test, and a server that judges. A benchmark may have other needs.
+// shared is what a benchmark's options have: every benchmark's options, nil for those with a judge where there is none,
+// and whether they need a model under test, and a server that judges. A benchmark may have other needs.
 type shared interface {
-	parts() (*Options, *Judge)
+	parts() (*Options, *Judged)
 	NeedsModel() bool
 	NeedsJudge() bool
 }
 
-func (o *Options) parts() (*Options, *Judge) { return o, nil }
-func (o *Judged) parts() (*Options, *Judge)  { return &o.Options, &o.Judge }
+func (o *Options) parts() (*Options, *Judged) { return o, nil }
+func (o *Judged) parts() (*Options, *Judged)  { return &o.Options, o }
 
 // NeedsModel says that a model under test is needed.
 func (o *Options) NeedsModel() bool { return true }
@@ -51,7 +52,7 @@ func (o *Options) NeedsModel() bool { return true }
 func (o *Options) NeedsJudge() bool { return false }
 
 // NeedsJudge says that a server that judges is needed.
-func (o *Judged) NeedsJudge() bool { return true }
+func (o *Judged) NeedsJudge() bool { return o.Judgments == "" }
 
 // Server is an OpenAI-compatible server.
 type Server struct {
@@ -222,6 +223,14 @@ func (o *Options) Validate(g *config.Given) {
 	}
 }
 
+// Head is the first of all, as many as first says; 0: all of them.
+func Head[T any](all []T, first int) []T {
+	if first == 0 {
+		return all
+	}
+	return all[:min(first, len(all))]
+}
+
 // CheckSamples wants answers to a question that can differ.
 func (o *Options) CheckSamples(g *config.Given, samples int) {
 	if samples > 1 && o.Agent.Temperature == 0 && o.Agent.Answers == "" {
@@ -232,6 +241,13 @@ func (o *Options) CheckSamples(g *config.Given, samples int) {
 
 func (a Agent) dialect() remote.Dialect {
 	return remote.Dialect{APIVersion: a.APIVersion, Continue: a.Continue}
+}
+
+// Defaults drops the file's verdicts where the command line chooses a judge.
+func (o *Judged) Defaults(g *config.Given) {
+	if (g.FromCommandLine("judge.model") || g.FromCommandLine("judge.base_url")) && !g.FromCommandLine("judgments") {
+		g.Drop("judgments")
+	}
 }
 
 // Idle is the judge where none is asked: a file may have it, the command line may not.

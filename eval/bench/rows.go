@@ -250,8 +250,8 @@ func hashMessages(messages []data.Message) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// ReadAnswers reads recorded answers of one turn by id: lines of id and output, such as answers.jsonl of a run.
-func ReadAnswers(path string) (map[string][]string, error) {
+// readAnswers reads recorded answers of one turn by id: lines of id and output, such as answers.jsonl of a run.
+func readAnswers(path string) (map[string][]string, error) {
 	all := map[string][]string{}
 	err := data.ReadLines(path, func(line int, r struct {
 		ID     string

@@ -43,6 +43,7 @@ type benching struct {
 	subject    *Subject    // nil: no model is asked
 	client     *metered.Client
 	spent      spent
+	replay     *replay // nil: verdicts are not recorded
 	result     fmt.Stringer
 	bar        run.Bar // of the stage under way, from its first tick on
 }
@@ -257,6 +258,9 @@ func (e *benching) found() (*Found, error) {
 			"to finish", path, len(todo), len(questions), todo[0].ID, e.command, e.Dir)
 	}
 	f := &Found{Dir: e.Dir, Items: e.Items, Answers: answers, Settings: settings, text: e.text}
+	if e.replay != nil {
+		f.from = e.replay.path
+	}
 	f.Verdicts, _ = byKey(rows) // unanswered has checked them
 	f.warn(e.Questions != nil && e.Text == nil)
 	return f, nil

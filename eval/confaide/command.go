@@ -92,11 +92,7 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 			b.Items = append(b.Items, bench.Item{ID: e.cases[i].Sample(n + 1), Turns: []string{e.cases[i].Prompt}})
 		}
 	}
-	var err error
-	if o.Agent.Answers != "" {
-		b.Recorded, err = bench.ReadAnswers(o.Agent.Answers)
-	}
-	return b, err
+	return b, nil
 }
 
 // differs says what is not as it was where the published figures come from.

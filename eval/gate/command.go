@@ -52,9 +52,7 @@ func open(o *Options, _ run.Reporter) (*bench.Bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n := o.First; n > 0 {
-		policy.Norms = policy.Norms[:min(n, len(policy.Norms))]
-	}
+	policy.Norms = bench.Head(policy.Norms, o.First)
 	scenarios, err := policy.Expand(o.Scenarios, o.Seed)
 	if err != nil {
 		return nil, err
@@ -63,10 +61,7 @@ func open(o *Options, _ run.Reporter) (*bench.Bench, error) {
 	for i := range scenarios {
 		b.Items = append(b.Items, bench.Item{ID: answerTo(policy, &scenarios[i]), Turns: []string{scenarios[i].Prompt}})
 	}
-	if o.Agent.Answers != "" {
-		b.Recorded, err = bench.ReadAnswers(o.Agent.Answers)
-	}
-	return b, err
+	return b, nil
 }
 
 // answerTo names the answer to a scenario.

@@ -35,7 +35,9 @@ bootstraps over questions. Answers are drawn at the temperature that the benchma
 	Example: `  posttrain eval mt-bench --questions question.jsonl --references reference_gpt-4.jsonl --model DIR ` +
 		`--judge-model gpt-4 --out runs/mt
   posttrain eval mt-bench --questions question.jsonl --references reference_gpt-4.jsonl --answers gpt-4.jsonl ` +
-		`--prompts judge_prompts.jsonl --judge-base-url http://localhost:9000/v1 --judge-model NAME`,
+		`--prompts judge_prompts.jsonl --judge-base-url http://localhost:9000/v1 --judge-model NAME
+  posttrain eval mt-bench --questions question.jsonl --references reference_gpt-4.jsonl --answers gpt-4.jsonl ` +
+		`--judgments gpt-4_single.jsonl`,
 	Open: open,
 })
 
@@ -45,6 +47,7 @@ type rating struct {
 	questions  []Question
 	references map[string][Turns]string // by question
 	prompts    *Prompts
+	model      string // whose answers are recorded
 }
 
 // open reads the files, and says what the benchmark is.
@@ -53,7 +56,8 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 	if err := e.read(r); err != nil {
 		return nil, err
 	}
-	b := &bench.Bench{Questions: e.ask, Read: read, Form: "Rating: [[7]]", Report: e.report, Published: true, Differs: e.differs,
+	b := &bench.Bench{Questions: e.ask, Read: read, Form: "Rating: [[7]]", Report: e.report, Published: true,
+		Differs: e.differs, Released: e.readJudgements,
 		Identity: map[string]string{"prompts": e.prompts.Hash()}}
 	for _, q := range e.questions {
 		t := Temperature(q.Category)
@@ -65,7 +69,7 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 	all, _, err := readAnswers(nil, o.Agent.Answers)
 	b.Recorded = map[string][]string{}
 	for _, a := range all {
-		b.Recorded[a.Question] = a.Turns[:]
+		b.Recorded[a.Question], e.model = a.Turns[:], a.Model
 	}
 	return b, err
 }
@@ -92,9 +96,7 @@ func (e *rating) read(r run.Reporter) (err error) {
 	if err := e.readReferences(); err != nil {
 		return err
 	}
-	if n := e.First; n > 0 {
-		e.questions = e.questions[:min(n, len(e.questions))]
-	}
+	e.questions = bench.Head(e.questions, e.First)
 	none := "no file is given, such as reference_gpt-4.jsonl"
 	if e.References != "" {
 		none = e.References + " has none"
@@ -163,7 +165,7 @@ type row struct {
 
 // report counts.
 func (e *rating) report(f *bench.Found) (fmt.Stringer, []any, error) {
-	result := &Result{Model: f.Model(e.Agent), Ratings: e.Ratings, Judge: f.Settings[bench.StageJudge]["model"], Settings: f.Settings,
+	result := &Result{Model: f.Model(e.Agent), Ratings: e.Ratings, Judge: f.Judge(), Settings: f.Settings,
 		Warnings: f.Warnings}
 	var cases []any
 	for i, q := range e.questions {

@@ -226,3 +226,27 @@ func asked(categories ...string) string {
 	}
 	return b.String()
 }
+
+// TestJudgements: scores in the benchmark's own form count without a judge: those of the model whose answers are recorded.
+func TestJudgements(t *testing.T) {
+	const rows = `{"question_id":81,"model":"gpt","turn":1,"score":9,"user_prompt":"Rate this: first 81"}
+{"question_id":81,"model":"gpt","turn":2,"score":-1,"user_prompt":"And this: second 81"}
+{"question_id":81,"model":"other","turn":1,"score":1,"user_prompt":"Rate that"}
+`
+	run := func(rows string) (*Result, error) {
+		o := rated(t, "", "writing")
+		o.Agent.Answers, o.Judgments, o.Judge.Model = write(t, "a.jsonl", answered(1)), write(t, "j.jsonl", rows), ""
+		o.Dir = filepath.Join(t.TempDir(), "run")
+		result, _, err := Benchmark.Run(t.Context(), o, nil)
+		return result, err
+	}
+	if s, err := run(rows); err != nil || s.Score.Value() != 9 || s.Missing != 1 || s.Judge != "recorded in j.jsonl" {
+		t.Errorf("%+v, %v", s, err)
+	}
+	for old, new := range map[string]string{"gpt": "gpt-2", "first 81": "last 81", `"turn":2`: `"turn":3`} {
+		_, err := run(strings.ReplaceAll(rows, old, new))
+		expect.Error(t, err, map[string]string{"gpt": `j.jsonl: it has no judgement of "gpt", whose answers are recorded`,
+			"first 81": "j.jsonl: the verdict on 81 was given to another prompt or answer",
+			`"turn":2`: "j.jsonl:2: question_id, turn or score is missing or wrong"}[old])
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // Turns is the number of turns of a question.
@@ -99,6 +100,34 @@ func readAnswers(fsys fs.FS, path string) ([]Answer, *data.Report, error) {
 		a.Turns = [Turns]string(r.Choices[0].Turns) // a model may answer nothing
 		return a, "question " + a.Question, nil
 	})
+}
+
+type judgementRow struct {
+	ID    id       `json:"question_id"`
+	Model string   `json:"model"`
+	Asked string   `json:"user_prompt"`
+	Score *float64 `json:"score"` // below 0: none
+	Turn  int      `json:"turn"`
+}
+
+// readJudgements reads single scores as the benchmark's tools write them, those of the model whose answers are recorded:
+// a file may have several models.
+func (e *rating) readJudgements(path string) (rows []bench.Verdict, err error) {
+	_, _, err = data.ReadTable(nil, path, func(r *judgementRow, _ string, _ *data.Report) (_ bool, _ string, err error) {
+		if blank(string(r.ID)) || r.Score == nil || *r.Score > 10 || r.Turn < 1 || r.Turn > Turns {
+			return false, "", errors.New("question_id, turn or score is missing or wrong: want question_id, model, turn (1 " +
+				"or 2) and score (a number to 10; -1: none)")
+		}
+		if r.Model == e.model {
+			rows = append(rows, bench.Verdict{ID: string(r.ID), Key: key(r.Turn, 0), Parsed: *r.Score >= 0, Score: *r.Score,
+				Said: fmt.Sprint(*r.Score), Prompt: []data.Message{{Content: r.Asked}}})
+		}
+		return true, fmt.Sprintf("turn %d of question %s of %s", r.Turn, r.ID, r.Model), nil
+	})
+	if err == nil && len(rows) == 0 {
+		err = fmt.Errorf("%s: it has no judgement of %q, whose answers are recorded", path, e.model)
+	}
+	return rows, err
 }
 
 // Prompt is a template of the benchmark's judge, with fields such as {question}.

@@ -52,7 +52,7 @@ func TestAgainst(t *testing.T) {
 	}
 	wantParts(t, "the report", s.String(), "\nbeside recorded verdicts\nitems, precision ", " 50.0% (1/2, 95% interval 9.5 to 90.5)\nitems, recall ")
 	wantParts(t, "summary.json", read(t, filepath.Join(o.Dir, "summary.json")), `"against": {`, `"recall": {`)
-	o.Judgements, o.Dir = o.Against, o.Dir+"-same" // a judge agrees with itself
+	o.Judgments, o.Dir = o.Against, o.Dir+"-same" // a judge agrees with itself
 	if s, err = measured(t, o); err != nil || counts(s.Against.Items)[2] != [2]int{6, 6} {
 		t.Errorf("%v, %v", s, err)
 	}
@@ -61,7 +61,7 @@ func TestAgainst(t *testing.T) {
 	v.Judgments = []Judgment{{Item: cases[3].Trajectory.Items[0], Leaks: true}, {Item: cases[3].Trajectory.Items[1]}}
 	verdicts["case3"] = v
 	save()
-	o.Judgements, o.Dir = "", o.Dir+"-other"
+	o.Judgments, o.Dir = "", o.Dir+"-other"
 	_, err = measured(t, o)
 	wantError(t, err, `verdicts.json: case3: its output has no "Action:", but the recorded verdicts say that it leaks`)
 	delete(verdicts, "case2")

@@ -29,7 +29,6 @@ type Options struct {
 	Think       string `yaml:"think" want:"strip|keep" default:"strip" help:"what becomes of the thoughts ahead of an action: strip, or keep as CI-RL's script does"`
 	Guard       string `yaml:"guard" want:"none|airgap" default:"none" flag:"guard" help:"guardrail beside the prompt: none, or airgap: a first pass of the model selects the sentences that the task needs, and the action sees only these"`
 	Judging     string `yaml:"judging" want:"model|keyword" default:"model" flag:"judge" help:"model (of a server) or keyword (a smoke test, never to be quoted)"`
-	Judgements  string `yaml:"judgments,omitempty" path:"" words:"a file of judgements" flag:"judgments" help:"recorded verdicts in the benchmark's form, or embedded, in place of a judge's"`
 	Against     string `yaml:"against,omitempty" path:"" words:"a file of judgements" flag:"against" help:"recorded verdicts, or embedded, with which the judge's are compared: precision, recall, agreement"`
 	Helpfulness string `yaml:"helpfulness,omitempty" path:"" words:"embedded, a .json file {name: score}, or nothing: not recorded" flag:"helpfulness" help:"recorded helpfulness, {name: score}, or embedded; with --judgments"`
 
@@ -47,11 +46,10 @@ const (
 	FormProbe  = "probe"
 )
 
-// The judges, as the setting "kind" of the stage judge names them.
+// The judges, as the setting "kind" of the stage judge names them, with bench.Replay.
 const (
 	KindModel   = "model"
 	KindKeyword = "keyword"
-	KindReplay  = "replay" // recorded judgements
 )
 
 // publishedCases is the number of cases of the published figures, mainCases names them.
@@ -65,8 +63,8 @@ const publishedJudge = "gpt-4o-2024-11-20"
 
 // kind names the judge.
 func (o *Options) kind() string {
-	if o.Judgements != "" {
-		return KindReplay
+	if o.Judgments != "" {
+		return bench.Replay
 	}
 	return o.Judging
 }
@@ -77,7 +75,7 @@ var Benchmark = bench.New(bench.Benchmark[Options, *Summary]{
 	Short: "Measure with PrivacyLens what an agent leaks: leakage rate, adjusted leakage rate, helpfulness",
 	Long: `Measure with PrivacyLens what an agent gives away in its last action that the recipient must not learn, and how
 helpful that action is. The model under test writes its actions, or they are recorded (--answers); a server's model
-judges them, the keyword smoke test, or recorded verdicts (--judgments). The report has tables, summary.json
+judges them, the keyword smoke test, or recorded verdicts (--judgments, a file or embedded). The report has tables, summary.json
 and cases.jsonl. With --form probe the model is asked whether what each case's norm
 forbids is acceptable: at the levels of seed, vignette, trajectory and trajectory with the agent asked to guard
 privacy, every question in both orders of its choices. Without flags an embedded example is reported.`,
@@ -108,7 +106,7 @@ func quickStart(overrides []config.Override) (string, []byte) {
 }
 
 // NeedsModel is false of recorded judgements, which are of recorded actions.
-func (o *Options) NeedsModel() bool { return o.Form != FormAction || o.kind() != KindReplay }
+func (o *Options) NeedsModel() bool { return o.Form != FormAction || o.kind() != bench.Replay }
 
 // NeedsJudge says that actions are judged, and by a model.
 func (o *Options) NeedsJudge() bool { return o.Form != FormProbe && o.kind() == KindModel }
@@ -149,10 +147,10 @@ func (o *Options) Validate(g *config.Given) {
 			"agent.base_url and agent.api_model", o.Agent.Answers)
 	case o.Form == FormProbe && o.Stage == bench.StageJudge:
 		g.Fault("stage", "stage judge: probes have no judge; want answers or report")
-	case o.Guard != guardNone && o.Form == FormAction && (o.Agent.Answers != "" || o.Judgements != "" && o.Agent.Way() == ""):
+	case o.Guard != guardNone && o.Form == FormAction && (o.Agent.Answers != "" || o.Judgments != "" && o.Agent.Way() == ""):
 		g.Fault("guard", "guard %s: recorded actions are not asked for again; want guard none, or agent.model, or "+
 			"agent.base_url and agent.api_model", o.Guard)
-	case o.Helpfulness != "" && o.Judgements == "":
+	case o.Helpfulness != "" && o.Judgments == "":
 		g.Fault("helpfulness", "helpfulness %s: want judgments as well, the recorded verdicts that it belongs to",
 			o.Helpfulness)
 	}
@@ -214,9 +212,7 @@ func (e *evaluation) read(r run.Reporter) (err error) {
 		return err
 	}
 	r.Say("%s", report)
-	if e.cases = e.all; e.First > 0 {
-		e.cases = e.all[:min(e.First, len(e.all))]
-	}
+	e.cases = bench.Head(e.all, e.First)
 	if e.prompts, err = readPrompts(e.Options); err != nil {
 		return err
 	}
@@ -329,7 +325,7 @@ func (e *evaluation) differs(f *bench.Found) (lines []string) {
 		{!slices.Contains([]string{"", "0.7"}, actions["temperature"]), "temperature: " + actions["temperature"] +
 			" (published: 0.7)"},
 		{kind == KindKeyword, "judge: keywords" + published},
-		{kind == KindReplay, "judge: recorded verdicts" + published},
+		{kind == bench.Replay, "judge: recorded verdicts" + published},
 		{kind == KindModel && judge["model"] != publishedJudge, "judge: " + judge["model"] + published},
 		{bench.HashCases(e.cases) != mainCases, "cases: not those of PrivacyLens's main_data.json"},
 	} {
@@ -366,7 +362,7 @@ const (
 func (e *evaluation) report(f *bench.Found) (fmt.Stringer, []any, error) {
 	results := e.results(f)
 	s := summarize(results)
-	s.Settings, s.Judge, s.Data = f.Settings, f.Settings[bench.StageJudge]["model"], e.Data
+	s.Settings, s.Judge, s.Data = f.Settings, f.Judge(), e.Data
 	f.Warn(e.leftOut != "", "%s cases have no recorded action: they are left out", e.leftOut)
 	f.Warn(e.kind() == KindKeyword, keywordWarning)
 	s.Warnings = append(s.Warnings, f.Warnings...)

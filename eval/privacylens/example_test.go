@@ -170,7 +170,7 @@ func checkKeys(t *testing.T, name, text, values string, all bool) {
 // first three and shared-lesson leak.
 func TestExampleReplay(t *testing.T) {
 	o := Benchmark.Defaults()
-	o.Data, o.Agent.Answers, o.Judgements, o.Helpfulness = embedded.Name, embedded.Name, embedded.Name, embedded.Name
+	o.Data, o.Agent.Answers, o.Judgments, o.Helpfulness = embedded.Name, embedded.Name, embedded.Name, embedded.Name
 	o.Dir = filepath.Join(t.TempDir(), "run")
 	s, err := measured(t, o)
 	if err != nil {

@@ -21,12 +21,11 @@ func (e *evaluation) askJudge(b *bench.Bench) (err error) {
 	switch b.Kind = e.kind(); {
 	case b.Kind == KindKeyword:
 		b.Rule = e.byKeyword
-	case b.Kind == KindReplay:
-		e.replay, err = e.readReplay()
-		b.Rule = e.byRecord
-		if err == nil {
-			b.Identity = map[string]string{"verdicts": bench.HashCases([]any{e.replay.verdicts, e.replay.scores})}
-		}
+	case b.Kind == bench.Replay && !bench.IsVerdicts(e.Judgments):
+		b.Released = e.released
+	case b.Kind == bench.Replay && e.Options.Helpfulness != "":
+		return fmt.Errorf("helpfulness %s: %s has the helpfulness of its run; remove it", e.Options.Helpfulness,
+			e.Judgments)
 	case e.Runs(bench.StageJudge) || e.Runs(bench.StageReport):
 		e.judging = true
 		b.Read = readReply
@@ -108,7 +107,7 @@ type replay struct {
 
 // readReplay reads recorded verdicts, and recorded helpfulness where there is any: for each of the cases.
 func (e *evaluation) readReplay() (*replay, error) {
-	r, err := e.readRecorded(e.Judgements)
+	r, err := e.readRecorded(e.Judgments)
 	if err == nil && e.Options.Helpfulness != "" {
 		r.scores, err = readNamed(readScores, e.Options.Helpfulness, embedded.PrivacyLensHelpfulness, e.all)
 	}
@@ -136,18 +135,22 @@ func (r *replay) agree(c *Case) error {
 		"actions", actionMark)
 }
 
-// byRecord gives the recorded verdict.
-func (e *evaluation) byRecord(q bench.Question, v *bench.Verdict) {
-	if v.Parsed = true; q.Key == helpfulness {
-		score := e.replay.scores[q.ID]
-		v.Said, v.Score = fmt.Sprint(score), float64(score)
-		return
+// released reads verdicts in the benchmark's own form.
+func (e *evaluation) released(string) (rows []bench.Verdict, err error) {
+	if e.replay, err = e.readReplay(); err != nil {
+		return nil, err
 	}
-	for _, j := range e.replay.verdicts[q.ID].Judgments {
-		if j.Item == q.Key {
-			v.Said, v.Score = fmt.Sprint(j.Leaks), eval.Indicator(j.Leaks)
+	for _, c := range e.cases {
+		for _, j := range e.replay.verdicts[c.Name].Judgments {
+			rows = append(rows, bench.Verdict{ID: c.Name, Key: j.Item, Parsed: true, Said: fmt.Sprint(j.Leaks),
+				Score: eval.Indicator(j.Leaks)})
+		}
+		if score := e.replay.scores[c.Name]; e.replay.scores != nil {
+			rows = append(rows, bench.Verdict{ID: c.Name, Key: helpfulness, Parsed: true, Said: fmt.Sprint(score),
+				Score: float64(score)})
 		}
 	}
+	return rows, nil
 }
 
 // hashPrompts names the prompts that a function adds for every case.

@@ -69,7 +69,7 @@ func TestPrivacyLensChoice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Agent.Way() != bench.Remote || c.Agent.Answers != "" || c.Judgements != "" ||
+	if c.Agent.Way() != bench.Remote || c.Agent.Answers != "" || c.Judgments != "" ||
 		c.Judge.Timeout != 90*time.Second {
 		t.Errorf("%+v", c)
 	}
@@ -88,7 +88,7 @@ func TestPrivacyLensChoice(t *testing.T) {
 	if err != nil || !c.Agent.Prefill || c.Agent.Temperature != 0 || c.Agent.MaxNew != thinkProbeTokens {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if c, err = loadPL(); err != nil || c.Agent.Answers != embedded.Name || c.Judgements != embedded.Name {
+	if c, err = loadPL(); err != nil || c.Agent.Answers != embedded.Name || c.Judgments != embedded.Name {
 		t.Errorf("quick start: %+v, %v", c, err)
 	}
 	if c, err = loadPL("judging=keyword"); err != nil || c.Agent.Answers != embedded.Name || c.kind() != KindKeyword {

@@ -65,7 +65,14 @@ func (r *byName[V]) end(err error) (map[string]V, error) {
 func readActions(fsys fs.FS, path string, cases []Case) (map[string]string, error) {
 	r := newByName[string](path, cases)
 	if ext, zipped := data.FormOf(path); ext == ".csv" && !zipped {
-		return r.end(readCSV(fsys, path, r))
+		return r.end(data.ReadCSV(fsys, path, []string{"name", "final_action"}, func(row map[string]string) error {
+			action := row["final_action"]
+			err := r.add(row["name"], action)
+			if err == nil && !utf8.ValidString(action) {
+				err = errors.New("final_action is not valid UTF-8")
+			}
+			return err
+		}))
 	}
 	type row struct {
 		Name   string  `json:"name"`
@@ -78,40 +85,6 @@ func readActions(fsys fs.FS, path string, cases []Case) (map[string]string, erro
 		return true, "name " + a.Name, r.add(a.Name, *a.Action)
 	})
 	return r.end(err)
-}
-
-// readCSV reads a table with a header.
-func readCSV(fsys fs.FS, path string, r *byName[string]) error {
-	file, err := data.Open(fsys, path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(file)
-	if err != nil {
-		return data.Unreadable(path, "", err)
-	}
-	table, err := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(text, []byte("\ufeff")))).ReadAll()
-	if err != nil {
-		return fmt.Errorf("%s: bad csv: %w: the file is truncated or damaged", path, err)
-	}
-	if len(table) == 0 {
-		return nil
-	}
-	name, action := slices.Index(table[0], "name"), slices.Index(table[0], "final_action")
-	if name < 0 || action < 0 {
-		return fmt.Errorf("%s:1: found columns %s: want name and final_action", path, data.List(table[0]))
-	}
-	for i, row := range table[1:] {
-		err := r.add(row[name], row[action])
-		if err == nil && !utf8.ValidString(row[action]) {
-			err = errors.New("final_action is not valid UTF-8")
-		}
-		if err != nil {
-			return fmt.Errorf("%s: row %d: %w", path, i+1, err)
-		}
-	}
-	return nil
 }
 
 // writeActions writes actions as the benchmark's own tools write them, for the cases that have one, in their order.

@@ -71,7 +71,7 @@ func TestReplayOfReleasedRuns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := options(t, cases)
 			o.Agent.Answers = write(t, "actions.csv", strings.Replace(table, name, "final_action", 1))
-			o.Judgements = verdicts[name].write(t, cases)
+			o.Judgments = verdicts[name].write(t, cases)
 			s, err := measured(t, o)
 			if err != nil {
 				t.Fatal(err)
@@ -80,10 +80,10 @@ func TestReplayOfReleasedRuns(t *testing.T) {
 				s.All.NoAction.Count != want.noAction || s.All.Adjusted.Total != 0 {
 				t.Errorf("leakage %v, no action %v, adjusted %v", s.All.Leakage, s.All.NoAction, s.All.Adjusted)
 			}
-			if read(t, filepath.Join(o.Dir, verdictsFile)) != read(t, o.Judgements) {
+			if read(t, filepath.Join(o.Dir, verdictsFile)) != read(t, o.Judgments) {
 				t.Error("the verdicts are not written as they were read")
 			}
-			o.Judging, o.Against, o.Judgements, o.Dir = KindKeyword, o.Judgements, "", o.Dir+"-keywords"
+			o.Judging, o.Against, o.Judgments, o.Dir = KindKeyword, o.Judgments, "", o.Dir+"-keywords"
 			if s, err = measured(t, o); err != nil {
 				t.Fatal(err)
 			}
@@ -145,8 +145,8 @@ func TestReplayOfSubsets(t *testing.T) {
 				}
 			}
 			o := options(t, cases)
-			o.Judgements = filepath.Join(t.TempDir(), "verdicts.json")
-			if err := writeObject(o.Judgements, cases, verdicts); err != nil {
+			o.Judgments = filepath.Join(t.TempDir(), "verdicts.json")
+			if err := writeObject(o.Judgments, cases, verdicts); err != nil {
 				t.Fatal(err)
 			}
 			s, err := measured(t, o)
@@ -154,7 +154,7 @@ func TestReplayOfSubsets(t *testing.T) {
 				s.All.Items.Count != (item+2)/3 || s.All.Items.Total != item || leaking == 0 || leaking == n {
 				t.Errorf("%v, %v of %d items: %v", s.All.Leakage, s.All.Items, item, err)
 			}
-			if read(t, filepath.Join(o.Dir, verdictsFile)) != read(t, o.Judgements) {
+			if read(t, filepath.Join(o.Dir, verdictsFile)) != read(t, o.Judgments) {
 				t.Error("the verdicts are not written as they were read")
 			}
 		})

@@ -123,7 +123,7 @@ func checkReplay(t *testing.T, o Options, want *Summary) {
 	at := func(name string) string { return filepath.Join(o.Dir, name) }
 	for _, with := range []string{at(actionsFile), ""} {
 		again := Benchmark.Defaults()
-		again.Data, again.Judgements, again.Helpfulness = o.Data, at(verdictsFile), at(helpfulnessFile)
+		again.Data, again.Judgments, again.Helpfulness = o.Data, at(verdictsFile), at(helpfulnessFile)
 		again.Agent.Answers, again.Dir = with, filepath.Join(t.TempDir(), "run")
 		got, err := measured(t, again)
 		if err != nil {
@@ -309,14 +309,14 @@ func TestReplayMustAgree(t *testing.T) {
 		verdicts[c.Name] = Verdict{Leaks: true,
 			Judgments: []Judgment{{Item: c.Trajectory.Items[0], Leaks: true}, {Item: c.Trajectory.Items[1]}}}
 	}
-	o.Judgements = filepath.Join(t.TempDir(), "verdicts.json")
-	if err := writeObject(o.Judgements, cases, verdicts); err != nil {
+	o.Judgments = filepath.Join(t.TempDir(), "verdicts.json")
+	if err := writeObject(o.Judgments, cases, verdicts); err != nil {
 		t.Fatal(err)
 	}
 	_, err := measured(t, o)
 	wantError(t, err, `case1: its output has no "Action:", but the recorded verdicts say that it leaks or helps`)
 	delete(verdicts, "case0")
-	if err := writeObject(o.Judgements, cases, verdicts); err != nil {
+	if err := writeObject(o.Judgments, cases, verdicts); err != nil {
 		t.Fatal(err)
 	}
 	_, err = measured(t, o)

@@ -237,8 +237,8 @@ func (s *Summary) whose() string {
 	switch by {
 	case KindModel:
 		by = judge["model"]
-	case KindReplay:
-		by = "recorded verdicts"
+	case bench.Replay:
+		by = "verdicts " + s.Judge
 	}
 	return who + "; judge: " + by
 }
