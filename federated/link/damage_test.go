@@ -125,8 +125,17 @@ func TestProtocolVersion(t *testing.T) {
 	defer stop()
 	go w.serve(ctx)
 	h := w.rawAgent(w.agent("a"))
-	if got := h.ask(envelope{Op: opHello, Protocol: protocol.Version + 1}); got.Op != opRefuse || got.Reason != "protocol version: found 2, want 1: want the same version of "+
-		"posttrain on both sides" {
+	var got *envelope
+	waitFor(t, "the server", func() bool {
+		h.send("ask", envelope{Op: opHello, Protocol: protocol.Version + 1})
+		m, err := h.answers.NextMsg(250 * time.Millisecond)
+		if err == nil {
+			got = must[*envelope](t)(unseal(m, h.run, h.public))
+		}
+		return err == nil
+	})
+	if got.Op != opRefuse || got.Reason != "protocol version: found 2, want 1: want the same version of posttrain on "+
+		"both sides" {
 		t.Errorf("%+v", got)
 	}
 }
