@@ -220,7 +220,7 @@ func (s *service) follow(ctx context.Context) (string, error) {
 
 // work serves the agents, and starts them where the run brings its own.
 func (s *service) work(ctx context.Context, o link.ServerOptions) error {
-	s.bar, s.began = s.Progress(s.unit(), s.server.Version(), s.Most()), time.Now()
+	s.bar, s.began = s.Progress(s.unit(), s.server.Version(), s.Limit()), time.Now()
 	defer s.bar.Close()
 	if !s.Spawn {
 		return link.Serve(ctx, o)
@@ -246,7 +246,7 @@ func (s *service) linkOptions(b *link.Broker, form link.Format) link.ServerOptio
 		Broker: b, Format: form, Agents: s.Agents, Config: string(agentSpec.Resolve(&s.Options)), Identity: s.same,
 		Journal: s.keeper, Numbers: s.linked.Agents, Warn: s.Warn,
 		StoreNumber: func(name string, number int) error { s.linked.Agents[name] = number; return s.store() },
-		Tick:     s.tick,
+		Tick:        s.tick,
 	}
 	for i := range s.Agents {
 		if s.server.Member(i).Left {
