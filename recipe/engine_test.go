@@ -15,7 +15,7 @@ func TestAutoSaysWhichEngineAndWhy(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", "")
 	t.Setenv("ONNXRUNTIME_SHARED_LIBRARY_PATH", "")
 	t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", t.TempDir())
-	var s testkit.Ear
+	var s testkit.Recorder
 	for given, want := range map[string]string{"auto": "go", "onnx:/lib/x.so": "onnx:/lib/x.so"} {
 		spec := given
 		if recipe.ChooseBackend(&spec, "nowhere", train.Defaults(), recipe.Devices{}, false, &s); spec != want {

@@ -177,9 +177,9 @@ func replay(t *testing.T, dir string) (version int, params string, accepted int)
 		t.Fatal(err)
 	}
 	defer folder.Close()
-	form := link.Form{Run: decode[struct{ Run string }](t, filepath.Join(dir, "link.json")).Run, Type: link.Type(o.Wire),
+	form := link.Format{Run: decode[struct{ Run string }](t, filepath.Join(dir, "link.json")).Run, Type: link.Type(o.Wire),
 		D: len(server.Params())}
-	_, err = link.Open(folder, server, link.Options{Form: form,
+	_, err = link.OpenJournal(folder, server, link.JournalOptions{Format: form,
 		Observe: func(e link.Event, r protocol.Receipt) error {
 			if update := fmt.Sprint(e.Kind, e.Agent, e.Version); r.Accepted {
 				if accepted++; seen[update] {

@@ -123,7 +123,7 @@ func runWorkers(t *testing.T, n *network, agents, d int) {
 	ends := make(chan error, agents)
 	for i := range agents {
 		o := link.AgentOptions{Server: n.url, Name: fmt.Sprint("agent-", i), Dir: "state", Build: largeWorker(d),
-			Said: func(string, ...any) {}, Warn: t.Logf}
+			Say: func(string, ...any) {}, Warn: t.Logf}
 		go func() { ends <- link.RunAgent(t.Context(), o) }()
 	}
 	n.end()

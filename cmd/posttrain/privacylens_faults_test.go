@@ -19,8 +19,8 @@ import (
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
-// strangers are servers that are no judges of ours, by the words for their addresses in a fault's arguments.
-var strangers = map[string]func(w http.ResponseWriter, r *http.Request){
+// wrongServers are servers that cannot judge, by the words for their addresses in a fault's arguments.
+var wrongServers = map[string]func(w http.ResponseWriter, r *http.Request){
 	"WEB":  func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>welcome</html>") },
 	"GONE": func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) },
 	"UNKNOWN": func(w http.ResponseWriter, _ *http.Request) {
@@ -46,12 +46,12 @@ var strangers = map[string]func(w http.ResponseWriter, r *http.Request){
 	},
 }
 
-// withServers replaces the words of strangers by addresses; NOBODY listens at one.
+// withServers replaces the names of wrongServers by addresses; NOBODY listens at one.
 func withServers(t *testing.T, args []string) []string {
 	t.Helper()
 	args = slices.Clone(args)
 	for i, a := range args {
-		if serve := strangers[a]; serve != nil {
+		if serve := wrongServers[a]; serve != nil {
 			s := httptest.NewServer(http.HandlerFunc(serve))
 			t.Cleanup(s.Close)
 			args[i] = s.URL + "/v1"

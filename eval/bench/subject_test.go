@@ -101,7 +101,7 @@ func TestSubjectSaysItsEngine(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	t.Setenv("ONNXRUNTIME_SHARED_LIBRARY_PATH", "")
 	t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", t.TempDir())
-	said := &testkit.Ear{}
+	said := &testkit.Recorder{}
 	s, err := OpenSubject(Agent{Model: folder(t, "{{ messages[0].content }}"), Backend: "auto"}, true, said)
 	if err != nil {
 		t.Fatal(err)

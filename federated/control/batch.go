@@ -46,7 +46,7 @@ func (b *batch) Search(direction []float64, scales []float64) (kl, gain []float6
 
 // Train runs epochs of PPO with a fresh Adam.
 func (b *batch) Train(ctx context.Context, how protocol.Local) ([]float64, error) {
-	l, g, r := newLearned(slices.Clone(b.theta)), make([]float64, len(b.theta)), b.workload.random("train", b.version)
+	l, g, r := newAdam(slices.Clone(b.theta)), make([]float64, len(b.theta)), b.workload.random("train", b.version)
 	for range how.Epochs {
 		for part := range slices.Chunk(r.Perm(b.samples.n), max(how.Minibatch, 1)) {
 			if err := ctx.Err(); err != nil {

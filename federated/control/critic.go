@@ -6,23 +6,23 @@ import (
 	"slices"
 )
 
-// learned are parameters with their optimiser, Adam of Kingma and Ba with its usual constants (0.9, 0.999, 1e-8).
-type learned struct {
+// adam has parameters with their optimiser, Adam of Kingma and Ba with its usual constants (0.9, 0.999, 1e-8).
+type adam struct {
 	Theta         []float64 `json:"-"`
 	First, Second []float64 `json:"-"` // means of the gradient and of its square
 	Steps         int
 }
 
-func newLearned(theta []float64) learned {
-	return learned{theta, make([]float64, len(theta)), make([]float64, len(theta)), 0}
+func newAdam(theta []float64) adam {
+	return adam{theta, make([]float64, len(theta)), make([]float64, len(theta)), 0}
 }
 
-func (l learned) clone() learned {
-	return learned{slices.Clone(l.Theta), slices.Clone(l.First), slices.Clone(l.Second), l.Steps}
+func (l adam) clone() adam {
+	return adam{slices.Clone(l.Theta), slices.Clone(l.First), slices.Clone(l.Second), l.Steps}
 }
 
 // step moves the parameters against gradient.
-func (l *learned) step(gradient []float64, lr float64) {
+func (l *adam) step(gradient []float64, lr float64) {
 	l.Steps++
 	first, second := 1-math.Pow(0.9, float64(l.Steps)), 1-math.Pow(0.999, float64(l.Steps))
 	for i, g := range gradient {
@@ -35,12 +35,12 @@ func (l *learned) step(gradient []float64, lr float64) {
 // critic estimates the discounted return that follows an observation. An agent never sends it.
 type critic struct {
 	net *mlp
-	learned
+	adam
 	tape []float64
 }
 
 func newCritic(net *mlp, r *rand.Rand) *critic {
-	c := &critic{net, newLearned(make([]float64, net.parameters())), make([]float64, net.tape())}
+	c := &critic{net, newAdam(make([]float64, net.parameters())), make([]float64, net.tape())}
 	net.start(r, c.Theta, 1)
 	return c
 }

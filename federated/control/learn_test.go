@@ -31,7 +31,7 @@ func TestLearns(t *testing.T) {
 	for name, step := range map[string]func(protocol.Batch) []float64{"natural gradients": natural, "PPO": ppo} {
 		o := DefaultOptions()
 		o.Hidden = []int{16, 16}
-		w, theta := started(t, o)
+		w, theta := start(t, o)
 		var first, last float64
 		for k := range 15 {
 			b, err := w.Collect(t.Context(), theta, k)
@@ -79,7 +79,7 @@ func TestParallel(t *testing.T) {
 func FuzzRestore(f *testing.F) {
 	o := small("cartpole")
 	o.Steps = 10
-	w, theta := started(f, o)
+	w, theta := start(f, o)
 	if _, err := w.Collect(f.Context(), theta, 3); err != nil {
 		f.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func FuzzRestore(f *testing.F) {
 	f.Add([]byte(`{"version": -1}`))
 	f.Add([]byte(`{"version": 1e9, "before": -1}`))
 	f.Fuzz(func(t *testing.T, head []byte) {
-		w, theta := started(t, o)
+		w, theta := start(t, o)
 		if w.Restore(protocol.State{Head: json.RawMessage(head), Vectors: good.Vectors}) != nil {
 			return
 		}

@@ -18,26 +18,26 @@ type robot struct {
 
 // body is what differs between the tasks.
 type body struct {
-	file     string
-	skip     int     // time steps of the model in one of the environment
-	duration float64 // of a step of the environment, s
-	noise    float64 // most that is added to each number of a start
-	hidden   int     // positions that are not observed
-	fastest  float64 // bound of the velocities that are observed
-	pace     float64 // reward of a speed of 1 m/s
-	alive    float64 // reward of each step, also of the last
-	cost     float64 // of the sum of the squared controls
-	fallen   func(state []float64) bool
+	file        string
+	skip        int     // time steps of the model in one of the environment
+	duration    float64 // of a step of the environment, s
+	noise       float64 // most that is added to each number of a start
+	hidden      int     // positions that are not observed
+	maxVelocity float64 // bound of the velocities that are observed
+	speedReward float64 // of a speed of 1 m/s
+	aliveReward float64 // of each step, also of the last
+	controlCost float64 // of the sum of the squared controls
+	hasFallen   func(state []float64) bool
 
 	// observed are further fields of an observation. With any, the speed is that of the centre of mass.
 	observed []mujoco.Field
 }
 
-var swimmer = body{file: "swimmer.xml", skip: 4, duration: 0.04, noise: 0.1, hidden: 2, fastest: math.Inf(1), pace: 1,
-	cost: 1e-4, fallen: func([]float64) bool { return false }}
+var swimmer = body{file: "swimmer.xml", skip: 4, duration: 0.04, noise: 0.1, hidden: 2, maxVelocity: math.Inf(1),
+	speedReward: 1, controlCost: 1e-4, hasFallen: func([]float64) bool { return false }}
 
-var hopper = body{file: "hopper.xml", skip: 4, duration: 0.008, noise: 5e-3, hidden: 1, fastest: 10, pace: 1, alive: 1,
-	cost: 1e-3, fallen: func(s []float64) bool {
+var hopper = body{file: "hopper.xml", skip: 4, duration: 0.008, noise: 5e-3, hidden: 1, maxVelocity: 10,
+	speedReward: 1, aliveReward: 1, controlCost: 1e-3, hasFallen: func(s []float64) bool {
 		for _, x := range s[2:] {
 			if !(math.Abs(x) < 100) {
 				return true
@@ -46,13 +46,14 @@ var hopper = body{file: "hopper.xml", skip: 4, duration: 0.008, noise: 5e-3, hid
 		return !(s[1] > 0.7 && math.Abs(s[2]) < 0.2)
 	}}
 
-var walker = body{file: "walker2d.xml", skip: 4, duration: 0.008, noise: 5e-3, hidden: 1, fastest: 10, pace: 1,
-	alive: 1, cost: 1e-3,
-	fallen: func(s []float64) bool { return !(s[1] > 0.8 && s[1] < 2 && math.Abs(s[2]) < 1) }}
+var walker = body{file: "walker2d.xml", skip: 4, duration: 0.008, noise: 5e-3, hidden: 1, maxVelocity: 10,
+	speedReward: 1, aliveReward: 1, controlCost: 1e-3,
+	hasFallen: func(s []float64) bool { return !(s[1] > 0.8 && s[1] < 2 && math.Abs(s[2]) < 1) }}
 
-var humanoid = body{file: "humanoid.xml", skip: 5, duration: 0.015, noise: 1e-2, hidden: 2, fastest: math.Inf(1),
-	pace: 1.25, alive: 5, cost: 0.1, fallen: func(s []float64) bool { return !(s[2] > 1 && s[2] < 2) },
-	observed: []mujoco.Field{mujoco.Inertias, mujoco.Velocities, mujoco.ActuatorForces, mujoco.ContactForces}}
+var humanoid = body{file: "humanoid.xml", skip: 5, duration: 0.015, noise: 1e-2, hidden: 2, maxVelocity: math.Inf(1),
+	speedReward: 1.25, aliveReward: 5, controlCost: 0.1,
+	hasFallen: func(s []float64) bool { return !(s[2] > 1 && s[2] < 2) },
+	observed:  []mujoco.Field{mujoco.Inertias, mujoco.Velocities, mujoco.ActuatorForces, mujoco.ContactForces}}
 
 // kind is a body's, with the numbers of an observation and of an action, which lie between -high and high.
 func (b body) kind(observations, actions int, high float64) kind {
@@ -96,22 +97,22 @@ func (r *robot) Set(state, observation []float64) {
 }
 
 func (r *robot) Step(action, observation []float64) (reward float64, terminated bool) {
-	before := r.place()
+	before := r.position()
 	r.simulation.Step(action, r.skip)
 	r.simulation.State(r.state)
 	if r.observed != nil {
 		r.simulation.Forces()
 	}
 	r.observe(observation)
-	speed, squares := (r.place()-before)/r.duration, 0.0
+	speed, squares := (r.position()-before)/r.duration, 0.0
 	for _, a := range action {
 		squares += a * a
 	}
-	return r.pace*speed + r.alive - r.cost*squares, r.fallen(r.state)
+	return r.speedReward*speed + r.aliveReward - r.controlCost*squares, r.hasFallen(r.state)
 }
 
-// place is where along x the body is.
-func (r *robot) place() float64 {
+// position is where along x the body is.
+func (r *robot) position() float64 {
 	if r.observed == nil {
 		return r.state[0]
 	}
@@ -124,7 +125,7 @@ func (r *robot) observe(observation []float64) {
 	n := copy(observation, r.state[r.hidden:])
 	velocities := observation[r.simulation.Positions-r.hidden : n]
 	for i, v := range velocities {
-		velocities[i] = min(max(v, -r.fastest), r.fastest)
+		velocities[i] = min(max(v, -r.maxVelocity), r.maxVelocity)
 	}
 	for _, f := range r.observed {
 		n += r.simulation.Read(f, observation[n:])

@@ -106,7 +106,7 @@ func decode(t *testing.T, p *policy, theta []float64, trajectories []oracleTraje
 func (p *policy) record(theta []float64, s *samples) {
 	for i := range s.n {
 		out := p.forward(theta, s.row(s.observations, i), s.row(s.tapes, i))
-		s.logp[i] = p.head.logProb(out, p.own(theta), s.row(s.actions, i))
+		s.logp[i] = p.head.logProb(out, p.headParams(theta), s.row(s.actions, i))
 	}
 }
 

@@ -9,15 +9,15 @@ import (
 // policy is a network and a distribution; θ has the parameters of both, in this order. It has scratch space: it is not
 // safe for concurrent use.
 type policy struct {
-	net  network
-	head distribution
-	room []float64 // a tape
+	net     network
+	head    distribution
+	scratch []float64 // the tape of other parameters than θ
 }
 
 func (p *policy) parameters() int { return p.net.parameters() + p.head.parameters() }
 
-// own are the head's parameters in θ, or in any vector of its length.
-func (p *policy) own(theta []float64) []float64 { return theta[p.net.parameters():] }
+// headParams are the head's parameters in θ, or in any vector of its length.
+func (p *policy) headParams(theta []float64) []float64 { return theta[p.net.parameters():] }
 
 // samples are n steps of an agent under θ.
 type samples struct {
@@ -53,27 +53,36 @@ func (p *policy) forward(theta, x, tape []float64) []float64 {
 // outputs are the last numbers of a tape.
 func (p *policy) outputs(tape []float64) []float64 { return tape[len(tape)-p.net.outputs():] }
 
-// other are the outputs of sample i under other parameters than θ; their tape is good until the next call.
-func (p *policy) other(theta []float64, s *samples, i int) (out, tape []float64) {
-	p.room = slices.Grow(p.room[:0], p.net.tape())[:p.net.tape()]
-	return p.forward(theta, s.row(s.observations, i), p.room), p.room
+// pass is a sample with the tape of its forward pass.
+type pass struct{ observation, action, tape []float64 }
+
+// pass is the pass of sample i under θ.
+func (s *samples) pass(i int) pass {
+	return pass{s.row(s.observations, i), s.row(s.actions, i), s.row(s.tapes, i)}
 }
 
-// climb adds the gradient of weight·log π + entropy·(entropy of π) at sample i, whose tape it is.
-func (p *policy) climb(theta []float64, s *samples, i int, tape []float64, weight, entropy float64, g []float64) {
-	slope, out, own := make([]float64, p.net.outputs()), p.outputs(tape), p.own(theta)
-	p.head.score(weight, out, own, s.row(s.actions, i), slope, p.own(g))
+// passAt is the pass of sample i under other parameters than θ. Its tape is good until the next call.
+func (p *policy) passAt(theta []float64, s *samples, i int) (x pass, out []float64) {
+	p.scratch = slices.Grow(p.scratch[:0], p.net.tape())[:p.net.tape()]
+	x = pass{s.row(s.observations, i), s.row(s.actions, i), p.scratch}
+	return x, p.forward(theta, x.observation, x.tape)
+}
+
+// addGradient adds the gradient of weight·log π + entropy·(entropy of π) at a sample to g.
+func (p *policy) addGradient(g, theta []float64, x pass, weight, entropy float64) {
+	slope, out, own := make([]float64, p.net.outputs()), p.outputs(x.tape), p.headParams(theta)
+	p.head.score(weight, out, own, x.action, slope, p.headParams(g))
 	if entropy != 0 {
-		p.head.entropySlope(entropy, out, own, slope, p.own(g))
+		p.head.entropySlope(entropy, out, own, slope, p.headParams(g))
 	}
-	p.net.backward(theta, s.row(s.observations, i), tape, slope, g)
+	p.net.backward(theta, x.observation, x.tape, slope, g)
 }
 
 // gradient is Σ (advantage·∇ log π + entropy·∇ entropy) / divisor at θ.
 func (p *policy) gradient(theta []float64, s *samples, entropy, divisor float64) []float64 {
 	g := make([]float64, len(theta))
 	for i := range s.n {
-		p.climb(theta, s, i, s.row(s.tapes, i), s.advantages[i]/divisor, entropy/divisor, g)
+		p.addGradient(g, theta, s.pass(i), s.advantages[i]/divisor, entropy/divisor)
 	}
 	return g
 }
@@ -84,12 +93,12 @@ func (p *policy) objective(theta []float64, s *samples, part []int, clip, entrop
 	n := float64(len(part))
 	for _, i := range part {
 		advantage := s.advantages[i]
-		out, tape := p.other(theta, s, i)
-		ratio := float.Exp(p.head.logProb(out, p.own(theta), s.row(s.actions, i)) - s.logp[i])
+		x, out := p.passAt(theta, s, i)
+		ratio := float.Exp(p.head.logProb(out, p.headParams(theta), x.action) - s.logp[i])
 		if clip > 0 && (advantage > 0 && ratio > 1+clip || advantage < 0 && ratio < 1-clip) {
 			advantage = 0
 		}
-		p.climb(theta, s, i, tape, ratio*advantage/n, entropy/n, g)
+		p.addGradient(g, theta, x, ratio*advantage/n, entropy/n)
 	}
 }
 
@@ -98,10 +107,10 @@ func (p *policy) objective(theta []float64, s *samples, part []int, clip, entrop
 func (p *policy) product(theta []float64, s *samples, v []float64) []float64 {
 	h, change := make([]float64, len(theta)), make([]float64, p.net.outputs())
 	for i := range s.n {
-		x, tape, slope := s.row(s.observations, i), s.row(s.tapes, i), make([]float64, len(change))
-		p.net.derivative(theta, x, tape, v, change)
-		p.head.metric(p.outputs(tape), p.own(theta), change, p.own(v), slope, p.own(h))
-		p.net.backward(theta, x, tape, slope, h)
+		x, slope := s.pass(i), make([]float64, len(change))
+		p.net.derivative(theta, x.observation, x.tape, v, change)
+		p.head.metric(p.outputs(x.tape), p.headParams(theta), change, p.headParams(v), slope, p.headParams(h))
+		p.net.backward(theta, x.observation, x.tape, slope, h)
 	}
 	for i := range h {
 		h[i] /= float64(s.n)
@@ -112,9 +121,9 @@ func (p *policy) product(theta []float64, s *samples, v []float64) []float64 {
 // compare is the mean KL(π_θ‖π_other) over the samples, and the mean of ratio·advantage less that at θ.
 func (p *policy) compare(theta, other []float64, s *samples) (kl, gain float64) {
 	for i := range s.n {
-		out, _ := p.other(other, s, i)
-		kl += p.head.kl(p.outputs(s.row(s.tapes, i)), p.own(theta), out, p.own(other))
-		ratio := float.Exp(p.head.logProb(out, p.own(other), s.row(s.actions, i)) - s.logp[i])
+		x, out := p.passAt(other, s, i)
+		kl += p.head.kl(p.outputs(s.row(s.tapes, i)), p.headParams(theta), out, p.headParams(other))
+		ratio := float.Exp(p.head.logProb(out, p.headParams(other), x.action) - s.logp[i])
 		gain += (ratio - 1) * s.advantages[i]
 	}
 	return kl / float64(s.n), gain / float64(s.n)

@@ -30,11 +30,11 @@ type Task struct {
 // at the same time have one each: it is not safe for concurrent use, nor together with its batches.
 type Workload struct {
 	*Task
-	agent   int
-	env     environment
-	critic  *critic
-	before  learned // the critic before the batch of version
-	version int     // of the last batch, -1: none
+	agent        int
+	env          environment
+	critic       *critic
+	criticBefore adam // the critic before the batch of version
+	version      int  // of the last batch, -1: none
 }
 
 // NewTask makes the task of a run.
@@ -68,10 +68,10 @@ func New(o Options, agent int, seed uint64) (*Workload, error) {
 
 // random are the agent's draws for one purpose at one version.
 func (w *Workload) random(purpose string, version int) *rand.Rand {
-	return draws(fmt.Sprint(purpose, " ", w.agent), w.seed, version)
+	return randomFor(fmt.Sprint(purpose, " ", w.agent), w.seed, version)
 }
 
-func draws(purpose string, seed uint64, version int) *rand.Rand {
+func randomFor(purpose string, seed uint64, version int) *rand.Rand {
 	h := fnv.New64a()
 	h.Write([]byte(purpose))
 	return rand.New(rand.NewPCG(seed^h.Sum64(), uint64(version)))
@@ -102,9 +102,9 @@ func (t *Task) Identity() protocol.Identity {
 // Start draws weights by the run's seed. Those of the outputs are small, so that the first policy favours no action.
 func (t *Task) Start() []float64 {
 	theta := make([]float64, t.policy.parameters())
-	t.policy.net.(*mlp).start(draws("policy", t.seed, 0), theta, 0.01)
-	for i := range t.policy.own(theta) {
-		t.policy.own(theta)[i] = t.options.LogStd
+	t.policy.net.(*mlp).start(randomFor("policy", t.seed, 0), theta, 0.01)
+	for i := range t.policy.headParams(theta) {
+		t.policy.headParams(theta)[i] = t.options.LogStd
 	}
 	return theta
 }
@@ -114,9 +114,9 @@ func (w *Workload) Collect(ctx context.Context, params []float64, version int) (
 	if err := protocol.CheckParams(params, w.policy.parameters(), math.MaxFloat64); err != nil {
 		return nil, err
 	}
-	after := w.critic.learned
+	after := w.critic.adam
 	if version == w.version {
-		w.critic.learned = w.before
+		w.critic.adam = w.criticBefore
 	}
 	n, width := w.options.Steps, w.space
 	if k := w.options.Trajectories; k > 0 {
@@ -127,10 +127,10 @@ func (w *Workload) Collect(ctx context.Context, params []float64, version int) (
 		advantages: make([]float64, n), logp: make([]float64, n), tapes: make([]float64, n*w.policy.net.tape())}}
 	targets, err := w.sample(ctx, b)
 	if err != nil {
-		w.critic.learned = after
+		w.critic.adam = after
 		return nil, err
 	}
-	w.before, w.version = w.critic.learned.clone(), version
+	w.criticBefore, w.version = w.critic.adam.clone(), version
 	if w.options.Returns == GAE {
 		w.critic.fit(&b.samples, targets, w.options.Critic, w.random("fit", version))
 	}
@@ -158,7 +158,7 @@ func (w *Workload) sample(ctx context.Context, b *batch) (targets []float64, err
 	}
 	for _, e := range episodes {
 		future := 0.0
-		if e.how != terminated {
+		if e.ending != terminated {
 			future = w.critic.value(e.after)
 		}
 		advantages := w.options.advantages(rewards[e.first:e.last], values[e.first:e.last], future)
@@ -179,7 +179,7 @@ func (w *Workload) sample(ctx context.Context, b *batch) (targets []float64, err
 func statsOf(episodes []episode, rewards []float64) protocol.Stats {
 	stats, total := protocol.Stats{Steps: len(rewards)}, 0.0
 	for _, e := range episodes {
-		if e.how == cut {
+		if e.ending == cut {
 			continue
 		}
 		stats.Episodes++
@@ -216,14 +216,14 @@ const (
 // episode are the steps from first to last of a batch, last not counted, and the observation after them.
 type episode struct {
 	first, last int
-	how         ending
+	ending      ending
 	after       []float64
 }
 
 // episode samples one from step first on.
 func (w *Workload) episode(b *batch, first int, r *rand.Rand, rewards []float64) episode {
 	s, space, p := &b.samples, w.space, w.policy
-	own, clipped := p.own(b.theta), make([]float64, space.actions())
+	own, clipped := p.headParams(b.theta), make([]float64, space.actions())
 	e := episode{first, s.n, cut, make([]float64, space.observations)}
 	w.env.Reset(r, e.after)
 	for i := first; i < s.n; i++ {
@@ -240,10 +240,10 @@ func (w *Workload) episode(b *batch, first int, r *rand.Rand, rewards []float64)
 		rewards[i], ended = w.env.Step(clipped, e.after)
 		switch {
 		case ended:
-			e.last, e.how = i+1, terminated
+			e.last, e.ending = i+1, terminated
 			return e
 		case i+1-first == space.limit:
-			e.last, e.how = i+1, limited
+			e.last, e.ending = i+1, limited
 			return e
 		}
 	}
@@ -265,20 +265,20 @@ func standardize(a []float64) {
 	}
 }
 
-// memory is a snapshot: the critic now, and before the last batch.
-type memory struct {
-	Now, Before learned
+// criticState is a snapshot: the critic now, and before the last batch.
+type criticState struct {
+	Now, Before adam
 	Version     int // of the last batch
 }
 
 // State is the critic, and the critic before the last batch.
 func (w *Workload) State() (protocol.State, error) {
-	return protocol.Pack(&memory{w.critic.learned.clone(), w.before.clone(), w.version})
+	return protocol.Pack(&criticState{w.critic.adam.clone(), w.criticBefore.clone(), w.version})
 }
 
 // Restore takes back a State of a workload with the same options.
 func (w *Workload) Restore(s protocol.State) error {
-	var m memory
+	var m criticState
 	if err := protocol.Unpack(s, &m); err != nil {
 		return fmt.Errorf("control: %w", err)
 	}
@@ -291,12 +291,12 @@ func (w *Workload) Restore(s protocol.State) error {
 	if err := m.Before.check(len(w.critic.Theta)); m.Version >= 0 && err != nil {
 		return err
 	}
-	w.critic.learned, w.before, w.version = m.Now.clone(), m.Before.clone(), m.Version
+	w.critic.adam, w.criticBefore, w.version = m.Now.clone(), m.Before.clone(), m.Version
 	return nil
 }
 
 // check wants n parameters.
-func (l learned) check(n int) error {
+func (l adam) check(n int) error {
 	for _, v := range [][]float64{l.Theta, l.First, l.Second} {
 		if len(v) != n || !federated.Finite(v) || l.Steps < 0 {
 			return fmt.Errorf("control: snapshot: a critic of %d numbers after %d steps: want %d, all finite, and steps of "+

@@ -11,7 +11,7 @@ import (
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
-func started(t testing.TB, o Options) (*Workload, []float64) {
+func start(t testing.TB, o Options) (*Workload, []float64) {
 	t.Helper()
 	if _, err := mujoco.Find(); err != nil && o.Environment != cartpoleName {
 		need.Lack(t, "mujoco", err.Error())
@@ -33,9 +33,9 @@ func small(environment string) Options {
 // TestNorm: by trajectories the gradient is that by time steps times the steps of a trajectory.
 func TestNorm(t *testing.T) {
 	o := small("cartpole")
-	w, theta := started(t, o)
+	w, theta := start(t, o)
 	o.Norm = Trajectories
-	other, _ := started(t, o)
+	other, _ := start(t, o)
 	a, err := w.Collect(t.Context(), theta, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -60,13 +60,13 @@ func TestNorm(t *testing.T) {
 func TestWholeEpisodes(t *testing.T) {
 	o := small("cartpole")
 	o.Trajectories = 3
-	w, theta := started(t, o)
+	w, theta := start(t, o)
 	a, err := w.Collect(t.Context(), theta, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.Trajectories, o.Steps = 0, a.Stats().Steps
-	other, _ := started(t, o)
+	other, _ := start(t, o)
 	b, err := other.Collect(t.Context(), theta, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -85,28 +85,28 @@ func TestWholeEpisodes(t *testing.T) {
 func TestEntropy(t *testing.T) {
 	for _, environment := range []string{"cartpole", "swimmer"} {
 		o := small(environment)
-		w, theta := started(t, o)
+		w, theta := start(t, o)
 		theta[0] += 0.5
 		o.Entropy = 0.3
-		other, _ := started(t, o)
+		other, _ := start(t, o)
 		a, _ := w.Collect(t.Context(), theta, 0)
 		b, _ := other.Collect(t.Context(), theta, 0)
 		g, _ := a.Gradient()
 		h, _ := b.Gradient()
 		for i := range g {
-			g[i] += 0.3 * slopeOfEntropy(w.policy, theta, &a.(*batch).samples, i)
+			g[i] += 0.3 * entropySlopeByDifference(w.policy, theta, &a.(*batch).samples, i)
 		}
 		nearAll(t, environment+": gradient with entropy", h, g, 1e-6)
 	}
 }
 
-func slopeOfEntropy(p *policy, theta []float64, s *samples, i int) (slope float64) {
+func entropySlopeByDifference(p *policy, theta []float64, s *samples, i int) (slope float64) {
 	const step = 1e-5
 	for _, sign := range []float64{1, -1} {
 		theta[i] += sign * step
 		for k := range s.n {
-			out, _ := p.other(theta, s, k)
-			slope += sign * p.head.entropy(out, p.own(theta)) / (2 * step * float64(s.n))
+			_, out := p.passAt(theta, s, k)
+			slope += sign * p.head.entropy(out, p.headParams(theta)) / (2 * step * float64(s.n))
 		}
 		theta[i] -= sign * step
 	}
@@ -119,7 +119,7 @@ func TestLimit(t *testing.T) {
 	for name, upright := range map[string]float64{"upright": 10, "falling": 0} {
 		o := small("cartpole")
 		o.Steps, o.Hidden, o.Normalize = 1100, nil, false
-		w, theta := started(t, o)
+		w, theta := start(t, o)
 		for i, k := range []float64{0.5, 1, 10, 4} { // logit of a push right: a controller that keeps the pole up
 			theta[i], theta[4+i] = -upright*k, upright*k
 		}
@@ -136,7 +136,7 @@ func TestLimit(t *testing.T) {
 		if name == "falling" && (last > 400 || !fell) {
 			t.Errorf("an episode ends at step %d, want one whose pole falls", last)
 		}
-		w.critic.learned = w.before // as it was before the batch
+		w.critic.adam = w.criticBefore // as it was before the batch
 		future := o.Gamma * w.critic.value(next)
 		if fell {
 			future = 0

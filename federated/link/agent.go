@@ -28,37 +28,37 @@ type AgentOptions struct {
 	Run         string       // id; "": that of the credentials
 	Name        string       // of the agent
 	Credentials *Credentials // nil: none, for a loopback address
-	Dir         string       // of the agent's memory
+	Dir         string       // of the agent's spool
 
 	// Build makes the worker of the agent with that number from the run's configuration; d is the length of θ.
 	Build func(number int, config string) (w Worker, d int, err error)
-	Said  func(format string, args ...any) // one line for each update
+	Say   func(format string, args ...any) // one line for each update
 	Warn  func(format string, args ...any)
 }
 
-// working is an agent's process. One goroutine owns it, and one at a time works for it.
-type working struct {
+// client is an agent's process. One goroutine owns it, and one at a time works for it.
+type client struct {
 	AgentOptions
-	instance string
-	key      nkeys.KeyPair // nil: letters are not signed
-	nc       *nats.Conn
-	update   offer // of the update that is sent
-	letters  chan *nats.Msg
-	wake     chan struct{} // the connection is back
-	over     chan error    // the connection is closed for good
+	instance    string
+	key         nkeys.KeyPair // nil: envelopes are not signed
+	nc          *nats.Conn
+	outbox      outbox // the update that is sent, where it is long
+	messages    chan *nats.Msg
+	reconnected chan struct{} // the connection is back
+	closed      chan error    // the connection is closed for good
 
 	config *runConfig // nil: the server has not said hello
 	worker Worker
-	form   Form
-	memory *memory
+	format Format
+	spool  *spool
 	joined bool
 
-	doing  taskKey   // what the job is about
-	whole  bool      // it failed: the next join asks for all of it
-	job    *job      // nil: idle
-	sent   time.Time // the update of doing; zero: not yet
-	asked  int       // questions in a row without an answer
-	failed taskKey   // that could not be done
+	current    taskKey   // of the job
+	whole      bool      // a task failed: the next join asks for all of it
+	job        *job      // nil: idle
+	sent       time.Time // when the update of current was; zero: not yet
+	unanswered int       // questions in a row without an answer
+	failed     taskKey   // of the last task that could not be done
 }
 
 // job is work under way: a task, or the sending of its update.
@@ -87,8 +87,8 @@ func RunAgent(ctx context.Context, o AgentOptions) error {
 	if err := checkURL(o.Server, o.Credentials != nil); err != nil {
 		return err
 	}
-	a := &working{AgentOptions: o, instance: NewRunID(), letters: make(chan *nats.Msg, 64),
-		wake: make(chan struct{}, 1), over: make(chan error, 1)}
+	a := &client{AgentOptions: o, instance: NewRunID(), messages: make(chan *nats.Msg, 64),
+		reconnected: make(chan struct{}, 1), closed: make(chan error, 1)}
 	defer a.close()
 	if err := a.connect(ctx); err != nil {
 		return err
@@ -96,25 +96,25 @@ func RunAgent(ctx context.Context, o AgentOptions) error {
 	return a.loop(ctx)
 }
 
-func (a *working) close() {
+func (a *client) close() {
 	a.cancel()
 	if a.nc != nil {
 		a.nc.Close()
 	}
-	if a.memory != nil {
-		a.memory.lock.Close()
+	if a.spool != nil {
+		a.spool.lock.Close()
 	}
 }
 
 // connect tries until there is a connection to a run, or an error that trying again does not mend. Credentials name the
 // run: only agents without any ask which one is served here.
-func (a *working) connect(ctx context.Context) error {
+func (a *client) connect(ctx context.Context) error {
 	more, err := a.connectOptions()
 	if err != nil {
 		return err
 	}
 	for attempt := 0; ; attempt++ {
-		if there, err := a.reach(more, attempt); there || err != nil {
+		if there, err := a.tryConnect(more, attempt); there || err != nil {
 			return err
 		}
 		select {
@@ -125,8 +125,8 @@ func (a *working) connect(ctx context.Context) error {
 	}
 }
 
-// reach tries once, and subscribes to the agent's letters and to the requests for its update.
-func (a *working) reach(more []nats.Option, attempt int) (there bool, err error) {
+// tryConnect tries once, and subscribes to the server's envelopes and to the requests for the update.
+func (a *client) tryConnect(more []nats.Option, attempt int) (there bool, err error) {
 	if a.nc == nil {
 		nc, err := nats.Connect(a.Server, options(a.Name, more...)...)
 		if err != nil {
@@ -148,29 +148,29 @@ func (a *working) reach(more []nats.Option, attempt int) (there bool, err error)
 		}
 		a.Run = string(m.Data)
 	}
-	_, err = a.nc.ChanSubscribe(instanceOf(subject(a.Run, "to", a.Name), a.instance), a.letters)
+	_, err = a.nc.ChanSubscribe(instanceOf(subject(a.Run, "to", a.Name), a.instance), a.messages)
 	if err == nil {
-		_, err = a.nc.Subscribe(instanceOf(subject(a.Run, "get", a.Name), a.instance), a.update.answer)
+		_, err = a.nc.Subscribe(instanceOf(subject(a.Run, "get", a.Name), a.instance), a.outbox.serveChunk)
 	}
 	return err == nil, err
 }
 
-func (a *working) explain(err error) (line error, final bool) {
+func (a *client) explain(err error) (line error, final bool) {
 	if a.Credentials == nil {
 		return explain(err, a.Server, "")
 	}
 	return explain(err, a.Server, a.Name)
 }
 
-func (a *working) connectOptions() (more []nats.Option, err error) {
+func (a *client) connectOptions() (more []nats.Option, err error) {
 	more = []nats.Option{nats.CustomInboxPrefix(inboxPrefix(a.Name)),
 		nats.ReconnectHandler(func(*nats.Conn) {
 			select {
-			case a.wake <- struct{}{}:
+			case a.reconnected <- struct{}{}:
 			default:
 			}
 		}),
-		nats.ClosedHandler(func(nc *nats.Conn) { a.over <- nc.LastError() }),
+		nats.ClosedHandler(func(nc *nats.Conn) { a.closed <- nc.LastError() }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { a.Warn("%s", err) }),
 	}
 	c := a.Credentials
@@ -182,10 +182,10 @@ func (a *working) connectOptions() (more []nats.Option, err error) {
 		return nil, errors.New("credentials: the seed is not that of an NKey")
 	}
 	proof, err := withKey(a.key)
-	return append(more, nats.Secure(trusting(c.CA)), proof), err
+	return append(more, nats.Secure(clientTLS(c.CA)), proof), err
 }
 
-func (a *working) loop(ctx context.Context) error {
+func (a *client) loop(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -197,22 +197,22 @@ func (a *working) loop(ctx context.Context) error {
 		case <-ctx.Done():
 			a.bye()
 			return ctx.Err()
-		case err := <-a.over:
+		case err := <-a.closed:
 			line, _ := a.explain(errors.Join(err, nats.ErrConnectionClosed))
 			return line
-		case m := <-a.letters:
-			soon, stopped, err := a.read(ctx, m)
+		case m := <-a.messages:
+			soon, stopped, err := a.handle(ctx, m)
 			if err != nil || stopped {
 				return err
 			}
 			timer.Reset(soon)
 		case err := <-done:
-			soon, err := a.finished(ctx, err)
+			soon, err := a.endJob(ctx, err)
 			if err != nil {
 				return err
 			}
 			timer.Reset(soon)
-		case <-a.wake:
+		case <-a.reconnected:
 			timer.Reset(0)
 		case <-timer.C:
 			timer.Reset(a.askAgain())
@@ -221,7 +221,7 @@ func (a *working) loop(ctx context.Context) error {
 }
 
 // askAgain asks what comes next: the configuration, a place in the run, or the task. It returns when to ask again.
-func (a *working) askAgain() time.Duration {
+func (a *client) askAgain() time.Duration {
 	switch {
 	case a.config == nil:
 		a.ask(opHello)
@@ -230,74 +230,74 @@ func (a *working) askAgain() time.Duration {
 	default:
 		a.ask(opAsk)
 	}
-	a.asked++
-	return min(askSoon<<min(a.asked, 10), askLate)
+	a.unanswered++
+	return min(askSoon<<min(a.unanswered, 10), askLate)
 }
 
-// ask sends a letter. One that is lost is sent again by the timer.
-func (a *working) ask(what op) {
-	l := &letter{Op: what}
+// ask sends an envelope. One that is lost is sent again by the timer.
+func (a *client) ask(what op) {
+	e := &envelope{Op: what}
 	if what == opJoin {
 		identity := a.worker.Identity()
-		l.Identity, l.Whole = &identity, a.whole
+		e.Identity, e.Whole = &identity, a.whole
 	}
-	err := a.publish(l, "ask")
+	err := a.publish(e, "ask")
 	if err != nil && !errors.Is(err, nats.ErrReconnectBufExceeded) && !errors.Is(err, nats.ErrConnectionReconnecting) {
 		a.Warn("%s", err)
 	}
 }
 
-func (a *working) bye() {
+func (a *client) bye() {
 	a.ask(opBye)
 	a.nc.FlushTimeout(time.Second) // the agent ends, whether or not the server hears the goodbye
 }
 
-func (a *working) publish(l *letter, what string) error {
-	l.Run, l.Agent, l.Instance, l.Protocol = a.Run, a.Name, a.instance, protocol.Version
-	m, err := l.seal(subject(a.Run, what, a.Name), a.key)
+func (a *client) publish(e *envelope, what string) error {
+	e.Run, e.Agent, e.Instance, e.Protocol = a.Run, a.Name, a.instance, protocol.Version
+	m, err := e.seal(subject(a.Run, what, a.Name), a.key)
 	if err == nil {
 		err = a.nc.PublishMsg(m)
 	}
 	return err
 }
 
-// read handles a letter of the server. It returns when to ask again, and whether the run is over.
-func (a *working) read(ctx context.Context, m *nats.Msg) (soon time.Duration, stopped bool, err error) {
+// handle opens an envelope of the server. It returns when to ask again, and whether the run is over.
+func (a *client) handle(ctx context.Context, m *nats.Msg) (soon time.Duration, stopped bool, err error) {
 	public := ""
 	if a.Credentials != nil {
 		public = a.Credentials.Key
 	}
-	l, err := unseal(m, a.Run, public)
+	e, err := unseal(m, a.Run, public)
 	if err != nil {
-		a.Warn("a letter of the server is dropped: %s", err)
+		a.Warn("a message of the server is dropped: %s", err)
 		return askSoon, false, nil
 	}
 	switch {
-	case l.Instance != a.instance:
+	case e.Instance != a.instance:
 		return askSoon, false, nil
-	case l.Op == opRefuse:
-		return 0, false, fmt.Errorf("the server refuses agent %q: %s", a.Name, l.Reason)
-	case l.Op == opConfig:
-		return askSoon, false, a.configure(l.Config)
+	case e.Op == opRefuse:
+		return 0, false, fmt.Errorf("the server refuses agent %q: %s", a.Name, e.Reason)
+	case e.Op == opConfig:
+		return askSoon, false, a.configure(e.Config)
 	case a.worker == nil:
 		return askSoon, false, nil // the answer to an older question
 	}
-	a.joined, a.whole, a.asked = true, false, 0
-	resend := a.settle(l.Receipt)
+	a.joined, a.whole, a.unanswered = true, false, 0
+	resend := a.handleReceipt(e.Receipt)
 	switch {
-	case resend && a.job == nil && (l.Op != opTask || l.Key == a.doing):
-		a.start(ctx, a.send)
-	case l.Op == opTask && l.Key.Kind == protocol.Stop:
+	case resend && a.job == nil && (e.Op != opTask || e.Key == a.current):
+		a.startJob(ctx, a.send)
+	case e.Op == opTask && e.Key.Kind == protocol.Stop:
 		a.bye()
 		return 0, true, nil
-	case l.Op == opTask:
-		a.take(ctx, l)
+	case e.Op == opTask:
+		a.startTask(ctx, e)
 	}
 	return askLate, false, nil
 }
 
 // configure builds the worker at the first hello. At later ones, after the server has restarted, it only joins again.
-func (a *working) configure(c *runConfig) error {
+func (a *client) configure(c *runConfig) error {
 	if c == nil {
 		return errors.New("the server's configuration is empty")
 	}
@@ -314,45 +314,45 @@ func (a *working) configure(c *runConfig) error {
 	return nil
 }
 
-func (a *working) build(c *runConfig) error {
+func (a *client) build(c *runConfig) error {
 	worker, d, err := a.Build(c.Number, c.Text)
 	if err != nil {
 		return err
 	}
-	a.form = Form{Run: a.Run, Type: Type(c.Type), D: d}
-	if err := a.form.Check(); err != nil {
+	a.format = Format{Run: a.Run, Type: Type(c.Type), D: d}
+	if err := a.format.Check(); err != nil {
 		return err
 	}
-	memory, damaged, err := openMemory(a.Dir, a.Run, a.Name)
+	spool, damaged, err := openSpool(a.Dir, a.Run, a.Name)
 	if err != nil {
 		return err
 	}
 	if damaged != nil {
 		a.Warn("%s", damaged)
 	}
-	a.worker, a.memory, a.config = worker, memory, c
-	secret, err := memory.secret()
+	a.worker, a.spool, a.config = worker, spool, c
+	secret, err := spool.secret()
 	if err != nil {
 		return err
 	}
 	worker.Secure(secret, a.Run)
-	if memory.state == nil {
+	if spool.state == nil {
 		return nil
 	}
-	state, err := DecodeState(a.Run, memory.state)
+	state, err := DecodeState(a.Run, spool.state)
 	if err != nil {
 		return err
 	}
 	return worker.Restore(state)
 }
 
-// settle looks at what became of the update that was sent last. resend says that it arrived damaged.
-func (a *working) settle(r *receipt) (resend bool) {
-	key, update := a.memory.pending()
-	if r == nil || update == nil || r.Key != key && r.Key != (taskKey{}) { // no key: its letter too was damaged
+// handleReceipt looks at what became of the update that was sent last. resend says that it arrived damaged.
+func (a *client) handleReceipt(r *receipt) (resend bool) {
+	key, update := a.spool.pending()
+	if r == nil || update == nil || r.Key != key && r.Key != (taskKey{}) { // no key: its envelope too was damaged
 		return false
 	}
-	if a.doing == key {
+	if a.current == key {
 		a.cancel() // it has been sent
 	}
 	switch {
@@ -361,35 +361,35 @@ func (a *working) settle(r *receipt) (resend bool) {
 		if r.Bound > 0 {
 			shortened = fmt.Sprintf(", shortened to norm %.4g", r.Bound)
 		}
-		a.Said("%s %s accepted%s: version %d", a.Name, r.Key, shortened, r.Version)
+		a.Say("%s %s accepted%s: version %d", a.Name, r.Key, shortened, r.Version)
 	case r.Reason != federated.ReasonDuplicate: // the server had that before it was killed
 		a.Warn("%s %s refused (%s): %s", a.Name, key, r.Reason, r.Detail)
 	}
 	if r.Reason == reasonDamaged {
 		return true
 	}
-	a.memory.settle()
+	a.spool.clear()
 	return false
 }
 
-// take starts the work for a task, or sends its update again.
-func (a *working) take(ctx context.Context, l *letter) {
-	key, update := a.memory.pending()
-	have := update != nil && key == l.Key
-	if a.job != nil && a.doing == l.Key || have && time.Since(a.sent) < askNext {
+// startTask starts the work for a task, or sends its update again.
+func (a *client) startTask(ctx context.Context, e *envelope) {
+	key, update := a.spool.pending()
+	have := update != nil && key == e.Key
+	if a.job != nil && a.current == e.Key || have && time.Since(a.sent) < askNext {
 		return // it is under way
 	}
 	a.cancel()
-	a.doing, a.sent = l.Key, time.Time{}
+	a.current, a.sent = e.Key, time.Time{}
 	if have {
-		a.start(ctx, a.send)
+		a.startJob(ctx, a.send)
 		return
 	}
-	a.start(ctx, func(ctx context.Context) error { return a.work(ctx, l) })
+	a.startJob(ctx, func(ctx context.Context) error { return a.work(ctx, e) })
 }
 
 // cancel ends the work for a task that is outdated.
-func (a *working) cancel() {
+func (a *client) cancel() {
 	if a.job == nil {
 		return
 	}
@@ -398,23 +398,23 @@ func (a *working) cancel() {
 	a.job = nil
 }
 
-func (a *working) start(ctx context.Context, do func(context.Context) error) {
+func (a *client) startJob(ctx context.Context, do func(context.Context) error) {
 	ctx, stop := context.WithCancel(ctx)
 	a.job = &job{stop, make(chan error, 1)}
 	done := a.job.done
 	go func() { done <- do(ctx) }()
 }
 
-// finished looks at a job's end, and returns when to ask again. An agent that cannot do a task joins again once, which
+// endJob looks at a job's end, and returns when to ask again. An agent that cannot do a task joins again once, which
 // brings a complete one.
-func (a *working) finished(ctx context.Context, err error) (soon time.Duration, _ error) {
+func (a *client) endJob(ctx context.Context, err error) (soon time.Duration, _ error) {
 	a.job.stop()
 	a.job = nil
 	switch {
 	case ctx.Err() != nil:
 		return askLate, nil
-	case errors.Is(err, errTask) && a.failed != a.doing:
-		a.failed = a.doing
+	case errors.Is(err, errTask) && a.failed != a.current:
+		a.failed = a.current
 		a.Warn("%s; joining again", err)
 		a.joined, a.whole = false, true
 		return 0, nil
@@ -435,17 +435,17 @@ var (
 )
 
 // work does a task, keeps its update on the disk, and sends it.
-func (a *working) work(ctx context.Context, l *letter) (err error) {
-	blob := l.blob
-	if l.Object != nil {
-		blob, err = pull(ctx, a.nc, subject(a.Run, "get", a.Name), l.Object, a.form.Most())
+func (a *client) work(ctx context.Context, e *envelope) (err error) {
+	blob := e.blob
+	if e.Object != nil {
+		blob, err = pull(ctx, a.nc, subject(a.Run, "get", a.Name), e.Object, a.format.MaxBytes())
 	}
 	var t protocol.Task
 	if err == nil {
-		t, err = a.form.DecodeTask(blob)
+		t, err = a.format.DecodeTask(blob)
 	}
 	if err != nil {
-		return fmt.Errorf("task %s %w: %w", l.Key, errTransport, err)
+		return fmt.Errorf("task %s %w: %w", e.Key, errTransport, err)
 	}
 	u, err := a.worker.Do(ctx, t)
 	if ctx.Err() != nil {
@@ -454,30 +454,30 @@ func (a *working) work(ctx context.Context, l *letter) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errTask, err)
 	}
-	if blob, err = a.form.EncodeUpdate(u); err != nil {
+	if blob, err = a.format.EncodeUpdate(u); err != nil {
 		return err
 	}
 	state, err := a.worker.State()
 	if err != nil {
 		return err
 	}
-	if err := a.memory.keep(state, l.Key, blob); err != nil {
+	if err := a.spool.store(state, e.Key, blob); err != nil {
 		return err
 	}
 	return a.send(ctx)
 }
 
-// send sends the update in memory. A long one is offered, and the server pulls it.
-func (a *working) send(ctx context.Context) error {
-	key, blob := a.memory.pending()
+// send sends the update in the spool. The server pulls a long one from the outbox.
+func (a *client) send(ctx context.Context) error {
+	key, blob := a.spool.pending()
 	if blob == nil || ctx.Err() != nil {
 		return ctx.Err() // the server has it by now, or this process ends
 	}
-	l := &letter{Op: opUpdate, Key: key, blob: blob}
+	e := &envelope{Op: opUpdate, Key: key, blob: blob}
 	if len(blob) > chunk {
-		l.Object, l.blob = a.update.put(blob), nil
+		e.Object, e.blob = a.outbox.put(blob), nil
 	}
-	if err := a.publish(l, "up"); err != nil {
+	if err := a.publish(e, "up"); err != nil {
 		return fmt.Errorf("update %s %w: %w", key, errTransport, err)
 	}
 	return nil

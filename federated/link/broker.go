@@ -176,7 +176,7 @@ func (b *Broker) connect() (*nats.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		more = append(more, proof, nats.Secure(trusting(string(b.Keys.own))))
+		more = append(more, proof, nats.Secure(clientTLS(string(b.Keys.certPEM))))
 	}
 	return nats.Connect("", options("server", more...)...)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// chunk is the size of the pieces in which a long blob travels. One that is not longer travels in its letter.
+// chunk is the size of the pieces in which a long blob travels. One that is not longer travels in its envelope.
 const chunk = 512 << 10
 
 // backoff grows to half a minute, with a random part so that agents do not all come back at once.
@@ -41,16 +41,16 @@ func withKey(pair nkeys.KeyPair) (nats.Option, error) {
 	return nats.Nkey(public, pair.Sign), nil
 }
 
-// offer is a blob that the other side reads in chunks, when it likes. It is safe for concurrent use.
-type offer struct {
-	to   string // what the subjects of answers begin with: who asks names one, and has not all rights of who answers
-	mu   sync.Mutex
-	sum  string
-	blob []byte
+// outbox is a blob that the other side reads in chunks, when it likes. It is safe for concurrent use.
+type outbox struct {
+	replyPrefix string // of the subjects of answers: who asks names one, and has fewer rights than who answers
+	mu          sync.Mutex
+	sum         string
+	blob        []byte
 }
 
 // put offers a blob instead of the one before, which nobody needs any more.
-func (o *offer) put(blob []byte) *object {
+func (o *outbox) put(blob []byte) *object {
 	sum := sumOf(blob)
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -58,10 +58,10 @@ func (o *offer) put(blob []byte) *object {
 	return &object{Size: len(blob), SHA256: sum}
 }
 
-// answer sends the chunk that a request names: the blob's hash and where the chunk begins. What is not there has no
+// serveChunk sends the chunk that a request names: the blob's hash and where the chunk begins. What is not there has no
 // bytes.
-func (o *offer) answer(m *nats.Msg) {
-	if !strings.HasPrefix(m.Reply, o.to) {
+func (o *outbox) serveChunk(m *nats.Msg) {
+	if !strings.HasPrefix(m.Reply, o.replyPrefix) {
 		return
 	}
 	sum, text, _ := strings.Cut(string(m.Data), " ")
@@ -75,11 +75,11 @@ func (o *offer) answer(m *nats.Msg) {
 	m.Respond(piece) // an error: the connection is lost, and the other side asks again
 }
 
-// patience is how long a chunk may take.
-const patience = 15 * time.Second
+// chunkTimeout is how long a chunk may take.
+const chunkTimeout = 15 * time.Second
 
 // pull reads an object of at most that many bytes from who answers on a subject, while the connection lives. One that
-// is not what its letter says is damaged.
+// is not what its envelope says is damaged.
 func pull(ctx context.Context, nc *nats.Conn, subject string, o *object, most int) ([]byte, error) {
 	if o.Size < 1 || o.Size > most {
 		return nil, fmt.Errorf("%w: an object of %d bytes, want 1 to %d", ErrDamaged, o.Size, most)
@@ -97,7 +97,7 @@ func pull(ctx context.Context, nc *nats.Conn, subject string, o *object, most in
 	}()
 	blob := make([]byte, 0, o.Size)
 	for len(blob) < o.Size {
-		limited, end := context.WithTimeout(ctx, patience)
+		limited, end := context.WithTimeout(ctx, chunkTimeout)
 		m, err := nc.RequestWithContext(limited, subject, fmt.Appendf(nil, "%s %d", o.SHA256, len(blob)))
 		end()
 		if err != nil {
@@ -109,7 +109,7 @@ func pull(ctx context.Context, nc *nats.Conn, subject string, o *object, most in
 		blob = append(blob, m.Data...)
 	}
 	if sumOf(blob) != o.SHA256 {
-		return nil, fmt.Errorf("%w: an object has another SHA-256 than its letter says", ErrDamaged)
+		return nil, fmt.Errorf("%w: an object has another SHA-256 than its message says", ErrDamaged)
 	}
 	return blob, nil
 }

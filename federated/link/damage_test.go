@@ -15,51 +15,51 @@ import (
 func TestDamagedUpdates(t *testing.T) {
 	const d = 300_000
 	w := newWorld(t, d, 2, false)
-	w.places["a"] = 0
+	w.numbers["a"] = 0
 	seen := make(chan *Status, 1)
-	from := &offer{} // of the agent
+	from := &outbox{} // of the agent
 	cases := []struct {
 		name   string
-		change func(l *letter)
+		change func(e *envelope)
 		reason string
 	}{
-		{"a chunk is missing", func(*letter) { from.blob = from.blob[:len(from.blob)-chunk] }, reasonDamaged},
-		{"a chunk is short", func(*letter) { from.blob = from.blob[:len(from.blob)-1] }, reasonDamaged},
-		{"a bit is flipped", func(*letter) { from.blob[chunk+7] ^= 1 }, reasonDamaged},
-		{"no object", func(l *letter) { l.Object.SHA256 = "other" }, reasonDamaged},
-		{"another size", func(l *letter) { l.Object.Size++ }, reasonDamaged},
-		{"an endless size", func(l *letter) { l.Object.Size = 1 << 60 },
+		{"a chunk is missing", func(*envelope) { from.blob = from.blob[:len(from.blob)-chunk] }, reasonDamaged},
+		{"a chunk is short", func(*envelope) { from.blob = from.blob[:len(from.blob)-1] }, reasonDamaged},
+		{"a bit is flipped", func(*envelope) { from.blob[chunk+7] ^= 1 }, reasonDamaged},
+		{"no object", func(e *envelope) { e.Object.SHA256 = "other" }, reasonDamaged},
+		{"another size", func(e *envelope) { e.Object.Size++ }, reasonDamaged},
+		{"an endless size", func(e *envelope) { e.Object.Size = 1 << 60 },
 			reasonDamaged},
-		{"a negative size", func(l *letter) { l.Object.Size = -1 },
+		{"a negative size", func(e *envelope) { e.Object.Size = -1 },
 			reasonDamaged},
-		{"another hash", func(l *letter) {
-			l.Object.SHA256 = strings.Repeat("0", 64)
+		{"another hash", func(e *envelope) {
+			e.Object.SHA256 = strings.Repeat("0", 64)
 		}, reasonDamaged},
-		{"nothing", func(l *letter) { l.Object = nil }, reasonDamaged},
-		{"of another agent", func(l *letter) {
-			l.Object, l.blob = nil, w.update(protocol.Update{Agent: 5, Kind: protocol.Gradient})
+		{"nothing", func(e *envelope) { e.Object = nil }, reasonDamaged},
+		{"of another agent", func(e *envelope) {
+			e.Object, e.blob = nil, w.update(protocol.Update{Agent: 5, Kind: protocol.Gradient})
 		}, reasonForeign},
-		{"of another run", func(l *letter) {
-			other := Form{Run: "other", Type: Float32, D: d}
+		{"of another run", func(e *envelope) {
+			other := Format{Run: "other", Type: Float32, D: d}
 			b, err := other.EncodeUpdate(protocol.Update{Kind: protocol.Gradient})
 			if err != nil {
 				t.Fatal(err)
 			}
-			l.Object, l.blob = nil, b
+			e.Object, e.blob = nil, b
 		}, reasonForeign},
-		{"endless steps", func(l *letter) {
-			l.Object, l.blob = nil, w.update(protocol.Update{Kind: protocol.Gradient,
+		{"endless steps", func(e *envelope) {
+			e.Object, e.blob = nil, w.update(protocol.Update{Kind: protocol.Gradient,
 				Stats: protocol.Stats{Steps: 1 << 62}})
 		}, reasonDamaged},
-		{"too many vectors", func(l *letter) {
-			l.Object, l.blob = nil, w.update(protocol.Update{Kind: protocol.Gradient, Vectors: [][]float64{{1}, {2}, {3}}})
+		{"too many vectors", func(e *envelope) {
+			e.Object, e.blob = nil, w.update(protocol.Update{Kind: protocol.Gradient, Vectors: [][]float64{{1}, {2}, {3}}})
 		}, reasonTooLong},
 	}
 	want := map[string]int{}
 	for _, c := range cases {
 		want[c.reason]++
 	}
-	w.ticked = func(s *Status) {
+	w.onTick = func(s *Status) {
 		if s.Refused[reasonDamaged] == want[reasonDamaged] && s.Refused[reasonForeign] == want[reasonForeign] &&
 			s.Refused[reasonTooLong] == want[reasonTooLong] {
 			select {
@@ -72,25 +72,25 @@ func TestDamagedUpdates(t *testing.T) {
 	defer stop()
 	served := make(chan error, 1)
 	go func() { served <- w.serve(ctx) }()
-	h := w.hand(w.agent("a"))
-	if _, err := h.nc.Subscribe(instanceOf(subject(w.run, "get", "a"), "x"), from.answer); err != nil {
+	h := w.rawAgent(w.agent("a"))
+	if _, err := h.nc.Subscribe(instanceOf(subject(w.run, "get", "a"), "x"), from.serveChunk); err != nil {
 		t.Fatal(err)
 	}
 	task := h.join()
 	for i, c := range cases {
 		blob := w.update(protocol.Update{Kind: protocol.Gradient, Vectors: [][]float64{make([]float64, d)}})
-		l := &letter{Op: opUpdate, Key: task.Key, Object: from.put(blob)}
-		c.change(l)
-		h.send("up", *l)
+		e := &envelope{Op: opUpdate, Key: task.Key, Object: from.put(blob)}
+		c.change(e)
+		h.send("up", *e)
 		waitFor(t, c.name, func() bool { return len(w.refusals()) == i+1 })
 		if last := w.refusals()[i]; !strings.Contains(last, "("+c.reason+")") || strings.Contains(last, "\n") {
 			t.Errorf("%s: %s, want %s", c.name, last, c.reason)
 		}
 	}
-	h.nc.Publish(subject(w.run, "ask", "a"), []byte("not a letter"))
+	h.nc.Publish(subject(w.run, "ask", "a"), []byte("no envelope"))
 	h.nc.Close()
-	if <-seen; len(w.keeper.got) != 0 {
-		t.Errorf("%d updates", len(w.keeper.got))
+	if <-seen; len(w.memory.accepted) != 0 {
+		t.Errorf("%d updates", len(w.memory.accepted))
 	}
 	if err := RunAgent(ctx, w.agent("a")); err != nil {
 		t.Error(err)
@@ -111,7 +111,7 @@ func (w *world) refusals() []string {
 // update encodes an update of the run.
 func (w *world) update(u protocol.Update) []byte {
 	w.t.Helper()
-	b, err := Form{Run: w.run, Type: Float32, D: w.d}.EncodeUpdate(u)
+	b, err := Format{Run: w.run, Type: Float32, D: w.d}.EncodeUpdate(u)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -124,9 +124,18 @@ func TestProtocolVersion(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	go w.serve(ctx)
-	h := w.hand(w.agent("a"))
-	if got := h.ask(letter{Op: opHello, Protocol: protocol.Version + 1}); got.Op != opRefuse || got.Reason != "protocol version: found 2, want 1: want the same version of "+
-		"posttrain on both sides" {
+	h := w.rawAgent(w.agent("a"))
+	var got *envelope
+	waitFor(t, "the server", func() bool {
+		h.send("ask", envelope{Op: opHello, Protocol: protocol.Version + 1})
+		m, err := h.answers.NextMsg(250 * time.Millisecond)
+		if err == nil {
+			got = must[*envelope](t)(unseal(m, h.run, h.public))
+		}
+		return err == nil
+	})
+	if got.Op != opRefuse || got.Reason != "protocol version: found 2, want 1: want the same version of posttrain on "+
+		"both sides" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -139,9 +148,9 @@ func TestJoinsTwice(t *testing.T) {
 	defer stop()
 	served := make(chan error, 1)
 	go func() { served <- w.serve(ctx) }()
-	h := w.hand(w.agent("a"))
+	h := w.rawAgent(w.agent("a"))
 	first, second := h.join(), h.join()
-	whole := h.ask(letter{Op: opJoin, Identity: h.identity(), Whole: true})
+	whole := h.ask(envelope{Op: opJoin, Identity: h.identity(), Whole: true})
 	if first.Object == nil || second.Object == nil || *first.Object != *second.Object {
 		t.Errorf("%+v, then %+v", first.Object, second.Object)
 	}

@@ -13,29 +13,29 @@ import (
 	"github.com/posttrain/posttrain/federated/protocol"
 )
 
-// answer handles a letter of an agent that is not an update.
-func (s *serving) answer(ctx context.Context, m *nats.Msg, name string) error {
-	l, err := s.unseal(m, name)
-	if err != nil || CheckName(l.Instance) != nil {
-		s.complain(name, "a letter of agent %q is dropped: %v", name, err)
+// handleRequest answers an envelope of an agent that is not an update.
+func (s *coordinator) handleRequest(ctx context.Context, m *nats.Msg, name string) error {
+	e, err := s.unseal(m, name)
+	if err != nil || CheckName(e.Instance) != nil {
+		s.warnOf(name, "a message of agent %q is dropped: %v", name, err)
 		return nil
 	}
 	switch a := s.members[name]; {
-	case l.Protocol != protocol.Version:
-		return s.reject(l, fmt.Errorf("protocol version: found %d, want %d: want the same version of posttrain on "+
-			"both sides", l.Protocol, protocol.Version))
-	case l.Op == opHello:
-		return s.hello(ctx, l)
-	case a == nil || a.instance != l.Instance:
-		return s.hello(ctx, l) // the server has restarted, or another process has come between
-	case l.Op == opJoin:
+	case e.Protocol != protocol.Version:
+		return s.reject(e, fmt.Errorf("protocol version: found %d, want %d: want the same version of posttrain on "+
+			"both sides", e.Protocol, protocol.Version))
+	case e.Op == opHello:
+		return s.hello(ctx, e)
+	case a == nil || a.instance != e.Instance:
+		return s.hello(ctx, e) // the server has restarted, or another process has come between
+	case e.Op == opJoin:
 		a.status.Seen = time.Now()
-		return s.join(ctx, a, l)
-	case l.Op == opBye:
-		a.joined, a.gone, a.instance = false, true, ""
+		return s.join(ctx, a, e)
+	case e.Op == opBye:
+		a.joined, a.ended, a.instance = false, true, ""
 		return nil
 	case !a.joined:
-		return s.hello(ctx, l)
+		return s.hello(ctx, e)
 	default:
 		a.status.Seen = time.Now()
 		s.send(ctx, a)
@@ -44,101 +44,101 @@ func (s *serving) answer(ctx context.Context, m *nats.Msg, name string) error {
 }
 
 // reject refuses an agent for good.
-func (s *serving) reject(l *letter, why error) error {
-	s.complain(l.Agent, "agent %q refused: %s", l.Agent, why)
-	a := &member{name: l.Agent, instance: l.Instance}
-	if err := s.publish(a, &letter{Op: opRefuse, Reason: why.Error()}); err != nil {
-		s.complain(l.Agent, "agent %q: %s", l.Agent, err)
+func (s *coordinator) reject(e *envelope, why error) error {
+	s.warnOf(e.Agent, "agent %q refused: %s", e.Agent, why)
+	a := &member{name: e.Agent, instance: e.Instance}
+	if err := s.publish(a, &envelope{Op: opRefuse, Reason: why.Error()}); err != nil {
+		s.warnOf(e.Agent, "agent %q: %s", e.Agent, err)
 	}
 	return nil
 }
 
 // hello gives an agent its number and the run's configuration.
-func (s *serving) hello(ctx context.Context, l *letter) error {
-	a := s.members[l.Agent]
+func (s *coordinator) hello(ctx context.Context, e *envelope) error {
+	a := s.members[e.Agent]
 	if a == nil {
-		number, err := s.free(l.Agent)
+		number, err := s.freeNumber(e.Agent)
 		if err != nil {
-			return s.reject(l, err)
+			return s.reject(e, err)
 		}
-		if err := s.NewPlace(l.Agent, number); err != nil {
+		if err := s.StoreNumber(e.Agent, number); err != nil {
 			return err
 		}
-		if a, err = s.place(l.Agent, number); err != nil {
+		if a, err = s.register(e.Agent, number); err != nil {
 			return err
 		}
 	}
-	if a.left {
-		return s.reject(l, fmt.Errorf("agent %q was revoked and has left this run for good: want another name", l.Agent))
+	if a.revoked {
+		return s.reject(e, fmt.Errorf("agent %q was revoked and has left this run for good: want another name", e.Agent))
 	}
-	if a.instance != "" && a.instance != l.Instance {
-		s.look(ctx, a, l)
+	if a.instance != "" && a.instance != e.Instance {
+		s.startProbe(ctx, a, e)
 		return nil
 	}
-	s.greet(a, l)
+	s.greet(a, e)
 	return nil
 }
 
 // greet answers the process that takes part.
-func (s *serving) greet(a *member, l *letter) {
-	if a.instance != l.Instance {
-		a.instance, a.joined, a.letter = l.Instance, false, nil
+func (s *coordinator) greet(a *member, e *envelope) {
+	if a.instance != e.Instance {
+		a.instance, a.joined, a.envelope = e.Instance, false, nil
 	}
-	a.status.Seen, a.gone = time.Now(), false
-	err := s.publish(a, &letter{Op: opConfig, Config: &runConfig{Number: a.number, Text: s.Config,
-		Type: string(s.Form.Type)}})
+	a.status.Seen, a.ended = time.Now(), false
+	err := s.publish(a, &envelope{Op: opConfig, Config: &runConfig{Number: a.number, Text: s.Config,
+		Type: string(s.Format.Type)}})
 	if err != nil {
-		s.complain(a.name, "agent %q: not answered, it will ask again: %s", a.name, err)
+		s.warnOf(a.name, "agent %q: not answered, it will ask again: %s", a.name, err)
 	}
 }
 
-// pingTimeout is how long another process of an agent has to show that it lives. One that is gone is known at once,
+// probeTimeout is how long another process of an agent has to show that it lives. One that is gone is known at once,
 // unless its machine vanished without a word.
-const pingTimeout = time.Second
+const probeTimeout = time.Second
 
-// pinged says whether the process that takes part lives, though another has greeted.
-type pinged struct {
-	who      *member
+// probe says whether the process that takes part lives, though another has greeted.
+type probe struct {
+	member   *member
 	instance string
 	alive    bool
-	other    *letter
+	other    *envelope
 }
 
-// look sees beside everything else whether the process of an agent lives, where another greets.
-func (s *serving) look(ctx context.Context, a *member, other *letter) {
-	if a.pinging {
+// startProbe sees beside everything else whether the process of an agent lives, where another greets.
+func (s *coordinator) startProbe(ctx context.Context, a *member, other *envelope) {
+	if a.probing {
 		return
 	}
-	a.pinging = true
-	p := pinged{who: a, instance: a.instance, other: other}
+	a.probing = true
+	p := probe{member: a, instance: a.instance, other: other}
 	go func() {
-		limited, stop := context.WithTimeout(ctx, pingTimeout)
+		limited, stop := context.WithTimeout(ctx, probeTimeout)
 		defer stop()
-		_, err := s.nc.RequestWithContext(limited, instanceOf(subject(s.Form.Run, "get", a.name), p.instance), nil)
+		_, err := s.nc.RequestWithContext(limited, instanceOf(subject(s.Format.Run, "get", a.name), p.instance), nil)
 		p.alive = err == nil
 		select {
-		case s.pinged <- p:
+		case s.probes <- p:
 		case <-ctx.Done():
 		}
 	}()
 }
 
-// ping refuses another process of an agent while the first lives.
-func (s *serving) ping(p pinged) error {
-	p.who.pinging = false
+// endProbe refuses another process of an agent while the first lives.
+func (s *coordinator) endProbe(p probe) error {
+	p.member.probing = false
 	switch {
-	case p.who.left || p.who.instance != "" && p.who.instance != p.instance:
+	case p.member.revoked || p.member.instance != "" && p.member.instance != p.instance:
 		return nil // what has changed in between is answered when it asks again
-	case p.alive && p.who.instance != "":
+	case p.alive && p.member.instance != "":
 		return s.reject(p.other, fmt.Errorf("agent %q takes part in another process already: want another --agent, or "+
 			"end that process first", p.other.Agent))
 	}
-	s.greet(p.who, p.other)
+	s.greet(p.member, p.other)
 	return nil
 }
 
-// free is a number for a new agent: the one that its name ends in, such as 3 in agent-3, or else the lowest.
-func (s *serving) free(name string) (int, error) {
+// freeNumber is a number for a new agent: the one that its name ends in, such as 3 in agent-3, or else the lowest.
+func (s *coordinator) freeNumber(name string) (int, error) {
 	taken := make([]bool, s.Agents)
 	for _, a := range s.members {
 		taken[a.number] = true
@@ -157,15 +157,15 @@ func (s *serving) free(name string) (int, error) {
 		"more agents", s.Agents)
 }
 
-// place makes an agent known, and answers its requests for chunks of its task.
-func (s *serving) place(name string, number int) (*member, error) {
+// register makes an agent known, and answers its requests for chunks of its task.
+func (s *coordinator) register(name string, number int) (*member, error) {
 	if number < 0 || number >= s.Agents || s.byNumber(number) != nil {
 		return nil, fmt.Errorf("agent %q has number %d: want 0 to %d, each once: is link.json damaged?", name, number,
 			s.Agents-1)
 	}
 	a := &member{name: name, number: number, status: &AgentStatus{Name: name, Number: number}}
-	a.left, a.offered.to = slices.Contains(s.Left, number), inboxPrefix(name)+"."
-	if _, err := s.nc.Subscribe(subject(s.Form.Run, "get", name), a.offered.answer); err != nil {
+	a.revoked, a.outbox.replyPrefix = slices.Contains(s.Revoked, number), inboxPrefix(name)+"."
+	if _, err := s.nc.Subscribe(subject(s.Format.Run, "get", name), a.outbox.serveChunk); err != nil {
 		return nil, err
 	}
 	s.members[name] = a
@@ -176,27 +176,27 @@ func (s *serving) place(name string, number int) (*member, error) {
 
 // join compares what the agent trains with what the server does, and sends its task. A process that greets twice, since
 // the first answer was late, joins twice: its task stays in its place, where it may be reading it.
-func (s *serving) join(ctx context.Context, a *member, l *letter) error {
-	if l.Identity == nil {
-		return s.reject(l, errors.New("it does not say what it trains"))
+func (s *coordinator) join(ctx context.Context, a *member, e *envelope) error {
+	if e.Identity == nil {
+		return s.reject(e, errors.New("it does not say what it trains"))
 	}
-	if err := compare(*l.Identity, s.Identity); err != nil {
-		return s.reject(l, err)
+	if err := compare(*e.Identity, s.Identity); err != nil {
+		return s.reject(e, err)
 	}
-	if a.joined && !l.Whole {
+	if a.joined && !e.Whole {
 		s.send(ctx, a)
 		return nil
 	}
-	if ok, _ := a.joins.pass(); !ok {
+	if ok, _ := a.joins.allow(); !ok {
 		return nil // it will ask again
 	}
-	_, sends, err := s.Keeper.Do(Join, a.number)
+	_, sends, err := s.Journal.Do(Join, a.number)
 	if err != nil {
 		return err
 	}
 	a.joined, a.receipt = true, nil
-	if s.Keeper.Done() {
-		stop := protocol.Task{Kind: protocol.Stop, Version: s.Keeper.Version()}
+	if s.Journal.Done() {
+		stop := protocol.Task{Kind: protocol.Stop, Version: s.Journal.Version()}
 		sends = []protocol.Send{{Agent: a.number, Task: stop}}
 	}
 	s.deliver(ctx, sends)

@@ -45,17 +45,17 @@ func child(dir, how string) error {
 			return err
 		}
 	}
-	k, err := Open(folder, newFake(), Options{Form: form, Every: 7, Keep: 2})
+	k, err := OpenJournal(folder, newFake(), JournalOptions{Format: format, Every: 7, Keep: 2})
 	if err != nil {
 		return err
 	}
-	w := &diary{agents: []int{-1, -1, -1}, acked: map[[2]int]int{}, turn: k.Version()}
+	w := &driver{agents: []int{-1, -1, -1}, acknowledged: map[[2]int]int{}, turn: k.Version()}
 	for k.Version() < childUpdates {
-		before := len(w.acked)
+		before := len(w.acknowledged)
 		if err := w.step(k); err != nil {
 			return err
 		}
-		if len(w.acked) > before {
+		if len(w.acknowledged) > before {
 			fmt.Println("accepted", k.Version())
 		}
 	}
@@ -87,7 +87,7 @@ func runChild(t *testing.T, dir, how string, kill int) (lines []string) {
 // TestKilledServers: servers that are killed at random moments lose no update that they have acknowledged, and end in
 // the bits that the journal gives to an undisturbed server.
 func TestKilledServers(t *testing.T) {
-	w := newDiary(t, 7)
+	w := newDriver(t, 7)
 	rng := rand.New(rand.NewPCG(1, 2))
 	acknowledged, kills := 0, 0
 	for {
@@ -122,13 +122,13 @@ func TestKilledServers(t *testing.T) {
 // TestDiskFull: a journal that does not fit is one line that names it; nothing of it stays half written, and with room
 // the run continues.
 func TestDiskFull(t *testing.T) {
-	w := newDiary(t, 7)
+	w := newDriver(t, 7)
 	lines := runChild(t, w.dir, "full", -1)
-	want := "error: " + w.dir + "/" + Name + " cannot be written: file too large"
+	want := "error: " + w.dir + "/" + JournalName + " cannot be written: file too large"
 	if last := lines[len(lines)-1]; last != want {
 		t.Errorf("found %q, want %q", last, want)
 	}
-	text, err := os.ReadFile(w.dir + "/" + Name)
+	text, err := os.ReadFile(w.dir + "/" + JournalName)
 	if err != nil || !bytes.HasSuffix(text, []byte("\n")) {
 		t.Errorf("the journal ends with %.20q, error %v", text[max(0, len(text)-20):], err)
 	}

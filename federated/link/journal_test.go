@@ -71,7 +71,7 @@ func (d *failing) WriteCheckpoint(step int, write func(dir string) error) (c run
 // the bits of an undisturbed one. No update that an agent knows as accepted is lost or counts twice.
 func TestEveryFailure(t *testing.T) {
 	const last = 7
-	whole := newDiary(t, 3)
+	whole := newDriver(t, 3)
 	count := &failing{}
 	server, err := whole.work(last, func(f *run.Folder) disk { count.Folder = f; return count })
 	if err != nil {
@@ -80,7 +80,7 @@ func TestEveryFailure(t *testing.T) {
 	want := stateOf(t, server)
 	for at := 1; at <= count.calls; at++ {
 		for _, how := range []string{"before", "half", "after"} {
-			w := newDiary(t, 3)
+			w := newDriver(t, 3)
 			_, err := w.work(last, func(f *run.Folder) disk { return &failing{Folder: f, at: at, how: how} })
 			if !errors.Is(err, errKilled) {
 				t.Fatalf("call %d: error %v", at, err)
@@ -98,15 +98,15 @@ func TestEveryFailure(t *testing.T) {
 }
 
 // check compares a replay with what the agents know.
-func (w *diary) check(r replayed, version int) {
+func (w *driver) check(r replayed, version int) {
 	w.t.Helper()
 	if !r.same() || r.Version != version || r.Accepted != version {
 		w.t.Errorf("replay: %+v", r)
 	}
-	if n := len(w.acked); n < version-1 || n > version { // the last one may not have been acknowledged
+	if n := len(w.acknowledged); n < version-1 || n > version { // the last one may not have been acknowledged
 		w.t.Errorf("the agents know of %d accepted updates, want %d", n, version)
 	}
-	for update, n := range w.acked {
+	for update, n := range w.acknowledged {
 		if n != 1 {
 			w.t.Errorf("update %v counts %d times", update, n)
 		}
@@ -126,7 +126,7 @@ func (w *diary) check(r replayed, version int) {
 
 // TestFailureIsFinal: after an error nothing more is written or applied.
 func TestFailureIsFinal(t *testing.T) {
-	w := newDiary(t, 0)
+	w := newDriver(t, 0)
 	folder, err := run.Open(w.dir)
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestFailureIsFinal(t *testing.T) {
 	defer folder.Close()
 	d := &failing{Folder: folder, at: 4, how: "before"}
 	server := newFake()
-	k, err := open(folder, d, server, w.options)
+	k, err := openJournal(folder, d, server, w.options)
 	for range 2 {
 		if err == nil {
 			_, _, err = k.Do(Join, 0)
@@ -157,12 +157,12 @@ func TestFailureIsFinal(t *testing.T) {
 }
 
 // cut is a finished run's journal.
-func cut(t *testing.T, every int) (*diary, []byte) {
-	w := newDiary(t, every)
+func cut(t *testing.T, every int) (*driver, []byte) {
+	w := newDriver(t, every)
 	if _, err := w.work(5, plain); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(w.dir, Name))
+	text, err := os.ReadFile(filepath.Join(w.dir, JournalName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestCutAnywhere(t *testing.T) {
 		if n%37 > 1 && n > 0 && text[n-1] != '\n' && n < len(text)-2 {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(w.dir, Name), text[:n], 0o666); err != nil {
+		if err := os.WriteFile(filepath.Join(w.dir, JournalName), text[:n], 0o666); err != nil {
 			t.Fatal(err)
 		}
 		lines := bytes.Count(text[:n], []byte("\n"))
@@ -187,10 +187,10 @@ func TestCutAnywhere(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w.warned, w.agents, w.acked, w.turn = nil, []int{-1, -1, -1}, map[[2]int]int{}, 0
+		w.warnings, w.agents, w.acknowledged, w.turn = nil, []int{-1, -1, -1}, map[[2]int]int{}, 0
 		server, err := w.work(0, plain)
 		if n <= first {
-			expect.Error(t, err, Name+" has no lines, but there are 5 updates such as")
+			expect.Error(t, err, JournalName+" has no lines, but there are 5 updates such as")
 			continue
 		}
 		if err != nil {
@@ -200,12 +200,12 @@ func TestCutAnywhere(t *testing.T) {
 			t.Errorf("%d bytes: version %d, want %d", n, server.Version(), want)
 		}
 		half := n > 0 && text[n-1] != '\n'
-		says := fmt.Sprintf("%s:%d: half", Name, lines+1)
-		if said := strings.Join(w.warned, " "); half != strings.Contains(said, says) {
+		says := fmt.Sprintf("%s:%d: half", JournalName, lines+1)
+		if said := strings.Join(w.warnings, " "); half != strings.Contains(said, says) {
 			t.Errorf("%d bytes: warnings %q", n, said)
 		}
-		says = fmt.Sprintf("%s ends in event %d: %d in ", Name, lines-1, 5-server.Version())
-		if said := strings.Join(w.warned, " "); (server.Version() < 5) != strings.Contains(said, says) {
+		says = fmt.Sprintf("%s ends in event %d: %d in ", JournalName, lines-1, 5-server.Version())
+		if said := strings.Join(w.warnings, " "); (server.Version() < 5) != strings.Contains(said, says) {
 			t.Errorf("%d bytes: warnings %q, want %q", n, said, says)
 		}
 	}
@@ -220,7 +220,7 @@ func TestDoubledAnywhere(t *testing.T) {
 			r, err := readText(slices.Concat(text[:end], text[max(0, end-n):]))
 			switch {
 			case err == nil && (r.torn || end == len(text)) && r.line <= whole.line && r.last <= whole.last:
-			case err == nil || !strings.HasPrefix(err.Error(), Name+":"):
+			case err == nil || !strings.HasPrefix(err.Error(), JournalName+":"):
 				t.Errorf("%d bytes before byte %d twice: error %v, %d lines", n, end, err, r.line)
 			}
 		}
@@ -229,7 +229,7 @@ func TestDoubledAnywhere(t *testing.T) {
 
 // readText reads a journal from memory.
 func readText(text []byte) (*reader, error) {
-	r := &reader{path: Name, event: func(Event) error { return nil }}
+	r := &reader{path: JournalName, event: func(Event) error { return nil }}
 	return r, r.read(bytes.NewReader(text))
 }
 
@@ -251,7 +251,7 @@ func TestFlippedBytes(t *testing.T) {
 			}
 			continue
 		}
-		if err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("%s:%d: ", Name, line)) {
+		if err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("%s:%d: ", JournalName, line)) {
 			t.Errorf("byte %d of line %d: error %v", i, line, err)
 		}
 	}
@@ -274,7 +274,7 @@ func TestMissingLines(t *testing.T) {
 			if what == "removed" && i == len(lines)-1 {
 				continue
 			}
-			if err == nil || !strings.HasPrefix(err.Error(), Name+":") || strings.Contains(err.Error(), "\n") {
+			if err == nil || !strings.HasPrefix(err.Error(), JournalName+":") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("line %d %s: error %v", i+1, what, err)
 			}
 		}
@@ -294,14 +294,14 @@ func TestDamagedSnapshot(t *testing.T) {
 	}
 	for _, path := range dirs {
 		flip(t, path)
-		w.warned = nil
+		w.warnings = nil
 		after, err := w.work(5, plain)
 		if err != nil || !bytes.Equal(stateOf(t, before), stateOf(t, after)) {
 			t.Errorf("%s: error %v, or other bits", path, err)
 		}
 	}
-	if len(w.warned) != 2 || !strings.Contains(w.warned[0], "state.bin is damaged") {
-		t.Errorf("warnings %q", w.warned)
+	if len(w.warnings) != 2 || !strings.Contains(w.warnings[0], "state.bin is damaged") {
+		t.Errorf("warnings %q", w.warnings)
 	}
 	if r := replay(t, w.dir); r.same() || len(r.Found) != 3 || r.Found[2] != "" {
 		t.Errorf("%+v", r)
@@ -323,25 +323,25 @@ func flip(t *testing.T, path string) {
 // TestRefusedFolders: each is one line that names the file and both values.
 func TestRefusedFolders(t *testing.T) {
 	for name, c := range map[string]struct {
-		do   func(t *testing.T, w *diary)
+		do   func(t *testing.T, w *driver)
 		says string
 	}{
-		"another run": {func(_ *testing.T, w *diary) { w.options.Form.Run = "r2" },
+		"another run": {func(_ *testing.T, w *driver) { w.options.Format.Run = "r2" },
 			"journal.jsonl:1: the journal is of run r1 with 3 parameters of type float32, want run r2 with 3 of type"},
-		"another model": {func(_ *testing.T, w *diary) { w.options.Form.D = 4 },
+		"another model": {func(_ *testing.T, w *driver) { w.options.Format.D = 4 },
 			"journal.jsonl:1: the journal is of run r1 with 3 parameters of type float32, want run r1 with 4"},
-		"another type": {func(_ *testing.T, w *diary) { w.options.Form.Type = Float64 },
+		"another type": {func(_ *testing.T, w *driver) { w.options.Format.Type = Float64 },
 			"of type float32, want"},
-		"no type": {func(_ *testing.T, w *diary) { w.options.Form.Type = "half" },
+		"no type": {func(_ *testing.T, w *driver) { w.options.Format.Type = "half" },
 			`"half": want float32 or float64`},
-		"another protocol": {func(t *testing.T, w *diary) {
-			line := firstLine(form, protocol.Version+1)
-			if err := os.WriteFile(filepath.Join(w.dir, Name), line, 0o666); err != nil {
+		"another protocol": {func(t *testing.T, w *driver) {
+			line := firstLine(format, protocol.Version+1)
+			if err := os.WriteFile(filepath.Join(w.dir, JournalName), line, 0o666); err != nil {
 				t.Fatal(err)
 			}
 		}, "journal.jsonl:1: found protocol version 2, want 1"},
-		"damaged update": {func(t *testing.T, w *diary) { flip(t, anUpdate(t, w)) }, ".bin is damaged: its SHA-256"},
-		"missing update": {func(t *testing.T, w *diary) {
+		"damaged update": {func(t *testing.T, w *driver) { flip(t, anUpdate(t, w)) }, ".bin is damaged: its SHA-256"},
+		"missing update": {func(t *testing.T, w *driver) {
 			if err := os.Remove(anUpdate(t, w)); err != nil {
 				t.Fatal(err)
 			}
@@ -358,7 +358,7 @@ func TestRefusedFolders(t *testing.T) {
 	}
 }
 
-func anUpdate(t *testing.T, w *diary) string {
+func anUpdate(t *testing.T, w *driver) string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(w.dir, updatesName, "*"))
 	if err != nil || len(paths) == 0 {
@@ -371,7 +371,7 @@ func anUpdate(t *testing.T, w *diary) string {
 func TestShortJournal(t *testing.T) {
 	w, text := cut(t, 2)
 	lines := bytes.SplitAfter(text, []byte("\n"))
-	if err := os.WriteFile(filepath.Join(w.dir, Name), bytes.Join(lines[:3], nil), 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(w.dir, JournalName), bytes.Join(lines[:3], nil), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	_, err := w.work(9, plain)
@@ -385,7 +385,7 @@ func TestObserved(t *testing.T) {
 	w, _ := cut(t, 4)
 	var events []int
 	version := -1
-	w.options.Restored = func(v int) error { version = v; return nil }
+	w.options.OnRestore = func(v int) error { version = v; return nil }
 	w.options.Observe = func(e Event, r protocol.Receipt) error {
 		events = append(events, e.N)
 		return nil
@@ -401,21 +401,21 @@ func TestObserved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer folder.Close()
-	if _, err := Open(folder, newFake(), w.options); err != nil {
+	if _, err := OpenJournal(folder, newFake(), w.options); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // TestRefusedUpdatesAreRepeated: refusals belong to the server's state, and a duplicate has no second file.
 func TestRefusedUpdatesAreRepeated(t *testing.T) {
-	w := newDiary(t, 0)
+	w := newDriver(t, 0)
 	folder, err := run.Open(w.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer folder.Close()
 	server := newFake()
-	k, err := Open(folder, server, w.options)
+	k, err := OpenJournal(folder, server, w.options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -458,7 +458,8 @@ func FuzzJournal(f *testing.F) {
 			text = all
 		}
 		r, err := readText(text)
-		if err != nil && (strings.ContainsAny(err.Error(), "\n\r") || !strings.HasPrefix(err.Error(), Name+":")) {
+		if err != nil && (strings.ContainsAny(err.Error(), "\n\r") ||
+			!strings.HasPrefix(err.Error(), JournalName+":")) {
 			t.Errorf("error %q", err)
 		}
 		if r.good > int64(len(text)) || err == nil && !r.torn && r.good != int64(len(text)) {

@@ -41,11 +41,11 @@ const validity = 10 * 365 * 24 * time.Hour
 
 // Keys are the certificates and keys of a run's server, in a folder of their own.
 type Keys struct {
-	dir    string
-	own    []byte // certificate, PEM
-	cert   tls.Certificate
-	signer nkeys.KeyPair
-	public string
+	dir     string
+	certPEM []byte // certificate, PEM
+	cert    tls.Certificate
+	signer  nkeys.KeyPair
+	public  string
 }
 
 // HasKeys reports whether a run has been given keys.
@@ -69,7 +69,7 @@ func OpenKeys(dir string) (*Keys, error) {
 }
 
 func (k *Keys) read() (err error) {
-	if k.own, err = os.ReadFile(filepath.Join(k.dir, certName)); err != nil {
+	if k.certPEM, err = os.ReadFile(filepath.Join(k.dir, certName)); err != nil {
 		return err
 	}
 	k.cert, err = tls.LoadX509KeyPair(filepath.Join(k.dir, certName), filepath.Join(k.dir, certKeyName))
@@ -211,7 +211,7 @@ type Credentials struct {
 	Agent  string `json:"agent"`
 	Server string `json:"server"` // URL
 	CA     string `json:"ca"`     // the server's certificate, PEM
-	Key    string `json:"key"`    // public NKey of the server, which signs its letters
+	Key    string `json:"key"`    // public NKey of the server, which signs its envelopes
 	Seed   string `json:"seed"`   // secret: of the agent's NKey
 }
 
@@ -234,7 +234,7 @@ func (k *Keys) Invite(run, agent, server string) (Credentials, error) {
 		return Credentials{}, err
 	}
 	all[agent] = entry{Key: public}
-	return Credentials{Run: run, Agent: agent, Server: server, CA: string(k.own), Key: k.public,
+	return Credentials{Run: run, Agent: agent, Server: server, CA: string(k.certPEM), Key: k.public,
 		Seed: string(seed)}, k.write(all)
 }
 
@@ -282,20 +282,20 @@ func ReadCredentials(path string) (*Credentials, error) {
 		return nil, fmt.Errorf("credentials %s: %w", path, files.Cause(err))
 	}
 	c := new(Credentials)
-	if err != nil || json.Unmarshal(text, c) != nil || !c.whole() { // the error could quote the seed
+	if err != nil || json.Unmarshal(text, c) != nil || !c.complete() { // the error could quote the seed
 		return nil, fmt.Errorf("credentials %s: want the file that posttrain federated server --invite wrote", path)
 	}
 	return c, nil
 }
 
-func (c *Credentials) whole() bool {
+func (c *Credentials) complete() bool {
 	_, err := nkeys.FromSeed([]byte(c.Seed))
 	return err == nil && CheckName(c.Agent) == nil && c.Run != "" && nkeys.IsValidPublicUserKey(c.Key) &&
 		x509.NewCertPool().AppendCertsFromPEM([]byte(c.CA))
 }
 
-// trusting makes the TLS of a client, which trusts the run's certificate alone.
-func trusting(ca string) *tls.Config {
+// clientTLS makes the TLS of a client, which trusts the run's certificate alone.
+func clientTLS(ca string) *tls.Config {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM([]byte(ca))
 	return &tls.Config{ServerName: commonName, RootCAs: pool, MinVersion: tls.VersionTLS13}

@@ -12,7 +12,7 @@ import (
 	"github.com/posttrain/posttrain/federated/protocol"
 )
 
-// TestRun: updates in letters and in objects, with and without keys. Each is applied once, the bytes of numbers are
+// TestRun: updates in envelopes and as objects, with and without keys. Each is applied once, the bytes of numbers are
 // those of the formula, and the sockets carry little more.
 func TestRun(t *testing.T) {
 	for _, c := range []struct {
@@ -20,8 +20,8 @@ func TestRun(t *testing.T) {
 		d      int
 		secure bool
 	}{
-		{"letters", 5, false}, {"objects", 300_000, false},
-		{"letters, keys", 5, true}, {"objects, keys", 300_000, true},
+		{"envelopes", 5, false}, {"objects", 300_000, false},
+		{"envelopes, keys", 5, true}, {"objects, keys", 300_000, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := runtime.NumGoroutine()
@@ -45,14 +45,14 @@ func (w *world) checkApplied() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	again := newSum(q.Start(), w.keeper.most)
-	for _, u := range w.keeper.got {
+	again := newSum(q.Start(), w.memory.most)
+	for _, u := range w.memory.accepted {
 		if r, _, _ := again.Receive(u, nil); !r.Accepted {
 			w.t.Fatalf("agent %d, version %d was applied twice", u.Agent, u.Version)
 		}
 	}
-	if len(w.keeper.got) != w.keeper.most || !equal(again.theta, w.keeper.theta) {
-		w.t.Errorf("%d updates of %d, or another θ", len(w.keeper.got), w.keeper.most)
+	if len(w.memory.accepted) != w.memory.most || !equal(again.theta, w.memory.theta) {
+		w.t.Errorf("%d updates of %d, or another θ", len(w.memory.accepted), w.memory.most)
 	}
 }
 
@@ -72,7 +72,7 @@ func (w *world) checkBytes() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	messages := int64(w.keeper.most + 2*len(w.status.Agents)) // and an update and a task of each agent at the end
+	messages := int64(w.memory.most + 2*len(w.status.Agents)) // and an update and a task of each agent at the end
 	most := messages * int64(w.d*4*105/100+8<<10)
 	if most *= 2; seen.InBytes > most || seen.OutBytes > most { // updates and tasks
 		w.t.Errorf("the broker has received %d bytes and sent %d, want at most %d", seen.InBytes, seen.OutBytes, most)
@@ -107,20 +107,20 @@ func TestServerRestarts(t *testing.T) {
 		address := strings.TrimPrefix(w.broker.URL(), "tls://")
 		for _, until := range []int{10, 25} {
 			serving, end := context.WithCancel(ctx)
-			w.keeper.stepped = func(version int) {
+			w.memory.onStep = func(version int) {
 				if version >= until {
 					end()
 				}
 			}
 			if err := w.serve(serving); err != context.Canceled {
-				t.Fatal(err, w.keeper.version, w.warnings())
+				t.Fatal(err, w.memory.version, w.warnings())
 			}
 			w.broker.Close()
 			w.startBroker(address)
 		}
-		w.keeper.stepped = nil
+		w.memory.onStep = nil
 		if err := w.serve(ctx); err != nil {
-			t.Fatal(err, w.keeper.version, w.warnings())
+			t.Fatal(err, w.memory.version, w.warnings())
 		}
 		for range agents {
 			if err := <-ends; err != nil {
@@ -136,14 +136,14 @@ func TestServerRestarts(t *testing.T) {
 func TestLostAcknowledgements(t *testing.T) {
 	for _, d := range []int{5, 150_000} {
 		w := newWorld(t, d, 12, false)
-		w.keeper.crash = map[int]bool{1: true, 4: true, 5: true, 9: true}
+		w.memory.crash = map[int]bool{1: true, 4: true, 5: true, 9: true}
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
 		ended := make(chan error, 1)
 		o := w.agent("a-0")
 		go func() { ended <- RunAgent(ctx, o) }()
 		began, address := time.Now(), strings.TrimPrefix(w.broker.URL(), "nats://")
-		for range w.keeper.crash {
+		for range w.memory.crash {
 			if err := w.serve(ctx); err != errCrash {
 				t.Fatal(err)
 			}
@@ -167,7 +167,7 @@ func TestAgentRestarts(t *testing.T) {
 	defer stop()
 	ends := make(chan error, 2)
 	for i, o := range []AgentOptions{w.agent("a-0"), w.agent("a-1")} {
-		go func() { ends <- restarting(ctx, o, time.Duration(5+i)*3*time.Millisecond) }()
+		go func() { ends <- rerun(ctx, o, time.Duration(5+i)*3*time.Millisecond) }()
 	}
 	if err := w.serve(ctx); err != nil {
 		t.Fatal(err)
@@ -181,8 +181,8 @@ func TestAgentRestarts(t *testing.T) {
 	w.checkApplied()
 }
 
-// restarting runs an agent again and again, each time a little longer, until the server stops it.
-func restarting(ctx context.Context, o AgentOptions, life time.Duration) error {
+// rerun runs an agent again and again, each time a little longer, until the server stops it.
+func rerun(ctx context.Context, o AgentOptions, life time.Duration) error {
 	for ; ; life += life / 4 {
 		limited, stop := context.WithTimeout(ctx, life)
 		err := RunAgent(limited, o)
@@ -197,11 +197,11 @@ func restarting(ctx context.Context, o AgentOptions, life time.Duration) error {
 // TestRefusedUpdateIsDoneAgain: an update that the server refuses is made again, and not sent as it was.
 func TestRefusedUpdateIsDoneAgain(t *testing.T) {
 	w := newWorld(t, 5, 6, false)
-	w.keeper.refuse = func(u protocol.Update) bool { return u.Version == 2 && w.keeper.refusals < 2 }
+	w.memory.refuse = func(u protocol.Update) bool { return u.Version == 2 && w.memory.refusals < 2 }
 	w.finish(w.agent("a-0"))
 	w.checkApplied()
-	if w.keeper.refusals != 2 {
-		t.Errorf("%d refusals, want 2", w.keeper.refusals)
+	if w.memory.refusals != 2 {
+		t.Errorf("%d refusals, want 2", w.memory.refusals)
 	}
 }
 
@@ -209,8 +209,8 @@ func TestRefusedUpdateIsDoneAgain(t *testing.T) {
 // agents. While an agent may still come, it waits.
 func TestStuck(t *testing.T) {
 	w := newWorld(t, 5, 3, false)
-	w.most, w.keeper.idle = 2, true
-	w.keeper.refuse = func(protocol.Update) bool { return true }
+	w.most, w.memory.idle = 2, true
+	w.memory.refuse = func(protocol.Update) bool { return true }
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	served, ends := make(chan error, 1), make(chan error, 2)
@@ -254,8 +254,8 @@ func TestManyAgents(t *testing.T) {
 // has a task.
 func TestDeadlineAfterRestart(t *testing.T) {
 	w := newWorld(t, 5, 1, false)
-	w.places["a"], w.deadline = 0, 10*time.Millisecond
-	w.keeper.late = func() { w.keeper.version = w.keeper.most }
+	w.numbers["a"], w.deadline = 0, 10*time.Millisecond
+	w.memory.late = func() { w.memory.version = w.memory.most }
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	if err := w.serve(ctx); err != nil {

@@ -11,15 +11,15 @@ import (
 	"github.com/posttrain/posttrain/federated/protocol"
 )
 
-// Form is what the server and the agents of a run know of all its messages.
-type Form struct {
+// Format is what the server and the agents of a run know of all its messages.
+type Format struct {
 	Run  string // its id
 	Type Type   // of parameters and updates
 	D    int    // length of θ
 }
 
 // Check names what is wrong with a form.
-func (f Form) Check() error {
+func (f Format) Check() error {
 	if f.Type != Float32 && f.Type != Float64 {
 		return fmt.Errorf("wire: %q: want float32 or float64", f.Type)
 	}
@@ -38,20 +38,20 @@ const (
 	maxMeans   = 16        // of a validation
 )
 
-// Most is the largest number of bytes that a task or an update of the run can have. A reader reads no more.
-func (f Form) Most() int { return maxHeader + 8*2*(f.D+maxNumbers) }
+// MaxBytes is the largest number of bytes that a task or an update of the run can have. A reader reads no more.
+func (f Format) MaxBytes() int { return maxHeader + 8*2*(f.D+maxNumbers) }
 
 // decode reads a task or an update.
-func (f Form) decode(b []byte, message string, facts any, most map[section]int) ([]part, error) {
-	if n := bytes.IndexByte(b, '\n'); len(b) > f.Most() || n > maxHeader {
+func (f Format) decode(b []byte, message string, facts any, most map[section]int) ([]part, error) {
+	if n := bytes.IndexByte(b, '\n'); len(b) > f.MaxBytes() || n > maxHeader {
 		return nil, fmt.Errorf("%s: %w: %d bytes, %d in its header, want at most %d, and %d", message, ErrLength, len(b),
-			n, f.Most(), maxHeader)
+			n, f.MaxBytes(), maxHeader)
 	}
 	return decode(b, message, f.Run, facts, most)
 }
 
 // EncodeTask writes a task.
-func (f Form) EncodeTask(t protocol.Task) ([]byte, error) {
+func (f Format) EncodeTask(t protocol.Task) ([]byte, error) {
 	var parts []part
 	if t.Params != nil {
 		parts = append(parts, floats("params", f.Type, t.Params))
@@ -63,7 +63,7 @@ func (f Form) EncodeTask(t protocol.Task) ([]byte, error) {
 }
 
 // DecodeTask reads a task. Its vectors have d numbers or are nil.
-func (f Form) DecodeTask(b []byte) (t protocol.Task, err error) {
+func (f Format) DecodeTask(b []byte) (t protocol.Task, err error) {
 	parts, err := f.decode(b, "task", &t, map[section]int{{"params", f.Type, f.D}: 1, {"direction", f.Type, f.D}: 1})
 	for _, p := range parts {
 		if p.Count != f.D {
@@ -79,7 +79,7 @@ func (f Form) DecodeTask(b []byte) (t protocol.Task, err error) {
 }
 
 // EncodeUpdate writes an update, of whatever lengths.
-func (f Form) EncodeUpdate(u protocol.Update) ([]byte, error) {
+func (f Format) EncodeUpdate(u protocol.Update) ([]byte, error) {
 	var parts []part
 	for _, v := range u.Vectors {
 		parts = append(parts, floats("vector", f.Type, v))
@@ -96,7 +96,7 @@ func (f Form) EncodeUpdate(u protocol.Update) ([]byte, error) {
 
 // DecodeUpdate reads an update. One with more numbers than any kind has is an [ErrLength]; one with others than its
 // kind has is for the server to refuse.
-func (f Form) DecodeUpdate(b []byte) (u protocol.Update, err error) {
+func (f Format) DecodeUpdate(b []byte) (u protocol.Update, err error) {
 	parts, err := f.decode(b, "update", &u, map[section]int{{"vector", f.Type, f.D}: 2,
 		{"numbers", f.Type, maxNumbers}: 1, {"masked", masked, 2*f.D + maxNumbers}: 1})
 	if err != nil {

@@ -28,10 +28,10 @@ func (r replayed) same() bool {
 	return !slices.ContainsFunc(r.Found, func(f string) bool { return f != "" })
 }
 
-func replay(t testing.TB, dir string) replayed { return replayBy(t, dir, form, newFake()) }
+func replay(t testing.TB, dir string) replayed { return replayOn(t, dir, format, newFake()) }
 
-// replayBy gives the whole journal of a folder to a new server, and compares each snapshot with it, bit for bit.
-func replayBy(t testing.TB, dir string, form Form, server protocol.Server) (r replayed) {
+// replayOn gives the whole journal of a folder to a new server, and compares each snapshot with it, bit for bit.
+func replayOn(t testing.TB, dir string, format Format, server protocol.Server) (r replayed) {
 	t.Helper()
 	r.Refused = map[string]int{}
 	bare := filepath.Join(t.TempDir(), "bare")
@@ -41,7 +41,7 @@ func replayBy(t testing.TB, dir string, form Form, server protocol.Server) (r re
 	due := snapshotsOf(t, dir, &r)
 	compare := func(event int) {
 		for len(due) > 0 && due[0].Event == event {
-			want, err := snapshotOf(server, form.Run, event)
+			want, err := snapshotOf(server, format.Run, event)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -60,7 +60,7 @@ func replayBy(t testing.TB, dir string, form Form, server protocol.Server) (r re
 		t.Fatal(err)
 	}
 	defer folder.Close()
-	_, err = Open(folder, server, Options{Form: form, Observe: func(e Event, x protocol.Receipt) error {
+	_, err = OpenJournal(folder, server, JournalOptions{Format: format, Observe: func(e Event, x protocol.Receipt) error {
 		if compare(e.N); x.Accepted {
 			r.Accepted++
 		} else if x.Reason != "" {

@@ -176,15 +176,15 @@ func TestRevokedWhileItWorks(t *testing.T) {
 	}
 }
 
-// TestForgedLetters: a letter on b's subject that a has signed, as a broker without rights would let pass, is refused
-// by its signature; so is one of another run.
+// TestForgedLetters: an envelope on b's subject that a has signed, as a broker without rights would let pass, is
+// refused by its signature; so is one of another run.
 func TestForgedLetters(t *testing.T) {
 	w := newWorld(t, 5, 3, true)
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	a, b := w.agent("a"), w.agent("b")
 	seen, listens := make(chan *Status, 1), make(chan bool, 100)
-	w.ticked = func(s *Status) {
+	w.onTick = func(s *Status) {
 		listens <- true
 		if s.Refused["foreign"] == 2 {
 			select {
@@ -194,7 +194,7 @@ func TestForgedLetters(t *testing.T) {
 		}
 	}
 	served := make(chan error, 1)
-	w.places["a"], w.places["b"] = 0, 1
+	w.numbers["a"], w.numbers["b"] = 0, 1
 	go func() { served <- w.serve(ctx) }()
 	<-listens
 	nc, err := w.broker.connect()
@@ -215,12 +215,12 @@ func TestForgedLetters(t *testing.T) {
 		t.Fatal(err)
 	}
 	for run, name := range map[string]string{w.run: "b", "another": "a"} {
-		blob, err := Form{Run: run, Type: Float32, D: 5}.EncodeUpdate(u)
+		blob, err := Format{Run: run, Type: Float32, D: 5}.EncodeUpdate(u)
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := &letter{Op: opUpdate, Run: run, Agent: name, Instance: "x", Key: keyOfUpdate(u), blob: blob}
-		m, err := l.seal(subject(w.run, "up", name), key)
+		e := &envelope{Op: opUpdate, Run: run, Agent: name, Instance: "x", Key: keyOfUpdate(u), blob: blob}
+		m, err := e.seal(subject(w.run, "up", name), key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,8 +228,8 @@ func TestForgedLetters(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if <-seen; len(w.keeper.got) != 0 {
-		t.Errorf("%d updates after forged letters", len(w.keeper.got))
+	if <-seen; len(w.memory.accepted) != 0 {
+		t.Errorf("%d updates after forged envelopes", len(w.memory.accepted))
 	}
 	ends := make(chan error, 2)
 	for _, o := range []AgentOptions{a, b} {
@@ -320,19 +320,19 @@ func TestCredentials(t *testing.T) {
 func TestRevokedWhileAway(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
 		w := newWorld(t, 5, 1, true)
-		w.places["a"] = 0
+		w.numbers["a"] = 0
 		w.agent("a")
 		if err := w.keys.Revoke("a"); err != nil {
 			t.Fatal(err)
 		}
 		if restarted {
-			w.left = []int{0}
+			w.revoked = []int{0}
 		}
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
 		gone := make(chan bool, 1)
-		w.ticked = func(*Status) {
-			if restarted || slices.Equal(w.keeper.left, []int{0}) {
+		w.onTick = func(*Status) {
+			if restarted || slices.Equal(w.memory.left, []int{0}) {
 				select {
 				case gone <- true:
 				default:
@@ -355,7 +355,7 @@ func TestRevokedWhileAway(t *testing.T) {
 func TestDamagedPlaces(t *testing.T) {
 	for _, places := range []map[string]int{{"a": 8}, {"a": -1}, {"a": 1, "b": 1}} {
 		w := newWorld(t, 5, 1, false)
-		w.places = places
+		w.numbers = places
 		expect.Error(t, w.serve(t.Context()), "want 0 to 7, each once: is link.json damaged?")
 	}
 }
@@ -363,7 +363,7 @@ func TestDamagedPlaces(t *testing.T) {
 // TestAllRevoked: a server whose agents have all left ends.
 func TestAllRevoked(t *testing.T) {
 	w := newWorld(t, 5, 1, true)
-	w.places["a"], w.most = 0, 1
+	w.numbers["a"], w.most = 0, 1
 	w.agent("a")
 	if err := w.keys.Revoke("a"); err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ type Status struct {
 type AgentStatus struct {
 	Name    string    `json:"name"`
 	Number  int       `json:"number"`
-	Seen    time.Time `json:"seen"`    // last letter to this process of the server
+	Seen    time.Time `json:"seen"`    // last envelope to this process of the server
 	Updates int       `json:"updates"` // that count, of a batch each
 	Up      int64     `json:"up"`      // bytes of numbers in its updates
 	Down    int64     `json:"down"`    // bytes of numbers in its tasks

@@ -14,7 +14,7 @@ import (
 	"github.com/posttrain/posttrain/federated/protocol"
 )
 
-var form = Form{Run: "r1", Type: Float32, D: 3}
+var format = Format{Run: "r1", Type: Float32, D: 3}
 
 func exampleUpdate() protocol.Update {
 	return protocol.Update{Agent: 2, Kind: protocol.Solve, Version: 7, Step: 1,
@@ -45,7 +45,7 @@ func TestDamagedValidations(t *testing.T) {
 		{Count: 1, Means: map[string]float64{"a/b\n": 1}}, {Count: 1, Means: map[string]float64{"": 1}},
 	} {
 		u := protocol.Update{Kind: protocol.Gradient, Stats: protocol.Stats{Validation: v}}
-		if _, err := form.DecodeUpdate(must[[]byte](t)(form.EncodeUpdate(u))); !errors.Is(err, ErrDamaged) {
+		if _, err := format.DecodeUpdate(must[[]byte](t)(format.EncodeUpdate(u))); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%.60v: %v", v, err)
 		}
 	}
@@ -54,24 +54,24 @@ func TestDamagedValidations(t *testing.T) {
 // TestRoundTrip: what is written is read, with every bit that the type holds; the payload is the numbers alone.
 func TestRoundTrip(t *testing.T) {
 	u := exampleUpdate()
-	b := must[[]byte](t)(form.EncodeUpdate(u))
-	if got := must[protocol.Update](t)(form.DecodeUpdate(b)); !reflect.DeepEqual(got, u) {
+	b := must[[]byte](t)(format.EncodeUpdate(u))
+	if got := must[protocol.Update](t)(format.DecodeUpdate(b)); !reflect.DeepEqual(got, u) {
 		t.Errorf("found %+v, want %+v", got, u)
 	}
 	masked := protocol.Update{Kind: protocol.Gradient, Masked: []uint64{1 << 63, 5}}
-	b = must[[]byte](t)(form.EncodeUpdate(masked))
-	if got := must[protocol.Update](t)(form.DecodeUpdate(b)); !reflect.DeepEqual(got, masked) {
+	b = must[[]byte](t)(format.EncodeUpdate(masked))
+	if got := must[protocol.Update](t)(format.DecodeUpdate(b)); !reflect.DeepEqual(got, masked) {
 		t.Errorf("found %+v, want %+v", got, masked)
 	}
 	task := protocol.Task{Kind: protocol.Solve, Version: 4, Accepted: -1, Scale: 0.1, Present: []int{0, 2},
 		Params: []float64{1, 2, 3}, Direction: []float64{0, -1, 0.25}}
-	b = must[[]byte](t)(form.EncodeTask(task))
-	if got := must[protocol.Task](t)(form.DecodeTask(b)); !reflect.DeepEqual(got, task) {
+	b = must[[]byte](t)(format.EncodeTask(task))
+	if got := must[protocol.Task](t)(format.DecodeTask(b)); !reflect.DeepEqual(got, task) {
 		t.Errorf("found %+v, want %+v", got, task)
 	}
 	task = protocol.Task{Kind: protocol.Stop}
-	b = must[[]byte](t)(form.EncodeTask(task))
-	if got := must[protocol.Task](t)(form.DecodeTask(b)); !reflect.DeepEqual(got, task) {
+	b = must[[]byte](t)(format.EncodeTask(task))
+	if got := must[protocol.Task](t)(format.DecodeTask(b)); !reflect.DeepEqual(got, task) {
 		t.Errorf("found %+v, want %+v", got, task)
 	}
 	s := protocol.State{Head: json.RawMessage(`{"k":1}`), Vectors: map[string][]float64{"θ": {0.1, math.Pi}, "d": {}}}
@@ -83,41 +83,41 @@ func TestRoundTrip(t *testing.T) {
 
 // TestNaN: the server's guard refuses it, so it must arrive.
 func TestNaN(t *testing.T) {
-	b := must[[]byte](t)(form.EncodeUpdate(protocol.Update{Kind: protocol.Gradient,
+	b := must[[]byte](t)(format.EncodeUpdate(protocol.Update{Kind: protocol.Gradient,
 		Vectors: [][]float64{{math.NaN(), 1e300, 0}}}))
-	v := must[protocol.Update](t)(form.DecodeUpdate(b)).Vectors[0]
+	v := must[protocol.Update](t)(format.DecodeUpdate(b)).Vectors[0]
 	if !math.IsNaN(v[0]) || !math.IsInf(v[1], 1) {
 		t.Error(v)
 	}
 	u := protocol.Update{Kind: protocol.Gradient, Stats: protocol.Stats{Return: math.NaN()}}
-	if _, err := form.EncodeUpdate(u); err == nil || strings.Contains(err.Error(), "\n") {
+	if _, err := format.EncodeUpdate(u); err == nil || strings.Contains(err.Error(), "\n") {
 		t.Errorf("a return of NaN: error %v", err)
 	}
 }
 
 // TestEveryBit: no message with one flipped bit, and none that is cut short or longer, is read.
 func TestEveryBit(t *testing.T) {
-	b := must[[]byte](t)(form.EncodeUpdate(exampleUpdate()))
+	b := must[[]byte](t)(format.EncodeUpdate(exampleUpdate()))
 	for i := range 8 * len(b) {
 		flipped := bytes.Clone(b)
 		flipped[i/8] ^= 1 << (i % 8)
-		if _, err := form.DecodeUpdate(flipped); !errors.Is(err, ErrDamaged) {
+		if _, err := format.DecodeUpdate(flipped); !errors.Is(err, ErrDamaged) {
 			t.Fatalf("bit %d flipped: %v", i, err)
 		}
 	}
 	for n := range b {
-		if _, err := form.DecodeUpdate(b[:n]); !errors.Is(err, ErrDamaged) {
+		if _, err := format.DecodeUpdate(b[:n]); !errors.Is(err, ErrDamaged) {
 			t.Fatalf("cut to %d bytes: %v", n, err)
 		}
 	}
-	if _, err := form.DecodeUpdate(append(b, 0)); !errors.Is(err, ErrDamaged) {
+	if _, err := format.DecodeUpdate(append(b, 0)); !errors.Is(err, ErrDamaged) {
 		t.Errorf("one byte more: %v", err)
 	}
 }
 
 // TestRefusals: every message that is whole but not one of the run is one line that names both values.
 func TestRefusals(t *testing.T) {
-	other := func(f Form, u protocol.Update) func() ([]byte, error) {
+	other := func(f Format, u protocol.Update) func() ([]byte, error) {
 		return func() ([]byte, error) { return f.EncodeUpdate(u) }
 	}
 	u := exampleUpdate()
@@ -133,26 +133,26 @@ func TestRefusals(t *testing.T) {
 		is   error
 		says string
 	}{
-		{other(Form{"r2", Float32, 3}, u), ErrForeign, `found run "r2", want "r1"`},
-		{other(Form{"r1", Float64, 3}, u), ErrLength, "3 numbers of type float64"},
-		{other(form, negative), ErrDamaged, "-1, want 0 to"},
-		{other(form, samples), ErrDamaged, "-5, want 0 to"},
-		{other(form, gain), ErrDamaged, "return of 1e+300, want at most 1e+100"},
-		{other(form, vectors), ErrLength, "0 numbers of type float32"},
-		{other(form, long), ErrLength, "4 numbers of type float32"},
-		{other(form, sums), ErrLength, "numbers of type uint64"},
-		{func() ([]byte, error) { return form.EncodeTask(protocol.Task{}) }, ErrForeign, `found "task", want "update"`},
+		{other(Format{"r2", Float32, 3}, u), ErrForeign, `found run "r2", want "r1"`},
+		{other(Format{"r1", Float64, 3}, u), ErrLength, "3 numbers of type float64"},
+		{other(format, negative), ErrDamaged, "-1, want 0 to"},
+		{other(format, samples), ErrDamaged, "-5, want 0 to"},
+		{other(format, gain), ErrDamaged, "return of 1e+300, want at most 1e+100"},
+		{other(format, vectors), ErrLength, "0 numbers of type float32"},
+		{other(format, long), ErrLength, "4 numbers of type float32"},
+		{other(format, sums), ErrLength, "numbers of type uint64"},
+		{func() ([]byte, error) { return format.EncodeTask(protocol.Task{}) }, ErrForeign, `found "task", want "update"`},
 		{func() ([]byte, error) { return seal(`{"posttrain":"update","protocol":2}`, nil), nil }, ErrForeign,
 			"found protocol version 2, want 1"},
 		{func() ([]byte, error) { return seal(`{"posttrain":[]}`, nil), nil }, ErrDamaged, "header is not JSON"},
 	} {
-		_, err := form.DecodeUpdate(must[[]byte](t)(c.make()))
+		_, err := format.DecodeUpdate(must[[]byte](t)(c.make()))
 		if !errors.Is(err, c.is) || !strings.Contains(fmt.Sprint(err), c.says) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("found %v, want %v with %q", err, c.is, c.says)
 		}
 	}
-	b := must[[]byte](t)(form.EncodeTask(protocol.Task{Params: []float64{1}}))
-	if _, err := form.DecodeTask(b); !errors.Is(err, ErrLength) {
+	b := must[[]byte](t)(format.EncodeTask(protocol.Task{Params: []float64{1}}))
+	if _, err := format.DecodeTask(b); !errors.Is(err, ErrLength) {
 		t.Errorf("a task of another length: %v", err)
 	}
 }
@@ -170,7 +170,7 @@ func TestClaims(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for i, m := range messages {
-		if _, err := form.DecodeUpdate(m); !errors.Is(err, ErrLength) && !errors.Is(err, ErrDamaged) {
+		if _, err := format.DecodeUpdate(m); !errors.Is(err, ErrLength) && !errors.Is(err, ErrDamaged) {
 			t.Errorf("message %d: %v", i, err)
 		}
 	}
@@ -189,8 +189,8 @@ func seal(header string, numbers []byte) []byte {
 // again.
 func FuzzMessages(f *testing.F) {
 	for _, make := range []func() ([]byte, error){
-		func() ([]byte, error) { return form.EncodeUpdate(exampleUpdate()) },
-		func() ([]byte, error) { return form.EncodeTask(protocol.Task{Params: []float64{1, 2, 3}}) },
+		func() ([]byte, error) { return format.EncodeUpdate(exampleUpdate()) },
+		func() ([]byte, error) { return format.EncodeTask(protocol.Task{Params: []float64{1, 2, 3}}) },
 		func() ([]byte, error) {
 			return EncodeState("r1", protocol.State{Vectors: map[string][]float64{"a": {1}}})
 		},
@@ -205,15 +205,15 @@ func FuzzMessages(f *testing.F) {
 		if sealed {
 			b = seal(header, numbers)
 		}
-		if u, err := form.DecodeUpdate(b); err == nil {
-			again := must[[]byte](t)(form.EncodeUpdate(u))
-			checkSame(t, again, must[[]byte](t)(form.EncodeUpdate(must[protocol.Update](t)(form.DecodeUpdate(again)))))
+		if u, err := format.DecodeUpdate(b); err == nil {
+			again := must[[]byte](t)(format.EncodeUpdate(u))
+			checkSame(t, again, must[[]byte](t)(format.EncodeUpdate(must[protocol.Update](t)(format.DecodeUpdate(again)))))
 		} else if strings.ContainsAny(err.Error(), "\n\r") {
 			t.Errorf("an error of several lines: %q", err)
 		}
-		if task, err := form.DecodeTask(b); err == nil {
-			again := must[[]byte](t)(form.EncodeTask(task))
-			checkSame(t, again, must[[]byte](t)(form.EncodeTask(must[protocol.Task](t)(form.DecodeTask(again)))))
+		if task, err := format.DecodeTask(b); err == nil {
+			again := must[[]byte](t)(format.EncodeTask(task))
+			checkSame(t, again, must[[]byte](t)(format.EncodeTask(must[protocol.Task](t)(format.DecodeTask(again)))))
 		}
 		if s, err := DecodeState("", b); err == nil {
 			again := must[[]byte](t)(EncodeState("", s))

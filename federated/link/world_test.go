@@ -14,16 +14,16 @@ import (
 
 // sum is the smallest asynchronous server: it adds what agents send, and each step is worth one version.
 type sum struct {
-	theta   []float64
-	version int
-	most    int
-	last    map[int]int // version of each agent's last accepted update
-	task    map[int]int // version of each agent's task
-	params  map[int][]float64
-	got     []protocol.Update // accepted, in order
+	theta    []float64
+	version  int
+	most     int
+	last     map[int]int // version of each agent's last accepted update
+	task     map[int]int // version of each agent's task
+	params   map[int][]float64
+	accepted []protocol.Update // accepted, in order
 
 	wait     int                        // agents, numbered from 0, that must be there first
-	stepped  func(version int)          // after each update; may be nil
+	onStep   func(version int)          // after each update; may be nil
 	crash    map[int]bool               // versions after which the server ends without a word
 	refuse   func(protocol.Update) bool // may be nil
 	idle     bool                       // who is refused gets no task
@@ -95,10 +95,10 @@ func (s *sum) Receive(u protocol.Update, _ []byte) (protocol.Receipt, []protocol
 		s.theta[i] += 0.1 * g
 	}
 	s.version++
-	s.got = append(s.got, u)
+	s.accepted = append(s.accepted, u)
 	s.last[u.Agent], s.task[u.Agent], s.params[u.Agent] = u.Version, s.version, slices.Clone(s.theta)
-	if s.stepped != nil {
-		s.stepped(s.version)
+	if s.onStep != nil {
+		s.onStep(s.version)
 	}
 	if s.crash[s.version] {
 		return protocol.Receipt{}, nil, errCrash
@@ -148,18 +148,18 @@ func (n numbered) Do(ctx context.Context, t protocol.Task) (protocol.Update, err
 
 // world is a broker, and a server with agents in this process.
 type world struct {
-	t      *testing.T
-	d      int
-	run    string
-	keys   *Keys
-	broker *Broker
-	keeper *sum
-	real   *Keeper // instead of keeper; nil: none
-	status *Status
-	places map[string]int
-	most   int           // agents
-	ticked func(*Status) // may be nil
-	left   []int         // agents, before the server's start
+	t       *testing.T
+	d       int
+	run     string
+	keys    *Keys
+	broker  *Broker
+	memory  *sum
+	journal *Journal // instead of memory; nil: none
+	status  *Status
+	numbers map[string]int
+	most    int           // agents
+	onTick  func(*Status) // may be nil
+	revoked []int         // agents, before the server's start
 
 	deadline time.Duration
 
@@ -173,7 +173,7 @@ func newWorld(t *testing.T, d, most int, secure bool) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, d: d, run: NewRunID(), most: 8, places: map[string]int{}, keeper: newSum(q.Start(), most)}
+	w := &world{t: t, d: d, run: NewRunID(), most: 8, numbers: map[string]int{}, memory: newSum(q.Start(), most)}
 	if secure {
 		if w.keys, err = OpenKeys(t.TempDir() + "/keys"); err != nil {
 			t.Fatal(err)
@@ -211,19 +211,19 @@ func (w *world) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var keeper durable = w.keeper
-	if w.real != nil {
-		keeper = w.real
+	var journal eventLog = w.memory
+	if w.journal != nil {
+		journal = w.journal
 	}
 	return Serve(ctx, ServerOptions{
 		Broker: w.broker,
-		Form:   Form{Run: w.run, Type: Float32, D: w.d}, Agents: w.most, Config: "a: b\n",
-		Identity: q.Workload.Identity(), Keeper: keeper, Warn: w.warn,
-		Places: w.places, Deadline: w.deadline, Left: w.left,
-		NewPlace: func(name string, number int) error { w.places[name] = number; return nil },
+		Format: Format{Run: w.run, Type: Float32, D: w.d}, Agents: w.most, Config: "a: b\n",
+		Identity: q.Workload.Identity(), Journal: journal, Warn: w.warn,
+		Numbers: w.numbers, Deadline: w.deadline, Revoked: w.revoked,
+		StoreNumber: func(name string, number int) error { w.numbers[name] = number; return nil },
 		Tick: func(s *Status) {
-			if w.status = s; w.ticked != nil {
-				w.ticked(s)
+			if w.status = s; w.onTick != nil {
+				w.onTick(s)
 			}
 		},
 	})
@@ -237,7 +237,7 @@ func (w *world) agent(name string) AgentOptions {
 			q, err := newQuad(w.d, number)
 			return numbered{q, number}, w.d, err
 		},
-		Said: func(string, ...any) {}, Warn: w.warn}
+		Say: func(string, ...any) {}, Warn: w.warn}
 	if w.keys != nil {
 		c, err := w.keys.Invite(w.run, name, o.Server)
 		if err != nil {
@@ -253,7 +253,7 @@ func (w *world) finish(agents ...AgentOptions) {
 	w.t.Helper()
 	ctx, stop := context.WithTimeout(w.t.Context(), time.Minute)
 	defer stop()
-	w.keeper.wait = len(agents)
+	w.memory.wait = len(agents)
 	ends := make(chan error, len(agents)+1)
 	for _, o := range agents {
 		go func() { ends <- RunAgent(ctx, o) }()

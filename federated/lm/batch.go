@@ -26,13 +26,13 @@ type batch struct {
 	rho     float64
 }
 
-// turn works with the policy at params.
-func (b *batch) turn(ctx context.Context, params []float64, work func(*grpo.Rollouts) error) error {
-	return b.workload.turn(ctx, params, b.version, work)
+// withParams calls do with the policy at params.
+func (b *batch) withParams(ctx context.Context, params []float64, do func(*grpo.Rollouts) error) error {
+	return b.workload.withParams(ctx, params, b.version, do)
 }
 
-// trains reports whether a completion is one to learn from.
-func trains(g grpo.Group, answer int) bool { return g.Masked == nil || !g.Masked[answer] }
+// isTrained reports whether a completion is one to learn from.
+func isTrained(g grpo.Group, answer int) bool { return g.Masked == nil || !g.Masked[answer] }
 
 // Stats have tokens of the completions as steps, completions as episodes, and their mean reward. A batch is flat where
 // no completion that trains has an advantage.
@@ -43,7 +43,7 @@ func (b *batch) Stats() protocol.Stats {
 	}
 	for _, g := range b.drawn.Groups {
 		for i, a := range g.Advantages {
-			s.Flat = s.Flat && (a == 0 || !trains(g, i))
+			s.Flat = s.Flat && (a == 0 || !isTrained(g, i))
 		}
 	}
 	return s
@@ -51,7 +51,7 @@ func (b *batch) Stats() protocol.Stats {
 
 // Gradient is less the gradient of GRPO's loss.
 func (b *batch) Gradient() (g []float64, err error) {
-	err = b.turn(context.Background(), b.theta, func(l *grpo.Rollouts) error {
+	err = b.withParams(context.Background(), b.theta, func(l *grpo.Rollouts) error {
 		loss, err := l.Gradient(b.drawn)
 		g = federated.Scaled(-1, federated.Widen(loss))
 		return err
@@ -61,30 +61,30 @@ func (b *batch) Gradient() (g []float64, err error) {
 
 // measure returns the log-probs of the completions under some parameters.
 func (b *batch) measure(params []float64) (logps [][][]float32, err error) {
-	err = b.turn(context.Background(), params, func(l *grpo.Rollouts) error {
+	err = b.withParams(context.Background(), params, func(l *grpo.Rollouts) error {
 		logps, err = l.Trainer().Measure(b.drawn.Groups, nil)
 		return err
 	})
 	return logps, err
 }
 
-// before are the log-probs under theta.
-func (b *batch) before() (_ [][][]float32, err error) {
+// oldLogProbs are the log-probs under theta.
+func (b *batch) oldLogProbs() (_ [][][]float32, err error) {
 	if b.old == nil {
 		b.old, err = b.measure(b.theta)
 	}
 	return b.old, err
 }
 
-// scoresOf are the scores s_i = ∇Σ_t ℓ of the batch's completions, ℓ a token's log-prob, each times sqrt(n/T) for n
-// completions of T tokens: with them H = Σs_is_iᵀ/T, which has the expectation of the mean over tokens, as tokens' scores
-// are uncorrelated. The first call makes a backward pass for each completion.
-func (b *batch) scoresOf() (federated.Scores[float32], error) {
+// computeScores are the scores s_i = ∇Σ_t ℓ of the batch's completions, ℓ a token's log-prob, each times sqrt(n/T) for
+// n completions of T tokens: with them H = Σs_is_iᵀ/T, which has the expectation of the mean over tokens, as tokens'
+// scores are uncorrelated. The first call makes a backward pass for each completion.
+func (b *batch) computeScores() (federated.Scores[float32], error) {
 	var each []grpo.Group // of one completion
 	tokens := 0
 	for _, g := range b.drawn.Groups {
 		for a, answer := range g.Answers {
-			if trains(g, a) && len(answer) > 0 {
+			if isTrained(g, a) && len(answer) > 0 {
 				var one grpo.Group
 				one.Prompt, one.Answers = g.Prompt, [][]int32{answer}
 				each, tokens = append(each, one), tokens+len(answer)
@@ -102,7 +102,7 @@ func (b *batch) scoresOf() (federated.Scores[float32], error) {
 	}
 	var all federated.Scores[float32]
 	scale := float32(math.Sqrt(float64(len(each)) / float64(tokens)))
-	err := b.turn(context.Background(), b.theta, func(l *grpo.Rollouts) error {
+	err := b.withParams(context.Background(), b.theta, func(l *grpo.Rollouts) error {
 		for _, one := range each {
 			weights := slices.Repeat([]float32{scale}, len(one.Answers[0]))
 			row, err := l.Trainer().Scores([]grpo.Group{one}, [][][]float32{{weights}})
@@ -122,7 +122,7 @@ func (b *batch) Product(v []float64) ([]float64, error) {
 	if err := protocol.CheckLength(v, len(b.theta)); err != nil {
 		return nil, err
 	}
-	s, err := b.scoresOf()
+	s, err := b.computeScores()
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (b *batch) Solve(right []float64, rho float64) ([]float64, error) {
 		return nil, err
 	}
 	if b.inverse == nil || b.rho != rho {
-		s, err := b.scoresOf()
+		s, err := b.computeScores()
 		if err != nil {
 			return nil, err
 		}
@@ -153,7 +153,7 @@ func (b *batch) Search(direction []float64, scales []float64) (kl, gain []float6
 	if err := protocol.CheckLength(direction, len(b.theta)); err != nil {
 		return nil, nil, err
 	}
-	old, err := b.before()
+	old, err := b.oldLogProbs()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -176,7 +176,7 @@ func (b *batch) divergence(logps, old [][][]float32) (kl float64) {
 	var differences []float64
 	for i, g := range b.drawn.Groups {
 		for a, row := range logps[i] {
-			if trains(g, a) {
+			if isTrained(g, a) {
 				change := federated.Difference(federated.Widen(row), federated.Widen(old[i][a]))
 				differences = append(differences, change...)
 			}
@@ -191,7 +191,7 @@ func (b *batch) divergence(logps, old [][][]float32) (kl float64) {
 // Train makes epochs of updates on the batch by GRPO's clipped objective and a fresh AdamW. A minibatch has as many
 // groups as its completions fill, at least one.
 func (b *batch) Train(ctx context.Context, how protocol.Local) ([]float64, error) {
-	old, err := b.before()
+	old, err := b.oldLogProbs()
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (b *batch) Train(ctx context.Context, how protocol.Local) ([]float64, error
 	}
 	size := max(1, how.Minibatch/b.workload.source.Options.GroupSize)
 	gradient := func(part []int, weights []float64) (g []float32, err error) {
-		return g, b.turn(ctx, weights, func(l *grpo.Rollouts) error {
+		return g, b.withParams(ctx, weights, func(l *grpo.Rollouts) error {
 			trainer := l.Trainer()
 			trainer.Options.ClipLow, trainer.Options.ClipHigh = min(how.Clip, 0.99), how.Clip
 			g, err = trainer.Gradient(data.Pick(groups, part), train.NewMetrics())

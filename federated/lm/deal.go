@@ -39,12 +39,12 @@ func (s Split) Deal(classes []string, agents int) ([][]int, error) {
 		}
 		return owned, nil
 	case Column:
-		return owned, s.whole(classes, owned)
+		return owned, s.dealWhole(classes, owned)
 	}
 	r := rand.New(rand.NewPCG(s.Seed, 0x6465616c))
 	members := membersOf(classes)
 	for _, class := range slices.Sorted(maps.Keys(members)) {
-		s.share(r, members[class], owned)
+		s.dealShares(r, members[class], owned)
 	}
 	for a := range owned { // items move from the agent with the most to one that has too few
 		for len(owned[a]) < s.Least {
@@ -78,8 +78,8 @@ func extreme(owned [][]int, beats func(n, of int) bool) (best int) {
 	return best
 }
 
-// whole deals classes, the largest first, each to the agent with the fewest items.
-func (s Split) whole(classes []string, owned [][]int) error {
+// dealWhole deals classes, the largest first, each to the agent with the fewest items.
+func (s Split) dealWhole(classes []string, owned [][]int) error {
 	members := membersOf(classes)
 	order := slices.SortedFunc(maps.Keys(members), func(a, b string) int {
 		return cmp.Or(len(members[b])-len(members[a]), cmp.Compare(a, b))
@@ -99,9 +99,9 @@ func (s Split) whole(classes []string, owned [][]int) error {
 	return nil
 }
 
-// Along deals other items like those that are dealt: in turn, or of each class to its owners, to each as its share of
-// the class (systematic sampling). A class that nobody has goes in turn. An agent may get none.
-func (s Split) Along(owned [][]int, classes, others []string) [][]int {
+// DealAlike deals other items like those that are dealt: in turn, or of each class to its owners, to each as its share
+// of the class (systematic sampling). A class that nobody has goes in turn. An agent may get none.
+func (s Split) DealAlike(owned [][]int, classes, others []string) [][]int {
 	r, given := rand.New(rand.NewPCG(s.Seed, 0x616c6f6e67)), make([][]int, len(owned))
 	owners, members := map[string][]int{}, map[string]int{}
 	for agent, items := range owned {
@@ -127,8 +127,8 @@ func (s Split) Along(owned [][]int, classes, others []string) [][]int {
 	return given
 }
 
-// share deals the items of a class (arXiv 1909.06335): the agents' shares are a draw of Dirichlet(α).
-func (s Split) share(r *rand.Rand, items []int, owned [][]int) {
+// dealShares deals the items of a class (arXiv 1909.06335): the agents' shares are a draw of Dirichlet(α).
+func (s Split) dealShares(r *rand.Rand, items []int, owned [][]int) {
 	draws, all := make([]float64, len(owned)), 0.0
 	for gamma := (distuv.Gamma{Alpha: s.Alpha, Beta: 1, Src: r}); all == 0; { // a small α gives zeros
 		for a := range draws {

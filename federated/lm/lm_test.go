@@ -307,7 +307,7 @@ func (b *batch) sumOfTokens() (sum []float64, err error) {
 		}
 		ones = append(ones, rows)
 	}
-	return sum, b.turn(context.Background(), b.theta, func(l *grpo.Rollouts) error {
+	return sum, b.withParams(context.Background(), b.theta, func(l *grpo.Rollouts) error {
 		g, err := l.Trainer().Scores(b.drawn.Groups, ones)
 		sum = federated.Widen(g)
 		return err
@@ -374,7 +374,7 @@ func TestDeal(t *testing.T) {
 		t.Errorf("owners of an item: %d to %d; %d of 8 agents have one class above all: want 1 and 4 or more",
 			slices.Min(count), slices.Max(count), skewed)
 	}
-	given := s.Along(dealt, classes, classes) // others with the same classes
+	given := s.DealAlike(dealt, classes, classes) // others with the same classes
 	for agent, items := range given {
 		for _, class := range "abcd" {
 			n := func(of []int) (n int) {
@@ -391,7 +391,7 @@ func TestDeal(t *testing.T) {
 			}
 		}
 	}
-	if got := (Split{Kind: Equal}).Along(equal, classes[:7], classes[:5]); len(got[0]) != 2 || len(got[2]) != 1 {
+	if got := (Split{Kind: Equal}).DealAlike(equal, classes[:7], classes[:5]); len(got[0]) != 2 || len(got[2]) != 1 {
 		t.Errorf("%v: want 5 other items in turn", got)
 	}
 	if again, _ := s.Deal(classes, 8); !slices.EqualFunc(again, dealt, slices.Equal[[]int]) {

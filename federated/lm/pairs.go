@@ -63,7 +63,7 @@ func (w *PairWorkload) measureReference(ctx context.Context, held bool) error {
 	if w.measured[held] || w.pairs.Method.(*train.Preference).Options.ReferenceFree() {
 		return nil
 	}
-	return w.turn(ctx, w.start, 0, func(*Opened) error {
+	return w.withParams(ctx, w.start, 0, func(*Opened) error {
 		sums, err := train.PairSums(w.trainer.Learner, train.Groups(pairs), w.pairs.Layout(),
 			func(int) error { return ctx.Err() })
 		if err != nil { // some are missing
@@ -92,7 +92,7 @@ func (w *PairWorkload) Validate(ctx context.Context, params []float64) (*protoco
 		return nil, err
 	}
 	v := &protocol.Validation{Count: len(w.pairs.Eval), Means: map[string]float64{}}
-	return v, w.turn(ctx, params, 0, func(*Opened) error {
+	return v, w.withParams(ctx, params, 0, func(*Opened) error {
 		values, err := w.pairs.Measure(ctx, w.pairs.Eval)
 		for name, metric := range pairMeasures {
 			v.Means[name] = values["eval_"+metric]
@@ -131,7 +131,7 @@ func (b *pairBatch) Gradient() ([]float64, error) {
 // gradient is that of the loss on some pairs.
 func (b *pairBatch) gradient(ctx context.Context, params []float64, examples []int) (g []float32, m *train.Metrics,
 	err error) {
-	err = b.workload.turn(ctx, params, 0, func(*Opened) error {
+	err = b.workload.withParams(ctx, params, 0, func(*Opened) error {
 		w := b.workload
 		w.pairs.Seek(b.version)
 		update, err := w.pairs.Minibatch(examples)

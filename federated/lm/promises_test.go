@@ -76,7 +76,7 @@ func (s suite) run(t *testing.T) {
 		s.step, s.tolerance = 1e-4, 1e-4
 	}
 	for name, test := range map[string]func(*testing.T){
-		"identity": s.identity, "draws": s.draws, "restored": s.restored, "refused states": s.refusedStates,
+		"identity": s.identity, "draws": s.draws, "restored": s.restore, "refused states": s.refusedStates,
 		"gradient": s.gradient, "product": s.product, "search": s.search, "train": s.train, "cancelled": s.cancelled,
 		"dimensions": s.dimensions,
 	} {
@@ -187,7 +187,7 @@ func (s suite) draws(t *testing.T) {
 	}
 }
 
-func (s suite) restored(t *testing.T) {
+func (s suite) restore(t *testing.T) {
 	w := s.make(t, 1, 7)
 	if _, ok := w.(protocol.Learner); !ok {
 		return // it learns nothing for itself

@@ -35,10 +35,10 @@ type Policy struct {
 	start    []float64               // [d]
 	open     func() (*Opened, error) // not called again after an error
 
-	mu     sync.Mutex
-	opened *Opened
-	failed error
-	at     []float64 // the weights that the learner has, nil: others
+	mu      sync.Mutex
+	opened  *Opened
+	openErr error
+	loaded  []float64 // the weights that the learner has, nil: others
 }
 
 // Opened is a policy in an engine.
@@ -79,27 +79,27 @@ func (p *Policy) Close() {
 	if p.opened != nil {
 		p.opened.Release()
 	}
-	p.opened, p.at, p.failed = nil, nil, nil
+	p.opened, p.loaded, p.openErr = nil, nil, nil
 }
 
-// turn lets an agent work with the policy at some parameters, in float32.
-func (p *Policy) turn(params []float64, work func(*Opened) error) error {
+// withParams calls do with the policy at some parameters, in float32, for one agent at a time.
+func (p *Policy) withParams(params []float64, do func(*Opened) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.opened == nil && p.failed == nil {
-		p.opened, p.failed = p.open()
+	if p.opened == nil && p.openErr == nil {
+		p.opened, p.openErr = p.open()
 	}
-	if p.failed != nil {
-		return p.failed
+	if p.openErr != nil {
+		return p.openErr
 	}
-	if !slices.Equal(p.at, params) {
-		p.at = nil
+	if !slices.Equal(p.loaded, params) {
+		p.loaded = nil
 		if err := p.opened.Learner.WriteFlat(federated.Narrow(params)); err != nil {
 			return err
 		}
-		p.at = slices.Clone(params)
+		p.loaded = slices.Clone(params)
 	}
-	return work(p.opened)
+	return do(p.opened)
 }
 
 func (p *Policy) check(params []float64) error {
@@ -124,9 +124,9 @@ func newAgent(p *Policy, o train.Options, optimizer adamw.Options, number int, s
 	return agent{p, train.Trainer{Options: o, Seed: seed}, optimizer}
 }
 
-// turn works with the policy at params, at a step of the trainer.
-func (a *agent) turn(ctx context.Context, params []float64, step int, work func(*Opened) error) error {
-	return a.Policy.turn(params, func(o *Opened) error {
+// withParams calls do with the policy at params, at a step of the trainer.
+func (a *agent) withParams(ctx context.Context, params []float64, step int, do func(*Opened) error) error {
+	return a.Policy.withParams(params, func(o *Opened) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -135,7 +135,7 @@ func (a *agent) turn(ctx context.Context, params []float64, step int, work func(
 			return err
 		}
 		a.trainer.State.Step = step
-		err := work(o)
+		err := do(o)
 		if cancelled := ctx.Err(); err != nil && cancelled != nil {
 			return cancelled
 		}
@@ -192,11 +192,12 @@ func New(p *Policy, a Agent, number int, seed uint64) *Workload {
 	return w
 }
 
-// turn works with the policy at params, at a version.
-func (w *Workload) turn(ctx context.Context, params []float64, version int, work func(*grpo.Rollouts) error) error {
-	return w.agent.turn(ctx, params, version, func(o *Opened) error {
+// withParams calls do with the policy at params, at a version.
+func (w *Workload) withParams(ctx context.Context, params []float64, version int,
+	do func(*grpo.Rollouts) error) error {
+	return w.agent.withParams(ctx, params, version, func(o *Opened) error {
 		w.source.Sampler, w.source.Reference = o.Sampler, o.Reference
-		return work(&w.source)
+		return do(&w.source)
 	})
 }
 
@@ -206,7 +207,7 @@ func (w *Workload) Collect(ctx context.Context, params []float64, version int) (
 		return nil, err
 	}
 	b := &batch{workload: w, version: version, theta: federated.Widen(federated.Narrow(params))}
-	return b, b.turn(ctx, b.theta, func(l *grpo.Rollouts) (err error) {
+	return b, b.withParams(ctx, b.theta, func(l *grpo.Rollouts) (err error) {
 		b.drawn, err = l.Draw(ctx, version)
 		return err
 	})
@@ -221,7 +222,7 @@ func (w *Workload) Validate(ctx context.Context, params []float64) (*protocol.Va
 		return nil, nil
 	}
 	v := &protocol.Validation{Count: len(w.source.Held), Means: map[string]float64{}}
-	return v, w.turn(ctx, params, 0, func(l *grpo.Rollouts) error {
+	return v, w.withParams(ctx, params, 0, func(l *grpo.Rollouts) error {
 		values, _, err := l.Validate(ctx)
 		for _, name := range measures {
 			if x, ok := values["eval_"+name]; ok {

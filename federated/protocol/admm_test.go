@@ -502,11 +502,11 @@ func TestDirectionAfterRestart(t *testing.T) {
 	s.Now, s.Members[2].Restart = 5, true
 	y := make([]float64, len(p.G[0]))
 	s.Turn.Task = Task{Kind: Solve, Version: 5, Direction: y}
-	if s.own(2).Direction != nil {
+	if s.taskFor(2).Direction != nil {
 		t.Error("0 is sent to an agent that knows it")
 	}
 	y[0] = 1
-	if s.own(2).Direction == nil {
+	if s.taskFor(2).Direction == nil {
 		t.Error("y is not sent to an agent that takes it to be 0")
 	}
 }

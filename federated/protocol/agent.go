@@ -19,23 +19,23 @@ type Agent struct {
 	workload Workload
 	o        Options
 
-	first State // state of the workload, before any round
-	batch Batch // of round at; nil: none
-	at    int
-	g     []float64 // of the batch, in Solve
+	initial      State // state of the workload, before any round
+	batch        Batch // of round batchVersion; nil: none
+	batchVersion int
+	gradient     []float64 // of the batch, in Solve
 
 	secret []byte // of secure sums
 	run    string
 
-	memory
+	agentState
 }
 
-// memory is what an agent keeps over a kill. It has no secret.
-type memory struct {
-	Records []record // newest last, at most two
-	Held    *held    // what the last Search sent
-	Made    *Update  // the last update, with its vectors, which wait for a secure sum
-	Summed  []summed `json:",omitempty"`
+// agentState is what an agent keeps over a kill. It has no secret.
+type agentState struct {
+	Records []record    // newest last, at most two
+	Held    *lastSearch // what the last Search sent
+	Made    *Update     // the last update, with its vectors, which wait for a secure sum
+	Summed  []maskedSum `json:",omitempty"`
 }
 
 // record is what an agent has after a round.
@@ -45,8 +45,8 @@ type record struct {
 	Workload      State          // its state
 }
 
-// held is the direction of a line search, which the next Solve does not send again.
-type held struct {
+// lastSearch is the direction of a line search, which the next Solve does not send again.
+type lastSearch struct {
 	Version   int
 	Direction []float64 `json:"-"`
 }
@@ -57,12 +57,12 @@ const start = -1 // no round yet
 func NewAgent(number int, w Workload, o Options) (*Agent, error) {
 	a := &Agent{number: number, workload: w, o: o}
 	var err error
-	a.first, err = a.learned()
+	a.initial, err = a.workloadState()
 	return a, err
 }
 
-// learned is the state of the workload, if it has one.
-func (a *Agent) learned() (State, error) {
+// workloadState is the state of the workload, if it has one.
+func (a *Agent) workloadState() (State, error) {
 	if l, ok := a.workload.(Learner); ok {
 		return l.State()
 	}
@@ -76,7 +76,7 @@ func (a *Agent) Identity() Identity { return a.workload.Identity() }
 func (a *Agent) Do(ctx context.Context, t Task) (Update, error) {
 	u := Update{Agent: a.number, Kind: t.Kind, Version: t.Version, Step: t.Step, Attempt: t.Attempt}
 	if t.Present != nil {
-		return a.masked(t)
+		return a.maskVectors(t)
 	}
 	do := map[Kind]func(context.Context, Task, *Update) error{
 		Gradient: a.learn, Train: a.learn, Solve: a.solve, Product: a.product, Search: a.search,
@@ -88,17 +88,17 @@ func (a *Agent) Do(ctx context.Context, t Task) (Update, error) {
 		return u, fmt.Errorf("%s at version %d: %w", t.Kind, t.Version, err)
 	}
 	for i, v := range u.Vectors {
-		u.Vectors[i] = a.o.round(v)
+		u.Vectors[i] = a.o.roundToWire(v)
 	}
 	for i, x := range u.Numbers { // what overflows on the wire is far outside the trust region all the same
 		u.Numbers[i] = max(-math.MaxFloat32, min(x, math.MaxFloat32))
 	}
-	u.Numbers, u.Stats = a.o.round(u.Numbers), a.batch.Stats()
+	u.Numbers, u.Stats = a.o.roundToWire(u.Numbers), a.batch.Stats()
 	if err := a.validate(ctx, t, &u); err != nil {
 		return u, err
 	}
 	if a.o.Secure && len(u.Vectors) > 0 {
-		return a.keep(u)
+		return a.holdBack(u)
 	}
 	return u, nil
 }
@@ -125,7 +125,7 @@ func (a *Agent) learn(ctx context.Context, t Task, u *Update) error {
 	}
 	u.Vectors = make([][]float64, 1)
 	if t.Kind == Train {
-		u.Vectors[0], err = a.batch.Train(ctx, a.o.how())
+		u.Vectors[0], err = a.batch.Train(ctx, a.o.localTraining())
 	} else {
 		u.Vectors[0], err = a.batch.Gradient()
 	}
@@ -134,31 +134,31 @@ func (a *Agent) learn(ctx context.Context, t Task, u *Update) error {
 
 // solve is an inner step of FedNPG-ADMM. It gives u, and in the first step of a round, which samples, g too.
 func (a *Agent) solve(ctx context.Context, t Task, u *Update) error {
-	before, y, err := a.before(ctx, t)
+	before, y, err := a.dualBefore(ctx, t)
 	if err != nil {
 		return err
 	}
 	rho := *a.o.Rho
-	dual, err := a.advance(before, y, rho, *a.o.Damping)
+	dual, err := a.advanceDual(before, y, rho, *a.o.Damping)
 	if err != nil {
 		return err
 	}
 	u.Vectors = [][]float64{dual.Message(rho, federated.Absent(*a.o.Absent))}
 	if t.Step == 0 {
-		u.Vectors = append(u.Vectors, a.g)
+		u.Vectors = append(u.Vectors, a.gradient)
 	}
 	return a.remember(t, dual, nil)
 }
 
-// advance is an inner step's dual for H_i + damping·I: solved by the batch at once where it can, else by conjugate
+// advanceDual is an inner step's dual for H_i + damping·I: solved by the batch at once where it can, else by conjugate
 // gradient.
-func (a *Agent) advance(before federated.Dual, y []float64, rho, damping float64) (federated.Dual, error) {
+func (a *Agent) advanceDual(before federated.Dual, y []float64, rho, damping float64) (federated.Dual, error) {
 	dual, from := before.Advance(y, rho), before.Y
 	if s, ok := a.batch.(Solver); ok {
-		solved, err := s.Solve(dual.Right(a.g, y, rho), rho+damping)
+		solved, err := s.Solve(dual.Right(a.gradient, y, rho), rho+damping)
 		return federated.Dual{Lambda: dual.Lambda, Y: solved}, err
 	}
-	n, err := a.natural()
+	n, err := a.naturalBatch()
 	if err != nil {
 		return dual, err
 	}
@@ -166,12 +166,12 @@ func (a *Agent) advance(before federated.Dual, y []float64, rho, damping float64
 		from = make([]float64, len(y))
 	}
 	cg := federated.CG{Iterations: *a.o.CG.Iters, Tolerance: *a.o.CG.Tol}
-	dual, _, err = dual.Solve(cg, federated.Damped(n.Product, damping), a.g, y, rho, from)
+	dual, _, err = dual.Solve(cg, federated.Damped(n.Product, damping), a.gradient, y, rho, from)
 	return dual, err
 }
 
-// before gives the dual before an inner step, and the server's y.
-func (a *Agent) before(ctx context.Context, t Task) (dual federated.Dual, y []float64, err error) {
+// dualBefore gives the dual before an inner step, and the server's y.
+func (a *Agent) dualBefore(ctx context.Context, t Task) (dual federated.Dual, y []float64, err error) {
 	if t.Step > 0 {
 		last := a.last()
 		if a.batch == nil || last == nil || last.Version != t.Version || last.Step != t.Step-1 {
@@ -185,7 +185,7 @@ func (a *Agent) before(ctx context.Context, t Task) (dual federated.Dual, y []fl
 	if err = a.collect(ctx, t); err != nil {
 		return dual, nil, err
 	}
-	a.g, err = a.batch.Gradient()
+	a.gradient, err = a.batch.Gradient()
 	last := a.last()
 	switch {
 	case t.Accepted == start || t.Restart: // the server holds u_i = 0 of this agent
@@ -211,8 +211,8 @@ func (a *Agent) direction(t Task) ([]float64, error) {
 		t.Version-1)
 }
 
-// natural is the batch, for what needs samples of the policy.
-func (a *Agent) natural() (Natural, error) {
+// naturalBatch is the batch, for what needs samples of the policy.
+func (a *Agent) naturalBatch() (Natural, error) {
 	n, ok := a.batch.(Natural)
 	if !ok {
 		return nil, fmt.Errorf("%s has no samples of the policy: want a method without natural gradients",
@@ -238,7 +238,7 @@ func (a *Agent) search(ctx context.Context, t Task, u *Update) error {
 	if err != nil {
 		return err
 	}
-	a.Held = &held{t.Version, t.Direction}
+	a.Held = &lastSearch{t.Version, t.Direction}
 	kl, gain, err := n.Search(t.Direction, federated.SearchScales(t.Scale))
 	u.Numbers = slices.Concat(kl, gain)
 	return err
@@ -251,7 +251,7 @@ func (a *Agent) collect(ctx context.Context, t Task) error {
 	var learned *State // nil: its state is lost
 	switch {
 	case t.Accepted == start:
-		learned = &a.first
+		learned = &a.initial
 	case last != nil && last.Version == t.Accepted:
 		learned = &last.Workload
 	}
@@ -268,7 +268,7 @@ func (a *Agent) sample(ctx context.Context, t Task, learned *State) error {
 	}
 	batch, err := a.workload.Collect(ctx, t.Params, t.Version)
 	if err == nil {
-		a.batch, a.at = batch, t.Version
+		a.batch, a.batchVersion = batch, t.Version
 	}
 	return err
 }
@@ -277,12 +277,12 @@ func (a *Agent) sample(ctx context.Context, t Task, learned *State) error {
 // samples the same again, from what it had learned before the round.
 func (a *Agent) resume(ctx context.Context, t Task) (Natural, error) {
 	switch {
-	case a.batch != nil && a.at == t.Version:
-		return a.natural()
+	case a.batch != nil && a.batchVersion == t.Version:
+		return a.naturalBatch()
 	case t.Params == nil:
 		return nil, fmt.Errorf("this agent has not sampled in the round: join again")
 	}
-	from := a.first
+	from := a.initial
 	for _, r := range a.Records {
 		if r.Version < t.Version {
 			from = r.Workload
@@ -291,7 +291,7 @@ func (a *Agent) resume(ctx context.Context, t Task) (Natural, error) {
 	if err := a.sample(ctx, t, &from); err != nil {
 		return nil, err
 	}
-	return a.natural()
+	return a.naturalBatch()
 }
 
 // last is the newest record, nil without one.
@@ -307,7 +307,7 @@ func (a *Agent) remember(t Task, dual federated.Dual, err error) error {
 	if err != nil {
 		return err
 	}
-	learned, err := a.learned()
+	learned, err := a.workloadState()
 	if err != nil {
 		return err
 	}
@@ -318,14 +318,14 @@ func (a *Agent) remember(t Task, dual federated.Dual, err error) error {
 }
 
 // State is what the agent needs to continue after a kill. A round that was under way is done again. It has no secret.
-func (a *Agent) State() (State, error) { return Pack(&a.memory) }
+func (a *Agent) State() (State, error) { return Pack(&a.agentState) }
 
 // Restore takes a snapshot back.
 func (a *Agent) Restore(s State) error {
-	var m memory
+	var m agentState
 	if err := Unpack(s, &m); err != nil {
 		return fmt.Errorf("state of agent %d: %w", a.number, err)
 	}
-	a.memory, a.batch = m, nil
+	a.agentState, a.batch = m, nil
 	return nil
 }

@@ -11,7 +11,7 @@ type asynchronous struct {
 }
 
 func newAsynchronous(c core, start []float64) *asynchronous {
-	guard := &federated.Guard{Length: c.d, Clip: c.o.Clip, MaxDelay: c.o.Oldest()}
+	guard := &federated.Guard{Length: c.d, Clip: c.o.Clip, MaxDelay: c.o.DelayLimit()}
 	return &asynchronous{c, guard, newRule(c.o, start)}
 }
 
@@ -19,27 +19,27 @@ func (s *asynchronous) Params() []float64 { return s.Rule.theta() }
 
 // Join greets an agent. One that comes back without an update between gets the newest parameters.
 func (s *asynchronous) Join(agent int) (_ Receipt, sends []Send) {
-	if !s.known(agent) {
+	if !s.isMember(agent) {
 		return Receipt{}, nil
 	}
 	s.Members[agent].Joined = true
 	if s.Done() {
 		return Receipt{}, []Send{s.send(agent, Task{Kind: Stop})}
 	}
-	return Receipt{}, []Send{s.work(agent)}
+	return Receipt{}, []Send{s.taskFor(agent)}
 }
 
-func (s *asynchronous) work(agent int) Send {
-	return s.send(agent, Task{Kind: Gradient, Params: s.o.round(s.Rule.sent())})
+func (s *asynchronous) taskFor(agent int) Send {
+	return s.send(agent, Task{Kind: Gradient, Params: s.o.roundToWire(s.Rule.agentParams())})
 }
 
 func (s *asynchronous) Receive(u Update) (Receipt, []Send) {
-	if refusal, ok := s.arrive(&u, Gradient, 1, 0); !ok {
-		return refusal, s.again(u.Agent, refusal.Reason, u.Version)
+	if refusal, ok := s.checkArrival(&u, Gradient, 1, 0); !ok {
+		return refusal, s.retry(u.Agent, refusal.Reason, u.Version)
 	}
 	verdict := s.Guard.Check(u.Agent, u.Version, s.Now, u.Vectors[0], u.Stats.Flat)
 	if verdict.Reason != "" {
-		return s.refuse(verdict.Reason, verdict.Detail), s.again(u.Agent, verdict.Reason, u.Version)
+		return s.refuse(verdict.Reason, verdict.Detail), s.retry(u.Agent, verdict.Reason, u.Version)
 	}
 	s.Guard.Record(u.Agent, u.Version, s.Now, verdict.Norm)
 	s.accept(&u)
@@ -49,40 +49,41 @@ func (s *asynchronous) Receive(u Update) (Receipt, []Send) {
 	if verdict.Bound > 0 {
 		values["bound"] = verdict.Bound
 	}
-	return Receipt{Accepted: true, Bound: verdict.Shortened(), Stepped: true, Metrics: s.measure(values)}, s.next(u.Agent)
+	r := Receipt{Accepted: true, Bound: verdict.Shortened(), Stepped: true, Metrics: s.stepMetrics(values)}
+	return r, s.nextTasks(u.Agent)
 }
 
-// next are the tasks after an update that counts: for its agent, and for those that wait for new parameters.
-func (s *asynchronous) next(agent int) (sends []Send) {
+// nextTasks are the tasks after an update that counts: for its agent, and for those that wait for new parameters.
+func (s *asynchronous) nextTasks(agent int) (sends []Send) {
 	if s.Done() {
 		return s.stop()
 	}
 	for i, m := range s.Members {
 		if i == agent || m.Idle && !m.Left {
-			sends = append(sends, s.work(i))
+			sends = append(sends, s.taskFor(i))
 		}
 	}
 	return sends
 }
 
-// again are the tasks after a refused update. An agent whose work at the newest parameters was refused would send the
+// retry are the tasks after a refused update. An agent whose work at the newest parameters was refused would send the
 // same once more: it waits for the next version.
-func (s *asynchronous) again(agent int, reason string, version int) []Send {
+func (s *asynchronous) retry(agent int, reason string, version int) []Send {
 	switch {
-	case !s.known(agent) || reason == federated.ReasonDuplicate || reason == ReasonEnded:
+	case !s.isMember(agent) || reason == federated.ReasonDuplicate || reason == ReasonEnded:
 		return nil
 	case version == s.Now:
 		s.Members[agent].Idle = true
 		return nil
 	}
-	return []Send{s.work(agent)}
+	return []Send{s.taskFor(agent)}
 }
 
 // Deadline does nothing: no update waits for another agent.
 func (s *asynchronous) Deadline() (Receipt, []Send) { return Receipt{}, nil }
 
 func (s *asynchronous) Leave(agent int) (Receipt, []Send) {
-	if s.known(agent) {
+	if s.isMember(agent) {
 		s.Members[agent].Left = true
 	}
 	return Receipt{}, nil

@@ -116,8 +116,8 @@ func (a Adaptive) rule() adamw.Options {
 		MaxNorm: *a.MaxNorm}
 }
 
-// ruledOut reports whether the rule does not use an option that the method has.
-func (o Options) ruledOut(key string) bool {
+// unusedByRule reports whether the rule does not use an option that the method has.
+func (o Options) unusedByRule(key string) bool {
 	if o.Rule != nil && *o.Rule == AdamW {
 		return key == "rate" || key == "schedule" || key == "alpha"
 	}
@@ -140,8 +140,8 @@ type Training struct {
 	Entropy   *float64 `yaml:"entropy,omitempty" want:">=0" of:"local" default:"0" help:"weight of the policy's entropy"`
 }
 
-// own are the defaults in which a method differs from the tags.
-var own = map[string][]string{
+// methodDefaults are the defaults in which a method differs from the tags.
+var methodDefaults = map[string][]string{
 	// Algorithm 1 to the letter, where nobody is absent: docs/federated.md has what options bring
 	FedNPGADMM: {"damping=0", "line_search=off", "clip=0"},
 	FedPG:      {"lr=2e-3"}, // a step has the gradients of all agents, and there are fewer steps
@@ -152,10 +152,10 @@ var own = map[string][]string{
 // lists these). changes are other defaults, such as "rule=adamw". An unknown method gets only what all methods share,
 // and Check names the fault.
 func Defaults(method string, changes ...string) Options {
-	o := config.Default[Options](slices.Concat(own[method], changes)...)
+	o := config.Default[Options](slices.Concat(methodDefaults[method], changes)...)
 	o.Method = method
 	eachOption(reflect.ValueOf(&o).Elem(), "", func(key string, users []string, p reflect.Value) {
-		if !slices.Contains(users, method) || o.ruledOut(key) {
+		if !slices.Contains(users, method) || o.unusedByRule(key) {
 			p.SetZero()
 		}
 	})
@@ -171,13 +171,13 @@ func eachOption(v reflect.Value, prefix string, do func(key string, users []stri
 		case f.Type.Kind() == reflect.Struct:
 			eachOption(v.Field(i), prefix+name+".", do)
 		case f.Tag.Get("of") != "":
-			do(prefix+name, users(f.Tag.Get("of")), v.Field(i))
+			do(prefix+name, methodsOf(f.Tag.Get("of")), v.Field(i))
 		}
 	}
 }
 
-// users are the methods of a tag, in the order of Methods.
-func users(tag string) (all []string) {
+// methodsOf are the methods of a tag, in the order of Methods.
+func methodsOf(tag string) (all []string) {
 	for _, m := range Methods() {
 		if slices.ContainsFunc(strings.Fields(tag), func(name string) bool {
 			return name == m || slices.Contains(groups[name], m)
@@ -209,7 +209,7 @@ func (o Options) Check() []fault.Fault {
 		case !used && !p.IsNil():
 			do := map[bool]string{true: "does", false: "do"}[len(users) == 1]
 			faults.Add(key, p.Interface(), "%s does not use it, only %s %s; remove it", o.Method, fault.And(users), do)
-		case used && o.ruledOut(key):
+		case used && o.unusedByRule(key):
 			if !p.IsNil() {
 				faults.Add(key, p.Interface(), "rule %s does not use it; remove it", *o.Rule)
 			}
@@ -255,7 +255,7 @@ func (o Options) checkTogether(faults *fault.Faults) {
 			"the server sees no single update with secure: want 0, and privacy.clip for the agents' own bound"},
 		{o.Secure && is(o.Absent, string(federated.Hold)), "absent", o.Absent,
 			"with secure the server has no single update to hold: want drop"},
-		{o.Secure && o.Select != nil && number(*o.Select, o.Agents) < fewest, "select", o.Select,
+		{o.Secure && o.Select != nil && shareOf(*o.Select, o.Agents) < minSumAgents, "select", o.Select,
 			fmt.Sprintf("a secure sum needs 2 agents: that share of %d is less", o.Agents)},
 		{o.Secure && p.Noise > 0 && p.Clip == 0, "privacy.clip", 0,
 			"privacy.noise is in units of it: want a number above 0"},
@@ -263,7 +263,7 @@ func (o Options) checkTogether(faults *fault.Faults) {
 			"privacy.noise covers agents of one weight: want equal"},
 		{o.Secure && p.Noise > 0 && is(o.LineSearch, "on"), "line_search", "on",
 			"the agents' answers have no noise: want off with privacy.noise"},
-		{o.Most() == 0 && o.Samples == 0, limit, 0,
+		{o.Limit() == 0 && o.Samples == 0, limit, 0,
 			fmt.Sprintf("the run would never end: want %s or samples above 0", limit)},
 	} {
 		if c.wrong {
@@ -272,16 +272,16 @@ func (o Options) checkTogether(faults *fault.Faults) {
 	}
 }
 
-// Most is the limit of rounds or updates, 0: none.
-func (o Options) Most() int {
+// Limit is the limit of rounds or updates, 0: none.
+func (o Options) Limit() int {
 	if Asynchronous(o.Method) {
 		return *o.Updates
 	}
 	return *o.Rounds
 }
 
-// Oldest is the largest delay of an update that counts.
-func (o Options) Oldest() int {
+// DelayLimit is the largest delay of an update that counts.
+func (o Options) DelayLimit() int {
 	switch {
 	case !Asynchronous(o.Method):
 		return 1
@@ -291,8 +291,8 @@ func (o Options) Oldest() int {
 	return *o.MaxDelay
 }
 
-// Length is η_0 of a server with d parameters.
-func (o Options) Length(d int) float64 {
+// StepLength is η_0 of a server with d parameters.
+func (o Options) StepLength(d int) float64 {
 	if *o.Rate == "adam" {
 		return federated.EtaOfRate(*o.LR, d)
 	}
@@ -301,24 +301,24 @@ func (o Options) Length(d int) float64 {
 
 // schedule is AFedPG's, for d parameters.
 func (o Options) schedule(d int) federated.Schedule {
-	s := federated.Schedule{Kind: federated.ScheduleKind(*o.Schedule), Eta: o.Length(d)}
+	s := federated.Schedule{Kind: federated.ScheduleKind(*o.Schedule), Eta: o.StepLength(d)}
 	if o.Alpha != nil {
 		s.Alpha = *o.Alpha
 	}
 	return s
 }
 
-// number is how many of the agents a share is, at least one.
-func number(share float64, agents int) int { return max(1, int(math.Round(share*float64(agents)))) }
+// shareOf is how many of the agents a share is, at least one.
+func shareOf(share float64, agents int) int { return max(1, int(math.Round(share*float64(agents)))) }
 
-// how is what agents are asked to train.
-func (o Options) how() Local {
+// localTraining is what agents are asked to train.
+func (o Options) localTraining() Local {
 	t := o.Local
 	return Local{Epochs: *t.Epochs, Minibatch: *t.Minibatch, LR: *t.LR, Clip: *t.Clip, Entropy: *t.Entropy}
 }
 
-// round rounds v to the type that travels. The result may share v.
-func (o Options) round(v []float64) []float64 {
+// roundToWire rounds v to the type that travels. The result may share v.
+func (o Options) roundToWire(v []float64) []float64 {
 	if o.Wire != "float32" {
 		return v
 	}
@@ -327,8 +327,8 @@ func (o Options) round(v []float64) []float64 {
 	return v
 }
 
-// carries reports whether the wire has these numbers: parameters that overflow on it would end every agent.
-func (o Options) carries(v []float64) bool { return federated.Finite(o.round(v)) }
+// fitsWire reports whether the wire has these numbers: parameters that overflow on it would end every agent.
+func (o Options) fitsWire(v []float64) bool { return federated.Finite(o.roundToWire(v)) }
 
 // Width is the bytes of a number on the wire.
 func (o Options) Width() int {

@@ -62,7 +62,7 @@ func (q *Quadratic) Collect(ctx context.Context, params []float64, version int) 
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	b := &bowl{q, slices.Clone(params), make([]float64, len(params))}
+	b := &quadraticBatch{q, slices.Clone(params), make([]float64, len(params))}
 	r := rand.New(rand.NewPCG(q.seed+uint64(q.agent)<<32, uint64(version)))
 	for i := range b.noise {
 		b.noise[i] = q.Noise * r.NormFloat64()
@@ -70,14 +70,16 @@ func (q *Quadratic) Collect(ctx context.Context, params []float64, version int) 
 	return b, nil
 }
 
-// bowl is the return around theta, with a slope of noise.
-type bowl struct {
+// quadraticBatch is the return around theta, with a slope of noise.
+type quadraticBatch struct {
 	*Quadratic
 	theta []float64
 	noise []float64
 }
 
-func (b *bowl) Stats() Stats { return Stats{Steps: 1, Episodes: 1, Return: b.Return(b.theta)} }
+func (b *quadraticBatch) Stats() Stats {
+	return Stats{Steps: 1, Episodes: 1, Return: b.Return(b.theta)}
+}
 
 // Return is −½(θ−best)ᵀQ(θ−best).
 func (q *Quadratic) Return(theta []float64) float64 {
@@ -98,7 +100,7 @@ func (q *Quadratic) times(v []float64) []float64 {
 	return out
 }
 
-func (b *bowl) slope(theta []float64) []float64 {
+func (b *quadraticBatch) slope(theta []float64) []float64 {
 	g := b.times(federated.Difference(b.Best, theta))
 	for i, e := range b.noise {
 		g[i] += e
@@ -106,10 +108,10 @@ func (b *bowl) slope(theta []float64) []float64 {
 	return g
 }
 
-func (b *bowl) Gradient() ([]float64, error) { return b.slope(b.theta), nil }
+func (b *quadraticBatch) Gradient() ([]float64, error) { return b.slope(b.theta), nil }
 
 // Product takes Q for the Fisher matrix, as if KL were ½(θ'−θ)ᵀQ(θ'−θ).
-func (b *bowl) Product(v []float64) ([]float64, error) {
+func (b *quadraticBatch) Product(v []float64) ([]float64, error) {
 	if err := CheckLength(v, len(b.theta)); err != nil {
 		return nil, err
 	}
@@ -117,7 +119,7 @@ func (b *bowl) Product(v []float64) ([]float64, error) {
 }
 
 // Search has finite numbers only: what overflows is cut.
-func (b *bowl) Search(direction []float64, scales []float64) (kl, gain []float64, err error) {
+func (b *quadraticBatch) Search(direction []float64, scales []float64) (kl, gain []float64, err error) {
 	if err := CheckLength(direction, len(b.theta)); err != nil {
 		return nil, nil, err
 	}
@@ -131,7 +133,7 @@ func (b *bowl) Search(direction []float64, scales []float64) (kl, gain []float64
 }
 
 // Train makes Epochs steps of rate LR along the gradient.
-func (b *bowl) Train(ctx context.Context, how Local) ([]float64, error) {
+func (b *quadraticBatch) Train(ctx context.Context, how Local) ([]float64, error) {
 	theta := slices.Clone(b.theta)
 	for range how.Epochs {
 		if err := ctx.Err(); err != nil {

@@ -16,8 +16,8 @@ func newMethod(o Options, start []float64) method {
 	return &average{o, start}
 }
 
-// parts are one vector of each answer, nil for the absent, or nil if all are absent.
-func parts(answers []*Update, j int) [][]float64 {
+// vectorOfEach is one vector of each answer, nil for the absent, or nil if all are absent.
+func vectorOfEach(answers []*Update, j int) [][]float64 {
 	vectors, some := make([][]float64, len(answers)), false
 	for i, u := range answers {
 		if u != nil {
@@ -37,11 +37,11 @@ type meanGradient struct {
 }
 
 func (m *meanGradient) theta() []float64 { return m.Rule.theta() }
-func (m *meanGradient) open() Task       { return Task{Kind: Gradient, Params: m.Rule.sent()} }
+func (m *meanGradient) firstTask() Task  { return Task{Kind: Gradient, Params: m.Rule.agentParams()} }
 func (m *meanGradient) leave(int)        {}
 
 func (m *meanGradient) next(_ Task, weights []float64, answers []*Update) outcome {
-	g := federated.Mean(weights, parts(answers, 0))
+	g := federated.Mean(weights, vectorOfEach(answers, 0))
 	if g == nil {
 		return outcome{refused: true}
 	}
@@ -59,12 +59,12 @@ type average struct {
 }
 
 func (a *average) theta() []float64 { return a.Theta }
-func (a *average) open() Task       { return Task{Kind: Train, Params: a.Theta} }
+func (a *average) firstTask() Task  { return Task{Kind: Train, Params: a.Theta} }
 func (a *average) leave(int)        {}
 
 func (a *average) next(_ Task, weights []float64, answers []*Update) outcome {
-	change := federated.Mean(weights, parts(answers, 0))
-	if change == nil || !a.o.carries(federated.FedAvg(a.Theta, change)) {
+	change := federated.Mean(weights, vectorOfEach(answers, 0))
+	if change == nil || !a.o.fitsWire(federated.FedAvg(a.Theta, change)) {
 		return outcome{refused: true}
 	}
 	a.Theta = federated.FedAvg(a.Theta, change)
@@ -81,8 +81,8 @@ type trust struct {
 
 func (t *trust) theta() []float64 { return t.Theta }
 
-// along begins the step along y: the line search, or the end of the round.
-func (t *trust) along(y []float64) outcome {
+// stepAlong begins the step along y: the line search, or the end of the round.
+func (t *trust) stepAlong(y []float64) outcome {
 	if t.G == nil {
 		return t.outcome(y, outcome{refused: true})
 	}
@@ -96,8 +96,8 @@ func (t *trust) along(y []float64) outcome {
 	return t.outcome(y, outcome{refused: !t.step(t.Scale, y)})
 }
 
-// searched ends the round with the answers of the line search.
-func (t *trust) searched(y, weights []float64, answers []*Update) outcome {
+// endSearch ends the round with the answers of the line search.
+func (t *trust) endSearch(y, weights []float64, answers []*Update) outcome {
 	var tables []federated.SearchTable
 	var shares []float64
 	for i, u := range answers {
@@ -123,7 +123,7 @@ func (t *trust) searched(y, weights []float64, answers []*Update) outcome {
 // step goes along y, unless the wire cannot carry where that leads.
 func (t *trust) step(scale float64, y []float64) bool {
 	theta := federated.Ahead(t.Theta, scale, y)
-	if !t.o.carries(theta) {
+	if !t.o.fitsWire(theta) {
 		return false
 	}
 	t.Theta = theta
@@ -150,24 +150,24 @@ type admm struct {
 	Duals *federated.ADMM
 }
 
-func (m *admm) open() Task { return Task{Kind: Solve, Params: m.Theta, Direction: m.Duals.Y} }
+func (m *admm) firstTask() Task { return Task{Kind: Solve, Params: m.Theta, Direction: m.Duals.Y} }
 
 func (m *admm) next(t Task, weights []float64, answers []*Update) outcome {
 	if t.Kind == Search {
-		return m.close(m.searched(m.Duals.Y, weights, answers))
+		return m.close(m.endSearch(m.Duals.Y, weights, answers))
 	}
-	sent := parts(answers, 0)
+	sent := vectorOfEach(answers, 0)
 	if t.Step == 0 && sent != nil {
-		m.G = federated.Mean(weights, parts(answers, 1))
+		m.G = federated.Mean(weights, vectorOfEach(answers, 1))
 	}
 	if sent == nil {
 		sent = make([][]float64, len(answers))
 	}
-	m.Duals.Y = m.o.round(m.Duals.Round(weights, sent))
+	m.Duals.Y = m.o.roundToWire(m.Duals.Round(weights, sent))
 	if t.Step+1 < *m.o.Inner && m.G != nil {
 		return outcome{task: &Task{Kind: Solve, Step: t.Step + 1, Direction: m.Duals.Y}}
 	}
-	return m.close(m.along(m.Duals.Y))
+	return m.close(m.stepAlong(m.Duals.Y))
 }
 
 // close counts refused rounds, of which three in a row restart the duals.
@@ -192,19 +192,19 @@ type natural struct {
 	Solution federated.Solution
 }
 
-func (n *natural) open() Task { return Task{Kind: Gradient, Params: n.Theta} }
-func (n *natural) leave(int)  {}
+func (n *natural) firstTask() Task { return Task{Kind: Gradient, Params: n.Theta} }
+func (n *natural) leave(int)       {}
 
 func (n *natural) next(t Task, weights []float64, answers []*Update) outcome {
 	if t.Kind == Search {
-		return n.finish(n.searched(n.Solution.X, weights, answers))
+		return n.addIterations(n.endSearch(n.Solution.X, weights, answers))
 	}
-	mean := federated.Mean(weights, parts(answers, 0))
+	mean := federated.Mean(weights, vectorOfEach(answers, 0))
 	switch {
 	case mean == nil && t.Kind == Gradient:
 		return outcome{refused: true}
 	case mean == nil: // all are late or refused: what is found so far must do
-		return n.solved()
+		return n.endSolve()
 	case t.Kind == Gradient:
 		n.G = mean
 		zero := make([]float64, len(n.G))
@@ -213,19 +213,19 @@ func (n *natural) next(t Task, weights []float64, answers []*Update) outcome {
 		n.Solution = n.cg.Step(n.Solution, federated.Ahead(mean, *n.o.Damping, n.Solution.P))
 	}
 	if n.Solution.Why != "" {
-		return n.solved()
+		return n.endSolve()
 	}
-	n.Solution.P = n.o.round(n.Solution.P)
+	n.Solution.P = n.o.roundToWire(n.Solution.P)
 	return outcome{task: &Task{Kind: Product, Step: n.Solution.Iterations, Direction: n.Solution.P}}
 }
 
-// solved steps along what conjugate gradient has found.
-func (n *natural) solved() outcome {
-	n.Solution.X = n.o.round(n.Solution.X)
-	return n.finish(n.along(n.Solution.X))
+// endSolve steps along what conjugate gradient has found.
+func (n *natural) endSolve() outcome {
+	n.Solution.X = n.o.roundToWire(n.Solution.X)
+	return n.addIterations(n.stepAlong(n.Solution.X))
 }
 
-func (n *natural) finish(out outcome) outcome {
+func (n *natural) addIterations(out outcome) outcome {
 	if out.task == nil {
 		out.values["iterations"] = float64(n.Solution.Iterations)
 	}

@@ -17,7 +17,7 @@ const (
 type rule interface {
 	theta() []float64
 	// sent is what agents work at.
-	sent() []float64
+	agentParams() []float64
 	// step applies the gradient g, made at version, and returns its metrics.
 	step(g []float64, version int) map[string]float64
 }
@@ -37,8 +37,8 @@ func newRule(o Options, start []float64) rule {
 // momentum is the step of AFedPG, vanilla and FedPG.
 type momentum struct{ *federated.AFedPG }
 
-func (m *momentum) theta() []float64 { return m.Theta }
-func (m *momentum) sent() []float64  { return m.Tilde }
+func (m *momentum) theta() []float64       { return m.Theta }
+func (m *momentum) agentParams() []float64 { return m.Tilde }
 
 func (m *momentum) step(g []float64, version int) map[string]float64 {
 	did := m.Step(g, version)
@@ -49,8 +49,8 @@ func (m *momentum) step(g []float64, version int) map[string]float64 {
 // a3c passes every gradient through RMSProp.
 type a3c struct{ *federated.A3C }
 
-func (a *a3c) theta() []float64 { return a.Theta }
-func (a *a3c) sent() []float64  { return a.Theta }
+func (a *a3c) theta() []float64       { return a.Theta }
+func (a *a3c) agentParams() []float64 { return a.Theta }
 
 func (a *a3c) step(g []float64, version int) map[string]float64 {
 	a.Step(g)
@@ -76,8 +76,8 @@ func newAdam(o Options, start []float64) *adam {
 	return &adam{o, tensors, federated.Widen(federated.Narrow(start)), make([]float64, d), make([]float64, d), 0}
 }
 
-func (a *adam) theta() []float64 { return a.Theta }
-func (a *adam) sent() []float64  { return a.Theta }
+func (a *adam) theta() []float64       { return a.Theta }
+func (a *adam) agentParams() []float64 { return a.Theta }
 
 // step makes an update with the rate of its number.
 func (a *adam) step(g []float64, version int) map[string]float64 {

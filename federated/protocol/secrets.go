@@ -13,36 +13,36 @@ import (
 	"github.com/posttrain/posttrain/federated"
 )
 
-// summed is a sum that the agent has masked vectors for. The same masks over other vectors would show the server their
-// difference.
-type summed struct {
+// maskedSum is a sum that the agent has masked vectors for. The same masks over other vectors would show the server
+// their difference.
+type maskedSum struct {
 	Attempt int    `json:"attempt"`
 	Digest  string `json:"digest"` // of the vectors
 }
 
-// mostSummed is how many sums an agent remembers. It makes none that is older.
-const mostSummed = 16
+// maxSums is how many sums an agent remembers. It makes none that is older.
+const maxSums = 16
 
-// once refuses to mask other vectors for a sum that the agent has taken part in.
-func (a *Agent) once(t Task) error {
+// checkOnce refuses to mask other vectors for a sum that the agent has taken part in.
+func (a *Agent) checkOnce(t Task) error {
 	h := sha256.New()
 	for _, v := range append([][]float64{{t.Scale}}, a.Made.Vectors...) {
 		for _, x := range v {
 			h.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(x)))
 		}
 	}
-	this := summed{t.Attempt, hex.EncodeToString(h.Sum(nil))}
-	known := slices.IndexFunc(a.Summed, func(o summed) bool { return o.Attempt == t.Attempt })
+	this := maskedSum{t.Attempt, hex.EncodeToString(h.Sum(nil))}
+	known := slices.IndexFunc(a.Summed, func(o maskedSum) bool { return o.Attempt == t.Attempt })
 	switch {
 	case known >= 0 && a.Summed[known] == this:
 		return nil
-	case known >= 0, len(a.Summed) == mostSummed && t.Attempt < a.Summed[0].Attempt:
+	case known >= 0, len(a.Summed) == maxSums && t.Attempt < a.Summed[0].Attempt:
 		return fmt.Errorf("sum %d of the run was made before, with other numbers, whose masks must not be used twice: "+
 			"want a new state folder of this agent", t.Attempt)
 	}
 	a.Summed = append(a.Summed, this)
-	slices.SortFunc(a.Summed, func(a, b summed) int { return cmp.Compare(a.Attempt, b.Attempt) })
-	a.Summed = a.Summed[max(0, len(a.Summed)-mostSummed):]
+	slices.SortFunc(a.Summed, func(a, b maskedSum) int { return cmp.Compare(a.Attempt, b.Attempt) })
+	a.Summed = a.Summed[max(0, len(a.Summed)-maxSums):]
 	return nil
 }
 
@@ -55,8 +55,8 @@ func (a *Agent) Secure(secret []byte, run string) {
 	a.secret, a.run, a.Made = secret, run, nil
 }
 
-// keep holds back an update's vectors, and gives the server the key of their sum instead.
-func (a *Agent) keep(u Update) (Update, error) {
+// holdBack holds back an update's vectors, and gives the server the key of their sum instead.
+func (a *Agent) holdBack(u Update) (Update, error) {
 	if a.secret == nil {
 		return u, fmt.Errorf("secure: agent %d has no secret", a.number)
 	}
@@ -70,13 +70,13 @@ func (a *Agent) keep(u Update) (Update, error) {
 	return u, nil
 }
 
-// masked masks the vectors that wait.
-func (a *Agent) masked(t Task) (Update, error) {
+// maskVectors masks the vectors that wait.
+func (a *Agent) maskVectors(t Task) (Update, error) {
 	if a.Made == nil || a.Made.Kind != t.Kind || a.Made.Step != t.Step {
 		return Update{}, fmt.Errorf("a sum of %s, step %d: this agent has no vectors for it: join again", t.Kind,
 			t.Step)
 	}
-	if err := a.once(t); err != nil {
+	if err := a.checkOnce(t); err != nil {
 		return Update{}, err
 	}
 	key, err := federated.SumKey(a.secret, a.run, a.Made.Version)

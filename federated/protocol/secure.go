@@ -60,23 +60,23 @@ func (f *fixedPoint) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// fewest is the smallest number of agents of a sum that hides one from the server.
-const fewest = 2
+// minSumAgents is the smallest number of agents of a sum that hides one from the server.
+const minSumAgents = 2
 
-// summing reports whether the open turn ends in a secure sum.
-func (s *synchronous) summing() bool { return s.o.Secure && s.Turn.Task.Kind != Search }
+// endsInSum reports whether the open turn ends in a secure sum.
+func (s *synchronous) endsInSum() bool { return s.o.Secure && s.Turn.Task.Kind != Search }
 
-// vectors is the number of vectors that each agent has in the sum.
-func (s *synchronous) vectors() int {
-	all, _ := contents(s.Turn.Task)
+// vectorCount is the number of vectors that each agent has in the sum.
+func (s *synchronous) vectorCount() int {
+	all, _ := answerShape(s.Turn.Task)
 	return len(all)
 }
 
 func (s *synchronous) receiveSecure(u Update) (Receipt, []Send) {
 	if u.Attempt > 0 {
-		return s.masked(u)
+		return s.addMasked(u)
 	}
-	if refusal, ok := s.late(&u); !ok {
+	if refusal, ok := s.checkOpen(&u); !ok {
 		return refusal, nil
 	}
 	fault := ""
@@ -88,14 +88,14 @@ func (s *synchronous) receiveSecure(u Update) (Receipt, []Send) {
 	case err != nil:
 		fault = fmt.Sprintf("a key of %d bytes: %s, want one of X25519", len(u.Key), err)
 	default:
-		return s.ready(u)
+		return s.markReady(u)
 	}
-	return s.without(u.Agent, s.refuse(ReasonKind, fault))
+	return s.proceedWithout(u.Agent, s.refuse(ReasonKind, fault))
 }
 
-// ready notes that an agent has its vectors. One that was killed has done its task again; what it has sent for the sum
-// under way still counts.
-func (s *synchronous) ready(u Update) (Receipt, []Send) {
+// markReady notes that an agent has its vectors. One that was killed has done its task again; what it has sent for the
+// sum under way still counts.
+func (s *synchronous) markReady(u Update) (Receipt, []Send) {
 	s.Members[u.Agent].Joined = true
 	if s.Sums.has(u.Agent) {
 		return Receipt{Accepted: true}, nil
@@ -111,18 +111,19 @@ func (s *synchronous) ready(u Update) (Receipt, []Send) {
 	return s.proceed(Receipt{Accepted: true})
 }
 
-// sum begins the sum of a turn that all have answered, unless it is under way. One agent makes no sum: it is absent.
-func (s *synchronous) sum() (_ Receipt, sends []Send) {
+// beginSum begins the sum of a turn that all have answered, unless it is under way. One agent makes no sum: it is
+// absent.
+func (s *synchronous) beginSum() (_ Receipt, sends []Send) {
 	present := s.present()
 	switch {
-	case len(present) < fewest:
+	case len(present) < minSumAgents:
 		s.drop(present)
-		return s.close()
+		return s.closeTurn()
 	case s.Sums.Present != nil:
 		return Receipt{}, nil
 	}
 	s.Sums.Attempts++
-	s.Sums.Present, s.Sums.Answered, s.Sums.Total = present, nil, make(fixedPoint, s.vectors()*s.d)
+	s.Sums.Present, s.Sums.Answered, s.Sums.Total = present, nil, make(fixedPoint, s.vectorCount()*s.d)
 	for _, i := range present {
 		sends = append(sends, s.send(i, s.summand(i)))
 	}
@@ -148,8 +149,8 @@ func (s *synchronous) weight(agent int) float64 {
 	return s.Turn.Weights[agent]
 }
 
-// masked adds an agent's masked vectors.
-func (s *synchronous) masked(u Update) (Receipt, []Send) {
+// addMasked adds an agent's masked vectors.
+func (s *synchronous) addMasked(u Update) (Receipt, []Send) {
 	s.Members[u.Agent].Up += u.Payload(s.o.Width())
 	switch {
 	case s.Sums.Present == nil || u.Attempt != s.Sums.Attempts || !slices.Contains(s.Sums.Present, u.Agent):
@@ -158,27 +159,27 @@ func (s *synchronous) masked(u Update) (Receipt, []Send) {
 	case s.Sums.has(u.Agent):
 		return s.refuse(federated.ReasonDuplicate, fmt.Sprintf("agent %d has answered this sum before", u.Agent)), nil
 	case len(u.Masked) != len(s.Sums.Total):
-		return s.without(u.Agent, s.refuse(federated.ReasonLength,
+		return s.proceedWithout(u.Agent, s.refuse(federated.ReasonLength,
 			fmt.Sprintf("%d masked numbers, want %d", len(u.Masked), len(s.Sums.Total))))
 	}
 	federated.AddFixed(s.Sums.Total, u.Masked)
 	if s.Sums.Answered = append(s.Sums.Answered, u.Agent); len(s.Sums.Answered) < len(s.Sums.Present) {
 		return Receipt{Accepted: true}, nil
 	}
-	return s.finish()
+	return s.endSum()
 }
 
-// finish closes the turn with the mean as the answer of every agent of the sum.
-func (s *synchronous) finish() (receipt Receipt, sends []Send) {
+// endSum closes the turn with the mean as the answer of every agent of the sum.
+func (s *synchronous) endSum() (receipt Receipt, sends []Send) {
 	mean, present := federated.FromFixed(s.Sums.Total), s.Sums.Present
-	s.Sums.Shown += s.vectors()
+	s.Sums.Shown += s.vectorCount()
 	s.Sums.Present, s.Sums.Total = nil, nil
 	for _, i := range present {
 		u := s.Turn.Answers[i].Update
 		u.Vectors = slices.Collect(slices.Chunk(mean, s.d))
-		receipt = s.count(u)
+		receipt = s.countAnswer(u)
 	}
-	closed, sends := s.close()
+	closed, sends := s.closeTurn()
 	receipt.Stepped, receipt.Metrics = closed.Stepped, closed.Metrics
 	return receipt, sends
 }

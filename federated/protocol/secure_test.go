@@ -470,8 +470,8 @@ func TestMasksAreUsedOnce(t *testing.T) {
 	}
 }
 
-// curious is a server that looks at all that passes.
-type curious struct {
+// observer is a server that looks at all that passes.
+type observer struct {
 	*world
 	sums map[int]*sumSeen // by attempt
 }
@@ -482,12 +482,12 @@ type sumSeen struct {
 }
 
 // do has an agent do its newest task.
-func (c *curious) do(agent int) {
+func (c *observer) do(agent int) {
 	c.t.Helper()
 	c.deliver(c.make(agent))
 }
 
-func (c *curious) make(agent int) (protocol.Task, protocol.Update) {
+func (c *observer) make(agent int) (protocol.Task, protocol.Update) {
 	c.t.Helper()
 	tasks := c.tasks[agent]
 	task := tasks[len(tasks)-1]
@@ -498,7 +498,7 @@ func (c *curious) make(agent int) (protocol.Task, protocol.Update) {
 	return task, u
 }
 
-func (c *curious) deliver(task protocol.Task, u protocol.Update) {
+func (c *observer) deliver(task protocol.Task, u protocol.Update) {
 	if u.Masked != nil {
 		if c.sums[task.Attempt] == nil {
 			c.sums[task.Attempt] = &sumSeen{task, map[int][]uint64{}}
@@ -508,18 +508,18 @@ func (c *curious) deliver(task protocol.Task, u protocol.Update) {
 	c.give(u)
 }
 
-func (c *curious) all(agents ...int) {
+func (c *observer) all(agents ...int) {
 	c.t.Helper()
 	for _, i := range agents {
 		c.do(i)
 	}
 }
 
-func (c *curious) deadline()       { c.take(second(c.server.Deadline())) }
-func (c *curious) leave(agent int) { c.take(second(c.server.Leave(agent))) }
+func (c *observer) deadline()       { c.take(second(c.server.Deadline())) }
+func (c *observer) leave(agent int) { c.take(second(c.server.Leave(agent))) }
 
 // killed has an agent come back without its state.
-func (c *curious) killed(agent int, secret byte) {
+func (c *observer) killed(agent int, secret byte) {
 	q := protocol.RandomQuadratic(5, 7)
 	q.Noise = 0.3
 	a, err := protocol.NewAgent(agent, q.Of(agent, 7), c.o)
@@ -532,7 +532,7 @@ func (c *curious) killed(agent int, secret byte) {
 }
 
 // learned are the means that the server can read: of the sums whose messages it has from all.
-func (c *curious) learned(vectors [][]float64) (means []string, read map[int][]float64) {
+func (c *observer) learned(vectors [][]float64) (means []string, read map[int][]float64) {
 	read = map[int][]float64{}
 	for attempt := 1; attempt <= len(c.sums); attempt++ {
 		s, total, plain := c.sums[attempt], make([]uint64, 5), make([]float64, 5)
@@ -560,26 +560,26 @@ func TestWhatDropoutsShow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for row, phase := range map[string]struct {
-		do    func(*curious)
+		do    func(*observer)
 		means string
 	}{
-		"before it is ready | the mean of the others |": {func(c *curious) {
+		"before it is ready | the mean of the others |": {func(c *observer) {
 			c.all(0, 1, 3)
 			c.deadline()
 			c.all(0, 1, 3)
 		}, "[0 1 3]"},
-		"when it is ready, and no sum is named | the mean of the others |": {func(c *curious) {
+		"when it is ready, and no sum is named | the mean of the others |": {func(c *observer) {
 			c.all(2, 0, 1)
 			c.leave(2)
 			c.all(3, 0, 1, 3)
 		}, "[0 1 3]"},
-		"named in a sum, before it sends | the mean of the others, who repeat the sum with new masks |": {func(c *curious) {
+		"named in a sum, before it sends | the mean of the others, who repeat the sum with new masks |": {func(c *observer) {
 			c.all(0, 1, 2, 3, 0, 1, 3)
 			c.deadline()
 			c.all(0, 1, 3)
 		}, "[0 1 3]"},
 		"the same, but its message comes later | the mean with it and that of the others, and so its vector |": {
-			func(c *curious) {
+			func(c *observer) {
 				c.all(0, 1, 2, 3, 0, 1, 3)
 				task, late := c.make(2)
 				c.deadline()
@@ -587,7 +587,7 @@ func TestWhatDropoutsShow(t *testing.T) {
 				c.deliver(task, late)
 			}, "[0 1 2 3] [0 1 3]"},
 		"the same, with another agent | the mean with both and that of the others, and so the sum of the two |": {
-			func(c *curious) {
+			func(c *observer) {
 				c.all(0, 1, 2, 3, 0, 1)
 				task, late := c.make(2)
 				other, later := c.make(3)
@@ -596,27 +596,27 @@ func TestWhatDropoutsShow(t *testing.T) {
 				c.deliver(task, late)
 				c.deliver(other, later)
 			}, "[0 1 2 3] [0 1]"},
-		"when it has sent | the mean with it |": {func(c *curious) {
+		"when it has sent | the mean with it |": {func(c *observer) {
 			c.all(0, 1, 2, 3, 0, 2)
 			c.leave(2)
 			c.all(1, 3)
 		}, "[0 1 2 3]"},
-		"named in a sum; it comes back with its secret | the mean with it |": {func(c *curious) {
+		"named in a sum; it comes back with its secret | the mean with it |": {func(c *observer) {
 			c.all(0, 1, 2, 3, 0)
 			c.killed(2, 3)
 			c.all(2, 1, 2, 3)
 		}, "[0 1 2 3]"},
-		"named in a sum; it comes back without its secret | the mean with it, by another sum |": {func(c *curious) {
+		"named in a sum; it comes back without its secret | the mean with it, by another sum |": {func(c *observer) {
 			c.all(0, 1, 2, 3, 0, 1)
 			c.killed(2, 99)
 			c.all(2, 0, 1, 2, 3)
 		}, "[0 1 2 3]"},
-		"when it has sent; it comes back without its secret | the mean with it |": {func(c *curious) {
+		"when it has sent; it comes back without its secret | the mean with it |": {func(c *observer) {
 			c.all(0, 1, 2, 3, 0, 1, 2)
 			c.killed(2, 99)
 			c.all(2, 3)
 		}, "[0 1 2 3]"},
-		"and all others but one | nothing |": {func(c *curious) {
+		"and all others but one | nothing |": {func(c *observer) {
 			c.all(0, 1, 2, 3)
 			for _, i := range []int{2, 1, 3} {
 				c.do(0)
@@ -626,7 +626,7 @@ func TestWhatDropoutsShow(t *testing.T) {
 	} {
 		o := secureOptions(protocol.FedPG)
 		o.Quorum = new(0.5)
-		c := &curious{newWorld(t, o), map[int]*sumSeen{}}
+		c := &observer{newWorld(t, o), map[int]*sumSeen{}}
 		o.Secure = false
 		var vectors [][]float64
 		for i, plain := range newWorld(t, o).agents {

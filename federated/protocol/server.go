@@ -103,11 +103,11 @@ func (c *core) Refusals() map[string]int { return c.Refused }
 
 // Done reports whether a limit of the run is reached.
 func (c *core) Done() bool {
-	return c.o.Most() > 0 && c.Now >= c.o.Most() || c.o.Samples > 0 && c.Samples >= c.o.Samples
+	return c.o.Limit() > 0 && c.Now >= c.o.Limit() || c.o.Samples > 0 && c.Samples >= c.o.Samples
 }
 
-// known reports whether a number is that of an agent that has not left.
-func (c *core) known(agent int) bool {
+// isMember reports whether a number is that of an agent that has not left.
+func (c *core) isMember(agent int) bool {
 	return agent >= 0 && agent < len(c.Members) && !c.Members[agent].Left
 }
 
@@ -131,9 +131,9 @@ func (c *core) stop() (sends []Send) {
 	return sends
 }
 
-// arrive counts an update, and refuses those whose numbers need no look.
-func (c *core) arrive(u *Update, kind Kind, vectors, numbers int) (refusal Receipt, ok bool) {
-	if !c.known(u.Agent) {
+// checkArrival counts an update, and refuses those whose numbers need no look.
+func (c *core) checkArrival(u *Update, kind Kind, vectors, numbers int) (refusal Receipt, ok bool) {
+	if !c.isMember(u.Agent) {
 		return c.refuse(ReasonAgent, fmt.Sprintf("agent %d, want 0 to %d, one that has not left", u.Agent,
 			len(c.Members)-1)), false
 	}
@@ -161,11 +161,11 @@ func (c *core) accept(u *Update) {
 	c.Members[u.Agent].Accepted = u.Version
 	c.Samples += u.Stats.Steps
 	c.Since.add(u.Stats)
-	c.note(u.Agent, u.Stats)
+	c.noteBatch(u.Agent, u.Stats)
 }
 
-// note keeps what an agent says of a batch that counts.
-func (c *core) note(agent int, s Stats) {
+// noteBatch keeps what an agent says of a batch that counts.
+func (c *core) noteBatch(agent int, s Stats) {
 	m := &c.Members[agent]
 	if m.Batches++; s.Flat {
 		c.Flat++
@@ -175,8 +175,8 @@ func (c *core) note(agent int, s Stats) {
 	}
 }
 
-// measure completes the metrics of a step.
-func (c *core) measure(values map[string]float64) map[string]float64 {
+// stepMetrics completes the metrics of a step.
+func (c *core) stepMetrics(values map[string]float64) map[string]float64 {
 	values["version"], values["samples"] = float64(c.Now), float64(c.Samples)
 	values["steps"], values["episodes"] = float64(c.Since.Steps), float64(c.Since.Episodes)
 	if c.Since.Episodes > 0 {
@@ -185,7 +185,7 @@ func (c *core) measure(values map[string]float64) map[string]float64 {
 	if c.Flat > 0 {
 		values["flat"] = float64(c.Flat)
 	}
-	c.validated(values)
+	c.addValidations(values)
 	c.Since, c.Measured = tally{}, false
 	refused := 0
 	for reason, n := range c.Refused {
@@ -200,8 +200,8 @@ func (c *core) measure(values map[string]float64) map[string]float64 {
 	return values
 }
 
-// validated adds the means of all agents' last validations, after a step before which an agent has validated.
-func (c *core) validated(values map[string]float64) {
+// addValidations adds the means of all agents' last validations, after a step before which an agent has validated.
+func (c *core) addValidations(values map[string]float64) {
 	if !c.Measured {
 		return
 	}

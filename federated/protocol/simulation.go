@@ -24,7 +24,7 @@ type Simulation struct {
 	now    float64
 	opened float64 // when the round began, or its deadline was last tried
 	jobs   []*job  // by agent, nil: it has no task
-	rooms  chan struct{}
+	slots  chan struct{}
 }
 
 // Event is what happened: an update of an agent came, or the deadline of a round.
@@ -56,7 +56,7 @@ func NewSimulation(server Server, agents []*Agent, times []float64) (*Simulation
 		}
 	}
 	s := &Simulation{Server: server, Agents: agents, Times: times, jobs: make([]*job, len(agents))}
-	s.rooms = make(chan struct{}, runtime.GOMAXPROCS(0))
+	s.slots = make(chan struct{}, runtime.GOMAXPROCS(0))
 	return s, nil
 }
 
@@ -140,8 +140,8 @@ func (s *Simulation) begin(ctx context.Context, agent int, j *job) {
 		if replaced != nil {
 			<-replaced.done
 		}
-		s.rooms <- struct{}{}
-		defer func() { <-s.rooms }()
+		s.slots <- struct{}{}
+		defer func() { <-s.slots }()
 		j.update, j.err = s.Agents[agent].Do(ctx, j.Task)
 	}()
 }
@@ -155,8 +155,8 @@ func (s *Simulation) Wait() {
 	}
 }
 
-// moment is a snapshot of a simulation.
-type moment struct {
+// simulationState is a snapshot of a simulation.
+type simulationState struct {
 	Now, Opened float64
 	Server      State
 	Agents      []State
@@ -171,7 +171,7 @@ func (s *Simulation) State() (State, error) {
 	if err != nil {
 		return server, err
 	}
-	m := moment{Now: s.now, Opened: s.opened, Server: server, Jobs: s.jobs}
+	m := simulationState{Now: s.now, Opened: s.opened, Server: server, Jobs: s.jobs}
 	for i, a := range s.Agents {
 		state, err := a.State()
 		if err != nil {
@@ -184,7 +184,7 @@ func (s *Simulation) State() (State, error) {
 
 // Restore takes a snapshot back and begins the tasks that were under way.
 func (s *Simulation) Restore(ctx context.Context, state State) error {
-	var m moment
+	var m simulationState
 	if err := Unpack(state, &m); err != nil {
 		return fmt.Errorf("a simulation: %w", err)
 	}

@@ -41,7 +41,7 @@ type answer struct {
 // method is what a synchronous method does in a round. Its exported fields are in snapshots.
 type method interface {
 	theta() []float64
-	open() Task // of a round; its vectors may have any precision
+	firstTask() Task // of a round; its vectors may have any precision
 	// next takes the answers to a task, by agent, nil: absent.
 	next(t Task, weights []float64, answers []*Update) outcome
 	leave(agent int)
@@ -55,8 +55,8 @@ type outcome struct {
 	restart bool               // all agents begin with new duals
 }
 
-// contents are the kinds of the vectors, and the count of the numbers, of an answer.
-func contents(t Task) (vectors []string, numbers int) {
+// answerShape are the kinds of the vectors, and the count of the numbers, of an answer.
+func answerShape(t Task) (vectors []string, numbers int) {
 	switch {
 	case t.Kind == Search:
 		return nil, 2 * federated.Tries
@@ -71,7 +71,7 @@ func contents(t Task) (vectors []string, numbers int) {
 func newSynchronous(c core, start []float64) *synchronous {
 	s := &synchronous{core: c, Method: newMethod(c.o, start), Guards: map[string]*federated.Guard{}}
 	for _, kind := range []string{"U", "G", "Gradient", "Train", "Product"} {
-		s.Guards[kind] = &federated.Guard{Length: c.d, Clip: c.o.Clip, MaxDelay: c.o.Oldest()}
+		s.Guards[kind] = &federated.Guard{Length: c.d, Clip: c.o.Clip, MaxDelay: c.o.DelayLimit()}
 	}
 	s.Guards["Product"].Clip = 0 // the length of H·v says nothing: v is another each time
 	s.Turn.Weights = make([]float64, c.o.Agents)
@@ -80,21 +80,21 @@ func newSynchronous(c core, start []float64) *synchronous {
 			s.Turn.Weights[i] = 1
 		}
 	}
-	s.begin()
+	s.beginRound()
 	return s
 }
 
 func (s *synchronous) Params() []float64 { return s.Method.theta() }
 
-// begin opens a round.
-func (s *synchronous) begin() []Send {
+// beginRound opens a round.
+func (s *synchronous) beginRound() []Send {
 	s.Turn.Chosen, s.Turn.Sampled = s.choose(), tally{}
-	return s.ask(s.Method.open(), s.Turn.Chosen)
+	return s.openTurn(s.Method.firstTask(), s.Turn.Chosen)
 }
 
 // choose draws the agents of a round.
 func (s *synchronous) choose() (chosen []int) {
-	want := number(*s.o.Select, len(s.Members))
+	want := shareOf(*s.o.Select, len(s.Members))
 	for _, i := range rand.New(rand.NewPCG(s.seed, uint64(s.Now))).Perm(len(s.Members)) {
 		if !s.Members[i].Left && len(chosen) < want {
 			chosen = append(chosen, i)
@@ -104,27 +104,27 @@ func (s *synchronous) choose() (chosen []int) {
 	return chosen
 }
 
-// ask opens a turn for those of the agents that have not left.
-func (s *synchronous) ask(t Task, agents []int) (sends []Send) {
-	if t.Direction = s.o.round(t.Direction); t.Params == nil {
+// openTurn opens a turn for those of the agents that have not left.
+func (s *synchronous) openTurn(t Task, agents []int) (sends []Send) {
+	if t.Direction = s.o.roundToWire(t.Direction); t.Params == nil {
 		t.Params = s.Turn.Task.Params // those of the round
 	} else {
-		t.Params = s.o.round(t.Params)
+		t.Params = s.o.roundToWire(t.Params)
 	}
 	agents = slices.DeleteFunc(agents, func(i int) bool { return s.Members[i].Left })
 	s.Turn.Task, s.Turn.Open, s.Turn.Answers = t, agents, make([]*answer, len(s.Members))
 	s.Turn.Number++
 	for _, i := range agents {
 		if s.Members[i].Joined {
-			sends = append(sends, s.send(i, s.own(i)))
+			sends = append(sends, s.send(i, s.taskFor(i)))
 		}
 	}
 	return sends
 }
 
-// own is the task of the turn for an agent. A later turn works at the parameters that it has, and an agent that has
+// taskFor is the task of the turn for an agent. A later turn works at the parameters that it has, and an agent that has
 // searched along y need not get it again.
-func (s *synchronous) own(agent int) Task {
+func (s *synchronous) taskFor(agent int) Task {
 	t, m := s.Turn.Task, s.Members[agent]
 	switch {
 	case !t.Samples():
@@ -139,7 +139,7 @@ func (s *synchronous) own(agent int) Task {
 // Join greets an agent. One that comes back within a turn gets its task again, with all vectors. Where that needs the
 // inner steps before, which it has lost, it is absent from the rest of the round.
 func (s *synchronous) Join(agent int) (Receipt, []Send) {
-	if !s.known(agent) {
+	if !s.isMember(agent) {
 		return Receipt{}, nil
 	}
 	s.Members[agent].Joined = true
@@ -150,9 +150,9 @@ func (s *synchronous) Join(agent int) (Receipt, []Send) {
 	case !s.waits(agent):
 		return Receipt{}, nil
 	case t.Kind == Solve && t.Step > 0:
-		return s.without(agent, Receipt{})
+		return s.proceedWithout(agent, Receipt{})
 	case s.Now == 0 && t.Samples():
-		t = s.own(agent) // there is nothing that it could have lost
+		t = s.taskFor(agent) // there is nothing that it could have lost
 	}
 	return Receipt{}, []Send{s.send(agent, t)}
 }
@@ -160,18 +160,18 @@ func (s *synchronous) Join(agent int) (Receipt, []Send) {
 // waits reports whether the open turn waits for an agent. With secure sums it does so until the sum has come.
 func (s *synchronous) waits(agent int) bool {
 	a := s.Turn.Answers[agent]
-	return slices.Contains(s.Turn.Open, agent) && (a == nil || s.summing() && !a.Refused)
+	return slices.Contains(s.Turn.Open, agent) && (a == nil || s.endsInSum() && !a.Refused)
 }
 
-// without continues as if an agent were absent from the turn, whose update has that receipt.
-func (s *synchronous) without(agent int, receipt Receipt) (Receipt, []Send) {
+// proceedWithout continues as if an agent were absent from the turn, whose update has that receipt.
+func (s *synchronous) proceedWithout(agent int, receipt Receipt) (Receipt, []Send) {
 	s.drop([]int{agent})
 	return s.proceed(receipt)
 }
 
 // proceed closes the turn if all have answered, and adds to the receipt of the last update what that has led to.
 func (s *synchronous) proceed(receipt Receipt) (Receipt, []Send) {
-	closed, sends := s.advance()
+	closed, sends := s.closeIfAnswered()
 	receipt.Stepped, receipt.Metrics = closed.Stepped, closed.Metrics
 	return receipt, sends
 }
@@ -185,28 +185,28 @@ func (s *synchronous) drop(agents []int) {
 }
 
 func (s *synchronous) Receive(u Update) (Receipt, []Send) {
-	if s.o.Secure && u.Kind != Search && s.known(u.Agent) && !s.Done() {
+	if s.o.Secure && u.Kind != Search && s.isMember(u.Agent) && !s.Done() {
 		return s.receiveSecure(u)
 	}
 	t := s.Turn.Task
-	vectors, numbers := contents(t)
-	if refusal, ok := s.late(&u); !ok {
+	vectors, numbers := answerShape(t)
+	if refusal, ok := s.checkOpen(&u); !ok {
 		return refusal, nil
 	}
-	refusal, ok := s.arrive(&u, t.Kind, len(vectors), numbers)
+	refusal, ok := s.checkArrival(&u, t.Kind, len(vectors), numbers)
 	switch {
 	case !ok && refusal.Reason == ReasonKind:
-		return s.without(u.Agent, refusal)
+		return s.proceedWithout(u.Agent, refusal)
 	case !ok:
 		return refusal, nil
 	}
-	return s.proceed(s.count(u))
+	return s.proceed(s.countAnswer(u))
 }
 
-// count judges an answer and keeps it.
-func (s *synchronous) count(u Update) Receipt {
+// countAnswer judges an answer and keeps it.
+func (s *synchronous) countAnswer(u Update) Receipt {
 	a, m := &answer{Update: u}, &s.Members[u.Agent]
-	receipt := s.judge(a)
+	receipt := s.guardAnswer(a)
 	switch {
 	case !receipt.Accepted:
 		a = &answer{Refused: true} // without its numbers, which may be such that no snapshot can hold them
@@ -219,10 +219,10 @@ func (s *synchronous) count(u Update) Receipt {
 	return receipt
 }
 
-// late refuses an update that the open turn does not wait for.
-func (s *synchronous) late(u *Update) (Receipt, bool) {
-	if !s.known(u.Agent) || s.Done() {
-		return Receipt{}, true // arrive refuses these
+// checkOpen refuses an update that the open turn does not wait for.
+func (s *synchronous) checkOpen(u *Update) (Receipt, bool) {
+	if !s.isMember(u.Agent) || s.Done() {
+		return Receipt{}, true // checkArrival refuses these
 	}
 	reason, detail := "", ""
 	switch t := s.Turn.Task; {
@@ -242,11 +242,11 @@ func (s *synchronous) late(u *Update) (Receipt, bool) {
 	return s.refuse(reason, detail), false
 }
 
-// judge asks the guards about an answer, and shortens its vectors to their bounds, which are those of the turns before:
-// the order of arrival within a turn changes nothing.
-func (s *synchronous) judge(a *answer) Receipt {
+// guardAnswer asks the guards about an answer, and shortens its vectors to their bounds, which are those of the turns
+// before: the order of arrival within a turn changes nothing.
+func (s *synchronous) guardAnswer(a *answer) Receipt {
 	receipt := Receipt{Accepted: true}
-	vectors, _ := contents(s.Turn.Task)
+	vectors, _ := answerShape(s.Turn.Task)
 	a.Norms = make([]float64, len(vectors))
 	a.Update.Vectors = slices.Clone(a.Update.Vectors)
 	for i, kind := range vectors {
@@ -266,17 +266,17 @@ func (s *synchronous) judge(a *answer) Receipt {
 	return receipt
 }
 
-// advance closes the turn if all have answered.
-func (s *synchronous) advance() (Receipt, []Send) {
+// closeIfAnswered closes the turn if all have answered.
+func (s *synchronous) closeIfAnswered() (Receipt, []Send) {
 	for _, i := range s.Turn.Open {
 		if s.Turn.Answers[i] == nil {
 			return Receipt{}, nil
 		}
 	}
-	if s.summing() {
-		return s.sum()
+	if s.endsInSum() {
+		return s.beginSum()
 	}
-	return s.close()
+	return s.closeTurn()
 }
 
 // present are the agents that have answered the turn, in order.
@@ -289,10 +289,10 @@ func (s *synchronous) present() (agents []int) {
 	return agents
 }
 
-// close takes the answers of a turn, in the order of agent numbers, to the method.
-func (s *synchronous) close() (Receipt, []Send) {
+// closeTurn takes the answers of a turn, in the order of agent numbers, to the method.
+func (s *synchronous) closeTurn() (Receipt, []Send) {
 	t, present := s.Turn.Task, s.present()
-	vectors, _ := contents(t)
+	vectors, _ := answerShape(t)
 	updates := make([]*Update, len(s.Members))
 	for _, i := range present {
 		a := s.Turn.Answers[i]
@@ -301,24 +301,24 @@ func (s *synchronous) close() (Receipt, []Send) {
 			s.Guards[kind].Record(i, s.Turn.Number, s.Turn.Number, a.Norms[j])
 		}
 		if t.Samples() {
-			s.sampled(i, a.Update.Stats)
+			s.countSamples(i, a.Update.Stats)
 		}
 	}
 	out := s.Method.next(t, s.Turn.Weights, updates)
 	if out.task != nil {
-		sends := s.ask(*out.task, present)
+		sends := s.openTurn(*out.task, present)
 		if len(s.Turn.Open) == 0 { // nobody will answer
-			return s.close()
+			return s.closeTurn()
 		}
 		return Receipt{}, sends
 	}
-	return s.end(out, len(present))
+	return s.endRound(out, len(present))
 }
 
-// sampled counts an agent's samples of a round.
-func (s *synchronous) sampled(agent int, stats Stats) {
+// countSamples counts an agent's samples of a round.
+func (s *synchronous) countSamples(agent int, stats Stats) {
 	s.Turn.Sampled.add(stats)
-	s.note(agent, stats)
+	s.noteBatch(agent, stats)
 	if *s.o.Weights == "samples" {
 		s.Turn.Weights[agent] = weightOf(stats)
 	}
@@ -327,8 +327,8 @@ func (s *synchronous) sampled(agent int, stats Stats) {
 // weightOf is an agent's weight by its samples. One that says it has none counts as one: weights must not add up to 0.
 func weightOf(stats Stats) float64 { return float64(max(1, stats.Steps)) }
 
-// end closes a round.
-func (s *synchronous) end(out outcome, present int) (Receipt, []Send) {
+// endRound closes a round.
+func (s *synchronous) endRound(out outcome, present int) (Receipt, []Send) {
 	s.Now++
 	s.Since = s.Turn.Sampled
 	s.Samples += s.Since.Steps
@@ -347,11 +347,11 @@ func (s *synchronous) end(out outcome, present int) (Receipt, []Send) {
 	if s.o.Secure {
 		s.measureSums(out.values)
 	}
-	receipt := Receipt{Stepped: true, Metrics: s.measure(out.values)}
+	receipt := Receipt{Stepped: true, Metrics: s.stepMetrics(out.values)}
 	if s.Done() {
 		return receipt, s.stop()
 	}
-	return receipt, s.begin()
+	return receipt, s.beginRound()
 }
 
 // Deadline closes the turn without those who are late, if a quorum has answered: of the round's agents in its first
@@ -367,19 +367,19 @@ func (s *synchronous) Deadline() (Receipt, []Send) {
 	s.drop(slices.DeleteFunc(slices.Clone(s.Turn.Open), func(i int) bool {
 		return slices.Contains(answered, i) || !s.waits(i)
 	}))
-	return s.advance()
+	return s.closeIfAnswered()
 }
 
 func (s *synchronous) quorum() int {
-	n := number(*s.o.Quorum, len(s.Turn.Open))
-	if s.summing() {
-		return max(fewest, n)
+	n := shareOf(*s.o.Quorum, len(s.Turn.Open))
+	if s.endsInSum() {
+		return max(minSumAgents, n)
 	}
 	return n
 }
 
 func (s *synchronous) Leave(agent int) (Receipt, []Send) {
-	if !s.known(agent) {
+	if !s.isMember(agent) {
 		return Receipt{}, nil
 	}
 	s.Members[agent].Left = true
@@ -387,7 +387,7 @@ func (s *synchronous) Leave(agent int) (Receipt, []Send) {
 	if s.Done() || !s.waits(agent) || s.Sums.has(agent) {
 		return Receipt{}, nil
 	}
-	return s.without(agent, Receipt{})
+	return s.proceedWithout(agent, Receipt{})
 }
 
 func (s *synchronous) State() (State, error)     { return Pack(s) }

@@ -183,7 +183,7 @@ func TestOracleTabular(t *testing.T) {
 					receipt = r.do(i)
 				}
 				for i, a := range r.agents {
-					near(t, c.Name+" g", a.g, want.G[i])
+					near(t, c.Name+" g", a.gradient, want.G[i])
 					near(t, c.Name+" λ_i", a.last().Dual.Lambda, inner.Lam[i])
 					near(t, c.Name+" y_i", a.last().Dual.Y, inner.YI[i])
 				}

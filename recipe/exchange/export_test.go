@@ -142,7 +142,7 @@ func TestExportNamesEndsLeftOut(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(folder, "generation_config.json"), text, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	heard := &testkit.Ear{}
+	heard := &testkit.Recorder{}
 	if _, err := Export(t.Context(), quick(t, folder, "f32"), heard); err != nil {
 		t.Fatal(err)
 	}

@@ -201,7 +201,7 @@ func TestOwnItems(t *testing.T) {
 // TestAdapters: agents train A and B, and the result is an adapter. The run says once which engine auto took.
 func TestAdapters(t *testing.T) {
 	s := tinyCIRL(t, t.TempDir(), protocol.FedAvg, "rounds=1", "ci_rl.lora.rank=2", "local.epochs=1")
-	said := &testkit.Ear{}
+	said := &testkit.Recorder{}
 	if _, err := Run(t.Context(), s, said); err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func TakePart(ctx context.Context, c Client, r run.Reporter) error {
 		return hub.FromEnv().Pin(ctx, o, hub.Models, r)
 	}}
 	defer w.close()
-	o := link.AgentOptions{Server: c.Server, Name: c.Agent, Dir: c.State, Build: w.build, Said: r.Say, Warn: r.Warn}
+	o := link.AgentOptions{Server: c.Server, Name: c.Agent, Dir: c.State, Build: w.build, Say: r.Say, Warn: r.Warn}
 	if c.Credentials != "" {
 		read, err := link.ReadCredentials(c.Credentials)
 		if err != nil {

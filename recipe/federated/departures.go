@@ -57,8 +57,8 @@ func (o *Options) departures() string {
 		papers, type_ = inRounds, "float64"
 	}
 	all.add(!o.Secure, "messages", o.Wire, type_)
-	bounded := protocol.Asynchronous(o.Method) && (o.Most() == 0 || o.Oldest() < o.Most())
-	all.add(bounded, "delay", fmt.Sprintf("at most %d versions", o.Oldest()), "any")
+	bounded := protocol.Asynchronous(o.Method) && (o.Limit() == 0 || o.DelayLimit() < o.Limit())
+	all.add(bounded, "delay", fmt.Sprintf("at most %d versions", o.DelayLimit()), "any")
 	if o.Workload != Control {
 		all.add(true, "workload", o.Workload, "control tasks")
 	} else {
@@ -97,7 +97,7 @@ func (o *Options) departInControl(all *departing, papers map[string]experiment) 
 	rounds := papers["walker2d"].hidden == nil
 	all.add(known || !rounds, "batch", strings.Replace(batch, "1 episodes", "1 episode", 1),
 		strings.Replace(want, "1 episodes", "1 episode", 1))
-	length, limit := o.Most(), p.length
+	length, limit := o.Limit(), p.length
 	if protocol.Asynchronous(o.Method) {
 		limit *= o.Agents
 	}

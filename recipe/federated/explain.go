@@ -100,7 +100,7 @@ func (o *Options) Explain() string {
 
 func (o *Options) limits() string {
 	var limits []string
-	if most := o.Most(); most > 0 {
+	if most := o.Limit(); most > 0 {
 		limits = append(limits, o.count(most))
 	}
 	if o.Samples > 0 {
@@ -119,7 +119,7 @@ func (e explained) Order() float64 {
 // or updates. With secure sums each number of a vector has 8 bytes, those of a line search are as without.
 func (o *Options) traffic(d int) (bytes federated.Traffic, sums int) {
 	t, search := federated.OneVector(d), int64(0)
-	sums = o.Most()
+	sums = o.Limit()
 	switch o.Method {
 	case protocol.FedNPGADMM:
 		t = federated.FedNPGADMM(d, *o.Inner, *o.LineSearch == "on")

@@ -199,7 +199,7 @@ func (w *world) deal() error {
 		how, agents = lm.Split{Kind: lm.Equal}, 1
 	}
 	if w.owned, err = how.Deal(classes, agents); err == nil {
-		w.heldBy = how.Along(w.owned, classes, others)
+		w.heldBy = how.DealAlike(w.owned, classes, others)
 	}
 	return err
 }

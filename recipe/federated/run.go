@@ -299,7 +299,7 @@ func (o *Options) count(n int) string { return recipe.Count(n, o.unit()) }
 
 // progress shows how far the limit is that the run has; where it has two, that of rounds or updates.
 func (m *simulating) progress() run.Bar {
-	if most := m.Most(); most > 0 {
+	if most := m.Limit(); most > 0 {
 		return m.Progress(m.unit(), m.clock.Server.Version(), most)
 	}
 	return m.Progress("sample", 0, m.Samples)
@@ -313,7 +313,7 @@ func (m *simulating) show(bar run.Bar, r run.Record) {
 		}
 	}
 	done := r.Step
-	if m.Most() == 0 {
+	if m.Limit() == 0 {
 		done = int(r.Values["samples"])
 	}
 	bar.Step(done, values)

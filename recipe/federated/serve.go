@@ -87,7 +87,7 @@ type service struct {
 	local  bool // only this machine reaches the address
 	server protocol.Server
 	same   protocol.Identity
-	keeper *link.Keeper
+	keeper *link.Journal
 	bar    run.Bar
 	began  time.Time // this process
 	status link.Status
@@ -167,11 +167,11 @@ func (s *service) store() error {
 
 // follow brings the server to its end.
 func (s *service) follow(ctx context.Context) (string, error) {
-	form := link.Form{Run: s.linked.Run, Type: link.Type(s.Wire), D: len(s.server.Params())}
+	form := link.Format{Run: s.linked.Run, Type: link.Type(s.Wire), D: len(s.server.Params())}
 	var err error
-	s.keeper, err = link.Open(s.folder, s.server, link.Options{Form: form, Every: s.CheckpointEvery,
+	s.keeper, err = link.OpenJournal(s.folder, s.server, link.JournalOptions{Format: form, Every: s.CheckpointEvery,
 		Keep: s.CheckpointKeep, Observe: s.observe,
-		Restored: func(version int) error { // the metrics begin anew after the snapshot from which the run continues
+		OnRestore: func(version int) error { // the metrics begin anew after the snapshot from which the run continues
 			_, err := s.folder.CutMetrics(version)
 			return err
 		},
@@ -212,7 +212,7 @@ func (s *service) follow(ctx context.Context) (string, error) {
 
 // work serves the agents, and starts them where the run brings its own.
 func (s *service) work(ctx context.Context, o link.ServerOptions) error {
-	s.bar, s.began = s.Progress(s.unit(), s.server.Version(), s.Most()), time.Now()
+	s.bar, s.began = s.Progress(s.unit(), s.server.Version(), s.Limit()), time.Now()
 	defer s.bar.Close()
 	if !s.Spawn {
 		return link.Serve(ctx, o)
@@ -233,16 +233,16 @@ func (s *service) work(ctx context.Context, o link.ServerOptions) error {
 	return err
 }
 
-func (s *service) linkOptions(b *link.Broker, form link.Form) link.ServerOptions {
+func (s *service) linkOptions(b *link.Broker, form link.Format) link.ServerOptions {
 	o := link.ServerOptions{
-		Broker: b, Form: form, Agents: s.Agents, Config: string(agentSpec.Resolve(&s.Options)), Identity: s.same,
-		Keeper: s.keeper, Places: s.linked.Agents, Warn: s.Warn,
-		NewPlace: func(name string, number int) error { s.linked.Agents[name] = number; return s.store() },
-		Tick:     s.tick,
+		Broker: b, Format: form, Agents: s.Agents, Config: string(agentSpec.Resolve(&s.Options)), Identity: s.same,
+		Journal: s.keeper, Numbers: s.linked.Agents, Warn: s.Warn,
+		StoreNumber: func(name string, number int) error { s.linked.Agents[name] = number; return s.store() },
+		Tick:        s.tick,
 	}
 	for i := range s.Agents {
 		if s.server.Member(i).Left {
-			o.Left = append(o.Left, i)
+			o.Revoked = append(o.Revoked, i)
 		}
 	}
 	if s.Deadline != nil {

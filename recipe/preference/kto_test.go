@@ -43,7 +43,7 @@ func TestKTO(t *testing.T) {
 	}
 	o := ktoOptions(t, rows)
 	o.Data.EvalFraction, o.Train.EvalMetric, o.Adapting.LoRA.Rank = 0.3, "eval_rewards/margins", 2
-	w := &testkit.Ear{}
+	w := &testkit.Recorder{}
 	result, err := Run(context.Background(), o, w)
 	if err != nil {
 		t.Fatal(err)

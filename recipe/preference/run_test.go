@@ -28,7 +28,7 @@ func TestUselessGapsAreWarnedAbout(t *testing.T) {
 		o.Model, o.Backend, o.Data.Train, o.Loss.Prior = embedded.Name, "go", config.Names{path}, prior
 		o.Train.BatchSize, o.Train.MicroBatchSize, o.Train.MaxSteps, o.Train.Epochs = 2, 2, 1, 0
 		o.Dir = recipe.RunDir{Out: filepath.Join(dir, prior)}
-		w := &testkit.Ear{}
+		w := &testkit.Recorder{}
 		if _, err := Run(context.Background(), o, w); err != nil {
 			t.Fatal(err)
 		}

@@ -133,7 +133,7 @@ func TestPartsOfFiles(t *testing.T) {
 		{CIData{Files: recipe.Files{Train: config.Names{train}}, Parts: Parts{ValidationFraction: 0.1, TestFraction: 0.2, Validation: validation, Test: test}},
 			[3]int{30, 4, 7}, validation + ": 1 of 4 items are in the training data, too"},
 	} {
-		var heard testkit.Ear
+		var heard testkit.Recorder
 		o := CI{Base: recipe.Base{Seed: 1}, Data: c.data}
 		parts, err := o.Items(&heard)
 		if got := [3]int{len(parts[0]), len(parts[1]), len(parts[2])}; err != nil || got != c.sizes ||

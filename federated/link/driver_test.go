@@ -92,20 +92,21 @@ func gradient(agent, version int) protocol.Update {
 		Vectors: [][]float64{{x, -x / 3, 1 / (x + 1)}}}
 }
 
-// diary is a run with three agents whose messages are delivered again until they are acknowledged.
-type diary struct {
-	t       testing.TB
-	dir     string
-	options Options
-	agents  []int          // versions of the tasks that each agent works at, -1 before the first
-	acked   map[[2]int]int // accepted updates by agent and version
-	turn    int
-	warned  []string
+// driver is a run with three agents whose messages are delivered again until they are acknowledged.
+type driver struct {
+	t            testing.TB
+	dir          string
+	options      JournalOptions
+	agents       []int          // versions of the tasks that each agent works at, -1 before the first
+	acknowledged map[[2]int]int // accepted updates by agent and version
+	turn         int
+	warnings     []string
 }
 
-func newDiary(t testing.TB, every int) *diary {
-	w := &diary{t: t, dir: t.TempDir(), agents: []int{-1, -1, -1}, acked: map[[2]int]int{}}
-	w.options = Options{Form: form, Every: every, Warn: func(s run.Warning) { w.warned = append(w.warned, string(s)) }}
+func newDriver(t testing.TB, every int) *driver {
+	w := &driver{t: t, dir: t.TempDir(), agents: []int{-1, -1, -1}, acknowledged: map[[2]int]int{}}
+	w.options = JournalOptions{Format: format, Every: every,
+		Warn: func(s run.Warning) { w.warnings = append(w.warnings, string(s)) }}
 	f, err := run.Create(w.dir, "federated")
 	if err == nil {
 		err = f.WriteConfig([]byte("{}"))
@@ -120,14 +121,14 @@ func newDiary(t testing.TB, every int) *diary {
 }
 
 // work opens the folder and lets the agents take turns until the server has that version, or the disk fails.
-func (w *diary) work(until int, wrap func(*run.Folder) disk) (*fake, error) {
+func (w *driver) work(until int, wrap func(*run.Folder) disk) (*fake, error) {
 	folder, err := run.Open(w.dir)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer folder.Close()
 	server := newFake()
-	k, err := open(folder, wrap(folder), server, w.options)
+	k, err := openJournal(folder, wrap(folder), server, w.options)
 	if err != nil {
 		return server, err
 	}
@@ -139,11 +140,11 @@ func (w *diary) work(until int, wrap func(*run.Folder) disk) (*fake, error) {
 	return server, nil
 }
 
-// send gives a keeper an update as it comes from the network.
-func send(k *Keeper, u protocol.Update) (r protocol.Receipt, sends []protocol.Send, err error) {
-	b, err := k.o.Form.EncodeUpdate(u)
+// send gives a journal an update as it comes from the network.
+func send(k *Journal, u protocol.Update) (r protocol.Receipt, sends []protocol.Send, err error) {
+	b, err := k.o.Format.EncodeUpdate(u)
 	if err == nil {
-		u, err = k.o.Form.DecodeUpdate(b)
+		u, err = k.o.Format.DecodeUpdate(b)
 	}
 	if err != nil {
 		return r, nil, err
@@ -152,7 +153,7 @@ func send(k *Keeper, u protocol.Update) (r protocol.Receipt, sends []protocol.Se
 }
 
 // step is one agent's turn: it joins, or sends the update of its task.
-func (w *diary) step(k *Keeper) error {
+func (w *driver) step(k *Journal) error {
 	agent := w.turn % len(w.agents)
 	if w.agents[agent] < 0 {
 		_, sends, err := k.Do(Join, agent)
@@ -171,10 +172,10 @@ func (w *diary) step(k *Keeper) error {
 	w.turn++
 	switch {
 	case receipt.Accepted:
-		w.acked[[2]int{agent, version}]++
+		w.acknowledged[[2]int{agent, version}]++
 		w.agents[agent] = sends[0].Task.Version
 	case receipt.Reason == "duplicate": // it was written before the kill
-		w.acked[[2]int{agent, version}]++
+		w.acknowledged[[2]int{agent, version}]++
 		_, sends, err = k.Do(Join, agent)
 		if err == nil {
 			w.agents[agent] = sends[0].Task.Version

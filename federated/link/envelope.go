@@ -35,8 +35,8 @@ func CheckName(name string) error {
 }
 
 // Subjects of a run. An agent publishes to up, ask and get, and listens to to and its own process's get, under its own
-// name: updates, other letters, and requests for chunks of a task; the server's letters, and its requests for chunks of
-// an update.
+// name: updates, other envelopes, and requests for chunks of a task; the server's envelopes, and its requests for
+// chunks of an update.
 func subject(run, what, agent string) string     { return "fed." + run + "." + what + "." + agent }
 func instanceOf(subject, instance string) string { return subject + "." + instance }
 func inboxPrefix(agent string) string            { return "_INBOX_" + agent }
@@ -44,10 +44,10 @@ func inboxPrefix(agent string) string            { return "_INBOX_" + agent }
 // openRun is where an agent without credentials asks for the run's id.
 const openRun = "fed.run"
 
-// op says what a letter is for.
+// op says what an envelope is for.
 type op string
 
-// Letters of agents, and the server's answers.
+// Envelopes of agents, and the server's answers.
 const (
 	opHello  op = "hello"  // agent: who am I, and what does the run train?
 	opJoin   op = "join"   // agent: this is what I train; server: a task, or wait
@@ -60,15 +60,15 @@ const (
 	opRefuse op = "refuse" // server: the agent must end
 )
 
-// letter is a message between server and agent. The line of JSON comes first, then the blob.
-type letter struct {
+// envelope is what server and agent send each other. The line of JSON comes first, then the blob.
+type envelope struct {
 	Op       op     `json:"op"`
 	Run      string `json:"run"`
 	Agent    string `json:"agent"`
 	Instance string `json:"instance"` // process of the agent
 	Protocol int    `json:"protocol"`
 
-	// What the blob is: a message, in the letter or as an object that the receiver pulls.
+	// What the blob is: a message, in the envelope or as an object that the receiver pulls.
 	Key    taskKey `json:"key"` // of the task, or the update
 	Object *object `json:"object,omitempty"`
 
@@ -119,20 +119,20 @@ type runConfig struct {
 	Type   string `json:"type"`   // of numbers on the wire
 }
 
-// Headers of a letter.
+// Headers of an envelope.
 const (
 	sumHeader       = "Sum"
 	signatureHeader = "Sig"
 )
 
-// seal writes a letter. With a key it is signed.
-func (l *letter) seal(subject string, key nkeys.KeyPair) (*nats.Msg, error) {
-	line, err := json.Marshal(l)
+// seal writes an envelope. With a key it is signed.
+func (e *envelope) seal(subject string, key nkeys.KeyPair) (*nats.Msg, error) {
+	line, err := json.Marshal(e)
 	if err != nil {
 		return nil, err
 	}
 	m := nats.NewMsg(subject)
-	m.Data = append(append(line, '\n'), l.blob...)
+	m.Data = append(append(line, '\n'), e.blob...)
 	sum := sha256.Sum256(m.Data)
 	m.Header.Set(sumHeader, hex.EncodeToString(sum[:]))
 	if key != nil {
@@ -145,8 +145,8 @@ func (l *letter) seal(subject string, key nkeys.KeyPair) (*nats.Msg, error) {
 	return m, nil
 }
 
-// unseal reads a letter. A public key checks its signature.
-func unseal(m *nats.Msg, run, public string) (*letter, error) {
+// unseal reads an envelope. A public key checks its signature.
+func unseal(m *nats.Msg, run, public string) (*envelope, error) {
 	sum := sha256.Sum256(m.Data)
 	if m.Header.Get(sumHeader) != hex.EncodeToString(sum[:]) {
 		return nil, fmt.Errorf("%w: its SHA-256 is not that of its header", ErrDamaged)
@@ -157,9 +157,9 @@ func unseal(m *nats.Msg, run, public string) (*letter, error) {
 		}
 	}
 	line, blob, ok := bytes.Cut(m.Data, []byte{'\n'})
-	l := new(letter)
+	l := new(envelope)
 	if !ok || json.Unmarshal(line, l) != nil || !l.Key.Kind.Known() && l.Key.Kind != "" {
-		return nil, fmt.Errorf("%w: not a letter of posttrain federated", ErrForeign)
+		return nil, fmt.Errorf("%w: not a message of posttrain federated", ErrForeign)
 	}
 	if l.Run != run {
 		return nil, fmt.Errorf("%w: found run %q, want %q", ErrForeign, l.Run, run)

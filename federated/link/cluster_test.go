@@ -11,20 +11,20 @@ import (
 	"github.com/posttrain/posttrain/internal/run"
 )
 
-// party is a server of a method with three agents.
-type party struct {
+// cluster is a server of a method with three agents.
+type cluster struct {
 	t      *testing.T
 	o      protocol.Options
-	form   Form
+	format Format
 	agents []*protocol.Agent
 }
 
 const size = 5
 
-// newParty has secure sums if the method's name follows the word secure.
-func newParty(t *testing.T, method string) *party {
+// newCluster has secure sums if the method's name follows the word secure.
+func newCluster(t *testing.T, method string) *cluster {
 	method, secure := strings.CutPrefix(method, "secure ")
-	p := &party{t: t, o: protocol.Defaults(method), form: Form{Run: method, Type: Float32, D: size}}
+	p := &cluster{t: t, o: protocol.Defaults(method), format: Format{Run: method, Type: Float32, D: size}}
 	p.o.Agents = 3
 	if method == protocol.FedNPGADMM { // with all that its options add
 		p.o.Damping, p.o.LineSearch, p.o.Clip = new(0.1), new("on"), 3
@@ -51,13 +51,13 @@ func newParty(t *testing.T, method string) *party {
 	return p
 }
 
-func (p *party) workload(agent int) protocol.Workload {
+func (p *cluster) workload(agent int) protocol.Workload {
 	o := protocol.RandomQuadratic(size, 3)
 	o.Noise = 0.1
 	return o.Of(agent, 4)
 }
 
-func (p *party) server() protocol.Server {
+func (p *cluster) server() protocol.Server {
 	s, err := protocol.NewServer(p.o, p.workload(0).Start(), 5)
 	if err != nil {
 		p.t.Fatal(err)
@@ -65,7 +65,7 @@ func (p *party) server() protocol.Server {
 	return s
 }
 
-// caller is what agents talk to: a Keeper, or a server in memory.
+// caller is what agents talk to: a Journal, or a server in memory.
 type caller interface {
 	Do(what string, agent int) (protocol.Receipt, []protocol.Send, error)
 	Receive(protocol.Update, []byte) (protocol.Receipt, []protocol.Send, error)
@@ -84,9 +84,9 @@ func (m inMemory) Receive(u protocol.Update, _ []byte) (protocol.Receipt, []prot
 	return r, sends, nil
 }
 
-// let has the agents work, first come first served, until the run ends or most updates have been received. travel is
+// work has the agents work, first come first served, until the run ends or most updates have been received. travel is
 // the way of tasks and updates.
-func (p *party) let(c caller, tasks []protocol.Send, most int, travel func(any) any) (left []protocol.Send) {
+func (p *cluster) work(c caller, tasks []protocol.Send, most int, travel func(any) any) (left []protocol.Send) {
 	for ; most > 0 && !c.Done() && len(tasks) > 0; most-- {
 		next := tasks[0]
 		task := travel(next.Task).(protocol.Task)
@@ -95,9 +95,9 @@ func (p *party) let(c caller, tasks []protocol.Send, most int, travel func(any) 
 			p.t.Fatal(err)
 		}
 		u = travel(u).(protocol.Update)
-		b := mustDo(p.t, p.form.EncodeUpdate)(u)
-		if _, stored := c.(*Keeper); stored {
-			u = mustDo(p.t, p.form.DecodeUpdate)(b)
+		b := mustCall(p.t, p.format.EncodeUpdate)(u)
+		if _, stored := c.(*Journal); stored {
+			u = mustCall(p.t, p.format.DecodeUpdate)(b)
 		}
 		_, more, err := c.Receive(u, b)
 		if err != nil {
@@ -108,7 +108,7 @@ func (p *party) let(c caller, tasks []protocol.Send, most int, travel func(any) 
 	return tasks
 }
 
-func (p *party) join(c caller) (tasks []protocol.Send) {
+func (p *cluster) join(c caller) (tasks []protocol.Send) {
 	for i := range p.agents {
 		_, more, err := c.Do(Join, i)
 		if err != nil {
@@ -120,17 +120,17 @@ func (p *party) join(c caller) (tasks []protocol.Send) {
 }
 
 // byWire sends a task or update as bytes.
-func (p *party) byWire(message any) any {
+func (p *cluster) byWire(message any) any {
 	switch m := message.(type) {
 	case protocol.Task:
-		return mustDo(p.t, p.form.DecodeTask)(mustDo(p.t, p.form.EncodeTask)(m))
+		return mustCall(p.t, p.format.DecodeTask)(mustCall(p.t, p.format.EncodeTask)(m))
 	case protocol.Update:
-		return mustDo(p.t, p.form.DecodeUpdate)(mustDo(p.t, p.form.EncodeUpdate)(m))
+		return mustCall(p.t, p.format.DecodeUpdate)(mustCall(p.t, p.format.EncodeUpdate)(m))
 	}
 	return nil
 }
 
-func mustDo[A, B any](t *testing.T, f func(A) (B, error)) func(A) B {
+func mustCall[A, B any](t *testing.T, f func(A) (B, error)) func(A) B {
 	return func(a A) B {
 		t.Helper()
 		b, err := f(a)
@@ -146,31 +146,31 @@ func mustDo[A, B any](t *testing.T, f func(A) (B, error)) func(A) B {
 func TestEveryMethod(t *testing.T) {
 	for _, method := range append(protocol.Methods(), "secure fednpg-admm", "secure fedavg", "secure fednpg") {
 		t.Run(method, func(t *testing.T) {
-			p := newParty(t, method)
+			p := newCluster(t, method)
 			bare := p.server()
-			p.let(inMemory{bare}, p.join(inMemory{bare}), math.MaxInt, func(m any) any { return m })
+			p.work(inMemory{bare}, p.join(inMemory{bare}), math.MaxInt, func(m any) any { return m })
 
-			p = newParty(t, method)
-			dir := newDiary(t, 0).dir
+			p = newCluster(t, method)
+			dir := newDriver(t, 0).dir
 			var tasks []protocol.Send
 			server := p.server()
 			for first := true; first || !server.Done(); first = false {
-				folder := mustDo(t, run.Open)(dir)
+				folder := mustCall(t, run.Open)(dir)
 				server = p.server()
-				k, err := Open(folder, server, Options{Form: p.form, Every: 4})
+				k, err := OpenJournal(folder, server, JournalOptions{Format: p.format, Every: 4})
 				if err != nil {
 					t.Fatal(err)
 				}
 				if first {
 					tasks = p.join(k)
 				}
-				tasks = p.let(k, tasks, 7, p.byWire)
+				tasks = p.work(k, tasks, 7, p.byWire)
 				folder.Close()
 			}
 			if a, b := stateOf(t, bare), stateOf(t, server); !bytes.Equal(a, b) {
 				t.Errorf("in memory %.600s\nkept %.600s", a, b)
 			}
-			if r := replayBy(t, dir, p.form, p.server()); !r.same() || len(r.Found) < 3 ||
+			if r := replayOn(t, dir, p.format, p.server()); !r.same() || len(r.Found) < 3 ||
 				r.Params != Hash(bare.Params()) {
 				t.Errorf("%+v", r)
 			}
@@ -186,22 +186,22 @@ func TestHostileUpdates(t *testing.T) {
 	}
 	for _, method := range protocol.Methods() {
 		for what, parts := range spoil {
-			t.Run(method+"/"+what, func(t *testing.T) { newParty(t, method).sabotage(parts) })
+			t.Run(method+"/"+what, func(t *testing.T) { newCluster(t, method).sabotage(parts) })
 		}
 	}
 }
 
 // sabotage has agent 0 send numbers that are not finite, and extreme ones, in some parts of its updates. A snapshot
 // follows each update.
-func (p *party) sabotage(parts func(*protocol.Update) [][]float64) {
-	folder := mustDo(p.t, run.Open)(newDiary(p.t, 0).dir)
+func (p *cluster) sabotage(parts func(*protocol.Update) [][]float64) {
+	folder := mustCall(p.t, run.Open)(newDriver(p.t, 0).dir)
 	defer folder.Close()
-	k, err := Open(folder, p.server(), Options{Form: p.form, Every: 1})
+	k, err := OpenJournal(folder, p.server(), JournalOptions{Format: p.format, Every: 1})
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	tasks, sent := p.join(k), 0
-	p.let(k, tasks, 12, func(m any) any {
+	p.work(k, tasks, 12, func(m any) any {
 		u, ok := m.(protocol.Update)
 		if !ok || u.Agent != 0 {
 			return m

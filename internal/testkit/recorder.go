@@ -10,19 +10,21 @@ import (
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
-// Ear is a reporter that prints nothing and keeps what it hears.
-type Ear struct{ Said, Warned []string }
+// Recorder is a reporter that prints nothing and keeps the lines that it gets.
+type Recorder struct{ Said, Warned []string }
 
 // Say keeps a line.
-func (e *Ear) Say(format string, args ...any) { e.Said = append(e.Said, fmt.Sprintf(format, args...)) }
+func (r *Recorder) Say(format string, args ...any) {
+	r.Said = append(r.Said, fmt.Sprintf(format, args...))
+}
 
 // Warn keeps a warning.
-func (e *Ear) Warn(format string, args ...any) {
-	e.Warned = append(e.Warned, fmt.Sprintf(format, args...))
+func (r *Recorder) Warn(format string, args ...any) {
+	r.Warned = append(r.Warned, fmt.Sprintf(format, args...))
 }
 
 // Progress shows nothing.
-func (*Ear) Progress(unit string, start, total int) run.Bar {
+func (*Recorder) Progress(unit string, start, total int) run.Bar {
 	return run.Listen(nil).Progress(unit, start, total)
 }
 
