@@ -144,7 +144,7 @@ func (o *seedsOptions) fill(t *seedsTable) error {
 			return err
 		}
 		if t.tasked = true; o.iterations == 0 {
-			if o.iterations = preset.Most(); protocol.Asynchronous(preset.Method) {
+			if o.iterations = preset.Limit(); protocol.Asynchronous(preset.Method) {
 				o.iterations /= preset.Agents
 			}
 		}
