@@ -15,7 +15,7 @@
 //	reference      the frozen model that training started from, which the KL term holds the policy to
 //	minibatch      the groups of one optimiser update: prompts/updates of them
 //	task           a prompt with what its answers are scored by
-//	step           of a [Loop]: a rollout batch and the updates on it
+//	step           of training: a rollout batch and the updates on it
 //
 // The loss, which is minimised, is the weighted sum over the tokens t of all answers i of a minibatch
 //
@@ -38,8 +38,8 @@
 //     serves several updates;
 //  4. [Trainer.Update] lays groups out in rows that hold a prompt once (batch.PackGroups), adds up the gradient part by
 //     part and updates the weights once, for every minibatch;
-//  5. now and then the held-out tasks are answered and scored (evaluate.go), a few answers are shown (samples.go), and
-//     a checkpoint is written (train.Course). The best by held-out reward is the result.
+//  5. now and then the held-out tasks are answered and scored, a few answers go to samples.jsonl (evaluate.go), and
+//     [train.Trainer] writes a checkpoint. The best by held-out reward is the result.
 //
 // checks.go holds the warnings and self-checks.
 //
