@@ -12,7 +12,7 @@
 //     (preference.go, demonstration.go, unpaired.go); a prompt that both answers repeat is split off;
 //  3. what was dropped or looks odd is counted in a Report (report.go);
 //  4. scores → prior gaps r_w − r_l of MaPPO (rewards.go, prior.go); Split divides training from evaluation (split.go);
-//     WritePreferences and WriteDemonstrations put records back on disk (write.go, file.go).
+//     Write puts records back on disk (write.go).
 //
 // Below this package: data/ci has contextual-integrity items, and data/records reads and checks a file of any kind. They
 // know no tensors, no tokenizer and no network.

@@ -38,8 +38,8 @@
 //     serves several updates;
 //  4. [Trainer.Update] lays groups out in rows that hold a prompt once (batch.PackGroups), adds up the gradient part by
 //     part and updates the weights once, for every minibatch;
-//  5. now and then the held-out tasks are answered and scored (evaluate.go), a few answers are shown, and a
-//     checkpoint is written ([train.Trainer]). The best by held-out reward is the result.
+//  5. now and then the held-out tasks are answered and scored, a few answers go to samples.jsonl (evaluate.go), and
+//     [train.Trainer] writes a checkpoint. The best by held-out reward is the result.
 //
 // checks.go holds the warnings and self-checks.
 //

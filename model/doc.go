@@ -18,5 +18,5 @@
 //  6. [Model.Save] writes the layout of transformers 4, which every tool reads;
 //  7. [Model.Adapt] and [Model.LoadAdapter] add an adapter ([LoRA]) to a model: its tensors come last in ParamSpecs,
 //     every graph adds its products, and only they are trained. peft reads what [Writer.SaveAdapter] writes, and
-//     [Model.Merge] adds the products to the weights (lora.go, adapter.go, merge.go).
+//     [Model.SaveMerged] adds the products to the weights (lora.go, adapter.go, merge.go).
 package model

@@ -26,7 +26,7 @@ type part struct {
 	prompts, samples, slots int
 	kv, d                   int
 	memory                  []sharedMemory // keys and values of every layer; nil if the part is only read
-	keys, values            [][]float32    // [Layers]
+	keys, values            [][]float32    // [layers]
 }
 
 // hostStore is a cache that the host writes.

@@ -178,7 +178,7 @@ func (s *sequence) suffix() int { return s.cachedTokens() - len(s.request.Prompt
 // layout says where the rows of a batch are.
 type layout struct {
 	shape     model.StepShape
-	sequences []*sequence // [Rows], nil: vacant
+	sequences []*sequence // [rows], nil: vacant
 }
 
 // ownSlots is the number of slots of its own part that a row fills before the next step.

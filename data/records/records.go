@@ -4,7 +4,7 @@
 //   - record: what a row holds, of one of the kinds ([Record]);
 //   - rule: one demand on rows, with its severity ([Rule]);
 //   - group: all that was found by one rule, with its first places ([Group]);
-//   - gate: one demand on contextual-integrity items as training data ([Gate]).
+//   - gate: one demand on contextual-integrity items as training data ([Gates]).
 //
 // [Read], [Convert] and [ReadPrompts] are for files that are in order. [Check] says what is wrong with a file, row by
 // row, in bounded memory (check.go): rows go through the rules of their kind (texts.go, items.go with gates.go), and are

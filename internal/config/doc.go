@@ -11,8 +11,8 @@
 //	GroupSize int `yaml:"group_size" want:">=2" default:"16" paper:"16" flag:"group-size" help:"completions of a prompt"`
 //
 // A section's tags defaults and paper give its keys other values; flags changes or hides the names of its flags. From the
-// tags come the flags and their help, the comments of config files ([Spec.Comment]), the page of all keys ([Reference])
-// and what departs from the paper ([Spec.Departures]).
+// tags come the flags and their help, the comments of config files and the page of all keys ([Spec.Table]), and what departs
+// from the paper ([Spec.Departures]).
 //
 // A [Spec] describes a command. The pipeline of [Spec.Load]:
 //

@@ -1,22 +1,13 @@
 package floors
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 )
 
 func TestHouse(t *testing.T) {
-	root := filepath.Join("..", "..")
-	if _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil {
-		t.Fatal(err)
-	}
-	sources, err := Read(root)
-	if err != nil || len(sources) < 10 {
-		t.Fatalf("%d files found, %v", len(sources), err)
-	}
+	sources := sourcesOf(t)
 	for _, f := range append(Check(sources), Stale(sources)...) {
 		t.Error(f)
 	}
@@ -68,7 +59,7 @@ func TestFaults(t *testing.T) {
 		{"train/loop.go", Module + "/attic", "no place in the house"},
 	}
 	for _, c := range cases {
-		got := Check([]Source{{c.file, []Import{{c.path, 7}}}})
+		got := Check([]Source{{Path: c.file, Imports: []Import{{c.path, 7}}}})
 		place := c.file + ":7: imports " + c.path
 		switch {
 		case c.want == "" && len(got) > 0:
@@ -87,12 +78,12 @@ func TestFaults(t *testing.T) {
 // TestStale: an allowance that only a test needs is stale.
 func TestStale(t *testing.T) {
 	imports := []Import{{Path: rename}}
-	if got := Stale([]Source{{"internal/files/a.go", imports}}); slices.ContainsFunc(got, func(f string) bool {
+	if got := Stale([]Source{{Path: "internal/files/a.go", Imports: imports}}); slices.ContainsFunc(got, func(f string) bool {
 		return strings.Contains(f, "internal/files imports "+rename)
 	}) {
 		t.Errorf("an allowance that is needed: %q", got)
 	}
-	if got := Stale([]Source{{"internal/files/a_test.go", imports}}); !slices.ContainsFunc(got, func(f string) bool {
+	if got := Stale([]Source{{Path: "internal/files/a_test.go", Imports: imports}}); !slices.ContainsFunc(got, func(f string) bool {
 		return strings.Contains(f, "internal/files imports "+rename+" no longer")
 	}) {
 		t.Errorf("an allowance that only a test needs: %q", got)

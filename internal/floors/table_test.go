@@ -2,14 +2,18 @@ package floors
 
 import (
 	"fmt"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"testing"
 )
 
 // Module is the path of this module.
@@ -106,9 +110,8 @@ var Table = []Row{
 }
 
 // TestsOnly are the packages that only tests, and one another, may import.
-var TestsOnly = []string{"internal/testkit", "internal/testkit/expect", "internal/testkit/expect",
-	"internal/testkit/gotest", "internal/testkit/need",
-	"internal/backend/backendtest", "internal/hub/hubtest"}
+var TestsOnly = []string{"internal/testkit", "internal/testkit/expect", "internal/testkit/gotest",
+	"internal/testkit/need", "internal/backend/backendtest", "internal/hub/hubtest"}
 
 // never are rules that no row can lift. Those about another module hold for tests too.
 var never = []struct {
@@ -139,7 +142,12 @@ var engines = []string{onnx, xla, goEngine, gomlx + "/backends"}
 type Source struct {
 	Path    string // with slashes, from the repository root
 	Imports []Import
+	Lines   int
+	Syntax  *ast.File // with comments; its places are in [positions]
 }
+
+// positions are the places of all syntax.
+var positions = token.NewFileSet()
 
 // Import is an import path and the line that has it.
 type Import struct {
@@ -269,7 +277,20 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// Read reads the imports of every Go file of the repository, for any system and build tag.
+// house is what [Read] finds in this repository.
+var house = sync.OnceValues(func() ([]Source, error) { return Read(filepath.Join("..", "..")) })
+
+// sourcesOf reads this repository, once for all tests.
+func sourcesOf(t *testing.T) []Source {
+	t.Helper()
+	sources, err := house()
+	if err != nil || len(sources) < 10 {
+		t.Fatalf("%d files found, %v", len(sources), err)
+	}
+	return sources
+}
+
+// Read reads every Go file of the repository, for any system and build tag.
 func Read(root string) ([]Source, error) {
 	var sources []Source
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -298,18 +319,25 @@ func parse(root, path string) (Source, error) {
 	if err != nil {
 		return Source{}, err
 	}
-	files := token.NewFileSet()
-	file, err := parser.ParseFile(files, path, nil, parser.ImportsOnly)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return Source{}, err
 	}
-	s := Source{Path: filepath.ToSlash(rel)}
+	return parseText(filepath.ToSlash(rel), string(text))
+}
+
+func parseText(path, text string) (Source, error) {
+	file, err := parser.ParseFile(positions, path, text, parser.ParseComments)
+	if err != nil {
+		return Source{}, err
+	}
+	s := Source{Path: path, Lines: strings.Count(text, "\n"), Syntax: file}
 	for _, i := range file.Imports {
 		name, err := strconv.Unquote(i.Path.Value)
 		if err != nil {
 			return Source{}, err
 		}
-		s.Imports = append(s.Imports, Import{name, files.Position(i.Pos()).Line})
+		s.Imports = append(s.Imports, Import{name, positions.Position(i.Pos()).Line})
 	}
 	return s, nil
 }

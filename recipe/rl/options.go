@@ -7,7 +7,7 @@
 //  3. a step answers prompts, scores the answers and updates the weights (loop.go, packages ask and grpo);
 //  4. the test prompts are answered by the best model, and both tests are compared (run.go, report.go).
 //
-// A sweep repeats that for several values of a key.
+// A sweep repeats that for several values of a key (recipe/sweep.go).
 package rl
 
 import (
