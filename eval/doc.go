@@ -12,8 +12,7 @@
 // format, or the integrity of answers, which leaves the others out. An item without restricted keywords cannot leak,
 // and one without required ones is always helped by an answer.
 //
-// [Cases] puts items into prompts, [Fit] leaves out those that a model does not take, and [Ask] lets it answer and
-// scores the answers. [Report] has counts, also by domain and by transmission principle, and the leak in think; its
-// intervals take into account that samples of one item resemble each other. Package privacylens measures what an agent
-// leaks.
+// [Questions] puts items into prompts, package ask lets a model answer them, and [SampleOf] scores an answer. [Report]
+// has counts, also by domain and by transmission principle, and the leak in think; its intervals take into account that
+// samples of one item resemble each other. Package privacylens measures what an agent leaks.
 package eval

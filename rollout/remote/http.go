@@ -318,7 +318,7 @@ func limitWait(n float64, unit time.Duration) time.Duration {
 	return time.Duration(min(max(n*float64(unit), 0), float64(longestWait)))
 }
 
-// Fail makes an error of a server whose replies are of no use, for callers of [Remote.Exchange].
+// Fail makes an error of a server whose replies are of no use, for callers of [Client.Exchange].
 func (r *Client) Fail(format string, args ...any) error { return r.fail(Foreign, 0, format, args...) }
 
 // fail makes an error of one line without the key.
