@@ -31,11 +31,11 @@ func demonstrationOf(r Row, report *Report) (demo Demonstration, why string, err
 	if r, err = Canonical(r); err != nil {
 		return demo, "", err
 	}
-	return demonstration(r, given, report)
+	return trlDemonstration(r, given, report)
 }
 
-// demonstration is demonstrationOf a row in TRL's columns.
-func demonstration(r, given Row, report *Report) (demo Demonstration, why string, err error) {
+// trlDemonstration is demonstrationOf a row in TRL's columns.
+func trlDemonstration(r, given Row, report *Report) (demo Demonstration, why string, err error) {
 	demo.Source = r.Source
 	var read []string
 	switch {

@@ -170,8 +170,8 @@ func KindOf(value any) string {
 	return "a number"
 }
 
-// jsonRows reads an array of JSON texts, or texts one after the other (many .json files are JSON lines).
-func jsonRows(in source, _ []string) RowSeq {
+// splitJSON reads an array of JSON texts, or texts one after the other (many .json files are JSON lines).
+func splitJSON(in source, _ []string) RowSeq {
 	return func(yield func(Row, error) bool) {
 		most := in.bound.longest()
 		limited := &limitedReader{in: in.content, most: most, room: most}

@@ -177,7 +177,7 @@ func (r *Report) note(p Preference, columns string) {
 	if p.Rejected.Blank() {
 		r.Remark("rejected is only white space", p.Source)
 	}
-	if severalTurns(p.Chosen) || severalTurns(p.Rejected) {
+	if hasUserTurns(p.Chosen) || hasUserTurns(p.Rejected) {
 		r.Remark(SeveralTurns, p.Source)
 	}
 	if p.Scored && p.ChosenScore < p.RejectedScore {
@@ -254,8 +254,8 @@ func lastWordEnd(s string) int {
 	return len(strings.TrimRightFunc(s[:i], unicode.IsSpace))
 }
 
-// severalTurns says whether an answer continues after the assistant's own turn.
-func severalTurns(t Text) bool {
+// hasUserTurns says whether an answer continues after the assistant's own turn.
+func hasUserTurns(t Text) bool {
 	ofUser := func(m Message) bool { return m.Role == "user" }
 	return strings.Contains(t.Plain, humanMark) || slices.ContainsFunc(t.Messages, ofUser)
 }

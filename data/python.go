@@ -9,7 +9,7 @@ import (
 // PythonRows is JSONRows for files that Python's json has written, which writes NaN for a number that is missing: it is
 // read as null.
 func PythonRows(fsys fs.FS, name string, columns ...string) RowSeq {
-	return stream(fsys, name, func(f format, in source) RowSeq {
+	return streamRows(fsys, name, func(f format, in source) RowSeq {
 		if ext, _ := FormOf(name); ext != ".parquet" {
 			in.content = &withoutNaN{in: bufio.NewReader(in.content), as: "null"}
 		}

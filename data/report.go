@@ -33,7 +33,7 @@ type Report struct {
 // mostUnread are the columns that are counted: rows can each have others.
 const mostUnread = 100
 
-func (r *Report) unread(column, source string) {
+func (r *Report) noteUnread(column, source string) {
 	known := func(t Tally) bool { return t.What == column }
 	if len(r.Unread) < mostUnread || slices.ContainsFunc(r.Unread, known) {
 		r.Unread = count(r.Unread, column, source)

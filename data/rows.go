@@ -63,19 +63,19 @@ type format struct {
 }
 
 var formats = map[string]format{
-	".jsonl":   {rows: decode(jsonlRows), raw: jsonlRows},
-	".json":    {rows: decode(finiteRows), raw: jsonRows},
+	".jsonl":   {rows: decodeRows(jsonlRows), raw: jsonlRows},
+	".json":    {rows: decodeRows(finiteRows), raw: splitJSON},
 	".parquet": {rows: parquetRows, raw: parquetTexts},
 }
 
-// finiteRows are jsonRows of a file that may have Python's NaN.
+// finiteRows are splitJSON of a file that may have Python's NaN.
 func finiteRows(in source, columns []string) RowSeq {
 	in.content = asNumbers(in.content)
-	return jsonRows(in, columns)
+	return splitJSON(in, columns)
 }
 
-// decode makes a reader of rows from a reader of JSON texts.
-func decode(raw func(source, []string) RowSeq) func(source) RowSeq {
+// decodeRows makes a reader of rows from a reader of JSON texts.
+func decodeRows(raw func(source, []string) RowSeq) func(source) RowSeq {
 	return func(in source) RowSeq {
 		return func(yield func(Row, error) bool) {
 			for row, err := range raw(in, nil) {
@@ -103,15 +103,15 @@ func decode(raw func(source, []string) RowSeq) func(source) RowSeq {
 // all files that it matches, one after the other in the order of their names; org/name@COMMIT:config:split those of a
 // data set in the hub's cache.
 func Rows(fsys fs.FS, name string) RowSeq {
-	return stream(fsys, name, func(f format, in source) RowSeq { return f.rows(in) })
+	return streamRows(fsys, name, func(f format, in source) RowSeq { return f.rows(in) })
 }
 
 // JSONRows streams the rows of a file as JSON texts; of a parquet file only these columns, null ones as null.
 func JSONRows(fsys fs.FS, name string, columns ...string) RowSeq {
-	return stream(fsys, name, func(f format, in source) RowSeq { return f.raw(in, columns) })
+	return streamRows(fsys, name, func(f format, in source) RowSeq { return f.raw(in, columns) })
 }
 
-func stream(fsys fs.FS, name string, read func(format, source) RowSeq) RowSeq {
+func streamRows(fsys fs.FS, name string, read func(format, source) RowSeq) RowSeq {
 	if fsys != nil {
 		return streamFile(fsys, name, read)
 	}

@@ -65,8 +65,8 @@ func numberAt(fields map[string]any, name string) (x float64, ok bool, err error
 	return x, ok, err
 }
 
-// answers are several answers to a prompt, with a score each.
-type answers struct {
+// scoredTexts are several answers to a prompt, with a score each.
+type scoredTexts struct {
 	texts   []string
 	scores  []float64
 	columns string
@@ -79,7 +79,7 @@ func HasAnswers(fields map[string]any) bool {
 }
 
 // answersOf reads the first of KnownAnswerColumns that a row has; nil without any.
-func answersOf(fields map[string]any) (*answers, error) {
+func answersOf(fields map[string]any) (*scoredTexts, error) {
 	for _, names := range KnownAnswerColumns {
 		texts, ok1 := fields[names[0]].([]any)
 		scores, ok2 := fields[names[1]].([]any)
@@ -90,7 +90,7 @@ func answersOf(fields map[string]any) (*answers, error) {
 			return nil, fmt.Errorf("%s has %d answers and %s %d scores: want as many scores as answers, two or more",
 				names[0], len(texts), names[1], len(scores))
 		}
-		a := &answers{columns: names[0] + ", " + names[1]}
+		a := &scoredTexts{columns: names[0] + ", " + names[1]}
 		for i := range texts {
 			text, err1 := stringOf(fmt.Sprintf("%s[%d]", names[0], i), texts[i], "a string")
 			place := fmt.Sprintf("%s[%d]", names[1], i)
@@ -109,7 +109,7 @@ func answersOf(fields map[string]any) (*answers, error) {
 }
 
 // pair makes a pair of the best and the worst answer.
-func (a *answers) pair(r Row, err error) (pair Preference, columns, why string, _ error) {
+func (a *scoredTexts) pair(r Row, err error) (pair Preference, columns, why string, _ error) {
 	if err == nil && !r.Has("prompt") {
 		err = errors.New("the row has answers and their scores, but no prompt")
 	}
@@ -128,7 +128,7 @@ func (a *answers) pair(r Row, err error) (pair Preference, columns, why string, 
 }
 
 // scoreOf gives a pair the scores that its two answers have, if both are among the answers.
-func (a *answers) scoreOf(p *Preference) (columns string) {
+func (a *scoredTexts) scoreOf(p *Preference) (columns string) {
 	if a == nil {
 		return ""
 	}

@@ -37,7 +37,7 @@ func labelledOf(r Row, report *Report) (all []Labelled, why string, err error) {
 		return nil, "", err
 	}
 	if r.Has("chosen") || r.Has("rejected") || HasAnswers(r.Fields) {
-		return splitPair(given, report)
+		return answersOfPair(given, report)
 	}
 	if list, _ := r.Fields["messages"].([]any); len(list) > 0 && !r.Has("completion") && !r.Has("prompt") {
 		r.Fields["prompt"], r.Fields["completion"] = list[:len(list)-1], list[len(list)-1:]
@@ -49,7 +49,7 @@ func labelledOf(r Row, report *Report) (all []Labelled, why string, err error) {
 	var a Labelled
 	if a.Desirable, err = labelOf(r.Fields["label"]); err == nil {
 		delete(r.Fields, "label")
-		a.Demonstration, why, err = demonstration(r, given, report)
+		a.Demonstration, why, err = trlDemonstration(r, given, report)
 	}
 	if err == nil && len(a.Completion.Trained()) < len(a.Completion.Messages) {
 		err = errors.New(`completion has "train": false, or content null: a labelled answer is trained on whole`)
@@ -63,8 +63,8 @@ func labelledOf(r Row, report *Report) (all []Labelled, why string, err error) {
 // SplitPair is the remark of a pair that is read as two answers.
 const SplitPair = "a pair is split into a desirable answer and an undesirable one"
 
-// splitPair makes two answers of a pair.
-func splitPair(r Row, report *Report) (all []Labelled, why string, err error) {
+// answersOfPair makes two answers of a pair.
+func answersOfPair(r Row, report *Report) (all []Labelled, why string, err error) {
 	p, _, why, err := preferenceOf(r, report, PreferenceOptions{})
 	if err == nil && why == "" {
 		why = reasonUnusable(p)

@@ -52,7 +52,7 @@ func unused(r Row, report *Report, read []string, parts ...Text) error {
 					"(%s), or the column left out", name, OneLine(lost, 40), List(read))
 			}
 		case !slices.Contains(knownColumns, name):
-			report.unread(name, r.Source)
+			report.noteUnread(name, r.Source)
 		}
 	}
 	return nil

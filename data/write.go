@@ -34,15 +34,15 @@ func Write[T any](name string, records iter.Seq2[T, error]) error {
 	ext, zipped := FormOf(name)
 	return WriteFile(name, func(w io.Writer) error {
 		if !zipped {
-			return writeJSON(w, ext == ".json", records)
+			return writeRecords(w, ext == ".json", records)
 		}
 		z := gzip.NewWriter(w)
-		return cmp.Or(writeJSON(z, ext == ".json", records), z.Close())
+		return cmp.Or(writeRecords(z, ext == ".json", records), z.Close())
 	})
 }
 
-// writeJSON writes a record a line, of an array or not.
-func writeJSON[T any](w io.Writer, array bool, records iter.Seq2[T, error]) error {
+// writeRecords writes a record a line, of an array or not.
+func writeRecords[T any](w io.Writer, array bool, records iter.Seq2[T, error]) error {
 	before, behind, end := "", "\n", ""
 	if array {
 		before, behind, end = "[\n", "", "[]\n"

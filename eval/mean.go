@@ -27,7 +27,7 @@ func (m *Mean) Add(item int, x float64) {
 }
 
 // Value is the mean over all cases, NaN of none.
-func (m Mean) Value() float64 { return mean(m.sums()) }
+func (m Mean) Value() float64 { return meanOfSums(m.sums()) }
 
 // sums has the sum of each item, in the order of the items.
 func (m Mean) sums() []sum {
@@ -38,7 +38,7 @@ func (m Mean) sums() []sum {
 	return all
 }
 
-func mean(sums []sum) float64 {
+func meanOfSums(sums []sum) float64 {
 	total, n := 0.0, 0
 	for _, s := range sums {
 		total += s.total
@@ -66,7 +66,7 @@ func (m Mean) Interval() (low, high float64) {
 		for j := range drawn {
 			drawn[j] = sums[rng.IntN(len(sums))]
 		}
-		means[i] = mean(drawn)
+		means[i] = meanOfSums(drawn)
 	}
 	slices.Sort(means)
 	return means[resamples/40], means[resamples-1-resamples/40]

@@ -15,10 +15,10 @@ func (r *Rate) Add(item int, yes bool) {
 	if yes {
 		s.Count = 1
 	}
-	r.add(item, s)
+	r.addShare(item, s)
 }
 
-func (r *Rate) add(item int, s Share) {
+func (r *Rate) addShare(item int, s Share) {
 	if r.items == nil {
 		r.items = map[int]Share{}
 	}

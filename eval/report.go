@@ -97,7 +97,7 @@ func (t *Tally) Add(s Sample) {
 			copied.Count++
 		}
 	}
-	t.Copied.add(s.Item, copied)
+	t.Copied.addShare(s.Item, copied)
 	t.Reward.Add(s.Item, s.Score.Reward)
 	if s.Thinks {
 		t.ThinkLeak.Add(s.Item, s.ThinkLeak())

@@ -29,7 +29,7 @@ func (o Options) Graph(in Inputs) *graph.Node {
 		loss = graph.MulScalar(loss, ofU)
 	}
 	if o.NLL != nil {
-		loss = graph.Add(loss, graph.MulScalar(o.nll(in), ofNLL))
+		loss = graph.Add(loss, graph.MulScalar(o.chosenNLL(in), ofNLL))
 	}
 	return loss
 }
@@ -100,8 +100,8 @@ func perToken(logps, lengths *graph.Node) *graph.Node {
 	return graph.Div(logps, graph.MaxScalar(lengths, 1.0))
 }
 
-// nll is the negative log-likelihood of the chosen response.
-func (o Options) nll(in Inputs) *graph.Node {
+// chosenNLL is the negative log-likelihood of the chosen response.
+func (o Options) chosenNLL(in Inputs) *graph.Node {
 	logps := in.PolicyChosen
 	if mode(o.NLL) == Mean {
 		logps = perToken(logps, in.ChosenLengths)

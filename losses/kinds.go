@@ -51,7 +51,7 @@ var kinds = []kind{
 	{word: SimPO, name: "SimPO", ofPaper: true, free: true, perToken: always,
 		offset: func(o Options) float64 { return value(o.Gamma) }},
 	{word: CPO, name: "CPO", ofPaper: true, free: true},
-	{word: Hinge, name: "hinge", link: hinge},
+	{word: Hinge, name: "hinge", link: hingeLink},
 	// The expectation over labels that are wrong with probability ε is dpo's of the right ones.
 	{word: Robust, name: "robust DPO", smoothing: func(e float64) float64 { return -e / (1 - 2*e) }},
 	{word: RPO, name: "RPO"},
@@ -64,7 +64,7 @@ func always(Options) bool { return true }
 
 var square = &link{graph.Square, func(u float64) (loss, slope float64) { return u * u, 2 * u }, "(%s)²"}
 
-var hinge = &link{
+var hingeLink = &link{
 	func(u *graph.Node) *graph.Node { return graph.MaxScalar(graph.OneMinus(u), 0.0) },
 	func(u float64) (loss, slope float64) {
 		if u >= 1 {

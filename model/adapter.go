@@ -141,7 +141,7 @@ func (m *Model) LoadAdapter(dir string) (*Model, error) {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, adapterConfigFile), err)
 	}
 	file := filepath.Join(dir, adapterFile)
-	f, err := openTensors(os.DirFS(dir), adapterFile, file)
+	f, err := openTensorFile(os.DirFS(dir), adapterFile, file)
 	if err != nil {
 		return nil, err
 	}

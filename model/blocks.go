@@ -54,11 +54,11 @@ func (c *Config) newMasks(in Inputs, rows int, packed bool, o GraphOptions) map[
 	block := o.blockOf(rows, c.Heads, in.Positions.Shape().Dim(1), hasLoops(in.Positions.Graph()))
 	for _, w := range c.Windows() {
 		if block == 0 {
-			out[w] = attentionMask{mask: visibility(in, w), cap: c.scoreCap()}
+			out[w] = attentionMask{mask: visibility(in, w), cap: c.capOfScores()}
 			continue
 		}
 		t := &tiling{tokens: in.Positions.Shape().Dim(1), block: block, window: w, constants: map[[3]int]*Node{},
-			cap: c.scoreCap()}
+			cap: c.capOfScores()}
 		if packed {
 			t.packed = newCodes(in)
 		}
@@ -256,8 +256,8 @@ func (o online) logSumExp() *Node { return Add(o.top, Log(o.sum)) }
 // softCap keeps scores or logits z between -cap and cap: they become cap*tanh(z/cap). 0 changes nothing.
 type softCap float64
 
-func (c *Config) scoreCap() softCap { return softCap(c.ScoreCap) }
-func (c *Config) logitCap() softCap { return softCap(c.LogitCap) }
+func (c *Config) capOfScores() softCap { return softCap(c.ScoreCap) }
+func (c *Config) capOfLogits() softCap { return softCap(c.LogitCap) }
 
 // apply also gives the slope, 1 - tanh², nil for no cap.
 func (s softCap) apply(z *Node) (capped, slope *Node) {

@@ -259,7 +259,7 @@ func (c *Config) project(layer int, x *Node, w layerWeights, s commonNodes) (q, 
 	}
 	split := func(x *Node) *Node { return splitHeads(x, s.rows, s.tokens, c.HeadDim) }
 	rope := c.ropeOf(layer)
-	return s.queries[rope].apply(split(q)), s.keys[rope].apply(split(k)), split(v)
+	return s.ofQueries[rope].apply(split(q)), s.ofKeys[rope].apply(split(k)), split(v)
 }
 
 // headNorm normalises every head of x [N, h*D] by one weight [D].

@@ -13,7 +13,7 @@ const headElements = 16 << 20
 
 // Logits builds the float32 logits [S, V] of the token after each source position.
 func (c *Config) Logits(params []*Node, in Inputs, o GraphOptions) *Node {
-	z, _ := c.logitCap().apply(logits(c.Hidden(params, in, o), params[c.HeadTable()]))
+	z, _ := c.capOfLogits().apply(logits(c.Hidden(params, in, o), params[c.HeadTable()]))
 	return z
 }
 
@@ -27,7 +27,7 @@ func (c *Config) LogProbs(params []*Node, in Inputs, o GraphOptions) *Node {
 	}
 	blocks := max(1, in.Blocks)
 	h := head{table: table, blocks: blocks, chunk: c.headChunk(x.Shape().Dim(0)/blocks, o), frozen: c.LoRA != nil,
-		cap: c.logitCap()}
+		cap: c.capOfLogits()}
 	own, _ := h.cap.apply(rowDot(x, rows))
 	return Sub(own, h.logSumExp(x))
 }
@@ -226,7 +226,7 @@ func (h SampleHead) nodes() []*Node {
 // sampleHead builds the head for hidden states x [B, H] by the table [V, H]; inverse [B, 1] is 1/temperature, and draw
 // [B, 1] may be nil.
 func (c *Config) sampleHead(x, table, inverse, draw *Node) SampleHead {
-	z, _ := c.logitCap().apply(ConvertDType(c.rowLogits(x, table), dtypes.Float32))
+	z, _ := c.capOfLogits().apply(ConvertDType(c.rowLogits(x, table), dtypes.Float32))
 	blocks := c.splitBlocks(z)
 	maxima := ReduceMax(blocks, -1)
 	top := ReduceAndKeep(maxima, ReduceMax, -1)

@@ -26,7 +26,7 @@ func (c *Config) halfTurn() [][]float32 {
 	for i := range m {
 		m[i] = make([]float32, c.HeadDim)
 	}
-	half := c.rotaryDim() / 2
+	half := c.rotatedDim() / 2
 	for i := range half {
 		m[i+half][i], m[i][i+half] = -1, 1
 	}

@@ -186,7 +186,7 @@ func openShards(fsys fs.FS, name string) (*Stored, error) {
 // open opens files of a folder, all or none.
 func (s *Stored) open(fsys fs.FS, folder string, names []string) error {
 	for _, name := range names {
-		f, err := openTensors(fsys, name, folder+"/"+name)
+		f, err := openTensorFile(fsys, name, folder+"/"+name)
 		if err != nil {
 			s.Close()
 			return err

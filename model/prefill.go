@@ -82,7 +82,7 @@ func (c *Config) Echo(params []*Node, in PrefillInputs, o GraphOptions) []*Node 
 		if i > 0 {
 			piece = computeAfter(piece, parts[0][i-1])
 		}
-		z, _ := c.logitCap().apply(ConvertDType(logits(piece, table), dtypes.Float32))
+		z, _ := c.capOfLogits().apply(ConvertDType(logits(piece, table), dtypes.Float32))
 		y, _, _ := rowLogSumExp(z)
 		top, zero := ReduceAndKeep(z, ReduceMax, -1), ScalarZero(z.Graph(), dtypes.Float32)
 		// the very logit: it may be top
@@ -152,7 +152,7 @@ func (p *prefill) project(layer int, x *Node, w layerWeights) (q, k, v *Node) {
 		return splitHeads(x, p.shape.Prompts, p.shape.Tokens, p.HeadDim)
 	})
 	rope := p.ropeOf(layer)
-	return p.rotate(q, p.queries[rope]), p.rotate(k, p.keys[rope]), v
+	return p.rotate(q, p.ofQueries[rope]), p.rotate(k, p.ofKeys[rope]), v
 }
 
 // lastRow takes the prompts' last rows of x. From then on products have B rows.

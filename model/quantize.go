@@ -16,8 +16,8 @@ const NF4 = "nf4"
 
 const nf4Block = 64 // weights that share a scale
 
-// nf4 are the 16 numbers of NF4: quantiles of the normal distribution, scaled to -1 to 1.
-var nf4 = [16]float32{-1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+// nf4Numbers are the 16 numbers of NF4: quantiles of the normal distribution, scaled to -1 to 1.
+var nf4Numbers = [16]float32{-1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
 	-0.18477343022823334, -0.09105003625154495, 0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634,
 	0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1}
 
@@ -54,10 +54,10 @@ func Quantize(data []float32) Quantized {
 // nf4Blocks is the number of blocks of n weights.
 func nf4Blocks(n int) int { return (n + nf4Block - 1) / nf4Block }
 
-// nf4Bounds are in the middle between neighbours of nf4.
+// nf4Bounds are in the middle between neighbours of nf4Numbers.
 var nf4Bounds = func() (b [15]float32) {
 	for i := range b {
-		b[i] = (nf4[i] + nf4[i+1]) / 2
+		b[i] = (nf4Numbers[i] + nf4Numbers[i+1]) / 2
 	}
 	return b
 }()
@@ -75,17 +75,17 @@ func (q Quantized) Dequantize(n int) []float32 {
 	all := make([]float32, 0, 2*len(q.Codes))
 	for _, code := range q.Codes {
 		scale := q.Scales[len(all)/nf4Block]
-		all = append(all, nf4[code>>4]*scale, nf4[code&15]*scale)
+		all = append(all, nf4Numbers[code>>4]*scale, nf4Numbers[code&15]*scale)
 	}
 	return all[:n]
 }
 
-// isQuantized says whether the frozen matrices are held in few bits.
-func (c *Config) isQuantized() bool { return c.LoRA != nil && c.LoRA.Quantization != "" }
+// quantizes says whether the frozen matrices are held in few bits.
+func (c *Config) quantizes() bool { return c.LoRA != nil && c.LoRA.Quantization != "" }
 
 // IsQuantized says whether a tensor is held in few bits: the matrices of linearModules.
 func (c *Config) IsQuantized(name string, shape []int) bool {
-	return c.isQuantized() && len(shape) == 2 && strings.HasPrefix(name, "model.layers.") &&
+	return c.quantizes() && len(shape) == 2 && strings.HasPrefix(name, "model.layers.") &&
 		!strings.HasSuffix(name, loraA) && !strings.HasSuffix(name, loraB) &&
 		!isRouter(strings.TrimSuffix(name, ".weight"))
 }
@@ -136,7 +136,7 @@ func (c *Config) FrozenBytes(dtype dtypes.DType) (bytes int) {
 
 // quantizedOfLayer is the number of quantised matrices of a layer.
 func (c *Config) quantizedOfLayer() int {
-	if !c.isQuantized() {
+	if !c.quantizes() {
 		return 0
 	}
 	return len(c.linearModules())
@@ -167,7 +167,7 @@ func (f linearWeight) as(x *Node) *Node {
 	}
 	numbers := make([][]float32, 256) // the two of each byte of codes
 	for code := range numbers {
-		numbers[code] = []float32{nf4[code>>4], nf4[code&15]}
+		numbers[code] = []float32{nf4Numbers[code>>4], nf4Numbers[code&15]}
 	}
 	table := computeAfter(Const(x.Graph(), numbers), x)
 	blocks := f.scales.Shape().Dim(0)

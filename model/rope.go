@@ -15,8 +15,8 @@ type rope struct {
 	rotates int
 }
 
-// rotaryDim is R.
-func (c *Config) rotaryDim() int {
+// rotatedDim is R.
+func (c *Config) rotatedDim() int {
 	if c.RotaryDim > 0 {
 		return c.RotaryDim
 	}
@@ -24,7 +24,7 @@ func (c *Config) rotaryDim() int {
 }
 
 // rope is that of layers that see everything.
-func (c *Config) rope() rope { return rope{c.RopeTheta, c.RopeScaling, c.rotaryDim()} }
+func (c *Config) rope() rope { return rope{c.RopeTheta, c.RopeScaling, c.rotatedDim()} }
 
 // ropes lists the layers' different ropes: one for all layers, or one for each of Windows.
 func (c *Config) ropes() (all []rope) {
@@ -70,7 +70,7 @@ type rotation struct {
 }
 
 // rotations are those of a model's ropes, for keys and, with the factor of the scores, for queries.
-type rotations struct{ keys, queries []rotation }
+type rotations struct{ ofKeys, ofQueries []rotation }
 
 // newRotations builds the rotations of positions [rows, T].
 func (c *Config) newRotations(positions *Node) (all rotations) {
@@ -81,7 +81,7 @@ func (c *Config) newRotations(positions *Node) (all rotations) {
 }
 
 func (r *rotations) add(keys rotation, scale float64) {
-	r.keys, r.queries = append(r.keys, keys), append(r.queries, keys.scaleBy(scale))
+	r.ofKeys, r.ofQueries = append(r.ofKeys, keys), append(r.ofQueries, keys.scaleBy(scale))
 }
 
 func newRotation(positions *Node, r rope, d int) rotation {

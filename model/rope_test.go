@@ -22,7 +22,7 @@ func TestRotary(t *testing.T) {
 	c.Rotaries()[0].Rows(positions, cos, sin)
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
 		program := compile(t, e, "rotation", func(g *graph.Graph) []*graph.Node {
-			r := c.newRotations(graph.Parameter(g, "positions", shapes.Make(dtypes.Int32, 1, len(positions)))).keys[0]
+			r := c.newRotations(graph.Parameter(g, "positions", shapes.Make(dtypes.Int32, 1, len(positions)))).ofKeys[0]
 			return []*graph.Node{r.cos, r.sin}
 		})
 		b := must(e.Int32(positions, 1, len(positions)))

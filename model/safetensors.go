@@ -199,8 +199,8 @@ type tensorFile struct {
 	opened fs.FileInfo // at opening
 }
 
-// openTensors opens a file of fsys, which errors call label.
-func openTensors(fsys fs.FS, path, label string) (*tensorFile, error) {
+// openTensorFile opens a file of fsys, which errors call label.
+func openTensorFile(fsys fs.FS, path, label string) (*tensorFile, error) {
 	f, err := files.Open(fsys, path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", label, files.Cause(err))

@@ -324,7 +324,7 @@ func FuzzReadHeader(f *testing.F) {
 	f.Add([]byte{1, 2, 3})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		fsys := fstest.MapFS{"x": {Data: b}}
-		tf, err := openTensors(fsys, "x", "x")
+		tf, err := openTensorFile(fsys, "x", "x")
 		if err != nil {
 			return
 		}

@@ -135,9 +135,9 @@ func (c *Config) validateFactors() error {
 		return nil
 	}
 	for key, factors := range map[string][]float64{"short_factor": r.Short, "long_factor": r.Long} {
-		if len(factors) != c.rotaryDim()/2 {
+		if len(factors) != c.rotatedDim()/2 {
 			return fmt.Errorf("rope_scaling.%s: found %d numbers, want %d, half of a head's rotated part", key,
-				len(factors), c.rotaryDim()/2)
+				len(factors), c.rotatedDim()/2)
 		}
 		for _, x := range factors {
 			if !(x > 1e-9 && x < 1e9) {

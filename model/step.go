@@ -132,13 +132,13 @@ type decoding struct {
 	inference
 	StepInputs
 	rotations
-	masks map[int]*Node // by window, [Prompts, 1, Samples, 1, 1, MaskLen]
+	maskOf map[int]*Node // by window, [Prompts, 1, Samples, 1, 1, MaskLen]
 }
 
 func (c *Config) newDecoding(in StepInputs, o GraphOptions) decoding {
 	s := in.shape
 	row := func(x *Node) *Node { return Reshape(x, s.Prompts, 1, s.Samples, 1, 1, -1) }
-	d := decoding{inference: c.newInference(in.Inverse.Graph(), s.Rows(), o), StepInputs: in, masks: map[int]*Node{}}
+	d := decoding{inference: c.newInference(in.Inverse.Graph(), s.Rows(), o), StepInputs: in, maskOf: map[int]*Node{}}
 	for i, r := range c.ropes() {
 		if s.InGraph {
 			made := newRotation(Reshape(in.Positions, -1, 1), r, c.HeadDim)
@@ -149,9 +149,9 @@ func (c *Config) newDecoding(in StepInputs, o GraphOptions) decoding {
 	}
 	for i, w := range c.Windows() {
 		if s.InGraph {
-			d.masks[w] = row(in.ringMask(w))
+			d.maskOf[w] = row(in.ringMask(w))
 		} else {
-			d.masks[w] = row(in.Masks[i])
+			d.maskOf[w] = row(in.Masks[i])
 		}
 	}
 	return d
@@ -161,10 +161,10 @@ func (c *Config) newDecoding(in StepInputs, o GraphOptions) decoding {
 func (d decoding) attention(layer int, x *Node, w layerWeights) (mixed, keys, values *Node) {
 	q, k, v := d.project(x, w, d.splitHeads)
 	rope := d.ropeOf(layer)
-	q, k = d.rotate(q, d.queries[rope]), d.rotate(k, d.keys[rope])
+	q, k = d.rotate(q, d.ofQueries[rope]), d.rotate(k, d.ofKeys[rope])
 	scores, parts := d.parts(layer, q, k, v)
-	z, _ := d.scoreCap().apply(concat(scores, 5))
-	p := Softmax(Add(z, ConvertDType(d.masks[d.Window(layer)], z.DType())), -1)
+	z, _ := d.capOfScores().apply(concat(scores, 5))
+	p := Softmax(Add(z, ConvertDType(d.maskOf[d.Window(layer)], z.DType())), -1)
 	at, sum := 0, (*Node)(nil)
 	for _, s := range parts {
 		sum = addTo(sum, s.mix(ConvertDType(sliceAxis(p, 5, at, at+s.len), s.values.DType())))

@@ -33,7 +33,7 @@ type addedTokens struct {
 
 // Bounds on added tokens; models have thousands of a few characters. MaxAdded is their number.
 const (
-	maxAdded     = 1 << 20 // bytes of all
+	maxAllText   = 1 << 20 // bytes of all
 	maxAddedText = 256     // bytes of one
 	MaxAdded     = 1 << 17 // added tokens
 )
@@ -71,8 +71,8 @@ func (a *addedTokens) check(tokens []addedToken, list string) error {
 		}
 		all += len(t.Content)
 	}
-	if all > maxAdded {
-		return fmt.Errorf("%s: found %d bytes of text in %d tokens, want at most %d", list, all, len(tokens), maxAdded)
+	if all > maxAllText {
+		return fmt.Errorf("%s: found %d bytes of text in %d tokens, want at most %d", list, all, len(tokens), maxAllText)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func (x Exporter) folder() string {
 
 // Write stores the learner's weights as a model folder or an adapter's, one tensor at a time.
 func (x Exporter) Write(dir string, l *Learner, dtype string) error {
-	return x.write(model.Writer{}, dir, l.store, dtype)
+	return x.writeFrom(model.Writer{}, dir, l.store, dtype)
 }
 
 // WriteFlat is Write of weights in the order of [Learner.Flat]; dtype "": that of the model's folder.
@@ -43,10 +43,10 @@ func (x Exporter) WriteFlat(dir string, flat []float32, dtype string) error {
 	for _, p := range x.Model.Trained() {
 		t.Weights, flat = append(t.Weights, flat[:p.Size()]), flat[p.Size():]
 	}
-	return x.write(model.Writer{}, dir, t, dtype)
+	return x.writeFrom(model.Writer{}, dir, t, dtype)
 }
 
-func (x Exporter) write(w model.Writer, dir string, from source, dtype string) error {
+func (x Exporter) writeFrom(w model.Writer, dir string, from tensorSource, dtype string) error {
 	weights := func(i int) ([]float32, error) { return from.tensor(theWeights, i) }
 	save := w.SaveFrom
 	if x.Model.Config.LoRA != nil {
@@ -62,11 +62,11 @@ func (x Exporter) write(w model.Writer, dir string, from source, dtype string) e
 }
 
 // writeCheckpoint stores weights and moments in a checkpoint under way. wrote may be nil.
-func (x Exporter) writeCheckpoint(dir string, from source, wrote run.Wrote) error {
+func (x Exporter) writeCheckpoint(dir string, from tensorSource, wrote run.Wrote) error {
 	if err := x.writeBest(dir, from, wrote); err != nil {
 		return err
 	}
-	for name, p := range map[string]part{firstMoments: firstMoment, secondMoments: secondMoment} {
+	for name, p := range map[string]storedPart{firstMoments: firstMoment, secondMoments: secondMoment} {
 		w := model.Writer{Wrote: wrote}
 		if err := w.WriteTensors(filepath.Join(dir, name), x.nameTensors(from, p), nil); err != nil {
 			return err
@@ -92,15 +92,15 @@ func saveAdapter(w model.Writer) func(*model.Model, string, string, func(int) ([
 }
 
 // writeBest stores weights alone in a checkpoint under way. wrote may be nil.
-func (x Exporter) writeBest(dir string, from source, wrote run.Wrote) error {
+func (x Exporter) writeBest(dir string, from tensorSource, wrote run.Wrote) error {
 	dir = filepath.Join(dir, x.folder())
 	if err := os.Mkdir(dir, 0o777); err != nil { // without its parents, which may have been taken away
 		return err
 	}
-	return x.write(model.Writer{Wrote: wrote}, dir, from, "float32")
+	return x.writeFrom(model.Writer{Wrote: wrote}, dir, from, "float32")
 }
 
-func (x Exporter) nameTensors(from source, p part) []model.Tensor {
+func (x Exporter) nameTensors(from tensorSource, p storedPart) []model.Tensor {
 	tensors := make([]model.Tensor, len(x.Model.Trained()))
 	for i, param := range x.Model.Trained() {
 		read := func() ([]float32, error) { return from.tensor(p, i) }
@@ -166,7 +166,7 @@ func (s *saved) check(moments *model.Stored) error {
 	return nil
 }
 
-func (s *saved) tensor(p part, i int) ([]float32, error) {
+func (s *saved) tensor(p storedPart, i int) ([]float32, error) {
 	to := s.memory[:s.params[i].Size()]
 	if p == theWeights {
 		return to, s.weights.Trained()[i].Read(to)

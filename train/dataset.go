@@ -109,7 +109,7 @@ func (d *Dataset) Hash() string {
 
 // Next implements [Source]: the next batch is a minibatch.
 func (d *Dataset) Next(_ context.Context, _ *Metrics) (*Step, error) {
-	indices := d.next()
+	indices := d.nextIndices()
 	b, err := d.Minibatch(indices)
 	if err != nil {
 		return nil, err
@@ -121,8 +121,8 @@ func (d *Dataset) Next(_ context.Context, _ *Metrics) (*Step, error) {
 	return s, nil
 }
 
-// next lists the examples of the next step. The last batch of an epoch may be smaller.
-func (d *Dataset) next() []int {
+// nextIndices lists the examples of the next step. The last batch of an epoch may be smaller.
+func (d *Dataset) nextIndices() []int {
 	s, o := d.t.State, d.t.Options
 	order := Order(len(d.Train), d.t.Seed, s.Epoch, o.Shuffle)
 	return order[s.Position:min(s.Position+o.BatchSize, len(order))]
@@ -132,7 +132,7 @@ func (d *Dataset) next() []int {
 func (d *Dataset) Seek(step int) []int {
 	epoch, s := (len(d.Train)+d.t.Options.BatchSize-1)/d.t.Options.BatchSize, &d.t.State // an epoch in steps
 	s.Step, s.Epoch, s.Position = step, step/epoch, step%epoch*d.t.Options.BatchSize
-	return d.next()
+	return d.nextIndices()
 }
 
 // Minibatch is an update by the mean loss on some of the training examples.

@@ -42,7 +42,7 @@ func NewLearner(e *backend.Engine, m *model.Model, o model.GraphOptions) (*Learn
 		return nil, err
 	}
 	u := backend.NewUploader(m.Largest())
-	if l.frozen, err = l.upload(u, m.Params[:m.Config.Frozen()]); err != nil {
+	if l.frozen, err = l.uploadParams(u, m.Params[:m.Config.Frozen()]); err != nil {
 		return nil, adviseMemory(err)
 	}
 	if l.store, err = newStore(e, m, u, l.BFloat16()); err != nil {
@@ -159,7 +159,7 @@ func (l *Learner) copyFor(whole bool) (t Tensors, err error) {
 
 // WriteWeights replaces the trained weights. The moments are lost: no update may follow.
 func (l *Learner) WriteWeights(weights [][]float32) error {
-	return l.writeWeights(Tensors{Weights: weights})
+	return l.replaceWeights(Tensors{Weights: weights})
 }
 
 // Size is the number of trained weights: the length of Flat, TakeGradient and WriteFlat.
@@ -192,16 +192,16 @@ func (l *Learner) WriteFlat(flat []float32) error {
 // begins at zero.
 func (l *Learner) TakeGradient() ([]float32, error) { return l.store.gradient() }
 
-func (l *Learner) writeWeights(from source) error {
+func (l *Learner) replaceWeights(from tensorSource) error {
 	l.version, l.hashed = l.version+1, hashed{}
 	return l.store.write(from, theWeights)
 }
 
 // Write replaces trained weights, moments and the number of updates that the moments have seen. After an error the
 // learner can only be closed.
-func (l *Learner) Write(t Tensors, updates int) error { return l.write(t, updates) }
+func (l *Learner) Write(t Tensors, updates int) error { return l.replace(t, updates) }
 
-func (l *Learner) write(from source, updates int) error {
+func (l *Learner) replace(from tensorSource, updates int) error {
 	l.updates, l.version, l.hashed = updates, l.version+1, hashed{}
 	return l.store.write(from, theWeights, firstMoment, secondMoment)
 }
@@ -228,11 +228,11 @@ func (l *Learner) TokenLogps(p *batch.Packed, weights []compute.Buffer) ([]float
 // buffers. Where the learner computes in bfloat16, matrices are kept so, which gives the same log-probs; norms and
 // biases stay float32.
 func (l *Learner) Upload(m *model.Model) (weights []compute.Buffer, err error) {
-	return l.upload(backend.NewUploader(m.Largest()), m.Trained())
+	return l.uploadParams(backend.NewUploader(m.Largest()), m.Trained())
 }
 
-// upload copies tensors, one at a time, in the order of [model.Config.Held].
-func (l *Learner) upload(u *backend.Uploader, params []*model.Param) (weights []compute.Buffer, err error) {
+// uploadParams copies tensors, one at a time, in the order of [model.Config.Held].
+func (l *Learner) uploadParams(u *backend.Uploader, params []*model.Param) (weights []compute.Buffer, err error) {
 	var scales []compute.Buffer
 	for _, p := range params {
 		b, scale, err := l.hold(u, p)
@@ -516,9 +516,9 @@ func (l *Learner) declareWeights(g *graph.Graph) (nodes []*graph.Node) {
 func (d declared) logProbs(l *Learner, p *batch.Packed) LogProbs {
 	c := l.model.Config
 	if c.Reward {
-		return logProbs(c.Scores(d.params, d.in, l.graph), d.answer, p.Answers)
+		return gatherLogProbs(c.Scores(d.params, d.in, l.graph), d.answer, p.Answers)
 	}
-	return logProbs(c.LogProbs(d.params, d.in, l.graph), d.answer, p.Answers)
+	return gatherLogProbs(c.LogProbs(d.params, d.in, l.graph), d.answer, p.Answers)
 }
 
 // run runs a program on the weights, a batch, further inputs and the gradients so far.

@@ -40,8 +40,8 @@ type Input struct {
 	Dims []int
 }
 
-// logProbs gathers what an objective may use from the model's log-probs [slots] and the slots' answers [slots].
-func logProbs(tokens, answer *graph.Node, answers int) LogProbs {
+// gatherLogProbs gathers what an objective may use from the model's log-probs [slots] and the slots' answers [slots].
+func gatherLogProbs(tokens, answer *graph.Node, answers int) LogProbs {
 	g := tokens.Graph()
 	slots := tokens.Shape().Dim(0)
 	ids := graph.Iota(g, shapeInt32(answers, 1), 0)

@@ -47,7 +47,7 @@ type measured struct {
 	most  uint64
 }
 
-func (m *measured) tensor(_ part, i int) ([]float32, error) {
+func (m *measured) tensor(_ storedPart, i int) ([]float32, error) {
 	m.most = max(m.most, heap())
 	return make([]float32, m.model.Params[i].Size()), nil
 }

@@ -73,13 +73,13 @@ func (t *Trainer) hasRoom(whole bool) bool {
 // snapshot is what is saved.
 type snapshot struct {
 	run.State
-	from        source
-	whole, best bool
+	from          tensorSource
+	whole, isBest bool
 }
 
 // snapshot copies the state, or without a copy gives one that is valid until the next update.
 func (t *Trainer) snapshot(whole, best, copied bool) (s snapshot, err error) {
-	s = snapshot{State: t.State, from: t.Learner.store, whole: whole, best: best}
+	s = snapshot{State: t.State, from: t.Learner.store, whole: whole, isBest: best}
 	if copied {
 		if s.from, err = t.Learner.copyFor(whole); err != nil {
 			return s, err
@@ -100,7 +100,7 @@ func (t *Trainer) snapshot(whole, best, copied bool) (s snapshot, err error) {
 // write writes a snapshot, and removes what is not kept. The best weights come first: a checkpoint names none that are
 // not there.
 func (t *Trainer) write(s snapshot) error {
-	if s.best {
+	if s.isBest {
 		if err := t.Folder.WriteBest(s.Step, func(dir string, wrote run.Wrote) error {
 			return t.exporter().writeBest(dir, s.from, wrote)
 		}); err != nil {
@@ -117,7 +117,7 @@ func (t *Trainer) write(s snapshot) error {
 			return err
 		}
 	}
-	if s.best {
+	if s.isBest {
 		if err := t.Folder.MarkBest(s.Step, s.Best.Metric, s.Best.Value); err != nil {
 			return err
 		}
@@ -213,7 +213,7 @@ func (t *Trainer) load(dir string) error {
 		return err
 	}
 	defer from.close()
-	if err := t.Learner.write(from, int(s.Metrics[updatesKey])); err != nil {
+	if err := t.Learner.replace(from, int(s.Metrics[updatesKey])); err != nil {
 		return err
 	}
 	t.State, t.clean = s, true
@@ -260,6 +260,6 @@ func (t *Trainer) LoadBest() (*run.Best, error) {
 			return err
 		}
 		defer from.close()
-		return t.Learner.writeWeights(from)
+		return t.Learner.replaceWeights(from)
 	})
 }

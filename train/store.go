@@ -27,10 +27,10 @@ type store interface {
 	update(optimizer AdamW, t int, rate float64) (norm float64, err error)
 	// read copies weights and both moments to the host.
 	read() (Tensors, error)
-	source
+	tensorSource
 	// write replaces parts by those of a source, one tensor at a time. Without moments, no update may follow. After an
 	// error the store can only be closed.
-	write(from source, parts ...part) error
+	write(from tensorSource, parts ...storedPart) error
 	close()
 }
 
@@ -39,22 +39,22 @@ type Tensors struct {
 	Weights, First, Second [][]float32
 }
 
-// source gives what a checkpoint holds, one tensor at a time: that of parameter i in a part, valid until the next
+// tensorSource gives what a checkpoint holds, one tensor at a time: that of parameter i in a part, valid until the next
 // update or the next tensor.
-type source interface {
-	tensor(p part, i int) ([]float32, error)
+type tensorSource interface {
+	tensor(p storedPart, i int) ([]float32, error)
 }
 
-// part is one of the three arrays of a parameter.
-type part int
+// storedPart is one of the three arrays of a parameter.
+type storedPart int
 
 const (
-	theWeights part = iota
+	theWeights storedPart = iota
 	firstMoment
 	secondMoment
 )
 
-func (t Tensors) tensor(p part, i int) ([]float32, error) {
+func (t Tensors) tensor(p storedPart, i int) ([]float32, error) {
 	return [][][]float32{t.Weights, t.First, t.Second}[p][i], nil
 }
 

@@ -360,7 +360,7 @@ func globalNorm(grads []*graph.Node) *graph.Node {
 func (s *graphStore) read() (t Tensors, err error) {
 	for p, to := range []*[][]float32{&t.Weights, &t.First, &t.Second} {
 		for i := range s.params {
-			x, err := s.tensor(part(p), i)
+			x, err := s.tensor(storedPart(p), i)
 			if err != nil {
 				return t, err
 			}
@@ -371,7 +371,7 @@ func (s *graphStore) read() (t Tensors, err error) {
 }
 
 // tensor copies a tensor to the host. Moments that were never used are zero.
-func (s *graphStore) tensor(p part, i int) ([]float32, error) {
+func (s *graphStore) tensor(p storedPart, i int) ([]float32, error) {
 	from := [][]compute.Buffer{s.p, s.m, s.v}[p]
 	if from == nil {
 		return make([]float32, s.params[i].Size()), nil
@@ -379,15 +379,15 @@ func (s *graphStore) tensor(p part, i int) ([]float32, error) {
 	return backend.Floats(from[i])
 }
 
-func (s *graphStore) write(from source, parts ...part) error {
+func (s *graphStore) write(from tensorSource, parts ...storedPart) error {
 	for p, to := range []*[]compute.Buffer{&s.p, &s.m, &s.v} {
 		backend.FinalizeAll(*to...)
 		*to = nil
-		if !slices.Contains(parts, part(p)) {
+		if !slices.Contains(parts, storedPart(p)) {
 			continue
 		}
 		for i := range s.params {
-			x, err := from.tensor(part(p), i)
+			x, err := from.tensor(storedPart(p), i)
 			if err != nil {
 				return err
 			}
@@ -396,7 +396,7 @@ func (s *graphStore) write(from source, parts ...part) error {
 				return err
 			}
 			*to = append(*to, b)
-			if part(p) == theWeights {
+			if storedPart(p) == theWeights {
 				if err := s.putCopy(i, x); err != nil {
 					return err
 				}

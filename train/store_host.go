@@ -159,19 +159,19 @@ func (s *hostStore) read() (Tensors, error) {
 	return Tensors{clone(s.views), clone(s.first), clone(s.second)}, nil
 }
 
-func (s *hostStore) tensor(p part, i int) ([]float32, error) {
+func (s *hostStore) tensor(p storedPart, i int) ([]float32, error) {
 	return s.parts(p)[i], nil
 }
 
 // parts are the tensors of a part, in memory of the store.
-func (s *hostStore) parts(p part) [][]float32 {
+func (s *hostStore) parts(p storedPart) [][]float32 {
 	if p != theWeights {
 		s.needMoments()
 	}
 	return [][][]float32{s.views, s.first, s.second}[p]
 }
 
-func (s *hostStore) write(from source, parts ...part) error {
+func (s *hostStore) write(from tensorSource, parts ...storedPart) error {
 	for _, p := range parts {
 		for i, to := range s.parts(p) {
 			x, err := from.tensor(p, i)

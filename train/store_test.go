@@ -23,7 +23,7 @@ var kinds = map[string]func(*backend.Engine, *model.Model) (store, error){
 	},
 }
 
-var everything = []part{theWeights, firstMoment, secondMoment}
+var everything = []storedPart{theWeights, firstMoment, secondMoment}
 
 // everyStore runs a test on every implementation on every engine that can have it.
 func everyStore(t *testing.T, m *model.Model, f func(t *testing.T, e *backend.Engine, s store)) {

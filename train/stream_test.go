@@ -25,7 +25,7 @@ func readAll(s *saved, err error) (t Tensors, _ error) {
 	defer s.close()
 	for p, to := range []*[][]float32{&t.Weights, &t.First, &t.Second}[:1+len(s.moments)] {
 		for i := range s.params {
-			x, err := s.tensor(part(p), i)
+			x, err := s.tensor(storedPart(p), i)
 			if err != nil {
 				return t, err
 			}
@@ -97,7 +97,7 @@ func TestLoadingTakesOneTensor(t *testing.T) {
 				return err
 			}
 			defer from.close()
-			return l.write(from, 0)
+			return l.replace(from, 0)
 		})
 		t.Logf("of %d bytes, %d of the largest tensor: opened %d, reference %d, resumed %d", total, largest, opened,
 			reference, resumed)

@@ -126,8 +126,8 @@ func (t *Trainer) Step() int { return t.State.Step }
 // Total is the number of steps of the whole run.
 func (t *Trainer) Total() int { return t.Source.Total() }
 
-// last is the step that Run ends with.
-func (t *Trainer) last() int { return cmp.Or(t.Last, t.Total()) }
+// lastStep is the step that Run ends with.
+func (t *Trainer) lastStep() int { return cmp.Or(t.Last, t.Total()) }
 
 // Start ties the source to the trainer, which Run and Resume do, too. A fresh trainer is at step 0, a resumed one stays
 // where it is.
@@ -163,11 +163,11 @@ func (t *Trainer) Run(ctx context.Context) error {
 func (t *Trainer) steps(ctx context.Context) error {
 	for {
 		err := t.between(ctx)
-		if err == nil && t.State.Step >= t.last() {
+		if err == nil && t.State.Step >= t.lastStep() {
 			return nil
 		}
 		if err == nil {
-			err = t.step(ctx)
+			err = t.takeStep(ctx)
 		}
 		switch {
 		case errors.As(err, new(ServerError)):
@@ -180,8 +180,8 @@ func (t *Trainer) steps(ctx context.Context) error {
 	}
 }
 
-// step learns from what the source gives.
-func (t *Trainer) step(ctx context.Context) error {
+// takeStep learns from what the source gives.
+func (t *Trainer) takeStep(ctx context.Context) error {
 	started, m := time.Now(), NewMetrics()
 	s, err := t.Source.Next(ctx, m)
 	if err != nil {
@@ -276,7 +276,7 @@ func (t *Trainer) Gradient(b *Minibatch) ([]float32, *Metrics, error) {
 // between does what is due between two steps: an evaluation, a checkpoint. An evaluation may take long, so that a
 // checkpoint that is due by time comes before it, and again after it. Where checkpoints fall changes no result.
 func (t *Trainer) between(ctx context.Context) (err error) {
-	step, last, best := t.State.Step, t.State.Step >= t.last(), false
+	step, last, best := t.State.Step, t.State.Step >= t.lastStep(), false
 	if t.Folder != nil {
 		if err := t.Folder.Held(); err != nil { // it was taken away
 			return err
@@ -360,9 +360,9 @@ func (t *Trainer) record(m *Metrics, s *Step, seconds float64) error {
 	m.Add("tokens_per_second", s.Tokens/seconds, seconds)
 	t.window.Join(m)
 	if t.OnStep != nil {
-		t.OnStep(t.State.Step, t.last(), m.Means(""))
+		t.OnStep(t.State.Step, t.lastStep(), m.Means(""))
 	}
-	if !due(t.State.Step, t.Options.LogEvery) && t.State.Step != t.last() {
+	if !due(t.State.Step, t.Options.LogEvery) && t.State.Step != t.lastStep() {
 		return nil
 	}
 	values := t.window.Means("")

@@ -11,7 +11,7 @@ import (
 
 // readBack gives a file to the reader; what comes out must keep the promises of the records.
 func readBack(t *testing.T, name, content string) {
-	items, report, err := read(files(name, content), name, AllItems)
+	items, report, err := readFrom(files(name, content), name, AllItems)
 	if err == nil && (len(items) == 0 || report.Kept != len(items)) {
 		t.Fatalf("%d items, report %+v", len(items), report)
 	}

@@ -139,9 +139,9 @@ func Read(path string) ([]Item, *data.Report, error) { return ReadItems(path, Al
 // ReadItems is Read of all items of a file, or of the released ones: without those that the released preprocessing
 // drops, because a keyword, or the information that it is for, is no string. The Report counts them. A value that has
 // been written as text is a string.
-func ReadItems(path, which string) ([]Item, *data.Report, error) { return read(nil, path, which) }
+func ReadItems(path, which string) ([]Item, *data.Report, error) { return readFrom(nil, path, which) }
 
-func read(fsys fs.FS, path, which string) ([]Item, *data.Report, error) {
+func readFrom(fsys fs.FS, path, which string) ([]Item, *data.Report, error) {
 	return data.Map(Stream(fsys, path, which), func(r Raw) Item { return r.Item }).Collect()
 }
 

@@ -23,7 +23,7 @@ const ciRow = `{"seed":{"scenario":"email","domain":"Hospitality","user_intentio
 "annotation":{"allowed":{"Name":" Mira ","Chats":["hi",""]},"disallowed":{"Zip":{"code":90210},"Bag":null}}}}`
 
 func TestCIItemKeepsOrderAndFlattens(t *testing.T) {
-	items, report, err := read(files("ci.jsonl", oneLine(ciRow)), "ci.jsonl", AllItems)
+	items, report, err := readFrom(files("ci.jsonl", oneLine(ciRow)), "ci.jsonl", AllItems)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestCIErrors(t *testing.T) {
 		{"ci.parquet", "", "ci.parquet: not a readable parquet file: 0 bytes"},
 		{"ci.csv", "", `ci.csv: extension ".csv": want .jsonl, .json or .parquet`},
 	} {
-		_, _, err := read(files(c.name, c.content), c.name, AllItems)
+		_, _, err := readFrom(files(c.name, c.content), c.name, AllItems)
 		wantError(t, err, c.want)
 	}
 }
@@ -214,7 +214,7 @@ func TestCIParquetFaults(t *testing.T) {
 		}{seed{"Work"}, []byte("\xff")}), "ci.parquet: row 1: dataset_item.user_task is missing or empty"},
 		{parquetOf[struct{ X int }](t), "ci.parquet: no rows: the file is empty"},
 	} {
-		_, _, err := read(files("ci.parquet", c.content), "ci.parquet", AllItems)
+		_, _, err := readFrom(files("ci.parquet", c.content), "ci.parquet", AllItems)
 		wantError(t, err, c.want)
 	}
 }
@@ -226,7 +226,7 @@ func TestCIDeepText(t *testing.T) {
 		deep[i] = '['
 	}
 	row := `{"seed":{"domain":"Work"},"dataset_item":{"user_task":"x","information":"` + string(deep) + `"}}`
-	_, _, err := read(files("ci.jsonl", row), "ci.jsonl", AllItems)
+	_, _, err := readFrom(files("ci.jsonl", row), "ci.jsonl", AllItems)
 	wantError(t, err, "ci.jsonl:1: information is a string: want an object")
 }
 
@@ -276,11 +276,11 @@ func TestReleasedItems(t *testing.T) {
 	} {
 		row := fmt.Sprintf(releasedRow, c.a, c.b, c.keyword)
 		text := row + "\n" + fmt.Sprintf(releasedRow, `"q"`, `"r"`, `"q"`)
-		all, _, err := read(files("ci.jsonl", text), "ci.jsonl", AllItems)
+		all, _, err := readFrom(files("ci.jsonl", text), "ci.jsonl", AllItems)
 		if err != nil || len(all) != 2 {
 			t.Errorf("%s: %d of all, %v", row, len(all), err)
 		}
-		items, report, err := read(files("ci.jsonl", text), "ci.jsonl", ReleasedItems)
+		items, report, err := readFrom(files("ci.jsonl", text), "ci.jsonl", ReleasedItems)
 		if err != nil || len(items) == 2 != c.kept || report.Kept != len(items) {
 			t.Errorf("%s: %d items, %v, want it kept: %v", row, len(items), err, c.kept)
 			continue
@@ -290,7 +290,7 @@ func TestReleasedItems(t *testing.T) {
 		}
 	}
 	missing := strings.Replace(fmt.Sprintf(releasedRow, `"q"`, `"r"`, `"q"`), `"allowed": {"A"`, `"allowed": {"C"`, 1)
-	_, _, err := read(files("ci.jsonl", missing), "ci.jsonl", ReleasedItems)
+	_, _, err := readFrom(files("ci.jsonl", missing), "ci.jsonl", ReleasedItems)
 	wantError(t, err, "ci.jsonl: all 1 rows dropped", "is no string")
 }
 

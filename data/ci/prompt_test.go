@@ -14,7 +14,7 @@ import (
 // hotel is a small item with what the prompts must cope with: a key without annotation, a text of two lines, a list.
 func hotel(t *testing.T) Item {
 	t.Helper()
-	items, _, err := read(files("ci.jsonl", oneLine(ciRow)), "ci.jsonl", AllItems)
+	items, _, err := readFrom(files("ci.jsonl", oneLine(ciRow)), "ci.jsonl", AllItems)
 	if err != nil {
 		t.Fatal(err)
 	}

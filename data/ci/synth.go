@@ -11,13 +11,13 @@ import (
 // Synthesize makes n distinct small scenarios: a task in one of ten domains and three to five pieces of information.
 // One to three of them may flow in this context (norms.json), one or two must not. Each piece has one short verbatim
 // keyword. The same n and seed give the same items on every machine, and a larger n begins with the same items.
-func Synthesize(n int, seed uint64) []Item { return synthesize(n, seed, false) }
+func Synthesize(n int, seed uint64) []Item { return drawItems(n, seed, false) }
 
 // SynthesizeHeldOut is Synthesize with names and values that Synthesize never uses, whatever the seed: a model must
 // copy them and cannot have learnt them.
-func SynthesizeHeldOut(n int, seed uint64) []Item { return synthesize(n, seed, true) }
+func SynthesizeHeldOut(n int, seed uint64) []Item { return drawItems(n, seed, true) }
 
-func synthesize(n int, seed uint64, heldOut bool) []Item {
+func drawItems(n int, seed uint64, heldOut bool) []Item {
 	w := &world{rng: rand.New(rand.NewPCG(seed, 0x6369)), heldOut: heldOut}
 	return w.distinct(n)
 }

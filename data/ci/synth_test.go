@@ -62,7 +62,7 @@ func TestEveryGeneratorHasBothParts(t *testing.T) {
 
 func TestSyntheticItemsKeepTheirPromises(t *testing.T) {
 	for _, heldOut := range []bool{false, true} {
-		items := synthesize(3000, 11, heldOut)
+		items := drawItems(3000, 11, heldOut)
 		seen := map[string]bool{}
 		for i := range items {
 			item := &items[i]

@@ -100,8 +100,8 @@ func (f *Form) Writer() (Writer, error) {
 	return write, t.try()
 }
 
-// fields are what a template is filled in with.
-type fields struct {
+// blanks are what a template is filled in with.
+type blanks struct {
 	Scenario, Domain, Intention, Sender, Recipient, Subject, Principle string
 	Task                                                               string
 	Attributes                                                         []listed // with an annotation, in a drawn order
@@ -112,8 +112,8 @@ type fields struct {
 // listed is an attribute as a prompt lists it.
 type listed struct{ Key, Text string }
 
-func (c *Item) fields(order uint64, prefill bool) fields {
-	f := fields{c.Seed.Scenario, c.Seed.Domain, c.Seed.UserIntention, c.Seed.Sender, c.Seed.Recipient,
+func (c *Item) fields(order uint64, prefill bool) blanks {
+	f := blanks{c.Seed.Scenario, c.Seed.Domain, c.Seed.UserIntention, c.Seed.Sender, c.Seed.Recipient,
 		c.Seed.DataSubject, c.Seed.TransmissionPrinciple, c.DatasetItem.UserTask, nil, nil, prefill}
 	for _, a := range c.promptOrder(order) {
 		f.Attributes = append(f.Attributes, listed{a.Key, a.Text})
@@ -155,7 +155,7 @@ func parseTemplate(name, text string) (promptTemplate, error) {
 }
 
 // fill writes the messages.
-func (t promptTemplate) fill(f fields) (messages []data.Message, err error) {
+func (t promptTemplate) fill(f blanks) (messages []data.Message, err error) {
 	for _, part := range []struct{ name, role string }{{systemMessage, "system"}, {t.Name(), "user"}} {
 		if t.Lookup(part.name) == nil {
 			continue
@@ -178,9 +178,9 @@ func explain(err error) error {
 	if found == nil {
 		return fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "template: "))
 	}
-	what := cmp.Or(map[string]string{"ci.fields": "an item", "ci.listed": "an attribute"}[found[3]], "this value")
+	what := cmp.Or(map[string]string{"ci.blanks": "an item", "ci.listed": "an attribute"}[found[3]], "this value")
 	return fmt.Errorf("%s: %s has no field .%s: want %s of an item, or %s of one of its .Attributes", found[1], what,
-		found[2], fieldNames(reflect.TypeFor[fields]()), fieldNames(reflect.TypeFor[listed]()))
+		found[2], fieldNames(reflect.TypeFor[blanks]()), fieldNames(reflect.TypeFor[listed]()))
 }
 
 func fieldNames(t reflect.Type) string {
@@ -193,11 +193,11 @@ func fieldNames(t reflect.Type) string {
 
 // try fills in an item without texts and one with all, and wants to see what no prompt can do without.
 func (t promptTemplate) try() error {
-	if _, err := t.fill(fields{Attributes: []listed{{}}, Annotated: []listed{{}}}); err != nil {
+	if _, err := t.fill(blanks{Attributes: []listed{{}}, Annotated: []listed{{}}}); err != nil {
 		return err
 	}
 	list := []listed{{"«key»", "«text»"}}
-	messages, err := t.fill(fields{"«scenario»", "«domain»", "«intention»", "«sender»", "«recipient»", "«subject»",
+	messages, err := t.fill(blanks{"«scenario»", "«domain»", "«intention»", "«sender»", "«recipient»", "«subject»",
 		"«principle»", "«task»", list, list, true})
 	if err != nil {
 		return err

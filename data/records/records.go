@@ -118,14 +118,14 @@ func KindOf(path string, o data.PreferenceOptions) (Kind, error) {
 	if err != nil {
 		return "", err
 	}
-	kind, err := kindOf(row)
+	kind, err := kindOfRow(row)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", row.Source, err)
 	}
 	return kind, kind.checkScores(path, o)
 }
 
-func kindOf(given data.Row) (kind Kind, err error) {
+func kindOfRow(given data.Row) (kind Kind, err error) {
 	row := given
 	if row.Has("seed") || row.Has("dataset_item") { // an item's columns have other meanings
 		return KindCI, nil

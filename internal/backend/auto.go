@@ -62,7 +62,7 @@ func thisMachine() machine {
 // OpenAuto opens the fastest engine of this machine for a job, by the rules of docs/speed.md; see [Engine.Why] and
 // [Engine.Warning].
 func OpenAuto(j Job) (*Engine, error) {
-	_, e, err := openAuto(j)
+	_, e, err := openFastest(j)
 	return e, err
 }
 
@@ -70,7 +70,7 @@ func OpenAuto(j Job) (*Engine, error) {
 // resumes on the engine that it started on. The warning is that of [Engine.Warning]. If the environment names a library
 // that does not exist, Auto is still onnx: opening it is then an error, since the user wants it.
 func Auto(j Job) (spec, why string, warning error) {
-	spec, e, err := openAuto(j)
+	spec, e, err := openFastest(j)
 	if err != nil {
 		return "onnx", onnxLibraryEnv + " names it", nil
 	}
@@ -78,7 +78,7 @@ func Auto(j Job) (spec, why string, warning error) {
 	return spec, e.Why, e.Warning
 }
 
-func openAuto(j Job) (spec string, e *Engine, err error) {
+func openFastest(j Job) (spec string, e *Engine, err error) {
 	var failed error
 	for _, c := range choose(j, thisMachine()) {
 		if e, err = tryOpen(c.spec); err != nil {

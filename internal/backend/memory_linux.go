@@ -13,11 +13,11 @@ import (
 // the system holds of files counts as free, and so does what engines have freed, which goes back to the system first.
 func FreeMemory() uint64 {
 	trimHeap()
-	return freeMemory()
+	return availableMemory()
 }
 
-// freeMemory is FreeMemory beside what engines have freed and the C library keeps.
-func freeMemory() uint64 {
+// availableMemory is FreeMemory beside what engines have freed and the C library keeps.
+func availableMemory() uint64 {
 	free := min(valueIn("/proc/meminfo", "MemAvailable:")*1024, freeOfContainer(), freeOfGo())
 	for i, kind := range map[int]int{0: syscall.RLIMIT_AS, 5: syscall.RLIMIT_DATA} {
 		var limit syscall.Rlimit

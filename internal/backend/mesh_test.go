@@ -286,7 +286,7 @@ func failOnMesh(t *testing.T) {
 	x, w, sum := put(t, e, rows, count(16), 4, 4), put(t, e, nil, count(24), 6, 4), put(t, e, rows, count(24), 4, 6)
 	short := *x.(*shards)
 	short.parts = slices.Concat(short.parts[:3], []compute.Buffer{Part(w, 3)})
-	_, first := p.run([]compute.Buffer{&short, w, sum}, p.donate)
+	_, first := p.runChecked([]compute.Buffer{&short, w, sum}, p.donate)
 	if !errors.Is(first, ErrDevices) || strings.Contains(first.Error(), "\n") {
 		t.Errorf("%v: want a line that ends in %v", first, ErrDevices)
 	}

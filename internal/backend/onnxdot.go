@@ -104,7 +104,7 @@ func (f *onnxFunction) dotDirect(p product) (compute.Value, error) {
 	var err error
 	if lastBy(p.right, batch+1) {
 		perm := append(axisRange(0, batch), batch+1, batch)
-		if right, err = f.transpose(right, perm...); err != nil {
+		if right, err = f.emitTranspose(right, perm...); err != nil {
 			return nil, err
 		}
 		r = permute(r, perm)
@@ -156,7 +156,7 @@ func (f *onnxFunction) arrange(x *onnxbackend.Node, batch, rows, columns []int) 
 	if err != nil {
 		return nil, nil, err
 	}
-	if v, err = f.transpose(v, perm...); err != nil {
+	if v, err = f.emitTranspose(v, perm...); err != nil {
 		return nil, nil, err
 	}
 	if v, err = f.Reshape(v, target...); err != nil {

@@ -68,11 +68,11 @@ func (f *onnxFunction) Transpose(x compute.Value, perm ...int) (compute.Value, e
 			return f.dot(p.swap())
 		}
 	}
-	return f.transpose(x, perm...)
+	return f.emitTranspose(x, perm...)
 }
 
-// transpose is Transpose without swapping operands.
-func (f *onnxFunction) transpose(x compute.Value, perm ...int) (compute.Value, error) {
+// emitTranspose is Transpose without swapping operands.
+func (f *onnxFunction) emitTranspose(x compute.Value, perm ...int) (compute.Value, error) {
 	if _, dims, ok := staticNode(x); ok && len(perm) == len(dims) && keepsOrder(dims, perm) {
 		return f.Reshape(x, permute(dims, perm)...)
 	}
@@ -177,7 +177,7 @@ func (f *onnxFunction) gatherRows(table *onnxbackend.Node, indices compute.Value
 	if index, err = f.Reshape(index, dims...); err != nil {
 		return nil, err
 	}
-	if index, err = f.clamp(index, table.Shape().Dimensions[0]-1); err != nil {
+	if index, err = f.clampTo(index, table.Shape().Dimensions[0]-1); err != nil {
 		return nil, err
 	}
 	shape := table.Shape().Clone()
@@ -185,8 +185,8 @@ func (f *onnxFunction) gatherRows(table *onnxbackend.Node, indices compute.Value
 	return f.AddCustomNode("Gather", []*onnxbackend.Node{table, index.(*onnxbackend.Node)}, shape), nil
 }
 
-// clamp limits int64 values to 0..top.
-func (f *onnxFunction) clamp(x compute.Value, top int) (compute.Value, error) {
+// clampTo limits int64 values to 0..top.
+func (f *onnxFunction) clampTo(x compute.Value, top int) (compute.Value, error) {
 	zero, err := f.Constant([]int64{0})
 	if err != nil {
 		return nil, err

@@ -195,11 +195,11 @@ func (p *Program) Run(inputs []compute.Buffer, donate []bool) (outputs []compute
 	if donate == nil {
 		donate = p.donate
 	}
-	return p.run(inputs, donate)
+	return p.runChecked(inputs, donate)
 }
 
-// run is Run of inputs that were checked.
-func (p *Program) run(inputs []compute.Buffer, donate []bool) ([]compute.Buffer, error) {
+// runChecked is Run of inputs that were checked.
+func (p *Program) runChecked(inputs []compute.Buffer, donate []bool) ([]compute.Buffer, error) {
 	outputs, err := p.execute(inputs, donate)
 	if err != nil {
 		FinalizeAll(outputs...)
@@ -301,7 +301,7 @@ func (c *Cache) Program(key string, build func(g *graph.Graph) []*graph.Node, op
 	if p, ok := c.programs[key]; ok {
 		if key != c.recent[len(c.recent)-1] {
 			kept := keptHeap()
-			theHeap.check(key, kept, freeMemory() < max(HostMemory()/4, kept+kept/4), c.trim)
+			theHeap.check(key, kept, availableMemory() < max(HostMemory()/4, kept+kept/4), c.trim)
 		}
 		i := slices.Index(c.recent, key)
 		c.recent = append(slices.Delete(c.recent, i, i+1), key)

@@ -3,44 +3,18 @@ package floors
 import (
 	"fmt"
 	"go/ast"
-	"go/importer"
-	"go/parser"
 	"go/token"
 	"go/types"
-	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 )
 
 // TestNoSumOverMapOrder: no package adds floats up in the order of a map, which is another one in each process: equal
 // runs would differ in the last bits. A sum for each key is one of its own and has no order.
 func TestNoSumOverMapOrder(t *testing.T) {
-	list := exec.Command("go", "list", "-export", "-deps", "-f",
-		"{{.ImportPath}}\t{{.Export}}\t{{.Dir}}\t{{range .GoFiles}}{{.}} {{end}}{{range .CgoFiles}}{{.}} {{end}}",
-		"./...")
-	list.Dir = filepath.Join("..", "..")
-	out, err := list.Output()
-	if err != nil {
-		t.Fatalf("go list: %v", err)
-	}
-	exports, own := map[string]string{}, 0
-	set := token.NewFileSet()
-	open := func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) }
-	imports := importer.ForCompiler(set, "gc", open)
-	for line := range strings.Lines(string(out)) {
-		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-		if exports[f[0]] = f[1]; strings.HasPrefix(f[0], Module) { // after all that it imports
-			own++
-			for _, fault := range sumsOverMaps(t, set, imports, f[2], strings.Fields(f[3])) {
-				t.Error(fault)
-			}
+	for _, p := range checkedPackages(t) {
+		for _, fault := range p.sumsOverMaps() {
+			t.Error(fault)
 		}
-	}
-	if own < 20 {
-		t.Errorf("%d packages read: want all of the module", own)
 	}
 }
 
@@ -56,41 +30,24 @@ func TestSumOverMapOrderBites(t *testing.T) {
 		"for range m { n++ }; for _, v := range m { n += int(v) }":      0,
 		"for _, v := range []float64{1} { sum += v }":                   0,
 	} {
-		dir := t.TempDir()
 		text := "package p\nimport (\"maps\"; \"slices\")\nvar _, _ = maps.Keys[map[int]int], slices.Sorted[int]\n" +
 			"func f(m, other map[int]float64) (sum float64, n int) {\nvar s struct{ total float64 }\n" + body +
 			"\nreturn sum + s.total, n\n}\n"
-		if err := os.WriteFile(filepath.Join(dir, "p.go"), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		set := token.NewFileSet()
-		found := sumsOverMaps(t, set, importer.ForCompiler(set, "source", nil), dir, []string{"p.go"})
+		found := checkText(t, text).sumsOverMaps()
 		if len(found) != faults {
 			t.Errorf("%s: found %q, want %d", body, found, faults)
 		}
 	}
 }
 
-// sumsOverMaps reads a package, and gives the place of each sum of floats in the order of a map.
-func sumsOverMaps(t *testing.T, set *token.FileSet, from types.Importer, dir string, names []string) (faults []string) {
-	t.Helper()
-	var files []*ast.File
-	for _, name := range names {
-		file, err := parser.ParseFile(set, filepath.Join(dir, name), nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, file)
-	}
-	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}}
-	c := types.Config{Importer: from, FakeImportC: true, Error: func(error) {}} // the build finds errors
-	c.Check(dir, set, files, info)
-	for _, file := range files {
+// sumsOverMaps gives the place of each sum of floats in the order of a map.
+func (p *checked) sumsOverMaps() (faults []string) {
+	for _, file := range p.files {
 		ast.Inspect(file, func(n ast.Node) bool {
-			if loop, ok := n.(*ast.RangeStmt); ok && overMap(info, loop.X) {
-				for _, at := range floatSums(info, loop.Body) {
+			if loop, ok := n.(*ast.RangeStmt); ok && overMap(p.info, loop.X) {
+				for _, at := range floatSums(p.info, loop.Body) {
 					faults = append(faults, fmt.Sprintf("%s: floats are added up in the order of a map: sort its keys",
-						set.Position(at)))
+						positions.Position(at)))
 				}
 			}
 			return true

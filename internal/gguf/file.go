@@ -63,11 +63,11 @@ type File struct {
 	Meta    []Entry
 	Tensors []Tensor // in the order of the file
 
-	keys    map[string]int // indices in Meta
-	tensors map[string]int // indices in Tensors
-	label   string
-	closer  []io.Closer
-	buffer  []byte
+	keys        map[string]int // indices in Meta
+	tensorIndex map[string]int // indices in Tensors
+	label       string
+	closer      []io.Closer
+	buffer      []byte
 }
 
 // Open reads the metadata of a file and the list of its tensors, and those of the parts that follow the first of a
@@ -136,12 +136,12 @@ func (f *File) openParts(path string) error {
 	if n := x.Whole("split.tensors.count", len(f.Tensors)); n != len(f.Tensors) {
 		x.Fail("split.tensors.count", "found %d, want %d, which the files have", n, len(f.Tensors))
 	}
-	clear(f.tensors)
+	clear(f.tensorIndex)
 	for i, t := range f.Tensors {
-		if _, twice := f.tensors[t.Name]; twice {
+		if _, twice := f.tensorIndex[t.Name]; twice {
 			x.Fail("tensor "+quoted(t.Name), "found it in two files, want each name once")
 		}
-		f.tensors[t.Name] = i
+		f.tensorIndex[t.Name] = i
 	}
 	return x.Err
 }
@@ -158,7 +158,7 @@ func (f *File) Close() error {
 // Read is Open of bytes that need not be a file.
 func Read(r io.ReaderAt, size int64) (*File, error) {
 	s := &scanner{r: bufio.NewReaderSize(io.NewSectionReader(r, 0, size), 1<<16), size: size}
-	f := &File{keys: map[string]int{}, tensors: map[string]int{}}
+	f := &File{keys: map[string]int{}, tensorIndex: map[string]int{}}
 	tensors, entries := s.header(f)
 	for i := 0; i < entries && s.err == nil; i++ {
 		s.where = fmt.Sprintf("key %d of %d", i+1, entries)
@@ -249,10 +249,10 @@ func (f *File) locate(in io.ReaderAt, end, size int64) error {
 	order := make([]*Tensor, len(f.Tensors))
 	for i := range f.Tensors {
 		t := &f.Tensors[i]
-		if _, twice := f.tensors[t.Name]; twice {
+		if _, twice := f.tensorIndex[t.Name]; twice {
 			return fmt.Errorf("tensor %s: found it twice, want each name once", quoted(t.Name))
 		}
-		f.tensors[t.Name], order[i] = i, t
+		f.tensorIndex[t.Name], order[i] = i, t
 		switch {
 		case t.at%align != 0:
 			return fmt.Errorf("tensor %s: found it at byte %d, want a multiple of %d", quoted(t.Name), t.at, align)
@@ -282,7 +282,7 @@ func (f *File) Get(key string) (any, bool) {
 
 // Find is the tensor of a name, or nil.
 func (f *File) Find(name string) *Tensor {
-	if i, ok := f.tensors[name]; ok {
+	if i, ok := f.tensorIndex[name]; ok {
 		return &f.Tensors[i]
 	}
 	return nil

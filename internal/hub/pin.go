@@ -60,7 +60,7 @@ func (h *Hub) Pin(ctx context.Context, options any, of Uses, out run.Reporter) e
 		pinned, known := h.pinned[key]
 		if wanted && !known {
 			var err error
-			if pinned, err = h.pin(ctx, v.String(), u, run.Listen(out)); err != nil {
+			if pinned, err = h.pinName(ctx, v.String(), u, run.Listen(out)); err != nil {
 				return err
 			}
 			h.pinned[key] = pinned
@@ -127,8 +127,8 @@ type need interface {
 	files(ctx context.Context, r repo, said info) ([]string, error)
 }
 
-// pin is Pin of one name.
-func (h *Hub) pin(ctx context.Context, name string, u use, out run.Reporter) (string, error) {
+// pinName is Pin of one name.
+func (h *Hub) pinName(ctx context.Context, name string, u use, out run.Reporter) (string, error) {
 	if u == dataRows {
 		return h.pinData(ctx, name, out)
 	}

@@ -72,7 +72,7 @@ func open(path string) (*library, error) {
 	if l := opened[path]; l != nil {
 		return l, nil
 	}
-	handle, err := load(path)
+	handle, err := openLibrary(path)
 	if err != nil {
 		return nil, fmt.Errorf("MuJoCo: cannot open %s: %s; %s", path, strings.TrimPrefix(err.Error(), path+": "),
 			howToGet)
@@ -82,7 +82,7 @@ func open(path string) (*library, error) {
 		"mj_makeData": &l.makeData, "mj_deleteModel": &l.deleteModel, "mj_deleteData": &l.deleteData,
 		"mj_resetData": &l.reset, "mj_forward": &l.forward, "mj_step": &l.step, "mj_rnePostConstraint": &l.forces,
 		"mj_stateSize": &l.size, "mj_getState": &l.get, "mj_setState": &l.set} {
-		address, err := find(handle, symbol)
+		address, err := lookUp(handle, symbol)
 		if err != nil {
 			return nil, fmt.Errorf("MuJoCo: %s has no function %s: want MuJoCo %s; %s", path, symbol, Version,
 				howToGet)

@@ -4,9 +4,9 @@ package mujoco
 
 import "errors"
 
-func load(string) (uintptr, error) { return 0, errors.New("only Linux and macOS are supported") }
+func openLibrary(string) (uintptr, error) { return 0, errors.New("only Linux and macOS are supported") }
 
-func find(uintptr, string) (uintptr, error) {
+func lookUp(uintptr, string) (uintptr, error) {
 	return 0, errors.New("only Linux and macOS are supported")
 }
 

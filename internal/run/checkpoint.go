@@ -74,16 +74,16 @@ func (f *Folder) WriteCheckpoint(step int, write func(dir string) error) (Checkp
 
 // WriteHashedCheckpoint is WriteCheckpoint for large files, which are not read again if write calls wrote for them.
 func (f *Folder) WriteHashedCheckpoint(step int, write func(dir string, wrote Wrote) error) (Checkpoint, error) {
-	return f.writeCheckpoint(step, f.CheckpointDir(step), write)
+	return f.writeCheckpointAs(step, f.CheckpointDir(step), write)
 }
 
 // WriteBest stores the weights of a step for [Folder.MarkBest] as WriteCheckpoint does. A run cannot resume from them.
 func (f *Folder) WriteBest(step int, write func(dir string, wrote Wrote) error) error {
-	_, err := f.writeCheckpoint(step, f.Path(checkpointsName, bestFolder(step)), write)
+	_, err := f.writeCheckpointAs(step, f.Path(checkpointsName, bestFolder(step)), write)
 	return err
 }
 
-func (f *Folder) writeCheckpoint(step int, final string, write func(dir string, wrote Wrote) error) (Checkpoint,
+func (f *Folder) writeCheckpointAs(step int, final string, write func(dir string, wrote Wrote) error) (Checkpoint,
 	error) {
 	err := f.writeFolder("checkpoint", final, func(dir string) error {
 		known := map[string]fileEntry{}

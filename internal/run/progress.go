@@ -208,10 +208,10 @@ func whole(v float64) string { return fmt.Sprintf("%.0f", v) }
 func (p *Progress) Notice(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.notice(line)
+	p.printLine(line)
 }
 
-func (p *Progress) notice(line string) {
+func (p *Progress) printLine(line string) {
 	if p.o.Quiet {
 		return
 	}

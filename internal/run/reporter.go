@@ -68,7 +68,7 @@ func (p *printer) print(line string) {
 	defer p.mu.Unlock()
 	line = fault.Escape(line)
 	if p.open != nil && p.open.bar != nil {
-		p.open.notice(line)
+		p.open.printLine(line)
 		return
 	}
 	fmt.Fprintln(p.out, line)

@@ -128,7 +128,7 @@ func readAsk(body []byte) (*ask, *problem) {
 	if p != nil {
 		return nil, p
 	}
-	return a, a.check(fields)
+	return a, a.checkFields(fields)
 }
 
 func newAsk() *ask { return &ask{n: 1, Sampling: rollout.Sampling{Temperature: 1, TopP: 1}} }
@@ -188,8 +188,8 @@ func onlyNeutral(raw json.RawMessage, neutral []any) error {
 	return fmt.Errorf("%s is not supported: leave it out (or send %s)", short(raw), strings.Join(words, " or "))
 }
 
-// check looks at fields together.
-func (a *ask) check(fields object) *problem {
+// checkFields looks at fields together.
+func (a *ask) checkFields(fields object) *problem {
 	both := fields.has("max_tokens") && fields.has("max_completion_tokens")
 	switch {
 	case len(a.messages) == 0:

@@ -128,7 +128,7 @@ func (s *JudgeServer) serve(w http.ResponseWriter, r *http.Request) {
 			_, _ = fmt.Fprintf(w, `{"choices": [{"message": %s, "finish_reason": "stop"}]}`, s.options.Act(body.Bytes()))
 			return
 		}
-		_, _ = w.Write(completion(prompt, s.reply(q), top))
+		_, _ = w.Write(completionJSON(prompt, s.reply(q), top))
 	}
 }
 
@@ -200,10 +200,10 @@ func pause(r *http.Request, d time.Duration) bool {
 }
 
 // Completion is a chat completion with a reply to a prompt; a token is a word.
-func Completion(prompt, reply string) []byte { return completion(prompt, reply, nil) }
+func Completion(prompt, reply string) []byte { return completionJSON(prompt, reply, nil) }
 
-// completion has log-probabilities of its first token, too, unless they are nil.
-func completion(prompt, reply string, top map[string]float64) []byte {
+// completionJSON has log-probabilities of its first token, too, unless they are nil.
+func completionJSON(prompt, reply string, top map[string]float64) []byte {
 	in, out := len(strings.Fields(prompt)), len(strings.Fields(reply))
 	choice := map[string]any{"index": 0, "finish_reason": "stop",
 		"message": map[string]any{"role": "assistant", "content": reply}}

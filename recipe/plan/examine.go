@@ -106,8 +106,8 @@ func (x *examiner) examineStart(r row) {
 	}
 }
 
-// trained are the stretches of the answer that the loss is on.
-func (r row) trained() (all [][]int32) {
+// trainedStretches are the stretches of the answer that the loss is on.
+func (r row) trainedStretches() (all [][]int32) {
 	from := -1
 	for i := range len(r.Answers[0]) + 1 {
 		on := i < len(r.Answers[0]) && r.IsPredicted(0, i)
@@ -125,7 +125,7 @@ func (x *examiner) stops(id int32) bool { return slices.Contains(x.config.EOS, i
 
 // examineEnds wants a stop token at the end of every answer, and there alone.
 func (x *examiner) examineEnds(r row) {
-	trained := r.trained()
+	trained := r.trainedStretches()
 	if len(trained) == 0 {
 		x.add("no token of the answer has a weight in the loss: remove \"train\": false", "", r.demo.Source)
 	}

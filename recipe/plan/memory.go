@@ -30,9 +30,9 @@ func (m *Memory) add(name string, bytes int) {
 	}
 }
 
-// memory adds up a run on this machine, or on each device that has memory of its own. Those of a CPU share the
+// forecastMemory adds up a run on this machine, or on each device that has memory of its own. Those of a CPU share the
 // machine's.
-func (p *Plan) memory(d *recipe.DryRun, in room) (m Memory) {
+func (p *Plan) forecastMemory(d *recipe.DryRun, in room) (m Memory) {
 	m.Available, m.Devices = in.available, 1
 	devices := d.Engine.Devices()
 	if in.apart {

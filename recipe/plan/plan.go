@@ -76,7 +76,7 @@ func makeIn(ctx context.Context, o recipe.Planned, r run.Reporter, in room) (*Pl
 	if p.Time, err = timeOf(d, p.Shapes); err != nil {
 		return nil, err
 	}
-	p.Memory = p.memory(d, in)
+	p.Memory = p.forecastMemory(d, in)
 	return p, nil
 }
 

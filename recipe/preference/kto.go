@@ -17,7 +17,7 @@ import (
 // loadAnswers loads the training answers and the held-out ones, and gives each a mismatched one.
 func (t *training) loadAnswers(ctx context.Context) (err error) {
 	t.set.Train, t.set.Eval, err = recipe.Load(ctx, t.Run, t.o.Data.Source, recipe.Encoding[data.Labelled]{
-		Prompts: true, Limit: t.limit,
+		Prompts: true, Limit: t.limitPairs,
 		Read: func(path string) ([]data.Labelled, error) {
 			rows, report, err := readAnswers(path)
 			if err == nil {

@@ -66,11 +66,11 @@ func (t *training) learnOnline(ctx context.Context) (*recipe.Result, error) {
 		return nil, err
 	}
 	o.id = o.identify()
-	t.trainer = t.Trainer(&train.Dataset{Method: t.method(), Eval: t.set.Eval, ID: o.id})
-	if err := t.Resume(t.trainer); err != nil {
+	t.pairTrainer = t.Trainer(&train.Dataset{Method: t.method(), Eval: t.set.Eval, ID: o.id})
+	if err := t.Resume(t.pairTrainer); err != nil {
 		return nil, err
 	}
-	return o.learn(ctx)
+	return o.learnRounds(ctx)
 }
 
 // promptLimit is the most tokens of a prompt: the configuration's, and room for one more in the model.
@@ -92,12 +92,12 @@ func (t *training) loadHeldOut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.set.Eval, err = t.encode(ctx, path, pairs)
+	t.set.Eval, err = t.encodePairs(ctx, path, pairs)
 	return err
 }
 
-// encode fits the prior to pairs and encodes them.
-func (t *training) encode(ctx context.Context, name string, pairs []data.Preference) ([]train.Example, error) {
+// encodePairs fits the prior to pairs and encodes them.
+func (t *training) encodePairs(ctx context.Context, name string, pairs []data.Preference) ([]train.Example, error) {
 	e := t.pairs()
 	if err := e.Fit(pairs); err != nil {
 		return nil, err
@@ -164,15 +164,15 @@ func (o *onlineTraining) identify() string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// learn goes through the rounds that are left.
-func (o *onlineTraining) learn(ctx context.Context) (*recipe.Result, error) {
-	number, first := int(o.trainer.Kept[roundKey]), int(o.trainer.Kept[firstKey]) // 0 in a new run
+// learnRounds goes through the rounds that are left.
+func (o *onlineTraining) learnRounds(ctx context.Context) (*recipe.Result, error) {
+	number, first := int(o.pairTrainer.Kept[roundKey]), int(o.pairTrainer.Kept[firstKey]) // 0 in a new run
 	for ; number < o.o.Online.Rounds; number++ {
 		r, err := o.begin(ctx, number, first)
 		if err != nil {
 			return nil, err
 		}
-		if err := o.Continue(ctx, o.trainer); err != nil {
+		if err := o.Continue(ctx, o.pairTrainer); err != nil {
 			return nil, err
 		}
 		if err := o.logAfter(r); err != nil {
@@ -188,7 +188,7 @@ func (o *onlineTraining) learn(ctx context.Context) (*recipe.Result, error) {
 	for _, r := range records {
 		pairs += int(r.Values[metricPairs])
 	}
-	return o.FinishExamples(o.trainer, pairs, len(o.set.Eval), func(records []run.Record) (string, error) {
+	return o.FinishExamples(o.pairTrainer, pairs, len(o.set.Eval), func(records []run.Record) (string, error) {
 		return o.report(records), nil
 	})
 }
@@ -203,7 +203,7 @@ func (o *onlineTraining) begin(ctx context.Context, number, first int) (*round, 
 		return nil, err
 	}
 	t.Say("round %d: %v", number+1, tally)
-	examples, err := t.encode(ctx, fmt.Sprintf("round %d", number+1), pairs)
+	examples, err := t.encodePairs(ctx, fmt.Sprintf("round %d", number+1), pairs)
 	if err != nil {
 		return nil, fmt.Errorf("round %d of %d: %w", number+1, o.o.Online.Rounds, err)
 	}
@@ -225,7 +225,7 @@ func (o *onlineTraining) begin(ctx context.Context, number, first int) (*round, 
 // enter makes the trainer learn from a round's pairs. Weights, moments, the count of steps and the schedule of the
 // learning rate go on over all rounds.
 func (o *onlineTraining) enter(r *round, examples []train.Example) error {
-	t := o.trainer
+	t := o.pairTrainer
 	o.set = train.Dataset{Method: o.method(), Train: examples, Eval: o.set.Eval, Steps: r.total, ID: o.id,
 		Share: o.SharesPrompts(train.Groups(examples))}
 	t.Source, t.Last = &o.set, r.last
@@ -259,7 +259,7 @@ func (o *onlineTraining) measureRound(ctx context.Context, r *round) error {
 	if t.o.Loss.ReferenceFree() {
 		return nil
 	}
-	if t.trainer.Step() > r.first {
+	if t.pairTrainer.Step() > r.first {
 		sums, err := train.ReadPairSums(t.Folder.Path(name), len(t.set.Train))
 		for i := range sums {
 			t.set.Train[i].Reference = sums[i]

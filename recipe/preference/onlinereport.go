@@ -97,7 +97,7 @@ func (o *onlineTraining) logAfter(r *round) error {
 	})
 }
 
-func (o *onlineTraining) log(values map[string]float64) error { return o.trainer.Log(values) }
+func (o *onlineTraining) log(values map[string]float64) error { return o.pairTrainer.Log(values) }
 
 // report shows the rounds in a table.
 func (o *onlineTraining) report(records []run.Record) string {

@@ -165,7 +165,7 @@ func (o *Options) Explain() string {
 	s.WriteString(o.Loss.Describe())
 	s.WriteString(o.Base.Describe())
 	if !o.Loss.ReferenceFree() {
-		fmt.Fprintf(&s, "reference: %s, its log-probabilities computed once ahead of %s\n", o.reference(),
+		fmt.Fprintf(&s, "reference: %s, its log-probabilities computed once ahead of %s\n", o.describeReference(),
 			map[bool]string{false: "training", true: "each round"}[o.isOnline()])
 	}
 	if o.isOnline() {
@@ -187,7 +187,7 @@ func (o *Options) unit() string {
 	return "pairs"
 }
 
-func (o *Options) reference() string {
+func (o *Options) describeReference() string {
 	if o.isOnline() && o.Online.Reference == eachRound {
 		return "the model before each round"
 	}
@@ -229,7 +229,7 @@ func (o *Options) Deviations() []config.Change {
 		}
 	}
 	if !o.Loss.ReferenceFree() {
-		differ("reference", o.reference(), before)
+		differ("reference", o.describeReference(), before)
 	}
 	if o.Loss.NeedsGap() {
 		if o.Data.Transform != data.TransformLogistic {

@@ -32,7 +32,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	if o.isOnline() {
 		return t.learnOnline(ctx)
 	}
-	if err := t.load(ctx); err != nil {
+	if err := t.loadPairs(ctx); err != nil {
 		return nil, err
 	}
 	if err := t.begin(); err != nil {
@@ -42,11 +42,11 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	if err := t.measureReference(ctx); err != nil {
 		return nil, err
 	}
-	if err := j.Fit(ctx, t.trainer); err != nil {
+	if err := j.Fit(ctx, t.pairTrainer); err != nil {
 		return nil, err
 	}
-	return j.FinishExamples(t.trainer, len(t.set.Train), len(t.set.Eval), func(records []run.Record) (string, error) {
-		return t.reportHeldOut(records), nil
+	return j.FinishExamples(t.pairTrainer, len(t.set.Train), len(t.set.Eval), func(all []run.Record) (string, error) {
+		return t.reportHeldOut(all), nil
 	})
 }
 
@@ -62,8 +62,8 @@ func (t *training) begin() error {
 // prepare makes the trainer.
 func (t *training) prepare() error {
 	t.set.Share = t.SharesPrompts(t.groups(t.set.Train))
-	t.trainer = t.Trainer(&t.set)
-	return t.trainer.Start()
+	t.pairTrainer = t.Trainer(&t.set)
+	return t.pairTrainer.Start()
 }
 
 // open opens engine and model.
@@ -95,7 +95,7 @@ func (o Options) DryRun(ctx context.Context, r run.Reporter) (*recipe.DryRun, er
 
 // count fills in what the run does.
 func (t *training) count(ctx context.Context, d *recipe.DryRun) error {
-	if err := t.load(ctx); err != nil {
+	if err := t.loadPairs(ctx); err != nil {
 		return err
 	}
 	if t.reference != nil {
@@ -108,18 +108,18 @@ func (t *training) count(ctx context.Context, d *recipe.DryRun) error {
 		d.Measure(t.groups(t.set.Train), t.set.Layout(), 1)
 		d.Measure(t.groups(t.set.Eval), t.set.Layout(), 1)
 	}
-	return d.Count(t.trainer)
+	return d.Count(t.pairTrainer)
 }
 
 // training is a run on its way.
 type training struct {
 	*recipe.Run
-	o         Options
-	reference *model.Model // nil: the model itself
-	rewards   *data.Rewards
-	set       train.Dataset
-	trainer   *train.Trainer
-	when      string // a measurement of log-probs takes place, in words
+	o           Options
+	reference   *model.Model // nil: the model itself
+	rewards     *data.Rewards
+	set         train.Dataset
+	pairTrainer *train.Trainer
+	when        string // a measurement of log-probs takes place, in words
 }
 
 // ReadPairs reads the pairs that data.train names and encodes them, for a loss of pairs. What is too long for the
@@ -178,8 +178,8 @@ func encodePair(e *batch.Encoder, p data.Preference) (train.Example, error) {
 	return x, err
 }
 
-// load loads the reference, the training pairs and the held-out ones.
-func (t *training) load(ctx context.Context) (err error) {
+// loadPairs loads the reference, the training pairs and the held-out ones.
+func (t *training) loadPairs(ctx context.Context) (err error) {
 	if t.o.Reference != "" {
 		if t.reference, err = t.loadReference(); err != nil {
 			return err
@@ -209,7 +209,7 @@ func (t *training) method() train.Method {
 // pairs says how pairs become examples.
 func (t *training) pairs() recipe.Encoding[data.Preference] {
 	return recipe.Encoding[data.Preference]{
-		Unit: "pairs", Read: t.read, Encode: encodePair, Limit: t.limit,
+		Unit: "pairs", Read: t.read, Encode: encodePair, Limit: t.limitPairs,
 		Fit: func(sets ...[]data.Preference) (err error) {
 			if t.rewards, err = t.o.Data.Fit(sets...); !t.o.Loss.NeedsGap() {
 				return nil
@@ -230,7 +230,7 @@ func (t *training) pairs() recipe.Encoding[data.Preference] {
 	}
 }
 
-func (t *training) limit(path string, groups []batch.Group, drift int) ([]int, error) {
+func (t *training) limitPairs(path string, groups []batch.Group, drift int) ([]int, error) {
 	return t.Limit(path, groups, t.o.Data.Options, drift)
 }
 

@@ -74,7 +74,7 @@ func load(ctx context.Context, j *recipe.Run, o Options) (*train.Dataset, error)
 		},
 		Encode: func(e *batch.Encoder, p data.Preference) (x train.Example, err error) {
 			x.Source = p.Source
-			if x.Gap, err = o.Loss.margin(p); err == nil {
+			if x.Gap, err = o.Loss.marginOf(p); err == nil {
 				x.Group, err = e.Scored(p.Source, j.Model.Config.Pad, p.Prompt, p.Chosen, p.Rejected)
 			}
 			return x, err
@@ -87,8 +87,8 @@ func load(ctx context.Context, j *recipe.Run, o Options) (*train.Dataset, error)
 	return &train.Dataset{Method: method, Train: pairs, Eval: held}, err
 }
 
-// margin is a pair's margin; 0 without margins.
-func (l Loss) margin(p data.Preference) (float64, error) {
+// marginOf is a pair's margin; 0 without margins.
+func (l Loss) marginOf(p data.Preference) (float64, error) {
 	switch {
 	case l.Margin == "none":
 		return 0, nil

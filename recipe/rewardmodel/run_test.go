@@ -148,13 +148,13 @@ func TestNewHeadPassesOverPadding(t *testing.T) {
 func TestMargins(t *testing.T) {
 	pair := data.Preference{ChosenScore: 5, RejectedScore: 2, Scored: true, Source: "p:1"}
 	scores := Loss{Margin: "scores", MarginScale: 0.5}
-	if got, err := scores.margin(pair); got != 1.5 || err != nil {
+	if got, err := scores.marginOf(pair); got != 1.5 || err != nil {
 		t.Error(got, err)
 	}
-	if got, err := (Loss{Margin: "none"}).margin(pair); got != 0 || err != nil {
+	if got, err := (Loss{Margin: "none"}).marginOf(pair); got != 0 || err != nil {
 		t.Error(got, err)
 	}
-	_, err := scores.margin(data.Preference{Source: "p:3"})
+	_, err := scores.marginOf(data.Preference{Source: "p:3"})
 	if err == nil || err.Error() != "p:3: the pair has no scores: loss.margin scores wants them in every row" {
 		t.Error(err)
 	}

@@ -116,9 +116,9 @@ func openEpisodes(t *items) (_ task, err error) {
 	return e, nil
 }
 
-// load gives the items' questions their worlds.
-func (t *episodes) load() (parts [3][]ask.Question, err error) {
-	parts, err = t.items.load()
+// readParts gives the items' questions their worlds.
+func (t *episodes) readParts() (parts [3][]ask.Question, err error) {
+	parts, err = t.items.readParts()
 	for _, part := range parts {
 		for i := range part {
 			q := part[i]
@@ -201,8 +201,8 @@ func (t *episodes) openJudge(p scorer.Caller) (_ ask.Judge, err error) {
 	return j, err
 }
 
-// seed leaves questions the draws that validations have, too.
-func (t *episodes) seed([]ask.Question, uint64) {}
+// seedDraws leaves questions the draws that validations have, too.
+func (t *episodes) seedDraws([]ask.Question, uint64) {}
 
 // sceneJudge scores what was sent in episodes.
 type sceneJudge struct {

@@ -29,15 +29,15 @@ func (o *CI) task(l *loop) (task, error) {
 	return openEpisodes(t)
 }
 
-// load reads or makes the items, splits them, and encodes their prompts.
-func (t *items) load() (parts [3][]ask.Question, err error) {
+// readParts reads or makes the items, splits them, and encodes their prompts.
+func (t *items) readParts() (parts [3][]ask.Question, err error) {
 	all, err := t.o.Items(t)
 	if err != nil {
 		return parts, err
 	}
 	for k, items := range all {
 		var left ask.Left
-		if parts[k], left, err = t.o.Questions(t.encoder(), ci.Part(k), items, t.limit()); err != nil {
+		if parts[k], left, err = t.o.Questions(t.encoder(), ci.Part(k), items, t.promptLimit()); err != nil {
 			return parts, err
 		}
 		t.left = t.left.And(left)
@@ -127,7 +127,7 @@ const embeddedSeed = 0x63692d726c
 
 func (t *items) openJudge(scorer.Caller) (ask.Judge, error) { return scorer.Keywords(t.o.Reward), nil }
 func (t *items) prepare(*grpo.Rollouts)                     {}
-func (t *items) seed(test []ask.Question, seed uint64)      { ask.SeedDraws(test, seed) }
+func (t *items) seedDraws(test []ask.Question, seed uint64) { ask.SeedDraws(test, seed) }
 
 func (t *items) row(a *ask.Answer) eval.Row { return rowOf(eval.SampleOf(0, *a, t.o.Reward)) }
 

@@ -106,9 +106,9 @@ type loop struct {
 	questions [3][]ask.Question // to train on, for validation, for the test
 	left      ask.Left          // out of them
 
-	episodes rollout.Episodes // how long they are; without Turns there are none
-	sampler  rollout.Sampler  // of the weights that learn; from begin on
-	judge    ask.Judge
+	episodes       rollout.Episodes // how long they are; without Turns there are none
+	rolloutSampler rollout.Sampler  // of the weights that learn; from begin on
+	judge          ask.Judge
 
 	reference []compute.Buffer
 }
@@ -164,11 +164,11 @@ func (l *loop) openSampler() (closeSampler func(), err error) {
 			return nil, err
 		}
 		l.Say("rollouts: %v", plan)
-		l.sampler, closeSampler = sampler, sampler.Close
+		l.rolloutSampler, closeSampler = sampler, sampler.Close
 	}
 	if l.episodes.Turns > 0 {
-		l.episodes.Sampler = l.sampler
-		l.sampler = l.episodes
+		l.episodes.Sampler = l.rolloutSampler
+		l.rolloutSampler = l.episodes
 	}
 	return closeSampler, err
 }
@@ -179,7 +179,7 @@ func (l *loop) openFleet() (closeFleet func(), err error) {
 	if dir, err := filepath.Abs(l.Folder.Dir); err == nil {
 		o.Run = dir
 	}
-	for _, task := range l.train()[:min(len(l.train()), probes)] {
+	for _, task := range l.trainSet()[:min(len(l.trainSet()), probes)] {
 		o.Probes = append(o.Probes, task.Tokens)
 	}
 	f, err := fleet.New(o, policy{l.Run}, l.Model.Config, l.Tokenizer, l.Warn)
@@ -187,7 +187,7 @@ func (l *loop) openFleet() (closeFleet func(), err error) {
 		return nil, err
 	}
 	l.Say("rollouts: %s on %s, which read the weights from %s", o.Engine, strings.Join(o.URLs, ", "), o.Folder)
-	l.sampler = f
+	l.rolloutSampler = f
 	return func() {
 		if err := f.Close(); err != nil {
 			l.Warn("%v", err)
@@ -233,7 +233,7 @@ func (p policy) Logps(prompts, answers [][]int32) ([][]float32, error) {
 // plan says how many completions of a step are drawn at once.
 func (l *loop) plan(s *rollout.Cached) (rollout.Plan, error) {
 	longest := 0
-	for _, task := range l.train() {
+	for _, task := range l.trainSet() {
 		longest = max(longest, len(task.Tokens))
 	}
 	longest = max(longest, l.episodes.Tokens-l.set.Sampling.MaxNew) // the prompt of an episode's last message
@@ -244,11 +244,11 @@ func (l *loop) plan(s *rollout.Cached) (rollout.Plan, error) {
 	return plan, err
 }
 
-func (l *loop) train() []ask.Question { return l.questions[ci.Train] }
+func (l *loop) trainSet() []ask.Question { return l.questions[ci.Train] }
 
 // rollouts are the source of the trainer.
 func (l *loop) rollouts() *grpo.Rollouts {
-	rs := &grpo.Rollouts{Options: *l.set.GRPO, Tasks: l.train(), Held: l.questions[ci.Validation], Sampler: l.sampler,
+	rs := &grpo.Rollouts{Options: *l.set.GRPO, Tasks: l.trainSet(), Held: l.questions[ci.Validation], Sampler: l.rolloutSampler,
 		Judge: l.judge, Sampling: l.set.Sampling.Sampling, Longest: l.episodes.Tokens, Reference: l.reference,
 		Validation: *l.set.Validation}
 	l.task.prepare(rs)
@@ -265,9 +265,9 @@ func (l *loop) rollouts() *grpo.Rollouts {
 	return rs
 }
 
-// trainer learns from the model's own answers. Progress shows the reward and the command's metrics; not the loss, which
+// newTrainer learns from the model's own answers. Progress shows the reward and the command's metrics; not the loss, which
 // is about 0 at every step, because a group's advantages sum to 0.
-func (l *loop) trainer() *train.Trainer {
+func (l *loop) newTrainer() *train.Trainer {
 	t := l.Trainer(l.rollouts())
 	show := t.OnStep
 	t.OnStep = func(step, last int, values map[string]float64) {
@@ -282,8 +282,8 @@ func (l *loop) trainer() *train.Trainer {
 	return t
 }
 
-// fit trains to the last step, and saves the best weights.
-func (l *loop) fit(ctx context.Context, t *train.Trainer) (*run.Best, error) {
+// trainToEnd trains to the last step, and saves the best weights.
+func (l *loop) trainToEnd(ctx context.Context, t *train.Trainer) (*run.Best, error) {
 	l.WatchHealth()
 	if err := l.Fit(ctx, t); err != nil {
 		return nil, l.sayResume(err)
@@ -308,7 +308,7 @@ func (l *loop) count(d *recipe.DryRun) error {
 	if l.set.GRPO.NeedsReference() {
 		d.ReferenceBytes, l.reference = l.Learner.ReferenceBytes(), []compute.Buffer{} // of which nothing is read
 	}
-	if err := d.Count(l.trainer()); err != nil {
+	if err := d.Count(l.newTrainer()); err != nil {
 		return err
 	}
 	if l.set.Rollout.Engine != "" { // other machines sample

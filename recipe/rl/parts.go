@@ -20,8 +20,8 @@ type Parts struct {
 	Test               string  `yaml:"test,omitempty" hub:"data" paper:"" help:"the file of these items, instead of the share"`
 }
 
-// files are the files of parts that have one of their own, "" where a share of the training data is the part.
-func (p Parts) files() [3]string { return [3]string{ci.Validation: p.Validation, ci.Test: p.Test} }
+// ownFiles are the files of parts that have one of their own, "" where a share of the training data is the part.
+func (p Parts) ownFiles() [3]string { return [3]string{ci.Validation: p.Validation, ci.Test: p.Test} }
 
 // Unshared are the shares of parts that have files of their own. Keys are of the whole options.
 func (p Parts) Unshared(g *config.Given) config.Idle {
@@ -76,7 +76,7 @@ func Read[R any](f recipe.Files, p Parts, seed uint64, read func(name string) ([
 	validation, test := p.shares()
 	first, second, third := ci.Split(len(all), validation, test, seed)
 	parts = [3][]R{data.Pick(all, first), data.Pick(all, second), data.Pick(all, third)}
-	for part, file := range p.files() {
+	for part, file := range p.ownFiles() {
 		if file == "" {
 			continue
 		}
@@ -109,7 +109,7 @@ func (p Parts) warnOfOverlap(parts [3][]string, warn func(format string, args ..
 	for _, row := range parts[ci.Train] {
 		trained[row] = true
 	}
-	for part, file := range p.files() {
+	for part, file := range p.ownFiles() {
 		shared := 0
 		for _, row := range parts[part] {
 			if file != "" && trained[row] {

@@ -20,7 +20,7 @@ type prompts struct {
 	o *Options
 }
 
-func (t *prompts) load() (parts [3][]ask.Question, err error) {
+func (t *prompts) readParts() (parts [3][]ask.Question, err error) {
 	rows, err := Read(t.o.Data.Files, t.o.Data.Parts, t.Seed, t.read,
 		func(p records.Prompt) string { return fmt.Sprint(p.Prompt, p.Row) }, t.Warn)
 	if err != nil {
@@ -74,7 +74,7 @@ func Questions(rows []records.Prompt) []ask.Question {
 
 func (t *prompts) openJudge(p scorer.Caller) (ask.Judge, error) { return scorer.Open(t.o.Reward, p) }
 func (t *prompts) prepare(rs *grpo.Rollouts)                    { rs.Weights, rs.NoFormat = t.o.weights(), true }
-func (t *prompts) seed([]ask.Question, uint64)                  {}
+func (t *prompts) seedDraws([]ask.Question, uint64)             {}
 func (t *prompts) row(a *ask.Answer) eval.Row                   { return eval.NewRow(a) }
 
 // Tally is what a test came to.

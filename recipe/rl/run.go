@@ -15,8 +15,8 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// command are the options of a command that learns from rewards: [Options] or [CI].
-type command interface {
+// trainable are the options of a command that learns from rewards: [Options] or [CI].
+type trainable interface {
 	Resolved() []byte
 	Explain() string
 	verify() error
@@ -26,13 +26,13 @@ type command interface {
 
 // task is what a command trains for.
 type task interface {
-	// load reads the questions to train on, those for validation and those for the test, with Tokens.
-	load() (parts [3][]ask.Question, err error)
+	// readParts reads the questions to train on, those for validation and those for the test, with Tokens.
+	readParts() (parts [3][]ask.Question, err error)
 	openJudge(scorer.Caller) (ask.Judge, error)
 	// prepare says what the judge's scores are: their weights, or that it knows no format.
 	prepare(*grpo.Rollouts)
-	// seed gives the questions of a test their draws.
-	seed(test []ask.Question, seed uint64)
+	// seedDraws gives the questions of a test their draws.
+	seedDraws(test []ask.Question, seed uint64)
 	// row is an answer with its score as a line of a file.
 	row(*ask.Answer) eval.Row
 	// compare counts the answers to the test before and after training: as a table, and for programs.
@@ -53,13 +53,13 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) { retu
 // RunCI is [Run] with contextual-integrity items and their reward.
 func RunCI(ctx context.Context, o CI, r run.Reporter) (*Result, error) { return learn(ctx, &o, r) }
 
-func learn(ctx context.Context, c command, r run.Reporter) (*Result, error) {
+func learn(ctx context.Context, c trainable, r run.Reporter) (*Result, error) {
 	l, err := open(c, r, false)
 	if err != nil {
 		return nil, err
 	}
 	defer l.Close()
-	if err := l.load(); err != nil {
+	if err := l.loadQuestions(); err != nil {
 		return nil, err
 	}
 	closeAll, err := l.begin()
@@ -67,12 +67,12 @@ func learn(ctx context.Context, c command, r run.Reporter) (*Result, error) {
 		return nil, err
 	}
 	defer closeAll()
-	t := l.trainer()
+	t := l.newTrainer()
 	before, err := l.testBefore(ctx)
 	if err != nil {
 		return nil, err
 	}
-	best, err := l.fit(ctx, t)
+	best, err := l.trainToEnd(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -92,20 +92,20 @@ func (o Options) DryRun(_ context.Context, r run.Reporter) (*recipe.DryRun, erro
 // DryRun is as of [Options].
 func (o CI) DryRun(_ context.Context, r run.Reporter) (*recipe.DryRun, error) { return dryRun(&o, r) }
 
-func dryRun(c command, r run.Reporter) (*recipe.DryRun, error) {
+func dryRun(c trainable, r run.Reporter) (*recipe.DryRun, error) {
 	l, err := open(c, r, true)
 	if err != nil {
 		return nil, err
 	}
 	d := &recipe.DryRun{Run: l.Run, Unit: "prompts"}
-	if err = l.load(); err == nil {
+	if err = l.loadQuestions(); err == nil {
 		err = l.count(d)
 	}
 	return d.Or(err)
 }
 
 // open opens engine and model.
-func open(c command, r run.Reporter, dry bool) (*loop, error) {
+func open(c trainable, r run.Reporter, dry bool) (*loop, error) {
 	if err := c.verify(); err != nil {
 		return nil, err
 	}
@@ -123,16 +123,16 @@ func open(c command, r run.Reporter, dry bool) (*loop, error) {
 	return l, nil
 }
 
-// load reads the questions, and refuses limits that leave nothing, and completions that the model has no positions for.
-func (l *loop) load() (err error) {
-	if l.questions, err = l.task.load(); err != nil {
+// loadQuestions reads the questions, and refuses limits that leave nothing, and completions that the model has no positions for.
+func (l *loop) loadQuestions() (err error) {
+	if l.questions, err = l.task.readParts(); err != nil {
 		return err
 	}
 	q, positions := l.questions, l.Model.Config.MaxPositions
 	if len(q[ci.Train]) == 0 || len(q[ci.Validation]) == 0 || len(q[ci.Test]) == 0 && l.set.Parts.HasTest() {
 		return fmt.Errorf("%s: prompts of at most %d tokens leave %d to train on, %d for validation and %d for the "+
 			"test: want at least one of each; %d were dropped, the longest has %d tokens (data.max_prompt_tokens %d, "+
-			"where 0 is no limit; the model takes %d tokens)", l.set.Train, l.limit(), len(q[ci.Train]),
+			"where 0 is no limit; the model takes %d tokens)", l.set.Train, l.promptLimit(), len(q[ci.Train]),
 			len(q[ci.Validation]), len(q[ci.Test]), l.left.Count, l.left.Longest, l.set.MaxPromptTokens, positions)
 	}
 	if err := l.checkEpisodes(); err != nil {
@@ -159,13 +159,13 @@ func (l *loop) checkEpisodes() error {
 
 // fitPrompts leaves out the questions of a part whose prompts are too long, and says so at the end of the last part.
 func (l *loop) fitPrompts(questions []ask.Question) ([]ask.Question, error) {
-	kept, left, err := ask.Fit(l.encoder(), questions, l.limit())
+	kept, left, err := ask.Fit(l.encoder(), questions, l.promptLimit())
 	l.left = l.left.And(left)
 	return kept, err
 }
 
-// limit is the most tokens of a prompt: the configuration's, and room for one more in the model.
-func (l *loop) limit() int { return PromptLimit(l.Run, l.set.MaxPromptTokens) }
+// promptLimit is the most tokens of a prompt: the configuration's, and room for one more in the model.
+func (l *loop) promptLimit() int { return PromptLimit(l.Run, l.set.MaxPromptTokens) }
 
 // report writes the summary, for programs and in words.
 func (l *loop) report(t *train.Trainer, best *run.Best, before, after []eval.Row) (*Result, error) {
@@ -193,16 +193,16 @@ func (l *loop) head(t *train.Trainer) string {
 }
 
 // Sweeps are the sweeps of grpo.
-var Sweeps = sweeps(Spec, Run, "seed=1,2,3", (*Options).tests, "reward", "tokens")
+var Sweeps = newSweeps(Spec, Run, "seed=1,2,3", (*Options).tests, "reward", "tokens")
 
 // CISweeps are the sweeps of ci-rl.
-var CISweeps = sweeps(CISpec, RunCI, "reward.restricted_weight=0.5,1,2", (*CI).tests, "integrity", "utility", "complete",
+var CISweeps = newSweeps(CISpec, RunCI, "reward.restricted_weight=0.5,1,2", (*CI).tests, "integrity", "utility", "complete",
 	"reward")
 
 func (o *Options) tests() bool { return o.Data.HasTest() }
 func (o *CI) tests() bool      { return o.Data.HasTest() }
 
-func sweeps[O any](spec *config.Spec[O], r func(context.Context, O, run.Reporter) (*Result, error), example string,
+func newSweeps[O any](spec *config.Spec[O], r func(context.Context, O, run.Reporter) (*Result, error), example string,
 	tested func(*O) bool, columns ...string) *recipe.Sweeps[O] {
 	return recipe.NewSweeps(recipe.Sweeps[O]{Spec: spec, Example: example, Split: "test", Columns: columns, Tested: tested,
 		Run: func(ctx context.Context, o O, reporter run.Reporter) error {

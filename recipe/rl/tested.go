@@ -84,7 +84,7 @@ func (l *loop) test(ctx context.Context, name, when, weights, done string) ([]ev
 	l.Say("test of %d prompts %s training", len(test), when)
 	rs := l.rollouts()
 	questions := rs.ForTest(test, l.Seed^testDraws)
-	l.task.seed(questions, l.Seed^testDraws)
+	l.task.seedDraws(questions, l.Seed^testDraws)
 	path := l.Folder.Path("answers-" + name)
 	kept, err := ask.Keep[eval.Row](path, identify(questions, weights), len(questions), "")
 	if err != nil {

@@ -47,7 +47,7 @@ func TestTestContinues(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if err := l.load(); err != nil {
+	if err := l.loadQuestions(); err != nil {
 		t.Fatal(err)
 	}
 	if l.Folder, err = run.Create(filepath.Join(t.TempDir(), "run"), "test"); err != nil {
@@ -58,7 +58,7 @@ func TestTestContinues(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
 		defer end()
 		c := &counted{stop: stop, end: end}
-		l.sampler = c
+		l.rolloutSampler = c
 		_, err := l.test(ctx, run.TestAfterName, "after", weights, "")
 		return c, err
 	}

@@ -111,7 +111,7 @@ func (w *writing) run(ctx context.Context) (*Result, error) {
 	if err := w.o.Writer.CheckKey("writer"); err != nil {
 		return nil, err
 	}
-	w.seeds = w.o.draw()
+	w.seeds = w.o.drawSeeds()
 	if err := w.openFolder(); err != nil {
 		return nil, err
 	}
@@ -174,8 +174,8 @@ func (w *writing) settings() map[string]string {
 		"model": o.Writer.Model, "temperature": fmt.Sprint(o.Writer.Temperature), "agent": o.Agent, "policy": o.Policy}
 }
 
-// draw draws the seeds, and the number of vignettes of each.
-func (o *Options) draw() (all []Seed) {
+// drawSeeds draws the seeds, and the number of vignettes of each.
+func (o *Options) drawSeeds() (all []Seed) {
 	least, most := o.PerSeed[0], o.PerSeed[1]
 	for i, s := range o.Plan.Draw(o.N, o.Seed) {
 		count := least + int(bench.SeedOf(o.Seed, fmt.Sprint("count ", i))%uint64(most-least+1))

@@ -70,7 +70,7 @@ func (x exchange) messages(how writing) []data.Message {
 	}
 	all := []data.Message{model}
 	for i, result := range x.heard {
-		all = append(all, message{Role: "tool", Content: result, Name: x.calls[i].name(), ID: x.ids[i]}.whole())
+		all = append(all, message{Role: "tool", Content: result, Name: x.calls[i].toolName(), ID: x.ids[i]}.whole())
 	}
 	return all
 }
@@ -82,7 +82,7 @@ func callID(n int) string { return fmt.Sprintf("call%05d", n) }
 func (x exchange) structured(probing bool) message {
 	m := message{Role: "assistant", Content: x.before}
 	for i, id := range x.ids {
-		f := function{x.calls[i].name(), x.calls[i].arguments}
+		f := function{x.calls[i].toolName(), x.calls[i].rawArguments}
 		if probing && i == len(x.ids)-1 {
 			f.Arguments = json.RawMessage(`{"probe": "` + probe + `"}`)
 		}
@@ -91,8 +91,8 @@ func (x exchange) structured(probing bool) message {
 	return m
 }
 
-// name is the tool's, or a word in its place.
-func (c made) name() string {
+// toolName is the tool's, or a word in its place.
+func (c made) toolName() string {
 	if strings.TrimSpace(c.Name) == "" {
 		return "invalid"
 	}
@@ -152,7 +152,7 @@ func FormOf(t *tokenizer.Tokenizer) (Form, error) {
 
 // callText is the n-th call of a conversation as the chat template writes it behind a prompt.
 func callText(e *batch.Encoder, tool string, arguments json.RawMessage, n int) (string, error) {
-	x := exchange{said: said{calls: []made{call(tool, arguments)}}, ids: []string{callID(n)}}
+	x := exchange{said: said{calls: []made{newCall(tool, arguments)}}, ids: []string{callID(n)}}
 	prompt, err := e.Render(greeting, true)
 	if err != nil {
 		return "", err

@@ -18,8 +18,8 @@ type said struct {
 // made is a call as the model wrote it.
 type made struct {
 	Call
-	arguments json.RawMessage // an object
-	fault     string          // why it cannot be made; "": it can
+	rawArguments json.RawMessage // an object
+	fault        string          // why it cannot be made; "": it can
 }
 
 // Marks in what models write.
@@ -63,7 +63,7 @@ func (f Form) read(text string) said {
 	for i, c := range s.calls {
 		if c.fault != "" {
 			s.calls[i].fault = "No tool was called: " + c.fault + "; want " + accepted[f]
-			s.calls[i].arguments = json.RawMessage("{}")
+			s.calls[i].rawArguments = json.RawMessage("{}")
 		}
 	}
 	return s
@@ -121,7 +121,7 @@ func readMistral(text string) (s said) {
 		var list []json.RawMessage
 		if name := mistralName.FindStringSubmatch(rest); name[1] != "" || strings.Contains(name[0], mistralArguments) {
 			value, after := firstValue(rest[len(name[0]):])
-			s.calls, rest = append(s.calls, call(name[1], value)), after
+			s.calls, rest = append(s.calls, newCall(name[1], value)), after
 			continue
 		}
 		value, after := firstValue(rest)
@@ -145,7 +145,7 @@ func readText(text string) (s said) {
 			return said{content: final}
 		}
 		if before, value, has := strings.Cut(text, inputMark); has {
-			return said{content: before, calls: []made{call("", json.RawMessage(value))}}
+			return said{content: before, calls: []made{newCall("", json.RawMessage(value))}}
 		}
 		return said{content: text}
 	}
@@ -157,7 +157,7 @@ func readText(text string) (s said) {
 		} else {
 			value, rest = firstValue(input)
 		}
-		s.calls = append(s.calls, call(strings.TrimSpace(name), value))
+		s.calls = append(s.calls, newCall(strings.TrimSpace(name), value))
 	}
 	return s
 }
@@ -195,22 +195,22 @@ func readCall(text string) (c made, rest string) {
 	if !has {
 		arguments = json.RawMessage("{}")
 	}
-	return call(name, arguments), rest
+	return newCall(name, arguments), rest
 }
 
-// call is a call with arguments as an object, or as a text that is one. Null and an empty text are no arguments.
-func call(name string, arguments json.RawMessage) made {
-	c := made{Call: Call{Name: name}, arguments: arguments}
+// newCall is a call with arguments as an object, or as a text that is one. Null and an empty text are no arguments.
+func newCall(name string, arguments json.RawMessage) made {
+	c := made{Call: Call{Name: name}, rawArguments: arguments}
 	var text string
 	if json.Unmarshal(arguments, &text) == nil {
-		if c.arguments = json.RawMessage(text); text == "" {
-			c.arguments = json.RawMessage("{}")
+		if c.rawArguments = json.RawMessage(text); text == "" {
+			c.rawArguments = json.RawMessage("{}")
 		}
 	}
 	switch {
 	case strings.TrimSpace(name) == "":
 		c.fault = noName
-	case json.Unmarshal(c.arguments, &c.Arguments) != nil || c.Arguments == nil:
+	case json.Unmarshal(c.rawArguments, &c.Arguments) != nil || c.Arguments == nil:
 		c.fault = fmt.Sprintf("the arguments of %.40q are no JSON object", name)
 	}
 	return c

@@ -126,7 +126,7 @@ func FuzzRead(f *testing.F) {
 				x.ids, x.heard = append(x.ids, "call"), append(x.heard[:i], "r")
 				fault := c.fault != ""
 				if fault == (c.Name != "" && c.Arguments != nil) && fault != strings.HasPrefix(c.fault, "No tool") ||
-					strings.Contains(c.fault, "\n") || !json.Valid(c.arguments) {
+					strings.Contains(c.fault, "\n") || !json.Valid(c.rawArguments) {
 					t.Errorf("%s, %q: %+v", form, text, c)
 				}
 			}

@@ -99,14 +99,14 @@ const rounds = 2
 // [rollout.Missing]; it is an error if there is no other, or if a server has another model. An error is a
 // [rollout.ServerError], or the cause of an ended context.
 func (f *Fleet) Sample(ctx context.Context, requests []rollout.Request) ([]rollout.Completion, error) {
-	completions, err := f.sample(ctx, requests)
+	completions, err := f.askAll(ctx, requests)
 	if err != nil && ctx.Err() == nil { // it is not the weights'
 		err = rollout.ServerError{Err: err}
 	}
 	return completions, err
 }
 
-func (f *Fleet) sample(ctx context.Context, requests []rollout.Request) ([]rollout.Completion, error) {
+func (f *Fleet) askAll(ctx context.Context, requests []rollout.Request) ([]rollout.Completion, error) {
 	completions := make([]rollout.Completion, len(requests))
 	open := unanswered(completions)
 	for round := 0; round < rounds && len(open) > 0; round++ {

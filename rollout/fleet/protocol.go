@@ -30,7 +30,7 @@ type protocol interface {
 	read(text json.RawMessage) (tokens []int32, logps []float32, weights string, err error)
 }
 
-var protocols = map[string]protocol{SGLang: sglang{}, VLLM: vllm{}}
+var protocols = map[string]protocol{SGLang: sglangProtocol{}, VLLM: vllmProtocol{}}
 
 // root is an address without the path of OpenAI's protocol.
 func root(address string) string { return strings.TrimSuffix(strings.TrimRight(address, "/"), "/v1") }
@@ -70,10 +70,10 @@ func drawsOf(r rollout.Request) draws {
 	return draws{r.Temperature, cmp.Or(r.TopP, 1), r.TopK, r.MinP, r.Stop, r.StopTokens, false} // top_p 0: off
 }
 
-// vllm is the protocol of OpenAI's completions with vLLM's fields for token ids, and its endpoints for adapters.
-type vllm struct{}
+// vllmProtocol is OpenAI's completions with vLLM's fields for token ids, and its endpoints for adapters.
+type vllmProtocol struct{}
 
-func (vllm) ask(r rollout.Request, weights string) (string, any) {
+func (vllmProtocol) ask(r rollout.Request, weights string) (string, any) {
 	return "/v1/completions", struct {
 		draws
 		Model    string  `json:"model"`
@@ -86,7 +86,7 @@ func (vllm) ask(r rollout.Request, weights string) (string, any) {
 	}{drawsOf(r), weights, r.Prompt, r.MaxNew, int64(r.Seed), 1, 0, true}
 }
 
-func (vllm) read(text json.RawMessage) ([]int32, []float32, string, error) {
+func (vllmProtocol) read(text json.RawMessage) ([]int32, []float32, string, error) {
 	var reply struct {
 		Model   string
 		Choices []struct {
@@ -109,7 +109,7 @@ func (vllm) read(text json.RawMessage) ([]int32, []float32, string, error) {
 
 // give loads an adapter under a name of its own, and looks whether it is there: servers have said so of missing
 // folders.
-func (vllm) give(ctx context.Context, s *server, w written) error {
+func (vllmProtocol) give(ctx context.Context, s *server, w written) error {
 	adapter := map[string]any{"lora_name": w.name, "lora_path": w.folder}
 	refused := s.Exchange(ctx, "/v1/load_lora_adapter", adapter, nil)
 	failed, ok := errors.AsType[*remote.Error](refused)
@@ -131,7 +131,7 @@ func (vllm) give(ctx context.Context, s *server, w written) error {
 }
 
 // drop ignores names that the server does not have, as one that was started anew.
-func (vllm) drop(ctx context.Context, s *server, name string) error {
+func (vllmProtocol) drop(ctx context.Context, s *server, name string) error {
 	err := s.Exchange(ctx, "/v1/unload_lora_adapter", map[string]any{"lora_name": name}, nil)
 	if failed, ok := errors.AsType[*remote.Error](err); ok && failed.Status == http.StatusNotFound {
 		return nil
@@ -139,7 +139,7 @@ func (vllm) drop(ctx context.Context, s *server, name string) error {
 	return err
 }
 
-func (vllm) holds() int { return 2 }
+func (vllmProtocol) holds() int { return 2 }
 
 // offers explains an endpoint that is not there, or not allowed.
 func (s *server) offers(err error, otherwise string) error {
@@ -151,10 +151,10 @@ func (s *server) offers(err error, otherwise string) error {
 	return err
 }
 
-// sglang is the protocol of SGLang's own servers.
-type sglang struct{}
+// sglangProtocol is what SGLang's own servers speak.
+type sglangProtocol struct{}
 
-func (sglang) ask(r rollout.Request, _ string) (string, any) {
+func (sglangProtocol) ask(r rollout.Request, _ string) (string, any) {
 	type ownDraws struct {
 		draws
 		MaxNew int   `json:"max_new_tokens"`
@@ -167,7 +167,7 @@ func (sglang) ask(r rollout.Request, _ string) (string, any) {
 	}{r.Prompt, ownDraws{drawsOf(r), r.MaxNew, int64(r.Seed)}, true}
 }
 
-func (sglang) read(text json.RawMessage) (tokens []int32, logps []float32, weights string, err error) {
+func (sglangProtocol) read(text json.RawMessage) (tokens []int32, logps []float32, weights string, err error) {
 	var reply struct {
 		Meta struct {
 			Version  string               `json:"weight_version"`
@@ -192,7 +192,7 @@ func (sglang) read(text json.RawMessage) (tokens []int32, logps []float32, weigh
 }
 
 // give replaces the weights. The server waits with new requests meanwhile.
-func (sglang) give(ctx context.Context, s *server, w written) error {
+func (sglangProtocol) give(ctx context.Context, s *server, w written) error {
 	if err := s.Exchange(ctx, "/pause_generation", map[string]any{"mode": "retract"}, nil); err != nil {
 		return s.offers(err, "takes no weights: want one of SGLang")
 	}
@@ -214,9 +214,9 @@ func (sglang) give(ctx context.Context, s *server, w written) error {
 }
 
 // drop has nothing to do: the weights were replaced.
-func (sglang) drop(context.Context, *server, string) error { return nil }
+func (sglangProtocol) drop(context.Context, *server, string) error { return nil }
 
-func (sglang) holds() int { return 1 }
+func (sglangProtocol) holds() int { return 1 }
 
 // complete makes a completion of a server's tokens by the rules of the local samplers.
 func (f *Fleet) complete(r rollout.Request, tokens []int32, logps []float32) (rollout.Completion, error) {

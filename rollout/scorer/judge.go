@@ -25,8 +25,8 @@ var builtIn string
 //go:embed leak.txt
 var leakRubric string
 
-// judge is a model that scores by a rubric.
-type judge struct {
+// rubricJudge is a model that scores by a rubric.
+type rubricJudge struct {
 	model interface {
 		Ask(ctx context.Context, prompt string) (reply string, err error)
 	}
@@ -51,8 +51,8 @@ func OpenLeaks(o JudgeOptions, p Caller) (ask.Judge, error) {
 // judgeBatch is how many answers are judged before their scores count. The replies are kept one by one.
 const judgeBatch = 64
 
-func (*judge) Batch() int     { return judgeBatch }
-func (j *judge) Close() error { return j.close() }
+func (*rubricJudge) Batch() int     { return judgeBatch }
+func (j *rubricJudge) Close() error { return j.close() }
 
 // readRubric reads a template, and refuses one that has no place for the answer.
 func readRubric(path string) (*template.Template, error) {
@@ -88,7 +88,7 @@ type question struct {
 	Lowest, Highest float64
 }
 
-func (j *judge) Score(ctx context.Context, answers []ask.Answer) ([]ask.Score, error) {
+func (j *rubricJudge) Score(ctx context.Context, answers []ask.Answer) ([]ask.Score, error) {
 	scores := make([]ask.Score, len(answers))
 	err := remote.InParallel(ctx, j.parallel, len(answers), func(ctx context.Context, i int) (err error) {
 		scores[i], err = j.score(ctx, &answers[i])
@@ -101,7 +101,7 @@ func (j *judge) Score(ctx context.Context, answers []ask.Answer) ([]ask.Score, e
 }
 
 // score asks once, and once more where the reply has no score.
-func (j *judge) score(ctx context.Context, a *ask.Answer) (ask.Score, error) {
+func (j *rubricJudge) score(ctx context.Context, a *ask.Answer) (ask.Score, error) {
 	var s strings.Builder
 	q := question{transcript(a.To.Prompt), transcript(a.Response()), j.lowest, j.highest}
 	if err := j.rubric.Execute(&s, q); err != nil {
@@ -130,7 +130,7 @@ const reminder = "\n\nClose with one line: \"Score: \" and a number from %v to %
 var scoreLine = regexp.MustCompile(`^[ \t*]*Score:[ \t*]*(-?[0-9]+(?:\.[0-9]+)?)[ \t*]*$`)
 
 // read takes the score from the last line of a reply.
-func (j *judge) read(reply string) (x float64, why string) {
+func (j *rubricJudge) read(reply string) (x float64, why string) {
 	_, after, thought := strings.Cut(reply, "</think>")
 	if thought {
 		reply = after

@@ -198,6 +198,6 @@ func openKind(kind string, o Options, p Caller) (ask.Judge, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &judge{model: client, rubric: rubric, lowest: j.Range[0], highest: j.Range[1], parallel: 2 * j.Parallel,
-		close: client.Close}, nil
+	return &rubricJudge{model: client, rubric: rubric, lowest: j.Range[0], highest: j.Range[1],
+		parallel: 2 * j.Parallel, close: client.Close}, nil
 }

@@ -273,7 +273,7 @@ func (r *run) joinItems(separator string, items []any, text func(i int, v any) s
 	return r.text(func(w *writer) {
 		w.series("", "", separator, len(items), func(i int) {
 			r.step(1)
-			w.write(text(i, items[i]))
+			w.emit(text(i, items[i]))
 		})
 	})
 }
@@ -412,7 +412,7 @@ var tests = map[string]test{
 	"iterable":    onValue(isIterable),
 	"lower":       func(r *run, v any, _ []any) bool { return isLower(r.str(v)) },
 	"mapping":     onValue(is[Dict]),
-	"none":        onValue(is[none]),
+	"none":        onValue(is[noneType]),
 	"number":      onValue(func(v any) bool { _, _, ok := toNumber(v); return ok }),
 	"odd":         onValue(func(v any) bool { n, whole, _ := toNumber(v); return whole && math.Mod(n, 2) != 0 }),
 	"sameas":      func(r *run, v any, args []any) bool { return kindOf(v) == kindOf(args[0]) && r.equal(v, args[0], 0) },

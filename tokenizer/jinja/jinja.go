@@ -160,7 +160,7 @@ type writer struct {
 	most int
 }
 
-func (w *writer) write(s string) {
+func (w *writer) emit(s string) {
 	w.run.step(len(s) / stepBytes)
 	if w.Len()+len(s) > w.most {
 		panic(tooLong(w.most))

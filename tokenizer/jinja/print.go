@@ -26,7 +26,7 @@ func (r *run) print(w *writer, v any) {
 	switch v := v.(type) {
 	case nil:
 	case string:
-		w.write(v)
+		w.emit(v)
 	default:
 		w.repr(v, 0)
 	}
@@ -37,39 +37,39 @@ func (w *writer) repr(v any, depth int) {
 	w.run.visit(depth)
 	switch v := v.(type) {
 	case nil:
-		w.write("Undefined")
-	case none:
-		w.write("None")
+		w.emit("Undefined")
+	case noneType:
+		w.emit("None")
 	case bool:
-		w.write([]string{"False", "True"}[btoi(v)])
+		w.emit([]string{"False", "True"}[btoi(v)])
 	case string:
-		w.write(reprString(v))
+		w.emit(reprString(v))
 	case int:
-		w.write(strconv.Itoa(v))
+		w.emit(strconv.Itoa(v))
 	case float64:
-		w.write(reprFloat(v))
+		w.emit(reprFloat(v))
 	case []any:
 		w.series("[", "]", ", ", len(v), func(i int) { w.repr(v[i], depth+1) })
 	case Dict:
 		w.series("{", "}", ", ", len(v), func(i int) {
 			w.repr(v[i].Key, depth+1)
-			w.write(": ")
+			w.emit(": ")
 			w.repr(v[i].Value, depth+1)
 		})
 	default:
-		w.write("<" + kindOf(v) + ">")
+		w.emit("<" + kindOf(v) + ">")
 	}
 }
 
 func (w *writer) series(open, end, comma string, n int, item func(i int)) {
-	w.write(open)
+	w.emit(open)
 	for i := range n {
 		if i > 0 {
-			w.write(comma)
+			w.emit(comma)
 		}
 		item(i)
 	}
-	w.write(end)
+	w.emit(end)
 }
 
 func reprString(s string) string {
@@ -146,17 +146,17 @@ func toJSON(c *call) any {
 func (j jsonStyle) dumps(v any, depth int) {
 	j.run.visit(depth)
 	switch v := v.(type) {
-	case none:
-		j.write("null")
+	case noneType:
+		j.emit("null")
 	case bool:
-		j.write(strconv.FormatBool(v))
+		j.emit(strconv.FormatBool(v))
 	case string:
-		j.write(j.quote(v))
+		j.emit(j.quote(v))
 	case int:
-		j.write(strconv.Itoa(v))
+		j.emit(strconv.Itoa(v))
 	case float64:
 		text := reprFloat(v)
-		j.write(cmp.Or(map[string]string{"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[text], text))
+		j.emit(cmp.Or(map[string]string{"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[text], text))
 	case []any:
 		j.block("[", "]", depth, len(v), func(i int) { j.dumps(v[i], depth+1) })
 	case Dict:
@@ -176,7 +176,7 @@ func (j jsonStyle) dict(d Dict, depth int) {
 		if !isString {
 			key = j.run.text(func(w *writer) { jsonStyle{writer: w}.dumps(d[i].Key, depth) })
 		}
-		j.write(j.quote(key) + j.colon)
+		j.emit(j.quote(key) + j.colon)
 		j.dumps(d[i].Value, depth+1)
 	})
 }
@@ -192,13 +192,13 @@ func (j jsonStyle) block(open, end string, depth, n int, item func(i int)) {
 		item(i)
 	})
 	j.newLine(depth)
-	j.write(end)
+	j.emit(end)
 }
 
 func (j jsonStyle) newLine(depth int) {
-	j.write("\n")
+	j.emit("\n")
 	for range depth {
-		j.write(j.indent)
+		j.emit(j.indent)
 	}
 }
 

@@ -92,7 +92,7 @@ func (p *parser) statement() action {
 	switch p.kind {
 	case text:
 		text := p.text
-		return func(s *scope) signal { s.out.write(text); return proceed }
+		return func(s *scope) signal { s.out.emit(text); return proceed }
 	case output:
 		e := p.tuple(p.condition)
 		p.end()

@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-type none struct{}
+type noneType struct{}
 
 // None is Python's None.
-var None = none{}
+var None = noneType{}
 
 // An Entry is one key of a dictionary with its value.
 type Entry struct{ Key, Value any }
@@ -52,7 +52,7 @@ func sameKey(a, b any) bool {
 		return isNumber && ok && x == y
 	}
 	switch a.(type) {
-	case string, none:
+	case string, noneType:
 		return a == b
 	}
 	return false
@@ -72,7 +72,7 @@ func (r *run) with(d Dict, key, value any) Dict {
 // and json.RawMessage, whose objects keep their order.
 func Of(v any) (any, error) {
 	switch v := v.(type) {
-	case nil, none:
+	case nil, noneType:
 		return None, nil
 	case bool, string, Dict:
 		return v, nil
@@ -129,14 +129,14 @@ func ofMap(v reflect.Value) (any, error) {
 func FromJSON(data []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
-	v, err := fromJSON(d, 0)
+	v, err := decodeJSON(d, 0)
 	if err == nil && d.More() {
 		err = fmt.Errorf("more than one JSON value")
 	}
 	return v, err
 }
 
-func fromJSON(d *json.Decoder, depth int) (any, error) {
+func decodeJSON(d *json.Decoder, depth int) (any, error) {
 	t, err := d.Token()
 	if err == nil && depth > maxNested {
 		err = fmt.Errorf("JSON value nested more than %d deep", maxNested)
@@ -152,7 +152,7 @@ func fromJSON(d *json.Decoder, depth int) (any, error) {
 		out := []any{}
 		for d.More() && err == nil {
 			var v any
-			v, err = fromJSON(d, depth+1)
+			v, err = decodeJSON(d, depth+1)
 			out = append(out, v)
 		}
 		return out, readEnd(d, err)
@@ -178,7 +178,7 @@ func dictFromJSON(d *json.Decoder, depth int) (out Dict, err error) {
 	for d.More() && err == nil {
 		var e Entry
 		if e.Key, err = d.Token(); err == nil {
-			e.Value, err = fromJSON(d, depth)
+			e.Value, err = decodeJSON(d, depth)
 		}
 		if i, repeated := at[e.Key]; repeated {
 			out[i] = e
@@ -203,7 +203,7 @@ func truth(v any) bool {
 		return f != 0
 	}
 	switch v := v.(type) {
-	case nil, none:
+	case nil, noneType:
 		return false
 	case string:
 		return v != ""
@@ -249,7 +249,7 @@ func kindOf(v any) string {
 	switch v.(type) {
 	case nil:
 		return "an undefined value"
-	case none:
+	case noneType:
 		return "None"
 	case bool:
 		return "a bool"

@@ -111,12 +111,12 @@ func Linux(t testing.TB, err error) {
 
 // Required reports whether a need must be there.
 func Required(name string) bool {
-	_, listed := required(name)
+	_, listed := lookUp(name)
 	return listed
 }
 
-// required gives the place that the variable has for a need.
-func required(name string) (place string, listed bool) {
+// lookUp gives the place that the variable has for a need.
+func lookUp(name string) (place string, listed bool) {
 	os.Getenv(FoundVariable) // for go test's cache
 	for _, item := range strings.Split(os.Getenv(Variable), ",") {
 		if n, p, _ := strings.Cut(item, "="); n == name {
@@ -167,7 +167,7 @@ func Found() string {
 }
 
 func (n Need) path() string {
-	given, _ := required(n.Name)
+	given, _ := lookUp(n.Name)
 	switch {
 	case given != "":
 		return given
