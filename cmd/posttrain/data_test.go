@@ -284,7 +284,7 @@ func TestDataBestLeavesLongPromptsOut(t *testing.T) {
 		"max_prompt_tokens: 0\n  validation_fraction: 0.1\n  test_fraction: 0.1\nsampling:\n  max_new_tokens: 4\n")
 	o := must(t, "data", "pairs", "--write", "demonstrations", "--config", "rl.yaml", "--answers", "1", "--min-score", "0",
 		"--out", "x.jsonl")
-	if !strings.Contains(o.err, " prompts are left out: they have more than ") {
+	if !strings.Contains(o.err, " prompts left out: they have no token, or more than ") {
 		t.Errorf("%s\n%s", o.err, o.out)
 	}
 }
