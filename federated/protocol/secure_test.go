@@ -578,7 +578,7 @@ func TestWhatDropoutsShow(t *testing.T) {
 			c.deadline()
 			c.all(0, 1, 3)
 		}, "[0 1 3]"},
-		"the same, but its message comes later | the mean with it and that of the others, and so its vector |": {
+		"the same, but its message comes later | the mean with it and the mean of the others, and so its vector |": {
 			func(c *observer) {
 				c.all(0, 1, 2, 3, 0, 1, 3)
 				task, late := c.make(2)
@@ -586,7 +586,7 @@ func TestWhatDropoutsShow(t *testing.T) {
 				c.all(0, 1, 3)
 				c.deliver(task, late)
 			}, "[0 1 2 3] [0 1 3]"},
-		"the same, with another agent | the mean with both and that of the others, and so the sum of the two |": {
+		"the same, with another agent | the mean with both and the mean of the others, and so the sum of the two |": {
 			func(c *observer) {
 				c.all(0, 1, 2, 3, 0, 1)
 				task, late := c.make(2)
