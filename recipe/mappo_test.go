@@ -17,6 +17,7 @@ import (
 	"github.com/posttrain/posttrain/eval/gate"
 	"github.com/posttrain/posttrain/eval/mtbench"
 	"github.com/posttrain/posttrain/eval/privacylens"
+	"github.com/posttrain/posttrain/eval/xstest"
 	_ "github.com/posttrain/posttrain/internal/backend/backendtest" // tests keep no compiled programs
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
@@ -690,6 +691,8 @@ func resolve(name string, text []byte) ([]byte, any, error) {
 		return parsed(arena.Benchmark.Spec, name, text)
 	case synth.Command:
 		return parsed(synth.Spec, name, text)
+	case xstest.Benchmark.Command:
+		return parsed(xstest.Benchmark.Spec, name, text)
 	case mtbench.Benchmark.Command:
 		return parsed(mtbench.Benchmark.Spec, name, text)
 	case confaide.Benchmark.Command:
