@@ -668,11 +668,11 @@ func TestPLBar(t *testing.T) {
 func TestPLServedJudge(t *testing.T) {
 	workPL(t)
 	copyModel(t, fixture("qwen2-newer"), "model")
-	write(t, "model/config.json", strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`,
-		`"max_position_embeddings": 4000`, 1))
+	write(t, "mine/judge-helpfulness.tmpl", "Excellent (3)? {{.Case.Name}}") // the benchmark's own take seconds each
+	write(t, "mine/judge-leakage.tmpl", "{{.Item}}? {{.Case.Name}}")
 	s := serveTiny(t)
 	o := cli(t, ofData("run", "--first", "2", "--answers", "actions.csv", "--judge-base-url", s.url, "--judge-model",
-		"model", "--set", "judge.max_new_tokens=3")...)
+		"model", "--prompts", "mine", "--set", "judge.max_new_tokens=3")...)
 	checkRefusal(t, o, faultCase{code: 1, says: []string{"the judge gives no verdicts: none of 6 replies"}})
 	if code := s.stop(); code != 0 || strings.Count(s.err.String(), " 200 in ") != 12 {
 		t.Errorf("exit code %d, want every question twice: %s", code, s.err)
