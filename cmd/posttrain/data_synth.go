@@ -3,9 +3,9 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe/synth"
+	"github.com/posttrain/posttrain/rollout/remote"
 )
 
 func newSynth(s streams) *cobra.Command {
@@ -30,10 +30,10 @@ func newSynth(s streams) *cobra.Command {
 
 var synthesisFlags = []config.Flag{
 	{Name: "base-url", Key: "writer.base_url",
-		Help: "OpenAI-compatible server of the model (default " + bench.DefaultBaseURL + ")"},
+		Help: "OpenAI-compatible server of the model (default " + remote.DefaultBaseURL + ")"},
 	{Name: "api-model", Key: "writer.model", Help: "the model's name on the server"},
 	{Name: "api-key-env", Key: "writer.api_key_env",
-		Help: "environment variable with the server's key (default " + bench.DefaultKeyEnv + ")"},
+		Help: "environment variable with the server's key (default " + remote.DefaultKeyEnv + ")"},
 	{Name: "parallel", Key: "writer.parallel", Help: "requests that the server gets at the same time (default 8)"},
 	{Name: "max-requests", Key: "writer.max_requests",
 		Help: "budget: requests that this call may send (0 = no limit)"},

@@ -20,35 +20,6 @@ import (
 // UsageName is the file that says what all calls of the command have asked the judge for, by the judge's name.
 const UsageName = "usage.json"
 
-// Judge is a server's model that judges, with how fast and at what cost it is asked.
-type Judge struct {
-	Server            `yaml:",inline" defaults:"base_url=https://api.openai.com/v1 timeout=1m"`
-	Model             string  `yaml:"model" words:"a model's name on the server" flag:"model" help:"the judge's name on the server"`
-	RequestsPerMinute int     `yaml:"requests_per_minute" want:">=0" flag:"requests-per-minute" help:"most requests in a minute (0 = no limit)"`
-	Retries           int     `yaml:"retries" want:">=0" default:"8" help:"tries after the first"`
-	MaxNew            int     `yaml:"max_new_tokens" want:">=1" help:"most tokens of a reply"`
-	MaxRequests       int     `yaml:"max_requests" want:">=0" flag:"max-requests" help:"budget: requests of this call (0 = no limit)"`
-	MaxCost           float64 `yaml:"max_cost" want:">=0" zero:"no limit" flag:"max-cost" help:"budget: what this call's requests may cost (0 = no limit)"`
-	PromptPrice       float64 `yaml:"prompt_price" want:">=0" flag:"prompt-price" help:"price of a million tokens of prompts"`
-	CompletionPrice   float64 `yaml:"completion_price" want:">=0" flag:"completion-price" help:"price of a million tokens of replies"`
-	Cache             string  `yaml:"cache" path:"" words:"a file, or nothing: one in the run folder" flag:"cache" help:"file that keeps the replies (default: in the run folder)"`
-}
-
-// HasPrice says that requests cost something.
-func (j Judge) HasPrice() bool { return j.PromptPrice > 0 || j.CompletionPrice > 0 }
-
-// Metered are the options of a client of the server, without a name.
-func (j Judge) Metered() metered.Options {
-	return metered.Options{
-		BaseURL: j.BaseURL, Model: j.Model, KeyName: j.KeyEnv, APIVersion: j.APIVersion, MaxTokens: j.MaxNew,
-		ThinkOpened: j.ThinkOpened, Cache: j.Cache,
-		Parallel: j.Parallel, RequestsPerMinute: j.RequestsPerMinute,
-		Timeout: j.Timeout, Retries: cmp.Or(j.Retries, -1), // -1: no retries
-		MaxRequests: j.MaxRequests,
-		MaxCost:     j.MaxCost, PromptPrice: j.PromptPrice, CompletionPrice: j.CompletionPrice,
-	}
-}
-
 // questions are those about all items, in the items' order.
 func (e *benching) questions(answers map[string][]Answer) (all []Question, err error) {
 	if e.Bench.Questions == nil {
@@ -242,7 +213,7 @@ func (e *benching) openClient() (err error) {
 	if e.client != nil || e.Rule != nil {
 		return nil
 	}
-	o := e.judge.Metered()
+	o := e.judge
 	o.Name, o.TopLogprobs, o.Warn = "judge", e.TopLogprobs, e.reporter.Warn
 	o.Cache, o.OfServer = cmp.Or(o.Cache, e.path("judge-cache.jsonl")), o.Cache == ""
 	e.client, err = metered.Open(o)
@@ -302,14 +273,14 @@ func (e *benching) closeClient() error {
 	}
 	before := all[e.judge.Model]
 	all[e.judge.Model] = before.Plus(t)
-	e.reporter.Say("judge: %s", e.judge.describe(t))
+	e.reporter.Say("judge: %s", describe(e.judge, t))
 	if before.Requests > 0 {
-		e.reporter.Say("judge, with earlier calls: %s", e.judge.describe(all[e.judge.Model]))
+		e.reporter.Say("judge, with earlier calls: %s", describe(e.judge, all[e.judge.Model]))
 	}
 	return errors.Join(err, data.WriteJSON(path, all))
 }
 
-func (j Judge) describe(t metered.Stats) string {
+func describe(j metered.Options, t metered.Stats) string {
 	cost := ""
 	if j.HasPrice() {
 		cost = fmt.Sprintf(", cost %.4g", t.Cost)

@@ -6,12 +6,11 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/posttrain/posttrain/internal/config"
-	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/rollout/metered"
 	"github.com/posttrain/posttrain/rollout/remote"
 )
 
@@ -30,12 +29,12 @@ type Options struct {
 type Judged struct {
 	Options `yaml:",inline"`
 
-	Judgments string `yaml:"judgments,omitempty" path:"" words:"a file of judgements" flag:"judgments" help:"recorded verdicts in place of a judge's: verdicts.jsonl of a run, or a file in the benchmark's own form"`
-	Judge     Judge  `yaml:"judge" flags:"judge-"`
+	Judgments string          `yaml:"judgments,omitempty" path:"" words:"a file of judgements" flag:"judgments" help:"recorded verdicts in place of a judge's: verdicts.jsonl of a run, or a file in the benchmark's own form"`
+	Judge     metered.Options `yaml:"judge" flags:"judge-"`
 }
 
-// shared is what a benchmark's options have: every benchmark's options, nil for those with a judge where there is none,
-// and whether they need a model under test, and a server that judges. A benchmark may have other needs.
+// shared is what a benchmark's options have: every benchmark's options, nil for those with a judge where there is none, and
+// whether they need a model under test, and a server that judges. A benchmark may have other needs.
 type shared interface {
 	parts() (*Options, *Judged)
 	NeedsModel() bool
@@ -54,18 +53,6 @@ func (o *Options) NeedsJudge() bool { return false }
 // NeedsJudge says that a server that judges is needed.
 func (o *Judged) NeedsJudge() bool { return o.Judgments == "" }
 
-// Server is an OpenAI-compatible server.
-type Server struct {
-	BaseURL string `yaml:"base_url" want:"@url" needs:"hosts api_key_env" flag:"base-url" help:"OpenAI-compatible server, such as http://localhost:8000/v1"`
-	// of Azure OpenAI: the model is the name of a deployment
-	APIVersion string `yaml:"api_version,omitempty" words:"one such as 2024-10-21" flag:"api-version" help:"version of Azure OpenAI's API, such as 2024-10-21: the server is an Azure resource, the model's name that of a deployment"`
-	// the server's chat template opens the think block, so that replies begin inside it
-	ThinkOpened bool          `yaml:"think_opened,omitempty" flag:"think-opened" help:"the server's chat template opens the think block, so that replies begin inside it"`
-	KeyEnv      string        `yaml:"api_key_env" want:"@variable" default:"OPENAI_API_KEY" flag:"api-key-env" help:"environment variable with the server's key"`
-	Parallel    int           `yaml:"parallel" want:">=1" default:"8" flag:"parallel" help:"requests at the same time"`
-	Timeout     time.Duration `yaml:"timeout" want:">0" default:"5m" flag:"timeout" help:"timeout of one request"`
-}
-
 // Agent is the model under test: a folder's, a server's, or one whose answers are recorded.
 type Agent struct {
 	Model   string `yaml:"model" hub:"model" path:"" words:"embedded, a model folder, or org/name on the hub" flag:"model" help:"model under test: a folder in Hugging Face layout, org/name[@revision] on the hub, or embedded"`
@@ -77,22 +64,13 @@ type Agent struct {
 	Batch int        `yaml:"batch" want:">=1" default:"16" flag:"batch" help:"cases that a model folder answers together"`
 	Chat  local.Chat `yaml:"chat"` // of a folder's model
 
-	Server   `yaml:",inline"`
-	APIModel string `yaml:"api_model" words:"a model's name on the server" flag:"api-model" help:"the model's name on the server"`
-	// the server continues the beginning of an answer
-	Continue string `yaml:"continue,omitempty" want:"|vllm" words:"vllm, or nothing: the server cannot" flag:"continue" help:"vllm: the server continues the beginning of an answer (vLLM, SGLang), so that it can be <think>"`
+	remote.Served `yaml:",inline"`
 
 	Answers string `yaml:"answers" path:"" words:"a file of answers" flag:"answers" help:"file of recorded answers instead of a model"`
 
 	Prefill          bool `yaml:"prefill,omitempty" flag:"prefill" help:"answers begin with <think>; of a server only with --continue"`
 	rollout.Sampling `yaml:",inline"`
 }
-
-// DefaultBaseURL is the default server of a judge, DefaultKeyEnv the default environment variable with a server's key.
-const (
-	DefaultBaseURL = "https://api.openai.com/v1"
-	DefaultKeyEnv  = "OPENAI_API_KEY"
-)
 
 // The ways in which answers come about.
 const (
@@ -205,9 +183,6 @@ func (a *Agent) Validate(g *config.Given) {
 	}
 }
 
-// Check wants a server that continues the beginning of an answer, where the options say that it does.
-func (a Agent) Check() []fault.Fault { return a.dialect().Check(a.BaseURL) }
-
 // Idle is the stage, which is of a call, not of a run.
 func (o *Options) Idle(*config.Given) config.Idle { return config.Idle{"stage": ""} }
 
@@ -239,10 +214,6 @@ func (o *Options) CheckSamples(g *config.Given, samples int) {
 	}
 }
 
-func (a Agent) dialect() remote.Dialect {
-	return remote.Dialect{APIVersion: a.APIVersion, Continue: a.Continue}
-}
-
 // Defaults drops the file's verdicts where the command line chooses a judge.
 func (o *Judged) Defaults(g *config.Given) {
 	if (g.FromCommandLine("judge.model") || g.FromCommandLine("judge.base_url")) && !g.FromCommandLine("judgments") {
@@ -270,10 +241,7 @@ func (o *Judged) Validate(g *config.Given) {
 		return
 	}
 	j := o.Judge
-	if j.MaxCost > 0 && !j.HasPrice() {
-		g.Refuse("judge.max_cost", j.MaxCost, "without prices nothing costs anything; give judge.prompt_price and "+
-			"judge.completion_price, each of a million tokens")
-	}
+	j.CheckCost(g.In("judge."))
 	if o.Runs(StageJudge) && j.Model == "" && !g.Bad("judge.base_url") {
 		g.Fault("judge.model", "judge.model is missing: want the judge's name on %s", j.BaseURL)
 	}

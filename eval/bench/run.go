@@ -33,7 +33,7 @@ type benching struct {
 	Bench
 	command    string
 	o          Options
-	judge      Judge
+	judge      metered.Options
 	config     []byte // config.yaml
 	none       bool   // no answers are needed, and none are named
 	continuing bool   // the run continues

@@ -5,9 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
 	"regexp"
-	"strings"
 	"sync"
 	"time"
 
@@ -88,11 +86,9 @@ func OpenSubject(c Agent, now bool, r run.Reporter) (s *Subject, err error) {
 		return s.loaded, err
 	})
 	if c.Way() == Remote {
-		s.server, err = remote.New(remote.Options{
-			Dialect: c.dialect(),
-			BaseURL: c.BaseURL, Model: c.APIModel, Key: os.Getenv(c.KeyEnv), KeyName: c.KeyEnv,
-			Parallel: c.Parallel, Timeout: c.Timeout, Grace: grace, Warn: r.Warn,
-		})
+		o := c.Served.Options()
+		o.Grace, o.Warn = grace, r.Warn
+		s.server, err = remote.New(o)
 	} else if now {
 		_, err = s.load()
 	}
@@ -202,21 +198,4 @@ func (s *Subject) Close() {
 	if s != nil && s.loaded != nil {
 		s.loaded.Close()
 	}
-}
-
-// CheckKey wants the key without which the server of a section of the options refuses: one for OpenAI's own server, for
-// Azure, which has a version, and wherever its variable is not the default one. Other servers often need no key.
-func (s Server) CheckKey(section string) error {
-	key := os.Getenv(s.KeyEnv)
-	switch {
-	case strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return fmt.Errorf("the environment variable %s contains white space or other characters that no key has: "+
-			"set it again", s.KeyEnv)
-	case key == "" &&
-		(s.KeyEnv != DefaultKeyEnv || s.APIVersion != "" || strings.TrimRight(s.BaseURL, "/") == DefaultBaseURL):
-		flag := map[string]string{"agent": " (--api-key-env)", "judge": " (--judge-api-key-env)"}[section]
-		return fmt.Errorf("no key for the %s: the environment variable %s is not set, and %s wants a key; set it, or "+
-			"name another with %s.api_key_env%s", section, s.KeyEnv, s.BaseURL, section, flag)
-	}
-	return nil
 }

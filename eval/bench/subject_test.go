@@ -15,6 +15,7 @@ import (
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/rollout/remote"
 )
 
 // TestOpened: a beginning opens the think block, and so does a chat template. Of a server's nobody knows unless the
@@ -23,7 +24,7 @@ func TestOpened(t *testing.T) {
 	asked := ask.Question{Prompt: data.Text{Messages: []data.Message{{Role: "user", Content: "Hello"}}}}
 	begun := asked
 	begun.Prefill = ci.ThinkPrefill
-	server := Agent{Server: Server{BaseURL: "http://localhost:1/v1", Parallel: 1}, APIModel: "m"}
+	server := Agent{Served: remote.Served{Server: remote.Server{BaseURL: "http://localhost:1/v1", Parallel: 1}, APIModel: "m"}}
 	opening := server
 	opening.ThinkOpened = true
 	for name, c := range map[string]struct {

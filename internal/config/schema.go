@@ -93,14 +93,14 @@ func schemaOf(options reflect.Type, without []string) *schema {
 }
 
 // walk adds the fields of a struct. The tag flags of a section is what it puts before the names of its flags; "-" takes
-// them away. Its tag paper has the paper's values of keys within it: "batch_size=128 learning_rate=5e-7".
+// them away, and "base_url=judge-base-url" names the only ones. Its tag paper has the paper's values of keys within it: "batch_size=128 learning_rate=5e-7".
 func (s *schema) walk(t reflect.Type, prefix, flags string, index []int) {
 	for i, known := range fields(t) {
 		f, at, key := t.Field(i), append(slices.Clone(index), i), prefix+known.key
 		switch {
 		case known.section:
 			before, inner := flags+f.Tag.Get("flags"), prefix
-			if own := f.Tag.Get("flags"); own == "-" || flags == "-" {
+			if own := f.Tag.Get("flags"); own == "-" || flags == "-" || strings.Contains(own, "=") {
 				before = "-"
 			}
 			if !known.inline {
@@ -109,6 +109,9 @@ func (s *schema) walk(t reflect.Type, prefix, flags string, index []int) {
 			from := len(s.leaves)
 			s.walk(f.Type, inner, before, at)
 			s.publish(s.leaves[from:], inner, f.Tag.Get("paper"))
+			if flags != "-" {
+				s.nameFlags(s.leaves[from:], inner, f.Tag.Get("flags"))
+			}
 		case known.key != "":
 			_, kind, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 			var paper *string
@@ -117,6 +120,15 @@ func (s *schema) walk(t reflect.Type, prefix, flags string, index []int) {
 			}
 			s.leaves = append(s.leaves, leaf{key, at, fault.ConstraintOf(f), kind == "omitempty", flagOf(f, key, flags),
 				f.Tag.Get("help"), paper, f.Tag.Get("needs")})
+		}
+	}
+}
+
+// nameFlags gives leaves of a section the flags that its tag names: "base_url=judge-base-url".
+func (s *schema) nameFlags(leaves []leaf, prefix, names string) {
+	for i, l := range leaves {
+		if name, has := fieldOf(names, strings.TrimPrefix(l.key, prefix)); has {
+			leaves[i].flag = Flag{Name: name, Key: l.key, Help: l.help}
 		}
 	}
 }

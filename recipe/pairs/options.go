@@ -10,6 +10,7 @@ package pairs
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/posttrain/posttrain/recipe/rl"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/rollout/remote"
 	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
@@ -29,7 +31,7 @@ const Command = "data pairs"
 // working directory.
 type Options struct {
 	recipe.LocalModel `yaml:",inline"`
-	Server            recipe.Server `yaml:"server"`
+	Server            remote.Served `yaml:"server"`
 	Seed              uint64        `yaml:"seed" default:"1" flag:"seed" help:"seed of synthetic scenarios and draws"`
 
 	// The prompts: of a file, or contextual-integrity items: what a ci-rl run trains on, or synthetic ones.
@@ -61,7 +63,7 @@ const (
 )
 
 // Spec says how a configuration becomes Options.
-var Spec = config.Register(&config.Spec[Options]{Command: Command})
+var Spec = config.Register(&config.Spec[Options]{Command: Command, Without: []string{"server.think_opened"}})
 
 // Defaults follows the ci-rl run that the user names, if any: its model, sampling and reward.
 func (o *Options) Defaults(g *config.Given) {
@@ -103,7 +105,8 @@ func (o *Options) Resolve(g *config.Given) {
 
 // The keys of one source of prompts, or of answers.
 var (
-	ofServer   = recipe.ServerKeys()
+	ofServer = []string{"server.api_model", "server.api_version", "server.api_key_env", "server.parallel",
+		"server.timeout", "server.continue"}
 	ofTemplate = []string{"chat_template.template", "chat_template.template_sha256", "chat_template.variables",
 		"chat_template.date"}
 	ofFolder = slices.Concat([]string{"model", "adapter", "cache_gb", "backend", "top_k", "min_p"}, ofTemplate)
@@ -155,10 +158,27 @@ func (o *Options) Validate(g *config.Given) {
 	if o.Write == Demonstrations && o.Input != "" && !g.Has("min_score") {
 		g.Fault("min_score", "min_score is missing: want the least score of an answer that is a demonstration")
 	}
+	o.validateServer(g.In("server."))
 	checkOut(g, "out", o.Out)
 	checkOut(g, "keep", o.Keep)
 	if o.Keep != "" && o.Keep == o.Out {
 		g.Fault("keep", "keep %s: out is the same file; want another name", o.Keep)
+	}
+}
+
+// validateServer wants the model's name on the server, and the key that the user names. A file that names the default may
+// be the config of a run, which had no key, either.
+func (o *Options) validateServer(g *config.Given) {
+	s := o.Server
+	if s.BaseURL == "" {
+		return
+	}
+	if s.APIModel == "" {
+		g.Fault("api_model", "%s is missing: want the model's name on the server", g.Key("api_model"))
+	}
+	named := g.FromCommandLine("api_key_env") || s.KeyEnv != remote.DefaultKeyEnv
+	if g.Has("api_key_env") && named && os.Getenv(s.KeyEnv) == "" {
+		g.Refuse("api_key_env", s.KeyEnv, "this environment variable is not set")
 	}
 }
 

@@ -239,7 +239,7 @@ func TestServer(t *testing.T) {
 	}})
 	t.Setenv("OPENAI_API_KEY", "")
 	o := tiny(t, 12)
-	o.Chat, o.Server.BaseURL, o.Server.Model = true, agent.URL, "m"
+	o.Chat, o.Server.BaseURL, o.Server.APIModel = true, agent.URL, "m"
 	o.Reward.Kind, o.Reward.Command, o.Reward.Judge.BaseURL, o.Reward.Judge.Model = scorer.Judge, nil, judge.URL, "j"
 	result, err := Run(t.Context(), o, nil)
 	if err != nil || asked.Load() != 48 {

@@ -19,6 +19,7 @@ import (
 	"github.com/posttrain/posttrain/recipe/generate"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/rollout/remote"
 	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
@@ -127,7 +128,7 @@ func (w *work) sample(ctx context.Context) error {
 func (w *work) identify() string {
 	h, o := sha256.New(), w.o
 	enc := json.NewEncoder(h) // a hash never fails
-	_ = enc.Encode([]any{o.Model, o.Adapter, o.Backend, o.Server.BaseURL, o.Server.Model})
+	_ = enc.Encode([]any{o.Model, o.Adapter, o.Backend, o.Server.BaseURL, o.Server.APIModel})
 	_ = enc.Encode([]any{o.Seed, o.Answers, o.Sampling, w.limit})
 	if chat, err := o.Template.Identify(); chat != "" && err == nil { // reading the prompts says what is wrong
 		_ = enc.Encode(chat)
@@ -141,7 +142,9 @@ func (w *work) identify() string {
 // openModel opens the model of a folder or a server.
 func (w *work) openModel() (_ ask.Model, closeModel func(), err error) {
 	if w.o.Server.BaseURL != "" {
-		client, err := w.o.Server.Open(nil, w.Warn)
+		o := w.o.Server.Options()
+		o.Warn = w.Warn
+		client, err := remote.New(o)
 		return client, func() {}, err
 	}
 	m, err := local.OpenWith(local.Options{Backend: w.o.Backend, Model: w.o.Model, Adapter: w.o.Adapter,

@@ -62,7 +62,7 @@ type model struct {
 // openModel opens the server's client, which keeps every reply in the file before it counts.
 func openModel(o Options, replies string, r run.Reporter) (*model, error) {
 	m := &model{reporter: r, agent: o.Agent != "", named: o.Policy != "", luck: [2]luck{{what: "vignettes"}, {what: "items"}}}
-	options := o.Writer.Metered()
+	options := o.Writer.Options
 	options.Name, options.Temperature, options.Warn = writerName, o.Writer.Temperature, r.Warn
 	options.Cache = cmp.Or(options.Cache, replies)
 	var err error

@@ -4,9 +4,9 @@ package synth
 
 import (
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/rollout/metered"
 )
 
 // Command is the command that runs this recipe.
@@ -33,7 +33,7 @@ type Options struct {
 
 // Writer is the model that writes, on an OpenAI-compatible server.
 type Writer struct {
-	bench.Judge `yaml:",inline" flags:"-" defaults:"max_new_tokens=4000 timeout=5m"`
+	metered.Options `yaml:",inline" flags:"-" defaults:"max_new_tokens=4000 timeout=5m"`
 
 	Temperature float64 `yaml:"temperature" want:">=0" default:"1" flag:"temperature" help:"temperature of the model's draws"`
 	Structured  bool    `yaml:"structured" default:"true" help:"ask for JSON by a schema, as long as the server does not refuse it"`
@@ -92,8 +92,5 @@ func (o *Options) Validate(g *config.Given) {
 	if n := o.PerSeed; !g.Bad("per_seed") && (len(n) != 2 || n[0] > n[1]) {
 		g.Fault("per_seed", "per_seed %v: want the fewest and the most vignettes of a seed, such as 3,5", n)
 	}
-	if o.Writer.MaxCost > 0 && !o.Writer.HasPrice() {
-		g.Fault("writer.max_cost", "writer.max_cost %v: without prices nothing costs anything; give "+
-			"writer.prompt_price and writer.completion_price, each of a million tokens", o.Writer.MaxCost)
-	}
+	o.Writer.CheckCost(g.In("writer."))
 }

@@ -123,7 +123,7 @@ func TestFollowWithAServer(t *testing.T) {
 		}
 		return native[min(len(last.Messages)/2, 1)]
 	}})
-	chat, err := remote.New(remote.Options{BaseURL: server.URL, Model: "m", Retries: -1})
+	chat, err := remote.New(remote.Options{Server: remote.Server{BaseURL: server.URL}, Model: "m", Retries: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

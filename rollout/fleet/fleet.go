@@ -80,9 +80,8 @@ func New(o Options, p Policy, c *model.Config, d rollout.Decoder, warn func(form
 		f.warn = func(string, ...any) {}
 	}
 	for _, address := range o.URLs {
-		r, err := remote.New(remote.Options{BaseURL: root(address), Model: "policy",
-			Key: o.Key, KeyName: KeyVariable,
-			Parallel: o.Parallel, Timeout: o.Timeout, Retries: cmp.Or(o.Retries, 2), Wait: cmp.Or(o.Wait, time.Second)})
+		r, err := remote.New(remote.Options{Model: "policy", Key: o.Key, Server: remote.Server{BaseURL: root(address),
+			KeyEnv: KeyVariable, Parallel: o.Parallel, Timeout: o.Timeout}, Retries: cmp.Or(o.Retries, 2), Wait: cmp.Or(o.Wait, time.Second)})
 		if err != nil {
 			return nil, err
 		}

@@ -59,7 +59,7 @@ func TestBudgetOfCost(t *testing.T) {
 	s := testkit.StartJudge(t, testkit.JudgeOptions{Delay: 5 * time.Millisecond,
 		Reply: func(string) string { return "one two three four five" }})
 	c := open(t, s, func(o *Options) {
-		o.Parallel, o.MaxTokens, o.PromptPrice, o.CompletionPrice, o.MaxCost = 4, 10, 1e4, 2e4, 10
+		o.Parallel, o.MaxNew, o.PromptPrice, o.CompletionPrice, o.MaxCost = 4, 10, 1e4, 2e4, 10
 	})
 	// A request costs 60/100 + 5/50 = 0.7; before, 115/100 + 10/50 = 1.35 is set aside.
 	err := remote.InParallel(t.Context(), 4, 100, func(ctx context.Context, i int) error {
@@ -83,7 +83,7 @@ func TestLostRepliesCost(t *testing.T) {
 		kind remote.Failure
 		want float64
 	}{{remote.Lost, 21}, {remote.Foreign, 21}, {remote.Busy, 0}, {remote.Unreachable, 0}} {
-		o := Options{Model: "m", MaxTokens: 4, PromptPrice: 1e6, CompletionPrice: 1e6, Retries: -1}
+		o := Options{Model: "m", MaxNew: 4, PromptPrice: 1e6, CompletionPrice: 1e6}
 		o.setDefaults()
 		client := newClient(o)
 		client.send = func(context.Context, chat, int) (ask.Answer, ask.Usage, error) {
@@ -98,7 +98,7 @@ func TestLostRepliesCost(t *testing.T) {
 // bubble runs a client with a synthetic clock and this answer to every try.
 func bubble(t *testing.T, o Options, send func(tries int) (ask.Usage, error), test func(t *testing.T, c *Client)) {
 	synctest.Test(t, func(t *testing.T) {
-		o.Model = "m"
+		o.Model, o.Retries = "m", 8
 		o.setDefaults()
 		c := newClient(o)
 		c.send = func(_ context.Context, _ chat, tries int) (ask.Answer, ask.Usage, error) {
@@ -112,7 +112,7 @@ func bubble(t *testing.T, o Options, send func(tries int) (ask.Usage, error), te
 
 // TestRequestsPerMinute: requests are evenly spaced from the first one on.
 func TestRequestsPerMinute(t *testing.T) {
-	bubble(t, Options{RequestsPerMinute: 120, Parallel: 10},
+	bubble(t, Options{RequestsPerMinute: 120, Server: remote.Server{Parallel: 10}},
 		func(int) (ask.Usage, error) { return ask.Usage{}, nil }, func(t *testing.T, c *Client) {
 			begin := time.Now()
 			if err := askMany(t.Context(), c, 241); err != nil {
@@ -173,7 +173,7 @@ func TestWaitsEnd(t *testing.T) {
 		send func(int) (ask.Usage, error)
 	}{
 		"next try":        {Options{Wait: time.Hour}, busy},
-		"place":           {Options{Parallel: 1, Grace: 2 * time.Hour}, slow},
+		"place":           {Options{Server: remote.Server{Parallel: 1}, Grace: 2 * time.Hour}, slow},
 		"requests":        {Options{RequestsPerMinute: 1, MaxRequests: 9}, fine},
 		"budget of cost":  {Options{MaxCost: 1.5, PromptPrice: 1e4, CompletionPrice: 1, Grace: 2 * time.Hour}, slow},
 		"budget of tries": {Options{MaxRequests: 2, RequestsPerMinute: 1, Grace: 2 * time.Hour}, slow},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
+	"github.com/posttrain/posttrain/rollout/remote"
 )
 
 func nameNumber(i int) (n name) {
@@ -106,7 +107,7 @@ func TestNoCache(t *testing.T) {
 		if err := os.WriteFile(path, []byte(c.content), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Open(Options{BaseURL: "http://localhost/v1", Model: "m", Cache: path})
+		_, err := Open(Options{Server: remote.Server{BaseURL: "http://localhost/v1"}, Model: "m", Cache: path})
 		if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), c.want) ||
 			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
@@ -168,7 +169,8 @@ func TestCacheOfServer(t *testing.T) {
 		ofServer bool
 		want     string
 	}{{first, true, "first"}, {second, true, "second"}, {first, true, "first"}, {first, false, "second"}} {
-		c, err := Open(Options{BaseURL: ask.server.URL, Model: "m", Cache: path, OfServer: ask.ofServer})
+		c, err := Open(Options{Server: remote.Server{BaseURL: ask.server.URL}, Model: "m", Cache: path,
+			OfServer: ask.ofServer})
 		if err != nil {
 			t.Fatal(err)
 		}

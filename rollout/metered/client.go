@@ -68,10 +68,10 @@ var errClosed = errors.New("the client is closed")
 
 // Open checks the options and opens the cache. It sends nothing to the server.
 func Open(o Options) (*Client, error) {
-	if err := fault.Err("", o.Check()); err != nil {
+	o.setDefaults()
+	if err := fault.Err("", o.faults()); err != nil {
 		return nil, o.blame(err)
 	}
-	o.setDefaults()
 	remote, err := o.remote()
 	if err != nil {
 		return nil, o.blame(err)
@@ -79,7 +79,7 @@ func Open(o Options) (*Client, error) {
 	c := newClient(o)
 	c.send = func(ctx context.Context, q chat, tries int) (ask.Answer, ask.Usage, error) {
 		return remote.Ask(ctx, ask.Question{
-			Sampling: rollout.Sampling{Temperature: o.Temperature, MaxNew: o.MaxTokens},
+			Sampling: rollout.Sampling{Temperature: o.Temperature, MaxNew: o.MaxNew},
 			Prompt:   data.Text{Messages: q.messages}, Schema: q.schema, TopLogprobs: o.TopLogprobs,
 		}, tries)
 	}
@@ -159,7 +159,7 @@ func (c *Client) name(q chat) name {
 	if len(q.messages) == 1 && q.messages[0].Role == "user" {
 		asked = q.messages[0].Content
 	}
-	all := []any{o.Model, asked, o.Temperature, o.MaxTokens}
+	all := []any{o.Model, asked, o.Temperature, o.MaxNew}
 	if o.TopLogprobs > 0 {
 		all = append(all, o.TopLogprobs)
 	}
@@ -238,7 +238,7 @@ func (c *Client) keep(n name, a ask.Answer, u ask.Usage) error {
 		return nil
 	}
 	o := c.options
-	return c.cache.add(n, entry{Server: o.server(), Model: o.Model, Temperature: o.Temperature, MaxTokens: o.MaxTokens,
+	return c.cache.add(n, entry{Server: o.server(), Model: o.Model, Temperature: o.Temperature, MaxTokens: o.MaxNew,
 		Reply: a.Text, Top: top(a), Reason: a.Reason,
 		PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens})
 }
@@ -271,7 +271,7 @@ func (c *Client) guess(q chat) tokens {
 	for _, m := range q.messages {
 		bytes += len(m.Content)
 	}
-	return tokens{bytes/3 + 16, c.options.MaxTokens}
+	return tokens{bytes/3 + 16, c.options.MaxNew}
 }
 
 // costOf is what a request costs in tokens: the guess if the server does not say, or if its reply was lost after it may

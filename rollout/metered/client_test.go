@@ -26,7 +26,7 @@ import (
 // open makes a client of a test's server that waits a millisecond between tries.
 func open(t testing.TB, s *testkit.JudgeServer, change ...func(*Options)) *Client {
 	t.Helper()
-	o := Options{Name: "judge", BaseURL: s.URL, Model: "tiny", Wait: time.Millisecond}
+	o := Options{Name: "judge", Server: remote.Server{BaseURL: s.URL}, Model: "tiny", Wait: time.Millisecond, Retries: 8}
 	for _, f := range change {
 		f(&o)
 	}
@@ -124,7 +124,7 @@ func TestSharesEqualQuestions(t *testing.T) {
 	}
 	c.Close()
 	for want, change := range []func(o *Options){func(o *Options) {}, func(o *Options) { o.Model = "other" },
-		func(o *Options) { o.MaxTokens = 5 }, func(o *Options) { o.Temperature = 0.5 }} {
+		func(o *Options) { o.MaxNew = 5 }, func(o *Options) { o.Temperature = 0.5 }} {
 		c := open(t, s, func(o *Options) { o.Cache = path }, change)
 		if _, err := c.Ask(t.Context(), "same"); err != nil {
 			t.Error(err)
@@ -197,7 +197,7 @@ func TestKeyIsNowhere(t *testing.T) {
 	t.Setenv("JUDGE_KEY", key)
 	s := testkit.StartJudge(t, testkit.JudgeOptions{Key: key, Reply: func(string) string { return "Bearer " + key }})
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
-	c := open(t, s, func(o *Options) { o.Cache, o.KeyName = path, "JUDGE_KEY" })
+	c := open(t, s, func(o *Options) { o.Cache, o.KeyEnv = path, "JUDGE_KEY" })
 	reply, err := c.Ask(t.Context(), "q")
 	if err != nil || reply != "Bearer ***" {
 		t.Errorf("%q, %v", reply, err)
@@ -212,7 +212,7 @@ func TestKeyIsNowhere(t *testing.T) {
 			http.Error(w, r.Header.Get("Authorization"), code)
 		}))
 		defer echo.Close()
-		c := open(t, &testkit.JudgeServer{URL: echo.URL}, func(o *Options) { o.KeyName, o.Retries = "JUDGE_KEY", 1 })
+		c := open(t, &testkit.JudgeServer{URL: echo.URL}, func(o *Options) { o.KeyEnv, o.Retries = "JUDGE_KEY", 1 })
 		if _, err := c.Ask(t.Context(), "q"); err == nil || strings.Contains(err.Error(), key) ||
 			!strings.Contains(err.Error(), "***") {
 			t.Errorf("%d: %v", code, err)
@@ -236,7 +236,7 @@ func checkCacheHasNoKey(t *testing.T, key string) {
 	var warnings []string
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
 	c := open(t, &testkit.JudgeServer{URL: echo.URL}, func(o *Options) {
-		o.KeyName, o.Cache = "JUDGE_KEY", path
+		o.KeyEnv, o.Cache = "JUDGE_KEY", path
 		o.Warn = func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
 	})
 	reply, err := c.Ask(t.Context(), "q")
@@ -283,7 +283,7 @@ func TestErrors(t *testing.T) {
 			}))
 			defer s.Close()
 			client := open(t, &testkit.JudgeServer{URL: s.URL},
-				func(o *Options) { o.KeyName, o.Retries = "JUDGE_KEY", 3 })
+				func(o *Options) { o.KeyEnv, o.Retries = "JUDGE_KEY", 3 })
 			_, err := client.Ask(t.Context(), "q")
 			if err == nil || !strings.HasPrefix(err.Error(), "judge: http://127.0.0.1:") ||
 				!strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
@@ -309,17 +309,17 @@ func TestOptions(t *testing.T) {
 		want   string
 	}{
 		{func(o *Options) { o.BaseURL = "localhost:8000" },
-			`judge: base_url "localhost:8000": want one such as http://localhost:8000/v1`},
+			`judge: base_url "localhost:8000": want the URL of an OpenAI-compatible server, such as http://localhost:8000/v1`},
 		{func(o *Options) { o.Model = "" }, `judge: model "": want the name of a model`},
 		{func(o *Options) { o.BaseURL = "https://me:secret@host/v1" },
-			`judge: base_url "https://…@host/v1": want one such as http://localhost:8000/v1, without a key`},
-		{func(o *Options) { o.Parallel = -1 }, "judge: parallel -1: want a whole number, 0 (8) or more"},
+			`judge: base_url "https://…@host/v1": want the URL of an OpenAI-compatible server, such as http://localhost:8000/v1, without a key`},
+		{func(o *Options) { o.Parallel = -1 }, "judge: parallel -1: want a whole number, 1 or more"},
 		{func(o *Options) { o.MaxRequests = -1 }, "judge: max_requests -1: want a whole number, 0 (no limit) or more"},
 		{func(o *Options) { o.Timeout = -1 }, "judge: timeout -1ns"},
 		{func(o *Options) { o.Wait = -1 }, "judge: wait -1ns"},
 		{func(o *Options) { o.MaxCost = 3 }, "judge: max_cost 3: want the prices"},
 	} {
-		o := Options{Name: "judge", BaseURL: "https://host/v1", Model: "m"}
+		o := Options{Name: "judge", Server: remote.Server{BaseURL: "https://host/v1"}, Model: "m"}
 		c.change(&o)
 		if _, err := Open(o); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%v, want %s", err, c.want)

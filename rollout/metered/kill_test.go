@@ -15,6 +15,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/rollout/remote"
 )
 
 func TestMain(m *testing.M) {
@@ -26,8 +27,8 @@ const stall = 2 * time.Second
 
 // judgeChild asks all questions and prints the number of each that is answered.
 func judgeChild(url, path string) error {
-	c, err := Open(Options{BaseURL: url, Model: "tiny", Cache: path, Parallel: 32, Wait: time.Millisecond,
-		Timeout: stall})
+	c, err := Open(Options{Server: remote.Server{BaseURL: url, Parallel: 32, Timeout: stall}, Model: "tiny", Cache: path,
+		Wait: time.Millisecond, Retries: 8})
 	if err != nil {
 		return err
 	}
@@ -84,7 +85,7 @@ func TestKilled(t *testing.T) {
 
 // questionNames maps the questions' names in the cache to their numbers.
 func questionNames() map[string]int {
-	c := newClient(Options{Model: "tiny", MaxTokens: 400})
+	c := newClient(Options{Model: "tiny", MaxNew: 400})
 	names := map[string]int{}
 	for i := range leakage + helpfulness {
 		names[fmt.Sprintf("%x", c.name(chat{messages: []data.Message{{Role: "user", Content: question(i)}}}))] = i

@@ -3,67 +3,70 @@ package metered
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/rollout/remote"
 )
 
-// Options say which model is asked, how fast and at what cost.
+// Options say which model is asked, how fast and at what cost: the section of a judge.
 type Options struct {
-	Name    string // what errors call the server, such as "judge"; may be empty
-	BaseURL string // of an OpenAI-compatible server, such as https://api.openai.com/v1
-	Model   string // as the server calls it
-	KeyName string // environment variable with the key; no key is sent if it is empty or not set
+	remote.Server     `yaml:",inline" defaults:"base_url=https://api.openai.com/v1 timeout=1m"`
+	Model             string `yaml:"model" words:"a model's name on the server" flag:"model" help:"the judge's name on the server"`
+	RequestsPerMinute int    `yaml:"requests_per_minute" want:">=0" zero:"no limit" flag:"requests-per-minute" help:"most requests in a minute (0 = no limit)"` // evenly spaced
+	Retries           int    `yaml:"retries" want:">=0" default:"8" help:"tries after the first"`
+	MaxNew            int    `yaml:"max_new_tokens" want:">=1" default:"400" help:"most tokens of a reply"`
+	// the budget: requests of this client, retries included, and cost in the prices' currency
+	MaxRequests     int     `yaml:"max_requests" want:">=0" zero:"no limit" flag:"max-requests" help:"budget: requests of this call (0 = no limit)"`
+	MaxCost         float64 `yaml:"max_cost" want:">=0" zero:"no limit" flag:"max-cost" help:"budget: what this call's requests may cost (0 = no limit)"`
+	PromptPrice     float64 `yaml:"prompt_price" want:">=0" flag:"prompt-price" help:"price of a million tokens of prompts"`
+	CompletionPrice float64 `yaml:"completion_price" want:">=0" flag:"completion-price" help:"price of a million tokens of replies"`
+	Cache           string  `yaml:"cache" path:"" words:"a file, or nothing: one in the run folder" flag:"cache" help:"file that keeps the replies (default: in the run folder)"`
 
-	APIVersion string // of Azure OpenAI, see [remote.Dialect]; "": another server
-
-	ThinkOpened bool // the chat template opens the think block: see [remote.Client.Ask]
-
-	Temperature float64 `yaml:"temperature" want:">=0"`
-	MaxTokens   int     `yaml:"max_tokens" want:">=0" zero:"400"` // of a reply
-
-	TopLogprobs int // likeliest first tokens of a reply to report (Reply.Top), where the server can; 0: none
-
-	Cache    string // file that keeps the replies; "": they are not kept
-	OfServer bool   // of the replies in the cache only this base URL's are used
-
-	// Requests under way at a time. Twice as many callers keep the server busy while replies go to disk.
-	Parallel          int           `yaml:"parallel" want:">=0" zero:"8"`
-	RequestsPerMinute int           `yaml:"requests_per_minute" want:">=0" zero:"no limit"` // evenly spaced
-	Timeout           time.Duration `yaml:"timeout" want:">=0" zero:"1m"`                   // of one try
-	Retries           int           // tries after the first; 0: 8, negative: none
-	Wait              time.Duration `yaml:"wait" want:">=0" zero:"1s"` // before the second try, doubled each time
-	Grace             time.Duration // how long Close waits for requests under way; 0: 10 seconds, negative: not at all
+	Name        string        `yaml:"-"` // what errors call the server, such as "judge"; may be empty
+	Temperature float64       `yaml:"-"`
+	TopLogprobs int           `yaml:"-"` // likeliest first tokens of a reply to report (Reply.Top), where the server can; 0: none
+	OfServer    bool          `yaml:"-"` // of the replies in the cache only this base URL's are used
+	Wait        time.Duration `yaml:"-"` // before the second try, doubled each time; 0: a second
+	Grace       time.Duration `yaml:"-"` // how long Close waits for requests under way; 0: 10 seconds, negative: not at all
 
 	// Warn hears that a request failed and is sent again, at most once in a minute; may be nil.
-	Warn func(format string, args ...any)
-
-	MaxRequests     int     `yaml:"max_requests" want:">=0" zero:"no limit"` // of this client, retries included
-	MaxCost         float64 `yaml:"max_cost" want:">=0" zero:"no limit"`     // of this client, in the prices' currency
-	PromptPrice     float64 `yaml:"prompt_price" want:">=0"`                 // per million prompt tokens
-	CompletionPrice float64 `yaml:"completion_price" want:">=0"`             // per million reply tokens
+	Warn func(format string, args ...any) `yaml:"-"`
 }
 
 // longestWait limits the doubling of Wait.
 const longestWait = time.Minute
 
-// Check names values out of range, and a budget of cost without prices.
-func (o Options) Check() []fault.Fault {
+// HasPrice says that requests cost something.
+func (o Options) HasPrice() bool { return o.PromptPrice > 0 || o.CompletionPrice > 0 }
+
+// CheckCost wants prices where the cost of the section is bounded.
+func (o Options) CheckCost(g *config.Given) {
+	if o.MaxCost > 0 && !o.HasPrice() {
+		g.Refuse("max_cost", o.MaxCost, "without prices nothing costs anything; give %s and %s, each of a million tokens",
+			g.Key("prompt_price"), g.Key("completion_price"))
+	}
+}
+
+// faults are values out of range, and a budget of cost without prices.
+func (o Options) faults() []fault.Fault {
+	o.KeyEnv = cmp.Or(o.KeyEnv, remote.DefaultKeyEnv) // a program may name none
 	faults := fault.Check(o)
-	if o.MaxCost > 0 && o.PromptPrice == 0 && o.CompletionPrice == 0 {
+	if o.Wait < 0 {
+		faults.Add("wait", o.Wait, "want a time, 0 (1s) or more")
+	}
+	if o.MaxCost > 0 && !o.HasPrice() {
 		faults.Add("max_cost", o.MaxCost, "want the prices of a million tokens, of prompts and of replies, as well")
 	}
 	return faults
 }
 
 func (o *Options) setDefaults() {
-	o.MaxTokens = cmp.Or(o.MaxTokens, 400)
+	o.MaxNew = cmp.Or(o.MaxNew, 400)
 	o.Parallel = cmp.Or(o.Parallel, 8)
 	o.Timeout = cmp.Or(o.Timeout, time.Minute)
-	o.Retries = max(cmp.Or(o.Retries, 8), 0)
 	o.Wait = cmp.Or(o.Wait, time.Second)
 	o.Grace = max(cmp.Or(o.Grace, 10*time.Second), 0)
 }
@@ -85,9 +88,7 @@ func (o *Options) warn(format string, args ...any) {
 
 // remote makes a client that sends each request once; waits and retries are ours.
 func (o *Options) remote() (*remote.Client, error) {
-	return remote.New(remote.Options{BaseURL: o.BaseURL, Model: o.Model, Key: os.Getenv(o.KeyName),
-		KeyName: o.KeyName, Dialect: remote.Dialect{APIVersion: o.APIVersion}, ThinkOpened: o.ThinkOpened,
-		Parallel: o.Parallel, Timeout: o.Timeout, Retries: -1})
+	return remote.New(remote.Options{Server: o.Server, Model: o.Model, Retries: -1})
 }
 
 // server names the server in a cache.

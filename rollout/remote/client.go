@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -19,23 +20,15 @@ import (
 	"github.com/posttrain/posttrain/rollout"
 )
 
-// Options name a server and say how it is asked.
+// Options name a server's model and say how it is asked.
 type Options struct {
-	BaseURL string `yaml:"base_url" want:"@url" words:"one such as http://localhost:8000/v1, without a key"`
-
-	Dialect `yaml:",inline"`
-
+	Server   `yaml:",inline"`
 	Model    string        `yaml:"model" want:"given" words:"the name of a model that the server has"`
-	Key      string        // secret, in no message; may be empty
-	KeyName  string        // environment variable of the key, for messages
-	Parallel int           `yaml:"parallel" want:">=0" zero:"8"` // requests under way at a time
-	Timeout  time.Duration `yaml:"timeout" want:">=0" zero:"5m"` // of one try
-	Wait     time.Duration `yaml:"wait" want:">=0" zero:"1s"`    // before the first retry, doubled each time
+	Continue string        `yaml:"continue" want:"|vllm"` // see [Served]
+	Key      string        // secret, in no message; "": the value of KeyEnv, which may be empty
+	Wait     time.Duration `yaml:"wait" want:">=0" zero:"1s"` // before the first retry, doubled each time
 	Retries  int           // after 429, 5xx, timeouts and broken connections; 0: 5, negative: none
 	Grace    time.Duration // how long to wait for a request under way when the context ends: it is paid for
-
-	// ThinkOpened: the chat template opens the think block, so that replies begin inside it.
-	ThinkOpened bool `yaml:"-"`
 
 	// Warn hears that a request failed and is sent again, at most once in a minute; may be nil.
 	Warn func(format string, args ...any)
@@ -45,11 +38,12 @@ type Options struct {
 
 // Check names values out of range.
 func (o Options) Check() []fault.Fault {
+	o.KeyEnv = cmp.Or(o.KeyEnv, DefaultKeyEnv) // a program may name none
 	faults := fault.Check(o)
 	if o.BaseURL == "" {
 		faults.Add("base_url", "", "want one such as http://localhost:8000/v1")
 	}
-	return append(faults, o.Dialect.Check(o.BaseURL)...)
+	return append(faults, Served{Server: o.Server, Continue: o.Continue}.Check()...)
 }
 
 // longestWait bounds the wait between two tries, whatever a server says.
@@ -72,10 +66,10 @@ type Client struct {
 
 // New checks the options. It sends nothing to the server.
 func New(o Options) (*Client, error) {
+	o.setDefaults()
 	if err := fault.Err("", o.Check()); err != nil {
 		return nil, err
 	}
-	o.setDefaults()
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = o.Parallel
 	transport.MaxResponseHeaderBytes = maxHeaderBytes
@@ -86,6 +80,7 @@ func New(o Options) (*Client, error) {
 }
 
 func (o *Options) setDefaults() {
+	o.Key = cmp.Or(o.Key, os.Getenv(o.KeyEnv))
 	o.Parallel = cmp.Or(o.Parallel, 8)
 	o.Timeout = cmp.Or(o.Timeout, 5*time.Minute)
 	o.Retries = max(cmp.Or(o.Retries, 5), 0)

@@ -68,7 +68,7 @@ func serve(t *testing.T, handle func(w http.ResponseWriter, a asked, try int), c
 		handle(w, a, int(tries.Add(1))-1)
 	}))
 	t.Cleanup(s.Close)
-	o := Options{BaseURL: s.URL + "/v1", Model: "tiny", Wait: time.Millisecond}
+	o := Options{Server: Server{BaseURL: s.URL + "/v1"}, Model: "tiny", Wait: time.Millisecond}
 	for _, c := range change {
 		c(&o)
 	}
@@ -293,7 +293,7 @@ func TestErrors(t *testing.T) {
 	status := func(code int, text string) func(http.ResponseWriter) {
 		return func(w http.ResponseWriter) { w.WriteHeader(code); io.WriteString(w, text) }
 	}
-	ours := func(o *Options) { o.Key, o.KeyName, o.Retries = key, "MY_KEY", 2 }
+	ours := func(o *Options) { o.Key, o.KeyEnv, o.Retries = key, "MY_KEY", 2 }
 	for _, c := range []struct {
 		name   string
 		reply  func(w http.ResponseWriter)
@@ -303,7 +303,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{"wrong key", status(401, `{"error": {"message": "Incorrect API key `+key+`"}}`), ours,
 			"the server refuses the key of MY_KEY (401 Unauthorized: Incorrect API key ***)", 1},
-		{"no key", status(401, `{"error": {"message": "no key"}}`), func(o *Options) { o.KeyName = "MY_KEY" },
+		{"no key", status(401, `{"error": {"message": "no key"}}`), func(o *Options) { o.KeyEnv = "MY_KEY" },
 			"the server requires a key: set MY_KEY in the environment (401", 1},
 		{"unknown model", status(404, `{"error": {"message": "The model does not exist."}}`), ours,
 			`there is no model "tiny", or the base URL is not that`, 1},
@@ -407,7 +407,7 @@ func TestRemoteAsk(t *testing.T) {
 func TestRemoteAskWithoutServer(t *testing.T) {
 	s := httptest.NewServer(nil)
 	s.Close()
-	r, err := New(Options{BaseURL: s.URL, Model: "m", Retries: -1})
+	r, err := New(Options{Server: Server{BaseURL: s.URL}, Model: "m", Retries: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -426,7 +426,7 @@ func TestRemoteAskWithoutServer(t *testing.T) {
 func TestRemoteWithoutServer(t *testing.T) {
 	s := httptest.NewServer(nil)
 	s.Close()
-	r, err := New(Options{BaseURL: s.URL, Model: "m", Retries: 1, Wait: time.Millisecond})
+	r, err := New(Options{Server: Server{BaseURL: s.URL}, Model: "m", Retries: 1, Wait: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -435,7 +435,7 @@ func TestRemoteWithoutServer(t *testing.T) {
 		!strings.HasSuffix(err.Error(), "tried 2 times") {
 		t.Error(err)
 	}
-	patient, err := New(Options{BaseURL: s.URL, Model: "m", Retries: 9, Wait: time.Millisecond})
+	patient, err := New(Options{Server: Server{BaseURL: s.URL}, Model: "m", Retries: 9, Wait: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -513,12 +513,12 @@ func TestOptions(t *testing.T) {
 		want string
 	}{
 		{Options{Model: "m"}, `base_url "": want one such as http://localhost:8000/v1`},
-		{Options{BaseURL: "localhost:8000", Model: "m"}, `base_url "localhost:8000"`},
-		{Options{BaseURL: "https://me:secret@host/v1", Model: "m"},
-			`base_url "https://…@host/v1": want one such as http://localhost:8000/v1, without a key`},
-		{Options{BaseURL: "https://host/v1"}, `model "": want the name of a model that the server has`},
-		{Options{BaseURL: "https://host/v1", Model: "m", Parallel: -1}, "parallel -1"},
-		{Options{BaseURL: "https://host/v1", Model: "m", Timeout: -1}, "timeout -1ns"},
+		{Options{Server: Server{BaseURL: "localhost:8000"}, Model: "m"}, `base_url "localhost:8000"`},
+		{Options{Server: Server{BaseURL: "https://me:secret@host/v1"}, Model: "m"},
+			`base_url "https://…@host/v1": want the URL of an OpenAI-compatible server, such as http://localhost:8000/v1, without a key`},
+		{Options{Server: Server{BaseURL: "https://host/v1"}}, `model "": want the name of a model that the server has`},
+		{Options{Server: Server{BaseURL: "https://host/v1", Parallel: -1}, Model: "m"}, "parallel -1"},
+		{Options{Server: Server{BaseURL: "https://host/v1", Timeout: -1}, Model: "m"}, "timeout -1ns"},
 	} {
 		if _, err := New(c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %s", err, c.want)

@@ -11,27 +11,8 @@ import (
 
 	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
-	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/rollout"
 )
-
-// Dialect says where a server differs from OpenAI's own.
-type Dialect struct {
-	// the base URL is an Azure OpenAI resource's, and the model the name of a deployment there
-	APIVersion string `yaml:"api_version,omitempty" words:"one such as 2024-10-21"`
-	// the server continues the beginning of an answer
-	Continue string `yaml:"continue,omitempty" want:"|vllm" words:"vllm, or nothing: the server cannot"`
-}
-
-// Check refuses to continue answers on servers that cannot.
-func (d Dialect) Check(baseURL string) []fault.Fault {
-	faults := fault.Faults(nil)
-	if d.Continue != "" && (d.APIVersion != "" || isOpenAI(baseURL)) {
-		faults.Add("continue", d.Continue, "OpenAI and Azure OpenAI do not continue the beginning of an answer: "+
-			"want a server such as vLLM, or no continue and no prefill")
-	}
-	return faults
-}
 
 // isOpenAI recognises OpenAI's own server, and the resources of Azure OpenAI.
 func isOpenAI(baseURL string) bool {
@@ -41,28 +22,28 @@ func isOpenAI(baseURL string) bool {
 
 // address is where a request goes. Azure OpenAI has a path for each deployment; a base URL that ends in /openai, as its
 // pages show it, is the same resource.
-func (d Dialect) address(baseURL, model, path string) string {
-	base := strings.TrimRight(baseURL, "/")
-	if d.APIVersion == "" {
+func (s Server) address(model, path string) string {
+	base := strings.TrimRight(s.BaseURL, "/")
+	if s.APIVersion == "" {
 		return base + path
 	}
 	return strings.TrimSuffix(base, "/openai") + "/openai/deployments/" + url.PathEscape(model) + path +
-		"?api-version=" + url.QueryEscape(d.APIVersion)
+		"?api-version=" + url.QueryEscape(s.APIVersion)
 }
 
 // keyHeader is the header of a request that has the key.
-func (d Dialect) keyHeader(key string) (name, value string) {
-	if d.APIVersion != "" {
+func (s Server) keyHeader(key string) (name, value string) {
+	if s.APIVersion != "" {
 		return openai.AzureAPIKeyHeader, key
 	}
 	return "Authorization", "Bearer " + key
 }
 
 // aboutModel says what a server means that finds nothing at the address.
-func (d Dialect) aboutModel(model string) string {
-	if d.APIVersion != "" {
+func (s Server) aboutModel(model string) string {
+	if s.APIVersion != "" {
 		return fmt.Sprintf("there is no deployment %q, no api_version %q, or the base URL is not that of an Azure "+
-			"OpenAI resource, such as https://NAME.openai.azure.com", model, d.APIVersion)
+			"OpenAI resource, such as https://NAME.openai.azure.com", model, s.APIVersion)
 	}
 	return fmt.Sprintf("there is no model %q, or the base URL is not that of an OpenAI-compatible server, which "+
 		"usually ends in /v1", model)

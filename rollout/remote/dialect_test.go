@@ -30,8 +30,8 @@ func TestAzure(t *testing.T) {
 	}))
 	defer s.Close()
 	open := func(base, model string) *Client {
-		r, err := New(Options{BaseURL: base, Model: model, Key: "azure-key", Wait: time.Millisecond,
-			Dialect: Dialect{APIVersion: "2024-10-21"}})
+		r, err := New(Options{Server: Server{BaseURL: base, APIVersion: "2024-10-21"}, Model: model, Key: "azure-key",
+			Wait: time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func (s *continuing) serve(t *testing.T, knows bool) *Client {
 			"usage": {"prompt_tokens": %d, "completion_tokens": 1}}`, tokens)
 	}))
 	t.Cleanup(server.Close)
-	r, err := New(Options{BaseURL: server.URL, Model: "m", Dialect: Dialect{Continue: "vllm"}})
+	r, err := New(Options{Server: Server{BaseURL: server.URL}, Model: "m", Continue: "vllm"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,9 +130,9 @@ func TestContinueRefused(t *testing.T) {
 		t.Error(err)
 	}
 	for _, o := range []Options{
-		{BaseURL: "https://api.openai.com/v1", Dialect: Dialect{Continue: "vllm"}},
-		{BaseURL: "https://me.openai.azure.com", Dialect: Dialect{Continue: "vllm"}},
-		{BaseURL: "http://localhost:1", Dialect: Dialect{Continue: "vllm", APIVersion: "2024-10-21"}},
+		{Server: Server{BaseURL: "https://api.openai.com/v1"}, Continue: "vllm"},
+		{Server: Server{BaseURL: "https://me.openai.azure.com"}, Continue: "vllm"},
+		{Server: Server{BaseURL: "http://localhost:1", APIVersion: "2024-10-21"}, Continue: "vllm"},
 	} {
 		o.Model = "m"
 		if _, err := New(o); err == nil || !strings.Contains(err.Error(), "OpenAI and Azure OpenAI do not continue") {

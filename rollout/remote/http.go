@@ -169,7 +169,7 @@ func (t try) exchange(ctx context.Context, method, path string, body []byte, mos
 
 // request makes the HTTP request. Its body is in memory: the transport can send it again.
 func (t try) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
-	address := t.options.address(t.options.BaseURL, t.options.Model, path)
+	address := t.options.address(t.options.Model, path)
 	request, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -418,7 +418,7 @@ func (r *Client) messageOf(text []byte) string {
 }
 
 func (r *Client) aboutKey() string {
-	name := r.options.KeyName
+	name := r.options.KeyEnv
 	switch {
 	case name == "":
 		return "the server refuses the key"

@@ -32,7 +32,7 @@ func (f transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // peer is a client whose server is a function.
 func peer(t testing.TB, answer transport, change ...func(*Options)) *Client {
 	t.Helper()
-	o := Options{BaseURL: "http://judge/v1", Model: "tiny", Wait: time.Microsecond}
+	o := Options{Server: Server{BaseURL: "http://judge/v1"}, Model: "tiny", Wait: time.Microsecond}
 	for _, c := range change {
 		c(&o)
 	}
@@ -239,7 +239,7 @@ func TestKeyIsInNoSink(t *testing.T) {
 		echo := rng.IntN(len(echoes))
 		r := peer(t, func(*http.Request) (*http.Response, error) { return echoes[echo](said) },
 			func(o *Options) {
-				o.Key, o.KeyName, o.Retries = key, "KEY", 1
+				o.Key, o.KeyEnv, o.Retries = key, "KEY", 1
 				o.Warn = func(format string, args ...any) { sinks = append(sinks, fmt.Sprintf(format, args...)) }
 			})
 		answers, err := r.Answer(t.Context(), []ask.Question{talk("")})
@@ -288,7 +288,7 @@ func FuzzReply(f *testing.F) {
 	}
 	var next func() (*http.Response, error)
 	r := peer(f, func(*http.Request) (*http.Response, error) { return next() },
-		func(o *Options) { o.Key, o.KeyName, o.Retries = key, "KEY_ENV", -1 })
+		func(o *Options) { o.Key, o.KeyEnv, o.Retries = key, "KEY_ENV", -1 })
 	f.Fuzz(func(t *testing.T, code int, wait, location string, body []byte) {
 		code = 200 + (code%400+400)%400
 		body = bytes.ReplaceAll(body, []byte("KEY"), []byte(key))

@@ -70,28 +70,21 @@ func (o Options) Weigh() []float64 {
 // JudgeOptions say which model judges, how, and at what cost. A rubric is a template over .Prompt, .Answer, .Lowest and
 // .Highest.
 type JudgeOptions struct {
-	BaseURL    string    `yaml:"base_url" want:"@url" needs:"hosts api_key_env" flag:"judge-base-url" help:"URL of the judge's server"`
-	Model      string    `yaml:"model,omitempty" words:"a model's name on the server" flag:"judge-model" help:"the judge's name on the server"`
-	APIVersion string    `yaml:"api_version,omitempty" words:"one such as 2024-10-21" help:"of Azure OpenAI: the model is the name of a deployment"`
-	KeyEnv     string    `yaml:"api_key_env" want:"@variable" default:"OPENAI_API_KEY" help:"environment variable with the server's key"`
-	Rubric     string    `yaml:"rubric,omitempty" words:"a file with a template, or nothing: the built-in one" flag:"rubric" help:"file with the judge's template; empty: a built-in one"`
-	Range      []float64 `yaml:"range" words:"two numbers, the lowest and the highest score" default:"1,10" help:"the lowest and the highest score"`
+	metered.Options `yaml:",inline" flags:"base_url=judge-base-url model=judge-model max_cost=max-cost" defaults:"base_url= timeout=5m"`
 
-	Parallel          int     `yaml:"parallel" want:">=1" default:"8" help:"requests at a time"`
-	RequestsPerMinute int     `yaml:"requests_per_minute" want:">=0" zero:"no limit" help:"most requests of a minute; 0: no limit"`
-	Retries           int     `yaml:"retries" want:">=0" default:"8" help:"tries after the first"`
-	MaxNew            int     `yaml:"max_new_tokens" want:">=1" default:"400" help:"most tokens of a reply"`
-	MaxRequests       int     `yaml:"max_requests" want:">=0" zero:"no limit" help:"budget: requests of a call of the command; 0: no limit"`
-	MaxCost           float64 `yaml:"max_cost" want:">=0" zero:"no limit" flag:"max-cost" help:"stop before the judge costs more; 0: no limit"`
-	PromptPrice       float64 `yaml:"prompt_price" want:">=0" help:"of a million tokens of prompts"`
-	CompletionPrice   float64 `yaml:"completion_price" want:">=0" help:"of a million tokens of replies"`
+	Rubric string    `yaml:"rubric,omitempty" words:"a file with a template, or nothing: the built-in one" flag:"rubric" help:"file with the judge's template; empty: a built-in one"`
+	Range  []float64 `yaml:"range" words:"two numbers, the lowest and the highest score" default:"1,10" help:"the lowest and the highest score"`
 }
 
 // Defaults are the defaults of all kinds; the caller gives a kind, and a program, a server's model or a reward model.
 func Defaults() Options { return config.Default[Options]() }
 
-// Resolve parts a command that is given as one text at its blanks.
-func (o *Options) Resolve(*config.Given) {
+// Resolve parts a command that is given as one text at its blanks. A judge has the time of all kinds, unless it is given
+// one of its own.
+func (o *Options) Resolve(g *config.Given) {
+	if !g.Has("judge.timeout") {
+		o.Judge.Timeout = o.Timeout
+	}
 	if len(o.Command) == 1 {
 		o.Command = strings.Fields(o.Command[0])
 	}
@@ -122,7 +115,7 @@ func (o Options) Check() []fault.Fault {
 	if r := o.Judge.Range; len(r) != 2 || !(r[0] < r[1]) {
 		faults.Add("judge.range", r, "want the lowest and the highest score, such as [1, 10]")
 	}
-	if j := o.Judge; j.MaxCost > 0 && j.PromptPrice == 0 && j.CompletionPrice == 0 {
+	if j := o.Judge; j.MaxCost > 0 && !j.HasPrice() {
 		faults.Add("judge.max_cost", j.MaxCost, "want judge.prompt_price and judge.completion_price as well")
 	}
 	return faults
@@ -190,11 +183,8 @@ func openKind(kind string, o Options, p Caller) (ask.Judge, error) {
 		return nil, err
 	}
 	j := o.Judge
-	client, err := metered.Open(metered.Options{Name: "judge", BaseURL: j.BaseURL, Model: j.Model, KeyName: j.KeyEnv,
-		APIVersion: j.APIVersion, MaxTokens: j.MaxNew, Cache: p.Cache, Parallel: j.Parallel,
-		RequestsPerMinute: j.RequestsPerMinute, Timeout: o.Timeout, Retries: cmp.Or(j.Retries, -1), // -1: no retries
-		Warn: p.Warn, MaxRequests: j.MaxRequests, MaxCost: j.MaxCost, PromptPrice: j.PromptPrice,
-		CompletionPrice: j.CompletionPrice})
+	j.Name, j.Cache, j.Warn = "judge", cmp.Or(j.Cache, p.Cache), p.Warn
+	client, err := metered.Open(j.Options)
 	if err != nil {
 		return nil, err
 	}
