@@ -103,7 +103,7 @@ type comparing struct {
 }
 
 // open reads the files, and says what the benchmark is.
-func open(o *Options, r run.Reporter) (*bench.Bench, error) {
+func open(o *Options, r run.Reporter) (*bench.Protocol, error) {
 	e := &comparing{Options: o}
 	var err error
 	if e.baseline, err = ReadOutputs(o.Baseline, 1); err == nil {
@@ -114,7 +114,7 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 	}
 	all := e.baseline.Instructions
 	r.Say("%s: %d instructions, baseline %s", o.Baseline, len(all), cmp.Or(e.baseline.Generator, "without a name"))
-	b := &bench.Bench{Questions: e.questions, Read: read, Form: "m or M", Report: e.report, Published: true,
+	b := &bench.Protocol{Questions: e.questions, Read: read, Form: "m or M", Report: e.report, Published: true,
 		Differs: e.differs, Released: e.released}
 	if o.Logprobs {
 		b.TopLogprobs = topLogprobs

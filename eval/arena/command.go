@@ -78,7 +78,7 @@ type comparing struct {
 }
 
 // open reads questions, the baseline's answers and the judge's prompt, and says what the benchmark is.
-func open(o *Options, r run.Reporter) (b *bench.Bench, err error) {
+func open(o *Options, r run.Reporter) (b *bench.Protocol, err error) {
 	e := &comparing{Options: o}
 	if e.prompts, err = ReadPrompts(o.Prompts); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func open(o *Options, r run.Reporter) (b *bench.Bench, err error) {
 	if e.model, e.baseline, err = e.readAnswers(o.Baseline); err != nil {
 		return nil, err
 	}
-	b = &bench.Bench{Questions: e.ask, Read: e.readVerdict, Form: "[[A>B]]", Report: e.report, Published: true,
+	b = &bench.Protocol{Questions: e.ask, Read: e.readVerdict, Form: "[[A>B]]", Report: e.report, Published: true,
 		Differs: e.differs, Released: readJudgements,
 		Identity: map[string]string{"prompts": e.prompts.Hash(), "baseline": e.model},
 		Remind: func(messages []data.Message, reply string) []data.Message {

@@ -121,8 +121,8 @@ type Verdict struct {
 	Refused string             `json:"refused,omitempty"` // what the filter of the judge's server said: no verdict
 }
 
-// Bench says what a benchmark asks, and how it reads what comes back.
-type Bench struct {
+// Protocol says what a benchmark asks, and how it reads what comes back.
+type Protocol struct {
 	Items []Item
 	Cases string // names what is evaluated, whatever the prompts; "": the items do, as HashCases has it
 	// Recorded are the answers by id and turn, in place of a model's; nil: the model is asked, or the options name a file

@@ -32,7 +32,7 @@ func (found) String() string { return "counted" }
 
 // asked is a benchmark of one question, whose judge says Yes or something else; found gets what the report sees.
 func asked(judged bool, f *Found, more ...Item) *Benchmark[exampleOptions, found] {
-	bench := &Bench{Items: append([]Item{{ID: "1", Turns: []string{"Hello?"}}}, more...), Form: "Yes",
+	bench := &Protocol{Items: append([]Item{{ID: "1", Turns: []string{"Hello?"}}}, more...), Form: "Yes",
 		Report: func(got *Found) (fmt.Stringer, []any, error) { *f = *got; return found{got}, nil, nil }}
 	if judged {
 		bench.Questions = func(_ int, outputs []string) ([]Question, error) {
@@ -41,7 +41,7 @@ func asked(judged bool, f *Found, more ...Item) *Benchmark[exampleOptions, found
 		bench.Read = func(_ Question, r metered.Reply, v *Verdict) { v.Parsed, v.Said = r.Text == "Yes", r.Text }
 	}
 	return New(Benchmark[exampleOptions, found]{Spec: &config.Spec[exampleOptions]{Command: "eval example"},
-		Open: func(*exampleOptions, run.Reporter) (*Bench, error) { return bench, nil }})
+		Open: func(*exampleOptions, run.Reporter) (*Protocol, error) { return bench, nil }})
 }
 
 // answering is a server that gives every prompt the same answer.

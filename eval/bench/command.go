@@ -19,7 +19,7 @@ type Benchmark[O any, R fmt.Stringer] struct {
 	Switches []config.Flag // besides the flags of the tags
 
 	// Open reads everything that can be wrong, and says what is asked, read and counted.
-	Open func(o *O, r run.Reporter) (*Bench, error)
+	Open func(o *O, r run.Reporter) (*Protocol, error)
 }
 
 // New makes the command of a benchmark known to the configuration.
@@ -62,7 +62,7 @@ func (b *Benchmark[O, R]) Run(ctx context.Context, o O, r run.Reporter) (result 
 			return result, &Evaluation{}, err
 		}
 	}
-	e := &benching{Bench: *bench, command: b.Command, o: *options, reporter: r, continuing: Continues(options.Dir),
+	e := &evaluation{Protocol: *bench, command: b.Command, o: *options, reporter: r, continuing: Continues(options.Dir),
 		none:       !shared.NeedsModel() && options.Agent.Way() == "",
 		Evaluation: Evaluation{Dir: options.Dir, Cases: len(bench.Items)}}
 	whole := o

@@ -21,13 +21,13 @@ import (
 const UsageName = "usage.json"
 
 // questions are those about all items, in the items' order.
-func (e *benching) questions(answers map[string][]Answer) (all []Question, err error) {
-	if e.Bench.Questions == nil {
+func (e *evaluation) questions(answers map[string][]Answer) (all []Question, err error) {
+	if e.Protocol.Questions == nil {
 		return nil, nil
 	}
 	found := Found{Answers: answers, text: e.text}
 	for i, item := range e.Items {
-		some, err := e.Bench.Questions(i, found.Outputs(item.ID))
+		some, err := e.Protocol.Questions(i, found.Outputs(item.ID))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", item.ID, err)
 		}
@@ -37,7 +37,7 @@ func (e *benching) questions(answers map[string][]Answer) (all []Question, err e
 }
 
 // runJudge asks for the verdicts that are not there yet.
-func (e *benching) runJudge(ctx context.Context) error {
+func (e *evaluation) runJudge(ctx context.Context) error {
 	answers, err := e.answers()
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (e *benching) runJudge(ctx context.Context) error {
 }
 
 // settingsOfJudge are what the verdicts depend on, besides the answers and the prompts.
-func (e *benching) settingsOfJudge() map[string]string {
+func (e *evaluation) settingsOfJudge() map[string]string {
 	settings := map[string]string{"kind": e.Kind}
 	if e.replay != nil {
 		settings["verdicts"] = HashCases(e.replay.rows)
@@ -71,7 +71,7 @@ func (e *benching) settingsOfJudge() map[string]string {
 	return settings
 }
 
-func (e *benching) judgeAll(ctx context.Context, questions []Question) error {
+func (e *evaluation) judgeAll(ctx context.Context, questions []Question) error {
 	s, err := begin(e, StageJudge, VerdictsName, e.settingsOfJudge(), e.progress("verdict", e.usage),
 		func(v Verdict) bool { return v.Parsed })
 	if err != nil {
@@ -180,7 +180,7 @@ func byKey(rows []Verdict) (map[[2]string]Verdict, error) {
 }
 
 // ask asks once, and once more where the reply has no verdict. What the server's filter refuses has none.
-func (e *benching) ask(ctx context.Context, q Question) (v Verdict, err error) {
+func (e *evaluation) ask(ctx context.Context, q Question) (v Verdict, err error) {
 	v = Verdict{ID: q.ID, Key: q.Key, Prompt: q.Messages}
 	if e.Rule != nil {
 		e.Rule(q, &v)
@@ -209,7 +209,7 @@ func (e *benching) ask(ctx context.Context, q Question) (v Verdict, err error) {
 
 // openClient opens the judge's client, with its cache in the run folder unless the options name another. The run's own
 // has the replies of this server alone: the server may change as long as there is no verdict.
-func (e *benching) openClient() (err error) {
+func (e *evaluation) openClient() (err error) {
 	if e.client != nil || e.Rule != nil {
 		return nil
 	}
@@ -222,7 +222,7 @@ func (e *benching) openClient() (err error) {
 
 // tryJudge sends the judge one test question before answers are generated, so that a wrong URL, model name or key does
 // not show hours later. A reply in the cache is good enough.
-func (e *benching) tryJudge(ctx context.Context) error {
+func (e *evaluation) tryJudge(ctx context.Context) error {
 	if !e.asksJudge() {
 		return nil
 	}
@@ -237,7 +237,7 @@ func (e *benching) tryJudge(ctx context.Context) error {
 }
 
 // usage is what the progress bar shows of the judge: its requests and, if prices are set, the cost.
-func (e *benching) usage(Progress) map[string]float64 {
+func (e *evaluation) usage(Progress) map[string]float64 {
 	values := map[string]float64{}
 	if e.client != nil {
 		t := e.client.Stats()
@@ -251,7 +251,7 @@ func (e *benching) usage(Progress) map[string]float64 {
 
 // closeClient waits for the requests under way, adds the usage of this call to that of earlier ones in usage.json, and
 // reports both.
-func (e *benching) closeClient() error {
+func (e *evaluation) closeClient() error {
 	if e.client == nil {
 		return nil
 	}

@@ -33,7 +33,7 @@ type Judged struct {
 	Judge     metered.Options `yaml:"judge" flags:"judge-"`
 }
 
-// shared is what a benchmark's options have: every benchmark's options, nil for those with a judge where there is none, and
+// shared is what a benchmark's options have: every benchmark's options, nil for the judge's where there is none, and
 // whether they need a model under test, and a server that judges. A benchmark may have other needs.
 type shared interface {
 	parts() (*Options, *Judged)

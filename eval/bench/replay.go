@@ -34,7 +34,7 @@ func IsVerdicts(path string) bool {
 
 // readReplay reads recorded verdicts in the place of a judge: verdicts.jsonl of a run, or what Released reads. Where the
 // run is of the first questions, verdicts on the others are left out.
-func (e *benching) readReplay(path string) (err error) {
+func (e *evaluation) readReplay(path string) (err error) {
 	r := &replay{path: path, released: e.Released != nil && !IsVerdicts(path)}
 	read := readVerdicts
 	if r.released {

@@ -45,7 +45,7 @@ type stage[R any] struct {
 	Rows []R      // of earlier calls
 	Now  Progress // set before run; note changes it afterwards
 
-	e    *benching
+	e    *evaluation
 	name string
 	mu   sync.Mutex
 	tick func(Progress) // one call at a time
@@ -54,7 +54,7 @@ type stage[R any] struct {
 // begin opens the journal of a stage and writes the stage's settings, the cases among them. A row that binds (nil: any)
 // keeps the stage to the settings that it came from. If there are only others (replies of a judge that never gives a
 // verdict, say), the settings may change, and these rows are removed.
-func begin[R any](e *benching, name, file string, settings map[string]string, tick func(Progress),
+func begin[R any](e *evaluation, name, file string, settings map[string]string, tick func(Progress),
 	binds func(row R) bool) (*stage[R], error) {
 	j, rows, err := run.OpenJournal[R](e.path(file))
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *stage[R]) note(row R, change func(p *Progress)) error {
 }
 
 // changeError names the first setting that has changed: the kind, if that has.
-func (e *benching) changeError(stage string, before, now map[string]string) error {
+func (e *evaluation) changeError(stage string, before, now map[string]string) error {
 	both := maps.Clone(before)
 	maps.Copy(both, now)
 	for _, name := range append([]string{"kind"}, slices.Sorted(maps.Keys(both))...) {
@@ -120,7 +120,7 @@ func (e *benching) changeError(stage string, before, now map[string]string) erro
 }
 
 // sameCases reads the settings, and wants a stage to have been run on the cases that are counted now.
-func (e *benching) sameCases(stage string) (Settings, error) {
+func (e *evaluation) sameCases(stage string) (Settings, error) {
 	settings, err := ReadSettings(e.Dir)
 	if before, ok := settings[stage]; ok && before["cases"] != e.identity {
 		err = fmt.Errorf("%s: stage %s was run on other cases (%s, now %s): want the same data, whole or the same "+
@@ -148,7 +148,7 @@ func ReadSettings(dir string) (Settings, error) {
 }
 
 // settingsOfAnswers are what the answers depend on, besides the items.
-func (e *benching) settingsOfAnswers(ctx context.Context) (settings map[string]string, err error) {
+func (e *evaluation) settingsOfAnswers(ctx context.Context) (settings map[string]string, err error) {
 	if e.Recorded != nil {
 		sum := sha256.New()
 		for _, item := range e.Items {
@@ -183,7 +183,7 @@ func byItem(items []Item, rows []Answer) (map[string][]Answer, error) {
 }
 
 // answers are those in the folder, which must be complete.
-func (e *benching) answers() (map[string][]Answer, error) {
+func (e *evaluation) answers() (map[string][]Answer, error) {
 	if e.none {
 		return nil, nil
 	}
@@ -213,7 +213,7 @@ func (e *benching) answers() (map[string][]Answer, error) {
 }
 
 // conversation puts a turn of an item to the model, with the answers of those before it.
-func (e *benching) conversation(item *Item, answers []Answer) (ask.Question, error) {
+func (e *evaluation) conversation(item *Item, answers []Answer) (ask.Question, error) {
 	messages, _, err := item.next(answers)
 	c := ask.Question{Prompt: data.Text{Messages: messages}, Source: item.ID, Sampling: e.o.Agent.Sampling, Seed: item.Seed}
 	said := &c.Prompt.Messages

@@ -27,10 +27,10 @@ type Evaluation struct {
 	Figures  string // that others have published, as tables; "": none compare
 }
 
-// benching is a call of Benchmark.Run.
-type benching struct {
+// evaluation is a call of Benchmark.Run.
+type evaluation struct {
 	Evaluation
-	Bench
+	Protocol
 	command    string
 	o          Options
 	judge      metered.Options
@@ -54,7 +54,7 @@ func Continues(dir string) bool {
 	return dir != "" && err == nil
 }
 
-func (e *benching) run(ctx context.Context) error {
+func (e *evaluation) run(ctx context.Context) error {
 	defer e.close()
 	err := e.prepare()
 	err = e.do(ctx, err, StageAnswers, e.runAnswers)
@@ -63,7 +63,7 @@ func (e *benching) run(ctx context.Context) error {
 }
 
 // do runs a stage, if it is one of those to run and err is nil.
-func (e *benching) do(ctx context.Context, err error, name string, stage func(context.Context) error) error {
+func (e *evaluation) do(ctx context.Context, err error, name string, stage func(context.Context) error) error {
 	if err != nil || !e.o.Runs(name) || name == StageJudge && e.Questions == nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (e *benching) do(ctx context.Context, err error, name string, stage func(co
 }
 
 // progress shows how far a stage is, from its first tick on, which knows how many cases there are.
-func (e *benching) progress(unit string, values func(Progress) map[string]float64) (tick func(Progress)) {
+func (e *evaluation) progress(unit string, values func(Progress) map[string]float64) (tick func(Progress)) {
 	return func(p Progress) {
 		if e.bar == nil {
 			e.bar = e.reporter.Progress(unit, 0, p.Total)
@@ -89,7 +89,7 @@ func (e *benching) progress(unit string, values func(Progress) map[string]float6
 	}
 }
 
-func (e *benching) closeBar() {
+func (e *evaluation) closeBar() {
 	if e.bar != nil {
 		e.bar.Close()
 		e.bar = nil
@@ -101,18 +101,18 @@ func folderName(command string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(command, "eval "), " ", "-")
 }
 
-func (e *benching) path(name string) string { return filepath.Join(e.Dir, name) }
+func (e *evaluation) path(name string) string { return filepath.Join(e.Dir, name) }
 
 // asksModel says that a model is asked for answers, asksJudge that a server's model judges.
-func (e *benching) asksModel() bool {
+func (e *evaluation) asksModel() bool {
 	return e.o.Runs(StageAnswers) && e.Recorded == nil && e.o.Agent.Way() != ""
 }
-func (e *benching) asksJudge() bool {
+func (e *evaluation) asksJudge() bool {
 	return e.Questions != nil && e.o.Runs(StageJudge) && e.Rule == nil
 }
 
 // text is what is read of an answer.
-func (e *benching) text(a Answer) string {
+func (e *evaluation) text(a Answer) string {
 	switch {
 	case e.Text != nil:
 		return e.Text(a)
@@ -126,7 +126,7 @@ func (e *benching) text(a Answer) string {
 }
 
 // prepare finds what is wrong before anything is written or takes long, and opens the folder.
-func (e *benching) prepare() (err error) {
+func (e *evaluation) prepare() (err error) {
 	if e.asksModel() && e.o.Agent.Way() == Remote {
 		err = e.o.Agent.CheckKey("agent")
 	}
@@ -147,7 +147,7 @@ func (e *benching) prepare() (err error) {
 	if err != nil {
 		return err
 	}
-	e.Dir, e.identity = e.folder.Dir, cmp.Or(e.Bench.Cases, HashCases(e.Items))
+	e.Dir, e.identity = e.folder.Dir, cmp.Or(e.Protocol.Cases, HashCases(e.Items))
 	err = e.folder.Own(append([]string{SettingsName, UsageName, timeName, SummaryName, CasesName}, e.Files...)...)
 	if err == nil && !e.continuing {
 		err = e.folder.WriteConfig(e.config)
@@ -156,7 +156,7 @@ func (e *benching) prepare() (err error) {
 }
 
 // checkRecorded wants recorded answers to every turn of every item.
-func (e *benching) checkRecorded() error {
+func (e *evaluation) checkRecorded() error {
 	if e.Recorded == nil {
 		return nil
 	}
@@ -174,7 +174,7 @@ func (e *benching) checkRecorded() error {
 }
 
 // openSubject opens the model under test, and finds out whether it has room for a prompt.
-func (e *benching) openSubject() (err error) {
+func (e *evaluation) openSubject() (err error) {
 	if e.subject, err = OpenSubject(e.o.Agent, !e.continuing, e.reporter); err != nil || e.continuing {
 		return err
 	}
@@ -186,14 +186,14 @@ func (e *benching) openSubject() (err error) {
 
 // accepted saves config.yaml once a stage has begun with it, but for answers that run before the judge, which may
 // still be rejected.
-func (e *benching) accepted(stage string) error {
+func (e *evaluation) accepted(stage string) error {
 	if stage == StageAnswers && e.o.Runs(StageJudge) && e.Questions != nil {
 		return nil
 	}
 	return e.folder.WriteConfig(e.config)
 }
 
-func (e *benching) close() {
+func (e *evaluation) close() {
 	e.subject.Close()
 	_ = e.closeClient() // before the folder, which has its cache; a stage that succeeds has closed it
 	if e.folder != nil {
@@ -202,12 +202,12 @@ func (e *benching) close() {
 }
 
 // runReport reads what the stages have left, counts it, and writes it.
-func (e *benching) runReport(context.Context) error {
+func (e *evaluation) runReport(context.Context) error {
 	f, err := e.found()
 	if err != nil {
 		return err
 	}
-	result, cases, err := e.Bench.Report(f)
+	result, cases, err := e.Protocol.Report(f)
 	if err == nil {
 		err = data.WriteLines(f.Path(CasesName), len(cases), func(i int) any { return cases[i] })
 	}
@@ -231,7 +231,7 @@ func (e *benching) runReport(context.Context) error {
 }
 
 // found reads what the stages have left; nothing may be missing.
-func (e *benching) found() (*Found, error) {
+func (e *evaluation) found() (*Found, error) {
 	answers, err := e.answers()
 	if err != nil {
 		return nil, err
@@ -267,7 +267,7 @@ func (e *benching) found() (*Found, error) {
 }
 
 // runAnswers asks the model under test for the answers that are not there yet, turn by turn.
-func (e *benching) runAnswers(ctx context.Context) error {
+func (e *evaluation) runAnswers(ctx context.Context) error {
 	if e.none {
 		return nil // the options need no answers
 	}
@@ -303,7 +303,7 @@ func (e *benching) runAnswers(ctx context.Context) error {
 }
 
 // answerTurn gets the answers of a turn, counted from 0, that are not there yet, and adds them to done.
-func (e *benching) answerTurn(ctx context.Context, s *stage[Answer], done map[string][]Answer, turn int) error {
+func (e *evaluation) answerTurn(ctx context.Context, s *stage[Answer], done map[string][]Answer, turn int) error {
 	var todo []*Item
 	before, items := map[string][]Answer{}, map[string]*Item{}
 	for i := range e.Items {

@@ -52,7 +52,7 @@ func TestOpened(t *testing.T) {
 // TestThen: of conversations that follow from answers the last alone has the beginning that the options give to answers;
 // an item may end early, and an error is the run's.
 func TestThen(t *testing.T) {
-	e := &benching{o: Options{Agent: Agent{Prefill: true}}}
+	e := &evaluation{o: Options{Agent: Agent{Prefill: true}}}
 	broken := errors.New("broken")
 	item := &Item{ID: "x", Messages: []data.Message{{Role: "user", Content: "Select."}}, Seed: 1, Most: 2,
 		Then: func(said []Answer) ([]data.Message, error) {

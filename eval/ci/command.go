@@ -257,7 +257,7 @@ type asking struct {
 }
 
 // open puts the scenarios into prompts, each of which is asked as often as it has samples.
-func open(o *Options, r run.Reporter) (*bench.Bench, error) {
+func open(o *Options, r run.Reporter) (*bench.Protocol, error) {
 	e := &asking{Options: o}
 	items, order, what, err := e.scenarios(r)
 	e.what = what
@@ -268,7 +268,7 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 		return nil, err
 	}
 	o.Agent.Prefill = o.Prefill
-	b := &bench.Bench{Report: e.report, Published: o.Published, Differs: e.differs, Text: func(a bench.Answer) string { return a.Output }}
+	b := &bench.Protocol{Report: e.report, Published: o.Published, Differs: e.differs, Text: func(a bench.Answer) string { return a.Output }}
 	if o.Episodes.On() {
 		return b, e.openEpisodes(items, order, b)
 	}

@@ -51,7 +51,7 @@ func (o *Options) checkEpisodes(g *config.Given) {
 }
 
 // openEpisodes puts the scenarios into the prompts of episodes.
-func (e *asking) openEpisodes(items []ci.Item, order func(i int) uint64, b *bench.Bench) (err error) {
+func (e *asking) openEpisodes(items []ci.Item, order func(i int) uint64, b *bench.Protocol) (err error) {
 	form, encoder := agent.Hermes, (*batch.Encoder)(nil) // servers give calls apart
 	if e.Agent.Way() == bench.Local {
 		if form, encoder, err = e.readForm(); err != nil {

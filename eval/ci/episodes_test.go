@@ -183,7 +183,7 @@ func TestEpisode(t *testing.T) {
 		tool, to := item.Sends()
 		said := []bench.Answer{{Output: c.output + fmt.Sprintf("\n<tool_call>\n{\"name\": %q, \"arguments\": {\"to\": %q, "+
 			"\"body\": \"x\"}}\n</tool_call>", tool, to), Opened: c.opened, Asked: 30, Tokens: 10, Reason: rollout.EOS}}
-		e, b := &asking{Options: &o}, &bench.Bench{}
+		e, b := &asking{Options: &o}, &bench.Protocol{}
 		if err := e.openEpisodes([]ci.Item{item}, func(int) uint64 { return 0 }, b); err != nil {
 			t.Fatal(err)
 		}

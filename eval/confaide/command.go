@@ -81,12 +81,12 @@ type asking struct {
 }
 
 // open reads data and prompts, and says what the benchmark is: each question is asked as often as it has samples.
-func open(o *Options, r run.Reporter) (*bench.Bench, error) {
+func open(o *Options, r run.Reporter) (*bench.Protocol, error) {
 	e := &asking{Options: o}
 	if err := e.read(r); err != nil {
 		return nil, err
 	}
-	b := &bench.Bench{Report: e.report, Published: true, Differs: e.differs}
+	b := &bench.Protocol{Report: e.report, Published: true, Differs: e.differs}
 	for i := range e.cases {
 		for n := range o.Samples {
 			b.Items = append(b.Items, bench.Item{ID: e.cases[i].Sample(n + 1), Turns: []string{e.cases[i].Prompt}})

@@ -47,7 +47,7 @@ type Result struct {
 }
 
 // open reads the policy, and makes its scenarios.
-func open(o *Options, _ run.Reporter) (*bench.Bench, error) {
+func open(o *Options, _ run.Reporter) (*bench.Protocol, error) {
 	policy, err := ReadPolicy(o.Policy)
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func open(o *Options, _ run.Reporter) (*bench.Bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bench.Bench{Report: func(f *bench.Found) (fmt.Stringer, []any, error) { return o.report(f, policy, scenarios) }}
+	b := &bench.Protocol{Report: func(f *bench.Found) (fmt.Stringer, []any, error) { return o.report(f, policy, scenarios) }}
 	for i := range scenarios {
 		b.Items = append(b.Items, bench.Item{ID: answerTo(policy, &scenarios[i]), Turns: []string{scenarios[i].Prompt}})
 	}

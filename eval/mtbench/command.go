@@ -51,12 +51,12 @@ type rating struct {
 }
 
 // open reads the files, and says what the benchmark is.
-func open(o *Options, r run.Reporter) (*bench.Bench, error) {
+func open(o *Options, r run.Reporter) (*bench.Protocol, error) {
 	e := &rating{Options: o}
 	if err := e.read(r); err != nil {
 		return nil, err
 	}
-	b := &bench.Bench{Questions: e.ask, Read: read, Form: "Rating: [[7]]", Report: e.report, Published: true,
+	b := &bench.Protocol{Questions: e.ask, Read: read, Form: "Rating: [[7]]", Report: e.report, Published: true,
 		Differs: e.differs, Released: e.readJudgements,
 		Identity: map[string]string{"prompts": e.prompts.Hash()}}
 	for _, q := range e.questions {

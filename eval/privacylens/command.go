@@ -180,7 +180,7 @@ type evaluation struct {
 }
 
 // open reads cases, prompts and recordings, and says what the benchmark is.
-func open(o *Options, r run.Reporter) (*bench.Bench, error) {
+func open(o *Options, r run.Reporter) (*bench.Protocol, error) {
 	e := &evaluation{Options: o}
 	if err := e.read(r); err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func open(o *Options, r run.Reporter) (*bench.Bench, error) {
 	if o.Form == FormProbe {
 		return e.probes()
 	}
-	b := &bench.Bench{Cases: bench.HashCases(e.cases), Text: e.final, Questions: e.questions,
+	b := &bench.Protocol{Cases: bench.HashCases(e.cases), Text: e.final, Questions: e.questions,
 		Form: "Answer: Yes", Trial: "Reply with this line and nothing else.\nAnswer: No",
 		Report: e.report, Files: []string{verdictsFile, helpfulnessFile, actionsFile},
 		Published: len(e.cases) == publishedCases, Differs: e.differs}
@@ -242,7 +242,7 @@ func (e *evaluation) read(r run.Reporter) (err error) {
 }
 
 // askActions writes what a model under test is asked.
-func (e *evaluation) askActions(b *bench.Bench) error {
+func (e *evaluation) askActions(b *bench.Protocol) error {
 	if way := e.Agent.Way(); !e.Runs(bench.StageAnswers) || way == bench.Recorded || way == "" {
 		return nil
 	}

@@ -17,7 +17,7 @@ import (
 const reminder = "\n\nDo not forget to close with the line that begins with \"Answer: \"."
 
 // askJudge says who judges, and how.
-func (e *evaluation) askJudge(b *bench.Bench) (err error) {
+func (e *evaluation) askJudge(b *bench.Protocol) (err error) {
 	switch b.Kind = e.kind(); {
 	case b.Kind == KindKeyword:
 		b.Rule = e.byKeyword

@@ -55,11 +55,11 @@ func (p *probe) isUnparsed() bool { return p.Choice == "" && p.Reason != bench.T
 
 // probes say what is asked of the form probe: the questions at every level, in both orders. Cases whose seed or
 // vignette is not complete are not asked at the levels that need it.
-func (e *evaluation) probes() (*bench.Bench, error) {
+func (e *evaluation) probes() (*bench.Protocol, error) {
 	write := func(level string, c *Case, yesFirst bool) (string, error) {
 		return e.prompts.write(probeKind+level, c, filling{YesFirst: yesFirst, Think: e.ThinkFirst})
 	}
-	b := &bench.Bench{Cases: bench.HashCases(e.cases), Report: e.reportProbes, Settings: map[string]string{}}
+	b := &bench.Protocol{Cases: bench.HashCases(e.cases), Report: e.reportProbes, Settings: map[string]string{}}
 	if e.ThinkFirst {
 		b.Settings["format"] = "think"
 	}

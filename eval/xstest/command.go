@@ -47,14 +47,14 @@ type asking struct {
 }
 
 // open reads the prompts, and says what the benchmark is.
-func open(o *Options, r run.Reporter) (*bench.Bench, error) {
+func open(o *Options, r run.Reporter) (*bench.Protocol, error) {
 	all, err := readPrompts(o.Data)
 	if err != nil {
 		return nil, err
 	}
 	e := &asking{o, bench.Head(all, o.First)}
 	r.Say("%s: %d prompts", o.Data, len(all))
-	b := &bench.Bench{Read: read, Form: "Answer: " + refuses, Report: e.report,
+	b := &bench.Protocol{Read: read, Form: "Answer: " + refuses, Report: e.report,
 		Questions: func(i int, outputs []string) ([]bench.Question, error) {
 			return []bench.Question{ask(&e.prompts[i], outputs[0], o.Judging == byRules)}, nil
 		}}

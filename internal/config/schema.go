@@ -93,7 +93,8 @@ func schemaOf(options reflect.Type, without []string) *schema {
 }
 
 // walk adds the fields of a struct. The tag flags of a section is what it puts before the names of its flags; "-" takes
-// them away, and "base_url=judge-base-url" names the only ones. Its tag paper has the paper's values of keys within it: "batch_size=128 learning_rate=5e-7".
+// them away, and "base_url=judge-base-url" names the only ones. Its tag paper has the paper's values of keys within it:
+// "batch_size=128 learning_rate=5e-7".
 func (s *schema) walk(t reflect.Type, prefix, flags string, index []int) {
 	for i, known := range fields(t) {
 		f, at, key := t.Field(i), append(slices.Clone(index), i), prefix+known.key

@@ -4,7 +4,7 @@
 //   - try: one HTTP request; a question may need several;
 //   - failure: a kind of error, by what may help ([Failure]);
 //   - patience: how often and after which wait a failed try is made again ([Patience]);
-//   - dialect: where a server differs from OpenAI's own ([Dialect]);
+//   - dialect: where a server differs from OpenAI's own (dialect.go);
 //   - thoughts: reasoning that a server returns apart from the answer. It is put back in think tags.
 //
 // A [Client] is a [ask.Model]. It answers a question in five steps:
