@@ -699,6 +699,8 @@ func resolve(name string, text []byte) ([]byte, any, error) {
 		return parsed(confaide.Benchmark.Spec, name, text)
 	case gate.Benchmark.Command:
 		return parsed(gate.Benchmark.Spec, name, text)
+	case xstest.Benchmark.Command:
+		return parsed(xstest.Benchmark.Spec, name, text)
 	}
 	c, err := parseMappo(name, text, nil)
 	return preference.Spec.Resolve(c), c, err
