@@ -174,9 +174,9 @@ func promptOf(r Row, report *Report) (p PromptRow, why string, err error) {
 		read = "messages"
 	}
 	p.Row = otherColumns(given.Fields)
-	for _, talk := range talkColumns { // has the answers, too
-		if list, _ := r.Fields[talk].([]any); len(list) > 0 {
-			r.Fields[talk] = list[:1]
+	for _, column := range conversationColumns { // has the answers, too
+		if list, _ := r.Fields[column].([]any); len(list) > 0 {
+			r.Fields[column] = list[:1]
 		}
 	}
 	return p, "", unused(r, report, []string{read}, p.Prompt)

@@ -18,22 +18,22 @@ func TestDemonstrationColumns(t *testing.T) {
 		{`{"prompt":"Q","completion":" A"}`, Demonstration{Prompt: plainText("Q"), Completion: plainText(" A")}},
 		{`{"prompt":[{"role":"user","content":"Q"}],"completion":[{"role":"assistant","content":"A"}],` +
 			`"text":"<q>Q<a>A"}`,
-			Demonstration{Prompt: talk("user", "Q"), Completion: talk("assistant", "A")}},
+			Demonstration{Prompt: conversation("user", "Q"), Completion: conversation("assistant", "A")}},
 		{`{"prompt":"Q","messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},` +
 			`{"role":"user","content":"R"},{"role":"assistant","content":"B"}]}`,
-			turns(talk("user", "Q"), "assistant A", "-user R", "assistant B")},
+			turns(conversation("user", "Q"), "assistant A", "-user R", "assistant B")},
 		{`{"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A","train":false},` +
 			`{"role":"user","content":"R"},{"role":"assistant","content":"B","train":true}]}`,
 			Demonstration{Prompt: Text{Messages: []Message{{Role: "user", Content: "Q"},
 				{Role: "assistant", Content: "A", Untrained: true}, {Role: "user", Content: "R"}}},
-				Completion: talk("assistant", "B")}},
+				Completion: conversation("assistant", "B")}},
 		{`{"messages":[{"role":"assistant","content":"Hi"},{"role":"user","content":"Q"},` +
-			`{"role":"assistant","content":"A"}]}`, turns(talk("assistant", "Hi", "Q"), "assistant A")},
+			`{"role":"assistant","content":"A"}]}`, turns(conversation("assistant", "Hi", "Q"), "assistant A")},
 		{`{"prompt":[{"role":"user","content":"Q"}],"completion":[{"role":"assistant","content":"A","train":false},` +
 			`{"role":"user","content":"R"},{"role":"assistant","content":"B"}]}`,
-			turns(talk("user", "Q"), "-assistant A", "user R", "assistant B")},
+			turns(conversation("user", "Q"), "-assistant A", "user R", "assistant B")},
 		{`{"messages":[{"role":"assistant","content":"A"}]}`,
-			Demonstration{Prompt: talk("user"), Completion: talk("assistant", "A")}},
+			Demonstration{Prompt: conversation("user"), Completion: conversation("assistant", "A")}},
 	} {
 		c.want.Source = "d.jsonl:1"
 		demos, _, err := StreamDemonstrations(mapFS("d.jsonl", c.row), "d.jsonl").Collect()
@@ -58,8 +58,8 @@ func turns(prompt Text, completion ...string) Demonstration {
 
 // TestTurnsSurvive: which messages are trained on is the same after writing and reading, in every form.
 func TestTurnsSurvive(t *testing.T) {
-	demos := []Demonstration{turns(talk("user", "Q"), "assistant A", "-user R", "assistant B"),
-		turns(talk("user", "Q"), "assistant A")}
+	demos := []Demonstration{turns(conversation("user", "Q"), "assistant A", "-user R", "assistant B"),
+		turns(conversation("user", "Q"), "assistant A")}
 	for _, name := range []string{"d.jsonl", "d.json"} {
 		path := filepath.Join(t.TempDir(), name)
 		if err := WriteAll(path, demos); err != nil {
@@ -128,10 +128,10 @@ func TestDemonstrationErrors(t *testing.T) {
 func TestPromptColumns(t *testing.T) {
 	for row, want := range map[string]Text{
 		`{"prompt":"Q","answer":5}`:                    plainText("Q"),
-		`{"prompt":[{"role":"user","content":"Q"}]}`:   talk("user", "Q"),
-		`{"messages":[{"role":"user","content":"Q"}]}`: talk("user", "Q"),
+		`{"prompt":[{"role":"user","content":"Q"}]}`:   conversation("user", "Q"),
+		`{"messages":[{"role":"user","content":"Q"}]}`: conversation("user", "Q"),
 		`{"prompt":"Q","messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"not this"}]}`: plainText("Q"),
-		`{"prompt":null,"messages":[{"role":"user","content":"Q"}],"chosen":""}`:                              talk("user", "Q"),
+		`{"prompt":null,"messages":[{"role":"user","content":"Q"}],"chosen":""}`:                              conversation("user", "Q"),
 	} {
 		got, _, err := StreamPrompts(mapFS("p.jsonl", row), "p.jsonl").Collect()
 		if err != nil || len(got) != 1 || !reflect.DeepEqual(got[0].Prompt, want) || got[0].Source != "p.jsonl:1" {
@@ -189,7 +189,7 @@ func TestPromptErrors(t *testing.T) {
 func TestWriteLines(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.jsonl")
-	texts := []Text{plainText("<think>"), talk("user", "Q")}
+	texts := []Text{plainText("<think>"), conversation("user", "Q")}
 	if err := WriteLines(path, 2, func(i int) any { return map[string]any{"prompt": texts[i]} }); err != nil {
 		t.Fatal(err)
 	}

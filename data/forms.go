@@ -15,9 +15,9 @@ var (
 	questionColumns = []string{"question", "instruction", "query"}
 	contextColumns  = []string{"input", "context"} // what an instruction is about (Alpaca, Dolly)
 	// of a demonstration
-	answerColumns = []string{"output", "response", "answer", "generation"}
-	talkColumns   = []string{"messages", "conversations", "conversation"} // a conversation; in a pair the prompt
-	systemColumns = []string{"system", "system_prompt"}                   // what begins the conversation
+	answerColumns       = []string{"output", "response", "answer", "generation"}
+	conversationColumns = []string{"messages", "conversations", "conversation"} // a conversation; in a pair the prompt
+	systemColumns       = []string{"system", "system_prompt"}                   // what begins the conversation
 
 	roleKeys    = []string{"role", "from"} // of a message
 	contentKeys = []string{"content", "value"}
@@ -61,7 +61,7 @@ func Canonical(r Row) (Row, error) {
 	f := form{Fields: maps.Clone(r.Fields)}
 	f.renames()
 	f.pair = f.has("chosen") || f.has("rejected")
-	err := cmp.Or(f.written(), f.talk(), f.question(), f.answer(), f.history(), f.system(), f.tools())
+	err := cmp.Or(f.written(), f.conversation(), f.question(), f.answer(), f.history(), f.system(), f.tools())
 	r.Fields = f.Fields
 	return r, err
 }
@@ -102,7 +102,7 @@ func (f *form) move(from, to string) {
 
 // renames makes lists of single messages, and names the columns of pairs and labels as TRL does.
 func (f *form) renames() {
-	for _, column := range talks {
+	for _, column := range messageColumns {
 		if object, is := f.Fields[column].(map[string]any); is && roleOf(object) != nil {
 			f.Fields[column] = []any{object}
 		}
@@ -126,18 +126,18 @@ func (f *form) renames() {
 	}
 }
 
-// writtenTalk is the beginning of a list of messages that is a text, of JSON or as Python prints it.
-var writtenTalk = regexp.MustCompile(`^\s*\[\s*\{\s*["'](role|from|content|value)["']\s*:`)
+// writtenConversation is the beginning of a list of messages that is a text, of JSON or as Python prints it.
+var writtenConversation = regexp.MustCompile(`^\s*\[\s*\{\s*["'](role|from|content|value)["']\s*:`)
 
 // written refuses conversations that are texts, which would be trained on with their brackets. An answer to a question
 // in words may be such a text.
 func (f *form) written() error {
-	columns := append([]string{"prompt", "history"}, talkColumns...)
+	columns := append([]string{"prompt", "history"}, conversationColumns...)
 	if !f.has("prompt") {
 		columns = append(columns, "chosen", "rejected", "completion")
 	}
 	for _, column := range columns {
-		if text, is := f.Fields[column].(string); is && writtenTalk.MatchString(text) {
+		if text, is := f.Fields[column].(string); is && writtenConversation.MatchString(text) {
 			return fmt.Errorf("%s is a conversation as a text: want a list of {role, content}", column)
 		}
 	}
@@ -146,7 +146,7 @@ func (f *form) written() error {
 
 // preferred finds the chosen answer beside rejected_response: in its column, or as the last message.
 func (f *form) preferred() {
-	for _, column := range talkColumns {
+	for _, column := range conversationColumns {
 		if list, _ := f.Fields[column].([]any); len(list) > 0 && isAssistant(list[len(list)-1]) {
 			delete(f.Fields, column)
 			f.Fields["prompt"], f.Fields["chosen"] = list[:len(list)-1], list[len(list)-1:]
@@ -161,8 +161,8 @@ func (f *form) preferred() {
 	}
 }
 
-// talk renames conversations: in a pair they are the prompt, unless the answers have it or a column does.
-func (f *form) talk() error {
+// conversation renames conversations: in a pair they are the prompt, unless the answers have it or a column does.
+func (f *form) conversation() error {
 	column := "messages"
 	if f.pair {
 		column = "prompt"
@@ -170,16 +170,16 @@ func (f *form) talk() error {
 	if f.has(column) || f.pair && f.whole() {
 		return nil
 	}
-	name, talk := f.take(talkColumns)
+	name, value := f.take(conversationColumns)
 	if name == "" {
 		return nil
 	}
-	list, is := talk.([]any)
+	list, is := value.([]any)
 	if is {
 		list = exchanges(list)
-		talk = list
+		value = list
 	}
-	f.Fields[column] = talk
+	f.Fields[column] = value
 	if !f.pair {
 		return nil
 	}

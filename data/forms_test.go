@@ -14,31 +14,31 @@ import (
 
 // TestDemonstrationForms: rows of other programs are read as the conversations that they are.
 func TestDemonstrationForms(t *testing.T) {
-	asked := talk("user", "Who?")
+	asked := conversation("user", "Who?")
 	briefed := Text{Messages: append([]Message{{Role: "system", Content: "Be brief."}}, asked.Messages...)}
 	for _, c := range []struct {
 		row                string
 		prompt, completion Text
 	}{
 		{`{"conversations":[{"from":"human","value":"Who?"},{"from":"gpt","value":"I."}]}`, asked,
-			talk("assistant", "I.")},
+			conversation("assistant", "I.")},
 		{`{"conversations":[{"from":"human","value":"Who?"},{"from":"gpt","value":"I."}],"system":"Be brief."}`,
-			briefed, talk("assistant", "I.")},
+			briefed, conversation("assistant", "I.")},
 		{`{"conversations":[{"role":"user","content":"Who?"},{"role":"assistant","content":"I."}]}`, asked,
-			talk("assistant", "I.")},
-		{`{"instruction":"Who?","input":"","output":"I."}`, asked, talk("assistant", "I.")},
-		{`{"instruction":"Translate.","input":"chien","output":"dog"}`, talk("user", "Translate.\n\nchien"),
-			talk("assistant", "dog")},
-		{`{"instruction":"Who?","context":"It is late.","response":"I."}`, talk("user", "Who?\n\nIt is late."),
-			talk("assistant", "I.")},
-		{`{"system":"Be brief.","question":"Who?","answer":"I."}`, briefed, talk("assistant", "I.")},
-		{`{"system":"","question":"Who?","answer":"I."}`, asked, talk("assistant", "I.")},
+			conversation("assistant", "I.")},
+		{`{"instruction":"Who?","input":"","output":"I."}`, asked, conversation("assistant", "I.")},
+		{`{"instruction":"Translate.","input":"chien","output":"dog"}`, conversation("user", "Translate.\n\nchien"),
+			conversation("assistant", "dog")},
+		{`{"instruction":"Who?","context":"It is late.","response":"I."}`, conversation("user", "Who?\n\nIt is late."),
+			conversation("assistant", "I.")},
+		{`{"system":"Be brief.","question":"Who?","answer":"I."}`, briefed, conversation("assistant", "I.")},
+		{`{"system":"","question":"Who?","answer":"I."}`, asked, conversation("assistant", "I.")},
 		{`{"prompt":"Who?","response":" I."}`, Text{Plain: "Who?"}, Text{Plain: " I."}},
-		{`{"prompt":"Who?","system":"Be brief.","completion":"I."}`, briefed, talk("assistant", "I.")},
+		{`{"prompt":"Who?","system":"Be brief.","completion":"I."}`, briefed, conversation("assistant", "I.")},
 		{`{"messages":[{"role":"user","content":"Who?"},{"role":"assistant","content":"I."}],"system":"Be brief."}`,
-			briefed, talk("assistant", "I.")},
+			briefed, conversation("assistant", "I.")},
 		{`{"messages":[{"role":"user","content":[{"type":"text","text":"W"},{"type":"text","text":"ho?"}]},` +
-			`{"role":"assistant","content":"I."}]}`, asked, talk("assistant", "I.")},
+			`{"role":"assistant","content":"I."}]}`, asked, conversation("assistant", "I.")},
 	} {
 		got, _, err := StreamDemonstrations(mapFS("d.jsonl", c.row), "d.jsonl").Collect()
 		if err != nil || len(got) != 1 || !got[0].Prompt.Equal(c.prompt) || !got[0].Completion.Equal(c.completion) {
@@ -49,7 +49,7 @@ func TestDemonstrationForms(t *testing.T) {
 
 // TestPreferenceForms: pairs of other programs.
 func TestPreferenceForms(t *testing.T) {
-	chosen, rejected := talk("assistant", "I."), talk("assistant", "Me.")
+	chosen, rejected := conversation("assistant", "I."), conversation("assistant", "Me.")
 	briefed := Text{Messages: []Message{{Role: "system", Content: "Be brief."}, {Role: "user", Content: "Who?"}}}
 	const whole = `"chosen":[{"role":"user","content":"Who?"},{"role":"assistant","content":"I."}],` +
 		`"rejected":[{"role":"user","content":"Who?"},{"role":"assistant","content":"Me."}]`
@@ -58,16 +58,16 @@ func TestPreferenceForms(t *testing.T) {
 		prompt Text
 	}{
 		{`{"system":"Be brief.","question":"Who?","chosen":"I.","rejected":"Me."}`, briefed},
-		{`{"instruction":"Who?","input":"","chosen":"I.","rejected":"Me."}`, talk("user", "Who?")},
-		{`{"input":"Who?","chosen":"I.","rejected":"Me."}`, talk("user", "Who?")},
+		{`{"instruction":"Who?","input":"","chosen":"I.","rejected":"Me."}`, conversation("user", "Who?")},
+		{`{"input":"Who?","chosen":"I.","rejected":"Me."}`, conversation("user", "Who?")},
 		{`{"conversations":[{"from":"human","value":"Who?"}],"chosen":{"from":"gpt","value":"I."},` +
-			`"rejected":{"from":"gpt","value":"Me."}}`, talk("user", "Who?")},
+			`"rejected":{"from":"gpt","value":"Me."}}`, conversation("user", "Who?")},
 		{`{"question":"Who?","chosen":[{"role":"assistant","content":"I."}],` +
-			`"rejected":[{"role":"assistant","content":"Me."}]}`, talk("user", "Who?")},
+			`"rejected":[{"role":"assistant","content":"Me."}]}`, conversation("user", "Who?")},
 		{`{"system":"Be brief.","prompt":"Who?",` + whole + `}`, briefed},
 		{`{"system":"Be brief.","question":"Who?",` + whole + `}`, briefed},
 		{`{"system":"Be brief.",` + whole + `}`, briefed},
-		{`{"question":"Who?",` + whole + `}`, talk("user", "Who?")},
+		{`{"question":"Who?",` + whole + `}`, conversation("user", "Who?")},
 	} {
 		got, _, err := StreamPreferences(mapFS("p.jsonl", c.row), "p.jsonl", PreferenceOptions{}).Collect()
 		if err != nil || len(got) != 1 || !got[0].Prompt.Equal(c.prompt) || !got[0].Chosen.Equal(chosen) ||
@@ -82,7 +82,7 @@ func TestPromptsBesideAnswers(t *testing.T) {
 	for _, row := range []string{`{"question":"2+2?","answer":4}`,
 		`{"prompt":[{"role":"user","content":"2+2?"}],"answer":4,"completion":[5]}`} {
 		got, _, err := StreamPrompts(mapFS("p.jsonl", row), "p.jsonl").Collect()
-		if err != nil || len(got) != 1 || !got[0].Prompt.Equal(talk("user", "2+2?")) {
+		if err != nil || len(got) != 1 || !got[0].Prompt.Equal(conversation("user", "2+2?")) {
 			t.Errorf("%s: %+v, %v", row, got, err)
 		}
 	}

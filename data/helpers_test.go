@@ -40,8 +40,8 @@ func parquetOf[T any](t *testing.T, rows ...T) string {
 
 func plainText(s string) Text { return Text{Plain: s} }
 
-// talk is a conversation of alternating user and assistant messages.
-func talk(first string, contents ...string) Text {
+// conversation is a conversation of alternating user and assistant messages.
+func conversation(first string, contents ...string) Text {
 	t := Text{Messages: []Message{}}
 	roles := map[string]string{"user": "assistant", "assistant": "user"}
 	for _, c := range contents {

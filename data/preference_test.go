@@ -19,25 +19,27 @@ func TestPreferenceColumns(t *testing.T) {
 			Preference{Prompt: plainText("Q"), Chosen: plainText(" yes"), Rejected: plainText(" no")}},
 		{"explicit conversation", `{"prompt":[{"role":"user","content":"Q"}],"chosen":[{"role":"assistant",` +
 			`"content":"yes"}],"rejected":[{"role":"assistant","content":"no"}]}`,
-			Preference{Prompt: talk("user", "Q"), Chosen: talk("assistant", "yes"), Rejected: talk("assistant", "no")}},
+			Preference{Prompt: conversation("user", "Q"), Chosen: conversation("assistant", "yes"),
+				Rejected: conversation("assistant", "no")}},
 		{"prompt inside both conversations", `{"chosen":
 			[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},
 			{"role":"user","content":"R"},{"role":"assistant","content":"yes"}],
 			"rejected":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},
 			{"role":"user","content":"R"},{"role":"assistant","content":"no"}]}`,
-			Preference{Prompt: talk("user", "Q", "A", "R"), Chosen: talk("assistant", "yes"),
-				Rejected: talk("assistant", "no")}},
+			Preference{Prompt: conversation("user", "Q", "A", "R"), Chosen: conversation("assistant", "yes"),
+				Rejected: conversation("assistant", "no")}},
 		{"plain prompt beside conversations", `{"prompt":"Q","chosen":[{"role":"user","content":"Q"},` +
 			`{"role":"assistant","content":"yes"}],"rejected":[{"role":"user","content":"Q"},{"role":"assistant",` +
 			`"content":"no"}]}`,
-			Preference{Prompt: talk("user", "Q"), Chosen: talk("assistant", "yes"), Rejected: talk("assistant", "no")}},
+			Preference{Prompt: conversation("user", "Q"), Chosen: conversation("assistant", "yes"),
+				Rejected: conversation("assistant", "no")}},
 		{"null prompt is like a missing one", `{"prompt":null,"chosen":"a b","rejected":"a c"}`,
 			Preference{Prompt: plainText("a"), Chosen: plainText(" b"), Rejected: plainText(" c")}},
 		{"conversations of different length", `{"chosen":[{"role":"user","content":"Q"},{"role":"assistant",` +
 			`"content":"A"}],"rejected":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},` +
 			`{"role":"user","content":"R"}]}`,
-			Preference{Prompt: talk("user", "Q"), Chosen: talk("assistant", "A"),
-				Rejected: talk("assistant", "A", "R")}},
+			Preference{Prompt: conversation("user", "Q"), Chosen: conversation("assistant", "A"),
+				Rejected: conversation("assistant", "A", "R")}},
 		{"HTML and escapes", `{"prompt":"<think>\u00e9\n","chosen":"\ud83d\ude42","rejected":"&"}`,
 			Preference{Prompt: plainText("<think>é\n"), Chosen: plainText("🙂"), Rejected: plainText("&")}},
 	} {
@@ -204,8 +206,8 @@ func TestParquetAsHuggingFaceWritesIt(t *testing.T) {
 	if len(pairs) != 3 || report.Scored != 2 || report.ScoreColumns != "score_chosen, score_rejected" {
 		t.Errorf("%d pairs, %s", len(pairs), report)
 	}
-	want := Preference{Prompt: talk("user", "Ho"), Chosen: talk("assistant", "日本"), Rejected: talk("assistant", "no"),
-		Source: filepath.Join("testdata", "pairs.parquet") + ": row 2"}
+	want := Preference{Prompt: conversation("user", "Ho"), Chosen: conversation("assistant", "日本"),
+		Rejected: conversation("assistant", "no"), Source: filepath.Join("testdata", "pairs.parquet") + ": row 2"}
 	if !reflect.DeepEqual(pairs[1], want) {
 		t.Errorf("%+v, want %+v", pairs[1], want)
 	}

@@ -56,8 +56,8 @@ func TestPyarrow(t *testing.T) {
 		}
 	}
 	demos, _, err := ReadDemonstrations(at("maps"))
-	if err != nil || len(demos) != 2 || !demos[1].Prompt.Equal(talk("user", "Name a lake.")) ||
-		!demos[1].Completion.Equal(talk("assistant", "Geneva.")) {
+	if err != nil || len(demos) != 2 || !demos[1].Prompt.Equal(conversation("user", "Name a lake.")) ||
+		!demos[1].Completion.Equal(conversation("assistant", "Geneva.")) {
 		t.Errorf("maps: %+v, %v", demos, err)
 	}
 	demos, report, err := ReadDemonstrations(at("empty-*"))

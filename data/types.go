@@ -15,6 +15,9 @@ type Message struct {
 	Tools     string `json:"-"` // of a conversation's first message: the tools that it may call, a JSON list
 }
 
+// The marks of a thought in what a model writes.
+const ThinkOpen, ThinkClose = "<think>", "</think>"
+
 // Text is a plain string or a conversation; it is a conversation when Messages is not nil.
 type Text struct {
 	Plain    string

@@ -24,7 +24,7 @@ func TestLabelled(t *testing.T) {
 		return Labelled{Demonstration{plainText("Q"), plainText(text), "k.jsonl:" + line}, desirable}
 	}
 	want := []Labelled{answer("1", "A", true),
-		{Demonstration{talk("user", "Q"), talk("assistant", "A"), "k.jsonl:2"}, false},
+		{Demonstration{conversation("user", "Q"), conversation("assistant", "A"), "k.jsonl:2"}, false},
 		answer("3", "A", true), answer("3", "B", false), answer("7", "better", true), answer("7", "worse", false)}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)

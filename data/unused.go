@@ -10,9 +10,9 @@ import (
 // The columns of the formats in docs/data.md whose texts belong to a record. A row that has such a text and loses it is
 // refused.
 var (
-	partColumns = slices.Concat(questionColumns, contextColumns, talkColumns, systemColumns, []string{"prompt", "text",
-		"history", "rejected_response", "rejected_messages", "choices", "article", "reflection", "corrected", "critiques",
-		"revision"})
+	partColumns = slices.Concat(questionColumns, contextColumns, conversationColumns, systemColumns,
+		[]string{"prompt", "text", "history", "rejected_response", "rejected_messages", "choices", "article",
+			"reflection", "corrected", "critiques", "revision"})
 	mediaColumns = []string{"images", "image", "videos", "video", "audios", "audio"}
 )
 

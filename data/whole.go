@@ -13,10 +13,10 @@ type JSON string
 // whether it is trained on. It is no column of a file.
 const wholeKey = "(whole)"
 
-// The columns of conversations, and a message's keys that readers understand.
+// The columns whose values may be conversations, and a message's keys that readers understand.
 var (
-	talks = slices.Concat([]string{"prompt", "completion", "chosen", "rejected", "history", "preferred_output",
-		"non_preferred_output", "rejected_messages"}, talkColumns)
+	messageColumns = slices.Concat([]string{"prompt", "completion", "chosen", "rejected", "history", "preferred_output",
+		"non_preferred_output", "rejected_messages"}, conversationColumns)
 	knownKeys = slices.Concat(roleKeys, contentKeys, trainKeys, []string{wholeKey})
 )
 
@@ -36,17 +36,17 @@ func keepWhole(fields map[string]any, text []byte) error {
 		ordered, _ = value.(Object)
 	}
 	of, _ := ordered.last("input").(Object)
-	return errors.Join(keepTalks(fields, ordered), keepTalks(input, of))
+	return errors.Join(keepConversations(fields, ordered), keepConversations(input, of))
 }
 
 // tells says that a row has tools, or a conversation with more than roles and contents.
 func tells(fields map[string]any) bool {
-	return fields["tools"] != nil || slices.ContainsFunc(talks, func(c string) bool { return rich(fields[c]) })
+	return fields["tools"] != nil || slices.ContainsFunc(messageColumns, func(c string) bool { return rich(fields[c]) })
 }
 
-func keepTalks(fields map[string]any, ordered Object) error {
+func keepConversations(fields map[string]any, ordered Object) error {
 	var errs []error
-	for _, column := range talks {
+	for _, column := range messageColumns {
 		whole := listOf(ordered.last(column))
 		for i, item := range listOf(fields[column]) {
 			if message, is := item.(map[string]any); is && hasMore(message) {

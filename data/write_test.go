@@ -13,7 +13,8 @@ func TestPreferencesComeBackAsWritten(t *testing.T) {
 	pairs := []Preference{
 		{Prompt: plainText("Q <think>\n\u2028"), Chosen: plainText("é"), Rejected: plainText(""), ChosenScore: 1.0 / 3,
 			RejectedScore: 1e-300, Scored: true},
-		{Prompt: talk("user", "Q"), Chosen: talk("assistant", "<answer>&</answer>"), Rejected: talk("assistant", "b")},
+		{Prompt: conversation("user", "Q"), Chosen: conversation("assistant", "<answer>&</answer>"),
+			Rejected: conversation("assistant", "b")},
 	}
 	pairs[0].Rejected = plainText(" ")
 	path := filepath.Join(t.TempDir(), "pairs.jsonl")
@@ -42,8 +43,8 @@ func TestDemonstrationsComeBackAsWritten(t *testing.T) {
 	demos := []Demonstration{
 		{Completion: plainText("bare text")},
 		{Prompt: plainText("Q"), Completion: plainText("A")},
-		{Prompt: talk("user", "Q"), Completion: talk("assistant", "A")},
-		{Prompt: talk("user"), Completion: talk("assistant", "A")},
+		{Prompt: conversation("user", "Q"), Completion: conversation("assistant", "A")},
+		{Prompt: conversation("user"), Completion: conversation("assistant", "A")},
 	}
 	path := filepath.Join(t.TempDir(), "sft.jsonl")
 	if err := WriteAll(path, demos); err != nil {
@@ -112,11 +113,12 @@ func TestBestWorst(t *testing.T) {
 		{[]float64{0.5, 1, 0.5, 0}, false, "", ""}, // best and worst say the same
 		{nil, false, "", ""},
 	} {
-		pair, ok := BestWorst(talk("user", "Q"), completions, c.scores, "here")
+		pair, ok := BestWorst(conversation("user", "Q"), completions, c.scores, "here")
 		if ok != c.ok {
 			t.Errorf("%v: ok %v", c.scores, ok)
 		}
-		if ok && (!pair.Chosen.Equal(talk("assistant", c.chosen)) || !pair.Rejected.Equal(talk("assistant", c.worst)) ||
+		if ok && (!pair.Chosen.Equal(conversation("assistant", c.chosen)) ||
+			!pair.Rejected.Equal(conversation("assistant", c.worst)) ||
 			!pair.Scored || pair.ChosenScore < pair.RejectedScore) {
 			t.Errorf("%v: %+v", c.scores, pair)
 		}
@@ -135,8 +137,8 @@ func TestPreferencesAndDemonstrationsInEveryForm(t *testing.T) {
 		{{Prompt: plainText("Q"), Chosen: plainText("é\n"), Rejected: plainText("b"), ChosenScore: 1.0 / 3, RejectedScore: 1e-300,
 			Scored: true}, {Prompt: plainText("Q"), Chosen: plainText("a"), Rejected: plainText("b")},
 			{Prompt: plainText("Q"), Chosen: plainText("a"), Rejected: plainText("b"), Scored: true}},
-		{{Prompt: talk("user", "Q"), Chosen: talk("assistant", "<answer>&</answer>"),
-			Rejected: talk("assistant", "b")}},
+		{{Prompt: conversation("user", "Q"), Chosen: conversation("assistant", "<answer>&</answer>"),
+			Rejected: conversation("assistant", "b")}},
 	} {
 		for _, name := range allForms {
 			path := filepath.Join(t.TempDir(), name)
@@ -155,7 +157,7 @@ func TestPreferencesAndDemonstrationsInEveryForm(t *testing.T) {
 	for _, demos := range [][]Demonstration{
 		{{Completion: plainText("bare text")}},
 		{{Prompt: plainText("Q"), Completion: plainText("A")}},
-		{{Prompt: talk("user", "Q", "A", "R"), Completion: talk("assistant", "A")}},
+		{{Prompt: conversation("user", "Q", "A", "R"), Completion: conversation("assistant", "A")}},
 	} {
 		for _, name := range allForms {
 			path := filepath.Join(t.TempDir(), name)

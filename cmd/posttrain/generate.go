@@ -19,7 +19,7 @@ func newGenerate(s streams) *cobra.Command {
 	c.run = func(ctx context.Context, o generate.Options, r run.Reporter) (string, error) {
 		o.Writer = s.answers
 		if o.Talks() {
-			return "", talk(ctx, s, o, r)
+			return "", converse(ctx, s, o, r)
 		}
 		return summary(generate.Run)(ctx, o, r)
 	}
@@ -39,8 +39,8 @@ func newGenerate(s streams) *cobra.Command {
 // freshCommand begins a new conversation.
 const freshCommand = "/new"
 
-// talk holds a conversation: a line is a message, the model's answer follows.
-func talk(ctx context.Context, s streams, o generate.Options, r run.Reporter) error {
+// converse holds a conversation: a line is a message, the model's answer follows.
+func converse(ctx context.Context, s streams, o generate.Options, r run.Reporter) error {
 	c, err := generate.Talk(o, r)
 	if err != nil {
 		return err

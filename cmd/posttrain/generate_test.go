@@ -213,7 +213,7 @@ func TestGenerateFile(t *testing.T) {
 // TestGenerateTalk: a conversation by lines; a new one begins from nothing.
 func TestGenerateTalk(t *testing.T) {
 	work(t, "qwen2-newer")
-	talk := func(lines string) []string {
+	converse := func(lines string) []string {
 		var out, errs bytes.Buffer
 		args := generateArgs("--chat", "--temperature", "0")
 		if code := execute(t.Context(), streams{in: strings.NewReader(lines), out: &out, err: &errs}, args); code != 0 {
@@ -221,9 +221,9 @@ func TestGenerateTalk(t *testing.T) {
 		}
 		return strings.SplitAfter(out.String(), "\n")
 	}
-	first := talk("Where?\n\nAnd how?\n")
-	fresh := talk("And how?\r\n")
-	again := talk("Where?\n/new\nAnd how?")
+	first := converse("Where?\n\nAnd how?\n")
+	fresh := converse("And how?\r\n")
+	again := converse("Where?\n/new\nAnd how?")
 	if len(first) != 3 || first[0] != again[0] || again[1] != fresh[0] || first[1] == fresh[0] {
 		t.Errorf("%q, %q, %q", first, again, fresh)
 	}

@@ -17,18 +17,18 @@ func TestPeersForms(t *testing.T) {
 	const (
 		q, a, b, s = `{"role":"user","content":"Q q"}`, `{"role":"assistant","content":"A a"}`,
 			`{"role":"assistant","content":"B b"}`, `{"role":"system","content":"S s"}`
-		earlier = `{"role":"user","content":"E"},{"role":"assistant","content":"F"}`
-		demo    = `{"prompt":[` + q + `],"completion":[` + a + `]}`
-		briefed = `{"prompt":[` + s + `,` + q + `],"completion":[` + a + `]}`
-		talk    = `{"prompt":[` + earlier + `,` + q + `],"completion":[` + a + `]}`
-		pair    = `{"prompt":[` + q + `],"chosen":[` + a + `],"rejected":[` + b + `]}`
-		sPair   = `{"prompt":[` + s + `,` + q + `],"chosen":[` + a + `],"rejected":[` + b + `]}`
-		plain   = `{"prompt":"Q q","chosen":"A a","rejected":"B b"}`
-		label   = `{"prompt":[` + q + `],"completion":[` + a + `],"label":false}`
-		other   = `{"role":"user","content":"E"},{"role":"assistant","content":"F"`
-		rest    = `,` + q + `,` + a + `]}`
-		muted   = `{"prompt":[` + other + `,"train":false},` + q + `],"completion":[` + a + `]}`
-		lacks   = ", which the record lacks: want it in the columns that are read ("
+		earlier      = `{"role":"user","content":"E"},{"role":"assistant","content":"F"}`
+		demo         = `{"prompt":[` + q + `],"completion":[` + a + `]}`
+		briefed      = `{"prompt":[` + s + `,` + q + `],"completion":[` + a + `]}`
+		conversation = `{"prompt":[` + earlier + `,` + q + `],"completion":[` + a + `]}`
+		pair         = `{"prompt":[` + q + `],"chosen":[` + a + `],"rejected":[` + b + `]}`
+		sPair        = `{"prompt":[` + s + `,` + q + `],"chosen":[` + a + `],"rejected":[` + b + `]}`
+		plain        = `{"prompt":"Q q","chosen":"A a","rejected":"B b"}`
+		label        = `{"prompt":[` + q + `],"completion":[` + a + `],"label":false}`
+		other        = `{"role":"user","content":"E"},{"role":"assistant","content":"F"`
+		rest         = `,` + q + `,` + a + `]}`
+		muted        = `{"prompt":[` + other + `,"train":false},` + q + `],"completion":[` + a + `]}`
+		lacks        = ", which the record lacks: want it in the columns that are read ("
 	)
 	type form struct{ row, want string }
 	forms := []form{
@@ -51,10 +51,10 @@ func TestPeersForms(t *testing.T) {
 		{`{"instruction":"Q q","input":"","output":"A a","system":"S s"}`, briefed},
 		{`{"instruction":"Q","input":"q","output":"A a"}`, strings.Replace(demo, "Q q", `Q\n\nq`, 1)},
 		{`{"instruction":"Q q","input":"","output":"A a","text":"### Q q ### A a"}`, `{"text":"### Q q ### A a"}`},
-		{`{"instruction":"Q q","output":"A a","history":[["E","F"]]}`, talk},
+		{`{"instruction":"Q q","output":"A a","history":[["E","F"]]}`, conversation},
 		{`{"instruction":"Q q","output":"A a","system":"S s","history":[["E","F"]]}`,
 			`{"prompt":[` + s + `,` + earlier + `,` + q + `],"completion":[` + a + `]}`},
-		{`{"prompt":"Q q","response":"A a","history":[` + earlier + `]}`, talk},
+		{`{"prompt":"Q q","response":"A a","history":[` + earlier + `]}`, conversation},
 		{`{"instruction":"Q q","output":"A a","history":["E"]}`, "history[0] is a string: want [question, answer], or"},
 		{`{"messages":[` + q + `,` + a + `],"history":[["E","F"]]}`, `the column history has "E"` + lacks + "messages)"},
 		{`{"instruction":"Q q","input":"","chosen":"A a","rejected":"B b"}`, pair},
@@ -95,7 +95,7 @@ func TestPeersForms(t *testing.T) {
 			"messages[1].train_detail is not read: want train, true or false, of whole messages"},
 		// ms-swift
 		{`{"system":"S s","conversation":[{"human":"Q q","assistant":"A a"}]}`, briefed},
-		{`{"system":"","query":"Q q","response":"A a","history":[["E","F"]]}`, talk},
+		{`{"system":"","query":"Q q","response":"A a","history":[["E","F"]]}`, conversation},
 		{`{"messages":[` + s + `,` + q + `,` + a + `],"rejected_response":"B b"}`, sPair},
 		{`{"query":"Q q","response":"A a","rejected_response":"B b","history":[["E","F"]]}`,
 			`{"prompt":[` + earlier + `,` + q + `],"chosen":[` + a + `],"rejected":[` + b + `]}`},

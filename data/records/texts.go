@@ -21,7 +21,7 @@ var reversed = Rule{Warning, "contradiction", "an earlier row prefers the same t
 
 func (c *pairs) look(r Record) {
 	p := *r.Pair
-	c.talk(p.Source, "prompt", p.Prompt)
+	c.messages(p.Source, "prompt", p.Prompt)
 	c.thoughts(p.Source, "chosen", p.Chosen)
 	c.thoughts(p.Source, "rejected", p.Rejected)
 	texts := []string{p.Prompt.Words(), p.Chosen.Words(), p.Rejected.Words()}
@@ -88,13 +88,13 @@ var (
 // thoughts looks at the thoughts of an answer.
 func (r *Report) thoughts(row, column string, answer data.Text) {
 	words := answer.Words()
-	if i := strings.LastIndex(words, "<think>"); i >= 0 && !strings.Contains(words[i:], "</think>") {
+	if i := strings.LastIndex(words, data.ThinkOpen); i >= 0 && !strings.Contains(words[i:], data.ThinkClose) {
 		r.add(unended, row, column, "")
 	}
 }
 
-// talk looks at the messages of a prompt.
-func (r *Report) talk(row, column string, t data.Text) {
+// messages looks at the messages of a prompt.
+func (r *Report) messages(row, column string, t data.Text) {
 	for i, m := range t.Messages {
 		field := fmt.Sprintf("%s[%d]", column, i)
 		switch {
@@ -119,7 +119,7 @@ type demonstrations struct {
 
 func (c *demonstrations) look(r Record) {
 	d := r.Demo
-	c.talk(d.Source, "messages", d.Prompt)
+	c.messages(d.Source, "messages", d.Prompt)
 	c.thoughts(d.Source, "completion", d.Completion)
 	c.twins.look(d.Source, hashOf(d.Prompt, d.Completion), d.Prompt.Words(), d.Completion.Words())
 }
@@ -152,7 +152,7 @@ func (c *labelled) look(r Record) {
 		texts = append(texts, a.Prompt.Words(), a.Completion.Words())
 	}
 	first := answers[0]
-	c.talk(first.Source, "prompt", first.Prompt)
+	c.messages(first.Source, "prompt", first.Prompt)
 	hash := hashOf(first.Prompt, first.Completion, first.Desirable)
 	if len(answers) > 1 { // a pair, which the answers of other rows may repeat in part
 		hash = hashOf(first.Prompt, first.Completion, answers[1].Completion)

@@ -12,8 +12,8 @@ import (
 	"github.com/posttrain/posttrain/data"
 )
 
-// talk is a pair whose prompt and answers are conversations. Some merge with their prompts.
-func talk(i int) data.Preference {
+// conversation is a pair whose prompt and answers are conversations. Some merge with their prompts.
+func conversation(i int) data.Preference {
 	say := func(role, format string) data.Text {
 		return data.Text{Messages: []data.Message{{Role: role, Content: fmt.Sprintf(format, i)}}}
 	}
@@ -34,7 +34,7 @@ func TestEncodeAllEqualsOneByOne(t *testing.T) {
 	var pairs []data.Preference
 	var want []Group
 	for i := range 200 {
-		pairs = append(pairs, talk(i))
+		pairs = append(pairs, conversation(i))
 		g, err := one.Preference(pairs[i])
 		if err != nil {
 			t.Fatal(err)

@@ -208,8 +208,8 @@ func TestMarksAtBoundaries(t *testing.T) {
 			t.Errorf("%q %q: %q, %v, %d apart, want %q", c.prompt, c.answer, got, err, e.Drift, c.want)
 		}
 	}
-	ids, trained := encodeTalk(t, e, turnsOf(says("user", "Q: two? A: "), says("assistant", "four"), says("user", " Name: An"),
-		says("assistant", "na Lee")))
+	ids, trained := encodeConversation(t, e, turnsOf(says("user", "Q: two? A: "), says("assistant", "four"),
+		says("user", " Name: An"), says("assistant", "na Lee")))
 	if got := strings.Join(tokens(ids), " "); got != "▁Q: ▁two? ▁A: ▁four ▁Name: ▁Anna ▁Lee" ||
 		!slices.Equal(trained, []bool{false, false, false, true, false, true, true}) {
 		t.Errorf("%q, trained %v", got, trained)

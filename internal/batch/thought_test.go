@@ -110,7 +110,7 @@ func TestTurnsOfReleasedTemplates(t *testing.T) {
 		"phi3":          "A.<|end|>\n¦B.<|end|>\n<|im_end|>", "phi3_5": "A.<|end|>\n¦B.<|end|>\n<|im_end|>",
 	} {
 		e := withTemplate(t, "qwen2-newer", released.Sources[name+".jinja"])
-		ids, loss := encodeTalk(t, e, turnsOf(messages...))
+		ids, loss := encodeConversation(t, e, turnsOf(messages...))
 		want, err := withTemplate(t, "qwen2-newer", released.Sources[name+"_training.jinja"]).Render(messages, false)
 		if got := e.Tokenizer.Decode(ids, false); err != nil || got != want {
 			t.Errorf("%s: %q, want %q, %v", name, got, want, err)

@@ -25,7 +25,7 @@ func turnsOf(messages ...data.Message) data.Demonstration {
 
 func says(role, content string) data.Message { return data.Message{Role: role, Content: content} }
 
-func encodeTalk(t *testing.T, e *Encoder, d data.Demonstration) (ids []int32, trained []bool) {
+func encodeConversation(t *testing.T, e *Encoder, d data.Demonstration) (ids []int32, trained []bool) {
 	t.Helper()
 	g, err := e.Demonstration(d, false)
 	if err != nil {
@@ -57,7 +57,7 @@ func TestTurnsAsTransformers(t *testing.T) {
 	}
 	for _, c := range f.Cases {
 		e := withTemplate(t, c.Folder, f.Templates[c.Folder])
-		ids, trained := encodeTalk(t, e, turnsOf(c.Messages...))
+		ids, trained := encodeConversation(t, e, turnsOf(c.Messages...))
 		want := make([]bool, len(c.Mask))
 		for i, m := range c.Mask {
 			want[i] = m == 1
@@ -96,7 +96,7 @@ func TestToolsAsTransformers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ids, trained := encodeTalk(t, e, all[0])
+		ids, trained := encodeConversation(t, e, all[0])
 		got := make([]int32, len(trained))
 		for i, is := range trained {
 			if is {
@@ -133,7 +133,7 @@ func TestUntrainedTurns(t *testing.T) {
 		for _, i := range c.untrained {
 			messages[i].Untrained = true
 		}
-		ids, trained := encodeTalk(t, e, turnsOf(messages...))
+		ids, trained := encodeConversation(t, e, turnsOf(messages...))
 		got := trainedText(e, ids, trained)
 		if text := e.Tokenizer.Decode(ids, false); !slices.Equal(got, c.want) || !strings.HasSuffix(text, c.ends) {
 			t.Errorf("untrained %v: trained %q of %q, want %q", c.untrained, got, text, c.want)
@@ -145,7 +145,7 @@ func TestUntrainedTurns(t *testing.T) {
 func TestTurnsApart(t *testing.T) {
 	e := withTemplate(t, "qwen2-newer", "{% for m in messages %}{{ m.content }}{% endfor %}")
 	d := turnsOf(says("user", "wh"), says("assistant", "at"), says("user", " wh"), says("assistant", "at"))
-	ids, trained := encodeTalk(t, e, d)
+	ids, trained := encodeConversation(t, e, d)
 	var want []int32
 	for _, part := range []string{"wh", "at", " wh", "at"} {
 		part, err := e.Tokenizer.Encode(part, false)

@@ -19,8 +19,8 @@ import (
 // JudgeOptions say how a chat server for tests answers, and how it fails on purpose.
 type JudgeOptions struct {
 	Reply func(prompt string) string // nil: "Answer: Yes"
-	// Talk answers all messages of a conversation, in the place of Reply; structured: a JSON schema is asked for
-	Talk func(messages []string, structured bool) string
+	// Converse answers all messages of a conversation, in the place of Reply; structured: a JSON schema is asked for
+	Converse func(messages []string, structured bool) string
 	// Act answers a whole request with a message, both in JSON, in the place of Reply
 	Act func(request []byte) string
 	// Filter: prompts with this text are refused, as Azure OpenAI's filter does; "": none
@@ -156,8 +156,8 @@ func (s *JudgeServer) reply(q question) string {
 	for _, m := range q.Messages {
 		texts = append(texts, m.Content)
 	}
-	if s.options.Talk != nil {
-		return s.options.Talk(texts, q.structured())
+	if s.options.Converse != nil {
+		return s.options.Converse(texts, q.structured())
 	}
 	return s.options.Reply(texts[len(texts)-1])
 }

@@ -51,7 +51,7 @@ func TestKilled(t *testing.T) {
 	t.Setenv("OPENAI_API_KEY", "")
 	var mu sync.Mutex
 	asked := map[string]int{}
-	s := testkit.StartJudge(t, testkit.JudgeOptions{Talk: func(messages []string, _ bool) string {
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Converse: func(messages []string, _ bool) string {
 		mu.Lock()
 		defer mu.Unlock()
 		asked[strings.Join(messages, "\n")]++

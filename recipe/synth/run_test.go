@@ -68,7 +68,7 @@ var piece = regexp.MustCompile(`(?m)^  - (.*) \(keyword: `)
 
 // TestDocuments: a model writes the files of an agent's user; an item whose files lack a keyword is rejected.
 func TestDocuments(t *testing.T) {
-	s := testkit.StartJudge(t, testkit.JudgeOptions{Talk: speak})
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Converse: speak})
 	o := options(t, s.URL, 2)
 	o.Agent, o.Policy = "tools", "item"
 	if _, err := Run(context.Background(), o, nil); err != nil {
@@ -145,7 +145,7 @@ func TestModelWrites(t *testing.T) {
 			var structured atomic.Int32
 			var mu sync.Mutex
 			seen := map[string]int{}
-			server.Talk = func(messages []string, schema bool) string {
+			server.Converse = func(messages []string, schema bool) string {
 				if schema {
 					structured.Add(1)
 				}
@@ -210,7 +210,7 @@ func TestRepair(t *testing.T) {
 	hopeless := map[string]bool{"task 3-1": true, "order 7": true}
 	var mu sync.Mutex
 	complaints := map[string]string{}
-	s := testkit.StartJudge(t, testkit.JudgeOptions{Talk: func(messages []string, _ bool) string {
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Converse: func(messages []string, _ bool) string {
 		name := ""
 		if m := orderLine.FindStringSubmatch(messages[0]); m != nil {
 			name = "order " + m[2]
@@ -265,7 +265,7 @@ func TestRepair(t *testing.T) {
 
 // TestRejects: replies that stay unusable are counted and kept, with the reply; copies are rejected.
 func TestRejects(t *testing.T) {
-	s := testkit.StartJudge(t, testkit.JudgeOptions{Talk: func(messages []string, _ bool) string {
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Converse: func(messages []string, _ bool) string {
 		switch p := messages[0]; {
 		case strings.Contains(p, "order number 2 of"), strings.Contains(p, "task 3-1\n"):
 			return "I would rather not."
@@ -306,7 +306,7 @@ func TestProse(t *testing.T) {
 		if all, _ := s.Requests(); all-before > 22 {
 			t.Errorf("%d requests", all-before)
 		}
-		good := testkit.StartJudge(t, testkit.JudgeOptions{Talk: speak})
+		good := testkit.StartJudge(t, testkit.JudgeOptions{Converse: speak})
 		o.Writer.BaseURL, o.Writer.Model = good.URL, "k"
 		if _, err := Run(t.Context(), o, nil); err != nil {
 			t.Error(err)
@@ -323,7 +323,7 @@ func TestInterrupted(t *testing.T) {
 			if asked.Add(1) == at {
 				cancel()
 			}
-		}, Talk: speak})
+		}, Converse: speak})
 		o := options(t, s.URL, 9)
 		o.Writer.Parallel = 1
 		_, err := Run(ctx, o, nil)
@@ -341,7 +341,7 @@ func TestInterrupted(t *testing.T) {
 
 // TestBudget: a spent budget stops in one line, and the next call continues.
 func TestBudget(t *testing.T) {
-	s := testkit.StartJudge(t, testkit.JudgeOptions{Talk: speak})
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Converse: speak})
 	o := options(t, s.URL, 5)
 	o.Writer.MaxRequests = 9
 	_, err := Run(t.Context(), o, nil)
@@ -356,7 +356,7 @@ func TestBudget(t *testing.T) {
 
 // TestAnotherRun: a folder with something else in it is left alone.
 func TestAnotherRun(t *testing.T) {
-	s := testkit.StartJudge(t, testkit.JudgeOptions{Talk: speak})
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Converse: speak})
 	o := options(t, s.URL, 2)
 	if _, err := Run(t.Context(), o, nil); err != nil {
 		t.Fatal(err)
