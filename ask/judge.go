@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // Score is what an answer is worth.
@@ -69,7 +69,7 @@ func checkScores(answers []Answer, scores []Score) error {
 		for _, x := range append([]float64{s.Value}, s.Each...) {
 			if wide := float64(float32(x)); math.IsNaN(wide) || math.IsInf(wide, 0) {
 				return fmt.Errorf("the reward of a completion of %s is %v: want a finite number of float32; the "+
-					"completion begins %q", answers[i].To.Source, x, data.Beginning(answers[i].Text, 200))
+					"completion begins %q", answers[i].To.Source, x, fault.Beginning(answers[i].Text, 200))
 			}
 		}
 	}

@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // textOf reads a column that is a string, a list of {role, content} or {from, value}, or an object with a text.
@@ -179,7 +182,7 @@ func numberOf(fields map[string]any, column string) (x float64, ok bool, err err
 		return 0, false, nil
 	}
 	x, err = toFloat(value)
-	if err == nil && !finite(x) {
+	if err == nil && !float.IsFinite(x) {
 		err = fmt.Errorf("%v", x)
 	}
 	if err != nil {
@@ -216,5 +219,5 @@ func toFloat(value any) (float64, error) {
 
 // OneLine is the beginning of a text in one line, for a message.
 func OneLine(text string, n int) string {
-	return Beginning(strings.Join(strings.Fields(text), " "), n)
+	return fault.Beginning(fault.OneLine(text), n)
 }

@@ -3,9 +3,10 @@ package data
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
+
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // Prior makes the prior gaps Δr = r_w − r_l of MaPPO from the scores of the pairs: [RewardOptions.Fit] and
@@ -30,7 +31,7 @@ func (r *Rewards) Gaps(pairs []Preference) (kept []Preference, gaps []float64, r
 	var negative []string
 	for _, p := range pairs {
 		gap := r.gap(p)
-		if !finite(float64(float32(gap))) { // as a loss takes it
+		if !float.IsFinite(float64(float32(gap))) { // as a loss takes it
 			return nil, nil, nil, fmt.Errorf("%s: scores %v and %v: with reward_transform %s their gap is %v: want "+
 				"scores that are nearer to 0", p.Source, p.ChosenScore, p.RejectedScore, r.Transform, gap)
 		}
@@ -84,7 +85,7 @@ func requireScores(pairs []Preference) error {
 	for _, p := range pairs {
 		if !p.Scored {
 			missing = append(missing, p.Source)
-		} else if !finite(p.ChosenScore) || !finite(p.RejectedScore) {
+		} else if !float.IsFinite(p.ChosenScore) || !float.IsFinite(p.RejectedScore) {
 			return fmt.Errorf("%s: scores %v and %v: want finite numbers", p.Source, p.ChosenScore, p.RejectedScore)
 		}
 	}
@@ -93,8 +94,6 @@ func requireScores(pairs []Preference) error {
 	}
 	return &MissingScoresError{Missing: missing, Pairs: len(pairs)}
 }
-
-func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // MissingScoresError lists the pairs without scores, which the prior cannot use, and says what to do.
 type MissingScoresError struct {

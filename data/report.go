@@ -6,6 +6,8 @@ import (
 	"iter"
 	"slices"
 	"strings"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // Tally counts the rows with one remark.
@@ -44,7 +46,7 @@ func (r *Report) noteUnread(column, source string) {
 func (r *Report) UnreadColumns() string {
 	var names []string
 	for _, t := range r.Unread {
-		names = append(names, fmt.Sprintf("%s (%d)", Beginning(t.What, longestName), t.Count))
+		names = append(names, fmt.Sprintf("%s (%d)", fault.Beginning(t.What, longestName), t.Count))
 	}
 	if names == nil {
 		return ""

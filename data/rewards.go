@@ -8,6 +8,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // RewardOptions say how the scores of answers become rewards in [0, 1], whose differences are the prior gap of MaPPO.
@@ -69,7 +70,7 @@ func (o RewardOptions) Fit(sets ...[]Preference) (*Rewards, error) {
 	r, all := &Rewards{onNegativeGap: o.OnNegativeGap}, slices.Concat(sets...)
 	for _, p := range all {
 		for _, x := range []float64{p.ChosenScore, p.RejectedScore} {
-			if p.Scored && finite(x) {
+			if p.Scored && float.IsFinite(x) {
 				r.fitted = append(r.fitted, x)
 			}
 		}

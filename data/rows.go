@@ -217,14 +217,6 @@ const (
 	longestName = 40
 )
 
-// Beginning is the first n characters of a text, with … in place of the rest.
-func Beginning(text string, n int) string {
-	if runes := []rune(text); len(runes) > n {
-		return string(runes[:n]) + "…"
-	}
-	return text
-}
-
 // List joins names for a message, long lists and long names cut.
 func List(names []string) string {
 	if len(names) == 0 {
@@ -232,7 +224,7 @@ func List(names []string) string {
 	}
 	var shown []string
 	for _, name := range names[:min(len(names), mostNames)] {
-		shown = append(shown, fault.Line(Beginning(name, longestName)))
+		shown = append(shown, fault.Line(fault.Beginning(name, longestName)))
 	}
 	more := ""
 	if n := len(names) - len(shown); n > 0 {

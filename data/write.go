@@ -10,6 +10,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // Answers are several completions of a prompt, with a score each. [ReadPreferences] makes pairs of the best and the worst
@@ -95,7 +97,7 @@ func FormOf(name string) (ext string, zipped bool) {
 func (p Preference) columns() (Object, error) {
 	row := Object{{"prompt", p.Prompt}, {"chosen", p.Chosen}, {"rejected", p.Rejected}}
 	if p.Scored {
-		if !finite(p.ChosenScore) || !finite(p.RejectedScore) {
+		if !float.IsFinite(p.ChosenScore) || !float.IsFinite(p.RejectedScore) {
 			return nil, fmt.Errorf("pair from %s: scores %v and %v: want finite numbers", p.Source, p.ChosenScore,
 				p.RejectedScore)
 		}

@@ -132,5 +132,3 @@ func moments(rewards []float64, std string) (mean, divisor float64) {
 	}
 	return mean, 1
 }
-
-func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/ask"
-	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -93,7 +93,7 @@ func (rs *Rollouts) checkFirst(values map[string]float64) error {
 			continue
 		}
 		found := fmt.Sprintf("the %s is %.4g, where it must be %v", c.what, v, c.want)
-		if rs.t.Learner.BFloat16() && rs.t.State.Step > 0 && finite(v) {
+		if rs.t.Learner.BFloat16() && rs.t.State.Step > 0 && float.IsFinite(v) {
 			rs.warn(c.name, true, "%s but for bfloat16's rounding: if the run does not learn, set train.dtype float32",
 				found)
 			continue
@@ -149,7 +149,7 @@ func (rs *Rollouts) checkAnswers(r *rolloutBatch) error {
 	first := r.drawn[0]
 	return fmt.Errorf("step %d: all completions of %d steps broke the format, so there is nothing to learn from: "+
 		"one of %s begins %q (%s); %s",
-		rs.t.State.Step+1, fruitlessSteps, first.Source, data.Beginning(first.answers[0].Text, 200),
+		rs.t.State.Step+1, fruitlessSteps, first.Source, fault.Beginning(first.answers[0].Text, 200),
 		first.answers[0].Score.Fault, rs.advice(r))
 }
 

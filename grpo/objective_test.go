@@ -11,6 +11,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // slots lays a batch out as the trainer does, with padding slots that hold rubbish at both ends.
@@ -309,7 +310,7 @@ func TestExtremesStayFinite(t *testing.T) {
 			for i := range grad {
 				nearAll(t, name+" gradient", grad[i], want.Grad[i], 1e-4)
 				for _, g := range want.Grad[i] {
-					if !finite(g) {
+					if !float.IsFinite(g) {
 						t.Errorf("%s: gradient %v", name, want.Grad[i])
 					}
 				}

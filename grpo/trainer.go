@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/float"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/gomlx/core/graph"
@@ -205,7 +206,7 @@ func (t *Trainer) checkNumbers(g Group, old bool) error {
 			len(g.Masked))
 	}
 	for a, x := range g.Advantages {
-		if !finite(x) {
+		if !float.IsFinite(x) {
 			return fmt.Errorf("the advantage of answer %d is %v: want a finite number", a, x)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/train"
 )
@@ -71,7 +72,7 @@ func heldOut(r run.Record, n int) any {
 		name, is := strings.CutPrefix(name, "eval_")
 		switch {
 		case !is:
-		case math.IsNaN(x) || math.IsInf(x, 0): // which JSON has not
+		case !float.IsFinite(x): // which JSON has not
 			all[name] = measured{}
 		case name == "rewards/accuracies" || name == train.MetricAccuracy:
 			all[name] = eval.Share{Count: int(math.Round(x * float64(n))), Total: n}

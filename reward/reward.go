@@ -18,6 +18,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
@@ -164,10 +165,7 @@ func (s Score) Leak(i int, o Options) Score {
 	return s.weigh(o)
 }
 
-const (
-	thinkOpen, thinkClose   = "<think>", "</think>"
-	answerOpen, answerClose = "<answer>", "</answer>"
-)
+const answerOpen, answerClose = "<answer>", "</answer>"
 
 // Answer is the trimmed inside of the first <answer>…</answer>.
 func Answer(completion string) (string, bool) {
@@ -187,15 +185,15 @@ func Find(keywords []string, text string, o Options) []Match {
 // Think is the trimmed inside of a completion's first think block. The block ends at </think>; if that is missing, at
 // <answer> or the completion's end. prefilled says that the prompt opened the block. ok is false if there is no block.
 func Think(completion string, prefilled bool) (think string, ok bool) {
-	before, rest, opened := strings.Cut(completion, thinkOpen)
+	before, rest, opened := strings.Cut(completion, data.ThinkOpen)
 	switch {
-	case opened && !(prefilled && strings.Contains(before, thinkClose)):
+	case opened && !(prefilled && strings.Contains(before, data.ThinkClose)):
 	case prefilled:
 		rest = completion
 	default:
 		return "", false
 	}
-	think, _, closed := strings.Cut(rest, thinkClose)
+	think, _, closed := strings.Cut(rest, data.ThinkClose)
 	if !closed {
 		think, _, _ = strings.Cut(rest, answerOpen)
 	}
@@ -204,12 +202,12 @@ func Think(completion string, prefilled bool) (think string, ok bool) {
 
 // formatFault says how the format is broken, "" if it is right.
 func formatFault(completion string, prefilled bool, format string) string {
-	tags := []string{thinkOpen, thinkClose, answerOpen, answerClose}
+	tags := []string{data.ThinkOpen, data.ThinkClose, answerOpen, answerClose}
 	if format == "answer" {
 		tags = tags[2:]
 	}
 	for _, tag := range tags {
-		if !strings.Contains(completion, tag) && !(tag == thinkOpen && prefilled) {
+		if !strings.Contains(completion, tag) && !(tag == data.ThinkOpen && prefilled) {
 			return "no " + tag
 		}
 	}
@@ -225,23 +223,23 @@ func formatFault(completion string, prefilled bool, format string) string {
 // strictFault is formatFault for <think>…</think><answer>…</answer>, each tag once, with white space around and
 // between.
 func strictFault(completion string, prefilled bool) string {
-	for _, tag := range []string{thinkOpen, thinkClose, answerOpen, answerClose} {
+	for _, tag := range []string{data.ThinkOpen, data.ThinkClose, answerOpen, answerClose} {
 		if strings.Count(completion, tag) > 1 {
 			return "more than one " + tag
 		}
 	}
 	rest := strings.TrimSpace(completion)
 	if prefilled {
-		if strings.Contains(rest, thinkOpen) {
-			return thinkOpen + " again, which the prompt already has"
+		if strings.Contains(rest, data.ThinkOpen) {
+			return data.ThinkOpen + " again, which the prompt already has"
 		}
-	} else if !strings.HasPrefix(rest, thinkOpen) {
-		return "text before " + thinkOpen
+	} else if !strings.HasPrefix(rest, data.ThinkOpen) {
+		return "text before " + data.ThinkOpen
 	}
-	_, rest, _ = strings.Cut(rest, thinkClose)
+	_, rest, _ = strings.Cut(rest, data.ThinkClose)
 	rest = strings.TrimSpace(rest)
 	if !strings.HasPrefix(rest, answerOpen) {
-		return "text or tags between " + thinkClose + " and " + answerOpen
+		return "text or tags between " + data.ThinkClose + " and " + answerOpen
 	}
 	if !strings.HasSuffix(rest, answerClose) {
 		return "text after " + answerClose

@@ -16,6 +16,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // Group is a prompt with its answers, as token ids.
@@ -176,7 +177,7 @@ func (d *Dataset) prepare(examples []Example) error {
 
 // observe adds what a microbatch says to the metrics. Before the first update it is held to what must be so.
 func (d *Dataset) observe(p microbatch, scale, loss float64, outputs [][]float32, m *Metrics) error {
-	if !finite(loss) {
+	if !float.IsFinite(loss) {
 		return d.badRows(d.t.State.Step+1, "the loss", loss, p.examples)
 	}
 	before := m.Sums["loss"]
@@ -195,11 +196,11 @@ func (d *Dataset) count(p microbatch, outputs [][]float32, m *Metrics, step int,
 	if err := d.Method.Observe(p.examples, p.Packed, outputs, m); err != nil {
 		return err
 	}
-	if loss := m.Sums["loss"]; !finite(loss) {
+	if loss := m.Sums["loss"]; !float.IsFinite(loss) {
 		return d.badRows(step, what, loss, p.examples)
 	}
 	for _, x := range outputs[0] {
-		if !finite(float64(x)) {
+		if !float.IsFinite(float64(x)) {
 			return d.badRows(step, "what the model gives for an answer", float64(x), p.examples)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/model"
 )
@@ -96,7 +97,7 @@ func measureSums(l *Learner, groups []Group, layout batch.Layout, sums [][2]floa
 			}
 			for i, e := range members {
 				chosen, rejected := measured[2*i], measured[2*i+1]
-				if !finite(float64(chosen)) || !finite(float64(rejected)) {
+				if !float.IsFinite(float64(chosen)) || !float.IsFinite(float64(rejected)) {
 					return fmt.Errorf("log-probs of pair %d: found %v and %v, want finite numbers: the model's weights "+
 						"are broken, or too large for the type it computes in", e+1, chosen, rejected)
 				}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -185,7 +186,7 @@ func (s *graphStore) update(optimizer AdamW, t int, rate float64) (norm float64,
 	if err := s.needMoments(optimizer.momentType()); err != nil {
 		return 0, err
 	}
-	if norm, err = s.norm(); err != nil || !finite(norm) {
+	if norm, err = s.norm(); err != nil || !float.IsFinite(norm) {
 		return norm, err
 	}
 	f := optimizer.At(t, rate)

@@ -12,6 +12,7 @@ import (
 	"github.com/posttrain/posttrain/internal/adamw"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -204,7 +205,7 @@ func TestUpdateWithABrokenNormChangesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			norm, err := s.update(optimizer, 1, 0.1)
-			if err != nil || finite(norm) {
+			if err != nil || float.IsFinite(norm) {
 				t.Fatalf("norm %v, error %v: want a norm that is not finite", norm, err)
 			}
 		}

@@ -21,13 +21,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/internal/run"
 )
 
@@ -220,7 +220,7 @@ func (t *Trainer) update(b *Minibatch, rate float64, m *Metrics) error {
 	if err != nil {
 		return err
 	}
-	if !finite(norm) {
+	if !float.IsFinite(norm) {
 		return b.Blame(norm)
 	}
 	if b.Check != nil {
@@ -336,7 +336,7 @@ func (t *Trainer) evaluate(ctx context.Context, name string) (best bool, err err
 		return false, err
 	}
 	t.evaluated, t.clean = t.State.Step, false
-	if !finite(value) || t.State.Best != nil && !better(name, value, t.State.Best.Value) {
+	if !float.IsFinite(value) || t.State.Best != nil && !better(name, value, t.State.Best.Value) {
 		return false, nil
 	}
 	t.State.Best = &run.Best{Step: t.State.Step, Metric: name, Value: value}
@@ -424,5 +424,3 @@ func (t *Trainer) explain(err error) error {
 	}
 	return fmt.Errorf("%w (there is no good checkpoint yet)", err)
 }
-
-func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }

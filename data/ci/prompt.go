@@ -25,7 +25,7 @@ var PromptKinds = []string{PromptCompact, PromptPlain, PromptCoT, PromptReleased
 const accepted = "compact, plain, cot, released, answer or a file with a template"
 
 // ThinkPrefill follows the generation prompt in CI-RL, so that every completion begins inside a think block.
-const ThinkPrefill = "<think>\n"
+const ThinkPrefill = data.ThinkOpen + "\n"
 
 // Prompt writes the prompt of a scenario in one of the forms, as one message of the user (some chat templates refuse a
 // message of the system). It lists the annotated pieces of information, without their labels, in an order drawn by the

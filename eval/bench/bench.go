@@ -93,8 +93,8 @@ func (a Answer) Rest() (text string, closed bool) {
 
 // Whole is the answer with its thoughts, which begin with the mark of a think block if the prompt has that.
 func (a Answer) Whole() string {
-	if a.Opened && !strings.HasPrefix(strings.TrimSpace(a.Output), thinkOpen) {
-		return thinkOpen + a.Output
+	if a.Opened && !strings.HasPrefix(strings.TrimSpace(a.Output), data.ThinkOpen) {
+		return data.ThinkOpen + a.Output
 	}
 	return a.Output
 }
@@ -287,15 +287,13 @@ const (
 	ThinkKeep  = "keep"  // they are read as the rest of the answer
 )
 
-const thinkOpen, thinkClose = "<think>", "</think>"
-
 // WithoutThoughts drops the think block that an output begins with, up to its end. opened says that the prompt ends
 // inside the block; an output with the end alone shows that itself. A block that never closes leaves nothing.
 func WithoutThoughts(output string, opened bool) (rest string, closed bool) {
-	if _, after, found := strings.Cut(output, thinkClose); found {
+	if _, after, found := strings.Cut(output, data.ThinkClose); found {
 		return after, true
 	}
-	if opened || strings.HasPrefix(strings.TrimSpace(output), thinkOpen) {
+	if opened || strings.HasPrefix(strings.TrimSpace(output), data.ThinkOpen) {
 		return "", false
 	}
 	return output, true

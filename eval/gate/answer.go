@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/posttrain/posttrain/data"
 )
 
 // Read is what was found in an answer.
@@ -43,22 +45,20 @@ func (s *Scenario) Read(output string) Read {
 	return r
 }
 
-const thinkOpen, thinkClose = "<think>", "</think>"
-
 // cutThoughts divides an output into what is in think blocks and the rest. A block that never closes takes all that
 // follows; one that closes without having been opened was opened by the prompt.
 func cutThoughts(output string) (think, rest string, ok bool) {
-	before, after, closed := strings.Cut(output, thinkClose)
-	if closed && !strings.Contains(before, thinkOpen) {
+	before, after, closed := strings.Cut(output, data.ThinkClose)
+	if closed && !strings.Contains(before, data.ThinkOpen) {
 		think, output, ok = before, after, true
 	}
 	for {
-		before, after, opened := strings.Cut(output, thinkOpen)
+		before, after, opened := strings.Cut(output, data.ThinkOpen)
 		rest += before
 		if !opened {
 			return think, rest, ok
 		}
-		inside, after, _ := strings.Cut(after, thinkClose)
+		inside, after, _ := strings.Cut(after, data.ThinkClose)
 		think, output, ok = think+"\n"+inside, after, true
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval/bench"
 )
 
@@ -54,7 +55,7 @@ func (r reading) kept(output string) string {
 	if !r.Answers {
 		return output
 	}
-	output = "<think>" + output
+	output = data.ThinkOpen + output
 	if m := thinkBlock.FindStringSubmatch(output); m != nil {
 		output = strings.ReplaceAll(output, m[0], strings.TrimSpace(m[1]))
 	}

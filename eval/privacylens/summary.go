@@ -10,9 +10,9 @@ import (
 	"text/tabwriter"
 	"unicode"
 
-	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -210,7 +210,7 @@ func writeGroups(row func(cells ...string), name string, groups map[string]*Grou
 
 // safeName is a name of the data that a terminal can do no harm with.
 func safeName(name string) string {
-	return data.Beginning(strings.Map(func(r rune) rune {
+	return fault.Beginning(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return '?'
 		}

@@ -86,7 +86,7 @@ func (p Placement) upload(flat any, n int, dtype dtypes.DType, dims []int) (b co
 		b, err = e.BufferFromFlatData(0, flat, shape)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("backend %s: copy a buffer %s: %w", e.Name, shape, fault(err))
+		return nil, fmt.Errorf("backend %s: copy a buffer %s: %w", e.Name, shape, engineError(err))
 	}
 	return b, nil
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/gomlx/compute"
 	onnxbackend "github.com/gomlx/compute-onnx"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 const onnxBuilt = true // this program can load ONNX Runtime
@@ -55,7 +57,7 @@ func loadONNX(path string) (*onnxbackend.Backend, error) {
 	defer restore()
 	b, err := onnxbackend.New("cpu")
 	if err != nil {
-		return nil, fmt.Errorf("backend onnx: load %s: %s", path, oneLine(err.Error()))
+		return nil, fmt.Errorf("backend onnx: load %s: %s", path, fault.OneLine(err.Error()))
 	}
 	if onnxLibrary.path == "" {
 		onnxLibrary.spins = !spareProcessors(path)

@@ -13,6 +13,8 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // Program is one compiled graph of fixed shapes. It runs once at a time, and Close waits for the current run.
@@ -77,7 +79,7 @@ func (e *Engine) Compile(name string, build func(g *graph.Graph) []*graph.Node, 
 	}
 	cut := e.outputSpecs(len(outputs), options)
 	if err := g.CompileWithSharding(outputs, cut); err != nil {
-		return nil, fmt.Errorf("backend: compile %s on %s: %w", name, e.Name, fault(err))
+		return nil, fmt.Errorf("backend: compile %s on %s: %w", name, e.Name, engineError(err))
 	}
 	exec := g.Executable()
 	p = &Program{name: name, engine: e, exec: exec, outputs: exec.Outputs(), cut: cut}
@@ -203,7 +205,8 @@ func (p *Program) runChecked(inputs []compute.Buffer, donate []bool) ([]compute.
 	outputs, err := p.execute(inputs, donate)
 	if err != nil {
 		FinalizeAll(outputs...)
-		return nil, p.engine.failed.set(fmt.Errorf("backend: run %s on %s: %w", p.name, p.engine.Name, fault(err)))
+		return nil, p.engine.failed.set(fmt.Errorf("backend: run %s on %s: %w", p.name, p.engine.Name,
+			engineError(err)))
 	}
 	return outputs, nil
 }
@@ -211,9 +214,9 @@ func (p *Program) runChecked(inputs []compute.Buffer, donate []bool) ([]compute.
 // ErrMemory is the cause of an error of a device that is out of memory.
 var ErrMemory = errors.New("the device is out of memory")
 
-// fault is an engine's error in one line.
-func fault(err error) error {
-	text := oneLine(err.Error())
+// engineError is an engine's error in one line.
+func engineError(err error) error {
+	text := fault.OneLine(err.Error())
 	if _, reason, ok := strings.Cut(text, "PJRT error (code=8): "); ok { // RESOURCE_EXHAUSTED
 		return fmt.Errorf("%w: %s", ErrMemory, strings.TrimSuffix(reason, "."))
 	}
@@ -350,7 +353,7 @@ type PanicError struct {
 	Stack []byte
 }
 
-func (p *PanicError) Error() string { return oneLine(fmt.Sprint(p.Value)) }
+func (p *PanicError) Error() string { return fault.OneLine(fmt.Sprint(p.Value)) }
 
 func (p *PanicError) Unwrap() error {
 	err, _ := p.Value.(error)
@@ -363,5 +366,3 @@ func catchPanic(err *error, doing string) {
 		*err = fmt.Errorf("backend: %s: %w", doing, &PanicError{Value: v, Stack: debug.Stack()})
 	}
 }
-
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

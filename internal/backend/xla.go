@@ -16,6 +16,8 @@ import (
 	"github.com/gomlx/go-xla/compute/xla"
 	"github.com/gomlx/go-xla/pjrt"
 	"k8s.io/klog/v2"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
 // openXLA opens a PJRT plugin: the first that is found (""), one by name (cpu, cuda), or one by path, each with
@@ -134,7 +136,7 @@ func gpuMemory(plugin string) uint64 {
 
 // pluginFault gives go-xla's reason in one line, without the words before it that repeat the file's name.
 func pluginFault(err error) string {
-	text := oneLine(err.Error())
+	text := fault.OneLine(err.Error())
 	if _, rest, ok := strings.Cut(text, "failed to load PJRT plugin for name "); ok {
 		if _, reason, ok := strings.Cut(rest, ": "); ok {
 			return reason

@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/files"
 )
 
@@ -100,7 +101,7 @@ func (s *diskCache) dir() string {
 func (s *diskCache) say(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	line := oneLine(fmt.Sprintf(format, args...))
+	line := fault.OneLine(fmt.Sprintf(format, args...))
 	if s.notice == nil {
 		s.unsaid = append(s.unsaid, line)
 		return

@@ -23,7 +23,7 @@ func (e *Encoder) Prefilled(t data.Text, prefill string) ([]int32, error) {
 	if endsWith(text, prefill) {
 		prefill = ""
 	}
-	if err := checkThought(text, prefill+closeThought); err != nil {
+	if err := checkThought(text, prefill+data.ThinkClose); err != nil {
 		return nil, err
 	}
 	text += prefill

@@ -9,10 +9,8 @@ import (
 	"github.com/posttrain/posttrain/data"
 )
 
-// The marks of a thought. Templates of thinking models end their generation prompt with the first, or with an empty
-// thought where thinking is switched off.
-const openThought, closeThought = "<think>", "</think>"
-
+// Templates of thinking models end their generation prompt with data.ThinkOpen, or with an empty thought where thinking
+// is switched off.
 var (
 	emptyThought = struct{ start, end *regexp.Regexp }{regexp.MustCompile(`^<think>\s*</think>\s*`),
 		regexp.MustCompile(`<think>\s*</think>\s*$`)}
@@ -31,7 +29,7 @@ func withoutThought(prompt, answer string) string {
 		if rest, repeats := strings.CutPrefix(answer, thought(prompt)); repeats {
 			return rest
 		}
-		if inside, opens := strings.CutPrefix(strings.TrimSpace(answer), openThought); opens {
+		if inside, opens := strings.CutPrefix(strings.TrimSpace(answer), data.ThinkOpen); opens {
 			return strings.TrimLeft(inside, "\n")
 		}
 	}
@@ -40,14 +38,14 @@ func withoutThought(prompt, answer string) string {
 
 // checkThought refuses an answer behind a prompt that would give two thoughts, or one that never ends.
 func checkThought(prompt, answer string) error {
-	end := strings.Index(answer, closeThought)
-	begin := strings.Index(answer, openThought)
+	end := strings.Index(answer, data.ThinkClose)
+	begin := strings.Index(answer, data.ThinkOpen)
 	switch {
-	case endsWith(prompt, openThought) && end < 0:
+	case endsWith(prompt, data.ThinkOpen) && end < 0:
 		return errors.New("the chat template begins a thought that the answer does not end: want answers with " +
 			"<think>…</think>, or a template, or chat.variables, for answers without thoughts")
-	case endsWith(prompt, openThought) && (begin >= 0 && begin < end ||
-		strings.HasPrefix(strings.TrimSpace(answer[end+len(closeThought):]), openThought)):
+	case endsWith(prompt, data.ThinkOpen) && (begin >= 0 && begin < end ||
+		strings.HasPrefix(strings.TrimSpace(answer[end+len(data.ThinkClose):]), data.ThinkOpen)):
 		return errors.New("the chat template and the answer both begin a thought: want <think> once")
 	case emptyThought.end.MatchString(prompt) && end >= 0:
 		return errors.New("the chat template ends the thought before the answer, which has another: want thinking " +

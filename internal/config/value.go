@@ -80,14 +80,7 @@ func valueOf(node ast.Node) given {
 }
 
 // oneLine is the beginning of a text, in one line.
-func oneLine(text string) string {
-	const most = 60
-	text = strings.Join(strings.Fields(text), " ")
-	if letters := []rune(text); len(letters) > most {
-		return string(letters[:most]) + "…"
-	}
-	return text
-}
+func oneLine(text string) string { return fault.Beginning(fault.OneLine(text), 60) }
 
 // show prints the value for a fault.
 func (g given) show() string {

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"gonum.org/v1/gonum/stat"
+
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // symptom is what may be wrong with a run. looked is false where the log has too little about it.
@@ -108,7 +110,7 @@ func (l *Log) broken(metric string) (b *broken, measured bool) {
 			continue
 		}
 		b.of++
-		if ends = math.IsNaN(v) || math.IsInf(v, 0); !ends {
+		if ends = !float.IsFinite(v); !ends {
 			continue
 		}
 		if b.count++; b.count == 1 {

@@ -30,3 +30,14 @@ func BenchmarkExp(b *testing.B) {
 		})
 	}
 }
+
+func TestIsFinite(t *testing.T) {
+	for x, want := range map[float64]bool{0: true, -math.MaxFloat64: true, math.Inf(1): false, math.Inf(-1): false} {
+		if IsFinite(x) != want {
+			t.Errorf("IsFinite(%v) is %v", x, !want)
+		}
+	}
+	if IsFinite(math.NaN()) {
+		t.Error("NaN is finite")
+	}
+}

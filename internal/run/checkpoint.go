@@ -11,6 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // Names under checkpoints/. Those with a dot are unfinished, or about to be removed.
@@ -217,7 +220,7 @@ type SaveError struct {
 }
 
 func (e *SaveError) Error() string {
-	return fmt.Sprintf("%s not saved: %s: %s (%s)", e.What, e.Path, oneLine(e.Err), e.Left)
+	return fmt.Sprintf("%s not saved: %s: %s (%s)", e.What, e.Path, fault.OneLine(e.Err.Error()), e.Left)
 }
 
 // Unwrap gives the cause, such as syscall.ENOSPC.
@@ -261,7 +264,8 @@ func (f *Folder) LatestBefore(step int) (Checkpoint, []Warning, error) {
 			c.verified = true
 			return c, warnings, nil
 		}
-		warnings = append(warnings, Warning(fmt.Sprintf("checkpoint of step %d skipped: %s", c.Step, oneLine(err))))
+		warnings = append(warnings, Warning(fmt.Sprintf("checkpoint of step %d skipped: %s", c.Step,
+			fault.OneLine(err.Error()))))
 	}
 	if len(warnings) > 0 {
 		return Checkpoint{}, warnings, fmt.Errorf("%s: %w: %s", f.Path(checkpointsName), ErrNoCheckpoint, warnings[0])
@@ -370,7 +374,7 @@ func (f *Folder) bestName(step int) (name string, err error) {
 
 // MarkBest writes the weights of a step into best.json.
 func (f *Folder) MarkBest(step int, metric string, value float64) error {
-	if !finite(value) {
+	if !float.IsFinite(value) {
 		return fmt.Errorf("best checkpoint: %s is %v at step %d, want a finite number", metric, value, step)
 	}
 	name, err := f.bestName(step)

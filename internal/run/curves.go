@@ -12,6 +12,8 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
+
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // The picture's size in pixels, and its pixels per inch; sizes of text are in points, 72 to the inch.
@@ -186,7 +188,7 @@ func addLine(drawn *plot.Plot, l Line, c color.Color) error {
 func (l Line) points() plotter.XYs {
 	var xys plotter.XYs
 	for i := range min(len(l.X), len(l.Y)) {
-		if finite(l.X[i]) && math.Abs(l.Y[i]) <= drawable {
+		if float.IsFinite(l.X[i]) && math.Abs(l.Y[i]) <= drawable {
 			xys = append(xys, plotter.XY{X: l.X[i], Y: l.Y[i]})
 		}
 	}
@@ -248,7 +250,7 @@ func shareSteps(plots [][]*plot.Plot, panels []Panel) {
 			lo, hi = min(lo, row[0].X.Min), max(hi, row[0].X.Max)
 		}
 	}
-	if !finite(lo) || !finite(hi) {
+	if !float.IsFinite(lo) || !float.IsFinite(hi) {
 		return
 	}
 	for i, row := range plots {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/files"
 )
 
@@ -36,7 +37,7 @@ func readJSON(path, what string, v any) error {
 		return fmt.Errorf("%s cannot be read: %w", path, Cause(err))
 	}
 	if err := json.Unmarshal(text, v); err != nil {
-		return fmt.Errorf("%s: not %s: %s", path, what, oneLine(err))
+		return fmt.Errorf("%s: not %s: %s", path, what, fault.OneLine(err.Error()))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/files"
 )
 
@@ -118,7 +119,7 @@ func (f *Folder) ReadLines(name string, read func(line []byte) error) error {
 	for line := range bytes.Lines(text) {
 		n++
 		if err := read(line); err != nil {
-			return fmt.Errorf("%s:%d: %s", f.Path(name), n, oneLine(err))
+			return fmt.Errorf("%s:%d: %s", f.Path(name), n, fault.OneLine(err.Error()))
 		}
 	}
 	return nil
@@ -170,7 +171,7 @@ func cutLines(path string, keep func(line []byte) (bool, error)) (removed int, e
 	for i, line := range lines {
 		ok, err := keep(line)
 		if err != nil {
-			return 0, fmt.Errorf("%s:%d: %s", path, i+1, oneLine(err))
+			return 0, fmt.Errorf("%s:%d: %s", path, i+1, fault.OneLine(err.Error()))
 		}
 		if ok {
 			kept.Write(append(line, '\n'))

@@ -11,7 +11,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/files"
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // Record is one line of metrics.jsonl: what was measured at a step. Values have TRL's names (loss, logps/chosen,
@@ -52,7 +54,7 @@ func (r Record) MarshalJSON() ([]byte, error) {
 	put := func(name string, v float64) {
 		key, _ := json.Marshal(name) // strings always marshal
 		number := []byte("null")
-		if finite(v) {
+		if float.IsFinite(v) {
 			number, _ = json.Marshal(v) // shortest form that reads back the same
 		} else {
 			notes = append(notes, fmt.Sprintf("%s is %v", name, v))
@@ -127,8 +129,6 @@ func number(raw json.RawMessage) (float64, error) {
 	return v, err
 }
 
-func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
-
 // Log appends a record to metrics.jsonl. If the line does not fit on the disk, none of it stays in the file.
 func (f *Folder) Log(r Record) error {
 	line, err := r.MarshalJSON()
@@ -168,7 +168,7 @@ func ReadMetrics(path string) ([]Record, error) {
 	records := make([]Record, len(lines))
 	for i, line := range lines {
 		if err := json.Unmarshal(line, &records[i]); err != nil {
-			return nil, fmt.Errorf("%s:%d: not a line of metrics: %s", path, i+1, oneLine(err))
+			return nil, fmt.Errorf("%s:%d: not a line of metrics: %s", path, i+1, fault.OneLine(err.Error()))
 		}
 	}
 	return records, nil
@@ -191,9 +191,4 @@ func (f *Folder) DropMetrics(which func(Record) bool) (int, error) {
 	})
 	f.tell(Watcher.Rewind)
 	return removed, err
-}
-
-// oneLine is an error's text without line breaks.
-func oneLine(err error) string {
-	return strings.Join(strings.Fields(err.Error()), " ")
 }

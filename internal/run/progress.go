@@ -12,6 +12,8 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
+
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // ProgressOptions say where and how often progress is shown.
@@ -174,7 +176,7 @@ func (p *Progress) words(step int, values map[string]float64, now time.Time) str
 			parts = append(parts, s.label+" "+s.words(v))
 		}
 	}
-	if v, ok := values["tokens_per_second"]; ok && finite(v) {
+	if v, ok := values["tokens_per_second"]; ok && float.IsFinite(v) {
 		parts = append(parts, fmt.Sprintf("%.0f tokens/s", v))
 	}
 	if left, ok := p.timeLeft(step, now); ok {

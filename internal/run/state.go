@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 const stateName = "state.json"
@@ -29,7 +31,7 @@ type Values map[string]float64
 func (v Values) MarshalJSON() ([]byte, error) {
 	out := make(map[string]any, len(v))
 	for name, x := range v {
-		if finite(x) {
+		if float.IsFinite(x) {
 			out[name] = x
 		} else {
 			out[name] = fmt.Sprint(x)

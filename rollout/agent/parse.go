@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/posttrain/posttrain/data"
 )
 
 // said is what a message of a model says.
@@ -24,15 +26,14 @@ type made struct {
 
 // Marks in what models write.
 const (
-	thinkOpen, thinkClose = "<think>", "</think>"
-	hermesOpen            = "<tool_call>"
-	llamaTag              = "<|python_tag|>"
-	mistralOpen           = "[TOOL_CALLS]"
-	mistralArguments      = "[ARGS]"
-	actionMark            = "Action:"
-	inputMark             = "Action Input:"
-	observationMark       = "Observation:"
-	finalMark             = "Final Answer:"
+	hermesOpen       = "<tool_call>"
+	llamaTag         = "<|python_tag|>"
+	mistralOpen      = "[TOOL_CALLS]"
+	mistralArguments = "[ARGS]"
+	actionMark       = "Action:"
+	inputMark        = "Action Input:"
+	observationMark  = "Observation:"
+	finalMark        = "Final Answer:"
 )
 
 // accepted is what a call must look like, for the model to read.
@@ -72,12 +73,12 @@ func (f Form) read(text string) said {
 // withoutThoughts drops the thoughts that a message begins with. The prompt may have opened the first. One that does
 // not end leaves nothing.
 func withoutThoughts(text string) string {
-	_, after, closed := strings.Cut(text, thinkClose)
+	_, after, closed := strings.Cut(text, data.ThinkClose)
 	if closed {
 		text = after
 	}
-	for strings.HasPrefix(strings.TrimSpace(text), thinkOpen) {
-		_, text, _ = strings.Cut(text, thinkClose)
+	for strings.HasPrefix(strings.TrimSpace(text), data.ThinkOpen) {
+		_, text, _ = strings.Cut(text, data.ThinkClose)
 	}
 	return text
 }

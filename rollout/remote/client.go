@@ -16,6 +16,7 @@ import (
 	"github.com/sashabaranov/go-openai"
 
 	"github.com/posttrain/posttrain/ask"
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/rollout"
 )
@@ -184,8 +185,8 @@ func (r *Client) Ask(ctx context.Context, c ask.Question, tries int) (ask.Answer
 	inside := r.options.ThinkOpened && choice.thoughts() == ""
 	choice.Message.Reasoning, choice.Message.Newer = "", ""
 	a := r.answerOf(choice, c.Prefill)
-	if inside && !strings.HasPrefix(strings.TrimSpace(a.Text), "<think>") {
-		a.Text = "<think>" + a.Text
+	if inside && !strings.HasPrefix(strings.TrimSpace(a.Text), data.ThinkOpen) {
+		a.Text = data.ThinkOpen + a.Text
 	}
 	return a, usageOf(response), nil
 }
@@ -301,9 +302,9 @@ func (r *Client) answerOf(c choice, beginning string) ask.Answer {
 	a := ask.Answer{First: r.first(c)}
 	a.Text, a.Reason = c.Message.Content, reasonOf(c.Finish)
 	if think := c.thoughts(); think != "" {
-		a.Text = think + "</think>" + a.Text
-		if !strings.HasPrefix(beginning, "<think>") {
-			a.Text = "<think>" + a.Text
+		a.Text = think + data.ThinkClose + a.Text
+		if !strings.HasPrefix(beginning, data.ThinkOpen) {
+			a.Text = data.ThinkOpen + a.Text
 		}
 	}
 	a.Text = r.hideKey(a.Text + c.calls())

@@ -70,7 +70,7 @@ func (r *Client) checkContinues(ctx context.Context) error {
 	}
 	var lengths [2]int // of the prompt in tokens: continued, closed
 	for i := range lengths {
-		q := r.request(ask.Question{Sampling: rollout.Sampling{MaxNew: 1}, Prefill: "<think>\n",
+		q := r.request(ask.Question{Sampling: rollout.Sampling{MaxNew: 1}, Prefill: data.ThinkOpen + "\n",
 			Prompt: data.Text{Messages: []data.Message{{Role: "user", Content: "Hello"}}}}, 1, 0)
 		if i == 1 {
 			q.continuation = continuation{}

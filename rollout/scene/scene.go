@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/reward"
@@ -174,12 +175,12 @@ func (s *State) Say(string) (reply string, over bool, err error) { return "", tr
 // reward's format is paper it begins with a think block.
 func (s *State) Score(last string, o reward.Options) reward.Score {
 	tool, recipient := s.Item.Sends()
-	begins, _, closed := strings.Cut(strings.TrimSpace(last), "</think>")
+	begins, _, closed := strings.Cut(strings.TrimSpace(last), data.ThinkClose)
 	if s.final == "" {
 		return reward.EvaluateSent(reward.Of(s.Item), s.sent, fmt.Sprintf("no %s to %s", tool, recipient), o)
 	}
 	broken := ""
-	if o.Format != "answer" && (!closed || !strings.HasPrefix(begins, "<think>")) {
+	if o.Format != "answer" && (!closed || !strings.HasPrefix(begins, data.ThinkOpen)) {
 		broken = "no <think>…</think> at the beginning of the message of the final action"
 	}
 	return reward.EvaluateSent(reward.Of(s.Item), append(slices.Clip(s.sent), s.final), broken, o)

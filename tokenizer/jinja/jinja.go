@@ -44,17 +44,17 @@ type Template struct{ body []statement }
 // An Exception is what a template raised with raise_exception.
 type Exception struct{ Message string }
 
-func (e *Exception) Error() string { return oneLine("the chat template refuses: " + e.Message) }
+func (e *Exception) Error() string { return printable("the chat template refuses: " + e.Message) }
 
 // A fault is what the package panics with.
 type fault struct{ error }
 
 func faultf(format string, args ...any) fault {
-	return fault{errors.New(oneLine(fmt.Sprintf(format, args...)))}
+	return fault{errors.New(printable(fmt.Sprintf(format, args...)))}
 }
 
-// oneLine makes a message of a template's text fit for a terminal: short, without control characters.
-func oneLine(message string) string {
+// printable makes a message of a template's text fit for a terminal: short, without control characters.
+func printable(message string) string {
 	if len(message) > maxMessage {
 		message = message[:maxMessage] + " ..."
 	}

@@ -37,6 +37,17 @@ func invisible(r rune) bool {
 	return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r))
 }
 
+// OneLine is a text with a blank in place of each stretch of white space, such as a line end.
+func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// Beginning is the first n characters of a text, with … in place of the rest.
+func Beginning(s string, n int) string {
+	if runes := []rune(s); len(runes) > n {
+		return string(runes[:n]) + "…"
+	}
+	return s
+}
+
 // Line is Escape for a text that may not end a line.
 func Line(s string) string { return strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(Escape(s)) }
 
