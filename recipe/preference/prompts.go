@@ -22,8 +22,8 @@ import (
 
 // readPrompts reads or makes the prompts of a run, in the order in which they are used. Prompts of more than limit
 // tokens are left out.
-func (o *Online) readPrompts(j *recipe.Run, from recipe.Files, limit int) ([]ask.Question, error) {
-	all, err := recipe.ReadAll(from, func(name string) ([]ask.Question, error) { return o.read(j, name, limit) })
+func (o *Online) readPrompts(r *recipe.Run, from recipe.Files, limit int) ([]ask.Question, error) {
+	all, err := recipe.ReadAll(from, func(name string) ([]ask.Question, error) { return o.read(r, name, limit) })
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func (o *Online) readPrompts(j *recipe.Run, from recipe.Files, limit int) ([]ask
 				kindOf(&p))
 		}
 	}
-	all = data.Pick(all, train.Order(len(all), j.Seed, 0, true))
+	all = data.Pick(all, train.Order(len(all), r.Seed, 0, true))
 	if o.Prompts > len(all) {
 		return nil, fmt.Errorf("online.prompts %d: %v has %d: want that many at most, or 0 for all", o.Prompts,
 			from.Train, len(all))
@@ -59,30 +59,30 @@ func kindOf(p *ask.Question) string {
 	return "a string"
 }
 
-func (o *Online) read(j *recipe.Run, source string, limit int) ([]ask.Question, error) {
+func (o *Online) read(r *recipe.Run, source string, limit int) ([]ask.Question, error) {
 	if source == embedded.Name {
-		return o.items(j, source, limit)
+		return o.items(r, source, limit)
 	}
 	rows, report, err := records.ReadPrompts(source)
 	if err != nil {
 		return nil, err
 	}
 	if len(rows) > 0 && rows[0].Item != nil {
-		return o.items(j, source, limit)
+		return o.items(r, source, limit)
 	}
 	if o.Reward.Has(scorer.CI) {
 		return nil, fmt.Errorf("%s: its prompts are no contextual-integrity items, by which online.reward.kind ci "+
 			"scores: want items, or another kind", source)
 	}
-	j.Say("%s", report)
-	return fit(j, source, rl.Questions(rows), limit)
+	r.Say("%s", report)
+	return fit(r, source, rl.Questions(rows), limit)
 }
 
 // items takes the items that ci-rl trains on, in the same prompts.
-func (o *Online) items(j *recipe.Run, source string, limit int) ([]ask.Question, error) {
-	c := rl.CI{Base: recipe.Base{Seed: j.Seed}, Data: rl.CIData{Files: recipe.Files{Train: config.Names{source}},
+func (o *Online) items(r *recipe.Run, source string, limit int) ([]ask.Question, error) {
+	c := rl.CI{Base: recipe.Base{Seed: r.Seed}, Data: rl.CIData{Files: recipe.Files{Train: config.Names{source}},
 		Scenarios: o.Scenarios, Parts: rl.Parts{ValidationFraction: o.ValidationFraction, TestFraction: o.TestFraction}}}
-	parts, err := c.Items(j)
+	parts, err := c.Items(r)
 	if err != nil {
 		return nil, err
 	}
@@ -90,17 +90,17 @@ func (o *Online) items(j *recipe.Run, source string, limit int) ([]ask.Question,
 	if err != nil {
 		return nil, err
 	}
-	return fit(j, source, all, limit)
+	return fit(r, source, all, limit)
 }
 
 // fit encodes the prompts of a source and leaves out those that are too long.
-func fit(j *recipe.Run, source string, all []ask.Question, limit int) ([]ask.Question, error) {
-	kept, left, err := ask.Fit(&batch.Encoder{Tokenizer: j.Tokenizer}, all, limit)
+func fit(r *recipe.Run, source string, all []ask.Question, limit int) ([]ask.Question, error) {
+	kept, left, err := ask.Fit(&batch.Encoder{Tokenizer: r.Tokenizer}, all, limit)
 	if err == nil {
 		err = left.Err()
 	}
 	if err == nil && left.Count > 0 {
-		j.Say("%s: %v", source, left)
+		r.Say("%s: %v", source, left)
 	}
 	return kept, err
 }

@@ -22,13 +22,13 @@ import (
 
 // Run trains on preference pairs: it loads model and pairs, measures the reference's log-probs once, trains, saves the
 // best model and reports how the log-probs of held-out answers changed. A nil Reporter is silent.
-func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error) {
-	j, err := o.open(r, false)
+func Run(ctx context.Context, o Options, reporter run.Reporter) (*recipe.Result, error) {
+	r, err := o.open(reporter, false)
 	if err != nil {
 		return nil, err
 	}
-	defer j.Close()
-	t := &training{Run: j, o: o}
+	defer r.Close()
+	t := &training{Run: r, o: o}
 	if o.isOnline() {
 		return t.learnOnline(ctx)
 	}
@@ -38,14 +38,14 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error)
 	if err := t.begin(); err != nil {
 		return nil, err
 	}
-	j.ReportMemory(0)
+	r.ReportMemory(0)
 	if err := t.measureReference(ctx); err != nil {
 		return nil, err
 	}
-	if err := j.Fit(ctx, t.pairTrainer); err != nil {
+	if err := r.Fit(ctx, t.pairTrainer); err != nil {
 		return nil, err
 	}
-	return j.FinishExamples(t.pairTrainer, len(t.set.Train), len(t.set.Eval), func(all []run.Record) (string, error) {
+	return r.FinishExamples(t.pairTrainer, len(t.set.Train), len(t.set.Eval), func(all []run.Record) (string, error) {
 		return t.reportHeldOut(all), nil
 	})
 }
@@ -67,7 +67,7 @@ func (t *training) prepare() error {
 }
 
 // open opens engine and model.
-func (o *Options) open(r run.Reporter, dry bool) (*recipe.Run, error) {
+func (o *Options) open(reporter run.Reporter, dry bool) (*recipe.Run, error) {
 	if err := Spec.Verify(o); err != nil {
 		return nil, err
 	}
@@ -76,20 +76,20 @@ func (o *Options) open(r run.Reporter, dry bool) (*recipe.Run, error) {
 		title = "online " + title
 	}
 	return recipe.Open(recipe.Config{Base: &o.Base, Command: Command, Title: title, Samples: o.isOnline(),
-		Options: o, Dry: dry}, r)
+		Options: o, Dry: dry}, reporter)
 }
 
 // DryRun makes the run up to its first step without the weights of the model. Close it.
-func (o Options) DryRun(ctx context.Context, r run.Reporter) (*recipe.DryRun, error) {
+func (o Options) DryRun(ctx context.Context, reporter run.Reporter) (*recipe.DryRun, error) {
 	if o.isOnline() {
 		return nil, fmt.Errorf("mode online: its pairs are made while it trains, so that it cannot be planned: want " +
 			"mode offline")
 	}
-	j, err := o.open(r, true)
+	r, err := o.open(reporter, true)
 	if err != nil {
 		return nil, err
 	}
-	t, d := &training{Run: j, o: o}, &recipe.DryRun{Run: j, Unit: o.unit()}
+	t, d := &training{Run: r, o: o}, &recipe.DryRun{Run: r, Unit: o.unit()}
 	return d.Or(t.count(ctx, d))
 }
 
@@ -269,7 +269,7 @@ func (d *Data) read(path string) ([]data.Preference, *data.Report, error) {
 	return recipe.ReadPairs(path, d.PreferenceOptions)
 }
 
-// loadReference loads the reference model that the options name, as the job loads its own.
+// loadReference loads the reference model that the options name, as the run loads its own.
 func (t *training) loadReference() (*model.Model, error) {
 	load := t.Load
 	if load == nil {
@@ -359,7 +359,7 @@ var Sweeps = recipe.NewSweeps(recipe.Sweeps[Options]{Spec: Spec, Example: "loss.
 	Columns: []string{"loss", losses.MetricAccuracies, losses.MetricMargins, losses.MetricLogpsChosen,
 		losses.MetricLogpsRejected},
 	Tested: func(o *Options) bool { return o.Data.HasEval() },
-	Run: func(ctx context.Context, o Options, r run.Reporter) error {
-		_, err := Run(ctx, o, r)
+	Run: func(ctx context.Context, o Options, reporter run.Reporter) error {
+		_, err := Run(ctx, o, reporter)
 		return err
 	}})

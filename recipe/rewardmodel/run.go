@@ -17,22 +17,22 @@ import (
 
 // Run trains a reward model on pairs: it loads model and pairs, trains, saves the best model and reports. A nil
 // Reporter is silent.
-func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error) {
+func Run(ctx context.Context, o Options, reporter run.Reporter) (*recipe.Result, error) {
 	if err := Spec.Verify(&o); err != nil {
 		return nil, err
 	}
-	j, err := recipe.Open(recipe.Config{Base: &o.Base, Command: Command, Title: "Reward model", Load: o.open,
-		Options: &o}, r)
+	r, err := recipe.Open(recipe.Config{Base: &o.Base, Command: Command, Title: "Reward model", Load: o.open,
+		Options: &o}, reporter)
 	if err != nil {
 		return nil, err
 	}
-	defer j.Close()
-	set, err := load(ctx, j, o)
+	defer r.Close()
+	set, err := load(ctx, r, o)
 	if err != nil {
 		return nil, err
 	}
-	set.Share = j.SharesPrompts(train.Groups(set.Train))
-	return j.Learn(ctx, set, func(records []run.Record) (string, error) {
+	set.Share = r.SharesPrompts(train.Groups(set.Train))
+	return r.Learn(ctx, set, func(records []run.Record) (string, error) {
 		return report(records, len(set.Eval)), nil
 	})
 }
@@ -62,25 +62,25 @@ func (o *Options) open(folder string) (*model.Model, *tokenizer.Tokenizer, error
 }
 
 // load reads the pairs to train on and the held-out ones.
-func load(ctx context.Context, j *recipe.Run, o Options) (*train.Dataset, error) {
-	pairs, held, err := recipe.Load(ctx, j, o.Data.Source, recipe.Encoding[data.Preference]{
+func load(ctx context.Context, r *recipe.Run, o Options) (*train.Dataset, error) {
+	pairs, held, err := recipe.Load(ctx, r, o.Data.Source, recipe.Encoding[data.Preference]{
 		Unit: "pairs",
 		Read: func(name string) ([]data.Preference, error) {
 			pairs, report, err := recipe.ReadPairs(name, o.Data.PreferenceOptions)
 			if err == nil {
-				j.Say("%s", report)
+				r.Say("%s", report)
 			}
 			return pairs, err
 		},
 		Encode: func(e *batch.Encoder, p data.Preference) (x train.Example, err error) {
 			x.Source = p.Source
 			if x.Gap, err = o.Loss.marginOf(p); err == nil {
-				x.Group, err = e.Scored(p.Source, j.Model.Config.Pad, p.Prompt, p.Chosen, p.Rejected)
+				x.Group, err = e.Scored(p.Source, r.Model.Config.Pad, p.Prompt, p.Chosen, p.Rejected)
 			}
 			return x, err
 		},
 		Limit: func(name string, groups []batch.Group, _ int) ([]int, error) {
-			return limit(j, name, groups, o.Data.MaxTokens)
+			return limit(r, name, groups, o.Data.MaxTokens)
 		},
 	})
 	method := &train.Reward{Options: losses.BradleyTerry{Center: o.Loss.Center}}
@@ -99,8 +99,8 @@ func (l Loss) marginOf(p data.Preference) (float64, error) {
 }
 
 // limit lists the pairs that are short enough for the model and data.max_tokens.
-func limit(j *recipe.Run, path string, groups []batch.Group, maxTokens int) (keep []int, err error) {
-	most := j.Model.Config.MaxPositions
+func limit(r *recipe.Run, path string, groups []batch.Group, maxTokens int) (keep []int, err error) {
+	most := r.Model.Config.MaxPositions
 	if maxTokens > 0 {
 		most = min(most, maxTokens)
 	}
@@ -109,10 +109,10 @@ func limit(j *recipe.Run, path string, groups []batch.Group, maxTokens int) (kee
 			keep = append(keep, i)
 		}
 	}
-	j.Say("%s: %d kept, %d dropped as longer than %d tokens", path, len(keep), len(groups)-len(keep), most)
+	r.Say("%s: %d kept, %d dropped as longer than %d tokens", path, len(keep), len(groups)-len(keep), most)
 	if len(keep) == 0 {
 		return nil, fmt.Errorf("%s: no pair is left: all have more than %d tokens (data.max_tokens %d, where 0 is no "+
-			"limit; the model takes %d tokens)", path, most, maxTokens, j.Model.Config.MaxPositions)
+			"limit; the model takes %d tokens)", path, most, maxTokens, r.Model.Config.MaxPositions)
 	}
 	return keep, nil
 }

@@ -14,40 +14,40 @@ import (
 
 // Run trains on demonstrations: it loads model and demonstrations, trains, saves the best model and reports. A nil
 // Reporter is silent.
-func Run(ctx context.Context, o Options, r run.Reporter) (*recipe.Result, error) {
-	j, err := o.open(r, false)
+func Run(ctx context.Context, o Options, reporter run.Reporter) (*recipe.Result, error) {
+	r, err := o.open(reporter, false)
 	if err != nil {
 		return nil, err
 	}
-	defer j.Close()
-	set, err := load(ctx, j, o)
+	defer r.Close()
+	set, err := load(ctx, r, o)
 	if err != nil {
 		return nil, err
 	}
-	return j.Learn(ctx, set, func([]run.Record) (string, error) { return "", nil })
+	return r.Learn(ctx, set, func([]run.Record) (string, error) { return "", nil })
 }
 
 // open opens engine and model.
-func (o *Options) open(r run.Reporter, dry bool) (*recipe.Run, error) {
+func (o *Options) open(reporter run.Reporter, dry bool) (*recipe.Run, error) {
 	if err := Spec.Verify(o); err != nil {
 		return nil, err
 	}
-	return recipe.Open(recipe.Config{Base: &o.Base, Command: Command, Title: "SFT", Options: o, Dry: dry}, r)
+	return recipe.Open(recipe.Config{Base: &o.Base, Command: Command, Title: "SFT", Options: o, Dry: dry}, reporter)
 }
 
 // DryRun makes the run up to its first step without the weights of the model. Close it.
-func (o Options) DryRun(ctx context.Context, r run.Reporter) (*recipe.DryRun, error) {
-	j, err := o.open(r, true)
+func (o Options) DryRun(ctx context.Context, reporter run.Reporter) (*recipe.DryRun, error) {
+	r, err := o.open(reporter, true)
 	if err != nil {
 		return nil, err
 	}
-	d := &recipe.DryRun{Run: j, Unit: "demonstrations"}
-	set, err := load(ctx, j, o)
+	d := &recipe.DryRun{Run: r, Unit: "demonstrations"}
+	set, err := load(ctx, r, o)
 	if err == nil {
-		err = j.Start()
+		err = r.Start()
 	}
 	if err == nil {
-		err = d.Count(j.Trainer(set))
+		err = d.Count(r.Trainer(set))
 	}
 	return d.Or(err)
 }
@@ -64,10 +64,10 @@ func (o *Options) Rehearsal() (*recipe.Rehearsal, error) {
 const embeddedDemonstrations = 4000
 
 // load reads the demonstrations to train on and the held-out ones.
-func load(ctx context.Context, j *recipe.Run, o Options) (*train.Dataset, error) {
-	demos, held, err := recipe.Load(ctx, j, o.Data.Source, recipe.Encoding[data.Demonstration]{
+func load(ctx context.Context, r *recipe.Run, o Options) (*train.Dataset, error) {
+	demos, held, err := recipe.Load(ctx, r, o.Data.Source, recipe.Encoding[data.Demonstration]{
 		Unit: "demonstrations",
-		Read: func(name string) ([]data.Demonstration, error) { return read(j, name, o.Seed) },
+		Read: func(name string) ([]data.Demonstration, error) { return read(r, name, o.Seed) },
 		Encode: func(e *batch.Encoder, d data.Demonstration) (train.Example, error) {
 			if o.Data.LossOn == "last" {
 				d = d.Last()
@@ -76,23 +76,23 @@ func load(ctx context.Context, j *recipe.Run, o Options) (*train.Dataset, error)
 			return train.Example{Group: g, Source: d.Source}, err
 		},
 		Limit: func(name string, groups []batch.Group, drift int) ([]int, error) {
-			return j.Limit(name, groups, o.Data.Options, drift)
+			return r.Limit(name, groups, o.Data.Options, drift)
 		},
 	})
 	return &train.Dataset{Method: train.SFT{}, Train: demos, Eval: held}, err
 }
 
 // read reads a file, or makes the ideal completions of embedded scenarios.
-func read(r run.Reporter, path string, seed uint64) ([]data.Demonstration, error) {
+func read(reporter run.Reporter, path string, seed uint64) ([]data.Demonstration, error) {
 	if path == embedded.Name {
-		r.Say("embedded: %d synthetic contextual-integrity scenarios", embeddedDemonstrations)
+		reporter.Say("embedded: %d synthetic contextual-integrity scenarios", embeddedDemonstrations)
 		return ci.Demonstrations(ci.Synthesize(embeddedDemonstrations, seed), ci.Flaws{}, seed), nil
 	}
 	demos, report, err := data.ReadDemonstrations(path)
 	if err != nil {
 		return nil, err
 	}
-	r.Say("%s", report)
+	reporter.Say("%s", report)
 	return demos, nil
 }
 
@@ -100,7 +100,7 @@ func read(r run.Reporter, path string, seed uint64) ([]data.Demonstration, error
 var Sweeps = recipe.NewSweeps(recipe.Sweeps[Options]{Spec: Spec, Example: "train.learning_rate=1e-5,2e-5,5e-5",
 	Split: "eval", Columns: []string{"loss"},
 	Tested: func(o *Options) bool { return o.Data.HasEval() },
-	Run: func(ctx context.Context, o Options, r run.Reporter) error {
-		_, err := Run(ctx, o, r)
+	Run: func(ctx context.Context, o Options, reporter run.Reporter) error {
+		_, err := Run(ctx, o, reporter)
 		return err
 	}})
