@@ -249,7 +249,8 @@ func TestRLSettles(t *testing.T) {
 // Without flags it is the embedded quick start; a model or data of the user's own take the released settings.
 func TestRLQuickStart(t *testing.T) {
 	quick, err := loadCIRL("", nil)
-	if err != nil || quick.Model != embedded.Name || !quick.Data.Train.Are(embedded.Name) || quick.Train.MaxSteps == 0 ||
+	if err != nil || quick.Model != embedded.Name || !quick.Data.TrainFiles.Are(embedded.Name) ||
+		quick.Train.MaxSteps == 0 ||
 		quick.Sampling.MaxNew > 256 {
 		t.Fatalf("%v\n%s", err, quick.Resolved())
 	}
@@ -263,7 +264,7 @@ func TestRLQuickStart(t *testing.T) {
 	own, err := loadCIRL("", []config.Override{{Flag: "--model", Key: "model", Value: "m"},
 		{Flag: "--data", Key: "data.train", Value: "d.json"}})
 	want := rl.CISpec.Defaults()
-	want.Model, want.Data.Train, want.Data.Prompt, want.Data.Prefill = "m", config.Names{"d.json"}, "cot", true
+	want.Model, want.Data.TrainFiles, want.Data.Prompt, want.Data.Prefill = "m", config.Names{"d.json"}, "cot", true
 	if err != nil || !reflect.DeepEqual(*own, want) {
 		t.Errorf("%v\n%s", err, own.Resolved())
 	}

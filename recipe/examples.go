@@ -37,8 +37,8 @@ func Load[R any](ctx context.Context, r *Run, s Source, e Encoding[R]) (trained,
 		return nil, nil, err
 	}
 	var evaluated []R
-	if s.Eval != "" {
-		if evaluated, err = e.Read(s.Eval); err != nil {
+	if s.EvalFile != "" {
+		if evaluated, err = e.Read(s.EvalFile); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -47,12 +47,12 @@ func Load[R any](ctx context.Context, r *Run, s Source, e Encoding[R]) (trained,
 			return nil, nil, err
 		}
 	}
-	if trained, err = e.Examples(ctx, r, s.Train.String(), rows); err != nil {
+	if trained, err = e.Examples(ctx, r, s.TrainFiles.String(), rows); err != nil {
 		return nil, nil, err
 	}
 	switch {
-	case s.Eval != "":
-		held, err = e.Examples(ctx, r, s.Eval, evaluated)
+	case s.EvalFile != "":
+		held, err = e.Examples(ctx, r, s.EvalFile, evaluated)
 	case s.EvalFraction > 0:
 		trained, held, err = e.split(s, trained, r.Seed)
 	}

@@ -12,18 +12,18 @@ import (
 // Files name what is trained on: the embedded data, or files, patterns and data sets of the hub, which are read one
 // after the other. The rows of one that is named twice count twice.
 type Files struct {
-	Train config.Names `yaml:"train" want:"given" hub:"data" words:"embedded, a .jsonl, .json or .parquet file (also .gz), or org/name on the hub" flag:"data" help:"training data: .jsonl, .json or .parquet, also .gz, org/name[@revision][:config][:split] on the hub, or embedded; several with commas"`
+	TrainFiles config.Names `yaml:"train" want:"given" hub:"data" words:"embedded, a .jsonl, .json or .parquet file (also .gz), or org/name on the hub" flag:"data" help:"training data: .jsonl, .json or .parquet, also .gz, org/name[@revision][:config][:split] on the hub, or embedded; several with commas"`
 }
 
 // Check refuses names that cannot be read together.
 func (f Files) Check() []fault.Fault {
 	faults := fault.Check(f)
-	for _, name := range f.Train {
+	for _, name := range f.TrainFiles {
 		odd := func(r rune) bool { return !unicode.IsPrint(r) }
 		switch {
 		case name == "" || strings.ContainsFunc(name, odd):
 			faults.Add("train", name, "want a name in printable letters, of a file or data set")
-		case name == embedded.Name && len(f.Train) > 1:
+		case name == embedded.Name && len(f.TrainFiles) > 1:
 			faults.Add("train", name, "the embedded data is not mixed with files: remove one of the two")
 		}
 	}
@@ -32,7 +32,7 @@ func (f Files) Check() []fault.Fault {
 
 // ReadAll reads the rows of all files.
 func ReadAll[T any](f Files, read func(name string) ([]T, error)) (all []T, err error) {
-	for _, name := range f.Train {
+	for _, name := range f.TrainFiles {
 		rows, err := read(name)
 		if err != nil {
 			return nil, err

@@ -65,7 +65,7 @@ func TestMinimalHasThePapersSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := preference.Spec.Defaults()
-	want.Model, want.Data.Train, want.Train.MicroBatchSize = embedded.Name, config.Names{embedded.Name}, 8
+	want.Model, want.Data.TrainFiles, want.Train.MicroBatchSize = embedded.Name, config.Names{embedded.Name}, 8
 	if !reflect.DeepEqual(*c, want) {
 		t.Errorf("got\n%s", c.Resolved())
 	}
@@ -109,8 +109,8 @@ train:
 	if c.Model != "models/qwen" || c.Reference != "" || c.Backend != "onnx" || c.Seed != 1<<64-1 {
 		t.Errorf("top: %+v", c)
 	}
-	if d := c.Data; !d.Train.Are("a.jsonl") || d.Eval != "b.parquet" || strings.Join(d.ScoreColumns, "|") != "good|bad" ||
-		d.OnNegativeGap != "drop" || d.MaxTokens != 1024 {
+	if d := c.Data; !d.TrainFiles.Are("a.jsonl") || d.EvalFile != "b.parquet" ||
+		strings.Join(d.ScoreColumns, "|") != "good|bad" || d.OnNegativeGap != "drop" || d.MaxTokens != 1024 {
 		t.Errorf("data: %+v", d)
 	}
 	if l := c.Loss; l.Type != "cpo" || l.Beta != 0.05 || *l.Lambda != 0 || *l.NLL != "sum" || *l.LabelSmoothing != 0 ||
@@ -357,8 +357,8 @@ func TestWatchedMetrics(t *testing.T) {
 
 func TestLoad(t *testing.T) {
 	c, err := loadMappo("", nil)
-	if err != nil || c.Model != embedded.Name || !c.Data.Train.Are(embedded.Name) || c.Loss.Prior != losses.MaPPO ||
-		c.Loss.Type != losses.DPO {
+	if err != nil || c.Model != embedded.Name || !c.Data.TrainFiles.Are(embedded.Name) ||
+		c.Loss.Prior != losses.MaPPO || c.Loss.Type != losses.DPO {
 		t.Errorf("embedded default: %+v, %v", c, err)
 	}
 	for _, loss := range losses.Types() {
@@ -408,7 +408,7 @@ func TestQuickStartIsForTheEmbeddedModelOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := preference.Spec.Defaults()
-	want.Model, want.Data.Train, want.Train.MicroBatchSize = "m", config.Names{"p.jsonl"}, 8
+	want.Model, want.Data.TrainFiles, want.Train.MicroBatchSize = "m", config.Names{"p.jsonl"}, 8
 	if !reflect.DeepEqual(*c, want) {
 		t.Errorf("got\n%s", c.Resolved())
 	}

@@ -84,14 +84,14 @@ func (b *Base) CheckEval(g *config.Given, s Source, metrics []string) {
 // org/name:config:split.
 type Source struct {
 	Files        `yaml:",inline"`
-	Eval         string  `yaml:"eval" hub:"data" words:"a .jsonl, .json or .parquet file (also .gz)" help:"file to evaluate on; empty: none, or a share of data.train"`
+	EvalFile     string  `yaml:"eval" hub:"data" words:"a .jsonl, .json or .parquet file (also .gz)" help:"file to evaluate on; empty: none, or a share of data.train"`
 	EvalFraction float64 `yaml:"eval_fraction" want:">=0 <1" help:"share of data.train held out for evaluation; excludes data.eval"`
 }
 
 // Check refuses two sources of evaluation data.
 func (s Source) Check() []fault.Fault {
 	faults := fault.Check(s)
-	if s.Eval != "" && s.EvalFraction != 0 {
+	if s.EvalFile != "" && s.EvalFraction != 0 {
 		faults.Add("eval_fraction", s.EvalFraction, "data.eval already names the evaluation data; remove one of the "+
 			"two")
 	}
@@ -99,17 +99,17 @@ func (s Source) Check() []fault.Fault {
 }
 
 // HasEval says that there are examples to evaluate on.
-func (s Source) HasEval() bool { return s.Eval != "" || s.EvalFraction > 0 }
+func (s Source) HasEval() bool { return s.EvalFile != "" || s.EvalFraction > 0 }
 
 // String describes the source in a phrase.
 func (s Source) String() string {
 	switch {
-	case s.Eval != "":
-		return fmt.Sprintf("%s, evaluated on %s", s.Train, s.Eval)
+	case s.EvalFile != "":
+		return fmt.Sprintf("%s, evaluated on %s", s.TrainFiles, s.EvalFile)
 	case s.EvalFraction > 0:
-		return fmt.Sprintf("%s, of which %v is held out for evaluation", s.Train, s.EvalFraction)
+		return fmt.Sprintf("%s, of which %v is held out for evaluation", s.TrainFiles, s.EvalFraction)
 	}
-	return s.Train.String() + ", no evaluation"
+	return s.TrainFiles.String() + ", no evaluation"
 }
 
 // QuickStart reads a released file in the place of the user's, as long as model and data stay the embedded ones: its

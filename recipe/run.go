@@ -327,7 +327,7 @@ func (r *Run) Learn(ctx context.Context, set *train.Dataset, report func(records
 	if err := r.Fit(ctx, t); err != nil {
 		return nil, err
 	}
-	return r.FinishExamples(t, len(set.Train), len(set.Eval), report)
+	return r.FinishExamples(t, len(set.Examples), len(set.Held), report)
 }
 
 // FinishExamples saves the model of a trainer that has learnt from a number of examples, and was evaluated on a number

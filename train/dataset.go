@@ -49,10 +49,10 @@ func Groups(examples []Example) []Group {
 // Dataset is the source of a trainer that learns from examples in batches. Their order follows from seed and epoch
 // alone.
 type Dataset struct {
-	Method Method
-	Train  []Example
-	Eval   []Example // nil: no evaluation
-	Share  bool      // answers share their prompt in one row
+	Method   Method
+	Examples []Example
+	Held     []Example // nil: no evaluation
+	Share    bool      // answers share their prompt in one row
 
 	// Of a part of a run, which has other examples before or after it.
 	Steps int    // of the whole run; 0: as the options say
@@ -65,7 +65,7 @@ type Dataset struct {
 // Start implements [Source].
 func (d *Dataset) Start(t *Trainer) error {
 	d.t = t
-	if len(d.Train) == 0 && d.ID == "" {
+	if len(d.Examples) == 0 && d.ID == "" {
 		return errors.New("the training split is empty: there is nothing to learn from")
 	}
 	if t.Options.BatchSize < 1 {
@@ -75,11 +75,11 @@ func (d *Dataset) Start(t *Trainer) error {
 }
 
 // Size implements [Source].
-func (d *Dataset) Size() int { return len(d.Train) }
+func (d *Dataset) Size() int { return len(d.Examples) }
 
 // Total implements [Source].
 func (d *Dataset) Total() int {
-	return cmp.Or(d.Steps, d.t.Options.MaxSteps, d.t.Options.Passes(len(d.Train)))
+	return cmp.Or(d.Steps, d.t.Options.MaxSteps, d.t.Options.Passes(len(d.Examples)))
 }
 
 // Passes is how many steps the epochs take over n examples.
@@ -87,7 +87,7 @@ func (o Options) Passes(n int) int { return o.Epochs * ((n + o.BatchSize - 1) / 
 
 // Evaluation implements [Source].
 func (d *Dataset) Evaluation() (every int, metric string) {
-	if d.Eval == nil {
+	if d.Held == nil {
 		return 0, ""
 	}
 	return d.t.Options.EvalEvery, d.t.Options.EvalMetric
@@ -99,7 +99,7 @@ func (d *Dataset) Hash() string {
 		return d.ID
 	}
 	h := sha256.New()
-	for _, set := range [][]Example{d.Train, d.Eval} {
+	for _, set := range [][]Example{d.Examples, d.Held} {
 		hashGroups(h, Groups(set))
 		for _, x := range set {
 			fmt.Fprintln(h, x.Gap, x.Scored, x.Desirable, x.Mismatched)
@@ -125,20 +125,20 @@ func (d *Dataset) Next(_ context.Context, _ *Metrics) (*Step, error) {
 // nextIndices lists the examples of the next step. The last batch of an epoch may be smaller.
 func (d *Dataset) nextIndices() []int {
 	s, o := d.t.State, d.t.Options
-	order := Order(len(d.Train), d.t.Seed, s.Epoch, o.Shuffle)
+	order := Order(len(d.Examples), d.t.Seed, s.Epoch, o.Shuffle)
 	return order[s.Position:min(s.Position+o.BatchSize, len(order))]
 }
 
 // Seek goes to a step, counted from 0, and returns the examples of its batch.
 func (d *Dataset) Seek(step int) []int {
-	epoch, s := (len(d.Train)+d.t.Options.BatchSize-1)/d.t.Options.BatchSize, &d.t.State // an epoch in steps
+	epoch, s := (len(d.Examples)+d.t.Options.BatchSize-1)/d.t.Options.BatchSize, &d.t.State // an epoch in steps
 	s.Step, s.Epoch, s.Position = step, step/epoch, step%epoch*d.t.Options.BatchSize
 	return d.nextIndices()
 }
 
 // Minibatch is an update by the mean loss on some of the training examples.
 func (d *Dataset) Minibatch(indices []int) (*Minibatch, error) {
-	examples := data.Pick(d.Train, indices)
+	examples := data.Pick(d.Examples, indices)
 	if err := d.prepare(examples); err != nil {
 		return nil, err
 	}
@@ -253,9 +253,9 @@ func (d *Dataset) Layout() batch.Layout {
 	if d.rows.Pad == 0 {
 		others := []Group(nil)
 		if m, ok := d.Method.(preparer); ok {
-			others = slices.Concat(m.others(d.Train), m.others(d.Eval))
+			others = slices.Concat(m.others(d.Examples), m.others(d.Held))
 		}
-		d.rows = d.t.Learner.Layout(Groups(d.Train), d.Share, d.t.Options.Micro(), Groups(d.Eval), others)
+		d.rows = d.t.Learner.Layout(Groups(d.Examples), d.Share, d.t.Options.Micro(), Groups(d.Held), others)
 	}
 	return d.rows
 }
@@ -274,7 +274,7 @@ func Order(n int, seed uint64, epoch int, shuffle bool) []int {
 
 // Evaluate implements [Source].
 func (d *Dataset) Evaluate(ctx context.Context) (map[string]float64, error) {
-	values, err := d.Measure(ctx, d.Eval)
+	values, err := d.Measure(ctx, d.Held)
 	if metric := d.t.Options.EvalMetric; err == nil {
 		if value, ok := values[metric]; ok {
 			d.t.Notice("step %d: %s %.4f", d.t.State.Step, metric, value)

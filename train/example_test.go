@@ -82,7 +82,7 @@ func printLosses(l *train.Learner) error {
 	}
 	set := &train.Dataset{Method: &train.Preference{Options: o}}
 	for i, g := range pairs {
-		set.Train = append(set.Train, train.Example{Group: g, Reference: reference[i]})
+		set.Examples = append(set.Examples, train.Example{Group: g, Reference: reference[i]})
 	}
 	t := &train.Trainer{Learner: l, Source: set, Options: train.Defaults(), Seed: 1}
 	t.Options.MaxSteps, t.Options.BatchSize, t.Options.LearningRate = 20, 2, 1e-2

@@ -78,7 +78,7 @@ func trainTiny(ctx context.Context, engine, dir string, lora bool) error {
 // window over several steps, a best checkpoint.
 func tinyLoop(l *Learner, m *model.Model) *Loop {
 	x := pairsOf(testkit.Groups(9, 11, 2))
-	d := &Dataset{Method: mappo(), Train: x, Eval: x[:3], Share: true}
+	d := &Dataset{Method: mappo(), Examples: x, Held: x[:3], Share: true}
 	return &Loop{d, &Trainer{Learner: l, Source: d, Export: Exporter{Model: m}, Seed: 5,
 		OnStep: func(step, _ int, _ map[string]float64) { fmt.Println("step", step) },
 		Options: Options{MaxSteps: 72, BatchSize: 4, MicroBatchSize: 2, LearningRate: 1e-2,
@@ -127,7 +127,7 @@ func TestInterruptionFinishesTheStep(t *testing.T) {
 	defer f.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	loop := tinyLoop(learner(t, e, m), m)
-	loop.Folder, loop.Options.CheckpointEvery, loop.Eval = f, 0, nil
+	loop.Folder, loop.Options.CheckpointEvery, loop.Held = f, 0, nil
 	loop.OnStep = func(step, _ int, _ map[string]float64) {
 		if step == 4 {
 			cancel()

@@ -200,7 +200,7 @@ func TestARunResumesOnAnotherMesh(t *testing.T) {
 		l := tinyLoop(learner(t, e, m), m)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		l.Folder, l.Eval, l.Options.EvalEvery, l.Options.EvalMetric = f, nil, 0, ""
+		l.Folder, l.Held, l.Options.EvalEvery, l.Options.EvalMetric = f, nil, 0, ""
 		l.Options.MicroBatchSize, l.Options.MaxSteps, l.Options.LogEvery = 4, 6, 1
 		l.OnStep = func(step, _ int, _ map[string]float64) {
 			if step == until {
@@ -324,7 +324,7 @@ func TestAFailedRunOnAMeshEnds(t *testing.T) {
 	}
 	defer f.Close()
 	l := tinyLoop(learner(t, e, m), m)
-	l.Method, l.Train, l.Eval = greedy{SFT{}}, examplesOf(single(testkit.Groups(9, 8, 2))), nil
+	l.Method, l.Examples, l.Held = greedy{SFT{}}, examplesOf(single(testkit.Groups(9, 8, 2))), nil
 	l.Folder, l.Options.EvalEvery, l.Options.EvalMetric = f, 0, ""
 	err = l.Run(t.Context())
 	if !errors.Is(err, backend.ErrDevices) || !errors.Is(err, backend.ErrMemory) ||

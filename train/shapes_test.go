@@ -24,7 +24,7 @@ func TestStepsDoNotDependOnShapes(t *testing.T) {
 		defer l.Close()
 		loop := tinyLoop(l, m)
 		loop.Options.MaxSteps, loop.Options.LogEvery, loop.Options.CheckpointEvery = 6, 1, 0
-		loop.Options.EvalEvery, loop.Options.EvalMetric, loop.Eval = 0, "", nil
+		loop.Options.EvalEvery, loop.Options.EvalMetric, loop.Held = 0, "", nil
 		loop.OnStep = func(_, _ int, v map[string]float64) { values = append(values, v["loss"], v["grad_norm"]) }
 		if err := loop.Run(context.Background()); err != nil {
 			t.Fatal(err)

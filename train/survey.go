@@ -56,7 +56,7 @@ func (d *Dataset) Survey(s *Survey) error {
 	count := float64(steps) / float64(look)
 	method, measures := d.Method.(preparer)
 	for i := range look {
-		examples := data.Pick(d.Train, d.Seek(i))
+		examples := data.Pick(d.Examples, d.Seek(i))
 		for p := range split(examples, d.Layout()) {
 			s.Add(ShapeCount{Packed: p.Packed, Objective: d.Method, Inputs: d.Method.Inputs(p.examples, p.Packed),
 				Count: count})
@@ -65,11 +65,11 @@ func (d *Dataset) Survey(s *Survey) error {
 			s.Measure(method.others(examples), d.Layout(), count)
 		}
 	}
-	if d.Eval != nil {
+	if d.Held != nil {
 		times := float64(d.t.Options.Evaluations(steps))
-		s.Measure(Groups(d.Eval), d.Layout(), times)
+		s.Measure(Groups(d.Held), d.Layout(), times)
 		if measures {
-			s.Measure(method.others(d.Eval), d.Layout(), times)
+			s.Measure(method.others(d.Held), d.Layout(), times)
 		}
 	}
 	return nil

@@ -93,7 +93,7 @@ func TestCheckpointByTime(t *testing.T) {
 	now := time.Unix(0, 0)
 	savedAt := map[int]time.Time{0: now}
 	mustFollow(t, filepath.Join(t.TempDir(), "run"), func(l *Loop) {
-		l.Eval, l.Options.CheckpointMinutes, l.Clock = nil, 2, func() time.Time { return now }
+		l.Held, l.Options.CheckpointMinutes, l.Clock = nil, 2, func() time.Time { return now }
 		l.OnStep = func(step, _ int, _ map[string]float64) {
 			written(t, l)
 			newest := 0
@@ -178,11 +178,11 @@ func (s slowTokenizer) CopyTo(dir string) error { return s.write(dir) }
 func TestStepsDoNotWaitForCheckpoints(t *testing.T) {
 	dirs := t.TempDir()
 	whole, slow := filepath.Join(dirs, "whole"), filepath.Join(dirs, "slow")
-	mustFollow(t, whole, func(l *Loop) { l.Eval = nil })
+	mustFollow(t, whole, func(l *Loop) { l.Held = nil })
 	now, release := time.Unix(0, 0), make(chan bool)
 	var saved []int
 	mustFollow(t, slow, func(l *Loop) {
-		l.Eval, l.Options.CheckpointMinutes, l.Clock = nil, 1, func() time.Time { return now }
+		l.Held, l.Options.CheckpointMinutes, l.Clock = nil, 1, func() time.Time { return now }
 		l.Export.Tokenizer = slowTokenizer{func(string) error {
 			<-release
 			return nil
@@ -349,15 +349,15 @@ func TestLogProbsThatAreNotFinite(t *testing.T) {
 			copy(m.Params[i].Data, slices.Repeat([]float32{norm}, m.Params[i].Size()))
 			l := tinyLoop(learner(t, backendtest.Go(t), m), m)
 			if _, pairs := method.(*Preference); !pairs {
-				l.Train = examplesOf(testkit.Groups(9, 11, 1))
-				if err := Mismatch(l.Train, Order(11, 0, 0, false), 4, 0); err != nil {
+				l.Examples = examplesOf(testkit.Groups(9, 11, 1))
+				if err := Mismatch(l.Examples, Order(11, 0, 0, false), 4, 0); err != nil {
 					t.Fatal(err)
 				}
 			}
-			l.Method, l.Eval = method, l.Train[:3]
+			l.Method, l.Held = method, l.Examples[:3]
 			err := l.Run(t.Context()) // evaluates first
 			wantBadWeights(t, name, err, "step 0: ")
-			l.Eval = nil
+			l.Held = nil
 			wantBadWeights(t, name, l.Run(t.Context()), "step 1: ")
 			if l.Step() != 0 || l.State.Best != nil {
 				t.Errorf("%s: %d steps are done, the best is %v", name, l.Step(), l.State.Best)

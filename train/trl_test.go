@@ -187,10 +187,10 @@ func pairs(t *testing.T, l *Learner, tokens []trlTokens, o losses.Options, share
 	d := &Dataset{Method: &Preference{Options: o, Tolerance: losses.ToleranceFloat32}}
 	for _, x := range tokens {
 		g := Group{Prompt: x.Prompt, Answers: [][]int32{x.Chosen, x.Rejected}}
-		d.Train = append(d.Train, Example{Group: g, Scored: true})
+		d.Examples = append(d.Examples, Example{Group: g, Scored: true})
 	}
 	if !o.ReferenceFree() {
-		refer(t, l, d, Groups(d.Train), share)
+		refer(t, l, d, Groups(d.Examples), share)
 	}
 	return d
 }
@@ -199,7 +199,7 @@ func pairs(t *testing.T, l *Learner, tokens []trlTokens, o losses.Options, share
 func refer(t *testing.T, l *Learner, d *Dataset, groups []Group, share bool) {
 	t.Helper()
 	for i, sums := range pairSums(t, l, groups, share) {
-		d.Train[i].Reference = sums
+		d.Examples[i].Reference = sums
 	}
 }
 
@@ -208,13 +208,13 @@ func labelled(t *testing.T, l *Learner, tokens []trlTokens, r trlRun, share bool
 	d := &Dataset{Method: &KTO{Options: r.loss("-kto"), Tolerance: losses.ToleranceFloat32}}
 	for i, x := range tokens {
 		answer := map[bool][]int32{true: x.Chosen, false: x.Rejected}[r.Desirable[i]]
-		d.Train = append(d.Train, Example{Group: Group{Prompt: x.Prompt, Answers: [][]int32{answer}},
+		d.Examples = append(d.Examples, Example{Group: Group{Prompt: x.Prompt, Answers: [][]int32{answer}},
 			Desirable: r.Desirable[i]})
 	}
-	if err := Mismatch(d.Train, Order(len(d.Train), 0, 0, false), r.train().BatchSize, 0); err != nil {
+	if err := Mismatch(d.Examples, Order(len(d.Examples), 0, 0, false), r.train().BatchSize, 0); err != nil {
 		t.Fatal(err)
 	}
-	refer(t, l, d, Both(d.Train), share)
+	refer(t, l, d, Both(d.Examples), share)
 	return d
 }
 
@@ -248,7 +248,7 @@ func rewards(t *testing.T, r trlRun) *Dataset {
 		if r.Margins != nil {
 			one.Gap = r.Margins[i]
 		}
-		d.Train = append(d.Train, one)
+		d.Examples = append(d.Examples, one)
 	}
 	return d
 }
@@ -263,7 +263,7 @@ func demonstrations(tokens []trlTokens, completionOnly bool) *Dataset {
 		}
 		groups = append(groups, g)
 	}
-	return &Dataset{Method: SFT{}, Train: examplesOf(groups)}
+	return &Dataset{Method: SFT{}, Examples: examplesOf(groups)}
 }
 
 // meanLogps says whether TRL logs log-probs per token.

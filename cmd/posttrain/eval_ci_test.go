@@ -562,7 +562,7 @@ func TestEvalCIAsksWhatCIRLAsked(t *testing.T) {
 	write(t, "model/config.json", strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`,
 		`"max_position_embeddings": 4000`, 1))
 	writeItems(t, "items.json", 20)
-	c := &rl.CI{Base: recipe.Base{Seed: 7}, Data: rl.CIData{Files: recipe.Files{Train: config.Names{"items.json"}},
+	c := &rl.CI{Base: recipe.Base{Seed: 7}, Data: rl.CIData{Files: recipe.Files{TrainFiles: config.Names{"items.json"}},
 		Parts: rl.Parts{ValidationFraction: 0.2, TestFraction: 0.3},
 		Form:  ci.Form{Prompt: ci.PromptCoT, Prefill: true}}}
 	tests := testOf(t, c)

@@ -35,8 +35,8 @@ type PairWorkload struct {
 // NewPairs makes the workload of an agent. Agent 0 has the order of a training run of this seed.
 func NewPairs(p *Policy, a PairAgent, number int, seed uint64) *PairWorkload {
 	w := &PairWorkload{agent: newAgent(p, a.Train, a.Optimizer, number, seed),
-		pairs: train.Dataset{Method: &train.Preference{Options: a.Loss}, Train: slices.Clone(a.Pairs),
-			Eval: slices.Clone(a.Held), Share: a.Share}, measured: map[bool]bool{}}
+		pairs: train.Dataset{Method: &train.Preference{Options: a.Loss}, Examples: slices.Clone(a.Pairs),
+			Held: slices.Clone(a.Held), Share: a.Share}, measured: map[bool]bool{}}
 	w.trainer.Source = &w.pairs
 	return w
 }
@@ -56,9 +56,9 @@ func (w *PairWorkload) Collect(ctx context.Context, params []float64, version in
 
 // measureReference measures pairs' log-probs at the start, once, as a training run does ahead of its first step.
 func (w *PairWorkload) measureReference(ctx context.Context, held bool) error {
-	pairs := w.pairs.Train
+	pairs := w.pairs.Examples
 	if held {
-		pairs = w.pairs.Eval
+		pairs = w.pairs.Held
 	}
 	if w.measured[held] || w.pairs.Method.(*train.Preference).Options.ReferenceFree() {
 		return nil
@@ -85,15 +85,15 @@ var pairMeasures = map[string]string{
 
 // Validate implements [protocol.Validator].
 func (w *PairWorkload) Validate(ctx context.Context, params []float64) (*protocol.Validation, error) {
-	if len(w.pairs.Eval) == 0 {
+	if len(w.pairs.Held) == 0 {
 		return nil, nil
 	}
 	if err := w.measureReference(ctx, true); err != nil {
 		return nil, err
 	}
-	v := &protocol.Validation{Count: len(w.pairs.Eval), Means: map[string]float64{}}
+	v := &protocol.Validation{Count: len(w.pairs.Held), Means: map[string]float64{}}
 	return v, w.withParams(ctx, params, 0, func(*Opened) error {
-		values, err := w.pairs.Measure(ctx, w.pairs.Eval)
+		values, err := w.pairs.Measure(ctx, w.pairs.Held)
 		for name, metric := range pairMeasures {
 			v.Means[name] = values["eval_"+metric]
 		}

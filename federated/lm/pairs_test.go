@@ -43,17 +43,17 @@ func TestPairGradientIsThatOfAStep(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		set := &train.Dataset{Method: &train.Preference{Options: a.Loss}, Train: slices.Clone(a.Pairs)}
+		set := &train.Dataset{Method: &train.Preference{Options: a.Loss}, Examples: slices.Clone(a.Pairs)}
 		loop := &train.Trainer{Learner: l, Seed: seed, Options: a.Train, Source: set}
 		if loop.Options.LearningRate = 1; loop.Start() != nil {
 			t.Fatal(loop.Start())
 		}
-		sums, err := train.PairSums(l, train.Groups(set.Train), set.Layout(), nil)
+		sums, err := train.PairSums(l, train.Groups(set.Examples), set.Layout(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range sums {
-			set.Train[i].Reference = sums[i]
+			set.Examples[i].Reference = sums[i]
 		}
 		o := &loop.Options // with an optimiser that has no momentum, the first moment is the gradient
 		o.MaxSteps, o.LearningRate, o.AdamBeta1, o.AdamBeta2, o.MaxGradNorm = 6, 1e-30, 0, 0, 0

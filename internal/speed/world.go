@@ -103,7 +103,7 @@ func itemWorld(folder, items string, n, fresh int) (dir string, err error) {
 		return "", err
 	}
 	o := rl.CISpec.Defaults()
-	o.Model, o.Data.Train = folder, config.Names{items}
+	o.Model, o.Data.TrainFiles = folder, config.Names{items}
 	o.Data.Form = ci.Form{Prompt: ci.PromptCoT, Prefill: true}
 	parts, err := o.Items(nil)
 	if err != nil {

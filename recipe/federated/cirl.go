@@ -30,7 +30,7 @@ type CIRL struct {
 
 // Resolve gives the options that depend on others their defaults.
 func (c *CIRL) Resolve(g *config.Given) {
-	if !c.Data.Train.Are(embedded.Name) && !g.Has("data.scenarios") {
+	if !c.Data.TrainFiles.Are(embedded.Name) && !g.Has("data.scenarios") {
 		c.Data.Scenarios = 0
 	}
 	if c.Model != embedded.Name && !g.Has("data.prompt") {

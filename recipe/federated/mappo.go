@@ -66,7 +66,7 @@ type pairs struct{ kept, held []train.Example }
 func (s *pairs) read(w *world) (classes, others []string, err error) {
 	m, from := w.o.MaPPO, w.o.MaPPO.Data
 	if from.ClassColumn = m.Column; w.o.items != "" {
-		from.Train, from.ClassColumn = config.Names{w.o.items}, "" // one's own pairs need no owner
+		from.TrainFiles, from.ClassColumn = config.Names{w.o.items}, "" // one's own pairs need no owner
 	}
 	all, err := from.ReadPairs(context.Background(), m.Loss, w.tokenizer, w.model.Config.MaxPositions)
 	if err != nil {

@@ -151,7 +151,7 @@ func TestPairOwners(t *testing.T) {
 func TestOwnPairs(t *testing.T) {
 	dir := t.TempDir()
 	s := tinyMaPPO(t, dir, protocol.AFedPG)
-	s.MaPPO.Data.Train = config.Names{"elsewhere.jsonl"}
+	s.MaPPO.Data.TrainFiles = config.Names{"elsewhere.jsonl"}
 	w := &working{data: filepath.Join(dir, "pairs.jsonl")}
 	defer w.close()
 	if _, _, err := w.build(1, string(agentSpec.Resolve(&s.Options))); err != nil {

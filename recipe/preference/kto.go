@@ -16,7 +16,7 @@ import (
 
 // loadAnswers loads the training answers and the held-out ones, and gives each a mismatched one.
 func (t *training) loadAnswers(ctx context.Context) (err error) {
-	t.set.Train, t.set.Eval, err = recipe.Load(ctx, t.Run, t.o.Data.Source, recipe.Encoding[data.Labelled]{
+	t.set.Examples, t.set.Held, err = recipe.Load(ctx, t.Run, t.o.Data.Source, recipe.Encoding[data.Labelled]{
 		Prompts: true, Limit: t.limitPairs,
 		Read: func(path string) ([]data.Labelled, error) {
 			rows, report, err := readAnswers(path)
@@ -34,19 +34,19 @@ func (t *training) loadAnswers(ctx context.Context) (err error) {
 		return err
 	}
 	desirable := 0
-	for _, x := range t.set.Train {
+	for _, x := range t.set.Examples {
 		if x.Desirable {
 			desirable++
 		}
 	}
-	if advice := t.o.Loss.AdviseWeights(desirable, len(t.set.Train)-desirable); advice != "" {
+	if advice := t.o.Loss.AdviseWeights(desirable, len(t.set.Examples)-desirable); advice != "" {
 		t.Warn("%s", advice)
 	}
-	if err = t.mismatch(t.set.Train, nil, t.Train.Shuffle); err == nil && t.set.Eval != nil {
-		err = t.mismatch(t.set.Eval, t.set.Train, false)
+	if err = t.mismatch(t.set.Examples, nil, t.Train.Shuffle); err == nil && t.set.Held != nil {
+		err = t.mismatch(t.set.Held, t.set.Examples, false)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", t.o.Data.Train, err)
+		return fmt.Errorf("%s: %w", t.o.Data.TrainFiles, err)
 	}
 	return nil
 }

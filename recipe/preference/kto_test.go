@@ -28,7 +28,7 @@ func ktoOptions(t *testing.T, rows string) Options {
 	}
 	o := Spec.Defaults()
 	o.Loss = losses.Defaults("kto")
-	o.Model, o.Backend, o.Data.Train = embedded.Name, "go", config.Names{path}
+	o.Model, o.Backend, o.Data.TrainFiles = embedded.Name, "go", config.Names{path}
 	o.Train.BatchSize, o.Train.MicroBatchSize, o.Train.MaxSteps, o.Train.Epochs = 4, 2, 2, 0
 	o.Train.LearningRate, o.Train.WarmupSteps = 1e-3, 0
 	o.Dir = recipe.RunDir{Out: filepath.Join(dir, "out")}

@@ -66,7 +66,7 @@ func (t *training) learnOnline(ctx context.Context) (*recipe.Result, error) {
 		return nil, err
 	}
 	o.id = o.identify()
-	t.pairTrainer = t.Trainer(&train.Dataset{Method: t.method(), Eval: t.set.Eval, ID: o.id})
+	t.pairTrainer = t.Trainer(&train.Dataset{Method: t.method(), Held: t.set.Held, ID: o.id})
 	if err := t.Resume(t.pairTrainer); err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (t *training) promptLimit() int {
 
 // loadHeldOut reads the pairs of data.eval, if any.
 func (t *training) loadHeldOut(ctx context.Context) error {
-	path := t.o.Data.Eval
+	path := t.o.Data.EvalFile
 	if path == "" {
 		return nil
 	}
@@ -92,7 +92,7 @@ func (t *training) loadHeldOut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.set.Eval, err = t.encodePairs(ctx, path, pairs)
+	t.set.Held, err = t.encodePairs(ctx, path, pairs)
 	return err
 }
 
@@ -129,7 +129,7 @@ func (o *onlineTraining) open() (closeAll func(), err error) {
 // measureHeldOut measures the held-out pairs under the model before training, or the reference that the options name.
 func (o *onlineTraining) measureHeldOut(ctx context.Context) (err error) {
 	t := o.training
-	if t.set.Eval == nil || t.o.Loss.ReferenceFree() {
+	if t.set.Held == nil || t.o.Loss.ReferenceFree() {
 		return nil
 	}
 	learner := t.Learner
@@ -144,20 +144,20 @@ func (o *onlineTraining) measureHeldOut(ctx context.Context) (err error) {
 		defer learner.Close()
 		m.Release()
 	}
-	all := &training{Run: t.Run, o: t.o, set: train.Dataset{Method: t.method(), Train: t.set.Eval}}
+	all := &training{Run: t.Run, o: t.o, set: train.Dataset{Method: t.method(), Examples: t.set.Held}}
 	if err := all.prepare(); err != nil {
 		return err
 	}
 	all.when = "before the first round"
-	t.Say("reference log-probs of %d held-out pairs", len(t.set.Eval))
-	return all.refer(ctx, run.ReferenceEvalName, learner, t.set.Eval)
+	t.Say("reference log-probs of %d held-out pairs", len(t.set.Held))
+	return all.refer(ctx, run.ReferenceEvalName, learner, t.set.Held)
 }
 
 // identify is a hash of what the pairs of all rounds come from, beside the configuration.
 func (o *onlineTraining) identify() string {
 	h := sha256.New()
 	hashPrompts(h, o.prompts)
-	for _, x := range o.set.Eval {
+	for _, x := range o.set.Held {
 		x.Reference = [2]float32{}
 		_ = json.NewEncoder(h).Encode(x)
 	}
@@ -188,7 +188,7 @@ func (o *onlineTraining) learnRounds(ctx context.Context) (*recipe.Result, error
 	for _, r := range records {
 		pairs += int(r.Values[metricPairs])
 	}
-	return o.FinishExamples(o.pairTrainer, pairs, len(o.set.Eval), func(records []run.Record) (string, error) {
+	return o.FinishExamples(o.pairTrainer, pairs, len(o.set.Held), func(records []run.Record) (string, error) {
 		return o.report(records), nil
 	})
 }
@@ -226,7 +226,7 @@ func (o *onlineTraining) begin(ctx context.Context, number, first int) (*round, 
 // learning rate go on over all rounds.
 func (o *onlineTraining) enter(r *round, examples []train.Example) error {
 	t := o.pairTrainer
-	o.set = train.Dataset{Method: o.method(), Train: examples, Eval: o.set.Eval, Steps: r.total, ID: o.id,
+	o.set = train.Dataset{Method: o.method(), Examples: examples, Held: o.set.Held, Steps: r.total, ID: o.id,
 		Share: o.SharesPrompts(train.Groups(examples))}
 	t.Source, t.Last = &o.set, r.last
 	if t.State.Step == r.first {
@@ -260,9 +260,9 @@ func (o *onlineTraining) measureRound(ctx context.Context, r *round) error {
 		return nil
 	}
 	if t.pairTrainer.Step() > r.first {
-		sums, err := train.ReadPairSums(t.Folder.Path(name), len(t.set.Train))
+		sums, err := train.ReadPairSums(t.Folder.Path(name), len(t.set.Examples))
 		for i := range sums {
-			t.set.Train[i].Reference = sums[i]
+			t.set.Examples[i].Reference = sums[i]
 		}
 		return err
 	}
@@ -279,8 +279,8 @@ func (o *onlineTraining) measureRound(ctx context.Context, r *round) error {
 		defer learner.Close()
 	}
 	t.when = fmt.Sprintf("in round %d of %d", r.number+1, o.o.Online.Rounds)
-	t.Say("reference log-probs of %d pairs", len(t.set.Train))
-	return t.refer(ctx, name, learner, t.set.Train)
+	t.Say("reference log-probs of %d pairs", len(t.set.Examples))
+	return t.refer(ctx, name, learner, t.set.Examples)
 }
 
 // isReference says that a round begins with the weights of the reference.
@@ -301,10 +301,10 @@ const watchedPairs = 256
 
 // watchPairs are some pairs of a round, spread over all.
 func (t *training) watchPairs() []train.Example {
-	n := len(t.set.Train)
+	n := len(t.set.Examples)
 	watched := make([]train.Example, min(n, watchedPairs))
 	for i := range watched {
-		watched[i] = t.set.Train[i*n/len(watched)]
+		watched[i] = t.set.Examples[i*n/len(watched)]
 	}
 	return watched
 }

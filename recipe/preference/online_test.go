@@ -81,7 +81,7 @@ var tinyModel = func() string {
 // tinyOnline is a run of two rounds into a folder, which it continues if it is there.
 func tinyOnline(dir, prompts string) Options {
 	o := Spec.Defaults()
-	o.Mode, o.Backend, o.Model, o.Data.Train = onlineKey, "go", tinyModel, config.Names{prompts}
+	o.Mode, o.Backend, o.Model, o.Data.TrainFiles = onlineKey, "go", tinyModel, config.Names{prompts}
 	t := &o.Train
 	t.BatchSize, t.MicroBatchSize, t.WarmupSteps, t.LearningRate, t.CheckpointEvery = 2, 2, 0, 1e-3, 1
 	o.Online.Rounds, o.Online.Samples, o.Online.MaxNew = 2, 30, 4 // four prompts at a time
@@ -271,7 +271,7 @@ func TestOneRoundIsOfflineTraining(t *testing.T) {
 		o.Online.Rounds, o.Online.Samples, o.Train.Epochs, o.Train.Schedule = 1, 4, 2, "linear"
 		mustRun(t, o)
 		off := o
-		off.Mode, off.Data.Train = "", config.Names{filepath.Join(o.Dir.Out, "round-1.jsonl")}
+		off.Mode, off.Data.TrainFiles = "", config.Names{filepath.Join(o.Dir.Out, "round-1.jsonl")}
 		off.Dir = recipe.RunDir{Out: filepath.Join(dir, fmt.Sprint("offline", i))}
 		mustRun(t, off)
 		testkit.SameFiles(t, o.Dir.Out, off.Dir.Out, "model/model.safetensors")
@@ -361,7 +361,7 @@ func TestOnlineVariants(t *testing.T) {
 			o.Online.Samples, o.Online.Reference, o.Adapting.LoRA.Rank = 4, reference, rank
 			o.Adapting.LoRA.Alpha = 2 * float64(rank)
 			if rank == 0 {
-				o.Data.Eval, o.Train.EvalMetric = heldOut, "eval_rewards/chosen"
+				o.Data.EvalFile, o.Train.EvalMetric = heldOut, "eval_rewards/chosen"
 			}
 			result := mustRun(t, o)
 			name := "model/model.safetensors"
@@ -430,7 +430,7 @@ func TestOnlinePrompts(t *testing.T) {
 		"mixed": {`{"prompt":"Q"}` + "\n" + `{"prompt":[{"role":"user","content":"Q"}]}`, func(*Options) {},
 			"mixed.jsonl:2 is a conversation: want all alike"},
 		"several": {`{"prompt":"Q"}`, func(o *Options) {
-			o.Data.Train, o.Online.Prompts = append(o.Data.Train, writePrompts(t, dir, 3)), 9
+			o.Data.TrainFiles, o.Online.Prompts = append(o.Data.TrainFiles, writePrompts(t, dir, 3)), 9
 		}, "prompts.jsonl has 4: want that many at most"},
 	} {
 		path := filepath.Join(dir, name+".jsonl")

@@ -63,8 +63,9 @@ func (o *onlineTraining) logBefore(r *round) error {
 	}
 	n := float64(r.tally.Prompts)
 	values := map[string]float64{
-		metricTime: took, metricRound: float64(r.number + 1), metricPrompts: n, metricPairs: float64(len(o.set.Train)),
-		metricTies: float64(r.tally.Ties) / n, metricEqual: float64(r.tally.Equal) / n,
+		metricTime: took, metricRound: float64(r.number + 1), metricPrompts: n,
+		metricPairs: float64(len(o.set.Examples)),
+		metricTies:  float64(r.tally.Ties) / n, metricEqual: float64(r.tally.Equal) / n,
 		metricUnscored: float64(r.tally.Unscored), metricScore: r.tally.Mean, metricGap: r.tally.Gap,
 		metricChosen:   measured["eval_"+losses.MetricLogpsChosen],
 		metricRejected: measured["eval_"+losses.MetricLogpsRejected],
@@ -120,7 +121,7 @@ func (o *onlineTraining) report(records []run.Record) string {
 		chosen, rejected := recipe.Change{Last: w[metricChosenChange]}, recipe.Change{Last: w[metricRejectedChange]}
 		fmt.Fprintf(&s, "       %s\n", verdict(chosen, rejected))
 	}
-	if o.set.Eval != nil {
+	if o.set.Held != nil {
 		s.WriteString(o.reportHeldOut(records))
 	}
 	return s.String()

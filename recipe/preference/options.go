@@ -74,7 +74,7 @@ func (o *Options) Resolve(g *config.Given) {
 		o.Mode = ""
 	}
 	if o.isOnline() {
-		o.Online.Depend(g.In(onlineKey+"."), o.Model, o.Data.Train.String())
+		o.Online.Depend(g.In(onlineKey+"."), o.Model, o.Data.TrainFiles.String())
 	}
 }
 
@@ -118,7 +118,7 @@ func (o *Options) checkMode(g *config.Given) {
 		g.Fault("data.eval_fraction", "data.eval_fraction %v: in mode online the pairs are made while the model "+
 			"trains: want data.eval, a file of pairs, or neither", o.Data.EvalFraction)
 	}
-	if o.Data.Eval == "" && len(o.Data.ScoreColumns) > 0 {
+	if o.Data.EvalFile == "" && len(o.Data.ScoreColumns) > 0 {
 		g.Fault("data.score_columns", "data.score_columns %s: in mode online online.reward scores, and there is no "+
 			"data.eval; remove it", strings.Join(o.Data.ScoreColumns, ","))
 	}
@@ -133,11 +133,11 @@ func (o *Options) checkMode(g *config.Given) {
 	if o.Loss.ReferenceFree() && o.Online.Reference == eachRound {
 		g.Fault("online.reference", "online.reference round: %s uses no reference model; remove it", o.Loss.Type)
 	}
-	if !o.Data.Train.Are(embedded.Name) && g.Has("online.scenarios") && o.Online.Scenarios > 0 {
+	if !o.Data.TrainFiles.Are(embedded.Name) && g.Has("online.scenarios") && o.Online.Scenarios > 0 {
 		g.Fault("online.scenarios", "online.scenarios %d: only embedded scenarios are made to a number, and "+
-			"data.train is %s; remove it", o.Online.Scenarios, o.Data.Train)
+			"data.train is %s; remove it", o.Online.Scenarios, o.Data.TrainFiles)
 	}
-	if o.Data.Train.Are(embedded.Name) && o.Online.Scenarios < 3 {
+	if o.Data.TrainFiles.Are(embedded.Name) && o.Online.Scenarios < 3 {
 		g.Fault("online.scenarios", "online.scenarios %d: want 3 or more", o.Online.Scenarios)
 	}
 }
@@ -169,9 +169,9 @@ func (o *Options) Explain() string {
 			map[bool]string{false: "training", true: "each round"}[o.isOnline()])
 	}
 	if o.isOnline() {
-		s.WriteString(o.Online.Explain(o.Data.Train.String()))
+		s.WriteString(o.Online.Explain(o.Data.TrainFiles.String()))
 	}
-	if !o.isOnline() || o.Data.Eval != "" {
+	if !o.isOnline() || o.Data.EvalFile != "" {
 		fmt.Fprintf(&s, "data: %s\n", o.Data.Source)
 	}
 	s.WriteString(recipe.DescribeTraining(o.Train, recipe.DescribeBatch(o.Train, o.unit())))

@@ -36,14 +36,14 @@ func (o *Online) readPrompts(r *recipe.Run, from recipe.Files, limit int) ([]ask
 	all = data.Pick(all, train.Order(len(all), r.Seed, 0, true))
 	if o.Prompts > len(all) {
 		return nil, fmt.Errorf("online.prompts %d: %v has %d: want that many at most, or 0 for all", o.Prompts,
-			from.Train, len(all))
+			from.TrainFiles, len(all))
 	}
 	if o.Prompts > 0 {
 		all = all[:o.Prompts]
 	}
 	if len(all) < o.Rounds {
-		return nil, fmt.Errorf("online.rounds %d: %v has %d prompts: want one for each round", o.Rounds, from.Train,
-			len(all))
+		return nil, fmt.Errorf("online.rounds %d: %v has %d prompts: want one for each round", o.Rounds,
+			from.TrainFiles, len(all))
 	}
 	return all, nil
 }
@@ -80,7 +80,7 @@ func (o *Online) read(r *recipe.Run, source string, limit int) ([]ask.Question, 
 
 // items takes the items that ci-rl trains on, in the same prompts.
 func (o *Online) items(r *recipe.Run, source string, limit int) ([]ask.Question, error) {
-	c := rl.CI{Base: recipe.Base{Seed: r.Seed}, Data: rl.CIData{Files: recipe.Files{Train: config.Names{source}},
+	c := rl.CI{Base: recipe.Base{Seed: r.Seed}, Data: rl.CIData{Files: recipe.Files{TrainFiles: config.Names{source}},
 		Scenarios: o.Scenarios, Parts: rl.Parts{ValidationFraction: o.ValidationFraction, TestFraction: o.TestFraction}}}
 	parts, err := c.Items(r)
 	if err != nil {

@@ -20,13 +20,13 @@ func (t *training) reportHeldOut(records []run.Record) string {
 		return ""
 	}
 	text := fmt.Sprintf("On %d held-out %s: log p(chosen) went from %.2f to %.2f, log p(rejected) from %.2f to "+
-		"%.2f.\n", len(t.set.Eval), t.o.unit(), c.First, c.Last, r.First, r.Last)
+		"%.2f.\n", len(t.set.Held), t.o.unit(), c.First, c.Last, r.First, r.Last)
 	if t.o.Loss.Unpaired() {
 		return text + fmt.Sprintf("Chosen are the desirable ones. Reward margin at the end %.3f.\n", margin.Last)
 	}
 	accuracy, _ := recipe.ChangeOf(records, "rewards/accuracies")
 	return text + fmt.Sprintf("%s\nReward accuracy at the end %s, margin %.3f.\n", verdict(c, r),
-		recipe.Accuracy(accuracy.Last, len(t.set.Eval)), margin.Last)
+		recipe.Accuracy(accuracy.Last, len(t.set.Held)), margin.Last)
 }
 
 // verdict reads the two changes.

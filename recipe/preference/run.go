@@ -45,7 +45,7 @@ func Run(ctx context.Context, o Options, reporter run.Reporter) (*recipe.Result,
 	if err := r.Fit(ctx, t.pairTrainer); err != nil {
 		return nil, err
 	}
-	return r.FinishExamples(t.pairTrainer, len(t.set.Train), len(t.set.Eval), func(all []run.Record) (string, error) {
+	return r.FinishExamples(t.pairTrainer, len(t.set.Examples), len(t.set.Held), func(all []run.Record) (string, error) {
 		return t.reportHeldOut(all), nil
 	})
 }
@@ -61,7 +61,7 @@ func (t *training) begin() error {
 
 // prepare makes the trainer.
 func (t *training) prepare() error {
-	t.set.Share = t.SharesPrompts(t.groups(t.set.Train))
+	t.set.Share = t.SharesPrompts(t.groups(t.set.Examples))
 	t.pairTrainer = t.Trainer(&t.set)
 	return t.pairTrainer.Start()
 }
@@ -105,8 +105,8 @@ func (t *training) count(ctx context.Context, d *recipe.DryRun) error {
 		return err
 	}
 	if !t.o.Loss.ReferenceFree() {
-		d.Measure(t.groups(t.set.Train), t.set.Layout(), 1)
-		d.Measure(t.groups(t.set.Eval), t.set.Layout(), 1)
+		d.Measure(t.groups(t.set.Examples), t.set.Layout(), 1)
+		d.Measure(t.groups(t.set.Held), t.set.Layout(), 1)
 	}
 	return d.Count(t.pairTrainer)
 }
@@ -189,7 +189,7 @@ func (t *training) loadPairs(ctx context.Context) (err error) {
 	if t.o.Loss.Unpaired() {
 		return t.loadAnswers(ctx)
 	}
-	t.set.Train, t.set.Eval, err = recipe.Load(ctx, t.Run, t.o.Data.Source, t.pairs())
+	t.set.Examples, t.set.Held, err = recipe.Load(ctx, t.Run, t.o.Data.Source, t.pairs())
 	return err
 }
 
@@ -301,12 +301,12 @@ func (t *training) measureReference(ctx context.Context) (err error) {
 		defer learner.Close()
 		t.reference.Release()
 	}
-	t.Say("reference log-probs of %d %s", len(t.set.Train), t.o.unit())
-	if err := t.refer(ctx, run.ReferenceName, learner, t.set.Train); err != nil || t.set.Eval == nil {
+	t.Say("reference log-probs of %d %s", len(t.set.Examples), t.o.unit())
+	if err := t.refer(ctx, run.ReferenceName, learner, t.set.Examples); err != nil || t.set.Held == nil {
 		return err
 	}
-	t.Say("reference log-probs of %d held-out %s", len(t.set.Eval), t.o.unit())
-	return t.refer(ctx, run.ReferenceEvalName, learner, t.set.Eval)
+	t.Say("reference log-probs of %d held-out %s", len(t.set.Held), t.o.unit())
+	return t.refer(ctx, run.ReferenceEvalName, learner, t.set.Held)
 }
 
 // refer gives examples the log-probs under the learner's weights, or those in a file of the run folder.
@@ -351,7 +351,7 @@ func (t *training) layout() batch.Layout {
 	if !t.o.Loss.Unpaired() {
 		return t.set.Layout()
 	}
-	return t.Learner.Layout(t.groups(t.set.Train), t.set.Share, t.Train.Micro(), t.groups(t.set.Eval))
+	return t.Learner.Layout(t.groups(t.set.Examples), t.set.Share, t.Train.Micro(), t.groups(t.set.Held))
 }
 
 // Sweeps are the sweeps of the command.

@@ -25,7 +25,7 @@ func TestUselessGapsAreWarnedAbout(t *testing.T) {
 	}
 	for _, prior := range []string{losses.MaPPO, losses.None} {
 		o := Spec.Defaults()
-		o.Model, o.Backend, o.Data.Train, o.Loss.Prior = embedded.Name, "go", config.Names{path}, prior
+		o.Model, o.Backend, o.Data.TrainFiles, o.Loss.Prior = embedded.Name, "go", config.Names{path}, prior
 		o.Train.BatchSize, o.Train.MicroBatchSize, o.Train.MaxSteps, o.Train.Epochs = 2, 2, 1, 0
 		o.Dir = recipe.RunDir{Out: filepath.Join(dir, prior)}
 		w := &testkit.Recorder{}
@@ -51,7 +51,7 @@ func TestThePlainLossNeedsNoRewards(t *testing.T) {
 	}
 	for prior, want := range map[string]string{losses.MaPPO: "no scores, which the prior needs (1 of 2 pairs lack them)", losses.None: ""} {
 		o := Spec.Defaults()
-		o.Model, o.Backend, o.Data.Train, o.Loss.Prior = embedded.Name, "go", config.Names{path}, prior
+		o.Model, o.Backend, o.Data.TrainFiles, o.Loss.Prior = embedded.Name, "go", config.Names{path}, prior
 		o.Train.BatchSize, o.Train.MicroBatchSize, o.Train.MaxSteps, o.Train.Epochs = 2, 2, 1, 0
 		o.Dir = recipe.RunDir{Out: filepath.Join(dir, prior)}
 		_, err := Run(context.Background(), o, nil)

@@ -46,7 +46,8 @@ func writePairs(t *testing.T, n int, scored bool) string {
 
 func tiny(t *testing.T, folder, pairs string) Options {
 	o := Spec.Defaults()
-	o.Model, o.Backend, o.Data.Train, o.Dir.Out = folder, "go", config.Names{pairs}, filepath.Join(t.TempDir(), "run")
+	o.Model, o.Backend, o.Data.TrainFiles, o.Dir.Out = folder, "go", config.Names{pairs}, filepath.Join(t.TempDir(),
+		"run")
 	o.Train.Epochs, o.Train.MaxSteps, o.Train.BatchSize, o.Train.MicroBatchSize = 0, 12, 4, 4
 	o.Train.LearningRate, o.Train.LogEvery = 1e-2, 1
 	return o
@@ -66,7 +67,7 @@ func TestRewardModel(t *testing.T) {
 	}
 	folder := filepath.Join(result.Dir, "model")
 	last := lastOf(t, result.Dir)
-	rewards := scores(t, folder, o.Data.Train[0])
+	rewards := scores(t, folder, o.Data.TrainFiles[0])
 	for i := 0; i < len(rewards); i += 2 {
 		if !(rewards[i] > rewards[i+1]) {
 			t.Errorf("pair %d: the chosen answer scores %v, the rejected %v", i/2, rewards[i], rewards[i+1])
@@ -75,13 +76,13 @@ func TestRewardModel(t *testing.T) {
 	if last["eval_accuracy"] != 1 || math.IsNaN(last["eval_margin"]) {
 		t.Errorf("the last evaluation is %v", last)
 	}
-	more := tiny(t, folder, o.Data.Train[0])
+	more := tiny(t, folder, o.Data.TrainFiles[0])
 	more.Train.MaxSteps = 1
 	more.Train.LearningRate = 1e-9
 	if result, err = Run(t.Context(), more, nil); err != nil {
 		t.Fatal(err)
 	}
-	for i, x := range scores(t, filepath.Join(result.Dir, "model"), o.Data.Train[0]) {
+	for i, x := range scores(t, filepath.Join(result.Dir, "model"), o.Data.TrainFiles[0]) {
 		if math.Abs(x-rewards[i]) > 1e-3 {
 			t.Errorf("answer %d: a step of no length moved the score from %v to %v", i, rewards[i], x)
 		}

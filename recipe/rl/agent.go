@@ -84,9 +84,9 @@ func (o *CI) validateAgent(g *config.Given) {
 	if !o.Agent.makes() {
 		return
 	}
-	if !o.Data.Train.Are(embedded.Name) {
+	if !o.Data.TrainFiles.Are(embedded.Name) {
 		g.Fault("agent.policy", "agent.policy %s: the items are made from its norms, and data.train is %s: want item, or "+
-			"data.train embedded", o.Agent.Policy, o.Data.Train)
+			"data.train embedded", o.Agent.Policy, o.Data.TrainFiles)
 	}
 	for _, key := range []string{"data.validation", "data.test"} {
 		if g.Has(key) && g.Text(key) != "" {

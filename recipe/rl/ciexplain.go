@@ -15,7 +15,7 @@ import (
 // Explain says in plain text what the configuration trains: the reward and the objective as formulas with their
 // numbers, the training around them, and what is not as in the released run or the paper. Its lines end in \n.
 func (o *CI) Explain() string {
-	r, from := o.Reward, o.Data.Train.String()
+	r, from := o.Reward, o.Data.TrainFiles.String()
 	if o.Data.Scenarios > 0 {
 		from = fmt.Sprintf("%d embedded scenarios", o.Data.Scenarios)
 	}
@@ -45,7 +45,7 @@ func (o *CI) Deviations() []config.Change {
 		panic(err) // the file is part of the program
 	}
 	for _, p := range paper.departures() {
-		if p.Key == "data.items" && o.Data.Train.Are(embedded.Name) {
+		if p.Key == "data.items" && o.Data.TrainFiles.Are(embedded.Name) {
 			continue
 		}
 		at := slices.IndexFunc(all, func(c config.Change) bool { return c.Key == p.Key })
@@ -71,7 +71,7 @@ func (o *CI) departures() []config.Change {
 	all := slices.DeleteFunc(CISpec.Departures(&mine), func(c config.Change) bool {
 		switch c.Key {
 		case "data.items":
-			return o.Data.Train.Are(embedded.Name)
+			return o.Data.TrainFiles.Are(embedded.Name)
 		case "train.epochs":
 			return o.Train.MaxSteps > 0
 		case "grpo.kl_coef":
@@ -79,7 +79,7 @@ func (o *CI) departures() []config.Change {
 		}
 		return false
 	})
-	if o.Data.Train.Are(embedded.Name) {
+	if o.Data.TrainFiles.Are(embedded.Name) {
 		all = append(all, config.Change{Key: "data.train", Was: "a file", Now: embedded.Name})
 	}
 	return append(all, o.OtherChat()...)

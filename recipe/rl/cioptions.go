@@ -70,7 +70,7 @@ func (o *CI) Idle(g *config.Given) config.Idle {
 
 // Resolve gives the options that depend on others their defaults.
 func (o *CI) Resolve(g *config.Given) {
-	if o.Data.Train.Are(embedded.Name) && !g.Has("data.scenarios") {
+	if o.Data.TrainFiles.Are(embedded.Name) && !g.Has("data.scenarios") {
 		o.Data.Scenarios = embeddedScenarios
 	}
 	if !g.Has("data.prompt") {
@@ -100,20 +100,20 @@ func (o *CI) Validate(g *config.Given) {
 }
 
 // SyntheticTest says that the test items are embedded scenarios, not a file's.
-func (d CIData) SyntheticTest() bool { return d.Train.Are(embedded.Name) && d.Test == "" }
+func (d CIData) SyntheticTest() bool { return d.TrainFiles.Are(embedded.Name) && d.Test == "" }
 
 // Check looks across the keys of the section.
 func (d CIData) Check() []fault.Fault {
 	var faults fault.Faults
-	if !d.Train.Are(embedded.Name) && d.Scenarios != 0 {
+	if !d.TrainFiles.Are(embedded.Name) && d.Scenarios != 0 {
 		faults.Add("scenarios", d.Scenarios, "only embedded scenarios are made to a number, and data.train is %s; "+
-			"remove it", d.Train)
+			"remove it", d.TrainFiles)
 	}
-	if d.Train.Are(embedded.Name) && d.Scenarios < fewestScenarios {
+	if d.TrainFiles.Are(embedded.Name) && d.Scenarios < fewestScenarios {
 		faults.Add("scenarios", d.Scenarios, "want %d or more", fewestScenarios)
 	}
-	if d.Train.Are(embedded.Name) && d.Items == ci.ReleasedItems {
-		faults.Add("items", d.Items, "it is about files, and data.train is %s; remove it", d.Train)
+	if d.TrainFiles.Are(embedded.Name) && d.Items == ci.ReleasedItems {
+		faults.Add("items", d.Items, "it is about files, and data.train is %s; remove it", d.TrainFiles)
 	}
 	d.CheckShares(&faults)
 	if d.Prefill && d.Prompt == ci.PromptAnswer {

@@ -42,11 +42,11 @@ func (t *items) readParts() (parts [3][]ask.Question, err error) {
 		}
 		t.left = t.left.And(left)
 		if text := LeftOut(len(items), left.Of); text != "" {
-			t.Say("%s: %s", t.o.Data.Train, text)
+			t.Say("%s: %s", t.o.Data.TrainFiles, text)
 		}
 	}
 	if t.left.Count > 0 {
-		t.Say("%s: %v", t.o.Data.Train, t.left)
+		t.Say("%s: %v", t.o.Data.TrainFiles, t.left)
 	}
 	return parts, nil
 }
@@ -107,10 +107,10 @@ func (o *CI) Items(r run.Reporter) (parts [3][]ci.Item, err error) {
 		return parts, err
 	}
 	sizes := "%s: %d items to train on, %d for validation, %d for the test"
-	if d.Train.Are(embedded.Name) {
+	if d.TrainFiles.Are(embedded.Name) {
 		sizes = "%s: %d distinct scenarios to train on, %d for validation and %d for the test"
 	}
-	say(sizes, d.Train, len(parts[0]), len(parts[1]), len(parts[2]))
+	say(sizes, d.TrainFiles, len(parts[0]), len(parts[1]), len(parts[2]))
 	return parts, nil
 }
 

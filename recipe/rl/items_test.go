@@ -78,7 +78,8 @@ func TestVerdictOfTheTest(t *testing.T) {
 // TestEmbeddedItems: sizes by the fractions, distinct scenarios, other ones by seed, and nothing that is tested has
 // values which training shows.
 func TestEmbeddedItems(t *testing.T) {
-	o := CI{Base: recipe.Base{Seed: 1}, Data: CIData{Files: recipe.Files{Train: config.Names{embedded.Name}}, Scenarios: 200, Parts: Parts{ValidationFraction: 0.1, TestFraction: 0.2}}}
+	o := CI{Base: recipe.Base{Seed: 1}, Data: CIData{Files: recipe.Files{TrainFiles: config.Names{embedded.Name}},
+		Scenarios: 200, Parts: Parts{ValidationFraction: 0.1, TestFraction: 0.2}}}
 	parts, err := o.Items(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -126,11 +127,15 @@ func TestPartsOfFiles(t *testing.T) {
 		sizes [3]int
 		warns string
 	}{
-		{CIData{Files: recipe.Files{Train: config.Names{train}}, Parts: Parts{ValidationFraction: 0.1, TestFraction: 0.2}}, [3]int{21, 3, 6}, ""},
-		{CIData{Files: recipe.Files{Train: config.Names{train}}, Parts: Parts{ValidationFraction: 0.1, TestFraction: 0.2, Test: test}}, [3]int{27, 3, 7}, ""},
-		{CIData{Files: recipe.Files{Train: config.Names{train}}, Parts: Parts{ValidationFraction: 0.1, TestFraction: 0, Validation: validation}}, [3]int{30, 4, 0},
+		{CIData{Files: recipe.Files{TrainFiles: config.Names{train}}, Parts: Parts{ValidationFraction: 0.1,
+			TestFraction: 0.2}}, [3]int{21, 3, 6}, ""},
+		{CIData{Files: recipe.Files{TrainFiles: config.Names{train}}, Parts: Parts{ValidationFraction: 0.1,
+			TestFraction: 0.2, Test: test}}, [3]int{27, 3, 7}, ""},
+		{CIData{Files: recipe.Files{TrainFiles: config.Names{train}}, Parts: Parts{ValidationFraction: 0.1,
+			TestFraction: 0, Validation: validation}}, [3]int{30, 4, 0},
 			validation + ": 1 of 4 items are in the training data, too"},
-		{CIData{Files: recipe.Files{Train: config.Names{train}}, Parts: Parts{ValidationFraction: 0.1, TestFraction: 0.2, Validation: validation, Test: test}},
+		{CIData{Files: recipe.Files{TrainFiles: config.Names{train}}, Parts: Parts{ValidationFraction: 0.1,
+			TestFraction: 0.2, Validation: validation, Test: test}},
 			[3]int{30, 4, 7}, validation + ": 1 of 4 items are in the training data, too"},
 	} {
 		var heard testkit.Recorder
@@ -141,7 +146,7 @@ func TestPartsOfFiles(t *testing.T) {
 			t.Errorf("%+v: %v, %v, %q, want %v, %q", c.data, err, got, heard.Warned, c.sizes, c.warns)
 		}
 	}
-	o := CI{Data: CIData{Files: recipe.Files{Train: config.Names{train}},
+	o := CI{Data: CIData{Files: recipe.Files{TrainFiles: config.Names{train}},
 		Parts: Parts{Validation: filepath.Join(dir, "no.json"), TestFraction: 0.2}}}
 	if _, err := o.Items(nil); err == nil || !strings.Contains(err.Error(), "no.json: no such file") {
 		t.Errorf("a file that does not exist: %v", err)

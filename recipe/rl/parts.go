@@ -87,7 +87,7 @@ func Read[R any](f recipe.Files, p Parts, seed uint64, read func(name string) ([
 	if len(parts[0]) == 0 || len(parts[1]) == 0 || len(parts[2]) == 0 && p.HasTest() {
 		return parts,
 			fmt.Errorf("%s: data.validation_fraction %v and data.test_fraction %v of %d items leave %d to train "+
-				"on, %d for validation and %d for the test: want at least one of each", f.Train, validation,
+				"on, %d for validation and %d for the test: want at least one of each", f.TrainFiles, validation,
 				test, len(all), len(parts[0]), len(parts[1]), len(parts[2]))
 	}
 	p.warnOfOverlap(asTexts(parts, same), warn)

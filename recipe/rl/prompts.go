@@ -32,9 +32,9 @@ func (t *prompts) readParts() (parts [3][]ask.Question, err error) {
 		}
 	}
 	if t.left.Count > 0 {
-		t.Say("%s: %v", t.o.Data.Train, t.left)
+		t.Say("%s: %v", t.o.Data.TrainFiles, t.left)
 	}
-	t.Say("%s: %d prompts to train on, %d for validation, %d for the test", t.o.Data.Train, len(parts[ci.Train]),
+	t.Say("%s: %d prompts to train on, %d for validation, %d for the test", t.o.Data.TrainFiles, len(parts[ci.Train]),
 		len(parts[ci.Validation]), len(parts[ci.Test]))
 	return parts, nil
 }

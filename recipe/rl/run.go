@@ -132,7 +132,7 @@ func (l *loop) loadQuestions() (err error) {
 	if len(q[ci.Train]) == 0 || len(q[ci.Validation]) == 0 || len(q[ci.Test]) == 0 && l.set.Parts.HasTest() {
 		return fmt.Errorf("%s: prompts of at most %d tokens leave %d to train on, %d for validation and %d for the "+
 			"test: want at least one of each; %d were dropped, the longest has %d tokens (data.max_prompt_tokens %d, "+
-			"where 0 is no limit; the model takes %d tokens)", l.set.Train, l.promptLimit(), len(q[ci.Train]),
+			"where 0 is no limit; the model takes %d tokens)", l.set.TrainFiles, l.promptLimit(), len(q[ci.Train]),
 			len(q[ci.Validation]), len(q[ci.Test]), l.left.Count, l.left.Longest, l.set.MaxPromptTokens, positions)
 	}
 	if err := l.checkEpisodes(); err != nil {
@@ -177,8 +177,9 @@ func (l *loop) report(t *train.Trainer, best *run.Best, before, after []eval.Row
 		table, result.Before, result.After = l.task.compare(before, after)
 		text += table
 	}
-	finished, err := l.Finish(t, best, text+l.WhichModel(best, t.Step()), recipe.Outcome{Data: l.set.Train.String(),
-		Test: recipe.Tests{Temperature: &l.set.Validation.Temperature, Before: result.Before, After: result.After}})
+	finished, err := l.Finish(t, best, text+l.WhichModel(best, t.Step()),
+		recipe.Outcome{Data: l.set.TrainFiles.String(),
+			Test: recipe.Tests{Temperature: &l.set.Validation.Temperature, Before: result.Before, After: result.After}})
 	if err != nil {
 		return nil, err
 	}

@@ -79,7 +79,7 @@ func load(ctx context.Context, r *recipe.Run, o Options) (*train.Dataset, error)
 			return r.Limit(name, groups, o.Data.Options, drift)
 		},
 	})
-	return &train.Dataset{Method: train.SFT{}, Train: demos, Eval: held}, err
+	return &train.Dataset{Method: train.SFT{}, Examples: demos, Held: held}, err
 }
 
 // read reads a file, or makes the ideal completions of embedded scenarios.
