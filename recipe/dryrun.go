@@ -33,14 +33,18 @@ type Planned interface {
 	DryRun(ctx context.Context, r run.Reporter) (*DryRun, error)
 }
 
-// Count fills in what a trainer does, whose source can be surveyed.
-func (d *DryRun) Count(t *train.Trainer) error {
-	if err := t.Start(); err != nil {
+// Count fills in what training on a source does, which can be surveyed.
+func (d *DryRun) Count(source interface {
+	train.Source
+	Survey(*train.Survey) error
+}) error {
+	t, err := d.Trainer(source)
+	if err != nil {
 		return err
 	}
-	_, metric := t.Source.Evaluation()
-	d.Examples, d.Steps, d.Evaluates = t.Source.Size(), t.Total(), metric != ""
-	return t.Source.(interface{ Survey(*train.Survey) error }).Survey(&d.Survey)
+	_, metric := source.Evaluation()
+	d.Examples, d.Steps, d.Evaluates = source.Size(), t.Total(), metric != ""
+	return source.Survey(&d.Survey)
 }
 
 // Or is the dry run, closed if there is an error.

@@ -44,8 +44,11 @@ func teach(ctx context.Context, folder, out string, questions []ask.Question, o 
 	}
 	sampler := r.Sampler(0)
 	defer sampler.Close()
-	t := r.Trainer(&grpo.Rollouts{Options: g, Tasks: questions, Judge: ask.Rule(score), Sampler: sampler,
+	t, err := r.Trainer(&grpo.Rollouts{Options: g, Tasks: questions, Judge: ask.Rule(score), Sampler: sampler,
 		Sampling: rollout.Sampling{MaxNew: 64, Temperature: 1}})
+	if err != nil {
+		return err
+	}
 	if err := r.Fit(ctx, t); err != nil {
 		return err
 	}

@@ -182,21 +182,19 @@ func (r *Run) Exporter() train.Exporter {
 	return train.Exporter{Model: r.Model, Tokenizer: r.Tokenizer}
 }
 
-// Trainer trains the run's model on what a source gives, in the run directory.
-func (r *Run) Trainer(source train.Source) *train.Trainer {
-	return &train.Trainer{
+// Trainer trains the run's model on what a source gives, in the run directory. The source is tied to it.
+func (r *Run) Trainer(source train.Source) (*train.Trainer, error) {
+	t := &train.Trainer{
 		Learner: r.Learner, Source: source, Options: r.Train, Seed: r.Seed, Folder: r.Folder, Export: r.Exporter(),
 		ConfigHash: run.HashConfig(identity(r.resolved)),
 		OnNotice:   func(line string) { r.bar.Notice(line) },
 		OnStep:     func(step, _ int, values map[string]float64) { r.bar.Step(step, values) },
 	}
+	return t, t.Start()
 }
 
 // Fit runs a trainer to its last step, from the start or from the newest checkpoint.
 func (r *Run) Fit(ctx context.Context, t *train.Trainer) error {
-	if err := t.Start(); err != nil {
-		return err
-	}
 	switch s := t.Source.(type) {
 	case interface{ Layout() batch.Layout }:
 		r.reportShapes(s.Layout())
@@ -323,7 +321,10 @@ func (r *Run) Learn(ctx context.Context, set *train.Dataset, report func(records
 		return nil, err
 	}
 	r.ReportMemory(0)
-	t := r.Trainer(set)
+	t, err := r.Trainer(set)
+	if err != nil {
+		return nil, err
+	}
 	if err := r.Fit(ctx, t); err != nil {
 		return nil, err
 	}

@@ -144,7 +144,7 @@ func (t *Trainer) identity() run.State {
 // Metrics and samples of later steps are removed: they are about to be measured again. A run that ended before its
 // first checkpoint starts over.
 func (t *Trainer) Resume() ([]run.Warning, error) {
-	if err := t.Start(); err != nil {
+	if err := t.tie(); err != nil {
 		return nil, err
 	}
 	if t.Folder == nil {

@@ -42,14 +42,11 @@ func (s *Survey) Measure(groups []Group, layout batch.Layout, times float64) {
 	}
 }
 
-// surveyed is the most steps that a survey looks at; those of a longer run are counted by these.
+// surveyed is the most steps that a survey looks at; a longer run is counted by these.
 const surveyed = 200
 
 // Survey counts the batches of the steps and of the evaluations. The learner may be weightless.
 func (d *Dataset) Survey(s *Survey) error {
-	if err := d.Start(d.t); err != nil {
-		return err
-	}
 	state, steps := d.t.State, d.Total()
 	defer func() { d.t.State = state }()
 	look := min(steps, surveyed)

@@ -66,7 +66,10 @@ func (t *training) learnOnline(ctx context.Context) (*recipe.Result, error) {
 		return nil, err
 	}
 	o.id = o.identify()
-	t.pairTrainer = t.Trainer(&train.Dataset{Method: t.method(), Held: t.set.Held, ID: o.id})
+	t.pairTrainer, err = t.Trainer(&train.Dataset{Method: t.method(), Held: t.set.Held, ID: o.id})
+	if err != nil {
+		return nil, err
+	}
 	if err := t.Resume(t.pairTrainer); err != nil {
 		return nil, err
 	}

@@ -60,10 +60,10 @@ func (t *training) begin() error {
 }
 
 // prepare makes the trainer.
-func (t *training) prepare() error {
+func (t *training) prepare() (err error) {
 	t.set.Share = t.SharesPrompts(t.groups(t.set.Examples))
-	t.pairTrainer = t.Trainer(&t.set)
-	return t.pairTrainer.Start()
+	t.pairTrainer, err = t.Trainer(&t.set)
+	return err
 }
 
 // open opens engine and model.
@@ -101,14 +101,16 @@ func (t *training) count(ctx context.Context, d *recipe.DryRun) error {
 	if t.reference != nil {
 		d.ReferenceOnce = 4 * t.reference.Config.ParamCount()
 	}
-	if err := t.begin(); err != nil {
+	if err := t.Start(); err != nil {
 		return err
 	}
-	if !t.o.Loss.ReferenceFree() {
-		d.Measure(t.groups(t.set.Examples), t.set.Layout(), 1)
-		d.Measure(t.groups(t.set.Held), t.set.Layout(), 1)
+	t.set.Share = t.SharesPrompts(t.groups(t.set.Examples))
+	if err := d.Count(&t.set); err != nil || t.o.Loss.ReferenceFree() {
+		return err
 	}
-	return d.Count(t.pairTrainer)
+	d.Measure(t.groups(t.set.Examples), t.set.Layout(), 1)
+	d.Measure(t.groups(t.set.Held), t.set.Layout(), 1)
+	return nil
 }
 
 // training is a run on its way.

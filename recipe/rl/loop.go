@@ -267,8 +267,8 @@ func (l *loop) rollouts() *grpo.Rollouts {
 
 // newTrainer learns from the model's own answers. Progress shows the reward and the command's metrics; not the loss, which
 // is about 0 at every step, because a group's advantages sum to 0.
-func (l *loop) newTrainer() *train.Trainer {
-	t := l.Trainer(l.rollouts())
+func (l *loop) newTrainer() (*train.Trainer, error) {
+	t, err := l.Trainer(l.rollouts())
 	show := t.OnStep
 	t.OnStep = func(step, last int, values map[string]float64) {
 		picked := map[string]float64{}
@@ -279,7 +279,7 @@ func (l *loop) newTrainer() *train.Trainer {
 		}
 		show(step, last, picked)
 	}
-	return t
+	return t, err
 }
 
 // trainToEnd trains to the last step, and saves the best weights.
@@ -308,7 +308,7 @@ func (l *loop) count(d *recipe.DryRun) error {
 	if l.set.GRPO.NeedsReference() {
 		d.ReferenceBytes, l.reference = l.Learner.ReferenceBytes(), []compute.Buffer{} // of which nothing is read
 	}
-	if err := d.Count(l.newTrainer()); err != nil {
+	if err := d.Count(l.rollouts()); err != nil {
 		return err
 	}
 	if l.set.Rollout.Engine != "" { // other machines sample

@@ -67,7 +67,10 @@ func learn(ctx context.Context, c trainable, r run.Reporter) (*Result, error) {
 		return nil, err
 	}
 	defer closeAll()
-	t := l.newTrainer()
+	t, err := l.newTrainer()
+	if err != nil {
+		return nil, err
+	}
 	before, err := l.testBefore(ctx)
 	if err != nil {
 		return nil, err

@@ -47,7 +47,7 @@ func (o Options) DryRun(ctx context.Context, reporter run.Reporter) (*recipe.Dry
 		err = r.Start()
 	}
 	if err == nil {
-		err = d.Count(r.Trainer(set))
+		err = d.Count(set)
 	}
 	return d.Or(err)
 }
