@@ -42,7 +42,7 @@ func (s *Survey) Measure(groups []Group, layout batch.Layout, times float64) {
 	}
 }
 
-// surveyed is the most steps that a survey looks at; those of a longer run are counted by these.
+// surveyed is the most steps that a survey looks at. A longer run's steps are counted by these.
 const surveyed = 200
 
 // Survey counts the batches of the steps and of the evaluations. The learner may be weightless.

@@ -9,7 +9,7 @@
 //	objective  a loss over the log-probs of a microbatch, in the graph
 //	method     an objective, and what it needs of examples: [SFT], [Preference], [KTO], [Reward]
 //
-// The sources are [Dataset], examples of a file, and those of other packages, such as grpo.Rollouts, which samples and
+// The sources are [Dataset], examples of a file, and other packages' sources, such as grpo.Rollouts, which samples and
 // scores. The pipeline of a step: the source gives minibatches; [Learner.Accumulate] adds up the gradient of each, one
 // microbatch after the other; [Learner.Update] applies AdamW; metrics are logged; an evaluation and a checkpoint follow
 // where they are due.
@@ -88,8 +88,8 @@ type Microbatch struct {
 // Trainer trains a model step by step, from the start of a run or from its newest checkpoint.
 //
 // An evaluation runs before the first step, at the interval that the source gives, and after the last step. The best
-// checkpoint is that of the best evaluated step. Step 0 counts too: if no step improved on the model that training
-// started from, that model is the best. [Trainer.LoadBest] gives the weights of the best checkpoint.
+// checkpoint is the best evaluated step's. Step 0 counts too: if no step improved on the model that training started
+// from, that model is the best. [Trainer.LoadBest] gives the weights of the best checkpoint.
 type Trainer struct {
 	Learner *Learner
 	Source  Source
@@ -99,7 +99,7 @@ type Trainer struct {
 	Folder     *run.Folder // the run directory; nil: nothing is logged or saved
 	Export     Exporter    // writes checkpoints into Folder; empty: the learner's model, without a tokenizer
 	ConfigHash string      // a run is not resumed with another config
-	Last       int         // step to end with, where the schedule goes on after it; 0: that of the whole run
+	Last       int         // step to end with, where the schedule goes on after it; 0: the last of the whole run
 
 	// Callbacks, each of which may be nil.
 	OnStep   func(step, total int, values map[string]float64) // after every step
@@ -260,7 +260,7 @@ func (l *Learner) pass(p Microbatch, m *Metrics) error {
 }
 
 // Gradient is the gradient of a minibatch's loss under the present weights, [weights] in the order of [Learner.Flat]:
-// the numbers that a step applies. The weights stay. The metrics are those of the update.
+// the numbers that a step applies. The weights stay. The metrics are the update's.
 func (t *Trainer) Gradient(b *Minibatch) ([]float32, *Metrics, error) {
 	m := NewMetrics()
 	if _, err := t.Learner.Pass(b, m); err != nil {
