@@ -130,7 +130,7 @@ func StreamPrompts(fsys fs.FS, path string) *Stream[PromptRow] {
 	return NewStream(path, Rows(fsys, path), promptOf)
 }
 
-// otherColumns are those of a row that are no prompt and have a value.
+// otherColumns are a row's columns that are no prompt and have a value.
 func otherColumns(fields map[string]any) map[string]any {
 	others := maps.Clone(fields)
 	maps.DeleteFunc(others, func(name string, value any) bool {

@@ -54,9 +54,9 @@ var turnRoles = map[string]string{"human": "user", "user": "user", "gpt": "assis
 	"chatgpt": "assistant", "bing": "assistant", "bard": "assistant", "model": "assistant", "system": "system",
 	"tool": "tool", "observation": "tool", "function_response": "tool"}
 
-// Canonical gives a row TRL's columns in the place of those of other programs: docs/data.md has a table of them. A
-// question becomes the user's message and its answers the assistant's; a column system begins the conversation. A row
-// of another form stays as it is.
+// Canonical gives a row TRL's columns in the place of other programs': docs/data.md has a table of them. A question
+// becomes the user's message and its answers the assistant's; a column system begins the conversation. A row of another
+// form stays as it is.
 func Canonical(r Row) (Row, error) {
 	f := form{Fields: maps.Clone(r.Fields)}
 	f.renames()

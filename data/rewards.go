@@ -29,7 +29,7 @@ const (
 	TransformQuartiles = "quartiles" // σ((s − q(50 %))/T) with quartiles at 1/4 and 3/4
 )
 
-// DefaultRewardOptions are those of the method: auto, clamp.
+// DefaultRewardOptions are the method's: auto, clamp.
 func DefaultRewardOptions() RewardOptions { return config.Default[RewardOptions]() }
 
 // Check names every fault of the options.
@@ -119,7 +119,7 @@ func (o RewardOptions) function(q quantiles) (of func(s float64) float64, words 
 	return func(s float64) float64 { return s }, "rewards are the scores"
 }
 
-// quantiles are those of a set of scores, which ascend.
+// quantiles are scores in ascending order.
 type quantiles []float64
 
 // at is the value below which a share of the scores lies.

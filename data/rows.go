@@ -99,9 +99,9 @@ func decodeRows(raw func(source, []string) RowSeq) func(source) RowSeq {
 	}
 }
 
-// Rows streams the rows of a file of the operating system (fsys nil) or of fsys. A pattern such as train-*.parquet means
-// all files that it matches, one after the other in the order of their names; org/name@COMMIT:config:split those of a
-// data set in the hub's cache.
+// Rows streams the rows of a file of the operating system (fsys nil) or of fsys. A pattern such as train-*.parquet
+// means all files that it matches, one after the other in the order of their names; org/name@COMMIT:config:split the
+// files of a data set in the hub's cache.
 func Rows(fsys fs.FS, name string) RowSeq {
 	return streamRows(fsys, name, func(f format, in source) RowSeq { return f.rows(in) })
 }

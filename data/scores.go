@@ -149,7 +149,7 @@ func (a *scoredTexts) scoreOf(p *Preference) (columns string) {
 	return a.columns
 }
 
-// Last is the text, or that of the last message.
+// Last is the plain text, or the text of the last message.
 func (t Text) Last() string {
 	if n := len(t.Messages); n > 0 {
 		return t.Messages[n-1].Content

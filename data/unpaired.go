@@ -25,7 +25,7 @@ func ReadLabelled(fsys fs.FS, path string) ([]Labelled, *Report, error) {
 	return slices.Concat(all...), report, err
 }
 
-// StreamLabelled is ReadLabelled without keeping the answers: those of a row, one or two, come together.
+// StreamLabelled is ReadLabelled without keeping the answers: one or two come together, as their row has them.
 func StreamLabelled(fsys fs.FS, path string) *Stream[[]Labelled] {
 	return NewStream(path, Rows(fsys, path), labelledOf)
 }

@@ -86,7 +86,7 @@ func keepMessage(message map[string]any, whole any) error {
 	return err
 }
 
-// jsonText is a value as JSON: that in order, or else that of a table.
+// jsonText is ordered as JSON, or where it is nil, value, which comes from a table.
 func jsonText(value, ordered any) (JSON, error) {
 	var err error
 	if ordered == nil {

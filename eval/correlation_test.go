@@ -13,7 +13,7 @@ func correlationOf(pairs ...[2]float64) (c Correlation) {
 	return c
 }
 
-// TestCorrelation: numbers by hand; the interval is that of a table of Fisher's z.
+// TestCorrelation: numbers by hand; the interval comes from a table of Fisher's z.
 func TestCorrelation(t *testing.T) {
 	c := correlationOf([2]float64{1, 2}, [2]float64{2, 1}, [2]float64{3, 4}, [2]float64{4, 3}, [2]float64{5, 5})
 	low, high := c.Interval()

@@ -59,7 +59,7 @@ func TestRateOfOneSampleIsAShare(t *testing.T) {
 	}
 }
 
-// Ten items of four samples. All alike within an item: the interval of ten. Unlike as coins: that of forty.
+// Ten items of four samples. All alike within an item: the interval of ten. Unlike as coins: the interval of forty.
 func TestRateKnowsOfSamples(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -60,7 +60,7 @@ func EtaOfRate(lr float64, d int) float64 { return lr * math.Sqrt(float64(d)) }
 // The agent whose gradient came is sent θ̃_k and k. (1−α)(θ_{k−1}−θ_k) + α(θ̃_k−θ_k) = 0 removes the Hessian terms of
 // the error, and ‖θ_k−θ_{k−1}‖ = η bounds what one late gradient can do.
 //
-// Departures: d_0, which the paper leaves open, is 0, so the first direction is that of g. If ‖d‖ ≤ 1e-12 there is no
+// Departures: d_0, which the paper leaves open, is 0, so the first direction is along g. If ‖d‖ ≤ 1e-12 there is no
 // direction: θ stays, θ̃ = θ, and the version counts up. The momentum d is the server's; the paper's sentences of
 // agents that send d, and of θ − η·d, contradict its algorithms.
 type AFedPG struct {

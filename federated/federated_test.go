@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// problem has agents with random positive definite H_i, random g_i and weights. Its gradients move with θ, as those of
-// a quadratic return do.
+// problem has agents with random positive definite H_i, random g_i and weights. Its gradients move with θ, as gradients
+// of a quadratic return do.
 type problem struct {
 	h       [][][]float64
 	g       [][]float64

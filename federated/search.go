@@ -45,7 +45,7 @@ type SearchTable struct {
 }
 
 // ChooseScale returns the first j with Σp_iKL ≤ δ and Σp_i·gain > 0, and these two means; -1: none, and the step is
-// refused. The weights are those of the agents that answered, and need not sum to 1. What is not a number never holds.
+// refused. weights has a number for each agent that answered; their sum need not be 1. NaN meets no condition.
 func ChooseScale(weights []float64, tables []SearchTable, delta float64) (j int, kl, gain float64) {
 	shares := Shares(weights)
 	for j = range Tries {

@@ -75,7 +75,7 @@ var hingeLink = &link{
 	"max(0, 1 - u), u = %s",
 }
 
-// kind is that of the options' loss; an unknown one has a row without a word.
+// kind is the row of the options' loss; an unknown loss has a row without a word.
 func (o Options) kind() kind {
 	if i := slices.IndexFunc(kinds, func(k kind) bool { return k.word == o.Type }); i >= 0 {
 		return kinds[i]
@@ -117,7 +117,7 @@ func (o Options) scale() float64 {
 	return o.Beta
 }
 
-// weights are those of the function of u and of the chosen response's NLL in the loss.
+// weights are the factors in the loss of the function of u, and of the chosen response's NLL.
 func (o Options) weights() (ofU, ofNLL float64) {
 	if o.Type == ORPO {
 		return o.Beta, 1

@@ -47,7 +47,7 @@ func Defaults(loss string) Options {
 	return o
 }
 
-// Defaults are those of the loss that is given.
+// Defaults sets the defaults of the loss that is given.
 func (o *Options) Defaults(g *config.Given) { *o = Defaults(cmp.Or(g.Text("type"), o.Type)) }
 
 // NeedsGap says that the loss needs the reward gap of every pair.

@@ -223,8 +223,8 @@ func (c *Config) modulesOf(f *tensorFile) (modules []string, err error) {
 	return slices.DeleteFunc(all.LoRA.Modules, func(m string) bool { return !found[m] }), nil
 }
 
-// quietKeys are those of adapter_config.json that do not change what an adapter computes once its tensors are there, or
-// that parseAdapterConfig looks at. Any other key that is on changes it in a way that is not supported.
+// quietKeys are the keys of adapter_config.json that do not change what an adapter computes once its tensors are there,
+// or that parseAdapterConfig looks at. Any other key that is on changes it in a way that is not supported.
 var quietKeys = []string{"peft_type", "task_type", "base_model_name_or_path", "r", "lora_alpha", "use_rslora",
 	"target_modules", "exclude_modules", "lora_dropout", "inference_mode", "init_lora_weights", "revision", "bias",
 	"auto_mapping", "peft_version", "qalora_group_size", "megatron_core", "layers_to_transform", "layers_pattern",

@@ -228,7 +228,7 @@ func (o online) add(q, k, v, mask *Node) online {
 }
 
 // rowMax is the maximum over the last axis. go-xla 0.4.5 makes one function for the maxima of a graph, in the function
-// of the first, and refuses it in any other; in a loop the maximum is therefore that of two halves, which may overlap.
+// of the first, and refuses it in any other; in a loop the maximum is therefore taken of two halves, which may overlap.
 func (o online) rowMax(x *Node) *Node {
 	if !o.inLoop {
 		return ReduceAndKeep(x, ReduceMax, -1)

@@ -13,7 +13,7 @@ import (
 )
 
 // Attention in blocks gives the log-probs and gradients of whole attention, for all model types, packed rows with
-// padding, and blocks that divide a row or not. The limits are those of engines: processors round float32 differently.
+// padding, and blocks that divide a row or not. The limits are the engines': processors round float32 differently.
 func TestBlocksInTraining(t *testing.T) {
 	p, forms := repeatedTokens(true), []GraphOptions{{AttentionBlock: 5}, {AttentionBlock: 16, Checkpoint: true}}
 	sameInForms(t, p, forms, 1e-4, 1e-4)

@@ -229,8 +229,8 @@ func TestGenerationConfigHasPrecedence(t *testing.T) {
 	}
 }
 
-// TestBothRopes: of both spellings transformers 5.24 reads rope_scaling, and theta beside it; of gemma3 rope_scaling's keys
-// come over those of full_attention (AutoConfig.from_pretrained(...).rope_parameters).
+// TestBothRopes: of both spellings transformers 5.24 reads rope_scaling, and theta beside it; of gemma3 rope_scaling's
+// keys come over full_attention's (AutoConfig.from_pretrained(...).rope_parameters).
 func TestBothRopes(t *testing.T) {
 	linear := map[string]any{"rope_type": "linear", "factor": 2.0}
 	newer := map[string]any{"rope_type": "linear", "factor": 4.0, "rope_theta": 5e5}

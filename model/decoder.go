@@ -127,8 +127,8 @@ func (c *Config) checkParams(params []*Node) {
 }
 
 // embed gives what the first layer reads [N, H], float32: the embedding's rows, rows if the host has copied them, else
-// those of tokens. gemma's factor √H is float32 wherever the table is: transformers rounds it to bfloat16 if the weights
-// have that type.
+// the rows of tokens. gemma's factor √H is float32 wherever the table is: transformers rounds it to bfloat16 if the
+// weights have that type.
 func (c *Config) embed(params []*Node, rows, tokens *Node) *Node {
 	if rows == nil {
 		rows = Gather(params[c.EmbedTable()], Reshape(tokens, -1, 1))
@@ -192,8 +192,8 @@ func (c *Config) layerParams(params []*Node, layer int) (own []*Node) {
 	return own
 }
 
-// LayerTensors are the indices in Held of a layer's tensors: those of layerSpecs, the scales of quantised ones, and
-// those of loraSpecs.
+// LayerTensors are the indices in Held of a layer's tensors: what layerSpecs lists, the scales of quantised ones, and
+// what loraSpecs lists.
 func (c *Config) LayerTensors(layer int) (indices []int) {
 	add := func(first, n int) {
 		for i := range n {

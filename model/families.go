@@ -103,7 +103,7 @@ func init() {
 	}
 }
 
-// family is that of the model_type; of an unknown one it has nothing of its own.
+// family is the family of the model_type; an unknown model_type's is empty.
 func (c *Config) family() family {
 	if i := slices.Index(Types, c.ModelType); i >= 0 {
 		return families[i]

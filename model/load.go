@@ -267,7 +267,7 @@ func (s *Stored) checkShape(name string, shape []int, by string) error {
 
 const byConfig = "config.json"
 
-// param is a tensor that stays in its file. Its shape must be that of what says its sizes.
+// param is a tensor that stays in its file. Its shape must be spec's; by says where the sizes come from.
 func (s *Stored) param(spec ParamSpec, by string) (*Param, error) {
 	if err := s.checkShape(spec.Name, spec.Shape, by); err != nil {
 		return nil, err

@@ -76,8 +76,8 @@ func TestMergeLeavesOtherWeights(t *testing.T) {
 	}
 }
 
-// A merged model has the log-probs of base and adapter, and the adapter's gradients are those of the merged weights
-// by the chain rule: dA = s·Bᵀ·dW and dB = s·dW·Aᵀ.
+// A merged model has the log-probs of base and adapter, and the adapter's gradients follow from the merged weights' by
+// the chain rule: dA = s·Bᵀ·dW and dB = s·dW·Aᵀ.
 func TestAdapterGradients(t *testing.T) {
 	e, exact := backendtest.Go(t), GraphOptions{DType: dtypes.Float64}
 	for name, plain := range variedModels(t) {
@@ -96,7 +96,7 @@ func TestAdapterGradients(t *testing.T) {
 	}
 }
 
-// chainRule gives the gradient of A or B by that of the merged weight.
+// chainRule gives the gradient of A or B by the merged weight's.
 func chainRule(m *Model, p *Param, merged [][]float32) []float32 {
 	module, isA := strings.CutSuffix(p.Name, loraA)
 	module = strings.TrimSuffix(module, loraB)

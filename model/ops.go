@@ -152,8 +152,8 @@ func take(x, index *Node, blocks int) *Node {
 	return Reshape(Gather(Reshape(x, blocks, -1, d), Concatenate([]*Node{block, index}, 2)), -1, d)
 }
 
-// ownGradient is y, computed from xs, with gradients written by hand: vjp takes the adjoint of y and gives those of xs,
-// in order, nil for none.
+// ownGradient is y, computed from xs, with gradients written by hand: vjp takes the adjoint of y and gives the adjoints
+// of xs, in order, nil for none.
 //
 // It gives y an alternative that only the gradient goes through: identities on xs whose gradients are vjp's results. No
 // output needs the sum that connects them, so that every engine drops it.
@@ -201,7 +201,7 @@ func recompute(x *Node, weights []*Node, f func(x *Node, weights []*Node) *Node)
 // so that an infinite element does not give NaN.
 //
 // XLA would copy all that x is made of into every operation that reads x plus a number: with recomputed layers, the
-// adjoints of all later layers into those of each. So there the number is added to x's first element alone.
+// adjoints of all later layers into each layer's. So there the number is added to x's first element alone.
 func computeAfter(x *Node, dependencies ...*Node) *Node {
 	var sum *Node
 	for _, d := range dependencies {

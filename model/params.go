@@ -62,7 +62,7 @@ type Reader struct {
 // NewReader makes a reader of tensors of at most this many elements.
 func NewReader(largest int) *Reader { return &Reader{largest: largest} }
 
-// Read gives a tensor's values. Those of a file are valid until the next Read, which takes the same memory.
+// Read gives a tensor's values. Values of a file are valid until the next Read, which takes the same memory.
 func (r *Reader) Read(p *Param) ([]float32, error) {
 	if p.Data != nil {
 		return p.Data, nil
@@ -89,7 +89,7 @@ type Model struct {
 	Config *Config
 	Params []*Param // in the order of Config.ParamSpecs
 	Known  string   // the weights' Hash, for checks of adapters after Release; "": unknown
-	Unread []string // names of tensors of its files that no one reads, such as those of images
+	Unread []string // names of tensors of its files that no one reads, such as an image encoder's
 
 	files *Stored // of Params; nil: none
 }

@@ -62,7 +62,7 @@ func (d Decoded) Nodes() []*Node {
 }
 
 // Prefill builds the pass over the prompts. Each layer's keys are [B, kv, D, P], rotated, with InGraph [B, kv, P, D],
-// and its values [B, kv, P, D]. Those of padding have no meaning. params are the weights in the order of Held.
+// and its values [B, kv, P, D]. At padding both have no meaning. params are the weights in the order of Held.
 func (c *Config) Prefill(params []*Node, in PrefillInputs, o GraphOptions) Decoded {
 	var out Decoded
 	x := c.prefillRows(params, in, o, &out)
@@ -71,7 +71,7 @@ func (c *Config) Prefill(params []*Node, in PrefillInputs, o GraphOptions) Decod
 }
 
 // Echo builds the same pass for inputs of an Echo. For each position p of [B*P] it gives log p of the token after it,
-// log p of the likeliest token there, both float32, and that token, int32. Those of padding have no meaning.
+// log p of the likeliest token there, both float32, and that token, int32. At padding they have no meaning.
 func (c *Config) Echo(params []*Node, in PrefillInputs, o GraphOptions) []*Node {
 	x, table := c.prefillRows(params, in, o, &Decoded{}), params[c.HeadTable()]
 	n := x.Shape().Dim(0)

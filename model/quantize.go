@@ -99,7 +99,7 @@ type Held struct {
 	DType dtypes.DType // of codes; InvalidDType: float32, or for a matrix the type of the products
 }
 
-// Held lists the tensors that an engine holds of a model, the inputs of its programs: those of ParamSpecs, with codes
+// Held lists the tensors that an engine holds of a model, the inputs of its programs: what ParamSpecs lists, with codes
 // in the place of quantised matrices, whose scales are between the frozen tensors and the adapter's.
 func (c *Config) Held() []Held {
 	var frozen, scales, trained []Held

@@ -79,7 +79,7 @@ func readQuantizeOracle(t testing.TB) (o quantizeOracle) {
 	return o
 }
 
-// TestBitsandbytesCodes: codes, scales and dequantised weights are those of bitsandbytes, bit for bit.
+// TestBitsandbytesCodes: codes, scales and dequantised weights are bitsandbytes', bit for bit.
 func TestBitsandbytesCodes(t *testing.T) {
 	o, seen := readQuantizeOracle(t), 0
 	check := func(p *Param, want storedMatrix) {

@@ -16,8 +16,8 @@ import (
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 )
 
-// TestRecomputedLayersStayApart: XLA's operations are as large in a deep model as in a flat one. When an operation held
-// those of all later layers, SmolLM2-135M took eight times as long to compile with gradient checkpointing as without.
+// TestRecomputedLayersStayApart: XLA's operations are as large in a deep model as in a flat one. When one held the
+// operations of all later layers, SmolLM2-135M compiled eight times as long with gradient checkpointing as without.
 func TestRecomputedLayersStayApart(t *testing.T) {
 	const childEnv = "POSTTRAIN_TEST_XLA_DUMP"
 	if os.Getenv(childEnv) != "" {

@@ -16,8 +16,8 @@ import (
 )
 
 // TestDrawsInTheGraph: the token is the first whose cumulative probability exceeds the draw, up to rounding, or the
-// first likeliest; its log-prob is that of temperature 1. The vocabulary has several groups of blocks, and a short
-// last block.
+// first likeliest; its log-prob is at temperature 1. The vocabulary has several groups of blocks, and a short last
+// block.
 func TestDrawsInTheGraph(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
 		const rows, hidden, vocabulary = 40, 8, 64*SampleBlock + 100
@@ -58,7 +58,7 @@ func TestDrawsInTheGraph(t *testing.T) {
 	})
 }
 
-// checkDraw compares a draw with that of exact sums.
+// checkDraw compares a draw with the draw by exact sums.
 func checkDraw(t *testing.T, row int, z []float32, inverse, draw float32, token int32, logp float32) {
 	t.Helper()
 	top, total, ones, before := float64(slices.Max(z)), 0.0, 0.0, 0.0

@@ -23,7 +23,7 @@ func (c *Config) rotatedDim() int {
 	return c.HeadDim
 }
 
-// rope is that of layers that see everything.
+// rope is the rope of layers that see everything.
 func (c *Config) rope() rope { return rope{c.RopeTheta, c.RopeScaling, c.rotatedDim()} }
 
 // ropes lists the layers' different ropes: one for all layers, or one for each of Windows.
@@ -69,7 +69,7 @@ type rotation struct {
 	rotates  int   // R
 }
 
-// rotations are those of a model's ropes, for keys and, with the factor of the scores, for queries.
+// rotations has one rotation for each of a model's ropes, for keys and, with the scores' factor, for queries.
 type rotations struct{ ofKeys, ofQueries []rotation }
 
 // newRotations builds the rotations of positions [rows, T].

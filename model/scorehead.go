@@ -79,7 +79,7 @@ func (c *Config) headSpecs() []ParamSpec {
 	return []ParamSpec{{Name: headName, Shape: []int{c.VocabSize, c.HiddenSize}}}
 }
 
-// specs are those of R, then of f, each weight before its bias, and ArmoRM's M and s.
+// specs lists the tensors of R, then of f, each weight before its bias, and ArmoRM's M and s.
 func (h *ScoreHead) specs(hidden int) []ParamSpec {
 	rows, layer, step := ParamSpec{Name: scoreName, Shape: []int{2 * h.Aspects, hidden}}, "weights.fc.", 2
 	var more []ParamSpec
@@ -136,7 +136,7 @@ func (h *ScoreHead) activate(x *Node) *Node {
 	return MulScalar(Add(above, MulScalar(AddScalar(Exp(Min(x, zero)), -1), alpha)), scale)
 }
 
-// headParams are those of headSpecs, of all parameters.
+// headParams picks the parameters of headSpecs from all parameters.
 func (c *Config) headParams(params []*Node) []*Node {
 	first := c.normIndex() + 1
 	return slices.Clone(params[first : first+len(c.headSpecs())])

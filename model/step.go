@@ -106,8 +106,8 @@ func (c *Config) Windows() []int {
 	return out
 }
 
-// Step builds a decoding step. Each layer's keys (rotated) and values are those of the new token, [Prompts, kv,
-// Samples, 1, 1, D], or with InGraph the whole suffix. params are the weights in the order of Held.
+// Step builds a decoding step. Each layer's keys (rotated) and values are the new token's, [Prompts, kv, Samples, 1, 1,
+// D], or with InGraph the whole suffix. params are the weights in the order of Held.
 func (c *Config) Step(params []*Node, in StepInputs, o GraphOptions) Decoded {
 	c.checkParams(params)
 	d := c.newDecoding(in, o)

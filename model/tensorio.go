@@ -232,6 +232,6 @@ var floatEncoders = map[string]func(x []float32, out []byte){
 	},
 }
 
-// fileDTypes maps the dtypes of config.json to those of safetensors, configDTypes the other way.
+// fileDTypes maps the dtypes of config.json to safetensors', configDTypes the other way.
 var fileDTypes = map[string]string{"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 var configDTypes = map[string]string{"F32": "float32", "F16": "float16", "BF16": "bfloat16"}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestWrote: the size and the SHA-256 that are computed while a file is written are those of the file.
+// TestWrote: the size and the SHA-256 that are computed while a file is written are the file's.
 func TestWrote(t *testing.T) {
 	m, dir := tiny(t, "llama"), t.TempDir()
 	written := 0

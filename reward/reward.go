@@ -177,7 +177,7 @@ func Answer(completion string) (string, bool) {
 	return strings.TrimSpace(answer), true
 }
 
-// Find looks for keywords in any text, such as a think block, by the options' match mode. Offsets are those of text.
+// Find looks for keywords in any text, such as a think block, by the options' match mode. Offsets are in text.
 func Find(keywords []string, text string, o Options) []Match {
 	return fold(text).find(keywords, o.Match == "word")
 }

@@ -24,7 +24,7 @@ type Message struct {
 // RenderOptions are what a chat template gets besides the messages and the named special tokens.
 type RenderOptions struct {
 	AddGenerationPrompt bool // end with the beginning of the assistant's turn
-	// Extra has more variables, such as tools or documents. They replace those of the same name: use "messages" for
+	// Extra has more variables, such as tools or documents. They replace variables of the same name: use "messages" for
 	// messages with more fields than role and content. Values are nil, booleans, strings, numbers, slices, maps,
 	// jinja.Dict, or json.RawMessage, whose objects keep their order.
 	Extra map[string]any

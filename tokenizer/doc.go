@@ -2,7 +2,7 @@
 //
 // It reads tokenizer.json, tokenizer_config.json, special_tokens_map.json and chat_template.jinja, in both generations
 // of the folder layout, for byte-level BPE (Qwen, Llama 3) and metaspace BPE with byte fallback (Mistral, Llama 2). The
-// ids are those of Hugging Face's tokenizers library. An error names what the package cannot read, and what it can.
+// ids are the ids of Hugging Face's tokenizers library. An error names what the package cannot read, and what it can.
 //
 // Glossary:
 //

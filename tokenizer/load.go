@@ -24,7 +24,7 @@ var fileNames = []string{"tokenizer.json", "tokenizer_config.json", "special_tok
 
 const templateFile = "chat_template.jinja"
 
-// templateFolder holds templates beside that of templateFile, each under its name.
+// templateFolder holds templates beside the template of templateFile, each under its name.
 const templateFolder = "additional_chat_templates"
 
 // Bounds of the files in bytes, and of what is in tokenizer.json: read, it takes many times its size. The largest have

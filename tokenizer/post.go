@@ -9,7 +9,7 @@ import (
 // maxAround bounds the tokens around a text of one step; models have one or two.
 const maxAround = 1 << 10
 
-// A postProcessor adds ids before and after those of a text.
+// A postProcessor adds ids before and after a text's.
 type postProcessor struct{ before, after []int32 }
 
 // postProcessors read tokenizer.json's post_processor.

@@ -37,7 +37,7 @@ func (x Exporter) Write(dir string, l *Learner, dtype string) error {
 	return x.writeFrom(model.Writer{}, dir, l.store, dtype)
 }
 
-// WriteFlat is Write of weights in the order of [Learner.Flat]; dtype "": that of the model's folder.
+// WriteFlat is Write of weights in the order of [Learner.Flat]; dtype "": as in the model's folder.
 func (x Exporter) WriteFlat(dir string, flat []float32, dtype string) error {
 	var t Tensors
 	for _, p := range x.Model.Trained() {
@@ -156,7 +156,7 @@ func (x Exporter) openCheckpoint(dir string) (*saved, error) {
 	return s, nil
 }
 
-// check refuses moments that are not those of the parameters.
+// check refuses moments that are not the parameters'.
 func (s *saved) check(moments *model.Stored) error {
 	for _, p := range s.params {
 		if err := moments.Check(p.Name, p.Size()); err != nil {

@@ -97,7 +97,7 @@ var (
 	arrayType = regexp.MustCompile(`[a-z]+\d+\[([\d,]*)\]`)
 )
 
-// collectives lists those of XLA's text of a program.
+// collectives lists the exchanges between devices in XLA's text of a program.
 func collectives(text string) (all []collective) {
 	for _, line := range exchange.FindAllStringSubmatch(text, -1) {
 		c := collective{operation: line[2]}

@@ -230,8 +230,8 @@ type starter interface {
 	CheckStart(examples []Example, p *batch.Packed, outputs [][]float32) error
 }
 
-// checkReference wants the summed log-probs of the first answers of each example to equal those of the reference, but
-// for a tolerance relative to 1 + |logp|; 0: the reference is another model.
+// checkReference wants the summed log-probs of the first answers of each example to equal the reference's, but for a
+// tolerance relative to 1 + |logp|; 0: the reference is another model.
 func checkReference(examples []Example, sums []float32, answers int, tolerance float64) error {
 	for i, x := range examples {
 		for a := range answers {

@@ -27,10 +27,9 @@ type point struct {
 	desirable, undesirable int
 }
 
-// Mismatch gives each example the answer of another one with another prompt: that of the nearest before it in its
-// batch, whose first follows its last; where the whole batch has one prompt, the nearest before it in the order.
-// Answers are cut to most tokens with their prompt; 0: they are not. TRL takes the answer before it, whatever its
-// prompt.
+// Mismatch gives each example the answer of another one with another prompt: of the nearest before it in its batch,
+// whose first follows its last; where the whole batch has one prompt, the nearest before it in the order. Answers are
+// cut to most tokens with their prompt; 0: they are not. TRL takes the answer before it, whatever its prompt.
 func Mismatch(examples []Example, order []int, batchSize, most int) error {
 	for k, i := range order {
 		j := partner(examples, order, k, batchSize)

@@ -31,7 +31,7 @@ type Learner struct {
 	version  int    // how often the weights have changed
 	hashed   hashed // of the present weights
 
-	onOne [][2]batch.Layout // those of Layout on a mesh, each with that of one device
+	onOne [][2]batch.Layout // what Layout gave on a mesh, with the layout for one device
 }
 
 // NewLearner puts a model into an engine.
@@ -364,7 +364,7 @@ func (l *Learner) Update(optimizer AdamW, rate float64) (norm float64, err error
 }
 
 // gradient builds loss, the objective's outputs, the parameters' gradients and, where rows are looked up on the host,
-// those of the rows. With add, the parameters' gradients are added to those of the batches before.
+// the rows' gradients. With add, the parameters' gradients are added to the gradients of the batches before.
 func (l *Learner) gradient(g *graph.Graph, p *batch.Packed, o Objective, inputs []Input, add bool) []*graph.Node {
 	d := l.declare(g, p)
 	for i := len(l.frozen); i < len(d.params); i++ {
@@ -406,7 +406,7 @@ func (l *Learner) gradientNodes(d declared) []*graph.Node {
 	return nodes
 }
 
-// trainsRows says that rows which the host looks up have gradients, as those of an adapter's model have not.
+// trainsRows says that rows which the host looks up have gradients: with an adapter they are frozen.
 func (l *Learner) trainsRows() bool { return l.engine.Wants.HostRows && l.model.Config.LoRA == nil }
 
 // usedParams lists the trained parameters that the graph uses as a whole: an untied embedding table that is looked up

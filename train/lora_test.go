@@ -68,8 +68,8 @@ func withLoRA(m *model.Model) *model.Model {
 	return m.Adapt(model.LoRA{Rank: 2, Alpha: 4, Modules: modules, Base: hash}, 1)
 }
 
-// TestAdapterOffIsTheReference: the log-probs of a reference are those of the model without its adapter, to the bit, at
-// any time of training, from a copy of the adapter alone; the frozen weights stay as they were.
+// TestAdapterOffIsTheReference: the log-probs of a reference equal the model's without its adapter, to the bit, at any
+// time of training, from a copy of the adapter alone; the frozen weights stay as they were.
 func TestAdapterOffIsTheReference(t *testing.T) {
 	groups := testkit.Groups(3, 4, 2)
 	method, p := mappo(), batch.Pack(groups, batch.Layout{Pad: 4})

@@ -159,8 +159,8 @@ func checkShares(t *testing.T, l *Learner) {
 	}
 }
 
-// TestMomentsAreCut: each device has its share of moments and gradients, and no more than that of the weights which it
-// computes with beside it.
+// TestMomentsAreCut: each device has its share of moments and gradients, and of the weights no more than its share
+// beside the weights that it computes with.
 func TestMomentsAreCut(t *testing.T) {
 	m := cutModel(t)
 	m.Config.TieEmbeddings = true
@@ -259,8 +259,7 @@ func records(t *testing.T, dir string) (losses []float64) {
 	return losses
 }
 
-// TestAReferenceOutlivesItsMesh: log-probs that were measured on one mesh are those of the run on another, and of one
-// device.
+// TestAReferenceOutlivesItsMesh: log-probs that were measured on one mesh serve a run on another, and on one device.
 func TestAReferenceOutlivesItsMesh(t *testing.T) {
 	groups, keys := testkit.Groups(3, 40, 2), map[string]bool{}
 	for _, e := range []*backend.Engine{backendtest.XLA(t), backendtest.Mesh(t, backend.Mesh{Data: 4}),

@@ -15,8 +15,8 @@ type Objective interface {
 	Loss(lp LogProbs, inputs []*graph.Node) (loss *graph.Node, outputs []*graph.Node)
 }
 
-// LogProbs are the policy's log-probs in a batch, in float32. Those of a reward model are scores: of the text up to
-// each slot, and in Sums up to the last slot of each answer.
+// LogProbs are the policy's log-probs in a batch, in float32. A reward model's are scores: of the text up to each slot,
+// and in Sums up to the last slot of each answer.
 type LogProbs struct {
 	Tokens *graph.Node // [slots] log p(target); padding slots hold any finite value
 	Real   *graph.Node // [slots] 1 for a slot of an answer, 0 for padding

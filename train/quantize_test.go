@@ -21,7 +21,7 @@ func quantized(m *model.Model) *model.Model {
 	return &model.Model{Config: &c, Params: m.Params}
 }
 
-// dequantized is a model with an adapter whose frozen matrices are those of a quantization, in float32.
+// dequantized is a model with an adapter whose frozen matrices are a quantization's, in float32.
 func dequantized(m *model.Model) *model.Model {
 	out, few := &model.Model{Config: m.Config}, quantized(m).Config
 	for _, p := range m.Params {
@@ -34,8 +34,8 @@ func dequantized(m *model.Model) *model.Model {
 	return out
 }
 
-// TestQuantizedBase: on a quantised base the loss is that of the dequantised weights in float32, and so are the
-// adapter's gradients: on go to the bit, since it computes both alike.
+// TestQuantizedBase: a quantised base gives the loss and the adapter's gradients of its dequantised weights in float32,
+// on go to the bit, since it computes both alike.
 func TestQuantizedBase(t *testing.T) {
 	groups := testkit.Groups(3, 4, 2)
 	method, p := mappo(), batch.Pack(groups, batch.Layout{Pad: 4})

@@ -68,9 +68,9 @@ func removePart(path string) error {
 	return nil
 }
 
-// PairSums measures the summed log-probs of every pair under the learner's present weights. layout is that of
-// [Learner.Layout], or of [Dataset.Layout] for those of a run. tick, which may be nil, is called after every pass; its
-// error ends the measurement.
+// PairSums measures the summed log-probs of every pair under the learner's present weights. layout comes from
+// [Learner.Layout], or for the pairs of a run from [Dataset.Layout]. tick, which may be nil, is called after every
+// pass; its error ends the measurement.
 func PairSums(l *Learner, groups []Group, layout batch.Layout, tick func(done int) error) ([][2]float32, error) {
 	sums := unmeasured(len(groups))
 	if tick == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/posttrain/posttrain/losses"
 )
 
-// TestRewardMetrics: numbers by hand; the extremes are those of all microbatches of a step, and steps have their mean.
+// TestRewardMetrics: numbers by hand; the extremes are over all microbatches of a step, and steps have their mean.
 func TestRewardMetrics(t *testing.T) {
 	m := &Reward{Options: losses.BradleyTerry{}}
 	step := NewMetrics()

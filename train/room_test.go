@@ -80,7 +80,7 @@ func TestACheckpointNeedsOneTensor(t *testing.T) {
 	}
 }
 
-// TestAnAdaptersCheckpointIsSmall: the room for a copy is that of what is trained, not of the model below it.
+// TestAnAdaptersCheckpointIsSmall: a copy takes the room of what is trained, not of the model below it.
 func TestAnAdaptersCheckpointIsSmall(t *testing.T) {
 	m := withLoRA(testkit.Model(t, "llama"))
 	l := tinyLoop(learner(t, backendtest.Go(t), m), m)

@@ -9,8 +9,8 @@ import (
 	"github.com/posttrain/posttrain/internal/testkit"
 )
 
-// TestPackedDemonstrations: in shared rows a demonstration's sum is that of its trained tokens alone in a row, where
-// all tokens have log-probs: nothing leaks between demonstrations, and untrained tokens are read, but do not count.
+// TestPackedDemonstrations: in shared rows a demonstration has the sum of its trained tokens alone in a row, where all
+// tokens have log-probs: nothing leaks between demonstrations, and untrained tokens are read, but do not count.
 func TestPackedDemonstrations(t *testing.T) {
 	groups := single(testkit.Groups(6, 7, 1))
 	for i, g := range groups {

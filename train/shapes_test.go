@@ -10,7 +10,7 @@ import (
 	"github.com/posttrain/posttrain/model"
 )
 
-// TestStepsDoNotDependOnShapes: loss and gradient of every step are those of the same pairs, however an engine wants
+// TestStepsDoNotDependOnShapes: every step has the loss and the gradient of the same pairs, however an engine wants
 // them cut and padded.
 func TestStepsDoNotDependOnShapes(t *testing.T) {
 	steps := func(tokens, shapes int) (values []float64, programs int) {

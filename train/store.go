@@ -28,8 +28,8 @@ type store interface {
 	// read copies weights and both moments to the host.
 	read() (Tensors, error)
 	tensorSource
-	// write replaces parts by those of a source, one tensor at a time. Without moments, no update may follow. After an
-	// error the store can only be closed.
+	// write replaces parts by a source's, one tensor at a time. Without moments, no update may follow. After an error
+	// the store can only be closed.
 	write(from tensorSource, parts ...storedPart) error
 	close()
 }
@@ -39,7 +39,7 @@ type Tensors struct {
 	Weights, First, Second [][]float32
 }
 
-// tensorSource gives what a checkpoint holds, one tensor at a time: that of parameter i in a part, valid until the next
+// tensorSource gives what a checkpoint holds, one tensor at a time: parameter i's in a part, valid until the next
 // update or the next tensor.
 type tensorSource interface {
 	tensor(p storedPart, i int) ([]float32, error)

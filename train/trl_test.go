@@ -44,7 +44,7 @@ type trlRun struct {
 		Undesirable    *float64  `json:"undesirable_weight"`
 	} `json:"options"`
 	Steps   []map[string]float64 `json:"steps"`
-	Tokens  []trlTokens          `json:"tokens"` // nil: those of the model; of a reward model, without prompts
+	Tokens  []trlTokens          `json:"tokens"` // nil: the model's own; of a reward model, without prompts
 	Margins []float64            `json:"margins"`
 
 	Desirable []bool `json:"desirable"` // of kto

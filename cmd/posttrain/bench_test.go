@@ -123,7 +123,7 @@ func workBench(t *testing.T, b benchCase, n int) {
 	b.make(t, n)
 }
 
-// args are those of a run in the folder out, with a judge at an address.
+// judged gives the arguments of a run in the folder out, with a judge at an address.
 func (b benchCase) judged(out, url string, more ...string) []string {
 	return slices.Concat([]string{"eval", b.name, "--out", out}, b.args,
 		[]string{"--judge-base-url", url, "--judge-model", "any"}, more)
@@ -272,8 +272,8 @@ func TestBenchStages(t *testing.T) {
 	})
 }
 
-// TestBenchJudgments: the verdicts of a run count in another run of the same answers, without a judge. Those of other
-// answers, and half of them, are refused in one line.
+// TestBenchJudgments: the verdicts of a run count in another run of the same answers, without a judge. Verdicts on
+// other answers, and half of them, are refused in one line.
 func TestBenchJudgments(t *testing.T) {
 	eachBench(t, func(t *testing.T, b benchCase) {
 		workBench(t, b, 4)

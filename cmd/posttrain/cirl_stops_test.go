@@ -9,7 +9,7 @@ import (
 )
 
 // TestInterruptedCIRLEndsLikeAWholeOne: Ctrl-C, again and again, in rollouts and in updates, costs no bit: model,
-// metrics, samples, test and best checkpoint are those of a run that was let alone.
+// metrics, samples, test and best checkpoint equal an undisturbed run's.
 func TestInterruptedCIRLEndsLikeAWholeOne(t *testing.T) {
 	for _, e := range backendtest.Engines(t) {
 		t.Run(e.Name, func(t *testing.T) {

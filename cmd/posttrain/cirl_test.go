@@ -115,7 +115,7 @@ func checkCIRLMetrics(t *testing.T) {
 	}
 }
 
-// checkBestModel: the trained model is that of the best checkpoint, and best.json names the highest validation reward.
+// checkBestModel: the trained model is the best checkpoint's, and best.json names the highest validation reward.
 func checkBestModel(t *testing.T) {
 	t.Helper()
 	var best run.Best

@@ -47,7 +47,7 @@ func anyConfAIde(prompt string) string {
 	return []string{"50", "-100) strongly disagree", "2", "Ask Ada on May 4.", "No, Ben and Cleo do not.", "Well."}[n%6]
 }
 
-// confAIdeArgs are those of a run of the small ConfAIde on a server.
+// confAIdeArgs are the arguments of a run of the small ConfAIde on a server.
 func confAIdeArgs(out, url string, more ...string) []string {
 	return append([]string{"eval", "confaide", "--data", "data", "--samples", "3", "--base-url", url, "--api-model",
 		"any", "--parallel", "1", "--out", out}, more...)

@@ -16,7 +16,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 )
 
-// elsewhere are the programs whose command lines nobody checks here: those of others, and the shell's own words. The
+// elsewhere are the programs whose command lines nobody checks here: other projects', and the shell's own words. The
 // files of this repository that they name must exist.
 var elsewhere = strings.Fields("python python3 venv/bin/python cuda/bin/pip pip node git ollama tensorboard cat man " +
 	"set mkdir for until sleep done wait jq")

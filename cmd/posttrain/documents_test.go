@@ -73,7 +73,7 @@ func commandLinesIn(name, text string) (found []commandLine) {
 	add := func(at int, line string, mention bool) {
 		for _, words := range splitWords(line) {
 			found = append(found, commandLine{fmt.Sprintf("%s:%d", name, at), words, mention})
-			if mention { // a | is that of a table
+			if mention { // a | belongs to a table
 				return
 			}
 		}

@@ -453,7 +453,7 @@ func TestCoTOffKeepsThePrompt(t *testing.T) {
 	check("flag", "plain", "--prompt", "plain", "--cot=false")
 }
 
-// TestEvalCIOfItsOwnConfig: the config that an evaluation of a server without a key leaves is that of another one.
+// TestEvalCIOfItsOwnConfig: an evaluation of a server without a key leaves a config that another evaluation can take.
 func TestEvalCIOfItsOwnConfig(t *testing.T) {
 	t.Chdir(t.TempDir())
 	s := newCIServer(t, writeItems(t, "items.json", 5))
@@ -555,8 +555,8 @@ func TestEvalCIFollowsTheConfigsSampling(t *testing.T) {
 	}
 }
 
-// TestEvalCIAsksWhatCIRLAsked: on the test split of the same seed and fractions, the prompts are those of ci-rl, to the
-// order of the attributes.
+// TestEvalCIAsksWhatCIRLAsked: on the test split of the same seed and fractions, the prompts are ci-rl's, to the order
+// of the attributes.
 func TestEvalCIAsksWhatCIRLAsked(t *testing.T) {
 	work(t, "qwen2-newer")
 	write(t, "model/config.json", strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`,

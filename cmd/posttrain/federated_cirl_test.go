@@ -35,7 +35,7 @@ func TestFederatedCIRL(t *testing.T) {
 	}
 }
 
-// itemFlags are those of a short run of testkit.CIModel on items.json.
+// itemFlags are the flags of a short run of testkit.CIModel on items.json.
 func itemFlags(t *testing.T, more ...string) []string {
 	t.Helper()
 	path, err := filepath.Abs("items.json")

@@ -29,7 +29,7 @@ func pairsFile(t *testing.T, name string, first, n int) string {
 	return path
 }
 
-// pairFlags are those of a short run of testkit.CIModel on pairs.
+// pairFlags are the flags of a short run of testkit.CIModel on pairs.
 func pairFlags(path string, more ...string) []string {
 	return append([]string{"--workload", "mappo", "--seed", "3", "--set", "mappo.model=" + testkit.CIModel(), "--set",
 		"mappo.data.train=" + path, "--set", "mappo.train.batch_size=2", "--set", "mappo.validation.every=2"}, more...)

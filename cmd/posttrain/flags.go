@@ -23,7 +23,7 @@ import (
 // configured is a command whose options O come from a YAML file, from flags that set its keys, and from --set.
 type configured[O any] struct {
 	spec  *config.Spec[O]
-	flags []config.Flag // that set keys, beside those of the tags
+	flags []config.Flag // that set keys, beside the tags' flags
 	run   func(context.Context, O, run.Reporter) (printed string, err error)
 }
 
@@ -63,7 +63,7 @@ func dirOf(options any) *recipe.RunDir {
 	return nil
 }
 
-// withTags adds the flags that tags of the options describe to those of a list.
+// withTags adds the flags that tags of the options describe to a list.
 func withTags(list, tags []config.Flag) []config.Flag {
 	for _, f := range tags {
 		if !slices.ContainsFunc(list, func(own config.Flag) bool { return own.Name == f.Name }) {
@@ -133,7 +133,7 @@ func (c configured[O]) load(f *configFlags, cmd *cobra.Command) (*O, error) {
 	return o, nil
 }
 
-// isRun says that a config is that of a ci-rl run. Commands that can follow such a run take its config as their own.
+// isRun says that a config is a ci-rl run's. Commands that can follow such a run take its config as their own.
 func isRun(path string) bool {
 	text, err := config.Open(path)
 	return err == nil && config.CommandOf(text) == rl.CICommand
@@ -301,7 +301,7 @@ const (
 	backendHelp = "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN"
 )
 
-// mappoFlags are those of commands that take the config of any training command, that of mappo without one.
+// mappoFlags are the flags of commands that take the config of any training command, and without a config mappo's.
 var mappoFlags = preference.Spec.Flags()
 
 // commandOf is the command that a config is for: mappo where there is no file, or it does not say.

@@ -16,8 +16,8 @@ import (
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
-// The calls that change which files there are and what is on the disk. strace counts those of a thread; the program
-// runs in a single one here (wholeProgram).
+// The calls that change which files there are and what is on the disk. strace counts a thread's calls; the program runs
+// in a single one here (wholeProgram).
 const diskCalls = "?rename,?renameat,?renameat2,?unlink,?unlinkat,?rmdir,fsync,?fdatasync"
 
 var callLine = regexp.MustCompile(`(?m)^(\d+) +([a-z0-9]+)\(`)

@@ -12,7 +12,7 @@ import (
 	"github.com/posttrain/posttrain/recipe/preference"
 )
 
-// planFlags are those of posttrain plan.
+// planFlags are the flags of posttrain plan.
 type planFlags struct {
 	configFlags
 	asJSON, rehearse bool

@@ -496,7 +496,7 @@ func TestPLChanges(t *testing.T) {
 	}
 }
 
-// TestPLOtherAgents: the actions of one model are not mixed with those of another, or of the same asked otherwise.
+// TestPLOtherAgents: the actions of one model are not mixed with another's, or with its own when asked otherwise.
 func TestPLOtherAgents(t *testing.T) {
 	workPL(t)
 	agent, other := agentServer(t), agentServer(t)

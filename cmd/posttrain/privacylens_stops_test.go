@@ -158,7 +158,7 @@ func TestPLBudget(t *testing.T) {
 	rich.once(t, 15)
 }
 
-// workLocal is workPL with a tiny model, and prompts that are short enough for it, but for that of the last case.
+// workLocal is workPL with a tiny model, and prompts that are short enough for it, but for the last case's.
 func workLocal(t *testing.T) []privacylens.Case {
 	t.Helper()
 	cases := workPL(t)
@@ -226,8 +226,8 @@ func TestPLLocalModel(t *testing.T) {
 	}
 }
 
-// TestPLLocalModelInterrupted: the rows of a stopped run are those of a whole one, whatever the batch in which it was
-// stopped, of both passes of a guard.
+// TestPLLocalModelInterrupted: a stopped run has the rows of a whole one, whatever the batch in which it was stopped,
+// of both passes of a guard.
 func TestPLLocalModelInterrupted(t *testing.T) {
 	workLocal(t)
 	args := localRun("--judge", "keyword", "--prompt", "cot", "--guard", "airgap")

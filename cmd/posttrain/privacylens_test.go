@@ -222,7 +222,7 @@ func sameFiles(t *testing.T, a, b string, names ...string) {
 
 var plReport = []string{"summary.json", "cases.jsonl", "verdicts.json", "helpfulness.json", "actions.csv"}
 
-// TestPLQuickStart: without flags an embedded example is reported, and its numbers are those of its recorded verdicts.
+// TestPLQuickStart: without flags an embedded example is reported, and its numbers follow from its recorded verdicts.
 func TestPLQuickStart(t *testing.T) {
 	t.Chdir(t.TempDir())
 	o := must(t, "eval", "privacylens")
@@ -560,8 +560,8 @@ func TestPLTemplateElsewhere(t *testing.T) {
 	}
 }
 
-// TestPLAnotherDay: a run whose template prints the date keeps that of its start, also with the config file that it was
-// begun with.
+// TestPLAnotherDay: a run whose template prints the date keeps the date of its start, also with the config file that it
+// was begun with.
 func TestPLAnotherDay(t *testing.T) {
 	workPL(t)
 	write(t, "dated.jinja", "{{ strftime_now('%Y-%m-%d') }} {{ messages[-1].role }}")
@@ -742,7 +742,7 @@ func plComparisonsRefused(t *testing.T, compare []string) {
 	}
 }
 
-// TestPLHelp: the command lists its flags, and those of every benchmark.
+// TestPLHelp: the command lists its flags, and every benchmark's.
 func TestPLHelp(t *testing.T) {
 	o := must(t, "eval", "privacylens", "--help")
 	for _, flag := range strings.Fields("--data --first --model --base-url --api-model --api-key-env --answers --prompt " +

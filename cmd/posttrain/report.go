@@ -24,7 +24,7 @@ func summary[O any, R fmt.Stringer](
 	}
 }
 
-// flagFault turns the fault of an option into that of the flag of the same name.
+// flagFault turns the fault of an option into a fault of the flag of the same name.
 func flagFault(err error) error {
 	if f, ok := errors.AsType[fault.Fault](err); ok {
 		return usageError{fmt.Errorf("--%s %s: %s", strings.ReplaceAll(f.Key, "_", "-"), f.Value, f.Problem)}

@@ -45,7 +45,7 @@ func TestInterruptedRunEndsLikeAWholeOne(t *testing.T) {
 	}
 }
 
-// TestInterruptedKTO: its mismatched answers and their reference log-probs are those of the whole run.
+// TestInterruptedKTO: its mismatched answers and their reference log-probs are the whole run's.
 func TestInterruptedKTO(t *testing.T) {
 	work(t, "qwen2-newer")
 	args := tiny("mappo", 4, "--data", "pairs.jsonl", "--loss", "kto", "--prior", "none")

@@ -25,7 +25,7 @@ type streams struct {
 	shown    bool      // out is a terminal
 }
 
-// reporter is that of commands without a flag that silences it.
+// reporter makes the reporter of commands that have no flag to silence it.
 func (s streams) reporter() run.Reporter { return run.NewReporter(s.err, s.terminal, false) }
 
 // escape escapes control characters in what is printed: tables have names from files.

@@ -59,7 +59,7 @@ func (f *Form) Thinks() bool {
 	return f.IsFile() || f.Prompt == PromptCoT || f.Prompt == PromptReleased
 }
 
-// IsReleased says that the prompts are those of CI-RL's release, under whatever name.
+// IsReleased says that the prompts are as in CI-RL's release, under whatever name.
 func (f *Form) IsReleased() bool { return f.Prompt == PromptReleased || f.Template == releasedTemplate }
 
 // Suits is the format of answers that the form asks for, as the reward names it, where the user names none.

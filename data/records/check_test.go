@@ -11,7 +11,7 @@ import (
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
-// options are those of the command.
+// options are the command's defaults.
 var options = Options{Near: 0.7}
 
 // checked checks a file with these lines.

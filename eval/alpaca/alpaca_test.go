@@ -34,8 +34,8 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// TestCountsOfAlpacaEval: the numbers are those of alpaca_eval 0.6.6 where preferences are missing (null, or Python's NaN)
-// or draws (scripts/oracle/alpaca_counts.py).
+// TestCountsOfAlpacaEval: the numbers are alpaca_eval 0.6.6's where preferences are missing (null, or Python's NaN) or
+// draws (scripts/oracle/alpaca_counts.py).
 func TestCountsOfAlpacaEval(t *testing.T) {
 	var files []struct {
 		Preferences string // a list

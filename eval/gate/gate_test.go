@@ -121,7 +121,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestBoundsDecide: a verdict by the tail at the limit is that of the bounds.
+// TestBoundsDecide: the tail at the limit gives the same verdict as the bounds.
 func TestBoundsDecide(t *testing.T) {
 	for hits := range 21 {
 		for _, level := range []float64{0.05, 0.002} {

@@ -227,7 +227,7 @@ func asked(categories ...string) string {
 	return b.String()
 }
 
-// TestJudgements: scores in the benchmark's own form count without a judge: those of the model whose answers are recorded.
+// TestJudgements: scores in the benchmark's own form, of the model whose answers are recorded, count without a judge.
 func TestJudgements(t *testing.T) {
 	const rows = `{"question_id":81,"model":"gpt","turn":1,"score":9,"user_prompt":"Rate this: first 81"}
 {"question_id":81,"model":"gpt","turn":2,"score":-1,"user_prompt":"And this: second 81"}

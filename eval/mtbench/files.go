@@ -110,8 +110,8 @@ type judgementRow struct {
 	Turn  int      `json:"turn"`
 }
 
-// readJudgements reads single scores as the benchmark's tools write them, those of the model whose answers are recorded:
-// a file may have several models.
+// readJudgements reads single scores as the benchmark's tools write them, and keeps the scores of the model whose
+// answers are recorded: a file may have several models.
 func (e *rating) readJudgements(path string) (rows []bench.Verdict, err error) {
 	_, _, err = data.ReadTable(nil, path, func(r *judgementRow, _ string, _ *data.Report) (_ bool, _ string, err error) {
 		if blank(string(r.ID)) || r.Score == nil || *r.Score > 10 || r.Turn < 1 || r.Turn > Turns {

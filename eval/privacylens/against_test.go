@@ -9,7 +9,7 @@ import (
 	"github.com/posttrain/posttrain/internal/embedded"
 )
 
-// counts are those of precision, recall and agreement.
+// counts are the counts and totals of precision, recall and agreement.
 func counts(a Agreement) (all [3][2]int) {
 	for i, r := range []eval.Rate{a.Precision, a.Recall, a.Agreement} {
 		all[i] = [2]int{r.Share().Count, r.Share().Total}

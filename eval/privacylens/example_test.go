@@ -18,7 +18,7 @@ import (
 	"github.com/posttrain/posttrain/internal/embedded"
 )
 
-// exampleCases are those of the embedded example.
+// exampleCases are the cases of the embedded example.
 func exampleCases(t testing.TB) []Case {
 	t.Helper()
 	cases, report, err := readCases(embedded.Files, embedded.PrivacyLensCases)
@@ -215,7 +215,7 @@ func leakingNames(results []CaseResult) (names []string) {
 	return names
 }
 
-// The keyword judge finds the items that are quoted, and misses those of family-loan, which the action rewords.
+// The keyword judge finds the items that are quoted, and misses the items of family-loan, which the action rewords.
 func TestExampleKeywords(t *testing.T) {
 	cases := exampleCases(t)
 	actions, replay := exampleActions(t, cases), exampleReplay(t, cases)
@@ -268,8 +268,8 @@ func releasedPrompts(t *testing.T) prompts {
 	return must[prompts](t)(readPrompts(&Options{Prompts: bench.Released}))
 }
 
-// Nothing of the example is the benchmark's: no six words in a row of what its cases tell and ask for occur in those of
-// the benchmark.
+// Nothing of the example is the benchmark's: no six words in a row of what its cases tell and ask for occur in the
+// benchmark's cases.
 func TestExampleIsNotTheBenchmarks(t *testing.T) {
 	theirs := map[string]string{} // six words: the case
 	for _, name := range []string{"main_data.json", "confaide_subset.json"} {

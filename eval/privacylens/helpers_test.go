@@ -14,7 +14,7 @@ import (
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
-// realCases are those of a real data file; without the data the test is skipped.
+// realCases are the cases of a real data file; without the data the test is skipped.
 func realCases(t testing.TB, name string) []Case {
 	t.Helper()
 	path := need.File(t, "data", "privacylens/"+name)
@@ -56,7 +56,7 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-// options are those of a run of cases in a folder of its own.
+// options are the options of a run of cases in a folder of its own.
 func options(t *testing.T, cases []Case) Options {
 	t.Helper()
 	o, dir := Benchmark.Defaults(), t.TempDir()

@@ -75,7 +75,7 @@ func TestAgentPrompts(t *testing.T) {
 	}
 }
 
-// TestPromptsFolder: templates of a folder replace those of the same names, to the letter.
+// TestPromptsFolder: templates of a folder replace the templates of the same names, to the letter.
 func TestPromptsFolder(t *testing.T) {
 	c := &privacyCases(1)[0]
 	o := Options{Prompts: filepath.Dir(write(t, "judge-leakage.tmpl", "{{.Item}} in {{.Action}}?\n"))}

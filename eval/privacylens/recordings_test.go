@@ -59,7 +59,7 @@ func TestReplayOfReleasedRuns(t *testing.T) {
 	table := unzip(t, "actions.csv.gz")
 	for name, want := range map[string]struct {
 		leaks, noAction   int
-		found, both, same int // cases: found by keywords, those of them that leak, and with one verdict
+		found, both, same int // cases: found by keywords, found and leaking, and with one verdict
 		items             [3][2]int
 	}{
 		"main_gpt4o_naive":              {224, 15, 196, 172, 402, [3][2]int{{308, 355}, {308, 500}, {1193, 1432}}},

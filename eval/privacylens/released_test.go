@@ -84,7 +84,7 @@ func (h *hashed) String() string {
 	return fmt.Sprintf("%d prompts, SHA-256 %x", h.n, h.Sum(nil))
 }
 
-// sentPrompts are all prompts of a file of cases by kind, as the stages send them, but those of the kind cot.
+// sentPrompts are all prompts of a file of cases by kind, as the stages send them, but for the prompts of kind cot.
 func sentPrompts(t *testing.T, cases []Case) map[string]*hashed {
 	t.Helper()
 	// as the script has it

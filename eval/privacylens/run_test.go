@@ -364,7 +364,7 @@ func TestThinkProbes(t *testing.T) {
 			t.Error(prompt)
 		}
 		asked++
-		return replies[(asked-1)/2] // both orders of a case, then those of the next
+		return replies[(asked-1)/2] // both orders of a case, then the next case's
 	}, nil)
 	o.Form, o.ThinkFirst, o.Levels, o.Agent.ThinkOpened, o.Agent.Parallel = FormProbe, true, []string{"vignette"}, true, 1
 	s, err := measured(t, o)

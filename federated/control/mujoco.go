@@ -29,7 +29,7 @@ type body struct {
 	controlCost float64 // of the sum of the squared controls
 	hasFallen   func(state []float64) bool
 
-	// observed are further fields of an observation. With any, the speed is that of the centre of mass.
+	// observed are further fields of an observation. With any, the speed is the centre of mass's.
 	observed []mujoco.Field
 }
 

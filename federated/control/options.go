@@ -43,7 +43,7 @@ type CriticOptions struct {
 	Minibatch int     `yaml:"minibatch" want:">=1" default:"128" help:"time steps of a step of Adam"`
 }
 
-// DefaultOptions are those of cartpole.
+// DefaultOptions are the options of cartpole.
 func DefaultOptions() Options { return config.Default[Options]() }
 
 // mostParameters of a policy. An agent needs about 64 bytes for each.

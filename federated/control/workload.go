@@ -99,7 +99,7 @@ func (t *Task) Identity() protocol.Identity {
 	return id
 }
 
-// Start draws weights by the run's seed. Those of the outputs are small, so that the first policy favours no action.
+// Start draws weights by the run's seed. The outputs' weights are small, so that the first policy favours no action.
 func (t *Task) Start() []float64 {
 	theta := make([]float64, t.policy.parameters())
 	t.policy.net.(*mlp).start(randomFor("policy", t.seed, 0), theta, 0.01)
@@ -193,7 +193,7 @@ func statsOf(episodes []episode, rewards []float64) protocol.Stats {
 	return stats
 }
 
-// advantages are those of a trajectory; bootstrap is the value of the state after its last step, 0 where it terminated.
+// advantages gives each step's. bootstrap is the value of the state after the last step, 0 where it terminated.
 func (o Options) advantages(rewards, values []float64, bootstrap float64) []float64 {
 	switch o.Returns {
 	case Causal:

@@ -25,7 +25,7 @@ type Worker interface {
 // AgentOptions say what an agent's process does.
 type AgentOptions struct {
 	Server      string       // URL
-	Run         string       // id; "": that of the credentials
+	Run         string       // id; "": the credentials' run
 	Name        string       // of the agent
 	Credentials *Credentials // nil: none, for a loopback address
 	Dir         string       // of the agent's spool

@@ -228,7 +228,7 @@ func (a *attacker) events() int {
 	return bytes.Count(must[[]byte](a.t)(os.ReadFile(filepath.Join(a.dir, JournalName))), []byte("\n"))
 }
 
-// subjects are those of an agent.
+// subjects are an agent's subjects.
 func (a *attacker) subjects(agent string) (all []string) {
 	for _, what := range []string{"up", "ask", "get", "to"} {
 		all = append(all, subject(a.run, what, agent), subject(a.run, what, agent)+".x")
@@ -397,7 +397,7 @@ func TestEnemy(t *testing.T) {
 			before := a.events()
 			for range 5 {
 				a.nc.PublishMsg(m)
-				if r := a.answer().Receipt; r == nil || !r.Accepted { // that of the first
+				if r := a.answer().Receipt; r == nil || !r.Accepted { // the receipt of the first
 					a.t.Errorf("%+v", r)
 				}
 			}

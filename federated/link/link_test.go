@@ -13,7 +13,7 @@ import (
 )
 
 // TestRun: updates in envelopes and as objects, with and without keys. Each is applied once, the bytes of numbers are
-// those of the formula, and the sockets carry little more.
+// as the formula says, and the sockets carry little more.
 func TestRun(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -23,7 +23,7 @@ type replayed struct {
 	Found    []string       // of each snapshot, oldest event first and damaged ones before: how it differs, "" for not
 }
 
-// same reports whether all snapshots are those of the journal.
+// same reports whether all snapshots equal the journal's.
 func (r replayed) same() bool {
 	return !slices.ContainsFunc(r.Found, func(f string) bool { return f != "" })
 }

@@ -43,7 +43,7 @@ type ServerOptions struct {
 	Warn        func(format string, args ...any)
 }
 
-// Reasons for refusals by the link, beside those of the server's guard.
+// Reasons for refusals by the link, beside the reasons of the server's guard.
 const (
 	reasonDamaged = "damaged" // its SHA-256 does not fit
 	reasonForeign = "foreign" // of another run, agent or protocol version, or not signed

@@ -147,8 +147,8 @@ func (b *batch) Solve(right []float64, rho float64) ([]float64, error) {
 	return b.inverse(right)
 }
 
-// Search estimates KL from the sampled tokens: the mean of r - 1 - log r, r the ratio of the new policy's probability
-// to that of the old. The gain is what the loss falls by, ratios unclipped.
+// Search estimates KL from the sampled tokens: the mean of r - 1 - log r, r the new policy's probability over the old
+// one's. The gain is what the loss falls by, ratios unclipped.
 func (b *batch) Search(direction []float64, scales []float64) (kl, gain []float64, err error) {
 	if err := protocol.CheckLength(direction, len(b.theta)); err != nil {
 		return nil, nil, err

@@ -26,7 +26,7 @@ type Split struct {
 	Seed  uint64
 }
 
-// Deal gives each of the agents numbers of items, in order; classes are those of the items. An item has one owner.
+// Deal gives each of the agents numbers of items, in order; classes has the class of each item. An item has one owner.
 func (s Split) Deal(classes []string, agents int) ([][]int, error) {
 	if least := max(1, s.Least); len(classes) < agents*least {
 		return nil, fmt.Errorf("%d items for %d agents: want at least %d for each", len(classes), agents, least)
@@ -68,7 +68,7 @@ func membersOf(classes []string) map[string][]int {
 	return members
 }
 
-// extreme is the first agent whose number of items beats that of all others.
+// extreme is the first agent whose number of items beats all others.
 func extreme(owned [][]int, beats func(n, of int) bool) (best int) {
 	for a := range owned {
 		if beats(len(owned[a]), len(owned[best])) {

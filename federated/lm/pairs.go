@@ -117,7 +117,7 @@ func (b *pairBatch) Stats() protocol.Stats {
 	return protocol.Stats{Steps: len(b.examples), Episodes: len(b.examples), Return: b.accuracy, Flat: b.flat}
 }
 
-// Gradient is less that of the loss.
+// Gradient is the negative gradient of the loss.
 func (b *pairBatch) Gradient() ([]float64, error) {
 	g, m, err := b.gradient(context.Background(), b.theta, b.examples)
 	if err != nil {
@@ -128,7 +128,7 @@ func (b *pairBatch) Gradient() ([]float64, error) {
 	return ascent, nil
 }
 
-// gradient is that of the loss on some pairs.
+// gradient is the gradient of the loss on some pairs.
 func (b *pairBatch) gradient(ctx context.Context, params []float64, examples []int) (g []float32, m *train.Metrics,
 	err error) {
 	err = b.workload.withParams(ctx, params, 0, func(*Opened) error {

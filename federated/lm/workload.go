@@ -1,7 +1,7 @@
 // Package lm is the workload of language models: each agent has tasks of its own, and learns what rewards say by GRPO,
-// or pairs of its own, and learns by a loss of preferences. An agent's batch is one rollout batch at the parameters that
-// it is sent, and its gradient is that of GRPO's loss with ratio 1, bit for bit. Parameters are the trained weights: all
-// of a small model's, or an adapter's.
+// or pairs of its own, and learns by a loss of preferences. An agent's batch is one rollout batch at the parameters
+// that it is sent, and its gradient is the gradient of GRPO's loss with ratio 1, bit for bit. Parameters are the
+// trained weights: all of a small model's, or an adapter's.
 //
 // A batch is made in this order: a group of completions of each task; rewards; advantages; and on request the gradient,
 // Fisher products, the tables of the line search, or local training with AdamW.
@@ -113,8 +113,8 @@ type agent struct {
 	optimizer adamw.Options // of local training
 }
 
-// newAgent is an agent with the draws of a training run, agent 0 with those of this seed. A step is the server's, so
-// that the learning rate is 1.
+// newAgent is an agent with the draws of a training run; agent 0 has the draws of this seed. A step is the server's, so
+// the learning rate is 1.
 func newAgent(p *Policy, o train.Options, optimizer adamw.Options, number int, seed uint64) agent {
 	if o.LearningRate = 1; number > 0 {
 		h := fnv.New64a()
@@ -144,7 +144,7 @@ func (a *agent) withParams(ctx context.Context, params []float64, step int, do f
 }
 
 // train makes epochs over n items of the batch of a version in minibatches of size, from theta with a fresh AdamW, and
-// returns the change of the weights. gradient is that of the loss on some of the items at given weights.
+// returns the change of the weights. gradient is the loss's gradient on items at given weights.
 func (a *agent) train(theta []float64, version int, how protocol.Local, n, size int,
 	gradient func(part []int, weights []float64) ([]float32, error)) ([]float64, error) {
 	order := rand.New(rand.NewPCG(a.trainer.Seed, uint64(version)))

@@ -75,7 +75,7 @@ type problem struct {
 	StepScale float64 `json:"step_scale"`
 }
 
-// options are those of the problem, with exact solves and without refusals.
+// options makes the options of the problem, with exact solves and without refusals.
 func (p *problem) options() Options {
 	o := Defaults(FedNPGADMM)
 	o.Agents, o.Wire, o.Clip, o.Rounds = len(p.G), "float64", 0, new(1000)

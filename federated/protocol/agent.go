@@ -69,7 +69,7 @@ func (a *Agent) workloadState() (State, error) {
 	return State{}, nil
 }
 
-// Identity is that of the agent's workload.
+// Identity is the identity of the agent's workload.
 func (a *Agent) Identity() Identity { return a.workload.Identity() }
 
 // Do does a task of any kind but Stop. The update's slices belong to the caller.
@@ -197,7 +197,7 @@ func (a *Agent) dualBefore(ctx context.Context, t Task) (dual federated.Dual, y 
 }
 
 // direction is the server's y at the start of a round. It is not sent where the agent knows it: 0 at the start and
-// after a restart, else that of the last line search.
+// after a restart, else the direction of the last line search.
 func (a *Agent) direction(t Task) ([]float64, error) {
 	switch {
 	case t.Direction != nil:

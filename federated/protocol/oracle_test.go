@@ -45,7 +45,7 @@ func near(t *testing.T, what string, got, want []float64) {
 
 type constants struct{ Alpha, Eta float64 }
 
-// momentumOptions are those of an oracle's schedule.
+// momentumOptions are the options of an oracle's schedule.
 func momentumOptions(method, kind string, agents int, c constants) Options {
 	o := Defaults(method)
 	o.Agents, o.Wire, o.Rate, o.LR, o.Schedule = agents, "float64", new("published"), &c.Eta, &kind

@@ -62,11 +62,11 @@ type Task struct {
 	Present []int    `json:"present,omitempty"` // the agents of the sum, in order
 	Keys    [][]byte `json:"keys,omitempty"`    // their public keys
 
-	// [d] θ or θ̃. Product, Search and later steps of Solve use those of the round: nil, except for an agent that comes
-	// back within the round.
+	// [d] θ or θ̃. Product, Search and later steps of Solve use the parameters of the round: nil, except for an agent
+	// that comes back within the round.
 	Params []float64 `json:"-"`
-	// [d] y of Solve and Search, v of Product. nil in Solve: 0 in round 0 and after a restart, else that of the last
-	// Search, which the agent has.
+	// [d] y of Solve and Search, v of Product. nil in Solve: 0 in round 0 and after a restart, else the direction of
+	// the last Search, which the agent has.
 	Direction []float64 `json:"-"`
 }
 
@@ -190,8 +190,8 @@ type Tensor struct {
 	NoDecay bool `json:"no_decay,omitempty"` // AdamW's weight decay leaves it alone
 }
 
-// Workload is one agent's environment or data, with the arithmetic of its model. Those whose samples come from the
-// policy have a [Natural] batch and keep the promises of the tests in package lm; a workload without, such as that of
+// Workload is one agent's environment or data, with the arithmetic of its model. A workload whose samples come from the
+// policy has a [Natural] batch and keeps the promises of the tests in package lm; a workload without, such as
 // preference pairs, has no natural gradients.
 type Workload interface {
 	Identity() Identity
@@ -236,7 +236,7 @@ type Natural interface {
 
 // Solver is a batch that need not be asked for products one by one.
 type Solver interface {
-	// Solve is (H + ρI)⁻¹·right, H that of Product.
+	// Solve is (H + ρI)⁻¹·right, with the H of Product.
 	Solve(right []float64, rho float64) ([]float64, error)
 }
 

@@ -57,7 +57,7 @@ func (a *a3c) step(g []float64, version int) map[string]float64 {
 	return map[string]float64{"delay": float64(a.K - version)}
 }
 
-// adam is the trainer's AdamW at the server, in float32 and on less the gradient, which is that of a loss. With one
+// adam is the trainer's AdamW at the server, in float32. It takes the negative gradient, which is a loss's. With one
 // agent a run makes the bits of a training run: the step is made elsewhere, nothing else differs.
 type adam struct {
 	o       Options
@@ -112,7 +112,7 @@ func adamwState(weights, first, second []float32, tensors []Tensor) adamw.State 
 	return s
 }
 
-// Split cuts numbers in the order of θ into those of each tensor, which share memory with them.
+// Split cuts numbers in the order of θ into a part for each tensor, which shares memory with them.
 func Split[T any](flat []T, tensors []Tensor) (parts [][]T) {
 	for _, t := range tensors {
 		n := t.size()
@@ -130,7 +130,7 @@ func (t Tensor) size() int {
 	return n
 }
 
-// checkTensors wants those of d parameters.
+// checkTensors wants tensors of d parameters.
 func checkTensors(tensors []Tensor, d int) error {
 	n := 0
 	for _, t := range tensors {

@@ -22,7 +22,7 @@ type sums struct {
 	Attempts int        // sums begun; the last is under way if Present is not nil
 	Shown    int        // vectors that sums have shown
 	Present  []int      // the agents of the sum under way, in order
-	Answered []int      // those of them that have sent their masked vectors
+	Answered []int      // the present agents that have sent their masked vectors
 	Total    fixedPoint // of these, [vectors·d]
 }
 
@@ -184,7 +184,7 @@ func (s *synchronous) endSum() (receipt Receipt, sends []Send) {
 	return receipt, sends
 }
 
-// measureSums adds the metrics of secure sums to those of a step.
+// measureSums adds the metrics of secure sums to the metrics of a step.
 func (s *synchronous) measureSums(values map[string]float64) {
 	values["sums"], values["attempts"] = float64(s.Sums.Shown), float64(s.Sums.Attempts)
 	if account, ok := s.o.Account(s.Sums.Shown); ok {

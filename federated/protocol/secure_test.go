@@ -14,7 +14,7 @@ import (
 	"github.com/posttrain/posttrain/federated/protocol"
 )
 
-// secureOptions are those of a method with all that secure sums refuse switched off.
+// secureOptions are a method's options with all that secure sums refuse switched off.
 func secureOptions(method string) protocol.Options {
 	o := options(method)
 	o.Wire, o.Clip, o.Secure = "float64", 0, true
@@ -170,7 +170,7 @@ func second[A, B any](_ A, b B) B { return b }
 // An agent that is killed between saying that it is ready and sending makes its vectors again; with its secret it has
 // the same key, without it the sum begins again.
 func TestKilledAgentTakesPartAgain(t *testing.T) {
-	for _, secret := range []byte{3, 99} { // that of agent 2 is 3
+	for _, secret := range []byte{3, 99} { // the secret of agent 2 is 3
 		w := newWorld(t, secureOptions(protocol.FedNPGADMM))
 		w.startSum()
 		load := protocol.RandomQuadratic(5, 7).Of(2, 7)
@@ -219,7 +219,7 @@ func TestKilledAgentTakesPartAgain(t *testing.T) {
 	}
 }
 
-// Whatever is lost, repeated, late or killed, a run with secure sums continues, and its θ stays near that of an
+// Whatever is lost, repeated, late or killed, a run with secure sums continues, and its θ stays near the θ of an
 // undisturbed one: a sum with a missing or foreign mask would be off by millions.
 func TestSecureChaos(t *testing.T) {
 	for _, method := range secureMethods() {

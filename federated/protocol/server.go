@@ -106,7 +106,7 @@ func (c *core) Done() bool {
 	return c.o.Limit() > 0 && c.Now >= c.o.Limit() || c.o.Samples > 0 && c.Samples >= c.o.Samples
 }
 
-// isMember reports whether a number is that of an agent that has not left.
+// isMember reports whether a number belongs to an agent that has not left.
 func (c *core) isMember(agent int) bool {
 	return agent >= 0 && agent < len(c.Members) && !c.Members[agent].Left
 }

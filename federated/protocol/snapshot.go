@@ -14,7 +14,7 @@ type State struct {
 	Vectors map[string][]float64 `json:"-"`
 }
 
-// Pack makes a snapshot of what v points to. Its exported fields are the head; those of them that JSON leaves out, of
+// Pack makes a snapshot of what v points to. Its exported fields are the head; exported fields that JSON leaves out, of
 // type []float64, [][]float64 or map[string][]float64, are vectors, which share memory with v. Nil ones are left out.
 func Pack(v any) (State, error) {
 	head, err := json.Marshal(v)

@@ -25,9 +25,9 @@ type turn struct {
 	Task    Task
 	Number  int   // counts all turns of the run
 	Chosen  []int // agents of the round, in order
-	Open    []int // those of the turn, in order
+	Open    []int // agents of the turn, in order
 	Answers []*answer
-	Weights []float64 // of all agents; those of the absent are from before
+	Weights []float64 // of all agents; an absent one has its weight from before
 	Sampled tally     // by the round
 }
 
@@ -104,10 +104,10 @@ func (s *synchronous) choose() (chosen []int) {
 	return chosen
 }
 
-// openTurn opens a turn for those of the agents that have not left.
+// openTurn opens a turn for the agents that have not left.
 func (s *synchronous) openTurn(t Task, agents []int) (sends []Send) {
 	if t.Direction = s.o.roundToWire(t.Direction); t.Params == nil {
-		t.Params = s.Turn.Task.Params // those of the round
+		t.Params = s.Turn.Task.Params // the round's
 	} else {
 		t.Params = s.o.roundToWire(t.Params)
 	}
@@ -242,8 +242,8 @@ func (s *synchronous) checkOpen(u *Update) (Receipt, bool) {
 	return s.refuse(reason, detail), false
 }
 
-// guardAnswer asks the guards about an answer, and shortens its vectors to their bounds, which are those of the turns
-// before: the order of arrival within a turn changes nothing.
+// guardAnswer asks the guards about an answer, and shortens its vectors to the bounds of the turns before: the order of
+// arrival within a turn changes nothing.
 func (s *synchronous) guardAnswer(a *answer) Receipt {
 	receipt := Receipt{Accepted: true}
 	vectors, _ := answerShape(s.Turn.Task)

@@ -67,8 +67,8 @@ func OpenAuto(j Job) (*Engine, error) {
 }
 
 // Auto gives the spec of the engine that auto opens, which it tries, and why. A run stores it in its config, so that it
-// resumes on the engine that it started on. The warning is that of [Engine.Warning]. If the environment names a library
-// that does not exist, Auto is still onnx: opening it is then an error, since the user wants it.
+// resumes on the engine that it started on. The warning is [Engine.Warning]'s. If the environment names a library that
+// does not exist, Auto is still onnx: opening it is then an error, since the user wants it.
 func Auto(j Job) (spec, why string, warning error) {
 	spec, e, err := openFastest(j)
 	if err != nil {

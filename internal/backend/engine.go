@@ -70,7 +70,7 @@ const specs = "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGI
 
 // Open opens the engine of a spec: auto, go, onnx[:LIBRARY] or xla[:cpu|:cuda|:PLUGIN[,options]].
 //
-// auto (or "") is that of [OpenAuto] for a job of which nothing is known. Nothing is downloaded: the error for a
+// auto (or "") is [OpenAuto]'s engine for a job of which nothing is known. Nothing is downloaded: the error for a
 // missing library says how to get it.
 func Open(spec string) (e *Engine, err error) {
 	defer catchPanic(&err, "open "+spec)

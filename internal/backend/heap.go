@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// heapBound bounds what the C library keeps of freed memory. Blocks of many sizes, those of programs of several shapes,
-// leave holes between them that the next block does not fit into, so that the heap would grow from run to run.
+// heapBound bounds what the C library keeps of freed memory. Blocks of many sizes, such as programs of several shapes
+// need, leave holes between them that the next block does not fit into, so that the heap would grow from run to run.
 type heapBound struct {
 	mu    sync.Mutex
 	need  uint64 // the most that was kept in a round

@@ -30,7 +30,7 @@ func (e *Engine) Needs(state, gradients int, uses []Use) (n Needs) {
 		n.Engine = goFloor + min(state+n.Programs, garbage) // the collector lets the heap double at most
 	case e.Wants.SharedMemory:
 		n.Programs = largest(uses, func(u Use) int { return int(onnxAlive * float64(u.Alive)) })
-		n.Programs = max(0, n.Programs-gradients/2) // gradients are those of one part, its program's outputs, and a sum
+		n.Programs = max(0, n.Programs-gradients/2) // half are a microbatch's, which are outputs
 		n.Engine = onnxProgram * min(len(uses), e.Wants.LiveGraphs)
 	default:
 		n.Programs = largest(uses, e.fused)

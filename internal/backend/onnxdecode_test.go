@@ -13,8 +13,8 @@ import (
 	"github.com/gomlx/gomlx/core/graph"
 )
 
-// Products of few query rows, and of rows of any rank by a matrix, equal those of go. They need no reshape if their
-// axes are in MatMul's order.
+// Products of few query rows, and of rows of any rank by a matrix, equal go's. They need no reshape if their axes are
+// in MatMul's order.
 func TestProductsOfDecoding(t *testing.T) {
 	e, goEngine := openTestONNX(t), openTestGo(t)
 	r := rand.New(rand.NewPCG(6, 3))

@@ -178,9 +178,9 @@ func (p *Program) Inputs() ([]string, []shapes.Shape) {
 // Outputs gives the shapes of the outputs of Run.
 func (p *Program) Outputs() []shapes.Shape { return slices.Clone(p.outputs) }
 
-// Run executes the program. Inputs must have the number, types and shapes of [Program.Inputs]. Inputs marked in
-// donate (nil: those of the program's options) must not be used again. The caller owns the outputs and finalises
-// each: on onnx the garbage collector does not free their memory.
+// Run executes the program. Inputs must have the number, types and shapes of [Program.Inputs]. Inputs marked in donate
+// (nil: as the program's options say) must not be used again. The caller owns the outputs and finalises each: on onnx
+// the garbage collector does not free their memory.
 func (p *Program) Run(inputs []compute.Buffer, donate []bool) (outputs []compute.Buffer, err error) {
 	defer catchPanic(&err, fmt.Sprintf("run %s on %s", p.name, p.engine.Name))
 	if err := p.engine.failed.err(); err != nil {

@@ -109,7 +109,7 @@ func (s *diskCache) say(format string, args ...any) {
 	s.notice(line)
 }
 
-// listen sends the notices to a function, those of before too.
+// listen sends the notices to a function, earlier ones too.
 func (s *diskCache) listen(notice func(line string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -82,7 +82,7 @@ func findPlugin(name string) string {
 }
 
 // xlaConfig turns the text after "xla:", [PLUGIN][,option...], into go-xla's configuration and the plugin's absolute
-// path. A path must name a file; a name, or "" for any plugin, is that of a file in PluginFolders.
+// path. A path must name a file; a name, or "" for any plugin, means a file in PluginFolders.
 func xlaConfig(arg string) (config, plugin string, err error) {
 	plugin, options, hasOptions := strings.Cut(arg, ",")
 	if strings.Contains(plugin, "/") {

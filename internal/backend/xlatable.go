@@ -26,7 +26,7 @@ type keeper struct {
 	diskCache *diskCache // of the engine that was opened last
 }
 
-// keepers are those of all plugins of this process, by slot; the first has the path paths[0].
+// keepers keep the programs of all plugins of this process, by slot; the first has the path paths[0].
 var keepers struct {
 	mu    sync.Mutex
 	all   []*keeper

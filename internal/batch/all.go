@@ -8,7 +8,7 @@ import (
 )
 
 // EncodeAll encodes rows on all cores, with a method of the Encoder such as (*Encoder).Preference. The results have the
-// order of the rows. An error is that of the first row that has one, or the context's.
+// order of the rows. An error is the first row's that has one, or the context's.
 func EncodeAll[R, T any](ctx context.Context, e *Encoder, rows []R, encode func(*Encoder, R) (T, error)) ([]T, error) {
 	all, errs := make([]T, len(rows)), make([]error, len(rows))
 	var next, drift atomic.Int64

@@ -58,7 +58,7 @@ func TestOneBlockIsTheUsualLayout(t *testing.T) {
 	}
 }
 
-// Batches that grow with the blocks are fed with hardly more padding than those of one block.
+// Batches that grow with the blocks are fed with hardly more padding than batches of one block.
 func TestBlocksCostLittlePadding(t *testing.T) {
 	groups := skewedGroups(rand.New(rand.NewPCG(3, 4)), 960)
 	for _, few := range []int{2, 8} {

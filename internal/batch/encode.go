@@ -25,8 +25,8 @@ func (e *Encoder) Preference(p data.Preference) (Group, error) {
 	return e.group(p.Source, p.Prompt, p.Chosen, p.Rejected)
 }
 
-// Demonstration encodes a prompt with its completion. With all, every token but the first is a target; otherwise those
-// of the completion, of a conversation less its untrained messages. A record without a prompt (plain text) is all
+// Demonstration encodes a prompt with its completion. With all, every token but the first is a target; otherwise the
+// completion's are, of a conversation less its untrained messages. A record without a prompt (plain text) is all
 // completion.
 func (e *Encoder) Demonstration(d data.Demonstration, all bool) (Group, error) {
 	if d.Prompt.Empty() && d.Completion.Messages == nil {

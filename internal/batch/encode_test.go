@@ -78,8 +78,8 @@ func TestTokensEqualTRLs(t *testing.T) {
 	}
 }
 
-// TestBoundaryOnAwkwardText: whatever is at the boundary, prompt tokens are those of the prompt alone, as they are
-// when a model is sampled, and prompt and completion together decode to the whole text.
+// TestBoundaryOnAwkwardText: whatever is at the boundary, the prompt has the same tokens as alone, which a model is
+// sampled with, and prompt and completion together decode to the whole text.
 func TestBoundaryOnAwkwardText(t *testing.T) {
 	e := folder(t, "qwen2-newer")
 	eos, _ := e.Tokenizer.EOS()
@@ -163,9 +163,9 @@ func TestConversationWithoutATemplateIsAnError(t *testing.T) {
 	}
 }
 
-// TestMarksAtBoundaries: tokenizers of Llama 2's and Mistral's kind, which put a blank before every text, train the text
-// of the data. The whole text's tokens are those of tokenizers 0.23 (with TRL 1.16's SFTTrainer); the one that crosses
-// the boundary is trained.
+// TestMarksAtBoundaries: tokenizers of Llama 2's and Mistral's kind, which put a blank before every text, train the
+// text of the data. The whole text's tokens come from tokenizers 0.23 (with TRL 1.16's SFTTrainer); the one that
+// crosses the boundary is trained.
 func TestMarksAtBoundaries(t *testing.T) {
 	text, err := os.ReadFile("testdata/llama2-marks.json")
 	if err != nil {
@@ -188,7 +188,7 @@ func TestMarksAtBoundaries(t *testing.T) {
 	for _, c := range []struct {
 		prompt string
 		answer []string
-		want   []string // the prompt's tokens, and those of prompt and answer for each
+		want   []string // the prompt's tokens, and for each answer the tokens of prompt and answer
 	}{
 		{"Name: An", []string{"na Lee"}, []string{"<s> ▁Name:", "▁Anna ▁Lee </s>"}},
 		{"Q: two? A: ", []string{"four"}, []string{"<s> ▁Q: ▁two? ▁A:", "▁four </s>"}},

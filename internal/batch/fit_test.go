@@ -20,7 +20,7 @@ func driftingRollouts(r *rand.Rand, prompt int, mean float64) (groups []Group) {
 }
 
 // TestRunsNeedFewShapes: every shape of a microbatch is compiled for, once for log-probs and once for gradients, and an
-// engine keeps six programs. So a step needs one or two, and those of many steps are the same.
+// engine keeps six programs. So a step needs one or two, and many steps need the same.
 func TestRunsNeedFewShapes(t *testing.T) {
 	for _, prompt := range []int{20, 64, 256, 700} {
 		r, run, fed, once := rand.New(rand.NewPCG(1, 2)), map[string]bool{}, 0, 0

@@ -32,7 +32,7 @@ type GroupLayout struct {
 
 // Few limits all groups of a run to at most that many shapes, two for each row length. The lengths are halves of one
 // that holds any prompt with any answer, and is the best for long answers. Prompts are the lengths of all prompts,
-// longest is that of an answer, answers the number of those that are laid out together.
+// longest is the length of an answer, answers the number of answers that are laid out together.
 func (s GroupLayout) Few(shapes int, prompts []int, longest, answers, hidden int) GroupLayout {
 	sum := 0
 	for _, n := range prompts {

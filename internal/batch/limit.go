@@ -16,7 +16,7 @@ type Options struct {
 	Truncate            string `yaml:"truncate" want:"none|prompt|completion|both" default:"none" help:"none: drop and count what is too long; else cut the prompt's start, the answer's end, or both"`
 }
 
-// Defaults are no limits. They are those of the zero value, too.
+// Defaults set no limits, as the zero value does.
 func Defaults() Options { return config.Default[Options]() }
 
 // Check wants the limit at which truncation cuts.

@@ -129,7 +129,7 @@ func checkSlots(t *testing.T, p *Packed, groups []Group) {
 	checkSources(t, p)
 }
 
-// checkSources: no position feeds two slots, or gradients would race on onnx, and the inverse is that of the sources.
+// checkSources: no position feeds two slots, or gradients would race on onnx, and the inverse inverts the sources.
 func checkSources(t *testing.T, p *Packed) {
 	t.Helper()
 	used, blocks := map[int]bool{}, max(1, p.Blocks)

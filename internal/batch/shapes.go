@@ -104,7 +104,7 @@ func (l Layout) sample(groups []Group) (batches []*packer) {
 	return batches
 }
 
-// time estimates that of batches in some shapes, in tokens.
+// time estimates the time of batches in some shapes, in tokens.
 func (l Layout) time(batches []*packer, shapes []Shape) (sum float64) {
 	for _, b := range batches {
 		for _, d := range b.drafts(shapes) {

@@ -30,7 +30,7 @@ func (s *start) encode() (err error) {
 	return err
 }
 
-// answer encodes one completion: its tokens behind the prompt, and those of the whole text.
+// answer encodes one completion: its tokens behind the prompt, and the whole text's tokens.
 func (s *start) answer(a data.Text) (tokens, full []int32, err error) {
 	if err := sameForm(s.prompt, a); err != nil {
 		return nil, nil, err

@@ -117,7 +117,7 @@ func (e *Encoder) lastTokens(text string) []string {
 	return []string{"", last}
 }
 
-// encodeSpans gives the tokens of each span. They are those of the whole text, unless a token crosses the end of a
+// encodeSpans gives the tokens of each span. Together they are the whole text's, unless a token crosses the end of a
 // span: then the spans are tokenised apart, or where that would change the text, such a token belongs to the next span.
 func (e *Encoder) encodeSpans(spans []span) (ids [][]int32, err error) {
 	text, done := "", 0

@@ -38,7 +38,7 @@ func encodeConversation(t *testing.T, e *Encoder, d data.Demonstration) (ids []i
 	return slices.Concat(g.Prompt, g.Answers[0]), trained
 }
 
-// TestTurnsAsTransformers: the tokens that are trained are those of TRL's assistant_only_loss.
+// TestTurnsAsTransformers: the same tokens are trained as by TRL's assistant_only_loss.
 func TestTurnsAsTransformers(t *testing.T) {
 	text, err := os.ReadFile("testdata/assistant-masks.json")
 	if err != nil {

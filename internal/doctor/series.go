@@ -47,7 +47,7 @@ type change struct {
 // Least numbers of values that a change is measured from.
 const leastHeld, leastBatches, leastWindow = 2, 10, 5
 
-// change is that of the held-out examples where there are some, else of the batches; false where there are too few.
+// change is the change over the held-out examples where there are some, else over the batches; false with too few.
 func (l *Log) change(metric string) (change, bool) {
 	if held := l.of("eval_" + metric); len(held) >= leastHeld {
 		first, last := held[0], held[len(held)-1]

@@ -288,7 +288,7 @@ func deadGroups(l *Log) (*Finding, bool) {
 	}, true
 }
 
-// overfitting: the loss of held-out examples rises again while that of the training goes on to fall.
+// overfitting: the loss of held-out examples rises again while the training's continues to fall.
 func overfitting(l *Log) (*Finding, bool) {
 	held := l.of("eval_loss")
 	train, ok := l.batches("loss")

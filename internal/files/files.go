@@ -38,7 +38,7 @@ func Match(name string) []string {
 }
 
 // Open opens a regular file. A folder, device, pipe or socket is an error: it has no end, or waits for ever. Errors do
-// not repeat the name, except those of fsys.
+// not repeat the name, except errors of fsys.
 func Open(fsys fs.FS, name string) (fs.File, error) {
 	info, err := fs.Stat(fsys, name) // first: to open a pipe is to wait for its other end
 	if err == nil {

@@ -52,6 +52,60 @@ func TestCommentNamesBite(t *testing.T) {
 	}
 }
 
+// withPronouns are the files whose comments may still have a pronoun, by the start of their paths.
+var withPronouns = []string{"cmd/posttrain/data_synth.go", "eval/bench/", "internal/config/", "recipe/pairs/",
+	"recipe/synth/", "rollout/"}
+
+// TestCommentsNameThings: no comment has "that" or "those" before an "of", where a reader looks back for the thing.
+func TestCommentsNameThings(t *testing.T) {
+	for _, s := range sourcesOf(t) {
+		if !slices.ContainsFunc(withPronouns, func(start string) bool { return strings.HasPrefix(s.Path, start) }) {
+			for _, f := range pronounFaults(s) {
+				t.Error(f)
+			}
+		}
+	}
+}
+
+// TestCommentsNameThingsBites: each comment with the lines of its faults.
+func TestCommentsNameThingsBites(t *testing.T) {
+	for comment, want := range map[string]string{
+		"// the loss is the pair's":                      "",
+		"// that, of all, and those, often offer":        "",
+		"// the loss is that of a pair":                  "3",
+		"// a loss\n// and those\n// of a pair\n":        "4",
+		"/* Those of a,\nthat\nof b */":                  "3 4",
+		"var s = `those of a string` // and that of one": "3",
+	} {
+		sources := parseAll(t, map[string]string{"data/a.go": "package data\n\n" + comment})
+		var got []string
+		for _, f := range pronounFaults(sources[0]) {
+			got = append(got, strings.Split(f, ":")[1])
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q: lines %q, want %q", comment, got, want)
+		}
+	}
+}
+
+// pronoun may have its words in two lines of a group of comments.
+var pronoun = regexp.MustCompile(`\b([Tt]hat|[Tt]hose)(\s|//)+of\b`)
+
+// pronounFaults returns a line for each pronoun in a file's comments.
+func pronounFaults(s Source) (faults []string) {
+	for _, group := range s.Syntax.Comments {
+		var text strings.Builder
+		for _, c := range group.List {
+			text.WriteString(c.Text + "\n")
+		}
+		for _, at := range pronoun.FindAllStringIndex(text.String(), -1) {
+			line := positions.Position(group.Pos()).Line + strings.Count(text.String()[:at[0]], "\n")
+			faults = append(faults, fmt.Sprintf("%s:%d: %q: name the thing", s.Path, line, text.String()[at[0]:at[1]]))
+		}
+	}
+	return faults
+}
+
 // commentFaults returns a line for each name in a comment that nothing has. Comments of code do not name what only
 // tests declare.
 func commentFaults(sources []Source) (faults []string) {

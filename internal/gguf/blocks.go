@@ -32,7 +32,7 @@ func decodeQ41(b []byte, x []float32) {
 	}
 }
 
-// fifthBits are those of 32 numbers of 5 bits.
+// fifthBits is the fifth bit of number i of 32 numbers of 5 bits.
 func fifthBits(b []byte, i int) byte { return b[i/8] >> (i % 8) & 1 << 4 }
 
 // decodeQ50: a float16 scale, the fifth bits of 32 numbers, and their other four bits. The numbers are less 16.

@@ -44,7 +44,7 @@ func (t *Tensor) Size() int {
 	return n
 }
 
-// bytes are those of the tensor in the file.
+// bytes is the tensor's size in the file.
 func (t *Tensor) bytes() int64 {
 	c := codecs[t.Type]
 	return int64(t.Size() / c.block * c.bytes)
@@ -70,8 +70,8 @@ type File struct {
 	buffer      []byte
 }
 
-// Open reads the metadata of a file and the list of its tensors, and those of the parts that follow the first of a
-// model in several files, NAME-00001-of-00003.gguf. Errors begin with the path.
+// Open reads the metadata of a file and the list of its tensors. A model in several files is opened by its first,
+// NAME-00001-of-00003.gguf. Errors begin with the path.
 func Open(path string) (*File, error) {
 	f, err := openOne(path)
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package hub finds models and data sets where people keep them: on the Hugging Face hub, or in the cache on disk that
 // the hub's own clients share. An id is org/name or org/name@revision, where a revision is a branch, a tag or a commit;
-// that of rows of a data set may end in :config:split.
+// the id of rows of a data set may end in :config:split.
 //
 // [Hub.Pin] goes through a command's options once, ahead of its work. It downloads what is missing and writes the
 // commit into each id, so that the run's config names the very files. After it [Folder] finds them without a network.
@@ -109,7 +109,7 @@ func Short(name string) string {
 	return name
 }
 
-// IsID says that a name is an id, and not that of a folder on this machine.
+// IsID says that a name is an id, and not the name of a folder on this machine.
 func IsID(name string) bool {
 	_, ok, err := Parse(name)
 	return ok && err == nil && !exists(name)

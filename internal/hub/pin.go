@@ -51,8 +51,8 @@ func Used(options any) bool {
 
 // Pin goes through the fields of options, a pointer to a struct, that have a tag hub:"model", hub:"tokenizer" (a model
 // without its weights), hub:"adapter" or hub:"data" (rows of a data set). It gives each id in them the commit that its
-// revision is at, that of rows also config and split, and downloads the files that the cache lacks. A file or folder on
-// this machine stays as it is. A Hub gives a name the same commit each time. Errors are lines.
+// revision is at, an id of rows also config and split, and downloads the files that the cache lacks. A file or folder
+// on this machine stays as it is. A Hub gives a name the same commit each time. Errors are lines.
 func (h *Hub) Pin(ctx context.Context, options any, of Uses, out run.Reporter) error {
 	return walk(reflect.ValueOf(options), func(v reflect.Value, u use) error {
 		u, wanted := of[u]
@@ -106,7 +106,7 @@ func walk(v reflect.Value, visit func(reflect.Value, use) error) error {
 	return nil
 }
 
-// each calls visit for a text, or for those of a list.
+// each calls visit for a text, or for each text of a list.
 func each(v reflect.Value, visit func(reflect.Value) error) error {
 	if v.Kind() != reflect.Slice {
 		return visit(v)
@@ -209,7 +209,7 @@ func (r repo) missing(commit string, names []string) []string {
 
 func (u use) files(_ context.Context, _ repo, said info) ([]string, error) { return u.of(said.names()) }
 
-// of chooses the files that a use needs among those of a repository.
+// of chooses the files of a repository that a use needs.
 func (u use) of(names []string) ([]string, error) {
 	keep := func(wanted func(string) bool) (chosen []string) {
 		for _, name := range names {

@@ -137,7 +137,7 @@ func (r repo) send(ctx context.Context, method, address string, header http.Head
 		req.Header[key] = values
 	}
 	req.Header.Set("User-Agent", "posttrain")
-	req.Header.Set("Accept-Encoding", "identity") // else sizes are those of compressed texts
+	req.Header.Set("Accept-Encoding", "identity") // else sizes are of compressed texts
 	if r.hub.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+r.hub.Token)
 	}

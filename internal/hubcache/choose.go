@@ -21,9 +21,9 @@ type split struct {
 	files []string
 }
 
-// Choose finds the files of one split among those of a data set, as the library datasets does: by the configs that the
-// front matter of README.md declares, else by the names of folders and files. parts are config and split, one of them,
-// or nothing where there is no choice.
+// Choose finds the files of one split among a data set's, as the library datasets does: by the configs that the front
+// matter of README.md declares, else by the names of folders and files. parts are config and split, one of them, or
+// nothing where there is no choice.
 func Choose(files []string, readme []byte, parts []string) (Choice, error) {
 	all, err := declaredConfigs(readme)
 	if err != nil {

@@ -27,7 +27,7 @@ type named struct {
 
 var configsForm = regexp.MustCompile(`(?m)^configs:[^\n]*\n(?:(?:[ \t#-][^\n]*)?\n)*`)
 
-// declaredConfigs are those of the front matter of a README.md, else a config default of all files.
+// declaredConfigs are the configs in the front matter of a README.md, else a config default of all files.
 func declaredConfigs(readme []byte) (all []config, err error) {
 	text := frontMatter(readme)
 	block := configsForm.Find(append(text, '\n'))
@@ -144,7 +144,7 @@ func texts(n conf.Node) ([]string, error) {
 	return n.Texts()
 }
 
-// splits are those of the config that have files, by its own patterns or by the names of files.
+// splits are the config's splits that have files, by its own patterns or by the names of files.
 func (c config) splits(files []string) (all []split, err error) {
 	var own []string
 	for _, f := range files {
@@ -217,7 +217,7 @@ func fill(patterns, words []string) (all []string) {
 	return all
 }
 
-// shardedSplits are those of data/SPLIT-00000-of-00001.parquet, the usual ones first.
+// shardedSplits are the splits of names such as data/SPLIT-00000-of-00001.parquet, the usual ones first.
 func shardedSplits(files []string) (all []split) {
 	for _, f := range files {
 		m := shardForm.FindStringSubmatch(f)

@@ -15,8 +15,8 @@ import (
 // DataKind is the kind of data sets, see [Folder].
 const DataKind = "datasets"
 
-// Files gives the files on disk of the rows that an id of a data set names, from the cache. is is false where the name
-// is another: that of a file.
+// Files gives the files on disk of the rows that an id of a data set names, from the cache. is is false where name is
+// another, such as a file's.
 func Files(name string) (paths []string, is bool, err error) {
 	if !IsData(name) {
 		return nil, false, nil
@@ -101,8 +101,7 @@ func KeepListing(folder, commit string, files []string) error {
 	return os.Rename(temporary, path)
 }
 
-// listing names the files of a commit: all that the hub has, whole, or those of the snapshot where another client made
-// it.
+// listing names the files of a commit: all that the hub has, whole, or the snapshot's where another client made it.
 func listing(folder, commit string) (files []string, whole bool, err error) {
 	text, err := os.ReadFile(listingFile(folder, commit))
 	if err == nil {

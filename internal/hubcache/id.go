@@ -64,8 +64,8 @@ func (id DataID) String() string {
 var fileNames = []string{".jsonl", ".json", ".parquet", ".gz", ".csv", ".tsv", ".txt", ".arrow", ".zst", ".yaml",
 	".yml", ".py", ".zip", ".bz2", ".xz"}
 
-// ParseData reads org/name[@revision][:config][:split]. ok is false where the text has another form, that of a file's
-// name too.
+// ParseData reads org/name[@revision][:config][:split]. ok is false where the text has another form, such as a file's
+// name.
 func ParseData(text string) (id DataID, ok bool, err error) {
 	parts := strings.Split(text, ":")
 	if id.ID, ok, err = Parse(parts[0]); !ok || err != nil {
@@ -81,7 +81,7 @@ func ParseData(text string) (id DataID, ok bool, err error) {
 	return id, true, nil
 }
 
-// IsData says that a name is that of a data set, and not of a file on this machine.
+// IsData says that a name is a data set's, and not a file's on this machine.
 func IsData(name string) bool {
 	_, ok, err := ParseData(name)
 	return ok && err == nil && !Exists(name)
@@ -116,7 +116,7 @@ func Home() string {
 	return filepath.Join(home, ".cache", "huggingface")
 }
 
-// Commit is the commit in the cache that a revision is at, "" without one. folder is that of the model or data set.
+// Commit is the commit in the cache that a revision is at, "" without one. folder is the model's or data set's.
 func Commit(folder, revision string) string {
 	commit := revision
 	if !IsCommit(commit) {

@@ -75,7 +75,7 @@ func TestSteps(t *testing.T) {
 }
 
 // TestFields: the bodies are the world, a cart of 2 kg and a ball of 3 kg 9 m away. After a step the fields belong to
-// where it began; inertias and centres are those of solid spheres of 1 m, 2/5·m·r².
+// where it began; inertias and centres are a solid sphere's, 2/5·m·r² with r = 1 m.
 func TestFields(t *testing.T) {
 	place(t, map[string]string{"cart.xml": cart})
 	s, err := mujoco.Load("cart.xml")
@@ -185,7 +185,7 @@ func otherVersion(t *testing.T, library string) string {
 	return patch(t, library, 1, "\xb8\x00\x09\x3d\x00\xc3", "\xb8\x4e\x01\x00\x00\xc3") // mov eax, 4000000; ret
 }
 
-// otherName copies the library and names its mj_version otherwise, in the table of the linker and in that of debuggers.
+// otherName copies the library and names its mj_version otherwise, in the linker's table and in the debuggers'.
 func otherName(t *testing.T, library string) string {
 	return patch(t, library, 2, "\x00mj_version\x00", "\x00mj_ver5ion\x00")
 }

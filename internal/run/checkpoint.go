@@ -53,7 +53,7 @@ func bestOf(name string) (step int, ok bool) {
 	return step, err == nil && name == bestFolder(step)
 }
 
-// isCheckpoint reports whether a name is that of a finished checkpoint or of the best weights.
+// isCheckpoint reports whether a name is a finished checkpoint's or the best weights'.
 func isCheckpoint(name string) bool {
 	_, step := stepOf(name)
 	_, best := bestOf(name)

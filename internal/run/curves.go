@@ -62,8 +62,8 @@ var kinds = [][]struct {
 	{{"loss per token", []string{"loss"}}},
 }
 
-// panelsOf chooses the metrics to draw: those of the first kind of run whose first panel has a line. The same metric on
-// held-out data is a dashed line. Further panels without a line are left out.
+// panelsOf chooses the metrics to draw: the panels of the first kind of run whose first panel has a line. The same
+// metric on held-out data is a dashed line. Further panels without a line are left out.
 func panelsOf(records []Record) (panels []Panel) {
 	for _, kind := range kinds {
 		panels = nil

@@ -36,8 +36,8 @@ const (
 	AdapterName = "adapter"
 )
 
-// Names of the log-probs that the trainer stores in a run folder: the reference model's, and those of some training
-// pairs under the model before training.
+// Names of the log-probs that the trainer stores in a run folder: the reference model's, and some training pairs' under
+// the model before training.
 const (
 	BeforeName        = "before.safetensors"
 	ReferenceName     = "reference.safetensors"
@@ -210,7 +210,7 @@ func (f *Folder) Own(names ...string) error {
 	return nil
 }
 
-// isAside reports whether name is that of a finished folder after one of the prefixes for unfinished work.
+// isAside reports whether name is a prefix for unfinished work with the name of a finished folder.
 func isAside(name string, finished func(name string) bool) bool {
 	for _, start := range []string{temporaryStart, replacedStart, removedStart} {
 		if rest, ok := strings.CutPrefix(name, start); ok && finished(rest) {

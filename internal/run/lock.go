@@ -14,7 +14,7 @@ import (
 // ErrInUse says that another process has locked a file.
 var ErrInUse = errors.New("in use by another process")
 
-// ErrLost says that a run folder is no longer that of the run which works in it.
+// ErrLost says that a run folder no longer belongs to the run which works in it.
 var ErrLost = errors.New("the run folder is lost")
 
 // claim keeps a run folder to one process. The folder itself is locked, so that no other process gets in when somebody

@@ -150,7 +150,7 @@ type (
 		Prompt   []int32        `json:"prompt_token_ids,omitempty"`
 		Tokens   []int32        `json:"token_ids,omitempty"` // with the stop token
 	}
-	// plainLogprobs has an element for every token that was drawn, the stop token included, after those of an echo.
+	// plainLogprobs has an element for every token that was drawn, the stop token included, after an echo's.
 	plainLogprobs struct {
 		Tokens  []string             `json:"tokens"`
 		Logps   []*float32           `json:"token_logprobs"` // null for the first token of an echo
@@ -186,7 +186,7 @@ func (s *Server) echoText(p plainPrompt) string {
 	return s.options.Decoder.Decode(p.tokens, false)
 }
 
-// plainLogprobs describes the tokens of a choice, after those of its prompt where that is echoed.
+// plainLogprobs describes the tokens of a choice, after its prompt's where that is echoed.
 func (s *Server) plainLogprobs(j *job, i int) *plainLogprobs {
 	tokens, logps, best, top := j.choices[i].Tokens, j.choices[i].Logps, j.choices[i].Tokens, j.choices[i].Logps
 	if j.ask.plain.echo {
@@ -214,7 +214,7 @@ func (s *Server) plainLogprobs(j *job, i int) *plainLogprobs {
 	return p
 }
 
-// nativeReply is that of /generate: one object, or a list of n. Tokens have the stop token.
+// nativeReply is the reply of /generate: one object, or a list of n. Tokens have the stop token.
 func (j *job) nativeReply() any {
 	var all []any
 	for _, c := range j.choices {

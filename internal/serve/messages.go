@@ -9,7 +9,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 )
 
-// roles maps roles of messages to those of chat templates. OpenAI also calls the system "developer".
+// roles maps roles of messages to roles of chat templates. OpenAI also calls the system "developer".
 var roles = map[string]string{"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 // neutralInMessage lists the other fields of a message with values that mean nothing. Clients send back what they got,

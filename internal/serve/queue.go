@@ -209,7 +209,7 @@ func (s *Server) sample(ctx context.Context) (err error) {
 	})
 }
 
-// echoTokens are those of prompts that are measured between two steps, so that running answers go on.
+// echoTokens is how many tokens of prompts are measured between two steps, so that running answers go on.
 const echoTokens = 1024
 
 // echo measures the prompts of jobs that wait for it.

@@ -65,7 +65,7 @@ func TestWhoWaitsJoins(t *testing.T) {
 	if h := r.health(t); h.Running != 1 {
 		t.Errorf("%+v", h)
 	}
-	for _, want := range []int{2, 1} { // the rows that were free, and that of the first, which is done
+	for _, want := range []int{2, 1} { // the rows that were free, and the row of the first, which is done
 		p.step(t)
 		if rs := p.join(t); len(rs) != want || rs[0].MaxNew != 6-2*want {
 			t.Errorf("%d requests join: want %d", len(rs), want)

@@ -48,7 +48,7 @@ type Options struct {
 	Grace      time.Duration // for requests under way when the server stops; 0: a minute
 	Log        func(string)  // called with a line per request, without its text; may be nil
 
-	// Reload replaces the sampler's weights by those of a folder; nil: clients cannot change the weights.
+	// Reload replaces the sampler's weights by the weights of a folder; nil: clients cannot change the weights.
 	Reload func(folder string) error
 	// LoadAdapter opens a sampler of the model with the adapter of a folder; nil: clients cannot add adapters.
 	LoadAdapter func(folder string) (*Adapter, error)

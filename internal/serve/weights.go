@@ -35,7 +35,7 @@ func fixedWeights(does, allows string) *problem {
 		"clients %s", does, allows)
 }
 
-// update replaces the weights by those of a folder on this machine.
+// update replaces the weights by the weights of a folder on this machine.
 func (s *Server) update(w http.ResponseWriter, r *http.Request) {
 	var folder, version string
 	p := s.readFields(w, r, map[string]reader{

@@ -15,7 +15,7 @@ import (
 type series struct {
 	side    *side
 	seconds []float64
-	losses  []float64 // with those of the warm-up
+	losses  []float64 // with the losses of the warm-up
 	answers []did     // of the rounds that count
 	peakMB  float64
 }

@@ -32,7 +32,7 @@ type groupOptions struct {
 	model, data   string // of real prompts
 }
 
-// klCoef is the weight of KL, that of the paper's released config; groupRate is the learning rate.
+// klCoef is the weight of KL, as in the paper's released config; groupRate is the learning rate.
 const klCoef, groupRate = 0.001, 1e-6
 
 func newGRPO() *cobra.Command {

@@ -48,7 +48,7 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// options are those of a comparison in rounds.
+// options are the options of a comparison in rounds.
 type options struct {
 	setup
 	python, device, dtype string

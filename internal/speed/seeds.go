@@ -55,7 +55,7 @@ func tableOf(name string) (t seedsTable, err error) {
 	return t, nil
 }
 
-// words are those of the command, before its flags.
+// words is the number of words of the command, before its flags.
 func (t seedsTable) words() int {
 	if i := slices.Index(t.command, "--config"); i >= 0 {
 		return i
@@ -69,7 +69,7 @@ type seedsOptions struct {
 	results, figure string
 	against         string // of the figure: iterations or time
 	task            string // of the tables for all four
-	iterations      int    // of these; 0: those of the preset
+	iterations      int    // of these; 0: the preset's
 	seeds, first    int
 	jobs            int
 	set, only       []string
@@ -417,7 +417,7 @@ var federatedMeasures = []measure{
 
 const lately = 10 // iterations of a final return
 
-// meanReturn is that of the records in which an episode ended.
+// meanReturn is the mean return of the records in which an episode ended.
 func meanReturn(all []run.Record) float64 {
 	var returns []float64
 	for _, r := range all {
@@ -449,8 +449,8 @@ func iterations(all []run.Record) (returns []float64) {
 	return returns
 }
 
-// stepsTo400 are the time steps of an agent, in thousands, until the mean return of ten iterations is 400; those of the
-// whole run where it never is.
+// stepsTo400 are the time steps of an agent, in thousands, until the mean return of ten iterations is 400; the whole
+// run's where it never is.
 func stepsTo400(all []run.Record) float64 {
 	window := lately * perIteration(all)
 	end := len(all)

@@ -65,8 +65,8 @@ func writeJSON(dir, name string, content any) error {
 	return os.WriteFile(filepath.Join(dir, name), raw, 0o644)
 }
 
-// presets are those of decoder.py, by size, after one for trials: hidden size, layers, heads, heads of keys and values,
-// size of a head, inner size, vocabulary.
+// presets are decoder.py's, by size, after one for trials: hidden size, layers, heads, heads of keys and values, size
+// of a head, inner size, vocabulary.
 var presets = map[string][7]int{
 	"tiny":         {32, 2, 4, 2, 8, 64, 256},
 	"5.4M":         {256, 6, 8, 4, 32, 688, 4096},

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// This file writes TensorBoard's event files: TFRecords of tensorflow.Event messages. The numbers of fields are those
-// of event.proto, summary.proto and tensor.proto in tensorboard/compat/proto.
+// This file writes TensorBoard's event files: TFRecords of tensorflow.Event messages. The numbers of fields are from
+// event.proto, summary.proto and tensor.proto in tensorboard/compat/proto.
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 

@@ -204,7 +204,7 @@ func number(x float64) any {
 	return x
 }
 
-// open makes the server's run, or continues that of earlier, and gives it the keys of the config as parameters.
+// open makes the server's run, or continues the earlier one, and gives it the keys of the config as parameters.
 func (m *MLflow) open(ctx context.Context) (err error) {
 	switch {
 	case m.opened:

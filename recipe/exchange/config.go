@@ -84,7 +84,7 @@ func readConfig(f *gguf.File) (*model.Config, error) {
 	if table := f.Find("token_embd.weight"); table != nil && len(table.Shape) == 2 {
 		c.VocabSize = max(c.VocabSize, table.Shape[0]) // tables may have rows that no token has
 	}
-	// The config of a folder has attention_bias, of all four, and of a qwen2 those of three.
+	// A folder's config has attention_bias, for all four projections; a qwen2 has the biases of three.
 	if qwen2 := c.ModelType == "qwen2"; c.OBias != (c.QKVBias && !qwen2) || qwen2 && !c.QKVBias {
 		x.Fail("biases", "found blk.0.attn_q.bias %v and blk.0.attn_output.bias %v, want true and false in a qwen2, "+
 			"and both or neither in others", c.QKVBias, c.OBias)
@@ -167,7 +167,7 @@ func readGemma(x *gguf.Fields, c *model.Config, key func(string) string) {
 }
 
 // readScaling reads how frequencies are stretched. Llama 3.1's factors are a tensor: the settings that give it are
-// looked for among those of released models.
+// looked for among released models'.
 func readScaling(x *gguf.Fields, c *model.Config, key func(string) string) {
 	switch kind := x.Text(key("rope.scaling.type"), "none"); kind {
 	case "none", "longrope":

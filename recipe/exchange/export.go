@@ -170,7 +170,7 @@ func (x *exporter) meta() ([]gguf.Entry, error) {
 	return append(append(out, config...), tokens...), nil
 }
 
-// tensors are those of the file: matrices in the type that was asked for, vectors in float32, an expert behind the
+// tensors lists the file's tensors: matrices in the type that was asked for, vectors in float32, an expert behind the
 // other in one.
 func (x *exporter) tensors() (out []gguf.Source) {
 	c, parts := x.model.Config, map[string][]*model.Param{}

@@ -56,7 +56,7 @@ func imported(t testing.TB, file, dtype string) string {
 	return out
 }
 
-// TestImport: the weights are those of the folder, rounded to the file's types, and config and tokenizer say the same.
+// TestImport: the weights are the folder's, rounded to the file's types, and config and tokenizer say the same.
 func TestImport(t *testing.T) {
 	for _, name := range fixtures {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +106,7 @@ func asLlamaCpp(c *model.Config) *model.Config {
 	return &d
 }
 
-// sameConfig compares all that the decoder reads, but for the ids: the file has those of the tokenizer.
+// sameConfig compares all that the decoder reads, but for the ids: the file has the tokenizer's ids.
 func sameConfig(t *testing.T, got, want *model.Config) {
 	t.Helper()
 	var texts [2]string
@@ -361,7 +361,7 @@ func TestImportRefusesFolders(t *testing.T) {
 	}
 }
 
-// TestFactors: those of Llama 3.1 with their settings.
+// TestFactors: Llama 3.1's factors, with their settings.
 func TestFactors(t *testing.T) {
 	c := &model.Config{HeadDim: 128, RopeTheta: 500000}
 	got := llamaFactors(c, &model.RopeScaling{Type: "llama3", Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4,

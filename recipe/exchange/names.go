@@ -17,11 +17,11 @@ var layerNames = map[string]string{
 	"block_sparse_moe.gate": "ffn_gate_inp", "mlp.gate": "ffn_gate_inp",
 }
 
-// gemmaNames are those of the norms around a gemma's blocks.
+// gemmaNames are the file's names of the norms around a gemma's blocks.
 var gemmaNames = map[string]string{"post_attention_layernorm": "post_attention_norm",
 	"pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 
-// expertNames are those of an expert's matrices: mixtral's, and qwen's.
+// expertNames are the file's names of an expert's matrices: of mixtral's, and of qwen's.
 var expertNames = map[string]string{"w1": "ffn_gate", "w3": "ffn_up", "w2": "ffn_down", "gate_proj": "ffn_gate",
 	"up_proj": "ffn_up", "down_proj": "ffn_down"}
 

@@ -32,7 +32,7 @@ type Proof struct {
 	Logps   Change        `json:"logps"` // of the tokens that both wrote
 }
 
-// Change is how far numbers of the file are from those of the folder.
+// Change is how far the file's numbers are from the folder's.
 type Change struct {
 	Count   int     `json:"count"`
 	Largest float64 `json:"largest"` // absolute

@@ -197,7 +197,7 @@ func (v *vocabulary) around(bos bool) any {
 	return object{"type": "TemplateProcessing", "single": single, "pair": single, "special_tokens": special}
 }
 
-// id is that of a token by its name in the file.
+// id is a token's id, by the token's name in the file.
 func (v *vocabulary) id(name string) int {
 	key := "tokenizer.ggml." + name + "_token_id"
 	id := v.Need(key)

@@ -79,7 +79,7 @@ func tokenLists(t *tokenizer.Tokenizer, rows int) (texts []string, types []int32
 	return texts, types
 }
 
-// byteForm is that of tokens of a byte.
+// byteForm is how a token of a byte is written.
 var byteForm = regexp.MustCompile(`^<0x[0-9A-F]{2}>$`)
 
 // scores of tokens make llama.cpp join as the merges do: the token of the first merge has the highest one.

@@ -76,7 +76,7 @@ func TestSimulateCIRL(t *testing.T) {
 	}
 }
 
-// hashOf is that of a model folder's weights.
+// hashOf is the hash of a model folder's weights.
 func hashOf(t *testing.T, dir string) string {
 	t.Helper()
 	m, _, err := local.Load(dir)

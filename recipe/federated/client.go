@@ -18,8 +18,8 @@ import (
 
 // Client is an agent's process.
 type Client struct {
-	Server      string        // URL; "": that of the credentials
-	Agent       string        // name; "": that of the credentials
+	Server      string        // URL; "": the credentials' server
+	Agent       string        // name; "": the credentials' agent
 	Credentials string        // file; "": none, for a loopback address
 	State       string        // folder
 	Allow       config.Grants // what the server's configuration may have done

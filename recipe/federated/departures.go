@@ -43,7 +43,7 @@ func (d *departing) add(applies bool, what string, now, paper any) {
 }
 
 // departures say where the run is not its paper's, algorithm and experiments: by what it does, whether a key was given
-// or not. Values without one in the paper are those of [Options.open].
+// or not. [Options.open] has the values that the paper leaves open.
 func (o *Options) departures() string {
 	var all departing
 	ours := o.natural() || o.Rule != nil || o.Method == protocol.FedPPO // in one of the two papers' experiments

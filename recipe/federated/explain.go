@@ -115,8 +115,8 @@ func (e explained) Order() float64 {
 	return 1 / (rest * rest * e.Theorem.Epsilon)
 }
 
-// traffic are the bytes that an agent sends and is sent, and the vectors that the run sums; 0: it has no limit of rounds
-// or updates. With secure sums each number of a vector has 8 bytes, those of a line search are as without.
+// traffic are the bytes that an agent sends and is sent, and the vectors that the run sums; 0: it has no limit of
+// rounds or updates. With secure sums each number of a vector has 8 bytes, and numbers of a line search are as without.
 func (o *Options) traffic(d int) (bytes federated.Traffic, sums int) {
 	t, search := federated.OneVector(d), int64(0)
 	sums = o.Limit()

@@ -39,7 +39,7 @@ type Validation struct {
 	Temperature float64 `yaml:"temperature" want:">=0" zero:"greedy" help:"of the answers, one an item; 0: greedy"`
 }
 
-// withoutKeys are those of the workloads that agents have no use for.
+// withoutKeys are the keys of the workloads that agents have no use for.
 var withoutKeys = []string{"ci_rl.grpo.updates_per_rollout", "ci_rl.grpo.dynamic_sampling",
 	"ci_rl.grpo.importance_cap", "ci_rl.split_column", "mappo.data.eval",
 	"mappo.validation.temperature"}
@@ -83,7 +83,7 @@ type world struct {
 	model     *model.Model
 	tokenizer *tokenizer.Tokenizer
 	policy    *lm.Policy
-	owned     [][]int // of the items to train on, by agent; one list: those of this process's only agent
+	owned     [][]int // of the items to train on, by agent; one list: of this process's only agent
 	heldBy    [][]int // of those held out
 }
 
@@ -128,7 +128,7 @@ func (w *world) load() error {
 }
 
 // identify makes the policy, with the hash of what is not trained: the architecture, the weights below an adapter, and
-// those of a reference model, which are the weights that training starts from.
+// the weights of a reference model, which training starts from.
 func (w *world) identify() error {
 	config, err := w.model.Config.JSON("float32")
 	if err != nil {

@@ -59,7 +59,7 @@ type Bowl struct {
 // ofModels reports whether the workload is one of language models.
 func (o *Options) ofModels() bool { return o.Workload == CIRLName || o.Workload == MaPPOName }
 
-// Defaults are those of the method that is given, or of AFedPG.
+// Defaults sets the defaults of the method that is given, or of AFedPG.
 func (o *Options) Defaults(g *config.Given) {
 	o.ignored = append(o.ignored, dropForeign(g)...)
 	o.Options = methodOn(g.Text("workload"), cmp.Or(g.Text("method"), o.Method), g.Text("rule"))

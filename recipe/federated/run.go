@@ -103,7 +103,7 @@ func (w *work) keep(version int) {
 	w.saved, w.ahead = version, false
 }
 
-// open makes the run folder and the clock, or continues those of the run to resume.
+// open makes the run folder and the clock, or continues with the folder and clock of the run to resume.
 func (m *simulating) open(ctx context.Context) (err error) {
 	if m.clock, m.id, err = m.newClock(ctx); err != nil {
 		return err
@@ -297,7 +297,7 @@ func (o *Options) unit() string {
 
 func (o *Options) count(n int) string { return recipe.Count(n, o.unit()) }
 
-// progress shows how far the limit is that the run has; where it has two, that of rounds or updates.
+// progress shows how far the run's limit is; where it has two, the limit of rounds or updates.
 func (m *simulating) progress() run.Bar {
 	if most := m.Limit(); most > 0 {
 		return m.Progress(m.unit(), m.clock.Server.Version(), most)

@@ -158,8 +158,7 @@ func TestDamagedCheckpoint(t *testing.T) {
 	}
 }
 
-// TestPayload is acceptance 9's part of a simulation: the bytes of every agent in metrics.jsonl are those of the
-// formulas, at every version.
+// TestPayload: the bytes of every agent in metrics.jsonl are as the formulas say, at every version.
 func TestPayload(t *testing.T) {
 	for _, method := range protocol.Methods() {
 		for _, kind := range []string{"float32", "float64"} {
@@ -257,8 +256,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestSeeds: each seed's run is that run by itself, an interruption in the second run resumes with the same end, and the
-// table has the mean of the seeds with Student's interval (t is 12.706 for two) and that of the differences.
+// TestSeeds: each seed's run equals that run alone, an interruption in the second run resumes with the same end, and
+// the table has the mean of the seeds, and of the differences, with Student's interval (t is 12.706 for two).
 func TestSeeds(t *testing.T) {
 	sets := []string{"seeds=2", "seed=3", "compare=fedpg", "updates=30"}
 	whole := tiny(t, protocol.AFedPG, sets...)
@@ -310,7 +309,7 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// seedStopper interrupts the third bar, which is that of the second seed's run.
+// seedStopper interrupts the third bar, which the second seed's run has.
 type seedStopper struct {
 	*stopper
 	bars int
@@ -342,7 +341,7 @@ func TestComparedEntropy(t *testing.T) {
 	}
 }
 
-// Every method's options survive being written, and are explained; those of others are refused.
+// Every method's options survive being written, and are explained; options of other methods are refused.
 func TestOptions(t *testing.T) {
 	for _, method := range protocol.Methods() {
 		s := load(t, "method="+method)
@@ -481,7 +480,7 @@ func TestTheoremExplained(t *testing.T) {
 	}
 }
 
-// TestExplainNamesTheRule: AFedPG's title and its letter's departures are those of the step that the server makes.
+// TestExplainNamesTheRule: AFedPG's title and its letter's departures describe the step that the server makes.
 func TestExplainNamesTheRule(t *testing.T) {
 	const adamw, own = "afedpg with AdamW at the server", "with momentum and lookahead at the server"
 	for _, c := range []struct {

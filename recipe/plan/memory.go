@@ -30,7 +30,7 @@ func (m *Memory) add(name string, bytes int) {
 	}
 }
 
-// forecastMemory adds up a run on this machine, or on each device that has memory of its own. Those of a CPU share the
+// forecastMemory adds up a run on this machine, or on each device that has memory of its own. A CPU's devices share the
 // machine's.
 func (p *Plan) forecastMemory(d *recipe.DryRun, in room) (m Memory) {
 	m.Available, m.Devices = in.available, 1

@@ -162,7 +162,7 @@ func TestPlanOfADevice(t *testing.T) {
 	}
 }
 
-// TestPlanOfSeveralDevices: GPUs have their share each; those of a CPU have all shares in one memory.
+// TestPlanOfSeveralDevices: GPUs have their share each; the devices of a CPU have all shares in one memory.
 func TestPlanOfSeveralDevices(t *testing.T) {
 	backendtest.XLA(t)
 	for _, c := range []struct {

@@ -249,7 +249,7 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// TestTwoStopTokens: a text may end with a turn's token and then that of all texts, as Phi-3's do.
+// TestTwoStopTokens: a text may end with a turn's token and then the token that ends all texts, as Phi-3's do.
 func TestTwoStopTokens(t *testing.T) {
 	s := newStage(t, families["chatml"])
 	for _, file := range []string{"config.json", "generation_config.json"} {

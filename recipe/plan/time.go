@@ -8,7 +8,7 @@ type Time struct {
 	Least  float64 `json:"least_seconds"`
 	Most   float64 `json:"most_seconds"`
 	Rate   float64 `json:"flops_per_second"` // of a matrix product of the model's shape, measured now
-	Flops  float64 `json:"flops"`            // of the run's products, those of sampling apart
+	Flops  float64 `json:"flops"`            // of the run's products, without sampling
 
 	Sampling float64 `json:"sampling_seconds"` // of Likely
 }

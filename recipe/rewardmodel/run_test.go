@@ -104,7 +104,7 @@ func lastOf(t *testing.T, dir string) map[string]float64 {
 	return nil
 }
 
-// scores are those of the chosen and the rejected answers, in turn.
+// scores are the scores of the chosen and the rejected answers, in turn.
 func scores(t *testing.T, folder, path string) (values []float64) {
 	t.Helper()
 	o := scorer.Defaults()

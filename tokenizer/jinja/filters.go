@@ -364,7 +364,7 @@ func sum(c *call) any {
 	return total
 }
 
-// strip takes characters off both ends: those of set, or whitespace where set is None.
+// strip takes characters off both ends: the characters of set, or whitespace where set is None.
 func strip(s string, set any, left, right bool) string {
 	drop := isSpace
 	if chars, ok := set.(string); ok {

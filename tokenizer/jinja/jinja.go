@@ -32,8 +32,8 @@ const (
 	maxNested  = 1000    // lists and dictionaries within each other
 )
 
-// maxTime bounds a rendering too, since the steps of some functions take a hundred times as long as those of others.
-// The clock is read every clockSteps.
+// maxTime bounds a rendering too, since the steps of some functions take a hundred times as long as others'. The clock
+// is read every clockSteps.
 var maxTime = 5 * time.Second
 
 const clockSteps = 1 << 14

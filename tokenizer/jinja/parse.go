@@ -402,7 +402,7 @@ func (p *parser) subscript() link {
 	panic(faultf("slice of more than three parts"))
 }
 
-// arguments are those of a call: by position, then by name.
+// arguments are a call's values: by position, then by name.
 type arguments struct {
 	names  []string // empty for an argument by position
 	values []expr

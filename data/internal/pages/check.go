@@ -158,7 +158,7 @@ func checkValues(encoding format.Encoding, text []byte, n int, most int64) {
 		deltas(text, n)
 	case format.DeltaLengthByteArray:
 		lengths(text, n, most)
-	case format.DeltaByteArray: // the lengths that texts share with the one before, and those of their ends
+	case format.DeltaByteArray: // the lengths that texts share with the one before, and the lengths of their ends
 		lengths(lengths(text, n, most), n, most)
 	default:
 		want(false, "the encoding %v is unknown", encoding)

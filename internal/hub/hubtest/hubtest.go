@@ -42,7 +42,7 @@ type Server struct {
 	store    *httptest.Server // of large files
 }
 
-// Commit is that of the repos that New and Folder make.
+// Commit is the commit of the repos that New and Folder make.
 const Commit = "0123456789abcdef0123456789abcdef01234567"
 
 // New starts a hub, and sets the variables that let this process use it, with an empty cache.

@@ -47,7 +47,7 @@ func left(before map[string]string) map[string]string {
 	for _, f := range files {
 		name := "/proc/self/fd/" + f.Name()
 		target, err := os.Readlink(name)
-		if err == nil && !strings.HasPrefix(target, "anon_inode:[event") { // those of the runtime's poller
+		if err == nil && !strings.HasPrefix(target, "anon_inode:[event") { // the runtime's poller has these
 			now[name+" "+target] = name + " " + target
 		}
 	}
