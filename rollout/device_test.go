@@ -22,8 +22,8 @@ func devices(t *testing.T, test func(t *testing.T, e *backend.Engine)) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) { test(t, onDevice(e)) })
 }
 
-// TestRowsAreFilledAgain: waiting requests take over the rows of those that have ended; tokens and log-probs are those
-// of a sampler with room for all. Rings wrap: many rows begin late.
+// TestRowsAreFilledAgain: waiting requests take over the rows of those that have ended; tokens and log-probs are the
+// same as with room for all. Rings wrap: many rows begin late.
 func TestRowsAreFilledAgain(t *testing.T) {
 	devices(t, func(t *testing.T, e *backend.Engine) {
 		m := testkit.Model(t, "mistral")

@@ -16,7 +16,7 @@ import (
 	"github.com/posttrain/posttrain/rollout/metered"
 )
 
-// exampleOptions are those of a benchmark with or without a judge.
+// exampleOptions are the options of a benchmark with or without a judge.
 type exampleOptions struct {
 	Judged `yaml:",inline" defaults:"agent.max_new_tokens=8 judge.max_new_tokens=8"`
 }

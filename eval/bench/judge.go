@@ -113,7 +113,7 @@ func (e *evaluation) judgeAll(ctx context.Context, questions []Question) error {
 // patience is the number of replies without a single verdict that stops a judge's stage.
 const patience = 10
 
-// replies counts a judge's replies, those of earlier calls too.
+// replies counts a judge's replies, with the replies of earlier calls.
 type replies struct {
 	form          string // such as "Answer: Yes", for the error
 	all, unparsed int
@@ -249,7 +249,7 @@ func (e *evaluation) usage(Progress) map[string]float64 {
 	return values
 }
 
-// closeClient waits for the requests under way, adds the usage of this call to that of earlier ones in usage.json, and
+// closeClient waits for the requests under way, adds the usage of this call to the earlier calls' in usage.json, and
 // reports both.
 func (e *evaluation) closeClient() error {
 	if e.client == nil {

@@ -34,7 +34,7 @@ type Settings map[string]map[string]string
 
 // Progress says how far a stage is.
 type Progress struct {
-	Done, Total int // questions, those of earlier calls of the stage too
+	Done, Total int // questions, with those that earlier calls of the stage asked
 	Unparsed    int // verdicts not in the form asked for
 }
 
@@ -129,7 +129,7 @@ func (e *evaluation) sameCases(stage string) (Settings, error) {
 	return settings, err
 }
 
-// ReadSettings reads those of a run's folder; a new run has no settings.
+// ReadSettings reads the settings of a run's folder; a new run has none.
 func ReadSettings(dir string) (Settings, error) {
 	path, all := filepath.Join(dir, SettingsName), Settings{}
 	text, err := os.ReadFile(path)
@@ -167,7 +167,7 @@ func (e *evaluation) settingsOfAnswers(ctx context.Context) (settings map[string
 	return settings, e.subject.Weigh(e.Dir, settings, missing != nil)
 }
 
-// byItem sorts answers by item, and refuses those of other items or in a wrong order.
+// byItem sorts answers by item, and refuses answers of other items or in a wrong order.
 func byItem(items []Item, rows []Answer) (map[string][]Answer, error) {
 	turns, all := map[string]int{}, map[string][]Answer{}
 	for _, item := range items {

@@ -20,7 +20,7 @@ import (
 
 // Evaluation says where a run is and how far it came.
 type Evaluation struct {
-	Dir      string // run folder, a new one or that of a run to continue; "": a new one in runs
+	Dir      string // run folder, a new one or the folder of a run to continue; "": a new one in runs
 	Stage    string // the last one that was begun; "": no stage was
 	Cases    int    // evaluated
 	Reported bool   // there is a result
@@ -48,7 +48,7 @@ type evaluation struct {
 	bar        run.Bar // of the stage under way, from its first tick on
 }
 
-// Continues says whether a folder is that of an earlier run.
+// Continues says whether an earlier run has this folder.
 func Continues(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "config.yaml"))
 	return dir != "" && err == nil

@@ -52,17 +52,11 @@ func TestCommentNamesBite(t *testing.T) {
 	}
 }
 
-// withPronouns are the files whose comments may still have a pronoun, by the start of their paths.
-var withPronouns = []string{"cmd/posttrain/data_synth.go", "eval/bench/", "internal/config/", "recipe/pairs/",
-	"recipe/synth/", "rollout/"}
-
 // TestCommentsNameThings: no comment has "that" or "those" before an "of", where a reader looks back for the thing.
 func TestCommentsNameThings(t *testing.T) {
 	for _, s := range sourcesOf(t) {
-		if !slices.ContainsFunc(withPronouns, func(start string) bool { return strings.HasPrefix(s.Path, start) }) {
-			for _, f := range pronounFaults(s) {
-				t.Error(f)
-			}
+		for _, f := range pronounFaults(s) {
+			t.Error(f)
 		}
 	}
 }

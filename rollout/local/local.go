@@ -193,8 +193,8 @@ func (m *Model) Reload(folder string) error {
 	return nil
 }
 
-// identify finds out the hash of the weights. They were released, so they are read once more, if they are still those
-// of the folder.
+// identify finds out the hash of the weights. They were released, so they are read once more, if the folder still
+// has them.
 func (m *Model) identify() error {
 	if m.Model.Known != "" {
 		return nil

@@ -35,7 +35,7 @@ type Served struct {
 	Continue string `yaml:"continue,omitempty" want:"|vllm" words:"vllm, or nothing: the server cannot" flag:"continue" help:"vllm: the server continues the beginning of an answer (vLLM, SGLang), so that it can be <think>"`
 }
 
-// Options are those of a client of the model.
+// Options are the options of a client of the model.
 func (s Served) Options() Options {
 	return Options{Server: s.Server, Model: s.APIModel, Continue: s.Continue}
 }
