@@ -253,7 +253,7 @@ var plFaults = []faultCase{
 		[]string{"--judge-timeout", "30", "such as 90s"}, nil},
 	{"no time", nil, judgeRun("FLU", "--judge-timeout", "0s"), 2, []string{"--judge-timeout", `"0s"`}, nil},
 	{"negative budget", nil, judgeRun("FLU", "--judge-max-requests", "-5"), 2,
-		[]string{"--judge-max-requests", "-5", "0 or more"}, nil},
+		[]string{"--judge-max-requests", "-5", "0 (no limit) or more"}, nil},
 	{"run folder of an empty name", nil, []string{"eval", "privacylens", "--out", ""}, 2,
 		[]string{"--out is empty", "folder"}, nil},
 	{"an argument", nil, []string{"eval", "privacylens", "cases.json"}, 2,
