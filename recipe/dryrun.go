@@ -19,13 +19,14 @@ type DryRun struct {
 	ReferenceOnce  int       // bytes of a reference of its own that measures ahead of training, and is closed
 	ReferenceBytes int       // for each trained parameter, of a reference that stays loaded
 	Sampling       *Sampling // nil: nothing is sampled by this process
+
+	Rehearse func(ctx context.Context) error // draws the answers of a step on a device that is not there; nil: none
 }
 
 // Sampling is what a run samples.
 type Sampling struct {
 	rollout.Plan         // of a step
 	Answers      float64 // in the whole run, with its evaluations
-	New          int     // tokens of an answer at most
 }
 
 // Planned are the options of a recipe that can be planned.

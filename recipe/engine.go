@@ -41,6 +41,11 @@ func OpenModel(load Loader, engine, folder string, o train.Options, d Devices) (
 		return nil, err
 	}
 	w := &Opened{Engine: e, Model: m, Tokenizer: t}
+	if d := e.Absent(); d != nil && m.HasWeights() {
+		w.Close()
+		return nil, fmt.Errorf("backend %s: %s is not there, so that nothing can be computed: want posttrain plan --device",
+			engine, d.Name)
+	}
 	if err = m.Config.CheckMesh(e.Mesh, e.Shard == backend.ShardMoments); err == nil {
 		w.Graph, err = graphOptions(e, m, o)
 	}
@@ -81,6 +86,9 @@ func ReportEngine(e *backend.Engine, r run.Reporter) {
 // graphOptions chooses what the graph computes in.
 func graphOptions(e *backend.Engine, m *model.Model, o train.Options) (model.GraphOptions, error) {
 	g := model.GraphOptions{Checkpoint: o.GradientCheckpointing, DType: dtypes.Float32}
+	if e.OwnsMemory() { // fewer chunks: the gradient of the table is read and written for each
+		g.HeadBytes = int(e.Memory()) / headShare
+	}
 	switch {
 	case o.Moments == "bfloat16" && !e.Wants.BFloat16:
 		return g, fmt.Errorf("train.moments bfloat16: backend %s keeps them in float32: want float32, or --backend xla",
@@ -93,6 +101,9 @@ func graphOptions(e *backend.Engine, m *model.Model, o train.Options) (model.Gra
 	}
 	return g, nil
 }
+
+// headShare is the part of a device's memory that logits may take.
+const headShare = 128
 
 // Tolerance is how far policy and reference may be apart at step 0.
 func (w *Opened) Tolerance() float64 {

@@ -110,11 +110,11 @@ func (r *Run) adapt() (err error) {
 
 // Start puts the model into the engine, and makes the run directory or opens the one to continue.
 func (r *Run) Start() (err error) {
-	if r.Dry {
+	if r.Dry && r.Engine.Absent() == nil {
 		r.Learner, err = train.NewWeightless(r.Engine, r.Model, r.Graph)
 		return err
 	}
-	if r.Learner, err = train.NewLearner(r.Engine, r.Model, r.Graph); err != nil {
+	if r.Learner, err = train.NewLearner(r.Engine, r.Model, r.Graph); err != nil || r.Dry {
 		return err
 	}
 	if r.Folder, err = r.Dir.Open(r.Command, r.resolved); err != nil {

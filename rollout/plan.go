@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"context"
 	"fmt"
 	"slices"
 )
@@ -8,6 +9,8 @@ import (
 // Plan says how many requests are answered at once, and what their cache takes.
 type Plan struct {
 	Requests  int
+	Prompt    int // tokens
+	New       int // tokens of an answer at most
 	Rows      int // answered at once
 	Tokens    int // that a row has room for
 	SlotBytes int // of a token's keys and values
@@ -36,8 +39,21 @@ func (s *Cached) Plan(requests, prompt, maxNew int) (Plan, error) {
 		rows = p.rowsOf(p.fit(all))
 		programs = 1 + slices.Index(p.rowCounts(), rows)
 	}
-	return Plan{Requests: requests, Rows: rows, Programs: programs, Tokens: p.lengthOf(r), SlotBytes: p.slotBytes,
+	return Plan{Requests: requests, Prompt: prompt, New: maxNew, Rows: rows, Programs: programs, Tokens: p.lengthOf(r), SlotBytes: p.slotBytes,
 		Most: p.most, Devices: s.engine.Devices()}, nil
+}
+
+// Rehearse answers the requests of a plan, samples for each prompt, whose answers all have their full length. It is for a
+// device that is not there, which then has compiled what a step of sampling runs.
+func (s *Cached) Rehearse(ctx context.Context, p Plan, samples int) error {
+	all := make([]Request, p.Requests)
+	for i := range all {
+		prompt := make([]int32, p.Prompt)
+		prompt[0] = int32(i / samples)
+		all[i] = Request{Prompt: prompt, Sampling: Sampling{MaxNew: p.New, Temperature: 1}, StopTokens: []int32{}}
+	}
+	_, err := s.Sample(ctx, all)
+	return err
 }
 
 // inGraphPrograms read the prompts, and step with all rows and with few. Long prompts are read by several small ones.

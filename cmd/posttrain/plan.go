@@ -2,9 +2,11 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
@@ -16,6 +18,7 @@ import (
 type planFlags struct {
 	configFlags
 	asJSON, rehearse bool
+	device           string
 }
 
 func newPlan(s streams) *cobra.Command {
@@ -56,6 +59,8 @@ func newPlan(s streams) *cobra.Command {
 	f.registerQuiet(cmd)
 	f.fetcher.register(cmd)
 	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print JSON, sizes in bytes, times in seconds")
+	cmd.Flags().StringVar(&f.device, "device", "", "compile the run's programs for a GPU that is not there: CHIP, CHIP:N for N of\n"+
+		"them, CHIP:HxN for H hosts with N each; chips: "+strings.Join(backend.Chips(), ", ")+",\nor a .json file of their facts")
 	cmd.Flags().BoolVar(&f.rehearse, "rehearse", false, "examine the tokens of the run's rows (mappo, sft)")
 	return cmd
 }
@@ -71,6 +76,16 @@ func (f *planFlags) plan(cmd *cobra.Command, r run.Reporter) (*plan.Plan, error)
 		return nil, err
 	}
 	in.Allow = append(in.Allow, config.Unsent...)
+	if cmd.Flags().Changed("device") {
+		d, err := backend.ReadDevice(f.device)
+		if err != nil {
+			return nil, err
+		}
+		in.Overrides = append(in.Overrides, config.Override{Flag: "--device", Key: "backend", Value: "device:" + f.device})
+		if d.Devices() > 1 {
+			in.Overrides = append(in.Overrides, config.Override{Flag: "--device", Key: "engine.devices", Value: fmt.Sprint(d.Devices())})
+		}
+	}
 	o, err := optionsOf[recipe.Planned](in, "cannot be planned", planned)
 	if err != nil {
 		return nil, err

@@ -80,9 +80,12 @@ func (p Placement) upload(flat any, n int, dtype dtypes.DType, dims []int) (b co
 	if n != shape.Size() {
 		return nil, fmt.Errorf("backend: buffer of dimensions %v: found %d values, want %d", dims, n, shape.Size())
 	}
-	if e.Mesh != nil {
+	switch {
+	case e.target != nil:
+		b, err = e.phantom(p.spec, shape)
+	case e.Mesh != nil:
 		b, err = e.putShards(p.spec, flat, shape)
-	} else {
+	default:
 		b, err = e.BufferFromFlatData(0, flat, shape)
 	}
 	if err != nil {

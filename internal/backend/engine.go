@@ -64,6 +64,8 @@ type Engine struct {
 	Mesh   *distributed.DeviceMesh
 	Shard  Shard
 	failed *failure // of a program on the mesh; nil without a mesh
+
+	target *target // the devices for which programs are compiled, if they are not there; nil: the engine's own
 }
 
 const specs = "auto, go, onnx, onnx:LIBRARY, xla, xla:cpu, xla:cuda or xla:PLUGIN"
@@ -92,6 +94,14 @@ func Open(spec string) (e *Engine, err error) {
 		return openXLA(arg, 1)
 	}
 	return nil, fmt.Errorf("backend %q: unknown: want %s", spec, specs)
+}
+
+// Absent is the device for which the engine compiles programs that it cannot run, since it is not there; nil: it is.
+func (e *Engine) Absent() *Device {
+	if e.target == nil {
+		return nil
+	}
+	return &e.target.Device
 }
 
 // Memory is what the engine's device has, in bytes, whatever is in use: so that what depends on it repeats.

@@ -14,6 +14,17 @@ const onnxBuilt = false
 func openONNX(string) (*Engine, error)     { return nil, notBuilt("onnx", "ONNX Runtime") }
 func openXLA(string, int) (*Engine, error) { return nil, notBuilt("xla", "XLA") }
 
+// OpenDevice is for xla alone.
+func OpenDevice(string, Shard) (*Engine, error) { return nil, notBuilt("xla", "XLA") }
+
+// target is for xla alone.
+type target struct{ Device }
+
+// Compiled is for xla alone.
+func (e *Engine) Compiled() []*Compiled { return nil }
+
+func (*target) during(func() error) (*Compiled, error) { return nil, notBuilt("xla", "XLA") }
+
 func notBuilt(name, engine string) error {
 	return fmt.Errorf("backend %s: not built in: %s needs Linux and a build with cgo (CGO_ENABLED=1 and a C compiler)",
 		name, engine)

@@ -37,16 +37,19 @@ const mostVirtual = 64
 // Devices is the number of devices of the mesh.
 func (m Mesh) Devices() int { return max(1, m.Data) }
 
-// OpenMesh is [Open] with programs that run on all devices of a mesh at once: arrays are cut over it, or whole on each
+// OpenMesh is [Open], or [OpenDevice] of the spec device:CHIP, with programs that run on all devices of a mesh at once: arrays are cut over it, or whole on each
 // device, and XLA's partitioner cuts the program. Only xla can. On a CPU the devices are shares of the processor, for
 // tests and rehearsals.
 func OpenMesh(spec string, m Mesh) (e *Engine, err error) {
 	n := m.Devices()
+	name, arg, _ := strings.Cut(spec, ":")
+	if name == "device" {
+		return OpenDevice(arg, m.Shard)
+	}
 	if n == 1 {
 		return Open(spec)
 	}
 	defer catchPanic(&err, "open "+spec)
-	name, arg, _ := strings.Cut(spec, ":")
 	if name != "xla" {
 		return nil, fmt.Errorf("backend %q: engine.devices %d: only xla computes on several devices: want "+
 			"--backend xla or one device", spec, n)

@@ -31,6 +31,8 @@ type Program struct {
 
 	mu   sync.Mutex
 	exec compute.Executable // nil once closed
+
+	compiled *Compiled // for a device that is not there; nil: for one that is
 }
 
 // Compile builds a graph and compiles it. The graph's parameters, in the order in which build makes them, are the
@@ -78,6 +80,9 @@ func (e *Engine) Compile(name string, build func(g *graph.Graph) []*graph.Node, 
 		}
 	}
 	cut := e.outputSpecs(len(outputs), options)
+	if e.target != nil {
+		return e.compileForTarget(g, outputs, cut)
+	}
 	if err := g.CompileWithSharding(outputs, cut); err != nil {
 		return nil, fmt.Errorf("backend: compile %s on %s: %w", name, e.Name, engineError(err))
 	}
@@ -96,6 +101,29 @@ func (e *Engine) Compile(name string, build func(g *graph.Graph) []*graph.Node, 
 	}
 	return p, nil
 }
+
+// compileForTarget is the rest of Compile where the device is not there.
+func (e *Engine) compileForTarget(g *graph.Graph, outputs []*graph.Node, cut []*distributed.ShardingSpec) (*Program, error) {
+	p := &Program{name: g.Name(), engine: e, cut: cut}
+	for _, n := range outputs {
+		p.outputs = append(p.outputs, n.Shape())
+	}
+	for _, n := range g.Nodes() {
+		if n.Type() == graph.NodeTypeParameter {
+			p.names, p.inputs = append(p.names, n.GetParameterName()), append(p.inputs, n.Shape())
+		}
+	}
+	c, err := e.target.during(func() error { return g.CompileWithSharding(outputs, cut) })
+	g.Finalize()
+	if err != nil {
+		return nil, fmt.Errorf("backend: compile %s for %s: %w", p.name, e.target.Name, engineError(err))
+	}
+	c.Name, p.compiled = p.name, c
+	return p, nil
+}
+
+// Compiled is what the compiler made of the program; nil where it was compiled to run.
+func (p *Program) Compiled() *Compiled { return p.compiled }
 
 // builderHolder is a backend that holds the builder of a graph.
 type builderHolder struct {
@@ -185,6 +213,10 @@ func (p *Program) Run(inputs []compute.Buffer, donate []bool) (outputs []compute
 	defer catchPanic(&err, fmt.Sprintf("run %s on %s", p.name, p.engine.Name))
 	if err := p.engine.failed.err(); err != nil {
 		return nil, err
+	}
+	if p.compiled != nil {
+		p.compiled.Runs++
+		return p.phantoms()
 	}
 	if err := p.checkInputs(inputs, donate); err != nil {
 		return nil, fmt.Errorf("backend: run %s on %s: %w", p.name, p.engine.Name, err)

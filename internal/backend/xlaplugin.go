@@ -17,6 +17,8 @@ const (
 	xlaHowToGet   = "run scripts/install-pjrt-cpu.sh for a CPU, or give a plugin as xla:/path/plugin.so (of JAX: " +
 		"jax_plugins/xla_cuda13/xla_cuda_plugin.so in its site-packages), or name the folder that holds it in " +
 		pluginPathEnv + " (docs/scale.md)"
+	deviceHowToGet = "compiling for it needs CUDA's plugin and compiler: pip install --no-deps jax-cuda12-pjrt " +
+		"nvidia-cuda-nvcc-cu12, then name the folder of xla_cuda_plugin.so in " + pluginPathEnv + " (docs/scale.md)"
 )
 
 // pluginPatterns are the names of plugin files.

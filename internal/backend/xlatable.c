@@ -1,6 +1,7 @@
 //go:build cgo && linux
 
 #include "xlatable.h"
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,4 +99,101 @@ char *posttrain_load(int slot, void *client, void *start, size_t bytes, void **e
 	char *error = check(tables[slot], tables[slot]->call[POSTTRAIN_LOAD](&args));
 	*executable = args.executable;
 	return error;
+}
+
+// has says whether a plugin's table has a function; an older one is shorter.
+static int has(posttrain_table *table, int function) {
+	return table->size >= offsetof(posttrain_table, call) + (function + 1) * sizeof table->call[0] && table->call[function];
+}
+
+char *posttrain_initialize(posttrain_table *table) {
+	struct { size_t size; void *extensions; } args = {sizeof args};
+	return check(table, table->call[POSTTRAIN_INITIALIZE](&args));
+}
+
+// named is an option with a text as its value.
+typedef struct {
+	size_t size;
+	void *extensions;
+	const char *name;
+	size_t name_bytes;
+	int type;
+	const char *text;
+	size_t bytes;
+} named;
+
+char *posttrain_topology(posttrain_table *table, const char *config, size_t config_bytes, const char *shape,
+	size_t shape_bytes, void **topology) {
+	if (!has(table, POSTTRAIN_TOPOLOGY) || !has(table, POSTTRAIN_COMPILE_FOR) || !has(table, POSTTRAIN_MEMORY))
+		return strdup("the plugin is too old: it knows no devices that are not there");
+	named options[] = {
+		{sizeof(named), 0, "target_config", 13, 0, config, config_bytes},
+		{sizeof(named), 0, "topology", 8, 0, shape, shape_bytes},
+	};
+	struct {
+		size_t size;
+		void *extensions;
+		const char *name;
+		size_t name_bytes;
+		named *options;
+		size_t count;
+		void *topology;
+	} args = {sizeof args, 0, shape, shape_bytes, options, 2};
+	char *error = check(table, table->call[POSTTRAIN_TOPOLOGY](&args));
+	*topology = args.topology;
+	return error;
+}
+
+// optimized copies the program as the compiler leaves it.
+static char *optimized(posttrain_table *table, posttrain_compiled *compiled) {
+	posttrain_program program = {sizeof program};
+	struct { size_t size; void *extensions, *executable; posttrain_program *program; } args =
+		{sizeof args, 0, compiled->executable, &program};
+	char *error = check(table, table->call[POSTTRAIN_OPTIMIZED](&args)); // says its size
+	if (error)
+		return error;
+	compiled->optimized = program.code = malloc(program.bytes);
+	compiled->bytes = program.bytes;
+	if (!program.code)
+		return strdup("no memory for the optimised program");
+	return check(table, table->call[POSTTRAIN_OPTIMIZED](&args));
+}
+
+char *posttrain_compile_for(posttrain_table *table, void *topology, posttrain_program *program, const char *options,
+	size_t options_bytes, posttrain_compiled *compiled) {
+	struct {
+		size_t size;
+		void *extensions, *topology;
+		posttrain_program *program;
+		const char *options;
+		size_t options_bytes;
+		void *client, *executable;
+	} args = {sizeof args, 0, topology, program, options, options_bytes};
+	char *error = check(table, table->call[POSTTRAIN_COMPILE_FOR](&args));
+	if (error)
+		return error;
+	compiled->executable = args.executable;
+	struct { size_t size; void *extensions, *executable; long long bytes[15]; } memory =
+		{sizeof memory, 0, args.executable};
+	error = check(table, table->call[POSTTRAIN_MEMORY](&memory));
+	if (!error) {
+		memcpy(&compiled->memory, memory.bytes, sizeof compiled->memory);
+		error = optimized(table, compiled);
+	}
+	return error;
+}
+
+char *posttrain_save_compiled(posttrain_table *table, posttrain_compiled *compiled, posttrain_saved *saved) {
+	struct { size_t size; void *extensions, *executable; posttrain_saved saved; } args =
+		{sizeof args, 0, compiled->executable};
+	char *error = check(table, table->call[POSTTRAIN_SERIALIZE](&args));
+	*saved = args.saved;
+	return error;
+}
+
+void posttrain_free_compiled(posttrain_table *table, posttrain_compiled *compiled) {
+	struct { size_t size; void *extensions, *executable; } destroy = {sizeof destroy, 0, compiled->executable};
+	if (compiled->executable)
+		free(check(table, table->call[POSTTRAIN_EXECUTABLE_DESTROY](&destroy)));
+	free(compiled->optimized);
 }

@@ -24,6 +24,7 @@ type keeper struct {
 	slot      C.int
 	identity  []byte     // of the plugin and the processor
 	diskCache *diskCache // of the engine that was opened last
+	target    *target    // for which it compiles instead; nil: none
 }
 
 // keepers keep the programs of all plugins of this process, by slot; the first has the path paths[0].
@@ -35,29 +36,33 @@ var keepers struct {
 
 // keepPrograms lets programs of a plugin go to a cache on disk. It must come before go-xla opens the plugin.
 func keepPrograms(path string, table *C.posttrain_table, s *diskCache) {
+	if err := register(path, table, &keeper{identity: identify(path, table), diskCache: s}); err != nil {
+		s.stop(err)
+	}
+}
+
+// register gives go-xla a copy of a plugin's table that compiles by the keeper. Its path is its name for go-xla, which
+// looks for cpu and cuda in it. A later keeper takes the place of an earlier one.
+func register(path string, table *C.posttrain_table, k *keeper) error {
 	keepers.mu.Lock()
 	defer keepers.mu.Unlock()
 	if i := slices.Index(keepers.paths, path); i >= 0 {
-		keepers.all[i].diskCache = s
-		return
+		k.slot, keepers.all[i] = keepers.all[i].slot, k
+		return nil
 	}
 	slot := len(keepers.all)
 	if slot == C.POSTTRAIN_TABLES {
-		s.stop(fmt.Errorf("%d plugins are open already", slot))
-		return
+		return fmt.Errorf("%d plugins are open already", slot)
 	}
 	copied := C.posttrain_wrap(table, C.int(slot))
 	if copied == nil {
-		s.stop(errors.New("the plugin cannot write them"))
-		return
+		return errors.New("the plugin cannot write them")
 	}
-	// Its path is its name for go-xla, which looks for cpu and cuda in it.
 	if err := pjrt.RegisterPreloadedPlugin(path, uintptr(unsafe.Pointer(copied))); err != nil {
-		s.stop(err) // go-xla will give the error again
-		return
+		return err // go-xla will give the error again
 	}
-	keepers.paths = append(keepers.paths, path)
-	keepers.all = append(keepers.all, &keeper{C.int(slot), identify(path, table), s})
+	k.slot, keepers.paths, keepers.all = C.int(slot), append(keepers.paths, path), append(keepers.all, k)
+	return nil
 }
 
 // identify names a plugin's file and version, and the processors.
@@ -96,6 +101,11 @@ func posttrainCompile(slot C.int, arguments unsafe.Pointer) unsafe.Pointer {
 	k := *keepers.all[slot]
 	keepers.mu.Unlock()
 	args := (*C.posttrain_compile_args)(arguments)
+	if k.target != nil {
+		k.target.compile(args)
+		args.program.bytes = 0 // which the plugin refuses: the error ends go-xla's work
+		return C.posttrain_compile(slot, args)
+	}
 	if k.diskCache.dir() == "" {
 		return C.posttrain_compile(slot, args)
 	}

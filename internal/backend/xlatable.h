@@ -1,5 +1,5 @@
-// What keeping compiled programs needs of PJRT 0's C interface: go-xla binds neither writing nor reading programs, and
-// its header cannot be included from here. Within a major version the table and the structs only grow at their ends.
+// What keeping compiled programs, and compiling for devices that are not there, need of PJRT 0's C interface: go-xla binds
+// none of it, and its header cannot be included from here. Within a major version the table and the structs only grow at their ends.
 #pragma once
 #include <stddef.h>
 
@@ -17,7 +17,12 @@ enum { // places in the table
 	POSTTRAIN_SERIALIZE = 49,
 	POSTTRAIN_EXECUTABLE = 51,
 	POSTTRAIN_LOAD = 56,
-	POSTTRAIN_FUNCTIONS = 57,
+	POSTTRAIN_FUNCTIONS = 57, // of every plugin; newer ones have those below, too
+	POSTTRAIN_INITIALIZE = 3,
+	POSTTRAIN_OPTIMIZED = 48,
+	POSTTRAIN_TOPOLOGY = 82,
+	POSTTRAIN_COMPILE_FOR = 89,
+	POSTTRAIN_MEMORY = 96,
 };
 
 typedef struct {
@@ -54,3 +59,17 @@ void posttrain_describe(int slot, void *client, posttrain_text *version, posttra
 char *posttrain_save(int slot, void *executable, posttrain_saved *saved);
 void posttrain_free_saved(posttrain_saved *saved);
 char *posttrain_load(int slot, void *client, void *start, size_t bytes, void **executable);
+
+// posttrain_memory are the bytes of a program on one device.
+typedef struct { long long code, arguments, results, aliased, temporary; } posttrain_memory;
+
+// posttrain_compiled is a program for a device that is not there: freed by posttrain_free_compiled.
+typedef struct { void *executable; char *optimized; size_t bytes; posttrain_memory memory; } posttrain_compiled;
+
+char *posttrain_initialize(posttrain_table *table);
+char *posttrain_topology(posttrain_table *table, const char *config, size_t config_bytes, const char *shape,
+	size_t shape_bytes, void **topology);
+char *posttrain_compile_for(posttrain_table *table, void *topology, posttrain_program *program, const char *options,
+	size_t options_bytes, posttrain_compiled *compiled);
+char *posttrain_save_compiled(posttrain_table *table, posttrain_compiled *compiled, posttrain_saved *saved);
+void posttrain_free_compiled(posttrain_table *table, posttrain_compiled *compiled);

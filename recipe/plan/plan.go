@@ -33,6 +33,7 @@ type Plan struct {
 	Sampling   *recipe.Sampling `json:"sampling,omitempty"`
 	Memory     Memory           `json:"memory"`
 	Time       Time             `json:"time"`
+	Device     *Device          `json:"device,omitempty"`    // nil: the run is for this machine
 	Rehearsal  *Rehearsal       `json:"rehearsal,omitempty"` // nil: nothing was rehearsed
 }
 
@@ -72,6 +73,11 @@ func makeIn(ctx context.Context, o recipe.Planned, r run.Reporter, in room) (*Pl
 		Steps: d.Steps, Sampling: d.Sampling}
 	if err := p.sketch(d); err != nil {
 		return nil, err
+	}
+	if d.Engine.Absent() != nil {
+		p.Memory = p.forecastMemory(d, in)
+		p.Device, err = p.compile(ctx, d)
+		return p, err
 	}
 	if p.Time, err = timeOf(d, p.Shapes); err != nil {
 		return nil, err

@@ -20,7 +20,11 @@ func (p *Plan) String() string {
 		fmt.Fprintf(&b, "\nsampling: %v; %s answers of at most %d tokens in the run\n", s.Plan, count(s.Answers), s.New)
 	}
 	p.Memory.write(&b)
-	fmt.Fprintf(&b, "\n%s\n", p.Time)
+	if p.Device != nil {
+		p.Device.write(&b, p)
+	} else {
+		fmt.Fprintf(&b, "\n%s\n", p.Time)
+	}
 	if p.Rehearsal != nil {
 		fmt.Fprintf(&b, "\n%s", p.Rehearsal)
 	}

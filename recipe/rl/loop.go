@@ -315,9 +315,16 @@ func (l *loop) count(d *recipe.DryRun) error {
 		return nil
 	}
 	sampler := l.Sampler(l.set.Sampling.CacheGB)
-	defer sampler.Close()
 	plan, err := l.plan(sampler)
-	d.Sampling = &recipe.Sampling{Plan: plan, New: l.set.Sampling.MaxNew, Answers: l.answers(d.Steps)}
+	if l.Engine.Absent() == nil {
+		sampler.Close()
+	} else {
+		d.Rehearse = func(ctx context.Context) error {
+			defer sampler.Close()
+			return sampler.Rehearse(ctx, plan, l.set.GRPO.GroupSize)
+		}
+	}
+	d.Sampling = &recipe.Sampling{Plan: plan, Answers: l.answers(d.Steps)}
 	return err
 }
 

@@ -251,6 +251,8 @@ func isBackend(text string) bool {
 		return !has
 	case "onnx", "xla":
 		return !has || detail != ""
+	case "device": // of a plan: it is not there
+		return detail != ""
 	}
 	return false
 }

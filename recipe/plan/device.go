@@ -1,0 +1,153 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/recipe"
+)
+
+// Device is what a compiler makes of a run's programs for a device that is not there. A floor is a time below which the
+// device's rates allow nothing.
+type Device struct {
+	Name     string              `json:"name"`
+	Devices  int                 `json:"devices"`
+	Programs []*backend.Compiled `json:"programs"`
+	Step     float64             `json:"step_floor_seconds"`     // of an optimiser step, with its sampling and measuring
+	Sampling float64             `json:"sampling_floor_seconds"` // of Step
+	MFU      float64             `json:"mfu"`                    // of the training passes, at their floor
+	Peak     int                 `json:"peak"`                   // bytes of a device, by the compiler
+	Rows     int                 `json:"rows"`                   // of the largest batch's length that fit a device, about; 0: nothing trains
+}
+
+// compile compiles every program of the run, by going through one batch of each shape, an update and a step's sampling.
+func (p *Plan) compile(ctx context.Context, d *recipe.DryRun) (*Device, error) {
+	c := &compiling{DryRun: d, found: &Device{Name: d.Engine.Absent().Name, Devices: d.Engine.Devices()}}
+	steps := float64(max(1, p.Steps))
+	for _, s := range d.Survey.Shapes {
+		err := c.phase(ctx, s.Count/steps, func() (err error) {
+			if s.Objective == nil {
+				_, err = d.Learner.Sums(s.Packed)
+			} else {
+				_, _, err = d.Learner.Accumulate(s.Packed, s.Objective, s.Inputs, 1)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if s.Objective != nil {
+			c.noteTraining(s.Packed.Rows)
+		}
+	}
+	c.training = c.found.Step
+	err := c.phase(ctx, 1, func() error {
+		_, err := d.Learner.Update(d.Train.AdamW(), d.Train.LearningRate)
+		return err
+	})
+	if err == nil && d.Rehearse != nil {
+		before := c.found.Step
+		err = c.phase(ctx, 1, func() error { return d.Rehearse(ctx) })
+		c.found.Sampling = c.found.Step - before
+	}
+	c.finish(p)
+	return c.found, err
+}
+
+// compiling is a run whose programs are being compiled.
+type compiling struct {
+	*recipe.DryRun
+	found    *Device
+	training float64 // floor of the passes of a step
+	largest  *backend.Compiled
+	rows     int // of the largest batch that trains
+}
+
+// phase runs a part of a step, which occurs some times in each, and adds its floor.
+func (c *compiling) phase(ctx context.Context, times float64, f func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	before := map[*backend.Compiled]int{}
+	for _, k := range c.Engine.Compiled() {
+		before[k] = k.Runs
+	}
+	if err := f(); err != nil {
+		return err
+	}
+	c.found.Programs = c.Engine.Compiled()
+	for _, k := range c.found.Programs {
+		c.found.Step += times * float64(k.Runs-before[k]) * k.Floor
+	}
+	return nil
+}
+
+// noteTraining keeps the program of the batch that takes most memory.
+func (c *compiling) noteTraining(rows int) {
+	k := c.found.Programs[len(c.found.Programs)-1]
+	if c.largest == nil || k.Temporary > c.largest.Temporary {
+		c.largest, c.rows = k, rows
+	}
+}
+
+// finish adds up memory and rates.
+func (c *compiling) finish(p *Plan) {
+	h := c.Learner.Footprint(c.Train.AdamW())
+	h.Reference = c.ReferenceBytes
+	held := h.Each().Sum()
+	for _, k := range c.found.Programs {
+		c.found.Peak = max(c.found.Peak, held+k.Temporary+k.Results-k.Aliased)
+	}
+	if s := c.Sampling; s != nil {
+		c.found.Peak = max(c.found.Peak, held+s.Bytes()/max(1, s.Devices))
+	}
+	chip := c.Engine.Absent()
+	if c.largest == nil {
+		return
+	}
+	each := float64(c.largest.Temporary+c.largest.Results-c.largest.Aliased) / float64(c.rows)
+	c.found.Rows = c.found.Devices * int(float64(chip.Memory-held)/each/float64(c.found.Devices))
+	tokens := p.Tokens / float64(max(1, p.Steps))
+	operations := (4*float64(p.Parameters) + 2*float64(p.Trained)) * tokens
+	c.found.MFU = operations / (c.training * chip.Flops16 * float64(c.found.Devices))
+}
+
+func (v *Device) write(b *strings.Builder, p *Plan) {
+	fmt.Fprintf(b, "\nprograms for %s", v.Name)
+	if v.Devices > 1 {
+		fmt.Fprintf(b, " (%d of them, each)", v.Devices)
+	}
+	fmt.Fprintln(b, ", as its compiler leaves them")
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "  program\tcompile\targuments\tresults\taliased\ttemporary\tkernels\tGFLOP\tread and written\tfloor")
+	seconds := 0.0
+	for _, c := range v.Programs {
+		seconds += c.Seconds
+		fmt.Fprintf(w, "  %s\t%.1f s\t%s\t%s\t%s\t%s\t%.0f\t%.3g\t%s\t%.3g ms\n", shorten(c.Name), c.Seconds, size(c.Arguments),
+			size(c.Results), size(c.Aliased), size(c.Temporary), c.Kernels, c.Flops/1e9, size(int(c.Traffic)), 1e3*c.Floor)
+	}
+	w.Flush()
+	fmt.Fprintf(b, "  %d programs, compiled in %.0f s here\n", len(v.Programs), seconds)
+	fmt.Fprintf(b, "\nat the peak %s of %s on a device by the compiler (by the formula of plan: %s)", size(v.Peak),
+		size(p.Memory.Available), size(p.Memory.Peak))
+	if v.Rows > 0 {
+		fmt.Fprintf(b, "; about %d rows of the largest batch's length fit", v.Rows)
+	}
+	fmt.Fprintf(b, "\nfloor of a step: %.3g ms", 1e3*v.Step)
+	if v.Sampling > 0 {
+		fmt.Fprintf(b, ", of which sampling %.3g ms", 1e3*v.Sampling)
+	}
+	fmt.Fprintf(b, "; training passes at it: %.0f%% MFU; the run: %s or more\n", 100*v.MFU, span(v.Step*float64(p.Steps)))
+}
+
+// shorten cuts the long name of a program.
+func shorten(name string) string {
+	const most = 44
+	if len(name) > most {
+		return name[:most-1] + "…"
+	}
+	return name
+}
