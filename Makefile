@@ -6,6 +6,7 @@
 # make race-short   those of them that .ci/run runs, in five minutes of two cores
 # make vulns   known vulnerabilities in what is called: needs https://vuln.go.dev
 # make cross   build for macOS and Windows
+# make gpu     programs of every command compiled for a GPU that is not there (scripts/install-cuda-compiler.sh)
 # make slow    every test of the engines on xla too, in all variants, with XLA's own flags (half an hour), and small
 #              runs killed at every rename, unlink, fsync, … (needs strace; ten minutes)
 # make speed   speed against PyTorch and TRL, with PYTHON=venv/bin/python; with DATA=pairs.jsonl.gz also on real pairs
@@ -22,7 +23,7 @@ RUN ?=
 # What is built has the vector kernels of the engine go (amd64; elsewhere it changes nothing).
 export GOEXPERIMENT ?= simd
 
-.PHONY: test plain check format vet tidy lint static cross floors picture configs race race-short vulns slow speed fuzz
+.PHONY: test plain check format vet tidy lint static cross floors picture configs race race-short vulns gpu slow speed fuzz
 
 # go vet is part of make check.
 test:
@@ -88,6 +89,10 @@ race-short:
 
 vulns:
 	$(GO) tool govulncheck ./...
+
+gpu:
+	POSTTRAIN_NEEDS=xla,cuda-compiler $(GO) run ./internal/testkit/gotest -run Device ./internal/hlo ./internal/backend \
+		./cmd/posttrain
 
 slow:
 	POSTTRAIN_NEEDS=xla,slow $(GO) run ./internal/testkit/gotest -timeout 2h ./internal/backend ./model ./train ./rollout \

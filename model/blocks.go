@@ -30,6 +30,7 @@ func (o GraphOptions) blockOf(rows, heads, tokens int, loops bool) int {
 		if loops {
 			elements = loopElements
 		}
+		elements = max(elements, o.Room/4)
 		most := max(blockTile, int(math.Sqrt(float64(elements/(rows*heads)))))
 		n := (tokens + most - 1) / most
 		block = ((tokens+n-1)/n + blockTile - 1) / blockTile * blockTile

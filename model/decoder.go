@@ -41,8 +41,9 @@ type GraphOptions struct {
 	DType dtypes.DType
 	// HeadChunk is the number of slots whose logits exist at once; 0: all of a small batch.
 	HeadChunk int
-	// HeadBytes limits the logits that exist at once, in float32, if HeadChunk is 0; 0: 64 MiB.
-	HeadBytes int
+	// Room is how many bytes the logits of a chunk, and the scores of a block, may take each, where this is more than
+	// what bounds them otherwise.
+	Room int
 	// AttentionBlock is the length of the blocks in which attention computes the scores of queries and keys, so that
 	// its memory grows with a row's length, not with its square. A length that covers the row computes it whole.
 	// 0: rows of up to 2,048 tokens whole, longer ones in blocks of about 128 MiB of scores, 32 MiB on XLA.

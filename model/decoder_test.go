@@ -100,8 +100,8 @@ func TestHeadChunk(t *testing.T) {
 	if got := small.headChunk(1024, GraphOptions{}); got != 1024 {
 		t.Errorf("small: %d", got)
 	}
-	if got := qwen.headChunk(4096, GraphOptions{}); got*qwen.VocabSize > headElements ||
-		got < headElements/qwen.VocabSize/2 {
+	if got := qwen.headChunk(4096, GraphOptions{}); got*qwen.VocabSize > headBytes/4 ||
+		got < headBytes/4/qwen.VocabSize/2 {
 		t.Errorf("qwen: %d", got)
 	}
 	if got := qwen.headChunk(4096, GraphOptions{HeadChunk: 10000}); got != 4096 {

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/gomlx/compute/dtypes"
@@ -9,7 +8,7 @@ import (
 	. "github.com/gomlx/gomlx/core/graph"
 )
 
-// headBytes limits the logits that exist at once, in float32, if no option does.
+// headBytes limits the logits that exist at once, in float32.
 const headBytes = 64 << 20
 
 // Logits builds the float32 logits [S, V] of the token after each source position.
@@ -47,7 +46,7 @@ func (c *Config) headChunk(slots int, o GraphOptions) int {
 	if o.HeadChunk > 0 {
 		return min(o.HeadChunk, slots)
 	}
-	most := cmp.Or(o.HeadBytes, headBytes) / 4
+	most := max(o.Room, headBytes) / 4
 	pieces := (slots*c.VocabSize + most - 1) / most
 	return max(1, (slots+pieces-1)/pieces)
 }

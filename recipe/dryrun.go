@@ -48,6 +48,18 @@ func (d *DryRun) Count(source interface {
 	return source.Survey(&d.Survey)
 }
 
+// DryRunOf counts a run that learns from a set, of which err says that it was not read.
+func DryRunOf(r *Run, unit string, set *train.Dataset, err error) (*DryRun, error) {
+	d := &DryRun{Run: r, Unit: unit}
+	if err == nil {
+		err = r.Start()
+	}
+	if err == nil {
+		err = d.Count(set)
+	}
+	return d.Or(err)
+}
+
 // Or is the dry run, closed if there is an error.
 func (d *DryRun) Or(err error) (*DryRun, error) {
 	if err != nil {

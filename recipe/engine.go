@@ -86,8 +86,8 @@ func ReportEngine(e *backend.Engine, r run.Reporter) {
 // graphOptions chooses what the graph computes in.
 func graphOptions(e *backend.Engine, m *model.Model, o train.Options) (model.GraphOptions, error) {
 	g := model.GraphOptions{Checkpoint: o.GradientCheckpointing, DType: dtypes.Float32}
-	if e.OwnsMemory() { // fewer chunks: the gradient of the table is read and written for each
-		g.HeadBytes = int(e.Memory()) / headShare
+	if e.OwnsMemory() { // of many small pieces each starts kernels, and adds to sums that are read and written
+		g.Room = int(e.Memory()) / roomShare
 	}
 	switch {
 	case o.Moments == "bfloat16" && !e.Wants.BFloat16:
@@ -102,8 +102,8 @@ func graphOptions(e *backend.Engine, m *model.Model, o train.Options) (model.Gra
 	return g, nil
 }
 
-// headShare is the part of a device's memory that logits may take.
-const headShare = 128
+// roomShare is the part of a device's memory that the values of a moment may take.
+const roomShare = 128
 
 // Tolerance is how far policy and reference may be apart at step 0.
 func (w *Opened) Tolerance() float64 {

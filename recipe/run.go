@@ -56,7 +56,10 @@ func NewReporter(w io.Writer) Reporter { return run.NewReporter(w, false, false)
 func Open(c Config, reporter Reporter) (_ *Run, err error) {
 	r := &Run{Config: c, Reporter: run.Listen(reporter)}
 	if r.Dry {
-		r.Load, r.Tracking = local.LoadWeightless, track.Options{}
+		r.Tracking = track.Options{}
+		if r.Load == nil {
+			r.Load = local.LoadWeightless
+		}
 	}
 	if r.Backend == "" {
 		r.Backend = "auto"

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Installs for this user what tests want beyond Go, and prints where it is. CONTRIBUTING.md says what each name is.
 #
-#   scripts/install-test-needs.sh [NAME…]    NAME: onnx, xla, mujoco, huggingface_hub, openai-node, model or
-#                                            templates; without names all of them
+#   scripts/install-test-needs.sh [NAME…]    NAME: onnx, xla, mujoco, cuda-compiler, huggingface_hub, openai-node, model
+#                                            or templates; without names all of them
 #
-# The first three go to ${XDG_DATA_HOME:-~/.local/share}/posttrain, with their own scripts, the others to the folder
+# The first four go to ${XDG_DATA_HOME:-~/.local/share}/posttrain, with their own scripts, the others to the folder
 # tests in it. It needs Go, npm, and python3 with pip and venv. A second run does nothing. Progress goes to standard
 # error. A failure prints one line, and the exit code is 1.
 . "$(dirname "${BASH_SOURCE[0]}")/install-common.sh"
 
-names="onnx xla mujoco huggingface_hub openai-node model templates"
+names="onnx xla mujoco cuda-compiler huggingface_hub openai-node model templates"
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 
 hub=huggingface_hub==2.4.0
@@ -23,6 +23,7 @@ get() {
     onnx) "$here/install-onnxruntime.sh" ;;
     xla) "$here/install-pjrt-cpu.sh" ;;
     mujoco) "$here/install-mujoco.sh" ;;
+    cuda-compiler) "$here/install-cuda-compiler.sh" ;;
     huggingface_hub) keep "$1" "$hub" venv "$hub" ;;
     openai-node) keep "$1" "$(sha "$here/serve/package-lock.json")" npm_packages "$here/serve" ;;
     model) "$here/models/smollm2.sh" "$dir/$1" ;;

@@ -110,4 +110,4 @@ func (f *planFlags) plan(cmd *cobra.Command, r run.Reporter) (*plan.Plan, error)
 }
 
 // planned are the commands with a [recipe.Planned], rehearsed those with a [recipe.Rehearser].
-var planned, rehearsed = []string{"mappo", "sft", "ci-rl", "grpo"}, []string{"mappo", "sft"}
+var planned, rehearsed = []string{"mappo", "sft", "reward-model", "ci-rl", "grpo"}, []string{"mappo", "sft"}

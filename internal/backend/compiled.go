@@ -1,7 +1,9 @@
 package backend
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/posttrain/posttrain/internal/hlo"
 )
@@ -21,13 +23,20 @@ type Compiled struct {
 	Traffic   float64 `json:"bytes"`       // read and written
 	Moved     float64 `json:"moved_bytes"` // sent to other devices
 	Floor     float64 `json:"floor_seconds"`
+	Costs     []Cost  `json:"costs"` // of kernels that do the same, the largest first
+}
 
-	work []hlo.Kernel
-	chip Chip
+// Cost is of kernels that do the same.
+type Cost struct {
+	hlo.Kernel         // one of them; Times are of all
+	Floor      float64 `json:"floor_seconds"` // of all
 }
 
 // Peak is the device's memory while the program runs, arguments included.
 func (c *Compiled) Peak() int { return c.Arguments + c.Results - c.Aliased + c.Temporary }
+
+// mostCosts is how many kinds of kernels are kept of a program.
+const mostCosts = 40
 
 // newCompiled measures an optimised program. No kernel is faster than its products at the chip's rate, nor than its reading
 // and writing at the memory's, and a start of each takes time.
@@ -36,14 +45,26 @@ func newCompiled(name string, optimized []byte, d Device) (*Compiled, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backend: %s: %w", name, err)
 	}
-	c := &Compiled{Name: name, work: m.Kernels(d.Devices()), chip: d.Chip}
-	for _, k := range c.work {
+	c, same := &Compiled{Name: name}, map[hlo.Kernel]int{}
+	for _, k := range m.Kernels(d.Devices()) {
+		like := k
+		like.Name, like.Times = "", 0
+		i, known := same[like]
+		if !known {
+			i, same[like] = len(c.Costs), len(c.Costs)
+			c.Costs = append(c.Costs, Cost{Kernel: k})
+			c.Costs[i].Times = 0
+		}
+		c.Costs[i].Times += k.Times
+		c.Costs[i].Floor += k.Times * d.floor(k)
 		c.Kernels += k.Times
 		c.Flops += k.Times * k.Flops
 		c.Traffic += k.Times * k.Bytes
 		c.Moved += k.Times * k.Moved
 		c.Floor += k.Times * d.floor(k)
 	}
+	slices.SortStableFunc(c.Costs, func(a, b Cost) int { return cmp.Compare(b.Floor, a.Floor) })
+	c.Costs = c.Costs[:min(mostCosts, len(c.Costs))]
 	return c, nil
 }
 

@@ -9,8 +9,10 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -44,9 +46,9 @@ func OpenDevice(spec string, shard Shard) (e *Engine, err error) {
 	if err != nil {
 		return nil, err
 	}
-	plugin := findPlugin("cuda")
+	plugin := compilerPlugin()
 	if plugin == "" {
-		return nil, fmt.Errorf("device %q: %s", spec, deviceHowToGet)
+		return nil, fmt.Errorf("device %q: %s", spec, compilerHowToGet)
 	}
 	cpu := findPlugin("cpu")
 	if cpu == "" {
@@ -56,7 +58,11 @@ func OpenDevice(spec string, shard Shard) (e *Engine, err error) {
 	defer opening.Unlock()
 	t := openTargets[spec]
 	if t == nil {
-		if t, err = newTarget(d, plugin); err != nil {
+		err = silently(func() (err error) {
+			t, err = newTarget(d, plugin)
+			return err
+		})
+		if err != nil {
 			return nil, fmt.Errorf("device %q: %s: %w", spec, plugin, err)
 		}
 		openTargets[spec] = t
@@ -75,6 +81,25 @@ func OpenDevice(spec string, shard Shard) (e *Engine, err error) {
 		e.Wants.Tokens *= n
 	}
 	return e, err
+}
+
+// silently runs f without the lines that a plugin prints: this one would say that it finds no GPU.
+func silently(f func() error) error {
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	kept, err := syscall.Dup(syscall.Stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = syscall.Close(kept) }()
+	if err := syscall.Dup3(int(null.Fd()), syscall.Stderr, 0); err != nil {
+		return err
+	}
+	err = f()
+	return errors.Join(err, syscall.Dup3(kept, syscall.Stderr, 0))
 }
 
 func newTarget(d Device, plugin string) (*target, error) {
@@ -124,12 +149,16 @@ func targetOptions(plugin string) (options []byte) {
 	if dir := cudaDataDir(plugin); dir != "" {
 		add("xla_gpu_cuda_data_dir", 1, protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), dir))
 	}
-	for _, flag := range slowFlags {
-		if holds(plugin, flag) {
-			add(flag, 2, protowire.AppendVarint(protowire.AppendTag(nil, 2, protowire.VarintType), 0))
+	for _, flag := range append(slowFlags, xlaFlag{"xla_gpu_autotune_level", "0"}) {
+		if !holds(plugin, flag.name) {
+			continue
 		}
+		kind := protowire.Number(3) // a whole number
+		if flag.value == "false" {
+			kind = 2
+		}
+		add(flag.name, kind, protowire.AppendVarint(protowire.AppendTag(nil, kind, protowire.VarintType), 0))
 	}
-	add("xla_gpu_autotune_level", 3, protowire.AppendVarint(protowire.AppendTag(nil, 3, protowire.VarintType), 0))
 	return options
 }
 

@@ -17,8 +17,8 @@ const (
 	xlaHowToGet   = "run scripts/install-pjrt-cpu.sh for a CPU, or give a plugin as xla:/path/plugin.so (of JAX: " +
 		"jax_plugins/xla_cuda13/xla_cuda_plugin.so in its site-packages), or name the folder that holds it in " +
 		pluginPathEnv + " (docs/scale.md)"
-	deviceHowToGet = "compiling for it needs CUDA's plugin and compiler: pip install --no-deps jax-cuda12-pjrt " +
-		"nvidia-cuda-nvcc-cu12, then name the folder of xla_cuda_plugin.so in " + pluginPathEnv + " (docs/scale.md)"
+	compilerHowToGet = "no compiler for CUDA: run scripts/install-cuda-compiler.sh, which gets jax-cuda12-pjrt and " +
+		"nvidia-cuda-nvcc-cu12 from PyPI, or name the folder of such a xla_cuda_plugin.so in " + pluginPathEnv
 )
 
 // pluginPatterns are the names of plugin files.
@@ -56,6 +56,18 @@ func findPlugins() []string {
 		}
 	}
 	return found
+}
+
+// compilerPlugin is the plugin that compiles for CUDA without a GPU: what scripts/install-cuda-compiler.sh has installed,
+// which is not among the engines, or one that would compute. It is "" if there is none.
+func compilerPlugin() string {
+	if dir := files.DataDir(); dir != "" {
+		path := filepath.Join(dir, "cuda-compiler", "jax_plugins", "xla_cuda12", "xla_cuda_plugin.so")
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	return findPlugin("cuda")
 }
 
 // pluginName is the part of a plugin file's name that the patterns leave open, such as cpu.
@@ -109,10 +121,15 @@ func noPluginError(arg string) error {
 	return fmt.Errorf("no PJRT plugin %sin %s", strings.TrimLeft(name+" ", " "), strings.Join(PluginFolders(), ", "))
 }
 
-// slowFlags are flags of XLA that are on where nothing is said. With them it compiles tens of kernels for every product
-// and tries which is fastest: a program of the embedded model took minutes on an H200, and 4 s without, for steps that
-// are as fast.
-var slowFlags = []string{"xla_gpu_experimental_enable_fusion_autotuner", "xla_gpu_enable_triton_gemm"}
+// xlaFlag is a flag of XLA's compiler.
+type xlaFlag struct{ name, value string }
+
+// slowFlags turn off what XLA for GPUs does where nothing is said. With the first two it compiles tens of kernels for every
+// product and tries which is fastest: a program of the embedded model took minutes on an H200, and 4 s without, for steps
+// that are as fast. With the third it makes one product of two that have a side in common, and to that end joins their
+// weights in every step of sampling: 3 GB for a model of 1.5B.
+var slowFlags = []xlaFlag{{"xla_gpu_experimental_enable_fusion_autotuner", "false"},
+	{"xla_gpu_enable_triton_gemm", "false"}, {"xla_gpu_dot_merger_threshold_mb", "0"}}
 
 // pluginEnvironment gives the variables to set before a plugin is opened, unless the user has set them. go-xla looks
 // for CUDA's libraries only beside plugins that it installed itself, and otherwise warns. XLA needs to know where a
@@ -134,8 +151,8 @@ func pluginEnvironment(plugin string, has func(flag string) bool) map[string]str
 		add("xla_gpu_cuda_data_dir", dir)
 	}
 	for _, flag := range slowFlags {
-		if has(flag) {
-			add(flag, "false")
+		if has(flag.name) {
+			add(flag.name, flag.value)
 		}
 	}
 	if all := strings.Join(flags, " "); all != os.Getenv("XLA_FLAGS") {

@@ -29,8 +29,11 @@ func TestPluginEnvironment(t *testing.T) {
 			"GOPJRT_CUDA_CHECKS": "0"}},
 		{"the user's folder stays", plugin, "--xla_gpu_cuda_data_dir=/mine", "1", map[string]string{}},
 		{"slow flags", "cuda.so", "", "0", map[string]string{
-			"XLA_FLAGS": "--xla_gpu_experimental_enable_fusion_autotuner=false --xla_gpu_enable_triton_gemm=false"}},
-		{"the user's flag stays", "cuda.so", "--xla_gpu_enable_triton_gemm=true", "0", map[string]string{"XLA_FLAGS": "--xla_gpu_enable_triton_gemm=true --xla_gpu_experimental_enable_fusion_autotuner=false"}},
+			"XLA_FLAGS": "--xla_gpu_experimental_enable_fusion_autotuner=false --xla_gpu_enable_triton_gemm=false " +
+				"--xla_gpu_dot_merger_threshold_mb=0"}},
+		{"the user's flag stays", "cuda.so", "--xla_gpu_enable_triton_gemm=true", "0", map[string]string{
+			"XLA_FLAGS": "--xla_gpu_enable_triton_gemm=true --xla_gpu_experimental_enable_fusion_autotuner=false " +
+				"--xla_gpu_dot_merger_threshold_mb=0"}},
 		{"no site-packages", filepath.Join(t.TempDir(), "plugin.so"), "", "0", map[string]string{}},
 		{"by name", "cuda", "", "0", map[string]string{}},
 	} {

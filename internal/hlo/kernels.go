@@ -9,14 +9,13 @@ import (
 
 // Kernel is a piece of work of the device, as often as it runs.
 type Kernel struct {
-	Name    string
-	Kind    string  // the opcode, or the name of the library's function
-	Times   float64 // in a run of the program
-	Flops   float64 // of its products, once: two for each multiplication
-	Bytes   float64 // that it reads and writes, once
-	Moved   float64 // bytes that a device sends to the others, once
-	Devices int     // that take part in Moved
-	Short   bool    // its products are of values of 16 bits
+	Name  string  `json:"name"`
+	Kind  string  `json:"kind"`                  // the opcode, or the name of the library's function
+	Times float64 `json:"times"`                 // in a run of the program
+	Flops float64 `json:"flops"`                 // of its products, once: two for each multiplication
+	Bytes float64 `json:"bytes"`                 // that it reads and writes, once
+	Moved float64 `json:"moved_bytes,omitempty"` // bytes that a device sends to the others, once
+	Short bool    `json:"short,omitempty"`       // its products are of values of 16 bits
 }
 
 // free are opcodes that are no work of the device.
@@ -50,7 +49,7 @@ func (m *Module) walk(c *computation, times float64, devices int, all *[]Kernel)
 			if i.target != "" {
 				k.Kind = i.target
 			}
-			if k.Devices = devices; slices.Contains(moving, opcode) {
+			if slices.Contains(moving, opcode) {
 				k.Moved = i.moved(c, devices)
 			}
 			m.measure(&k, c, i)

@@ -18,11 +18,7 @@ import (
 // Run trains a reward model on pairs: it loads model and pairs, trains, saves the best model and reports. A nil
 // Reporter is silent.
 func Run(ctx context.Context, o Options, reporter run.Reporter) (*recipe.Result, error) {
-	if err := Spec.Verify(&o); err != nil {
-		return nil, err
-	}
-	r, err := recipe.Open(recipe.Config{Base: &o.Base, Command: Command, Title: "Reward model", Load: o.open,
-		Options: &o}, reporter)
+	r, err := o.open(reporter, false)
 	if err != nil {
 		return nil, err
 	}
@@ -37,10 +33,41 @@ func Run(ctx context.Context, o Options, reporter run.Reporter) (*recipe.Result,
 	})
 }
 
-// open opens a reward model, or a language model, which gets a new head. As in TRL, the tokenizer's pad token, or its
+// open opens engine and model.
+func (o *Options) open(reporter run.Reporter, dry bool) (*recipe.Run, error) {
+	if err := Spec.Verify(o); err != nil {
+		return nil, err
+	}
+	load := local.LoadAny
+	if dry {
+		load = local.LoadWeightless
+	}
+	return recipe.Open(recipe.Config{Base: &o.Base, Command: Command, Title: "Reward model", Load: o.withHead(load),
+		Options: o, Dry: dry}, reporter)
+}
+
+// DryRun makes the run up to its first step without the weights of the model. Close it.
+func (o Options) DryRun(ctx context.Context, reporter run.Reporter) (*recipe.DryRun, error) {
+	r, err := o.open(reporter, true)
+	if err != nil {
+		return nil, err
+	}
+	set, err := load(ctx, r, o)
+	return recipe.DryRunOf(r, "pairs", set, err)
+}
+
+// withHead loads a reward model, or a language model, which gets a new head. As in TRL, the tokenizer's pad token, or its
 // end-of-text token, then is what a score passes over at the end of a text.
-func (o *Options) open(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
-	m, t, err := local.LoadAny(folder)
+func (o *Options) withHead(load recipe.Loader) recipe.Loader {
+	return func(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
+		m, t, err := load(folder)
+		return o.head(folder, m, t, err)
+	}
+}
+
+// head gives a loaded language model a head.
+func (o *Options) head(folder string, m *model.Model, t *tokenizer.Tokenizer, err error) (*model.Model, *tokenizer.Tokenizer,
+	error) {
 	if err == nil && m.Config.Head != nil {
 		m.Release()
 		return nil, nil, fmt.Errorf("%s: the head of %s is for scoring, not for training: want a language model, or a "+

@@ -41,15 +41,8 @@ func (o Options) DryRun(ctx context.Context, reporter run.Reporter) (*recipe.Dry
 	if err != nil {
 		return nil, err
 	}
-	d := &recipe.DryRun{Run: r, Unit: "demonstrations"}
 	set, err := load(ctx, r, o)
-	if err == nil {
-		err = r.Start()
-	}
-	if err == nil {
-		err = d.Count(set)
-	}
-	return d.Or(err)
+	return recipe.DryRunOf(r, "demonstrations", set, err)
 }
 
 // Rehearsal reads what a rehearsal looks at.

@@ -43,6 +43,7 @@ var Needs = []Need{
 	{Name: "onnx", Get: "run scripts/install-onnxruntime.sh"},
 	{Name: "xla", Get: "run scripts/install-pjrt-cpu.sh, and list xla in " + Variable +
 		": its programs compile for minutes"},
+	{Name: "cuda-compiler", Get: "run scripts/install-cuda-compiler.sh, and list cuda-compiler and xla in " + Variable},
 	{Name: "mujoco", Get: "run scripts/install-mujoco.sh"},
 	{Name: "python3", Get: "install Python", place: "python3", check: onPath},
 	{Name: "strace", Get: "install strace", place: "strace", check: onPath},
