@@ -2,9 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"math"
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/recipe/plan"
 )
 
@@ -24,5 +27,59 @@ func TestPlanRehearses(t *testing.T) {
 	if o.code == 0 || !strings.Contains(o.err, "which cannot be rehearsed: want one for mappo or sft") ||
 		strings.Count(o.err, "\n") != 1 {
 		t.Errorf("%+v", o)
+	}
+}
+
+// TestDevicePrograms: every program of the commands that train compiles for an H100 that is not there; kernels, bytes of
+// results in the memory of arguments and temporary bytes of all programs together stay within a tenth of these.
+func TestDevicePrograms(t *testing.T) {
+	need.Ask(t, "xla")
+	need.Ask(t, "cuda-compiler")
+	grpo := "command: grpo\nmodel: embedded\ndata: {train: prompts.jsonl, validation_fraction: 0.2, test_fraction: 0.2}\n" +
+		"reward: {kind: pattern, pattern: x}\ngrpo: {prompts_per_step: 4, group_size: 8}\n" +
+		"sampling: {max_new_tokens: 32}\ntrain: {max_steps: 10}\n"
+	var prompts strings.Builder
+	for i := range 20 {
+		fmt.Fprintf(&prompts, "{\"prompt\": \"What is two and %d, and what is three and four?\"}\n", 10+i)
+	}
+	for _, tc := range []struct {
+		name               string
+		args               []string
+		programs           int
+		kernels            float64
+		aliased, temporary float64 // MB
+	}{
+		{"mappo", []string{"--device", "h100"}, 10, 453, 13.42, 141.0},
+		{"mappo in bfloat16", []string{"--device", "h100", "--set", "train.dtype=bfloat16"}, 10, 554, 13.42, 112.7},
+		{"mappo with an adapter", []string{"--device", "h100", "--lora-rank", "8"}, 8, 732, 1.196, 143.3},
+		{"mappo on two hosts", []string{"--device", "h100:2x4", "--set", "engine.shard=moments"}, 10, 549, 1.678, 79.4},
+		{"sft", []string{"--device", "h100", "--config", root + "/configs/sft.yaml"}, 10, 466, 13.42, 139.5},
+		{"reward-model", []string{"--device", "h100", "--config", root + "/configs/reward-model.yaml"}, 11, 459, 13.42, 125.0},
+		{"grpo", []string{"--device", "h100", "--config", "grpo.yaml"}, 15, 702, 15.58, 296.9},
+		{"ci-rl", []string{"--device", "h100", "--config", root + "/configs/ci-rl-quickstart.yaml"}, 14, 704, 47.5, 395.4},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			write(t, "grpo.yaml", grpo)
+			write(t, "prompts.jsonl", prompts.String())
+			var p plan.Plan
+			o := cli(t, append([]string{"plan", "--json"}, tc.args...)...)
+			if err := json.Unmarshal([]byte(o.out), &p); err != nil || o.code != 0 || p.Device == nil {
+				t.Fatalf("%v, %+v", err, o)
+			}
+			var kernels, aliased, temporary float64
+			for _, c := range p.Device.Programs {
+				kernels, aliased, temporary = kernels+c.Kernels, aliased+float64(c.Aliased)/1e6, temporary+float64(c.Temporary)/1e6
+			}
+			near := func(got, want float64) bool { return math.Abs(got-want) <= want/10 }
+			if len(p.Device.Programs) != tc.programs || !near(kernels, tc.kernels) || !near(aliased, tc.aliased) ||
+				!near(temporary, tc.temporary) {
+				t.Errorf("%d programs, %g kernels, %g MB of results in arguments, %g MB of temporary values: want %d, %g, %g, %g",
+					len(p.Device.Programs), kernels, aliased, temporary, tc.programs, tc.kernels, tc.aliased, tc.temporary)
+			}
+			if p.Device.Step <= 0 || p.Device.MFU <= 0 || p.Device.MFU > 1 || p.Device.Peak > p.Memory.Available {
+				t.Errorf("%+v", p.Device)
+			}
+		})
 	}
 }

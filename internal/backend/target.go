@@ -29,10 +29,11 @@ type target struct {
 	topology unsafe.Pointer
 	options  []byte // of every program: a part of CompileOptionsProto
 
-	mu     sync.Mutex
-	newest *Compiled
-	err    error
-	all    []*Compiled // in the order in which they were compiled
+	mu        sync.Mutex
+	newest    *Compiled
+	err       error
+	optimized []byte      // newest, as the compiler left it
+	all       []*Compiled // in the order in which they were compiled
 }
 
 // openTargets are the targets of this process: a plugin keeps its topologies.
@@ -178,8 +179,8 @@ func (t *target) compile(args *C.posttrain_compile_args) {
 		t.newest, t.err = nil, err
 		return
 	}
-	text := unsafe.Slice((*byte)(unsafe.Pointer(out.optimized)), int(out.bytes))
-	t.newest, t.err = newCompiled("", text, t.Device)
+	t.optimized = C.GoBytes(unsafe.Pointer(out.optimized), C.int(out.bytes))
+	t.newest, t.err = newCompiled("", t.optimized, t.Device)
 	if t.err == nil {
 		c, m := t.newest, out.memory
 		c.Seconds, c.Arguments, c.Results = seconds, int(m.arguments), int(m.results)

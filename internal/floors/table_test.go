@@ -54,6 +54,8 @@ const (
 	rename  = "github.com/google/renameio/v2"
 	nats    = "github.com/nats-io"
 	rate    = "golang.org/x/time/rate"
+
+	protowire = "google.golang.org/protobuf/encoding/protowire"
 )
 
 // Table is the house. A package without a row of its own belongs to the row of the nearest folder above it.
@@ -62,6 +64,7 @@ var Table = []Row{
 	{"internal/config", ground, []string{yaml}},
 	{"internal/float", ground, nil},
 	{"internal/files", ground, []string{rename, "internal/hubcache"}},
+	{"internal/hlo", ground, []string{protowire}},
 	{"internal/hubcache", ground, []string{"internal/config"}},
 	{"internal/mujoco", ground, []string{"github.com/ebitengine/purego", "internal/files"}},
 
@@ -78,9 +81,10 @@ var Table = []Row{
 	{"internal/run", text, []string{"data", "golang.org/x/sys/windows", "golang.org/x/term", "gonum.org/v1/plot",
 		"github.com/schollz/progressbar/v3", "gonum.org/v1/gonum"}},
 	{"internal/doctor", text, []string{"internal/run", "gonum.org/v1/gonum"}},
-	{"internal/track", text, []string{"internal/run", retry, "google.golang.org/protobuf/encoding/protowire"}},
+	{"internal/track", text, []string{"internal/run", retry, protowire}},
 
-	{"internal/backend", tensor, []string{gomlx, compute, onnx, xla, "github.com/go-logr/logr", "k8s.io/klog/v2"}},
+	{"internal/backend", tensor, []string{gomlx, compute, onnx, xla, protowire, "github.com/go-logr/logr",
+		"k8s.io/klog/v2"}},
 	{"losses", tensor, []string{gomlx}},
 	{"model", tensor, []string{gomlx, compute}},
 

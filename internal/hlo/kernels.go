@@ -32,17 +32,20 @@ func (m *Module) Kernels(devices int) []Kernel {
 	return all
 }
 
+// mostKernels bounds the list: a program of that many is none of ours.
+const mostKernels = 1 << 20
+
 func (m *Module) walk(c *computation, times float64, devices int, all *[]Kernel) {
-	if c == nil {
-		return
-	}
 	for _, i := range c.instructions {
+		if len(*all) == mostKernels {
+			return
+		}
 		opcode := strings.TrimSuffix(i.opcode, "-start")
 		switch {
 		case slices.Contains(free, opcode), strings.HasSuffix(opcode, "-done"), strings.HasSuffix(opcode, "-update"):
-		case opcode == "while":
+		case opcode == "while" && len(i.called) > 0:
 			m.walk(m.body(i), times*i.trips(), devices, all)
-		case opcode == "call", opcode == "conditional", opcode == "async" && len(i.called) > 0:
+		case (opcode == "call" || opcode == "conditional" || opcode == "async") && len(i.called) > 0:
 			m.walk(m.computations[i.called[0]], times, devices, all)
 		default:
 			k := Kernel{Name: i.name, Kind: opcode, Times: times}
@@ -61,7 +64,7 @@ func (m *Module) walk(c *computation, times float64, devices int, all *[]Kernel)
 // body is the computation of a loop that runs most: its condition has one instruction or few.
 func (m *Module) body(i *instruction) (body *computation) {
 	for _, id := range i.called {
-		if c := m.computations[id]; c != nil && (body == nil || len(c.instructions) > len(body.instructions)) {
+		if c := m.computations[id]; body == nil || len(c.instructions) > len(body.instructions) {
 			body = c
 		}
 	}
@@ -123,7 +126,7 @@ func (m *Module) measure(k *Kernel, c *computation, i *instruction) {
 	}
 	if i.opcode == "dot" {
 		k.addProduct(out, c.byID[i.operands[0]].shape, i.contracted)
-	} else if strings.HasPrefix(i.target, "__cublas") {
+	} else if strings.HasPrefix(i.target, "__cublas") && len(i.operands) > 0 {
 		k.addProduct(out, c.byID[i.operands[0]].shape, i.gemmAxes())
 	}
 }
@@ -202,7 +205,9 @@ func (c *computation) written(i *instruction) (bytes float64) {
 	case i == nil:
 	case i.opcode == "tuple":
 		for _, o := range i.operands {
-			bytes += c.written(c.byID[o])
+			if part := c.byID[o]; part.opcode != "tuple" {
+				bytes += c.written(part)
+			}
 		}
 	case i.opcode == "bitcast":
 		bytes = c.written(c.byID[i.operands[0]])

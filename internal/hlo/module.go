@@ -19,13 +19,13 @@ import (
 type Module struct {
 	entry        int64
 	computations map[int64]*computation
-	payloads     [][]byte
 }
 
 type computation struct {
 	id, root     int64
 	instructions []*instruction
 	byID         map[int64]*instruction
+	checked      bool
 }
 
 type instruction struct {
@@ -95,16 +95,54 @@ func Read(text []byte) (*Module, error) {
 			return err
 		case 6:
 			m.entry = x.number
-		case 22:
-			m.payloads = append(m.payloads, x.bytes)
 		}
 		return nil
 	})
-	if err == nil && m.computations[m.entry] == nil {
+	switch {
+	case err != nil:
+	case m.computations[m.entry] == nil:
 		err = errors.New("hlo: the program has no entry")
+	default:
+		err = m.check(m.computations[m.entry], map[int64]bool{})
 	}
 	return m, err
 }
+
+// check wants what a computation, and those that it calls, refers to: operands ahead of their readers, and computations
+// that are not on the way to it.
+func (m *Module) check(c *computation, within map[int64]bool) error {
+	if c.checked {
+		return nil
+	}
+	within[c.id] = true
+	defer delete(within, c.id)
+	before := map[int64]bool{}
+	for _, i := range c.instructions {
+		for _, o := range i.operands {
+			if !before[o] {
+				return fmt.Errorf("hlo: %s has an operand that does not come before it", i.name)
+			}
+		}
+		before[i.id] = true
+		if len(i.operands) < leastOperands[i.opcode] {
+			return fmt.Errorf("hlo: %s has %d operands, want %d or more", i.name, len(i.operands), leastOperands[i.opcode])
+		}
+		for _, id := range i.called {
+			called := m.computations[id]
+			if called == nil || within[id] {
+				return fmt.Errorf("hlo: %s calls what does not exist, or itself", i.name)
+			}
+			if err := m.check(called, within); err != nil {
+				return err
+			}
+		}
+	}
+	c.checked = true
+	return nil
+}
+
+// leastOperands of the operations whose operands are looked at one by one.
+var leastOperands = map[string]int{"dot": 2, "dynamic-update-slice": 2, "dynamic-slice": 1, "slice": 1, "gather": 1, "bitcast": 1}
 
 func readComputation(text []byte) (*computation, error) {
 	c := &computation{byID: map[int64]*instruction{}}

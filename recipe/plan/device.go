@@ -28,6 +28,7 @@ func (p *Plan) compile(ctx context.Context, d *recipe.DryRun) (*Device, error) {
 	c := &compiling{DryRun: d, found: &Device{Name: d.Engine.Absent().Name, Devices: d.Engine.Devices()}}
 	steps := float64(max(1, p.Steps))
 	for _, s := range d.Survey.Shapes {
+		before := c.found.Step
 		err := c.phase(ctx, s.Count/steps, func() (err error) {
 			if s.Objective == nil {
 				_, err = d.Learner.Sums(s.Packed)
@@ -40,10 +41,10 @@ func (p *Plan) compile(ctx context.Context, d *recipe.DryRun) (*Device, error) {
 			return nil, err
 		}
 		if s.Objective != nil {
+			c.training += c.found.Step - before
 			c.noteTraining(s.Packed.Rows)
 		}
 	}
-	c.training = c.found.Step
 	err := c.phase(ctx, 1, func() error {
 		_, err := d.Learner.Update(d.Train.AdamW(), d.Train.LearningRate)
 		return err
@@ -53,7 +54,7 @@ func (p *Plan) compile(ctx context.Context, d *recipe.DryRun) (*Device, error) {
 		err = c.phase(ctx, 1, func() error { return d.Rehearse(ctx) })
 		c.found.Sampling = c.found.Step - before
 	}
-	c.finish(p)
+	c.addUp(p)
 	return c.found, err
 }
 
@@ -93,15 +94,15 @@ func (c *compiling) noteTraining(rows int) {
 	}
 }
 
-// finish adds up memory and rates.
-func (c *compiling) finish(p *Plan) {
+// addUp adds up memory and rates.
+func (c *compiling) addUp(p *Plan) {
 	h := c.Learner.Footprint(c.Train.AdamW())
 	h.Reference = c.ReferenceBytes
 	held := h.Each().Sum()
 	for _, k := range c.found.Programs {
 		c.found.Peak = max(c.found.Peak, held+k.Temporary+k.Results-k.Aliased)
 	}
-	if s := c.Sampling; s != nil {
+	if s := c.Sampling; s != nil { // beside what is learnt: the cache
 		c.found.Peak = max(c.found.Peak, held+s.Bytes()/max(1, s.Devices))
 	}
 	chip := c.Engine.Absent()
@@ -112,7 +113,11 @@ func (c *compiling) finish(p *Plan) {
 	c.found.Rows = c.found.Devices * int(float64(chip.Memory-held)/each/float64(c.found.Devices))
 	tokens := p.Tokens / float64(max(1, p.Steps))
 	operations := (4*float64(p.Parameters) + 2*float64(p.Trained)) * tokens
-	c.found.MFU = operations / (c.training * chip.Flops16 * float64(c.found.Devices))
+	rate := chip.Flops32
+	if c.Learner.BFloat16() {
+		rate = chip.Flops16
+	}
+	c.found.MFU = operations / (c.training * rate * float64(c.found.Devices))
 }
 
 func (v *Device) write(b *strings.Builder, p *Plan) {
