@@ -82,7 +82,7 @@ var faults = []faultCase{
 	{"no config to explain", nil, []string{"mappo", "--explain", "--config", "bad.yaml"}, 1,
 		[]string{"bad.yaml: no such file"}, nil},
 	{"plan what cannot be planned", withFile("bad.yaml", "command: serve\nmodel: embedded\n"), []string{"plan",
-		"--config", "bad.yaml"}, 1, []string{"bad.yaml", "posttrain serve", "mappo, sft, ci-rl or grpo"}, nil},
+		"--config", "bad.yaml"}, 1, []string{"bad.yaml", "posttrain serve", "mappo, sft, reward-model, ci-rl or grpo"}, nil},
 	{"plan online training", nil, []string{"plan", "--mode", "online", "--backend", "go"}, 1,
 		[]string{"mode online", "offline"}, nil},
 	{"explain a bad config", withConfig(mappoHead, "  epochs: 0\n"), []string{"mappo", "--explain", "--config", "bad.yaml"}, 1,

@@ -19,6 +19,7 @@ import (
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
@@ -134,7 +135,7 @@ func scores(t *testing.T, folder, path string) (values []float64) {
 func TestNewHeadPassesOverPadding(t *testing.T) {
 	dir, _ := testkit.RewardModel(t, fixtures, "llama")
 	for folder, want := range map[string]int{filepath.Join(fixtures, "llama-newer"): 304, dir: 307} {
-		m, _, err := new(Options).open(folder)
+		m, _, err := new(Options).withHead(local.LoadAny)(folder)
 		if err != nil {
 			t.Fatal(err)
 		}
