@@ -34,8 +34,15 @@ func openXLA(arg string, devices int) (*Engine, error) {
 	if cuda && !strings.Contains(config, ",tf32=") {
 		config += ",tf32=false" // as PyTorch does; go-xla would round the factors
 	}
-	has := func(flag string) bool { return cuda && holds(plugin, flag) }
-	for key, value := range pluginEnvironment(plugin, has) {
+	var flags []xlaFlag
+	switch {
+	case cuda:
+		flags = slowFlags
+	case devices > 1:
+		flags = []xlaFlag{patience}
+	}
+	has := func(flag string) bool { return holds(plugin, flag) }
+	for key, value := range pluginEnvironment(plugin, flags, has) {
 		if err := os.Setenv(key, value); err != nil {
 			return nil, fmt.Errorf("backend xla: set %s: %w", key, err)
 		}

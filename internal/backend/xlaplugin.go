@@ -131,11 +131,15 @@ type xlaFlag struct{ name, value string }
 var slowFlags = []xlaFlag{{"xla_gpu_experimental_enable_fusion_autotuner", "false"},
 	{"xla_gpu_enable_triton_gemm", "false"}, {"xla_gpu_dot_merger_threshold_mb", "0"}}
 
+// patience is how long the devices of a CPU wait for each other, in seconds. XLA's own limit is 40, and its end is the end
+// of the process: four devices on two busy cores came to it.
+var patience = xlaFlag{"xla_cpu_collective_call_terminate_timeout_seconds", "86400"}
+
 // pluginEnvironment gives the variables to set before a plugin is opened, unless the user has set them. go-xla looks
 // for CUDA's libraries only beside plugins that it installed itself, and otherwise warns. XLA needs to know where a
 // plugin from Python's site-packages has its CUDA tools. It ends the process at a flag that it does not know, so that
-// only those that the plugin has are set.
-func pluginEnvironment(plugin string, has func(flag string) bool) map[string]string {
+// only those of the flags that the plugin has are set.
+func pluginEnvironment(plugin string, wanted []xlaFlag, has func(flag string) bool) map[string]string {
 	set := map[string]string{}
 	if os.Getenv("GOPJRT_CUDA_CHECKS") == "" {
 		set["GOPJRT_CUDA_CHECKS"] = "0"
@@ -150,7 +154,7 @@ func pluginEnvironment(plugin string, has func(flag string) bool) map[string]str
 	if dir := cudaDataDir(plugin); dir != "" {
 		add("xla_gpu_cuda_data_dir", dir)
 	}
-	for _, flag := range slowFlags {
+	for _, flag := range wanted {
 		if has(flag.name) {
 			add(flag.name, flag.value)
 		}

@@ -36,12 +36,17 @@ func TestPluginEnvironment(t *testing.T) {
 				"--xla_gpu_dot_merger_threshold_mb=0"}},
 		{"no site-packages", filepath.Join(t.TempDir(), "plugin.so"), "", "0", map[string]string{}},
 		{"by name", "cuda", "", "0", map[string]string{}},
+		{"devices of a CPU", "cpu.so", "", "0", map[string]string{
+			"XLA_FLAGS": "--xla_cpu_collective_call_terminate_timeout_seconds=86400"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Setenv("XLA_FLAGS", tc.flags)
 			t.Setenv("GOPJRT_CUDA_CHECKS", tc.checks)
-			known := func(string) bool { return tc.plugin == "cuda.so" }
-			if got := pluginEnvironment(tc.plugin, known); !maps.Equal(got, tc.want) {
+			known, flags := func(string) bool { return tc.plugin == "cpu.so" || tc.plugin == "cuda.so" }, slowFlags
+			if tc.plugin == "cpu.so" {
+				flags = []xlaFlag{patience}
+			}
+			if got := pluginEnvironment(tc.plugin, flags, known); !maps.Equal(got, tc.want) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
