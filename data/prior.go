@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -99,13 +100,18 @@ func requireScores(pairs []Preference) error {
 type MissingScoresError struct {
 	Missing []string // sources of the pairs without scores
 	Pairs   int      // all pairs
+	Model   string   // that is to learn from them; "": DIR
 }
 
 func (e *MissingScoresError) Error() string {
-	return fmt.Sprintf("%s: no scores, which the prior needs (%d of %d pairs lack them): `posttrain data score` writes a "+
-		"reward's into columns chosen_score and rejected_score, `posttrain data pairs` samples pairs that have them; "+
-		"name other columns with --score-columns CHOSEN,REJECTED, or train without the prior with --prior none",
-		places(e.Missing), len(e.Missing), e.Pairs)
+	model, file := cmp.Or(e.Model, "DIR"), "FILE"
+	if i := strings.LastIndex(e.Missing[0], ":"); i > 0 {
+		file = e.Missing[0][:i]
+	}
+	return fmt.Sprintf("%s: no scores, which the prior needs (%d of %d pairs lack them): "+
+		"`posttrain mappo --model %s --data %s --prior none` trains without it; `posttrain data score --data %s --out "+
+		"scored.jsonl --reward model --reward-model DIR` writes them (--reward command: by a program); --score-columns "+
+		"CHOSEN,REJECTED names columns that have them", places(e.Missing), len(e.Missing), e.Pairs, model, file, file)
 }
 
 // places lists the first three sources, the file's name only where it changes.

@@ -89,9 +89,9 @@ func TestPriorErrors(t *testing.T) {
 		want  string
 	}{
 		{unscored, DefaultRewardOptions(), "p.jsonl:1, 2, 3 and 2 more: no scores, which the prior needs (5 of 6 " +
-			"pairs lack them): `posttrain data score` writes a reward's into columns chosen_score and rejected_score, " +
-			"`posttrain data pairs` samples pairs that have them; name other columns with --score-columns " +
-			"CHOSEN,REJECTED, or train without the prior with --prior none"},
+			"pairs lack them): `posttrain mappo --model DIR --data p.jsonl --prior none` trains without it; `posttrain data " +
+			"score --data p.jsonl --out scored.jsonl --reward model --reward-model DIR` writes them (--reward command: by a " +
+			"program); --score-columns CHOSEN,REJECTED names columns that have them"},
 		{scoredPairs([2]float64{1, nan()}), DefaultRewardOptions(), "p.jsonl:1: scores 1 and NaN: want finite numbers"},
 		{scoredPairs([2]float64{1e308, -1e308}), DefaultRewardOptions(), "p.jsonl:1: scores 1e+308 and -1e+308: with " +
 			"reward_transform quartiles their gap is NaN: want scores that are nearer to 0"},

@@ -264,7 +264,7 @@ var faults = []faultCase{
 	{"all rows too long", nil, tinyMappo(2, "--set", "data.max_tokens=5"), 1,
 		[]string{"pairs.jsonl", "no row is left", "12 are too long", "data.max_tokens 5"}, nil},
 	{"no scores with the prior on", withFile("pairs.jsonl", pairLines(2, true)+pairLines(5, false)), tinyMappo(2), 1,
-		[]string{"pairs.jsonl:3, 4, 5 and 2 more", "5 of 7", "chosen_score and rejected_score", "posttrain data pairs",
+		[]string{"pairs.jsonl:3, 4, 5 and 2 more", "5 of 7", "posttrain mappo --model model --data pairs.jsonl --prior none", "posttrain data score",
 			"--score-columns", "--prior none"}, nil},
 	{"no such score columns", nil, tinyMappo(2, "--score-columns", "a,b"), 1,
 		[]string{"pairs.jsonl", "score columns a and b", "chosen_score"}, nil},

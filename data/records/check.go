@@ -227,6 +227,10 @@ func (r *Report) Lines() []string {
 		head += fmt.Sprintf(", %d scored (%s)", r.Scored, r.ScoreColumns)
 	}
 	lines := []string{head, "  " + r.Kind}
+	if without := r.Kept - r.Scored; r.Kind == KindPreference.String() && without > 0 {
+		lines = append(lines, fmt.Sprintf("  %d without scores, which the prior of mappo needs: posttrain mappo --prior none "+
+			"trains without it, posttrain data score writes them", without))
+	}
 	for _, line := range r.Profile {
 		lines = append(lines, "  "+line)
 	}

@@ -2,7 +2,9 @@ package preference
 
 import (
 	"fmt"
+	"math"
 
+	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 )
@@ -25,15 +27,33 @@ func (t *training) reportHeldOut(records []run.Record) string {
 		return text + fmt.Sprintf("Chosen are the desirable ones. Reward margin at the end %.3f.\n", margin.Last)
 	}
 	accuracy, _ := recipe.ChangeOf(records, "rewards/accuracies")
-	return text + fmt.Sprintf("%s\nReward accuracy at the end %s, margin %.3f.\n", verdict(c, r),
-		recipe.Accuracy(accuracy.Last, len(t.set.Held)), margin.Last)
+	words := verdict(c, r)
+	if words == still {
+		words += fmt.Sprintf(": %s at a rate of %g at most, after a warm-up of %d: want more (train.epochs) or a higher one "+
+			"(train.learning_rate).", recipe.Count(t.pairTrainer.Step(), "step"), t.Base.Train.LearningRate, t.Base.Train.WarmupSteps)
+	}
+	return text + fmt.Sprintf("%s\nReward accuracy at the end %s, margin %.3f.\n%s", words,
+		recipe.Accuracy(accuracy.Last, len(t.set.Held)), margin.Last, chance(accuracy.Last, len(t.set.Held)))
 }
+
+// chance says that an accuracy may be one half.
+func chance(share float64, n int) string {
+	low, high := eval.Share{Count: int(math.Round(share * float64(n))), Total: n}.Wilson()
+	if low > 0.5 || high < 0.5 {
+		return ""
+	}
+	return "Its interval has one half in it: these pairs do not show that the model prefers the chosen answers.\n"
+}
+
+// still is the verdict on changes that nobody would see in the figures above.
+const still = "Neither moved by 0.01"
 
 // verdict reads the two changes.
 func verdict(chosen, rejected recipe.Change) string {
+	moved := func(c recipe.Change) bool { return math.Abs(c.Last-c.First) >= 0.01 }
 	switch up, down := chosen.Last >= chosen.First, rejected.Last < rejected.First; {
-	case chosen.Last == chosen.First && rejected.Last == rejected.First:
-		return "Neither moved."
+	case !moved(chosen) && !moved(rejected):
+		return still
 	case up && down:
 		return "The chosen answers became more likely and the rejected ones less: what preference optimisation is " +
 			"meant to do."

@@ -16,7 +16,9 @@ func TestVerdict(t *testing.T) {
 		{-12, -15, "Both sank: the squeezing effect."},
 		{-9, -15, "more likely and the rejected ones less"},
 		{-9, -8, "Both rose"},
-		{-10, -10, "Neither moved"},
+		{-10, -10, "Neither moved by 0.01"},
+		{-9.995, -10.009, "Neither moved by 0.01"},
+		{-9.995, -10.02, "more likely and the rejected ones less"},
 		{-12, -8, "sank while the rejected rose"},
 	} {
 		got := verdict(recipe.Change{First: -10, Last: c.chosen}, recipe.Change{First: -10, Last: c.rejected})

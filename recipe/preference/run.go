@@ -220,6 +220,9 @@ func (t *training) pairs() recipe.Encoding[data.Preference] {
 		},
 		Prepare: func(path string, pairs []data.Preference) ([]data.Preference, error) {
 			pairs, report, err := addGaps(pairs, t.rewards, t.o.Loss)
+			if missing := new(data.MissingScoresError); errors.As(err, &missing) {
+				missing.Model = t.Base.Model
+			}
 			if err != nil || report == nil {
 				return pairs, err
 			}
