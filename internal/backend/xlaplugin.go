@@ -138,7 +138,7 @@ var patience = xlaFlag{"xla_cpu_collective_call_terminate_timeout_seconds", "864
 // pluginEnvironment gives the variables to set before a plugin is opened, unless the user has set them. go-xla looks
 // for CUDA's libraries only beside plugins that it installed itself, and otherwise warns. XLA needs to know where a
 // plugin from Python's site-packages has its CUDA tools. It ends the process at a flag that it does not know, so that
-// only those of the flags that the plugin has are set.
+// only flags that the plugin has are set.
 func pluginEnvironment(plugin string, wanted []xlaFlag, has func(flag string) bool) map[string]string {
 	set := map[string]string{}
 	if os.Getenv("GOPJRT_CUDA_CHECKS") == "" {
