@@ -10,12 +10,12 @@ import (
 
 // Options are the settings of a training loop, whatever its objective.
 type Options struct {
-	Epochs         int `yaml:"epochs,omitempty" want:">=0" words:"a whole number, 1 or more" default:"1" help:"passes over the training data"`
+	Epochs         int `yaml:"epochs,omitempty" want:">=0" words:"a whole number, 1 or more" default:"1" flag:"epochs" help:"passes over the training data"`
 	MaxSteps       int `yaml:"max_steps" want:">=0" flag:"max-steps" help:"stop after this many updates, whatever the epochs; 0: run the epochs"`
-	BatchSize      int `yaml:"batch_size" want:">=1" help:"examples (pairs, demonstrations) of an update"`
+	BatchSize      int `yaml:"batch_size" want:">=1" flag:"batch-size" help:"examples (pairs, demonstrations) of an update"`
 	MicroBatchSize int `yaml:"micro_batch_size" want:">=0" help:"examples of a forward pass: fewer need less memory; 0: the whole batch"`
 
-	LearningRate float64 `yaml:"learning_rate" want:">0" help:"highest rate"`
+	LearningRate float64 `yaml:"learning_rate" want:">0" flag:"learning-rate" help:"highest rate"`
 	Schedule     string  `yaml:"schedule" want:"constant|linear|cosine" default:"linear" help:"of the rate after the warm-up:"`
 	WarmupSteps  int     `yaml:"warmup_steps" want:">=0" help:"linear rise from 0"`
 	WeightDecay  float64 `yaml:"weight_decay" want:">=0" help:"decoupled; norms and biases are exempt"`

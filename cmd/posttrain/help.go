@@ -39,7 +39,7 @@ var usual = []struct {
 	{"Model and data", []string{"model", "data", "input", "prompt", "policy", "questions",
 		"kind"}},
 	{"Run", []string{"out", "resume", "config", "set", "addr", "listen", "fix", "json"}},
-	{"Training", []string{"loss", "prior", "lora-rank", "max-steps", "group-size", "kl", "method", "workload",
+	{"Training", []string{"loss", "prior", "lora-rank", "epochs", "max-steps", "batch-size", "learning-rate", "group-size", "kl", "method", "workload",
 		"environment", "agents", "updates", "rounds"}},
 	{"Answers", []string{"chat", "n", "form", "reward", "base-url", "api-model", "judge-model", "samples",
 		"temperature", "max-new-tokens"}},

@@ -53,7 +53,10 @@ func execute(ctx context.Context, s streams, args []string) (code int) {
 	s.escape()
 	root := newRoot(s)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	err := unknownCommand(root, args)
+	if err == nil {
+		err = root.ExecuteContext(ctx)
+	}
 	if lost := out.failure(); lost != nil {
 		err = lost
 	}

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 )
 
@@ -43,16 +46,69 @@ func newRoot(s streams) *cobra.Command {
 	root.SetErr(s.err)
 	root.Version = version()
 	root.SetFlagErrorFunc(flagError)
+	root.SetGlobalNormalizationFunc(hyphens)
 	root.SetHelpCommand(newHelp(root))
 	finishCompletion(root)
 	return root
 }
 
-// flagError says which commands have a flag that this one lacks.
+// hyphens takes a flag with underscores, as Python's tools write them, for the one with hyphens.
+func hyphens(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
+}
+
+// flagNames are other tools' names of flags.
+var flagNames = map[string]string{"lr": "learning-rate", "output-dir": "out", "output": "out", "out-dir": "out",
+	"engine": "backend", "device": "backend", "num-train-epochs": "epochs", "num-epochs": "epochs", "steps": "max-steps",
+	"per-device-train-batch-size": "batch-size", "batch": "batch-size", "model-name-or-path": "model", "model-path": "model",
+	"dataset": "data", "dataset-name": "data", "train-data": "data", "eval-data": "eval", "loss-type": "loss",
+	"lora-r": "lora-rank", "rank": "lora-rank", "ref-model": "reference", "resume-from-checkpoint": "resume"}
+
+// commandLines are what to write in the place of other tools' commands.
+var commandLines = map[string]string{"dpo": "mappo --prior none", "ipo": "mappo --prior none --loss ipo",
+	"simpo": "mappo --prior none --loss simpo", "cpo": "mappo --prior none --loss cpo", "orpo": "mappo --prior none --loss orpo",
+	"kto": "mappo --loss kto", "ppo": "grpo", "rloo": "grpo --set grpo.baseline=leave-one-out", "rlhf": "grpo",
+	"finetune": "sft", "fine-tune": "sft", "train": "mappo, sft, reward-model, grpo or ci-rl", "rm": "reward-model",
+	"reward": "reward-model", "chat": "generate --chat", "infer": "generate", "inference": "generate",
+	"merge": "model export --model DIR --adapter DIR --out NEW", "export": "model export", "evaluate": "eval", "check": "data check"}
+
+// unknownCommand refuses a first argument that names no command. cobra would read the flags behind it first, and refuse
+// these.
+func unknownCommand(root *cobra.Command, args []string) error {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") || strings.HasPrefix(args[0], "__") || args[0] == "help" {
+		return nil
+	}
+	if cmd, _, err := root.Find(args[:1]); err == nil && cmd != root {
+		return nil
+	}
+	names := slices.Sorted(maps.Keys(commandLines))
+	for _, c := range root.Commands() {
+		names = append(names, c.Name())
+	}
+	meant := config.Nearest(strings.ToLower(args[0]), names)
+	if meant == "" {
+		return usageError{fmt.Errorf("unknown command %q: want %s", args[0], subcommands(root))}
+	}
+	return usageError{fmt.Errorf("unknown command %q: want posttrain %s", args[0], cmp.Or(commandLines[meant], meant))}
+}
+
+// meantFlag is the flag of a command that another name may mean, "" if there is none.
+func meantFlag(cmd *cobra.Command, name string) string {
+	if own := flagNames[name]; own != "" && cmd.Flags().Lookup(own) != nil {
+		return own
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return config.Nearest(name, names)
+}
+
+// flagError says which flag was meant, or which commands have a flag that this one lacks.
 func flagError(cmd *cobra.Command, err error) error {
 	text := err.Error()
 	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
-		if others := commandsWithFlag(cmd.Root(), unknown.GetSpecifiedName()); len(others) > 0 {
+		if meant := meantFlag(cmd, string(hyphens(nil, unknown.GetSpecifiedName()))); meant != "" {
+			text += ": want --" + meant
+		} else if others := commandsWithFlag(cmd.Root(), unknown.GetSpecifiedName()); len(others) > 0 {
 			text += fmt.Sprintf(": it belongs to %s, not to %s", someOf(others, cmd.CommandPath()), cmd.CommandPath())
 		}
 	}

@@ -197,7 +197,7 @@ func (s *schema) unknownKey(key, command string) string {
 		return text + fmt.Sprintf("only %s %s it", fault.And(others),
 			map[bool]string{true: "has", false: "have"}[len(others) == 1])
 	}
-	if best := nearest(key, s.keys()); best != "" {
+	if best := Nearest(key, s.keys()); best != "" {
 		return text + "did you mean " + best + "?"
 	}
 	return text + "want " + fault.Or(s.siblings(key))
@@ -214,9 +214,9 @@ func commandsWith(key, command string) (names []string) {
 	return names
 }
 
-// nearest is the key that a misspelt one most likely meant, "" if none is near. Of keys that are equally near, it is
+// Nearest is the key that a misspelt one most likely meant, "" if none is near. Of keys that are equally near, it is
 // the one in the nearest section. The same last word in another section counts as near.
-func nearest(key string, keys []string) string {
+func Nearest(key string, keys []string) string {
 	best, least, apart := "", 1+len(last(key))/3, 0
 	for _, candidate := range keys {
 		d, away := distance(last(key), last(candidate)), sectionsApart(key, candidate)

@@ -25,7 +25,7 @@ func TestNearestIsOfTheSection(t *testing.T) {
 		"agent.modl": "agent.model", "train.beta": "loss.beta", "judge.inner.model": "judge.model", "modl": "model",
 		"judge.other": "",
 	} {
-		if got := nearest(key, keys); got != want {
+		if got := Nearest(key, keys); got != want {
 			t.Errorf("%s: %q, want %q", key, got, want)
 		}
 	}
