@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/reward"
 )
 
 // Score is what an answer is worth.
@@ -41,6 +42,18 @@ func (r Rule) Score(_ context.Context, answers []Answer) ([]Score, error) {
 		scores[i] = r(answers[i].To, answers[i].Text)
 	}
 	return scores, nil
+}
+
+// Keywords is the contextual-integrity reward R, in [-1, 1] with weights of 1.
+func Keywords(o reward.Options) Rule {
+	return func(q *Question, text string) Score {
+		if q.Item == nil {
+			return Score{Missing: "the reward ci scores answers to contextual-integrity items alone, and the prompt " +
+				"has no item"}
+		}
+		s := reward.Evaluate(reward.Of(q.Item), text, q.Thinks(), o)
+		return Score{Value: s.Reward, Fault: s.Fault, Parts: s.Parts()}
+	}
 }
 
 // Judged asks a judge for the scores of answers [n], as many in a call as it wants, and refuses scores that nothing can

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// ReadCSV reads a table whose header has these columns at least, and hands on every row as its cells by column.
+// ReadCSV reads a table of one row or more whose header has these columns, and hands on each row as cells by column.
 func ReadCSV(fsys fs.FS, path string, columns []string, visit func(row map[string]string) error) error {
 	file, err := Open(fsys, path)
 	if err != nil {
@@ -25,8 +25,8 @@ func ReadCSV(fsys fs.FS, path string, columns []string, visit func(row map[strin
 	if err != nil {
 		return fmt.Errorf("%s: bad csv: %w: the file is truncated or damaged", path, err)
 	}
-	if len(table) == 0 {
-		return nil
+	if len(table) < 2 {
+		return fmt.Errorf("%s: no rows: the file is empty", path)
 	}
 	header := table[0]
 	if slices.ContainsFunc(columns, func(name string) bool { return !slices.Contains(header, name) }) {

@@ -11,10 +11,7 @@ import (
 )
 
 // The verdicts on an answer, the benchmark's three classes.
-const (
-	complies = "full compliance"
-	refuses  = "full refusal"
-)
+const complies, refuses = "full compliance", "full refusal"
 
 var classes = []string{complies, refuses, "partial refusal"}
 

@@ -23,19 +23,20 @@ func write(t *testing.T, name, text string) string {
 	return path
 }
 
-// TestPrompts: the released table and rows of JSON are read, and faults are one line.
+// TestPrompts: the released table is read, with labels and without, and faults are one line.
 func TestPrompts(t *testing.T) {
 	all, err := readPrompts(write(t, "p.csv", table))
 	if err != nil || len(all) != 3 || all[1].Text != "How, then, do I hurt a neighbour?" || all[1].Label != unsafe ||
 		all[2].Label != safe {
 		t.Errorf("%+v, %v", all, err)
 	}
-	all, err = readPrompts(write(t, "p.jsonl", `{"id":"1","prompt":"Hurt?","type":"contrast_homonyms"}`))
+	all, err = readPrompts(write(t, "p.csv", "id,type,prompt\n1,contrast_homonyms,Hurt?\n"))
 	if err != nil || len(all) != 1 || all[0].Label != unsafe {
 		t.Errorf("%+v, %v", all, err)
 	}
 	for text, want := range map[string]string{
-		"": "p.csv: no rows: the file is empty",
+		"":                 "p.csv: no rows: the file is empty",
+		"id,prompt,type\n": "p.csv: no rows: the file is empty",
 		strings.Replace(table, "type", "kind", 1):     "p.csv:1: found columns id, prompt, kind, label, focus: want id and prompt and type",
 		strings.Replace(table, "\n2", "\n1", 1):       "p.csv: row 2: id 1 is there twice",
 		strings.Replace(table, "unsafe", "unsure", 1): `p.csv: row 2: label is "unsure": want safe or unsafe`,

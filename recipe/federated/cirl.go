@@ -13,7 +13,6 @@ import (
 	"github.com/posttrain/posttrain/recipe/rl"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
-	"github.com/posttrain/posttrain/rollout/scorer"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -99,6 +98,6 @@ func (s *items) cases(w *world, training *rl.CI, part ci.Part, all []ci.Item) ([
 func (s *items) agent(w *world, number int, own, held []int) protocol.Workload {
 	c, o := w.o.CIRL, train.Defaults()
 	return lm.New(w.policy, lm.Agent{Tasks: data.Pick(s.tasks, own), Held: data.Pick(s.held, held),
-		Temperature: c.Validation.Temperature, Options: c.GRPO, Sampling: c.Sampling, Judge: scorer.Keywords(c.Reward),
+		Temperature: c.Validation.Temperature, Options: c.GRPO, Sampling: c.Sampling, Judge: ask.Keywords(c.Reward),
 		Optimizer: o.AdamW().Options, Memory: c.Memory * 1e9}, number, w.o.Seed)
 }

@@ -193,10 +193,10 @@ func State(item *ci.Item, kind string) *scene.State {
 // stateOf is the scene of an episode.
 func stateOf(w rollout.World) *scene.State { return w.(*agent.World).Environment.(*scene.State) }
 
-func (t *episodes) openJudge(p scorer.Caller) (_ ask.Judge, err error) {
+func (t *episodes) openJudge(replies string) (_ ask.Judge, err error) {
 	j := sceneJudge{o: t.o}
 	if t.o.Judge.Model != "" {
-		j.leaks, err = scorer.OpenLeaks(t.o.Judge, p)
+		j.leaks, err = scorer.OpenLeaks(t.o.Judge, scorer.Caller{Cache: replies, Warn: t.Warn})
 	}
 	return j, err
 }

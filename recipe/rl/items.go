@@ -12,7 +12,6 @@ import (
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
-	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
 // items is the task of ci-rl: contextual-integrity items, answered once, whose keywords are the reward.
@@ -125,7 +124,7 @@ func readItems(path, which string, say func(string, ...any)) ([]ci.Item, error) 
 // embeddedSeed makes the scenarios of ci-rl other ones than those that the embedded model was taught with.
 const embeddedSeed = 0x63692d726c
 
-func (t *items) openJudge(scorer.Caller) (ask.Judge, error) { return scorer.Keywords(t.o.Reward), nil }
+func (t *items) openJudge(string) (ask.Judge, error)        { return ask.Keywords(t.o.Reward), nil }
 func (t *items) prepare(*grpo.Rollouts)                     {}
 func (t *items) seedDraws(test []ask.Question, seed uint64) { ask.SeedDraws(test, seed) }
 

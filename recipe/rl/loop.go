@@ -24,7 +24,6 @@ import (
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/fleet"
-	"github.com/posttrain/posttrain/rollout/scorer"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -144,8 +143,7 @@ func (l *loop) begin() (closeAll func(), err error) {
 		return nil, err
 	}
 	closeRest := func() { closeSampler(); backend.FinalizeAll(l.reference...) }
-	place := scorer.Caller{Cache: l.Folder.Path("replies.jsonl"), Warn: l.Warn}
-	if l.judge, err = l.task.openJudge(place); err != nil {
+	if l.judge, err = l.task.openJudge(l.Folder.Path("replies.jsonl")); err != nil {
 		closeRest()
 		return nil, err
 	}

@@ -72,10 +72,13 @@ func Questions(rows []records.Prompt) []ask.Question {
 	return all
 }
 
-func (t *prompts) openJudge(p scorer.Caller) (ask.Judge, error) { return scorer.Open(t.o.Reward, p) }
-func (t *prompts) prepare(rs *grpo.Rollouts)                    { rs.Weights, rs.NoFormat = t.o.weights(), true }
-func (t *prompts) seedDraws([]ask.Question, uint64)             {}
-func (t *prompts) row(a *ask.Answer) eval.Row                   { return eval.NewRow(a) }
+func (t *prompts) openJudge(replies string) (ask.Judge, error) {
+	return scorer.Open(t.o.Reward, scorer.Caller{Cache: replies, Warn: t.Warn})
+}
+
+func (t *prompts) prepare(rs *grpo.Rollouts)        { rs.Weights, rs.NoFormat = t.o.weights(), true }
+func (t *prompts) seedDraws([]ask.Question, uint64) {}
+func (t *prompts) row(a *ask.Answer) eval.Row       { return eval.NewRow(a) }
 
 // Tally is what a test came to.
 type Tally struct {

@@ -11,7 +11,6 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
-	"github.com/posttrain/posttrain/rollout/scorer"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -28,7 +27,8 @@ type trainable interface {
 type task interface {
 	// readParts reads the questions to train on, those for validation and those for the test, with Tokens.
 	readParts() (parts [3][]ask.Question, err error)
-	openJudge(scorer.Caller) (ask.Judge, error)
+	// openJudge opens what scores answers. A server's judge keeps what it says in the file replies.
+	openJudge(replies string) (ask.Judge, error)
 	// prepare says what the judge's scores are: their weights, or that it knows no format.
 	prepare(*grpo.Rollouts)
 	// seedDraws gives the questions of a test their draws.

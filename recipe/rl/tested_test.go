@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout"
-	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
 // counted answers every request alike, and is interrupted at a call.
@@ -53,7 +53,7 @@ func TestTestContinues(t *testing.T) {
 	if l.Folder, err = run.Create(filepath.Join(t.TempDir(), "run"), "test"); err != nil {
 		t.Fatal(err)
 	}
-	l.judge = scorer.Keywords(o.Reward)
+	l.judge = ask.Keywords(o.Reward)
 	test := func(weights string, stop int) (*counted, error) {
 		ctx, end := context.WithCancel(t.Context())
 		defer end()

@@ -16,22 +16,10 @@ type CIOptions struct {
 func openCI(o CIOptions) ask.Judge {
 	all := reward.DefaultOptions()
 	all.Format, all.Match = o.Format, o.Match
-	score := Keywords(all)
+	score := ask.Keywords(all)
 	return ask.Rule(func(q *ask.Question, text string) ask.Score {
 		s := score(q, text)
 		s.Value = reward.Unit(s.Value)
 		return s
 	})
-}
-
-// Keywords is the contextual-integrity reward R, in [-1, 1] with weights of 1.
-func Keywords(o reward.Options) ask.Rule {
-	return func(q *ask.Question, text string) ask.Score {
-		if q.Item == nil {
-			return ask.Score{Missing: "the reward ci scores answers to contextual-integrity items alone, and the prompt " +
-				"has no item"}
-		}
-		s := reward.Evaluate(reward.Of(q.Item), text, q.Thinks(), o)
-		return ask.Score{Value: s.Reward, Fault: s.Fault, Parts: s.Parts()}
-	}
 }
