@@ -3,7 +3,6 @@ package data
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"slices"
@@ -52,7 +51,7 @@ func trlDemonstration(r, given Row, report *Report) (demo Demonstration, why str
 			err = errors.New("text is a list: want a string, or the column named messages")
 		}
 	default:
-		err = fmt.Errorf("found columns %s: %s", List(given.Columns()), demonstrationColumns)
+		err = columnsError(given, demonstrationColumns)
 	}
 	switch {
 	case err != nil || why != "":
@@ -158,7 +157,7 @@ func promptOf(r Row, report *Report) (p PromptRow, why string, err error) {
 			err = errors.New("messages is a string: want a list of {role, content}, or the column named prompt")
 		}
 	default:
-		err = fmt.Errorf("found columns %s: %s", List(given.Columns()), promptColumns)
+		err = columnsError(given, promptColumns)
 	}
 	if err != nil {
 		return p, "", err

@@ -101,7 +101,7 @@ func TestDemonstrationDrops(t *testing.T) {
 func TestDemonstrationErrors(t *testing.T) {
 	for row, want := range map[string]string{
 		"":               "d.jsonl: no rows: the file is empty",
-		`{"prompt":"Q"}`: "d.jsonl:1: found columns prompt: want text, or messages, or prompt and completion",
+		`{"prompt":"Q"}`: "d.jsonl:1: found columns prompt, which grpo and mappo --mode online read (prompts): want text, or messages, or prompt and completion",
 		`{"text":[{"role":"user","content":"Q"}]}`: "text is a list: want a string, or the " +
 			"column named messages",
 		`{"messages":"Q"}`: "messages is a string: want a list of " +
@@ -170,7 +170,7 @@ func TestPromptDrops(t *testing.T) {
 func TestPromptErrors(t *testing.T) {
 	for row, want := range map[string]string{
 		"": "p.jsonl: no rows: the file is empty",
-		`{"text":"Q"}`: "p.jsonl:1: found columns text: want prompt (a string or a list of {role, content}) or " +
+		`{"text":"Q"}`: "p.jsonl:1: found columns text, which sft reads (demonstrations): want prompt (a string or a list of {role, content}) or " +
 			"messages",
 		`{"prompt":5}`: "p.jsonl:1: prompt is a number",
 		`{"messages":"Q"}`: "p.jsonl:1: messages is a string: want a list of {role, content}, or the column named " +

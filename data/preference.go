@@ -74,7 +74,7 @@ func preferenceOf(r Row, report *Report, o PreferenceOptions) (pair Preference, 
 			}
 			return pair, columns, why, err
 		}
-		return pair, "", "", fmt.Errorf("found columns %s: %s", List(given.Columns()), preferenceColumns)
+		return pair, "", "", columnsError(given, preferenceColumns)
 	}
 	var errs [2]error
 	pair.Chosen, errs[0] = textOf("chosen", r.Fields["chosen"])

@@ -150,10 +150,29 @@ func streamFile(fsys fs.FS, name string, read func(format, source) RowSeq) RowSe
 	}
 }
 
+// columnsError is about a row of another kind. It names the command that reads that kind.
+func columnsError(row Row, want string) error {
+	reader := ""
+	switch {
+	case row.Has("chosen") || row.Has("rejected"):
+		reader = ", which mappo and reward-model read (pairs)"
+	case HasLabel(row.Fields):
+		reader = ", which mappo --loss kto reads (answers with labels)"
+	case row.Has("messages") || row.Has("completion") || row.Has("text"):
+		reader = ", which sft reads (demonstrations)"
+	case row.Has("prompt"):
+		reader = ", which grpo and mappo --mode online read (prompts)"
+	}
+	return fmt.Errorf("found columns %s%s: %s", List(row.Columns()), reader, want)
+}
+
 // openRows opens a file and finds its format by the extension.
 func openRows(fsys fs.FS, name string) (format, source, error) {
 	ext, zipped := FormOf(name)
 	f, known := formats[ext]
+	if info, err := os.Stat(name); !known && fsys == nil && err == nil && info.IsDir() {
+		return f, source{}, fmt.Errorf("%s: it is a folder: want a file .jsonl, .json or .parquet, each also with .gz", name)
+	}
 	if !known {
 		return f, source{}, fmt.Errorf("%s: extension %q: want .jsonl, .json or .parquet, each also with .gz", name,
 			path.Ext(strings.ToLower(name)))

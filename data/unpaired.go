@@ -44,7 +44,7 @@ func labelledOf(r Row, report *Report) (all []Labelled, why string, err error) {
 		delete(r.Fields, "messages")
 	}
 	if !r.Has("prompt") || !r.Has("completion") || !r.Has("label") {
-		return nil, "", fmt.Errorf("found columns %s: %s", List(given.Columns()), labelledColumns)
+		return nil, "", columnsError(given, labelledColumns)
 	}
 	var a Labelled
 	if a.Desirable, err = labelOf(r.Fields["label"]); err == nil {

@@ -41,12 +41,12 @@ func TestLabelled(t *testing.T) {
 
 func TestLabelledErrors(t *testing.T) {
 	for row, want := range map[string]string{
-		`{"prompt":"Q","completion":"A"}`: "k.jsonl:1: found columns completion, prompt: want prompt, completion " +
+		`{"prompt":"Q","completion":"A"}`: "k.jsonl:1: found columns completion, prompt, which sft reads (demonstrations): want prompt, completion " +
 			"and label (true or false), or the columns of preference pairs",
 		`{"prompt":"Q","completion":"A","label":"good"}`: `k.jsonl:1: label is the string "good": want true or false`,
 		`{"prompt":"Q","completion":"A","label":2}`:      "k.jsonl:1: label is 2: want true or false",
 		`{"prompt":"Q","completion":"A","label":[1]}`:    "k.jsonl:1: label is a list: want true or false",
-		`{"chosen":"A"}`: "k.jsonl:1: found columns chosen: want prompt, chosen, rejected",
+		`{"chosen":"A"}`: "k.jsonl:1: found columns chosen, which mappo and reward-model read (pairs): want prompt, chosen, rejected",
 	} {
 		_, _, err := ReadLabelled(mapFS("k.jsonl", row), "k.jsonl")
 		expect.Error(t, err, want)

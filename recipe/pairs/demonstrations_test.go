@@ -9,7 +9,10 @@ import (
 	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/scorer"
 )
@@ -88,5 +91,19 @@ func TestRejectionPrefilled(t *testing.T) {
 		if !slices.Equal(got, c.want) {
 			t.Errorf("prefill %q, template opens %v: %q, want %q", c.prefill, c.opens, got, c.want)
 		}
+	}
+}
+
+// TestDemonstrationsOfAFile: the least score of prompts of a file must be given, and options that have it can run.
+func TestDemonstrationsOfAFile(t *testing.T) {
+	set := []string{"model=embedded", "input=p.jsonl", "write=demonstrations", "reward.kind=pattern", "reward.pattern=x", "out=d.jsonl"}
+	_, err := Spec.Load(config.Input{Overrides: testkit.Overrides(t, set...)})
+	expect.Error(t, err, "min_score is missing")
+	o, err := Spec.Load(config.Input{Overrides: testkit.Overrides(t, append(set, "min_score=0.5")...)})
+	if err == nil {
+		err = Spec.Verify(o)
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }

@@ -101,6 +101,9 @@ func (o *Options) Resolve(g *config.Given) {
 	if o.Templates && !g.Has("write") {
 		o.Write = Demonstrations
 	}
+	if o.Write == Demonstrations && o.Input != "" && !g.Has("min_score") {
+		g.Fault("min_score", "min_score is missing: want the least score of an answer that is a demonstration")
+	}
 }
 
 // The keys of one source of prompts, or of answers.
@@ -154,9 +157,6 @@ func (o *Options) Validate(g *config.Given) {
 	}
 	if x := o.MinScore; o.Reward.Kind == scorer.CI && !(x >= 0 && x <= 1) && !g.Bad("min_score") {
 		g.Fault("min_score", "min_score %v: the reward ci gives scores from 0 to 1", x)
-	}
-	if o.Write == Demonstrations && o.Input != "" && !g.Has("min_score") {
-		g.Fault("min_score", "min_score is missing: want the least score of an answer that is a demonstration")
 	}
 	o.validateServer(g.In("server."))
 	checkOut(g, "out", o.Out)

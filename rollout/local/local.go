@@ -3,11 +3,14 @@
 package local
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
@@ -16,6 +19,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/internal/hub"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
@@ -29,7 +33,27 @@ func FS(name string) (fs.FS, string, error) {
 		return fsys, "embedded model", err
 	}
 	folder, err := hub.Folder(name)
+	if err == nil {
+		err = checkFolder(folder)
+	}
 	return os.DirFS(folder), name, err
+}
+
+// checkFolder refuses what is no folder, and says what it may be.
+func checkFolder(path string) error {
+	info, err := os.Stat(path)
+	switch ext := strings.ToLower(filepath.Ext(path)); {
+	case err == nil && info.IsDir():
+		return nil
+	case err == nil && ext == ".gguf":
+		return fmt.Errorf("%s: it is a GGUF file: want a folder, as posttrain model import %s --out DIR makes one", path, path)
+	case err == nil:
+		return fmt.Errorf("%s: it is a file: want the folder that holds it, with config.json and tokenizer.json", path)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s: there is no such folder: want a folder with config.json, a model of the hub as org/name (such as "+
+			"openai-community/gpt2), or embedded", path)
+	}
+	return fmt.Errorf("%s: %w", path, files.Cause(err))
 }
 
 // Load opens a language model's folder, or the embedded model, and loads its tokenizer. The weights stay in their files
