@@ -157,7 +157,7 @@ var faults = []faultCase{
 
 	// models
 	{"no model folder", nil, tinyMappo(2, "--model", "nowhere"), 1,
-		[]string{"nowhere", "config.json", "no such file"}, nil},
+		[]string{"nowhere", "config.json", "there is no such folder"}, nil},
 	{"unsupported model", func(t *testing.T) {
 		write(t, "model/config.json", strings.Replace(read(t, "model/config.json"), `"qwen2"`, `"gpt2"`, 1))
 	}, tinyMappo(2), 1, []string{"model/config.json", "model_type", `"gpt2"`, "qwen2", "mistral"}, nil},
@@ -243,7 +243,7 @@ var faults = []faultCase{
 		[]string{"data", "check", "bad.jsonl"}, 1,
 		[]string{`bad.jsonl:1: found columns \x1b[31mred\n\u202e: want`}, nil},
 	{"random model with no tokenizer", nil, []string{"model", "init", "--like", "model", "--out", "x", "--tokenizer",
-		"nowhere"}, 1, []string{"nowhere/tokenizer.json"}, nil},
+		"nowhere"}, 1, []string{"nowhere: there is no such folder"}, nil},
 
 	// data
 	{"no data", nil, tinyMappo(2, "--data", "no.jsonl"), 1, []string{"no.jsonl: no such file"}, nil},

@@ -188,12 +188,20 @@ func addKeyFlags(cmd *cobra.Command, known []config.Flag, kind func(key string) 
 		if k.Value != "" {
 			f.kind = "bool"
 		}
-		if flag := cmd.Flags().VarPF(f, k.Name, "", k.Help); f.kind == "bool" {
+		if flag := cmd.Flags().VarPF(f, k.Name, "", withKey(k)); f.kind == "bool" {
 			flag.NoOptDefVal = "true"
 		}
 		all = append(all, f)
 	}
 	return all
+}
+
+// withKey is a flag's help with the key that it sets, where this is another name.
+func withKey(f config.Flag) string {
+	if f.Value != "" || strings.ReplaceAll(f.Key, "_", "-") == f.Name {
+		return f.Help
+	}
+	return fmt.Sprintf("%s [%s]", f.Help, f.Key)
 }
 
 // folder begins the name of a run folder that the user does not name.

@@ -29,7 +29,7 @@ func parent(cmd *cobra.Command, sections ...section) *cobra.Command {
 }
 
 // mostUsual is how many flags the help of a command shows above the other ones.
-const mostUsual = 10
+const mostUsual = 13
 
 // usual are the flags that help shows first. A command that has too many of them shows the first.
 var usual = []struct {
@@ -39,7 +39,8 @@ var usual = []struct {
 	{"Model and data", []string{"model", "data", "input", "prompt", "policy", "questions",
 		"kind"}},
 	{"Run", []string{"out", "resume", "config", "set", "addr", "listen", "fix", "json"}},
-	{"Training", []string{"loss", "prior", "lora-rank", "epochs", "max-steps", "batch-size", "learning-rate", "group-size", "kl", "method", "workload",
+	{"Training", []string{"loss", "prior", "lora-rank", "epochs", "max-steps", "batch-size", "learning-rate", "group-size", "kl",
+		"method", "workload",
 		"environment", "agents", "updates", "rounds"}},
 	{"Answers", []string{"chat", "n", "form", "reward", "base-url", "api-model", "judge-model", "samples",
 		"temperature", "max-new-tokens"}},

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestFlagSections: help shows each flag once, at most ten of them above the others, and of mappo's ten.
+// TestFlagSections: help shows each flag once, at most thirteen of them above the others, and of mappo thirteen.
 func TestFlagSections(t *testing.T) {
 	used := map[string]bool{}
 	for _, c := range allCommands() {

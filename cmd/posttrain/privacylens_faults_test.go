@@ -189,7 +189,7 @@ var plFaults = []faultCase{
 	{"no name of the model", nil, ofData("out", "--base-url", "http://127.0.0.1:1/v1", "--judge", "keyword"), 2,
 		[]string{"--api-model", "agent.api_model is missing"}, nil},
 	{"no model folder", nil, ofData("out", "--model", "nowhere", "--judge", "keyword"), 1,
-		[]string{"nowhere", "config.json", "no such file"}, nil},
+		[]string{"nowhere", "config.json", "there is no such folder"}, nil},
 
 	// verdicts
 	{"no such verdicts", nil, replayRun("nowhere.json"), 1, []string{"nowhere.json: no such file"}, nil},

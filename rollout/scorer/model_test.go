@@ -164,7 +164,7 @@ func TestModelsThatCannotScore(t *testing.T) {
 			"model",
 		change("config.json", `{"0": "LABEL_0"}`, `{"0": "bad", "1": "good"}`): "config.json: id2label: found 2 " +
 			"labels, want 1: the head of a reward model gives one number",
-		"nowhere": "nowhere: cannot read config.json: no such file or directory",
+		"nowhere": "nowhere: there is no such folder",
 	} {
 		_, err := Open(byModel(dir, "go"), Caller{})
 		if err == nil || !strings.HasPrefix(err.Error(), "reward: model.folder: ") ||
