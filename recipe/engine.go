@@ -85,10 +85,7 @@ func ReportEngine(e *backend.Engine, r run.Reporter) {
 
 // graphOptions chooses what the graph computes in.
 func graphOptions(e *backend.Engine, m *model.Model, o train.Options) (model.GraphOptions, error) {
-	g := model.GraphOptions{Checkpoint: o.GradientCheckpointing, DType: dtypes.Float32}
-	if e.OwnsMemory() { // of many small pieces each starts kernels, and adds to sums that are read and written
-		g.Room = int(e.Memory()) / roomShare
-	}
+	g := model.GraphOptions{Checkpoint: o.GradientCheckpointing, DType: dtypes.Float32, Room: e.Wants.Room}
 	switch {
 	case o.Moments == "bfloat16" && !e.Wants.BFloat16:
 		return g, fmt.Errorf("train.moments bfloat16: backend %s keeps them in float32: want float32, or --backend xla",
@@ -101,9 +98,6 @@ func graphOptions(e *backend.Engine, m *model.Model, o train.Options) (model.Gra
 	}
 	return g, nil
 }
-
-// roomShare is the part of a device's memory that the values of a moment may take.
-const roomShare = 128
 
 // Tolerance is how far policy and reference may be apart at step 0.
 func (w *Opened) Tolerance() float64 {

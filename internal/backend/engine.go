@@ -33,6 +33,9 @@ type Wants struct {
 	Shapes int
 	// LiveGraphs is the most compiled programs that one [Cache] keeps.
 	LiveGraphs int
+	// Room is how many bytes the values of a moment may take, such as the logits of a chunk; 0: as few as there are
+	// without it. Of many small pieces each starts kernels, and adds to sums that are read and written.
+	Room int
 	// Collected: values are Go's, and the collector frees them.
 	Collected bool
 	// KeepsUnpacked: weights of few bits take more memory than float32 ones, since what unpacks them is kept.

@@ -75,7 +75,7 @@ func OpenDevice(spec string, shard Shard) (e *Engine, err error) {
 	}
 	e = &Engine{Backend: b, Name: "xla", Detail: d.Name + ", which is not there", memory: uint64(d.Memory), target: t,
 		Wants: wantsXLA(plugin)}
-	e.owner = e.Backend
+	e.owner, e.Wants.Room = e.Backend, d.Memory/roomShare
 	if n := d.Devices(); n > 1 {
 		e.Mesh, err = distributed.NewDeviceMesh([]int{n}, []string{DataAxis})
 		e.failed, e.Shard = &failure{}, shard

@@ -73,10 +73,14 @@ func openXLA(arg string, devices int) (*Engine, error) {
 		return nil, fmt.Errorf("backend xla: %s: %w", plugin, err)
 	}
 	wants := wantsXLA(plugin)
-	wants.TF32 = tf32
-	return &Engine{Backend: b, owner: b, Name: "xla", Detail: describePlugin(b, plugin), memory: gpuMemory(plugin),
+	memory := gpuMemory(plugin)
+	wants.TF32, wants.Room = tf32, int(memory/roomShare)
+	return &Engine{Backend: b, owner: b, Name: "xla", Detail: describePlugin(b, plugin), memory: memory,
 		rows: !cuda, Wants: wants, listen: kept.listen}, nil
 }
+
+// roomShare is the part of a device's memory that the values of a moment may take.
+const roomShare = 128
 
 // holds says whether a file holds a text. The plugin of CUDA has 400 MB, which loading it reads anyway.
 func holds(path, text string) bool {

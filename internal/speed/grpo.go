@@ -144,7 +144,7 @@ func openPupil(dir string, s setup) (_ worker, err error) {
 	if p.engine, err = backend.Open(s.Backend); err != nil {
 		return nil, err
 	}
-	if p.learner, err = train.NewLearner(p.engine, m, s.graph()); err == nil {
+	if p.learner, err = train.NewLearner(p.engine, m, s.graphOn(p.engine)); err == nil {
 		p.reference, err = p.learner.Upload(m)
 	}
 	if err != nil { // the process ends
@@ -156,7 +156,7 @@ func openPupil(dir string, s setup) (_ worker, err error) {
 			return nil, err
 		}
 	}
-	p.sampler = rollout.NewCached(p.engine, m.Config, p.learner.Weights, rollout.Options{Graph: s.graph(),
+	p.sampler = rollout.NewCached(p.engine, m.Config, p.learner.Weights, rollout.Options{Graph: s.graphOn(p.engine),
 		Decoder: decoder})
 	o := grpo.DefaultOptions()
 	o.Prompts, o.GroupSize, o.Updates, o.KL, o.KLCoef = len(p.world.Prompts), s.Samples, 1, grpo.K3, klCoef

@@ -122,12 +122,12 @@ func openDrawer(dir string, s setup) (_ worker, err error) {
 	if d.engine, err = backend.Open(s.Backend); err != nil {
 		return nil, err
 	}
-	if d.weights, err = rollout.Upload(d.engine, d.model, s.graph()); err != nil {
+	if d.weights, err = rollout.Upload(d.engine, d.model, s.graphOn(d.engine)); err != nil {
 		d.engine.Close()
 		return nil, err
 	}
 	d.sampler = rollout.NewCached(d.engine, d.model.Config, func() []compute.Buffer { return d.weights },
-		rollout.Options{Graph: s.graph(), Slots: s.Slots})
+		rollout.Options{Graph: s.graphOn(d.engine), Slots: s.Slots})
 	return d, nil
 }
 

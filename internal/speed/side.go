@@ -16,6 +16,7 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	"github.com/spf13/cobra"
 
+	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -152,7 +153,9 @@ type setup struct {
 	Slots    int // rows that are sampled together
 }
 
-func (s setup) graph() (o model.GraphOptions) {
+// graphOn are the options that a run has on an engine.
+func (s setup) graphOn(e *backend.Engine) model.GraphOptions {
+	o := model.GraphOptions{Room: e.Wants.Room}
 	if s.BFloat16 {
 		o.DType = dtypes.BFloat16
 	}

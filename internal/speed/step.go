@@ -84,7 +84,7 @@ func openTrainer(dir string, s setup) (worker, error) {
 	if t.engine, err = backend.Open(s.Backend); err != nil {
 		return nil, err
 	}
-	if t.learner, err = train.NewLearner(t.engine, m, s.graph()); err != nil {
+	if t.learner, err = train.NewLearner(t.engine, m, s.graphOn(t.engine)); err != nil {
 		t.engine.Close()
 		return nil, err
 	}
