@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 )
 
@@ -20,12 +21,12 @@ type Device struct {
 	Sampling float64             `json:"sampling_floor_seconds"` // of Step
 	MFU      float64             `json:"mfu"`                    // of the training passes, at their floor
 	Peak     int                 `json:"peak"`                   // bytes of a device, by the compiler
-	Rows     int                 `json:"rows"`                   // of the largest batch's length that fit a device, about; 0: nothing trains
+	Rows     int                 `json:"rows"`                   // of the largest batch's length that fit on all devices, about; 0: none, or nothing trains
 }
 
 // compile compiles every program of the run, by going through one batch of each shape, an update and a step's sampling.
-func (p *Plan) compile(ctx context.Context, d *recipe.DryRun) (*Device, error) {
-	c := &compiling{DryRun: d, found: &Device{Name: d.Engine.Absent().Name, Devices: d.Engine.Devices()}}
+func (p *Plan) compile(ctx context.Context, d *recipe.DryRun, r run.Reporter) (*Device, error) {
+	c := &compiling{DryRun: d, said: run.Listen(r), found: &Device{Name: d.Engine.Absent().Name, Devices: d.Engine.Devices()}}
 	steps := float64(max(1, p.Steps))
 	for _, s := range d.Survey.Shapes {
 		before := c.found.Step
@@ -61,6 +62,7 @@ func (p *Plan) compile(ctx context.Context, d *recipe.DryRun) (*Device, error) {
 // compiling is a run whose programs are being compiled.
 type compiling struct {
 	*recipe.DryRun
+	said     run.Reporter
 	found    *Device
 	training float64 // floor of the passes of a step
 	largest  *backend.Compiled
@@ -81,6 +83,9 @@ func (c *compiling) phase(ctx context.Context, times float64, f func() error) er
 	}
 	c.found.Programs = c.Engine.Compiled()
 	for _, k := range c.found.Programs {
+		if _, known := before[k]; !known {
+			c.said.Say("compiled %s in %.1f s", shorten(k.Name), k.Seconds)
+		}
 		c.found.Step += times * float64(k.Runs-before[k]) * k.Floor
 	}
 	return nil
@@ -110,7 +115,7 @@ func (c *compiling) addUp(p *Plan) {
 		return
 	}
 	each := float64(c.largest.Temporary+c.largest.Results-c.largest.Aliased) / float64(c.rows)
-	c.found.Rows = c.found.Devices * int(float64(chip.Memory-held)/each/float64(c.found.Devices))
+	c.found.Rows = max(0, int(float64(chip.Memory-held)/each))
 	tokens := p.Tokens / float64(max(1, p.Steps))
 	operations := (4*float64(p.Parameters) + 2*float64(p.Trained)) * tokens
 	rate := chip.Flops32

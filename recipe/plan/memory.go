@@ -101,7 +101,12 @@ func (p *Plan) uses(of func(Shape) bool) (uses []backend.Use) {
 
 // Err is an error for a run that does not fit into the memory, or where a rehearsal found faults.
 func (p *Plan) Err() error {
-	if m := p.Memory; m.Peak > m.Available {
+	if d := p.Device; d != nil && d.Peak > p.Memory.Available {
+		return fmt.Errorf("the run does not fit into the memory of %s: by its compiler it takes %s at its peak, and there are %s: "+
+			"want %d rows at a time or fewer (train.micro_batch_size), lora.rank, train.gradient_checkpointing or more devices",
+			d.Name, size(d.Peak), size(p.Memory.Available), d.Rows)
+	}
+	if m := p.Memory; p.Device == nil && m.Peak > m.Available {
 		return fmt.Errorf("the run does not fit into the memory: it takes %s at its peak, %s, and there are %s: "+
 			"want a smaller model, lora.rank, train.gradient_checkpointing or fewer tokens at a time "+
 			"(train.micro_batch_size, data.max_tokens)", size(m.Peak), m.largest(), size(m.Available))

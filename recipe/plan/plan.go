@@ -76,7 +76,7 @@ func makeIn(ctx context.Context, o recipe.Planned, r run.Reporter, in room) (*Pl
 	}
 	if d.Engine.Absent() != nil {
 		p.Memory = p.forecastMemory(d, in)
-		p.Device, err = p.compile(ctx, d)
+		p.Device, err = p.compile(ctx, d, r)
 		return p, err
 	}
 	if p.Time, err = timeOf(d, p.Shapes); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/preference"
 	"github.com/posttrain/posttrain/recipe/rl"
@@ -280,4 +281,15 @@ func TestPlanOfSevenBillion(t *testing.T) {
 	if text := p.String(); !strings.Contains(text, "7.62B") && !strings.Contains(text, "7.66B") {
 		t.Errorf("the number of parameters is not in\n%s", text)
 	}
+}
+
+// TestDeviceErr: whether a run fits a device that is not there is what its compiler says, not the formula.
+func TestDeviceErr(t *testing.T) {
+	p := &Plan{Memory: Memory{Peak: 90e9, Available: 80e9}, Device: &Device{Name: "H100", Peak: 70e9, Rows: 12}}
+	if err := p.Err(); err != nil {
+		t.Error(err)
+	}
+	p.Memory.Peak, p.Device.Peak = 70e9, 90e9
+	expect.Error(t, p.Err(), "the run does not fit into the memory of H100: by its compiler it takes 90.00 GB at its peak, and "+
+		"there are 80.00 GB: want 12 rows at a time or fewer")
 }
