@@ -32,7 +32,7 @@ func planted(seed uint64, batches map[string][3]float64, held map[string][]float
 		values := map[string]float64{}
 		for _, name := range []string{"loss", "entropy", "reward", "kl", "completions/mean_length",
 			"completions/clipped_ratio", "frac_reward_zero_std", "logps/chosen", "logps/rejected",
-			"rewards/format/mean"} {
+			"rewards/format/mean", "learning_rate"} {
 			if v, ok := batches[name]; ok { // in this order, so that a seed gives the same noise
 				values[name] = v[0] + (v[1]-v[0])*float64(step)/100 + v[2]*rng.NormFloat64()
 			}
@@ -69,6 +69,13 @@ func TestSymptoms(t *testing.T) {
 		{symptom: "squeezing", says: "log p(chosen) fell by 30.0%",
 			evidence: "eval_logps/chosen: -100 at step 0, -130 at step 100 (held-out examples)",
 			held:     map[string][]float64{"eval_logps/chosen": {-100, -105, -110, -120, -125, -130}}},
+		{symptom: "divergence", says: "the loss rose from 0.69 to 5e+07",
+			evidence: "eval_loss: 0.69 at step 0, 5e+07 at step 100 (held-out examples)",
+			batches:  map[string][3]float64{"loss": {0.69, 5e7, 1}},
+			held: map[string][]float64{"eval_loss": {0.69, 4, 1e3, 1e5, 1e7, 5e7},
+				"eval_logps/chosen": {-100, -1e3, -1e4, -1e5, -1e6, -1e7}, "eval_logps/rejected": {-100, -1e3, -1e4, -1e5, -1e6, -2e7}}},
+		{symptom: "no rate", says: "the learning rate is 0 in all 100 records", evidence: "learning_rate: 0 at step 1, 0 at step 100",
+			batches: map[string][3]float64{"learning_rate": {0, 0, 0}}},
 		{symptom: "overfitting", says: "the held-out loss was best at step 40 and is 20.0% worse at the end",
 			evidence: "eval_loss: 0.6 at step 40, 0.72 at step 100 (the best and the last)",
 			held:     map[string][]float64{"eval_loss": {0.69, 0.65, 0.6, 0.62, 0.67, 0.72}}},

@@ -17,7 +17,7 @@ type symptom struct {
 }
 
 var symptoms = []symptom{
-	{"not a number", notANumber}, {"squeezing", squeezing}, {"entropy collapse", entropyCollapse},
+	{"not a number", notANumber}, {"divergence", divergence}, {"no rate", noRate}, {"squeezing", squeezing}, {"entropy collapse", entropyCollapse},
 	{"entropy blow-up", entropyBlowUp}, {"broken format", brokenFormat}, {"length hacking", lengthHacking},
 	{"KL blow-up", klBlowUp}, {"dead groups", deadGroups}, {"overfitting", overfitting},
 }
@@ -46,6 +46,8 @@ func Examine(l *Log) *Report {
 
 // Thresholds of the symptoms.
 const (
+	divergedTimes = 2.0 // the loss at the beginning, and divergedBy more
+	divergedBy    = 1.0
 	squeezedShare = 0.1 // of |log p(chosen)| at the beginning that it falls by
 	collapsed     = 0.2 // of the entropy at the beginning that is left
 	blownUp       = 2.0 // times the entropy at the beginning, and blownBy nats a token more
@@ -129,6 +131,38 @@ func (l *Log) broken(metric string) (b *broken, measured bool) {
 	return b, true
 }
 
+// divergence: the loss rises far above where it began. What follows from it, such as answers that become unlikely, is no
+// symptom of its own.
+func divergence(l *Log) (*Finding, bool) {
+	c, ok := l.change("loss")
+	if !ok || !diverged(c) {
+		return nil, ok
+	}
+	return &Finding{
+		Says:     fmt.Sprintf("the loss rose from %.3g to %.3g", c.From, c.To),
+		Evidence: []Evidence{c.Evidence},
+		Advice:   "a lower train.learning_rate, more train.warmup_steps, or a smaller train.max_grad_norm",
+	}, true
+}
+
+func diverged(c change) bool {
+	return c.From > 0 && c.To > divergedTimes*c.From && c.rise() > divergedBy
+}
+
+// noRate: every step had the learning rate 0, so that nothing was learnt.
+func noRate(l *Log) (*Finding, bool) {
+	rates := l.of("learning_rate")
+	enough := len(rates) >= leastBatches // a warm-up may begin at 0
+	if !enough || slices.ContainsFunc(rates, func(p point) bool { return p.value != 0 }) {
+		return nil, enough
+	}
+	return &Finding{
+		Says:     fmt.Sprintf("the learning rate is 0 in all %d records", len(rates)),
+		Evidence: []Evidence{{"learning_rate", rates[0].step, 0, rates[len(rates)-1].step, 0, "all values"}},
+		Advice:   "a train.learning_rate above 0, or fewer train.warmup_steps than the run has steps",
+	}, true
+}
+
 // squeezing: the chosen and the rejected answers both become less likely; the probability goes to texts that nobody
 // rated.
 func squeezing(l *Log) (*Finding, bool) {
@@ -137,7 +171,8 @@ func squeezing(l *Log) (*Finding, bool) {
 	if !ok || !both {
 		return nil, false
 	}
-	if chosen.rise() > -squeezedShare*math.Abs(chosen.From) || rejected.rise() >= 0 {
+	loss, _ := l.change("loss")
+	if chosen.rise() > -squeezedShare*math.Abs(chosen.From) || rejected.rise() >= 0 || diverged(loss) {
 		return nil, true
 	}
 	return &Finding{

@@ -28,6 +28,10 @@ func (t *training) reportHeldOut(records []run.Record) string {
 	}
 	accuracy, _ := recipe.ChangeOf(records, "rewards/accuracies")
 	words := verdict(c, r)
+	if loss, _ := recipe.ChangeOf(records, "loss"); loss.Last > 2*loss.First+1 {
+		words = fmt.Sprintf("The run diverged: the loss rose from %.3g to %.3g: want a rate below %g (train.learning_rate).",
+			loss.First, loss.Last, t.Base.Train.LearningRate)
+	}
 	if words == still {
 		words += fmt.Sprintf(": %s at a rate of %g at most, after a warm-up of %d: want more (train.epochs) or a higher one "+
 			"(train.learning_rate).", recipe.Count(t.pairTrainer.Step(), "step"), t.Base.Train.LearningRate, t.Base.Train.WarmupSteps)
