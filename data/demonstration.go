@@ -118,10 +118,14 @@ type PromptRow struct {
 const promptColumns = "want prompt (a string or a list of {role, content}) or messages"
 
 // ReadPrompts reads prompts from a .jsonl, .json or .parquet file, each also with .gz. The column is TRL's prompt, a
-// string or a list of {role, content}, or messages; other columns are left alone. Empty prompts are dropped and counted
-// in the Report, and so are conversations that end with the assistant's turn: they need no answer.
+// string or a list of {role, content}, or messages; a row keeps the other columns, for a reward. Empty prompts are dropped
+// and counted in the Report, and so are conversations that end with the assistant's turn: they need no answer.
 func ReadPrompts(path string) ([]PromptRow, *Report, error) {
-	return StreamPrompts(nil, path).Collect()
+	rows, report, err := StreamPrompts(nil, path).Collect()
+	if report != nil {
+		report.Unread = nil
+	}
+	return rows, report, err
 }
 
 // StreamPrompts is ReadPrompts without keeping the prompts.

@@ -219,3 +219,15 @@ func TestPythonsNaN(t *testing.T) {
 		}
 	}
 }
+
+// TestPromptsKeepTheirColumns: nothing is said of columns that a row keeps for a reward.
+func TestPromptsKeepTheirColumns(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.jsonl")
+	if err := os.WriteFile(path, []byte(`{"prompt":"Q","answer":"A","topic":"x"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rows, report, err := ReadPrompts(path)
+	if err != nil || len(rows) != 1 || rows[0].Row["answer"] != "A" || rows[0].Row["topic"] != "x" || len(report.Lines()) != 1 {
+		t.Errorf("%+v, %v, %v", rows, report, err)
+	}
+}
