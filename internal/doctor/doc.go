@@ -14,6 +14,7 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -87,10 +88,33 @@ func Look(path string) (*Report, error) {
 		return r, nil
 	}
 	m, err := run.ReadManifest(path)
-	if err == nil && m != nil && m.Outputs != nil {
+	switch {
+	case err != nil || m == nil:
+	case m.Outputs != nil:
 		r.Files, r.Changed = len(m.Inputs)+len(m.Outputs), append(r.Changed, m.Check(path)...)
+	case !worksIn(path):
+		r.Findings = append(r.Findings, Finding{Symptom: "no end", Evidence: []Evidence{},
+			Says:   fmt.Sprintf("the run stopped behind step %d, by an interruption, a kill or a crash", r.Steps),
+			Advice: fmt.Sprintf("posttrain %s --resume %s continues it from its newest checkpoint", commandOf(path), path)})
 	}
 	return r, err
+}
+
+// commandOf is the command of a run folder, which its config names first.
+func commandOf(dir string) string {
+	text, _ := os.ReadFile(filepath.Join(dir, "config.yaml")) // without it there is no name
+	line, _, _ := strings.Cut(string(text), "\n")
+	return strings.TrimPrefix(line, "command: ")
+}
+
+// worksIn says that a process works in a run folder: it holds its lock.
+func worksIn(dir string) bool {
+	f, err := os.Open(filepath.Join(dir, "lock"))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(run.Lock(f), run.ErrInUse)
 }
 
 // Lines say it in words.

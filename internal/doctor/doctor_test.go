@@ -272,3 +272,29 @@ func TestLook(t *testing.T) {
 		}
 	}
 }
+
+// TestRunWithoutEnd: a run that no process works on, and that has no end, is found, with the command that continues it.
+func TestRunWithoutEnd(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"config.yaml": "command: grpo\nmodel: m\n", "lock": "1\n",
+		"manifest.json": `{"inputs":{}}`, "metrics.jsonl": `{"step":3,"loss":0.5}` + "\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := Look(dir)
+	if err != nil || len(r.Findings) != 1 || !strings.Contains(r.Findings[0].Advice, "posttrain grpo --resume "+dir) {
+		t.Errorf("%v, %+v", err, r)
+	}
+	f, err := os.Open(filepath.Join(dir, "lock"))
+	if err == nil {
+		err = run.Lock(f)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if r, err := Look(dir); err != nil || len(r.Findings) != 0 {
+		t.Errorf("a run that goes on: %v, %+v", err, r)
+	}
+}
