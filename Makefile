@@ -91,7 +91,7 @@ vulns:
 	$(GO) tool govulncheck ./...
 
 gpu:
-	POSTTRAIN_NEEDS=xla,cuda-compiler $(GO) run ./internal/testkit/gotest -run Device ./internal/hlo ./internal/backend \
+	POSTTRAIN_NEEDS=xla,cuda-compiler $(GO) run ./internal/testkit/gotest -run Device ./internal/hlo ./internal/backend ./model \
 		./cmd/posttrain
 
 slow:

@@ -27,11 +27,16 @@ type Quantized struct {
 	Scales []float32 // [blocks]
 }
 
+// NewQuantized has room for n weights in 4 bits, all zero.
+func NewQuantized(n int) Quantized {
+	blocks := nf4Blocks(n)
+	return Quantized{make([]uint8, blocks*nf4Block/2), make([]float32, blocks)}
+}
+
 // Quantize gives the weights of a matrix in 4 bits.
 func Quantize(data []float32) Quantized {
-	blocks := nf4Blocks(len(data))
-	q := Quantized{make([]uint8, blocks*nf4Block/2), make([]float32, blocks)}
-	eachParallel(blocks, func(b int) {
+	q := NewQuantized(len(data))
+	eachParallel(len(q.Scales), func(b int) {
 		from := data[b*nf4Block : min((b+1)*nf4Block, len(data))]
 		for _, x := range from {
 			q.Scales[b] = max(q.Scales[b], float32(math.Abs(float64(x))))

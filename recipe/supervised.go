@@ -159,6 +159,10 @@ func Accuracy(share float64, n int) string {
 	if n == 0 {
 		return fmt.Sprintf("%.3f", share)
 	}
-	s := eval.Share{Count: int(math.Round(share * float64(n))), Total: n}
-	return strings.TrimSpace(s.String())
+	return strings.TrimSpace(ShareOf(share, n).String())
+}
+
+// ShareOf is a share of n examples with their count.
+func ShareOf(share float64, n int) eval.Share {
+	return eval.Share{Count: int(math.Round(share * float64(n))), Total: n}
 }

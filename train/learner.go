@@ -258,11 +258,14 @@ func (l *Learner) hold(u *backend.Uploader, p *model.Param) (b, scales compute.B
 		b, err = u.Floats(l.engine.On(nil), dtype, p.Read, p.Shape...)
 		return b, nil, err
 	}
-	weights, err := model.NewReader(p.Size()).Read(p)
-	if err != nil {
-		return nil, nil, err
+	at, q := l.engine.On(nil), model.NewQuantized(p.Size())
+	if l.engine.Absent() == nil { // else nothing has values
+		weights, err := model.NewReader(p.Size()).Read(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		q = model.Quantize(weights)
 	}
-	at, q := l.engine.On(nil), model.Quantize(weights)
 	if b, err = at.Uint8(q.Codes, len(q.Scales), len(q.Codes)/len(q.Scales)); err != nil {
 		return nil, nil, err
 	}

@@ -52,6 +52,7 @@ func TestDevicePrograms(t *testing.T) {
 		{"mappo", []string{"--device", "h100"}, 10, 453, 13.42, 141.0},
 		{"mappo in bfloat16", []string{"--device", "h100", "--set", "train.dtype=bfloat16"}, 10, 554, 13.42, 112.7},
 		{"mappo with an adapter", []string{"--device", "h100", "--lora-rank", "8"}, 8, 732, 1.196, 143.3},
+		{"mappo with an adapter over four bits", []string{"--device", "h100", "--lora-rank", "8", "--quantize", "nf4"}, 8, 806, 1.196, 143.5},
 		{"mappo on two hosts", []string{"--device", "h100:2x4", "--set", "engine.shard=moments"}, 10, 549, 1.678, 79.4},
 		{"sft", []string{"--device", "h100", "--config", root + "/configs/sft.yaml"}, 10, 466, 13.42, 139.5},
 		{"reward-model", []string{"--device", "h100", "--config", root + "/configs/reward-model.yaml"}, 11, 459, 13.42, 125.0},

@@ -92,7 +92,7 @@ func unknownCommand(root *cobra.Command, args []string) error {
 	return usageError{fmt.Errorf("unknown command %q: want posttrain %s", args[0], cmp.Or(commandLines[meant], meant))}
 }
 
-// meantFlag is the flag of a command that another name may mean, "" if there is none.
+// meantFlag finds the flag of a command that a misspelt name means, or another tool's name. Without one it is "".
 func meantFlag(cmd *cobra.Command, name string) string {
 	if own := flagNames[name]; own != "" && cmd.Flags().Lookup(own) != nil {
 		return own

@@ -33,8 +33,8 @@ type Judged struct {
 	Judge     metered.Options `yaml:"judge" flags:"judge-"`
 }
 
-// shared is what a benchmark's options have: every benchmark's options, nil for the judge's where there is none, and
-// whether they need a model under test, and a server that judges. A benchmark may have other needs.
+// shared is an interface of every benchmark's options. parts gives the options that all benchmarks have, and the options
+// of a judged benchmark; the second are nil where nothing is judged. A benchmark may need neither a model nor a judge.
 type shared interface {
 	parts() (*Options, *Judged)
 	NeedsModel() bool

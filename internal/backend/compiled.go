@@ -32,9 +32,6 @@ type Cost struct {
 	Floor      float64 `json:"floor_seconds"` // of all
 }
 
-// Peak is the device's memory while the program runs, arguments included.
-func (c *Compiled) Peak() int { return c.Arguments + c.Results - c.Aliased + c.Temporary }
-
 // mostCosts is how many kinds of kernels are kept of a program.
 const mostCosts = 40
 

@@ -5,6 +5,7 @@
 //     plugins, GPUs);
 //   - wants: how to use an engine well ([Wants]); train and rollout read it and never ask which engine runs;
 //   - buffer: a tensor that an engine can read. On go and onnx it is shared host memory;
+//   - device: a GPU that is not there, for which programs are compiled and measured ([OpenDevice], [Compiled]);
 //   - program: one compiled graph of fixed shapes ([Program]); a [Cache] keeps the few that are in use.
 //
 // The pipeline:

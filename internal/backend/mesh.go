@@ -37,7 +37,9 @@ const mostVirtual = 64
 // Devices is the number of devices of the mesh.
 func (m Mesh) Devices() int { return max(1, m.Data) }
 
-// OpenMesh is [Open], or [OpenDevice] of the spec device:CHIP, with programs that run on all devices of a mesh at once: arrays are cut over it, or whole on each
+// OpenMesh is [Open], or [OpenDevice] for the spec device:CHIP.
+//
+// With more than one device, programs run on all devices of a mesh at once: arrays are cut over it, or whole on each
 // device, and XLA's partitioner cuts the program. Only xla can. On a CPU the devices are shares of the processor, for
 // tests and rehearsals.
 func OpenMesh(spec string, m Mesh) (e *Engine, err error) {

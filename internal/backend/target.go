@@ -68,7 +68,9 @@ func OpenDevice(spec string, shard Shard) (e *Engine, err error) {
 		}
 		openTargets[spec] = t
 	}
+	t.mu.Lock()
 	t.all = nil
+	t.mu.Unlock()
 	b, err := t.builder(cpu, spec)
 	if err != nil {
 		return nil, fmt.Errorf("device %q: %s: %s", spec, cpu, pluginFault(err))
@@ -136,8 +138,8 @@ func (t *target) builder(cpu, spec string) (*xla.Backend, error) {
 	return xla.NewWithOptions(name+",tf32=false", options)
 }
 
-// targetOptions are flags of XLA that hold for each program: where CUDA's tools are, and that nothing is tried on a GPU. The
-// plugin refuses those that it does not know.
+// targetOptions are flags of XLA for each program: they say where CUDA's tools are, and that nothing is tried on a GPU. A
+// plugin refuses a flag that it does not know, so that only flags that it has are among them.
 func targetOptions(plugin string) (options []byte) {
 	add := func(flag string, kind protowire.Number, value []byte) {
 		var entry []byte

@@ -58,8 +58,9 @@ func findPlugins() []string {
 	return found
 }
 
-// compilerPlugin is the plugin that compiles for CUDA without a GPU: what scripts/install-cuda-compiler.sh has installed,
-// which is not among the engines, or one that would compute. It is "" if there is none.
+// compilerPlugin finds a plugin that compiles for CUDA without a GPU. scripts/install-cuda-compiler.sh installs one in a
+// folder of its own, where no engine looks for it. Without that it is the plugin of the engine xla:cuda. It is "" where
+// there is neither.
 func compilerPlugin() string {
 	if dir := files.DataDir(); dir != "" {
 		path := filepath.Join(dir, "cuda-compiler", "jax_plugins", "xla_cuda12", "xla_cuda_plugin.so")

@@ -183,14 +183,6 @@ char *posttrain_compile_for(posttrain_table *table, void *topology, posttrain_pr
 	return error;
 }
 
-char *posttrain_save_compiled(posttrain_table *table, posttrain_compiled *compiled, posttrain_saved *saved) {
-	struct { size_t size; void *extensions, *executable; posttrain_saved saved; } args =
-		{sizeof args, 0, compiled->executable};
-	char *error = check(table, table->call[POSTTRAIN_SERIALIZE](&args));
-	*saved = args.saved;
-	return error;
-}
-
 void posttrain_free_compiled(posttrain_table *table, posttrain_compiled *compiled) {
 	struct { size_t size; void *extensions, *executable; } destroy = {sizeof destroy, 0, compiled->executable};
 	if (compiled->executable)

@@ -56,7 +56,7 @@ func register(path string, table *C.posttrain_table, k *keeper) error {
 	}
 	copied := C.posttrain_wrap(table, C.int(slot))
 	if copied == nil {
-		return errors.New("the plugin cannot write them")
+		return errors.New("the plugin cannot write compiled programs")
 	}
 	if err := pjrt.RegisterPreloadedPlugin(path, uintptr(unsafe.Pointer(copied))); err != nil {
 		return err // go-xla will give the error again

@@ -1,5 +1,6 @@
-// What keeping compiled programs, and compiling for devices that are not there, need of PJRT 0's C interface: go-xla binds
-// none of it, and its header cannot be included from here. Within a major version the table and the structs only grow at their ends.
+// What keeping compiled programs, and compiling for devices that are not there, need of PJRT 0's C interface. go-xla binds
+// none of it, and its header cannot be included from here. Within a major version the table and the structs only grow at
+// their ends.
 #pragma once
 #include <stddef.h>
 
@@ -71,5 +72,4 @@ char *posttrain_topology(posttrain_table *table, const char *config, size_t conf
 	size_t shape_bytes, void **topology);
 char *posttrain_compile_for(posttrain_table *table, void *topology, posttrain_program *program, const char *options,
 	size_t options_bytes, posttrain_compiled *compiled);
-char *posttrain_save_compiled(posttrain_table *table, posttrain_compiled *compiled, posttrain_saved *saved);
 void posttrain_free_compiled(posttrain_table *table, posttrain_compiled *compiled);

@@ -17,8 +17,8 @@ type symptom struct {
 }
 
 var symptoms = []symptom{
-	{"not a number", notANumber}, {"divergence", divergence}, {"no rate", noRate}, {"squeezing", squeezing}, {"entropy collapse", entropyCollapse},
-	{"entropy blow-up", entropyBlowUp}, {"broken format", brokenFormat}, {"length hacking", lengthHacking},
+	{"not a number", notANumber}, {"divergence", divergence}, {"no rate", noRate}, {"squeezing", squeezing},
+	{"entropy collapse", entropyCollapse}, {"entropy blow-up", entropyBlowUp}, {"broken format", brokenFormat}, {"length hacking", lengthHacking},
 	{"KL blow-up", klBlowUp}, {"dead groups", deadGroups}, {"overfitting", overfitting},
 }
 
@@ -135,7 +135,7 @@ func (l *Log) broken(metric string) (b *broken, measured bool) {
 // symptom of its own.
 func divergence(l *Log) (*Finding, bool) {
 	c, ok := l.change("loss")
-	if !ok || !diverged(c) {
+	if !ok || !Diverged(c.From, c.To) {
 		return nil, ok
 	}
 	return &Finding{
@@ -145,8 +145,9 @@ func divergence(l *Log) (*Finding, bool) {
 	}, true
 }
 
-func diverged(c change) bool {
-	return c.From > 0 && c.To > divergedTimes*c.From && c.rise() > divergedBy
+// Diverged says that a loss rose from a beginning so far that the run is lost.
+func Diverged(from, to float64) bool {
+	return from > 0 && to > divergedTimes*from && to-from > divergedBy
 }
 
 // noRate: every step had the learning rate 0, so that nothing was learnt.
@@ -172,7 +173,7 @@ func squeezing(l *Log) (*Finding, bool) {
 		return nil, false
 	}
 	loss, _ := l.change("loss")
-	if chosen.rise() > -squeezedShare*math.Abs(chosen.From) || rejected.rise() >= 0 || diverged(loss) {
+	if chosen.rise() > -squeezedShare*math.Abs(chosen.From) || rejected.rise() >= 0 || Diverged(loss.From, loss.To) {
 		return nil, true
 	}
 	return &Finding{

@@ -32,7 +32,7 @@ func (m *Module) Kernels(devices int) []Kernel {
 	return all
 }
 
-// mostKernels bounds the list: a program of that many is none of ours.
+// mostKernels bounds the list, so that a damaged program comes to an end.
 const mostKernels = 1 << 20
 
 func (m *Module) walk(c *computation, times float64, devices int, all *[]Kernel) {

@@ -32,7 +32,6 @@ type instruction struct {
 	name, opcode, target string
 	id                   int64
 	shape                shape
-	parameter            int // its number
 	operands, called     []int64
 	contracted           []int64 // axes of the left side that a product sums over
 	config               []byte  // JSON
@@ -171,8 +170,6 @@ func readInstruction(text []byte) (*instruction, error) {
 			i.opcode = string(x.bytes)
 		case 3:
 			i.shape, err = readShape(x.bytes)
-		case 9:
-			i.parameter = int(x.number)
 		case 28:
 			i.target = string(x.bytes)
 		case 30:

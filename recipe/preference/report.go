@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/internal/doctor"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 )
@@ -28,7 +28,7 @@ func (t *training) reportHeldOut(records []run.Record) string {
 	}
 	accuracy, _ := recipe.ChangeOf(records, "rewards/accuracies")
 	words := verdict(c, r)
-	if loss, _ := recipe.ChangeOf(records, "loss"); loss.Last > 2*loss.First+1 {
+	if loss, _ := recipe.ChangeOf(records, "loss"); doctor.Diverged(loss.First, loss.Last) {
 		words = fmt.Sprintf("The run diverged: the loss rose from %.3g to %.3g: want a rate below %g (train.learning_rate).",
 			loss.First, loss.Last, t.Base.Train.LearningRate)
 	}
@@ -42,7 +42,7 @@ func (t *training) reportHeldOut(records []run.Record) string {
 
 // chance says that an accuracy may be one half.
 func chance(share float64, n int) string {
-	low, high := eval.Share{Count: int(math.Round(share * float64(n))), Total: n}.Wilson()
+	low, high := recipe.ShareOf(share, n).Wilson()
 	if low > 0.5 || high < 0.5 {
 		return ""
 	}
