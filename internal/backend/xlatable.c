@@ -125,7 +125,7 @@ typedef struct {
 char *posttrain_topology(posttrain_table *table, const char *config, size_t config_bytes, const char *shape,
 	size_t shape_bytes, void **topology) {
 	if (!has(table, POSTTRAIN_TOPOLOGY) || !has(table, POSTTRAIN_COMPILE_FOR) || !has(table, POSTTRAIN_MEMORY))
-		return strdup("the plugin is too old: it knows no devices that are not there");
+		return strdup("it is too old to compile without a GPU: run scripts/install-cuda-compiler.sh");
 	named options[] = {
 		{sizeof(named), 0, "target_config", 13, 0, config, config_bytes},
 		{sizeof(named), 0, "topology", 8, 0, shape, shape_bytes},
