@@ -54,6 +54,7 @@ type Config struct {
 	EOS      []int  // ids that end a text
 	DType    string // of the folder's weights: float32, bfloat16 or float16; "": unknown
 
+	joined   bool // q, k, v are one matrix, and gate, up ([Config.Joined])
 	textPart bool // it is the text part of a model that also sees, whose tensors have longer names
 
 	Raw        map[string]any // config.json as read, so that saving keeps keys that the decoder does not use

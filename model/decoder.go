@@ -311,7 +311,7 @@ const largeValue = 1 << 19
 
 // qkv gives queries, keys and values [..., h*D]. layer applies the linear layer of a name.
 func (c *Config) qkv(layer func(name string) *Node) (q, k, v *Node) {
-	if !c.phi() {
+	if !c.joins() {
 		return layer("self_attn.q_proj"), layer("self_attn.k_proj"), layer("self_attn.v_proj")
 	}
 	y, h, kv := layer("self_attn.qkv_proj"), c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
@@ -321,7 +321,7 @@ func (c *Config) qkv(layer func(name string) *Node) (q, k, v *Node) {
 
 // gateUp gives the MLP's two inner layers. layer applies the linear layer of a name, whose outputs are an axis.
 func (c *Config) gateUp(axis int, layer func(name string) *Node) (gate, up *Node) {
-	if !c.phi() {
+	if !c.joins() {
 		return layer("mlp.gate_proj"), layer("mlp.up_proj")
 	}
 	y, n := layer("mlp.gate_up_proj"), c.IntermediateSize

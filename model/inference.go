@@ -139,8 +139,12 @@ func (n inference) project(x *Node, w layerWeights, splitHeads func(x *Node) *No
 	return q, k, v
 }
 
-// rotate rotates x [..., D] as rotation.apply does. The rotation has as many axes as x.
+// rotate rotates x [..., D] as rotation.apply does, which an engine with loops makes one operation of. The rotation has as
+// many axes as x.
 func (n inference) rotate(x *Node, r rotation) *Node {
+	if hasLoops(x.Graph()) {
+		return r.apply(x)
+	}
 	turned := widen(dot(x, x.Rank()-1, n.turn, 0, 0, x.DType()))
 	cos, sin := ConvertDType(r.cos, turned.DType()), ConvertDType(r.sin, turned.DType())
 	return ConvertDType(Add(Mul(widen(x), cos), Mul(turned, sin)), x.DType())

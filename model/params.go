@@ -151,8 +151,8 @@ func (c *Config) layerSpecs(layer int) (specs []ParamSpec) {
 	}
 	h, q, kv, mlp := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.IntermediateSize
 	vector("input_layernorm.weight", h)
-	if c.phi() {
-		linear("self_attn.qkv_proj", h, q+2*kv, false)
+	if c.joins() {
+		linear("self_attn.qkv_proj", h, q+2*kv, c.QKVBias)
 	} else {
 		linear("self_attn.q_proj", h, q, c.QKVBias)
 		linear("self_attn.k_proj", h, kv, c.QKVBias)
@@ -178,8 +178,8 @@ func (c *Config) layerSpecs(layer int) (specs []ParamSpec) {
 			linear(down, c.ExpertSize, h, false)
 		}
 		return specs
-	case c.phi():
-		linear("mlp.gate_up_proj", h, 2*mlp, false)
+	case c.joins():
+		linear("mlp.gate_up_proj", h, 2*mlp, c.MLPBias)
 	default:
 		linear("mlp.gate_proj", h, mlp, c.MLPBias)
 		linear("mlp.up_proj", h, mlp, c.MLPBias)

@@ -102,6 +102,7 @@ const scalesEnd = ".absmax"
 type Held struct {
 	ParamSpec
 	DType dtypes.DType // of codes; InvalidDType: float32, or for a matrix the type of the products
+	added bool         // a bias that has the type of the products to which it is added
 }
 
 // Held lists the tensors that an engine holds of a model, the inputs of its programs: what ParamSpecs lists, with codes
@@ -114,10 +115,10 @@ func (c *Config) Held() []Held {
 			trained = append(trained, Held{ParamSpec: s})
 		case c.IsQuantized(s.Name, s.Shape):
 			blocks := nf4Blocks(s.Size())
-			frozen = append(frozen, Held{ParamSpec{s.Name, []int{blocks, nf4Block / 2}, s.NoDecay}, dtypes.Uint8})
+			frozen = append(frozen, Held{ParamSpec: ParamSpec{s.Name, []int{blocks, nf4Block / 2}, s.NoDecay}, DType: dtypes.Uint8})
 			scales = append(scales, Held{ParamSpec: ParamSpec{s.Name + scalesEnd, []int{blocks}, true}})
 		default:
-			frozen = append(frozen, Held{ParamSpec: s})
+			frozen = append(frozen, Held{ParamSpec: s, added: c.joined && strings.HasSuffix(s.Name, ".bias")})
 		}
 	}
 	return slices.Concat(frozen, scales, trained)
@@ -125,8 +126,11 @@ func (c *Config) Held() []Held {
 
 // Type is the tensor's, where matrices that are not quantised have dtype.
 func (h Held) Type(dtype dtypes.DType) dtypes.DType {
-	if h.DType != dtypes.InvalidDType {
+	switch {
+	case h.DType != dtypes.InvalidDType:
 		return h.DType
+	case h.added:
+		return dtype
 	}
 	return MatrixType(h.Shape, dtype)
 }

@@ -64,8 +64,8 @@ func (c *Config) ringInputs(g *Graph, s StepShape, o GraphOptions) StepInputs {
 	return in
 }
 
-// ringMask is the additive mask [B, MaskLen] of a sliding window (0: none). A row sees its prefix, as many of the
-// ring's youngest slots as it has tokens after that, and the new token, which is not in the ring yet.
+// ringMask is the additive mask [B, MaskLen] of a sliding window (0: none). A row sees its prefix, the new token's slot,
+// and as many of the ring's next younger slots as it has tokens after the prefix.
 func (in StepInputs) ringMask(window int) *Node {
 	g, column := in.Positions.Graph(), func(x *Node) *Node { return Reshape(x, -1, 1) }
 	position, length := column(in.Positions), column(in.Lengths)
@@ -79,23 +79,20 @@ func (in StepInputs) ringMask(window int) *Node {
 	last := Const(g, int32(window))
 	ring := slots(in.shape.Suffix)
 	back := Sub(in.Slot, ring)
-	age := Where(LessOrEqual(back, Const(g, int32(0))), AddScalar(back, in.shape.Suffix), back) // in steps, from 1
+	age := Where(LessThan(back, Const(g, int32(0))), AddScalar(back, in.shape.Suffix), back) // in steps, from 0
 	seen := both(LessOrEqual(age, Sub(position, length)), LessThan(age, last), window > 0)
 	if in.shape.Prefix > 0 {
 		at := slots(in.shape.Prefix)
 		prefix := both(LessThan(at, length), LessThan(Sub(position, at), last), window > 0)
 		seen = Concatenate([]*Node{prefix, seen}, 1)
 	}
-	mask := MulScalar(ConvertDType(LogicalNot(seen), dtypes.Float32), maskedScore)
-	return Pad(mask, ScalarZero(g, dtypes.Float32), PadAxis{}, PadAxis{End: 1})
+	return MulScalar(ConvertDType(LogicalNot(seen), dtypes.Float32), maskedScore)
 }
 
 // writeSlot writes x [Prompts, kv, Samples, 1, 1, D] into the new tokens' slot of a suffix [Prompts, kv, Samples, Ts,
-// D]: into the same memory if the engine can write a slice and the suffix is donated. It waits for the attention, which
-// reads the suffix as it was: else the engine would copy it.
-func (d decoding) writeSlot(cache, x, mixed *Node) *Node {
+// D]: into the same memory if the engine can write a slice and the suffix is donated, since nobody reads it as it was.
+func (d decoding) writeSlot(cache, x *Node) *Node {
 	dims := cache.Shape().Dimensions
-	x = computeAfter(x, mixed)
 	x = Reshape(ConvertDType(x, cache.DType()), dims[0], dims[1], dims[2], 1, dims[4])
 	if !cache.Graph().Backend().Capabilities().Operations[compute.OpTypeDynamicUpdateSlice] {
 		slots := Iota(cache.Graph(), shapes.Make(dtypes.Int32, dims...), 3)

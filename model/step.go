@@ -17,8 +17,8 @@ import (
 // suffix. The mask hides slots that are not filled yet, which must hold finite numbers. Without a prefix the whole text
 // is in the suffix.
 //
-// With InGraph the suffix is a ring: all rows write the new token into the same slot, and a row sees the youngest
-// slots, as many as it has tokens after its prefix (ring.go).
+// With InGraph the suffix is a ring: all rows write the new token into the same slot before they look, and a row sees
+// the youngest slots, as many as it has tokens after its prefix (ring.go).
 type StepShape struct {
 	Prompts, Samples int
 	Prefix, Suffix   int // Tp and Ts; 0: no such part
@@ -31,8 +31,13 @@ type StepShape struct {
 // Rows is B.
 func (s StepShape) Rows() int { return s.Prompts * s.Samples }
 
-// MaskLen is the length of a mask's row: the slots of both parts and the new token.
-func (s StepShape) MaskLen() int { return s.Prefix + s.Suffix + 1 }
+// MaskLen is the length of a mask's row: the slots of both parts, and the new token where it has no slot yet.
+func (s StepShape) MaskLen() int {
+	if s.InGraph {
+		return s.Prefix + s.Suffix
+	}
+	return s.Prefix + s.Suffix + 1
+}
 
 // StepInputs are a step's inputs as nodes.
 type StepInputs struct {
@@ -162,6 +167,9 @@ func (d decoding) attention(layer int, x *Node, w layerWeights) (mixed, keys, va
 	q, k, v := d.project(x, w, d.splitHeads)
 	rope := d.ropeOf(layer)
 	q, k = d.rotate(q, d.ofQueries[rope]), d.rotate(k, d.ofKeys[rope])
+	if d.shape.InGraph {
+		k, v = d.writeSlot(d.Keys[layer], k), d.writeSlot(d.Values[layer], v)
+	}
 	scores, parts := d.parts(layer, q, k, v)
 	z, _ := d.capOfScores().apply(concat(scores, 5))
 	p := Softmax(Add(z, ConvertDType(d.maskOf[d.Window(layer)], z.DType())), -1)
@@ -170,11 +178,7 @@ func (d decoding) attention(layer int, x *Node, w layerWeights) (mixed, keys, va
 		sum = addTo(sum, s.mix(ConvertDType(sliceAxis(p, 5, at, at+s.len), s.values.DType())))
 		at += s.len
 	}
-	mixed = d.joinHeads(sum)
-	if d.shape.InGraph {
-		k, v = d.writeSlot(d.Keys[layer], k, mixed), d.writeSlot(d.Values[layer], v, mixed)
-	}
-	return mixed, k, v
+	return d.joinHeads(sum), k, v
 }
 
 // splitHeads turns B rows of kv*G*D elements into [Prompts, kv, Samples, G, 1, D].
@@ -204,17 +208,22 @@ type seenPart struct {
 	mix          func(p *Node) *Node
 }
 
-// parts gives the parts that the queries see, with scores [Prompts, kv, Samples, G, 1, len] in the wideType.
+// parts gives the parts that the queries see, with scores [Prompts, kv, Samples, G, 1, len] in the wideType. k and v are
+// the new token's, [Prompts, kv, Samples, 1, 1, D], or with InGraph the suffix that has them.
 func (d decoding) parts(layer int, q, k, v *Node) (scores []*Node, parts []seenPart) {
 	add := func(score *Node, p seenPart) { scores, parts = append(scores, score), append(parts, p) }
 	as := func(cache *Node) *Node { return ConvertDType(cache, q.DType()) }
 	if d.shape.Prefix > 0 {
 		add(d.cachedPart(q, as(d.PrefixKeys[layer]), as(d.PrefixValues[layer])))
 	}
+	if d.shape.InGraph {
+		add(d.cachedPart(q, k, v))
+		return scores, parts
+	}
 	if d.shape.Suffix > 0 {
 		add(d.cachedPart(q, as(d.Keys[layer]), as(d.Values[layer])))
 	}
-	new := ReduceAndKeep(Mul(widen(q), widen(k)), ReduceSum, -1) // k and v are [Prompts, kv, Samples, 1, 1, D]
+	new := ReduceAndKeep(Mul(widen(q), widen(k)), ReduceSum, -1)
 	add(new, seenPart{1, k, v, func(p *Node) *Node { return Mul(p, v) }})
 	return scores, parts
 }

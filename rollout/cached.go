@@ -28,7 +28,8 @@ import (
 // requests take over the rows of those that have ended.
 type Cached struct {
 	engine   *backend.Engine
-	config   *model.Config
+	config   *model.Config // as the programs have the weights
+	separate *model.Config // as they are given
 	options  Options
 	weights  func() []compute.Buffer
 	prefills *backend.Cache
@@ -43,7 +44,7 @@ type Cached struct {
 // engine, in the order of its parameters; with a trainer's live buffers the sampler is always up to date.
 func NewCached(e *backend.Engine, c *model.Config, weights func() []compute.Buffer, o Options) *Cached {
 	return &Cached{
-		engine: e, config: c, options: o, weights: weights, prefills: e.NewCache(), joins: moreGraphs(e, 3),
+		engine: e, config: c, separate: c, options: o, weights: weights, prefills: e.NewCache(), joins: moreGraphs(e, 3),
 		steps: stepCache(e, c), rotaries: c.Rotaries(), trace: func(string) {},
 	}
 }
@@ -177,46 +178,67 @@ func (s *Cached) matrixType() dtypes.DType {
 	return s.options.Graph.ComputeType()
 }
 
-// compact returns the weights with the matrices in the type of the products. free frees what was converted for it.
+// compact returns the weights in the types that programs take, as the sampler's config then lists them. Where it has to
+// convert matrices, it joins some, too ([model.Config.Joined]). free frees what it made.
 func (s *Cached) compact(weights []compute.Buffer) (compacted []compute.Buffer, free func(), err error) {
 	have, err := shapesOf(weights)
 	if err != nil {
 		return nil, nil, err
 	}
-	var at []int
-	var old []compute.Buffer
-	var from []shapes.Shape
-	for i, held := range s.config.Held() {
-		if have[i].DType != held.Type(s.matrixType()) {
-			at, old, from = append(at, i), append(old, weights[i]), append(from, have[i])
-		}
+	differs := false
+	for i, held := range s.separate.Held() {
+		differs = differs || have[i].DType != held.Type(s.matrixType())
 	}
-	if len(at) == 0 {
+	if !differs {
+		s.use(s.separate)
 		return weights, func() {}, nil
 	}
-	p, err := s.compactor(from)
+	s.use(s.separate.Joined())
+	var own []int  // what is converted, and
+	var of [][]int // into what
+	for i, from := range s.separate.JoinedFrom() {
+		compacted = append(compacted, weights[from[0]])
+		if len(from) > 1 || have[from[0]].DType != s.config.Held()[i].Type(s.matrixType()) {
+			own, of = append(own, i), append(of, from)
+		}
+	}
+	p, err := s.compactor(have, of)
 	if err != nil {
 		return nil, nil, err
 	}
-	converted, err := p.Run(old, nil)
+	converted, err := p.Run(data.Pick(weights, slices.Concat(of...)), nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	compacted = slices.Clone(weights)
 	for i, b := range converted {
-		compacted[at[i]] = b
+		compacted[own[i]] = b
 	}
 	return compacted, func() { backend.FinalizeAll(converted...) }, nil
 }
 
-// compactor is the program that converts matrices.
-func (s *Cached) compactor(from []shapes.Shape) (*backend.Program, error) {
+// use sets what the programs are made for. A call's weights are as the last one's, but for tests.
+func (s *Cached) use(c *model.Config) {
+	if len(c.Held()) != len(s.config.Held()) {
+		s.Close()
+	}
+	s.config = c
+}
+
+// compactor is the program that converts weights of these shapes, and joins those of each list.
+func (s *Cached) compactor(have []shapes.Shape, lists [][]int) (*backend.Program, error) {
 	const name = "weights"
 	s.trace(name)
 	return s.prefills.Program(name, func(g *graph.Graph) (out []*graph.Node) {
-		for i, shape := range from {
-			x := graph.Parameter(g, fmt.Sprint("weight_", i), shape)
-			out = append(out, graph.ConvertDType(x, s.matrixType()))
+		for _, list := range lists {
+			var parts []*graph.Node
+			for _, i := range list {
+				x := graph.Parameter(g, fmt.Sprint("weight_", i), have[i])
+				parts = append(parts, graph.ConvertDType(x, s.matrixType()))
+			}
+			if len(parts) > 1 {
+				parts[0] = graph.Concatenate(parts, 0)
+			}
+			out = append(out, parts[0])
 		}
 		return out
 	})
