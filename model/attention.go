@@ -47,10 +47,14 @@ func attend(q, k, v *Node, s attentionMask) *Node {
 	dims := q.Shape().Dimensions
 	rows, h, tokens, d := dims[0], dims[1], dims[2], dims[3]
 	var mixed *Node
-	if s.blocks != nil {
+	again := rows*h*tokens*tokens >= largeValue
+	switch {
+	case s.blocks != nil:
 		mixed = s.blocks.mix(q, k, v)
-	} else {
-		mixed = mix(q, k, v, s.mask, queryEnds(tokens), s.cap, rows*h*tokens*tokens >= largeValue)
+	case hasLoops(q.Graph()):
+		mixed = mixFused(q, k, v, s.mask, queryEnds(tokens), s.cap, again)
+	default:
+		mixed = mix(q, k, v, s.mask, queryEnds(tokens), s.cap, again)
 	}
 	return Reshape(TransposeAllAxes(mixed, 0, 2, 1, 3), rows*tokens, h*d)
 }
@@ -103,6 +107,48 @@ func mix(q, k, v, mask *Node, ends []int, cap softCap, again bool) *Node {
 			dq[i], dk, dv = q, addFirst(dk, k, ends[n-1]), addFirst(dv, v, ends[n-1])
 		}
 		return []*Node{concat(dq, 2), dk, dv}
+	})
+}
+
+// mixFused is mix for XLA, which fuses all that follows a product with the reading of its result: exponentials are divided
+// by their sum behind the product with the values, and the backward pass makes the weights of scores and log-sum-exp.
+func mixFused(q, k, v, mask *Node, ends []int, cap softCap, again bool) *Node {
+	n, starts, kv := len(ends), append([]int{0}, ends...), k.Shape().Dim(1)
+	outs, lse := make([]*Node, n), make([]*Node, n)
+	cut := func(i int, q, k, v *Node) (_, _, _, m *Node) {
+		seen := func(x *Node) *Node { return sliceAxis(x, 2, 0, ends[i]) }
+		m = sliceAxis(sliceAxis(mask, 2, starts[i], ends[i]), 3, 0, ends[i])
+		return joinHeads(sliceAxis(q, 2, starts[i], ends[i]), kv), seen(k), seen(v), m
+	}
+	apart := func(x *Node, i int) *Node {
+		return ConvertDType(Reshape(x, q.Shape().Dim(0), -1, ends[i]-starts[i], q.Shape().Dim(3)), q.DType())
+	}
+	for i := range ends {
+		q, k, v, m := cut(i, q, k, v)
+		o := online{cap: cap}.add(q, TransposeAllAxes(k, 0, 1, 3, 2), v, m)
+		outs[i], lse[i] = apart(o.out(), i), o.logSumExp()
+	}
+	return ownGradient(concat(outs, 2), []*Node{q, k, v}, func(g *Node) []*Node {
+		late := func(x *Node, last ...*Node) *Node {
+			if again {
+				x = computeAfter(x, last...)
+			}
+			return x
+		}
+		q, k, v := late(q, g), late(k, g), late(v, g) // the slices, too
+		dq := make([]*Node, n)
+		var dk, dv *Node
+		for i := range ends {
+			q, k, v, m := cut(i, q, k, v)
+			if i > 0 {
+				q = late(q, dq[i-1], dk, dv)
+			}
+			g := joinHeads(sliceAxis(g, 2, starts[i], ends[i]), kv)
+			mean := ReduceAndKeep(Mul(widen(g), widen(joinHeads(outs[i], kv))), ReduceSum, -1)
+			a, b, c := cap.blockGradients(q, k, v, m, g, lse[i], mean)
+			dq[i], dk, dv = apart(a, i), addFirst(dk, b, ends[n-1]), addFirst(dv, c, ends[n-1])
+		}
+		return []*Node{concat(dq, 2), ConvertDType(dk, k.DType()), ConvertDType(dv, v.DType())}
 	})
 }
 

@@ -292,9 +292,9 @@ func blockScores(z, mask *Node) *Node {
 
 // blockGradients gives what a block adds to the adjoints of q, k and v, in the wideType, for the adjoint g of the
 // result, whose product with the result has the sums mean. q, g, lse and mean are as in online.
-func (t *tiling) blockGradients(q, k, v, mask, g, lse, mean *Node) (dq, dk, dv *Node) {
+func (s softCap) blockGradients(q, k, v, mask, g, lse, mean *Node) (dq, dk, dv *Node) {
 	wide := wideType(q.DType())
-	z, slope := t.cap.apply(dot(q, 3, k, 3, 2, wide))
+	z, slope := s.apply(dot(q, 3, k, 3, 2, wide))
 	p := Exp(Sub(blockScores(z, mask), lse))
 	ds := ConvertDType(multiply(Mul(p, Sub(dot(g, 3, v, 3, 2, wide), mean)), slope), q.DType())
 	return dot(ds, 3, k, 2, 2, wide), dot(ds, 2, q, 2, 2, wide), dot(ConvertDType(p, v.DType()), 2, g, 2, 2, wide)
@@ -366,7 +366,7 @@ func (t *tiling) backward(q, k, v, g, lse, mean *Node) []*Node {
 		for j, keys := range spans {
 			if !t.isEmpty(queries, keys) {
 				mask := t.mask(q.Graph(), queries, keys, last)
-				a, b, c := t.blockGradients(waitFor(q, last), ks[j], vs[j], mask, g, lse, mean)
+				a, b, c := t.cap.blockGradients(waitFor(q, last), ks[j], vs[j], mask, g, lse, mean)
 				dq[i], dk[j], dv[j] = addTo(dq[i], a), addTo(dk[j], b), addTo(dv[j], c)
 				last = []*Node{dq[i], dk[j], dv[j]}
 			}
@@ -411,7 +411,7 @@ func (t *tiling) loopBackward(q, k, v, g, lse, mean *Node) []*Node {
 		func(b tile, in, s []*Node) []*Node {
 			cut := func(i int) *Node { return joinHeads(b.queries.cut(in[i], 2), kv) }
 			k, v := b.keys.cut(in[1], 2), b.keys.cut(in[2], 2)
-			dq, dk, dv := t.blockGradients(cut(0), k, v, b.mask, cut(3), cut(4), cut(5))
+			dq, dk, dv := t.cap.blockGradients(cut(0), k, v, b.mask, cut(3), cut(4), cut(5))
 			add := func(s span, sum, x *Node) *Node {
 				part := s.cut(sum, 2)
 				return s.put(sum, Add(part, Reshape(x, part.Shape().Dimensions...)), 2)
