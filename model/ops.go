@@ -197,17 +197,28 @@ func recompute(x *Node, weights []*Node, f func(x *Node, weights []*Node) *Node)
 	})
 }
 
-// computeAfter is x, computed after the dependencies: behind a barrier, or, where an engine has none, plus 0 times an
-// element of each, clipped to [-1, 1], so that an infinite element does not give NaN.
+// computeAfter is x, computed after the dependencies: on a GPU behind a barrier, elsewhere plus 0 times an element of each,
+// clipped to [-1, 1], so that an infinite element does not give NaN.
+//
+// XLA on a CPU leaves barriers out, and would copy all that x is made of into every operation that reads x plus a number:
+// with recomputed layers, the adjoints of all later layers into each layer's. So there the number is added to x's first
+// element alone.
 func computeAfter(x *Node, dependencies ...*Node) *Node {
-	if hasLoops(x.Graph()) {
+	if b, ok := x.Graph().Backend().(interface{ OnGPU() bool }); ok && b.OnGPU() {
 		return OptimizationBarriers(append([]*Node{x}, dependencies...)...)[0]
 	}
 	var sum *Node
 	for _, d := range dependencies {
 		sum = addTo(sum, ConvertDType(ClipScalar(Reshape(firstElement(d)), -1, 1), x.DType()))
 	}
-	return SchedulingBarrier(x, sum)
+	if !hasLoops(x.Graph()) {
+		return SchedulingBarrier(x, sum)
+	}
+	origin := make([]*Node, x.Rank())
+	for axis := range origin {
+		origin[axis] = Const(x.Graph(), int32(0))
+	}
+	return DynamicUpdateSlice(x, SchedulingBarrier(firstElement(x), sum), origin)
 }
 
 // firstElement is x's first element, in x's rank.

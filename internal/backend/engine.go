@@ -59,6 +59,7 @@ type Engine struct {
 	hint   string                         // how to make it faster; "" if there is no way
 
 	rows   bool   // see builderHolder.WantsRows
+	gpu    bool   // see builderHolder.OnGPU
 	memory uint64 // of its device, in bytes; 0: it uses the machine's
 
 	owner compute.Backend // the backend that buffers name: Backend itself, or the one that it decorates

@@ -47,7 +47,7 @@ func (e *Engine) Compile(name string, build func(g *graph.Graph) []*graph.Node, 
 	if err := e.failed.err(); err != nil {
 		return nil, err
 	}
-	held := &builderHolder{Backend: e.Backend, rows: e.rows}
+	held := &builderHolder{Backend: e.Backend, rows: e.rows, gpu: e.gpu}
 	g := graph.NewGraph(held, name)
 	defer func() {
 		if err != nil {
@@ -130,11 +130,15 @@ type builderHolder struct {
 	compute.Backend
 	builder compute.Builder
 	rows    bool
+	gpu     bool
 }
 
 // WantsRows says that bfloat16 products are fast only if they sum over the rows of their left side as they are in
 // memory, as in libraries for CPUs. Whoever builds a graph finds it in the graph's backend.
 func (b *builderHolder) WantsRows() bool { return b.rows }
+
+// OnGPU says that XLA compiles for a GPU, and so keeps barriers until operations have their order.
+func (b *builderHolder) OnGPU() bool { return b.gpu }
 
 // FusedRMSNorm says that the engine has the norm as one operation.
 func (b *builderHolder) FusedRMSNorm() bool {

@@ -31,7 +31,7 @@ type Sketch struct {
 // Sketch builds the graph of a program as [Engine.Compile] does, and counts it: on a mesh, all devices together.
 func (e *Engine) Sketch(name string, build func(g *graph.Graph) []*graph.Node) (s Sketch, err error) {
 	defer catchPanic(&err, fmt.Sprintf("sketch %s on %s", name, e.Name))
-	g := graph.NewGraph(&builderHolder{Backend: e.Backend, rows: e.rows}, name)
+	g := graph.NewGraph(&builderHolder{Backend: e.Backend, rows: e.rows, gpu: e.gpu}, name)
 	defer g.Finalize()
 	if e.Mesh != nil {
 		if err := g.SetAutoSharding(e.Mesh); err != nil {

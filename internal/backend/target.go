@@ -75,7 +75,7 @@ func OpenDevice(spec string, shard Shard) (e *Engine, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("device %q: %s: %s", spec, cpu, pluginFault(err))
 	}
-	e = &Engine{Backend: b, Name: "xla", Detail: d.Name + ", which is not there", memory: uint64(d.Memory), target: t,
+	e = &Engine{Backend: b, Name: "xla", Detail: d.Name + ", which is not there", memory: uint64(d.Memory), gpu: true, target: t,
 		Wants: wantsXLA(plugin)}
 	e.owner, e.Wants.Room = e.Backend, d.Memory/roomShare
 	if n := d.Devices(); n > 1 {

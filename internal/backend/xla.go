@@ -76,7 +76,7 @@ func openXLA(arg string, devices int) (*Engine, error) {
 	memory := gpuMemory(plugin)
 	wants.TF32, wants.Room = tf32, int(memory/roomShare)
 	return &Engine{Backend: b, owner: b, Name: "xla", Detail: describePlugin(b, plugin), memory: memory,
-		rows: !cuda, Wants: wants, listen: kept.listen}, nil
+		rows: !cuda, gpu: cuda, Wants: wants, listen: kept.listen}, nil
 }
 
 // roomShare is the part of a device's memory that the values of a moment may take.
