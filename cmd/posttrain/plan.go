@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -18,7 +19,7 @@ import (
 type planFlags struct {
 	configFlags
 	asJSON, rehearse bool
-	device           string
+	device, into     string
 }
 
 func newPlan(s streams) *cobra.Command {
@@ -61,6 +62,8 @@ func newPlan(s streams) *cobra.Command {
 	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print JSON, sizes in bytes, times in seconds")
 	cmd.Flags().StringVar(&f.device, "device", "", "compile the run's programs for a GPU that is not there: CHIP, CHIP:N for N of\n"+
 		"them, CHIP:HxN for H hosts with N each; chips: "+strings.Join(backend.Chips(), ", ")+",\nor a .json file of their facts")
+	cmd.Flags().StringVar(&f.into, "compile-into", "", "a folder for what --device compiled, which runs on such a device then need not compile:\n"+
+		"POSTTRAIN_XLA_CACHE names it there")
 	cmd.Flags().BoolVar(&f.rehearse, "rehearse", false, "examine the tokens of the run's rows (mappo, sft)")
 	return cmd
 }
@@ -76,6 +79,9 @@ func (f *planFlags) plan(cmd *cobra.Command, r run.Reporter) (*plan.Plan, error)
 		return nil, err
 	}
 	in.Allow = append(in.Allow, config.Unsent...)
+	if f.into != "" && f.device == "" {
+		return nil, errors.New("--compile-into: want --device CHIP, too")
+	}
 	if cmd.Flags().Changed("device") {
 		d, err := backend.ReadDevice(f.device)
 		if err != nil {
@@ -98,7 +104,7 @@ func (f *planFlags) plan(cmd *cobra.Command, r run.Reporter) (*plan.Plan, error)
 	if err := f.fetcher.pinShapes(cmd.Context(), o, r); err != nil { // it downloads no weights
 		return nil, err
 	}
-	p, err := plan.Make(cmd.Context(), o, r)
+	p, err := plan.Make(cmd.Context(), o, r, f.into)
 	if err != nil || !f.rehearse {
 		return p, err
 	}

@@ -23,6 +23,9 @@ type target struct{ Device }
 // Compiled is for xla alone.
 func (e *Engine) Compiled() []*Compiled { return nil }
 
+// KeepPrograms is for xla alone.
+func (e *Engine) KeepPrograms(string) error { return notBuilt("xla", "XLA") }
+
 func (*target) during(func() error) (*Compiled, error) { return nil, notBuilt("xla", "XLA") }
 
 func notBuilt(name, engine string) error {

@@ -7,10 +7,12 @@ package backend
 // #include "xlatable.h"
 import "C"
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -27,7 +29,9 @@ type target struct {
 	Device
 	table    *C.posttrain_table
 	topology unsafe.Pointer
-	options  []byte // of every program: a part of CompileOptionsProto
+	options  []byte     // of every program: a part of CompileOptionsProto
+	plugin   string     // the compiler's file
+	into     *diskCache // for runs on such a device; nil: no program is kept
 
 	mu        sync.Mutex
 	newest    *Compiled
@@ -69,7 +73,7 @@ func OpenDevice(spec string, shard Shard) (e *Engine, err error) {
 		openTargets[spec] = t
 	}
 	t.mu.Lock()
-	t.all = nil
+	t.all, t.into = nil, nil
 	t.mu.Unlock()
 	b, err := t.builder(cpu, spec)
 	if err != nil {
@@ -113,7 +117,7 @@ func newTarget(d Device, plugin string) (*target, error) {
 	if err := textError(C.posttrain_initialize(table)); err != nil {
 		return nil, err
 	}
-	t := &target{Device: d, table: table, options: targetOptions(plugin)}
+	t := &target{Device: d, table: table, options: targetOptions(plugin), plugin: plugin}
 	config, topology := C.CString(d.config()), C.CString(d.topology())
 	defer C.free(unsafe.Pointer(config))
 	defer C.free(unsafe.Pointer(topology))
@@ -150,7 +154,7 @@ func targetOptions(plugin string) (options []byte) {
 		options = protowire.AppendBytes(options, entry)
 	}
 	if dir := cudaDataDir(plugin); dir != "" {
-		add("xla_gpu_cuda_data_dir", 1, protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), dir))
+		add(cudaTools, 1, protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), dir))
 	}
 	for _, flag := range append(slowFlags, xlaFlag{"xla_gpu_autotune_level", "0"}) {
 		if !holds(plugin, flag.name) {
@@ -187,7 +191,42 @@ func (t *target) compile(args *C.posttrain_compile_args) {
 		c, m := t.newest, out.memory
 		c.Seconds, c.Arguments, c.Results = seconds, int(m.arguments), int(m.results)
 		c.Aliased, c.Temporary = int(m.aliased), int(m.temporary)
+		t.err = t.keep(args, out.executable)
 	}
+}
+
+// keep puts a program where a run on such a device looks for it.
+func (t *target) keep(args *C.posttrain_compile_args, executable unsafe.Pointer) error {
+	if t.into == nil {
+		return nil
+	}
+	flags := pluginEnvironment(t.plugin, slowFlags, func(flag string) bool { return holds(t.plugin, flag) })["XLA_FLAGS"]
+	var saved C.posttrain_saved
+	if err := textError(C.posttrain_serialize(t.table, executable, &saved)); err != nil {
+		return fmt.Errorf("%s does not write it: %w", t.plugin, err)
+	}
+	defer C.posttrain_free_saved(&saved)
+	key := programKey(identify(t.plugin, t.table), cmp.Or(flags, os.Getenv("XLA_FLAGS")), []byte(t.Name), args)
+	t.into.put(key, bytesAt(saved.text.start, saved.text.bytes))
+	if t.into.dir() == "" {
+		return errors.New(strings.Join(t.into.unsaid, "; "))
+	}
+	return nil
+}
+
+// KeepPrograms puts the programs that are compiled for a device that is not there into a folder, where a run on such a
+// device looks for them if [diskCacheEnv] names the folder there.
+func (e *Engine) KeepPrograms(folder string) error {
+	if e.target == nil {
+		return fmt.Errorf("backend %s: it compiles for a device that is there", e.Name)
+	}
+	if err := makePrivate(folder); err != nil {
+		return err
+	}
+	e.target.mu.Lock()
+	defer e.target.mu.Unlock()
+	e.target.into = &diskCache{most: diskCacheBytes, folder: folder}
+	return nil
 }
 
 // during runs a build of go-xla that hands over one program, and gives what became of it.

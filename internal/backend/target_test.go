@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/gomlx/compute"
@@ -67,6 +68,56 @@ func TestDeviceProduct(t *testing.T) {
 				t.Errorf("%g kernels, a floor of %g s, products at their rate %g s", c.Kernels, c.Floor, least)
 			}
 		})
+	}
+}
+
+// TestDeviceProgramsAreKept: programs of two processes that compile the same have the same name, which says for which chip
+// they are.
+func TestDeviceProgramsAreKept(t *testing.T) {
+	kept := func(chip string) string {
+		e, folder := openTestDevice(t, chip), filepath.Join(t.TempDir(), "programs")
+		if err := e.KeepPrograms(folder); err != nil {
+			t.Fatal(err)
+		}
+		compileOn(t, e, "twice", func(g *graph.Graph) []*graph.Node {
+			x := graph.Parameter(g, "x", shapes.Make(dtypes.BFloat16, 64, 64))
+			return []*graph.Node{graph.Add(x, x)}
+		})
+		files, err := os.ReadDir(folder)
+		if err != nil || len(files) != 1 {
+			t.Fatalf("%v, %v: want one program", files, err)
+		}
+		return files[0].Name()
+	}
+	first, again, other := kept("h100"), kept("h100"), kept("a100")
+	if first != again || first == other {
+		t.Errorf("a program of h100 is %s, then %s; of a100 %s", first, again, other)
+	}
+	folder := t.TempDir()
+	if err := os.Chmod(folder, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := openTestDevice(t, "h100").KeepPrograms(folder); err == nil {
+		t.Error("a folder that others may write was taken")
+	}
+}
+
+// TestProgramsOfGPUsTravel: the key of a run's programs has no path in it, and the flags that a run sets are those for which
+// programs are compiled elsewhere.
+func TestProgramsOfGPUsTravel(t *testing.T) {
+	t.Setenv("XLA_FLAGS", "--xla_dump_to=/tmp/x")
+	all := func(string) bool { return true }
+	var texts []string
+	for _, place := range []string{"a", "b"} {
+		plugin := filepath.Join(t.TempDir(), place, "jax_plugins", "xla_cuda12", "xla_cuda_plugin.so")
+		if err := os.MkdirAll(filepath.Join(plugin, "../../../nvidia/cuda_nvcc"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		flags := pluginEnvironment(plugin, slowFlags, all)["XLA_FLAGS"]
+		texts = append(texts, string(compilerEnvironment(flags)))
+	}
+	if texts[0] != texts[1] || !strings.Contains(texts[0], "--xla_dump_to=/tmp/x --xla_gpu_exp") {
+		t.Errorf("%q, then %q", texts[0], texts[1])
 	}
 }
 

@@ -3,6 +3,7 @@
 package backend
 
 import (
+	"math"
 	"bytes"
 	"fmt"
 	"os"
@@ -128,19 +129,27 @@ func wantsXLA(plugin string) Wants {
 }
 
 // gpuMemory is the memory of the first GPU, in bytes, or 0 for a plugin without one. go-xla cannot ask the plugin, so
-// that NVIDIA's tool is asked; without it, 16 GB are assumed.
+// that NVIDIA's tool is asked; without it, 16 GB are assumed. A chip that is known has the memory of its facts, so that the
+// shapes of its programs are those of [OpenDevice].
 func gpuMemory(plugin string) uint64 {
 	if !pjrt.IsCUDAName(plugin) {
 		return 0
 	}
-	out, err := exec.Command("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits").Output()
+	out, err := exec.Command("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits").Output()
 	if err != nil {
 		return 16e9
 	}
 	first, _, _ := strings.Cut(string(out), "\n")
-	mib, err := strconv.ParseUint(strings.TrimSpace(first), 10, 64)
+	name, memory, _ := strings.Cut(first, ",")
+	mib, err := strconv.ParseUint(strings.TrimSpace(memory), 10, 64)
 	if err != nil {
 		return 16e9
+	}
+	for _, known := range Chips() {
+		chip, err := readChip(known)
+		if err == nil && chip.Name == name && math.Abs(float64(mib<<20)/float64(chip.Memory)-1) < 0.05 {
+			return uint64(chip.Memory)
+		}
 	}
 	return mib << 20
 }

@@ -122,6 +122,9 @@ func noPluginError(arg string) error {
 	return fmt.Errorf("no PJRT plugin %sin %s", strings.TrimLeft(name+" ", " "), strings.Join(PluginFolders(), ", "))
 }
 
+// cudaTools is the flag that says where CUDA's tools are.
+const cudaTools = "xla_gpu_cuda_data_dir"
+
 // xlaFlag is a flag of XLA's compiler.
 type xlaFlag struct{ name, value string }
 
@@ -153,7 +156,7 @@ func pluginEnvironment(plugin string, wanted []xlaFlag, has func(flag string) bo
 		}
 	}
 	if dir := cudaDataDir(plugin); dir != "" {
-		add("xla_gpu_cuda_data_dir", dir)
+		add(cudaTools, dir)
 	}
 	for _, flag := range wanted {
 		if has(flag.name) {

@@ -68,16 +68,20 @@ void posttrain_describe(int slot, void *client, posttrain_text *version, posttra
 	*kind = name.text;
 }
 
+char *posttrain_serialize(posttrain_table *table, void *executable, posttrain_saved *saved) {
+	struct { size_t size; void *extensions, *executable; posttrain_saved saved; } args = {sizeof args, 0, executable};
+	char *error = check(table, table->call[POSTTRAIN_SERIALIZE](&args));
+	*saved = args.saved;
+	return error;
+}
+
 char *posttrain_save(int slot, void *executable, posttrain_saved *saved) {
 	posttrain_table *table = tables[slot];
 	struct { size_t size; void *extensions, *loaded, *executable; } get = {sizeof get, 0, executable};
 	char *error = check(table, table->call[POSTTRAIN_EXECUTABLE](&get));
 	if (error)
 		return error;
-	struct { size_t size; void *extensions, *executable; posttrain_saved saved; } args =
-		{sizeof args, 0, get.executable};
-	error = check(table, table->call[POSTTRAIN_SERIALIZE](&args));
-	*saved = args.saved;
+	error = posttrain_serialize(table, get.executable, saved);
 	struct { size_t size; void *extensions, *executable; } destroy = {sizeof destroy, 0, get.executable};
 	free(check(table, table->call[POSTTRAIN_EXECUTABLE_DESTROY](&destroy)));
 	return error;

@@ -6,8 +6,10 @@ package backend
 // #include "xlatable.h"
 import "C"
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"slices"
@@ -23,6 +25,7 @@ import (
 type keeper struct {
 	slot      C.int
 	identity  []byte     // of the plugin and the processor
+	cuda      bool       // it compiles for GPUs
 	diskCache *diskCache // of the engine that was opened last
 	target    *target    // for which it compiles instead; nil: none
 }
@@ -36,7 +39,7 @@ var keepers struct {
 
 // keepPrograms lets programs of a plugin go to a cache on disk. It must come before go-xla opens the plugin.
 func keepPrograms(path string, table *C.posttrain_table, s *diskCache) {
-	if err := register(path, table, &keeper{identity: identify(path, table), diskCache: s}); err != nil {
+	if err := register(path, table, &keeper{identity: identify(path, table), cuda: pjrt.IsCUDAName(path), diskCache: s}); err != nil {
 		s.stop(err)
 	}
 }
@@ -65,29 +68,49 @@ func register(path string, table *C.posttrain_table, k *keeper) error {
 	return nil
 }
 
-// identify names a plugin's file and version, and the processors.
+// identify names what compiles: a plugin's file and version, and the processors. A program for GPUs has nothing of the
+// machine on which it was compiled, which may be another one than where it runs: of its plugin the content counts.
 func identify(path string, table *C.posttrain_table) []byte {
-	text := fmt.Appendf(nil, "PJRT %d.%d, %d processors\n", table.version.major, table.version.minor, runtime.NumCPU())
+	text := fmt.Appendf(nil, "PJRT %d.%d\n", table.version.major, table.version.minor)
+	if pjrt.IsCUDAName(path) {
+		return append(text, digest(path)...)
+	}
+	text = fmt.Appendf(text, "%d processors\n", runtime.NumCPU())
 	if info, err := os.Stat(path); err == nil {
 		text = fmt.Appendf(text, "%s %d %d\n", path, info.Size(), info.ModTime().UnixNano())
 	}
 	return append(text, processor()...)
 }
 
-// compilerEnvironment lists the variables that the compiler reads.
-func compilerEnvironment() []byte {
-	var all []string
+// digest tells plugins apart by their size and their first megabyte, which has the linker's hash of all.
+func digest(path string) []byte {
+	f, err := os.Open(path)
+	if err != nil {
+		return []byte(path)
+	}
+	defer f.Close()
+	h := sha256.New()
+	_, _ = io.CopyN(h, f, 1<<20)
+	size, _ := f.Seek(0, io.SeekEnd)
+	return fmt.Appendf(h.Sum(nil), " %d\n", size)
+}
+
+// compilerEnvironment lists the variables that the compiler reads, with these flags of XLA. Where CUDA's tools lie changes
+// no program.
+func compilerEnvironment(xlaFlags string) []byte {
+	tools := func(flag string) bool { return strings.HasPrefix(flag, "--"+cudaTools+"=") }
+	all := []string{"XLA_FLAGS=" + strings.Join(slices.DeleteFunc(strings.Fields(xlaFlags), tools), " ")}
 	for _, v := range os.Environ() {
 		for _, prefix := range []string{"XLA_", "TF_", "ONEDNN_", "DNNL_", "NVIDIA_", "NPROC="} {
-			if strings.HasPrefix(v, prefix) {
+			if strings.HasPrefix(v, prefix) && !strings.HasPrefix(v, "XLA_FLAGS=") {
 				all = append(all, v)
 			}
 		}
 	}
 	slices.Sort(all)
 	text := strings.Join(all, "\n")
-	if name := os.Getenv("XLA_FLAGS"); name != "" && !strings.HasPrefix(name, "-") { // a file of flags
-		flags, _ := os.ReadFile(name)
+	if xlaFlags != "" && !strings.HasPrefix(xlaFlags, "-") { // a file of flags
+		flags, _ := os.ReadFile(xlaFlags)
 		text += "\n" + string(flags)
 	}
 	return []byte(text)
@@ -124,13 +147,26 @@ func posttrainCompile(slot C.int, arguments unsafe.Pointer) unsafe.Pointer {
 	return nil
 }
 
+// key is a program's: of all that it depends on.
 func (k *keeper) key(args *C.posttrain_compile_args) string {
 	var version, kind C.posttrain_text
 	C.posttrain_describe(k.slot, args.client, &version, &kind)
-	bytes := func(start *C.char, n C.size_t) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(start)), int(n)) }
-	return keyOf(k.identity, compilerEnvironment(), bytes(version.start, version.bytes), bytes(kind.start, kind.bytes),
-		bytes(args.program.format, args.program.format_bytes), bytes(args.program.code, args.program.bytes),
-		bytes(args.options, args.options_bytes))
+	device := bytesAt(kind.start, kind.bytes)
+	if !k.cuda {
+		device = append(slices.Clone(bytesAt(version.start, version.bytes)), device...)
+	}
+	return programKey(k.identity, os.Getenv("XLA_FLAGS"), device, args)
+}
+
+func programKey(identity []byte, xlaFlags string, device []byte, args *C.posttrain_compile_args) string {
+	return keyOf(identity, compilerEnvironment(xlaFlags), device,
+		bytesAt(args.program.format, args.program.format_bytes), bytesAt(args.program.code, args.program.bytes),
+		bytesAt(args.options, args.options_bytes))
+}
+
+// bytesAt are C's bytes, which are not copied.
+func bytesAt(start *C.char, n C.size_t) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(start)), int(n))
 }
 
 func (k *keeper) load(program []byte, args *C.posttrain_compile_args) error {
@@ -145,7 +181,7 @@ func (k *keeper) save(key string, args *C.posttrain_compile_args) {
 		return
 	}
 	defer C.posttrain_free_saved(&saved)
-	k.diskCache.put(key, unsafe.Slice((*byte)(unsafe.Pointer(saved.text.start)), int(saved.text.bytes)))
+	k.diskCache.put(key, bytesAt(saved.text.start, saved.text.bytes))
 }
 
 // textError is an error of a text that C has allocated.

@@ -57,7 +57,8 @@ typedef struct { posttrain_text text; void *owner; void (*free)(void *owner); } 
 posttrain_table *posttrain_wrap(posttrain_table *table, int slot);
 void *posttrain_compile(int slot, posttrain_compile_args *args); // the plugin's own; its error is PJRT's
 void posttrain_describe(int slot, void *client, posttrain_text *version, posttrain_text *kind);
-char *posttrain_save(int slot, void *executable, posttrain_saved *saved);
+char *posttrain_save(int slot, void *executable, posttrain_saved *saved); // of a client's
+char *posttrain_serialize(posttrain_table *table, void *executable, posttrain_saved *saved);
 void posttrain_free_saved(posttrain_saved *saved);
 char *posttrain_load(int slot, void *client, void *start, size_t bytes, void **executable);
 

@@ -3,6 +3,7 @@ package plan
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 
@@ -16,6 +17,7 @@ import (
 type Device struct {
 	Name     string              `json:"name"`
 	Devices  int                 `json:"devices"`
+	Kept     string              `json:"kept,omitempty"` // the folder with its programs
 	Programs []*backend.Compiled `json:"programs"`
 	Step     float64             `json:"step_floor_seconds"`     // of an optimiser step, with its sampling and measuring
 	Sampling float64             `json:"sampling_floor_seconds"` // of Step
@@ -24,9 +26,20 @@ type Device struct {
 	Rows     int                 `json:"rows"`                   // of the largest batch's length that fit on all devices, about; 0: none, or nothing trains
 }
 
-// compile compiles every program of the run, by going through one batch of each shape, an update and a step's sampling.
-func (p *Plan) compile(ctx context.Context, d *recipe.DryRun, r run.Reporter) (*Device, error) {
-	c := &compiling{DryRun: d, said: run.Listen(r), found: &Device{Name: d.Engine.Absent().Name, Devices: d.Engine.Devices()}}
+// compile compiles every program of the run, by going through one batch of each shape, an update and a step's sampling. It
+// keeps them in the folder into, if there is one.
+func (p *Plan) compile(ctx context.Context, d *recipe.DryRun, r run.Reporter, into string) (*Device, error) {
+	if into != "" {
+		folder, err := filepath.Abs(into)
+		if err == nil {
+			err = d.Engine.KeepPrograms(folder)
+		}
+		if into = folder; err != nil {
+			return nil, fmt.Errorf("--compile-into: %w", err)
+		}
+	}
+	c := &compiling{DryRun: d, said: run.Listen(r), found: &Device{Name: d.Engine.Absent().Name, Devices: d.Engine.Devices(),
+		Kept: into}}
 	steps := float64(max(1, p.Steps))
 	for _, s := range d.Survey.Shapes {
 		before := c.found.Step
@@ -141,6 +154,9 @@ func (v *Device) write(b *strings.Builder, p *Plan) {
 	}
 	w.Flush()
 	fmt.Fprintf(b, "  %d programs, compiled in %.0f s here\n", len(v.Programs), seconds)
+	if v.Kept != "" {
+		fmt.Fprintf(b, "  they are in %s, for a run with POSTTRAIN_XLA_CACHE=%[1]s on such a device, and the same plugin\n", v.Kept)
+	}
 	fmt.Fprintf(b, "\nat the peak %s of %s on a device by the compiler (by the formula of plan: %s)", size(v.Peak),
 		size(p.Memory.Available), size(p.Memory.Peak))
 	if v.Rows > 0 {

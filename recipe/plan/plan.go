@@ -47,9 +47,9 @@ type Shape struct {
 	backend.Sketch `json:"program"`
 }
 
-// Make plans a run.
-func Make(ctx context.Context, o recipe.Planned, r run.Reporter) (*Plan, error) {
-	return makeIn(ctx, o, r, room{})
+// Make plans a run. What it compiles for a device that is not there it keeps in the folder into, "" for none.
+func Make(ctx context.Context, o recipe.Planned, r run.Reporter, into string) (*Plan, error) {
+	return makeIn(ctx, o, r, room{}, into)
 }
 
 // room is the memory that a run finds: what the process has before anything of the model's size, and what is free then.
@@ -59,7 +59,7 @@ type room struct {
 	apart           bool // the memory is a device's own
 }
 
-func makeIn(ctx context.Context, o recipe.Planned, r run.Reporter, in room) (*Plan, error) {
+func makeIn(ctx context.Context, o recipe.Planned, r run.Reporter, in room, into string) (*Plan, error) {
 	d, err := o.DryRun(ctx, r)
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func makeIn(ctx context.Context, o recipe.Planned, r run.Reporter, in room) (*Pl
 	}
 	if d.Engine.Absent() != nil {
 		p.Memory = p.forecastMemory(d, in)
-		p.Device, err = p.compile(ctx, d, r)
+		p.Device, err = p.compile(ctx, d, r, into)
 		return p, err
 	}
 	if p.Time, err = timeOf(d, p.Shapes); err != nil {

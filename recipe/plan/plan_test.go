@@ -37,7 +37,7 @@ func makeOf(t *testing.T, spec config.Command, text string) (*Plan, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Make(t.Context(), o.(recipe.Planned), nil)
+	return Make(t.Context(), o.(recipe.Planned), nil, "")
 }
 
 // TestPlanByHand: bytes for each of the embedded model's parameters, and what its run has of steps and batches.
@@ -148,7 +148,7 @@ func TestPlanOfADevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := makeIn(t.Context(), o, nil, room{available: 1 << 40, apart: true})
+	p, err := makeIn(t.Context(), o, nil, room{available: 1 << 40, apart: true}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestPlanOfSeveralDevices(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := makeIn(t.Context(), o, nil, room{available: 1 << 40, apart: c.apart})
+		p, err := makeIn(t.Context(), o, nil, room{available: 1 << 40, apart: c.apart}, "")
 		if err != nil {
 			t.Fatal(err)
 		}
