@@ -25,7 +25,7 @@ func NewWeightless(e *backend.Engine, m *model.Model, o model.GraphOptions) (*Le
 type weightlessStore struct{ *graphStore }
 
 func newWeightlessStore(e *backend.Engine, m *model.Model, half bool) weightlessStore {
-	return weightlessStore{newGroups(e, m, half)}
+	return weightlessStore{newBufferless(e, m, half)}
 }
 
 func (s weightlessStore) weights() []compute.Buffer {

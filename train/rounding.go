@@ -23,6 +23,5 @@ func roundAtRandom(x, seed *graph.Node) *graph.Node {
 	return graph.ConvertDType(graph.Bitcast(bits, dtypes.Float32), dtypes.BFloat16)
 }
 
-// roundingSeed is the seed of update t for the group of tensors at an index. A group draws from it onwards, twice for
-// each tensor.
-func roundingSeed(t, group int) int32 { return int32((t*1009 + group) << 11 & 0x7fffffff) }
+// roundingSeed is the seed of update t, which draws from it onwards, twice for each tensor.
+func roundingSeed(t int) int32 { return int32(t * 1009 << 11 & 0x7fffffff) }

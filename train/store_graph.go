@@ -11,22 +11,19 @@ import (
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
 
-	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/model"
 )
 
 // graphStore keeps weights, moments and gradients in buffers of the engine's device. What changes is donated to the
-// program that changes it, so that an engine that can write over it needs no second copy. Other engines have old and
-// new state side by side, but of one group of tensors alone, since an update goes group by group.
+// program that changes it, so that an engine that can write over it needs no second copy.
 //
 // On a mesh with shard moments, p, m, v and grads are cut over its devices, and there is a copy of the weights
 // that is not, which the gradient's program takes.
 type graphStore struct {
 	engine   *backend.Engine
 	params   []*model.Param
-	groups   [][]int          // of params
 	p, m, v  []compute.Buffer // m and v are nil until the first update
 	copies   []compute.Buffer // of p; nil: p is not cut
 	half     bool             // copies of matrices are in bfloat16
@@ -36,7 +33,7 @@ type graphStore struct {
 }
 
 func newGraphStore(e *backend.Engine, m *model.Model, u *backend.Uploader, half bool) (*graphStore, error) {
-	s := newGroups(e, m, half)
+	s := newBufferless(e, m, half)
 	for _, p := range s.params {
 		if err := s.load(u, p); err != nil {
 			s.close()
@@ -46,11 +43,9 @@ func newGraphStore(e *backend.Engine, m *model.Model, u *backend.Uploader, half 
 	return s, nil
 }
 
-// newGroups is a store without buffers.
-func newGroups(e *backend.Engine, m *model.Model, half bool) *graphStore {
-	s := &graphStore{engine: e, params: m.Trained(), programs: e.NewCache(), half: half}
-	s.groups = groupTensors(s.params, func(p *model.Param) string { return cutState(e, p).String() })
-	return s
+// newBufferless is a store without buffers.
+func newBufferless(e *backend.Engine, m *model.Model, half bool) *graphStore {
+	return &graphStore{engine: e, params: m.Trained(), programs: e.NewCache(), half: half}
 }
 
 // cutState is how the float32 weight, the moments and the gradient of a parameter are cut over the engine's mesh.
@@ -61,25 +56,12 @@ func cutState(e *backend.Engine, p *model.Param) *distributed.ShardingSpec {
 	return nil
 }
 
-// groupTensors cuts tensors into groups that are updated together: tensors of one shape, cut alike, so that many groups
-// share a program.
-func groupTensors(params []*model.Param, cut func(*model.Param) string) (groups [][]int) {
-	byShape, total := map[string][]int{}, 0
-	for i, p := range params {
-		key := fmt.Sprint(p.Shape, p.NoDecay, cut(p))
-		byShape[key] = append(byShape[key], i)
-		total += p.Size()
+// copyType is the type of the copy of a parameter.
+func copyType(p *model.Param, half bool) dtypes.DType {
+	if half && !p.NoDecay {
+		return dtypes.BFloat16
 	}
-	most := max(total/32, 1<<22) // elements of a group
-	for _, same := range byShape {
-		n := max(1, most/params[same[0]].Size())
-		pieces := (len(same) + n - 1) / n
-		groups = slices.AppendSeq(groups, slices.Chunk(same, (len(same)+pieces-1)/pieces))
-	}
-	slices.SortFunc(groups, func(a, b []int) int {
-		return cmp.Or(cmp.Compare(params[a[0]].Size(), params[b[0]].Size()), cmp.Compare(a[0], b[0]))
-	})
-	return groups
+	return dtypes.Float32
 }
 
 func (s *graphStore) weights() []compute.Buffer {
@@ -87,14 +69,6 @@ func (s *graphStore) weights() []compute.Buffer {
 		return s.copies
 	}
 	return s.p
-}
-
-// copyType is the type of the copy of a parameter.
-func copyType(p *model.Param, half bool) dtypes.DType {
-	if half && !p.NoDecay {
-		return dtypes.BFloat16
-	}
-	return dtypes.Float32
 }
 
 // load copies the model's next weight to the devices.
@@ -196,12 +170,7 @@ func (s *graphStore) update(optimizer AdamW, t int, rate float64) (norm float64,
 		return 0, err
 	}
 	defer backend.FinalizeAll(numbers)
-	for k, group := range s.groups {
-		if err := s.updateGroup(group, optimizer, numbers, roundingSeed(t, k)); err != nil {
-			return 0, err
-		}
-	}
-	return norm, nil
+	return norm, s.step(optimizer, numbers, roundingSeed(t))
 }
 
 // needMoments makes the moments, zero, at their first use: a reference model never has any.
@@ -232,16 +201,14 @@ func (s *graphStore) norm() (float64, error) {
 	return scalar(out[0])
 }
 
-// updateGroup updates the tensors of a group.
-func (s *graphStore) updateGroup(group []int, optimizer AdamW, numbers compute.Buffer, seed int32) error {
-	moment, err := dtypeOf(s.m[group[0]])
+// step updates all tensors in one program.
+func (s *graphStore) step(optimizer AdamW, numbers compute.Buffer, seed int32) error {
+	moment, err := dtypeOf(s.m[0])
 	if err != nil {
 		return err
 	}
-	if s.copies != nil {
-		backend.FinalizeAll(data.Pick(s.copies, group)...)
-	}
-	program, err := s.updateProgram(group, optimizer, moment)
+	backend.FinalizeAll(s.copies...)
+	program, err := s.updateProgram(updating{graphStore: s, optimizer: optimizer, moment: moment})
 	if err != nil {
 		return err
 	}
@@ -250,33 +217,30 @@ func (s *graphStore) updateGroup(group []int, optimizer AdamW, numbers compute.B
 		return err
 	}
 	defer backend.FinalizeAll(random)
-	in := []compute.Buffer{numbers, random}
-	for _, part := range [][]compute.Buffer{s.grads, s.p, s.m, s.v} {
-		in = append(in, data.Pick(part, group)...)
-	}
-	out, err := program.Run(in, nil)
+	out, err := program.Run(slices.Concat([]compute.Buffer{numbers, random}, s.grads, s.p, s.m, s.v), nil)
 	if err != nil {
 		return err
 	}
-	for k, i := range group {
-		s.p[i], s.m[i], s.v[i] = out[k], out[len(group)+k], out[2*len(group)+k]
-		if s.copies != nil {
-			s.copies[i] = out[3*len(group)+k]
-		}
+	n := len(s.params)
+	s.p, s.m, s.v = out[:n], out[n:2*n], out[2*n:3*n]
+	if s.copies != nil {
+		s.copies = out[3*n:]
 	}
 	return nil
 }
 
-// updateProgram is the program of a group whose moments have a type.
-func (s *graphStore) updateProgram(group []int, optimizer AdamW, moment dtypes.DType) (*backend.Program, error) {
-	first := s.params[group[0]]
-	u := groupUpdate{optimizer: optimizer, param: first, n: len(group), cut: cutState(s.engine, first), moment: moment}
-	cut := slices.Repeat([]*distributed.ShardingSpec{u.cut}, 3*u.n)
-	if s.engine.Shard == backend.ShardMoments {
-		u.copies = copyType(first, s.half)
-		cut = append(cut, make([]*distributed.ShardingSpec, u.n)...)
+func (s *graphStore) updateProgram(u updating) (*backend.Program, error) {
+	var cut []*distributed.ShardingSpec
+	for range 3 {
+		for _, p := range s.params {
+			cut = append(cut, cutState(s.engine, p))
+		}
 	}
-	return s.programs.Program("adamw "+u.String(), u.graph, backend.DonateLast(3*u.n), backend.CutLast(cut...))
+	if s.engine.Shard == backend.ShardMoments {
+		cut = append(cut, make([]*distributed.ShardingSpec, len(s.params))...)
+	}
+	name := fmt.Sprint("adamw ", u.optimizer, u.moment)
+	return s.programs.Program(name, u.graph, backend.DonateLast(3*len(s.params)), backend.CutLast(cut...))
 }
 
 func dtypeOf(b compute.Buffer) (dtypes.DType, error) {
@@ -284,42 +248,34 @@ func dtypeOf(b compute.Buffer) (dtypes.DType, error) {
 	return shape.DType, err
 }
 
-// groupUpdate is the program that updates n tensors of one shape.
-type groupUpdate struct {
+// updating is the program that updates the tensors.
+type updating struct {
+	*graphStore
 	optimizer AdamW
-	param     *model.Param
-	n         int
 	moment    dtypes.DType // of the moments that go in; what comes out has the type of the optimiser
-	cut       *distributed.ShardingSpec
-	copies    dtypes.DType // of copies of the weights, which come last; InvalidDType: no copies
-}
-
-// String is the key of the compiled program.
-func (u groupUpdate) String() string {
-	return fmt.Sprint(u.optimizer, u.param.Shape, u.param.NoDecay, u.n, u.moment, u.cut, u.copies)
 }
 
 // graph builds the update: numbers [4], seed [1], then gradients, weights and moments; the new weights and moments, and
-// copies of the weights.
-func (u groupUpdate) graph(g *graph.Graph) []*graph.Node {
+// with shard moments copies of the weights.
+func (u updating) graph(g *graph.Graph) []*graph.Node {
 	numbers, seed := graph.Parameter(g, "numbers", shapeFloat32(4)), graph.Parameter(g, "seed", shapeInt32(1))
 	number := func(i int) *graph.Node {
 		return graph.Reshape(graph.SliceAxis(numbers, 0, graph.AxisRange(i, i+1)))
 	}
-	declare := func(name string, dtype dtypes.DType) []*graph.Node {
-		nodes := make([]*graph.Node, u.n)
-		for i := range nodes {
-			nodes[i] = graph.ShardedParameter(g, fmt.Sprint(name, i), shapes.Make(dtype, u.param.Shape...), u.cut)
+	declare := func(name string, dtype dtypes.DType) (nodes []*graph.Node) {
+		for i, p := range u.params {
+			shape := shapes.Make(dtype, p.Shape...)
+			nodes = append(nodes, graph.ShardedParameter(g, fmt.Sprint(name, i), shape, cutState(u.engine, p)))
 		}
 		return nodes
-	}
-	decay := number(0)
-	if u.param.NoDecay {
-		decay = graph.ScalarOne(g, dtypes.Float32)
 	}
 	grads, p := declare("g", dtypes.Float32), declare("p", dtypes.Float32)
 	m, v := declare("m", u.moment), declare("v", u.moment)
 	for i := range p {
+		decay := number(0)
+		if u.params[i].NoDecay {
+			decay = graph.ScalarOne(g, dtypes.Float32)
+		}
 		gi := graph.Mul(grads[i], number(3))
 		mi := graph.Add(graph.MulScalar(float32s(m[i]), u.optimizer.Beta1), graph.MulScalar(gi, 1-u.optimizer.Beta1))
 		vi := graph.Add(graph.MulScalar(float32s(v[i]), u.optimizer.Beta2),
@@ -329,14 +285,14 @@ func (u groupUpdate) graph(g *graph.Graph) []*graph.Node {
 		m[i], v[i] = u.round(mi, seed, 2*i), u.round(vi, seed, 2*i+1)
 	}
 	var copies []*graph.Node
-	for i := 0; u.copies != dtypes.InvalidDType && i < u.n; i++ {
-		copies = append(copies, graph.ConvertDType(p[i], u.copies))
+	for i := 0; u.engine.Shard == backend.ShardMoments && i < len(p); i++ {
+		copies = append(copies, graph.ConvertDType(p[i], copyType(u.params[i], u.half)))
 	}
 	return slices.Concat(p, m, v, copies)
 }
 
 // round gives a moment the type in which it is kept.
-func (u groupUpdate) round(x, seed *graph.Node, number int) *graph.Node {
+func (u updating) round(x, seed *graph.Node, number int) *graph.Node {
 	if u.optimizer.momentType() == dtypes.Float32 {
 		return x
 	}
