@@ -8,7 +8,9 @@
 # PRESET=tiny BACKEND=xla:cpu scripts/gpu/run.sh "" [PYTHON].
 #
 # Variables: REPORT (build/gpu-report.md), MINUTES (15), PARTS (a pattern of titles; all), PRESET (tiny: small models
-# everywhere), BACKEND (xla:PLUGIN), MODEL and DATA (a model folder and pairs for the run beside TRL; the embedded ones).
+# everywhere), BACKEND (xla:PLUGIN), MODEL (a model folder, for ci-rl and for the run beside TRL; the embedded model), ITEMS
+# (ci-rl's data; embedded scenarios), DATA (pairs for the run beside TRL; embedded), PROGRAMS (a folder of compiled
+# programs, which scripts/gpu/programs.sh made on any machine).
 set -uo pipefail
 plugin=${1:-}
 python=${2:-}
@@ -22,13 +24,19 @@ fi
 [[ -z $python || -x $(command -v "$python") ]] || { echo "run.sh: $python: want a Python that can be run" >&2; exit 1; }
 start=$PWD
 [[ $python == */* && $python != /* ]] && python=$start/$python
+for name in PROGRAMS MODEL ITEMS DATA; do # where the script was started
+    path=${!name:-}
+    [[ -z $path || $path == /* || ! -e $path ]] || printf -v "$name" %s "$start/$path"
+done
 cd "$(dirname "$0")/../.." || exit 1
+source scripts/gpu/runs.sh
+[[ -z ${PROGRAMS:-} ]] || export POSTTRAIN_XLA_CACHE=$PROGRAMS
 export GOEXPERIMENT=simd
 report=${REPORT:-build/gpu-report.md}
 [[ $report == /* || -z ${REPORT:-} ]] || report=$start/$report
 end=$((SECONDS + 60 * ${MINUTES:-15}))
 exact=$backend large=(qwen2.5-0.5b qwen2.5-1.5b) batches=128 device=cuda dtype=bfloat16 small=5.4M
-shape=(--length 512 --prompt 256) lengths=64,256 fresh=64
+shape=(--length 512 --prompt 256) lengths=64,256 fresh=64 steps=40 rlsteps=60
 if [[ -n $plugin ]]; then # whose options end with what float32 needs
     exact=$backend,tf32=false
     site=$(dirname "$(dirname "$(dirname "$plugin")")") # where CUDA's libraries are, too
@@ -40,7 +48,7 @@ else
     device=cpu dtype=float32
 fi
 if [[ $preset == tiny ]]; then
-    large=(tiny) batches=4,8 small=tiny lengths=16 fresh=8 shape=(--length 32 --prompt 16)
+    large=(tiny) batches=4,8 small=tiny lengths=16 fresh=8 shape=(--length 32 --prompt 16) steps=4 rlsteps=2
 fi
 logs=$(mktemp -d)
 export PYTHONWARNINGS=ignore
@@ -111,22 +119,16 @@ if [[ -n $(command -v go) ]]; then
     part "Build" 180 bash -c build || exit 1
 fi
 part "Engines" 60 build/posttrain version
-part "Quick start" 90 build/posttrain mappo --backend "$backend" --out "$logs/quickstart" --max-steps 40
+part "Quick start" 90 build/posttrain mappo --backend "$backend" --out "$logs/quickstart" --max-steps "$steps"
+part "ci-rl" 240 build/posttrain ci-rl "${cirl[@]}" --backend "$backend" --out "$logs/ci-rl" --max-steps "$rlsteps"
 [[ -n $python ]] || exit $((failed > 0))
 peer=(--python "$python" --device "$device")
-part "DPO step in float32" 90 build/speed step "${peer[@]}" --backend "$exact" --preset "$small" --rounds 3
-part "DPO step, ${large[0]}" 150 build/speed step "${peer[@]}" --backend "$backend" --preset "${large[0]}" \
-    --dtype "$dtype" "${shape[@]}"
-part "Rollouts" 150 build/speed sample "${peer[@]}" --backend "$backend" --preset "${large[0]}" --dtype "$dtype" \
+main=${large[-1]} # the model in whose size the users' are
+part "DPO step, $main" 150 build/speed step "${peer[@]}" --backend "$backend" --preset "$main" --dtype "$dtype" "${shape[@]}"
+part "Rollouts, $main" 150 build/speed sample "${peer[@]}" --backend "$backend" --preset "$main" --dtype "$dtype" \
     --batch "$batches" --new "$fresh"
 part "GRPO step" 150 build/speed grpo "${peer[@]}" --backend "$backend" --preset "${large[0]}" --dtype "$dtype" \
     --prompt "$lengths" --new "$fresh"
-part "A whole run beside TRL" 120 build/speed trl "${peer[@]}" --backend "$backend" --dtype "$dtype" --pairs 64 \
-    --posttrain build/posttrain --model "${MODEL:-internal/embedded/model}" --data "${DATA:-internal/embedded/pairs.jsonl}"
-for model in "${large[@]:1}"; do
-    part "DPO step, $model" 150 build/speed step "${peer[@]}" --backend "$backend" --preset "$model" --dtype "$dtype" \
-        "${shape[@]}"
-done
 if [[ $device == cuda ]]; then
     if "$python" -c 'import vllm' 2>/dev/null; then
         part "GRPO step, vLLM samples for TRL" 240 build/speed grpo "${peer[@]}" --backend "$backend" \
@@ -135,4 +137,14 @@ if [[ $device == cuda ]]; then
         printf '\n## GRPO step, vLLM samples for TRL\n\nnot run: %s has no vllm\n' "$python" >>"$report"
     fi
 fi
+part "DPO step in float32" 90 build/speed step "${peer[@]}" --backend "$exact" --preset "$small" --rounds 3
+part "A whole run beside TRL" 120 build/speed trl "${peer[@]}" --backend "$backend" --dtype "$dtype" --pairs 64 \
+    --posttrain build/posttrain --model "${MODEL:-internal/embedded/model}" --data "${DATA:-internal/embedded/pairs.jsonl}"
+for model in "${large[@]}"; do
+    [[ $model == "$main" ]] && continue
+    part "DPO step, $model" 150 build/speed step "${peer[@]}" --backend "$backend" --preset "$model" --dtype "$dtype" \
+        "${shape[@]}"
+    part "Rollouts, $model" 150 build/speed sample "${peer[@]}" --backend "$backend" --preset "$model" --dtype "$dtype" \
+        --batch "$batches" --new "$fresh"
+done
 exit $((failed > 0))
