@@ -67,11 +67,12 @@ func (e Encoding[R]) Examples(ctx context.Context, r *Run, name string, rows []R
 			return nil, err
 		}
 	}
-	encoder := batch.Encoder{Tokenizer: r.Tokenizer}
-	all, err := Encode(ctx, &encoder, rows, e.Encode)
+	encoder := r.Chat.Encoder(r.Tokenizer)
+	all, err := Encode(ctx, encoder, rows, e.Encode)
 	if err != nil {
 		return nil, err
 	}
+	r.SayPlain(encoder)
 	kept := Keep(all, func(groups []batch.Group) (keep []int) {
 		keep, err = e.Limit(name, groups, encoder.Drift)
 		return keep

@@ -25,7 +25,7 @@ type Base struct {
 	Backend  string        `yaml:"backend" want:"@backend" needs:"libraries" default:"auto" flag:"backend" help:"engine:"`
 	Devices  Devices       `yaml:"engine"`
 	Seed     uint64        `yaml:"seed" flag:"seed" help:"of every random choice: the same seed repeats the run"`
-	Chat     local.Chat    `yaml:"chat" flags:"-"`
+	Chat     local.RowChat `yaml:"chat" flags:"-"`
 	Train    train.Options `yaml:"train" defaults:"eval_metric="`
 	Tracking track.Options `yaml:"tracking,omitempty"`
 	Dir      RunDir        `yaml:"-"`
@@ -136,8 +136,12 @@ func ReleasedConfig(name string) (string, []byte) {
 
 // Describe says in lines which model is trained, and where.
 func (b *Base) Describe() string {
-	return fmt.Sprintf("model: %s, backend %s, seed %d\n", b.Model, b.Backend, b.Seed) + b.Adapting.Explain() +
+	text := fmt.Sprintf("model: %s, backend %s, seed %d\n", b.Model, b.Backend, b.Seed) + b.Adapting.Explain() +
 		b.Devices.Explain()
+	if b.Chat.Plain == "text" {
+		text += "plain prompts: as they are, without the model's chat template\n"
+	}
+	return text
 }
 
 // OtherChat is a deviation where prompts are not laid out by the model's own chat template, as they are in the papers.

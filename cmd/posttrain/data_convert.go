@@ -53,8 +53,10 @@ func twoArgs(cmd *cobra.Command, args []string) error {
 }
 
 // addChatFlags adds the flags that set what the model's chat template gets.
-func addChatFlags(cmd *cobra.Command, c *local.Chat) {
+func addChatFlags(cmd *cobra.Command, c *local.RowChat) {
 	flags := cmd.Flags()
+	flags.StringVar(&c.Plain, "chat-plain", "template",
+		"plain prompts and answers: template, as messages where the model has a chat template; text, as they are")
 	flags.StringVar(&c.Template, "chat-template", "", "file with a chat template in the place of the model's own")
 	flags.StringArrayVar(&c.Variables, "chat-variables", nil,
 		"variable of the chat template, such as enable_thinking=false (may be repeated)")

@@ -24,9 +24,9 @@ type Options struct {
 	// What is continued: one of Prompt and Input; with Chat and neither of them, a conversation.
 	Prompt *string `yaml:"prompt,omitempty" want:"@text" flag:"prompt,exact" help:"text to continue"`
 	Input  string  `yaml:"input,omitempty" hub:"data" words:"a .jsonl, .json or .parquet file (also .gz)" flag:"input" help:"prompts, .jsonl, .json or .parquet, or org/name[@revision][:config][:split] on the hub: column prompt (text or messages) or messages"`
-	Chat   bool    `yaml:"chat" flag:"chat" help:"apply the chat template to plain prompts; without --prompt and --input: talk"`
+	Chat   bool    `yaml:"chat" flag:"chat" help:"the prompt is the user's message, by the chat template; without --prompt and --input: talk"`
 
-	Template local.Chat `yaml:"chat_template"` // what the chat template gets: chat is the switch
+	Template local.RowChat `yaml:"chat_template"` // what the chat template gets: chat is the switch
 
 	Samples          int `yaml:"samples" want:">=1" default:"1" flag:"samples" help:"answers to each prompt"`
 	rollout.Sampling `yaml:",inline" defaults:"max_new_tokens=256 temperature=1"`
@@ -66,6 +66,8 @@ func (o Options) Check() []fault.Fault {
 	idle("chat_template.template", o.Template.Template, unused && o.Template.Template != "", plain)
 	idle("chat_template.variables", o.Template.Variables, unused && o.Template.Variables != nil, plain)
 	idle("chat_template.date", o.Template.Date, unused && o.Template.Date != "", plain)
+	idle("chat_template.plain", o.Template.Plain, o.Template.Plain == "text" && (o.Chat || o.Prompt != nil),
+		"it is about a file of prompts without chat; remove it")
 	idle("input", o.Input, o.Input != "" && o.Prompt != nil, "there is a prompt too: want prompt or input, not both")
 	idle("logps", o.Logps, o.Logps && o.Prompt != nil && o.Out == "", "they are written to a file; add out: FILE.jsonl")
 	if !o.Talks() {

@@ -60,7 +60,7 @@ type generator struct {
 	run.Reporter
 	o       Options
 	model   *local.Model
-	encoder batch.Encoder
+	encoder *batch.Encoder
 	prompts []ask.Question
 }
 
@@ -78,12 +78,15 @@ func open(o Options, r run.Reporter) (*generator, error) {
 		return nil, err
 	}
 	g.model, err = local.OpenWith(local.Options{Backend: o.Backend, Model: o.Model, Adapter: o.Adapter,
-		CacheGB: o.CacheGB, Chat: o.Template})
+		CacheGB: o.CacheGB, Chat: o.Template.Chat})
 	if err != nil {
 		return nil, err
 	}
 	recipe.ReportEngine(g.model.Engine, g)
-	g.encoder.Tokenizer = g.model.Tokenizer
+	g.encoder = &batch.Encoder{Tokenizer: g.model.Tokenizer}
+	if o.Input != "" {
+		g.encoder = o.Template.Encoder(g.model.Tokenizer)
+	}
 	err = recipe.CheckLength(o.MaxNew, DefaultMaxNew, g.positions())
 	if err == nil && o.Chat && !g.model.Tokenizer.HasTemplate() {
 		err = fmt.Errorf("chat: %s has no chat template (chat_template.jinja, or chat_template in "+
@@ -184,6 +187,9 @@ func (g *generator) answer(ctx context.Context) (rows []Row, err error) {
 		if err = g.encode(&g.prompts[i], i); err != nil {
 			return nil, err
 		}
+	}
+	if line := g.o.Template.Describe(g.encoder); line != "" && g.o.Input != "" {
+		g.Say("%s: %s", g.o.Input, line)
 	}
 	do := func(ctx context.Context, from, to int) ([][]Row, error) { return g.some(ctx, g.prompts[from:to]) }
 	atOnce := ask.AtOnce(g.o.Samples)

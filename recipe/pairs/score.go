@@ -49,7 +49,7 @@ func Score(ctx context.Context, o ScoreOptions, r run.Reporter) (*Result, error)
 		return nil, err
 	}
 	r.Say("%s", report)
-	source, err := scorer.Open(o.Reward, scorer.Caller{Cache: o.Out + ".replies", Warn: r.Warn})
+	source, err := scorer.Open(o.Reward, scorer.Caller{Cache: o.Out + ".replies", Warn: r.Warn, Say: r.Say})
 	if err != nil {
 		return nil, err
 	}

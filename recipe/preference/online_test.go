@@ -82,6 +82,7 @@ var tinyModel = func() string {
 func tinyOnline(dir, prompts string) Options {
 	o := Spec.Defaults()
 	o.Mode, o.Backend, o.Model, o.Data.TrainFiles = onlineKey, "go", tinyModel, config.Names{prompts}
+	o.Chat.Plain = "text"
 	t := &o.Train
 	t.BatchSize, t.MicroBatchSize, t.WarmupSteps, t.LearningRate, t.CheckpointEvery = 2, 2, 0, 1e-3, 1
 	o.Online.Rounds, o.Online.Samples, o.Online.MaxNew = 2, 30, 4 // four prompts at a time

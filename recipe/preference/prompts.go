@@ -11,7 +11,6 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/eval"
-	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/recipe"
@@ -95,13 +94,15 @@ func (o *Online) items(r *recipe.Run, source string, limit int) ([]ask.Question,
 
 // fit encodes the prompts of a source and leaves out those that are too long.
 func fit(r *recipe.Run, source string, all []ask.Question, limit int) ([]ask.Question, error) {
-	kept, left, err := ask.Fit(&batch.Encoder{Tokenizer: r.Tokenizer}, all, limit)
+	e := r.Chat.Encoder(r.Tokenizer)
+	kept, left, err := ask.Fit(e, all, limit)
 	if err == nil {
 		err = left.Err()
 	}
 	if err == nil && left.Count > 0 {
 		r.Say("%s: %v", source, left)
 	}
+	r.SayPlain(e)
 	return kept, err
 }
 

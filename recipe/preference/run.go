@@ -142,8 +142,7 @@ func (d *Data) ReadPairs(ctx context.Context, loss losses.Options, t *tokenizer.
 	if pairs, _, err = addGaps(pairs, rewards, loss); err != nil {
 		return nil, err
 	}
-	e := batch.Encoder{Tokenizer: t}
-	all, err := recipe.Encode(ctx, &e, pairs, encodePair)
+	all, err := recipe.Encode(ctx, local.PlainText{}.Encoder(t), pairs, encodePair)
 	if err != nil {
 		return nil, err
 	}
