@@ -84,7 +84,7 @@ func (b *Base) CheckEval(g *config.Given, s Source, metrics []string) {
 // org/name:config:split.
 type Source struct {
 	Files        `yaml:",inline"`
-	EvalFile     string  `yaml:"eval" hub:"data" flag:"eval" words:"a .jsonl, .json or .parquet file (also .gz)" help:"file to evaluate on; empty: none, or a share of data.train"`
+	EvalFile     string  `yaml:"eval" hub:"data" flag:"eval" words:"a .jsonl, .json, .parquet, .csv or .tsv file (also .gz)" help:"file to evaluate on; empty: none, or a share of data.train"`
 	EvalFraction float64 `yaml:"eval_fraction" want:">=0 <1" help:"share of data.train held out for evaluation; excludes data.eval"`
 }
 

@@ -71,8 +71,8 @@ func TestPlainPrompts(t *testing.T) {
 	work(t, "qwen2-newer")
 	write(t, "plain.jsonl", `{"prompt": "France?", "chosen": "Paris", "rejected": " London"}`+"\n")
 	say := func(role, text string) string { return `[{"role": "` + role + `", "content": "` + text + `"}]` }
-	write(t, "chat.jsonl", `{"prompt": `+say("user", "France?")+`, "chosen": `+say("assistant", "Paris")+`, "rejected": `+
-		say("assistant", "London")+"}\n")
+	write(t, "chat.jsonl", `{"prompt": `+say("user", "France?")+`, "chosen": `+say("assistant", "Paris")+
+		`, "rejected": `+say("assistant", "London")+"}\n")
 	tokens := func(file string, args ...string) string {
 		o := must(t, append([]string{"data", "show", "--model", "model", file}, args...)...)
 		return strings.ReplaceAll(o.out, file, "")
@@ -108,7 +108,8 @@ func TestPlainPrompts(t *testing.T) {
 		t.Error(o.out)
 	}
 	for want, args := range map[string][]string{
-		`chat.plain "auto": want template or text`: append(slices.Clone(train), "plain.jsonl", "--set", "chat.plain=auto"),
+		`chat.plain "auto": want template or text`: append(slices.Clone(train), "plain.jsonl", "--set",
+			"chat.plain=auto"),
 		`--chat-plain "auto": want template or text`: {"data", "show", "--chat-plain", "auto", "--model", "model",
 			"plain.jsonl"},
 		`"text": it is about a file of prompts without chat`: {"generate", "--prompt", "Hi", "--chat-plain", "text"},

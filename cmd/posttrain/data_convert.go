@@ -65,6 +65,8 @@ func addChatFlags(cmd *cobra.Command, c *local.RowChat) {
 
 // addScoreFlag adds the flag that names the score columns of preference pairs.
 func addScoreFlag(cmd *cobra.Command, o *data.PreferenceOptions) {
+	cmd.Flags().StringSliceVar(&o.Columns, "columns", nil,
+		"columns by other names in the file, such as prompt=question,chosen=response_a,chosen_score=rating_a")
 	cmd.Flags().StringSliceVar(&o.ScoreColumns, "score-columns", nil,
 		"columns with the scores of preference pairs, such as chosen_rating,rejected_rating "+
 			"(default: the first known pair)")

@@ -209,7 +209,7 @@ func TestGenerateFile(t *testing.T) {
 			t.Errorf("answer %d: --chat changes the draws, or --chat-plain those of conversations", i)
 		}
 	}
-	if !strings.Contains(o.err, "p.jsonl: plain prompts go through") || !strings.Contains(glued.err, "stay as they are") {
+	if !strings.Contains(o.err, "p.jsonl: plain prompts go through") || !strings.Contains(glued.err, "stay as they") {
 		t.Errorf("%s%s", o.err, glued.err)
 	}
 	must(t, tiny("sft", 1, "--data", "a.jsonl", "--set", "data.eval_fraction=0", "--set", "train.eval_every=0", "--set",

@@ -234,7 +234,7 @@ func (r *Report) Lines() []string {
 	}
 	if r.Plain > 0 {
 		lines = append(lines, fmt.Sprintf("  plain text in %d prompts: a model with a chat template gets them as the "+
-			"user's messages (chat.plain=text: as they are)", r.Plain))
+			"user's messages (chat.plain=text: as text)", r.Plain))
 	}
 	for _, line := range r.Profile {
 		lines = append(lines, "  "+line)

@@ -82,7 +82,7 @@ func TestBadPrivacyLens(t *testing.T) {
 	_, _, err := readCases(nil, write(t, "c.json", "[]"))
 	wantError(t, err, "no rows")
 	_, _, err = readCases(nil, "c.txt")
-	wantError(t, err, "want .jsonl, .json or .parquet")
+	wantError(t, err, "want .jsonl, .json, .parquet, .csv or .tsv")
 	_, report, err := readCases(nil, write(t, "c.jsonl", strings.NewReplacer(`"Ann knows."`, `""`, `"book"`, `""`,
 		`"an illness"`, `" "`, "send an email", "").Replace(row)))
 	if err != nil || len(report.Remarks) != 4 {
@@ -131,7 +131,7 @@ func TestBadActions(t *testing.T) {
 		{"x.jsonl", `{"name":"a","final_action":3}`, "x.jsonl:1: final_action is of JSON type number: want string"},
 		{"x.jsonl", `{"name":"a","final_action":"x"}` + "\n" + `{"name":"b","fin`,
 			"x.jsonl:2: bad JSON: the object is not closed"},
-		{"x.txt", "", "want .jsonl, .json or .parquet"},
+		{"x.txt", "", "want .jsonl, .json, .parquet, .csv or .tsv"},
 	} {
 		_, err := readActions(nil, write(t, c.name, c.content), cases)
 		wantError(t, err, c.want)

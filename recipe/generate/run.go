@@ -105,7 +105,7 @@ func (g *generator) read() (prompts []ask.Question, err error) {
 	if g.o.Prompt != nil {
 		prompts = []ask.Question{{Prompt: data.Text{Plain: *g.o.Prompt}, Source: "prompt"}}
 	} else if g.o.Input != "" {
-		rows, report, err := data.ReadPrompts(g.o.Input)
+		rows, report, err := data.ReadPrompts(g.o.Input, g.o.Columns...)
 		if err != nil {
 			return nil, err
 		}

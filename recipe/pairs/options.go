@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/generate"
@@ -35,11 +36,12 @@ type Options struct {
 	Seed              uint64        `yaml:"seed" default:"1" flag:"seed" help:"seed of synthetic scenarios and draws"`
 
 	// The prompts: of a file, or contextual-integrity items: what a ci-rl run trains on, or synthetic ones.
-	Input   string `yaml:"input,omitempty" hub:"data" words:"a .jsonl, .json or .parquet file of prompts (also .gz)" flag:"input" help:"prompts, .jsonl, .json or .parquet, or org/name[@revision][:config][:split] on the hub: column prompt (text or messages) or messages"`
-	Chat    bool   `yaml:"chat" flag:"chat" help:"write plain prompts as messages of the user; a server always gets them so"`
-	Run     string `yaml:"run,omitempty" words:"the config of a ci-rl run" help:"config of a ci-rl run, whose prompts, model and sampling are taken (as --config)"`
-	N       int    `yaml:"n,omitempty" want:">=0" default:"300" flag:"n" help:"number of synthetic scenarios"`
-	HeldOut bool   `yaml:"held_out" flag:"held-out" help:"scenarios whose names and values training never has"`
+	Input   string   `yaml:"input,omitempty" hub:"data" words:"a .jsonl, .json, .parquet, .csv or .tsv file of prompts (also .gz)" flag:"input" help:"prompts, .jsonl, .json, .parquet, .csv or .tsv, or org/name[@revision][:config][:split] on the hub: column prompt (text or messages) or messages"`
+	Columns []string `yaml:"columns,omitempty" words:"names such as prompt=question" flag:"columns" help:"columns by other names in the input, such as prompt=question"`
+	Chat    bool     `yaml:"chat" flag:"chat" help:"write plain prompts as messages of the user; a server always gets them so"`
+	Run     string   `yaml:"run,omitempty" words:"the config of a ci-rl run" help:"config of a ci-rl run, whose prompts, model and sampling are taken (as --config)"`
+	N       int      `yaml:"n,omitempty" want:">=0" default:"300" flag:"n" help:"number of synthetic scenarios"`
+	HeldOut bool     `yaml:"held_out" flag:"held-out" help:"scenarios whose names and values training never has"`
 
 	Template local.RowChat `yaml:"chat_template"` // what the chat template gets: chat is the switch
 
@@ -130,7 +132,8 @@ func (o *Options) Validate(g *config.Given) {
 	}
 	idle(o.Templates, "templates write the answers, and no model is asked; remove one of the two", ofModel)
 	idle(o.Server.BaseURL == "", "it is about a server; add server.base_url", ofServer)
-	idle(o.Input == "", "it is about the prompts of a file; add input", []string{"chat"})
+	idle(o.Input == "", "it is about the prompts of a file; add input", []string{"chat", "columns"})
+	g.Take(data.CheckColumns(o.Columns)...)
 	idle(o.Input != "", fmt.Sprintf("it is about contextual-integrity items, and input %s has its own prompts; remove one of "+
 		"the two", o.Input), ofSynthetic, ofReward, []string{"run"})
 	idle(o.Run != "", fmt.Sprintf("the run %s has that; remove one of the two", o.Run), ofSynthetic, ofReward, ofTemplate)

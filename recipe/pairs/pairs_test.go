@@ -183,17 +183,18 @@ func TestTemplate(t *testing.T) {
 		}
 		for i, p := range got.Pairs {
 			q := want.Pairs[i]
-			if p.Chosen.Last() != q.Chosen.Last() || p.Rejected.Last() != q.Rejected.Last() || p.Prompt.IsChat() != o.Chat {
+			if p.Chosen.Last() != q.Chosen.Last() || p.Rejected.Last() != q.Rejected.Last() ||
+				p.Prompt.IsChat() != o.Chat {
 				t.Errorf("%+v, want %+v", p, q)
 			}
 		}
 	}
 	for want, change := range map[string]func(*Options){
-		"plain text, which has no chat template: remove":    func(o *Options) { o.Template.Plain = "text" },
-		"chat_template.plain text: it is about the prompts": func(o *Options) { o.Chat, o.Template.Plain = true, "text" },
-		"chat_template.variables \"9\": want a name and a":  func(o *Options) { o.Template.Variables = []string{"9"} },
-		"the chat template has no variable x":               func(o *Options) { o.Template.Variables = []string{"x=1"} },
-		"none.jinja: no such file":                          func(o *Options) { o.Template.Template = "none.jinja" },
+		"plain text, which has no chat template: remove":   func(o *Options) { o.Template.Plain = "text" },
+		"chat_template.plain text: it is about the":        func(o *Options) { o.Chat, o.Template.Plain = true, "text" },
+		"chat_template.variables \"9\": want a name and a": func(o *Options) { o.Template.Variables = []string{"9"} },
+		"the chat template has no variable x":              func(o *Options) { o.Template.Variables = []string{"x=1"} },
+		"none.jinja: no such file":                         func(o *Options) { o.Template.Template = "none.jinja" },
 	} {
 		bad := o
 		bad.Out = filepath.Join(t.TempDir(), "pairs.jsonl")

@@ -19,7 +19,7 @@ func (w *work) read() error {
 	if w.o.Input == "" {
 		return w.readItems()
 	}
-	rows, report, err := data.ReadPrompts(w.o.Input)
+	rows, report, err := data.ReadPrompts(w.o.Input, w.o.Columns...)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (w *work) read() error {
 	settings, err := w.o.Template.Identify()
 	isChat := func(q ask.Question) bool { return q.Prompt.IsChat() }
 	if err == nil && settings != "" && w.o.Template.Plain == "text" && !slices.ContainsFunc(w.questions, isChat) {
-		err = fmt.Errorf("%s: the prompts are plain text, which has no chat template: remove chat_template, or its plain",
+		err = fmt.Errorf("%s: the prompts are plain text, which has no chat template: remove chat_template",
 			w.o.Input)
 	}
 	return err

@@ -22,7 +22,9 @@ import (
 // readPrompts reads or makes the prompts of a run, in the order in which they are used. Prompts of more than limit
 // tokens are left out.
 func (o *Online) readPrompts(r *recipe.Run, from recipe.Files, limit int) ([]ask.Question, error) {
-	all, err := recipe.ReadAll(from, func(name string) ([]ask.Question, error) { return o.read(r, name, limit) })
+	all, err := recipe.ReadAll(from, func(name string) ([]ask.Question, error) {
+		return o.read(r, name, limit, from.Columns)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -58,11 +60,11 @@ func kindOf(p *ask.Question) string {
 	return "a string"
 }
 
-func (o *Online) read(r *recipe.Run, source string, limit int) ([]ask.Question, error) {
+func (o *Online) read(r *recipe.Run, source string, limit int, columns []string) ([]ask.Question, error) {
 	if source == embedded.Name {
 		return o.items(r, source, limit)
 	}
-	rows, report, err := records.ReadPrompts(source)
+	rows, report, err := records.ReadPrompts(source, columns...)
 	if err != nil {
 		return nil, err
 	}

@@ -255,7 +255,7 @@ func (o *Options) Rehearsal() (*recipe.Rehearsal, error) {
 	}
 	read := o.Data.readChosen
 	if o.Loss.Unpaired() {
-		read = readDesirable
+		read = o.Data.readDesirable
 	}
 	rows, err := recipe.ReadAll(o.Data.Files, read)
 	return &recipe.Rehearsal{Model: o.Model, Chat: o.Chat, Limits: o.Data.Options, LossOn: "completion", Rows: rows}, err
@@ -270,7 +270,9 @@ func (d *Data) readChosen(name string) (rows []data.Demonstration, err error) {
 }
 
 func (d *Data) read(path string) ([]data.Preference, *data.Report, error) {
-	return recipe.ReadPairs(path, d.PreferenceOptions)
+	o := d.PreferenceOptions
+	o.Columns = d.Files.Columns
+	return recipe.ReadPairs(path, o)
 }
 
 // loadReference loads the reference model that the options name, as the run loads its own.

@@ -50,7 +50,7 @@ func (t *prompts) read(name string) (rows []records.Prompt, err error) {
 		}
 		return rows, err
 	}
-	rows, report, err := records.ReadPrompts(name)
+	rows, report, err := records.ReadPrompts(name, t.o.Data.Columns...)
 	switch {
 	case err != nil:
 		return nil, err

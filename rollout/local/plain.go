@@ -28,7 +28,7 @@ func (p PlainText) Describe(e *batch.Encoder) string {
 	case e.Plain == 0 || !e.Tokenizer.HasTemplate():
 		return ""
 	case e.Converse:
-		return "plain prompts go through the model's chat template, as the user's messages (chat.plain=text: as they are)"
+		return "plain prompts go through the model's chat template, as the user's messages (chat.plain=text: as text)"
 	}
 	return "plain prompts stay as they are, without the model's chat template (chat.plain=text)"
 }
