@@ -2,11 +2,14 @@ package data
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -35,19 +38,17 @@ func cellRows(comma rune) func(in source, columns []string) RowSeq {
 				}
 				line, _ := table.FieldPos(0)
 				place := fmt.Sprintf("%s:%d", in.name, line)
-				more := false
 				if object, bad := jsonRow(header, cells); bad != nil {
-					more = yield(Row{Source: place}, fmt.Errorf("%s: %w", place, bad))
-				} else {
-					more = in.yieldRaw(yield, place, object)
-				}
-				if !more {
+					if !yield(Row{Source: place}, fmt.Errorf("%s: %w", place, bad)) {
+						return
+					}
+				} else if !in.yieldRaw(yield, place, object) {
 					return
 				}
 			}
 			if bad, is := errors.AsType[*csv.ParseError](err); is {
-				yield(Row{}, fmt.Errorf("%s:%d: a quote in the wrong place: want texts with quotes in quotes, and "+
-					"theirs doubled", in.name, bad.StartLine))
+				yield(Row{}, fmt.Errorf("%s:%d: a quote in the wrong place, or the file is truncated: want texts with "+
+					"quotes in quotes, and theirs doubled", in.name, bad.StartLine))
 			} else if err != io.EOF {
 				yield(Row{}, Unreadable(in.name, "", err))
 			}
@@ -100,14 +101,31 @@ var countedColumns = append(scoreColumns(), "label", "kto_tag")
 func cellValue(column, cell string) any {
 	value := strings.TrimSpace(cell)
 	counted := slices.Contains(countedColumns, column)
-	if bit := strings.ToLower(value); counted && (bit == "true" || bit == "false") {
-		return bit == "true"
+	if bit := strings.ToLower(value); counted && (bit == "true" || bit == "false" || bit == "") {
+		value = cmp.Or(bit, "null")
 	}
-	switch {
-	case counted && value == "":
-		return nil
-	case (counted || writtenConversation.MatchString(value)) && json.Valid([]byte(value)):
-		return json.RawMessage(value)
+	if counted || writtenConversation.MatchString(value) {
+		if read, err := Decode([]byte(value)); err == nil {
+			return read
+		}
 	}
 	return cell
+}
+
+// ReadCSV reads a table whose header has these columns, and hands on each row as cells by column.
+func ReadCSV(fsys fs.FS, path string, columns []string, visit func(row map[string]string) error) error {
+	s := NewStream(path, JSONRows(fsys, path), func(r Row, _ *Report) (row map[string]string, _ string, err error) {
+		if err = Unmarshal(r.Text, &row); err != nil {
+			return nil, "", err
+		}
+		for _, name := range columns {
+			if _, has := row[name]; !has {
+				return nil, "", fmt.Errorf("found columns %s: want %s", List(slices.Sorted(maps.Keys(row))),
+					strings.Join(columns, " and "))
+			}
+		}
+		return row, "", visit(row)
+	})
+	_, err := s.Each(func(map[string]string) error { return nil })
+	return err
 }

@@ -63,8 +63,8 @@ func TestBadTables(t *testing.T) {
 		"":                            "p.csv: no rows: the file is empty",
 		"prompt,completion\n":         "p.csv: no rows: the file is empty",
 		"prompt,completion\na,b\nc\n": `p.csv:3: 1 cells, and the header has 2: want as many (a separator in a text`,
-		"prompt,completion\na,b\" c\n": "p.csv:2: a quote in the wrong place: want texts with quotes in quotes, and " +
-			"theirs doubled",
+		"prompt,completion\na,b\" c\n": "p.csv:2: a quote in the wrong place, or the file is truncated: want texts " +
+			"with quotes in quotes, and theirs doubled",
 		"prompt,completion\na,b\n\"c,d\n": "p.csv:3: a quote in the wrong place",
 		"prompt,prompt\na,b\n":            "p.csv:1: the column prompt is there twice: want each once",
 		"prompt;completion\na;b\n":        "p.csv:1: one column, prompt;completion: want commas between the cells",

@@ -1,7 +1,6 @@
 package data
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -92,13 +91,8 @@ func valueAt(fields map[string]any, name string) (value any, found bool) {
 
 // counted is a text of a table in a column of scores or labels as what it says.
 func counted(column string, value any) any {
-	text, is := value.(string)
-	if !is {
-		return value
-	}
-	value = cellValue(column, text)
-	if raw, is := value.(json.RawMessage); is {
-		value, _ = Decode(raw) // it is valid
+	if text, is := value.(string); is && slices.Contains(countedColumns, column) {
+		return cellValue(column, text)
 	}
 	return value
 }

@@ -229,7 +229,7 @@ func TestFaults(t *testing.T) {
 				"f.yaml:7: data.on_negative_gap drop: loss.prior none uses no rewards; remove it (for one run: --set " +
 				"data.on_negative_gap=)"},
 		{"section", "command: mappo\nmodel: m\ndata: pairs.jsonl\nloss: [1]\ntrain:", nil,
-			"f.yaml:3: data \"pairs.jsonl\": want a section with train, columns, eval, eval_fraction, score_columns, " +
+			"f.yaml:3: data \"pairs.jsonl\": want a section with train, weights, columns, eval, eval_fraction, score_columns, " +
 				"reward_transform, reward_range, reward_temperature, on_negative_gap, max_prompt_tokens, " +
 				"max_completion_tokens, max_tokens or truncate\n" +
 				"f.yaml:4: loss [1]: want a section with type, prior, beta, gamma, lambda, label_smoothing, logps, " +
@@ -368,7 +368,7 @@ func TestLoad(t *testing.T) {
 		}
 	}
 	_, err = loadMappo("", []config.Override{{Flag: "--loss", Key: "loss.type", Value: losses.KTO}})
-	const noPrior = "configs/mappo.yaml:22: loss.prior mappo: kto learns from single responses, and the prior is the " +
+	const noPrior = "configs/mappo.yaml:23: loss.prior mappo: kto learns from single responses, and the prior is the " +
 		"reward gap of a pair: want none"
 	if err == nil || err.Error() != noPrior {
 		t.Errorf("kto with the prior: %v", err)

@@ -105,11 +105,11 @@ func (s Source) HasEval() bool { return s.EvalFile != "" || s.EvalFraction > 0 }
 func (s Source) String() string {
 	switch {
 	case s.EvalFile != "":
-		return fmt.Sprintf("%s, evaluated on %s", s.TrainFiles, s.EvalFile)
+		return fmt.Sprintf("%s, evaluated on %s", s.Names(), s.EvalFile)
 	case s.EvalFraction > 0:
-		return fmt.Sprintf("%s, of which %v is held out for evaluation", s.TrainFiles, s.EvalFraction)
+		return fmt.Sprintf("%s, of which %v is held out for evaluation", s.Names(), s.EvalFraction)
 	}
-	return s.TrainFiles.String() + ", no evaluation"
+	return s.Names() + ", no evaluation"
 }
 
 // QuickStart reads a released file in the place of the user's, as long as model and data stay the embedded ones: its

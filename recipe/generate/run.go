@@ -83,9 +83,8 @@ func open(o Options, r run.Reporter) (*generator, error) {
 		return nil, err
 	}
 	recipe.ReportEngine(g.model.Engine, g)
-	g.encoder = &batch.Encoder{Tokenizer: g.model.Tokenizer}
-	if o.Input != "" {
-		g.encoder = o.Template.Encoder(g.model.Tokenizer)
+	if g.encoder = o.Template.Encoder(g.model.Tokenizer); o.Input == "" {
+		g.encoder.Converse = false
 	}
 	err = recipe.CheckLength(o.MaxNew, DefaultMaxNew, g.positions())
 	if err == nil && o.Chat && !g.model.Tokenizer.HasTemplate() {

@@ -22,7 +22,7 @@ import (
 // readPrompts reads or makes the prompts of a run, in the order in which they are used. Prompts of more than limit
 // tokens are left out.
 func (o *Online) readPrompts(r *recipe.Run, from recipe.Files, limit int) ([]ask.Question, error) {
-	all, err := recipe.ReadAll(from, func(name string) ([]ask.Question, error) {
+	all, files, err := recipe.ReadAll(from, func(name string) ([]ask.Question, error) {
 		return o.read(r, name, limit, from.Columns)
 	})
 	if err != nil {
@@ -34,6 +34,7 @@ func (o *Online) readPrompts(r *recipe.Run, from recipe.Files, limit int) ([]ask
 				kindOf(&p))
 		}
 	}
+	all = data.Pick(all, from.Weigh(files))
 	all = data.Pick(all, train.Order(len(all), r.Seed, 0, true))
 	if o.Prompts > len(all) {
 		return nil, fmt.Errorf("online.prompts %d: %v has %d: want that many at most, or 0 for all", o.Prompts,

@@ -128,7 +128,7 @@ type training struct {
 // limits, or for a model with that many positions, is left out.
 func (d *Data) ReadPairs(ctx context.Context, loss losses.Options, t *tokenizer.Tokenizer, positions int) (
 	[]train.Example, error) {
-	pairs, err := recipe.ReadAll(d.Files, func(name string) ([]data.Preference, error) {
+	pairs, _, err := recipe.ReadAll(d.Files, func(name string) ([]data.Preference, error) {
 		pairs, _, err := d.read(name)
 		return pairs, err
 	})
@@ -257,7 +257,7 @@ func (o *Options) Rehearsal() (*recipe.Rehearsal, error) {
 	if o.Loss.Unpaired() {
 		read = o.Data.readDesirable
 	}
-	rows, err := recipe.ReadAll(o.Data.Files, read)
+	rows, _, err := recipe.ReadAll(o.Data.Files, read)
 	return &recipe.Rehearsal{Model: o.Model, Chat: o.Chat, Limits: o.Data.Options, LossOn: "completion", Rows: rows}, err
 }
 

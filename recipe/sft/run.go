@@ -47,7 +47,7 @@ func (o Options) DryRun(ctx context.Context, reporter run.Reporter) (*recipe.Dry
 
 // Rehearsal reads what a rehearsal looks at.
 func (o *Options) Rehearsal() (*recipe.Rehearsal, error) {
-	rows, err := recipe.ReadAll(o.Data.Files, func(name string) ([]data.Demonstration, error) {
+	rows, _, err := recipe.ReadAll(o.Data.Files, func(name string) ([]data.Demonstration, error) {
 		return o.read(run.Listen(nil), name)
 	})
 	return &recipe.Rehearsal{Model: o.Model, Chat: o.Chat, Limits: o.Data.Options, LossOn: o.Data.LossOn, Rows: rows}, err
