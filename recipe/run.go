@@ -176,7 +176,7 @@ func (r *Run) Encode(prompt data.Text) ([]int32, error) {
 
 // SayPlain says once what became of the plain prompts that an encoder has met.
 func (r *Run) SayPlain(e *batch.Encoder) {
-	if line := r.Chat.Describe(e); line != "" && line != r.plain {
+	if line := r.Chat.Describe(e, "chat.plain=text"); line != "" && line != r.plain {
 		r.plain = line
 		r.Say("%s", line)
 	}

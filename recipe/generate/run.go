@@ -187,7 +187,7 @@ func (g *generator) answer(ctx context.Context) (rows []Row, err error) {
 			return nil, err
 		}
 	}
-	if line := g.o.Template.Describe(g.encoder); line != "" && g.o.Input != "" {
+	if line := g.o.Template.Describe(g.encoder, "--chat-plain text"); line != "" && g.o.Input != "" {
 		g.Say("%s: %s", g.o.Input, line)
 	}
 	do := func(ctx context.Context, from, to int) ([][]Row, error) { return g.some(ctx, g.prompts[from:to]) }

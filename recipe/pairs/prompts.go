@@ -85,7 +85,7 @@ func (w *work) fit(e *batch.Encoder, positions int) error {
 	if err := left.Err(); err != nil {
 		return fmt.Errorf("%s%w", w.name(), err)
 	}
-	if line := w.o.Template.Describe(e); line != "" {
+	if line := w.o.Template.Describe(e, "--chat-plain text"); line != "" {
 		w.Say("%s%s", w.name(), line)
 	}
 	if w.questions, w.tooLong = kept, left.Count; left.Count > 0 {

@@ -22,13 +22,13 @@ func (p PlainText) Encoder(t *tokenizer.Tokenizer) *batch.Encoder {
 }
 
 // Describe says in a line what became of the plain prompts that an encoder has met; "" without any, or without a chat
-// template.
-func (p PlainText) Describe(e *batch.Encoder) string {
+// template. off is the option that keeps text.
+func (p PlainText) Describe(e *batch.Encoder, off string) string {
 	switch {
 	case e.Plain == 0 || !e.Tokenizer.HasTemplate():
 		return ""
 	case e.Converse:
-		return "plain prompts go through the model's chat template, as the user's messages (chat.plain=text: as text)"
+		return "plain prompts go through the model's chat template, as the user's messages (" + off + ": as text)"
 	}
-	return "plain prompts stay as they are, without the model's chat template (chat.plain=text)"
+	return "plain prompts stay as they are, without the model's chat template (" + off + ")"
 }

@@ -135,7 +135,7 @@ func (n *network) encode(answers []ask.Answer, scores []ask.Score) (groups []bat
 			of = append(of, i)
 		}
 	}
-	if line := n.plain.Describe(n.encoder); line != "" && n.say != nil {
+	if line := n.plain.Describe(n.encoder, "reward.model.plain=text"); line != "" && n.say != nil {
 		n.say("reward model %s: %s", n.folder, line)
 		n.say = nil
 	}
