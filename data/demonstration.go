@@ -10,18 +10,18 @@ import (
 
 const demonstrationColumns = "want text, or messages, or prompt and completion"
 
-// ReadDemonstrations reads examples for supervised fine-tuning from a .jsonl, .json or .parquet file, each also with
-// .gz. Columns are TRL's: prompt and completion (strings or lists of {role, content}), or messages, or text; the first
-// of these that a row has is taken. Of messages the loss is on all that the assistant says in answer, less those with
-// "train": false; the last must be the assistant's. Conversations that end otherwise or have nothing to train on, and
-// empty completions, are dropped and counted in the Report.
-func ReadDemonstrations(path string) ([]Demonstration, *Report, error) {
-	return StreamDemonstrations(nil, path).Collect()
+// ReadDemonstrations reads examples for supervised fine-tuning from a file, see [Rows]. Columns are TRL's (columns
+// names others, such as prompt=question): prompt and completion (strings or lists of {role, content}), or messages, or
+// text; the first of these that a row has is taken. Of messages the loss is on all that the assistant says in answer,
+// less those with "train": false; the last must be the assistant's. Conversations that end otherwise or have nothing
+// to train on, and empty completions, are dropped and counted in the Report.
+func ReadDemonstrations(path string, columns ...string) ([]Demonstration, *Report, error) {
+	return StreamDemonstrations(nil, path, columns...).Collect()
 }
 
 // StreamDemonstrations is ReadDemonstrations without keeping the demonstrations; fsys nil is the operating system's.
-func StreamDemonstrations(fsys fs.FS, path string) *Stream[Demonstration] {
-	return NewStream(path, Rows(fsys, path), demonstrationOf)
+func StreamDemonstrations(fsys fs.FS, path string, columns ...string) *Stream[Demonstration] {
+	return NewStream(path, renamed(Rows(fsys, path), columns), demonstrationOf)
 }
 
 // demonstrationOf makes a demonstration of a row; why is the reason to drop it, "" to keep it.
@@ -117,11 +117,11 @@ type PromptRow struct {
 
 const promptColumns = "want prompt (a string or a list of {role, content}) or messages"
 
-// ReadPrompts reads prompts from a .jsonl, .json or .parquet file, each also with .gz. The column is TRL's prompt, a
-// string or a list of {role, content}, or messages; a row keeps the other columns, for a reward. Empty prompts are dropped
-// and counted in the Report, and so are conversations that end with the assistant's turn: they need no answer.
-func ReadPrompts(path string) ([]PromptRow, *Report, error) {
-	rows, report, err := StreamPrompts(nil, path).Collect()
+// ReadPrompts reads prompts from a file, see [Rows]. The column is TRL's prompt, a string or a list of {role,
+// content}, or messages; a row keeps the other columns, for a reward. Empty prompts are dropped and counted in the
+// Report, and so are conversations that end with the assistant's turn: they need no answer.
+func ReadPrompts(path string, columns ...string) ([]PromptRow, *Report, error) {
+	rows, report, err := StreamPrompts(nil, path, columns...).Collect()
 	if report != nil {
 		report.Unread = nil
 	}
@@ -129,8 +129,8 @@ func ReadPrompts(path string) ([]PromptRow, *Report, error) {
 }
 
 // StreamPrompts is ReadPrompts without keeping the prompts.
-func StreamPrompts(fsys fs.FS, path string) *Stream[PromptRow] {
-	return NewStream(path, Rows(fsys, path), promptOf)
+func StreamPrompts(fsys fs.FS, path string, columns ...string) *Stream[PromptRow] {
+	return NewStream(path, renamed(Rows(fsys, path), columns), promptOf)
 }
 
 // otherColumns are a row's columns that are no prompt and have a value.

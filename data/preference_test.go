@@ -295,7 +295,7 @@ func TestPreferenceErrors(t *testing.T) {
 			"chosen_score is 1e999: want a finite number"},
 		{"p.jsonl", `{"prompt":"Q","chosen":"a","rejected":"a"}`,
 			"p.jsonl: all 1 rows dropped: 1: chosen and rejected are equal"},
-		{"p.csv", "a,b", `p.csv: extension ".csv": want .jsonl, .json or .parquet, each also with .gz`},
+		{"p.txt", "a,b", `p.txt: extension ".txt": want .jsonl, .json, .parquet, .csv or .tsv, each also with .gz`},
 		{"p", "a,b", `p: extension "": want .jsonl`},
 		{"p.jsonl.gz", ok, "p.jsonl.gz: not a gzip file"},
 		{"p.jsonl.gz", "", "p.jsonl.gz: the file ends early"},

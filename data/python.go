@@ -10,7 +10,7 @@ import (
 // read as null.
 func PythonRows(fsys fs.FS, name string, columns ...string) RowSeq {
 	return streamRows(fsys, name, func(f format, in source) RowSeq {
-		if ext, _ := FormOf(name); ext != ".parquet" {
+		if ext, _ := FormOf(name); ext == ".json" || ext == ".jsonl" {
 			in.content = &withoutNaN{in: bufio.NewReader(in.content), as: "null"}
 		}
 		return f.raw(in, columns)

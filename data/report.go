@@ -130,8 +130,8 @@ func Map[T, U any](s *Stream[T], make func(T) U) *Stream[U] {
 }
 
 // FirstRow is the first row of a file.
-func FirstRow(path string) (Row, error) {
-	for row, err := range Rows(nil, path) {
+func FirstRow(path string, columns ...string) (Row, error) {
+	for row, err := range renamed(Rows(nil, path), columns) {
 		return row, err
 	}
 	return Row{}, fmt.Errorf("%s: no rows: the file is empty", path)

@@ -62,10 +62,15 @@ type format struct {
 	raw  func(in source, columns []string) RowSeq
 }
 
+// accepted are the formats in words.
+const accepted = ".jsonl, .json, .parquet, .csv or .tsv, each also with .gz"
+
 var formats = map[string]format{
 	".jsonl":   {rows: decodeRows(jsonlRows), raw: jsonlRows},
 	".json":    {rows: decodeRows(finiteRows), raw: splitJSON},
 	".parquet": {rows: parquetRows, raw: parquetTexts},
+	".csv":     {rows: decodeRows(cellRows(',')), raw: cellRows(',')},
+	".tsv":     {rows: decodeRows(cellRows('\t')), raw: cellRows('\t')},
 }
 
 // finiteRows are splitJSON of a file that may have Python's NaN.
@@ -171,11 +176,10 @@ func openRows(fsys fs.FS, name string) (format, source, error) {
 	ext, zipped := FormOf(name)
 	f, known := formats[ext]
 	if info, err := os.Stat(name); !known && fsys == nil && err == nil && info.IsDir() {
-		return f, source{}, fmt.Errorf("%s: it is a folder: want a file .jsonl, .json or .parquet, each also with .gz", name)
+		return f, source{}, fmt.Errorf("%s: it is a folder: want a file %s", name, accepted)
 	}
 	if !known {
-		return f, source{}, fmt.Errorf("%s: extension %q: want .jsonl, .json or .parquet, each also with .gz", name,
-			path.Ext(strings.ToLower(name)))
+		return f, source{}, fmt.Errorf("%s: extension %q: want %s", name, path.Ext(strings.ToLower(name)), accepted)
 	}
 	file, err := Open(fsys, name)
 	if err != nil {
@@ -209,7 +213,7 @@ func Open(fsys fs.FS, name string) (fs.File, error) {
 	info, err := file.Stat()
 	if err == nil && info.IsDir() {
 		file.Close()
-		return nil, fmt.Errorf("%s: is a folder: want a .jsonl, .json or .parquet file", name)
+		return nil, fmt.Errorf("%s: is a folder: want a file %s", name, accepted)
 	}
 	return file, nil
 }

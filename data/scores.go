@@ -15,12 +15,15 @@ type PreferenceOptions struct {
 	// column.field; empty: the first pair of KnownScoreColumns that a row has, else the scores that the
 	// two answers have among several.
 	ScoreColumns []string `yaml:"score_columns" words:"two column names, for the chosen and the rejected score" flag:"score-columns" help:"two columns with the scores of chosen and rejected, such as a,b; empty: the known names"`
+	// Columns are columns by other names in the file, each such as prompt=question.
+	Columns []string `yaml:"-"`
 	// ClassColumn names the column of [Preference.Class], which each row must have; "": none.
 	ClassColumn string `yaml:"-"`
 }
 
 // Check names every fault of the options.
-func (o PreferenceOptions) Check() (faults []fault.Fault) {
+func (o PreferenceOptions) Check() []fault.Fault {
+	faults := CheckColumns(o.Columns)
 	if c := o.ScoreColumns; len(c) != 0 && (len(c) != 2 || c[0] == "" || c[1] == "" || c[0] == c[1]) {
 		faults = append(faults, fault.Fault{Key: "score_columns", Value: fmt.Sprint(c), Problem: "want two column " +
 			"names, the chosen answer's score and the rejected one's"})
@@ -52,17 +55,10 @@ func (p *Preference) readScores(fields map[string]any, o PreferenceOptions) (str
 	return answers.scoreOf(p), nil
 }
 
-// numberAt is numberOf of a column, or of a field of an object.
+// numberAt is numberOf of a column, or of a field of an object. Text of a table may be a number.
 func numberAt(fields map[string]any, name string) (x float64, ok bool, err error) {
-	column, field, nested := strings.Cut(name, ".")
-	if _, found := fields[name]; found || !nested {
-		return numberOf(fields, name)
-	}
-	object, _ := fields[column].(map[string]any)
-	if x, ok, err = numberOf(object, field); err != nil {
-		err = fmt.Errorf("%s.%w", column, err)
-	}
-	return x, ok, err
+	value, _ := valueAt(fields, name)
+	return numberOf(map[string]any{name: counted("chosen_score", value)}, name)
 }
 
 // scoredTexts are several answers to a prompt, with a score each.

@@ -15,19 +15,19 @@ type Labelled struct {
 
 const labelledColumns = "want prompt, completion and label (true or false), or the columns of preference pairs"
 
-// ReadLabelled reads single answers with labels from a .jsonl, .json or .parquet file, each also with .gz. Columns are
+// ReadLabelled reads single answers with labels from a file, see [Rows]. Columns are
 // TRL's: prompt, completion (strings or lists of {role, content}) and label, true or false. A preference pair becomes
 // two answers, the chosen one desirable and the rejected one not; the Report has a note of these.
 //
 // fsys nil is the operating system's.
-func ReadLabelled(fsys fs.FS, path string) ([]Labelled, *Report, error) {
-	all, report, err := StreamLabelled(fsys, path).Collect()
+func ReadLabelled(fsys fs.FS, path string, columns ...string) ([]Labelled, *Report, error) {
+	all, report, err := StreamLabelled(fsys, path, columns...).Collect()
 	return slices.Concat(all...), report, err
 }
 
 // StreamLabelled is ReadLabelled without keeping the answers: one or two come together, as their row has them.
-func StreamLabelled(fsys fs.FS, path string) *Stream[[]Labelled] {
-	return NewStream(path, Rows(fsys, path), labelledOf)
+func StreamLabelled(fsys fs.FS, path string, columns ...string) *Stream[[]Labelled] {
+	return NewStream(path, renamed(Rows(fsys, path), columns), labelledOf)
 }
 
 // labelledOf makes answers of a row; why is the reason to drop it, "" to keep it.

@@ -157,7 +157,7 @@ func TestRLFaults(t *testing.T) {
 				"advantages 0: want a number above 0"},
 		{"missing", "command: ci-rl", nil,
 			"f.yaml: model is missing: want embedded, a Hugging Face model folder, or org/name on the hub\n" +
-				"f.yaml: data.train is missing: want embedded, a .jsonl, .json or .parquet file (also .gz), or org/name on the hub"},
+				"f.yaml: data.train is missing: want embedded, a .jsonl, .json, .parquet, .csv or .tsv file (also .gz), or org/name on the hub"},
 		{"another command", "command: mappo\nmodel: m", nil, "f.yaml:1: is a config for `posttrain mappo`, not ci-rl"},
 	} {
 		_, err := parseRL(c.text, c.sets...)
@@ -269,7 +269,7 @@ func TestRLQuickStart(t *testing.T) {
 		t.Errorf("%v\n%s", err, own.Resolved())
 	}
 	_, err = loadCIRL("", []config.Override{{Flag: "--model", Key: "model", Value: "m"}})
-	if err == nil || err.Error() != "--data: data.train is missing: want embedded, a .jsonl, .json or .parquet "+
+	if err == nil || err.Error() != "--data: data.train is missing: want embedded, a .jsonl, .json, .parquet, .csv or .tsv "+
 		"file (also .gz), or org/name on the hub" {
 		t.Errorf("no data: %v", err)
 	}

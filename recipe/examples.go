@@ -32,10 +32,11 @@ func ReadPairs(name string, o data.PreferenceOptions) ([]data.Preference, *data.
 
 // Load reads what is trained on and what is held out, which may be nil, and encodes both.
 func Load[R any](ctx context.Context, r *Run, s Source, e Encoding[R]) (trained, held []train.Example, err error) {
-	rows, err := ReadAll(s.Files, e.Read)
+	rows, from, err := ReadAll(s.Files, e.Read)
 	if err != nil {
 		return nil, nil, err
 	}
+	rows = data.Pick(rows, s.Weigh(from))
 	var evaluated []R
 	if s.EvalFile != "" {
 		if evaluated, err = e.Read(s.EvalFile); err != nil {
@@ -67,11 +68,12 @@ func (e Encoding[R]) Examples(ctx context.Context, r *Run, name string, rows []R
 			return nil, err
 		}
 	}
-	encoder := batch.Encoder{Tokenizer: r.Tokenizer}
-	all, err := Encode(ctx, &encoder, rows, e.Encode)
+	encoder := r.Chat.Encoder(r.Tokenizer)
+	all, err := Encode(ctx, encoder, rows, e.Encode)
 	if err != nil {
 		return nil, err
 	}
+	r.SayPlain(encoder)
 	kept := Keep(all, func(groups []batch.Group) (keep []int) {
 		keep, err = e.Limit(name, groups, encoder.Drift)
 		return keep
@@ -95,7 +97,7 @@ func (e Encoding[R]) split(s Source, all []train.Example, seed uint64) (kept, he
 	for i := range all {
 		members[i] = []int{i}
 	}
-	if e.Prompts {
+	if e.Prompts || s.Weights != nil { // no copy of what is held out is trained on
 		unit, members = "prompts", byPrompt(all)
 	}
 	first, second, err := s.Split(len(members), unit, seed)
@@ -103,7 +105,21 @@ func (e Encoding[R]) split(s Source, all []train.Example, seed uint64) (kept, he
 		return nil, nil, err
 	}
 	pick := func(some []int) []train.Example { return data.Pick(all, slices.Concat(data.Pick(members, some)...)) }
-	return pick(first), pick(second), nil
+	if held = pick(second); s.Weights != nil {
+		held = once(held)
+	}
+	return pick(first), held, nil
+}
+
+// once leaves out the copies that weights made.
+func once(all []train.Example) (kept []train.Example) {
+	seen := map[string]bool{}
+	for _, x := range all {
+		if key := fmt.Sprint(x.Source, x.Answers); !seen[key] {
+			seen[key], kept = true, append(kept, x)
+		}
+	}
+	return kept
 }
 
 // byPrompt lists the examples of each prompt.

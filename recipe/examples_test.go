@@ -7,6 +7,21 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
+// TestHoldOutCopies: what weights repeat is trained on as often as they say, and held out once.
+func TestHoldOutCopies(t *testing.T) {
+	var all []train.Example
+	for i := range 12 {
+		row := int32(i % 4)
+		g := train.Group{Prompt: []int32{row}, Answers: [][]int32{{row}}}
+		all = append(all, train.Example{Group: g, Source: "a"})
+	}
+	s := Source{EvalFraction: 0.5, Files: Files{Weights: []float64{3}}}
+	kept, held, err := Encoding[int]{}.split(s, all, 1)
+	if err != nil || len(kept) != 6 || len(held) != 2 || held[0].Prompt[0] == held[1].Prompt[0] {
+		t.Errorf("%v kept, %v held out, %v", kept, held, err)
+	}
+}
+
 // A held-out prompt takes all its answers with it.
 func TestHoldOutPrompts(t *testing.T) {
 	var all []train.Example

@@ -153,7 +153,7 @@ func TestFaults(t *testing.T) {
 			"{a: 1}\n", nil,
 			"f.yaml:2: model 7: want embedded, a Hugging Face model folder, or org/name on the hub\n" +
 				"f.yaml:3: seed -1: want a whole number, 0 or more\n" +
-				"f.yaml:4: data.train {a: 1}: want embedded, a .jsonl, .json or .parquet file (also .gz), or org/name on the hub\n" +
+				"f.yaml:4: data.train {a: 1}: want embedded, a .jsonl, .json, .parquet, .csv or .tsv file (also .gz), or org/name on the hub\n" +
 				"f.yaml:5: loss.beta \"strong\": want a number above 0\n" +
 				"f.yaml:5: loss.gamma true: want a number, 0 or more\n" +
 				"f.yaml:7: train.epochs 1.5: want a whole number, 1 or more\n" +
@@ -187,7 +187,7 @@ func TestFaults(t *testing.T) {
 		{"missing", "seed: 1", nil,
 			"f.yaml: command is missing: want command: mappo, the command that the file is for\n" +
 				"f.yaml: model is missing: want embedded, a Hugging Face model folder, or org/name on the hub\n" +
-				"f.yaml: data.train is missing: want embedded, a .jsonl, .json or .parquet file (also .gz), or org/name on the hub"},
+				"f.yaml: data.train is missing: want embedded, a .jsonl, .json, .parquet, .csv or .tsv file (also .gz), or org/name on the hub"},
 		{"another command", "# hi\ncommand: sft\nloss_on: 3", nil,
 			"f.yaml:2: is a config for `posttrain sft`, not mappo"},
 		{"no command", "command: mapo\nmodel: m\ndata: {train: t}", nil, `f.yaml:1: command "mapo": want mappo`},
@@ -229,12 +229,12 @@ func TestFaults(t *testing.T) {
 				"f.yaml:7: data.on_negative_gap drop: loss.prior none uses no rewards; remove it (for one run: --set " +
 				"data.on_negative_gap=)"},
 		{"section", "command: mappo\nmodel: m\ndata: pairs.jsonl\nloss: [1]\ntrain:", nil,
-			"f.yaml:3: data \"pairs.jsonl\": want a section with train, eval, eval_fraction, score_columns, " +
+			"f.yaml:3: data \"pairs.jsonl\": want a section with train, weights, columns, eval, eval_fraction, score_columns, " +
 				"reward_transform, reward_range, reward_temperature, on_negative_gap, max_prompt_tokens, " +
 				"max_completion_tokens, max_tokens or truncate\n" +
 				"f.yaml:4: loss [1]: want a section with type, prior, beta, gamma, lambda, label_smoothing, logps, " +
 				"nll, desirable_weight or undesirable_weight\n" +
-				"f.yaml: data.train is missing: want embedded, a .jsonl, .json or .parquet file (also .gz), or org/name on the hub"},
+				"f.yaml: data.train is missing: want embedded, a .jsonl, .json, .parquet, .csv or .tsv file (also .gz), or org/name on the hub"},
 		{"empty", "# nothing\n", nil, "f.yaml: the file is empty: want command: mappo and what it needs"},
 		{"not a mapping", "- a\n", nil, "f.yaml:1: - a: want keys and values, such as command: mappo"},
 		{"two documents", minimal + "---\na: 1", nil, "f.yaml: 2 documents divided by ---: want one"},
@@ -368,7 +368,7 @@ func TestLoad(t *testing.T) {
 		}
 	}
 	_, err = loadMappo("", []config.Override{{Flag: "--loss", Key: "loss.type", Value: losses.KTO}})
-	const noPrior = "configs/mappo.yaml:22: loss.prior mappo: kto learns from single responses, and the prior is the " +
+	const noPrior = "configs/mappo.yaml:23: loss.prior mappo: kto learns from single responses, and the prior is the " +
 		"reward gap of a pair: want none"
 	if err == nil || err.Error() != noPrior {
 		t.Errorf("kto with the prior: %v", err)
@@ -423,7 +423,7 @@ func TestQuickStartIsForTheEmbeddedModelOnly(t *testing.T) {
 	}
 	_, err = loadMappo("", []config.Override{{Flag: "--model", Key: "model", Value: "m"},
 		{Flag: "--loss", Key: "loss.type", Value: "dop"}})
-	faults := "--data: data.train is missing: want embedded, a .jsonl, .json or .parquet file (also .gz), or org/name on the hub\n--loss: " +
+	faults := "--data: data.train is missing: want embedded, a .jsonl, .json, .parquet, .csv or .tsv file (also .gz), or org/name on the hub\n--loss: " +
 		"loss.type \"dop\": want dpo, ipo, simpo, cpo, hinge, robust, rpo, orpo or kto"
 	if err == nil || err.Error() != faults {
 		t.Errorf("no data: %v", err)
@@ -620,7 +620,7 @@ func TestTextIsOnePrintableLine(t *testing.T) {
 	_, err := parse("command: mappo\nmodel: |\n  a\n  b\ndata: {train: embedded}", "data.eval=a\x00b",
 		"data.score_columns=a\nb,c")
 	want := "f.yaml:2: model \"a\\nb\\n\": want embedded, a Hugging Face model folder, or org/name on the hub\n" +
-		"--set: data.eval \"a\\x00b\": want a .jsonl, .json or .parquet file (also .gz)\n" +
+		"--set: data.eval \"a\\x00b\": want a .jsonl, .json, .parquet, .csv or .tsv file (also .gz)\n" +
 		"--set: data.score_columns \"a\\nb,c\": want two column names, for the chosen and the rejected score"
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v", err)

@@ -25,7 +25,7 @@ type Base struct {
 	Backend  string        `yaml:"backend" want:"@backend" needs:"libraries" default:"auto" flag:"backend" help:"engine:"`
 	Devices  Devices       `yaml:"engine"`
 	Seed     uint64        `yaml:"seed" flag:"seed" help:"of every random choice: the same seed repeats the run"`
-	Chat     local.Chat    `yaml:"chat" flags:"-"`
+	Chat     local.RowChat `yaml:"chat" flags:"-"`
 	Train    train.Options `yaml:"train" defaults:"eval_metric="`
 	Tracking track.Options `yaml:"tracking,omitempty"`
 	Dir      RunDir        `yaml:"-"`
@@ -84,7 +84,7 @@ func (b *Base) CheckEval(g *config.Given, s Source, metrics []string) {
 // org/name:config:split.
 type Source struct {
 	Files        `yaml:",inline"`
-	EvalFile     string  `yaml:"eval" hub:"data" flag:"eval" words:"a .jsonl, .json or .parquet file (also .gz)" help:"file to evaluate on; empty: none, or a share of data.train"`
+	EvalFile     string  `yaml:"eval" hub:"data" flag:"eval" words:"a .jsonl, .json, .parquet, .csv or .tsv file (also .gz)" help:"file to evaluate on; empty: none, or a share of data.train"`
 	EvalFraction float64 `yaml:"eval_fraction" want:">=0 <1" help:"share of data.train held out for evaluation; excludes data.eval"`
 }
 
@@ -105,11 +105,11 @@ func (s Source) HasEval() bool { return s.EvalFile != "" || s.EvalFraction > 0 }
 func (s Source) String() string {
 	switch {
 	case s.EvalFile != "":
-		return fmt.Sprintf("%s, evaluated on %s", s.TrainFiles, s.EvalFile)
+		return fmt.Sprintf("%s, evaluated on %s", s.Names(), s.EvalFile)
 	case s.EvalFraction > 0:
-		return fmt.Sprintf("%s, of which %v is held out for evaluation", s.TrainFiles, s.EvalFraction)
+		return fmt.Sprintf("%s, of which %v is held out for evaluation", s.Names(), s.EvalFraction)
 	}
-	return s.TrainFiles.String() + ", no evaluation"
+	return s.Names() + ", no evaluation"
 }
 
 // QuickStart reads a released file in the place of the user's, as long as model and data stay the embedded ones: its
@@ -136,8 +136,12 @@ func ReleasedConfig(name string) (string, []byte) {
 
 // Describe says in lines which model is trained, and where.
 func (b *Base) Describe() string {
-	return fmt.Sprintf("model: %s, backend %s, seed %d\n", b.Model, b.Backend, b.Seed) + b.Adapting.Explain() +
+	text := fmt.Sprintf("model: %s, backend %s, seed %d\n", b.Model, b.Backend, b.Seed) + b.Adapting.Explain() +
 		b.Devices.Explain()
+	if b.Chat.Plain == "text" {
+		text += "plain prompts: as they are, without the model's chat template\n"
+	}
+	return text
 }
 
 // OtherChat is a deviation where prompts are not laid out by the model's own chat template, as they are in the papers.

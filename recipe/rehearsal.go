@@ -9,7 +9,7 @@ import (
 // Rehearsal is what a rehearsal looks at: the rows as answers to learn, and all that makes tokens of them.
 type Rehearsal struct {
 	Model  string
-	Chat   local.Chat
+	Chat   local.RowChat
 	Limits batch.Options
 	LossOn string // as in data.loss_on of sft
 	Rows   []data.Demonstration

@@ -44,6 +44,7 @@ type Run struct {
 	resolved []byte
 	bar      run.Bar  // of the steps
 	changed  []string // what is different since the start of a run that continues
+	plain    string   // what was said of plain prompts
 }
 
 // Reporter hears what a run says.
@@ -65,7 +66,7 @@ func Open(c Config, reporter Reporter) (_ *Run, err error) {
 		r.Backend = "auto"
 	}
 	ChooseBackend(&r.Backend, r.Base.Model, r.Train, r.Devices, r.Samples, reporter)
-	if err := r.Dir.keepPrompts(&r.Chat, r.Base.Model); err != nil {
+	if err := r.Dir.keepPrompts(&r.Chat.Chat, r.Base.Model); err != nil {
 		return nil, err
 	}
 	if r.Options != nil {
@@ -171,6 +172,14 @@ func (r *Run) Close() {
 func (r *Run) Encode(prompt data.Text) ([]int32, error) {
 	e := batch.Encoder{Tokenizer: r.Tokenizer}
 	return e.Prompt(prompt)
+}
+
+// SayPlain says once what became of the plain prompts that an encoder has met.
+func (r *Run) SayPlain(e *batch.Encoder) {
+	if line := r.Chat.Describe(e, "chat.plain=text"); line != "" && line != r.plain {
+		r.plain = line
+		r.Say("%s", line)
+	}
 }
 
 // Sampler draws from the weights that learn, with a cache of keys and values of at most that many gigabytes; 0: a

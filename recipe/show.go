@@ -15,15 +15,15 @@ import (
 // ShowOptions say which row is shown, and as whose training would have it.
 type ShowOptions struct {
 	data.PreferenceOptions
-	Row    int        // from 1: of the rows that training keeps
-	Model  string     `hub:"tokenizer"` // the folder whose tokenizer and chat template are used
-	Chat   local.Chat // what the chat template gets
-	LossOn string     // of demonstrations: completion, last or all, as in data.loss_on of sft; "": completion
+	Row    int    // from 1: of the rows that training keeps
+	Model  string `hub:"tokenizer"` // the folder whose tokenizer and chat template are used
+	Chat   local.RowChat
+	LossOn string // of demonstrations: completion, last or all, as in data.loss_on of sft; "": completion
 }
 
 // Check names options that are out of range.
 func (o ShowOptions) Check() (faults fault.Faults) {
-	for _, f := range o.Chat.Check() {
+	for _, f := range append(o.Chat.Check(), fault.Check(o.Chat.PlainText)...) {
 		f.Key = "chat_" + f.Key
 		faults = append(faults, f)
 	}
@@ -68,7 +68,7 @@ func Show(path string, o ShowOptions, mark func(string) string) (lines []string,
 		return nil, fmt.Errorf("%s holds %s: want pairs, demonstrations or labelled answers, whose tokens have weights",
 			path, kind)
 	}
-	r, e, names := all[o.Row-1], &batch.Encoder{Tokenizer: t}, []string{"demonstration"}
+	r, e, names := all[o.Row-1], o.Chat.Encoder(t), []string{"demonstration"}
 	var g batch.Group
 	switch {
 	case r.Pair != nil:

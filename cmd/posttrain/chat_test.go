@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,60 @@ func TestChatOfARun(t *testing.T) {
 		o := cli(t, tinyMappo(1, "--set", value, "--out", "other")...)
 		if o.code == 0 || !strings.Contains(o.last(), want) || exists("other") {
 			t.Errorf("%s: %d %s, want %s", value, o.code, o.last(), want)
+		}
+	}
+}
+
+// TestPlainPrompts: strings are messages where the model has a template; each command says so; chat.plain turns it off.
+func TestPlainPrompts(t *testing.T) {
+	work(t, "qwen2-newer")
+	write(t, "plain.jsonl", `{"prompt": "France?", "chosen": "Paris", "rejected": " London"}`+"\n")
+	say := func(role, text string) string { return `[{"role": "` + role + `", "content": "` + text + `"}]` }
+	write(t, "chat.jsonl", `{"prompt": `+say("user", "France?")+`, "chosen": `+say("assistant", "Paris")+
+		`, "rejected": `+say("assistant", "London")+"}\n")
+	tokens := func(file string, args ...string) string {
+		o := must(t, append([]string{"data", "show", "--model", "model", file}, args...)...)
+		return strings.ReplaceAll(o.out, file, "")
+	}
+	chat := tokens("chat.jsonl")
+	if tokens("plain.jsonl") != chat || tokens("plain.jsonl", "--chat-plain", "text") == chat {
+		t.Error("a plain pair is not as the conversation, or --chat-plain changes nothing")
+	}
+	if o := must(t, "data", "check", "plain.jsonl"); !strings.Contains(o.out, "plain text in 1 prompts: a model with") {
+		t.Error(o.out)
+	}
+	train := []string{"mappo", "--model", "model", "--backend", "go", "--prior", "none", "--set", "train.max_steps=1",
+		"--set", "train.warmup_steps=0", "--set", "train.learning_rate=1e-3", "--data"}
+	weights := map[string]string{}
+	for _, c := range []struct{ file, plain, say string }{
+		{"plain.jsonl", "template", "plain prompts go through the model's chat template"},
+		{"chat.jsonl", "template", ""},
+		{"plain.jsonl", "text", "plain prompts stay as they are, without the model's chat template"},
+	} {
+		out := c.file + c.plain
+		o := must(t, append(slices.Clone(train), c.file, "--set", "chat.plain="+c.plain, "--out", out)...)
+		if strings.Count(o.err, "plain prompts") != min(1, len(c.say)) || !strings.Contains(o.err, c.say) {
+			t.Errorf("%v: %s", c, o.err)
+		}
+		weights[out] = read(t, out+"/model/model.safetensors")
+	}
+	want := weights["chat.jsonltemplate"]
+	if weights["plain.jsonltemplate"] != want || weights["plain.jsonltext"] == want {
+		t.Error("the trained weights are not those of the conversation, or of the text")
+	}
+	o := must(t, append(slices.Clone(train), "plain.jsonl", "--set", "chat.plain=text", "--explain")...)
+	if !strings.Contains(o.out, "plain prompts: as they are, without") {
+		t.Error(o.out)
+	}
+	for want, args := range map[string][]string{
+		`chat.plain "auto": want template or text`: append(slices.Clone(train), "plain.jsonl", "--set",
+			"chat.plain=auto"),
+		`--chat-plain "auto": want template or text`: {"data", "show", "--chat-plain", "auto", "--model", "model",
+			"plain.jsonl"},
+		`"text": it is about a file of prompts without chat`: {"generate", "--prompt", "Hi", "--chat-plain", "text"},
+	} {
+		if o := cli(t, args...); o.code == 0 || !strings.Contains(o.err, want) {
+			t.Errorf("%v: %d %s, want %s", args, o.code, o.err, want)
 		}
 	}
 }

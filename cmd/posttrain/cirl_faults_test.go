@@ -112,8 +112,8 @@ var cirlFaults = []faultCase{
 
 	// data
 	{"no file", nil, tinyCIRL(2, "--data", "no.json"), 1, []string{"no.json: no such file"}, nil},
-	{"file of an unknown kind", withFile("items.csv", "a,b\n"), tinyCIRL(2, "--data", "items.csv"), 1,
-		[]string{"items.csv", `".csv"`, ".jsonl, .json or .parquet"}, nil},
+	{"file of an unknown kind", withFile("items.txt", "a,b\n"), tinyCIRL(2, "--data", "items.txt"), 1,
+		[]string{"items.txt", `".txt"`, ".jsonl, .json, .parquet, .csv or .tsv"}, nil},
 	{"empty file", withFile("items.json", "[]"), tinyCIRL(2), 1, []string{"items.json", "empty"}, nil},
 	{"item without annotations", withoutAnnotation, tinyCIRL(2), 1, []string{"items.json", "row 2", "annotation"}, nil},
 	{"pairs for items", func(t *testing.T) { write(t, "items.jsonl", pairLines(3, true)) }, tinyCIRL(2, "--data",

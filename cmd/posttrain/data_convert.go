@@ -53,8 +53,10 @@ func twoArgs(cmd *cobra.Command, args []string) error {
 }
 
 // addChatFlags adds the flags that set what the model's chat template gets.
-func addChatFlags(cmd *cobra.Command, c *local.Chat) {
+func addChatFlags(cmd *cobra.Command, c *local.RowChat) {
 	flags := cmd.Flags()
+	flags.StringVar(&c.Plain, "chat-plain", "template",
+		"plain prompts and answers: template, as messages where the model has a chat template; text, as they are")
 	flags.StringVar(&c.Template, "chat-template", "", "file with a chat template in the place of the model's own")
 	flags.StringArrayVar(&c.Variables, "chat-variables", nil,
 		"variable of the chat template, such as enable_thinking=false (may be repeated)")
@@ -63,6 +65,8 @@ func addChatFlags(cmd *cobra.Command, c *local.Chat) {
 
 // addScoreFlag adds the flag that names the score columns of preference pairs.
 func addScoreFlag(cmd *cobra.Command, o *data.PreferenceOptions) {
+	cmd.Flags().StringSliceVar(&o.Columns, "columns", nil,
+		"columns by other names in the file, such as prompt=question,chosen=response_a,chosen_score=rating_a")
 	cmd.Flags().StringSliceVar(&o.ScoreColumns, "score-columns", nil,
 		"columns with the scores of preference pairs, such as chosen_rating,rejected_rating "+
 			"(default: the first known pair)")

@@ -77,7 +77,7 @@ func TestDataFaults(t *testing.T) {
 		{"check of a folder", func(t *testing.T) { os.Mkdir("d.json", 0o777) }, []string{"data", "check", "d.json"},
 			1, []string{"d.json", "folder"}, nil},
 		{"check of an unknown kind of file", withFile("a.txt", "x"), []string{"data", "check", "a.txt"}, 1,
-			[]string{"a.txt", `".txt"`, ".jsonl, .json or .parquet"}, nil},
+			[]string{"a.txt", `".txt"`, ".jsonl, .json, .parquet, .csv or .tsv"}, nil},
 		{"check of unknown columns", withFile("a.jsonl", `{"question":"a"}`), []string{"data", "check", "a.jsonl"},
 			1, []string{"a.jsonl:1", "found columns question", "seed and dataset_item", "chosen and rejected",
 				"messages"}, nil},

@@ -247,8 +247,8 @@ var faults = []faultCase{
 
 	// data
 	{"no data", nil, tinyMappo(2, "--data", "no.jsonl"), 1, []string{"no.jsonl: no such file"}, nil},
-	{"unknown kind of file", withFile("pairs.csv", "a,b\n"), tinyMappo(2, "--data", "pairs.csv"), 1,
-		[]string{"pairs.csv", `".csv"`, ".jsonl, .json or .parquet"}, nil},
+	{"unknown kind of file", withFile("pairs.txt", "a,b\n"), tinyMappo(2, "--data", "pairs.txt"), 1,
+		[]string{"pairs.txt", `".txt"`, ".jsonl, .json, .parquet, .csv or .tsv"}, nil},
 	{"empty file", withFile("pairs.jsonl", ""), tinyMappo(2), 1, []string{"pairs.jsonl", "empty"}, nil},
 	{"bad JSON line", withFile("pairs.jsonl", pairLines(3, true)+`{"prompt": "a", "chosen": `+"\n"), tinyMappo(2), 1,
 		[]string{"pairs.jsonl:4", "bad JSON", "not closed"}, nil},

@@ -29,7 +29,7 @@ func newGenerate(s streams) *cobra.Command {
 		Long: "Let a model continue a prompt, printed while it is written; a file of prompts, one JSON line for\n" +
 			"each answer; or, with --chat alone, a conversation, line by line (/new starts a new one, the end of\n" +
 			"the input ends it). A prompt is continued as plain text; with --chat it is a user's message, and the\n" +
-			"model's chat template is applied. The template is always applied to rows that hold conversations.",
+			"model's chat template is applied. Rows of a file go through the template, where the model has one.",
 		Example: "  posttrain generate --model DIR --prompt Hello\n" +
 			"  posttrain generate --model DIR --chat\n" +
 			"  posttrain generate --model DIR --input prompts.jsonl --samples 8 --out answers.jsonl",

@@ -203,8 +203,14 @@ func TestGenerateFile(t *testing.T) {
 		!strings.HasPrefix(to.out, "a.jsonl: 4 answers (") {
 		t.Errorf("%s%+v", to.out, chats[0])
 	}
-	if !slices.Equal(chats[3].Tokens, rows[3].Tokens) || slices.Equal(chats[0].Tokens, rows[0].Tokens) {
-		t.Error("--chat changes conversations, or leaves plain prompts as they are")
+	glued := must(t, generateArgs("--input", "p.jsonl", "--samples", "2", "--chat-plain", "text")...)
+	for i, x := range parseAnswers(t, glued.out) {
+		if !slices.Equal(chats[i].Tokens, rows[i].Tokens) || slices.Equal(x.Tokens, rows[i].Tokens) != (i > 1) {
+			t.Errorf("answer %d: --chat changes the draws, or --chat-plain those of conversations", i)
+		}
+	}
+	if !strings.Contains(o.err, "p.jsonl: plain prompts go through") || !strings.Contains(glued.err, "stay as they") {
+		t.Errorf("%s%s", o.err, glued.err)
 	}
 	must(t, tiny("sft", 1, "--data", "a.jsonl", "--set", "data.eval_fraction=0", "--set", "train.eval_every=0", "--set",
 		"train.eval_metric=")...)

@@ -57,7 +57,7 @@ func TestCIErrors(t *testing.T) {
 			`"annotation":{"allowed":{"a":""}}}}]`, "dataset_item.annotation is missing or empty"},
 		{"ci.jsonl", `{"seed":`, "ci.jsonl:1: bad JSON: the object is not closed"},
 		{"ci.parquet", "", "ci.parquet: not a readable parquet file: 0 bytes"},
-		{"ci.csv", "", `ci.csv: extension ".csv": want .jsonl, .json or .parquet`},
+		{"ci.txt", "", `ci.txt: extension ".txt": want .jsonl, .json, .parquet, .csv or .tsv`},
 	} {
 		_, _, err := readFrom(files(c.name, c.content), c.name, AllItems)
 		wantError(t, err, c.want)

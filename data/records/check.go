@@ -58,6 +58,7 @@ type Report struct {
 	Kind   string `json:"kind"`
 	Rows   int    `json:"rows"` // read
 	Kept   int    `json:"kept"` // of them that training takes
+	Plain  int    `json:"plain_prompts,omitempty"`
 	Scored int    `json:"scored,omitempty"`
 	// source of the scores of pairs
 	ScoreColumns string   `json:"score_columns,omitempty"`
@@ -230,6 +231,10 @@ func (r *Report) Lines() []string {
 	if without := r.Kept - r.Scored; r.Kind == KindPreference.String() && without > 0 {
 		lines = append(lines, fmt.Sprintf("  %d without scores, which the prior of mappo needs: posttrain mappo --prior none "+
 			"trains without it, posttrain data score writes them", without))
+	}
+	if r.Plain > 0 {
+		lines = append(lines, fmt.Sprintf("  plain text in %d prompts: a model with a chat template gets them as the "+
+			"user's messages (chat.plain=text: as text)", r.Plain))
 	}
 	for _, line := range r.Profile {
 		lines = append(lines, "  "+line)

@@ -89,9 +89,11 @@ func (k Kind) stream(path string, o data.PreferenceOptions) *data.Stream[Record]
 	case KindPreference:
 		return data.Map(data.StreamPreferences(nil, path, o), func(p data.Preference) Record { return Record{Pair: &p} })
 	case KindLabelled:
-		return data.Map(data.StreamLabelled(nil, path), func(all []data.Labelled) Record { return Record{Answers: all} })
+		return data.Map(data.StreamLabelled(nil, path, o.Columns...),
+			func(all []data.Labelled) Record { return Record{Answers: all} })
 	}
-	return data.Map(data.StreamDemonstrations(nil, path), func(d data.Demonstration) Record { return Record{Demo: &d} })
+	return data.Map(data.StreamDemonstrations(nil, path, o.Columns...),
+		func(d data.Demonstration) Record { return Record{Demo: &d} })
 }
 
 // write writes records in the form that the file's name asks for.
@@ -114,7 +116,10 @@ func write(path string, all iter.Seq2[Record, error]) error {
 // KindOf finds the kind of a file's records from its first row. Score columns for a file without preference pairs are
 // an error.
 func KindOf(path string, o data.PreferenceOptions) (Kind, error) {
-	row, err := data.FirstRow(path)
+	if faults := data.CheckColumns(o.Columns); len(faults) > 0 {
+		return "", faults[0]
+	}
+	row, err := data.FirstRow(path, o.Columns...)
 	if err != nil {
 		return "", err
 	}
@@ -206,10 +211,10 @@ type Prompt struct {
 
 // ReadPrompts reads the prompts of a file: contextual-integrity items, the prompts of preference pairs, or a column
 // prompt or messages, see [data.ReadPrompts].
-func ReadPrompts(path string) (prompts []Prompt, report *data.Report, err error) {
-	kind, err := KindOf(path, data.PreferenceOptions{})
+func ReadPrompts(path string, columns ...string) (prompts []Prompt, report *data.Report, err error) {
+	kind, err := KindOf(path, data.PreferenceOptions{Columns: columns})
 	if err == nil && (kind == KindCI || kind == KindPreference) {
-		_, all, report, err := Read(path, data.PreferenceOptions{})
+		_, all, report, err := Read(path, data.PreferenceOptions{Columns: columns})
 		for _, r := range all {
 			p := Prompt{Item: r.Item}
 			if p.Source = r.Source(); r.Pair != nil {
@@ -219,7 +224,7 @@ func ReadPrompts(path string) (prompts []Prompt, report *data.Report, err error)
 		}
 		return prompts, report, err
 	}
-	rows, report, err := data.ReadPrompts(path) // for a file of another kind, its error says what it wants
+	rows, report, err := data.ReadPrompts(path, columns...) // for a file of another kind, its error says what it wants
 	for _, r := range rows {
 		prompts = append(prompts, Prompt{PromptRow: r})
 	}

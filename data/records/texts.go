@@ -95,6 +95,9 @@ func (r *Report) thoughts(row, column string, answer data.Text) {
 
 // messages looks at the messages of a prompt.
 func (r *Report) messages(row, column string, t data.Text) {
+	if t.Plain != "" {
+		r.Plain++
+	}
 	for i, m := range t.Messages {
 		field := fmt.Sprintf("%s[%d]", column, i)
 		switch {

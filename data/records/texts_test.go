@@ -84,6 +84,7 @@ func TestLines(t *testing.T) {
 	const want = `F: 26 rows read, 1 kept
   preference pairs
   1 without scores, which the prior of mappo needs: posttrain mappo --prior none trains without it, posttrain data score writes them
+  plain text in 1 prompts: a model with a chat template gets them as the user's messages (chat.plain=text: as text)
   error: 24: a row cannot be read (row)
     line 2: rejected is a number: want a string or a list of {role, content}
     line 3: rejected is a number: want a string or a list of {role, content}

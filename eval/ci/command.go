@@ -88,7 +88,7 @@ func (o *Options) Defaults(g *config.Given) {
 		return
 	}
 	o.Run, o.Split, o.SplitSeed, o.N = path, "test", c.Seed, 0
-	o.Agent.Model, o.Agent.Backend, o.Agent.Chat, o.Agent.Sampling = c.Model, c.Backend, c.Chat, c.TestSampling()
+	o.Agent.Model, o.Agent.Backend, o.Agent.Chat, o.Agent.Sampling = c.Model, c.Backend, c.Chat.Chat, c.TestSampling()
 	o.Form, o.Reward, o.Episodes = c.Data.Form, c.Reward, c.Agent
 }
 

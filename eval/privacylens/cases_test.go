@@ -82,7 +82,7 @@ func TestBadPrivacyLens(t *testing.T) {
 	_, _, err := readCases(nil, write(t, "c.json", "[]"))
 	wantError(t, err, "no rows")
 	_, _, err = readCases(nil, "c.txt")
-	wantError(t, err, "want .jsonl, .json or .parquet")
+	wantError(t, err, "want .jsonl, .json, .parquet, .csv or .tsv")
 	_, report, err := readCases(nil, write(t, "c.jsonl", strings.NewReplacer(`"Ann knows."`, `""`, `"book"`, `""`,
 		`"an illness"`, `" "`, "send an email", "").Replace(row)))
 	if err != nil || len(report.Remarks) != 4 {
@@ -120,18 +120,18 @@ func TestBadActions(t *testing.T) {
 	for _, c := range []struct{ name, content, want string }{
 		{"x.csv", "", "no rows: the file is empty"},
 		{"x.csv", "name,final_action\n", "no rows: the file is empty"},
-		{"x.csv", "name,action\na,b\n", "x.csv:1: found columns name, action: want name and final_action"},
+		{"x.csv", "name,action\na,b\n", "x.csv:2: found columns action, name: want name and final_action"},
 		{"x.csv", "name,final_action\na,x\nz,y\nq,y\n", "2 names that no case of the data has: z, q"},
-		{"x.csv", "name,final_action\na,x\nb,y\na,z\n", `x.csv: row 3: name "a" comes twice`},
-		{"x.csv", "name,final_action\na,\"Action: X\n\n{", "x.csv: bad csv: "},
-		{"x.csv", "name,final_action\na,x\nb", "x.csv: bad csv: record on line 3: wrong number of fields"},
-		{"x.csv", "name,final_action\na,x\"y\n", "x.csv: bad csv: "},
-		{"x.csv", "name,final_action\n,x\n", "x.csv: row 1: name is empty"},
-		{"x.csv", "name,final_action\na,\xff\n", "x.csv: row 1: final_action is not valid UTF-8"},
+		{"x.csv", "name,final_action\na,x\nb,y\na,z\n", `x.csv:4: name "a" comes twice`},
+		{"x.csv", "name,final_action\na,\"Action: X\n\n{", "x.csv:2: a quote in the wrong place, or the file is truncated: "},
+		{"x.csv", "name,final_action\na,x\nb", "x.csv:3: 1 cells, and the header has 2: want as many"},
+		{"x.csv", "name,final_action\na,x\"y\n", "x.csv:2: a quote in the wrong place"},
+		{"x.csv", "name,final_action\n,x\n", "x.csv:2: name is empty"},
+		{"x.csv", "name,final_action\na,\xff\n", "x.csv:2: invalid UTF-8: want the table saved as UTF-8"},
 		{"x.jsonl", `{"name":"a","final_action":3}`, "x.jsonl:1: final_action is of JSON type number: want string"},
 		{"x.jsonl", `{"name":"a","final_action":"x"}` + "\n" + `{"name":"b","fin`,
 			"x.jsonl:2: bad JSON: the object is not closed"},
-		{"x.txt", "", "want .jsonl, .json or .parquet"},
+		{"x.txt", "", "want .jsonl, .json, .parquet, .csv or .tsv"},
 	} {
 		_, err := readActions(nil, write(t, c.name, c.content), cases)
 		wantError(t, err, c.want)

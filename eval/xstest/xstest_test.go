@@ -37,11 +37,11 @@ func TestPrompts(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                 "p.csv: no rows: the file is empty",
 		"id,prompt,type\n": "p.csv: no rows: the file is empty",
-		strings.Replace(table, "type", "kind", 1):     "p.csv:1: found columns id, prompt, kind, label, focus: want id and prompt and type",
-		strings.Replace(table, "\n2", "\n1", 1):       "p.csv: row 2: id 1 is there twice",
-		strings.Replace(table, "unsafe", "unsure", 1): `p.csv: row 2: label is "unsure": want safe or unsafe`,
-		strings.Replace(table, "homonyms", "", 1):     "p.csv: row 1: id, prompt or type is empty: want all three",
-		table + "4,": "p.csv: bad csv: ",
+		strings.Replace(table, "type", "kind", 1):     "p.csv:2: found columns focus, id, kind, label, prompt: want id",
+		strings.Replace(table, "\n2", "\n1", 1):       "p.csv:3: id 1 is there twice",
+		strings.Replace(table, "unsafe", "unsure", 1): `p.csv:3: label is "unsure": want safe or unsafe`,
+		strings.Replace(table, "homonyms", "", 1):     "p.csv:2: id, prompt or type is empty: want all three",
+		table + "4,": "p.csv:5: 2 cells, and the header has 5",
 	} {
 		_, err := readPrompts(write(t, "p.csv", text))
 		expect.Error(t, err, want)

@@ -11,12 +11,12 @@ import (
 // order of the rows. An error is the first row's that has one, or the context's.
 func EncodeAll[R, T any](ctx context.Context, e *Encoder, rows []R, encode func(*Encoder, R) (T, error)) ([]T, error) {
 	all, errs := make([]T, len(rows)), make([]error, len(rows))
-	var next, drift atomic.Int64
+	var next, drift, plain atomic.Int64
 	var failed atomic.Bool
 	var wg sync.WaitGroup
 	for range min(len(rows), runtime.GOMAXPROCS(0)) {
 		wg.Go(func() {
-			own := &Encoder{Tokenizer: e.Tokenizer}
+			own := &Encoder{Tokenizer: e.Tokenizer, Converse: e.Converse}
 			for !failed.Load() && ctx.Err() == nil {
 				i := int(next.Add(1)) - 1 // a row that was taken is encoded: no row before one that fails is missed
 				if i >= len(rows) {
@@ -27,10 +27,12 @@ func EncodeAll[R, T any](ctx context.Context, e *Encoder, rows []R, encode func(
 				}
 			}
 			drift.Add(int64(own.Drift))
+			plain.Add(int64(own.Plain))
 		})
 	}
 	wg.Wait()
 	e.Drift += int(drift.Load())
+	e.Plain += int(plain.Load())
 	for _, err := range errs {
 		if err != nil {
 			return nil, err

@@ -18,6 +18,19 @@ import (
 type Encoder struct {
 	Tokenizer *tokenizer.Tokenizer
 	Drift     int
+	Converse  bool // plain prompts and their answers go through the chat template, see [data.Converse]
+	Plain     int  // plain prompts so far
+}
+
+// converse gives a plain prompt and its answers the form that Converse asks for, and counts them.
+func (e *Encoder) converse(prompt data.Text, answers ...data.Text) (data.Text, []data.Text) {
+	if prompt.IsChat() || prompt.Empty() {
+		return prompt, answers
+	}
+	if e.Plain++; e.Converse {
+		return data.Converse(prompt, answers...)
+	}
+	return prompt, answers
 }
 
 // Preference encodes a pair: answer 0 is the chosen one, answer 1 the rejected.
@@ -32,6 +45,8 @@ func (e *Encoder) Demonstration(d data.Demonstration, all bool) (Group, error) {
 	if d.Prompt.Empty() && d.Completion.Messages == nil {
 		return e.plainText(d)
 	}
+	prompt, answers := e.converse(d.Prompt, d.Completion)
+	d.Prompt, d.Completion = prompt, answers[0]
 	if len(d.Completion.Trained()) < len(d.Completion.Messages) {
 		if !all {
 			return e.turns(d)
@@ -63,12 +78,14 @@ func wholeText(ids []int32) Group { return Group{Prompt: ids[:1:1], Answers: [][
 
 // Prompt encodes a prompt alone, as it is before an answer is sampled.
 func (e *Encoder) Prompt(t data.Text) ([]int32, error) {
+	t, _ = e.converse(t)
 	p := start{Encoder: e, prompt: t}
 	err := p.encode()
 	return p.ids, err
 }
 
 func (e *Encoder) group(source string, prompt data.Text, answers ...data.Text) (Group, error) {
+	prompt, answers = e.converse(prompt, answers...)
 	ids, err := e.answers(prompt, answers)
 	if err != nil {
 		return Group{}, fmt.Errorf("%s: %w", source, err)

@@ -13,7 +13,7 @@ func (e *Encoder) Prefilled(t data.Text, prefill string) ([]int32, error) {
 	if prefill == "" {
 		return e.Prompt(t)
 	}
-	if t.Messages == nil {
+	if t, _ = e.converse(t); t.Messages == nil {
 		return e.encodeStart(t.Plain + prefill)
 	}
 	text, err := e.Render(t.Messages, true)

@@ -13,6 +13,7 @@ import (
 // can share it. Behind each text the group has one token more, which no model reads: the position before it has the
 // score. That is the last token that is not pad (nil: any), as in transformers.
 func (e *Encoder) Scored(source string, pad *int, prompt data.Text, answers ...data.Text) (Group, error) {
+	prompt, answers = e.converse(prompt, answers...)
 	texts := make([][]int32, len(answers))
 	for i, a := range answers {
 		ids, err := e.whole(prompt, a)

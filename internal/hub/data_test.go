@@ -127,7 +127,7 @@ func TestDataFaults(t *testing.T) {
 		{"org/rows:a:b:c", nil, "want org/name[@revision][:config][:split]"},
 		{"org/gated", nil, "access is refused (403): accept the data set's terms at SERVER/datasets/org/gated"},
 		{"org/private", nil, "SERVER wants a token (401): set HF_TOKEN"},
-		{"org/csv", nil, "config default, split train: found train.csv: want .jsonl, .json or .parquet files"},
+		{"org/csv", nil, "config default, split train: found train.txt: want .jsonl, .json, .parquet, .csv or .tsv files"},
 		{"org/rows:en:train", func(_ *testing.T, s *hubtest.Server) { s.Damage["en/1.jsonl"] = "[]\n" },
 			"en/1.jsonl: what came is not what the hub has: its SHA-1 begins with"},
 		{"org/rows:de", func(_ *testing.T, s *hubtest.Server) {
@@ -145,7 +145,7 @@ func TestDataFaults(t *testing.T) {
 		}, "cannot be written: not a directory (HF_HUB_CACHE names another folder"},
 	} {
 		gated, private, csv := rows(), rows(), rows()
-		gated.Gated, private.Token, csv.Files = true, "secret", map[string]string{"train.csv": "a,b"}
+		gated.Gated, private.Token, csv.Files = true, "secret", map[string]string{"train.txt": "a,b"}
 		s := hubtest.New(t, map[string]hubtest.Repo{"datasets/org/rows": rows(), "datasets/org/gated": gated,
 			"datasets/org/private": private, "datasets/org/csv": csv})
 		if c.fault != nil {

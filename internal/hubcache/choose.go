@@ -103,10 +103,10 @@ func List(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-const accepted = ".jsonl, .json or .parquet files, each also with .gz"
+const accepted = ".jsonl, .json, .parquet, .csv or .tsv files, each also with .gz"
 
 // forms are the extensions that can be read, the first wins where files of several are equally many.
-var forms = []string{".parquet", ".jsonl", ".json"}
+var forms = []string{".parquet", ".jsonl", ".json", ".csv", ".tsv"}
 
 // rowFiles leaves the files that can be read, of the most frequent form where there are several. A data set often has
 // its rows in more than one.
@@ -122,7 +122,7 @@ func rowFiles(files []string) (rows []string, err error) {
 		}
 	}
 	for _, f := range files {
-		if form := formOf(f); form == best || best != ".parquet" && (form == ".json" || form == ".jsonl") {
+		if form := formOf(f); form == best || strings.HasPrefix(best, ".json") && strings.HasPrefix(form, ".json") {
 			rows = append(rows, f)
 		}
 	}

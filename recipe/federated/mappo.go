@@ -54,6 +54,9 @@ func (m *MaPPO) check(g *config.Given) {
 	if m.Train.Micro > m.Train.Size {
 		g.Refuse("train.micro_batch_size", m.Train.Micro, "want at most mappo.train.batch_size, %d", m.Train.Size)
 	}
+	if m.Data.Weights != nil {
+		g.Refuse("data.weights", m.Data.Weights, "each agent has pairs of its own, once each; remove it")
+	}
 	if m.Split != lm.Equal && m.Column == "" {
 		g.Fault("split_column", "mappo.split_column is missing: split %s needs the name of a column", m.Split)
 	}

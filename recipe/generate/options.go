@@ -6,6 +6,7 @@ import (
 	"io"
 	"path/filepath"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/recipe"
@@ -22,11 +23,12 @@ type Options struct {
 	Seed              uint64 `yaml:"seed" flag:"seed" help:"seed of the draws"`
 
 	// What is continued: one of Prompt and Input; with Chat and neither of them, a conversation.
-	Prompt *string `yaml:"prompt,omitempty" want:"@text" flag:"prompt,exact" help:"text to continue"`
-	Input  string  `yaml:"input,omitempty" hub:"data" words:"a .jsonl, .json or .parquet file (also .gz)" flag:"input" help:"prompts, .jsonl, .json or .parquet, or org/name[@revision][:config][:split] on the hub: column prompt (text or messages) or messages"`
-	Chat   bool    `yaml:"chat" flag:"chat" help:"apply the chat template to plain prompts; without --prompt and --input: talk"`
+	Prompt  *string  `yaml:"prompt,omitempty" want:"@text" flag:"prompt,exact" help:"text to continue"`
+	Input   string   `yaml:"input,omitempty" hub:"data" words:"a .jsonl, .json, .parquet, .csv or .tsv file (also .gz)" flag:"input" help:"prompts, .jsonl, .json, .parquet, .csv or .tsv, or org/name[@revision][:config][:split] on the hub: column prompt (text or messages) or messages"`
+	Columns []string `yaml:"columns,omitempty" words:"names such as prompt=question" flag:"columns" help:"columns by other names in the input, such as prompt=question"`
+	Chat    bool     `yaml:"chat" flag:"chat" help:"the prompt is the user's message, by the chat template; without --prompt and --input: talk"`
 
-	Template local.Chat `yaml:"chat_template"` // what the chat template gets: chat is the switch
+	Template local.RowChat `yaml:"chat_template"` // what the chat template gets: chat is the switch
 
 	Samples          int `yaml:"samples" want:">=1" default:"1" flag:"samples" help:"answers to each prompt"`
 	rollout.Sampling `yaml:",inline" defaults:"max_new_tokens=256 temperature=1"`
@@ -52,7 +54,7 @@ func (o Options) Talks() bool { return o.Prompt == nil && o.Input == "" }
 // Check names the options that are out of range, contradict each other, or have no effect.
 func (o Options) Check() []fault.Fault {
 	faults := fault.Check(o)
-	faults = append(faults, o.Sampling.Check()...)
+	faults = append(append(faults, o.Sampling.Check()...), data.CheckColumns(o.Columns)...)
 	idle := func(key string, value any, used bool, problem string) {
 		if used {
 			faults.Add(key, value, "%s", problem)
@@ -66,6 +68,9 @@ func (o Options) Check() []fault.Fault {
 	idle("chat_template.template", o.Template.Template, unused && o.Template.Template != "", plain)
 	idle("chat_template.variables", o.Template.Variables, unused && o.Template.Variables != nil, plain)
 	idle("chat_template.date", o.Template.Date, unused && o.Template.Date != "", plain)
+	idle("chat_template.plain", o.Template.Plain, o.Template.Plain == "text" && (o.Chat || o.Prompt != nil),
+		"it is about a file of prompts without chat; remove it")
+	idle("columns", o.Columns, len(o.Columns) > 0 && o.Input == "", "it is about a file of prompts; add input")
 	idle("input", o.Input, o.Input != "" && o.Prompt != nil, "there is a prompt too: want prompt or input, not both")
 	idle("logps", o.Logps, o.Logps && o.Prompt != nil && o.Out == "", "they are written to a file; add out: FILE.jsonl")
 	if !o.Talks() {

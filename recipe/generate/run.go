@@ -60,7 +60,7 @@ type generator struct {
 	run.Reporter
 	o       Options
 	model   *local.Model
-	encoder batch.Encoder
+	encoder *batch.Encoder
 	prompts []ask.Question
 }
 
@@ -78,12 +78,14 @@ func open(o Options, r run.Reporter) (*generator, error) {
 		return nil, err
 	}
 	g.model, err = local.OpenWith(local.Options{Backend: o.Backend, Model: o.Model, Adapter: o.Adapter,
-		CacheGB: o.CacheGB, Chat: o.Template})
+		CacheGB: o.CacheGB, Chat: o.Template.Chat})
 	if err != nil {
 		return nil, err
 	}
 	recipe.ReportEngine(g.model.Engine, g)
-	g.encoder.Tokenizer = g.model.Tokenizer
+	if g.encoder = o.Template.Encoder(g.model.Tokenizer); o.Input == "" {
+		g.encoder.Converse = false
+	}
 	err = recipe.CheckLength(o.MaxNew, DefaultMaxNew, g.positions())
 	if err == nil && o.Chat && !g.model.Tokenizer.HasTemplate() {
 		err = fmt.Errorf("chat: %s has no chat template (chat_template.jinja, or chat_template in "+
@@ -102,7 +104,7 @@ func (g *generator) read() (prompts []ask.Question, err error) {
 	if g.o.Prompt != nil {
 		prompts = []ask.Question{{Prompt: data.Text{Plain: *g.o.Prompt}, Source: "prompt"}}
 	} else if g.o.Input != "" {
-		rows, report, err := data.ReadPrompts(g.o.Input)
+		rows, report, err := data.ReadPrompts(g.o.Input, g.o.Columns...)
 		if err != nil {
 			return nil, err
 		}
@@ -184,6 +186,9 @@ func (g *generator) answer(ctx context.Context) (rows []Row, err error) {
 		if err = g.encode(&g.prompts[i], i); err != nil {
 			return nil, err
 		}
+	}
+	if line := g.o.Template.Describe(g.encoder, "--chat-plain text"); line != "" && g.o.Input != "" {
+		g.Say("%s: %s", g.o.Input, line)
 	}
 	do := func(ctx context.Context, from, to int) ([][]Row, error) { return g.some(ctx, g.prompts[from:to]) }
 	atOnce := ask.AtOnce(g.o.Samples)

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/generate"
@@ -35,13 +36,14 @@ type Options struct {
 	Seed              uint64        `yaml:"seed" default:"1" flag:"seed" help:"seed of synthetic scenarios and draws"`
 
 	// The prompts: of a file, or contextual-integrity items: what a ci-rl run trains on, or synthetic ones.
-	Input   string `yaml:"input,omitempty" hub:"data" words:"a .jsonl, .json or .parquet file of prompts (also .gz)" flag:"input" help:"prompts, .jsonl, .json or .parquet, or org/name[@revision][:config][:split] on the hub: column prompt (text or messages) or messages"`
-	Chat    bool   `yaml:"chat" flag:"chat" help:"apply the chat template to plain prompts; a server always does"`
-	Run     string `yaml:"run,omitempty" words:"the config of a ci-rl run" help:"config of a ci-rl run, whose prompts, model and sampling are taken (as --config)"`
-	N       int    `yaml:"n,omitempty" want:">=0" default:"300" flag:"n" help:"number of synthetic scenarios"`
-	HeldOut bool   `yaml:"held_out" flag:"held-out" help:"scenarios whose names and values training never has"`
+	Input   string   `yaml:"input,omitempty" hub:"data" words:"a .jsonl, .json, .parquet, .csv or .tsv file of prompts (also .gz)" flag:"input" help:"prompts, .jsonl, .json, .parquet, .csv or .tsv, or org/name[@revision][:config][:split] on the hub: column prompt (text or messages) or messages"`
+	Columns []string `yaml:"columns,omitempty" words:"names such as prompt=question" flag:"columns" help:"columns by other names in the input, such as prompt=question"`
+	Chat    bool     `yaml:"chat" flag:"chat" help:"write plain prompts as messages of the user; a server always gets them so"`
+	Run     string   `yaml:"run,omitempty" words:"the config of a ci-rl run" help:"config of a ci-rl run, whose prompts, model and sampling are taken (as --config)"`
+	N       int      `yaml:"n,omitempty" want:">=0" default:"300" flag:"n" help:"number of synthetic scenarios"`
+	HeldOut bool     `yaml:"held_out" flag:"held-out" help:"scenarios whose names and values training never has"`
 
-	Template local.Chat `yaml:"chat_template"` // what the chat template gets: chat is the switch
+	Template local.RowChat `yaml:"chat_template"` // what the chat template gets: chat is the switch
 
 	Answers          int `yaml:"answers" want:">=1" default:"8" flag:"answers" help:"answers sampled for each prompt"`
 	rollout.Sampling `yaml:",inline" defaults:"max_new_tokens=128 temperature=1"`
@@ -80,7 +82,7 @@ func (o *Options) Defaults(g *config.Given) {
 		g.Fault("run", "run %s: it trains an agent, whose answers are episodes: want a run without agent.turns (data synth "+
 			"--agent writes demonstrations of episodes)", path)
 	}
-	o.Model, o.Backend, o.Template, o.Sampling, o.N = c.Model, c.Backend, c.Chat, c.Sampling.Sampling, 0
+	o.Model, o.Backend, o.Template.Chat, o.Sampling, o.N = c.Model, c.Backend, c.Chat.Chat, c.Sampling.Sampling, 0
 	o.Reward.CI = scorer.CIOptions{Format: c.Reward.Format, Match: c.Reward.Match}
 }
 
@@ -111,7 +113,7 @@ var (
 	ofServer = []string{"server.api_model", "server.api_version", "server.api_key_env", "server.parallel",
 		"server.timeout", "server.continue"}
 	ofTemplate = []string{"chat_template.template", "chat_template.template_sha256", "chat_template.variables",
-		"chat_template.date"}
+		"chat_template.date", "chat_template.plain"}
 	ofFolder = slices.Concat([]string{"model", "adapter", "cache_gb", "backend", "top_k", "min_p"}, ofTemplate)
 	ofModel  = slices.Concat(ofFolder, ofServer, []string{"server.base_url", "answers", "most", "max_new_tokens",
 		"temperature", "top_p", "stop"})
@@ -130,12 +132,16 @@ func (o *Options) Validate(g *config.Given) {
 	}
 	idle(o.Templates, "templates write the answers, and no model is asked; remove one of the two", ofModel)
 	idle(o.Server.BaseURL == "", "it is about a server; add server.base_url", ofServer)
-	idle(o.Input == "", "it is about the prompts of a file; add input", []string{"chat"})
+	idle(o.Input == "", "it is about the prompts of a file; add input", []string{"chat", "columns"})
+	g.Take(data.CheckColumns(o.Columns)...)
 	idle(o.Input != "", fmt.Sprintf("it is about contextual-integrity items, and input %s has its own prompts; remove one of "+
 		"the two", o.Input), ofSynthetic, ofReward, []string{"run"})
 	idle(o.Run != "", fmt.Sprintf("the run %s has that; remove one of the two", o.Run), ofSynthetic, ofReward, ofTemplate)
 	idle(o.Server.BaseURL != "", "it is about a model in this process, server.base_url about one that a server has; remove "+
 		"one of the two", ofFolder)
+	if o.Template.Plain == "text" && (o.Chat || o.Input == "") {
+		g.Refuse("chat_template.plain", o.Template.Plain, "it is about the prompts of a file, without chat; remove it")
+	}
 	switch ofItems := o.Reward.Has(scorer.CI); {
 	case o.Input == "" && !ofItems && !g.Bad("reward.kind"):
 		g.Fault("reward.kind", "reward.kind %s: contextual-integrity items have the reward ci; add input for others",

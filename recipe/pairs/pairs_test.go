@@ -156,6 +156,7 @@ func TestTemplate(t *testing.T) {
 	if err := os.WriteFile(plain.Input, []byte(text), 0o666); err != nil {
 		t.Fatal(err)
 	}
+	plain.Template.Plain = "text"
 	want, err := Run(t.Context(), plain, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -175,17 +176,22 @@ func TestTemplate(t *testing.T) {
 	changed.Template.Variables = []string{"verb=Say"}
 	_, err = Run(t.Context(), changed, nil)
 	expect.Error(t, err, "has the answers of an interrupted run with other prompts, another model or other settings")
-	got, err := Run(t.Context(), o, nil)
-	if err != nil || len(got.Pairs) != len(want.Pairs) {
-		t.Fatal(got, err)
-	}
-	for i, p := range got.Pairs {
-		if q := want.Pairs[i]; p.Chosen.Last() != q.Chosen.Last() || p.Rejected.Last() != q.Rejected.Last() {
-			t.Errorf("%+v, want %+v", p, q)
+	for _, o.Chat = range []bool{true, false} { // the rows that are written are messages, or as they were
+		got, err := Run(t.Context(), o, nil)
+		if err != nil || len(got.Pairs) != len(want.Pairs) {
+			t.Fatal(got, err)
+		}
+		for i, p := range got.Pairs {
+			q := want.Pairs[i]
+			if p.Chosen.Last() != q.Chosen.Last() || p.Rejected.Last() != q.Rejected.Last() ||
+				p.Prompt.IsChat() != o.Chat {
+				t.Errorf("%+v, want %+v", p, q)
+			}
 		}
 	}
 	for want, change := range map[string]func(*Options){
-		"plain text, which has no chat template: add chat": func(o *Options) { o.Chat = false },
+		"plain text, which has no chat template: remove":   func(o *Options) { o.Template.Plain = "text" },
+		"chat_template.plain text: it is about the":        func(o *Options) { o.Chat, o.Template.Plain = true, "text" },
 		"chat_template.variables \"9\": want a name and a": func(o *Options) { o.Template.Variables = []string{"9"} },
 		"the chat template has no variable x":              func(o *Options) { o.Template.Variables = []string{"x=1"} },
 		"none.jinja: no such file":                         func(o *Options) { o.Template.Template = "none.jinja" },

@@ -19,7 +19,7 @@ func (w *work) read() error {
 	if w.o.Input == "" {
 		return w.readItems()
 	}
-	rows, report, err := data.ReadPrompts(w.o.Input)
+	rows, report, err := data.ReadPrompts(w.o.Input, w.o.Columns...)
 	if err != nil {
 		return err
 	}
@@ -32,8 +32,8 @@ func (w *work) read() error {
 	}
 	settings, err := w.o.Template.Identify()
 	isChat := func(q ask.Question) bool { return q.Prompt.IsChat() }
-	if err == nil && settings != "" && !slices.ContainsFunc(w.questions, isChat) {
-		err = fmt.Errorf("%s: the prompts are plain text, which has no chat template: add chat, or remove chat_template",
+	if err == nil && settings != "" && w.o.Template.Plain == "text" && !slices.ContainsFunc(w.questions, isChat) {
+		err = fmt.Errorf("%s: the prompts are plain text, which has no chat template: remove chat_template",
 			w.o.Input)
 	}
 	return err
@@ -84,6 +84,9 @@ func (w *work) fit(e *batch.Encoder, positions int) error {
 	}
 	if err := left.Err(); err != nil {
 		return fmt.Errorf("%s%w", w.name(), err)
+	}
+	if line := w.o.Template.Describe(e, "--chat-plain text"); line != "" {
+		w.Say("%s%s", w.name(), line)
 	}
 	if w.questions, w.tooLong = kept, left.Count; left.Count > 0 {
 		w.Warn("%v", left)

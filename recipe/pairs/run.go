@@ -13,7 +13,6 @@ import (
 	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
-	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/generate"
@@ -47,7 +46,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 	if o.Templates {
 		return w.ideal()
 	}
-	source, err := scorer.Open(o.Reward, scorer.Caller{Cache: o.Out + ".replies", Warn: w.Warn})
+	source, err := scorer.Open(o.Reward, scorer.Caller{Cache: o.Out + ".replies", Warn: w.Warn, Say: w.Say})
 	if err != nil {
 		return nil, err
 	}
@@ -133,6 +132,9 @@ func (w *work) identify() string {
 	if chat, err := o.Template.Identify(); chat != "" && err == nil { // reading the prompts says what is wrong
 		_ = enc.Encode(chat)
 	}
+	if o.Template.Plain == "text" {
+		_ = enc.Encode(o.Template.Plain)
+	}
 	for _, q := range w.questions {
 		_ = enc.Encode([]any{q.Prompt, q.Prompt.Unwritten(), q.Prefill})
 	}
@@ -148,7 +150,7 @@ func (w *work) openModel() (_ ask.Model, closeModel func(), err error) {
 		return client, func() {}, err
 	}
 	m, err := local.OpenWith(local.Options{Backend: w.o.Backend, Model: w.o.Model, Adapter: w.o.Adapter,
-		CacheGB: w.o.CacheGB, Chat: w.o.Template})
+		CacheGB: w.o.CacheGB, Chat: w.o.Template.Chat})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -163,7 +165,7 @@ func (w *work) openModel() (_ ask.Model, closeModel func(), err error) {
 			"tokenizer_config.json); without chat a prompt is continued as plain text", w.o.Model)
 	}
 	if err == nil {
-		err = w.fit(&batch.Encoder{Tokenizer: m.Tokenizer}, m.Model.Config.MaxPositions)
+		err = w.fit(w.o.Template.Encoder(m.Tokenizer), m.Model.Config.MaxPositions)
 	}
 	if err != nil {
 		m.Close()

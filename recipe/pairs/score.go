@@ -17,9 +17,10 @@ const ScoreCommand = "data score"
 
 // ScoreOptions say which pairs are scored, and by whom. Paths are relative to the working directory.
 type ScoreOptions struct {
-	Data   string         `yaml:"data" want:"given" hub:"data" words:"pairs: a .jsonl, .json or .parquet file (also .gz)" flag:"data" help:"pairs: a .jsonl, .json or .parquet file, each also with .gz, or org/name[@revision][:config][:split] on the hub"`
-	Out    string         `yaml:"out" want:"given" words:"a file to write: .jsonl or .json (also .gz)" flag:"out" help:"file to write: .jsonl or .json, each also with .gz"`
-	Reward scorer.Options `yaml:"reward"`
+	Data    string         `yaml:"data" want:"given" hub:"data" words:"pairs: a .jsonl, .json, .parquet, .csv or .tsv file (also .gz)" flag:"data" help:"pairs: a .jsonl, .json, .parquet, .csv or .tsv file, each also with .gz, or org/name[@revision][:config][:split] on the hub"`
+	Columns []string       `yaml:"columns,omitempty" words:"names such as prompt=question" flag:"columns" help:"columns by other names in the data, such as prompt=question,chosen=response_a"`
+	Out     string         `yaml:"out" want:"given" words:"a file to write: .jsonl or .json (also .gz)" flag:"out" help:"file to write: .jsonl or .json, each also with .gz"`
+	Reward  scorer.Options `yaml:"reward"`
 }
 
 // ScoreSpec says how a configuration becomes ScoreOptions.
@@ -34,6 +35,7 @@ func (o *ScoreOptions) Validate(g *config.Given) {
 		g.Fault("reward.kind", "reward.kind ci: pairs say nothing of the items that this reward scores by: want "+
 			"command or judge")
 	}
+	g.Take(data.CheckColumns(o.Columns)...)
 	checkOut(g, "out", o.Out)
 }
 
@@ -44,12 +46,12 @@ func Score(ctx context.Context, o ScoreOptions, r run.Reporter) (*Result, error)
 		return nil, err
 	}
 	r = run.Listen(r)
-	pairs, report, err := data.ReadPreferences(o.Data, data.PreferenceOptions{})
+	pairs, report, err := data.ReadPreferences(o.Data, data.PreferenceOptions{Columns: o.Columns})
 	if err != nil {
 		return nil, err
 	}
 	r.Say("%s", report)
-	source, err := scorer.Open(o.Reward, scorer.Caller{Cache: o.Out + ".replies", Warn: r.Warn})
+	source, err := scorer.Open(o.Reward, scorer.Caller{Cache: o.Out + ".replies", Warn: r.Warn, Say: r.Say})
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,7 @@ type examiner struct {
 
 // encode makes tokens of the rows that the limits keep.
 func (x *examiner) encode(demos []data.Demonstration) (rows []row, err error) {
-	e := &batch.Encoder{Tokenizer: x.tokenizer}
+	e := x.Chat.Encoder(x.tokenizer)
 	for _, d := range demos {
 		if d.Completion.Blank() {
 			x.add("the answer is empty, so that the run leaves the row out: give it one, or remove the row", "",

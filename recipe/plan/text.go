@@ -32,7 +32,7 @@ func (p *Plan) String() string {
 }
 
 func (p *Plan) writeShapes(b *strings.Builder) {
-	fmt.Fprintf(b, "\nbatches, a program for each shape\n")
+	fmt.Fprintf(b, "\nbatches, a program for each shape; short examples share a row, and none sees another\n")
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "  shape\tpredicted\tpurpose\tbatches\tvalues")
 	for _, s := range p.Shapes {

@@ -19,7 +19,7 @@ func (t *training) loadAnswers(ctx context.Context) (err error) {
 	t.set.Examples, t.set.Held, err = recipe.Load(ctx, t.Run, t.o.Data.Source, recipe.Encoding[data.Labelled]{
 		Prompts: true, Limit: t.limitPairs,
 		Read: func(path string) ([]data.Labelled, error) {
-			rows, report, err := readAnswers(path)
+			rows, report, err := t.o.Data.readAnswers(path)
 			if err == nil {
 				t.Say("%s", report)
 			}
@@ -51,16 +51,16 @@ func (t *training) loadAnswers(ctx context.Context) (err error) {
 	return nil
 }
 
-func readAnswers(path string) ([]data.Labelled, *data.Report, error) {
+func (d *Data) readAnswers(path string) ([]data.Labelled, *data.Report, error) {
 	if path == embedded.Name {
 		return data.ReadLabelled(embedded.Files, embedded.Pairs)
 	}
-	return data.ReadLabelled(nil, path)
+	return data.ReadLabelled(nil, path, d.Files.Columns...)
 }
 
 // readDesirable reads the answers whose label is true.
-func readDesirable(path string) (rows []data.Demonstration, err error) {
-	all, _, err := readAnswers(path)
+func (d *Data) readDesirable(path string) (rows []data.Demonstration, err error) {
+	all, _, err := d.readAnswers(path)
 	for _, r := range all {
 		if r.Desirable {
 			rows = append(rows, r.Demonstration)

@@ -119,7 +119,7 @@ func (o *onlineTraining) open() (closeAll func(), err error) {
 	if err == nil {
 		o.Say("answers: %v", plan)
 		o.sampler = sampler
-		place := scorer.Caller{Cache: o.Folder.Path("replies.jsonl"), Warn: o.Warn}
+		place := scorer.Caller{Cache: o.Folder.Path("replies.jsonl"), Warn: o.Warn, Say: o.Say}
 		o.reward, err = scorer.Open(o.o.Online.Reward, place)
 	}
 	if err != nil {

@@ -82,6 +82,7 @@ var tinyModel = func() string {
 func tinyOnline(dir, prompts string) Options {
 	o := Spec.Defaults()
 	o.Mode, o.Backend, o.Model, o.Data.TrainFiles = onlineKey, "go", tinyModel, config.Names{prompts}
+	o.Chat.Plain = "text"
 	t := &o.Train
 	t.BatchSize, t.MicroBatchSize, t.WarmupSteps, t.LearningRate, t.CheckpointEvery = 2, 2, 0, 1e-3, 1
 	o.Online.Rounds, o.Online.Samples, o.Online.MaxNew = 2, 30, 4 // four prompts at a time
@@ -382,14 +383,16 @@ func TestOnlineVariants(t *testing.T) {
 // TestOnlineOptions: what has no effect, or cannot work, is refused.
 func TestOnlineOptions(t *testing.T) {
 	for given, want := range map[string]string{
-		"mode=online online.samples=1":                      "online.samples 1: want a whole number, 2 or more",
-		"mode=online online.temperature=0":                  "online.temperature 0: all answers to a prompt would be the",
-		"mode=online online.top_k=1":                        "online.top_k 1: all answers",
-		"mode=online online.min_p=1":                        "online.min_p 1: all answers",
-		"mode=online online.rounds=0":                       "online.rounds 0: want a whole number, 1 or more",
-		"mode=online online.prompts=2":                      "online.prompts 2: online.rounds 3: want a prompt for each",
-		"mode=online data.eval_fraction=0.1":                "data.eval_fraction 0.1: in mode online the pairs are made",
-		"mode=online train.max_steps=3":                     "train.max_steps 3: in mode online each round makes",
+		"mode=online online.samples=1":       "online.samples 1: want a whole number, 2 or more",
+		"mode=online online.temperature=0":   "online.temperature 0: all answers to a prompt would be the",
+		"mode=online online.top_k=1":         "online.top_k 1: all answers",
+		"mode=online online.min_p=1":         "online.min_p 1: all answers",
+		"mode=online online.rounds=0":        "online.rounds 0: want a whole number, 1 or more",
+		"mode=online online.prompts=2":       "online.prompts 2: online.rounds 3: want a prompt for each",
+		"mode=online data.eval_fraction=0.1": "data.eval_fraction 0.1: in mode online the pairs are made",
+		"mode=online train.max_steps=3": "train.max_steps 3: in mode online each round makes train.epochs passes " +
+			"over its pairs, however many there are; " +
+			"for fewer steps want online.prompts (of all rounds), online.rounds or train.epochs in its place",
 		"mode=online data.score_columns=a,b":                "data.score_columns a,b: in mode online online.reward scores",
 		"mode=online online.reference=round reference=x":    `reference "x": online.reference round takes the model`,
 		"mode=online online.reference=round loss.type=cpo":  "online.reference round: cpo uses no reference model",

@@ -124,7 +124,8 @@ func (o *Options) checkMode(g *config.Given) {
 	}
 	if o.Train.MaxSteps > 0 {
 		g.Fault("train.max_steps", "train.max_steps %d: in mode online each round makes train.epochs passes over its "+
-			"pairs, however many there are; remove it", o.Train.MaxSteps)
+			"pairs, however many there are; for fewer steps want online.prompts (of all rounds), online.rounds or "+
+			"train.epochs in its place", o.Train.MaxSteps)
 	}
 	if o.Reference != "" && o.Online.Reference == eachRound {
 		g.Fault("reference", "reference %q: online.reference round takes the model before each round; remove one of "+

@@ -11,7 +11,6 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/eval"
-	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/recipe"
@@ -23,7 +22,9 @@ import (
 // readPrompts reads or makes the prompts of a run, in the order in which they are used. Prompts of more than limit
 // tokens are left out.
 func (o *Online) readPrompts(r *recipe.Run, from recipe.Files, limit int) ([]ask.Question, error) {
-	all, err := recipe.ReadAll(from, func(name string) ([]ask.Question, error) { return o.read(r, name, limit) })
+	all, files, err := recipe.ReadAll(from, func(name string) ([]ask.Question, error) {
+		return o.read(r, name, limit, from.Columns)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -33,6 +34,7 @@ func (o *Online) readPrompts(r *recipe.Run, from recipe.Files, limit int) ([]ask
 				kindOf(&p))
 		}
 	}
+	all = data.Pick(all, from.Weigh(files))
 	all = data.Pick(all, train.Order(len(all), r.Seed, 0, true))
 	if o.Prompts > len(all) {
 		return nil, fmt.Errorf("online.prompts %d: %v has %d: want that many at most, or 0 for all", o.Prompts,
@@ -59,11 +61,11 @@ func kindOf(p *ask.Question) string {
 	return "a string"
 }
 
-func (o *Online) read(r *recipe.Run, source string, limit int) ([]ask.Question, error) {
+func (o *Online) read(r *recipe.Run, source string, limit int, columns []string) ([]ask.Question, error) {
 	if source == embedded.Name {
 		return o.items(r, source, limit)
 	}
-	rows, report, err := records.ReadPrompts(source)
+	rows, report, err := records.ReadPrompts(source, columns...)
 	if err != nil {
 		return nil, err
 	}
@@ -95,13 +97,15 @@ func (o *Online) items(r *recipe.Run, source string, limit int) ([]ask.Question,
 
 // fit encodes the prompts of a source and leaves out those that are too long.
 func fit(r *recipe.Run, source string, all []ask.Question, limit int) ([]ask.Question, error) {
-	kept, left, err := ask.Fit(&batch.Encoder{Tokenizer: r.Tokenizer}, all, limit)
+	e := r.Chat.Encoder(r.Tokenizer)
+	kept, left, err := ask.Fit(e, all, limit)
 	if err == nil {
 		err = left.Err()
 	}
 	if err == nil && left.Count > 0 {
 		r.Say("%s: %v", source, left)
 	}
+	r.SayPlain(e)
 	return kept, err
 }
 

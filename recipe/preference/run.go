@@ -128,7 +128,7 @@ type training struct {
 // limits, or for a model with that many positions, is left out.
 func (d *Data) ReadPairs(ctx context.Context, loss losses.Options, t *tokenizer.Tokenizer, positions int) (
 	[]train.Example, error) {
-	pairs, err := recipe.ReadAll(d.Files, func(name string) ([]data.Preference, error) {
+	pairs, _, err := recipe.ReadAll(d.Files, func(name string) ([]data.Preference, error) {
 		pairs, _, err := d.read(name)
 		return pairs, err
 	})
@@ -142,8 +142,7 @@ func (d *Data) ReadPairs(ctx context.Context, loss losses.Options, t *tokenizer.
 	if pairs, _, err = addGaps(pairs, rewards, loss); err != nil {
 		return nil, err
 	}
-	e := batch.Encoder{Tokenizer: t}
-	all, err := recipe.Encode(ctx, &e, pairs, encodePair)
+	all, err := recipe.Encode(ctx, local.PlainText{}.Encoder(t), pairs, encodePair)
 	if err != nil {
 		return nil, err
 	}
@@ -256,9 +255,9 @@ func (o *Options) Rehearsal() (*recipe.Rehearsal, error) {
 	}
 	read := o.Data.readChosen
 	if o.Loss.Unpaired() {
-		read = readDesirable
+		read = o.Data.readDesirable
 	}
-	rows, err := recipe.ReadAll(o.Data.Files, read)
+	rows, _, err := recipe.ReadAll(o.Data.Files, read)
 	return &recipe.Rehearsal{Model: o.Model, Chat: o.Chat, Limits: o.Data.Options, LossOn: "completion", Rows: rows}, err
 }
 
@@ -271,7 +270,9 @@ func (d *Data) readChosen(name string) (rows []data.Demonstration, err error) {
 }
 
 func (d *Data) read(path string) ([]data.Preference, *data.Report, error) {
-	return recipe.ReadPairs(path, d.PreferenceOptions)
+	o := d.PreferenceOptions
+	o.Columns = d.Files.Columns
+	return recipe.ReadPairs(path, o)
 }
 
 // loadReference loads the reference model that the options name, as the run loads its own.

@@ -93,7 +93,9 @@ func load(ctx context.Context, r *recipe.Run, o Options) (*train.Dataset, error)
 	pairs, held, err := recipe.Load(ctx, r, o.Data.Source, recipe.Encoding[data.Preference]{
 		Unit: "pairs",
 		Read: func(name string) ([]data.Preference, error) {
-			pairs, report, err := recipe.ReadPairs(name, o.Data.PreferenceOptions)
+			form := o.Data.PreferenceOptions
+			form.Columns = o.Data.Files.Columns
+			pairs, report, err := recipe.ReadPairs(name, form)
 			if err == nil {
 				r.Say("%s", report)
 			}

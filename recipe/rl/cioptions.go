@@ -49,7 +49,7 @@ func (o *CI) verify() error { return CISpec.Verify(o) }
 var CISpec = config.Register(&config.Spec[CI]{
 	Command:    CICommand,
 	QuickStart: recipe.QuickStart("ci-rl-quickstart.yaml"),
-	Without:    Unused,
+	Without:    append([]string{"chat.plain", "data.columns"}, Unused...), // prompts of items are conversations
 })
 
 // embeddedScenarios is how many scenarios are made where the configuration does not say; fewestScenarios give one to

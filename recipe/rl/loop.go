@@ -121,7 +121,7 @@ func PromptLimit(r *recipe.Run, most int) int {
 	return room
 }
 
-func (l *loop) encoder() *batch.Encoder { return &batch.Encoder{Tokenizer: l.Tokenizer} }
+func (l *loop) encoder() *batch.Encoder { return l.Chat.Encoder(l.Tokenizer) }
 
 // begin puts the model, the reference, the sampler and the judge in place. Call what it returns ahead of closing the
 // run.

@@ -108,7 +108,7 @@ func (o *Options) Explain() string {
 		text += "  A is the weighted sum of each reward's own, divided by its std over the step\n"
 	}
 	return text + o.settings().Objective() + o.Base.Describe() +
-		fmt.Sprintf("data: %s, %s\n", o.Data.TrainFiles, o.Data.Describe()) + o.settings().DescribeTraining()
+		fmt.Sprintf("data: %s, %s\n", o.Data.Names(), o.Data.Describe()) + o.settings().DescribeTraining()
 }
 
 // Resolved is everything in force as YAML, which loads to the same value.

@@ -69,12 +69,13 @@ func (p Parts) CheckShares(faults *fault.Faults) {
 // there is no test. same gives what two rows have in common that are the same.
 func Read[R any](f recipe.Files, p Parts, seed uint64, read func(name string) ([]R, error), same func(R) string,
 	warn func(format string, args ...any)) (parts [3][]R, err error) {
-	all, err := recipe.ReadAll(f, read)
+	all, from, err := recipe.ReadAll(f, read)
 	if err != nil {
 		return parts, err
 	}
 	validation, test := p.shares()
 	first, second, third := ci.Split(len(all), validation, test, seed)
+	first = data.Pick(first, f.Weigh(data.Pick(from, first)))
 	parts = [3][]R{data.Pick(all, first), data.Pick(all, second), data.Pick(all, third)}
 	for part, file := range p.ownFiles() {
 		if file == "" {

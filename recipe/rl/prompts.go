@@ -26,14 +26,16 @@ func (t *prompts) readParts() (parts [3][]ask.Question, err error) {
 	if err != nil {
 		return parts, err
 	}
+	e := t.encoder()
 	for k := range parts {
-		if parts[k], err = t.fitPrompts(Questions(rows[k])); err != nil {
+		if parts[k], err = t.fitPrompts(e, Questions(rows[k])); err != nil {
 			return parts, err
 		}
 	}
 	if t.left.Count > 0 {
 		t.Say("%s: %v", t.o.Data.TrainFiles, t.left)
 	}
+	t.SayPlain(e)
 	t.Say("%s: %d prompts to train on, %d for validation, %d for the test", t.o.Data.TrainFiles, len(parts[ci.Train]),
 		len(parts[ci.Validation]), len(parts[ci.Test]))
 	return parts, nil
@@ -48,7 +50,7 @@ func (t *prompts) read(name string) (rows []records.Prompt, err error) {
 		}
 		return rows, err
 	}
-	rows, report, err := records.ReadPrompts(name)
+	rows, report, err := records.ReadPrompts(name, t.o.Data.Columns...)
 	switch {
 	case err != nil:
 		return nil, err
@@ -73,7 +75,7 @@ func Questions(rows []records.Prompt) []ask.Question {
 }
 
 func (t *prompts) openJudge(replies string) (ask.Judge, error) {
-	return scorer.Open(t.o.Reward, scorer.Caller{Cache: replies, Warn: t.Warn})
+	return scorer.Open(t.o.Reward, scorer.Caller{Cache: replies, Warn: t.Warn, Say: t.Say})
 }
 
 func (t *prompts) prepare(rs *grpo.Rollouts)        { rs.Weights, rs.NoFormat = t.o.weights(), true }

@@ -8,6 +8,7 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/grpo"
+	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
@@ -161,8 +162,8 @@ func (l *loop) checkEpisodes() error {
 }
 
 // fitPrompts leaves out the questions of a part whose prompts are too long, and says so at the end of the last part.
-func (l *loop) fitPrompts(questions []ask.Question) ([]ask.Question, error) {
-	kept, left, err := ask.Fit(l.encoder(), questions, l.promptLimit())
+func (l *loop) fitPrompts(e *batch.Encoder, questions []ask.Question) ([]ask.Question, error) {
+	kept, left, err := ask.Fit(e, questions, l.promptLimit())
 	l.left = l.left.And(left)
 	return kept, err
 }

@@ -47,8 +47,8 @@ func (o Options) DryRun(ctx context.Context, reporter run.Reporter) (*recipe.Dry
 
 // Rehearsal reads what a rehearsal looks at.
 func (o *Options) Rehearsal() (*recipe.Rehearsal, error) {
-	rows, err := recipe.ReadAll(o.Data.Files, func(name string) ([]data.Demonstration, error) {
-		return read(run.Listen(nil), name, o.Seed)
+	rows, _, err := recipe.ReadAll(o.Data.Files, func(name string) ([]data.Demonstration, error) {
+		return o.read(run.Listen(nil), name)
 	})
 	return &recipe.Rehearsal{Model: o.Model, Chat: o.Chat, Limits: o.Data.Options, LossOn: o.Data.LossOn, Rows: rows}, err
 }
@@ -60,7 +60,7 @@ const embeddedDemonstrations = 4000
 func load(ctx context.Context, r *recipe.Run, o Options) (*train.Dataset, error) {
 	demos, held, err := recipe.Load(ctx, r, o.Data.Source, recipe.Encoding[data.Demonstration]{
 		Unit: "demonstrations",
-		Read: func(name string) ([]data.Demonstration, error) { return read(r, name, o.Seed) },
+		Read: func(name string) ([]data.Demonstration, error) { return o.read(r, name) },
 		Encode: func(e *batch.Encoder, d data.Demonstration) (train.Example, error) {
 			if o.Data.LossOn == "last" {
 				d = d.Last()
@@ -76,12 +76,12 @@ func load(ctx context.Context, r *recipe.Run, o Options) (*train.Dataset, error)
 }
 
 // read reads a file, or makes the ideal completions of embedded scenarios.
-func read(reporter run.Reporter, path string, seed uint64) ([]data.Demonstration, error) {
+func (o *Options) read(reporter run.Reporter, path string) ([]data.Demonstration, error) {
 	if path == embedded.Name {
 		reporter.Say("embedded: %d synthetic contextual-integrity scenarios", embeddedDemonstrations)
-		return ci.Demonstrations(ci.Synthesize(embeddedDemonstrations, seed), ci.Flaws{}, seed), nil
+		return ci.Demonstrations(ci.Synthesize(embeddedDemonstrations, o.Seed), ci.Flaws{}, o.Seed), nil
 	}
-	demos, report, err := data.ReadDemonstrations(path)
+	demos, report, err := data.ReadDemonstrations(path, o.Data.Columns...)
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,9 @@ func (o Options) identify(answers []ask.Answer) string {
 	if len(o.Weights) > 0 || o.Has(Exact) || o.Has(Pattern) {
 		_ = enc.Encode([]any{o.Weights, o.FunctionOptions})
 	}
+	if o.Model.Plain == "text" {
+		_ = enc.Encode(o.Model.Plain)
+	}
 	for i := range answers {
 		q, response := answers[i].To, answers[i].Response()
 		_ = enc.Encode([]any{q.Prompt, response, q.Opened})

@@ -18,9 +18,10 @@ import (
 
 // ModelOptions say which reward model scores, and where it computes.
 type ModelOptions struct {
-	Folder  string `yaml:"folder,omitempty" hub:"model" words:"the folder of a reward model, or org/name on the hub" flag:"reward-model" help:"folder of the reward model"`
-	Backend string `yaml:"backend" want:"@backend" needs:"libraries" default:"auto" help:"the reward model's engine:"`
-	Batch   int    `yaml:"batch_size" want:">=1" default:"8" help:"answers that go through the model at a time"`
+	Folder          string `yaml:"folder,omitempty" hub:"model" words:"the folder of a reward model, or org/name on the hub" flag:"reward-model" help:"folder of the reward model"`
+	Backend         string `yaml:"backend" want:"@backend" needs:"libraries" default:"auto" help:"the reward model's engine:"`
+	local.PlainText `yaml:",inline" flags:"-"`
+	Batch           int `yaml:"batch_size" want:">=1" default:"8" help:"answers that go through the model at a time"`
 }
 
 // network is a reward model in this process.
@@ -28,11 +29,13 @@ type network struct {
 	folder    string
 	engine    *backend.Engine
 	learner   *train.Learner // of which nothing is trained
-	encoder   batch.Encoder
+	encoder   *batch.Encoder
 	pad       *int
 	gate      []int32 // that begins the answer; nil: the head does not look at it
 	positions int     // tokens of the longest text
 	batch     int
+	plain     local.PlainText
+	say       func(format string, args ...any) // nil: all is said
 }
 
 func openModel(o ModelOptions, p Caller) (ask.Judge, error) {
@@ -63,8 +66,8 @@ func openModel(o ModelOptions, p Caller) (ask.Judge, error) {
 		e.Close()
 		return nil, err
 	}
-	return &network{folder: o.Folder, engine: e, learner: l, encoder: batch.Encoder{Tokenizer: t}, pad: m.Config.Pad,
-		gate: gate, positions: m.Config.MaxPositions, batch: o.Batch}, nil
+	return &network{folder: o.Folder, engine: e, learner: l, encoder: o.Encoder(t), pad: m.Config.Pad,
+		gate: gate, positions: m.Config.MaxPositions, batch: o.Batch, plain: o.PlainText, say: p.Say}, nil
 }
 
 func openEngine(o ModelOptions) (*backend.Engine, error) {
@@ -131,6 +134,10 @@ func (n *network) encode(answers []ask.Answer, scores []ask.Score) (groups []bat
 		} else {
 			of = append(of, i)
 		}
+	}
+	if line := n.plain.Describe(n.encoder, "reward.model.plain=text"); line != "" && n.say != nil {
+		n.say("reward model %s: %s", n.folder, line)
+		n.say = nil
 	}
 	slices.SortStableFunc(of, func(a, b int) int { return all[b].ScoredTokens() - all[a].ScoredTokens() })
 	for _, i := range of {

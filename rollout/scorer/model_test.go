@@ -23,7 +23,7 @@ const fixtures = "../../model/testdata"
 
 func byModel(dir, engine string) Options {
 	o := Defaults()
-	o.Kind, o.Model.Folder, o.Model.Backend, o.Model.Batch = Model, dir, engine, 4
+	o.Kind, o.Model.Folder, o.Model.Backend, o.Model.Batch, o.Model.Plain = Model, dir, engine, 4, "text"
 	return o
 }
 
@@ -86,6 +86,32 @@ func TestModelEncodesAsTransformers(t *testing.T) {
 				t.Errorf("%s: text %d: %v %v: transformers has %v", kind, i, g.Prompt, err, want)
 			}
 		}
+	}
+}
+
+// TestPlainTextsGoThroughTheTemplate: a plain prompt with its answer has the score of the same conversation, and one
+// line says so.
+func TestPlainTextsGoThroughTheTemplate(t *testing.T) {
+	dir, _ := testkit.RewardModel(t, fixtures, "armo")
+	o, said := byModel(dir, "go"), []string{}
+	o.Model.Plain = "template"
+	s, err := Open(o, Caller{Say: func(f string, args ...any) { said = append(said, fmt.Sprintf(f, args...)) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	text := func(role, s string) data.Text { return data.Text{Messages: []data.Message{{Role: role, Content: s}}} }
+	answers := []ask.Answer{
+		{To: &ask.Question{Prompt: text("user", "France?")}, Said: text("assistant", "Paris")},
+		{To: &ask.Question{Prompt: data.Text{Plain: "France?"}}, Said: data.Text{Plain: " Paris"}}}
+	for range 2 {
+		scores, err := s.Score(t.Context(), answers)
+		if err != nil || scores[0].Value != scores[1].Value {
+			t.Fatal(scores, err)
+		}
+	}
+	if len(said) != 1 || !strings.Contains(said[0], "go through the model's chat template") {
+		t.Errorf("said %q", said)
 	}
 }
 

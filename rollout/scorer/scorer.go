@@ -151,6 +151,7 @@ func (o Options) checkKinds() (faults fault.Faults) {
 type Caller struct {
 	Cache string // file of a judge's replies; "": they are not kept
 	Warn  func(format string, args ...any)
+	Say   func(format string, args ...any) // may be nil
 }
 
 // Open makes a judge.
