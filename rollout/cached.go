@@ -224,7 +224,7 @@ func (s *Cached) use(c *model.Config) {
 	s.config = c
 }
 
-// compactor is the program that converts weights of these shapes, and joins those of each list.
+// compactor is the program that converts weights of these shapes, and joins each list of them.
 func (s *Cached) compactor(have []shapes.Shape, lists [][]int) (*backend.Program, error) {
 	const name = "weights"
 	s.trace(name)

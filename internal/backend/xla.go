@@ -129,8 +129,8 @@ func wantsXLA(plugin string) Wants {
 }
 
 // gpuMemory is the memory of the first GPU, in bytes, or 0 for a plugin without one. go-xla cannot ask the plugin, so
-// that NVIDIA's tool is asked; without it, 16 GB are assumed. A chip that is known has the memory of its facts, so that the
-// shapes of its programs are those of [OpenDevice].
+// that NVIDIA's tool is asked; without it, 16 GB are assumed. A chip that is known has the memory of its facts, so that a
+// run has the shapes for which [OpenDevice] compiles.
 func gpuMemory(plugin string) uint64 {
 	if !pjrt.IsCUDAName(plugin) {
 		return 0
