@@ -103,6 +103,7 @@ type Trainer struct {
 
 	// Callbacks, each of which may be nil.
 	OnStep   func(step, total int, values map[string]float64) // after every step
+	OnPart   func(run.Part)                                   // how far a step is
 	OnNotice func(line string)                                // gets evaluations and warnings in words
 	Clock    func() time.Time                                 // says when a checkpoint is due; nil: time.Now
 	Memory   func() uint64                                    // bytes that are free; nil: backend.FreeMemory
@@ -201,6 +202,7 @@ func (t *Trainer) takeStep(ctx context.Context) error {
 		return err
 	}
 	rate := t.Options.RateAt(t.State.Step, t.Total())
+	t.watch(s)
 	for _, b := range s.Minibatches {
 		if err := t.update(b, rate, m); err != nil {
 			return err
@@ -217,6 +219,24 @@ func (t *Trainer) takeStep(ctx context.Context) error {
 		s.Done(m)
 	}
 	return nil
+}
+
+// watch says how much of a step has gone through the model.
+func (t *Trainer) watch(s *Step) {
+	part := run.Part{What: "learning", Start: time.Now()}
+	for _, b := range s.Minibatches {
+		part.Total += len(b.Microbatches)
+		for i := range b.Microbatches {
+			p := &b.Microbatches[i]
+			observe := p.Observe
+			p.Observe = func(loss float64, outputs [][]float32, m *Metrics) error {
+				part.Done++
+				t.Part(part)
+				return observe(loss, outputs, m)
+			}
+		}
+	}
+	t.Part(part)
 }
 
 // update makes one update of the optimiser.
@@ -391,6 +411,13 @@ func (t *Trainer) Log(values map[string]float64) error {
 	}
 	epoch := float64(t.State.Epoch) + float64(t.State.Position)/float64(t.Source.Size())
 	return t.Folder.Log(run.Record{Step: t.State.Step, Epoch: epoch, Values: values})
+}
+
+// Part passes on to OnPart how far a step is.
+func (t *Trainer) Part(p run.Part) {
+	if t.OnPart != nil {
+		t.OnPart(p)
+	}
 }
 
 // Notice passes a line on to OnNotice.

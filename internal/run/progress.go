@@ -52,14 +52,17 @@ var shown = []struct {
 
 // Progress shows how far a run is: a bar on a terminal, lines elsewhere. It implements [Bar]; goroutines may share it.
 type Progress struct {
-	o     ProgressOptions
-	mu    *sync.Mutex              // guards what follows, and the output
-	bar   *progressbar.ProgressBar // nil: lines
-	done  int                      // of the last Step
-	first time.Time                // the end of the first step, which includes compilation and so predicts nothing
-	from  int                      // the first step
-	last  time.Time                // of the last output
-	begun bool
+	o      ProgressOptions
+	mu     *sync.Mutex              // guards what follows, and the output
+	bar    *progressbar.ProgressBar // nil: lines
+	done   int                      // of the last Step
+	first  time.Time                // the end of the first step, which includes compilation and so predicts nothing
+	from   int                      // the first step
+	last   time.Time                // of the last output
+	begun  bool
+	closed bool
+	part   Part        // of the running step
+	pulse  *time.Timer // says the part again where nothing else is printed; nil before the first part
 }
 
 // NewProgress starts a display. On a terminal the empty bar appears at once.
@@ -73,7 +76,7 @@ func NewProgress(o ProgressOptions) *Progress {
 	o.Unit = cmp.Or(o.Unit, "step")
 	o.Every = cmp.Or(o.Every, max(1, o.Total/20))
 	o.Interval = cmp.Or(o.Interval, 30*time.Second)
-	p := &Progress{o: o, mu: new(sync.Mutex), last: o.Now()}
+	p := &Progress{o: o, mu: new(sync.Mutex), last: o.Now(), done: o.Start}
 	if o.Terminal && !o.Quiet && o.Total > 0 {
 		p.bar = newBar(o)
 	}
@@ -107,7 +110,7 @@ func (p *Progress) Step(step int, values map[string]float64) {
 	if p.o.Quiet || p.bar == nil && p.begun && step == p.done {
 		return
 	}
-	p.done = step
+	p.done, p.part = step, Part{}
 	now := p.o.Now()
 	if !p.begun {
 		p.first, p.from = now, step
@@ -117,6 +120,42 @@ func (p *Progress) Step(step int, values map[string]float64) {
 		p.last = now
 	}
 	p.begun = true
+}
+
+// Part implements [Bar]. It is shown where nothing else was for a while, which is shorter on a terminal.
+func (p *Progress) Part(part Part) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.part = part; p.pulse == nil && !p.o.Quiet && !p.closed {
+		p.pulse = time.AfterFunc(p.beat(), p.showPart)
+	}
+}
+
+// beat is the time between two looks at the running step.
+func (p *Progress) beat() time.Duration {
+	if p.bar != nil {
+		return time.Second
+	}
+	return 10 * time.Second
+}
+
+// showPart shows the running step, which a line counts as if it were done, unless something was shown just now.
+func (p *Progress) showPart() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	p.pulse.Reset(p.beat())
+	now, step := p.o.Now(), p.done
+	if p.part.What == "" || now.Sub(p.last) < p.beat()*3/2 {
+		return
+	}
+	if p.bar == nil {
+		step = min(step+1, p.o.Total)
+	}
+	p.last = now
+	p.show(step, p.part.words(now))
 }
 
 // due reports whether to print a step. The first and the last are always printed.
@@ -230,6 +269,9 @@ func (p *Progress) printLine(line string) {
 func (p *Progress) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.closed = true; p.pulse != nil {
+		p.pulse.Stop()
+	}
 	if p.bar == nil {
 		return
 	}
