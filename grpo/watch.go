@@ -36,42 +36,31 @@ func (rs *Rollouts) watch(what string, answers int) rollout.Sampler {
 	return w
 }
 
-// Sample implements [rollout.Sampler].
+// Sample implements [rollout.Sampler]. Servers do not say an answer's tokens before its end.
 func (w *watched) Sample(ctx context.Context, requests []rollout.Request) ([]rollout.Completion, error) {
 	requests = slices.Clone(requests)
 	for i := range requests {
 		own := 0
-		requests[i].OnToken = func(int32, float32) { w.add(&own, 1) }
-		requests[i].OnEnd = func(tokens int) { w.end(&own, tokens) }
+		requests[i].OnToken = func(int32, float32) { w.count(&own, 1, false) }
+		requests[i].OnEnd = func(tokens int) { w.count(&own, tokens-own, true) }
 	}
 	return w.Sampler.Sample(ctx, requests)
 }
 
-// add counts tokens of an answer, which has own so far.
-func (w *watched) add(own *int, tokens int) {
+// count counts tokens of an answer, which has own so far. For the share of the work, an answer that has begun counts as
+// the longest one until it ends; those that have not are as long as these on average.
+func (w *watched) count(own *int, tokens int, ended bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	p := &w.part
 	if *own == 0 {
 		w.begun++
 	}
-	*own += tokens
-	w.part.Tokens += tokens
-	w.part.Share = w.share()
-	w.say(w.part)
-}
-
-// end counts an answer that has ended. Servers do not say its tokens before.
-func (w *watched) end(own *int, tokens int) {
-	w.add(own, tokens-*own)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.part.Done, w.ended = w.part.Done+1, w.ended+tokens
-	w.say(w.part)
-}
-
-// share is the part of the tokens that are drawn. An answer that has begun counts as the longest one until it ends;
-// those that have not are as long as these on average.
-func (w *watched) share() float64 {
-	mean := float64(w.ended+(w.begun-w.part.Done)*w.most) / float64(w.begun)
-	return float64(w.part.Tokens) / (mean * float64(w.part.Total))
+	*own, p.Tokens = *own+tokens, p.Tokens+tokens
+	if ended {
+		p.Done, w.ended = p.Done+1, w.ended+*own
+	}
+	mean := float64(w.ended+(w.begun-p.Done)*w.most) / float64(w.begun)
+	p.Share = float64(p.Tokens) / (mean * float64(p.Total))
+	w.say(*p)
 }

@@ -73,6 +73,8 @@ type Minibatch struct {
 	Check func(m *Metrics) error
 	// Blame makes an error of a gradient norm that is not finite.
 	Blame func(norm float64) error
+
+	passed func() // called after each microbatch; may be nil
 }
 
 // Microbatch goes through the model at once. The gradients of a minibatch's microbatches add up to its own.
@@ -202,8 +204,13 @@ func (t *Trainer) takeStep(ctx context.Context) error {
 		return err
 	}
 	rate := t.Options.RateAt(t.State.Step, t.Total())
-	t.watch(s)
+	part := run.Part{What: "learning", Start: time.Now()}
 	for _, b := range s.Minibatches {
+		part.Total += len(b.Microbatches)
+	}
+	t.Part(part)
+	for _, b := range s.Minibatches {
+		b.passed = func() { part.Done++; t.Part(part) }
 		if err := t.update(b, rate, m); err != nil {
 			return err
 		}
@@ -219,24 +226,6 @@ func (t *Trainer) takeStep(ctx context.Context) error {
 		s.Done(m)
 	}
 	return nil
-}
-
-// watch says how much of a step has gone through the model.
-func (t *Trainer) watch(s *Step) {
-	part := run.Part{What: "learning", Start: time.Now()}
-	for _, b := range s.Minibatches {
-		part.Total += len(b.Microbatches)
-		for i := range b.Microbatches {
-			p := &b.Microbatches[i]
-			observe := p.Observe
-			p.Observe = func(loss float64, outputs [][]float32, m *Metrics) error {
-				part.Done++
-				t.Part(part)
-				return observe(loss, outputs, m)
-			}
-		}
-	}
-	t.Part(part)
 }
 
 // update makes one update of the optimiser.
@@ -271,6 +260,9 @@ func (l *Learner) Pass(b *Minibatch, m *Metrics) (learns bool, err error) {
 	for _, p := range b.Microbatches {
 		if err := l.pass(p, m); err != nil {
 			return false, err
+		}
+		if b.passed != nil {
+			b.passed()
 		}
 	}
 	return b.Report == nil || b.Report(m), nil

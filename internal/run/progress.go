@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -61,8 +62,9 @@ type Progress struct {
 	last   time.Time                // of the last output
 	begun  bool
 	closed bool
-	part   Part        // of the running step
-	pulse  *time.Timer // says the part again where nothing else is printed; nil before the first part
+	part   Part          // of the running step
+	beat   time.Duration // between two looks at the part
+	pulse  *time.Timer   // of them; nil before the first part
 }
 
 // NewProgress starts a display. On a terminal the empty bar appears at once.
@@ -76,9 +78,9 @@ func NewProgress(o ProgressOptions) *Progress {
 	o.Unit = cmp.Or(o.Unit, "step")
 	o.Every = cmp.Or(o.Every, max(1, o.Total/20))
 	o.Interval = cmp.Or(o.Interval, 30*time.Second)
-	p := &Progress{o: o, mu: new(sync.Mutex), last: o.Now(), done: o.Start}
+	p := &Progress{o: o, mu: new(sync.Mutex), last: o.Now(), done: o.Start, beat: 10 * time.Second}
 	if o.Terminal && !o.Quiet && o.Total > 0 {
-		p.bar = newBar(o)
+		p.bar, p.beat = newBar(o), time.Second
 	}
 	return p
 }
@@ -127,16 +129,8 @@ func (p *Progress) Part(part Part) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.part = part; p.pulse == nil && !p.o.Quiet && !p.closed {
-		p.pulse = time.AfterFunc(p.beat(), p.showPart)
+		p.pulse = time.AfterFunc(p.beat, p.showPart)
 	}
-}
-
-// beat is the time between two looks at the running step.
-func (p *Progress) beat() time.Duration {
-	if p.bar != nil {
-		return time.Second
-	}
-	return 10 * time.Second
 }
 
 // showPart shows the running step, which a line counts as if it were done, unless something was shown just now.
@@ -146,9 +140,9 @@ func (p *Progress) showPart() {
 	if p.closed {
 		return
 	}
-	p.pulse.Reset(p.beat())
+	p.pulse.Reset(p.beat)
 	now, step := p.o.Now(), p.done
-	if p.part.What == "" || now.Sub(p.last) < p.beat()*3/2 {
+	if p.part.What == "" || now.Sub(p.last) < p.beat*3/2 {
 		return
 	}
 	if p.bar == nil {
@@ -183,18 +177,20 @@ func (p *Progress) show(step int, words string) {
 const aroundBar = 22
 
 // cells is the bar's length on a terminal of the given width.
-func cells(width int) int { return min(max(6, width/6), 24) }
+func cells(width int) int { return min(max(6, width/8), 24) }
 
-// fit removes words from the end until the others fit. Two spaces separate them.
+// fit removes words, the last ones first, until the others fit: of speed and time left, only if these are all. Two
+// spaces separate them.
 func fit(words string, room int) string {
-	for utf8.RuneCountInString(words) > room {
-		at := strings.LastIndex(words, "  ")
-		if at < 0 {
-			return ""
+	parts := strings.Split(words, "  ")
+	for len(parts) > 0 && utf8.RuneCountInString(strings.Join(parts, "  ")) > room {
+		at := len(parts) - 1
+		for at > 1 && (strings.HasSuffix(parts[at], " left") || strings.HasSuffix(parts[at], " tokens/s")) {
+			at--
 		}
-		words = words[:at]
+		parts = slices.Delete(parts, at, at+1)
 	}
-	return words
+	return strings.Join(parts, "  ")
 }
 
 // widthOf is a terminal's width, and 1000 if out is not a terminal.
