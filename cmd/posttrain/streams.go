@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/term"
 
@@ -112,9 +113,9 @@ func (s *stream) failure() error {
 }
 
 // untilSignal gives the context of the program. The first Ctrl-C, SIGTERM or SIGHUP ends it: the current step is
-// finished and saved. The second Ctrl-C or SIGTERM ends the process at once; a second SIGHUP, which a closing terminal
-// sends through the shell too, does not. Under nohup no SIGHUP counts. A broken pipe is an error of writing (stream)
-// instead of a signal that kills.
+// finished and saved. The second Ctrl-C or SIGTERM ends the process at once, unless it comes within a second: GNU timeout
+// sends SIGTERM to the process and to its group. A second SIGHUP, which a closing terminal sends through the shell too,
+// does not. Under nohup no SIGHUP counts. A broken pipe is an error of writing (stream) instead of a signal that kills.
 func untilSignal() context.Context {
 	signal.Ignore(syscall.SIGPIPE)
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
@@ -124,8 +125,9 @@ func untilSignal() context.Context {
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	context.AfterFunc(ctx, func() {
 		signal.Ignore(syscall.SIGHUP)
-		stop()
 		fmt.Fprintln(os.Stderr, "\nposttrain: finishing the current step; press Ctrl-C again to quit now")
+		time.Sleep(time.Second)
+		stop()
 	})
 	return ctx
 }

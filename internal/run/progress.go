@@ -252,13 +252,18 @@ func (p *Progress) printLine(line string) {
 	if p.o.Quiet {
 		return
 	}
-	if p.bar != nil {
-		_ = p.bar.Clear()
+	if p.bar == nil {
+		fmt.Fprintln(p.o.Out, line)
+		return
 	}
+	if p.bar.IsFinished() { // it stays above the line
+		fmt.Fprintf(p.o.Out, "\n%s\n", line)
+		p.bar = nil
+		return
+	}
+	_ = p.bar.Clear()
 	fmt.Fprintln(p.o.Out, line)
-	if p.bar != nil && !p.bar.IsFinished() {
-		_ = p.bar.Add(0)
-	}
+	_ = p.bar.Add(0)
 }
 
 // Close leaves the bar on the screen and starts a new line. A second call does nothing.

@@ -136,6 +136,18 @@ func TestProgressBarNotice(t *testing.T) {
 	}
 }
 
+// TestFinishedBar: a line after the last step leaves the bar on the screen.
+func TestFinishedBar(t *testing.T) {
+	out := &bytes.Buffer{}
+	p := NewProgress(ProgressOptions{Out: out, Terminal: true, Total: 1, Width: func() int { return 80 }})
+	p.Step(1, nil)
+	p.Notice("saved")
+	p.Close()
+	if got := out.String(); !strings.HasSuffix(got, "(1/1) step   \x1b[0K\nsaved\n") {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestQuietProgress(t *testing.T) {
 	for _, terminal := range []bool{true, false} {
 		out := &bytes.Buffer{}
