@@ -33,7 +33,7 @@ func (rs *Rollouts) Draw(ctx context.Context, step int) (*Drawn, error) {
 
 // Trainer is the one that steps learn with.
 func (rs *Rollouts) Trainer() *Trainer {
-	return &Trainer{Learner: rs.t.Learner, Options: rs.Options, Rows: rs.Rows(), OnPart: rs.OnPart}
+	return &Trainer{Learner: rs.t.Learner, Options: rs.Options, Rows: rs.Rows()}
 }
 
 // Gradient is the gradient of the loss on a rollout batch, [weights]: the step's update has the same. It holds the

@@ -174,6 +174,7 @@ func (rs *Rollouts) begin(what string) {
 // measure gives the groups the log-probs of the old policy and of the reference, where the objective needs them.
 func (rs *Rollouts) measure(groups []Group) error {
 	t := rs.Trainer()
+	rs.begin("measuring log-probs")
 	if rs.Options.NeedsOld() {
 		old, err := t.Measure(groups, nil)
 		if err != nil {

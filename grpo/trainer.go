@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/float"
@@ -13,7 +12,6 @@ import (
 	"github.com/gomlx/gomlx/core/graph"
 
 	"github.com/posttrain/posttrain/internal/batch"
-	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -34,7 +32,6 @@ type Trainer struct {
 	Tokens  int               // tokens that go through the model at once, about; 0: as the engine wants
 	Apart   bool              // every answer repeats its prompt: slower, for tests and benchmarks
 	Rows    batch.GroupLayout // of a whole run, see Rollouts.Rows; the zero value: groups choose
-	OnPart  func(run.Part)    // how far Measure is; may be nil
 
 	row int // tokens of a row; 0: chosen
 }
@@ -62,12 +59,7 @@ func (t *Trainer) Measure(groups []Group, weights []compute.Buffer) ([][][]float
 	for i, g := range groups {
 		plain[i], out[i] = g.Group, make([][]float32, len(g.Answers))
 	}
-	parts := t.spread(plain)
-	shown := run.Part{What: "measuring log-probs", Total: len(parts), Start: time.Now()}
-	for i, p := range parts {
-		if shown.Done = i; t.OnPart != nil {
-			t.OnPart(shown)
-		}
+	for _, p := range t.spread(plain) {
 		logps, err := t.Learner.TokenLogps(p.Packed, weights)
 		if err != nil {
 			return nil, err

@@ -154,8 +154,7 @@ func newHelp(root *cobra.Command) *cobra.Command {
 		Example: "  posttrain help mappo\n  posttrain help mappo all\n  posttrain help model init",
 		RunE: func(_ *cobra.Command, args []string) error {
 			cmd, rest, err := root.Find(args)
-			whole := len(rest) == 1 && rest[0] == all
-			if err != nil || len(rest) > 0 && !whole {
+			if err != nil || len(rest) > 0 && rest[0] != all {
 				name := "posttrain " + strings.Join(args, " ")
 				return usageError{fmt.Errorf("no command %q: want %s", name, subcommands(root))}
 			}
