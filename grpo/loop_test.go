@@ -217,7 +217,8 @@ func TestPartsOfAStep(t *testing.T) {
 	if p := last["learning"]; p.Done == 0 || p.Done != p.Total {
 		t.Errorf("%+v, want all", p)
 	}
-	want := []string{"answering", "scoring 3 answers", Sampling, "scoring 16 answers", "measuring log-probs", "learning"}
+	want := []string{"answering", "scoring 3 answers", Sampling, "scoring 16 answers",
+		"measuring log-probs", "learning"}
 	if !slices.Equal(order, want) {
 		t.Errorf("%q, want %q", order, want)
 	}

@@ -196,18 +196,22 @@ func TestRewardThatHangs(t *testing.T) {
 	workPrompts(t)
 	write(t, "broken", "")
 	write(t, "score.sh", fmt.Sprintf(failing, 1, "exec sleep 60"))
-	checkRefusal(t, cli(t, tinyGRPO(3, "--reward", "command", "--command", "sh score.sh", "--set", "reward.timeout=500ms")...),
-		faultCase{code: 1, says: []string{"test before training: reward command sh: it took longer than 500ms for 2 answers " +
-			"from prompts.jsonl:", "and was ended; --resume out continues"}})
+	args := tinyGRPO(3, "--reward", "command", "--command", "sh score.sh", "--set", "reward.timeout=500ms")
+	checkRefusal(t, cli(t, args...),
+		faultCase{code: 1, says: []string{"test before training: reward command sh: it took longer than 500ms for 2 " +
+			"answers from prompts.jsonl:", "and was ended; --resume out continues"}})
 }
 
 // TestRewardIsTried: a program that cannot score ends the run before the model is read, which is no model here.
 func TestRewardIsTried(t *testing.T) {
 	workPrompts(t)
-	for command, says := range map[string]string{"sh -c exit(3": "exit status 2: ", "echo well": `output is "well": want a finite number`,
+	for command, says := range map[string]string{"sh -c exit(3": "exit status 2: ",
+		"echo well": `output is "well": want a finite number`,
 		"./nowhere": "no such file"} {
-		args := []string{"grpo", "--model", "prompts.jsonl", "--data", "prompts.jsonl", "--reward", "command", "--command", command}
-		checkRefusal(t, cli(t, args...), faultCase{code: 1, says: []string{"reward command ", says, "tried with one answer"}})
+		args := []string{"grpo", "--model", "prompts.jsonl", "--data", "prompts.jsonl", "--reward", "command",
+			"--command", command}
+		checkRefusal(t, cli(t, args...),
+			faultCase{code: 1, says: []string{"reward command ", says, "tried with one answer"}})
 	}
 }
 

@@ -98,7 +98,7 @@ func hasOthers(flags *pflag.FlagSet) bool {
 	return number > mostUsual+1 // 1: --help
 }
 
-// flagSections prints flags: if they are many, the usual ones below their headings, then the others if these are asked for.
+// flagSections prints flags: if they are many, the usual ones below their headings, and the others only if asked for.
 func flagSections(cmd *cobra.Command) (text string) {
 	flags, many := cmd.LocalFlags(), hasOthers(cmd.LocalFlags())
 	heading, shown := "Flags", map[string]bool{}

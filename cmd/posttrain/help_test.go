@@ -9,15 +9,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestFlagSections: --help all shows each flag once, at most thirteen of them above the others, and of mappo thirteen; --help
-// shows these alone, in a screen. No line is longer than 80 characters, but for words that are.
+// TestFlagSections: --help all shows each flag once, at most thirteen of them above the others, and of mappo thirteen;
+// --help shows these alone, in a screen. No line is longer than 80 characters, but for words that are.
 func TestFlagSections(t *testing.T) {
 	used := map[string]bool{}
 	for _, c := range allCommands() {
 		args := append(strings.Fields(c.CommandPath())[1:], "--help")
 		brief, help := must(t, args...).out, must(t, append(args, "all")...).out
 		first, _, many := strings.Cut(help, "\nOther flags:\n")
-		if n := strings.Count(brief, "\n"); many && (n > 66 || !strings.HasSuffix(brief, " --help all lists the other flags.\n")) {
+		if n := strings.Count(brief, "\n"); many && (n > 66 ||
+			!strings.HasSuffix(brief, " --help all lists the other flags.\n")) {
 			t.Errorf("%s: %d lines of help:\n%s", c.CommandPath(), n, brief)
 		}
 		for line := range strings.Lines(brief + help) {
@@ -72,7 +73,8 @@ func TestColour(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	t.Setenv("NO_COLOR", "")
 	text := "warning: a\nno warning: b\nModel: runs/x\n"
-	if got, want := colour(text), "\x1b[33mwarning:\x1b[0m a\nno warning: b\n\x1b[32mModel:\x1b[0m runs/x\n"; got != want {
+	want := "\x1b[33mwarning:\x1b[0m a\nno warning: b\n\x1b[32mModel:\x1b[0m runs/x\n"
+	if got := colour(text); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	t.Setenv("NO_COLOR", "1")

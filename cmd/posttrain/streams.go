@@ -113,9 +113,10 @@ func (s *stream) failure() error {
 }
 
 // untilSignal gives the context of the program. The first Ctrl-C, SIGTERM or SIGHUP ends it: the current step is
-// finished and saved. The second Ctrl-C or SIGTERM ends the process at once, unless it comes within a second: GNU timeout
-// sends SIGTERM to the process and to its group. A second SIGHUP, which a closing terminal sends through the shell too,
-// does not. Under nohup no SIGHUP counts. A broken pipe is an error of writing (stream) instead of a signal that kills.
+// finished and saved. The second Ctrl-C or SIGTERM ends the process at once, unless it comes within a second: GNU
+// timeout sends SIGTERM to the process and to its group. A second SIGHUP, which a closing terminal sends through the
+// shell too, does not. Under nohup no SIGHUP counts. A broken pipe is an error of writing (stream) instead of a signal
+// that kills.
 func untilSignal() context.Context {
 	signal.Ignore(syscall.SIGPIPE)
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// wrap breaks lines between words where they are longer than a width: below the text of the row of a list, and a command
-// line as a shell takes it. The last line, if it does not end, JSON, and what moves the cursor stay as they are.
+// wrap breaks lines between words where they are longer than a width: below the text of a list's row, and a command line
+// as a shell takes it. The last line, if it does not end, JSON, and what moves the cursor stay as they are.
 func wrap(text string, width int) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -17,7 +17,8 @@ func wrap(text string, width int) string {
 		if strings.HasPrefix(line, "  posttrain ") {
 			end = " \\\n"
 		}
-		whole := !strings.HasSuffix(line, "\n") || strings.ContainsAny(line, "\r\x1b") || strings.ContainsAny(first[:min(1, len(first))], `{["`)
+		whole := !strings.HasSuffix(line, "\n") || strings.ContainsAny(line, "\r\x1b") ||
+			strings.ContainsAny(first[:min(1, len(first))], `{["`)
 		for !whole && utf8.RuneCountInString(line) > width+1 {
 			at := strings.LastIndexByte(string([]rune(line)[:width+2-len(end)]), ' ')
 			if at <= len(hang) {
@@ -50,8 +51,9 @@ var within = regexp.MustCompile(`(\S)\n(\S)`)
 func fill(text string) string { return within.ReplaceAllString(text, "$1 $2") }
 
 // colours are for the beginnings of lines: warnings, errors, and where the result is.
-var colours = strings.NewReplacer("\nwarning:", "\n\x1b[33mwarning:\x1b[0m", "\nposttrain:", "\n\x1b[31mposttrain:\x1b[0m",
-	"\nModel:", "\n\x1b[32mModel:\x1b[0m", "\nAdapter:", "\n\x1b[32mAdapter:\x1b[0m")
+var colours = strings.NewReplacer("\nwarning:", "\n\x1b[33mwarning:\x1b[0m",
+	"\nposttrain:", "\n\x1b[31mposttrain:\x1b[0m", "\nModel:", "\n\x1b[32mModel:\x1b[0m",
+	"\nAdapter:", "\n\x1b[32mAdapter:\x1b[0m")
 
 // colour colours the beginnings of lines, unless NO_COLOR is set.
 func colour(text string) string {

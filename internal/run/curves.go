@@ -201,7 +201,7 @@ func addLine(drawn *plot.Plot, l Line, c color.Color) error {
 	return nil
 }
 
-// smooth gives each point the mean of its neighbours, a twentieth of the line at either side and fifty at most, and leaves short lines.
+// smooth gives each point the mean of its neighbours, a twentieth of the line at either side, and fifty at most.
 func smooth(raw plotter.XYs) plotter.XYs {
 	means, far := slices.Clone(raw), min(len(raw)/20, 50)
 	for i := range means {

@@ -121,7 +121,8 @@ func TestSmooth(t *testing.T) {
 // TestLegendOutside: it is right of all lines.
 func TestLegendOutside(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "curves.png")
-	if err := Curves(path, "", []Panel{{Label: "loss", Lines: []Line{{Name: "loss", X: []float64{1, 3}, Y: []float64{2, 2}}}}}); err != nil {
+	line := Line{Name: "loss", X: []float64{1, 3}, Y: []float64{2, 2}}
+	if err := Curves(path, "", []Panel{{Label: "loss", Lines: []Line{line}}}); err != nil {
 		t.Fatal(err)
 	}
 	img, last := readPNG(t, path), 0

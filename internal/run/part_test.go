@@ -11,8 +11,8 @@ import (
 func TestPartOfAStep(t *testing.T) {
 	for _, terminal := range []bool{false, true} {
 		c, out := newClock(), &bytes.Buffer{}
-		p := NewProgress(ProgressOptions{Out: out, Terminal: terminal, Start: 2, Total: 9, Now: func() time.Time { return c.now },
-			Width: func() int { return 80 }})
+		p := NewProgress(ProgressOptions{Out: out, Terminal: terminal, Start: 2, Total: 9,
+			Now: func() time.Time { return c.now }, Width: func() int { return 80 }})
 		p.Part(Part{What: "sampling", Done: 50, Total: 64, Tokens: 2000, Start: c.now})
 		p.showPart() // too soon
 		c.tick(20 * time.Second)
@@ -30,7 +30,8 @@ func TestPartOfAStep(t *testing.T) {
 		if want := strings.Join(lines, "\n"); !terminal && got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-		for _, want := range []string{"(2/9) step  sampling 50/64  100 tokens/s  6s left", "(3/9) step  scoring 8 answers  for 1m0s"} {
+		for _, want := range []string{"(2/9) step  sampling 50/64  100 tokens/s  6s left",
+			"(3/9) step  scoring 8 answers  for 1m0s"} {
 			if terminal && !strings.Contains(got, want) {
 				t.Errorf("%q lacks %q", got, want)
 			}

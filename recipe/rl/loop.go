@@ -273,8 +273,9 @@ func (l *loop) watch(p run.Part) {
 	passed := now.Sub(p.Start)
 	if left, ok := p.Left(now); ok && p.What == grpo.Sampling && !l.estimated && passed > 10*time.Second {
 		if l.estimated = true; passed+left > time.Minute {
-			l.Say("a step of %d answers takes up to %v to sample, and then learns from them; fewer --prompts, a smaller "+
-				"--group-size or --max-new-tokens make it shorter", p.Total, (passed + left).Round(10*time.Second))
+			l.Say("a step of %d answers takes up to %v to sample, and then learns from them; fewer "+
+				"--prompts, a smaller --group-size or --max-new-tokens make it shorter", p.Total,
+				(passed + left).Round(10*time.Second))
 		}
 	}
 }
