@@ -69,7 +69,7 @@ func (rs *Rollouts) ForTest(tasks []ask.Question, seed uint64) []ask.Question {
 
 // Answer draws the completions of questions that have one each, with the present weights, and scores them.
 func (rs *Rollouts) Answer(ctx context.Context, questions []ask.Question) ([]ask.Answer, error) {
-	model := ask.Local{Sampler: rs.Sampler}
+	model := ask.Local{Sampler: rs.watch("answering", len(questions))}
 	groups, err := model.Answer(ctx, questions)
 	if err = explain(ctx, err); err != nil {
 		return nil, err

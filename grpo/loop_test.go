@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -192,6 +193,35 @@ func TestRewardRises(t *testing.T) {
 			t.Errorf("the held-out reward went from %.3f to %.3f: want it to rise by 0.2", before, after)
 		}
 	})
+}
+
+// TestPartsOfAStep: a step says how far it is from its first answer to its last update.
+func TestPartsOfAStep(t *testing.T) {
+	l := tiny(t, backendtest.Go(t), nil)
+	l.Train.MaxSteps = 1
+	last, order := map[string]run.Part{}, []string{}
+	hear := func(p run.Part) {
+		if _, known := last[p.What]; !known {
+			order = append(order, p.What)
+		}
+		if last[p.What] = p; !(p.Share >= 0 && p.Share <= 1) {
+			t.Errorf("%+v: want a share of the work", p)
+		}
+	}
+	l.Rollouts.OnPart, l.Trainer.OnPart = hear, hear
+	l.Rollouts.Options.DynamicSampling = 0
+	mustRun(t, l)
+	if p := last[Sampling]; p.Done != 16 || p.Total != 16 || p.Tokens == 0 || p.Share != 1 {
+		t.Errorf("%+v, want 16 answers", p)
+	}
+	if p := last["learning"]; p.Done == 0 || p.Done != p.Total {
+		t.Errorf("%+v, want all", p)
+	}
+	want := []string{"answering", "scoring 3 answers", Sampling, "scoring 16 answers",
+		"measuring log-probs", "learning"}
+	if !slices.Equal(order, want) {
+		t.Errorf("%q, want %q", order, want)
+	}
 }
 
 // TestMetrics: the names that dashboards know, and that they fit together.

@@ -84,7 +84,7 @@ func (rs *Rollouts) draw(ctx context.Context, r *rolloutBatch, n int) ([]*group,
 		questions[i].Sampling, questions[i].Samples = rs.Sampling, rs.Options.GroupSize
 		questions[i].Seed = seedOf(rs.t.Seed, "rollout", rs.t.State.Step, r.used+i)
 	}
-	answers, err := ask.Sample(ctx, rs.Sampler, questions)
+	answers, err := ask.Sample(ctx, rs.watch(Sampling, n*rs.Options.GroupSize), questions)
 	if err = explain(ctx, err); err != nil {
 		return nil, fmt.Errorf("step %d: %w", rs.t.State.Step+1, err)
 	}
@@ -181,6 +181,7 @@ func seedOf(seed uint64, purpose string, step, place int) uint64 {
 // checkpoint of them would mean anything, and to go on where most answers have none. What fails outside is a
 // ServerError.
 func (rs *Rollouts) score(ctx context.Context, answers []ask.Answer) error {
+	rs.begin(fmt.Sprintf("scoring %d answers", len(answers)))
 	scores, err := ask.Judged(ctx, rs.Judge, answers)
 	if ctx.Err() != nil {
 		return train.ErrInterrupted

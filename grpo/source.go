@@ -14,6 +14,7 @@ import (
 
 	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
 )
@@ -45,6 +46,7 @@ type Rollouts struct {
 	Held       []ask.Question // validation; empty: none
 	Validation ValidationOptions
 	Row        func(step int, a ask.Answer) any // a line of samples.jsonl; nil: none
+	OnPart     func(run.Part)                   // how far sampling, scoring and measuring are; may be nil
 
 	t      *train.Trainer
 	warned map[string]int // the last step of every kind of warning
@@ -162,9 +164,17 @@ func (rs *Rollouts) gradientError(norm float64, first bool) error {
 	return err
 }
 
+// begin says what is done now.
+func (rs *Rollouts) begin(what string) {
+	if rs.OnPart != nil {
+		rs.OnPart(run.Part{What: what, Start: time.Now()})
+	}
+}
+
 // measure gives the groups the log-probs of the old policy and of the reference, where the objective needs them.
 func (rs *Rollouts) measure(groups []Group) error {
 	t := rs.Trainer()
+	rs.begin("measuring log-probs")
 	if rs.Options.NeedsOld() {
 		old, err := t.Measure(groups, nil)
 		if err != nil {

@@ -42,7 +42,7 @@ type Run struct {
 	Folder   *run.Folder // the run directory, from Start on
 	Learner  *train.Learner
 	resolved []byte
-	bar      run.Bar  // of the steps
+	bar      run.Bar  // the newest
 	changed  []string // what is different since the start of a run that continues
 	plain    string   // what was said of plain prompts
 }
@@ -201,8 +201,22 @@ func (r *Run) Trainer(source train.Source) (*train.Trainer, error) {
 		ConfigHash: run.HashConfig(identity(r.resolved)),
 		OnNotice:   func(line string) { r.bar.Notice(line) },
 		OnStep:     func(step, _ int, values map[string]float64) { r.bar.Step(step, values) },
+		OnPart:     r.Part,
 	}
 	return t, t.Start()
+}
+
+// Progress opens a bar, of which Part is.
+func (r *Run) Progress(unit string, start, total int) run.Bar {
+	r.bar = r.Reporter.Progress(unit, start, total)
+	return r.bar
+}
+
+// Part shows how far the running step of the newest bar is.
+func (r *Run) Part(p run.Part) {
+	if r.bar != nil {
+		r.bar.Part(p)
+	}
 }
 
 // Fit runs a trainer to its last step, from the start or from the newest checkpoint.
@@ -229,7 +243,7 @@ func (r *Run) WatchHealth() {
 
 // Continue is Fit of a trainer that is where it should be.
 func (r *Run) Continue(ctx context.Context, t *train.Trainer) error {
-	r.bar = r.Progress("step", t.Step(), t.Total())
+	r.Progress("step", t.Step(), t.Total())
 	err := t.Run(ctx)
 	r.bar.Close()
 	if errors.Is(err, ErrInterrupted) {

@@ -150,6 +150,9 @@ func extend(answers []*answer, choose func(i int) (token int32, logp float32, er
 		if err := a.goOn(); err != nil {
 			return err
 		}
+		if a.isFinished() && a.request.OnEnd != nil {
+			a.request.OnEnd(len(a.done.Tokens))
+		}
 	}
 	return nil
 }

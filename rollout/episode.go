@@ -117,12 +117,19 @@ func (o *episode) next(turn, most int) Request {
 	if turn > 0 {
 		r.Prompt, r.Seed = append(r.Prompt[:len(r.Prompt):len(r.Prompt)], o.done.Tokens...), Mix(r.Seed^Mix(uint64(turn)))
 	}
-	r.MaxNew = min(r.MaxNew, most-len(r.Prompt))
+	r.MaxNew, r.OnEnd = min(r.MaxNew, most-len(r.Prompt)), nil
 	return r
 }
 
 // take adds a message and what the world replies. It is false where the episode is over.
 func (o *episode) take(message Completion, last bool, most int) (goes bool, err error) {
+	if goes, err = o.add(message, last, most); err == nil && !goes && o.Open != nil && o.OnEnd != nil {
+		o.OnEnd(o.done.DrawnTokens())
+	}
+	return goes, err
+}
+
+func (o *episode) add(message Completion, last bool, most int) (goes bool, err error) {
 	if o.Open == nil {
 		*o.done = message
 		return false, nil

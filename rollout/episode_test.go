@@ -48,10 +48,16 @@ func TestEpisodes(t *testing.T) {
 	suite(t, func(t *testing.T, s setup) {
 		m := testkit.Model(t, "llama")
 		plain := s.of(t, m, Options{})
-		rs := episodes(3)
+		rs, ends := episodes(3), make([]int, 6)
+		for i := range rs {
+			rs[i].OnEnd = func(tokens int) { ends[i] += 1000 + tokens }
+		}
 		cs := sample(t, Episodes{plain, 5, m.Config.MaxPositions}, rs...)
 		for r, want := range logProbs(t, m, rs, cs) {
 			c := cs[r]
+			if want := 1000 + c.DrawnTokens(); ends[r] != want {
+				t.Errorf("request %d: OnEnd got %d, want %d", r, ends[r], want)
+			}
 			if rs[r].Open == nil {
 				equalAnswers(t, []Completion{c}, sample(t, plain, rs[r]))
 				continue

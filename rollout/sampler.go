@@ -89,6 +89,9 @@ type Request struct {
 
 	// OnToken is called with every token as it is drawn, in Sample's goroutine; may be nil.
 	OnToken func(token int32, logp float32)
+	// OnEnd is called with the tokens that were drawn, when an answer or an episode has ended, in any goroutine; may be
+	// nil.
+	OnEnd func(tokens int)
 }
 
 // DrawSeed gives prompt i of a list the seed of its draws.

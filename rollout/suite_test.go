@@ -347,12 +347,13 @@ func TestStopStrings(t *testing.T) {
 	})
 }
 
-// TestTokensAreTold: OnToken receives every token of its request, in order.
+// TestTokensAreTold: OnToken receives every token of its request, in order, and OnEnd hears once of each end.
 func TestTokensAreTold(t *testing.T) {
 	suite(t, func(t *testing.T, s setup) {
 		rs := mixedRequests()
-		heard := make([]Completion, len(rs))
+		heard, ends := make([]Completion, len(rs)), make([]int, len(rs))
 		for i := range rs {
+			rs[i].OnEnd = func(tokens int) { ends[i] += 1000 + tokens }
 			rs[i].OnToken = func(token int32, logp float32) {
 				heard[i].Tokens, heard[i].Logps = append(heard[i].Tokens, token), append(heard[i].Logps, logp)
 			}
@@ -360,6 +361,9 @@ func TestTokensAreTold(t *testing.T) {
 		for i, c := range sample(t, s.of(t, testkit.Model(t, "llama"), Options{}), rs...) {
 			if !slices.Equal(heard[i].Tokens, c.Tokens) || !slices.Equal(heard[i].Logps, c.Logps) {
 				t.Errorf("request %d: OnToken got %v, drew %v", i, heard[i], c)
+			}
+			if want := 1000 + len(c.Tokens); ends[i] != want {
+				t.Errorf("request %d: OnEnd got %d, want %d", i, ends[i], want)
 			}
 		}
 	})

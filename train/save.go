@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/run"
@@ -27,6 +28,7 @@ func (t *Trainer) save(whole, best bool) error {
 	if t.Folder == nil || !whole && !best {
 		return nil
 	}
+	t.Part(run.Part{What: "saving", Start: time.Now()})
 	if err := t.writer.wait(); err != nil { // before the copy, so that there is one copy at most
 		return err
 	}

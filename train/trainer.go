@@ -73,6 +73,8 @@ type Minibatch struct {
 	Check func(m *Metrics) error
 	// Blame makes an error of a gradient norm that is not finite.
 	Blame func(norm float64) error
+
+	passed func() // called after each microbatch; may be nil
 }
 
 // Microbatch goes through the model at once. The gradients of a minibatch's microbatches add up to its own.
@@ -103,6 +105,7 @@ type Trainer struct {
 
 	// Callbacks, each of which may be nil.
 	OnStep   func(step, total int, values map[string]float64) // after every step
+	OnPart   func(run.Part)                                   // how far a step is
 	OnNotice func(line string)                                // gets evaluations and warnings in words
 	Clock    func() time.Time                                 // says when a checkpoint is due; nil: time.Now
 	Memory   func() uint64                                    // bytes that are free; nil: backend.FreeMemory
@@ -201,7 +204,13 @@ func (t *Trainer) takeStep(ctx context.Context) error {
 		return err
 	}
 	rate := t.Options.RateAt(t.State.Step, t.Total())
+	part := run.Part{What: "learning", Start: time.Now()}
 	for _, b := range s.Minibatches {
+		part.Total += len(b.Microbatches)
+	}
+	t.Part(part)
+	for _, b := range s.Minibatches {
+		b.passed = func() { part.Done++; t.Part(part) }
 		if err := t.update(b, rate, m); err != nil {
 			return err
 		}
@@ -251,6 +260,9 @@ func (l *Learner) Pass(b *Minibatch, m *Metrics) (learns bool, err error) {
 	for _, p := range b.Microbatches {
 		if err := l.pass(p, m); err != nil {
 			return false, err
+		}
+		if b.passed != nil {
+			b.passed()
 		}
 	}
 	return b.Report == nil || b.Report(m), nil
@@ -391,6 +403,13 @@ func (t *Trainer) Log(values map[string]float64) error {
 	}
 	epoch := float64(t.State.Epoch) + float64(t.State.Position)/float64(t.Source.Size())
 	return t.Folder.Log(run.Record{Step: t.State.Step, Epoch: epoch, Values: values})
+}
+
+// Part passes on to OnPart how far a step is.
+func (t *Trainer) Part(p run.Part) {
+	if t.OnPart != nil {
+		t.OnPart(p)
+	}
 }
 
 // Notice passes a line on to OnNotice.

@@ -37,12 +37,13 @@ func allCommands() []*cobra.Command {
 // TestHelp: every command says what it is for, and shows an example that can be run.
 func TestHelp(t *testing.T) {
 	t.Chdir(root)
+	t.Setenv("COLUMNS", "400")
 	for _, c := range allCommands() {
 		t.Run(c.CommandPath(), func(t *testing.T) {
 			if c.Short == "" && c.Long == "" || c.Example == "" {
 				t.Errorf("short help %q, example %q: want both", c.Short, c.Example)
 			}
-			o := must(t, append(strings.Fields(c.CommandPath())[1:], "--help")...)
+			o := must(t, append(strings.Fields(c.CommandPath())[1:], "--help", all)...)
 			for _, part := range []string{"Usage:\n  " + c.CommandPath(), "Examples:\n" + c.Example, "--help"} {
 				if !strings.Contains(o.out, part) {
 					t.Errorf("help lacks %q:\n%s", part, o.out)

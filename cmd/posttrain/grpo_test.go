@@ -149,10 +149,10 @@ func TestSums(t *testing.T) {
 	}
 }
 
-// failing is a reward that fails from its fourth call on, as long as there is a file broken: the test before training,
-// the first validation and the first step work.
+// failing is a reward that fails after a number of calls, as long as there is a file broken. With four, the trial, the
+// test before training, the first validation and the first step work.
 const failing = `n=$(cat calls 2>/dev/null || echo 0); n=$((n+1)); echo $n > calls
-if [ -f broken ] && [ $n -gt 3 ]; then %s; fi
+if [ -f broken ] && [ $n -gt %d ]; then %s; fi
 exec awk '{print(length%%7)}'
 `
 
@@ -161,7 +161,7 @@ exec awk '{print(length%%7)}'
 func TestRewardsThatFail(t *testing.T) {
 	workPrompts(t)
 	args := tinyGRPO(3, "--reward", "command", "--command", "sh score.sh")
-	write(t, "score.sh", fmt.Sprintf(failing, "true"))
+	write(t, "score.sh", fmt.Sprintf(failing, 4, "true"))
 	must(t, append(args, "--out", "whole")...)
 	for name, c := range map[string]struct{ act, says string }{
 		"dies": {"echo no such model >&2; exit 3", "exit status 3: no such model"},
@@ -176,7 +176,7 @@ func TestRewardsThatFail(t *testing.T) {
 				}
 			}
 			write(t, "broken", "")
-			write(t, "score.sh", fmt.Sprintf(failing, c.act))
+			write(t, "score.sh", fmt.Sprintf(failing, 4, c.act))
 			checkRefusal(t, cli(t, args...), faultCase{code: 1, says: []string{
 				"step 2: reward command sh: " + c.says, "the last good checkpoint is out/checkpoints/step-00000001",
 				"; --resume out continues"}})
@@ -194,9 +194,25 @@ func TestRewardsThatFail(t *testing.T) {
 // TestRewardThatHangs: the program is ended, and the folder of the run says so in one line.
 func TestRewardThatHangs(t *testing.T) {
 	workPrompts(t)
-	checkRefusal(t, cli(t, tinyGRPO(3, "--reward", "command", "--command", "sleep 60", "--set", "reward.timeout=50ms")...),
-		faultCase{code: 1, says: []string{"test before training: reward command sleep: it took longer than 50ms for 2 answers " +
-			"from prompts.jsonl:", "and was ended; --resume out continues"}})
+	write(t, "broken", "")
+	write(t, "score.sh", fmt.Sprintf(failing, 1, "exec sleep 60"))
+	args := tinyGRPO(3, "--reward", "command", "--command", "sh score.sh", "--set", "reward.timeout=500ms")
+	checkRefusal(t, cli(t, args...),
+		faultCase{code: 1, says: []string{"test before training: reward command sh: it took longer than 500ms for 2 " +
+			"answers from prompts.jsonl:", "and was ended; --resume out continues"}})
+}
+
+// TestRewardIsTried: a program that cannot score ends the run before the model is read, which is no model here.
+func TestRewardIsTried(t *testing.T) {
+	workPrompts(t)
+	for command, says := range map[string]string{"sh -c exit(3": "exit status 2: ",
+		"echo well": `output is "well": want a finite number`,
+		"./nowhere": "no such file"} {
+		args := []string{"grpo", "--model", "prompts.jsonl", "--data", "prompts.jsonl", "--reward", "command",
+			"--command", command}
+		checkRefusal(t, cli(t, args...),
+			faultCase{code: 1, says: []string{"reward command ", says, "tried with one answer"}})
+	}
 }
 
 // TestJudgeThatIsAway: its server refuses for longer than the client tries. The run is saved, the replies that came are

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -56,32 +59,71 @@ func init() {
 // usage is cobra's text for the help of a command, with its flags in sections.
 func usage(root *cobra.Command) string {
 	return strings.Replace(root.UsageTemplate(), "Flags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}",
-		"{{flagSections .LocalFlags | trimTrailingWhitespaces}}", 1)
+		"{{flagSections . | trimTrailingWhitespaces}}", 1)
 }
 
-// flagSections prints flags: if they are many, the usual ones below their headings, then the others.
-func flagSections(all *pflag.FlagSet) (text string) {
-	heading, shown, number := "Flags", map[string]bool{}, 0
-	all.VisitAll(func(*pflag.Flag) { number++ })
+// all is the word behind --help that asks for the flags that are not usual, too.
+const all = "all"
+
+// wrapHelp makes help fit into the width of the terminal, or of $COLUMNS, or 80 characters.
+func wrapHelp(root *cobra.Command, s streams) {
+	print := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		width := 0
+		if out, ok := s.colour.(*stream); ok {
+			width = out.width()
+		}
+		if width <= 0 {
+			fmt.Sscan(os.Getenv("COLUMNS"), &width)
+		}
+		if width < 20 {
+			width = 80
+		}
+		whole, text := slices.Contains(args, all), &strings.Builder{}
+		cmd.Annotations = map[string]string{all: fmt.Sprint(whole)}
+		if examples := strings.Split(cmd.Example, "\n"); hasOthers(cmd.LocalFlags()) && !whole {
+			cmd.Example = strings.Join(examples[:min(len(examples), 4)], "\n")
+		}
+		cmd.Long = fill(cmd.Long)
+		cmd.SetOut(text)
+		print(cmd, args)
+		fmt.Fprint(s.out, wrap(text.String(), width))
+	})
+}
+
+// hasOthers says that a command has more flags than help shows above the others.
+func hasOthers(flags *pflag.FlagSet) bool {
+	number := 0
+	flags.VisitAll(func(*pflag.Flag) { number++ })
+	return number > mostUsual+1 // 1: --help
+}
+
+// flagSections prints flags: if they are many, the usual ones below their headings, and the others only if asked for.
+func flagSections(cmd *cobra.Command) (text string) {
+	flags, many := cmd.LocalFlags(), hasOthers(cmd.LocalFlags())
+	heading, shown := "Flags", map[string]bool{}
 	for _, u := range usual {
-		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-		flags.SortFlags = false
+		own := pflag.NewFlagSet("", pflag.ContinueOnError)
+		own.SortFlags = false
 		for _, name := range u.names {
-			if f := all.Lookup(name); f != nil && len(shown) < mostUsual && number > mostUsual+1 { // 1: --help
-				flags.AddFlag(f)
+			if f := flags.Lookup(name); f != nil && len(shown) < mostUsual && many {
+				own.AddFlag(f)
 				shown[name] = true
 			}
 		}
-		if flags.HasFlags() {
-			text += u.heading + ":\n" + flags.FlagUsages() + "\n"
+		if own.HasFlags() {
+			text += u.heading + ":\n" + own.FlagUsages() + "\n"
 			heading = "Other flags"
 		}
 	}
 	others := pflag.NewFlagSet("", pflag.ContinueOnError)
-	all.VisitAll(func(f *pflag.Flag) {
+	flags.VisitAll(func(f *pflag.Flag) {
 		if !shown[f.Name] {
 			others.AddFlag(f)
 		}
 	})
+	if many && cmd.Annotations[all] == "false" {
+		return text + cmd.CommandPath() + " --help all lists the other flags."
+	}
 	return text + heading + ":\n" + others.FlagUsages()
 }

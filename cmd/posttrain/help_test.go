@@ -9,19 +9,30 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestFlagSections: help shows each flag once, at most thirteen of them above the others, and of mappo thirteen.
+// TestFlagSections: --help all shows each flag once, at most thirteen of them above the others, and of mappo thirteen;
+// --help shows these alone, in a screen. No line is longer than 80 characters, but for words that are.
 func TestFlagSections(t *testing.T) {
 	used := map[string]bool{}
 	for _, c := range allCommands() {
-		help := must(t, append(strings.Fields(c.CommandPath())[1:], "--help")...).out
+		args := append(strings.Fields(c.CommandPath())[1:], "--help")
+		brief, help := must(t, args...).out, must(t, append(args, "all")...).out
 		first, _, many := strings.Cut(help, "\nOther flags:\n")
-		shown := len(regexp.MustCompile(`(?m)^ +(-., )?--[a-z]`).FindAllString(first, -1))
+		if n := strings.Count(brief, "\n"); many && (n > 66 ||
+			!strings.HasSuffix(brief, " --help all lists the other flags.\n")) {
+			t.Errorf("%s: %d lines of help:\n%s", c.CommandPath(), n, brief)
+		}
+		for line := range strings.Lines(brief + help) {
+			if n := len([]rune(line)); n > 81 && strings.Contains(strings.TrimSpace(line), " ") {
+				t.Errorf("%s: a line of %d characters: %s", c.CommandPath(), n, line)
+			}
+		}
+		shown := len(regexp.MustCompile(`(?m)^ {2}(-., | {4})--[a-z]`).FindAllString(first, -1))
 		if many && shown > mostUsual || c.Name() == "mappo" && (!many || shown != mostUsual) {
 			t.Errorf("%s: %d flags above the others", c.CommandPath(), shown)
 		}
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			used[f.Name] = true
-			lines := regexp.MustCompile(`(?m)^ +(-., )?--` + f.Name + `( |$)`)
+			lines := regexp.MustCompile(`(?m)^ {2}(-., | {4})--` + f.Name + `( |$)`)
 			if n := len(lines.FindAllString(help, -1)); n != 1 && !f.Hidden {
 				t.Errorf("%s: --%s is there %d times", c.CommandPath(), f.Name, n)
 			}
@@ -33,6 +44,42 @@ func TestFlagSections(t *testing.T) {
 				t.Errorf("no command has the usual flag --%s", name)
 			}
 		}
+	}
+}
+
+func TestWrap(t *testing.T) {
+	for text, want := range map[string]string{
+		"warning: this line breaks between words\n":   "warning: this line\nbreaks between words\n",
+		"short\nää ää ää ää ää ää ää ää ää\n":         "short\nää ää ää ää ää ää ää ää\nää\n",
+		"  --x int  words about a flag\n":             "  --x int  words about a\n           flag\n",
+		"  indented words that go on\n":               "  indented words that go\n    on\n",
+		"  posttrain mappo --data D.jsonl --lr 1\n":   "  posttrain mappo \\\n    --data D.jsonl \\\n    --lr 1\n",
+		"averylongwordthatdoesnotfit in\n":            "averylongwordthatdoesnotfit in\n",
+		"{\"a\": \"a line of JSON stays whole\"}\n":   "{\"a\": \"a line of JSON stays whole\"}\n",
+		"no end of the line is in sight":              "no end of the line is in sight",
+		"\rstep 3 of the many that a bar has drawn\n": "\rstep 3 of the many that a bar has drawn\n",
+		"\n": "\n",
+	} {
+		if got := wrap(text, 24); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	if got, want := fill("a\nb\n\nc\n  d"), "a b\n\nc\n  d"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestColour(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	t.Setenv("NO_COLOR", "")
+	text := "warning: a\nno warning: b\nModel: runs/x\n"
+	want := "\x1b[33mwarning:\x1b[0m a\nno warning: b\n\x1b[32mModel:\x1b[0m runs/x\n"
+	if got := colour(text); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	t.Setenv("NO_COLOR", "1")
+	if got := colour(text); got != text {
+		t.Errorf("%q with NO_COLOR", got)
 	}
 }
 

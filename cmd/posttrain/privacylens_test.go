@@ -744,7 +744,7 @@ func plComparisonsRefused(t *testing.T, compare []string) {
 
 // TestPLHelp: the command lists its flags, and every benchmark's.
 func TestPLHelp(t *testing.T) {
-	o := must(t, "eval", "privacylens", "--help")
+	o := must(t, "eval", "privacylens", "--help", all)
 	for _, flag := range strings.Fields("--data --first --model --base-url --api-model --api-key-env --answers --prompt " +
 		"--prompts --temperature --max-new-tokens --seed --out --set --config --quiet --stage --form --levels --think " +
 		"--judge --judge-base-url --judge-model --judge-api-key-env --judge-cache --judge-parallel --judge-timeout " +

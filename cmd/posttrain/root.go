@@ -48,6 +48,7 @@ func newRoot(s streams) *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.SetGlobalNormalizationFunc(hyphens)
 	root.SetHelpCommand(newHelp(root))
+	wrapHelp(root, s)
 	finishCompletion(root)
 	return root
 }
@@ -150,14 +151,15 @@ func commandsWithFlag(cmd *cobra.Command, name string) []string {
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "help [command]", Short: "Print the help of a command", GroupID: lastSection,
-		Example: "  posttrain help mappo\n  posttrain help model init",
+		Example: "  posttrain help mappo\n  posttrain help mappo all\n  posttrain help model init",
 		RunE: func(_ *cobra.Command, args []string) error {
 			cmd, rest, err := root.Find(args)
-			if err != nil || len(rest) > 0 {
+			if err != nil || len(rest) > 0 && rest[0] != all {
 				name := "posttrain " + strings.Join(args, " ")
 				return usageError{fmt.Errorf("no command %q: want %s", name, subcommands(root))}
 			}
-			return cmd.Help()
+			cmd.HelpFunc()(cmd, rest)
+			return nil
 		},
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
@@ -89,6 +90,20 @@ func TestHangup(t *testing.T) {
 	}
 	code, last := p.end()
 	if m := goOn.FindStringSubmatch(last); code != exitInterrupted || m == nil || m[3] != "mappo --resume out" {
+		t.Errorf("exit code %d: %s", code, last)
+	}
+}
+
+// TestTwoSignals: a second SIGTERM at once, as timeout sends it, does not take the last line away.
+func TestTwoSignals(t *testing.T) {
+	work(t, "qwen2-newer")
+	p := startProgram(t, "", "", longRun()...)
+	p.until(t, "step 1/")
+	for range 3 {
+		p.Process.Signal(syscall.SIGTERM)
+		time.Sleep(10 * time.Millisecond)
+	}
+	if code, last := p.end(); code != exitInterrupted || !goOn.MatchString(last) {
 		t.Errorf("exit code %d: %s", code, last)
 	}
 }

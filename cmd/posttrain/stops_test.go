@@ -116,6 +116,11 @@ func TestReferenceComesFromTheCache(t *testing.T) {
 	if after := stamps(t, names); before != after {
 		t.Errorf("the cache was written again: %s, then %s", before, after)
 	}
+	screen := &watched{} // no bar of pairs stays at 0 %
+	if code := execute(t.Context(), streams{in: strings.NewReader(""), out: &watched{}, err: screen, terminal: true},
+		[]string{"mappo", "--resume", "out"}); code != 0 || strings.Contains(screen.String(), "  0% |") {
+		t.Errorf("exit code %d: %q", code, screen)
+	}
 }
 
 func stamps(t *testing.T, names []string) string {

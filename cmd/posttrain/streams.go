@@ -10,6 +10,9 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
+
+	"golang.org/x/term"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/run"
@@ -42,24 +45,31 @@ func (s *streams) escape() {
 // standard output takes no more, or nobody reads its standard error any more.
 func (s *streams) guard(ctx context.Context) (guarded context.Context, out *stream) {
 	ctx, stop := context.WithCancel(ctx)
-	out = &stream{Writer: s.out, counts: func(error) bool { return true }, stop: stop}
+	out = &stream{Writer: s.out, terminal: s.shown, counts: func(error) bool { return true }, stop: stop}
 	s.out = out
-	s.err = &stream{Writer: s.err, counts: func(err error) bool { return errors.Is(err, syscall.EPIPE) }, stop: stop}
+	s.err = &stream{Writer: s.err, terminal: s.terminal, stop: stop,
+		counts: func(err error) bool { return errors.Is(err, syscall.EPIPE) }}
 	return ctx, out
 }
 
-// stream remembers the first error of writing that counts, and then stops the command.
+// stream remembers the first error of writing that counts, and then stops the command. A terminal gets lines that fit.
 type stream struct {
 	io.Writer
-	counts func(error) bool
-	stop   func()
+	terminal bool
+	counts   func(error) bool
+	stop     func()
 
 	mu     sync.Mutex
 	broken error
 }
 
 func (s *stream) Write(p []byte) (int, error) {
-	n, err := s.Writer.Write(p)
+	n, err := len(p), error(nil)
+	if width := s.width(); width > 0 {
+		_, err = io.WriteString(s.Writer, colour(wrap(string(p), width)))
+	} else {
+		n, err = s.Writer.Write(p)
+	}
 	if err != nil && s.counts(err) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -69,6 +79,15 @@ func (s *stream) Write(p []byte) (int, error) {
 		s.stop()
 	}
 	return n, err
+}
+
+// width is a terminal's in characters, at most 0 for anything else.
+func (s *stream) width() int {
+	if !s.terminal {
+		return 0
+	}
+	width, _, _ := term.GetSize(int(s.Fd())) // -1 with an error
+	return width
 }
 
 // Fd lets a terminal be asked for its width.
@@ -94,9 +113,10 @@ func (s *stream) failure() error {
 }
 
 // untilSignal gives the context of the program. The first Ctrl-C, SIGTERM or SIGHUP ends it: the current step is
-// finished and saved. The second Ctrl-C or SIGTERM ends the process at once; a second SIGHUP, which a closing terminal
-// sends through the shell too, does not. Under nohup no SIGHUP counts. A broken pipe is an error of writing (stream)
-// instead of a signal that kills.
+// finished and saved. The second Ctrl-C or SIGTERM ends the process at once, unless it comes within a second: GNU
+// timeout sends SIGTERM to the process and to its group. A second SIGHUP, which a closing terminal sends through the
+// shell too, does not. Under nohup no SIGHUP counts. A broken pipe is an error of writing (stream) instead of a signal
+// that kills.
 func untilSignal() context.Context {
 	signal.Ignore(syscall.SIGPIPE)
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
@@ -106,8 +126,9 @@ func untilSignal() context.Context {
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	context.AfterFunc(ctx, func() {
 		signal.Ignore(syscall.SIGHUP)
-		stop()
 		fmt.Fprintln(os.Stderr, "\nposttrain: finishing the current step; press Ctrl-C again to quit now")
+		time.Sleep(time.Second)
+		stop()
 	})
 	return ctx
 }

@@ -68,8 +68,13 @@ func addBand(drawn *plot.Plot, l Line, c color.Color) error {
 	if err != nil {
 		return err
 	}
-	r, g, b, _ := c.RGBA()
-	area.Color, area.LineStyle.Width = color.NRGBA{uint8(r >> 8), uint8(g >> 8), uint8(b >> 8), 50}, 0
+	area.Color, area.LineStyle.Width = pale(c), 0
 	drawn.Add(area)
 	return nil
+}
+
+// pale is a colour through which others are seen.
+func pale(c color.Color) color.Color {
+	r, g, b, _ := c.RGBA()
+	return color.NRGBA{uint8(r >> 8), uint8(g >> 8), uint8(b >> 8), 50}
 }

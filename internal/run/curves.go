@@ -110,7 +110,7 @@ func Curves(path, title string, panels []Panel) error {
 	}
 	plots := make([][]*plot.Plot, len(panels))
 	for i, p := range panels {
-		drawn, err := newPlot(p, len(panels))
+		drawn, err := newPlot(p)
 		if err != nil {
 			return fmt.Errorf("%s: %s: %w", path, p.Label, err)
 		}
@@ -127,12 +127,15 @@ func Curves(path, title string, panels []Panel) error {
 	return replaceFile(path, b)
 }
 
-// newPlot draws one panel; panels is their number.
-func newPlot(p Panel, panels int) (*plot.Plot, error) {
+// newPlot draws one panel.
+func newPlot(p Panel) (*plot.Plot, error) {
 	drawn := plot.New()
 	drawn.Title.TextStyle.Font.Size = vg.Points(14)
 	drawn.Title.Padding = vg.Points(8)
 	drawn.X.Label.Text, drawn.Y.Label.Text = p.X, p.Label
+	if p.X == "" {
+		drawn.X.Tick.Marker = plot.TickerFunc(wholeTicks)
+	}
 	drawn.Legend.Top = true
 	drawn.Legend.Padding = vg.Points(2)
 	drawn.Legend.ThumbnailWidth = vg.Points(24)
@@ -144,20 +147,31 @@ func newPlot(p Panel, panels int) (*plot.Plot, error) {
 			return nil, fmt.Errorf("%s: %w", l.Name, err)
 		}
 	}
-	widen(&drawn.Y, len(p.Lines)*panels)
+	widen(&drawn.Y)
 	return drawn, nil
 }
 
-// widen leaves room above the lines for the legend, whose share of the height grows with the lines and the panels. It
-// also keeps the range so wide that its ticks are different numbers.
-func widen(a *plot.Axis, linesTimesPanels int) {
+// wholeTicks are the ticks at whole numbers, for steps.
+func wholeTicks(least, most float64) (whole []plot.Tick) {
+	for _, t := range (plot.DefaultTicks{}).Ticks(least, most) {
+		if t.Label != "" {
+			t.Label = fmt.Sprint(int(t.Value))
+		}
+		if t.Value == math.Trunc(t.Value) {
+			whole = append(whole, t)
+		}
+	}
+	return whole
+}
+
+// widen keeps the range so wide that its ticks are different numbers.
+func widen(a *plot.Axis) {
 	if a.Min > a.Max { // no points
 		return
 	}
 	if least := 1e-6 * max(math.Abs(a.Min), math.Abs(a.Max), 1e-6); a.Max-a.Min < least {
 		a.Min, a.Max = a.Min-least, a.Max+least
 	}
-	a.Max += (a.Max - a.Min) * 0.045 * float64(linesTimesPanels)
 }
 
 func addLine(drawn *plot.Plot, l Line, c color.Color) error {
@@ -168,7 +182,7 @@ func addLine(drawn *plot.Plot, l Line, c color.Color) error {
 	if err := addBand(drawn, l, c); err != nil {
 		return err
 	}
-	line, marks, err := plotter.NewLinePoints(points)
+	line, marks, err := plotter.NewLinePoints(smooth(points))
 	if err != nil {
 		return err
 	}
@@ -177,12 +191,27 @@ func addLine(drawn *plot.Plot, l Line, c color.Color) error {
 		line.Dashes = []vg.Length{vg.Points(5), vg.Points(3)}
 	}
 	marks.Color, marks.Shape, marks.Radius = line.Color, draw.CircleGlyph{}, vg.Points(2)
-	drawn.Add(line)
-	if len(points) <= 40 { // a single point has no line, but many marks would hide the line
+	raw := *line
+	raw.XYs, raw.Color = points, pale(c)
+	drawn.Add(&raw, line)
+	if len(points) < 20 { // a single point has no line, but many marks would hide the line
 		drawn.Add(marks)
 	}
 	drawn.Legend.Add(l.Name, line)
 	return nil
+}
+
+// smooth gives each point the mean of its neighbours, a twentieth of the line at either side, and fifty at most.
+func smooth(raw plotter.XYs) plotter.XYs {
+	means, far := slices.Clone(raw), min(len(raw)/20, 50)
+	for i := range means {
+		near := raw[max(0, i-far):min(len(raw), i+far+1)]
+		means[i].Y = 0
+		for _, p := range near {
+			means[i].Y += p.Y / float64(len(near))
+		}
+	}
+	return means
 }
 
 func (l Line) points() plotter.XYs {
@@ -234,7 +263,11 @@ func render(plots [][]*plot.Plot, panels []Panel) ([]byte, error) {
 	tiles := draw.Tiles{Rows: len(plots), Cols: 1, PadX: vg.Points(8), PadY: vg.Points(12),
 		PadTop: vg.Points(8), PadBottom: vg.Points(8), PadLeft: vg.Points(8), PadRight: vg.Points(16)}
 	shareSteps(plots, panels)
+	for _, row := range plots { // the legends are right of all lines
+		tiles.PadRight = max(tiles.PadRight, row[0].Legend.Rectangle(draw.New(img)).Size().X+vg.Points(28))
+	}
 	for i, row := range plot.Align(plots, tiles, draw.New(img)) {
+		plots[i][0].Legend.XOffs = tiles.PadRight - vg.Points(8)
 		plots[i][0].Draw(row[0])
 	}
 	var b bytes.Buffer

@@ -9,7 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"testing"
+
+	"gonum.org/v1/plot/plotter"
 )
 
 // preferenceRecords look like a DPO run: both log-probs sink, the margin grows.
@@ -82,6 +85,57 @@ func TestCurves(t *testing.T) {
 		if upper && (top < 500 || bottom > stray) || !upper && (bottom < 500 || top > stray) {
 			t.Errorf("%s: %d pixels above, %d below", name, top, bottom)
 		}
+	}
+}
+
+// TestWholeTicks: the axis of steps has whole numbers alone, written as such.
+func TestWholeTicks(t *testing.T) {
+	for most := 1.0; most < 1000; most++ {
+		labels := 0
+		for _, tick := range wholeTicks(0, most) {
+			if tick.Value != math.Trunc(tick.Value) || tick.Label != "" && tick.Label != strconv.Itoa(int(tick.Value)) {
+				t.Fatalf("0 to %v: %+v", most, tick)
+			}
+			if tick.Label != "" {
+				labels++
+			}
+		}
+		if labels < 2 {
+			t.Errorf("0 to %v: %d labels", most, labels)
+		}
+	}
+}
+
+// TestSmooth: the mean of neighbours, which leaves short lines.
+func TestSmooth(t *testing.T) {
+	spike := make(plotter.XYs, 40)
+	spike[20].Y = 5
+	if got := smooth(spike); got[17].Y != 0 || got[18].Y != 1 || got[22].Y != 1 || got[23].Y != 0 || spike[20].Y != 5 {
+		t.Errorf("%v", got)
+	}
+	if got := smooth(spike[15:25]); got[5].Y != 5 {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestLegendOutside: it is right of all lines.
+func TestLegendOutside(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "curves.png")
+	line := Line{Name: "loss", X: []float64{1, 3}, Y: []float64{2, 2}}
+	if err := Curves(path, "", []Panel{{Label: "loss", Lines: []Line{line}}}); err != nil {
+		t.Fatal(err)
+	}
+	img, last := readPNG(t, path), 0
+	grid := color.Gray{Y: 225}
+	for x := range curvesWidth {
+		for y := range curvesHeight {
+			if color.GrayModel.Convert(img.At(x, y)) == grid {
+				last = max(last, x)
+			}
+		}
+	}
+	if last == 0 || last > curvesWidth*9/10 {
+		t.Errorf("the grid ends at %d: want room for the legend at its right", last)
 	}
 }
 

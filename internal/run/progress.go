@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -52,14 +53,18 @@ var shown = []struct {
 
 // Progress shows how far a run is: a bar on a terminal, lines elsewhere. It implements [Bar]; goroutines may share it.
 type Progress struct {
-	o     ProgressOptions
-	mu    *sync.Mutex              // guards what follows, and the output
-	bar   *progressbar.ProgressBar // nil: lines
-	done  int                      // of the last Step
-	first time.Time                // the end of the first step, which includes compilation and so predicts nothing
-	from  int                      // the first step
-	last  time.Time                // of the last output
-	begun bool
+	o      ProgressOptions
+	mu     *sync.Mutex              // guards what follows, and the output
+	bar    *progressbar.ProgressBar // nil: lines
+	done   int                      // of the last Step
+	first  time.Time                // the end of the first step, which includes compilation and so predicts nothing
+	from   int                      // the first step
+	last   time.Time                // of the last output
+	begun  bool
+	closed bool
+	part   Part          // of the running step
+	beat   time.Duration // between two looks at the part
+	pulse  *time.Timer   // of them; nil before the first part
 }
 
 // NewProgress starts a display. On a terminal the empty bar appears at once.
@@ -73,9 +78,9 @@ func NewProgress(o ProgressOptions) *Progress {
 	o.Unit = cmp.Or(o.Unit, "step")
 	o.Every = cmp.Or(o.Every, max(1, o.Total/20))
 	o.Interval = cmp.Or(o.Interval, 30*time.Second)
-	p := &Progress{o: o, mu: new(sync.Mutex), last: o.Now()}
+	p := &Progress{o: o, mu: new(sync.Mutex), last: o.Now(), done: o.Start, beat: 10 * time.Second}
 	if o.Terminal && !o.Quiet && o.Total > 0 {
-		p.bar = newBar(o)
+		p.bar, p.beat = newBar(o), time.Second
 	}
 	return p
 }
@@ -107,7 +112,7 @@ func (p *Progress) Step(step int, values map[string]float64) {
 	if p.o.Quiet || p.bar == nil && p.begun && step == p.done {
 		return
 	}
-	p.done = step
+	p.done, p.part = step, Part{}
 	now := p.o.Now()
 	if !p.begun {
 		p.first, p.from = now, step
@@ -117,6 +122,34 @@ func (p *Progress) Step(step int, values map[string]float64) {
 		p.last = now
 	}
 	p.begun = true
+}
+
+// Part implements [Bar]. It is shown where nothing else was for a while, which is shorter on a terminal.
+func (p *Progress) Part(part Part) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.part = part; p.pulse == nil && !p.o.Quiet && !p.closed {
+		p.pulse = time.AfterFunc(p.beat, p.showPart)
+	}
+}
+
+// showPart shows the running step, which a line counts as if it were done, unless something was shown just now.
+func (p *Progress) showPart() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	p.pulse.Reset(p.beat)
+	now, step := p.o.Now(), p.done
+	if p.part.What == "" || now.Sub(p.last) < p.beat*3/2 {
+		return
+	}
+	if p.bar == nil {
+		step = min(step+1, p.o.Total)
+	}
+	p.last = now
+	p.show(step, p.part.words(now))
 }
 
 // due reports whether to print a step. The first and the last are always printed.
@@ -144,18 +177,20 @@ func (p *Progress) show(step int, words string) {
 const aroundBar = 22
 
 // cells is the bar's length on a terminal of the given width.
-func cells(width int) int { return min(max(6, width/6), 24) }
+func cells(width int) int { return min(max(6, width/8), 24) }
 
-// fit removes words from the end until the others fit. Two spaces separate them.
+// fit removes words, the last ones first, until the others fit: of speed and time left, only if these are all. Two
+// spaces separate them.
 func fit(words string, room int) string {
-	for utf8.RuneCountInString(words) > room {
-		at := strings.LastIndex(words, "  ")
-		if at < 0 {
-			return ""
+	parts := strings.Split(words, "  ")
+	for len(parts) > 0 && utf8.RuneCountInString(strings.Join(parts, "  ")) > room {
+		at := len(parts) - 1
+		for at > 1 && (strings.HasSuffix(parts[at], " left") || strings.HasSuffix(parts[at], " tokens/s")) {
+			at--
 		}
-		words = words[:at]
+		parts = slices.Delete(parts, at, at+1)
 	}
-	return words
+	return strings.Join(parts, "  ")
 }
 
 // widthOf is a terminal's width, and 1000 if out is not a terminal.
@@ -217,19 +252,27 @@ func (p *Progress) printLine(line string) {
 	if p.o.Quiet {
 		return
 	}
-	if p.bar != nil {
-		_ = p.bar.Clear()
+	if p.bar == nil {
+		fmt.Fprintln(p.o.Out, line)
+		return
 	}
+	if p.bar.IsFinished() { // it stays above the line
+		fmt.Fprintf(p.o.Out, "\n%s\n", line)
+		p.bar = nil
+		return
+	}
+	_ = p.bar.Clear()
 	fmt.Fprintln(p.o.Out, line)
-	if p.bar != nil && !p.bar.IsFinished() {
-		_ = p.bar.Add(0)
-	}
+	_ = p.bar.Add(0)
 }
 
 // Close leaves the bar on the screen and starts a new line. A second call does nothing.
 func (p *Progress) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.closed = true; p.pulse != nil {
+		p.pulse.Stop()
+	}
 	if p.bar == nil {
 		return
 	}

@@ -136,6 +136,18 @@ func TestProgressBarNotice(t *testing.T) {
 	}
 }
 
+// TestFinishedBar: a line after the last step leaves the bar on the screen.
+func TestFinishedBar(t *testing.T) {
+	out := &bytes.Buffer{}
+	p := NewProgress(ProgressOptions{Out: out, Terminal: true, Total: 1, Width: func() int { return 80 }})
+	p.Step(1, nil)
+	p.Notice("saved")
+	p.Close()
+	if got := out.String(); !strings.HasSuffix(got, "(1/1) step   \x1b[0K\nsaved\n") {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestQuietProgress(t *testing.T) {
 	for _, terminal := range []bool{true, false} {
 		out := &bytes.Buffer{}
@@ -156,14 +168,31 @@ func TestProgressOfNothing(t *testing.T) {
 	p.Close()
 }
 
-// On a narrow terminal the last words disappear, and the bar gets shorter.
+// TestWordsThatFit: the time left stays longest, then the speed.
+func TestWordsThatFit(t *testing.T) {
+	words := "step  loss 0.6931  margin 0.0000  12345 tokens/s  1h2m3s left"
+	for room, want := range map[int]string{
+		100: words,
+		48:  "step  loss 0.6931  12345 tokens/s  1h2m3s left",
+		40:  "step  12345 tokens/s  1h2m3s left",
+		20:  "step  1h2m3s left",
+		10:  "step",
+		3:   "",
+	} {
+		if got := fit(words, room); got != want {
+			t.Errorf("room %d: %q, want %q", room, got, want)
+		}
+	}
+}
+
+// On a narrow terminal the last words disappear, but for the speed, and the bar gets shorter.
 func TestProgressBarFits(t *testing.T) {
 	values := map[string]float64{"leaks": 64, "requests": 1312, "cost": 0.4773, "unparsed": 7,
 		"tokens_per_second": 1234}
 	for width, want := range map[int]string{
 		200: "case  leaks 64  requests 1312  cost 0.4773  unparsed 7  1234 tokens/s",
-		80:  "case  leaks 64  requests 1312  cost 0.4773",
-		60:  "case  leaks 64",
+		80:  "case  leaks 64  requests 1312  1234 tokens/s",
+		60:  "case  leaks 64  1234 tokens/s",
 		20:  "",
 	} {
 		out := &bytes.Buffer{}

@@ -18,6 +18,7 @@ type Reporter interface {
 // Bar shows how far a long job is.
 type Bar interface {
 	Step(done int, values map[string]float64)
+	Part(Part) // of the step that follows the last one
 	Notice(line string)
 	Close()
 }
@@ -36,6 +37,7 @@ func (silence) Say(string, ...any)            {}
 func (silence) Warn(string, ...any)           {}
 func (silence) Progress(string, int, int) Bar { return silence{} }
 func (silence) Step(int, map[string]float64)  {}
+func (silence) Part(Part)                     {}
 func (silence) Notice(string)                 {}
 func (silence) Close()                        {}
 

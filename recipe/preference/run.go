@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -335,7 +336,11 @@ func (t *training) groups(examples []train.Example) []train.Group {
 // sums measures the summed log-probs of examples [examples, 2], or takes them from a file of the run folder.
 func (t *training) sums(ctx context.Context, name string, l *train.Learner, examples []train.Example) ([][2]float32,
 	error) {
-	bar := t.Progress(strings.TrimSuffix(t.o.unit(), "s"), 0, len(examples))
+	shown := run.Reporter(t)
+	if _, err := os.Stat(t.Folder.Path(name)); err == nil {
+		shown = nil // nothing is measured
+	}
+	bar := run.Listen(shown).Progress(strings.TrimSuffix(t.o.unit(), "s"), 0, len(examples))
 	defer bar.Close()
 	every := time.Duration(t.Train.CheckpointMinutes * float64(time.Minute))
 	sums, cached, err := train.CachedPairSums(t.Folder.Path(name), l, t.groups(examples), t.layout(), every,

@@ -1,6 +1,7 @@
 package rl
 
 import (
+	"context"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/internal/config"
@@ -43,7 +44,8 @@ func (o *CI) settings() Settings {
 		MaxPromptTokens: o.Data.MaxPromptTokens}
 }
 
-func (o *CI) verify() error { return CISpec.Verify(o) }
+func (o *CI) verify() error             { return CISpec.Verify(o) }
+func (o *CI) try(context.Context) error { return nil }
 
 // CISpec says how a configuration becomes CI.
 var CISpec = config.Register(&config.Spec[CI]{

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gomlx/compute"
 
@@ -110,6 +111,8 @@ type loop struct {
 	judge          ask.Judge
 
 	reference []compute.Buffer
+
+	estimated bool // it was looked how long a step samples
 }
 
 // PromptLimit is the most tokens of a prompt: the configuration's (0: no limit), and room for one more in the model.
@@ -248,7 +251,7 @@ func (l *loop) trainSet() []ask.Question { return l.questions[ci.Train] }
 func (l *loop) rollouts() *grpo.Rollouts {
 	rs := &grpo.Rollouts{Options: *l.set.GRPO, Tasks: l.trainSet(), Held: l.questions[ci.Validation], Sampler: l.rolloutSampler,
 		Judge: l.judge, Sampling: l.set.Sampling.Sampling, Longest: l.episodes.Tokens, Reference: l.reference,
-		Validation: *l.set.Validation}
+		Validation: *l.set.Validation, OnPart: l.watch}
 	l.task.prepare(rs)
 	rs.Row = func(step int, a ask.Answer) any {
 		row := l.task.row(&a)
@@ -261,6 +264,20 @@ func (l *loop) rollouts() *grpo.Rollouts {
 		}{step, row}
 	}
 	return rs
+}
+
+// watch shows how far a step is. When it has sampled for a while and will for a minute or more, it says so once.
+func (l *loop) watch(p run.Part) {
+	l.Part(p)
+	now := time.Now()
+	passed := now.Sub(p.Start)
+	if left, ok := p.Left(now); ok && p.What == grpo.Sampling && !l.estimated && passed > 10*time.Second {
+		if l.estimated = true; passed+left > time.Minute {
+			l.Say("a step of %d answers takes up to %v to sample, and then learns from them; fewer "+
+				"--prompts, a smaller --group-size or --max-new-tokens make it shorter", p.Total,
+				(passed + left).Round(10*time.Second))
+		}
+	}
 }
 
 // newTrainer learns from the model's own answers. Progress shows the reward and the command's metrics; not the loss, which

@@ -11,12 +11,16 @@
 package rl
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
+	"github.com/posttrain/posttrain/ask"
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/fleet"
 	"github.com/posttrain/posttrain/rollout/scorer"
@@ -66,7 +70,22 @@ func (o *Options) settings() Settings {
 		MaxPromptTokens: o.Data.MaxPromptTokens}
 }
 
-func (o *Options) verify() error              { return Spec.Verify(o) }
+func (o *Options) verify() error { return Spec.Verify(o) }
+
+// try scores an answer to the first prompt. What is wrong with the data is for the reader to say.
+func (o *Options) try(ctx context.Context) error {
+	if o.Data.TrainFiles.Are(embedded.Name) {
+		return o.Reward.Try(ctx, ask.Question{Prompt: data.Text{Plain: "A prompt to try."}})
+	}
+	for row, err := range data.StreamPrompts(nil, o.Data.TrainFiles[0]).All() {
+		if err != nil {
+			break
+		}
+		return o.Reward.Try(ctx, ask.Of(row))
+	}
+	return nil
+}
+
 func (o *Options) task(l *loop) (task, error) { return &prompts{loop: l, o: o}, nil }
 
 // Idle are the shares of parts that have files.

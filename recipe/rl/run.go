@@ -20,6 +20,7 @@ type trainable interface {
 	Resolved() []byte
 	Explain() string
 	verify() error
+	try(ctx context.Context) error // the reward, before the model is opened
 	settings() Settings
 	task(*loop) (task, error) // after the model is open
 }
@@ -55,7 +56,7 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) { retu
 func RunCI(ctx context.Context, o CI, r run.Reporter) (*Result, error) { return learn(ctx, &o, r) }
 
 func learn(ctx context.Context, c trainable, r run.Reporter) (*Result, error) {
-	l, err := open(c, r, false)
+	l, err := open(ctx, c, r, false)
 	if err != nil {
 		return nil, err
 	}
@@ -89,15 +90,17 @@ func learn(ctx context.Context, c trainable, r run.Reporter) (*Result, error) {
 
 // DryRun makes the run up to its first step without the weights of the model. Every answer is as long as
 // sampling.max_new_tokens allows. Close it.
-func (o Options) DryRun(_ context.Context, r run.Reporter) (*recipe.DryRun, error) {
-	return dryRun(&o, r)
+func (o Options) DryRun(ctx context.Context, r run.Reporter) (*recipe.DryRun, error) {
+	return dryRun(ctx, &o, r)
 }
 
 // DryRun is as of [Options].
-func (o CI) DryRun(_ context.Context, r run.Reporter) (*recipe.DryRun, error) { return dryRun(&o, r) }
+func (o CI) DryRun(ctx context.Context, r run.Reporter) (*recipe.DryRun, error) {
+	return dryRun(ctx, &o, r)
+}
 
-func dryRun(c trainable, r run.Reporter) (*recipe.DryRun, error) {
-	l, err := open(c, r, true)
+func dryRun(ctx context.Context, c trainable, r run.Reporter) (*recipe.DryRun, error) {
+	l, err := open(ctx, c, r, true)
 	if err != nil {
 		return nil, err
 	}
@@ -109,8 +112,14 @@ func dryRun(c trainable, r run.Reporter) (*recipe.DryRun, error) {
 }
 
 // open opens engine and model.
-func open(c trainable, r run.Reporter, dry bool) (*loop, error) {
-	if err := c.verify(); err != nil {
+func open(ctx context.Context, c trainable, r run.Reporter, dry bool) (*loop, error) {
+	err := c.verify()
+	if err == nil && !dry {
+		if err = c.try(ctx); ctx.Err() != nil {
+			err = train.ErrInterrupted
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
 	s := c.settings()

@@ -42,7 +42,7 @@ func TestTestContinues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := open(o, nil, true)
+	l, err := open(t.Context(), o, nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,6 +42,7 @@ func (s steps) Step(done int, _ map[string]float64) {
 		fmt.Println(done)
 	}
 }
+func (steps) Part(run.Part) {}
 func (steps) Notice(string) {}
 func (steps) Close()        {}
 

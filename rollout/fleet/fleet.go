@@ -157,6 +157,9 @@ func (f *Fleet) answerAll(ctx context.Context, w written, requests []rollout.Req
 			return err
 		}
 		completions[open[k]] = c
+		if end := requests[open[k]].OnEnd; end != nil {
+			end(len(c.Tokens))
+		}
 		return nil
 	})
 }

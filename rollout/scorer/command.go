@@ -13,6 +13,7 @@ import (
 
 	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/rollout"
 )
 
 // program is a program of the user. It is started for each batch. It reads one JSON object {"prompt", "response",
@@ -62,6 +63,22 @@ func (p program) Score(ctx context.Context, answers []ask.Answer) ([]ask.Score, 
 		return nil, fmt.Errorf("reward command %s: %w", p.name, err)
 	}
 	return scores, nil
+}
+
+// Try lets the program score one answer to a question, where there is a program: what is wrong with it shows before
+// anything that takes long.
+func (o Options) Try(ctx context.Context, q ask.Question) error {
+	if !o.Has(Command) {
+		return nil
+	}
+	j, err := openKind(Command, o, Caller{})
+	if err == nil {
+		_, err = ask.Judged(ctx, j, []ask.Answer{{To: &q, Completion: rollout.Completion{Text: "An answer to try."}}})
+	}
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w (tried with one answer ahead of the run)", err)
+	}
+	return err
 }
 
 // outputBytes are the most that a program may write for an answer.
