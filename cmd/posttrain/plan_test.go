@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -30,6 +31,21 @@ func TestPlanRehearses(t *testing.T) {
 	}
 }
 
+// TestDeviceKeepsPrograms: a folder gets each program of a run, whole files that nobody else may read.
+func TestDeviceKeepsPrograms(t *testing.T) {
+	need.Ask(t, "xla")
+	need.Ask(t, "cuda-compiler")
+	t.Chdir(t.TempDir())
+	o := cli(t, "plan", "--device", "h100", "--compile-into", "programs")
+	files, err := filepath.Glob("programs/*.program")
+	if err != nil || o.code != 0 || len(files) != 4 || !strings.Contains(o.out, "POSTTRAIN_XLA_CACHE=") {
+		t.Errorf("%d files, %v, %+v: want four programs, and how to use them", len(files), err, o)
+	}
+	if o := cli(t, "plan", "--compile-into", "programs"); o.code == 0 || !strings.Contains(o.err, "want --device CHIP, too") {
+		t.Errorf("without a device: %+v", o)
+	}
+}
+
 // TestDevicePrograms: every program of the commands that train compiles for an H100 that is not there; kernels, bytes of
 // results in the memory of arguments and temporary bytes of all programs together stay within a tenth of these.
 func TestDevicePrograms(t *testing.T) {
@@ -49,15 +65,15 @@ func TestDevicePrograms(t *testing.T) {
 		kernels            float64
 		aliased, temporary float64 // MB
 	}{
-		{"mappo", []string{"--device", "h100"}, 10, 453, 13.42, 141.0},
-		{"mappo in bfloat16", []string{"--device", "h100", "--set", "train.dtype=bfloat16"}, 10, 554, 13.42, 112.7},
-		{"mappo with an adapter", []string{"--device", "h100", "--lora-rank", "8"}, 8, 732, 1.196, 143.3},
-		{"mappo with an adapter over four bits", []string{"--device", "h100", "--lora-rank", "8", "--quantize", "nf4"}, 8, 806, 1.196, 143.5},
-		{"mappo on two hosts", []string{"--device", "h100:2x4", "--set", "engine.shard=moments"}, 10, 549, 1.678, 79.4},
-		{"sft", []string{"--device", "h100", "--config", root + "/configs/sft.yaml"}, 10, 466, 13.42, 139.5},
-		{"reward-model", []string{"--device", "h100", "--config", root + "/configs/reward-model.yaml"}, 11, 459, 13.42, 125.0},
-		{"grpo", []string{"--device", "h100", "--config", "grpo.yaml"}, 15, 702, 15.58, 296.9},
-		{"ci-rl", []string{"--device", "h100", "--config", root + "/configs/ci-rl-quickstart.yaml"}, 14, 704, 47.5, 395.4},
+		{"mappo", []string{"--device", "h100"}, 4, 464, 13.42, 152.2},
+		{"mappo in bfloat16", []string{"--device", "h100", "--set", "train.dtype=bfloat16"}, 4, 554, 13.42, 124.2},
+		{"mappo with an adapter", []string{"--device", "h100", "--lora-rank", "8"}, 4, 728, 1.196, 155.5},
+		{"mappo with an adapter over four bits", []string{"--device", "h100", "--lora-rank", "8", "--quantize", "nf4"}, 4, 793, 1.196, 155.9},
+		{"mappo on two hosts", []string{"--device", "h100:2x4", "--set", "engine.shard=moments"}, 4, 439, 1.678, 80.6},
+		{"sft", []string{"--device", "h100", "--config", root + "/configs/sft.yaml"}, 4, 462, 13.42, 152.1},
+		{"reward-model", []string{"--device", "h100", "--config", root + "/configs/reward-model.yaml"}, 4, 455, 13.42, 134.1},
+		{"grpo", []string{"--device", "h100", "--config", "grpo.yaml"}, 9, 664, 15.58, 325.8},
+		{"ci-rl", []string{"--device", "h100", "--config", root + "/configs/ci-rl-quickstart.yaml"}, 8, 679, 47.5, 393.0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
