@@ -199,7 +199,7 @@ func (r *Run) Trainer(source train.Source) (*train.Trainer, error) {
 	t := &train.Trainer{
 		Learner: r.Learner, Source: source, Options: r.Train, Seed: r.Seed, Folder: r.Folder, Export: r.Exporter(),
 		ConfigHash: run.HashConfig(identity(r.resolved)),
-		OnNotice:   func(line string) { r.bar.Notice(line) },
+		OnNotice:   r.notice,
 		OnStep:     func(step, _ int, values map[string]float64) { r.bar.Step(step, values) },
 		OnPart:     r.Part,
 	}
@@ -210,6 +210,15 @@ func (r *Run) Trainer(source train.Source) (*train.Trainer, error) {
 func (r *Run) Progress(unit string, start, total int) run.Bar {
 	r.bar = r.Reporter.Progress(unit, start, total)
 	return r.bar
+}
+
+// notice says a line beside the newest bar, or ahead of the first.
+func (r *Run) notice(line string) {
+	if r.bar == nil {
+		r.Say("%s", line)
+		return
+	}
+	r.bar.Notice(line)
 }
 
 // Part shows how far the running step of the newest bar is.
@@ -238,7 +247,7 @@ func (r *Run) Fit(ctx context.Context, t *train.Trainer) error {
 
 // WatchHealth says, once, what posttrain doctor finds while the run trains.
 func (r *Run) WatchHealth() {
-	doctor.Watch(r.Folder, func(line string) { r.bar.Notice("warning: " + line) })
+	doctor.Watch(r.Folder, func(line string) { r.notice("warning: " + line) })
 }
 
 // Continue is Fit of a trainer that is where it should be.

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -307,6 +308,59 @@ func TestResumeWithChangedData(t *testing.T) {
 				"since the run was started", "start a new run with --out"}})
 		})
 	}
+}
+
+// TestResumeOfADamagedFolder: without a file or a folder of a run, with half of one, or with that of another run, it is
+// continued, or ends in one line.
+func TestResumeOfADamagedFolder(t *testing.T) {
+	work(t, "qwen2-newer")
+	args := tinyMappo(6, "--set", "train.checkpoint_every=2", "--set", "train.eval_every=2", "--set", "data.eval_fraction=0.3")
+	if o := cliUntil(t, "step 4/6", args...); o.code != exitInterrupted {
+		t.Fatalf("exit code %d: %s", o.code, o.err)
+	}
+	must(t, tinyMappo(4, "--set", "train.checkpoint_every=2", "--set", "train.eval_every=2", "--set", "data.eval_fraction=0.3",
+		"--out", "other")...)
+	for path, damage := range damages(t, "out", "other") {
+		t.Run(path, func(t *testing.T) {
+			if err := os.CopyFS("copy", os.DirFS("out")); err != nil {
+				t.Fatal(err)
+			}
+			defer os.RemoveAll("copy")
+			damage(t)
+			o := cli(t, "mappo", "--resume", "copy", "--quiet")
+			last := o.err[strings.LastIndex(strings.TrimSuffix(o.err, "\n"), "\n")+1:]
+			if o.code != 0 && (!strings.HasPrefix(last, "posttrain: ") || strings.Contains(last, "internal error")) {
+				t.Errorf("exit code %d: %s", o.code, o.err)
+			}
+		})
+	}
+}
+
+// damages are what may happen to the files and folders of a run's copy.
+func damages(t *testing.T, run, other string) map[string]func(t *testing.T) {
+	all := map[string]func(t *testing.T){}
+	err := filepath.WalkDir(run, func(path string, entry fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(run, path)
+		if err != nil || name == "." || name == "lock" {
+			return err
+		}
+		at := filepath.Join("copy", name)
+		all["without "+name] = func(*testing.T) { os.RemoveAll(at) }
+		if entry.IsDir() {
+			return nil
+		}
+		text := read(t, path)
+		all["half of "+name] = func(t *testing.T) { write(t, at, text[:len(text)/2]) }
+		theirs, err := os.ReadFile(filepath.Join(other, name))
+		if err == nil && strings.Contains(name, ".json") {
+			all["another's "+name] = func(t *testing.T) { write(t, at, string(theirs)) }
+		}
+		return nil
+	})
+	if err != nil || len(all) < 30 {
+		t.Fatalf("%d damages, %v", len(all), err)
+	}
+	return all
 }
 
 // TestResumeInUse: two processes never train into one folder.
