@@ -276,6 +276,9 @@ func (u updating) graph(g *graph.Graph) []*graph.Node {
 		if u.params[i].NoDecay {
 			decay = graph.ScalarOne(g, dtypes.Float32)
 		}
+		if i > 0 { // else XLA makes a few kernels of hundreds of tensors, which take long to compile
+			grads[i] = graph.OptimizationBarriers(grads[i], p[i-1])[0]
+		}
 		gi := graph.Mul(grads[i], number(3))
 		mi := graph.Add(graph.MulScalar(float32s(m[i]), u.optimizer.Beta1), graph.MulScalar(gi, 1-u.optimizer.Beta1))
 		vi := graph.Add(graph.MulScalar(float32s(v[i]), u.optimizer.Beta2),
