@@ -207,7 +207,6 @@ func (s *graphStore) step(optimizer AdamW, numbers compute.Buffer, seed int32) e
 	if err != nil {
 		return err
 	}
-	backend.FinalizeAll(s.copies...)
 	program, err := s.updateProgram(updating{graphStore: s, optimizer: optimizer, moment: moment})
 	if err != nil {
 		return err
@@ -217,7 +216,7 @@ func (s *graphStore) step(optimizer AdamW, numbers compute.Buffer, seed int32) e
 		return err
 	}
 	defer backend.FinalizeAll(random)
-	out, err := program.Run(slices.Concat([]compute.Buffer{numbers, random}, s.grads, s.p, s.m, s.v), nil)
+	out, err := program.Run(slices.Concat([]compute.Buffer{numbers, random}, s.grads, s.p, s.m, s.v, s.copies), nil)
 	if err != nil {
 		return err
 	}
@@ -231,6 +230,7 @@ func (s *graphStore) step(optimizer AdamW, numbers compute.Buffer, seed int32) e
 
 func (s *graphStore) updateProgram(u updating) (*backend.Program, error) {
 	var cut []*distributed.ShardingSpec
+	changed := 3 * len(s.params)
 	for range 3 {
 		for _, p := range s.params {
 			cut = append(cut, cutState(s.engine, p))
@@ -238,9 +238,10 @@ func (s *graphStore) updateProgram(u updating) (*backend.Program, error) {
 	}
 	if s.engine.Shard == backend.ShardMoments {
 		cut = append(cut, make([]*distributed.ShardingSpec, len(s.params))...)
+		changed += len(s.params)
 	}
 	name := fmt.Sprint("adamw ", u.optimizer, u.moment)
-	return s.programs.Program(name, u.graph, backend.DonateLast(3*len(s.params)), backend.CutLast(cut...))
+	return s.programs.Program(name, u.graph, backend.DonateLast(changed), backend.CutLast(cut...))
 }
 
 func dtypeOf(b compute.Buffer) (dtypes.DType, error) {
@@ -255,8 +256,8 @@ type updating struct {
 	moment    dtypes.DType // of the moments that go in; what comes out has the type of the optimiser
 }
 
-// graph builds the update: numbers [4], seed [1], then gradients, weights and moments; the new weights and moments, and
-// with shard moments copies of the weights.
+// graph builds the update: numbers [4], seed [1], then gradients, weights and moments, and with shard moments copies of the
+// weights; the new weights, moments and copies.
 func (u updating) graph(g *graph.Graph) []*graph.Node {
 	numbers, seed := graph.Parameter(g, "numbers", shapeFloat32(4)), graph.Parameter(g, "seed", shapeInt32(1))
 	number := func(i int) *graph.Node {
@@ -289,7 +290,9 @@ func (u updating) graph(g *graph.Graph) []*graph.Node {
 	}
 	var copies []*graph.Node
 	for i := 0; u.engine.Shard == backend.ShardMoments && i < len(p); i++ {
-		copies = append(copies, graph.ConvertDType(p[i], copyType(u.params[i], u.half)))
+		shape := shapes.Make(copyType(u.params[i], u.half), u.params[i].Shape...)
+		graph.Parameter(g, fmt.Sprint("copy", i), shape) // in whose memory the new one is
+		copies = append(copies, graph.ConvertDType(p[i], shape.DType))
 	}
 	return slices.Concat(p, m, v, copies)
 }
