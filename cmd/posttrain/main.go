@@ -21,6 +21,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/secret"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -64,7 +65,7 @@ func execute(ctx context.Context, s streams, args []string) (code int) {
 		return 0
 	}
 	for _, line := range lines(err) {
-		fmt.Fprintln(s.err, "posttrain: "+line)
+		fmt.Fprintln(s.err, "posttrain: "+secret.HideUsers(line))
 	}
 	return codeOf(err)
 }

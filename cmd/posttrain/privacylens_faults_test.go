@@ -573,7 +573,7 @@ func TestPLVerdictsOfOtherActions(t *testing.T) {
 	}
 }
 
-var secret = regexp.MustCompile(`sk-\w+`)
+var privateKey = regexp.MustCompile(`sk-\w+`)
 
 // TestPLSecrets: the keys are sent to their servers, and are in no output and no file, also where a server repeats
 // them.
@@ -602,11 +602,11 @@ func TestPLSecrets(t *testing.T) {
 	checkRefusal(t, o, faultCase{code: 1, says: []string{"refuses the key of AGENT_KEY", "401",
 		"Incorrect API key provided: ***"}})
 	for path, text := range plContents(t) {
-		if found := secret.FindString(text); found != "" {
+		if found := privateKey.FindString(text); found != "" {
 			t.Errorf("%s holds %s", path, found)
 		}
 	}
-	if found := secret.FindString(said.String()); found != "" {
+	if found := privateKey.FindString(said.String()); found != "" {
 		t.Errorf("%s is shown:\n%s", found, said.String())
 	}
 	if !strings.Contains(read(t, "good/config.yaml"), "JUDGE_KEY") {

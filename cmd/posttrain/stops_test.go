@@ -310,7 +310,7 @@ func TestResumeWithChangedData(t *testing.T) {
 	}
 }
 
-// TestResumeOfADamagedFolder: without a file or a folder of a run, with half of one, or with that of another run, it is
+// TestResumeOfADamagedFolder: without a file or a folder of a run, with half of a file, or with another run's, it is
 // continued, or ends in one line.
 func TestResumeOfADamagedFolder(t *testing.T) {
 	work(t, "qwen2-newer")

@@ -63,6 +63,7 @@ var Table = []Row{
 	{"internal/adamw", ground, nil},
 	{"internal/config", ground, []string{yaml}},
 	{"internal/float", ground, nil},
+	{"internal/secret", ground, nil},
 	{"internal/files", ground, []string{rename, "internal/hubcache"}},
 	{"internal/hlo", ground, []string{protowire}},
 	{"internal/hubcache", ground, []string{"internal/config"}},

@@ -27,7 +27,7 @@ func (r repo) download(ctx context.Context, commit string, names []string, out r
 			return err
 		}
 		if room -= f.size - r.begun(f); room < 0 {
-			return fmt.Errorf("%s: %s says that it has %d MB, for which the cache %s has no room", name, r.hub.Endpoint,
+			return fmt.Errorf("%s: %s says that it has %d MB, for which the cache %s has no room", name, r.hub.shown(),
 				megabytes(f.size), r.hub.Cache)
 		}
 		all, total = append(all, f), total+f.size

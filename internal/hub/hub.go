@@ -31,11 +31,12 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 
 	"github.com/posttrain/posttrain/internal/hubcache"
+	"github.com/posttrain/posttrain/internal/secret"
 )
 
 // Hub is a server of models and data sets, and the cache of what was downloaded.
 type Hub struct {
-	Endpoint string // of the server, such as https://huggingface.co
+	Endpoint string // of the server, such as https://huggingface.co; messages have it without a user's name and password
 	Token    string // of the user; it is sent to the endpoint's host alone
 	Cache    string // the cache's folder
 	Offline  bool   // the cache is all there is
@@ -64,6 +65,9 @@ func FromEnv() *Hub {
 	h.client = newClient()
 	return h
 }
+
+// shown is the endpoint for messages.
+func (h *Hub) shown() string { return secret.HideUsers(h.Endpoint) }
 
 // newClient makes a client that tries again where that may help, and that takes the token to no other host.
 func newClient() *retryablehttp.Client {

@@ -192,7 +192,7 @@ func (r repo) complete(ctx context.Context, commit string, names []string, out r
 		out.Say("%s: commit %.12s, in the cache", r.id.Name, commit)
 		return r.remember(commit)
 	}
-	out.Say("%s: commit %.12s from %s into %s: %s", r.id.Name, commit, r.hub.Endpoint, r.folder(),
+	out.Say("%s: commit %.12s from %s into %s: %s", r.id.Name, commit, r.hub.shown(), r.folder(),
 		hubcache.List(missing))
 	if err := r.download(ctx, commit, missing, out); err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/files"
 	"github.com/posttrain/posttrain/internal/hubcache"
+	"github.com/posttrain/posttrain/internal/secret"
 )
 
 // Bounds of what a server says about a model or data set, in bytes, and of its list of files, which has some hundred
@@ -63,16 +64,16 @@ func (r repo) ask(ctx context.Context) (said info, err error) {
 	text, err := files.ReadAll(resp.Body, mostInfo)
 	switch {
 	case err != nil && ctx.Err() != nil: // where its user has ended the command, Pin says so
-		return said, fmt.Errorf("%s does not answer in time", r.hub.Endpoint)
+		return said, fmt.Errorf("%s does not answer in time", r.hub.shown())
 	case err != nil:
 		return said, r.transportError(err)
 	}
 	if n := bytes.Count(text, []byte("{")); n > mostFiles {
-		return said, fmt.Errorf("%s says that it has %d files, want at most %d", r.hub.Endpoint, n, mostFiles)
+		return said, fmt.Errorf("%s says that it has %d files, want at most %d", r.hub.shown(), n, mostFiles)
 	}
 	if json.Unmarshal(text, &said) != nil || !hubcache.IsCommit(said.Commit) {
 		return said, fmt.Errorf("%s does not speak the hub's protocol: want the address of a Hugging Face hub in "+
-			"HF_ENDPOINT", r.hub.Endpoint)
+			"HF_ENDPOINT", r.hub.shown())
 	}
 	return said, nil
 }
@@ -103,10 +104,10 @@ func (r repo) head(ctx context.Context, commit, name string) (f file, err error)
 	f.size, err = strconv.ParseInt(pick("X-Linked-Size", "Content-Length"), 10, 64)
 	if err != nil || f.size < 0 || !hashForm.MatchString(f.hash) {
 		return f, fmt.Errorf("%s: %s gives no size or no hash of it: want the address of a Hugging Face hub in "+
-			"HF_ENDPOINT", name, r.hub.Endpoint)
+			"HF_ENDPOINT", name, r.hub.shown())
 	}
 	if slices.Contains(smallFiles, name) && f.size > mostSmall {
-		return f, fmt.Errorf("%s: %s says that it has %d bytes, want at most %d", name, r.hub.Endpoint, f.size, mostSmall)
+		return f, fmt.Errorf("%s: %s says that it has %d bytes, want at most %d", name, r.hub.shown(), f.size, mostSmall)
 	}
 	return f, nil
 }
@@ -131,7 +132,7 @@ func (r repo) page() string {
 func (r repo) send(ctx context.Context, method, address string, header http.Header) (*http.Response, error) {
 	req, err := retryablehttp.NewRequestWithContext(ctx, method, address, nil)
 	if err != nil {
-		return nil, fmt.Errorf("HF_ENDPOINT %s: want a URL such as https://huggingface.co", r.hub.Endpoint)
+		return nil, fmt.Errorf("HF_ENDPOINT %s: want a URL such as https://huggingface.co", r.hub.shown())
 	}
 	for key, values := range header {
 		req.Header[key] = values
@@ -175,12 +176,12 @@ func tryAgain(ctx context.Context, resp *http.Response, err error) (bool, error)
 func (r repo) transportError(err error) error {
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
-		return fmt.Errorf("%s does not answer in time", r.hub.Endpoint)
+		return fmt.Errorf("%s does not answer in time", r.hub.shown())
 	}
 	if inner := (*url.Error)(nil); errors.As(err, &inner) {
 		err = inner.Err
 	}
-	return fmt.Errorf("%s cannot be reached: %w", r.hub.Endpoint, err)
+	return fmt.Errorf("%s cannot be reached: %w", r.hub.shown(), err)
 }
 
 // statusError says what a reply's status means, and what to do.
@@ -188,20 +189,20 @@ func (r repo) statusError(resp *http.Response) error {
 	switch code, said := resp.StatusCode, resp.Header.Get("X-Error-Code"); {
 	case said == "GatedRepo" || code == http.StatusForbidden:
 		return fmt.Errorf("access is refused (%d): accept the %s's terms at %s, and set HF_TOKEN to a token of "+
-			"that account", code, r.word(), r.page())
+			"that account", code, r.word(), secret.HideUsers(r.page()))
 	case said == "RevisionNotFound":
 		return fmt.Errorf("the %s has no revision %q (%d)", r.word(), r.id.Revision, code)
 	case said == "EntryNotFound":
 		return fmt.Errorf("the hub does not have it (%d)", code)
 	case said == "RepoNotFound" || code == http.StatusNotFound:
-		return fmt.Errorf("%s has no such %s (%d), or a private one: then set HF_TOKEN", r.hub.Endpoint, r.word(), code)
+		return fmt.Errorf("%s has no such %s (%d), or a private one: then set HF_TOKEN", r.hub.shown(), r.word(), code)
 	case code == http.StatusUnauthorized && r.hub.Token != "":
-		return fmt.Errorf("%s refuses the token (%d): set HF_TOKEN to a valid one", r.hub.Endpoint, code)
+		return fmt.Errorf("%s refuses the token (%d): set HF_TOKEN to a valid one", r.hub.shown(), code)
 	case code == http.StatusUnauthorized:
-		return fmt.Errorf("%s wants a token (%d): set HF_TOKEN", r.hub.Endpoint, code)
+		return fmt.Errorf("%s wants a token (%d): set HF_TOKEN", r.hub.shown(), code)
 	case code == http.StatusTooManyRequests:
-		return fmt.Errorf("%s gets too many requests (%d): try later, or set HF_TOKEN", r.hub.Endpoint, code)
+		return fmt.Errorf("%s gets too many requests (%d): try later, or set HF_TOKEN", r.hub.shown(), code)
 	default:
-		return fmt.Errorf("%s fails (%d %s)", r.hub.Endpoint, code, http.StatusText(code))
+		return fmt.Errorf("%s fails (%d %s)", r.hub.shown(), code, http.StatusText(code))
 	}
 }

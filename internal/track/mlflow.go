@@ -61,11 +61,12 @@ type mlflowRun struct {
 // NewMLflow makes a watcher of a folder, which it does not attach, and starts its sender.
 func NewMLflow(o Options, s Subject) (*MLflow, error) {
 	m := &MLflow{Subject: s, experiment: cmp.Or(o.Experiment, "posttrain"), patience: 15 * time.Second,
-		api:  mlflowAPI{strings.TrimRight(o.MLflow, "/"), retryablehttp.NewClient()},
+		api:  mlflowAPI{strings.TrimRight(o.MLflow, "/"), retryablehttp.NewClient(), environmentKeys()},
 		wake: make(chan struct{}, 1), done: make(chan struct{})}
 	c := m.api.http
 	c.Logger, c.RetryMax, c.CheckRetry, c.HTTPClient.Timeout = nil, 2, retry, 30*time.Second
 	c.ErrorHandler = retryablehttp.PassthroughErrorHandler
+	c.HTTPClient.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	if err := s.Folder.Own(mlflowFile); err != nil {
 		return nil, err
 	}

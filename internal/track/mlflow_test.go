@@ -1,6 +1,7 @@
 package track
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -32,6 +33,7 @@ type fakeMLflow struct {
 	lost     int                                                // answers to runs/create that do not arrive
 	gateway  int                                                // the status that something answers in their place
 	created  int                                                // calls of runs/create
+	to       string                                             // where a redirect goes
 	fault    func(call string, n int) (status int, body string) // n: how often it was called before; status 0: none
 }
 
@@ -55,6 +57,7 @@ func (f *fakeMLflow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.calls = append(f.calls, call)
 	if f.fault != nil {
 		if status, body := f.fault(call, n); status != 0 {
+			w.Header().Set("Location", f.to)
 			w.WriteHeader(status)
 			fmt.Fprint(w, body)
 			return
@@ -278,6 +281,47 @@ func TestMLflowFaults(t *testing.T) {
 			if got := strings.Join(warnings, "\n"); c.want == "" && got != "" || !strings.Contains(got, c.want) ||
 				len(warnings) > 1 {
 				t.Errorf("warnings %q, want %q", warnings, c.want)
+			}
+		})
+	}
+}
+
+// TestMLflowKeys: a key goes to no other address, and is in no warning and no file, also where the server repeats it.
+func TestMLflowKeys(t *testing.T) {
+	const token, password = "SECRETTOK123", "SECRETPW123"
+	basic := base64.StdEncoding.EncodeToString([]byte("me:" + password))
+	elsewhere := 0
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere++ }))
+	defer other.Close()
+	for name, fault := range map[string]func(call string) (int, string){
+		"an error":   func(string) (int, string) { return 400, `{"message":"no: ` + token + " " + basic + `"}` },
+		"a page":     func(string) (int, string) { return 200, token + password },
+		"a redirect": func(string) (int, string) { return 307, "" },
+		"a run's name": func(call string) (int, string) {
+			if call == "runs/create" {
+				return 200, `{"run":{"info":{"run_id":"run-` + password + `"}}}`
+			}
+			return 0, ""
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("MLFLOW_TRACKING_USERNAME", "me")
+			t.Setenv("MLFLOW_TRACKING_PASSWORD", password)
+			t.Setenv("MLFLOW_TRACKING_TOKEN", token)
+			server, dir, warnings := newFakeMLflow(t), filepath.Join(t.TempDir(), "run"), []string(nil)
+			server.fault = func(call string, _ int) (int, string) { return fault(call) }
+			server.to = other.URL
+			f := watched(t, dir, server.URL, &warnings)
+			must(t, f.Log(loss(1, 9)), f.Close())
+			said := strings.Join(warnings, "\n")
+			if text, err := os.ReadFile(filepath.Join(dir, mlflowFile)); err == nil {
+				said += string(text)
+			}
+			if strings.Contains(said, token) || strings.Contains(said, password) || strings.Contains(said, basic) {
+				t.Errorf("a key is in %q", said)
+			}
+			if name == "a redirect" && (elsewhere > 0 || !strings.Contains(said, "sends requests to another address")) {
+				t.Errorf("%d requests went elsewhere: %q", elsewhere, said)
 			}
 		})
 	}

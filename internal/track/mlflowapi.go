@@ -2,6 +2,7 @@ package track
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/posttrain/posttrain/internal/secret"
 )
 
 // Variables of MLflow's own clients.
@@ -29,6 +32,19 @@ const runTag = "posttrain_run"
 type mlflowAPI struct {
 	base string
 	http *retryablehttp.Client
+	keys []secret.Key // in nothing that a server says
+}
+
+// environmentKeys are the keys that requests have, in each form.
+func environmentKeys() (keys []secret.Key) {
+	password := os.Getenv(passwordVariable)
+	basic := base64.StdEncoding.EncodeToString([]byte(os.Getenv(userVariable) + ":" + password))
+	for _, key := range []string{os.Getenv(tokenVariable), basic, password} {
+		if len(key) >= 4 {
+			keys = append(keys, secret.New(key))
+		}
+	}
+	return keys
 }
 
 // madeRun is a run in replies.
@@ -141,6 +157,13 @@ func (a mlflowAPI) do(ctx context.Context, method, path string, body any) ([]byt
 	reply, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
 	if err != nil {
 		return nil, fmt.Errorf("the reply is incomplete: %w", err)
+	}
+	for _, key := range a.keys {
+		reply = []byte(key.Hide(string(reply)))
+	}
+	if response.StatusCode/100 == 3 {
+		return nil, fmt.Errorf("%s: it sends requests to another address, which would get the key: want that address in its place",
+			response.Status)
 	}
 	if response.StatusCode != http.StatusOK {
 		refused := &mlflowError{status: response.Status}

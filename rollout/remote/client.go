@@ -18,6 +18,7 @@ import (
 	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/secret"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -54,7 +55,7 @@ const longestWait = 2 * time.Minute
 // itself.
 type Client struct {
 	options  Options
-	key      secret
+	key      secret.Key
 	http     *http.Client
 	patience *Patience
 
@@ -75,7 +76,7 @@ func New(o Options) (*Client, error) {
 	transport.MaxIdleConnsPerHost = o.Parallel
 	transport.MaxResponseHeaderBytes = maxHeaderBytes
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{options: o, key: newSecret(o.Key),
+	return &Client{options: o, key: secret.New(o.Key),
 		http:     &http.Client{Timeout: o.Timeout, Transport: transport, CheckRedirect: stay},
 		patience: &Patience{Retries: o.Retries, Wait: o.Wait, Longest: longestWait, Warn: o.Warn}}, nil
 }
@@ -292,9 +293,6 @@ func reasons(model string) bool {
 		func(series string) bool { return strings.HasPrefix(model, series) })
 }
 
-// shortestSecret is the least length of a real key: for servers without keys users often set a word such as EMPTY.
-const shortestSecret = 16
-
 // answerOf returns the answer of a choice without its beginning. Reasoning that the server returns separately is put
 // back in think tags, the first of which the beginning may have; tool calls follow in the form of Hermes's models. Some
 // servers echo the key: it is removed, because answers are stored.
@@ -312,10 +310,10 @@ func (r *Client) answerOf(c choice, beginning string) ask.Answer {
 }
 
 func (r *Client) hideKey(text string) string {
-	if len(r.key) < shortestSecret {
+	if len(r.key) < secret.Shortest {
 		return text
 	}
-	return r.key.hide(text)
+	return r.key.Hide(text)
 }
 
 // first are the likeliest first tokens, where the server gives them.

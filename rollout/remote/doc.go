@@ -15,5 +15,5 @@
 //     calls in OpenAI's form (tools.go).
 //  3. A try sends it and reads a reply of bounded size (http.go).
 //  4. An error becomes one line with a kind. Patience waits and tries again where that may help.
-//  5. A reply becomes answers. The key is in no answer and no message (secret.go).
+//  5. A reply becomes answers. The key is in no answer and no message (internal/secret).
 package remote

@@ -323,7 +323,7 @@ func (r *Client) Fail(format string, args ...any) error { return r.fail(Foreign,
 
 // fail makes an error of one line without the key.
 func (r *Client) fail(kind Failure, wait time.Duration, format string, args ...any) error {
-	text := r.key.hide(r.options.BaseURL + ": " + fmt.Sprintf(format, args...))
+	text := r.key.Hide(r.options.BaseURL + ": " + fmt.Sprintf(format, args...))
 	return &Error{Kind: kind, Wait: wait, text: text}
 }
 
@@ -402,7 +402,7 @@ func (r *Client) redirection(resp *http.Response) string {
 	if err != nil {
 		return fmt.Sprintf("the server redirects (%d) without an address: want another base URL", resp.StatusCode)
 	}
-	path := r.key.hide(strings.TrimSuffix(to.Path, completionsPath)) // before String, which escapes it
+	path := r.key.Hide(strings.TrimSuffix(to.Path, completionsPath)) // before String, which escapes it
 	address := url.URL{Scheme: to.Scheme, Host: to.Host, Path: path}
 	return fmt.Sprintf("the server redirects (%d) to another address, which is not followed: if you trust it, "+
 		"set the base URL to %s", resp.StatusCode, r.short(address.String()))
@@ -436,4 +436,4 @@ func (t try) String() string {
 }
 
 // short is the beginning of a message in one line, without the key.
-func (r *Client) short(text string) string { return data.OneLine(r.key.hide(text), 160) }
+func (r *Client) short(text string) string { return data.OneLine(r.key.Hide(text), 160) }

@@ -1,4 +1,5 @@
-package remote
+// Package secret keeps keys and passwords out of messages and files, also where a server repeats them.
+package secret
 
 import (
 	"regexp"
@@ -8,20 +9,30 @@ import (
 	"unicode/utf8"
 )
 
-// A secret is a key without white space and control characters.
-type secret string
+// A Key is a key without white space and control characters.
+type Key string
 
-func newSecret(key string) secret { return secret(strings.Map(dropGap, key)) }
+// New makes a key of a text.
+func New(key string) Key { return Key(strings.Map(dropGap, key)) }
 
-// hide replaces the secret in a text by ***. A text that has it in pieces, between which are line ends and the like, or
+// Shortest is the least length of a real key: for servers without keys users often set a word such as EMPTY.
+const Shortest = 16
+
+// users are what an address has before its host.
+var users = regexp.MustCompile(`//[^/?#\s"]*@`)
+
+// HideUsers replaces the name and the password in each address of a text by ***.
+func HideUsers(text string) string { return users.ReplaceAllString(text, "//***@") }
+
+// Hide replaces the secret in a text by ***. A text that has it in pieces, between which are line ends and the like, or
 // written with the escapes of JSON or of a URL, becomes *** as a whole. A text must not be cut before: half a key would
 // stay.
-func (s secret) hide(text string) string {
+func (s Key) Hide(text string) string {
 	if s == "" {
 		return text
 	}
 	text = strings.ReplaceAll(text, string(s), "***")
-	if len(s) >= shortestSecret && strings.Contains(unescape(text), unescape(string(s))) {
+	if len(s) >= Shortest && strings.Contains(unescape(text), unescape(string(s))) {
 		return "***"
 	}
 	return text
