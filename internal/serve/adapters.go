@@ -44,6 +44,9 @@ func (s *Server) samplerOf(model string) Sampler {
 	return nil
 }
 
+// mostName is the longest name of an adapter, which each list of models has.
+const mostName = 256
+
 // loadAdapter gives an adapter's folder on this machine a name, which requests then ask for as their model.
 func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) {
 	var name, folder string
@@ -51,8 +54,8 @@ func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) {
 		"lora_name": value(&name, "a name"), "lora_path": value(&folder, "a folder of this machine")})
 	switch {
 	case p != nil:
-	case name == "":
-		p = refuse("lora_name", "want a name")
+	case name == "" || len(name) > mostName:
+		p = refuse("lora_name", "want a name of at most %d bytes", mostName)
 	case folder == "":
 		p = refuse("lora_path", "want a folder of this machine")
 	default:

@@ -81,6 +81,8 @@ func TestAdaptersAreChecked(t *testing.T) {
 	p := newPaced()
 	r, closed := withAdapters(t, p, p)
 	r.adapter(t, "load_lora_adapter", `{"lora_name":"v1","lora_path":"bad"}`, http.StatusBadRequest, "no such file")
+	r.adapter(t, "load_lora_adapter", `{"lora_path":"f","lora_name":"`+strings.Repeat("a", 257)+`"}`, http.StatusBadRequest,
+		"lora_name: want a name of at most 256 bytes")
 	r.adapter(t, "load_lora_adapter", `{"lora_path":"f"}`, http.StatusBadRequest, "lora_name: want a name")
 	r.adapter(t, "load_lora_adapter", `{"lora_name":"v1"}`, http.StatusBadRequest, "lora_path: want a folder")
 	r.adapter(t, "load_lora_adapter", `{"lora_name":"tiny","lora_path":"f"}`, http.StatusBadRequest, "already")

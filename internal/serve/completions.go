@@ -39,7 +39,7 @@ func readPlainAsk(body []byte) (*ask, *problem) {
 		"logprobs":         between(&top, 0, mostAlternative),
 		"max_tokens":       between(&a.MaxNew, 0, math.MaxInt32),
 		"echo":             value(&a.plain.echo, "true or false"),
-		"stop_token_ids":   value(&a.plain.stops, "a list of token ids"),
+		"stop_token_ids":   a.plain.readStopIDs,
 		"return_token_ids": value(&a.plain.ids, "true or false"),
 	})
 	fields, p := a.read(body, readers)
@@ -99,7 +99,7 @@ func readGenerate(body []byte) (*ask, *problem) {
 	maps.Copy(draws, map[string]reader{
 		"max_new_tokens": between(&a.MaxNew, 1, math.MaxInt32),
 		"sampling_seed":  value(&a.seed, "a whole number of 64 bits"),
-		"stop_token_ids": value(&a.plain.stops, "a list of token ids"),
+		"stop_token_ids": a.plain.readStopIDs,
 	})
 	fields, p := a.read(body, map[string]reader{
 		"text":            value(&prompt.text, "a text"),

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/rollout"
@@ -34,6 +35,7 @@ type ask struct {
 const (
 	mostChoices     = 128
 	mostStops       = 16
+	mostStopIDs     = 1024
 	hottest         = 2
 	mostAlternative = 20
 )
@@ -136,6 +138,9 @@ func newAsk() *ask { return &ask{n: 1, Sampling: rollout.Sampling{Temperature: 1
 // read reads a body into the variables of the readers.
 func (a *ask) read(body []byte, readers map[string]reader) (object, *problem) {
 	var fields object
+	if !utf8.Valid(body) {
+		return nil, refuse("", "the body is not UTF-8")
+	}
 	if err := json.Unmarshal(body, &fields); err != nil {
 		return nil, refuse("", "the body is not a JSON object: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
@@ -256,6 +261,16 @@ func (a *ask) readStop(raw json.RawMessage) error {
 		return fmt.Errorf("found %s: want %s", short(raw), want)
 	}
 	return nil
+}
+
+// readStopIDs reads a list of tokens.
+func (p *plainAsk) readStopIDs(raw json.RawMessage) error {
+	want := fmt.Sprintf("a list of at most %d token ids", mostStopIDs)
+	err := value(&p.stops, want)(raw)
+	if err == nil && len(p.stops) > mostStopIDs {
+		err = fmt.Errorf("found %d: want %s", len(p.stops), want)
+	}
+	return err
 }
 
 // short is the beginning of a value, for error messages.

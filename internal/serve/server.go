@@ -9,6 +9,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -103,13 +104,16 @@ type Server struct {
 	stopping atomic.Bool
 	origins  *http.CrossOriginProtection
 	hosts    config.Hosts
+	arriving atomic.Int64  // requests ahead of the queue
+	reading  chan struct{} // has one for each of them that is being read
 }
 
 // New makes a server for [Server.Run].
 func New(o Options) *Server {
 	o.setDefaults()
 	s := &Server{options: o, queue: newQueue(o.MaxQueue, o.Rows), changes: make(chan func()), began: time.Now(),
-		origins: http.NewCrossOriginProtection(), hosts: config.OwnHosts(o.Hosts...)}
+		origins: http.NewCrossOriginProtection(), hosts: config.OwnHosts(o.Hosts...),
+		reading: make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))}
 	s.adapters.Store(&map[string]*Adapter{})
 	return s
 }
@@ -231,13 +235,29 @@ func (s *Server) reply(w http.ResponseWriter, j *job, began time.Time) {
 	}
 }
 
-// accept reads a request and puts it into the queue.
+// arrivals is how many requests for each place of the queue may be ahead of it, each with its body.
+const arrivals = 4
+
+// accept takes a request and puts it into the queue. What a request becomes takes many times its body's size, so that few
+// are read at a time.
 func (s *Server) accept(w http.ResponseWriter, r *http.Request,
 	read func(body []byte) (*ask, *problem)) (*job, *problem) {
+	defer s.arriving.Add(-1)
+	if s.arriving.Add(1) > int64(arrivals*s.options.MaxQueue) {
+		return nil, newProblem(http.StatusTooManyRequests, "queue_full", "%d requests are arriving: try again later",
+			arrivals*s.options.MaxQueue)
+	}
 	body, p := s.body(w, r)
 	if p != nil {
 		return nil, p
 	}
+	s.reading <- struct{}{}
+	defer func() { <-s.reading }()
+	return s.read(r, body, read)
+}
+
+// read reads a request's body and puts it into the queue.
+func (s *Server) read(r *http.Request, body []byte, read func(body []byte) (*ask, *problem)) (*job, *problem) {
 	a, p := read(body)
 	if p != nil {
 		return nil, p
@@ -269,6 +289,10 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request,
 // prompts returns the tokens of the prompts, of a chat's only one.
 func (s *Server) prompts(a *ask) (all [][]int32, p *problem) {
 	if a.plain == nil {
+		if most := s.options.Config.MaxPositions; len(a.messages) > most {
+			return nil, refuse("messages", "found %d of them: the model has %d positions", len(a.messages), most).
+				withCode("context_length_exceeded")
+		}
 		ids, err := s.options.Encoder.Prompt(data.Text{Messages: a.messages})
 		return [][]int32{ids}, s.checkPrompt("messages", ids, err)
 	}
