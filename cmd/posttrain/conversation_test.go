@@ -80,14 +80,14 @@ func TestChatFaults(t *testing.T) {
 		}
 	}
 	for want, args := range map[string][]string{
-		`chat wants one model, found ["a" "b"`:               {"a", "b"},
-		`chat wants one model, found ["a" "model"]`:          {"a", "--model", "model"},
-		"model is no run folder, with config.yaml":           {"model", "--compare"},
-		"begun: the run has no trained model yet":            {"begun"},
-		"nowhere: there is no such folder":                   {"nowhere"},
-		"temperature 0 always takes the likeliest token":     {"model", "--temperature", "0", "--seed", "3"},
-		"posttrain mappo --resume begun continues it":        {"begun", "--compare"},
-		"max_new_tokens 300: the model has 256 positions":    {"model", "--max-new-tokens", "300"},
+		`chat wants one model, found ["a" "b"`:                               {"a", "b"},
+		`chat wants one model, found ["a" "model"]`:                          {"a", "--model", "model"},
+		"model is no run folder, with config.yaml":                           {"model", "--compare"},
+		"begun: the run has no trained model yet":                            {"begun"},
+		"nowhere: there is no such folder":                                   {"nowhere"},
+		"temperature 0 always takes the likeliest token":                     {"model", "--temperature", "0", "--seed", "3"},
+		"posttrain mappo --resume begun continues it":                        {"begun", "--compare"},
+		"max_new_tokens 300: the model has 256 positions":                    {"model", "--max-new-tokens", "300"},
 		"--max-new-tokens: max_new_tokens 0: want a whole number, 1 or more": {"model", "--max-new-tokens", "0"},
 	} {
 		if o := cli(t, append([]string{"chat"}, args...)...); o.code == 0 || !strings.Contains(o.last(), want) {

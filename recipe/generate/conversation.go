@@ -100,8 +100,8 @@ func Talk(o ChatOptions, r run.Reporter) (c *Conversation, err error) {
 	of := o.Model
 	before, err := o.ofRun()
 	if err == nil && o.Compare && before == nil {
-		err = fault.Fault{Key: "compare", Value: "true", Problem: of + " is no run folder, with config.yaml: there is no " +
-			"model before it"}
+		err = fault.Fault{Key: "compare", Value: "true", Problem: of +
+			" is no run folder, with config.yaml: there is no model before it"}
 	}
 	if err != nil {
 		return nil, err
@@ -171,8 +171,7 @@ func (c *Conversation) Save(path string) error {
 	return errors.Join(err, file.Close())
 }
 
-// Reply answers a message that is not blank; ChatOptions.Writer gets the answers as they are drawn. What was said before
-// the context ends stays in the conversation.
+// Reply answers a message that is not blank. What was said before the context ends stays in the conversation.
 func (c *Conversation) Reply(ctx context.Context, message string) error {
 	if strings.TrimSpace(message) == "" {
 		return nil
