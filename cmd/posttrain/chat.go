@@ -42,14 +42,12 @@ func newChat(s streams) *cobra.Command {
 	talk := cmd.RunE
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		switch model := cmd.Flags().Lookup("model"); {
-		case len(args) > 1 || len(args) == 1 && model.Changed:
-			return usageError{fmt.Errorf("chat wants one model, found %q (see posttrain chat --help)",
-				append(args, model.Value.String()))}
-		case len(args) == 1:
-			if err := cmd.Flags().Set("model", args[0]); err != nil {
-				return err
+		model := cmd.Flags().Lookup("model").Value
+		for i, name := range args {
+			if i > 0 || model.String() != "" {
+				return usageError{fmt.Errorf("chat wants one model, found %q and %q", model, name)}
 			}
+			model.Set(name) // a text cannot be wrong
 		}
 		return talk(cmd, nil)
 	}

@@ -80,8 +80,8 @@ func TestChatFaults(t *testing.T) {
 		}
 	}
 	for want, args := range map[string][]string{
-		`chat wants one model, found ["a" "b"`:                               {"a", "b"},
-		`chat wants one model, found ["a" "model"]`:                          {"a", "--model", "model"},
+		`chat wants one model, found "a" and "b"`:                            {"a", "b"},
+		`chat wants one model, found "model" and "a"`:                        {"a", "--model", "model"},
 		"model is no run folder, with config.yaml":                           {"model", "--compare"},
 		"begun: the run has no trained model yet":                            {"begun"},
 		"nowhere: there is no such folder":                                   {"nowhere"},

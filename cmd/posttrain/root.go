@@ -28,12 +28,13 @@ func newRoot(s streams) *cobra.Command {
 			"learning (CI-RL), and measures both. Without flags, `posttrain mappo` trains a small embedded model\n" +
 			"on embedded pairs.",
 		Example: "  posttrain mappo\n" +
-			"  posttrain mappo --config configs/mappo.yaml\n" +
+			"  posttrain init mappo --model DIR --data pairs.jsonl --out mappo.yaml\n" +
 			"  posttrain sft --model DIR --data chat.jsonl",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	},
-		section{"Train", []*cobra.Command{newMappo(s), newSFT(s), newRewardModel(s), newGRPO(s), newCIRL(s)}},
+		section{"Train", []*cobra.Command{newMappo(s), newSFT(s), newRewardModel(s), newGRPO(s), newCIRL(s),
+			newInit(s)}},
 		section{"Measure", []*cobra.Command{newEval(s)}},
 		section{"Data", []*cobra.Command{newData(s)}},
 		section{"Models", []*cobra.Command{newChat(s), newGenerate(s), newServe(s), newModel(s)}},
