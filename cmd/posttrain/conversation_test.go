@@ -95,3 +95,40 @@ func TestChatFaults(t *testing.T) {
 		}
 	}
 }
+
+// TestNextLines: the last lines of a run are command lines that exist, each for this run's model or adapter.
+func TestNextLines(t *testing.T) {
+	work(t, "qwen2-newer")
+	write(t, "a b/pairs.jsonl", pairLines(12, true))
+	for command, want := range map[string]string{
+		"mappo --prior none": "chat,serve,eval,hf", "sft": "chat,serve,eval,hf", "reward-model": "data,hf",
+		"mappo --lora-rank 2": "chat,serve,model,hf",
+	} {
+		write(t, "sft.jsonl", messageLines(12))
+		words := strings.Fields(command)
+		args := append(tiny(words[0], 1, words[1:]...), "--data", "a b/pairs.jsonl", "--out",
+			"a b/"+strings.Join(words, ""))
+		if command == "sft" {
+			args = append(args, "--data", "sft.jsonl")
+		}
+		o := must(t, args...)
+		_, next, _ := strings.Cut(o.out, "\nNext:\n")
+		var got []string
+		for _, line := range commandLinesIn("next", "```\n"+next+"```") {
+			if line.Words[0] == "hf" {
+				got = append(got, "hf")
+			} else if got = append(got, line.Words[1]); parses(line.Words) != nil {
+				t.Errorf("%s: %v", line, parses(line.Words))
+			}
+		}
+		if strings.Join(got, ",") != want || !strings.Contains(next, " 'a b/") {
+			t.Errorf("%s: %s, want %s:\n%s", command, got, want, next)
+		}
+	}
+	remove(t, "model/chat_template.jinja")
+	write(t, "pairs.jsonl", strings.Repeat(`{"prompt": "Where", "chosen": " here", "rejected": " there"}`+"\n", 8))
+	o := must(t, tinyMappo(1, "--prior", "none")...)
+	if !strings.Contains(o.out, "  posttrain generate --model out/model --p") {
+		t.Errorf("without a chat template: %s", o.out)
+	}
+}

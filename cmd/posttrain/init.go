@@ -63,7 +63,7 @@ func newInit(s streams) *cobra.Command {
 				allow = " --allow commands"
 			}
 			fmt.Fprintf(s.out, "%s is written; posttrain plan --config %[2]s says what the run takes. Next:\n"+
-				"posttrain %s --config %[2]s%[4]s\n", out, shellWord(out), command, allow)
+				"posttrain %s --config %[2]s%[4]s\n", out, fault.ShellWord(out), command, allow)
 			return nil
 		},
 	}
