@@ -79,6 +79,11 @@ func TestChatFaults(t *testing.T) {
 			}
 		}
 	}
+	var errs bytes.Buffer
+	code := execute(t.Context(), streams{in: strings.NewReader("Hi\nHo\n"), out: full{}, err: &errs}, chatArgs())
+	if code != exitFailed || !strings.HasSuffix(errs.String(), ": no space left on device\n") {
+		t.Errorf("a full device: exit code %d, %s", code, &errs)
+	}
 	for want, args := range map[string][]string{
 		`chat wants one model, found "a" and "b"`:                            {"a", "b"},
 		`chat wants one model, found "model" and "a"`:                        {"a", "--model", "model"},
