@@ -2,6 +2,7 @@ package recipe
 
 import (
 	"fmt"
+	"runtime"
 
 	"github.com/gomlx/compute/dtypes"
 
@@ -81,6 +82,10 @@ func ChooseBackend(spec *string, folder string, o train.Options, d Devices, samp
 func ReportEngine(e *backend.Engine, r run.Reporter) {
 	out := run.Listen(r)
 	e.Report(out.Say, out.Warn)
+	onnx := backend.List()[1]
+	if e.Name == "go" && e.Why != "" && !onnx.Present && runtime.GOOS == "linux" { // measured: docs/speed.md
+		out.Say("engine onnx would take a third to an eighth of the time: %s", onnx.HowToGet)
+	}
 }
 
 // graphOptions chooses what the graph computes in.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/doctor"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/track"
@@ -333,11 +334,33 @@ func (r *Run) Finish(t *train.Trainer, best *run.Best, summary string, o Outcome
 	if _, err := os.Stat(f.SamplesPath()); err == nil {
 		summary += fmt.Sprintf("Samples: %s\n", f.SamplesPath())
 	}
+	summary += r.next()
 	if err := f.WriteSummary(summary); err != nil {
 		return nil, err
 	}
 	return &Result{Dir: f.Dir, Steps: t.Step(), Best: best, Summary: summary}, f.WriteManifest(run.Manifest{
 		Version: version(), Command: r.Command, Engine: r.Engine.Name, Seed: r.Seed, Steps: t.Step()})
+}
+
+// next has the command lines that use the result.
+func (r *Run) next() string {
+	dir, made := fault.ShellWord(r.Folder.Dir), fault.ShellWord(r.Folder.Path(r.Kind()))
+	of := " --model " + made
+	last := "posttrain eval ci" + of
+	if r.Adapting.On() {
+		of = " --model " + fault.ShellWord(r.Base.Model) + " --adapter " + made
+		last = "posttrain model export" + of + " --out " + fault.ShellWord(r.Folder.Path("merged"))
+	}
+	lines := []string{"posttrain chat " + dir + " --compare", "posttrain serve" + of, last}
+	switch {
+	case r.Model.Config.Reward:
+		lines = []string{"posttrain data score --reward model --reward-model " + made +
+			" --data pairs.jsonl --out scored.jsonl"}
+	case !r.Tokenizer.HasTemplate():
+		lines[0] = "posttrain generate" + of + " --prompt \"Once upon a time\""
+	}
+	lines = append(lines, "hf upload org/name "+made+"   # to the hub: pip install huggingface_hub")
+	return "Next:\n  " + strings.Join(lines, "\n  ") + "\n"
 }
 
 // version is the program's, such as v1.2.3.

@@ -16,7 +16,7 @@ func newCIRL(s streams) *cobra.Command {
 			"test split is measured before and after. Without flags it trains the embedded tiny model on embedded\n" +
 			"scenarios; --data takes the released data set, or any file in its form.",
 		Example: "  posttrain ci-rl\n" +
-			"  posttrain ci-rl --config configs/ci-rl.yaml --model DIR --data dataset.json\n" +
+			"  posttrain ci-rl --model DIR --data dataset.json\n" +
 			"  posttrain ci-rl --model DIR --data items.parquet --group-size 8 --kl none --max-steps 200\n" +
 			"  posttrain ci-rl --sweep reward.restricted_weight=0.5,1,2 --out runs/sweep\n" +
 			"  posttrain ci-rl --resume runs/ci-rl-20260102-150405",

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/posttrain/posttrain/internal/config"
 )
@@ -110,7 +109,7 @@ func comment(keys []config.Key, text string) string {
 	for line := range strings.Lines(text) {
 		w.add(strings.TrimRight(line, " \n"))
 	}
-	return w.String()
+	return layComments(w.lines)
 }
 
 // commenter takes the lines of a file.
@@ -120,9 +119,6 @@ type commenter struct {
 	path  []string // the sections that the last key is in, with itself
 	begun bool     // a key was there
 }
-
-// commented is a line: what stays of it, and its comment.
-type commented struct{ text, comment string }
 
 var (
 	keyLine    = regexp.MustCompile(`^( *)(# )?([a-z_0-9]+):( .*)?$`)
@@ -180,36 +176,4 @@ func (w *commenter) comment(line, key string) commented {
 		c.comment = help
 	}
 	return c
-}
-
-// String aligns the comments, and breaks them at 120 columns.
-func (w *commenter) String() string {
-	const most, far = 120, 36
-	column := 0
-	for _, l := range w.lines {
-		if n := utf8.RuneCountInString(l.text); l.comment != "" && n <= far {
-			column = max(column, n+2)
-		}
-	}
-	var b strings.Builder
-	for _, l := range w.lines {
-		b.WriteString(l.text)
-		if l.comment == "" {
-			b.WriteString("\n")
-			continue
-		}
-		at := utf8.RuneCountInString(l.text)
-		b.WriteString(strings.Repeat(" ", max(1, column-at)) + "#")
-		at = max(at+1, column) + 1
-		for _, word := range strings.Fields(l.comment) {
-			if at+1+utf8.RuneCountInString(word) > most {
-				b.WriteString("\n" + strings.Repeat(" ", column) + "#")
-				at = column + 1
-			}
-			b.WriteString(" " + word)
-			at += 1 + utf8.RuneCountInString(word)
-		}
-		b.WriteString("\n")
-	}
-	return b.String()
 }

@@ -334,6 +334,9 @@ func configOf(c *cobra.Command) (config.Command, config.Input, error) {
 // readerOf gives what reads a command's config.
 func readerOf(c *cobra.Command, in config.Input) (config.Command, error) {
 	path := strings.TrimPrefix(c.CommandPath(), "posttrain ")
+	if path == "init" {
+		path = c.Flags().Arg(0)
+	}
 	if command := config.Find(path); command != nil {
 		return command, nil
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/posttrain/posttrain/eval/privacylens"
 	"github.com/posttrain/posttrain/eval/xstest"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/train"
 )
@@ -80,7 +81,8 @@ func runBenchmark[O any, R fmt.Stringer](ctx context.Context, s streams, b *benc
 	case err != nil:
 		return err
 	case !at.Reported:
-		_, err = fmt.Fprintf(s.out, "%s: stage %s of %d cases is done; then: posttrain %s --out %s\n", at.Dir, at.Stage, at.Cases, b.Command, shellWord(at.Dir))
+		_, err = fmt.Fprintf(s.out, "%s: stage %s of %d cases is done; then: posttrain %s --out %s\n", at.Dir,
+			at.Stage, at.Cases, b.Command, fault.ShellWord(at.Dir))
 		return err
 	}
 	fmt.Fprint(s.out, result)
@@ -140,11 +142,11 @@ func repeated(cmd *cobra.Command, dir string) string {
 			case flag.Value.Type() == "bool":
 				words = append(words, "--"+flag.Name+"="+value)
 			default:
-				words = append(words, "--"+flag.Name, shellWord(value))
+				words = append(words, "--"+flag.Name, fault.ShellWord(value))
 			}
 		}
 	})
-	return strings.Join(append(words, "--out", shellWord(dir)), " ")
+	return strings.Join(append(words, "--out", fault.ShellWord(dir)), " ")
 }
 
 func newEvalCompare(s streams) *cobra.Command {

@@ -296,7 +296,7 @@ func (f *configFlags) input(path string, sets []config.Override) (config.Input, 
 
 // resumeLine gives the command line that continues a run.
 func (f *configFlags) resumeLine(dir string) string {
-	line := fmt.Sprintf("posttrain %s --resume %s", f.command, shellWord(dir))
+	line := fmt.Sprintf("posttrain %s --resume %s", f.command, fault.ShellWord(dir))
 	if len(f.needs) > 0 {
 		line += " --allow " + strings.Join(f.needs, ",")
 	}

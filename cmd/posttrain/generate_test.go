@@ -121,6 +121,10 @@ var tinyGenerate = []string{"generate", "--model", "model", "--backend", "go", "
 
 func generateArgs(more ...string) []string { return append(slices.Clone(tinyGenerate), more...) }
 
+func chatArgs(more ...string) []string {
+	return append([]string{"chat", "--model", "model", "--backend", "go", "--max-new-tokens", "6"}, more...)
+}
+
 // TestGeneratePrompt: what is streamed is what a file has; samples differ, and begin with that one.
 func TestGeneratePrompt(t *testing.T) {
 	work(t, "qwen2-newer")
@@ -221,7 +225,7 @@ func TestGenerateTalk(t *testing.T) {
 	work(t, "qwen2-newer")
 	converse := func(lines string) []string {
 		var out, errs bytes.Buffer
-		args := generateArgs("--chat", "--temperature", "0")
+		args := chatArgs("--temperature", "0")
 		if code := execute(t.Context(), streams{in: strings.NewReader(lines), out: &out, err: &errs}, args); code != 0 {
 			t.Fatalf("exit code %d: %s", code, &errs)
 		}
@@ -229,7 +233,7 @@ func TestGenerateTalk(t *testing.T) {
 	}
 	first := converse("Where?\n\nAnd how?\n")
 	fresh := converse("And how?\r\n")
-	again := converse("Where?\n/new\nAnd how?")
+	again := converse("Where?\n/reset\nAnd how?")
 	if len(first) != 3 || first[0] != again[0] || again[1] != fresh[0] || first[1] == fresh[0] {
 		t.Errorf("%q, %q, %q", first, again, fresh)
 	}
@@ -245,7 +249,7 @@ func TestGenerateTalkForgets(t *testing.T) {
 	var out, errs bytes.Buffer
 	lines := strings.Repeat(strings.Repeat("word ", 12)+"\n", 6)
 	if code := execute(t.Context(), streams{in: strings.NewReader(lines), out: &out, err: &errs},
-		generateArgs("--chat")); code != 0 {
+		chatArgs()); code != 0 {
 		t.Fatalf("exit code %d: %s", code, &errs)
 	}
 	if strings.Count(out.String(), "\n") < 6 || !strings.Contains(errs.String(),
@@ -266,7 +270,7 @@ func TestGenerateInterrupted(t *testing.T) {
 	quiet := silent{make(chan struct{})}
 	defer close(quiet.wait)
 	for _, args := range [][]string{
-		generateArgs("--chat"),
+		chatArgs(),
 		generateArgs("--prompt", "a", "--max-new-tokens", "200", "--stop", "never"),
 		generateArgs("--input", "p.jsonl", "--out", "x.jsonl", "--max-new-tokens", "200", "--samples", "300"),
 	} {
@@ -291,7 +295,7 @@ func TestGenerateFaults(t *testing.T) {
 	rows := func(text string) func(t *testing.T) { return withFile("p.jsonl", text) }
 	for _, f := range []faultCase{
 		{"nothing to do", nil, generateArgs(), 2,
-			[]string{"--chat: chat false", "want prompt, input, or chat: true"}, nil},
+			[]string{"--prompt", "want prompt or input; posttrain chat talks"}, nil},
 		{"two things to do", nil, generateArgs("--prompt", "a", "--input", "p.jsonl"), 2,
 			[]string{"--input", "prompt or input, not both"}, nil},
 		{"empty name", nil, generateArgs("--input", ""), 2, []string{"--input is empty"}, nil},
@@ -329,15 +333,13 @@ func TestGenerateFaults(t *testing.T) {
 		{"samples without effect", nil, generateArgs("--prompt", "a", "--temperature", "0", "--samples", "3"), 2,
 			[]string{"--samples", "samples 3", "temperature 0"}, nil},
 		{"empty stop", nil, generateArgs("--prompt", "a", "--stop", ""), 2, []string{"--stop", `stop ""`}, nil},
-		{"talk into a file", nil, generateArgs("--chat", "--out", "x.jsonl"), 2,
-			[]string{"--out", "talking", "add prompt"}, nil},
 		{"log-probs to nowhere", nil, generateArgs("--prompt", "a", "--logps"), 2,
 			[]string{"--logps", "out: FILE.jsonl"}, nil},
 		{"file of another kind", nil, generateArgs("--prompt", "a", "--out", "x.parquet"), 2,
 			[]string{"--out", `out "x.parquet"`, ".jsonl"}, nil},
 		{"no such folder", nil, generateArgs("--prompt", "a", "--out", "no/x.jsonl"), 2,
 			[]string{"--out", "no/x.jsonl", "no folder no"}, nil},
-		{"no template", func(t *testing.T) { remove(t, "model/chat_template.jinja") }, generateArgs("--chat"), 1,
+		{"no template", func(t *testing.T) { remove(t, "model/chat_template.jinja") }, chatArgs(), 1,
 			[]string{"chat: model has no chat template", "chat_template.jinja", "plain text"}, nil},
 		{"no template for a row", func(t *testing.T) {
 			remove(t, "model/chat_template.jinja")

@@ -18,10 +18,11 @@ func newMappo(s streams) *cobra.Command {
 			"rounds: --data then names prompts.",
 		Example: "  posttrain mappo\n" +
 			"  posttrain mappo --prior none --out runs/dpo\n" +
-			"  posttrain mappo --config configs/kto.yaml --model DIR --data answers.jsonl\n" +
+			"  posttrain mappo --loss kto --model DIR --data answers.jsonl\n" +
 			"  posttrain mappo --mode online\n" +
 			"  posttrain mappo --mode online --model DIR --data prompts.jsonl --reward command --command ./score.py\n" +
-			"  posttrain mappo --config configs/mappo-paper-dpo.yaml --model DIR --data pairs.jsonl\n" +
+			"  posttrain init mappo --model DIR --data pairs.jsonl --out mappo.yaml\n" +
+			"  posttrain mappo --config mappo.yaml\n" +
 			"  posttrain mappo --sweep loss.beta=0.05,0.1,0.2 --out runs/sweep\n" +
 			"  posttrain mappo --resume runs/mappo-20260102-150405",
 	})

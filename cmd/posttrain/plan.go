@@ -35,10 +35,10 @@ func newPlan(s streams) *cobra.Command {
 			"config says which command it is for; without --config it is that of mappo.\n\n" +
 			"With --rehearse it also looks for faults of tokenizer, chat template and data in the tokens of the\n" +
 			"run's rows, such as answers without an end. The exit code is 1 where a fault was found.",
-		Example: "  posttrain plan --config configs/mappo.yaml\n" +
-			"  posttrain plan --config configs/sft.yaml --json\n" +
+		Example: "  posttrain plan --config mappo.yaml\n" +
+			"  posttrain plan --config sft.yaml --json\n" +
 			"  posttrain plan --model DIR --data pairs.jsonl --lora-rank 16\n" +
-			"  posttrain plan --config configs/sft.yaml --rehearse",
+			"  posttrain plan --config sft.yaml --rehearse",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := f.plan(cmd, run.NewReporter(s.err, s.terminal, f.quiet))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/run"
@@ -40,16 +39,4 @@ func (s streams) answer(before error, recipe func() (string, error)) error {
 	said, err := recipe()
 	fmt.Fprint(s.out, said)
 	return flagFault(err)
-}
-
-// shellWord quotes a word that a shell would take apart.
-func shellWord(word string) string {
-	plain := func(r rune) bool {
-		letter := r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r))
-		return letter || strings.ContainsRune("/._-+=:,@%", r)
-	}
-	if word != "" && strings.TrimFunc(word, plain) == "" {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

@@ -28,15 +28,16 @@ func newRoot(s streams) *cobra.Command {
 			"learning (CI-RL), and measures both. Without flags, `posttrain mappo` trains a small embedded model\n" +
 			"on embedded pairs.",
 		Example: "  posttrain mappo\n" +
-			"  posttrain mappo --config configs/mappo.yaml\n" +
+			"  posttrain init mappo --model DIR --data pairs.jsonl --out mappo.yaml\n" +
 			"  posttrain sft --model DIR --data chat.jsonl",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	},
-		section{"Train", []*cobra.Command{newMappo(s), newSFT(s), newRewardModel(s), newGRPO(s), newCIRL(s)}},
+		section{"Train", []*cobra.Command{newMappo(s), newSFT(s), newRewardModel(s), newGRPO(s), newCIRL(s),
+			newInit(s)}},
 		section{"Measure", []*cobra.Command{newEval(s)}},
 		section{"Data", []*cobra.Command{newData(s)}},
-		section{"Models", []*cobra.Command{newGenerate(s), newServe(s), newModel(s)}},
+		section{"Models", []*cobra.Command{newChat(s), newGenerate(s), newServe(s), newModel(s)}},
 		section{"Federated", []*cobra.Command{newFederated(s)}},
 		section{lastSection, []*cobra.Command{newPlan(s), newDoctor(s),
 			newVersion(s)}})
@@ -70,7 +71,7 @@ var commandLines = map[string]string{"dpo": "mappo --prior none", "ipo": "mappo 
 	"simpo": "mappo --prior none --loss simpo", "cpo": "mappo --prior none --loss cpo", "orpo": "mappo --prior none --loss orpo",
 	"kto": "mappo --loss kto", "ppo": "grpo", "rloo": "grpo --set grpo.baseline=leave-one-out", "rlhf": "grpo",
 	"finetune": "sft", "fine-tune": "sft", "train": "mappo, sft, reward-model, grpo or ci-rl", "rm": "reward-model",
-	"reward": "reward-model", "chat": "generate --chat", "infer": "generate", "inference": "generate",
+	"reward": "reward-model", "infer": "generate", "inference": "generate",
 	"merge": "model export --model DIR --adapter DIR --out NEW", "export": "model export", "evaluate": "eval", "check": "data check"}
 
 // unknownCommand refuses a first argument that names no command. cobra would read the flags behind it first, and refuse

@@ -163,3 +163,37 @@ func TestNobodyReadsStandardOutput(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, said)
 	}
 }
+
+// TestChatInterrupted: Ctrl-C ends an answer, and the conversation continues; at the prompt it ends the program.
+func TestChatInterrupted(t *testing.T) {
+	work(t, "qwen2-newer")
+	write(t, "model/config.json", strings.Replace(read(t, "model/config.json"), `"max_position_embeddings": 256`,
+		`"max_position_embeddings": 30000`, 1))
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	cmd := exec.Command(os.Args[0], "chat", "model", "--backend", "go", "--temperature", "0",
+		"--max-new-tokens", "20000")
+	cmd.Env, cmd.Stdin = append(os.Environ(), childVar+"="+wholeProgram), r
+	p := &process{Cmd: cmd}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		p.err, err = cmd.StderrPipe()
+	}
+	if err = errors.Join(err, cmd.Start(), r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	p.lines = bufio.NewScanner(p.err)
+	io.WriteString(w, "Where is the key?\n")
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	p.Process.Signal(os.Interrupt)
+	p.until(t, "(stopped; Ctrl-C again ends the conversation)")
+	p.Process.Signal(os.Interrupt)
+	if code, last := p.end(); code != exitInterrupted || last != "posttrain: interrupted" {
+		t.Errorf("exit code %d: %s", code, last)
+	}
+}

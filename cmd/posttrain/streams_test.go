@@ -94,7 +94,11 @@ var everyCommand = []struct {
 		"--max-new-tokens", "4", "--out", "probed"}},
 	{"eval privacylens", []string{"--stage", "report", "--out", "stages"}},
 	{"eval compare", []string{"stages", "stages", "--out", "compared.json"}},
+	{"init", []string{"mappo", "--model", "model", "--data", "pairs.jsonl"}},
 }
+
+// onInput are commands that print nothing without an input: TestChatFaults runs them.
+var onInput = []string{"chat"}
 
 // onNetwork are commands that need others of them, and leave ids and times: TestNetworkCommands runs them.
 var onNetwork = []string{"federated server", "federated client"}
@@ -138,7 +142,7 @@ func TestEveryCommandIsThere(t *testing.T) {
 	for _, c := range everyCommand {
 		paths = append(paths, strings.TrimSpace("posttrain "+c.path))
 	}
-	for _, path := range onNetwork {
+	for _, path := range append(onInput, onNetwork...) {
 		paths = append(paths, "posttrain "+path)
 	}
 	for _, c := range allCommands() {

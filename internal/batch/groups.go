@@ -61,8 +61,8 @@ func (s GroupLayout) DescribeShapes() string {
 	if text == nil {
 		return ""
 	}
-	return fmt.Sprintf("groups go through the model in at most %d shapes (rows × tokens): %s", len(text),
-		strings.Join(text, ", "))
+	return fmt.Sprintf("the engine compiles at most %d programs, one for each shape of batches, which makes the first "+
+		"steps slow (rows × tokens): %s", len(text), strings.Join(text, ", "))
 }
 
 // rows is the number of rows of a full microbatch.

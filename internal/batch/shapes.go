@@ -208,6 +208,6 @@ func (l Layout) DescribeShapes() string {
 	for i, s := range l.Shapes {
 		text[i] = fmt.Sprintf("%d×%d", s.Rows, s.Len)
 	}
-	return fmt.Sprintf("batches go through the model in %d shapes (rows × tokens): %s", len(l.Shapes),
-		strings.Join(text, ", "))
+	return fmt.Sprintf("the engine compiles %d programs, one for each shape of batches, which makes the first steps "+
+		"slow (rows × tokens): %s", len(l.Shapes), strings.Join(text, ", "))
 }

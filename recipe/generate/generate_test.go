@@ -2,11 +2,14 @@ package generate_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/generate"
 )
 
@@ -53,8 +56,8 @@ func TestRunRefuses(t *testing.T) {
 }
 
 func TestTalk(t *testing.T) {
-	o, out := options(), &bytes.Buffer{}
-	o.Prompt, o.Chat, o.Temperature, o.Writer = nil, true, 0, out
+	o, out := generate.ChatSpec.Defaults(), &bytes.Buffer{}
+	o.Backend, o.MaxNew, o.Temperature, o.Writer = "go", 5, 0, out
 	c, err := generate.Talk(o, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -75,5 +78,19 @@ func TestTalk(t *testing.T) {
 	c.Forget()
 	if again := ask("Hello"); again != first {
 		t.Errorf("%q, and %q in a new conversation", first, again)
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if err := c.Reply(stopped, "Lost"); !errors.Is(err, recipe.ErrInterrupted) {
+		t.Errorf("%v of a stopped answer", err)
+	}
+	path := t.TempDir() + "/c.jsonl"
+	c.SetSystem("Be brief.")
+	if err := errors.Join(c.Save(path), c.Save(path)); err != nil {
+		t.Fatal(err)
+	}
+	rows, _, err := data.ReadDemonstrations(path)
+	if err != nil || len(rows) != 2 {
+		t.Errorf("%v, %v: want the conversation twice", rows, err)
 	}
 }

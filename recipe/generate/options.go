@@ -1,5 +1,5 @@
-// Package generate is the recipe of posttrain generate: a model continues a prompt, a file of prompts, or a
-// conversation.
+// Package generate is the recipe of posttrain generate, where a model continues a prompt or a file of prompts, and of
+// posttrain chat, a conversation.
 package generate
 
 import (
@@ -22,11 +22,11 @@ type Options struct {
 	recipe.LocalModel `yaml:",inline"`
 	Seed              uint64 `yaml:"seed" flag:"seed" help:"seed of the draws"`
 
-	// What is continued: one of Prompt and Input; with Chat and neither of them, a conversation.
+	// What is continued: one of Prompt and Input.
 	Prompt  *string  `yaml:"prompt,omitempty" want:"@text" flag:"prompt,exact" help:"text to continue"`
 	Input   string   `yaml:"input,omitempty" hub:"data" words:"a .jsonl, .json, .parquet, .csv or .tsv file (also .gz)" flag:"input" help:"prompts, .jsonl, .json, .parquet, .csv or .tsv, or org/name[@revision][:config][:split] on the hub: column prompt (text or messages) or messages"`
 	Columns []string `yaml:"columns,omitempty" words:"names such as prompt=question" flag:"columns" help:"columns by other names in the input, such as prompt=question"`
-	Chat    bool     `yaml:"chat" flag:"chat" help:"the prompt is the user's message, by the chat template; without --prompt and --input: talk"`
+	Chat    bool     `yaml:"chat" flag:"chat" help:"the prompt is the user's message, by the chat template"`
 
 	Template local.RowChat `yaml:"chat_template"` // what the chat template gets: chat is the switch
 
@@ -47,9 +47,6 @@ var Spec = config.Register(&config.Spec[Options]{Command: Command})
 // DefaultMaxNew is how many tokens an answer has at most where the options do not say. A model with fewer positions
 // writes fewer.
 const DefaultMaxNew = 256
-
-// Talks says that there is no prompt: the options are for a Conversation.
-func (o Options) Talks() bool { return o.Prompt == nil && o.Input == "" }
 
 // Check names the options that are out of range, contradict each other, or have no effect.
 func (o Options) Check() []fault.Fault {
@@ -73,15 +70,9 @@ func (o Options) Check() []fault.Fault {
 	idle("columns", o.Columns, len(o.Columns) > 0 && o.Input == "", "it is about a file of prompts; add input")
 	idle("input", o.Input, o.Input != "" && o.Prompt != nil, "there is a prompt too: want prompt or input, not both")
 	idle("logps", o.Logps, o.Logps && o.Prompt != nil && o.Out == "", "they are written to a file; add out: FILE.jsonl")
-	if !o.Talks() {
-		return append(faults, o.checkOut()...)
-	}
-	const talking = "it does not go with talking; add prompt or input"
-	idle("out", o.Out, o.Out != "", talking)
-	idle("samples", o.Samples, o.Samples > 1, talking)
-	idle("logps", o.Logps, o.Logps, talking)
-	idle("chat", false, !o.Chat, "there is nothing to continue: want prompt, input, or chat: true to talk")
-	return faults
+	idle("prompt", "", o.Prompt == nil && o.Input == "",
+		"there is nothing to continue: want prompt or input; posttrain chat talks")
+	return append(faults, o.checkOut()...)
 }
 
 func (o Options) checkOut() (faults fault.Faults) {

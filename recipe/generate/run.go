@@ -43,9 +43,6 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 		return nil, err
 	}
 	defer g.model.Close()
-	if o.Talks() {
-		return nil, fmt.Errorf("there is nothing to continue: want prompt or input")
-	}
 	result := &Result{}
 	if o.Prompt != nil && o.Out == "" {
 		result.Rows, err = g.show(ctx)
@@ -69,18 +66,24 @@ func open(o Options, r run.Reporter) (*generator, error) {
 	if err := Spec.Verify(&o); err != nil {
 		return nil, err
 	}
-	if o.Writer == nil {
-		o.Writer = io.Discard
-	}
 	g := &generator{Reporter: run.Listen(r), o: o}
 	var err error
 	if g.prompts, err = g.read(); err != nil {
 		return nil, err
 	}
+	return g, g.openModel()
+}
+
+// openModel opens the model that the options name, and checks that it can do what they ask for.
+func (g *generator) openModel() (err error) {
+	if g.o.Writer == nil {
+		g.o.Writer = io.Discard
+	}
+	o := g.o
 	g.model, err = local.OpenWith(local.Options{Backend: o.Backend, Model: o.Model, Adapter: o.Adapter,
 		CacheGB: o.CacheGB, Chat: o.Template.Chat})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	recipe.ReportEngine(g.model.Engine, g)
 	if g.encoder = o.Template.Encoder(g.model.Tokenizer); o.Input == "" {
@@ -89,12 +92,12 @@ func open(o Options, r run.Reporter) (*generator, error) {
 	err = recipe.CheckLength(o.MaxNew, DefaultMaxNew, g.positions())
 	if err == nil && o.Chat && !g.model.Tokenizer.HasTemplate() {
 		err = fmt.Errorf("chat: %s has no chat template (chat_template.jinja, or chat_template in "+
-			"tokenizer_config.json); without chat a prompt is continued as plain text", o.Model)
+			"tokenizer_config.json); posttrain generate --prompt continues plain text", o.Model)
 	}
 	if err != nil {
 		g.model.Close()
 	}
-	return g, err
+	return err
 }
 
 func (g *generator) positions() int { return g.model.Model.Config.MaxPositions }
@@ -157,17 +160,17 @@ func (g *generator) show(ctx context.Context) ([]Row, error) {
 	return rows[0], nil
 }
 
-// stream prints an answer while it is drawn.
+// stream prints an answer while it is drawn. Beside an error there is the text of what was printed.
 func (g *generator) stream(ctx context.Context, q *ask.Question) (c rollout.Completion, err error) {
 	r := q.Requests()[0]
-	s, begun := rollout.NewStream(r, g.model.Model.Config, g.model.Tokenizer), false
+	s := rollout.NewStream(r, g.model.Model.Config, g.model.Tokenizer)
 	r.OnToken = func(token int32, logp float32) {
 		piece := s.Take(token, logp)
-		begun = begun || piece != ""
+		c.Text += piece
 		fmt.Fprint(g.o.Writer, piece)
 	}
 	completions, err := g.model.Sampler.Sample(ctx, []rollout.Request{r})
-	if err == nil || begun {
+	if err == nil || c.Text != "" {
 		fmt.Fprintln(g.o.Writer)
 	}
 	if err != nil {

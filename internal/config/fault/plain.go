@@ -60,3 +60,15 @@ func (w Writer) Write(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
+
+// ShellWord quotes a word that a shell would take apart.
+func ShellWord(word string) string {
+	plain := func(r rune) bool {
+		letter := r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r))
+		return letter || strings.ContainsRune("/._-+=:,@%", r)
+	}
+	if word != "" && strings.TrimFunc(word, plain) == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
