@@ -3,9 +3,9 @@
 package backend
 
 import (
-	"math"
 	"bytes"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"strconv"
