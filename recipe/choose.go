@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// This file chooses what nobody gave: batch, warm-up, rate and evaluations follow the data, the method and the model. The
-// papers' values are in configs/mappo-paper-*.yaml.
+// This file chooses what nobody gave: batch, warm-up, rate and evaluations follow the data, the method and the model.
+// The papers' values are in configs/mappo-paper-*.yaml.
 
 // usual are the rates of a method for all weights of a model, for all of a large one, and for an adapter, as TRL's
 // examples and the recipes of released models have them.
@@ -25,8 +25,8 @@ var usual = map[string]struct {
 // large is how many parameters a large model has.
 const large = 1_000_000_000
 
-// A batch is a power of two, of at least leastBatch examples where there are so many, at most the default, and else such
-// that an epoch has batches steps or more. The warm-up is one of tenth parts of the steps, and mostWarmup at most.
+// A batch is a power of two, of at least leastBatch examples where there are so many, at most the default, and else
+// such that an epoch has batches steps or more. The warm-up is one of tenth parts of the steps, and mostWarmup at most.
 const (
 	leastBatch  = 4
 	batches     = 32

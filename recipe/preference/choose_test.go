@@ -17,22 +17,28 @@ import (
 // openOptions leaves what follows the data open.
 func openOptions(t *testing.T, sets ...string) *Options {
 	t.Helper()
-	in := config.Input{}
-	for _, set := range append(sets, "model=embedded", "data.train=embedded", "train.max_steps=2") {
-		o, err := config.ParseSet(set)
-		if err != nil {
-			t.Fatal(err)
-		}
-		in.Overrides = append(in.Overrides, o)
-	}
-	o, err := Spec.Parse("", []byte("command: mappo"), in)
+	o, err := parseOpen(t, append(sets, "train.max_steps=2")...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return o
 }
 
-// TestResumeKeepsWhatWasChosen: config.yaml has the numbers, and a run that is resumed with the user's config keeps them.
+func parseOpen(t *testing.T, sets ...string) (*Options, error) {
+	t.Helper()
+	in := config.Input{}
+	for _, set := range append(sets, "model=embedded", "data.train=embedded") {
+		o, err := config.ParseSet(set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.Overrides = append(in.Overrides, o)
+	}
+	return Spec.Parse("", []byte("command: mappo"), in)
+}
+
+// TestResumeKeepsWhatWasChosen: config.yaml has the numbers, and a run that is resumed with the user's config keeps
+// them.
 func TestResumeKeepsWhatWasChosen(t *testing.T) {
 	var said strings.Builder
 	dir, o := filepath.Join(t.TempDir(), "run"), openOptions(t)
@@ -100,15 +106,7 @@ func TestPaperConfigsKeepTheirs(t *testing.T) {
 // TestPatienceWantsEvaluations, and mode offline.
 func TestPatienceWantsEvaluations(t *testing.T) {
 	for _, sets := range [][]string{{"train.patience=2"}, {"train.patience=2", "mode=online"}} {
-		in := config.Input{}
-		for _, set := range append(sets, "model=embedded", "data.train=embedded") {
-			o, err := config.ParseSet(set)
-			if err != nil {
-				t.Fatal(err)
-			}
-			in.Overrides = append(in.Overrides, o)
-		}
-		_, err := Spec.Parse("", []byte("command: mappo"), in)
+		_, err := parseOpen(t, sets...)
 		if faults := (config.Faults)(nil); !errors.As(err, &faults) || !strings.Contains(err.Error(), "train.patience 2: ") {
 			t.Errorf("%v: %v", sets, err)
 		}
