@@ -55,7 +55,7 @@ func (b *Base) chooseRate(command string, parameters int) (why string) {
 		rate = rates.large
 	}
 	b.Train.LearningRate = rate
-	return fmt.Sprintf("rate %v (%s, %s a model of %.2gB)", rate, rates.method, of, float64(parameters)/large)
+	return fmt.Sprintf("rate %v (%s, %s a model of %.1fM)", rate, rates.method, of, float64(parameters)/1e6)
 }
 
 // Choose gives the options that the user left open values for n examples in each of some rounds, writes them to the
