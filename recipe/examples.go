@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -56,6 +57,9 @@ func Load[R any](ctx context.Context, r *Run, s Source, e Encoding[R]) (trained,
 		held, err = e.Examples(ctx, r, s.EvalFile, evaluated)
 	case s.EvalFraction > 0:
 		trained, held, err = e.split(s, trained, r.Seed)
+	}
+	if err == nil {
+		r.Choose(len(trained), 1, cmp.Or(e.Unit, "answers"), held != nil)
 	}
 	return trained, held, err
 }

@@ -59,20 +59,28 @@ func overridesOf(flags []config.Flag, sets []string) []config.Override {
 	return all
 }
 
+// open leaves the options open that follow the data: their values are bounds, and the rate is a small model's.
+func open(o preference.Options) preference.Options {
+	o.Train.Unset = []string{"batch_size", "eval_every", "learning_rate", "micro_batch_size", "warmup_steps"}
+	o.Train.MicroBatchSize, o.Train.LearningRate = 8, 5e-6
+	return o
+}
+
+// What does not follow the data is the paper's.
 func TestMinimalHasThePapersSettings(t *testing.T) {
 	c, err := parse(minimal)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := preference.Spec.Defaults()
-	want.Model, want.Data.TrainFiles, want.Train.MicroBatchSize = embedded.Name, config.Names{embedded.Name}, 8
+	want := open(preference.Spec.Defaults())
+	want.Model, want.Data.TrainFiles = embedded.Name, config.Names{embedded.Name}
 	if !reflect.DeepEqual(*c, want) {
 		t.Errorf("got\n%s", c.Resolved())
 	}
 	if c.Train.CheckpointEvery <= 0 {
 		t.Errorf("a crash loses the whole run: a checkpoint every %d steps", c.Train.CheckpointEvery)
 	}
-	if c.Train.BatchSize != 128 || c.Train.LearningRate != 5e-7 || c.Train.WarmupSteps != 100 ||
+	if c.Train.BatchSize != 128 || c.Train.WarmupSteps != 100 ||
 		c.Train.WeightDecay != 0.01 || c.Loss.Beta != 0.1 {
 		t.Errorf("not the paper's:\n%s", c.Resolved())
 	}
@@ -140,7 +148,7 @@ func TestFaults(t *testing.T) {
 				"learning_rate, schedule, warmup_steps, weight_decay, " +
 				"adam_beta1, adam_beta2, adam_epsilon, max_grad_norm, gradient_checkpointing, dtype, moments, save_dtype, " +
 				"share_prefix, shuffle, log_every, eval_every, " +
-				"eval_metric, checkpoint_every, checkpoint_minutes or checkpoint_keep\n" +
+				"eval_metric, patience, checkpoint_every, checkpoint_minutes or checkpoint_keep\n" +
 				"f.yaml:9: unknown key \"loss.bta\": did you mean loss.beta?\n" +
 				"f.yaml:10: unknown key \"frobnicate\": want command, mode, model, adapter, quantize, backend, seed, " +
 				"reference, lora, engine, chat, train, tracking, data, loss or online"},
@@ -407,14 +415,14 @@ func TestQuickStartIsForTheEmbeddedModelOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := preference.Spec.Defaults()
-	want.Model, want.Data.TrainFiles, want.Train.MicroBatchSize = "m", config.Names{"p.jsonl"}, 8
+	want := open(preference.Spec.Defaults())
+	want.Model, want.Data.TrainFiles = "m", config.Names{"p.jsonl"}
 	if !reflect.DeepEqual(*c, want) {
 		t.Errorf("got\n%s", c.Resolved())
 	}
-	if text := c.Explain(); !strings.Contains(text, "1 epoch of 128 pairs (8 at a time), AdamW at 5e-07, 100 steps of "+
-		"warm-up, then linear, weight decay 0.01") {
-		t.Errorf("not the paper's:\n%s", text)
+	if text := c.Explain(); !strings.Contains(text, "1 epoch of a 32nd of the pairs at a time (a power of two "+
+		"from 4 to 128), AdamW at 5e-06, a tenth of the steps (at most 100) of warm-up, then linear, weight decay 0.01") {
+		t.Errorf("not by the data:\n%s", text)
 	}
 	s, err := loadSFT("", other)
 	if wantSFT := sft.Spec.Defaults(); err != nil || s.Train.LearningRate != wantSFT.Train.LearningRate ||
@@ -564,7 +572,8 @@ func TestExplain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"loss = (A - B - 1)²", "7 steps of 128 pairs (8 at a time)", "100 steps of warm-up",
+	for _, part := range []string{"loss = (A - B - 1)²", "7 steps of a 32nd of the pairs at a time", "a tenth of the steps (at most 100) of warm-up",
+		"train.batch_size, train.warmup_steps: by the data (paper: 128, 100)",
 		"loss.prior: none (paper: mappo)", "loss.beta: 0.5 (paper: 0.1)",
 		"train.learning_rate: 1e-06 (paper: 5e-07)", "train.dtype: auto (paper: bfloat16)",
 		"reference: r (paper: the model before training)"} {

@@ -78,6 +78,9 @@ func (b *Base) CheckEval(g *config.Given, s Source, metrics []string) {
 	if !s.HasEval() && b.Train.EvalEvery > 0 {
 		g.Refuse("train.eval_every", b.Train.EvalEvery, mend)
 	}
+	if !s.HasEval() && b.Train.Patience > 0 {
+		g.Refuse("train.patience", b.Train.Patience, mend)
+	}
 }
 
 // Source says where examples come from: files, relative to the working directory, or data sets of the hub, such as
@@ -175,13 +178,20 @@ func DescribeTraining(t train.Options, batch string) string {
 	if t.MaxGradNorm > 0 {
 		clipping = fmt.Sprintf("at most %v", t.MaxGradNorm)
 	}
+	warmup := Count(t.WarmupSteps, "step")
+	if t.IsUnset("warmup_steps") {
+		warmup = warmupWords
+	}
 	return fmt.Sprintf("training: %s%s, AdamW at %v, %s of warm-up, then %s, weight decay %v, gradient norm %s, dtype "+
-		"%s\n",
-		span, batch, t.LearningRate, Count(t.WarmupSteps, "step"), t.Schedule, t.WeightDecay, clipping, t.DType)
+		"%s\n", span, batch, t.LearningRate, warmup, t.Schedule, t.WeightDecay, clipping, t.DType)
 }
 
 // DescribeBatch says how many examples an update has, and how many go through the model at a time.
 func DescribeBatch(t train.Options, unit string) string {
+	if t.IsUnset("batch_size") {
+		return fmt.Sprintf(" of %s of the %s at a time (a power of two from %d to %d)", shareWords, unit, leastBatch,
+			t.BatchSize)
+	}
 	micro := t.MicroBatchSize
 	if micro == 0 {
 		micro = t.BatchSize

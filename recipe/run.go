@@ -67,7 +67,7 @@ func Open(c Config, reporter Reporter) (_ *Run, err error) {
 		r.Backend = "auto"
 	}
 	ChooseBackend(&r.Backend, r.Base.Model, r.Train, r.Devices, r.Samples, reporter)
-	if err := r.Dir.keepPrompts(&r.Chat.Chat, r.Base.Model); err != nil {
+	if err := r.Dir.keep(&r.Chat.Chat, &r.Train, r.Base.Model); err != nil {
 		return nil, err
 	}
 	if r.Options != nil {

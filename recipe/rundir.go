@@ -9,6 +9,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/train"
 )
 
 // RunDir says which directory keeps a run.
@@ -40,9 +41,10 @@ func (d RunDir) Check(resolved []byte) error {
 		"or start a new run with --out", dir, strings.Join(changed, "; "))
 }
 
-// keepPrompts notes what prompts depend on besides the rows, see [local.Chat.Pin]. A resumed run keeps what it noted at
-// its start, also where the config is the user's, which says nothing of it.
-func (d RunDir) keepPrompts(c *local.Chat, model string) error {
+// keep takes over from the run to continue what it noted at its start, also where the config is the user's, which says
+// nothing of it: what prompts depend on besides the rows, see [local.Chat.Pin], and the options that were chosen by the
+// data.
+func (d RunDir) keep(c *local.Chat, t *train.Options, model string) error {
 	if d.Resume == "" {
 		return c.Pin(model)
 	}
@@ -60,6 +62,14 @@ func (d RunDir) keepPrompts(c *local.Chat, model string) error {
 	if c.SHA256 == "" && c.Template != "" {
 		c.SHA256 = strings.Join(noted["chat.template_sha256"], "")
 	}
+	for _, key := range t.Unset {
+		if value := noted["train."+key]; len(value) == 1 {
+			if _, err := fmt.Sscan(value[0], t.Chosen()[key]); err != nil {
+				return fmt.Errorf("--resume %s: config.yaml: train.%s %s: %w", d.Resume, key, value[0], err)
+			}
+		}
+	}
+	t.Unset = nil
 	return nil
 }
 

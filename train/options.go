@@ -1,6 +1,7 @@
 package train
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/posttrain/posttrain/internal/adamw"
@@ -12,12 +13,12 @@ import (
 type Options struct {
 	Epochs         int `yaml:"epochs,omitempty" want:">=0" words:"a whole number, 1 or more" default:"1" flag:"epochs" help:"passes over the training data"`
 	MaxSteps       int `yaml:"max_steps" want:">=0" flag:"max-steps" help:"stop after this many updates, whatever the epochs; 0: run the epochs"`
-	BatchSize      int `yaml:"batch_size" want:">=1" flag:"batch-size" help:"examples (pairs, demonstrations) of an update"`
+	BatchSize      int `yaml:"batch_size" want:">=1" chosen:"by the data, at most %v" flag:"batch-size" help:"examples (pairs, demonstrations) of an update"`
 	MicroBatchSize int `yaml:"micro_batch_size" want:">=0" help:"examples of a forward pass: fewer need less memory; 0: the whole batch"`
 
-	LearningRate float64 `yaml:"learning_rate" want:">0" flag:"learning-rate" help:"highest rate"`
+	LearningRate float64 `yaml:"learning_rate" want:">0" chosen:"by method and model" flag:"learning-rate" help:"highest rate"`
 	Schedule     string  `yaml:"schedule" want:"constant|linear|cosine" default:"linear" help:"of the rate after the warm-up:"`
-	WarmupSteps  int     `yaml:"warmup_steps" want:">=0" help:"linear rise from 0"`
+	WarmupSteps  int     `yaml:"warmup_steps" want:">=0" chosen:"a tenth of the steps, at most %v" help:"linear rise from 0"`
 	WeightDecay  float64 `yaml:"weight_decay" want:">=0" help:"decoupled; norms and biases are exempt"`
 	AdamBeta1    float64 `yaml:"adam_beta1" want:">=0 <1" default:"0.9" help:"decay of the first moment"`
 	AdamBeta2    float64 `yaml:"adam_beta2" want:">=0 <1" default:"0.999" help:"decay of the second moment"`
@@ -34,9 +35,12 @@ type Options struct {
 	LogEvery          int     `yaml:"log_every" want:">=1" default:"1" help:"steps between lines of metrics.jsonl"`
 	EvalEvery         int     `yaml:"eval_every" want:">=0" help:"steps between evaluations; 0: only before and after training"`
 	EvalMetric        string  `yaml:"eval_metric" default:"eval_loss" help:"names the best checkpoint, such as eval_loss or eval_rewards/accuracies"`
+	Patience          int     `yaml:"patience,omitempty" want:">=0" zero:"off" flag:"patience" help:"stop after this many evaluations in a row that are no better than the best by eval_metric; 0: off"`
 	CheckpointEvery   int     `yaml:"checkpoint_every" want:">=0" default:"100" help:"steps between checkpoints; 0: at the end and on interruption"`
 	CheckpointMinutes float64 `yaml:"checkpoint_minutes" want:">=0" zero:"only by steps" default:"2" help:"most minutes without a checkpoint; 0: only by steps"`
 	CheckpointKeep    int     `yaml:"checkpoint_keep" want:">=1" default:"2" help:"how many of the newest are kept, beside the best weights"`
+
+	Unset []string `yaml:"-"` // keys of Chosen that the user left open, for who knows the data to choose
 }
 
 // AdamW is the optimiser's part of the options.
@@ -64,10 +68,31 @@ func (o *Options) Resolve(g *config.Given) {
 		o.Epochs = 0
 		g.Drop("epochs")
 	}
+	for _, key := range slices.Sorted(maps.Keys(o.Chosen())) {
+		if !g.Has(key) {
+			o.Unset = append(o.Unset, key)
+		}
+	}
 	if !g.Has("micro_batch_size") {
 		o.MicroBatchSize = min(8, max(o.BatchSize, 0))
 	}
 }
+
+// Chosen are the options, by key, that follow from data, method and model where nobody gives them: pointers.
+func (o *Options) Chosen() map[string]any {
+	return map[string]any{"batch_size": &o.BatchSize, "micro_batch_size": &o.MicroBatchSize, "eval_every": &o.EvalEvery,
+		"learning_rate": &o.LearningRate, "warmup_steps": &o.WarmupSteps}
+}
+
+// Idle are the keys that are still to be chosen: what is resolved leaves them out.
+func (o *Options) Idle(*config.Given) config.Idle {
+	idle := config.Idle{}
+	idle.Add("", o.Unset...)
+	return idle
+}
+
+// IsUnset says that the user left a key open, and nothing has been chosen yet.
+func (o *Options) IsUnset(key string) bool { return slices.Contains(o.Unset, key) }
 
 // Check names every fault of the options.
 func (o Options) Check() []fault.Fault {

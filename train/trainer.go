@@ -130,8 +130,13 @@ func (t *Trainer) Step() int { return t.State.Step }
 // Total is the number of steps of the whole run.
 func (t *Trainer) Total() int { return t.Source.Total() }
 
-// lastStep is the step that Run ends with.
-func (t *Trainer) lastStep() int { return cmp.Or(t.Last, t.Total()) }
+// lastStep is the step that Run ends with: the present one where patience is at its end.
+func (t *Trainer) lastStep() int {
+	if p := t.Options.Patience; p > 0 && t.State.Stale >= p {
+		return t.State.Step
+	}
+	return cmp.Or(t.Last, t.Total())
+}
 
 // Start ties the source to the trainer. Run and Resume do so where it was not done; call it to use the source before
 // them, and again after its examples have changed. A fresh trainer is at step 0, a resumed one stays where it is.
@@ -320,6 +325,11 @@ func (t *Trainer) between(ctx context.Context) (err error) {
 		if best, err = t.evaluate(ctx, metric); err != nil {
 			return err
 		}
+		if !last && t.State.Step >= t.lastStep() {
+			last = true
+			t.Notice("step %d: %d evaluations without a better %s than step %d's %.4f: training ends here (train.patience)",
+				step, t.State.Stale, metric, t.State.Best.Step, t.State.Best.Value)
+		}
 	}
 	whole := last || step > 0 && due(step, t.Options.CheckpointEvery) || t.late() && !t.writer.busy()
 	if err := t.save(whole, best); err != nil {
@@ -361,9 +371,14 @@ func (t *Trainer) evaluate(ctx context.Context, name string) (best bool, err err
 		return false, err
 	}
 	t.evaluated, t.clean = t.State.Step, false
-	if !float.IsFinite(value) || t.State.Best != nil && !better(name, value, t.State.Best.Value) {
+	if t.State.Best != nil && !(float.IsFinite(value) && better(name, value, t.State.Best.Value)) {
+		t.State.Stale++
 		return false, nil
 	}
+	if !float.IsFinite(value) {
+		return false, nil
+	}
+	t.State.Stale = 0
 	t.State.Best = &run.Best{Step: t.State.Step, Metric: name, Value: value}
 	return true, nil
 }

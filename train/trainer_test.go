@@ -377,3 +377,49 @@ func wantBadWeights(t *testing.T, name string, err error, begins string) {
 		t.Errorf("%s: %v, want an error that begins with %q", name, err, begins)
 	}
 }
+
+// TestPatience: a run ends after so many evaluations in a row that are not better, also one that was killed between
+// them, says so once, and is finished then.
+func TestPatience(t *testing.T) {
+	dir, said := filepath.Join(t.TempDir(), "run"), []string(nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	evaluations := 0
+	worse := func(l *Loop) {
+		l.Options.LearningRate, l.Options.EvalEvery, l.Options.Patience = 1e-30, 2, 3 // no evaluation is better than the first
+		l.OnNotice = func(line string) {
+			if strings.HasSuffix(line, "training ends here (train.patience)") {
+				said = append(said, line)
+			} else {
+				evaluations++
+			}
+		}
+		l.OnStep = func(step, _ int, _ map[string]float64) {
+			if step == 5 {
+				cancel()
+			}
+		}
+	}
+	f, err := testkit.Folder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := testkit.Model(t, "llama")
+	l := tinyLoop(learner(t, backendtest.Go(t), m), m)
+	l.Folder, l.Options.MaxSteps = f, fewSteps
+	worse(l)
+	if err := l.Run(ctx); !errors.Is(err, ErrInterrupted) || l.State.Stale != 2 {
+		t.Fatalf("%v, %d evaluations that were not better, want 2", err, l.State.Stale)
+	}
+	f.Close()
+	mustFollow(t, dir, worse)
+	mustFollow(t, dir, worse) // it is finished
+	if len(said) != 1 || !strings.HasPrefix(said[0], "step 6: 3 evaluations without a better eval_loss than step 0's") ||
+		evaluations != 4 {
+		t.Errorf("said %q after %d evaluations", said, evaluations)
+	}
+	records, err := run.ReadMetrics(filepath.Join(dir, "metrics.jsonl"))
+	if err != nil || len(records) == 0 || records[len(records)-1].Step != 6 {
+		t.Errorf("%v: %v, want the last of step 6", err, records)
+	}
+}

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
 )
@@ -27,7 +26,7 @@ func (s *Spec[T]) Table() (keys []Key) {
 		}
 		k := Key{Name: l.key, Flag: l.flag.Name, About: l.about()}
 		if v := reflect.Indirect(defaults.FieldByIndex(l.index)); v.IsValid() && !v.IsZero() {
-			k.Default = fmt.Sprint(v)
+			k.Default = l.byDefault(v)
 		}
 		if paper, here := l.departure(defaults); paper != here {
 			k.Paper = paper

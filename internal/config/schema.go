@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -29,6 +30,7 @@ type leaf struct {
 	help      string
 	paper     *string // the paper's value; nil: it has none
 	needs     string  // see Grants; "": nothing
+	chosen    string  // what follows from the data where nobody gives the key, %v: the default; "": the default
 }
 
 // about is the help of the key. The accepted values follow a help that ends in a colon.
@@ -37,6 +39,11 @@ func (l leaf) about() string {
 		return l.help + " " + l.rule.Words
 	}
 	return l.help
+}
+
+// byDefault is the key's default in words.
+func (l leaf) byDefault(v reflect.Value) string {
+	return strings.ReplaceAll(cmp.Or(l.chosen, "%v"), "%v", fmt.Sprint(v))
 }
 
 // field is what the yaml tag of a struct's field says.
@@ -120,7 +127,7 @@ func (s *schema) walk(t reflect.Type, prefix, flags string, index []int) {
 				paper = &value
 			}
 			s.leaves = append(s.leaves, leaf{key, at, fault.ConstraintOf(f), kind == "omitempty", flagOf(f, key, flags),
-				f.Tag.Get("help"), paper, f.Tag.Get("needs")})
+				f.Tag.Get("help"), paper, f.Tag.Get("needs"), f.Tag.Get("chosen")})
 		}
 	}
 }

@@ -208,7 +208,7 @@ func (s *Spec[T]) Flags() (all []Flag) {
 		f := l.flag
 		f.Help = l.about()
 		if v := reflect.Indirect(defaults.FieldByIndex(l.index)); v.IsValid() && !v.IsZero() && f.Value == "" {
-			f.Help += fmt.Sprintf(" (default %v)", v)
+			f.Help += fmt.Sprintf(" (default %s)", l.byDefault(v))
 		}
 		all = append(all, f)
 	}

@@ -50,6 +50,7 @@ func (t *training) learnOnline(ctx context.Context) (*recipe.Result, error) {
 	if err := t.loadHeldOut(ctx); err != nil {
 		return nil, err
 	}
+	t.Choose(len(o.part(0)), t.o.Online.Rounds, "prompts of a round", t.set.Held != nil)
 	if err := t.Start(); err != nil {
 		return nil, err
 	}
@@ -210,7 +211,7 @@ func (o *onlineTraining) begin(ctx context.Context, number, first int) (*round, 
 	if err != nil {
 		return nil, fmt.Errorf("round %d of %d: %w", number+1, o.o.Online.Rounds, err)
 	}
-	passes := t.o.Train.Passes
+	passes := t.Train.Passes
 	r := &round{number: number, first: first, last: first + passes(len(examples)), tally: tally, begun: begun}
 	r.total = r.last
 	for later := number + 1; later < o.o.Online.Rounds; later++ {

@@ -70,6 +70,7 @@ func (o *Options) Idle(*config.Given) config.Idle {
 // Resolve gives the options that depend on others their defaults.
 func (o *Options) Resolve(g *config.Given) {
 	o.EvaluateOn(g, o.Data.Source)
+	o.UseRate(Command)
 	if o.Mode == "offline" {
 		o.Mode = ""
 	}
@@ -126,6 +127,10 @@ func (o *Options) checkMode(g *config.Given) {
 		g.Fault("train.max_steps", "train.max_steps %d: in mode online each round makes train.epochs passes over its "+
 			"pairs, however many there are; for fewer steps want online.prompts (of all rounds), online.rounds or "+
 			"train.epochs in its place", o.Train.MaxSteps)
+	}
+	if o.Train.Patience > 0 {
+		g.Fault("train.patience", "train.patience %d: in mode online a round ends with its pairs: want mode offline, or "+
+			"no patience", o.Train.Patience)
 	}
 	if o.Reference != "" && o.Online.Reference == eachRound {
 		g.Fault("reference", "reference %q: online.reference round takes the model before each round; remove one of "+
@@ -237,6 +242,10 @@ func (o *Options) Deviations() []config.Change {
 			differ("data.reward_transform", o.Data.Transform, "logistic, of the reward model's own scores")
 		}
 		differ("data.reward_temperature", cmp.Or(o.Data.Temperature, 1), 1.0)
+	}
+	if o.Train.IsUnset("batch_size") || o.Train.IsUnset("warmup_steps") {
+		all = append(all, config.Change{Key: "train.batch_size, train.warmup_steps", Was: "128, 100",
+			Now: "by the data"})
 	}
 	all = append(all, slices.DeleteFunc(Spec.Departures(o), func(c config.Change) bool {
 		return strings.HasPrefix(c.Key, onlineKey+".") && !o.isOnline()

@@ -47,8 +47,11 @@ var Spec = config.Register(&config.Spec[Options]{
 // watched are the metrics that may name the best checkpoint.
 var watched = []string{"eval_" + losses.MetricLoss, "eval_" + train.MetricAccuracy, "eval_" + train.MetricMargin}
 
-// Resolve chooses the metric.
-func (o *Options) Resolve(g *config.Given) { o.EvaluateOn(g, o.Data.Source) }
+// Resolve chooses the metric, and the rate that is usual.
+func (o *Options) Resolve(g *config.Given) {
+	o.EvaluateOn(g, o.Data.Source)
+	o.UseRate(Command)
+}
 
 // Validate looks across sections.
 func (o *Options) Validate(g *config.Given) {

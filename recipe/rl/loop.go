@@ -45,7 +45,7 @@ func CheckDraws(s rollout.Sampling) []fault.Fault {
 // Unused are the keys of train.Options about batches of examples and their evaluation, which the sections grpo and
 // validation settle.
 var Unused = []string{"train.batch_size", "train.micro_batch_size", "train.share_prefix", "train.eval_every",
-	"train.eval_metric"}
+	"train.eval_metric", "train.patience"}
 
 // Settings are what the loop reads of a command's options.
 type Settings struct {
@@ -68,6 +68,10 @@ const usualCap = 2
 
 // Resolve gives the options that depend on others their defaults.
 func (s Settings) Resolve(g *config.Given) {
+	s.Base.UseRate(s.Command)
+	if s.Base.Train.Unset = nil; s.Base.Adapting.On() && !g.Has("train.learning_rate") {
+		s.Base.Train.Unset = []string{"learning_rate"} // nothing else follows the data
+	}
 	if s.GRPO.KL == grpo.None && !g.Has("grpo.kl_coef") {
 		s.GRPO.KLCoef = 0
 	}

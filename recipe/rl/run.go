@@ -128,6 +128,7 @@ func open(ctx context.Context, c trainable, r run.Reporter, dry bool) (*loop, er
 	if err != nil {
 		return nil, err
 	}
+	opened.Choose(0, 0, "", false)
 	l := &loop{Run: opened, set: s}
 	if l.task, err = c.task(l); err != nil {
 		l.Close()

@@ -34,8 +34,11 @@ var Spec = config.Register(&config.Spec[Options]{
 	Without:    []string{"train.share_prefix"},
 })
 
-// Resolve chooses the metric.
-func (o *Options) Resolve(g *config.Given) { o.EvaluateOn(g, o.Data.Source) }
+// Resolve chooses the metric, and the rate that is usual.
+func (o *Options) Resolve(g *config.Given) {
+	o.EvaluateOn(g, o.Data.Source)
+	o.UseRate(Command)
+}
 
 // Validate looks across sections.
 func (o *Options) Validate(g *config.Given) {
