@@ -21,8 +21,8 @@ const Shortest = 16
 // users are what an address has before its host.
 var users = regexp.MustCompile(`//[^/?#\s"]*@`)
 
-// HideUsers replaces the name and the password in each address of a text by ***.
-func HideUsers(text string) string { return users.ReplaceAllString(text, "//***@") }
+// HideUsers replaces the name and the password in each address of a text by ….
+func HideUsers(text string) string { return users.ReplaceAllString(text, "//…@") }
 
 // Hide replaces the secret in a text by ***. A text that has it in pieces, between which are line ends and the like, or
 // written with the escapes of JSON or of a URL, becomes *** as a whole. A text must not be cut before: half a key would

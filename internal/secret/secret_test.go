@@ -22,9 +22,9 @@ func TestKeyHidesOnlyItself(t *testing.T) {
 // TestHideUsers: names and passwords of addresses go, hosts and other signs stay.
 func TestHideUsers(t *testing.T) {
 	for text, want := range map[string]string{
-		"http://u:pass@host:1/a and https://token@host": "http://***@host:1/a and https://***@host",
+		"http://u:pass@host:1/a and https://token@host": "http://…@host:1/a and https://…@host",
 		"http://host/a@b, me@host, //x y@z":             "http://host/a@b, me@host, //x y@z",
-		"http://u:p@ss@host":                            "http://***@host",
+		"http://u:p@ss@host":                            "http://…@host",
 	} {
 		if got := HideUsers(text); got != want {
 			t.Errorf("%q became %q, want %q", text, got, want)
