@@ -23,26 +23,25 @@ func (c *Config) JoinedFrom() (from [][]int) {
 	}
 	for _, h := range c.Joined().Held() {
 		var own []int
-		for _, name := range partsOf(h.Name) {
-			if i, has := at[name]; has {
-				own = append(own, i)
-			}
-		}
-		if i, has := at[h.Name]; has {
-			own = []int{i}
+		for _, name := range c.partsOf(h.Name) {
+			own = append(own, at[name])
 		}
 		from = append(from, own)
 	}
 	return from
 }
 
-// partsOf names the weights that one of a joined model joins.
-func partsOf(name string) (parts []string) {
-	for _, part := range []string{"q", "k", "v"} {
-		parts = append(parts, strings.Replace(name, ".qkv_", "."+part+"_", 1))
+// partsOf names the weights that one of the model's Joined has the rows of: itself, or several.
+func (c *Config) partsOf(name string) (parts []string) {
+	for whole, all := range map[string][]string{".qkv_": {".q_", ".k_", ".v_"}, ".gate_up_": {".gate_", ".up_"}} {
+		for _, part := range all {
+			if strings.Contains(name, whole) && !c.phi() {
+				parts = append(parts, strings.Replace(name, whole, part, 1))
+			}
+		}
 	}
-	if strings.Contains(name, ".gate_up_") {
-		parts = []string{strings.Replace(name, ".gate_up_", ".gate_", 1), strings.Replace(name, ".gate_up_", ".up_", 1)}
+	if parts == nil {
+		return []string{name}
 	}
 	return parts
 }

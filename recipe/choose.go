@@ -25,8 +25,8 @@ var usual = map[string]struct {
 // large is how many parameters a large model has.
 const large = 1_000_000_000
 
-// A batch is a power of two, of at least leastBatch examples where there are so many, at most the default, and else
-// such that an epoch has batches steps or more. The warm-up is one of tenth parts of the steps, and mostWarmup at most.
+// The batch is the largest power of two that leaves an epoch at least 32 steps (batches). It is never below leastBatch, if
+// there are so many examples, and never above the default. The warm-up is a tenth of the steps, and mostWarmup at most.
 const (
 	leastBatch  = 4
 	batches     = 32

@@ -378,8 +378,8 @@ func wantBadWeights(t *testing.T, name string, err error, begins string) {
 	}
 }
 
-// TestPatience: a run ends after so many evaluations in a row that are not better, also one that was killed between
-// them, says so once, and is finished then.
+// TestPatience: N evaluations in a row without a better loss end a run. It says so once, and counts as finished. A run
+// that is killed in between keeps its count.
 func TestPatience(t *testing.T) {
 	dir, said := filepath.Join(t.TempDir(), "run"), []string(nil)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -44,7 +44,7 @@ func hanging(line string, width int) string {
 	return strings.Repeat(" ", indent+2)
 }
 
-// within are the line ends within a text's paragraphs. Indented lines are none of them.
+// within finds the line ends inside paragraphs. It keeps the end of a line before an indented one.
 var within = regexp.MustCompile(`(\S)\n(\S)`)
 
 // fill joins the lines of paragraphs, so that they can be wrapped anew.

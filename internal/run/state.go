@@ -21,7 +21,7 @@ type State struct {
 	Engine     string `json:"engine"`        // another engine rounds differently
 	Data       string `json:"data"`          // hash of the examples
 	Best       *Best  `json:"best,omitempty"`
-	Stale      int    `json:"stale,omitempty"` // evaluations since the best
+	Stale      int    `json:"stale,omitempty"`   // evaluations since the best
 	Metrics    Values `json:"metrics,omitempty"` // tokens seen, sums of an unfinished logging interval, …
 }
 
