@@ -108,17 +108,27 @@ func Compile(source string) (t *Template, err error) {
 
 // Render runs the template with vars, which go through Of. now is what strftime_now prints.
 func (t *Template) Render(vars map[string]any, now time.Time) (text string, err error) {
+	text, _, err = t.RenderMarked(vars, now)
+	return text, err
+}
+
+// A Stretch is text[From:To] of what a template wrote.
+type Stretch struct{ From, To int }
+
+// RenderMarked is Render with the stretches that {% generation %} blocks wrote, in the order in which they ended.
+func (t *Template) RenderMarked(vars map[string]any, now time.Time) (text string, marked []Stretch, err error) {
 	r := &run{now: now, until: time.Now().Add(maxTime)}
 	s := &scope{run: r, vars: map[string]any{}}
 	for name, v := range vars {
 		if s.vars[name], err = Of(v); err != nil {
-			return "", fmt.Errorf("template variable %s: %w", name, err)
+			return "", nil, fmt.Errorf("template variable %s: %w", name, err)
 		}
 	}
 	defer recoverError(&err, &r.place)
 	r.out = &writer{run: r, most: maxOutput}
+	r.base = r.out
 	r.execute(t.body, s)
-	return r.out.String(), nil
+	return r.out.String(), r.marked, nil
 }
 
 // A run is one rendering.
@@ -126,6 +136,8 @@ type run struct {
 	place
 	now    time.Time
 	out    *writer
+	base   *writer // what the template itself writes into, outside of captured text
+	marked []Stretch
 	steps  int
 	until  time.Time // when the rendering must be done
 	read   int       // the steps when the clock was last read

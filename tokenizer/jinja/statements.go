@@ -49,7 +49,7 @@ func init() {
 		"macro": parseMacro,
 		"generation": func(p *parser) action {
 			body := p.rest("generation")
-			return func(s *scope) signal { return s.execute(body, s.inner()) }
+			return func(s *scope) signal { return s.generation(body) }
 		},
 		"break":    loopControl(breaking),
 		"continue": loopControl(continuing),
@@ -105,6 +105,15 @@ func (p *parser) statement() action {
 	p.tag = p.peek().text
 	p.pos++
 	return parse(p)
+}
+
+// generation writes what the model says, and marks where. As in transformers, within a macro or a set block the stretch
+// begins where the template's own text is.
+func (s *scope) generation(body []statement) signal {
+	from, out := s.base.Len(), s.out.Len()
+	end := s.execute(body, s.inner())
+	s.marked = append(s.marked, Stretch{from, from + s.out.Len() - out})
+	return end
 }
 
 // rest reads a block's statements and its end.
