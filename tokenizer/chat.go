@@ -1,10 +1,10 @@
 package tokenizer
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -80,29 +80,59 @@ func (t *Tokenizer) HasTemplate() bool { return len(t.chat.templates) > 0 }
 // Render writes a conversation as text with the folder's chat template. The text has its special tokens: encode it
 // without adding more. If the template refuses the conversation, the error is a *jinja.Exception.
 func (t *Tokenizer) Render(msgs []Message, o RenderOptions) (string, error) {
+	text, _, err := t.RenderMarked(msgs, o)
+	return text, err
+}
+
+// Marks says that the chat template marks with {% generation %} what a model says.
+func (t *Tokenizer) Marks() bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(t.chat.templates)), generation.MatchString)
+}
+
+var generation = regexp.MustCompile(`\{%[-+]?\s*generation\s*[-+]?%\}`)
+
+// RenderMarked is Render with the stretches of the text that the template marks with {% generation %}.
+func (t *Tokenizer) RenderMarked(msgs []Message, o RenderOptions) (text string, marked []jinja.Stretch, err error) {
 	name, err := t.templateName(o)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	template, err := t.chat.compile(name)
-	if err != nil {
-		return "", fmt.Errorf("%s: chat template: %w", t.name, err)
+	list, err := messagesOf(msgs)
+	if err == nil {
+		text, marked, err = t.render(name, list, o)
 	}
-	if o.Now.IsZero() {
-		o.Now = t.chat.fixed.Now
+	if given := parsedCalls(list); given != nil && (err != nil || quotes(text, list)) {
+		if text2, marked2, err2 := t.render(name, given, o); err2 == nil {
+			text, marked, err = text2, marked2, nil
+		}
 	}
-	if o.Now.IsZero() {
-		o.Now = time.Now()
+	if given := withoutEmpty(list); given != nil && err != nil {
+		text, marked, err = t.render(name, given, o)
 	}
-	text, err := template.Render(t.variables(msgs, o), o.Now)
 	var refused *jinja.Exception
 	switch {
 	case errors.As(err, &refused):
-		return "", fmt.Errorf("%s: %w", t.name, err)
+		return "", nil, fmt.Errorf("%s: %w", t.name, err)
 	case err != nil:
-		return "", fmt.Errorf("%s: chat template: %w", t.name, err)
+		return "", nil, fmt.Errorf("%s: chat template: %w", t.name, err)
 	}
-	return text, nil
+	return text, marked, nil
+}
+
+// render writes messages that are as the template of a name gets them.
+func (t *Tokenizer) render(name string, list []any, o RenderOptions) (string, []jinja.Stretch, error) {
+	template, err := t.chat.compile(name)
+	if err != nil {
+		return "", nil, err
+	}
+	now := o.Now
+	if now.IsZero() {
+		now = t.chat.fixed.Now
+	}
+	if now.IsZero() {
+		now = time.Now()
+	}
+	return template.RenderMarked(t.variables(list, o), now)
 }
 
 // templateName chooses the template: tool_use if there are tools and such a template, else default.
@@ -134,14 +164,7 @@ func (c *chat) compile(name string) (*jinja.Template, error) {
 }
 
 // variables are the variables that transformers gives a template.
-func (t *Tokenizer) variables(msgs []Message, o RenderOptions) map[string]any {
-	list := make([]any, len(msgs))
-	for i, m := range msgs {
-		list[i] = jinja.Dict{{Key: "role", Value: m.Role}, {Key: "content", Value: m.Content}}
-		if len(m.Whole) > 0 {
-			list[i] = json.RawMessage(m.Whole)
-		}
-	}
+func (t *Tokenizer) variables(list []any, o RenderOptions) map[string]any {
 	vars := map[string]any{"tools": nil, "documents": nil}
 	for name, token := range t.named {
 		vars[name] = token
