@@ -1,6 +1,7 @@
 package data
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +14,35 @@ type Message struct {
 	Untrained bool   `json:"-"` // of a demonstration's completion: the loss leaves it out; in files "train": false
 	Whole     string `json:"-"` // the message as JSON, with keys such as tool_calls; "": it has role and content alone
 	Tools     string `json:"-"` // of a conversation's first message: the tools that it may call, a JSON list
+}
+
+// Calls are the tools that the message calls, as JSON; "" where it calls none.
+func (m Message) Calls() string {
+	var keys struct {
+		Calls []json.RawMessage `json:"tool_calls"`
+	}
+	if m.Whole == "" || json.Unmarshal([]byte(m.Whole), &keys) != nil || len(keys.Calls) == 0 {
+		return ""
+	}
+	text, _ := Marshal(keys.Calls) // they were read from JSON
+	return string(text)
+}
+
+// Thoughts are those that the message has in a key of its own; "" without.
+func (m Message) Thoughts() string {
+	var keys struct {
+		Content             any `json:"reasoning_content"`
+		Reasoning, Thinking any
+	}
+	if m.Whole != "" {
+		_ = json.Unmarshal([]byte(m.Whole), &keys) // it was read from JSON
+	}
+	for _, key := range []any{keys.Content, keys.Thinking, keys.Reasoning} {
+		if text, _ := key.(string); text != "" {
+			return text
+		}
+	}
+	return ""
 }
 
 // The marks of a thought in what a model writes.
@@ -29,13 +59,13 @@ func (t Text) IsChat() bool { return t.Messages != nil }
 // Empty says whether the text has no character and no message.
 func (t Text) Empty() bool { return t.Plain == "" && len(t.Messages) == 0 }
 
-// Blank says whether the text holds nothing but white space.
+// Blank says whether the text holds nothing but white space, and no call of a tool.
 func (t Text) Blank() bool {
-	written := func(m Message) bool { return strings.TrimSpace(m.Content) != "" }
+	written := func(m Message) bool { return strings.TrimSpace(m.Content) != "" || m.Calls() != "" }
 	return strings.TrimSpace(t.Plain) == "" && !slices.ContainsFunc(t.Messages, written)
 }
 
-// Words are all that is said in the text, without roles.
+// Words are all that is said in the text, and the calls of tools as JSON, without roles.
 func (t Text) Words() string {
 	if !t.IsChat() {
 		return t.Plain
@@ -43,6 +73,9 @@ func (t Text) Words() string {
 	var all []string
 	for _, m := range t.Messages {
 		all = append(all, m.Content)
+		if calls := m.Calls(); calls != "" {
+			all = append(all, calls)
+		}
 	}
 	return strings.Join(all, "\n")
 }

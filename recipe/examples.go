@@ -77,7 +77,7 @@ func (e Encoding[R]) Examples(ctx context.Context, r *Run, name string, rows []R
 	if err != nil {
 		return nil, err
 	}
-	r.SayPlain(encoder)
+	r.SayEncoded(encoder)
 	kept := Keep(all, func(groups []batch.Group) (keep []int) {
 		keep, err = e.Limit(name, groups, encoder.Drift)
 		return keep

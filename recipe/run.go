@@ -46,6 +46,7 @@ type Run struct {
 	bar      run.Bar  // the newest
 	changed  []string // what is different since the start of a run that continues
 	plain    string   // what was said of plain prompts
+	marked   bool     // it was said that the chat template marks what is trained
 }
 
 // Reporter hears what a run says.
@@ -175,11 +176,17 @@ func (r *Run) Encode(prompt data.Text) ([]int32, error) {
 	return e.Prompt(prompt)
 }
 
-// SayPlain says once what became of the plain prompts that an encoder has met.
-func (r *Run) SayPlain(e *batch.Encoder) {
+// SayEncoded says once what became of the plain prompts that an encoder has met, and that the template's marks are
+// followed.
+func (r *Run) SayEncoded(e *batch.Encoder) {
 	if line := r.Chat.Describe(e, "chat.plain=text"); line != "" && line != r.plain {
 		r.plain = line
 		r.Say("%s", line)
+	}
+	if e.Marked > 0 && !r.marked {
+		r.marked = true
+		r.Say("the loss is on what the chat template marks with {%% generation %%} (data.loss_on=turns: on all that " +
+			"the assistant says)")
 	}
 }
 

@@ -2,6 +2,7 @@ package recipe
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
@@ -18,7 +19,7 @@ type ShowOptions struct {
 	Row    int    // from 1: of the rows that training keeps
 	Model  string `hub:"tokenizer"` // the folder whose tokenizer and chat template are used
 	Chat   local.RowChat
-	LossOn string // of demonstrations: completion, last or all, as in data.loss_on of sft; "": completion
+	LossOn string // of demonstrations: completion, turns, last or all, as in data.loss_on of sft; "": completion
 }
 
 // Check names options that are out of range.
@@ -30,8 +31,8 @@ func (o ShowOptions) Check() (faults fault.Faults) {
 	if o.Row < 1 {
 		faults.Add("row", o.Row, "want a number from 1")
 	}
-	if o.LossOn != "" && o.LossOn != "completion" && o.LossOn != "last" && o.LossOn != "all" {
-		faults.Add("loss_on", o.LossOn, "want completion, last or all")
+	if !slices.Contains([]string{"", "completion", "turns", "last", "all"}, o.LossOn) {
+		faults.Add("loss_on", o.LossOn, "want completion, turns, last or all")
 	}
 	return faults
 }
@@ -76,11 +77,9 @@ func Show(path string, o ShowOptions, mark func(string) string) (lines []string,
 		g, err = e.Preference(*r.Pair)
 	case r.Answers != nil:
 		names = []string{"answer"}
-		g, err = e.Demonstration(r.Answers[0].Demonstration, false)
-	case o.LossOn == "last":
-		g, err = e.Demonstration(r.Demo.Last(), false)
+		g, err = e.Demonstration(r.Answers[0].Demonstration, batch.Turns)
 	default:
-		g, err = e.Demonstration(*r.Demo, o.LossOn == "all")
+		g, err = e.Demonstration(*r.Demo, batch.Target(o.LossOn))
 	}
 	if err != nil {
 		return nil, err

@@ -55,6 +55,6 @@ func newShow(s streams) *cobra.Command {
 		"model folder or org/name whose tokenizer and chat template are used, or embedded")
 	addChatFlags(cmd, &o.Chat)
 	flags.StringVar(&o.LossOn, "loss-on", "",
-		"what of demonstrations has weight, as data.loss_on of sft: completion, last or all (default completion)")
+		"what of demonstrations has weight, as data.loss_on of sft: completion, turns, last or all (default completion)")
 	return cmd
 }

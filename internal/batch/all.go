@@ -11,7 +11,7 @@ import (
 // order of the rows. An error is the first row's that has one, or the context's.
 func EncodeAll[R, T any](ctx context.Context, e *Encoder, rows []R, encode func(*Encoder, R) (T, error)) ([]T, error) {
 	all, errs := make([]T, len(rows)), make([]error, len(rows))
-	var next, drift, plain atomic.Int64
+	var next, drift, plain, marked atomic.Int64
 	var failed atomic.Bool
 	var wg sync.WaitGroup
 	for range min(len(rows), runtime.GOMAXPROCS(0)) {
@@ -28,11 +28,13 @@ func EncodeAll[R, T any](ctx context.Context, e *Encoder, rows []R, encode func(
 			}
 			drift.Add(int64(own.Drift))
 			plain.Add(int64(own.Plain))
+			marked.Add(int64(own.Marked))
 		})
 	}
 	wg.Wait()
 	e.Drift += int(drift.Load())
 	e.Plain += int(plain.Load())
+	e.Marked += int(marked.Load())
 	for _, err := range errs {
 		if err != nil {
 			return nil, err

@@ -18,10 +18,10 @@ func TestConverse(t *testing.T) {
 			return e.Preference(data.Preference{Prompt: p, Chosen: good, Rejected: bad})
 		},
 		"demonstration": func(e *Encoder, p, good, _ data.Text) (any, error) {
-			return e.Demonstration(data.Demonstration{Prompt: p, Completion: good}, false)
+			return e.Demonstration(data.Demonstration{Prompt: p, Completion: good}, Completion)
 		},
 		"whole demonstration": func(e *Encoder, p, good, _ data.Text) (any, error) {
-			return e.Demonstration(data.Demonstration{Prompt: p, Completion: good}, true)
+			return e.Demonstration(data.Demonstration{Prompt: p, Completion: good}, All)
 		},
 		"prompt": func(e *Encoder, p, _, _ data.Text) (any, error) { return e.Prompt(p) },
 		"prefilled": func(e *Encoder, p, _, _ data.Text) (any, error) {
@@ -38,8 +38,8 @@ func TestConverse(t *testing.T) {
 		}
 	}
 	bare := data.Demonstration{Completion: text("a text without a prompt")}
-	got, err1 := plain.Demonstration(bare, false)
-	want, err2 := chat.Demonstration(bare, false)
+	got, err1 := plain.Demonstration(bare, Completion)
+	want, err2 := chat.Demonstration(bare, Completion)
 	if err1 != nil || err2 != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("text alone: %v, %v: want %v, %v", got, err1, want, err2)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/tokenizer"
+	"github.com/posttrain/posttrain/tokenizer/jinja"
 )
 
 // Encoder turns records into groups with one tokenizer.
@@ -20,6 +21,7 @@ type Encoder struct {
 	Drift     int
 	Converse  bool // plain prompts and their answers go through the chat template, see [data.Converse]
 	Plain     int  // plain prompts so far
+	Marked    int  // demonstrations so far of which the chat template marks what is trained
 }
 
 // converse gives a plain prompt and its answers the form that Converse asks for, and counts them.
@@ -38,15 +40,32 @@ func (e *Encoder) Preference(p data.Preference) (Group, error) {
 	return e.group(p.Source, p.Prompt, p.Chosen, p.Rejected)
 }
 
-// Demonstration encodes a prompt with its completion. With all, every token but the first is a target; otherwise the
-// completion's are, of a conversation less its untrained messages. A record without a prompt (plain text) is all
-// completion.
-func (e *Encoder) Demonstration(d data.Demonstration, all bool) (Group, error) {
+// A Target says which tokens of a demonstration are targets.
+type Target string
+
+// The targets. Of all but All, messages with "train": false are left out.
+const (
+	Completion Target = "completion" // what the chat template marks with {% generation %}; without marks, as Turns
+	Turns      Target = "turns"      // all that the assistant says in the completion
+	Last       Target = "last"       // the last message; of it what the template marks
+	All        Target = "all"        // every token but the first
+)
+
+// Demonstration encodes a prompt with its completion. A record without a prompt (plain text) is all completion.
+func (e *Encoder) Demonstration(d data.Demonstration, target Target) (Group, error) {
 	if d.Prompt.Empty() && d.Completion.Messages == nil {
 		return e.plainText(d)
 	}
 	prompt, answers := e.converse(d.Prompt, d.Completion)
 	d.Prompt, d.Completion = prompt, answers[0]
+	all := target == All
+	if target == Last {
+		d = d.Last()
+	}
+	if !all && target != Turns && d.Completion.IsChat() && e.Tokenizer.Marks() {
+		e.Marked++
+		return e.marked(d)
+	}
 	if len(d.Completion.Trained()) < len(d.Completion.Messages) {
 		if !all {
 			return e.turns(d)
@@ -149,9 +168,15 @@ func (e *Encoder) encodeStart(text string) ([]int32, error) {
 
 // Render writes messages with the chat template, and with generate the beginning of the next one.
 func (e *Encoder) Render(msgs []data.Message, generate bool) (string, error) {
+	text, _, err := e.renderMarked(msgs, generate)
+	return text, err
+}
+
+// renderMarked is Render with the stretches that the template marks with {% generation %}.
+func (e *Encoder) renderMarked(msgs []data.Message, generate bool) (string, []jinja.Stretch, error) {
 	if !e.Tokenizer.HasTemplate() {
 		_, err := e.Tokenizer.Render(nil, tokenizer.RenderOptions{}) // names the folder and the files
-		return "", fmt.Errorf("the row is a conversation, for which the model must have a chat template (plain "+
+		return "", nil, fmt.Errorf("the row is a conversation, for which the model must have a chat template (plain "+
 			"text needs none); %w", err)
 	}
 	ms := make([]tokenizer.Message, len(msgs))
@@ -162,7 +187,7 @@ func (e *Encoder) Render(msgs []data.Message, generate bool) (string, error) {
 	if len(msgs) > 0 && msgs[0].Tools != "" {
 		o.Extra = map[string]any{"tools": json.RawMessage(msgs[0].Tools)}
 	}
-	return e.Tokenizer.Render(ms, o)
+	return e.Tokenizer.RenderMarked(ms, o)
 }
 
 // withEOS ends a plain-text completion; conversations end as their template ends them.

@@ -118,7 +118,7 @@ func TestTemplateThatStripsThinkingKeepsIt(t *testing.T) {
 		Prompt:     data.Text{Messages: []data.Message{{Role: "user", Content: "hello"}}},
 		Completion: data.Text{Messages: []data.Message{{Role: "assistant", Content: "<think>so</think>yes"}}},
 	}
-	g, err := e.Demonstration(d, false)
+	g, err := e.Demonstration(d, Completion)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,11 +133,11 @@ func TestDemonstrations(t *testing.T) {
 		Prompt:     data.Text{Messages: []data.Message{{Role: "user", Content: "hello"}}},
 		Completion: data.Text{Messages: []data.Message{{Role: "assistant", Content: "yes"}}},
 	}
-	completion, err := e.Demonstration(chat, false)
+	completion, err := e.Demonstration(chat, Completion)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := e.Demonstration(chat, true)
+	all, err := e.Demonstration(chat, All)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestDemonstrations(t *testing.T) {
 	if !slices.Equal(append(slices.Clone(all.Prompt), all.Answers[0]...), whole) || len(all.Prompt) != 1 {
 		t.Errorf("loss on all tokens: %v: want the same text %v with all but the first token predicted", all, whole)
 	}
-	text, err := e.Demonstration(data.Demonstration{Completion: data.Text{Plain: "some text"}}, false)
+	text, err := e.Demonstration(data.Demonstration{Completion: data.Text{Plain: "some text"}}, Completion)
 	if err != nil {
 		t.Fatal(err)
 	}

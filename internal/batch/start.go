@@ -1,7 +1,6 @@
 package batch
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,8 +15,8 @@ type start struct {
 	prompt data.Text
 	text   string // the prompt as the template writes it
 	ids    []int32
-	merged bool              // the prompt's last token is part of a longer one in a whole text
-	ends   map[string]string // what the template writes behind an answer, by its role
+	merged bool             // the prompt's last token is part of a longer one in a whole text
+	frames map[string]frame // what the template writes around an answer, by its role
 }
 
 func (s *start) encode() (err error) {
@@ -81,8 +80,8 @@ func (e *Encoder) changes(full []int32, apart ...[]int32) bool {
 	return e.Tokenizer.Decode(slices.Concat(apart...), false) != e.Tokenizer.Decode(full, false)
 }
 
-// shared is how many tokens two texts have in common at their beginning.
-func shared(a, b []int32) (n int) {
+// shared is how many tokens two texts, or bytes two strings, have in common at their beginning.
+func shared[T int32 | byte](a, b []T) (n int) {
 	for n < min(len(a), len(b)) && a[n] == b[n] {
 		n++
 	}
@@ -105,36 +104,69 @@ func (s *start) turn(answer []data.Message) (string, error) {
 			return tail, err
 		}
 	}
+	f, err := s.frame(last.Role)
+	if err != nil {
+		return "", err
+	}
+	if err := s.opensOther(f); err != nil && !ok {
+		return "", err
+	}
 	if len(answer) != 1 {
 		return "", fmt.Errorf("the chat template rewrites the prompt when the answer of %d messages follows it",
 			len(answer))
 	}
-	if last.Whole != "" {
+	if last.Calls() != "" || last.Thoughts() != "" {
 		return "", fmt.Errorf("the chat template does not write the whole answer, or rewrites the prompt before it: " +
 			"want its thoughts in content, as <think>…</think>, or a template that writes them")
 	}
-	end, err := s.end(last.Role)
-	tail = content + end
-	return tail, cmp.Or(err, checkThought(s.text, tail))
+	lead := f.before[shared([]byte(f.before), []byte(s.text)):]
+	if thought(s.text) != "" || strings.Contains(lead, data.ThinkOpen) { // the answer has it
+		lead = ""
+	}
+	tail = lead + content + f.after
+	return tail, checkThought(s.text, tail)
 }
 
-// end is what the template puts behind the content of an answer, seen with a word that no template rewrites.
-func (s *start) end(role string) (string, error) {
-	if end, known := s.ends[role]; known {
-		return end, nil
+// opensOther is an error where the generation prompt begins a thought, or something else, with which the template does
+// not begin an answer without it. Thoughts within <think> are [checkThought]'s.
+func (s *start) opensOther(f frame) error {
+	common := shared([]byte(f.before), []byte(s.text))
+	opened := s.text[common:]
+	if bare, err := s.Render(s.prompt.Messages, false); opened == "" || err != nil || common < len(bare) {
+		return nil // what is before the generation prompt is rewritten
+	}
+	if own := thought(s.text); strings.HasSuffix(own, opened) && strings.TrimSpace(f.before[common:]) == "" {
+		return nil
+	}
+	opened = strings.TrimSpace(s.text[strings.LastIndex(s.text[:common], "\n")+1:]) // from the beginning of its line
+	if opened == "" {
+		return nil
+	}
+	return fmt.Errorf("the generation prompt of the chat template ends with %.60q, with which the template does not "+
+		"begin this answer: want answers with the thoughts that it opens, or a template, or chat.variables, for "+
+		"answers without thoughts", opened)
+}
+
+// frame is what the template writes before and behind the content of an answer.
+type frame struct{ before, after string }
+
+// frame is seen with a word that no template rewrites.
+func (s *start) frame(role string) (frame, error) {
+	if f, known := s.frames[role]; known {
+		return f, nil
 	}
 	const probe = "posttrain-probe"
 	full, err := s.Render(append(slices.Clone(s.prompt.Messages), data.Message{Role: role, Content: probe}), false)
 	if err != nil {
-		return "", err
+		return frame{}, err
 	}
 	i := strings.LastIndex(full, probe)
 	if i < 0 {
-		return "", fmt.Errorf("the chat template drops the content of a %q message", role)
+		return frame{}, fmt.Errorf("the chat template drops the content of a %q message", role)
 	}
-	if s.ends == nil {
-		s.ends = map[string]string{}
+	if s.frames == nil {
+		s.frames = map[string]frame{}
 	}
-	s.ends[role] = full[i+len(probe):]
-	return s.ends[role], nil
+	s.frames[role] = frame{full[:i], full[i+len(probe):]}
+	return s.frames[role], nil
 }

@@ -1,7 +1,6 @@
 package batch
 
 import (
-	"encoding/json"
 	"errors"
 	"regexp"
 	"strings"
@@ -56,14 +55,8 @@ func checkThought(prompt, answer string) error {
 
 // holds says that a text has all that a message says, and thinks in a key of its own; white space may differ.
 func holds(text string, m data.Message) bool {
-	var keys struct {
-		Reasoning, Thinking any
-		ReasoningContent    any `json:"reasoning_content"`
-	}
-	json.Unmarshal([]byte(m.Whole), &keys)
 	squeezed := ""
-	for _, part := range []any{m.Content, keys.ReasoningContent, keys.Reasoning, keys.Thinking} {
-		part, _ := part.(string)
+	for _, part := range []string{m.Content, m.Thoughts()} {
 		if strings.Contains(text, strings.TrimSpace(part)) {
 			continue
 		}

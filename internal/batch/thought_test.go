@@ -50,7 +50,7 @@ func TestThoughts(t *testing.T) {
 		e := withTemplate(t, "qwen2-newer", c.template)
 		prompt, answer := ask("How many legs?"), data.Text{Messages: []data.Message{says("assistant", c.answer)}}
 		pair, err := e.Preference(data.Preference{Source: "x.jsonl:1", Prompt: prompt, Chosen: answer, Rejected: answer})
-		demo, err2 := e.Demonstration(data.Demonstration{Source: "x.jsonl:1", Prompt: prompt, Completion: answer}, false)
+		demo, err2 := e.Demonstration(data.Demonstration{Source: "x.jsonl:1", Prompt: prompt, Completion: answer}, Completion)
 		if !strings.HasSuffix(c.want, "\n") {
 			expect.Error(t, err, "x.jsonl:1: "+c.want)
 			expect.Error(t, err2, "x.jsonl:1: "+c.want)
@@ -72,7 +72,7 @@ func TestThoughtsOfAKey(t *testing.T) {
 	m := says("assistant", "Eight.")
 	m.Whole = `{"role":"assistant","content":"Eight.","reasoning_content":"An arachnid."}`
 	d := data.Demonstration{Source: "x.jsonl:1", Prompt: ask("Q"), Completion: data.Text{Messages: []data.Message{m}}}
-	_, err := withTemplate(t, "qwen2-newer", chatML).Demonstration(d, false)
+	_, err := withTemplate(t, "qwen2-newer", chatML).Demonstration(d, Completion)
 	expect.Error(t, err, "x.jsonl:1: the chat template does not write the whole answer")
 }
 

@@ -99,9 +99,27 @@ func (e *Encoder) find(whole string, msgs []data.Message, i int) (p position, er
 			return position{len(base), len(base) + len(bare), lead, text}, checkThought(before, text)
 		}
 	}
+	if !ok {
+		if err := e.opensOther(msgs[:i], msgs[i].Role, before); err != nil {
+			return p, err
+		}
+	}
 	return p, fmt.Errorf("the chat template rewrites messages[%d] where more messages follow, so that it "+
 		"cannot be trained in one row with them: want data.loss_on last, or a row for each of the assistant's "+
 		"turns", i)
+}
+
+// opensOther is the error of [start.opensOther] for a message behind others; before is what the template writes of these.
+func (e *Encoder) opensOther(prompt []data.Message, role, before string) error {
+	s := start{Encoder: e, prompt: data.Text{Messages: prompt}, text: before}
+	f, err := s.frame(role)
+	if err != nil {
+		return err
+	}
+	if err := s.opensOther(f); err != nil || strings.HasPrefix(f.before, before) {
+		return err
+	}
+	return checkThought(before, "")
 }
 
 // lastTokens are nothing, and the last token of a text: some templates write an end-of-text token behind the last turn.

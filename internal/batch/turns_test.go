@@ -27,7 +27,7 @@ func says(role, content string) data.Message { return data.Message{Role: role, C
 
 func encodeConversation(t *testing.T, e *Encoder, d data.Demonstration) (ids []int32, trained []bool) {
 	t.Helper()
-	g, err := e.Demonstration(d, false)
+	g, err := e.Demonstration(d, Completion)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,17 +175,17 @@ func TestRewrittenTurns(t *testing.T) {
 			1),
 	} {
 		e := withTemplate(t, "qwen2-newer", template)
-		if _, err := e.Demonstration(thinks, false); err == nil || err.Error() != rewrites {
+		if _, err := e.Demonstration(thinks, Completion); err == nil || err.Error() != rewrites {
 			t.Errorf("%s: %v, want %s", name, err, rewrites)
 		}
 	}
 	e := withTemplate(t, "qwen2-newer", forgets)
-	g, err := e.Demonstration(thinks.Last(), false)
+	g, err := e.Demonstration(thinks.Last(), Completion)
 	if err != nil || !strings.Contains(e.Tokenizer.Decode(g.Prompt, false), "\nA.<|im_end|>") || g.Trained != nil {
 		t.Errorf("the last turn alone: %+v, %v", g, err)
 	}
 	thinks.Completion.Messages[2].Untrained = true
-	if _, err := e.Demonstration(thinks.Last(), false); err == nil ||
+	if _, err := e.Demonstration(thinks.Last(), Completion); err == nil ||
 		err.Error() != `chat.jsonl:1: the message to train on has "train": false` {
 		t.Error(err)
 	}

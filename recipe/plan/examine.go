@@ -56,7 +56,7 @@ func (x *examiner) encode(demos []data.Demonstration) (rows []row, err error) {
 		if x.LossOn == "last" {
 			d = d.Last()
 		}
-		g, err := e.Demonstration(d, x.LossOn == "all")
+		g, err := e.Demonstration(d, batch.Target(x.LossOn))
 		if err != nil {
 			return nil, err
 		}
@@ -187,7 +187,7 @@ func (x *examiner) examineWords(r row) {
 	text := joinThoughts(x.tokenizer.Decode(slices.Concat(r.Prompt, r.Answers[0]), false))
 	for i, m := range slices.Concat(r.demo.Prompt.Messages, r.demo.Completion.Messages) {
 		before := i < len(r.demo.Prompt.Messages)
-		if m.Whole != "" || before && m.Role == "assistant" || strings.Contains(text, joinThoughts(m.Content)) {
+		if m.Calls() != "" || m.Thoughts() != "" || before && m.Role == "assistant" || strings.Contains(text, joinThoughts(m.Content)) {
 			continue
 		}
 		x.add(fmt.Sprintf("the words of a message of role %s are not among the tokens: the chat template drops or "+
@@ -234,7 +234,7 @@ func (r row) answer() (text string, ok bool) {
 	text = r.demo.Completion.Plain
 	if n := len(r.demo.Completion.Messages); n > 0 {
 		last := r.demo.Completion.Messages[n-1]
-		if text = last.Content; last.Whole != "" {
+		if text = last.Content; last.Calls() != "" || last.Thoughts() != "" {
 			return "", false
 		}
 	}

@@ -26,7 +26,7 @@ func (t *training) loadAnswers(ctx context.Context) (err error) {
 			return rows, err
 		},
 		Encode: func(e *batch.Encoder, r data.Labelled) (train.Example, error) {
-			g, err := e.Demonstration(r.Demonstration, false)
+			g, err := e.Demonstration(r.Demonstration, batch.Turns)
 			return train.Example{Group: g, Desirable: r.Desirable, Source: r.Source}, err
 		},
 	})

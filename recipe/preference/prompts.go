@@ -105,7 +105,7 @@ func fit(r *recipe.Run, source string, all []ask.Question, limit int) ([]ask.Que
 	if err == nil && left.Count > 0 {
 		r.Say("%s: %v", source, left)
 	}
-	r.SayPlain(e)
+	r.SayEncoded(e)
 	return kept, err
 }
 

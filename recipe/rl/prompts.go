@@ -35,7 +35,7 @@ func (t *prompts) readParts() (parts [3][]ask.Question, err error) {
 	if t.left.Count > 0 {
 		t.Say("%s: %v", t.o.Data.TrainFiles, t.left)
 	}
-	t.SayPlain(e)
+	t.SayEncoded(e)
 	t.Say("%s: %d prompts to train on, %d for validation, %d for the test", t.o.Data.TrainFiles, len(parts[ci.Train]),
 		len(parts[ci.Validation]), len(parts[ci.Test]))
 	return parts, nil

@@ -23,7 +23,7 @@ type Options struct {
 // Data says where the demonstrations come from, and which of their tokens the loss is on.
 type Data struct {
 	recipe.Source `yaml:",inline"`
-	LossOn        string `yaml:"loss_on" want:"completion|last|all" default:"completion" help:"of messages: all turns of the assistant (completion), or the last; or all tokens"`
+	LossOn        string `yaml:"loss_on" want:"completion|turns|last|all" default:"completion" help:"of messages: what the chat template marks with generation tags, or without them all turns of the assistant (completion); all turns, marked or not; the last; or all tokens"`
 	batch.Options `yaml:",inline"`
 }
 
@@ -61,7 +61,7 @@ func (d Data) Check() []fault.Fault {
 
 // Explain says in words what the options train. Its lines end in \n.
 func (o *Options) Explain() string {
-	tokens := map[string]string{"completion": "the completions'", "last": "the last messages'",
+	tokens := map[string]string{"completion": "the completions'", "turns": "all turns'", "last": "the last messages'",
 		"all": "all"}[o.Data.LossOn]
 	return fmt.Sprintf("objective: mean negative log-likelihood, -logπ(token), of %s tokens of a batch\n"+
 		"%sdata: %s\n", tokens, o.Base.Describe(), o.Data.Source) +

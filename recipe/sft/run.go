@@ -62,10 +62,7 @@ func load(ctx context.Context, r *recipe.Run, o Options) (*train.Dataset, error)
 		Unit: "demonstrations",
 		Read: func(name string) ([]data.Demonstration, error) { return o.read(r, name) },
 		Encode: func(e *batch.Encoder, d data.Demonstration) (train.Example, error) {
-			if o.Data.LossOn == "last" {
-				d = d.Last()
-			}
-			g, err := e.Demonstration(d, o.Data.LossOn == "all")
+			g, err := e.Demonstration(d, batch.Target(o.Data.LossOn))
 			return train.Example{Group: g, Source: d.Source}, err
 		},
 		Limit: func(name string, groups []batch.Group, drift int) ([]int, error) {

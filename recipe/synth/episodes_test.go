@@ -108,7 +108,7 @@ func TestEpisodesAreLearnt(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		g, err := e.Demonstration(d, false)
+		g, err := e.Demonstration(d, batch.Completion)
 		if err != nil {
 			family, _, _ := strings.Cut(name, "_")
 			odd := strings.Fields("smolvlm idefics3 llava deepseek deepseekv3")
