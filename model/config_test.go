@@ -353,9 +353,9 @@ func TestLargeConfigs(t *testing.T) {
 	for i := range 200_000 {
 		fmt.Fprintf(&index, `"%d": "f%d",`, i, i)
 	}
-	names, err := parseIndex([]byte(index.String() + `"a": "f1"}}`))
-	if err != nil || len(names) != 200_000 {
-		t.Errorf("%d files, %v", len(names), err)
+	shardOf, err := parseIndex([]byte(index.String() + `"a": "f1"}}`))
+	if err != nil || len(shardOf) != 200_001 {
+		t.Errorf("%d tensors, %v", len(shardOf), err)
 	}
 	_, err = parseIndex([]byte(strings.Repeat(",", maxIndexed+1)))
 	expect.Error(t, err, "found 1048577 commas, want at most 1048576")

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -168,19 +170,54 @@ func (s *Stored) takeTextPart() {
 }
 
 func openShards(fsys fs.FS, name string) (*Stored, error) {
-	files := []string{weightsFile}
-	s := &Stored{label: name + "/" + weightsFile}
-	if _, err := fs.Stat(fsys, weightsFile); errors.Is(err, fs.ErrNotExist) {
-		files, err = readIndex(fsys, name, weightsFile+indexEnd)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%s: no weights: want %s or %[2]s%s", name, weightsFile, indexEnd)
-		}
-		if err != nil {
-			return nil, err
-		}
-		s.label = name
+	if _, err := fs.Stat(fsys, weightsFile); !errors.Is(err, fs.ErrNotExist) {
+		s := &Stored{label: name + "/" + weightsFile}
+		return s, s.open(fsys, name, []string{weightsFile})
 	}
-	return s, s.open(fsys, name, files)
+	shardOf, err := readIndex(fsys, name, weightsFile+indexEnd)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: no weights: want %s or %[2]s%s", name, weightsFile, indexEnd)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := &Stored{label: name}
+	if err = s.open(fsys, name, slices.Compact(slices.Sorted(maps.Values(shardOf)))); err == nil {
+		err = s.follow(shardOf, name)
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// follow drops the tensors that the index has in another shard, as an overlay's shards leave them behind. One that two
+// shards have and the index does not is an error.
+func (s *Stored) follow(shardOf map[string]string, folder string) error {
+	first, dropped := map[string]*tensorFile{}, []string(nil)
+	for _, f := range s.files {
+		for _, name := range f.namesByOffset() {
+			shard, listed := shardOf[name]
+			switch other := first[name]; {
+			case listed && folder+"/"+shard != f.label:
+				delete(f.Tensors, name)
+				dropped = append(dropped, name)
+				s.unread = append(s.unread, fmt.Sprintf("%s of %s (the index says %s)", name, path.Base(f.label), shard))
+			case !listed && other != nil:
+				return fmt.Errorf("tensor %s is in %s and in %s, and the index does not say which counts", name,
+					other.label, f.label)
+			default:
+				first[name] = f
+			}
+		}
+	}
+	for _, name := range dropped {
+		if first[name] == nil {
+			return fmt.Errorf("%s/%s: tensor %s is missing, which the index says is there", folder, shardOf[name], name)
+		}
+	}
+	return nil
 }
 
 // open opens files of a folder, all or none.
@@ -196,21 +233,21 @@ func (s *Stored) open(fsys fs.FS, folder string, names []string) error {
 	return nil
 }
 
-// readIndex lists the shards that an index in a folder names.
-func readIndex(fsys fs.FS, folder, index string) ([]string, error) {
+// readIndex reads which shard each tensor is in, by the index in a folder.
+func readIndex(fsys fs.FS, folder, index string) (map[string]string, error) {
 	data, err := files.Read(fsys, index, maxIndex)
 	if err != nil {
 		return nil, fmt.Errorf("%s/%s: %w", folder, index, files.Cause(err))
 	}
-	files, err := parseIndex(data)
+	shardOf, err := parseIndex(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s/%s: %w", folder, index, err)
 	}
-	return files, nil
+	return shardOf, nil
 }
 
-// parseIndex returns the distinct files of a weight map, sorted.
-func parseIndex(data []byte) ([]string, error) {
+// parseIndex is the weight map of an index.
+func parseIndex(data []byte) (map[string]string, error) {
 	if n := bytes.Count(data, []byte(",")); n > maxIndexed {
 		return nil, fmt.Errorf("found %d commas, want at most %d: a tensor has one", n, maxIndexed)
 	}
@@ -220,18 +257,15 @@ func parseIndex(data []byte) ([]string, error) {
 	if err := json.Unmarshal(data, &index); err != nil {
 		return nil, fmt.Errorf("not an index: %v", err)
 	}
-	var files []string
 	for tensor, file := range index.WeightMap {
 		if !fs.ValidPath(file) || strings.Contains(file, "/") {
 			return nil, fmt.Errorf("weight_map: tensor %s: found %q, want a file of the same folder", tensor, file)
 		}
-		files = append(files, file)
 	}
-	if len(files) == 0 {
+	if len(index.WeightMap) == 0 {
 		return nil, errors.New("weight_map: found nothing, want tensor names and their files")
 	}
-	slices.Sort(files)
-	return slices.Compact(files), nil
+	return index.WeightMap, nil
 }
 
 // checkNames reports a tensor that is missing or that the model does not have.

@@ -241,12 +241,12 @@ func (t *tensorFile) decoder(name string) (func(b []byte, out []float32), error)
 	dtype := t.Tensors[name].DType
 	decode, ok := floatDecoders[dtype]
 	if !ok {
-		return nil, fmt.Errorf("%s: tensor %s: dtype %s, supported are F32, F16 and BF16", t.label, name, dtype)
+		return nil, fmt.Errorf("%s: tensor %s: dtype %s, supported are F64, F32, F16 and BF16", t.label, name, dtype)
 	}
 	return decode, nil
 }
 
-// floats calls use for each piece of a tensor of F32, F16 or BF16, with the index of its first element.
+// floats calls use for each piece of a tensor of F64, F32, F16 or BF16, with the index of its first element.
 func (t *tensorFile) floats(name string, use func(x []float32, at int) error) error {
 	decode, err := t.decoder(name)
 	if err != nil {
@@ -315,7 +315,7 @@ const stretchSize = 1 << 16
 
 // stretch is memory for a piece of a tensor, as it is stored and in float32.
 type stretch struct {
-	bytes  [4 * stretchSize]byte
+	bytes  [8 * stretchSize]byte
 	floats [stretchSize]float32
 }
 

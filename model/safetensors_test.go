@@ -224,7 +224,7 @@ func TestLoadRefuses(t *testing.T) {
 		"whole numbers": {rewrite(t, m, func(ts []Tensor) []Tensor {
 			ts[1] = Tensor{Name: ts[1].Name, Shape: ts[1].Shape, Ints: make([]int64, 16)}
 			return ts
-		}), "tensor model.layers.0.input_layernorm.weight: dtype I64, supported are F32, F16 and BF16"},
+		}), "tensor model.layers.0.input_layernorm.weight: dtype I64, supported are F64, F32, F16 and BF16"},
 	}
 	for name, k := range cases {
 		t.Run(name, func(t *testing.T) { wantError(t, k.fsys, k.want) })
@@ -381,11 +381,11 @@ func FuzzParseIndex(f *testing.F) {
 	f.Add([]byte(`{"metadata": {"total_size": 8}, "weight_map": {"a": "model-00001-of-00002.safetensors", "b": "x"}}`))
 	f.Add([]byte(`{"weight_map": {"a": "../x"}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		files, err := parseIndex(b)
+		shardOf, err := parseIndex(b)
 		if err != nil && strings.Contains(err.Error(), "\n") {
 			t.Errorf("more than one line: %q", err)
 		}
-		for _, name := range files {
+		for _, name := range shardOf {
 			if strings.ContainsAny(name, "/") || !fs.ValidPath(name) {
 				t.Errorf("file %q is outside of the folder", name)
 			}
@@ -436,5 +436,56 @@ func TestTiedHead(t *testing.T) {
 	}
 	if untied.HeadTable() != len(untied.Params)-1 {
 		t.Errorf("the head's table is %d of %d, want the last", untied.HeadTable(), len(untied.Params))
+	}
+}
+
+// TestIndexDecides: of a tensor in two shards, as overlays leave them, the one that the index names counts.
+func TestIndexDecides(t *testing.T) {
+	m := tiny(t, "qwen2")
+	half := len(m.Params) / 2
+	var old []Tensor
+	for i, p := range m.Params {
+		floats := p.Data
+		if i >= half {
+			floats = make([]float32, len(p.Data))
+		}
+		old = append(old, Tensor{Name: p.Name, Shape: p.Shape, Floats: floats})
+	}
+	var b bytes.Buffer
+	if err := encodeTensors(&b, old, "F32", nil); err != nil {
+		t.Fatal(err)
+	}
+	fsys := shardedFolder(t, m, "float32")
+	fsys["model-00001-of-00002.safetensors"].Data = b.Bytes()
+	got, err := LoadFS(fsys, "dir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got.Params, m.Params) || len(got.Unread) != len(m.Params)-half ||
+		!strings.Contains(got.Unread[0], " of model-00001-of-00002.safetensors (the index says model-00002") {
+		t.Errorf("weights changed, or not read: %v", got.Unread)
+	}
+	fsys["model.safetensors.index.json"].Data = []byte(`{"weight_map": {"` + embedName +
+		`": "model-00002-of-00002.safetensors", "a": "model-00001-of-00002.safetensors"}}`)
+	wantError(t, fsys, "is missing, which the index says is there")
+	fsys["model.safetensors.index.json"].Data = []byte(`{"weight_map": {"a": "model-00001-of-00002.safetensors",
+		"b": "model-00002-of-00002.safetensors"}}`)
+	wantError(t, fsys, "is in dir/model-00001-of-00002.safetensors and in dir/model-00002-of-00002.safetensors, and the index")
+}
+
+// TestFloat64 reads tensors of F64, rounded.
+func TestFloat64(t *testing.T) {
+	data := file(`{"a": {"dtype": "F64", "shape": [70000], "data_offsets": [0, 560000]}}`, 560000)
+	binary.LittleEndian.PutUint64(data[len(data)-8:], math.Float64bits(1.0/3))
+	f, err := newTensorFile(must(fstest.MapFS{"f": {Data: data}}.Open("f")), "f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, last := 0, float32(0)
+	if err := f.floats("a", func(x []float32, at int) error { n, last = at+len(x), x[len(x)-1]; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if n != 70000 || last != float32(1.0/3) {
+		t.Errorf("%d elements, the last %v", n, last)
 	}
 }

@@ -194,8 +194,13 @@ func encodePieces[T any](w io.Writer, x []T, width int, encode func(x []T, out [
 	return nil
 }
 
-// floatDecoders turn little-endian bytes of a dtype into float32, without rounding.
+// floatDecoders turn little-endian bytes of a dtype into float32, F64 with rounding.
 var floatDecoders = map[string]func(b []byte, out []float32){
+	"F64": func(b []byte, out []float32) {
+		for i := range len(b) / 8 {
+			out[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:])))
+		}
+	},
 	"F32": func(b []byte, out []float32) {
 		for i := range len(b) / 4 {
 			out[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
@@ -234,4 +239,4 @@ var floatEncoders = map[string]func(x []float32, out []byte){
 
 // fileDTypes maps the dtypes of config.json to safetensors', configDTypes the other way.
 var fileDTypes = map[string]string{"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
-var configDTypes = map[string]string{"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+var configDTypes = map[string]string{"F64": "float32", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
