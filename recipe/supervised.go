@@ -18,7 +18,7 @@ import (
 // merge with their prompt.
 func (r *Run) Limit(path string, groups []batch.Group, o batch.Options, drift int) ([]int, error) {
 	positions := r.Model.Config.MaxPositions
-	l := batch.Limit(groups, o, positions)
+	l := batch.Limit(groups, o, positions, r.Tokenizer.Begin())
 	r.Say("%s: %s", path, l)
 	if drift > 0 {
 		r.Say("%s: %d completions merge with their prompt when tokenised together; they were tokenised apart", path,

@@ -117,6 +117,15 @@ func (t *Tokenizer) ID(token string) (int32, bool) {
 // BOS is the id of the token that tokenizer_config.json names as bos_token.
 func (t *Tokenizer) BOS() (int32, bool) { return t.Named("bos_token") }
 
+// Begin is BOS, nil without one.
+func (t *Tokenizer) Begin() *int32 {
+	id, ok := t.BOS()
+	if !ok {
+		return nil
+	}
+	return &id
+}
+
 // EOS is the id of eos_token. A model may stop on more than this one: see its generation_config.json.
 func (t *Tokenizer) EOS() (int32, bool) { return t.Named("eos_token") }
 

@@ -56,11 +56,11 @@ func (l Limited) String() string {
 
 // Limit applies the limits to groups, in place where truncation is asked for. A group with an over-long stretch is
 // dropped whole: a pair with one answer cut away would train on an empty mask. positions is the most tokens that the
-// model can take; 0 is no limit.
-func Limit(groups []Group, o Options, positions int) Limited {
+// model can take; 0 is no limit. A prompt that begins with bos keeps it when it is cut; nil: there is no such token.
+func Limit(groups []Group, o Options, positions int, bos *int32) Limited {
 	var l Limited
 	for i := range groups {
-		cut := truncate(&groups[i], o)
+		cut := truncate(&groups[i], o, bos)
 		switch {
 		case len(groups[i].Prompt) == 0 || slices.ContainsFunc(groups[i].Answers, isEmpty):
 			l.Empty++
@@ -89,12 +89,15 @@ func tooLong(g Group, o Options, positions int) bool {
 }
 
 // truncate cuts the prompt's start and the completions' ends where the options ask for it. It never empties an
-// answer, and keeps the prompt's last token, from which the answer starts.
-func truncate(g *Group, o Options) bool {
-	cut := false
+// answer, and keeps the prompt's last token, from which the answer starts, and its bos, where there is room for two.
+func truncate(g *Group, o Options, bos *int32) bool {
+	cut, begin := false, 0
+	if bos != nil && len(g.Prompt) > 0 && g.Prompt[0] == *bos {
+		begin = 1
+	}
 	if o.Truncate == "completion" || o.Truncate == "both" {
 		for i, a := range g.Answers {
-			if n := answerLimit(len(g.Prompt), o); n > 0 && len(a) > n {
+			if n := answerLimit(len(g.Prompt), begin, o); n > 0 && len(a) > n {
 				if g.Answers[i], cut = a[:n], true; g.Trained != nil {
 					g.Trained[i] = g.Trained[i][:n]
 				}
@@ -103,17 +106,19 @@ func truncate(g *Group, o Options) bool {
 	}
 	if o.Truncate == "prompt" || o.Truncate == "both" {
 		if n := promptLimit(*g, o); n > 0 && len(g.Prompt) > n {
-			g.Prompt, cut = g.Prompt[len(g.Prompt)-n:], true
+			if g.Prompt, cut = slices.Clone(g.Prompt[len(g.Prompt)-n:]), true; n > begin && begin > 0 {
+				g.Prompt[0] = *bos
+			}
 		}
 	}
 	return cut
 }
 
 // answerLimit is the most tokens an answer may keep; 0: no limit, or no room for even one token. If the prompt may be
-// cut too, the answer goes first: one token of the prompt is enough to start from.
-func answerLimit(prompt int, o Options) int {
+// cut too, the answer goes first: one token of the prompt behind its bos, begin, is enough to start from.
+func answerLimit(prompt, begin int, o Options) int {
 	if o.Truncate == "both" {
-		prompt = 1
+		prompt = min(prompt, 1+begin)
 	}
 	return tighter(o.MaxCompletionTokens, o.MaxTokens, prompt)
 }

@@ -1,6 +1,9 @@
 package batch
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func groupOf(prompt int, answers ...int) Group {
 	g := Group{Prompt: make([]int32, prompt)}
@@ -40,7 +43,7 @@ func TestLimit(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			groups := []Group{c.group}
-			l := Limit(groups, c.options, c.positions)
+			l := Limit(groups, c.options, c.positions, nil)
 			if len(l.Keep) != c.keep || l.Dropped != c.dropped || l.Empty != c.empty || l.Truncated != c.truncated {
 				t.Errorf("got %v", l)
 			}
@@ -52,5 +55,23 @@ func TestLimit(t *testing.T) {
 				t.Error("truncation lost the prompt's last token")
 			}
 		})
+	}
+}
+
+// TestLimitKeepsBOS: a prompt that is cut still begins as all texts do.
+func TestLimitKeepsBOS(t *testing.T) {
+	bos := int32(0)
+	for _, c := range []struct {
+		options Options
+		want    []int32
+	}{
+		{Options{MaxPromptTokens: 3, Truncate: "prompt"}, []int32{0, 10, 11}},
+		{Options{MaxPromptTokens: 1, Truncate: "prompt"}, []int32{11}},
+		{Options{MaxTokens: 6, Truncate: "both"}, []int32{0, 11}},
+	} {
+		groups := []Group{groupOf(12, 8)}
+		if l := Limit(groups, c.options, 0, &bos); !slices.Equal(groups[0].Prompt, c.want) || l.Truncated != 1 {
+			t.Errorf("%+v: %v, want %v", c.options, groups[0].Prompt, c.want)
+		}
 	}
 }

@@ -62,7 +62,7 @@ func (x *examiner) encode(demos []data.Demonstration) (rows []row, err error) {
 		}
 		n := len(g.Answers[0])
 		groups := []batch.Group{g}
-		if l := batch.Limit(groups, x.Limits, x.config.MaxPositions); len(l.Keep) > 0 {
+		if l := batch.Limit(groups, x.Limits, x.config.MaxPositions, x.tokenizer.Begin()); len(l.Keep) > 0 {
 			rows = append(rows, row{d, groups[0], len(groups[0].Answers[0]) < n})
 		}
 	}

@@ -147,7 +147,9 @@ func (d *Data) ReadPairs(ctx context.Context, loss losses.Options, t *tokenizer.
 	if err != nil {
 		return nil, err
 	}
-	return recipe.Keep(all, func(groups []batch.Group) []int { return batch.Limit(groups, d.Options, positions).Keep }), nil
+	return recipe.Keep(all, func(groups []batch.Group) []int {
+		return batch.Limit(groups, d.Options, positions, t.Begin()).Keep
+	}), nil
 }
 
 // addGaps gives pairs the prior's gaps in the place of scores, unless there are no scores and the loss needs none. It

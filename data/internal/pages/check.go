@@ -211,16 +211,24 @@ const maxNesting = 32
 
 // checkSchema bounds how deep columns nest in a schema, which holds a tree in depth-first order.
 func checkSchema(schema []format.SchemaElement) {
-	var open []int32 // parts that each open part still has
+	type part struct {
+		left  int32 // columns that it still has
+		names map[string]bool
+	}
+	var open []part
 	for _, e := range schema {
 		want(len(open) <= maxNesting, "columns nest more than %d deep", maxNesting)
+		if n := len(open); n > 0 {
+			want(!open[n-1].names[e.Name], "the column %q is there twice: want each once", e.Name)
+			open[n-1].names[e.Name] = true
+		}
 		if n := e.NumChildren; n.Valid && n.V > 0 {
-			open = append(open, n.V)
+			open = append(open, part{n.V, map[string]bool{}})
 			continue
 		}
 		for len(open) > 0 {
 			last := len(open) - 1
-			if open[last]--; open[last] > 0 {
+			if open[last].left--; open[last].left > 0 {
 				break
 			}
 			open = open[:last]

@@ -28,12 +28,20 @@ func TestCheckSchema(t *testing.T) {
 	group := format.SchemaElement{NumChildren: thrift.Null[int32]{V: 1, Valid: true}}
 	leaf := format.SchemaElement{Type: thrift.Null[format.Type]{V: format.ByteArray, Valid: true}}
 	wide := format.SchemaElement{NumChildren: thrift.Null[int32]{V: 1000, Valid: true}}
+	two := format.SchemaElement{NumChildren: thrift.Null[int32]{V: 2, Valid: true}}
+	named := func(e format.SchemaElement, name string) format.SchemaElement { e.Name = name; return e }
+	var many []format.SchemaElement
+	for i := range 1000 {
+		many = append(many, named(group, fmt.Sprint(i)), leaf)
+	}
 	for _, c := range []struct {
 		schema []format.SchemaElement
 		want   string
 	}{
 		{[]format.SchemaElement{group, group, leaf}, ""},
-		{append([]format.SchemaElement{wide}, slices.Repeat([]format.SchemaElement{group, leaf}, 1000)...), ""},
+		{append([]format.SchemaElement{wide}, many...), ""},
+		{[]format.SchemaElement{two, named(leaf, "chosen"), named(leaf, "chosen")}, `the column "chosen" is there twice`},
+		{[]format.SchemaElement{two, named(group, "a"), leaf, named(leaf, "b")}, ""},
 		{slices.Repeat([]format.SchemaElement{group}, 100), "nest more than 32 deep"},
 	} {
 		checkFault(t, fmt.Sprint(len(c.schema)), func() { checkSchema(c.schema) }, c.want)
