@@ -30,10 +30,13 @@ const (
 	adapterBaseKey    = "base_sha256"       // in the metadata of the tensors: the LoRA's Base
 )
 
-// Hash is the SHA-256 of the weights and their names, without an adapter's. The type in which a folder stores them does
-// not matter.
+// Hash is the SHA-256 of the weights and their names; below an adapter, of the frozen ones. The type in which a folder
+// stores them does not matter.
 func (m *Model) Hash() (string, error) {
-	params := m.Base().Params
+	params := m.Params
+	if m.Config.LoRA != nil {
+		params = params[:m.Config.Frozen()]
+	}
 	sums, errs := make([][sha256.Size]byte, len(params)), make([]error, len(params))
 	eachParallel(len(params), func(i int) { sums[i], errs[i] = params[i].hash() })
 	h := sha256.New()
@@ -86,7 +89,7 @@ func (w Writer) SaveAdapter(m *Model, dir, dtype string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("%s: %w", dir, files.Cause(err))
 	}
-	text, err := json.MarshalIndent(m.Config.LoRA.peft(), "", "  ")
+	text, err := json.MarshalIndent(m.Config.peft(), "", "  ")
 	path := filepath.Join(dir, adapterConfigFile)
 	if err == nil {
 		err = files.Replace(path, append(text, '\n'), 0o644)
@@ -106,8 +109,11 @@ func (w Writer) SaveAdapter(m *Model, dir, dtype string) error {
 }
 
 // peft is the adapter's configuration under peft's names.
-func (l *LoRA) peft() map[string]any {
-	var targets []string
+func (c *Config) peft() map[string]any {
+	l, task, whole, targets := c.LoRA, "CAUSAL_LM", []string(nil), []string(nil)
+	if c.trainsScore() {
+		task, whole = "SEQ_CLS", []string{scoreModule}
+	}
 	for _, m := range l.Modules {
 		targets = append(targets, path.Ext(m)[1:])
 	}
@@ -116,9 +122,9 @@ func (l *LoRA) peft() map[string]any {
 		base, revision = name, commit
 	}
 	return map[string]any{
-		"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base, "inference_mode": true,
+		"peft_type": "LORA", "task_type": task, "base_model_name_or_path": base, "inference_mode": true,
 		"r": l.Rank, "lora_alpha": l.Alpha, "use_rslora": l.RSLoRA, "target_modules": targets, "lora_dropout": 0.0,
-		"bias": "none", "fan_in_fan_out": false, "init_lora_weights": true, "modules_to_save": nil,
+		"bias": "none", "fan_in_fan_out": false, "init_lora_weights": true, "modules_to_save": whole,
 		"rank_pattern": map[string]any{}, "alpha_pattern": map[string]any{}, "layers_to_transform": nil,
 		"layers_pattern": nil, "use_dora": false, "revision": revision,
 	}
@@ -136,7 +142,7 @@ func (m *Model) LoadAdapter(dir string) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: cannot read %s: want an adapter's folder: %w", dir, adapterConfigFile, files.Cause(err))
 	}
-	l, err := parseAdapterConfig(text)
+	l, err := m.Config.parseAdapterConfig(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, adapterConfigFile), err)
 	}
@@ -149,12 +155,15 @@ func (m *Model) LoadAdapter(dir string) (*Model, error) {
 	if l.Modules, err = m.Config.modulesOf(f); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
+	c, by := *m.Config, fmt.Sprintf("r %d in %s and the model", l.Rank, adapterConfigFile)
+	c.LoRA = l
+	out := &Model{Config: &c, Params: slices.Clone(m.Params[:c.Frozen()]), files: m.files}
 	if l.Base = f.Meta[adapterBaseKey]; l.Base != "" && (m.HasWeights() || m.Known != "") {
 		hash := m.Known // of weights that may have been released
 		if own := m.Config.LoRA; own != nil && own.Base != "" {
 			hash = own.Base
 		} else if hash == "" {
-			if hash, err = m.Hash(); err != nil {
+			if hash, err = out.Hash(); err != nil {
 				return nil, err
 			}
 		}
@@ -163,10 +172,7 @@ func (m *Model) LoadAdapter(dir string) (*Model, error) {
 				"begins with %.8s, the model's with %.8s", file, l.Base, hash)
 		}
 	}
-	c, by := *m.Config, fmt.Sprintf("r %d in %s and the model", l.Rank, adapterConfigFile)
-	c.LoRA = l
 	all := &Stored{label: file, files: []*tensorFile{f.rename(adapterPrefix)}}
-	out := &Model{Config: &c, Params: slices.Clone(m.Base().Params), files: m.files}
 	for _, s := range c.ParamSpecs()[c.Frozen():] {
 		p, err := all.param(s, by)
 		if err == nil {
@@ -178,6 +184,21 @@ func (m *Model) LoadAdapter(dir string) (*Model, error) {
 		out.Params = append(out.Params, p)
 	}
 	return out, nil
+}
+
+// Scores says that the folder of an adapter, or an id of the hub that the cache has, is of a reward model.
+func Scores(dir string) bool {
+	dir, err := hub.Folder(dir)
+	if err != nil {
+		return false
+	}
+	f, err := openTensorFile(os.DirFS(dir), adapterFile, dir)
+	if err != nil {
+		return false // loading it says why
+	}
+	defer f.Close()
+	_, has := f.Tensors[adapterPrefix+scoreName]
+	return has
 }
 
 // rename is the file with tensors whose names lack a prefix that they have.
@@ -205,7 +226,15 @@ func (c *Config) modulesOf(f *tensorFile) (modules []string, err error) {
 			known[adapterPrefix+s.Name] = all.LoRA.Modules[i/2]
 		}
 	}
+	score := adapterPrefix + scoreName
+	if _, has := f.Tensors[score]; has != all.trainsScore() {
+		return nil, fmt.Errorf("%s: want an adapter of a reward model, which has it, for a reward model, and one of a "+
+			"language model, which has not, for a language model", score)
+	}
 	for _, name := range f.namesByOffset() {
+		if name == score {
+			continue
+		}
 		if known[name] == "" {
 			return nil, fmt.Errorf("tensor %s: want adapters of linear layers of attention and MLP alone: %s%s and "+
 				"%[2]s%[4]s", name, adapterPrefix+"model.layers.N.MODULE", loraA, loraB)
@@ -233,7 +262,7 @@ var quietKeys = []string{"peft_type", "task_type", "base_model_name_or_path", "r
 // maxRank limits what a config can ask for.
 const maxRank = 1 << 16
 
-func parseAdapterConfig(text []byte) (*LoRA, error) {
+func (c *Config) parseAdapterConfig(text []byte) (*LoRA, error) {
 	raw, err := parseObject(text)
 	if err != nil {
 		return nil, err
@@ -258,11 +287,23 @@ func parseAdapterConfig(text []byte) (*LoRA, error) {
 			": others change the model's own weights")
 	}
 	for _, key := range slices.Sorted(maps.Keys(raw)) {
+		if key == "modules_to_save" && c.Reward && savesScore(raw[key]) {
+			continue
+		}
 		if !slices.Contains(quietKeys, key) && isOn(raw[key]) {
 			f.fail(key, show(raw[key]), "nothing: it is not supported")
 		}
 	}
 	return l, f.err
+}
+
+// scoreModule is the layer of a reward model's score.
+const scoreModule = "score"
+
+// savesScore says that of modules_to_save a model has the score alone; peft's classifier is another name.
+func savesScore(value any) bool {
+	list, is := value.([]any)
+	return is && !slices.ContainsFunc(list, func(v any) bool { return v != any(scoreModule) && v != any("classifier") })
 }
 
 // quietStarts are the ways to begin an adapter that leave the model's own weights alone.

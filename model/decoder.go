@@ -203,10 +203,10 @@ func (c *Config) LayerTensors(layer int) (indices []int) {
 			indices = append(indices, first+layer*n+i)
 		}
 	}
-	scales, base := c.quantizedOfLayer(), c.baseCount()
+	scales := c.quantizedOfLayer()
 	add(1, len(c.layerSpecs(0)))
-	add(base, scales)
-	add(base+c.Layers*scales, len(c.loraSpecs(0)))
+	add(c.Frozen(), scales)
+	add(c.baseCount()+c.Layers*scales, len(c.loraSpecs(0)))
 	return indices
 }
 

@@ -38,7 +38,11 @@ func (c *Config) Scores(params []*Node, in Inputs, o GraphOptions) *Node {
 	if c.Head != nil {
 		return c.Head.scores(x, c.headParams(params))
 	}
-	return rowDot(x, params[c.HeadTable()])
+	at := c.HeadTable()
+	if c.trainsScore() { // it is behind the scales, see Held
+		at += c.Layers * c.quantizedOfLayer()
+	}
+	return rowDot(x, params[at])
 }
 
 // headChunk is the number of slots of a block whose logits exist at once.

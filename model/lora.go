@@ -93,14 +93,20 @@ func (c *Config) loraSpecs(layer int) (specs []ParamSpec) {
 	return specs
 }
 
-// Frozen is the number of tensors at the head of ParamSpecs that training does not change: all but the adapter's, or
-// none without an adapter.
+// Frozen is the number of tensors at the head of ParamSpecs that training does not change: all but the adapter's and a
+// reward model's score, or none without an adapter.
 func (c *Config) Frozen() int {
-	if c == nil || c.LoRA == nil {
+	switch {
+	case c == nil || c.LoRA == nil:
 		return 0
+	case c.trainsScore():
+		return c.normIndex() + 1
 	}
 	return c.baseCount()
 }
+
+// trainsScore says that a reward model's score is trained whole beside an adapter, as peft's modules_to_save has it.
+func (c *Config) trainsScore() bool { return c.LoRA != nil && c.Reward && c.Head == nil }
 
 // baseCount is the number of tensors without an adapter's.
 func (c *Config) baseCount() int {

@@ -106,12 +106,12 @@ type Held struct {
 }
 
 // Held lists the tensors that an engine holds of a model, the inputs of its programs: what ParamSpecs lists, with codes
-// in the place of quantised matrices, whose scales are between the frozen tensors and the adapter's.
+// in the place of quantised matrices, whose scales are between the frozen tensors and the trained ones.
 func (c *Config) Held() []Held {
 	var frozen, scales, trained []Held
 	for i, s := range c.ParamSpecs() {
 		switch {
-		case i >= c.baseCount():
+		case c.LoRA != nil && i >= c.Frozen():
 			trained = append(trained, Held{ParamSpec: s})
 		case c.IsQuantized(s.Name, s.Shape):
 			blocks := nf4Blocks(s.Size())

@@ -447,7 +447,7 @@ func TestSFTFaults(t *testing.T) {
 		{"data: {train: t, loss_on: prompt, score_columns: [a, b], eval_fraction: 0.5}\nloss: {type: dpo}\ntrain: " +
 			"{eval_metric: eval_rewards/margins}",
 			"s.yaml:3: unknown key \"data.score_columns\": only `posttrain mappo` and `posttrain reward-model` have it\n" +
-				"s.yaml:3: data.loss_on \"prompt\": want completion, last or all\n" +
+				"s.yaml:3: data.loss_on \"prompt\": want completion, turns, last or all\n" +
 				"s.yaml:4: unknown key \"loss\": only `posttrain mappo` and `posttrain reward-model` have it\n" +
 				"s.yaml:5: train.eval_metric \"eval_rewards/margins\": want eval_loss"},
 		{"data: {train: t}\ntrain: {share_prefix: auto}",

@@ -363,6 +363,9 @@ func (r *Run) next() string {
 	case r.Model.Config.Reward:
 		lines = []string{"posttrain data score --reward model --reward-model " + made +
 			" --data pairs.jsonl --out scored.jsonl"}
+		if r.Adapting.On() {
+			lines = []string{last, strings.Replace(lines[0], made, fault.ShellWord(r.Folder.Path("merged")), 1)}
+		}
 	case !r.Tokenizer.HasTemplate():
 		lines[0] = "posttrain generate" + of + " --prompt \"Once upon a time\""
 	}

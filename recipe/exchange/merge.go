@@ -10,6 +10,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/files"
+	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/local"
 )
@@ -30,11 +31,14 @@ func Merge(ctx context.Context, o MergeOptions) (text string, err error) {
 	if err := files.CheckNew(o.Out); err != nil {
 		return "", err
 	}
-	m, t, err := local.Load(o.Model)
+	m, t, err := local.LoadAny(o.Model)
 	if err != nil {
 		return "", err
 	}
 	defer m.Release()
+	if !m.Config.Reward && model.Scores(o.Adapter) {
+		m = local.ToReward(m, t, 0) // the adapter's score takes the place of the new one
+	}
 	if m, err = m.LoadAdapter(o.Adapter); err != nil {
 		return "", err
 	}

@@ -37,11 +37,10 @@ type Loss struct {
 	Center      float64 `yaml:"center_rewards_coefficient" want:">=0" help:"weight of (r(chosen) + r(rejected))², which holds scores near 0"`
 }
 
-// Spec says how a configuration becomes Options. A reward model is trained whole.
+// Spec says how a configuration becomes Options.
 var Spec = config.Register(&config.Spec[Options]{
 	Command:    Command,
 	QuickStart: recipe.QuickStart("reward-model.yaml"),
-	Without:    []string{"adapter", "quantize", "lora.rank", "lora.alpha", "lora.rslora", "lora.targets", "lora.dropout"},
 })
 
 // watched are the metrics that may name the best checkpoint.
@@ -56,13 +55,6 @@ func (o *Options) Resolve(g *config.Given) {
 // Validate looks across sections.
 func (o *Options) Validate(g *config.Given) {
 	o.CheckEval(g, o.Data.Source, watched)
-	const why = "a reward model is trained whole, adapters of one are not supported: remove it"
-	if o.Adapting.LoRA.Rank > 0 {
-		g.Refuse("lora.rank", o.Adapting.LoRA.Rank, why)
-	}
-	if o.Adapting.Adapter != "" {
-		g.Refuse("adapter", o.Adapting.Adapter, why)
-	}
 	if o.Loss.Margin == "none" && o.Loss.MarginScale != 1 {
 		g.Refuse("loss.margin_scale", o.Loss.MarginScale, "without loss.margin scores there is no margin; remove it")
 	}
@@ -83,7 +75,7 @@ func (o *Options) Explain() string {
 	if o.Loss.Margin == "scores" {
 		fmt.Fprintf(&s, "margin: %v times the difference of the answers' scores\n", o.Loss.MarginScale)
 	}
-	fmt.Fprintf(&s, "head: a new one, unless the model is a reward model\n%sdata: %s\n", o.Base.Describe(), o.Data.Source)
+	fmt.Fprintf(&s, "head: a new one, unless the model is a reward model; trained whole, also beside an adapter\n%sdata: %s\n", o.Base.Describe(), o.Data.Source)
 	s.WriteString(recipe.DescribeTraining(o.Train, recipe.DescribeBatch(o.Train, "pairs")))
 	return s.String()
 }

@@ -56,8 +56,7 @@ func (o Options) DryRun(ctx context.Context, reporter run.Reporter) (*recipe.Dry
 	return recipe.DryRunOf(r, "pairs", set, err)
 }
 
-// withHead loads a reward model, or a language model, which gets a new head. As in TRL, the tokenizer's pad token, or its
-// end-of-text token, then is what a score passes over at the end of a text.
+// withHead loads a reward model, or a language model, which gets a new head.
 func (o *Options) withHead(load recipe.Loader) recipe.Loader {
 	return func(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
 		m, t, err := load(folder)
@@ -76,16 +75,7 @@ func (o *Options) head(folder string, m *model.Model, t *tokenizer.Tokenizer, er
 	if err != nil || m.Config.Reward {
 		return m, t, err
 	}
-	m = m.ToReward(o.Seed)
-	id, ok := t.Pad()
-	if !ok {
-		id, ok = t.EOS()
-	}
-	if m.Config.Pad = nil; ok {
-		pad := int(id)
-		m.Config.Pad = &pad
-	}
-	return m, t, nil
+	return local.ToReward(m, t, o.Seed), t, nil
 }
 
 // load reads the pairs to train on and the held-out ones.

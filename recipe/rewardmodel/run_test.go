@@ -17,8 +17,10 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/recipe/exchange"
 	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/rollout/scorer"
 )
@@ -88,6 +90,63 @@ func TestRewardModel(t *testing.T) {
 			t.Errorf("answer %d: a step of no length moved the score from %v to %v", i, rewards[i], x)
 		}
 	}
+}
+
+// TestRewardAdapter: beside an adapter the score is trained whole and kept with it; merged they score as trained, and the
+// adapter trains further. peft's name of such an adapter is SEQ_CLS, with the score in modules_to_save.
+func TestRewardAdapter(t *testing.T) {
+	base, pairs := filepath.Join(fixtures, "qwen2-newer"), writePairs(t, 16, false)
+	for _, quantize := range []string{"none", model.NF4} {
+		o := tiny(t, base, pairs)
+		o.Adapting.LoRA.Rank, o.Adapting.LoRA.Alpha, o.Adapting.Quantize = 4, 8, quantize
+		o.Data.EvalFraction, o.Train.EvalMetric, o.Train.EvalEvery = 0.25, "eval_accuracy", 4
+		result, err := Run(t.Context(), o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(result.Summary, "scores higher in 100.0% (4/4,") ||
+			!strings.Contains(result.Summary, "posttrain model export") {
+			t.Error(result.Summary)
+		}
+		adapter := filepath.Join(result.Dir, "adapter")
+		config, err := os.ReadFile(filepath.Join(adapter, "adapter_config.json"))
+		if err != nil || !strings.Contains(string(config), `"SEQ_CLS"`) {
+			t.Errorf("%s, %v", config, err)
+		}
+		merged := filepath.Join(t.TempDir(), "merged")
+		if _, err := exchange.Merge(t.Context(), exchange.MergeOptions{Model: base, Adapter: adapter, Out: merged,
+			DType: "float32"}); err != nil {
+			t.Fatal(err)
+		}
+		rewards := scores(t, merged, pairs)
+		for i := 0; i < len(rewards); i += 2 {
+			if !(rewards[i] > rewards[i+1]) {
+				t.Errorf("%s, pair %d: the chosen answer scores %v, the rejected %v", quantize, i/2, rewards[i], rewards[i+1])
+			}
+		}
+		more := tiny(t, base, pairs)
+		more.Adapting.Adapter, more.Adapting.Quantize, more.Train.MaxSteps, more.Train.LearningRate = adapter, quantize, 1, 1e-9
+		more.Data.EvalFraction, more.Train.EvalMetric, more.Train.EvalEvery = 0.25, "eval_accuracy", 1
+		if result, err = Run(t.Context(), more, nil); err != nil {
+			t.Fatal(err)
+		}
+		if last := lastOf(t, result.Dir); last["eval_accuracy"] != 1 {
+			t.Errorf("trained further: %v", last)
+		}
+	}
+	m, _, err := local.Load(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Release()
+	ofText := m.Adapt(model.LoRA{Rank: 2, Alpha: 2, Modules: []string{"self_attn.q_proj"}}, 1)
+	o := tiny(t, base, pairs)
+	o.Adapting.Adapter = t.TempDir()
+	if err := (model.Writer{}).SaveAdapter(ofText, o.Adapting.Adapter, ""); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Run(t.Context(), o, nil)
+	expect.Error(t, err, "want an adapter of a reward model, which has it, for a reward model")
 }
 
 // lastOf is the last evaluation of a run.
@@ -167,8 +226,6 @@ func TestFaults(t *testing.T) {
 	path := writePairs(t, 2, true)
 	urm, _ := testkit.RewardModel(t, fixtures, "urm")
 	for want, change := range map[string]func(*Options){
-		"lora.rank 4: a reward model is trained whole":                 func(o *Options) { o.Adapting.LoRA.Rank = 4 },
-		"adapter a: a reward model is trained whole":                   func(o *Options) { o.Adapting.Adapter = "a" },
 		"loss.margin_scale 2: without loss.margin scores":              func(o *Options) { o.Loss.MarginScale = 2 },
 		"loss.center_rewards_coefficient -1: want a number, 0 or more": func(o *Options) { o.Loss.Center = -1 },
 		"the head of LlamaForSequenceClassificationWithNormal_Weights is for scoring, not for training": func(o *Options) {

@@ -91,6 +91,21 @@ func LoadReward(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
 	return m, t, err
 }
 
+// ToReward gives a language model a new head that scores, drawn from the seed. As in TRL, the tokenizer's pad token, or its
+// end-of-text token, then is what a score passes over at the end of a text.
+func ToReward(m *model.Model, t *tokenizer.Tokenizer, seed uint64) *model.Model {
+	m = m.ToReward(seed)
+	id, ok := t.Pad()
+	if !ok {
+		id, ok = t.EOS()
+	}
+	if m.Config.Pad = nil; ok {
+		pad := int(id)
+		m.Config.Pad = &pad
+	}
+	return m
+}
+
 // LoadAny is Load of a language model or of a reward model.
 func LoadAny(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
 	return load(folder, model.OpenFS)
