@@ -80,7 +80,7 @@ func TestDataShowFaults(t *testing.T) {
 	}{
 		{[]string{"--row", "3", "chats.jsonl"}, "--row 3: chats.jsonl has 2 rows that training keeps"},
 		{[]string{"--row", "0", "chats.jsonl"}, "--row 0: want a number from 1"},
-		{[]string{"--loss-on", "first", "chats.jsonl"}, "want completion, last or all"},
+		{[]string{"--loss-on", "first", "chats.jsonl"}, "want completion, turns, last or all"},
 		{[]string{"--loss-on", "last", "pairs.jsonl"}, "only demonstrations have a choice"},
 		{[]string{"--model", "none", "chats.jsonl"}, "none"},
 	} {
