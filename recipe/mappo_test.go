@@ -148,7 +148,7 @@ func TestFaults(t *testing.T) {
 				"learning_rate, schedule, warmup_steps, weight_decay, " +
 				"adam_beta1, adam_beta2, adam_epsilon, max_grad_norm, gradient_checkpointing, dtype, moments, save_dtype, " +
 				"share_prefix, shuffle, log_every, eval_every, " +
-				"eval_metric, patience, checkpoint_every, checkpoint_minutes or checkpoint_keep\n" +
+				"eval_metric, patience, show_samples, checkpoint_every, checkpoint_minutes or checkpoint_keep\n" +
 				"f.yaml:9: unknown key \"loss.bta\": did you mean loss.beta?\n" +
 				"f.yaml:10: unknown key \"frobnicate\": want command, mode, model, adapter, quantize, backend, seed, " +
 				"reference, lora, engine, chat, train, tracking, data, loss or online"},

@@ -247,6 +247,13 @@ func (r *Run) Fit(ctx context.Context, t *train.Trainer) error {
 	if err := r.checkRoom(t); err != nil {
 		return err
 	}
+	if set, is := t.Source.(*train.Dataset); is {
+		closed, err := r.showSamples(t, set.Held)
+		if err != nil {
+			return err
+		}
+		defer closed()
+	}
 	if err := r.Resume(t); err != nil {
 		return err
 	}

@@ -85,8 +85,8 @@ func (d RunDir) Open(command string, resolved []byte) (folder *run.Folder, err e
 }
 
 // identity is what a resumed run must have in common with the run that was started: its config without the keys that
-// change no result, or its rounding alone: where a server listens and when a run saves, too.
+// change no result, or its rounding alone: where a server listens, when a run saves and what it shows, too.
 func identity(resolved []byte) []byte { return changeable.ReplaceAll(resolved, nil) }
 
-var changeable = regexp.MustCompile(`(?m)^  checkpoint_minutes: .*\n|^(engine|tracking):\n(  .*\n)*` +
+var changeable = regexp.MustCompile(`(?m)^  (checkpoint_minutes|show_samples): .*\n|^(engine|tracking):\n(  .*\n)*` +
 	`|^(listen|tls|spawn|checkpoint_every|checkpoint_keep): .*\n`)

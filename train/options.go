@@ -36,6 +36,7 @@ type Options struct {
 	EvalEvery         int     `yaml:"eval_every" want:">=0" help:"steps between evaluations; 0: only before and after training"`
 	EvalMetric        string  `yaml:"eval_metric" default:"eval_loss" help:"names the best checkpoint, such as eval_loss or eval_rewards/accuracies"`
 	Patience          int     `yaml:"patience,omitempty" want:">=0" zero:"off" flag:"patience" help:"stop after this many evaluations in a row that are no better than the best by eval_metric; 0: off"`
+	ShowSamples       int     `yaml:"show_samples" want:">=0" default:"2" flag:"show-samples" help:"held-out prompts to which each evaluation shows an answer before and now; 0: none"`
 	CheckpointEvery   int     `yaml:"checkpoint_every" want:">=0" default:"100" help:"steps between checkpoints; 0: at the end and on interruption"`
 	CheckpointMinutes float64 `yaml:"checkpoint_minutes" want:">=0" zero:"only by steps" default:"2" help:"most minutes without a checkpoint; 0: only by steps"`
 	CheckpointKeep    int     `yaml:"checkpoint_keep" want:">=1" default:"2" help:"how many of the newest are kept, beside the best weights"`

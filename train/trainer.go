@@ -107,8 +107,10 @@ type Trainer struct {
 	OnStep   func(step, total int, values map[string]float64) // after every step
 	OnPart   func(run.Part)                                   // how far a step is
 	OnNotice func(line string)                                // gets evaluations and warnings in words
-	Clock    func() time.Time                                 // says when a checkpoint is due; nil: time.Now
-	Memory   func() uint64                                    // bytes that are free; nil: backend.FreeMemory
+	// OnEvaluate is called after an evaluation's metrics are logged, ahead of what is saved; may be nil.
+	OnEvaluate func(ctx context.Context, step int) error
+	Clock      func() time.Time // says when a checkpoint is due; nil: time.Now
+	Memory     func() uint64    // bytes that are free; nil: backend.FreeMemory
 
 	State run.State  // how far the run is
 	Kept  run.Values // further numbers of the source that checkpoints keep
@@ -371,6 +373,11 @@ func (t *Trainer) evaluate(ctx context.Context, name string) (best bool, err err
 		return false, err
 	}
 	t.evaluated, t.clean = t.State.Step, false
+	if t.OnEvaluate != nil {
+		if err := t.OnEvaluate(ctx, t.State.Step); err != nil {
+			return false, err
+		}
+	}
 	if t.State.Best != nil && !(float.IsFinite(value) && better(name, value, t.State.Best.Value)) {
 		t.State.Stale++
 		return false, nil

@@ -4,7 +4,7 @@
 //	runs/mappo-20260102-150405/
 //	  config.yaml                       the resolved config
 //	  metrics.jsonl                     one object a line: step, epoch, then the metrics sorted by name
-//	  samples.jsonl                     completions of a run that learns from rewards, one object a line
+//	  samples.jsonl                     answers that evaluations show, one object a line
 //	  curves.png                        a picture of the metrics
 //	  tensorboard/                      event files, if the config asks for them (package track)
 //	  summary.txt                       the results in words; summary.json has them as numbers

@@ -41,6 +41,7 @@ type Loss struct {
 var Spec = config.Register(&config.Spec[Options]{
 	Command:    Command,
 	QuickStart: recipe.QuickStart("reward-model.yaml"),
+	Without:    []string{"train.show_samples"}, // a reward model answers nothing
 })
 
 // watched are the metrics that may name the best checkpoint.

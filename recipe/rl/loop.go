@@ -45,7 +45,7 @@ func CheckDraws(s rollout.Sampling) []fault.Fault {
 // Unused are the keys of train.Options about batches of examples and their evaluation, which the sections grpo and
 // validation settle.
 var Unused = []string{"train.batch_size", "train.micro_batch_size", "train.share_prefix", "train.eval_every",
-	"train.eval_metric", "train.patience"}
+	"train.eval_metric", "train.patience", "train.show_samples"}
 
 // Settings are what the loop reads of a command's options.
 type Settings struct {
