@@ -18,6 +18,9 @@ func (e *Encoder) marked(d data.Demonstration) (g Group, err error) {
 	if err == nil {
 		trained, err = e.ofTrained(all, d, msgs)
 	}
+	if err == nil && slices.ContainsFunc(d.Completion.Trained(), func(m data.Message) bool { return !writesCalls(text, m) }) {
+		err = errCalls
+	}
 	if err == nil && len(trained) == 0 {
 		err = errors.New("the chat template marks nothing of the answer with {% generation %}: want data.loss_on " +
 			"turns, or a template that marks it")

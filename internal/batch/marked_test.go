@@ -105,3 +105,16 @@ func TestKeysThatSayNothing(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestCallsThatATemplateDrops: a row whose answer is a call is refused where the template writes no calls.
+func TestCallsThatATemplateDrops(t *testing.T) {
+	m := says("assistant", "")
+	m.Whole = `{"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"depth","arguments":{}}}]}`
+	for _, template := range []string{chatML, marking} {
+		e := withTemplate(t, "qwen2-newer", template)
+		_, err := e.Demonstration(turnsOf(says("user", "Q"), m), Completion)
+		expect.Error(t, err, "chat.jsonl:1: the chat template does not write the answer's calls of tools")
+		_, err = e.Demonstration(turnsOf(says("user", "Q"), m, says("tool", "251"), says("assistant", "251 m.")), Completion)
+		expect.Error(t, err, "chat.jsonl:1: the chat template does not write the answer's calls of tools")
+	}
+}

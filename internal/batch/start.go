@@ -104,6 +104,9 @@ func (s *start) turn(answer []data.Message) (string, error) {
 			return tail, err
 		}
 	}
+	if ok && !writesCalls(tail, last) {
+		return "", errCalls
+	}
 	f, err := s.frame(last.Role)
 	if err != nil {
 		return "", err
@@ -135,7 +138,7 @@ func (s *start) opensOther(f frame) error {
 	if bare, err := s.Render(s.prompt.Messages, false); opened == "" || err != nil || common < len(bare) {
 		return nil // what is before the generation prompt is rewritten
 	}
-	if own := thought(s.text); strings.HasSuffix(own, opened) && strings.TrimSpace(f.before[common:]) == "" {
+	if strings.HasSuffix(thought(s.text), opened) {
 		return nil
 	}
 	opened = strings.TrimSpace(s.text[strings.LastIndex(s.text[:common], "\n")+1:]) // from the beginning of its line

@@ -1,6 +1,8 @@
 package batch
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"regexp"
 	"strings"
@@ -53,8 +55,31 @@ func checkThought(prompt, answer string) error {
 	return nil
 }
 
-// holds says that a text has all that a message says, and thinks in a key of its own; white space may differ.
+var errCalls = errors.New("the chat template does not write the answer's calls of tools: want a template that writes " +
+	"them, or answers without calls")
+
+// writesCalls says that a text has the names of all tools that a message calls.
+func writesCalls(text string, m data.Message) bool {
+	var calls []struct {
+		Name     string
+		Function struct{ Name string }
+	}
+	if m.Calls() == "" || json.Unmarshal([]byte(m.Calls()), &calls) != nil {
+		return true
+	}
+	for _, c := range calls {
+		if !strings.Contains(text, cmp.Or(c.Function.Name, c.Name)) {
+			return false
+		}
+	}
+	return true
+}
+
+// holds says that a text has all that a message says and calls, and thinks in a key of its own; white space may differ.
 func holds(text string, m data.Message) bool {
+	if !writesCalls(text, m) {
+		return false
+	}
 	squeezed := ""
 	for _, part := range []string{m.Content, m.Thoughts()} {
 		if strings.Contains(text, strings.TrimSpace(part)) {

@@ -99,6 +99,9 @@ func (e *Encoder) find(whole string, msgs []data.Message, i int) (p position, er
 			return position{len(base), len(base) + len(bare), lead, text}, checkThought(before, text)
 		}
 	}
+	if ok && !writesCalls(answer, msgs[i]) {
+		return p, errCalls
+	}
 	if !ok {
 		if err := e.opensOther(msgs[:i], msgs[i].Role, before); err != nil {
 			return p, err
