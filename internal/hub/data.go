@@ -58,9 +58,6 @@ func (n *rowsOf) files(ctx context.Context, r repo, said info) (names []string, 
 	}
 	text, err := hubcache.ReadMe(r.snapshot(said.Commit))
 	if err == nil {
-		err = r.hub.checkToken(text)
-	}
-	if err == nil {
 		n.choice, err = hubcache.Choose(ctx, said.names(), text, n.parts)
 	}
 	return append(names, n.choice.Files...), err

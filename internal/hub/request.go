@@ -81,7 +81,7 @@ func (r repo) ask(ctx context.Context) (said info, err error) {
 	return said, nil
 }
 
-// checkToken refuses a text that has the user's token: names of files and configs get into folders and messages.
+// checkToken refuses a text that has the user's token: its names of files and configs get into folders and messages.
 func (h *Hub) checkToken(text []byte) error {
 	token := secret.New(h.Token)
 	if len(token) >= secret.Shortest && token.Hide(string(text)) != string(text) {
