@@ -75,13 +75,15 @@ func unzip(r io.Reader, b *bound) (*unzipped, error) {
 	return u, nil
 }
 
-func (u *unzipped) Read(p []byte) (int, error) {
-	n, err := u.z.Read(p)
-	if over := u.bound.take(n); over != nil {
-		return 0, over
-	}
-	if err == io.EOF {
-		err = u.next()
+func (u *unzipped) Read(p []byte) (n int, err error) {
+	for n == 0 && err == nil && len(p) > 0 { // any number of members may be empty
+		n, err = u.z.Read(p)
+		if over := u.bound.take(n); over != nil {
+			return 0, over
+		}
+		if err == io.EOF {
+			err = u.next()
+		}
 	}
 	return n, err
 }

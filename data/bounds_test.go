@@ -194,6 +194,7 @@ func TestBytesBehindGzip(t *testing.T) {
 		name, content, want string
 	}{
 		{"two members", whole + whole, ""},
+		{"empty members", strings.Repeat(gzipText(""), 1000) + whole + strings.Repeat(gzipText(""), 1000), ""},
 		{"zeros", whole + "\x00\x00\x00", ""},
 		{"text", whole + "other bytes behind it", "other bytes follow the compressed data"},
 		{"a byte", whole + "x", "other bytes follow the compressed data"},

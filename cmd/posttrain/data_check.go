@@ -54,7 +54,7 @@ func newCheck(s streams) *cobra.Command {
 				}
 				all.Files, all.Errors = append(all.Files, report), all.Errors+report.Errors
 				if report.Fails() && report.Fixed == nil {
-					bad = append(bad, fmt.Sprintf("%s: %d of %d rows have errors", path, report.Errors, report.Rows))
+					bad = append(bad, report.Fault())
 				}
 			}
 			if asJSON {

@@ -88,6 +88,8 @@ func TestDataFaults(t *testing.T) {
 		{"check of an item without information", withFile("a.jsonl", strings.Replace(ciLine,
 			`"information":{"Name":"Ann Lee","Chats":["hi","bye"],"Bag":"red"}`, `"information":null`, 1)),
 			[]string{"data", "check", "a.jsonl"}, 1, []string{"a.jsonl: 1 of 1 rows have errors"}, nil},
+		{"check of a file that ends early", withFile("a.json", `[{"prompt":"q","chosen":"a","rejected":"b"},{`),
+			[]string{"data", "check", "a.json"}, 1, []string{"a.json: row 2: bad JSON: the file ends inside a value"}, nil},
 		{"check scores of items", withItems, []string{"data", "check", "--score-columns", "a,b", "items.jsonl"}, 1,
 			[]string{"score columns a, b", "only preference pairs"}, nil},
 		{"check one score column", nil, []string{"data", "check", "--score-columns", "a", "pairs.jsonl"}, 1,

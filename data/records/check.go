@@ -68,6 +68,7 @@ type Report struct {
 	Errors       int      `json:"rows_with_errors"`     // rows
 	Broken       bool     `json:"unreadable,omitempty"` // the file could not be read to its end
 
+	cause     string // why the file is Broken
 	lastError string // the last row with an error
 	lastLeft  string // the last row that mending leaves out
 	left      []Left
@@ -169,7 +170,8 @@ func (r *Report) scan(ctx context.Context, s *data.Stream[Record], rules rules) 
 func (r *Report) bad(row string, err error) {
 	rule := Rule{Error, "row", "a row cannot be read"}
 	if row == "" {
-		rule, r.Broken = Rule{Error, "file", "the file cannot be read any further"}, true
+		rule = Rule{Error, "file", "the file cannot be read any further"}
+		r.Broken, r.cause = true, err.Error()
 	}
 	r.add(rule, row, "", strings.TrimPrefix(err.Error(), row+": "))
 }
@@ -219,6 +221,14 @@ func (r *Report) tally(rule Rule, t data.Tally) {
 // Fails says that the file has errors.
 func (r *Report) Fails() bool {
 	return slices.ContainsFunc(r.Groups, func(g *Group) bool { return g.Severity == Error })
+}
+
+// Fault says in a line why the file fails.
+func (r *Report) Fault() string {
+	if r.Broken {
+		return r.cause
+	}
+	return fmt.Sprintf("%s: %d of %d rows have errors", r.Path, r.Errors, r.Rows)
 }
 
 // Lines is the report as text.
@@ -348,7 +358,8 @@ func (r *Report) leave(rule Rule, rows int) {
 // fix writes the rows without errors, each repeated row once; whole or not at all. r is the report of the file.
 func (r *Report) fix(ctx context.Context, s *data.Stream[Record], o Options) error {
 	if r.Broken {
-		return fmt.Errorf("%s: it cannot be read to its end: %s is not written", r.Path, o.Out)
+		why := strings.TrimLeft(strings.TrimPrefix(r.cause, r.Path), ": ")
+		return fmt.Errorf("%s: it cannot be read to its end (%s): %s is not written", r.Path, why, o.Out)
 	}
 	fixed := &Fixed{Path: o.Out, Left: r.left, Flattened: r.flattened}
 	for record, err := range r.right(ctx, s, o) {

@@ -114,7 +114,7 @@ func TestFixFaults(t *testing.T) {
 	}
 	o := Options{Out: path + ".jsonl"}
 	_, err := Check(context.Background(), path, o)
-	expect.Error(t, err, "in.json: it cannot be read to its end", "not written")
+	expect.Error(t, err, "in.json: it cannot be read to its end (row 3: bad JSON: the file ends", "not written")
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
 	if _, err := Check(ctx, need.File(t, "data", "hh-rlhf/harmless-base-test.jsonl.gz"), o); err != context.Canceled {

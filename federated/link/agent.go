@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,8 @@ type AgentOptions struct {
 	Build func(number int, config string) (w Worker, d int, err error)
 	Say   func(format string, args ...any) // one line for each update
 	Warn  func(format string, args ...any)
+
+	late time.Duration // askLate, but in tests
 }
 
 // client is an agent's process. One goroutine owns it, and one at a time works for it.
@@ -87,6 +90,7 @@ func RunAgent(ctx context.Context, o AgentOptions) error {
 	if err := checkURL(o.Server, o.Credentials != nil); err != nil {
 		return err
 	}
+	o.late = cmp.Or(o.late, askLate)
 	a := &client{AgentOptions: o, instance: NewRunID(), messages: make(chan *nats.Msg, 64),
 		reconnected: make(chan struct{}, 1), closed: make(chan error, 1)}
 	defer a.close()
@@ -231,7 +235,7 @@ func (a *client) askAgain() time.Duration {
 		a.ask(opAsk)
 	}
 	a.unanswered++
-	return min(askSoon<<min(a.unanswered, 10), askLate)
+	return min(askSoon<<min(a.unanswered, 10), a.late)
 }
 
 // ask sends an envelope. One that is lost is sent again by the timer.
@@ -293,7 +297,7 @@ func (a *client) handle(ctx context.Context, m *nats.Msg) (soon time.Duration, s
 	case e.Op == opTask:
 		a.startTask(ctx, e)
 	}
-	return askLate, false, nil
+	return a.late, false, nil
 }
 
 // configure builds the worker at the first hello. At later ones, after the server has restarted, it only joins again.
@@ -412,7 +416,7 @@ func (a *client) endJob(ctx context.Context, err error) (soon time.Duration, _ e
 	a.job = nil
 	switch {
 	case ctx.Err() != nil:
-		return askLate, nil
+		return a.late, nil
 	case errors.Is(err, errTask) && a.failed != a.current:
 		a.failed = a.current
 		a.Warn("%s; joining again", err)
@@ -425,7 +429,7 @@ func (a *client) endJob(ctx context.Context, err error) (soon time.Duration, _ e
 		return 0, err
 	}
 	a.sent = time.Now()
-	return askLate, nil
+	return a.late, nil
 }
 
 // Errors of a job that may pass.

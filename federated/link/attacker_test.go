@@ -76,7 +76,9 @@ func (h *rawAgent) send(what string, e envelope) {
 // answer is the server's next envelope.
 func (h *rawAgent) answer() *envelope {
 	h.t.Helper()
-	m := must[*nats.Msg](h.t)(h.answers.NextMsg(20 * time.Second))
+	ctx, stop := wholeTest(h.t)
+	defer stop()
+	m := must[*nats.Msg](h.t)(h.answers.NextMsgWithContext(ctx))
 	return must[*envelope](h.t)(unseal(m, h.run, h.public))
 }
 
@@ -176,7 +178,7 @@ func (a *attacker) restart() {
 func (a *attacker) finish(agents ...AgentOptions) string {
 	a.t.Helper()
 	a.nc.Close()
-	ctx, stop := context.WithTimeout(a.t.Context(), time.Minute)
+	ctx, stop := wholeTest(a.t)
 	defer stop()
 	ends := make(chan error, 3)
 	for _, o := range agents {
@@ -240,12 +242,14 @@ func (a *attacker) subjects(agent string) (all []string) {
 func (a *attacker) wantViolation(what string) {
 	a.t.Helper()
 	a.nc.Flush()
+	ctx, stop := wholeTest(a.t)
+	defer stop()
 	select {
 	case err := <-a.denied:
 		if !errors.Is(err, nats.ErrPermissionViolation) {
 			a.t.Errorf("%s: %v", what, err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-ctx.Done():
 		a.t.Errorf("%s is allowed", what)
 	}
 }

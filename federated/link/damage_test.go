@@ -68,7 +68,7 @@ func TestDamagedUpdates(t *testing.T) {
 			}
 		}
 	}
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := wholeTest(t)
 	defer stop()
 	served := make(chan error, 1)
 	go func() { served <- w.serve(ctx) }()
@@ -121,7 +121,7 @@ func (w *world) update(u protocol.Update) []byte {
 // TestProtocolVersion: an agent of another version is refused with both.
 func TestProtocolVersion(t *testing.T) {
 	w := newWorld(t, 5, 1, false)
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := wholeTest(t)
 	defer stop()
 	go w.serve(ctx)
 	h := w.rawAgent(w.agent("a"))
@@ -144,7 +144,7 @@ func TestProtocolVersion(t *testing.T) {
 // answer says. One that asks for the whole task gets it.
 func TestJoinsTwice(t *testing.T) {
 	w := newWorld(t, 300_000, 1, false)
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := wholeTest(t)
 	defer stop()
 	served := make(chan error, 1)
 	go func() { served <- w.serve(ctx) }()
@@ -166,7 +166,7 @@ func TestJoinsTwice(t *testing.T) {
 func TestUnsentUpdateIsSentAgain(t *testing.T) {
 	for _, d := range []int{5, 300_000} {
 		w := newWorld(t, d, 3, false)
-		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		ctx, stop := wholeTest(t)
 		defer stop()
 		served := make(chan error, 1)
 		go func() { served <- w.serve(ctx) }()

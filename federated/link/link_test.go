@@ -82,9 +82,10 @@ func (w *world) checkBytes() {
 // waitFor polls a condition that no event announces.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	end := time.Now().Add(time.Minute)
+	ctx, stop := wholeTest(t)
+	defer stop()
 	for !ok() {
-		if time.Now().After(end) {
+		if ctx.Err() != nil {
 			buf := make([]byte, 1<<20)
 			t.Fatalf("timed out: %s\n%s", what, buf[:runtime.Stack(buf, true)])
 		}
@@ -97,7 +98,7 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 func TestServerRestarts(t *testing.T) {
 	for _, d := range []int{5, 150_000} {
 		w := newWorld(t, d, 40, true)
-		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		ctx, stop := wholeTest(t)
 		defer stop()
 		agents := []AgentOptions{w.agent("a-0"), w.agent("a-1")}
 		ends := make(chan error, 2)
@@ -137,12 +138,13 @@ func TestLostAcknowledgements(t *testing.T) {
 	for _, d := range []int{5, 150_000} {
 		w := newWorld(t, d, 12, false)
 		w.memory.crash = map[int]bool{1: true, 4: true, 5: true, 9: true}
-		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		ctx, stop := wholeTest(t)
 		defer stop()
 		ended := make(chan error, 1)
 		o := w.agent("a-0")
+		o.late = time.Hour // what waits for this timer does not end
 		go func() { ended <- RunAgent(ctx, o) }()
-		began, address := time.Now(), strings.TrimPrefix(w.broker.URL(), "nats://")
+		address := strings.TrimPrefix(w.broker.URL(), "nats://")
 		for range w.memory.crash {
 			if err := w.serve(ctx); err != errCrash {
 				t.Fatal(err)
@@ -153,8 +155,8 @@ func TestLostAcknowledgements(t *testing.T) {
 		if err := w.serve(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-ended; err != nil || time.Since(began) > 3*askLate {
-			t.Errorf("%v after %v", err, time.Since(began))
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 		w.checkApplied()
 	}
@@ -163,7 +165,7 @@ func TestLostAcknowledgements(t *testing.T) {
 // TestAgentRestarts: agents are stopped wherever they are, and come back with their memory.
 func TestAgentRestarts(t *testing.T) {
 	w := newWorld(t, 150_000, 40, false)
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := wholeTest(t)
 	defer stop()
 	ends := make(chan error, 2)
 	for i, o := range []AgentOptions{w.agent("a-0"), w.agent("a-1")} {
@@ -211,7 +213,7 @@ func TestStuck(t *testing.T) {
 	w := newWorld(t, 5, 3, false)
 	w.most, w.memory.idle = 2, true
 	w.memory.refuse = func(protocol.Update) bool { return true }
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := wholeTest(t)
 	defer stop()
 	served, ends := make(chan error, 1), make(chan error, 2)
 	go func() { served <- w.serve(ctx) }()
@@ -256,7 +258,7 @@ func TestDeadlineAfterRestart(t *testing.T) {
 	w := newWorld(t, 5, 1, false)
 	w.numbers["a"], w.deadline = 0, 10*time.Millisecond
 	w.memory.late = func() { w.memory.version = w.memory.most }
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := wholeTest(t)
 	defer stop()
 	if err := w.serve(ctx); err != nil {
 		t.Error(err)

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nkeys"
 
@@ -20,7 +19,7 @@ import (
 // TestRefusedAgents: each fault is one line, at once.
 func TestRefusedAgents(t *testing.T) {
 	secure, open, other := newWorld(t, 5, 1, true), newWorld(t, 5, 1, false), newWorld(t, 5, 1, true)
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := wholeTest(t)
 	defer stop()
 	for _, w := range []*world{secure, open, other} {
 		go w.serve(ctx)
@@ -97,9 +96,7 @@ func TestRefusedAgents(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			limited, stop := context.WithTimeout(ctx, 20*time.Second)
-			defer stop()
-			err := RunAgent(limited, c.with())
+			err := RunAgent(ctx, c.with())
 			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") ||
 				strings.Contains(err.Error(), "secret") {
 				t.Errorf("%v, want %q; warnings: %q", err, c.want, append(open.warnings(), secure.warnings()...))
@@ -111,7 +108,7 @@ func TestRefusedAgents(t *testing.T) {
 // TestTwoOfOneName: the second process of an agent is refused while the first lives, and takes over after it.
 func TestTwoOfOneName(t *testing.T) {
 	w := newWorld(t, 5, 1, false)
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := wholeTest(t)
 	defer stop()
 	go w.serve(ctx)
 	busy, end := context.WithCancel(ctx)
@@ -149,7 +146,7 @@ func (s stuck) Do(ctx context.Context, _ protocol.Task) (protocol.Update, error)
 // TestRevokedWhileItWorks: the connection is closed, the agent says why, the server continues without it.
 func TestRevokedWhileItWorks(t *testing.T) {
 	w := newWorld(t, 5, 1, true)
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := wholeTest(t)
 	defer stop()
 	served := make(chan error, 1)
 	go func() { served <- w.serve(ctx) }()
@@ -180,7 +177,7 @@ func TestRevokedWhileItWorks(t *testing.T) {
 // refused by its signature; so is one of another run.
 func TestForgedLetters(t *testing.T) {
 	w := newWorld(t, 5, 3, true)
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := wholeTest(t)
 	defer stop()
 	a, b := w.agent("a"), w.agent("b")
 	seen, listens := make(chan *Status, 1), make(chan bool, 100)
@@ -328,7 +325,7 @@ func TestRevokedWhileAway(t *testing.T) {
 		if restarted {
 			w.revoked = []int{0}
 		}
-		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		ctx, stop := wholeTest(t)
 		defer stop()
 		gone := make(chan bool, 1)
 		w.onTick = func(*Status) {
@@ -368,7 +365,7 @@ func TestAllRevoked(t *testing.T) {
 	if err := w.keys.Revoke("a"); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := wholeTest(t)
 	defer stop()
 	if err := w.serve(ctx); !errors.Is(err, protocol.ErrStuck) {
 		t.Error(err)

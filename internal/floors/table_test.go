@@ -64,6 +64,7 @@ var Table = []Row{
 	{"internal/config", ground, []string{yaml}},
 	{"internal/float", ground, nil},
 	{"internal/secret", ground, nil},
+	{"internal/web", ground, []string{retry, "internal/secret"}},
 	{"internal/files", ground, []string{rename, "internal/hubcache"}},
 	{"internal/hlo", ground, []string{protowire}},
 	{"internal/hubcache", ground, []string{"internal/config"}},

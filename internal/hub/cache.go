@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,7 +57,7 @@ func (r repo) refFile() string { return hubcache.RefFile(r.folder(), r.id.Revisi
 func (r repo) cached() string { return hubcache.Commit(r.folder(), r.id.Revision) }
 
 // whole says that a snapshot has all that a use needs, as far as that can be seen without the server's list of files.
-func (u use) whole(r repo, commit string) bool {
+func (u use) whole(_ context.Context, r repo, commit string) bool {
 	has := func(name string) bool { return exists(filepath.Join(r.snapshot(commit), name)) }
 	switch {
 	case u == adapterOnly:

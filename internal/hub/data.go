@@ -40,8 +40,8 @@ type rowsOf struct {
 	fault  error // of the cache
 }
 
-func (n *rowsOf) whole(r repo, commit string) bool {
-	n.choice, n.fault = hubcache.Look(r.folder(), commit, n.parts)
+func (n *rowsOf) whole(ctx context.Context, r repo, commit string) bool {
+	n.choice, n.fault = hubcache.Look(ctx, r.folder(), commit, n.parts)
 	return n.fault == nil
 }
 
@@ -58,7 +58,7 @@ func (n *rowsOf) files(ctx context.Context, r repo, said info) (names []string, 
 	}
 	text, err := hubcache.ReadMe(r.snapshot(said.Commit))
 	if err == nil {
-		n.choice, err = hubcache.Choose(said.names(), text, n.parts)
+		n.choice, err = hubcache.Choose(ctx, said.names(), text, n.parts)
 	}
 	return append(names, n.choice.Files...), err
 }

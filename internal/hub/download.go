@@ -81,11 +81,24 @@ func (r repo) bring(ctx context.Context, f file, tick func(int64)) error {
 	if err := r.receive(ctx, f, blob+".incomplete", tick); err != nil {
 		return err
 	}
+	if f.size <= mostText {
+		text, err := os.ReadFile(blob + ".incomplete")
+		if err == nil {
+			err = r.hub.checkToken(text)
+		}
+		if err != nil {
+			os.Remove(blob + ".incomplete")
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+	}
 	if err := os.Rename(blob+".incomplete", blob); err != nil {
 		return r.diskError(err)
 	}
 	return nil
 }
+
+// mostText is the size in bytes of files that are looked at for the token. README.md has at most so many.
+const mostText = 8 << 20
 
 // lock keeps a blob to one process, as huggingface_hub does. The file stays: whoever waits has it open.
 func (r repo) lock(ctx context.Context, f file) (*os.File, error) {

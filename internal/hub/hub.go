@@ -19,7 +19,6 @@ package hub
 
 import (
 	"cmp"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -32,6 +31,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/hubcache"
 	"github.com/posttrain/posttrain/internal/secret"
+	"github.com/posttrain/posttrain/internal/web"
 )
 
 // Hub is a server of models and data sets, and the cache of what was downloaded.
@@ -62,38 +62,17 @@ func FromEnv() *Hub {
 		stored, _ := os.ReadFile(cmp.Or(os.Getenv("HF_TOKEN_PATH"), filepath.Join(home, "token"))) // there may be none
 		h.Token = strings.TrimSpace(string(stored))
 	}
-	h.client = newClient()
+	h.client = web.Retrying(web.Options{Tune: tune, Follow: true}, 4, tryAgain)
 	return h
 }
 
 // shown is the endpoint for messages.
 func (h *Hub) shown() string { return secret.HideUsers(h.Endpoint) }
 
-// newClient makes a client that tries again where that may help, and that takes the token to no other host.
-func newClient() *retryablehttp.Client {
-	c := retryablehttp.NewClient()
-	c.Logger, c.RetryMax, c.ErrorHandler = nil, 4, retryablehttp.PassthroughErrorHandler
-	c.CheckRetry = tryAgain
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.DialContext = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
-	transport.ResponseHeaderTimeout = time.Minute
-	c.HTTPClient = &http.Client{Transport: transport, CheckRedirect: redirect}
-	return c
-}
-
-// redirect follows a server to another host without the token. Of the head of a file the first host has all: it is not
-// followed to the store of files.
-func redirect(req *http.Request, via []*http.Request) error {
-	elsewhere := req.URL.Host != via[0].URL.Host || req.URL.Scheme != via[0].URL.Scheme
-	switch {
-	case len(via) >= 10:
-		return fmt.Errorf("%d redirections", len(via))
-	case elsewhere && req.Method == http.MethodHead:
-		return http.ErrUseLastResponse
-	case elsewhere:
-		req.Header.Del("Authorization")
-	}
-	return nil
+// tune bounds how long a server may be silent. Its downloads take as long as they need.
+func tune(t *http.Transport) {
+	t.DialContext = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
+	t.ResponseHeaderTimeout = time.Minute
 }
 
 // ID names a model of the hub.

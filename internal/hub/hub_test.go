@@ -128,6 +128,34 @@ func checkTree(t *testing.T) {
 	}
 }
 
+// TestNamesLeadOutOfNoFolder: names of files that leave the cache on any system are refused ahead of any download, for
+// models and data sets.
+func TestNamesLeadOutOfNoFolder(t *testing.T) {
+	model, data := tiny(), rows()
+	s := hubtest.New(t, map[string]hubtest.Repo{"org/tiny": model, "datasets/org/rows": data})
+	for _, name := range []string{"..", ".", `..\..\..\evil.txt`, "nul.jinja"} {
+		row := "en/x" + name + `\x.jsonl`
+		model.Files["additional_chat_templates/"+name], data.Files[row] = "x", "{}"
+		_, _, err := fetch(t, "org/tiny")
+		if err == nil || !strings.Contains(err.Error(), "it has a file \"additional_chat_templates/") {
+			t.Error(name, err)
+		}
+		if _, _, err := fetchData(t, "org/rows:en:train"); err == nil || !strings.Contains(err.Error(), `it has a file "en/`) {
+			t.Error(name, err)
+		}
+		delete(model.Files, "additional_chat_templates/"+name)
+		delete(data.Files, row)
+	}
+	for _, line := range s.Requests() {
+		if strings.Contains(line, "/resolve/") && !strings.HasSuffix(line, "README.md") {
+			t.Error(line)
+		}
+	}
+	if name, _, err := fetch(t, "org/tiny"); err != nil || name != pinnedTiny { // nothing broken is left
+		t.Error(name, err)
+	}
+}
+
 // TestTokenizer: where only the tokenizer is used, the weights are not downloaded.
 func TestTokenizer(t *testing.T) {
 	s := hubtest.New(t, map[string]hubtest.Repo{"org/tiny": tiny()})

@@ -122,7 +122,7 @@ func each(v reflect.Value, visit func(reflect.Value) error) error {
 // need says which files of a repository a command needs.
 type need interface {
 	// whole says that the cache has them.
-	whole(r repo, commit string) bool
+	whole(ctx context.Context, r repo, commit string) bool
 	// files chooses them among those that the hub has.
 	files(ctx context.Context, r repo, said info) ([]string, error)
 }
@@ -159,7 +159,7 @@ func missing(ctx context.Context, name, what string, err error) error {
 // without a question to the server; a branch where the server gives no answer.
 func (r repo) fetch(ctx context.Context, n need, out run.Reporter) (string, error) {
 	have := r.cached()
-	if have != "" && !n.whole(r, have) {
+	if have != "" && !n.whole(ctx, r, have) {
 		have = ""
 	}
 	switch {
@@ -187,6 +187,9 @@ func (r repo) fetch(ctx context.Context, n need, out run.Reporter) (string, erro
 
 // complete brings files of a commit into the cache.
 func (r repo) complete(ctx context.Context, commit string, names []string, out run.Reporter) error {
+	if err := hubcache.CheckNames(names); err != nil {
+		return err
+	}
 	missing := r.missing(commit, names)
 	if len(missing) == 0 {
 		out.Say("%s: commit %.12s, in the cache", r.id.Name, commit)

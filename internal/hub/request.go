@@ -68,6 +68,9 @@ func (r repo) ask(ctx context.Context) (said info, err error) {
 	case err != nil:
 		return said, r.transportError(err)
 	}
+	if err := r.hub.checkToken(text); err != nil {
+		return said, err
+	}
 	if n := bytes.Count(text, []byte("{")); n > mostFiles {
 		return said, fmt.Errorf("%s says that it has %d files, want at most %d", r.hub.shown(), n, mostFiles)
 	}
@@ -76,6 +79,15 @@ func (r repo) ask(ctx context.Context) (said info, err error) {
 			"HF_ENDPOINT", r.hub.shown())
 	}
 	return said, nil
+}
+
+// checkToken refuses a text that has the user's token: its names of files and configs get into folders and messages.
+func (h *Hub) checkToken(text []byte) error {
+	token := secret.New(h.Token)
+	if len(token) >= secret.Shortest && token.Hide(string(text)) != string(text) {
+		return fmt.Errorf("%s repeats the token: want the address of a Hugging Face hub in HF_ENDPOINT", h.shown())
+	}
+	return nil
 }
 
 // file is one of a commit, as the head of its address has it.

@@ -1,9 +1,10 @@
 package hubcache
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,8 +24,8 @@ type split struct {
 
 // Choose finds the files of one split among a data set's, as the library datasets does: by the configs that the front
 // matter of README.md declares, else by the names of folders and files. parts are config and split, one of them, or
-// nothing where there is no choice.
-func Choose(files []string, readme []byte, parts []string) (Choice, error) {
+// nothing where there is no choice. It ends with ctx.
+func Choose(ctx context.Context, files []string, readme []byte, parts []string) (Choice, error) {
 	all, err := declaredConfigs(readme)
 	if err != nil {
 		return Choice{}, err
@@ -33,7 +34,7 @@ func Choose(files []string, readme []byte, parts []string) (Choice, error) {
 	if err != nil {
 		return Choice{}, err
 	}
-	splits, err := config.splits(visible(files))
+	splits, err := config.splits(ctx, visible(files))
 	if err != nil {
 		return Choice{}, err
 	}
@@ -42,6 +43,9 @@ func Choose(files []string, readme []byte, parts []string) (Choice, error) {
 		return Choice{}, err
 	}
 	rows, err := rowFiles(one.files)
+	if err == nil {
+		err = CheckNames(rows)
+	}
 	if err != nil {
 		err = fmt.Errorf("config %s, split %s: %w", config.name, one.name, err)
 	}
@@ -139,13 +143,13 @@ func formOf(name string) string { return path.Ext(strings.TrimSuffix(strings.ToL
 var notRows = []string{"README.md", "config.json", "dataset_info.json", "dataset_infos.json", "dummy_data.zip",
 	"dataset_dict.json"}
 
-// visible leaves out the files about a data set, what is in hidden or private folders, and names that lead out of one.
+// visible leaves out the files about a data set, and what is in hidden or private folders.
 func visible(files []string) (out []string) {
 	for _, name := range files {
 		parts := strings.Split(name, "/")
 		hidden := slices.ContainsFunc(parts, func(p string) bool { return strings.HasPrefix(p, ".") }) ||
 			slices.ContainsFunc(parts[:len(parts)-1], func(p string) bool { return strings.HasPrefix(p, "__") })
-		if !hidden && filepath.IsLocal(filepath.FromSlash(name)) && !slices.Contains(notRows, path.Base(name)) {
+		if !hidden && !slices.Contains(notRows, path.Base(name)) {
 			out = append(out, name)
 		}
 	}
@@ -153,18 +157,49 @@ func visible(files []string) (out []string) {
 	return out
 }
 
-// match leaves the files that any of some patterns matches, each once, in the order of the patterns and names.
-func match(files []string, patterns ...string) (out []string) {
-	seen := map[string]bool{}
+// Bounds of what the author of a data set writes: the bytes of a pattern, and the bytes of patterns times the bytes of
+// names that they are compared with, which take half a minute at worst.
+const (
+	mostPattern = 512
+	mostWork    = 1 << 31
+)
+
+var errWork = errors.New("its patterns take too long with so many files: want fewer or shorter ones")
+
+// match leaves the files that any of some patterns matches, each once, in the order of the patterns and names. Patterns
+// and names times each other have at most that many bytes.
+func match(ctx context.Context, files, patterns []string, most int) (out []string, err error) {
+	seen, work := map[string]bool{}, 0
 	for _, pattern := range patterns {
-		form := translate(pattern)
+		if len(pattern) > mostPattern {
+			return nil, fmt.Errorf("a pattern has %d bytes, want at most %d", len(pattern), mostPattern)
+		}
+		form, begin := translate(pattern), beginning(pattern)
 		for _, name := range files {
-			if !seen[name] && form.MatchString(name) {
+			if seen[name] || !strings.HasPrefix(name, begin) {
+				continue
+			}
+			if work += len(pattern) * len(name); work > most {
+				return nil, errWork
+			}
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			if form.MatchString(name) {
 				seen[name], out = true, append(out, name)
 			}
 		}
 	}
-	return out
+	return out, nil
+}
+
+// beginning is what a pattern has ahead of its first special character.
+func beginning(pattern string) string {
+	pattern = strings.TrimPrefix(pattern, "./")
+	if i := strings.IndexAny(pattern, "*?["); i >= 0 {
+		return pattern[:i]
+	}
+	return pattern
 }
 
 // translate makes a regular expression of a pattern: * and ? within a folder's name, ** for any folders, [abc].
@@ -176,6 +211,7 @@ func translate(pattern string) *regexp.Regexp {
 		switch {
 		case part == "**" && last:
 			s.WriteString(".+")
+		case part == "**" && i > 0 && parts[i-1] == part: // **/**/ is **/
 		case part == "**":
 			s.WriteString("(?:[^/]+/)*")
 		default:

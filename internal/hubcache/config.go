@@ -2,7 +2,9 @@ package hubcache
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"math"
 	"path"
 	"regexp"
 	"slices"
@@ -145,7 +147,7 @@ func texts(n conf.Node) ([]string, error) {
 }
 
 // splits are the config's splits that have files, by its own patterns or by the names of files.
-func (c config) splits(files []string) (all []split, err error) {
+func (c config) splits(ctx context.Context, files []string) (all []split, err error) {
 	var own []string
 	for _, f := range files {
 		if rest, is := strings.CutPrefix(f, c.dir); is {
@@ -153,12 +155,15 @@ func (c config) splits(files []string) (all []split, err error) {
 		}
 	}
 	if c.declared == nil {
-		all = splitsByName(own)
+		all, err = splitsByName(ctx, own)
 	}
 	for _, s := range c.declared {
-		found := match(own, s.patterns...)
-		if len(found) == 0 {
-			return nil, fmt.Errorf("README.md: config %s, split %s: no file matches %s", c.name, s.name, List(s.patterns))
+		found, err := match(ctx, own, s.patterns, mostWork)
+		if err == nil && len(found) == 0 {
+			err = fmt.Errorf("no file matches %.200s", List(s.patterns))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("README.md: config %s, split %s: %w", c.name, s.name, err)
 		}
 		all = append(all, split{s.name, found})
 	}
@@ -167,7 +172,7 @@ func (c config) splits(files []string) (all []split, err error) {
 			s.files[i] = c.dir + s.files[i]
 		}
 	}
-	return all, nil
+	return all, err
 }
 
 // Patterns of names, as the library datasets has them (data_files.py).
@@ -186,25 +191,29 @@ const separators = "-._ 0-9"
 
 // splitsByName finds splits in the names of files: data/SPLIT-00000-of-00001.parquet, else a keyword as the name of a
 // folder, else of a file; otherwise all files are the split train.
-func splitsByName(files []string) []split {
+func splitsByName(ctx context.Context, files []string) ([]split, error) {
 	if all := shardedSplits(files); all != nil {
-		return all
+		return all, nil
 	}
 	for _, patterns := range [][]string{folderPatterns, filePatterns} {
 		var all []split
 		for _, name := range splitsOrder {
-			if found := match(files, fill(patterns, keywords[name])...); found != nil {
+			found, err := match(ctx, files, fill(patterns, keywords[name]), math.MaxInt)
+			if err != nil {
+				return nil, err
+			}
+			if found != nil {
 				all = append(all, split{name, found})
 			}
 		}
 		if all != nil {
-			return all
+			return all, nil
 		}
 	}
 	if len(files) == 0 {
-		return nil
+		return nil, nil
 	}
-	return []split{{"train", slices.Clone(files)}}
+	return []split{{"train", slices.Clone(files)}}, nil
 }
 
 // fill writes keywords into patterns.

@@ -1,6 +1,7 @@
 package hubcache
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,7 +29,7 @@ func Files(name string) (paths []string, is bool, err error) {
 		return nil, true, fmt.Errorf("%s: there is no file of this name, and no such data set in the cache %s", name,
 			Default())
 	}
-	choice, err := Look(folder, commit, id.Parts)
+	choice, err := Look(context.Background(), folder, commit, id.Parts) // it was chosen before, and is bounded
 	if err != nil {
 		return nil, true, fmt.Errorf("%s: %w", name, err)
 	}
@@ -39,7 +40,7 @@ func Files(name string) (paths []string, is bool, err error) {
 }
 
 // Look chooses a split of a data set in the cache, see [Choose]. A file of it that the cache lacks is an error.
-func Look(folder, commit string, parts []string) (Choice, error) {
+func Look(ctx context.Context, folder, commit string, parts []string) (Choice, error) {
 	snapshot := Snapshot(folder, commit)
 	files, whole, err := listing(folder, commit)
 	if err != nil {
@@ -49,7 +50,7 @@ func Look(folder, commit string, parts []string) (Choice, error) {
 	if err != nil {
 		return Choice{}, err
 	}
-	c, err := Choose(files, readme, parts)
+	c, err := Choose(ctx, files, readme, parts)
 	if err != nil {
 		return c, err
 	}

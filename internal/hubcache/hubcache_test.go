@@ -1,7 +1,9 @@
 package hubcache
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -29,14 +31,14 @@ func TestChoose(t *testing.T) {
 	for _, c := range fixture.Cases {
 		for config, splits := range c.Configs {
 			for split, want := range splits {
-				got, err := Choose(c.Files, []byte(c.Readme), []string{config, split})
+				got, err := Choose(t.Context(), c.Files, []byte(c.Readme), []string{config, split})
 				slices.Sort(want)
 				slices.Sort(got.Files)
 				if err != nil || got.Config != config || got.Split != split || !slices.Equal(got.Files, want) {
 					t.Errorf("%s: %s, %s: %+v, %v, want %s", c.Name, config, split, got, err, want)
 				}
 			}
-			none, err := Choose(c.Files, []byte(c.Readme), []string{config, "none"})
+			none, err := Choose(t.Context(), c.Files, []byte(c.Readme), []string{config, "none"})
 			for _, split := range slices.Sorted(maps.Keys(splits)) {
 				if err == nil || !strings.Contains(err.Error(), split) {
 					t.Errorf("%s: %+v, %v, want the split %s", c.Name, none, err, split)
@@ -47,7 +49,7 @@ func TestChoose(t *testing.T) {
 		if c.Default == "" {
 			continue
 		}
-		if got, err := Choose(c.Files, []byte(c.Readme), splits[:1]); err != nil || got.Config != c.Default {
+		if got, err := Choose(t.Context(), c.Files, []byte(c.Readme), splits[:1]); err != nil || got.Config != c.Default {
 			t.Errorf("%s: %+v, %v, want config %s", c.Name, got, err, c.Default)
 		}
 	}
@@ -74,7 +76,11 @@ func TestChoiceFaults(t *testing.T) {
 		{"train.txt", "", nil, "config default, split train: found train.txt: want .jsonl, .json, .parquet, .csv or .tsv files"},
 		{"name.py", "", nil, "found name.py: want .jsonl, .json, .parquet, .csv or .tsv files"},
 		{"data/train.jsonl.zst", "", nil, "found data/train.jsonl.zst: want .jsonl, .json, .parquet, .csv or .tsv files"},
-		{"../train.jsonl /train.jsonl a/../../b.jsonl", "", nil, "config default has no files"},
+		{"../train.jsonl a/../../b.jsonl", "", nil, "config default has no files"},
+		{"/train.jsonl", "", nil, `split train: it has a file "/train.jsonl": want names that lead out of no folder`},
+		{`data/train\..\..\b.jsonl`, "", nil, `has a file "data/train\\..\\..\\b.jsonl"`},
+		{"a.jsonl", front("configs:\n- data_files: '" + strings.Repeat("**/", 60_000) + "x'"), nil,
+			"README.md: config default, split train: a pattern has 180001 bytes, want at most 512"},
 		{"README.md", "", nil, "config default has no files: want .jsonl"},
 		{"a.jsonl", front("configs: 3"), nil, "README.md, configs:1: configs 3: want a list that is not empty"},
 		{"a.jsonl", front("configs:\n- 3"), nil, "README.md, configs:2: configs 3: want keys and values"},
@@ -82,10 +88,54 @@ func TestChoiceFaults(t *testing.T) {
 		{"a.jsonl", front("configs:\n- default: 3"), nil, "default 3: want true or false"},
 		{"a.jsonl", front("configs: [" + strings.Repeat("[", 100)), nil, "nests more than 64 deep"},
 	} {
-		got, err := Choose(strings.Fields(c.files), []byte(c.readme), c.parts)
+		got, err := Choose(t.Context(), strings.Fields(c.files), []byte(c.readme), c.parts)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s %s: %+v, %v\nwant %s", c.files, c.parts, got, err, c.want)
 		}
+	}
+}
+
+// TestManyFolders: any number of **/ is one in a pattern, and much work is refused.
+func TestManyFolders(t *testing.T) {
+	files := []string{strings.Repeat("a/", 200) + "b.jsonl", "b.jsonl", "c.jsonl"}
+	got, err := match(t.Context(), files, []string{strings.Repeat("**/", 160) + "b.*"}, mostWork)
+	if err != nil || !slices.Equal(got, files[:2]) {
+		t.Error(got, err)
+	}
+	if _, err := match(t.Context(), files, []string{"*a*a", "./c.*"}, 4*(400+14)); !errors.Is(err, errWork) {
+		t.Error("too much work is done:", err)
+	}
+	if _, err := match(t.Context(), files, []string{"*a*a", "./c.*"}, 4*(407+7+7)+5*7); err != nil { // c.* meets one name
+		t.Error(err)
+	}
+	if len(translate(strings.Repeat("**/", 160)+"b").String()) > 20 {
+		t.Error("**/ stays many times")
+	}
+}
+
+// TestChoiceIsEnded: with its context it ends, with any patterns.
+func TestChoiceIsEnded(t *testing.T) {
+	ended, stop := context.WithCancelCause(t.Context())
+	why := errors.New("the user has ended it")
+	stop(why)
+	for _, readme := range []string{"", "---\nconfigs:\n- data_files: '*'\n---\n"} {
+		if _, err := Choose(ended, []string{"train.jsonl"}, []byte(readme), nil); !errors.Is(err, why) {
+			t.Errorf("%q: %v", readme, err)
+		}
+	}
+}
+
+// TestCheckNames: names that lead out of their folder on any system, or are no file there, are refused.
+func TestCheckNames(t *testing.T) {
+	for _, name := range []string{"", "/", "/a", "a/", "a//b", ".", "..", "a/..", "a/../b", "./a", "a/.. /b", "a/...",
+		`a\b`, `..\a`, "C:a", "c:/a", "NUL", "a/nul.jsonl", "aux", "com1.parquet", "LPT¹", "CONIN$", "con :x", "a\x00b"} {
+		if CheckNames([]string{"a", name}) == nil {
+			t.Errorf("%q is taken", name)
+		}
+	}
+	good := []string{"a", ".a", "..a", "a/b.jsonl", "10:30.jsonl", "nullable.csv", "auxiliary/a", "com/b", "comx", "ü/名.parquet"}
+	if err := CheckNames(good); err != nil && filepath.Separator == '/' { // Windows has no colons in names
+		t.Error(err)
 	}
 }
 
@@ -152,7 +202,7 @@ func FuzzChoose(f *testing.F) {
 	f.Add("a/[x]/b.jsonl", "---\nconfigs:\n- data_files:\n  - split: t\n    path: ['[!a]**/[]', '[z-a]']\n---")
 	f.Fuzz(func(t *testing.T, names, readme string) {
 		files := strings.Split(names, "\n")
-		c, err := Choose(files, []byte(readme), nil)
+		c, err := Choose(t.Context(), files, []byte(readme), nil)
 		if err != nil {
 			return
 		}

@@ -143,3 +143,31 @@ func RefFile(folder, revision string) string {
 
 // Snapshot is the folder of a commit's files.
 func Snapshot(folder, commit string) string { return filepath.Join(folder, "snapshots", commit) }
+
+// reservedForm are names that are devices on Windows, whatever they end in.
+var reservedForm = regexp.MustCompile(`(?i)^(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$) *(\.|:|$)`)
+
+// isLocal says that the name of a file from a hub, with slashes, stays in its folder on every system: Windows has
+// backslashes and drives, drops dots and spaces at an end, and gives devices names.
+func isLocal(name string) bool {
+	for part := range strings.SplitSeq(name, "/") {
+		if strings.Trim(part, ". ") == "" || reservedForm.MatchString(part) {
+			return false
+		}
+	}
+	return !strings.ContainsAny(name, "\\\x00") && !driveForm.MatchString(name) &&
+		filepath.IsLocal(filepath.FromSlash(name))
+}
+
+var driveForm = regexp.MustCompile(`^[A-Za-z]:`)
+
+// CheckNames names the first file of a model or data set that would be put elsewhere than into its folder.
+func CheckNames(names []string) error {
+	for _, name := range names {
+		if !isLocal(name) {
+			return fmt.Errorf("it has a file %.80q: want names that lead out of no folder and are no device, on any "+
+				"system", name)
+		}
+	}
+	return nil
+}

@@ -18,11 +18,23 @@ func New(key string) Key { return Key(strings.Map(dropGap, key)) }
 // Shortest is the least length of a real key: for servers without keys users often set a word such as EMPTY.
 const Shortest = 16
 
-// users are what an address has before its host.
-var users = regexp.MustCompile(`//[^/?#\s"]*@`)
+// users are what an address has before its host. A password may have signs that end a host, but a port has digits.
+var (
+	users     = regexp.MustCompile(`//[^/?#\s"]*@`)
+	passwords = regexp.MustCompile(`//[^/?#\s"@:]+:[^\s"@]*@`)
+	ports     = regexp.MustCompile(`^//[^:]*:\d*[/?#]`)
+)
 
 // HideUsers replaces the name and the password in each address of a text by ….
-func HideUsers(text string) string { return users.ReplaceAllString(text, "//…@") }
+func HideUsers(text string) string {
+	text = users.ReplaceAllString(text, "//…@")
+	return passwords.ReplaceAllStringFunc(text, func(found string) string {
+		if ports.MatchString(found) {
+			return found
+		}
+		return "//…@"
+	})
+}
 
 // Hide replaces the secret in a text by ***. A text that has it in pieces, between which are line ends and the like, or
 // written with the escapes of JSON or of a URL, becomes *** as a whole. A text must not be cut before: half a key would

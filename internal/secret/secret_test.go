@@ -25,6 +25,8 @@ func TestHideUsers(t *testing.T) {
 		"http://u:pass@host:1/a and https://token@host": "http://…@host:1/a and https://…@host",
 		"http://host/a@b, me@host, //x y@z":             "http://host/a@b, me@host, //x y@z",
 		"http://u:p@ss@host":                            "http://…@host",
+		"http://u:p/s?s#@host/a":                        "http://…@host/a",
+		"http://host:80/a@b http://h/c:d@e":             "http://host:80/a@b http://h/c:d@e",
 	} {
 		if got := HideUsers(text); got != want {
 			t.Errorf("%q became %q, want %q", text, got, want)

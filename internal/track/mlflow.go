@@ -17,10 +17,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hashicorp/go-retryablehttp"
-
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/web"
 )
 
 // mlflowFile keeps in the run folder which run of the server it is, and how much the server has.
@@ -61,12 +60,9 @@ type mlflowRun struct {
 // NewMLflow makes a watcher of a folder, which it does not attach, and starts its sender.
 func NewMLflow(o Options, s Subject) (*MLflow, error) {
 	m := &MLflow{Subject: s, experiment: cmp.Or(o.Experiment, "posttrain"), patience: 15 * time.Second,
-		api:  mlflowAPI{strings.TrimRight(o.MLflow, "/"), retryablehttp.NewClient(), environmentKeys()},
+		api: mlflowAPI{strings.TrimRight(o.MLflow, "/"), web.Retrying(web.Options{Timeout: 30 * time.Second}, 2, retry),
+			environmentKeys()},
 		wake: make(chan struct{}, 1), done: make(chan struct{})}
-	c := m.api.http
-	c.Logger, c.RetryMax, c.CheckRetry, c.HTTPClient.Timeout = nil, 2, retry, 30*time.Second
-	c.ErrorHandler = retryablehttp.PassthroughErrorHandler
-	c.HTTPClient.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	if err := s.Folder.Own(mlflowFile); err != nil {
 		return nil, err
 	}

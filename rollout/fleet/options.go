@@ -63,6 +63,8 @@ func (o Options) Check() []fault.Fault {
 		switch {
 		case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 			faults.Add("urls", address, "want an address such as http://localhost:30000")
+		case u.User != nil: // it would be in config.yaml
+			faults.Add("urls", address, "want an address without a key in it ("+KeyVariable+" has it)")
 		case seen[root(address)]:
 			faults.Add("urls", address, "the address is there twice")
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/secret"
+	"github.com/posttrain/posttrain/internal/web"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -72,12 +73,8 @@ func New(o Options) (*Client, error) {
 	if err := fault.Err("", o.Check()); err != nil {
 		return nil, err
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = o.Parallel
-	transport.MaxResponseHeaderBytes = maxHeaderBytes
-	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{options: o, key: secret.New(o.Key),
-		http:     &http.Client{Timeout: o.Timeout, Transport: transport, CheckRedirect: stay},
+	tune := func(t *http.Transport) { t.MaxIdleConnsPerHost, t.MaxResponseHeaderBytes = o.Parallel, maxHeaderBytes }
+	return &Client{options: o, key: secret.New(o.Key), http: web.New(web.Options{Timeout: o.Timeout, Tune: tune}),
 		patience: &Patience{Retries: o.Retries, Wait: o.Wait, Longest: longestWait, Warn: o.Warn}}, nil
 }
 

@@ -31,21 +31,17 @@ const commandBatch = 256
 func (program) Batch() int   { return commandBatch }
 func (program) Close() error { return nil }
 
-// lingering is how long a killed program's children may keep its output open.
-const lingering = time.Second
-
 func (p program) Score(ctx context.Context, answers []ask.Answer) ([]ask.Score, error) {
 	limited, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	cmd := exec.CommandContext(limited, p.name, p.args...)
-	cmd.WaitDelay = lingering
 	in, err := lines(answers)
 	if err != nil {
 		return nil, err
 	}
 	out, complaints := &bounded{most: outputBytes * (1 + len(answers)), stop: cancel}, &tail{}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), out, complaints
-	err = cmd.Run()
+	cmd.Stdin = bytes.NewReader(in)
+	err = execute(cmd, out, complaints)
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
