@@ -14,10 +14,17 @@ import (
 type Score struct {
 	Value   float64            `json:"value"`             // finite
 	Each    []float64          `json:"parts,omitempty"`   // of several judges: the value of each, without its weight
+	Without []int              `json:"without,omitempty"` // of several judges: those that the answer is not for
 	Missing string             `json:"why,omitempty"`     // why there is no value; "": there is one
 	Fault   string             `json:"fault,omitempty"`   // how the answer breaks the format; "": it is right
 	Parts   map[string]float64 `json:"numbers,omitempty"` // what is logged beside the value, by name
 }
+
+// NotItsOwn is why a reward has no value where it says that an answer is not for it.
+const NotItsOwn = "the reward is null: the answer is not for it"
+
+// Skips says that the answer is not for judge k of several.
+func (s Score) Skips(k int) bool { return slices.Contains(s.Without, k) }
 
 // Judge scores answers. The same answer has the same score.
 type Judge interface {

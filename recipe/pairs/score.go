@@ -50,7 +50,9 @@ func Score(ctx context.Context, o ScoreOptions, r run.Reporter) (*Result, error)
 	if err != nil {
 		return nil, err
 	}
+	report.Unread = nil // the reward gets all columns
 	r.Say("%s", report)
+	rows := o.columns()
 	source, err := scorer.Open(o.Reward, scorer.Caller{Cache: o.Out + ".replies", Warn: r.Warn, Say: r.Say})
 	if err != nil {
 		return nil, err
@@ -58,7 +60,7 @@ func Score(ctx context.Context, o ScoreOptions, r run.Reporter) (*Result, error)
 	defer source.Close()
 	var all []ask.Answer
 	for _, p := range pairs {
-		q := &ask.Question{Prompt: p.Prompt, Source: p.Source}
+		q := &ask.Question{Prompt: p.Prompt, Source: p.Source, Row: rows[p.Source]}
 		for _, said := range []data.Text{p.Chosen, p.Rejected} {
 			a := ask.Answer{To: q, Said: said}
 			a.Text = said.Last()
@@ -78,6 +80,19 @@ func Score(ctx context.Context, o ScoreOptions, r run.Reporter) (*Result, error)
 		return nil, err
 	}
 	return &Result{Pairs: pairs, Summary: summarize(o.Out, pairs, kept.Done)}, kept.Remove()
+}
+
+// columns are the other columns of the pairs' rows, by their places, as grpo gives them to rewards.
+func (o ScoreOptions) columns() map[string]map[string]any {
+	rows := map[string]map[string]any{}
+	ignore := func(string, error) {} // ReadPreferences has said what is wrong
+	for p, err := range data.StreamPrompts(nil, o.Data, o.Columns...).Lenient(ignore).All() {
+		if err != nil {
+			break
+		}
+		rows[p.Source] = p.Row
+	}
+	return rows
 }
 
 // score lets a reward score answers, and keeps the scores in a file beside out; together is how many are of one prompt.
@@ -110,6 +125,13 @@ func summarize(out string, pairs []data.Preference, scores []ask.Score) string {
 		len(pairs), len(scored), higher, equal, len(scored)-higher-equal)
 	if unscored, why := ask.Unscored(scores); unscored > 0 {
 		text += fmt.Sprintf("%d answers have no score; the last: %s\n", unscored, why)
+	}
+	apart := 0
+	for _, s := range scores {
+		apart += len(s.Without)
+	}
+	if apart > 0 {
+		text += fmt.Sprintf("%d scores are null, and left out of the sums: the answers are not for these rewards\n", apart)
 	}
 	return text + gaps(scored)
 }
