@@ -52,9 +52,9 @@ func (s Settings) loss() string {
 	ratio := map[string]string{grpo.Token: "of each token",
 		grpo.Sequence: "of each completion: exp of its tokens' mean log-ratio",
 		grpo.Whole:    "of each completion: exp of its tokens' summed log-ratios"}[g.RatioLevel]
-	surrogate := fmt.Sprintf("-min(ρ·A, clip(ρ, %.4g, %.4g)·A)", 1-g.ClipLow, 1+g.ClipHigh)
+	surrogate := fmt.Sprintf("-min(ρ·A, clip(ρ, %.6g, %.6g)·A)", 1-g.ClipLow, 1+g.ClipHigh)
 	if g.Surrogate == grpo.CISPO {
-		surrogate = fmt.Sprintf("-clip(ρ, %.4g, %.4g)·A·logπ, the clipped ratio without a gradient,", 1-g.ClipLow,
+		surrogate = fmt.Sprintf("-clip(ρ, %.6g, %.6g)·A·logπ, the clipped ratio without a gradient,", 1-g.ClipLow,
 			1+g.ClipHigh)
 	}
 	clip := ""
