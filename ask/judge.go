@@ -96,6 +96,14 @@ func checkScores(answers []Answer, scores []Score) error {
 	return nil
 }
 
+// LeftOut counts the values that are left out of sums, as the answers are not for their judges.
+func LeftOut(scores []Score) (n int) {
+	for _, s := range scores {
+		n += len(s.Without)
+	}
+	return n
+}
+
 // Unscored counts the scores without a value, and says why the last of them has none.
 func Unscored(scores []Score) (n int, why string) {
 	for _, s := range scores {
@@ -104,4 +112,9 @@ func Unscored(scores []Score) (n int, why string) {
 		}
 	}
 	return n, why
+}
+
+// Lost is Unscored of what a judge should have scored: without the answers that are not for it.
+func Lost(scores []Score) (n int, why string) {
+	return Unscored(slices.DeleteFunc(slices.Clone(scores), func(s Score) bool { return s.Missing == NotItsOwn }))
 }

@@ -210,7 +210,8 @@ func (rs *Rollouts) score(ctx context.Context, answers []ask.Answer) error {
 	if ctx.Err() != nil {
 		return train.ErrInterrupted
 	}
-	if missing, why := ask.Unscored(scores); err == nil && 2*missing > len(answers) {
+	missing, why := ask.Unscored(scores)
+	if lost, _ := ask.Lost(scores); err == nil && (2*lost > len(answers) || missing == len(answers) && missing > 0) {
 		err = fmt.Errorf("%d of %d completions have no reward: %s", missing, len(answers), why)
 	}
 	if err != nil {
@@ -273,7 +274,7 @@ func (r *rolloutBatch) observe(m *train.Metrics, noFormat bool) {
 	for _, a := range r.drawn {
 		for _, x := range a.answers {
 			s := x.Score
-			apart += len(s.Without)
+			apart += ask.LeftOut([]ask.Score{s})
 			observe(m, s.Value, s.Parts)
 			if !noFormat {
 				m.Add("rewards/format/mean", one(s.Fault == ""), 1)

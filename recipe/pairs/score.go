@@ -106,6 +106,14 @@ func score(ctx context.Context, r run.Reporter, source ask.Judge, o scorer.Optio
 	return kept, err
 }
 
+// leftOut says how many rewards were left out of sums.
+func leftOut(scores []ask.Score) string {
+	if n := ask.LeftOut(scores); n > 0 {
+		return fmt.Sprintf("%d scores are null, and left out of the sums: the answers are not for these rewards\n", n)
+	}
+	return ""
+}
+
 // summarize says how many pairs have scores, and which.
 func summarize(out string, pairs []data.Preference, scores []ask.Score) string {
 	var scored []data.Preference
@@ -126,12 +134,5 @@ func summarize(out string, pairs []data.Preference, scores []ask.Score) string {
 	if unscored, why := ask.Unscored(scores); unscored > 0 {
 		text += fmt.Sprintf("%d answers have no score; the last: %s\n", unscored, why)
 	}
-	apart := 0
-	for _, s := range scores {
-		apart += len(s.Without)
-	}
-	if apart > 0 {
-		text += fmt.Sprintf("%d scores are null, and left out of the sums: the answers are not for these rewards\n", apart)
-	}
-	return text + gaps(scored)
+	return text + leftOut(scores) + gaps(scored)
 }
