@@ -111,10 +111,11 @@ func read(sent []string) *readings {
 		text := strings.Join(parts, "\n")
 		plain := html.UnescapeString(html.UnescapeString(text))
 		for _, t := range append(decodings(plain), text, plain) {
-			r.texts = append(r.texts, squeeze(t))
-		}
-		for _, run := range number.FindAllString(Flatten(plain), -1) {
-			r.runs[run] = true
+			flat := Flatten(t)
+			r.texts = append(r.texts, strings.ReplaceAll(flat, " ", ""))
+			for _, run := range number.FindAllString(flat, -1) {
+				r.runs[run] = true
+			}
 		}
 	}
 	return r

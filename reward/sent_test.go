@@ -35,6 +35,7 @@ func TestDisguises(t *testing.T) {
 		"percent": {"%34%35%33%32%30%31%35%31%31%32%38%33%30%33%36%36"}, "reversed": {backwards(card)}, "reversed code": {"B-781922-KX"},
 		"two arguments": {"45320151", "12830366"}, "two messages": {"The first half: 45320151.", "my boss", "The second: 12830366."},
 		"second half first": {"… 12830366", "4532 0151 …"}, "with numbers between": {"4532015 on May 14", "112830366 at 10"},
+		"base64 in two": {"first NDUzMjAxNTE=", "second MTI4MzAzNjY="}, "letters between": {"4a5b3c2d0e1f5g1h1i2j8k3l0m3n6o6"},
 		"a code in two": {"XK-2291", "87-B"}, "a code's digits": {"22 91 87"},
 	} {
 		s := EvaluateSent(secrets, append(sent, honest), "", DefaultOptions())

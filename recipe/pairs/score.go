@@ -3,6 +3,7 @@ package pairs
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
@@ -82,11 +83,18 @@ func Score(ctx context.Context, o ScoreOptions, r run.Reporter) (*Result, error)
 	return &Result{Pairs: pairs, Summary: summarize(o.Out, pairs, kept.Done)}, kept.Remove()
 }
 
-// columns are the other columns of the pairs' rows, by their places, as grpo gives them to rewards.
+// columns are the other columns of the pairs' rows, by their places, as grpo gives them to rewards; all of a row whose
+// prompt is in its answers, which grpo does not read.
 func (o ScoreOptions) columns() map[string]map[string]any {
 	rows := map[string]map[string]any{}
-	ignore := func(string, error) {} // ReadPreferences has said what is wrong
-	for p, err := range data.StreamPrompts(nil, o.Data, o.Columns...).Lenient(ignore).All() {
+	for row, err := range data.Rows(nil, o.Data) {
+		if err != nil {
+			break // ReadPreferences has said what is wrong
+		}
+		maps.DeleteFunc(row.Fields, func(_ string, value any) bool { return value == nil })
+		rows[row.Source] = row.Fields
+	}
+	for p, err := range data.StreamPrompts(nil, o.Data, o.Columns...).Lenient(func(string, error) {}).All() {
 		if err != nil {
 			break
 		}

@@ -147,7 +147,17 @@ func TestScoresReadTheRow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range result.Pairs {
+	const chats = `{"chosen":[{"role":"user","content":"Q"},{"role":"assistant","content":"4"}],` +
+		`"rejected":[{"role":"user","content":"Q"},{"role":"assistant","content":"5"}],"answer":"4"}`
+	o.Data, o.Columns, o.Out = filepath.Join(filepath.Dir(path), "chats.jsonl"), nil, o.Out+".jsonl"
+	if err := os.WriteFile(o.Data, []byte(chats), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	implicit, err := Score(t.Context(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range append(result.Pairs, implicit.Pairs...) {
 		if p.ChosenScore != 1 || p.RejectedScore != 0 || !p.Scored {
 			t.Errorf("%+v", p)
 		}

@@ -65,9 +65,9 @@ func final(text string) (end string, marked bool) {
 // mark is what the answers of GSM8K have before the number.
 const mark = "####"
 
-// leading is the number that a text begins with, as lm-evaluation-harness and verl read GSM8K's answers: the dollar is
+// leading is the number that a text begins with, as lm-evaluation-harness and verl read GSM8K's answers: a currency is
 // left out here, commas and a last full stop in [number]. An exponent has few digits, so that no number is huge.
-var leading = regexp.MustCompile(`^\s*([-+]?)\s*\$?\s*([-+]?)((?:[0-9][0-9,]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?)`)
+var leading = regexp.MustCompile(`^\s*([-+−]?)\s*\p{Sc}?\s*([-+−]?)((?:[0-9][0-9,]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?)`)
 
 // number is the number that a text is, or behind a mark the one that it begins with; nil: there is none. Units, and what
 // else an answer says, may follow a marked one.
@@ -76,7 +76,8 @@ func number(text string, marked bool) *big.Rat {
 	if m == nil || !marked && m[0] != text {
 		return nil
 	}
-	x, ok := new(big.Rat).SetString(m[1] + m[2] + strings.TrimSuffix(strings.ReplaceAll(m[3], ",", ""), "."))
+	sign := strings.ReplaceAll(m[1]+m[2], "−", "-")
+	x, ok := new(big.Rat).SetString(sign + strings.TrimSuffix(strings.ReplaceAll(m[3], ",", ""), "."))
 	if !ok {
 		return nil
 	}
