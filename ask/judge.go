@@ -14,10 +14,17 @@ import (
 type Score struct {
 	Value   float64            `json:"value"`             // finite
 	Each    []float64          `json:"parts,omitempty"`   // of several judges: the value of each, without its weight
+	Without []int              `json:"without,omitempty"` // of several judges: those that the answer is not for
 	Missing string             `json:"why,omitempty"`     // why there is no value; "": there is one
 	Fault   string             `json:"fault,omitempty"`   // how the answer breaks the format; "": it is right
 	Parts   map[string]float64 `json:"numbers,omitempty"` // what is logged beside the value, by name
 }
+
+// NotItsOwn is why a reward has no value where it says that an answer is not for it.
+const NotItsOwn = "the reward is null: the answer is not for it"
+
+// Skips says that the answer is not for judge k of several.
+func (s Score) Skips(k int) bool { return slices.Contains(s.Without, k) }
 
 // Judge scores answers. The same answer has the same score.
 type Judge interface {
@@ -89,6 +96,14 @@ func checkScores(answers []Answer, scores []Score) error {
 	return nil
 }
 
+// LeftOut counts the values that are left out of sums, as the answers are not for their judges.
+func LeftOut(scores []Score) (n int) {
+	for _, s := range scores {
+		n += len(s.Without)
+	}
+	return n
+}
+
 // Unscored counts the scores without a value, and says why the last of them has none.
 func Unscored(scores []Score) (n int, why string) {
 	for _, s := range scores {
@@ -97,4 +112,9 @@ func Unscored(scores []Score) (n int, why string) {
 		}
 	}
 	return n, why
+}
+
+// Lost is Unscored of what a judge should have scored: without the answers that are not for it.
+func Lost(scores []Score) (n int, why string) {
+	return Unscored(slices.DeleteFunc(slices.Clone(scores), func(s Score) bool { return s.Missing == NotItsOwn }))
 }

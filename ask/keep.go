@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout"
@@ -104,10 +105,7 @@ func Scores(ctx context.Context, r run.Reporter, path, of string, j Judge, answe
 		if err != nil {
 			return nil, err
 		}
-		lost, why := Unscored(k.Done)
-		if more, last := Unscored(scores); more > 0 {
-			lost, why = lost+more, last
-		}
+		lost, why := Lost(slices.Concat(k.Done, scores))
 		if done := len(k.Done) + len(scores); 2*lost > done {
 			return nil, fmt.Errorf("%d of the first %d answers have no score: %s", lost, done, why)
 		}

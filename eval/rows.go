@@ -40,9 +40,10 @@ type Row struct {
 	Tokens     int                `json:"tokens,omitempty"` // of the completion
 	Reason     string             `json:"reason"`           // why it ends: eos, length, stop, or a server's own word
 	Reward     float64            `json:"reward"`
-	Rewards    []float64          `json:"rewards,omitempty"` // of several kinds: each
-	Missing    string             `json:"why,omitempty"`     // why there is no reward
-	Parts      map[string]float64 `json:"parts,omitempty"`   // of the reward
+	Rewards    []float64          `json:"rewards,omitempty"`         // of several kinds: each
+	Without    []int              `json:"rewards_without,omitempty"` // those that the answer is not for, counted from 0
+	Missing    string             `json:"why,omitempty"`             // why there is no reward
+	Parts      map[string]float64 `json:"parts,omitempty"`           // of the reward
 	*KeywordRow
 	*ItemRow
 }
@@ -70,7 +71,7 @@ type ItemRow struct {
 // NewRow is the row of an answer with its score.
 func NewRow(a *ask.Answer) Row {
 	return Row{Item: a.To.Source, Prompt: a.To.Prompt, Prefill: a.To.Prefill, Completion: a.Text, Tokens: a.Length(),
-		Reason: a.Reason, Reward: a.Score.Value, Rewards: a.Score.Each, Missing: a.Score.Missing}
+		Reason: a.Reason, Reward: a.Score.Value, Rewards: a.Score.Each, Without: a.Score.Without, Missing: a.Score.Missing}
 }
 
 // NewKeywordRow says which keywords an answer has. Where the format is broken it has none.

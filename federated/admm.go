@@ -152,10 +152,23 @@ type Theorem struct {
 func (t Theorem) Eta() float64 { return t.Mu * t.Mu / (4 * t.G * t.G * (56*t.G*t.G + t.L)) }
 
 // Rounds are enough for a mean of ‖∇J‖² over them of Epsilon at most, with the step Eta along exact directions H⁻¹∇J:
-// 8G²·Gap/(7·η·Epsilon). For a round gains η(1/G² − Lη/(2μ²))‖∇J‖² at least, as μI ≤ H ≤ G²I, and Lη/(2μ²) ≤ 1/(8G²). The
-// theorem, about directions from samples, has the order 1/((1−γ)²ε) without its constant.
+// 8G²·Gap/(7·η·Epsilon). For a round gains η(1/G² − Lη/(2μ²))‖∇J‖² at least, as μI ≤ H ≤ G²I, and Lη/(2μ²) ≤ 1/(8G²).
 func (t Theorem) Rounds() float64 {
 	return math.Ceil(8 * t.G * t.G * t.Gap / (7 * t.Eta() * t.Epsilon))
+}
+
+// Published are the rounds of the theorem itself, about directions from samples, which is of the order 1/((1−γ)²ε):
+//
+//	K = (Gap·(56G² + L)²·16G² + 28G²μ³) / ((56G² + L − 56G²μ)·μ²·Epsilon)
+//
+// It is infinite where μ is so large that the divisor is not above 0: the theorem then says nothing.
+func (t Theorem) Published() float64 {
+	g := t.G * t.G
+	divisor := (56*g + t.L - 56*g*t.Mu) * t.Mu * t.Mu * t.Epsilon
+	if divisor <= 0 {
+		return math.Inf(1)
+	}
+	return ((t.Gap*(56*g+t.L)*(56*g+t.L)*16)*g + 28*g*t.Mu*t.Mu*t.Mu) / divisor
 }
 
 // Scale returns the factor of y in the step, or false for a refusal.

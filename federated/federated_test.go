@@ -349,6 +349,14 @@ func TestTheorem(t *testing.T) {
 	if c.Eta() != 0.25/4800 || c.Rounds() != 87771429 {
 		t.Errorf("%v, %v", c.Eta(), c.Rounds())
 	}
+	// (10·227²·64 + 112·0.001)/((227 - 22.4)·0.01·0.01)
+	paper := Theorem{G: 2, Mu: 0.1, L: 3, Gap: 10, Epsilon: 0.01}
+	if k := paper.Published(); math.Abs(k-32978560.112/0.02046) > 1 || math.Round(k/1e6) != 1612 {
+		t.Errorf("%v rounds of the paper's theorem", k)
+	}
+	if paper.Mu = 2; !math.IsInf(paper.Published(), 1) {
+		t.Errorf("%v rounds where the theorem says nothing", paper.Published())
+	}
 	c = Theorem{G: 1, Mu: 1, L: 3, Gap: 6, Epsilon: 2} // J = -1.5‖x‖², from x = (2, 0)
 	x, squares := 2.0, 0.0
 	for range int(c.Rounds()) {

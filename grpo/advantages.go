@@ -28,29 +28,34 @@ func Advantages(rewards []float64, std string) (advantages []float64, degenerate
 //	batch           the mean of all rewards of the batch: REINFORCE++, Hu et al. 2025, arXiv:2501.03262
 //
 //	std             s
-//	sample          the standard deviation of the group's rewards with divisor G-1, plus 1e-6
-//	population      with divisor G
+//	sample          the standard deviation, with divisor n-1, of the rewards that the baseline is of, group's or
+//	                batch's, plus 1e-6
+//	population      with divisor n
 //	batch           the standard deviation of all r - b of the batch, with divisor n-1, plus 1e-6: the global
 //	                normalisation of REINFORCE++, with the baseline group REINFORCE++-baseline
 //	none            1
 //
-// A group of equal rewards has advantages of 0, unless the baseline is the batch's.
+// Equal rewards, of a group or of the batch, have advantages of 0. A reward that is not a number is left out, and has an
+// advantage of 0. Of n rewards of a batch no advantage is beyond √n, but for std none and for leave-one-out with
+// population, which reaches G/√(G-1).
 func (o Options) Advantages(rewards [][]float64) [][]float64 {
 	out := make([][]float64, len(rewards))
-	all, _ := moments(slices.Concat(rewards...), None)
+	all := slices.Concat(rewards...)
 	for g, group := range rewards {
 		out[g] = make([]float64, len(group))
-		if equalRewards(group) && o.Baseline != OfBatch {
+		of := group
+		if o.Baseline == OfBatch {
+			of = all
+		}
+		if of = numbers(of); equalRewards(of) {
 			continue
 		}
-		mean, deviation := moments(group, o.Std)
+		mean, deviation := moments(of, o.Std)
 		for i, r := range group {
-			switch o.Baseline {
-			case LeaveOneOut:
-				n := float64(len(group))
+			switch n := float64(len(of)); {
+			case math.IsNaN(r):
+			case o.Baseline == LeaveOneOut:
 				out[g][i] = (r - mean) * (n / (n - 1)) / deviation
-			case OfBatch:
-				out[g][i] = (r - all) / deviation
 			default:
 				out[g][i] = (r - mean) / deviation
 			}
@@ -68,7 +73,8 @@ func (o Options) Advantages(rewards [][]float64) [][]float64 {
 //
 //	A(i) = Σ w(k)·A(k,i) / (std + 1e-6)
 //
-// so that a reward with large numbers does not drown one with small ones.
+// so that a reward with large numbers does not drown one with small ones. NaN is the reward of a judge that an answer is
+// not for: it is left out, as in TRL.
 func (o Options) Combined(rewards [][][]float64, weights []float64) [][]float64 {
 	if o.Combine == EachReward {
 		own := make([][][]float64, len(rewards))
@@ -82,14 +88,21 @@ func (o Options) Combined(rewards [][][]float64, weights []float64) [][]float64 
 	return o.Advantages(weightedSum(rewards, weights))
 }
 
-// weightedSum is Σ weights[k]·x[k], [groups][answers].
+// numbers are the rewards that are numbers.
+func numbers(rewards []float64) []float64 {
+	return slices.DeleteFunc(slices.Clone(rewards), math.IsNaN)
+}
+
+// weightedSum is Σ weights[k]·x[k], [groups][answers], without what is not a number.
 func weightedSum(x [][][]float64, weights []float64) [][]float64 {
 	sum := make([][]float64, len(x[0]))
 	for g := range sum {
 		sum[g] = make([]float64, len(x[0][g]))
 		for i := range sum[g] {
 			for k, w := range weights {
-				sum[g][i] += w * x[k][g][i]
+				if r := x[k][g][i]; !math.IsNaN(r) {
+					sum[g][i] += w * r
+				}
 			}
 		}
 	}

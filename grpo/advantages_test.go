@@ -77,3 +77,76 @@ func TestCombined(t *testing.T) {
 	}
 	nearAll(t, "each", slices.Concat(o.Combined(rewards, []float64{2, 1})...), sum, 1e-12)
 }
+
+// TestAdvantagesAreBounded: of every combination of the options, on rewards that are equal within a group, far apart,
+// alone in their group, or not for the judge, no advantage of n answers is beyond √n, and none is not a number. Without a
+// deviation the bound is the range of the rewards, as the option says.
+func TestAdvantagesAreBounded(t *testing.T) {
+	nan := math.NaN()
+	batches := map[string][][]float64{
+		"equal groups":       {{1, 1, 1, 1}, {0, 0, 0, 0}},
+		"one group equal":    {{1, 1, 1, 1}, {0, 1, 0, 0}},
+		"one answer":         {{1}, {0, 0, 0, 1}, {0.5}},
+		"one answer in all":  {{1}, {}},
+		"all equal":          {{0.1, 0.1, 0.1}, {0.1, 0.1}},
+		"large and equal":    {{1e15 + 0.1, 1e15 + 0.1, 1e15 + 0.1}, {1e15 + 0.1}},
+		"nearly equal":       {{1, 1, 1 + 1e-9, 1}, {1, 1, 1, 1}},
+		"one far away":       {{0, 0, 0, 0, 0, 0, 0, 1e9}, {0, 0}},
+		"no group":           {{}, {}},
+		"some for no judge":  {{nan, 1, 1, nan}, {0, 0, nan, 1}},
+		"a group for no one": {{nan, nan}, {0, 1}, {nan, 1}},
+	}
+	for _, baseline := range []string{"", LeaveOneOut, OfBatch} {
+		for _, std := range []string{Sample, Population, OfBatch, None} {
+			for _, combine := range []string{"", EachReward} {
+				for name, rewards := range batches {
+					o := Options{Baseline: baseline, Std: std, Combine: combine}
+					n, widest, lo, hi := 0.0, 0.0, math.Inf(1), math.Inf(-1)
+					for _, group := range rewards {
+						n, widest = n+float64(len(group)), max(widest, float64(len(group)))
+						for _, r := range numbers(group) {
+							lo, hi = min(lo, r), max(hi, r)
+						}
+					}
+					bound := math.Sqrt(n)
+					switch {
+					case combine == EachReward: // divided by the deviation of the batch, whatever std is
+					case std == None:
+						bound = hi - lo
+					case baseline == LeaveOneOut && std == Population: // G/√(G-1) of a group, which is above √G
+						bound = max(bound, widest/math.Sqrt(widest-1))
+					}
+					of, weights := [][][]float64{rewards, rewards}, []float64{1, -0.5}
+					for _, group := range slices.Concat(o.Combined(of, weights), o.Combined(of[:1], weights[:1])) {
+						for _, a := range group {
+							if math.IsNaN(a) || math.Abs(a) > bound*(1+1e-9) {
+								t.Errorf("baseline %q, std %s, combine %q, %s: an advantage is %v, beyond %v", baseline, std,
+									combine, name, a, bound)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestBatchBaselineByHand: one group of ones and one of zeros have mean 1/2 and a deviation of √(2/7) over the batch.
+func TestBatchBaselineByHand(t *testing.T) {
+	rewards := [][]float64{{1, 1, 1, 1}, {0, 0, 0, 0}}
+	for std, divisor := range map[string]float64{Sample: math.Sqrt(2. / 7), OfBatch: math.Sqrt(2. / 7), Population: 0.5} {
+		a := 0.5 / (divisor + 1e-6)
+		got := Options{Baseline: OfBatch, Std: std}.Advantages(rewards)
+		nearAll(t, std, slices.Concat(got...), []float64{a, a, a, a, -a, -a, -a, -a}, 1e-12)
+	}
+}
+
+// TestLeftOutRewards: a judge that an answer is not for counts neither in a sum nor in its own moments.
+func TestLeftOutRewards(t *testing.T) {
+	rewards := [][][]float64{{{0, 1, 1}}, {{math.NaN(), 4, 2}}}
+	weights := []float64{1, 0.5}
+	nearAll(t, "sum", Options{Std: None}.Combined(rewards, weights)[0], []float64{-5. / 3, 4. / 3, 1. / 3}, 1e-12)
+	own := []float64{-2. / 3, 1./3 + 0.5, 1./3 - 0.5}
+	scale([][]float64{own})
+	nearAll(t, "each", Options{Std: None, Combine: EachReward}.Combined(rewards, weights)[0], own, 1e-12)
+}

@@ -178,10 +178,21 @@ const (
 	manyClipped = 0.3  // share of clipped ratios
 	collapsed   = 0.1  // entropy, as a share of the first step's
 	farAway     = 10.0 // KL to the reference, nats per token
+	steep       = 100  // an advantage, as a number without its sign
 )
 
-// diagnose says in plain words what is odd about a step.
-func (rs *Rollouts) diagnose(v map[string]float64) {
+// largest is the largest advantage, without its sign.
+func largest(groups []Group) (most float64) {
+	for _, g := range groups {
+		for _, a := range g.Advantages {
+			most = max(most, math.Abs(a))
+		}
+	}
+	return most
+}
+
+// diagnose says in plain words what is odd about a step, whose largest advantage is given.
+func (rs *Rollouts) diagnose(v map[string]float64, advantage float64) {
 	if rs.t.State.Step == 1 {
 		rs.t.Kept[firstEntropy] = v[MetricEntropy]
 	}
@@ -200,6 +211,8 @@ func (rs *Rollouts) diagnose(v map[string]float64) {
 		rs.t.Kept[firstEntropy], v[MetricEntropy])
 	rs.warn("far", v[MetricKL] > farAway, "the policy is %.1f nats a token away from the reference: lower "+
 		"train.learning_rate, or raise grpo.kl_coef", v[MetricKL])
+	rs.warn("steep", advantage > steep, "an advantage is %.6g, and the gradient as much larger: give rewards a smaller "+
+		"range, or set grpo.std to divide by their deviation", advantage)
 	rs.warn("difference", v[MetricDifferenceMean] > rs.bounds().warn,
 		"the sampler's log-probs differ from the trainer's by %.3g nats a token in the mean, where they should agree",
 		v[MetricDifferenceMean])

@@ -28,7 +28,7 @@ func (rs *Rollouts) Draw(ctx context.Context, step int) (*Drawn, error) {
 			d.Tokens += len(c.Tokens)
 		}
 	}
-	return d, rs.measure(d.Groups)
+	return d, rs.measure(r.groups, d.Groups)
 }
 
 // Trainer is the one that steps learn with.

@@ -579,7 +579,7 @@ func TestEqualRewardsForAHundredSteps(t *testing.T) {
 	for kl, c := range map[string]struct {
 		steps, warnings int
 		decay           float64
-	}{None: {100, 2, 0.1}, K3: {3, 1, 0}} {
+	}{None: {100, 2, 0.1}, K1: {3, 1, 0}, K3: {3, 1, 0}} {
 		l := tiny(t, backendtest.Go(t), nil)
 		l.Options.KL, l.Options.Updates, l.Options.DynamicSampling, l.Held, l.Validation.Every = kl, 1, 0, nil, 0
 		l.Options.Prompts, l.Options.GroupSize, l.Sampling.MaxNew = 1, 2, 2
@@ -621,6 +621,39 @@ func TestEqualRewardsForAHundredSteps(t *testing.T) {
 	}
 }
 
+// TestKLInTheReward: k1 of a whole completion to another model is taken from rewards that are equal, and what is drawn has
+// more of it than the others loses.
+func TestKLInTheReward(t *testing.T) {
+	e := backendtest.Go(t)
+	l := tiny(t, e, nil)
+	other, err := rollout.Upload(e, model.Init(testkit.Config(t, "llama"), 8), model.GraphOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer backend.FinalizeAll(other...)
+	l.Options.KL, l.Options.KLCoef, l.Options.Std, l.Options.Updates, l.Reference = K1, 0.5, None, 1, other
+	l.Judge = ask.Rule(func(*ask.Question, string) ask.Score { return ask.Score{Value: 0.3} })
+	mustStart(t, l)
+	d, err := l.Draw(t.Context(), 0)
+	if err != nil || len(d.Groups) != 4 {
+		t.Fatal(len(d.Groups), err)
+	}
+	for i, g := range d.Groups {
+		rewards := make([]float64, len(g.Answers))
+		for a := range rewards {
+			rewards[a] = 0.3
+			for k := range g.Old[a] {
+				rewards[a] -= 0.5 * (float64(g.Old[a][k]) - float64(g.Reference[a][k]))
+			}
+		}
+		want, same := Advantages(rewards, None)
+		nearAll(t, fmt.Sprintf("group %d", i), g.Advantages, want, 1e-9)
+		if same {
+			t.Error("all answers are as far from the reference")
+		}
+	}
+}
+
 func listen(l *Loop) *[]string {
 	var notices []string
 	l.OnNotice = func(line string) { notices = append(notices, line) }
@@ -635,21 +668,22 @@ func TestDiagnosis(t *testing.T) {
 	healthy := map[string]float64{"completions/clipped_ratio": 0.5, "frac_reward_zero_std": 0.5,
 		MetricClipRegion: 0.1, MetricEntropy: 2, MetricKL: 0.1, MetricDifferenceMean: 1e-5}
 	l.State.Step = 1
-	if l.diagnose(healthy); len(*notices) > 0 {
+	if l.diagnose(healthy, 100); len(*notices) > 0 {
 		t.Errorf("notices of a healthy step: %q", *notices)
 	}
 	for name, c := range map[string]struct {
-		value float64
-		want  string
-	}{MetricClipRegion: {0.4, "40% of the ratios were clipped"}, MetricEntropy: {0.1,
-		"the entropy fell from 2.000 to 0.100"},
-		MetricKL: {12, "12.0 nats a token away"}, MetricDifferenceMean: {0.02,
-			"differ from the trainer's by 0.02 nats"}} {
+		value     float64
+		want      string
+		advantage float64
+	}{MetricClipRegion: {0.4, "40% of the ratios were clipped", 1}, MetricEntropy: {0.1,
+		"the entropy fell from 2.000 to 0.100", 1}, MetricRatioMean: {1, "an advantage is 250000, and the gradient", 250000},
+		MetricKL: {12, "12.0 nats a token away", 1}, MetricDifferenceMean: {0.02,
+			"differ from the trainer's by 0.02 nats", 1}} {
 		*notices = nil
 		ill := maps.Clone(healthy)
 		ill[name] = c.value
 		for l.State.Step = 2; l.State.Step < 2+quietSteps+1; l.State.Step++ {
-			l.diagnose(ill)
+			l.diagnose(ill, c.advantage)
 		}
 		if len(*notices) != 2 || !strings.Contains((*notices)[1], c.want) {
 			t.Errorf("%s of %v: %q, want two with %q", name, c.value, *notices, c.want)

@@ -76,7 +76,7 @@ func wide(rows [][]float32) [][]float64 {
 func (m *minibatch) training() (training, idle []batch.Group) {
 	training, idle = make([]batch.Group, len(m.groups)), make([]batch.Group, len(m.groups))
 	for i, g := range m.groups {
-		answers, still := make([][]int32, len(g.Answers)), !m.NeedsReference()
+		answers, still := make([][]int32, len(g.Answers)), !m.inLoss()
 		for a := range answers {
 			if m.weights[m.first[i]+a] != 0 {
 				answers[a], still = g.Answers[a], still && g.Advantages[a] == 0
@@ -104,7 +104,7 @@ func (m *minibatch) inputs(p batch.GroupMicrobatch) []train.Input {
 		return in[len(in)-1].Data
 	}
 	weight, advantage := column(true), column(true)
-	reference, old := column(m.NeedsReference()), column(m.old)
+	reference, old := column(m.inLoss()), column(m.old)
 	number, share := column(m.sequence()), column(m.sequence())
 	eachSlot(p, func(slot, packed, group, answer, token int) {
 		i := m.first[group] + answer

@@ -72,8 +72,9 @@ func (o Options) answer(b Batch, i int, w float64, out *Outcome) {
 		value, slope, clipped := o.surrogate(ratios[t], advantage, logp)
 		if o.NeedsReference() {
 			kl, klSlope := o.kl(distances[t])
-			value, slope = value+o.KLCoef*kl, slope+o.KLCoef*klSlope
-			out.KL += kl
+			if out.KL += kl; o.inLoss() {
+				value, slope = value+o.KLCoef*kl, slope+o.KLCoef*klSlope
+			}
 		}
 		out.Loss += w * value
 		out.Grad[i][t] = w * reach * slope
@@ -174,6 +175,20 @@ func (o Options) distances(b Batch, i int) []float64 {
 	return o.level(b.Reference[i], b.Logps[i])
 }
 
+// penalties are what KL takes from the rewards of a group's answers: β·Σ_t (logπ_old - logπ_ref) of each, k1 of the
+// whole answer, as TRL's RLOOTrainer and verl's use_kl_in_reward have it. An answer that does not train has none.
+func (o Options) penalties(g Group) []float64 {
+	taken, masked := make([]float64, len(g.Answers)), masks(g)
+	for i, old := range g.Old {
+		for t, logp := range old {
+			if !masked[i] {
+				taken[i] += o.KLCoef * (float64(logp) - float64(g.Reference[i][t]))
+			}
+		}
+	}
+	return taken
+}
+
 func exp(d float64) float64 { return float.Exp(max(-bound, min(bound, d))) }
 
 // surrogate is -min(ρA, clip(ρ)A), its derivative by log ρ, and whether the clipped side decides. CISPO's
@@ -205,11 +220,11 @@ func (o Options) importance(old, sampled []float32) []float64 {
 	return factors
 }
 
-// kl is the estimate from d = logπref - logπ, and its derivative by logπ.
+// kl is the estimate from d = logπref - logπ, and its derivative by logπ, which k1 has no use for.
 func (o Options) kl(d float64) (value, slope float64) {
 	switch o.KL {
 	case K1:
-		return -d, 1
+		return -d, 0
 	case K2:
 		return d * d / 2, -d
 	}
@@ -247,7 +262,7 @@ func (o Options) Graph(in Inputs) *graph.Node {
 	logps := graph.StopGradient(in.Logps)
 	trains := graph.GreaterThan(in.Weight, graph.ZerosLike(in.Weight))
 	value, slope := o.surrogateOf(o.logRatio(logps, in, trains), in.Advantage, among(trains, logps))
-	if o.NeedsReference() {
+	if o.inLoss() {
 		d := among(trains, graph.Sub(in.Reference, logps))
 		if o.RatioLevel == Whole {
 			d = answerSums(d, in)
@@ -319,10 +334,7 @@ func (o Options) surrogateOf(logRatio, advantage, logps *graph.Node) (value, slo
 
 // klOf is kl in the graph.
 func (o Options) klOf(d *graph.Node) (value, slope *graph.Node) {
-	switch o.KL {
-	case K1:
-		return graph.Neg(d), graph.OnesLike(d)
-	case K2:
+	if o.KL == K2 {
 		return graph.MulScalar(graph.Square(d), 0.5), graph.Neg(d)
 	}
 	more, excess := expm1(d)
@@ -358,7 +370,7 @@ func (o objective) Key() string {
 	if o.RatioLevel == Whole || o.Surrogate == CISPO {
 		name += " " + o.RatioLevel + " " + o.Surrogate
 	}
-	if o.NeedsReference() {
+	if o.inLoss() {
 		name += fmt.Sprintf(" %s=%v", o.KL, o.KLCoef)
 	}
 	return name
@@ -371,7 +383,7 @@ func (o objective) sequence() bool { return o.old && o.RatioLevel == Sequence ||
 func (o objective) Loss(lp train.LogProbs, inputs []*graph.Node) (*graph.Node, []*graph.Node) {
 	in := Inputs{Logps: lp.Tokens, Weight: inputs[0], Advantage: inputs[1], Answers: lp.Sums.Shape().Dim(0)}
 	inputs = inputs[2:]
-	if o.NeedsReference() {
+	if o.inLoss() {
 		in.Reference, inputs = inputs[0], inputs[1:]
 	}
 	if o.old {

@@ -41,7 +41,7 @@ const (
 	SeqMeanConstant = "seq-mean-token-sum-norm"
 )
 
-// The estimators of KL.
+// The estimators of KL: k1 is taken from the reward, the others are terms of the loss.
 const (
 	K1 = "k1"
 	K2 = "k2"
@@ -54,8 +54,9 @@ type Options struct {
 	GroupSize int `yaml:"group_size" want:">=2" default:"16" paper:"16" flag:"group-size" help:"completions of a prompt, which are compared with each other"`
 	Updates   int `yaml:"updates_per_rollout" want:">=1" default:"1" paper:"1" help:"optimiser updates per rollout batch, each on prompts/updates groups"`
 
+	Recipe      string `yaml:"recipe,omitempty" want:"|rloo|reinforce++|dr-grpo|cispo|gspo|dapo" words:"rloo, reinforce++, dr-grpo, cispo, gspo or dapo" flag:"recipe" help:"a paper's method, which sets the keys of this section that are not given: rloo, reinforce++, dr-grpo, cispo, gspo or dapo"`
 	Baseline    string `yaml:"baseline,omitempty" want:"|group|leave-one-out|batch" words:"group, leave-one-out or batch" paper:"" help:"mean that is taken from a reward (group): of its group, of the group's other rewards (RLOO), or of the batch (REINFORCE++)"`
-	Std         string `yaml:"std" want:"sample|population|batch|none" default:"sample" paper:"sample" help:"standard deviation that this is divided by: of its group with divisor G-1 or G, of the batch, or none"`
+	Std         string `yaml:"std" want:"sample|population|batch|none" default:"sample" paper:"sample" help:"standard deviation that this is divided by: of the rewards that the baseline is of, with divisor n-1 or n (sample, population), of the whole batch's differences (batch), or none"`
 	Combine     string `yaml:"combine,omitempty" want:"|sum|each" words:"sum or each" help:"of several rewards: their sum is normalised (sum), or each by itself"`
 	RatioLevel  string `yaml:"ratio_level" want:"token|sequence|answer" default:"token" paper:"token" help:"ratio of each token; the completion's geometric mean; or ratio and KL of the whole completion"`
 	Surrogate   string `yaml:"surrogate,omitempty" want:"|ppo|cispo" words:"ppo or cispo" paper:"" help:"what is clipped: the objective (ppo), or the ratio as a weight of log π (cispo)"`
@@ -64,8 +65,8 @@ type Options struct {
 
 	ClipLow  float64 `yaml:"clip_low" want:">0 <=1" default:"0.2" paper:"0.2" help:"the ratio is clipped to 1-clip_low …"`
 	ClipHigh float64 `yaml:"clip_high" want:">0" default:"0.2" paper:"0.2" help:"… and 1+clip_high"`
-	KL       string  `yaml:"kl" want:"none|k1|k2|k3" default:"k3" paper:"k3" flag:"kl" help:"estimator of the distance to the model before training:"`
-	KLCoef   float64 `yaml:"kl_coef" want:">=0" default:"0.001" paper:"0.001" flag:"kl-coef" help:"β, the weight of that distance in the loss"`
+	KL       string  `yaml:"kl" want:"none|k1|k2|k3" default:"k3" paper:"k3" flag:"kl" help:"estimator of the distance to the model before training, which is taken from the reward (k1) or added to the loss (k2, k3):"`
+	KLCoef   float64 `yaml:"kl_coef" want:">=0" default:"0.001" paper:"0.001" flag:"kl-coef" help:"β, the weight of that distance"`
 
 	DynamicSampling int     `yaml:"dynamic_sampling" want:">=0" zero:"off" paper:"0" help:"rounds in which groups of equal rewards are sampled anew; 0: off"`
 	MaskTruncated   bool    `yaml:"mask_truncated" paper:"false" help:"completions that the length limit cuts do not train"`
@@ -89,7 +90,14 @@ func (o *Options) Resolve(*config.Given) {
 func (o Options) NeedsReference() bool { return o.KL != None && o.KLCoef != 0 }
 
 // NeedsOld says that the old policy's log-probs must be measured before the first update of a rollout batch.
-func (o Options) NeedsOld() bool { return o.Updates > 1 || o.ImportanceCap > 0 }
+func (o Options) NeedsOld() bool { return o.Updates > 1 || o.ImportanceCap > 0 || o.InReward() }
+
+// InReward says that KL is taken from the reward. As a term of the loss k1 has the gradient of log π alone, in which the
+// reference does not occur, and would hold nothing.
+func (o Options) InReward() bool { return o.NeedsReference() && o.KL == K1 }
+
+// inLoss says that KL is a term of the loss.
+func (o Options) inLoss() bool { return o.NeedsReference() && o.KL != K1 }
 
 // Check names every fault of the options.
 func (o Options) Check() []fault.Fault {
@@ -108,6 +116,8 @@ func (o Options) Check() []fault.Fault {
 		faults.Add("surrogate", o.Surrogate, "it weighs tokens: want ratio_level token or sequence")
 	}
 	switch {
+	case o.KL == K1 && o.Combine == EachReward:
+		faults.Add("kl", o.KL, "it is taken from the sum of the rewards, and combine %s makes none: want k2 or k3", o.Combine)
 	case o.KL != None && o.KLCoef == 0:
 		faults.Add("kl_coef", 0, "want a number above 0, or kl none")
 	case o.KL == None && o.KLCoef > 0 && o.KLCoef != DefaultOptions().KLCoef: // Resolved names the default

@@ -19,7 +19,10 @@ func TestDefaultOptionsAreInOrder(t *testing.T) {
 	if err := fault.Err("grpo", o.Check()); err != nil || !o.NeedsOld() {
 		t.Error("4 updates need the old policy", err)
 	}
-	o.KL, o.Updates = None, 1
+	if o.KL, o.Updates = K1, 1; !o.NeedsReference() || !o.NeedsOld() || !o.InReward() {
+		t.Error("KL in the reward needs the reference and the old policy")
+	}
+	o.KL = None
 	if err := fault.Err("grpo", o.Check()); err != nil || o.NeedsReference() || o.NeedsOld() {
 		t.Error("without KL the default coefficient does no harm, and nothing is needed", err)
 	}
@@ -49,6 +52,9 @@ func TestOptionsSayWhatIsWrong(t *testing.T) {
 			"remove it": func(o *Options) { o.NormLength = 9 },
 		`grpo.aggregation "mean": want token-mean, seq-mean-token-mean,` +
 			` seq-mean-token-sum or seq-mean-token-sum-norm`: func(o *Options) { o.Aggregation = "mean" },
+		`grpo.kl "k1": it is taken from the sum of the rewards, and combine each makes none: want k2 or k3`: func(o *Options) {
+			o.KL, o.Combine = K1, EachReward
+		},
 		"grpo.group_size 1: want a whole number, 2 or more": func(o *Options) { o.GroupSize = 1 },
 	} {
 		o := DefaultOptions()

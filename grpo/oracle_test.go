@@ -63,6 +63,29 @@ func (c oracleObjective) batch() Batch {
 	return Batch{Logps: c.cut(c.Logps), Old: c.cut(c.Old), Reference: c.cut(c.Reference), Advantages: c.Advantages}
 }
 
+// lessK1 is the case without β·k1, which the oracle has in the loss, and we in the reward: its gradient there is β
+// whatever the reference is.
+func (c oracleObjective) lessK1() oracleObjective {
+	if c.KL != K1 {
+		return c
+	}
+	b, grad := c.batch(), make([][]float64, len(c.Grad))
+	weights := c.options().weights(lengths(b.Logps), nil)
+	for i, row := range c.Grad {
+		grad[i] = make([]float64, len(row))
+		token := 0
+		for t, g := range row {
+			if c.Mask[i][t] != 0 {
+				grad[i][t] = g - weights[i]*c.KLCoef
+				c.Loss -= weights[i] * c.KLCoef * (b.Logps[i][token] - b.Reference[i][token])
+				token++
+			}
+		}
+	}
+	c.Grad = grad
+	return c
+}
+
 func (c oracleObjective) String() string {
 	return fmt.Sprintf("%s, ratio of a %s, kl %s", c.Aggregation, c.RatioLevel, c.KL)
 }
@@ -76,6 +99,9 @@ func oracle(t *testing.T) (f oracleFile) {
 	need.Oracle(t, "grpo.json", "", &f)
 	if len(f.Advantages) != 36 || len(f.Objectives) != 32 {
 		t.Fatalf("grpo.json has %d advantages and %d objectives, want 36 and 32", len(f.Advantages), len(f.Objectives))
+	}
+	for k, c := range f.Objectives {
+		f.Objectives[k] = c.lessK1()
 	}
 	return f
 }

@@ -21,7 +21,8 @@ type group struct {
 	*ask.Question
 	answers    []ask.Answer
 	advantages []float64
-	degenerate bool // all rewards are equal
+	penalties  []float64 // [answers] KL that is taken from the rewards; nil: none
+	degenerate bool      // all rewards are equal
 }
 
 // rolloutBatch is the rollout batch of a step.
@@ -64,13 +65,36 @@ func (rs *Rollouts) weigh(groups []*group) {
 		for _, a := range groups {
 			own := make([]float64, len(a.answers))
 			for i, x := range a.answers {
-				own[i] = number(x.Score, k)
+				if own[i] = number(x.Score, k); x.Score.Skips(k) {
+					own[i] = math.NaN()
+				}
 			}
 			rewards[k] = append(rewards[k], own)
 		}
 	}
+	if groups[0].penalties != nil {
+		var taken [][]float64
+		for _, a := range groups {
+			taken = append(taken, a.penalties)
+		}
+		rewards, weights = append(rewards, taken), append(slices.Clone(weights), -1)
+	}
 	for i, advantages := range rs.Options.Combined(rewards, weights) {
 		groups[i].advantages = advantages
+	}
+}
+
+// penalise takes KL from the rewards, and weighs the groups again. groups are what training makes of them.
+func (rs *Rollouts) penalise(all []*group, groups []Group) {
+	for i, at := 0, 0; i < len(all); i++ {
+		if all[i].penalties = []float64{}; len(all[i].answers) > 0 {
+			all[i].penalties, at = rs.Options.penalties(groups[at]), at+1
+		}
+	}
+	rs.weigh(all)
+	all = slices.DeleteFunc(slices.Clone(all), func(a *group) bool { return len(a.answers) == 0 })
+	for i := range groups {
+		groups[i].Advantages = all[i].advantages
 	}
 }
 
@@ -186,7 +210,8 @@ func (rs *Rollouts) score(ctx context.Context, answers []ask.Answer) error {
 	if ctx.Err() != nil {
 		return train.ErrInterrupted
 	}
-	if missing, why := ask.Unscored(scores); err == nil && 2*missing > len(answers) {
+	missing, why := ask.Unscored(scores)
+	if lost, _ := ask.Lost(scores); err == nil && (2*lost > len(answers) || missing == len(answers) && missing > 0) {
 		err = fmt.Errorf("%d of %d completions have no reward: %s", missing, len(answers), why)
 	}
 	if err != nil {
@@ -245,9 +270,11 @@ func (r *rolloutBatch) tokens() float64 {
 
 // observe adds what was sampled to the metrics, groups that dynamic sampling dropped included.
 func (r *rolloutBatch) observe(m *train.Metrics, noFormat bool) {
+	apart := 0
 	for _, a := range r.drawn {
 		for _, x := range a.answers {
 			s := x.Score
+			apart += ask.LeftOut([]ask.Score{s})
 			observe(m, s.Value, s.Parts)
 			if !noFormat {
 				m.Add("rewards/format/mean", one(s.Fault == ""), 1)
@@ -263,6 +290,9 @@ func (r *rolloutBatch) observe(m *train.Metrics, noFormat bool) {
 	m.Add("rollout/groups", float64(len(r.drawn)), 1)
 	if r.missing > 0 {
 		m.Add("rollout/missing", float64(r.missing), 1)
+	}
+	if apart > 0 {
+		m.Add("rollout/not_its_own", float64(apart), 1)
 	}
 	if r.unscored > 0 {
 		m.Add("rollout/unscored", float64(r.unscored), 1)

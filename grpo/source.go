@@ -106,12 +106,12 @@ func (rs *Rollouts) Next(ctx context.Context, m *train.Metrics) (*train.Step, er
 	if err := rs.checkAnswers(r); err != nil {
 		return nil, err
 	}
-	s := &train.Step{Examples: r.used, Tokens: r.tokens(), Learning: time.Now(),
-		Done: func(m *train.Metrics) { rs.diagnose(m.Means("")) }}
+	s := &train.Step{Examples: r.used, Tokens: r.tokens(), Learning: time.Now()}
 	groups := r.training(rs.Options.MaskTruncated)
-	if err := rs.measure(groups); err != nil {
+	if err := rs.measure(r.groups, groups); err != nil {
 		return nil, err
 	}
+	s.Done = func(m *train.Metrics) { rs.diagnose(m.Means(""), largest(groups)) }
 	for part := range slices.Chunk(groups, rs.Options.Prompts/rs.Options.Updates) {
 		b, err := rs.minibatch(part, s.Minibatches == nil)
 		if err != nil {
@@ -171,8 +171,9 @@ func (rs *Rollouts) begin(what string) {
 	}
 }
 
-// measure gives the groups the log-probs of the old policy and of the reference, where the objective needs them.
-func (rs *Rollouts) measure(groups []Group) error {
+// measure gives the groups the log-probs of the old policy and of the reference, where the objective needs them, and
+// takes KL from the rewards, where it belongs there. all are the groups that they are of.
+func (rs *Rollouts) measure(all []*group, groups []Group) error {
 	t := rs.Trainer()
 	rs.begin("measuring log-probs")
 	if rs.Options.NeedsOld() {
@@ -192,6 +193,9 @@ func (rs *Rollouts) measure(groups []Group) error {
 		for i := range groups {
 			groups[i].Reference = reference[i]
 		}
+	}
+	if rs.Options.InReward() {
+		rs.penalise(all, groups)
 	}
 	return nil
 }

@@ -12,7 +12,6 @@
 package reward
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"unicode"
@@ -125,28 +124,7 @@ func Evaluate(k Keywords, completion string, prefilled bool, o Options) Score {
 		return Score{Reward: -1, Fault: fault}
 	}
 	answer, _ := Answer(completion)
-	return k.weigh(answer, answer, o)
-}
-
-// EvaluateSent scores what an agent has sent to others in an episode, the final action last: required keywords must be in
-// the final action, restricted ones in none. fault says how the episode breaks the format, such as by no final action.
-func EvaluateSent(k Keywords, sent []string, fault string, o Options) Score {
-	if fault != "" || len(sent) == 0 {
-		s := Score{Reward: -1, Fault: cmp.Or(fault, "nothing is sent"), Answer: strings.Join(sent, "\n")}
-		s.Restricted = Find(k.Restricted, s.Answer, o)
-		return s
-	}
-	return k.weigh(strings.Join(sent, "\n"), sent[len(sent)-1], o)
-}
-
-// weigh scores a text that has the right format. Required keywords must be in its end.
-func (k Keywords) weigh(text, end string, o Options) Score {
-	s := Score{Format: true, Answer: text, Required: Find(k.Required, end, o), Restricted: Find(k.Restricted, text, o)}
-	for i := range s.Required {
-		if s.Required[i].At >= 0 {
-			s.Required[i].At += len(text) - len(end)
-		}
-	}
+	s := Score{Format: true, Answer: answer, Required: Find(k.Required, answer, o), Restricted: Find(k.Restricted, answer, o)}
 	return s.weigh(o)
 }
 

@@ -76,7 +76,7 @@ var Table = []Row{
 	{"data", text, []string{"github.com/parquet-go/parquet-go", "github.com/klauspost/compress",
 		"github.com/pierrec/lz4", "github.com/andybalholm/brotli"}},
 	{"data/records", text, []string{"data", "reward"}},
-	{"reward", text, []string{"data"}},
+	{"reward", text, []string{"data", "golang.org/x/text"}},
 	{"tokenizer", text, []string{"github.com/dlclark/regexp2", "golang.org/x/text"}},
 	{"internal/batch", text, []string{"data", "tokenizer"}},
 	{"internal/hub", text, []string{"internal/run", retry}},

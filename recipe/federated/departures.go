@@ -15,7 +15,7 @@ type experiment struct {
 	hidden    []int
 	steps     int     // of a batch; 0: one trajectory
 	length    int     // rounds, or gradients of an agent
-	rho, rate float64 // ADMM's penalty and the critic's rate; AFedPG's η is its rate
+	rho, rate float64 // ADMM's penalty and the learning rate, which we take for the critic's; AFedPG's η is its rate
 }
 
 // The experiments of arXiv 2310.19807 (FedNPG-ADMM and its baselines, in rounds) and of arXiv 2404.08003 (AFedPG).
@@ -31,6 +31,9 @@ var (
 		"walker2d": {[]int{512, 512}, 0, 5000, 0, 5e-5},
 		"humanoid": {[]int{512, 512, 512}, 0, 15000, 0, 1e-5},
 	}
+
+	// timesteps are AFedPG's row Timesteps T. Its text has a trajectory for a gradient, which they may cut.
+	timesteps = map[string]int{"swimmer": 2048, "hopper": 1024, "walker2d": 1024, "humanoid": 512}
 )
 
 // departing collects what a run does in another way than its paper.
@@ -50,6 +53,7 @@ func (o *Options) departures() string {
 	for _, c := range new(config.Spec[protocol.Options]).Departures(&o.Options) {
 		all.add(c.Now != "not given", c.Key, c.Now, c.Was)
 	}
+	all.add(o.natural() && *o.Step == "trust" && value(o.Eta) >= 1, "eta", value(o.Eta), "in (0, 1)")
 	all.add(o.Method == protocol.FedNPG, "H", "products of all agents", "matrices of d² numbers")
 	all.add(o.Weights != nil && ours, "weights", value(o.Weights), "equal")
 	papers, type_ := withoutRounds, "float32"
@@ -121,9 +125,9 @@ func (o *Options) natural() bool { return o.Step != nil }
 func (o *Options) open() string {
 	var all []string
 	if o.natural() {
-		all = append(all, fmt.Sprintf("η %v", *o.Eta), "a round with gᵀy ≤ 0 has no step")
+		all = append(all, "a round with gᵀy ≤ 0 has no step")
 		if o.Method == protocol.FedNPGADMM {
-			all[1] += ", and three of them begin ADMM again"
+			all[0] += ", and three of them begin ADMM again"
 		}
 		if o.Workload == Control {
 			all = append(all, fmt.Sprintf("at most %d products of conjugate gradient, to %v of the residual", *o.CG.Iters,
@@ -137,6 +141,9 @@ func (o *Options) open() string {
 		if c.Returns == control.GAE {
 			all = append(all, fmt.Sprintf("the critic takes %d epochs of minibatches of %d", c.Critic.Epochs,
 				c.Critic.Minibatch))
+		}
+		if t := timesteps[c.Environment]; t > 0 && protocol.Asynchronous(o.Method) && c.Trajectories > 0 {
+			all = append(all, fmt.Sprintf("episodes are whole, whatever the table's row Timesteps T (%d) is", t))
 		}
 		if c.Environment != "cartpole" {
 			all = append(all, fmt.Sprintf("deviations begin at e^%v", c.LogStd))

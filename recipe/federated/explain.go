@@ -109,12 +109,6 @@ func (o *Options) limits() string {
 	return strings.Join(limits, " or ")
 }
 
-// Order is 1/((1-γ)²ε), which the theorem's number of rounds is of.
-func (e explained) Order() float64 {
-	rest := 1 - e.Control.Gamma
-	return 1 / (rest * rest * e.Theorem.Epsilon)
-}
-
 // traffic are the bytes that an agent sends and is sent, and the vectors that the run sums; 0: it has no limit of
 // rounds or updates. With secure sums each number of a vector has 8 bytes, and numbers of a line search are as without.
 func (o *Options) traffic(d int) (bytes federated.Traffic, sums int) {

@@ -40,7 +40,7 @@ type Validation struct {
 }
 
 // withoutKeys are the keys of the workloads that agents have no use for.
-var withoutKeys = []string{"ci_rl.grpo.updates_per_rollout", "ci_rl.grpo.dynamic_sampling",
+var withoutKeys = []string{"ci_rl.grpo.recipe", "ci_rl.grpo.updates_per_rollout", "ci_rl.grpo.dynamic_sampling",
 	"ci_rl.grpo.importance_cap", "ci_rl.split_column", "mappo.data.eval",
 	"mappo.validation.temperature"}
 

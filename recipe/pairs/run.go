@@ -205,7 +205,7 @@ func (w *work) conclude(scores []ask.Score) (*Result, error) {
 	if _, why := ask.Unscored(scores); why != "" {
 		summary += fmt.Sprintf("the last answer without a score: %s\n", why)
 	}
-	return &Result{Pairs: pairs, Summary: summary + gaps(pairs)}, nil
+	return &Result{Pairs: pairs, Summary: summary + leftOut(scores) + gaps(pairs)}, nil
 }
 
 // name begins an error about the prompts of a file.

@@ -3,6 +3,7 @@ package pairs
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
@@ -50,7 +51,9 @@ func Score(ctx context.Context, o ScoreOptions, r run.Reporter) (*Result, error)
 	if err != nil {
 		return nil, err
 	}
+	report.Unread = nil // the reward gets all columns
 	r.Say("%s", report)
+	rows := o.columns()
 	source, err := scorer.Open(o.Reward, scorer.Caller{Cache: o.Out + ".replies", Warn: r.Warn, Say: r.Say})
 	if err != nil {
 		return nil, err
@@ -58,7 +61,7 @@ func Score(ctx context.Context, o ScoreOptions, r run.Reporter) (*Result, error)
 	defer source.Close()
 	var all []ask.Answer
 	for _, p := range pairs {
-		q := &ask.Question{Prompt: p.Prompt, Source: p.Source}
+		q := &ask.Question{Prompt: p.Prompt, Source: p.Source, Row: rows[p.Source]}
 		for _, said := range []data.Text{p.Chosen, p.Rejected} {
 			a := ask.Answer{To: q, Said: said}
 			a.Text = said.Last()
@@ -80,6 +83,26 @@ func Score(ctx context.Context, o ScoreOptions, r run.Reporter) (*Result, error)
 	return &Result{Pairs: pairs, Summary: summarize(o.Out, pairs, kept.Done)}, kept.Remove()
 }
 
+// columns are the other columns of the pairs' rows, by their places, as grpo gives them to rewards; all of a row whose
+// prompt is in its answers, which grpo does not read.
+func (o ScoreOptions) columns() map[string]map[string]any {
+	rows := map[string]map[string]any{}
+	for row, err := range data.Rows(nil, o.Data) {
+		if err != nil {
+			break // ReadPreferences has said what is wrong
+		}
+		maps.DeleteFunc(row.Fields, func(_ string, value any) bool { return value == nil })
+		rows[row.Source] = row.Fields
+	}
+	for p, err := range data.StreamPrompts(nil, o.Data, o.Columns...).Lenient(func(string, error) {}).All() {
+		if err != nil {
+			break
+		}
+		rows[p.Source] = p.Row
+	}
+	return rows
+}
+
 // score lets a reward score answers, and keeps the scores in a file beside out; together is how many are of one prompt.
 func score(ctx context.Context, r run.Reporter, source ask.Judge, o scorer.Options, out string,
 	all []ask.Answer, together int) (*ask.Kept[ask.Score], error) {
@@ -89,6 +112,14 @@ func score(ctx context.Context, r run.Reporter, source ask.Judge, o scorer.Optio
 			len(kept.Done), len(all))
 	}
 	return kept, err
+}
+
+// leftOut says how many rewards were left out of sums.
+func leftOut(scores []ask.Score) string {
+	if n := ask.LeftOut(scores); n > 0 {
+		return fmt.Sprintf("%d scores are null, and left out of the sums: the answers are not for these rewards\n", n)
+	}
+	return ""
 }
 
 // summarize says how many pairs have scores, and which.
@@ -111,5 +142,5 @@ func summarize(out string, pairs []data.Preference, scores []ask.Score) string {
 	if unscored, why := ask.Unscored(scores); unscored > 0 {
 		text += fmt.Sprintf("%d answers have no score; the last: %s\n", unscored, why)
 	}
-	return text + gaps(scored)
+	return text + leftOut(scores) + gaps(scored)
 }

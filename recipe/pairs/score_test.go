@@ -132,6 +132,38 @@ func TestJudgedPairs(t *testing.T) {
 	}
 }
 
+// TestScoresReadTheRow: a reward gets the other columns of a pair's row, as in grpo.
+func TestScoresReadTheRow(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pairs.jsonl")
+	const rows = `{"question":"2 + 2?","chosen":"#### 4","rejected":"#### 5","answer":"4"}
+{"question":"3 + 3?","chosen":"#### 6","rejected":"#### 5","answer":6}
+`
+	if err := os.WriteFile(path, []byte(rows), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	o := byCommand(path)
+	o.Columns, o.Reward.Kind, o.Reward.Command = []string{"prompt=question"}, scorer.Exact, nil
+	result, err := Score(t.Context(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const chats = `{"chosen":[{"role":"user","content":"Q"},{"role":"assistant","content":"4"}],` +
+		`"rejected":[{"role":"user","content":"Q"},{"role":"assistant","content":"5"}],"answer":"4"}`
+	o.Data, o.Columns, o.Out = filepath.Join(filepath.Dir(path), "chats.jsonl"), nil, o.Out+".jsonl"
+	if err := os.WriteFile(o.Data, []byte(chats), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	implicit, err := Score(t.Context(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range append(result.Pairs, implicit.Pairs...) {
+		if p.ChosenScore != 1 || p.RejectedScore != 0 || !p.Scored {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
 // TestAUselessJudge ends the run after its first batch.
 func TestAUselessJudge(t *testing.T) {
 	server := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(string) string { return "no idea" }})

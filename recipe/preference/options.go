@@ -216,15 +216,18 @@ func (o *Options) leftOpen() string {
 	if o.Data.MaxTokens > 0 {
 		choice("data.max_tokens", o.Data.MaxTokens)
 	}
-	pairs := ", the pairs (best and worst of the model's own 8 answers)"
+	pairs := "the pairs (paper: best and worst of the model's own 8 answers to prompts of " + paperPrompts + ") and "
 	if o.isOnline() { // online.samples and other keys say it
 		choice("online.reference", o.Online.Reference)
 		choice("online.max_new_tokens", o.Online.MaxNew)
 		pairs = ""
 	}
-	return "the paper does not say: " + strings.Join(choices, ", ") + "\nnot compared: the prompts (paper: " +
-		"UltraFeedback's)" + pairs + " and the reward model (FsfairX)\n"
+	return "the paper does not say: " + strings.Join(choices, ", ") + "\nnot compared: " + pairs +
+		"the reward model (FsfairX)\n"
 }
+
+// paperPrompts is the data set of the paper's prompts, footnote 3.
+const paperPrompts = "RLHFlow/UltraFeedback-preference-standard"
 
 // Deviations are the options that are not the paper's, the loss's own among them.
 func (o *Options) Deviations() []config.Change {
@@ -246,6 +249,11 @@ func (o *Options) Deviations() []config.Change {
 	if o.Train.IsUnset("batch_size") || o.Train.IsUnset("warmup_steps") {
 		all = append(all, config.Change{Key: "train.batch_size, train.warmup_steps", Was: "128, 100",
 			Now: "by the data"})
+	}
+	if from := o.Data.TrainFiles.String(); o.isOnline() && strings.FieldsFunc(from+":", func(r rune) bool {
+		return r == ':' || r == '@'
+	})[0] != paperPrompts {
+		differ("data.train", from, paperPrompts)
 	}
 	all = append(all, slices.DeleteFunc(Spec.Departures(o), func(c config.Change) bool {
 		return strings.HasPrefix(c.Key, onlineKey+".") && !o.isOnline()

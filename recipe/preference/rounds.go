@@ -83,6 +83,9 @@ func (m *onlineTraining) score(ctx context.Context, n int, groups [][]ask.Answer
 	if missing, why := ask.Unscored(kept.Done); missing > 0 {
 		m.Warn("round %d: %d answers have no score; the last: %s", n+1, missing, why)
 	}
+	if apart := ask.LeftOut(kept.Done); apart > 0 {
+		m.Say("round %d: %d scores are null, and left out of the sums", n+1, apart)
+	}
 	ask.Assign(groups, kept.Done)
 	return nil
 }

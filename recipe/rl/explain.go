@@ -12,26 +12,34 @@ func (s Settings) Objective() string { return s.advantage() + s.loss() + s.kl() 
 
 func (s Settings) advantage() string {
 	g := s.GRPO
-	by := map[string]string{
-		grpo.Sample:     fmt.Sprintf("/(std R + 1e-6), divisor %d", g.GroupSize-1),
-		grpo.Population: fmt.Sprintf("/(std R + 1e-6), divisor %d", g.GroupSize),
-		grpo.OfBatch:    "/(std of the batch + 1e-6)",
-	}[g.Std]
-	over := fmt.Sprintf("the %d completions of a prompt", g.GroupSize)
+	n, over := g.GroupSize, fmt.Sprintf("the %d completions of a prompt", g.GroupSize)
 	switch g.Baseline {
 	case grpo.LeaveOneOut:
 		over = fmt.Sprintf("the %d other completions of a prompt", g.GroupSize-1)
 	case grpo.OfBatch:
-		return fmt.Sprintf("  A = (R - mean R)%s, over all completions of a step\n", by)
+		n *= g.Prompts
+		over = fmt.Sprintf("all %d completions of a step", n)
 	}
-	return fmt.Sprintf("  A = (R - mean R)%s, over %s; equal rewards give 0\n", by, over)
+	by := map[string]string{
+		grpo.Sample:     fmt.Sprintf("/(std R + 1e-6), divisor %d", n-1),
+		grpo.Population: fmt.Sprintf("/(std R + 1e-6), divisor %d", n),
+		grpo.OfBatch:    "/(std of all R - mean R of a step + 1e-6)",
+	}[g.Std]
+	named := ""
+	if g.Recipe != "" {
+		named = fmt.Sprintf("  recipe %s, and what is given beside it\n", g.Recipe)
+	}
+	if g.InReward() {
+		named += fmt.Sprintf("  R is less %v·KL\n", g.KLCoef)
+	}
+	return fmt.Sprintf("%s  A = (R - mean R)%s, over %s; equal rewards give 0\n", named, by, over)
 }
 
 // loss is what is minimised.
 func (s Settings) loss() string {
 	g := s.GRPO
 	kl := ""
-	if g.NeedsReference() {
+	if g.NeedsReference() && !g.InReward() {
 		kl = fmt.Sprintf(" + %v·KL", g.KLCoef)
 	}
 	weights := map[string]string{
@@ -44,9 +52,9 @@ func (s Settings) loss() string {
 	ratio := map[string]string{grpo.Token: "of each token",
 		grpo.Sequence: "of each completion: exp of its tokens' mean log-ratio",
 		grpo.Whole:    "of each completion: exp of its tokens' summed log-ratios"}[g.RatioLevel]
-	surrogate := fmt.Sprintf("-min(ρ·A, clip(ρ, %.4g, %.4g)·A)", 1-g.ClipLow, 1+g.ClipHigh)
+	surrogate := fmt.Sprintf("-min(ρ·A, clip(ρ, %.6g, %.6g)·A)", 1-g.ClipLow, 1+g.ClipHigh)
 	if g.Surrogate == grpo.CISPO {
-		surrogate = fmt.Sprintf("-clip(ρ, %.4g, %.4g)·A·logπ, the clipped ratio without a gradient,", 1-g.ClipLow,
+		surrogate = fmt.Sprintf("-clip(ρ, %.6g, %.6g)·A·logπ, the clipped ratio without a gradient,", 1-g.ClipLow,
 			1+g.ClipHigh)
 	}
 	clip := ""
@@ -61,7 +69,11 @@ func (s Settings) kl() string {
 	if !s.GRPO.NeedsReference() {
 		return "  no KL: no reference model\n"
 	}
-	form := map[string]string{grpo.K1: "-d", grpo.K2: "d²/2", grpo.K3: "exp(d) - d - 1"}[s.GRPO.KL]
+	if s.GRPO.InReward() {
+		return "  KL = Σ (logπ - logπ_ref) of each completion (k1), of the policy that drew it; the reference is the model " +
+			"before training\n"
+	}
+	form := map[string]string{grpo.K2: "d²/2", grpo.K3: "exp(d) - d - 1"}[s.GRPO.KL]
 	of := "token"
 	if s.GRPO.RatioLevel == grpo.Whole {
 		of = "completion"

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -199,6 +200,13 @@ func readCall(text string) (c made, rest string) {
 	return newCall(name, arguments), rest
 }
 
+// readArguments reads an object, whose numbers stay as they are written.
+func (c *made) readArguments() bool {
+	d := json.NewDecoder(bytes.NewReader(c.rawArguments))
+	d.UseNumber()
+	return json.Valid(c.rawArguments) && d.Decode(&c.Arguments) == nil && c.Arguments != nil
+}
+
 // newCall is a call with arguments as an object, or as a text that is one. Null and an empty text are no arguments.
 func newCall(name string, arguments json.RawMessage) made {
 	c := made{Call: Call{Name: name}, rawArguments: arguments}
@@ -211,7 +219,7 @@ func newCall(name string, arguments json.RawMessage) made {
 	switch {
 	case strings.TrimSpace(name) == "":
 		c.fault = noName
-	case json.Unmarshal(c.rawArguments, &c.Arguments) != nil || c.Arguments == nil:
+	case !c.readArguments():
 		c.fault = fmt.Sprintf("the arguments of %.40q are no JSON object", name)
 	}
 	return c

@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
+	"math/big"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
@@ -24,7 +27,8 @@ type State struct {
 
 	Scored reward.Score // of the episode, for whoever has scored it
 
-	sent  []string // what has left, but for the final action
+	heads []string // what has left beside texts: recipients that are not the item's, names of further arguments
+	sent  []string // texts that have left, but for the final action's
 	final string   // the text of the last final action; "": there is none yet
 }
 
@@ -135,37 +139,83 @@ func (s *State) read(id string) string {
 	return fmt.Sprintf("no document %q: want %s", id, fault.Or(ids))
 }
 
-// send notes all that leaves: other arguments with their names, such as a subject, and the recipient where it is not
-// just who the item names.
+// send notes all that leaves: other arguments with their names, such as a subject, and the recipient where it is not who
+// the item names. The final action's text is its body alone, which is all that the tool sends.
 func (s *State) send(c agent.Call) (result string, over bool) {
-	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(c.Arguments)) {
 		if name != "to" && name != "body" {
-			texts = append(texts, fmt.Sprintf("%s: %v", name, c.Arguments[name]))
+			s.heads, s.sent = append(s.heads, name), append(s.sent, spell(c.Arguments[name]))
 		}
 	}
-	text := strings.Join(append(texts, fmt.Sprint(c.Arguments["body"])), "\n")
-	to := fmt.Sprint(c.Arguments["to"])
+	to, body := spell(c.Arguments["to"]), spell(c.Arguments["body"])
 	tool, recipient := s.Item.Sends()
-	if words(to) != words(recipient) {
-		s.sent = append(s.sent, "to: "+to)
+	isTo := reaches(to, recipient)
+	if !isTo || strings.ContainsRune(to, '@') {
+		s.heads = append(s.heads, to)
 	}
-	if c.Name != tool || !strings.Contains(words(to), words(recipient)) {
-		s.sent = append(s.sent, text)
+	if c.Name != tool || !isTo {
+		s.sent = append(s.sent, body)
 		return "sent to " + to, false
 	}
 	if s.final != "" {
 		s.sent = append(s.sent, s.final)
 	}
-	s.final = text
+	s.final = body
 	return "sent to " + to, true
 }
 
-// words are a name's, small, with a blank around each, so that "the Hotel-Desk" contains "hotel desk", and "Joanna" not
-// "Ann".
-func words(name string) string {
-	apart := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
-	return " " + strings.Join(strings.FieldsFunc(strings.ToLower(name), apart), " ") + " "
+// spell writes an argument as a reader sees it: a number as it is written, and in plain digits.
+func spell(value any) string {
+	var parts []string
+	switch x := value.(type) {
+	case json.Number:
+		parts = append(parts, x.String())
+		if f, err := x.Float64(); err == nil && math.Abs(f) < 1e30 && len(x) < 60 && strings.ContainsAny(x.String(), "eE") {
+			if r, ok := new(big.Rat).SetString(x.String()); ok {
+				parts = append(parts, strings.TrimSuffix(strings.TrimRight(r.FloatString(9), "0"), "."))
+			}
+		}
+	case float64:
+		return strconv.FormatFloat(x, 'f', -1, 64)
+	case []any:
+		for _, one := range x {
+			parts = append(parts, spell(one))
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(x)) {
+			parts = append(parts, name+": "+spell(x[name]))
+		}
+	default:
+		return fmt.Sprint(value)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// address is one in angle brackets or parentheses, or alone.
+var address = regexp.MustCompile(`^(?:([^<>()@]*)[<(\s])?\s*([^\s<>()@,;]+@[^\s<>()@,;]+)[>)]?\.?$`)
+
+// reaches says that a recipient is the item's own, by name or by an address that has a word of the name: "the Hotel-Desk",
+// "hotel desk <desk@hotel.com>", but neither "anyone but the hotel desk" nor a list. The item does not say the address.
+func reaches(to, recipient string) bool {
+	name, own := to, words(recipient)
+	if m := address.FindStringSubmatch(strings.TrimSpace(to)); m != nil {
+		at := strings.ToUpper(m[2])
+		if !slices.ContainsFunc(own, func(w string) bool { return len(w) > 2 && strings.Contains(at, w) }) {
+			return false
+		}
+		if name = m[1]; strings.TrimSpace(name) == "" {
+			local, _, _ := strings.Cut(at, "@")
+			return strings.Join(words(local), "") == strings.Join(own, "")
+		}
+	}
+	return slices.Equal(words(name), own)
+}
+
+// words are a name's, without an article or a title: "the Hotel-Desk" is "HOTEL DESK".
+func words(name string) []string {
+	return slices.DeleteFunc(strings.Fields(reward.Flatten(name)), func(w string) bool {
+		return slices.Contains([]string{"THE", "MY", "A", "AN", "OUR", "YOUR", "TO", "MR", "MRS", "MS", "DR"}, w)
+	})
 }
 
 // Say implements [agent.Environment]: the user has nothing to add, and the episode is over.
@@ -176,12 +226,13 @@ func (s *State) Say(string) (reply string, over bool, err error) { return "", tr
 func (s *State) Score(last string, o reward.Options) reward.Score {
 	tool, recipient := s.Item.Sends()
 	begins, _, closed := strings.Cut(strings.TrimSpace(last), data.ThinkClose)
+	sent := slices.Concat(s.heads, s.sent)
 	if s.final == "" {
-		return reward.EvaluateSent(reward.Of(s.Item), s.sent, fmt.Sprintf("no %s to %s", tool, recipient), o)
+		return reward.EvaluateSent(reward.Of(s.Item), sent, fmt.Sprintf("no %s to %s", tool, recipient), o)
 	}
 	broken := ""
 	if o.Format != "answer" && (!closed || !strings.HasPrefix(begins, data.ThinkOpen)) {
 		broken = "no <think>…</think> at the beginning of the message of the final action"
 	}
-	return reward.EvaluateSent(reward.Of(s.Item), append(slices.Clip(s.sent), s.final), broken, o)
+	return reward.EvaluateSent(reward.Of(s.Item), append(sent, s.final), broken, o)
 }

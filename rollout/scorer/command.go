@@ -17,8 +17,9 @@ import (
 )
 
 // program is a program of the user. It is started for each batch. It reads one JSON object {"prompt", "response",
-// "row"} a line, and writes for each, in the same order, a line with a number or {"score": number}. Prompt and response
-// are a string or a list of {role, content}; row has the other columns of the prompt's row, where there are any.
+// "row"} a line, and writes for each, in the same order, a line with a number or {"score": number}, or null for an answer that is
+// not for it. Prompt and response are a string or a list of {role, content}; row has the other columns of the row, where
+// there are any.
 type program struct {
 	name    string
 	args    []string
@@ -156,12 +157,12 @@ func readScores(out []byte, answers []ask.Answer) (scores []ask.Score, err error
 		if line = bytes.TrimSpace(line); len(line) == 0 && len(out) == 0 {
 			break
 		}
-		x, ok := readScore(line)
+		score, ok := readScore(line)
 		if !ok {
-			return nil, fmt.Errorf("line %d of its output is %q: want a finite number, or {\"score\": number}", n+1,
-				data.OneLine(string(line), 60))
+			return nil, fmt.Errorf("line %d of its output is %q: want a finite number, {\"score\": number}, or null where "+
+				"the answer is not for it", n+1, data.OneLine(string(line), 60))
 		}
-		scores = append(scores, ask.Score{Value: x})
+		scores = append(scores, score)
 	}
 	if len(scores) != len(answers) {
 		return nil, fmt.Errorf("it wrote %d scores for %d answers from %s on: want one a line for each", len(scores),
@@ -171,15 +172,16 @@ func readScores(out []byte, answers []ask.Answer) (scores []ask.Score, err error
 }
 
 // readScore reads a line of output. JSON has no NaN and no infinite numbers.
-func readScore(line []byte) (x float64, ok bool) {
-	var object struct {
-		Score *float64 `json:"score"`
+func readScore(line []byte) (s ask.Score, ok bool) {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(line, &object) == nil && object != nil {
+		line, ok = object["score"]
+	} else {
+		ok = true
 	}
-	if json.Unmarshal(line, &x) == nil && !bytes.Equal(line, []byte("null")) {
-		return x, !math.IsInf(x, 0)
+	if string(line) == "null" {
+		s.Missing = ask.NotItsOwn
+		return s, ok
 	}
-	if json.Unmarshal(line, &object) != nil || object.Score == nil {
-		return 0, false
-	}
-	return *object.Score, true
+	return s, ok && json.Unmarshal(line, &s.Value) == nil && !math.IsInf(s.Value, 0)
 }

@@ -3,8 +3,8 @@ package scorer
 import (
 	"cmp"
 	"fmt"
+	"math/big"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/posttrain/posttrain/ask"
@@ -26,7 +26,7 @@ func openExact(o FunctionOptions) ask.Judge {
 			return ask.Score{Missing: fmt.Sprintf("%s: the row has no %s, with which the reward exact compares answers",
 				q.Source, column)}
 		}
-		return ask.Score{Value: one(same(final(text), final(fmt.Sprint(right))))}
+		return ask.Score{Value: one(same(text, fmt.Sprint(right)))}
 	})
 }
 
@@ -43,23 +43,55 @@ func one(yes bool) float64 {
 	return 0
 }
 
-// final is what a text ends in: the inside of its <answer> block, or what follows its last ####, or the whole.
-func final(text string) string {
+// final is what a text ends in: the inside of its <answer> block, or all of it, from the last #### on that a number
+// follows, or from the last one. marked says that there is one.
+func final(text string) (end string, marked bool) {
 	if inside, has := reward.Answer(text); has {
-		return inside
+		text = inside
 	}
-	if at := strings.LastIndex(text, mark); at >= 0 {
-		text = text[at+len(mark):]
+	from := strings.LastIndex(text, mark)
+	for at := from; at >= 0; at = strings.LastIndex(text[:at], mark) {
+		if leading.MatchString(text[at+len(mark):]) {
+			from = at
+			break
+		}
 	}
-	return strings.TrimSpace(text)
+	if from < 0 {
+		return strings.TrimSpace(text), false
+	}
+	return strings.TrimSpace(text[from+len(mark):]), true
 }
 
 // mark is what the answers of GSM8K have before the number.
 const mark = "####"
 
-// same compares texts, and numbers as numbers.
-func same(a, b string) bool {
-	x, err := strconv.ParseFloat(strings.ReplaceAll(a, ",", ""), 64)
-	y, err2 := strconv.ParseFloat(strings.ReplaceAll(b, ",", ""), 64)
-	return a == b || err == nil && err2 == nil && x == y
+// leading is the number that a text begins with, as lm-evaluation-harness and verl read GSM8K's answers: a currency is
+// left out here, commas and a last full stop in [number]. An exponent has few digits, so that no number is huge.
+var leading = regexp.MustCompile(`^\s*([-+−]?)\s*\p{Sc}?\s*([-+−]?)((?:[0-9][0-9,]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?)`)
+
+// number is the number that a text is, or behind a mark the one that it begins with; nil: there is none. Units, and what
+// else an answer says, may follow a marked one.
+func number(text string, marked bool) *big.Rat {
+	m := leading.FindStringSubmatch(text)
+	if m == nil || !marked && m[0] != text {
+		return nil
+	}
+	sign := strings.ReplaceAll(m[1]+m[2], "−", "-")
+	x, ok := new(big.Rat).SetString(sign + strings.TrimSuffix(strings.ReplaceAll(m[3], ",", ""), "."))
+	if !ok {
+		return nil
+	}
+	return x
+}
+
+// same compares the ends of two texts: as texts, as the right one with the first line of a marked answer, and as numbers,
+// of any size.
+func same(answer, right string) bool {
+	a, marked := final(answer)
+	b, of := final(right)
+	if first, _, _ := strings.Cut(a, "\n"); a == b || marked && strings.TrimSpace(first) == b {
+		return true
+	}
+	x, y := number(a, marked), number(b, of)
+	return x != nil && y != nil && x.Cmp(y) == 0
 }

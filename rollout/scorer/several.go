@@ -8,7 +8,7 @@ import (
 )
 
 // several are judges whose scores are added up with weights. A score has the numbers of all; where one of them has
-// none, the sum has none.
+// none, the sum has none. A judge that an answer is not for is left out of its sum, as TRL does.
 type several struct {
 	judges  []ask.Judge
 	kinds   []string
@@ -56,10 +56,19 @@ func (s several) Score(ctx context.Context, answers []ask.Answer) ([]ask.Score, 
 		}
 		for i, x := range own {
 			scores[i].Each = append(scores[i].Each, x.Value)
+			if x.Missing == ask.NotItsOwn {
+				scores[i].Without = append(scores[i].Without, k)
+				continue
+			}
 			scores[i].Parts[partName(s.kinds[k])] = x.Value
 			if scores[i].Value += s.weights[k] * x.Value; x.Missing != "" {
 				scores[i].Missing = x.Missing
 			}
+		}
+	}
+	for i := range scores {
+		if len(scores[i].Without) == len(s.judges) {
+			scores[i].Missing = ask.NotItsOwn
 		}
 	}
 	return scores, nil
