@@ -33,6 +33,7 @@ type Sampling struct {
 	TopP        float64  `yaml:"top_p" want:">=0 <=1" zero:"off" flag:"top-p" help:"draw only from the likeliest tokens that together have this probability; 0: off"`
 	MinP        float64  `yaml:"min_p" want:">=0 <=1" zero:"off" flag:"min-p" help:"draw only from tokens at least this share as likely as the likeliest; 0: off"`
 	Stop        []string `yaml:"stop,omitempty" want:"@text" words:"texts that are not empty" flag:"stop,exact" help:"text that ends an answer (may be repeated)"`
+	KeepSpecial bool     `yaml:"keep_special_tokens" flag:"keep-special-tokens" json:",omitempty" help:"leave special tokens in the text of answers, as skip_special_tokens false of other programs"`
 }
 
 // CheckVaried refuses draws that cannot differ. why ends in what is wanted: "all answers would be the same: want ".
@@ -120,9 +121,9 @@ type Completion struct {
 
 	Version int // of the weights that drew it, where they are on servers: it counts their changes
 
-	// Text is the decoded tokens up to a stop token or stop text, special tokens included; "" without a Decoder. Of
-	// an episode it is the last message.
-	Text string
+	// Text is the decoded tokens up to a stop token or stop text ([AnswerText]); "" without a Decoder. Of an episode it
+	// is the last message. Raw is the same with special tokens, where that differs.
+	Text, Raw string
 }
 
 // Sampler answers requests. Its promises:

@@ -112,7 +112,7 @@ func (o *Options) Runs(stage string) bool { return o.Stage == "" || o.Stage == s
 // ways are those to answers: the key of the section agent that chooses each, and the keys that it uses.
 var ways = []struct{ way, key, uses string }{
 	{Local, "model", "model adapter cache_gb backend batch temperature top_k top_p min_p stop max_new_tokens " +
-		"prefill chat.template chat.template_sha256 chat.variables chat.date"},
+		"keep_special_tokens prefill chat.template chat.template_sha256 chat.variables chat.date"},
 	{Remote, "base_url", "base_url api_model api_version api_key_env parallel timeout think_opened temperature " +
 		"top_p stop max_new_tokens prefill continue"},
 	{Recorded, "answers", "answers"},
