@@ -19,6 +19,7 @@ type answer struct {
 	decoder Decoder
 	done    *Completion
 	given   []int32  // tokens that follow, which are read and not drawn
+	top     []Likely // of the token that was drawn last
 }
 
 // newAnswer starts the answer to a request.
@@ -48,6 +49,9 @@ func (a *answer) deviceDraw() float32 {
 // drawsInGraph says whether a graph can draw the answer's tokens from a vocabulary of v.
 func (a *answer) drawsInGraph(v int) bool {
 	temperature, _ := sumTemperature(a.request)
+	if a.request.Top > 0 || !a.request.Adjust.IsNone() {
+		return false
+	}
 	return a.request.Temperature == 0 || temperature == a.request.Temperature && !a.request.truncates(v)
 }
 
@@ -66,6 +70,9 @@ func (a *answer) take(token int32, logp float32) {
 		a.end(StopString)
 	case len(a.tokens) == a.most:
 		a.end(Length)
+	}
+	if a.request.OnTop != nil {
+		a.request.OnTop(a.top)
 	}
 	if a.request.OnToken != nil {
 		a.request.OnToken(token, logp)

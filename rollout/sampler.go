@@ -81,6 +81,9 @@ type Request struct {
 	Seed       uint64  // of the draws
 	StopTokens []int32 // end the completion; nil: the model's EOS ids
 
+	Adjust Adjust // of the logits
+	Top    int    // likeliest tokens that OnTop gets
+
 	Open func() World // the world of an episode, see [Episodes]; nil: the completion is one message
 
 	// more gives what continues a completion: a prompt that begins with all its tokens; nil: it is over. Only [Cached]
@@ -90,6 +93,8 @@ type Request struct {
 
 	// OnToken is called with every token as it is drawn, in Sample's goroutine; may be nil.
 	OnToken func(token int32, logp float32)
+	// OnTop is called before it with the likeliest tokens in the place of that one, the likeliest first; may be nil.
+	OnTop func(likeliest []Likely)
 	// OnEnd is called with the tokens that were drawn, when an answer or an episode has ended, in any goroutine; may be
 	// nil.
 	OnEnd func(tokens int)

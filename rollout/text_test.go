@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/tokenizer"
 )
@@ -98,6 +100,19 @@ func TestStopTextsWithSpecialTokens(t *testing.T) {
 		s := stream(t, Request{Prompt: lake, Sampling: Sampling{Stop: []string{stop}}}, tok, answer)
 		if s.Text != want[0] || s.Raw != want[1] || (s.Reason == StopString) != !strings.HasPrefix(stop, "never") {
 			t.Errorf("stop %q: %q, %q, %s; want %q", stop, s.Text, s.Raw, s.Reason, want)
+		}
+	}
+}
+
+// TestRowsOfAnswersTrainWhatWasDrawn: a row of a prompt and its answer's text has the tokens that the model drew.
+func TestRowsOfAnswersTrainWhatWasDrawn(t *testing.T) {
+	tok, lake := marks(t)
+	e := batch.Encoder{Tokenizer: tok}
+	for _, drawn := range [][]int32{{kee, 77, 708, 562}, {engin, ir, 708}, smile} {
+		g, err := e.Demonstration(data.Demonstration{Prompt: data.Text{Plain: "The lake"},
+			Completion: data.Text{Plain: AnswerText(tok, lake, drawn, false)}}, false)
+		if err != nil || !slices.Equal(g.Prompt, lake) || !slices.Equal(g.Answers[0], append(drawn, eos)) {
+			t.Errorf("drawn %v: %v %v, %v", drawn, g.Prompt, g.Answers, err)
 		}
 	}
 }

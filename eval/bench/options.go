@@ -272,7 +272,7 @@ func (a Agent) identify(seed uint64) (map[string]string, error) {
 	all := map[string]string{"kind": a.Way(), "seed": fmt.Sprint(seed), "max_new_tokens": fmt.Sprint(a.MaxNew),
 		"temperature": fmt.Sprint(a.Temperature)}
 	for key, value := range map[string]any{"top_p": a.TopP, "top_k": a.TopK, "min_p": a.MinP, "stop": a.Stop,
-		"prefill": a.Prefill, "think_opened": a.ThinkOpened} {
+		"prefill": a.Prefill, "think_opened": a.ThinkOpened, "keep_special_tokens": a.KeepSpecial} {
 		if !reflect.ValueOf(value).IsZero() {
 			all[key] = fmt.Sprint(value)
 		}

@@ -3,6 +3,7 @@ package batch
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/posttrain/posttrain/data"
@@ -20,6 +21,8 @@ type Encoder struct {
 	Drift     int
 	Converse  bool // plain prompts and their answers go through the chat template, see [data.Converse]
 	Plain     int  // plain prompts so far
+
+	Variables map[string]any // of the chat template, beside the tokenizer's
 }
 
 // converse gives a plain prompt and its answers the form that Converse asks for, and counts them.
@@ -159,8 +162,11 @@ func (e *Encoder) Render(msgs []data.Message, generate bool) (string, error) {
 		ms[i] = tokenizer.Message{Role: m.Role, Content: m.Content, Whole: m.Whole}
 	}
 	o := tokenizer.RenderOptions{AddGenerationPrompt: generate}
-	if len(msgs) > 0 && msgs[0].Tools != "" {
-		o.Extra = map[string]any{"tools": json.RawMessage(msgs[0].Tools)}
+	if o.Extra = maps.Clone(e.Variables); len(msgs) > 0 && msgs[0].Tools != "" {
+		if o.Extra == nil {
+			o.Extra = map[string]any{}
+		}
+		o.Extra["tools"] = json.RawMessage(msgs[0].Tools)
 	}
 	return e.Tokenizer.Render(ms, o)
 }
