@@ -29,8 +29,10 @@ import (
 )
 
 // framed is a byte tokenizer for a vocabulary of 64: token 32+i is the letter 'a'+i, the others are spaces. It puts
-// what a model writes into the tags that a random model would never find.
+// what a model writes behind a prompt of tinyTasks into the tags that a random model would never find.
 type framed struct{}
+
+const tinyPrompt = 6 // tokens
 
 func (framed) Decode(ids []int32, _ bool) string {
 	letters := make([]byte, len(ids))
@@ -40,7 +42,10 @@ func (framed) Decode(ids []int32, _ bool) string {
 			letters[i] = 'a' + byte(id-32)
 		}
 	}
-	return "</think><answer>" + string(letters) + "</answer>"
+	if len(ids) <= tinyPrompt {
+		return string(letters)
+	}
+	return string(letters[:tinyPrompt]) + "</think><answer>" + string(letters[tinyPrompt:]) + "</answer>"
 }
 
 // tinyTasks ask for one or two letters, which the prompt has, and restrict a third.

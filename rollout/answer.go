@@ -18,7 +18,8 @@ type answer struct {
 	most    int // tokens of prompt and completion
 	decoder Decoder
 	done    *Completion
-	given   []int32 // tokens that follow, which are read and not drawn
+	given   []int32  // tokens that follow, which are read and not drawn
+	top     []Likely // of the token that was drawn last
 }
 
 // newAnswer starts the answer to a request.
@@ -48,6 +49,9 @@ func (a *answer) deviceDraw() float32 {
 // drawsInGraph says whether a graph can draw the answer's tokens from a vocabulary of v.
 func (a *answer) drawsInGraph(v int) bool {
 	temperature, _ := sumTemperature(a.request)
+	if a.request.Top > 0 || !a.request.Adjust.IsNone() {
+		return false
+	}
 	return a.request.Temperature == 0 || temperature == a.request.Temperature && !a.request.truncates(v)
 }
 
@@ -66,6 +70,9 @@ func (a *answer) take(token int32, logp float32) {
 		a.end(StopString)
 	case len(a.tokens) == a.most:
 		a.end(Length)
+	}
+	if a.request.OnTop != nil {
+		a.request.OnTop(a.top)
 	}
 	if a.request.OnToken != nil {
 		a.request.OnToken(token, logp)
@@ -86,10 +93,15 @@ func (a *answer) hasStop() bool {
 	for _, s := range a.request.Stop {
 		bytes = max(bytes, len(s))
 	}
-	tokens := a.done.Tokens
-	end := a.decoder.Decode(tokens[max(0, len(tokens)-bytes-stopMargin):], false)
+	end := a.decoder.Decode(a.tokens[max(0, len(a.tokens)-bytes-stopMargin):], false)
 	stops := a.request.Stop
-	return firstOf(end, stops) >= 0 && firstOf(a.decoder.Decode(tokens, false), stops) >= 0
+	return firstOf(end, stops) >= 0 && firstOf(a.text(len(a.done.Tokens), true), stops) >= 0
+}
+
+// text is the text of the first n tokens that were drawn, see [AnswerText].
+func (a *answer) text(n int, keep bool) string {
+	from := len(a.tokens) - len(a.done.Tokens)
+	return AnswerText(a.decoder, a.tokens[:from], a.done.Tokens[:n], keep)
 }
 
 // firstOf returns the index of the first stop string in a text, or -1.
@@ -108,14 +120,34 @@ func (a *answer) end(reason string) {
 	if a.decoder == nil {
 		return
 	}
-	tokens := a.done.Tokens
+	n := len(a.done.Tokens)
 	if reason == EOS {
-		tokens = tokens[:len(tokens)-1]
+		n--
 	}
-	a.done.Text = a.decoder.Decode(tokens, false)
-	if i := firstOf(a.done.Text, a.request.Stop); i >= 0 {
-		a.done.Text = a.done.Text[:i]
+	raw := a.text(n, true)
+	cut := firstOf(raw, a.request.Stop)
+	a.done.Text = a.text(n, a.request.KeepSpecial)
+	switch {
+	case cut >= 0 && a.done.Text == raw:
+		a.done.Text, raw = raw[:cut], raw[:cut]
+	case cut >= 0:
+		a.done.Text, raw = a.cut(n, raw[:cut]), raw[:cut]
 	}
+	if raw != a.done.Text {
+		a.done.Raw = raw
+	}
+}
+
+// cut is the text of an answer without special tokens up to a stop text, with them raw: of whole tokens, and of the one
+// in which the stop text begins.
+func (a *answer) cut(n int, raw string) string {
+	for n > 0 && !strings.HasPrefix(raw, a.text(n, true)) {
+		n--
+	}
+	if isSpecial(a.decoder, a.done.Tokens[n]) {
+		return a.text(n, false)
+	}
+	return a.text(n, false) + raw[len(a.text(n, true)):]
 }
 
 // goOn continues an answer that has ended with what its request wants more. Its row keeps what it has read.

@@ -423,7 +423,7 @@ func (w *runningBatch) extend(out []compute.Buffer, temperatures []float64, sequ
 		if c := drawn[i]; c != nil {
 			return c.token, c.logp, nil
 		}
-		return h.row(place(sequences[i])).choose(answers[i].request.Sampling, answers[i].draw())
+		return answers[i].choose(h.row(place(sequences[i])))
 	})
 }
 

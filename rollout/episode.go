@@ -140,7 +140,7 @@ func (o *episode) add(message Completion, last bool, most int) (goes bool, err e
 		return false, nil
 	}
 	d.add(message.Tokens, message.Logps, true)
-	d.Reason, d.Version, d.Text = message.Reason, message.Version, message.Text
+	d.Reason, d.Version, d.Text, d.Raw = message.Reason, message.Version, message.Text, message.Raw
 	if message.Reason == Length {
 		return false, nil
 	}

@@ -33,6 +33,7 @@ type Sampling struct {
 	TopP        float64  `yaml:"top_p" want:">=0 <=1" zero:"off" flag:"top-p" help:"draw only from the likeliest tokens that together have this probability; 0: off"`
 	MinP        float64  `yaml:"min_p" want:">=0 <=1" zero:"off" flag:"min-p" help:"draw only from tokens at least this share as likely as the likeliest; 0: off"`
 	Stop        []string `yaml:"stop,omitempty" want:"@text" words:"texts that are not empty" flag:"stop,exact" help:"text that ends an answer (may be repeated)"`
+	KeepSpecial bool     `yaml:"keep_special_tokens" flag:"keep-special-tokens" json:",omitempty" help:"leave special tokens in the text of answers, as skip_special_tokens false of other programs"`
 }
 
 // CheckVaried refuses draws that cannot differ. why ends in what is wanted: "all answers would be the same: want ".
@@ -80,6 +81,9 @@ type Request struct {
 	Seed       uint64  // of the draws
 	StopTokens []int32 // end the completion; nil: the model's EOS ids
 
+	Adjust Adjust // of the logits
+	Top    int    // likeliest tokens that OnTop gets
+
 	Open func() World // the world of an episode, see [Episodes]; nil: the completion is one message
 
 	// more gives what continues a completion: a prompt that begins with all its tokens; nil: it is over. Only [Cached]
@@ -89,6 +93,8 @@ type Request struct {
 
 	// OnToken is called with every token as it is drawn, in Sample's goroutine; may be nil.
 	OnToken func(token int32, logp float32)
+	// OnTop is called before it with the likeliest tokens in the place of that one, the likeliest first; may be nil.
+	OnTop func(likeliest []Likely)
 	// OnEnd is called with the tokens that were drawn, when an answer or an episode has ended, in any goroutine; may be
 	// nil.
 	OnEnd func(tokens int)
@@ -120,9 +126,9 @@ type Completion struct {
 
 	Version int // of the weights that drew it, where they are on servers: it counts their changes
 
-	// Text is the decoded tokens up to a stop token or stop text, special tokens included; "" without a Decoder. Of
-	// an episode it is the last message.
-	Text string
+	// Text is the decoded tokens up to a stop token or stop text ([AnswerText]); "" without a Decoder. Of an episode it
+	// is the last message. Raw is the same with special tokens, where that differs.
+	Text, Raw string
 }
 
 // Sampler answers requests. Its promises:

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"strings"
+	"unicode/utf8"
 
 	"github.com/posttrain/posttrain/model"
 )
@@ -12,13 +13,18 @@ type Stream struct {
 	Completion
 	answer *answer
 
-	starts  []int           // length of the text before each token
-	context int             // first token decoded with the next ones: some decoders look back
-	read    int             // tokens decoded for good
-	known   int             // length of their text
-	ahead   int             // length of the text of the other tokens, which more tokens can change
-	held    string          // known text that may be part of a stop string
-	given   strings.Builder // text returned so far
+	text   *Incremental
+	starts []int           // length of the text before each token
+	known  int             // length of the text that is there for good
+	ahead  int             // length of the text of the other tokens, which more tokens can change
+	held   []heldText      // known text that may be part of a stop string
+	given  strings.Builder // text returned so far
+}
+
+// heldText is of tokens that follow each other; special ones, which are not shown, can be part of a stop string.
+type heldText struct {
+	text   string
+	hidden bool
 }
 
 // NewStream prepares a stream for a request to a sampler of model c with decoder d.
@@ -26,6 +32,7 @@ func NewStream(r Request, c *model.Config, d Decoder) *Stream {
 	s := &Stream{}
 	r.OnToken = nil
 	s.answer = newAnswer(r, 0, c, d, &s.Completion)
+	s.text = NewIncremental(d, r.Prompt, r.KeepSpecial)
 	return s
 }
 
@@ -40,15 +47,21 @@ func (s *Stream) Take(token int32, logp float32) (piece string) {
 	if s.IsComplete() {
 		return s.give(s.rest())
 	}
-	now, ok := s.decode()
-	if !ok {
-		return ""
+	s.read(token)
+	return s.give(s.safe())
+}
+
+// read decodes a token.
+func (s *Stream) read(token int32) {
+	a := s.answer
+	if !a.request.KeepSpecial && isSpecial(a.decoder, token) {
+		s.held = append(s.held, heldText{a.decoder.Decode([]int32{token}, false), true})
+		return
 	}
+	var now string
+	now, s.ahead = s.text.Add(token)
 	s.known += len(now)
-	s.held += now
-	n := s.safeLen()
-	piece, s.held = s.held[:n], s.held[n:]
-	return s.give(piece)
+	s.held = append(s.held, heldText{now, false})
 }
 
 func (s *Stream) give(piece string) string {
@@ -81,45 +94,47 @@ func (s *Stream) ShownTokens() int {
 	return n
 }
 
-// decode returns the text of the tokens since the last call, or false if more tokens can change it.
-func (s *Stream) decode() (text string, ok bool) {
-	s.ahead = 0
-	if text, ok = s.unread(); !ok {
-		return "", false
+// safe takes the part of the held text that cannot be part of a stop string, whatever follows.
+func (s *Stream) safe() (shown string) {
+	var all strings.Builder
+	for _, h := range s.held {
+		all.WriteString(h.text)
 	}
-	d := s.answer.decoder
-	if settler, ok := d.(Settler); ok && !settler.Settled(s.Tokens) {
-		s.ahead = len(text)
-		return "", false
+	n := s.safeLen(all.String())
+	for len(s.held) > 0 {
+		first := &s.held[0]
+		part := first.text[:min(n, len(first.text))]
+		if n -= len(part); !first.hidden {
+			shown += part
+		}
+		if first.text = first.text[len(part):]; first.text != "" {
+			break
+		}
+		s.held = s.held[1:]
 	}
-	if d.Decode(s.Tokens[s.read:], false) != "" { // else a decoder that strips a text's beginning has not seen it
-		s.context = s.read
-	}
-	s.read = len(s.Tokens)
-	return text, true
-}
-
-// unread is the text of the tokens that are not decoded for good, or false if they end within a character, whose bytes
-// decode to U+FFFD, or change earlier text.
-func (s *Stream) unread() (text string, ok bool) {
-	d := s.answer.decoder
-	now := d.Decode(s.Tokens[s.context:], false)
-	if strings.HasSuffix(now, "\uFFFD") {
-		return "", false
-	}
-	return strings.CutPrefix(now, d.Decode(s.Tokens[s.context:s.read], false))
+	return shown
 }
 
 // safeLen is the length of the held text that cannot be part of a stop string, whatever follows.
-func (s *Stream) safeLen() int {
-	safe := len(s.held)
+func (s *Stream) safeLen(held string) int {
+	safe := len(held)
 	for _, stop := range s.answer.request.Stop {
-		for n := min(len(stop)-1, len(s.held)); n > 0; n-- {
-			if strings.HasSuffix(s.held, stop[:n]) {
-				safe = min(safe, len(s.held)-n)
+		for n := min(len(stop)-1, len(held)); n > 0; n-- {
+			if strings.HasSuffix(held, stop[:n]) {
+				safe = min(safe, len(held)-n)
 				break
 			}
 		}
 	}
 	return safe
+}
+
+// Starts are how many characters of the text that was given come before each token. They are the same for the tokens of
+// one character.
+func (s *Stream) Starts() []int {
+	starts, given := make([]int, len(s.starts)), s.given.String()
+	for i, at := range s.starts {
+		starts[i] = utf8.RuneCountInString(given[:min(at, len(given))])
+	}
+	return starts
 }

@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # Installs for this user what tests want beyond Go, and prints where it is. CONTRIBUTING.md says what each name is.
 #
-#   scripts/install-test-needs.sh [NAME…]    NAME: onnx, xla, mujoco, cuda-compiler, huggingface_hub, openai-node, model
-#                                            or templates; without names all of them
+#   scripts/install-test-needs.sh [NAME…]    NAME: onnx, xla, mujoco, cuda-compiler, huggingface_hub, openai-node,
+#                                            openai-python, model or templates; without names all of them
 #
 # The first four go to ${XDG_DATA_HOME:-~/.local/share}/posttrain, with their own scripts, the others to the folder
 # tests in it. It needs Go, npm, and python3 with pip and venv. A second run does nothing. Progress goes to standard
 # error. A failure prints one line, and the exit code is 1.
 . "$(dirname "${BASH_SOURCE[0]}")/install-common.sh"
 
-names="onnx xla mujoco cuda-compiler huggingface_hub openai-node model templates"
+names="onnx xla mujoco cuda-compiler huggingface_hub openai-node openai-python model templates"
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 
 hub=huggingface_hub==2.4.0
+client=openai==3.57.0
 trl=trl==1.16.0 # has templates of released models
 trl_sha=c4726e139dd40e1a41661511c639c8a68416782b2e3e8c0befebd77bb7ba0396
 renderer="transformers==5.23.0 jinja2==3.1.6" # works without PyTorch
@@ -26,6 +27,7 @@ get() {
     cuda-compiler) "$here/install-cuda-compiler.sh" ;;
     huggingface_hub) keep "$1" "$hub" venv "$hub" ;;
     openai-node) keep "$1" "$(sha "$here/serve/package-lock.json")" npm_packages "$here/serve" ;;
+    openai-python) keep "$1" "$client" venv "$client" ;;
     model) "$here/models/smollm2.sh" "$dir/$1" ;;
     templates) keep "$1.json" "$trl, $renderer, $(sha "$here/oracle/released_templates.py")" templates ;;
   esac

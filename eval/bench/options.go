@@ -112,7 +112,7 @@ func (o *Options) Runs(stage string) bool { return o.Stage == "" || o.Stage == s
 // ways are those to answers: the key of the section agent that chooses each, and the keys that it uses.
 var ways = []struct{ way, key, uses string }{
 	{Local, "model", "model adapter cache_gb backend batch temperature top_k top_p min_p stop max_new_tokens " +
-		"prefill chat.template chat.template_sha256 chat.variables chat.date"},
+		"keep_special_tokens prefill chat.template chat.template_sha256 chat.variables chat.date"},
 	{Remote, "base_url", "base_url api_model api_version api_key_env parallel timeout think_opened temperature " +
 		"top_p stop max_new_tokens prefill continue"},
 	{Recorded, "answers", "answers"},
@@ -272,7 +272,7 @@ func (a Agent) identify(seed uint64) (map[string]string, error) {
 	all := map[string]string{"kind": a.Way(), "seed": fmt.Sprint(seed), "max_new_tokens": fmt.Sprint(a.MaxNew),
 		"temperature": fmt.Sprint(a.Temperature)}
 	for key, value := range map[string]any{"top_p": a.TopP, "top_k": a.TopK, "min_p": a.MinP, "stop": a.Stop,
-		"prefill": a.Prefill, "think_opened": a.ThinkOpened} {
+		"prefill": a.Prefill, "think_opened": a.ThinkOpened, "keep_special_tokens": a.KeepSpecial} {
 		if !reflect.ValueOf(value).IsZero() {
 			all[key] = fmt.Sprint(value)
 		}

@@ -71,6 +71,9 @@ func (e *asking) openEpisodes(items []ci.Item, order func(i int) uint64, b *benc
 	if n := e.Episodes.Tokens; n > 0 {
 		b.Settings = map[string]string{"tokens": fmt.Sprint(n)}
 	}
+	if form != agent.Text && e.Agent.Way() == bench.Local { // the marks of calls may be special tokens
+		e.Agent.KeepSpecial = true
+	}
 	for _, text := range form.Stop() {
 		if !slices.Contains(e.Agent.Stop, text) { // the config of a run that continues has it
 			e.Agent.Stop = append(e.Agent.Stop[:len(e.Agent.Stop):len(e.Agent.Stop)], text)

@@ -3,6 +3,7 @@ package batch
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/posttrain/posttrain/data"
@@ -22,6 +23,8 @@ type Encoder struct {
 	Converse  bool // plain prompts and their answers go through the chat template, see [data.Converse]
 	Plain     int  // plain prompts so far
 	Marked    int  // demonstrations so far of which the chat template marks what is trained
+
+	Variables map[string]any // of the chat template, beside the tokenizer's
 }
 
 // converse gives a plain prompt and its answers the form that Converse asks for, and counts them.
@@ -184,8 +187,11 @@ func (e *Encoder) renderMarked(msgs []data.Message, generate bool) (string, []ji
 		ms[i] = tokenizer.Message{Role: m.Role, Content: m.Content, Whole: m.Whole}
 	}
 	o := tokenizer.RenderOptions{AddGenerationPrompt: generate}
-	if len(msgs) > 0 && msgs[0].Tools != "" {
-		o.Extra = map[string]any{"tools": json.RawMessage(msgs[0].Tools)}
+	if o.Extra = maps.Clone(e.Variables); len(msgs) > 0 && msgs[0].Tools != "" {
+		if o.Extra == nil {
+			o.Extra = map[string]any{}
+		}
+		o.Extra["tools"] = json.RawMessage(msgs[0].Tools)
 	}
 	return e.Tokenizer.RenderMarked(ms, o)
 }

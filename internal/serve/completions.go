@@ -7,10 +7,12 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/rollout"
 )
 
 // plainAsk is what only a request without a chat template has.
@@ -34,6 +36,7 @@ func readPlainAsk(body []byte) (*ask, *problem) {
 	a, top := newAsk(), -1
 	a.plain = &plainAsk{}
 	readers := a.readers()
+	maps.Copy(readers, a.streamReaders())
 	maps.Copy(readers, map[string]reader{
 		"prompt":           a.plain.readPrompt,
 		"logprobs":         between(&top, 0, mostAlternative),
@@ -53,10 +56,14 @@ func readPlainAsk(body []byte) (*ask, *problem) {
 		return nil, refuse("prompt", "want a text or a list of token ids")
 	case a.plain.none && !a.plain.echo:
 		return nil, refuse("max_tokens", "found 0: want 1 or more, or echo true as well")
+	case fields.has("stream_options") && !a.stream:
+		return nil, refuse("stream_options", "want stream true as well")
+	case a.plain.echo && a.top > 1:
+		return nil, refuse("logprobs", "%d is not supported with echo: want 0 or 1", a.top)
 	case a.plain.none:
 		a.MaxNew = 1 // which is not drawn
 	}
-	return a, a.checkTop("logprobs")
+	return a, nil
 }
 
 // mostPrompts of a request.
@@ -159,57 +166,116 @@ type (
 	}
 )
 
+func (j *job) newPlainReply() plainReply {
+	return plainReply{ID: "cmpl-" + rand.Text(), Object: "text_completion", Created: time.Now().Unix(),
+		Model: j.ask.model, Choices: []plainChoice{}}
+}
+
 func (s *Server) plainReply(j *job) plainReply {
-	r := plainReply{ID: "cmpl-" + rand.Text(), Object: "text_completion", Created: time.Now().Unix(),
-		Model: j.ask.model, Usage: j.usage()}
+	r := j.newPlainReply()
+	r.Usage = j.usage()
 	for i, c := range j.choices {
-		choice := plainChoice{Index: i, Text: c.Text, Finish: finish(c.Reason)}
-		if j.ask.plain.echo {
-			choice.Text = s.echoText(j.ask.plain.prompts[i/j.ask.n]) + c.Text
-		}
-		if j.ask.logprobs {
-			choice.Logprobs = s.plainLogprobs(j, i)
-		}
-		if j.ask.plain.ids {
-			choice.Prompt, choice.Tokens = j.requests[i].Prompt, c.Tokens
-		}
+		choice := s.plainChoice(j, i, c.Text, nil, c.stretch(0, len(c.Tokens), j.ask))
+		choice.Finish = finish(c.Reason)
 		r.Choices = append(r.Choices, choice)
 	}
 	return r
 }
 
-// echoText is a prompt's text.
-func (s *Server) echoText(p plainPrompt) string {
+// plainChoice has a part of a choice's answer, behind other tokens. Without them it is the first, which begins with the
+// prompt where that is echoed.
+func (s *Server) plainChoice(j *job, i int, text string, before []int32, d stretch) plainChoice {
+	p, first, own := plainChoice{Index: i, Text: text}, before == nil, d.tokens
+	echo := first && j.ask.plain.echo
+	if first && !echo {
+		before = j.requests[i].Prompt
+	}
+	if j.ask.plain.echo {
+		shown := s.echoText(j, i)
+		for k := range d.starts {
+			d.starts[k] += utf8.RuneCountInString(shown)
+		}
+		if echo {
+			p.Text, before, d = shown+text, nil, s.echoed(j, i, shown).and(d)
+		}
+	}
+	if j.ask.logprobs {
+		p.Logprobs = s.plainLogprobs(before, d)
+	}
+	if echo && p.Logprobs != nil { // nothing comes before the first
+		p.Logprobs.Logps[0] = nil
+		if d.tops != nil {
+			p.Logprobs.Top[0] = nil
+		}
+	}
+	if j.ask.plain.ids {
+		if p.Tokens = own; first {
+			p.Prompt = j.requests[i].Prompt
+		}
+	}
+	return p
+}
+
+// echoText is the text of a choice's prompt.
+func (s *Server) echoText(j *job, i int) string {
+	p := j.ask.plain.prompts[i/j.ask.n]
 	if p.tokens == nil {
 		return p.text
 	}
-	return s.options.Decoder.Decode(p.tokens, false)
+	return s.options.Decoder.Decode(p.tokens, !j.ask.KeepSpecial)
 }
 
-// plainLogprobs describes the tokens of a choice, after its prompt's where that is echoed.
-func (s *Server) plainLogprobs(j *job, i int) *plainLogprobs {
-	tokens, logps, best, top := j.choices[i].Tokens, j.choices[i].Logps, j.choices[i].Tokens, j.choices[i].Logps
-	if j.ask.plain.echo {
-		prompt, e := j.requests[i].Prompt, j.echoes[i/j.ask.n]
-		n := len(prompt) - 1
-		tokens, logps = slices.Concat(prompt, tokens), slices.Concat([]float32{0}, e.Logps[:n], logps)
-		best, top = slices.Concat([]int32{0}, e.Best[:n], best), slices.Concat([]float32{0}, e.Top[:n], top)
+// offsets are how many characters of a prompt's text come before each of its tokens. Special tokens that the text does
+// not have, such as BOS, take none.
+func (s *Server) offsets(text string, prompt []int32) []int {
+	d := rollout.NewIncremental(s.options.Decoder, nil, true)
+	offsets, at, ahead := make([]int, len(prompt)), 0, 0
+	for i, token := range prompt {
+		offsets[i] = utf8.RuneCountInString(text[:min(at+ahead, len(text))])
+		own := s.options.Decoder.Decode([]int32{token}, false)
+		if s.options.Encoder.Tokenizer.Special(token) && !strings.HasPrefix(text[min(at+ahead, len(text)):], own) {
+			continue
+		}
+		var now string
+		now, ahead = d.Add(token)
+		at += len(now)
 	}
-	p, at := &plainLogprobs{}, 0
-	for k, token := range tokens {
-		text, logp := s.text(tokens[:k], token), &logps[k]
-		likely := map[string]float32{text: *logp}
-		if best[k] != token {
-			likely[s.text(tokens[:k], best[k])] = top[k]
+	return offsets
+}
+
+// echoed are the tokens of a choice's prompt, whose text is shown.
+func (s *Server) echoed(j *job, i int, shown string) (d stretch) {
+	d.tokens = j.requests[i].Prompt
+	if !j.ask.logprobs {
+		return d
+	}
+	e, n := j.echoes[i/j.ask.n], len(d.tokens)-1
+	d.logps, d.starts = append([]float32{0}, e.Logps[:n]...), s.offsets(shown, d.tokens)
+	if j.ask.top > 0 {
+		d.tops = make([][]rollout.Likely, n+1)
+		for k := range n {
+			d.tops[k+1] = []rollout.Likely{{Token: e.Best[k], Logp: e.Top[k]}}
 		}
-		if k == 0 && j.ask.plain.echo { // nothing comes before it
-			logp, likely = nil, nil
-		}
-		p.Tokens, p.Offsets, p.Logps = append(p.Tokens, text), append(p.Offsets, at), append(p.Logps, logp)
-		at += utf8.RuneCountInString(text)
-		if j.ask.top > 0 {
+	}
+	return d
+}
+
+// plainLogprobs describes tokens that come behind others.
+func (s *Server) plainLogprobs(before []int32, d stretch) *plainLogprobs {
+	p := &plainLogprobs{Tokens: []string{}, Logps: []*float32{}, Offsets: append([]int{}, d.starts...)}
+	for k, token := range d.tokens {
+		text := s.text(before, token)
+		p.Tokens, p.Logps = append(p.Tokens, text), append(p.Logps, &d.logps[k])
+		if d.tops != nil {
+			likely := map[string]float32{text: d.logps[k]}
+			for _, l := range d.tops[k] {
+				if l.Token != token {
+					likely[s.text(before, l.Token)] = l.Logp
+				}
+			}
 			p.Top = append(p.Top, likely)
 		}
+		before = d.tokens[:k+1]
 	}
 	return p
 }

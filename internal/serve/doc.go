@@ -1,5 +1,5 @@
-// Package serve answers OpenAI's protocol with a model: chat completions, whole or streamed, the list of models, and a
-// health page.
+// Package serve answers OpenAI's protocol with a model: chats, with tools (tools.go), and completions, whole or
+// streamed, the list of models, and a health page.
 //
 // Glossary:
 //   - ask: a client's request, read and checked ([ask]);

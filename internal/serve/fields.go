@@ -23,12 +23,15 @@ type ask struct {
 	model    string // "": the served model
 	messages []data.Message
 	plain    *plainAsk // of /v1/completions; nil: a chat
-	n        int
-	seed     *int64 // nil: any
-	logprobs bool
-	top      int // of top_logprobs
-	stream   bool
-	usage    bool // wanted at the end of a stream
+	toolAsk
+	variables map[string]any // of the chat template
+	adjust    rollout.Adjust
+	n         int
+	seed      *int64 // nil: any
+	logprobs  bool
+	top       int // of top_logprobs
+	stream    bool
+	usage     bool // wanted at the end of a stream
 }
 
 // Limits of fields, OpenAI's where it has any.
@@ -38,6 +41,8 @@ const (
 	mostStopIDs     = 1024
 	hottest         = 2
 	mostAlternative = 20
+	mostPenalty     = 2.0
+	mostBias        = 100
 )
 
 // reader reads the value of a field.
@@ -55,22 +60,43 @@ func (a *ask) readers() map[string]reader {
 		"min_p":       between(&a.MinP, 0, 1),
 		"seed":        value(&a.seed, "a whole number of 64 bits"),
 		"stop":        a.readStop,
+		"logit_bias":  a.readBias,
+
+		"presence_penalty":   between(&a.adjust.Presence, -mostPenalty, mostPenalty),
+		"frequency_penalty":  between(&a.adjust.Frequency, -mostPenalty, mostPenalty),
+		"repetition_penalty": between(&a.adjust.Repetition, 0.01, 100),
+		"skip_special_tokens": func(raw json.RawMessage) error {
+			skip := true
+			err := value(&skip, "true or false")(raw)
+			a.KeepSpecial = !skip
+			return err
+		},
 	}
 }
 
 // chatReaders read the fields of a chat.
 func (a *ask) chatReaders() map[string]reader {
 	readers := a.readers()
+	maps.Copy(readers, a.streamReaders())
 	maps.Copy(readers, map[string]reader{
 		"messages":              a.readMessages,
 		"max_completion_tokens": readers["max_tokens"],
 		"logprobs":              value(&a.logprobs, "true or false"),
 		"top_logprobs":          between(&a.top, 0, mostAlternative),
-		"stream":                value(&a.stream, "true or false"),
-		"stream_options": within(map[string]reader{"include_usage": value(&a.usage, "true or false")},
-			"want include_usage"),
+		"tools":                 a.readTools,
+		"tool_choice":           a.readChoice,
+		"parallel_tool_calls":   value(&a.parallel, "true or false"),
+		"chat_template_kwargs":  a.readVariables,
 	})
 	return readers
+}
+
+func (a *ask) streamReaders() map[string]reader {
+	return map[string]reader{
+		"stream": value(&a.stream, "true or false"),
+		"stream_options": within(map[string]reader{"include_usage": value(&a.usage, "true or false")},
+			"want include_usage"),
+	}
 }
 
 // within reads an object's fields.
@@ -100,19 +126,19 @@ func init() {
 	}{
 		{[]any{}, "audio prediction web_search_options truncate_prompt_tokens prompt_logprobs stream_options " +
 			"allowed_token_ids rid lora_path"},
-		{[]any{false}, "store echo stream ignore_eos skip_special_tokens include_stop_str_in_output " +
+		{[]any{false}, "store echo stream ignore_eos include_stop_str_in_output " +
 			"return_tokens_as_token_ids use_beam_search return_text_in_logprobs return_hidden_states no_stop_trim " +
 			"include_obfuscation"},
-		{[]any{true, false}, "parallel_tool_calls spaces_between_special_tokens"},
-		{[]any{0.0}, "frequency_penalty presence_penalty min_tokens min_new_tokens top_logprobs_num"},
-		{[]any{1.0}, "repetition_penalty length_penalty best_of"},
+		{[]any{true, false}, "spaces_between_special_tokens"},
+		{[]any{0.0}, "min_tokens min_new_tokens top_logprobs_num"},
+		{[]any{1.0}, "length_penalty best_of"},
 		{[]any{-1.0}, "logprob_start_len"},
 		{[]any{""}, "suffix"},
-		{[]any{[]any{}}, "tools functions"},
-		{[]any{map[string]any{}}, "logit_bias metadata"},
+		{[]any{[]any{}}, "functions"},
+		{[]any{map[string]any{}}, "metadata"},
 		{[]any{map[string]any{"type": "text"}}, "response_format"},
 		{[]any{[]any{"text"}}, "modalities"},
-		{[]any{"none", "auto"}, "tool_choice function_call"},
+		{[]any{"none", "auto"}, "function_call"},
 		{[]any{"none"}, "reasoning_effort"},
 		{[]any{"medium"}, "verbosity"},
 		{[]any{"auto", "default"}, "service_tier"},
@@ -133,7 +159,9 @@ func readAsk(body []byte) (*ask, *problem) {
 	return a, a.checkFields(fields)
 }
 
-func newAsk() *ask { return &ask{n: 1, Sampling: rollout.Sampling{Temperature: 1, TopP: 1}} }
+func newAsk() *ask {
+	return &ask{n: 1, Sampling: rollout.Sampling{Temperature: 1, TopP: 1}, toolAsk: toolAsk{parallel: true}}
+}
 
 // read reads a body into the variables of the readers.
 func (a *ask) read(body []byte, readers map[string]reader) (object, *problem) {
@@ -206,15 +234,6 @@ func (a *ask) checkFields(fields object) *problem {
 	case fields.has("stream_options") && !a.stream:
 		return refuse("stream_options", "want stream true as well")
 	}
-	return a.checkTop("top_logprobs")
-}
-
-// checkTop refuses to name tokens that were not drawn.
-func (a *ask) checkTop(field string) *problem {
-	if a.top > 1 || a.top == 1 && a.Temperature > 0 {
-		return refuse(field, "%d is not supported: the server only knows the chosen token's log-prob; want 0, or 1 with "+
-			"temperature 0", a.top)
-	}
 	return nil
 }
 
@@ -246,6 +265,23 @@ func between[T int | float64](into *T, least, most T) reader {
 		}
 		return nil
 	}
+}
+
+// readBias reads numbers that are added to the logits of tokens, by their ids.
+func (a *ask) readBias(raw json.RawMessage) error {
+	want := fmt.Sprintf("an object of at most %d numbers from %d to %d, by token ids", mostStopIDs, -mostBias, mostBias)
+	if err := value(&a.adjust.Bias, want)(raw); err != nil {
+		return err
+	}
+	for id, x := range a.adjust.Bias {
+		if x < -mostBias || x > mostBias {
+			return fmt.Errorf("%d: found %v: want %s", id, x, want)
+		}
+	}
+	if n := len(a.adjust.Bias); n > mostStopIDs {
+		return fmt.Errorf("found %d: want %s", n, want)
+	}
+	return nil
 }
 
 // readStop reads a text or a list of texts.

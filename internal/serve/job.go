@@ -33,15 +33,41 @@ type job struct {
 // choice is one of the answers to an ask.
 type choice struct {
 	*rollout.Stream
-	sent int // tokens that were in events
+	sent int                // tokens that were in events
+	tops [][]rollout.Likely // of each token, where they are wanted
+}
+
+// stretch has tokens of a choice, or of a prompt.
+type stretch struct {
+	tokens []int32
+	logps  []float32
+	tops   [][]rollout.Likely // nil: not wanted
+	starts []int              // characters of the text before each token; of plain requests
+}
+
+// and are these tokens and those that follow.
+func (d stretch) and(next stretch) stretch {
+	return stretch{slices.Concat(d.tokens, next.tokens), slices.Concat(d.logps, next.logps),
+		slices.Concat(d.tops, next.tops), slices.Concat(d.starts, next.starts)}
+}
+
+// stretch has the tokens of a choice from one to another.
+func (c *choice) stretch(from, to int, a *ask) (d stretch) {
+	d.tokens, d.logps = slices.Clone(c.Tokens[from:to]), slices.Clone(c.Logps[from:to])
+	if a.top > 0 {
+		d.tops = slices.Clone(c.tops[from:to])
+	}
+	if a.plain != nil && a.logprobs {
+		d.starts = c.Starts()[from:to]
+	}
+	return d
 }
 
 // event is progress of a choice: text to show and the tokens since the event before.
 type event struct {
 	choice int
 	piece  string
-	tokens []int32
-	logps  []float32
+	stretch
 	reason string // of the end; "": the choice continues
 }
 
@@ -51,7 +77,7 @@ func newJob(ctx context.Context, a *ask, prompts [][]int32, c *model.Config, d r
 	if a.seed != nil {
 		seed = uint64(*a.seed)
 	}
-	r := rollout.Request{Sampling: a.Sampling, Seed: seed}
+	r := rollout.Request{Sampling: a.Sampling, Seed: seed, Adjust: a.adjust, Top: a.top}
 	j := &job{ask: a, ctx: ctx, open: a.n * len(prompts), news: make(signal, 1)}
 	if a.plain != nil && a.plain.stops != nil { // the model's own end an answer, too
 		r.StopTokens = slices.Clone(a.plain.stops)
@@ -68,6 +94,10 @@ func newJob(ctx context.Context, a *ask, prompts [][]int32, c *model.Config, d r
 	}
 	for i := range j.requests {
 		j.choices = append(j.choices, &choice{Stream: rollout.NewStream(j.requests[i], c, d)})
+		if a.top > 0 {
+			c := j.choices[i]
+			j.requests[i].OnTop = func(top []rollout.Likely) { c.tops = append(c.tops, top) }
+		}
 		j.requests[i].OnToken = func(token int32, logp float32) { j.take(i, token, logp) }
 	}
 	return j
@@ -93,14 +123,18 @@ func (j *job) answerWith(echoes []rollout.Echo) {
 	j.echoes = echoes
 	switch {
 	case j.ask.plain.none:
-		for _, c := range j.choices {
+		j.mu.Lock()
+		for i, c := range j.choices {
 			c.Reason = rollout.Length
+			j.events = append(j.events, event{choice: i, reason: c.Reason})
 		}
+		j.mu.Unlock()
 		j.end(nil)
-	case j.ask.MaxNew == 1 && j.ask.Temperature == 0:
+	case j.ask.MaxNew == 1 && j.ask.Temperature == 0 && j.ask.adjust.IsNone():
 		for i := range j.choices {
 			e := echoes[i/j.ask.n]
 			last := len(e.Best) - 1
+			j.choices[i].tops = [][]rollout.Likely{{{Token: e.Best[last], Logp: e.Top[last]}}}
 			j.take(i, e.Best[last], e.Top[last])
 		}
 	}
@@ -119,7 +153,7 @@ func (j *job) take(i int, token int32, logp float32) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.ask.stream {
-		j.events = append(j.events, c.event(i, piece))
+		j.events = append(j.events, j.event(i, piece))
 		j.news.set()
 	}
 	if c.IsComplete() {
@@ -130,12 +164,15 @@ func (j *job) take(i int, token int32, logp float32) {
 	}
 }
 
-// event returns what is new of choice i, without final tokens that show no text.
-func (c *choice) event(i int, piece string) event {
-	e := event{choice: i, piece: piece, reason: c.Reason}
-	if to := c.ShownTokens(); to > c.sent {
-		e.tokens, e.logps = slices.Clone(c.Tokens[c.sent:to]), slices.Clone(c.Logps[c.sent:to])
-		c.sent = to
+// event returns what is new of choice i, of a chat without final tokens that show no text.
+func (j *job) event(i int, piece string) event {
+	c := j.choices[i]
+	e, to := event{choice: i, piece: piece, reason: c.Reason}, c.ShownTokens()
+	if j.ask.plain != nil && c.IsComplete() {
+		to = len(c.Tokens)
+	}
+	if to > c.sent {
+		e.stretch, c.sent = c.stretch(c.sent, to, j.ask), to
 	}
 	return e
 }

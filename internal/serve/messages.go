@@ -10,17 +10,15 @@ import (
 )
 
 // roles maps roles of messages to roles of chat templates. OpenAI also calls the system "developer".
-var roles = map[string]string{"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+var roles = map[string]string{"system": "system", "developer": "system", "user": "user", "assistant": "assistant",
+	"tool": "tool"}
 
 // neutralInMessage lists the other fields of a message with values that mean nothing. Clients send back what they got,
 // such as "refusal": null.
 var neutralInMessage = map[string][]any{
-	"name":              {},
 	"refusal":           {""},
 	"audio":             {},
 	"annotations":       {[]any{}},
-	"tool_calls":        {[]any{}},
-	"tool_call_id":      {},
 	"function_call":     {},
 	"reasoning_content": {""},
 }
@@ -41,20 +39,27 @@ func (a *ask) readMessages(raw json.RawMessage) error {
 }
 
 func readMessage(fields object) (m data.Message, err error) {
+	var t toolMessage
 	content := func(json.RawMessage) error { return nil } // read below, since it must be there
-	if m.Content, err = readContent(fields["content"]); err != nil {
-		return m, fmt.Errorf("content: %w", err)
-	}
-	readers := map[string]reader{"role": value(&m.Role, "a text"), "content": content}
+	readers := map[string]reader{"role": value(&t.Role, "a text"), "content": content, "tool_calls": t.readCalls,
+		"tool_call_id": value(&t.ID, "a text"), "name": value(&t.Name, "a text")}
 	if name, err := fields.read(readers, neutralInMessage, "want role and content"); err != nil {
 		return m, fmt.Errorf("%s: %w", name, err)
 	}
-	role, ok := roles[m.Role]
-	if !ok {
-		return m, fmt.Errorf("role: found %q: want system, user or assistant", m.Role)
+	if !(len(t.Calls) > 0 && !fields.has("content")) { // beside calls it may be null
+		if t.Content, err = readContent(fields["content"]); err != nil {
+			return m, fmt.Errorf("content: %w", err)
+		}
 	}
-	m.Role = role
-	return m, nil
+	role, ok := roles[t.Role]
+	switch {
+	case !ok:
+		return m, fmt.Errorf("role: found %q: want system, user, assistant or tool", t.Role)
+	case t.Name != "" && role != "tool":
+		return m, fmt.Errorf("name: %s is not supported: leave it out", short([]byte(t.Name)))
+	}
+	t.Role = role
+	return t.message()
 }
 
 // readContent reads a text, or a list of text parts, which it joins as lines.

@@ -29,10 +29,12 @@ type (
 	delta struct {
 		Role    string  `json:"role,omitempty"`
 		Content *string `json:"content,omitempty"`
+		Calls   []call  `json:"tool_calls,omitempty"`
 	}
 	message struct {
 		Role    string  `json:"role"`
-		Content string  `json:"content"`
+		Content *string `json:"content"` // null where there are only calls
+		Calls   []call  `json:"tool_calls,omitempty"`
 		Refusal *string `json:"refusal"`
 	}
 	usage struct {
@@ -61,6 +63,15 @@ func finish(reason string) *string {
 		reason = "stop"
 	}
 	return &reason
+}
+
+// finish is the reason of a choice that may have calls.
+func (t *toolAsk) finish(reason string, calls []call) *string {
+	if calls != nil && reason != rollout.Length {
+		called := "tool_calls"
+		return &called
+	}
+	return finish(reason)
 }
 
 // newReply begins a reply, or every chunk of a stream.
@@ -94,10 +105,14 @@ func (s *Server) chatReply(j *job) reply {
 	c := j.newReply("chat.completion")
 	c.Usage = j.usage()
 	for i, a := range j.choices {
-		part := replyChoice{Index: i, Message: &message{Role: "assistant", Content: a.Text}, Finish: finish(a.Reason)}
+		content, calls := j.ask.calls(a.Text)
+		m := &message{Role: "assistant", Content: &content, Calls: calls}
+		if calls != nil && content == "" {
+			m.Content = nil
+		}
+		part := replyChoice{Index: i, Message: m, Finish: j.ask.finish(a.Reason, calls)}
 		if j.ask.logprobs {
-			n := a.ShownTokens()
-			part.Logprobs = &logprobs{Content: s.logprobs(j.ask, nil, a.Tokens[:n], a.Logps[:n])}
+			part.Logprobs = &logprobs{Content: s.logprobs(j.requests[i].Prompt, a.stretch(0, a.ShownTokens(), j.ask))}
 		}
 		c.Choices = append(c.Choices, part)
 	}
@@ -111,26 +126,29 @@ func (j *job) usage() *usage {
 }
 
 // logprobs describes tokens that follow others. The log-probs are the model's own, at temperature 1.
-func (s *Server) logprobs(a *ask, before, tokens []int32, logps []float32) []tokenLogprob {
-	out := make([]tokenLogprob, len(tokens))
-	for i, token := range tokens {
-		if i > 0 {
-			before = tokens[:i]
-		}
-		text := s.text(before, token)
-		alt := alternative{Token: text, Logprob: logps[i]}
-		if !strings.Contains(text, "\uFFFD") {
-			alt.Bytes = []int{}
-			for _, b := range []byte(text) {
-				alt.Bytes = append(alt.Bytes, int(b))
+func (s *Server) logprobs(before []int32, d stretch) []tokenLogprob {
+	out := make([]tokenLogprob, len(d.tokens))
+	for i, token := range d.tokens {
+		out[i] = tokenLogprob{alternative: s.alternative(before, token, d.logps[i]), Top: []alternative{}}
+		if d.tops != nil {
+			for _, l := range d.tops[i] {
+				out[i].Top = append(out[i].Top, s.alternative(before, l.Token, l.Logp))
 			}
 		}
-		out[i] = tokenLogprob{alternative: alt, Top: []alternative{}}
-		if a.top > 0 { // the temperature is 0, so the token was the likeliest
-			out[i].Top = append(out[i].Top, alt)
-		}
+		before = d.tokens[:i+1]
 	}
 	return out
+}
+
+func (s *Server) alternative(before []int32, token int32, logp float32) alternative {
+	alt := alternative{Token: s.text(before, token), Logprob: logp}
+	if !strings.Contains(alt.Token, "\uFFFD") {
+		alt.Bytes = []int{}
+		for _, b := range []byte(alt.Token) {
+			alt.Bytes = append(alt.Bytes, int(b))
+		}
+	}
+	return alt
 }
 
 // text returns a token's text after other tokens: some decoders remove a space from the first one.

@@ -266,6 +266,11 @@ func (s *Server) read(r *http.Request, body []byte, read func(body []byte) (*ask
 		return nil, p
 	}
 	a.model = cmp.Or(a.model, s.options.Name)
+	for id := range a.adjust.Bias {
+		if n := s.options.Config.VocabSize; id < 0 || int(id) >= n {
+			return nil, refuse("logit_bias", "token id %d: the model has ids 0 to %d", id, n-1)
+		}
+	}
 	prompts, p := s.prompts(a)
 	if p != nil {
 		return nil, p
@@ -293,7 +298,13 @@ func (s *Server) prompts(a *ask) (all [][]int32, p *problem) {
 			return nil, refuse("messages", "found %d of them: the model has %d positions", len(a.messages), most).
 				withCode("context_length_exceeded")
 		}
-		ids, err := s.options.Encoder.Prompt(data.Text{Messages: a.messages})
+		err := s.offer(a)
+		if err != nil {
+			return nil, refuse("tools", "%v", err)
+		}
+		e := *s.options.Encoder
+		e.Variables = a.variables
+		ids, err := e.Prompt(data.Text{Messages: a.messages})
 		return [][]int32{ids}, s.checkPrompt("messages", ids, err)
 	}
 	for _, prompt := range a.plain.prompts {

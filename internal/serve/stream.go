@@ -11,16 +11,21 @@ type events struct {
 	control *http.ResponseController
 	server  *Server
 	job     *job
-	chunk   reply // without choices
+	chunk   reply      // of a chat, without choices
+	plain   plainReply // of others
 	begun   bool
-	last    [][]int32 // [choices] the last token sent, if any
+	last    [][]int32 // [choices] the tokens sent last, or the prompt
+	spoken  []spoken  // [choices]
 	err     error     // of writing
 }
 
 // stream sends a job's reply while it is sampled.
 func (s *Server) stream(w http.ResponseWriter, j *job) (status int) {
-	e := &events{w: w, control: http.NewResponseController(w), server: s, job: j,
-		chunk: j.newReply("chat.completion.chunk"), last: make([][]int32, j.ask.n)}
+	e := &events{w: w, control: http.NewResponseController(w), server: s, job: j, plain: j.newPlainReply(),
+		chunk: j.newReply("chat.completion.chunk"), spoken: make([]spoken, len(j.requests))}
+	for _, r := range j.requests {
+		e.last = append(e.last, r.Prompt)
+	}
 	if j.ask.usage { // all chunks have the field, null except in the last
 		e.chunk.Usage = (*usage)(nil)
 	}
@@ -47,7 +52,7 @@ func (s *Server) stream(w http.ResponseWriter, j *job) (status int) {
 	return statusGone
 }
 
-// begin sends the headers and every choice's role.
+// begin sends the headers and every choice's role, or its prompt where that is echoed.
 func (e *events) begin() {
 	e.begun = true
 	h := e.w.Header()
@@ -56,8 +61,13 @@ func (e *events) begin() {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Accel-Buffering", "no") // for proxies that would buffer it
 	empty := ""
-	for i := range e.job.ask.n {
-		e.choice(replyChoice{Index: i, Delta: &delta{Role: "assistant", Content: &empty}})
+	for i := range e.job.requests {
+		switch {
+		case e.job.ask.plain == nil:
+			e.choice(replyChoice{Index: i, Delta: &delta{Role: "assistant", Content: &empty}})
+		case e.job.ask.plain.echo || e.job.ask.plain.ids:
+			e.plainChoice(e.server.plainChoice(e.job, i, "", nil, stretch{}))
+		}
 	}
 }
 
@@ -66,18 +76,32 @@ func (e *events) news(n event) {
 	if !e.begun {
 		e.begin()
 	}
-	if n.piece != "" || len(n.tokens) > 0 {
-		part := replyChoice{Index: n.choice, Delta: &delta{Content: &n.piece}}
-		if e.job.ask.logprobs {
-			part.Logprobs = &logprobs{Content: e.server.logprobs(e.job.ask, e.last[n.choice], n.tokens, n.logps)}
+	before := e.last[n.choice]
+	if len(n.tokens) > 0 {
+		e.last[n.choice] = n.tokens[len(n.tokens)-1:]
+	}
+	if e.job.ask.plain != nil {
+		part := e.server.plainChoice(e.job, n.choice, n.piece, before, n.stretch)
+		if n.reason != "" {
+			part.Finish = finish(n.reason)
 		}
-		if len(n.tokens) > 0 {
-			e.last[n.choice] = n.tokens[len(n.tokens)-1:]
+		e.plainChoice(part)
+		return
+	}
+	content, calls := e.job.ask.more(&e.spoken[n.choice], n.piece, n.reason != "")
+	if content != "" || len(n.tokens) > 0 {
+		part := replyChoice{Index: n.choice, Delta: &delta{Content: &content}}
+		if e.job.ask.logprobs {
+			part.Logprobs = &logprobs{Content: e.server.logprobs(before, n.stretch)}
 		}
 		e.choice(part)
 	}
+	for i := range calls {
+		calls[i].Index = &i
+		e.choice(replyChoice{Index: n.choice, Delta: &delta{Calls: calls[i : i+1]}})
+	}
 	if n.reason != "" {
-		e.choice(replyChoice{Index: n.choice, Delta: &delta{}, Finish: finish(n.reason)})
+		e.choice(replyChoice{Index: n.choice, Delta: &delta{}, Finish: e.job.ask.finish(n.reason, calls)})
 	}
 }
 
@@ -86,10 +110,20 @@ func (e *events) choice(c replyChoice) {
 	e.send(e.chunk)
 }
 
+func (e *events) plainChoice(c plainChoice) {
+	e.plain.Choices = []plainChoice{c}
+	e.send(e.plain)
+}
+
 func (e *events) end() {
 	if e.job.ask.usage {
 		e.chunk.Choices, e.chunk.Usage = []replyChoice{}, e.job.usage()
-		e.send(e.chunk)
+		e.plain.Choices, e.plain.Usage = []plainChoice{}, e.job.usage()
+		if e.job.ask.plain == nil {
+			e.send(e.chunk)
+		} else {
+			e.send(e.plain)
+		}
 	}
 	e.write("[DONE]")
 	e.flush()

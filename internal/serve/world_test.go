@@ -365,6 +365,9 @@ func (r pacedRows) step(token int32) {
 			continue
 		default:
 		}
+		if a.OnTop != nil {
+			a.OnTop([]rollout.Likely{{Token: token, Logp: -1}})
+		}
 		a.OnToken(token, -1)
 		if r[a]--; r[a] == 0 {
 			delete(r, a)

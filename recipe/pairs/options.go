@@ -114,8 +114,9 @@ var (
 		"server.timeout", "server.continue"}
 	ofTemplate = []string{"chat_template.template", "chat_template.template_sha256", "chat_template.variables",
 		"chat_template.date", "chat_template.plain"}
-	ofFolder = slices.Concat([]string{"model", "adapter", "cache_gb", "backend", "top_k", "min_p"}, ofTemplate)
-	ofModel  = slices.Concat(ofFolder, ofServer, []string{"server.base_url", "answers", "most", "max_new_tokens",
+	ofFolder = slices.Concat([]string{"model", "adapter", "cache_gb", "backend", "top_k", "min_p",
+		"keep_special_tokens"}, ofTemplate)
+	ofModel = slices.Concat(ofFolder, ofServer, []string{"server.base_url", "answers", "most", "max_new_tokens",
 		"temperature", "top_p", "stop"})
 	ofSynthetic = []string{"n", "held_out"}
 	ofReward    = []string{"reward.ci.format", "reward.ci.match"}

@@ -284,7 +284,7 @@ func (j sceneJudge) askLeaks(ctx context.Context, states []*scene.State) (missin
 // row has all that was said in the episode.
 func (t *episodes) row(a *ask.Answer) eval.Row {
 	whole := *a
-	whole.Text = t.Tokenizer.Decode(a.Tokens, false)
+	whole.Text = rollout.AnswerText(t.Tokenizer, a.To.Tokens, a.Tokens, true)
 	return rowOf(eval.EpisodeOf(0, whole, stateOf(a.World).Scored, t.o.Reward))
 }
 

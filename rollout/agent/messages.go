@@ -198,17 +198,22 @@ func (f Form) Stop() []string {
 // Prompt adds an environment's tools to the first messages of a conversation: for the template, or as text where the
 // form is Text. An environment without tools leaves the messages as they are.
 func Prompt(form Form, messages []data.Message, env Environment) []data.Message {
+	return Offer(form, messages, env.Tools())
+}
+
+// Offer adds tools, a JSON list, to the first messages of a conversation.
+func Offer(form Form, messages []data.Message, tools json.RawMessage) []data.Message {
 	messages = slices.Clone(messages)
-	if len(messages) == 0 || len(env.Tools()) == 0 {
+	if len(messages) == 0 || len(tools) == 0 {
 		return messages
 	}
 	switch first := &messages[0]; {
 	case form != Text:
-		first.Tools = string(env.Tools())
+		first.Tools = string(tools)
 	case first.Role == "system":
-		first.Content += "\n\n" + describe(env.Tools())
+		first.Content += "\n\n" + describe(tools)
 	default: // not every template takes a system message
-		first.Content = describe(env.Tools()) + "\n\n" + first.Content
+		first.Content = describe(tools) + "\n\n" + first.Content
 	}
 	return messages
 }

@@ -71,6 +71,46 @@ func (f Form) read(text string) said {
 	return s
 }
 
+// marks begin calls, or what is no content, in a form.
+var marks = map[Form][]string{Hermes: {hermesOpen}, Llama3: {hermesOpen, llamaTag}, Mistral: {hermesOpen, mistralOpen},
+	Text: {actionMark, inputMark, observationMark, finalMark}}
+
+// Parse gives the calls in a message, with their arguments as JSON objects, and what is before them. Where one cannot be
+// read, there are none, and the content is the message.
+func (f Form) Parse(text string) (content string, calls []Call, arguments []json.RawMessage) {
+	s := f.read(text)
+	for _, c := range s.calls {
+		if c.fault != "" {
+			return text, nil, nil
+		}
+		calls, arguments = append(calls, c.Call), append(arguments, c.rawArguments)
+	}
+	if calls == nil {
+		return text, nil, nil
+	}
+	return s.before, calls, arguments
+}
+
+// Content is how much of the beginning of a message is content, whatever follows.
+func (f Form) Content(text string) int {
+	n := len(text)
+	for _, mark := range marks[f] {
+		if i := strings.Index(text, mark); i >= 0 {
+			n = min(n, i)
+		}
+		for k := min(len(mark)-1, len(text)); k > 0; k-- {
+			if strings.HasSuffix(text, mark[:k]) {
+				n = min(n, len(text)-k)
+				break
+			}
+		}
+	}
+	if f == Llama3 && strings.HasPrefix(strings.TrimSpace(withoutThoughts(text)), "{") {
+		n = min(n, len(text)-len(withoutThoughts(text)))
+	}
+	return len(strings.TrimRight(text[:n], " \t\r\n"))
+}
+
 // withoutThoughts drops the thoughts that a message begins with. The prompt may have opened the first. One that does
 // not end leaves nothing.
 func withoutThoughts(text string) string {

@@ -110,6 +110,23 @@ func TestWrite(t *testing.T) {
 	expect.Error(t, err, `the chat template does not end a message with tool calls as other messages ("!")`)
 }
 
+// TestContent: what a stream may show of a message before it is whole.
+func TestContent(t *testing.T) {
+	for _, c := range []struct {
+		form       Form
+		text, want string
+	}{
+		{Hermes, "I look. <tool_call>{", "I look."}, {Hermes, "a < b", "a < b"}, {Hermes, "a <tool", "a"},
+		{Hermes, "Action: x", "Action: x"}, {Mistral, "So: [TOOL_", "So:"}, {Mistral, "[1]", "[1]"},
+		{Llama3, "{\"name", ""}, {Llama3, "<think>a</think>\n{", "<think>a</think>"}, {Llama3, "x {", "x {"},
+		{Llama3, "x <|python", "x"}, {Text, "Well.\nAct", "Well."}, {Text, "Final Answer: x", ""},
+	} {
+		if got := c.text[:c.form.Content(c.text)]; got != c.want {
+			t.Errorf("%s, %q: %q, want %q", c.form, c.text, got, c.want)
+		}
+	}
+}
+
 // FuzzRead: whatever a model writes, its calls have a name and arguments, or one line that says what is wrong, and its
 // messages can be written again.
 func FuzzRead(f *testing.F) {

@@ -26,7 +26,11 @@ type World struct {
 
 // Reply implements [rollout.World].
 func (w *World) Reply(m rollout.Completion) (reply []int32, err error) {
-	x, over, err := w.hear(m.Text)
+	text := m.Text
+	if m.Raw != "" && len(w.Form.read(m.Raw).calls) > 0 { // the marks of calls may be special tokens
+		text = m.Raw
+	}
+	x, over, err := w.hear(text)
 	if err != nil || over {
 		return nil, err
 	}

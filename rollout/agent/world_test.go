@@ -196,6 +196,22 @@ func TestReplies(t *testing.T) {
 	}
 }
 
+// TestSpecialTokensInMessages: the marks of calls may be special tokens, which the text of a message has not; what the
+// user hears has none.
+func TestSpecialTokensInMessages(t *testing.T) {
+	for _, c := range []struct{ text, raw, want string }{
+		{strings.TrimPrefix(callOf[Mistral], "[TOOL_CALLS]"), callOf[Mistral], `look{"at":"x"}`},
+		{"Hello.", "[INST]Hello.", "Hello."},
+	} {
+		env := &recorder{tools: lookTools, results: []string{"A"}, over: 1}
+		w := &World{Form: Mistral, Environment: env, Messages: asks, Name: "x"}
+		_, err := w.Reply(rollout.Completion{Text: c.text, Raw: c.raw, Reason: rollout.EOS})
+		if err != nil || !slices.Equal(env.heard, []string{c.want}) {
+			t.Errorf("%q: the environment hears %q, %v", c.raw, env.heard, err)
+		}
+	}
+}
+
 // bare is a tokenizer without a chat template.
 func bare(t *testing.T) *batch.Encoder {
 	t.Helper()

@@ -77,6 +77,37 @@ const checks = {
     assert.equal(c.choices[0].message.content, free.slice(0, free.indexOf(stop)));
     assert.equal(c.choices[0].finish_reason, "stop");
   },
+  async "likely tokens, bias and penalties"() {
+    const c = await client.chat.completions.create({ ...ask, logprobs: true, top_logprobs: 5 });
+    for (const { top_logprobs: top } of c.choices[0].logprobs.content) {
+      assert.equal(top.length, 5);
+      assert.ok(top.every((t, i) => i === 0 || t.logprob <= top[i - 1].logprob));
+    }
+    const biased = { ...ask, logprobs: true, logit_bias: { 70: 100 }, presence_penalty: 1, frequency_penalty: 1 };
+    const tokens = (await client.chat.completions.create(biased)).choices[0].logprobs.content.map((t) => t.token);
+    assert.equal(new Set(tokens).size, 1);
+  },
+  async "tools"() {
+    const parameters = { type: "object", properties: { city: { type: "string" } } };
+    const tools = [{ type: "function", function: { name: "weather", description: "Says it.", parameters } }];
+    const call = { id: "call00001", type: "function", function: { name: "weather", arguments: '{"city":"Oslo"}' } };
+    const turns = [messages[1], { role: "assistant", content: null, tool_calls: [call] },
+      { role: "tool", tool_call_id: call.id, content: "rain" }];
+    const without = await client.chat.completions.create({ ...ask, messages: turns });
+    const c = await client.chat.completions.create({ ...ask, messages: turns, tools, tool_choice: "auto" });
+    assert.ok(c.usage.prompt_tokens > without.usage.prompt_tokens);
+    const runner = client.chat.completions.stream({ ...ask, messages: turns, tools });
+    assert.equal((await runner.finalChatCompletion()).choices[0].message.content, c.choices[0].message.content);
+  },
+  async "a stream of completions"() {
+    const plain = { model, prompt: ["Hello", "Dear"], seed: 7, max_tokens: 8, logprobs: 2 };
+    const whole = await client.completions.create(plain);
+    const texts = ["", ""];
+    for await (const chunk of await client.completions.create({ ...plain, stream: true })) {
+      for (const { index, text } of chunk.choices) texts[index] += text;
+    }
+    assert.deepEqual(texts, whole.choices.map((c) => c.text));
+  },
   async "models"() {
     const ids = [];
     for await (const m of client.models.list()) ids.push(m.id);
@@ -84,9 +115,9 @@ const checks = {
     assert.equal((await client.models.retrieve(model)).id, model);
   },
   async "refusals"() {
-    const tools = [{ type: "function", function: { name: "f" } }];
-    await assert.rejects(client.chat.completions.create({ ...ask, tools }),
-      (e) => e instanceof OpenAI.BadRequestError && e.param === "tools" && e.type === "invalid_request_error");
+    const response_format = { type: "json_object" };
+    await assert.rejects(client.chat.completions.create({ ...ask, response_format }), (e) =>
+      e instanceof OpenAI.BadRequestError && e.param === "response_format" && e.type === "invalid_request_error");
     await assert.rejects(client.chat.completions.create({ ...ask, model: "gpt-4o" }),
       (e) => e instanceof OpenAI.NotFoundError && e.code === "model_not_found");
     await assert.rejects(new OpenAI({ baseURL, apiKey: "wrong", maxRetries: 0 }).models.list(),

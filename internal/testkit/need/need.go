@@ -49,6 +49,7 @@ var Needs = []Need{
 	{Name: "strace", Get: "install strace", place: "strace", check: onPath},
 	{Name: "huggingface_hub", Get: install, place: "huggingface_hub/bin/python", check: onPath},
 	{Name: "openai-node", Get: install, place: "openai-node", check: nodePackage("openai")},
+	{Name: "openai-python", Get: install, place: "openai-python/bin/python", check: onPath},
 	{Name: "model", Get: install, place: "model", check: holds("model.safetensors", "tokenizer.json")},
 	{Name: "templates", Get: install, place: "templates.json", check: holds("")},
 	{Name: "data", Get: "name a folder with the public data sets of CONTRIBUTING.md: data=DIR", place: "../shared/data",
