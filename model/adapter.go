@@ -300,7 +300,7 @@ func (c *Config) parseAdapterConfig(text []byte) (*LoRA, error) {
 // scoreModule is the layer of a reward model's score.
 const scoreModule = "score"
 
-// savesScore says that of modules_to_save a model has the score alone; peft's classifier is another name.
+// savesScore says that a list of modules_to_save has a reward model's score alone; classifier is another name for it.
 func savesScore(value any) bool {
 	list, is := value.([]any)
 	return is && !slices.ContainsFunc(list, func(v any) bool { return v != any(scoreModule) && v != any("classifier") })

@@ -110,7 +110,7 @@ func TestRowsOfAnswersTrainWhatWasDrawn(t *testing.T) {
 	e := batch.Encoder{Tokenizer: tok}
 	for _, drawn := range [][]int32{{kee, 77, 708, 562}, {engin, ir, 708}, smile} {
 		g, err := e.Demonstration(data.Demonstration{Prompt: data.Text{Plain: "The lake"},
-			Completion: data.Text{Plain: AnswerText(tok, lake, drawn, batch.Completion)}}, false)
+			Completion: data.Text{Plain: AnswerText(tok, lake, drawn, false)}}, batch.Completion)
 		if err != nil || !slices.Equal(g.Prompt, lake) || !slices.Equal(g.Answers[0], append(drawn, eos)) {
 			t.Errorf("drawn %v: %v %v, %v", drawn, g.Prompt, g.Answers, err)
 		}

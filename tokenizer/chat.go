@@ -99,15 +99,15 @@ func (t *Tokenizer) RenderMarked(msgs []Message, o RenderOptions) (text string, 
 	}
 	list, err := messagesOf(msgs)
 	if err == nil {
-		text, marked, err = t.render(name, list, o)
+		text, marked, err = t.write(name, list, o)
 	}
 	if given := parsedCalls(list); given != nil && (err != nil || quotes(text, list)) {
-		if text2, marked2, err2 := t.render(name, given, o); err2 == nil {
+		if text2, marked2, err2 := t.write(name, given, o); err2 == nil {
 			text, marked, err = text2, marked2, nil
 		}
 	}
 	if given := withoutEmpty(list); given != nil && err != nil {
-		text, marked, err = t.render(name, given, o)
+		text, marked, err = t.write(name, given, o)
 	}
 	var refused *jinja.Exception
 	switch {
@@ -119,8 +119,8 @@ func (t *Tokenizer) RenderMarked(msgs []Message, o RenderOptions) (text string, 
 	return text, marked, nil
 }
 
-// render writes messages that are as the template of a name gets them.
-func (t *Tokenizer) render(name string, list []any, o RenderOptions) (string, []jinja.Stretch, error) {
+// write renders messages that are as the template of a name gets them.
+func (t *Tokenizer) write(name string, list []any, o RenderOptions) (string, []jinja.Stretch, error) {
 	template, err := t.chat.compile(name)
 	if err != nil {
 		return "", nil, err

@@ -35,7 +35,7 @@ func (e *Encoder) marked(d data.Demonstration) (g Group, err error) {
 }
 
 // ofTrained are the stretches that belong to messages of the completion that are trained. Stretches follow the messages:
-// those of message i are what the text of i+1 messages has beyond the text of i.
+// what the text of i+1 messages marks beyond the text of i is of message i.
 func (e *Encoder) ofTrained(all []jinja.Stretch, d data.Demonstration, msgs []data.Message) (kept []jinja.Stretch, err error) {
 	begin, before := len(d.Prompt.Messages), 0
 	isAssistant := func(m data.Message) bool { return m.Role == "assistant" }
@@ -62,8 +62,8 @@ func (e *Encoder) ofTrained(all []jinja.Stretch, d data.Demonstration, msgs []da
 	return kept, nil
 }
 
-// masked gives a text's tokens with a weight on those of its trained stretches: from the token with a stretch's first
-// character to the token with its last.
+// masked gives a text's tokens with a weight on each of a trained stretch: from the token with its first character to
+// the token with its last.
 func (e *Encoder) masked(text string, trained []jinja.Stretch) (g Group, err error) {
 	ids, err := e.Tokenizer.Encode(text, false)
 	weighs := make([]bool, len(ids))

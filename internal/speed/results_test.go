@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestResults: the numbers of docs/results.md and those of docs/federated.md's table of claims that seeds prints, from the runs that are
-// kept, are what it prints. No run is made: what is not kept is an error.
+// TestResults: seeds prints, from the runs that are kept, the numbers of docs/results.md and of the table of claims in
+// docs/federated.md. No run is made: what is not kept is an error.
 func TestResults(t *testing.T) {
 	t.Chdir("../..")
 	text, err := os.ReadFile("docs/results.md")
