@@ -211,8 +211,9 @@ func (rs *Rollouts) diagnose(v map[string]float64, advantage float64) {
 		rs.t.Kept[firstEntropy], v[MetricEntropy])
 	rs.warn("far", v[MetricKL] > farAway, "the policy is %.1f nats a token away from the reference: lower "+
 		"train.learning_rate, or raise grpo.kl_coef", v[MetricKL])
-	rs.warn("steep", advantage > steep, "an advantage is %.6g, and the gradient as much larger: give rewards a smaller "+
-		"range, or set grpo.std to divide by their deviation", advantage)
+	rs.warn("steep", advantage > steep,
+		"an advantage is %.6g, and the gradient as much larger: give rewards a smaller "+
+			"range, or set grpo.std to divide by their deviation", advantage)
 	rs.warn("difference", v[MetricDifferenceMean] > rs.bounds().warn,
 		"the sampler's log-probs differ from the trainer's by %.3g nats a token in the mean, where they should agree",
 		v[MetricDifferenceMean])

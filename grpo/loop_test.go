@@ -621,8 +621,8 @@ func TestEqualRewardsForAHundredSteps(t *testing.T) {
 	}
 }
 
-// TestKLInTheReward: k1 of a whole completion to another model is taken from rewards that are equal, and what is drawn has
-// more of it than the others loses.
+// TestKLInTheReward: k1 of a whole completion to another model is taken from rewards that are equal, and what is drawn
+// has more of it than the others loses.
 func TestKLInTheReward(t *testing.T) {
 	e := backendtest.Go(t)
 	l := tiny(t, e, nil)
@@ -676,7 +676,8 @@ func TestDiagnosis(t *testing.T) {
 		want      string
 		advantage float64
 	}{MetricClipRegion: {0.4, "40% of the ratios were clipped", 1}, MetricEntropy: {0.1,
-		"the entropy fell from 2.000 to 0.100", 1}, MetricRatioMean: {1, "an advantage is 250000, and the gradient", 250000},
+		"the entropy fell from 2.000 to 0.100", 1}, MetricRatioMean: {1, "an advantage is 250000, and the gradient",
+		250000},
 		MetricKL: {12, "12.0 nats a token away", 1}, MetricDifferenceMean: {0.02,
 			"differ from the trainer's by 0.02 nats", 1}} {
 		*notices = nil
