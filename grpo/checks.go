@@ -199,7 +199,8 @@ func (rs *Rollouts) diagnose(v map[string]float64, advantage float64) {
 	rs.warn("cut", v["completions/clipped_ratio"] >= manyCut, "%.0f%% of the completions were cut at "+
 		"sampling.max_new_tokens %d, before they ended: raise it",
 		100*v["completions/clipped_ratio"], rs.Sampling.MaxNew)
-	rs.warn("equal", v["frac_reward_zero_std"] >= manyEqual, "in %.0f%% of the groups all rewards are equal, so "+
+	equal := v["frac_reward_zero_std"] >= manyEqual && rs.Options.Baseline != OfBatch
+	rs.warn("equal", equal, "in %.0f%% of the groups all rewards are equal, so "+
 		"that they teach nothing: %s",
 		100*v["frac_reward_zero_std"], rs.againstEqual(v))
 	rs.warn("clipped", v[MetricClipRegion] >= manyClipped, "%.0f%% of the ratios were clipped: lower "+

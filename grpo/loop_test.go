@@ -690,6 +690,11 @@ func TestDiagnosis(t *testing.T) {
 			t.Errorf("%s of %v: %q, want two with %q", name, c.value, *notices, c.want)
 		}
 	}
+	*notices, l.Options.Baseline = nil, OfBatch
+	healthy["frac_reward_zero_std"] = 1
+	if l.diagnose(healthy, 1); len(*notices) > 0 {
+		t.Errorf("groups of equal rewards teach something against the batch's mean: %q", *notices)
+	}
 }
 
 // TestStaleSampler: a sampler of another model is found out at step 0.
