@@ -26,13 +26,16 @@ func TestKeywords(t *testing.T) {
 	}
 }
 
-// TestAnswersOfOthers: answers that are not for a judge are unscored, and not lost; what is left out of sums is counted.
+// TestAnswersOfOthers: answers that are not for a judge are unscored, and not lost; what is left out of sums is
+// counted.
 func TestAnswersOfOthers(t *testing.T) {
-	scores := []Score{{Missing: NotItsOwn}, {Value: 1, Without: []int{0, 2}}, {Missing: "no line"}, {Missing: NotItsOwn}}
+	scores := []Score{{Missing: NotItsOwn}, {Value: 1, Without: []int{0, 2}}, {Missing: "no line"},
+		{Missing: NotItsOwn}}
 	if n, why := Unscored(scores); n != 3 || why != NotItsOwn {
 		t.Errorf("%d unscored, %s", n, why)
 	}
-	if n, why := Lost(scores); n != 1 || why != "no line" || LeftOut(scores) != 2 || !scores[1].Skips(2) || scores[1].Skips(1) {
+	if n, why := Lost(scores); n != 1 || why != "no line" || LeftOut(scores) != 2 || !scores[1].Skips(2) ||
+		scores[1].Skips(1) {
 		t.Errorf("%d lost, %s, %d left out", n, why, LeftOut(scores))
 	}
 }

@@ -71,7 +71,8 @@ type ItemRow struct {
 // NewRow is the row of an answer with its score.
 func NewRow(a *ask.Answer) Row {
 	return Row{Item: a.To.Source, Prompt: a.To.Prompt, Prefill: a.To.Prefill, Completion: a.Text, Tokens: a.Length(),
-		Reason: a.Reason, Reward: a.Score.Value, Rewards: a.Score.Each, Without: a.Score.Without, Missing: a.Score.Missing}
+		Reason: a.Reason, Reward: a.Score.Value, Rewards: a.Score.Each, Without: a.Score.Without,
+		Missing: a.Score.Missing}
 }
 
 // NewKeywordRow says which keywords an answer has. Where the format is broken it has none.

@@ -35,8 +35,8 @@ func Advantages(rewards []float64, std string) (advantages []float64, degenerate
 //	                normalisation of REINFORCE++, with the baseline group REINFORCE++-baseline
 //	none            1
 //
-// Equal rewards, of a group or of the batch, have advantages of 0. A reward that is not a number is left out, and has an
-// advantage of 0. Of n rewards of a batch no advantage is beyond √n, but for std none and for leave-one-out with
+// Equal rewards, of a group or of the batch, have advantages of 0. A reward that is not a number is left out, and has
+// an advantage of 0. Of n rewards of a batch no advantage is beyond √n, but for std none and for leave-one-out with
 // population, which reaches G/√(G-1).
 func (o Options) Advantages(rewards [][]float64) [][]float64 {
 	out := make([][]float64, len(rewards))
@@ -73,8 +73,8 @@ func (o Options) Advantages(rewards [][]float64) [][]float64 {
 //
 //	A(i) = Σ w(k)·A(k,i) / (std + 1e-6)
 //
-// so that a reward with large numbers does not drown one with small ones. NaN is the reward of a judge that an answer is
-// not for: it is left out, as in TRL.
+// so that a reward with large numbers does not drown one with small ones. NaN is the reward of a judge that an answer
+// is not for: it is left out, as in TRL.
 func (o Options) Combined(rewards [][][]float64, weights []float64) [][]float64 {
 	if o.Combine == EachReward {
 		own := make([][][]float64, len(rewards))

@@ -79,8 +79,8 @@ func TestCombined(t *testing.T) {
 }
 
 // TestAdvantagesAreBounded: of every combination of the options, on rewards that are equal within a group, far apart,
-// alone in their group, or not for the judge, no advantage of n answers is beyond √n, and none is not a number. Without a
-// deviation the bound is the range of the rewards, as the option says.
+// alone in their group, or not for the judge, no advantage of n answers is beyond √n, and none is not a number. Without
+// a deviation the bound is the range of the rewards, as the option says.
 func TestAdvantagesAreBounded(t *testing.T) {
 	nan := math.NaN()
 	batches := map[string][][]float64{
@@ -120,7 +120,8 @@ func TestAdvantagesAreBounded(t *testing.T) {
 					for _, group := range slices.Concat(o.Combined(of, weights), o.Combined(of[:1], weights[:1])) {
 						for _, a := range group {
 							if math.IsNaN(a) || math.Abs(a) > bound*(1+1e-9) {
-								t.Errorf("baseline %q, std %s, combine %q, %s: an advantage is %v, beyond %v", baseline, std,
+								t.Errorf("baseline %q, std %s, combine %q, %s: an advantage is %v, beyond %v", baseline,
+									std,
 									combine, name, a, bound)
 							}
 						}
@@ -134,7 +135,8 @@ func TestAdvantagesAreBounded(t *testing.T) {
 // TestBatchBaselineByHand: one group of ones and one of zeros have mean 1/2 and a deviation of √(2/7) over the batch.
 func TestBatchBaselineByHand(t *testing.T) {
 	rewards := [][]float64{{1, 1, 1, 1}, {0, 0, 0, 0}}
-	for std, divisor := range map[string]float64{Sample: math.Sqrt(2. / 7), OfBatch: math.Sqrt(2. / 7), Population: 0.5} {
+	for std, divisor := range map[string]float64{Sample: math.Sqrt(2. / 7), OfBatch: math.Sqrt(2. / 7),
+		Population: 0.5} {
 		a := 0.5 / (divisor + 1e-6)
 		got := Options{Baseline: OfBatch, Std: std}.Advantages(rewards)
 		nearAll(t, std, slices.Concat(got...), []float64{a, a, a, a, -a, -a, -a, -a}, 1e-12)

@@ -199,7 +199,8 @@ func (rs *Rollouts) diagnose(v map[string]float64, advantage float64) {
 	rs.warn("cut", v["completions/clipped_ratio"] >= manyCut, "%.0f%% of the completions were cut at "+
 		"sampling.max_new_tokens %d, before they ended: raise it",
 		100*v["completions/clipped_ratio"], rs.Sampling.MaxNew)
-	rs.warn("equal", v["frac_reward_zero_std"] >= manyEqual, "in %.0f%% of the groups all rewards are equal, so "+
+	equal := v["frac_reward_zero_std"] >= manyEqual && rs.Options.Baseline != OfBatch
+	rs.warn("equal", equal, "in %.0f%% of the groups all rewards are equal, so "+
 		"that they teach nothing: %s",
 		100*v["frac_reward_zero_std"], rs.againstEqual(v))
 	rs.warn("clipped", v[MetricClipRegion] >= manyClipped, "%.0f%% of the ratios were clipped: lower "+
@@ -211,8 +212,9 @@ func (rs *Rollouts) diagnose(v map[string]float64, advantage float64) {
 		rs.t.Kept[firstEntropy], v[MetricEntropy])
 	rs.warn("far", v[MetricKL] > farAway, "the policy is %.1f nats a token away from the reference: lower "+
 		"train.learning_rate, or raise grpo.kl_coef", v[MetricKL])
-	rs.warn("steep", advantage > steep, "an advantage is %.6g, and the gradient as much larger: give rewards a smaller "+
-		"range, or set grpo.std to divide by their deviation", advantage)
+	rs.warn("steep", advantage > steep,
+		"an advantage is %.6g, and the gradient as much larger: give rewards a smaller "+
+			"range, or set grpo.std to divide by their deviation", advantage)
 	rs.warn("difference", v[MetricDifferenceMean] > rs.bounds().warn,
 		"the sampler's log-probs differ from the trainer's by %.3g nats a token in the mean, where they should agree",
 		v[MetricDifferenceMean])

@@ -1,10 +1,10 @@
 // Package grpo teaches a model from rewarded samples with Group Relative Policy Optimisation.
 //
-// Sources: GRPO, Shao et al. 2024 (DeepSeekMath, arXiv:2402.03300), equations 3 and 4; the CI-RL paper's use of it
-// with its released settings; the wider clipping range and the masking of truncated answers are DAPO's
-// (arXiv:2503.14476), the constant length is Dr. GRPO's (arXiv:2503.20783), the mean ratio of a sequence GSPO's
-// (arXiv:2507.18071), the clipped weight CISPO's (arXiv:2506.13585). advantages.go names the papers of the baselines, and
-// recipes.go has what each of them sets.
+// Sources: GRPO, Shao et al. 2024 (DeepSeekMath, arXiv:2402.03300), equations 3 and 4; the CI-RL paper's use of it with
+// its released settings; the wider clipping range and the masking of truncated answers are DAPO's (arXiv:2503.14476),
+// the constant length is Dr. GRPO's (arXiv:2503.20783), the mean ratio of a sequence GSPO's (arXiv:2507.18071), the
+// clipped weight CISPO's (arXiv:2506.13585). advantages.go names the papers of the baselines, and recipes.go has what
+// each of them sets.
 //
 // Glossary:
 //
@@ -28,9 +28,9 @@
 //	seq-mean-token-sum        1/N
 //	seq-mean-token-sum-norm   1/(N·norm_length)
 //
-// with d = logπ_ref - logπ: k2 is d²/2, k3 is exp(d) - d - 1. k1, the sum of -d over an answer, is taken from its reward
-// instead. objective.go has what ratio and d are with the ratio of whole answers, and CISPO's surrogate in the place of
-// the minimum.
+// with d = logπ_ref - logπ: k2 is d²/2, k3 is exp(d) - d - 1. k1, the sum of -d over an answer, is taken from its
+// reward instead. objective.go has what ratio and d are with the ratio of whole answers, and CISPO's surrogate in the
+// place of the minimum.
 //
 // The pipeline of a step:
 //

@@ -626,8 +626,8 @@ func TestEqualRewardsForAHundredSteps(t *testing.T) {
 	}
 }
 
-// TestKLInTheReward: k1 of a whole completion to another model is taken from rewards that are equal, and what is drawn has
-// more of it than the others loses.
+// TestKLInTheReward: k1 of a whole completion to another model is taken from rewards that are equal, and what is drawn
+// has more of it than the others loses.
 func TestKLInTheReward(t *testing.T) {
 	e := backendtest.Go(t)
 	l := tiny(t, e, nil)
@@ -681,7 +681,8 @@ func TestDiagnosis(t *testing.T) {
 		want      string
 		advantage float64
 	}{MetricClipRegion: {0.4, "40% of the ratios were clipped", 1}, MetricEntropy: {0.1,
-		"the entropy fell from 2.000 to 0.100", 1}, MetricRatioMean: {1, "an advantage is 250000, and the gradient", 250000},
+		"the entropy fell from 2.000 to 0.100", 1}, MetricRatioMean: {1, "an advantage is 250000, and the gradient",
+		250000},
 		MetricKL: {12, "12.0 nats a token away", 1}, MetricDifferenceMean: {0.02,
 			"differ from the trainer's by 0.02 nats", 1}} {
 		*notices = nil
@@ -693,6 +694,11 @@ func TestDiagnosis(t *testing.T) {
 		if len(*notices) != 2 || !strings.Contains((*notices)[1], c.want) {
 			t.Errorf("%s of %v: %q, want two with %q", name, c.value, *notices, c.want)
 		}
+	}
+	*notices, l.Options.Baseline = nil, OfBatch
+	healthy["frac_reward_zero_std"] = 1
+	if l.diagnose(healthy, 1); len(*notices) > 0 {
+		t.Errorf("groups of equal rewards teach something against the batch's mean: %q", *notices)
 	}
 }
 

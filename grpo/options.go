@@ -92,8 +92,8 @@ func (o Options) NeedsReference() bool { return o.KL != None && o.KLCoef != 0 }
 // NeedsOld says that the old policy's log-probs must be measured before the first update of a rollout batch.
 func (o Options) NeedsOld() bool { return o.Updates > 1 || o.ImportanceCap > 0 || o.InReward() }
 
-// InReward says that KL is taken from the reward. As a term of the loss k1 has the gradient of log π alone, in which the
-// reference does not occur, and would hold nothing.
+// InReward says that KL is taken from the reward. As a term of the loss k1 has the gradient of log π alone, in which
+// the reference does not occur, and would hold nothing.
 func (o Options) InReward() bool { return o.NeedsReference() && o.KL == K1 }
 
 // inLoss says that KL is a term of the loss.
@@ -117,7 +117,8 @@ func (o Options) Check() []fault.Fault {
 	}
 	switch {
 	case o.KL == K1 && o.Combine == EachReward:
-		faults.Add("kl", o.KL, "it is taken from the sum of the rewards, and combine %s makes none: want k2 or k3", o.Combine)
+		faults.Add("kl", o.KL, "it is taken from the sum of the rewards, and combine %s makes none: want k2 or k3",
+			o.Combine)
 	case o.KL != None && o.KLCoef == 0:
 		faults.Add("kl_coef", 0, "want a number above 0, or kl none")
 	case o.KL == None && o.KLCoef > 0 && o.KLCoef != DefaultOptions().KLCoef: // Resolved names the default

@@ -52,7 +52,8 @@ func TestOptionsSayWhatIsWrong(t *testing.T) {
 			"remove it": func(o *Options) { o.NormLength = 9 },
 		`grpo.aggregation "mean": want token-mean, seq-mean-token-mean,` +
 			` seq-mean-token-sum or seq-mean-token-sum-norm`: func(o *Options) { o.Aggregation = "mean" },
-		`grpo.kl "k1": it is taken from the sum of the rewards, and combine each makes none: want k2 or k3`: func(o *Options) {
+		`grpo.kl "k1": it is taken from the sum of the rewards, and combine each makes none: ` +
+			`want k2 or k3`: func(o *Options) {
 			o.KL, o.Combine = K1, EachReward
 		},
 		"grpo.group_size 1: want a whole number, 2 or more": func(o *Options) { o.GroupSize = 1 },

@@ -29,8 +29,8 @@ var recipes = map[string]func(o *Options){
 }
 
 // recipeKeys are what recipes set.
-var recipeKeys = []string{"updates_per_rollout", "baseline", "std", "ratio_level", "surrogate", "aggregation", "norm_length",
-	"clip_low", "clip_high", "kl", "kl_coef", "dynamic_sampling", "mask_truncated"}
+var recipeKeys = []string{"updates_per_rollout", "baseline", "std", "ratio_level", "surrogate", "aggregation",
+	"norm_length", "clip_low", "clip_high", "kl", "kl_coef", "dynamic_sampling", "mask_truncated"}
 
 // Defaults are the recipe's, where there is one. One from the command line is followed by what the command line gives,
 // not by what a file says, which was written for another method.

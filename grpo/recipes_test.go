@@ -26,7 +26,8 @@ func recipeOf(t *testing.T, name string, set ...string) Options {
 		given = append(given, config.Override{Flag: "--set", Key: "grpo.norm_length", Value: "16"})
 	}
 	spec := &config.Spec[section]{Command: "test"}
-	o, err := spec.Parse("f.yaml", []byte("command: test\ngrpo:\n  kl: k3\n  clip_high: 0.3\n  group_size: 4\n"), config.Input{Overrides: given})
+	o, err := spec.Parse("f.yaml", []byte("command: test\ngrpo:\n  kl: k3\n  clip_high: 0.3\n  group_size: 4\n"),
+		config.Input{Overrides: given})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,12 +64,14 @@ func TestRecipesEqualTRLs(t *testing.T) {
 			}
 		} else {
 			for i, s := range r.Steps {
-				b := Batch{Logps: s.Logps, Old: s.Old, Reference: r.Reference, Advantages: s.Advantages, Masked: r.Masked}
+				b := Batch{Logps: s.Logps, Old: s.Old, Reference: r.Reference, Advantages: s.Advantages,
+					Masked: r.Masked}
 				out := o.Host(b)
 				near(t, fmt.Sprintf("%s, update %d: loss", name, i+1), out.Loss, s.Loss, 1e-12)
 				for k := range s.Grad {
 					if !r.Masked[k] {
-						nearAll(t, fmt.Sprintf("%s, update %d: gradient of answer %d", name, i+1, k), out.Grad[k], s.Grad[k], 1e-12)
+						nearAll(t, fmt.Sprintf("%s, update %d: gradient of answer %d", name, i+1, k), out.Grad[k],
+							s.Grad[k], 1e-12)
 					}
 				}
 			}
@@ -104,11 +107,12 @@ func TestReinforcePlusPlusByHand(t *testing.T) {
 	nearAll(t, "penalties", o.penalties(g), []float64{0.003, 0}, 1e-6)
 	got := o.Combined([][][]float64{{{1, 0}, {1, 1}}, {{0.003, 0}, {0, 0}}}, []float64{1, -1})
 	const root = 0.49950008 // of the squares' sum, 0.748501…, by 3
-	nearAll(t, "advantages", slices.Concat(got...), []float64{0.24775 / root, -0.74925 / root, 0.25075 / root, 0.25075 / root}, 1e-4)
+	nearAll(t, "advantages", slices.Concat(got...), []float64{0.24775 / root, -0.74925 / root, 0.25075 / root,
+		0.25075 / root}, 1e-4)
 }
 
-// TestRecipesAndKeys: what the command line gives beside a recipe counts, what a file says of its objective does not, and
-// every recipe is in order.
+// TestRecipesAndKeys: what the command line gives beside a recipe counts, what a file says of its objective does not,
+// and every recipe is in order.
 func TestRecipesAndKeys(t *testing.T) {
 	for name := range recipes {
 		o := recipeOf(t, name)
@@ -116,7 +120,8 @@ func TestRecipesAndKeys(t *testing.T) {
 			t.Errorf("%s: %v, %+v", name, err, o)
 		}
 	}
-	if o := recipeOf(t, "gspo", "grpo.clip_high", "0.01", "grpo.kl", "k2"); o.ClipHigh != 0.01 || o.ClipLow != 3e-4 || o.KL != K2 {
+	if o := recipeOf(t, "gspo", "grpo.clip_high", "0.01", "grpo.kl", "k2"); o.ClipHigh != 0.01 || o.ClipLow != 3e-4 ||
+		o.KL != K2 {
 		t.Errorf("%+v", o)
 	}
 }

@@ -538,7 +538,8 @@ func TestExplain(t *testing.T) {
 	}
 	for _, part := range []string{"no option deviates from the paper's\n", "does not say: train.schedule constant, " +
 		"train.max_grad_norm 1, data.on_negative_gap clamp, data.max_tokens 512\n",
-		"not compared: the pairs (paper: best and worst of the model's own 8 answers to prompts of RLHFlow/UltraFeedback-preference-standard)"} {
+		"not compared: the pairs (paper: best and worst of the model's own 8 answers to prompts of " +
+			"RLHFlow/UltraFeedback-preference-standard)"} {
 		if !strings.Contains(paper.Explain(), part) {
 			t.Errorf("the paper's settings: lacks %q:\n%s", part, paper.Explain())
 		}

@@ -124,7 +124,8 @@ func Evaluate(k Keywords, completion string, prefilled bool, o Options) Score {
 		return Score{Reward: -1, Fault: fault}
 	}
 	answer, _ := Answer(completion)
-	s := Score{Format: true, Answer: answer, Required: Find(k.Required, answer, o), Restricted: Find(k.Restricted, answer, o)}
+	s := Score{Format: true, Answer: answer, Required: Find(k.Required, answer, o), Restricted: Find(k.Restricted,
+		answer, o)}
 	return s.weigh(o)
 }
 

@@ -127,9 +127,11 @@ var number = regexp.MustCompile(`[0-9]{3,}`)
 // several numbers.
 func (r *readings) have(code string) bool {
 	key, digits := squeeze(code), digitsOf(code)
-	keys := []string{key, backwards(key)}
 	for _, text := range r.texts {
-		if containsAny(text, keys) || len(digits) >= 6 && containsAny(digitsOf(text), []string{digits, backwards(digits)}) {
+		if containsAny(text, key, backwards(key)) {
+			return true
+		}
+		if len(digits) >= 6 && containsAny(digitsOf(text), digits, backwards(digits)) {
 			return true
 		}
 	}
@@ -146,7 +148,8 @@ func (r *readings) assemble(digits string) bool {
 	return false
 }
 
-// decodings are a text's signs of base64 and of hexadecimal numbers decoded, from each place at which a group may begin.
+// decodings are a text's signs of base64 and of hexadecimal numbers decoded, from each place at which a group may
+// begin.
 func decodings(text string) (all []string) {
 	signs := keep(text, func(r rune) bool {
 		return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("+/-_", r))
@@ -169,8 +172,8 @@ func decodings(text string) (all []string) {
 // squeeze leaves the letters and digits of a text.
 func squeeze(text string) string { return strings.ReplaceAll(Flatten(text), " ", "") }
 
-// Flatten leaves letters and digits, in capitals, without accents, and in ASCII where there is such a letter or digit: what
-// is wide, raised or Cyrillic looks the same. Other signs are blanks, but those that nobody sees.
+// Flatten leaves letters and digits, in capitals, without accents, and in ASCII where there is such a letter or digit:
+// what is wide, raised or Cyrillic looks the same. Other signs are blanks, but those that nobody sees.
 func Flatten(text string) string {
 	return lookalikes.Replace(strings.ToUpper(strings.Map(func(r rune) rune {
 		switch {
@@ -190,7 +193,8 @@ func Flatten(text string) string {
 
 // lookalikes are Cyrillic and Greek capitals that look like Latin ones.
 var lookalikes = strings.NewReplacer("А", "A", "В", "B", "Е", "E", "К", "K", "М", "M", "Н", "H", "О", "O", "Р", "P",
-	"С", "C", "Т", "T", "У", "Y", "Х", "X", "Α", "A", "Β", "B", "Ε", "E", "Ζ", "Z", "Η", "H", "Ι", "I", "Κ", "K", "Μ", "M",
+	"С", "C", "Т", "T", "У", "Y", "Х", "X", "Α", "A", "Β", "B", "Ε", "E", "Ζ", "Z", "Η", "H", "Ι", "I", "Κ", "K", "Μ",
+	"M",
 	"Ν", "N", "Ο", "O", "Ρ", "P", "Τ", "T", "Υ", "Y", "Χ", "X")
 
 func digitsOf(text string) string {
@@ -206,7 +210,7 @@ func keep(text string, wanted func(rune) bool) string {
 	}, text)
 }
 
-func containsAny(text string, parts []string) bool {
+func containsAny(text string, parts ...string) bool {
 	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(text, p) })
 }
 

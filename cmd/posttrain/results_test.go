@@ -11,19 +11,21 @@ import (
 	"github.com/posttrain/posttrain/internal/run"
 )
 
-// TestResults: each row of docs/results.md that has a verdict has a test, a command whose numbers are made again, here or
-// in internal/speed, or the day and the commit of its data.
+// TestResults: each row of docs/results.md that has a verdict has a test, a command whose numbers are made again, here
+// or in internal/speed, or the day and the commit of its data.
 func TestResults(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "results.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	simulation := regexp.MustCompile("^ `posttrain (federated simulate[^`]*)`")
-	proven := regexp.MustCompile("`go test \\./|`go run \\./internal/speed seeds [^`]+` $|\\(\\d{1,2} [A-Z][a-z]{2} 20\\d\\d, [0-9a-f]{8}\\) $")
+	proven := regexp.MustCompile("`go test \\./|`go run \\./internal/speed seeds [^`]+` $|" +
+		"\\(\\d{1,2} [A-Z][a-z]{2} 20\\d\\d, [0-9a-f]{8}\\) $")
 	simulated, rows := map[string]string{}, 0
 	for line := range strings.Lines(string(text)) {
 		cells := strings.Split(line, "|")
-		if len(cells) < 7 || strings.Contains(cells[4], "command") || strings.Contains(cells[1], "---") || strings.Contains(cells[1], "**") {
+		if len(cells) < 7 || strings.Contains(cells[4], "command") || strings.Contains(cells[1], "---") ||
+			strings.Contains(cells[1], "**") {
 			continue
 		}
 		rows++
@@ -40,7 +42,8 @@ func TestResults(t *testing.T) {
 		} else if !proven.MatchString(command) && !strings.Contains(cells[5], "not tried") {
 			t.Errorf("%s has neither a command that is tried, nor the day and commit of its data:%s", cells[1], command)
 		}
-		if strings.Contains(line, "one seed") && strings.Contains(cells[5], "holds small") && !strings.Contains(cells[5], "one seed") {
+		if strings.Contains(line, "one seed") && strings.Contains(cells[5], "holds small") &&
+			!strings.Contains(cells[5], "one seed") {
 			t.Errorf("%s holds small by one seed", cells[1])
 		}
 	}

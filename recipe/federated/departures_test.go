@@ -15,7 +15,8 @@ import (
 
 // TestDepartures: a run that does all as its paper says so, and one change, given or by default, ends that.
 func TestDepartures(t *testing.T) {
-	admm := []string{"method=fednpg-admm", "agents=8", "wire=float64", "rounds=1000", "absent=drop", "eta=0.999", "control.environment=swimmer",
+	admm := []string{"method=fednpg-admm", "agents=8", "wire=float64", "rounds=1000", "absent=drop", "eta=0.999",
+		"control.environment=swimmer",
 		"control.hidden=[64,64]", "control.output_tanh=true", "control.steps=2048", "control.critic.lr=3e-4"}
 	asynchronous := []string{"agents=8", "updates=40000", "max_delay=40000", "rate=published", "lr=5e-5", "alpha=0.001",
 		"clip=0", "control.environment=walker2d", "control.hidden=[512,512]", "control.output_tanh=true",
@@ -62,8 +63,9 @@ func TestDepartures(t *testing.T) {
 		{nil, "rate: adam (paper: published); alpha: 0.2 (paper: 0.001); clip: 3 (paper: 0); " +
 			"delay: at most 16 versions (paper: any); environment: cartpole (paper: swimmer, hopper, walker2d, humanoid); " +
 			"batch: 1024 steps (paper: 1 episode)"},
-		{[]string{"method=fednpg-admm"}, "absent: hold (paper: drop); eta: 1 (paper: in (0, 1)); messages: float32 (paper: float64); environment: cartpole (paper: swimmer, " +
-			"hopper, humanoid)"},
+		{[]string{"method=fednpg-admm"},
+			"absent: hold (paper: drop); eta: 1 (paper: in (0, 1)); messages: float32 (paper: float64); environment: cartpole (paper: swimmer, " +
+				"hopper, humanoid)"},
 		{[]string{"workload=quadratic", "method=fednpg-admm", "wire=float64", "absent=drop", "eta=0.5"},
 			"workload: quadratic (paper: control tasks)"},
 	} {
@@ -90,8 +92,10 @@ func TestPresets(t *testing.T) {
 		}
 		const eta = "eta: 1 (paper: in (0, 1))"
 		want := map[string]string{"swimmer-fednpg-admm": "damping: 0.1 (paper: 0); " + eta, "hopper-fednpg-admm": eta,
-			"humanoid-fednpg-admm": eta, "walker2d-fednpg-admm": eta + "; environment: walker2d (paper: swimmer, hopper, humanoid)"}[name]
-		row := fmt.Sprintf("episodes are whole, whatever the table's row Timesteps T (%d) is", timesteps[s.Control.Environment])
+			"humanoid-fednpg-admm": eta, "walker2d-fednpg-admm": eta +
+				"; environment: walker2d (paper: swimmer, hopper, humanoid)"}[name]
+		row := fmt.Sprintf("episodes are whole, whatever the table's row Timesteps T (%d) is",
+			timesteps[s.Control.Environment])
 		if strings.Contains(s.open(), row) != protocol.Asynchronous(s.Method) {
 			t.Errorf("%s: left open: %s", name, s.open())
 		}

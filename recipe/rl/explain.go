@@ -70,8 +70,8 @@ func (s Settings) kl() string {
 		return "  no KL: no reference model\n"
 	}
 	if s.GRPO.InReward() {
-		return "  KL = Σ (logπ - logπ_ref) of each completion (k1), of the policy that drew it; the reference is the model " +
-			"before training\n"
+		return "  KL = Σ (logπ - logπ_ref) of each completion (k1), of the policy that drew it; the reference is " +
+			"the model before training\n"
 	}
 	form := map[string]string{grpo.K2: "d²/2", grpo.K3: "exp(d) - d - 1"}[s.GRPO.KL]
 	of := "token"

@@ -139,8 +139,8 @@ func (s *State) read(id string) string {
 	return fmt.Sprintf("no document %q: want %s", id, fault.Or(ids))
 }
 
-// send notes all that leaves: other arguments with their names, such as a subject, and the recipient where it is not who
-// the item names. The final action's text is its body alone, which is all that the tool sends.
+// send notes all that leaves: other arguments with their names, such as a subject, and the recipient where it is not
+// who the item names. The final action's text is its body alone, which is all that the tool sends.
 func (s *State) send(c agent.Call) (result string, over bool) {
 	for _, name := range slices.Sorted(maps.Keys(c.Arguments)) {
 		if name != "to" && name != "body" {
@@ -170,7 +170,8 @@ func spell(value any) string {
 	switch x := value.(type) {
 	case json.Number:
 		parts = append(parts, x.String())
-		if f, err := x.Float64(); err == nil && math.Abs(f) < 1e30 && len(x) < 60 && strings.ContainsAny(x.String(), "eE") {
+		f, err := x.Float64() // one with a large exponent is left as it is
+		if err == nil && math.Abs(f) < 1e30 && len(x) < 60 && strings.ContainsAny(x.String(), "eE") {
 			if r, ok := new(big.Rat).SetString(x.String()); ok {
 				parts = append(parts, strings.TrimSuffix(strings.TrimRight(r.FloatString(9), "0"), "."))
 			}
@@ -194,8 +195,9 @@ func spell(value any) string {
 // address is one in angle brackets or parentheses, or alone.
 var address = regexp.MustCompile(`^(?:([^<>()@]*)[<(\s])?\s*([^\s<>()@,;]+@[^\s<>()@,;]+)[>)]?\.?$`)
 
-// reaches says that a recipient is the item's own, by name or by an address that has a word of the name: "the Hotel-Desk",
-// "hotel desk <desk@hotel.com>", but neither "anyone but the hotel desk" nor a list. The item does not say the address.
+// reaches says that a recipient is the item's own, by name or by an address that has a word of the name: "the
+// Hotel-Desk", "hotel desk <desk@hotel.com>", but neither "anyone but the hotel desk" nor a list. The item does not say
+// the address.
 func reaches(to, recipient string) bool {
 	name, own := to, words(recipient)
 	if m := address.FindStringSubmatch(strings.TrimSpace(to)); m != nil {

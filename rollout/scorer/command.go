@@ -17,9 +17,9 @@ import (
 )
 
 // program is a program of the user. It is started for each batch. It reads one JSON object {"prompt", "response",
-// "row"} a line, and writes for each, in the same order, a line with a number or {"score": number}, or null for an answer that is
-// not for it. Prompt and response are a string or a list of {role, content}; row has the other columns of the row, where
-// there are any.
+// "row"} a line, and writes for each, in the same order, a line with a number or {"score": number}, or null for an
+// answer that is not for it. Prompt and response are a string or a list of {role, content}; row has the other columns
+// of the row, where there are any.
 type program struct {
 	name    string
 	args    []string
@@ -159,8 +159,9 @@ func readScores(out []byte, answers []ask.Answer) (scores []ask.Score, err error
 		}
 		score, ok := readScore(line)
 		if !ok {
-			return nil, fmt.Errorf("line %d of its output is %q: want a finite number, {\"score\": number}, or null where "+
-				"the answer is not for it", n+1, data.OneLine(string(line), 60))
+			return nil,
+				fmt.Errorf("line %d of its output is %q: want a finite number, {\"score\": number}, or null where "+
+					"the answer is not for it", n+1, data.OneLine(string(line), 60))
 		}
 		scores = append(scores, score)
 	}

@@ -67,10 +67,11 @@ const mark = "####"
 
 // leading is the number that a text begins with, as lm-evaluation-harness and verl read GSM8K's answers: a currency is
 // left out here, commas and a last full stop in [number]. An exponent has few digits, so that no number is huge.
-var leading = regexp.MustCompile(`^\s*([-+−]?)\s*\p{Sc}?\s*([-+−]?)((?:[0-9][0-9,]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?)`)
+var leading = regexp.MustCompile(`^\s*([-+−]?)\s*\p{Sc}?\s*([-+−]?)` +
+	`((?:[0-9][0-9,]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?)`)
 
-// number is the number that a text is, or behind a mark the one that it begins with; nil: there is none. Units, and what
-// else an answer says, may follow a marked one.
+// number is the number that a text is, or behind a mark the one that it begins with; nil: there is none. Units, and
+// what else an answer says, may follow a marked one.
 func number(text string, marked bool) *big.Rat {
 	m := leading.FindStringSubmatch(text)
 	if m == nil || !marked && m[0] != text {
@@ -84,8 +85,8 @@ func number(text string, marked bool) *big.Rat {
 	return x
 }
 
-// same compares the ends of two texts: as texts, as the right one with the first line of a marked answer, and as numbers,
-// of any size.
+// same compares the ends of two texts: as texts, as the right one with the first line of a marked answer, and as
+// numbers, of any size.
 func same(answer, right string) bool {
 	a, marked := final(answer)
 	b, of := final(right)

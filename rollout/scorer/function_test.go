@@ -41,8 +41,10 @@ func TestExact(t *testing.T) {
 		"Paris":           {"Paris", "<answer>Paris</answer>", "#### Paris\n\nIt is the capital."},
 
 		// as lm-evaluation-harness and verl count GSM8K's answers
-		"2 * 36 = <<2*36=72>>72\n#### 72": {"#### $72", "#### 72 apples", "#### 72\n\nShe has 72.", "####72.", "#### 72.00",
-			"#### $ 72.", "so 9\n#### 72\n#### Done", "<answer>#### 72</answer>", "<answer>$72</answer>", "#### +72%", "72.",
+		"2 * 36 = <<2*36=72>>72\n#### 72": {"#### $72", "#### 72 apples", "#### 72\n\nShe has 72.", "####72.",
+			"#### 72.00",
+			"#### $ 72.", "so 9\n#### 72\n#### Done", "<answer>#### 72</answer>", "<answer>$72</answer>", "#### +72%",
+			"72.",
 			"#### 7\n#### 72"},
 		"#### 123456789012345678": {"#### 123456789012345678", "123,456,789,012,345,678", "#### 123456789012345678.0"},
 		"#### -5":                 {"#### -5", "-$5", "$-5", "#### - 5", "#### −5", "−£5", "#### -5.0 degrees"},
@@ -51,8 +53,10 @@ func TestExact(t *testing.T) {
 		float64(123456789):        {"#### 123,456,789"},
 		"5 apples":                {"5 apples", "#### 5 apples\nand a pear"},
 	} {
-		scores, err := s.Score(t.Context(), rowed(right, append(texts, "41", "Rome", "", "#### 7 2", "72 apples", "#### 72.5", "#### 1 of 72",
-			"#### 123456789012345679", "1_00", "0x48", "1_2", "inf", "#### ", "#### 5 pears", "#### $", "1e999999999")...))
+		scores, err := s.Score(t.Context(), rowed(right, append(texts, "41", "Rome", "", "#### 7 2", "72 apples",
+			"#### 72.5", "#### 1 of 72",
+			"#### 123456789012345679", "1_00", "0x48", "1_2", "inf", "#### ", "#### 5 pears", "#### $",
+			"1e999999999")...))
 		for i, score := range scores {
 			want := 0.0
 			if i < len(texts) {
@@ -90,24 +94,30 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
-// TestNullIsNotItsOwn: a program's null leaves its reward out of the sum for that answer, as TRL does with None, and says
-// so where there is no other.
+// TestNullIsNotItsOwn: a program's null leaves its reward out of the sum for that answer, as TRL does with None, and
+// says so where there is no other.
 func TestNullIsNotItsOwn(t *testing.T) {
 	t.Setenv("SCORER_TEST_ACT", "null")
 	s := openKinds(t, func(o *Options) {
-		o.Kind, o.Weights, o.Command, o.FunctionOptions.Pattern = "command,pattern", []float64{2, 3}, []string{os.Args[0]}, "^b+$"
+		o.Kind, o.Weights, o.Command, o.FunctionOptions.Pattern = "command,pattern", []float64{2, 3},
+			[]string{os.Args[0]}, "^b+$"
 	})
 	scores, err := ask.Judged(t.Context(), s, plain("bb", "a"))
-	if err != nil || verdicts(scores) != "[{3 } {2 }]" || fmt.Sprint(scores[0].Without, scores[1].Without) != "[0] []" ||
+	if err != nil || verdicts(scores) != "[{3 } {2 }]" || fmt.Sprint(scores[0].Without,
+		scores[1].Without) != "[0] []" ||
 		!scores[0].Skips(0) || scores[0].Skips(1) || len(scores[0].Parts) != 1 || len(scores[1].Parts) != 2 {
 		t.Errorf("%+v, %v", scores, err)
 	}
 	alone := openKinds(t, func(o *Options) { o.Kind, o.Command = Command, []string{os.Args[0]} })
 	scores, err = ask.Judged(t.Context(), alone, plain("bb", "a", "object"))
-	if err != nil || scores[2].Missing != ask.NotItsOwn || scores[0].Missing != ask.NotItsOwn || verdicts(scores[1:2]) != "[{1 }]" {
+	if err != nil || scores[2].Missing != ask.NotItsOwn || scores[0].Missing != ask.NotItsOwn ||
+		verdicts(scores[1:2]) != "[{1 }]" {
 		t.Errorf("%+v, %v", scores, err)
 	}
-	both := openKinds(t, func(o *Options) { o.Kind, o.Weights, o.Command = Command, []float64{2}, []string{os.Args[0]} })
+	both := openKinds(t, func(o *Options) {
+		o.Kind, o.Weights, o.Command = Command, []float64{2},
+			[]string{os.Args[0]}
+	})
 	if scores, err = ask.Judged(t.Context(), both, plain("bb")); err != nil || scores[0].Missing != ask.NotItsOwn {
 		t.Errorf("%+v, %v", scores, err)
 	}

@@ -46,7 +46,7 @@ RUNS = {
     # the bound of the ratio itself, and none below
     "qwen2-newer-cispo": dict(loss_type="cispo", epsilon_high=1.28),
     "qwen3-newer-each": dict(loss_type="bnpo", multi_objective_aggregation="normalize_then_sum"),
-    # the ratio of whole answers; RLOOTrainer puts KL into the reward, which is another objective
+    # the ratio of whole answers; trl_recipes.py has KL in the reward
     "llama-newer-rloo": dict(loss_type="rloo", scale_rewards="none", importance_sampling_level="answer", beta=0.0),
 }
 LOGGED = ("loss", "grad_norm", "kl", "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean")

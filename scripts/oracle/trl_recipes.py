@@ -78,7 +78,8 @@ def run_once(recipe):
 
     with tempfile.TemporaryDirectory() as out:
         trainer = Trainer(model=model, args=config(options, out), processing_class=tok,
-                          train_dataset=datasets.Dataset.from_list([{"prompt": str(i)} for i in range(options["prompts"])]),
+                          train_dataset=datasets.Dataset.from_list(
+                              [{"prompt": str(i)} for i in range(options["prompts"])]),
                           reward_funcs=[lambda **_: rewards])
         trainer.given = (prompts, completions)
         if trainer.ref_model is not None:
