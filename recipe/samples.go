@@ -88,8 +88,9 @@ func (s *samples) show(ctx context.Context, step int) error {
 	var lines []any
 	var now []string
 	for i, a := range answers {
-		one := sample{step, i + 1, s.Tokenizer.Decode(s.requests[i].Prompt, true), s.Tokenizer.Decode(a.Tokens, true),
-			len(a.Tokens), a.Reason}
+		prompt := s.requests[i].Prompt
+		one := sample{step, i + 1, s.Tokenizer.Decode(prompt, true),
+			rollout.AnswerText(s.Tokenizer, prompt, a.Tokens, false), len(a.Tokens), a.Reason}
 		lines, now = append(lines, one), append(now, one.Completion)
 		short := func(text string) string { return fault.Beginning(fault.OneLine(text), sampleWords) }
 		if i < len(s.first) {
