@@ -141,15 +141,16 @@ func (s *Cached) answer(ctx context.Context, weights []compute.Buffer, requests 
 	return nil
 }
 
+// planner depends on what no call changes: [Cached.CheckRoom] asks beside one.
 func (s *Cached) planner() planner {
 	p := planner{
 		slots: cmp.Or(s.options.Slots, defaultSlots), inGraph: !s.engine.Wants.SharedMemory,
-		positions: s.config.MaxPositions,
-		slotBytes: slotBytes(s.config, dtypes.Float32), most: cmp.Or(s.most, s.cacheBytes()),
+		positions: s.separate.MaxPositions,
+		slotBytes: slotBytes(s.separate, dtypes.Float32), most: cmp.Or(s.most, s.cacheBytes()),
 	}
 	if p.inGraph {
 		p.slots = cmp.Or(s.options.Slots, deviceSlots*s.engine.Devices())
-		p.slotBytes = slotBytes(s.config, s.options.Graph.ComputeType())
+		p.slotBytes = slotBytes(s.separate, s.options.Graph.ComputeType())
 	}
 	return p
 }

@@ -339,6 +339,7 @@ func (c *Cache) Program(key string, build func(g *graph.Graph) []*graph.Node, op
 	defer c.mu.Unlock()
 	if p, ok := c.programs[key]; ok {
 		if key != c.recent[len(c.recent)-1] {
+			c.dropOutputs()
 			kept := keptHeap()
 			theHeap.check(key, kept, availableMemory() < max(HostMemory()/4, kept+kept/4), c.trim)
 		}
@@ -346,6 +347,7 @@ func (c *Cache) Program(key string, build func(g *graph.Graph) []*graph.Node, op
 		c.recent = append(slices.Delete(c.recent, i, i+1), key)
 		return p, nil
 	}
+	c.dropOutputs()
 	c.trim()
 	for len(c.recent) >= c.live { // before compiling: never both at once
 		c.drop(c.recent[0])
@@ -358,6 +360,13 @@ func (c *Cache) Program(key string, build func(g *graph.Graph) []*graph.Node, op
 	c.programs[key] = p
 	c.recent = append(c.recent, key)
 	return p, nil
+}
+
+// dropOutputs leaves outputs for later runs to none but the program that runs next.
+func (c *Cache) dropOutputs() {
+	for _, p := range c.programs {
+		p.dropOutputs()
+	}
 }
 
 func (c *Cache) drop(key string) {
