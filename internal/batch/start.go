@@ -123,7 +123,6 @@ func (s *start) end(role string) (string, error) {
 	if end, known := s.ends[role]; known {
 		return end, nil
 	}
-	const probe = "posttrain-probe"
 	full, err := s.Render(append(slices.Clone(s.prompt.Messages), data.Message{Role: role, Content: probe}), false)
 	if err != nil {
 		return "", err
