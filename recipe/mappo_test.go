@@ -753,7 +753,7 @@ func TestReferenceFilesHaveEveryKey(t *testing.T) {
 		"ci-rl.yaml":           nil,
 		"federated.yaml":       nil,
 		"data-synth.yaml":      nil,
-		"alpaca.yaml":          {"agent.top_k", "agent.top_p", "agent.min_p"}, // in privacylens.yaml
+		"alpaca.yaml":          {"agent.top_k", "agent.top_p", "agent.min_p", "agent.keep_special_tokens"}, // in privacylens.yaml
 		"federated-admm.yaml": {"control.activation", "control.output_tanh", "control.log_std", "control.gamma",
 			"control.hidden", "control.lambda", "control.returns", "control.normalize", "control.norm", "control.entropy",
 			"control.critic.lr", "control.critic.epochs", "control.critic.minibatch"}, // in federated.yaml

@@ -30,7 +30,7 @@ type heldText struct {
 // NewStream prepares a stream for a request to a sampler of model c with decoder d.
 func NewStream(r Request, c *model.Config, d Decoder) *Stream {
 	s := &Stream{}
-	r.OnToken = nil
+	r.OnToken, r.OnTop = nil, nil
 	s.answer = newAnswer(r, 0, c, d, &s.Completion)
 	s.text = NewIncremental(d, r.Prompt, r.KeepSpecial)
 	return s

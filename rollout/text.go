@@ -33,7 +33,8 @@ func isSpecial(d Decoder, token int32) bool {
 
 // Incremental decodes tokens one by one behind others.
 type Incremental struct {
-	decoder Decoder
+	decode  func(ids []int32) string
+	settled func(ids []int32) bool
 	ids     []int32
 	context int    // first token decoded with the next ones: some decoders look back
 	read    int    // tokens decoded for good
@@ -43,12 +44,12 @@ type Incremental struct {
 
 // NewIncremental decodes tokens that come behind a prompt, of which the special tokens count only with keep.
 func NewIncremental(d Decoder, prompt []int32, keep bool) *Incremental {
-	t := &Incremental{decoder: d, ids: slices.Clone(prompt)}
-	if !keep {
-		t.ids = slices.DeleteFunc(t.ids, func(id int32) bool { return isSpecial(d, id) })
+	t := &Incremental{ids: slices.Clone(prompt), read: len(prompt), settled: func([]int32) bool { return true }}
+	t.decode = func(ids []int32) string { return d.Decode(ids, !keep) }
+	if settler, ok := d.(Settler); ok {
+		t.settled = settler.Settled
 	}
-	t.read = len(t.ids)
-	t.base = d.Decode(t.ids, false)
+	t.base = t.decode(t.ids)
 	return t
 }
 
@@ -56,7 +57,7 @@ func NewIncremental(d Decoder, prompt []int32, keep bool) *Incremental {
 // tokens can change.
 func (t *Incremental) Add(token int32) (text string, ahead int) {
 	t.ids = append(t.ids, token)
-	now := t.decoder.Decode(t.ids[t.context:], false)
+	now := t.decode(t.ids[t.context:])
 	text, ok := strings.CutPrefix(now, t.base)
 	if !ok && !t.begun {
 		text, ok = now[common(t.base, now):], true
@@ -64,11 +65,11 @@ func (t *Incremental) Add(token int32) (text string, ahead int) {
 	if !ok || strings.HasSuffix(now, "\uFFFD") { // it ends within a character, or changes earlier text
 		return "", 0
 	}
-	if settler, ok := t.decoder.(Settler); ok && !settler.Settled(t.ids) {
+	if !t.settled(t.ids) {
 		return "", len(text)
 	}
 	t.base = now
-	last := t.decoder.Decode(t.ids[t.read:], false)
+	last := t.decode(t.ids[t.read:])
 	if last != "" { // else a decoder that strips a text's beginning has not seen it
 		t.context, t.base = t.read, last
 	}

@@ -56,7 +56,7 @@ func TestStreams(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			out := streamPieces(t, tok, ids, nil, tok.Decode(ids, false))
+			out := streamPieces(t, tok, ids, nil, rollout.AnswerText(tok, []int32{0}, ids, false))
 			if text != "" && len([]rune(text)) > 5 && len(out) < 4 {
 				t.Errorf("%s: %q came in %d pieces: %q", name, text, len(out), out)
 			}
@@ -67,7 +67,7 @@ func TestStreams(t *testing.T) {
 			for i := range ids {
 				ids[i] = int32(rng.IntN(tok.Size()))
 			}
-			streamPieces(t, tok, ids, nil, tok.Decode(ids, false))
+			streamPieces(t, tok, ids, nil, rollout.AnswerText(tok, []int32{0}, ids, false))
 		}
 	}
 }

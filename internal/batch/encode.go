@@ -24,6 +24,7 @@ type Encoder struct {
 	Plain     int  // plain prompts so far
 	Marked    int  // demonstrations so far of which the chat template marks what is trained
 
+	glued     glue
 	Variables map[string]any // of the chat template, beside the tokenizer's
 }
 
@@ -33,7 +34,9 @@ func (e *Encoder) converse(prompt data.Text, answers ...data.Text) (data.Text, [
 		return prompt, answers
 	}
 	if e.Plain++; e.Converse {
-		return data.Converse(prompt, answers...)
+		asks, said := data.Converse(prompt, answers...)
+		e.keepGlue(answers, said)
+		return asks, said
 	}
 	return prompt, answers
 }
@@ -184,16 +187,24 @@ func (e *Encoder) renderMarked(msgs []data.Message, generate bool) (string, []ji
 	}
 	ms := make([]tokenizer.Message, len(msgs))
 	for i, m := range msgs {
-		ms[i] = tokenizer.Message{Role: m.Role, Content: m.Content, Whole: m.Whole}
+		ms[i] = tokenizer.Message{Role: m.Role, Content: e.unglued(m), Whole: m.Whole}
 	}
-	o := tokenizer.RenderOptions{AddGenerationPrompt: generate}
-	if o.Extra = maps.Clone(e.Variables); len(msgs) > 0 && msgs[0].Tools != "" {
+	tools := ""
+	if len(msgs) > 0 {
+		tools = msgs[0].Tools
+	}
+	return e.Tokenizer.RenderMarked(ms, e.renderOptions(generate, tools))
+}
+
+func (e *Encoder) renderOptions(generate bool, tools string) tokenizer.RenderOptions {
+	o := tokenizer.RenderOptions{AddGenerationPrompt: generate, Extra: maps.Clone(e.Variables)}
+	if tools != "" {
 		if o.Extra == nil {
 			o.Extra = map[string]any{}
 		}
-		o.Extra["tools"] = json.RawMessage(msgs[0].Tools)
+		o.Extra["tools"] = json.RawMessage(tools)
 	}
-	return e.Tokenizer.RenderMarked(ms, o)
+	return o
 }
 
 // withEOS ends a plain-text completion; conversations end as their template ends them.

@@ -158,7 +158,6 @@ func (s *start) frame(role string) (frame, error) {
 	if f, known := s.frames[role]; known {
 		return f, nil
 	}
-	const probe = "posttrain-probe"
 	full, err := s.Render(append(slices.Clone(s.prompt.Messages), data.Message{Role: role, Content: probe}), false)
 	if err != nil {
 		return frame{}, err

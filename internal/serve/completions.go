@@ -267,12 +267,11 @@ func (s *Server) plainLogprobs(before []int32, d stretch) *plainLogprobs {
 		text := s.text(before, token)
 		p.Tokens, p.Logps = append(p.Tokens, text), append(p.Logps, &d.logps[k])
 		if d.tops != nil {
-			likely := map[string]float32{text: d.logps[k]}
+			likely := map[string]float32{}
 			for _, l := range d.tops[k] {
-				if l.Token != token {
-					likely[s.text(before, l.Token)] = l.Logp
-				}
+				likely[s.text(before, l.Token)] = l.Logp
 			}
+			likely[text] = d.logps[k] // parts of characters all look alike
 			p.Top = append(p.Top, likely)
 		}
 		before = d.tokens[:k+1]
