@@ -97,7 +97,6 @@ func formatFilter(c *call) any {
 }
 
 func truncate(c *call) any {
-	c.defined()
 	if !isText(c.self) {
 		if length(c).(int) > toInt(c.arg(0, "length", 255))+toInt(c.arg(3, "leeway", 5)) {
 			panic(faultf("truncate: found %s, want a str", kindOf(c.self)))
