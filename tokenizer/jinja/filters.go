@@ -61,7 +61,7 @@ func init() {
 		"slice":      sliceFilter,
 		"sort":       sortFilter,
 		"string":     func(c *call) any { return like(c.self, c.str(c.self)) },
-		"striptags":  onText(stripTags),
+		"striptags":  stripTags,
 		"sum":        sum,
 		"title": onText(func(s string) string { // letters after a space, hyphen or opening bracket are upper case
 			return titleCase(s, unicode.ToUpper, func(r rune) bool {

@@ -34,6 +34,7 @@ func (r *run) percent(format, args any) any {
 	if !isTuple {
 		plain = tuple{args}
 	}
+	r.step(passSteps * strings.Count(text, "%"))
 	used := 0
 	next := func() any {
 		if used++; used > len(plain) {
@@ -119,7 +120,7 @@ func (r *run) converted(format, v any, s spec) string {
 			text = r.repr(v)
 		}
 		if s.verb == "a" {
-			text = ascii(text)
+			text = r.ascii(text)
 		}
 		if is[markup](format) {
 			text = string(escape(r, like(v, text)))
@@ -157,10 +158,11 @@ func (r *run) converted(format, v any, s spec) string {
 }
 
 // ascii escapes what is not ASCII.
-func ascii(s string) string {
+func (r *run) ascii(s string) string {
+	r.fits(10, len(s))
 	var b strings.Builder
-	for _, r := range s {
-		b.WriteString(escapeRune(r, r > 0x7e))
+	for _, c := range s {
+		b.WriteString(escapeRune(c, c > 0x7e))
 	}
 	return b.String()
 }
@@ -268,6 +270,7 @@ func (c *call) format(args []any, kwargs Dict) any {
 // fill writes a text with {} in it; auto counts the {} without a name. deep is how deep {} may be in {}.
 func (c *call) fill(w *writer, text string, args []any, kwargs Dict, auto *int, deep int) {
 	for text != "" {
+		c.step(passSteps)
 		at := strings.IndexAny(text, "{}")
 		if at < 0 {
 			at = len(text)
@@ -334,7 +337,7 @@ func (c *call) field(field string, args []any, kwargs Dict, auto *int, deep int)
 	case "r":
 		v = c.repr(v)
 	case "a":
-		v = ascii(c.repr(v))
+		v = c.ascii(c.repr(v))
 	case "s":
 		v = c.str(v)
 	}

@@ -197,6 +197,12 @@ func TestHostileTemplates(t *testing.T) {
 		{"{{ '\t'.expandtabs(2 ** 60) }}", size},
 		{"{% for i in range(20000) %}{% set x = (7 ** 10000) * (7 ** 10000) %}{% endfor %}", "template takes more"},
 		{"{{ 7 ** 20000 }}", "int of more than 4300 digits"},
+		{"{% set s = '%' * 60000000 %}{{ s % 1 }}", steps},
+		{"{% set s = '{}' * 30000000 %}{{ s.format(1) }}", "has no value"},
+		{"{% set s = '{0}' * 20000000 %}{{ s.format(1) }}", steps},
+		{long + "{{ s.swapcase()|length }}", steps},
+		{long + "{{ s|striptags|length }}", steps},
+		{long + "{{ '%a' % s }}", size},
 		{"{{ [1]|batch(2 ** 30, 0)|list|length }}", steps},
 		{"{{ [1]|slice(2 ** 60)|list|length }}", steps},
 		{"{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}", "loop: more than 100 calls within calls"},
@@ -234,6 +240,8 @@ func TestHostileTemplates(t *testing.T) {
 		{"{{ '' * 10 ** 18 }}{{ 'x' * -5 }}{{ range(9223372036854775800, 9223372036854775807, 5)|length }}", "2"},
 		{"{{ 'abc'[9223372036854775807:-9223372036854775807:-1] }}", "cba"},
 		{"{% set ns = namespace() %}{% set ns.x = ns %}{{ ns.x.x.x }}", "<a namespace>"},
+		{"{% set d = dict.fromkeys(range(2000)|map('string')) %}{{ d|length }}", "2000"},
+		{long + "{{ s|int(5) }}{{ s|float(6) }}", "56"},
 	} {
 		source, want := c[0], c[1]
 		if got, err := render(source, nil); err != nil || got != want {

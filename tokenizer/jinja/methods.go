@@ -223,23 +223,29 @@ func init() {
 		"splitlines":   splitLines,
 		"startswith":   affixTest(strings.HasPrefix),
 		"strip":        stripMethod(true, true),
-		"swapcase": onText(func(s string) string {
-			return strings.Join(slices.Collect(func(yield func(string) bool) {
-				for _, r := range s {
-					if one := string(r); isUpper(one) && !yield(toLower(one)) || !isUpper(one) && !yield(toUpper(one)) {
-						return
-					}
-				}
-			}), "")
-		}),
-		"title": onText(pythonTitle),
-		"upper": onText(toUpper),
+		"swapcase":     swapCase,
+		"title":        onText(pythonTitle),
+		"upper":        onText(toUpper),
 		"zfill": func(c *call) any {
 			s, width := c.self.(string), c.width(0)
 			signed := len(s) > 0 && strings.ContainsRune("+-", rune(s[0]))
 			return s[:btoi(signed)] + pad(s[btoi(signed):], width-btoi(signed), '>', "0")
 		},
 	}
+}
+
+func swapCase(c *call) any {
+	s := c.self.(string)
+	c.step(len(s))
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsUpper(r) {
+			b.WriteString(toLower(string(r)))
+		} else {
+			b.WriteString(toUpper(string(r)))
+		}
+	}
+	return b.String()
 }
 
 func isWide(r rune) bool { return r > 0x7f }

@@ -90,7 +90,10 @@ var (
 
 // readInt is Python's int(text, base).
 func readInt(text string, base int) (any, bool) {
-	m := numerals.FindStringSubmatch(strings.TrimFunc(text, isSpace))
+	if text = strings.TrimFunc(text, isSpace); len(text) > maxBits {
+		return nil, false
+	}
+	m := numerals.FindStringSubmatch(text)
 	if m == nil || base != 0 && (base < 2 || base > 36) {
 		return nil, false
 	}
@@ -122,7 +125,7 @@ func readInt(text string, base int) (any, bool) {
 // readFloat is Python's float(text).
 func readFloat(text string) (float64, bool) {
 	text = strings.TrimFunc(text, isSpace)
-	if !decimals.MatchString(text) {
+	if len(text) > maxBits || !decimals.MatchString(text) {
 		return 0, false
 	}
 	f, _ := strconv.ParseFloat(strings.ReplaceAll(text, "_", ""), 64) // beyond the range it is infinite
@@ -147,6 +150,8 @@ func orderNumbers(a, b any) int {
 	y, wholeY, _ := toNumber(b)
 	const exact = 1 << 53
 	switch {
+	case wholeX && wholeY && !isBig(a) && !isBig(b):
+		return cmp.Compare(toInt(a), toInt(b))
 	case wholeX && wholeY:
 		return wide(a).Cmp(wide(b))
 	case wholeX == wholeY || math.Abs(x) < exact && math.Abs(y) < exact:

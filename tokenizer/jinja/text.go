@@ -29,9 +29,9 @@ func batch(c *call) any {
 	out := []any{}
 	for part := range slices.Chunk(items, size) {
 		part = slices.Clone(part)
-		for fill != any(None) && len(part) < size {
-			c.step(1)
-			part = append(part, fill)
+		if lack := size - len(part); fill != any(None) && lack > 0 {
+			c.step(min(lack, maxSteps+1))
+			part = append(part, slices.Repeat([]any{fill}, lack)...)
 		}
 		out = append(out, part)
 	}
@@ -146,7 +146,9 @@ func fileSize(c *call) any {
 }
 
 // stripTags takes tags and comments out of HTML, and makes one blank of several.
-func stripTags(s string) string {
+func stripTags(c *call) any {
+	s := c.str(c.self)
+	c.step(len(s) / 4)
 	var out strings.Builder
 	for {
 		at := strings.IndexByte(s, '<')
@@ -170,6 +172,7 @@ func stripTags(s string) string {
 // urlEncode quotes a text, or the pairs of a dictionary or list.
 func urlEncode(c *call) any {
 	quote := func(v any, blank string) string {
+		c.fits(3, textSize(v))
 		return strings.ReplaceAll(strings.ReplaceAll(url.QueryEscape(c.str(v)), "+", blank), "%7E", "~")
 	}
 	items := c.self

@@ -95,6 +95,9 @@ func (d Dict) get(name string) (any, bool) {
 func (r *run) find(d Dict, key any) int {
 	r.hash(key, 0)
 	r.step(len(d) / passSteps)
+	if name, ok := asText(key); ok {
+		return slices.IndexFunc(d, func(e Entry) bool { s, ok := asText(e.Key); return ok && s == name })
+	}
 	return slices.IndexFunc(d, func(e Entry) bool { return r.equal(e.Key, key, 0) })
 }
 
@@ -322,8 +325,10 @@ func (r *run) operate(op string, a, b any) any {
 	switch {
 	case okX && okY:
 		v := arithmetic(op, a, b)
-		if isBig(v) {
-			r.step(wide(v).BitLen() / stepBytes)
+		for _, n := range []any{a, b, v} {
+			if isBig(n) {
+				r.step(wide(n).BitLen() / stepBytes)
+			}
 		}
 		return v
 	case op == "%" && isText(a):
