@@ -53,10 +53,17 @@ func readConfig(f *gguf.File) (*model.Config, error) {
 	}
 	c.KVHeads = x.Whole(key("attention.head_count_kv"), c.Heads)
 	c.HeadDim = x.Whole(key("attention.key_length"), c.HiddenSize/max(1, c.Heads))
-	c.RMSNormEps = x.Float(key("attention.layer_norm_rms_epsilon"), 1e-6)
+	const epsilon = "attention.layer_norm_rms_epsilon"
+	if c.RMSNormEps = x.Float(key(epsilon), 0); !x.Has(key(epsilon)) {
+		x.Fail(key(epsilon), "found nothing, want a number")
+	}
 	c.RopeTheta = x.Float(key("rope.freq_base"), 10000)
 	c.VocabSize = len(x.Texts("tokenizer.ggml.tokens"))
-	c.SlidingWindow = x.Whole(key("attention.sliding_window"), 0)
+	window := 0
+	if kind == "gemma2" {
+		window = 4096 // where llama.cpp finds none
+	}
+	c.SlidingWindow = x.Whole(key("attention.sliding_window"), window)
 	readExperts(x, c, key)
 	if c.SlidingWindow > 0 && c.ModelType == "llama" {
 		c.ModelType = "mistral"
@@ -74,6 +81,8 @@ func readConfig(f *gguf.File) (*model.Config, error) {
 	}
 	readScaling(x, c, key)
 	readIDs(x, c)
+	checkTwice(x, c, key)
+	checkKeys(x, kind)
 	if x.Err != nil {
 		return nil, x.Err
 	}
@@ -152,12 +161,22 @@ func readGemma(x *gguf.Fields, c *model.Config, key func(string) string) {
 		return
 	}
 	const pattern = "attention.sliding_window_pattern"
-	every := x.Whole(key(pattern), windowEvery(c))
+	c.QueryScale = queryScale(c)
+	flags, _ := x.File.Get(key(pattern))
+	c.WindowLayers, _ = flags.([]bool)
+	every := windowEvery(c)
+	if c.WindowLayers == nil {
+		every = x.Whole(key(pattern), every)
+	} else if len(c.WindowLayers) != c.Layers {
+		x.Fail(key(pattern), "found %d values, want one for each of %d layers", len(c.WindowLayers), c.Layers)
+	}
 	if every < 1 || c.Layers > 4096 { // Validate reports the layers
 		x.Fail(key(pattern), "found %d, want 1 or more", every)
 		return
 	}
-	c.QueryScale, c.WindowLayers = queryScale(c), windowLayers(c.Layers, every)
+	if c.WindowLayers == nil {
+		c.WindowLayers = windowLayers(c.Layers, every)
+	}
 	if c.ModelType == "gemma2" {
 		c.ScoreCap = x.Float(key("attn_logit_softcapping"), 50)
 		c.LogitCap = x.Float(key("final_logit_softcapping"), 30)
@@ -169,10 +188,17 @@ func readGemma(x *gguf.Fields, c *model.Config, key func(string) string) {
 // readScaling reads how frequencies are stretched. Llama 3.1's factors are a tensor: the settings that give it are
 // looked for among released models'.
 func readScaling(x *gguf.Fields, c *model.Config, key func(string) string) {
-	switch kind := x.Text(key("rope.scaling.type"), "none"); kind {
-	case "none", "longrope":
-	case "linear":
-		c.RopeScaling = &model.RopeScaling{Type: "linear", Factor: x.Float(key("rope.scaling.factor"), 0)}
+	const older = "rope.scale_linear"
+	factor := x.Float(key("rope.scaling.factor"), x.Float(key(older), 0))
+	stretched := factor != 0 && factor != 1
+	kind := x.Text(key("rope.scaling.type"), "linear") // llama.cpp's default
+	switch longer := x.File.Find(ropeFactors) != nil || x.File.Find(shortFactors) != nil; {
+	case kind == "none":
+	case stretched && (longer || kind == "longrope"):
+		x.Fail(key("rope.scaling.factor"), "found %g beside factors of frequencies, want 1", factor)
+	case kind == "linear" && stretched:
+		c.RopeScaling = &model.RopeScaling{Type: "linear", Factor: factor}
+	case kind == "linear", kind == "longrope":
 	default:
 		x.Fail(key("rope.scaling.type"), "found %q, want none, linear or longrope", kind)
 	}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -180,16 +181,18 @@ func edit(t *testing.T, name string, change changes) string {
 	return path
 }
 
-func TestImportRefuses(t *testing.T) {
-	with := func(key string, value any) changes {
-		return func(meta []gguf.Entry, tensors []gguf.Source) ([]gguf.Entry, []gguf.Source) {
-			meta = slices.DeleteFunc(meta, func(e gguf.Entry) bool { return e.Key == key })
-			if value != nil {
-				meta = append(meta, gguf.Entry{Key: key, Value: value})
-			}
-			return meta, tensors
+// with gives a key a value; nil takes it away.
+func with(key string, value any) changes {
+	return func(meta []gguf.Entry, tensors []gguf.Source) ([]gguf.Entry, []gguf.Source) {
+		meta = slices.DeleteFunc(meta, func(e gguf.Entry) bool { return e.Key == key })
+		if value != nil {
+			meta = append(meta, gguf.Entry{Key: key, Value: value})
 		}
+		return meta, tensors
 	}
+}
+
+func TestImportRefuses(t *testing.T) {
 	tensors := func(f func([]gguf.Source) []gguf.Source) changes {
 		return func(meta []gguf.Entry, t []gguf.Source) ([]gguf.Entry, []gguf.Source) { return meta, f(t) }
 	}
@@ -257,6 +260,98 @@ func TestImportRefuses(t *testing.T) {
 	}
 }
 
+// TestKeysAreDecided: every key that gguf-py knows (scripts/oracle/gguf_keys.py) has a rule, and each rule says why.
+func TestKeysAreDecided(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join("testdata", "gguf_keys.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	if err := json.Unmarshal(data, &keys); err != nil || len(keys) < 200 {
+		t.Fatalf("%d keys, %v", len(keys), err)
+	}
+	for _, key := range append(keys, "{arch}.rope.scale_linear", "tokenizer.ggml.cls_token_id") {
+		if _, ok := ruleOf(strings.TrimPrefix(key, "{arch}")); !ok {
+			t.Errorf("%s has no rule", key)
+		}
+	}
+	for _, rule := range keyRules {
+		if (rule.why == "") != (rule.does == read) || (rule.only == nil) != (rule.does != only) {
+			t.Errorf("%s: %d, %q, %v", rule.keys, rule.does, rule.why, rule.only)
+		}
+	}
+}
+
+// TestKeysThatChangeAModel: a value that an import cannot follow ends it with the key's name, and the one that says
+// nothing does not.
+func TestKeysThatChangeAModel(t *testing.T) {
+	for _, c := range []struct {
+		name, key   string
+		bad, silent any
+	}{
+		{"qwen2-older", "qwen2.attention.causal", false, true},
+		{"qwen2-older", "qwen2.attention.scale", float32(0.3), float32(0)},
+		{"qwen2-older", "qwen2.logit_scale", float32(0.3), float32(1)},
+		{"qwen2-older", "qwen2.residual_scale", float32(0.3), float32(1)},
+		{"qwen2-older", "qwen2.embedding_scale", float32(12), float32(1)},
+		{"qwen2-older", "qwen2.attention.max_alibi_bias", float32(8), float32(0)},
+		{"qwen2-older", "qwen2.final_logit_softcapping", float32(30), float32(0)},
+		{"qwen2-older", "qwen2.attn_logit_softcapping", float32(50), float32(0)},
+		{"qwen2-older", "qwen2.rope.freq_base_swa", float32(77), nil},
+		{"qwen2-older", "qwen2.rope.dimension_sections", []int32{16, 24, 24, 0}, []int32{0, 0, 0, 0}},
+		{"qwen2-older", "qwen2.rope.scaling.attn_factor", float32(1.2), float32(1)},
+		{"qwen2-older", "qwen2.pooling_type", uint32(3), uint32(0)},
+		{"qwen2-older", "qwen2.attention.sliding_window_pattern", uint32(2), uint32(1)},
+		{"qwen2-older", "qwen2.attention.layer_norm_rms_epsilon", nil, float32(1e-6)},
+		{"qwen2-older", "qwen2.a_key_of_tomorrow", uint32(0), nil},
+		{"qwen2-older", "general.type", "adapter", "model"},
+		{"qwen2-older", "adapter.type", "lora", nil},
+		{"qwen2-older", "tokenizer.ggml.pre", nil, "qwen2"},
+		{"qwen2-older", "tokenizer.ggml.pre", "default", "qwen2"},
+		{"qwen2-older", "tokenizer.ggml.add_sep_token", true, false},
+		{"qwen2-older", "tokenizer.ggml.remove_extra_whitespaces", true, false},
+		{"qwen2-older", "tokenizer.ggml.precompiled_charsmap", []int8{1}, nil},
+		{"qwen3moe-newer", "qwen3moe.expert_weights_norm", false, true},
+		{"qwen3moe-newer", "qwen3moe.expert_weights_scale", float32(2.5), float32(1)},
+		{"qwen3moe-newer", "qwen3moe.expert_gating_func", uint32(2), uint32(1)},
+		{"qwen3moe-newer", "qwen3moe.expert_shared_count", uint32(1), uint32(0)},
+		{"gemma3-newer", "gemma3.attention.sliding_window_pattern", []bool{true}, nil},
+		{"gemma3-newer", "gemma3.attn_logit_softcapping", float32(50), float32(0)},
+		{"phi3-newer", "phi3.rope.scaling.factor", float32(2), float32(1)}, // beside factors of frequencies
+	} {
+		for value, refused := range map[*any]bool{&c.bad: true, &c.silent: false} {
+			path := edit(t, c.name, with(c.key, *value))
+			out := filepath.Join(t.TempDir(), "out")
+			_, err := Import(t.Context(), ImportOptions{File: path, Out: out, DType: "float32"}, nil)
+			if refused && (err == nil || !strings.HasPrefix(err.Error(), path+": "+c.key+": found ")) {
+				t.Errorf("%s %v: %v, want an error that names the key", c.key, *value, err)
+			}
+			if !refused && err != nil {
+				t.Errorf("%s %v: %v", c.key, *value, err)
+			}
+		}
+	}
+}
+
+// TestLinearScaling: a factor without a type stretches positions, as does the key's old spelling, and as llama.cpp
+// has it.
+func TestLinearScaling(t *testing.T) {
+	for _, key := range []string{"qwen2.rope.scaling.factor", "qwen2.rope.scale_linear"} {
+		m, _ := load(t, imported(t, edit(t, "qwen2-older", with(key, float32(4))), "float32"))
+		if s := m.Config.RopeScaling; s == nil || s.Type != "linear" || s.Factor != 4 {
+			t.Errorf("%s: scaling %+v, want linear by 4", key, s)
+		}
+	}
+	f, err := gguf.Open(edit(t, "gemma2-older", with("gemma2.attention.sliding_window", nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if c, err := readConfig(f); err != nil || c.SlidingWindow != 4096 {
+		t.Errorf("%v: a gemma2 without the key has no window of 4096", err)
+	}
+}
+
 // TestImportRefusesBrokenBlocks: a block of q8_0 whose scale is NaN or infinite.
 func TestImportRefusesBrokenBlocks(t *testing.T) {
 	path := edit(t, "qwen2-older", func(meta []gguf.Entry, all []gguf.Source) ([]gguf.Entry, []gguf.Source) {
@@ -318,7 +413,7 @@ func TestVocabulariesAreBounded(t *testing.T) {
 			{Key: "tokenizer.ggml.tokens", Value: tokens}, {Key: "tokenizer.ggml.token_type", Value: types},
 			{Key: "tokenizer.ggml.scores", Value: make([]float32, len(tokens))},
 			{Key: "tokenizer.ggml.merges", Value: c.merges}, {Key: "tokenizer.chat_template", Value: c.template},
-			{Key: "tokenizer.ggml.add_bos_token", Value: false}}, nil, nil)
+			{Key: "tokenizer.ggml.pre", Value: "gpt-2"}, {Key: "tokenizer.ggml.add_bos_token", Value: false}}, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

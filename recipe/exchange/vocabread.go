@@ -220,7 +220,7 @@ func pipeline(model object) object {
 // byteLevel is tokenizer.json of a byte-level BPE.
 func (v *vocabulary) byteLevel() object {
 	const pre = "tokenizer.ggml.pre"
-	p, err := preNamed(v.Text(pre, "gpt-2"))
+	p, err := preNamed(v.Text(pre, "")) // without it llama.cpp cuts in a way of its own
 	if err != nil {
 		v.Fail(pre, "%v", err)
 	}

@@ -2,8 +2,9 @@
 // controls, namespace, raise_exception, strftime_now and a tojson that prints like Python's json.dumps.
 //
 // scan cuts the source into text and tags, the parser turns tags into functions, and Render calls these. Values keep
-// Python's meaning: undefined is nil, None is the constant None, numbers are int and float64, a list or tuple is []any,
-// a dictionary is Dict. No template reads a file, changes a value but a namespace, or exceeds the bounds below.
+// Python's meaning: undefined is nil, None is the constant None, numbers are int, *big.Int and float64, a list is
+// []any, a dictionary is Dict, what a filter hands out piece by piece is a view. No template reads a file, changes a
+// value but a namespace, or exceeds the bounds below.
 //
 // A fault in a template is a panic inside the package; Compile and Render return it as an error that names the line.
 package jinja
@@ -99,7 +100,7 @@ func Compile(source string) (t *Template, err error) {
 	if len(source) > maxSource {
 		return nil, fmt.Errorf("template of %d bytes: want at most %d", len(source), maxSource)
 	}
-	p := &parser{}
+	p := &parser{seen: map[string]bool{}}
 	defer recoverError(&err, &p.place)
 	p.chunks = scan(source, &p.place)
 	body, _ := p.body("")
@@ -211,6 +212,7 @@ type call struct {
 	self   any // what is before the | or dot
 	args   []any
 	kwargs Dict
+	safe   bool // self is a markup
 }
 
 type function func(c *call) any
@@ -224,8 +226,41 @@ func (c *call) apply(f function) any {
 }
 
 func textSize(v any) int {
-	s, _ := v.(string)
+	s, _ := asText(v)
 	return len(s)
+}
+
+// rules says of filters or methods what they make of safe text: those in keeps give safe text, those in raw see it.
+type rules struct{ keeps, raw map[string]bool }
+
+// textually applies a filter or method to the text of a markup.
+func (c *call) textually(name string, of rules, f function) any {
+	text, safe := c.self.(markup)
+	if !safe || of.raw[name] {
+		return c.apply(f)
+	}
+	c.self, c.safe = string(text), of.keeps[name]
+	v := c.apply(f)
+	if !c.safe {
+		return v
+	}
+	if items, ok := asList(v); ok {
+		for i := range items {
+			items[i] = like(text, items[i].(string))
+		}
+	}
+	if s, ok := v.(string); ok {
+		return markup(s)
+	}
+	return v
+}
+
+func set(words string) map[string]bool {
+	out := map[string]bool{}
+	for word := range strings.FieldsSeq(words) {
+		out[word] = true
+	}
+	return out
 }
 
 // arg returns the argument at position i or of that name, or otherwise.
@@ -256,17 +291,43 @@ var globals = map[string]any{
 	}),
 	"range":     function(makeRange),
 	"namespace": function(makeNamespace),
-	"dict":      function(makeDict),
+	"dict":      dictClass{},
+	"joiner":    function(makeJoiner),
+	"cycler":    function(makeCycler),
+}
+
+type dictClass struct{}
+
+func makeJoiner(c *call) any {
+	separator, used := c.arg(0, "sep", ", "), false
+	return function(func(*call) any {
+		if !used {
+			used = true
+			return ""
+		}
+		return separator
+	})
+}
+
+type cycler struct {
+	items []any
+	at    int
+}
+
+func makeCycler(c *call) any {
+	if len(c.args) == 0 {
+		panic(faultf("cycler: found no argument, want one or more"))
+	}
+	return &cycler{items: c.args}
 }
 
 func makeRange(c *call) any {
 	n := [3]int{0, 0, 1}
 	for i, v := range c.args {
-		whole, ok := v.(int)
-		if !ok || i == len(n) {
+		if !isWhole(v) || i == len(n) {
 			panic(faultf("range: argument %d is %s, want one to three ints", i+1, kindOf(v)))
 		}
-		n[i] = whole
+		n[i] = toInt(v)
 	}
 	if len(c.args) == 1 {
 		n[0], n[1] = 0, n[0]
@@ -284,21 +345,48 @@ func makeRange(c *call) any {
 		}
 		i = next
 	}
-	return out
+	name := fmt.Sprintf("range(%d, %d)", n[0], n[1])
+	if n[2] != 1 {
+		name = fmt.Sprintf("range(%d, %d, %d)", n[0], n[1], n[2])
+	}
+	return &view{name, out}
 }
 
 // makeNamespace makes the one kind of value that a template may change.
 func makeNamespace(c *call) any {
 	out := namespace{}
 	for _, e := range makeDict(c).(Dict) {
-		out[c.str(e.Key)] = e.Value
+		out.set(c.str(e.Key), e.Value)
 	}
 	return out
 }
 
+// set refuses what transformers refuses.
+func (n namespace) set(name string, v any) {
+	if strings.HasPrefix(name, "_") {
+		panic(faultf("namespace: found the name %q, want one that does not begin with _", name))
+	}
+	n[name] = v
+}
+
+// makeDict is Python's dict: of a dictionary or of pairs, and of named arguments.
 func makeDict(c *call) any {
-	out, _ := c.arg(0, "", nil).(Dict)
-	out = slices.Clone(out)
+	out := Dict{}
+	switch of := c.arg(0, "", Dict{}).(type) {
+	case Dict:
+		out = append(out, of...)
+	default:
+		for _, v := range c.iterate(of) {
+			pair := c.iterate(v)
+			if len(pair) != 2 {
+				panic(faultf("dict: found %d values, want pairs", len(pair)))
+			}
+			out = c.with(out, pair[0], pair[1])
+		}
+	}
+	if len(c.args) > 1 {
+		panic(faultf("dict: found %d arguments, want one", len(c.args)))
+	}
 	for _, e := range c.kwargs {
 		out = c.with(out, e.Key, e.Value)
 	}

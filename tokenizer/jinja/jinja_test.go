@@ -152,7 +152,7 @@ func TestErrorsNameThePlace(t *testing.T) {
 		{"{{ 1 -+}}", `line 1: found the end of the tag, want an expression`},
 		{"{{ raise_exception('a\\nb\\x1b[31m') }}", `the chat template refuses: a b [31m`},
 		{"{{ [].index('x' * 5000) }}", `xxx ...`},
-		{"{{ 7 ** 99 }}", `result of more than 64 bits`},
+		{"{{ 7 ** 99999 }}", `result of more than 65536 bits`},
 		{"{{ " + strings.Repeat("(", 200) + strings.Repeat(")", 200) + "}}", `nested more than 100 deep`},
 		{strings.Repeat("{% if 1 %}", 200), `blocks nested more than 100 deep`},
 		{strings.Repeat("x", maxSource+1), `template of 1048577 bytes: want at most 1048576`},
@@ -171,6 +171,7 @@ func TestErrorsNameThePlace(t *testing.T) {
 
 // Templates that would run for ever, fill the memory or the stack end in one line instead.
 func TestHostileTemplates(t *testing.T) {
+	tuples := "{% for i in range(60) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}"
 	double := "{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
 	deep := "{% set ns = namespace(x=1) %}{% for i in range(90000) %}{% set ns.x = [ns.x] %}{% endfor %}"
 	long := "{% set s = 'x' * 60000000 %}"
@@ -188,6 +189,26 @@ func TestHostileTemplates(t *testing.T) {
 		{long + "{% for i in range(90000) %}{% set y = s|replace('y', 'z') %}{% endfor %}", steps},
 		{long + "{% for i in range(90000) %}{% set y = 'y' in s %}{% endfor %}", steps},
 		{long + "{{ s.split('x')|length }}", steps},
+		{"{{ 'a'.center(2 ** 60) }}", size},
+		{"{{ 'a'|center(2 ** 40) }}", size},
+		{"{{ '%999999999d' % 1 }}", "width 999999999: want an int up to"},
+		{"{{ '%.*f' % (2 ** 40, 1.5) }}", "width 1099511627776: want an int up to"},
+		{"{{ '{:999999999}'.format('a') }}", "width 999999999: want an int up to"},
+		{"{{ '\t'.expandtabs(2 ** 60) }}", size},
+		{"{% for i in range(20000) %}{% set x = (7 ** 10000) * (7 ** 10000) %}{% endfor %}", "template takes more"},
+		{"{{ 7 ** 20000 }}", "int of more than 4300 digits"},
+		{"{% set s = '%' * 60000000 %}{{ s % 1 }}", steps},
+		{"{% set s = '{}' * 30000000 %}{{ s.format(1) }}", "has no value"},
+		{"{% set s = '{0}' * 20000000 %}{{ s.format(1) }}", steps},
+		{long + "{{ s.swapcase()|length }}", steps},
+		{long + "{{ s|striptags|length }}", steps},
+		{long + "{{ '%a' % s }}", size},
+		{"{{ [1]|batch(2 ** 30, 0)|list|length }}", steps},
+		{"{{ [1]|slice(2 ** 60)|list|length }}", steps},
+		{"{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}", "loop: more than 100 calls within calls"},
+		{"{% macro m() %}{{ caller() }}{{ m() }}{% endmacro %}{% call m() %}{% endcall %}", "caller is not callable"},
+		{"{% set ns = namespace(x=(1,)) %}" + tuples + "{{ {ns.x: 1}|length }}", steps},
+		{lists + "{{ ns.l|map('e')|join|length }}", size},
 		{long + "{{ s|list|length }}", steps},
 		{"{{ [1] * 2 ** 60 }}", steps},
 		{"{% set l = [1] %}{% for i in range(99) %}{% set l = l * 9999999 %}{% endfor %}", steps},
@@ -205,7 +226,7 @@ func TestHostileTemplates(t *testing.T) {
 		{deep + "{{ ns.x }}", nested},
 		{deep + "{{ ns.x == ns.x }}", nested},
 		{deep + "{{ ns.x < ns.x }}", nested},
-		{"{{ 10 ** 18 * 10 ** 18 }}", "result of more than 64 bits"},
+		{"{{ 10 ** 18000 * 10 ** 18000 }}", "result of more than 65536 bits"},
 		{"{% set ns = namespace() %}{% set ns.x = [ns] %}{{ ns|tojson }}", "cannot write a namespace as JSON"},
 	} {
 		source, want := c[0], c[1]
@@ -215,10 +236,12 @@ func TestHostileTemplates(t *testing.T) {
 		}
 	}
 	for _, c := range [][2]string{
-		{"{{ 1.5|round(1000000000) }} {{ 25|round(-1) }} {{ 1.5|round(-9) }}", "1.5 20.0 0.0"},
+		{"{{ 1.5|round(1000000000) }} {{ 25|round(-1) }} {{ 1.5|round(-9) }}", "1.5 20 0.0"},
 		{"{{ '' * 10 ** 18 }}{{ 'x' * -5 }}{{ range(9223372036854775800, 9223372036854775807, 5)|length }}", "2"},
 		{"{{ 'abc'[9223372036854775807:-9223372036854775807:-1] }}", "cba"},
 		{"{% set ns = namespace() %}{% set ns.x = ns %}{{ ns.x.x.x }}", "<a namespace>"},
+		{"{% set d = dict.fromkeys(range(2000)|map('string')) %}{{ d|length }}", "2000"},
+		{long + "{{ s|int(5) }}{{ s|float(6) }}", "56"},
 	} {
 		source, want := c[0], c[1]
 		if got, err := render(source, nil); err != nil || got != want {

@@ -1,7 +1,6 @@
 package jinja
 
 import (
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,12 +31,14 @@ func constant(v any) expr { return func(*scope) any { return v } }
 
 // A parser reads a template by Jinja2's grammar; the methods for expressions carry the names of the grammar's levels.
 type parser struct {
-	chunk          // which is read
-	chunks []chunk // not yet read
-	pos    int     // in the chunk's tokens
-	depth  int     // of brackets
-	blocks int     // open statements
-	loops  int     // open for statements, up to the innermost macro
+	chunk                  // which is read
+	chunks []chunk         // not yet read
+	pos    int             // in the chunk's tokens
+	depth  int             // of brackets
+	blocks int             // open statements
+	loops  int             // open for statements, up to the innermost macro
+	called *arguments      // of the last call that was read
+	seen   map[string]bool // names that are read, since the innermost macro's beginning
 }
 
 func (p *parser) peek() tok {
@@ -116,11 +117,15 @@ func (p *parser) tuple(item func() expr) expr {
 	for p.skip(tokOp, ",") && p.pos < len(p.toks) && !p.is(tokOp, ")") && !p.is(tokOp, "=") {
 		items = append(items, item())
 	}
-	return list(items)
+	return tupleOf(items)
 }
 
 func list(items []expr) expr {
 	return func(s *scope) any { return s.values(items) }
+}
+
+func tupleOf(items []expr) expr {
+	return func(s *scope) any { return tuple(s.values(items)) }
 }
 
 func (s *scope) values(items []expr) []any {
@@ -242,10 +247,10 @@ func (p *parser) binary(level int) expr {
 
 // unary reads signs, a primary and what follows it.
 func (p *parser) unary() expr {
-	for _, sign := range []string{"-", "+"} {
-		if p.skip(tokOp, sign) {
+	for _, by := range []string{"-", "+"} {
+		if p.skip(tokOp, by) {
 			defer p.deeper()()
-			return chain(p.unary(), []link{func(s *scope, v any) any { return s.sign(sign, v) }})
+			return chain(p.unary(), []link{func(s *scope, v any) any { return sign(v, by) }})
 		}
 	}
 	return p.postfix(p.primary())
@@ -270,7 +275,7 @@ func (p *parser) primary() expr {
 		return number(t)
 	case t == tok{tokOp, "("}:
 		if p.skip(tokOp, ")") {
-			return list(nil)
+			return tupleOf(nil)
 		}
 		e := p.tuple(p.condition)
 		p.want(tokOp, ")")
@@ -289,32 +294,46 @@ func (p *parser) primary() expr {
 // variable reads a name, or the call of a macro or global function.
 func (p *parser) variable() expr {
 	name := p.name()
+	p.seen[name] = true
 	if !p.skip(tokOp, "(") {
 		return func(s *scope) any { return s.lookup(name) }
 	}
+	if name == "lipsum" {
+		panic(faultf("function lipsum: not supported"))
+	}
 	args := p.arguments()
 	return func(s *scope) any {
-		f, ok := s.lookup(name).(function)
-		if !ok {
+		f := callable(s.lookup(name))
+		if f == nil {
 			panic(faultf("%s is not callable", name))
 		}
 		return args.call(s, nil).apply(f)
 	}
 }
 
+// callable is what a call of v does, nil if nothing.
+func callable(v any) function {
+	switch v := v.(type) {
+	case function:
+		return v
+	case dictClass:
+		return makeDict
+	case *loop:
+		return v.recur
+	}
+	return nil
+}
+
 func number(t tok) expr {
-	if t.kind == tokInt {
-		n, err := strconv.Atoi(t.text)
-		if err != nil {
-			panic(faultf("integer %s: want -2^63 to 2^63-1", t.text))
-		}
-		return constant(n)
+	if t.kind == tokFloat {
+		f, _ := strconv.ParseFloat(t.text, 64) // beyond the range it is infinite, as in Python
+		return constant(f)
 	}
-	f, err := strconv.ParseFloat(t.text, 64)
-	if err != nil || math.IsInf(f, 0) {
-		panic(faultf("number %s: want a 64-bit float", t.text))
+	n, ok := readInt(t.text, 0)
+	if !ok {
+		panic(faultf("integer %s: want at most %d digits, without a leading 0", t.text, maxDigits))
 	}
-	return constant(f)
+	return constant(n)
 }
 
 // series reads items between commas up to the closing bracket, a trailing comma allowed.
@@ -378,7 +397,12 @@ func (p *parser) attribute() link {
 		return func(s *scope, v any) any { return s.attribute(v, t.text) }
 	}
 	args := p.arguments()
-	return func(s *scope, v any) any { return args.call(s, v).apply(methodOf(v, t.text)) }
+	if missing := unsupported[t.text]; missing {
+		panic(faultf("method %s: not supported", t.text))
+	}
+	return func(s *scope, v any) any {
+		return args.call(s, v).textually(t.text, methodRules, s.methodOf(v, t.text))
+	}
 }
 
 func (p *parser) subscript() link {
@@ -404,32 +428,64 @@ func (p *parser) subscript() link {
 
 // arguments are a call's values: by position, then by name.
 type arguments struct {
-	names  []string // empty for an argument by position
+	names  []string // empty for an argument by position; * and ** for a list and a dictionary of them
 	values []expr
+	caller *macro // the block of a call statement
+	end    int    // the place behind them
 }
 
-func (a arguments) call(s *scope, self any) *call {
+func (a *arguments) call(s *scope, self any) *call {
 	c := &call{run: s.run, self: self}
 	for i, v := range s.values(a.values) {
-		if a.names[i] == "" {
+		switch name := a.names[i]; name {
+		case "":
 			c.args = append(c.args, v)
-		} else {
-			c.kwargs = append(c.kwargs, Entry{a.names[i], v})
+		case "*":
+			c.args = append(c.args, s.iterate(v)...)
+		case "**":
+			d, ok := v.(Dict)
+			if !ok {
+				panic(faultf("found %s after **, want a dict", kindOf(v)))
+			}
+			for _, e := range d {
+				c.name(s.str(e.Key), e.Value)
+			}
+		default:
+			c.name(name, v)
 		}
+	}
+	if m := a.caller; m != nil {
+		c.name("caller", function(func(c *call) any { return m.call(s, c) }))
 	}
 	return c
 }
 
+func (c *call) name(name string, v any) {
+	c.step(len(c.kwargs) / passSteps)
+	if _, twice := c.kwargs.get(name); twice {
+		panic(faultf("argument %s is given twice", name))
+	}
+	c.kwargs = append(c.kwargs, Entry{name, v})
+}
+
 // arguments reads a call's arguments after its parenthesis.
-func (p *parser) arguments() (a arguments) {
+func (p *parser) arguments() *arguments {
+	a := &arguments{}
 	p.series(")", func() {
 		name := ""
 		if p.peek().kind == tokName && p.pos+1 < len(p.toks) && p.toks[p.pos+1] == (tok{tokOp, "="}) {
 			name = p.peek().text
 			p.pos += 2
+		} else if t := p.peek(); t == (tok{tokOp, "*"}) || t == (tok{tokOp, "**"}) {
+			name = t.text
+			p.pos++
+		}
+		if last := len(a.names) - 1; name == "" && last >= 0 && a.names[last] != "" {
+			panic(faultf("found an argument without a name behind one with a name"))
 		}
 		a.names, a.values = append(a.names, name), append(a.values, p.condition())
 	})
+	a.end, p.called = p.pos, a
 	return a
 }
 
@@ -458,11 +514,11 @@ func (p *parser) filter() link {
 		panic(faultf("filter %q: want one of %s", t.text, names(filters)))
 	}
 	p.pos++
-	var args arguments
+	args := &arguments{}
 	if p.skip(tokOp, "(") {
 		args = p.arguments()
 	}
-	return func(s *scope, v any) any { return args.call(s, v).apply(f) }
+	return func(s *scope, v any) any { return args.call(s, v).textually(t.text, filterRules, f) }
 }
 
 func (p *parser) test() link {
@@ -477,7 +533,7 @@ func (p *parser) test() link {
 }
 
 // testArguments reads (args), or one primary without parentheses: x is divisibleby 3.
-func (p *parser) testArguments() (a arguments) {
+func (p *parser) testArguments() *arguments {
 	if p.skip(tokOp, "(") {
 		return p.arguments()
 	}
@@ -485,7 +541,7 @@ func (p *parser) testArguments() (a arguments) {
 	opens := t.kind == tokOp && strings.Contains("[{", t.text)
 	value := t.kind == tokString || t.kind == tokInt || t.kind == tokFloat || t.kind == tokName && !keywords[t.text]
 	if opens || value {
-		return arguments{[]string{""}, []expr{p.postfix(p.primary())}}
+		return &arguments{names: []string{""}, values: []expr{p.postfix(p.primary())}}
 	}
-	return a
+	return &arguments{}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"math/big"
 	"regexp"
 	"slices"
 	"strconv"
@@ -13,7 +14,7 @@ import (
 
 // str is Python's str(v); undefined is empty.
 func (r *run) str(v any) string {
-	if s, ok := v.(string); ok {
+	if s, ok := asText(v); ok {
 		return s
 	}
 	return r.text(func(w *writer) { r.print(w, v) })
@@ -23,11 +24,9 @@ func (r *run) repr(v any) string { return r.text(func(w *writer) { w.repr(v, 0) 
 
 // print writes str(v).
 func (r *run) print(w *writer, v any) {
-	switch v := v.(type) {
-	case nil:
-	case string:
-		w.emit(v)
-	default:
+	if s, ok := asText(v); ok {
+		w.emit(s)
+	} else if v != nil {
 		w.repr(v, 0)
 	}
 }
@@ -44,10 +43,26 @@ func (w *writer) repr(v any, depth int) {
 		w.emit([]string{"False", "True"}[btoi(v)])
 	case string:
 		w.emit(reprString(v))
-	case int:
-		w.emit(strconv.Itoa(v))
+	case markup:
+		w.emit("Markup(" + reprString(string(v)) + ")")
+	case int, *big.Int:
+		w.emit(reprInt(v))
 	case float64:
 		w.emit(reprFloat(v))
+	case tuple:
+		w.series("(", strings.Repeat(",", btoi(len(v) == 1))+")", ", ", len(v), func(i int) { w.repr(v[i], depth+1) })
+	case group:
+		w.repr(tuple{v.grouper, v.list}, depth)
+	case *view:
+		if v.name == generator {
+			panic(faultf("cannot print a generator, want | list or | join first"))
+		}
+		if w.emit(v.name); isRange(v) {
+			break
+		}
+		w.emit("(")
+		w.repr(v.items, depth+1)
+		w.emit(")")
 	case []any:
 		w.series("[", "]", ", ", len(v), func(i int) { w.repr(v[i], depth+1) })
 	case Dict:
@@ -87,17 +102,23 @@ func reprString(s string) string {
 			b.WriteString(`\` + string(r))
 		case r == '\n' || r == '\r' || r == '\t':
 			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
-		case strconv.IsPrint(r):
-			b.WriteRune(r)
-		case r < 0x100:
-			fmt.Fprintf(&b, `\x%02x`, r)
-		case r < 0x10000:
-			fmt.Fprintf(&b, `\u%04x`, r)
 		default:
-			fmt.Fprintf(&b, `\U%08x`, r)
+			b.WriteString(escapeRune(r, !strconv.IsPrint(r)))
 		}
 	}
 	return b.String() + mark
+}
+
+func escapeRune(r rune, escape bool) string {
+	switch {
+	case !escape:
+		return string(r)
+	case r < 0x100:
+		return fmt.Sprintf(`\x%02x`, r)
+	case r < 0x10000:
+		return fmt.Sprintf(`\u%04x`, r)
+	}
+	return fmt.Sprintf(`\U%08x`, r)
 }
 
 // reprFloat prints the shortest digits, with an exponent below 1e-4 and from 1e16 on.
@@ -130,10 +151,10 @@ func toJSON(c *call) any {
 	switch width := c.arg(1, "indent", None).(type) {
 	case int:
 		j.oneLine, j.comma, j.indent = false, ",", strings.Repeat(" ", max(0, min(width, 100)))
-	case string:
-		j.oneLine, j.comma, j.indent = false, ",", width
+	case string, markup:
+		j.oneLine, j.comma, j.indent = false, ",", c.str(width)
 	}
-	if separators, ok := c.arg(2, "separators", None).([]any); ok && len(separators) == 2 {
+	if separators, ok := asList(c.arg(2, "separators", None)); ok && len(separators) == 2 {
 		j.comma, j.colon = c.str(separators[0]), c.str(separators[1])
 	}
 	return c.text(func(w *writer) {
@@ -152,17 +173,21 @@ func (j jsonStyle) dumps(v any, depth int) {
 		j.emit(strconv.FormatBool(v))
 	case string:
 		j.emit(j.quote(v))
-	case int:
-		j.emit(strconv.Itoa(v))
+	case markup:
+		j.emit(j.quote(string(v)))
+	case int, *big.Int:
+		j.emit(reprInt(v))
 	case float64:
 		text := reprFloat(v)
 		j.emit(cmp.Or(map[string]string{"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[text], text))
-	case []any:
-		j.block("[", "]", depth, len(v), func(i int) { j.dumps(v[i], depth+1) })
 	case Dict:
 		j.dict(v, depth)
 	default:
-		panic(faultf("cannot write %s as JSON", kindOf(v)))
+		items, ok := asList(v)
+		if !ok {
+			panic(faultf("cannot write %s as JSON", kindOf(v)))
+		}
+		j.block("[", "]", depth, len(items), func(i int) { j.dumps(items[i], depth+1) })
 	}
 }
 
@@ -172,7 +197,10 @@ func (j jsonStyle) dict(d Dict, depth int) {
 		slices.SortStableFunc(d, func(a, b Entry) int { return j.run.order(a.Key, b.Key, 0) })
 	}
 	j.block("{", "}", depth, len(d), func(i int) {
-		key, isString := d[i].Key.(string)
+		key, isString := asText(d[i].Key)
+		if is[tuple](d[i].Key) || d[i].Key == nil {
+			panic(faultf("cannot write %s as a key of JSON", kindOf(d[i].Key)))
+		}
 		if !isString {
 			key = j.run.text(func(w *writer) { jsonStyle{writer: w}.dumps(d[i].Key, depth) })
 		}

@@ -1,6 +1,9 @@
 package jinja
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // A signal says how a statement ended.
 type signal int
@@ -31,9 +34,13 @@ func (r *run) execute(body []statement, s *scope) signal {
 
 // capture returns what body writes.
 func (r *run) capture(body []statement, s *scope) (string, signal) {
+	return r.captured(func() signal { return r.execute(body, s) })
+}
+
+func (r *run) captured(do func() signal) (string, signal) {
 	before := r.out
 	r.out = &writer{run: r, most: maxText}
-	end := r.execute(body, s)
+	end := do()
 	text := r.out.String()
 	r.out = before
 	return text, end
@@ -51,6 +58,9 @@ func init() {
 			body := p.rest("generation")
 			return func(s *scope) signal { return s.generation(body) }
 		},
+		"call":     parseCall,
+		"filter":   parseFilter,
+		"with":     parseWith,
 		"break":    loopControl(breaking),
 		"continue": loopControl(continuing),
 	}
@@ -168,18 +178,20 @@ func parseIf(p *parser) action {
 
 type forLoop struct {
 	line            int
-	targets         []string
+	targets         target
 	items, test     expr
 	body, otherwise []statement
+	recursive       bool
 }
 
 func parseFor(p *parser) action {
-	f := forLoop{line: p.line, targets: p.targets()}
+	f := forLoop{line: p.line, targets: p.targets(false)}
 	p.want(tokName, "in")
 	f.items = p.tuple(p.or)
 	if p.skip(tokName, "if") {
 		f.test = p.condition()
 	}
+	f.recursive = p.skip(tokName, "recursive")
 	p.end()
 	p.loops++
 	var end string
@@ -193,15 +205,25 @@ func parseFor(p *parser) action {
 	return f.do
 }
 
-func (f *forLoop) do(s *scope) signal {
-	items := s.iterate(f.items(s))
+func (f *forLoop) do(s *scope) signal { return f.over(s, f.items(s), 0) }
+
+// over runs the loop over what v has; depth is how many calls of the loop are around it.
+func (f *forLoop) over(s *scope, v any, depth int) signal {
+	items := s.iterate(v)
 	if f.test != nil {
 		items = slices.DeleteFunc(slices.Clone(items), func(v any) bool { return !truth(f.test(f.pass(s, v))) })
 	}
 	if len(items) == 0 {
 		return s.execute(f.otherwise, s.inner())
 	}
-	l := &loop{items: items}
+	l := &loop{items: items, depth: depth}
+	if f.recursive {
+		l.recur = func(c *call) any {
+			return c.within("loop", func() (string, signal) {
+				return c.captured(func() signal { return f.over(s, c.arg(0, "iterable", nil), depth+1) })
+			})
+		}
+	}
 	for i, v := range items {
 		l.at = i
 		inner := f.pass(s, v)
@@ -222,56 +244,71 @@ func (f *forLoop) pass(s *scope, v any) *scope {
 	return inner
 }
 
-func (s *scope) assign(targets []string, v any) {
-	if len(targets) == 1 {
-		s.vars[targets[0]] = v
+// A target is what an assignment gives a value: a name, a field of a namespace, or parts.
+type target struct {
+	name, field string
+	parts       []target
+}
+
+func (s *scope) assign(t target, v any) {
+	if t.field != "" {
+		ns, ok := s.lookup(t.name).(namespace)
+		if !ok {
+			panic(faultf("cannot set .%s of %s: want a namespace", t.field, kindOf(s.lookup(t.name))))
+		}
+		ns.set(t.field, v)
+		return
+	}
+	if t.parts == nil {
+		s.vars[t.name] = v
 		return
 	}
 	items := s.iterate(v)
-	if v == nil || len(items) != len(targets) {
-		panic(faultf("cannot unpack %s of %d into %d names", kindOf(v), len(items), len(targets)))
+	if v == nil || len(items) != len(t.parts) {
+		panic(faultf("cannot unpack %s of %d into %d names", kindOf(v), len(items), len(t.parts)))
 	}
-	for i, name := range targets {
-		s.vars[name] = items[i]
+	for i, part := range t.parts {
+		s.assign(part, items[i])
 	}
 }
 
-// targets reads a, b or (a, b).
-func (p *parser) targets() []string {
-	brackets := p.skip(tokOp, "(")
-	out := []string{p.name()}
-	for p.skip(tokOp, ",") {
-		out = append(out, p.name())
+// targets reads a, b or (a, b) up to one of the tokens that end it.
+func (p *parser) targets(fields bool) target {
+	first := p.target(fields)
+	if !p.is(tokOp, ",") {
+		return first
 	}
-	if brackets {
-		p.want(tokOp, ")")
+	out := target{parts: []target{first}}
+	for p.skip(tokOp, ",") && (p.isName() || p.is(tokOp, "(")) {
+		out.parts = append(out.parts, p.target(fields))
 	}
 	return out
 }
 
-// parseSet reads name = value, namespace.name = value, a, b = value, and the block form.
+func (p *parser) target(fields bool) target {
+	defer p.deeper()()
+	if p.skip(tokOp, "(") {
+		out := p.targets(fields)
+		p.want(tokOp, ")")
+		return out
+	}
+	out := target{name: p.name()}
+	if fields && p.skip(tokOp, ".") {
+		out.field = p.name()
+	}
+	return out
+}
+
+// parseSet reads name = value, namespace.name = value, a, b = value, and the block form, to which filters may belong.
 func parseSet(p *parser) action {
-	targets, field := p.targets(), ""
-	if len(targets) == 1 && p.skip(tokOp, ".") {
-		field = p.name()
-	}
-	assign := func(s *scope, v any) {
-		if field == "" {
-			s.assign(targets, v)
-			return
-		}
-		ns, ok := s.lookup(targets[0]).(namespace)
-		if !ok {
-			panic(faultf("cannot set .%s of %s: want a namespace", field, kindOf(s.lookup(targets[0]))))
-		}
-		ns[field] = v
-	}
-	if len(targets) == 1 && p.pos == len(p.toks) {
+	to := p.targets(true)
+	if !p.is(tokOp, "=") && to.parts == nil {
+		filters := p.filters()
 		body := p.rest("set")
 		return func(s *scope) signal {
 			text, end := s.capture(body, s.inner())
 			if end == proceed {
-				assign(s, text)
+				s.assign(to, filters(s, text))
 			}
 			return end
 		}
@@ -279,19 +316,75 @@ func parseSet(p *parser) action {
 	p.want(tokOp, "=")
 	value := p.tuple(p.condition)
 	p.end()
-	return func(s *scope) signal { assign(s, value(s)); return proceed }
+	return func(s *scope) signal { s.assign(to, value(s)); return proceed }
+}
+
+// filters reads | filter | filter.
+func (p *parser) filters() link {
+	var links []link
+	for p.skip(tokOp, "|") {
+		links = append(links, p.filter())
+	}
+	return func(s *scope, v any) any { return chain(constant(v), links)(s) }
+}
+
+// parseFilter reads a block whose text goes through filters.
+func parseFilter(p *parser) action {
+	first, more := p.filter(), p.filters()
+	body := p.rest("filter")
+	return func(s *scope) signal {
+		text, end := s.capture(body, s.inner())
+		v := more(s, first(s, text))
+		if !isText(v) {
+			panic(faultf("found %s, want a filter that gives a str", kindOf(v)))
+		}
+		s.print(s.out, v)
+		return end
+	}
+}
+
+// parseWith reads names that a block has; their values see what is outside.
+func parseWith(p *parser) action {
+	var targets []target
+	var values []expr
+	for p.pos < len(p.toks) {
+		if len(targets) > 0 {
+			p.want(tokOp, ",")
+		}
+		targets = append(targets, p.target(false))
+		p.want(tokOp, "=")
+		values = append(values, p.condition())
+	}
+	body := p.rest("with")
+	return func(s *scope) signal {
+		inner := s.inner()
+		for i, v := range s.values(values) {
+			inner.assign(targets[i], v)
+		}
+		return s.execute(body, inner)
+	}
 }
 
 type macro struct {
-	name   string
-	params []string
-	values []expr // defaults; nil without one
-	body   []statement
+	name    string
+	params  []string
+	values  []expr // defaults; nil without one
+	body    []statement
+	special map[string]bool // which of varargs, kwargs and caller the body reads
 }
 
 func parseMacro(p *parser) action {
-	m := macro{name: p.name()}
+	m := &macro{name: p.name()}
 	p.want(tokOp, "(")
+	m.parameters(p)
+	m.read(p, "macro")
+	return func(s *scope) signal {
+		s.vars[m.name] = function(func(c *call) any { return m.call(s, c) })
+		return proceed
+	}
+}
+
+func (m *macro) parameters(p *parser) {
 	for !p.skip(tokOp, ")") {
 		if len(m.params) > 0 {
 			p.want(tokOp, ",")
@@ -299,38 +392,80 @@ func parseMacro(p *parser) action {
 		m.params, m.values = append(m.params, p.name()), append(m.values, nil)
 		if p.skip(tokOp, "=") {
 			m.values[len(m.values)-1] = p.condition()
+		} else if n := len(m.values); n > 1 && m.values[n-2] != nil {
+			panic(faultf("parameter %s without a default behind one with a default", m.params[n-1]))
 		}
-	}
-	loops := p.loops
-	p.loops = 0
-	m.body = p.rest("macro")
-	p.loops = loops
-	return func(s *scope) signal {
-		s.vars[m.name] = function(func(c *call) any { return m.call(s, c) })
-		return proceed
 	}
 }
 
+func (m *macro) read(p *parser, end string) {
+	loops, seen := p.loops, p.seen
+	p.loops, p.seen = 0, map[string]bool{}
+	m.body = p.rest(end)
+	m.special = p.seen
+	maps.Copy(seen, p.seen)
+	p.loops, p.seen = loops, seen
+}
+
+// parseCall reads the call of a macro whose name caller is the block.
+func parseCall(p *parser) action {
+	m := &macro{name: "caller"}
+	if p.skip(tokOp, "(") {
+		m.parameters(p)
+	}
+	value := p.postfix(p.primary())
+	if p.called == nil || p.called.end != p.pos {
+		panic(faultf("found %s, want the call of a macro", p.nextText()))
+	}
+	p.called.caller = m
+	m.read(p, "call")
+	return func(s *scope) signal { s.print(s.out, value(s)); return proceed }
+}
+
 func (m *macro) call(s *scope, c *call) any {
+	return c.within("macro "+m.name, func() (string, signal) { return c.capture(m.body, m.arguments(s, c)) })
+}
+
+// within bounds calls within calls.
+func (c *call) within(name string, do func() (string, signal)) any {
 	if c.macros++; c.macros > maxMacros {
-		panic(faultf("macro %s: more than %d calls within calls", m.name, maxMacros))
+		panic(faultf("%s: more than %d calls within calls", name, maxMacros))
 	}
 	line := c.line
-	text, _ := c.capture(m.body, m.arguments(s, c))
+	text, _ := do()
 	c.line, c.macros = line, c.macros-1
 	return text
 }
 
 func (m *macro) arguments(s *scope, c *call) *scope {
+	extra, named := tuple{}, Dict{}
 	if len(c.args) > len(m.params) {
-		panic(faultf("macro %s: found %d arguments, want at most %d", m.name, len(c.args), len(m.params)))
+		if !m.special["varargs"] {
+			panic(faultf("macro %s: found %d arguments, want at most %d", m.name, len(c.args), len(m.params)))
+		}
+		extra = tuple(c.args[len(m.params):])
 	}
+	var caller any
 	for _, e := range c.kwargs {
-		if !slices.Contains(m.params, e.Key.(string)) {
+		at := slices.Index(m.params, e.Key.(string))
+		switch {
+		case at >= 0 && at < len(c.args):
+			panic(faultf("macro %s: parameter %s is given twice", m.name, e.Key))
+		case at >= 0:
+		case e.Key == "caller" && m.special["caller"]:
+			caller = e.Value
+		case !m.special["kwargs"]:
 			panic(faultf("macro %s has no parameter %s", m.name, e.Key))
+		default:
+			named = append(named, e)
 		}
 	}
 	inner := s.inner()
+	for name, v := range map[string]any{"varargs": extra, "kwargs": named, "caller": caller} {
+		if m.special[name] {
+			inner.vars[name] = v
+		}
+	}
 	for i, name := range m.params {
 		v, ok := c.lookup(i, name)
 		if !ok && m.values[i] != nil {

@@ -2,13 +2,12 @@ package jinja
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"math"
 	"math/big"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -23,6 +22,53 @@ type Entry struct{ Key, Value any }
 // A Dict is a dictionary in the order its keys were given.
 type Dict []Entry
 
+// A tuple prints and compares otherwise than a list.
+type tuple []any
+
+// A markup is text that |safe or |e has made: what is joined to it is escaped.
+type markup string
+
+// A group is what groupby makes: a tuple with names.
+type group struct{ grouper, list any }
+
+// A view is what Python hands out instead of a list: the keys of a dictionary, or a generator, which gives its items
+// once.
+type view struct {
+	name  string
+	items []any
+}
+
+const generator = "generator"
+
+func isRange(v any) bool { of, ok := v.(*view); return ok && strings.HasPrefix(of.name, "range") }
+
+func generated(items []any) any { return &view{generator, items} }
+
+func asText(v any) (string, bool) {
+	switch v := v.(type) {
+	case string:
+		return v, true
+	case markup:
+		return string(v), true
+	}
+	return "", false
+}
+
+func isText(v any) bool { _, ok := asText(v); return ok }
+
+// asList gives the items of a list or tuple.
+func asList(v any) ([]any, bool) {
+	switch v := v.(type) {
+	case []any:
+		return v, true
+	case tuple:
+		return v, true
+	case group:
+		return []any{v.grouper, v.list}, true
+	}
+	return nil, false
+}
+
 // A namespace is the one value that a template may change.
 type namespace map[string]any
 
@@ -30,38 +76,47 @@ type namespace map[string]any
 type loop struct {
 	items   []any
 	at      int
-	changed []any // what loop.changed was last given; nil before
+	depth   int
+	recur   func(c *call) any // what a call of it does; nil without recursive
+	changed []any             // what loop.changed was last given; nil before
 }
 
-func (d Dict) get(key any) (any, bool) {
+// get finds a name.
+func (d Dict) get(name string) (any, bool) {
 	for _, e := range d {
-		if sameKey(e.Key, key) {
+		if e.Key == name {
 			return e.Value, true
 		}
 	}
 	return nil, false
 }
 
-// sameKey is == of two values that may be keys: a list never is.
-func sameKey(a, b any) bool {
-	if is[int](a) && is[int](b) {
-		return a == b
+// find gives the place of a key, or -1.
+func (r *run) find(d Dict, key any) int {
+	r.hash(key, 0)
+	r.step(len(d) / passSteps)
+	if name, ok := asText(key); ok {
+		return slices.IndexFunc(d, func(e Entry) bool { s, ok := asText(e.Key); return ok && s == name })
 	}
-	x, _, isNumber := toNumber(a)
-	if y, _, ok := toNumber(b); isNumber || ok {
-		return isNumber && ok && x == y
+	return slices.IndexFunc(d, func(e Entry) bool { return r.equal(e.Key, key, 0) })
+}
+
+// hash refuses what Python takes for no key.
+func (r *run) hash(key any, depth int) {
+	r.visit(depth)
+	switch key := key.(type) {
+	case []any, Dict:
+		panic(faultf("%s cannot be a key", kindOf(key)))
+	case tuple:
+		for _, v := range key {
+			r.hash(v, depth+1)
+		}
 	}
-	switch a.(type) {
-	case string, noneType:
-		return a == b
-	}
-	return false
 }
 
 // with sets a key.
 func (r *run) with(d Dict, key, value any) Dict {
-	r.step(len(d) / passSteps)
-	if i := slices.IndexFunc(d, func(e Entry) bool { return sameKey(e.Key, key) }); i >= 0 {
+	if i := r.find(d, key); i >= 0 {
 		d[i].Value = value
 		return d
 	}
@@ -91,7 +146,7 @@ func ofKind(v reflect.Value) (any, error) {
 	case v.CanInt():
 		return int(v.Int()), nil
 	case v.CanUint():
-		return int(v.Uint()), nil
+		return narrow(new(big.Int).SetUint64(v.Uint())), nil
 	case v.CanFloat():
 		return v.Float(), nil
 	case v.Kind() == reflect.Slice || v.Kind() == reflect.Array:
@@ -191,10 +246,14 @@ func dictFromJSON(d *json.Decoder, depth int) (out Dict, err error) {
 }
 
 func fromNumber(n json.Number) (any, error) {
-	if i, err := strconv.Atoi(n.String()); err == nil {
-		return i, nil
+	if v, ok := readInt(n.String(), 10); ok {
+		return v, nil
 	}
-	return n.Float64()
+	f, ok := readFloat(n.String())
+	if !ok || !strings.ContainsAny(n.String(), ".eE") {
+		return nil, fmt.Errorf("number of %d digits: want at most %d", len(n), maxDigits)
+	}
+	return f, nil
 }
 
 // truth is Python's bool(v).
@@ -207,34 +266,15 @@ func truth(v any) bool {
 		return false
 	case string:
 		return v != ""
-	case []any:
-		return len(v) > 0
+	case markup:
+		return v != ""
 	case Dict:
 		return len(v) > 0
+	case *view:
+		return v.name == generator || len(v.items) > 0
 	}
-	return true
-}
-
-// toNumber gives a boolean or number as a float64 and says whether it is whole.
-func toNumber(v any) (f float64, whole, ok bool) {
-	switch v := v.(type) {
-	case bool:
-		return float64(btoi(v)), true, true
-	case int:
-		return float64(v), true, true
-	case float64:
-		return v, false, true
-	}
-	return 0, false, false
-}
-
-// toInt is the int that a boolean or int is.
-func toInt(v any) int {
-	if b, ok := v.(bool); ok {
-		return btoi(b)
-	}
-	n, _ := v.(int)
-	return n
+	items, ok := asList(v)
+	return !ok || len(items) > 0
 }
 
 func btoi(b bool) int {
@@ -246,16 +286,16 @@ func btoi(b bool) int {
 
 // kindOf names a value's type as Python does.
 func kindOf(v any) string {
-	switch v.(type) {
+	switch v := v.(type) {
 	case nil:
 		return "an undefined value"
 	case noneType:
 		return "None"
 	case bool:
 		return "a bool"
-	case string:
+	case string, markup:
 		return "a str"
-	case int:
+	case int, *big.Int:
 		return "an int"
 	case float64:
 		return "a float"
@@ -263,6 +303,10 @@ func kindOf(v any) string {
 		return "a list"
 	case Dict:
 		return "a dict"
+	case tuple, group:
+		return "a tuple"
+	case *view:
+		return "a " + v.name
 	case namespace:
 		return "a namespace"
 	case *loop:
@@ -271,30 +315,24 @@ func kindOf(v any) string {
 	return "a function"
 }
 
-func (r *run) sign(sign string, v any) any {
-	f, whole, ok := toNumber(v)
-	times := 1 - 2*btoi(sign == "-")
-	switch {
-	case !ok:
-		panic(faultf("cannot put a sign before %s", kindOf(v)))
-	case whole:
-		return times * toInt(v)
-	}
-	return float64(times) * f
-}
-
 // operate is a op b for the operators of arithmetic.
 func (r *run) operate(op string, a, b any) any {
 	if op == "~" {
 		op, a, b = "+", r.str(a), r.str(b)
 	}
-	x, wholeX, okX := toNumber(a)
-	y, wholeY, okY := toNumber(b)
+	_, wholeX, okX := toNumber(a)
+	_, wholeY, okY := toNumber(b)
 	switch {
-	case okX && okY && wholeX && wholeY && op != "/":
-		return integerOp(op, toInt(a), toInt(b))
 	case okX && okY:
-		return floatOp(op, x, y)
+		v := arithmetic(op, a, b)
+		for _, n := range []any{a, b, v} {
+			if isBig(n) {
+				r.step(wide(n).BitLen() / stepBytes)
+			}
+		}
+		return v
+	case op == "%" && isText(a):
+		return r.percent(a, b)
 	case op == "*" && wholeX:
 		return r.repeat(b, a)
 	case op == "*" && wholeY:
@@ -306,17 +344,20 @@ func (r *run) operate(op string, a, b any) any {
 }
 
 func (r *run) concat(a, b any) any {
-	switch x := a.(type) {
-	case string:
-		if y, ok := b.(string); ok {
-			r.fits(1, len(x)+len(y))
-			return x + y
-		}
-	case []any:
-		if y, ok := b.([]any); ok {
-			r.step(len(x) + len(y))
-			return slices.Concat(x, y)
-		}
+	x, okX := asText(a)
+	y, okY := asText(b)
+	switch {
+	case okX && okY && (is[markup](a) || is[markup](b)):
+		r.fits(6, len(x)+len(y))
+		return escape(r, a) + escape(r, b)
+	case okX && okY:
+		r.fits(1, len(x)+len(y))
+		return x + y
+	case is[tuple](a) && is[tuple](b):
+		return tuple(r.concat([]any(a.(tuple)), []any(b.(tuple))).([]any))
+	case is[[]any](a) && is[[]any](b):
+		r.step(len(a.([]any)) + len(b.([]any)))
+		return slices.Concat(a.([]any), b.([]any))
 	}
 	panic(faultf("%s + %s: not defined", kindOf(a), kindOf(b)))
 }
@@ -324,12 +365,16 @@ func (r *run) concat(a, b any) any {
 func (r *run) repeat(v, times any) any {
 	n := max(0, toInt(times))
 	switch v := v.(type) {
+	case markup:
+		return markup(r.repeat(string(v), times).(string))
 	case string:
 		r.fits(n, len(v))
 		if v != "" {
 			return strings.Repeat(v, n)
 		}
 		return ""
+	case tuple:
+		return tuple(r.repeat([]any(v), times).([]any))
 	case []any:
 		r.step(min(n, maxSteps) * min(len(v), maxSteps))
 		if len(v) > 0 {
@@ -338,66 +383,6 @@ func (r *run) repeat(v, times any) any {
 		return v
 	}
 	panic(faultf("%s * %s: not defined", kindOf(v), kindOf(times)))
-}
-
-func integerOp(op string, a, b int) any {
-	if op == "**" && b < 0 {
-		return math.Pow(float64(a), float64(b))
-	}
-	if op == "//" || op == "%" {
-		return divide(op, a, b)
-	}
-	result := new(big.Int)
-	tooBig := op == "**" && float64(b)*math.Log2(math.Max(1, math.Abs(float64(a)))) > 64
-	if !tooBig {
-		exact[op](result, big.NewInt(int64(a)), big.NewInt(int64(b)))
-	}
-	if tooBig || !result.IsInt64() {
-		panic(faultf("%d %s %d: result of more than 64 bits", a, op, b))
-	}
-	return int(result.Int64())
-}
-
-var exact = map[string]func(z, x, y *big.Int) *big.Int{
-	"+": (*big.Int).Add, "-": (*big.Int).Sub, "*": (*big.Int).Mul,
-	"**": func(z, x, y *big.Int) *big.Int { return z.Exp(x, y, nil) },
-}
-
-// divide rounds towards minus infinity, as Python does.
-func divide(op string, a, b int) int {
-	if b == 0 {
-		panic(faultf("%d %s 0: division by zero", a, op))
-	}
-	quotient := a / b
-	if a%b != 0 && (a < 0) != (b < 0) {
-		quotient--
-	}
-	if op == "//" {
-		return quotient
-	}
-	return a - quotient*b
-}
-
-func floatOp(op string, a, b float64) float64 {
-	switch op {
-	case "+":
-		return a + b
-	case "-":
-		return a - b
-	case "*":
-		return a * b
-	case "**":
-		return math.Pow(a, b)
-	}
-	switch {
-	case b == 0:
-		panic(faultf("%s %s 0: division by zero", reprFloat(a), op))
-	case op == "/":
-		return a / b
-	case op == "//":
-		return math.Floor(a / b)
-	}
-	return a - math.Floor(a/b)*b
 }
 
 func (r *run) compare(op string, a, b any) bool {
@@ -410,6 +395,9 @@ func (r *run) compare(op string, a, b any) bool {
 		return r.contains(b, a)
 	case "not in":
 		return !r.contains(b, a)
+	}
+	if isNaN(a) || isNaN(b) {
+		return false
 	}
 	order := r.order(a, b, 0)
 	return order < 0 && op[0] == '<' || order > 0 && op[0] == '>' || order == 0 && len(op) == 2
@@ -425,79 +413,90 @@ func (r *run) visit(depth int) {
 // equal is Python's ==; depth is how deep the two are nested in what is compared.
 func (r *run) equal(a, b any, depth int) bool {
 	r.visit(depth)
-	switch x := a.(type) {
-	case nil:
-		return b == nil
-	case string:
-		y, ok := b.(string)
+	if x, ok := asText(a); ok {
+		y, ok := asText(b)
 		if ok = ok && len(x) == len(y); ok {
 			r.step(len(x) / stepBytes)
 		}
 		return ok && x == y
-	case []any:
-		y, ok := b.([]any)
-		return ok && slices.EqualFunc(x, y, func(a, b any) bool { return r.equal(a, b, depth+1) })
+	}
+	if x, ok := asList(a); ok {
+		y, ok := asList(b)
+		return ok && is[[]any](a) == is[[]any](b) &&
+			slices.EqualFunc(x, y, func(a, b any) bool { return r.equal(a, b, depth+1) })
+	}
+	if _, _, ok := toNumber(a); ok {
+		_, _, ok := toNumber(b)
+		return ok && !isNaN(a) && !isNaN(b) && orderNumbers(a, b) == 0
+	}
+	switch x := a.(type) {
+	case nil, noneType, *loop, *view, *cycler:
+		return a == b
 	case Dict:
 		y, ok := b.(Dict)
 		return ok && len(x) == len(y) && !slices.ContainsFunc(x, func(e Entry) bool {
-			r.step(len(y) / passSteps)
-			v, ok := y.get(e.Key)
-			return !ok || !r.equal(e.Value, v, depth+1)
+			i := r.find(y, e.Key)
+			return i < 0 || !r.equal(e.Value, y[i].Value, depth+1)
 		})
 	}
-	return sameKey(a, b)
+	return false
 }
 
-// order compares two numbers, strings or lists.
+// order compares two numbers, strings, lists or tuples.
 func (r *run) order(a, b any, depth int) int {
 	r.visit(depth)
-	if x, _, ok := toNumber(a); ok {
-		if y, _, ok := toNumber(b); ok {
-			return int(math.Copysign(1, x-y)) * btoi(x != y)
+	if _, _, ok := toNumber(a); ok {
+		if _, _, ok := toNumber(b); ok {
+			return orderNumbers(a, b)
 		}
 	}
-	switch x := a.(type) {
-	case string:
-		if y, ok := b.(string); ok {
+	if x, ok := asText(a); ok {
+		if y, ok := asText(b); ok {
 			r.step(min(len(x), len(y)) / stepBytes)
 			return strings.Compare(x, y)
 		}
-	case []any:
-		if y, ok := b.([]any); ok {
-			return slices.CompareFunc(x, y, func(a, b any) int { return r.order(a, b, depth+1) })
+	}
+	if x, ok := asList(a); ok {
+		if y, ok := asList(b); ok && is[[]any](a) == is[[]any](b) {
+			return r.orderLists(x, y, depth)
 		}
 	}
 	panic(faultf("cannot order %s and %s", kindOf(a), kindOf(b)))
 }
 
+// orderLists goes by the first items that are not equal, which alone must have an order.
+func (r *run) orderLists(x, y []any, depth int) int {
+	for i := range min(len(x), len(y)) {
+		if !r.equal(x[i], y[i], depth+1) {
+			return r.order(x[i], y[i], depth+1)
+		}
+	}
+	return cmp.Compare(len(x), len(y))
+}
+
 // contains is Python's item in container.
 func (r *run) contains(container, item any) bool {
-	switch c := container.(type) {
-	case string:
-		s, ok := item.(string)
+	if text, ok := asText(container); ok {
+		s, ok := asText(item)
 		if !ok {
 			panic(faultf("cannot look for %s in a str", kindOf(item)))
 		}
-		r.step(len(c) / stepBytes)
-		return strings.Contains(c, s)
-	case []any:
-		return slices.ContainsFunc(c, func(x any) bool { return r.equal(x, item, 0) })
-	case Dict:
-		r.step(len(c) / passSteps)
-		_, ok := c.get(item)
-		return ok
-	case nil:
-		return false
+		r.step(len(text) / stepBytes)
+		return strings.Contains(text, s)
 	}
-	panic(faultf("cannot look for anything in %s", kindOf(container)))
+	if d, ok := container.(Dict); ok {
+		return r.find(d, item) >= 0
+	}
+	return slices.ContainsFunc(r.iterate(container), func(x any) bool { return r.equal(x, item, 0) })
 }
 
 func isIterable(v any) bool {
 	switch v.(type) {
-	case nil, []any, string, Dict:
+	case nil, Dict, *view:
 		return true
 	}
-	return false
+	_, ok := asList(v)
+	return ok || isText(v)
 }
 
 // iterate gives the items that a for loop sees.
@@ -505,17 +504,25 @@ func (r *run) iterate(v any) []any {
 	switch v := v.(type) {
 	case nil:
 		return nil
-	case []any:
-		return v
-	case string:
-		r.step(len(v))
-		out := make([]any, 0, len(v))
-		for _, c := range v {
+	case Dict:
+		return r.pluck(v, func(e Entry) any { return e.Key })
+	case *view:
+		items := v.items
+		if v.name == generator {
+			v.items = nil
+		}
+		return items
+	}
+	if text, ok := asText(v); ok {
+		r.step(len(text))
+		out := make([]any, 0, len(text))
+		for _, c := range text {
 			out = append(out, string(c))
 		}
 		return out
-	case Dict:
-		return r.pluck(v, func(e Entry) any { return e.Key })
+	}
+	if items, ok := asList(v); ok {
+		return items
 	}
 	panic(faultf("cannot iterate over %s", kindOf(v)))
 }
@@ -531,20 +538,32 @@ func (r *run) pluck(d Dict, f func(e Entry) any) []any {
 }
 
 func (r *run) pairs(d Dict) []any {
-	return r.pluck(d, func(e Entry) any { return []any{e.Key, e.Value} })
+	return r.pluck(d, func(e Entry) any { return tuple{e.Key, e.Value} })
 }
 
-// attribute is Jinja2's x.name without a call: a dictionary's or namespace's value, a property of the loop.
+// attribute is Jinja2's x.name without a call: a method, a dictionary's or namespace's value, a property of the loop.
 func (r *run) attribute(v any, name string) any {
-	switch v := v.(type) {
-	case nil:
+	if v == nil {
 		panic(faultf("cannot read .%s of an undefined value", name))
+	}
+	if f := methodsOf(v)[name]; f != nil {
+		return function(func(c *call) any { c.self = v; return c.textually(name, methodRules, f) })
+	}
+	switch v := v.(type) {
 	case Dict:
-		return r.item(v, name)
+		if !changing[name] {
+			return r.item(v, name)
+		}
 	case namespace:
 		return v[name]
 	case *loop:
 		return v.attribute(name)
+	case *cycler:
+		if name == "current" {
+			return v.items[v.at]
+		}
+	case group:
+		return map[string]any{"grouper": v.grouper, "list": v.list}[name]
 	}
 	return nil
 }
@@ -563,7 +582,7 @@ func (l *loop) attribute(name string) any {
 	}
 	count, ok := map[string]int{
 		"index": l.at + 1, "index0": l.at, "revindex": n - l.at, "revindex0": n - l.at - 1,
-		"length": n, "depth": 1, "depth0": 0,
+		"length": n, "depth": l.depth + 1, "depth0": l.depth,
 	}[name]
 	if !ok {
 		return nil
@@ -581,30 +600,45 @@ func at(items []any, i int) any {
 
 // item is Jinja2's x[key]; what is not there is undefined.
 func (r *run) item(v, key any) any {
-	i, isInt := key.(int)
-	switch x := v.(type) {
-	case []any:
-		if isInt {
-			return at(x, i+len(x)*btoi(i < 0))
+	i, isInt := toInt(key), isWhole(key)
+	if items, ok := asList(v); ok && isInt {
+		return at(items, i+len(items)*btoi(i < 0))
+	}
+	if isRange(v) && isInt {
+		items := v.(*view).items
+		return at(items, i+len(items)*btoi(i < 0))
+	}
+	if text, ok := asText(v); ok && isInt {
+		runes := r.runes(text)
+		if i += len(runes) * btoi(i < 0); i < 0 || i >= len(runes) {
+			return nil
 		}
-		return nil
-	case string:
-		if isInt {
-			runes := r.runes(x)
-			if i += len(runes) * btoi(i < 0); i >= 0 && i < len(runes) {
-				return string(runes[i])
-			}
+		return like(v, string(runes[i]))
+	}
+	if d, ok := v.(Dict); ok {
+		if is[[]any](key) || is[Dict](key) {
+			return nil
 		}
-		return nil
-	case Dict:
-		r.step(len(x) / passSteps)
-		value, _ := x.get(key)
-		return value
-	case nil:
+		if i := r.find(d, key); i >= 0 {
+			return d[i].Value
+		}
+	}
+	if v == nil {
 		panic(faultf("cannot take item %s of an undefined value", r.repr(key)))
 	}
-	name, _ := key.(string)
+	name, isName := asText(key)
+	if _, isDict := v.(Dict); isDict && methodsOf(v)[name] == nil || !isName {
+		return nil
+	}
 	return r.attribute(v, name)
+}
+
+// like makes text as safe as v is.
+func like(v any, text string) any {
+	if is[markup](v) {
+		return markup(text)
+	}
+	return text
 }
 
 func (r *run) runes(s string) []rune {
@@ -614,13 +648,19 @@ func (r *run) runes(s string) []rune {
 
 // slice is Python's x[start:stop:step].
 func (r *run) slice(v any, bounds []any) any {
-	switch x := v.(type) {
-	case string:
-		return string(pick(r, r.runes(x), bounds))
-	case []any:
-		return pick(r, x, bounds)
+	if text, ok := asText(v); ok {
+		return like(v, string(pick(r, r.runes(text), bounds)))
 	}
-	panic(faultf("cannot slice %s", kindOf(v)))
+	items, ok := asList(v)
+	switch {
+	case isRange(v):
+		return pick(r, v.(*view).items, bounds)
+	case !ok:
+		panic(faultf("cannot slice %s", kindOf(v)))
+	case is[[]any](v):
+		return pick(r, items, bounds)
+	}
+	return tuple(pick(r, items, bounds))
 }
 
 func pick[T any](r *run, from []T, bounds []any) []T {
@@ -663,8 +703,8 @@ func sliceBound(bounds []any, i int) (n int, ok bool) {
 	if i >= len(bounds) || bounds[i] == any(None) {
 		return 0, false
 	}
-	if n, ok = bounds[i].(int); !ok {
+	if !isWhole(bounds[i]) {
 		panic(faultf("slice bound is %s: want an int", kindOf(bounds[i])))
 	}
-	return n, true
+	return toInt(bounds[i]), true
 }
