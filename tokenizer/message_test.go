@@ -11,7 +11,7 @@ func TestMessagesAsTransformers(t *testing.T) {
 	const (
 		call    = `"tool_calls":[{"type":"function","function":{"name":"depth","arguments":`
 		asText  = call + `"{\"lake\": \"Lac Léman\", \"n\": 7}"}}]}`
-		asDict  = call + `{"lake": "Lac Léman", "n": 7}}}]}`
+		asDict  = call + `{"lake": "Lac Léman", "n": 18446744073709551615}}}]}`
 		prints  = "{% for m in messages %}{{ m.content }}|{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}"
 		looks   = "{% for m in messages %}{% if 'x' in (m.content or '') or ('content' in m and 'x' in m.content) %}X{% endif %}{{ m.content }}{% endfor %}"
 		thought = "{% for m in messages %}{{ m.reasoning_content }}|{{ m.thinking }}|{{ m.reasoning }}{% endfor %}"
@@ -21,8 +21,8 @@ func TestMessagesAsTransformers(t *testing.T) {
 			"{{ raise_exception('one call') }}{% endif %}{{ m.content }}{% endfor %}"
 	)
 	for _, c := range []struct{ template, message, want string }{
-		{prints, `{"role":"assistant","content":null,"refusal":null,` + asDict, `|{"lake": "Lac Léman", "n": 7}`},
-		{prints, `{"role":"assistant","content":"",` + asText, `|{"lake": "Lac Léman", "n": 7}`},
+		{prints, `{"role":"assistant","content":null,"refusal":null,` + asDict, `|{"lake": "Lac Léman", "n": 18446744073709551615}`},
+		{prints, `{"role":"assistant","content":"",` + asText, `|{"lake": "Lac Léman", "n": 18446744073709551615}`},
 		{prints, `{"role":"assistant","content":"a",` + call + `"{}"}}]}`, `a|{}`},
 		{prints, `{"role":"assistant","content":"a",` + call + `"Iseo"}}]}`, `a|"Iseo"`},
 		{glues, `{"role":"assistant","content":"a",` + call + `"{\"n\": 1}"}}]}`, `a|{"n": 1}!`},

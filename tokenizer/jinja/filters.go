@@ -16,25 +16,24 @@ var filters map[string]function
 
 func init() {
 	filters = map[string]function{
-		"abs":            absolute,
-		"attr":           attrFilter,
-		"batch":          batch,
-		"capitalize":     onText(capitalize),
-		"center":         func(c *call) any { return pad(c.str(c.self), c.size("width", 80), 'c', " ") },
-		"count":          length,
-		"d":              defaultFilter,
-		"default":        defaultFilter,
-		"dictsort":       dictSort,
-		"e":              func(c *call) any { return escape(c.run, c.self) },
-		"escape":         func(c *call) any { return escape(c.run, c.self) },
-		"filesizeformat": fileSize,
-		"first":          first,
-		"float":          floatFilter,
-		"forceescape":    func(c *call) any { return escape(c.run, c.str(c.self)) },
-		"format":         formatFilter,
-		"groupby":        groupBy,
-		"indent":         indent,
-		"int":            intFilter,
+		"abs":         absolute,
+		"attr":        attrFilter,
+		"batch":       batch,
+		"capitalize":  onText(capitalize),
+		"center":      func(c *call) any { return pad(c.str(c.self), c.size("width", 80), 'c', " ") },
+		"count":       length,
+		"d":           defaultFilter,
+		"default":     defaultFilter,
+		"dictsort":    dictSort,
+		"e":           func(c *call) any { return escape(c.run, c.self) },
+		"escape":      func(c *call) any { return escape(c.run, c.self) },
+		"first":       first,
+		"float":       floatFilter,
+		"forceescape": func(c *call) any { return escape(c.run, c.str(c.self)) },
+		"format":      formatFilter,
+		"groupby":     groupBy,
+		"indent":      indent,
+		"int":         intFilter,
 		"items": func(c *call) any {
 			d, ok := c.self.(Dict)
 			if !ok && c.self != nil {
@@ -61,7 +60,6 @@ func init() {
 		"slice":      sliceFilter,
 		"sort":       sortFilter,
 		"string":     func(c *call) any { return like(c.self, c.str(c.self)) },
-		"striptags":  stripTags,
 		"sum":        sum,
 		"title": onText(func(s string) string { // letters after a space, hyphen or opening bracket are upper case
 			return titleCase(s, unicode.ToUpper, func(r rune) bool {
@@ -73,8 +71,6 @@ func init() {
 		"truncate":  truncate,
 		"unique":    unique,
 		"upper":     onText(toUpper),
-		"urlencode": urlEncode,
-		"xmlattr":   xmlAttributes,
 		"wordcount": wordCount,
 	}
 }

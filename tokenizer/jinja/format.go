@@ -10,21 +10,17 @@ import (
 	"unicode/utf8"
 )
 
-// A spec is how Python writes a value: what is behind a % or the colon of a {}.
+// A spec is how Python writes a value: what is behind a %.
 type spec struct {
 	fill            string
-	align           rune // < > ^ or =: between the sign and the digits; 0: none is given
+	align           rune // < > or =: between the sign and the digits
 	sign            string
 	alternate       bool // 0x before hexadecimal digits, a point in every float
 	width, decimals int  // -1: none are given
-	comma, verb     string
+	verb            string
 }
 
-var (
-	percents = regexp.MustCompile(`(?s)%(?:\(([^)]*)\))?([-+ 0#]*)(\*|\d*)(?:(\.)(\*|\d*))?[hlL]?(.?)`)
-	specs    = regexp.MustCompile(`(?s)^(?:(.)?([<>=^]))?([-+ ])?(#)?(0)?(\d+)?([,_])?` +
-		`(?:\.(\d+))?([bcdeEfFgGnosxX%])?$`)
-)
+var percents = regexp.MustCompile(`(?s)%(?:\(([^)]*)\))?([-+ 0#]*)(\*|\d*)(?:(\.)(\*|\d*))?[hlL]?(.?)`)
 
 // percent is text % args.
 func (r *run) percent(format, args any) any {
@@ -182,7 +178,7 @@ func truncated(v any) *big.Int {
 func (r *run) numeral(v any, s spec) string {
 	digits, prefix := "", ""
 	r.fits(1, max(0, s.decimals))
-	if base := map[string]int{"b": 2, "o": 8, "d": 10, "n": 10, "x": 16, "X": 16}[s.verb]; base > 0 {
+	if base := map[string]int{"o": 8, "d": 10, "x": 16, "X": 16}[s.verb]; base > 0 {
 		if digits = wide(v).Text(base); base == 10 {
 			digits = reprInt(v)
 		}
@@ -203,29 +199,11 @@ func (r *run) numeral(v any, s spec) string {
 	sign := s.sign
 	if negative {
 		sign = "-"
-	} else if sign == "-" {
-		sign = ""
 	}
-	digits = grouped(digits, s.comma)
 	if s.align == '=' {
 		return sign + prefix + pad(digits, s.width-len(sign+prefix), '>', s.fill)
 	}
 	return pad(sign+prefix+digits, s.width, s.align, s.fill)
-}
-
-// grouped puts a comma between thousands.
-func grouped(digits, comma string) string {
-	if comma == "" {
-		return digits
-	}
-	end := strings.IndexFunc(digits, func(r rune) bool { return r < '0' || r > '9' })
-	if end < 0 {
-		end = len(digits)
-	}
-	for at := end - 3; at > 0; at -= 3 {
-		digits = digits[:at] + comma + digits[at:]
-	}
-	return digits
 }
 
 // float writes a float by the verb.
@@ -236,19 +214,15 @@ func (s spec) float(f float64) string {
 	}
 	switch {
 	case math.IsInf(f, 0) || math.IsNaN(f):
-		return reprFloat(f) + strings.Repeat("%", btoi(verb == "%"))
-	case verb == "%":
-		return strconv.FormatFloat(f*100, 'f', decimals, 64) + "%"
+		return reprFloat(f)
 	case verb == "e" || verb == "f":
 		return strconv.FormatFloat(f, verb[0], decimals, 64)
-	case verb == "" && s.decimals < 0:
-		return reprFloat(f)
 	}
 	decimals = max(1, decimals)
 	text := strconv.FormatFloat(f, 'e', decimals-1, 64)
 	mantissa, exponent, _ := strings.Cut(text, "e")
 	power, _ := strconv.Atoi(exponent)
-	if power >= -4 && power < decimals-btoi(verb == "") {
+	if power >= -4 && power < decimals {
 		mantissa, exponent = strconv.FormatFloat(f, 'f', max(0, decimals-1-power), 64), ""
 	} else {
 		exponent = "e" + exponent
@@ -256,161 +230,5 @@ func (s spec) float(f float64) string {
 	if strings.Contains(mantissa, ".") && !s.alternate {
 		mantissa = strings.TrimRight(strings.TrimRight(mantissa, "0"), ".")
 	}
-	if verb == "" && exponent == "" && !strings.Contains(mantissa, ".") {
-		mantissa += ".0"
-	}
 	return mantissa + exponent
-}
-
-// format is str.format.
-func (c *call) format(args []any, kwargs Dict) any {
-	return c.text(func(w *writer) { c.fill(w, c.self.(string), args, kwargs, new(int), 2) })
-}
-
-// fill writes a text with {} in it; auto counts the {} without a name. deep is how deep {} may be in {}.
-func (c *call) fill(w *writer, text string, args []any, kwargs Dict, auto *int, deep int) {
-	for text != "" {
-		c.step(passSteps)
-		at := strings.IndexAny(text, "{}")
-		if at < 0 {
-			at = len(text)
-		}
-		w.emit(text[:at])
-		if text = text[at:]; text == "" {
-			return
-		}
-		if strings.HasPrefix(text, "{{") || strings.HasPrefix(text, "}}") {
-			w.emit(text[:1])
-			text = text[2:]
-			continue
-		}
-		field, rest := cutField(text)
-		if deep == 0 {
-			panic(faultf("format: {} nested too deep"))
-		}
-		w.emit(c.field(field, args, kwargs, auto, deep))
-		text = rest
-	}
-}
-
-// cutField takes the {} at the beginning of a text.
-func cutField(text string) (field, rest string) {
-	depth := 0
-	for i, r := range text {
-		depth += btoi(r == '{') - btoi(r == '}')
-		if depth <= 0 {
-			if text[0] == '}' {
-				break
-			}
-			return text[1:i], text[i+1:]
-		}
-	}
-	panic(faultf("format: found a single %c", text[0]))
-}
-
-var fields = regexp.MustCompile(`(?s)^([^!:.\[]*)((?:\.[^!:.\[]+|\[[^\]]+\])*)(?:!([rsa]))?(?::(.*))?$`)
-
-// field writes what is between { and }.
-func (c *call) field(field string, args []any, kwargs Dict, auto *int, deep int) string {
-	m := fields.FindStringSubmatch(field)
-	if m == nil {
-		panic(faultf("format: {%s}: want a name or number with .name or [key], !r or !s, and a format", field))
-	}
-	v := c.given(m[1], args, kwargs, auto)
-	for rest := m[2]; rest != ""; {
-		end := strings.IndexAny(rest[1:], ".[") + 1
-		if end == 0 {
-			end = len(rest)
-		}
-		name := strings.TrimSuffix(rest[1:end], "]")
-		if n, ok := readInt(name, 10); ok && rest[0] == '[' {
-			v = c.item(v, n)
-		} else if rest[0] == '[' {
-			v = c.item(v, name)
-		} else {
-			v = c.attribute(v, name)
-		}
-		rest = rest[end:]
-	}
-	how := c.run.text(func(w *writer) { c.fill(w, m[4], args, kwargs, auto, deep-1) })
-	switch m[3] {
-	case "r":
-		v = c.repr(v)
-	case "a":
-		v = c.ascii(c.repr(v))
-	case "s":
-		v = c.str(v)
-	}
-	out := c.formatted(v, how)
-	if c.safe {
-		return string(escape(c.run, like(v, out)))
-	}
-	return out
-}
-
-// given is the argument of a name, a number or nothing.
-func (c *call) given(name string, args []any, kwargs Dict, auto *int) any {
-	n, err := strconv.Atoi(name)
-	if name == "" {
-		n, err = *auto, nil
-		*auto++
-	}
-	v, ok := kwargs.get(name)
-	if err == nil {
-		if ok = n >= 0 && n < len(args); ok {
-			v = args[n]
-		}
-	}
-	if !ok {
-		panic(faultf("format: {%s} has no value", name))
-	}
-	return v
-}
-
-// formatted is Python's format(v, how).
-func (c *call) formatted(v any, how string) string {
-	m := specs.FindStringSubmatch(how)
-	_, whole, isNumber := toNumber(v)
-	text, isText := asText(v)
-	switch {
-	case how == "":
-		return c.str(v)
-	case m == nil || !isNumber && !isText:
-		panic(faultf("format: %q of %s: not supported", how, kindOf(v)))
-	}
-	s := spec{fill: cmp.Or(m[1], " "), sign: m[3], alternate: m[4] != "", comma: m[7], decimals: -1, verb: m[9],
-		align: '<'}
-	s.width = c.measure(m[6], 0, nil)
-	if m[8] != "" {
-		s.decimals = c.measure(m[8], 0, nil)
-	}
-	if isNumber {
-		s.align = '>'
-	}
-	if m[5] != "" && m[2] == "" {
-		s.fill = "0"
-		if isNumber {
-			s.align = '='
-		}
-	}
-	if m[2] != "" {
-		s.align = rune(m[2][0])
-	}
-	switch {
-	case isText && (s.align == '=' || s.sign != "" || s.comma != "" || s.alternate || s.verb != "" && s.verb != "s"),
-		isNumber && (s.verb == "s" || s.verb == "c" || s.comma != "" && s.fill == "0"),
-		whole && strings.Contains("bdoxX", s.verb) && s.decimals >= 0 && s.verb != "",
-		!whole && isNumber && s.verb != "" && strings.Contains("bdoxX", s.verb):
-		panic(faultf("format: %q of %s: not supported", how, kindOf(v)))
-	case isText:
-		if s.decimals >= 0 {
-			text = string(pick(c.run, c.runes(text), []any{0, s.decimals}))
-		}
-		return pad(text, s.width, s.align, s.fill)
-	case whole && s.verb == "" && s.decimals < 0:
-		s.verb = "d"
-	case !whole && s.verb == "n":
-		s.verb = "g"
-	}
-	return c.numeral(v, s)
 }

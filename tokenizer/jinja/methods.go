@@ -14,10 +14,10 @@ import (
 // changing has the methods that would change a value, which transformers refuses; unsupported those that do not work.
 var (
 	changing    = set("append clear extend insert pop popitem remove setdefault sort update")
-	unsupported = set("encode maketrans to_bytes translate unescape")
+	unsupported = set("encode format format_map maketrans to_bytes translate unescape")
 )
 
-var methodRules = rules{keeps: set("capitalize casefold center expandtabs format format_map join ljust lower lstrip " +
+var methodRules = rules{keeps: set("capitalize casefold center expandtabs join ljust lower lstrip " +
 	"partition removeprefix removesuffix replace rjust rpartition rsplit rstrip split splitlines strip swapcase " +
 	"title upper zfill")}
 
@@ -167,19 +167,11 @@ func init() {
 		"endswith":   affixTest(strings.HasSuffix),
 		"expandtabs": expandTabs,
 		"find":       findMethod(strings.Index, true),
-		"format":     func(c *call) any { return c.format(c.args, c.kwargs) },
-		"format_map": func(c *call) any {
-			d, ok := c.needed().(Dict)
-			if !ok {
-				panic(faultf("format_map: found %s, want a dict", kindOf(c.args[0])))
-			}
-			return c.format(nil, d)
-		},
-		"index":     findMethod(strings.Index, false),
-		"isalnum":   every(func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }),
-		"isalpha":   every(unicode.IsLetter),
-		"isascii":   onText(func(s string) bool { return !strings.ContainsFunc(s, isWide) }),
-		"isdecimal": every(unicode.IsDigit),
+		"index":      findMethod(strings.Index, false),
+		"isalnum":    every(func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }),
+		"isalpha":    every(unicode.IsLetter),
+		"isascii":    onText(func(s string) bool { return !strings.ContainsFunc(s, isWide) }),
+		"isdecimal":  every(unicode.IsDigit),
 		"isdigit": every(func(r rune) bool {
 			return unicode.IsDigit(r) || strings.ContainsRune("¹²³⁰⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉", r)
 		}),

@@ -1,8 +1,6 @@
 package jinja
 
 import (
-	"html"
-	"net/url"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -120,93 +118,4 @@ func truncate(c *call) any {
 		end = string(escape(c.run, c.arg(2, "end", "...")))
 	}
 	return text + end
-}
-
-func fileSize(c *call) any {
-	base, units, infix := 1000.0, "kMGTPEZY", ""
-	if c.flag(0, "binary") {
-		base, units, infix = 1024, "KMGTPEZY", "i"
-	}
-	n, ok := floatFilter(&call{run: c.run, self: c.self, args: []any{None}}).(float64)
-	switch {
-	case !ok:
-		panic(faultf("filesizeformat: found %s, want a number", c.repr(c.self)))
-	case n == 1:
-		return "1 Byte"
-	case n < base:
-		return c.percent("%d Bytes", n)
-	}
-	unit := base
-	for i := range units {
-		if unit *= base; n < unit || i == len(units)-1 {
-			return c.percent("%.1f %s"+infix+"B", tuple{base * n / unit, units[i : i+1]})
-		}
-	}
-	return nil
-}
-
-// stripTags takes tags and comments out of HTML, and makes one blank of several.
-func stripTags(c *call) any {
-	s := c.str(c.self)
-	c.step(len(s) / 4)
-	var out strings.Builder
-	for {
-		at := strings.IndexByte(s, '<')
-		if at < 0 {
-			break
-		}
-		end, size := strings.IndexByte(s[at:], '>'), 1
-		if strings.HasPrefix(s[at:], "<!--") {
-			end, size = strings.Index(s[at+4:], "-->")+4*btoi(strings.Contains(s[at+4:], "-->")), 3
-		}
-		if end < 0 {
-			break
-		}
-		out.WriteString(s[:at])
-		s = s[at+end+size:]
-	}
-	out.WriteString(s)
-	return html.UnescapeString(strings.Join(strings.FieldsFunc(out.String(), isSpace), " "))
-}
-
-// urlEncode quotes a text, or the pairs of a dictionary or list.
-func urlEncode(c *call) any {
-	quote := func(v any, blank string) string {
-		c.fits(3, textSize(v))
-		return strings.ReplaceAll(strings.ReplaceAll(url.QueryEscape(c.str(v)), "+", blank), "%7E", "~")
-	}
-	items := c.self
-	if d, ok := items.(Dict); ok {
-		items = c.pairs(d)
-	}
-	if isText(items) || !isIterable(items) {
-		return strings.ReplaceAll(quote(items, "%20"), "%2F", "/")
-	}
-	return c.joinItems("&", c.iterate(items), func(_ int, v any) string {
-		pair := c.iterate(v)
-		if len(pair) != 2 {
-			panic(faultf("urlencode: found %d values, want pairs", len(pair)))
-		}
-		return quote(pair[0], "+") + "=" + quote(pair[1], "+")
-	})
-}
-
-func xmlAttributes(c *call) any {
-	d, ok := c.self.(Dict)
-	if !ok {
-		panic(faultf("xmlattr: found %s, want a dict", kindOf(c.self)))
-	}
-	d = slices.DeleteFunc(slices.Clone(d), func(e Entry) bool { return e.Value == nil || e.Value == any(None) })
-	out := c.joinItems(" ", c.pairs(d), func(i int, _ any) string {
-		key, isText := asText(d[i].Key)
-		bad := func(r rune) bool { return isSpace(r) || strings.ContainsRune("/>=", r) }
-		if !isText || strings.ContainsFunc(key, bad) {
-			panic(faultf("xmlattr: found %s as name, want one without blanks, /, > and =", c.repr(d[i].Key)))
-		}
-		return string(escape(c.run, d[i].Key) + `="` + escape(c.run, d[i].Value) + `"`)
-	})
-	if out != "" && truth(c.arg(0, "autospace", true)) {
-		out = " " + out
-	}
-	return out
 }
