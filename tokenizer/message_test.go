@@ -10,7 +10,7 @@ import (
 func TestMessagesAsTransformers(t *testing.T) {
 	const (
 		call    = `"tool_calls":[{"type":"function","function":{"name":"depth","arguments":`
-		asText  = call + `"{\"lake\": \"Lac Léman\", \"n\": 7}"}}]}`
+		asText  = call + `"{\"lake\": \"Lac Léman\", \"n\": 18446744073709551615}"}}]}`
 		asDict  = call + `{"lake": "Lac Léman", "n": 18446744073709551615}}}]}`
 		prints  = "{% for m in messages %}{{ m.content }}|{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}"
 		looks   = "{% for m in messages %}{% if 'x' in (m.content or '') or ('content' in m and 'x' in m.content) %}X{% endif %}{{ m.content }}{% endfor %}"
