@@ -135,7 +135,8 @@ func (s *start) turn(answer []data.Message) (string, error) {
 func (s *start) opensOther(f frame) error {
 	common := shared([]byte(f.before), []byte(s.text))
 	opened := s.text[common:]
-	if bare, err := s.Render(s.prompt.Messages, false); opened == "" || err != nil || common < len(bare) {
+	bare, err := s.Render(s.prompt.Messages, false)
+	if opened == "" || err != nil || common < len(bare) || !strings.HasPrefix(s.text, bare) {
 		return nil // what is before the generation prompt is rewritten
 	}
 	if strings.HasSuffix(thought(s.text), opened) {
