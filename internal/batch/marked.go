@@ -18,8 +18,15 @@ func (e *Encoder) marked(d data.Demonstration) (g Group, err error) {
 	if err == nil {
 		trained, err = e.ofTrained(all, d, msgs)
 	}
-	if err == nil && slices.ContainsFunc(d.Completion.Trained(), func(m data.Message) bool { return !writesCalls(text, m) }) {
-		err = errCalls
+	for i, m := range d.Completion.Messages {
+		switch {
+		case err != nil || m.Untrained:
+		case !writesCalls(text, m):
+			err = errCalls
+		case !holds(text, m):
+			err = fmt.Errorf("the chat template does not write all of messages[%d], its content or its thoughts: want a "+
+				"template that does", len(d.Prompt.Messages)+i)
+		}
 	}
 	if err == nil && len(trained) == 0 {
 		err = errors.New("the chat template marks nothing of the answer with {% generation %}: want data.loss_on " +

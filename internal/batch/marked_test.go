@@ -54,6 +54,9 @@ func TestMarks(t *testing.T) {
 	}
 	_, err := withTemplate(t, "qwen2-newer", strings.Replace(marking, "{{ m.content }}<|im_end|>{% endg", "{% endg", 1)).
 		Demonstration(turnsOf(says("user", "A lake?"), first), Completion)
+	expect.Error(t, err, "chat.jsonl:1: the chat template does not write all of messages[1]")
+	_, err = withTemplate(t, "qwen2-newer", strings.Replace(marking, "{{ m.content }}<|im_end|>{% endgeneration %}",
+		"{% endgeneration %}{{ m.content }}<|im_end|>", 1)).Demonstration(turnsOf(says("user", "A lake?"), first), Completion)
 	expect.Error(t, err, "chat.jsonl:1: no token of the answer is marked with {% generation %}")
 }
 

@@ -108,7 +108,7 @@ func TestEpisodesAreLearnt(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		g, err := e.Demonstration(d, batch.Completion)
+		g, err := e.Demonstration(d, batch.Turns) // marks may have the header of a turn, too
 		if err != nil {
 			family, _, _ := strings.Cut(name, "_")
 			odd := strings.Fields("smolvlm idefics3 llava deepseek deepseekv3")
