@@ -67,7 +67,7 @@ var (
 	dayFirst   = regexp.MustCompile(`(?i)^(\d{1,2})(?:st|nd|rd|th)? (?:of )?` + months + `(?:,? (\d{4}))?$`)
 )
 
-// dateOf finds a date of month and day, such as "May 14", in either order; nil: the keyword is none.
+// dateOf finds a date of month and day, such as "May 14", in either order. It is nil for a keyword that is not a date.
 func dateOf(keyword string) *regexp.Regexp {
 	keyword = strings.Join(strings.Fields(keyword), " ")
 	month, day, year := 1, 2, 3
@@ -86,7 +86,7 @@ func dateOf(keyword string) *regexp.Regexp {
 }
 
 // isCode says that a keyword is a number or a code of six signs or more: with four digits or more, or without a word of
-// more than three letters. A date is none.
+// more than three letters. A date is not a code.
 func isCode(keyword string) bool {
 	key, digits := squeeze(keyword), len(digitsOf(keyword))
 	return len(key) >= 6 && digits > 0 && dateOf(keyword) == nil && (digits >= 4 ||

@@ -47,7 +47,7 @@ func withThoughts(object jinja.Dict) jinja.Dict {
 }
 
 // parsedCalls are the messages with arguments of calls that are texts of JSON objects, as OpenAI has them, read into
-// objects; nil where there are none.
+// objects. It is nil if no argument is such a text.
 func parsedCalls(list []any) []any {
 	out, found := slices.Clone(list), false
 	for i, m := range out {
@@ -114,8 +114,7 @@ func asciiOrNUL(r rune) rune {
 	return r
 }
 
-// withoutEmpty are the messages without lists of no calls, which servers write and templates may refuse; nil where there
-// are none.
+// withoutEmpty drops empty lists of calls, which servers write and templates may refuse. It is nil if no message has one.
 func withoutEmpty(list []any) []any {
 	out, found := slices.Clone(list), false
 	for i, m := range out {

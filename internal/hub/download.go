@@ -97,7 +97,7 @@ func (r repo) bring(ctx context.Context, f file, tick func(int64)) error {
 	return nil
 }
 
-// mostText is the size in bytes of files that are looked at for the token. README.md has at most so many.
+// mostText is the size in bytes up to which a file is searched for the token. It is the bound of a README.md, too.
 const mostText = 8 << 20
 
 // lock keeps a blob to one process, as huggingface_hub does. The file stays: whoever waits has it open.

@@ -164,7 +164,7 @@ const (
 	mostWork    = 1 << 31
 )
 
-var errWork = errors.New("its patterns take too long with so many files: want fewer or shorter ones")
+var errWork = errors.New("matching its patterns with the names of all files takes too long: want fewer or shorter patterns")
 
 // match leaves the files that any of some patterns matches, each once, in the order of the patterns and names. Patterns
 // and names times each other have at most that many bytes.

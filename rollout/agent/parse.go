@@ -75,8 +75,8 @@ func (f Form) read(text string) said {
 var marks = map[Form][]string{Hermes: {hermesOpen}, Llama3: {hermesOpen, llamaTag}, Mistral: {hermesOpen, mistralOpen},
 	Text: {actionMark, inputMark, observationMark, finalMark}}
 
-// Parse gives the calls in a message, with their arguments as JSON objects, and what is before them. Where one cannot be
-// read, there are none, and the content is the message.
+// Parse gives the calls in a message, with their arguments as JSON objects, and what is before them. If it cannot
+// read one of them, it gives no calls, and the content is the whole message.
 func (f Form) Parse(text string) (content string, calls []Call, arguments []json.RawMessage) {
 	s := f.read(text)
 	for _, c := range s.calls {

@@ -70,8 +70,8 @@ const mark = "####"
 var leading = regexp.MustCompile(`^\s*([-+−]?)\s*\p{Sc}?\s*([-+−]?)` +
 	`((?:[0-9][0-9,]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?)`)
 
-// number is the number that a text is, or behind a mark the one that it begins with; nil: there is none. Units, and
-// what else an answer says, may follow a marked one.
+// number is the number that a text is, or behind a mark the one that it begins with; nil if it has
+// no number. Units, and what else an answer says, may follow a marked number.
 func number(text string, marked bool) *big.Rat {
 	m := leading.FindStringSubmatch(text)
 	if m == nil || !marked && m[0] != text {

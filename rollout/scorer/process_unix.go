@@ -18,7 +18,7 @@ func lead(cmd *exec.Cmd) {
 // endGroup ends the children of a program that has ended.
 func endGroup(cmd *exec.Cmd) {
 	if cmd.Process != nil {
-		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // mostly there are none
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // an error says that no child is left
 	}
 }
 

@@ -314,8 +314,8 @@ func stripMethod(left, right bool) function {
 	return func(c *call) any { return strip(c.self.(string), c.arg(0, "chars", None), left, right) }
 }
 
-// window is self between the arguments i and i+1, and how many characters are before it. It is none where the first
-// is beyond the end.
+// window is self between the arguments i and i+1, and how many characters are before it. ok is false
+// where argument i is beyond the end.
 func (c *call) window(i int) (text string, before int, ok bool) {
 	s := c.self.(string)
 	if len(c.args) <= i {

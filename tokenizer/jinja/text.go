@@ -36,7 +36,7 @@ func batch(c *call) any {
 	return generated(out)
 }
 
-// sliceFilter makes so many lists, the first ones an item longer.
+// sliceFilter divides the items into a number of lists. What is left over goes to the first lists, one item each.
 func sliceFilter(c *call) any {
 	n := toInt(c.arg(0, "slices", None))
 	items, fill := c.iterate(c.self), c.arg(1, "fill_with", None)
