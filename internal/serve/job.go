@@ -96,11 +96,7 @@ func newJob(ctx context.Context, a *ask, prompts [][]int32, c *model.Config, d r
 		j.choices = append(j.choices, &choice{Stream: rollout.NewStream(j.requests[i], c, d)})
 		if a.top > 0 {
 			c := j.choices[i]
-			j.requests[i].OnTop = func(top []rollout.Likely) {
-				if !c.IsComplete() { // then the reply reads tops
-					c.tops = append(c.tops, top)
-				}
-			}
+			j.requests[i].OnTop = func(top []rollout.Likely) { c.tops = append(c.tops, top) }
 		}
 		j.requests[i].OnToken = func(token int32, logp float32) { j.take(i, token, logp) }
 	}

@@ -331,7 +331,7 @@ func (p *paced) SampleContinuously(ctx context.Context, rows int, next func(n in
 		return err
 	}
 	for open := (pacedRows{}); ; {
-		if joined := open.join(next(rows - len(open))); len(joined) > 0 {
+		if joined := open.join(next(rows-len(open)), w.config.MaxPositions); len(joined) > 0 {
 			p.joins <- joined
 		}
 		if len(open) == 0 {
@@ -349,9 +349,10 @@ func (p *paced) SampleContinuously(ctx context.Context, rows int, next func(n in
 // pacedRows are the open requests of a paced sampler, with the tokens that are left to draw.
 type pacedRows map[*rollout.Arrival]int
 
-func (r pacedRows) join(all []rollout.Arrival) (requests []rollout.Request) {
+// join opens rows, which end where a sampler's do: at MaxNew or at the model's positions.
+func (r pacedRows) join(all []rollout.Arrival, positions int) (requests []rollout.Request) {
 	for _, a := range all {
-		r[&a] = a.MaxNew
+		r[&a] = min(a.MaxNew, positions-len(a.Prompt))
 		requests = append(requests, a.Request)
 	}
 	return requests

@@ -2,7 +2,7 @@
 # MaPPO beside DPO, IPO, SimPO and CPO on a real model and real scored pairs, all weights, for the table of docs/mappo.md:
 # scripts/mappo/pairs.sh MODEL PAIRS [FLAG…]
 #
-#   MODEL   a model folder, such as the one that scripts/models/smollm2.sh makes
+#   MODEL   a model folder, from the repository's root, such as the one that scripts/models/smollm2.sh makes
 #   PAIRS   AlpacaEval's pairs (.jsonl.gz) with the columns prompt, chosen, rejected, chosen_score and rejected_score
 #   FLAG    of go run ./internal/speed seeds, such as --seeds 2 --arms ipo-none,ipo-mappo
 #
@@ -11,7 +11,7 @@
 # was stopped continues from OUT.
 set -eu
 cd "$(dirname "$0")/../.."
-model=$1 pairs=$2 out=${OUT:-runs/pairs}
+model=${1:?MODEL} pairs=${2:?PAIRS} out=${OUT:-runs/pairs}
 shift 2
 mkdir -p "$out"
 python3 - "$pairs" >"$out/short.jsonl" <<'END'
@@ -22,6 +22,7 @@ length = lambda i: len(rows[i]["prompt"]) + max(len(rows[i]["chosen"]), len(rows
 for i in sorted(sorted(range(len(rows)), key=length)[:600]):
     print(json.dumps(rows[i]))
 END
+# The kept runs name their settings: none may have a path of this machine.
 ln -sfn "$(realpath "$model")" "$out/model"
 GOEXPERIMENT=simd go run ./internal/speed seeds prior --runs "$out" --set model="$out/model" \
     --set data.train="$out/short.jsonl" --set data.eval_fraction=0.1667 --set train.max_steps=63 --set train.eval_every=21 \
