@@ -202,16 +202,19 @@ func TestRewardThatHangs(t *testing.T) {
 			"answers from prompts.jsonl:", "and was ended; --resume out continues"}})
 }
 
-// TestRewardIsTried: a program that cannot score ends the run before the model is read, which is no model here.
+// TestRewardIsTried: a program that cannot score ends the run before anything is sampled, grpo and data pairs before
+// the model is read, which is no model here.
 func TestRewardIsTried(t *testing.T) {
 	workPrompts(t)
-	for command, says := range map[string]string{"sh -c exit(3": "exit status 2: ",
-		"echo well": `output is "well": want a finite number`,
-		"./nowhere": "no such file"} {
-		args := []string{"grpo", "--model", "prompts.jsonl", "--data", "prompts.jsonl", "--reward", "command",
-			"--command", command}
-		checkRefusal(t, cli(t, args...),
-			faultCase{code: 1, says: []string{"reward command ", says, "tried with one answer"}})
+	for _, line := range []string{"grpo --model prompts.jsonl --data", "mappo --mode online --model embedded --data",
+		"data pairs --model prompts.jsonl --out pairs.jsonl --input"} {
+		for command, says := range map[string]string{"sh -c exit(3": "exit status 2: ",
+			"echo well": `output is "well": want a finite number`,
+			"./nowhere": "no such file"} {
+			args := append(strings.Fields(line), "prompts.jsonl", "--reward", "command", "--command", command)
+			checkRefusal(t, cli(t, args...),
+				faultCase{code: 1, says: []string{"reward command ", says, "tried with one answer"}})
+		}
 	}
 }
 

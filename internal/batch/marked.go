@@ -14,6 +14,9 @@ import (
 func (e *Encoder) marked(d data.Demonstration) (g Group, err error) {
 	msgs := slices.Concat(d.Prompt.Messages, d.Completion.Messages)
 	text, all, err := e.renderMarked(msgs, false)
+	if err == nil {
+		err = checkCalls(text, msgs)
+	}
 	var trained []jinja.Stretch
 	if err == nil {
 		trained, err = e.ofTrained(all, d, msgs)
@@ -21,8 +24,6 @@ func (e *Encoder) marked(d data.Demonstration) (g Group, err error) {
 	for i, m := range d.Completion.Messages {
 		switch {
 		case err != nil || m.Untrained:
-		case !writesCalls(text, m):
-			err = errCalls
 		case !holds(text, m):
 			err = fmt.Errorf("the chat template does not write all of messages[%d], its content or its thoughts: want a "+
 				"template that does", len(d.Prompt.Messages)+i)

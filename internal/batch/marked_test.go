@@ -109,15 +109,26 @@ func TestKeysThatSayNothing(t *testing.T) {
 	}
 }
 
-// TestCallsThatATemplateDrops: a row whose answer is a call is refused where the template writes no calls.
+// TestCallsThatATemplateDrops: a row with a call, in the answer or before it, is refused where the template writes none.
 func TestCallsThatATemplateDrops(t *testing.T) {
-	m := says("assistant", "")
-	m.Whole = `{"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"depth","arguments":{}}}]}`
+	call, q, result := says("assistant", ""), says("user", "Q"), says("tool", "251")
+	call.Whole = `{"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"depth","arguments":{}}}]}`
+	of := func(ms ...data.Message) data.Text { return data.Text{Messages: ms} }
+	const want = ": the chat template does not write the calls of tools of messages[1]: want a template"
 	for _, template := range []string{chatML, marking} {
-		e := withTemplate(t, "qwen2-newer", template)
-		_, err := e.Demonstration(turnsOf(says("user", "Q"), m), Completion)
-		expect.Error(t, err, "chat.jsonl:1: the chat template does not write the answer's calls of tools")
-		_, err = e.Demonstration(turnsOf(says("user", "Q"), m, says("tool", "251"), says("assistant", "251 m.")), Completion)
-		expect.Error(t, err, "chat.jsonl:1: the chat template does not write the answer's calls of tools")
+		e, says := withTemplate(t, "qwen2-newer", template), of(says("assistant", "251 m."))
+		_, err := e.Preference(data.Preference{Source: "x.jsonl:1", Prompt: of(q, call, result), Chosen: says, Rejected: says})
+		expect.Error(t, err, "x.jsonl:1"+want)
+		_, err = e.Prompt(of(q, call, result))
+		expect.Error(t, err, want[2:])
+		rows := []data.Demonstration{turnsOf(q, call), turnsOf(q, call, result, says.Messages[0]),
+			{Source: "chat.jsonl:1", Prompt: of(q, call, result), Completion: says},
+			{Source: "chat.jsonl:1", Prompt: of(q, call, result), Completion: of(says.Messages[0], q, says.Messages[0])}}
+		for _, d := range rows {
+			for _, target := range []Target{Completion, Turns, All} {
+				_, err := e.Demonstration(d, target)
+				expect.Error(t, err, "chat.jsonl:1"+want)
+			}
+		}
 	}
 }

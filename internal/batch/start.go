@@ -23,7 +23,12 @@ func (s *start) encode() (err error) {
 	if !s.prompt.IsChat() {
 		s.text = s.prompt.Plain
 		s.ids, err = s.encodeStart(s.text)
-	} else if s.text, err = s.Render(s.prompt.Messages, true); err == nil {
+		return err
+	}
+	if s.text, err = s.Render(s.prompt.Messages, true); err == nil {
+		err = checkCalls(s.text, s.prompt.Messages)
+	}
+	if err == nil {
 		s.ids, err = s.Tokenizer.Encode(s.text, false)
 	}
 	return err
@@ -105,7 +110,7 @@ func (s *start) turn(answer []data.Message) (string, error) {
 		}
 	}
 	if ok && !writesCalls(tail, last) {
-		return "", errCalls
+		return "", callsError(len(s.prompt.Messages) + len(answer) - 1)
 	}
 	f, err := s.frame(last.Role)
 	if err != nil {

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
@@ -55,8 +57,19 @@ func checkThought(prompt, answer string) error {
 	return nil
 }
 
-var errCalls = errors.New("the chat template does not write the answer's calls of tools: want a template that writes " +
-	"them, or answers without calls")
+// callsError says that the calls of message i are lost.
+func callsError(i int) error {
+	return fmt.Errorf("the chat template does not write the calls of tools of messages[%d]: want a template that "+
+		"writes them, or rows without calls", i)
+}
+
+// checkCalls wants in a text the calls of all messages that it is of.
+func checkCalls(text string, msgs []data.Message) error {
+	if i := slices.IndexFunc(msgs, func(m data.Message) bool { return !writesCalls(text, m) }); i >= 0 {
+		return callsError(i)
+	}
+	return nil
+}
 
 // writesCalls says that a text has the names of all tools that a message calls.
 func writesCalls(text string, m data.Message) bool {

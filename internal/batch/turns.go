@@ -48,6 +48,9 @@ func (e *Encoder) spans(d data.Demonstration) (spans []span, err error) {
 	}
 	msgs, at := slices.Concat(d.Prompt.Messages, completion), 0
 	whole, err := e.Render(msgs, false)
+	if err == nil {
+		err = checkCalls(whole, d.Prompt.Messages)
+	}
 	for i := len(d.Prompt.Messages); i < len(msgs) && err == nil; i++ {
 		if msgs[i].Untrained {
 			continue
@@ -100,7 +103,7 @@ func (e *Encoder) find(whole string, msgs []data.Message, i int) (p position, er
 		}
 	}
 	if ok && !writesCalls(answer, msgs[i]) {
-		return p, errCalls
+		return p, callsError(i)
 	}
 	if !ok {
 		if err := e.opensOther(msgs[:i], msgs[i].Role, before); err != nil {

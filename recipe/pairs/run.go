@@ -51,6 +51,9 @@ func Run(ctx context.Context, o Options, r run.Reporter) (*Result, error) {
 		return nil, err
 	}
 	defer source.Close()
+	if err := o.Reward.Try(ctx, w.questions[0]); err != nil {
+		return nil, err
+	}
 	if err := w.sample(ctx); err != nil {
 		return nil, err
 	}

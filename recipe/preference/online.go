@@ -47,6 +47,9 @@ func (t *training) learnOnline(ctx context.Context) (*recipe.Result, error) {
 	if o.prompts, err = t.o.Online.readPrompts(t.Run, t.o.Data.Files, t.promptLimit()); err != nil {
 		return nil, err
 	}
+	if err := t.o.Online.Reward.Try(ctx, o.prompts[0]); err != nil {
+		return nil, err
+	}
 	if err := t.loadHeldOut(ctx); err != nil {
 		return nil, err
 	}

