@@ -109,9 +109,10 @@ func (o *groupOptions) compare(world, what string, out io.Writer) error {
 	})
 }
 
-// compareMeans allows smaller steps wider bounds.
+// compareMeans allows steps of fewer answers or tokens wider bounds: long answers differ as much as short ones.
 func (o *groupOptions) compareMeans(all []*series) error {
-	wider := math.Sqrt(max(1, 8*16*64/float64(o.groups*o.Samples*o.fresh)))
+	answers := float64(o.groups * o.Samples)
+	wider := math.Sqrt(max(1, 8*16/answers, 8*16*64/(answers*float64(o.fresh))))
 	for _, m := range means {
 		if a, b := m.of(all[0]), m.of(all[1]); !(math.Abs(a-b) <= wider*m.bound*math.Abs(a)) {
 			return fmt.Errorf("%s: %.4g on one side and %.4g on the other: they do not do the same thing", m.title, a, b)
