@@ -16,6 +16,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/hub/hubtest"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // tiny has all that a model needs, and what it does not.
@@ -137,9 +138,7 @@ func TestNamesLeadOutOfNoFolder(t *testing.T) {
 		row := "en/x" + name + `\x.jsonl`
 		model.Files["additional_chat_templates/"+name], data.Files[row] = "x", "{}"
 		_, _, err := fetch(t, "org/tiny")
-		if err == nil || !strings.Contains(err.Error(), "it has a file \"additional_chat_templates/") {
-			t.Error(name, err)
-		}
+		expect.Error(t, err, "it has a file \"additional_chat_templates/")
 		if _, _, err := fetchData(t, "org/rows:en:train"); err == nil || !strings.Contains(err.Error(), `it has a file "en/`) {
 			t.Error(name, err)
 		}
@@ -256,9 +255,7 @@ func TestOffline(t *testing.T) {
 	if _, _, err := fetch(t, pinnedTiny); err == nil || !strings.Contains(err.Error(), "does not have all of it") {
 		t.Error(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "model-2-of-2.safetensors"), nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, filepath.Join(dir, "model-2-of-2.safetensors"), "")
 	if name, _, err := fetch(t, pinnedTiny); err != nil || name != pinnedTiny {
 		t.Error(name, err)
 	}

@@ -2,22 +2,18 @@ package hubcache
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestChoose: configs, splits and files are those that Hugging Face's datasets finds (scripts/oracle/dataset_files.py).
 func TestChoose(t *testing.T) {
-	text, err := os.ReadFile("testdata/choices.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var fixture struct {
 		Cases []struct {
 			Name, Readme, Default string
@@ -25,8 +21,9 @@ func TestChoose(t *testing.T) {
 			Configs               map[string]map[string][]string
 		}
 	}
-	if err := json.Unmarshal(text, &fixture); err != nil || len(fixture.Cases) < 20 {
-		t.Fatal(err)
+	expect.Decode(t, "testdata/choices.json", &fixture)
+	if len(fixture.Cases) < 20 {
+		t.Fatalf("%d cases", len(fixture.Cases))
 	}
 	for _, c := range fixture.Cases {
 		for config, splits := range c.Configs {
@@ -170,12 +167,7 @@ func TestForeignCache(t *testing.T) {
 	folder := Folder(cache, DataKind, "org/name")
 	put := func(name, text string) {
 		path := filepath.Join(folder, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, path, text)
 	}
 	put("refs/main", commit)
 	put("snapshots/"+commit+"/data/train-00000-of-00002.parquet", "")
