@@ -8,3 +8,12 @@ import "embed"
 //
 //go:embed *.yaml
 var Files embed.FS
+
+// Read gives a file, with its name for messages.
+func Read(name string) (string, []byte) {
+	text, err := Files.ReadFile(name)
+	if err != nil {
+		panic(err) // the files are part of the program
+	}
+	return "configs/" + name, text
+}

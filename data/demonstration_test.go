@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 func TestDemonstrationColumns(t *testing.T) {
@@ -222,10 +224,7 @@ func TestPythonsNaN(t *testing.T) {
 
 // TestPromptsKeepTheirColumns: nothing is said of columns that a row keeps for a reward.
 func TestPromptsKeepTheirColumns(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "p.jsonl")
-	if err := os.WriteFile(path, []byte(`{"prompt":"Q","answer":"A","topic":"x"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := expect.File(t, "p.jsonl", `{"prompt":"Q","answer":"A","topic":"x"}`)
 	rows, report, err := ReadPrompts(path)
 	if err != nil || len(rows) != 1 || rows[0].Row["answer"] != "A" || rows[0].Row["topic"] != "x" || len(report.Lines()) != 1 {
 		t.Errorf("%+v, %v, %v", rows, report, err)

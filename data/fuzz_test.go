@@ -3,7 +3,6 @@ package data
 import (
 	"bytes"
 	"cmp"
-	"os"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -113,10 +112,7 @@ func fuzzFiles(f *testing.F) (files [][]byte) {
 		}
 	}
 	for _, name := range []string{"runs", "pairs", "texts"} { // without checksums, which find all damage in a page
-		file, err := os.ReadFile("testdata/" + name + ".parquet")
-		if err != nil {
-			f.Fatal(err)
-		}
+		file := expect.Bytes(f, "testdata/"+name+".parquet")
 		files = append(files, file)
 	}
 	return files

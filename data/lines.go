@@ -43,17 +43,13 @@ func WriteJSON(path string, value any) error {
 
 // WriteFile writes a file, whole or not at all: it gets a temporary name beside path first.
 func WriteFile(path string, write func(w io.Writer) error) error {
-	tmp, err := files.NewPending(path, 0o666)
-	if err == nil {
-		defer tmp.Cleanup()
-		out := bufio.NewWriter(tmp)
-		if err = write(out); err == nil {
-			err = out.Flush()
+	err := files.Write(path, 0o666, func(w io.Writer) error {
+		out := bufio.NewWriter(w)
+		if err := write(out); err != nil {
+			return err
 		}
-	}
-	if err == nil {
-		err = tmp.CloseAtomicallyReplace()
-	}
+		return out.Flush()
+	})
 	if err != nil {
 		return fmt.Errorf("%s: not written: %w", path, files.Cause(err))
 	}

@@ -2,11 +2,12 @@ package data
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 type step struct {
@@ -23,9 +24,7 @@ func TestReadLines(t *testing.T) {
 		"{\"step\":":                          "x.jsonl:1: bad JSON: the object is not closed",
 		"{\"step\":1}\n\xff":                  "x.jsonl:2: invalid UTF-8: want JSON in UTF-8",
 	} {
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, path, content)
 		got := []string{}
 		err := ReadLines(path, func(line int, s step) error {
 			got = append(got, fmt.Sprintf("%d:%d", line, s.Step))

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 func TestPreferenceColumns(t *testing.T) {
@@ -379,9 +381,7 @@ func TestPlainPromptBesideAnswers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pairs.jsonl")
 	const row = `{"prompt":"Q","chosen":[{"role":"assistant","content":"a"}],` +
 		`"rejected":[{"role":"assistant","content":"b"}]}`
-	if err := os.WriteFile(path, []byte(row+"\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, path, row+"\n")
 	pairs, _, err := ReadPreferences(path, PreferenceOptions{})
 	want := []Message{{Role: "user", Content: "Q"}}
 	if err != nil || len(pairs) != 1 || !slices.Equal(pairs[0].Prompt.Messages, want) ||

@@ -51,7 +51,7 @@ func (r *Rewards) Gaps(pairs []Preference) (kept []Preference, gaps []float64, r
 	}
 	if r.onNegativeGap == "error" && len(negative) > 0 {
 		return nil, nil, nil, fmt.Errorf("%s: rejected scores higher than chosen; on_negative_gap also takes clamp, "+
-			"drop or swap", places(negative))
+			"drop or swap", firstPlaces(negative))
 	}
 	if len(kept) == 0 {
 		return nil, nil, nil, fmt.Errorf("all %d pairs have a negative gap and were dropped: check which answer the "+
@@ -111,24 +111,28 @@ func (e *MissingScoresError) Error() string {
 	return fmt.Sprintf("%s: no scores, which the prior needs (%d of %d pairs lack them): "+
 		"`posttrain mappo --model %s --data %s --prior none` trains without it; `posttrain data score --data %s --out "+
 		"scored.jsonl --reward model --reward-model DIR` writes them (--reward command: by a program); --score-columns "+
-		"CHOSEN,REJECTED names columns that have them", places(e.Missing), len(e.Missing), e.Pairs, model, file, file)
+		"CHOSEN,REJECTED names columns that have them", firstPlaces(e.Missing), len(e.Missing), e.Pairs, model, file, file)
 }
 
-// places lists the first three sources, the file's name only where it changes.
-func places(sources []string) string {
-	var shown []string
-	last := ""
-	for _, source := range sources[:min(len(sources), 3)] {
-		i := strings.LastIndex(source, ":") + 1
-		file, place := source[:i], source[i:]
-		if file == last && file != "" {
-			source = strings.TrimSpace(place)
-		}
-		shown, last = append(shown, source), file
-	}
-	text := strings.Join(shown, ", ")
-	if more := len(sources) - len(shown); more > 0 {
+// firstPlaces lists the first three sources.
+func firstPlaces(sources []string) string {
+	shown := min(len(sources), 3)
+	text := Places(sources[:shown])
+	if more := len(sources) - shown; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
+}
+
+// Places lists sources of rows, the file's name only where it changes: pairs.jsonl:3, 8, 12.
+func Places(sources []string) string {
+	shown, last := slices.Clone(sources), ""
+	for i, source := range sources {
+		n := strings.LastIndex(source, ":") + 1
+		if n > 0 && source[:n] == last {
+			shown[i] = strings.TrimSpace(source[n:])
+		}
+		last = source[:n]
+	}
+	return strings.Join(shown, ", ")
 }

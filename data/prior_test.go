@@ -113,11 +113,11 @@ func TestPriorErrors(t *testing.T) {
 }
 
 func TestPlacesOfOtherSources(t *testing.T) {
-	if got := places([]string{"a.parquet: row 3", "a.parquet: row 7",
+	if got := firstPlaces([]string{"a.parquet: row 3", "a.parquet: row 7",
 		"b.jsonl:1"}); got != "a.parquet: row 3, row 7, b.jsonl:1" {
 		t.Error(got)
 	}
-	if got := places([]string{"synthetic 3", "synthetic 4"}); !strings.HasPrefix(got, "synthetic 3") {
+	if got := firstPlaces([]string{"synthetic 3", "synthetic 4"}); !strings.HasPrefix(got, "synthetic 3") {
 		t.Error(got)
 	}
 }

@@ -1,9 +1,10 @@
 package data
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestShards: a pattern means all files that it matches, in the order of their names; a bad row ends it, with its file.
@@ -19,9 +20,7 @@ func TestShards(t *testing.T) {
 		"train-00000-of-00002.parquet": parquetOf(t, row{"a", "1"}, row{"b", "2"}),
 		"x1.jsonl":                     `{"text":"a"}`, "x2.jsonl": "{", "x3.jsonl": `{"text":"c"}`, "odd[1].jsonl": `{"text":"d"}`,
 	} {
-		if err := os.WriteFile(at(name), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, at(name), text)
 	}
 	demos, report, err := ReadDemonstrations(at("train-*.parquet"))
 	if err != nil || len(demos) != 3 || demos[2].Prompt.Plain != "c" || report.Kept != 3 ||

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/ask"
+	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
 )
@@ -47,10 +48,10 @@ func (rs *Rollouts) Validate(ctx context.Context) (map[string]float64, []ask.Ans
 		}
 		observe(m, a.Score.Value, a.Score.Parts)
 		if !rs.NoFormat {
-			m.Add("format", one(a.Score.Fault == ""), 1)
+			m.Add("format", float.Indicator(a.Score.Fault == ""), 1)
 		}
 		m.Add("completions/mean_length", float64(a.DrawnTokens()), 1)
-		m.Add("completions/clipped_ratio", one(a.Reason == rollout.Length), 1)
+		m.Add("completions/clipped_ratio", float.Indicator(a.Reason == rollout.Length), 1)
 	}
 	return m.Means("eval_"), answers, nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -288,11 +287,8 @@ type sampled struct {
 func TestSamples(t *testing.T) {
 	l := tiny(t, backendtest.Go(t), newFolder(t))
 	mustRun(t, l)
-	text, err := os.ReadFile(l.Folder.SamplesPath())
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	text := expect.Read(t, l.Folder.SamplesPath())
+	lines := strings.Split(strings.TrimSpace(text), "\n")
 	if len(lines) != 6 {
 		t.Fatalf("%d lines: want 2 of each of 3 validations", len(lines))
 	}

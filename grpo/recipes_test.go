@@ -1,15 +1,14 @@
 package grpo
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // recipeOf are the options that a recipe gives, with the length that the command would add.
@@ -49,13 +48,7 @@ func TestRecipesEqualTRLs(t *testing.T) {
 			Grad       [][]float64 `json:"grad"`
 		} `json:"steps"`
 	}
-	text, err := os.ReadFile("testdata/recipes-trl.json")
-	if err == nil {
-		err = json.Unmarshal(text, &recorded)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Decode(t, "testdata/recipes-trl.json", &recorded)
 	for _, name := range slices.Sorted(maps.Keys(recipes)) {
 		r, has := recorded[name]
 		if o := recipeOf(t, name); !has {

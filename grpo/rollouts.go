@@ -12,6 +12,7 @@ import (
 
 	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
 )
@@ -277,11 +278,11 @@ func (r *rolloutBatch) observe(m *train.Metrics, noFormat bool) {
 			apart += ask.LeftOut([]ask.Score{s})
 			observe(m, s.Value, s.Parts)
 			if !noFormat {
-				m.Add("rewards/format/mean", one(s.Fault == ""), 1)
+				m.Add("rewards/format/mean", float.Indicator(s.Fault == ""), 1)
 			}
 		}
 		m.Add("reward_std", deviation(a.rewards()), 1)
-		m.Add("frac_reward_zero_std", one(a.degenerate), 1)
+		m.Add("frac_reward_zero_std", float.Indicator(a.degenerate), 1)
 	}
 	tokens := r.lengths(m)
 	m.Add("time/rollout", r.rollout, 1)
@@ -307,7 +308,7 @@ func (r *rolloutBatch) lengths(m *train.Metrics) (tokens float64) {
 			n := float64(c.DrawnTokens())
 			tokens, least, most = tokens+n, min(least, n), max(most, n)
 			m.Add("completions/mean_length", n, 1)
-			m.Add("completions/clipped_ratio", one(c.Reason == rollout.Length), 1)
+			m.Add("completions/clipped_ratio", float.Indicator(c.Reason == rollout.Length), 1)
 		}
 	}
 	m.Add("completions/min_length", least, 1)
@@ -328,12 +329,4 @@ func deviation(x []float64) float64 {
 		squares += (v - mean) * (v - mean)
 	}
 	return math.Sqrt(squares / float64(len(x)-1))
-}
-
-// one is 1 for yes.
-func one(yes bool) float64 {
-	if yes {
-		return 1
-	}
-	return 0
 }

@@ -1,9 +1,7 @@
 package grpo
 
 import (
-	"encoding/json"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +11,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/train"
 )
@@ -93,13 +92,7 @@ func TestUpdatesEqualTRLs(t *testing.T) {
 	}
 	for _, file := range files {
 		var r trlRun
-		text, err := os.ReadFile(file)
-		if err == nil {
-			err = json.Unmarshal(text, &r)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Decode(t, file, &r)
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
 			backendtest.Each(t, func(t *testing.T, e *backend.Engine) { repeatTRL(t, e, r) })
 		})

@@ -13,12 +13,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/posttrain/posttrain/internal/files"
+	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/internal/hub"
 )
 
@@ -38,7 +37,7 @@ func (m *Model) Hash() (string, error) {
 		params = params[:m.Config.Frozen()]
 	}
 	sums, errs := make([][sha256.Size]byte, len(params)), make([]error, len(params))
-	eachParallel(len(params), func(i int) { sums[i], errs[i] = params[i].hash() })
+	float.Parallel(len(params), func(i int) { sums[i], errs[i] = params[i].hash() })
 	h := sha256.New()
 	for _, s := range sums {
 		h.Write(s[:])
@@ -61,20 +60,6 @@ func (p *Param) hash() (sum [sha256.Size]byte, err error) {
 	})
 	h.Sum(sum[:0])
 	return sum, err
-}
-
-// eachParallel calls f(0) to f(n-1) on all cores.
-func eachParallel(n int, f func(i int)) {
-	workers := min(n, runtime.GOMAXPROCS(0))
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			for i := w; i < n; i += workers {
-				f(i)
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // SaveAdapter writes the adapter of a model as a folder that peft reads, and makes dir if needed. dtype is float32,

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -333,9 +332,7 @@ func TestConfigLike(t *testing.T) {
 	if _, err := ConfigLike(path); err == nil {
 		t.Error("a missing file: got no error")
 	}
-	if err := os.WriteFile(path, text(t, base("llama")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, path, text(t, base("llama")))
 	for _, p := range []string{dir, path} {
 		if c, err := ConfigLike(p); err != nil || c.HiddenSize != 16 {
 			t.Errorf("%s: %+v %v", p, c, err)

@@ -2,7 +2,6 @@ package model
 
 import (
 	"math"
-	"strings"
 	"testing"
 
 	"github.com/gomlx/compute"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // The mask of a row of two groups, the first with two answers, equals visible.
@@ -191,9 +191,7 @@ func TestWrongWeights(t *testing.T) {
 			in := m.Config.Inputs(g, p.rows, p.tokens, len(p.source), true)
 			return []*graph.Node{m.Config.Logits(change(m.Config.Parameters(g)), in, GraphOptions{})}
 		})
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q", err, want)
-		}
+		expect.Error(t, err, want)
 	}
 }
 

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // adapted gives a model an adapter that changes its outputs.
@@ -177,13 +177,7 @@ func TestParityWithPeft(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *backend.Engine) {
 		for _, dir := range dirs {
 			var o peftOracle
-			text, err := os.ReadFile(filepath.Join(dir, "oracle.json"))
-			if err == nil {
-				err = json.Unmarshal(text, &o)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Decode(t, filepath.Join(dir, "oracle.json"), &o)
 			base := load(t, filepath.Join("testdata", o.Model))
 			m, err := base.LoadAdapter(dir)
 			if err != nil {
@@ -277,9 +271,7 @@ func TestAdapterFaults(t *testing.T) {
 			}
 			k.damage(dir)
 			_, err := k.base.LoadAdapter(dir)
-			if err == nil || !strings.Contains(err.Error(), k.want) || !strings.Contains(err.Error(), dir) {
-				t.Errorf("error %v: want the folder and %q", err, k.want)
-			}
+			expect.Error(t, err, k.want, dir)
 		})
 	}
 	dir := t.TempDir()

@@ -30,7 +30,7 @@ func (m *Model) SaveMerged(ctx context.Context, dir, dtype string) error {
 // merge adds scale·b·a to weights [out, in].
 func merge(weights []float32, a, b *Param, scale float64) {
 	rank, in := a.Shape[0], a.Shape[1]
-	eachParallel(b.Shape[0], func(o int) {
+	float.Parallel(b.Shape[0], func(o int) {
 		row := make([]float64, in)
 		for r := range rank {
 			f := scale * float64(b.Data[o*rank+r])

@@ -1,14 +1,13 @@
 package model
 
 import (
-	"encoding/json"
 	"math"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // oracle holds transformers' results for a folder of testdata (scripts/oracle/models.py).
@@ -57,13 +56,7 @@ func load(t testing.TB, dir string) *Model {
 
 func readOracle(t testing.TB, dir string) (o oracle) {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(dir, "oracle.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(b, &o); err != nil {
-		t.Fatal(err)
-	}
+	expect.Decode(t, filepath.Join(dir, "oracle.json"), &o)
 	return o
 }
 

@@ -7,6 +7,8 @@ import (
 
 	"github.com/gomlx/compute/dtypes"
 	. "github.com/gomlx/gomlx/core/graph"
+
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // NF4 keeps the frozen weights of linear layers in 4 bits, as bitsandbytes lays them out: codes, which a table maps to
@@ -36,7 +38,7 @@ func NewQuantized(n int) Quantized {
 // Quantize gives the weights of a matrix in 4 bits.
 func Quantize(data []float32) Quantized {
 	q := NewQuantized(len(data))
-	eachParallel(len(q.Scales), func(b int) {
+	float.Parallel(len(q.Scales), func(b int) {
 		from := data[b*nf4Block : min((b+1)*nf4Block, len(data))]
 		for _, x := range from {
 			q.Scales[b] = max(q.Scales[b], float32(math.Abs(float64(x))))

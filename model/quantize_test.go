@@ -5,9 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -15,6 +13,7 @@ import (
 	"github.com/gomlx/compute/dtypes"
 
 	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // in gives a model with an adapter the quantization of its frozen matrices.
@@ -69,13 +68,7 @@ type quantizeOracle struct {
 
 func readQuantizeOracle(t testing.TB) (o quantizeOracle) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "quantized", "nf4.json"))
-	if err == nil {
-		err = json.Unmarshal(text, &o)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Decode(t, filepath.Join("testdata", "quantized", "nf4.json"), &o)
 	return o
 }
 

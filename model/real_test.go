@@ -1,14 +1,13 @@
 package model
 
 import (
-	"encoding/json"
 	"math"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/float"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -51,13 +50,7 @@ func TestRealLogits(t *testing.T) {
 
 func readRealAnswers(t *testing.T) (a realAnswers) {
 	t.Helper()
-	raw, err := os.ReadFile("testdata/smollm2/answers.json")
-	if err == nil {
-		err = json.Unmarshal(raw, &a)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Decode(t, "testdata/smollm2/answers.json", &a)
 	return a
 }
 

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // rewardFolder writes a fixture of testdata/reward (scripts/oracle/rewards.py) as a model folder.
@@ -23,13 +25,7 @@ func rewardFolder(t *testing.T, kind string) (dir string, head []float32) {
 			Data  []float32
 		}
 	}
-	b, err := os.ReadFile(filepath.Join("testdata", "reward", kind+".json"))
-	if err == nil {
-		err = json.Unmarshal(b, &f)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Decode(t, filepath.Join("testdata", "reward", kind+".json"), &f)
 	tensors, _, err := ReadTensors(filepath.Join("testdata", f.Model, weightsFile))
 	if err != nil {
 		t.Fatal(err)
@@ -42,9 +38,7 @@ func rewardFolder(t *testing.T, kind string) (dir string, head []float32) {
 		tensors = append(tensors, Tensor{Name: name, Shape: x.Shape, Floats: x.Data})
 	}
 	dir = t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), f.Config, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, filepath.Join(dir, "config.json"), f.Config)
 	if err := WriteTensors(filepath.Join(dir, weightsFile), tensors, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -69,10 +63,7 @@ func TestRewardModelsOfTransformers(t *testing.T) {
 		if !reflect.DeepEqual(n.Params, m.Params) || !reflect.DeepEqual(n.Config.Pad, m.Config.Pad) {
 			t.Errorf("%s: what was saved loads to another model", kind)
 		}
-		text, err := os.ReadFile(filepath.Join(again, "config.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := expect.Bytes(t, filepath.Join(again, "config.json"))
 		var c struct {
 			Architectures []string
 			ID2Label      map[string]string
@@ -157,13 +148,7 @@ func TestRewardConfigFaults(t *testing.T) {
 	}
 	dir, _ := rewardFolder(t, "llama")
 	path := filepath.Join(dir, "config.json")
-	b, err := os.ReadFile(path)
-	if err == nil {
-		err = os.WriteFile(path, []byte(strings.Replace(string(b), "SequenceClassification", "CausalLM", 1)), 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, path, strings.Replace(expect.Read(t, path), "SequenceClassification", "CausalLM", 1))
 	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "tensor score.weight: a llama model") {
 		t.Errorf("a language model with a head that scores: %v", err)
 	}

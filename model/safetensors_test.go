@@ -60,14 +60,8 @@ func TestSaveAndLoadAreBitIdentical(t *testing.T) {
 func sameFiles(t *testing.T, a, b string, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		x, err := os.ReadFile(filepath.Join(a, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		y, err := os.ReadFile(filepath.Join(b, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := expect.Bytes(t, filepath.Join(a, name))
+		y := expect.Bytes(t, filepath.Join(b, name))
 		if !bytes.Equal(x, y) {
 			t.Errorf("%s differs after it is read and written again", name)
 		}
@@ -84,10 +78,7 @@ func TestSaveRefuses(t *testing.T) {
 		"model.layers.0.input_layernorm.weight") {
 		t.Errorf("70000 in float16: %v", err)
 	}
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := expect.File(t, "file", "")
 	if err := m.Save(filepath.Join(file, "dir"), "float32"); err == nil || strings.Contains(err.Error(), "\n") {
 		t.Errorf("folder under a file: %v", err)
 	}
@@ -243,9 +234,7 @@ func TestLoadRefuses(t *testing.T) {
 func wantError(t *testing.T, fsys fs.FS, want string) {
 	t.Helper()
 	_, err := LoadFS(fsys, "dir")
-	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
-		t.Errorf("got %v, want one line with %q", err, want)
-	}
+	expect.Error(t, err, want)
 }
 
 func TestIndexRefuses(t *testing.T) {

@@ -17,23 +17,17 @@ type Writer struct {
 
 // write writes a file atomically. floats is its dtype for Floats tensors.
 func (w Writer) write(path string, tensors []Tensor, floats string, meta map[string]string) error {
-	f, err := files.NewPending(path, 0o644)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, files.Cause(err))
-	}
-	defer f.Cleanup() //nolint:errcheck // nothing to do about a temporary file that cannot be removed
-	to := &counter{Writer: f}
-	sum := sha256.New()
-	if w.Wrote != nil {
-		to.Writer = io.MultiWriter(f, sum)
-	}
-	buffered := bufio.NewWriterSize(to, 1<<20)
-	if err = encodeTensors(buffered, tensors, floats, meta); err == nil {
-		err = buffered.Flush()
-	}
-	if err == nil {
-		err = f.CloseAtomicallyReplace()
-	}
+	to, sum := &counter{}, sha256.New()
+	err := files.Write(path, 0o644, func(f io.Writer) error {
+		if to.Writer = f; w.Wrote != nil {
+			to.Writer = io.MultiWriter(f, sum)
+		}
+		buffered := bufio.NewWriterSize(to, 1<<20)
+		if err := encodeTensors(buffered, tensors, floats, meta); err != nil {
+			return err
+		}
+		return buffered.Flush()
+	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, files.Cause(err))
 	}

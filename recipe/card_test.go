@@ -1,19 +1,18 @@
 package recipe
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestDeriveCard: the new section of a card begins on a line of its own, whatever the card ends with.
 func TestDeriveCard(t *testing.T) {
 	for _, end := range []string{"", "\n", "\n\n\n"} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, CardName), []byte("# Mine"+end), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, filepath.Join(dir, CardName), "# Mine"+end)
 		card := DeriveCard(dir, "gguf", "Exported", "as f16\n")
 		if card != "# Mine\n\n## Exported\n\n```\nas f16\n```\n" {
 			t.Errorf("%q becomes\n%s", "# Mine"+end, card)
@@ -47,9 +46,7 @@ func TestForeignTextInACard(t *testing.T) {
 func TestDataFiles(t *testing.T) {
 	dir, inputs := t.TempDir(), map[string]string{}
 	for _, name := range []string{"a-1.jsonl", "a-2.jsonl", "b.jsonl", "with blank.jsonl"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, filepath.Join(dir, name), name)
 		inputs[filepath.Join(dir, name)] = "of the start"
 	}
 	got := dataFiles(map[string][]string{

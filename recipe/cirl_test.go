@@ -50,10 +50,7 @@ func TestMinimalHasTheReleasedSettings(t *testing.T) {
 		o.CheckpointEvery != 240 {
 		t.Errorf("train: %+v", o)
 	}
-	text, err := configs.Files.ReadFile("ci-rl.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, text := configs.Read("ci-rl.yaml")
 	file, err := parseCIRL("ci-rl.yaml", text, overridesOf(cirlFlags, []string{"model=m", "data.train=d.json", "backend=auto",
 		"data.items=", "data.prompt=cot", "train.max_grad_norm=1", "train.gradient_checkpointing=false", "train.dtype=auto"}))
 	if err != nil || !reflect.DeepEqual(file, c) {

@@ -1,11 +1,11 @@
 package recipe_test
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/recipe"
 )
 
@@ -48,9 +48,7 @@ func TestFaultsOfDevices(t *testing.T) {
 func TestARunMayResumeOnAnotherMesh(t *testing.T) {
 	dir := t.TempDir()
 	started := "command: mappo\nbackend: xla\nengine:\n  devices: 4\n  shard: moments\nseed: 1\n"
-	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(started), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, filepath.Join(dir, "config.yaml"), started)
 	resume := recipe.RunDir{Resume: dir}
 	for _, now := range []string{started, "command: mappo\nbackend: xla\nseed: 1\n",
 		"command: mappo\nbackend: xla\nengine:\n  devices: 2\nseed: 1\n"} {
@@ -59,7 +57,5 @@ func TestARunMayResumeOnAnotherMesh(t *testing.T) {
 		}
 	}
 	err := resume.Check([]byte("command: mappo\nbackend: xla\nseed: 2\n"))
-	if err == nil || !strings.Contains(err.Error(), "seed") {
-		t.Errorf("%v: want an error about the seed", err)
-	}
+	expect.Error(t, err, "seed")
 }

@@ -2,19 +2,17 @@ package recipe
 
 import (
 	"fmt"
-	"os"
 	"reflect"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestWeightsOfNames: a number behind the last colon is a weight, unless a file has that name; other colons stay.
 func TestWeightsOfNames(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("odd:2", nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, "odd:2", "")
 	for _, c := range []struct {
 		names   config.Names
 		weights []float64

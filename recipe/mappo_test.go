@@ -21,6 +21,7 @@ import (
 	_ "github.com/posttrain/posttrain/internal/backend/backendtest" // tests keep no compiled programs
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe/federated"
 	"github.com/posttrain/posttrain/recipe/preference"
@@ -388,10 +389,7 @@ func TestLoad(t *testing.T) {
 	if _, err := loadMappo(path, nil); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), path) {
 		t.Errorf("missing file: %v", err)
 	}
-	if err := os.WriteFile(path, []byte("command: mappo\nmodel: m\ndata: {train: t, loss_on: all}\nloss: {}"),
-		0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, path, "command: mappo\nmodel: m\ndata: {train: t, loss_on: all}\nloss: {}")
 	want := path + ":3: unknown key \"data.loss_on\": only `posttrain sft` has it"
 	if _, err := loadMappo(path, nil); err == nil || err.Error() != want {
 		t.Errorf("got %v", err)
@@ -731,10 +729,7 @@ func TestReleasedFiles(t *testing.T) {
 		if e.Name() == "gate-norms.yaml" { // no command's config: eval/gate tests it
 			continue
 		}
-		text, err := configs.Files.ReadFile(e.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, text := configs.Read(e.Name())
 		resolved, c, err := resolve("configs/"+e.Name(), text)
 		if err != nil {
 			t.Error(err)
@@ -758,10 +753,7 @@ func TestReferenceFilesHaveEveryKey(t *testing.T) {
 			"control.hidden", "control.lambda", "control.returns", "control.normalize", "control.norm", "control.entropy",
 			"control.critic.lr", "control.critic.epochs", "control.critic.minibatch"}, // in federated.yaml
 	} {
-		text, err := configs.Files.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, text := configs.Read(name)
 		resolved, _, err := resolve(name, text)
 		if err != nil {
 			t.Fatal(err)
@@ -773,7 +765,7 @@ func TestReferenceFilesHaveEveryKey(t *testing.T) {
 			}
 		}
 	}
-	text, _ := configs.Files.ReadFile("ci-rl.yaml")
+	_, text := configs.Read("ci-rl.yaml")
 	c, err := parseCIRL("ci-rl.yaml", text, nil)
 	if err != nil || len(c.Deviations()) != 6 {
 		t.Errorf("%v: release and paper contradict each other in six keys: %v", err, c.Deviations())

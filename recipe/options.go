@@ -124,17 +124,8 @@ func QuickStart(name string) func([]config.Override) (string, []byte) {
 				return "", nil
 			}
 		}
-		return ReleasedConfig(name)
+		return configs.Read(name)
 	}
-}
-
-// ReleasedConfig is a file of the folder configs, with its name for messages.
-func ReleasedConfig(name string) (string, []byte) {
-	text, err := configs.Files.ReadFile(name)
-	if err != nil {
-		panic(err) // the files are part of the program
-	}
-	return "configs/" + name, text
 }
 
 // Describe says in lines which model is trained, and where.

@@ -11,6 +11,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/recipe/sft"
 )
 
@@ -19,9 +20,7 @@ func TestSampleAnswers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rows.jsonl")
 	text := strings.Repeat(`{"prompt": "Is Mira here?", "completion": "Yes."}`+"\n"+
 		`{"prompt": "Is Kato here?", "completion": "No."}`+"\n", 4)
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, path, text)
 	weights := map[int][]byte{}
 	for _, n := range []int{2, 0} {
 		o := sft.Spec.Defaults()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/hubcache"
 	"github.com/posttrain/posttrain/internal/run"
 )
 
@@ -259,7 +260,7 @@ func (s *Sweep[O]) runPoint(ctx context.Context, folder *run.Folder, i int, r ru
 	}
 	r.Say("run %d of %d, %s", i+1, len(s.points), name)
 	path, dirs := dir+".yaml", RunDir{Out: dir}
-	if begun := filepath.Join(dir, sweepConfig); exists(begun) {
+	if begun := filepath.Join(dir, sweepConfig); hubcache.Exists(begun) {
 		path, dirs = begun, RunDir{Resume: dir}
 	}
 	o, err := s.Spec.Load(config.Input{Path: path, Allow: s.Allow})
@@ -273,11 +274,6 @@ func (s *Sweep[O]) runPoint(ctx context.Context, folder *run.Folder, i int, r ru
 	return err
 }
 
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
 // explain says where the sweep ended. A new sweep whose first run could not begin leaves nothing.
 func (s *Sweep[O]) explain(err error, folder *run.Folder, i int, interrupted bool) error {
 	name := s.points[i].name()
@@ -288,7 +284,7 @@ func (s *Sweep[O]) explain(err error, folder *run.Folder, i int, interrupted boo
 	if interrupted {
 		return &Stopped{Where: where, Dir: folder.Dir}
 	}
-	if i == 0 && s.resume == "" && !exists(folder.Path(name)) {
+	if i == 0 && s.resume == "" && !hubcache.Exists(folder.Path(name)) {
 		return errors.Join(err, folder.Close(), os.RemoveAll(folder.Dir)) // it was empty before
 	}
 	return fmt.Errorf("%s: %w (the sweep continues with --resume %s)", where, err, folder.Dir)

@@ -21,6 +21,7 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // Options choose the variant of the reward.
@@ -85,15 +86,10 @@ func (s Score) Utility() bool { return s.Format && countPresent(s.Required) == l
 
 // Parts are the numbers that training logs beside the reward, under their names.
 func (s Score) Parts() map[string]float64 {
-	one := func(yes bool) float64 {
-		if yes {
-			return 1
-		}
-		return 0
-	}
 	return map[string]float64{
 		"rewards/required/mean": s.RequiredShare(), "rewards/restricted/mean": s.RestrictedShare(),
-		"integrity": one(s.Integrity()), "utility": one(s.Utility()), "complete": one(s.Integrity() && s.Utility()),
+		"integrity": float.Indicator(s.Integrity()), "utility": float.Indicator(s.Utility()),
+		"complete": float.Indicator(s.Integrity() && s.Utility()),
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -167,7 +167,7 @@ func (a *answer) goOn() error {
 // extend chooses the next token of every answer on all cores, then adds them in order.
 func extend(answers []*answer, choose func(i int) (token int32, logp float32, err error)) error {
 	tokens, logps, errs := make([]int32, len(answers)), make([]float32, len(answers)), make([]error, len(answers))
-	backend.Parallel(len(answers), func(i int) {
+	float.Parallel(len(answers), func(i int) {
 		if given := answers[i].given; len(given) > 0 {
 			tokens[i] = given[0]
 			return

@@ -6,6 +6,7 @@ import (
 	"github.com/gomlx/compute"
 
 	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -161,7 +162,7 @@ func (p *part) read(keysAndValues []compute.Buffer) error {
 
 // forRows calls f for every layer and row of a layout on all cores; first marks a prompt's first row.
 func (h *hostStore) forRows(l layout, f func(layer int, s *sequence, first bool)) {
-	backend.Parallel(h.config.Layers, func(layer int) {
+	float.Parallel(h.config.Layers, func(layer int) {
 		for row, s := range l.sequences {
 			if s != nil {
 				f(layer, s, row%l.shape.Samples == 0)
@@ -205,7 +206,7 @@ func (h *hostStore) move(to layout) error {
 			next.close()
 			return err
 		}
-		backend.Parallel(len(to.sequences), func(row int) {
+		float.Parallel(len(to.sequences), func(row int) {
 			if s := to.sequences[row]; s != nil && s.read {
 				next.take(layer, row, h, s)
 			}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
@@ -147,19 +147,13 @@ func everyTokenizer(t *testing.T) map[string]*tokenizer.Tokenizer {
 			t.Fatal(err)
 		}
 	}
-	text, err := os.ReadFile("../tokenizer/testdata/pipelines.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var pipelines struct {
 		Rows []struct {
 			Name      string
 			Tokenizer json.RawMessage
 		}
 	}
-	if err := json.Unmarshal(text, &pipelines); err != nil {
-		t.Fatal(err)
-	}
+	expect.Decode(t, "../tokenizer/testdata/pipelines.json", &pipelines)
 	for _, p := range pipelines.Rows {
 		files := fstest.MapFS{"tokenizer.json": {Data: p.Tokenizer}}
 		if all[p.Name], err = tokenizer.LoadFS(files, p.Name); err != nil {

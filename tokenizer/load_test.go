@@ -2,11 +2,12 @@ package tokenizer
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 const tinyModel = `"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}`
@@ -187,10 +188,7 @@ func TestAdditionalTemplates(t *testing.T) {
 	files := fstest.MapFS{"chat_template.jinja": {Data: []byte("plain")},
 		"additional_chat_templates/tool_use.jinja": {Data: []byte("Tools: {{ tools | tojson }}")}}
 	for _, name := range []string{"tokenizer.json", "tokenizer_config.json"} {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := expect.Bytes(t, filepath.Join(dir, name))
 		files[name] = &fstest.MapFile{Data: text}
 	}
 	first, err := LoadFS(files, "m")

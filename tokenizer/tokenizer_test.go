@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/tokenizer/jinja"
 )
 
@@ -43,13 +44,7 @@ type cases struct {
 
 func readJSON(t testing.TB, name string, into any) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", name))
-	if err == nil {
-		err = json.Unmarshal(data, into)
-	}
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
+	expect.Decode(t, filepath.Join("testdata", name), into)
 }
 
 func load(t testing.TB, folder string) *Tokenizer {
@@ -290,9 +285,7 @@ func TestCopyTo(t *testing.T) {
 		}
 	}
 	err := load(t, folders[0]).CopyTo(filepath.Join(t.TempDir(), "missing"))
-	if err == nil || !strings.Contains(err.Error(), "tokenizer.json") {
-		t.Errorf("error %v, want one that names the file", err)
-	}
+	expect.Error(t, err, "tokenizer.json")
 }
 
 func TestEncodeConcurrently(t *testing.T) {

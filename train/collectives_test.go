@@ -15,6 +15,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -40,10 +41,7 @@ func TestDataParallelSharesGradientsAlone(t *testing.T) {
 	if err != nil || len(programs) != 1 {
 		t.Fatalf("%v: programs %v, want one", err, programs)
 	}
-	text, err := os.ReadFile(programs[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := expect.Read(t, programs[0])
 	var want []string // shapes of the gradients
 	for _, p := range cutModel(t).Params {
 		want = append(want, fmt.Sprint(p.Shape))
@@ -51,7 +49,7 @@ func TestDataParallelSharesGradientsAlone(t *testing.T) {
 	slices.Sort(want)
 	want = slices.Compact(want)
 	large, small := 0, map[string]int{}
-	for _, c := range collectives(string(text)) {
+	for _, c := range collectives(text) {
 		switch most := slices.MaxFunc(c.shapes, bySize); {
 		case c.operation == "all-reduce" && slices.Equal(c.names(), want): // of tables more than once: input and head
 			large++

@@ -12,7 +12,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/batch"
@@ -316,22 +315,8 @@ func (d *Dataset) badRows(step int, what string, value float64, examples []Examp
 	if d.t.State.Step == 0 {
 		advice = "no step has been made: look at the model's weights and at these rows"
 	}
-	return BadWeights{fmt.Errorf("step %d: %s is %v in the batch of rows %s: %s", step, what, value, places(rows),
+	return BadWeights{fmt.Errorf("step %d: %s is %v in the batch of rows %s: %s", step, what, value, data.Places(rows),
 		advice)}
-}
-
-// places lists rows, the file only where it changes: pairs.jsonl:3, 8, 12.
-func places(rows []string) string {
-	last := ""
-	for i, row := range rows {
-		n := strings.LastIndex(row, ":") + 1
-		if file := row[:n]; file == last && file != "" {
-			rows[i] = strings.TrimSpace(row[n:])
-		} else {
-			last = file
-		}
-	}
-	return strings.Join(rows, ", ")
 }
 
 // microbatch is examples that go through the model at once, as they are laid out.

@@ -7,6 +7,7 @@ import (
 	"github.com/gomlx/gomlx/core/graph"
 
 	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/losses"
 )
 
@@ -117,7 +118,7 @@ func (m *KTO) prepare(l *Learner, examples []Example, layout batch.Layout) error
 func (m *KTO) Inputs(examples []Example, p *batch.Packed) []Input {
 	weight, desirable, ref := make([]float32, p.Answers), make([]float32, p.Answers), make([]float32, p.Answers)
 	for i, x := range examples {
-		weight[i], desirable[i], ref[i] = 1, oneIf(x.Desirable), x.Reference[0]
+		weight[i], desirable[i], ref[i] = 1, float32(float.Indicator(x.Desirable)), x.Reference[0]
 	}
 	n := []int{p.Answers}
 	return []Input{{weight, n}, {desirable, n}, {ref, n}, {[]float32{float32(m.now.z)}, []int{1}}}

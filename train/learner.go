@@ -15,6 +15,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -331,7 +332,7 @@ func (l *Learner) Accumulate(p *batch.Packed, o Objective, inputs []Input, scale
 	}
 	own := []Input{{[]float32{float32(scale)}, []int{1}}}
 	if sums != nil {
-		own = append(own, Input{[]float32{oneIf(keep)}, []int{1}})
+		own = append(own, Input{[]float32{float32(float.Indicator(keep))}, []int{1}})
 	}
 	out, err := l.run(prog, p, sums, append(own, inputs...)...)
 	if err != nil {
@@ -607,13 +608,6 @@ func take(b compute.Buffer) ([]float32, error) {
 	defer backend.FinalizeAll(b)
 	x, err := backend.Floats(b)
 	return slices.Clone(x), err
-}
-
-func oneIf(yes bool) float32 {
-	if yes {
-		return 1
-	}
-	return 0
 }
 
 func shapeInt32(dims ...int) shapes.Shape   { return shapes.Make(dtypes.Int32, dims...) }

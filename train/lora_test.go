@@ -19,6 +19,7 @@ import (
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -36,7 +37,7 @@ func TestLoRARunsEqualTRLs(t *testing.T) {
 					return
 				}
 				var r trlRun
-				readJSON(t, file, &r)
+				expect.Decode(t, file, &r)
 				base, err := model.Load(filepath.Join("..", "model", "testdata", r.Model))
 				if err != nil {
 					t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/adamw"
 	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -72,7 +73,7 @@ func (s *hostStore) add(grads []compute.Buffer) error {
 			more[i] = g
 		}
 	}
-	backend.Parallel(len(s.spans), func(k int) {
+	float.Parallel(len(s.spans), func(k int) {
 		x := s.spans[k]
 		if g := more[x.Tensor]; g != nil {
 			plus(s.grads[x.Tensor][x.From:x.To], g[x.From:x.To])
@@ -121,7 +122,7 @@ func (s *hostStore) update(optimizer AdamW, t int, rate float64) (float64, error
 	}
 	s.needMoments()
 	state := adamw.State{Weights: s.views, First: s.first, Second: s.second, NoDecay: s.noDecay}
-	return state.Update(optimizer.Options, s.grads, t, rate, backend.Parallel), nil
+	return state.Update(optimizer.Options, s.grads, t, rate, float.Parallel), nil
 }
 
 // needMoments makes the moments, zero, at their first use: a reference model never has any.
@@ -193,6 +194,6 @@ func (s *hostStore) close() {
 
 func clone(xs [][]float32) [][]float32 {
 	out := slices.Clone(xs)
-	backend.Parallel(len(xs), func(i int) { out[i] = slices.Clone(xs[i]) })
+	float.Parallel(len(xs), func(i int) { out[i] = slices.Clone(xs[i]) })
 	return out
 }

@@ -7,13 +7,13 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -144,9 +144,7 @@ func TestFilesThatChange(t *testing.T) {
 			}
 			l, err := NewLearner(backendtest.Go(t), opened, model.GraphOptions{})
 			if c.want != "" {
-				if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
-					t.Errorf("%v, want %q", err, c.want)
-				}
+				expect.Error(t, err, c.want)
 				return
 			}
 			if err != nil {

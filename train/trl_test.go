@@ -1,10 +1,8 @@
 package train
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +14,7 @@ import (
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/tokenizer"
@@ -59,17 +58,6 @@ type trlTokens struct {
 	Prompt   []int32 `json:"prompt_ids"`
 	Chosen   []int32 `json:"chosen_ids"`
 	Rejected []int32 `json:"rejected_ids"`
-}
-
-func readJSON(t *testing.T, path string, into any) {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(b, into)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // loss gives our options for TRL's.
@@ -121,7 +109,7 @@ func TestWholeRunsEqualTRLs(t *testing.T) {
 			continue
 		}
 		var r trlRun
-		readJSON(t, file, &r)
+		expect.Decode(t, file, &r)
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
 			backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 				for _, share := range backendtest.Some(t, e, i, true, false) {
@@ -152,7 +140,7 @@ func repeatOn(t *testing.T, e *backend.Engine, m *model.Model, file string, r tr
 	defer l.Close()
 	tokens := r.Tokens
 	if tokens == nil {
-		readJSON(t, "testdata/trl-tokens-"+r.Model+".json", &tokens)
+		expect.Decode(t, "testdata/trl-tokens-"+r.Model+".json", &tokens)
 	}
 	f, err := run.Create(t.TempDir(), "test")
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/model"
 )
@@ -100,10 +101,7 @@ func TestExplain(t *testing.T) {
 		if filepath.Base(path) == "gate-norms.yaml" { // a policy, no command's config
 			continue
 		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := expect.Bytes(t, path)
 		if strings.Contains(string(text), "\ncommand: eval ") || strings.Contains(string(text), "\ncommand: data ") {
 			continue
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/posttrain/posttrain/ask"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/rl"
 
@@ -261,9 +262,7 @@ func TestEvalCIOfARun(t *testing.T) {
 	t.Chdir(t.TempDir())
 	text := "command: ci-rl\nmodel: embedded\nseed: 4\ndata: {train: embedded, scenarios: 80, validation_fraction: " +
 		"0.1, test_fraction: 0.1, prompt: compact}\nsampling: {max_new_tokens: 33}\n"
-	if err := os.WriteFile("run.yaml", []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, "run.yaml", text)
 	c, err := rl.CISpec.Load(config.Input{Path: "run.yaml"})
 	if err != nil {
 		t.Fatal(err)

@@ -41,11 +41,7 @@ func (f *fetcher) pin(ctx context.Context, options any, r run.Reporter) error {
 	return f.pinBy(ctx, hub.AllUses, options, r)
 }
 
-// pinShapes is pin of a command that reads no weights of models: those are not fetched.
-func (f *fetcher) pinShapes(ctx context.Context, options any, r run.Reporter) error {
-	return f.pinBy(ctx, hub.Shapes, options, r)
-}
-
+// pinBy is pin of what has some uses.
 func (f *fetcher) pinBy(ctx context.Context, of hub.Uses, options any, r run.Reporter) error {
 	if f.hub == nil {
 		f.hub = hub.FromEnv()

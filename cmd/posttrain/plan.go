@@ -9,6 +9,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/hub"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/plan"
@@ -101,7 +102,7 @@ func (f *planFlags) plan(cmd *cobra.Command, r run.Reporter) (*plan.Plan, error)
 		_, err := optionsOf[recipe.Rehearser](in, "cannot be rehearsed", rehearsed)
 		return nil, err
 	}
-	if err := f.fetcher.pinShapes(cmd.Context(), o, r); err != nil { // it downloads no weights
+	if err := f.fetcher.pinBy(cmd.Context(), hub.Shapes, o, r); err != nil { // it downloads no weights
 		return nil, err
 	}
 	p, err := plan.Make(cmd.Context(), o, r, f.into)

@@ -2,27 +2,24 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestResults: each row of docs/results.md that has a verdict has a test, a command whose numbers are made again, here
 // or in internal/speed, or the day and the commit of its data.
 func TestResults(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs", "results.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := expect.Read(t, filepath.Join(root, "docs", "results.md"))
 	simulation := regexp.MustCompile("^ `posttrain (federated simulate[^`]*)`")
 	proven := regexp.MustCompile("`go test \\./|`go run \\./internal/speed seeds [^`]+` $|" +
 		"\\(\\d{1,2} [A-Z][a-z]{2} 20\\d\\d, [0-9a-f]{8}\\) $")
 	simulated, rows := map[string]string{}, 0
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		cells := strings.Split(line, "|")
 		if len(cells) < 7 || strings.Contains(cells[4], "command") || strings.Contains(cells[1], "---") ||
 			strings.Contains(cells[1], "**") {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -157,18 +156,12 @@ func jsonLine(row any) string {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := cmp.Or(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(text), 0o666)); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, path, text)
 }
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
+	return expect.Read(t, path)
 }
 
 func remove(t *testing.T, path string) {

@@ -1,7 +1,6 @@
 package ci
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -42,10 +41,7 @@ func FuzzParquet(f *testing.F) {
 	expect.LimitMemory(f)
 	var files [][]byte
 	for i, name := range []string{"ci.parquet", "ci-struct.parquet", "ci-map.parquet", "ci-json.parquet"} {
-		content, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			f.Fatal(err)
-		}
+		content := expect.Bytes(f, filepath.Join("testdata", name))
 		files = append(files, content)
 		f.Add(uint8(i), []byte{40, 0, 2, 0, 10, 0, 0, 200})
 	}

@@ -4,13 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -106,10 +105,7 @@ func TestTemplateFaults(t *testing.T) {
 
 // TestLoad: a form takes its text from the file unless it has it; the other forms have none.
 func TestLoad(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "own.tmpl")
-	if err := os.WriteFile(path, []byte(ownTemplate), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	path := expect.File(t, "own.tmpl", ownTemplate)
 	f := Form{Prompt: path}
 	if err := f.Load(); err != nil || f.Template != ownTemplate {
 		t.Errorf("%v, %q", err, f.Template)

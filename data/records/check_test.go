@@ -3,11 +3,10 @@ package records
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -17,10 +16,7 @@ var options = Options{Near: 0.7}
 // checked checks a file with these lines.
 func checked(t *testing.T, o Options, lines ...string) *Report {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "f.jsonl")
-	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	path := expect.File(t, "f.jsonl", strings.Join(lines, "\n"))
 	r, err := Check(context.Background(), path, o)
 	if err != nil {
 		t.Fatal(err)

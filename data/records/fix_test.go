@@ -2,7 +2,6 @@ package records
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -19,9 +18,7 @@ func mend(t *testing.T, kind Kind, out string, lines ...string) (*Report, string
 	t.Helper()
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in.jsonl"), filepath.Join(dir, out)
-	if err := os.WriteFile(in, []byte(strings.Join(lines, "\n")), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, in, strings.Join(lines, "\n"))
 	o := options
 	o.Kind, o.Out = kind, out
 	r, err := Check(context.Background(), in, o)
@@ -108,10 +105,7 @@ func TestFixFaults(t *testing.T) {
 		_, _, err := mend(t, c.kind, c.out, c.lines...)
 		expect.Error(t, err, c.want...)
 	}
-	path := filepath.Join(t.TempDir(), "in.json")
-	if err := os.WriteFile(path, []byte("["+pair+","+pair), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	path := expect.File(t, "in.json", "["+pair+","+pair)
 	o := Options{Out: path + ".jsonl"}
 	_, err := Check(context.Background(), path, o)
 	expect.Error(t, err, "in.json: it cannot be read to its end (row 3: bad JSON: the file ends", "not written")

@@ -1,7 +1,6 @@
 package records
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -40,8 +39,6 @@ func TestReadPrompts(t *testing.T) {
 func lineFile(t *testing.T, dir, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, "x.jsonl")
-	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, path, text)
 	return path
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -53,10 +54,7 @@ func TestCountsOfAlpacaEval(t *testing.T) {
 		for i, p := range strings.Split(strings.Trim(f.Preferences, "[]"), ", ") {
 			fmt.Fprintf(&rows, `{"instruction":"%d","output_2":"é","generator_2":"m","preference":%s}`+"\n", i, p)
 		}
-		path := filepath.Join(t.TempDir(), "annotations.jsonl")
-		if err := os.WriteFile(path, []byte(rows.String()), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		path := expect.File(t, "annotations.jsonl", rows.String())
 		all, _, err := ReadJudgements(path)
 		if err != nil {
 			t.Fatal(err)

@@ -1,23 +1,14 @@
 package alpaca
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
-func write(t *testing.T, name, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 func TestReadJudgements(t *testing.T) {
-	path := write(t, "a.json",
+	path := expect.File(t, "a.json",
 		`[{"instruction":"Q","output_2":"A","generator_2":"m","generator_1":"b","preference":1.25},
 		{"instruction":"R","output_2":"","generator_2":"m","preference":null}]`)
 	all, report, err := ReadJudgements(path)
@@ -43,23 +34,20 @@ func TestReadJudgements(t *testing.T) {
 		strings.Replace(good, `"output_2":"A",`, "", 1):       "instruction or output_2 is missing: want",
 		good + `{"instruction":"R","output_2":"A","generator`: "a.jsonl:2",
 	} {
-		if _, _, err := ReadJudgements(write(t, "a.jsonl", text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v: want %s", text, err, want)
-		}
+		_, _, err := ReadJudgements(expect.File(t, "a.jsonl", text))
+		expect.Error(t, err, want)
 	}
 }
 
 func TestReadBaselineAndWeights(t *testing.T) {
-	b, err := ReadOutputs(write(t, "b.jsonl", `{"instruction":"Q","output_1":"A","generator_1":"g"}`+"\n"+
+	b, err := ReadOutputs(expect.File(t, "b.jsonl", `{"instruction":"Q","output_1":"A","generator_1":"g"}`+"\n"+
 		`{"instruction":"R","output":"B"}`), 1)
 	if err != nil || b.Generator != "g" || b.Of["Q"] != "A" || b.Of["R"] != "B" {
 		t.Errorf("%+v, %v", b, err)
 	}
-	if _, err := ReadOutputs(write(t, "b.jsonl", `{"instruction":"Q"}`), 1); err == nil || !strings.Contains(err.Error(),
-		"instruction or output_1 is missing: want both, texts") {
-		t.Error(err)
-	}
-	w, err := ReadWeights(write(t, "w.csv", ",length,difficulty,model\nm,-1.5,1,0.25\n"))
+	_, err = ReadOutputs(expect.File(t, "b.jsonl", `{"instruction":"Q"}`), 1)
+	expect.Error(t, err, "instruction or output_1 is missing: want both, texts")
+	w, err := ReadWeights(expect.File(t, "w.csv", ",length,difficulty,model\nm,-1.5,1,0.25\n"))
 	if err != nil || w["m"] != (Weights{-1.5, 1, 0.25}) {
 		t.Errorf("%+v, %v", w, err)
 	}
@@ -69,7 +57,7 @@ func TestReadBaselineAndWeights(t *testing.T) {
 		"a,b\nm,1\n":         "w.csv:2: want a name and three numbers",
 		"a,b,c,d\nm,1\n":     "wrong number of fields",
 	} {
-		if _, err := ReadWeights(write(t, "w.csv", text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ReadWeights(expect.File(t, "w.csv", text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v: want %s", text, err, want)
 		}
 	}

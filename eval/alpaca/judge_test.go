@@ -3,10 +3,10 @@ package alpaca
 import (
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 func TestReadChoice(t *testing.T) {
@@ -74,10 +74,7 @@ func TestReadPrompts(t *testing.T) {
 		`{"role":"system","content":"{instruction} {output_1} {output_2}"}`:           "the last message is not the user's",
 		"": "",
 	} {
-		path := filepath.Join(t.TempDir(), "p.jsonl")
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		path := expect.File(t, "p.jsonl", text)
 		got, err := ReadPrompts(path)
 		switch {
 		case text == "":

@@ -39,11 +39,12 @@ func TestReleasedJudgements(t *testing.T) {
 
 // TestJudgementsOfOthers: judgements of other outputs or instructions, and missing ones, are one line.
 func TestJudgementsOfOthers(t *testing.T) {
-	baseline := write(t, "b.jsonl", `{"instruction":"Q","output_1":"A"}`+"\n"+`{"instruction":"R","output_1":"B"}`)
-	answers := write(t, "m.jsonl", `{"instruction":"Q","output":"x"}`+"\n"+`{"instruction":"R","output":"y"}`)
+	baseline := expect.File(t, "b.jsonl", `{"instruction":"Q","output_1":"A"}`+"\n"+
+		`{"instruction":"R","output_1":"B"}`)
+	answers := expect.File(t, "m.jsonl", `{"instruction":"Q","output":"x"}`+"\n"+`{"instruction":"R","output":"y"}`)
 	q := `{"instruction":"Q","output_2":"x","generator_2":"m","preference":0}` + "\n"
 	r := `{"instruction":"R","output_2":"y","generator_2":"m","preference":2}` + "\n"
-	o := recorded(t, baseline, answers, write(t, "j.jsonl", q+r))
+	o := recorded(t, baseline, answers, expect.File(t, "j.jsonl", q+r))
 	if s, _, err := Benchmark.Run(t.Context(), o, nil); err != nil || s.WinRate != 75 || s.Draws != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -54,7 +55,8 @@ func TestJudgementsOfOthers(t *testing.T) {
 		q + strings.Replace(r, `"y"`, `"z"`, 1): "j.jsonl: the verdict on 2 was given to another prompt or answer",
 		q + strings.Replace(r, "2}", "3}", 1):   "preference is 3: want a number from 1",
 	} {
-		_, _, err := Benchmark.Run(t.Context(), recorded(t, baseline, answers, write(t, "j.jsonl", judgements)), nil)
+		judged := expect.File(t, "j.jsonl", judgements)
+		_, _, err := Benchmark.Run(t.Context(), recorded(t, baseline, answers, judged), nil)
 		expect.Error(t, err, want)
 	}
 }

@@ -19,11 +19,7 @@ func rowsFile(t *testing.T, name, form string, n int) string {
 	for i := range n {
 		fmt.Fprintf(&b, form+"\n", i)
 	}
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(b.String()), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return expect.File(t, name, b.String())
 }
 
 const (

@@ -1,10 +1,11 @@
 package arena
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 func TestPrompts(t *testing.T) {
@@ -13,9 +14,7 @@ func TestPrompts(t *testing.T) {
 		"prompt_template: [\"{question_1}{answer_1}{answer_2}\"]", "new.yaml": "regex_patterns: [\"\\\\[(.)\\\\]\"]\n" +
 		"prompt_template: \"{QUESTION}{ANSWER_A}{ANSWER_B}\"", "bad.yaml": "regex_pattern: (.)\n" +
 		"prompt_template: \"{question_1}{answer_1}\"", "none.yaml": "regex_pattern: (.)\nprompt_template: Hi"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, filepath.Join(dir, name), text)
 	}
 	for name, system := range map[string]string{"": "You compare", "old.yaml": "S", "new.yaml": "You compare"} {
 		path := ""

@@ -13,6 +13,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/rollout/metered"
 )
 
@@ -109,9 +110,7 @@ func TestWeights(t *testing.T) {
 	if err := measure(dir, &f); err != nil {
 		t.Errorf("with all answers: %v", err)
 	}
-	if err := os.WriteFile(path, []byte(first+"\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, path, first+"\n")
 	if err := measure(dir, &f); err == nil || !strings.Contains(err.Error(), "stage answers was begun with weights") {
 		t.Errorf("with other weights: %v", err)
 	}

@@ -37,9 +37,7 @@ func reported(t *testing.T, name, judge string, n int, leaks func(i int) bool, s
 	}
 	for file, text := range map[string]string{"config.yaml": "command: eval privacylens\n", CasesName: b.String(),
 		SettingsName: fmt.Sprintf(`{"judge":{"kind":"model","model":%q}}`, judge)} {
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, filepath.Join(dir, file), text)
 	}
 	return dir
 }
@@ -91,12 +89,10 @@ func TestCompareCosts(t *testing.T) {
 	run := func(name string, rows []Answer, time string) string {
 		dir := reported(t, name, "", 2, func(int) bool { return false }, func(int) int { return 1 })
 		err := data.WriteLines(filepath.Join(dir, AnswersName), len(rows), func(i int) any { return rows[i] })
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, timeName), []byte(time), 0o666)
-		}
 		if err != nil {
 			t.Fatal(err)
 		}
+		expect.Write(t, filepath.Join(dir, timeName), time)
 		return dir
 	}
 	a := run("A", []Answer{{ID: "case0", Prompt: "x", Asked: 10, Tokens: 1}, {ID: "case1", Prompt: "x", Asked: 30, Tokens: 2},
@@ -123,9 +119,7 @@ func TestCompareOthers(t *testing.T) {
 	no, one := func(int) bool { return false }, func(int) int { return 1 }
 	a, few := reported(t, "a", "", 3, no, one), reported(t, "few", "", 2, no, one)
 	other, none := reported(t, "other", "", 3, no, one), t.TempDir()
-	if err := os.WriteFile(filepath.Join(other, "config.yaml"), []byte("command: eval gate\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, filepath.Join(other, "config.yaml"), "command: eval gate\n")
 	unreported := reported(t, "unreported", "", 3, no, one)
 	if err := os.Remove(filepath.Join(unreported, CasesName)); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/rollout/remote"
 )
 
@@ -88,12 +89,10 @@ func folder(t *testing.T, template string) string {
 	if err == nil {
 		err = os.CopyFS(dir, files)
 	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(template), 0o666)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	expect.Write(t, filepath.Join(dir, "chat_template.jinja"), template)
 	return dir
 }
 

@@ -1,7 +1,6 @@
 package ci
 
 import (
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"github.com/posttrain/posttrain/internal/testkit"
 
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 func TestRun(t *testing.T) {
@@ -87,9 +87,7 @@ func TestShow(t *testing.T) {
 	o.Show, o.Prompt = 1, filepath.Join(t.TempDir(), "own.tmpl")
 	text := `{{define "system"}}Keep secrets.{{end -}}
 Write for the {{.Sender}}: {{.Task}}{{range .Attributes}} {{.Key}}={{.Text}}{{end}}`
-	if err := os.WriteFile(o.Prompt, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, o.Prompt, text)
 	got, _, err := Benchmark.Run(t.Context(), o, nil)
 	if err != nil || !strings.HasPrefix(got.String(), "Write for the ") {
 		t.Errorf("%v, %v", err, got)

@@ -3,7 +3,6 @@ package ci
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -139,9 +138,7 @@ agent: {turns: 5, tokens: 900, policy: drawn}
 reward: {format: answer}
 judge: {model: careful, base_url: "http://localhost:9/v1"}
 `
-	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, path, text)
 	server := testkit.StartJudge(t, testkit.JudgeOptions{Act: courier(t, true)})
 	o, err := Benchmark.Spec.Load(config.Input{Overrides: testkit.Overrides(t, "run="+path, "agent.model=",
 		"agent.base_url="+server.URL, "agent.api_model=m", "agent.parallel=1")})

@@ -2,11 +2,12 @@ package confaide
 
 import (
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 func TestParseRating(t *testing.T) {
@@ -192,9 +193,7 @@ func TestPromptFaults(t *testing.T) {
 		strings.Replace(text, "{questionee}", "{who}", 1):         "prompts.jsonl:2: {who} is no field: want {story}",
 		strings.ReplaceAll(text, "{meeting}", ""):                 "prompts.jsonl:6: there is no {meeting} in it: want",
 	} {
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, path, text)
 		_, err := ReadPrompts(dir)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: want %s", err, want)

@@ -1,11 +1,12 @@
 package gate
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 const smallPolicy = `limits: {answer: 0.05, think: 0.5, tool: 0.05}
@@ -117,10 +118,7 @@ func FuzzPolicy(f *testing.F) {
 			f.Add([]byte(strings.Replace(smallPolicy, old, new, 1)))
 		}
 	}
-	text, err := os.ReadFile(filepath.Join("..", "..", "configs", "gate-norms.yaml"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	text := expect.Bytes(f, filepath.Join("..", "..", "configs", "gate-norms.yaml"))
 	f.Add(text)
 	f.Fuzz(func(t *testing.T, text []byte) {
 		p, err := parsePolicy("p.yaml", text)

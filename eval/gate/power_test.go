@@ -3,11 +3,12 @@ package gate
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // binomial draws counts by their cumulative chances.
@@ -71,10 +72,7 @@ func power(n, leaking int, p float64) (fails, passes float64) {
 
 // TestPower: the table of docs/evaluation.md is what the simulation gives.
 func TestPower(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "evaluation.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := expect.Read(t, filepath.Join("..", "..", "docs", "evaluation.md"))
 	for _, p := range []float64{0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2} {
 		row := fmt.Sprintf("| %.3g %% |", 100*p)
 		for _, leaking := range []int{1, 16} {
@@ -83,7 +81,7 @@ func TestPower(t *testing.T) {
 				row += fmt.Sprintf(" %.0f / %.0f |", fails, passes)
 			}
 		}
-		if !strings.Contains(string(text), row+"\n") {
+		if !strings.Contains(text, row+"\n") {
 			t.Errorf("docs/evaluation.md lacks\n%s", row)
 		}
 	}

@@ -51,8 +51,8 @@ func echo(t *testing.T) string {
 // rated are options of a run with questions of these categories and a judge.
 func rated(t *testing.T, judge string, categories ...string) Options {
 	o := Benchmark.Defaults()
-	o.Questions = write(t, "question.jsonl", asked(categories...))
-	o.References = write(t, "reference.jsonl", answered(len(categories)))
+	o.Questions = expect.File(t, "question.jsonl", asked(categories...))
+	o.References = expect.File(t, "reference.jsonl", answered(len(categories)))
 	o.Judge.BaseURL, o.Judge.Model = judge, "judge"
 	o.Judge.Retries = 0
 	return o
@@ -125,7 +125,7 @@ func TestRatings(t *testing.T) {
 		return []string{"[[6]]", "[[7]]", "[[8]]"}[seen[prompt]-1]
 	}})
 	o := rated(t, judge.URL, "writing", "math")
-	o.Agent.Answers, o.Ratings, o.Dir = write(t, "a.jsonl", answered(2)), 3, filepath.Join(t.TempDir(), "run")
+	o.Agent.Answers, o.Ratings, o.Dir = expect.File(t, "a.jsonl", answered(2)), 3, filepath.Join(t.TempDir(), "run")
 	s, at, err := Benchmark.Run(t.Context(), o, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +159,7 @@ func TestUnscored(t *testing.T) {
 		return "[[4]]"
 	}})
 	o := rated(t, judge.URL, "writing", "stem")
-	o.References, o.Agent.Answers = "", write(t, "gpt-x.jsonl", answered(2))
+	o.References, o.Agent.Answers = "", expect.File(t, "gpt-x.jsonl", answered(2))
 	dir := filepath.Join(t.TempDir(), "run")
 	o.Dir = dir
 	result, _, err := Benchmark.Run(t.Context(), o, nil)
@@ -184,16 +184,16 @@ func TestRunFaults(t *testing.T) {
 		"no references": {func(o *Options) { o.References = "" },
 			"question.jsonl:2: question 82 is of category math, whose judge sees a reference answer: want one in " +
 				"references (no file is given, such as reference_gpt-4.jsonl)"},
-		"a reference missing": {func(o *Options) { o.References = write(t, "r.jsonl", answered(1)) },
+		"a reference missing": {func(o *Options) { o.References = expect.File(t, "r.jsonl", answered(1)) },
 			"r.jsonl has none)"},
-		"questions cut short": {func(o *Options) { o.References = write(t, "r.jsonl", answered(3)) },
+		"questions cut short": {func(o *Options) { o.References = expect.File(t, "r.jsonl", answered(3)) },
 			"r.jsonl:3: a reference answer to question 83, which "},
-		"questions cut in a line": {func(o *Options) { o.Questions = write(t, "q.jsonl", asked("math")[:30]) },
+		"questions cut in a line": {func(o *Options) { o.Questions = expect.File(t, "q.jsonl", asked("math")[:30]) },
 			"q.jsonl:1: bad JSON: the object is not closed"},
-		"an answer missing": {func(o *Options) { o.Agent.Answers = write(t, "a.jsonl", answered(1)) },
+		"an answer missing": {func(o *Options) { o.Agent.Answers = expect.File(t, "a.jsonl", answered(1)) },
 			"a.jsonl: 1 of 2 questions have no answer (first: 82)"},
 		"prompts cut short": {func(o *Options) {
-			o.Prompts = write(t, "p.jsonl", `{"name":"single-v1","type":"single",`+
+			o.Prompts = expect.File(t, "p.jsonl", `{"name":"single-v1","type":"single",`+
 				`"prompt_template":"{question}{answer}","output_format":"[[rating]]"}`)
 		},
 			"p.jsonl: it has no prompt single-math-v1: want it, of type single; is the file cut short?"},
@@ -202,21 +202,12 @@ func TestRunFaults(t *testing.T) {
 		"no questions": {func(o *Options) { o.Questions = "" }, "questions is missing: want a file of questions"},
 	} {
 		o := rated(t, mute.URL, "writing", "math")
-		o.Agent.Answers = write(t, "a.jsonl", answered(2))
+		o.Agent.Answers = expect.File(t, "a.jsonl", answered(2))
 		c.change(&o)
 		o.Dir = filepath.Join(t.TempDir(), "run")
 		_, _, err := Benchmark.Run(t.Context(), o, nil)
 		t.Run(name, func(t *testing.T) { expect.Error(t, err, c.want) })
 	}
-}
-
-func write(t *testing.T, name, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 func asked(categories ...string) string {
@@ -235,7 +226,8 @@ func TestJudgements(t *testing.T) {
 `
 	run := func(rows string) (*Result, error) {
 		o := rated(t, "", "writing")
-		o.Agent.Answers, o.Judgments, o.Judge.Model = write(t, "a.jsonl", answered(1)), write(t, "j.jsonl", rows), ""
+		o.Agent.Answers, o.Judgments = expect.File(t, "a.jsonl", answered(1)), expect.File(t, "j.jsonl", rows)
+		o.Judge.Model = ""
 		o.Dir = filepath.Join(t.TempDir(), "run")
 		result, _, err := Benchmark.Run(t.Context(), o, nil)
 		return result, err

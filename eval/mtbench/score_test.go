@@ -2,11 +2,10 @@ package mtbench
 
 import (
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -123,10 +122,7 @@ func TestPromptFaults(t *testing.T) {
 			"{answer} in it",
 		strings.Replace(text, "{answer}", "{answer} {n}", 1): "{n} is no field: want {question}, {answer}",
 	} {
-		path := filepath.Join(t.TempDir(), "p.jsonl")
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		path := expect.File(t, "p.jsonl", text)
 		if _, err := ReadPrompts(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: want %s", err, want)
 		}

@@ -97,12 +97,7 @@ func quickStart(overrides []config.Override) (string, []byte) {
 	}) {
 		return "", nil
 	}
-	const name = "privacylens-quickstart.yaml"
-	text, err := configs.Files.ReadFile(name)
-	if err != nil {
-		panic(err) // the file is part of the program
-	}
-	return "configs/" + name, text
+	return configs.Read("privacylens-quickstart.yaml")
 }
 
 // NeedsModel is false of recorded judgements, which are of recorded actions.

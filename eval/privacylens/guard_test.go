@@ -3,7 +3,6 @@ package privacylens
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // guarded is a run of six cases whose observation has two sentences. The agent tells all that it sees; want are its
@@ -94,9 +94,7 @@ func resumes(t *testing.T, o Options, agent *testkit.JudgeServer) {
 	before, _ := agent.Requests()
 	for name, text := range map[string]string{path: strings.Join(lines[:7], ""), filepath.Join(o.Dir,
 		bench.VerdictsName): ""} {
-		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, name, text)
 	}
 	if _, err := measured(t, o); err != nil {
 		t.Fatal(err)

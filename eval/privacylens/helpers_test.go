@@ -3,7 +3,6 @@ package privacylens
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -40,20 +39,12 @@ func must[T any](t *testing.T) func(T, error) T {
 
 func write(t testing.TB, name, content string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return expect.File(t, name, content)
 }
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
+	return expect.Read(t, path)
 }
 
 // options are the options of a run of cases in a folder of its own.

@@ -17,6 +17,7 @@ import (
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // leakyReply acts in every case: it mentions the flu in cases with an even number, says nothing with an action in it in
@@ -199,9 +200,7 @@ func TestSettingsStay(t *testing.T) {
 		_, err := measured(t, other)
 		wantError(t, err, want)
 	}
-	if err := os.WriteFile(filepath.Join(o.Dir, bench.SettingsName), []byte("{"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, filepath.Join(o.Dir, bench.SettingsName), "{")
 	_, err := measured(t, o)
 	wantError(t, err, "settings.json: damaged: want")
 }

@@ -1,17 +1,15 @@
 package control
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/mujoco"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -40,13 +38,10 @@ func open(t *testing.T, name string) (environment, space) {
 func TestTraces(t *testing.T) {
 	for name := range environments {
 		t.Run(name, func(t *testing.T) {
-			text, err := os.ReadFile(filepath.Join("testdata", name+".json"))
-			if err != nil {
-				t.Fatal(err)
-			}
 			var traces []trace
-			if err := json.Unmarshal(text, &traces); err != nil || len(traces) == 0 {
-				t.Fatal(len(traces), err)
+			expect.Decode(t, filepath.Join("testdata", name+".json"), &traces)
+			if len(traces) == 0 {
+				t.Fatal("no traces")
 			}
 			for i, tr := range traces {
 				if len(tr.Steps) != 200 {
@@ -174,9 +169,7 @@ func TestWithoutMuJoCo(t *testing.T) {
 		t.Errorf("%d parameters, want 4868", n)
 	}
 	_, err := New(o, 0, 1)
-	if err == nil || !strings.Contains(err.Error(), "no file") || !strings.Contains(err.Error(), "install-mujoco.sh") {
-		t.Errorf("%v: want the place and scripts/install-mujoco.sh", err)
-	}
+	expect.Error(t, err, "no file", "install-mujoco.sh")
 	if s := Simulator("swimmer"); s != err.Error() {
 		t.Errorf("%q, want the same", s)
 	}

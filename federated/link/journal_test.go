@@ -162,10 +162,7 @@ func cut(t *testing.T, every int) (*driver, []byte) {
 	if _, err := w.work(5, plain); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(w.dir, JournalName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := expect.Bytes(t, filepath.Join(w.dir, JournalName))
 	return w, text
 }
 
@@ -178,9 +175,7 @@ func TestCutAnywhere(t *testing.T) {
 		if n%37 > 1 && n > 0 && text[n-1] != '\n' && n < len(text)-2 {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(w.dir, JournalName), text[:n], 0o666); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, filepath.Join(w.dir, JournalName), text[:n])
 		lines := bytes.Count(text[:n], []byte("\n"))
 		for _, path := range must[[]string](t)(filepath.Glob(filepath.Join(w.dir, updatesName, "*"+lostEnd))) {
 			if err := os.Rename(path, strings.TrimSuffix(path, lostEnd)+updateEnd); err != nil {
@@ -310,14 +305,9 @@ func TestDamagedSnapshot(t *testing.T) {
 
 func flip(t *testing.T, path string) {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err == nil {
-		b[len(b)/2] ^= 1
-		err = os.WriteFile(path, b, 0o666)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := expect.Bytes(t, path)
+	b[len(b)/2] ^= 1
+	expect.Write(t, path, b)
 }
 
 // TestRefusedFolders: each is one line that names the file and both values.
@@ -336,9 +326,7 @@ func TestRefusedFolders(t *testing.T) {
 			`"half": want float32 or float64`},
 		"another protocol": {func(t *testing.T, w *driver) {
 			line := firstLine(format, protocol.Version+1)
-			if err := os.WriteFile(filepath.Join(w.dir, JournalName), line, 0o666); err != nil {
-				t.Fatal(err)
-			}
+			expect.Write(t, filepath.Join(w.dir, JournalName), line)
 		}, "journal.jsonl:1: found protocol version 2, want 1"},
 		"damaged update": {func(t *testing.T, w *driver) { flip(t, anUpdate(t, w)) }, ".bin is damaged: its SHA-256"},
 		"missing update": {func(t *testing.T, w *driver) {
@@ -351,9 +339,7 @@ func TestRefusedFolders(t *testing.T) {
 			w, _ := cut(t, 0)
 			c.do(t, w)
 			_, err := w.work(9, plain)
-			if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("error %v, want one with %q", err, c.says)
-			}
+			expect.Error(t, err, c.says)
 		})
 	}
 }
@@ -371,13 +357,9 @@ func anUpdate(t *testing.T, w *driver) string {
 func TestShortJournal(t *testing.T) {
 	w, text := cut(t, 2)
 	lines := bytes.SplitAfter(text, []byte("\n"))
-	if err := os.WriteFile(filepath.Join(w.dir, JournalName), bytes.Join(lines[:3], nil), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, filepath.Join(w.dir, JournalName), bytes.Join(lines[:3], nil))
 	_, err := w.work(9, plain)
-	if err == nil || !strings.Contains(err.Error(), "ends in event 2, but the newest snapshot is of event 7") {
-		t.Error(err)
-	}
+	expect.Error(t, err, "ends in event 2, but the newest snapshot is of event 7")
 }
 
 // TestObserved: a continued run observes the events after the snapshot again, and knows who has left.

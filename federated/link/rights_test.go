@@ -287,16 +287,11 @@ func TestCredentials(t *testing.T) {
 		t.Errorf("written twice: %v", err)
 	}
 	_, err = keys.Invite("r", "a", "tls://127.0.0.1:1")
-	if err == nil || !strings.Contains(err.Error(), "has been invited") {
-		t.Errorf("invited twice: %v", err)
-	}
+	expect.Error(t, err, "has been invited")
 	if err := keys.Revoke("b"); err == nil || !strings.Contains(err.Error(), "has not been invited") {
 		t.Errorf("revoked before it was invited: %v", err)
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := expect.Bytes(t, path)
 	damaged := regexp.MustCompile(`"seed": "SU`).ReplaceAll(text, []byte(`"seed": "XX`))
 	for name, bad := range map[string][]byte{"empty": nil, "cut": text[:len(text)-9], "seed": damaged,
 		"other": []byte("{}")} {

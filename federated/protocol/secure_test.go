@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // secureOptions are a method's options with all that secure sums refuse switched off.
@@ -65,25 +65,7 @@ func TestSecureRunIsThePlainRun(t *testing.T) {
 // best point.
 func TestRestoredSecureServerGoesOn(t *testing.T) {
 	for _, method := range secureMethods() {
-		o := secureOptions(method)
-		plain, swapped := newWorld(t, o), newWorld(t, o)
-		for plain.step() {
-		}
-		swapped.swap()
-		for swapped.step() {
-			swapped.swap()
-		}
-		if !plain.server.Done() || !slices.Equal(plain.server.Params(), swapped.server.Params()) {
-			t.Errorf("%s: restored after every event: %v, want %v", method, swapped.server.Params(),
-				plain.server.Params())
-		}
-		if !reflect.DeepEqual(plain.log, swapped.log) {
-			t.Errorf("%s: other receipts after restoring", method)
-		}
-		q := protocol.RandomQuadratic(5, 7)
-		if before, after := q.Return(plain.start), q.Return(plain.server.Params()); !(after > before) {
-			t.Errorf("%s: return %v after %v", method, after, before)
-		}
+		restoreAlways(t, method, secureOptions(method))
 	}
 }
 
@@ -187,9 +169,7 @@ func TestKilledAgentTakesPartAgain(t *testing.T) {
 		}
 		w.agents[2].Secure(slices.Repeat([]byte{secret}, 32), "run")
 		_, err = w.agents[2].Do(t.Context(), w.tasks[2][0])
-		if err == nil || !strings.Contains(err.Error(), "join again") {
-			t.Errorf("a sum without its vectors: %v", err)
-		}
+		expect.Error(t, err, "join again")
 		if secret == 3 {
 			restored, _ := protocol.NewAgent(2, load, w.o)
 			restored.Secure(slices.Repeat([]byte{secret}, 32), "run")
@@ -555,10 +535,7 @@ func (c *observer) learned(vectors [][]float64) (means []string, read map[int][]
 // TestWhatDropoutsShow: what a curious server learns of the vectors where agent 2 drops out is what the table of
 // docs/federated.md says.
 func TestWhatDropoutsShow(t *testing.T) {
-	text, err := os.ReadFile("../../docs/federated.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := expect.Read(t, "../../docs/federated.md")
 	for row, phase := range map[string]struct {
 		do    func(*observer)
 		means string
@@ -644,7 +621,7 @@ func TestWhatDropoutsShow(t *testing.T) {
 		if phase.means == "[0 1 2 3] [0 1 3]" {
 			nearly(t, row, federated.Difference(federated.Scaled(4, read[1]), federated.Scaled(3, read[2])), vectors[2], 1e-9)
 		}
-		if !strings.Contains(string(text), "| "+row+"\n") {
+		if !strings.Contains(text, "| "+row+"\n") {
 			t.Errorf("docs/federated.md lacks the row %q", row)
 		}
 	}

@@ -2,9 +2,7 @@ package backend
 
 import (
 	"fmt"
-	"runtime"
 	"slices"
-	"sync"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/distributed"
@@ -193,18 +191,4 @@ func FinalizeAll(buffers ...compute.Buffer) {
 			_ = b.Finalize()
 		}
 	}
-}
-
-// Parallel calls f(0) to f(n-1) on all cores.
-func Parallel(n int, f func(i int)) {
-	workers := min(n, runtime.GOMAXPROCS(0))
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			for i := w; i < n; i += workers {
-				f(i)
-			}
-		})
-	}
-	wg.Wait()
 }

@@ -1,10 +1,11 @@
 package backend
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestReadDevice: chips, numbers of devices and hosts, and files of facts.
@@ -16,9 +17,7 @@ func TestReadDevice(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, path, text)
 		return path
 	}
 	mine := write("mine.json", string(text))

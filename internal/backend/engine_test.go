@@ -8,6 +8,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -70,9 +71,7 @@ func TestOpenNamesABrokenLibrary(t *testing.T) {
 	needCgo(t)
 	home := hideInstalled(t)
 	broken := filepath.Join(home, "broken.so")
-	if err := os.WriteFile(broken, []byte("no library"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, broken, "no library")
 	for _, spec := range []string{"onnx:" + broken, "xla:" + broken} {
 		if e, err := backend.Open(spec); err == nil {
 			e.Close()
@@ -133,12 +132,7 @@ func TestAutoIsGoIfTheLibraryDoesNotLoad(t *testing.T) {
 	needCgo(t)
 	home := hideInstalled(t)
 	broken := filepath.Join(home, ".local", "share", "posttrain", "libonnxruntime.so.99")
-	if err := os.MkdirAll(filepath.Dir(broken), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(broken, []byte("no library"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, broken, "no library")
 	for _, named := range []string{"", broken} {
 		t.Setenv("ONNXRUNTIME_SHARED_LIBRARY_PATH", named)
 		e, err := backend.Open("auto")
@@ -166,9 +160,7 @@ func TestNothingIsSearchedInTheCurrentFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"libonnxruntime.so.99", "pjrt_c_api_evil_plugin.so"} {
-			if err := os.WriteFile(filepath.Join(folder, name), nil, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			expect.Write(t, filepath.Join(folder, name), "")
 		}
 	}
 	for _, c := range []struct{ home, data, plugins string }{
@@ -229,9 +221,7 @@ func TestListFindsInstalledFiles(t *testing.T) {
 	}
 	for _, name := range []string{"libonnxruntime.so.1.9.0", "libonnxruntime.so.1.31.1", "pjrt_c_api_amx_plugin.so",
 		"pjrt_c_api_cuda_plugin.so"} {
-		if err := os.WriteFile(filepath.Join(data, name), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, filepath.Join(data, name), "")
 	}
 	t.Setenv("XDG_DATA_HOME", filepath.Join(home, "data"))
 	t.Setenv("PJRT_PLUGIN_LIBRARY_PATH", data)

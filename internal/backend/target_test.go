@@ -16,6 +16,7 @@ import (
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -43,9 +44,7 @@ func compileOn(t *testing.T, e *Engine, name string, build func(g *graph.Graph) 
 	}
 	if *update {
 		path := filepath.Join("..", "hlo", "testdata", name+".pb")
-		if err := os.WriteFile(path, e.target.optimized, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, path, e.target.optimized)
 	}
 	return p.Compiled()
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/gomlx/gomlx/ml/layers/attention"
 	"github.com/gomlx/gomlx/ml/model"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -26,9 +27,7 @@ import (
 func TestGradientOfLookupIsRefusedOnONNX(t *testing.T) {
 	e := openTestONNX(t)
 	_, err := e.Compile("lookup", lookupGradient)
-	if err == nil || !strings.Contains(err.Error(), "race") || strings.Contains(err.Error(), "\n") {
-		t.Errorf("got %v, want one line that says that the scatter would race", err)
-	}
+	expect.Error(t, err, "race")
 }
 
 // lookupGradient is the gradient of a table [8,3] looked up at tokens [6,1] in the graph.
@@ -298,9 +297,7 @@ func TestRsqrtIsAnErrorAndSqrtWorks(t *testing.T) {
 			x := graph.Parameter(g, "x", shapes.Make(dtypes.Float32, 2))
 			return graph.Gradient(graph.ReduceAllSum(graph.Rsqrt(x)), x)
 		})
-		if err == nil || !strings.Contains(err.Error(), "Rsqrt") {
-			t.Errorf("got %v, want an error that names Rsqrt", err)
-		}
+		expect.Error(t, err, "Rsqrt")
 		in := []tensor{{dims: []int{2}, data: []float32{4, 16}}}
 		got := evaluate(t, e, in,
 			withGradients(func(x []*graph.Node) *graph.Node { return graph.Reciprocal(graph.Sqrt(x[0])) }))

@@ -4,13 +4,13 @@ package backend_test
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -28,9 +28,7 @@ func TestPluginsThatAreNone(t *testing.T) {
 		"new":     {fmt.Sprintf(table, 1, 0), "it has PJRT 1.0: want 0.81 or newer, and below 1.0: "},
 	} {
 		source, plugin := filepath.Join(dir, name+".c"), filepath.Join(dir, name+".so")
-		if err := os.WriteFile(source, []byte(c.code), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, source, c.code)
 		if out, err := exec.Command(compiler, "-shared", "-fPIC", "-o", plugin, source).CombinedOutput(); err != nil {
 			need.Lack(t, "cc", fmt.Sprintf("%v: %s", err, out))
 		}

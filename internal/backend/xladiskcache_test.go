@@ -18,6 +18,8 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // heard collects notices.
@@ -113,10 +115,7 @@ func TestBrokenProgramsAreCompiledAgain(t *testing.T) {
 	e, lines := testEngine(t, folder)
 	want := runProgram(t, e, 1)
 	name := programsIn(t, folder)[0]
-	whole, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := expect.Bytes(t, name)
 	key := strings.TrimSuffix(filepath.Base(name), programSuffix)
 	flipped := slices.Clone(whole)
 	flipped[len(flipped)/2] ^= 1

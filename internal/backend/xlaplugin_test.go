@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // For a plugin in Python's site-packages XLA_FLAGS names CUDA's tools. Flags that a plugin knows, and that make it slow,
@@ -66,9 +68,7 @@ func TestFindPlugin(t *testing.T) {
 		{"", "tpu", ""},
 	} {
 		if tc.file != "" {
-			if err := os.WriteFile(filepath.Join(dir, tc.file), nil, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			expect.Write(t, filepath.Join(dir, tc.file), "")
 		}
 		if got := findPlugin(tc.name); strings.TrimPrefix(got, dir+"/") != tc.want {
 			t.Errorf("%q: got %q, want %q", tc.name, got, tc.want)

@@ -10,6 +10,7 @@ import (
 	"testing/fstest"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
@@ -31,10 +32,7 @@ func withTemplate(t *testing.T, name, template string) *Encoder {
 		files["chat_template.jinja"] = &fstest.MapFile{Data: []byte(template)}
 	}
 	for _, f := range []string{"tokenizer.json", "tokenizer_config.json"} {
-		b, err := os.ReadFile(filepath.Join(dir, f))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := expect.Bytes(t, filepath.Join(dir, f))
 		files[f] = &fstest.MapFile{Data: b}
 	}
 	tok, err := tokenizer.LoadFS(files, name)
@@ -158,19 +156,14 @@ func TestDemonstrations(t *testing.T) {
 func TestConversationWithoutATemplateIsAnError(t *testing.T) {
 	e := withTemplate(t, "qwen2-newer", "")
 	_, err := e.Prompt(data.Text{Messages: []data.Message{{Role: "user", Content: "hello"}}})
-	if err == nil || !strings.Contains(err.Error(), "chat template") {
-		t.Errorf("error %v: want one that says the chat template is missing", err)
-	}
+	expect.Error(t, err, "chat template")
 }
 
 // TestMarksAtBoundaries: tokenizers of Llama 2's and Mistral's kind, which put a blank before every text, train the
 // text of the data. The whole text's tokens come from tokenizers 0.23 (with TRL 1.16's SFTTrainer); the one that
 // crosses the boundary is trained.
 func TestMarksAtBoundaries(t *testing.T) {
-	text, err := os.ReadFile("testdata/llama2-marks.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := expect.Bytes(t, "testdata/llama2-marks.json")
 	const config = `{"bos_token":"<s>","eos_token":"</s>","unk_token":"<unk>"}`
 	const template = "{% for m in messages %}{{ m.content }}{% endfor %}"
 	tok, err := tokenizer.LoadFS(fstest.MapFS{"tokenizer.json": {Data: text}, "tokenizer_config.json": {Data: []byte(config)},

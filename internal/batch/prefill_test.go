@@ -7,6 +7,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 func ask(text string) data.Text {
@@ -79,17 +80,13 @@ func TestPrefilledOnce(t *testing.T) {
 // A template that has ended the thought takes no other one.
 func TestPrefilledBehindAThought(t *testing.T) {
 	_, err := withTemplate(t, "qwen2-newer", template("<think>\n\n</think>\n\n")).Prefilled(ask("hello"), ci.ThinkPrefill)
-	if err == nil || !strings.Contains(err.Error(), "the chat template ends the thought before the answer") {
-		t.Error(err)
-	}
+	expect.Error(t, err, "the chat template ends the thought before the answer")
 }
 
 func TestPrefilledWithoutATemplate(t *testing.T) {
 	e := withTemplate(t, "qwen2-newer", "")
 	_, err := e.Prefilled(ask("hello"), ci.ThinkPrefill)
-	if err == nil || !strings.Contains(err.Error(), "chat template") {
-		t.Errorf("error %v: want one that says the chat template is missing", err)
-	}
+	expect.Error(t, err, "chat template")
 	if _, err := e.Opens(ask("hello"), ci.ThinkPrefill); err == nil {
 		t.Error("no error")
 	}

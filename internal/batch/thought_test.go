@@ -1,8 +1,6 @@
 package batch
 
 import (
-	"encoding/json"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -95,14 +93,8 @@ func TestScoredThoughts(t *testing.T) {
 // writes an empty thought in each turn where the released one has it in the last alone. Phi's end-of-text token comes
 // once, and is trained.
 func TestTurnsOfReleasedTemplates(t *testing.T) {
-	text, err := os.ReadFile(need.Path(t, "templates"))
 	var released struct{ Sources map[string]string }
-	if err == nil {
-		err = json.Unmarshal(text, &released)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Decode(t, need.Path(t, "templates"), &released)
 	messages := []data.Message{says("user", "One?"), says("assistant", "A."), says("user", "Two?"), says("assistant", "B.")}
 	for name, trained := range map[string]string{
 		"qwen3":         "<think>\n\n</think>\n\nA.<|im_end|>\n¦<think>\n\n</think>\n\nB.<|im_end|>\n",

@@ -1,15 +1,13 @@
 package batch
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // turnsOf is a conversation as a row of messages is read: the loss is on what the assistant says.
@@ -40,10 +38,6 @@ func encodeConversation(t *testing.T, e *Encoder, d data.Demonstration) (ids []i
 
 // TestTurnsAsTransformers: the same tokens are trained as by TRL's assistant_only_loss.
 func TestTurnsAsTransformers(t *testing.T) {
-	text, err := os.ReadFile("testdata/assistant-masks.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var f struct {
 		Templates map[string]string
 		Cases     []struct {
@@ -52,8 +46,9 @@ func TestTurnsAsTransformers(t *testing.T) {
 			IDs, Mask []int32
 		}
 	}
-	if err := json.Unmarshal(text, &f); err != nil || len(f.Cases) != 8 {
-		t.Fatal(len(f.Cases), err)
+	expect.Decode(t, "testdata/assistant-masks.json", &f)
+	if len(f.Cases) != 8 {
+		t.Fatal(len(f.Cases))
 	}
 	for _, c := range f.Cases {
 		e := withTemplate(t, c.Folder, f.Templates[c.Folder])
@@ -70,10 +65,6 @@ func TestTurnsAsTransformers(t *testing.T) {
 
 // TestToolsAsTransformers: rows with tools and calls of tools give transformers' tokens and mask.
 func TestToolsAsTransformers(t *testing.T) {
-	text, err := os.ReadFile("testdata/assistant-masks.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var f struct {
 		Tools struct {
 			Template string
@@ -83,15 +74,13 @@ func TestToolsAsTransformers(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(text, &f); err != nil || len(f.Tools.Cases) != 3 {
-		t.Fatal(len(f.Tools.Cases), err)
+	expect.Decode(t, "testdata/assistant-masks.json", &f)
+	if len(f.Tools.Cases) != 3 {
+		t.Fatal(len(f.Tools.Cases))
 	}
 	e := withTemplate(t, "qwen2-newer", f.Tools.Template)
 	for i, c := range f.Tools.Cases {
-		path := filepath.Join(t.TempDir(), fmt.Sprint(i, ".jsonl"))
-		if err := os.WriteFile(path, []byte(c.Row+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		path := expect.File(t, fmt.Sprint(i, ".jsonl"), c.Row+"\n")
 		all, _, err := data.ReadDemonstrations(path)
 		if err != nil {
 			t.Fatal(err)

@@ -260,9 +260,7 @@ func TestLook(t *testing.T) {
 	log := filepath.Join(dir, "metrics.jsonl")
 	for text, want := range map[string]string{`{"step":1,"loss":2}` + "\n{\n": log + ":2: not a line of metrics",
 		`{"step":1,"loss":2}` + "\n" + `{"step":7,"loss":1}` + "\n" + `{"st`: ""} {
-		if err := os.WriteFile(log, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, log, text)
 		for _, path := range []string{dir, log} {
 			if r, err := Look(path); want != "" {
 				expect.Error(t, err, want)
@@ -278,9 +276,7 @@ func TestRunWithoutEnd(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"config.yaml": "command: grpo\nmodel: m\n", "lock": "1\n",
 		"manifest.json": `{"inputs":{}}`, "metrics.jsonl": `{"step":3,"loss":0.5}` + "\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, filepath.Join(dir, name), text)
 	}
 	r, err := Look(dir)
 	if err != nil || len(r.Findings) != 1 || !strings.Contains(r.Findings[0].Advice, "posttrain grpo --resume "+dir) {

@@ -3,7 +3,9 @@
 package files
 
 import (
+	"cmp"
 	"errors"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -138,15 +140,13 @@ func TestReplace(t *testing.T) {
 	if err := Replace(filepath.Join(dir, "none", "a"), nil, 0o600); err == nil {
 		t.Error("a file in a folder that is not there")
 	}
-	p, err := NewPending(path, 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Write([]byte("half")); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Cleanup(); err != nil {
-		t.Fatal(err)
+	stop := errors.New("stopped")
+	err := Write(path, 0o644, func(w io.Writer) error {
+		_, err := w.Write([]byte("half"))
+		return cmp.Or(err, stop)
+	})
+	if text, _ := os.ReadFile(path); err != stop || string(text) != "two" {
+		t.Errorf("%v, %q: want the old content", err, text)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 		t.Errorf("%v, %v: want the file alone", entries, err)

@@ -3,32 +3,29 @@
 package files
 
 import (
+	"io"
 	"io/fs"
 	"path/filepath"
 
 	"github.com/google/renameio/v2"
 )
 
-// Pending is a file that is being written. CloseAtomicallyReplace puts it in its place, Cleanup removes what is left of
-// one that was not.
-type Pending struct {
-	*renameio.PendingFile
-	folder string
-}
-
-// NewPending begins a file that will lie at path. Until then it has a temporary name in the same folder.
-func NewPending(path string, mode fs.FileMode) (*Pending, error) {
+// Write makes what write writes the content of the file at path: at once or not at all, and flushed to the disk. Until
+// then it has a temporary name in the same folder.
+func Write(path string, mode fs.FileMode, write func(w io.Writer) error) error {
 	folder := filepath.Dir(path)
 	f, err := renameio.NewPendingFile(path, renameio.WithPermissions(mode), renameio.WithTempDir(folder))
-	return &Pending{f, folder}, err
-}
-
-// CloseAtomicallyReplace flushes the file, puts it in its place and flushes its name.
-func (p *Pending) CloseAtomicallyReplace() error {
-	if err := p.PendingFile.CloseAtomicallyReplace(); err != nil {
+	if err != nil {
 		return err
 	}
-	return SyncDir(p.folder)
+	defer f.Cleanup() //nolint:errcheck // nothing to do about a temporary file that cannot be removed
+	if err := write(f); err != nil {
+		return err
+	}
+	if err := f.CloseAtomicallyReplace(); err != nil {
+		return err
+	}
+	return SyncDir(folder)
 }
 
 // Replace makes data the content of the file at path: at once or not at all, and flushed to the disk.

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // fixture is what scripts/oracle/gguf_blocks.py wrote with gguf-py.
@@ -63,10 +65,7 @@ func TestBlocksAreThoseOfGGUFPy(t *testing.T) {
 // TestWritesAsGGUFPy: the bytes of each tensor, too.
 func TestWritesAsGGUFPy(t *testing.T) {
 	f := open(t, fixture)
-	whole, err := os.ReadFile(fixture)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := expect.Bytes(t, fixture)
 	x := numbers(t, f, "source.f32")
 	for _, of := range Writable {
 		source, tensor, out := Source{Shape: []int{4, 512}, Type: of}, f.Find(named(of)), bytes.Buffer{}
@@ -189,9 +188,7 @@ func TestBrokenScalesShow(t *testing.T) {
 func TestNothingIsHalfWritten(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.gguf")
-	if err := os.WriteFile(path, []byte("old"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, path, "old")
 	all := func(x ...float32) func() ([]float32, error) { return func() ([]float32, error) { return x, nil } }
 	stop := errors.New("stopped")
 	for _, c := range []struct {
@@ -229,10 +226,7 @@ func change(b []byte, at int, to ...byte) []byte {
 func TestBadFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "small.gguf")
 	small(t, path)
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := expect.Bytes(t, path)
 	after := func(text string) int { return bytes.Index(b, []byte(text)) + len(text) }
 	vector, huge := after("vector"), bytes.Repeat([]byte{0x7f}, 8)
 	for _, c := range []struct {
@@ -333,10 +327,7 @@ func TestParts(t *testing.T) {
 func TestHugeCountsTakeNoMemory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "small.gguf")
 	small(t, path)
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := expect.Bytes(t, path)
 	for at := range len(b) - 8 {
 		file := change(b, at, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0) // 2^40
 		var before, behind runtime.MemStats
@@ -352,10 +343,7 @@ func TestHugeCountsTakeNoMemory(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "small.gguf")
 	small(f, path)
-	b, err := os.ReadFile(path)
-	if err != nil {
-		f.Fatal(err)
-	}
+	b := expect.Bytes(f, path)
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		file, err := Read(bytes.NewReader(b), int64(len(b)))

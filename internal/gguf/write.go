@@ -24,18 +24,13 @@ const alignment = 32
 // Write writes a file of version 3: path holds either the old content or all of the new. wrote gets the number of
 // tensors written after each; its error ends the writing.
 func Write(path string, meta []Entry, tensors []Source, wrote func(n int) error) error {
-	f, err := files.NewPending(path, 0o644)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, files.Cause(err))
-	}
-	defer f.Cleanup() //nolint:errcheck // nothing to do about a temporary file that cannot be removed
-	w := &counter{Writer: bufio.NewWriterSize(f, 1<<20)}
-	if err = writeAll(w, meta, tensors, wrote); err == nil {
-		err = w.Flush()
-	}
-	if err == nil {
-		err = f.CloseAtomicallyReplace()
-	}
+	err := files.Write(path, 0o644, func(f io.Writer) error {
+		w := &counter{Writer: bufio.NewWriterSize(f, 1<<20)}
+		if err := writeAll(w, meta, tensors, wrote); err != nil {
+			return err
+		}
+		return w.Flush()
+	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, files.Cause(err))
 	}

@@ -1,18 +1,15 @@
 package hlo
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 func readFile(t testing.TB, name string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
+	return expect.Bytes(t, filepath.Join("testdata", name))
 }
 
 // TestKernels: kernels of three programs for an H100, which `go test ./internal/backend -run Device -update` writes, with

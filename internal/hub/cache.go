@@ -23,7 +23,7 @@ func Folder(name string) (string, error) {
 	if !IsID(name) {
 		return name, nil
 	}
-	id, _, _ := Parse(name)
+	id, _, _ := hubcache.Parse(name)
 	r := repo{FromEnv(), id, modelKind}
 	if commit := r.cached(); commit != "" {
 		return r.snapshot(commit), nil
@@ -34,7 +34,7 @@ func Folder(name string) (string, error) {
 // repo is a model of a hub, or a data set.
 type repo struct {
 	hub  *Hub
-	id   ID
+	id   hubcache.ID
 	kind string // models or datasets
 }
 

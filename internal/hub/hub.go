@@ -75,15 +75,9 @@ func tune(t *http.Transport) {
 	t.ResponseHeaderTimeout = time.Minute
 }
 
-// ID names a model of the hub.
-type ID = hubcache.ID
-
-// Parse reads org/name or org/name@revision. ok is false where the text has another form: it names no model of a hub.
-func Parse(text string) (id ID, ok bool, err error) { return hubcache.Parse(text) }
-
 // Short is how people call a model: without folders or commit.
 func Short(name string) string {
-	if id, ok, err := Parse(name); ok && err == nil && !exists(name) {
+	if id, ok, err := hubcache.Parse(name); ok && err == nil && !exists(name) {
 		name = id.Name
 	}
 	if whole, err := filepath.Abs(name); err == nil {
@@ -94,7 +88,7 @@ func Short(name string) string {
 
 // IsID says that a name is an id, and not the name of a folder on this machine.
 func IsID(name string) bool {
-	_, ok, err := Parse(name)
+	_, ok, err := hubcache.Parse(name)
 	return ok && err == nil && !exists(name)
 }
 

@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/internal/hub/hubtest"
+	"github.com/posttrain/posttrain/internal/hubcache"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // tiny has all that a model needs, and what it does not.
@@ -137,9 +139,7 @@ func TestNamesLeadOutOfNoFolder(t *testing.T) {
 		row := "en/x" + name + `\x.jsonl`
 		model.Files["additional_chat_templates/"+name], data.Files[row] = "x", "{}"
 		_, _, err := fetch(t, "org/tiny")
-		if err == nil || !strings.Contains(err.Error(), "it has a file \"additional_chat_templates/") {
-			t.Error(name, err)
-		}
+		expect.Error(t, err, "it has a file \"additional_chat_templates/")
 		if _, _, err := fetchData(t, "org/rows:en:train"); err == nil || !strings.Contains(err.Error(), `it has a file "en/`) {
 			t.Error(name, err)
 		}
@@ -256,9 +256,7 @@ func TestOffline(t *testing.T) {
 	if _, _, err := fetch(t, pinnedTiny); err == nil || !strings.Contains(err.Error(), "does not have all of it") {
 		t.Error(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "model-2-of-2.safetensors"), nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, filepath.Join(dir, "model-2-of-2.safetensors"), "")
 	if name, _, err := fetch(t, pinnedTiny); err != nil || name != pinnedTiny {
 		t.Error(name, err)
 	}
@@ -455,33 +453,12 @@ func TestLocalFolder(t *testing.T) {
 	}
 }
 
-// TestParse: what is an id and what is not.
-func TestParse(t *testing.T) {
-	for text, want := range map[string]string{
-		"Qwen/Qwen2.5-0.5B": "Qwen/Qwen2.5-0.5B@main", "a/b@v1": "a/b@v1", "a/b@refs/pr/1": "a/b@refs/pr/1",
-		"gpt2": "", "a/b/c": "", "./a/b": "", "../b": "", "a/..": "", "/a/b": "", "a/b..c": "", "a--b/c": "",
-		"a/b c":    "",
-		"embedded": "", "": "", "a/b@": "error", "a/b@../c": "error", "a/b@c/../d": "error", "a/b@/c": "error",
-	} {
-		id, ok, err := Parse(text)
-		got := ""
-		if err != nil {
-			got = "error"
-		} else if ok {
-			got = id.String()
-		}
-		if got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
-	}
-}
-
 // FuzzParse: no id leaves the cache.
 func FuzzParse(f *testing.F) {
 	f.Add("a/b@main")
 	f.Add("../../etc@../x")
 	f.Fuzz(func(t *testing.T, text string) {
-		id, ok, err := Parse(text)
+		id, ok, err := hubcache.Parse(text)
 		if r := (repo{&Hub{Cache: "/cache"}, id, modelKind}); ok && err == nil {
 			for _, path := range []string{r.refFile(), r.snapshot(id.Revision)} {
 				if !strings.HasPrefix(path, r.folder()+"/") || !strings.HasPrefix(r.folder(), "/cache/models--") {

@@ -132,7 +132,7 @@ func (h *Hub) pinName(ctx context.Context, name string, u use, out run.Reporter)
 	if u == dataRows {
 		return h.pinData(ctx, name, out)
 	}
-	id, ok, err := Parse(name)
+	id, ok, err := hubcache.Parse(name)
 	if err != nil || !ok {
 		return name, err
 	}
@@ -144,7 +144,7 @@ func (h *Hub) pinName(ctx context.Context, name string, u use, out run.Reporter)
 	if err != nil {
 		return name, missing(ctx, name, "folder", err)
 	}
-	return ID{Name: id.Name, Revision: commit}.String(), nil
+	return hubcache.ID{Name: id.Name, Revision: commit}.String(), nil
 }
 
 // missing says that a name means nothing on this machine, and why the hub does not help.

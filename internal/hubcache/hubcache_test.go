@@ -2,22 +2,19 @@ package hubcache
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestChoose: configs, splits and files are those that Hugging Face's datasets finds (scripts/oracle/dataset_files.py).
 func TestChoose(t *testing.T) {
-	text, err := os.ReadFile("testdata/choices.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var fixture struct {
 		Cases []struct {
 			Name, Readme, Default string
@@ -25,8 +22,9 @@ func TestChoose(t *testing.T) {
 			Configs               map[string]map[string][]string
 		}
 	}
-	if err := json.Unmarshal(text, &fixture); err != nil || len(fixture.Cases) < 20 {
-		t.Fatal(err)
+	expect.Decode(t, "testdata/choices.json", &fixture)
+	if len(fixture.Cases) < 20 {
+		t.Fatalf("%d cases", len(fixture.Cases))
 	}
 	for _, c := range fixture.Cases {
 		for config, splits := range c.Configs {
@@ -141,14 +139,30 @@ func TestCheckNames(t *testing.T) {
 
 // TestParseData: what names rows of a data set and what a file.
 func TestParseData(t *testing.T) {
-	for text, want := range map[string]string{
+	parse(t, ParseData, map[string]string{
 		"a/b": "a/b@main", "a/b:c": "a/b@main:c", "a/b@v1:c:d": "a/b@v1:c:d",
 		"a/b@refs/pr/1:c d:e": "a/b@refs/pr/1:c d:e",
 		"data/train.jsonl":    "", "data/train.parquet": "", "a/b.csv": "", "a/b.JSONL": "", "a/b.jsonl.gz": "",
 		"train": "", "./a/b": "", "a/b/c": "", "C:/a": "", "train-*.parquet": "", "a/v1.0:x": "a/v1.0@main:x",
 		"a/b:": "error", "a/b::c": "error", "a/b:c:d:e": "error", "a/b:c/d": "error", "a/b@../x:c": "error",
-	} {
-		id, ok, err := ParseData(text)
+	})
+}
+
+// TestParse: what is an id and what is not.
+func TestParse(t *testing.T) {
+	parse(t, Parse, map[string]string{
+		"Qwen/Qwen2.5-0.5B": "Qwen/Qwen2.5-0.5B@main", "a/b@v1": "a/b@v1", "a/b@refs/pr/1": "a/b@refs/pr/1",
+		"gpt2": "", "a/b/c": "", "./a/b": "", "../b": "", "a/..": "", "/a/b": "", "a/b..c": "", "a--b/c": "",
+		"a/b c":    "",
+		"embedded": "", "": "", "a/b@": "error", "a/b@../c": "error", "a/b@c/../d": "error", "a/b@/c": "error",
+	})
+}
+
+// parse wants the ids of texts, "" where a text is none, or "error".
+func parse[ID fmt.Stringer](t *testing.T, read func(text string) (ID, bool, error), wants map[string]string) {
+	t.Helper()
+	for text, want := range wants {
+		id, ok, err := read(text)
 		got := ""
 		if err != nil {
 			got = "error"
@@ -168,15 +182,7 @@ func TestForeignCache(t *testing.T) {
 	t.Setenv("HF_HUB_CACHE", cache)
 	const commit = "0123456789abcdef0123456789abcdef01234567"
 	folder := Folder(cache, DataKind, "org/name")
-	put := func(name, text string) {
-		path := filepath.Join(folder, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
+	put := func(name, text string) { expect.Write(t, filepath.Join(folder, filepath.FromSlash(name)), text) }
 	put("refs/main", commit)
 	put("snapshots/"+commit+"/data/train-00000-of-00002.parquet", "")
 	_, is, err := Files("org/name:train")

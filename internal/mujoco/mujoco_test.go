@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/mujoco"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -37,17 +38,10 @@ func place(t *testing.T, models map[string]string) string {
 		t.Fatal(err)
 	}
 	for name, text := range models {
-		write(t, filepath.Join(dir, name), []byte(text))
+		expect.Write(t, filepath.Join(dir, name), []byte(text))
 	}
 	t.Setenv("MUJOCO_LIBRARY_PATH", path)
 	return dir
-}
-
-func write(t *testing.T, path string, data []byte) {
-	t.Helper()
-	if err := os.WriteFile(path, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestSteps: after n steps of h seconds under the force F the mass has the velocity n·h·F/m more, and has moved by
@@ -144,7 +138,7 @@ func TestFaults(t *testing.T) {
 	dir := place(t, map[string]string{"broken.xml": "<mujoco><worldbody></mujoco>", "empty.xml": "",
 		"unknown.xml": "<mujoco><option speed='1'/></mujoco>"})
 	installed := filepath.Join(dir, "libmujoco.so."+mujoco.Version)
-	write(t, filepath.Join(dir, "text.so"), []byte("no library"))
+	expect.Write(t, filepath.Join(dir, "text.so"), []byte("no library"))
 	for _, c := range []struct {
 		name, library, model string
 		want                 []string
@@ -192,14 +186,9 @@ func otherName(t *testing.T, library string) string {
 
 func patch(t *testing.T, library string, times int, from, to string) string {
 	t.Helper()
-	data, err := os.ReadFile(library)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := expect.Bytes(t, library)
 	if n := bytes.Count(data, []byte(from)); n != times {
 		t.Fatalf("%q occurs %d times in %s: want %d", from, n, library, times)
 	}
-	path := filepath.Join(t.TempDir(), "patched.so")
-	write(t, path, bytes.ReplaceAll(data, []byte(from), []byte(to)))
-	return path
+	return expect.File(t, "patched.so", bytes.ReplaceAll(data, []byte(from), []byte(to)))
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -141,7 +142,7 @@ func TestInterruptedReplacement(t *testing.T) {
 	if latest, _, err := f.Latest(); err != nil || latest.Step != 10 {
 		t.Fatalf("%+v, %v", latest, err)
 	}
-	writeFile(t, filepath.Join(aside, "old"), "")
+	expect.Write(t, filepath.Join(aside, "old"), "")
 	f = reopen(t, f)
 	if latest, _, err := f.Latest(); err != nil || latest.Step != 10 {
 		t.Fatalf("%+v, %v", latest, err)
@@ -159,7 +160,7 @@ func TestOtherNamesAreNoCheckpoints(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	writeFile(t, f.Path(checkpointsName, "step-00000008"), "a file")
+	expect.Write(t, f.Path(checkpointsName, "step-00000008"), "a file")
 	if got := steps(t, f); !reflect.DeepEqual(got, []int{5}) {
 		t.Errorf("%v, want [5]", got)
 	}
@@ -342,7 +343,7 @@ func TestStateRoundTrip(t *testing.T) {
 	if err := again.UnmarshalBinary(got.RNG); err != nil || again.Uint64() != pcg.Uint64() {
 		t.Errorf("the random stream does not go on: %v", err)
 	}
-	writeFile(t, filepath.Join(dir, stateName), `{"step":"ten"}`)
+	expect.Write(t, filepath.Join(dir, stateName), `{"step":"ten"}`)
 	_, err = ReadState(dir)
 	wantError(t, err, stateName)
 	_, err = ReadState(t.TempDir())
@@ -425,7 +426,7 @@ func TestWriteModelReplacesAtOnce(t *testing.T) {
 	f := newFolder(t)
 	write := func(text string, err error) func(string) error {
 		return func(dir string) error {
-			writeFile(t, filepath.Join(dir, "config.json"), text)
+			expect.Write(t, filepath.Join(dir, "config.json"), text)
 			return err
 		}
 	}
@@ -443,7 +444,7 @@ func TestWriteModelReplacesAtOnce(t *testing.T) {
 	if err := f.WriteModel(write("half", errors.New("full"))); err == nil {
 		t.Fatal("no error")
 	}
-	if got := readText(t, filepath.Join(f.ModelDir(), "config.json")); got != "second" {
+	if got := expect.Read(t, filepath.Join(f.ModelDir(), "config.json")); got != "second" {
 		t.Errorf("model holds %q, want the second", got)
 	}
 	// A process that died between the two renames of a replacement.
@@ -451,7 +452,7 @@ func TestWriteModelReplacesAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	f = reopen(t, f)
-	if got := readText(t, filepath.Join(f.ModelDir(), "config.json")); got != "second" {
+	if got := expect.Read(t, filepath.Join(f.ModelDir(), "config.json")); got != "second" {
 		t.Errorf("model holds %q after the reopening, want the second", got)
 	}
 }

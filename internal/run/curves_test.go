@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"gonum.org/v1/plot/plotter"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // preferenceRecords look like a DPO run: both log-probs sink, the margin grows.
@@ -185,10 +187,7 @@ func TestWriteCurves(t *testing.T) {
 
 func readPNG(t *testing.T, path string) image.Image {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := expect.Bytes(t, path)
 	img, err := png.Decode(bytes.NewReader(b))
 	if err != nil {
 		t.Fatal(err)

@@ -44,16 +44,6 @@ func reopen(t *testing.T, f *Folder) *Folder {
 
 var wantError = expect.Error
 
-func writeFile(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestCreateNamesByCommandAndTime(t *testing.T) {
 	parent := filepath.Join(t.TempDir(), "runs")
 	now := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
@@ -84,7 +74,7 @@ func TestCreateRefusesAFolderInUse(t *testing.T) {
 	wantError(t, err, f.Dir, "--out", "--resume "+f.Dir)
 
 	other := t.TempDir()
-	writeFile(t, filepath.Join(other, "thesis.tex"), "")
+	expect.Write(t, filepath.Join(other, "thesis.tex"), "")
 	_, err = Create(other, "mappo")
 	wantError(t, err, other, "thesis.tex", "--out")
 	if strings.Contains(err.Error(), "--resume") {
@@ -117,7 +107,7 @@ func TestCreateTakesAnEmptyFolder(t *testing.T) {
 	f.Close()
 	// A process that died before it wrote its config leaves the lock, and a sweep the configs of its runs.
 	for _, name := range []string{"reward.restricted_weight=0.5,seed=1.yaml", ".seed=2.yaml77"} {
-		writeFile(t, f.Path(name), "half")
+		expect.Write(t, f.Path(name), "half")
 	}
 	if f, err = Create(f.Dir, "mappo"); err != nil {
 		t.Fatal(err)
@@ -132,8 +122,8 @@ func TestLinksOutOfARun(t *testing.T) {
 		f := newFolder(t)
 		f.Close()
 		secret, outside := t.TempDir(), filepath.Join(t.TempDir(), "file")
-		writeFile(t, filepath.Join(secret, "step-00000001", "a"), "precious")
-		writeFile(t, outside, "precious")
+		expect.Write(t, filepath.Join(secret, "step-00000001", "a"), "precious")
+		expect.Write(t, outside, "precious")
 		for _, target := range []string{secret, outside, outside + "-new"} {
 			if err := errors.Join(os.RemoveAll(f.Path(name)), os.MkdirAll(filepath.Dir(f.Path(name)), 0o777),
 				os.Symlink(target, f.Path(name))); err != nil {
@@ -154,7 +144,7 @@ func TestLinksOutOfARun(t *testing.T) {
 		}
 	}
 	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "file")
-	writeFile(t, outside, "precious")
+	expect.Write(t, outside, "precious")
 	if err := os.Symlink(outside, filepath.Join(dir, lockName)); err != nil {
 		t.Fatal(err)
 	}
@@ -193,8 +183,7 @@ func TestFinished(t *testing.T) {
 }
 
 func TestCreateNamesAnUnusablePath(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	writeFile(t, file, "")
+	file := expect.File(t, "file", "")
 	_, err := Create(filepath.Join(file, "run"), "mappo")
 	wantError(t, err, filepath.Join(file, "run"), "not a directory")
 }
@@ -216,7 +205,7 @@ func TestOpenRemovesLeftovers(t *testing.T) {
 		"checkpoints/.new-notes/a", "checkpoints/.new-step-9/a", "checkpoints/.new-model/a",
 		"checkpoints/.gitignore", "checkpoints/.replaced-x/a", "model1"}
 	for _, name := range append(slices.Clone(ours), theirs...) {
-		writeFile(t, f.Path(name), "half")
+		expect.Write(t, f.Path(name), "half")
 	}
 	f = reopen(t, f)
 	for _, name := range ours {
@@ -238,7 +227,7 @@ func TestOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{".cases.jsonl12", ".cases.jsonl-34", ".notes.txt5", "cases.jsonl", "texts/.a.txt7"} {
-		writeFile(t, f.Path(name), "half")
+		expect.Write(t, f.Path(name), "half")
 	}
 	if err := f.Own("cases.jsonl", "texts/a.txt", "absent/b.txt"); err != nil {
 		t.Fatal(err)

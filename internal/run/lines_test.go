@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestLines: records survive, tags stay legible, a missing file has no line, and a bad line is named.
@@ -77,23 +79,20 @@ func TestSamplesAreCutToAStep(t *testing.T) {
 	if err := f.LogSamples(sample{30, "c"}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := os.ReadFile(f.SamplesPath())
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := expect.Read(t, f.SamplesPath())
 	want := `{"step":0,"text":"<a>"}
 {"step":0,"text":"b"}
 {"step":10,"text":"<a>"}
 {"step":10,"text":"b"}
 {"step":30,"text":"c"}
 `
-	if string(got) != want {
+	if got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
 
 func TestSamplesOfSomebodyElse(t *testing.T) {
 	f := newFolder(t)
-	writeFile(t, f.SamplesPath(), "{\"step\":1}\n[]\n")
+	expect.Write(t, f.SamplesPath(), "{\"step\":1}\n[]\n")
 	wantError(t, f.CutSamples(0), "samples.jsonl:2", "step")
 }

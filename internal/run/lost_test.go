@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestLostFolder: whatever writes into a folder that was taken away from its run says so, and makes nothing new.
@@ -80,8 +82,8 @@ func TestLockSurvivesItsFile(t *testing.T) {
 // empty; what only looks like it does not.
 func TestCreateAfterAKillBeforeTheConfig(t *testing.T) {
 	dir := t.TempDir()
-	writeFile(t, filepath.Join(dir, ".config.yaml4711"), "command: ma")
-	writeFile(t, filepath.Join(dir, lockName), "4711\n")
+	expect.Write(t, filepath.Join(dir, ".config.yaml4711"), "command: ma")
+	expect.Write(t, filepath.Join(dir, lockName), "4711\n")
 	if err := CheckNew(dir); err != nil {
 		t.Error(err)
 	}
@@ -95,7 +97,7 @@ func TestCreateAfterAKillBeforeTheConfig(t *testing.T) {
 	}
 	for _, name := range []string{".config.yaml", ".config.yaml1x", "config.yaml7", ".metrics.jsonl7"} {
 		dir := t.TempDir()
-		writeFile(t, filepath.Join(dir, name), "")
+		expect.Write(t, filepath.Join(dir, name), "")
 		wantError(t, CheckNew(dir), dir, name)
 	}
 }

@@ -66,26 +66,19 @@ func TestManifestNamesChanges(t *testing.T) {
 	for i := range 120 {
 		path := []string{filepath.Join(f.CheckpointDir(1+rng.IntN(2)), contentNames[rng.IntN(3)]), data,
 			filepath.Join(filepath.Dir(data), "base", "model.safetensors"), f.Path(configName)}[i%4]
-		whole, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		whole := expect.Bytes(t, path)
 		changed := slices.Clone(whole)
 		if at := rng.IntN(len(changed)); i%8 < 4 {
 			changed[at] ^= 1 << rng.IntN(8) // a bit
 		} else {
 			changed = slices.Delete(changed, at, at+1) // a byte less
 		}
-		if err := os.WriteFile(path, changed, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, path, changed)
 		want := path + ": its SHA-256 begins with "
 		if found := m.Check(f.Dir); len(found) != 1 || !strings.HasPrefix(found[0], want) {
 			t.Errorf("change %d: found %q, want %q", i, found, want)
 		}
-		if err := os.WriteFile(path, whole, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, path, whole)
 	}
 	if found := m.Check(f.Dir); found != nil {
 		t.Errorf("all is as it was, but found %q", found)
@@ -105,12 +98,7 @@ func TestManifestInputs(t *testing.T) {
 	for name, text := range map[string]string{"my pairs.jsonl": "{}\n", "a-1.parquet": "1", "a-2.parquet": "2",
 		"base/model.safetensors": "3", "base/.cache/x": "4", "chat.jinja": "5", "unused": "6",
 		"internal/embedded/pairs.jsonl": "7"} {
-		if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, name, text)
 	}
 	if err := os.Symlink("base", "current"); err != nil {
 		t.Fatal(err)
@@ -138,9 +126,7 @@ func TestManifestLeavesServedWeightsOut(t *testing.T) {
 	if err := os.MkdirAll(f.Path("served", "x-v1"), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(f.Path("served", "x-v1", "model.safetensors"), []byte("w"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, f.Path("served", "x-v1", "model.safetensors"), "w")
 	if err := f.WriteManifest(Manifest{Command: "ci-rl"}); err != nil {
 		t.Fatal(err)
 	}
@@ -154,9 +140,7 @@ func TestManifestLeavesServedWeightsOut(t *testing.T) {
 func TestManifestHasTheInputsOfTheStart(t *testing.T) {
 	f, data, m := finished(t)
 	was := m.Inputs[data]
-	if err := os.WriteFile(data, []byte("{}\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, data, "{}\n")
 	for _, do := range []func() error{func() error {
 		changed, err := f.NoteInputs("v2")
 		if len(changed) != 2 || !strings.HasPrefix(changed[0], data+": its SHA-256 begins with ") ||
@@ -187,9 +171,7 @@ func TestManifestHasTheInputsOfTheStart(t *testing.T) {
 // TestManifestFaults: a damaged one is named; a folder without one, as older runs have it, is no error.
 func TestManifestFaults(t *testing.T) {
 	f, _, _ := finished(t)
-	if err := os.WriteFile(f.Path(manifestName), []byte("{"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, f.Path(manifestName), "{")
 	_, err := ReadManifest(f.Dir)
 	expect.Error(t, err, manifestName+": not the manifest of a run: ")
 	if m, err := ReadManifest(t.TempDir()); m != nil || err != nil {

@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 func TestRecordLine(t *testing.T) {
@@ -73,7 +75,7 @@ func TestCutMetrics(t *testing.T) {
 		t.Fatalf("cut %d, %v, want 3", cut, err)
 	}
 	log(stopped, 5, 9)
-	if a, b := readText(t, whole.Path(metricsName)), readText(t, stopped.Path(metricsName)); a != b {
+	if a, b := expect.Read(t, whole.Path(metricsName)), expect.Read(t, stopped.Path(metricsName)); a != b {
 		t.Errorf("whole:\n%sresumed:\n%s", a, b)
 	}
 }
@@ -92,7 +94,7 @@ func TestCutMetricsOfTheSameProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "{\"step\":0,\"epoch\":0}\n{\"step\":7,\"epoch\":0}\n"
-	if got := readText(t, f.Path(metricsName)); got != want {
+	if got := expect.Read(t, f.Path(metricsName)); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if cut, err := newFolder(t).CutMetrics(3); cut != 0 || err != nil {
@@ -108,7 +110,7 @@ func TestReadMetricsNamesTheLine(t *testing.T) {
 		`{"step":1,"loss":"low"}`: `loss "low"`,
 		`step 1`:                  "invalid character",
 	} {
-		writeFile(t, f.Path(metricsName), "{\"step\":1}\n"+bad+"\n")
+		expect.Write(t, f.Path(metricsName), "{\"step\":1}\n"+bad+"\n")
 		_, err := f.ReadMetrics()
 		wantError(t, err, metricsName+":2:", want)
 	}
@@ -124,15 +126,6 @@ func appendTo(t *testing.T, path, text string) {
 	if _, err := f.WriteString(text); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func readText(t *testing.T, path string) string {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
 }
 
 func FuzzRecord(f *testing.F) {

@@ -5,13 +5,13 @@ import (
 	"maps"
 	"math"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/serve"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -221,10 +221,7 @@ func TestSeveralPrompts(t *testing.T) {
 // TestHarness sends what EleutherAI's harness sent for two tasks, and reads the replies as it does: they give the
 // numbers and texts of transformers (scripts/serve/harness.py).
 func TestHarness(t *testing.T) {
-	text, err := os.ReadFile("testdata/harness.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := expect.Bytes(t, "testdata/harness.json")
 	var requests []struct {
 		Body   map[string]any
 		Texts  []string

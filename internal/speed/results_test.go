@@ -1,25 +1,23 @@
 package main
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestResults: the numbers that docs/results.md has from seeds are what it prints, from the runs that are kept. No run
 // is made: one that is not kept is an error.
 func TestResults(t *testing.T) {
 	t.Chdir("../..")
-	text, err := os.ReadFile("docs/results.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := expect.Read(t, "docs/results.md")
 	cheap := regexp.MustCompile("`go run ./internal/speed (seeds [^`]+)` \\|")
 	number, printed := regexp.MustCompile(`[+-]?[0-9][0-9,]*\.[0-9]+(?: ± [0-9.]+)?|[+-]?[0-9]+ ± [0-9]+`),
 		map[string]string{}
 	compared := 0
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		m := cheap.FindStringSubmatch(line)
 		if m == nil {
 			continue

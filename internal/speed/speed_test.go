@@ -251,11 +251,8 @@ func TestDocs(t *testing.T) {
 	// between backquotes, or a line of a block with those that it continues on
 	command := regexp.MustCompile("`go run ./internal/speed ([^`]+)`|(?m)^go run ./internal/speed ((?:.*\\\\\n)*.*)$")
 	for _, path := range documents {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range command.FindAllStringSubmatch(string(text), -1) {
+		text := expect.Read(t, path)
+		for _, m := range command.FindAllStringSubmatch(text, -1) {
 			cmd, rest, err := newRoot().Find(strings.Fields(strings.ReplaceAll(m[1]+m[2], "\\\n", "")))
 			if err == nil {
 				err = cmd.ParseFlags(rest)

@@ -120,16 +120,7 @@ func itemWorld(folder, items string, n, fresh int) (dir string, err error) {
 	for _, c := range cases[:n] {
 		p.Prompts = append(p.Prompts, c.Tokens)
 	}
-	if dir, err = os.MkdirTemp("", "speed-"); err != nil {
-		return "", err
-	}
-	if err = os.CopyFS(dir, os.DirFS(folder)); err == nil {
-		err = writeJSON(dir, promptsFile, p)
-	}
-	if err != nil {
-		return "", errors.Join(err, os.RemoveAll(dir))
-	}
-	return dir, nil
+	return worldOf(p, func(dir string) error { return os.CopyFS(dir, os.DirFS(folder)) })
 }
 
 // promptWorld makes a world of a preset with n random prompts. Tokens 0 and 1, which end and pad texts, do not occur.
@@ -145,10 +136,15 @@ func promptWorld(preset string, n, length, fresh int) (dir string, err error) {
 			p.Prompts[i] = append(p.Prompts[i], 2+r.Int32N(int32(c.VocabSize-2)))
 		}
 	}
+	return worldOf(p, func(dir string) error { return model.Init(c, 1).Save(dir, "float32") })
+}
+
+// worldOf makes a folder with prompts, beside what write puts into it.
+func worldOf(p *prompts, write func(dir string) error) (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "speed-"); err != nil {
 		return "", err
 	}
-	if err = model.Init(c, 1).Save(dir, "float32"); err == nil {
+	if err = write(dir); err == nil {
 		err = writeJSON(dir, promptsFile, p)
 	}
 	if err != nil {

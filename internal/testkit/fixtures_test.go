@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 var update = flag.Bool("update", false, "write testdata.sha256")
@@ -24,9 +26,7 @@ func TestFixtures(t *testing.T) {
 		for _, path := range slices.Sorted(maps.Keys(now)) {
 			fmt.Fprintf(&lines, "%s  %s\n", now[path], path)
 		}
-		if err := os.WriteFile(sums, []byte(lines.String()), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, sums, lines.String())
 	}
 	was := map[string]string{}
 	for line := range strings.Lines(string(contentOf(t, ".", sums))) {

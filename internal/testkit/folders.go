@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // SameFolders compares all files of two folders, except what differs between equal runs: the process id in lock, the
@@ -54,10 +55,7 @@ func files(t testing.TB, dir string) (names []string) {
 // contentOf is a file's content without what differs between equal runs.
 func contentOf(t testing.TB, dir, name string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := expect.Bytes(t, filepath.Join(dir, name))
 	switch {
 	case filepath.Base(name) == "lock":
 		return nil

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -13,15 +14,9 @@ import (
 func Node(t *testing.T, pkg, script string, args ...string) *exec.Cmd {
 	t.Helper()
 	modules := filepath.Join(need.Path(t, pkg), "node_modules")
-	text, err := os.ReadFile(script)
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir() // the script finds the package beside it
 	copied := filepath.Join(dir, filepath.Base(script))
-	if err := os.WriteFile(copied, text, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, copied, expect.Bytes(t, script))
 	if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
 		t.Fatal(err)
 	}

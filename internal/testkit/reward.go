@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -43,9 +44,7 @@ func RewardModel(t testing.TB, fixtures, kind string) (dir string, rows []Reward
 			t.Fatal(err)
 		}
 	}
-	b, err := os.ReadFile(filepath.Join(fixtures, "reward", kind+".json"))
-	fatal(err)
-	fatal(json.Unmarshal(b, &f))
+	expect.Decode(t, filepath.Join(fixtures, "reward", kind+".json"), &f)
 	const weights = "model.safetensors"
 	tensors, _, err := model.ReadTensors(filepath.Join(fixtures, f.Model, weights))
 	fatal(err)
@@ -61,7 +60,7 @@ func RewardModel(t testing.TB, fixtures, kind string) (dir string, rows []Reward
 	fatal(os.CopyFS(dir, os.DirFS(filepath.Join(fixtures, f.Model))))
 	fatal(os.Remove(filepath.Join(dir, weights)))
 	fatal(model.WriteTensors(filepath.Join(dir, weights), tensors, nil))
-	fatal(os.WriteFile(filepath.Join(dir, "config.json"), f.Config, 0o644))
+	expect.Write(t, filepath.Join(dir, "config.json"), f.Config)
 	for _, r := range f.Rows {
 		rows = append(rows, RewardRow{textOf(r.Prompt), textOf(r.Response), r.IDs, r.Score})
 	}

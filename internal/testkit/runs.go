@@ -3,11 +3,11 @@ package testkit
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // Folder opens a run folder, or makes it, for a process that starts or resumes a run.
@@ -35,15 +35,7 @@ func CheckpointFiles(step int) (names []string) {
 func SameFiles(t testing.TB, whole, broken string, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		x, err := os.ReadFile(filepath.Join(whole, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		y, err := os.ReadFile(filepath.Join(broken, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(x) != string(y) {
+		if expect.Read(t, filepath.Join(whole, name)) != expect.Read(t, filepath.Join(broken, name)) {
 			t.Errorf("%s differs between the whole and the broken run", name)
 		}
 	}

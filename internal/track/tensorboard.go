@@ -22,7 +22,7 @@ const boards, eventsStart = "tensorboard", "events.out.tfevents."
 // which tells readers to forget what the run measures again. Where there is no file yet, the first has the whole run so
 // far.
 type TensorBoard struct {
-	Clock func() time.Time // nil: time.Now
+	Clock func() time.Time
 
 	folder *run.Folder
 	out    run.Reporter
@@ -33,7 +33,7 @@ type TensorBoard struct {
 
 // NewTensorBoard makes a watcher of a folder, which it does not attach.
 func NewTensorBoard(f *run.Folder, out run.Reporter) *TensorBoard {
-	return &TensorBoard{folder: f, out: run.Listen(out)}
+	return &TensorBoard{Clock: time.Now, folder: f, out: run.Listen(out)}
 }
 
 // AddRecord writes a record's values as scalars.
@@ -81,7 +81,7 @@ func (t *TensorBoard) begin(step int) error {
 		return err
 	}
 	// Readers take files in the order of their names.
-	t.file = path.Join(boards, fmt.Sprintf("%s%010d.posttrain.%06d", eventsStart, t.now().Unix(), len(earlier)))
+	t.file = path.Join(boards, fmt.Sprintf("%s%010d.posttrain.%06d", eventsStart, t.Clock().Unix(), len(earlier)))
 	if err := t.write(0, version()); err != nil {
 		return err
 	}
@@ -118,14 +118,7 @@ func (t *TensorBoard) replay(from int) error {
 
 // write appends an event, all of it or none.
 func (t *TensorBoard) write(step int, what []byte) error {
-	return t.folder.AppendLoose(t.file, appendRecord(nil, event(t.now(), step, what)))
-}
-
-func (t *TensorBoard) now() time.Time {
-	if t.Clock == nil {
-		return time.Now()
-	}
-	return t.Clock()
+	return t.folder.AppendLoose(t.file, appendRecord(nil, event(t.Clock(), step, what)))
 }
 
 // scalars is a summary of a record.

@@ -15,14 +15,12 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestGolden compares with the bytes that TensorBoard's own writer gives (scripts/tracking/events.py).
 func TestGolden(t *testing.T) {
-	want, err := os.ReadFile("testdata/golden.tfevents")
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := expect.Bytes(t, "testdata/golden.tfevents")
 	at := time.Unix(1_700_000_000, 5e8)
 	got := appendRecord(nil, event(at, 0, version()))
 	got = appendRecord(got, event(at, 2, restart()))
@@ -54,10 +52,7 @@ func readBack(t *testing.T, folder *run.Folder) (points []point, texts []string)
 	t.Helper()
 	files, _ := filepath.Glob(folder.Path(boards, "*"))
 	for _, name := range files {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := expect.Bytes(t, name)
 		for len(data) > 0 {
 			n := binary.LittleEndian.Uint64(data)
 			message := data[12 : 12+n]

@@ -2,7 +2,6 @@ package exchange
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"os"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/recipe"
 )
 
@@ -37,14 +37,7 @@ func edited(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	path := filepath.Join(folder, "config.json")
-	text, err := os.ReadFile(path)
-	if err == nil {
-		text = []byte(strings.NewReplacer(edits[name]...).Replace(string(text)))
-		err = os.WriteFile(path, text, 0o666)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, path, strings.NewReplacer(edits[name]...).Replace(expect.Read(t, path)))
 	return folder
 }
 
@@ -62,13 +55,7 @@ func export(t *testing.T, o ExportOptions) (said string, p Proof) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(o.beside(proofEnding))
-	if err == nil {
-		err = json.Unmarshal(text, &p)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Decode(t, o.beside(proofEnding), &p)
 	return said, p
 }
 
@@ -111,14 +98,7 @@ func TestPhi3StripsBehindTokens(t *testing.T) {
 	folder := edited(t, "phi3-older")
 	for _, name := range []string{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"} {
 		path := filepath.Join(folder, name)
-		text, err := os.ReadFile(path)
-		if err == nil {
-			text = []byte(strings.ReplaceAll(string(text), `"rstrip": false`, `"rstrip": true`))
-			err = os.WriteFile(path, text, 0o666)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, path, strings.ReplaceAll(expect.Read(t, path), `"rstrip": false`, `"rstrip": true`))
 	}
 	o := quick(t, folder, "f32")
 	export(t, o)
@@ -139,9 +119,7 @@ func TestExportNamesEndsLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := []byte(`{"eos_token_id":[1,2,3,4,5]}`)
-	if err := os.WriteFile(filepath.Join(folder, "generation_config.json"), text, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, filepath.Join(folder, "generation_config.json"), text)
 	heard := &testkit.Recorder{}
 	if _, err := Export(t.Context(), quick(t, folder, "f32"), heard); err != nil {
 		t.Fatal(err)
@@ -182,21 +160,13 @@ func TestExportWidens(t *testing.T) {
 func TestExportRefuses(t *testing.T) {
 	reward, _ := testkit.RewardModel(t, filepath.Join("..", "..", "model", "testdata"), "llama")
 	there := quick(t, folderOf("qwen2-older"), "f32")
-	if err := os.WriteFile(there.beside(proofEnding), nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, there.beside(proofEnding), "")
 	other := t.TempDir()
 	if err := os.CopyFS(other, os.DirFS(folderOf("qwen2-older"))); err != nil {
 		t.Fatal(err)
 	}
 	spec := filepath.Join(other, "tokenizer.json")
-	text, err := os.ReadFile(spec)
-	if err == nil {
-		err = os.WriteFile(spec, []byte(strings.Replace(string(text), `\\p{N}|`, `\\p{N}+|`, 1)), 0o666)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, spec, strings.Replace(expect.Read(t, spec), `\\p{N}|`, `\\p{N}+|`, 1))
 	change := func(f func(*ExportOptions)) ExportOptions {
 		o := quick(t, folderOf("qwen2-older"), "f32")
 		f(&o)
@@ -223,9 +193,7 @@ func TestExportRefuses(t *testing.T) {
 		{change(func(o *ExportOptions) { o.Model = other }), "pre_tokenizer: found one (Split "},
 	} {
 		_, err := Export(t.Context(), c.o, nil)
-		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%v, want %q", err, c.want)
-		}
+		expect.Error(t, err, c.want)
 		if _, err := os.Stat(c.o.Out); err == nil {
 			t.Errorf("%s: a file is left", c.want)
 		}

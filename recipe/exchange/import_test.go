@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -262,13 +261,10 @@ func TestImportRefuses(t *testing.T) {
 
 // TestKeysAreDecided: every key that gguf-py knows (scripts/oracle/gguf_keys.py) has a rule, and each rule says why.
 func TestKeysAreDecided(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join("testdata", "gguf_keys.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var keys []string
-	if err := json.Unmarshal(data, &keys); err != nil || len(keys) < 200 {
-		t.Fatalf("%d keys, %v", len(keys), err)
+	expect.Decode(t, filepath.Join("testdata", "gguf_keys.json"), &keys)
+	if len(keys) < 200 {
+		t.Fatalf("%d keys", len(keys))
 	}
 	for _, key := range append(keys, "{arch}.rope.scale_linear", "tokenizer.ggml.cls_token_id") {
 		if _, ok := ruleOf(strings.TrimPrefix(key, "{arch}")); !ok {
@@ -360,17 +356,12 @@ func TestImportRefusesBrokenBlocks(t *testing.T) {
 		all[i].Type, all[i].Read = gguf.Q80, func() ([]float32, error) { return slices.Repeat([]float32{63.5}, n), nil }
 		return meta, all
 	})
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := expect.Bytes(t, path)
 	block := append([]byte{0x00, 0x38}, bytes.Repeat([]byte{127}, 32)...) // 0.5, and 32 times 127
 	at := bytes.LastIndex(whole, block)
 	for scale, found := range map[uint16]string{0x7e00: "NaN", 0x7c00: "+Inf", 0xfc00: "-Inf"} {
 		binary.LittleEndian.PutUint16(whole[at:], scale)
-		if err := os.WriteFile(path, whole, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, path, whole)
 		out := filepath.Join(t.TempDir(), "out")
 		_, err := Import(t.Context(), ImportOptions{File: path, Out: out, DType: "auto"}, nil)
 		expect.Error(t, err, path+": tensor model.layers.1.mlp.up_proj.weight: found "+found+" at element ")
@@ -429,9 +420,7 @@ func TestVocabulariesAreBounded(t *testing.T) {
 
 func TestImportRefusesFolders(t *testing.T) {
 	full := t.TempDir()
-	if err := os.WriteFile(filepath.Join(full, "x"), nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, filepath.Join(full, "x"), "")
 	out := filepath.Join(t.TempDir(), "out")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -474,10 +463,7 @@ func FuzzImport(f *testing.F) {
 	expect.LimitMemory(f)
 	const weights = 1 << 17
 	for _, name := range fixtures {
-		b, err := os.ReadFile(fileOf(name))
-		if err != nil {
-			f.Fatal(err)
-		}
+		b := expect.Bytes(f, fileOf(name))
 		const last = "output_norm.weight" // and 24 bytes: one dimension, type and place
 		f.Add(b[:bytes.LastIndex(b, []byte(last))+len(last)+24])
 	}

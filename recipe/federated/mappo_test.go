@@ -11,6 +11,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/preference"
 )
@@ -25,9 +26,7 @@ func writePairs(t *testing.T, dir string) string {
 			`"rejected_score":0.%d,"annotator":"%s"}`+"\n", i, i, i%5, who)
 	}
 	path := filepath.Join(dir, "pairs.jsonl")
-	if err := os.WriteFile(path, []byte(text.String()), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, path, text.String())
 	return path
 }
 
@@ -233,17 +232,12 @@ func TestReferenceIsTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	weights := filepath.Join(other, "model.safetensors")
-	b, err := os.ReadFile(weights)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := expect.Bytes(t, weights)
 	b[len(b)-1] ^= 1
 	if err := os.Chmod(weights, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(weights, b, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, weights, b)
 	for loss, same := range map[string]bool{"dpo": false, "simpo": true} {
 		var bases []string
 		for _, folder := range []string{testkit.CIModel(), other} {

@@ -18,6 +18,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/recipe"
 )
 
@@ -74,21 +75,15 @@ func contentsOf(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	for _, name := range []string{"metrics.jsonl", "model/" + policyName, "config.yaml", "summary.json"} {
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := expect.Bytes(t, filepath.Join(dir, name))
 		out[name] = string(b)
 	}
 	last, err := filepath.Glob(filepath.Join(dir, "checkpoints", "*", stateName))
 	if err != nil || len(last) == 0 {
 		t.Fatalf("%v, %v", last, err)
 	}
-	b, err := os.ReadFile(last[len(last)-1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	out[stateName] = string(b)
+	b := expect.Read(t, last[len(last)-1])
+	out[stateName] = b
 	return out
 }
 
@@ -289,10 +284,7 @@ func TestSeeds(t *testing.T) {
 	if want := strings.ReplaceAll(result.Summary, result.Dir, again.Dir); again.Summary != want {
 		t.Errorf("resumed:\n%s\nwant\n%s", again.Summary, want)
 	}
-	text, err := os.ReadFile(filepath.Join(result.Dir, "summary.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := expect.Bytes(t, filepath.Join(result.Dir, "summary.json"))
 	var file struct{ Methods []seeded }
 	if err := json.Unmarshal(text, &file); err != nil || len(file.Methods) != 2 {
 		t.Fatalf("%v: %s", err, text)
@@ -330,11 +322,7 @@ func TestComparedEntropy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := os.ReadFile(filepath.Join(result.Dir, compareName))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
+		return expect.Read(t, filepath.Join(result.Dir, compareName))
 	}
 	if compared() == compared("control.entropy=1e-300") {
 		t.Error("a3c is compared without its entropy")
@@ -388,10 +376,7 @@ func TestClockOfTheCommandLine(t *testing.T) {
 // alone uses is named in one line. Keys that do not fit the file's own method, or that the command line gives, are faults.
 func TestMethodOfTheCommandLine(t *testing.T) {
 	for _, name := range []string{"federated", "federated-admm", "federated-ci-rl", "federated-mappo"} {
-		text, err := configs.Files.ReadFile(name + ".yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, text := configs.Read(name + ".yaml")
 		for _, method := range protocol.Methods() {
 			s, err := Spec.Parse(name, text, config.Input{Overrides: testkit.Overrides(t, "method="+method)})
 			if name == "federated-mappo" && !slices.Contains(pairMethods, method) {

@@ -57,20 +57,9 @@ func tiny(t *testing.T, n int) Options {
 	o.Backend, o.Input, o.Out = "go", filepath.Join(dir, "prompts.jsonl"), filepath.Join(dir, "pairs.jsonl")
 	o.Keep, o.N, o.Answers, o.MaxNew = filepath.Join(dir, "answers.jsonl"), 0, 4, 3
 	o.Reward.Kind, o.Reward.Command = scorer.Command, []string{os.Args[0]}
-	if err := os.WriteFile(o.Input, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, o.Input, text)
 	t.Setenv("PAIRS_TEST_ACT", "never")
 	return o
-}
-
-func read(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 // stopper interrupts a run when a number of a kind are done.
@@ -107,7 +96,7 @@ func TestPairs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pairs, answers := read(t, o.Out), read(t, o.Keep)
+	pairs, answers := expect.Read(t, o.Out), expect.Read(t, o.Keep)
 	if !strings.HasPrefix(result.Summary, fmt.Sprintf("%s: %d pairs of 40 prompts, mean score ", o.Out,
 		len(result.Pairs))) || len(result.Pairs) == 0 {
 		t.Error(result.Summary)
@@ -144,7 +133,7 @@ func TestPairs(t *testing.T) {
 	if _, err := Run(t.Context(), again, nil); err != nil {
 		t.Fatal(err)
 	}
-	if read(t, again.Out) != pairs || read(t, again.Keep) != answers {
+	if expect.Read(t, again.Out) != pairs || expect.Read(t, again.Keep) != answers {
 		t.Error("the interrupted run has other pairs or answers")
 	}
 }
@@ -152,10 +141,8 @@ func TestPairs(t *testing.T) {
 // TestTemplate: the chat template gets what the options say, so that answers are those to the text that it makes.
 func TestTemplate(t *testing.T) {
 	plain := tiny(t, 6)
-	text := strings.ReplaceAll(read(t, plain.Input), `"Q`, `"2024 Ask Q`)
-	if err := os.WriteFile(plain.Input, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	text := strings.ReplaceAll(expect.Read(t, plain.Input), `"Q`, `"2024 Ask Q`)
+	expect.Write(t, plain.Input, text)
 	plain.Template.Plain = "text"
 	want, err := Run(t.Context(), plain, nil)
 	if err != nil {
@@ -164,9 +151,7 @@ func TestTemplate(t *testing.T) {
 	o := tiny(t, 6)
 	template := filepath.Join(t.TempDir(), "ask.jinja")
 	jinja := "{{ strftime_now('%Y') }} {{ verb }} {{ messages[0]['content'] }}"
-	if err := os.WriteFile(template, []byte(jinja), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, template, jinja)
 	o.Chat, o.Template.Template, o.Template.Variables, o.Template.Date = true, template, []string{"verb=Ask"},
 		"2024-01-31"
 	ctx, cancel := context.WithCancel(t.Context())
@@ -211,8 +196,8 @@ func TestTies(t *testing.T) {
 	_, err := Run(t.Context(), o, nil)
 	expect.Error(t, err, "prompts.jsonl: no prompt of 3 gives a pair: 3 (all answers score the same) (mean score 0); "+
 		"sample more answers or at a higher temperature, or take another reward")
-	if strings.Count(read(t, o.Keep), `"all_rm_scores":[0,0,0,0]`) != 3 {
-		t.Error(read(t, o.Keep))
+	if strings.Count(expect.Read(t, o.Keep), `"all_rm_scores":[0,0,0,0]`) != 3 {
+		t.Error(expect.Read(t, o.Keep))
 	}
 }
 
@@ -220,16 +205,12 @@ func TestTies(t *testing.T) {
 func TestPromptsThatDoNotFit(t *testing.T) {
 	o := tiny(t, 2)
 	long := fmt.Sprintf(`{"prompt":"%s"}`+"\n", strings.Repeat("word ", 3000))
-	if err := os.WriteFile(o.Input, []byte(read(t, o.Input)+long), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, o.Input, expect.Read(t, o.Input)+long)
 	result, err := Run(t.Context(), o, nil)
 	if err != nil || !strings.Contains(result.Summary, "\n1 prompts are too long for the model and have no answers\n") {
 		t.Errorf("%v: %v", err, result)
 	}
-	if err := os.WriteFile(o.Input, []byte(long), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, o.Input, long)
 	_, err = Run(t.Context(), o, nil)
 	expect.Error(t, err, "prompts.jsonl: no prompt fits: all 1 have more than 5")
 }

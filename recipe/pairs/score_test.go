@@ -14,6 +14,7 @@ import (
 	"github.com/posttrain/posttrain/internal/testkit"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/scorer"
 )
@@ -138,9 +139,7 @@ func TestScoresReadTheRow(t *testing.T) {
 	const rows = `{"question":"2 + 2?","chosen":"#### 4","rejected":"#### 5","answer":"4"}
 {"question":"3 + 3?","chosen":"#### 6","rejected":"#### 5","answer":6}
 `
-	if err := os.WriteFile(path, []byte(rows), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, path, rows)
 	o := byCommand(path)
 	o.Columns, o.Reward.Kind, o.Reward.Command = []string{"prompt=question"}, scorer.Exact, nil
 	result, err := Score(t.Context(), o, nil)
@@ -150,9 +149,7 @@ func TestScoresReadTheRow(t *testing.T) {
 	const chats = `{"chosen":[{"role":"user","content":"Q"},{"role":"assistant","content":"4"}],` +
 		`"rejected":[{"role":"user","content":"Q"},{"role":"assistant","content":"5"}],"answer":"4"}`
 	o.Data, o.Columns, o.Out = filepath.Join(filepath.Dir(path), "chats.jsonl"), nil, o.Out+".jsonl"
-	if err := os.WriteFile(o.Data, []byte(chats), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, o.Data, chats)
 	implicit, err := Score(t.Context(), o, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -29,10 +28,7 @@ func bytesOf(p *Plan, name string) int {
 // make plans the run of a text on the go engine.
 func makeOf(t *testing.T, spec config.Command, text string) (*Plan, error) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(path, []byte("command: "+spec.Name()+"\nbackend: go\n"+text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	path := expect.File(t, "config.yaml", "command: "+spec.Name()+"\nbackend: go\n"+text)
 	o, err := spec.Read(config.Input{Path: path})
 	if err != nil {
 		t.Fatal(err)
@@ -238,16 +234,12 @@ func TestPlanOfSevenBillion(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"tokenizer.json", "tokenizer_config.json"} {
 		text, err := embedded.Files.ReadFile(embedded.Model + "/" + name)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, name), text, 0o666)
-		}
 		if err != nil {
 			t.Fatal(err)
 		}
+		expect.Write(t, filepath.Join(dir, name), text)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(sevenB), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, filepath.Join(dir, "config.json"), sevenB)
 	const data = "data: {train: embedded}\ntrain: {max_steps: 2, batch_size: 2}\n"
 	p, err := makeOf(t, preference.Spec, "model: "+dir+"\n"+data)
 	if err != nil {
@@ -275,9 +267,7 @@ func TestPlanOfSevenBillion(t *testing.T) {
 			p.Memory.Peak)
 	}
 	_, err = makeOf(t, preference.Spec, "model: embedded\nreference: "+dir+"\n"+data)
-	if err == nil || !strings.Contains(err.Error(), "its vocabulary has 152064 tokens") {
-		t.Errorf("a reference of another vocabulary: %v", err)
-	}
+	expect.Error(t, err, "its vocabulary has 152064 tokens")
 	if text := p.String(); !strings.Contains(text, "7.62B") && !strings.Contains(text, "7.66B") {
 		t.Errorf("the number of parameters is not in\n%s", text)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	_ "github.com/posttrain/posttrain/internal/backend/backendtest" // its programs are not the user's
 	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/recipe"
 )
 
@@ -60,13 +60,8 @@ func newStage(t *testing.T, f family) *stage {
 	from := filepath.Join("..", "..", "model", "testdata", f.folder)
 	for _, name := range []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
 		"chat_template.jinja"} {
-		text, err := os.ReadFile(filepath.Join(from, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(s.dir, name), text, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		text := expect.Bytes(t, filepath.Join(from, name))
+		expect.Write(t, filepath.Join(s.dir, name), text)
 		if name == "chat_template.jinja" && s.template == "" {
 			s.template = string(text)
 		}
@@ -85,28 +80,19 @@ func newStage(t *testing.T, f family) *stage {
 // edit changes a JSON file of the folder.
 func (s *stage) edit(t *testing.T, name string, change func(m map[string]any)) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(s.dir, name))
 	m := map[string]any{}
-	if err == nil {
-		err = json.Unmarshal(text, &m)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Decode(t, filepath.Join(s.dir, name), &m)
 	change(m)
-	if text, err = json.Marshal(m); err == nil {
-		err = os.WriteFile(filepath.Join(s.dir, name), text, 0o666)
-	}
+	text, err := json.Marshal(m)
 	if err != nil {
 		t.Fatal(err)
 	}
+	expect.Write(t, filepath.Join(s.dir, name), text)
 }
 
 func (s *stage) run(t *testing.T) (*Rehearsal, error) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(s.dir, "chat_template.jinja"), []byte(s.template), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, filepath.Join(s.dir, "chat_template.jinja"), s.template)
 	return Rehearse(t.Context(), s.p)
 }
 
@@ -256,9 +242,7 @@ func TestTwoStopTokens(t *testing.T) {
 		s.edit(t, file, func(m map[string]any) { m["eos_token_id"] = []int{303, 301} })
 	}
 	text := s.template + "{%- if not add_generation_prompt %}{{- '\n<|endoftext|>' }}{%- endif %}"
-	if err := os.WriteFile(filepath.Join(s.dir, "chat_template.jinja"), []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, filepath.Join(s.dir, "chat_template.jinja"), text)
 	s.p.Limits = batch.Defaults()
 	x, err := open(s.p)
 	if err != nil {

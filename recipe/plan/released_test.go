@@ -1,13 +1,12 @@
 package plan
 
 import (
-	"encoding/json"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -66,14 +65,8 @@ func TestReleasedTemplates(t *testing.T) {
 // releasedSources are the templates by the names of their files.
 func releasedSources(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile(need.Path(t, "templates"))
 	var f struct{ Sources map[string]string }
-	if err == nil {
-		err = json.Unmarshal(text, &f)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Decode(t, need.Path(t, "templates"), &f)
 	return f.Sources
 }
 

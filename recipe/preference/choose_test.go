@@ -11,6 +11,8 @@ import (
 	"github.com/posttrain/posttrain/configs"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/recipe"
 )
 
@@ -26,15 +28,8 @@ func openOptions(t *testing.T, sets ...string) *Options {
 
 func parseOpen(t *testing.T, sets ...string) (*Options, error) {
 	t.Helper()
-	in := config.Input{}
-	for _, set := range append(sets, "model=embedded", "data.train=embedded") {
-		o, err := config.ParseSet(set)
-		if err != nil {
-			t.Fatal(err)
-		}
-		in.Overrides = append(in.Overrides, o)
-	}
-	return Spec.Parse("", []byte("command: mappo"), in)
+	all := testkit.Overrides(t, append(sets, "model=embedded", "data.train=embedded")...)
+	return Spec.Parse("", []byte("command: mappo"), config.Input{Overrides: all})
 }
 
 // TestResumeKeepsWhatWasChosen: config.yaml has the numbers, and a run that is resumed with the user's config keeps
@@ -56,9 +51,7 @@ func TestResumeKeepsWhatWasChosen(t *testing.T) {
 		t.Errorf("%v\n%s", err, text)
 	}
 	other := strings.Replace(string(text), "learning_rate: 5e-06", "learning_rate: 3e-05", 1)
-	if err := os.WriteFile(path, []byte(other), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, path, other)
 	again := openOptions(t)
 	again.Dir = recipe.RunDir{Resume: dir}
 	r, err := again.open(nil, false)
@@ -83,10 +76,7 @@ func TestPaperConfigsKeepTheirs(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	for _, file := range files {
-		text, err := configs.Files.ReadFile(filepath.Base(file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, text := configs.Read(filepath.Base(file))
 		if config.CommandOf(text) != Command {
 			continue
 		}

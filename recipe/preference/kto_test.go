@@ -3,7 +3,6 @@ package preference
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,9 +22,7 @@ func ktoOptions(t *testing.T, rows string) Options {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "answers.jsonl")
-	if err := os.WriteFile(path, []byte(rows), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, path, rows)
 	o := Spec.Defaults()
 	o.Loss = losses.Defaults("kto")
 	o.Model, o.Backend, o.Data.TrainFiles = embedded.Name, "go", config.Names{path}
@@ -93,8 +90,6 @@ func TestKTOFaults(t *testing.T) {
 		"train.batch_size 1: kto measures answers of a batch to other prompts of it: want 2 or more",
 		`train.eval_metric "eval_rewards/accuracies": want eval_loss, eval_rewards/margins`,
 	} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v: want %s", err, want)
-		}
+		expect.Error(t, err, want)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/rollout/scorer"
@@ -64,9 +65,7 @@ func writePrompts(t *testing.T, dir string, n int) string {
 		fmt.Fprintf(&b, "{\"prompt\": \"Where is p%d ?\"}\n", i)
 	}
 	path := filepath.Join(dir, "prompts.jsonl")
-	if err := os.WriteFile(path, []byte(b.String()), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, path, b.String())
 	return path
 }
 
@@ -353,9 +352,7 @@ func TestOnlineVariants(t *testing.T) {
 	prompts, models := writePrompts(t, dir, 6), map[string]bool{}
 	heldOut := filepath.Join(dir, "eval.jsonl")
 	row := `{"prompt":"Q","chosen":"yes","rejected":"no","chosen_score":1,"rejected_score":0}` + "\n"
-	if err := os.WriteFile(heldOut, []byte(strings.Repeat(row, 3)), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, heldOut, strings.Repeat(row, 3))
 	for _, reference := range []string{"start", eachRound} {
 		for _, rank := range []int{0, 2} {
 			o := tinyOnline(filepath.Join(dir, fmt.Sprint(reference, rank)), prompts)
@@ -437,9 +434,7 @@ func TestOnlinePrompts(t *testing.T) {
 		}, "prompts.jsonl has 4: want that many at most"},
 	} {
 		path := filepath.Join(dir, name+".jsonl")
-		if err := os.WriteFile(path, []byte(c.rows), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, path, c.rows)
 		o := tinyOnline(filepath.Join(dir, name), path)
 		c.change(&o)
 		if _, err := Run(t.Context(), o, nil); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -2,7 +2,6 @@ package preference
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/posttrain/posttrain/internal/testkit"
 
 	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
 )
@@ -20,9 +20,7 @@ func TestUselessGapsAreWarnedAbout(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "pairs.jsonl")
 	row := `{"prompt":"Q","chosen":"yes","rejected":"no","chosen_score":0.00002,"rejected_score":0.00001}` + "\n"
-	if err := os.WriteFile(path, []byte(strings.Repeat(row, 4)), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, path, strings.Repeat(row, 4))
 	for _, prior := range []string{losses.MaPPO, losses.None} {
 		o := Spec.Defaults()
 		o.Model, o.Backend, o.Data.TrainFiles, o.Loss.Prior = embedded.Name, "go", config.Names{path}, prior
@@ -46,9 +44,7 @@ func TestThePlainLossNeedsNoRewards(t *testing.T) {
 	path := filepath.Join(dir, "pairs.jsonl")
 	rows := `{"prompt":"Q","chosen":"yes","rejected":"no","chosen_score":1,"rejected_score":0}` + "\n" +
 		`{"prompt":"R","chosen":"yes","rejected":"no"}`
-	if err := os.WriteFile(path, []byte(rows), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, path, rows)
 	for prior, want := range map[string]string{losses.MaPPO: "no scores, which the prior needs (1 of 2 pairs lack them)", losses.None: ""} {
 		o := Spec.Defaults()
 		o.Model, o.Backend, o.Data.TrainFiles, o.Loss.Prior = embedded.Name, "go", config.Names{path}, prior
@@ -69,8 +65,6 @@ func TestRunChecksItsOptions(t *testing.T) {
 	for _, want := range []string{"options: model is missing", "options: data.train is missing",
 		"options: loss.type dop: want dpo, ipo, simpo, cpo, hinge, robust, rpo, orpo or kto",
 		"options: train.learning_rate -1: want a number above 0"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %s", err, want)
-		}
+		expect.Error(t, err, want)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/posttrain/posttrain/configs"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/internal/config"
@@ -39,7 +40,7 @@ const differences = `whatever the options, not as in the release:
 // computed by rounding alone, or follow from another one that is listed.
 func (o *CI) Deviations() []config.Change {
 	all := o.departures()
-	name, text := recipe.ReleasedConfig("ci-rl-paper.yaml")
+	name, text := configs.Read("ci-rl-paper.yaml")
 	paper, err := CISpec.Parse(name, text, config.Input{})
 	if err != nil {
 		panic(err) // the file is part of the program

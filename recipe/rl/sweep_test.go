@@ -1,7 +1,6 @@
 package rl
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -49,9 +48,7 @@ func TestOpenSweepRefuses(t *testing.T) {
 		"command: ci-rl --sweep\nswep: [seed=1]\n":  `unknown key "swep": did you mean sweep?`,
 	} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, filepath.Join(dir, "config.yaml"), text)
 		_, err := CISweeps.Open(dir, nil)
 		expect.Error(t, err, want)
 	}

@@ -1,10 +1,7 @@
 package synth
 
 import (
-	"encoding/json"
-	"errors"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -146,11 +143,8 @@ func TestEpisodesAreLearnt(t *testing.T) {
 			t.Errorf("%s: form %s, want %s", folder, form, want)
 		}
 	}
-	text, err := os.ReadFile(need.Path(t, "templates"))
 	var released struct{ Sources map[string]string }
-	if err := errors.Join(err, json.Unmarshal(text, &released)); err != nil {
-		t.Fatal(err)
-	}
+	expect.Decode(t, need.Path(t, "templates"), &released)
 	forms := map[agent.Form][]string{}
 	for name, source := range released.Sources {
 		form := learn(name, "llama3-newer", source)

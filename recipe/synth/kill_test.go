@@ -12,6 +12,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 func TestMain(m *testing.M) {
@@ -79,11 +80,8 @@ func TestKilled(t *testing.T) {
 			len(asked), again)
 	}
 	for _, name := range []string{SeedsName, ItemsName, RejectedName, "summary.json"} {
-		want, err := os.ReadFile(filepath.Join(whole, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := os.ReadFile(filepath.Join(broken, name)); err != nil || string(got) != string(want) {
+		want := expect.Read(t, filepath.Join(whole, name))
+		if got, err := os.ReadFile(filepath.Join(broken, name)); err != nil || string(got) != want {
 			t.Errorf("%s differs: %v", name, err)
 		}
 	}

@@ -3,7 +3,6 @@ package synth
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -253,10 +252,7 @@ func TestRepair(t *testing.T) {
 		t.Errorf("%+v", rejected)
 	}
 	var sum Summary
-	text, _ := os.ReadFile(filepath.Join(o.Out, "summary.json"))
-	if err := json.Unmarshal(text, &sum); err != nil {
-		t.Fatal(err)
-	}
+	expect.Decode(t, filepath.Join(o.Out, "summary.json"), &sum)
 	if sum.Accepted != 14 || sum.Rejected != 1 || sum.Repaired != 10 || sum.Seeds != 8 ||
 		sum.Gates["neutral key"] != 1 || sum.Model != "m" || sum.Fruitless != 0 {
 		t.Errorf("%+v", sum)
@@ -377,9 +373,7 @@ func TestAnotherRun(t *testing.T) {
 		}
 	}
 	o.Out = t.TempDir()
-	if err := os.WriteFile(filepath.Join(o.Out, "config.yaml"), []byte("command: mappo\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.Write(t, filepath.Join(o.Out, "config.yaml"), "command: mappo\n")
 	_, err := Run(t.Context(), o, nil)
 	expect.Error(t, err, "out "+o.Out+": it has a run of posttrain mappo: name another folder")
 	os.Rename(filepath.Join(o.Out, "config.yaml"), filepath.Join(o.Out, "notes.txt"))

@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -132,13 +131,13 @@ func (c chat) follow(t *testing.T, e *batch.Encoder, tools string) {
 
 // TestAsTransformers: scripts/oracle/tool_chats.py has transformers write whole conversations with two calls.
 func TestAsTransformers(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("testdata", "chats.json"))
 	var f struct {
 		Tools json.RawMessage
 		Chats []chat
 	}
-	if err := errors.Join(err, json.Unmarshal(text, &f)); err != nil || len(f.Chats) != 4 {
-		t.Fatalf("%d conversations, %v", len(f.Chats), err)
+	expect.Decode(t, filepath.Join("testdata", "chats.json"), &f)
+	if len(f.Chats) != 4 {
+		t.Fatalf("%d conversations", len(f.Chats))
 	}
 	for _, c := range f.Chats {
 		e := load(t, c.Folder, tokenizer.ChatOptions{})
@@ -151,7 +150,6 @@ func TestAsTransformers(t *testing.T) {
 
 // TestReleasedTemplates: the same with templates of released models, and which form each has.
 func TestReleasedTemplates(t *testing.T) {
-	text, err := os.ReadFile(need.Path(t, "templates"))
 	var f struct {
 		Sources map[string]string
 		Cases   []struct {
@@ -160,9 +158,7 @@ func TestReleasedTemplates(t *testing.T) {
 			Text       *string
 		}
 	}
-	if err := errors.Join(err, json.Unmarshal(text, &f)); err != nil {
-		t.Fatal(err)
-	}
+	expect.Decode(t, need.Path(t, "templates"), &f)
 	folders := map[Form]string{Hermes: "qwen2-older", Llama3: "llama3-newer"}
 	followed, forms := map[string]int{}, map[Form][]string{}
 	for file, source := range f.Sources {

@@ -351,9 +351,7 @@ func TestAllRequestsAreRefused(t *testing.T) {
 	})
 	f, _ := newFleet(t, &policy{model: load(t)}, address)
 	_, err := f.Sample(t.Context(), requests())
-	if err == nil || !strings.Contains(err.Error(), "token id 50: the model has ids 0 to 49") {
-		t.Errorf("%v: want the server's words", err)
-	}
+	expect.Error(t, err, "token id 50: the model has ids 0 to 49")
 }
 
 // TestWeightsAreRefused: a server that keeps its weights is an error before anything is drawn.
@@ -364,9 +362,7 @@ func TestWeightsAreRefused(t *testing.T) {
 	defer s.Close()
 	f, _ := newFleet(t, &policy{model: load(t)}, s.URL)
 	_, err := f.Sample(t.Context(), requests())
-	if err == nil || !strings.Contains(err.Error(), "no such folder") || !strings.Contains(err.Error(), s.URL) {
-		t.Errorf("%v", err)
-	}
+	expect.Error(t, err, "no such folder", s.URL)
 }
 
 // TestEndpointsAreMissing: servers that take no weights or no adapters are named, with how to start them.
@@ -490,14 +486,10 @@ func TestVersionsDoNotGoBack(t *testing.T) {
 	}
 	p.version = 9
 	_, err := f.Sample(t.Context(), requests())
-	if err == nil || !strings.Contains(err.Error(), "-v7\": want \"") || !strings.Contains(err.Error(), "-v9\"") {
-		t.Errorf("%v: want both versions", err)
-	}
+	expect.Error(t, err, "-v7\": want \"", "-v9\"")
 	p.version = 8
 	_, err = f.Sample(t.Context(), requests())
-	if err == nil || !strings.Contains(err.Error(), "the policy's version is 8, but the servers were given 9") {
-		t.Errorf("%v: want versions that go back", err)
-	}
+	expect.Error(t, err, "the policy's version is 8, but the servers were given 9")
 }
 
 // adapters is a server of adapters.

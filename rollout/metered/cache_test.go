@@ -62,10 +62,7 @@ func TestTornCache(t *testing.T) {
 	path := filepath.Join(dir, "whole")
 	put(t, path, 0, 2)
 	put(t, path, 2, 3)
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := expect.Bytes(t, path)
 	last := len(strings.Join(strings.SplitAfter(string(whole), "\n")[:3], ""))
 	for at := 0; at <= len(whole); at++ {
 		kept := 2
@@ -78,9 +75,7 @@ func TestTornCache(t *testing.T) {
 			kept = 3
 		}
 		torn := filepath.Join(dir, fmt.Sprint(at))
-		if err := os.WriteFile(torn, whole[:at], 0o666); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, torn, whole[:at])
 		if kept < 2 {
 			put(t, torn, 0, 2)
 			kept = 2
@@ -104,9 +99,7 @@ func TestNoCache(t *testing.T) {
 			`:2: not a reply (name "00": want 64 hex digits): remove the line`},
 	} {
 		path := filepath.Join(dir, strings.ReplaceAll(name, " ", "-"))
-		if err := os.WriteFile(path, []byte(c.content), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, path, c.content)
 		_, err := Open(Options{Server: remote.Server{BaseURL: "http://localhost/v1"}, Model: "m", Cache: path})
 		if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), c.want) ||
 			strings.Contains(err.Error(), "\n") {

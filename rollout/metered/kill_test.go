@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/rollout/remote"
 )
 
@@ -96,11 +96,8 @@ func questionNames() map[string]int {
 // entries returns the whole lines of a cache; with whole set, half a line at the end is an error.
 func entries(t *testing.T, path string, whole bool) (all []entry) {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.SplitAfter(string(b), "\n")
+	b := expect.Read(t, path)
+	lines := strings.SplitAfter(b, "\n")
 	if whole && lines[len(lines)-1] != "" {
 		t.Errorf("half a line at the end: %q", lines[len(lines)-1])
 	}

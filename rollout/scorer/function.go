@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/ask"
+	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/reward"
 )
 
@@ -26,21 +27,16 @@ func openExact(o FunctionOptions) ask.Judge {
 			return ask.Score{Missing: fmt.Sprintf("%s: the row has no %s, with which the reward exact compares answers",
 				q.Source, column)}
 		}
-		return ask.Score{Value: one(same(text, fmt.Sprint(right)))}
+		return ask.Score{Value: float.Indicator(same(text, fmt.Sprint(right)))}
 	})
 }
 
 // openPattern looks for a pattern in answers.
 func openPattern(o FunctionOptions) ask.Judge {
 	p := regexp.MustCompile(o.Pattern) // Check has compiled it
-	return ask.Rule(func(_ *ask.Question, text string) ask.Score { return ask.Score{Value: one(p.MatchString(text))} })
-}
-
-func one(yes bool) float64 {
-	if yes {
-		return 1
-	}
-	return 0
+	return ask.Rule(func(_ *ask.Question, text string) ask.Score {
+		return ask.Score{Value: float.Indicator(p.MatchString(text))}
+	})
 }
 
 // final is what a text ends in: the inside of its <answer> block, or all of it, from the last #### on that a number

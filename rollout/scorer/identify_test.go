@@ -1,13 +1,13 @@
 package scorer
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestKeptOfOtherTools: scores of prompts with other tools are not taken.
@@ -36,9 +36,7 @@ func TestScoresOfAnotherRubric(t *testing.T) {
 		same         bool
 	}{{"Rate {{.Answer}}.", "xx", true}, {"Rate {{.Answer}}.", "xx", true}, {"Rate {{.Answer}}.", "yy", false},
 		{"Rate {{.Answer}} harshly.", "xx", false}} {
-		if err := os.WriteFile(rubric, []byte(c.text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, rubric, c.text)
 		_, err := o.Scores(t.Context(), run.Listen(nil), path, same, plain("x", c.answer), 2)
 		if (err == nil) != c.same {
 			t.Errorf("%s, %s: %v", c.text, c.answer, err)

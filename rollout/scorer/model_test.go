@@ -16,6 +16,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -132,9 +133,7 @@ func TestGate(t *testing.T) {
 		t.Errorf("%v, %v: alone %v", scores, err, alone[:2])
 	}
 	_, err = s.Score(t.Context(), plain("a"))
-	if err == nil || !strings.Contains(err.Error(), ": the text has no turn of an assistant (") {
-		t.Error(err)
-	}
+	expect.Error(t, err, ": the text has no turn of an assistant (")
 }
 
 // TestModelIsDeterministic: the same answers have the same bits, also in another process's place: a second source.
@@ -179,9 +178,7 @@ func TestModelsThatCannotScore(t *testing.T) {
 		if err != nil || !strings.Contains(string(b), from) {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(strings.Replace(string(b), from, to, 1)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		expect.Write(t, path, strings.Replace(string(b), from, to, 1))
 		return dir
 	}
 	causal := filepath.Join(fixtures, "llama-newer")

@@ -201,10 +201,7 @@ func TestRubrics(t *testing.T) {
 		"{{.Answr}}":       "can't evaluate field Answr",
 		"{{.Answer":        "unclosed action",
 	} {
-		path := filepath.Join(t.TempDir(), "rubric.txt")
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		path := expect.File(t, "rubric.txt", text)
 		_, err := readRubric(path)
 		if (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) ||
 			!strings.HasPrefix(err.Error(), "reward: judge.rubric")) {

@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -25,14 +25,8 @@ type fixture struct {
 
 func readFixture(t testing.TB) (fixture, map[string]any) {
 	t.Helper()
-	data, err := os.ReadFile("testdata/templates.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var f fixture
-	if err := json.Unmarshal(data, &f); err != nil {
-		t.Fatal(err)
-	}
+	expect.Decode(t, "testdata/templates.json", &f)
 	vars := map[string]any{}
 	for name, v := range f.Variables {
 		vars[name] = v
@@ -73,10 +67,6 @@ func TestSameAsTransformers(t *testing.T) {
 // TestReleasedTemplates: templates of released models give what transformers gives, or an error where it has one.
 // scripts/oracle/released_templates.py makes the cases of templates that are not in this repository.
 func TestReleasedTemplates(t *testing.T) {
-	data, err := os.ReadFile(need.Path(t, "templates"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var f struct {
 		Sources map[string]string
 		Cases   []struct {
@@ -85,8 +75,9 @@ func TestReleasedTemplates(t *testing.T) {
 			Text, Error *string
 		}
 	}
-	if err := json.Unmarshal(data, &f); err != nil || len(f.Cases) == 0 {
-		t.Fatalf("%d cases, %v", len(f.Cases), err)
+	expect.Decode(t, need.Path(t, "templates"), &f)
+	if len(f.Cases) == 0 {
+		t.Fatal("no cases")
 	}
 	texts := 0
 	for _, c := range f.Cases {

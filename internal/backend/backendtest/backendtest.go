@@ -86,11 +86,7 @@ func Engines(t testing.TB) []*backend.Engine {
 func Go(t testing.TB) *backend.Engine {
 	t.Helper()
 	e, err := backend.Open("go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(e.Close)
-	return e
+	return opened(t, e, err)
 }
 
 // ONNX opens the onnx engine, or skips the test if its library is missing.
@@ -119,11 +115,7 @@ func Mesh(t testing.TB, m backend.Mesh) *backend.Engine {
 	t.Helper()
 	need.Ask(t, "xla")
 	e, err := backend.OpenMesh("xla:cpu", m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(e.Close)
-	return e
+	return opened(t, e, err)
 }
 
 // open opens an engine. Without its library it returns nil and what is missing.
@@ -135,11 +127,17 @@ func open(t testing.TB, name string) (e *backend.Engine, missing string) {
 		}
 	}
 	e, err := backend.Open(name)
+	return opened(t, e, err), ""
+}
+
+// opened closes an engine when the test ends.
+func opened(t testing.TB, e *backend.Engine, err error) *backend.Engine {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(e.Close)
-	return e, ""
+	return e
 }
 
 // Each runs a test on every engine of Engines.

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // Repo is a model or a data set. Its only commit is at main.
@@ -69,11 +71,7 @@ func Folder(t *testing.T, dir string) Repo {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Files[e.Name()] = string(text)
+		r.Files[e.Name()] = expect.Read(t, filepath.Join(dir, e.Name()))
 	}
 	return r
 }

@@ -1,5 +1,5 @@
-// Package expect has checks for tests of every floor, and for fuzz targets whole files with a few bytes changed and a
-// limit of memory. It imports no package of this module, so that all may import it.
+// Package expect has checks for tests of every floor, files that a test writes and reads, and for fuzz targets whole
+// files with a few bytes changed and a limit of memory. It imports no package of this module, so that all may import it.
 package expect
 
 import (
