@@ -2,6 +2,7 @@ package rl
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -145,6 +146,21 @@ func TestPartsOfFiles(t *testing.T) {
 			strings.Join(heard.Warned, "\n") != c.warns {
 			t.Errorf("%+v: %v, %v, %q, want %v, %q", c.data, err, got, heard.Warned, c.sizes, c.warns)
 		}
+	}
+	twice := CI{Base: recipe.Base{Seed: 1}, Data: CIData{Files: recipe.Files{TrainFiles: config.Names{train, test, train}},
+		Parts: Parts{ValidationFraction: 0.1, TestFraction: 0.2}}}
+	parts, err := twice.Items(nil)
+	counts := map[string]int{}
+	for _, item := range slices.Concat(parts[:]...) {
+		counts[item.Source]++
+	}
+	for _, item := range slices.Concat(parts[1:]...) {
+		if counts[item.Source] != 1 {
+			t.Errorf("%s is held out, and there %d times", item.Source, counts[item.Source])
+		}
+	}
+	if err != nil || len(parts[1]) != 4 || len(parts[2]) != 7 || len(parts[0]) < 2*(30-11)+7 {
+		t.Errorf("%d, %d, %d, %v", len(parts[0]), len(parts[1]), len(parts[2]), err)
 	}
 	o := CI{Data: CIData{Files: recipe.Files{TrainFiles: config.Names{train}},
 		Parts: Parts{Validation: filepath.Join(dir, "no.json"), TestFraction: 0.2}}}
