@@ -101,7 +101,7 @@ func (e Encoding[R]) split(s Source, all []train.Example, seed uint64) (kept, he
 	unit, key := e.Unit, strconv.Itoa
 	switch {
 	case e.Prompts || s.Weights != nil:
-		unit, key = "prompts", func(i int) string { return fmt.Sprint(all[i].Prompt) }
+		unit, key = "prompts", func(i int) string { return e.promptOf(all[i]) }
 	case len(s.TrainFiles) > 1: // files may have the same rows
 		key = func(i int) string { return rowOf(all[i]) }
 	}
@@ -124,6 +124,14 @@ func once(all []train.Example) (kept []train.Example) {
 		kept = append(kept, all[same[0]])
 	}
 	return kept
+}
+
+// promptOf is the prompt, or the whole of a text without one, which has its first token alone in the prompt's place.
+func (e Encoding[R]) promptOf(x train.Example) string {
+	if !e.Prompts && len(x.Prompt) == 1 && len(x.Answers) == 1 {
+		return rowOf(x)
+	}
+	return fmt.Sprint(x.Prompt)
 }
 
 func rowOf(x train.Example) string { return fmt.Sprint(x.Prompt, x.Answers) }

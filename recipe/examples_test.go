@@ -10,14 +10,15 @@ import (
 )
 
 // TestHoldOutCopies: rows that weights repeat, or that several files have, are trained on as often as they come, and held
-// out once.
+// out once. A text without a prompt, whose first token is in its place, is a row of its own.
 func TestHoldOutCopies(t *testing.T) {
 	for name, c := range map[string]struct {
 		files  Files
 		prompt func(row int32) int32
 	}{
-		"weights":     {Files{Weights: []float64{3}}, func(row int32) int32 { return row }},
-		"named twice": {Files{TrainFiles: config.Names{"a", "a"}}, func(int32) int32 { return 0 }},
+		"weights":                   {Files{Weights: []float64{3}}, func(row int32) int32 { return row }},
+		"weights, without a prompt": {Files{Weights: []float64{3}}, func(int32) int32 { return 0 }},
+		"named twice":               {Files{TrainFiles: config.Names{"a", "a"}}, func(int32) int32 { return 0 }},
 	} {
 		var all []train.Example
 		for i := range 12 {
