@@ -15,6 +15,7 @@ import (
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/reward"
+	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
 // makeTally counts n samples, complete ones first; the others share a restricted keyword and nothing else.
@@ -52,6 +53,16 @@ func TestTableOfTheTest(t *testing.T) {
 		if len(line) <= at || line[at-1] != ' ' || line[at-2] != ' ' {
 			t.Errorf("the columns are crooked:\n%s", text)
 		}
+	}
+}
+
+// TestTallyWithoutReward: a reward that an answer is not for is no 0 in that reward's mean.
+func TestTallyWithoutReward(t *testing.T) {
+	task := &prompts{o: &Options{Reward: scorer.Options{Kind: "command,exact"}}}
+	report := task.tally([]eval.Row{{Reward: 1, Rewards: []float64{0.5, 1}},
+		{Reward: 1, Rewards: []float64{0, 1}, Without: []int{0}}})
+	if got := report.All.Rewards["command"].Value(); got != 0.5 || report.All.Rewards["exact"].Value() != 1 {
+		t.Errorf("%v, want 0.5: %+v", got, report)
 	}
 }
 
