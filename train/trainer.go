@@ -331,6 +331,9 @@ func (t *Trainer) between(ctx context.Context) (err error) {
 			last = true
 			t.Notice("step %d: %d evaluations without a better %s than step %d's %.4f: training ends here (train.patience)",
 				step, t.State.Stale, metric, t.State.Best.Step, t.State.Best.Value)
+			if err := t.logWindow(); err != nil {
+				return err
+			}
 		}
 	}
 	whole := last || step > 0 && due(step, t.Options.CheckpointEvery) || t.late() && !t.writer.busy()
@@ -412,7 +415,15 @@ func (t *Trainer) record(m *Metrics, s *Step, seconds float64) error {
 	if !due(t.State.Step, t.Options.LogEvery) && t.State.Step != t.lastStep() {
 		return nil
 	}
+	return t.logWindow()
+}
+
+// logWindow logs what the steps since the last line came to, if there are any.
+func (t *Trainer) logWindow() error {
 	values := t.window.Means("")
+	if len(values) == 0 {
+		return nil
+	}
 	values["num_tokens"] = t.tokens
 	t.window = NewMetrics()
 	return t.Log(values)
