@@ -363,6 +363,7 @@ func (t *Trainer) now() time.Time {
 
 // evaluate logs the metrics of an evaluation and says whether it is the best so far by the metric of that name.
 func (t *Trainer) evaluate(ctx context.Context, name string) (best bool, err error) {
+	started := time.Now()
 	values, err := t.Source.Evaluate(ctx)
 	if err != nil {
 		return false, err
@@ -372,6 +373,7 @@ func (t *Trainer) evaluate(ctx context.Context, name string) (best bool, err err
 		measured := strings.Join(slices.Sorted(maps.Keys(values)), ", ")
 		return false, fmt.Errorf("train.eval_metric %q is not measured: want one of %s", name, measured)
 	}
+	values["eval_runtime"] = time.Since(started).Seconds()
 	if err := t.Log(values); err != nil {
 		return false, err
 	}
