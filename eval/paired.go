@@ -37,16 +37,14 @@ const (
 	pairedSeed      = 0x70616972
 )
 
-// Paired compares the means that two runs, from and to, have over the same n cases. value is a case's in a run;
-// ok is false where it does not count. The bootstrap draws cases, each with both of its runs; draws in which one of the
+// Paired compares the means that two runs, from and to, have over the same n cases. value is a case's sum in a run, of
+// count samples; 0 where it does not count. The bootstrap draws cases, each with both of its runs; draws in which one of the
 // runs has no case that counts are left out, and if they are many there is no interval.
-func Paired(n int, value func(to bool, i int) (x float64, ok bool)) (d Difference) {
-	rows := make([][4]float64, n) // by case: value and 1 in from, value and 1 in to; 0 and 0 where it does not count
+func Paired(n int, value func(to bool, i int) (sum, count float64)) (d Difference) {
+	rows := make([][4]float64, n) // by case: sum and count in from, sum and count in to
 	for i := range rows {
 		for side, to := range []bool{false, true} {
-			if x, ok := value(to, i); ok {
-				rows[i][2*side], rows[i][2*side+1] = x, 1
-			}
+			rows[i][2*side], rows[i][2*side+1] = value(to, i)
 		}
 	}
 	means := func(draw func(i int) int) (a, b float64) { // NaN of no case

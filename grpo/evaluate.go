@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/internal/float"
@@ -19,12 +18,10 @@ const rewardMetric = "eval_reward"
 
 // Evaluate implements [train.Source]: it measures the held-out tasks, and shows some answers.
 func (rs *Rollouts) Evaluate(ctx context.Context) (map[string]float64, error) {
-	started := time.Now()
 	values, answers, err := rs.Validate(ctx)
 	if err != nil {
 		return nil, err
 	}
-	values["eval_runtime"] = time.Since(started).Seconds()
 	more := ""
 	if words := describe(values, answers[0].Score.Parts); words != "" {
 		more = " (" + words + ")"

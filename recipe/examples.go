@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/batch"
@@ -95,46 +96,55 @@ func Keep(all []train.Example, limit func(groups []batch.Group) []int) []train.E
 	return data.Pick(all, keep)
 }
 
-// split holds a share of the examples out.
+// split holds a share of the examples out. No copy of what is held out is trained on.
 func (e Encoding[R]) split(s Source, all []train.Example, seed uint64) (kept, held []train.Example, err error) {
-	unit, members := e.Unit, make([][]int, len(all))
-	for i := range all {
-		members[i] = []int{i}
+	unit, key := e.Unit, strconv.Itoa
+	switch {
+	case e.Prompts || s.Weights != nil:
+		unit, key = "prompts", func(i int) string { return e.promptOf(all[i]) }
+	case len(s.TrainFiles) > 1: // files may have the same rows
+		key = func(i int) string { return rowOf(all[i]) }
 	}
-	if e.Prompts || s.Weights != nil { // no copy of what is held out is trained on
-		unit, members = "prompts", byPrompt(all)
-	}
+	members := Together(len(all), key)
 	first, second, err := s.Split(len(members), unit, seed)
 	if err != nil {
 		return nil, nil, err
 	}
 	pick := func(some []int) []train.Example { return data.Pick(all, slices.Concat(data.Pick(members, some)...)) }
-	if held = pick(second); s.Weights != nil {
+	if held = pick(second); s.Weights != nil || len(s.TrainFiles) > 1 {
 		held = once(held)
 	}
 	return pick(first), held, nil
 }
 
-// once leaves out the copies that weights made.
+// once leaves copies out.
 func once(all []train.Example) (kept []train.Example) {
-	seen := map[string]bool{}
-	for _, x := range all {
-		if key := fmt.Sprint(x.Source, x.Answers); !seen[key] {
-			seen[key], kept = true, append(kept, x)
-		}
+	key := func(i int) string { return fmt.Sprint(all[i].Group, all[i].Gap, all[i].Desirable) }
+	for _, same := range Together(len(all), key) {
+		kept = append(kept, all[same[0]])
 	}
 	return kept
 }
 
-// byPrompt lists the examples of each prompt.
-func byPrompt(all []train.Example) (members [][]int) {
+// promptOf is the prompt, or the whole of a text without one, which has its first token alone in the prompt's place.
+func (e Encoding[R]) promptOf(x train.Example) string {
+	if !e.Prompts && len(x.Prompt) == 1 && len(x.Answers) == 1 {
+		return rowOf(x)
+	}
+	return fmt.Sprint(x.Prompt)
+}
+
+func rowOf(x train.Example) string { return fmt.Sprint(x.Prompt, x.Answers) }
+
+// Together lists which of n rows have a key in common.
+func Together(n int, key func(i int) string) (members [][]int) {
 	at := map[string]int{}
-	for i, x := range all {
-		key := fmt.Sprint(x.Prompt)
-		if _, ok := at[key]; !ok {
-			at[key], members = len(members), append(members, nil)
+	for i := range n {
+		k := key(i)
+		if _, ok := at[k]; !ok {
+			at[k], members = len(members), append(members, nil)
 		}
-		members[at[key]] = append(members[at[key]], i)
+		members[at[k]] = append(members[at[k]], i)
 	}
 	return members
 }

@@ -78,8 +78,13 @@ func (b *Base) CheckEval(g *config.Given, s Source, metrics []string) {
 	if !s.HasEval() && b.Train.EvalEvery > 0 {
 		g.Refuse("train.eval_every", b.Train.EvalEvery, mend)
 	}
-	if !s.HasEval() && b.Train.Patience > 0 {
-		g.Refuse("train.patience", b.Train.Patience, mend)
+	switch t := b.Train; {
+	case t.Patience == 0:
+	case !s.HasEval():
+		g.Refuse("train.patience", t.Patience, mend)
+	case t.EvalEvery == 0 && !t.IsUnset("eval_every"):
+		g.Refuse("train.patience", t.Patience, "no evaluation comes between the first and the last step: give "+
+			"train.eval_every, 1 or more, too")
 	}
 }
 

@@ -69,9 +69,10 @@ func outcomeOf(records []run.Record, n int) (o Outcome) {
 func heldOut(r run.Record, n int) any {
 	all := map[string]any{}
 	for name, x := range r.Values {
+		clock := run.OfClock(name)
 		name, is := strings.CutPrefix(name, "eval_")
 		switch {
-		case !is:
+		case !is || clock:
 		case !float.IsFinite(x): // which JSON has not
 			all[name] = measured{}
 		case name == "rewards/accuracies" || name == train.MetricAccuracy:

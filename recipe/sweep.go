@@ -192,6 +192,14 @@ func (all *Sweeps[O]) Open(dir string, allowed config.Grants) (*Sweep[O], error)
 	return &Sweep[O]{Sweeps: all, texts: stored.Sweep, points: points, resume: dir, Allow: allowed}, nil
 }
 
+// Explain explains the runs of a new sweep, one after the other.
+func (s *Sweep[O]) Explain() (text string) {
+	for i, o := range s.options {
+		text += s.points[i].name() + ":\n" + any(o).(config.Explainer).Explain() + "\n"
+	}
+	return text
+}
+
 // Train runs what is not finished, and gives the table of all. An interrupted sweep is a Stopped.
 func (s *Sweep[O]) Train(ctx context.Context, r run.Reporter) (string, error) {
 	for _, o := range s.options {

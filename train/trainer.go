@@ -331,6 +331,9 @@ func (t *Trainer) between(ctx context.Context) (err error) {
 			last = true
 			t.Notice("step %d: %d evaluations without a better %s than step %d's %.4f: training ends here (train.patience)",
 				step, t.State.Stale, metric, t.State.Best.Step, t.State.Best.Value)
+			if err := t.logWindow(); err != nil {
+				return err
+			}
 		}
 	}
 	whole := last || step > 0 && due(step, t.Options.CheckpointEvery) || t.late() && !t.writer.busy()
@@ -360,6 +363,7 @@ func (t *Trainer) now() time.Time {
 
 // evaluate logs the metrics of an evaluation and says whether it is the best so far by the metric of that name.
 func (t *Trainer) evaluate(ctx context.Context, name string) (best bool, err error) {
+	started := time.Now()
 	values, err := t.Source.Evaluate(ctx)
 	if err != nil {
 		return false, err
@@ -369,6 +373,7 @@ func (t *Trainer) evaluate(ctx context.Context, name string) (best bool, err err
 		measured := strings.Join(slices.Sorted(maps.Keys(values)), ", ")
 		return false, fmt.Errorf("train.eval_metric %q is not measured: want one of %s", name, measured)
 	}
+	values["eval_runtime"] = time.Since(started).Seconds()
 	if err := t.Log(values); err != nil {
 		return false, err
 	}
@@ -412,7 +417,15 @@ func (t *Trainer) record(m *Metrics, s *Step, seconds float64) error {
 	if !due(t.State.Step, t.Options.LogEvery) && t.State.Step != t.lastStep() {
 		return nil
 	}
+	return t.logWindow()
+}
+
+// logWindow logs what the steps since the last line came to, if there are any.
+func (t *Trainer) logWindow() error {
 	values := t.window.Means("")
+	if len(values) == 0 {
+		return nil
+	}
 	values["num_tokens"] = t.tokens
 	t.window = NewMetrics()
 	return t.Log(values)

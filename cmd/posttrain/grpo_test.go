@@ -125,6 +125,12 @@ func TestGRPOPlanAndExplain(t *testing.T) {
 			t.Errorf("lacks %q:\n%s", want, o.out)
 		}
 	}
+	write(t, "sweep.yaml", "command: grpo\nmodel: "+testkit.CIModel()+"\ndata: {train: prompts.jsonl}\n"+
+		"reward: {kind: command, command: [touch, RAN]}\n")
+	o = must(t, "grpo", "--config", "sweep.yaml", "--sweep", "seed=1,2", "--out", "swept", "--explain")
+	if !strings.HasPrefix(o.out, "seed=1:\n") || !strings.Contains(o.out, "\nseed=2:\n") || exists("swept") || exists("RAN") {
+		t.Errorf("a sweep is not explained, or is run:\n%s", o.out)
+	}
 	write(t, "g.yaml", "command: grpo\nmodel: "+testkit.CIModel()+"\nbackend: go\ndata: {train: prompts.jsonl}\n"+
 		"reward: {kind: exact}\ngrpo: {prompts_per_step: 2, group_size: 4}\nsampling: {max_new_tokens: 8}\n")
 	if o := must(t, "plan", "--config", "g.yaml"); !strings.Contains(o.out, "10 steps") {

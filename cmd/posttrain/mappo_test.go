@@ -80,7 +80,7 @@ func checkMappoMetrics(t *testing.T) {
 	}
 	wantTrain := slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(loopMetrics), preferenceMetrics...))))
 	var wantEval, order []string
-	for _, name := range preferenceMetrics {
+	for _, name := range slices.Sorted(slices.Values(append(slices.Clone(preferenceMetrics), "runtime"))) {
 		wantEval = append(wantEval, "eval_"+name)
 	}
 	for _, r := range records {

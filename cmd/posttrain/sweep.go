@@ -17,11 +17,15 @@ func sweepable[O any](c configured[O], sweeps *recipe.Sweeps[O], s streams, cmd 
 	cmd.Flags().StringArrayVar(&axes, "sweep", nil, "train once for each value of a key, such as "+
 		sweeps.Example+", and compare the runs (may be repeated: a grid)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if len(axes) == 0 && !sweeps.In(f.resume) {
+		if len(axes) == 0 && (f.explain || !sweeps.In(f.resume)) {
 			return c.execute(s, f, cmd)
 		}
 		swept, err := planSweep(sweeps, f, axes, cmd)
 		if err != nil {
+			return err
+		}
+		if f.explain { // input allows everything, since nothing runs
+			_, err = fmt.Fprint(s.out, swept.Explain())
 			return err
 		}
 		swept.Fetch = func(ctx context.Context, o *O, r run.Reporter) error { return f.fetcher.pin(ctx, o, r) }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -32,10 +33,15 @@ type Compared struct {
 	Cost  Cost                `json:"cost,omitzero"`
 
 	command  string
-	ids      []string
-	scores   map[string]map[string]*float64 // by id and measure
+	ids      []string                     // of cases: of an item with several samples the item's
+	scores   map[string]map[string]scored // by id and measure
 	settings Settings
 }
+
+// scored is a measure of a case's samples, which resemble each other.
+type scored struct{ sum, count float64 }
+
+func (s scored) mean() float64 { return s.sum / s.count }
 
 // Difference is how a run differs from another, over the same cases, in a measure. Each run has the mean of its own
 // cases that have the measure.
@@ -89,7 +95,7 @@ func Compare(dirs ...string) (*Comparison, error) {
 
 // readCompared reads the cases of a run that was reported.
 func readCompared(dir string) (c Compared, err error) {
-	c = Compared{Name: filepath.Clean(dir), Means: map[string]*float64{}, scores: map[string]map[string]*float64{}}
+	c = Compared{Name: filepath.Clean(dir), Means: map[string]*float64{}, scores: map[string]map[string]scored{}}
 	text, err := config.Open(filepath.Join(dir, "config.yaml"))
 	if err != nil {
 		return c, fmt.Errorf("%s: there is no run in it (no config.yaml): want the folder of a run", dir)
@@ -100,36 +106,43 @@ func readCompared(dir string) (c Compared, err error) {
 		return c, fmt.Errorf("%s: no such file: want a run that was reported (posttrain %s --stage report --out %s)", path,
 			c.command, dir)
 	}
-	means := map[string]*eval.Mean{}
+	means, seen := map[string]*eval.Mean{}, map[string]bool{}
 	err = data.ReadLines(path, func(line int, r struct {
 		ID     string
+		Item   string // of a sample
 		Score  *float64
 		Scores map[string]*float64
 	}) error {
-		if _, twice := c.scores[r.ID]; twice || r.ID == "" {
+		if seen[r.ID] || r.ID == "" {
 			return fmt.Errorf("%s:%d: id %q is empty or is there twice: want a case as the stage report writes it", path,
 				line, r.ID)
 		}
 		if r.Scores == nil {
 			r.Scores = map[string]*float64{"score": r.Score}
 		}
-		c.scores[r.ID], c.ids = r.Scores, append(c.ids, r.ID)
+		seen[r.ID] = true
+		id := cmp.Or(r.Item, r.ID)
+		if c.scores[id] == nil {
+			c.scores[id], c.ids = map[string]scored{}, append(c.ids, id)
+		}
 		for name, x := range r.Scores {
 			if means[name] == nil {
 				means[name] = &eval.Mean{}
 			}
 			if x != nil {
 				means[name].Add(line, *x)
+				s := c.scores[id][name]
+				c.scores[id][name] = scored{s.sum + *x, s.count + 1}
 			}
 		}
 		return nil
 	})
-	scored := false
+	judged := false
 	for name, m := range means {
 		c.Means[name] = eval.Finite(m.Value())
-		scored = scored || c.Means[name] != nil
+		judged = judged || c.Means[name] != nil
 	}
-	if err == nil && !scored {
+	if err == nil && !judged {
 		err = fmt.Errorf("%s: no case has a score: want a run that was judged", path)
 	}
 	if err == nil {
@@ -167,31 +180,28 @@ func sameCases(first, run Compared) error {
 func differenceOf(from, to Compared, measure string) Difference {
 	d := Difference{From: from.Name, To: to.Name, Measure: measure, YesNo: &Contrasts{OnlyFrom: []string{},
 		OnlyTo: []string{}}}
-	d.Change = eval.Paired(len(from.ids), func(second bool, i int) (float64, bool) {
-		x := from.scores[from.ids[i]][measure]
+	d.Change = eval.Paired(len(from.ids), func(second bool, i int) (sum, count float64) {
+		s := from.scores[from.ids[i]][measure]
 		if second {
-			x = to.scores[from.ids[i]][measure]
+			s = to.scores[from.ids[i]][measure]
 		}
-		if x == nil {
-			return 0, false
-		}
-		return *x, true
+		return s.sum, s.count
 	})
 	yesNo := true
 	for _, id := range from.ids {
-		a, b := from.scores[id][measure], to.scores[id][measure]
-		if a == nil || b == nil {
+		a, b := from.scores[id][measure].mean(), to.scores[id][measure].mean()
+		if math.IsNaN(a) || math.IsNaN(b) { // no score
 			continue
 		}
-		switch yesNo = yesNo && *a*(1-*a) == 0 && *b*(1-*b) == 0; {
-		case *b > *a:
+		switch yesNo = yesNo && a*(1-a) == 0 && b*(1-b) == 0; {
+		case b > a:
 			d.Better++
 			d.YesNo.OnlyTo = append(d.YesNo.OnlyTo, id)
-		case *b < *a:
+		case b < a:
 			d.Worse++
 			d.YesNo.OnlyFrom = append(d.YesNo.OnlyFrom, id)
 		default:
-			if d.Equal++; *a == 1 {
+			if d.Equal++; a == 1 {
 				d.YesNo.Both++
 			} else {
 				d.YesNo.Neither++

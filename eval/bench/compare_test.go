@@ -83,6 +83,36 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// TestCompareSamples: the samples of an item are one case, which the bootstrap draws and McNemar counts. B is better in
+// all 8 samples of 3 items of 10, C in 4 of each of them.
+func TestCompareSamples(t *testing.T) {
+	run := func(name string, right func(item, sample int) bool) string {
+		dir := reported(t, name, "", 0, nil, nil)
+		err := data.WriteLines(filepath.Join(dir, CasesName), 80, func(i int) any {
+			item, score := fmt.Sprint("item ", i/8), map[bool]int{true: 1}[right(i/8, i%8)]
+			return map[string]any{"id": fmt.Sprintf("%s/%d", item, i%8+1), "item": item, "scores": map[string]int{"x": score}}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	a := run("A", func(item, _ int) bool { return item < 5 })
+	b := run("B", func(item, _ int) bool { return item < 8 })
+	c, err := Compare(a, b, run("C", func(item, k int) bool { return item < 5 || item < 8 && k < 4 }))
+	if err != nil || c.Cases != 10 || *c.Runs[1].Means["x"] != 0.8 {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	d := c.Differences[0]
+	if d.YesNo == nil || math.Abs(d.YesNo.P-0.25) > 1e-12 || d.Better != 3 || d.YesNo.Both != 5 || math.Abs(*d.Change.Value-0.3) > 1e-12 ||
+		*d.Change.Low > 0.1 || *d.Change.High < 0.5 { // ±1.96·√(0.3·0.7/10) = ±0.28; of 80 cases ±0.1
+		t.Errorf("%+v, %v to %v", d, *d.Change.Low, *d.Change.High)
+	}
+	if d := c.Differences[1]; d.YesNo != nil || d.Better != 3 || d.Equal != 7 || math.Abs(*d.Change.Value-0.15) > 1e-12 {
+		t.Errorf("%+v", d)
+	}
+}
+
 // TestCompareCosts: A asks twice for each of two cases, one prompt is too long, and seconds of three answers are known, of
 // two of B's none; C has recorded answers.
 func TestCompareCosts(t *testing.T) {

@@ -97,6 +97,7 @@ func TestManifestInputs(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, text := range map[string]string{"my pairs.jsonl": "{}\n", "a-1.parquet": "1", "a-2.parquet": "2",
 		"base/model.safetensors": "3", "base/.cache/x": "4", "chat.jinja": "5", "unused": "6",
+		"rm/model.safetensors": "8", "rubric": "9", "norms": "10",
 		"internal/embedded/pairs.jsonl": "7"} {
 		expect.Write(t, name, text)
 	}
@@ -105,12 +106,12 @@ func TestManifestInputs(t *testing.T) {
 	}
 	all, err := inputsOf([]byte("model: current\nreference: org/name@0123\nseed: 1\nchat:\n  template: chat.jinja\n" +
 		"data:\n  train: \"my pairs.jsonl\"\n  eval: a-*.parquet\n  test: embedded\n  validation: \"\"\n" +
-		"other: unused\n"))
+		"reward:\n  model:\n    folder: rm\njudge:\n  rubric: rubric\nagent:\n  policy: norms\nother: unused\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"a-1.parquet", "a-2.parquet", "chat.jinja", "current/.cache/x", "current/model.safetensors",
-		"my pairs.jsonl"}
+		"my pairs.jsonl", "norms", "rm/model.safetensors", "rubric"}
 	if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, want) {
 		t.Errorf("inputs %q, want %q", got, want)
 	}

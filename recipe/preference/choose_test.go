@@ -93,9 +93,10 @@ func TestPaperConfigsKeepTheirs(t *testing.T) {
 	}
 }
 
-// TestPatienceWantsEvaluations, and mode offline.
+// TestPatienceWantsEvaluations, during training, and mode offline.
 func TestPatienceWantsEvaluations(t *testing.T) {
-	for _, sets := range [][]string{{"train.patience=2"}, {"train.patience=2", "mode=online"}} {
+	for _, sets := range [][]string{{"train.patience=2"}, {"train.patience=2", "mode=online"},
+		{"train.patience=2", "data.eval_fraction=0.1", "train.eval_every=0"}} {
 		_, err := parseOpen(t, sets...)
 		if faults := (config.Faults)(nil); !errors.As(err, &faults) || !strings.Contains(err.Error(), "train.patience 2: ") {
 			t.Errorf("%v: %v", sets, err)

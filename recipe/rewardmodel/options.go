@@ -59,6 +59,9 @@ func (o *Options) Validate(g *config.Given) {
 	if o.Loss.Margin == "none" && o.Loss.MarginScale != 1 {
 		g.Refuse("loss.margin_scale", o.Loss.MarginScale, "without loss.margin scores there is no margin; remove it")
 	}
+	if o.Loss.Margin == "none" && len(o.Data.ScoreColumns) > 0 {
+		g.Refuse("data.score_columns", o.Data.ScoreColumns, "without loss.margin scores no scores are used; remove it")
+	}
 }
 
 // Explain says in words what the options train. Its lines end in \n.

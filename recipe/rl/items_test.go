@@ -2,6 +2,7 @@ package rl
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/reward"
+	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
 // makeTally counts n samples, complete ones first; the others share a restricted keyword and nothing else.
@@ -51,6 +53,16 @@ func TestTableOfTheTest(t *testing.T) {
 		if len(line) <= at || line[at-1] != ' ' || line[at-2] != ' ' {
 			t.Errorf("the columns are crooked:\n%s", text)
 		}
+	}
+}
+
+// TestTallyWithoutReward: a reward that an answer is not for is no 0 in that reward's mean.
+func TestTallyWithoutReward(t *testing.T) {
+	task := &prompts{o: &Options{Reward: scorer.Options{Kind: "command,exact"}}}
+	report := task.tally([]eval.Row{{Reward: 1, Rewards: []float64{0.5, 1}},
+		{Reward: 1, Rewards: []float64{0, 1}, Without: []int{0}}})
+	if got := report.All.Rewards["command"].Value(); got != 0.5 || report.All.Rewards["exact"].Value() != 1 {
+		t.Errorf("%v, want 0.5: %+v", got, report)
 	}
 }
 
@@ -145,6 +157,21 @@ func TestPartsOfFiles(t *testing.T) {
 			strings.Join(heard.Warned, "\n") != c.warns {
 			t.Errorf("%+v: %v, %v, %q, want %v, %q", c.data, err, got, heard.Warned, c.sizes, c.warns)
 		}
+	}
+	twice := CI{Base: recipe.Base{Seed: 1}, Data: CIData{Files: recipe.Files{TrainFiles: config.Names{train, test, train}},
+		Parts: Parts{ValidationFraction: 0.1, TestFraction: 0.2}}}
+	parts, err := twice.Items(nil)
+	counts := map[string]int{}
+	for _, item := range slices.Concat(parts[:]...) {
+		counts[item.Source]++
+	}
+	for _, item := range slices.Concat(parts[1:]...) {
+		if counts[item.Source] != 1 {
+			t.Errorf("%s is held out, and there %d times", item.Source, counts[item.Source])
+		}
+	}
+	if err != nil || len(parts[1]) != 4 || len(parts[2]) != 7 || len(parts[0]) < 2*(30-11)+7 {
+		t.Errorf("%d, %d, %d, %v", len(parts[0]), len(parts[1]), len(parts[2]), err)
 	}
 	o := CI{Data: CIData{Files: recipe.Files{TrainFiles: config.Names{train}},
 		Parts: Parts{Validation: filepath.Join(dir, "no.json"), TestFraction: 0.2}}}

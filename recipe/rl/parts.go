@@ -3,6 +3,8 @@ package rl
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strconv"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
@@ -74,9 +76,20 @@ func Read[R any](f recipe.Files, p Parts, seed uint64, read func(name string) ([
 		return parts, err
 	}
 	validation, test := p.shares()
-	first, second, third := ci.Split(len(all), validation, test, seed)
+	key := strconv.Itoa
+	if len(f.TrainFiles) > 1 { // files may have the same rows, of which one part has all
+		key = func(i int) string { return same(all[i]) }
+	}
+	members := recipe.Together(len(all), key)
+	trained, second, third := ci.Split(len(members), validation, test, seed)
+	first := slices.Concat(data.Pick(members, trained)...)
 	first = data.Pick(first, f.Weigh(data.Pick(from, first)))
-	parts = [3][]R{data.Pick(all, first), data.Pick(all, second), data.Pick(all, third)}
+	parts[ci.Train] = data.Pick(all, first)
+	for part, some := range [][]int{ci.Validation: second, ci.Test: third} {
+		for _, k := range some {
+			parts[part] = append(parts[part], all[members[k][0]])
+		}
+	}
 	for part, file := range p.ownFiles() {
 		if file == "" {
 			continue
@@ -89,7 +102,7 @@ func Read[R any](f recipe.Files, p Parts, seed uint64, read func(name string) ([
 		return parts,
 			fmt.Errorf("%s: data.validation_fraction %v and data.test_fraction %v of %d items leave %d to train "+
 				"on, %d for validation and %d for the test: want at least one of each", f.TrainFiles, validation,
-				test, len(all), len(parts[0]), len(parts[1]), len(parts[2]))
+				test, len(members), len(parts[0]), len(parts[1]), len(parts[2]))
 	}
 	p.warnOfOverlap(asTexts(parts, same), warn)
 	return parts, nil

@@ -2,6 +2,7 @@ package rl
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
@@ -106,6 +107,9 @@ func (t *prompts) tally(rows []eval.Row) *PromptReport {
 		all.Reward.Add(i, a.Reward)
 		all.Length.Add(i, float64(a.Tokens))
 		for k, x := range a.Rewards {
+			if slices.Contains(a.Without, k) {
+				continue
+			}
 			kind := t.o.Reward.Kinds()[k]
 			m := all.Rewards[kind]
 			m.Add(i, x)
