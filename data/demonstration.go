@@ -21,7 +21,7 @@ func ReadDemonstrations(path string, columns ...string) ([]Demonstration, *Repor
 
 // StreamDemonstrations is ReadDemonstrations without keeping the demonstrations; fsys nil is the operating system's.
 func StreamDemonstrations(fsys fs.FS, path string, columns ...string) *Stream[Demonstration] {
-	return NewStream(path, renamed(Rows(fsys, path), columns), demonstrationOf)
+	return NewStream(path, Rows(fsys, path, columns...), demonstrationOf)
 }
 
 // demonstrationOf makes a demonstration of a row; why is the reason to drop it, "" to keep it.
@@ -130,7 +130,7 @@ func ReadPrompts(path string, columns ...string) ([]PromptRow, *Report, error) {
 
 // StreamPrompts is ReadPrompts without keeping the prompts.
 func StreamPrompts(fsys fs.FS, path string, columns ...string) *Stream[PromptRow] {
-	return NewStream(path, renamed(Rows(fsys, path), columns), promptOf)
+	return NewStream(path, Rows(fsys, path, columns...), promptOf)
 }
 
 // otherColumns are a row's columns that are no prompt and have a value.

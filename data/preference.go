@@ -29,7 +29,7 @@ func ReadPreferences(path string, o PreferenceOptions) ([]Preference, *Report, e
 
 // StreamPreferences is ReadPreferences without keeping the pairs; fsys nil is the operating system's.
 func StreamPreferences(fsys fs.FS, path string, o PreferenceOptions) *Stream[Preference] {
-	rows := renamed(Rows(fsys, path), o.Columns)
+	rows := Rows(fsys, path, o.Columns...)
 	if err := fault.Err("data", o.Check()); err != nil {
 		rows = noRows(err)
 	}

@@ -27,7 +27,7 @@ func ReadLabelled(fsys fs.FS, path string, columns ...string) ([]Labelled, *Repo
 
 // StreamLabelled is ReadLabelled without keeping the answers: one or two come together, as their row has them.
 func StreamLabelled(fsys fs.FS, path string, columns ...string) *Stream[[]Labelled] {
-	return NewStream(path, renamed(Rows(fsys, path), columns), labelledOf)
+	return NewStream(path, Rows(fsys, path, columns...), labelledOf)
 }
 
 // labelledOf makes answers of a row; why is the reason to drop it, "" to keep it.

@@ -20,9 +20,9 @@ var (
 	knownKeys = slices.Concat(roleKeys, contentKeys, trainKeys, []string{wholeKey})
 )
 
-// keepWhole keeps the column tools and the messages with more keys as texts. text is the row's JSON, nil for a row of a
-// table: then keys are in alphabetical order, and those that are null are left out.
-func keepWhole(fields map[string]any, text []byte) error {
+// keepWhole keeps the column tools and the messages with more keys as texts. text is the row's JSON with the names of the
+// file, nil for a row of a table: then keys are in alphabetical order, and those that are null are left out.
+func keepWhole(fields map[string]any, text []byte, columns []string) error {
 	input, _ := fields["input"].(map[string]any) // OpenAI's, with messages and tools
 	if !tells(fields) && !tells(input) {
 		return nil
@@ -34,6 +34,7 @@ func keepWhole(fields map[string]any, text []byte) error {
 			return err
 		}
 		ordered, _ = value.(Object)
+		ordered = ordered.rename(columns)
 	}
 	of, _ := ordered.last("input").(Object)
 	return errors.Join(keepConversations(fields, ordered), keepConversations(input, of))
