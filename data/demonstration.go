@@ -91,7 +91,7 @@ func (d *Demonstration) fromMessages(value any) (why string, err error) {
 		return "no messages", nil
 	}
 	if role := text.Messages[n].Role; role != "assistant" {
-		return "the last message is not the assistant's", nil
+		return notTheAssistants, nil
 	}
 	first := slices.IndexFunc(text.Messages[min(1, n):], isTrained) + min(1, n) // a greeting answers nothing
 	if first < min(1, n) {
@@ -104,7 +104,11 @@ func (d *Demonstration) fromMessages(value any) (why string, err error) {
 	return "", nil
 }
 
-const untrainedRow = "no message is trained on"
+// Why rows are dropped that have nothing to train on.
+const (
+	untrainedRow     = "no message is trained on"
+	notTheAssistants = "the last message is not the assistant's"
+)
 
 func isTrained(m Message) bool { return m.Role == "assistant" && !m.Untrained }
 
