@@ -33,6 +33,10 @@ func TestReadPrompts(t *testing.T) {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}
+	got, report, err = ReadPrompts(lineFile(t, dir, `{"chosen":"Q a","rejected":"Q b","right":"a"}`), "answer=right")
+	if err != nil || got[0].Row["answer"] != "a" || got[0].Row["rejected"] != "Q b" || report.Unread != nil {
+		t.Errorf("other columns of a pair: %+v, %v, %v", got, report, err)
+	}
 	_, _, err = ReadPrompts(lineFile(t, dir, `{"a":1}`))
 	expect.Error(t, err, "found columns a: want prompt")
 }
