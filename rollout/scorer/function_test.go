@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/ask"
+	"github.com/posttrain/posttrain/data"
 )
 
 // rowed are answers to a prompt whose row has a right answer.
@@ -120,6 +121,24 @@ func TestNullIsNotItsOwn(t *testing.T) {
 	})
 	if scores, err = ask.Judged(t.Context(), both, plain("bb")); err != nil || scores[0].Missing != ask.NotItsOwn {
 		t.Errorf("%+v, %v", scores, err)
+	}
+}
+
+// calling is a message that calls a tool.
+func calling(content string) data.Message {
+	return data.Message{Role: "assistant", Content: content,
+		Whole: `{"role":"assistant","tool_calls":[{"name":"clock"}],"content":null}`}
+}
+
+// TestCallsReachThePrograms: messages come whole, with a text as content.
+func TestCallsReachThePrograms(t *testing.T) {
+	answers := plain("")
+	answers[0].Said.Messages = []data.Message{calling(""), {Role: "user", Content: "<b>"}}
+	got, err := lines(answers)
+	const want = `{"prompt":"Q","response":[{"role":"assistant","content":"","tool_calls":[{"name":"clock"}]},` +
+		`{"role":"user","content":"<b>"}]}` + "\n"
+	if string(got) != want || err != nil {
+		t.Errorf("%s, %v, want %s", got, err, want)
 	}
 }
 
