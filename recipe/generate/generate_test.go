@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -31,6 +32,26 @@ func TestRun(t *testing.T) {
 	many, err := generate.Run(t.Context(), o, nil)
 	if err != nil || len(many.Rows) != 3 || many.Rows[0].Completion.Plain != got.Rows[0].Completion.Plain {
 		t.Errorf("%+v, %v", many, err)
+	}
+}
+
+// TestToolsOfPrompts: the file that is written has the tools of each prompt, for sft.
+func TestToolsOfPrompts(t *testing.T) {
+	dir := t.TempDir()
+	o := options()
+	o.Prompt, o.Input, o.Out, o.Template.Template = nil, dir+"/p.jsonl", dir+"/out.jsonl", dir+"/t.jinja"
+	err := errors.Join(os.WriteFile(o.Input, []byte(`{"prompt":[{"role":"user","content":"Q"}],"tools":[{"name":"<a>"}]}
+{"prompt":[{"role":"user","content":"Q"}]}`), 0o600), os.WriteFile(o.Template.Template,
+		[]byte("{% for m in messages %}{{ m.content }}{% endfor %}{{ tools }}"), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = generate.Run(t.Context(), o, nil); err != nil {
+		t.Fatal(err)
+	}
+	rows, _, err := data.ReadDemonstrations(o.Out)
+	if err != nil || rows[0].Prompt.Messages[0].Tools != `[{"name":"<a>"}]` || rows[1].Prompt.Messages[0].Tools != "" {
+		t.Errorf("%+v, %v", rows, err)
 	}
 }
 

@@ -20,11 +20,12 @@ import (
 
 // Row is an answer as a file has it. Prompt and completion are columns that the recipe sft reads.
 type Row struct {
-	Prompt     data.Text `json:"prompt"`
-	Completion data.Text `json:"completion"`
-	Reason     string    `json:"reason"` // eos, length or stop
-	Tokens     []int32   `json:"tokens"`
-	Logps      []float32 `json:"logps,omitempty"`
+	Prompt     data.Text       `json:"prompt"`
+	Completion data.Text       `json:"completion"`
+	Reason     string          `json:"reason"` // eos, length or stop
+	Tokens     []int32         `json:"tokens"`
+	Logps      []float32       `json:"logps,omitempty"`
+	Tools      json.RawMessage `json:"tools,omitempty"` // of the prompt
 }
 
 // Result is what the model wrote.
@@ -254,6 +255,9 @@ func (g *generator) row(a *ask.Answer) Row {
 	r := Row{Prompt: a.To.Prompt, Completion: a.Response(), Reason: a.Reason, Tokens: a.Tokens}
 	if g.o.Logps {
 		r.Logps = a.Logps
+	}
+	if m := r.Prompt.Messages; len(m) > 0 {
+		r.Tools = json.RawMessage(m[0].Tools)
 	}
 	return r
 }
