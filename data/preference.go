@@ -88,6 +88,9 @@ func preferenceOf(r Row, report *Report, o PreferenceOptions) (pair Preference, 
 	}
 	if err == nil {
 		read := append([]string{"prompt", "chosen", "rejected", o.ClassColumn}, o.ScoreColumns...)
+		if _, plain := r.Fields["prompt"].(string); plain && pair.Chosen.IsChat() {
+			read = read[1:] // the prompt is from the conversations
+		}
 		err = unused(r, report, read, pair.Prompt, pair.Chosen, pair.Rejected)
 	}
 	if err != nil {
