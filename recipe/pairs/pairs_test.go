@@ -19,6 +19,7 @@ import (
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
@@ -214,6 +215,24 @@ func TestTies(t *testing.T) {
 	if strings.Count(read(t, o.Keep), `"all_rm_scores":[0,0,0,0]`) != 3 {
 		t.Error(read(t, o.Keep))
 	}
+}
+
+// TestMeanOfScores: an answer without a score counts in no mean.
+func TestMeanOfScores(t *testing.T) {
+	q, w := &ask.Question{Prompt: data.Text{Plain: "Q"}}, &work{}
+	answer := func(text string, s ask.Score) ask.Answer {
+		return ask.Answer{To: q, Completion: rollout.Completion{Text: text}, Score: s}
+	}
+	w.groups = [][]ask.Answer{{answer("a", ask.Score{Value: 1}), answer("b", ask.Score{Missing: "null"}),
+		answer("c", ask.Score{Value: 0.5})}}
+	w.o.Out, w.o.MinScore = filepath.Join(t.TempDir(), "demos.jsonl"), 1
+	got, err := w.demonstrations()
+	if err != nil || !strings.Contains(got.Summary, "1 of 3 answers have a score of 1 or more (mean 0.750)") {
+		t.Errorf("%v, %v", got, err)
+	}
+	w.o.MinScore = 2
+	_, err = w.demonstrations()
+	expect.Error(t, err, "the best of 3 has 1.00, the mean is 0.75")
 }
 
 // TestPromptsThatDoNotFit are counted, and have no answers.

@@ -235,7 +235,7 @@ func gaps(pairs []data.Preference) string {
 // demonstrations writes the distinct answers to each prompt that are good enough, the best first.
 func (w *work) demonstrations() (*Result, error) {
 	var demos []data.Demonstration
-	good, met, sum, best, all := 0, 0, 0.0, math.Inf(-1), 0
+	good, met, sum, best, all, scored := 0, 0, 0.0, math.Inf(-1), 0, 0
 	for _, g := range w.groups {
 		var chosen []*ask.Answer
 		all += len(g)
@@ -244,7 +244,7 @@ func (w *work) demonstrations() (*Result, error) {
 			if a.Score.Missing != "" {
 				continue
 			}
-			sum, best = sum+a.Score.Value, max(best, a.Score.Value)
+			sum, best, scored = sum+a.Score.Value, max(best, a.Score.Value), scored+1
 			if a.Score.Value < w.o.MinScore {
 				continue
 			}
@@ -262,7 +262,7 @@ func (w *work) demonstrations() (*Result, error) {
 			demos = append(demos, data.Demonstration{Prompt: a.To.Prompt, Completion: a.Response(), Source: a.To.Source})
 		}
 	}
-	mean := sum / float64(max(1, all))
+	mean := sum / float64(max(1, scored))
 	if len(demos) == 0 {
 		return nil, fmt.Errorf("no answer has a score of %v or more: the best of %d has %.2f, the mean is %.2f; "+
 			"lower --min-score, or sample more answers or at another temperature", w.o.MinScore, all, best, mean)
