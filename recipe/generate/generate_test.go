@@ -5,13 +5,17 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
+	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/generate"
+	"github.com/posttrain/posttrain/rollout/local"
 )
 
 func options() generate.Options {
@@ -52,6 +56,34 @@ func TestToolsOfPrompts(t *testing.T) {
 	rows, _, err := data.ReadDemonstrations(o.Out)
 	if err != nil || rows[0].Prompt.Messages[0].Tools != `[{"name":"<a>"}]` || rows[1].Prompt.Messages[0].Tools != "" {
 		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
+// TestAnswersOfOtherWeights: kept answers of the weights that a folder had before are not taken.
+func TestAnswersOfOtherWeights(t *testing.T) {
+	m, tok, err := local.Load("embedded")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	o := options()
+	o.Model, o.Out = filepath.Join(dir, "model"), filepath.Join(dir, "out.jsonl")
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	run := func(ctx context.Context, seed uint64) error {
+		err := errors.Join(model.Init(m.Config, seed).Save(o.Model, "float32"), tok.CopyTo(o.Model))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = generate.Run(ctx, o, nil)
+		return err
+	}
+	if err := run(stopped, 1); !errors.Is(err, recipe.ErrInterrupted) {
+		t.Fatal(err)
+	}
+	expect.Error(t, run(t.Context(), 2), "has the answers of an interrupted run with other prompts, another model or")
+	if err := run(t.Context(), 1); err != nil {
+		t.Error(err)
 	}
 }
 

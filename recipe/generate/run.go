@@ -211,7 +211,11 @@ func (g *generator) answer(ctx context.Context) (rows []Row, err error) {
 		}
 		return rows, nil
 	}
-	kept, err := ask.Keep[[]Row](g.o.Out+".answers", g.identify(), len(g.prompts), ask.Drawn)
+	weights, err := local.HashWeights(g.o.Model, g.o.Adapter)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := ask.Keep[[]Row](g.o.Out+".answers", g.identify(weights), len(g.prompts), ask.Drawn)
 	if err == nil {
 		err = kept.Fill(ctx, g, "prompt", atOnce, do)
 	}
@@ -226,10 +230,10 @@ func (g *generator) answer(ctx context.Context) (rows []Row, err error) {
 }
 
 // identify is a hash of what the answers depend on.
-func (g *generator) identify() string {
+func (g *generator) identify(weights string) string {
 	h, o := sha256.New(), g.o
 	enc := json.NewEncoder(h) // a hash never fails
-	_ = enc.Encode([]any{o.Model, o.Adapter, o.Backend, o.Seed, o.Samples, o.Sampling, o.Logps})
+	_ = enc.Encode([]any{o.Model, o.Adapter, weights, o.Backend, o.Seed, o.Samples, o.Sampling, o.Logps})
 	for _, q := range g.prompts {
 		_ = enc.Encode(q.Tokens)
 	}
