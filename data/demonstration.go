@@ -156,7 +156,7 @@ func otherColumns(fields map[string]any) map[string]any {
 	if len(others) == 0 {
 		return nil
 	}
-	return others
+	return bare(others).(map[string]any)
 }
 
 // promptOf makes a prompt of a row; why is the reason to drop it, "" to keep it.

@@ -99,6 +99,25 @@ func jsonText(value, ordered any) (JSON, error) {
 	return JSON(text), err
 }
 
+// bare is a value without the messages that are kept whole, as its file has it.
+func bare(value any) any {
+	switch value := value.(type) {
+	case []any:
+		all := slices.Clone(value)
+		for i := range all {
+			all[i] = bare(all[i])
+		}
+		return all
+	case map[string]any:
+		object := without(value, []string{wholeKey})
+		for key := range object {
+			object[key] = bare(object[key])
+		}
+		return object
+	}
+	return value
+}
+
 func without(object map[string]any, keys []string) map[string]any {
 	out := map[string]any{}
 	for name, value := range object {
