@@ -7,7 +7,7 @@ import (
 
 // TestWriteAnswers: what is written gives the pairs of the best and the worst answer, in every form of file.
 func TestWriteAnswers(t *testing.T) {
-	chat := Text{Messages: []Message{{Role: "user", Content: "Q"}}}
+	chat := Text{Messages: []Message{{Role: "user", Content: "Q", Tools: `[{"name":"clock"}]`}}}
 	for _, prompt := range []Text{{Plain: "Q"}, chat} {
 		all := []Answers{{prompt, []string{"a", "b", "c"}, []float64{0, 1.5, -1}},
 			{prompt, []string{"d", "e"}, []float64{0, 0}}}

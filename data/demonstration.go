@@ -21,7 +21,7 @@ func ReadDemonstrations(path string, columns ...string) ([]Demonstration, *Repor
 
 // StreamDemonstrations is ReadDemonstrations without keeping the demonstrations; fsys nil is the operating system's.
 func StreamDemonstrations(fsys fs.FS, path string, columns ...string) *Stream[Demonstration] {
-	return NewStream(path, renamed(Rows(fsys, path), columns), demonstrationOf)
+	return NewStream(path, Rows(fsys, path, columns...), demonstrationOf)
 }
 
 // demonstrationOf makes a demonstration of a row; why is the reason to drop it, "" to keep it.
@@ -91,7 +91,7 @@ func (d *Demonstration) fromMessages(value any) (why string, err error) {
 		return "no messages", nil
 	}
 	if role := text.Messages[n].Role; role != "assistant" {
-		return "the last message is not the assistant's", nil
+		return notTheAssistants, nil
 	}
 	first := slices.IndexFunc(text.Messages[min(1, n):], isTrained) + min(1, n) // a greeting answers nothing
 	if first < min(1, n) {
@@ -104,7 +104,11 @@ func (d *Demonstration) fromMessages(value any) (why string, err error) {
 	return "", nil
 }
 
-const untrainedRow = "no message is trained on"
+// Why rows are dropped that have nothing to train on.
+const (
+	untrainedRow     = "no message is trained on"
+	notTheAssistants = "the last message is not the assistant's"
+)
 
 func isTrained(m Message) bool { return m.Role == "assistant" && !m.Untrained }
 
@@ -130,7 +134,17 @@ func ReadPrompts(path string, columns ...string) ([]PromptRow, *Report, error) {
 
 // StreamPrompts is ReadPrompts without keeping the prompts.
 func StreamPrompts(fsys fs.FS, path string, columns ...string) *Stream[PromptRow] {
-	return NewStream(path, renamed(Rows(fsys, path), columns), promptOf)
+	return NewStream(path, Rows(fsys, path, columns...), promptOf)
+}
+
+// OtherColumns are the columns of each row of a file that are no prompt, by the rows' places, as PromptRow has them. The
+// file has been read, so that it is in order.
+func OtherColumns(path string, columns ...string) map[string]map[string]any {
+	rows := map[string]map[string]any{}
+	for row := range Rows(nil, path, columns...) {
+		rows[row.Source] = otherColumns(row.Fields)
+	}
+	return rows
 }
 
 // otherColumns are a row's columns that are no prompt and have a value.
@@ -142,7 +156,7 @@ func otherColumns(fields map[string]any) map[string]any {
 	if len(others) == 0 {
 		return nil
 	}
-	return others
+	return bare(others).(map[string]any)
 }
 
 // promptOf makes a prompt of a row; why is the reason to drop it, "" to keep it.

@@ -118,6 +118,38 @@ func TestToolCalls(t *testing.T) {
 	}
 }
 
+// TestCallsInRenamedColumns: a column by another name, or a field of an object, has its calls, thoughts and tools, in the
+// order of the file; of a table, too.
+func TestCallsInRenamedColumns(t *testing.T) {
+	const tools, answer = `[{"name":"clock","a":1}]`, `{"role":"assistant","tool_calls":[{"name":"clock"}],"content":"So."}`
+	const turns = `[{"role":"user","content":"Q"},` + answer + `]`
+	for row, columns := range map[string][]string{
+		`{"trajectory":` + turns + `,"functions":` + tools + `}`:        {"messages=trajectory", "tools=functions"},
+		`{"case":{"turns":` + turns + `,"can":` + tools + `},"text":1}`: {"messages=case.turns", "tools=case.can"},
+		`{"a":[{"role":"user","content":"Q"}],"b":[` + answer + `],"tools":` + tools + `}`: {"prompt=a",
+			"completion=b"},
+		`{"messages":` + tools + `,"tools":` + turns + `}`: {"messages=tools", "tools=messages"},
+	} {
+		got, _, err := StreamDemonstrations(mapFS("d.jsonl", row), "d.jsonl", columns...).Collect()
+		if err != nil || got[0].Prompt.Messages[0].Tools != tools || got[0].Completion.Messages[0].Whole != answer {
+			t.Errorf("%s: %+v, %v", row, got, err)
+		}
+	}
+	type message struct {
+		Role     string `parquet:"role"`
+		Content  string `parquet:"content"`
+		Thinking string `parquet:"thinking,optional"`
+	}
+	type row struct {
+		Dialog []message `parquet:"dialog,list"`
+	}
+	table := parquetOf(t, row{[]message{{Role: "user", Content: "Q"}, {"assistant", "A", "So?"}}})
+	got, _, err := StreamDemonstrations(mapFS("d.parquet", table), "d.parquet", "messages=dialog").Collect()
+	if err != nil || got[0].Completion.Messages[0].Thoughts() != "So?" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 // TestTools: where tools cannot be used, the report says so; what is no list of tools is refused. A pair without a
 // prompt has them in both answers.
 func TestTools(t *testing.T) {

@@ -47,10 +47,7 @@ func parquetRows(in source) RowSeq {
 				yield(Row{}, fmt.Errorf("%s: %w", place, err))
 				return
 			}
-			if err = keepWhole(fields, nil); err != nil {
-				err = fmt.Errorf("%s: %w", place, err)
-			}
-			if !yield(Row{Source: place, Fields: fields}, err) {
+			if !yield(Row{Source: place, Fields: fields}, nil) {
 				return
 			}
 		}

@@ -29,7 +29,7 @@ func ReadPreferences(path string, o PreferenceOptions) ([]Preference, *Report, e
 
 // StreamPreferences is ReadPreferences without keeping the pairs; fsys nil is the operating system's.
 func StreamPreferences(fsys fs.FS, path string, o PreferenceOptions) *Stream[Preference] {
-	rows := renamed(Rows(fsys, path), o.Columns)
+	rows := Rows(fsys, path, o.Columns...)
 	if err := fault.Err("data", o.Check()); err != nil {
 		rows = noRows(err)
 	}
@@ -88,6 +88,9 @@ func preferenceOf(r Row, report *Report, o PreferenceOptions) (pair Preference, 
 	}
 	if err == nil {
 		read := append([]string{"prompt", "chosen", "rejected", o.ClassColumn}, o.ScoreColumns...)
+		if _, plain := r.Fields["prompt"].(string); plain && pair.Chosen.IsChat() {
+			read = read[1:] // the prompt is from the conversations
+		}
 		err = unused(r, report, read, pair.Prompt, pair.Chosen, pair.Rejected)
 	}
 	if err != nil {

@@ -388,4 +388,13 @@ func TestPlainPromptBesideAnswers(t *testing.T) {
 		pairs[0].Chosen.Messages[0].Content != "a" {
 		t.Errorf("%+v, %v", pairs, err)
 	}
+	const whole = `"chosen":[{"role":"user","content":"Q"},{"role":"assistant","content":"a"}],` +
+		`"rejected":[{"role":"user","content":"Q"},{"role":"assistant","content":"b"}]}`
+	if p := onePair(t, `{"prompt":" Q\n",`+whole); !slices.Equal(p.Prompt.Messages, want) {
+		t.Errorf("%+v", p)
+	}
+	_, _, err = StreamPreferences(mapFS("p.jsonl", `{"prompt":"The shop opens at nine.",`+whole), "p.jsonl",
+		PreferenceOptions{}).Collect()
+	wantError(t, err, `p.jsonl:1: the column prompt has "The shop opens at nine.", which the record lacks: want it in the `+
+		"columns that are read (chosen, rejected), or the column left out")
 }

@@ -36,27 +36,6 @@ func meant(name string, names []string) string {
 	return ""
 }
 
-// renamed are Rows in which columns have the names that are read; each of columns is such as prompt=question, or
-// chosen_score=chosen.rating for a field of an object. A file that has the name that is read, and not the other, stays
-// as it is.
-func renamed(rows RowSeq, columns []string) RowSeq {
-	if len(columns) == 0 {
-		return rows
-	}
-	return func(yield func(Row, error) bool) {
-		first := true
-		for row, err := range rows {
-			if err == nil {
-				err = row.rename(columns, first)
-				first = false
-			}
-			if !yield(row, err) {
-				return
-			}
-		}
-	}
-}
-
 // rename gives columns the names that are read. With all, each of them must be there.
 func (r *Row) rename(columns []string, all bool) error {
 	given := maps.Clone(r.Fields)
@@ -68,7 +47,7 @@ func (r *Row) rename(columns []string, all bool) error {
 		read, name, _ := strings.Cut(c, "=")
 		value, found := valueAt(given, name)
 		if _, known := given[read]; all && !found && !known {
-			return fmt.Errorf("%s: there is no column %s%s: found columns %s", r.Source, OneLine(name, longestName),
+			return fmt.Errorf("there is no column %s%s: found columns %s", OneLine(name, longestName),
 				meant(name, slices.Collect(maps.Keys(given))), List(Row{Fields: given}.Columns()))
 		}
 		if found {
@@ -76,6 +55,23 @@ func (r *Row) rename(columns []string, all bool) error {
 		}
 	}
 	return nil
+}
+
+// rename gives columns the names that are read, as Row.rename does: the last of a name counts.
+func (o Object) rename(columns []string) Object {
+	all := slices.Clone(o)
+	for _, c := range columns {
+		read, name, _ := strings.Cut(c, "=")
+		value := o.last(name)
+		if column, field, _ := strings.Cut(name, "."); value == nil {
+			inner, _ := o.last(column).(Object)
+			value = inner.last(field)
+		}
+		if value != nil {
+			all = append(all, Entry{read, value})
+		}
+	}
+	return all
 }
 
 // valueAt finds a column, or a field of an object as column.field.

@@ -131,7 +131,7 @@ func Map[T, U any](s *Stream[T], make func(T) U) *Stream[U] {
 
 // FirstRow is the first row of a file.
 func FirstRow(path string, columns ...string) (Row, error) {
-	for row, err := range renamed(Rows(nil, path), columns) {
+	for row, err := range Rows(nil, path, columns...) {
 		return row, err
 	}
 	return Row{}, fmt.Errorf("%s: no rows: the file is empty", path)

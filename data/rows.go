@@ -91,11 +91,8 @@ func decodeRows(raw func(source, []string) RowSeq) func(source) RowSeq {
 					}
 					if err != nil {
 						err = fmt.Errorf("%s: %w", row.Source, err)
-					} else {
-						err = keepWhole(row.Fields, row.Text)
 					}
 				}
-				row.Text = nil
 				if !yield(row, err) {
 					return
 				}
@@ -106,9 +103,29 @@ func decodeRows(raw func(source, []string) RowSeq) func(source) RowSeq {
 
 // Rows streams the rows of a file of the operating system (fsys nil) or of fsys. A pattern such as train-*.parquet
 // means all files that it matches, one after the other in the order of their names; org/name@COMMIT:config:split the
-// files of a data set in the hub's cache.
-func Rows(fsys fs.FS, name string) RowSeq {
-	return streamRows(fsys, name, func(f format, in source) RowSeq { return f.rows(in) })
+// files of a data set in the hub's cache. Columns have the names that are read; each of columns is such as
+// prompt=question, or chosen_score=chosen.rating for a field of an object. A file that has the name that is read, and
+// not the other, stays as it is.
+func Rows(fsys fs.FS, name string, columns ...string) RowSeq {
+	rows := streamRows(fsys, name, func(f format, in source) RowSeq { return f.rows(in) })
+	return func(yield func(Row, error) bool) {
+		first := true
+		for row, err := range rows {
+			if err == nil {
+				if err = row.rename(columns, first); err == nil {
+					err = keepWhole(row.Fields, row.Text, columns)
+				}
+				if err != nil {
+					err = fmt.Errorf("%s: %w", row.Source, err)
+				}
+				first = false
+			}
+			row.Text = nil
+			if !yield(row, err) {
+				return
+			}
+		}
+	}
 }
 
 // JSONRows streams the rows of a file as JSON texts; of a parquet file only these columns, null ones as null.

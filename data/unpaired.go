@@ -27,7 +27,7 @@ func ReadLabelled(fsys fs.FS, path string, columns ...string) ([]Labelled, *Repo
 
 // StreamLabelled is ReadLabelled without keeping the answers: one or two come together, as their row has them.
 func StreamLabelled(fsys fs.FS, path string, columns ...string) *Stream[[]Labelled] {
-	return NewStream(path, renamed(Rows(fsys, path), columns), labelledOf)
+	return NewStream(path, Rows(fsys, path, columns...), labelledOf)
 }
 
 // labelledOf makes answers of a row; why is the reason to drop it, "" to keep it.
@@ -39,7 +39,9 @@ func labelledOf(r Row, report *Report) (all []Labelled, why string, err error) {
 	if r.Has("chosen") || r.Has("rejected") || HasAnswers(r.Fields) {
 		return answersOfPair(given, report)
 	}
-	if list, _ := r.Fields["messages"].([]any); len(list) > 0 && !r.Has("completion") && !r.Has("prompt") {
+	list, _ := r.Fields["messages"].([]any)
+	split := len(list) > 0 && !r.Has("completion") && !r.Has("prompt")
+	if split {
 		r.Fields["prompt"], r.Fields["completion"] = list[:len(list)-1], list[len(list)-1:]
 		delete(r.Fields, "messages")
 	}
@@ -50,6 +52,9 @@ func labelledOf(r Row, report *Report) (all []Labelled, why string, err error) {
 	if a.Desirable, err = labelOf(r.Fields["label"]); err == nil {
 		delete(r.Fields, "label")
 		a.Demonstration, why, err = trlDemonstration(r, given, report)
+	}
+	if err == nil && split && a.Completion.Messages[0].Role != "assistant" {
+		return nil, notTheAssistants, nil
 	}
 	if err == nil && len(a.Completion.Trained()) < len(a.Completion.Messages) {
 		err = errors.New(`completion has "train": false, or content null: a labelled answer is trained on whole`)

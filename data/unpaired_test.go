@@ -15,6 +15,8 @@ func TestLabelled(t *testing.T) {
 {"prompt":"","completion":"A","label":1}
 {"prompt":"Q","completion":"","label":1}
 {"prompt":"Q","responses":["worse","better"],"scores":[1,2]}
+{"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"},{"role":"user","content":"No."}],"label":0}
+{"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}],"label":true}
 `
 	got, report, err := ReadLabelled(mapFS("k.jsonl", text), "k.jsonl")
 	if err != nil {
@@ -25,14 +27,16 @@ func TestLabelled(t *testing.T) {
 	}
 	want := []Labelled{answer("1", "A", true),
 		{Demonstration{conversation("user", "Q"), conversation("assistant", "A"), "k.jsonl:2"}, false},
-		answer("3", "A", true), answer("3", "B", false), answer("7", "better", true), answer("7", "worse", false)}
+		answer("3", "A", true), answer("3", "B", false), answer("7", "better", true), answer("7", "worse", false),
+		{Demonstration{conversation("user", "Q"), conversation("assistant", "A"), "k.jsonl:9"}, true}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
-	const says = `k.jsonl: 7 rows read, 4 kept
+	const says = `k.jsonl: 9 rows read, 5 kept
   dropped 1: chosen and rejected are equal (first: k.jsonl:4)
   dropped 1: no prompt (first: k.jsonl:5)
   dropped 1: completion is empty (first: k.jsonl:6)
+  dropped 1: the last message is not the assistant's (first: k.jsonl:8)
   note: 2: a pair is split into a desirable answer and an undesirable one (first: k.jsonl:3)`
 	if report.String() != says {
 		t.Errorf("report\n%s\nwant\n%s", report, says)

@@ -20,9 +20,9 @@ var (
 	knownKeys = slices.Concat(roleKeys, contentKeys, trainKeys, []string{wholeKey})
 )
 
-// keepWhole keeps the column tools and the messages with more keys as texts. text is the row's JSON, nil for a row of a
-// table: then keys are in alphabetical order, and those that are null are left out.
-func keepWhole(fields map[string]any, text []byte) error {
+// keepWhole keeps the column tools and the messages with more keys as texts. text is the row's JSON with the names of the
+// file, nil for a row of a table: then keys are in alphabetical order, and those that are null are left out.
+func keepWhole(fields map[string]any, text []byte, columns []string) error {
 	input, _ := fields["input"].(map[string]any) // OpenAI's, with messages and tools
 	if !tells(fields) && !tells(input) {
 		return nil
@@ -34,6 +34,7 @@ func keepWhole(fields map[string]any, text []byte) error {
 			return err
 		}
 		ordered, _ = value.(Object)
+		ordered = ordered.rename(columns)
 	}
 	of, _ := ordered.last("input").(Object)
 	return errors.Join(keepConversations(fields, ordered), keepConversations(input, of))
@@ -96,6 +97,25 @@ func jsonText(value, ordered any) (JSON, error) {
 	}
 	text, err := Marshal(ordered)
 	return JSON(text), err
+}
+
+// bare is a value without the messages that are kept whole, as its file has it.
+func bare(value any) any {
+	switch value := value.(type) {
+	case []any:
+		all := slices.Clone(value)
+		for i := range all {
+			all[i] = bare(all[i])
+		}
+		return all
+	case map[string]any:
+		object := without(value, []string{wholeKey})
+		for key := range object {
+			object[key] = bare(object[key])
+		}
+		return object
+	}
+	return value
 }
 
 func without(object map[string]any, keys []string) map[string]any {

@@ -120,7 +120,8 @@ func (a Labelled) columns() (Object, error) {
 }
 
 func (a Answers) columns() (Object, error) {
-	return Object{{"prompt", a.Prompt}, {KnownAnswerColumns[0][0], a.Texts}, {KnownAnswerColumns[0][1], a.Scores}}, nil
+	row := Object{{"prompt", a.Prompt}, {KnownAnswerColumns[0][0], a.Texts}, {KnownAnswerColumns[0][1], a.Scores}}
+	return row.withTools(a.Prompt), nil
 }
 
 // withTools adds the column of the tools of a conversation, which its first message has.

@@ -32,6 +32,20 @@ func TestReadPrompts(t *testing.T) {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}
+	got, report, err = ReadPrompts(lineFile(t, dir, `{"chosen":"Q a","rejected":"Q b","right":"a"}`), "answer=right")
+	if err != nil || got[0].Row["answer"] != "a" || got[0].Row["rejected"] != "Q b" || report.Unread != nil {
+		t.Errorf("other columns of a pair: %+v, %v, %v", got, report, err)
+	}
+	const chosen = `[{"role":"assistant","content":"","tool_calls":[{"name":"f"}]}]`
+	got, _, err = ReadPrompts(lineFile(t, dir, `{"prompt":[{"role":"user","content":"Q"}],"chosen":`+chosen+
+		`,"rejected":[{"role":"assistant","content":"b"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, err := data.Marshal(got[0].Row["chosen"])
+	if want := `[{"content":"","role":"assistant","tool_calls":[{"name":"f"}]}]`; string(row) != want || err != nil {
+		t.Errorf("%s, %v: a reward gets other keys than the file has", row, err)
+	}
 	_, _, err = ReadPrompts(lineFile(t, dir, `{"a":1}`))
 	expect.Error(t, err, "found columns a: want prompt")
 }

@@ -209,16 +209,20 @@ type Prompt struct {
 	Item *ci.Item // nil: the file has other records
 }
 
-// ReadPrompts reads the prompts of a file: contextual-integrity items, the prompts of preference pairs, or a column
-// prompt or messages, see [data.ReadPrompts].
+// ReadPrompts reads the prompts of a file: contextual-integrity items, the prompts of preference pairs, with their other
+// columns, or a column prompt or messages, see [data.ReadPrompts].
 func ReadPrompts(path string, columns ...string) (prompts []Prompt, report *data.Report, err error) {
 	kind, err := KindOf(path, data.PreferenceOptions{Columns: columns})
 	if err == nil && (kind == KindCI || kind == KindPreference) {
 		_, all, report, err := Read(path, data.PreferenceOptions{Columns: columns})
+		rows := map[string]map[string]any{}
+		if err == nil && kind == KindPreference {
+			rows, report.Unread = data.OtherColumns(path, columns...), nil
+		}
 		for _, r := range all {
 			p := Prompt{Item: r.Item}
 			if p.Source = r.Source(); r.Pair != nil {
-				p.Prompt = r.Pair.Prompt
+				p.Prompt, p.Row = r.Pair.Prompt, rows[p.Source]
 			}
 			prompts = append(prompts, p)
 		}

@@ -4,13 +4,18 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
+	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/generate"
+	"github.com/posttrain/posttrain/rollout/local"
 )
 
 func options() generate.Options {
@@ -31,6 +36,54 @@ func TestRun(t *testing.T) {
 	many, err := generate.Run(t.Context(), o, nil)
 	if err != nil || len(many.Rows) != 3 || many.Rows[0].Completion.Plain != got.Rows[0].Completion.Plain {
 		t.Errorf("%+v, %v", many, err)
+	}
+}
+
+// TestToolsOfPrompts: the file that is written has the tools of each prompt, for sft.
+func TestToolsOfPrompts(t *testing.T) {
+	dir := t.TempDir()
+	o := options()
+	o.Prompt, o.Input, o.Out, o.Template.Template = nil, dir+"/p.jsonl", dir+"/out.jsonl", dir+"/t.jinja"
+	err := errors.Join(os.WriteFile(o.Input, []byte(`{"prompt":[{"role":"user","content":"Q"}],"tools":[{"name":"<a>"}]}
+{"prompt":[{"role":"user","content":"Q"}]}`), 0o600), os.WriteFile(o.Template.Template,
+		[]byte("{% for m in messages %}{{ m.content }}{% endfor %}{{ tools }}"), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = generate.Run(t.Context(), o, nil); err != nil {
+		t.Fatal(err)
+	}
+	rows, _, err := data.ReadDemonstrations(o.Out)
+	if err != nil || rows[0].Prompt.Messages[0].Tools != `[{"name":"<a>"}]` || rows[1].Prompt.Messages[0].Tools != "" {
+		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
+// TestAnswersOfOtherWeights: kept answers of the weights that a folder had before are not taken.
+func TestAnswersOfOtherWeights(t *testing.T) {
+	m, tok, err := local.Load("embedded")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	o := options()
+	o.Model, o.Out = filepath.Join(dir, "model"), filepath.Join(dir, "out.jsonl")
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	run := func(ctx context.Context, seed uint64) error {
+		err := errors.Join(model.Init(m.Config, seed).Save(o.Model, "float32"), tok.CopyTo(o.Model))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = generate.Run(ctx, o, nil)
+		return err
+	}
+	if err := run(stopped, 1); !errors.Is(err, recipe.ErrInterrupted) {
+		t.Fatal(err)
+	}
+	expect.Error(t, run(t.Context(), 2), "has the answers of an interrupted run with other prompts, another model or")
+	if err := run(t.Context(), 1); err != nil {
+		t.Error(err)
 	}
 }
 

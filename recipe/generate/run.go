@@ -20,11 +20,12 @@ import (
 
 // Row is an answer as a file has it. Prompt and completion are columns that the recipe sft reads.
 type Row struct {
-	Prompt     data.Text `json:"prompt"`
-	Completion data.Text `json:"completion"`
-	Reason     string    `json:"reason"` // eos, length or stop
-	Tokens     []int32   `json:"tokens"`
-	Logps      []float32 `json:"logps,omitempty"`
+	Prompt     data.Text       `json:"prompt"`
+	Completion data.Text       `json:"completion"`
+	Reason     string          `json:"reason"` // eos, length or stop
+	Tokens     []int32         `json:"tokens"`
+	Logps      []float32       `json:"logps,omitempty"`
+	Tools      json.RawMessage `json:"tools,omitempty"` // of the prompt
 }
 
 // Result is what the model wrote.
@@ -210,7 +211,11 @@ func (g *generator) answer(ctx context.Context) (rows []Row, err error) {
 		}
 		return rows, nil
 	}
-	kept, err := ask.Keep[[]Row](g.o.Out+".answers", g.identify(), len(g.prompts), ask.Drawn)
+	weights, err := local.HashWeights(g.o.Model, g.o.Adapter)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := ask.Keep[[]Row](g.o.Out+".answers", g.identify(weights), len(g.prompts), ask.Drawn)
 	if err == nil {
 		err = kept.Fill(ctx, g, "prompt", atOnce, do)
 	}
@@ -225,10 +230,10 @@ func (g *generator) answer(ctx context.Context) (rows []Row, err error) {
 }
 
 // identify is a hash of what the answers depend on.
-func (g *generator) identify() string {
+func (g *generator) identify(weights string) string {
 	h, o := sha256.New(), g.o
 	enc := json.NewEncoder(h) // a hash never fails
-	_ = enc.Encode([]any{o.Model, o.Adapter, o.Backend, o.Seed, o.Samples, o.Sampling, o.Logps})
+	_ = enc.Encode([]any{o.Model, o.Adapter, weights, o.Backend, o.Seed, o.Samples, o.Sampling, o.Logps})
 	for _, q := range g.prompts {
 		_ = enc.Encode(q.Tokens)
 	}
@@ -254,6 +259,9 @@ func (g *generator) row(a *ask.Answer) Row {
 	r := Row{Prompt: a.To.Prompt, Completion: a.Response(), Reason: a.Reason, Tokens: a.Tokens}
 	if g.o.Logps {
 		r.Logps = a.Logps
+	}
+	if m := r.Prompt.Messages; len(m) > 0 {
+		r.Tools = json.RawMessage(m[0].Tools)
 	}
 	return r
 }

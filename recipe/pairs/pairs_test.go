@@ -18,7 +18,10 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
+	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
+	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
@@ -201,6 +204,24 @@ func TestTies(t *testing.T) {
 	}
 }
 
+// TestMeanOfScores: an answer without a score counts in no mean.
+func TestMeanOfScores(t *testing.T) {
+	q, w := &ask.Question{Prompt: data.Text{Plain: "Q"}}, &work{}
+	answer := func(text string, s ask.Score) ask.Answer {
+		return ask.Answer{To: q, Completion: rollout.Completion{Text: text}, Score: s}
+	}
+	w.groups = [][]ask.Answer{{answer("a", ask.Score{Value: 1}), answer("b", ask.Score{Missing: "null"}),
+		answer("c", ask.Score{Value: 0.5})}}
+	w.o.Out, w.o.MinScore = filepath.Join(t.TempDir(), "demos.jsonl"), 1
+	got, err := w.demonstrations()
+	if err != nil || !strings.Contains(got.Summary, "1 of 3 answers have a score of 1 or more (mean 0.750)") {
+		t.Errorf("%v, %v", got, err)
+	}
+	w.o.MinScore = 2
+	_, err = w.demonstrations()
+	expect.Error(t, err, "the best of 3 has 1.00, the mean is 0.75")
+}
+
 // TestPromptsThatDoNotFit are counted, and have no answers.
 func TestPromptsThatDoNotFit(t *testing.T) {
 	o := tiny(t, 2)
@@ -259,10 +280,37 @@ func TestOptionsThatContradict(t *testing.T) {
 func TestAnswersOfOtherTools(t *testing.T) {
 	of := func(tools string) string {
 		text := data.Text{Messages: []data.Message{{Role: "user", Content: "Q", Tools: tools}}}
-		return (&work{questions: []ask.Question{{Prompt: text}}}).identify()
+		w := &work{questions: []ask.Question{{Prompt: text}}}
+		w.o.Server.BaseURL = "http://localhost"
+		id, err := w.identify()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
 	}
 	first, again := of("[1]"), of("[1]")
 	if first == of("[2]") || first != again || first == of("") {
 		t.Error("tools are not part of what answers are of")
+	}
+}
+
+// TestAnswersOfOtherWeights: kept answers of the weights that a folder had before are not taken.
+func TestAnswersOfOtherWeights(t *testing.T) {
+	m, tok, err := local.Load("embedded")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &work{}
+	w.o.Model = t.TempDir()
+	of := func(seed uint64) string {
+		err := errors.Join(model.Init(m.Config, seed).Save(w.o.Model, "float32"), tok.CopyTo(w.o.Model))
+		id, wrong := w.identify()
+		if err := errors.Join(err, wrong); err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	if first := of(1); first == of(2) || first != of(1) {
+		t.Error("weights are not part of what answers are of")
 	}
 }

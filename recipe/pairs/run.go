@@ -113,7 +113,11 @@ func (w *work) sample(ctx context.Context) error {
 		return err
 	}
 	defer closeModel()
-	if w.drawn, err = ask.KeepTexts(w.o.Out+".answers", w.identify(), w.questions, w.o.Answers); err != nil {
+	id, err := w.identify()
+	if err == nil {
+		w.drawn, err = ask.KeepTexts(w.o.Out+".answers", id, w.questions, w.o.Answers)
+	}
+	if err != nil {
 		return err
 	}
 	if err := w.drawn.Fill(ctx, w, m.Answer); ctx.Err() != nil {
@@ -127,10 +131,15 @@ func (w *work) sample(ctx context.Context) error {
 }
 
 // identify is a hash of what answers depend on.
-func (w *work) identify() string {
-	h, o := sha256.New(), w.o
+func (w *work) identify() (id string, err error) {
+	h, o, weights := sha256.New(), w.o, ""
+	if o.Server.BaseURL == "" {
+		if weights, err = local.HashWeights(o.Model, o.Adapter); err != nil {
+			return "", err
+		}
+	}
 	enc := json.NewEncoder(h) // a hash never fails
-	_ = enc.Encode([]any{o.Model, o.Adapter, o.Backend, o.Server.BaseURL, o.Server.APIModel})
+	_ = enc.Encode([]any{o.Model, o.Adapter, weights, o.Backend, o.Server.BaseURL, o.Server.APIModel})
 	_ = enc.Encode([]any{o.Seed, o.Answers, o.Sampling, w.limit})
 	if chat, err := o.Template.Identify(); chat != "" && err == nil { // reading the prompts says what is wrong
 		_ = enc.Encode(chat)
@@ -141,7 +150,7 @@ func (w *work) identify() string {
 	for _, q := range w.questions {
 		_ = enc.Encode([]any{q.Prompt, q.Prompt.Unwritten(), q.Prefill})
 	}
-	return fmt.Sprintf("%x", h.Sum(nil)[:16])
+	return fmt.Sprintf("%x", h.Sum(nil)[:16]), nil
 }
 
 // openModel opens the model of a folder or a server.
@@ -235,7 +244,7 @@ func gaps(pairs []data.Preference) string {
 // demonstrations writes the distinct answers to each prompt that are good enough, the best first.
 func (w *work) demonstrations() (*Result, error) {
 	var demos []data.Demonstration
-	good, met, sum, best, all := 0, 0, 0.0, math.Inf(-1), 0
+	good, met, sum, best, all, scored := 0, 0, 0.0, math.Inf(-1), 0, 0
 	for _, g := range w.groups {
 		var chosen []*ask.Answer
 		all += len(g)
@@ -244,7 +253,7 @@ func (w *work) demonstrations() (*Result, error) {
 			if a.Score.Missing != "" {
 				continue
 			}
-			sum, best = sum+a.Score.Value, max(best, a.Score.Value)
+			sum, best, scored = sum+a.Score.Value, max(best, a.Score.Value), scored+1
 			if a.Score.Value < w.o.MinScore {
 				continue
 			}
@@ -262,7 +271,7 @@ func (w *work) demonstrations() (*Result, error) {
 			demos = append(demos, data.Demonstration{Prompt: a.To.Prompt, Completion: a.Response(), Source: a.To.Source})
 		}
 	}
-	mean := sum / float64(max(1, all))
+	mean := sum / float64(max(1, scored))
 	if len(demos) == 0 {
 		return nil, fmt.Errorf("no answer has a score of %v or more: the best of %d has %.2f, the mean is %.2f; "+
 			"lower --min-score, or sample more answers or at another temperature", w.o.MinScore, all, best, mean)

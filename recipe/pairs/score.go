@@ -3,7 +3,6 @@ package pairs
 import (
 	"context"
 	"fmt"
-	"maps"
 
 	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
@@ -53,7 +52,7 @@ func Score(ctx context.Context, o ScoreOptions, r run.Reporter) (*Result, error)
 	}
 	report.Unread = nil // the reward gets all columns
 	r.Say("%s", report)
-	rows := o.columns()
+	rows := data.OtherColumns(o.Data, o.Columns...)
 	source, err := scorer.Open(o.Reward, scorer.Caller{Cache: o.Out + ".replies", Warn: r.Warn, Say: r.Say})
 	if err != nil {
 		return nil, err
@@ -81,26 +80,6 @@ func Score(ctx context.Context, o ScoreOptions, r run.Reporter) (*Result, error)
 		return nil, err
 	}
 	return &Result{Pairs: pairs, Summary: summarize(o.Out, pairs, kept.Done)}, kept.Remove()
-}
-
-// columns are the other columns of the pairs' rows, by their places, as grpo gives them to rewards; all of a row whose
-// prompt is in its answers, which grpo does not read.
-func (o ScoreOptions) columns() map[string]map[string]any {
-	rows := map[string]map[string]any{}
-	for row, err := range data.Rows(nil, o.Data) {
-		if err != nil {
-			break // ReadPreferences has said what is wrong
-		}
-		maps.DeleteFunc(row.Fields, func(_ string, value any) bool { return value == nil })
-		rows[row.Source] = row.Fields
-	}
-	for p, err := range data.StreamPrompts(nil, o.Data, o.Columns...).Lenient(func(string, error) {}).All() {
-		if err != nil {
-			break
-		}
-		rows[p.Source] = p.Row
-	}
-	return rows
 }
 
 // score lets a reward score answers, and keeps the scores in a file beside out; together is how many are of one prompt.

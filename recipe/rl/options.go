@@ -77,7 +77,7 @@ func (o *Options) try(ctx context.Context) error {
 	if o.Data.TrainFiles.Are(embedded.Name) {
 		return o.Reward.Try(ctx, ask.Question{Prompt: data.Text{Plain: "A prompt to try."}})
 	}
-	for row, err := range data.StreamPrompts(nil, o.Data.TrainFiles[0]).All() {
+	for row, err := range data.StreamPrompts(nil, o.Data.TrainFiles[0], o.Data.Columns...).All() {
 		if err != nil {
 			break
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
 	"github.com/posttrain/posttrain/rollout"
+	"github.com/posttrain/posttrain/rollout/scorer"
 )
 
 // counted answers every request alike, and is interrupted at a call.
@@ -32,6 +33,20 @@ func (c *counted) Sample(ctx context.Context, requests []rollout.Request) ([]rol
 	}
 	c.answered += len(requests)
 	return all, nil
+}
+
+// TestTriedByOtherNames: the trial ahead of a run reads columns as the run does.
+func TestTriedByOtherNames(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "asked.jsonl")
+	if err := os.WriteFile(path, []byte(`{"ask":"Q"}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	o := &Options{Reward: scorer.Defaults()}
+	o.Data.TrainFiles, o.Data.Columns = config.Names{path}, []string{"prompt=ask"}
+	o.Reward.Kind, o.Reward.Command = scorer.Command, []string{filepath.Join(t.TempDir(), "nowhere")}
+	if err := o.try(t.Context()); err == nil || !strings.Contains(err.Error(), "tried with one answer") {
+		t.Error(err)
+	}
 }
 
 // TestTestContinues: an interrupted test keeps what is answered, and asks for the rest alone; answers of other weights are

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,8 +19,8 @@ import (
 
 // program is a program of the user. It is started for each batch. It reads one JSON object {"prompt", "response",
 // "row"} a line, and writes for each, in the same order, a line with a number or {"score": number}, or null for an
-// answer that is not for it. Prompt and response are a string or a list of {role, content}; row has the other columns
-// of the row, where there are any.
+// answer that is not for it. Prompt and response are a string or a list of {role, content}, with tool_calls and what
+// else a message has; row has the other columns of the row, where there are any.
 type program struct {
 	name    string
 	args    []string
@@ -144,11 +145,19 @@ func lines(answers []ask.Answer) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// value is a text as a program gets it: messages are whole, with their calls and thoughts, and their content is text.
 func value(t data.Text) any {
-	if t.IsChat() {
-		return t.Messages
+	if !t.IsChat() {
+		return t.Plain
 	}
-	return t.Plain
+	all := make([]data.Object, len(t.Messages))
+	for i, m := range t.Messages {
+		whole, _ := data.Decode([]byte(m.Whole)) // nothing without further keys
+		more, _ := whole.(data.Object)
+		more = slices.DeleteFunc(more, func(e data.Entry) bool { return e.Key == "role" || e.Key == "content" })
+		all[i] = append(data.Object{{Key: "role", Value: m.Role}, {Key: "content", Value: m.Content}}, more...)
+	}
+	return all
 }
 
 // readScores reads a number for each answer.

@@ -2,12 +2,15 @@ package scorer
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math/big"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/posttrain/posttrain/ask"
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/reward"
 )
@@ -18,17 +21,46 @@ type FunctionOptions struct {
 	Pattern string `yaml:"pattern,omitempty" want:"@text" words:"a regular expression" flag:"pattern,exact" help:"pattern: regular expression that a good answer matches"`
 }
 
-// openExact compares an answer with the column that has the right one: as texts, or as numbers.
+// exact compares an answer with the column that has the right one, or a list of them: as texts, or as numbers.
+type exact struct {
+	ask.Rule
+	column string
+}
+
 func openExact(o FunctionOptions) ask.Judge {
 	column := cmp.Or(o.Column, "answer")
-	return ask.Rule(func(q *ask.Question, text string) ask.Score {
-		right := q.Row[column]
-		if right == nil {
+	return exact{column: column, Rule: func(q *ask.Question, text string) ask.Score {
+		right := rightOnes(q.Row[column])
+		if len(right) == 0 {
 			return ask.Score{Missing: fmt.Sprintf("%s: the row has no %s, with which the reward exact compares answers",
 				q.Source, column)}
 		}
-		return ask.Score{Value: float.Indicator(same(text, fmt.Sprint(right)))}
-	})
+		is := func(x any) bool { return same(text, fmt.Sprint(x)) }
+		return ask.Score{Value: float.Indicator(slices.ContainsFunc(right, is))}
+	}}
+}
+
+// Score refuses a column that no answer can equal.
+func (e exact) Score(ctx context.Context, answers []ask.Answer) ([]ask.Score, error) {
+	for i := range answers {
+		q := answers[i].To
+		for _, x := range rightOnes(q.Row[e.column]) {
+			switch x.(type) {
+			case nil, []any, map[string]any:
+				return nil, fmt.Errorf("%s: %s has %s, with which the reward exact cannot compare answers: want a text, a "+
+					"number, or a list of them", q.Source, e.column, data.KindOf(x))
+			}
+		}
+	}
+	return e.Rule.Score(ctx, answers)
+}
+
+// rightOnes are the right answers of a column: each of a list is one.
+func rightOnes(value any) []any {
+	if list, is := value.([]any); is || value == nil {
+		return list
+	}
+	return []any{value}
 }
 
 // openPattern looks for a pattern in answers.

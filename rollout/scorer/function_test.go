@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/ask"
+	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // rowed are answers to a prompt whose row has a right answer.
@@ -76,6 +78,20 @@ func TestExact(t *testing.T) {
 	}
 }
 
+// TestExactOfLists: each of a list is right; a row without any has no score, and objects are refused.
+func TestExactOfLists(t *testing.T) {
+	s := openKinds(t, func(o *Options) { o.Kind = Exact })
+	scores, err := s.Score(t.Context(), append(rowed([]any{"Paris", json.Number("3")}, "Paris", "#### 3.0", "[Paris 3]"),
+		rowed([]any{}, "1")...))
+	if err != nil || verdicts(scores[:3]) != "[{1 } {1 } {0 }]" || scores[3].Missing == "" {
+		t.Errorf("%+v, %v", scores, err)
+	}
+	for _, right := range []any{map[string]any{"a": "1"}, []any{"1", map[string]any{}}} {
+		_, err := s.Score(t.Context(), rowed(right, "1"))
+		expect.Error(t, err, "p.jsonl:1: answer has an object, with which the reward exact cannot compare answers: want a text")
+	}
+}
+
 // TestSeveral: a program and two functions with weights; where one has no score, the sum has none.
 func TestSeveral(t *testing.T) {
 	t.Setenv("SCORER_TEST_ACT", "numbers")
@@ -120,6 +136,24 @@ func TestNullIsNotItsOwn(t *testing.T) {
 	})
 	if scores, err = ask.Judged(t.Context(), both, plain("bb")); err != nil || scores[0].Missing != ask.NotItsOwn {
 		t.Errorf("%+v, %v", scores, err)
+	}
+}
+
+// calling is a message that calls a tool.
+func calling(content string) data.Message {
+	return data.Message{Role: "assistant", Content: content,
+		Whole: `{"role":"assistant","tool_calls":[{"name":"clock"}],"content":null}`}
+}
+
+// TestCallsReachThePrograms: messages come whole, with a text as content.
+func TestCallsReachThePrograms(t *testing.T) {
+	answers := plain("")
+	answers[0].Said.Messages = []data.Message{calling(""), {Role: "user", Content: "<b>"}}
+	got, err := lines(answers)
+	const want = `{"prompt":"Q","response":[{"role":"assistant","content":"","tool_calls":[{"name":"clock"}]},` +
+		`{"role":"user","content":"<b>"}]}` + "\n"
+	if string(got) != want || err != nil {
+		t.Errorf("%s, %v, want %s", got, err, want)
 	}
 }
 

@@ -154,11 +154,20 @@ func transcript(t data.Text) string {
 		return t.Plain
 	}
 	if len(t.Messages) == 1 {
-		return t.Messages[0].Content
+		return said(t.Messages[0])
 	}
 	var parts []string
 	for _, m := range t.Messages {
-		parts = append(parts, m.Role+": "+m.Content)
+		parts = append(parts, m.Role+": "+said(m))
 	}
 	return strings.Join(parts, "\n\n")
+}
+
+// said is what a message says, and the tools that it calls.
+func said(m data.Message) string {
+	calls := m.Calls()
+	if m.Content == "" || calls == "" {
+		return m.Content + calls
+	}
+	return m.Content + "\n" + calls
 }

@@ -215,6 +215,13 @@ func TestRubrics(t *testing.T) {
 	if got := transcript(chat); got != "user: a\n\nassistant: b" {
 		t.Error(got)
 	}
+	chat.Messages[1] = calling("b")
+	if got := transcript(chat); got != "user: a\n\nassistant: b\n[{\"name\":\"clock\"}]" {
+		t.Error(got)
+	}
+	if got := transcript(data.Text{Messages: []data.Message{calling("")}}); got != `[{"name":"clock"}]` {
+		t.Error(got)
+	}
 }
 
 func TestCheckNamesEveryFault(t *testing.T) {
