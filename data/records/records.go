@@ -217,7 +217,7 @@ func ReadPrompts(path string, columns ...string) (prompts []Prompt, report *data
 		_, all, report, err := Read(path, data.PreferenceOptions{Columns: columns})
 		rows := map[string]map[string]any{}
 		if err == nil && kind == KindPreference {
-			rows, report.Unread = data.RewardColumns(path, columns...), nil
+			rows, report.Unread = data.ColumnsByPlace(path, columns...), nil
 		}
 		for _, r := range all {
 			p := Prompt{Item: r.Item}

@@ -52,7 +52,7 @@ func Score(ctx context.Context, o ScoreOptions, r run.Reporter) (*Result, error)
 	}
 	report.Unread = nil // the reward gets all columns
 	r.Say("%s", report)
-	rows := data.RewardColumns(o.Data, o.Columns...)
+	rows := data.ColumnsByPlace(o.Data, o.Columns...)
 	source, err := scorer.Open(o.Reward, scorer.Caller{Cache: o.Out + ".replies", Warn: r.Warn, Say: r.Say})
 	if err != nil {
 		return nil, err
