@@ -2,6 +2,7 @@ package alpaca
 
 import (
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -35,6 +36,24 @@ func TestReleasedJudgements(t *testing.T) {
 	if text := s.String(); !strings.Contains(text, "judge recorded in alpaca-7b.jsonl.gz: ") {
 		t.Error(text)
 	}
+}
+
+// TestOwnDifficulties: a model's own judgements do not count as another's, whatever its file's name, and none count twice.
+func TestOwnDifficulties(t *testing.T) {
+	dir := need.File(t, "data", "alpaca-eval")
+	judged := func(name string) string { return filepath.Join(dir, "annotations", name+".jsonl.gz") }
+	answers := filepath.Join(t.TempDir(), "mine.jsonl.gz")
+	if err := os.Symlink(judged("alpaca-7b"), answers); err != nil {
+		t.Fatal(err)
+	}
+	o := recorded(t, filepath.Join(dir, "baseline.jsonl.gz"), answers, answers)
+	o.Others, o.Weights = []string{judged("claude-2"), judged("alpaca-7b")}, filepath.Join(dir, "lc_weights.csv")
+	if s, _, err := Benchmark.Run(t.Context(), o, nil); err != nil || s.Controlled.References != 1 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	o.Others[1], o.Dir = o.Others[0], filepath.Join(t.TempDir(), "run")
+	_, _, err := Benchmark.Run(t.Context(), o, nil)
+	expect.Error(t, err, `judgements of "claude-2", which `, "has, too: want each model once")
 }
 
 // TestJudgementsOfOthers: judgements of other outputs or instructions, and missing ones, are one line.
