@@ -188,6 +188,14 @@ func (e *comparing) released(path string) (rows []bench.Verdict, err error) {
 			return nil, fmt.Errorf("%s: %s does not have the instruction %q: want judgements against this baseline",
 				j.Source, e.Baseline, data.OneLine(j.Instruction, 80))
 		}
+		err := cmp.Or(bench.CheckName("generator_1", j.Baseline, e.baseline.Generator),
+			bench.CheckName("generator_2", j.Generator, e.model))
+		if err == nil && j.Base != nil && strings.TrimSpace(*j.Base) != strings.TrimSpace(e.baseline.Of[j.Instruction]) {
+			err = fmt.Errorf("output_1 is not that of %s: want judgements against this baseline", e.Baseline)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", j.Source, err)
+		}
 		rows = append(rows, bench.Verdict{ID: fmt.Sprint(at + 1), Prompt: []data.Message{{Content: j.Output}},
 			Parsed: j.Judged, Said: fmt.Sprint(j.Preference), Score: 1 + win(j)})
 	}
