@@ -374,6 +374,15 @@ func TestProbing(t *testing.T) {
 	if text := s.String(); !strings.HasPrefix(text, "PrivacyLens, 5 cases of ") || !strings.Contains(text, "probed") {
 		t.Error(text)
 	}
+	c := must[*bench.Comparison](t)(bench.Compare(o.Dir, o.Dir))
+	means := map[string]float64{}
+	for name, mean := range c.Runs[0].Means {
+		means[name] = *mean
+	}
+	if c.Cases != 5 || len(means) != 12 || means["seed (A) is yes"] != 1 || means["seed (A) is no"] != 0 ||
+		means["vignette both orders"] != 0 {
+		t.Errorf("%d cases, %v", c.Cases, means)
+	}
 }
 
 // TestThinkProbes: a model asked to think first is given the beginning of its thoughts, and its choice is in the answer
