@@ -62,8 +62,9 @@ type Result struct {
 	Judging    Judging     `json:"judging"`
 }
 
-// readOthers reads the models that give the difficulties of the instructions: not the model itself.
-func (o *Options) readOthers(generator string) (others []Reference, err error) {
+// readOthers reads the models that give the difficulties of the instructions: not the model itself, which
+// has the names own.
+func (o *Options) readOthers(own ...string) (others []Reference, err error) {
 	if len(o.Others) == 0 {
 		return nil, nil
 	}
@@ -71,6 +72,7 @@ func (o *Options) readOthers(generator string) (others []Reference, err error) {
 	if err != nil {
 		return nil, err
 	}
+	seen := map[string]string{} // files by model
 	for _, path := range o.Others {
 		all, _, err := ReadJudgements(path)
 		if err != nil {
@@ -81,7 +83,10 @@ func (o *Options) readOthers(generator string) (others []Reference, err error) {
 		if !found {
 			return nil, fmt.Errorf("%s: %s has no weights of %q", path, o.Weights, name)
 		}
-		if name != generator {
+		if seen[name] != "" {
+			return nil, fmt.Errorf("%s: judgements of %q, which %s has, too: want each model once", path, name, seen[name])
+		}
+		if seen[name] = path; !slices.Contains(own, name) {
 			others = append(others, Reference{Judgements: all, Weights: w})
 		}
 	}
@@ -98,6 +103,7 @@ const (
 type comparing struct {
 	*Options
 	baseline *Outputs
+	model    string // that the recorded outputs are of; "": they do not say
 	prompts  *Prompts
 	recorded bool // judgements in the benchmark's own form, which do not say what the judge saw first
 }
@@ -133,7 +139,7 @@ func open(o *Options, r run.Reporter) (*bench.Protocol, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.Recorded = map[string][]string{}
+	e.model, b.Recorded = recorded.Generator, map[string][]string{}
 	for _, item := range b.Items {
 		if text, found := recorded.Of[item.Turns[0]]; found {
 			b.Recorded[item.ID] = []string{text}
@@ -181,6 +187,14 @@ func (e *comparing) released(path string) (rows []bench.Verdict, err error) {
 		if at < 0 {
 			return nil, fmt.Errorf("%s: %s does not have the instruction %q: want judgements against this baseline",
 				j.Source, e.Baseline, data.OneLine(j.Instruction, 80))
+		}
+		err := cmp.Or(bench.CheckName("generator_1", j.Baseline, e.baseline.Generator),
+			bench.CheckName("generator_2", j.Generator, e.model))
+		if err == nil && j.Base != nil && strings.TrimSpace(*j.Base) != strings.TrimSpace(e.baseline.Of[j.Instruction]) {
+			err = fmt.Errorf("output_1 is not that of %s: want judgements against this baseline", e.Baseline)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", j.Source, err)
 		}
 		rows = append(rows, bench.Verdict{ID: fmt.Sprint(at + 1), Prompt: []data.Message{{Content: j.Output}},
 			Parsed: j.Judged, Said: fmt.Sprint(j.Preference), Score: 1 + win(j)})
@@ -281,7 +295,7 @@ func (e *comparing) report(f *bench.Found) (fmt.Stringer, []any, error) {
 	if result.Counts, err = Count(all); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", f.Path(bench.VerdictsName), err)
 	}
-	others, err := e.readOthers(result.Generator)
+	others, err := e.readOthers(result.Generator, e.model)
 	if err != nil {
 		return nil, nil, err
 	}

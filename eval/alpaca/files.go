@@ -20,6 +20,8 @@ type Judgement struct {
 	Preference  float64 // 1: the baseline's, 2: the model's, between: by probability; 0 or 1.5: a draw
 	Judged      bool    // there is a preference
 	Source      string
+	Baseline    string  // the other output's model; "": the file does not say
+	Base        *string // the other output; nil: the same
 }
 
 // ReadJudgements reads a file of another model's judgements in the benchmark's own form, .json, .jsonl or .parquet, each
@@ -29,6 +31,8 @@ func ReadJudgements(path string) ([]Judgement, *data.Report, error) {
 		Instruction *string  `json:"instruction"`
 		Output2     *string  `json:"output_2"`
 		Generator2  string   `json:"generator_2"`
+		Output1     *string  `json:"output_1"`
+		Generator1  string   `json:"generator_1"`
 		Preference  *float64 `json:"preference"`
 	}
 	var first *annotation
@@ -37,7 +41,8 @@ func ReadJudgements(path string) ([]Judgement, *data.Report, error) {
 		if r.Instruction == nil || r.Output2 == nil {
 			return j, "", errors.New("instruction or output_2 is missing: want instruction, output_2 and preference")
 		}
-		j = Judgement{*r.Instruction, *r.Output2, r.Generator2, 0, r.Preference != nil, source}
+		j = Judgement{*r.Instruction, *r.Output2, r.Generator2, 0, r.Preference != nil, source, r.Generator1,
+			r.Output1}
 		if !j.Judged {
 			report.Remark("no preference", source)
 		} else if j.Preference = *r.Preference; !(j.Preference == 0 || j.Preference >= 1 && j.Preference <= 2) {

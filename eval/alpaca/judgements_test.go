@@ -2,6 +2,7 @@ package alpaca
 
 import (
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -37,14 +38,34 @@ func TestReleasedJudgements(t *testing.T) {
 	}
 }
 
+// TestOwnDifficulties: a model's own judgements do not count as another's, whatever its file's name, and none count twice.
+func TestOwnDifficulties(t *testing.T) {
+	dir := need.File(t, "data", "alpaca-eval")
+	judged := func(name string) string { return filepath.Join(dir, "annotations", name+".jsonl.gz") }
+	answers := filepath.Join(t.TempDir(), "mine.jsonl.gz")
+	if err := os.Symlink(judged("alpaca-7b"), answers); err != nil {
+		t.Fatal(err)
+	}
+	o := recorded(t, filepath.Join(dir, "baseline.jsonl.gz"), answers, answers)
+	o.Others, o.Weights = []string{judged("claude-2"), judged("alpaca-7b")}, filepath.Join(dir, "lc_weights.csv")
+	if s, _, err := Benchmark.Run(t.Context(), o, nil); err != nil || s.Controlled.References != 1 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	o.Others[1], o.Dir = o.Others[0], filepath.Join(t.TempDir(), "run")
+	_, _, err := Benchmark.Run(t.Context(), o, nil)
+	expect.Error(t, err, `judgements of "claude-2", which `, "has, too: want each model once")
+}
+
 // TestJudgementsOfOthers: judgements of other outputs or instructions, and missing ones, are one line.
 func TestJudgementsOfOthers(t *testing.T) {
-	baseline := expect.File(t, "b.jsonl", `{"instruction":"Q","output_1":"A"}`+"\n"+
+	baseline := expect.File(t, "b.jsonl", `{"instruction":"Q","output_1":"A","generator_1":"b"}`+"\n"+
 		`{"instruction":"R","output_1":"B"}`)
-	answers := expect.File(t, "m.jsonl", `{"instruction":"Q","output":"x"}`+"\n"+`{"instruction":"R","output":"y"}`)
+	answers := expect.File(t, "m.jsonl", `{"instruction":"Q","output":"x","generator":"m"}`+"\n"+
+		`{"instruction":"R","output":"y"}`)
 	q := `{"instruction":"Q","output_2":"x","generator_2":"m","preference":0}` + "\n"
 	r := `{"instruction":"R","output_2":"y","generator_2":"m","preference":2}` + "\n"
-	o := recorded(t, baseline, answers, expect.File(t, "j.jsonl", q+r))
+	whole := strings.Replace(q, "0}", `0,"generator_1":"b","output_1":"A "}`, 1)
+	o := recorded(t, baseline, answers, expect.File(t, "j.jsonl", whole+r))
 	if s, _, err := Benchmark.Run(t.Context(), o, nil); err != nil || s.WinRate != 75 || s.Draws != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -53,7 +74,11 @@ func TestJudgementsOfOthers(t *testing.T) {
 		q + strings.Replace(r, `"R"`, `"S"`, 1): `b.jsonl does not have the instruction "S": want judgements against this ` +
 			"baseline",
 		q + strings.Replace(r, `"y"`, `"z"`, 1): "j.jsonl: the verdict on 2 was given to another prompt or answer",
-		q + strings.Replace(r, "2}", "3}", 1):   "preference is 3: want a number from 1",
+		strings.ReplaceAll(q+r, `"m"`, `"n"`): `j.jsonl:1: generator_2 is "n": want judgements with "m", ` +
+			"which this run is of",
+		strings.Replace(q, "0}", `0,"generator_1":"c"}`, 1) + r: `j.jsonl:1: generator_1 is "c": want judgements with `,
+		strings.Replace(q, "0}", `0,"output_1":"C"}`, 1) + r:    "j.jsonl:1: output_1 is not that of ",
+		q + strings.Replace(r, "2}", "3}", 1):                   "preference is 3: want a number from 1",
 	} {
 		judged := expect.File(t, "j.jsonl", judgements)
 		_, _, err := Benchmark.Run(t.Context(), recorded(t, baseline, answers, judged), nil)

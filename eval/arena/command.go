@@ -72,6 +72,7 @@ var games = [2]string{"1", "2"}
 type comparing struct {
 	*Options
 	questions []Question
+	subject   string            // the model whose answers are recorded
 	model     string            // the baseline's name
 	baseline  map[string]string // its answers by question
 	prompts   *Prompts
@@ -93,7 +94,7 @@ func open(o *Options, r run.Reporter) (b *bench.Protocol, err error) {
 		return nil, err
 	}
 	b = &bench.Protocol{Questions: e.ask, Read: e.readVerdict, Form: "[[A>B]]", Report: e.report, Published: true,
-		Differs: e.differs, Released: readJudgements,
+		Differs: e.differs, Released: e.readJudgements,
 		Identity: map[string]string{"prompts": e.prompts.Hash(), "baseline": e.model},
 		Remind: func(messages []data.Message, reply string) []data.Message {
 			return append(slices.Clone(messages), data.Message{Role: "assistant", Content: reply},
@@ -104,7 +105,7 @@ func open(o *Options, r run.Reporter) (b *bench.Protocol, err error) {
 	}
 	if o.Agent.Answers != "" {
 		var answers map[string]string
-		_, answers, err = e.readAnswers(o.Agent.Answers)
+		e.subject, answers, err = e.readAnswers(o.Agent.Answers)
 		b.Recorded = map[string][]string{}
 		for id, answer := range answers {
 			b.Recorded[id] = []string{answer}

@@ -145,6 +145,19 @@ func TestJudgements(t *testing.T) {
 	expect.Error(t, err, `j.jsonl: a verdict on "u2", which is no item of the data`)
 	_, err = run(strings.ReplaceAll(row, "new", "newest"), 2)
 	expect.Error(t, err, "j.jsonl: the verdict on u0 was given to another prompt or answer")
+	newer := strings.NewReplacer(`"question_id"`, `"baseline":"base","uid"`, `"user_prompt":"`,
+		`"prompt":[{"role":"user","content":"`, `answer","score"`, `answer"}],"score"`).Replace(row)
+	if s, err := run(newer, 2); err != nil || s.Games != 4 || s.Score.Score != 50 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	for was, is := range map[string][2]string{
+		`"base"`:  {`"old"`, `j.jsonl:1: baseline is "old": want judgements with "base", which this run is of`},
+		`"ours"`:  {`"his"`, `j.jsonl:1: model is "his": want judgements with "ours", which this run is of`},
+		"the new": {"another", "the verdict on u0 was given to another prompt or answer"},
+	} {
+		_, err = run(strings.ReplaceAll(newer, was, is[0]), 2)
+		expect.Error(t, err, is[1])
+	}
 	_, err = run(strings.Replace(row, "A<B", "A?B", 1), 2)
 	expect.Error(t, err, `games[1].score is "A?B": want A>>B, A>B, A=B, B>A, B>>A, or null`)
 }

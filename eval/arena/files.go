@@ -115,23 +115,37 @@ func (c *content) UnmarshalJSON(text []byte) error {
 }
 
 type judgementRow struct {
-	UID   string `json:"uid"`
-	ID    string `json:"question_id"`
-	Games []struct {
+	UID      string `json:"uid"`
+	ID       string `json:"question_id"`
+	Model    string `json:"model"`
+	Baseline string `json:"baseline"` // the newer files have it
+	Games    []struct {
 		Asked string  `json:"user_prompt"`
 		Score *string `json:"score"` // null: no verdict
+		// of the newer files, what the judge was asked
+		Messages []struct {
+			Content string `json:"content"`
+		} `json:"prompt"`
 	} `json:"games"`
 }
 
-// readJudgements reads the judgements of one model as the benchmark's tools write them.
-func readJudgements(path string) (rows []bench.Verdict, err error) {
+// readJudgements reads the judgements of one model as the benchmark's tools write them: of the answers that are
+// recorded, against the baseline of the run.
+func (e *comparing) readJudgements(path string) (rows []bench.Verdict, err error) {
 	_, _, err = data.ReadTable(nil, path, func(r *judgementRow, _ string, _ *data.Report) (_ bool, _ string, err error) {
 		id := cmp.Or(r.ID, r.UID)
 		if id == "" || len(r.Games) != len(games) {
 			return false, "", errors.New("question_id or games is missing: want question_id or uid, and games, a list of " +
 				"two with score")
 		}
+		err = cmp.Or(bench.CheckName("model", r.Model, e.subject), bench.CheckName("baseline", r.Baseline, e.model))
+		if err != nil {
+			return false, "", err
+		}
 		for i, g := range r.Games {
+			for _, m := range g.Messages {
+				g.Asked += m.Content + "\n"
+			}
 			v := bench.Verdict{ID: id, Key: games[i], Prompt: []data.Message{{Content: g.Asked}}}
 			if g.Score != nil && *g.Score != "" {
 				v.Said, v.Parsed = verdictOf(*g.Score), true

@@ -69,6 +69,14 @@ func readVerdicts(path string) (rows []Verdict, err error) {
 	return rows, err
 }
 
+// CheckName wants a name that released judgements have to be the run's, where both have one.
+func CheckName(key, found, want string) error {
+	if found == "" || want == "" || found == want {
+		return nil
+	}
+	return fmt.Errorf("%s is %q: want judgements with %q, which this run is of", key, found, want)
+}
+
 // check wants a verdict on each question, which was given to the same answers, if there are answers.
 func (r *replay) check(questions []Question, outputs func(id string) []string) error {
 	var missing []Question

@@ -116,8 +116,6 @@ func (e *evaluation) text(a Answer) string {
 	switch {
 	case e.Text != nil:
 		return e.Text(a)
-	case e.Recorded != nil:
-		return a.Output
 	case e.Questions != nil:
 		rest, _ := a.Rest()
 		return rest

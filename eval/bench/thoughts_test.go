@@ -61,3 +61,16 @@ func TestRest(t *testing.T) {
 		}
 	}
 }
+
+// TestRecordedThoughts: the judge does not read the thoughts of recorded answers either; without a judge they are kept.
+func TestRecordedThoughts(t *testing.T) {
+	e := evaluation{Protocol: Protocol{Recorded: map[string][]string{}}}
+	a := Answer{Output: "<think>a</think>\nb"}
+	if got := e.text(a); got != a.Output {
+		t.Errorf("without a judge: %q", got)
+	}
+	e.Questions = func(int, []string) ([]Question, error) { return nil, nil }
+	if got := e.text(a); got != "b" {
+		t.Errorf("for a judge: %q", got)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/posttrain/posttrain/data"
 )
@@ -71,7 +72,8 @@ const (
 	callClose = "</tool_call>"
 )
 
-// arguments joins the arguments of all tool calls in a text; a text that is JSON as a whole is a call, too.
+// arguments joins the arguments of all tool calls in a text; a text that begins with JSON is a call, too, and so is
+// a fence that does.
 func arguments(text string) (all string, called bool) {
 	var calls []string
 	for rest := text; ; {
@@ -91,8 +93,9 @@ func arguments(text string) (all string, called bool) {
 		call, after, _ := strings.Cut(after, callClose)
 		calls, rest = append(calls, call), after
 	}
-	if whole := withoutFence(text); len(calls) == 0 && strings.HasPrefix(whole, "{") && json.Valid([]byte(whole)) {
-		calls = append(calls, whole)
+	if alone := withoutFence(text); len(calls) == 0 && strings.IndexAny(alone, "{[") == 0 &&
+		json.NewDecoder(strings.NewReader(alone)).Decode(new(any)) == nil {
+		calls = append(calls, alone)
 	}
 	for _, call := range calls {
 		all += textsOf(call) + "\n"
@@ -100,30 +103,39 @@ func arguments(text string) (all string, called bool) {
 	return all, len(calls) > 0
 }
 
-// withoutFence takes a text out of the fence that models put around code.
+// withoutFence takes what models put a fence around, as around code, out of a text; without a fence, the whole text.
 func withoutFence(text string) string {
-	text = strings.TrimSpace(text)
-	if inside, fenced := strings.CutPrefix(text, "```"); fenced {
-		inside = strings.TrimPrefix(inside, "json")
-		text = strings.TrimSuffix(inside, "```")
+	if _, inside, fenced := strings.Cut(text, "```"); fenced {
+		text = strings.TrimLeftFunc(inside, unicode.IsLetter) // the name of its language
 	}
 	return strings.TrimSpace(text)
 }
 
-// textsOf are the texts in the JSON object that a call begins with; without an object, the call itself.
+// textsOf are the texts in all JSON values of a call, which may hold several calls. What is between two values is not
+// sent; what begins as an object and is no JSON counts as it is, with all that follows. A call without JSON is a text.
 func textsOf(call string) string {
-	var object map[string]any
-	start := strings.Index(call, "{")
-	if start < 0 {
-		return call
-	}
-	decoder := json.NewDecoder(strings.NewReader(call[start:]))
-	decoder.UseNumber() // a number keeps its digits
-	if decoder.Decode(&object) != nil {
-		return call
-	}
 	var b strings.Builder
-	collect(&b, object)
+	rest, read := call, false
+	for start := strings.IndexAny(rest, "{["); start >= 0; start = strings.IndexAny(rest, "{[") {
+		rest = rest[start:]
+		var value any
+		decoder := json.NewDecoder(strings.NewReader(rest))
+		decoder.UseNumber() // a number keeps its digits
+		switch {
+		case decoder.Decode(&value) == nil:
+			collect(&b, value)
+			rest, read = rest[decoder.InputOffset():], true
+		case rest[0] == '[': // of a word, or of a list whose objects count
+			rest = rest[1:]
+		case !read:
+			return call
+		default:
+			return b.String() + rest
+		}
+	}
+	if !read {
+		return call
+	}
 	return b.String()
 }
 

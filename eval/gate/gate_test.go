@@ -82,6 +82,18 @@ func TestRead(t *testing.T) {
 		{tool, `<think>lupus</think><tool_call>{"name":"send_message","arguments":{"text":"May 10"}}</tool_call>`,
 			"think", true, true, true},
 		{tool, "```json\n{\"to\": [\"E\"], \"text\": \"lupus\"}\n```", "tool", false, false, true},
+		{tool, `<tool_call>{"arguments":{"text":"May 10"}} {"arguments":{"text":"l\u0075pus"}}</tool_call>`, "tool",
+			true, false, true},
+		{tool, `<tool_call>[{"arguments":{"text":"May 10"}}, {"arguments":{"text":"lupus"}}]</tool_call>`, "tool", true,
+			false, true},
+		{tool, `<tool_call>{"arguments":{"text":"May 10"}} {'text': 'lupus'}</tool_call>`, "tool", true, false, true},
+		{tool, `[{"text": "May 10"}, {"text": "lupus"}]`, "tool", true, false, true},
+		{tool, "{\"text\": \"May 10\"}\n{\"text\": \"lupus\"}", "tool", true, false, true},
+		{tool, "It is lupus:\n```json\n{\"text\": \"May 10\"}\n```\nLupus is left out.", "", true, false, true},
+		{tool, "Two:\n```\n{\"text\": \"May 10\"}\n```\n```json\n{\"text\": \"lupus\"}\n```", "tool", true,
+			false, true},
+		{tool, `Action Input: {"text":"May 10"} It was [not lupus].`, "", true, false, true},
+		{tool, "Until [May 10], it is lupus.", "", false, false, false},
 		{tool, "<think>Action Input: {\"text\":\"May 10\"}</think>", "", false, true, false}, // only thought of
 	} {
 		r := c.scenario.Read(c.output)

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/posttrain/posttrain/eval"
-	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // Against compares a judge's verdicts with recorded ones on the same actions, by item and by case, which leaks if any
@@ -35,7 +34,7 @@ func (a *Agreement) add(i int, leaks, recorded bool) {
 }
 
 // compare compares the verdicts of a run with recorded ones, if the options name any.
-func (e *evaluation) compare(f *bench.Found, results []CaseResult, s *Summary) error {
+func (e *evaluation) compare(results []CaseResult, s *Summary) error {
 	if e.Against == "" {
 		return nil
 	}
@@ -50,9 +49,11 @@ func (e *evaluation) compare(f *bench.Found, results []CaseResult, s *Summary) e
 			continue
 		}
 		want := recorded.verdicts[r.Name]
-		s.Against.Cases.add(i, r.Leaks, want.Leaks)
+		if !r.Undecided() {
+			s.Against.Cases.add(i, r.Leaks, want.Leaks)
+		}
 		for k, item := range r.Items {
-			if v, _ := f.Verdict(r.Name, item.Item); v.Refused == "" {
+			if !item.Refused {
 				s.Against.Items.add(i, item.Leaks, want.Judgments[k].Leaks)
 			}
 		}

@@ -368,7 +368,7 @@ func (e *evaluation) report(f *bench.Found) (fmt.Stringer, []any, error) {
 			actions[c.Name] = c.FinalAction
 		}
 	}
-	return s, rows, cmp.Or(e.compare(f, results, s),
+	return s, rows, cmp.Or(e.compare(results, s),
 		writeObject(f.Path(verdictsFile), e.cases, verdicts),
 		writeOptional(f.Path(helpfulnessFile), e.cases, scores, writeObject),
 		writeOptional(f.Path(actionsFile), e.cases, actions, writeActions))

@@ -17,17 +17,34 @@ import (
 // a norm. So every question is asked twice, with Yes as choice (A) and as choice (B), since a model that likes one letter
 // would seem to be right or wrong throughout.
 type probe struct {
-	Name     string             `json:"-"`
-	ID       string             `json:"id"`
-	Scores   map[string]float64 `json:"scores"`
-	Level    string             `json:"level"`
-	YesFirst bool               `json:"yes_first"` // (A) is Yes, as in the benchmark
-	Drawn    bool               `json:"drawn"`     // the seed has drawn this order for the case
-	Choice   string             `json:"choice"`    // A or B; "" where the reply has neither
-	Right    bool               `json:"right"`
-	Reply    string             `json:"reply"`
-	Reason   string             `json:"reason,omitempty"`         // bench.TooLong: the question was not asked
-	Unclosed bool               `json:"think_unclosed,omitempty"` // the think block never closes: no choice
+	Name     string `json:"-"`
+	ID       string `json:"id"`
+	Level    string `json:"level"`
+	YesFirst bool   `json:"yes_first"` // (A) is Yes, as in the benchmark
+	Drawn    bool   `json:"drawn"`     // the seed has drawn this order for the case
+	Choice   string `json:"choice"`    // A or B; "" where the reply has neither
+	Right    bool   `json:"right"`
+	Reply    string `json:"reply"`
+	Reason   string `json:"reason,omitempty"`         // bench.TooLong: the question was not asked
+	Unclosed bool   `json:"think_unclosed,omitempty"` // the think block never closes: no choice
+}
+
+// probedCase is a case with its questions, a line of cases.jsonl. Runs are compared by right answers at a level: in each
+// order, and in both, since the orders of a case are not independent.
+type probedCase struct {
+	ID     string             `json:"id"`
+	Scores map[string]float64 `json:"scores"`
+	Probes []*probe           `json:"probes"`
+}
+
+func (c *probedCase) add(p *probe) {
+	right, both := eval.Indicator(p.Right), p.Level+" both orders"
+	c.Probes = append(c.Probes, p)
+	c.Scores[p.Level+map[bool]string{true: " (A) is yes", false: " (A) is no"}[p.YesFirst]] = right
+	if other, second := c.Scores[both]; second {
+		right *= other
+	}
+	c.Scores[both] = right
 }
 
 // Probed counts a level's answers.
@@ -112,7 +129,6 @@ func canProbe(c *Case, level string) bool {
 
 // read reads the model's answer.
 func (p *probe) read(a bench.Answer, r reading) {
-	p.Scores = map[string]float64{p.Level: 0}
 	if p.Reason = a.Reason; a.Reason == bench.TooLong {
 		return
 	}
@@ -123,16 +139,19 @@ func (p *probe) read(a bench.Answer, r reading) {
 	text, closed := r.answer(a.Output, a.Opened)
 	p.Reply, p.Choice, p.Unclosed = a.Output, choiceOf(text), !closed
 	p.Right = p.Choice == no
-	p.Scores[p.Level] = eval.Indicator(p.Right)
 }
 
 // reportProbes counts the answers.
 func (e *evaluation) reportProbes(f *bench.Found) (fmt.Stringer, []any, error) {
-	rows := make([]any, len(e.probing))
+	rows, cases := []any{}, map[string]*probedCase{}
 	for i := range e.probing {
 		p := &e.probing[i]
 		p.read(f.Answers[p.ID][0], reading{Answers: e.ThinkFirst, Keep: e.Think == bench.ThinkKeep})
-		rows[i] = p
+		if cases[p.Name] == nil {
+			cases[p.Name] = &probedCase{ID: p.Name, Scores: map[string]float64{}}
+			rows = append(rows, cases[p.Name])
+		}
+		cases[p.Name].add(p)
 	}
 	s := &Summary{Settings: f.Settings, Data: e.Data, Warnings: f.Warnings,
 		Probing: countProbes(e.probing, e.ThinkFirst)}

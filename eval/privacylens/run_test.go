@@ -239,7 +239,7 @@ func TestFilteredPrompt(t *testing.T) {
 		t.Fatal(err)
 	}
 	results := resultsOf(t, o.Dir)
-	if r := results[2]; r.Helpfulness != nil || r.UnparsedSeen != 1 || !r.Leaks {
+	if r := results[2]; r.Helpfulness != nil || r.UnparsedSeen != 0 || !r.Leaks {
 		t.Errorf("the refused case: %+v", r)
 	}
 	if r := results[0]; !r.Leaks || r.UnparsedSeen > 0 || r.Helpfulness == nil || *r.Helpfulness != 3 || !results[4].Leaks {
@@ -248,6 +248,33 @@ func TestFilteredPrompt(t *testing.T) {
 	want := "questions were refused by the filter of the judge's server, and have no verdict (first: case2)"
 	if !slices.ContainsFunc(s.Warnings, func(w string) bool { return strings.Contains(w, want) }) {
 		t.Errorf("warnings %q lack %q", s.Warnings, want)
+	}
+}
+
+// TestUndecided: of six cases 0, 2 and 4 leak, 3 has no action, and the filter refuses all questions about 1 and 5.
+func TestUndecided(t *testing.T) {
+	recorded, _ := served(t, privacyCases(6), leakyReply, carefulReply)
+	must[*Summary](t)(measured(t, recorded))
+	o := options(t, privacyCases(6))
+	o.Agent.BaseURL = testkit.StartJudge(t, testkit.JudgeOptions{Reply: leakyReply}).URL
+	judge := testkit.StartJudge(t, testkit.JudgeOptions{Reply: carefulReply, Filter: "All is well"})
+	o.Agent.APIModel, o.Judge.Model, o.Judge.BaseURL, o.Judge.Retries = "leaky", "careful", judge.URL, 0
+	o.Against = filepath.Join(recorded.Dir, verdictsFile)
+	s := must[*Summary](t)(measured(t, o))
+	g := &s.All
+	if got, want := fmt.Sprint(g.Leakage.Count, g.Leakage.Total, g.Items.Total, g.Verdicts, g.Unparsed, g.Undecided,
+		s.Against.Cases.Agreement.Share().Total), "3 4 8 9 0 2 3"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	r := resultsOf(t, o.Dir)[1]
+	if r.Scores["leakage rate"] != nil || !r.Items[0].Refused || strings.Contains(read(t, filepath.Join(o.Dir, verdictsFile)),
+		"case1") {
+		t.Errorf("the undecided case: %+v", r)
+	}
+	wantParts(t, "the report", s.String(), "warning: 2 of 6 cases are undecided, since a filter refused")
+	r.Helpfulness = new(3)
+	if g := summarize([]CaseResult{r}).All; g.Adjusted.Total != 0 || g.Helpful.Count != 1 {
+		t.Errorf("helpful, and undecided: %+v", g)
 	}
 }
 
@@ -345,6 +372,15 @@ func TestProbing(t *testing.T) {
 	}
 	if text := s.String(); !strings.HasPrefix(text, "PrivacyLens, 5 cases of ") || !strings.Contains(text, "probed") {
 		t.Error(text)
+	}
+	c := must[*bench.Comparison](t)(bench.Compare(o.Dir, o.Dir))
+	means := map[string]float64{}
+	for name, mean := range c.Runs[0].Means {
+		means[name] = *mean
+	}
+	if c.Cases != 5 || len(means) != 12 || means["seed (A) is yes"] != 1 || means["seed (A) is no"] != 0 ||
+		means["vignette both orders"] != 0 {
+		t.Errorf("%d cases, %v", c.Cases, means)
 	}
 }
 
