@@ -122,6 +122,7 @@ func load(folder string, open func(fs.FS, string) (*model.Model, error)) (*model
 	}
 	t, err := tokenizer.LoadFS(fsys, name)
 	if err == nil {
+		t.StopAt(m.Config.EOS)
 		err = CheckVocabulary(name, t, m.Config)
 	}
 	if err != nil {
