@@ -70,7 +70,7 @@ func Open(c Config, reporter Reporter) (_ *Run, err error) {
 		r.Backend = "auto"
 	}
 	ChooseBackend(&r.Backend, r.Base.Model, r.Train, r.Devices, r.Samples, reporter)
-	if err := r.Dir.keep(&r.Chat.Chat, &r.Train, r.Base.Model); err != nil {
+	if err := r.Dir.keep(r.Base); err != nil {
 		return nil, err
 	}
 	if r.Options != nil {
@@ -95,7 +95,7 @@ func Open(c Config, reporter Reporter) (_ *Run, err error) {
 
 // adapt gives tokenizer and model what the configuration says, and reports what is odd about them.
 func (r *Run) adapt() (err error) {
-	if err := r.Chat.Apply(r.Tokenizer); err != nil {
+	if err := r.Chat.Apply(r.Tokenizer, r.Adapting.Adapter); err != nil {
 		return err
 	}
 	ReportEngine(r.Engine, r)

@@ -51,7 +51,7 @@ func Show(path string, o ShowOptions, mark func(string) string) (lines []string,
 	}
 	t, err := tokenizer.LoadFS(fsys, name)
 	if err == nil {
-		err = o.Chat.Apply(t)
+		err = o.Chat.Apply(t, "")
 	}
 	if c, fault := model.ReadConfig(fsys, name); fault == nil && err == nil { // the tokenizer alone is enough
 		t.StopAt(c.EOS)

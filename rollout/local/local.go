@@ -178,7 +178,7 @@ func OpenWith(o Options) (*Model, error) {
 		return nil, err
 	}
 	defer release(m)
-	if err := o.Chat.Apply(t); err != nil {
+	if err := o.Chat.Apply(t, o.Adapter); err != nil {
 		return nil, err
 	}
 	if o.Adapter != "" {
