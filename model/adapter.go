@@ -84,7 +84,7 @@ func (w Writer) SaveAdapter(m *Model, dir, dtype string) error {
 	}
 	var tensors []Tensor
 	for _, p := range m.Trained() {
-		tensors = append(tensors, Tensor{Name: adapterPrefix + p.Name, Shape: p.Shape, Floats: p.Data})
+		tensors = append(tensors, Tensor{Name: m.Config.peftName(p.Name), Shape: p.Shape, Floats: p.Data})
 	}
 	meta := map[string]string{"format": "pt"}
 	if m.Config.LoRA.Base != "" {
@@ -93,14 +93,26 @@ func (w Writer) SaveAdapter(m *Model, dir, dtype string) error {
 	return w.write(filepath.Join(dir, adapterFile), tensors, fileDTypes[dtype], meta)
 }
 
+// peftName is a tensor's name in an adapter's file: peft goes by the names of the whole model, also of one that sees.
+func (c *Config) peftName(name string) string {
+	if rest, has := strings.CutPrefix(name, "model."); has && c.textPart {
+		name = textPrefixes[0] + rest
+	}
+	return adapterPrefix + name
+}
+
 // peft is the adapter's configuration under peft's names.
 func (c *Config) peft() map[string]any {
-	l, task, whole, targets := c.LoRA, "CAUSAL_LM", []string(nil), []string(nil)
+	l, task, whole, names := c.LoRA, "CAUSAL_LM", []string(nil), []string(nil)
 	if c.trainsScore() {
 		task, whole = "SEQ_CLS", []string{scoreModule}
 	}
 	for _, m := range l.Modules {
-		targets = append(targets, path.Ext(m)[1:])
+		names = append(names, path.Ext(m)[1:])
+	}
+	targets := any(names)
+	if c.textPart { // the part that sees has modules of these names
+		targets = `.*language_model.*\.(` + strings.Join(names, "|") + ")"
 	}
 	base, revision := l.From, any(nil)
 	if name, commit, has := strings.Cut(base, "@"); has && hub.IsID(base) {
@@ -137,6 +149,11 @@ func (m *Model) LoadAdapter(dir string) (*Model, error) {
 		return nil, err
 	}
 	defer f.Close()
+	for _, whole := range textPrefixes {
+		if m.Config.textPart {
+			f = f.rename(adapterPrefix+whole, adapterPrefix+"model.")
+		}
+	}
 	if l.Modules, err = m.Config.modulesOf(f); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
@@ -157,7 +174,7 @@ func (m *Model) LoadAdapter(dir string) (*Model, error) {
 				"begins with %.8s, the model's with %.8s", file, l.Base, hash)
 		}
 	}
-	all := &Stored{label: file, files: []*tensorFile{f.rename(adapterPrefix)}}
+	all := &Stored{label: file, files: []*tensorFile{f.rename(adapterPrefix, "")}}
 	for _, s := range c.ParamSpecs()[c.Frozen():] {
 		p, err := all.param(s, by)
 		if err == nil {
@@ -186,11 +203,14 @@ func Scores(dir string) bool {
 	return has
 }
 
-// rename is the file with tensors whose names lack a prefix that they have.
-func (t *tensorFile) rename(prefix string) *tensorFile {
+// rename is the file with another prefix of the tensors' names that begin with one.
+func (t *tensorFile) rename(from, to string) *tensorFile {
 	short := map[string]tensorInfo{}
 	for name, info := range t.Tensors {
-		short[strings.TrimPrefix(name, prefix)] = info
+		if rest, has := strings.CutPrefix(name, from); has {
+			name = to + rest
+		}
+		short[name] = info
 	}
 	out, header := *t, *t.tensorHeader
 	header.Tensors, out.tensorHeader = short, &header

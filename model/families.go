@@ -252,9 +252,12 @@ func (c *Config) takeTextPart(f *fields) {
 	}
 }
 
+// textPrefixes are what names of the text part begin with in the whole model: from transformers 4.52 on, and before.
+var textPrefixes = []string{"model.language_model.", "language_model.model."}
+
 // textName is a tensor's name in the text part alone: "" if it is of another part.
 func textName(name string) string {
-	for _, whole := range []string{"language_model.model.", "model.language_model."} {
+	for _, whole := range textPrefixes {
 		if rest, ok := strings.CutPrefix(name, whole); ok {
 			return "model." + rest
 		}

@@ -206,6 +206,47 @@ func TestParityWithPeft(t *testing.T) {
 	})
 }
 
+// TestAdapterOfATextPart: the adapter of a model that also sees has the names of the whole model, by which peft finds its
+// layers; it is read with these, with those before transformers 4.52, and with those of the text part alone.
+func TestAdapterOfATextPart(t *testing.T) {
+	base := load(t, "testdata/gemma3-older")
+	m, dir := adapted(t, base, "q_proj", "mlp.*"), t.TempDir()
+	if err := (Writer{}).SaveAdapter(m, dir, ""); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, adapterConfigFile))
+	const want = `"target_modules": ".*language_model.*\\.(q_proj|gate_proj|up_proj|down_proj)"`
+	if err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("%v, %s: want %s", err, text, want)
+	}
+	file, err := os.ReadFile(filepath.Join(dir, adapterFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, prefix := range []string{"model.language_model.", "language_model.model.", "model."} {
+		var tensors []Tensor
+		for _, p := range m.Trained() {
+			name := "base_model.model." + prefix + strings.TrimPrefix(p.Name, "model.")
+			tensors = append(tensors, Tensor{Name: name, Shape: p.Shape, Floats: p.Data})
+			if i == 0 && !strings.Contains(string(file), `"`+name+`"`) {
+				t.Errorf("%s is not in the file", name)
+			}
+		}
+		if err := (Writer{}).write(filepath.Join(dir, adapterFile), tensors, "F32", nil); err != nil {
+			t.Fatal(err)
+		}
+		again, err := base.LoadAdapter(dir)
+		if err != nil {
+			t.Fatal(prefix, err)
+		}
+		for k, p := range m.Trained() {
+			if !slices.Equal(again.Trained()[k].Data, p.Data) {
+				t.Errorf("%s: %s is read with other numbers", prefix, p.Name)
+			}
+		}
+	}
+}
+
 // TestAdapterFaults holds that each damage of an adapter's folder, and each foreign adapter, is a clear error.
 func TestAdapterFaults(t *testing.T) {
 	plain := sharpModel(t, "llama")

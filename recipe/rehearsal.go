@@ -8,11 +8,12 @@ import (
 
 // Rehearsal is what a rehearsal looks at: the rows as answers to learn, and all that makes tokens of them.
 type Rehearsal struct {
-	Model  string
-	Chat   local.RowChat
-	Limits batch.Options
-	LossOn string // as in data.loss_on of sft
-	Rows   []data.Demonstration
+	Model   string
+	Adapter string // its chat template is taken, see [local.Chat.Apply]
+	Chat    local.RowChat
+	Limits  batch.Options
+	LossOn  string // as in data.loss_on of sft
+	Rows    []data.Demonstration
 }
 
 // Rehearser are the options of a recipe that can be rehearsed.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/posttrain/posttrain/data"
@@ -47,6 +48,7 @@ type Run struct {
 	changed  []string // what is different since the start of a run that continues
 	plain    string   // what was said of plain prompts
 	marked   bool     // it was said that the chat template marks what is trained
+	ended    bool     // it was seen with which token plain texts end
 }
 
 // Reporter hears what a run says.
@@ -68,7 +70,7 @@ func Open(c Config, reporter Reporter) (_ *Run, err error) {
 		r.Backend = "auto"
 	}
 	ChooseBackend(&r.Backend, r.Base.Model, r.Train, r.Devices, r.Samples, reporter)
-	if err := r.Dir.keep(&r.Chat.Chat, &r.Train, r.Base.Model); err != nil {
+	if err := r.Dir.keep(r.Base); err != nil {
 		return nil, err
 	}
 	if r.Options != nil {
@@ -93,7 +95,7 @@ func Open(c Config, reporter Reporter) (_ *Run, err error) {
 
 // adapt gives tokenizer and model what the configuration says, and reports what is odd about them.
 func (r *Run) adapt() (err error) {
-	if err := r.Chat.Apply(r.Tokenizer); err != nil {
+	if err := r.Chat.Apply(r.Tokenizer, r.Adapting.Adapter); err != nil {
 		return err
 	}
 	ReportEngine(r.Engine, r)
@@ -177,7 +179,7 @@ func (r *Run) Encode(prompt data.Text) ([]int32, error) {
 }
 
 // SayEncoded says once what became of the plain prompts that an encoder has met, and that the template's marks are
-// followed.
+// followed. It warns of texts at whose end the model does not stop.
 func (r *Run) SayEncoded(e *batch.Encoder) {
 	if line := r.Chat.Describe(e, "chat.plain=text"); line != "" && line != r.plain {
 		r.plain = line
@@ -188,6 +190,31 @@ func (r *Run) SayEncoded(e *batch.Encoder) {
 		r.Say("the loss is on what the chat template marks with {%% generation %%} (data.loss_on=turns: on all that " +
 			"the assistant says)")
 	}
+	if e.Ended && !r.ended {
+		r.ended = true
+		if line := r.strayEnd(); line != "" {
+			r.Warn("%s", line)
+		}
+	}
+}
+
+// strayEnd says that plain texts end with a token at which the model does not stop, or with none; "" where it stops.
+func (r *Run) strayEnd() string {
+	end, ok := r.Tokenizer.End()
+	name := func(id int) string { return fmt.Sprintf("%d (%q)", id, r.Tokenizer.Decode([]int32{int32(id)}, false)) }
+	switch stops := r.Model.Config.EOS; {
+	case !ok:
+		return "plain texts get no end token: neither eos_token of tokenizer_config.json nor eos_token_id of " +
+			"config.json or generation_config.json names one"
+	case len(stops) == 0:
+		return fmt.Sprintf("plain texts end with token %s, eos_token of tokenizer_config.json, at which the model does "+
+			"not stop: config.json and generation_config.json have no eos_token_id", name(int(end)))
+	case !slices.Contains(stops, int(end)):
+		return fmt.Sprintf("plain texts end with token %s, eos_token of tokenizer_config.json, at which the model does "+
+			"not stop: it stops at token %s, eos_token_id of config.json or generation_config.json", name(int(end)),
+			name(stops[0]))
+	}
+	return ""
 }
 
 // Sampler draws from the weights that learn, with a cache of keys and values of at most that many gigabytes; 0: a

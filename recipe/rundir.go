@@ -8,8 +8,6 @@ import (
 
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
-	"github.com/posttrain/posttrain/rollout/local"
-	"github.com/posttrain/posttrain/train"
 )
 
 // RunDir says which directory keeps a run.
@@ -44,9 +42,10 @@ func (d RunDir) Check(resolved []byte) error {
 // keep takes over from the run to continue what it noted at its start, also where the config is the user's, which says
 // nothing of it: what prompts depend on besides the rows, see [local.Chat.Pin], and the options that were chosen by the
 // data.
-func (d RunDir) keep(c *local.Chat, t *train.Options, model string) error {
+func (d RunDir) keep(b *Base) error {
+	c, t := &b.Chat.Chat, &b.Train
 	if d.Resume == "" {
-		return c.Pin(model)
+		return c.Pin(b.Model, b.Adapting.Adapter)
 	}
 	stored, err := config.Open(filepath.Join(d.Resume, "config.yaml"))
 	if err != nil {

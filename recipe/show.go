@@ -9,6 +9,7 @@ import (
 	"github.com/posttrain/posttrain/data/records"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout/local"
 	"github.com/posttrain/posttrain/tokenizer"
 )
@@ -50,7 +51,10 @@ func Show(path string, o ShowOptions, mark func(string) string) (lines []string,
 	}
 	t, err := tokenizer.LoadFS(fsys, name)
 	if err == nil {
-		err = o.Chat.Apply(t)
+		err = o.Chat.Apply(t, "")
+	}
+	if c, fault := model.ReadConfig(fsys, name); fault == nil && err == nil { // the tokenizer alone is enough
+		t.StopAt(c.EOS)
 	}
 	if err != nil {
 		return nil, err

@@ -33,6 +33,10 @@ func (t *Tokenizer) configure(contents map[string][]byte) error {
 		return t.fault("tokenizer_config.json", err)
 	}
 	t.compareBOS(config)
+	return t.readTemplates(config, contents)
+}
+
+func (t *Tokenizer) readTemplates(config configuration, contents map[string][]byte) error {
 	if err := t.chat.read(config, contents[templateFile]); err != nil {
 		return t.fault("tokenizer_config.json", err)
 	}

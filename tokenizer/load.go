@@ -49,6 +49,15 @@ func Exists(fsys fs.FS) bool {
 // LoadFS reads a tokenizer from the root of fsys; error messages call it name.
 func LoadFS(fsys fs.FS, name string) (*Tokenizer, error) {
 	t := &Tokenizer{name: name}
+	contents, err := t.readFiles(fsys)
+	if err != nil {
+		return nil, err
+	}
+	return t, t.read(contents)
+}
+
+// readFiles reads the files that are there.
+func (t *Tokenizer) readFiles(fsys fs.FS) (map[string][]byte, error) {
 	contents := map[string][]byte{}
 	more, _ := fs.Glob(fsys, templateFolder+"/*.jinja") // the pattern is valid
 	for i, f := range slices.Concat(fileNames, more) {
@@ -66,7 +75,7 @@ func LoadFS(fsys fs.FS, name string) (*Tokenizer, error) {
 		contents[f] = data
 		t.files = append(t.files, file{f, data})
 	}
-	return t, t.read(contents)
+	return contents, nil
 }
 
 // maxMessage bounds an error in bytes: it may quote the file.

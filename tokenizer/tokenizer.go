@@ -18,6 +18,7 @@ type Tokenizer struct {
 	post      postProcessor
 	decode    decoder
 
+	ends  []int             // at which the model stops
 	named map[string]string // tokens by their names in the configuration: bos_token, eos_token, pad_token, ...
 	chat  chat
 
@@ -128,6 +129,18 @@ func (t *Tokenizer) Begin() *int32 {
 
 // EOS is the id of eos_token. A model may stop on more than this one: see its generation_config.json.
 func (t *Tokenizer) EOS() (int32, bool) { return t.Named("eos_token") }
+
+// StopAt says at which ids the model stops.
+func (t *Tokenizer) StopAt(ids []int) { t.ends = ids }
+
+// End is the id behind a text: EOS, or the first at which the model stops where the tokenizer names none.
+func (t *Tokenizer) End() (int32, bool) {
+	id, ok := t.EOS()
+	if !ok && len(t.ends) > 0 {
+		return int32(t.ends[0]), true
+	}
+	return id, ok
+}
 
 // Pad is the id of pad_token.
 func (t *Tokenizer) Pad() (int32, bool) { return t.Named("pad_token") }

@@ -83,6 +83,56 @@ func TestAdapterCommands(t *testing.T) {
 	must(t, "model", "export", "--model", "model", "--adapter", "few/adapter", "--out", "whole")
 }
 
+// TestAdapterTemplate: the chat template of an adapter's folder, in either file, holds for what samples, merges and trains
+// with it; --chat-template comes before it. Of an adapter with the model's template nothing changes.
+func TestAdapterTemplate(t *testing.T) {
+	work(t, "qwen2-newer")
+	write(t, "demos.jsonl", messageLines(6))
+	write(t, "prompts.jsonl", `{"prompt": "Hello"}`+"\n")
+	write(t, "own.jinja", "{{ messages[0].content }} own")
+	write(t, "other.jinja", "{{ messages[0].content }} other")
+	must(t, tiny("sft", 1, "--data", "demos.jsonl", "--lora-rank", "2", "--chat-template", "own.jinja", "--out", "a")...)
+	writeAdapter(t, "model", "config")
+	write(t, "config/tokenizer_config.json", `{"chat_template": [{"name": "default", "template": "{{ messages[0].content }} own"},
+		{"name": "rag", "template": "more"}]}`)
+	writeAdapter(t, "model", "none")
+	tokens := func(args ...string) string {
+		must(t, append([]string{"generate", "--backend", "go", "--max-new-tokens", "1", "--temperature", "0", "--input",
+			"prompts.jsonl", "--out", "answers.jsonl", "--model"}, args...)...)
+		defer remove(t, "answers.jsonl")
+		return read(t, "answers.jsonl")
+	}
+	for adapter, template := range map[string]string{"a/adapter": "own", "config": "own", "none": ""} {
+		merged := adapter + "/merged"
+		must(t, "model", "export", "--model", "model", "--adapter", adapter, "--out", merged)
+		want := read(t, "model/chat_template.jinja")
+		if template != "" {
+			want = read(t, "own.jinja")
+		}
+		if got := read(t, merged+"/chat_template.jinja"); got != want {
+			t.Errorf("%s: merged the chat template is %q", adapter, got)
+		}
+		if tokens(merged) != tokens("model", "--adapter", adapter) {
+			t.Errorf("%s: generate has another answer than the merged model", adapter)
+		}
+	}
+	if text := read(t, "config/merged/additional_chat_templates/rag.jinja"); text != "more" {
+		t.Error(text)
+	}
+	must(t, tiny("sft", 1, "--data", "demos.jsonl", "--adapter", "a/adapter", "--out", "b")...)
+	must(t, tiny("sft", 1, "--data", "demos.jsonl", "--adapter", "a/adapter", "--chat-template", "other.jinja", "--out", "c")...)
+	for dir, want := range map[string]string{"b": "own.jinja", "c": "other.jinja"} {
+		if got := read(t, dir+"/adapter/chat_template.jinja"); got != read(t, want) {
+			t.Errorf("%s: the chat template is %q, want %s", dir, got, want)
+		}
+	}
+	write(t, "none/tokenizer_config.json", `{"chat_template": [{"name": "../out", "template": ""}]}`)
+	o := cli(t, "generate", "--model", "model", "--adapter", "none", "--prompt", "Hello")
+	if want := `none/tokenizer_config.json: chat_template "../out": want a name`; !strings.Contains(o.last(), want) {
+		t.Error(o.last())
+	}
+}
+
 // TestMergeFaults: what cannot be merged is one clear error, and leaves no folder.
 func TestMergeFaults(t *testing.T) {
 	work(t, "qwen2-newer")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -31,6 +32,15 @@ func newModelExport(s streams) *cobra.Command {
 			merged.Model, merged.Out = o.Model, o.Out
 			if o.Model == "" || o.Out == "" || (o.GGUF == "") == (merged.Adapter == "") {
 				return usageError{errors.New("model export wants --model DIR, --out NAME, and --gguf TYPE or --adapter DIR")}
+			}
+			unused, by := []string{"dtype"}, "gguf" // whose type is that of the matrices
+			if o.GGUF == "" {
+				unused, by = []string{"answers", "backend"}, "adapter"
+			}
+			for _, name := range unused {
+				if cmd.Flags().Changed(name) {
+					return usageError{fmt.Errorf("--%s has no effect with --%s: remove it", name, by)}
+				}
 			}
 			r := run.NewReporter(s.err, s.terminal, quiet)
 			if o.GGUF == "" {

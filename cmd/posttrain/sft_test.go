@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -95,6 +97,36 @@ func TestSFTOnEveryForm(t *testing.T) {
 			}
 			must(t, "model", "info", "out/model")
 		})
+	}
+}
+
+// TestEndsOfPlainTexts: without eos_token of the tokenizer, texts end with the first token at which the model stops. One
+// warning says where they end otherwise, with both tokens, or not at all.
+func TestEndsOfPlainTexts(t *testing.T) {
+	for _, c := range []struct{ without, stops, last, warning string }{
+		{"", "[303, 301]", "303", ""},
+		{"eos_token", "[303, 301]", "303", ""},
+		{"", "301", "303", `token 303 ("<|im_end|>"), eos_token of tokenizer_config.json, at which the model does not ` +
+			`stop: it stops at token 301 ("<|endoftext|>"), eos_token_id`},
+		{"", "null", "303", "does not stop: config.json and generation_config.json have no eos_token_id"},
+		{"eos_token", "null", "", "plain texts get no end token: neither eos_token"},
+	} {
+		work(t, "qwen2-newer")
+		write(t, "demos.jsonl", demoLines(3, completionRow))
+		for _, name := range []string{"config.json", "generation_config.json", "tokenizer_config.json"} {
+			text := regexp.MustCompile(`"eos_token_id": (\d+|\[[^\]]*\])`).ReplaceAllString(read(t, "model/"+name),
+				`"eos_token_id": `+c.stops)
+			write(t, "model/"+name, strings.ReplaceAll(text, `"`+cmp.Or(c.without, "none")+`"`, `"unused"`))
+		}
+		o := must(t, "data", "show", "--model", "model", "--chat-plain", "text", "demos.jsonl")
+		lines := strings.Split(strings.TrimSpace(o.out), "\n")
+		if last := strings.Fields(lines[len(lines)-1]); (last[1] == "303") != (c.last == "303") {
+			t.Errorf("%v: data show ends with %q", c, last)
+		}
+		o = must(t, tinySFT(1, "--set", "chat.plain=text", "--set", "data.eval=demos.jsonl")...)
+		if !strings.Contains(o.err, c.warning) || strings.Count(o.err, "plain texts") != min(1, len(c.warning)) {
+			t.Errorf("%v: %s", c, o.err)
+		}
 	}
 }
 

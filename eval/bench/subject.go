@@ -44,7 +44,7 @@ func (a *Agent) pin(dir string) error {
 	}
 	before, begun := all[StageAnswers]
 	if !begun {
-		return agentFault(a.Chat.Pin(a.Model))
+		return agentFault(a.Chat.Pin(a.Model, a.Adapter))
 	}
 	a.Chat.Date = cmp.Or(a.Chat.Date, dateAtEnd.FindString(before["chat"]))
 	return nil

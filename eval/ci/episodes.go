@@ -106,7 +106,7 @@ func (e *asking) openEpisodes(items []ci.Item, order func(i int) uint64, b *benc
 func (e *asking) readForm() (agent.Form, *batch.Encoder, error) {
 	_, t, err := local.LoadWeightless(e.Agent.Model)
 	if err == nil {
-		err = e.Agent.Chat.Apply(t)
+		err = e.Agent.Chat.Apply(t, e.Agent.Adapter)
 	}
 	if err != nil {
 		return "", nil, err

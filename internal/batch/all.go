@@ -12,7 +12,7 @@ import (
 func EncodeAll[R, T any](ctx context.Context, e *Encoder, rows []R, encode func(*Encoder, R) (T, error)) ([]T, error) {
 	all, errs := make([]T, len(rows)), make([]error, len(rows))
 	var next, drift, plain, marked atomic.Int64
-	var failed atomic.Bool
+	var failed, ended atomic.Bool
 	var wg sync.WaitGroup
 	for range min(len(rows), runtime.GOMAXPROCS(0)) {
 		wg.Go(func() {
@@ -29,12 +29,16 @@ func EncodeAll[R, T any](ctx context.Context, e *Encoder, rows []R, encode func(
 			drift.Add(int64(own.Drift))
 			plain.Add(int64(own.Plain))
 			marked.Add(int64(own.Marked))
+			if own.Ended {
+				ended.Store(true)
+			}
 		})
 	}
 	wg.Wait()
 	e.Drift += int(drift.Load())
 	e.Plain += int(plain.Load())
 	e.Marked += int(marked.Load())
+	e.Ended = e.Ended || ended.Load()
 	for _, err := range errs {
 		if err != nil {
 			return nil, err

@@ -23,6 +23,7 @@ type Encoder struct {
 	Converse  bool // plain prompts and their answers go through the chat template, see [data.Converse]
 	Plain     int  // plain prompts so far
 	Marked    int  // demonstrations so far of which the chat template marks what is trained
+	Ended     bool // a plain text was ended
 
 	glued     glue
 	Variables map[string]any // of the chat template, beside the tokenizer's
@@ -209,7 +210,8 @@ func (e *Encoder) renderOptions(generate bool, tools string) tokenizer.RenderOpt
 
 // withEOS ends a plain-text completion; conversations end as their template ends them.
 func (e *Encoder) withEOS(ids []int32) []int32 {
-	eos, ok := e.Tokenizer.EOS()
+	e.Ended = true
+	eos, ok := e.Tokenizer.End()
 	if !ok || len(ids) > 0 && ids[len(ids)-1] == eos {
 		return ids
 	}

@@ -198,6 +198,10 @@ func TestFilesOfAUse(t *testing.T) {
 	if got, err := tokenizerOnly.of(small); err != nil || !slices.Equal(got, append(slices.Clone(small[1:3]), small[0])) {
 		t.Errorf("%v, %v: want config.json last, which says that all is there", got, err)
 	}
+	adapter := []string{"chat_template.jinja", "tokenizer.json", "adapter_config.json", "adapter_model.safetensors"}
+	if got, err := adapterOnly.of(adapter); err != nil || !slices.Equal(got, slices.Delete(adapter, 1, 2)) {
+		t.Errorf("%v, %v: want an adapter with its chat template", got, err)
+	}
 	const want = "no adapter_model.safetensors: want weights in this form, found adapter_model.bin"
 	if _, err := adapterOnly.of([]string{"adapter_config.json", "adapter_model.bin"}); err == nil ||
 		!strings.Contains(err.Error(), want) {

@@ -31,8 +31,9 @@ const (
 )
 
 var (
-	adapterFiles = []string{"adapter_config.json", "adapter_model.safetensors"}
-	smallFiles   = []string{configFile, "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+	adapterFiles  = []string{"adapter_config.json", "adapter_model.safetensors"}
+	templateFiles = []string{"tokenizer_config.json", "chat_template.jinja"} // of an adapter that has its own
+	smallFiles    = []string{configFile, "generation_config.json", "tokenizer.json", "tokenizer_config.json",
 		"special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
 		"chat_template.jinja"}
 	shardForm    = regexp.MustCompile(`^model[\w.-]*-\d+-of-\d+\.safetensors$`)
@@ -232,7 +233,8 @@ func (u use) of(names []string) ([]string, error) {
 		config := func(name string) bool { return name == configFile }
 		return append(slices.DeleteFunc(small, config), keep(config)...), nil
 	case u == adapterOnly:
-		small, want = nil, adapterFiles[1]
+		small = keep(func(name string) bool { return slices.Contains(templateFiles, name) })
+		want = adapterFiles[1]
 		if slices.Contains(names, want) {
 			weights = keep(func(name string) bool { return slices.Contains(adapterFiles, name) })
 		}

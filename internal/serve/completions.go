@@ -72,17 +72,17 @@ const mostPrompts = 1024
 // readPrompt reads a text or a list of token ids, or a list of these.
 func (p *plainAsk) readPrompt(raw json.RawMessage) error {
 	var one plainPrompt
-	var texts []string
+	var texts []*string
 	var lists [][]int32
 	switch {
-	case json.Unmarshal(raw, &one.text) == nil, json.Unmarshal(raw, &one.tokens) == nil:
+	case json.Unmarshal(raw, &one.text) == nil, ids(&one.tokens, "")(raw) == nil:
 		p.prompts = []plainPrompt{one}
-	case json.Unmarshal(raw, &texts) == nil:
+	case json.Unmarshal(raw, &texts) == nil && !slices.Contains(texts, nil):
 		for _, text := range texts {
-			p.prompts = append(p.prompts, plainPrompt{text: text})
+			p.prompts = append(p.prompts, plainPrompt{text: *text})
 		}
 	default:
-		if err := value(&lists, "a text or a list of token ids, or a list of either")(raw); err != nil {
+		if err := ids(&lists, "a text or a list of token ids, or a list of either")(raw); err != nil {
 			return err
 		}
 		for _, ids := range lists {
@@ -110,7 +110,7 @@ func readGenerate(body []byte) (*ask, *problem) {
 	})
 	fields, p := a.read(body, map[string]reader{
 		"text":            value(&prompt.text, "a text"),
-		"input_ids":       value(&prompt.tokens, "one list of token ids"),
+		"input_ids":       ids(&prompt.tokens, "one list of token ids"),
 		"sampling_params": within(draws, "leave it out"),
 		"return_logprob":  value(&a.logprobs, "true or false"),
 	})

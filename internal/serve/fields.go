@@ -249,6 +249,16 @@ func value[T any](into *T, want string) reader {
 	}
 }
 
+// ids reads token ids, in lists. Go would read null among them as 0.
+func ids[T any](into *T, want string) reader {
+	return func(raw json.RawMessage) error {
+		if bytes.Contains(raw, []byte("null")) {
+			return fmt.Errorf("found null among token ids: want %s", want)
+		}
+		return value(into, want)(raw)
+	}
+}
+
 // between reads a number within bounds.
 func between[T int | float64](into *T, least, most T) reader {
 	kind := "a number"
@@ -302,7 +312,7 @@ func (a *ask) readStop(raw json.RawMessage) error {
 // readStopIDs reads a list of tokens.
 func (p *plainAsk) readStopIDs(raw json.RawMessage) error {
 	want := fmt.Sprintf("a list of at most %d token ids", mostStopIDs)
-	err := value(&p.stops, want)(raw)
+	err := ids(&p.stops, want)(raw)
 	if err == nil && len(p.stops) > mostStopIDs {
 		err = fmt.Errorf("found %d: want %s", len(p.stops), want)
 	}

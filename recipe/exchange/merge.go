@@ -39,7 +39,10 @@ func Merge(ctx context.Context, o MergeOptions) (text string, err error) {
 	if !m.Config.Reward && model.Scores(o.Adapter) {
 		m = local.ToReward(m, t, 0) // the adapter's score takes the place of the new one
 	}
-	if m, err = m.LoadAdapter(o.Adapter); err != nil {
+	if m, err = m.LoadAdapter(o.Adapter); err == nil {
+		err = local.Chat{}.Apply(t, o.Adapter)
+	}
+	if err != nil {
 		return "", err
 	}
 	dtype := o.DType

@@ -23,7 +23,7 @@ func open(p *recipe.Rehearsal) (*examiner, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.Chat.Apply(t); err != nil {
+	if err := p.Chat.Apply(t, p.Adapter); err != nil {
 		return nil, err
 	}
 	return &examiner{Rehearsal: p, config: m.Config, tokenizer: t}, nil

@@ -261,7 +261,8 @@ func (o *Options) Rehearsal() (*recipe.Rehearsal, error) {
 		read = o.Data.readDesirable
 	}
 	rows, _, err := recipe.ReadAll(o.Data.Files, read)
-	return &recipe.Rehearsal{Model: o.Model, Chat: o.Chat, Limits: o.Data.Options, LossOn: "turns", Rows: rows}, err
+	return &recipe.Rehearsal{Model: o.Model, Adapter: o.Adapting.Adapter, Chat: o.Chat, Limits: o.Data.Options,
+		LossOn: "turns", Rows: rows}, err
 }
 
 func (d *Data) readChosen(name string) (rows []data.Demonstration, err error) {

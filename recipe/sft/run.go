@@ -50,7 +50,8 @@ func (o *Options) Rehearsal() (*recipe.Rehearsal, error) {
 	rows, _, err := recipe.ReadAll(o.Data.Files, func(name string) ([]data.Demonstration, error) {
 		return o.read(run.Listen(nil), name)
 	})
-	return &recipe.Rehearsal{Model: o.Model, Chat: o.Chat, Limits: o.Data.Options, LossOn: o.Data.LossOn, Rows: rows}, err
+	return &recipe.Rehearsal{Model: o.Model, Adapter: o.Adapting.Adapter, Chat: o.Chat, Limits: o.Data.Options,
+		LossOn: o.Data.LossOn, Rows: rows}, err
 }
 
 // embeddedDemonstrations is how many scenarios the embedded set has.

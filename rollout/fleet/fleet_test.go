@@ -504,10 +504,17 @@ func (s *adapters) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var q struct {
-		Name  string `json:"lora_name"`
-		Model string
+		Name       string `json:"lora_name"`
+		Model      string
+		TopK       int      `json:"top_k"`
+		MinP       *float64 `json:"min_p"`
+		Repetition float64  `json:"repetition_penalty"`
 	}
 	json.NewDecoder(r.Body).Decode(&q)
+	if r.URL.Path == "/v1/completions" && (q.TopK != -1 || q.MinP == nil || *q.MinP != 0 || q.Repetition != 1) {
+		w.WriteHeader(http.StatusBadRequest) // it would draw by the model's generation_config.json
+		return
+	}
 	at := slices.Index(s.names, q.Name+q.Model)
 	switch {
 	case r.URL.Path == "/v1/models":

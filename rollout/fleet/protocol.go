@@ -55,19 +55,21 @@ func plain[T int32 | float32](numbers []given[T]) []T {
 	return all
 }
 
-// draws say how tokens are drawn, in the names that both engines have.
+// draws say how tokens are drawn, in the names that both engines have. What is off is sent, too: vLLM takes what is missing
+// from the model's generation_config.json.
 type draws struct {
 	Temperature float64  `json:"temperature"`
 	TopP        float64  `json:"top_p"`
-	TopK        int      `json:"top_k,omitempty"`
-	MinP        float64  `json:"min_p,omitempty"`
+	TopK        int      `json:"top_k"`
+	MinP        float64  `json:"min_p"`
+	Repetition  float64  `json:"repetition_penalty"`
 	Stop        []string `json:"stop,omitempty"`
 	StopTokens  []int32  `json:"stop_token_ids,omitempty"`
 	SkipSpecial bool     `json:"skip_special_tokens"`
 }
 
 func drawsOf(r rollout.Request) draws {
-	return draws{r.Temperature, cmp.Or(r.TopP, 1), r.TopK, r.MinP, r.Stop, r.StopTokens, false} // top_p 0: off
+	return draws{r.Temperature, cmp.Or(r.TopP, 1), cmp.Or(r.TopK, -1), r.MinP, 1, r.Stop, r.StopTokens, false} // 0: off
 }
 
 // vllmProtocol is OpenAI's completions with vLLM's fields for token ids, and its endpoints for adapters.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/files"
+	"github.com/posttrain/posttrain/internal/hub"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
@@ -56,16 +57,17 @@ func (c Chat) now() (time.Time, error) {
 	return day.Add(12 * time.Hour), err
 }
 
-// Pin notes for a new run of a model what its prompts depend on besides the rows: the template's hash and, where the
-// template prints the date, today. Prompts stay the same when the run is resumed another day.
-func (c *Chat) Pin(model string) error {
+// Pin notes for a new run of a model, and of its adapter if any, what its prompts depend on besides the rows: the
+// template's hash and, where the template prints the date, today. Prompts stay the same when the run is resumed another
+// day.
+func (c *Chat) Pin(model, adapter string) error {
 	text, err := c.read()
 	if err != nil {
 		return err
 	}
 	prints := strings.Contains(text, "strftime_now")
 	if text == "" {
-		prints = PrintsDate(model)
+		prints = PrintsDate(model) || adapter != "" && PrintsDate(adapter)
 	} else {
 		c.SHA256 = hashOf(text)
 	}
@@ -117,9 +119,16 @@ func (c Chat) read() (string, error) {
 	return string(text), nil
 }
 
-// Apply sets the options of a tokenizer's template.
-func (c Chat) Apply(t *tokenizer.Tokenizer) error {
+// Apply sets the options of the template of a model's tokenizer. Without a template of the options, that of an adapter's
+// folder, "" for none, takes the place of the model's: the adapter was trained with it.
+func (c Chat) Apply(t *tokenizer.Tokenizer, adapter string) error {
 	text, err := c.read()
+	if err == nil && text == "" && adapter != "" {
+		var folder string
+		if folder, err = hub.Folder(adapter); err == nil {
+			err = t.TakeTemplates(os.DirFS(folder), adapter)
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -122,6 +122,7 @@ func load(folder string, open func(fs.FS, string) (*model.Model, error)) (*model
 	}
 	t, err := tokenizer.LoadFS(fsys, name)
 	if err == nil {
+		t.StopAt(m.Config.EOS)
 		err = CheckVocabulary(name, t, m.Config)
 	}
 	if err != nil {
@@ -177,7 +178,7 @@ func OpenWith(o Options) (*Model, error) {
 		return nil, err
 	}
 	defer release(m)
-	if err := o.Chat.Apply(t); err != nil {
+	if err := o.Chat.Apply(t, o.Adapter); err != nil {
 		return nil, err
 	}
 	if o.Adapter != "" {
