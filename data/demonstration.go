@@ -137,8 +137,8 @@ func StreamPrompts(fsys fs.FS, path string, columns ...string) *Stream[PromptRow
 	return NewStream(path, Rows(fsys, path, columns...), promptOf)
 }
 
-// ColumnsByPlace are the columns of each row of a file that are no prompt, by the rows' places, as PromptRow has them. The
-// file has been read, so that it is in order.
+// ColumnsByPlace are the columns of each row of a file that are no prompt, by the rows' places, as PromptRow has them.
+// The file has been read, so that it is in order.
 func ColumnsByPlace(path string, columns ...string) map[string]map[string]any {
 	rows := map[string]map[string]any{}
 	for row := range Rows(nil, path, columns...) {

@@ -118,10 +118,11 @@ func TestToolCalls(t *testing.T) {
 	}
 }
 
-// TestCallsInRenamedColumns: a column by another name, or a field of an object, has its calls, thoughts and tools, in the
-// order of the file; of a table, too.
+// TestCallsInRenamedColumns: a column by another name, or a field of an object, has its calls, thoughts and tools, in
+// the order of the file; of a table, too.
 func TestCallsInRenamedColumns(t *testing.T) {
-	const tools, answer = `[{"name":"clock","a":1}]`, `{"role":"assistant","tool_calls":[{"name":"clock"}],"content":"So."}`
+	const tools = `[{"name":"clock","a":1}]`
+	const answer = `{"role":"assistant","tool_calls":[{"name":"clock"}],"content":"So."}`
 	const turns = `[{"role":"user","content":"Q"},` + answer + `]`
 	for row, columns := range map[string][]string{
 		`{"trajectory":` + turns + `,"functions":` + tools + `}`:        {"messages=trajectory", "tools=functions"},

@@ -395,6 +395,6 @@ func TestPlainPromptBesideAnswers(t *testing.T) {
 	}
 	_, _, err = StreamPreferences(mapFS("p.jsonl", `{"prompt":"The shop opens at nine.",`+whole), "p.jsonl",
 		PreferenceOptions{}).Collect()
-	wantError(t, err, `p.jsonl:1: the column prompt has "The shop opens at nine.", which the record lacks: want it in the `+
-		"columns that are read (chosen, rejected), or the column left out")
+	wantError(t, err, `p.jsonl:1: the column prompt has "The shop opens at nine.", which the record lacks: want it in `+
+		"the columns that are read (chosen, rejected), or the column left out")
 }

@@ -20,8 +20,8 @@ var (
 	knownKeys = slices.Concat(roleKeys, contentKeys, trainKeys, []string{wholeKey})
 )
 
-// keepWhole keeps the column tools and the messages with more keys as texts. text is the row's JSON with the names of the
-// file, nil for a row of a table: then keys are in alphabetical order, and those that are null are left out.
+// keepWhole keeps the column tools and the messages with more keys as texts. text is the row's JSON with the names of
+// the file, nil for a row of a table: then keys are in alphabetical order, and those that are null are left out.
 func keepWhole(fields map[string]any, text []byte, columns []string) error {
 	input, _ := fields["input"].(map[string]any) // OpenAI's, with messages and tools
 	if !tells(fields) && !tells(input) {

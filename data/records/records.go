@@ -209,8 +209,8 @@ type Prompt struct {
 	Item *ci.Item // nil: the file has other records
 }
 
-// ReadPrompts reads the prompts of a file: contextual-integrity items, the prompts of preference pairs, with their other
-// columns, or a column prompt or messages, see [data.ReadPrompts].
+// ReadPrompts reads the prompts of a file: contextual-integrity items, the prompts of preference pairs, with their
+// other columns, or a column prompt or messages, see [data.ReadPrompts].
 func ReadPrompts(path string, columns ...string) (prompts []Prompt, report *data.Report, err error) {
 	kind, err := KindOf(path, data.PreferenceOptions{Columns: columns})
 	if err == nil && (kind == KindCI || kind == KindPreference) {

@@ -47,8 +47,8 @@ func (e exact) Score(ctx context.Context, answers []ask.Answer) ([]ask.Score, er
 		for _, x := range rightOnes(q.Row[e.column]) {
 			switch x.(type) {
 			case nil, []any, map[string]any:
-				return nil, fmt.Errorf("%s: %s has %s, with which the reward exact cannot compare answers: want a text, a "+
-					"number, or a list of them", q.Source, e.column, data.KindOf(x))
+				return nil, fmt.Errorf("%s: %s has %s, with which the reward exact cannot compare answers: want a text, "+
+					"a number, or a list of them", q.Source, e.column, data.KindOf(x))
 			}
 		}
 	}

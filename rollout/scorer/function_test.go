@@ -81,14 +81,14 @@ func TestExact(t *testing.T) {
 // TestExactOfLists: each of a list is right; a row without any has no score, and objects are refused.
 func TestExactOfLists(t *testing.T) {
 	s := openKinds(t, func(o *Options) { o.Kind = Exact })
-	scores, err := s.Score(t.Context(), append(rowed([]any{"Paris", json.Number("3")}, "Paris", "#### 3.0", "[Paris 3]"),
-		rowed([]any{}, "1")...))
+	right := []any{"Paris", json.Number("3")}
+	scores, err := s.Score(t.Context(), append(rowed(right, "Paris", "#### 3.0", "[Paris 3]"), rowed([]any{}, "1")...))
 	if err != nil || verdicts(scores[:3]) != "[{1 } {1 } {0 }]" || scores[3].Missing == "" {
 		t.Errorf("%+v, %v", scores, err)
 	}
 	for _, right := range []any{map[string]any{"a": "1"}, []any{"1", map[string]any{}}} {
 		_, err := s.Score(t.Context(), rowed(right, "1"))
-		expect.Error(t, err, "p.jsonl:1: answer has an object, with which the reward exact cannot compare answers: want a text")
+		expect.Error(t, err, "p.jsonl:1: answer has an object, with which the reward exact cannot compare answers: want")
 	}
 }
 
