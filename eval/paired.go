@@ -38,8 +38,8 @@ const (
 )
 
 // Paired compares the means that two runs, from and to, have over the same n cases. value is a case's sum in a run, of
-// count samples; 0 where it does not count. The bootstrap draws cases, each with both of its runs; draws in which one of the
-// runs has no case that counts are left out, and if they are many there is no interval.
+// count samples; 0 where it does not count. The bootstrap draws cases, each with both of its runs; draws in which one
+// of the runs has no case that counts are left out, and if they are many there is no interval.
 func Paired(n int, value func(to bool, i int) (sum, count float64)) (d Difference) {
 	rows := make([][4]float64, n) // by case: sum and count in from, sum and count in to
 	for i := range rows {

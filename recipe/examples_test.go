@@ -9,8 +9,8 @@ import (
 	"github.com/posttrain/posttrain/train"
 )
 
-// TestHoldOutCopies: rows that weights repeat, or that several files have, are trained on as often as they come, and held
-// out once. A text without a prompt, whose first token is in its place, is a row of its own.
+// TestHoldOutCopies: rows that weights repeat, or that several files have, are trained on as often as they come, and
+// held out once. A text without a prompt, whose first token is in its place, is a row of its own.
 func TestHoldOutCopies(t *testing.T) {
 	for name, c := range map[string]struct {
 		files  Files

@@ -14,7 +14,8 @@ func TestOutcome(t *testing.T) {
 	records := []run.Record{{Values: map[string]float64{"eval_loss": 0.7, "eval_accuracy": 0.25}},
 		{Step: 1, Values: map[string]float64{"loss": 9}},
 		{Step: 2, Values: map[string]float64{"loss": 8, "eval_loss": 0.6}},
-		{Step: 3, Values: map[string]float64{"eval_loss": 0.5, "eval_accuracy": 0.75, "eval_runtime": 1, "eval_x": math.Inf(1)}}}
+		{Step: 3, Values: map[string]float64{"eval_loss": 0.5, "eval_accuracy": 0.75, "eval_runtime": 1,
+			"eval_x": math.Inf(1)}}}
 	share := func(text string) string { return `{"all":{"accuracy":{` + text + `},"loss":{"value":` }
 	for want, records := range map[string][]run.Record{
 		`{"before":` + share(`"value":0.25,"count":1,"total":4,"low":0.045587260809700575,"high":0.6993581574175981`) +

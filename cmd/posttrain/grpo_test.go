@@ -128,7 +128,8 @@ func TestGRPOPlanAndExplain(t *testing.T) {
 	write(t, "sweep.yaml", "command: grpo\nmodel: "+testkit.CIModel()+"\ndata: {train: prompts.jsonl}\n"+
 		"reward: {kind: command, command: [touch, RAN]}\n")
 	o = must(t, "grpo", "--config", "sweep.yaml", "--sweep", "seed=1,2", "--out", "swept", "--explain")
-	if !strings.HasPrefix(o.out, "seed=1:\n") || !strings.Contains(o.out, "\nseed=2:\n") || exists("swept") || exists("RAN") {
+	if !strings.HasPrefix(o.out, "seed=1:\n") || !strings.Contains(o.out, "\nseed=2:\n") || exists("swept") ||
+		exists("RAN") {
 		t.Errorf("a sweep is not explained, or is run:\n%s", o.out)
 	}
 	write(t, "g.yaml", "command: grpo\nmodel: "+testkit.CIModel()+"\nbackend: go\ndata: {train: prompts.jsonl}\n"+

@@ -90,7 +90,8 @@ func TestCompareSamples(t *testing.T) {
 		dir := reported(t, name, "", 0, nil, nil)
 		err := data.WriteLines(filepath.Join(dir, CasesName), 80, func(i int) any {
 			item, score := fmt.Sprint("item ", i/8), map[bool]int{true: 1}[right(i/8, i%8)]
-			return map[string]any{"id": fmt.Sprintf("%s/%d", item, i%8+1), "item": item, "scores": map[string]int{"x": score}}
+			return map[string]any{"id": fmt.Sprintf("%s/%d", item, i%8+1), "item": item,
+				"scores": map[string]int{"x": score}}
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -104,11 +105,13 @@ func TestCompareSamples(t *testing.T) {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	d := c.Differences[0]
-	if d.YesNo == nil || math.Abs(d.YesNo.P-0.25) > 1e-12 || d.Better != 3 || d.YesNo.Both != 5 || math.Abs(*d.Change.Value-0.3) > 1e-12 ||
-		*d.Change.Low > 0.1 || *d.Change.High < 0.5 { // ±1.96·√(0.3·0.7/10) = ±0.28; of 80 cases ±0.1
+	if d.YesNo == nil || math.Abs(d.YesNo.P-0.25) > 1e-12 || d.Better != 3 || d.YesNo.Both != 5 ||
+		math.Abs(*d.Change.Value-0.3) > 1e-12 || *d.Change.Low > 0.1 ||
+		*d.Change.High < 0.5 { // ±1.96·√(0.3·0.7/10) = ±0.28; of 80 cases ±0.1
 		t.Errorf("%+v, %v to %v", d, *d.Change.Low, *d.Change.High)
 	}
-	if d := c.Differences[1]; d.YesNo != nil || d.Better != 3 || d.Equal != 7 || math.Abs(*d.Change.Value-0.15) > 1e-12 {
+	if d = c.Differences[1]; d.YesNo != nil || d.Better != 3 || d.Equal != 7 ||
+		math.Abs(*d.Change.Value-0.15) > 1e-12 {
 		t.Errorf("%+v", d)
 	}
 }

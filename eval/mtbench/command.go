@@ -59,9 +59,16 @@ func open(o *Options, r run.Reporter) (*bench.Protocol, error) {
 	b := &bench.Protocol{Questions: e.ask, Read: read, Form: "Rating: [[7]]", Report: e.report, Published: true,
 		Differs: e.differs, Released: e.readJudgements,
 		Identity: map[string]string{"prompts": e.prompts.Hash()}}
+	var seen [][Turns]string // references that the judge sees
 	for _, q := range e.questions {
 		t := Temperature(q.Category)
 		b.Items = append(b.Items, bench.Item{ID: q.ID, Turns: q.Turns[:], Temperature: &t})
+		if NeedsReference(q.Category) {
+			seen = append(seen, e.references[q.ID])
+		}
+	}
+	if seen != nil {
+		b.Identity[bench.References] = bench.HashCases(seen)
 	}
 	if o.Agent.Answers == "" {
 		return b, nil

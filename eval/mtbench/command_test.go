@@ -1,6 +1,7 @@
 package mtbench
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -11,9 +12,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/testkit"
-
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
@@ -56,6 +57,34 @@ func rated(t *testing.T, judge string, categories ...string) Options {
 	o.Judge.BaseURL, o.Judge.Model = judge, "judge"
 	o.Judge.Retries = 0
 	return o
+}
+
+// TestOtherReferences: eval compare warns of other reference answers, and a folder of an earlier state, which does not
+// name them, continues.
+func TestOtherReferences(t *testing.T) {
+	judge := testkit.StartJudge(t, testkit.JudgeOptions{Reply: func(string) string { return "Rating: [[5]]" }})
+	o := rated(t, judge.URL, "math")
+	o.Agent.BaseURL, o.Agent.APIModel, o.Dir = echo(t), "echo", filepath.Join(t.TempDir(), "a")
+	other := o
+	other.Dir, other.References = o.Dir+"b", write(t, "other.jsonl", strings.Replace(answered(1), "first", "third", 1))
+	for _, o := range []Options{o, other} {
+		if _, _, err := Benchmark.Run(t.Context(), o, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := bench.Compare(o.Dir, other.Dir)
+	if err != nil || len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0], `was judged with references "1, sha256 `) {
+		t.Errorf("%+v, %v", c, err)
+	}
+	path := filepath.Join(o.Dir, bench.SettingsName)
+	settings, err := bench.ReadSettings(o.Dir)
+	delete(settings[bench.StageJudge], bench.References)
+	if err := cmp.Or(err, data.WriteJSON(path, settings)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Benchmark.Run(t.Context(), o, nil); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestRun: thoughts are not judged, the second turn sees the first one's own answer without them, each category has its

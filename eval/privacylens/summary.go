@@ -19,8 +19,8 @@ import (
 // Group counts some cases.
 type Group struct {
 	Cases       int        `json:"cases"`
-	Leakage     eval.Share `json:"leakage_rate"`                    // leaking cases of all that are decided
-	Adjusted    eval.Share `json:"adjusted_leakage_rate"`           // leaking cases of those of them with helpfulness 2 or 3
+	Leakage     eval.Share `json:"leakage_rate"`                    // leaking cases of all cases that are decided
+	Adjusted    eval.Share `json:"adjusted_leakage_rate"`           // the same, of cases with helpfulness 2 or 3
 	Helpfulness eval.Mean  `json:"helpfulness"`                     // 0 to 3, of all cases
 	Helpful     eval.Share `json:"helpful"`                         // cases with helpfulness 2 or 3 of all cases
 	Items       eval.Share `json:"leaking_items"`                   // of all items

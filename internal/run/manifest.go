@@ -31,8 +31,8 @@ type Manifest struct {
 
 // inputKeys are the keys of a config that may name files or folders which a run reads.
 var inputKeys = []string{"model", "adapter", "reference", "chat.template", "data.train", "data.eval", "data.validation",
-	"data.test", "reward.model.folder", "reward.judge.rubric", "online.reward.model.folder", "online.reward.judge.rubric",
-	"judge.rubric", "agent.policy"}
+	"data.test", "reward.model.folder", "reward.judge.rubric", "online.reward.model.folder",
+	"online.reward.judge.rubric", "judge.rubric", "agent.policy"}
 
 const embeddedName = "embedded" // a model or data that the program carries
 

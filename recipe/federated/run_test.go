@@ -291,13 +291,34 @@ func TestSeeds(t *testing.T) {
 	}
 	a, b := file.Methods[0].Return, file.Methods[1].Return
 	half := 12.7062047 * math.Abs(a.Each[0]-a.Each[1]) / 2
-	if a.Each[1] != one.Sides[0].Return.Mean || math.Abs(a.Mean-(a.Each[0]+a.Each[1])/2) > 1e-9 ||
+	if a.Each[1] != one.Sides[0].Return.Mean || math.Abs(*a.Mean-(a.Each[0]+a.Each[1])/2) > 1e-9 ||
 		math.Abs(a.Half-half) > 1e-6*half {
 		t.Errorf("%+v, want %v ± %v", a, one.Sides[0].Return, half)
 	}
-	difference := run.Interval(form(a.Mean, "+"), []float64{a.Each[0] - b.Each[0], a.Each[1] - b.Each[1]})
+	difference := run.Interval(form(*a.Mean, "+"), []float64{a.Each[0] - b.Each[0], a.Each[1] - b.Each[1]})
 	if want := "afedpg less fedpg, by seed: " + difference; !strings.Contains(result.Summary, want) {
 		t.Errorf("%q is not in\n%s", want, result.Summary)
+	}
+}
+
+// TestSeedsWithoutEpisodes: a seed in which no episode ended has no return; it is not 0.
+func TestSeedsWithoutEpisodes(t *testing.T) {
+	sides := []Side{{Return: Spread{Mean: 10, Count: 2}}, {}, {Return: Spread{Mean: 30, Count: 1}}}
+	m := meanOf(sides, func(s Side) Spread { return s.Return })
+	if want := "20.0 ± 127.1 (2 of 3 seeds: no episode ended in the others)"; m.text("", m.Mean, 3) != want {
+		t.Errorf("%+v: %s", m, m.text("", m.Mean, 3))
+	}
+	short := tiny(t, protocol.AFedPG, "seeds=2", "compare=fedpg", "updates=4", "control.steps=4")
+	result, err := Run(t.Context(), short, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(result.Summary, "no episode ended\n"); n != 3 {
+		t.Errorf("%d returns are missing, want two and their difference:\n%s", n, result.Summary)
+	}
+	text, err := os.ReadFile(filepath.Join(result.Dir, "summary.json"))
+	if !strings.Contains(string(text), `"mean": null`) {
+		t.Errorf("%v: %s", err, text)
 	}
 }
 

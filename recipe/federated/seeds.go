@@ -7,9 +7,9 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
+	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
@@ -91,18 +91,34 @@ type seeded struct {
 	Runs   []Side `json:"runs"`
 }
 
+// mean is over the seeds in which an episode ended.
 type mean struct {
-	Mean float64   `json:"mean"`
+	Mean *float64  `json:"mean"` // null: in none did
 	Half float64   `json:"half_interval"`
 	Each []float64 `json:"each"`
 }
 
-func meanOf(sides []Side, of func(Side) float64) (m mean) {
+func meanOf(sides []Side, of func(Side) Spread) mean {
+	each := []float64{}
 	for _, s := range sides {
-		m.Each = append(m.Each, of(s))
+		if r := of(s); r.Count > 0 {
+			each = append(each, r.Mean)
+		}
 	}
-	m.Mean, m.Half = run.MeanInterval(m.Each)
-	return m
+	m, half := run.MeanInterval(each)
+	return mean{eval.Finite(m), half, each}
+}
+
+// text says how many of the seeds count, where some do not.
+func (m mean) text(sign string, like *float64, seeds int) string {
+	if len(m.Each) == 0 {
+		return Spread{}.String()
+	}
+	text := run.Interval(form(*like, sign), m.Each)
+	if n := len(m.Each); n < seeds {
+		text += fmt.Sprintf(" (%d of %d seeds: no episode ended in the others)", n, seeds)
+	}
+	return text
 }
 
 // reportSeeds writes picture and summaries.
@@ -114,23 +130,31 @@ func (s *Simulation) reportSeeds(folder *run.Folder, task string, sides [][]Side
 	fmt.Fprintf(&text, "%-12s %6s %9s %10s %11s %11s  %s\n", "", "seeds", "samples", "time (s)", "sent up", "sent down",
 		"return at the end")
 	for _, of := range sides {
-		one := seeded{of[0].Method, meanOf(of, func(s Side) float64 { return s.Return.Mean }),
-			meanOf(of, func(s Side) float64 { return s.First.Mean }), of}
-		at := func(number func(Side) float64) float64 { return meanOf(of, number).Mean }
+		one := seeded{of[0].Method, meanOf(of, func(s Side) Spread { return s.Return }),
+			meanOf(of, func(s Side) Spread { return s.First }), of}
+		at := func(number func(Side) float64) float64 {
+			total := 0.0
+			for _, s := range of {
+				total += number(s)
+			}
+			return total / float64(len(of))
+		}
 		fmt.Fprintf(&text, "%-12s %6d %9.0f %10.1f %11s %11s  %s\n", one.Method, len(of),
 			at(func(s Side) float64 { return float64(s.Samples) }), at(func(s Side) float64 { return s.Time }),
 			bytesText(int64(at(func(s Side) float64 { return float64(s.Up) }))),
 			bytesText(int64(at(func(s Side) float64 { return float64(s.Down) }))),
-			run.Interval(form(one.Return.Mean, ""), one.Return.Each))
+			one.Return.text("", one.Return.Mean, len(of)))
 		all = append(all, one)
 	}
 	if len(all) == 2 && len(all[0].Runs) == len(all[1].Runs) {
-		differences := slices.Clone(all[0].Return.Each)
-		for i, x := range all[1].Return.Each {
-			differences[i] -= x
+		both := mean{}
+		for i, x := range all[0].Runs {
+			if y := all[1].Runs[i]; x.Return.Count > 0 && y.Return.Count > 0 {
+				both.Each = append(both.Each, x.Return.Mean-y.Return.Mean)
+			}
 		}
 		fmt.Fprintf(&text, "Return at the end, %s less %s, by seed: %s\n", all[0].Method, all[1].Method,
-			run.Interval(form(all[0].Return.Mean, "+"), differences))
+			both.text("+", all[0].Return.Mean, s.Seeds))
 	}
 	fmt.Fprintf(&text, "Runs: %s\nCurves: %s\n", folder.Path("seed-*"), folder.Path("curves.png"))
 	title := fmt.Sprintf("%s on %s, %s, %d seeds with 95%% bands (posttrain %s)", s.Method, task,

@@ -226,8 +226,10 @@ func TestFaults(t *testing.T) {
 	path := writePairs(t, 2, true)
 	urm, _ := testkit.RewardModel(t, fixtures, "urm")
 	for want, change := range map[string]func(*Options){
-		"loss.margin_scale 2: without loss.margin scores":              func(o *Options) { o.Loss.MarginScale = 2 },
-		"data.score_columns [a b]: without loss.margin scores no":      func(o *Options) { o.Data.ScoreColumns = []string{"a", "b"} },
+		"loss.margin_scale 2: without loss.margin scores": func(o *Options) { o.Loss.MarginScale = 2 },
+		"data.score_columns [a b]: without loss.margin scores no": func(o *Options) {
+			o.Data.ScoreColumns = []string{"a", "b"}
+		},
 		"loss.center_rewards_coefficient -1: want a number, 0 or more": func(o *Options) { o.Loss.Center = -1 },
 		"the head of LlamaForSequenceClassificationWithNormal_Weights is for scoring, not for training": func(o *Options) {
 			o.Model = urm

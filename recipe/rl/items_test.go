@@ -158,7 +158,8 @@ func TestPartsOfFiles(t *testing.T) {
 			t.Errorf("%+v: %v, %v, %q, want %v, %q", c.data, err, got, heard.Warned, c.sizes, c.warns)
 		}
 	}
-	twice := CI{Base: recipe.Base{Seed: 1}, Data: CIData{Files: recipe.Files{TrainFiles: config.Names{train, test, train}},
+	twice := CI{Base: recipe.Base{Seed: 1}, Data: CIData{
+		Files: recipe.Files{TrainFiles: config.Names{train, test, train}},
 		Parts: Parts{ValidationFraction: 0.1, TestFraction: 0.2}}}
 	parts, err := twice.Items(nil)
 	counts := map[string]int{}

@@ -2,6 +2,7 @@ package rl
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/posttrain/posttrain/eval"
@@ -15,6 +16,9 @@ func tableRow(name, before, after string) string {
 
 // meanCell is a mean with its interval.
 func meanCell(m *eval.Mean) string {
+	if math.IsNaN(m.Value()) { // no answer has one
+		return "     -"
+	}
 	low, high := m.Interval()
 	return fmt.Sprintf("%6.3f  %-9s (%.3f to %.3f)", m.Value(), "", low, high)
 }
