@@ -66,7 +66,7 @@ func TestOtherReferences(t *testing.T) {
 	o := rated(t, judge.URL, "math")
 	o.Agent.BaseURL, o.Agent.APIModel, o.Dir = echo(t), "echo", filepath.Join(t.TempDir(), "a")
 	other := o
-	other.Dir, other.References = o.Dir+"b", write(t, "other.jsonl", strings.Replace(answered(1), "first", "third", 1))
+	other.Dir, other.References = o.Dir+"b", expect.File(t, "other.jsonl", strings.Replace(answered(1), "first", "third", 1))
 	for _, o := range []Options{o, other} {
 		if _, _, err := Benchmark.Run(t.Context(), o, nil); err != nil {
 			t.Fatal(err)
