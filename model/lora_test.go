@@ -207,7 +207,7 @@ func TestParityWithPeft(t *testing.T) {
 }
 
 // TestAdapterOfATextPart: the adapter of a model that also sees has the names of the whole model, by which peft finds its
-// layers; it is read with these, with those before transformers 4.52, and with those of the text part alone.
+// layers; it is read with these, with the names before transformers 4.52, and with the names of the text part alone.
 func TestAdapterOfATextPart(t *testing.T) {
 	base := load(t, "testdata/gemma3-older")
 	m, dir := adapted(t, base, "q_proj", "mlp.*"), t.TempDir()

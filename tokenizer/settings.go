@@ -52,8 +52,8 @@ func (t *Tokenizer) setTemplates(all map[string]string) {
 	}
 }
 
-// TakeTemplates replaces the chat templates by those of another folder, such as an adapter's, if it has any and they
-// differ.
+// TakeTemplates replaces the chat templates by the templates of another folder, such as an adapter's, if it has any and
+// they differ.
 func (t *Tokenizer) TakeTemplates(fsys fs.FS, name string) error {
 	other := &Tokenizer{name: name}
 	contents, err := other.readFiles(fsys)

@@ -84,16 +84,20 @@ func TestAdapterCommands(t *testing.T) {
 }
 
 // TestAdapterTemplate: the chat template of an adapter's folder, in either file, holds for what samples, merges and trains
-// with it; --chat-template comes before it. Of an adapter with the model's template nothing changes.
+// with it; chat.template comes before it. Of an adapter with the model's template nothing changes.
 func TestAdapterTemplate(t *testing.T) {
 	work(t, "qwen2-newer")
 	write(t, "demos.jsonl", messageLines(6))
 	write(t, "prompts.jsonl", `{"prompt": "Hello"}`+"\n")
-	write(t, "own.jinja", "{{ messages[0].content }} own")
-	write(t, "other.jinja", "{{ messages[0].content }} other")
-	must(t, tiny("sft", 1, "--data", "demos.jsonl", "--lora-rank", "2", "--chat-template", "own.jinja", "--out", "a")...)
+	const own = "own: {% for m in messages %}{{ m.content }} {% endfor %}"
+	write(t, "own.jinja", own)
+	write(t, "other.jinja", "other "+own)
+	train := func(out string, more ...string) {
+		must(t, tiny("sft", 1, append(more, "--data", "demos.jsonl", "--out", out)...)...)
+	}
+	train("a", "--lora-rank", "2", "--set", "chat.template=own.jinja")
 	writeAdapter(t, "model", "config")
-	write(t, "config/tokenizer_config.json", `{"chat_template": [{"name": "default", "template": "{{ messages[0].content }} own"},
+	write(t, "config/tokenizer_config.json", `{"chat_template": [{"name": "default", "template": "`+own+`"},
 		{"name": "rag", "template": "more"}]}`)
 	writeAdapter(t, "model", "none")
 	tokens := func(args ...string) string {
@@ -107,7 +111,7 @@ func TestAdapterTemplate(t *testing.T) {
 		must(t, "model", "export", "--model", "model", "--adapter", adapter, "--out", merged)
 		want := read(t, "model/chat_template.jinja")
 		if template != "" {
-			want = read(t, "own.jinja")
+			want = own
 		}
 		if got := read(t, merged+"/chat_template.jinja"); got != want {
 			t.Errorf("%s: merged the chat template is %q", adapter, got)
@@ -119,8 +123,8 @@ func TestAdapterTemplate(t *testing.T) {
 	if text := read(t, "config/merged/additional_chat_templates/rag.jinja"); text != "more" {
 		t.Error(text)
 	}
-	must(t, tiny("sft", 1, "--data", "demos.jsonl", "--adapter", "a/adapter", "--out", "b")...)
-	must(t, tiny("sft", 1, "--data", "demos.jsonl", "--adapter", "a/adapter", "--chat-template", "other.jinja", "--out", "c")...)
+	train("b", "--adapter", "a/adapter")
+	train("c", "--adapter", "a/adapter", "--set", "chat.template=other.jinja")
 	for dir, want := range map[string]string{"b": "own.jinja", "c": "other.jinja"} {
 		if got := read(t, dir+"/adapter/chat_template.jinja"); got != read(t, want) {
 			t.Errorf("%s: the chat template is %q, want %s", dir, got, want)

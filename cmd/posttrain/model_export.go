@@ -33,7 +33,7 @@ func newModelExport(s streams) *cobra.Command {
 			if o.Model == "" || o.Out == "" || (o.GGUF == "") == (merged.Adapter == "") {
 				return usageError{errors.New("model export wants --model DIR, --out NAME, and --gguf TYPE or --adapter DIR")}
 			}
-			unused, by := []string{"dtype"}, "gguf" // whose type is that of the matrices
+			unused, by := []string{"dtype"}, "gguf"
 			if o.GGUF == "" {
 				unused, by = []string{"answers", "backend"}, "adapter"
 			}

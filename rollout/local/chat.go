@@ -119,8 +119,8 @@ func (c Chat) read() (string, error) {
 	return string(text), nil
 }
 
-// Apply sets the options of the template of a model's tokenizer. Without a template of the options, that of an adapter's
-// folder, "" for none, takes the place of the model's: the adapter was trained with it.
+// Apply sets the options of the template of a model's tokenizer. Without a template of the options, the template in
+// an adapter's folder, "" for none, takes the place of the model's: the adapter was trained with it.
 func (c Chat) Apply(t *tokenizer.Tokenizer, adapter string) error {
 	text, err := c.read()
 	if err == nil && text == "" && adapter != "" {
