@@ -29,7 +29,7 @@ func (t *Tokenizer) SetChat(o ChatOptions) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Variables)) {
-		if !t.Mentions(name) {
+		if !t.mentions(name) {
 			return fmt.Errorf("%s: the chat template has no variable %s", t.name, name)
 		}
 	}
@@ -79,8 +79,8 @@ func (t *Tokenizer) TakeTemplates(fsys fs.FS, name string) error {
 	return nil
 }
 
-// Mentions says that a template has a name, and not only as a part of a longer one.
-func (t *Tokenizer) Mentions(name string) bool {
+// mentions says that a template has a name, and not only as a part of a longer one.
+func (t *Tokenizer) mentions(name string) bool {
 	word := regexp.MustCompile(`\b` + regexp.QuoteMeta(name) + `\b`)
 	for _, text := range t.chat.templates {
 		if word.MatchString(text) {
@@ -91,4 +91,4 @@ func (t *Tokenizer) Mentions(name string) bool {
 }
 
 // PrintsDate says that a chat template prints the date or the time.
-func (t *Tokenizer) PrintsDate() bool { return t.Mentions("strftime_now") }
+func (t *Tokenizer) PrintsDate() bool { return t.mentions("strftime_now") }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"maps"
 	"net"
 	"net/http"
 	"runtime"
@@ -304,12 +303,6 @@ func (s *Server) prompts(a *ask) (all [][]int32, p *problem) {
 			return nil, refuse("tools", "%v", err)
 		}
 		e := *s.options.Encoder
-		for _, name := range slices.Sorted(maps.Keys(a.variables)) {
-			if !e.Tokenizer.Mentions(name) {
-				return nil, refuse("chat_template_kwargs", "%s: the chat template has no such variable: leave it out",
-					short([]byte(name)))
-			}
-		}
 		e.Variables = a.variables
 		ids, err := e.Prompt(data.Text{Messages: a.messages})
 		return [][]int32{ids}, s.checkPrompt("messages", ids, err)

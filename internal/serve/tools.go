@@ -38,10 +38,7 @@ func (a *ask) readTools(raw json.RawMessage) error {
 	const want = "a list of functions, {\"type\": \"function\", \"function\": {\"name\": …}}"
 	var list []struct {
 		Type     string
-		Function struct {
-			Name   string
-			Strict bool
-		}
+		Function struct{ Name string }
 	}
 	if err := value(&list, want)(raw); err != nil {
 		return err
@@ -49,10 +46,6 @@ func (a *ask) readTools(raw json.RawMessage) error {
 	for i, t := range list {
 		if t.Type != "function" || t.Function.Name == "" {
 			return fmt.Errorf("tool %d is of type %q with the name %q: want %s", i, t.Type, t.Function.Name, want)
-		}
-		if t.Function.Strict {
-			return fmt.Errorf("tool %d (%s): \"strict\": true is not supported: no answer is held to a schema; leave it out",
-				i, short([]byte(t.Function.Name)))
 		}
 	}
 	if len(list) > 0 {

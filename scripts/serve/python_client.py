@@ -40,7 +40,8 @@ def bias_and_penalties():
 
 
 def template_variables_and_special_tokens():
-    c = client.chat.completions.create(**ask, extra_body={"chat_template_kwargs": {}, "skip_special_tokens": False})
+    c = client.chat.completions.create(**ask, extra_body={"chat_template_kwargs": {"enable_thinking": False},
+                                                          "skip_special_tokens": False})
     assert c.choices[0].message.content
 
 
@@ -68,12 +69,11 @@ def completions():
 
 
 def refusals():
-    for more in ({"response_format": {"type": "json_object"}}, {"tools": tools, "tool_choice": "required"},
-                 {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}):
+    for more in ({"response_format": {"type": "json_object"}}, {"tools": tools, "tool_choice": "required"}):
         try:
             client.chat.completions.create(**ask, **more)
         except openai.BadRequestError as e:
-            assert e.param in str(more), e
+            assert e.param in more, e
         else:
             raise AssertionError(f"{more} was accepted")
 
