@@ -254,9 +254,6 @@ func (r *Client) request(c ask.Question, n, after int) request {
 	q := request{ChatCompletionRequest: openai.ChatCompletionRequest{
 		Model: r.options.Model, N: n, Seed: &seed, Stop: c.Stop, TopP: float32(c.TopP), // 0 is omitted
 	}}
-	if c.Temperature != 0 && !reasons(r.options.Model) { // servers may have another default, such as the model's
-		q.TopP = float32(cmp.Or(c.TopP, 1))
-	}
 	if reasons(r.options.Model) {
 		q.MaxCompletionTokens = c.MaxNew
 	} else {

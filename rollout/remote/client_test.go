@@ -88,23 +88,6 @@ func said(text, reason string) ask.Answer {
 	return ask.Answer{Completion: rollout.Completion{Text: text, Reason: reason}}
 }
 
-// TestTopP: a top_p that is off is sent where tokens are drawn: servers take what is missing from the model.
-func TestTopP(t *testing.T) {
-	for _, c := range []struct{ temperature, topP, want float64 }{{1, 0, 1}, {1, 0.5, 0.5}, {0, 0, 0}} {
-		r := serve(t, func(w http.ResponseWriter, a asked, _ int) {
-			if a.TopP != c.want {
-				t.Errorf("%v: top_p %v", c, a.TopP)
-			}
-			io.WriteString(w, replyJSON("yes"))
-		})
-		q := talk("Hello")
-		q.Temperature, q.TopP = c.temperature, c.topP
-		if _, err := r.Answer(t.Context(), []ask.Question{q}); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // TestRemoteAnswers: answers are in order, all settings are sent, parallel requests are limited and usage is
 // counted.
 func TestRemoteAnswers(t *testing.T) {
