@@ -104,7 +104,9 @@ differences of the runs of a seed. In names of tables with TASK, --task takes it
 				return err
 			}
 			if o.only != nil {
-				t.arms = slices.DeleteFunc(t.arms, func(arm []string) bool { return !slices.Contains(o.only, arm[0]) })
+				t.arms = slices.DeleteFunc(t.arms, func(arm []string) bool {
+					return !slices.Contains(o.only, arm[0]) || arm[1] == "minus" && !slices.Contains(o.only, arm[2])
+				})
 			}
 			name := args[0]
 			if t.tasked {
