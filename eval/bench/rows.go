@@ -28,9 +28,6 @@ import (
 // SettingsName is the file that says what each stage was run with.
 const SettingsName = "settings.json"
 
-// References is the setting that names the reference answers which a judge sees.
-const References = "references"
-
 // Settings say by stage what it was run with: what its rows depend on, and nothing else. A stage continues with the
 // rows that are there only if its settings are the same.
 type Settings map[string]map[string]string
@@ -67,9 +64,6 @@ func begin[R any](e *evaluation, name, file string, settings map[string]string, 
 	now := map[string]string{"cases": e.identity}
 	maps.Copy(now, settings)
 	before, known := all[name]
-	if refs := now[References]; known && refs != "" && before[References] == "" {
-		before[References] = refs // folders of an earlier state lack it; the prompts of their verdicts have the texts
-	}
 	switch {
 	case err != nil || len(rows) == 0 || maps.Equal(before, now):
 	case !known:

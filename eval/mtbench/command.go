@@ -68,7 +68,7 @@ func open(o *Options, r run.Reporter) (*bench.Protocol, error) {
 		}
 	}
 	if seen != nil {
-		b.Identity[bench.References] = bench.HashCases(seen)
+		b.Identity["references"] = bench.HashCases(seen)
 	}
 	if o.Agent.Answers == "" {
 		return b, nil

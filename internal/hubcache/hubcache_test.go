@@ -158,7 +158,7 @@ func TestParse(t *testing.T) {
 	})
 }
 
-// parse wants the ids of texts, "" where a text is none, or "error".
+// parse checks what read makes of each text: an id, "" if the text is no id, or "error" if read fails.
 func parse[ID fmt.Stringer](t *testing.T, read func(text string) (ID, bool, error), wants map[string]string) {
 	t.Helper()
 	for text, want := range wants {
