@@ -119,7 +119,7 @@ func (o *onlineTraining) report(records []run.Record) string {
 			v[metricPrompts], v[metricPairs], v[metricTies], v[metricEqual], v[metricScore], v[metricGap], fresh,
 			w[metricAccuracy], w[metricChosenChange], w[metricRejectedChange])
 		chosen, rejected := recipe.Change{Last: w[metricChosenChange]}, recipe.Change{Last: w[metricRejectedChange]}
-		fmt.Fprintf(&s, "       %s\n", verdict(chosen, rejected))
+		fmt.Fprintf(&s, "       %s\n", verdict(chosen, rejected, o.o.Loss.Prior))
 	}
 	if o.set.Held != nil {
 		s.WriteString(o.reportHeldOut(records))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/doctor"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
 )
 
@@ -27,7 +28,7 @@ func (t *training) reportHeldOut(records []run.Record) string {
 		return text + fmt.Sprintf("Chosen are the desirable ones. Reward margin at the end %.3f.\n", margin.Last)
 	}
 	accuracy, _ := recipe.ChangeOf(records, "rewards/accuracies")
-	words := verdict(c, r)
+	words := verdict(c, r, t.o.Loss.Prior)
 	if loss, _ := recipe.ChangeOf(records, "loss"); doctor.Diverged(loss.First, loss.Last) {
 		words = fmt.Sprintf("The run diverged: the loss rose from %.3g to %.3g: want a rate below %g (train.learning_rate).",
 			loss.First, loss.Last, t.Base.Train.LearningRate)
@@ -52,8 +53,8 @@ func chance(share float64, n int) string {
 // still is the verdict on changes that nobody would see in the figures above.
 const still = "Neither moved by 0.01"
 
-// verdict reads the two changes.
-func verdict(chosen, rejected recipe.Change) string {
+// verdict reads the two changes under a prior.
+func verdict(chosen, rejected recipe.Change, prior string) string {
 	moved := func(c recipe.Change) bool { return math.Abs(c.Last-c.First) >= 0.01 }
 	switch up, down := chosen.Last >= chosen.First, rejected.Last < rejected.First; {
 	case !moved(chosen) && !moved(rejected):
@@ -64,8 +65,11 @@ func verdict(chosen, rejected recipe.Change) string {
 	case up:
 		return "Both rose: the chosen answers pull similar rejected ones up with them."
 	case down:
-		return "Both sank: the squeezing effect. The model prefers the chosen answers only by making both unlikely; " +
-			"the MaPPO prior is made against this."
+		words := "Both sank: the squeezing effect. The model prefers the chosen answers only by making both unlikely"
+		if prior == losses.None {
+			words += "; the MaPPO prior is made against this"
+		}
+		return words + "."
 	}
 	return "The chosen answers sank while the rejected rose: check which answer the labels mean."
 }

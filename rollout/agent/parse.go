@@ -127,14 +127,14 @@ func withoutThoughts(text string) string {
 func readHermes(text string) (s said) {
 	content, rest, found := strings.Cut(text, hermesOpen)
 	for s.content = content; found; _, rest, found = strings.Cut(rest, hermesOpen) {
-		var c made
-		c, rest = readCall(rest)
-		s.calls = append(s.calls, c)
+		var calls []made
+		calls, rest = readCalls(rest)
+		s.calls = append(s.calls, calls...)
 	}
 	return s
 }
 
-// readLlama reads a message that is a call, or several with semicolons between them. Other text may be before a tag.
+// readLlama reads a message that is a call, or several. Other text may be before a tag.
 func readLlama(text string) (s said) {
 	content, rest, tagged := strings.Cut(text, llamaTag)
 	if !tagged {
@@ -144,14 +144,9 @@ func readLlama(text string) (s said) {
 	if !tagged && !strings.HasPrefix(rest, "{") {
 		return said{content: text}
 	}
-	for s.content = content; ; {
-		var c made
-		c, rest = readCall(rest)
-		s.calls = append(s.calls, c)
-		if rest = strings.TrimLeft(rest, " \t\r\n;,"); !strings.HasPrefix(rest, "{") || c.fault == noObject {
-			return s
-		}
-	}
+	s.content = content
+	s.calls, _ = readCalls(rest)
+	return s
 }
 
 // mistralName is a name before its arguments, with an id that some templates write.
@@ -218,6 +213,18 @@ const (
 	noObject = "the call is no JSON object"
 	noName   = "the call has no name"
 )
+
+// readCalls reads a call, and those that follow it, with semicolons between them or nothing.
+func readCalls(text string) (calls []made, rest string) {
+	for rest = text; ; {
+		var c made
+		c, rest = readCall(strings.TrimLeft(rest, " \t\r\n;,"))
+		calls = append(calls, c)
+		if c.fault == noObject || !strings.HasPrefix(strings.TrimLeft(rest, " \t\r\n;,"), "{") {
+			return calls, rest
+		}
+	}
+}
 
 // readCall reads a call as an object with a name and arguments, which Llama calls parameters.
 func readCall(text string) (c made, rest string) {

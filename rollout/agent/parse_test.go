@@ -42,6 +42,7 @@ func TestRead(t *testing.T) {
 		{Hermes, "I could <tool_call>{\"name\": \"a\"}</tool_call> now\n</think>\n<tool_call>{\"name\": \"b\"}</tool_call>", "b{} | "},
 		{Hermes, "<think>a</think><think>b</think>c", "c"},
 		{Hermes, "<think>\n<tool_call>{\"name\": \"a\"}</tool_call>", ""},
+		{Hermes, "<tool_call>\n{\"name\": \"a\"}\n{\"name\": \"b\"}\n</tool_call>", "a{} | b{} | "},
 		{Hermes, "<tool_call>look at it</tool_call>", object + want + " | "},
 		{Hermes, "<tool_call>{\"name\": \"a\", }</tool_call><tool_call>{\"name\": \"b\"}</tool_call>", object + want + " | b{} | "},
 		{Hermes, "<tool_call>[1]</tool_call>", object + want + " | "},
