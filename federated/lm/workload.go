@@ -23,6 +23,7 @@ import (
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/internal/adamw"
+	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
@@ -156,7 +157,7 @@ func (a *agent) train(theta []float64, version int, how protocol.Local, n, size 
 			if err != nil {
 				return nil, err
 			}
-			state.Update(a.optimizer, protocol.Split(g, tensors), t, how.LR, adamw.InOrder)
+			state.Update(a.optimizer, protocol.Split(g, tensors), t, how.LR, float.InOrder)
 			t++
 		}
 	}

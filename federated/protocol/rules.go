@@ -5,6 +5,7 @@ import (
 
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/internal/adamw"
+	"github.com/posttrain/posttrain/internal/float"
 )
 
 // The server's rules of afedpg, fedpg and vanilla.
@@ -86,7 +87,7 @@ func (a *adam) step(g []float64, version int) map[string]float64 {
 	state := adamwState(weights, first, second, a.tensors)
 	a.Steps++
 	loss := federated.Narrow(federated.Scaled(-1, g))
-	state.Update(a.o.AdamW.rule(), Split(loss, a.tensors), a.Steps, rate, adamw.InOrder)
+	state.Update(a.o.AdamW.rule(), Split(loss, a.tensors), a.Steps, rate, float.InOrder)
 	a.Theta, a.First, a.Second = federated.Widen(weights), federated.Widen(first), federated.Widen(second)
 	return map[string]float64{"delay": float64(a.Steps - version), "eta": rate}
 }

@@ -44,15 +44,8 @@ type State struct {
 	NoDecay                []bool // by tensor
 }
 
-// Each calls f for 0 to n-1, in any order or at the same time.
+// Each calls f for 0 to n-1, in any order or at the same time. internal/float has both.
 type Each func(n int, f func(i int))
-
-// InOrder calls f one after the other.
-func InOrder(n int, f func(i int)) {
-	for i := range n {
-		f(i)
-	}
-}
 
 // Update is update number t and returns the gradients' global norm before clipping. Where that is not finite, nothing
 // changes. The result does not depend on each.

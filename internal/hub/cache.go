@@ -71,6 +71,34 @@ func (u use) whole(_ context.Context, r repo, commit string) bool {
 	return len(shards) > 0 && !slices.ContainsFunc(shards, func(name string) bool { return !has(name) })
 }
 
+// unknown is for models as huggingface_hub does it: an empty file says that the hub has none of this name.
+func (u use) unknown(r repo, commit string) (names []string) {
+	asked := askedFiles
+	if u == adapterOnly {
+		asked = templateFiles
+	}
+	for _, name := range r.missing(commit, asked) {
+		if !exists(r.absent(commit, name)) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// absent is the empty file that says that the hub does not have a file.
+func (r repo) absent(commit, name string) string {
+	return filepath.Join(r.folder(), ".no_exist", commit, name)
+}
+
+// noteAbsent notes files that the hub does not have. Where the cache takes no more, the hub is asked again.
+func (r repo) noteAbsent(commit string, names []string) {
+	for _, name := range names {
+		if path := r.absent(commit, name); os.MkdirAll(filepath.Dir(path), 0o777) == nil {
+			_ = os.WriteFile(path, nil, 0o666)
+		}
+	}
+}
+
 // shards are the files that the index of a snapshot's weights names.
 func (r repo) shards(commit string) (names []string) {
 	text, err := os.ReadFile(filepath.Join(r.snapshot(commit), indexFile))

@@ -45,6 +45,9 @@ func (n *rowsOf) whole(ctx context.Context, r repo, commit string) bool {
 	return n.fault == nil
 }
 
+// unknown is nothing: the cache has the names of all files.
+func (n *rowsOf) unknown(repo, string) []string { return nil }
+
 // files notes the names of all files first: without them a part of a split would be taken for the whole.
 func (n *rowsOf) files(ctx context.Context, r repo, said info) (names []string, err error) {
 	if err := hubcache.KeepListing(r.folder(), said.Commit, said.names()); err != nil {

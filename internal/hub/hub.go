@@ -9,6 +9,7 @@
 //
 //	models--org--name/refs/main              the commit that a branch or tag was at
 //	models--org--name/snapshots/COMMIT/FILE  a link to a blob
+//	models--org--name/.no_exist/COMMIT/FILE  empty: the hub does not have the file
 //	models--org--name/blobs/HASH             the file; HASH.incomplete is what an interrupted download left
 //	.locks/models--org--name/HASH.lock       locked while a process downloads the blob
 //

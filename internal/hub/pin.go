@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/posttrain/posttrain/internal/hubcache"
 	"github.com/posttrain/posttrain/internal/run"
@@ -25,17 +26,20 @@ const (
 )
 
 const (
-	configFile  = "config.json"
-	weightsFile = "model.safetensors"
-	indexFile   = "model.safetensors.index.json"
+	configFile   = "config.json"
+	weightsFile  = "model.safetensors"
+	templateFile = "chat_template.jinja"
+	indexFile    = "model.safetensors.index.json"
 )
 
 var (
 	adapterFiles  = []string{"adapter_config.json", "adapter_model.safetensors"}
-	templateFiles = []string{"tokenizer_config.json", "chat_template.jinja"} // of an adapter that has its own
+	templateFiles = []string{"tokenizer_config.json", templateFile} // of an adapter that has its own
 	smallFiles    = []string{configFile, "generation_config.json", "tokenizer.json", "tokenizer_config.json",
 		"special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
-		"chat_template.jinja"}
+		templateFile}
+	// askedFiles are small files that change what a model says, and that another program may not have asked for.
+	askedFiles   = []string{"tokenizer_config.json", "generation_config.json", templateFile}
 	shardForm    = regexp.MustCompile(`^model[\w.-]*-\d+-of-\d+\.safetensors$`)
 	otherWeights = regexp.MustCompile(`\.(bin|gguf|pth)$`)
 )
@@ -124,6 +128,8 @@ func each(v reflect.Value, visit func(reflect.Value) error) error {
 type need interface {
 	// whole says that the cache has them.
 	whole(ctx context.Context, r repo, commit string) bool
+	// unknown are those that the cache lacks, while nothing says that the hub lacks them, too.
+	unknown(r repo, commit string) []string
 	// files chooses them among those that the hub has.
 	files(ctx context.Context, r repo, said info) ([]string, error)
 }
@@ -157,15 +163,17 @@ func missing(ctx context.Context, name, what string, err error) error {
 }
 
 // fetch gives the commit of the id's revision, of which the cache has all files. A commit that the cache has is taken
-// without a question to the server; a branch where the server gives no answer.
+// without a question to the server, but where another program may have left out files; a branch where the server gives
+// no answer.
 func (r repo) fetch(ctx context.Context, n need, out run.Reporter) (string, error) {
 	have := r.cached()
 	if have != "" && !n.whole(ctx, r, have) {
 		have = ""
 	}
 	switch {
-	case have != "" && (r.hub.Offline || have == r.id.Revision):
+	case have != "" && (r.hub.Offline || have == r.id.Revision && len(n.unknown(r, have)) == 0):
 		out.Say("%s: commit %.12s, in the cache", r.id.Name, have)
+		r.warnOf(n, have, out)
 		return have, nil
 	case r.hub.Offline:
 		return "", fmt.Errorf("the cache %s does not have all of it; without --offline and HF_HUB_OFFLINE it is "+
@@ -173,7 +181,12 @@ func (r repo) fetch(ctx context.Context, n need, out run.Reporter) (string, erro
 	}
 	said, err := r.ask(ctx)
 	if err != nil && have != "" && ctx.Err() == nil {
-		out.Warn("%s: commit %.12s in the cache is used, which may be old: %v", r.id.Name, have, err)
+		old := ", which may be old"
+		if have == r.id.Revision {
+			old = ""
+		}
+		out.Warn("%s: commit %.12s in the cache is used%s: %v", r.id.Name, have, old, err)
+		r.warnOf(n, have, out)
 		return have, nil
 	}
 	if err != nil {
@@ -183,7 +196,20 @@ func (r repo) fetch(ctx context.Context, n need, out run.Reporter) (string, erro
 	if err != nil {
 		return "", err
 	}
-	return said.Commit, r.complete(ctx, said.Commit, names, out)
+	if err := r.complete(ctx, said.Commit, names, out); err != nil {
+		return "", err
+	}
+	r.noteAbsent(said.Commit, n.unknown(r, said.Commit))
+	return said.Commit, nil
+}
+
+// warnOf names files that the hub may have. Most models have the template in tokenizer_config.json, and no file of its own.
+func (r repo) warnOf(n need, commit string, out run.Reporter) {
+	lacks := slices.DeleteFunc(n.unknown(r, commit), func(name string) bool { return name == templateFile })
+	if len(lacks) > 0 {
+		out.Warn("%s: the cache has no %s of it, and nobody noted that the hub has none: chat template, special tokens "+
+			"or the ends of texts may differ from the model's", r.id.Name, strings.Join(lacks, " and no "))
+	}
 }
 
 // complete brings files of a commit into the cache.
