@@ -121,9 +121,11 @@ func scale(groups [][]float64) {
 	}
 }
 
-// equalRewards compares them with each other and not with their mean, which rounding may move.
+// equalRewards compares them with each other and not with their mean, which rounding may move, as it may move rewards:
+// 3/3 - 2/3 is 1/3.
 func equalRewards(rewards []float64) bool {
-	return !slices.ContainsFunc(rewards, func(r float64) bool { return r != rewards[0] })
+	differs := func(r float64) bool { return math.Abs(r-rewards[0]) > 1e-12*max(1, math.Abs(r)) }
+	return !slices.ContainsFunc(rewards, differs)
 }
 
 // moments are the mean of the rewards and what their distance from it is divided by.

@@ -17,11 +17,17 @@ func TestAdvantagesByHand(t *testing.T) {
 			t.Errorf("%s: the group is said to teach nothing", std)
 		}
 	}
+	if _, degenerate := Advantages([]float64{0, 1e-6}, Sample); degenerate {
+		t.Error("a group of rewards 0 and 1e-6 is said to teach nothing")
+	}
 }
 
+// TestEqualRewardsHaveNoAdvantage: such as 3/3 - 2/3 and 1/3, which float64 keeps apart.
 func TestEqualRewardsHaveNoAdvantage(t *testing.T) {
+	one, third := 1.0, 1.0/3
+	thirds := []float64{one - 2*third, third, third}
 	for _, std := range []string{Sample, Population, None} {
-		for _, rewards := range [][]float64{nil, {3}, {0.1, 0.1, 0.1}, {-1, -1}} {
+		for _, rewards := range [][]float64{nil, {3}, {0.1, 0.1, 0.1}, {-1, -1}, thirds} {
 			got, degenerate := Advantages(rewards, std)
 			nearAll(t, std, got, make([]float64, len(rewards)), 0)
 			if !degenerate {

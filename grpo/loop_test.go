@@ -360,6 +360,33 @@ func TestDynamicSampling(t *testing.T) {
 	}
 }
 
+// TestDynamicSamplingOfEach: answers of rewards 0 and 1, and of 1/2 and 0, have the same sum with the weights 2 and 1.
+// Where each is normalised by itself their advantages differ, so that their group stays.
+func TestDynamicSamplingOfEach(t *testing.T) {
+	for combine, tasks := range map[string]int{EachReward: 4, "": 12} {
+		l := tiny(t, backendtest.Go(t), newFolder(t))
+		l.Options.DynamicSampling, l.Options.Combine, l.Weights = 2, combine, []float64{2, 1}
+		script(l, func(_ rollout.Request, nth int) string { return strings.Repeat("b", 1+nth%2) })
+		l.Judge = ask.Rule(func(_ *ask.Question, text string) ask.Score {
+			each := [][]float64{{0, 1}, {0.5, 0}}[len(text)-1]
+			return ask.Score{Value: 2*each[0] + each[1], Each: each}
+		})
+		mustStart(t, l)
+		r, err := l.roll(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := train.NewMetrics()
+		r.observe(m, true)
+		equal := m.Means("")["frac_reward_zero_std"]
+		if teaches := r.groups[0].advantages[0] != 0; r.used != tasks || equal == 0 != teaches ||
+			teaches != (combine == EachReward) {
+			t.Errorf("combine %q: %d tasks for 4 places, %v of the groups equal, advantages %v", combine, r.used, equal,
+				r.groups[0].advantages)
+		}
+	}
+}
+
 // TestTasksGoOnIntoTheNextEpoch, in its order.
 func TestTasksGoOnIntoTheNextEpoch(t *testing.T) {
 	l := newLoop(&Rollouts{Tasks: tinyTasks(5)}, &train.Trainer{Seed: 3, Options: train.Options{Shuffle: true}})

@@ -70,11 +70,11 @@ func (m *minibatch) compareSampler(to *train.Metrics) {
 	}
 }
 
-// reportImportance says how far truncated importance sampling changes the advantages of tokens.
+// reportImportance says how far truncated importance sampling changes the advantages of tokens that train.
 func (m *minibatch) reportImportance(to *train.Metrics) {
 	sum, least, n := 0.0, math.Inf(1), 0.0
-	for _, factors := range m.numbers.Importance {
-		for _, f := range factors {
+	for i, factors := range m.numbers.Importance {
+		for _, f := range factors[:len(m.numbers.Logps[i])] { // none of a masked answer
 			sum, least, n = sum+f, math.Min(least, f), n+1
 		}
 	}

@@ -23,7 +23,7 @@ type group struct {
 	answers    []ask.Answer
 	advantages []float64
 	penalties  []float64 // [answers] KL that is taken from the rewards; nil: none
-	degenerate bool      // all rewards are equal
+	degenerate bool      // all rewards are equal: it teaches nothing
 }
 
 // rolloutBatch is the rollout batch of a step.
@@ -132,6 +132,8 @@ func (rs *Rollouts) take(ctx context.Context, r *rolloutBatch, groups []*group, 
 	for _, a := range groups {
 		n := len(a.answers)
 		r.unscored += a.grade(all[:n])
+		rs.weigh([]*group{a}) // alone: of several rewards the sums may be equal, and what each teaches not
+		a.degenerate = !slices.ContainsFunc(a.advantages, func(x float64) bool { return x != 0 })
 		if all = all[n:]; len(a.answers) > 0 {
 			r.drawn = append(r.drawn, a)
 		}
@@ -145,16 +147,9 @@ func (rs *Rollouts) take(ctx context.Context, r *rolloutBatch, groups []*group, 
 
 // grade keeps the answers that have a reward, and counts the others.
 func (a *group) grade(scored []ask.Answer) (unscored int) {
-	a.answers = nil
-	for _, x := range scored {
-		if x.Score.Missing != "" {
-			unscored++
-			continue
-		}
-		a.answers = append(a.answers, x)
-	}
-	a.degenerate = equalRewards(a.rewards())
-	return unscored
+	missing := func(x ask.Answer) bool { return x.Score.Missing != "" }
+	a.answers = slices.DeleteFunc(slices.Clone(scored), missing)
+	return len(scored) - len(a.answers)
 }
 
 // take keeps the answers that there are, and counts those that are missing.

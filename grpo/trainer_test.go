@@ -472,6 +472,11 @@ func TestMaskedAnswersDoNotTrain(t *testing.T) {
 			t.Errorf("%s: gradients with masked answers and without are apart by %.1e, losses %v and %v", name, d,
 				va[MetricLoss], vb[MetricLoss])
 		}
+		for metric, want := range vb {
+			if got, has := va[metric]; !has || math.Abs(got-want) > 1e-4*(1+math.Abs(want)) {
+				t.Errorf("%s: %s is %v with masked answers, %v without", name, metric, got, want)
+			}
+		}
 	}
 }
 

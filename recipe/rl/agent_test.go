@@ -138,6 +138,7 @@ func TestAgentFaults(t *testing.T) {
 	}{
 		{[]string{"agent.turns=0"}, "agent.tokens 400: it is about episodes: want turns above 0"},
 		{[]string{"agent.policy=none"}, "agent.policy"},
+		{[]string{"judge.rubric=leaks.txt"}, `judge.rubric "leaks.txt": judge.model names no judge of leaks: name one, or remove`},
 		{[]string{"data.prompt=cot"}, "data.prompt cot: an episode's prompt has no information of the item: want compact or plain"},
 		{[]string{"data.test=x.json"}, `data.test "x.json": with agent.policy drawn all items are made from its norms`},
 		{[]string{"reward.format=strict"}, "reward.format strict: it is about an answer's tags"},

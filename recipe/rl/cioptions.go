@@ -65,7 +65,7 @@ const (
 func (o *CI) Idle(g *config.Given) config.Idle {
 	idle := o.Data.Unshared(g)
 	if o.Judge.Model == "" {
-		idle.Add("", "judge")
+		idle.Add("judge.model names no judge of leaks: name one, or remove this", "judge")
 	}
 	return idle
 }

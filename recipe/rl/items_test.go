@@ -121,7 +121,8 @@ func TestEmbeddedItems(t *testing.T) {
 	}
 }
 
-// TestPartsOfFiles: a part with a file has all its items, whatever the other's share; what is trained on too is named.
+// TestPartsOfFiles: a part with a file has all its items, whatever the other's share; what is trained on too is named,
+// also where one file has rows twice.
 func TestPartsOfFiles(t *testing.T) {
 	dir := t.TempDir()
 	items := ci.Synthesize(40, 3)
@@ -157,6 +158,15 @@ func TestPartsOfFiles(t *testing.T) {
 			strings.Join(heard.Warned, "\n") != c.warns {
 			t.Errorf("%+v: %v, %v, %q, want %v, %q", c.data, err, got, heard.Warned, c.sizes, c.warns)
 		}
+	}
+	double := write("double.json", slices.Concat(items, items))
+	copies := CI{Base: recipe.Base{Seed: 1}, Data: CIData{Files: recipe.Files{TrainFiles: config.Names{double}},
+		Parts: Parts{ValidationFraction: 0.1, TestFraction: 0}}}
+	var heard testkit.Recorder
+	if held, err := copies.Items(&heard); err != nil || len(held[1]) != 8 || len(heard.Warned) != 1 ||
+		!strings.HasPrefix(heard.Warned[0], "data.validation_fraction: ") ||
+		!strings.HasSuffix(heard.Warned[0], " of 8 items are in the training data, too") {
+		t.Errorf("rows that a file has twice: %q, %v", heard.Warned, err)
 	}
 	twice := CI{Base: recipe.Base{Seed: 1}, Data: CIData{
 		Files: recipe.Files{TrainFiles: config.Names{train, test, train}},

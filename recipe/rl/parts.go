@@ -117,21 +117,22 @@ func asTexts[R any](parts [3][]R, same func(R) string) (texts [3][]string) {
 	return texts
 }
 
-// warnOfOverlap warns of rows of a file that are trained on, too.
+// warnOfOverlap warns of held-out rows that are trained on, too: a file may have rows of another one, and rows twice.
 func (p Parts) warnOfOverlap(parts [3][]string, warn func(format string, args ...any)) {
 	trained := map[string]bool{}
 	for _, row := range parts[ci.Train] {
 		trained[row] = true
 	}
+	keys := [3]string{ci.Validation: "data.validation_fraction", ci.Test: "data.test_fraction"}
 	for part, file := range p.ownFiles() {
 		shared := 0
 		for _, row := range parts[part] {
-			if file != "" && trained[row] {
+			if part != int(ci.Train) && trained[row] {
 				shared++
 			}
 		}
 		if shared > 0 {
-			warn("%s: %d of %d items are in the training data, too", file, shared, len(parts[part]))
+			warn("%s: %d of %d items are in the training data, too", cmp.Or(file, keys[part]), shared, len(parts[part]))
 		}
 	}
 }

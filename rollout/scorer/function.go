@@ -28,7 +28,7 @@ type exact struct {
 }
 
 func openExact(o FunctionOptions) ask.Judge {
-	column := cmp.Or(o.Column, "answer")
+	column := cmp.Or(o.Column, usualColumn)
 	return exact{column: column, Rule: func(q *ask.Question, text string) ask.Score {
 		right := rightOnes(q.Row[column])
 		if len(right) == 0 {

@@ -34,6 +34,8 @@ const (
 
 var kinds = []string{Command, Judge, Model, CI, Exact, Pattern}
 
+const usualColumn = "answer" // of the kind exact
+
 // Options choose a source, or several whose scores are added up with weights.
 type Options struct {
 	Kind    string        `yaml:"kind" want:"given" words:"command, judge, model, ci, exact or pattern, or several with commas" flag:"reward" help:"who scores answers:"`
@@ -144,6 +146,9 @@ func (o Options) checkKinds() (faults fault.Faults) {
 	unused("command", o.Command, len(o.Command) > 0, Command, "a program")
 	unused("model.folder", o.Model.Folder, o.Model.Folder != "", Model, "a reward model")
 	unused("pattern", o.Pattern, o.Pattern != "", Pattern, "a pattern")
+	unused("column", o.Column, o.Column != "" && o.Column != usualColumn, Exact, "a column")
+	unused("judge.model", o.Judge.Model, o.Judge.Model != "", Judge, "a judge")
+	unused("judge.rubric", o.Judge.Rubric, o.Judge.Rubric != "", Judge, "a rubric")
 	return faults
 }
 

@@ -227,16 +227,21 @@ func TestRubrics(t *testing.T) {
 func TestCheckNamesEveryFault(t *testing.T) {
 	for want, change := range map[string]func(*Options){
 		`kind "": want command, judge, model, ci, exact or pat`:   func(o *Options) { o.Kind = "" },
-		"command []: want a program and its arguments":            func(o *Options) { o.Kind = Command },
+		"command []: want a program and its arguments":            func(o *Options) { o.Kind, o.Judge.Model = Command, "" },
 		"command [x]: judge scores without a program: remove it":  func(o *Options) { o.Command = []string{"x"} },
 		`judge.model "": want the model's name on the server`:     func(o *Options) { o.Judge.Model = "" },
 		`judge.base_url "": want the URL of an OpenAI-compatible`: func(o *Options) { o.Judge.BaseURL = "" },
 		"judge.range [5 1]: want the lowest and the highest":      func(o *Options) { o.Judge.Range = []float64{5, 1} },
 		"judge.max_cost 3: want judge.prompt_price and judge.com": func(o *Options) { o.Judge.MaxCost = 3 },
-		`model.folder "": want the folder of a reward model`:      func(o *Options) { o.Kind = Model },
+		`model.folder "": want the folder of a reward model`:      func(o *Options) { o.Kind, o.Judge.Model = Model, "" },
 		`model.folder "x": judge scores without a reward model`:   func(o *Options) { o.Model.Folder = "x" },
-		"model.batch_size 0: want a whole number, 1 or more":      func(o *Options) { o.Model.Batch = 0 },
-		"timeout 0s: want a time above 0":                         func(o *Options) { o.Timeout = 0 },
+		`judge.model "m": exact scores without a judge: remove`:   func(o *Options) { o.Kind = Exact },
+		`judge.rubric "r": exact scores without a rubric: remo`: func(o *Options) {
+			o.Kind, o.Judge.Model, o.Judge.Rubric = Exact, "", "r"
+		},
+		`column "right": judge scores without a column: remove`: func(o *Options) { o.Column = "right" },
+		"model.batch_size 0: want a whole number, 1 or more":    func(o *Options) { o.Model.Batch = 0 },
+		"timeout 0s: want a time above 0":                       func(o *Options) { o.Timeout = 0 },
 	} {
 		o := Defaults()
 		o.Kind, o.Judge.Model, o.Judge.BaseURL = Judge, "m", "http://localhost:1/v1"
