@@ -164,6 +164,7 @@ func TestConfigRefuses(t *testing.T) {
 		{"phi3 dropout", with(base("phi3"), "resid_pdrop", 0.1), "resid_pdrop: found 0.1, want 0"},
 		{"both directions", with(base("gemma3_text"), "use_bidirectional_attention", true),
 			"use_bidirectional_attention: found true, want false"},
+		{"both directions in qwen2", with(base("qwen2"), "is_causal", false), "is_causal: found false, want true"},
 		{"gemma's activation", with(base("gemma2"), "hidden_activation", "gelu"),
 			`hidden_activation: found "gelu", want "gelu_pytorch_tanh"`},
 		{"first gemma's activation", with(base("gemma"), "hidden_act", "silu"),

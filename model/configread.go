@@ -315,6 +315,9 @@ func (c *Config) refuse(f *fields) {
 			f.fail(key, fmt.Sprint(p), "0: dropout is not supported")
 		}
 	}
+	if !f.boolean("is_causal", true) { // embedding models, such as gte-Qwen2
+		f.fail("is_causal", "false", "true: a decoder sees earlier tokens only")
+	}
 	if f.boolean("use_mrope", false) {
 		f.fail("use_mrope", "true", "false: only text models are supported")
 	}

@@ -44,7 +44,10 @@ var narrow = regexp.MustCompile(`\\[sSdDwWbB]`)
 
 // linearRegex finds a regular expression's matches with Go's own package, whose time is linear: a decoder has no error.
 func linearRegex(pattern, at string) (finder, error) {
-	re, err := regexp.Compile(pattern)
+	if err := checkRegex(pattern, at); err != nil {
+		return nil, err
+	}
+	re, err := regexp.Compile("(?m)" + pattern)
 	if err != nil || narrow.MatchString(pattern) {
 		return nil, fmt.Errorf("%s: regular expression %q: want one without look-around, back-references, \\s, "+
 			"\\d, \\w and \\b", at, pattern)

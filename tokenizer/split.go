@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -43,13 +44,41 @@ func compileRegex(pattern, at string) (find finder, err error) {
 			err = fmt.Errorf("%s: regular expression %q: %v", at, pattern, p)
 		}
 	}()
-	// Oniguruma also folds ſ to s; regexp2 does not.
-	re, err := regexp2.Compile(strings.Replace(pattern, "(?i:'s|", "(?i:'s|'ſ|", 1), regexp2.None)
+	if err := checkRegex(pattern, at); err != nil {
+		return nil, err
+	}
+	// Oniguruma also folds ſ to s; regexp2 does not. Its ^ and $ are the ends of lines.
+	re, err := regexp2.Compile(strings.ReplaceAll(pattern, "(?i:'s|", "(?i:'s|'ſ|"), regexp2.Multiline)
 	if err != nil {
 		return nil, fmt.Errorf("%s: regular expression %q: %v", at, pattern, err)
 	}
 	re.MatchTimeout = matchTime
 	return func(s string, until deadline, emit func(string, bool)) { walkRegex(re, at, s, until, emit) }, nil
+}
+
+// Beginnings of a class, in which ] is a character where it comes first, and of what changes flags.
+var classStart, flagStart = regexp.MustCompile(`^\[\^?\]?`), regexp.MustCompile(`^\(\?[a-z]*[ms]`)
+
+// checkRegex refuses what Oniguruma, for which tokenizer.json is written, reads otherwise than regexp2 and Go: a class
+// within a class, the intersection &&, {,3}, and the flags m and s.
+func checkRegex(pattern, at string) error {
+	inside := false // a class
+	for i := 0; i < len(pattern); i++ {
+		rest := pattern[i:]
+		switch {
+		case rest[0] == '\\':
+			i++
+		case inside && (rest[0] == '[' || strings.HasPrefix(rest, "&&")),
+			!inside && (strings.HasPrefix(rest, "{,") || flagStart.MatchString(rest)):
+			return fmt.Errorf("%s: regular expression %q: at %.20q: want one without classes within classes, &&, {,n} "+
+				"and the flags m and s", at, pattern, rest)
+		case rest[0] == '[':
+			inside, i = true, i+len(classStart.FindString(rest))-1
+		case rest[0] == ']':
+			inside = false
+		}
+	}
+	return nil
 }
 
 // walkRegex turns regexp2's matches, which count in runes, into parts of s. It skips empty matches.

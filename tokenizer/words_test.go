@@ -61,6 +61,39 @@ func TestScannersAreTheirRegularExpressions(t *testing.T) {
 	}
 }
 
+// TestRegexIsOnigurumas: expressions match as in Hugging Face's tokenizers 0.23.3, whose Split gave these parts; what
+// they read otherwise than Go's packages is refused.
+func TestRegexIsOnigurumas(t *testing.T) {
+	for _, c := range []struct {
+		pattern, text string
+		want          []string
+	}{
+		{`^a`, "a b\na c", []string{"a", " b\n", "a", " c"}},
+		{`c$`, "a c\na c", []string{"a ", "c", "\na ", "c"}},
+		{`\p{Ll}+(?i:'s|'t)?|\p{Lu}+(?i:'s|'t)?`, "AB'ſ", []string{"AB'ſ"}},
+		{`[!&@\[\\\]^_{,]+`, "[a]{,&&^", []string{"[", "a", "]{,&&^"}},
+		{`[\p{L}&&[^\p{Han}]]+`, "ab今日", nil},
+		{`[a[bc]]+`, "abc", nil}, {`[^]a[b]]+`, "abc", nil}, {`[[:alpha:]]+`, "ab1", nil}, {`[a-z-[aeiou]]+`, "hello", nil},
+		{`\p{N}{,2}`, "123", nil}, {`(?m)a.b`, "a\nb", nil}, {`(?is:a.b)`, "a\nb", nil},
+	} {
+		for name, compile := range map[string]func(pattern, at string) (finder, error){"split": compileRegex,
+			"decoder": linearRegex} {
+			find, err := compile(c.pattern, "here")
+			switch {
+			case c.want == nil && (err == nil || !strings.Contains(err.Error(), "here: regular expression ") ||
+				!strings.Contains(err.Error(), "want one without classes within classes")):
+				t.Errorf("%s %s: %v", name, c.pattern, err)
+			case c.want != nil && err != nil:
+				t.Errorf("%s %s: %v", name, c.pattern, err)
+			case c.want != nil && name == "split" || strings.HasSuffix(c.pattern, "$"):
+				if got := parts(find, c.text); !slices.Equal(got, c.want) {
+					t.Errorf("%s %s: %q, want %q", name, c.pattern, got, c.want)
+				}
+			}
+		}
+	}
+}
+
 func FuzzScanners(f *testing.F) {
 	for _, text := range readTexts(f) {
 		f.Add(text)

@@ -109,7 +109,8 @@ func checkTree(t *testing.T) {
 		if to, err := os.Readlink(path); err == nil {
 			name += " -> " + to
 		}
-		if !d.IsDir() && !strings.HasPrefix(name, ".locks") && name != "CACHEDIR.TAG" {
+		if !d.IsDir() && !strings.HasPrefix(name, ".locks") && !strings.Contains(name, ".no_exist") &&
+			name != "CACHEDIR.TAG" {
 			found = append(found, name)
 		}
 		return err
@@ -263,6 +264,46 @@ func TestOffline(t *testing.T) {
 	expect.Write(t, filepath.Join(dir, "model-2-of-2.safetensors"), "")
 	if name, _, err := fetch(t, pinnedTiny); err != nil || name != pinnedTiny {
 		t.Error(name, err)
+	}
+}
+
+// TestSnapshotInParts: a snapshot that another program left without small files is completed, also of a commit; the hub is
+// asked once whether it has them. Where it is not, a warning names them.
+func TestSnapshotInParts(t *testing.T) {
+	whole := tiny()
+	whole.Files["tokenizer_config.json"], whole.Files["generation_config.json"] = "{}  ", "{}   "
+	s := hubtest.New(t, map[string]hubtest.Repo{"org/tiny": whole})
+	if _, _, err := fetch(t, pinnedTiny); err != nil {
+		t.Fatal(err)
+	}
+	dir, _ := Folder(pinnedTiny)
+	absent := filepath.Join(FromEnv().Cache, "models--org--tiny", ".no_exist")
+	ask := func(offline, endpoint, said string, asked, has bool) {
+		t.Helper()
+		t.Setenv("HF_HUB_OFFLINE", offline)
+		t.Setenv("HF_ENDPOINT", endpoint)
+		s.Requests()
+		name, text, err := fetch(t, pinnedTiny)
+		warns := strings.Contains(text, "the cache has no tokenizer_config.json and no generation_config.json of it")
+		if err != nil || name != pinnedTiny || !strings.Contains(text, said) || warns == has ||
+			(len(s.Requests()) > 0) != asked || exists(filepath.Join(dir, "tokenizer_config.json")) != has {
+			t.Error(name, text, err)
+		}
+	}
+	for _, file := range []string{"tokenizer_config.json", "generation_config.json"} {
+		if err := os.Remove(filepath.Join(dir, file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.RemoveAll(absent); err != nil {
+		t.Fatal(err)
+	}
+	ask("1", s.URL, "in the cache", false, false)
+	ask("", "http://127.0.0.1:1", "commit 0123456789ab in the cache is used: http", false, false)
+	ask("", s.URL, ": generation_config.json, tokenizer_config.json", true, true)
+	ask("", s.URL, "in the cache", false, true)
+	if info, err := os.Stat(filepath.Join(absent, hubtest.Commit, "chat_template.jinja")); err != nil || info.Size() > 0 {
+		t.Error("nothing says that the hub has no chat_template.jinja", err)
 	}
 }
 

@@ -203,12 +203,13 @@ func (r repo) fetch(ctx context.Context, n need, out run.Reporter) (string, erro
 	return said.Commit, nil
 }
 
-// warnOf names files that the hub may have. Most models have the template in tokenizer_config.json, and no file of its own.
+// warnOf names files that the hub may have. Most models have the template in tokenizer_config.json, and no file of its
+// own.
 func (r repo) warnOf(n need, commit string, out run.Reporter) {
 	lacks := slices.DeleteFunc(n.unknown(r, commit), func(name string) bool { return name == templateFile })
 	if len(lacks) > 0 {
-		out.Warn("%s: the cache has no %s of it, and nobody noted that the hub has none: chat template, special tokens "+
-			"or the ends of texts may differ from the model's", r.id.Name, strings.Join(lacks, " and no "))
+		out.Warn("%s: the cache has no %s of it, and nobody noted that the hub has none: the chat template or the "+
+			"ends of texts may differ from the model's", r.id.Name, strings.Join(lacks, " and no "))
 	}
 }
 

@@ -278,6 +278,11 @@ func llamaFactors(c *model.Config, s *model.RopeScaling) []float32 {
 // endKeys are the keys of tokens that end a text, the tokenizer's own first.
 var endKeys = []string{"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}
 
+// endNames are tokens that end a text in llama.cpp wherever a vocabulary has them: most files of Gemma 2 and Phi 3 have
+// no key for the end of a turn.
+var endNames = []string{"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<EOT>", "_<EOT>",
+	"<end_of_utterance>", "<|endoftext|>", "<|end_of_text|>"}
+
 func readIDs(x *gguf.Fields, c *model.Config) {
 	id := func(key string) *int {
 		if n := x.Whole(key, -1); n >= 0 {
@@ -289,6 +294,11 @@ func readIDs(x *gguf.Fields, c *model.Config) {
 	for _, key := range endKeys {
 		if n := id(key); n != nil && !slices.Contains(c.EOS, *n) {
 			c.EOS = append(c.EOS, *n)
+		}
+	}
+	for n, text := range x.Texts("tokenizer.ggml.tokens") {
+		if slices.Contains(endNames, text) && !slices.Contains(c.EOS, n) {
+			c.EOS = append(c.EOS, n)
 		}
 	}
 }
