@@ -48,19 +48,21 @@ type Hub struct {
 }
 
 // FromEnv gives the hub that the variables of Hugging Face's own programs name: HF_ENDPOINT, HF_TOKEN (else the file
-// that logging in wrote), HF_HUB_CACHE, HF_HOME and HF_HUB_OFFLINE.
+// that logging in wrote), HF_HUB_CACHE, HF_HOME and HF_HUB_OFFLINE, and the older HUGGINGFACE_HUB_CACHE and
+// TRANSFORMERS_OFFLINE.
 func FromEnv() *Hub {
 	home := hubcache.Home()
 	h := &Hub{
 		Endpoint: strings.TrimRight(cmp.Or(os.Getenv("HF_ENDPOINT"), "https://huggingface.co"), "/"),
 		Token:    strings.TrimSpace(os.Getenv("HF_TOKEN")),
 		Cache:    hubcache.Default(),
-		Offline:  slices.Contains([]string{"1", "ON", "YES", "TRUE"}, strings.ToUpper(os.Getenv("HF_HUB_OFFLINE"))),
-		stall:    time.Minute,
-		pinned:   map[string]string{},
+		Offline: slices.Contains([]string{"1", "ON", "YES", "TRUE"},
+			strings.ToUpper(cmp.Or(os.Getenv("HF_HUB_OFFLINE"), os.Getenv("TRANSFORMERS_OFFLINE")))),
+		stall:  time.Minute,
+		pinned: map[string]string{},
 	}
 	if h.Token == "" {
-		stored, _ := os.ReadFile(cmp.Or(os.Getenv("HF_TOKEN_PATH"), filepath.Join(home, "token"))) // there may be none
+		stored, _ := os.ReadFile(cmp.Or(hubcache.EnvFolder("HF_TOKEN_PATH"), filepath.Join(home, "token"))) // there may be none
 		h.Token = strings.TrimSpace(string(stored))
 	}
 	h.client = web.Retrying(web.Options{Tune: tune, Follow: true}, 4, tryAgain)

@@ -219,3 +219,19 @@ func FuzzChoose(f *testing.F) {
 		}
 	})
 }
+
+// TestDefault: the first variable that is set, with ~ and $NAME as huggingface_hub reads them.
+func TestDefault(t *testing.T) {
+	for _, c := range []struct{ cache, older, home, want string }{
+		{"/a", "/b", "/c", "/a"}, {"", "/b", "/c", "/b"}, {"", "", "/c", "/c/hub"}, {"", "", "~/c", "/me/c/hub"},
+		{"~", "", "", "/me"}, {"$SCRATCH/hub", "", "", "/scratch/hub"}, {"~other/hub", "", "", "~other/hub"},
+	} {
+		for name, value := range map[string]string{"HF_HUB_CACHE": c.cache, "HUGGINGFACE_HUB_CACHE": c.older,
+			"HF_HOME": c.home, "HOME": "/me", "SCRATCH": "/scratch"} {
+			t.Setenv(name, value)
+		}
+		if got := Default(); got != filepath.FromSlash(c.want) {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}

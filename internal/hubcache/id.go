@@ -6,6 +6,7 @@
 package hubcache
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path"
@@ -93,27 +94,37 @@ func Exists(path string) bool {
 	return err == nil
 }
 
-// Default is the cache's folder that the variables HF_HUB_CACHE and HF_HOME name.
+// Default is the cache's folder, which HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE or HF_HOME names.
 func Default() string {
-	if dir := os.Getenv("HF_HUB_CACHE"); dir != "" {
-		return dir
+	return cmp.Or(EnvFolder("HF_HUB_CACHE"), EnvFolder("HUGGINGFACE_HUB_CACHE"), filepath.Join(Home(), "hub"))
+}
+
+// EnvFolder is the folder that a variable names, in which huggingface_hub reads ~ and $NAME.
+func EnvFolder(variable string) string {
+	dir := os.Getenv(variable)
+	if below, ok := strings.CutPrefix(dir, "~"); ok && (below == "" || os.IsPathSeparator(below[0])) {
+		dir = userHome() + below
 	}
-	return filepath.Join(Home(), "hub")
+	return os.ExpandEnv(dir)
+}
+
+func userHome() string {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return os.TempDir()
+	}
+	return home
 }
 
 // Home is the folder of the hub's clients: HF_HOME, else huggingface among the user's caches.
 func Home() string {
-	if dir := os.Getenv("HF_HOME"); dir != "" {
+	if dir := EnvFolder("HF_HOME"); dir != "" {
 		return dir
 	}
 	if dir := os.Getenv("XDG_CACHE_HOME"); dir != "" {
 		return filepath.Join(dir, "huggingface")
 	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		home = os.TempDir()
-	}
-	return filepath.Join(home, ".cache", "huggingface")
+	return filepath.Join(userHome(), ".cache", "huggingface")
 }
 
 // Commit is the commit in the cache that a revision is at, "" without one. folder is the model's or data set's.

@@ -57,7 +57,8 @@ func New(t *testing.T, repos map[string]Repo) *Server {
 	s.URL = front.URL
 	home := t.TempDir()
 	for name, value := range map[string]string{"HF_ENDPOINT": s.URL, "HF_HOME": home, "HF_TOKEN": "",
-		"HF_HUB_CACHE": filepath.Join(home, "hub"), "HF_HUB_OFFLINE": "", "HF_TOKEN_PATH": filepath.Join(home, "token")} {
+		"HF_HUB_CACHE": filepath.Join(home, "hub"), "HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": "",
+		"HF_TOKEN_PATH": filepath.Join(home, "token")} {
 		t.Setenv(name, value)
 	}
 	return s
