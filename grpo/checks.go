@@ -99,7 +99,11 @@ func (rs *Rollouts) checkFirst(values map[string]float64) error {
 			continue
 		}
 		cause := "the engine computes wrongly; try another --backend, and please report it"
-		if _, own := rs.Sampler.(*rollout.Cached); !own && c.name == MetricDifferenceMean {
+		sampler := rs.Sampler
+		if e, ok := sampler.(rollout.Episodes); ok {
+			sampler = e.Sampler
+		}
+		if _, own := sampler.(*rollout.Cached); !own && c.name == MetricDifferenceMean {
 			cause = "the servers of rollout.urls serve another model"
 		}
 		return fmt.Errorf("step %d: %s: %s", rs.t.State.Step, found, cause)

@@ -767,6 +767,10 @@ func TestSelfChecks(t *testing.T) {
 			t.Errorf("step 7, %s %v: %v", name, c.value, err)
 		}
 	}
+	l.State.Step, l.Sampler = 0, rollout.Episodes{Sampler: l.Sampler}
+	wantError(t, l.checkFirst(map[string]float64{MetricDifferenceMean: 1}), "the engine computes wrongly")
+	l.Sampler = rollout.Episodes{}
+	wantError(t, l.checkFirst(map[string]float64{MetricDifferenceMean: 1}), "the servers of rollout.urls")
 }
 
 // TestSelfChecksInBFloat16: at step 0 they stop a run, later they warn, now and then; what is not finite always stops
