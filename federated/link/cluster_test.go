@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,6 +18,7 @@ type cluster struct {
 	o      protocol.Options
 	format Format
 	agents []*protocol.Agent
+	every  int // updates from one snapshot of a journal to the next, also within a round; 0: none
 }
 
 const size = 5
@@ -96,10 +98,14 @@ func (p *cluster) work(c caller, tasks []protocol.Send, most int, travel func(an
 		}
 		u = travel(u).(protocol.Update)
 		b := mustCall(p.t, p.format.EncodeUpdate)(u)
-		if _, stored := c.(*Journal); stored {
+		k, stored := c.(*Journal)
+		if stored {
 			u = mustCall(p.t, p.format.DecodeUpdate)(b)
 		}
 		_, more, err := c.Receive(u, b)
+		if err == nil && stored && p.every > 0 && most%p.every == 0 {
+			err = k.Snapshot()
+		}
 		if err != nil {
 			p.t.Fatal(err)
 		}
@@ -151,13 +157,14 @@ func TestEveryMethod(t *testing.T) {
 			p.work(inMemory{bare}, p.join(inMemory{bare}), math.MaxInt, func(m any) any { return m })
 
 			p = newCluster(t, method)
+			p.every = 4
 			dir := newDriver(t, 0).dir
 			var tasks []protocol.Send
 			server := p.server()
 			for first := true; first || !server.Done(); first = false {
 				folder := mustCall(t, run.Open)(dir)
 				server = p.server()
-				k, err := OpenJournal(folder, server, JournalOptions{Format: p.format, Every: 4})
+				k, err := OpenJournal(folder, server, JournalOptions{Format: p.format})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -175,6 +182,26 @@ func TestEveryMethod(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 		})
+	}
+}
+
+// TestSnapshotsOfRounds: where a version is a round, Every counts rounds, and not their updates.
+func TestSnapshotsOfRounds(t *testing.T) {
+	p := newCluster(t, protocol.FedNPGADMM)
+	folder := mustCall(t, run.Open)(newDriver(t, 0).dir)
+	defer folder.Close()
+	k, err := OpenJournal(folder, p.server(), JournalOptions{Format: p.format, Every: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.work(k, p.join(k), math.MaxInt, p.byWire)
+	var at []int
+	all, err := folder.All()
+	for _, c := range all {
+		at = append(at, c.Step)
+	}
+	if err != nil || !slices.Equal(at, []int{3, 6}) {
+		t.Errorf("snapshots of versions %v of 7, want 3 and 6: %v", at, err)
 	}
 }
 
@@ -196,10 +223,11 @@ func TestHostileUpdates(t *testing.T) {
 func (p *cluster) sabotage(parts func(*protocol.Update) [][]float64) {
 	folder := mustCall(p.t, run.Open)(newDriver(p.t, 0).dir)
 	defer folder.Close()
-	k, err := OpenJournal(folder, p.server(), JournalOptions{Format: p.format, Every: 1})
+	k, err := OpenJournal(folder, p.server(), JournalOptions{Format: p.format})
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	p.every = 1
 	tasks, sent := p.join(k), 0
 	p.work(k, tasks, 12, func(m any) any {
 		u, ok := m.(protocol.Update)

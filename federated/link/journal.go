@@ -27,7 +27,7 @@ const (
 // JournalOptions say what a Journal does beside the lines of its file.
 type JournalOptions struct {
 	Format Format
-	Every  int // updates from one snapshot to the next; 0: only [Journal.Snapshot] makes one
+	Every  int // versions from one snapshot to the next; 0: only [Journal.Snapshot] makes one
 	Keep   int // snapshots that are kept, the newest; 0: all
 
 	// OnRestore is called once by [OpenJournal], with the snapshot's version, before the events after it are repeated.
@@ -45,9 +45,9 @@ type Journal struct {
 	server protocol.Server
 	o      JournalOptions
 
-	n       int // of the last event
-	updates int // since the last snapshot
-	err     error
+	n     int // of the last event
+	saved int // version of the last snapshot
+	err   error
 
 	named map[string]bool // files of updates that the journal names, while it is read
 }
@@ -139,7 +139,7 @@ func (j *Journal) restore() (event int, err error) {
 		if err != nil {
 			return err
 		}
-		event = s.Event
+		event, j.saved = s.Event, s.Version
 		state, err := DecodeState(j.o.Format.Run, s.state)
 		if err != nil {
 			return err
@@ -206,7 +206,6 @@ func (j *Journal) apply(e Event, u protocol.Update) (r protocol.Receipt, sends [
 	case Join:
 		r, sends = j.server.Join(e.Agent)
 	case Update:
-		j.updates++
 		r, sends = j.server.Receive(u)
 	case Deadline:
 		r, sends = j.server.Deadline()
@@ -288,7 +287,7 @@ type snapshot struct {
 }
 
 func (j *Journal) snapshotIfDue() error {
-	if j.o.Every == 0 || j.updates < j.o.Every {
+	if j.o.Every == 0 || j.server.Version()-j.saved < j.o.Every {
 		return nil
 	}
 	return j.Snapshot()
@@ -306,7 +305,7 @@ func (j *Journal) Snapshot() error {
 	if err == nil && j.o.Keep > 0 {
 		err = j.folder.Prune(j.o.Keep)
 	}
-	j.updates, j.err = 0, err
+	j.saved, j.err = s.Version, err
 	return err
 }
 

@@ -573,6 +573,21 @@ func TestFailedSamplesAreDrawnAgain(t *testing.T) {
 	}
 }
 
+// TestLeftIsNotHeld: what an agent has sent counts in the round in which it leaves, and is not held for later ones.
+func TestLeftIsNotHeld(t *testing.T) {
+	p := smallProblem()
+	r := newTrial(t, p, p.options())
+	r.do(2)
+	r.take(second(r.server.Leave(2)))
+	r.do(0)
+	if receipt := r.do(1); receipt.Metrics["present"] != 3 {
+		t.Errorf("%+v, want the round of three", receipt)
+	}
+	if u := r.server.Method.(*admm).Duals.U; u[0] == nil || u[1] == nil || u[2] != nil {
+		t.Errorf("held: %v, want nothing of agent 2", u)
+	}
+}
+
 // TestLeaveClosesARound: a round whose last agent leaves has metrics, like others.
 func TestLeaveClosesARound(t *testing.T) {
 	o := Defaults(FedPG)

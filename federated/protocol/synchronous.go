@@ -305,6 +305,11 @@ func (s *synchronous) closeTurn() (Receipt, []Send) {
 		}
 	}
 	out := s.Method.next(t, s.Turn.Weights, updates)
+	for i, m := range s.Members {
+		if m.Left { // maybe within the turn, after its answer
+			s.Method.leave(i)
+		}
+	}
 	if out.task != nil {
 		sends := s.openTurn(*out.task, present)
 		if len(s.Turn.Open) == 0 { // nobody will answer

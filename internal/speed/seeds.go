@@ -297,7 +297,7 @@ func (o *seedsOptions) result(t seedsTable, arm []string, seed int) (outcome, er
 	if i >= 0 {
 		return r, nil
 	}
-	records, err := o.records(t, arm, seed)
+	records, err := o.records(t, arm, seed, r.Sets)
 	if err != nil {
 		return r, err
 	}
@@ -350,9 +350,25 @@ func (o *seedsOptions) draw(t seedsTable) error {
 	return run.Curves(o.figure, fmt.Sprintf("mean return and its 95%% interval over %d seeds", o.seeds), panels)
 }
 
-// records makes the run of an arm and a seed, unless it has ended before, and reads its metrics.
-func (o *seedsOptions) records(t seedsTable, arm []string, seed int) ([]run.Record, error) {
+// claim notes beside a run's folder which run it is for. A folder that has another one would give that one's numbers.
+func claim(dir, sets string) error {
+	path := dir + ".sets"
+	text, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return os.WriteFile(path, []byte(sets), 0o666)
+	case err == nil && string(text) != sets:
+		return fmt.Errorf("%s has the run of %s, want that of %s: want another --runs", dir, text, sets)
+	}
+	return err
+}
+
+// records makes the run of an arm and a seed with those sets, unless it has ended before, and reads its metrics.
+func (o *seedsOptions) records(t seedsTable, arm []string, seed int, sets string) ([]run.Record, error) {
 	dir := filepath.Join(o.dir, fmt.Sprint(arm[0], "-", seed))
+	if err := claim(dir, sets); err != nil {
+		return nil, err
+	}
 	if !run.Finished(dir) {
 		binary, err := o.build()
 		if err != nil {

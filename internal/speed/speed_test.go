@@ -241,6 +241,25 @@ func TestFinalReturn(t *testing.T) {
 	}
 }
 
+// TestAFolderHasOneRun: a run with other keys does not get the numbers that a folder has from other ones.
+func TestAFolderHasOneRun(t *testing.T) {
+	o := &seedsOptions{binary: "none", dir: t.TempDir(), seeds: 1, first: 1}
+	f, err := run.Create(filepath.Join(o.dir, "arm-1"), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := run.Record{Values: map[string]float64{"return": 1, "present": 1, "bytes_up/0": 1}}
+	if err := errors.Join(f.Log(record), f.WriteSummary("ended"), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	table := seedsTable{command: []string{"federated", "simulate"}, arms: [][]string{{"arm", "rounds=10"}}}
+	if _, err := o.result(table, table.arms[0], 1); err != nil {
+		t.Fatal(err)
+	}
+	_, err = o.result(table, []string{"arm", "rounds=1000"}, 1)
+	expect.Error(t, err, "has the run of federated simulate rounds=10, want that of federated simulate rounds=1000")
+}
+
 // TestDocs: what the documents run by go run ./internal/speed is a comparison, with flags that it has.
 func TestDocs(t *testing.T) {
 	documents, err := filepath.Glob("../../docs/*.md")

@@ -1,6 +1,8 @@
 package federated
 
 import (
+	"cmp"
+
 	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
@@ -10,6 +12,7 @@ import (
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe/rl"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
@@ -44,7 +47,10 @@ func (c *CIRL) Resolve(g *config.Given) {
 }
 
 // items are what the agents of ci-rl learn from.
-type items struct{ tasks, held []ask.Question }
+type items struct {
+	tasks, held []ask.Question
+	left        ask.Left // out of them
+}
 
 // read reads or makes the items.
 func (s *items) read(w *world) (classes, others []string, err error) {
@@ -53,17 +59,19 @@ func (s *items) read(w *world) (classes, others []string, err error) {
 		c.GRPO
 	training.Sampling.Sampling = c.Sampling
 	var parts [2][]ci.Item // to train on, and to hold out
+	r := run.Listen(w.o.heard)
 	if w.o.items == "" {
-		all, err := training.Items(nil)
+		all, err := training.Items(r)
 		if err != nil {
 			return nil, nil, err
 		}
 		parts = [2][]ci.Item{all[ci.Train], all[ci.Validation]}
 	} else {
-		all, _, err := ci.ReadItems(w.o.items, c.Data.Items)
+		all, report, err := ci.ReadItems(w.o.items, c.Data.Items)
 		if err != nil {
 			return nil, nil, err
 		}
+		r.Say("%s", report)
 		if parts[0] = all; c.Validation.Every > 0 {
 			first, second, _ := ci.Split(len(all), c.Data.ValidationFraction, 0, w.o.Seed)
 			parts = [2][]ci.Item{data.Pick(all, first), data.Pick(all, second)}
@@ -78,6 +86,9 @@ func (s *items) read(w *world) (classes, others []string, err error) {
 	if s.held, others, err = s.cases(w, &training, ci.Validation, parts[1]); err != nil {
 		return nil, nil, err
 	}
+	if s.left.Count > 0 {
+		r.Say("%s: %v", cmp.Or(w.o.items, c.Data.TrainFiles.String()), s.left)
+	}
 	return classes, others, grpo.CheckTasks(c.GRPO, c.Sampling, w.model.Config.MaxPositions, s.tasks, s.held)
 }
 
@@ -87,11 +98,12 @@ func (s *items) cases(w *world, training *rl.CI, part ci.Part, all []ci.Item) ([
 	if most := training.Data.MaxPromptTokens; most > 0 {
 		limit = min(limit, most)
 	}
-	tasks, _, err := training.Questions(&batch.Encoder{Tokenizer: w.tokenizer}, part, all, limit)
+	tasks, left, err := training.Questions(&batch.Encoder{Tokenizer: w.tokenizer}, part, all, limit)
 	classes := make([]string, len(tasks))
 	for i, one := range tasks {
 		classes[i] = one.Item.Seed.Domain + "/" + one.Item.Seed.TransmissionPrinciple
 	}
+	s.left = s.left.And(left)
 	return tasks, classes, err
 }
 

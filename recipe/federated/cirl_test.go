@@ -2,6 +2,7 @@ package federated
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
@@ -164,6 +165,12 @@ func TestFaultsOfCIRL(t *testing.T) {
 		{[]string{"rule=adamw", "alpha=0.1"}, "alpha 0.1: rule adamw does not use it; remove it"},
 		{[]string{"rule=normalized", "adamw.beta1=0.1"}, "adamw.beta1 0.1: rule normalized does not use it; remove it"},
 		{[]string{"method=fedavg", "rule=adamw"}, "fedavg does not use it"},
+		{[]string{"workload=ci-rl", "method=fednpg-admm", "cg.iters=3"}, "cg.iters 3: workload ci-rl solves"},
+		{[]string{"workload=ci-rl", "method=fedavg", "ci_rl.grpo.clip_low=0.1"}, "local training has local.clip; remove it"},
+		{[]string{"method=fedppo", "control.entropy=0.01"}, "control.entropy 0.01: fedppo has local.entropy; remove it"},
+		{[]string{"method=fedppo", "control.norm=trajectories"}, "control.norm trajectories: fedppo takes means over"},
+		{[]string{"method=fedpg", "quorum=0.9"}, "quorum 0.9: rounds wait for all with deadline 0s"},
+		{[]string{"method=fednpg", "step=fixed", "delta=0.1"}, "delta 0.1: step fixed has the length of eta; remove it"},
 	} {
 		_, err := Spec.Load(config.Input{Overrides: testkit.Overrides(t, c.sets...)})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -195,6 +202,49 @@ func TestOwnItems(t *testing.T) {
 	if _, _, err := (&working{data: own}).build(0, string(agentSpec.Resolve(&plain.Options))); err == nil ||
 		!strings.Contains(err.Error(), "workload control has no data") {
 		t.Errorf("a file for another workload: %v", err)
+	}
+}
+
+// TestLeftOut: a run says how many items it has, and how many of their prompts are too long.
+func TestLeftOut(t *testing.T) {
+	dir := t.TempDir()
+	open := func(sets ...string) (*items, string) {
+		s, said := tinyCIRL(t, dir, protocol.AFedPG, sets...), &testkit.Recorder{}
+		s.heard = said
+		defer s.Close()
+		if _, err := s.NewWorkload(0); err != nil {
+			t.Fatal(err)
+		}
+		return s.world.source.(*items), strings.Join(said.Said, "\n")
+	}
+	all, said := open()
+	if !strings.Contains(said, " items to train on, ") || strings.Contains(said, "left out") {
+		t.Errorf("said %q", said)
+	}
+	longest := 0
+	for _, q := range slices.Concat(all.tasks, all.held) {
+		longest = max(longest, len(q.Tokens))
+	}
+	fewer, said := open(fmt.Sprint("ci_rl.data.max_prompt_tokens=", longest-1))
+	n := len(all.tasks) + len(all.held)
+	want := fmt.Sprintf(": %d of %d prompts left out: ", n-len(fewer.tasks)-len(fewer.held), n)
+	if !strings.Contains(said, want) {
+		t.Errorf("said %q, want %q", said, want)
+	}
+}
+
+// TestExplainSaysWhatRuns: agents of ci-rl solve without conjugate gradient, and without GAE there is no critic.
+func TestExplainSaysWhatRuns(t *testing.T) {
+	s := tinyCIRL(t, t.TempDir(), protocol.FedNPGADMM)
+	if text := s.Explain(); !strings.Contains(text, "solved by an equation for each completion; 1 step a round\n") ||
+		strings.Contains(text, "conjugate") {
+		t.Errorf("%s", text)
+	}
+	for returns, has := range map[string]bool{"gae": true, "causal": false} {
+		s := load(t, "control.returns="+returns)
+		if text := s.Explain(); strings.Contains(text, "a critic of its own") != has {
+			t.Errorf("%s: %s", returns, text)
+		}
 	}
 }
 

@@ -89,7 +89,11 @@ func (o *Options) departInControl(all *departing, papers map[string]experiment) 
 		gae := d.Key != "lambda" || c.Returns == control.GAE
 		all.add((continuous || d.Key != "output_tanh") && gae, "control."+d.Key, d.Now, d.Was)
 	}
-	all.add(o.Method != protocol.A3C, "entropy", c.Entropy, 0)
+	entropy := c.Entropy
+	if o.Local.LR != nil {
+		entropy = value(o.Local.Entropy)
+	}
+	all.add(o.Method != protocol.A3C, "entropy", entropy, 0)
 	batch, want := fmt.Sprintf("%d steps", c.Steps), fmt.Sprintf("%d steps", p.steps)
 	if c.Trajectories > 0 {
 		batch = fmt.Sprintf("%d episodes", c.Trajectories)

@@ -14,6 +14,7 @@ import (
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/control"
 	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/run"
@@ -74,6 +75,9 @@ func dropForeign(g *config.Given) (keys []string) {
 		return nil
 	}
 	foreign := protocol.Foreign(method)
+	if protocol.Defaults(method).Local.LR != nil {
+		foreign = append(foreign, "control.norm", "control.entropy")
+	}
 	if g.Text("compare") == method {
 		foreign = append(foreign, "compare")
 	}
@@ -172,8 +176,9 @@ func (o *Options) Idle(*config.Given) config.Idle {
 	return all
 }
 
-// Validate refuses what the workloads of language models cannot do.
+// Validate refuses what has no effect, and what the workloads of language models cannot do.
 func (o *Options) Validate(g *config.Given) {
+	o.refuseUnused(g)
 	switch o.Workload {
 	case CIRLName:
 		g.In("ci_rl.sampling.").Take(rl.CheckDraws(o.CIRL.Sampling)...)
@@ -188,6 +193,40 @@ func (o *Options) Validate(g *config.Given) {
 		o.MaPPO.check(g.In("mappo."))
 	}
 }
+
+// refuseUnused refuses values that this run has no use for. Defaults may be given: a file may list all keys.
+func (o *Options) refuseUnused(g *config.Given) {
+	usual, local, solved := protocol.Defaults(o.Method), o.Local.LR != nil, o.Workload == CIRLName && o.Rho != nil
+	ratios := grpo.DefaultOptions()
+	for _, c := range []struct {
+		unused     bool
+		key        string
+		now, usual any
+		why        string
+	}{
+		{o.Deadline != nil && *o.Deadline == 0, "quorum", value(o.Quorum), value(usual.Quorum),
+			"rounds wait for all with deadline 0s; give a deadline, or remove it"},
+		{o.Step != nil && *o.Step == string(federated.Fixed), "delta", value(o.Delta), value(usual.Delta),
+			"step fixed has the length of eta; remove it"},
+		{solved, "cg.iters", value(o.CG.Iters), value(usual.CG.Iters), solvedAtOnce},
+		{solved, "cg.tol", value(o.CG.Tol), value(usual.CG.Tol), solvedAtOnce},
+		{solved, "cg.start", value(o.CG.Start), value(usual.CG.Start), solvedAtOnce},
+		{local, "control.norm", o.Control.Norm, control.Timesteps, o.Method + " takes means over minibatches; remove it"},
+		{local, "control.entropy", o.Control.Entropy, 0.0, o.Method + " has local.entropy; remove it"},
+		{o.Workload == CIRLName, "ci_rl.grpo.clip_low", o.CIRL.GRPO.ClipLow, ratios.ClipLow, ratiosOf},
+		{o.Workload == CIRLName, "ci_rl.grpo.clip_high", o.CIRL.GRPO.ClipHigh, ratios.ClipHigh, ratiosOf},
+	} {
+		if c.unused && c.now != c.usual {
+			g.Fault(c.key, "%s %v: %s", c.key, c.now, c.why)
+		}
+	}
+}
+
+// Why keys have no effect in ci-rl.
+const (
+	solvedAtOnce = "workload ci-rl solves by an equation for each completion; remove it"
+	ratiosOf     = "gradients have ratio 1, and local training has local.clip; remove it"
+)
 
 // NewWorkload makes the workload of an agent.
 func (o *Options) NewWorkload(agent int) (protocol.Workload, error) {

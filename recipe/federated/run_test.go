@@ -322,6 +322,27 @@ func TestSeedsWithoutEpisodes(t *testing.T) {
 	}
 }
 
+// TestBandsOfUnlikeSeeds: a seed in which no step was made has no KL, and its bytes are not the others' KL.
+func TestBandsOfUnlikeSeeds(t *testing.T) {
+	var of []Side
+	for _, values := range []map[string]float64{{"kl": 0.01}, {}} {
+		values["return"], values["bytes_up/0"] = 1, 2e6
+		of = append(of, Side{Method: protocol.FedNPG, records: []run.Record{{Values: values}}})
+	}
+	var s Simulation
+	s.Agents = 1
+	want := map[string]float64{"mean return": 1, "KL of the step": 0.01, "MB sent, up and down": 2}
+	drawn := s.bands([][]Side{of})
+	for _, p := range drawn {
+		if y := p.Lines[0].Y; len(y) != 1 || y[0] != want[p.Label] {
+			t.Errorf("%s: %v, want %v", p.Label, y, want[p.Label])
+		}
+	}
+	if len(drawn) != 4 {
+		t.Errorf("%d panels, want 4", len(drawn))
+	}
+}
+
 // seedStopper interrupts the third bar, which the second seed's run has.
 type seedStopper struct {
 	*stopper

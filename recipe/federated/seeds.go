@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/posttrain/posttrain/eval"
@@ -176,33 +177,31 @@ func form(of float64, sign string) string {
 // bands are the panels of a run with the means of all seeds as lines, each with its 95% band.
 func (s *Simulation) bands(sides [][]Side) (drawn []run.Panel) {
 	for _, of := range sides {
-		var single [][]run.Panel // by seed
+		var all []run.Panel // with a line of each seed that has one: without a step there is no KL
 		for _, side := range of {
 			if protocol.Asynchronous(side.Method) {
 				side.records = blocks(side.records, s.Agents)
 			}
-			single = append(single, panels([]Side{side}, s.Agents))
+			for _, p := range panels([]Side{side}, s.Agents) {
+				all = addLines(all, p)
+			}
 		}
-		for i, p := range single[0] {
-			var lines []run.Line
-			for _, other := range single {
-				if i < len(other) && len(other[i].Lines) > 0 {
-					lines = append(lines, other[i].Lines[0])
-				}
-			}
-			at := len(drawn)
-			for k := range drawn {
-				if drawn[k].Label == p.Label && drawn[k].X == p.X {
-					at = k
-				}
-			}
-			if at == len(drawn) {
-				drawn = append(drawn, run.Panel{Label: p.Label, X: p.X})
-			}
-			drawn[at].Lines = append(drawn[at].Lines, run.Band(of[0].Method, lines))
+		for _, p := range all {
+			p.Lines = []run.Line{run.Band(of[0].Method, p.Lines)}
+			drawn = addLines(drawn, p)
 		}
 	}
 	return drawn
+}
+
+// addLines adds a panel's lines to the panel with the same axes.
+func addLines(to []run.Panel, p run.Panel) []run.Panel {
+	i := slices.IndexFunc(to, func(q run.Panel) bool { return q.Label == p.Label && q.X == p.X })
+	if i < 0 {
+		i, to = len(to), append(to, run.Panel{Label: p.Label, X: p.X})
+	}
+	to[i].Lines = append(to[i].Lines, p.Lines...)
+	return to
 }
 
 // blocks are the means of size records each: single updates scatter.
