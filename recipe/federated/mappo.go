@@ -7,6 +7,7 @@ import (
 	"github.com/posttrain/posttrain/federated/lm"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/preference"
@@ -71,7 +72,8 @@ func (s *pairs) read(w *world) (classes, others []string, err error) {
 	if from.ClassColumn = m.Column; w.o.items != "" {
 		from.TrainFiles, from.ClassColumn = config.Names{w.o.items}, "" // one's own pairs need no owner
 	}
-	all, err := from.ReadPairs(context.Background(), m.Loss, w.tokenizer, w.model.Config.MaxPositions)
+	all, err := from.ReadPairs(context.Background(), run.Listen(w.o.heard), m.Loss, w.tokenizer,
+		w.model.Config.MaxPositions)
 	if err != nil {
 		return nil, nil, err
 	}

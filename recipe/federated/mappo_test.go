@@ -146,6 +146,17 @@ func TestPairOwners(t *testing.T) {
 	}
 }
 
+// TestPairsLeftOut: a run says how many pairs it has, and how many are too long.
+func TestPairsLeftOut(t *testing.T) {
+	s, said := tinyMaPPO(t, t.TempDir(), protocol.AFedPG, "mappo.data.max_completion_tokens=10"), &testkit.Recorder{}
+	s.heard = said
+	defer s.Close()
+	_, err := s.NewWorkload(0)
+	if text := strings.Join(said.Said, "\n"); err != nil || !strings.Contains(text, " 10 kept, 2 dropped as too long, ") {
+		t.Errorf("%v; said %q", err, text)
+	}
+}
+
 // TestOwnPairs: an agent with a file has its pairs, of which it holds a share out; the server's file need not be there.
 func TestOwnPairs(t *testing.T) {
 	dir := t.TempDir()

@@ -126,13 +126,10 @@ type training struct {
 }
 
 // ReadPairs reads the pairs that data.train names and encodes them, for a loss of pairs. What is too long for the
-// limits, or for a model with that many positions, is left out.
-func (d *Data) ReadPairs(ctx context.Context, loss losses.Options, t *tokenizer.Tokenizer, positions int) (
-	[]train.Example, error) {
-	pairs, _, err := recipe.ReadAll(d.Files, func(name string) ([]data.Preference, error) {
-		pairs, _, err := d.read(name)
-		return pairs, err
-	})
+// limits, or for a model with that many positions, is left out; r hears of it.
+func (d *Data) ReadPairs(ctx context.Context, r run.Reporter, loss losses.Options, t *tokenizer.Tokenizer,
+	positions int) ([]train.Example, error) {
+	pairs, _, err := recipe.ReadAll(d.Files, func(name string) ([]data.Preference, error) { return d.hear(r, name) })
 	if err != nil {
 		return nil, err
 	}
@@ -140,16 +137,31 @@ func (d *Data) ReadPairs(ctx context.Context, loss losses.Options, t *tokenizer.
 	if err != nil && loss.NeedsGap() {
 		return nil, err
 	}
-	if pairs, _, err = addGaps(pairs, rewards, loss); err != nil {
+	pairs, report, err := addGaps(pairs, rewards, loss)
+	if err != nil {
 		return nil, err
 	}
+	sayGaps(r, d.TrainFiles.String(), report, loss)
 	all, err := recipe.Encode(ctx, local.PlainText{}.Encoder(t), pairs, encodePair)
 	if err != nil {
 		return nil, err
 	}
 	return recipe.Keep(all, func(groups []batch.Group) []int {
-		return batch.Limit(groups, d.Options, positions, t.Begin()).Keep
+		l := batch.Limit(groups, d.Options, positions, t.Begin())
+		r.Say("%s: %s", d.TrainFiles, l)
+		return l.Keep
 	}), nil
+}
+
+// sayGaps says what the prior made of the scores; nil: there are none.
+func sayGaps(r run.Reporter, path string, report *data.PriorReport, loss losses.Options) {
+	if report == nil {
+		return
+	}
+	r.Say("%s", report)
+	if warning := report.Warning(); warning != "" && loss.NeedsGap() {
+		r.Warn("%s: %s", path, warning)
+	}
 }
 
 // addGaps gives pairs the prior's gaps in the place of scores, unless there are no scores and the loss needs none. It
@@ -225,14 +237,10 @@ func (t *training) pairs() recipe.Encoding[data.Preference] {
 			if missing := new(data.MissingScoresError); errors.As(err, &missing) {
 				missing.Model = t.Base.Model
 			}
-			if err != nil || report == nil {
-				return pairs, err
+			if err == nil {
+				sayGaps(t, path, report, t.o.Loss)
 			}
-			t.Say("%s", report)
-			if warning := report.Warning(); warning != "" && t.o.Loss.NeedsGap() {
-				t.Warn("%s: %s", path, warning)
-			}
-			return pairs, nil
+			return pairs, err
 		},
 	}
 }
@@ -242,10 +250,13 @@ func (t *training) limitPairs(path string, groups []batch.Group, drift int) ([]i
 }
 
 // read reads a file of pairs, or the embedded ones.
-func (t *training) read(path string) (pairs []data.Preference, err error) {
-	pairs, report, err := t.o.Data.read(path)
+func (t *training) read(path string) ([]data.Preference, error) { return t.o.Data.hear(t, path) }
+
+// hear reads a file and says what is in it.
+func (d *Data) hear(r run.Reporter, path string) ([]data.Preference, error) {
+	pairs, report, err := d.read(path)
 	if err == nil {
-		t.Say("%s", report)
+		r.Say("%s", report)
 	}
 	return pairs, err
 }
