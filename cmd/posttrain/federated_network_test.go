@@ -56,7 +56,12 @@ func networkFaults(t *testing.T) []faultCase {
 
 		{"invitation to nowhere", nil, invite("--invite", "a"), 2, []string{"--run is missing"}, nil},
 		{"invitation of nobody", nil, invite("--run", "out"), 2, []string{"want --invite NAME or --revoke NAME"}, nil},
-		{"both at once", nil, invite("--run", "out", "--invite", "a", "--revoke", "b"), 2, []string{"one of them"}, nil},
+		{"both at once", nil, invite("--run", "out", "--invite", "a", "--revoke", "b"), 2,
+			[]string{"--invite: --revoke has no use for it: remove it"}, nil},
+		{"an address to revoke", nil, invite("--run", "out", "--revoke", "b", "--url", "tls://a:1"), 2,
+			[]string{"--url: --revoke has no use for it: remove it"}, nil},
+		{"status of a new run", nil, []string{"federated", "server", "--status", ".", "--agents", "2"}, 2,
+			[]string{"--agents: --status has no use for it: remove it"}, nil},
 		{"invitation to another folder", nil, invite("--run", ".", "--invite", "a"), 1, []string{"link.json",
 			"want the folder of a run that posttrain federated server has started"}, nil},
 		{"status of another folder", nil, []string{"federated", "server", "--status", "."}, 1, []string{"status.json",

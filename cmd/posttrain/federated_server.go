@@ -3,8 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/posttrain/posttrain/recipe/federated"
 )
@@ -44,11 +46,14 @@ func addOperatorFlags(s streams, cmd *cobra.Command) {
 	flags.StringVar(&i.Out, "credentials", "", "file that --invite writes (default: the agent's name and .json)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		printed := ""
+		if err := checkAsked(flags); err != nil {
+			return err
+		}
 		switch {
 		case status != "":
 			printed, err = federated.ReadStatus(status)
-		case (invite == "") == (revoke == "") && (invite != "" || i != federated.Invitation{}):
-			return usageError{errors.New("--run, --url and --credentials: want --invite NAME or --revoke NAME, one of them")}
+		case invite == "" && revoke == "" && i != federated.Invitation{}:
+			return usageError{errors.New("--run, --url and --credentials: want --invite NAME or --revoke NAME")}
 		case invite == "" && revoke == "":
 			return serve(cmd, args)
 		case i.Run == "":
@@ -62,4 +67,16 @@ func addOperatorFlags(s streams, cmd *cobra.Command) {
 		fmt.Fprint(s.out, printed)
 		return err
 	}
+}
+
+// checkAsked refuses flags beside one that asks, but those that go with it.
+func checkAsked(flags *pflag.FlagSet) (err error) {
+	for _, goes := range [][]string{{"status"}, {"invite", "run", "url", "credentials"}, {"revoke", "run"}} {
+		flags.Visit(func(f *pflag.Flag) {
+			if flags.Changed(goes[0]) && !slices.Contains(goes, f.Name) {
+				err = usageError{fmt.Errorf("--%s: --%s has no use for it: remove it", f.Name, goes[0])}
+			}
+		})
+	}
+	return err
 }

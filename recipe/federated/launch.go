@@ -45,7 +45,7 @@ func (s *service) start(ctx context.Context, all *sync.WaitGroup, name, dir stri
 	if err != nil {
 		return err
 	}
-	log, err := os.Create(filepath.Join(dir, name+".log"))
+	log, err := os.OpenFile(filepath.Join(dir, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666)
 	if err != nil {
 		return fmt.Errorf("agent %s: %w", name, err)
 	}
