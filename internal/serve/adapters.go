@@ -4,11 +4,14 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+
+	"github.com/posttrain/posttrain/internal/batch"
 )
 
 // Adapter is the served model with an adapter.
 type Adapter struct {
 	Sampler Sampler
+	Encoder *batch.Encoder // with the chat template that it was trained with; nil: the model's
 	Close   func()
 }
 
@@ -42,6 +45,14 @@ func (s *Server) samplerOf(model string) Sampler {
 		return a.Sampler
 	}
 	return nil
+}
+
+// encoderOf finds the encoder of a model by name.
+func (s *Server) encoderOf(model string) *batch.Encoder {
+	if a := s.loaded()[model]; a != nil && a.Encoder != nil {
+		return a.Encoder
+	}
+	return s.options.Encoder
 }
 
 // mostName is the longest name of an adapter, which each list of models has.

@@ -9,7 +9,9 @@ import (
 
 	"github.com/sashabaranov/go-openai"
 
+	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/serve"
+	"github.com/posttrain/posttrain/tokenizer"
 )
 
 // askModel starts a request to a model for some tokens.
@@ -105,4 +107,29 @@ func TestAdaptersAreChecked(t *testing.T) {
 	plain := start(t, newPaced(), nil) // without the option
 	plain.adapter(t, "load_lora_adapter", `{"lora_name":"v1","lora_path":"f"}`, http.StatusForbidden,
 		"--weight-updates")
+}
+
+// TestAdaptersHaveTemplates: chats of an adapter go through the chat template of its own, with or without tools, and
+// those of the model through the model's.
+func TestAdaptersHaveTemplates(t *testing.T) {
+	const folder = "../../tokenizer/testdata/qwen2-older"
+	own, err := tokenizer.Load(folder) // with a template that takes tools
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare := tokenizer.ChatOptions{Template: "[{{ messages[0].content }}]"}
+	r, s, tok := scripted(t, folder, bare, []int32{2}, func(o *serve.Options) {
+		o.LoadAdapter = func(string) (*serve.Adapter, error) {
+			return &serve.Adapter{Sampler: o.Sampler, Encoder: &batch.Encoder{Tokenizer: own}, Close: func() {}}, nil
+		}
+	})
+	r.adapter(t, "load_lora_adapter", `{"lora_name":"v1","lora_path":"f"}`, http.StatusOK, "added")
+	for _, c := range []struct{ model, more, want string }{{"tiny", "", "[Hi]"}, {"v1", "", "<|im_start|>user\nHi"},
+		{"tiny", "," + tools, "- look: Looks."}, {"v1", "," + tools, `"name": "look"`}} {
+		r.read(t, "/v1/chat/completions", `{"model":"`+c.model+`","messages":[{"role":"user","content":"Hi"}]`+c.more+`}`,
+			&struct{}{})
+		if got := s.prompt(tok); !strings.Contains(got, c.want) {
+			t.Errorf("%s%s: the prompt is %q, want %q", c.model, c.more, got, c.want)
+		}
+	}
 }

@@ -57,8 +57,8 @@ func (s *script) prompt(d rollout.Decoder) string {
 }
 
 // scripted starts a server of a tokenizer whose model draws these tokens.
-func scripted(t *testing.T, folder string, o tokenizer.ChatOptions, tokens []int32) (*running, *script,
-	*tokenizer.Tokenizer) {
+func scripted(t *testing.T, folder string, o tokenizer.ChatOptions, tokens []int32, change ...func(*serve.Options)) (
+	*running, *script, *tokenizer.Tokenizer) {
 	t.Helper()
 	tok, err := tokenizer.Load(folder)
 	if err == nil {
@@ -72,6 +72,9 @@ func scripted(t *testing.T, folder string, o tokenizer.ChatOptions, tokens []int
 		c := *o.Config
 		c.VocabSize, c.EOS, c.MaxPositions = tok.Size(), []int{2}, 4096
 		o.Config, o.Encoder, o.Decoder, o.MaxNew = &c, &batch.Encoder{Tokenizer: tok}, tok, 200
+		for _, f := range change {
+			f(o)
+		}
 	}), s, tok
 }
 

@@ -223,6 +223,19 @@ func TestSeveralPrompts(t *testing.T) {
 	}
 }
 
+// TestEqualPrompts: without a seed, a prompt that comes several times gets an answer of its own each time; with one, the
+// same.
+func TestEqualPrompts(t *testing.T) {
+	r := start(t, nil, nil)
+	for seed, equal := range map[any]bool{nil: false, 4: true} {
+		all := r.plain(t, map[string]any{"prompt": []string{question, question, question}, "max_tokens": 30, "seed": seed,
+			"temperature": 2}).Choices
+		if same := all[0].Text == all[1].Text && all[1].Text == all[2].Text; same != equal {
+			t.Errorf("seed %v: %q, %q, %q", seed, all[0].Text, all[1].Text, all[2].Text)
+		}
+	}
+}
+
 // TestHarness sends what EleutherAI's harness sent for two tasks, and reads the replies as it does: they give the
 // numbers and texts of transformers (scripts/serve/harness.py).
 func TestHarness(t *testing.T) {

@@ -73,11 +73,7 @@ type event struct {
 
 // newJob makes the sampler's requests. Each prompt gets the answers that it would get alone.
 func newJob(ctx context.Context, a *ask, prompts [][]int32, c *model.Config, d rollout.Decoder) *job {
-	seed := rand.Uint64()
-	if a.seed != nil {
-		seed = uint64(*a.seed)
-	}
-	r := rollout.Request{Sampling: a.Sampling, Seed: seed, Adjust: a.adjust, Top: a.top}
+	r := rollout.Request{Sampling: a.Sampling, Adjust: a.adjust, Top: a.top}
 	j := &job{ask: a, ctx: ctx, open: a.n * len(prompts), news: make(signal, 1)}
 	if a.plain != nil && a.plain.stops != nil { // the model's own end an answer, too
 		r.StopTokens = slices.Clone(a.plain.stops)
@@ -86,6 +82,9 @@ func newJob(ctx context.Context, a *ask, prompts [][]int32, c *model.Config, d r
 		}
 	}
 	for _, r.Prompt = range prompts {
+		if r.Seed = rand.Uint64(); a.seed != nil { // else equal prompts get answers of their own
+			r.Seed = uint64(*a.seed)
+		}
 		if a.plain != nil && a.n == 1 { // with the seed itself, for a trainer that draws every sample's
 			j.requests = append(j.requests, r)
 		} else {

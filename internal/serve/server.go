@@ -302,7 +302,7 @@ func (s *Server) prompts(a *ask) (all [][]int32, p *problem) {
 		if err != nil {
 			return nil, refuse("tools", "%v", err)
 		}
-		e := *s.options.Encoder
+		e := *s.encoderOf(a.model)
 		e.Variables = a.variables
 		ids, err := e.Prompt(data.Text{Messages: a.messages})
 		return [][]int32{ids}, s.checkPrompt("messages", ids, err)

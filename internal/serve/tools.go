@@ -88,7 +88,7 @@ func (s *Server) offer(a *ask) (err error) {
 	if a.tools == nil && !written {
 		return nil
 	}
-	if a.form, err = agent.FormOf(s.options.Encoder.Tokenizer); err != nil {
+	if a.form, err = agent.FormOf(s.encoderOf(a.model).Tokenizer); err != nil {
 		return err
 	}
 	if a.form == agent.Text {

@@ -132,7 +132,7 @@ func (o Options) server(m *local.Model) serve.Options {
 			if err != nil {
 				return nil, err
 			}
-			return &serve.Adapter{Sampler: a.Sampler, Close: a.Close}, nil
+			return &serve.Adapter{Sampler: a.Sampler, Encoder: &batch.Encoder{Tokenizer: a.Tokenizer}, Close: a.Close}, nil
 		}
 	}
 	return so

@@ -11,10 +11,12 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/generate"
+	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
 )
 
@@ -56,6 +58,42 @@ func TestToolsOfPrompts(t *testing.T) {
 	rows, _, err := data.ReadDemonstrations(o.Out)
 	if err != nil || rows[0].Prompt.Messages[0].Tools != `[{"name":"<a>"}]` || rows[1].Prompt.Messages[0].Tools != "" {
 		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
+// TestSpecialTokensOfCalls: answers to prompts with tools keep their special tokens, which may be the marks of calls.
+func TestSpecialTokensOfCalls(t *testing.T) {
+	_, tok, err := local.Load(embedded.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	o := options()
+	o.Prompt, o.Input, o.Samples, o.MaxNew, o.Temperature = nil, dir+"/p.jsonl", 16, 100, 50
+	if err := os.WriteFile(o.Input, []byte(`{"prompt":[{"role":"user","content":"Q"}],"tools":[{"name":"a"}]}
+{"prompt":[{"role":"user","content":"Q"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := generate.Run(t.Context(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	special := 0
+	for i, row := range got.Rows {
+		tokens := row.Tokens
+		if row.Reason == rollout.EOS {
+			tokens = tokens[:len(tokens)-1]
+		}
+		keeps := i < o.Samples
+		if want := tok.Decode(tokens, !keeps); row.Completion.Last() != want {
+			t.Errorf("answer %d: %q, want %q", i, row.Completion.Last(), want)
+		}
+		if keeps && tok.Decode(tokens, true) != tok.Decode(tokens, false) {
+			special++
+		}
+	}
+	if special == 0 {
+		t.Error("no answer has a special token")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -151,7 +152,8 @@ type Model struct {
 	weights   []compute.Buffer
 	own       int // of the weights at the end: those that Close frees
 	sampling  rollout.Options
-	folder    string
+	opened    Options
+	folder    string   // of the weights
 	stamp     []string // of the folder's weights when they were loaded
 	adapted   bool     // the engine is another Model's
 }
@@ -200,7 +202,7 @@ func OpenWith(o Options) (*Model, error) {
 		return nil, err
 	}
 	opened := &Model{Engine: e, Model: m, Tokenizer: t, weights: weights, own: len(weights),
-		sampling: rollout.Options{Graph: graph, Decoder: t, CacheGB: o.CacheGB}, folder: o.Model,
+		sampling: rollout.Options{Graph: graph, Decoder: t, CacheGB: o.CacheGB}, opened: o, folder: o.Model,
 		stamp: stampOf(o.Model)}
 	live := func() []compute.Buffer { return opened.weights }
 	opened.Sampler = rollout.NewCached(e, m.Config, live, opened.sampling)
@@ -270,7 +272,8 @@ func stampOf(folder string) (stamp []string) {
 	return stamp
 }
 
-// Adapted is the model with the adapter of a folder. It shares engine and weights, and is closed before the model.
+// Adapted is the model with the adapter of a folder, and with the chat template there, see [Chat.Apply]. It shares engine
+// and weights, and is closed before the model.
 func (m *Model) Adapted(adapter string) (*Model, error) {
 	unknown := m.identify()
 	next, err := m.Model.LoadAdapter(adapter)
@@ -280,18 +283,40 @@ func (m *Model) Adapted(adapter string) (*Model, error) {
 	if next.Config.LoRA.Base != "" && unknown != nil {
 		return nil, fmt.Errorf("%s: whether it was trained on the model's weights cannot be seen: %w", adapter, unknown)
 	}
+	t, err := m.tokenizerOf(adapter)
+	if err != nil {
+		return nil, err
+	}
 	trained := next.Trained()
 	own, err := rollout.Upload(m.Engine, &model.Model{Config: next.Config, Params: trained},
 		m.sampling.Graph)
 	if err != nil {
 		return nil, err
 	}
-	a := &Model{Engine: m.Engine, Model: next, Tokenizer: m.Tokenizer,
+	a := &Model{Engine: m.Engine, Model: next, Tokenizer: t,
 		weights: slices.Concat(m.weights[:next.Config.Frozen()], own),
 		own:     len(own), sampling: m.sampling, adapted: true}
 	live := func() []compute.Buffer { return a.weights }
 	a.Sampler = rollout.NewCached(m.Engine, next.Config, live, m.sampling)
 	return a, nil
+}
+
+// tokenizerOf is the tokenizer with the chat templates that an adapter is prompted with: the model's own one where they
+// are the same.
+func (m *Model) tokenizerOf(adapter string) (*tokenizer.Tokenizer, error) {
+	fsys, name, err := FS(m.opened.Model)
+	if err != nil {
+		return nil, err
+	}
+	t, err := tokenizer.LoadFS(fsys, name)
+	if err == nil {
+		t.StopAt(m.Model.Config.EOS)
+		err = m.opened.Chat.Apply(t, adapter)
+	}
+	if err == nil && maps.Equal(t.Templates(), m.Tokenizer.Templates()) {
+		return m.Tokenizer, nil
+	}
+	return t, err
 }
 
 // open opens an engine to sample with.

@@ -2,6 +2,8 @@ package local_test
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
+	"github.com/posttrain/posttrain/tokenizer"
 )
 
 // hello is a question whose answer has so many tokens at most.
@@ -71,7 +74,8 @@ func answer(t *testing.T, m *local.Model) string {
 	return answers[0][0].Text
 }
 
-// TestReloadAndAdapters: new weights answer otherwise, and an adapter belongs to the weights of the moment.
+// TestReloadAndAdapters: new weights answer otherwise, and an adapter belongs to the weights of the moment. It has the
+// chat template in its folder, which changes no other's.
 func TestReloadAndAdapters(t *testing.T) {
 	base, tok, err := local.Load(embedded.Name)
 	if err != nil {
@@ -106,6 +110,22 @@ func TestReloadAndAdapters(t *testing.T) {
 	}
 	with := answer(t, a)
 	a.Close()
+	own := filepath.Join(adapter, "chat_template.jinja")
+	if err := os.WriteFile(own, []byte("{{ messages[0].content }}!"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	asks := func(m *local.Model) string {
+		text, _ := m.Tokenizer.Render([]tokenizer.Message{{Role: "user", Content: "Hello"}}, tokenizer.RenderOptions{})
+		return text
+	}
+	b, err := m.Adapted(adapter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if asks(b) != "Hello!" || asks(m) == "Hello!" || asks(a) != asks(m) {
+		t.Errorf("prompts %q, of the model %q, of an adapter without a template %q", asks(b), asks(m), asks(a))
+	}
+	b.Close()
 	if with == before || answer(t, m) != before {
 		t.Errorf("with the adapter %q, before %q, then %q", with, before, answer(t, m))
 	}

@@ -297,7 +297,10 @@ func (r *Client) answerOf(c choice, beginning string) ask.Answer {
 	a := ask.Answer{First: r.first(c)}
 	a.Text, a.Reason = c.Message.Content, reasonOf(c.Finish)
 	if think := c.thoughts(); think != "" {
-		a.Text = think + data.ThinkClose + a.Text
+		if a.Text != "" || len(c.Message.ToolCalls) > 0 || a.Reason != rollout.Length { // else they were cut
+			think += data.ThinkClose
+		}
+		a.Text = think + a.Text
 		if !strings.HasPrefix(beginning, data.ThinkOpen) {
 			a.Text = data.ThinkOpen + a.Text
 		}

@@ -232,6 +232,25 @@ func TestRemoteReasonsApart(t *testing.T) {
 	}
 }
 
+// TestRemoteCutThoughts: thoughts that the limit of tokens has cut stay open, as those of a model in this process.
+func TestRemoteCutThoughts(t *testing.T) {
+	for rest, want := range map[string]string{
+		`"finish_reason": "length", "message": {"content": null, `: "<think>a",
+		`"finish_reason": "length", "message": {"content": "b", `:  "<think>a</think>b",
+		`"finish_reason": "stop", "message": {"content": null, `:   "<think>a</think>",
+		`"finish_reason": "length", "message": {"tool_calls": [{}], `: "<think>a</think>\n<tool_call>\n" +
+			`{"name":"","arguments":null}` + "\n</tool_call>",
+	} {
+		r := serve(t, func(w http.ResponseWriter, _ asked, _ int) {
+			io.WriteString(w, `{"choices": [{`+rest+`"reasoning": "a"}}]}`)
+		})
+		got, err := r.Answer(t.Context(), []ask.Question{talk("")})
+		if err != nil || got[0][0].Text != want {
+			t.Errorf("%s: %v, %v", rest, got, err)
+		}
+	}
+}
+
 // breakOff ends the connection before or within a reply.
 func breakOff(w http.ResponseWriter, some string) {
 	if some != "" {
@@ -252,6 +271,9 @@ func TestRemoteTriesAgain(t *testing.T) {
 		"dropped connection":    func(w http.ResponseWriter) { breakOff(w, "") },
 		"reply that breaks":     func(w http.ResponseWriter) { breakOff(w, `{"choices": [`) },
 		"reply that takes long": func(w http.ResponseWriter) { time.Sleep(150 * time.Millisecond) },
+		"answer broken off": func(w http.ResponseWriter) {
+			io.WriteString(w, `{"choices": [{"finish_reason": "abort", "message": {"content": "at"}}]}`)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var tries atomic.Int32

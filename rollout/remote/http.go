@@ -281,8 +281,17 @@ func (r *Client) read(text []byte, n int) (whole reply, err error) {
 		return reply{}, r.fail(Foreign, 0, "the reply has no choices")
 	}
 	whole.Choices = whole.Choices[:min(n, len(whole.Choices))]
+	for _, c := range whole.Choices {
+		if slices.Contains(brokenOff, c.Finish) {
+			return reply{}, r.fail(Lost, 0, "the server broke an answer off (finish_reason %s)", c.Finish)
+		}
+	}
 	return whole, nil
 }
+
+// brokenOff are the reasons of servers that failed within an answer, what there is of it being no answer: vLLM and
+// SGLang, OpenRouter and Together, watsonx, DeepSeek.
+var brokenOff = []openai.FinishReason{"abort", "error", "cancelled", "insufficient_system_resource"}
 
 // graceContext returns a context that ends some time after ctx is cancelled, or at its deadline.
 func graceContext(ctx context.Context, grace time.Duration) (later context.Context, done func()) {
