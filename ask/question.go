@@ -61,6 +61,9 @@ func (q *Question) Messages() []data.Message {
 // Requests are the question's for a sampler, one for each sample. Tokens is set.
 func (q *Question) Requests() []rollout.Request {
 	r := rollout.Request{Sampling: q.Sampling, Prompt: q.Tokens, Seed: q.Seed, Open: q.Open}
+	if m := q.Prompt.Messages; len(m) > 0 && m[0].Tools != "" {
+		r.KeepSpecial = true // the marks of calls may be special tokens
+	}
 	if q.OneDraw {
 		return []rollout.Request{r}
 	}

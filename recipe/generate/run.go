@@ -138,9 +138,6 @@ func (g *generator) encode(q *ask.Question, n int) (err error) {
 			q.Source, len(q.Tokens), g.positions())
 	}
 	q.Sampling, q.Samples, q.Seed = g.o.Sampling, g.o.Samples, rollout.DrawSeed(g.o.Seed, n)
-	if m := q.Prompt.Messages; len(m) > 0 && m[0].Tools != "" {
-		q.KeepSpecial = true // the marks of calls may be special tokens
-	}
 	return err
 }
 
