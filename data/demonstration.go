@@ -93,8 +93,9 @@ func (d *Demonstration) fromMessages(value any) (why string, err error) {
 	if role := text.Messages[n].Role; role != "assistant" {
 		return notTheAssistants, nil
 	}
-	first := slices.IndexFunc(text.Messages[min(1, n):], isTrained) + min(1, n) // a greeting answers nothing
-	if first < min(1, n) {
+	begin := max(min(1, n), slices.IndexFunc(text.Messages, isUsers)) // a greeting answers nothing
+	first := begin + slices.IndexFunc(text.Messages[begin:], isTrained)
+	if first < begin {
 		return untrainedRow, nil
 	}
 	d.Prompt, d.Completion = Text{Messages: text.Messages[:first:first]}, Text{Messages: text.Messages[first:]}
@@ -111,6 +112,8 @@ const (
 )
 
 func isTrained(m Message) bool { return m.Role == "assistant" && !m.Untrained }
+
+func isUsers(m Message) bool { return m.Role == "user" }
 
 // PromptRow is a text or conversation that a model continues.
 type PromptRow struct {

@@ -31,6 +31,14 @@ func TestDemonstrationColumns(t *testing.T) {
 				Completion: conversation("assistant", "B")}},
 		{`{"messages":[{"role":"assistant","content":"Hi"},{"role":"user","content":"Q"},` +
 			`{"role":"assistant","content":"A"}]}`, turns(conversation("assistant", "Hi", "Q"), "assistant A")},
+		{`{"messages":[{"role":"system","content":"S"},{"role":"assistant","content":"Hi"},` +
+			`{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]}`,
+			Demonstration{Prompt: Text{Messages: []Message{{Role: "system", Content: "S"},
+				{Role: "assistant", Content: "Hi"}, {Role: "user", Content: "Q"}}},
+				Completion: conversation("assistant", "A")}},
+		{`{"messages":[{"role":"system","content":"S"},{"role":"assistant","content":"A"}]}`,
+			Demonstration{Prompt: Text{Messages: []Message{{Role: "system", Content: "S"}}},
+				Completion: conversation("assistant", "A")}},
 		{`{"prompt":[{"role":"user","content":"Q"}],"completion":[{"role":"assistant","content":"A","train":false},` +
 			`{"role":"user","content":"R"},{"role":"assistant","content":"B"}]}`,
 			turns(conversation("user", "Q"), "-assistant A", "user R", "assistant B")},

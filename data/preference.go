@@ -259,6 +259,5 @@ func lastWordEnd(s string) int {
 
 // hasUserTurns says whether an answer continues after the assistant's own turn.
 func hasUserTurns(t Text) bool {
-	ofUser := func(m Message) bool { return m.Role == "user" }
-	return strings.Contains(t.Plain, humanMark) || slices.ContainsFunc(t.Messages, ofUser)
+	return strings.Contains(t.Plain, humanMark) || slices.ContainsFunc(t.Messages, isUsers)
 }

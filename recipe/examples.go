@@ -59,10 +59,33 @@ func Load[R any](ctx context.Context, r *Run, s Source, e Encoding[R]) (trained,
 	case s.EvalFraction > 0:
 		trained, held, err = e.split(s, trained, r.Seed)
 	}
-	if err == nil {
-		r.Choose(len(trained), 1, cmp.Or(e.Unit, "answers"), held != nil)
+	if err != nil {
+		return trained, held, err
 	}
-	return trained, held, err
+	unit := cmp.Or(e.Unit, "answers")
+	if n := overlap(trained, held); n > 0 {
+		r.Warn("%s: %d of %d held-out %s are in the training data, too", cmp.Or(s.EvalFile, "data.eval_fraction"), n,
+			len(held), unit)
+	}
+	r.Choose(len(trained), 1, unit, held != nil)
+	return trained, held, nil
+}
+
+// overlap counts the held-out examples that are trained on, too: a file may have rows of another one, and rows twice.
+func overlap(trained, held []train.Example) (n int) {
+	copies := map[string]int{}
+	for _, x := range held {
+		copies[rowOf(x)]++
+	}
+	for _, x := range trained {
+		if len(copies) == 0 {
+			break
+		}
+		key := rowOf(x)
+		n += copies[key]
+		delete(copies, key)
+	}
+	return n
 }
 
 // Examples encodes the rows of a file on all cores, and leaves out what is too long. Where the context has ended, the

@@ -1,12 +1,17 @@
 package recipe
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/hub"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -57,11 +62,7 @@ func (a Adapting) Check() []fault.Fault {
 }
 
 // Resolve gives alpha its default.
-func (l *LoRA) Resolve(g *config.Given) {
-	if l.Rank > 0 && !g.Has("alpha") {
-		l.Alpha = 2 * float64(l.Rank)
-	}
-}
+func (l *LoRA) Resolve(*config.Given) { l.Alpha = cmp.Or(l.Alpha, 2*float64(l.Rank)) }
 
 // On says that an adapter is trained.
 func (a Adapting) On() bool { return a.Adapter != "" || a.LoRA.Rank > 0 }
@@ -82,6 +83,7 @@ func (a Adapting) Adapt(m *model.Model, folder string, seed uint64) (*model.Mode
 	if !a.On() {
 		return m, nil
 	}
+	a.LoRA.Resolve(nil) // of options that a program made
 	l := model.LoRA{Rank: a.LoRA.Rank, Alpha: a.LoRA.Alpha, RSLoRA: a.LoRA.RSLoRA}
 	var err error
 	if a.Adapter != "" {
@@ -99,6 +101,23 @@ func (a Adapting) Adapt(m *model.Model, folder string, seed uint64) (*model.Mode
 		m.Config.LoRA.Base, err = m.Hash()
 	}
 	return m, err
+}
+
+// adviseDropout says that an adapter was trained with dropout before; "" where it was not.
+func (a Adapting) adviseDropout() string {
+	var before struct {
+		Dropout float64 `json:"lora_dropout"`
+	}
+	folder, err := hub.Folder(a.Adapter)
+	if a.Adapter == "" || err != nil {
+		return ""
+	}
+	text, err := os.ReadFile(filepath.Join(folder, "adapter_config.json"))
+	if err != nil || json.Unmarshal(text, &before) != nil || before.Dropout == 0 { // loading it says what is wrong
+		return ""
+	}
+	return fmt.Sprintf("%s: its lora_dropout is %v, and it is trained further with 0: dropout of an adapter's input is "+
+		"not supported", a.Adapter, before.Dropout)
 }
 
 // advise says that weights in few bits save nothing on an engine; "" where they do.

@@ -99,8 +99,10 @@ func (r *Run) adapt() (err error) {
 		return err
 	}
 	ReportEngine(r.Engine, r)
-	if advice := r.Adapting.advise(r.Engine); advice != "" {
-		r.Warn("%s", advice)
+	for _, advice := range []string{r.Adapting.advise(r.Engine), r.Adapting.adviseDropout()} {
+		if advice != "" {
+			r.Warn("%s", advice)
+		}
 	}
 	if unread := r.Model.Unread; len(unread) > 0 {
 		r.Warn("%s: tensors that are not read: %s", r.Base.Model, data.List(unread))

@@ -212,14 +212,18 @@ func TestMeanOfScores(t *testing.T) {
 	}
 	w.groups = [][]ask.Answer{{answer("a", ask.Score{Value: 1}), answer("b", ask.Score{Missing: "null"}),
 		answer("c", ask.Score{Value: 0.5})}}
-	w.o.Out, w.o.MinScore = filepath.Join(t.TempDir(), "demos.jsonl"), 1
-	got, err := w.demonstrations()
-	if err != nil || !strings.Contains(got.Summary, "1 of 3 answers have a score of 1 or more (mean 0.750)") {
+	w.o.Out, w.o.MinScore, w.o.Write = filepath.Join(t.TempDir(), "demos.jsonl"), 1, Demonstrations
+	got, err := w.conclude([]ask.Score{{Value: 1}, {Missing: "no reply"}, {Value: 0.5}})
+	if err != nil || !strings.Contains(got.Summary, "1 of 3 answers have a score of 1 or more (mean 0.750)") ||
+		!strings.Contains(got.Summary, "\n1 answers have no score; the last: no reply\n") {
 		t.Errorf("%v, %v", got, err)
 	}
 	w.o.MinScore = 2
 	_, err = w.demonstrations()
 	expect.Error(t, err, "the best of 3 has 1.00, the mean is 0.75")
+	w.groups[0] = w.groups[0][1:2]
+	_, err = w.demonstrations()
+	expect.Error(t, err, "none of 1 answers has a score; the last: null")
 }
 
 // TestPromptsThatDoNotFit are counted, and have no answers.

@@ -199,7 +199,7 @@ func (w *work) conclude(scores []ask.Score) (*Result, error) {
 	if w.o.Write == Demonstrations {
 		result, err := w.demonstrations()
 		if err == nil {
-			result.Summary += kept
+			result.Summary += kept + unscored(scores) + leftOut(scores)
 		}
 		return result, err
 	}
@@ -244,13 +244,14 @@ func gaps(pairs []data.Preference) string {
 // demonstrations writes the distinct answers to each prompt that are good enough, the best first.
 func (w *work) demonstrations() (*Result, error) {
 	var demos []data.Demonstration
-	good, met, sum, best, all, scored := 0, 0, 0.0, math.Inf(-1), 0, 0
+	good, met, sum, best, all, scored, why := 0, 0, 0.0, math.Inf(-1), 0, 0, ""
 	for _, g := range w.groups {
 		var chosen []*ask.Answer
 		all += len(g)
 		for i := range g {
 			a := &g[i]
 			if a.Score.Missing != "" {
+				why = a.Score.Missing
 				continue
 			}
 			sum, best, scored = sum+a.Score.Value, max(best, a.Score.Value), scored+1
@@ -272,6 +273,9 @@ func (w *work) demonstrations() (*Result, error) {
 		}
 	}
 	mean := sum / float64(max(1, scored))
+	if scored == 0 {
+		return nil, fmt.Errorf("none of %d answers has a score; the last: %s", all, why)
+	}
 	if len(demos) == 0 {
 		return nil, fmt.Errorf("no answer has a score of %v or more: the best of %d has %.2f, the mean is %.2f; "+
 			"lower --min-score, or sample more answers or at another temperature", w.o.MinScore, all, best, mean)

@@ -118,8 +118,13 @@ func summarize(out string, pairs []data.Preference, scores []ask.Score) string {
 	}
 	text := fmt.Sprintf("%s: %d pairs, %d scored: chosen scores higher in %d, the same in %d, lower in %d\n", out,
 		len(pairs), len(scored), higher, equal, len(scored)-higher-equal)
-	if unscored, why := ask.Unscored(scores); unscored > 0 {
-		text += fmt.Sprintf("%d answers have no score; the last: %s\n", unscored, why)
+	return text + unscored(scores) + leftOut(scores) + gaps(scored)
+}
+
+// unscored says how many answers have no score, and why the last has none.
+func unscored(scores []ask.Score) string {
+	if n, why := ask.Unscored(scores); n > 0 {
+		return fmt.Sprintf("%d answers have no score; the last: %s\n", n, why)
 	}
-	return text + leftOut(scores) + gaps(scored)
+	return ""
 }

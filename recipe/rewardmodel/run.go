@@ -27,7 +27,6 @@ func Run(ctx context.Context, o Options, reporter run.Reporter) (*recipe.Result,
 	if err != nil {
 		return nil, err
 	}
-	set.Share = r.SharesPrompts(train.Groups(set.Examples))
 	return r.Learn(ctx, set, func(records []run.Record) (string, error) {
 		return report(records, len(set.Held)), nil
 	})
@@ -103,7 +102,7 @@ func load(ctx context.Context, r *recipe.Run, o Options) (*train.Dataset, error)
 		},
 	})
 	method := &train.Reward{Options: losses.BradleyTerry{Center: o.Loss.Center}}
-	return &train.Dataset{Method: method, Examples: pairs, Held: held}, err
+	return &train.Dataset{Method: method, Examples: pairs, Held: held, Share: r.SharesPrompts(train.Groups(pairs))}, err
 }
 
 // marginOf is a pair's margin; 0 without margins.

@@ -221,6 +221,53 @@ func TestMargins(t *testing.T) {
 	}
 }
 
+// TestPlanSharesPrompts: a plan lays pairs out as the run does, both answers behind one prompt.
+func TestPlanSharesPrompts(t *testing.T) {
+	tokens := map[string]float64{}
+	for _, share := range []string{"on", "off"} {
+		o := tiny(t, filepath.Join(fixtures, "qwen2-newer"), writePairs(t, 8, false))
+		o.Train.SharePrefix = share
+		d, err := o.DryRun(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range d.Survey.Shapes {
+			tokens[share] += s.Tokens
+		}
+		d.Close()
+	}
+	if !(tokens["on"] < tokens["off"]) {
+		t.Errorf("%v tokens: want fewer where answers share their prompt", tokens)
+	}
+}
+
+// TestHeldOutCopies: a run says how many held-out pairs it trains on, too, because a file has them twice, or because
+// the file of held-out pairs has some of them.
+func TestHeldOutCopies(t *testing.T) {
+	once := writePairs(t, 8, false)
+	double := filepath.Join(t.TempDir(), "double.jsonl")
+	expect.Write(t, double, expect.Read(t, once)+expect.Read(t, once))
+	for _, c := range []struct{ train, eval, want string }{
+		{once, once, once + ": 8 of 8 held-out pairs are in the training data, too"},
+		{double, "", "data.eval_fraction: "}, {once, "", ""},
+	} {
+		o := tiny(t, filepath.Join(fixtures, "qwen2-newer"), c.train)
+		if o.Data.EvalFile = c.eval; c.eval == "" {
+			o.Data.EvalFraction = 0.25
+		}
+		o.Train.EvalMetric = "eval_loss"
+		var heard testkit.Recorder
+		d, err := o.DryRun(t.Context(), &heard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Close()
+		if got := strings.Join(heard.Warned, "\n"); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%s, %s: %q, want %q", c.train, c.eval, got, c.want)
+		}
+	}
+}
+
 // TestFaults gives each a line.
 func TestFaults(t *testing.T) {
 	path := writePairs(t, 2, true)

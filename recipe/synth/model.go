@@ -109,7 +109,9 @@ func (m *model) item(ctx context.Context, v ci.Seed) (item *ci.Item, o Outcome, 
 		err = m.luck[1].count(item != nil, o)
 	}
 	if err == nil && m.agent && item != nil && len(o.Faults) == 0 {
-		if o, err = m.documents(ctx, item); len(item.Scene.Documents) > 0 {
+		repaired := o.Repaired
+		o, err = m.documents(ctx, item)
+		if o.Repaired += repaired; len(item.Scene.Documents) > 0 {
 			item.Stage(0, m.named) // names the norm
 		}
 	}
@@ -177,7 +179,7 @@ func (l *luck) err(o Outcome) error {
 func (m *model) ask(ctx context.Context, prompt string, schema json.RawMessage,
 	read func(reply string) (faults []string)) (Outcome, error) {
 	messages := []data.Message{{Role: "user", Content: prompt}}
-	for repaired := false; ; repaired = true {
+	for repaired := 0; ; repaired++ {
 		reply, err := m.structured(ctx, messages, schema)
 		if err != nil {
 			return Outcome{}, err
@@ -186,7 +188,7 @@ func (m *model) ask(ctx context.Context, prompt string, schema json.RawMessage,
 		if len(faults) == 0 {
 			return Outcome{Repaired: repaired}, nil
 		}
-		if repaired {
+		if repaired > 0 {
 			return Outcome{repaired, faults, data.OneLine(reply, mostOfReply)}, nil
 		}
 		complaint := fill("repair.tmpl", map[string]any{"Faults": faults})

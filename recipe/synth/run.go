@@ -51,7 +51,7 @@ type Draft struct {
 
 // Outcome says how a piece of work ended.
 type Outcome struct {
-	Repaired bool     // the model was asked a second time
+	Repaired int      // how many questions the model was asked a second time
 	Faults   []string // of the last reply
 	Reply    string   // the last one, if it cannot be used
 }
@@ -263,9 +263,8 @@ func (w *writing) sort() (accepted []ci.Item, rejected []Rejected) {
 	for _, d := range w.drafts {
 		findings := []records.Finding{{Gate: "schema", Place: "reply", Reason: strings.Join(d.Faults, "; ")}}
 		if d.Item != nil {
-			if findings = records.Gates(d.Item); w.o.Agent != "" && len(d.Item.Scene.Documents) == 0 {
-				findings = append(findings, records.Finding{Gate: "document", Place: "reply",
-					Reason: strings.Join(append(d.Faults, "it has no documents"), "; ")})
+			if findings = records.Gates(d.Item); w.o.Agent != "" {
+				findings = append(findings, d.ofDocuments(len(findings) > 0)...)
 			}
 			d.Reply = ""
 		}
@@ -286,6 +285,17 @@ func (w *writing) sort() (accepted []ci.Item, rejected []Rejected) {
 	return slices.DeleteFunc(accepted, func(item ci.Item) bool { return twice[item.Source] }), rejected
 }
 
+// ofDocuments is what is wrong with an item's documents, unless gates have found it.
+func (d Draft) ofDocuments(found bool) []records.Finding {
+	faults := d.Faults
+	if len(d.Item.Scene.Documents) == 0 {
+		faults = append(faults, "it has no documents")
+	} else if found || len(faults) == 0 {
+		return nil
+	}
+	return []records.Finding{{Gate: "document", Place: "reply", Reason: strings.Join(faults, "; ")}}
+}
+
 func (w *writing) summarize(accepted []ci.Item, rejected []Rejected) Summary {
 	s := Summary{Model: w.o.Writer.Model, Seeds: len(w.seeds), Vignettes: len(w.drafts), Accepted: len(accepted),
 		Rejected: len(rejected), Gates: map[string]int{}}
@@ -293,14 +303,10 @@ func (w *writing) summarize(accepted []ci.Item, rejected []Rejected) Summary {
 		if len(vignettes) == 0 {
 			s.Fruitless++
 		}
-		if w.asked[i].Repaired {
-			s.Repaired++
-		}
+		s.Repaired += w.asked[i].Repaired
 	}
 	for _, d := range w.drafts {
-		if d.Repaired {
-			s.Repaired++
-		}
+		s.Repaired += d.Repaired
 	}
 	for _, r := range rejected {
 		failed := map[string]bool{}

@@ -65,17 +65,32 @@ func documentsOf(prompt string) string {
 
 var piece = regexp.MustCompile(`(?m)^  - (.*) \(keyword: `)
 
-// TestDocuments: a model writes the files of an agent's user; an item whose files lack a keyword is rejected.
+// TestDocuments: a model writes the files of an agent's user; an item whose files lack a keyword, or are in a place
+// that there is not, is rejected. Questions that were asked twice are counted, about items and about files.
 func TestDocuments(t *testing.T) {
-	s := testkit.StartJudge(t, testkit.JudgeOptions{Converse: speak})
-	o := options(t, s.URL, 2)
+	s := testkit.StartJudge(t, testkit.JudgeOptions{Converse: func(messages []string, _ bool) string {
+		reply := speaker(messages[0])
+		switch m := taskLine.FindStringSubmatch(messages[0]); {
+		case strings.Contains(messages[0], "about task 3-1."):
+			return strings.ReplaceAll(reply, `"place":"mail"`, `"place":"letter"`)
+		case m != nil && m[1] == "task 3-2" && len(messages) == 1:
+			return "I would rather not."
+		}
+		return reply
+	}})
+	o := options(t, s.URL, 3)
 	o.Agent, o.Policy = "tools", "item"
 	if _, err := Run(context.Background(), o, nil); err != nil {
 		t.Fatal(err)
 	}
 	items, _, err := ci.Read(filepath.Join(o.Out, ItemsName))
-	if err != nil || len(items) != 3 {
-		t.Fatalf("%d items, %v, want 3", len(items), err)
+	if err != nil || len(items) != 4 {
+		t.Fatalf("%d items, %v, want 4", len(items), err)
+	}
+	var sum Summary
+	expect.Decode(t, filepath.Join(o.Out, "summary.json"), &sum)
+	if sum.Repaired != 3 || sum.Gates["document"] != 2 {
+		t.Errorf("%+v: want 3 repaired replies, 2 items without their documents", sum)
 	}
 	for _, item := range items {
 		if s := item.Scene; len(s.Documents) != 2 || s.Documents[1].ID != "event 2" ||
@@ -84,8 +99,9 @@ func TestDocuments(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(o.Out, RejectedName))
-	if err != nil || !strings.Contains(string(text), "0001-2") || strings.Count(string(text), `"kind":"document"`) != 1 {
-		t.Errorf("%s, %v, want 0001-2 rejected for its documents", text, err)
+	if err != nil || !strings.Contains(string(text), "0001-2") || !strings.Contains(string(text), "0003-1") ||
+		strings.Count(string(text), `"kind":"document"`) != 2 {
+		t.Errorf("%s, %v, want 0001-2 and 0003-1 rejected for their documents", text, err)
 	}
 }
 
