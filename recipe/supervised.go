@@ -25,9 +25,9 @@ func (r *Run) Limit(path string, groups []batch.Group, o batch.Options, drift in
 			drift)
 	}
 	if len(l.Keep) == 0 {
-		return nil, fmt.Errorf("%s: no row is left: %d are too long, %d have an empty answer (data.max_prompt_tokens "+
-			"%d, data.max_completion_tokens %d, data.max_tokens %d, where 0 is no limit; the model takes %d tokens)",
-			path, l.Dropped, l.Empty, o.MaxPromptTokens, o.MaxCompletionTokens, o.MaxTokens, positions)
+		return nil, fmt.Errorf("%s: no row is left: %d are too long, %d have an empty answer, %d two equal ones "+
+			"(data.max_prompt_tokens %d, data.max_completion_tokens %d, data.max_tokens %d, where 0 is no limit; the model "+
+			"takes %d tokens)", path, l.Dropped, l.Empty, l.Equal, o.MaxPromptTokens, o.MaxCompletionTokens, o.MaxTokens, positions)
 	}
 	return l.Keep, nil
 }

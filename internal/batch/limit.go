@@ -46,12 +46,17 @@ type Limited struct {
 	Keep      []int // indices of the groups kept
 	Dropped   int   // too long under a limit
 	Empty     int   // an answer without tokens
+	Equal     int   // two answers of the same tokens, which a template or a cut made: they teach no preference
 	Truncated int   // cut to fit, on request
 }
 
 func (l Limited) String() string {
-	return fmt.Sprintf("%d kept, %d dropped as too long, %d dropped as empty, %d truncated",
-		len(l.Keep), l.Dropped, l.Empty, l.Truncated)
+	text := fmt.Sprintf("%d kept, %d dropped as too long, %d dropped as empty, %d truncated", len(l.Keep), l.Dropped,
+		l.Empty, l.Truncated)
+	if l.Equal > 0 {
+		text += fmt.Sprintf(", %d dropped as equal", l.Equal)
+	}
+	return text
 }
 
 // Limit applies the limits to groups, in place where truncation is asked for. A group with an over-long stretch is
@@ -66,6 +71,8 @@ func Limit(groups []Group, o Options, positions int, bos *int32) Limited {
 			l.Empty++
 		case tooLong(groups[i], o, positions):
 			l.Dropped++
+		case len(groups[i].Answers) == 2 && slices.Equal(groups[i].Answers[0], groups[i].Answers[1]):
+			l.Equal++
 		default:
 			l.Keep = append(l.Keep, i)
 			if cut {

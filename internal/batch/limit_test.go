@@ -10,8 +10,8 @@ func groupOf(prompt int, answers ...int) Group {
 	for i := range g.Prompt {
 		g.Prompt[i] = int32(i)
 	}
-	for _, n := range answers {
-		g.Answers = append(g.Answers, make([]int32, n))
+	for i, n := range answers {
+		g.Answers = append(g.Answers, slices.Repeat([]int32{int32(i)}, n))
 	}
 	return g
 }
@@ -59,6 +59,15 @@ func TestLimit(t *testing.T) {
 }
 
 // TestLimitKeepsBOS: a prompt that is cut still begins as all texts do.
+// TestLimitDropsEqualAnswers: of two answers that a cut makes equal none is preferred. One alone is trained on.
+func TestLimitDropsEqualAnswers(t *testing.T) {
+	groups := []Group{{Prompt: []int32{1}, Answers: [][]int32{{2, 3, 4}, {2, 3, 5}}}, groupOf(1, 2, 2), groupOf(1, 2)}
+	l := Limit(groups, Options{MaxCompletionTokens: 2, Truncate: "completion"}, 0, nil)
+	if want := "2 kept, 0 dropped as too long, 0 dropped as empty, 0 truncated, 1 dropped as equal"; l.String() != want {
+		t.Errorf("%v, want %s", l, want)
+	}
+}
+
 func TestLimitKeepsBOS(t *testing.T) {
 	bos := int32(0)
 	for _, c := range []struct {
