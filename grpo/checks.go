@@ -104,7 +104,8 @@ func (rs *Rollouts) checkFirst(values map[string]float64) error {
 			sampler = e.Sampler
 		}
 		if _, own := sampler.(*rollout.Cached); !own && c.name == MetricDifferenceMean {
-			cause = "the servers of rollout.urls serve another model"
+			cause = "the servers of rollout.urls serve another model, or give log-probs at another temperature than 1 " +
+				"(SGLang does without SGLANG_RETURN_ORIGINAL_LOGPROB=1)"
 		}
 		return fmt.Errorf("step %d: %s: %s", rs.t.State.Step, found, cause)
 	}
