@@ -83,11 +83,12 @@ type Choice struct {
 	Parsed bool
 }
 
-// HasChoice says that m or M is among the likeliest first tokens of a reply.
+// HasChoice says that m or M is among the likeliest first tokens of a reply. Some servers give one token alone: it says
+// nothing of the other letter, which would count as just as likely.
 func HasChoice(top map[string]float64) bool {
 	_, hasFirst := top[first]
 	_, hasSecond := top[second]
-	return hasFirst || hasSecond
+	return len(top) > 1 && (hasFirst || hasSecond)
 }
 
 // ReadChoice reads a judge's reply. Where the server gives the log-probabilities of the first token, it is the

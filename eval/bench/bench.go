@@ -223,7 +223,7 @@ func (f *Found) Unlike(o *Judged, judge, prompts string) (lines []string) {
 
 // Model names the model under test: as its answers' settings do, or by the file of recorded answers.
 func (f *Found) Model(a Agent) string {
-	return cmp.Or(a.RecordedName(), f.Settings[StageAnswers]["model"])
+	return cmp.Or(a.RecordedName(), f.Settings.Model(func(path string) string { return path }))
 }
 
 // Judge names who has judged: a model, or the file of recorded verdicts; "" of a rule.

@@ -65,6 +65,19 @@ func parsed(t *testing.T, text string) *exampleOptions {
 	return o
 }
 
+// TestOtherRun: an evaluation leaves the folder of another command's run as it is.
+func TestOtherRun(t *testing.T) {
+	o := answering(t, "Yes")
+	o.Dir = t.TempDir()
+	path := filepath.Join(o.Dir, "config.yaml")
+	expect.Write(t, path, "command: mappo\n")
+	_, _, err := asked(false, &Found{}).Run(t.Context(), o, nil)
+	expect.Error(t, err, `config.yaml: its command is "mappo": want the folder of a run of "eval example", or a new one`)
+	if all, err := os.ReadDir(o.Dir); err != nil || len(all) != 1 || string(expect.Bytes(t, path)) != "command: mappo\n" {
+		t.Errorf("%v, %v", all, err)
+	}
+}
+
 // TestThinkOpened: thoughts that were cut off are no answer where the server's chat template begins them.
 func TestThinkOpened(t *testing.T) {
 	for opened, want := range map[bool]string{false: "perhaps", true: "<think>perhaps"} {

@@ -71,6 +71,16 @@ func (e *evaluation) settingsOfJudge() map[string]string {
 	return settings
 }
 
+// nameOfJudge are those of the settings by which a report says who has judged; none where the options name no judge.
+func (e *evaluation) nameOfJudge() map[string]string {
+	if e.Rule == nil && e.judge.Model == "" {
+		return nil
+	}
+	all := e.settingsOfJudge()
+	maps.DeleteFunc(all, func(key, _ string) bool { return !slices.Contains([]string{"kind", "model", "verdicts"}, key) })
+	return all
+}
+
 func (e *evaluation) judgeAll(ctx context.Context, questions []Question) error {
 	s, err := begin(e, StageJudge, VerdictsName, e.settingsOfJudge(), e.progress("verdict", e.usage),
 		func(v Verdict) bool { return v.Parsed })

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // cutting is a server whose replies all meet their limit of tokens.
@@ -63,6 +64,47 @@ func TestJudgeThinkOpened(t *testing.T) {
 		if got := settings[StageJudge]["think_opened"]; err != nil || (got == "true") != opened {
 			t.Errorf("settings of think_opened %v: %q, %v", opened, got, err)
 		}
+	}
+}
+
+// TestLaterStages: a stage that reads what earlier ones have left refuses other answers, and another judge, than
+// theirs.
+func TestLaterStages(t *testing.T) {
+	o, dir := answering(t, "Yes"), filepath.Join(t.TempDir(), "run")
+	o.Agent.BaseURL, o.Agent.APIModel = "", ""
+	o.Agent.Answers = expect.File(t, "a.jsonl", `{"id":"1","output":"one"}`)
+	if _, err := judged(t, o, dir); err != nil {
+		t.Fatal(err)
+	}
+	answers := expect.File(t, "b.jsonl", `{"id":"1","output":"two"}`)
+	for _, c := range []struct {
+		stage, want string
+		change      func(o *exampleOptions)
+	}{
+		{StageReport, "", func(*exampleOptions) {}},
+		{StageJudge, "stage answers was begun with contents", func(o *exampleOptions) { o.Agent.Answers = answers }},
+		{StageReport, "stage answers was begun with contents", func(o *exampleOptions) { o.Agent.Answers = answers }},
+		{StageReport, `stage judge was begun with model "judge", now it is "other"`,
+			func(o *exampleOptions) { o.Judge.Model = "other" }},
+		{StageReport, `stage judge was begun with kind "model", now it is "replay"`,
+			func(o *exampleOptions) { o.Judgments = filepath.Join(dir, VerdictsName) }},
+	} {
+		other := o
+		other.Stage = c.stage
+		c.change(&other)
+		_, err := judged(t, other, dir)
+		if c.want == "" && err == nil {
+			continue
+		}
+		expect.Error(t, err, c.want)
+	}
+}
+
+// TestModelWithAdapter: a report names the adapter that was measured.
+func TestModelWithAdapter(t *testing.T) {
+	f := Found{Settings: Settings{StageAnswers: {"model": "base", "adapter": "mine"}}}
+	if got := f.Model(Agent{}); got != "base with adapter mine" {
+		t.Error(got)
 	}
 }
 

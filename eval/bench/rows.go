@@ -32,6 +32,15 @@ const SettingsName = "settings.json"
 // rows that are there only if its settings are the same.
 type Settings map[string]map[string]string
 
+// Model names the model that was asked, with its adapter; path shortens their paths. "": none was asked.
+func (s Settings) Model(path func(string) string) string {
+	name := path(s[StageAnswers]["model"])
+	if adapter := s[StageAnswers]["adapter"]; adapter != "" {
+		name += " with adapter " + path(adapter)
+	}
+	return name
+}
+
 // Progress says how far a stage is.
 type Progress struct {
 	Done, Total int // questions, with those that earlier calls of the stage asked
@@ -129,6 +138,20 @@ func (e *evaluation) sameCases(stage string) (Settings, error) {
 	return settings, err
 }
 
+// begunWith wants a stage that has begun to have some settings. A later stage reads its rows alone, and would name
+// other answers, or another judge, than those that it counts.
+func (e *evaluation) begunWith(settings Settings, stage string, some map[string]string) error {
+	before, begun := settings[stage]
+	if !begun {
+		return nil
+	}
+	now := maps.Clone(before)
+	if maps.Copy(now, some); maps.Equal(before, now) {
+		return nil
+	}
+	return e.changeError(stage, before, now)
+}
+
 // ReadSettings reads the settings of a run's folder; a new run has none.
 func ReadSettings(dir string) (Settings, error) {
 	path, all := filepath.Join(dir, SettingsName), Settings{}
@@ -150,11 +173,7 @@ func ReadSettings(dir string) (Settings, error) {
 // settingsOfAnswers are what the answers depend on, besides the items.
 func (e *evaluation) settingsOfAnswers(ctx context.Context) (settings map[string]string, err error) {
 	if e.Recorded != nil {
-		sum := sha256.New()
-		for _, item := range e.Items {
-			fmt.Fprintf(sum, "%q", e.Recorded[item.ID])
-		}
-		return map[string]string{"kind": Recorded, "contents": fmt.Sprintf("sha256 %x", sum.Sum(nil)[:8])}, nil
+		return e.settingsOfRecorded(), nil
 	}
 	if err := e.tryJudge(ctx); err != nil {
 		return nil, err
@@ -165,6 +184,15 @@ func (e *evaluation) settingsOfAnswers(ctx context.Context) (settings map[string
 	maps.Copy(settings, e.Settings)
 	_, missing := e.answers()
 	return settings, e.subject.Weigh(e.Dir, settings, missing != nil)
+}
+
+// settingsOfRecorded name recorded answers by what they say.
+func (e *evaluation) settingsOfRecorded() map[string]string {
+	sum := sha256.New()
+	for _, item := range e.Items {
+		fmt.Fprintf(sum, "%q", e.Recorded[item.ID])
+	}
+	return map[string]string{"kind": Recorded, "contents": fmt.Sprintf("sha256 %x", sum.Sum(nil)[:8])}
 }
 
 // byItem sorts answers by item, and refuses answers of other items or in a wrong order.
@@ -189,8 +217,12 @@ func (e *evaluation) answers() (map[string][]Answer, error) {
 	}
 	path := e.path(AnswersName)
 	rows, err := run.ReadJournal[Answer](path)
+	var settings Settings
 	if err == nil {
-		_, err = e.sameCases(StageAnswers)
+		settings, err = e.sameCases(StageAnswers)
+	}
+	if err == nil && e.Recorded != nil {
+		err = e.begunWith(settings, StageAnswers, e.settingsOfRecorded())
 	}
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/eval"
+	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/rollout/metered"
 	"github.com/posttrain/posttrain/rollout/remote"
@@ -125,7 +126,10 @@ func (e *evaluation) text(a Answer) string {
 
 // prepare finds what is wrong before anything is written or takes long, and opens the folder.
 func (e *evaluation) prepare() (err error) {
-	if e.asksModel() && e.o.Agent.Way() == Remote {
+	if e.continuing {
+		err = e.checkOwn()
+	}
+	if err == nil && e.asksModel() && e.o.Agent.Way() == Remote {
 		err = e.o.Agent.CheckKey("agent")
 	}
 	if err == nil && e.asksJudge() {
@@ -149,6 +153,17 @@ func (e *evaluation) prepare() (err error) {
 	err = e.folder.Own(append([]string{SettingsName, UsageName, timeName, SummaryName, CasesName}, e.Files...)...)
 	if err == nil && !e.continuing {
 		err = e.folder.WriteConfig(e.config)
+	}
+	return err
+}
+
+// checkOwn wants a folder that is there to be a run of this benchmark: another command would lose its config and
+// summary.
+func (e *evaluation) checkOwn() error {
+	path := filepath.Join(e.o.Dir, "config.yaml")
+	text, err := config.Open(path)
+	if command := config.CommandOf(text); err == nil && command != e.command {
+		err = fmt.Errorf("%s: its command is %q: want the folder of a run of %q, or a new one", path, command, e.command)
 	}
 	return err
 }
@@ -244,6 +259,9 @@ func (e *evaluation) found() (*Found, error) {
 		return nil, err
 	}
 	settings, err := e.sameCases(StageJudge)
+	if err == nil {
+		err = e.begunWith(settings, StageJudge, e.nameOfJudge())
+	}
 	if err != nil {
 		return nil, err
 	}

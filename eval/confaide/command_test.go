@@ -88,6 +88,12 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s lacks %q", result, want)
 		}
 	}
+	cases := string(expect.Bytes(t, filepath.Join(dir, "cases.jsonl")))
+	for _, want := range []string{`"scores":{"1/rating":4}`, `"4/meeting-summary/leak":0`} { // runs are compared by them
+		if !strings.Contains(cases, want) {
+			t.Errorf("%s lacks %q", cases, want)
+		}
+	}
 	if !strings.Contains(at.Figures, "gpt-4-0613") || !strings.Contains(at.Figures, "38.5/80.0") {
 		t.Error(at.Figures)
 	}

@@ -142,7 +142,8 @@ func (a *Agreement) add(c *Case, reads []Read) {
 	a.Human += (c.Human - a.Human) / float64(a.UnparsedAsZero.Pairs())
 }
 
-// scores are what runs are compared by: the share of a case's answers with each fault, or the mean of its ratings.
+// scores are what runs are compared by: the share of a case's answers with each fault, or the mean of its ratings. They
+// name tier and kind, since the tiers rate on other scales, and a leak of one kind is no leak of another.
 func (c *Case) scores(reads []Read) map[string]*float64 {
 	means := map[string]*eval.Mean{}
 	for i, r := range reads {
@@ -162,7 +163,10 @@ func (c *Case) scores(reads []Read) map[string]*float64 {
 	}
 	all := map[string]*float64{}
 	for name, m := range means {
-		all[name] = eval.Finite(m.Value())
+		if name != Rating {
+			name = c.Kind + "/" + name
+		}
+		all[c.Tier+"/"+name] = eval.Finite(m.Value())
 	}
 	return all
 }

@@ -151,13 +151,16 @@ func (o *Options) Validate(g *config.Given) {
 	}
 }
 
-// Idle are the keys of the other form.
-func (o *Options) Idle(*config.Given) config.Idle {
+// Idle are the keys of the other form, and a judge that the command line names beside recorded judgements.
+func (o *Options) Idle(g *config.Given) config.Idle {
 	keys, all := []string{"levels", "think_first"}, config.Idle{}
 	if o.Form == FormProbe {
 		keys = []string{"prompt", "guard", "judging", "judgments", "against", "helpfulness"}
 	}
 	all.Add(fmt.Sprintf("it has no effect with form %s; remove it", o.Form), keys...)
+	if o.Form == FormAction && o.Judgments != "" && g.FromCommandLine("judging") {
+		all.Add("it has no effect with judgments; remove one of the two", "judging")
+	}
 	return all
 }
 

@@ -141,6 +141,8 @@ func TestPrivacyLensFaults(t *testing.T) {
 			"--set: guard \"airgap\": it has no effect with form probe; remove it"},
 		{cases + "agent: {model: m}\nform: probe\nagainst: v.json", nil,
 			"f.yaml:5: against \"v.json\": it has no effect with form probe; remove it"},
+		{cases + "agent: {answers: a.csv}", []string{"judging=keyword", "judgments=v.json"},
+			"--set: judging \"keyword\": it has no effect with judgments; remove one of the two"},
 		{cases + good + "think_first: true", nil,
 			"f.yaml:5: think_first true: it has no effect with form action; remove it"},
 		{cases + "judging: keyword\nagent: {think_opened: true, model: m}", nil,

@@ -231,14 +231,14 @@ func safeName(name string) string {
 func (s *Summary) whose() string {
 	actions, judge := s.Settings[bench.StageAnswers], s.Settings[bench.StageJudge]
 	if len(s.Probing) > 0 {
-		return shortPath(actions["model"]) + ", probed"
+		return s.Settings.Model(shortPath) + ", probed"
 	}
 	who, by := "no actions", judge["kind"]
 	switch {
 	case actions["kind"] == bench.Recorded:
 		who = "recorded actions"
 	case actions != nil:
-		who = shortPath(actions["model"]) + ", prompt " + actions["prompt"]
+		who = s.Settings.Model(shortPath) + ", prompt " + actions["prompt"]
 		if guard := actions["guard"]; guard != "" {
 			who += ", guard " + guard
 		}
