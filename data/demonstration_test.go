@@ -72,9 +72,7 @@ func TestTurnsSurvive(t *testing.T) {
 		turns(conversation("user", "Q"), "assistant A")}
 	for _, name := range []string{"d.jsonl", "d.json"} {
 		path := filepath.Join(t.TempDir(), name)
-		if err := WriteAll(path, demos); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, WriteAll(path, demos))
 		got, _, err := ReadDemonstrations(path)
 		for i := range got {
 			got[i].Source = ""
@@ -94,9 +92,7 @@ func TestDemonstrationDrops(t *testing.T) {
 {"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A","train":false}]}
 `
 	demos, report, err := StreamDemonstrations(mapFS("d.jsonl", rows), "d.jsonl").Collect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	want := `d.jsonl: 6 rows read, 2 kept
   dropped 1: completion is empty (first: d.jsonl:2)
   dropped 1: no messages (first: d.jsonl:3)
@@ -200,9 +196,7 @@ func TestWriteLines(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.jsonl")
 	texts := []Text{plainText("<think>"), conversation("user", "Q")}
-	if err := WriteLines(path, 2, func(i int) any { return map[string]any{"prompt": texts[i]} }); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, WriteLines(path, 2, func(i int) any { return map[string]any{"prompt": texts[i]} }))
 	want := "{\"prompt\":\"<think>\"}\n{\"prompt\":[{\"role\":\"user\",\"content\":\"Q\"}]}\n"
 	if got, err := os.ReadFile(path); err != nil || string(got) != want {
 		t.Errorf("%s, %v", got, err)

@@ -128,9 +128,7 @@ func fuzzFile[T any](f *testing.F, rows []T, options ...parquet.WriterOption) []
 	var b bytes.Buffer
 	w := parquet.NewGenericWriter[T](&b, options...)
 	_, err := w.Write(rows)
-	if err = cmp.Or(err, w.Close()); err != nil {
-		f.Fatal(err)
-	}
+	expect.OK(f, cmp.Or(err, w.Close()))
 	return b.Bytes()
 }
 

@@ -29,12 +29,8 @@ func parquetOf[T any](t *testing.T, rows ...T) string {
 	t.Helper()
 	var b bytes.Buffer
 	w := parquet.NewGenericWriter[T](&b)
-	if _, err := w.Write(rows); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(w.Write(rows))(t)
+	expect.OK(t, w.Close())
 	return b.String()
 }
 

@@ -202,9 +202,7 @@ func TestContainers(t *testing.T) {
 // The files of testdata are laid out by pyarrow (scripts/oracle/parquet_fixtures.py).
 func TestParquetAsHuggingFaceWritesIt(t *testing.T) {
 	pairs, report, err := ReadPreferences(filepath.Join("testdata", "pairs.parquet"), PreferenceOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	if len(pairs) != 3 || report.Scored != 2 || report.ScoreColumns != "score_chosen, score_rejected" {
 		t.Errorf("%d pairs, %s", len(pairs), report)
 	}
@@ -234,9 +232,7 @@ func TestDropsAndRemarksAreCounted(t *testing.T) {
 {"chosen":[{"role":"user","content":"x"}],"rejected":[{"role":"user","content":"y"}]}
 `
 	pairs, report, err := StreamPreferences(mapFS("p.jsonl", rows), "p.jsonl", PreferenceOptions{}).Collect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	want := `p.jsonl: 9 rows read, 3 kept, 1 scored (chosen_score, rejected_score)
   dropped 3: no prompt (first: p.jsonl:2)
   dropped 1: chosen is empty (first: p.jsonl:3)
@@ -346,9 +342,7 @@ func TestMissingFileAndFolder(t *testing.T) {
 	_, _, err := ReadPreferences(filepath.Join(dir, "none.jsonl"), PreferenceOptions{})
 	wantError(t, err, "none.jsonl: no such file or directory")
 	folder := filepath.Join(dir, "folder.jsonl")
-	if err := os.Mkdir(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.Mkdir(folder, 0o755))
 	_, _, err = ReadPreferences(folder, PreferenceOptions{})
 	wantError(t, err, "folder.jsonl: is a folder")
 }

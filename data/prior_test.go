@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 func nan() float64 { return math.NaN() }
@@ -52,9 +54,7 @@ func TestPriorGaps(t *testing.T) {
 func TestPriorSwapTurnsThePairRound(t *testing.T) {
 	swap := RewardOptions{Transform: "auto", OnNegativeGap: "swap"}
 	kept, _, _, err := Prior(scoredPairs([2]float64{0.25, 0.75}), swap)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	if p := kept[0]; p.Chosen.Plain != "l" || p.Rejected.Plain != "w" || p.ChosenScore != 0.75 ||
 		p.RejectedScore != 0.25 {
 		t.Errorf("%+v", p)
@@ -63,9 +63,7 @@ func TestPriorSwapTurnsThePairRound(t *testing.T) {
 
 func TestPriorReportInWords(t *testing.T) {
 	_, _, report, err := Prior(scoredPairs([2]float64{2, -1}, [2]float64{0, 1}), DefaultRewardOptions())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	want := `prior: 2 of 2 pairs, gap median 0.888, mean 0.444 (0.000 to 0.888)
   gaps by tenths, from 0 to 1: █▁▁▁▁▁▁▁█▁  (50, 0, 0, 0, 0, 0, 0, 0, 50, 0 %)
   reward_transform quartiles: scores have no known bounds: rewards are σ((score − 1)/0.4551), by the median and the ` +

@@ -5,14 +5,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 func TestHHRLHFLoadsWhole(t *testing.T) {
 	pairs, report, err := ReadPreferences(need.File(t, "data", "hh-rlhf/harmless-base-test.jsonl.gz"), PreferenceOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	t.Log("\n" + report.String())
 	if len(pairs) != 2312 || report.Read != 2312 {
 		t.Fatalf("%d pairs of %d rows, want all 2312", len(pairs), report.Read)
@@ -42,18 +41,14 @@ func TestHHRLHFLoadsWhole(t *testing.T) {
 // TestRealScoresAreNoticed: of probabilities that are mostly near 0 the gaps say nothing, their ranks do.
 func TestRealScoresAreNoticed(t *testing.T) {
 	pairs, _, err := ReadPreferences(need.File(t, "data", "alpaca-eval/pairs.jsonl.gz"), PreferenceOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	for _, c := range []struct {
 		transform string
 		median    float64
 		warned    bool
 	}{{"auto", 3.7e-5, true}, {"rank", 0.146, false}} {
 		_, gaps, report, err := Prior(pairs, RewardOptions{Transform: c.transform, OnNegativeGap: "clamp"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		t.Log("\n" + report.String() + "\n" + report.Warning())
 		if len(gaps) != 3019 || math.Abs(report.Median-c.median) > 0.01*c.median ||
 			(report.Warning() != "") != c.warned {

@@ -6,17 +6,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // rewardsOf fits a transform to scores, two a pair.
 func rewardsOf(t *testing.T, o RewardOptions, scores ...[2]float64) *Rewards {
 	t.Helper()
 	o.OnNegativeGap = "clamp"
-	r, err := o.Fit(scoredPairs(scores...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return expect.Must(o.Fit(scoredPairs(scores...)))(t)
 }
 
 // TestTransforms compares rewards with numbers by hand.
@@ -169,9 +167,7 @@ func TestUselessGapsAreNoticed(t *testing.T) {
 	} {
 		o := RewardOptions{Transform: c.transform, OnNegativeGap: "clamp"}
 		_, _, report, err := Prior(scoredPairs(c.scores...), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		if got := report.Warning(); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("warning %q: want %q", got, c.want)
 		}

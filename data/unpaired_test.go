@@ -19,9 +19,7 @@ func TestLabelled(t *testing.T) {
 {"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}],"label":true}
 `
 	got, report, err := ReadLabelled(mapFS("k.jsonl", text), "k.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	answer := func(line, text string, desirable bool) Labelled {
 		return Labelled{Demonstration{plainText("Q"), plainText(text), "k.jsonl:" + line}, desirable}
 	}

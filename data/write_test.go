@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 func TestPreferencesComeBackAsWritten(t *testing.T) {
@@ -18,9 +20,7 @@ func TestPreferencesComeBackAsWritten(t *testing.T) {
 	}
 	pairs[0].Rejected = plainText(" ")
 	path := filepath.Join(t.TempDir(), "pairs.jsonl")
-	if err := WriteAll(path, pairs); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, WriteAll(path, pairs))
 	text, err := os.ReadFile(path)
 	if err != nil || !strings.Contains(string(text), "<answer>&</answer>") {
 		t.Errorf("tags are escaped: %s, %v", text, err)
@@ -47,9 +47,7 @@ func TestDemonstrationsComeBackAsWritten(t *testing.T) {
 		{Prompt: conversation("user"), Completion: conversation("assistant", "A")},
 	}
 	path := filepath.Join(t.TempDir(), "sft.jsonl")
-	if err := WriteAll(path, demos); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, WriteAll(path, demos))
 	back, _, err := ReadDemonstrations(path)
 	for i := range back {
 		back[i].Source = ""
@@ -62,9 +60,7 @@ func TestWritingIsAllOrNothing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "pairs.jsonl")
 	good := scoredPairs([2]float64{1, 0})
-	if err := WriteAll(path, good); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, WriteAll(path, good))
 	before, _ := os.ReadFile(path)
 	bad := append(scoredPairs([2]float64{1, 0}), scoredPairs([2]float64{nan(), 0})...)
 	wantError(t, WriteAll(path, bad), "want finite numbers")
@@ -142,9 +138,7 @@ func TestPreferencesAndDemonstrationsInEveryForm(t *testing.T) {
 	} {
 		for _, name := range allForms {
 			path := filepath.Join(t.TempDir(), name)
-			if err := WriteAll(path, pairs); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, WriteAll(path, pairs))
 			back, _, err := ReadPreferences(path, PreferenceOptions{})
 			for i := range back {
 				back[i].Source = ""
@@ -161,9 +155,7 @@ func TestPreferencesAndDemonstrationsInEveryForm(t *testing.T) {
 	} {
 		for _, name := range allForms {
 			path := filepath.Join(t.TempDir(), name)
-			if err := WriteAll(path, demos); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, WriteAll(path, demos))
 			back, _, err := ReadDemonstrations(path)
 			for i := range back {
 				back[i].Source = ""

@@ -11,18 +11,18 @@ import (
 )
 
 // Two scenarios are answered ideally, and one of them once more without the format.
-func ExampleNewReport() {
+func ExampleReport() {
 	items := ci.Synthesize(2, 1)
-	var samples []eval.Sample
+	var report eval.Report
 	add := func(i int, text string) {
 		a := ask.Answer{To: &ask.Question{Item: &items[i]}, Completion: rollout.Completion{Text: text}}
-		samples = append(samples, eval.SampleOf(i, a, reward.DefaultOptions()))
+		report.Add(eval.SampleOf(i, a, reward.DefaultOptions()))
 	}
 	for i := range items {
 		add(i, ci.Reference(items[i], 0))
 	}
 	add(1, "I would rather not say.")
-	all := eval.NewReport(samples).All
+	all := report.All
 	fmt.Println("complete   ", all.Complete.Share())
 	fmt.Println("format kept", all.Format.Share())
 	// Output:

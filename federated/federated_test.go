@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // problem has agents with random positive definite H_i, random g_i and weights. Its gradients move with θ, as gradients
@@ -122,10 +124,7 @@ func TestHoldReachesNaturalGradient(t *testing.T) {
 			}
 			f.round(t, mask)
 		}
-		exact, err := CG{50, 1e-15}.Solve(f.mean, Mean(p.weights, p.g), make([]float64, 3))
-		if err != nil {
-			t.Fatal(err)
-		}
+		exact := expect.Must(CG{50, 1e-15}.Solve(f.mean, Mean(p.weights, p.g), make([]float64, 3)))(t)
 		nearly(t, fmt.Sprintf("seed %d", seed), f.server.Y, exact.X, 1e-10)
 	}
 }
@@ -233,19 +232,13 @@ func TestScoresSolve(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	rows := [][]float64{randomVector(r, 9), randomVector(r, 9), randomVector(r, 9)}
 	scores := Scores[float64](rows)
-	inverse, err := scores.Inverse(0.1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	inverse := expect.Must(scores.Inverse(0.1))(t)
 	b := randomVector(r, 9)
 	s, err := CG{50, 1e-14}.Solve(Damped(scores.Product, 0.1), b, make([]float64, 9))
 	if err != nil || s.Why != Converged {
 		t.Fatal(s.Why, err)
 	}
-	x, err := inverse(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := expect.Must(inverse(b))(t)
 	nearly(t, "n×n solve", x, s.X, 1e-10)
 	for _, bad := range []float64{math.NaN(), math.Inf(1), math.MaxFloat64} {
 		if _, err := (Scores[float64]{{bad}}).Inverse(0.1); err == nil {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -133,10 +134,7 @@ func parseNumbers(t *testing.T, raw []json.RawMessage) []float64 {
 		if text[0] == '"' {
 			text = text[1 : len(text)-1]
 		}
-		x, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := expect.Must(strconv.ParseFloat(text, 64))(t)
 		out[j] = x
 	}
 	return out
@@ -169,11 +167,7 @@ func TestOracleCG(t *testing.T) {
 	for i, c := range oracle[testCase](t, "cg") {
 		name := "case " + strconv.Itoa(i)
 		solve := func(iterations int) Solution {
-			s, err := CG{iterations, c.Tol}.Solve(Damped(times(c.Matrix), c.Damping), c.B, c.Start)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return s
+			return expect.Must(CG{iterations, c.Tol}.Solve(Damped(times(c.Matrix), c.Damping), c.B, c.Start))(t)
 		}
 		s := solve(c.MaxIter)
 		if s.Why != c.Why || s.Iterations != c.Iterations {
@@ -245,9 +239,7 @@ func (p *fixedProblem) round(t *testing.T, present []bool) {
 		}
 		a := p.agents[i].Advance(p.server.Y, p.rho)
 		a, _, err := a.Solve(CG{50, 1e-15}, times(p.h[i]), p.g[i], p.server.Y, p.rho, a.Y)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		p.agents[i], sent[i] = a, a.Message(p.rho, p.server.Absent)
 	}
 	p.server.Round(p.weights, sent)
@@ -444,9 +436,7 @@ func TestOracleBaselines(t *testing.T) {
 			continue
 		}
 		var local, changes [][]float64
-		if err := json.Unmarshal(c.Local, &local); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, json.Unmarshal(c.Local, &local))
 		for _, w := range local {
 			changes = append(changes, Difference(w, c.Theta))
 		}
@@ -521,10 +511,7 @@ func TestOracleScores(t *testing.T) {
 			}
 		}
 		scores := Scores[float64](rows)
-		inverse, err := scores.Inverse(c.Rho)
-		if err != nil {
-			t.Fatal(err)
-		}
+		inverse := expect.Must(scores.Inverse(c.Rho))(t)
 		product, _ := scores.Product(c.V)
 		nearAll(t, "product", product, c.Sequence)
 		damped, _ := inverse(c.RHS)

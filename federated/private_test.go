@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // group makes the keys of a sum of agents with the given numbers.
@@ -16,10 +18,7 @@ func group(t *testing.T, attempt int, present ...int) (Sum, []*ecdh.PrivateKey) 
 	s := Sum{Run: "r", Kind: "gradient", Round: 7, Attempt: attempt, Present: present}
 	var keys []*ecdh.PrivateKey
 	for _, i := range present {
-		key, err := SumKey(bytes.Repeat([]byte{byte(i + 1)}, 32), s.Run, s.Round)
-		if err != nil {
-			t.Fatal(err)
-		}
+		key := expect.Must(SumKey(bytes.Repeat([]byte{byte(i + 1)}, 32), s.Run, s.Round))(t)
 		keys, s.Keys = append(keys, key), append(s.Keys, key.PublicKey().Bytes())
 	}
 	return s, keys
@@ -31,9 +30,7 @@ func mask(t *testing.T, s Sum, self int, key *ecdh.PrivateKey, v []float64) []ui
 	if err == nil {
 		err = s.Mask(self, key, out)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	return out
 }
 
@@ -177,10 +174,7 @@ func TestNoise(t *testing.T) {
 	sum, v := make([]float64, d), make([]float64, d)
 	v[0] = 100
 	for i := range 4 {
-		noise, err := NoiseSource(bytes.Repeat([]byte{byte(i + 1)}, 32), s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noise := expect.Must(NoiseSource(bytes.Repeat([]byte{byte(i + 1)}, 32), s))(t)
 		AddScaled(sum, 1, p.Protect(v, 4, noise))
 	}
 	sum[0] -= 4 * p.Clip

@@ -14,6 +14,7 @@ import (
 	"github.com/posttrain/posttrain/internal/adamw"
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/train"
 )
@@ -115,9 +116,7 @@ func keepBusy(b *testing.B) (rest func()) {
 	var all []*exec.Cmd
 	for range runtime.NumCPU() {
 		c := exec.Command("sh", "-c", "while :; do :; done")
-		if err := c.Start(); err != nil {
-			b.Fatal(err)
-		}
+		expect.OK(b, c.Start())
 		all = append(all, c)
 	}
 	return func() {
@@ -129,26 +128,18 @@ func keepBusy(b *testing.B) (rest func()) {
 }
 
 func trainingStep(b *testing.B, e *backend.Engine, prompts, prompt, row int, apart bool) (step func()) {
-	c, err := model.ParseConfig([]byte(small), nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	c := expect.Must(model.ParseConfig([]byte(small), nil))(b)
 	o := DefaultOptions()
 	o.Prompts, o.Updates = prompts, 1
 	t := trainer(b, e, model.Init(c, 1), o)
 	t.Tokens, t.Apart, t.row = 0, apart, row
 	groups := benchmarkGroups(o.Prompts, prompt, o.GroupSize, 64)
 	return func() {
-		logps, err := t.Measure(groups, nil)
-		if err != nil {
-			b.Fatal(err)
-		}
+		logps := expect.Must(t.Measure(groups, nil))(b)
 		for i := range groups {
 			groups[i].Reference = logps[i]
 		}
-		if _, err := t.Update(groups, train.AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8,
-			MaxNorm: 1}}, 1e-6, train.NewMetrics()); err != nil {
-			b.Fatal(err)
-		}
+		expect.Must(t.Update(groups, train.AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8,
+			MaxNorm: 1}}, 1e-6, train.NewMetrics()))(b)
 	}
 }

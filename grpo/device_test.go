@@ -9,6 +9,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -51,9 +52,7 @@ func TestLoopOnDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	rest := tiny(t, e, again.Folder)
-	if _, err := rest.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(rest.Resume())(t)
 	mustRun(t, rest)
 	if x, y := readWeights(t, device), readWeights(t, rest); fmt.Sprint(x) != fmt.Sprint(y) {
 		t.Error("other weights than those of the whole run")

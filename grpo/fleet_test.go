@@ -22,6 +22,7 @@ import (
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/serve"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/fleet"
@@ -39,14 +40,8 @@ type tinyServer struct {
 func serveTiny(t *testing.T, m *model.Model, change func(next *model.Model)) (address string) {
 	t.Helper()
 	s := &tinyServer{engine: backendtest.Go(t), model: m.Base(), change: change}
-	sampler, err := s.sampler(s.model)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	sampler := expect.Must(s.sampler(s.model))(t)
+	l := expect.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
@@ -216,11 +211,7 @@ func TestWrongSwapsAreNamed(t *testing.T) {
 // adapted is the model of the tiny loop with an adapter.
 func adapted(t *testing.T) *model.Model {
 	t.Helper()
-	m, err := adapt(model.Init(testkit.Config(t, "llama"), 7))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return expect.Must(adapt(model.Init(testkit.Config(t, "llama"), 7)))(t)
 }
 
 func adapt(m *model.Model) (*model.Model, error) {
@@ -235,10 +226,7 @@ func adapt(m *model.Model) (*model.Model, error) {
 // tinyFleet lets servers sample for a loop.
 func tinyFleet(t *testing.T, l *Loop, engine string, urls ...string) {
 	t.Helper()
-	f, err := newTinyFleet(l, engine, fleet.Options{Folder: t.TempDir(), URLs: urls})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Must(newTinyFleet(l, engine, fleet.Options{Folder: t.TempDir(), URLs: urls}))(t)
 	t.Cleanup(func() { f.Close() })
 }
 
@@ -262,10 +250,7 @@ func TestServersEqualTheSampler(t *testing.T) {
 					tinyFleet(t, l, engine, serveTiny(t, m, nil), serveTiny(t, m, nil))
 				}
 				mustRun(t, l)
-				weights, err := l.Learner.ReadWeights()
-				if err != nil {
-					t.Fatal(err)
-				}
+				weights := expect.Must(l.Learner.ReadWeights())(t)
 				ends[i] = weights
 			}
 			if !reflect.DeepEqual(ends[0], ends[1]) {

@@ -14,6 +14,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/fleet"
@@ -117,10 +118,7 @@ func killTiny(t *testing.T, within time.Duration, args ...string) {
 // of one whose completions a server draws: what the killed runs leave on it is freed, or it would take no more
 // adapters.
 func TestKilledAdaptersEndInTheSameBits(t *testing.T) {
-	config, err := testkit.Llama()
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := expect.Must(testkit.Llama())(t)
 	steps, _ := tinyLength("go")
 	files := []string{"samples.jsonl", "best.json"}
 	for _, name := range testkit.CheckpointFiles(steps) {
@@ -168,9 +166,7 @@ func TestInterruptedRunsEndInTheSameBits(t *testing.T) {
 	for n := 1; ; n++ {
 		l := tiny(t, e, f)
 		l.Options.DynamicSampling, l.Train.CheckpointEvery = 0, 0 // only the interruption saves
-		if _, err := l.Resume(); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(l.Resume())(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		s := &stopping{l.Sampler, 1 + n%2, cancel} // the first call, the second, the first, …
 		l.Sampler = s

@@ -90,9 +90,7 @@ func tiny(t testing.TB, e *backend.Engine, folder *run.Folder) *Loop {
 func tinyOf(t testing.TB, e *backend.Engine, m *model.Model, folder *run.Folder) *Loop {
 	t.Helper()
 	l, closer, err := newTiny(e, m, folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	t.Cleanup(closer)
 	return l
 }
@@ -134,34 +132,24 @@ func newFolder(t testing.TB) *run.Folder {
 	if err == nil {
 		err = f.WriteConfig([]byte("command: test\n"))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
 
 func mustStart(t testing.TB, l *Loop) {
 	t.Helper()
-	if err := l.Trainer.Start(); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, l.Trainer.Start())
 }
 
 func mustRun(t testing.TB, l *Loop) {
 	t.Helper()
-	if err := l.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, l.Run(t.Context()))
 }
 
 func metrics(t testing.TB, f *run.Folder) []run.Record {
 	t.Helper()
-	records, err := f.ReadMetrics()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return records
+	return expect.Must(f.ReadMetrics())(t)
 }
 
 // wantError checks that an error is one line that holds every one of the parts.
@@ -294,9 +282,7 @@ func TestSamples(t *testing.T) {
 	}
 	for i, line := range lines {
 		var s sampled
-		if err := json.Unmarshal([]byte(line), &s); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, json.Unmarshal([]byte(line), &s))
 		task := l.Held[i%2]
 		if s.Step != i/2*2 || s.Source != task.Source || !s.Prompt.Equal(task.Prompt) || s.Fault != "" {
 			t.Errorf("line %d: %s", i+1, line)
@@ -333,10 +319,7 @@ func TestDynamicSampling(t *testing.T) {
 		return answerOf("abcde")
 	})
 	mustStart(t, l)
-	r, err := l.roll(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := expect.Must(l.roll(t.Context()))(t)
 	// The first round takes tasks 0 to 3, of which 1 and 3 fall; the second 4 and 5, of which 4 falls; the third 6.
 	var places []string
 	for _, a := range r.groups {
@@ -372,10 +355,7 @@ func TestDynamicSamplingOfEach(t *testing.T) {
 			return ask.Score{Value: 2*each[0] + each[1], Each: each}
 		})
 		mustStart(t, l)
-		r, err := l.roll(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := expect.Must(l.roll(t.Context()))(t)
 		m := train.NewMetrics()
 		r.observe(m, true)
 		equal := m.Means("")["frac_reward_zero_std"]
@@ -537,9 +517,7 @@ func TestBestIsLoaded(t *testing.T) {
 func readWeights(t testing.TB, l *Loop) (all []float32) {
 	t.Helper()
 	tensors, _, err := l.Learner.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	for _, w := range tensors.Weights {
 		all = append(all, w...)
 	}
@@ -557,10 +535,7 @@ func TestValidate(t *testing.T) {
 		l.Held[i].Row = map[string]any{"keywords": reward.Keywords{Required: []string{"a", "b"}, Restricted: []string{"s"}}}
 	}
 	mustStart(t, l)
-	m, err := l.Evaluate(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := expect.Must(l.Evaluate(t.Context()))(t)
 	for name, want := range map[string]float64{"reward": (1 - 0.5 - 1) / 3, "integrity": 2.0 / 3, "utility": 1.0 / 3,
 		"complete": 1.0 / 3, "format": 2.0 / 3} {
 		if got := m["eval_"+name]; math.Abs(got-want) > 1e-12 {
@@ -617,19 +592,13 @@ func TestEqualRewardsForAHundredSteps(t *testing.T) {
 			l.Options.KLCoef, l.Reference = 0, nil
 		}
 		notices := listen(l)
-		before, err := l.Learner.ReadWeights()
-		if err != nil {
-			t.Fatal(err)
-		}
+		before := expect.Must(l.Learner.ReadWeights())(t)
 		factor := 1.0
 		for step := range c.steps {
 			factor *= 1 - c.decay*l.Train.RateAt(step, c.steps)
 		}
 		mustRun(t, l)
-		after, err := l.Learner.ReadWeights()
-		if err != nil {
-			t.Fatal(err)
-		}
+		after := expect.Must(l.Learner.ReadWeights())(t)
 		moved := 0.0
 		for i, p := range l.Export.Model.Params {
 			for k, w := range before[i] {
@@ -654,10 +623,7 @@ func TestEqualRewardsForAHundredSteps(t *testing.T) {
 func TestKLInTheReward(t *testing.T) {
 	e := backendtest.Go(t)
 	l := tiny(t, e, nil)
-	other, err := rollout.Upload(e, model.Init(testkit.Config(t, "llama"), 8), model.GraphOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := expect.Must(rollout.Upload(e, model.Init(testkit.Config(t, "llama"), 8), model.GraphOptions{}))(t)
 	defer backend.FinalizeAll(other...)
 	l.Options.KL, l.Options.KLCoef, l.Options.Std, l.Options.Updates, l.Reference = K1, 0.5, None, 1, other
 	l.Judge = ask.Rule(func(*ask.Question, string) ask.Score { return ask.Score{Value: 0.3} })
@@ -730,10 +696,7 @@ func TestStaleSampler(t *testing.T) {
 	e := backendtest.Go(t)
 	l := tiny(t, e, newFolder(t))
 	m := model.Init(testkit.Config(t, "llama"), 8)
-	weights, err := rollout.Upload(e, m, model.GraphOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	weights := expect.Must(rollout.Upload(e, m, model.GraphOptions{}))(t)
 	defer backend.FinalizeAll(weights...)
 	s := rollout.NewCached(e, m.Config, func() []compute.Buffer { return weights }, rollout.Options{Decoder: framed{}})
 	defer s.Close()
@@ -744,9 +707,7 @@ func TestStaleSampler(t *testing.T) {
 // TestSelfChecks: the check of step 0 knows every figure, the checks of later steps what must hold there.
 func TestSelfChecks(t *testing.T) {
 	l := tiny(t, backendtest.Go(t), newFolder(t))
-	if err := l.Trainer.Start(); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, l.Trainer.Start())
 	healthy := map[string]float64{MetricRatioMean: 1 + 1e-5, MetricRatioMin: 0.9999, MetricRatioMax: 1.0001,
 		MetricClipRegion: 0, MetricKL: 1e-9, MetricDifferenceMean: 1e-5}
 	if err := l.checkFirst(healthy); err != nil {
@@ -778,23 +739,16 @@ func TestSelfChecks(t *testing.T) {
 func TestSelfChecksInBFloat16(t *testing.T) {
 	e := backendtest.Go(t)
 	l := tiny(t, e, newFolder(t))
-	learner, err := train.NewLearner(e, model.Init(testkit.Config(t, "llama"), 7),
-		model.GraphOptions{DType: dtypes.BFloat16})
-	if err != nil {
-		t.Fatal(err)
-	}
+	learner := expect.Must(train.NewLearner(e, model.Init(testkit.Config(t, "llama"), 7),
+		model.GraphOptions{DType: dtypes.BFloat16}))(t)
 	defer learner.Close()
 	l.Learner = learner
-	if err := l.Trainer.Start(); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, l.Trainer.Start())
 	notices := listen(l)
 	ill := map[string]float64{MetricRatioMean: 1.2, MetricClipRegion: 0.3}
 	wantError(t, l.checkFirst(ill), "step 0: the mean ratio", " is 1.2, where it must be 1: ", "--backend")
 	for l.State.Step = 1; l.State.Step <= quietSteps; l.State.Step++ {
-		if err := l.checkFirst(ill); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, l.checkFirst(ill))
 	}
 	if len(*notices) != 2 || !strings.Contains((*notices)[0], "warning: step 1: the mean ratio") ||
 		!strings.Contains((*notices)[1], "the share of clipped ratios is 0.3, where it must be 0 but for bfloat16's") {
@@ -810,10 +764,7 @@ func TestSelfChecksInBFloat16(t *testing.T) {
 func TestOtherReference(t *testing.T) {
 	e := backendtest.Go(t)
 	l := tiny(t, e, newFolder(t))
-	weights, err := rollout.Upload(e, model.Init(testkit.Config(t, "llama"), 8), model.GraphOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	weights := expect.Must(rollout.Upload(e, model.Init(testkit.Config(t, "llama"), 8), model.GraphOptions{}))(t)
 	defer backend.FinalizeAll(weights...)
 	l.Reference = weights
 	wantError(t, l.Run(t.Context()), "step 0: the KL to the reference is")

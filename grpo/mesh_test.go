@@ -8,6 +8,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/train"
 )
@@ -25,10 +26,7 @@ func TestUpdatesOnAMesh(t *testing.T) {
 	for step := range 3 {
 		var norms [2]float64
 		for i, tr := range []*Trainer{one, several} {
-			var err error
-			if norms[i], err = tr.Update(groups, rule, 1e-3, train.NewMetrics()); err != nil {
-				t.Fatal(err)
-			}
+			norms[i] = expect.Must(tr.Update(groups, rule, 1e-3, train.NewMetrics()))(t)
 		}
 		if d := math.Abs(norms[0] - norms[1]); d > 1e-4*norms[0] {
 			t.Errorf("update %d: norm %v, on one device %v", step, norms[1], norms[0])
@@ -46,9 +44,5 @@ func TestUpdatesOnAMesh(t *testing.T) {
 
 func weightsOf(t *testing.T, tr *Trainer) [][]float32 {
 	t.Helper()
-	w, err := tr.Learner.ReadWeights()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
+	return expect.Must(tr.Learner.ReadWeights())(t)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/float"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // slots lays a batch out as the trainer does, with padding slots that hold rubbish at both ends.
@@ -76,31 +77,17 @@ func inGraph(t *testing.T, e *backend.Engine, o Options, b Batch) (loss float64,
 		return []*graph.Node{loss, graph.Gradient(loss, in.Logps)[0], graph.Add(graph.Add(old, ref),
 			graph.Add(in.Answer, in.Share))}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer p.Close()
 	var in []compute.Buffer
 	for _, x := range [][]float32{s.logps, s.weight, s.advantage, s.old, s.reference, s.answer, s.share} {
-		buffer, err := e.Float32(x, n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		buffer := expect.Must(e.Float32(x, n))(t)
 		in = append(in, buffer)
 	}
-	out, err := p.Run(in, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := expect.Must(p.Run(in, nil))(t)
 	defer backend.FinalizeAll(append(in, out...)...)
-	value, err := backend.Floats(out[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	flat, err := backend.Floats(out[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	value := expect.Must(backend.Floats(out[0]))(t)
+	flat := expect.Must(backend.Floats(out[1]))(t)
 	return float64(value[0]), byAnswer(t, b, flat)
 }
 

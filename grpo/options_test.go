@@ -5,13 +5,12 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 func TestDefaultOptionsAreInOrder(t *testing.T) {
 	o := DefaultOptions()
-	if err := fault.Err("grpo", o.Check()); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, fault.Err("grpo", o.Check()))
 	if !o.NeedsReference() || o.NeedsOld() {
 		t.Error("the released settings need a reference and, with one update, not the old policy")
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/config/fault"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -115,9 +116,7 @@ func TestOracleAdvantages(t *testing.T) {
 
 func TestOracleHost(t *testing.T) {
 	for k, c := range oracle(t).Objectives {
-		if err := fault.Err("grpo", c.options().Check()); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, fault.Err("grpo", c.options().Check()))
 		name, out := fmt.Sprintf("case %d, %s", k, c), c.options().Host(c.batch())
 		near(t, name+" loss", out.Loss, c.Loss, 1e-9)
 		want := c.cut(c.Grad)

@@ -25,11 +25,8 @@ func recipeOf(t *testing.T, name string, set ...string) Options {
 		given = append(given, config.Override{Flag: "--set", Key: "grpo.norm_length", Value: "16"})
 	}
 	spec := &config.Spec[section]{Command: "test"}
-	o, err := spec.Parse("f.yaml", []byte("command: test\ngrpo:\n  kl: k3\n  clip_high: 0.3\n  group_size: 4\n"),
-		config.Input{Overrides: given})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := expect.Must(spec.Parse("f.yaml", []byte("command: test\ngrpo:\n  kl: k3\n  clip_high: 0.3\n  group_size: 4\n"),
+		config.Input{Overrides: given}))(t)
 	return o.GRPO
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/train"
 )
@@ -23,10 +24,7 @@ var sgd = train.AdamW{Options: adamw.Options{Beta1: 0, Beta2: 0, Epsilon: 1e6}}
 // trainer puts a model into an engine.
 func trainer(t testing.TB, e *backend.Engine, m *model.Model, o Options) *Trainer {
 	t.Helper()
-	l, err := train.NewLearner(e, m, model.GraphOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := expect.Must(train.NewLearner(e, m, model.GraphOptions{}))(t)
 	t.Cleanup(l.Close)
 	return &Trainer{Learner: l, Options: o, Tokens: 64}
 }
@@ -45,10 +43,7 @@ func rollouts(t testing.TB, tr *Trainer, seed uint64, n, answers int) []Group {
 		a, _ := Advantages(rewards, tr.Options.Std)
 		groups = append(groups, Group{Group: g, Advantages: a})
 	}
-	logps, err := tr.Measure(groups, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	logps := expect.Must(tr.Measure(groups, nil))(t)
 	for i := range groups {
 		groups[i].Sampled = logps[i]
 		if tr.Options.NeedsOld() {
@@ -75,17 +70,11 @@ func perturb(r *rand.Rand, logps [][]float32, by float64) [][]float32 {
 func gradient(t *testing.T, tr *Trainer, groups []Group) (grads [][]float64, norm float64, metrics map[string]float64) {
 	t.Helper()
 	before, updates, err := tr.Learner.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	m := train.NewMetrics()
-	if norm, err = tr.Update(groups, sgd, 1e6, m); err != nil {
-		t.Fatal(err)
-	}
+	norm = expect.Must(tr.Update(groups, sgd, 1e6, m))(t)
 	after, _, err := tr.Learner.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	for i := range before.Weights {
 		g := make([]float64, len(before.Weights[i]))
 		for k := range g {
@@ -93,9 +82,7 @@ func gradient(t *testing.T, tr *Trainer, groups []Group) (grads [][]float64, nor
 		}
 		grads = append(grads, g)
 	}
-	if err := tr.Learner.Write(before, updates); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, tr.Learner.Write(before, updates))
 	return grads, norm, m.Means("")
 }
 
@@ -157,16 +144,10 @@ func TestSharedPromptsEqualSeparateRows(t *testing.T) {
 			tr := trainer(t, e, testkit.Model(t, "qwen3"), o)
 			groups := rollouts(t, tr, 3, 4, 5)
 			together, norm, values := gradient(t, tr, groups)
-			shared, err := tr.Measure(groups, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			shared := expect.Must(tr.Measure(groups, nil))(t)
 			tr.Apart = true
 			apart, apartNorm, apartValues := gradient(t, tr, groups)
-			separate, err := tr.Measure(groups, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			separate := expect.Must(tr.Measure(groups, nil))(t)
 			if d := farthest(apart, together); d > 3e-5 || math.Abs(norm-apartNorm) > 1e-5*norm {
 				t.Errorf("%s: gradients are apart by %.1e of their maximum, norms %v and %v", name, d, norm, apartNorm)
 			}
@@ -226,16 +207,10 @@ func TestBlocksChangeRoundingAlone(t *testing.T) {
 		tr := trainer(t, e, testkit.Model(t, "qwen3"), o)
 		groups := rollouts(t, tr, 5, 5, 4)
 		want, norm, values := gradient(t, tr, groups)
-		wantLogps, err := tr.Measure(groups, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		wantLogps := expect.Must(tr.Measure(groups, nil))(t)
 		tr.Rows.Blocks = 4
 		got, blocksNorm, blocksValues := gradient(t, tr, groups)
-		logps, err := tr.Measure(groups, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		logps := expect.Must(tr.Measure(groups, nil))(t)
 		if d := farthest(want, got); d > 1e-4 || math.Abs(norm-blocksNorm) > 1e-4*norm {
 			t.Errorf("%s: gradients are apart by %.1e of their maximum, norms %v and %v", name, d, norm, blocksNorm)
 		}
@@ -251,10 +226,7 @@ func TestBlocksChangeRoundingAlone(t *testing.T) {
 // hostLoss is the objective in float64 on log-probs that the trainer measures: no graph of the objective is in it.
 func hostLoss(t *testing.T, tr *Trainer, groups []Group) float64 {
 	t.Helper()
-	logps, err := tr.Measure(groups, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	logps := expect.Must(tr.Measure(groups, nil))(t)
 	b := newMinibatch(tr.Options, groups)
 	for i := range groups {
 		for a := range groups[i].Answers {
@@ -281,9 +253,7 @@ func TestUpdateFollowsFiniteDifferences(t *testing.T) {
 			}
 		}
 		start, updates, err := tr.Learner.Read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		r := rand.New(rand.NewPCG(1, 2))
 		for range 3 {
 			const h = 1e-3
@@ -297,9 +267,7 @@ func TestUpdateFollowsFiniteDifferences(t *testing.T) {
 					}
 					moved.Weights = append(moved.Weights, row)
 				}
-				if err := tr.Learner.Write(moved, updates); err != nil {
-					t.Fatal(err)
-				}
+				expect.OK(t, tr.Learner.Write(moved, updates))
 				return hostLoss(t, tr, groups)
 			}
 			if got := (at(h) - at(-h)) / (2 * h); math.Abs(got-slope) > 0.02*norm {
@@ -353,10 +321,7 @@ func TestFirstMinibatch(t *testing.T) {
 			o.Prompts, o.GroupSize, o.Updates = 4, 4, updates
 			tr := trainer(t, e, testkit.Model(t, "llama"), o)
 			groups := rollouts(t, tr, 6, 4, 4)
-			logps, err := tr.Measure(groups, tr.Learner.Weights())
-			if err != nil {
-				t.Fatal(err)
-			}
+			logps := expect.Must(tr.Measure(groups, tr.Learner.Weights()))(t)
 			for i := range groups {
 				groups[i].Reference = logps[i]
 				if updates > 1 {
@@ -394,9 +359,7 @@ func TestUpdatesMoveTheRatio(t *testing.T) {
 		var losses []float64
 		for range 8 {
 			m := train.NewMetrics()
-			if _, err := tr.Update(groups, rule, 5e-3, m); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(tr.Update(groups, rule, 5e-3, m))(t)
 			v := m.Means("")
 			losses = append(losses, v[MetricLoss])
 			if first := len(losses) == 1; first != (v[MetricRatioMax]-v[MetricRatioMin] < 1e-4) {
@@ -496,9 +459,7 @@ func TestNothingTrains(t *testing.T) {
 	groups := rollouts(t, tr, 9, 1, 2)
 	groups[0].Masked = []bool{true, true}
 	before, _, err := tr.Learner.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	m := train.NewMetrics()
 	norm, err := tr.Update(groups, train.AdamW{Options: adamw.Options{WeightDecay: 0.1, Beta1: 0.9, Beta2: 0.999,
 		Epsilon: 1e-8}}, 1, m)
@@ -506,9 +467,7 @@ func TestNothingTrains(t *testing.T) {
 		t.Errorf("norm %v, metrics %v, error %v: want 0, none, none", norm, m.Means(""), err)
 	}
 	after, _, err := tr.Learner.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	for i := range before.Weights {
 		for k := range before.Weights[i] {
 			if before.Weights[i][k] != after.Weights[i][k] {
@@ -575,11 +534,7 @@ func narrow(grads [][]float64) (flat []float32) {
 
 func flat(t *testing.T, tr *Trainer) []float32 {
 	t.Helper()
-	w, err := tr.Learner.Flat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
+	return expect.Must(tr.Learner.Flat())(t)
 }
 
 // TestScoresAreTheGradientWithAdvantagesAsWeights: GRPO's gradient at ratio 1 and without KL is the gradient of
@@ -588,10 +543,7 @@ func TestScoresAreTheGradientWithAdvantagesAsWeights(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		tr := trainer(t, e, testkit.Model(t, "llama"), objectives()["one update without KL"])
 		groups := rollouts(t, tr, 13, 4, 4)
-		want, err := tr.Gradient(groups, train.NewMetrics())
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := expect.Must(tr.Gradient(groups, train.NewMetrics()))(t)
 		b := newMinibatch(tr.Options, groups)
 		weights := make([][][]float32, len(groups))
 		for i, g := range groups {
@@ -600,10 +552,7 @@ func TestScoresAreTheGradientWithAdvantagesAsWeights(t *testing.T) {
 				weights[i] = append(weights[i], slices.Repeat([]float32{w}, len(answer)))
 			}
 		}
-		got, err := tr.Scores(groups, weights)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := expect.Must(tr.Scores(groups, weights))(t)
 		for i := range want {
 			if d := math.Abs(float64(got[i] - want[i])); d > 1e-6 {
 				t.Fatalf("number %d is %v, want %v", i, got[i], want[i])
@@ -622,14 +571,8 @@ func TestMeasureUnderOtherWeights(t *testing.T) {
 		a := trainer(t, e, model.Init(testkit.Config(t, "llama"), 7), objectives()["one update"])
 		b := trainer(t, e, model.Init(testkit.Config(t, "llama"), 8), a.Options)
 		groups := rollouts(t, a, 11, 3, 4)
-		own, err := b.Measure(groups, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lent, err := a.Measure(groups, b.Learner.Weights())
-		if err != nil {
-			t.Fatal(err)
-		}
+		own := expect.Must(b.Measure(groups, nil))(t)
+		lent := expect.Must(a.Measure(groups, b.Learner.Weights()))(t)
 		sameLogps(t, "other weights", own, lent, 0)
 		if own[0][0][0] == groups[0].Sampled[0][0] {
 			t.Error("two models agree")
@@ -671,15 +614,11 @@ func TestUpdatesOnADeviceEqualThoseOnTheHost(t *testing.T) {
 		tr := trainer(t, e, testkit.Model(t, "qwen2"), objectives()["several updates"])
 		groups := rollouts(t, tr, 13, 4, 4)
 		for range 2 {
-			if _, err := tr.Update(groups, train.AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3,
-				MaxNorm: 1}}, 1e-2, train.NewMetrics()); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(tr.Update(groups, train.AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3,
+				MaxNorm: 1}}, 1e-2, train.NewMetrics()))(t)
 		}
 		got, _, err := tr.Learner.Read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		weights[i] = wide(got.Weights)
 	}
 	if d := farthest(weights[0], weights[1]); d > 2e-5 {

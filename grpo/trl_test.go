@@ -100,26 +100,17 @@ func TestUpdatesEqualTRLs(t *testing.T) {
 }
 
 func repeatTRL(t *testing.T, e *backend.Engine, r trlRun) {
-	m, err := model.Load(filepath.Join("..", "model", "testdata", r.Model))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := expect.Must(model.Load(filepath.Join("..", "model", "testdata", r.Model)))(t)
 	tr := trainer(t, e, m, r.options())
 	groups := r.groups(tr.Options)
-	logps, err := tr.Measure(groups, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	logps := expect.Must(tr.Measure(groups, nil))(t)
 	for i := range groups {
 		groups[i].Old, groups[i].Reference = logps[i], logps[i]
 	}
 	rule := train.AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: r.Options.MaxGradNorm}}
 	for i, want := range r.Steps {
 		values := train.NewMetrics()
-		norm, err := tr.Update(groups, rule, r.Options.LearningRate, values)
-		if err != nil {
-			t.Fatal(err)
-		}
+		norm := expect.Must(tr.Update(groups, rule, r.Options.LearningRate, values))(t)
 		got := values.Means("")
 		got["grad_norm"], got["weight_change"] = norm, distance(t, tr, m)
 		for name, w := range want {
@@ -137,9 +128,7 @@ func repeatTRL(t *testing.T, e *backend.Engine, r trlRun) {
 func distance(t *testing.T, tr *Trainer, m *model.Model) float64 {
 	t.Helper()
 	now, _, err := tr.Learner.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	sum := 0.0
 	for i, p := range m.Params {
 		for k, x := range now.Weights[i] {

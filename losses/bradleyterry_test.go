@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/gomlx/gomlx/core/graph"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestBradleyTerry: graph and host agree, also far from 0; numbers by hand.
@@ -16,14 +17,9 @@ func TestBradleyTerry(t *testing.T) {
 			loss := o.Graph(n[0], n[1], n[2])
 			return append([]*graph.Node{loss}, graph.Gradient(graph.ReduceAllSum(loss), n[0], n[1])...)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		defer exec.Finalize()
-		results, err := exec.Call(toFloat32(chosen), toFloat32(rejected), toFloat32(margin))
-		if err != nil {
-			t.Fatal(err)
-		}
+		results := expect.Must(exec.Call(toFloat32(chosen), toFloat32(rejected), toFloat32(margin)))(t)
 		var got [3][]float64
 		for i, r := range results {
 			for _, x := range r.Value().([]float32) {

@@ -8,6 +8,7 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/gobackend"
 	"github.com/gomlx/gomlx/core/graph"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // engine is the pure Go engine, opened once.
@@ -41,14 +42,9 @@ func runGraph(t *testing.T, o Options, b Batch) Outcome {
 		loss := o.Graph(in)
 		return append([]*graph.Node{loss}, graph.Gradient(graph.ReduceAllSum(loss), n[0], n[1])...)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer exec.Finalize()
-	results, err := exec.Call(vectors...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	results := expect.Must(exec.Call(vectors...))(t)
 	var v [3][]float64
 	for i, r := range results {
 		for _, x := range r.Value().([]float32) {
@@ -83,10 +79,7 @@ func TestGraphEqualsHost(t *testing.T) {
 				v[i] = math.Round(v[i]*64) / 64
 			}
 		}
-		want, err := o.Host(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := expect.Must(o.Host(b))(t)
 		got := runGraph(t, o, b)
 		name := describe(o)
 		nearAll(t, name+" loss", got.Loss, want.Loss, 2e-5)
@@ -102,10 +95,7 @@ func TestGraphExtremeMarginsStayFinite(t *testing.T) {
 		for _, v := range [][]float64{got.Loss, got.GradChosen, got.GradRejected} {
 			wantFinite(t, describe(o), v)
 		}
-		want, err := o.Host(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := expect.Must(o.Host(b))(t)
 		nearAll(t, describe(o)+" loss", got.Loss, want.Loss, 2e-6)
 		nearAll(t, describe(o)+" grad chosen", got.GradChosen, want.GradChosen, 2e-6)
 	}
@@ -123,10 +113,7 @@ func TestNaNStaysNaN(t *testing.T) {
 				continue
 			}
 			vectors[place][1] = math.NaN()
-			host, err := o.Host(b)
-			if err != nil {
-				t.Fatal(err)
-			}
+			host := expect.Must(o.Host(b))(t)
 			got := runGraph(t, o, b)
 			if !math.IsNaN(host.Loss[1]) || !math.IsNaN(got.Loss[1]) {
 				t.Errorf("%s, NaN in vector %d: loss %v on the host, %v in the graph", describe(o), place, host.Loss[1],

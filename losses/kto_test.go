@@ -8,17 +8,15 @@ import (
 	"testing"
 
 	"github.com/gomlx/gomlx/core/graph"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // Numbers that a reader can check by hand: log-ratios 2 and -1, reference point 0.5.
 func TestUnpairedHandNumbers(t *testing.T) {
 	o := Defaults(KTO)
 	o.Beta, o.DesirableWeight, o.UndesirableWeight = 0.2, new(1.5), new(0.5)
-	out, err := o.UnpairedHost(UnpairedBatch{Policy: []float64{-10, -20, -10, -20},
-		Reference: []float64{-12, -19, -12, -19}, Desirable: []bool{true, true, false, false}, Point: 0.5})
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := expect.Must(o.UnpairedHost(UnpairedBatch{Policy: []float64{-10, -20, -10, -20},
+		Reference: []float64{-12, -19, -12, -19}, Desirable: []bool{true, true, false, false}, Point: 0.5}))(t)
 	up := func(u float64) float64 { return 1 / (1 + math.Exp(-u)) }
 	for i, want := range []struct{ loss, reward, grad float64 }{
 		{1.5 * up(-0.3), 0.4, -1.5 * 0.2 * up(0.3) * up(-0.3)}, // β(2 - 0.5) = 0.3
@@ -52,16 +50,10 @@ func TestUnpairedGradientsAreFiniteDifferences(t *testing.T) {
 		moved := b
 		moved.Policy = append([]float64(nil), b.Policy...)
 		moved.Policy[i] = x
-		out, err := o.UnpairedHost(moved)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := expect.Must(o.UnpairedHost(moved))(t)
 		return out.Loss[i]
 	}
-	out, err := o.UnpairedHost(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := expect.Must(o.UnpairedHost(b))(t)
 	for i, x := range b.Policy {
 		near(t, fmt.Sprint("response ", i), out.Grad[i], (at(i, x+h)-at(i, x-h))/(2*h), 1e-8)
 	}
@@ -72,10 +64,7 @@ func TestUnpairedGraphEqualsHost(t *testing.T) {
 	b.Policy, b.Reference = append(b.Policy, 1e6, -1e6, -5, 0), append(b.Reference, -1e6, 1e6, -5, 0)
 	b.Desirable = append(b.Desirable, false, false, true, true)
 	for _, o := range []Options{Defaults(KTO), {Type: KTO, Prior: None, Beta: 0.5, UndesirableWeight: new(3.0)}} {
-		want, err := o.UnpairedHost(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := expect.Must(o.UnpairedHost(b))(t)
 		loss, grad := runUnpaired(t, o, b)
 		wantFinite(t, "loss", loss)
 		wantFinite(t, "grad", grad)
@@ -91,9 +80,7 @@ func runUnpaired(t *testing.T, o Options, b UnpairedBatch) (loss, grad []float64
 		loss := o.UnpairedGraph(UnpairedInputs{Policy: n[0], Reference: n[1], Desirable: n[2], Point: n[3]})
 		return []*graph.Node{loss, graph.Gradient(graph.ReduceAllSum(loss), n[0])[0]}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer exec.Finalize()
 	labels := make([]float32, len(b.Desirable))
 	for i, yes := range b.Desirable {
@@ -101,10 +88,7 @@ func runUnpaired(t *testing.T, o Options, b UnpairedBatch) (loss, grad []float64
 			labels[i] = 1
 		}
 	}
-	out, err := exec.Call(toFloat32(b.Policy), toFloat32(b.Reference), labels, []float32{float32(b.Point)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := expect.Must(exec.Call(toFloat32(b.Policy), toFloat32(b.Reference), labels, []float32{float32(b.Point)}))(t)
 	for i, into := range []*[]float64{&loss, &grad} {
 		for _, x := range out[i].Value().([]float32) {
 			*into = append(*into, float64(x))

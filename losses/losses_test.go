@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 func near(t *testing.T, what string, got, want, tolerance float64) {
@@ -146,18 +148,12 @@ func TestHostGradientsAreFiniteDifferences(t *testing.T) {
 		kept := vector[i]
 		vector[i] = x
 		defer func() { vector[i] = kept }()
-		out, err := o.Host(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := expect.Must(o.Host(b))(t)
 		return out.Loss[i]
 	}
 	for _, o := range everyOption() {
 		b := randomBatch(n, 7)
-		out, err := o.Host(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := expect.Must(o.Host(b))(t)
 		for i := range n {
 			for _, side := range []struct {
 				name   string
@@ -182,14 +178,8 @@ func TestGapOfOneIsThePlainLoss(t *testing.T) {
 		for i := range b.RewardGap {
 			b.RewardGap[i] = 1
 		}
-		with, err := o.Host(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		without, err := plain(o).Host(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		with := expect.Must(o.Host(b))(t)
+		without := expect.Must(plain(o).Host(b))(t)
 		if got, want := fmt.Sprint(with), fmt.Sprint(without); got != want {
 			t.Errorf("%s with Δr = 1:\n%s\nplain:\n%s", describe(o), got, want)
 		}
@@ -208,10 +198,7 @@ func TestGapOfZeroLeavesTheRejectedAlone(t *testing.T) {
 		}
 		for _, b := range []Batch{randomBatch(8, 13), extremeBatch()} {
 			b.RewardGap = make([]float64, b.Pairs())
-			host, err := o.Host(b)
-			if err != nil {
-				t.Fatal(err)
-			}
+			host := expect.Must(o.Host(b))(t)
 			got := runGraph(t, o, b)
 			for i := range b.Pairs() {
 				near(t, describe(o)+" grad rejected", host.GradRejected[i], 0, 0)
@@ -224,10 +211,7 @@ func TestGapOfZeroLeavesTheRejectedAlone(t *testing.T) {
 
 func TestHostExtremeMarginsStayFinite(t *testing.T) {
 	for _, o := range everyOption() {
-		out, err := o.Host(extremeBatch())
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := expect.Must(o.Host(extremeBatch()))(t)
 		for _, v := range [][]float64{out.Loss, out.GradChosen, out.GradRejected, out.ChosenRewards,
 			out.RejectedRewards} {
 			wantFinite(t, describe(o), v)
@@ -277,10 +261,7 @@ func TestMetrics(t *testing.T) {
 		ReferenceChosen: []float64{-12, -3, -2}, ReferenceRejected: []float64{-19, -3, -10},
 		ChosenLengths: []float64{1, 1, 1}, RejectedLengths: []float64{1, 1, 1}, RewardGap: []float64{1, 0.5, 0},
 	}
-	out, err := Defaults(DPO).Host(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := expect.Must(Defaults(DPO).Host(b))(t)
 	got := out.Metrics(b)
 	want := map[string]float64{
 		"loss": (out.Loss[0] + out.Loss[1] + out.Loss[2]) / 3, "logps/chosen": -5, "logps/rejected": -28. / 3,
@@ -324,10 +305,7 @@ func TestTies(t *testing.T) {
 			ReferenceRejected: []float64{-100}, ChosenLengths: []float64{20}, RejectedLengths: []float64{20},
 			RewardGap: []float64{1},
 		}
-		out, err := c.o.Host(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := expect.Must(c.o.Host(b))(t)
 		if got := out.Metrics(b)[MetricAccuracies][0]; got != c.wins {
 			t.Errorf("%s, log p %v and reference %v: %v wins, want %v", c.o.Type, c.chosen, c.reference, got, c.wins)
 		}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -82,10 +83,7 @@ func TestOracleGraph(t *testing.T) {
 		name := fmt.Sprintf("case %d, %s", k, describe(c.options()))
 		out := runGraph(t, c.options(), c.batch())
 		compareOracle(t, name, c, out, 2e-5)
-		rounded, err := c.options().Host(c.roundBatch())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rounded := expect.Must(c.options().Host(c.roundBatch()))(t)
 		nearAll(t, name+" loss", out.Loss, rounded.Loss, 2e-5)
 		nearAll(t, name+" grad chosen", out.GradChosen, rounded.GradChosen, 2e-5)
 		nearAll(t, name+" grad rejected", out.GradRejected, rounded.GradRejected, 2e-5)

@@ -41,20 +41,12 @@ const drop = "\x00drop"
 
 func text(t testing.TB, m map[string]any) []byte {
 	t.Helper()
-	b, err := json.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return expect.Must(json.Marshal(m))(t)
 }
 
 func parse(t *testing.T, m map[string]any) *Config {
 	t.Helper()
-	c, err := ParseConfig(text(t, m), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return expect.Must(ParseConfig(text(t, m), nil))(t)
 }
 
 func TestGenerationsReadAlike(t *testing.T) {
@@ -214,12 +206,8 @@ func TestConfigRefuses(t *testing.T) {
 }
 
 func TestGenerationConfigHasPrecedence(t *testing.T) {
-	c,
-		err := ParseConfig(text(t, base("llama")),
-		[]byte(`{"eos_token_id": [7, 8], "bos_token_id": 1, "temperature": 0.6}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := expect.Must(ParseConfig(text(t, base("llama")),
+		[]byte(`{"eos_token_id": [7, 8], "bos_token_id": 1, "temperature": 0.6}`)))(t)
 	if !reflect.DeepEqual(c.EOS, []int{7, 8}) || *c.BOS != 1 {
 		t.Errorf("eos %v bos %v", c.EOS, c.BOS)
 	}
@@ -292,10 +280,7 @@ func TestConfigRoundTrip(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := parse(t, m)
-			b, err := c.JSON("float16")
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := expect.Must(c.JSON("float16"))(t)
 			again, err := ParseConfig(b, nil)
 			if err != nil {
 				t.Fatalf("%v in %s", err, b)
@@ -376,10 +361,7 @@ func FuzzParseConfig(f *testing.F) {
 		if c.ParamCount() < 1 {
 			t.Errorf("%d parameters", c.ParamCount())
 		}
-		b, err := c.JSON("float32")
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := expect.Must(c.JSON("float32"))(t)
 		again, err := ParseConfig(b, nil)
 		if err != nil {
 			t.Fatalf("%v in %s", err, b)

@@ -82,9 +82,7 @@ func TestNoWholeLogits(t *testing.T) {
 			}
 			return out
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		return rows
 	}
 	if got := most(GraphOptions{HeadChunk: 4}); got != 4 {
@@ -157,19 +155,11 @@ func TestAfterIsInert(t *testing.T) {
 			d := graph.Parameter(g, "d", shapes.Make(dtypes.Float32, 3))
 			return []*graph.Node{computeAfter(x, graph.AddScalar(d, 0), graph.Neg(d))}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		defer program.Close()
 		for _, d := range []float64{0, 3e38, math.Inf(1), math.Inf(-1)} {
-			x, err := e.Float32([]float32{1, -2, 3, 4}, 2, 2)
-			if err != nil {
-				t.Fatal(err)
-			}
-			dep, err := e.Float32([]float32{float32(d), 0, 0}, 3)
-			if err != nil {
-				t.Fatal(err)
-			}
+			x := expect.Must(e.Float32([]float32{1, -2, 3, 4}, 2, 2))(t)
+			dep := expect.Must(e.Float32([]float32{float32(d), 0, 0}, 3))(t)
 			near(t, "value", worst(runOnce(t, program, []compute.Buffer{x, dep})[0], []float32{1, -2, 3, 4}), 0)
 			backend.FinalizeAll(x, dep)
 		}
@@ -222,13 +212,8 @@ func TestEmbeddingFactor(t *testing.T) {
 			return []*graph.Node{graph.ConvertDType(c.embed([]*graph.Node{table}, nil,
 				graph.Const(g, []int32{1})), dtypes.Float32)}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		in, err := e.Float32([]float32{0, 0, 0, 0, 0, 1, 1, 1, 1, 1}, 2, 5)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
+		in := expect.Must(e.Float32([]float32{0, 0, 0, 0, 0, 1, 1, 1, 1, 1}, 2, 5))(t)
 		if got := runOnce(t, p, []compute.Buffer{in})[0]; got[4] != float32(math.Sqrt(5)) {
 			t.Errorf("%s: %v, want %v", dtype, got, math.Sqrt(5))
 		}

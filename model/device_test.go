@@ -8,6 +8,7 @@ import (
 	. "github.com/gomlx/gomlx/core/graph"
 
 	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -15,10 +16,7 @@ import (
 func TestDeviceHeadAddsUpAtOnce(t *testing.T) {
 	need.Ask(t, "xla")
 	need.Ask(t, "cuda-compiler")
-	e, err := backend.OpenMesh("device:h100", backend.Mesh{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := expect.Must(backend.OpenMesh("device:h100", backend.Mesh{}))(t)
 	defer e.Close()
 	const slots, vocabulary, hidden, chunk = 1024, 32768, 512, 64
 	p, err := e.Compile("head", func(g *Graph) []*Node {
@@ -28,9 +26,7 @@ func TestDeviceHeadAddsUpAtOnce(t *testing.T) {
 		y := head{table: table, blocks: 1, chunk: chunk}.logSumExp(x)
 		return Gradient(ReduceAllSum(Mul(y, v)), x, table)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	if c, one := p.Compiled(), 4*vocabulary*hidden; c.Temporary > 4*one {
 		t.Errorf("%d MB of temporary values, a gradient of the table has %d MB: want four of them or less", c.Temporary/1e6, one/1e6)
 	}

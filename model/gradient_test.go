@@ -16,6 +16,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // relative is the largest difference, relative to the largest value of want.
@@ -227,18 +228,11 @@ func logProbs64(t *testing.T, e *backend.Engine, m *Model, p packed) []float64 {
 		in := m.Config.Inputs(g, p.rows, p.tokens, len(p.source), e.Wants.HostRows)
 		return []*graph.Node{m.Config.LogProbs(params, in, GraphOptions{DType: dtypes.Float64})}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer program.Close()
-	out, err := program.Run(append(weights(t, e, m), p.inputs(t, e, m)...), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := expect.Must(program.Run(append(weights(t, e, m), p.inputs(t, e, m)...), nil))(t)
 	values := make([]float64, len(p.source))
-	if err := out[0].ToFlatData(values); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, out[0].ToFlatData(values))
 	return values
 }
 
@@ -389,10 +383,7 @@ func randomBuffers(t *testing.T, e *backend.Engine, r *rand.Rand, dims [][]int) 
 		for i := range x {
 			x[i] = float32(r.NormFloat64())
 		}
-		b, err := e.Float32(x, d...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := expect.Must(e.Float32(x, d...))(t)
 		out = append(out, b)
 	}
 	return out
@@ -413,9 +404,7 @@ func compareGradients(t *testing.T, e *backend.Engine, k gradientCase) {
 		}
 		return out
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer program.Close()
 	in := randomBuffers(t, e, r, k.shapes)
 	defer backend.FinalizeAll(in...)
@@ -446,18 +435,13 @@ func TestWeightGradientOfBFloat16(t *testing.T) {
 		}
 		return []*graph.Node{out, weight}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer program.Close()
 	var in []compute.Buffer
 	names, shapes := program.Inputs()
 	for i, shape := range shapes {
-		b, err := e.Floats(shape.DType, map[string][]float32{"v": {1, 2, 3, 4, 5, 6}, "x": {1, 10, 100},
-			"weight": {0, 0}}[names[i]], shape.Dimensions...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := expect.Must(e.Floats(shape.DType, map[string][]float32{"v": {1, 2, 3, 4, 5, 6}, "x": {1, 10, 100},
+			"weight": {0, 0}}[names[i]], shape.Dimensions...))(t)
 		defer backend.FinalizeAll(b)
 		in = append(in, b)
 	}

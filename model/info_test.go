@@ -5,18 +5,15 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 func TestInfo(t *testing.T) {
 	m := tiny(t, "qwen2", "use_sliding_window", true, "sliding_window", 5, "max_window_layers", 1)
 	dir := t.TempDir()
-	if err := m.Save(dir, "bfloat16"); err != nil {
-		t.Fatal(err)
-	}
-	info, err := DescribeFS(os.DirFS(dir), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, m.Save(dir, "bfloat16"))
+	info := expect.Must(DescribeFS(os.DirFS(dir), dir))(t)
 	want := 0
 	for _, p := range m.Params {
 		want += len(p.Data)
@@ -25,9 +22,7 @@ func TestInfo(t *testing.T) {
 		t.Errorf("%d parameters in %d bytes, want %d", info.Parameters, info.Bytes, want)
 	}
 	var b bytes.Buffer
-	if err := info.Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, info.Write(&b))
 	for _, want := range []string{
 		"qwen2: 3 layers, hidden 16, mlp 24, 4 heads (2 key/value) of 4, vocabulary 64, 128 positions",
 		"sliding window 5 in 2 of 3 layers, head of its own", "stored as BF16", "model.layers.*.self_attn.q_proj.bias",

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestWriteForPeft leaves an adapter and its logits for `scripts/oracle/lora.py check`.
@@ -18,9 +19,7 @@ func TestWriteForPeft(t *testing.T) {
 		t.Fatal("want POSTTRAIN_LORA_OUT to name a folder")
 	}
 	m := adapted(t, load(t, "testdata/qwen3-newer"))
-	if err := (Writer{}).SaveAdapter(m, filepath.Join(dir, "adapter"), ""); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, (Writer{}).SaveAdapter(m, filepath.Join(dir, "adapter"), ""))
 	o := peftOracle{Model: "qwen3-newer"}
 	for _, row := range readOracle(t, "testdata/qwen3-newer").Rows {
 		row.Logits = rowLogits(t, backendtest.Go(t), m, row.IDs)
@@ -33,7 +32,5 @@ func TestWriteForPeft(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "logits.json"), text, 0o666)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 }

@@ -19,10 +19,7 @@ import (
 // adapted gives a model an adapter that changes its outputs.
 func adapted(t testing.TB, m *Model, patterns ...string) *Model {
 	t.Helper()
-	modules, err := m.Config.AdapterModules(patterns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	modules := expect.Must(m.Config.AdapterModules(patterns))(t)
 	out := m.Adapt(LoRA{Rank: 3, Alpha: 5, RSLoRA: len(patterns) == 0, Modules: modules}, 1)
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, p := range out.Trained() {
@@ -60,9 +57,7 @@ func TestAdaptedDecoding(t *testing.T) {
 func mergedOf(t *testing.T, m *Model) *Model {
 	t.Helper()
 	dir := t.TempDir()
-	if err := m.SaveMerged(t.Context(), dir, "float32"); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, m.SaveMerged(t.Context(), dir, "float32"))
 	return must(Load(dir))
 }
 
@@ -179,18 +174,10 @@ func TestParityWithPeft(t *testing.T) {
 			var o peftOracle
 			expect.Decode(t, filepath.Join(dir, "oracle.json"), &o)
 			base := load(t, filepath.Join("testdata", o.Model))
-			m, err := base.LoadAdapter(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := expect.Must(base.LoadAdapter(dir))(t)
 			written := filepath.Join(t.TempDir(), "adapter")
-			if err := (Writer{}).SaveAdapter(m, written, ""); err != nil {
-				t.Fatal(err)
-			}
-			again, err := base.LoadAdapter(written)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, (Writer{}).SaveAdapter(m, written, ""))
+			again := expect.Must(base.LoadAdapter(written))(t)
 			merged := mergedOf(t, m)
 			models := []*Model{m, again, merged}
 			if e.Name != "go" {
@@ -211,18 +198,13 @@ func TestParityWithPeft(t *testing.T) {
 func TestAdapterOfATextPart(t *testing.T) {
 	base := load(t, "testdata/gemma3-older")
 	m, dir := adapted(t, base, "q_proj", "mlp.*"), t.TempDir()
-	if err := (Writer{}).SaveAdapter(m, dir, ""); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, (Writer{}).SaveAdapter(m, dir, ""))
 	text, err := os.ReadFile(filepath.Join(dir, adapterConfigFile))
 	const want = `"target_modules": ".*language_model.*\\.(q_proj|gate_proj|up_proj|down_proj)"`
 	if err != nil || !strings.Contains(string(text), want) {
 		t.Errorf("%v, %s: want %s", err, text, want)
 	}
-	file, err := os.ReadFile(filepath.Join(dir, adapterFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := expect.Bytes(t, filepath.Join(dir, adapterFile))
 	for i, prefix := range []string{"model.language_model.", "language_model.model.", "model."} {
 		var tensors []Tensor
 		for _, p := range m.Trained() {
@@ -232,9 +214,7 @@ func TestAdapterOfATextPart(t *testing.T) {
 				t.Errorf("%s is not in the file", name)
 			}
 		}
-		if err := (Writer{}).write(filepath.Join(dir, adapterFile), tensors, "F32", nil); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, (Writer{}).write(filepath.Join(dir, adapterFile), tensors, "F32", nil))
 		again, err := base.LoadAdapter(dir)
 		if err != nil {
 			t.Fatal(prefix, err)
@@ -269,9 +249,7 @@ func TestAdapterFaults(t *testing.T) {
 			if err == nil {
 				err = WriteTensors(path, change(all), meta)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, err)
 		}
 	}
 	other := sharpModel(t, "llama")
@@ -307,18 +285,14 @@ func TestAdapterFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := (Writer{}).SaveAdapter(m, dir, ""); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, (Writer{}).SaveAdapter(m, dir, ""))
 			k.damage(dir)
 			_, err := k.base.LoadAdapter(dir)
 			expect.Error(t, err, k.want, dir)
 		})
 	}
 	dir := t.TempDir()
-	if err := (Writer{}).SaveAdapter(m, dir, "bfloat16"); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, (Writer{}).SaveAdapter(m, dir, "bfloat16"))
 	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "holds an adapter, not a model") {
 		t.Error(err)
 	}

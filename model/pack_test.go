@@ -9,6 +9,7 @@ import (
 	"github.com/gomlx/gomlx/core/graph"
 
 	"github.com/posttrain/posttrain/internal/backend"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // group is a prompt and its answers, as token ids.
@@ -111,9 +112,7 @@ func (p packed) inputs(t testing.TB, e *backend.Engine, m *Model) []compute.Buff
 	var out []compute.Buffer
 	add := func(b compute.Buffer, err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		out = append(out, b)
 	}
 	for _, x := range [][]int32{p.positions, p.groups, p.segments} {
@@ -183,9 +182,7 @@ func evaluate(t testing.TB, e *backend.Engine, m *Model, p packed, times int,
 		in.Blocks = p.blocks
 		return build(params, in)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer program.Close()
 	in := append(weights(t, e, m), p.inputs(t, e, m)...)
 	defer backend.FinalizeAll(in...)
@@ -198,16 +195,10 @@ func evaluate(t testing.TB, e *backend.Engine, m *Model, p packed, times int,
 
 func runOnce(t testing.TB, program *backend.Program, in []compute.Buffer) (out [][]float32) {
 	t.Helper()
-	buffers, err := program.Run(in, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	buffers := expect.Must(program.Run(in, nil))(t)
 	defer backend.FinalizeAll(buffers...)
 	for _, b := range buffers {
-		x, err := backend.Floats(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := expect.Must(backend.Floats(b))(t)
 		out = append(out, slices.Clone(x))
 	}
 	return out

@@ -47,11 +47,7 @@ func fixtures(t testing.TB) []string {
 
 func load(t testing.TB, dir string) *Model {
 	t.Helper()
-	m, err := Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return expect.Must(Load(dir))(t)
 }
 
 func readOracle(t testing.TB, dir string) (o oracle) {

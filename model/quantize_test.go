@@ -172,10 +172,7 @@ func TestSevenBillion(t *testing.T) {
 		{"Llama-2-7B", llama2, 6_738_415_616, map[string]float64{"": 13.477, NF4: 4.168}},
 		{"Qwen2.5-7B", qwen, 7_615_616_512, map[string]float64{"": 15.232, NF4: 5.852}},
 	} {
-		c, err := ParseConfig([]byte(k.config), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := expect.Must(ParseConfig([]byte(k.config), nil))(t)
 		if n := c.ParamCount(); n != k.parameters {
 			t.Errorf("%s: %d parameters, want %d", k.name, n, k.parameters)
 		}

@@ -14,6 +14,7 @@ import (
 	. "github.com/gomlx/gomlx/core/graph"
 
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestRecomputedLayersStayApart: XLA's operations are as large in a deep model as in a flat one. When one held the
@@ -53,9 +54,7 @@ func compileRecomputed(t *testing.T) {
 			}
 			return Gradient(ReduceAllSum(Square(y)), wanted...)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		p.Close()
 	}
 }
@@ -67,10 +66,7 @@ func largestOperation(t *testing.T, dump string, layers int) (most int) {
 	if len(files) != 1 {
 		t.Fatalf("found the optimised programs %v, want one", files)
 	}
-	f, err := os.Open(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Must(os.Open(files[0]))(t)
 	defer f.Close()
 	n, fused := 0, false
 	for lines := bufio.NewScanner(f); lines.Scan(); n++ {

@@ -27,9 +27,7 @@ func rewardFolder(t *testing.T, kind string) (dir string, head []float32) {
 	}
 	expect.Decode(t, filepath.Join("testdata", "reward", kind+".json"), &f)
 	tensors, _, err := ReadTensors(filepath.Join("testdata", f.Model, weightsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	tensors = slices.DeleteFunc(tensors, func(x Tensor) bool { return x.Name == headName })
 	if f.Score != nil {
 		tensors = append(tensors, Tensor{Name: scoreName, Shape: []int{1, len(f.Score)}, Floats: f.Score})
@@ -39,9 +37,7 @@ func rewardFolder(t *testing.T, kind string) (dir string, head []float32) {
 	}
 	dir = t.TempDir()
 	expect.Write(t, filepath.Join(dir, "config.json"), f.Config)
-	if err := WriteTensors(filepath.Join(dir, weightsFile), tensors, nil); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, WriteTensors(filepath.Join(dir, weightsFile), tensors, nil))
 	return dir, f.Score
 }
 
@@ -56,9 +52,7 @@ func TestRewardModelsOfTransformers(t *testing.T) {
 			t.Fatalf("%s: reward %v, head %s", kind, m.Config.Reward, last.Name)
 		}
 		again := t.TempDir()
-		if err := m.Save(again, ""); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, m.Save(again, ""))
 		n := load(t, again)
 		if !reflect.DeepEqual(n.Params, m.Params) || !reflect.DeepEqual(n.Config.Pad, m.Config.Pad) {
 			t.Errorf("%s: what was saved loads to another model", kind)
@@ -84,9 +78,7 @@ func TestScoreHeads(t *testing.T) {
 		"urm": ", head of 3 scores that are weighed (" + urmClass + ")"} {
 		dir, _ := rewardFolder(t, kind)
 		m, again := load(t, dir), t.TempDir()
-		if err := m.Save(again, ""); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, m.Save(again, ""))
 		n := load(t, again)
 		if !reflect.DeepEqual(n.Params, m.Params) || n.Config.DiffersFrom(m.Config) != "" ||
 			n.Config.Class() != m.Config.Head.Class {
@@ -112,9 +104,7 @@ func TestToReward(t *testing.T) {
 			t.Errorf("%s: the head does not follow from the seed", dir)
 		}
 		to := t.TempDir()
-		if err := r.Save(to, ""); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, r.Save(to, ""))
 		if again := load(t, to); !again.Config.Reward || !slices.Equal(head(again), head(r)) {
 			t.Errorf("%s: the saved model has another head", dir)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/float"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestDrawsInTheGraph: the token is the first whose cumulative probability exceeds the draw, up to rounding, or the
@@ -46,10 +47,7 @@ func TestDrawsInTheGraph(t *testing.T) {
 		in := []compute.Buffer{must(e.Float32(x, rows, hidden)),
 			must(e.Float32(random(vocabulary*hidden), vocabulary, hidden)),
 			must(e.Float32(inverse, rows, 1)), must(e.Float32(draws, rows, 1))}
-		out, err := p.Run(in, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := expect.Must(p.Run(in, nil))(t)
 		defer backend.FinalizeAll(slices.Concat(in, out)...)
 		logits, tokens, logps := must(backend.Floats(out[0])), must(backend.Ints(out[4])), must(backend.Floats(out[5]))
 		for i := range rows {

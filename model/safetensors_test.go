@@ -21,11 +21,8 @@ import (
 
 func tiny(t testing.TB, modelType string, pairs ...any) *Model {
 	t.Helper()
-	c, err := ParseConfig(text(t, with(base(modelType), append([]any{"head_dim", 4, "sliding_window", nil},
-		pairs...)...)), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := expect.Must(ParseConfig(text(t, with(base(modelType), append([]any{"head_dim", 4, "sliding_window", nil},
+		pairs...)...)), nil))(t)
 	return Init(c, 1)
 }
 
@@ -35,22 +32,15 @@ func TestSaveAndLoadAreBitIdentical(t *testing.T) {
 			t.Run(kind+" "+dtype, func(t *testing.T) {
 				m := tiny(t, kind, "tie_word_embeddings", kind == "qwen3")
 				first, second := filepath.Join(t.TempDir(), "a"), t.TempDir()
-				if err := m.Save(first, dtype); err != nil {
-					t.Fatal(err)
-				}
-				again, err := Load(first)
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.OK(t, m.Save(first, dtype))
+				again := expect.Must(Load(first))(t)
 				if again.Config.DType != dtype || again.Config.TieEmbeddings != (kind == "qwen3") {
 					t.Errorf("dtype %q tied %v", again.Config.DType, again.Config.TieEmbeddings)
 				}
 				if dtype == "float32" && !reflect.DeepEqual(m.Params, again.Params) {
 					t.Error("weights changed")
 				}
-				if err := again.Save(second, ""); err != nil {
-					t.Fatal(err)
-				}
+				expect.OK(t, again.Save(second, ""))
 				sameFiles(t, first, second, "model.safetensors", "config.json", "generation_config.json")
 			})
 		}
@@ -89,16 +79,12 @@ func TestWriteTensorsIsAtomic(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.safetensors")
 	good := []Tensor{{Name: "a", Shape: []int{2}, Floats: []float32{1, 2}}, {Name: "n", Ints: []int64{-5}}}
-	if err := WriteTensors(path, good, map[string]string{"step": "7"}); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, WriteTensors(path, good, map[string]string{"step": "7"}))
 	if err := WriteTensors(path, []Tensor{{Name: "a", Shape: []int{3}, Floats: []float32{1, 2}}}, nil); err == nil {
 		t.Error("a shape that does not fit: got no error")
 	}
 	got, meta, err := ReadTensors(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	want := []Tensor{good[0], {Name: "n", Shape: []int{}, Ints: []int64{-5}}}
 	if !reflect.DeepEqual(got, want) || meta["step"] != "7" {
 		t.Errorf("%+v %v", got, meta)
@@ -111,10 +97,7 @@ func TestWriteTensorsIsAtomic(t *testing.T) {
 // shardedFolder saves m as two shards with an index, in memory.
 func shardedFolder(t *testing.T, m *Model, dtype string) fstest.MapFS {
 	t.Helper()
-	config, err := m.Config.JSON(dtype)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := expect.Must(m.Config.JSON(dtype))(t)
 	fsys := fstest.MapFS{"config.json": {Data: config}}
 	weights := map[string]string{}
 	half := len(m.Params) / 2
@@ -126,25 +109,17 @@ func shardedFolder(t *testing.T, m *Model, dtype string) fstest.MapFS {
 			weights[p.Name] = name
 		}
 		var b bytes.Buffer
-		if err := encodeTensors(&b, tensors, fileDTypes[dtype], map[string]string{"format": "pt"}); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, encodeTensors(&b, tensors, fileDTypes[dtype], map[string]string{"format": "pt"}))
 		fsys[name] = &fstest.MapFile{Data: b.Bytes()}
 	}
-	index, err := json.Marshal(map[string]any{"metadata": map[string]any{}, "weight_map": weights})
-	if err != nil {
-		t.Fatal(err)
-	}
+	index := expect.Must(json.Marshal(map[string]any{"metadata": map[string]any{}, "weight_map": weights}))(t)
 	fsys["model.safetensors.index.json"] = &fstest.MapFile{Data: index}
 	return fsys
 }
 
 func TestLoadSharded(t *testing.T) {
 	m := tiny(t, "qwen2")
-	got, err := LoadFS(shardedFolder(t, m, "float32"), "dir")
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := expect.Must(LoadFS(shardedFolder(t, m, "float32"), "dir"))(t)
 	if !reflect.DeepEqual(got.Params, m.Params) {
 		t.Error("weights changed")
 	}
@@ -162,10 +137,7 @@ func (n noReaderAt) Open(name string) (fs.File, error) {
 
 func TestLoadFromStreams(t *testing.T) {
 	m := tiny(t, "llama")
-	got, err := LoadFS(noReaderAt{shardedFolder(t, m, "float32")}, "dir")
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := expect.Must(LoadFS(noReaderAt{shardedFolder(t, m, "float32")}, "dir"))(t)
 	if !reflect.DeepEqual(got.Params, m.Params) {
 		t.Error("weights changed")
 	}
@@ -174,18 +146,13 @@ func TestLoadFromStreams(t *testing.T) {
 // rewrite builds the folder of m with tensors changed by change.
 func rewrite(t *testing.T, m *Model, change func(ts []Tensor) []Tensor) fstest.MapFS {
 	t.Helper()
-	config, err := m.Config.JSON("float32")
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := expect.Must(m.Config.JSON("float32"))(t)
 	var ts []Tensor
 	for _, p := range m.Params {
 		ts = append(ts, Tensor{Name: p.Name, Shape: p.Shape, Floats: append([]float32(nil), p.Data...)})
 	}
 	var b bytes.Buffer
-	if err := encodeTensors(&b, change(ts), "F32", nil); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, encodeTensors(&b, change(ts), "F32", nil))
 	return fstest.MapFS{"config.json": {Data: config}, "model.safetensors": {Data: b.Bytes()}}
 }
 
@@ -441,15 +408,10 @@ func TestIndexDecides(t *testing.T) {
 		old = append(old, Tensor{Name: p.Name, Shape: p.Shape, Floats: floats})
 	}
 	var b bytes.Buffer
-	if err := encodeTensors(&b, old, "F32", nil); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, encodeTensors(&b, old, "F32", nil))
 	fsys := shardedFolder(t, m, "float32")
 	fsys["model-00001-of-00002.safetensors"].Data = b.Bytes()
-	got, err := LoadFS(fsys, "dir")
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := expect.Must(LoadFS(fsys, "dir"))(t)
 	if !reflect.DeepEqual(got.Params, m.Params) || len(got.Unread) != len(m.Params)-half ||
 		!strings.Contains(got.Unread[0], " of model-00001-of-00002.safetensors (the index says model-00002") {
 		t.Errorf("weights changed, or not read: %v", got.Unread)
@@ -466,14 +428,9 @@ func TestIndexDecides(t *testing.T) {
 func TestFloat64(t *testing.T) {
 	data := file(`{"a": {"dtype": "F64", "shape": [70000], "data_offsets": [0, 560000]}}`, 560000)
 	binary.LittleEndian.PutUint64(data[len(data)-8:], math.Float64bits(1.0/3))
-	f, err := newTensorFile(must(fstest.MapFS{"f": {Data: data}}.Open("f")), "f")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Must(newTensorFile(must(fstest.MapFS{"f": {Data: data}}.Open("f")), "f"))(t)
 	n, last := 0, float32(0)
-	if err := f.floats("a", func(x []float32, at int) error { n, last = at+len(x), x[len(x)-1]; return nil }); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, f.floats("a", func(x []float32, at int) error { n, last = at+len(x), x[len(x)-1]; return nil }))
 	if n != 70000 || last != float32(1.0/3) {
 		t.Errorf("%d elements, the last %v", n, last)
 	}

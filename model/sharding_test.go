@@ -4,14 +4,12 @@ import (
 	"testing"
 
 	"github.com/gomlx/compute/distributed"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestStateIsCut: what an update needs of a weight is cut along its first axis that the devices divide.
 func TestStateIsCut(t *testing.T) {
-	mesh, err := distributed.NewDeviceMesh([]int{8}, []string{"data"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	mesh := expect.Must(distributed.NewDeviceMesh([]int{8}, []string{"data"}))(t)
 	for _, c := range []struct {
 		shape []int
 		want  string

@@ -12,6 +12,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/float"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // cachedText decodes given texts by prefill and steps: prompts, each with samples answers, all of one length.
@@ -124,10 +125,7 @@ func must[T any](x T, err error) T {
 
 func compile(t testing.TB, e *backend.Engine, name string, build func(g *graph.Graph) []*graph.Node) *backend.Program {
 	t.Helper()
-	p, err := e.Compile(name, build)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := expect.Must(e.Compile(name, build))(t)
 	t.Cleanup(p.Close)
 	return p
 }
@@ -206,13 +204,9 @@ func (c cachedText) stepsOnHost(t testing.TB, e *backend.Engine, m *Model, promp
 				must(e.Float32(prompt[2*layer+1], s.Prompts, kv, s.Prefix, d)))
 		}
 		k, keys, err := e.SharedFloat32(s.Prompts, kv, s.Samples, d, s.Suffix)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		v, values, err := e.SharedFloat32(s.Prompts, kv, s.Samples, s.Suffix, d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		for i := range keys {
 			keys[i], values[i] = float32(i), -float32(i)
 		}
@@ -293,10 +287,7 @@ func (c cachedText) stepsInGraph(t testing.TB, e *backend.Engine, m *Model, prom
 		}
 		state.SetSlot(int32((s.Suffix - 2 + n) % s.Suffix))
 		in := []compute.Buffer{must(e.Int32(state.Ints, 4, s.Rows())), must(e.Float32(state.Reals, 2, s.Rows()))}
-		out, err := program.Run(slices.Concat(params, in, prefix, ring), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := expect.Must(program.Run(slices.Concat(params, in, prefix, ring), nil))(t)
 		var values [][]float32
 		for _, b := range out[:4] {
 			values = append(values, slices.Clone(must(backend.Floats(b))))

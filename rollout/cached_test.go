@@ -13,6 +13,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -269,10 +270,7 @@ func TestSamplingDoesNotLeak(t *testing.T) {
 func TestMomentsOfWeights(t *testing.T) {
 	e := backendtest.Go(t)
 	m := testkit.Model(t, "llama")
-	weights, err := Upload(e, m, model.GraphOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	weights := expect.Must(Upload(e, m, model.GraphOptions{}))(t)
 	defer backend.FinalizeAll(weights...)
 	asked := 0
 	s := NewCached(e, m.Config, func() []compute.Buffer { asked++; return weights }, Options{Slots: 2})

@@ -12,6 +12,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // arriving feeds requests: request i arrives when next is called for the at[i]-th time, or the call would end.
@@ -50,9 +51,7 @@ func feedAll(t *testing.T, s *Cached, rows int, rs []Request) (*arriving, []Comp
 	for i := range rs {
 		f.at = append(f.at, 1+i*2/3)
 	}
-	if err := s.SampleContinuously(t.Context(), rows, f.next); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, s.SampleContinuously(t.Context(), rows, f.next))
 	return f, f.got
 }
 

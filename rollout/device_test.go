@@ -14,6 +14,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -122,10 +123,7 @@ func TestWeightsAreConvertedOnce(t *testing.T) {
 		if n := len(slices.DeleteFunc(*programs, func(p string) bool { return p != "weights" })); n != 1 {
 			t.Errorf("%s: weights were converted %d times in a call", e.Name, n)
 		}
-		weights, err := Upload(e, m, o.Graph)
-		if err != nil {
-			t.Fatal(err)
-		}
+		weights := expect.Must(Upload(e, m, o.Graph))(t)
 		defer backend.FinalizeAll(weights...)
 		s.weights = func() []compute.Buffer { return weights }
 		*programs = nil

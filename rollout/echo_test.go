@@ -7,6 +7,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -46,10 +47,7 @@ func echoesAre(t *testing.T, s *Cached, m *model.Model) {
 		wants = append(wants, Completion{Tokens: r.Prompt[1:]})
 	}
 	logps, drawn := logProbs(t, m, asked, wants), sample(t, s, rs...)
-	echoes, err := s.Echo(prompts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	echoes := expect.Must(s.Echo(prompts))(t)
 	for i, e := range echoes {
 		last := len(prompts[i]) - 1
 		if len(e.Logps) != last+1 || len(e.Top) != last+1 || e.Best[last] != drawn[i].Tokens[0] ||

@@ -10,16 +10,14 @@ import (
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 )
 
 // newOnMesh makes a sampler of a model on all devices of a mesh.
 func newOnMesh(t *testing.T, e *backend.Engine, m *model.Model) *Cached {
 	t.Helper()
-	weights, err := Upload(e, m, model.GraphOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	weights := expect.Must(Upload(e, m, model.GraphOptions{}))(t)
 	s := NewCached(e, m.Config, func() []compute.Buffer { return weights }, Options{})
 	t.Cleanup(func() {
 		s.Close()
@@ -53,9 +51,7 @@ func checkCutCache(t *testing.T, s *Cached, devices int) {
 	t.Helper()
 	for _, prompts := range []int{4, 1} {
 		g := &graphStore{Cached: s}
-		if err := g.open(layout{shape: model.StepShape{Prompts: prompts, Samples: 1, Suffix: 32, InGraph: true}}); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, g.open(layout{shape: model.StepShape{Prompts: prompts, Samples: 1, Suffix: 32, InGraph: true}}))
 		part, err := backend.Part(g.ring[0], devices-1).Shape()
 		want := []int{max(1, prompts/devices), s.config.KVHeads, 1, 32, s.config.HeadDim}
 		if err != nil || !slices.Equal(part.Dimensions, want) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 	"github.com/posttrain/posttrain/model"
 )
@@ -56,9 +57,7 @@ func loadReal(t *testing.T) (*model.Model, []realPrompt) {
 	if err == nil {
 		err = json.Unmarshal(raw, &answers)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	return m, answers.Prompts
 }
 
@@ -69,17 +68,11 @@ func greedy(t *testing.T, e *backend.Engine, m *model.Model, prompts []realPromp
 	for _, p := range prompts {
 		rs = append(rs, Request{Prompt: p.IDs, Sampling: Sampling{MaxNew: len(p.Greedy)}, StopTokens: []int32{}})
 	}
-	weights, err := Upload(e, m, model.GraphOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	weights := expect.Must(Upload(e, m, model.GraphOptions{}))(t)
 	defer backend.FinalizeAll(weights...)
 	s := NewCached(e, m.Config, func() []compute.Buffer { return weights }, Options{})
 	defer s.Close()
-	cs, err := s.Sample(t.Context(), rs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cs := expect.Must(s.Sample(t.Context(), rs))(t)
 	for _, c := range cs {
 		tokens = append(tokens, c.Tokens)
 	}

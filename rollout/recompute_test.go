@@ -16,16 +16,14 @@ import (
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 )
 
 // sampler is a Recompute of a model with its own weights.
 func sampler(t testing.TB, e *backend.Engine, m *model.Model) *Recompute {
 	t.Helper()
-	weights, err := Upload(e, m, model.GraphOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	weights := expect.Must(Upload(e, m, model.GraphOptions{}))(t)
 	s := NewRecompute(e, m.Config, func() []compute.Buffer { return weights }, Options{})
 	t.Cleanup(func() {
 		s.Close()
@@ -36,10 +34,7 @@ func sampler(t testing.TB, e *backend.Engine, m *model.Model) *Recompute {
 
 func sample(t testing.TB, s Sampler, requests ...Request) []Completion {
 	t.Helper()
-	c, err := s.Sample(context.Background(), requests)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := expect.Must(s.Sample(context.Background(), requests))(t)
 	if len(c) != len(requests) {
 		t.Fatalf("%d completions of %d requests", len(c), len(requests))
 	}
@@ -66,10 +61,7 @@ func logProbs(t *testing.T, m *model.Model, rs []Request, cs []Completion) [][]f
 		groups = append(groups, batch.Group{Prompt: r.Prompt, Answers: [][]int32{cs[i].Tokens}})
 	}
 	p := batch.Pack(groups, batch.Layout{})
-	weights, err := Upload(e, m, model.GraphOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	weights := expect.Must(Upload(e, m, model.GraphOptions{}))(t)
 	defer backend.FinalizeAll(weights...)
 	ints := func(g *graph.Graph, name string, dims ...int) *graph.Node {
 		return graph.Parameter(g, name, shapes.Make(dtypes.Int32, dims...))
@@ -83,25 +75,17 @@ func logProbs(t *testing.T, m *model.Model, rs []Request, cs []Completion) [][]f
 			Target: ints(g, "target", p.Slots),
 		}, model.GraphOptions{})}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer program.Close()
 	inputs := slices.Clone(weights)
 	for _, x := range [][]int32{p.Tokens, p.Positions, p.Groups, p.Segments} {
-		inputs = append(inputs, int32s(t, e, x, p.Rows, p.Len))
+		inputs = append(inputs, expect.Must(e.Int32(x, p.Rows, p.Len))(t))
 	}
-	inputs = append(inputs, int32s(t, e, p.Source, p.Slots), int32s(t, e, p.Target, p.Slots))
+	inputs = append(inputs, expect.Must(e.Int32(p.Source, p.Slots))(t), expect.Must(e.Int32(p.Target, p.Slots))(t))
 	defer backend.FinalizeAll(inputs[len(weights):]...)
-	out, err := program.Run(inputs, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := expect.Must(program.Run(inputs, nil))(t)
 	defer backend.FinalizeAll(out...)
-	flat, err := backend.Floats(out[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	flat := expect.Must(backend.Floats(out[0]))(t)
 	logps := make([][]float32, len(rs))
 	for slot, answer := range p.Answer {
 		if answer >= 0 {
@@ -109,15 +93,6 @@ func logProbs(t *testing.T, m *model.Model, rs []Request, cs []Completion) [][]f
 		}
 	}
 	return logps
-}
-
-func int32s(t *testing.T, e *backend.Engine, data []int32, dims ...int) compute.Buffer {
-	t.Helper()
-	b, err := e.Int32(data, dims...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }
 
 // TestGreedyIsTheArgmax: every token of a greedy completion has the greatest logit.

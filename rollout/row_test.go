@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/float"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // rowOf computes what the graph returns for logits, with sums in float32.
@@ -178,9 +179,7 @@ func TestCutOff(t *testing.T) {
 			seen := map[int32]bool{}
 			for u := range 1000 {
 				token, _, err := choose(float64(u) / 1000)
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.OK(t, err)
 				seen[token] = true
 			}
 			for id := range int32(len(c.logits)) {
@@ -207,9 +206,7 @@ func TestDistribution(t *testing.T) {
 		count := make([]float64, len(logits))
 		for i := range n {
 			token, _, err := x.choose(rule, draw(3, i))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, err)
 			count[token]++
 		}
 		kept := slices.DeleteFunc(slices.Clone(logits), func(z float32) bool { return z < least })

@@ -108,17 +108,11 @@ func TestStreamHoldsBack(t *testing.T) {
 // tokens.
 func TestStreamsOfTokenizers(t *testing.T) {
 	for _, name := range []string{"qwen2-newer", "llama-older", "mistral-older"} {
-		tok, err := tokenizer.Load(filepath.Join("..", "model", "testdata", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		tok := expect.Must(tokenizer.Load(filepath.Join("..", "model", "testdata", name)))(t)
 		c := testkit.Config(t, "llama")
 		c.MaxPositions = 1000
 		for _, text := range []string{"Hello, what fits here?", "naïve Žižek: 東京 🙂🙃 done", "a  b\n\n c", "🙂"} {
-			ids, err := tok.Encode(text, false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			ids := expect.Must(tok.Encode(text, false))(t)
 			s, got := NewStream(Request{Sampling: Sampling{MaxNew: len(ids)}, Prompt: []int32{1},
 				StopTokens: []int32{}}, c, tok), ""
 			for _, id := range ids {
@@ -143,9 +137,7 @@ func everyTokenizer(t *testing.T) map[string]*tokenizer.Tokenizer {
 		t.Fatal(files, err)
 	}
 	for _, file := range files {
-		if all[file], err = tokenizer.Load(filepath.Dir(file)); err != nil {
-			t.Fatal(err)
-		}
+		all[file] = expect.Must(tokenizer.Load(filepath.Dir(file)))(t)
 	}
 	var pipelines struct {
 		Rows []struct {
@@ -156,9 +148,7 @@ func everyTokenizer(t *testing.T) map[string]*tokenizer.Tokenizer {
 	expect.Decode(t, "../tokenizer/testdata/pipelines.json", &pipelines)
 	for _, p := range pipelines.Rows {
 		files := fstest.MapFS{"tokenizer.json": {Data: p.Tokenizer}}
-		if all[p.Name], err = tokenizer.LoadFS(files, p.Name); err != nil {
-			t.Fatal(err)
-		}
+		all[p.Name] = expect.Must(tokenizer.LoadFS(files, p.Name))(t)
 	}
 	return all
 }
@@ -210,18 +200,12 @@ func TestStreamsOfAnyTokens(t *testing.T) {
 
 // TestStreamHoldsBytes: byte tokens show nothing until another token ends their row.
 func TestStreamHoldsBytes(t *testing.T) {
-	tok, err := tokenizer.Load("../model/testdata/mistral-older")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := expect.Must(tokenizer.Load("../model/testdata/mistral-older"))(t)
 	bytes, ok := tok.ID("<0x00>")
 	if !ok {
 		t.Fatal("no byte tokens")
 	}
-	word, err := tok.Encode("what", false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	word := expect.Must(tok.Encode("what", false))(t)
 	for _, c := range []struct {
 		bytes  string
 		stop   string

@@ -93,10 +93,7 @@ func (s setup) some(models []string) []string {
 // of makes a sampler of a model with its own weights.
 func (s setup) of(t testing.TB, m *model.Model, o Options) Sampler {
 	t.Helper()
-	weights, err := Upload(s.engine, m, model.GraphOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	weights := expect.Must(Upload(s.engine, m, model.GraphOptions{}))(t)
 	made := s.make(s.engine, m.Config, func() []compute.Buffer { return weights }, o)
 	t.Cleanup(func() {
 		made.Close()
@@ -205,9 +202,7 @@ func TestGreedyIsTransformers(t *testing.T) {
 				err = json.Unmarshal(text, &o)
 			}
 			m, loaded := model.Load(filepath.Dir(file))
-			if err = cmp.Or(err, loaded); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, cmp.Or(err, loaded))
 			m.Config.EOS = nil
 			var rs []Request
 			for i, want := range o.Greedy {
@@ -406,9 +401,7 @@ func TestWeightsAreLive(t *testing.T) {
 				} else {
 					b, err = s.engine.Float32(p.Data, p.Shape...)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.OK(t, err)
 				copy(view, p.Data)
 				weights, views = append(weights, b), append(views, view)
 			}

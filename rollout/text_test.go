@@ -9,16 +9,14 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
 // marks is a tokenizer of Llama 2's kind, with the prompt "The lake".
 func marks(t *testing.T) (tok *tokenizer.Tokenizer, lake []int32) {
 	t.Helper()
-	tok, err := tokenizer.Load("testdata/first-blank")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok = expect.Must(tokenizer.Load("testdata/first-blank"))(t)
 	return tok, []int32{624, 1159}
 }
 

@@ -28,12 +28,9 @@ func TestSlowRegexIsAnError(t *testing.T) {
 		{replace, `(a+)+$`, strings.Repeat("a", 60) + "!", "normalizer"},
 		{split, `(a+)+!|b`, strings.Repeat(strings.Repeat("a", 14)+"b", 10000), "pre_tokenizer"},
 	} {
-		tok, err := loadFiles(map[string][]byte{"tokenizer.json": fmt.Appendf(nil, c.spec, c.pattern)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		tok := expect.Must(loadFiles(map[string][]byte{"tokenizer.json": fmt.Appendf(nil, c.spec, c.pattern)}))(t)
 		begin := time.Now()
-		_, err = tok.Encode(c.text, false)
+		_, err := tok.Encode(c.text, false)
 		want := "tokenizer.json: " + c.place + ".pattern.Regex: this regular expression takes more than"
 		if err == nil || !strings.Contains(err.Error(), want) || time.Since(begin) > 20*time.Second {
 			t.Errorf("%s: %v after %v, want an error", c.pattern, err, time.Since(begin))
@@ -124,9 +121,7 @@ func TestManyTokensInTheConfiguration(t *testing.T) {
 func TestWhiteSpaceOfAddedTokensIsLinear(t *testing.T) {
 	tok, err := loadFiles(map[string][]byte{"tokenizer.json": []byte(
 		`{"added_tokens": [{"content": " ", "rstrip": true}, {"content": "\t", "lstrip": true}], ` + tinyModel + `}`)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	text, begin := strings.Repeat(" \t", 1<<17), time.Now()
 	if ids := encode(t, tok, text, false); len(ids) != len(text) || time.Since(begin) > 10*time.Second {
 		t.Errorf("%d tokens after %v, want %d", len(ids), time.Since(begin), len(text))
@@ -201,18 +196,13 @@ func FuzzPipeline(f *testing.F) {
 	matchTime = 20 * time.Millisecond
 	parsed := make([]any, len(small))
 	for i, spec := range small {
-		if err := json.Unmarshal([]byte(spec+tinyModel+`}`), &parsed[i]); err != nil {
-			f.Fatal(err)
-		}
+		expect.OK(f, json.Unmarshal([]byte(spec+tinyModel+`}`), &parsed[i]))
 		f.Add(i, uint64(i), "a 1 <s> é🙂\n aaaa!")
 	}
 	f.Fuzz(func(t *testing.T, which int, seed uint64, text string) {
 		v := parsed[uint(which)%uint(len(parsed))]
 		rng := rand.New(rand.NewPCG(seed, 1))
-		spec, err := json.Marshal(mutate(rng, v, values(v)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		spec := expect.Must(json.Marshal(mutate(rng, v, values(v))))(t)
 		tok, err := loadFiles(map[string][]byte{"tokenizer.json": spec})
 		var ids []int32
 		if err == nil {

@@ -114,11 +114,7 @@ func tiny(t *testing.T, config, jinjaFile string) *Tokenizer {
 	if jinjaFile != "" {
 		files["chat_template.jinja"] = []byte(jinjaFile)
 	}
-	tok, err := loadFiles(files)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tok
+	return expect.Must(loadFiles(files))(t)
 }
 
 func TestWhichTemplate(t *testing.T) {
@@ -191,18 +187,10 @@ func TestAdditionalTemplates(t *testing.T) {
 		text := expect.Bytes(t, filepath.Join(dir, name))
 		files[name] = &fstest.MapFile{Data: text}
 	}
-	first, err := LoadFS(files, "m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := expect.Must(LoadFS(files, "m"))(t)
 	copied := t.TempDir()
-	if err := first.CopyTo(copied); err != nil {
-		t.Fatal(err)
-	}
-	second, err := Load(copied)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, first.CopyTo(copied))
+	second := expect.Must(Load(copied))(t)
 	for _, tok := range []*Tokenizer{first, second} {
 		for want, tools := range map[string]any{"plain": nil, `Tools: [{"name": "now"}]`: json.RawMessage(`[{"name":"now"}]`)} {
 			o := RenderOptions{Extra: map[string]any{"tools": tools}}

@@ -3,6 +3,8 @@ package tokenizer
 import (
 	"testing"
 	"testing/fstest"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestMessagesAsTransformers: transformers 5.24 gives a template these texts: keys that are null are absent, thoughts
@@ -43,10 +45,7 @@ func TestMessagesAsTransformers(t *testing.T) {
 
 func tokenizerWithTemplate(t *testing.T, template string) *Tokenizer {
 	t.Helper()
-	tok, err := LoadFS(fstest.MapFS{"chat_template.jinja": {Data: []byte(template)},
-		"tokenizer.json": {Data: []byte(`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}`)}}, "memory")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := expect.Must(LoadFS(fstest.MapFS{"chat_template.jinja": {Data: []byte(template)},
+		"tokenizer.json": {Data: []byte(`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}`)}}, "memory"))(t)
 	return tok
 }

@@ -49,11 +49,7 @@ func readJSON(t testing.TB, name string, into any) {
 
 func load(t testing.TB, folder string) *Tokenizer {
 	t.Helper()
-	tok, err := Load(filepath.Join("testdata", folder))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tok
+	return expect.Must(Load(filepath.Join("testdata", folder)))(t)
 }
 
 func readTexts(t testing.TB) (texts []string) {
@@ -187,10 +183,7 @@ func TestPipelinesEncodeAsHuggingFace(t *testing.T) {
 	readJSON(t, "pipelines.json", &f)
 	for _, row := range f.Rows {
 		t.Run(row.Name, func(t *testing.T) {
-			tok, err := loadFiles(map[string][]byte{"tokenizer.json": row.Tokenizer})
-			if err != nil {
-				t.Fatal(err)
-			}
+			tok := expect.Must(loadFiles(map[string][]byte{"tokenizer.json": row.Tokenizer}))(t)
 			for i, text := range f.Texts {
 				checkEncode(t, tok, text, row.Encode[i])
 			}
@@ -266,13 +259,8 @@ func TestConfigurationsAsTransformers(t *testing.T) {
 func TestCopyTo(t *testing.T) {
 	for _, folder := range folders {
 		tok, dir := load(t, folder), t.TempDir()
-		if err := tok.CopyTo(dir); err != nil {
-			t.Fatal(err)
-		}
-		again, err := Load(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, tok.CopyTo(dir))
+		again := expect.Must(Load(dir))(t)
 		if got, want := again.chat.templates["default"], tok.chat.templates["default"]; got != want || got == "" {
 			t.Errorf("%s: template %q, want %q", folder, got, want)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -36,10 +37,7 @@ func encode(t testing.TB, tok *Tokenizer, text string, addSpecial bool) []int32 
 func checkScanners(t *testing.T, s string) {
 	t.Helper()
 	for pattern, scan := range scanners {
-		regex, err := compileRegex(pattern, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		regex := expect.Must(compileRegex(pattern, ""))(t)
 		if got, want := parts(scan, s), parts(regex, s); !slices.Equal(got, want) {
 			t.Errorf("%.30s ... on %q:\n got  %q\n want %q", pattern, s, got, want)
 		}
@@ -316,19 +314,10 @@ func FuzzLoad(f *testing.F) {
 
 // dialogues are the texts of the real preference data, if they are on this machine.
 func dialogues(b *testing.B) []string {
-	file, err := os.Open(need.File(b, "data", "hh-rlhf/harmless-base-test.jsonl.gz"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	file := expect.Must(os.Open(need.File(b, "data", "hh-rlhf/harmless-base-test.jsonl.gz")))(b)
 	defer file.Close()
-	unzipped, err := gzip.NewReader(file)
-	if err != nil {
-		b.Fatal(err)
-	}
-	data, err := io.ReadAll(unzipped)
-	if err != nil {
-		b.Fatal(err)
-	}
+	unzipped := expect.Must(gzip.NewReader(file))(b)
+	data := expect.Must(io.ReadAll(unzipped))(b)
 	return strings.Split(strings.TrimSpace(strings.NewReplacer(`\n`, "\n", `\"`, `"`).Replace(string(data))), "\n{")
 }
 
@@ -366,10 +355,7 @@ func BenchmarkEncodeLongWord(b *testing.B) {
 
 func BenchmarkScanAgainstRegex(b *testing.B) {
 	text := strings.Repeat("The clerk's report (No. 42) isn't ready,\n\tshe said; call 555-1234. ", 100)
-	regex, err := compileRegex(llamaPattern, "")
-	if err != nil {
-		b.Fatal(err)
-	}
+	regex := expect.Must(compileRegex(llamaPattern, ""))(b)
 	for name, find := range map[string]finder{"scan": scanners[llamaPattern], "regex": regex} {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(text)))

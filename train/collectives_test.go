@@ -72,9 +72,7 @@ const collectiveAnswers = 16
 func compileGradient(t *testing.T) {
 	groups := testkit.Groups(3, collectiveAnswers/2, 2)
 	l, err := NewLearner(backendtest.Mesh(t, backend.Mesh{Data: 4}), cutModel(t), model.GraphOptions{HeadChunk: 16})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer l.Close()
 	p := batch.Pack(groups, batch.Layout{Share: true, Blocks: l.Blocks()})
 	method := mappo()

@@ -12,6 +12,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestTrainingNeedsNoHostWeights: a learner trains on when the model's own weights are gone, as recipes leave it.
@@ -29,10 +30,8 @@ func TestTrainingNeedsNoHostWeights(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if _, err := l.Update(AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, MaxNorm: 1}},
-				1e-3); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(l.Update(AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, MaxNorm: 1}},
+				1e-3))(t)
 			if s, ok := l.store.(*graphStore); ok && e.Name == "xla" {
 				now := addresses(t, slices.Concat(s.p, s.m, s.v, s.grads))
 				if live != nil && !slices.Equal(now, live) {
@@ -42,12 +41,8 @@ func TestTrainingNeedsNoHostWeights(t *testing.T) {
 			}
 		}
 		state, updates, err := l.Read()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Write(state, updates); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
+		expect.OK(t, l.Write(state, updates))
 	})
 }
 
@@ -55,10 +50,7 @@ func TestTrainingNeedsNoHostWeights(t *testing.T) {
 func addresses(t *testing.T, buffers []compute.Buffer) (all []unsafe.Pointer) {
 	t.Helper()
 	for _, b := range buffers {
-		flat, err := b.Data()
-		if err != nil {
-			t.Fatal(err)
-		}
+		flat := expect.Must(b.Data())(t)
 		all = append(all, unsafe.Pointer(unsafe.SliceData(flat.([]float32))))
 	}
 	slices.SortFunc(all, func(a, b unsafe.Pointer) int {

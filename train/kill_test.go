@@ -14,6 +14,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -120,10 +121,7 @@ func TestKilledRunsEndInTheSameBits(t *testing.T) {
 func TestInterruptionFinishesTheStep(t *testing.T) {
 	e := backendtest.Go(t)
 	m := testkit.Model(t, "llama")
-	f, err := run.Create(t.TempDir(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Must(run.Create(t.TempDir(), "test"))(t)
 	defer f.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	loop := tinyLoop(learner(t, e, m), m)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestMismatch: each example gets the answer before it in its batch, as TRL has it, but none to its own prompt.
@@ -31,9 +32,7 @@ func TestMismatch(t *testing.T) {
 		{"a batch of one prompt", groups(1, 1, 2, 3), []int{0, 1, 2, 3}, 2, 0, "[3 3 3 2]"},
 		{"cut", groups(1, 2), []int{0, 1}, 2, 3, "[1 0]"},
 	} {
-		if err := Mismatch(c.groups, c.order, c.size, c.most); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, Mismatch(c.groups, c.order, c.size, c.most))
 		var from []int32
 		for _, x := range c.groups {
 			from = append(from, x.Mismatched[1])
@@ -56,14 +55,9 @@ func TestReferencePoint(t *testing.T) {
 	examples := examplesOf([]Group{{Prompt: []int32{5, 6}, Answers: [][]int32{{7, 8}}},
 		{Prompt: []int32{9, 4}, Answers: [][]int32{{3, 2, 1}}}})
 	examples[0].Desirable = true
-	if err := Mismatch(examples, []int{0, 1}, 2, 0); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, Mismatch(examples, []int{0, 1}, 2, 0))
 	m := &KTO{}
-	sums, err := l.Sums(batch.Pack(m.others(examples), batch.Layout{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	sums := expect.Must(l.Sums(batch.Pack(m.others(examples), batch.Layout{})))(t)
 	for below, want := range map[float32]float64{0.5: 0.5, -0.5: 0} {
 		for i, sum := range sums {
 			examples[i].Reference = [2]float32{1000, sum - below}

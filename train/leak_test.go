@@ -7,6 +7,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -25,13 +26,9 @@ func TestStepsDoNotLeak(t *testing.T) {
 			if _, _, err := l.Accumulate(p, method, method.Inputs(pairsOf(groups), p), 0.25); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := l.Update(AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}},
-				1e-4); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := l.Sums(p); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(l.Update(AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}},
+				1e-4))(t)
+			expect.Must(l.Sums(p))(t)
 		}
 	}
 	steps(20)

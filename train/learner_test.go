@@ -12,6 +12,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/model"
 )
@@ -21,10 +22,7 @@ var modelTypes = []string{"qwen2", "qwen3", "llama", "mistral"}
 
 func learner(t *testing.T, e *backend.Engine, m *model.Model) *Learner {
 	t.Helper()
-	l, err := NewLearner(e, m, model.GraphOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := expect.Must(NewLearner(e, m, model.GraphOptions{}))(t)
 	t.Cleanup(l.Close)
 	return l
 }
@@ -64,10 +62,7 @@ func gradients(t *testing.T, l *Learner, method Method, all []Example, micro int
 // takeGradients gives what is accumulated, and clears it.
 func takeGradients(t *testing.T, l *Learner) (grads [][]float32) {
 	t.Helper()
-	flat, err := l.TakeGradient()
-	if err != nil {
-		t.Fatal(err)
-	}
+	flat := expect.Must(l.TakeGradient())(t)
 	for _, p := range l.model.Trained() {
 		grads, flat = append(grads, flat[:p.Size()]), flat[p.Size():]
 	}
@@ -82,9 +77,7 @@ func TestFlatWeights(t *testing.T) {
 		for _, p := range other.Trained() {
 			want = append(want, p.Data...)
 		}
-		if err := l.WriteFlat(want); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, l.WriteFlat(want))
 		got, err := l.Flat()
 		if err != nil || !slices.Equal(got, want) || l.Size() != len(want) || l.Version() == version {
 			t.Errorf("%d weights, size %d, version %d, %v: want the %d of the other model, and another version",
@@ -103,11 +96,7 @@ func TestFlatWeights(t *testing.T) {
 
 func sumsOf(t *testing.T, l *Learner, p *batch.Packed) []float32 {
 	t.Helper()
-	sums, err := l.Sums(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return sums
+	return expect.Must(l.Sums(p))(t)
 }
 
 // farthest is the largest difference of two gradients, relative to each tensor's maximum.
@@ -183,9 +172,7 @@ func TestBlocksChangeRoundingAlone(t *testing.T) {
 					t.Fatalf("%d blocks, want %d", p.Blocks, blocks)
 				}
 				_, out, err := l.Accumulate(p, method, method.Inputs(all, p), 1/method.Weight(all))
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.OK(t, err)
 				sums[blocks], grads[blocks] = out[0], takeGradients(t, l)
 			}
 			for i, want := range sums[1] {
@@ -224,14 +211,10 @@ func TestAccumulatedStepEqualsWholeStep(t *testing.T) {
 				}
 			}
 			// Epsilon keeps rounding noise in a gradient of almost 0 from deciding the sign of a step.
-			if _, err := l.Update(AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3,
-				WeightDecay: 0.01, MaxNorm: 1}}, 1e-3); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(l.Update(AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3,
+				WeightDecay: 0.01, MaxNorm: 1}}, 1e-3))(t)
 			got, _, err := l.Read()
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, err)
 			weights[micro] = got.Weights
 		}
 		for i := range weights[8] {
@@ -273,11 +256,7 @@ func TestSharedPrefixEqualsTwoRows(t *testing.T) {
 
 func pairSums(t *testing.T, l *Learner, groups []batch.Group, share bool) [][2]float32 {
 	t.Helper()
-	sums, err := PairSums(l, groups, l.Layout(groups, share, 4), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return sums
+	return expect.Must(PairSums(l, groups, l.Layout(groups, share, 4), nil))(t)
 }
 
 // TestRepeatedTokensDoNotRace: every row holds the same few tokens, so that look-up gradients meet in the same rows of
@@ -322,14 +301,10 @@ func TestRowsLookedUpOnTheHostEqualThoseInTheGraph(t *testing.T) {
 			if _, _, err := l.Accumulate(p, method, method.Inputs(pairsOf(groups), p), 0.25); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := l.Update(AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, MaxNorm: 1}},
-				1e-2); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(l.Update(AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-3, MaxNorm: 1}},
+				1e-2))(t)
 			got, _, err := l.Read()
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, err)
 			updated[i] = got.Weights
 		}
 		if d, i := farthest(updated[0], updated[1]); d > 1e-5 {

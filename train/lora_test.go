@@ -38,14 +38,8 @@ func TestLoRARunsEqualTRLs(t *testing.T) {
 				}
 				var r trlRun
 				expect.Decode(t, file, &r)
-				base, err := model.Load(filepath.Join("..", "model", "testdata", r.Model))
-				if err != nil {
-					t.Fatal(err)
-				}
-				m, err := base.LoadAdapter(strings.TrimSuffix(file, ".json"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				base := expect.Must(model.Load(filepath.Join("..", "model", "testdata", r.Model)))(t)
+				m := expect.Must(base.LoadAdapter(strings.TrimSuffix(file, ".json")))(t)
 				m.Config.LoRA.Quantization = r.Options.Quantize
 				if len(r.Weights) != len(m.Trained()) {
 					t.Errorf("%d tensors: TRL trained %d", len(m.Trained()), len(r.Weights))
@@ -76,17 +70,11 @@ func TestAdapterOffIsTheReference(t *testing.T) {
 	method, p := mappo(), batch.Pack(groups, batch.Layout{Pad: 4})
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		plain := testkit.Model(t, "qwen2")
-		want, err := learner(t, e, plain).TokenLogps(p, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := expect.Must(learner(t, e, plain).TokenLogps(p, nil))(t)
 		m := withLoRA(plain)
 		hash := testkit.Hash(t, m)
 		l := learner(t, e, m)
-		reference, err := l.Upload(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		reference := expect.Must(l.Upload(m))(t)
 		defer backend.FinalizeAll(reference...)
 		if len(reference) != len(m.Trained()) {
 			t.Errorf("the reference has %d tensors: want the adapter's %d", len(reference), len(m.Trained()))
@@ -95,10 +83,8 @@ func TestAdapterOffIsTheReference(t *testing.T) {
 			if _, _, err := l.Accumulate(p, method, method.Inputs(pairsOf(groups), p), 0.25); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := l.Update(AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}},
-				1e-2); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(l.Update(AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}},
+				1e-2))(t)
 			if got, err := l.TokenLogps(p, reference); err != nil || !slices.Equal(got, want) {
 				t.Errorf("the reference is another model: %v", err)
 			}
@@ -109,9 +95,7 @@ func TestAdapterOffIsTheReference(t *testing.T) {
 		now := &model.Model{Config: plain.Config}
 		for i, b := range l.Weights()[:len(plain.Params)] {
 			q := *plain.Params[i]
-			if q.Data, err = backend.Floats(b); err != nil {
-				t.Fatal(err)
-			}
+			q.Data = expect.Must(backend.Floats(b))(t)
 			now.Params = append(now.Params, &q)
 		}
 		if testkit.Hash(t, now) != hash {
@@ -125,10 +109,7 @@ func TestLoRAInBFloat16(t *testing.T) {
 	groups := testkit.Groups(3, 4, 2)
 	method, p := mappo(), batch.Pack(groups, batch.Layout{Pad: 4})
 	e, m := backendtest.XLA(t), withLoRA(testkit.Model(t, "llama"))
-	l, err := NewLearner(e, m, model.GraphOptions{DType: dtypes.BFloat16})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := expect.Must(NewLearner(e, m, model.GraphOptions{DType: dtypes.BFloat16}))(t)
 	defer l.Close()
 	for i, b := range l.Weights() {
 		want := dtypes.Float32
@@ -145,9 +126,7 @@ func TestLoRAInBFloat16(t *testing.T) {
 		if err == nil {
 			_, err = l.Update(AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1}}, 1e-2)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		losses = append(losses, loss)
 	}
 	if losses[7] > losses[0]-0.01 {
@@ -198,10 +177,7 @@ func TestLoRACheckpoints(t *testing.T) {
 	}
 	other := tinyModel()
 	other.Params[0].Data[0]++
-	f, err := run.Open(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Must(run.Open(whole))(t)
 	defer f.Close()
 	loop := tinyLoop(learner(t, backendtest.Go(t), withLoRA(other)), withLoRA(other))
 	loop.Folder = f
@@ -222,13 +198,8 @@ func TestLoRABestAndMoments(t *testing.T) {
 	}
 	m.Release()
 	dir := t.TempDir()
-	if err := x.writeCheckpoint(dir, Tensors{weights, weights, weights}, nil); err != nil {
-		t.Fatal(err)
-	}
-	got, err := readAll(x.openCheckpoint(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, x.writeCheckpoint(dir, Tensors{weights, weights, weights}, nil))
+	got := expect.Must(readAll(x.openCheckpoint(dir)))(t)
 	for _, part := range [][][]float32{got.Weights, got.First, got.Second} {
 		if !slices.EqualFunc(part, weights, slices.Equal) {
 			t.Error("other numbers come back")

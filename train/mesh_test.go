@@ -21,6 +21,7 @@ import (
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -53,22 +54,15 @@ func updateTenTimes(t *testing.T, l *Learner, sft bool) (u tenUpdates) {
 		for at := 0; at < 16; at += 8 {
 			p := batch.Pack(Groups(all[at:at+8]), layout)
 			part, _, err := l.Accumulate(p, method, method.Inputs(all[at:at+8], p), 1/method.Weight(all))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, err)
 			loss += part
 		}
 		u.losses = append(u.losses, loss)
 		optimizer := AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, MaxNorm: 1,
 			WeightDecay: 0.01}}
-		if _, err := l.Update(optimizer, 1e-3); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(l.Update(optimizer, 1e-3))(t)
 	}
-	var err error
-	if u.weights, err = l.ReadWeights(); err != nil {
-		t.Fatal(err)
-	}
+	u.weights = expect.Must(l.ReadWeights())(t)
 	return u
 }
 
@@ -104,10 +98,7 @@ func TestMeshesTrainAsOneDevice(t *testing.T) {
 			if !c.always && !backendtest.AllVariants(t, e) {
 				return
 			}
-			l, err := NewLearner(e, c.m, c.o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := expect.Must(NewLearner(e, c.m, c.o))(t)
 			defer l.Close()
 			got := updateTenTimes(t, l, c.sft)
 			want := updateTenTimes(t, learner(t, backendtest.Go(t), c.m), c.sft)
@@ -137,10 +128,7 @@ func checkShares(t *testing.T, l *Learner) {
 	sizes := func(device int, buffers ...[]compute.Buffer) (bytes int) {
 		for _, list := range buffers {
 			for _, b := range list {
-				shape, err := backend.Part(b, device).Shape()
-				if err != nil {
-					t.Fatal(err)
-				}
+				shape := expect.Must(backend.Part(b, device).Shape())(t)
 				bytes += int(shape.Memory())
 			}
 		}
@@ -192,10 +180,7 @@ func TestARunResumesOnAnotherMesh(t *testing.T) {
 	m := cutModel(t)
 	dir, whole := filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "whole")
 	follow := func(e *backend.Engine, dir string, until int) (*Loop, error) {
-		f, err := testkit.Folder(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := expect.Must(testkit.Folder(dir))(t)
 		defer f.Close()
 		l := tinyLoop(learner(t, e, m), m)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -216,27 +201,15 @@ func TestARunResumesOnAnotherMesh(t *testing.T) {
 	if _, err := follow(first, dir, 3); !errors.Is(err, ErrInterrupted) {
 		t.Fatal(err)
 	}
-	got, err := follow(backendtest.Mesh(t, backend.Mesh{Data: 4, Shard: backend.ShardMoments}), dir, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := follow(backendtest.Go(t), whole, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := expect.Must(follow(backendtest.Mesh(t, backend.Mesh{Data: 4, Shard: backend.ShardMoments}), dir, 0))(t)
+	want := expect.Must(follow(backendtest.Go(t), whole, 0))(t)
 	a, b := records(t, dir), records(t, whole)
 	checkNear(t, "loss", a, b, 1e-4)
 	if len(a) != len(b) {
 		t.Errorf("%d steps, want %d", len(a), len(b))
 	}
-	x, err := got.Learner.ReadWeights()
-	if err != nil {
-		t.Fatal(err)
-	}
-	y, err := want.Learner.ReadWeights()
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := expect.Must(got.Learner.ReadWeights())(t)
+	y := expect.Must(want.Learner.ReadWeights())(t)
 	for i, p := range m.Params {
 		checkNear(t, p.Name, x[i], y[i], 1e-4)
 	}
@@ -244,15 +217,9 @@ func TestARunResumesOnAnotherMesh(t *testing.T) {
 
 func records(t *testing.T, dir string) (losses []float64) {
 	t.Helper()
-	f, err := run.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Must(run.Open(dir))(t)
 	defer f.Close()
-	all, err := f.ReadMetrics()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := expect.Must(f.ReadMetrics())(t)
 	for _, r := range all {
 		losses = append(losses, r.Values["loss"])
 	}
@@ -265,10 +232,7 @@ func TestAReferenceOutlivesItsMesh(t *testing.T) {
 	for _, e := range []*backend.Engine{backendtest.XLA(t), backendtest.Mesh(t, backend.Mesh{Data: 4}),
 		backendtest.Mesh(t, backend.Mesh{Data: 2, Shard: backend.ShardMoments})} {
 		l := learner(t, e, cutModel(t))
-		key, err := l.fingerprint(groups, l.Layout(groups, false, 8))
-		if err != nil {
-			t.Fatal(err)
-		}
+		key := expect.Must(l.fingerprint(groups, l.Layout(groups, false, 8)))(t)
 		keys[key] = true
 	}
 	if len(keys) != 1 {
@@ -317,15 +281,12 @@ func TestAFailedRunOnAMeshEnds(t *testing.T) {
 		return
 	}
 	m := cutModel(t)
-	f, err := testkit.Folder(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Must(testkit.Folder(t.TempDir()))(t)
 	defer f.Close()
 	l := tinyLoop(learner(t, e, m), m)
 	l.Method, l.Examples, l.Held = greedy{SFT{}}, examplesOf(single(testkit.Groups(9, 8, 2))), nil
 	l.Folder, l.Options.EvalEvery, l.Options.EvalMetric = f, 0, ""
-	err = l.Run(t.Context())
+	err := l.Run(t.Context())
 	if !errors.Is(err, backend.ErrDevices) || !errors.Is(err, backend.ErrMemory) ||
 		strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v: want a line of a device out of memory", err)

@@ -9,6 +9,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -40,23 +41,16 @@ func TestQuantizedBase(t *testing.T) {
 	groups := testkit.Groups(3, 4, 2)
 	method, p := mappo(), batch.Pack(groups, batch.Layout{Pad: 4})
 	step := func(t *testing.T, m *model.Model, e *backend.Engine, checkpoint bool) (loss float64, weights [][]float32) {
-		l, err := NewLearner(e, m, model.GraphOptions{Checkpoint: checkpoint})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := expect.Must(NewLearner(e, m, model.GraphOptions{Checkpoint: checkpoint}))(t)
 		defer l.Close()
 		linear := AdamW{Options: adamw.Options{Epsilon: 1}} // the change is about the gradient
 		for range 2 {
-			if loss, _, err = l.Accumulate(p, method, method.Inputs(pairsOf(groups), p), 0.25); err == nil {
-				_, err = l.Update(linear, 0.1)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			var err error
+			loss, _, err = l.Accumulate(p, method, method.Inputs(pairsOf(groups), p), 0.25)
+			expect.OK(t, err)
+			expect.Must(l.Update(linear, 0.1))(t)
 		}
-		if weights, err = l.ReadWeights(); err != nil {
-			t.Fatal(err)
-		}
+		weights = expect.Must(l.ReadWeights())(t)
 		return loss, weights
 	}
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
@@ -91,10 +85,7 @@ func TestFrozenBytes(t *testing.T) {
 		}
 		l, held := learner(t, e, m), 0
 		for _, b := range l.frozen {
-			shape, err := b.Shape()
-			if err != nil {
-				t.Fatal(err)
-			}
+			shape := expect.Must(b.Shape())(t)
 			held += int(shape.Memory())
 		}
 		if f := l.Footprint(AdamW{}); f.FrozenBytes != held || float64(held) > most*float64(f.Frozen) {
@@ -106,11 +97,8 @@ func TestFrozenBytes(t *testing.T) {
 // wideConfig has few weights outside its linear layers.
 func wideConfig(t *testing.T) *model.Config {
 	t.Helper()
-	c, err := model.ParseConfig([]byte(`{"model_type": "llama", "hidden_size": 128, "num_hidden_layers": 2,
+	c := expect.Must(model.ParseConfig([]byte(`{"model_type": "llama", "hidden_size": 128, "num_hidden_layers": 2,
 		"num_attention_heads": 2, "intermediate_size": 384, "vocab_size": 64, "rms_norm_eps": 1e-5,
-		"hidden_act": "silu", "max_position_embeddings": 64, "tie_word_embeddings": true, "eos_token_id": 2}`), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+		"hidden_act": "silu", "max_position_embeddings": 64, "tie_word_embeddings": true, "eos_token_id": 2}`), nil))(t)
 	return c
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestReferencePassContinues: an interrupted pass keeps what is measured, measures only the rest, and ends in the same
@@ -27,10 +28,7 @@ func TestReferencePassContinues(t *testing.T) {
 		return sums, err
 	}
 	never := func(int) error { return nil }
-	whole, err := measure("whole.safetensors", 0, never)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := expect.Must(measure("whole.safetensors", 0, never))(t)
 	stop, part := errors.New("stop"), run.PartOf(filepath.Join(dir, "broken.safetensors"))
 	for _, at := range []int{4, 6} {
 		_, err := measure("broken.safetensors", 0, func(done int) error {
@@ -43,14 +41,8 @@ func TestReferencePassContinues(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	key, err := l.fingerprint(groups, layout)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kept, err := readSums(part, key, len(groups))
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := expect.Must(l.fingerprint(groups, layout))(t)
+	kept := expect.Must(readSums(part, key, len(groups)))(t)
 	var marked []int
 	for i := range kept {
 		if kept[i] == whole[i] {
@@ -60,13 +52,8 @@ func TestReferencePassContinues(t *testing.T) {
 	if len(marked) < 6 || len(marked) == len(groups) {
 		t.Fatalf("%d of %d pairs are kept", len(marked), len(groups))
 	}
-	if err := writeSums(part, key, kept); err != nil {
-		t.Fatal(err)
-	}
-	got, err := measure("broken.safetensors", time.Nanosecond, never)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, writeSums(part, key, kept))
+	got := expect.Must(measure("broken.safetensors", time.Nanosecond, never))(t)
 	for i := range got {
 		if slices.Contains(marked, i) && got[i][0] == 7 {
 			got[i][0] = whole[i][0]
@@ -84,9 +71,7 @@ func TestReferencePassContinues(t *testing.T) {
 func TestPartOfAnotherReference(t *testing.T) {
 	l := learner(t, backendtest.Go(t), testkit.Model(t, "llama"))
 	path := filepath.Join(t.TempDir(), "reference.safetensors")
-	if err := writeSums(run.PartOf(path), "another", unmeasured(2)); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, writeSums(run.PartOf(path), "another", unmeasured(2)))
 	_, _, err := CachedPairSums(path, l, testkit.Groups(2, 11, 2), batch.Layout{}, 0, func(int) error { return nil })
 	if err == nil {
 		t.Error("no error")
@@ -100,13 +85,10 @@ func TestFingerprint(t *testing.T) {
 	l, seen := learner(t, e, m), map[string]string{}
 	check := func(what string, groups []batch.Group, layout batch.Layout) {
 		t.Helper()
-		key, err := l.fingerprint(groups, layout)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fresh, again := *l, ""
+		key := expect.Must(l.fingerprint(groups, layout))(t)
+		fresh := *l
 		fresh.hashed = hashed{}
-		if again, err = fresh.fingerprint(groups, layout); err != nil || again != key || seen[key] != "" {
+		if again, err := fresh.fingerprint(groups, layout); err != nil || again != key || seen[key] != "" {
 			t.Errorf("%s: %s, hashed afresh %s, %v; the same as of %q", what, key, again, err, seen[key])
 		}
 		seen[key] = what
@@ -114,22 +96,15 @@ func TestFingerprint(t *testing.T) {
 	check("all groups", groups, batch.Layout{Pad: 2})
 	check("two groups", groups[:2], batch.Layout{Pad: 2})
 	check("another layout", groups, batch.Layout{Pad: 4})
-	weights, err := l.ReadWeights()
-	if err != nil {
-		t.Fatal(err)
-	}
+	weights := expect.Must(l.ReadWeights())(t)
 	weights[0][0]++
-	if err := l.WriteWeights(weights); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, l.WriteWeights(weights))
 	check("other weights", groups, batch.Layout{Pad: 4})
 	p := batch.Pack(groups[:2], batch.Layout{Pad: 2})
 	method := mappo()
 	if _, _, err := l.Accumulate(p, method, method.Inputs(pairsOf(groups[:2]), p), 1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Update(AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}}, 0.1); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(l.Update(AdamW{Options: adamw.Options{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}}, 0.1))(t)
 	check("an update", groups, batch.Layout{Pad: 4})
 }

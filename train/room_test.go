@@ -8,6 +8,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -70,9 +71,7 @@ func TestACheckpointNeedsOneTensor(t *testing.T) {
 		most, all = max(most, 4*p.Size()), all+4*p.Size()
 	}
 	before := heap()
-	if err := (Exporter{Model: m}).writeCheckpoint(t.TempDir(), s, nil); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, (Exporter{Model: m}).writeCheckpoint(t.TempDir(), s, nil))
 	const buffers = 2 << 20
 	if extra := int(s.most - min(s.most, before)); extra > most+buffers || 3*all < 4*(most+buffers) {
 		t.Errorf("%d bytes beside the model, want at most one tensor's %d and %d of buffers; all have %d", extra, most,

@@ -7,6 +7,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestPackedDemonstrations: in shared rows a demonstration has the sum of its trained tokens alone in a row, where all
@@ -25,17 +26,11 @@ func TestPackedDemonstrations(t *testing.T) {
 	if packed.Rows >= len(groups) {
 		t.Fatalf("%d rows of %d demonstrations: nothing is packed", packed.Rows, len(groups))
 	}
-	got, err := l.Sums(packed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := expect.Must(l.Sums(packed))(t)
 	tokens := 0
 	for i, g := range groups {
 		alone := batch.Pack([]batch.Group{{Prompt: g.Prompt, Answers: g.Answers}}, batch.Layout{})
-		logps, err := l.TokenLogps(alone, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		logps := expect.Must(l.TokenLogps(alone, nil))(t)
 		want, n := 0.0, 0
 		for k, trained := range g.Trained[0] {
 			if trained {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -17,18 +18,13 @@ func TestStepsDoNotDependOnShapes(t *testing.T) {
 		e := backendtest.Go(t)
 		e.Wants.Tokens, e.Wants.Shapes = tokens, shapes
 		m := testkit.Model(t, "llama")
-		l, err := NewLearner(e, m, model.GraphOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := expect.Must(NewLearner(e, m, model.GraphOptions{}))(t)
 		defer l.Close()
 		loop := tinyLoop(l, m)
 		loop.Options.MaxSteps, loop.Options.LogEvery, loop.Options.CheckpointEvery = 6, 1, 0
 		loop.Options.EvalEvery, loop.Options.EvalMetric, loop.Held = 0, "", nil
 		loop.OnStep = func(_, _ int, v map[string]float64) { values = append(values, v["loss"], v["grad_norm"]) }
-		if err := loop.Run(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, loop.Run(context.Background()))
 		if shapes > 0 && len(loop.Layout().Shapes) > shapes {
 			t.Errorf("%d shapes, want %d at most", len(loop.Layout().Shapes), shapes)
 		}

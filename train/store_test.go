@@ -13,6 +13,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/float"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -34,10 +35,7 @@ func everyStore(t *testing.T, m *model.Model, f func(t *testing.T, e *backend.En
 				continue
 			}
 			t.Run(e.Name+"/"+kind, func(t *testing.T) {
-				s, err := make(e, m)
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := expect.Must(make(e, m))(t)
 				defer s.close()
 				f(t, e, s)
 			})
@@ -124,18 +122,12 @@ func followReference(t *testing.T, e *backend.Engine, s store, m *model.Model, o
 		sum := addRandom(t, e, s, m, r, step%4) // none at step 4: momentum moves the weights on
 		rate := 0.01 * float64(step)
 		want := ref.update(m, sum, optimizer, step, rate)
-		norm, err := s.update(optimizer, step, rate)
-		if err != nil {
-			t.Fatal(err)
-		}
+		norm := expect.Must(s.update(optimizer, step, rate))(t)
 		if math.Abs(norm-want) > 1e-5*want {
 			t.Fatalf("step %d: norm %v: want %v", step, norm, want)
 		}
 	}
-	got, err := s.read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := expect.Must(s.read())(t)
 	for name, pair := range map[string]struct {
 		got  [][]float32
 		want [][]float64
@@ -159,22 +151,14 @@ func addRandom(t *testing.T, e *backend.Engine, s store, m *model.Model, r *rand
 				sum[i][k] += float64(x[k])
 			}
 			if sums, keep, err := s.sums(); keep { // as a gradient program does
-				before, err := backend.Floats(sums[i])
-				if err != nil {
-					t.Fatal(err)
-				}
+				before := expect.Must(backend.Floats(sums[i]))(t)
 				plus(x, before)
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			var err error
-			if grads[i], err = e.Float32(x, p.Shape...); err != nil {
-				t.Fatal(err)
-			}
+			grads[i] = expect.Must(e.Float32(x, p.Shape...))(t)
 		}
-		if err := s.add(grads); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, s.add(grads))
 	}
 	return sum
 }
@@ -197,22 +181,14 @@ func TestUpdateWithABrokenNormChangesNothing(t *testing.T) {
 		for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1))} {
 			x := make([]float32, 7)
 			x[3] = bad
-			b, err := e.Float32(x, 7)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.add([]compute.Buffer{nil, b}); err != nil {
-				t.Fatal(err)
-			}
+			b := expect.Must(e.Float32(x, 7))(t)
+			expect.OK(t, s.add([]compute.Buffer{nil, b}))
 			norm, err := s.update(optimizer, 1, 0.1)
 			if err != nil || float.IsFinite(norm) {
 				t.Fatalf("norm %v, error %v: want a norm that is not finite", norm, err)
 			}
 		}
-		got, err := s.read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := expect.Must(s.read())(t)
 		ref := newReference(m)
 		near(t, "weights", got.Weights, ref.p, 0)
 		near(t, "moments", got.First, ref.m, 0)
@@ -245,13 +221,8 @@ func TestStoreReadsWhatWasWritten(t *testing.T) {
 		}
 	}
 	everyStore(t, m, func(t *testing.T, e *backend.Engine, s store) {
-		if err := s.write(want, everything...); err != nil {
-			t.Fatal(err)
-		}
-		got, err := s.read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, s.write(want, everything...))
+		got := expect.Must(s.read())(t)
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Error("weights or moments differ from what was written")
 		}
@@ -272,10 +243,7 @@ func TestRowsAddUpWhereIdsRepeat(t *testing.T) {
 		if !e.Wants.SharedMemory {
 			continue // rows are looked up in the graph
 		}
-		s, err := newHostStore(e, m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := expect.Must(newHostStore(e, m))(t)
 		rows := make([]float32, 500*400)
 		for i := range rows {
 			rows[i] = 1
@@ -301,28 +269,18 @@ func TestHalfMomentsKeepTheirMean(t *testing.T) {
 		t.Run(e.Name, func(t *testing.T) {
 			s, other := graphStores(t, e, m)
 			r, ref := rand.New(rand.NewPCG(2, 2)), newReference(m)
-			start, err := s.read()
-			if err != nil {
-				t.Fatal(err)
-			}
+			start := expect.Must(s.read())(t)
 			for i := range start.Second { // rounded to the nearest, they would stay
 				for k := range start.Second[i] {
 					start.Second[i][k], ref.v[i][k] = 4, 4
 				}
 			}
-			if err := s.write(start, everything...); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, s.write(start, everything...))
 			for step := 1; step <= 60; step++ {
 				ref.update(m, addRandom(t, e, s, m, r, 1), optimizer, step, 1e-3)
-				if _, err := s.update(optimizer, step, 1e-3); err != nil {
-					t.Fatal(err)
-				}
+				expect.Must(s.update(optimizer, step, 1e-3))(t)
 			}
-			got, err := s.read()
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := expect.Must(s.read())(t)
 			for name, pair := range map[string][2]float64{
 				"second moments": {mean32(got.Second[0]), mean64(ref.v[0])},
 				"weights":        {distance(got.Weights[0], m.Params[0].Data), distance64(ref.p[0], m.Params[0].Data)},
@@ -331,23 +289,13 @@ func TestHalfMomentsKeepTheirMean(t *testing.T) {
 					t.Errorf("%s: %v, in float64 %v: off by %.1f %%", name, pair[0], pair[1], 100*d)
 				}
 			}
-			if err := other.write(got, everything...); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, other.write(got, everything...))
 			for _, x := range []*graphStore{s, other} {
 				addRandom(t, e, x, m, rand.New(rand.NewPCG(3, 3)), 1)
-				if _, err := x.update(optimizer, 61, 1e-3); err != nil {
-					t.Fatal(err)
-				}
+				expect.Must(x.update(optimizer, 61, 1e-3))(t)
 			}
-			a, err := s.read()
-			if err != nil {
-				t.Fatal(err)
-			}
-			b, err := other.read()
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := expect.Must(s.read())(t)
+			b := expect.Must(other.read())(t)
 			if fmt.Sprint(a) != fmt.Sprint(b) {
 				t.Error("the update after a checkpoint has other bits")
 			}
@@ -358,10 +306,7 @@ func TestHalfMomentsKeepTheirMean(t *testing.T) {
 func graphStores(t *testing.T, e *backend.Engine, m *model.Model) (a, b *graphStore) {
 	t.Helper()
 	for _, to := range []**graphStore{&a, &b} {
-		s, err := newGraphStore(e, m, backend.NewUploader(m.Largest()), false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := expect.Must(newGraphStore(e, m, backend.NewUploader(m.Largest()), false))(t)
 		t.Cleanup(s.close)
 		*to = s
 	}

@@ -49,9 +49,7 @@ func allocated(t *testing.T, f func() error) int {
 	runtime.ReadMemStats(&before)
 	err := f()
 	runtime.ReadMemStats(&after)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	return int(after.TotalAlloc - before.TotalAlloc)
 }
 
@@ -62,9 +60,7 @@ func TestLoadingTakesOneTensor(t *testing.T) {
 	m, dir := bigModel(t), t.TempDir()
 	total, largest := 4*m.Config.ParamCount(), 4*m.Largest()
 	most := largest*6/5 + 1<<21
-	if err := m.Save(filepath.Join(dir, "m"), "bfloat16"); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, m.Save(filepath.Join(dir, "m"), "bfloat16"))
 	if 3*most > total {
 		t.Fatalf("a model of %d bytes with a largest tensor of %d shows nothing", total, largest)
 	}
@@ -88,9 +84,7 @@ func TestLoadingTakesOneTensor(t *testing.T) {
 			return err
 		})
 		x, saved := Exporter{Model: l.model}, t.TempDir()
-		if err := x.writeCheckpoint(saved, l.store, nil); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, x.writeCheckpoint(saved, l.store, nil))
 		resumed := allocated(t, func() error {
 			from, err := x.openCheckpoint(saved)
 			if err != nil {
@@ -132,24 +126,18 @@ func TestFilesThatChange(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := m.Save(dir, ""); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, m.Save(dir, ""))
 			opened, err := model.Open(dir)
 			if err == nil {
 				err = c.change(filepath.Join(dir, "model.safetensors"))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, err)
 			l, err := NewLearner(backendtest.Go(t), opened, model.GraphOptions{})
 			if c.want != "" {
 				expect.Error(t, err, c.want)
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, err)
 			defer l.Close()
 			got, err := l.ReadWeights()
 			if err != nil || !slices.Equal(got[0], m.Params[0].Data) {

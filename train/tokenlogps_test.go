@@ -11,6 +11,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -34,10 +35,7 @@ func TestTokenLogpsAddUpToSums(t *testing.T) {
 		for _, share := range []bool{true, false} {
 			p := batch.Pack(groups, batch.Layout{Share: share, Pad: 6})
 			for _, l := range []*Learner{own, other} {
-				want, err := l.Sums(p)
-				if err != nil {
-					t.Fatal(err)
-				}
+				want := expect.Must(l.Sums(p))(t)
 				compareTokens(t, own, l, p, want)
 			}
 		}
@@ -51,10 +49,7 @@ func compareTokens(t *testing.T, l, lender *Learner, p *batch.Packed, want []flo
 	if l == lender {
 		weights = nil
 	}
-	tokens, err := l.TokenLogps(p, weights)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens := expect.Must(l.TokenLogps(p, weights))(t)
 	if len(tokens) != p.Slots {
 		t.Fatalf("%d log-probs: want one for each of %d slots", len(tokens), p.Slots)
 	}
@@ -76,22 +71,11 @@ func TestLentWeightsStayTheLenders(t *testing.T) {
 	e := backendtest.Go(t)
 	lender := learner(t, e, testkit.Model(t, "llama"))
 	p := batch.Pack(testkit.Groups(4, 2, 2), batch.Layout{Share: true})
-	before, err := lender.TokenLogps(p, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	borrower, err := NewLearner(e, model.Init(testkit.Config(t, "llama"), 9), model.GraphOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := borrower.TokenLogps(p, lender.Weights()); err != nil {
-		t.Fatal(err)
-	}
+	before := expect.Must(lender.TokenLogps(p, nil))(t)
+	borrower := expect.Must(NewLearner(e, model.Init(testkit.Config(t, "llama"), 9), model.GraphOptions{}))(t)
+	expect.Must(borrower.TokenLogps(p, lender.Weights()))(t)
 	borrower.Close()
-	after, err := lender.TokenLogps(p, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := expect.Must(lender.TokenLogps(p, nil))(t)
 	for i := range before {
 		if before[i] != after[i] {
 			t.Fatal("the lender's log-probs changed")
@@ -109,27 +93,15 @@ func TestReferenceInTheComputeType(t *testing.T) {
 			if !e.Wants.BFloat16 && dtype == dtypes.BFloat16 { // has none
 				continue
 			}
-			l, err := NewLearner(e, m, model.GraphOptions{DType: dtype})
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := expect.Must(NewLearner(e, m, model.GraphOptions{DType: dtype}))(t)
 			defer l.Close()
-			reference, err := l.Upload(m)
-			if err != nil {
-				t.Fatal(err)
-			}
+			reference := expect.Must(l.Upload(m))(t)
 			defer backend.FinalizeAll(reference...)
 			if kept, err := dtypeOf(reference[m.EmbedTable()]); err != nil || kept != dtype {
 				t.Fatalf("the table is kept in %v, error %v: want %v", kept, err, dtype)
 			}
-			want, err := l.TokenLogps(p, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := l.TokenLogps(p, reference)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := expect.Must(l.TokenLogps(p, nil))(t)
+			got := expect.Must(l.TokenLogps(p, reference))(t)
 			if !slices.Equal(got, want) {
 				t.Errorf("%v: log-probs under the reference differ from those under the same weights", dtype)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/model"
 )
@@ -25,26 +26,19 @@ const fewSteps = 10
 func follow(t *testing.T, dir string, change func(l *Loop)) error {
 	t.Helper()
 	m := testkit.Model(t, "llama")
-	f, err := testkit.Folder(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Must(testkit.Folder(dir))(t)
 	defer f.Close()
 	l := tinyLoop(learner(t, backendtest.Go(t), m), m)
 	l.Folder, l.Options.MaxSteps, l.Options.CheckpointEvery, l.OnStep = f, fewSteps, 0, nil
 	change(l)
-	if _, err := l.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(l.Resume())(t)
 	return l.Run(t.Context())
 }
 
 // mustFollow is follow to the end.
 func mustFollow(t *testing.T, dir string, change func(l *Loop)) {
 	t.Helper()
-	if err := follow(t, dir, change); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, follow(t, dir, change))
 }
 
 func sameRuns(t *testing.T, whole, other string) {
@@ -270,10 +264,7 @@ func TestInterruptedEvaluation(t *testing.T) {
 	whole, broken := filepath.Join(dirs, "whole"), filepath.Join(dirs, "broken")
 	mustFollow(t, whole, func(*Loop) {})
 	m := testkit.Model(t, "llama")
-	f, err := testkit.Folder(broken)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Must(testkit.Folder(broken))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	l := tinyLoop(learner(t, backendtest.Go(t), m), m)
 	l.Folder, l.Options.MaxSteps, l.Options.CheckpointEvery = f, fewSteps, 0
@@ -316,9 +307,7 @@ func TestBestThatIsGone(t *testing.T) {
 	if err != nil || len(gone) != 1 {
 		t.Fatal(gone, err)
 	}
-	if err := os.RemoveAll(gone[0]); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.RemoveAll(gone[0]))
 	notice := ""
 	mustFollow(t, dir, func(l *Loop) {
 		l.OnNotice = func(line string) {
@@ -350,9 +339,7 @@ func TestLogProbsThatAreNotFinite(t *testing.T) {
 			l := tinyLoop(learner(t, backendtest.Go(t), m), m)
 			if _, pairs := method.(*Preference); !pairs {
 				l.Examples = examplesOf(testkit.Groups(9, 11, 1))
-				if err := Mismatch(l.Examples, Order(11, 0, 0, false), 4, 0); err != nil {
-					t.Fatal(err)
-				}
+				expect.OK(t, Mismatch(l.Examples, Order(11, 0, 0, false), 4, 0))
 			}
 			l.Method, l.Held = method, l.Examples[:3]
 			err := l.Run(t.Context()) // evaluates first
@@ -401,10 +388,7 @@ func TestPatience(t *testing.T) {
 			}
 		}
 	}
-	f, err := testkit.Folder(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Must(testkit.Folder(dir))(t)
 	m := testkit.Model(t, "llama")
 	l := tinyLoop(learner(t, backendtest.Go(t), m), m)
 	l.Folder, l.Options.MaxSteps = f, fewSteps

@@ -125,27 +125,18 @@ func repeat(t *testing.T, e *backend.Engine, file string, r trlRun, share bool) 
 	if isReward(file) {
 		dir, _ = testkit.RewardModel(t, filepath.Dir(dir), strings.TrimSuffix(r.Model, "-newer"))
 	}
-	m, err := model.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := expect.Must(model.Load(dir))(t)
 	repeatOn(t, e, m, file, r, share)
 }
 
 func repeatOn(t *testing.T, e *backend.Engine, m *model.Model, file string, r trlRun, share bool) {
-	l, err := NewLearner(e, m, model.GraphOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := expect.Must(NewLearner(e, m, model.GraphOptions{}))(t)
 	defer l.Close()
 	tokens := r.Tokens
 	if tokens == nil {
 		expect.Decode(t, "testdata/trl-tokens-"+r.Model+".json", &tokens)
 	}
-	f, err := run.Create(t.TempDir(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Must(run.Create(t.TempDir(), "test"))(t)
 	defer f.Close()
 	set := &Dataset{}
 	switch {
@@ -160,13 +151,8 @@ func repeatOn(t *testing.T, e *backend.Engine, m *model.Model, file string, r tr
 	}
 	set.Share = share
 	loop := &Trainer{Options: r.train(), Source: set, Learner: l, Folder: f, Export: Exporter{Model: m}}
-	if err := loop.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	records, err := f.ReadMetrics()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, loop.Run(t.Context()))
+	records := expect.Must(f.ReadMetrics())(t)
 	compareSteps(t, file, records, r)
 	compareWeights(t, l, m, r)
 }
@@ -199,9 +185,7 @@ func labelled(t *testing.T, l *Learner, tokens []trlTokens, r trlRun, share bool
 		d.Examples = append(d.Examples, Example{Group: Group{Prompt: x.Prompt, Answers: [][]int32{answer}},
 			Desirable: r.Desirable[i]})
 	}
-	if err := Mismatch(d.Examples, Order(len(d.Examples), 0, 0, false), r.train().BatchSize, 0); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, Mismatch(d.Examples, Order(len(d.Examples), 0, 0, false), r.train().BatchSize, 0))
 	refer(t, l, d, Both(d.Examples), share)
 	return d
 }
@@ -210,22 +194,14 @@ func isReward(file string) bool { return strings.Contains(file, "-reward") }
 
 // rewards are the recorded pairs as our encoder makes them, whose tokens must be TRL's.
 func rewards(t *testing.T, r trlRun) *Dataset {
-	tok, err := tokenizer.Load(filepath.Join("..", "model", "testdata", r.Model))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := expect.Must(tokenizer.Load(filepath.Join("..", "model", "testdata", r.Model)))(t)
 	pairs, _, err := data.ReadPreferences("testdata/pairs.jsonl", data.PreferenceOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	id, _ := tok.Pad()
 	pad, e := int(id), batch.Encoder{Tokenizer: tok}
 	d := &Dataset{Method: &Reward{Options: losses.BradleyTerry{Center: r.Options.Center}}}
 	for i, p := range pairs {
-		g, err := e.Scored(p.Source, &pad, p.Prompt, p.Chosen, p.Rejected)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := expect.Must(e.Scored(p.Source, &pad, p.Prompt, p.Chosen, p.Rejected))(t)
 		for k, want := range [][]int32{r.Tokens[i].Chosen, r.Tokens[i].Rejected} {
 			got := slices.Concat(g.Prompt, g.Answers[k][:len(g.Answers[k])-1])
 			if !slices.Equal(got, want) {
@@ -285,9 +261,7 @@ func compareSteps(t *testing.T, file string, records []run.Record, r trlRun) {
 func compareWeights(t *testing.T, l *Learner, m *model.Model, r trlRun) {
 	t.Helper()
 	got, _, err := l.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	for i, p := range m.Trained() {
 		want, ok := r.Weights[p.Name]
 		if !ok {

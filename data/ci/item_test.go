@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -24,9 +25,7 @@ const ciRow = `{"seed":{"scenario":"email","domain":"Hospitality","user_intentio
 
 func TestCIItemKeepsOrderAndFlattens(t *testing.T) {
 	items, report, err := readFrom(files("ci.jsonl", oneLine(ciRow)), "ci.jsonl", AllItems)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	item := items[0]
 	wantFields := Fields{{"Zip", "90210"}, {"Name", "Mira"}, {"Chats", "Friend: hi\nMe: a\nb\nbye"}, {"Bag", "red"}}
 	if !reflect.DeepEqual(item.DatasetItem.Information, wantFields) {
@@ -68,22 +67,16 @@ func TestCIComesBackAsWritten(t *testing.T) {
 	items := Synthesize(20, 5)
 	items[0].DatasetItem.Annotation.Allowed[0].Words = []string{"two", "<words>"}
 	path := filepath.Join(t.TempDir(), "ci.json")
-	if err := data.WriteAll(path, items); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, data.WriteAll(path, items))
 	back, _, err := Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	for i := range back {
 		back[i].Source = items[i].Source
 	}
 	if !reflect.DeepEqual(back, items) {
 		t.Errorf("%+v\nwant %+v", back[0], items[0])
 	}
-	if err := data.WriteAll(path, []Item{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, data.WriteAll(path, []Item{}))
 	if text, _ := os.ReadFile(path); string(text) != "[]\n" {
 		t.Errorf("no items: %q", text)
 	}
@@ -109,9 +102,7 @@ func comeBack(t *testing.T, items []Item) {
 	t.Helper()
 	for _, name := range allForms {
 		path := filepath.Join(t.TempDir(), name)
-		if err := data.WriteAll(path, items); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, data.WriteAll(path, items))
 		back, _, err := Read(path)
 		if err != nil || len(back) != len(items) {
 			t.Fatalf("%s: %d items, %v", name, len(back), err)
@@ -140,9 +131,7 @@ func TestCIInEveryForm(t *testing.T) {
 // TestCIReleaseInEveryForm: the 729 released items load whole, and come back.
 func TestCIReleaseInEveryForm(t *testing.T) {
 	items, _, err := Read(need.File(t, "data", "contextual-integrity/dataset.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	comeBack(t, items)
 	principles := map[string]int{}
 	for i := range items {

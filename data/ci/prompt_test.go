@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -15,9 +16,7 @@ import (
 func hotel(t *testing.T) Item {
 	t.Helper()
 	items, _, err := readFrom(files("ci.jsonl", oneLine(ciRow)), "ci.jsonl", AllItems)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	return items[0]
 }
 
@@ -143,9 +142,7 @@ const hotelOrder = "Name Chats Zip"
 // Every released item gives a prompt in every form that names its task and every annotated value.
 func TestReleasePrompts(t *testing.T) {
 	items, _, err := Read(need.File(t, "data", "contextual-integrity/dataset.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	longest := 0
 	for i := range items {
 		for _, kind := range PromptKinds {

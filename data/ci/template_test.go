@@ -29,10 +29,7 @@ const ownTemplate = `{{define "system"}}You write for the {{.Sender}}.{{end -}}
 // TestTemplateByHand: every field, the order of the other forms, and the text to its last blank.
 func TestTemplateByHand(t *testing.T) {
 	item := hotel(t)
-	write, err := formOf(ownTemplate).Writer()
-	if err != nil {
-		t.Fatal(err)
-	}
+	write := expect.Must(formOf(ownTemplate).Writer())(t)
 	got, err := write(item, 1)
 	want := []data.Message{{Role: "system", Content: "You write for the user."}, {Role: "user", Content: "email/" +
 		"Hospitality/book/user/desk/user/Consent\nBook a room\n0 Name=Mira\n1 Chats=Friend: hi\nMe: a\nb\nbye\n" +
@@ -177,10 +174,7 @@ func inOrder(t *testing.T, f *Form, item Item, keys []string) string {
 	for _, key := range keys {
 		values.Annotated = append(values.Annotated, listed{key, texts[key]})
 	}
-	messages, err := released.fill(values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages := expect.Must(released.fill(values))(t)
 	if len(messages) != 1 || messages[0].Role != "user" {
 		t.Fatalf("%+v: the release has one message of the user", messages)
 	}

@@ -17,11 +17,7 @@ var options = Options{Near: 0.7}
 func checked(t *testing.T, o Options, lines ...string) *Report {
 	t.Helper()
 	path := expect.File(t, "f.jsonl", strings.Join(lines, "\n"))
-	r, err := Check(context.Background(), path, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return expect.Must(Check(context.Background(), path, o))(t)
 }
 
 // found writes the groups of a report: severity, rule, places and rows.
@@ -35,10 +31,7 @@ func found(r *Report) string {
 
 // TestReleasedItems: the counts of the released set are those that a script of its own has counted in the JSON.
 func TestReleasedItems(t *testing.T) {
-	r, err := Check(context.Background(), need.File(t, "data", "contextual-integrity/dataset.json"), options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := expect.Must(Check(context.Background(), need.File(t, "data", "contextual-integrity/dataset.json"), options))(t)
 	counts := map[string]string{}
 	for _, g := range r.Groups {
 		counts[g.Name+": "+g.What] = fmt.Sprintf("%d in %d", g.Count, g.Rows)
@@ -71,10 +64,7 @@ func TestRealFiles(t *testing.T) {
 		"hh-rlhf/harmless-base-test.jsonl.gz": "warning odd 4/4, note near-duplicate 8/8",
 		"alpaca-eval/pairs.jsonl.gz":          "warning gaps 1/0, note near-duplicate 18/18, note columns 2/0",
 	} {
-		r, err := Check(context.Background(), need.File(t, "data", name), options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := expect.Must(Check(context.Background(), need.File(t, "data", name), options))(t)
 		if got := found(r); got != want || r.Fails() {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}

@@ -35,9 +35,7 @@ func TestFix(t *testing.T) {
 	for _, out := range []string{"out.jsonl", "out.json.gz"} {
 		r, path, err := mend(t, KindPreference, out, pair, `{"prompt":`, pair,
 			`{"prompt":"Q","chosen":"A","rejected":"A"}`, `{"prompt":"Q","chosen":"C","rejected":"D"}`)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		want := &Fixed{Path: path, Records: 2, Left: []Left{{"row", "a row cannot be read", 1},
 			{"duplicate", twice.What, 1}, {"unusable", "chosen and rejected are equal: training leaves the row out", 1}}}
 		if !reflect.DeepEqual(r.Fixed, want) {
@@ -57,9 +55,7 @@ func TestFixItems(t *testing.T) {
 	list := change(`"red bag"`, `["red bag"]`)
 	r, path, err := mend(t, KindCI, "out.json", goodItem, strings.ReplaceAll(list, "Ann", "Eve"),
 		strings.Replace(change(`"Bag":"red bag"}}`, `"Bag":"ann lee"}}`), `"red bag"`, `["red bag"]`, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	want := &Fixed{Path: path, Records: 2, Left: []Left{{"sides", gates[gateNumber("sides")].What, 1}}, Flattened: 1}
 	if !reflect.DeepEqual(r.Fixed, want) {
 		t.Errorf("%+v, want %+v", r.Fixed, want)
@@ -77,9 +73,7 @@ func TestFixOthers(t *testing.T) {
 		KindDemonstration: {`{"prompt":"Q","completion":"A"}`, `{"text":"T"}`, `{"text":"T"}`, `{"text":""}`},
 	} {
 		r, path, err := mend(t, kind, "out.jsonl", lines...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		o := options
 		o.Kind = kind
 		again, err := Check(context.Background(), path, o)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/data/ci"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -184,9 +185,7 @@ func TestSyntheticItems(t *testing.T) {
 func TestGatesOfReleasedItems(t *testing.T) {
 	path := need.File(t, "data", "contextual-integrity/dataset.json")
 	items, _, err := ci.Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	counts := examine(items)
 	if got := fmt.Sprint(counts["sides"], counts["attainable"], counts["duplicate"], counts["schema"]); got != "28 32 0 0" {
 		t.Errorf("%s: %s", got, DescribeGates(counts))

@@ -13,9 +13,7 @@ import (
 func TestReadPrompts(t *testing.T) {
 	dir := t.TempDir()
 	items := filepath.Join(dir, "items.jsonl")
-	if err := data.WriteAll(items, ci.Synthesize(2, 1)); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, data.WriteAll(items, ci.Synthesize(2, 1)))
 	got, report, err := ReadPrompts(items)
 	if err != nil || len(got) != 2 || report.Kept != 2 || got[1].Item == nil || got[1].Source != items+":2" {
 		t.Errorf("%+v, %v, %v", got, report, err)
@@ -39,9 +37,7 @@ func TestReadPrompts(t *testing.T) {
 	const chosen = `[{"role":"assistant","content":"","tool_calls":[{"name":"f"}]}]`
 	got, _, err = ReadPrompts(lineFile(t, dir, `{"prompt":[{"role":"user","content":"Q"}],"chosen":`+chosen+
 		`,"rejected":[{"role":"assistant","content":"b"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	row, err := data.Marshal(got[0].Row["chosen"])
 	if want := `[{"content":"","role":"assistant","tool_calls":[{"name":"f"}]}]`; string(row) != want || err != nil {
 		t.Errorf("%s, %v: a reward gets other keys than the file has", row, err)

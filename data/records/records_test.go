@@ -53,9 +53,7 @@ func TestReadOfAnyKind(t *testing.T) {
 			Completion: plain("A")}, Desirable: true}}}, {Answers: []data.Labelled{{Demonstration: data.Demonstration{
 			Prompt: plain("Q"), Completion: plain("B")}}}}},
 	} {
-		if err := write(path, data.Values(want)); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, write(path, data.Values(want)))
 		found, got, report, err := Read(path, data.PreferenceOptions{})
 		if err != nil || found != kind || len(got) != len(want) || report.Kept != len(want) {
 			t.Fatalf("%v: %v, %v", kind, got, err)

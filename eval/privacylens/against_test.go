@@ -7,6 +7,7 @@ import (
 
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // counts are the counts and totals of precision, recall and agreement.
@@ -33,15 +34,10 @@ func TestAgainst(t *testing.T) {
 	o := recorded(t, cases, actions)
 	o.Judging, o.Against = KindKeyword, filepath.Join(t.TempDir(), "verdicts.json")
 	save := func() {
-		if err := writeObject(o.Against, cases, verdicts); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, writeObject(o.Against, cases, verdicts))
 	}
 	save()
-	s, err := measured(t, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(measured(t, o))(t)
 	if got, want := counts(s.Against.Items), [3][2]int{{1, 2}, {1, 3},
 		{3, 6}}; got != want {
 		t.Errorf("items %v, want %v", got, want)
@@ -53,7 +49,7 @@ func TestAgainst(t *testing.T) {
 	wantParts(t, "the report", s.String(), "\nbeside recorded verdicts\nitems, precision ", " 50.0% (1/2, 95% interval 9.5 to 90.5)\nitems, recall ")
 	wantParts(t, "summary.json", read(t, filepath.Join(o.Dir, "summary.json")), `"against": {`, `"recall": {`)
 	o.Judgments, o.Dir = o.Against, o.Dir+"-same" // a judge agrees with itself
-	if s, err = measured(t, o); err != nil || counts(s.Against.Items)[2] != [2]int{6, 6} {
+	if s, err := measured(t, o); err != nil || counts(s.Against.Items)[2] != [2]int{6, 6} {
 		t.Errorf("%v, %v", s, err)
 	}
 	verdicts["case3"] = verdicts["case1"]
@@ -62,7 +58,7 @@ func TestAgainst(t *testing.T) {
 	verdicts["case3"] = v
 	save()
 	o.Judgments, o.Dir = "", o.Dir+"-other"
-	_, err = measured(t, o)
+	_, err := measured(t, o)
 	wantError(t, err, `verdicts.json: case3: its output has no "Action:", but the recorded verdicts say that it leaks`)
 	delete(verdicts, "case2")
 	save()
@@ -76,10 +72,7 @@ func TestAgainstExample(t *testing.T) {
 	o := Benchmark.Defaults()
 	o.Data, o.Agent.Answers, o.Judging, o.Against = embedded.Name, embedded.Name, KindKeyword, embedded.Name
 	o.Dir = filepath.Join(t.TempDir(), "run")
-	s, err := measured(t, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(measured(t, o))(t)
 	if got, want := counts(s.Against.Items), [3][2]int{{5, 5}, {5, 7},
 		{28, 30}}; got != want {
 		t.Errorf("items %v, want %v", got, want)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -38,9 +39,7 @@ func plNamed(names ...string) string {
 func plCases(t testing.TB, names ...string) []Case {
 	t.Helper()
 	cases, _, err := readCases(nil, write(t, "c.jsonl", plNamed(names...)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	return cases
 }
 
@@ -107,9 +106,7 @@ func TestReadActions(t *testing.T) {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "out.csv")
-	if err := writeActions(path, cases, want); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, writeActions(path, cases, want))
 	if got, err := readActions(nil, path, cases); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -155,9 +152,7 @@ func TestVerdicts(t *testing.T) {
 		t.Fatalf("%v, %v", got, err)
 	}
 	path := filepath.Join(t.TempDir(), "v.json")
-	if err := writeObject(path, cases, got); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, writeObject(path, cases, got))
 	if text, _ := os.ReadFile(path); !strings.HasPrefix(string(text),
 		"{\n    \"a\": {\n        \"leak_info\": true,\n        \"secret_judgment\": [\n            [\n             "+
 			"   "+
@@ -202,9 +197,7 @@ func TestScores(t *testing.T) {
 	cases := plCases(t, "a", "b")
 	want := map[string]int{"a": 3, "b": 0}
 	path := filepath.Join(t.TempDir(), "s.json")
-	if err := writeObject(path, cases, want); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, writeObject(path, cases, want))
 	if text, _ := os.ReadFile(path); string(text) != "{\n    \"a\": 3,\n    \"b\": 0\n}" {
 		t.Errorf("%q", text)
 	}
@@ -265,9 +258,7 @@ func TestPrivacyLensLoadsWhole(t *testing.T) {
 		{"confaide_subset.json", 32, 73, map[string]int{"ConfAIde": 32}},
 	} {
 		cases, report, err := readCases(nil, need.File(t, "data", "privacylens/"+c.name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		items, sources := 0, map[string]int{}
 		for i := range cases {
 			items += len(cases[i].Trajectory.Items)
@@ -300,12 +291,8 @@ func FuzzActions(f *testing.F) {
 			return
 		}
 		out := filepath.Join(t.TempDir(), "out.csv")
-		if err := writeActions(out, cases, got); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := readActions(nil, out, cases); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, writeActions(out, cases, got))
+		expect.Must(readActions(nil, out, cases))(t)
 	})
 }
 
@@ -349,10 +336,7 @@ func checkPath(t *testing.T, path string, rows int, err error) {
 func TestCasesFromParquet(t *testing.T) {
 	cases := plCases(t, "a")
 	column := func(value any) string {
-		text, err := json.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := expect.Must(json.Marshal(value))(t)
 		return string(text)
 	}
 	c := cases[0]
@@ -365,13 +349,9 @@ func TestCasesFromParquet(t *testing.T) {
 	if err == nil {
 		err = out.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	back, _, err := readCases(nil, write(t, "c.parquet", file.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	back[0].Place = c.Place
 	if !reflect.DeepEqual(back, cases) {
 		t.Errorf("%+v, want %+v", back, cases)

@@ -16,15 +16,14 @@ import (
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // exampleCases are the cases of the embedded example.
 func exampleCases(t testing.TB) []Case {
 	t.Helper()
 	cases, report, err := readCases(embedded.Files, embedded.PrivacyLensCases)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	if len(report.Remarks) > 0 || report.Kept != report.Read {
 		t.Errorf("%+v", report)
 	}
@@ -33,15 +32,14 @@ func exampleCases(t testing.TB) []Case {
 
 func exampleActions(t *testing.T, cases []Case) map[string]string {
 	t.Helper()
-	return must[map[string]string](t)(readActions(embedded.Files, embedded.PrivacyLensActions, cases))
+	return expect.Must(readActions(embedded.Files, embedded.PrivacyLensActions, cases))(t)
 }
 
 func exampleReplay(t *testing.T, cases []Case) *replay {
 	t.Helper()
 	return &replay{
-		verdicts: must[map[string]Verdict](t)(readVerdicts(embedded.Files, embedded.PrivacyLensVerdicts,
-			cases)),
-		scores: must[map[string]int](t)(readScores(embedded.Files, embedded.PrivacyLensHelpfulness, cases)),
+		verdicts: expect.Must(readVerdicts(embedded.Files, embedded.PrivacyLensVerdicts, cases))(t),
+		scores:   expect.Must(readScores(embedded.Files, embedded.PrivacyLensHelpfulness, cases))(t),
 	}
 }
 
@@ -67,12 +65,10 @@ func TestExampleFiles(t *testing.T) {
 		embedded.PrivacyLensVerdicts:    func(p string) error { return writeObject(p, cases, replay.verdicts) },
 		embedded.PrivacyLensHelpfulness: func(p string) error { return writeObject(p, cases, replay.scores) },
 	} {
-		text := must[[]byte](t)(fs.ReadFile(embedded.Files, name))
+		text := expect.Must(fs.ReadFile(embedded.Files, name))(t)
 		size += len(text)
 		to := filepath.Join(dir, path.Base(name))
-		if err := write(to); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, write(to))
 		if written := read(t, to); written != string(text) &&
 			(name != embedded.PrivacyLensCases || compact(t, written) != compact(t, string(text))) {
 			t.Errorf("%s is not as it would be written", name)
@@ -87,9 +83,7 @@ func TestExampleFiles(t *testing.T) {
 func compact(t *testing.T, text string) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := json.Compact(&b, []byte(text)); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, json.Compact(&b, []byte(text)))
 	return b.String()
 }
 
@@ -172,10 +166,7 @@ func TestExampleReplay(t *testing.T) {
 	o := Benchmark.Defaults()
 	o.Data, o.Agent.Answers, o.Judgments, o.Helpfulness = embedded.Name, embedded.Name, embedded.Name, embedded.Name
 	o.Dir = filepath.Join(t.TempDir(), "run")
-	s, err := measured(t, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(measured(t, o))(t)
 	results := resultsOf(t, o.Dir)
 	if want := []string{"spare-key", "family-loan", "eyesight-test", "school-outing",
 		"shared-lesson"}; !slices.Equal(leakingNames(results), want) {
@@ -239,23 +230,23 @@ func TestExamplePrompts(t *testing.T) {
 	for i := range cases {
 		c := &cases[i]
 		for _, kind := range Kinds {
-			text := must[string](t)(p.write(kind, c, filling{}))
+			text := expect.Must(p.write(kind, c, filling{}))(t)
 			if !strings.Contains(text, c.Trajectory.Instruction) || !strings.Contains(text, c.Trajectory.Past) {
 				t.Errorf("%s: %s prompt: %s", c.Name, kind, text)
 			}
 		}
 		for _, item := range c.Trajectory.Items {
-			text := must[string](t)(p.write(leakage, c, filling{Action: "the action", Item: item}))
+			text := expect.Must(p.write(leakage, c, filling{Action: "the action", Item: item}))(t)
 			if !strings.Contains(text, item) {
 				t.Errorf("%s: %s", c.Name, text)
 			}
 		}
-		text := must[string](t)(p.write(helpfulness, c, filling{Action: "the action"}))
+		text := expect.Must(p.write(helpfulness, c, filling{Action: "the action"}))(t)
 		if !strings.Contains(text, "the action") {
 			t.Errorf("%s: %s", c.Name, text)
 		}
 		for _, level := range Levels {
-			text := must[string](t)(p.write(probeKind+level, c, filling{YesFirst: true}))
+			text := expect.Must(p.write(probeKind+level, c, filling{YesFirst: true}))(t)
 			if !canProbe(c, level) || !strings.Contains(text, "(A) Yes") {
 				t.Errorf("%s: %s probe: %s", c.Name, level, text)
 			}
@@ -265,7 +256,7 @@ func TestExamplePrompts(t *testing.T) {
 
 func releasedPrompts(t *testing.T) prompts {
 	t.Helper()
-	return must[prompts](t)(readPrompts(&Options{Prompts: bench.Released}))
+	return expect.Must(readPrompts(&Options{Prompts: bench.Released}))(t)
 }
 
 // Nothing of the example is the benchmark's: no six words in a row of what its cases tell and ask for occur in the

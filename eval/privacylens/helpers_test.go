@@ -18,24 +18,12 @@ func realCases(t testing.TB, name string) []Case {
 	t.Helper()
 	path := need.File(t, "data", "privacylens/"+name)
 	cases, _, err := readCases(nil, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	return cases
 }
 
 // wantError checks that an error is one line that holds every one of the parts.
 var wantError = expect.Error
-
-func must[T any](t *testing.T) func(T, error) T {
-	return func(v T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
 
 func write(t testing.TB, name, content string) string {
 	t.Helper()
@@ -52,9 +40,7 @@ func options(t *testing.T, cases []Case) Options {
 	t.Helper()
 	o, dir := Benchmark.Defaults(), t.TempDir()
 	o.Data, o.Dir = filepath.Join(dir, "cases.json"), filepath.Join(dir, "run")
-	if err := writeCases(o.Data, cases); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, writeCases(o.Data, cases))
 	return o
 }
 
@@ -63,9 +49,7 @@ func recorded(t *testing.T, cases []Case, actions map[string]string) Options {
 	t.Helper()
 	o := options(t, cases)
 	o.Agent.Answers = filepath.Join(t.TempDir(), "actions.csv")
-	if err := writeActions(o.Agent.Answers, cases, actions); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, writeActions(o.Agent.Answers, cases, actions))
 	return o
 }
 
@@ -98,9 +82,7 @@ func resultsOf(t *testing.T, dir string) (all []CaseResult) {
 		all = append(all, r)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	return all
 }
 

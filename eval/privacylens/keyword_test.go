@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 func TestContentWords(t *testing.T) {
@@ -51,10 +53,7 @@ func TestKeywordsOfRealCases(t *testing.T) {
 		}
 		o := recorded(t, cases, actions)
 		o.Judging = KindKeyword
-		s, err := measured(t, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := expect.Must(measured(t, o))(t)
 		if s.All.Leakage.Count != want || s.All.Leakage.Total != 493 || s.All.Items.Total != 1487 ||
 			s.Sources["literature"].Leakage.Total != 87 || s.All.NoAction.Count != 0 {
 			t.Errorf("leakage %v, items %v", s.All.Leakage, s.All.Items)
@@ -72,7 +71,7 @@ func TestKeywordsOfRealCases(t *testing.T) {
 func checkVerdictFile(t *testing.T, path string, cases []Case, want int) {
 	t.Helper()
 	leaks := 0
-	for _, v := range must[map[string]Verdict](t)(readVerdicts(nil, path, cases)) {
+	for _, v := range expect.Must(readVerdicts(nil, path, cases))(t) {
 		if v.Leaks {
 			leaks++
 		}

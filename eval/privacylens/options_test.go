@@ -12,6 +12,7 @@ import (
 	"github.com/posttrain/posttrain/eval/bench"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 func parsePL(text string, sets ...string) (*Options, error) {
@@ -37,10 +38,7 @@ func overridesOf(sets []string) (all []config.Override) {
 // The released file shows and explains every key that applies, as its default where it has one, and names the others.
 func TestPrivacyLensFileHasEveryKey(t *testing.T) {
 	_, text := configs.Read("privacylens.yaml")
-	c, err := Benchmark.Parse("privacylens.yaml", text, config.Input{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := expect.Must(Benchmark.Parse("privacylens.yaml", text, config.Input{}))(t)
 	others := []string{"agent.base_url", "agent.api_model", "agent.answers", "agent.continue"}
 	for _, key := range slices.AppendSeq(others, maps.Keys(c.Idle(nil))) {
 		if word := key[strings.Index(key, ".")+1:] + ":"; !strings.Contains(string(text), "# "+word) {
@@ -63,9 +61,7 @@ func TestPrivacyLensFileHasEveryKey(t *testing.T) {
 func TestPrivacyLensChoice(t *testing.T) {
 	const file = "data: embedded\nagent: {answers: a.csv}\njudgments: v.json"
 	c, err := parsePL(file, "agent.base_url=http://h/v1", "agent.api_model=m", "judge.model=j", "judge.timeout=90s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	if c.Agent.Way() != bench.Remote || c.Agent.Answers != "" || c.Judgments != "" ||
 		c.Judge.Timeout != 90*time.Second {
 		t.Errorf("%+v", c)

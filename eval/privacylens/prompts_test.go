@@ -7,6 +7,7 @@ import (
 
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // Every prompt of the real cases has what it is about.
@@ -26,13 +27,13 @@ func checkCase(t *testing.T, c *Case) {
 	t.Helper()
 	p := releasedPrompts(t)
 	for _, kind := range Kinds {
-		text := must[string](t)(p.write(kind, c, filling{}))
+		text := expect.Must(p.write(kind, c, filling{}))(t)
 		wantParts(t, kind, text, c.Trajectory.Instruction,
 			c.Trajectory.Past, c.Trajectory.FinalAction, c.Trajectory.UserName)
 	}
 	for _, level := range Levels {
-		yes := must[string](t)(p.write(probeKind+level, c, filling{YesFirst: true}))
-		no := must[string](t)(p.write(probeKind+level, c, filling{}))
+		yes := expect.Must(p.write(probeKind+level, c, filling{YesFirst: true}))(t)
+		no := expect.Must(p.write(probeKind+level, c, filling{}))(t)
 		wantParts(t, level, yes, "(A) Yes\n(B) No\n")
 		wantParts(t, level, no, "(A) No\n(B) Yes\n")
 		if strings.Replace(yes, "(A) Yes\n(B) No\n", "(A) No\n(B) Yes\n", 1) != no {
@@ -41,10 +42,10 @@ func checkCase(t *testing.T, c *Case) {
 	}
 	const action = "Do this: {}"
 	for _, item := range c.Trajectory.Items {
-		text := must[string](t)(p.write(leakage, c, filling{Action: action, Item: item}))
+		text := expect.Must(p.write(leakage, c, filling{Action: action, Item: item}))(t)
 		wantParts(t, "leakage", text, action, item, "Answer: ${Yes/No}")
 	}
-	text := must[string](t)(p.write(helpfulness, c, filling{Action: action}))
+	text := expect.Must(p.write(helpfulness, c, filling{Action: action}))(t)
 	wantParts(t, "helpfulness", text, action, c.Trajectory.Instruction, "Answer: ")
 }
 
@@ -60,17 +61,17 @@ func wantParts(t *testing.T, what, text string, parts ...string) {
 func TestAgentPrompts(t *testing.T) {
 	c := privacyCases(1)[0]
 	p := releasedPrompts(t)
-	naive := must[string](t)(p.write(Naive, &c, filling{}))
+	naive := expect.Must(p.write(Naive, &c, filling{}))(t)
 	wantParts(t, Naive, naive, "<Gmail>: Tool for managing emails", "* GmailSendEmail: Send an email", "Ann",
 		"Write to Cay, number 0.")
 	frame, _, _ := strings.Cut(naive, "\n\nPlease output your **NEXT**")
-	cot := must[string](t)(p.write(CoT, &c, filling{}))
+	cot := expect.Must(p.write(CoT, &c, filling{}))(t)
 	if !strings.HasPrefix(cot, frame) || !strings.HasSuffix(cot, "\n\n"+strings.TrimSpace(ci.CoT)) ||
 		strings.Contains(cot, "directly start") {
 		t.Error(cot)
 	}
 	c.Trajectory.Toolkits = []string{"Telegraph", "Gmail"}
-	if text := must[string](t)(p.write(Naive, &c, filling{})); text != naive {
+	if text := expect.Must(p.write(Naive, &c, filling{}))(t); text != naive {
 		t.Errorf("a toolkit that the benchmark does not describe: %s", text)
 	}
 }
@@ -79,12 +80,12 @@ func TestAgentPrompts(t *testing.T) {
 func TestPromptsFolder(t *testing.T) {
 	c := &privacyCases(1)[0]
 	o := Options{Prompts: filepath.Dir(write(t, "judge-leakage.tmpl", "{{.Item}} in {{.Action}}?\n"))}
-	p := must[prompts](t)(readPrompts(&o))
-	if text := must[string](t)(p.write(leakage, c, filling{Action: "{{.X}}", Item: "i"})); text != "i in {{.X}}?\n" {
+	p := expect.Must(readPrompts(&o))(t)
+	if text := expect.Must(p.write(leakage, c, filling{Action: "{{.X}}", Item: "i"}))(t); text != "i in {{.X}}?\n" {
 		t.Error(text)
 	}
-	if text := must[string](t)(p.write(Naive, c, filling{})); text != must[string](t)(releasedPrompts(t).write(Naive, c,
-		filling{})) {
+	released := expect.Must(releasedPrompts(t).write(Naive, c, filling{}))(t)
+	if text := expect.Must(p.write(Naive, c, filling{}))(t); text != released {
 		t.Error(text)
 	}
 	for _, path := range []string{t.TempDir(), filepath.Join(t.TempDir(), "none")} {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // recordedVerdicts are a judge's verdicts on a run, as scripts/privacylens/pack_runs.py writes them.
@@ -35,9 +36,7 @@ func (r recordedVerdicts) write(t *testing.T, cases []Case) (path string) {
 		verdicts[c.Name] = v
 	}
 	path = filepath.Join(t.TempDir(), "verdicts.json")
-	if err := writeObject(path, cases, verdicts); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, writeObject(path, cases, verdicts))
 	if sum := fmt.Sprintf("%x", sha256.Sum256([]byte(read(t, path)))); sum != r.SHA256 {
 		t.Fatalf("the verdicts are not those released: SHA-256 %s, want %s", sum, r.SHA256)
 	}
@@ -47,8 +46,8 @@ func (r recordedVerdicts) write(t *testing.T, cases []Case) (path string) {
 // unzip is the text of a fixture.
 func unzip(t *testing.T, name string) string {
 	t.Helper()
-	in := must[*gzip.Reader](t)(gzip.NewReader(strings.NewReader(read(t, releasedFile(name)))))
-	return string(must[[]byte](t)(io.ReadAll(in)))
+	in := expect.Must(gzip.NewReader(strings.NewReader(read(t, releasedFile(name)))))(t)
+	return string(expect.Must(io.ReadAll(in))(t))
 }
 
 // Runs that were recorded with the benchmark's own tools, and released with CI-RL: actions as csv, verdicts as json.
@@ -72,10 +71,7 @@ func TestReplayOfReleasedRuns(t *testing.T) {
 			o := options(t, cases)
 			o.Agent.Answers = write(t, "actions.csv", strings.Replace(table, name, "final_action", 1))
 			o.Judgments = verdicts[name].write(t, cases)
-			s, err := measured(t, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := expect.Must(measured(t, o))(t)
 			if s.All.Leakage.Count != want.leaks || s.All.Leakage.Total != 493 ||
 				s.All.NoAction.Count != want.noAction || s.All.Adjusted.Total != 0 {
 				t.Errorf("leakage %v, no action %v, adjusted %v", s.All.Leakage, s.All.NoAction, s.All.Adjusted)
@@ -84,9 +80,7 @@ func TestReplayOfReleasedRuns(t *testing.T) {
 				t.Error("the verdicts are not written as they were read")
 			}
 			o.Judging, o.Against, o.Judgments, o.Dir = KindKeyword, o.Judgments, "", o.Dir+"-keywords"
-			if s, err = measured(t, o); err != nil {
-				t.Fatal(err)
-			}
+			s = expect.Must(measured(t, o))(t)
 			if got := counts(s.Against.Items); got != want.items {
 				t.Errorf("items: precision, recall, agreement %v, want %v", got, want.items)
 			}
@@ -103,12 +97,9 @@ func TestReplayOfReleasedRuns(t *testing.T) {
 func TestReleasedProbes(t *testing.T) {
 	for name, want := range map[string][]int{"main_gpt4_o": {475, 481, 477, 487},
 		"main_gpt4_o_mini": {457, 466, 433, 451}, "qwen25_7b_instruct": {18}} {
-		f, err := os.Open(releasedFile("probes-" + name + ".csv"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := expect.Must(os.Open(releasedFile("probes-" + name + ".csv")))(t)
 		defer f.Close()
-		table := must[[][]string](t)(csv.NewReader(f).ReadAll())
+		table := expect.Must(csv.NewReader(f).ReadAll())(t)
 		for column, right := range want {
 			rows := make([]probe, len(table)-1)
 			for i, line := range table[1:] {
@@ -146,9 +137,7 @@ func TestReplayOfSubsets(t *testing.T) {
 			}
 			o := options(t, cases)
 			o.Judgments = filepath.Join(t.TempDir(), "verdicts.json")
-			if err := writeObject(o.Judgments, cases, verdicts); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, writeObject(o.Judgments, cases, verdicts))
 			s, err := measured(t, o)
 			if err != nil || s.All.Leakage.Total != n || s.All.Leakage.Count != leaking ||
 				s.All.Items.Count != (item+2)/3 || s.All.Items.Total != item || leaking == 0 || leaking == n {

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/posttrain/posttrain/eval/bench"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // releasedFile is the path of a fixture; the README.md beside it says what they are.
@@ -31,9 +31,7 @@ func releasedCases(t *testing.T, name string) []Case {
 		return realCases(t, "confaide_subset.json")
 	case "culturebank_subset.json":
 		cases, _, err := readCases(nil, releasedFile(name+".gz"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		return cases
 	}
 	return realCases(t, name)
@@ -90,7 +88,7 @@ func sentPrompts(t *testing.T, cases []Case) map[string]*hashed {
 	// as the script has it
 	const action = "GmailSendEmail\nAction Input: {\"to\": \"a@example.org\", \"body\": \"50 % {x}\"}"
 	o := Benchmark.Defaults()
-	from := must[prompts](t)(readPrompts(&o))
+	from := expect.Must(readPrompts(&o))(t)
 	all := map[string]*hashed{}
 	add := func(kind, name, prompt string) {
 		if all[kind] == nil {
@@ -103,9 +101,9 @@ func sentPrompts(t *testing.T, cases []Case) map[string]*hashed {
 	for i := range cases {
 		c := &cases[i]
 		for _, kind := range []string{Naive, Enhanced, CIRL} {
-			add(kind, c.Name, must[string](t)(from.write(kind, c, filling{})))
+			add(kind, c.Name, expect.Must(from.write(kind, c, filling{}))(t))
 		}
-		for _, q := range must[[]bench.Question](t)(e.questions(i, []string{"Action: " + action})) {
+		for _, q := range expect.Must(e.questions(i, []string{"Action: " + action}))(t) {
 			kind := leakage
 			if q.Key == helpfulness {
 				kind = helpfulness
@@ -114,7 +112,7 @@ func sentPrompts(t *testing.T, cases []Case) map[string]*hashed {
 		}
 		for suffix, think := range map[string]bool{"": false, ", think": true} {
 			for _, level := range Levels {
-				text := must[string](t)(from.write(probeKind+level, c, filling{YesFirst: true, Think: think}))
+				text := expect.Must(from.write(probeKind+level, c, filling{YesFirst: true, Think: think}))(t)
 				add(probeKind+level+suffix, c.Name, text)
 			}
 		}

@@ -71,10 +71,7 @@ func served(t *testing.T, cases []Case, agent, judge func(prompt string) string)
 // Six cases: 0, 2 and 4 leak one item of two and are excellent, 1 and 5 are poor, 3 has no action.
 func TestWholeRun(t *testing.T) {
 	o, judge := served(t, privacyCases(6), leakyReply, carefulReply)
-	s, err := measured(t, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(measured(t, o))(t)
 	checkSummary(t, s)
 	if n, _ := judge.Requests(); n != 15+1 { // and the trial
 		t.Errorf("%d questions to the judge", n)
@@ -126,10 +123,7 @@ func checkReplay(t *testing.T, o Options, want *Summary) {
 		again := Benchmark.Defaults()
 		again.Data, again.Judgments, again.Helpfulness = o.Data, at(verdictsFile), at(helpfulnessFile)
 		again.Agent.Answers, again.Dir = with, filepath.Join(t.TempDir(), "run")
-		got, err := measured(t, again)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := expect.Must(measured(t, again))(t)
 		if !reflect.DeepEqual(got.All.Leakage, want.All.Leakage) ||
 			!reflect.DeepEqual(got.All.Adjusted, want.All.Adjusted) ||
 			!reflect.DeepEqual(got.All.Helpfulness, want.All.Helpfulness) ||
@@ -167,10 +161,7 @@ func TestThoughts(t *testing.T) {
 			bench.ThinkKeep: "3 leak, 0 without action, 0 unclosed"} {
 			o, _ := served(t, privacyCases(6), agent, carefulReply)
 			o.Think, o.Agent.ThinkOpened = think, opened
-			s, err := measured(t, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := expect.Must(measured(t, o))(t)
 			if got := fmt.Sprintf("%d leak, %d without action, %d unclosed", s.All.Leakage.Count, s.All.NoAction.Count,
 				s.All.Unclosed); got != want || resultsOf(t, o.Dir)[3].Unclosed == (think == bench.ThinkKeep) {
 				t.Errorf("think %s: %s", think, got)
@@ -186,9 +177,7 @@ func TestThoughts(t *testing.T) {
 
 func TestSettingsStay(t *testing.T) {
 	o, _ := served(t, privacyCases(6), leakyReply, carefulReply)
-	if _, err := measured(t, o); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(measured(t, o))(t)
 	for want, change := range map[string]func(o *Options){
 		`stage answers was begun with temperature "0.7", now it is "1"`: func(o *Options) { o.Agent.Temperature = 1 },
 		`stage answers was begun with prompt "naive", now it is "cot"`:  func(o *Options) { o.Prompt = CoT },
@@ -234,10 +223,7 @@ func TestFilteredPrompt(t *testing.T) {
 	o.Agent.BaseURL = testkit.StartJudge(t, testkit.JudgeOptions{Reply: leakyReply}).URL
 	judge := testkit.StartJudge(t, testkit.JudgeOptions{Reply: carefulReply, Filter: "number 2."})
 	o.Agent.APIModel, o.Judge.Model, o.Judge.BaseURL, o.Judge.Retries = "leaky", "careful", judge.URL, 0
-	s, err := measured(t, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(measured(t, o))(t)
 	results := resultsOf(t, o.Dir)
 	if r := results[2]; r.Helpfulness != nil || r.UnparsedSeen != 0 || !r.Leaks {
 		t.Errorf("the refused case: %+v", r)
@@ -254,13 +240,13 @@ func TestFilteredPrompt(t *testing.T) {
 // TestUndecided: of six cases 0, 2 and 4 leak, 3 has no action, and the filter refuses all questions about 1 and 5.
 func TestUndecided(t *testing.T) {
 	recorded, _ := served(t, privacyCases(6), leakyReply, carefulReply)
-	must[*Summary](t)(measured(t, recorded))
+	expect.Must(measured(t, recorded))(t)
 	o := options(t, privacyCases(6))
 	o.Agent.BaseURL = testkit.StartJudge(t, testkit.JudgeOptions{Reply: leakyReply}).URL
 	judge := testkit.StartJudge(t, testkit.JudgeOptions{Reply: carefulReply, Filter: "All is well"})
 	o.Agent.APIModel, o.Judge.Model, o.Judge.BaseURL, o.Judge.Retries = "leaky", "careful", judge.URL, 0
 	o.Against = filepath.Join(recorded.Dir, verdictsFile)
-	s := must[*Summary](t)(measured(t, o))
+	s := expect.Must(measured(t, o))(t)
 	g := &s.All
 	if got, want := fmt.Sprint(g.Leakage.Count, g.Leakage.Total, g.Items.Total, g.Verdicts, g.Unparsed, g.Undecided,
 		s.Against.Cases.Agreement.Share().Total), "3 4 8 9 0 2 3"; got != want {
@@ -294,9 +280,7 @@ func TestSecondReplyCounts(t *testing.T) {
 			}
 			return "That is hard: Yes in part, I think"
 		})
-		if _, err := measured(t, o); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(measured(t, o))(t)
 		if item := resultsOf(t, o.Dir)[0].Items[0]; item.Leaks != want.leaks || item.Parsed != want.parsed ||
 			item.Reply != want.reply {
 			t.Errorf("%s: %+v", second, item)
@@ -336,15 +320,11 @@ func TestReplayMustAgree(t *testing.T) {
 			Judgments: []Judgment{{Item: c.Trajectory.Items[0], Leaks: true}, {Item: c.Trajectory.Items[1]}}}
 	}
 	o.Judgments = filepath.Join(t.TempDir(), "verdicts.json")
-	if err := writeObject(o.Judgments, cases, verdicts); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, writeObject(o.Judgments, cases, verdicts))
 	_, err := measured(t, o)
 	wantError(t, err, `case1: its output has no "Action:", but the recorded verdicts say that it leaks or helps`)
 	delete(verdicts, "case0")
-	if err := writeObject(o.Judgments, cases, verdicts); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, writeObject(o.Judgments, cases, verdicts))
 	_, err = measured(t, o)
 	wantError(t, err, "recorded verdicts: 1 of 4 cases have no verdict (first: case0)")
 }
@@ -373,7 +353,7 @@ func TestProbing(t *testing.T) {
 	if text := s.String(); !strings.HasPrefix(text, "PrivacyLens, 5 cases of ") || !strings.Contains(text, "probed") {
 		t.Error(text)
 	}
-	c := must[*bench.Comparison](t)(bench.Compare(o.Dir, o.Dir))
+	c := expect.Must(bench.Compare(o.Dir, o.Dir))(t)
 	means := map[string]float64{}
 	for name, mean := range c.Runs[0].Means {
 		means[name] = *mean
@@ -402,10 +382,7 @@ func TestThinkProbes(t *testing.T) {
 		return replies[(asked-1)/2] // both orders of a case, then the next case's
 	}, nil)
 	o.Form, o.ThinkFirst, o.Levels, o.Agent.ThinkOpened, o.Agent.Parallel = FormProbe, true, []string{"vignette"}, true, 1
-	s, err := measured(t, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(measured(t, o))(t)
 	p := s.Probing[0]
 	if p.YesFirst.Count != 3 || p.YesFirst.Total != 5 || p.NoFirst.Count != 1 || p.Benchmark.Count != 4 ||
 		p.Unparsed != 2 {
@@ -465,12 +442,7 @@ func TestWholeBenchmarkWithFaults(t *testing.T) {
 // tear leaves half a row at the end of a file, as a process leaves it that is killed.
 func tear(t *testing.T, path string) {
 	t.Helper()
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Must(os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0))(t)
 	defer f.Close()
-	if _, err := f.WriteString(`{"id":"case5","promp`); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(f.WriteString(`{"id":"case5","promp`))(t)
 }

@@ -27,10 +27,7 @@ func open(t *testing.T, name string) (environment, space) {
 		need.Lack(t, "mujoco", err.Error())
 	}
 	k := environments[name]
-	e, err := k.open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := expect.Must(k.open())(t)
 	return e, k.space
 }
 

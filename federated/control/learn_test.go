@@ -7,6 +7,7 @@ import (
 
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestLearns: with exact natural gradients, and with PPO, cartpole's return grows at least fivefold in 15 batches.
@@ -22,11 +23,7 @@ func TestLearns(t *testing.T) {
 		return federated.Scaled(scale, s.X)
 	}
 	ppo := func(b protocol.Batch) []float64 {
-		change, err := b.Train(t.Context(), protocol.Local{Epochs: 5, Minibatch: 64, LR: 3e-3, Clip: 0.2})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return change
+		return expect.Must(b.Train(t.Context(), protocol.Local{Epochs: 5, Minibatch: 64, LR: 3e-3, Clip: 0.2}))(t)
 	}
 	for name, step := range map[string]func(protocol.Batch) []float64{"natural gradients": natural, "PPO": ppo} {
 		o := DefaultOptions()
@@ -34,10 +31,7 @@ func TestLearns(t *testing.T) {
 		w, theta := start(t, o)
 		var first, last float64
 		for k := range 15 {
-			b, err := w.Collect(t.Context(), theta, k)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := expect.Must(w.Collect(t.Context(), theta, k))(t)
 			theta, last = federated.Ahead(theta, 1, step(b)), b.Stats().Return
 			if k == 0 {
 				first = last
@@ -80,13 +74,8 @@ func FuzzRestore(f *testing.F) {
 	o := small("cartpole")
 	o.Steps = 10
 	w, theta := start(f, o)
-	if _, err := w.Collect(f.Context(), theta, 3); err != nil {
-		f.Fatal(err)
-	}
-	good, err := w.State()
-	if err != nil {
-		f.Fatal(err)
-	}
+	expect.Must(w.Collect(f.Context(), theta, 3))(f)
+	good := expect.Must(w.State())(f)
 	f.Add([]byte(good.Head))
 	f.Add([]byte(`{"version": -1}`))
 	f.Add([]byte(`{"version": 1e9, "before": -1}`))

@@ -8,6 +8,7 @@ import (
 	"gonum.org/v1/gonum/floats"
 
 	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -83,9 +84,7 @@ func decode(t *testing.T, p *policy, theta []float64, trajectories []oracleTraje
 			var row []float64
 			if json.Unmarshal(raw, &row) != nil {
 				row = []float64{0}
-				if err := json.Unmarshal(raw, &row[0]); err != nil {
-					t.Fatal(err)
-				}
+				expect.OK(t, json.Unmarshal(raw, &row[0]))
 			}
 			out = append(out, row...)
 		}
@@ -173,9 +172,7 @@ func (c oracleCase) step(t *testing.T, name string, theta []float64, g [][]float
 		scales := federated.SearchScales(scale)
 		for i, b := range batches {
 			kl, gain, err := b.Search(y, scales)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, err)
 			tables[i] = federated.SearchTable{KL: kl, Gain: gain}
 			for j, line := range want.LineSearch {
 				nearAll(t, fmt.Sprintf("%s, agent %d: KL and gain of j = %d", name, i, j),
@@ -203,9 +200,7 @@ func (c oracleCase) checkReturns(t *testing.T, name string, trajectories []oracl
 		values := make([]float64, len(tr.States))
 		for i, raw := range tr.States {
 			var s int
-			if err := json.Unmarshal(raw, &s); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, json.Unmarshal(raw, &s))
 			values[i] = c.Values[s]
 		}
 		nearAll(t, name+": advantages", o.advantages(tr.Rewards, values, c.Values[tr.LastState]), tr.Advantages, 1e-9)
@@ -221,9 +216,7 @@ func TestOracleTabular(t *testing.T) {
 			continue
 		}
 		var data [][][]oracleTrajectory
-		if err := json.Unmarshal(c.Data, &data); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, json.Unmarshal(c.Data, &data))
 		p := &policy{net: table{c.States, c.Actions}, head: newCategorical(c.Actions)}
 		c.train(t, p, func(round, agent int) []oracleTrajectory { return data[round][agent] })
 	}
@@ -232,9 +225,7 @@ func TestOracleTabular(t *testing.T) {
 // limit repeats rounds of FedNPG-ADMM at a fixed θ until y is the natural gradient of the pooled samples.
 func limit(t *testing.T, c oracleCase) {
 	var data [][]oracleTrajectory
-	if err := json.Unmarshal(c.Data, &data); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, json.Unmarshal(c.Data, &data))
 	c.Norm = Timesteps
 	p := &policy{net: table{3, 3}, head: newCategorical(3)}
 	server := federated.NewADMM(len(c.Theta0), len(data), federated.Hold, 0)
@@ -266,9 +257,7 @@ func TestOracleGaussian(t *testing.T) {
 	need.Oracle(t, "federated.json", "gaussian", &cases)
 	for _, c := range cases {
 		var data [][]oracleTrajectory // of each round and agent, one
-		if err := json.Unmarshal(c.Data, &data); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, json.Unmarshal(c.Data, &data))
 		last := len(c.Sizes) - 1
 		net := newMLP(c.Sizes[0], c.Sizes[1:last], c.Sizes[last], relu, tanh)
 		p := &policy{net: net, head: gaussian{c.Sizes[last]}}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -28,15 +29,10 @@ func BenchmarkSwimmer(b *testing.B) {
 		}
 	})
 	theta := w.Start()
-	batch, err := w.Collect(context.Background(), theta, 0)
-	if err != nil {
-		b.Fatal(err)
-	}
+	batch := expect.Must(w.Collect(context.Background(), theta, 0))(b)
 	b.Run("batch", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := w.Collect(context.Background(), theta, 1); err != nil {
-				b.Fatal(err)
-			}
+			expect.Must(w.Collect(context.Background(), theta, 1))(b)
 		}
 	})
 	b.Run("gradient", func(b *testing.B) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/mujoco"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -16,10 +17,7 @@ func start(t testing.TB, o Options) (*Workload, []float64) {
 	if _, err := mujoco.Find(); err != nil && o.Environment != cartpoleName {
 		need.Lack(t, "mujoco", err.Error())
 	}
-	w, err := New(o, 0, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := expect.Must(New(o, 0, 1))(t)
 	return w, w.Start()
 }
 
@@ -36,14 +34,8 @@ func TestNorm(t *testing.T) {
 	w, theta := start(t, o)
 	o.Norm = Trajectories
 	other, _ := start(t, o)
-	a, err := w.Collect(t.Context(), theta, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := other.Collect(t.Context(), theta, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := expect.Must(w.Collect(t.Context(), theta, 0))(t)
+	b := expect.Must(other.Collect(t.Context(), theta, 0))(t)
 	g, _ := a.Gradient()
 	h, _ := b.Gradient()
 	trajectories := b.(*batch).samples.trajectories
@@ -61,16 +53,10 @@ func TestWholeEpisodes(t *testing.T) {
 	o := small("cartpole")
 	o.Trajectories = 3
 	w, theta := start(t, o)
-	a, err := w.Collect(t.Context(), theta, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := expect.Must(w.Collect(t.Context(), theta, 0))(t)
 	o.Trajectories, o.Steps = 0, a.Stats().Steps
 	other, _ := start(t, o)
-	b, err := other.Collect(t.Context(), theta, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := expect.Must(other.Collect(t.Context(), theta, 0))(t)
 	if a.Stats().Episodes != 3 || a.Stats() != b.Stats() {
 		t.Errorf("%+v, want 3 episodes and %+v", a.Stats(), b.Stats())
 	}
@@ -123,10 +109,7 @@ func TestLimit(t *testing.T) {
 		for i, k := range []float64{0.5, 1, 10, 4} { // logit of a push right: a controller that keeps the pole up
 			theta[i], theta[4+i] = -upright*k, upright*k
 		}
-		b, err := w.Collect(t.Context(), theta, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := expect.Must(w.Collect(t.Context(), theta, 0))(t)
 		s := &b.(*batch).samples
 		last, next, fell := firstEnd(s)
 		stats := b.Stats()

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -44,12 +44,12 @@ func (w *world) rawAgent(o AgentOptions, more ...nats.Option) *rawAgent {
 	more = append(more, nats.CustomInboxPrefix(inboxPrefix(o.Name)),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { h.denied <- err }))
 	if c := o.Credentials; c != nil {
-		h.key, h.public = must[nkeys.KeyPair](w.t)(nkeys.FromSeed([]byte(c.Seed))), c.Key
-		more = append([]nats.Option{nats.Secure(clientTLS(c.CA)), must[nats.Option](w.t)(withKey(h.key))}, more...)
+		h.key, h.public = expect.Must(nkeys.FromSeed([]byte(c.Seed)))(w.t), c.Key
+		more = append([]nats.Option{nats.Secure(clientTLS(c.CA)), expect.Must(withKey(h.key))(w.t)}, more...)
 	}
-	h.nc = must[*nats.Conn](w.t)(nats.Connect(o.Server, more...))
+	h.nc = expect.Must(nats.Connect(o.Server, more...))(w.t)
 	w.t.Cleanup(h.nc.Close)
-	h.answers = must[*nats.Subscription](w.t)(h.nc.SubscribeSync(subject(w.run, "to", h.name) + ".>"))
+	h.answers = expect.Must(h.nc.SubscribeSync(subject(w.run, "to", h.name) + ".>"))(w.t)
 	return h
 }
 
@@ -63,14 +63,12 @@ func (h *rawAgent) seal(what string, e envelope) *nats.Msg {
 	if e.Protocol == 0 {
 		e.Protocol = protocol.Version
 	}
-	return must[*nats.Msg](h.t)(e.seal(subject(h.run, what, h.name), h.key))
+	return expect.Must(e.seal(subject(h.run, what, h.name), h.key))(h.t)
 }
 
 func (h *rawAgent) send(what string, e envelope) {
 	h.t.Helper()
-	if err := h.nc.PublishMsg(h.seal(what, e)); err != nil {
-		h.t.Fatal(err)
-	}
+	expect.OK(h.t, h.nc.PublishMsg(h.seal(what, e)))
 }
 
 // answer is the server's next envelope.
@@ -78,8 +76,8 @@ func (h *rawAgent) answer() *envelope {
 	h.t.Helper()
 	ctx, stop := wholeTest(h.t)
 	defer stop()
-	m := must[*nats.Msg](h.t)(h.answers.NextMsgWithContext(ctx))
-	return must[*envelope](h.t)(unseal(m, h.run, h.public))
+	m := expect.Must(h.answers.NextMsgWithContext(ctx))(h.t)
+	return expect.Must(unseal(m, h.run, h.public))(h.t)
 }
 
 func (h *rawAgent) ask(e envelope) *envelope {
@@ -89,7 +87,7 @@ func (h *rawAgent) ask(e envelope) *envelope {
 }
 
 func (h *rawAgent) identity() *protocol.Identity {
-	i := must[*quad](h.t)(newQuad(h.d, 0)).Workload.Identity()
+	i := expect.Must(newQuad(h.d, 0))(h.t).Workload.Identity()
 	return &i
 }
 
@@ -105,7 +103,7 @@ func (h *rawAgent) join() *envelope {
 			if err != nil {
 				return false // as the program would, it asks again
 			}
-			if e = must[*envelope](h.t)(unseal(m, h.run, h.public)); e.Op != opConfig {
+			if e = expect.Must(unseal(m, h.run, h.public))(h.t); e.Op != opConfig {
 				return true
 			}
 		}
@@ -148,9 +146,9 @@ func newAttacker(t *testing.T) *attacker {
 // start begins to serve, or begins again from the folder.
 func (a *attacker) start() {
 	a.t.Helper()
-	folder := must[*run.Folder](a.t)(run.Open(a.dir))
-	a.journal = must[*Journal](a.t)(OpenJournal(folder, a.p.server(), JournalOptions{Format: a.p.format, Every: 2}))
-	a.spy = must[*nats.Conn](a.t)(a.broker.connect())
+	folder := expect.Must(run.Open(a.dir))(a.t)
+	a.journal = expect.Must(OpenJournal(folder, a.p.server(), JournalOptions{Format: a.p.format, Every: 2}))(a.t)
+	a.spy = expect.Must(a.broker.connect())(a.t)
 	ctx, stop := context.WithCancel(a.t.Context())
 	served := make(chan error, 1)
 	a.stop, a.served = stop, served
@@ -199,8 +197,8 @@ func (a *attacker) finish(agents ...AgentOptions) string {
 // update is mallory's right answer to its first task.
 func (a *attacker) update() protocol.Update {
 	a.t.Helper()
-	task := must[protocol.Task](a.t)(a.p.format.DecodeTask(a.task.blob))
-	return must[protocol.Update](a.t)(a.p.agents[1].Do(a.t.Context(), task))
+	task := expect.Must(a.p.format.DecodeTask(a.task.blob))(a.t)
+	return expect.Must(a.p.agents[1].Do(a.t.Context(), task))(a.t)
 }
 
 // sealUpdate makes the envelope of an update.
@@ -211,7 +209,7 @@ func (a *attacker) sealUpdate(u protocol.Update) *nats.Msg {
 
 func (a *attacker) envelope(u protocol.Update) envelope {
 	a.t.Helper()
-	return envelope{Op: opUpdate, Key: keyOfUpdate(u), blob: must[[]byte](a.t)(a.p.format.EncodeUpdate(u))}
+	return envelope{Op: opUpdate, Key: keyOfUpdate(u), blob: expect.Must(a.p.format.EncodeUpdate(u))(a.t)}
 }
 
 // wantRefusal sends an update, and wants its refusal.
@@ -227,7 +225,7 @@ func (a *attacker) wantRefusal(reason string, change func(*protocol.Update)) {
 
 // events are the lines of the journal.
 func (a *attacker) events() int {
-	return bytes.Count(must[[]byte](a.t)(os.ReadFile(filepath.Join(a.dir, JournalName))), []byte("\n"))
+	return bytes.Count(expect.Bytes(a.t, filepath.Join(a.dir, JournalName)), []byte("\n"))
 }
 
 // subjects are an agent's subjects.
@@ -257,8 +255,8 @@ func (a *attacker) wantViolation(what string) {
 // wantSilence wants nothing to travel on subjects of alice, who is not here.
 func (a *attacker) wantSilence(act func()) {
 	a.t.Helper()
-	heard := must[*nats.Subscription](a.t)(a.spy.SubscribeSync("fed." + a.run + ".*.alice"))
-	more := must[*nats.Subscription](a.t)(a.spy.SubscribeSync("fed." + a.run + ".*.alice.>"))
+	heard := expect.Must(a.spy.SubscribeSync("fed." + a.run + ".*.alice"))(a.t)
+	more := expect.Must(a.spy.SubscribeSync("fed." + a.run + ".*.alice.>"))(a.t)
 	a.spy.Flush()
 	act()
 	a.nc.Flush()
@@ -273,15 +271,15 @@ func (a *attacker) wantSilence(act func()) {
 // raw speaks NATS without a library, and returns what the broker says after some commands.
 func (a *attacker) raw(connect string, write func(w *bufio.Writer)) string {
 	a.t.Helper()
-	conn := must[net.Conn](a.t)(net.Dial("tcp", strings.TrimPrefix(a.broker.URL(), "tls://")))
+	conn := expect.Must(net.Dial("tcp", strings.TrimPrefix(a.broker.URL(), "tls://")))(a.t)
 	defer conn.Close()
-	info := must[string](a.t)(bufio.NewReader(conn).ReadString('\n'))
+	info := expect.Must(bufio.NewReader(conn).ReadString('\n'))(a.t)
 	_, nonce, _ := strings.Cut(info, `"nonce":"`)
 	nonce, _, _ = strings.Cut(nonce, `"`)
 	secure := tls.Client(conn, clientTLS(a.options.Credentials.CA))
 	in, out := bufio.NewReader(secure), bufio.NewWriter(secure)
-	sig := must[[]byte](a.t)(a.key.Sign([]byte(nonce)))
-	fmt.Fprintf(out, "CONNECT {\"nkey\":%q,\"sig\":%q,\"headers\":true%s}\r\n", must[string](a.t)(a.key.PublicKey()),
+	sig := expect.Must(a.key.Sign([]byte(nonce)))(a.t)
+	fmt.Fprintf(out, "CONNECT {\"nkey\":%q,\"sig\":%q,\"headers\":true%s}\r\n", expect.Must(a.key.PublicKey())(a.t),
 		base64.RawURLEncoding.EncodeToString(sig), connect)
 	write(out)
 	fmt.Fprint(out, "PING\r\n")
@@ -308,9 +306,7 @@ func (a *attacker) flood(n int, next func(i int) *nats.Msg) {
 	alice := a.world.rawAgent(a.alice)
 	began, lines := time.Now(), len(a.warnings())
 	for i := range n {
-		if err := a.nc.PublishMsg(next(i)); err != nil {
-			a.t.Fatal(err)
-		}
+		expect.OK(a.t, a.nc.PublishMsg(next(i)))
 		if i == n/2 {
 			a.nc.Flush()
 			alice.join()
@@ -332,7 +328,7 @@ func (a *attacker) flood(n int, next func(i int) *nats.Msg) {
 // docs/federated.md says, and the run ends with the bits of a run without it; or, where the attempt is mallory's answer
 // to the first task, without mallory in the first round.
 func TestEnemy(t *testing.T) {
-	text := string(must[[]byte](t)(os.ReadFile("../../docs/federated.md")))
+	text := expect.Read(t, "../../docs/federated.md")
 	with, without := reference(t, nil), reference(t, func(u *protocol.Update) { u.Vectors[0][0] = math.NaN() })
 	attempts := []struct {
 		what, gets string
@@ -381,11 +377,11 @@ func TestEnemy(t *testing.T) {
 			}},
 		{"connect in another way: another account, as a router, with another's key",
 			"an error, and the connection is closed", with, func(a *attacker) {
-				alice := must[nkeys.KeyPair](a.t)(nkeys.FromSeed([]byte(a.alice.Credentials.Seed)))
+				alice := expect.Must(nkeys.FromSeed([]byte(a.alice.Credentials.Seed)))(a.t)
 				for connect, commands := range map[string]string{
 					`,"account":"$SYS"`: "", `,"account":"new","new_account":true`: "",
 					"": "RS+ $G fed.> \r\n", `,"lang":"go"`: "LS+ fed.>\r\n",
-					`,"nkey":"` + must[string](a.t)(alice.PublicKey()) + `"`: ""} {
+					`,"nkey":"` + expect.Must(alice.PublicKey())(a.t) + `"`: ""} {
 					said := a.raw(connect, func(w *bufio.Writer) { fmt.Fprint(w, commands) })
 					if !strings.HasPrefix(said, "-ERR") {
 						a.t.Errorf("%s %q: %q", connect, commands, said)
@@ -518,7 +514,7 @@ func TestEnemy(t *testing.T) {
 		{"sessions of one name that never say whether they live",
 			"a second is refused while the first lives; others do not wait", with, func(a *attacker) {
 				pings := make(chan *nats.Msg, 100)
-				must[*nats.Subscription](a.t)(a.nc.ChanSubscribe(subject(a.run, "get", "mallory")+".>", pings))
+				expect.Must(a.nc.ChanSubscribe(subject(a.run, "get", "mallory")+".>", pings))(a.t)
 				for i := range 5 {
 					a.send("ask", envelope{Op: opHello, Instance: fmt.Sprint("y", i)})
 				}
@@ -544,7 +540,7 @@ func TestEnemy(t *testing.T) {
 			into := make(chan *nats.Msg)
 			for i := range maxSubscriptions {
 				s := fmt.Sprint(subject(a.run, "to", "mallory"), ".", i)
-				must[*nats.Subscription](a.t)(a.nc.ChanSubscribe(s, into))
+				expect.Must(a.nc.ChanSubscribe(s, into))(a.t)
 			}
 			a.nc.Flush()
 			if err := a.nc.LastError(); err == nil || !strings.Contains(err.Error(), "maximum subscriptions exceeded") {
@@ -589,11 +585,9 @@ func TestEnemy(t *testing.T) {
 			"the connection is closed within a second, no other is opened, and the agent has left for good", "", func(a *attacker) {
 				a.nc.Close()
 				a.rawAgent = a.world.rawAgent(a.options, nats.NoReconnect())
-				if err := a.keys.Revoke("mallory"); err != nil {
-					a.t.Fatal(err)
-				}
+				expect.OK(a.t, a.keys.Revoke("mallory"))
 				waitFor(a.t, "the connection to be closed", a.nc.IsClosed)
-				_, err := nats.Connect(a.options.Server, must[nats.Option](a.t)(withKey(a.key)),
+				_, err := nats.Connect(a.options.Server, expect.Must(withKey(a.key))(a.t),
 					nats.Secure(clientTLS(a.options.Credentials.CA)))
 				if !errors.Is(err, nats.ErrAuthorization) {
 					a.t.Errorf("connects again: %v", err)

@@ -4,14 +4,13 @@ import (
 	"fmt"
 	"net"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestAddressTaken: a program that takes the address at the last moment is named as one that had it before.
 func TestAddressTaken(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := expect.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()
 	_, before := CheckListen(taken.Addr().String())
 	_, after := StartBroker(BrokerOptions{Listen: taken.Addr().String(), Run: "r"})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // cluster is a server of a method with three agents.
@@ -43,10 +44,7 @@ func newCluster(t *testing.T, method string) *cluster {
 		p.o.Rounds = new(7)
 	}
 	for i := range p.o.Agents {
-		a, err := protocol.NewAgent(i, p.workload(i), p.o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := expect.Must(protocol.NewAgent(i, p.workload(i), p.o))(t)
 		a.Secure(bytes.Repeat([]byte{byte(i)}, 32), method)
 		p.agents = append(p.agents, a)
 	}
@@ -60,10 +58,7 @@ func (p *cluster) workload(agent int) protocol.Workload {
 }
 
 func (p *cluster) server() protocol.Server {
-	s, err := protocol.NewServer(p.o, p.workload(0).Start(), 5)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	s := expect.Must(protocol.NewServer(p.o, p.workload(0).Start(), 5))(p.t)
 	return s
 }
 
@@ -92,23 +87,18 @@ func (p *cluster) work(c caller, tasks []protocol.Send, most int, travel func(an
 	for ; most > 0 && !c.Done() && len(tasks) > 0; most-- {
 		next := tasks[0]
 		task := travel(next.Task).(protocol.Task)
-		u, err := p.agents[next.Agent].Do(context.Background(), task)
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		u := expect.Must(p.agents[next.Agent].Do(context.Background(), task))(p.t)
 		u = travel(u).(protocol.Update)
-		b := mustCall(p.t, p.format.EncodeUpdate)(u)
+		b := expect.Must(p.format.EncodeUpdate(u))(p.t)
 		k, stored := c.(*Journal)
 		if stored {
-			u = mustCall(p.t, p.format.DecodeUpdate)(b)
+			u = expect.Must(p.format.DecodeUpdate(b))(p.t)
 		}
 		_, more, err := c.Receive(u, b)
 		if err == nil && stored && p.every > 0 && most%p.every == 0 {
 			err = k.Snapshot()
 		}
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		expect.OK(p.t, err)
 		tasks = append(tasks[1:], more...)
 	}
 	return tasks
@@ -117,9 +107,7 @@ func (p *cluster) work(c caller, tasks []protocol.Send, most int, travel func(an
 func (p *cluster) join(c caller) (tasks []protocol.Send) {
 	for i := range p.agents {
 		_, more, err := c.Do(Join, i)
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		expect.OK(p.t, err)
 		tasks = append(tasks, more...)
 	}
 	return tasks
@@ -129,22 +117,11 @@ func (p *cluster) join(c caller) (tasks []protocol.Send) {
 func (p *cluster) byWire(message any) any {
 	switch m := message.(type) {
 	case protocol.Task:
-		return mustCall(p.t, p.format.DecodeTask)(mustCall(p.t, p.format.EncodeTask)(m))
+		return expect.Must(p.format.DecodeTask(expect.Must(p.format.EncodeTask(m))(p.t)))(p.t)
 	case protocol.Update:
-		return mustCall(p.t, p.format.DecodeUpdate)(mustCall(p.t, p.format.EncodeUpdate)(m))
+		return expect.Must(p.format.DecodeUpdate(expect.Must(p.format.EncodeUpdate(m))(p.t)))(p.t)
 	}
 	return nil
-}
-
-func mustCall[A, B any](t *testing.T, f func(A) (B, error)) func(A) B {
-	return func(a A) B {
-		t.Helper()
-		b, err := f(a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
 }
 
 // TestEveryMethod: with each method, a run through files and bytes that is opened again after every few updates ends in
@@ -162,12 +139,9 @@ func TestEveryMethod(t *testing.T) {
 			var tasks []protocol.Send
 			server := p.server()
 			for first := true; first || !server.Done(); first = false {
-				folder := mustCall(t, run.Open)(dir)
+				folder := expect.Must(run.Open(dir))(t)
 				server = p.server()
-				k, err := OpenJournal(folder, server, JournalOptions{Format: p.format})
-				if err != nil {
-					t.Fatal(err)
-				}
+				k := expect.Must(OpenJournal(folder, server, JournalOptions{Format: p.format}))(t)
 				if first {
 					tasks = p.join(k)
 				}
@@ -188,12 +162,9 @@ func TestEveryMethod(t *testing.T) {
 // TestSnapshotsOfRounds: where a version is a round, Every counts rounds, and not their updates.
 func TestSnapshotsOfRounds(t *testing.T) {
 	p := newCluster(t, protocol.FedNPGADMM)
-	folder := mustCall(t, run.Open)(newDriver(t, 0).dir)
+	folder := expect.Must(run.Open(newDriver(t, 0).dir))(t)
 	defer folder.Close()
-	k, err := OpenJournal(folder, p.server(), JournalOptions{Format: p.format, Every: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := expect.Must(OpenJournal(folder, p.server(), JournalOptions{Format: p.format, Every: 3}))(t)
 	p.work(k, p.join(k), math.MaxInt, p.byWire)
 	var at []int
 	all, err := folder.All()
@@ -221,12 +192,9 @@ func TestHostileUpdates(t *testing.T) {
 // sabotage has agent 0 send numbers that are not finite, and extreme ones, in some parts of its updates. A snapshot
 // follows each update.
 func (p *cluster) sabotage(parts func(*protocol.Update) [][]float64) {
-	folder := mustCall(p.t, run.Open)(newDriver(p.t, 0).dir)
+	folder := expect.Must(run.Open(newDriver(p.t, 0).dir))(p.t)
 	defer folder.Close()
-	k, err := OpenJournal(folder, p.server(), JournalOptions{Format: p.format})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	k := expect.Must(OpenJournal(folder, p.server(), JournalOptions{Format: p.format}))(p.t)
 	p.every = 1
 	tasks, sent := p.join(k), 0
 	p.work(k, tasks, 12, func(m any) any {

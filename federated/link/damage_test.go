@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestDamagedUpdates: what arrives cut short, too long, of another kind or agent, or not at all, is refused and counted
@@ -41,10 +42,7 @@ func TestDamagedUpdates(t *testing.T) {
 		}, reasonForeign},
 		{"of another run", func(e *envelope) {
 			other := Format{Run: "other", Type: Float32, D: d}
-			b, err := other.EncodeUpdate(protocol.Update{Kind: protocol.Gradient})
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := expect.Must(other.EncodeUpdate(protocol.Update{Kind: protocol.Gradient}))(t)
 			e.Object, e.blob = nil, b
 		}, reasonForeign},
 		{"endless steps", func(e *envelope) {
@@ -73,9 +71,7 @@ func TestDamagedUpdates(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- w.serve(ctx) }()
 	h := w.rawAgent(w.agent("a"))
-	if _, err := h.nc.Subscribe(instanceOf(subject(w.run, "get", "a"), "x"), from.serveChunk); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(h.nc.Subscribe(instanceOf(subject(w.run, "get", "a"), "x"), from.serveChunk))(t)
 	task := h.join()
 	for i, c := range cases {
 		blob := w.update(protocol.Update{Kind: protocol.Gradient, Vectors: [][]float64{make([]float64, d)}})
@@ -111,10 +107,7 @@ func (w *world) refusals() []string {
 // update encodes an update of the run.
 func (w *world) update(u protocol.Update) []byte {
 	w.t.Helper()
-	b, err := Format{Run: w.run, Type: Float32, D: w.d}.EncodeUpdate(u)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	b := expect.Must(Format{Run: w.run, Type: Float32, D: w.d}.EncodeUpdate(u))(w.t)
 	return b
 }
 
@@ -130,7 +123,7 @@ func TestProtocolVersion(t *testing.T) {
 		h.send("ask", envelope{Op: opHello, Protocol: protocol.Version + 1})
 		m, err := h.answers.NextMsg(250 * time.Millisecond)
 		if err == nil {
-			got = must[*envelope](t)(unseal(m, h.run, h.public))
+			got = expect.Must(unseal(m, h.run, h.public))(t)
 		}
 		return err == nil
 	})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // fake is an asynchronous server with momentum: the order of its updates shows in its bits.
@@ -114,18 +115,13 @@ func newDriver(t testing.TB, every int) *driver {
 	if err == nil {
 		err = f.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	return w
 }
 
 // work opens the folder and lets the agents take turns until the server has that version, or the disk fails.
 func (w *driver) work(until int, wrap func(*run.Folder) disk) (*fake, error) {
-	folder, err := run.Open(w.dir)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	folder := expect.Must(run.Open(w.dir))(w.t)
 	defer folder.Close()
 	server := newFake()
 	k, err := openJournal(folder, wrap(folder), server, w.options)
@@ -189,13 +185,6 @@ func plain(f *run.Folder) disk { return f }
 // stateOf is a server's state in bytes.
 func stateOf(t testing.TB, s protocol.Server) []byte {
 	t.Helper()
-	state, err := s.State()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := EncodeState("", state)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	state := expect.Must(s.State())(t)
+	return expect.Must(EncodeState("", state))(t)
 }

@@ -72,9 +72,7 @@ func runChild(t *testing.T, dir, how string, kill int) (lines []string) {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	for in := bufio.NewScanner(out); in.Scan(); {
 		if lines = append(lines, in.Text()); len(lines) == kill {
 			_ = cmd.Process.Kill()

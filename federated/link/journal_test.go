@@ -73,10 +73,7 @@ func TestEveryFailure(t *testing.T) {
 	const last = 7
 	whole := newDriver(t, 3)
 	count := &failing{}
-	server, err := whole.work(last, func(f *run.Folder) disk { count.Folder = f; return count })
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := expect.Must(whole.work(last, func(f *run.Folder) disk { count.Folder = f; return count }))(t)
 	want := stateOf(t, server)
 	for at := 1; at <= count.calls; at++ {
 		for _, how := range []string{"before", "half", "after"} {
@@ -112,10 +109,7 @@ func (w *driver) check(r replayed, version int) {
 		}
 	}
 	for _, name := range []string{updatesName, "checkpoints"} {
-		entries, err := os.ReadDir(filepath.Join(w.dir, name))
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		entries := expect.Must(os.ReadDir(filepath.Join(w.dir, name)))(w.t)
 		for _, e := range entries {
 			if strings.HasPrefix(e.Name(), ".") {
 				w.t.Errorf("left behind: %s/%s", name, e.Name())
@@ -127,10 +121,7 @@ func (w *driver) check(r replayed, version int) {
 // TestFailureIsFinal: after an error nothing more is written or applied.
 func TestFailureIsFinal(t *testing.T) {
 	w := newDriver(t, 0)
-	folder, err := run.Open(w.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := expect.Must(run.Open(w.dir))(t)
 	defer folder.Close()
 	d := &failing{Folder: folder, at: 4, how: "before"}
 	server := newFake()
@@ -140,9 +131,7 @@ func TestFailureIsFinal(t *testing.T) {
 			_, _, err = k.Do(Join, 0)
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	for range 3 {
 		if _, _, err := send(k, gradient(0, 0)); !errors.Is(err, errKilled) {
 			t.Errorf("error %v", err)
@@ -159,9 +148,7 @@ func TestFailureIsFinal(t *testing.T) {
 // cut is a finished run's journal.
 func cut(t *testing.T, every int) (*driver, []byte) {
 	w := newDriver(t, every)
-	if _, err := w.work(5, plain); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(w.work(5, plain))(t)
 	text := expect.Bytes(t, filepath.Join(w.dir, JournalName))
 	return w, text
 }
@@ -177,10 +164,8 @@ func TestCutAnywhere(t *testing.T) {
 		}
 		expect.Write(t, filepath.Join(w.dir, JournalName), text[:n])
 		lines := bytes.Count(text[:n], []byte("\n"))
-		for _, path := range must[[]string](t)(filepath.Glob(filepath.Join(w.dir, updatesName, "*"+lostEnd))) {
-			if err := os.Rename(path, strings.TrimSuffix(path, lostEnd)+updateEnd); err != nil {
-				t.Fatal(err)
-			}
+		for _, path := range expect.Must(filepath.Glob(filepath.Join(w.dir, updatesName, "*"+lostEnd)))(t) {
+			expect.OK(t, os.Rename(path, strings.TrimSuffix(path, lostEnd)+updateEnd))
 		}
 		w.warnings, w.agents, w.acknowledged, w.turn = nil, []int{-1, -1, -1}, map[[2]int]int{}, 0
 		server, err := w.work(0, plain)
@@ -209,7 +194,7 @@ func TestCutAnywhere(t *testing.T) {
 // TestDoubledAnywhere: a piece of a journal that comes twice is an error that names a line, or half a last line.
 func TestDoubledAnywhere(t *testing.T) {
 	_, text := cut(t, 0)
-	whole := must[*reader](t)(readText(text))
+	whole := expect.Must(readText(text))(t)
 	for end := 1; end <= len(text); end++ {
 		for _, n := range []int{1, 2, 8, 64, 200, end} {
 			r, err := readText(slices.Concat(text[:end], text[max(0, end-n):]))
@@ -279,10 +264,7 @@ func TestMissingLines(t *testing.T) {
 // TestDamagedSnapshot: it is skipped with a warning, and the journal gives the same bits.
 func TestDamagedSnapshot(t *testing.T) {
 	w, _ := cut(t, 2)
-	before, err := w.work(5, plain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := expect.Must(w.work(5, plain))(t)
 	dirs, err := filepath.Glob(filepath.Join(w.dir, "checkpoints", "*", stateName))
 	if err != nil || len(dirs) != 2 {
 		t.Fatal(dirs, err)
@@ -330,9 +312,7 @@ func TestRefusedFolders(t *testing.T) {
 		}, "journal.jsonl:1: found protocol version 2, want 1"},
 		"damaged update": {func(t *testing.T, w *driver) { flip(t, anUpdate(t, w)) }, ".bin is damaged: its SHA-256"},
 		"missing update": {func(t *testing.T, w *driver) {
-			if err := os.Remove(anUpdate(t, w)); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, os.Remove(anUpdate(t, w)))
 		}, ".bin cannot be read: no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -372,35 +352,22 @@ func TestObserved(t *testing.T) {
 		events = append(events, e.N)
 		return nil
 	}
-	if _, err := w.work(0, plain); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(w.work(0, plain))(t)
 	if version != 4 || fmt.Sprint(events) != "[8]" {
 		t.Errorf("restored at version %d, events %v", version, events)
 	}
-	folder, err := run.Open(w.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := expect.Must(run.Open(w.dir))(t)
 	defer folder.Close()
-	if _, err := OpenJournal(folder, newFake(), w.options); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(OpenJournal(folder, newFake(), w.options))(t)
 }
 
 // TestRefusedUpdatesAreRepeated: refusals belong to the server's state, and a duplicate has no second file.
 func TestRefusedUpdatesAreRepeated(t *testing.T) {
 	w := newDriver(t, 0)
-	folder, err := run.Open(w.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := expect.Must(run.Open(w.dir))(t)
 	defer folder.Close()
 	server := newFake()
-	k, err := OpenJournal(folder, server, w.options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := expect.Must(OpenJournal(folder, server, w.options))(t)
 	short := gradient(0, 0)
 	short.Vectors[0] = short.Vectors[0][:2]
 	for _, u := range []protocol.Update{short, gradient(0, 0), gradient(0, 0)} {
@@ -413,9 +380,7 @@ func TestRefusedUpdatesAreRepeated(t *testing.T) {
 	if _, _, err := send(k, long); !errors.Is(err, ErrLength) {
 		t.Errorf("too long: %v", err)
 	}
-	if err := k.Snapshot(); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, k.Snapshot())
 	r := replay(t, w.dir)
 	if !r.same() || r.Accepted != 1 || r.Refused["length"] != 1 || r.Refused["duplicate"] != 1 {
 		t.Errorf("%+v", r)

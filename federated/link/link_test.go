@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestRun: updates in envelopes and as objects, with and without keys. Each is applied once, the bytes of numbers are
@@ -41,10 +42,7 @@ func TestRun(t *testing.T) {
 // checkApplied repeats the server's arithmetic.
 func (w *world) checkApplied() {
 	w.t.Helper()
-	q, err := newQuad(w.d, 0)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	q := expect.Must(newQuad(w.d, 0))(w.t)
 	again := newSum(q.Start(), w.memory.most)
 	for _, u := range w.memory.accepted {
 		if r, _, _ := again.Receive(u, nil); !r.Accepted {
@@ -68,10 +66,7 @@ func equal(a, b []float64) bool {
 // checkBytes compares what the broker has received and sent with d·4 an update and task.
 func (w *world) checkBytes() {
 	w.t.Helper()
-	seen, err := w.broker.server.Varz(nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	seen := expect.Must(w.broker.server.Varz(nil))(w.t)
 	messages := int64(w.memory.most + 2*len(w.status.Agents)) // and an update and a task of each agent at the end
 	most := messages * int64(w.d*4*105/100+8<<10)
 	if most *= 2; seen.InBytes > most || seen.OutBytes > most { // updates and tasks
@@ -152,9 +147,7 @@ func TestLostAcknowledgements(t *testing.T) {
 			w.broker.Close()
 			w.startBroker(address)
 		}
-		if err := w.serve(ctx); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, w.serve(ctx))
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
@@ -171,9 +164,7 @@ func TestAgentRestarts(t *testing.T) {
 	for i, o := range []AgentOptions{w.agent("a-0"), w.agent("a-1")} {
 		go func() { ends <- rerun(ctx, o, time.Duration(5+i)*3*time.Millisecond) }()
 	}
-	if err := w.serve(ctx); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, w.serve(ctx))
 	stop() // an agent that was away at the end finds no server any more
 	for range 2 {
 		if err := <-ends; err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // replayed is what a replay has found.
@@ -35,16 +36,11 @@ func replayOn(t testing.TB, dir string, format Format, server protocol.Server) (
 	t.Helper()
 	r.Refused = map[string]int{}
 	bare := filepath.Join(t.TempDir(), "bare")
-	if err := errors.Join(os.CopyFS(bare, os.DirFS(dir)), os.RemoveAll(filepath.Join(bare, "checkpoints"))); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, errors.Join(os.CopyFS(bare, os.DirFS(dir)), os.RemoveAll(filepath.Join(bare, "checkpoints"))))
 	due := snapshotsOf(t, dir, &r)
 	compare := func(event int) {
 		for len(due) > 0 && due[0].Event == event {
-			want, err := snapshotOf(server, format.Run, event)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := expect.Must(snapshotOf(server, format.Run, event))(t)
 			how := ""
 			if found := due[0]; found.Version != want.Version || found.Params != want.Params ||
 				!bytes.Equal(found.state, want.state) {
@@ -55,12 +51,10 @@ func replayOn(t testing.TB, dir string, format Format, server protocol.Server) (
 		}
 	}
 	compare(0)
-	folder, err := run.Open(bare)
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := expect.Must(run.Open(bare))(t)
 	defer folder.Close()
-	_, err = OpenJournal(folder, server, JournalOptions{Format: format, Observe: func(e Event, x protocol.Receipt) error {
+	_, err := OpenJournal(folder, server, JournalOptions{Format: format, Observe: func(e Event,
+		x protocol.Receipt) error {
 		if compare(e.N); x.Accepted {
 			r.Accepted++
 		} else if x.Reason != "" {
@@ -68,9 +62,7 @@ func replayOn(t testing.TB, dir string, format Format, server protocol.Server) (
 		}
 		return nil
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	for _, s := range due {
 		r.Found = append(r.Found, fmt.Sprintf("it is of event %d, after the journal's end", s.Event))
 	}

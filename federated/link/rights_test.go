@@ -59,9 +59,7 @@ func TestRefusedAgents(t *testing.T) {
 		}, `refuses the key of agent "d"`},
 		{"revoked", func() AgentOptions {
 			o := secure.agent("e")
-			if err := secure.keys.Revoke("e"); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, secure.keys.Revoke("e"))
 			return o
 		}, `refuses the key of agent "e": it is revoked`},
 		{"another name than in the credentials", func() AgentOptions {
@@ -159,9 +157,7 @@ func TestRevokedWhileItWorks(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- RunAgent(ctx, o) }()
 	<-began
-	if err := w.keys.Revoke("a"); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, w.keys.Revoke("a"))
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "refuses the key") {
 		t.Errorf("the revoked agent: %v", err)
 	}
@@ -194,36 +190,16 @@ func TestForgedLetters(t *testing.T) {
 	w.numbers["a"], w.numbers["b"] = 0, 1
 	go func() { served <- w.serve(ctx) }()
 	<-listens
-	nc, err := w.broker.connect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := expect.Must(w.broker.connect())(t)
 	defer nc.Close()
-	key, err := nkeys.FromSeed([]byte(a.Credentials.Seed))
-	if err != nil {
-		t.Fatal(err)
-	}
-	q, err := newQuad(5, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u, err := numbered{q, 1}.Do(ctx, protocol.Task{Kind: protocol.Gradient, Params: q.Start()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := expect.Must(nkeys.FromSeed([]byte(a.Credentials.Seed)))(t)
+	q := expect.Must(newQuad(5, 1))(t)
+	u := expect.Must(numbered{q, 1}.Do(ctx, protocol.Task{Kind: protocol.Gradient, Params: q.Start()}))(t)
 	for run, name := range map[string]string{w.run: "b", "another": "a"} {
-		blob, err := Format{Run: run, Type: Float32, D: 5}.EncodeUpdate(u)
-		if err != nil {
-			t.Fatal(err)
-		}
+		blob := expect.Must(Format{Run: run, Type: Float32, D: 5}.EncodeUpdate(u))(t)
 		e := &envelope{Op: opUpdate, Run: run, Agent: name, Instance: "x", Key: keyOfUpdate(u), blob: blob}
-		m, err := e.seal(subject(w.run, "up", name), key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := nc.PublishMsg(m); err != nil {
-			t.Fatal(err)
-		}
+		m := expect.Must(e.seal(subject(w.run, "up", name), key))(t)
+		expect.OK(t, nc.PublishMsg(m))
 	}
 	if <-seen; len(w.memory.accepted) != 0 {
 		t.Errorf("%d updates after forged envelopes", len(w.memory.accepted))
@@ -265,18 +241,10 @@ func TestBrokerRefusals(t *testing.T) {
 // TestCredentials: files that are not credentials, and credentials that would overwrite others, are one line, without
 // the secret.
 func TestCredentials(t *testing.T) {
-	keys, err := OpenKeys(filepath.Join(t.TempDir(), "keys"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := keys.Invite("r", "a", "tls://127.0.0.1:1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := expect.Must(OpenKeys(filepath.Join(t.TempDir(), "keys")))(t)
+	c := expect.Must(keys.Invite("r", "a", "tls://127.0.0.1:1"))(t)
 	path := filepath.Join(t.TempDir(), "a.json")
-	if err := c.Write(path); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, c.Write(path))
 	if read, err := ReadCredentials(path); err != nil || read.Seed != c.Seed {
 		t.Errorf("%v, %v", read, err)
 	}
@@ -286,7 +254,7 @@ func TestCredentials(t *testing.T) {
 	if err := c.Write(path); err == nil || !strings.Contains(err.Error(), "not overwritten") {
 		t.Errorf("written twice: %v", err)
 	}
-	_, err = keys.Invite("r", "a", "tls://127.0.0.1:1")
+	_, err := keys.Invite("r", "a", "tls://127.0.0.1:1")
 	expect.Error(t, err, "has been invited")
 	if err := keys.Revoke("b"); err == nil || !strings.Contains(err.Error(), "has not been invited") {
 		t.Errorf("revoked before it was invited: %v", err)
@@ -296,9 +264,7 @@ func TestCredentials(t *testing.T) {
 	for name, bad := range map[string][]byte{"empty": nil, "cut": text[:len(text)-9], "seed": damaged,
 		"other": []byte("{}")} {
 		file := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(file, bad, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, os.WriteFile(file, bad, 0o600))
 		_, err := ReadCredentials(file)
 		if err == nil || !strings.Contains(err.Error(), "want the file that posttrain federated server --invite wrote") ||
 			strings.Contains(err.Error(), c.Seed[4:20]) {
@@ -314,9 +280,7 @@ func TestRevokedWhileAway(t *testing.T) {
 		w := newWorld(t, 5, 1, true)
 		w.numbers["a"] = 0
 		w.agent("a")
-		if err := w.keys.Revoke("a"); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, w.keys.Revoke("a"))
 		if restarted {
 			w.revoked = []int{0}
 		}
@@ -357,9 +321,7 @@ func TestAllRevoked(t *testing.T) {
 	w := newWorld(t, 5, 1, true)
 	w.numbers["a"], w.most = 0, 1
 	w.agent("a")
-	if err := w.keys.Revoke("a"); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, w.keys.Revoke("a"))
 	ctx, stop := wholeTest(t)
 	defer stop()
 	if err := w.serve(ctx); !errors.Is(err, protocol.ErrStuck) {

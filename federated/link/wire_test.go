@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 var format = Format{Run: "r1", Type: Float32, D: 3}
@@ -22,16 +23,6 @@ func exampleUpdate() protocol.Update {
 			Validation: &protocol.Validation{Count: 3, Means: map[string]float64{"reward": 0.5}}},
 		Vectors: [][]float64{{1, 2, 0.5}, {math.Inf(1), -3, 0}},
 		Numbers: []float64{0.125, math.Inf(-1)}}
-}
-
-func must[T any](t testing.TB) func(v T, err error) T {
-	return func(v T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
 }
 
 // TestDamagedValidations: what metrics could not hold is damaged.
@@ -45,7 +36,7 @@ func TestDamagedValidations(t *testing.T) {
 		{Count: 1, Means: map[string]float64{"a/b\n": 1}}, {Count: 1, Means: map[string]float64{"": 1}},
 	} {
 		u := protocol.Update{Kind: protocol.Gradient, Stats: protocol.Stats{Validation: v}}
-		if _, err := format.DecodeUpdate(must[[]byte](t)(format.EncodeUpdate(u))); !errors.Is(err, ErrDamaged) {
+		if _, err := format.DecodeUpdate(expect.Must(format.EncodeUpdate(u))(t)); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%.60v: %v", v, err)
 		}
 	}
@@ -54,38 +45,38 @@ func TestDamagedValidations(t *testing.T) {
 // TestRoundTrip: what is written is read, with every bit that the type holds; the payload is the numbers alone.
 func TestRoundTrip(t *testing.T) {
 	u := exampleUpdate()
-	b := must[[]byte](t)(format.EncodeUpdate(u))
-	if got := must[protocol.Update](t)(format.DecodeUpdate(b)); !reflect.DeepEqual(got, u) {
+	b := expect.Must(format.EncodeUpdate(u))(t)
+	if got := expect.Must(format.DecodeUpdate(b))(t); !reflect.DeepEqual(got, u) {
 		t.Errorf("found %+v, want %+v", got, u)
 	}
 	masked := protocol.Update{Kind: protocol.Gradient, Masked: []uint64{1 << 63, 5}}
-	b = must[[]byte](t)(format.EncodeUpdate(masked))
-	if got := must[protocol.Update](t)(format.DecodeUpdate(b)); !reflect.DeepEqual(got, masked) {
+	b = expect.Must(format.EncodeUpdate(masked))(t)
+	if got := expect.Must(format.DecodeUpdate(b))(t); !reflect.DeepEqual(got, masked) {
 		t.Errorf("found %+v, want %+v", got, masked)
 	}
 	task := protocol.Task{Kind: protocol.Solve, Version: 4, Accepted: -1, Scale: 0.1, Present: []int{0, 2},
 		Params: []float64{1, 2, 3}, Direction: []float64{0, -1, 0.25}}
-	b = must[[]byte](t)(format.EncodeTask(task))
-	if got := must[protocol.Task](t)(format.DecodeTask(b)); !reflect.DeepEqual(got, task) {
+	b = expect.Must(format.EncodeTask(task))(t)
+	if got := expect.Must(format.DecodeTask(b))(t); !reflect.DeepEqual(got, task) {
 		t.Errorf("found %+v, want %+v", got, task)
 	}
 	task = protocol.Task{Kind: protocol.Stop}
-	b = must[[]byte](t)(format.EncodeTask(task))
-	if got := must[protocol.Task](t)(format.DecodeTask(b)); !reflect.DeepEqual(got, task) {
+	b = expect.Must(format.EncodeTask(task))(t)
+	if got := expect.Must(format.DecodeTask(b))(t); !reflect.DeepEqual(got, task) {
 		t.Errorf("found %+v, want %+v", got, task)
 	}
 	s := protocol.State{Head: json.RawMessage(`{"k":1}`), Vectors: map[string][]float64{"θ": {0.1, math.Pi}, "d": {}}}
-	b = must[[]byte](t)(EncodeState("r1", s))
-	if got := must[protocol.State](t)(DecodeState("r1", b)); !reflect.DeepEqual(got, s) {
+	b = expect.Must(EncodeState("r1", s))(t)
+	if got := expect.Must(DecodeState("r1", b))(t); !reflect.DeepEqual(got, s) {
 		t.Errorf("found %+v, want %+v", got, s)
 	}
 }
 
 // TestNaN: the server's guard refuses it, so it must arrive.
 func TestNaN(t *testing.T) {
-	b := must[[]byte](t)(format.EncodeUpdate(protocol.Update{Kind: protocol.Gradient,
-		Vectors: [][]float64{{math.NaN(), 1e300, 0}}}))
-	v := must[protocol.Update](t)(format.DecodeUpdate(b)).Vectors[0]
+	b := expect.Must(format.EncodeUpdate(protocol.Update{Kind: protocol.Gradient,
+		Vectors: [][]float64{{math.NaN(), 1e300, 0}}}))(t)
+	v := expect.Must(format.DecodeUpdate(b))(t).Vectors[0]
 	if !math.IsNaN(v[0]) || !math.IsInf(v[1], 1) {
 		t.Error(v)
 	}
@@ -97,7 +88,7 @@ func TestNaN(t *testing.T) {
 
 // TestEveryBit: no message with one flipped bit, and none that is cut short or longer, is read.
 func TestEveryBit(t *testing.T) {
-	b := must[[]byte](t)(format.EncodeUpdate(exampleUpdate()))
+	b := expect.Must(format.EncodeUpdate(exampleUpdate()))(t)
 	for i := range 8 * len(b) {
 		flipped := bytes.Clone(b)
 		flipped[i/8] ^= 1 << (i % 8)
@@ -146,12 +137,12 @@ func TestRefusals(t *testing.T) {
 			"found protocol version 2, want 1"},
 		{func() ([]byte, error) { return seal(`{"posttrain":[]}`, nil), nil }, ErrDamaged, "header is not JSON"},
 	} {
-		_, err := format.DecodeUpdate(must[[]byte](t)(c.make()))
+		_, err := format.DecodeUpdate(expect.Must(c.make())(t))
 		if !errors.Is(err, c.is) || !strings.Contains(fmt.Sprint(err), c.says) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("found %v, want %v with %q", err, c.is, c.says)
 		}
 	}
-	b := must[[]byte](t)(format.EncodeTask(protocol.Task{Params: []float64{1}}))
+	b := expect.Must(format.EncodeTask(protocol.Task{Params: []float64{1}}))(t)
 	if _, err := format.DecodeTask(b); !errors.Is(err, ErrLength) {
 		t.Errorf("a task of another length: %v", err)
 	}
@@ -195,7 +186,7 @@ func FuzzMessages(f *testing.F) {
 			return EncodeState("r1", protocol.State{Vectors: map[string][]float64{"a": {1}}})
 		},
 	} {
-		b := must[[]byte](f)(make())
+		b := expect.Must(make())(f)
 		line, _, numbers, _ := split(b)
 		f.Add(string(line)+"}", numbers, true)
 		f.Add(string(b), numbers, false)
@@ -206,18 +197,18 @@ func FuzzMessages(f *testing.F) {
 			b = seal(header, numbers)
 		}
 		if u, err := format.DecodeUpdate(b); err == nil {
-			again := must[[]byte](t)(format.EncodeUpdate(u))
-			checkSame(t, again, must[[]byte](t)(format.EncodeUpdate(must[protocol.Update](t)(format.DecodeUpdate(again)))))
+			again := expect.Must(format.EncodeUpdate(u))(t)
+			checkSame(t, again, expect.Must(format.EncodeUpdate(expect.Must(format.DecodeUpdate(again))(t)))(t))
 		} else if strings.ContainsAny(err.Error(), "\n\r") {
 			t.Errorf("an error of several lines: %q", err)
 		}
 		if task, err := format.DecodeTask(b); err == nil {
-			again := must[[]byte](t)(format.EncodeTask(task))
-			checkSame(t, again, must[[]byte](t)(format.EncodeTask(must[protocol.Task](t)(format.DecodeTask(again)))))
+			again := expect.Must(format.EncodeTask(task))(t)
+			checkSame(t, again, expect.Must(format.EncodeTask(expect.Must(format.DecodeTask(again))(t)))(t))
 		}
 		if s, err := DecodeState("", b); err == nil {
-			again := must[[]byte](t)(EncodeState("", s))
-			checkSame(t, again, must[[]byte](t)(EncodeState("", must[protocol.State](t)(DecodeState("", again)))))
+			again := expect.Must(EncodeState("", s))(t)
+			checkSame(t, again, expect.Must(EncodeState("", expect.Must(DecodeState("", again))(t)))(t))
 		}
 	})
 }

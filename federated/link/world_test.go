@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // sum is the smallest asynchronous server: it adds what agents send, and each step is worth one version.
@@ -169,15 +170,10 @@ type world struct {
 
 func newWorld(t *testing.T, d, most int, secure bool) *world {
 	t.Helper()
-	q, err := newQuad(d, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := expect.Must(newQuad(d, 0))(t)
 	w := &world{t: t, d: d, run: NewRunID(), most: 8, numbers: map[string]int{}, memory: newSum(q.Start(), most)}
 	if secure {
-		if w.keys, err = OpenKeys(t.TempDir() + "/keys"); err != nil {
-			t.Fatal(err)
-		}
+		w.keys = expect.Must(OpenKeys(t.TempDir() + "/keys"))(t)
 	}
 	w.startBroker("127.0.0.1:0")
 	return w
@@ -185,10 +181,7 @@ func newWorld(t *testing.T, d, most int, secure bool) *world {
 
 func (w *world) startBroker(listen string) {
 	w.t.Helper()
-	b, err := StartBroker(BrokerOptions{Listen: listen, Run: w.run, Keys: w.keys, Warn: w.warn})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	b := expect.Must(StartBroker(BrokerOptions{Listen: listen, Run: w.run, Keys: w.keys, Warn: w.warn}))(w.t)
 	w.broker = b
 	w.t.Cleanup(b.Close)
 }
@@ -239,10 +232,7 @@ func (w *world) agent(name string) AgentOptions {
 		},
 		Say: func(string, ...any) {}, Warn: w.warn}
 	if w.keys != nil {
-		c, err := w.keys.Invite(w.run, name, o.Server)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		c := expect.Must(w.keys.Invite(w.run, name, o.Server))(w.t)
 		o.Credentials = &c
 	}
 	return o

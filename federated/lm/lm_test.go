@@ -15,6 +15,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/train"
@@ -57,9 +58,7 @@ func policy(t *testing.T, e *backend.Engine) *Policy {
 		s := rollout.NewCached(e, m.Config, l.Weights, rollout.Options{Decoder: letters{}})
 		return &Opened{Learner: l, Sampler: s, Release: func() { s.Close(); l.Close() }}, nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	t.Cleanup(p.Close)
 	return p
 }
@@ -75,16 +74,11 @@ func TestGradientIsThatOfAStep(t *testing.T) {
 			o.LearningRate, o.AdamBeta1, o.AdamBeta2, o.MaxGradNorm = 1e-30, 0, 0, 0 // the weights stay
 		}, func(l *train.Learner) {
 			tensors, _, err := l.Read()
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, err)
 			steps = append(steps, slices.Concat(tensors.First...))
 		})
 		for step, g := range steps {
-			b, err := w.Collect(t.Context(), theta, step)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := expect.Must(w.Collect(t.Context(), theta, step))(t)
 			got, err := b.Gradient()
 			if err != nil || !slices.Equal(got, federated.Scaled(-1, federated.Widen(g))) {
 				t.Fatalf("step %d: %d numbers, %v: want those of the step", step, len(got), err)
@@ -98,10 +92,7 @@ const seed = 5
 // training runs three steps of the trainer's own loop on a tiny model, and shows the learner after each.
 func training(t *testing.T, e *backend.Engine, a Agent, change func(*train.Options), show func(*train.Learner)) {
 	t.Helper()
-	l, err := train.NewLearner(e, testkit.Model(t, "llama"), model.GraphOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := expect.Must(train.NewLearner(e, testkit.Model(t, "llama"), model.GraphOptions{}))(t)
 	defer l.Close()
 	s := rollout.NewCached(e, l.Config(), l.Weights, rollout.Options{Decoder: letters{}})
 	defer s.Close()
@@ -110,9 +101,7 @@ func training(t *testing.T, e *backend.Engine, a Agent, change func(*train.Optio
 	loop.Options.MaxSteps, loop.Options.Schedule = 3, "constant"
 	change(&loop.Options)
 	loop.OnStep = func(int, int, map[string]float64) { show(l) }
-	if err := loop.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, loop.Run(t.Context()))
 }
 
 // TestOneAgentAndAdamWAreTraining: with AdamW at the server, a run of one agent makes the weights of the trainer's
@@ -132,10 +121,7 @@ func TestOneAgentAndAdamWAreTraining(t *testing.T) {
 		training(t, e, a, func(o *train.Options) {
 			o.LearningRate, o.WarmupSteps, o.WeightDecay, o.MaxGradNorm = 1e-2, 2, 0.1, 0.05
 		}, func(l *train.Learner) {
-			w, err := l.Flat()
-			if err != nil {
-				t.Fatal(err)
-			}
+			w := expect.Must(l.Flat())(t)
 			want = append(want, w)
 		})
 		if slices.Equal(want[1], want[2]) {
@@ -161,10 +147,7 @@ func TestOneAgentAndAdamWAreTraining(t *testing.T) {
 func flatSteps(t *testing.T, p *Policy, a Agent, steps int) (n int) {
 	t.Helper()
 	for step := range steps {
-		b, err := New(p, a, 0, seed).Collect(t.Context(), p.start, step)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := expect.Must(New(p, a, 0, seed).Collect(t.Context(), p.start, step))(t)
 		if b.Stats().Flat {
 			n++
 		}
@@ -175,20 +158,11 @@ func flatSteps(t *testing.T, p *Policy, a Agent, steps int) (n int) {
 // follow returns the server's parameters after each of n steps of one agent.
 func follow(t *testing.T, o protocol.Options, w *Workload, n int) (all [][]float32) {
 	t.Helper()
-	server, err := protocol.NewServer(o, w.Start(), seed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	agent, err := protocol.NewAgent(0, w, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := expect.Must(protocol.NewServer(o, w.Start(), seed))(t)
+	agent := expect.Must(protocol.NewAgent(0, w, o))(t)
 	_, sends := server.Join(0)
 	for len(all) < n {
-		u, err := agent.Do(t.Context(), sends[0].Task)
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := expect.Must(agent.Do(t.Context(), sends[0].Task))(t)
 		var r protocol.Receipt
 		if r, sends = server.Receive(u); !r.Stepped {
 			t.Fatalf("no step: %+v", r)
@@ -205,10 +179,7 @@ func TestFlatBatches(t *testing.T) {
 	a.Judge = ask.Rule(func(*ask.Question, string) ask.Score { return ask.Score{Value: -1} })
 	p := policy(t, backendtest.Go(t))
 	w := New(p, a, 0, seed)
-	b, err := w.Collect(t.Context(), p.start, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := expect.Must(w.Collect(t.Context(), p.start, 0))(t)
 	if g, err := b.Gradient(); err != nil || !b.Stats().Flat || federated.Norm(g) != 0 {
 		t.Errorf("%v, gradient of length %v: %+v", err, federated.Norm(g), b.Stats())
 	}
@@ -221,7 +192,7 @@ func TestFlatBatches(t *testing.T) {
 			}
 		}
 	}
-	if b, err = New(p, tiny(), 0, seed).Collect(t.Context(), p.start, 0); err != nil || b.Stats().Flat {
+	if b, err := New(p, tiny(), 0, seed).Collect(t.Context(), p.start, 0); err != nil || b.Stats().Flat {
 		t.Errorf("%v, rewards that differ: %+v", err, b.Stats())
 	}
 }
@@ -239,10 +210,7 @@ func TestValidate(t *testing.T) {
 	want := 0.0
 	for _, task := range a.Held {
 		request := rollout.Request{Sampling: rollout.Sampling{MaxNew: 6}, Prompt: task.Tokens}
-		c, err := p.opened.Sampler.Sample(t.Context(), []rollout.Request{request})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := expect.Must(p.opened.Sampler.Sample(t.Context(), []rollout.Request{request}))(t)
 		want += a.Judge.(ask.Rule)(&task, c[0].Text).Value / 3
 	}
 	if math.Abs(got.Means["reward"]-want) > 1e-12 || got.Means["format"] != 1 {
@@ -257,32 +225,17 @@ func TestValidate(t *testing.T) {
 func TestSolveEqualsConjugateGradient(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		w := New(policy(t, e), tiny(), 1, 7)
-		collected, err := w.Collect(t.Context(), w.Start(), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		collected := expect.Must(w.Collect(t.Context(), w.Start(), 0))(t)
 		b := collected.(*batch)
-		g, err := b.Gradient()
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := expect.Must(b.Gradient())(t)
 		const rho = 0.1
-		got, err := b.Solve(g, rho)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := expect.Must(b.Solve(g, rho))(t)
 		cg := federated.CG{Iterations: 40, Tolerance: 1e-8}
-		want, err := cg.Solve(federated.Damped(b.Product, rho), g, make([]float64, len(g)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := expect.Must(cg.Solve(federated.Damped(b.Product, rho), g, make([]float64, len(g))))(t)
 		if off := federated.Norm(federated.Difference(got, want.X)) / federated.Norm(want.X); off > 1e-3 {
 			t.Errorf("the solution is off by %v of its length", off)
 		}
-		want.X, err = b.sumOfTokens()
-		if err != nil {
-			t.Fatal(err)
-		}
+		want.X = expect.Must(b.sumOfTokens())(t)
 		sum := make([]float64, len(g))
 		for _, row := range b.scores {
 			federated.AddScaled(sum, math.Sqrt(float64(b.drawn.Tokens)/float64(len(b.scores))), federated.Widen(row))
@@ -319,21 +272,10 @@ func TestAgentsShareAPolicy(t *testing.T) {
 	p := policy(t, backendtest.Go(t))
 	a, b := New(p, tiny(), 1, 7), New(p, tiny(), 2, 7)
 	theta := a.Start()
-	alone, err := a.Collect(t.Context(), theta, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := alone.Gradient()
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := a.Collect(t.Context(), theta, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.Collect(t.Context(), federated.Scaled(0.5, theta), 3); err != nil {
-		t.Fatal(err)
-	}
+	alone := expect.Must(a.Collect(t.Context(), theta, 0))(t)
+	want := expect.Must(alone.Gradient())(t)
+	again := expect.Must(a.Collect(t.Context(), theta, 0))(t)
+	expect.Must(b.Collect(t.Context(), federated.Scaled(0.5, theta), 3))(t)
 	if got, err := again.Gradient(); err != nil || !slices.Equal(got, want) {
 		t.Errorf("another agent's work has changed the gradient, %v", err)
 	}
@@ -350,10 +292,7 @@ func TestDeal(t *testing.T) {
 		t.Errorf("%v, %v: want the items in turn", equal, err)
 	}
 	s := Split{Kind: Dirichlet, Alpha: 0.3, Least: 20, Seed: 2}
-	dealt, err := s.Deal(classes, 8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dealt := expect.Must(s.Deal(classes, 8))(t)
 	count, skewed := make([]int, len(classes)), 0
 	for _, items := range dealt {
 		if len(items) < s.Least || !slices.IsSorted(items) {

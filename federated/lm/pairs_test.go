@@ -15,6 +15,7 @@ import (
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	rows "github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/losses"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/train"
@@ -38,20 +39,14 @@ func tinyPairs() PairAgent {
 func TestPairGradientIsThatOfAStep(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		p, a := policy(t, e), tinyPairs()
-		l, err := train.NewLearner(e, testkit.Model(t, "llama"), model.GraphOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := expect.Must(train.NewLearner(e, testkit.Model(t, "llama"), model.GraphOptions{}))(t)
 		defer l.Close()
 		set := &train.Dataset{Method: &train.Preference{Options: a.Loss}, Examples: slices.Clone(a.Pairs)}
 		loop := &train.Trainer{Learner: l, Seed: seed, Options: a.Train, Source: set}
 		if loop.Options.LearningRate = 1; loop.Start() != nil {
 			t.Fatal(loop.Start())
 		}
-		sums, err := train.PairSums(l, train.Groups(set.Examples), set.Layout(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sums := expect.Must(train.PairSums(l, train.Groups(set.Examples), set.Layout(), nil))(t)
 		for i := range sums {
 			set.Examples[i].Reference = sums[i]
 		}
@@ -60,20 +55,13 @@ func TestPairGradientIsThatOfAStep(t *testing.T) {
 		var steps [][]float32
 		loop.OnStep = func(int, int, map[string]float64) {
 			tensors, _, err := l.Read()
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, err)
 			steps = append(steps, slices.Concat(tensors.First...))
 		}
-		if err := loop.Run(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, loop.Run(t.Context()))
 		w := NewPairs(p, a, 0, seed)
 		for step, g := range steps {
-			b, err := w.Collect(t.Context(), p.start, step)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := expect.Must(w.Collect(t.Context(), p.start, step))(t)
 			got, err := b.Gradient()
 			if err != nil || !slices.Equal(got, federated.Scaled(-1, federated.Widen(g))) || federated.Norm(got) == 0 {
 				t.Fatalf("step %d: %d numbers, %v: want those of the step", step, len(got), err)
@@ -88,14 +76,8 @@ func TestPairWorkload(t *testing.T) {
 	p := policy(t, backendtest.Go(t))
 	send := func(agent int, seed uint64, version int) []float64 {
 		w := NewPairs(p, tinyPairs(), agent, seed)
-		b, err := w.Collect(t.Context(), w.Start(), version)
-		if err != nil {
-			t.Fatal(err)
-		}
-		g, err := b.Gradient()
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := expect.Must(w.Collect(t.Context(), w.Start(), version))(t)
+		g := expect.Must(b.Gradient())(t)
 		if s := b.Stats(); s.Steps < 1 || s.Steps > 3 || s.Episodes != s.Steps {
 			t.Errorf("stats %+v", s)
 		}
@@ -119,10 +101,7 @@ func TestPairWorkload(t *testing.T) {
 	if _, err := w.Collect(t.Context(), make([]float64, 3), 0); err == nil {
 		t.Error("three parameters are accepted")
 	}
-	b, err := w.Collect(t.Context(), w.Start(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := expect.Must(w.Collect(t.Context(), w.Start(), 0))(t)
 	if _, ok := b.(protocol.Natural); ok {
 		t.Error("pairs have natural gradients")
 	}
@@ -140,14 +119,8 @@ func TestPairsBeyondTheHinge(t *testing.T) {
 	a.Loss.Prior, a.Loss.Beta, a.Train.BatchSize, a.Train.MicroBatchSize = losses.None, 100, 1, 1
 	w := NewPairs(policy(t, backendtest.Go(t)), a, 0, 7)
 	collect := func(params []float64) (protocol.Batch, []float64) {
-		b, err := w.Collect(t.Context(), params, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		g, err := b.Gradient()
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := expect.Must(w.Collect(t.Context(), params, 0))(t)
+		g := expect.Must(b.Gradient())(t)
 		return b, g
 	}
 	b, g := collect(w.Start())
@@ -169,19 +142,10 @@ func TestPairGradientByDifferences(t *testing.T) {
 	p, a := policy(t, backendtest.Go(t)), tinyPairs()
 	a.Train.BatchSize, a.Train.MicroBatchSize, a.Held = 7, 7, tinyPairs().Pairs
 	w := NewPairs(p, a, 0, 7)
-	b, err := w.Collect(t.Context(), p.start, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := b.Gradient()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := expect.Must(w.Collect(t.Context(), p.start, 0))(t)
+	g := expect.Must(b.Gradient())(t)
 	loss := func(along float64) float64 {
-		v, err := w.Validate(t.Context(), federated.Ahead(p.start, along/federated.Norm(g), g))
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := expect.Must(w.Validate(t.Context(), federated.Ahead(p.start, along/federated.Norm(g), g)))(t)
 		if v.Count != 7 || len(v.Means) != 5 {
 			t.Errorf("%+v", v)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
 	"github.com/posttrain/posttrain/internal/mujoco"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -52,11 +53,7 @@ func testControl(t *testing.T, change func(*control.Options)) {
 		need.Lack(t, "mujoco", err.Error())
 	}
 	suite{make: func(t *testing.T, agent int, seed uint64) protocol.Workload {
-		w, err := control.New(o, agent, seed)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return w
+		return expect.Must(control.New(o, agent, seed))(t)
 	}}.run(t)
 }
 
@@ -96,28 +93,15 @@ type numbers struct {
 func collect(t *testing.T, w protocol.Workload, params []float64, version int) (protocol.Batch, numbers) {
 	t.Helper()
 	before := append([]float64{}, params...)
-	b, err := w.Collect(t.Context(), params, version)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := numbers{Stats: b.Stats(), Gradient: must(b.Gradient())(t), Product: must(b.(protocol.Natural).Product(params))(t)}
-	if n.KL, n.Gain, err = b.(protocol.Natural).Search(direction(len(params), 9), []float64{0.1, 0.01}); err != nil {
-		t.Fatal(err)
-	}
+	b := expect.Must(w.Collect(t.Context(), params, version))(t)
+	natural := b.(protocol.Natural)
+	kl, gain, err := natural.Search(direction(len(params), 9), []float64{0.1, 0.01})
+	expect.OK(t, err)
+	n := numbers{b.Stats(), expect.Must(b.Gradient())(t), kl, gain, expect.Must(natural.Product(params))(t)}
 	if !reflect.DeepEqual(params, before) {
 		t.Fatal("the parameters have changed")
 	}
 	return b, n
-}
-
-func must(v []float64, err error) func(*testing.T) []float64 {
-	return func(t *testing.T) []float64 {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
 }
 
 // same fails unless two batches send the same bits.
@@ -219,10 +203,7 @@ func (s suite) restore(t *testing.T) {
 // state passes a snapshot through its JSON, as a file does.
 func state(t *testing.T, w protocol.Workload) protocol.State {
 	t.Helper()
-	s, err := w.(protocol.Learner).State()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(w.(protocol.Learner).State())(t)
 	if !json.Valid(s.Head) {
 		t.Fatalf("the head %q is no JSON", s.Head)
 	}
@@ -231,9 +212,7 @@ func state(t *testing.T, w protocol.Workload) protocol.State {
 
 func restore(t *testing.T, w protocol.Workload, s protocol.State) {
 	t.Helper()
-	if err := w.(protocol.Learner).Restore(s); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, w.(protocol.Learner).Restore(s))
 }
 
 // refusedStates: a damaged state is an error and leaves the workload as it was.
@@ -270,9 +249,7 @@ func (s suite) gradient(t *testing.T) {
 	for k := range uint64(5) {
 		d := direction(len(n.Gradient), k)
 		_, gain, err := b.(protocol.Natural).Search(d, []float64{s.step, -s.step})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		got, want := dot(n.Gradient, d), (gain[0]-gain[1])/(2*s.step)
 		if !(math.Abs(got-want) <= s.tolerance*math.Sqrt(dot(n.Gradient, n.Gradient))) {
 			t.Errorf("the gradient along direction %d is %v, differences of the gain give %v", k, got, want)
@@ -296,7 +273,7 @@ func (s suite) product(t *testing.T) {
 	b, n := s.batch(t)
 	for k := range uint64(4) {
 		v, u := direction(len(n.Gradient), k), direction(len(n.Gradient), k+100)
-		hv, hu := must(b.(protocol.Natural).Product(v))(t), must(b.(protocol.Natural).Product(u))(t)
+		hv, hu := expect.Must(b.(protocol.Natural).Product(v))(t), expect.Must(b.(protocol.Natural).Product(u))(t)
 		size := math.Sqrt(dot(hv, hv)) + math.Sqrt(dot(hu, hu))
 		if a, c := dot(u, hv), dot(v, hu); math.Abs(a-c) > s.tolerance*size {
 			t.Errorf("uᵀHv = %v, vᵀHu = %v: want equal numbers", a, c)
@@ -315,9 +292,7 @@ func (s suite) product(t *testing.T) {
 
 func (s suite) curvature(t *testing.T, b protocol.Batch, v []float64) float64 {
 	kl, _, err := b.(protocol.Natural).Search(v, []float64{s.step, -s.step})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	return (kl[0] + kl[1]) / (s.step * s.step)
 }
 
@@ -353,17 +328,17 @@ func (s suite) search(t *testing.T) {
 func (s suite) train(t *testing.T) {
 	b, n := s.batch(t)
 	how := protocol.Local{Epochs: 2, Minibatch: 16, LR: 1e-3, Clip: 0.2}
-	change := must(b.Train(t.Context(), how))(t)
+	change := expect.Must(b.Train(t.Context(), how))(t)
 	if len(change) != len(n.Gradient) || !(dot(change, change) > 0) || math.IsInf(dot(change, change), 0) {
 		t.Fatalf("a change of %d numbers, squared norm %v", len(change), dot(change, change))
 	}
-	if again := must(b.Train(t.Context(), how))(t); !reflect.DeepEqual(again, change) {
+	if again := expect.Must(b.Train(t.Context(), how))(t); !reflect.DeepEqual(again, change) {
 		t.Error("training twice from the same samples gives two results")
 	}
-	if g := must(b.Gradient())(t); !reflect.DeepEqual(g, n.Gradient) {
+	if g := expect.Must(b.Gradient())(t); !reflect.DeepEqual(g, n.Gradient) {
 		t.Error("training has changed the batch")
 	}
-	if still := must(b.Train(t.Context(), protocol.Local{Minibatch: 16, LR: 1}))(t); dot(still, still) != 0 {
+	if still := expect.Must(b.Train(t.Context(), protocol.Local{Minibatch: 16, LR: 1}))(t); dot(still, still) != 0 {
 		t.Error("no epochs change the weights")
 	}
 	ctx, cancel := context.WithCancel(t.Context())

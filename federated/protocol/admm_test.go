@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -98,10 +99,7 @@ type trial struct {
 
 func newTrial(t *testing.T, p *problem, o Options) *trial {
 	t.Helper()
-	s, err := NewServer(o, make([]float64, len(p.G[0])), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(NewServer(o, make([]float64, len(p.G[0])), 0))(t)
 	r := &trial{t: t, server: s.(*synchronous), tasks: make([]*Task, len(p.G))}
 	if p.Weights != nil {
 		r.server.Turn.Weights = p.Weights
@@ -115,11 +113,7 @@ func newTrial(t *testing.T, p *problem, o Options) *trial {
 
 func newAgent(t *testing.T, p *problem, i int, o Options) *Agent {
 	t.Helper()
-	a, err := NewAgent(i, &fixed{h: p.H[i], g: p.G[i], start: make([]float64, len(p.G[i]))}, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
+	return expect.Must(NewAgent(i, &fixed{h: p.H[i], g: p.G[i], start: make([]float64, len(p.G[i]))}, o))(t)
 }
 
 func second[A, B any](_ A, b B) B { return b }
@@ -133,10 +127,7 @@ func (r *trial) take(sends []Send) {
 // do has an agent do its last task, and gives the update to the server.
 func (r *trial) do(i int) Receipt {
 	r.t.Helper()
-	u, err := r.agents[i].Do(r.t.Context(), *r.tasks[i])
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	u := expect.Must(r.agents[i].Do(r.t.Context(), *r.tasks[i]))(r.t)
 	receipt, sends := r.server.Receive(u)
 	r.take(sends)
 	return receipt
@@ -230,11 +221,8 @@ func TestDampingOfADMM(t *testing.T) {
 		}
 		return federated.Mean(shares, all), nil
 	}
-	want, err := federated.CG{Iterations: 100, Tolerance: 1e-15}.Solve(federated.Damped(product, damping),
-		federated.Mean(shares, p.G), make([]float64, 2))
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := expect.Must(federated.CG{Iterations: 100, Tolerance: 1e-15}.Solve(federated.Damped(product, damping),
+		federated.Mean(shares, p.G), make([]float64, 2)))(t)
 	for name, solves := range map[string]bool{"products": false, "solver": true} {
 		r := newTrial(t, p, o)
 		for _, a := range r.agents {
@@ -261,22 +249,13 @@ func TestAgentRollsBack(t *testing.T) {
 			a := disturbed.agents[i]
 			switch {
 			case i == 0 && k%3 == 1: // its update is lost, and it does the task again
-				if _, err := a.Do(t.Context(), *disturbed.tasks[i]); err != nil {
-					t.Fatal(err)
-				}
+				expect.Must(a.Do(t.Context(), *disturbed.tasks[i]))(t)
 			case i == 1: // it is killed after its work, and before
 				for range 2 {
-					state, err := a.State()
-					if err != nil {
-						t.Fatal(err)
-					}
+					state := expect.Must(a.State())(t)
 					a = newAgent(t, p, i, o)
-					if err := a.Restore(state); err != nil {
-						t.Fatal(err)
-					}
-					if _, err := a.Do(t.Context(), *disturbed.tasks[i]); err != nil {
-						t.Fatal(err)
-					}
+					expect.OK(t, a.Restore(state))
+					expect.Must(a.Do(t.Context(), *disturbed.tasks[i]))(t)
 				}
 				disturbed.agents[i] = a
 				disturbed.tasks[i] = nil
@@ -392,14 +371,9 @@ func TestJoinWithinRound(t *testing.T) {
 				if i != 1 {
 					return
 				}
-				state, err := killed.agents[1].State()
-				if err != nil {
-					t.Fatal(err)
-				}
+				state := expect.Must(killed.agents[1].State())(t)
 				killed.agents[1] = newAgent(t, p, 1, o)
-				if err := killed.agents[1].Restore(state); err != nil {
-					t.Fatal(err)
-				}
+				expect.OK(t, killed.agents[1].Restore(state))
 				killed.take(second(killed.server.Join(1)))
 			})
 		}
@@ -432,10 +406,7 @@ func turns(r *trial, before func(i int)) {
 func TestSynchronousRefusals(t *testing.T) {
 	o := Defaults(FedPG)
 	o.Agents, o.Wire = 5, "float64"
-	s, err := NewServer(o, []float64{1, 2}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(NewServer(o, []float64{1, 2}, 0))(t)
 	for i := range 5 {
 		s.Join(i)
 	}
@@ -472,10 +443,7 @@ func TestSynchronousRefusals(t *testing.T) {
 func TestGuardInRounds(t *testing.T) {
 	o := Defaults(FedPG)
 	o.Agents, o.Wire, o.Rounds = 4, "float64", new(10)
-	s, err := NewServer(o, []float64{0, 0}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(NewServer(o, []float64{0, 0}, 0))(t)
 	for i := range 4 {
 		s.Join(i)
 	}
@@ -515,10 +483,7 @@ func TestDirectionAfterRestart(t *testing.T) {
 func TestWeightOfNothing(t *testing.T) {
 	o := Defaults(FedAvg)
 	o.Agents, o.Wire = 1, "float64"
-	s, err := NewServer(o, []float64{1, 2}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(NewServer(o, []float64{1, 2}, 0))(t)
 	s.Join(0)
 	r, _ := s.Receive(Update{Kind: Train, Vectors: [][]float64{{1, 1}}})
 	if !r.Stepped || !slices.Equal(s.Params(), []float64{2, 3}) {
@@ -530,10 +495,7 @@ func TestWeightOfNothing(t *testing.T) {
 func TestHugeGradient(t *testing.T) {
 	o := Defaults(FedNPG)
 	o.Agents, o.Wire = 1, "float64"
-	s, err := NewServer(o, []float64{1, 2}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(NewServer(o, []float64{1, 2}, 0))(t)
 	s.Join(0)
 	s.Receive(Update{Kind: Gradient, Vectors: [][]float64{{1e200, 0}}, Stats: Stats{Steps: 1}})
 	if _, err := s.State(); err != nil || !federated.Finite(s.Params()) {
@@ -559,10 +521,7 @@ func (f *failing) Collect(ctx context.Context, params []float64, version int) (B
 func TestFailedSamplesAreDrawnAgain(t *testing.T) {
 	p := smallProblem()
 	f := &failing{fixed: &fixed{h: p.H[0], g: p.G[0], start: make([]float64, len(p.G[0]))}}
-	a, err := NewAgent(0, f, p.options())
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := expect.Must(NewAgent(0, f, p.options()))(t)
 	zero := make([]float64, len(p.G[0]))
 	task := Task{Kind: Product, Params: zero, Direction: zero}
 	if _, err := a.Do(t.Context(), task); err == nil {
@@ -592,10 +551,7 @@ func TestLeftIsNotHeld(t *testing.T) {
 func TestLeaveClosesARound(t *testing.T) {
 	o := Defaults(FedPG)
 	o.Agents, o.Wire = 3, "float64"
-	s, err := NewServer(o, []float64{1, 2}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(NewServer(o, []float64{1, 2}, 0))(t)
 	for i := range 3 {
 		s.Join(i)
 	}

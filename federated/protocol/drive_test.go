@@ -11,6 +11,7 @@ import (
 
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // options of a method on the quadratic workload, with other defaults.
@@ -55,10 +56,7 @@ func newWorldOf(t *testing.T, o protocol.Options, d int) *world {
 	w.server = w.fresh()
 	for i := range o.Agents {
 		load := q.Of(i, 7)
-		a, err := protocol.NewAgent(i, load, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := expect.Must(protocol.NewAgent(i, load, o))(t)
 		a.Secure(bytes.Repeat([]byte{byte(i + 1)}, 32), "run")
 		w.agents = append(w.agents, a)
 	}
@@ -69,10 +67,7 @@ func newWorldOf(t *testing.T, o protocol.Options, d int) *world {
 }
 
 func (w *world) fresh() protocol.Server {
-	s, err := protocol.NewServer(w.o, w.start, 11)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	s := expect.Must(protocol.NewServer(w.o, w.start, 11))(w.t)
 	return s
 }
 
@@ -103,10 +98,7 @@ func (w *world) do(agent int) protocol.Receipt {
 	w.t.Helper()
 	task := w.tasks[agent][0]
 	w.tasks[agent] = w.tasks[agent][1:]
-	u, err := w.agents[agent].Do(w.t.Context(), task)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	u := expect.Must(w.agents[agent].Do(w.t.Context(), task))(w.t)
 	return w.give(u)
 }
 
@@ -120,17 +112,12 @@ func (w *world) give(u protocol.Update) protocol.Receipt {
 // swap replaces the server by another that has its snapshot.
 func (w *world) swap() {
 	w.t.Helper()
-	state, err := w.server.State()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	state := expect.Must(w.server.State())(w.t)
 	for name, v := range state.Vectors { // a snapshot on a disk shares no memory
 		state.Vectors[name] = slices.Clone(v)
 	}
 	other := w.fresh()
-	if err := other.Restore(state); err != nil {
-		w.t.Fatal(err)
-	}
+	expect.OK(w.t, other.Restore(state))
 	w.server = other
 }
 
@@ -206,10 +193,7 @@ func TestTurnWithoutAnswers(t *testing.T) {
 			w.do(i)
 		}
 		for i, a := range w.agents {
-			u, err := a.Do(t.Context(), w.tasks[i][0])
-			if err != nil {
-				t.Fatal(err)
-			}
+			u := expect.Must(a.Do(t.Context(), w.tasks[i][0]))(t)
 			w.tasks[i], u.Vectors[0][0] = nil, math.NaN()
 			w.give(u)
 		}
@@ -262,10 +246,7 @@ func TestAdamWByHand(t *testing.T) {
 	o.Agents, o.Clip, o.LR = 1, 0, new(0.1)
 	o.AdamW.Warmup, o.AdamW.WeightDecay, o.AdamW.MaxNorm = new(1), new(0.5), new(2.5)
 	o.Tensors = []protocol.Tensor{{Shape: []int{1}, NoDecay: true}, {Shape: []int{1}}}
-	s, err := protocol.NewServer(o, []float64{1, -2}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(protocol.NewServer(o, []float64{1, -2}, 1))(t)
 	_, sends := s.Join(0)
 	for range 2 {
 		u := protocol.Update{Kind: protocol.Gradient, Version: sends[0].Task.Version, Vectors: [][]float64{{3, -4}}}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestFlatUpdates: zeros of an agent whose samples are all as good as each other count in every method, as a version,
@@ -13,10 +14,7 @@ func TestFlatUpdates(t *testing.T) {
 	for _, method := range protocol.Methods() {
 		o := options(method)
 		o.Clip, o.Agents, o.Samples = 3, 1, 0
-		s, err := protocol.NewServer(o, []float64{1, 2}, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := expect.Must(protocol.NewServer(o, []float64{1, 2}, 1))(t)
 		answer := func(sends []protocol.Send, x float64, flat bool) (protocol.Receipt, []protocol.Send) {
 			task := sends[0].Task
 			u := protocol.Update{Kind: task.Kind, Version: task.Version, Vectors: [][]float64{{3 * x, 4 * x}},
@@ -48,10 +46,7 @@ func TestFlatUpdates(t *testing.T) {
 func TestFlatGradientByHand(t *testing.T) {
 	o := protocol.Defaults(protocol.AFedPG)
 	o.Agents, o.LR, o.Rate = 1, new(1.0), new("published")
-	s, err := protocol.NewServer(o, []float64{0, 0}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(protocol.NewServer(o, []float64{0, 0}, 1))(t)
 	_, sends := s.Join(0)
 	for i, c := range []struct{ g, want []float64 }{
 		{[]float64{0, 0}, []float64{0, 0}},

@@ -7,6 +7,7 @@ import (
 	"github.com/posttrain/posttrain/federated"
 	"github.com/posttrain/posttrain/federated/control"
 	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // liar is a workload whose gradient is −1000 times what it should be.
@@ -34,28 +35,16 @@ func last(t *testing.T, seed uint64, clip float64, lies bool) float64 {
 	var agents []*protocol.Agent
 	var start []float64
 	for i := range o.Agents {
-		own, err := control.New(c, i, seed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		own := expect.Must(control.New(c, i, seed))(t)
 		var w protocol.Workload = own
 		if start = w.Start(); lies && i == 3 {
 			w = liar{w}
 		}
-		a, err := protocol.NewAgent(i, w, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := expect.Must(protocol.NewAgent(i, w, o))(t)
 		agents = append(agents, a)
 	}
-	server, err := protocol.NewServer(o, start, seed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := protocol.NewSimulation(server, agents, []float64{1, 1, 1, 1, 1, 1, 1, 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := expect.Must(protocol.NewServer(o, start, seed))(t)
+	s := expect.Must(protocol.NewSimulation(server, agents, []float64{1, 1, 1, 1, 1, 1, 1, 1}))(t)
 	s.JoinAll(t.Context())
 	sum, n := 0.0, 0
 	for _, e := range follow(t, s) {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -71,10 +72,7 @@ func TestOracleAFedPG(t *testing.T) {
 	for _, c := range cases {
 		o := momentumOptions(AFedPG, c.Kind, 100, c.Const)
 		o.Clip = 0
-		s, err := NewServer(o, c.Theta0, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := expect.Must(NewServer(o, c.Theta0, 0))(t)
 		for i, a := range c.Arrivals {
 			if maxAbs(a.G) == 0 {
 				break // the guard refuses such a gradient
@@ -115,10 +113,7 @@ func TestOracleGuard(t *testing.T) {
 	for _, c := range cases {
 		o := momentumOptions(AFedPG, "constant", 10, c.Const)
 		o.Clip, o.MaxDelay = c.Clip, &c.MaxDelay
-		s, err := NewServer(o, make([]float64, len(c.Updates[0].G)), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := expect.Must(NewServer(o, make([]float64, len(c.Updates[0].G)), 0))(t)
 		for i, u := range c.Updates {
 			s.Join(u.Agent)
 			r, _ := s.Receive(Update{Agent: u.Agent, Kind: Gradient, Version: u.Version,

@@ -102,10 +102,7 @@ func TestDropoutRepeatsTheSum(t *testing.T) {
 			w.tasks[1], w.tasks[3] = w.tasks[1][1:], w.tasks[3][1:]
 		},
 		"damaged": func(w *world) {
-			u, err := w.agents[2].Do(t.Context(), w.tasks[2][0])
-			if err != nil {
-				t.Fatal(err)
-			}
+			u := expect.Must(w.agents[2].Do(t.Context(), w.tasks[2][0]))(t)
 			w.tasks[2], u.Masked = nil, u.Masked[1:]
 			if r := w.give(u); r.Reason != federated.ReasonLength {
 				t.Errorf("%+v, want a refusal for its length", r)
@@ -156,26 +153,16 @@ func TestKilledAgentTakesPartAgain(t *testing.T) {
 		w := newWorld(t, secureOptions(protocol.FedNPGADMM))
 		w.startSum()
 		load := protocol.RandomQuadratic(5, 7).Of(2, 7)
-		state, err := w.agents[2].State()
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := w.agents[2].Do(t.Context(), w.tasks[2][0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if w.agents[2], err = protocol.NewAgent(2, load, w.o); err != nil {
-			t.Fatal(err)
-		}
+		state := expect.Must(w.agents[2].State())(t)
+		want := expect.Must(w.agents[2].Do(t.Context(), w.tasks[2][0]))(t)
+		w.agents[2] = expect.Must(protocol.NewAgent(2, load, w.o))(t)
 		w.agents[2].Secure(slices.Repeat([]byte{secret}, 32), "run")
-		_, err = w.agents[2].Do(t.Context(), w.tasks[2][0])
+		_, err := w.agents[2].Do(t.Context(), w.tasks[2][0])
 		expect.Error(t, err, "join again")
 		if secret == 3 {
 			restored, _ := protocol.NewAgent(2, load, w.o)
 			restored.Secure(slices.Repeat([]byte{secret}, 32), "run")
-			if err := restored.Restore(state); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, restored.Restore(state))
 			if again, err := restored.Do(t.Context(), w.tasks[2][0]); err != nil || !reflect.DeepEqual(again, want) {
 				t.Errorf("restored from its state: %+v, %v; want %+v", again, err, want)
 			}
@@ -253,20 +240,13 @@ func (w *world) disturb() {
 }
 
 func (w *world) kill(agent int) {
-	state, err := w.agents[agent].State()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	state := expect.Must(w.agents[agent].State())(w.t)
 	q := protocol.RandomQuadratic(5, 7)
 	q.Noise = 0.3
 	load := q.Of(agent, 7)
-	if w.agents[agent], err = protocol.NewAgent(agent, load, w.o); err != nil {
-		w.t.Fatal(err)
-	}
+	w.agents[agent] = expect.Must(protocol.NewAgent(agent, load, w.o))(w.t)
 	if w.agents[agent].Secure([]byte{byte(w.order.Uint32())}, "run"); w.order.IntN(2) == 0 {
-		if err := w.agents[agent].Restore(state); err != nil {
-			w.t.Fatal(err)
-		}
+		expect.OK(w.t, w.agents[agent].Restore(state))
 	}
 	w.tasks[agent] = nil
 	w.take(second(w.server.Join(agent)))
@@ -327,10 +307,7 @@ func TestSecureServerRefuses(t *testing.T) {
 	}
 	w := newWorld(t, secureOptions(protocol.FedPG))
 	load := protocol.RandomQuadratic(5, 7).Of(0, 7)
-	a, err := protocol.NewAgent(0, load, w.o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := expect.Must(protocol.NewAgent(0, load, w.o))(t)
 	if _, err := a.Do(t.Context(), w.tasks[0][0]); err == nil || err.Error() != "secure: agent 0 has no secret" {
 		t.Errorf("an agent without a secret: %v", err)
 	}
@@ -422,29 +399,16 @@ func TestMasksAreUsedOnce(t *testing.T) {
 	task := w.tasks[2][0]
 	w.startSum()
 	sum := w.tasks[2][0]
-	first, err := w.agents[2].Do(t.Context(), sum)
-	if err != nil {
-		t.Fatal(err)
-	}
-	state, err := w.agents[2].State()
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := expect.Must(w.agents[2].Do(t.Context(), sum))(t)
+	state := expect.Must(w.agents[2].State())(t)
 	load := protocol.RandomQuadratic(5, 8).Of(2, 8) // as if its data had changed
-	again, err := protocol.NewAgent(2, load, w.o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := expect.Must(protocol.NewAgent(2, load, w.o))(t)
 	again.Secure(slices.Repeat([]byte{3}, 32), "run")
-	if err := again.Restore(state); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, again.Restore(state))
 	if same, err := again.Do(t.Context(), sum); err != nil || !reflect.DeepEqual(same, first) {
 		t.Errorf("the same vectors: %v", err)
 	}
-	if _, err := again.Do(t.Context(), task); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(again.Do(t.Context(), task))(t)
 	if _, err := again.Do(t.Context(), sum); err == nil || !strings.Contains(err.Error(), "must not be used twice") {
 		t.Errorf("other vectors: %v", err)
 	}
@@ -502,10 +466,7 @@ func (c *observer) leave(agent int) { c.take(second(c.server.Leave(agent))) }
 func (c *observer) killed(agent int, secret byte) {
 	q := protocol.RandomQuadratic(5, 7)
 	q.Noise = 0.3
-	a, err := protocol.NewAgent(agent, q.Of(agent, 7), c.o)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	a := expect.Must(protocol.NewAgent(agent, q.Of(agent, 7), c.o))(c.t)
 	a.Secure(slices.Repeat([]byte{secret}, 32), "run")
 	c.agents[agent], c.tasks[agent] = a, nil
 	c.take(second(c.server.Join(agent)))
@@ -607,10 +568,7 @@ func TestWhatDropoutsShow(t *testing.T) {
 		o.Secure = false
 		var vectors [][]float64
 		for i, plain := range newWorld(t, o).agents {
-			u, err := plain.Do(t.Context(), c.tasks[i][0])
-			if err != nil {
-				t.Fatal(err)
-			}
+			u := expect.Must(plain.Do(t.Context(), c.tasks[i][0]))(t)
 			vectors = append(vectors, u.Vectors[0])
 		}
 		phase.do(c)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -17,24 +18,14 @@ import (
 func newSimulation(t *testing.T, o protocol.Options, q protocol.Quadratic, times []float64) *protocol.Simulation {
 	t.Helper()
 	o.Agents = len(times)
-	server, err := protocol.NewServer(o, q.Begin, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := expect.Must(protocol.NewServer(o, q.Begin, 1))(t)
 	var agents []*protocol.Agent
 	for i := range times {
-		a, err := protocol.NewAgent(i, q.Of(i, 1), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := expect.Must(protocol.NewAgent(i, q.Of(i, 1), o))(t)
 		a.Secure(bytes.Repeat([]byte{byte(i + 1)}, 32), "run")
 		agents = append(agents, a)
 	}
-	s, err := protocol.NewSimulation(server, agents, times)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return expect.Must(protocol.NewSimulation(server, agents, times))(t)
 }
 
 func noisy() protocol.Quadratic {
@@ -47,10 +38,7 @@ func noisy() protocol.Quadratic {
 func follow(t *testing.T, s *protocol.Simulation) (events []protocol.Event) {
 	t.Helper()
 	for !s.Server.Done() {
-		e, err := s.Step(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := expect.Must(s.Step(t.Context()))(t)
 		e.Task.Params, e.Task.Direction = nil, nil
 		events = append(events, e)
 	}
@@ -150,9 +138,7 @@ func TestOracleClosedLoop(t *testing.T) {
 			for err == nil && !e.Receipt.Stepped {
 				e, err = s.Step(t.Context())
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, err)
 			if e.Time != a.Time || s.Server.Version() != a.K ||
 				c.Rounds == nil && (e.Agent != a.Agent || e.Task.Version != a.Version) {
 				t.Fatalf("%s: %+v, want %+v", c.Name, e, a)
@@ -206,10 +192,7 @@ func TestContinued(t *testing.T) {
 			s.JoinAll(t.Context())
 			var events []protocol.Event
 			for range at + 1 {
-				e, err := s.Step(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				e := expect.Must(s.Step(t.Context()))(t)
 				e.Task.Params, e.Task.Direction = nil, nil
 				events = append(events, e)
 			}
@@ -217,14 +200,9 @@ func TestContinued(t *testing.T) {
 				s.Wait()
 				continue
 			}
-			state, err := s.State()
-			if err != nil {
-				t.Fatal(err)
-			}
+			state := expect.Must(s.State())(t)
 			other := newSimulation(t, o, noisy(), times)
-			if err := other.Restore(t.Context(), state); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, other.Restore(t.Context(), state))
 			events = append(events, follow(t, other)...)
 			if !reflect.DeepEqual(events, want) || !slices.Equal(other.Server.Params(), whole.Server.Params()) {
 				t.Errorf("%s, stopped after event %d: another run", method, at)

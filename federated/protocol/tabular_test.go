@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/federated"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -148,19 +149,14 @@ func TestOracleTabular(t *testing.T) {
 			continue
 		}
 		var data [][][]trajectory
-		if err := json.Unmarshal(c.Data, &data); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, json.Unmarshal(c.Data, &data))
 		o := Defaults(FedNPGADMM)
 		o.Agents, o.Wire, o.Clip, o.Rho, o.Delta, o.Eta = len(c.Weights), "float64", 0, &c.Rho, &c.Delta, &c.Eta
 		o.CG, o.Inner, o.Damping = CG{&c.Iters, &c.Tol, &c.From}, &c.Inner, new(0.0)
 		if o.LineSearch = new("off"); c.Search {
 			o.LineSearch = new("on")
 		}
-		s, err := NewServer(o, c.Theta0, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := expect.Must(NewServer(o, c.Theta0, 0))(t)
 		r := &trial{t: t, server: s.(*synchronous), tasks: make([]*Task, o.Agents)}
 		r.server.Turn.Weights = c.Weights
 		for i := range o.Agents {
@@ -168,10 +164,7 @@ func TestOracleTabular(t *testing.T) {
 			for _, round := range data {
 				w.rounds = append(w.rounds, round[i])
 			}
-			a, err := NewAgent(i, w, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := expect.Must(NewAgent(i, w, o))(t)
 			r.agents = append(r.agents, a)
 			r.take(second(s.Join(i)))
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/federated/protocol"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // validating measures the first parameter on agent+1 items, and calls with the parameters.
@@ -36,10 +37,7 @@ func TestValidation(t *testing.T) {
 		calls, batches, last := make([]int, o.Agents), make([]int, o.Agents), map[int]float64{}
 		for i := range o.Agents {
 			load := q.Of(i, 7)
-			a, err := protocol.NewAgent(i, validating{load, i, &calls[i]}, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := expect.Must(protocol.NewAgent(i, validating{load, i, &calls[i]}, o))(t)
 			w.agents = append(w.agents, a)
 			w.take(second(w.server.Join(i)))
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // The cache compiles each key once, keeps the programs used last, and closes a program that it drops.
@@ -20,11 +21,7 @@ func TestCacheKeepsTheProgramsUsedLast(t *testing.T) {
 		builds := 0
 		get := func(key string) *backend.Program {
 			t.Helper()
-			p, err := c.Program(key, func(g *graph.Graph) []*graph.Node { builds++; return scale(g) })
-			if err != nil {
-				t.Fatal(err)
-			}
-			return p
+			return expect.Must(c.Program(key, func(g *graph.Graph) []*graph.Node { builds++; return scale(g) }))(t)
 		}
 		a := get("a")
 		b := get("b")

@@ -10,10 +10,7 @@ import (
 
 // TestReadDevice: chips, numbers of devices and hosts, and files of facts.
 func TestReadDevice(t *testing.T) {
-	text, err := chips.ReadFile("chips/l40s.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := expect.Must(chips.ReadFile("chips/l40s.json"))(t)
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)

@@ -85,10 +85,7 @@ func TestOpenNamesABrokenLibrary(t *testing.T) {
 func TestAutoIsGoIfNothingIsInstalled(t *testing.T) {
 	hideInstalled(t)
 	for _, spec := range []string{"", "auto", "go"} {
-		e, err := backend.Open(spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := expect.Must(backend.Open(spec))(t)
 		if e.Name != "go" || !e.Wants.SharedMemory || !e.Wants.HostRows || e.Wants.BFloat16 || e.Wants.LiveGraphs < 1 {
 			t.Errorf("%q: got %s, %+v: want go with SharedMemory and HostRows", spec, e.Name, e.Wants)
 		}
@@ -135,10 +132,7 @@ func TestAutoIsGoIfTheLibraryDoesNotLoad(t *testing.T) {
 	expect.Write(t, broken, "no library")
 	for _, named := range []string{"", broken} {
 		t.Setenv("ONNXRUNTIME_SHARED_LIBRARY_PATH", named)
-		e, err := backend.Open("auto")
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := expect.Must(backend.Open("auto"))(t)
 		defer e.Close()
 		name, _, warning := backend.Auto(backend.Job{})
 		if e.Name != "go" || name != "go" || warning == nil || e.Warning == nil ||
@@ -156,9 +150,7 @@ func TestNothingIsSearchedInTheCurrentFolder(t *testing.T) {
 	hideInstalled(t)
 	t.Chdir(t.TempDir())
 	for _, folder := range []string{".", "posttrain", ".local/share/posttrain", ".local/lib/go-xla"} {
-		if err := os.MkdirAll(folder, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, os.MkdirAll(folder, 0o755))
 		for _, name := range []string{"libonnxruntime.so.99", "pjrt_c_api_evil_plugin.so"} {
 			expect.Write(t, filepath.Join(folder, name), "")
 		}
@@ -186,10 +178,7 @@ func TestNothingIsSearchedInTheCurrentFolder(t *testing.T) {
 
 func TestAutoIsONNXIfItsLibraryIsInstalled(t *testing.T) {
 	backendtest.ONNX(t)
-	e, err := backend.Open("auto")
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := expect.Must(backend.Open("auto"))(t)
 	defer e.Close()
 	if e.Name != "onnx" || !e.Wants.SharedMemory || !e.Wants.HostRows || e.Wants.LiveGraphs < 2 ||
 		e.Wants.LiveGraphs > 6 {
@@ -216,9 +205,7 @@ func TestListFindsInstalledFiles(t *testing.T) {
 	needCgo(t)
 	home := hideInstalled(t)
 	data := filepath.Join(home, "data", "posttrain")
-	if err := os.MkdirAll(data, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.MkdirAll(data, 0o755))
 	for _, name := range []string{"libonnxruntime.so.1.9.0", "libonnxruntime.so.1.31.1", "pjrt_c_api_amx_plugin.so",
 		"pjrt_c_api_cuda_plugin.so"} {
 		expect.Write(t, filepath.Join(data, name), "")

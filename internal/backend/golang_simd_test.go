@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gomlx/gomlx/core/graph"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"k8s.io/klog/v2"
 )
 
@@ -35,12 +36,8 @@ func TestLargeProducts(t *testing.T) {
 			x := graph.Const(g, [][]int32{{1, 2}, {3, 4}})
 			return []*graph.Node{graph.MatMul(x, x)}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := p.Run(nil, nil); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
+		expect.Must(p.Run(nil, nil))(t)
 		p.Close()
 		if klog.Flush(); !strings.Contains(log.String(), want) {
 			t.Errorf("%v: %s, want %q", large, log.String(), want)

@@ -12,6 +12,7 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // With two threads the library's default pool has four workers. The twelve products below become ready at once, as the
@@ -22,16 +23,10 @@ func TestGoDoesNotDeadlockOnParallelProducts(t *testing.T) {
 		return
 	}
 	e := openTestGo(t)
-	p, err := e.Compile("products", parallelProducts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := expect.Must(e.Compile("products", parallelProducts))(t)
 	in := parallelInputs(t, p)
 	for range 50 {
-		out, err := p.Run(in, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := expect.Must(p.Run(in, nil))(t)
 		FinalizeAll(out...)
 	}
 }
@@ -57,9 +52,7 @@ func parallelInputs(t *testing.T, p *Program) []compute.Buffer {
 	var in []compute.Buffer
 	for _, shape := range inputs {
 		b, view, err := p.engine.SharedFloat32(shape.Dimensions...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		for i := range view {
 			view[i] = float32(i%13) / 13
 		}
@@ -70,17 +63,13 @@ func parallelInputs(t *testing.T, p *Program) []compute.Buffer {
 
 func TestGoIsUnboundedAndSilent(t *testing.T) {
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	stdout := os.Stdout
 	os.Stdout = w
 	e, err := openGo()
 	os.Stdout = stdout
 	_ = w.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer e.Close()
 	if printed, _ := io.ReadAll(r); len(printed) != 0 {
 		t.Errorf("printed %q on standard output, want nothing", printed)

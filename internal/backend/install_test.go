@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -52,9 +53,7 @@ func TestInstallRefusesOtherPackages(t *testing.T) {
 func writeScript(t *testing.T, dir, name, text string) {
 	t.Helper()
 	text = "#!" + lookPath("bash") + "\n" + text + "\n"
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
 }
 
 func lookPath(tool string) string {

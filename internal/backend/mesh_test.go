@@ -21,16 +21,14 @@ import (
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 func openTestMesh(t *testing.T, m Mesh) *Engine {
 	t.Helper()
 	need.Ask(t, "xla")
-	e, err := OpenMesh("xla:cpu", m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := expect.Must(OpenMesh("xla:cpu", m))(t)
 	t.Cleanup(e.Close)
 	return e
 }
@@ -42,9 +40,7 @@ func spec(t *testing.T, e *Engine, axes ...string) *distributed.ShardingSpec {
 	for _, a := range axes {
 		s.Axes = append(s.Axes, strings.Fields(a))
 	}
-	if err := s.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, s.Validate())
 	return s
 }
 
@@ -67,10 +63,7 @@ func TestArraysOnAMesh(t *testing.T) {
 		{[]string{"data"}, count(16)[8:]},
 		{[]string{"", "data"}, []float32{2, 3, 10, 11, 18, 19, 26, 27}},
 	} {
-		b, err := e.On(spec(t, e, c.axes...)).Float32(count(32), 4, 8)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := expect.Must(e.On(spec(t, e, c.axes...)).Float32(count(32), 4, 8))(t)
 		all, err := Floats(b)
 		if err != nil || !slices.Equal(all, count(32)) {
 			t.Errorf("%q: read %v, %v", c.axes, all, err)
@@ -99,9 +92,7 @@ func TestAnUploadTakesOnePart(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	b, err := place.Float32(x, 1<<10, 1<<10)
 	runtime.ReadMemStats(&after)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer FinalizeAll(b)
 	if took := after.TotalAlloc - before.TotalAlloc; took > 4<<20/4+1<<18 {
 		t.Errorf("cutting 4 MiB over 4 devices took %d bytes: want those of a part, 1 MiB", took)
@@ -119,20 +110,14 @@ func compileProduct(t *testing.T, e *Engine) *Program {
 		y := graph.Add(graph.Dot(x, w).General([]int{1}, nil, []int{1}, nil), declare("sum", spec(t, e, "data"), 4, 6))
 		return []*graph.Node{graph.ReduceAllSum(y), y}
 	}, DonateLast(1), CutLast(spec(t, e, "data")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	t.Cleanup(p.Close)
 	return p
 }
 
 func put(t *testing.T, e *Engine, s *distributed.ShardingSpec, x []float32, dims ...int) compute.Buffer {
 	t.Helper()
-	b, err := e.On(s).Float32(x, dims...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return expect.Must(e.On(s).Float32(x, dims...))(t)
 }
 
 // TestAProgramOnAMesh: the partitioned program gives the whole's numbers, and writes over what it was donated.
@@ -159,10 +144,7 @@ func checkProduct(t *testing.T, e *Engine) {
 	x, w := put(t, e, spec(t, e, "data"), count(16), 4, 4), put(t, e, nil, count(24), 6, 4)
 	sum := put(t, e, spec(t, e, "data"), count(24), 4, 6)
 	before := address(t, Part(sum, 1))
-	out, err := p.Run([]compute.Buffer{x, w, sum}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := expect.Must(p.Run([]compute.Buffer{x, w, sum}, nil))(t)
 	if address(t, Part(out[1], 1)) != before {
 		t.Error("the output is in new memory: want that of the donated input")
 	}
@@ -196,15 +178,10 @@ func TestWholeInputsStayWhole(t *testing.T) {
 		x := graph.ShardedParameter(g, "x", f32(4, 4), spec(t, e, "data"))
 		return []*graph.Node{graph.Add(graph.Mul(x, x), graph.Parameter(g, "y", f32(4, 4)))}
 	}, UpdateLast(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer p.Close()
-	out, err := p.Run([]compute.Buffer{put(t, e, spec(t, e, "data"), count(16), 4, 4),
-		put(t, e, nil, count(16), 4, 4)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := expect.Must(p.Run([]compute.Buffer{put(t, e, spec(t, e, "data"), count(16), 4, 4),
+		put(t, e, nil, count(16), 4, 4)}, nil))(t)
 	if y, err := Floats(Part(out[0], 3)); err != nil || len(y) != 16 || y[15] != 15*15+15 {
 		t.Errorf("%v, %v", y, err)
 	}
@@ -216,10 +193,7 @@ func TestInputsOnAMeshAreChecked(t *testing.T) {
 	p := compileProduct(t, e)
 	rows, columns := spec(t, e, "data"), spec(t, e, "", "data")
 	x, w, sum := put(t, e, rows, count(16), 4, 4), put(t, e, nil, count(24), 6, 4), put(t, e, rows, count(24), 4, 6)
-	one, err := e.Backend.BufferFromFlatData(0, count(16), shapes.Make(dtypes.Float32, 4, 4))
-	if err != nil {
-		t.Fatal(err)
-	}
+	one := expect.Must(e.Backend.BufferFromFlatData(0, count(16), shapes.Make(dtypes.Float32, 4, 4)))(t)
 	moved := *x.(*shards)
 	moved.parts = slices.Clone(moved.parts)
 	moved.parts[1] = moved.parts[2]

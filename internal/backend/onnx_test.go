@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -22,10 +23,7 @@ func TestONNXReportsNothing(t *testing.T) {
 	}
 	const child = "POSTTRAIN_BACKEND_TEST_CHILD"
 	if os.Getenv(child) != "" {
-		e, err := Open("onnx:" + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := expect.Must(Open("onnx:" + path))(t)
 		if strings.Contains(e.Detail, "spin") {
 			t.Errorf("%s: this library has the known table of functions", e.Detail)
 		}

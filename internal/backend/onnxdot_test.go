@@ -13,6 +13,7 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // plainONNX is compute-onnx's engine without the decorator.
@@ -133,9 +134,7 @@ func opCounts(t *testing.T, e *Engine, in []tensor, f func(x []*graph.Node) []*g
 	for i, a := range in {
 		x = append(x, graph.Parameter(g, fmt.Sprint("x", i), shapes.Make(dtypes.Float32, a.dims...)))
 	}
-	if err := g.Compile(f(x)...); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, g.Compile(f(x)...))
 	defer g.Finalize()
 	counts := map[string]int{}
 	for _, n := range g.Executable().(interface{ ModelProto() *onnx.ModelProto }).ModelProto().Graph.Node {

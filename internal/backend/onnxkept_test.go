@@ -8,6 +8,7 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestOneProgramKeepsOutputs: of the programs in a cache only the one that runs keeps its outputs for the next run, however
@@ -22,19 +23,10 @@ func TestOneProgramKeepsOutputs(t *testing.T) {
 			x := graph.Parameter(g, "x", shapes.Make(dtypes.Float32, n))
 			return []*graph.Node{graph.Neg(x), graph.Abs(x)}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		x, err := e.Float32(make([]float32, n), n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
+		x := expect.Must(e.Float32(make([]float32, n), n))(t)
 		defer FinalizeAll(x)
-		out, err := p.Run([]compute.Buffer{x}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return out
+		return expect.Must(p.Run([]compute.Buffer{x}, nil))(t)
 	}
 	kept := func(key string) int {
 		list, mu := keptOutputs(c.programs[key].exec)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/backend/backendtest"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // scale builds y = w x for a number w and x [2].
@@ -23,21 +24,14 @@ func scale(g *graph.Graph) []*graph.Node {
 
 func compileGraph(t *testing.T, e *backend.Engine, build func(g *graph.Graph) []*graph.Node) *backend.Program {
 	t.Helper()
-	p, err := e.Compile("scale", build)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := expect.Must(e.Compile("scale", build))(t)
 	t.Cleanup(p.Close)
 	return p
 }
 
 func float32s(t *testing.T, e *backend.Engine, data []float32, dims ...int) compute.Buffer {
 	t.Helper()
-	b, err := e.Float32(data, dims...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return expect.Must(e.Float32(data, dims...))(t)
 }
 
 func TestRunGivesOutputs(t *testing.T) {
@@ -45,10 +39,7 @@ func TestRunGivesOutputs(t *testing.T) {
 		p := compileGraph(t, e, scale)
 		x, w := float32s(t, e, []float32{1, 2}, 2), float32s(t, e, []float32{3})
 		for range 3 { // the inputs stay valid
-			out, err := p.Run([]compute.Buffer{x, w}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := expect.Must(p.Run([]compute.Buffer{x, w}, nil))(t)
 			if got, err := backend.Floats(out[0]); err != nil || len(got) != 2 || got[0] != 3 || got[1] != 6 {
 				t.Fatalf("got %v, %v: want [3 6]", got, err)
 			}
@@ -73,10 +64,7 @@ func TestOutputsBelongToTheCaller(t *testing.T) {
 		})
 		x := float32s(t, e, []float32{1, 2}, 2)
 		defer backend.FinalizeAll(x)
-		out, err := p.Run([]compute.Buffer{x}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := expect.Must(p.Run([]compute.Buffer{x}, nil))(t)
 		backend.FinalizeAll(out[0], out[1])
 		if got, err := backend.Floats(x); err != nil || got[0] != 1 {
 			t.Errorf("the input: got %v, %v: want [1 2]", got, err)
@@ -93,10 +81,7 @@ func TestGraphWithoutInputs(t *testing.T) {
 		p := compileGraph(t, e, func(g *graph.Graph) []*graph.Node {
 			return []*graph.Node{graph.Const(g, []float32{1, 2})}
 		})
-		out, err := p.Run(nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := expect.Must(p.Run(nil, nil))(t)
 		defer backend.FinalizeAll(out...)
 		if got, err := backend.Floats(out[0]); err != nil || got[1] != 2 {
 			t.Errorf("got %v, %v: want [1 2]", got, err)
@@ -109,10 +94,7 @@ func TestRunRefusesWrongInputs(t *testing.T) {
 		p := compileGraph(t, e, scale)
 		x, w := float32s(t, e, []float32{1, 2}, 2), float32s(t, e, []float32{3})
 		long := float32s(t, e, []float32{1, 2, 3}, 3)
-		whole, err := e.Int32([]int32{1, 2}, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		whole := expect.Must(e.Int32([]int32{1, 2}, 2))(t)
 		gone := float32s(t, e, []float32{1, 2}, 2)
 		backend.FinalizeAll(gone)
 		other := float32s(t, backendtest.Go(t), []float32{1, 2}, 2)
@@ -143,10 +125,7 @@ func TestDonatedInputsAreGone(t *testing.T) {
 	backendtest.Each(t, func(t *testing.T, e *backend.Engine) {
 		p := compileGraph(t, e, scale)
 		x, w := float32s(t, e, []float32{1, 2}, 2), float32s(t, e, []float32{3})
-		out, err := p.Run([]compute.Buffer{x, w}, []bool{true, false})
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := expect.Must(p.Run([]compute.Buffer{x, w}, []bool{true, false}))(t)
 		defer backend.FinalizeAll(append(out, w)...)
 		if got, err := backend.Floats(out[0]); err != nil || got[1] != 6 {
 			t.Errorf("got %v, %v: want [3 6]", got, err)
@@ -216,10 +195,7 @@ func TestBuffers(t *testing.T) {
 				t.Errorf("6 values in %v: got no error", dims)
 			}
 		}
-		whole, err := e.Int32([]int32{7, 8}, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		whole := expect.Must(e.Int32([]int32{7, 8}, 2))(t)
 		defer backend.FinalizeAll(whole)
 		got := make([]int32, 2)
 		if err := whole.ToFlatData(got); err != nil || got[1] != 8 {
@@ -239,9 +215,7 @@ func TestSharedBuffersAreZeroedAndLive(t *testing.T) {
 		}
 		for range 3 {
 			b, view, err := e.SharedFloat32(3, 5)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, err)
 			for i, v := range view {
 				if v != 0 {
 					t.Fatalf("element %d is %g, want 0", i, v)

@@ -6,6 +6,7 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestSketchByHand counts y = x·w [2,4], then the sum of exp(y)·y, which is one number: x is [2,3], w [3,4], float32.
@@ -20,9 +21,7 @@ func TestSketchByHand(t *testing.T) {
 		graph.Exp(graph.Exp(y)) // nobody reads it
 		return []*graph.Node{graph.ReduceAllSum(graph.Mul(graph.Exp(y), y))}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	want := Sketch{Inputs: 24 + 48, Outputs: 4, Alive: 3 * 32, Fused: 32 + 4, Written: 3*32 + 4, Nodes: 6, Kernels: 1,
 		Flops: 2 * 2 * 3 * 4}
 	if s != want {

@@ -17,15 +17,13 @@ import (
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 func openTestGo(t *testing.T) *Engine {
 	t.Helper()
-	e, err := openGo()
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := expect.Must(openGo())(t)
 	t.Cleanup(e.Close)
 	return e
 }
@@ -36,10 +34,7 @@ func openTestONNX(t *testing.T) *Engine {
 	if s := statusONNX(); !s.Present {
 		need.Lack(t, "onnx", s.Detail)
 	}
-	e, err := Open("onnx")
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := expect.Must(Open("onnx"))(t)
 	t.Cleanup(e.Close)
 	return e
 }
@@ -96,17 +91,12 @@ func evaluate(t *testing.T, e *Engine, in []tensor, f func(x []*graph.Node) []*g
 		}
 		return f(x)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer p.Close()
 	var buffers []compute.Buffer
 	defer func() { FinalizeAll(buffers...) }()
 	for _, a := range in {
-		b, err := e.Float32(a.data, a.dims...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := expect.Must(e.Float32(a.data, a.dims...))(t)
 		buffers = append(buffers, b)
 	}
 	return runOnce(t, p, buffers)
@@ -115,17 +105,11 @@ func evaluate(t *testing.T, e *Engine, in []tensor, f func(x []*graph.Node) []*g
 // runOnce runs a program and copies its float32 outputs.
 func runOnce(t *testing.T, p *Program, in []compute.Buffer) [][]float32 {
 	t.Helper()
-	out, err := p.Run(in, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := expect.Must(p.Run(in, nil))(t)
 	defer FinalizeAll(out...)
 	var values [][]float32
 	for _, b := range out {
-		v, err := Floats(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := expect.Must(Floats(b))(t)
 		values = append(values, slices.Clone(v))
 	}
 	return values

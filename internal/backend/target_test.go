@@ -27,10 +27,7 @@ func openTestDevice(t *testing.T, spec string) *Engine {
 	t.Helper()
 	need.Ask(t, "xla")
 	need.Ask(t, "cuda-compiler")
-	e, err := OpenMesh("device:"+spec, Mesh{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := expect.Must(OpenMesh("device:"+spec, Mesh{}))(t)
 	t.Cleanup(e.Close)
 	return e
 }
@@ -38,10 +35,7 @@ func openTestDevice(t *testing.T, spec string) *Engine {
 // compileOn compiles a program for a device, and keeps it for the tests of internal/hlo where -update says so.
 func compileOn(t *testing.T, e *Engine, name string, build func(g *graph.Graph) []*graph.Node, options ...Option) *Compiled {
 	t.Helper()
-	p, err := e.Compile(name, build, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := expect.Must(e.Compile(name, build, options...))(t)
 	if *update {
 		path := filepath.Join("..", "hlo", "testdata", name+".pb")
 		expect.Write(t, path, e.target.optimized)
@@ -75,9 +69,7 @@ func TestDeviceProduct(t *testing.T) {
 func TestDeviceProgramsAreKept(t *testing.T) {
 	kept := func(chip string) string {
 		e, folder := openTestDevice(t, chip), filepath.Join(t.TempDir(), "programs")
-		if err := e.KeepPrograms(folder); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, e.KeepPrograms(folder))
 		compileOn(t, e, "twice", func(g *graph.Graph) []*graph.Node {
 			x := graph.Parameter(g, "x", shapes.Make(dtypes.BFloat16, 64, 64))
 			return []*graph.Node{graph.Add(x, x)}
@@ -93,9 +85,7 @@ func TestDeviceProgramsAreKept(t *testing.T) {
 		t.Errorf("a program of h100 is %s, then %s; of a100 %s", first, again, other)
 	}
 	folder := t.TempDir()
-	if err := os.Chmod(folder, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.Chmod(folder, 0o777))
 	if err := openTestDevice(t, "h100").KeepPrograms(folder); err == nil {
 		t.Error("a folder that others may write was taken")
 	}
@@ -109,9 +99,7 @@ func TestProgramsOfGPUsTravel(t *testing.T) {
 	var texts []string
 	for _, place := range []string{"a", "b"} {
 		plugin := filepath.Join(t.TempDir(), place, "jax_plugins", "xla_cuda12", "xla_cuda_plugin.so")
-		if err := os.MkdirAll(filepath.Join(plugin, "../../../nvidia/cuda_nvcc"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, os.MkdirAll(filepath.Join(plugin, "../../../nvidia/cuda_nvcc"), 0o700))
 		flags := pluginEnvironment(plugin, slowFlags, all)["XLA_FLAGS"]
 		texts = append(texts, string(compilerEnvironment(flags)))
 	}
@@ -186,18 +174,10 @@ func TestDeviceRuns(t *testing.T) {
 		x := graph.Parameter(g, "x", shapes.Make(dtypes.Float32, 3))
 		return []*graph.Node{graph.Add(x, x)}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	x, err := e.Float32([]float32{1, 2, 3}, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
+	x := expect.Must(e.Float32([]float32{1, 2, 3}, 3))(t)
 	for range 2 {
-		out, err := p.Run([]compute.Buffer{x}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := expect.Must(p.Run([]compute.Buffer{x}, nil))(t)
 		got, err := Floats(out[0])
 		if err != nil || len(got) != 3 || got[1] != 0 {
 			t.Errorf("%v, %v", got, err)

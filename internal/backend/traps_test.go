@@ -41,13 +41,10 @@ func lookupGradient(g *graph.Graph) []*graph.Node {
 // The go engine adds in one thread, so that the gradient in the graph is right.
 func TestGradientOfLookupOnGo(t *testing.T) {
 	e := openTestGo(t)
-	p, err := e.Compile("lookup", lookupGradient)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := expect.Must(e.Compile("lookup", lookupGradient))(t)
 	defer p.Close()
-	table := mustFloat32(t, e, slices.Repeat([]float32{1}, 24), 8, 3)
-	tokens := mustInt32(t, e, []int32{5, 5, 0, 5, 0, 7}, 6, 1)
+	table := expect.Must(e.Float32(slices.Repeat([]float32{1}, 24), 8, 3))(t)
+	tokens := expect.Must(e.Int32([]int32{5, 5, 0, 5, 0, 7}, 6, 1))(t)
 	got := runOnce(t, p, []compute.Buffer{table, tokens})[0]
 	for row, count := range []float32{2, 0, 0, 0, 0, 3, 0, 1} {
 		if got[row*3] != 2*count {
@@ -157,14 +154,10 @@ func TestWeightsAreReadAnewByEachRun(t *testing.T) {
 			w := graph.Parameter(g, "w", shapes.Make(dtypes.Float32, 2))
 			return []*graph.Node{graph.MulScalar(w, 10)}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		defer p.Close()
 		w, view, err := e.SharedFloat32(2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		defer FinalizeAll(w)
 		for _, value := range []float32{0, 1, 2} {
 			view[0], view[1] = value, -value
@@ -181,18 +174,11 @@ func TestVariablesAreNotBakedIn(t *testing.T) {
 		exec, err := model.NewExec(e.Backend, store, func(scope *model.Scope, x *graph.Node) *graph.Node {
 			return graph.Mul(x, v.NodeValue(x.Graph()))
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		defer exec.Finalize()
 		for _, value := range []float32{1, 5} {
-			if err := v.SetValue(tensors.FromValue(value)); err != nil {
-				t.Fatal(err)
-			}
-			got, err := exec.Call1(float32(3))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, v.SetValue(tensors.FromValue(value)))
+			got := expect.Must(exec.Call1(float32(3)))(t)
 			if tensors.ToScalar[float32](got) != 3*value {
 				t.Errorf("counter %g: got %v, want %g", value, got, 3*value)
 			}
@@ -217,17 +203,12 @@ func TestRunsKeepNoNativeMemory(t *testing.T) {
 		x := graph.Parameter(g, "x", shapes.Make(dtypes.Float32, 1<<18))
 		return []*graph.Node{graph.AddScalar(x, 1), graph.ReduceAllSum(x)}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer p.Close()
 	data := make([]float32, 1<<18)
 	step := func() {
-		x := mustFloat32(t, e, data, 1<<18)
-		out, err := p.Run([]compute.Buffer{x}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := expect.Must(e.Float32(data, 1<<18))(t)
+		out := expect.Must(p.Run([]compute.Buffer{x}, nil))(t)
 		FinalizeAll(append(out, x)...)
 	}
 	for range 20 {
@@ -253,10 +234,8 @@ func TestCloseFreesTheArena(t *testing.T) {
 		}
 		return graph.Gradient(graph.ReduceAllSum(y), x)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := mustFloat32(t, e, make([]float32, 1<<21), 1<<21)
+	expect.OK(t, err)
+	x := expect.Must(e.Float32(make([]float32, 1<<21), 1<<21))(t)
 	defer FinalizeAll(x)
 	runOnce(t, p, []compute.Buffer{x})
 	before := residentMB(t)
@@ -350,22 +329,4 @@ func TestSameBitsInEveryRunAndProcess(t *testing.T) {
 			}
 		}
 	})
-}
-
-func mustFloat32(t *testing.T, e *Engine, data []float32, dims ...int) compute.Buffer {
-	t.Helper()
-	b, err := e.Float32(data, dims...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-func mustInt32(t *testing.T, e *Engine, data []int32, dims ...int) compute.Buffer {
-	t.Helper()
-	b, err := e.Int32(data, dims...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }

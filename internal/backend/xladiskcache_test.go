@@ -45,9 +45,7 @@ func runProgram(t *testing.T, e *Engine, scale float64) []float32 {
 		y := graph.Parameter(g, "y", shapes.Make(dtypes.Float32, 64, 64))
 		return []*graph.Node{graph.Add(y, graph.Tanh(graph.MulScalar(graph.MatMul(x, graph.Exp(x)), scale)))}
 	}, DonateLast(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer p.Close()
 	x := make([]float32, 64*64)
 	for i := range x {
@@ -55,28 +53,18 @@ func runProgram(t *testing.T, e *Engine, scale float64) []float32 {
 	}
 	var in []compute.Buffer
 	for range 2 {
-		b, err := e.Float32(x, 64, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := expect.Must(e.Float32(x, 64, 64))(t)
 		in = append(in, b)
 	}
 	out := runDonated(t, p, in)
-	flat, err := out[0].Data()
-	if err != nil {
-		t.Fatal(err)
-	}
+	flat := expect.Must(out[0].Data())(t)
 	defer FinalizeAll(in[0], out[0])
 	return slices.Clone(flat.([]float32))
 }
 
 func programsIn(t *testing.T, folder string) []string {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(folder, "*"+programSuffix))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return names
+	return expect.Must(filepath.Glob(filepath.Join(folder, "*"+programSuffix)))(t)
 }
 
 // TestKeptProgramsGiveTheSameBits: the second compilation of a program is a reading of its file, which is left as it
@@ -90,9 +78,7 @@ func TestKeptProgramsGiveTheSameBits(t *testing.T) {
 		t.Fatalf("%d files after one program, want 1", len(names))
 	}
 	old := time.Now().Add(-24 * time.Hour)
-	if err := os.Chtimes(names[0], old, old); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.Chtimes(names[0], old, old))
 	again, _ := testEngine(t, folder)
 	if got := runProgram(t, again, 1); !slices.Equal(got, want) {
 		t.Error("a kept program gives other bits")
@@ -126,9 +112,7 @@ func TestBrokenProgramsAreCompiledAgain(t *testing.T) {
 		"another program's": bytes.Replace(whole, []byte(key), []byte(keyOf([]byte("another"))), 1),
 		"refused by XLA":    append(seal(key, []byte("no program")), "no program"...),
 	} {
-		if err := os.WriteFile(name, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, os.WriteFile(name, content, 0o600))
 		*lines = nil
 		if got := runProgram(t, e, 1); !slices.Equal(got, want) {
 			t.Errorf("%s: other bits", what)
@@ -151,13 +135,9 @@ func TestBrokenProgramsAreCompiledAgain(t *testing.T) {
 // is an error.
 func TestNoPlaceForPrograms(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.WriteFile(file, nil, 0o600))
 	open := t.TempDir()
-	if err := os.Chmod(open, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.Chmod(open, 0o777))
 	for folder, want := range map[string]string{
 		filepath.Join(file, "programs"): "not a directory",
 		open:                            "others may write " + open,
@@ -170,9 +150,7 @@ func TestNoPlaceForPrograms(t *testing.T) {
 	}
 	gone := filepath.Join(t.TempDir(), "programs")
 	e, lines := testEngine(t, gone)
-	if err := os.Remove(gone); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.Remove(gone))
 	runProgram(t, e, 1)
 	runProgram(t, e, 2)
 	if len(*lines) != 1 || !strings.Contains((*lines)[0], "not kept") {
@@ -188,25 +166,16 @@ func TestNoPlaceForPrograms(t *testing.T) {
 func TestProgramsAreBounded(t *testing.T) {
 	folder := t.TempDir()
 	t.Setenv(diskCacheEnv, folder)
-	s, err := openDiskCache()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(openDiskCache())(t)
 	s.most = 3500
 	left := filepath.Join(folder, newPrefix+"1")
-	if err := os.WriteFile(left, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.WriteFile(left, nil, 0o600))
 	before := time.Now().Add(-48 * time.Hour)
-	if err := os.Chtimes(left, before, before); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.Chtimes(left, before, before))
 	for i, name := range []string{"a", "b", "c"} {
 		s.put(name, make([]byte, 900))
 		at := before.Add(time.Duration(i) * time.Hour)
-		if err := os.Chtimes(filepath.Join(folder, name+programSuffix), at, at); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, os.Chtimes(filepath.Join(folder, name+programSuffix), at, at))
 	}
 	if s.take("a") == nil {
 		t.Fatal("a is gone")
@@ -241,9 +210,7 @@ func TestKilledWhileProgramsAreWritten(t *testing.T) {
 		if err == nil {
 			err = child.Start()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		lines := bufio.NewScanner(out)
 		for range 1 + kill%3 {
 			lines.Scan()
@@ -251,10 +218,7 @@ func TestKilledWhileProgramsAreWritten(t *testing.T) {
 		_ = child.Process.Kill()
 		_ = child.Wait()
 	}
-	s, err := openDiskCache()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(openDiskCache())(t)
 	for _, name := range programsIn(t, folder) {
 		if s.take(strings.TrimSuffix(filepath.Base(name), programSuffix)) == nil {
 			t.Errorf("%s is not whole", name)

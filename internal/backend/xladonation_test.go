@@ -12,6 +12,7 @@ import (
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/graph"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -23,16 +24,11 @@ func TestDonatedMemoryIsUsedAgain(t *testing.T) {
 		a := graph.Parameter(g, "a", shapes.Make(dtypes.Float32, 1000))
 		return []*graph.Node{graph.Add(a, graph.Parameter(g, "b", shapes.Make(dtypes.Float32, 1000)))}
 	}, DonateLast(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer p.Close()
 	var in []compute.Buffer
 	for range 2 {
-		b, err := e.Float32(make([]float32, 1000), 1000)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := expect.Must(e.Float32(make([]float32, 1000), 1000))(t)
 		in = append(in, b)
 	}
 	out := runDonated(t, p, in)
@@ -46,10 +42,7 @@ func TestDonatedMemoryIsUsedAgain(t *testing.T) {
 func runDonated(t *testing.T, p *Program, in []compute.Buffer) []compute.Buffer {
 	t.Helper()
 	before := address(t, in[len(in)-1])
-	out, err := p.Run(in, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := expect.Must(p.Run(in, nil))(t)
 	if address(t, out[0]) != before {
 		t.Error("the output is in new memory: want that of the donated input")
 	}
@@ -63,14 +56,9 @@ func TestADeviceOutOfMemory(t *testing.T) {
 		x := graph.Parameter(g, "x", shapes.Make(dtypes.Float32, 1))
 		return []*graph.Node{graph.BroadcastToDims(x, 1<<21, 1<<21)}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer p.Close()
-	x, err := e.Float32([]float32{1}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := expect.Must(e.Float32([]float32{1}, 1))(t)
 	defer FinalizeAll(x)
 	const want = "backend: run large on xla: the device is out of memory: Out of memory allocating 17592186044416 bytes"
 	if _, err = p.Run([]compute.Buffer{x}, nil); !errors.Is(err, ErrMemory) || err.Error() != want {
@@ -81,20 +69,14 @@ func TestADeviceOutOfMemory(t *testing.T) {
 func openTestXLA(t *testing.T) *Engine {
 	t.Helper()
 	need.Ask(t, "xla")
-	e, err := Open("xla:cpu")
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := expect.Must(Open("xla:cpu"))(t)
 	t.Cleanup(e.Close)
 	return e
 }
 
 func address(t *testing.T, b compute.Buffer) unsafe.Pointer {
 	t.Helper()
-	flat, err := b.Data()
-	if err != nil {
-		t.Fatal(err)
-	}
+	flat := expect.Must(b.Data())(t)
 	return unsafe.Pointer(unsafe.SliceData(flat.([]float32)))
 }
 
@@ -111,23 +93,15 @@ func TestUpdatesAreInPlace(t *testing.T) {
 		}
 		return out
 	}, UpdateLast(2))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer p.Close()
 	var in []compute.Buffer
 	for _, rows := range []int{1, 100, 100} {
-		b, err := e.Float32(make([]float32, 10*rows), rows, 10)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := expect.Must(e.Float32(make([]float32, 10*rows), rows, 10))(t)
 		in = append(in, b)
 	}
 	places := []unsafe.Pointer{address(t, in[1]), address(t, in[2])}
-	out, err := p.Run(in, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := expect.Must(p.Run(in, nil))(t)
 	for i, place := range places {
 		if address(t, out[1+i]) != place {
 			t.Errorf("output %d is not in the memory of its input", 1+i)

@@ -17,9 +17,7 @@ func TestPluginEnvironment(t *testing.T) {
 	plugin := filepath.Join(site, "jax_plugins", "xla_cuda13", "xla_cuda_plugin.so")
 	for _, dir := range []string{filepath.Dir(plugin), filepath.Join(site, "nvidia", "cu12"),
 		filepath.Join(site, "nvidia", "cu13"), filepath.Join(site, "nvidia", "cudnn")} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, os.MkdirAll(dir, 0o755))
 	}
 	data := "--xla_gpu_cuda_data_dir=" + filepath.Join(site, "nvidia", "cu13")
 	for _, tc := range []struct {

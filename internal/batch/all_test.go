@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // conversation is a pair whose prompt and answers are conversations. Some merge with their prompts.
@@ -35,16 +36,10 @@ func TestEncodeAllEqualsOneByOne(t *testing.T) {
 	var want []Group
 	for i := range 200 {
 		pairs = append(pairs, conversation(i))
-		g, err := one.Preference(pairs[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := expect.Must(one.Preference(pairs[i]))(t)
 		want = append(want, g)
 	}
-	got, err := EncodeAll(t.Context(), all, pairs, (*Encoder).Preference)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := expect.Must(EncodeAll(t.Context(), all, pairs, (*Encoder).Preference))(t)
 	same := func(a, b Group) bool {
 		return slices.Equal(a.Prompt, b.Prompt) && slices.EqualFunc(a.Answers, b.Answers, slices.Equal)
 	}

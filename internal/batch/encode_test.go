@@ -16,10 +16,7 @@ import (
 
 func folder(t *testing.T, name string) *Encoder {
 	t.Helper()
-	tok, err := tokenizer.Load(filepath.Join("..", "..", "model", "testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := expect.Must(tokenizer.Load(filepath.Join("..", "..", "model", "testdata", name)))(t)
 	return &Encoder{Tokenizer: tok}
 }
 
@@ -35,10 +32,7 @@ func withTemplate(t *testing.T, name, template string) *Encoder {
 		b := expect.Bytes(t, filepath.Join(dir, f))
 		files[f] = &fstest.MapFile{Data: b}
 	}
-	tok, err := tokenizer.LoadFS(files, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := expect.Must(tokenizer.LoadFS(files, name))(t)
 	return &Encoder{Tokenizer: tok}
 }
 
@@ -46,9 +40,7 @@ func withTemplate(t *testing.T, name, template string) *Encoder {
 func TestTokensEqualTRLs(t *testing.T) {
 	pairs, _, err := data.ReadPreferences(filepath.Join("..", "..", "train", "testdata", "pairs.jsonl"),
 		data.PreferenceOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	for _, name := range []string{"qwen2-newer", "llama-newer"} {
 		var want []struct {
 			Prompt   []int32 `json:"prompt_ids"`
@@ -64,10 +56,7 @@ func TestTokensEqualTRLs(t *testing.T) {
 		}
 		e := folder(t, name)
 		for i, p := range pairs {
-			g, err := e.Preference(p)
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := expect.Must(e.Preference(p))(t)
 			if !slices.Equal(g.Prompt, want[i].Prompt) || !slices.Equal(g.Answers[0], want[i].Chosen) ||
 				!slices.Equal(g.Answers[1], want[i].Rejected) {
 				t.Errorf("%s, pair %d: tokens %v\nTRL has %v", name, i, g, want[i])
@@ -86,11 +75,8 @@ func TestBoundaryOnAwkwardText(t *testing.T) {
 		{"e", "\u0301"},
 		{"👩", "\u200d🔬"}, {"tab\t", "\t"}, {"<|im_", "end|>"}, {"x", "   "}, {"don", "'t"},
 	} {
-		g, err := e.Preference(data.Preference{Prompt: data.Text{Plain: c[0]}, Chosen: data.Text{Plain: c[1]},
-			Rejected: data.Text{Plain: c[1] + "!"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := expect.Must(e.Preference(data.Preference{Prompt: data.Text{Plain: c[0]}, Chosen: data.Text{Plain: c[1]},
+			Rejected: data.Text{Plain: c[1] + "!"}}))(t)
 		if alone, err := e.Tokenizer.Encode(c[0], true); err != nil || !slices.Equal(g.Prompt, alone) {
 			t.Errorf("%q | %q: prompt tokens %v: alone they are %v", c[0], c[1], g.Prompt, alone)
 		}
@@ -116,10 +102,7 @@ func TestTemplateThatStripsThinkingKeepsIt(t *testing.T) {
 		Prompt:     data.Text{Messages: []data.Message{{Role: "user", Content: "hello"}}},
 		Completion: data.Text{Messages: []data.Message{{Role: "assistant", Content: "<think>so</think>yes"}}},
 	}
-	g, err := e.Demonstration(d, Completion)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := expect.Must(e.Demonstration(d, Completion))(t)
 	if got := e.Tokenizer.Decode(g.Answers[0], false); got != "<think>so</think>yes<|im_end|>\n" {
 		t.Errorf("the completion is %q: want the think block kept and the turn ended as the template ends it", got)
 	}
@@ -131,22 +114,13 @@ func TestDemonstrations(t *testing.T) {
 		Prompt:     data.Text{Messages: []data.Message{{Role: "user", Content: "hello"}}},
 		Completion: data.Text{Messages: []data.Message{{Role: "assistant", Content: "yes"}}},
 	}
-	completion, err := e.Demonstration(chat, Completion)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := e.Demonstration(chat, All)
-	if err != nil {
-		t.Fatal(err)
-	}
+	completion := expect.Must(e.Demonstration(chat, Completion))(t)
+	all := expect.Must(e.Demonstration(chat, All))(t)
 	whole := append(slices.Clone(completion.Prompt), completion.Answers[0]...)
 	if !slices.Equal(append(slices.Clone(all.Prompt), all.Answers[0]...), whole) || len(all.Prompt) != 1 {
 		t.Errorf("loss on all tokens: %v: want the same text %v with all but the first token predicted", all, whole)
 	}
-	text, err := e.Demonstration(data.Demonstration{Completion: data.Text{Plain: "some text"}}, Completion)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := expect.Must(e.Demonstration(data.Demonstration{Completion: data.Text{Plain: "some text"}}, Completion))(t)
 	eos, _ := e.Tokenizer.EOS()
 	if a := text.Answers[0]; len(text.Prompt) != 1 || a[len(a)-1] != eos {
 		t.Errorf("plain text gives %v: want one token of prompt, and EOS %d at the end", text, eos)
@@ -168,9 +142,7 @@ func TestMarksAtBoundaries(t *testing.T) {
 	const template = "{% for m in messages %}{{ m.content }}{% endfor %}"
 	tok, err := tokenizer.LoadFS(fstest.MapFS{"tokenizer.json": {Data: text}, "tokenizer_config.json": {Data: []byte(config)},
 		"chat_template.jinja": {Data: []byte(template)}}, "marks")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	e := &Encoder{Tokenizer: tok}
 	tokens := func(ids []int32) (names []string) {
 		for _, id := range ids {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/tokenizer"
 )
 
@@ -21,9 +22,7 @@ func TestRowsOfChatsTrainWhatWasDrawn(t *testing.T) {
 		if err == nil {
 			err = tok.SetChat(tokenizer.ChatOptions{Template: template})
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		const engin, ir, eos = 574, 547, 2 // "▁engin", "IR"
 		asks, drawn := []data.Message{{Role: "user", Content: "The lake"}}, []int32{engin, ir, eos}
 		said := data.Message{Role: "assistant", Content: " enginIR"} // the text behind the prompt's

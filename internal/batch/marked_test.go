@@ -39,10 +39,7 @@ func TestMarks(t *testing.T) {
 			"<think>Italy has many.</think>Lake Como.<|im_end|>¦<think>North.</think>The Po.<|im_end|>"},
 	} {
 		e := withTemplate(t, "qwen2-newer", marking)
-		g, err := e.Demonstration(turnsOf(c.messages...), c.target)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := expect.Must(e.Demonstration(turnsOf(c.messages...), c.target))(t)
 		trained := make([]bool, len(g.Prompt))
 		for i := range g.Answers[0] {
 			trained = append(trained, g.IsPredicted(0, i))

@@ -23,14 +23,8 @@ func template(opened string) string {
 func TestPrefilledStandsBehindTheGenerationPrompt(t *testing.T) {
 	for _, name := range []string{"qwen2-newer", "llama-newer"} {
 		e := folder(t, name)
-		head, err := e.Prompt(ask("hello"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ids, err := e.Prefilled(ask("hello"), ci.ThinkPrefill)
-		if err != nil {
-			t.Fatal(err)
-		}
+		head := expect.Must(e.Prompt(ask("hello")))(t)
+		ids := expect.Must(e.Prefilled(ask("hello"), ci.ThinkPrefill))(t)
 		want := e.Tokenizer.Decode(head, false) + ci.ThinkPrefill
 		if got := e.Tokenizer.Decode(ids, false); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
@@ -60,10 +54,7 @@ func TestPrefilledOnce(t *testing.T) {
 		opens  bool
 	}{{"", false}, {"<think>", true}, {"<think>\n", true}, {"<think>\n\n", true}} {
 		e := withTemplate(t, "qwen2-newer", template(c.opened))
-		ids, err := e.Prefilled(ask("hello"), ci.ThinkPrefill)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ids := expect.Must(e.Prefilled(ask("hello"), ci.ThinkPrefill))(t)
 		want := strings.Count(c.opened, "<think>")
 		if !c.opens {
 			want++

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/data"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // TestScoredPairsEndAtTheirLastTokens: the one slot of each answer is predicted from the whole text, and rows that
@@ -21,10 +22,7 @@ func TestScoredPairsEndAtTheirLastTokens(t *testing.T) {
 		{messages("assistant", "The"), messages("assistant", "The report")},
 		{messages("assistant", "The report.")},
 	} {
-		g, err := e.Scored("p:1", &pad, messages("user", "What is ready?"), answers...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := expect.Must(e.Scored("p:1", &pad, messages("user", "What is ready?"), answers...))(t)
 		for _, share := range []bool{false, true} {
 			p := Pack([]Group{g, g}, Layout{Share: share, Pad: 3})
 			of := map[int]string{}
@@ -40,10 +38,7 @@ func TestScoredPairsEndAtTheirLastTokens(t *testing.T) {
 				t.Errorf("%d answers end, want %d", len(of), 2*len(answers))
 			}
 			for a, text := range of {
-				ids, err := e.whole(messages("user", "What is ready?"), answers[a%len(answers)])
-				if err != nil {
-					t.Fatal(err)
-				}
+				ids := expect.Must(e.whole(messages("user", "What is ready?"), answers[a%len(answers)]))(t)
 				if want := fmt.Sprint(wordsOf(withoutPadding(ids, &pad))); text != want {
 					t.Errorf("share %v: answer %d is scored by %s\nwant %s", share, a, text, want)
 				}

@@ -25,10 +25,7 @@ func says(role, content string) data.Message { return data.Message{Role: role, C
 
 func encodeConversation(t *testing.T, e *Encoder, d data.Demonstration) (ids []int32, trained []bool) {
 	t.Helper()
-	g, err := e.Demonstration(d, Completion)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := expect.Must(e.Demonstration(d, Completion))(t)
 	trained = make([]bool, len(g.Prompt))
 	for i := range g.Answers[0] {
 		trained = append(trained, g.IsPredicted(0, i))
@@ -82,9 +79,7 @@ func TestToolsAsTransformers(t *testing.T) {
 	for i, c := range f.Tools.Cases {
 		path := expect.File(t, fmt.Sprint(i, ".jsonl"), c.Row+"\n")
 		all, _, err := data.ReadDemonstrations(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		ids, trained := encodeConversation(t, e, all[0])
 		got := make([]int32, len(trained))
 		for i, is := range trained {
@@ -137,10 +132,7 @@ func TestTurnsApart(t *testing.T) {
 	ids, trained := encodeConversation(t, e, d)
 	var want []int32
 	for _, part := range []string{"wh", "at", " wh", "at"} {
-		part, err := e.Tokenizer.Encode(part, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		part := expect.Must(e.Tokenizer.Encode(part, false))(t)
 		want = append(want, part...)
 	}
 	if !slices.Equal(ids, want) || e.Drift != 1 || !trained[len(ids)-1] || trained[0] {

@@ -22,18 +22,13 @@ import (
 func save(t *testing.T, f *Folder, steps ...int) {
 	t.Helper()
 	for _, step := range steps {
-		if _, err := f.WriteCheckpoint(step, writeContent(step)); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(f.WriteCheckpoint(step, writeContent(step)))(t)
 	}
 }
 
 func steps(t *testing.T, f *Folder) []int {
 	t.Helper()
-	all, err := f.All()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := expect.Must(f.All())(t)
 	var out []int
 	for _, c := range all {
 		out = append(out, c.Step)
@@ -97,9 +92,7 @@ func TestDamagedCheckpoint(t *testing.T) {
 			f := newFolder(t)
 			save(t, f, 10, 20)
 			path := f.Path(checkpointsName, "step-00000020", d.file)
-			if err := d.do(path); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, d.do(path))
 			latest, warnings, err := f.Latest()
 			if err != nil || latest.Step != 10 || len(warnings) != 1 {
 				t.Fatalf("%+v, %q, %v", latest, warnings, err)
@@ -119,9 +112,7 @@ func TestDamagedCheckpoint(t *testing.T) {
 func TestAllCheckpointsDamaged(t *testing.T) {
 	f := newFolder(t)
 	save(t, f, 10)
-	if err := os.Remove(f.Path(checkpointsName, "step-00000010", "weights.bin")); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.Remove(f.Path(checkpointsName, "step-00000010", "weights.bin")))
 	_, _, err := f.Latest()
 	if !errors.Is(err, ErrNoCheckpoint) {
 		t.Error(err)
@@ -135,9 +126,7 @@ func TestInterruptedReplacement(t *testing.T) {
 	save(t, f, 10)
 	final := f.Path(checkpointsName, stepName(10))
 	aside := f.Path(checkpointsName, replacedStart+stepName(10))
-	if err := os.Rename(final, aside); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.Rename(final, aside))
 	f = reopen(t, f)
 	if latest, _, err := f.Latest(); err != nil || latest.Step != 10 {
 		t.Fatalf("%+v, %v", latest, err)
@@ -156,9 +145,7 @@ func TestOtherNamesAreNoCheckpoints(t *testing.T) {
 	f := newFolder(t)
 	save(t, f, 5)
 	for _, name := range []string{"step-6", "step-00000007.bak", "notes"} {
-		if err := os.Mkdir(f.Path(checkpointsName, name), 0o777); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, os.Mkdir(f.Path(checkpointsName, name), 0o777))
 	}
 	expect.Write(t, f.Path(checkpointsName, "step-00000008"), "a file")
 	if got := steps(t, f); !reflect.DeepEqual(got, []int{5}) {
@@ -169,9 +156,7 @@ func TestOtherNamesAreNoCheckpoints(t *testing.T) {
 // A checkpoint is not there before its records are on the disk.
 func TestCheckpointFlushesTheRecords(t *testing.T) {
 	f := newFolder(t)
-	if err := f.Log(Record{Step: 1}); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, f.Log(Record{Step: 1}))
 	path := f.Path(metricsName)
 	if err := errors.Join(os.Remove(path), os.Symlink(path, path)); err != nil { // what cannot be flushed any more
 		t.Fatal(err)
@@ -198,18 +183,12 @@ func TestPrune(t *testing.T) {
 	for _, c := range cases {
 		f := newFolder(t)
 		for _, step := range []int{10, 20, 30, 40, 50} {
-			if err := os.MkdirAll(f.Path(checkpointsName, stepName(step)), 0o777); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, os.MkdirAll(f.Path(checkpointsName, stepName(step)), 0o777))
 		}
 		if c.best > 0 {
-			if err := f.MarkBest(c.best, "eval_loss", 0.5); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, f.MarkBest(c.best, "eval_loss", 0.5))
 		}
-		if err := f.Prune(c.keep); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, f.Prune(c.keep))
 		if got := steps(t, f); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("keep %d, best %d: %v, want %v", c.keep, c.best, got, c.want)
 		}
@@ -222,9 +201,7 @@ func TestBest(t *testing.T) {
 		t.Errorf("%v, %v", b, err)
 	}
 	save(t, f, 10, 20)
-	if err := f.MarkBest(20, "eval_rewards/accuracies", 0.75); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, f.MarkBest(20, "eval_rewards/accuracies", 0.75))
 	want := &Best{Step: 20, Metric: "eval_rewards/accuracies", Value: 0.75, Checkpoint: "checkpoints/step-00000020"}
 	if b, err := f.Best(); err != nil || !reflect.DeepEqual(b, want) {
 		t.Errorf("%+v, %v, want %+v", b, err, want)
@@ -233,15 +210,11 @@ func TestBest(t *testing.T) {
 	wantError(t, f.MarkBest(20, "eval_loss", math.NaN()), "eval_loss is NaN")
 
 	// Resumed from step 10, whose state says that step 10 was the best; then from one before any evaluation.
-	if err := f.RestoreBest(&Best{Step: 10, Metric: "eval_rewards/accuracies", Value: 0.5}); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, f.RestoreBest(&Best{Step: 10, Metric: "eval_rewards/accuracies", Value: 0.5}))
 	if b, _ := f.Best(); b == nil || b.Step != 10 {
 		t.Errorf("%+v, want step 10", b)
 	}
-	if err := f.RestoreBest(nil); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, f.RestoreBest(nil))
 	if b, err := f.Best(); b != nil || err != nil {
 		t.Errorf("%+v, %v, want none", b, err)
 	}
@@ -260,21 +233,13 @@ func TestBestWeights(t *testing.T) {
 		}
 	}
 	for step, best := range map[int]int{10: 10, 20: 10, 30: 30} {
-		if _, err := f.WriteCheckpoint(step, at(step, best)); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(f.WriteCheckpoint(step, at(step, best)))(t)
 	}
 	for _, step := range []int{5, 10, 25, 30} {
-		if err := f.WriteBest(step, unhashed(writeContent(step))); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, f.WriteBest(step, unhashed(writeContent(step))))
 	}
-	if err := f.MarkBest(30, "eval_loss", 0.5); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Prune(2); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, f.MarkBest(30, "eval_loss", 0.5))
+	expect.OK(t, f.Prune(2))
 	var names []string
 	entries, _ := os.ReadDir(f.Path(checkpointsName))
 	for _, e := range entries {
@@ -291,13 +256,9 @@ func TestBestWeights(t *testing.T) {
 		t.Error(err)
 	}
 	// Resumed from step 20, when step 10 was the best.
-	if err := f.RestoreBest(&Best{Step: 10, Metric: "eval_loss", Value: 0.1}); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, f.RestoreBest(&Best{Step: 10, Metric: "eval_loss", Value: 0.1}))
 	path := f.Path(checkpointsName, "best-00000010", "weights.bin")
-	if err := os.Truncate(path, 100); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.Truncate(path, 100))
 	if best, err = f.Best(); err != nil || best.Step != 10 {
 		t.Fatalf("%+v, %v", best, err)
 	}
@@ -312,9 +273,7 @@ func TestDigestOfTheWriter(t *testing.T) {
 		wrote(path, 3, make([]byte, 32))
 		return os.WriteFile(path, []byte("abc"), 0o666)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	_, warnings, _ := f.Latest()
 	wantError(t, errors.New(string(warnings[0])), "weights.bin is damaged: its SHA-256 begins with ba7816bf, "+
 		"want 00000000")
@@ -323,18 +282,13 @@ func TestDigestOfTheWriter(t *testing.T) {
 func TestStateRoundTrip(t *testing.T) {
 	pcg := rand.NewPCG(1, 2)
 	pcg.Uint64()
-	rng, err := pcg.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rng := expect.Must(pcg.MarshalBinary())(t)
 	want := State{Step: 10, Epoch: 2, Position: 37, Seed: math.MaxUint64, RNG: rng,
 		ConfigHash: HashConfig([]byte("beta: 0.1\n")),
 		Best:       &Best{Step: 5, Metric: "eval_loss", Value: 0.1},
 		Metrics:    Values{"num_tokens": 1 << 53, "third": 1. / 3, "worst": math.Inf(1)}}
 	dir := t.TempDir()
-	if err := want.Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, want.Write(dir))
 	got, err := ReadState(dir)
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v, want %+v", got, err, want)
@@ -352,9 +306,7 @@ func TestStateRoundTrip(t *testing.T) {
 
 func TestStateKeepsNaN(t *testing.T) {
 	dir := t.TempDir()
-	if err := (State{Metrics: Values{"loss": math.NaN()}}).Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, (State{Metrics: Values{"loss": math.NaN()}}).Write(dir))
 	got, err := ReadState(dir)
 	if err != nil || !math.IsNaN(got.Metrics["loss"]) {
 		t.Errorf("%+v, %v", got, err)
@@ -413,7 +365,7 @@ func TestSaveErrorNamesTheFile(t *testing.T) {
 		}, "model/a.json: no space left on device"},
 		{"no file", func(string) error { return errors.New("tensor w: found NaN") }, "model: tensor w: found NaN"},
 	} {
-		err := f.WriteModel(c.write)
+		err := f.WriteResult(ModelName, c.write)
 		want := "model not saved: " + f.Path() + "/" + c.want + " (there is no checkpoint yet)"
 		if err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", c.name, err, want)
@@ -421,8 +373,8 @@ func TestSaveErrorNamesTheFile(t *testing.T) {
 	}
 }
 
-// TestWriteModelReplacesAtOnce: a model is whole or not there, and a failed one leaves the earlier.
-func TestWriteModelReplacesAtOnce(t *testing.T) {
+// TestWriteResultReplacesAtOnce: a model is whole or not there, and a failed one leaves the earlier.
+func TestWriteResultReplacesAtOnce(t *testing.T) {
 	f := newFolder(t)
 	write := func(text string, err error) func(string) error {
 		return func(dir string) error {
@@ -430,29 +382,25 @@ func TestWriteModelReplacesAtOnce(t *testing.T) {
 			return err
 		}
 	}
-	if err := f.WriteModel(write("half", errors.New("full"))); err == nil {
+	if err := f.WriteResult(ModelName, write("half", errors.New("full"))); err == nil {
 		t.Fatal("no error")
 	}
-	if _, err := os.Stat(f.ModelDir()); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(f.Path(ModelName)); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("a half-written model is there (%v)", err)
 	}
 	for _, text := range []string{"first", "second"} {
-		if err := f.WriteModel(write(text, nil)); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, f.WriteResult(ModelName, write(text, nil)))
 	}
-	if err := f.WriteModel(write("half", errors.New("full"))); err == nil {
+	if err := f.WriteResult(ModelName, write("half", errors.New("full"))); err == nil {
 		t.Fatal("no error")
 	}
-	if got := expect.Read(t, filepath.Join(f.ModelDir(), "config.json")); got != "second" {
+	if got := expect.Read(t, filepath.Join(f.Path(ModelName), "config.json")); got != "second" {
 		t.Errorf("model holds %q, want the second", got)
 	}
 	// A process that died between the two renames of a replacement.
-	if err := os.Rename(f.ModelDir(), f.Path(replacedStart+ModelName)); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.Rename(f.Path(ModelName), f.Path(replacedStart+ModelName)))
 	f = reopen(t, f)
-	if got := expect.Read(t, filepath.Join(f.ModelDir(), "config.json")); got != "second" {
+	if got := expect.Read(t, filepath.Join(f.Path(ModelName), "config.json")); got != "second" {
 		t.Errorf("model holds %q after the reopening, want the second", got)
 	}
 }
@@ -541,17 +489,12 @@ func killAfter(t *testing.T, dir string, delay time.Duration) int {
 // checkBest verifies the content of the checkpoint that best.json names, if any.
 func checkBest(t *testing.T, f *Folder) {
 	t.Helper()
-	best, err := f.Best()
-	if err != nil {
-		t.Fatal(err)
-	}
+	best := expect.Must(f.Best())(t)
 	if best == nil {
 		return
 	}
 	c := Checkpoint{Step: best.Step, Dir: f.Path(best.Checkpoint)}
-	if err := f.ReadCheckpoint(c, checkContent(c.Step)); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, f.ReadCheckpoint(c, checkContent(c.Step)))
 }
 
 // checkLatest verifies the newest checkpoint's content and returns its step.
@@ -564,9 +507,7 @@ func checkLatest(t *testing.T, f *Folder, least, most int) int {
 	if latest.Step < least || latest.Step > most {
 		t.Fatalf("newest checkpoint is of step %d, want %d to %d", latest.Step, least, most)
 	}
-	if err := f.ReadCheckpoint(latest, checkContent(latest.Step)); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, f.ReadCheckpoint(latest, checkContent(latest.Step)))
 	return latest.Step
 }
 
@@ -574,13 +515,9 @@ func checkLatest(t *testing.T, f *Folder, least, most int) int {
 func TestPruneLeavesLaterOnes(t *testing.T) {
 	f := newFolder(t)
 	for _, step := range []int{10, 15, 20, 30} {
-		if err := os.MkdirAll(f.Path(checkpointsName, stepName(step)), 0o777); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, os.MkdirAll(f.Path(checkpointsName, stepName(step)), 0o777))
 	}
-	if err := f.PruneAt(1, 15); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, f.PruneAt(1, 15))
 	if got := steps(t, f); !reflect.DeepEqual(got, []int{15, 20, 30}) {
 		t.Errorf("%v, want 15, and the later ones as they were", got)
 	}

@@ -72,9 +72,7 @@ func TestCurves(t *testing.T) {
 	if dir := os.Getenv("POSTTRAIN_KEEP_CURVES"); dir != "" {
 		path = filepath.Join(dir, "curves.png")
 	}
-	if err := Curves(path, "posttrain mappo --prior none", panelsOf(preferenceRecords(60))); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, Curves(path, "posttrain mappo --prior none", panelsOf(preferenceRecords(60))))
 	img := readPNG(t, path)
 	if got := img.Bounds().Size(); got != image.Pt(curvesWidth, curvesHeight) {
 		t.Fatalf("size %v", got)
@@ -124,9 +122,7 @@ func TestSmooth(t *testing.T) {
 func TestLegendOutside(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "curves.png")
 	line := Line{Name: "loss", X: []float64{1, 3}, Y: []float64{2, 2}}
-	if err := Curves(path, "", []Panel{{Label: "loss", Lines: []Line{line}}}); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, Curves(path, "", []Panel{{Label: "loss", Lines: []Line{line}}}))
 	img, last := readPNG(t, path), 0
 	grid := color.Gray{Y: 225}
 	for x := range curvesWidth {
@@ -175,24 +171,16 @@ func TestCurvesOfOddRuns(t *testing.T) {
 func TestWriteCurves(t *testing.T) {
 	f := newFolder(t)
 	for _, r := range preferenceRecords(3) {
-		if err := f.Log(r); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, f.Log(r))
 	}
-	if err := f.WriteCurves("mappo"); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, f.WriteCurves("mappo"))
 	readPNG(t, f.Path(curvesName))
 }
 
 func readPNG(t *testing.T, path string) image.Image {
 	t.Helper()
 	b := expect.Bytes(t, path)
-	img, err := png.Decode(bytes.NewReader(b))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return img
+	return expect.Must(png.Decode(bytes.NewReader(b)))(t)
 }
 
 // count is the number of pixels of exactly this colour between two heights.
@@ -260,9 +248,7 @@ func TestCurvesOfRL(t *testing.T) {
 	if dir := os.Getenv("POSTTRAIN_KEEP_CURVES"); dir != "" {
 		path = filepath.Join(dir, "curves-rl.png")
 	}
-	if err := Curves(path, "CI-RL (posttrain ci-rl)", panelsOf(rlRecords(60))); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, Curves(path, "CI-RL (posttrain ci-rl)", panelsOf(rlRecords(60))))
 	img := readPNG(t, path)
 	const stray = 100
 	for name, third := range map[string]int{"reward": 0, "complete": 0, "entropy": 1, "kl": 1,

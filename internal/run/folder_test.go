@@ -17,27 +17,17 @@ import (
 // newFolder is a run folder with a config, closed at the end of the test.
 func newFolder(t *testing.T) *Folder {
 	t.Helper()
-	f, err := Create(filepath.Join(t.TempDir(), "run"), "mappo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Must(Create(filepath.Join(t.TempDir(), "run"), "mappo"))(t)
 	t.Cleanup(func() { f.Close() })
-	if err := f.WriteConfig([]byte("loss: dpo\nbeta: 0.1\n")); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, f.WriteConfig([]byte("loss: dpo\nbeta: 0.1\n")))
 	return f
 }
 
 // reopen closes the folder and opens it again, as another process would.
 func reopen(t *testing.T, f *Folder) *Folder {
 	t.Helper()
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	again, err := Open(f.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, f.Close())
+	again := expect.Must(Open(f.Dir))(t)
 	t.Cleanup(func() { again.Close() })
 	return again
 }
@@ -57,10 +47,7 @@ func TestCreateNamesByCommandAndTime(t *testing.T) {
 
 func TestCreateDefaultDir(t *testing.T) {
 	t.Chdir(t.TempDir())
-	f, err := Create("", "sft")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Must(Create("", "sft"))(t)
 	defer f.Close()
 	if !strings.HasPrefix(f.Dir, filepath.Join("runs", "sft-2")) {
 		t.Errorf("folder %s, want runs/sft-<time>", f.Dir)
@@ -100,18 +87,13 @@ func TestCheckNew(t *testing.T) {
 }
 
 func TestCreateTakesAnEmptyFolder(t *testing.T) {
-	f, err := Create(t.TempDir(), "mappo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Must(Create(t.TempDir(), "mappo"))(t)
 	f.Close()
 	// A process that died before it wrote its config leaves the lock, and a sweep the configs of its runs.
 	for _, name := range []string{"reward.restricted_weight=0.5,seed=1.yaml", ".seed=2.yaml77"} {
 		expect.Write(t, f.Path(name), "half")
 	}
-	if f, err = Create(f.Dir, "mappo"); err != nil {
-		t.Fatal(err)
-	}
+	f = expect.Must(Create(f.Dir, "mappo"))(t)
 	f.Close()
 }
 
@@ -125,10 +107,8 @@ func TestLinksOutOfARun(t *testing.T) {
 		expect.Write(t, filepath.Join(secret, "step-00000001", "a"), "precious")
 		expect.Write(t, outside, "precious")
 		for _, target := range []string{secret, outside, outside + "-new"} {
-			if err := errors.Join(os.RemoveAll(f.Path(name)), os.MkdirAll(filepath.Dir(f.Path(name)), 0o777),
-				os.Symlink(target, f.Path(name))); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, errors.Join(os.RemoveAll(f.Path(name)), os.MkdirAll(filepath.Dir(f.Path(name)), 0o777),
+				os.Symlink(target, f.Path(name))))
 			if target == outside || name != configName {
 				_, err := Open(f.Dir)
 				wantError(t, err, "run folder "+f.Path(name), "found a link that leads out of")
@@ -145,9 +125,7 @@ func TestLinksOutOfARun(t *testing.T) {
 	}
 	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "file")
 	expect.Write(t, outside, "precious")
-	if err := os.Symlink(outside, filepath.Join(dir, lockName)); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.Symlink(outside, filepath.Join(dir, lockName)))
 	_, err := Create(dir, "mappo")
 	wantError(t, err, "run folder "+filepath.Join(dir, lockName), "leads out of")
 	if text, err := os.ReadFile(outside); err != nil || string(text) != "precious" {
@@ -165,20 +143,14 @@ func TestFinished(t *testing.T) {
 		}
 	}
 	check(false)
-	if err := f.WriteSummary("done\t\x1b[2J\n"); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, f.WriteSummary("done\t\x1b[2J\n"))
 	if text, err := os.ReadFile(f.Path(summaryName)); err != nil || string(text) != "done\t\\x1b[2J\n" {
 		t.Errorf("%q, %v", text, err)
 	}
 	check(true)
-	if _, err := f.NoteInputs("1"); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(f.NoteInputs("1"))(t)
 	check(false)
-	if err := f.WriteManifest(Manifest{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, f.WriteManifest(Manifest{}))
 	check(true)
 }
 
@@ -223,15 +195,11 @@ func TestOpenRemovesLeftovers(t *testing.T) {
 // TestOwn: temporary files of a caller's own names are removed, others stay.
 func TestOwn(t *testing.T) {
 	f := newFolder(t)
-	if err := os.Mkdir(f.Path("texts"), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.Mkdir(f.Path("texts"), 0o777))
 	for _, name := range []string{".cases.jsonl12", ".cases.jsonl-34", ".notes.txt5", "cases.jsonl", "texts/.a.txt7"} {
 		expect.Write(t, f.Path(name), "half")
 	}
-	if err := f.Own("cases.jsonl", "texts/a.txt", "absent/b.txt"); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, f.Own("cases.jsonl", "texts/a.txt", "absent/b.txt"))
 	if err := os.Remove(f.Path("texts")); err != nil {
 		t.Errorf("a folder that should be empty: %v", err)
 	}
@@ -266,23 +234,15 @@ func TestLock(t *testing.T) {
 // startChild runs this test binary as one of the processes of TestMain and returns its lines.
 func startChild(t *testing.T, what string, args ...string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := expect.Must(os.Executable())(t)
 	cmd := exec.Command(exe, args...)
 	cmd.Env = append(os.Environ(), childVar+"="+what)
 	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := expect.Must(cmd.StdoutPipe())(t)
 	if _, err := cmd.StdinPipe(); err != nil { // open until the child is waited for
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, cmd.Start())
 	t.Cleanup(func() { kill(cmd) })
 	return cmd, bufio.NewScanner(out)
 }
@@ -295,18 +255,12 @@ func kill(cmd *exec.Cmd) {
 
 func TestWritesReplaceAtOnce(t *testing.T) {
 	f := newFolder(t)
-	if err := f.WriteSummary("long words\n"); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.WriteSummary("short\n"); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, f.WriteSummary("long words\n"))
+	expect.OK(t, f.WriteSummary("short\n"))
 	b, err := os.ReadFile(f.Path(summaryName))
 	if err != nil || string(b) != "short\n" {
 		t.Errorf("summary %q, %v", b, err)
 	}
-	if err := os.Mkdir(f.Path("taken"), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.Mkdir(f.Path("taken"), 0o777))
 	wantError(t, replaceFile(f.Path("taken"), nil), f.Path("taken"))
 }

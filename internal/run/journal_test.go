@@ -15,9 +15,7 @@ import (
 func TestHalfARowStaysLast(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rows.jsonl")
 	j, _, err := OpenJournal[int](path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer j.Close()
 	file := j.file
 	if j.file, err = os.Open(path); err != nil { // takes no rows, as a full disk does
@@ -38,17 +36,13 @@ func TestHalfARowStaysLast(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rows.jsonl")
 	j, _, err := OpenJournal[int](path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	file := j.file
 	if j.file, err = os.OpenFile("/dev/full", os.O_RDWR, 0); err != nil {
 		need.Lack(t, "linux", "no /dev/full")
 	}
 	expect.Error(t, j.Add(1), "rows.jsonl: not written: no space left on device")
-	if err := errors.Join(j.file.Close(), file.Close()); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, errors.Join(j.file.Close(), file.Close()))
 	if rows, err := ReadJournal[int](path); err != nil || len(rows) != 0 {
 		t.Errorf("%v, %v", rows, err)
 	}

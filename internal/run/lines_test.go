@@ -24,9 +24,7 @@ func TestLines(t *testing.T) {
 	if err := f.ReadLines(TestBeforeName, read); err != nil || got != nil {
 		t.Errorf("of no file: %v, %v", got, err)
 	}
-	if err := f.WriteLines(TestBeforeName, record{"<think>\na"}, record{"b"}); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, f.WriteLines(TestBeforeName, record{"<think>\na"}, record{"b"}))
 	if err := f.ReadLines(TestBeforeName, read); err != nil || strings.Join(got, "|") != "<think>\na|b" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -35,9 +33,7 @@ func TestLines(t *testing.T) {
 	}
 	err := f.ReadLines(TestBeforeName, func([]byte) error { return errors.New("bad\nthing") })
 	wantError(t, err, TestBeforeName+":1: bad thing")
-	if err := f.WriteSummaryJSON(map[string]int{"steps": 3}); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, f.WriteSummaryJSON(map[string]int{"steps": 3}))
 	if b, err := os.ReadFile(f.Path(summaryJSONName)); err != nil || string(b) != "{\n  \"steps\": 3\n}\n" {
 		t.Errorf("%s, %v", b, err)
 	}
@@ -63,22 +59,13 @@ func TestSamplesAreCutToAStep(t *testing.T) {
 		t.Fatalf("no file yet: %v", err)
 	}
 	for step := range 3 {
-		if err := f.LogSamples(sample{10 * step, "<a>"}, sample{10 * step, "b"}); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, f.LogSamples(sample{10 * step, "<a>"}, sample{10 * step, "b"}))
 	}
-	file, err := os.OpenFile(f.SamplesPath(), os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := expect.Must(os.OpenFile(f.SamplesPath(), os.O_WRONLY|os.O_APPEND, 0))(t)
 	file.WriteString(`{"step":20,"te`) // as a crash leaves it
 	file.Close()
-	if err := f.CutSamples(10); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.LogSamples(sample{30, "c"}); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, f.CutSamples(10))
+	expect.OK(t, f.LogSamples(sample{30, "c"}))
 	got := expect.Read(t, f.SamplesPath())
 	want := `{"step":0,"text":"<a>"}
 {"step":0,"text":"b"}

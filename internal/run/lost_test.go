@@ -29,12 +29,8 @@ func TestLostFolder(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFolder(t)
-			if err := f.Held(); err != nil {
-				t.Fatal(err)
-			}
-			if err := c.take(f.Dir); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, f.Held())
+			expect.OK(t, c.take(f.Dir))
 			before, _ := filepath.Glob(filepath.Join(f.Dir, "*"))
 			for i, err := range writeEverything(f) {
 				wantError(t, err, "run folder "+f.Dir, c.says)
@@ -64,16 +60,14 @@ func TestLostWhileACheckpointIsWritten(t *testing.T) {
 func writeEverything(f *Folder) []error {
 	nothing := func(string) error { return nil }
 	_, checkpoint := f.WriteCheckpoint(1, nothing)
-	return []error{checkpoint, f.WriteModel(nothing), f.WriteConfig(nil), f.WriteSummary(""), f.WriteSummaryJSON(1),
-		f.Log(Record{}), f.LogSamples(1), f.WriteLines(TestAfterName), f.WriteCurves("")}
+	return []error{checkpoint, f.WriteResult(ModelName, nothing), f.WriteConfig(nil), f.WriteSummary(""),
+		f.WriteSummaryJSON(1), f.Log(Record{}), f.LogSamples(1), f.WriteLines(TestAfterName), f.WriteCurves("")}
 }
 
 // TestLockSurvivesItsFile: another process does not get into the folder of a run because its file lock was removed.
 func TestLockSurvivesItsFile(t *testing.T) {
 	f := newFolder(t)
-	if err := os.Remove(f.Path(lockName)); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.Remove(f.Path(lockName)))
 	_, err := Open(f.Dir)
 	wantError(t, err, f.Dir, "in use by another process")
 }
@@ -87,10 +81,7 @@ func TestCreateAfterAKillBeforeTheConfig(t *testing.T) {
 	if err := CheckNew(dir); err != nil {
 		t.Error(err)
 	}
-	f, err := Create(dir, "mappo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Must(Create(dir, "mappo"))(t)
 	defer f.Close()
 	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
 		t.Errorf("left behind: %q", left)

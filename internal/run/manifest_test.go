@@ -19,10 +19,7 @@ func finished(t *testing.T) (f *Folder, data string, m *Manifest) {
 	root := t.TempDir()
 	data = filepath.Join(root, "pairs.jsonl")
 	base := filepath.Join(root, "base")
-	f, err := Create(filepath.Join(root, "run"), "mappo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f = expect.Must(Create(filepath.Join(root, "run"), "mappo"))(t)
 	t.Cleanup(func() { f.Close() })
 	text := "command: mappo\nmodel: " + base + "\nseed: 1\ndata:\n  train: " + data + "\n  eval: \"\"\nloss:\n  beta: 0.1\n"
 	for _, do := range []func() error{
@@ -40,9 +37,7 @@ func finished(t *testing.T) (f *Folder, data string, m *Manifest) {
 			return f.WriteManifest(Manifest{Version: "v1", Command: "mappo", Engine: "go", Seed: 1, Steps: 2})
 		},
 	} {
-		if err := do(); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, do())
 	}
 	return f, data, manifestOf(t, f)
 }
@@ -83,9 +78,7 @@ func TestManifestNamesChanges(t *testing.T) {
 	if found := m.Check(f.Dir); found != nil {
 		t.Errorf("all is as it was, but found %q", found)
 	}
-	if err := os.Remove(data); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.Remove(data))
 	if found := m.Check(f.Dir); len(found) != 1 || found[0] != data+" cannot be read: no such file or directory" {
 		t.Errorf("%q", found)
 	}
@@ -101,15 +94,11 @@ func TestManifestInputs(t *testing.T) {
 		"internal/embedded/pairs.jsonl": "7"} {
 		expect.Write(t, name, text)
 	}
-	if err := os.Symlink("base", "current"); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.Symlink("base", "current"))
 	all, err := inputsOf([]byte("model: current\nreference: org/name@0123\nseed: 1\nchat:\n  template: chat.jinja\n" +
 		"data:\n  train: \"my pairs.jsonl\"\n  eval: a-*.parquet\n  test: embedded\n  validation: \"\"\n" +
 		"reward:\n  model:\n    folder: rm\njudge:\n  rubric: rubric\nagent:\n  policy: norms\nother: unused\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	want := []string{"a-1.parquet", "a-2.parquet", "chat.jinja", "current/.cache/x", "current/model.safetensors",
 		"my pairs.jsonl", "norms", "rm/model.safetensors", "rubric"}
 	if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, want) {
@@ -124,13 +113,9 @@ func TestManifestInputs(t *testing.T) {
 // TestManifestLeavesServedWeightsOut: what servers of rollouts read is gone after the run, and is in no manifest.
 func TestManifestLeavesServedWeightsOut(t *testing.T) {
 	f, _, _ := finished(t)
-	if err := os.MkdirAll(f.Path("served", "x-v1"), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.MkdirAll(f.Path("served", "x-v1"), 0o777))
 	expect.Write(t, f.Path("served", "x-v1", "model.safetensors"), "w")
-	if err := f.WriteManifest(Manifest{Command: "ci-rl"}); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, f.WriteManifest(Manifest{Command: "ci-rl"}))
 	if m := manifestOf(t, f); len(m.Outputs) != 11 {
 		t.Errorf("%d outputs: want 11", len(m.Outputs))
 	}
@@ -150,17 +135,13 @@ func TestManifestHasTheInputsOfTheStart(t *testing.T) {
 		}
 		return err
 	}, func() error { return f.WriteManifest(Manifest{}) }} {
-		if err := do(); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, do())
 		m := manifestOf(t, f)
 		if found := fmt.Sprint(m.Check(f.Dir)); m.Inputs[data] != was || !strings.Contains(found, data) {
 			t.Errorf("%s, want the data", found)
 		}
 	}
-	if err := os.RemoveAll(f.Path(checkpointsName)); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.RemoveAll(f.Path(checkpointsName)))
 	if changed, err := f.NoteInputs("v2"); err != nil || changed != nil {
 		t.Fatal(changed, err)
 	}

@@ -45,9 +45,7 @@ func TestMetricsRoundTrip(t *testing.T) {
 		{Step: 3, Epoch: 0.5, Values: map[string]float64{"a": math.Inf(1), "b": 1, "c": math.Inf(-1)}},
 	}
 	for _, r := range want {
-		if err := f.Log(r); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, f.Log(r))
 	}
 	got, err := f.ReadMetrics()
 	if err != nil || !reflect.DeepEqual(got, want) {
@@ -59,9 +57,7 @@ func TestMetricsRoundTrip(t *testing.T) {
 func TestCutMetrics(t *testing.T) {
 	log := func(f *Folder, from, to int) {
 		for step := from; step <= to; step++ {
-			if err := f.Log(Record{Step: step, Values: map[string]float64{"loss": 1 / float64(step)}}); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, f.Log(Record{Step: step, Values: map[string]float64{"loss": 1 / float64(step)}}))
 		}
 	}
 	whole := newFolder(t)
@@ -83,16 +79,10 @@ func TestCutMetrics(t *testing.T) {
 func TestCutMetricsOfTheSameProcess(t *testing.T) {
 	f := newFolder(t)
 	for step := range 3 {
-		if err := f.Log(Record{Step: step}); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, f.Log(Record{Step: step}))
 	}
-	if _, err := f.CutMetrics(0); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Log(Record{Step: 7}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(f.CutMetrics(0))(t)
+	expect.OK(t, f.Log(Record{Step: 7}))
 	want := "{\"step\":0,\"epoch\":0}\n{\"step\":7,\"epoch\":0}\n"
 	if got := expect.Read(t, f.Path(metricsName)); got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -118,14 +108,9 @@ func TestReadMetricsNamesTheLine(t *testing.T) {
 
 func appendTo(t *testing.T, path, text string) {
 	t.Helper()
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Must(os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0))(t)
 	defer f.Close()
-	if _, err := f.WriteString(text); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(f.WriteString(text))(t)
 }
 
 func FuzzRecord(f *testing.F) {

@@ -110,7 +110,7 @@ func TestAdaptersAreChecked(t *testing.T) {
 }
 
 // TestAdaptersHaveTemplates: chats of an adapter go through the chat template of its own, with or without tools, and
-// those of the model through the model's.
+// chats of the model through the model's.
 func TestAdaptersHaveTemplates(t *testing.T) {
 	const folder = "../../tokenizer/testdata/qwen2-older"
 	own, err := tokenizer.Load(folder) // with a template that takes tools

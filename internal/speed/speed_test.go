@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
@@ -37,7 +38,9 @@ func tinyProblem(t *testing.T) string {
 			copy(p.Tokens[i][:p.Prompt], p.Tokens[i-4])
 		}
 	}
-	if err := errors.Join(testkit.Model(t, "llama").Save(dir, "float32"), writeJSON(dir, problemFile, p)); err != nil {
+	err := errors.Join(testkit.Model(t, "llama").Save(dir, "float32"),
+		data.WriteJSON(filepath.Join(dir, problemFile), p))
+	if err != nil {
 		t.Fatal(err)
 	}
 	return dir

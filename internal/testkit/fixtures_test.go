@@ -50,12 +50,9 @@ func TestFixtures(t *testing.T) {
 // hashFixtures gives the SHA-256 of all files under folders testdata, by path. It passes over folders that git ignores.
 func hashFixtures(t *testing.T, root fs.FS) map[string]string {
 	t.Helper()
-	ignore, err := fs.ReadFile(root, ".gitignore")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ignore := expect.Must(fs.ReadFile(root, ".gitignore"))(t)
 	ignored, sums := strings.Fields(string(ignore)), map[string]string{}
-	err = fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
 		switch name := d.Name(); {
 		case err != nil:
 			return err
@@ -69,8 +66,6 @@ func hashFixtures(t *testing.T, root fs.FS) map[string]string {
 		sums[path] = fmt.Sprintf("%x", sha256.Sum256(content))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	return sums
 }

@@ -46,9 +46,7 @@ func files(t testing.TB, dir string) (names []string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	return names
 }
 
@@ -68,10 +66,7 @@ func contentOf(t testing.TB, dir, name string) []byte {
 		if err := in.Decode(&v); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		line, err := json.Marshal(withoutClock(v))
-		if err != nil {
-			t.Fatal(err)
-		}
+		line := expect.Must(json.Marshal(withoutClock(v)))(t)
 		out.Write(append(line, '\n'))
 	}
 	return out.Bytes()

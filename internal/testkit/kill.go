@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // childVar is set in the environment of the processes that [Child] starts.
@@ -39,9 +41,7 @@ func Child(t testing.TB, after int, delay time.Duration, args ...string) (printe
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if printed = append(printed, lines.Text()); len(printed) == after {
 			time.AfterFunc(delay, func() { cmd.Process.Kill() })

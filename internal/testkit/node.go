@@ -17,8 +17,6 @@ func Node(t *testing.T, pkg, script string, args ...string) *exec.Cmd {
 	dir := t.TempDir() // the script finds the package beside it
 	copied := filepath.Join(dir, filepath.Base(script))
 	expect.Write(t, copied, expect.Bytes(t, script))
-	if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.Symlink(modules, filepath.Join(dir, "node_modules")))
 	return exec.CommandContext(t.Context(), "node", append([]string{copied}, args...)...)
 }

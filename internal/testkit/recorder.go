@@ -7,6 +7,7 @@ import (
 
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -32,10 +33,7 @@ func (*Recorder) Progress(unit string, start, total int) run.Bar {
 func Overrides(t testing.TB, texts ...string) (all []config.Override) {
 	t.Helper()
 	for _, text := range texts {
-		o, err := config.ParseSet(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := expect.Must(config.ParseSet(text))(t)
 		all = append(all, o)
 	}
 	return all
@@ -45,12 +43,8 @@ func Overrides(t testing.TB, texts ...string) (all []config.Override) {
 func Resident(t testing.TB) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		need.Lack(t, "linux", "no /proc to read the memory of the process from")
-	}
+	need.Linux(t, err)
 	var total, pages int
-	if _, err := fmt.Sscan(string(b), &total, &pages); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(fmt.Sscan(string(b), &total, &pages))(t)
 	return pages * os.Getpagesize()
 }

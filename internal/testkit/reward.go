@@ -38,16 +38,10 @@ func RewardModel(t testing.TB, fixtures, kind string) (dir string, rows []Reward
 			Score            float64
 		}
 	}
-	fatal := func(err error) {
-		if err != nil {
-			t.Helper()
-			t.Fatal(err)
-		}
-	}
 	expect.Decode(t, filepath.Join(fixtures, "reward", kind+".json"), &f)
 	const weights = "model.safetensors"
 	tensors, _, err := model.ReadTensors(filepath.Join(fixtures, f.Model, weights))
-	fatal(err)
+	expect.OK(t, err)
 	tensors = slices.DeleteFunc(tensors, func(x model.Tensor) bool { return x.Name == "lm_head.weight" })
 	if f.Score != nil {
 		tensors = append(tensors, model.Tensor{Name: "score.weight", Shape: []int{1, len(f.Score)}, Floats: f.Score})
@@ -57,9 +51,8 @@ func RewardModel(t testing.TB, fixtures, kind string) (dir string, rows []Reward
 		tensors = append(tensors, model.Tensor{Name: name, Shape: x.Shape, Floats: x.Data})
 	}
 	dir = t.TempDir()
-	fatal(os.CopyFS(dir, os.DirFS(filepath.Join(fixtures, f.Model))))
-	fatal(os.Remove(filepath.Join(dir, weights)))
-	fatal(model.WriteTensors(filepath.Join(dir, weights), tensors, nil))
+	expect.OK(t, os.CopyFS(dir, os.DirFS(filepath.Join(fixtures, f.Model))), os.Remove(filepath.Join(dir, weights)),
+		model.WriteTensors(filepath.Join(dir, weights), tensors, nil))
 	expect.Write(t, filepath.Join(dir, "config.json"), f.Config)
 	for _, r := range f.Rows {
 		rows = append(rows, RewardRow{textOf(r.Prompt), textOf(r.Response), r.IDs, r.Score})

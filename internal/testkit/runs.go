@@ -58,10 +58,7 @@ func SameMetrics(t testing.TB, whole, broken string) {
 // metrics are the records of a run folder without times and speeds.
 func metrics(t testing.TB, dir string) []run.Record {
 	t.Helper()
-	records, err := run.ReadMetrics(filepath.Join(dir, "metrics.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	records := expect.Must(run.ReadMetrics(filepath.Join(dir, "metrics.jsonl")))(t)
 	for _, r := range records {
 		maps.DeleteFunc(r.Values, func(name string, _ float64) bool { return run.OfClock(name) })
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/posttrain/posttrain/internal/batch"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 )
 
@@ -27,11 +28,7 @@ func Config(t testing.TB, modelType string) *model.Config {
 	if modelType == "gemma" {
 		json = strings.Replace(json, "silu", "gelu", 1)
 	}
-	c, err := model.ParseConfig([]byte(json), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return expect.Must(model.ParseConfig([]byte(json), nil))(t)
 }
 
 // Llama is a two-layer model whose head is not tied to its embeddings. It needs no test, for processes of [Main].
@@ -49,11 +46,7 @@ func Model(t testing.TB, modelType string) *model.Model { return model.Init(Conf
 // Hash is the hash of a model's weights.
 func Hash(t testing.TB, m *model.Model) string {
 	t.Helper()
-	hash, err := m.Hash()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return hash
+	return expect.Must(m.Hash())(t)
 }
 
 // Groups are n random prompts with random answers. All have 1 to 12 tokens.

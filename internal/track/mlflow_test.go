@@ -138,17 +138,12 @@ func watched(t *testing.T, dir, url string, warnings *[]string) *run.Folder {
 	t.Helper()
 	folder, err := run.Open(dir)
 	if err != nil {
-		if folder, err = run.Create(dir, "mappo"); err != nil {
-			t.Fatal(err)
-		}
-		must(t, folder.WriteConfig([]byte("command: mappo\n")))
+		folder = expect.Must(run.Create(dir, "mappo"))(t)
+		expect.OK(t, folder.WriteConfig([]byte("command: mappo\n")))
 	}
 	s := Subject{Folder: folder, Command: "mappo", Config: []byte("seed: 3\nloss:\n  type: dpo\nlong: " +
 		strings.Repeat("x", 600) + "\n"), Reporter: warner{run.Listen(nil), warnings}}
-	m, err := NewMLflow(Options{MLflow: url + "/"}, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := expect.Must(NewMLflow(Options{MLflow: url + "/"}, s))(t)
 	m.api.http.RetryWaitMin, m.api.http.RetryWaitMax = time.Microsecond, time.Microsecond
 	folder.Watch(m)
 	return folder
@@ -158,10 +153,10 @@ func watched(t *testing.T, dir, url string, warnings *[]string) *run.Folder {
 func TestMLflowResumes(t *testing.T) {
 	server, dir, warnings := newFakeMLflow(t), filepath.Join(t.TempDir(), "my-run"), []string(nil)
 	f := watched(t, dir, server.URL, &warnings)
-	must(t, f.Log(loss(1, 9)), f.Log(loss(2, 8)), f.Log(loss(3, math.NaN())), f.Close())
+	expect.OK(t, f.Log(loss(1, 9)), f.Log(loss(2, 8)), f.Log(loss(3, math.NaN())), f.Close())
 	f = watched(t, dir, server.URL, &warnings)
 	_, err := f.CutMetrics(1)
-	must(t, err, f.Log(loss(2, 8)), f.Log(loss(3, math.NaN())), f.Log(loss(4, math.Inf(-1))),
+	expect.OK(t, err, f.Log(loss(2, 8)), f.Log(loss(3, math.NaN())), f.Log(loss(4, math.Inf(-1))),
 		f.WriteSummary("done"), f.Close())
 	want := []string{"1 loss 9", "2 loss 8", "3 loss NaN", "4 loss -Infinity"}
 	if !slices.Equal(server.metrics, want) {
@@ -189,9 +184,9 @@ func TestMLflowAnswerIsLost(t *testing.T) {
 		server, dir, warnings := newFakeMLflow(t), filepath.Join(t.TempDir(), "run"), []string(nil)
 		server.lost, server.gateway = c.lost, c.gateway
 		f := watched(t, dir, server.URL, &warnings)
-		must(t, f.Log(loss(1, 9)), f.Close())
+		expect.OK(t, f.Log(loss(1, 9)), f.Close())
 		f = watched(t, dir, server.URL, &warnings)
-		must(t, f.Log(loss(2, 8)), f.WriteSummary("done"), f.Close())
+		expect.OK(t, f.Log(loss(2, 8)), f.WriteSummary("done"), f.Close())
 		if want := []string{"1 loss 9", "2 loss 8"}; server.created != 1 || !slices.Equal(server.metrics, want) {
 			t.Errorf("%+v: %d runs, metrics %q, want %q", c, server.created, server.metrics, want)
 		}
@@ -207,7 +202,7 @@ func TestMLflowIsDown(t *testing.T) {
 	down := httptest.NewServer(nil)
 	down.Close()
 	f := watched(t, dir, down.URL, &warnings)
-	must(t, f.Log(loss(1, 9)), f.Log(loss(2, 8)), f.Close())
+	expect.OK(t, f.Log(loss(1, 9)), f.Log(loss(2, 8)), f.Close())
 	if len(warnings) != 2 || !strings.HasPrefix(warnings[0], "MLflow: "+down.URL+": experiments/get-by-name: ") ||
 		!strings.HasSuffix(warnings[0], "; training continues, and what was not sent is tried again with the next "+
 			"record") ||
@@ -216,7 +211,7 @@ func TestMLflowIsDown(t *testing.T) {
 		t.Errorf("warnings %q", warnings)
 	}
 	f = watched(t, dir, server.URL, &warnings)
-	must(t, f.Log(loss(3, 7)), f.Close())
+	expect.OK(t, f.Log(loss(3, 7)), f.Close())
 	if want := []string{"1 loss 9", "2 loss 8", "3 loss 7"}; !slices.Equal(server.metrics, want) {
 		t.Errorf("metrics %q, want %q", server.metrics, want)
 	}
@@ -229,13 +224,13 @@ func TestMLflowIsDown(t *testing.T) {
 func TestMLflowOfAnEndedRun(t *testing.T) {
 	server, dir, warnings := newFakeMLflow(t), filepath.Join(t.TempDir(), "run"), []string(nil)
 	f := watched(t, dir, server.URL, &warnings)
-	must(t, f.Log(loss(1, 9)), f.Close())
+	expect.OK(t, f.Log(loss(1, 9)), f.Close())
 	server.fault = func(string, int) (int, string) { return http.StatusBadRequest, `{"message":"down"}` }
 	f = watched(t, dir, server.URL, &warnings)
-	must(t, f.Log(loss(2, 8)), f.Log(loss(3, 7)), f.WriteSummary("done"), f.Close())
+	expect.OK(t, f.Log(loss(2, 8)), f.Log(loss(3, 7)), f.WriteSummary("done"), f.Close())
 	server.fault = nil
 	f = watched(t, dir, server.URL, &warnings)
-	must(t, f.Close())
+	expect.OK(t, f.Close())
 	if want := []string{"1 loss 9", "2 loss 8", "3 loss 7"}; !slices.Equal(server.metrics, want) {
 		t.Errorf("metrics %q, want %q", server.metrics, want)
 	}
@@ -274,7 +269,7 @@ func TestMLflowFaults(t *testing.T) {
 			server, dir, warnings := newFakeMLflow(t), filepath.Join(t.TempDir(), "run"), []string(nil)
 			server.fault = c.fault
 			f := watched(t, dir, server.URL, &warnings)
-			must(t, f.Log(loss(1, 9)), f.Log(loss(2, 8)), f.Close())
+			expect.OK(t, f.Log(loss(1, 9)), f.Log(loss(2, 8)), f.Close())
 			if want := []string{"1 loss 9", "2 loss 8"}; !slices.Equal(server.metrics, want) {
 				t.Errorf("metrics %q, want %q", server.metrics, want)
 			}
@@ -312,7 +307,7 @@ func TestMLflowKeys(t *testing.T) {
 			server.fault = func(call string, _ int) (int, string) { return fault(call) }
 			server.to = other.URL
 			f := watched(t, dir, server.URL, &warnings)
-			must(t, f.Log(loss(1, 9)), f.Close())
+			expect.OK(t, f.Log(loss(1, 9)), f.Close())
 			said := strings.Join(warnings, "\n")
 			if text, err := os.ReadFile(filepath.Join(dir, mlflowFile)); err == nil {
 				said += string(text)
@@ -343,7 +338,7 @@ func TestMLflowSendsManyAtOnce(t *testing.T) {
 
 func TestMLflowFileIsDamaged(t *testing.T) {
 	f := newFolder(t)
-	must(t, os.WriteFile(f.Path(mlflowFile), []byte("{"), 0o666))
+	expect.OK(t, os.WriteFile(f.Path(mlflowFile), []byte("{"), 0o666))
 	err := Options{MLflow: "http://localhost:5000"}.Watch(Subject{Folder: f})
 	expect.Error(t, err, "tracking.mlflow: "+f.Path(mlflowFile)+": not the name of an MLflow run: remove it to "+
 		"begin another")

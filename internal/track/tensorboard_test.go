@@ -122,21 +122,9 @@ func varint(message []byte, field protowire.Number) uint64 {
 
 func newFolder(t *testing.T) *run.Folder {
 	t.Helper()
-	f, err := run.Create(filepath.Join(t.TempDir(), "run"), "mappo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Must(run.Create(filepath.Join(t.TempDir(), "run"), "mappo"))(t)
 	t.Cleanup(func() { f.Close() })
 	return f
-}
-
-func must(t *testing.T, errs ...error) {
-	t.Helper()
-	for _, err := range errs {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 func loss(step int, value float64) run.Record {
@@ -151,14 +139,14 @@ type sample struct {
 // TestResume logs steps 1 to 3, goes back to step 1 and logs on: readers see every step once.
 func TestResume(t *testing.T) {
 	f := newFolder(t)
-	must(t, f.Log(loss(1, 9))) // before there is a watcher: the first file begins with it
+	expect.OK(t, f.Log(loss(1, 9))) // before there is a watcher: the first file begins with it
 	board := NewTensorBoard(f, nil)
 	board.Clock = func() time.Time { return time.Unix(1_700_000_000, 0) }
 	f.Watch(board)
-	must(t, f.Log(loss(2, 8)), f.Log(loss(3, math.NaN())), f.LogSamples(sample{3, "old"}))
+	expect.OK(t, f.Log(loss(2, 8)), f.Log(loss(3, math.NaN())), f.LogSamples(sample{3, "old"}))
 	_, err := f.CutMetrics(1)
-	must(t, err, f.CutSamples(1))
-	must(t, f.LogSamples(sample{2, "a\n\nb"}, sample{2, "c"}), f.Log(loss(2, 7)),
+	expect.OK(t, err, f.CutSamples(1))
+	expect.OK(t, f.LogSamples(sample{2, "a\n\nb"}, sample{2, "c"}), f.Log(loss(2, 7)),
 		f.Log(run.Record{Step: 2, Epoch: 0.5, Values: map[string]float64{"eval_loss": 6}}))
 	points, texts := readBack(t, f)
 	want := []point{{1, "train/epoch", 0.25}, {1, "train/loss", 9}, {2, "train/epoch", 0.5}, {2, "train/loss", 7},
@@ -178,9 +166,9 @@ func TestCutBelowTheEnd(t *testing.T) {
 	f := newFolder(t)
 	f.Watch(NewTensorBoard(f, nil))
 	eval := run.Record{Step: 2, Epoch: 0.5, Values: map[string]float64{"eval_loss": 6}}
-	must(t, f.Log(loss(1, 9)), f.Log(loss(2, 8)), f.Log(eval), f.Log(loss(3, 7)))
+	expect.OK(t, f.Log(loss(1, 9)), f.Log(loss(2, 8)), f.Log(eval), f.Log(loss(3, 7)))
 	_, err := f.DropMetrics(func(r run.Record) bool { return r.Step > 2 || r.Values["eval_loss"] != 0 })
-	must(t, err, f.Log(eval), f.Log(loss(3, 7)))
+	expect.OK(t, err, f.Log(eval), f.Log(loss(3, 7)))
 	points, _ := readBack(t, f)
 	points = slices.DeleteFunc(points, func(p point) bool { return strings.HasSuffix(p.tag, "epoch") })
 	want := []point{{1, "train/loss", 9}, {2, "train/loss", 8}, {2, "eval/loss", 6}, {3, "train/loss", 7}}
@@ -192,9 +180,9 @@ func TestCutBelowTheEnd(t *testing.T) {
 // TestBoardFolderIsAFile: a fault stops nothing and is one warning; when it has gone, a file has the whole run.
 func TestBoardFolderIsAFile(t *testing.T) {
 	f, warnings := newFolder(t), []string(nil)
-	must(t, os.WriteFile(f.Path(boards), nil, 0o666))
+	expect.OK(t, os.WriteFile(f.Path(boards), nil, 0o666))
 	f.Watch(NewTensorBoard(f, warner{run.Listen(nil), &warnings}))
-	must(t, f.Log(loss(1, 9)), f.Log(loss(2, 8)), os.Remove(f.Path(boards)), f.Log(loss(3, 7)), f.Log(loss(4, 6)))
+	expect.OK(t, f.Log(loss(1, 9)), f.Log(loss(2, 8)), os.Remove(f.Path(boards)), f.Log(loss(3, 7)), f.Log(loss(4, 6)))
 	want := "TensorBoard: folder " + f.Path(boards) + " cannot be made: not a directory; training continues, and " +
 		"what is missing is tried again with the next record"
 	if len(warnings) != 1 || warnings[0] != want {
@@ -213,8 +201,9 @@ func TestBoardFileIsLost(t *testing.T) {
 	f, warnings := newFolder(t), []string(nil)
 	board := NewTensorBoard(f, warner{run.Listen(nil), &warnings})
 	f.Watch(board)
-	must(t, f.Log(loss(1, 9)), os.Remove(f.Path(board.file)), os.Mkdir(f.Path(board.file), 0o777), f.Log(loss(2, 8)))
-	must(t, os.Remove(f.Path(boards, filepath.Base(firstOf(t, f)))), f.Log(loss(3, 7)))
+	expect.OK(t, f.Log(loss(1, 9)), os.Remove(f.Path(board.file)), os.Mkdir(f.Path(board.file), 0o777),
+		f.Log(loss(2, 8)))
+	expect.OK(t, os.Remove(f.Path(boards, filepath.Base(firstOf(t, f)))), f.Log(loss(3, 7)))
 	points, _ := readBack(t, f)
 	points = slices.DeleteFunc(points, func(p point) bool { return strings.HasSuffix(p.tag, "epoch") })
 	if want := []point{{1, "train/loss", 9}, {2, "train/loss", 8}, {3, "train/loss", 7}}; !slices.Equal(points, want) {

@@ -15,6 +15,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/rl"
 	"github.com/posttrain/posttrain/rollout/local"
@@ -24,9 +25,7 @@ import (
 func tinyCIRL(t *testing.T, dir, method string, sets ...string) Simulation {
 	t.Helper()
 	items := filepath.Join(dir, "items.json")
-	if err := data.WriteAll(items, ci.Synthesize(24, 5)); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, data.WriteAll(items, ci.Synthesize(24, 5)))
 	limit := "rounds=2"
 	if protocol.Asynchronous(method) {
 		limit = "updates=2"
@@ -44,10 +43,7 @@ func tinyCIRL(t *testing.T, dir, method string, sets ...string) Simulation {
 func TestSimulateCIRL(t *testing.T) {
 	dir := t.TempDir()
 	whole := tinyCIRL(t, dir, protocol.AFedPG, "ci_rl.split=dirichlet")
-	result, err := Run(t.Context(), whole, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	result := expect.Must(Run(t.Context(), whole, nil))(t)
 	if !strings.Contains(result.Summary, "afedpg on ci-rl/") ||
 		!strings.Contains(result.Summary, "Policy: "+filepath.Join(whole.Dir.Out, run.ModelName)) {
 		t.Errorf("summary:\n%s", result.Summary)
@@ -69,9 +65,7 @@ func TestSimulateCIRL(t *testing.T) {
 		t.Fatal("the run was not interrupted")
 	}
 	broken.Dir = recipe.RunDir{Resume: broken.Dir.Out}
-	if _, err := Run(t.Context(), broken, nil); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(Run(t.Context(), broken, nil))(t)
 	if hashOf(t, filepath.Join(broken.Dir.Resume, run.ModelName)) != after {
 		t.Error("the interrupted run has other weights")
 	}
@@ -81,15 +75,9 @@ func TestSimulateCIRL(t *testing.T) {
 func hashOf(t *testing.T, dir string) string {
 	t.Helper()
 	m, _, err := local.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer m.Release()
-	h, err := m.Hash()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h
+	return expect.Must(m.Hash())(t)
 }
 
 // TestOneAgentIsCIRL: with AdamW at the server and one agent, the run gives the model that posttrain ci-rl gives, bit
@@ -98,22 +86,15 @@ func TestOneAgentIsCIRL(t *testing.T) {
 	dir := t.TempDir()
 	s := tinyCIRL(t, dir, protocol.FedPG, "agents=1", "clock.times=1", "rule=adamw", "lr=1e-3", "adamw.warmup_steps=1",
 		"ci_rl.data.test_fraction=0")
-	if _, err := Run(t.Context(), s, nil); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(Run(t.Context(), s, nil))(t)
 	overrides := testkit.Overrides(t, "model="+testkit.CIModel(), "seed=3", "data.train="+filepath.Join(dir,
 		"items.json"), "data.prompt=compact", "data.validation_fraction=0.04", "data.test_fraction=0", "grpo.prompts_per_step=2",
 		"grpo.group_size=4", "grpo.kl=none", "sampling.max_new_tokens=32", "data.max_prompt_tokens=256",
 		"train.max_steps=2", "train.learning_rate=1e-3", "train.warmup_steps=1", "validation.every=0",
 		"data.scenarios=0")
-	o, err := rl.CISpec.Load(config.Input{Overrides: overrides})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := expect.Must(rl.CISpec.Load(config.Input{Overrides: overrides}))(t)
 	o.Dir.Out = filepath.Join(dir, "ci-rl")
-	if _, err := rl.RunCI(t.Context(), *o, nil); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(rl.RunCI(t.Context(), *o, nil))(t)
 	last := filepath.Join(o.Dir.Out, "checkpoints", "step-00000002", "model")
 	if hashOf(t, last) != hashOf(t, filepath.Join(s.Dir.Out, run.ModelName)) {
 		t.Error("the weights differ from those of ci-rl after step 2")
@@ -187,9 +168,7 @@ func TestFaultsOfCIRL(t *testing.T) {
 func TestOwnItems(t *testing.T) {
 	dir := t.TempDir()
 	s, own := tinyCIRL(t, dir, protocol.AFedPG), filepath.Join(dir, "own.json")
-	if err := data.WriteAll(own, ci.Synthesize(5, 9)); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, data.WriteAll(own, ci.Synthesize(5, 9)))
 	w := &working{data: own}
 	defer w.close()
 	if _, _, err := w.build(1, string(agentSpec.Resolve(&s.Options))); err != nil {
@@ -212,9 +191,7 @@ func TestLeftOut(t *testing.T) {
 		s, said := tinyCIRL(t, dir, protocol.AFedPG, sets...), &testkit.Recorder{}
 		s.heard = said
 		defer s.Close()
-		if _, err := s.NewWorkload(0); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(s.NewWorkload(0))(t)
 		return s.world.source.(*items), strings.Join(said.Said, "\n")
 	}
 	all, said := open()
@@ -252,22 +229,15 @@ func TestExplainSaysWhatRuns(t *testing.T) {
 func TestAdapters(t *testing.T) {
 	s := tinyCIRL(t, t.TempDir(), protocol.FedAvg, "rounds=1", "ci_rl.lora.rank=2", "local.epochs=1")
 	said := &testkit.Recorder{}
-	if _, err := Run(t.Context(), s, said); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(Run(t.Context(), s, said))(t)
 	of := func(line string) bool { return strings.HasPrefix(line, "engine ") && strings.Contains(line, ": ") }
 	if i := slices.IndexFunc(said.Said, of); i < 0 || slices.ContainsFunc(said.Said[i+1:], of) {
 		t.Errorf("want one line with the engine and the reason: %q", said.Said)
 	}
 	base, _, err := local.Load(s.CIRL.Model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer base.Release()
-	m, err := base.LoadAdapter(filepath.Join(s.Dir.Out, run.AdapterName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := expect.Must(base.LoadAdapter(filepath.Join(s.Dir.Out, run.AdapterName)))(t)
 	moved := 0.0
 	for _, p := range m.Trained() {
 		if strings.Contains(p.Name, "lora_B") { // 0 at the start

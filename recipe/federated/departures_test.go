@@ -10,6 +10,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/mujoco"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
@@ -86,10 +87,7 @@ func TestPresets(t *testing.T) {
 	}
 	for _, path := range paths {
 		name := strings.TrimSuffix(filepath.Base(path), ".yaml")
-		s, err := Spec.Load(config.Input{Path: path})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := expect.Must(Spec.Load(config.Input{Path: path}))(t)
 		const eta = "eta: 1 (paper: in (0, 1))"
 		want := map[string]string{"swimmer-fednpg-admm": "damping: 0.1 (paper: 0); " + eta, "hopper-fednpg-admm": eta,
 			"humanoid-fednpg-admm": eta, "walker2d-fednpg-admm": eta +
@@ -111,9 +109,7 @@ func TestPresets(t *testing.T) {
 		} else {
 			sets = append(sets, "rounds=2", "control.steps=50")
 		}
-		if s, err = Spec.Load(config.Input{Path: path, Overrides: testkit.Overrides(t, sets...)}); err != nil {
-			t.Fatal(err)
-		}
+		s = expect.Must(Spec.Load(config.Input{Path: path, Overrides: testkit.Overrides(t, sets...)}))(t)
 		if _, err := mujoco.Find(); err != nil {
 			need.Lack(t, "mujoco", err.Error())
 		}

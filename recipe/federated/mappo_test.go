@@ -55,20 +55,13 @@ func TestOneAgentIsMaPPO(t *testing.T) {
 			federated = append(federated, "mappo."+set)
 		}
 		s := tinyMaPPO(t, dir, protocol.FedPG, federated...)
-		if _, err := Run(t.Context(), s, nil); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(Run(t.Context(), s, nil))(t)
 		overrides := testkit.Overrides(t, append([]string{"model=" + testkit.CIModel(), "seed=3",
 			"data.train=" + filepath.Join(dir, "pairs.jsonl"), "data.eval_fraction=0.2", "data.max_tokens=512",
 			"train.batch_size=3", "train.max_steps=6", "train.learning_rate=1e-3", "train.warmup_steps=2", "train.schedule=constant"}, sets...)...)
-		o, err := preference.Spec.Load(config.Input{Overrides: overrides})
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := expect.Must(preference.Spec.Load(config.Input{Overrides: overrides}))(t)
 		o.Dir.Out = filepath.Join(dir, "mappo")
-		if _, err := preference.Run(t.Context(), *o, nil); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(preference.Run(t.Context(), *o, nil))(t)
 		name := run.ModelName
 		if o.Adapting.On() {
 			name = run.AdapterName
@@ -129,12 +122,8 @@ func TestPairOwners(t *testing.T) {
 	} {
 		sets := append([]string{"mappo.data.eval_fraction=0", "mappo.split_column=annotator"}, c.sets...)
 		s := tinyMaPPO(t, t.TempDir(), protocol.AFedPG, sets...)
-		if err := s.openWorld(); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.world.deal(); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, s.openWorld())
+		expect.OK(t, s.world.deal())
 		var sizes []string
 		for _, own := range s.world.owned {
 			sizes = append(sizes, fmt.Sprint(len(own)))
@@ -239,24 +228,18 @@ func TestMaPPOHoldsNothingOut(t *testing.T) {
 // identity, unless the loss has none.
 func TestReferenceIsTheSame(t *testing.T) {
 	other := filepath.Join(t.TempDir(), "model")
-	if err := os.CopyFS(other, os.DirFS(testkit.CIModel())); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.CopyFS(other, os.DirFS(testkit.CIModel())))
 	weights := filepath.Join(other, "model.safetensors")
 	b := expect.Bytes(t, weights)
 	b[len(b)-1] ^= 1
-	if err := os.Chmod(weights, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.Chmod(weights, 0o666))
 	expect.Write(t, weights, b)
 	for loss, same := range map[string]bool{"dpo": false, "simpo": true} {
 		var bases []string
 		for _, folder := range []string{testkit.CIModel(), other} {
 			s := tinyMaPPO(t, t.TempDir(), protocol.FedPG, "mappo.loss.type="+loss, "mappo.model="+folder)
 			_, id, err := s.NewServer()
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, err)
 			bases = append(bases, id.Base)
 			s.Close()
 		}

@@ -25,10 +25,7 @@ import (
 // load reads a simulation from keys and values.
 func load(t *testing.T, sets ...string) Simulation {
 	t.Helper()
-	s, err := Spec.Load(config.Input{Overrides: testkit.Overrides(t, sets...)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(Spec.Load(config.Input{Overrides: testkit.Overrides(t, sets...)}))(t)
 	return *s
 }
 
@@ -92,9 +89,7 @@ func contentsOf(t *testing.T, dir string) map[string]string {
 func TestResumed(t *testing.T) {
 	for _, method := range protocol.Methods() {
 		whole := tiny(t, method)
-		if _, err := Run(t.Context(), whole, nil); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(Run(t.Context(), whole, nil))(t)
 		want := contentsOf(t, whole.Dir.Out)
 		stops := []int{3}
 		if method == protocol.AFedPG || method == protocol.FedNPGADMM {
@@ -108,9 +103,7 @@ func TestResumed(t *testing.T) {
 				t.Fatalf("%s: interrupted at %d: %v", method, at, err)
 			}
 			s.Dir = recipe.RunDir{Resume: s.Dir.Out}
-			if _, err := Run(t.Context(), s, nil); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(Run(t.Context(), s, nil))(t)
 			for name, text := range contentsOf(t, s.Dir.Resume) {
 				if text != want[name] {
 					t.Errorf("%s, interrupted at %d: another %s", method, at, name)
@@ -119,13 +112,9 @@ func TestResumed(t *testing.T) {
 		}
 	}
 	other := tiny(t, protocol.AFedPG, "seed=1")
-	if _, err := Run(t.Context(), other, nil); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(Run(t.Context(), other, nil))(t)
 	first := tiny(t, protocol.AFedPG)
-	if _, err := Run(t.Context(), first, nil); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(Run(t.Context(), first, nil))(t)
 	if contentsOf(t, first.Dir.Out)["metrics.jsonl"] == contentsOf(t, other.Dir.Out)["metrics.jsonl"] {
 		t.Error("another seed gives the same run")
 	}
@@ -134,18 +123,12 @@ func TestResumed(t *testing.T) {
 // A checkpoint that is lost or damaged is replaced by the one before it, with the same end.
 func TestDamagedCheckpoint(t *testing.T) {
 	s := tiny(t, protocol.FedNPGADMM, "checkpoint_every=1", "checkpoint_keep=3")
-	if _, err := Run(t.Context(), s, nil); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(Run(t.Context(), s, nil))(t)
 	want := contentsOf(t, s.Dir.Out)
 	last := filepath.Join(s.Dir.Out, "checkpoints", "step-00000005", stateName)
-	if err := os.Truncate(last, 100); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.Truncate(last, 100))
 	s.Dir = recipe.RunDir{Resume: s.Dir.Out}
-	if _, err := Run(t.Context(), s, nil); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(Run(t.Context(), s, nil))(t)
 	for name, text := range contentsOf(t, s.Dir.Resume) {
 		if text != want[name] {
 			t.Errorf("another %s", name)
@@ -165,9 +148,7 @@ func TestPayload(t *testing.T) {
 				sets = append(sets, "line_search=off", "cg.iters=3") // fewer than it takes to converge
 			}
 			s := tiny(t, method, sets...)
-			if _, err := Run(t.Context(), s, nil); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(Run(t.Context(), s, nil))(t)
 			records, err := run.ReadMetrics(filepath.Join(s.Dir.Out, "metrics.jsonl"))
 			if err != nil || len(records) == 0 {
 				t.Fatal(err)
@@ -182,10 +163,7 @@ func TestPayload(t *testing.T) {
 
 func parameters(t *testing.T, s *Simulation) int {
 	t.Helper()
-	task, err := s.task()
-	if err != nil {
-		t.Fatal(err)
-	}
+	task := expect.Must(s.task())(t)
 	return len(task.Start())
 }
 
@@ -231,10 +209,7 @@ func checkPayload(t *testing.T, s *Simulation, records []run.Record) {
 // formula says.
 func TestCompare(t *testing.T) {
 	s := tiny(t, protocol.AFedPG, "compare=fedpg", "updates=120", "control.steps=5")
-	result, err := Run(t.Context(), s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	result := expect.Must(Run(t.Context(), s, nil))(t)
 	a, b := result.Sides[0], result.Sides[1]
 	if a.Samples != 600 || b.Samples != 600 || b.Time != 120 || a.Time < 64 || a.Time > 67 {
 		t.Errorf("%+v, %+v", a, b)
@@ -256,15 +231,9 @@ func TestCompare(t *testing.T) {
 func TestSeeds(t *testing.T) {
 	sets := []string{"seeds=2", "seed=3", "compare=fedpg", "updates=30"}
 	whole := tiny(t, protocol.AFedPG, sets...)
-	result, err := Run(t.Context(), whole, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	result := expect.Must(Run(t.Context(), whole, nil))(t)
 	single := tiny(t, protocol.AFedPG, "seed=4", "compare=fedpg", "updates=30")
-	one, err := Run(t.Context(), single, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	one := expect.Must(Run(t.Context(), single, nil))(t)
 	want, got := contentsOf(t, single.Dir.Out), contentsOf(t, filepath.Join(whole.Dir.Out, "seed-4"))
 	if want["metrics.jsonl"] != got["metrics.jsonl"] {
 		t.Error("another run of seed 4")
@@ -272,15 +241,12 @@ func TestSeeds(t *testing.T) {
 	stopped := tiny(t, protocol.AFedPG, sets...)
 	ctx, stop := context.WithCancel(t.Context())
 	s := &stopper{run.Listen(nil), math.MaxInt, stop}
-	if _, err = Run(ctx, stopped, &seedStopper{s, 0}); !errors.Is(err, recipe.ErrInterrupted) ||
+	if _, err := Run(ctx, stopped, &seedStopper{s, 0}); !errors.Is(err, recipe.ErrInterrupted) ||
 		!strings.Contains(err.Error(), "in run 2 of 2, ") {
 		t.Errorf("interrupted: %v", err)
 	}
 	stopped.Dir = recipe.RunDir{Resume: stopped.Dir.Out}
-	again, err := Run(t.Context(), stopped, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := expect.Must(Run(t.Context(), stopped, nil))(t)
 	if want := strings.ReplaceAll(result.Summary, result.Dir, again.Dir); again.Summary != want {
 		t.Errorf("resumed:\n%s\nwant\n%s", again.Summary, want)
 	}
@@ -309,10 +275,7 @@ func TestSeedsWithoutEpisodes(t *testing.T) {
 		t.Errorf("%+v: %s", m, m.text("", m.Mean, 3))
 	}
 	short := tiny(t, protocol.AFedPG, "seeds=2", "compare=fedpg", "updates=4", "control.steps=4")
-	result, err := Run(t.Context(), short, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	result := expect.Must(Run(t.Context(), short, nil))(t)
 	if n := strings.Count(result.Summary, "no episode ended\n"); n != 3 {
 		t.Errorf("%d returns are missing, want two and their difference:\n%s", n, result.Summary)
 	}
@@ -360,10 +323,7 @@ func (s *seedStopper) Progress(unit string, start, total int) run.Bar {
 // both.
 func TestComparedEntropy(t *testing.T) {
 	compared := func(sets ...string) string {
-		result, err := Run(t.Context(), tiny(t, protocol.AFedPG, append(sets, "compare=a3c")...), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		result := expect.Must(Run(t.Context(), tiny(t, protocol.AFedPG, append(sets, "compare=a3c")...), nil))(t)
 		return expect.Read(t, filepath.Join(result.Dir, compareName))
 	}
 	if compared() == compared("control.entropy=1e-300") {
@@ -375,12 +335,12 @@ func TestComparedEntropy(t *testing.T) {
 func TestOptions(t *testing.T) {
 	for _, method := range protocol.Methods() {
 		s := load(t, "method="+method)
-		again, err := Spec.Parse("a.yaml", s.Resolved(), config.Input{})
+		again, err := Spec.Parse("a.yaml", Spec.Resolve(&s), config.Input{})
 		if err != nil {
 			t.Fatalf("%s: %v", method, err)
 		}
-		if string(again.Resolved()) != string(s.Resolved()) {
-			t.Errorf("%s: %s", method, again.Resolved())
+		if string(Spec.Resolve(again)) != string(Spec.Resolve(&s)) {
+			t.Errorf("%s: %s", method, Spec.Resolve(again))
 		}
 		text := s.Explain()
 		if !strings.HasPrefix(text, "objective: ") || !strings.Contains(text, "\ntraining: ends after ") ||
@@ -390,8 +350,8 @@ func TestOptions(t *testing.T) {
 	}
 	for _, sets := range [][]string{{"schedule=global"}, {"method=fednpg-admm", "step=fixed"}, {"workload=quadratic"}} {
 		s := load(t, sets...)
-		if again, err := Spec.Parse("a.yaml", s.Resolved(), config.Input{}); err != nil ||
-			string(again.Resolved()) != string(s.Resolved()) {
+		if again, err := Spec.Parse("a.yaml", Spec.Resolve(&s), config.Input{}); err != nil ||
+			string(Spec.Resolve(again)) != string(Spec.Resolve(&s)) {
 			t.Errorf("%v: %v", sets, err)
 		}
 	}

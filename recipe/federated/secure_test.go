@@ -7,6 +7,7 @@ import (
 
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/config"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // With secure, what needs single updates is off by default, and refused where it was asked for.
@@ -14,10 +15,7 @@ func TestSecureOptions(t *testing.T) {
 	parse := func(text string) (*Simulation, error) {
 		return Spec.Parse("f.yaml", []byte("command: federated simulate\nsecure: true\n"+text), config.Input{})
 	}
-	s, err := parse("method: fednpg-admm\nprivacy: {clip: 1, noise: 4}\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(parse("method: fednpg-admm\nprivacy: {clip: 1, noise: 4}\n"))(t)
 	if s.Clip != 0 || *s.Absent != "drop" || *s.LineSearch != "off" || s.Privacy.Delta != 1e-5 {
 		t.Errorf("%+v", s.Options.Options)
 	}
@@ -45,19 +43,11 @@ func TestSimulatedSecrets(t *testing.T) {
 	o.Secure, o.Clip = true, 0
 	key := func(agent int, seed uint64) string {
 		o.Seed = seed
-		a, err := o.NewAgent(agent)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := expect.Must(o.NewAgent(agent))(t)
 		s, _, err := o.NewServer()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		_, sends := s.Join(agent)
-		u, err := a.Do(t.Context(), sends[0].Task)
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := expect.Must(a.Do(t.Context(), sends[0].Task))(t)
 		return string(u.Key)
 	}
 	if first := key(0, 1); first != key(0, 1) || first == key(1, 1) || first == key(0, 2) {
@@ -91,14 +81,8 @@ func TestSecureSimulation(t *testing.T) {
 		if method == protocol.FedNPGADMM {
 			sets = append(sets, "absent=drop")
 		}
-		plain, err := Run(t.Context(), tiny(t, method, sets...), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		secure, err := Run(t.Context(), tiny(t, method, append(sets, "secure=true")...), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		plain := expect.Must(Run(t.Context(), tiny(t, method, sets...), nil))(t)
+		secure := expect.Must(Run(t.Context(), tiny(t, method, append(sets, "secure=true")...), nil))(t)
 		if a, b := plain.Sides[0], secure.Sides[0]; a.Return != b.Return || b.Up <= a.Up {
 			t.Errorf("%s: %+v without secure sums, %+v with", method, a, b)
 		}

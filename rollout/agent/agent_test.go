@@ -50,9 +50,7 @@ func load(t *testing.T, folder string, chat tokenizer.ChatOptions) *batch.Encode
 	if err == nil && (chat.Template != "" || chat.Variables != nil) {
 		err = tok.SetChat(chat)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	return &batch.Encoder{Tokenizer: tok}
 }
 
@@ -94,28 +92,16 @@ func (c chat) follow(t *testing.T, e *batch.Encoder, tools string) {
 	if c.Form != Text {
 		w.Messages = Prompt(c.Form, asked, env)
 	}
-	ids, err := w.prompt()
-	if err != nil {
-		t.Fatal(err)
-	}
-	end, err := w.end()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ids := expect.Must(w.prompt())(t)
+	end := expect.Must(w.end())(t)
 	for over := false; !over; {
 		rest, found := strings.CutPrefix(c.Text, e.Tokenizer.Decode(ids, false))
 		said, after, ends := strings.Cut(rest, end)
 		if !found || !ends {
 			t.Fatalf("%s: got\n%q, want the beginning of\n%q", c.Form, e.Tokenizer.Decode(ids, false), c.Text)
 		}
-		drawn, err := e.Tokenizer.Encode(said+end, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		reply, err := w.Reply(rollout.Completion{Tokens: drawn, Text: said, Reason: rollout.EOS})
-		if err != nil {
-			t.Fatal(err)
-		}
+		drawn := expect.Must(e.Tokenizer.Encode(said+end, false))(t)
+		reply := expect.Must(w.Reply(rollout.Completion{Tokens: drawn, Text: said, Reason: rollout.EOS}))(t)
 		if ids, over = slices.Concat(ids, drawn, reply), len(reply) == 0; over && strings.TrimSpace(after) != "" {
 			t.Errorf("%s: over, before %q", c.Form, after)
 		}
@@ -179,9 +165,7 @@ func TestReleasedTemplates(t *testing.T) {
 			continue
 		}
 		one := chat{Form: form, Text: *c.Text}
-		if err := json.Unmarshal(c.Variables["messages"], &one.Messages); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, json.Unmarshal(c.Variables["messages"], &one.Messages))
 		o := tokenizer.ChatOptions{Template: f.Sources[c.File]}
 		if form == Llama3 {
 			o.Variables = map[string]any{"bos_token": "<s>"}
@@ -226,9 +210,6 @@ func (w *World) prompt() ([]int32, error) {
 
 func marshal(t *testing.T, value any) string {
 	t.Helper()
-	text, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := expect.Must(json.Marshal(value))(t)
 	return string(text)
 }

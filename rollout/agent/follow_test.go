@@ -9,6 +9,7 @@ import (
 	"github.com/posttrain/posttrain/ask"
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/remote"
 	"github.com/posttrain/posttrain/tokenizer"
@@ -26,15 +27,12 @@ func asked(form Form, env *recorder) Conversation {
 func hold(t *testing.T, chat ask.Model, c Conversation, turns int) (messages []data.Message, said []string, over bool) {
 	t.Helper()
 	for messages = c.Messages; len(said) < turns && !over; {
-		answers, err := chat.Answer(t.Context(), []ask.Question{{Prompt: data.Text{Messages: messages},
-			Sampling: rollout.Sampling{MaxNew: 5, Temperature: 1, Stop: c.Form.Stop()}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		answers := expect.Must(chat.Answer(t.Context(), []ask.Question{{Prompt: data.Text{Messages: messages},
+			Sampling: rollout.Sampling{MaxNew: 5, Temperature: 1, Stop: c.Form.Stop()}}}))(t)
 		said = append(said, answers[0][0].Text)
-		if messages, _, over, err = c.Follow(said); err != nil {
-			t.Fatal(err)
-		}
+		var err error
+		messages, _, over, err = c.Follow(said)
+		expect.OK(t, err)
 	}
 	return messages, said, over
 }
@@ -124,9 +122,7 @@ func TestFollowWithAServer(t *testing.T) {
 		return native[min(len(last.Messages)/2, 1)]
 	}})
 	chat, err := remote.New(remote.Options{Server: remote.Server{BaseURL: server.URL}, Model: "m", Retries: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	for _, form := range []Form{Hermes, Text} {
 		last = sent{}
 		env := &recorder{tools: lookTools, results: []string{"a tree"}, over: 2}

@@ -51,10 +51,7 @@ func sampler(t *testing.T, e *batch.Encoder) (*rollout.Cached, *model.Config) {
 	t.Helper()
 	config, engine := testkit.Config(t, "llama"), backendtest.Go(t)
 	config.VocabSize, config.MaxPositions = e.Tokenizer.Size(), 1024
-	weights, err := rollout.Upload(engine, model.Init(config, 7), model.GraphOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	weights := expect.Must(rollout.Upload(engine, model.Init(config, 7), model.GraphOptions{}))(t)
 	s := rollout.NewCached(engine, config, func() []compute.Buffer { return weights }, rollout.Options{Decoder: e.Tokenizer})
 	t.Cleanup(func() {
 		s.Close()
@@ -80,23 +77,15 @@ func TestEpisodes(t *testing.T) {
 				env := &recorder{tools: lookTools, results: []string{"a tree", "a house"}, over: 2 + i%2}
 				return acting{&World{Encoder: e, Form: form, Environment: env, Messages: Prompt(form, asks, env), Name: "x"}}
 			}
-			prompt, err := open().(acting).prompt()
-			if err != nil {
-				t.Fatal(err)
-			}
+			prompt := expect.Must(open().(acting).prompt())(t)
 			requests = append(requests, rollout.Request{Sampling: rollout.Sampling{MaxNew: 40, Temperature: 1}, Prompt: prompt,
 				Seed: uint64(i), StopTokens: stops, Open: open})
 		}
 		all, err := rollout.Episodes{Sampler: s, Turns: 4, Tokens: config.MaxPositions}.Sample(t.Context(), requests)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		for i, c := range all {
 			whole := append(slices.Clone(requests[i].Prompt), c.Tokens...)
-			echoes, err := s.Echo([][]int32{whole})
-			if err != nil {
-				t.Fatal(err)
-			}
+			echoes := expect.Must(s.Echo([][]int32{whole}))(t)
 			if c.Messages != 2+i%2 || c.Reason != rollout.EOS || len(c.World.(acting).Messages) != 1+2*c.Messages {
 				t.Fatalf("%s, %d: %d messages, %s", form, i, c.Messages, c.Reason)
 			}
@@ -181,10 +170,7 @@ func TestReplies(t *testing.T) {
 			end, _ := w.end()
 			said += end
 		}
-		drawn, err := e.Tokenizer.Encode(said, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		drawn := expect.Must(e.Tokenizer.Encode(said, false))(t)
 		reply, err := w.Reply(rollout.Completion{Tokens: drawn, Text: c.text, Reason: c.reason})
 		got := strings.TrimSuffix(e.Tokenizer.Decode(reply, false), "<|eot_id|>")
 		if want := strings.TrimSuffix(c.want, "<|eot_id|>"); err != nil || got != want {

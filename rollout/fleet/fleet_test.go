@@ -59,28 +59,15 @@ func (p *policy) learn() {
 
 func load(t *testing.T) *model.Model {
 	t.Helper()
-	fsys, err := fs.Sub(embedded.Files, embedded.Model)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := model.LoadFS(fsys, "embedded model")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	fsys := expect.Must(fs.Sub(embedded.Files, embedded.Model))(t)
+	return expect.Must(model.LoadFS(fsys, "embedded model"))(t)
 }
 
 // launch runs posttrain serve with the embedded model; stop ends it at once.
 func launch(t *testing.T) (address string, stop func()) {
 	t.Helper()
-	m, err := local.Open("go", embedded.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := expect.Must(local.Open("go", embedded.Name))(t)
+	l := expect.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -102,9 +89,7 @@ func launch(t *testing.T) (address string, stop func()) {
 func newFleet(t *testing.T, p *policy, addresses ...string) (*fleet.Fleet, func() string) {
 	t.Helper()
 	_, tok, err := local.Load(embedded.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	var mu sync.Mutex
 	var warnings []string
 	warn := func(format string, args ...any) {
@@ -112,11 +97,8 @@ func newFleet(t *testing.T, p *policy, addresses ...string) (*fleet.Fleet, func(
 		defer mu.Unlock()
 		warnings = append(warnings, fmt.Sprintf(format, args...))
 	}
-	f, err := fleet.New(fleet.Options{Engine: fleet.SGLang, URLs: addresses, Folder: t.TempDir(), Retries: -1,
-		Wait: time.Millisecond, Timeout: time.Hour, Parallel: 4}, p, p.model.Config, tok, warn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Must(fleet.New(fleet.Options{Engine: fleet.SGLang, URLs: addresses, Folder: t.TempDir(), Retries: -1,
+		Wait: time.Millisecond, Timeout: time.Hour, Parallel: 4}, p, p.model.Config, tok, warn))(t)
 	return f, func() string {
 		mu.Lock()
 		defer mu.Unlock()
@@ -137,27 +119,15 @@ func requests() (all []rollout.Request) {
 // localSample samples in this process with a policy's weights.
 func localSample(t *testing.T, p *policy) []rollout.Completion {
 	t.Helper()
-	e, err := backend.Open("go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := expect.Must(backend.Open("go"))(t)
 	defer e.Close()
-	weights, err := rollout.Upload(e, p.model, model.GraphOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	weights := expect.Must(rollout.Upload(e, p.model, model.GraphOptions{}))(t)
 	defer backend.FinalizeAll(weights...)
 	_, tok, err := local.Load(embedded.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	s := rollout.NewCached(e, p.model.Config, func() []compute.Buffer { return weights }, rollout.Options{Decoder: tok})
 	defer s.Close()
-	out, err := s.Sample(t.Context(), requests())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return expect.Must(s.Sample(t.Context(), requests()))(t)
 }
 
 // same checks that completions are the local sampler's.
@@ -187,10 +157,7 @@ func TestFleetIsTheSampler(t *testing.T) {
 	f, warnings := newFleet(t, p, first, second+"/v1")
 	var before []rollout.Completion
 	for range 4 {
-		got, err := f.Sample(t.Context(), requests())
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := expect.Must(f.Sample(t.Context(), requests()))(t)
 		same(t, got, localSample(t, p))
 		alike := func(a, b rollout.Completion) bool { return a.Text == b.Text }
 		if before != nil && slices.EqualFunc(got, before, alike) {
@@ -214,16 +181,11 @@ func TestServersFail(t *testing.T) {
 	first, stopFirst := launch(t)
 	second, stopSecond := launch(t)
 	f, warnings := newFleet(t, p, first, second)
-	if _, err := f.Sample(t.Context(), requests()); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(f.Sample(t.Context(), requests()))(t)
 	stopFirst()
 	p.learn()
 	for range 2 { // the second time the lost server is asked again
-		got, err := f.Sample(t.Context(), requests())
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := expect.Must(f.Sample(t.Context(), requests()))(t)
 		same(t, got, localSample(t, p))
 	}
 	if w := warnings(); !strings.Contains(w, first) {
@@ -300,10 +262,7 @@ func TestRestartedServer(t *testing.T) {
 		fmt.Fprintf(w, `{"meta_info":{"weight_version":%q,"output_token_logprobs":[%s]}}`, version, twelve)
 	})
 	f, warnings := newFleet(t, &policy{model: load(t)}, address)
-	got, err := f.Sample(t.Context(), requests())
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := expect.Must(f.Sample(t.Context(), requests()))(t)
 	for i, c := range got {
 		if len(c.Tokens) != 12 {
 			t.Errorf("request %d: %+v", i, c)
@@ -326,10 +285,7 @@ func TestARefusedRequestIsMissing(t *testing.T) {
 			strings.TrimSuffix(twelve, ","))
 	})
 	f, warnings := newFleet(t, &policy{model: load(t)}, address)
-	got, err := f.Sample(t.Context(), requests())
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := expect.Must(f.Sample(t.Context(), requests()))(t)
 	missing := 0
 	for _, c := range got {
 		if c.Reason == rollout.Missing {
@@ -374,9 +330,7 @@ func TestEndpointsAreMissing(t *testing.T) {
 			}))
 			f, err := fleet.New(fleet.Options{Engine: engine, URLs: []string{s.URL}, Folder: t.TempDir(), Retries: -1},
 				&noisy{}, load(t).Config, nil, t.Logf)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, err)
 			_, err = f.Sample(t.Context(), requests())
 			if err == nil || !strings.Contains(err.Error(), want) ||
 				!strings.Contains(err.Error(), "--weight-updates") {
@@ -448,15 +402,10 @@ func TestNoiseIsNoAlarm(t *testing.T) {
 			strings.Join(tokens, ","))
 	})
 	_, tok, err := local.Load(embedded.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	p := &noisy{}
-	f, err := fleet.New(fleet.Options{Engine: fleet.SGLang, URLs: []string{address}, Folder: t.TempDir(),
-		Probes: [][]int32{{1, 2}, {3}, {4}, {5}}}, p, load(t).Config, tok, t.Logf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Must(fleet.New(fleet.Options{Engine: fleet.SGLang, URLs: []string{address}, Folder: t.TempDir(),
+		Probes: [][]int32{{1, 2}, {3}, {4}, {5}}}, p, load(t).Config, tok, t.Logf))(t)
 	one := []rollout.Request{{Sampling: rollout.Sampling{MaxNew: 16, Temperature: 1}, Prompt: []int32{1}}}
 	for ; p.version < 1000; p.version++ {
 		if _, err := f.Sample(t.Context(), one); err != nil {
@@ -481,9 +430,7 @@ func TestVersionsDoNotGoBack(t *testing.T) {
 	})
 	p := &policy{model: load(t), version: 7}
 	f, _ := newFleet(t, p, address)
-	if _, err := f.Sample(t.Context(), requests()); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(f.Sample(t.Context(), requests()))(t)
 	p.version = 9
 	_, err := f.Sample(t.Context(), requests())
 	expect.Error(t, err, "-v7\": want \"", "-v9\"")
@@ -546,22 +493,16 @@ func TestAdaptersOfAServerThatFailed(t *testing.T) {
 	server := httptest.NewServer(s)
 	defer server.Close()
 	_, tok, err := local.Load(embedded.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	p := &noisy{}
 	f, err := fleet.New(fleet.Options{Engine: fleet.VLLM, URLs: []string{server.URL}, Folder: t.TempDir(), Retries: -1},
 		p, load(t).Config, tok, t.Logf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	one := requests()[:1]
 	one[0].MaxNew = 2
 	for ; p.version < 6; p.version++ {
 		s.fail = p.version == 3
-		if _, err := f.Sample(t.Context(), one); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(f.Sample(t.Context(), one))(t)
 	}
 	if len(s.names) != 2 || len(s.gone) != 4 {
 		t.Errorf("the server has %v and freed %v: want two and four", s.names, s.gone)
@@ -588,20 +529,13 @@ func TestCloseBesideAHungServer(t *testing.T) {
 	server := httptest.NewServer(good)
 	defer server.Close()
 	_, tok, err := local.Load(embedded.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	folder := filepath.Join(t.TempDir(), "weights")
-	f, err := fleet.New(fleet.Options{Engine: fleet.VLLM, URLs: []string{beside.URL, server.URL}, Folder: folder,
-		Retries: 5}, &noisy{}, load(t).Config, tok, t.Logf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Must(fleet.New(fleet.Options{Engine: fleet.VLLM, URLs: []string{beside.URL, server.URL}, Folder: folder,
+		Retries: 5}, &noisy{}, load(t).Config, tok, t.Logf))(t)
 	few := requests()[:2]
 	few[0].MaxNew, few[1].MaxNew = 2, 2
-	if _, err := f.Sample(t.Context(), few); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(f.Sample(t.Context(), few))(t)
 	err = f.Close()
 	expect.Error(t, err, beside.URL, "no reply within 10s; it may keep weights that are used no more")
 	<-asked

@@ -11,6 +11,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/rollout/local"
@@ -24,10 +25,7 @@ func hello(most int) ask.Question {
 }
 
 func TestOpenAnswers(t *testing.T) {
-	m, err := local.Open("go", embedded.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := expect.Must(local.Open("go", embedded.Name))(t)
 	defer m.Close()
 	if m.Model.Params[0].Data != nil {
 		t.Error("the host keeps a copy of the weights that the engine has")
@@ -67,10 +65,7 @@ func TestRewardModelsDoNotAnswer(t *testing.T) {
 // answer is what the model says now.
 func answer(t *testing.T, m *local.Model) string {
 	t.Helper()
-	answers, err := m.Chat(nil).Answer(t.Context(), []ask.Question{hello(12)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	answers := expect.Must(m.Chat(nil).Answer(t.Context(), []ask.Question{hello(12)}))(t)
 	return answers[0][0].Text
 }
 
@@ -78,13 +73,8 @@ func answer(t *testing.T, m *local.Model) string {
 // chat template in its folder, which changes no other's.
 func TestReloadAndAdapters(t *testing.T) {
 	base, tok, err := local.Load(embedded.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	modules, err := base.Config.AdapterModules(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
+	modules := expect.Must(base.Config.AdapterModules(nil))(t)
 	adapted := base.Adapt(model.LoRA{Rank: 2, Alpha: 4, Modules: modules, Base: testkit.Hash(t, base)}, 1)
 	for _, p := range adapted.Trained() {
 		for i := range p.Data {
@@ -92,36 +82,21 @@ func TestReloadAndAdapters(t *testing.T) {
 		}
 	}
 	adapter, other := t.TempDir(), t.TempDir()
-	if err := (model.Writer{}).SaveAdapter(adapted, adapter, "float32"); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(model.Init(base.Config, 5).Save(other, "float32"), tok.CopyTo(other)); err != nil {
-		t.Fatal(err)
-	}
-	m, err := local.Open("go", embedded.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, (model.Writer{}).SaveAdapter(adapted, adapter, "float32"))
+	expect.OK(t, errors.Join(model.Init(base.Config, 5).Save(other, "float32"), tok.CopyTo(other)))
+	m := expect.Must(local.Open("go", embedded.Name))(t)
 	defer m.Close()
 	before := answer(t, m)
-	a, err := m.Adapted(adapter)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := expect.Must(m.Adapted(adapter))(t)
 	with := answer(t, a)
 	a.Close()
 	own := filepath.Join(adapter, "chat_template.jinja")
-	if err := os.WriteFile(own, []byte("{{ messages[0].content }}!"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.WriteFile(own, []byte("{{ messages[0].content }}!"), 0o600))
 	asks := func(m *local.Model) string {
 		text, _ := m.Tokenizer.Render([]tokenizer.Message{{Role: "user", Content: "Hello"}}, tokenizer.RenderOptions{})
 		return text
 	}
-	b, err := m.Adapted(adapter)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := expect.Must(m.Adapted(adapter))(t)
 	if asks(b) != "Hello!" || asks(m) == "Hello!" || asks(a) != asks(m) {
 		t.Errorf("prompts %q, of the model %q, of an adapter without a template %q", asks(b), asks(m), asks(a))
 	}
@@ -129,9 +104,7 @@ func TestReloadAndAdapters(t *testing.T) {
 	if with == before || answer(t, m) != before {
 		t.Errorf("with the adapter %q, before %q, then %q", with, before, answer(t, m))
 	}
-	if err := m.Reload(other); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, m.Reload(other))
 	if answer(t, m) == before {
 		t.Errorf("%q with other weights", before)
 	}
@@ -143,18 +116,14 @@ func TestReloadAndAdapters(t *testing.T) {
 	}
 	now, turned := answer(t, m), *base.Config
 	turned.RopeTheta *= 2
-	if err := model.Init(&turned, 5).Save(other, "float32"); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, model.Init(&turned, 5).Save(other, "float32"))
 	if err := m.Reload(other); err == nil || !strings.Contains(err.Error(), "another model than the one that is "+
 		"served: RopeTheta 20000, not 10000") || answer(t, m) != now {
 		t.Errorf("%v: want weights of another rotation refused", err)
 	}
 	third := t.TempDir()
-	if err := errors.Join(model.Init(base.Config, 6).Save(third, "float32"), m.Reload(third),
-		model.Init(base.Config, 7).Save(third, "bfloat16")); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, errors.Join(model.Init(base.Config, 6).Save(third, "float32"), m.Reload(third),
+		model.Init(base.Config, 7).Save(third, "bfloat16")))
 	if _, err := m.Adapted(adapter); err == nil || !strings.Contains(err.Error(), "has changed since") {
 		t.Errorf("%v: the files are not those that are served", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/rollout/remote"
 )
 
@@ -43,9 +44,7 @@ func BenchmarkJudge(b *testing.B) {
 			}
 			return err
 		})
-		if err != nil {
-			b.Fatal(err)
-		}
+		expect.OK(b, err)
 		slowest = max(slowest, float64(time.Since(begin))/float64(ideal))
 		grown = max(grown, most-early)
 		c.Close()

@@ -20,10 +20,7 @@ func nameNumber(i int) (n name) {
 
 func put(t *testing.T, path string, from, to int) {
 	t.Helper()
-	c, err := openCache(path, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := expect.Must(openCache(path, ""))(t)
 	var wg sync.WaitGroup
 	for i := from; i < to; i++ {
 		wg.Go(func() {
@@ -41,10 +38,7 @@ func put(t *testing.T, path string, from, to int) {
 // holds opens a cache and checks that it has exactly the replies 0 to n-1.
 func holds(t *testing.T, path string, n int) {
 	t.Helper()
-	c, err := openCache(path, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := expect.Must(openCache(path, ""))(t)
 	defer c.close()
 	if len(c.replies) != n {
 		t.Errorf("%d replies, want %d", len(c.replies), n)
@@ -121,10 +115,7 @@ func TestNoCache(t *testing.T) {
 // TestCacheOfTwo: a second process cannot open the cache.
 func TestCacheOfTwo(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
-	c, err := openCache(path, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := expect.Must(openCache(path, ""))(t)
 	if _, err := openCache(path, ""); err == nil || !strings.Contains(err.Error(),
 		"in use by another process: wait for the other process") {
 		t.Error(err)
@@ -137,10 +128,7 @@ func TestCacheOfTwo(t *testing.T) {
 // whole.
 func TestReplyNotWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
-	c, err := openCache(path, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := expect.Must(openCache(path, ""))(t)
 	if err := c.close(); err != nil { // takes no rows, as a full disk does
 		t.Fatal(err)
 	}
@@ -162,11 +150,8 @@ func TestCacheOfServer(t *testing.T) {
 		ofServer bool
 		want     string
 	}{{first, true, "first"}, {second, true, "second"}, {first, true, "first"}, {first, false, "second"}} {
-		c, err := Open(Options{Server: remote.Server{BaseURL: ask.server.URL}, Model: "m", Cache: path,
-			OfServer: ask.ofServer})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := expect.Must(Open(Options{Server: remote.Server{BaseURL: ask.server.URL}, Model: "m", Cache: path,
+			OfServer: ask.ofServer}))(t)
 		if got, err := c.Ask(t.Context(), "?"); err != nil || got != ask.want {
 			t.Errorf("%d: %q, %v, want %q", i, got, err, ask.want)
 		}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/posttrain/posttrain/internal/testkit"
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/rollout/remote"
 
 	"github.com/posttrain/posttrain/data"
@@ -30,10 +31,7 @@ func open(t testing.TB, s *testkit.JudgeServer, change ...func(*Options)) *Clien
 	for _, f := range change {
 		f(&o)
 	}
-	c, err := Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := expect.Must(Open(o))(t)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -77,9 +75,7 @@ func TestFaults(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "judge.jsonl")
 	options := func(o *Options) { o.Cache, o.Parallel, o.Timeout = path, 32, stall }
 	c := open(t, s, options)
-	if err := judgeAll(t.Context(), c, n, func(i int) { done.Store(question(i), true) }); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, judgeAll(t.Context(), c, n, func(i int) { done.Store(question(i), true) }))
 	requests, together := s.Requests()
 	stats, faults := c.Stats(), s.Faults()
 	t.Logf("%d requests, %d together, %+v, faults %v", requests, together, stats, faults)
@@ -93,13 +89,9 @@ func TestFaults(t *testing.T) {
 		together > 32 {
 		t.Errorf("%d faults, %d requests, %d together, %+v", failed, requests, together, stats)
 	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, c.Close())
 	again := open(t, s, options)
-	if err := judgeAll(t.Context(), again, n, func(int) {}); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, judgeAll(t.Context(), again, n, func(int) {}))
 	if stats := again.Stats(); stats != (Stats{Replies: n, Cached: n}) {
 		t.Errorf("from the cache: %+v", stats)
 	}
@@ -344,9 +336,7 @@ func TestTopLogprobs(t *testing.T) {
 				t.Errorf("%+v, %v", got, err)
 			}
 		}
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, c.Close())
 	}
 	if all, _ := s.Requests(); all != 2 {
 		t.Errorf("%d requests, want one with first tokens and one without", all)

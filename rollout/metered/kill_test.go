@@ -103,9 +103,7 @@ func entries(t *testing.T, path string, whole bool) (all []entry) {
 	}
 	for _, line := range lines[1 : len(lines)-1] {
 		var e entry
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, json.Unmarshal([]byte(line), &e))
 		all = append(all, e)
 	}
 	return all

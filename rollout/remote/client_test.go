@@ -232,7 +232,7 @@ func TestRemoteReasonsApart(t *testing.T) {
 	}
 }
 
-// TestRemoteCutThoughts: thoughts that the limit of tokens has cut stay open, as those of a model in this process.
+// TestRemoteCutThoughts: thoughts that the limit of tokens has cut stay open, as a local model's do.
 func TestRemoteCutThoughts(t *testing.T) {
 	for rest, want := range map[string]string{
 		`"finish_reason": "length", "message": {"content": null, `: "<think>a",

@@ -26,10 +26,7 @@ func openKinds(t *testing.T, change func(o *Options)) ask.Judge {
 	t.Helper()
 	o := Defaults()
 	change(&o)
-	s, err := Open(o, Caller{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(Open(o, Caller{}))(t)
 	t.Cleanup(func() { s.Close() })
 	return s
 }

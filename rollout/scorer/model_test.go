@@ -30,10 +30,7 @@ func byModel(dir, engine string) Options {
 
 func openModelOf(t *testing.T, o Options) ask.Judge {
 	t.Helper()
-	s, err := Open(o, Caller{Warn: t.Logf})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(Open(o, Caller{Warn: t.Logf}))(t)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -57,10 +54,7 @@ func TestModelScoresAsTransformers(t *testing.T) {
 			s := openModelOf(t, byModel(dir, e.Name))
 			all := answersOf(rows)
 			for _, call := range [][]ask.Answer{all, all[:1], all} {
-				scores, err := s.Score(t.Context(), call)
-				if err != nil {
-					t.Fatal(err)
-				}
+				scores := expect.Must(s.Score(t.Context(), call))(t)
 				for i, x := range scores {
 					if x.Missing != "" || math.Abs(x.Value-rows[i].Score) > 1e-4 {
 						t.Errorf("%s: text %d: %+v: transformers has %v", kind, i, x, rows[i].Score)
@@ -97,9 +91,7 @@ func TestPlainTextsGoThroughTheTemplate(t *testing.T) {
 	o, said := byModel(dir, "go"), []string{}
 	o.Model.Plain = "template"
 	s, err := Open(o, Caller{Say: func(f string, args ...any) { said = append(said, fmt.Sprintf(f, args...)) }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	defer s.Close()
 	text := func(role, s string) data.Text { return data.Text{Messages: []data.Message{{Role: role, Content: s}}} }
 	answers := []ask.Answer{
@@ -120,10 +112,7 @@ func TestPlainTextsGoThroughTheTemplate(t *testing.T) {
 func TestGate(t *testing.T) {
 	dir, rows := testkit.RewardModel(t, fixtures, "armo")
 	s, answers := openModelOf(t, byModel(dir, "go")), answersOf(rows)
-	alone, err := s.Score(t.Context(), answers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	alone := expect.Must(s.Score(t.Context(), answers))(t)
 	longer, q := answers[0], *answers[0].To
 	q.Prompt.Messages = append([]data.Message{{Role: "user", Content: "Hello?"},
 		{Role: "assistant", Content: "Yes."}}, q.Prompt.Messages...)
@@ -143,10 +132,7 @@ func TestModelIsDeterministic(t *testing.T) {
 	for range 2 {
 		s := openModelOf(t, byModel(dir, "go"))
 		for range 2 {
-			scores, err := s.Score(t.Context(), answersOf(rows))
-			if err != nil {
-				t.Fatal(err)
-			}
+			scores := expect.Must(s.Score(t.Context(), answersOf(rows)))(t)
 			if first == nil {
 				first = scores
 			}
@@ -200,17 +186,12 @@ func TestModelsThatCannotScore(t *testing.T) {
 // TestVocabularyOfAnotherModel: the tokenizer has ids that the embedding has no rows for.
 func TestVocabularyOfAnotherModel(t *testing.T) {
 	dir, _ := testkit.RewardModel(t, fixtures, "llama")
-	m, err := model.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := expect.Must(model.Load(dir))(t)
 	rows := m.Config.VocabSize - 5
 	m.Config.VocabSize, m.Config.EOS, m.Config.BOS = rows, nil, nil
 	m.Params[0].Shape, m.Params[0].Data = []int{rows, m.Config.HiddenSize}, m.Params[0].Data[:rows*m.Config.HiddenSize]
-	if err := m.Save(dir, ""); err != nil {
-		t.Fatal(err)
-	}
-	_, err = Open(byModel(dir, "go"), Caller{})
+	expect.OK(t, m.Save(dir, ""))
+	_, err := Open(byModel(dir, "go"), Caller{})
 	want := "reward: model.folder: " + dir + "/tokenizer.json: ids go up to 307, but vocab_size in config.json is 303: "
 	if err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("%v: want %s", err, want)
@@ -220,9 +201,7 @@ func TestVocabularyOfAnotherModel(t *testing.T) {
 // TestConversationsNeedATemplate, plain texts do not.
 func TestConversationsNeedATemplate(t *testing.T) {
 	dir, rows := testkit.RewardModel(t, fixtures, "llama")
-	if err := os.Remove(filepath.Join(dir, "chat_template.jinja")); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.Remove(filepath.Join(dir, "chat_template.jinja")))
 	s, answers := openModelOf(t, byModel(dir, "go")), answersOf(rows)
 	_, err := s.Score(t.Context(), answers)
 	want := "reward model " + dir + ": p.jsonl:1: the row is a conversation, for which the model must have a chat " +
@@ -239,17 +218,12 @@ func TestConversationsNeedATemplate(t *testing.T) {
 // TestScoresThatAreNotNumbers end the run: the model's weights overflow.
 func TestScoresThatAreNotNumbers(t *testing.T) {
 	dir, rows := testkit.RewardModel(t, fixtures, "llama")
-	m, err := model.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := expect.Must(model.Load(dir))(t)
 	for i := range m.Params[m.HeadTable()].Data {
 		m.Params[m.HeadTable()].Data[i] = math.MaxFloat32 * float32(1-2*(i%2))
 	}
-	if err := m.Save(dir, ""); err != nil {
-		t.Fatal(err)
-	}
-	_, err = openModelOf(t, byModel(dir, "go")).Score(t.Context(), answersOf(rows[:1]))
+	expect.OK(t, m.Save(dir, ""))
+	_, err := openModelOf(t, byModel(dir, "go")).Score(t.Context(), answersOf(rows[:1]))
 	if err == nil || !strings.HasPrefix(err.Error(), "reward model "+dir+": it gives ") ||
 		!strings.Contains(err.Error(), "for the answer of p.jsonl:1: want a finite number") {
 		t.Error(err)

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 func init() { leave = leaveChild }
@@ -45,10 +47,7 @@ func leaveChild(act string) {
 // lock waits for a file's lock, or says that another has it.
 func lock(t *testing.T, path string, how int) error {
 	t.Helper()
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := expect.Must(os.Open(path))(t)
 	defer file.Close()
 	return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|how)
 }

@@ -104,11 +104,7 @@ func openCommand(t *testing.T, act string, timeout time.Duration) ask.Judge {
 	t.Setenv("SCORER_TEST_ACT", act)
 	o := Defaults()
 	o.Kind, o.Command, o.Timeout = Command, []string{os.Args[0]}, timeout
-	s, err := Open(o, Caller{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return expect.Must(Open(o, Caller{}))(t)
 }
 
 func TestCommand(t *testing.T) {
@@ -158,10 +154,7 @@ func openJudge(t *testing.T, reply func(prompt string) string) ask.Judge {
 	t.Setenv("OPENAI_API_KEY", "")
 	o := Defaults()
 	o.Kind, o.Judge.BaseURL, o.Judge.Model = Judge, server.URL, "judge"
-	s, err := Open(o, Caller{Cache: filepath.Join(t.TempDir(), "replies")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := expect.Must(Open(o, Caller{Cache: filepath.Join(t.TempDir(), "replies")}))(t)
 	t.Cleanup(func() { s.Close() })
 	return s
 }

@@ -23,3 +23,22 @@ func Error(t testing.TB, err error, parts ...string) {
 		}
 	}
 }
+
+// OK ends a test if a call failed.
+func OK(t testing.TB, errs ...error) {
+	t.Helper()
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Must gives a call's value, or ends the test if the call failed: Must(os.Open(path))(t).
+func Must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		OK(t, err)
+		return value
+	}
+}

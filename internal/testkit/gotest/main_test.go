@@ -5,22 +5,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 	"github.com/posttrain/posttrain/internal/testkit/need"
 )
 
 // read gives what is printed about a recorded stream of go test -json, and whether all was well.
 func read(t *testing.T, file string) (printed string, ok bool) {
 	t.Helper()
-	in, err := os.Open("testdata/" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := expect.Must(os.Open("testdata/" + file))(t)
 	defer in.Close()
 	var out strings.Builder
 	r := newReport(&out)
-	if err := r.read(in); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, r.read(in))
 	ok = r.end()
 	return out.String(), ok
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/posttrain/posttrain/internal/testkit/expect"
 )
 
 // fake is what a test that has a need did.
@@ -78,9 +80,7 @@ func TestGivenPlace(t *testing.T) {
 	if _, f := pathOf(t, "templates="+file, "templates"); !strings.Contains(f.fatal, file) {
 		t.Errorf("%+v", f)
 	}
-	if err := os.WriteFile(file, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.WriteFile(file, nil, 0o666))
 	if path, f := pathOf(t, "onnx,templates="+file, "templates"); path != file || f.fatal+f.log != "" {
 		t.Errorf("%q, %+v", path, f)
 	}
@@ -90,16 +90,12 @@ func TestGivenPlace(t *testing.T) {
 func TestFound(t *testing.T) {
 	data := t.TempDir()
 	t.Setenv("XDG_DATA_HOME", data)
-	if err := os.MkdirAll(Installed(), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.MkdirAll(Installed(), 0o777))
 	if found := Found(); strings.Contains(found, "templates") {
 		t.Error(found)
 	}
 	for _, name := range []string{"tests/templates.json", "libengine.so.1"} {
-		if err := os.WriteFile(filepath.Join(data, "posttrain", name), nil, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, os.WriteFile(filepath.Join(data, "posttrain", name), nil, 0o666))
 	}
 	if found := Found(); !strings.Contains(found, "templates,") || !strings.Contains(found, "libengine.so.1") {
 		t.Error(found)
@@ -131,10 +127,7 @@ func TestInstalled(t *testing.T) {
 // listed joins what a pattern matches in a file.
 func listed(t *testing.T, file, pattern string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(Root, file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := expect.Bytes(t, filepath.Join(Root, file))
 	var all []string
 	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
 		all = append(all, m[1])
