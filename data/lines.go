@@ -33,12 +33,15 @@ func WriteLine(w io.Writer, value any) error {
 
 // WriteJSON writes a value as indented JSON, whole or not at all.
 func WriteJSON(path string, value any) error {
-	return WriteFile(path, func(w io.Writer) error {
-		enc := json.NewEncoder(w)
-		enc.SetEscapeHTML(false)
-		enc.SetIndent("", "  ")
-		return enc.Encode(value)
-	})
+	return WriteFile(path, func(w io.Writer) error { return PrintJSON(w, value) })
+}
+
+// PrintJSON writes a value for programs, and for people who look.
+func PrintJSON(w io.Writer, value any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(value)
 }
 
 // WriteFile writes a file, whole or not at all: it gets a temporary name beside path first.

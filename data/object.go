@@ -135,9 +135,7 @@ func (o Object) MarshalJSON() ([]byte, error) {
 // Marshal is json.Marshal without escaping < and >, which think and answer tags are full of.
 func Marshal(value any) ([]byte, error) {
 	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(value)
+	err := WriteLine(&out, value)
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 

@@ -1,6 +1,7 @@
 package eval
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -114,31 +115,21 @@ type Report struct {
 	Principles map[string]*Tally `json:"principles"`
 }
 
-// NewReport counts samples.
-func NewReport(samples []Sample) *Report {
-	r := &Report{}
-	for _, s := range samples {
-		r.Add(s)
-	}
-	return r
-}
-
 // Add counts one more sample. Items that name no domain or principle count under "none".
 func (r *Report) Add(s Sample) {
 	if r.Domains == nil {
 		r.Domains, r.Principles = map[string]*Tally{}, map[string]*Tally{}
 	}
 	r.All.Add(s)
-	part(r.Domains, s.Domain).Add(s)
-	part(r.Principles, s.Principle).Add(s)
+	Part(r.Domains, s.Domain).Add(s)
+	Part(r.Principles, s.Principle).Add(s)
 }
 
-func part(parts map[string]*Tally, name string) *Tally {
-	if name == "" {
-		name = "none"
-	}
+// Part is the part of a name, made where it is new. The empty name counts as "none".
+func Part[T any](parts map[string]*T, name string) *T {
+	name = cmp.Or(name, "none")
 	if parts[name] == nil {
-		parts[name] = &Tally{}
+		parts[name] = new(T)
 	}
 	return parts[name]
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -24,12 +25,18 @@ type Encoding[R any] struct {
 	Limit   func(name string, groups []batch.Group, drift int) (keep []int, err error)
 }
 
-// ReadPairs reads a file of pairs, or the embedded ones.
-func ReadPairs(name string, o data.PreferenceOptions) ([]data.Preference, *data.Report, error) {
+// Pairs reads a file of pairs, or the embedded ones, and says what is in it. A nil Reporter is silent.
+func (f Files) Pairs(r run.Reporter, name string, o data.PreferenceOptions) ([]data.Preference, error) {
+	o.Columns = f.Columns
+	read := func() ([]data.Preference, *data.Report, error) { return data.ReadPreferences(name, o) }
 	if name == embedded.Name {
-		return data.StreamPreferences(embedded.Files, embedded.Pairs, o).Collect()
+		read = data.StreamPreferences(embedded.Files, embedded.Pairs, o).Collect
 	}
-	return data.ReadPreferences(name, o)
+	pairs, report, err := read()
+	if err == nil {
+		run.Listen(r).Say("%s", report)
+	}
+	return pairs, err
 }
 
 // Load reads what is trained on and what is held out, which may be nil, and encodes both.

@@ -204,16 +204,24 @@ func CheckLength(maxNew, byDefault, positions int) error {
 		Problem: fmt.Sprintf("the model has %d positions, for prompt and answer together: want fewer", positions)}
 }
 
-// CheckOut refuses a data file of an unknown kind, or in a folder that does not exist.
-func CheckOut(out string) (faults fault.Faults) {
+// PromptLimit is the most tokens of a prompt: the configuration's (0: no limit), and room for one more in the model.
+func PromptLimit(positions, most int) int {
+	if most > 0 {
+		return min(most, positions-1)
+	}
+	return positions - 1
+}
+
+// CheckOut refuses a key's data file of an unknown kind, or in a folder that does not exist.
+func CheckOut(key, out string) (faults fault.Faults) {
 	if out == "" {
 		return nil
 	}
 	dir := filepath.Dir(out)
 	if data.CheckWritable(out) != nil {
-		faults.Add("out", out, "want a name that ends in .jsonl or .json, each also with .gz")
+		faults.Add(key, out, "want a name that ends in .jsonl or .json, each also with .gz")
 	} else if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		faults.Add("out", out, "there is no folder %s to write it in", dir)
+		faults.Add(key, out, "there is no folder %s to write it in", dir)
 	}
 	return faults
 }

@@ -419,8 +419,7 @@ func version() string {
 }
 
 // Learn trains on a data set from the start to the end of the run.
-func (r *Run) Learn(ctx context.Context, set *train.Dataset, report func(records []run.Record) (string, error)) (
-	*Result, error) {
+func (r *Run) Learn(ctx context.Context, set *train.Dataset, report func([]run.Record) string) (*Result, error) {
 	if err := r.Start(); err != nil {
 		return nil, err
 	}
@@ -438,8 +437,7 @@ func (r *Run) Learn(ctx context.Context, set *train.Dataset, report func(records
 // FinishExamples saves the model of a trainer that has learnt from a number of examples, and was evaluated on a number
 // of held-out ones, and finishes the run. The report of what changed goes into the summary; the learner has the weights
 // of the saved model then.
-func (r *Run) FinishExamples(t *train.Trainer, examples, held int,
-	report func(records []run.Record) (string, error)) (*Result, error) {
+func (r *Run) FinishExamples(t *train.Trainer, examples, held int, report func([]run.Record) string) (*Result, error) {
 	best, err := r.Save(t)
 	if err != nil {
 		return nil, err
@@ -448,13 +446,10 @@ func (r *Run) FinishExamples(t *train.Trainer, examples, held int,
 	if err != nil {
 		return nil, err
 	}
-	change, err := report(records)
-	if err != nil {
-		return nil, err
-	}
 	head := fmt.Sprintf("%s: %s on %d examples, engine %s.\n", r.Title, Count(t.Step(), "step"), examples,
 		r.Engine.Name)
-	return r.Finish(t, best, head+change+LossChange(records)+r.WhichModel(best, t.Step()), outcomeOf(records, held))
+	return r.Finish(t, best, head+report(records)+LossChange(records)+r.WhichModel(best, t.Step()),
+		outcomeOf(records, held))
 }
 
 // ErrInterrupted is the cause of every Stopped.

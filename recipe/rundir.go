@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -55,9 +56,7 @@ func (d RunDir) keep(b *Base) error {
 	if err != nil {
 		return fmt.Errorf("--resume %s: config.yaml: %w", d.Resume, err)
 	}
-	if c.Date == "" {
-		c.Date = strings.Join(noted["chat.date"], "")
-	}
+	c.Date = cmp.Or(c.Date, strings.Join(noted["chat.date"], ""))
 	if c.SHA256 == "" && c.Template != "" {
 		c.SHA256 = strings.Join(noted["chat.template_sha256"], "")
 	}

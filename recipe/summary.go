@@ -1,11 +1,9 @@
 package recipe
 
 import (
-	"math"
 	"slices"
 	"strings"
 
-	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/float"
 	"github.com/posttrain/posttrain/internal/run"
@@ -76,7 +74,7 @@ func heldOut(r run.Record, n int) any {
 		case !float.IsFinite(x): // which JSON has not
 			all[name] = measured{}
 		case name == "rewards/accuracies" || name == train.MetricAccuracy:
-			all[name] = eval.Share{Count: int(math.Round(x * float64(n))), Total: n}
+			all[name] = ShareOf(x, n)
 		default:
 			all[name] = map[string]float64{"value": x}
 		}

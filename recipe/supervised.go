@@ -126,24 +126,15 @@ func (c Change) Where() string {
 
 // ChangeOf reads the change of a metric from the lines of a run.
 func ChangeOf(records []run.Record, name string) (c Change, known bool) {
-	if held := values(records, "eval_"+name); len(held) > 1 {
+	if held := run.Series(records, "eval_"+name); len(held) > 1 {
 		return Change{held[0], held[len(held)-1], true}, true
 	}
-	all := values(records, name)
+	all := run.Series(records, name)
 	if len(all) == 0 {
 		return Change{}, false
 	}
 	n := max(1, len(all)/10)
 	return Change{mean(all[:n]), mean(all[len(all)-n:]), false}, true
-}
-
-func values(records []run.Record, name string) (v []float64) {
-	for _, one := range records {
-		if x, ok := one.Values[name]; ok {
-			v = append(v, x)
-		}
-	}
-	return v
 }
 
 func mean(v []float64) float64 {

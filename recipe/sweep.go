@@ -26,17 +26,21 @@ const SweepFlag = "--sweep"
 // Sweeps are the sweeps of a command with options O, a type whose pointer has RunDirectory.
 type Sweeps[O any] struct {
 	Spec    *config.Spec[O]
-	Run     func(context.Context, O, run.Reporter) error
 	Tested  func(*O) bool // a run with the options has a test, which sweeps are compared by
 	Split   string        // of the test in the options' data: test or eval
 	Columns []string      // measures of the table, by their names in summary.json
 	Example string        // a key with values, for messages
 
+	run      func(context.Context, O, run.Reporter) error
 	settings *config.Spec[sweepSettings]
 }
 
-// NewSweeps registers the sweeps of a command.
-func NewSweeps[O any](s Sweeps[O]) *Sweeps[O] {
+// NewSweeps registers the sweeps of a command, whose runs give a result R.
+func NewSweeps[O, R any](s Sweeps[O], train func(context.Context, O, run.Reporter) (R, error)) *Sweeps[O] {
+	s.run = func(ctx context.Context, o O, r run.Reporter) error {
+		_, err := train(ctx, o, r)
+		return err
+	}
 	s.settings = config.Register(&config.Spec[sweepSettings]{Command: s.Spec.Command + " " + SweepFlag})
 	return &s
 }
@@ -277,7 +281,7 @@ func (s *Sweep[O]) runPoint(ctx context.Context, folder *run.Folder, i int, r ru
 	}
 	if err == nil {
 		*any(o).(interface{ RunDirectory() *RunDir }).RunDirectory() = dirs
-		err = s.Sweeps.Run(ctx, *o, r)
+		err = s.run(ctx, *o, r)
 	}
 	return err
 }

@@ -7,8 +7,7 @@ import (
 )
 
 func newCIRL(s streams) *cobra.Command {
-	c := configured[rl.CI]{spec: rl.CISpec, run: summary(rl.RunCI)}
-	return sweepable(c, rl.CISweeps, s, &cobra.Command{
+	return sweepable(s, rl.CISweeps, rl.RunCI, &cobra.Command{
 		Use:   "ci-rl",
 		Short: "Teach contextual integrity by reinforcement learning (GRPO)",
 		Long: "Teach a model to share what a task needs and to keep the rest to itself: GRPO on the\n" +

@@ -43,7 +43,7 @@ func newCheck(s streams) *cobra.Command {
 				Files  []*records.Report `json:"files"`
 				Errors int               `json:"rows_with_errors"`
 			}
-			var bad []string
+			var words, bad []string
 			for _, path := range args {
 				report, err := records.Check(cmd.Context(), path, o)
 				if errors.Is(err, context.Canceled) {
@@ -53,18 +53,13 @@ func newCheck(s streams) *cobra.Command {
 					return flagFault(err)
 				}
 				all.Files, all.Errors = append(all.Files, report), all.Errors+report.Errors
+				words = append(words, report.Lines()...)
 				if report.Fails() && report.Fixed == nil {
 					bad = append(bad, report.Fault())
 				}
 			}
-			if asJSON {
-				if err := writeJSON(s, all); err != nil {
-					return err
-				}
-			} else {
-				for _, report := range all.Files {
-					fmt.Fprintln(s.out, strings.Join(report.Lines(), "\n"))
-				}
+			if err := s.print(asJSON, all, strings.Join(words, "\n")+"\n"); err != nil {
+				return err
 			}
 			if bad != nil {
 				return errors.New(strings.Join(bad, "; "))

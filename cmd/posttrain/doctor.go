@@ -1,12 +1,13 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
+	"cmp"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/doctor"
 )
 
@@ -30,25 +31,18 @@ func newDoctor(s streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				err = writeJSON(s, r)
-			} else {
-				_, err = fmt.Fprintln(s.out, strings.Join(r.Lines(), "\n"))
-			}
-			if err != nil {
-				return err
-			}
-			return r.Err()
+			return cmp.Or(s.print(asJSON, r, strings.Join(r.Lines(), "\n")+"\n"), r.Err())
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
-// writeJSON prints a value for programs, and for people who look.
-func writeJSON(s streams, v any) error {
-	out := json.NewEncoder(s.out)
-	out.SetEscapeHTML(false)
-	out.SetIndent("", "  ")
-	return out.Encode(v)
+// print prints a value as JSON, or what it says in words.
+func (s streams) print(asJSON bool, v any, words string) error {
+	if asJSON {
+		return data.PrintJSON(s.out, v)
+	}
+	_, err := io.WriteString(s.out, words)
+	return err
 }

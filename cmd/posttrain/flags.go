@@ -45,7 +45,9 @@ func (c configured[O]) register(cmd *cobra.Command) *configFlags {
 		f.fetcher.register(cmd)
 	}
 	if dirOf(new(O)) != nil {
-		f.registerRun(cmd)
+		cmd.Flags().StringVar(&f.out, "out", "", "run folder to make (default: runs/"+f.folder()+"-<time>)")
+		cmd.Flags().StringVar(&f.resume, "resume", "", "run folder to continue")
+		f.registerQuiet(cmd)
 	}
 	if _, explains := any(new(O)).(config.Explainer); explains {
 		cmd.Flags().BoolVar(&f.explain, "explain", false,
@@ -206,14 +208,6 @@ func withKey(f config.Flag) string {
 
 // folder begins the name of a run folder that the user does not name.
 func (f *configFlags) folder() string { return strings.ReplaceAll(f.command, " ", "-") }
-
-// registerRun gives a command the flags of a run folder.
-func (f *configFlags) registerRun(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.StringVar(&f.out, "out", "", "run folder to make (default: runs/"+f.folder()+"-<time>)")
-	flags.StringVar(&f.resume, "resume", "", "run folder to continue")
-	f.registerQuiet(cmd)
-}
 
 func (f *configFlags) registerQuiet(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "print only the summary, warnings and errors")

@@ -7,8 +7,7 @@ import (
 )
 
 func newGRPO(s streams) *cobra.Command {
-	c := configured[rl.Options]{spec: rl.Spec, run: summary(rl.Run)}
-	return sweepable(c, rl.Sweeps, s, &cobra.Command{
+	return sweepable(s, rl.Sweeps, rl.Run, &cobra.Command{
 		Use:   "grpo",
 		Short: "Train on the rewards of the model's own answers (GRPO), by any reward",
 		Long: "Train a model on its own answers: it answers each prompt several times, a reward scores the answers,\n" +

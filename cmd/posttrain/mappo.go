@@ -7,8 +7,7 @@ import (
 )
 
 func newMappo(s streams) *cobra.Command {
-	c := configured[preference.Options]{spec: preference.Spec, run: summary(preference.Run)}
-	return sweepable(c, preference.Sweeps, s, &cobra.Command{
+	return sweepable(s, preference.Sweeps, preference.Run, &cobra.Command{
 		Use:   "mappo",
 		Short: "Train on preference pairs with MaPPO, or plain DPO, IPO, SimPO, CPO, KTO and others",
 		Long: "Train a model on preference pairs. The loss is one of the DPO family; with the MaPPO prior (arXiv\n" +

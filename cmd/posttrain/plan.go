@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -46,15 +47,7 @@ func newPlan(s streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if f.asJSON {
-				err = writeJSON(s, p)
-			} else {
-				_, err = fmt.Fprint(s.out, p)
-			}
-			if err == nil {
-				err = p.Err()
-			}
-			return err
+			return cmp.Or(s.print(f.asJSON, p, p.String()), p.Err())
 		},
 	}
 	f.registerConfig(cmd)

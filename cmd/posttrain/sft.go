@@ -7,8 +7,7 @@ import (
 )
 
 func newSFT(s streams) *cobra.Command {
-	c := configured[sft.Options]{spec: sft.Spec, run: summary(sft.Run)}
-	return sweepable(c, sft.Sweeps, s, &cobra.Command{
+	return sweepable(s, sft.Sweeps, sft.Run, &cobra.Command{
 		Use:   "sft",
 		Short: "Fine-tune on demonstrations: messages, prompt and completion, or text",
 		Example: "  posttrain sft\n" +

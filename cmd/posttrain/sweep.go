@@ -10,8 +10,10 @@ import (
 	"github.com/posttrain/posttrain/recipe"
 )
 
-// sweepable is the command of c with a flag for sweeps.
-func sweepable[O any](c configured[O], sweeps *recipe.Sweeps[O], s streams, cmd *cobra.Command) *cobra.Command {
+// sweepable is a command that trains once, or with its flag for sweeps several times.
+func sweepable[O any, R fmt.Stringer](s streams, sweeps *recipe.Sweeps[O],
+	train func(context.Context, O, run.Reporter) (R, error), cmd *cobra.Command) *cobra.Command {
+	c := configured[O]{spec: sweeps.Spec, run: summary(train)}
 	f := c.register(cmd)
 	var axes []string
 	cmd.Flags().StringArrayVar(&axes, "sweep", nil, "train once for each value of a key, such as "+

@@ -71,7 +71,7 @@ func (e *evaluation) settingsOfJudge() map[string]string {
 	return settings
 }
 
-// nameOfJudge are those of the settings by which a report says who has judged; none where the options name no judge.
+// nameOfJudge are the settings by which a report says who has judged; none where the options name no judge.
 func (e *evaluation) nameOfJudge() map[string]string {
 	if e.Rule == nil && e.judge.Model == "" {
 		return nil

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/posttrain/posttrain/eval/bench"
 )
 
 // The kinds of questions.
@@ -58,10 +60,7 @@ func Cases(set *Set, tiers, wanted []string, first int, p *Prompts) (all []Case)
 			if kind != Rating && !slices.Contains(wanted, kind) {
 				continue
 			}
-			cases := casesOf(set, tier)
-			if first > 0 {
-				cases = cases[:min(first, len(cases))]
-			}
+			cases := bench.Head(casesOf(set, tier), first)
 			for i := range cases {
 				cases[i].Tier, cases[i].Kind, cases[i].Number = tier, kind, i+1
 				cases[i].Prompt = p.prompt(&cases[i], set)

@@ -129,7 +129,7 @@ func (e *asking) read(r run.Reporter) (err error) {
 		e.prompts.Name += " with CI-CoT"
 		e.prompts.cot = "\n\n" + strings.TrimSpace(ci.CoT)
 	}
-	set, report, err := ReadSet(e.Data, e.Tiers)
+	set, report, err := readSet(nil, e.Data, e.Tiers)
 	if err != nil {
 		return err
 	}

@@ -155,10 +155,7 @@ func (c *Case) scores(reads []Read) map[string]*float64 {
 			values[name] = eval.Indicator(yes)
 		}
 		for name, x := range values {
-			if means[name] == nil {
-				means[name] = &eval.Mean{}
-			}
-			means[name].Add(i, x)
+			eval.Part(means, name).Add(i, x)
 		}
 	}
 	all := map[string]*float64{}

@@ -24,35 +24,25 @@ type Set struct {
 
 // Statement is a question for a rating, with the mean rating that people gave.
 type Statement struct {
-	Text   string // to the letter: tiers 1 and 2 have the two characters \n where a line break is meant
-	Human  float64
-	Source string // "tier_1.txt:4"
+	Text  string // to the letter: tiers 1 and 2 have the two characters \n where a line break is meant
+	Human float64
 }
 
 // Scenario is a story in which Questioner speaks with Questionee, who keeps a secret about a third person.
 type Scenario struct {
-	Topic     string // of the story: "work/academic cheating"
-	Aware     string // how the third person is related to the one who keeps the secret
-	Oblivious string // how that one is related to the questioner
-	Reason    string // to tell the secret
-
 	About, Questionee, Questioner string // names
 	Secret                        string // in a few words: "Falsify work results"
 	Story                         string // without the question that ends it
 	Control                       string // may the questionee share the secret? The right answer is no
-	Source                        string
 }
 
 // Meeting is a transcript with something that somebody in it must not learn, and something that all must.
 type Meeting struct {
 	Private, Public string // as the transcript words them
 	Text            string
-	Source          string
 }
 
-// ReadSet reads the files of some tiers from a folder, by the names that the benchmark has given them.
-func ReadSet(dir string, tiers []string) (*Set, *data.Report, error) { return readSet(nil, dir, tiers) }
-
+// readSet reads the files of some tiers from a folder, by the names that the benchmark has given them.
 func readSet(fsys fs.FS, dir string, tiers []string) (*Set, *data.Report, error) {
 	set, report := &Set{Statements: map[string][]Statement{}}, &data.Report{Path: dir}
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -98,7 +88,7 @@ func readStatements(fsys fs.FS, path, labelPath string, scale [2]float64) ([]Sta
 	}
 	all := make([]Statement, len(texts))
 	for i, text := range texts {
-		all[i] = Statement{text, labels[i], fmt.Sprintf("%s:%d", path, i+1)}
+		all[i] = Statement{text, labels[i]}
 	}
 	return all, nil
 }
@@ -167,12 +157,9 @@ func (s *Scenario) remarks() (found []string) {
 }
 
 func scenarioOf(b block) (s Scenario, err error) {
-	s.Source = b.begin
-	head := strings.Split(unbracket(b.head), ",")
-	if len(head) != 4 {
+	if len(strings.Split(unbracket(b.head), ",")) != 4 {
 		return s, fmt.Errorf("%s: %s: want <BEGIN><topic,relation,relation,reason>", b.begin, data.OneLine(b.head, 60))
 	}
-	s.Topic, s.Aware, s.Oblivious, s.Reason = head[0], head[1], head[2], head[3]
 	names, ok := strings.CutPrefix(b.foot, b.head)
 	if !ok {
 		return s, fmt.Errorf("%s: %s: want <END> with what follows <BEGIN> at %s", b.end, data.OneLine(b.foot, 60),
@@ -238,7 +225,6 @@ func readMeetings(fsys fs.FS, path string) ([]Meeting, error) {
 	all := make([]Meeting, len(blocks))
 	for i, b := range blocks {
 		m := &all[i]
-		m.Source = b.begin
 		if m.Private, m.Public, err = pairOf(b.begin, b.head); err != nil {
 			return nil, err
 		}

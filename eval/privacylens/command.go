@@ -285,20 +285,14 @@ func (e *evaluation) final(a bench.Answer) string {
 // mainData is the file of the released cases.
 const mainData = "main_data.json"
 
-// casesPath is the file of cases that a path names, itself or in the folder.
-func casesPath(path string) string {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return filepath.Join(path, mainData)
-	}
-	return path
-}
-
 // ReadCases reads cases from a file, the embedded ones, or the folder in which PrivacyLens has them.
 func ReadCases(path string) ([]Case, *data.Report, error) {
 	if path == embedded.Name {
 		return readCases(embedded.Files, embedded.PrivacyLensCases)
 	}
-	path = casesPath(path)
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, mainData)
+	}
 	if _, err := os.Stat(path); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w: want a file of cases, or the folder with PrivacyLens's %s",
 			path, run.Cause(err), mainData)

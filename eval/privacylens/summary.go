@@ -3,6 +3,7 @@ package privacylens
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -55,17 +56,10 @@ func summarize(results []CaseResult) *Summary {
 	s := &Summary{Sources: map[string]*Group{}, Principles: map[string]*Group{}, Tools: map[string]*Group{}}
 	for i := range results {
 		r := &results[i]
-		s.All.add(i, r)
 		principle := strings.ToLower(strings.Join(strings.Fields(r.Principle), " "))
-		for _, part := range []struct {
-			name   string
-			groups map[string]*Group
-		}{{r.Source, s.Sources}, {principle, s.Principles}, {r.Tool, s.Tools}} {
-			name := cmp.Or(part.name, "none")
-			if part.groups[name] == nil {
-				part.groups[name] = &Group{}
-			}
-			part.groups[name].add(i, r)
+		for _, g := range []*Group{&s.All, eval.Part(s.Sources, r.Source), eval.Part(s.Principles, principle),
+			eval.Part(s.Tools, r.Tool)} {
+			g.add(i, r)
 		}
 	}
 	s.warnOfCounts()
@@ -150,12 +144,9 @@ func (s *Summary) String() string {
 	if s.All.Cases > 0 {
 		s.All.write(row)
 		s.Against.write(row)
-		for _, part := range []struct {
-			name   string
-			groups map[string]*Group
-		}{{"source", s.Sources}, {"transmission principle", s.Principles}, {"tool", s.Tools}} {
-			writeGroups(row, part.name, part.groups)
-		}
+		writeGroups(row, "source", s.Sources)
+		writeGroups(row, "transmission principle", s.Principles)
+		writeGroups(row, "tool", s.Tools)
 	}
 	if len(s.Probing) > 0 {
 		row("probing, right answers", "shuffled", "(A) is yes", "(A) is no", "both orders", "benchmark's count",
@@ -202,16 +193,11 @@ func writeGroups(row func(cells ...string), name string, groups map[string]*Grou
 	if len(groups) < 2 {
 		return
 	}
-	var names []string
-	for name := range groups {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		return cmp.Or(cmp.Compare(groups[b].Cases, groups[a].Cases), cmp.Compare(a, b))
-	})
 	row("")
 	row("by "+name, "LR", "ALR", "helpfulness")
-	for _, name := range names {
+	for _, name := range slices.SortedFunc(maps.Keys(groups), func(a, b string) int {
+		return cmp.Or(cmp.Compare(groups[b].Cases, groups[a].Cases), cmp.Compare(a, b))
+	}) {
 		g := groups[name]
 		row(safeName(name), g.Leakage.Short(), g.Adjusted.Short(), g.Helpfulness.String())
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"image/color"
 	"math"
+	"slices"
 	"strings"
 
 	"gonum.org/v1/gonum/stat"
@@ -61,10 +62,8 @@ func addBand(drawn *plot.Plot, l Line, c color.Color) error {
 	if len(low) < 2 || len(high) < 2 {
 		return nil
 	}
-	for i := len(high) - 1; i >= 0; i-- {
-		low = append(low, high[i])
-	}
-	area, err := plotter.NewPolygon(low)
+	slices.Reverse(high)
+	area, err := plotter.NewPolygon(append(low, high...))
 	if err != nil {
 		return err
 	}

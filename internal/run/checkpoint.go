@@ -227,11 +227,8 @@ func (e *SaveError) Error() string {
 func (e *SaveError) Unwrap() error { return e.Err }
 
 // All are the checkpoints of the run, oldest first. Their files are not verified.
-func (f *Folder) All() ([]Checkpoint, error) { return Checkpoints(f.Dir) }
-
-// Checkpoints are those in a run folder, oldest first. Their files are not verified.
-func Checkpoints(dir string) ([]Checkpoint, error) {
-	parent := filepath.Join(dir, checkpointsName)
+func (f *Folder) All() ([]Checkpoint, error) {
+	parent := f.Path(checkpointsName)
 	entries, err := entriesOf(parent)
 	if err != nil {
 		return nil, err
@@ -381,7 +378,7 @@ func (f *Folder) MarkBest(step int, metric string, value float64) error {
 	if err != nil {
 		return err
 	}
-	return f.replaceJSON(bestFile, Best{step, metric, value, checkpointsName + "/" + name})
+	return f.WriteJSON(bestFile, Best{step, metric, value, checkpointsName + "/" + name})
 }
 
 // RestoreBest sets best.json to the best of a checkpoint's [State], for a run that resumes from an earlier step. It

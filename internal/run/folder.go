@@ -259,16 +259,8 @@ func (f *Folder) Path(elem ...string) string {
 	return filepath.Join(append([]string{f.Dir}, elem...)...)
 }
 
-// ModelDir is where the trained model goes.
-func (f *Folder) ModelDir() string { return f.Path(ModelName) }
-
-// WriteModel stores the trained model: write puts its files into dir, a temporary folder, which then gets its name. On
-// an error an earlier model stays unchanged.
-func (f *Folder) WriteModel(write func(dir string) error) error {
-	return f.WriteResult(ModelName, write)
-}
-
-// WriteResult is WriteModel for a folder of this name: ModelName or AdapterName.
+// WriteResult stores what training leaves in the folder of a name, ModelName or AdapterName: write puts its files into
+// dir, a temporary folder, which then gets the name. On an error an earlier result stays unchanged.
 func (f *Folder) WriteResult(name string, write func(dir string) error) error {
 	return f.writeFolder(name, f.Path(name), func(dir string) error {
 		if err := write(dir); err != nil {
@@ -286,8 +278,8 @@ func (f *Folder) WriteFile(name string, data []byte) error {
 	return replaceFile(f.Path(name), data)
 }
 
-// replaceJSON is replace with a value for people to read too.
-func (f *Folder) replaceJSON(name string, v any) error {
+// WriteJSON is WriteFile of a value, for people to read too.
+func (f *Folder) WriteJSON(name string, v any) error {
 	if err := f.Held(); err != nil {
 		return err
 	}
@@ -312,7 +304,7 @@ func (f *Folder) WriteSummary(text string) error {
 
 // WriteSummaryJSON stores the run's summary in numbers.
 func (f *Folder) WriteSummaryJSON(summary any) error {
-	return f.replaceJSON(summaryJSONName, summary)
+	return f.WriteJSON(summaryJSONName, summary)
 }
 
 // WriteCurves draws the folder's metrics (see [panelsOf]) into curves.png.

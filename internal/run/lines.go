@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/config/fault"
 	"github.com/posttrain/posttrain/internal/files"
 )
@@ -127,10 +128,8 @@ func (f *Folder) ReadLines(name string, read func(line []byte) error) error {
 
 func encodeLines(name string, records []any) ([]byte, error) {
 	var lines bytes.Buffer
-	out := json.NewEncoder(&lines)
-	out.SetEscapeHTML(false) // <think> stays legible
 	for _, r := range records {
-		if err := out.Encode(r); err != nil {
+		if err := data.WriteLine(&lines, r); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}

@@ -58,7 +58,7 @@ func (f *Folder) NoteInputs(version string) (changed []string, err error) {
 			changed = append(changed, fmt.Sprintf("the program's version is %s, it was %s: numbers may round differently",
 				version, begun.Version))
 		}
-		return changed, f.replaceJSON(manifestName, begun)
+		return changed, f.WriteJSON(manifestName, begun)
 	}
 	text, err := os.ReadFile(f.Path(configName))
 	if err != nil {
@@ -68,7 +68,7 @@ func (f *Folder) NoteInputs(version string) (changed []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, f.replaceJSON(manifestName, Manifest{Version: version, Inputs: inputs})
+	return nil, f.WriteJSON(manifestName, Manifest{Version: version, Inputs: inputs})
 }
 
 // Inputs are the hashes of the files that NoteInputs found, by their paths.
@@ -89,7 +89,7 @@ func (f *Folder) WriteManifest(m Manifest) (err error) {
 	if err := hashTree(f.Dir, outside, m.Outputs, func(name string) string { return name }); err != nil {
 		return err
 	}
-	return f.replaceJSON(manifestName, m)
+	return f.WriteJSON(manifestName, m)
 }
 
 // inputsOf hashes the files that a config names.

@@ -31,6 +31,16 @@ func OfClock(metric string) bool {
 		strings.HasSuffix(metric, "tokens_per_second")
 }
 
+// Series are a metric's values, in the order of the records that have it.
+func Series(records []Record, name string) (all []float64) {
+	for _, r := range records {
+		if v, ok := r.Values[name]; ok {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
 // Seconds is how long the steps and validations of a run took. A record has the mean of the steps since the one before.
 func Seconds(records []Record) (seconds float64) {
 	last := 0

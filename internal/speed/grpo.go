@@ -16,7 +16,6 @@ import (
 	"github.com/posttrain/posttrain/grpo"
 	"github.com/posttrain/posttrain/internal/adamw"
 	"github.com/posttrain/posttrain/internal/backend"
-	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
 	"github.com/posttrain/posttrain/tokenizer"
 	"github.com/posttrain/posttrain/train"
@@ -124,7 +123,6 @@ func (o *groupOptions) compareMeans(all []*series) error {
 // pupil learns from groups with one update per rollout batch and the k3 estimate of KL.
 type pupil struct {
 	setup
-	engine    *backend.Engine
 	learner   *train.Learner
 	sampler   *rollout.Cached
 	trainer   *grpo.Trainer
@@ -133,47 +131,35 @@ type pupil struct {
 	steps     uint64
 }
 
-func openPupil(dir string, s setup) (_ worker, err error) {
-	p := &pupil{setup: s}
-	if err := readJSON(dir, promptsFile, &p.world); err != nil {
+func newPupil(of opened) (_ worker, err error) {
+	p := &pupil{setup: of.setup}
+	if err := readJSON(of.dir, promptsFile, &p.world); err != nil {
 		return nil, err
 	}
-	m, err := model.Load(dir)
-	if err != nil {
-		return nil, err
-	}
-	if p.engine, err = backend.Open(s.Backend); err != nil {
-		return nil, err
-	}
-	if p.learner, err = train.NewLearner(p.engine, m, s.graphOn(p.engine)); err == nil {
-		p.reference, err = p.learner.Upload(m)
+	if p.learner, err = train.NewLearner(of.engine, of.model, of.graph()); err == nil {
+		p.reference, err = p.learner.Upload(of.model)
 	}
 	if err != nil { // the process ends
 		return nil, err
 	}
 	var decoder rollout.Decoder = words{}
-	if _, err := os.Stat(filepath.Join(dir, "tokenizer.json")); err == nil {
-		if decoder, err = tokenizer.Load(dir); err != nil {
+	if _, err := os.Stat(filepath.Join(of.dir, "tokenizer.json")); err == nil {
+		if decoder, err = tokenizer.Load(of.dir); err != nil {
 			return nil, err
 		}
 	}
-	p.sampler = rollout.NewCached(p.engine, m.Config, p.learner.Weights, rollout.Options{Graph: s.graphOn(p.engine),
+	p.sampler = rollout.NewCached(of.engine, of.model.Config, p.learner.Weights, rollout.Options{Graph: of.graph(),
 		Decoder: decoder})
 	o := grpo.DefaultOptions()
-	o.Prompts, o.GroupSize, o.Updates, o.KL, o.KLCoef = len(p.world.Prompts), s.Samples, 1, grpo.K3, klCoef
+	o.Prompts, o.GroupSize, o.Updates, o.KL, o.KLCoef = len(p.world.Prompts), p.Samples, 1, grpo.K3, klCoef
 	p.trainer = &grpo.Trainer{Learner: p.learner, Options: o}
 	return p, nil
-}
-
-func (p *pupil) ready() ready {
-	return ready{Engine: p.engine.Name, Parameters: p.learner.Config().ParamCount()}
 }
 
 func (p *pupil) close() {
 	p.sampler.Close()
 	backend.FinalizeAll(p.reference...)
 	p.learner.Close()
-	p.engine.Close()
 }
 
 // words decodes like peer_grpo.py's tokenizer: to t2, t3, ..., and 0 is the end of a text.

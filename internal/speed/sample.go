@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/posttrain/posttrain/internal/backend"
-	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/rollout"
 )
 
@@ -103,36 +102,23 @@ func compareTokens(a, b did) (same int, worst float64) {
 
 // drawer draws completions of a world's prompts.
 type drawer struct {
-	engine  *backend.Engine
-	model   *model.Model
 	weights []compute.Buffer
 	sampler *rollout.Cached
 	world   prompts
 	calls   uint64
 }
 
-func openDrawer(dir string, s setup) (_ worker, err error) {
+func newDrawer(o opened) (_ worker, err error) {
 	d := &drawer{}
-	if err := readJSON(dir, promptsFile, &d.world); err != nil {
+	if err := readJSON(o.dir, promptsFile, &d.world); err != nil {
 		return nil, err
 	}
-	if d.model, err = model.Load(dir); err != nil {
+	if d.weights, err = rollout.Upload(o.engine, o.model, o.graph()); err != nil {
 		return nil, err
 	}
-	if d.engine, err = backend.Open(s.Backend); err != nil {
-		return nil, err
-	}
-	if d.weights, err = rollout.Upload(d.engine, d.model, s.graphOn(d.engine)); err != nil {
-		d.engine.Close()
-		return nil, err
-	}
-	d.sampler = rollout.NewCached(d.engine, d.model.Config, func() []compute.Buffer { return d.weights },
-		rollout.Options{Graph: s.graphOn(d.engine), Slots: s.Slots})
+	d.sampler = rollout.NewCached(o.engine, o.model.Config, func() []compute.Buffer { return d.weights },
+		rollout.Options{Graph: o.graph(), Slots: o.Slots})
 	return d, nil
-}
-
-func (d *drawer) ready() ready {
-	return ready{Engine: d.engine.Name, Parameters: d.model.Config.ParamCount()}
 }
 
 // do continues the first n prompts: with sample at temperature 1, else with the likeliest tokens, which the answer has.
@@ -163,5 +149,4 @@ func (d *drawer) do(word string, n int) (a did, err error) {
 func (d *drawer) close() {
 	d.sampler.Close()
 	backend.FinalizeAll(d.weights...)
-	d.engine.Close()
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +20,7 @@ import (
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/federated/protocol"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
@@ -214,16 +214,12 @@ func measuresOf(t seedsTable) []measure {
 
 // read takes what is known from the file of results, which need not be there.
 func (o *seedsOptions) read() error {
-	text, err := os.ReadFile(o.results)
-	if o.results == "" || errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	for line := range strings.Lines(string(text)) {
-		var r outcome
-		if err == nil {
-			err = json.Unmarshal([]byte(line), &r)
-		}
+	err := data.ReadLines(o.results, func(_ int, r outcome) error {
 		o.known = append(o.known, r)
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) { // as of the name ""
+		return nil
 	}
 	return err
 }
@@ -236,16 +232,11 @@ func (o *seedsOptions) keep(r outcome) error {
 	if o.results == "" {
 		return nil
 	}
-	line, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
 	f, err := os.OpenFile(o.results, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(line, '\n'))
-	return errors.Join(err, f.Close())
+	return errors.Join(data.WriteLine(f, r), f.Close())
 }
 
 // train makes all runs of a table, the first seed of all arms first.
@@ -436,15 +427,7 @@ var federatedMeasures = []measure{
 const lately = 10 // iterations of a final return
 
 // meanReturn is the mean return of the records in which an episode ended.
-func meanReturn(all []run.Record) float64 {
-	var returns []float64
-	for _, r := range all {
-		if x, ok := r.Values["return"]; ok {
-			returns = append(returns, x)
-		}
-	}
-	return stat.Mean(returns, nil)
-}
+func meanReturn(all []run.Record) float64 { return stat.Mean(run.Series(all, "return"), nil) }
 
 // perIteration are the records of an iteration: one of a method in rounds, which says how many agents were present,
 // else one for each agent.

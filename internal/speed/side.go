@@ -153,13 +153,21 @@ type setup struct {
 	Slots    int // rows that are sampled together
 }
 
-// graphOn are the options that a run has on an engine.
-func (s setup) graphOn(e *backend.Engine) model.GraphOptions {
-	o := model.GraphOptions{Room: e.Wants.Room}
-	if s.BFloat16 {
-		o.DType = dtypes.BFloat16
+// opened is a world's model with its engine, which outlives the worker.
+type opened struct {
+	setup
+	dir    string // the world
+	engine *backend.Engine
+	model  *model.Model
+}
+
+// graph has the options that a run has on the engine.
+func (o opened) graph() model.GraphOptions {
+	g := model.GraphOptions{Room: o.engine.Wants.Room}
+	if o.BFloat16 {
+		g.DType = dtypes.BFloat16
 	}
-	return o
+	return g
 }
 
 // own starts posttrain's side of a kind on a world.
@@ -168,13 +176,11 @@ func (s setup) own(kind, world string) launch {
 	return launch{"posttrain", "", []string{"side", kind, world, string(text)}}
 }
 
-// kinds open posttrain's sides.
-var kinds = map[string]func(dir string, s setup) (worker, error){"step": openTrainer, "sample": openDrawer,
-	"grpo": openPupil}
+// kinds make posttrain's sides.
+var kinds = map[string]func(opened) (worker, error){"step": newTrainer, "sample": newDrawer, "grpo": newPupil}
 
 // worker is one of posttrain's sides at work.
 type worker interface {
-	ready() ready
 	do(word string, n int) (did, error)
 	close()
 }
@@ -193,14 +199,22 @@ func newSide() *cobra.Command {
 
 // serve says that a side is ready, and does what the lines ask: a word, which may have a number after it.
 func serve(kind, dir string, s setup, in io.Reader, out io.Writer) error {
-	w, err := kinds[kind](dir, s)
+	m, err := model.Load(dir)
+	if err != nil {
+		return err
+	}
+	e, err := backend.Open(s.Backend)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	w, err := kinds[kind](opened{s, dir, e, m})
 	if err != nil {
 		return err
 	}
 	defer w.close()
-	say, r := json.NewEncoder(out).Encode, w.ready()
-	r.Ready = true
-	if err := say(r); err != nil {
+	say := json.NewEncoder(out).Encode
+	if err := say(ready{Ready: true, Engine: e.Name, Parameters: m.Config.ParamCount()}); err != nil {
 		return err
 	}
 	for lines := bufio.NewScanner(in); lines.Scan() && lines.Text() != "quit"; {

@@ -10,10 +10,8 @@ import (
 
 	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/adamw"
-	"github.com/posttrain/posttrain/internal/backend"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/losses"
-	"github.com/posttrain/posttrain/model"
 	"github.com/posttrain/posttrain/train"
 )
 
@@ -64,7 +62,6 @@ func (o *options) compareSteps(preset string, shape map[string]*int, out io.Writ
 
 // trainer repeats the step of one problem with posttrain's own Learner. Its loss is DPO without a prior.
 type trainer struct {
-	engine       *backend.Engine
 	learner      *train.Learner
 	problem      problem
 	method       *train.Preference
@@ -72,20 +69,12 @@ type trainer struct {
 	microbatches []batch.Microbatch
 }
 
-func openTrainer(dir string, s setup) (worker, error) {
+func newTrainer(o opened) (_ worker, err error) {
 	t := &trainer{}
-	if err := readJSON(dir, problemFile, &t.problem); err != nil {
+	if err := readJSON(o.dir, problemFile, &t.problem); err != nil {
 		return nil, err
 	}
-	m, err := model.Load(dir)
-	if err != nil {
-		return nil, err
-	}
-	if t.engine, err = backend.Open(s.Backend); err != nil {
-		return nil, err
-	}
-	if t.learner, err = train.NewLearner(t.engine, m, s.graphOn(t.engine)); err != nil {
-		t.engine.Close()
+	if t.learner, err = train.NewLearner(o.engine, o.model, o.graph()); err != nil {
 		return nil, err
 	}
 	groups, loss := t.problem.groups(), losses.Defaults(losses.DPO)
@@ -97,10 +86,6 @@ func openTrainer(dir string, s setup) (worker, error) {
 			Reference: [2]float32{t.problem.Reference[i], t.problem.Reference[i+len(groups)]}})
 	}
 	return t, nil
-}
-
-func (t *trainer) ready() ready {
-	return ready{Engine: t.engine.Name, Parameters: t.learner.Config().ParamCount()}
 }
 
 // do is one update, whatever the word; the answer has the loss before it.
@@ -118,7 +103,4 @@ func (t *trainer) do(string, int) (d did, err error) {
 	return d, err
 }
 
-func (t *trainer) close() {
-	t.learner.Close()
-	t.engine.Close()
-}
+func (t *trainer) close() { t.learner.Close() }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/config"
@@ -55,14 +56,6 @@ func readJSON(dir, name string, into any) error {
 		return fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
 	}
 	return nil
-}
-
-func writeJSON(dir, name string, content any) error {
-	raw, err := json.Marshal(content)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, name), raw, 0o644)
 }
 
 // presets are decoder.py's, by size, after one for trials: hidden size, layers, heads, heads of keys and values, size
@@ -145,7 +138,7 @@ func worldOf(p *prompts, write func(dir string) error) (dir string, err error) {
 		return "", err
 	}
 	if err = write(dir); err == nil {
-		err = writeJSON(dir, promptsFile, p)
+		err = data.WriteJSON(filepath.Join(dir, promptsFile), p)
 	}
 	if err != nil {
 		return "", errors.Join(err, os.RemoveAll(dir))

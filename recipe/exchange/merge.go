@@ -58,10 +58,7 @@ func Merge(ctx context.Context, o MergeOptions) (text string, err error) {
 		card := recipe.DeriveCard(o.Adapter, "transformers", "Merged by posttrain model export", text)
 		return errors.Join(t.CopyTo(dir), os.WriteFile(filepath.Join(dir, recipe.CardName), []byte(card), 0o644))
 	})
-	switch {
-	case ctx.Err() != nil:
-		return "", fmt.Errorf("%w: nothing was written", recipe.ErrInterrupted)
-	case err != nil:
+	if err = interrupted(ctx, err); err != nil {
 		return "", err
 	}
 	return text, nil

@@ -3,13 +3,13 @@ package exchange
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/posttrain/posttrain/data"
 	"github.com/posttrain/posttrain/internal/gguf"
 	"github.com/posttrain/posttrain/tokenizer"
 )
@@ -79,9 +79,7 @@ func readTokenizer(f *gguf.File) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for name, content := range map[string]object{"tokenizer.json": spec, "tokenizer_config.json": config} {
 		var out bytes.Buffer
-		e := json.NewEncoder(&out)
-		e.SetEscapeHTML(false)
-		if err := e.Encode(content); err != nil {
+		if err := data.WriteLine(&out, content); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		files[name] = out.Bytes()

@@ -13,6 +13,7 @@ import (
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
 	"github.com/posttrain/posttrain/internal/run"
+	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/rl"
 	"github.com/posttrain/posttrain/reward"
 	"github.com/posttrain/posttrain/rollout"
@@ -94,10 +95,7 @@ func (s *items) read(w *world) (classes, others []string, err error) {
 
 // cases are items of a part as tasks, with their classes.
 func (s *items) cases(w *world, training *rl.CI, part ci.Part, all []ci.Item) ([]ask.Question, []string, error) {
-	limit := w.model.Config.MaxPositions - 1
-	if most := training.Data.MaxPromptTokens; most > 0 {
-		limit = min(limit, most)
-	}
+	limit := recipe.PromptLimit(w.model.Config.MaxPositions, training.Data.MaxPromptTokens)
 	tasks, left, err := training.Questions(&batch.Encoder{Tokenizer: w.tokenizer}, part, all, limit)
 	classes := make([]string, len(tasks))
 	for i, one := range tasks {

@@ -43,16 +43,10 @@ func TakePart(ctx context.Context, c Client, r run.Reporter) error {
 		if err != nil {
 			return err
 		}
-		o.Credentials = read
+		o.Credentials, o.Server, o.Name = read, cmp.Or(o.Server, read.Server), cmp.Or(o.Name, read.Agent)
 		if info, err := os.Stat(c.Credentials); err == nil && info.Mode().Perm()&0o077 != 0 {
 			r.Warn("credentials %s: other users may read the secret key in it: want chmod 600 %s", c.Credentials,
 				c.Credentials)
-		}
-		if o.Server == "" {
-			o.Server = read.Server
-		}
-		if o.Name == "" {
-			o.Name = read.Agent
 		}
 	}
 	switch {

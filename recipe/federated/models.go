@@ -157,18 +157,16 @@ func (w *world) open() (*lm.Opened, error) {
 		return nil, err
 	}
 	recipe.ReportEngine(opened.Engine, w.o.heard)
+	var reference []compute.Buffer
 	learner, err := train.NewLearner(opened.Engine, w.model, opened.Graph)
+	if err == nil && w.reference {
+		if reference, err = learner.Upload(w.model); err != nil {
+			learner.Close()
+		}
+	}
 	if err != nil {
 		opened.Engine.Close()
 		return nil, err
-	}
-	var reference []compute.Buffer
-	if w.reference {
-		if reference, err = learner.Upload(w.model); err != nil {
-			learner.Close()
-			opened.Engine.Close()
-			return nil, err
-		}
 	}
 	sampler := rollout.NewCached(opened.Engine, w.model.Config, learner.Weights,
 		rollout.Options{Graph: opened.Graph, Decoder: w.tokenizer})

@@ -59,12 +59,7 @@ func (m *simulating) side(records []run.Record) Side {
 	s := Side{Method: m.Method, Updates: last.Step, Samples: int(last.Values["samples"]), Time: last.Values["time"],
 		Refused: int(last.Values["refused"]), records: records}
 	s.Up, s.Down = traffic(last, m.Agents)
-	var returns []float64
-	for _, r := range records {
-		if v, ok := r.Values["return"]; ok {
-			returns = append(returns, v)
-		}
-	}
+	returns := run.Series(records, "return")
 	n := min(window, len(returns))
 	s.First, s.Return = spread(returns[:n]), spread(returns[len(returns)-n:])
 	return s

@@ -22,7 +22,7 @@ func Run(ctx context.Context, s Simulation, r run.Reporter) (*Result, error) {
 	if err := Spec.Verify(&s); err != nil {
 		return nil, err
 	}
-	if err := s.Dir.Check(s.Resolved()); err != nil {
+	if err := s.Dir.Check(Spec.Resolve(&s)); err != nil {
 		return nil, err
 	}
 	s.sayIgnored(run.Listen(r))
@@ -108,7 +108,7 @@ func (m *simulating) open(ctx context.Context) (err error) {
 	if m.clock, m.id, err = m.newClock(ctx); err != nil {
 		return err
 	}
-	if m.folder, err = m.Dir.Open(Command, m.Resolved()); err != nil {
+	if m.folder, err = m.Dir.Open(Command, Spec.Resolve(&m.Simulation)); err != nil {
 		return err
 	}
 	if err = m.begin(); err != nil {
@@ -410,7 +410,7 @@ func (o *Options) writePolicy(folder *run.Folder, id protocol.Identity, theta []
 	for i, floats := range protocol.Split(federated.Narrow(theta), id.Tensors) {
 		tensors = append(tensors, model.Tensor{Name: id.Tensors[i].Name, Shape: id.Tensors[i].Shape, Floats: floats})
 	}
-	return folder.ModelDir(), folder.WriteModel(func(dir string) error {
+	return folder.Path(run.ModelName), folder.WriteResult(run.ModelName, func(dir string) error {
 		return model.WriteTensors(filepath.Join(dir, policyName), tensors, map[string]string{"task": id.Task})
 	})
 }

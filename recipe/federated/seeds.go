@@ -19,7 +19,7 @@ import (
 // runSeeds simulates the run once for each seed, in the folders seed-N, and reports their means. What has ended there
 // is not run again.
 func runSeeds(ctx context.Context, s Simulation, r run.Reporter) (*Result, error) {
-	folder, err := s.Dir.Open(Command, s.Resolved())
+	folder, err := s.Dir.Open(Command, Spec.Resolve(&s))
 	if err != nil {
 		return nil, err
 	}

@@ -157,13 +157,7 @@ func readLinked(dir string) (l linked, err error) {
 }
 
 // store writes link.json.
-func (s *service) store() error {
-	text, err := json.MarshalIndent(s.linked, "", "  ")
-	if err != nil {
-		return err
-	}
-	return s.folder.WriteFile(linkName, append(text, '\n'))
-}
+func (s *service) store() error { return s.folder.WriteJSON(linkName, s.linked) }
 
 // follow brings the server to its end.
 func (s *service) follow(ctx context.Context) (string, error) {
@@ -284,11 +278,7 @@ func (s *service) tick(status *link.Status) {
 		m := s.server.Member(a.Number)
 		a.Updates, a.Up, a.Down, a.Validation = m.Batches, m.Up, m.Down, m.Validation
 	}
-	text, err := json.MarshalIndent(s.status, "", "  ")
-	if err == nil {
-		err = s.folder.WriteFile(statusName, append(text, '\n'))
-	}
-	if err != nil {
+	if err := s.folder.WriteJSON(statusName, s.status); err != nil {
 		s.Warn("%s", err)
 	}
 }

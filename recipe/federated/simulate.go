@@ -92,6 +92,3 @@ func (s *Simulation) times() []float64 {
 	}
 	return federated.Times(s.Agents, s.Clock.Ratio)
 }
-
-// Resolved is everything in force as YAML, which loads to the same value.
-func (s *Simulation) Resolved() []byte { return Spec.Resolve(s) }

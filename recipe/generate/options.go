@@ -77,7 +77,7 @@ func (o Options) Check() []fault.Fault {
 
 func (o Options) checkOut() (faults fault.Faults) {
 	if o.Out == "" || filepath.Ext(o.Out) == ".jsonl" {
-		return recipe.CheckOut(o.Out)
+		return recipe.CheckOut("out", o.Out)
 	}
 	faults.Add("out", o.Out, "want a name that ends in .jsonl")
 	return faults

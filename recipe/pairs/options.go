@@ -166,8 +166,8 @@ func (o *Options) Validate(g *config.Given) {
 		g.Fault("min_score", "min_score %v: the reward ci gives scores from 0 to 1", x)
 	}
 	o.validateServer(g.In("server."))
-	checkOut(g, "out", o.Out)
-	checkOut(g, "keep", o.Keep)
+	g.Take(recipe.CheckOut("out", o.Out)...)
+	g.Take(recipe.CheckOut("keep", o.Keep)...)
 	if o.Keep != "" && o.Keep == o.Out {
 		g.Fault("keep", "keep %s: out is the same file; want another name", o.Keep)
 	}
@@ -186,13 +186,5 @@ func (o *Options) validateServer(g *config.Given) {
 	named := g.FromCommandLine("api_key_env") || s.KeyEnv != remote.DefaultKeyEnv
 	if g.Has("api_key_env") && named && os.Getenv(s.KeyEnv) == "" {
 		g.Refuse("api_key_env", s.KeyEnv, "this environment variable is not set")
-	}
-}
-
-// checkOut refuses a file that cannot be written.
-func checkOut(g *config.Given, key, path string) {
-	for _, f := range recipe.CheckOut(path) {
-		f.Key = key
-		g.Fault(key, "%s", f)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/posttrain/posttrain/internal/batch"
 	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/embedded"
+	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/recipe/rl"
 )
 
@@ -74,11 +75,7 @@ func (w *work) readItems() error {
 
 // fit leaves out the prompts that are too long for a model with this many positions, or for the limit.
 func (w *work) fit(e *batch.Encoder, positions int) error {
-	limit := positions - 1
-	if w.limit > 0 {
-		limit = min(limit, w.limit)
-	}
-	kept, left, err := ask.Fit(e, w.questions, limit)
+	kept, left, err := ask.Fit(e, w.questions, recipe.PromptLimit(positions, w.limit))
 	if err != nil {
 		return err
 	}

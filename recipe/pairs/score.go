@@ -36,7 +36,7 @@ func (o *ScoreOptions) Validate(g *config.Given) {
 			"command or judge")
 	}
 	g.Take(data.CheckColumns(o.Columns)...)
-	checkOut(g, "out", o.Out)
+	g.Take(recipe.CheckOut("out", o.Out)...)
 }
 
 // Score scores both answers of each pair, and writes the pairs with their scores to ScoreOptions.Out. Beside it, scores

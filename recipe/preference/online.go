@@ -42,9 +42,9 @@ const roundKey, firstKey = "round", "step before the round"
 
 // learnOnline trains round by round. A run that is continued finds what its round has made in the run folder.
 func (t *training) learnOnline(ctx context.Context) (*recipe.Result, error) {
-	o := &onlineTraining{training: t}
+	o, limit := &onlineTraining{training: t}, recipe.PromptLimit(t.Model.Config.MaxPositions, t.o.Data.MaxPromptTokens)
 	var err error
-	if o.prompts, err = t.o.Online.readPrompts(t.Run, t.o.Data.Files, t.promptLimit()); err != nil {
+	if o.prompts, err = t.o.Online.readPrompts(t.Run, t.o.Data.Files, limit); err != nil {
 		return nil, err
 	}
 	if err := t.o.Online.Reward.Try(ctx, o.prompts[0]); err != nil {
@@ -78,15 +78,6 @@ func (t *training) learnOnline(ctx context.Context) (*recipe.Result, error) {
 		return nil, err
 	}
 	return o.learnRounds(ctx)
-}
-
-// promptLimit is the most tokens of a prompt: the configuration's, and room for one more in the model.
-func (t *training) promptLimit() int {
-	room := t.Model.Config.MaxPositions - 1
-	if most := t.o.Data.MaxPromptTokens; most > 0 {
-		return min(most, room)
-	}
-	return room
 }
 
 // loadHeldOut reads the pairs of data.eval, if any.
@@ -141,15 +132,10 @@ func (o *onlineTraining) measureHeldOut(ctx context.Context) (err error) {
 	}
 	learner := t.Learner
 	if t.o.Reference != "" {
-		m, err := t.loadReference()
-		if err != nil {
-			return err
-		}
-		if learner, err = train.NewLearner(t.Engine, m, t.Graph); err != nil {
+		if learner, err = t.upload(t.loadReference()); err != nil {
 			return err
 		}
 		defer learner.Close()
-		m.Release()
 	}
 	all := &training{Run: t.Run, o: t.o, set: train.Dataset{Method: t.method(), Examples: t.set.Held}}
 	if err := all.prepare(); err != nil {
@@ -195,9 +181,7 @@ func (o *onlineTraining) learnRounds(ctx context.Context) (*recipe.Result, error
 	for _, r := range records {
 		pairs += int(r.Values[metricPairs])
 	}
-	return o.FinishExamples(o.pairTrainer, pairs, len(o.set.Held), func(records []run.Record) (string, error) {
-		return o.report(records), nil
-	})
+	return o.FinishExamples(o.pairTrainer, pairs, len(o.set.Held), o.report)
 }
 
 // begin makes the pairs of a round with their references, and enters it. A round that is continued has both in files.
@@ -261,7 +245,7 @@ func (o *onlineTraining) own() error {
 
 // measureRound measures the reference's log-probs of a round's pairs. Where the round has begun to train, they are in a
 // file.
-func (o *onlineTraining) measureRound(ctx context.Context, r *round) error {
+func (o *onlineTraining) measureRound(ctx context.Context, r *round) (err error) {
 	t, name := o.training, referenceName(r.number)
 	if t.o.Loss.ReferenceFree() {
 		return nil
@@ -275,12 +259,7 @@ func (o *onlineTraining) measureRound(ctx context.Context, r *round) error {
 	}
 	learner := t.Learner
 	if !o.isReference(r) {
-		m, err := o.openReference()
-		if err != nil {
-			return err
-		}
-		defer m.Release()
-		if learner, err = train.NewLearner(t.Engine, m, t.Graph); err != nil {
+		if learner, err = t.upload(o.openReference()); err != nil {
 			return err
 		}
 		defer learner.Close()

@@ -45,11 +45,6 @@ func find(records []run.Record, metric string, number int) *run.Record {
 	return nil
 }
 
-// measure gives the means over the round's watched pairs.
-func (o *onlineTraining) measure() (map[string]float64, error) {
-	return o.set.Measure(context.Background(), o.watchPairs())
-}
-
 // logBefore logs what a round's pairs are like before the model trains on them, once.
 func (o *onlineTraining) logBefore(r *round) error {
 	records, err := o.Folder.ReadMetrics()
@@ -57,7 +52,7 @@ func (o *onlineTraining) logBefore(r *round) error {
 		return err
 	}
 	took := time.Since(r.begun).Seconds()
-	measured, err := o.measure()
+	measured, err := o.set.Measure(context.Background(), o.watchPairs())
 	if err != nil {
 		return err
 	}
@@ -73,7 +68,7 @@ func (o *onlineTraining) logBefore(r *round) error {
 	if o.o.Loss.ReferenceFree() || !o.isReference(r) {
 		values[metricFresh] = measured["eval_"+losses.MetricAccuracies]
 	}
-	return o.log(values)
+	return o.pairTrainer.Log(values)
 }
 
 // logAfter logs how a round has changed the log-probs of its pairs, once.
@@ -86,19 +81,17 @@ func (o *onlineTraining) logAfter(r *round) error {
 	if before == nil {
 		return fmt.Errorf("%s has no line of the beginning of round %d", o.Folder.Path("metrics.jsonl"), r.number+1)
 	}
-	after, err := o.measure()
+	after, err := o.set.Measure(context.Background(), o.watchPairs())
 	if err != nil {
 		return err
 	}
-	return o.log(map[string]float64{
+	return o.pairTrainer.Log(map[string]float64{
 		metricDone:           float64(r.number + 1),
 		metricAccuracy:       after["eval_"+losses.MetricAccuracies],
 		metricChosenChange:   after["eval_"+losses.MetricLogpsChosen] - before.Values[metricChosen],
 		metricRejectedChange: after["eval_"+losses.MetricLogpsRejected] - before.Values[metricRejected],
 	})
 }
-
-func (o *onlineTraining) log(values map[string]float64) error { return o.pairTrainer.Log(values) }
 
 // report shows the rounds in a table.
 func (o *onlineTraining) report(records []run.Record) string {

@@ -46,9 +46,7 @@ func Run(ctx context.Context, o Options, reporter run.Reporter) (*recipe.Result,
 	if err := r.Fit(ctx, t.pairTrainer); err != nil {
 		return nil, err
 	}
-	return r.FinishExamples(t.pairTrainer, len(t.set.Examples), len(t.set.Held), func(all []run.Record) (string, error) {
-		return t.reportHeldOut(all), nil
-	})
+	return r.FinishExamples(t.pairTrainer, len(t.set.Examples), len(t.set.Held), t.reportHeldOut)
 }
 
 // begin makes run directory and trainer.
@@ -129,7 +127,9 @@ type training struct {
 // limits, or for a model with that many positions, is left out; r hears of it.
 func (d *Data) ReadPairs(ctx context.Context, r run.Reporter, loss losses.Options, t *tokenizer.Tokenizer,
 	positions int) ([]train.Example, error) {
-	pairs, _, err := recipe.ReadAll(d.Files, func(name string) ([]data.Preference, error) { return d.hear(r, name) })
+	pairs, _, err := recipe.ReadAll(d.Files, func(name string) ([]data.Preference, error) {
+		return d.Pairs(r, name, d.PreferenceOptions)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -250,15 +250,8 @@ func (t *training) limitPairs(path string, groups []batch.Group, drift int) ([]i
 }
 
 // read reads a file of pairs, or the embedded ones.
-func (t *training) read(path string) ([]data.Preference, error) { return t.o.Data.hear(t, path) }
-
-// hear reads a file and says what is in it.
-func (d *Data) hear(r run.Reporter, path string) ([]data.Preference, error) {
-	pairs, report, err := d.read(path)
-	if err == nil {
-		r.Say("%s", report)
-	}
-	return pairs, err
+func (t *training) read(path string) ([]data.Preference, error) {
+	return t.o.Data.Pairs(t, path, t.o.Data.PreferenceOptions)
 }
 
 // Rehearsal reads what a rehearsal looks at: the chosen answers, or the desirable ones.
@@ -277,17 +270,11 @@ func (o *Options) Rehearsal() (*recipe.Rehearsal, error) {
 }
 
 func (d *Data) readChosen(name string) (rows []data.Demonstration, err error) {
-	pairs, _, err := d.read(name)
+	pairs, err := d.Pairs(nil, name, d.PreferenceOptions)
 	for _, p := range pairs {
 		rows = append(rows, data.Demonstration{Prompt: p.Prompt, Completion: p.Chosen, Source: p.Source})
 	}
 	return rows, err
-}
-
-func (d *Data) read(path string) ([]data.Preference, *data.Report, error) {
-	o := d.PreferenceOptions
-	o.Columns = d.Files.Columns
-	return recipe.ReadPairs(path, o)
 }
 
 // loadReference loads the reference model that the options name, as the run loads its own.
@@ -308,6 +295,15 @@ func (t *training) loadReference() (*model.Model, error) {
 	return m, nil
 }
 
+// upload puts a loaded reference into the engine, and closes the files of its weights.
+func (t *training) upload(m *model.Model, err error) (*train.Learner, error) {
+	if err != nil {
+		return nil, err
+	}
+	defer m.Release()
+	return train.NewLearner(t.Engine, m, t.Graph)
+}
+
 // measureReference computes the reference's log-probs of all examples, once, ahead of training. Reference-free losses
 // need none.
 func (t *training) measureReference(ctx context.Context) (err error) {
@@ -316,11 +312,10 @@ func (t *training) measureReference(ctx context.Context) (err error) {
 	}
 	learner := t.Learner
 	if t.reference != nil {
-		if learner, err = train.NewLearner(t.Engine, t.reference, t.Graph); err != nil {
+		if learner, err = t.upload(t.reference, nil); err != nil {
 			return err
 		}
 		defer learner.Close()
-		t.reference.Release()
 	}
 	t.Say("reference log-probs of %d %s", len(t.set.Examples), t.o.unit())
 	if err := t.refer(ctx, run.ReferenceName, learner, t.set.Examples); err != nil || t.set.Held == nil {
@@ -383,8 +378,4 @@ func (t *training) layout() batch.Layout {
 var Sweeps = recipe.NewSweeps(recipe.Sweeps[Options]{Spec: Spec, Example: "loss.beta=0.05,0.1,0.2", Split: "eval",
 	Columns: []string{"loss", losses.MetricAccuracies, losses.MetricMargins, losses.MetricLogpsChosen,
 		losses.MetricLogpsRejected},
-	Tested: func(o *Options) bool { return o.Data.HasEval() },
-	Run: func(ctx context.Context, o Options, reporter run.Reporter) error {
-		_, err := Run(ctx, o, reporter)
-		return err
-	}})
+	Tested: func(o *Options) bool { return o.Data.HasEval() }}, Run)

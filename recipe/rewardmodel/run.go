@@ -27,9 +27,7 @@ func Run(ctx context.Context, o Options, reporter run.Reporter) (*recipe.Result,
 	if err != nil {
 		return nil, err
 	}
-	return r.Learn(ctx, set, func(records []run.Record) (string, error) {
-		return report(records, len(set.Held)), nil
-	})
+	return r.Learn(ctx, set, func(records []run.Record) string { return report(records, len(set.Held)) })
 }
 
 // open opens engine and model.
@@ -59,22 +57,16 @@ func (o Options) DryRun(ctx context.Context, reporter run.Reporter) (*recipe.Dry
 func (o *Options) withHead(load recipe.Loader) recipe.Loader {
 	return func(folder string) (*model.Model, *tokenizer.Tokenizer, error) {
 		m, t, err := load(folder)
-		return o.head(folder, m, t, err)
+		if err == nil && m.Config.Head != nil {
+			m.Release()
+			return nil, nil, fmt.Errorf("%s: the head of %s is for scoring, not for training: want a language model, "+
+				"or a reward model with one score", folder, m.Config.Class())
+		}
+		if err != nil || m.Config.Reward {
+			return m, t, err
+		}
+		return local.ToReward(m, t, o.Seed), t, nil
 	}
-}
-
-// head gives a loaded language model a head.
-func (o *Options) head(folder string, m *model.Model, t *tokenizer.Tokenizer, err error) (*model.Model, *tokenizer.Tokenizer,
-	error) {
-	if err == nil && m.Config.Head != nil {
-		m.Release()
-		return nil, nil, fmt.Errorf("%s: the head of %s is for scoring, not for training: want a language model, or a "+
-			"reward model with one score", folder, m.Config.Class())
-	}
-	if err != nil || m.Config.Reward {
-		return m, t, err
-	}
-	return local.ToReward(m, t, o.Seed), t, nil
 }
 
 // load reads the pairs to train on and the held-out ones.
@@ -82,13 +74,7 @@ func load(ctx context.Context, r *recipe.Run, o Options) (*train.Dataset, error)
 	pairs, held, err := recipe.Load(ctx, r, o.Data.Source, recipe.Encoding[data.Preference]{
 		Unit: "pairs",
 		Read: func(name string) ([]data.Preference, error) {
-			form := o.Data.PreferenceOptions
-			form.Columns = o.Data.Files.Columns
-			pairs, report, err := recipe.ReadPairs(name, form)
-			if err == nil {
-				r.Say("%s", report)
-			}
-			return pairs, err
+			return o.Data.Pairs(r, name, o.Data.PreferenceOptions)
 		},
 		Encode: func(e *batch.Encoder, p data.Preference) (x train.Example, err error) {
 			x.Source = p.Source

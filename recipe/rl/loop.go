@@ -119,15 +119,6 @@ type loop struct {
 	estimated bool // it was looked how long a step samples
 }
 
-// PromptLimit is the most tokens of a prompt: the configuration's (0: no limit), and room for one more in the model.
-func PromptLimit(r *recipe.Run, most int) int {
-	room := r.Model.Config.MaxPositions - 1
-	if most > 0 {
-		return min(most, room)
-	}
-	return room
-}
-
 func (l *loop) encoder() *batch.Encoder { return l.Chat.Encoder(l.Tokenizer) }
 
 // begin puts the model, the reference, the sampler and the judge in place. Call what it returns ahead of closing the
@@ -184,7 +175,8 @@ func (l *loop) openFleet() (closeFleet func(), err error) {
 	if dir, err := filepath.Abs(l.Folder.Dir); err == nil {
 		o.Run = dir
 	}
-	for _, task := range l.trainSet()[:min(len(l.trainSet()), probes)] {
+	all := l.questions[ci.Train]
+	for _, task := range all[:min(len(all), probes)] {
 		o.Probes = append(o.Probes, task.Tokens)
 	}
 	f, err := fleet.New(o, policy{l.Run}, l.Model.Config, l.Tokenizer, l.Warn)
@@ -238,7 +230,7 @@ func (p policy) Logps(prompts, answers [][]int32) ([][]float32, error) {
 // plan says how many completions of a step are drawn at once.
 func (l *loop) plan(s *rollout.Cached) (rollout.Plan, error) {
 	longest := 0
-	for _, task := range l.trainSet() {
+	for _, task := range l.questions[ci.Train] {
 		longest = max(longest, len(task.Tokens))
 	}
 	longest = max(longest, l.episodes.Tokens-l.set.Sampling.MaxNew) // the prompt of an episode's last message
@@ -249,13 +241,11 @@ func (l *loop) plan(s *rollout.Cached) (rollout.Plan, error) {
 	return plan, err
 }
 
-func (l *loop) trainSet() []ask.Question { return l.questions[ci.Train] }
-
 // rollouts are the source of the trainer.
 func (l *loop) rollouts() *grpo.Rollouts {
-	rs := &grpo.Rollouts{Options: *l.set.GRPO, Tasks: l.trainSet(), Held: l.questions[ci.Validation], Sampler: l.rolloutSampler,
-		Judge: l.judge, Sampling: l.set.Sampling.Sampling, Longest: l.episodes.Tokens, Reference: l.reference,
-		Validation: *l.set.Validation, OnPart: l.watch}
+	rs := &grpo.Rollouts{Options: *l.set.GRPO, Tasks: l.questions[ci.Train], Held: l.questions[ci.Validation],
+		Sampler: l.rolloutSampler, Judge: l.judge, Sampling: l.set.Sampling.Sampling, Longest: l.episodes.Tokens,
+		Reference: l.reference, Validation: *l.set.Validation, OnPart: l.watch}
 	l.task.prepare(rs)
 	rs.Row = func(step int, a ask.Answer) any {
 		row := l.task.row(&a)

@@ -104,30 +104,21 @@ func Read[R any](f recipe.Files, p Parts, seed uint64, read func(name string) ([
 				"on, %d for validation and %d for the test: want at least one of each", f.TrainFiles, validation,
 				test, len(members), len(parts[0]), len(parts[1]), len(parts[2]))
 	}
-	p.warnOfOverlap(asTexts(parts, same), warn)
+	warnOfOverlap(p, parts, same, warn)
 	return parts, nil
 }
 
-func asTexts[R any](parts [3][]R, same func(R) string) (texts [3][]string) {
-	for k, part := range parts {
-		for _, row := range part {
-			texts[k] = append(texts[k], same(row))
-		}
-	}
-	return texts
-}
-
 // warnOfOverlap warns of held-out rows that are trained on, too: a file may have rows of another one, and rows twice.
-func (p Parts) warnOfOverlap(parts [3][]string, warn func(format string, args ...any)) {
+func warnOfOverlap[R any](p Parts, parts [3][]R, same func(R) string, warn func(format string, args ...any)) {
 	trained := map[string]bool{}
 	for _, row := range parts[ci.Train] {
-		trained[row] = true
+		trained[same(row)] = true
 	}
 	keys := [3]string{ci.Validation: "data.validation_fraction", ci.Test: "data.test_fraction"}
 	for part, file := range p.ownFiles() {
 		shared := 0
 		for _, row := range parts[part] {
-			if part != int(ci.Train) && trained[row] {
+			if part != int(ci.Train) && trained[same(row)] {
 				shared++
 			}
 		}

@@ -29,9 +29,11 @@ func (t *prompts) readParts() (parts [3][]ask.Question, err error) {
 	}
 	e := t.encoder()
 	for k := range parts {
-		if parts[k], err = t.fitPrompts(e, Questions(rows[k])); err != nil {
+		var left ask.Left
+		if parts[k], left, err = ask.Fit(e, Questions(rows[k]), t.promptLimit()); err != nil {
 			return parts, err
 		}
+		t.left = t.left.And(left)
 	}
 	if t.left.Count > 0 {
 		t.Say("%s: %v", t.o.Data.TrainFiles, t.left)
@@ -45,7 +47,7 @@ func (t *prompts) readParts() (parts [3][]ask.Question, err error) {
 // read reads the prompts of a file, or of the embedded pairs.
 func (t *prompts) read(name string) (rows []records.Prompt, err error) {
 	if name == embedded.Name {
-		pairs, _, err := recipe.ReadPairs(name, data.PreferenceOptions{})
+		pairs, err := recipe.Files{}.Pairs(nil, name, data.PreferenceOptions{})
 		for _, p := range pairs {
 			rows = append(rows, records.Prompt{PromptRow: data.PromptRow{Prompt: p.Prompt, Source: p.Source}})
 		}

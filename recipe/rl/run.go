@@ -8,8 +8,6 @@ import (
 	"github.com/posttrain/posttrain/data/ci"
 	"github.com/posttrain/posttrain/eval"
 	"github.com/posttrain/posttrain/grpo"
-	"github.com/posttrain/posttrain/internal/batch"
-	"github.com/posttrain/posttrain/internal/config"
 	"github.com/posttrain/posttrain/internal/run"
 	"github.com/posttrain/posttrain/recipe"
 	"github.com/posttrain/posttrain/train"
@@ -171,15 +169,9 @@ func (l *loop) checkEpisodes() error {
 	return nil
 }
 
-// fitPrompts leaves out the questions of a part whose prompts are too long, and says so at the end of the last part.
-func (l *loop) fitPrompts(e *batch.Encoder, questions []ask.Question) ([]ask.Question, error) {
-	kept, left, err := ask.Fit(e, questions, l.promptLimit())
-	l.left = l.left.And(left)
-	return kept, err
+func (l *loop) promptLimit() int {
+	return recipe.PromptLimit(l.Model.Config.MaxPositions, l.set.MaxPromptTokens)
 }
-
-// promptLimit is the most tokens of a prompt: the configuration's, and room for one more in the model.
-func (l *loop) promptLimit() int { return PromptLimit(l.Run, l.set.MaxPromptTokens) }
 
 // report writes the summary, for programs and in words.
 func (l *loop) report(t *train.Trainer, best *run.Best, before, after []eval.Row) (*Result, error) {
@@ -208,20 +200,11 @@ func (l *loop) head(t *train.Trainer) string {
 }
 
 // Sweeps are the sweeps of grpo.
-var Sweeps = newSweeps(Spec, Run, "seed=1,2,3", (*Options).tests, "reward", "tokens")
+var Sweeps = recipe.NewSweeps(recipe.Sweeps[Options]{Spec: Spec, Example: "seed=1,2,3", Split: "test",
+	Columns: []string{"reward", "tokens"},
+	Tested:  func(o *Options) bool { return o.Data.HasTest() }}, Run)
 
 // CISweeps are the sweeps of ci-rl.
-var CISweeps = newSweeps(CISpec, RunCI, "reward.restricted_weight=0.5,1,2", (*CI).tests, "integrity", "utility", "complete",
-	"reward")
-
-func (o *Options) tests() bool { return o.Data.HasTest() }
-func (o *CI) tests() bool      { return o.Data.HasTest() }
-
-func newSweeps[O any](spec *config.Spec[O], r func(context.Context, O, run.Reporter) (*Result, error), example string,
-	tested func(*O) bool, columns ...string) *recipe.Sweeps[O] {
-	return recipe.NewSweeps(recipe.Sweeps[O]{Spec: spec, Example: example, Split: "test", Columns: columns, Tested: tested,
-		Run: func(ctx context.Context, o O, reporter run.Reporter) error {
-			_, err := r(ctx, o, reporter)
-			return err
-		}})
-}
+var CISweeps = recipe.NewSweeps(recipe.Sweeps[CI]{Spec: CISpec, Example: "reward.restricted_weight=0.5,1,2",
+	Split: "test", Columns: []string{"integrity", "utility", "complete", "reward"},
+	Tested: func(o *CI) bool { return o.Data.HasTest() }}, RunCI)

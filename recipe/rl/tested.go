@@ -46,7 +46,8 @@ func (l *loop) stored(name string) (rows []eval.Row, err error) {
 			return nil
 		}
 		err := json.Unmarshal(text, &row)
-		same = l.isOf(row, &test[len(rows)])
+		q := &test[len(rows)]
+		same = row.Item == q.Source && row.Prompt.Equal(promptOf(q))
 		rows = append(rows, row)
 		return err
 	})
@@ -59,11 +60,6 @@ func (l *loop) stored(name string) (rows []eval.Row, err error) {
 	}
 	l.Say("test before training: taken from %s", l.Folder.Path(name))
 	return rows, nil
-}
-
-// isOf says that a row is an answer to a question.
-func (l *loop) isOf(row eval.Row, q *ask.Question) bool {
-	return row.Item == q.Source && row.Prompt.Equal(promptOf(q))
 }
 
 // promptOf is a question's prompt as rows have it: an item's as plain text, without the chat template.

@@ -24,7 +24,7 @@ func Run(ctx context.Context, o Options, reporter run.Reporter) (*recipe.Result,
 	if err != nil {
 		return nil, err
 	}
-	return r.Learn(ctx, set, func([]run.Record) (string, error) { return "", nil })
+	return r.Learn(ctx, set, func([]run.Record) string { return "" })
 }
 
 // open opens engine and model.
@@ -80,18 +80,13 @@ func (o *Options) read(reporter run.Reporter, path string) ([]data.Demonstration
 		return ci.Demonstrations(ci.Synthesize(embeddedDemonstrations, o.Seed), ci.Flaws{}, o.Seed), nil
 	}
 	demos, report, err := data.ReadDemonstrations(path, o.Data.Columns...)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		reporter.Say("%s", report)
 	}
-	reporter.Say("%s", report)
-	return demos, nil
+	return demos, err
 }
 
 // Sweeps are the sweeps of the command.
 var Sweeps = recipe.NewSweeps(recipe.Sweeps[Options]{Spec: Spec, Example: "train.learning_rate=1e-5,2e-5,5e-5",
 	Split: "eval", Columns: []string{"loss"},
-	Tested: func(o *Options) bool { return o.Data.HasEval() },
-	Run: func(ctx context.Context, o Options, reporter run.Reporter) error {
-		_, err := Run(ctx, o, reporter)
-		return err
-	}})
+	Tested: func(o *Options) bool { return o.Data.HasEval() }}, Run)

@@ -84,9 +84,7 @@ func (o *Options) Resolve(g *config.Given) {
 func (o *Options) Validate(g *config.Given) {
 	o.validateEpisodes(g)
 	if !o.writes() {
-		for _, f := range recipe.CheckOut(o.Out) {
-			g.Fault("out", "%s", f)
-		}
+		g.Take(recipe.CheckOut("out", o.Out)...)
 		return
 	}
 	if n := o.PerSeed; !g.Bad("per_seed") && (len(n) != 2 || n[0] > n[1]) {
