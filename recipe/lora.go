@@ -62,7 +62,7 @@ func (a Adapting) Check() []fault.Fault {
 }
 
 // Resolve gives alpha its default.
-func (l *LoRA) Resolve(*config.Given) { l.Alpha = cmp.Or(l.Alpha, 2*float64(l.Rank)) }
+func (l *LoRA) Resolve(*config.Given) { l.Alpha = cmp.Or(l.Alpha, 2*float64(max(l.Rank, 0))) }
 
 // On says that an adapter is trained.
 func (a Adapting) On() bool { return a.Adapter != "" || a.LoRA.Rank > 0 }
