@@ -135,7 +135,7 @@ func TestFaultsClientsKilled(t *testing.T) {
 	n := startServer(t, append(synchronous, "--set", "quadratic.pause=10ms")...)
 	done, over := make(chan int, 2), make(chan bool)
 	for i, name := range []string{"agent-0", "agent-1"} {
-		go func() { done <- killAgain(t, n.url, name, uint64(i), over) }()
+		go func() { done <- killAgain(t, n.url, name, uint64(i), 4, over) }()
 	}
 	n.end()
 	close(over)
@@ -147,9 +147,9 @@ func TestFaultsClientsKilled(t *testing.T) {
 	}
 }
 
-// killAgain starts an agent again and again, and kills it a random time after a few of its lines, until it ends by
+// killAgain starts an agent again and again, and kills it a random time after less than most of its lines, until it ends by
 // itself or the server has ended.
-func killAgain(t *testing.T, url, name string, seed uint64, over <-chan bool) (kills int) {
+func killAgain(t *testing.T, url, name string, seed uint64, most int, over <-chan bool) (kills int) {
 	rng := rand.New(rand.NewPCG(seed, 13))
 	for {
 		cmd := startAgent(t, "--server", url, "--agent", name)
@@ -163,7 +163,7 @@ func killAgain(t *testing.T, url, name string, seed uint64, over <-chan bool) (k
 		}
 		ended := make(chan error, 1)
 		enough := make(chan bool, 1)
-		left := rng.IntN(4)
+		left := rng.IntN(most)
 		go func() {
 			for lines := bufio.NewScanner(said); ; left-- {
 				if left == 0 {

@@ -75,7 +75,8 @@ func checkFaults(t *testing.T, flags ...string) {
 		n := startServer(t, flags...)
 		done, over := make(chan int, 3), make(chan bool)
 		for i := range 3 {
-			go func() { done <- killAgain(t, n.url, fmt.Sprintf("agent-%d", i), uint64(i), over) }()
+			// An agent says up to seven lines of engine and data before it works.
+			go func() { done <- killAgain(t, n.url, fmt.Sprintf("agent-%d", i), uint64(i), 10, over) }()
 		}
 		n.end()
 		close(over)
