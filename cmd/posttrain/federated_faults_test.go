@@ -147,8 +147,8 @@ func TestFaultsClientsKilled(t *testing.T) {
 	}
 }
 
-// killAgain starts an agent again and again, and kills it a random time after less than most of its lines, until it ends by
-// itself or the server has ended.
+// killAgain starts an agent again and again, and kills it a random time after less than most of its lines, until it
+// ends by itself or the server has ended.
 func killAgain(t *testing.T, url, name string, seed uint64, most int, over <-chan bool) (kills int) {
 	rng := rand.New(rand.NewPCG(seed, 13))
 	for {
