@@ -225,6 +225,7 @@ func TestDefault(t *testing.T) {
 	for _, c := range []struct{ cache, older, home, want string }{
 		{"/a", "/b", "/c", "/a"}, {"", "/b", "/c", "/b"}, {"", "", "/c", "/c/hub"}, {"", "", "~/c", "/me/c/hub"},
 		{"~", "", "", "/me"}, {"$SCRATCH/hub", "", "", "/scratch/hub"}, {"~other/hub", "", "", "~other/hub"},
+		{"$UNSET_FOLDER/hub", "", "", "$UNSET_FOLDER/hub"},
 	} {
 		for name, value := range map[string]string{"HF_HUB_CACHE": c.cache, "HUGGINGFACE_HUB_CACHE": c.older,
 			"HF_HOME": c.home, "HOME": "/me", "SCRATCH": "/scratch"} {

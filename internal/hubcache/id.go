@@ -105,7 +105,12 @@ func EnvFolder(variable string) string {
 	if below, ok := strings.CutPrefix(dir, "~"); ok && (below == "" || os.IsPathSeparator(below[0])) {
 		dir = userHome() + below
 	}
-	return os.ExpandEnv(dir)
+	return os.Expand(dir, func(name string) string {
+		if value, ok := os.LookupEnv(name); ok {
+			return value
+		}
+		return "$" + name // else a folder of the root would be meant
+	})
 }
 
 func userHome() string {

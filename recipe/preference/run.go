@@ -153,7 +153,7 @@ func (d *Data) ReadPairs(ctx context.Context, r run.Reporter, loss losses.Option
 	}), nil
 }
 
-// sayGaps says what the prior made of the scores; nil: there are none.
+// sayGaps reports the gaps that the prior made of the scores. Pairs without scores have no report.
 func sayGaps(r run.Reporter, path string, report *data.PriorReport, loss losses.Options) {
 	if report == nil {
 		return
